@@ -1,0 +1,47 @@
+// ---- memory: vector access of N consecutive elements in any storage format, widened to arithmetic values ----
+template <int BYTES> struct Chunk;
+template <> struct Chunk<16> { using Type = uint4; };
+template <> struct Chunk<8> { using Type = uint2; };
+template <> struct Chunk<4> { using Type = u32; };
+template <> struct Chunk<2> { using Type = u16; };
+template <> struct Chunk<1> { using Type = u8; };
+
+// N elements as they lie in memory, moved in the widest chunks that N allows.
+template <class T, int N> struct Raw {
+    static constexpr int BYTES = sizeof(T) * N < 16 ? int(sizeof(T) * N) : 16;
+    static constexpr int CHUNKS = int(sizeof(T)) * N / BYTES;
+    using Word = typename Chunk<BYTES>::Type;
+    union {
+        Word words[CHUNKS];
+        T elements[N];
+    };
+    DEVICE Raw() {}
+};
+
+// `p` is aligned to the chunk size.
+template <int N, class T> DEVICE void load_wide(Raw<T, N>& raw, const T* p) {
+#pragma unroll
+    for (int i = 0; i < Raw<T, N>::CHUNKS; ++i) raw.words[i] = reinterpret_cast<const typename Raw<T, N>::Word*>(p)[i];
+}
+template <int N, class T> DEVICE void store_wide(T* p, const Raw<T, N>& raw) {
+#pragma unroll
+    for (int i = 0; i < Raw<T, N>::CHUNKS; ++i) reinterpret_cast<typename Raw<T, N>::Word*>(p)[i] = raw.words[i];
+}
+// Element by element, the first `count` of them at distance `stride`; the rest read as zero.
+template <int N, class T> DEVICE void load_narrow(Raw<T, N>& raw, const T* p, i64 stride, int count) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) raw.elements[i] = i < count ? p[i * stride] : T{};
+}
+template <int N, class T> DEVICE void store_narrow(T* p, const Raw<T, N>& raw, i64 stride, int count) {
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+        if (i < count) p[i * stride] = raw.elements[i];
+}
+template <int N, class T, class V> DEVICE void widen_all(V (&values)[N], const Raw<T, N>& raw) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) values[i] = widen(raw.elements[i]);
+}
+template <int N, class T, class V> DEVICE void narrow_all(Raw<T, N>& raw, const V (&values)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) raw.elements[i] = Narrow<T>::of(values[i]);
+}
