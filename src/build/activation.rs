@@ -1,0 +1,126 @@
+//! Activations: one row each (name, doc, parameters, body), from which the builder method, CUDA, CPU value, derivative,
+//! text and JSON names, docs and tests all follow. To add an activation, add a row.
+//!
+//! A row is a definition over primitives and other rows, nothing more: it has no privileges that a user's function lacks.
+//! (`tanh` is a primitive, and therefore not here.)
+
+use super::expr::{Builder, Expr, IntoExpr};
+use crate::ir::graph::Node;
+use crate::ir::{Function, Graph, NodeId};
+use std::panic::Location;
+
+/// sqrt(2 / pi), the inner factor of GELU's tanh form.
+const SQRT_2_OVER_PI: f32 = 0.797_884_6;
+/// SELU's scale and alpha (Klambauer et al. 2017, "Self-Normalizing Neural Networks").
+const SELU_SCALE: f32 = 1.050_701;
+const SELU_ALPHA: f32 = 1.673_263_2;
+
+macro_rules! activations {
+    ($( $(#[doc = $doc:literal])+ $name:ident($x:ident $(, $p:ident)*) = $body:expr; )*) => {
+        $(static $name: Function = Function {
+            name: stringify!($name),
+            doc: concat!($($doc),+),
+            parameters: &[stringify!($x) $(, stringify!($p))*],
+            body: {
+                fn body(graph: &mut Graph, args: &[NodeId]) -> NodeId {
+                    Builder::over(graph, |builder| {
+                        let mut args = args.iter().map(|id| builder.handle(*id));
+                        let mut next = || args.next().expect("a call's arguments are counted by the check");
+                        let $x = next();
+                        $(let $p = next();)*
+                        Expr::from($body).id
+                    })
+                }
+                body
+            },
+        };)*
+
+        /// Every activation, in table order.
+        pub static ALL: &[&Function] = &[$(&$name),*];
+
+        impl<'g> Expr<'g> {
+            $($(#[doc = $doc])+
+            #[track_caller]
+            pub fn $name(self $(, $p: impl IntoExpr<'g>)*) -> Expr<'g> {
+                let at = Location::caller();
+                let args = vec![self.id $(, $p.into_expr(self.builder, at).id)*];
+                self.builder.push(Node::Call { function: &$name, args }, Some(at))
+            })*
+        }
+    };
+}
+
+#[allow(non_upper_case_globals)]
+mod table {
+    use super::*;
+
+    activations! {
+        /// max(x, 0). Propagates NaN, as PyTorch's does; its derivative at 0 is 0.
+        relu(x) = x.max(0.0);
+        /// x clamped to [0, 6].
+        relu6(x) = x.clamp(0.0, 6.0);
+        /// x clamped to [low, high]; NaN stays NaN.
+        clamp(x, low, high) = x.max(low).min(high);
+        /// x where x > 0, else slope * x.
+        leaky_relu(x, slope) = x.gt(0.0).select(x, x * slope);
+        /// x where x > 0, else slope * x, with a slope that is loaded or passed at launch.
+        prelu(x, slope) = x.gt(0.0).select(x, x * slope);
+        /// x where x > 0, else alpha * (e^x - 1).
+        elu(x, alpha) = x.gt(0.0).select(x, x.min(0.0).expm1() * alpha);
+        /// scale * elu(x, alpha) with the self-normalising constants.
+        selu(x) = x.elu(SELU_ALPHA) * SELU_SCALE;
+        /// x where x > 0, else alpha * (e^(x / alpha) - 1).
+        celu(x, alpha) = x.gt(0.0).select(x, (x.min(0.0) / alpha).expm1() * alpha);
+        /// 1 / (1 + e^-x).
+        sigmoid(x) = ((-x).exp() + 1.0).recip();
+        /// log(sigmoid(x)) = min(x, 0) - log(1 + e^-|x|), which neither overflows nor cancels.
+        log_sigmoid(x) = x.min(0.0) - (-x.abs()).exp().log1p();
+        /// x * sigmoid(x), also called swish.
+        silu(x) = x * x.sigmoid();
+        /// GELU in its exact form, x * (1 + erf(x / sqrt(2))) / 2; the same as `gelu_erf`.
+        gelu(x) = x.gelu_erf();
+        /// x * (1 + erf(x / sqrt(2))) / 2.
+        gelu_erf(x) = x * 0.5 * ((x * std::f32::consts::FRAC_1_SQRT_2).erf() + 1.0);
+        /// x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2 (Hendrycks and Gimpel 2016).
+        gelu_tanh(x) = { let h = x * 0.5; h.fma((x * (x * x).fma(0.044715 * SQRT_2_OVER_PI, SQRT_2_OVER_PI)).tanh(), h) };
+        /// x * sigmoid(1.702 x).
+        gelu_quick(x) = x * (x * 1.702).sigmoid();
+        /// x * relu6(x + 3) / 6.
+        hardswish(x) = x * x.hardsigmoid();
+        /// relu6(x + 3) / 6.
+        hardsigmoid(x) = (x + 3.0).relu6() * (1.0 / 6.0);
+        /// x clamped to [-1, 1].
+        hardtanh(x) = x.clamp(-1.0, 1.0);
+        /// log(1 + e^(beta x)) / beta, computed as max(x, 0) + log(1 + e^-|beta x|) / beta for beta > 0.
+        softplus(x, beta) = x.max(0.0) + (-(x * beta).abs()).exp().log1p() / beta;
+        /// x / (1 + |x|).
+        softsign(x) = x / (x.abs() + 1.0);
+        /// x * tanh(softplus(x)).
+        mish(x) = x * x.softplus(1.0).tanh();
+        /// relu(x)^2.
+        relu_squared(x) = { let r = x.relu(); r * r };
+        /// x where x > limit, else value.
+        threshold(x, limit, value) = x.gt(limit).select(x, value);
+        /// x + sin(a x)^2 / a (Ziyin et al. 2020, "Neural Networks Fail to Learn Periodic Functions").
+        snake(x, a) = { let s = (x * a).sin(); x + s * s / a };
+    }
+}
+
+pub use table::ALL;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_has_a_name_of_its_own_and_a_doc() {
+        let mut names: Vec<_> = ALL.iter().map(|f| f.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ALL.len());
+        for function in ALL {
+            assert!(function.doc.trim().len() > 8, "{} has no doc", function.name);
+            assert!(crate::ir::Op::from_name(function.name).is_none(), "{} names a primitive too", function.name);
+        }
+    }
+}

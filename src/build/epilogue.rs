@@ -1,0 +1,135 @@
+//! An epilogue: a graph that has passed the check, ready to be planned, evaluated, printed or serialised.
+
+use super::activation;
+use super::expr::Builder;
+use crate::check::{self, Argument, Checked, Diagnostics};
+use crate::ir::{Graph, Registry, dot, text, wire};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// A checked epilogue. Cheap to clone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Epilogue {
+    checked: Arc<Checked>,
+}
+
+/// The names every document may use: the activations. Add custom primitives with [`Registry::with`].
+pub fn registry() -> Registry {
+    Registry::of(activation::ALL)
+}
+
+impl Epilogue {
+    /// Builds the graph with a closure and checks it.
+    ///
+    /// # Errors
+    /// Every fault of the graph at once; see [`check`](crate::check).
+    pub fn build(build: impl FnOnce(&Builder)) -> Result<Epilogue, Diagnostics> {
+        let builder = Builder::default();
+        build(&builder);
+        let (graph, foreign) = builder.finish();
+        Epilogue::of(graph, &foreign)
+    }
+
+    /// Checks a graph.
+    ///
+    /// # Errors
+    /// Every fault of the graph at once.
+    pub fn from_graph(graph: Graph) -> Result<Epilogue, Diagnostics> {
+        Epilogue::of(graph, &[])
+    }
+
+    fn of(graph: Graph, foreign: &[&'static std::panic::Location<'static>]) -> Result<Epilogue, Diagnostics> {
+        Ok(Epilogue { checked: Arc::new(check::check_built(graph, foreign)?) })
+    }
+
+    /// The graph and what the check found out about it.
+    pub fn checked(&self) -> &Checked {
+        &self.checked
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &Graph {
+        self.checked.graph()
+    }
+
+    /// What a launch must be given, in the order of first use.
+    pub fn arguments(&self) -> &[Argument] {
+        self.checked.arguments()
+    }
+
+    /// Reads the text form that [`Display`](fmt::Display) writes, and checks it.
+    ///
+    /// # Errors
+    /// A syntax error with its line, or every fault of the graph.
+    pub fn from_text(text: &str, registry: &Registry) -> Result<Epilogue, ReadError> {
+        let parsed = text::parse(text, registry)?;
+        let epilogue = Epilogue::from_graph(parsed.graph)?;
+        for (id, written, line) in parsed.annotations {
+            let inferred = epilogue.checked.type_of(id).to_string();
+            if inferred != written {
+                return Err(ReadError::Annotation { line, written, inferred });
+            }
+        }
+        Ok(epilogue)
+    }
+
+    /// Reads JSON that [`to_json`](Epilogue::to_json) wrote, and checks it.
+    ///
+    /// # Errors
+    /// What is wrong with the document, or every fault of the graph.
+    pub fn from_json(json: &str, registry: &Registry) -> Result<Epilogue, ReadError> {
+        let document: wire::Document = serde_json::from_str(json).map_err(wire::WireError::from)?;
+        Ok(Epilogue::from_graph(document.into_graph(registry)?)?)
+    }
+
+    /// The graph as JSON: a versioned array of nodes.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(&wire::Document::of(self.graph())).unwrap_or_default()
+    }
+
+    /// The graph in Graphviz's DOT language.
+    pub fn to_dot(&self) -> String {
+        dot::dot(self.graph(), |id| self.checked.type_of(id).to_string())
+    }
+}
+
+/// Why a document could not be read as an epilogue.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The text is not in the text form.
+    #[error(transparent)]
+    Text(#[from] text::ParseError),
+    /// The JSON is not an epilogue.
+    #[error(transparent)]
+    Json(#[from] wire::WireError),
+    /// A value's written type is not its type.
+    #[error("line {line}: the type is written as `{written}`, but it is `{inferred}`")]
+    Annotation {
+        /// The line, from 1.
+        line: usize,
+        /// What stands there.
+        written: String,
+        /// What follows from the operands.
+        inferred: String,
+    },
+    /// It was read, and is not a valid graph.
+    #[error(transparent)]
+    Check(#[from] Diagnostics),
+}
+
+/// The listing: the text form, with the type of every value.
+impl fmt::Display for Epilogue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&text::print(self.graph(), |id| Some(self.checked.type_of(id).to_string())))
+    }
+}
+
+/// [`Epilogue::from_text`] with the activations and no custom primitives.
+impl FromStr for Epilogue {
+    type Err = ReadError;
+    fn from_str(text: &str) -> Result<Epilogue, ReadError> {
+        Epilogue::from_text(text, &registry())
+    }
+}

@@ -1,0 +1,261 @@
+//! The builder and its expression handle.
+
+use crate::dtype::{DType, ValueType};
+use crate::ir::graph::{BuiltAt, Constant, Coordinate, Graph, Node, NodeId};
+use crate::ir::{CustomOp, Op, Operand, Sink, SinkKind};
+use std::cell::RefCell;
+use std::ops;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// Collects the nodes of one epilogue. Handed to the closure of [`Epilogue::build`](crate::Epilogue::build).
+#[derive(Debug, Default)]
+pub struct Builder {
+    graph: RefCell<Graph>,
+    /// Places where an expression of another builder was used.
+    foreign: RefCell<Vec<&'static Location<'static>>>,
+}
+
+/// A value of the epilogue under construction: a handle, copied freely.
+///
+/// Operators and methods add nodes; nothing is computed. Numbers join in as constants: a Rust `f32` is an `f32` value, an
+/// `i32` an `i32` value, and the two do not mix without a [`cast`](Expr::cast).
+#[derive(Clone, Copy, Debug)]
+pub struct Expr<'g> {
+    pub(super) builder: &'g Builder,
+    pub(super) id: NodeId,
+}
+
+/// What can stand where an expression is wanted: an expression, or a number.
+pub trait IntoExpr<'g> {
+    /// The expression, in the given builder.
+    fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g>;
+}
+
+impl<'g> IntoExpr<'g> for Expr<'g> {
+    fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g> {
+        if std::ptr::eq(self.builder, builder) {
+            return self;
+        }
+        builder.foreign.borrow_mut().push(built_at);
+        builder.push(Node::Constant(Constant::F32(0)), Some(built_at))
+    }
+}
+
+impl<'g> IntoExpr<'g> for f32 {
+    fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g> {
+        builder.push(Node::Constant(Constant::F32(self.to_bits())), Some(built_at))
+    }
+}
+
+impl<'g> IntoExpr<'g> for i32 {
+    fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g> {
+        builder.push(Node::Constant(Constant::I32(self)), Some(built_at))
+    }
+}
+
+impl<'g> IntoExpr<'g> for bool {
+    fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g> {
+        builder.push(Node::Constant(Constant::Bool(self)), Some(built_at))
+    }
+}
+
+impl Builder {
+    pub(super) fn push(&self, node: Node, built_at: BuiltAt) -> Expr<'_> {
+        Expr { builder: self, id: self.graph.borrow_mut().push(node, built_at) }
+    }
+
+    /// Runs `build` over an existing graph: how the body of a function adds its nodes.
+    pub(super) fn over(graph: &mut Graph, build: impl FnOnce(&Builder) -> NodeId) -> NodeId {
+        let builder = Builder { graph: RefCell::new(std::mem::take(graph)), foreign: RefCell::default() };
+        let id = build(&builder);
+        *graph = builder.graph.into_inner();
+        id
+    }
+
+    pub(super) fn handle(&self, id: NodeId) -> Expr<'_> {
+        Expr { builder: self, id }
+    }
+
+    pub(super) fn finish(self) -> (Graph, Vec<&'static Location<'static>>) {
+        (self.graph.into_inner(), self.foreign.into_inner())
+    }
+
+    /// The accumulator of a floating-point product: `f32[M,N,L]`.
+    #[track_caller]
+    pub fn acc(&self) -> Expr<'_> {
+        self.push(Node::Accumulator(ValueType::F32), Some(Location::caller()))
+    }
+
+    /// The accumulator of an integer product: `i32[M,N,L]`.
+    #[track_caller]
+    pub fn acc_i32(&self) -> Expr<'_> {
+        self.push(Node::Accumulator(ValueType::I32), Some(Location::caller()))
+    }
+
+    /// The row of the output element, counted from the run-time origin: `i32[M]`.
+    #[track_caller]
+    pub fn row(&self) -> Expr<'_> {
+        self.push(Node::Coordinate(Coordinate::Row), Some(Location::caller()))
+    }
+
+    /// The column of the output element, counted from the run-time origin: `i32[N]`.
+    #[track_caller]
+    pub fn column(&self) -> Expr<'_> {
+        self.push(Node::Coordinate(Coordinate::Column), Some(Location::caller()))
+    }
+
+    /// The batch entry of the output element, counted from the run-time origin: `i32[L]`.
+    #[track_caller]
+    pub fn batch(&self) -> Expr<'_> {
+        self.push(Node::Coordinate(Coordinate::Batch), Some(Location::caller()))
+    }
+
+    /// A constant.
+    #[track_caller]
+    pub fn constant<'g>(&'g self, x: impl IntoExpr<'g>) -> Expr<'g> {
+        x.into_expr(self, Location::caller())
+    }
+
+    /// A scalar passed by value at launch; changing it recompiles nothing. `F16` and `BF16` scalars are passed as `f32`.
+    #[track_caller]
+    pub fn scalar(&self, name: &str, dtype: DType) -> Expr<'_> {
+        self.push(Node::Scalar { name: name.into(), value_type: dtype.value_type() }, Some(Location::caller()))
+    }
+
+    /// An element of an operand in memory, widened to its value type: a matrix (`F16`), a vector (`F16.over(N)`), or one
+    /// number by device pointer (`F32.pointer()`). See [`Operand`].
+    #[track_caller]
+    pub fn load(&self, name: &str, operand: impl Into<Operand>) -> Expr<'_> {
+        self.push(Node::Load { name: name.into(), operand: operand.into() }, Some(Location::caller()))
+    }
+
+    /// Stores a value as a matrix, rounded once to its format. The name of a loaded matrix of the same format and order
+    /// updates it in place.
+    #[track_caller]
+    pub fn store<'g>(&'g self, name: &str, value: impl IntoExpr<'g>, operand: impl Into<Operand>) {
+        let built_at = Location::caller();
+        let value = value.into_expr(self, built_at).id;
+        self.graph.borrow_mut().sink(Sink { name: name.into(), value, kind: SinkKind::Store(operand.into()) }, Some(built_at));
+    }
+
+    /// Applies a custom primitive.
+    #[track_caller]
+    pub fn custom<'g, const A: usize>(&'g self, op: &Arc<CustomOp>, args: [Expr<'g>; A]) -> Expr<'g> {
+        let built_at = Location::caller();
+        let args = args.into_iter().map(|a| a.into_expr(self, built_at).id).collect();
+        self.push(Node::Custom { op: op.clone(), args }, Some(built_at))
+    }
+}
+
+impl<'g> Expr<'g> {
+    pub(super) fn apply(self, op: Op, rest: &[Expr<'g>], built_at: &'static Location<'static>) -> Expr<'g> {
+        let args = std::iter::once(self.id).chain(rest.iter().map(|r| r.id)).collect();
+        self.builder.push(Node::Apply { op, args }, Some(built_at))
+    }
+
+    fn binary(self, op: Op, right: impl IntoExpr<'g>, built_at: &'static Location<'static>) -> Expr<'g> {
+        let right = right.into_expr(self.builder, built_at);
+        self.apply(op, &[right], built_at)
+    }
+
+    /// `self * a + b`, rounded once.
+    #[track_caller]
+    pub fn fma(self, a: impl IntoExpr<'g>, b: impl IntoExpr<'g>) -> Expr<'g> {
+        let at = Location::caller();
+        let (a, b) = (a.into_expr(self.builder, at), b.into_expr(self.builder, at));
+        self.apply(Op::Fma, &[a, b], at)
+    }
+
+    /// Where this condition holds `then`, elsewhere `otherwise`; see [`Op::Select`].
+    #[track_caller]
+    pub fn select(self, then: impl IntoExpr<'g>, otherwise: impl IntoExpr<'g>) -> Expr<'g> {
+        let at = Location::caller();
+        let (a, b) = (then.into_expr(self.builder, at), otherwise.into_expr(self.builder, at));
+        self.apply(Op::Select, &[a, b], at)
+    }
+
+    /// To another type (`F32`, `I32`, `Bool`), or rounded to the precision of a narrower format (`F16`, `BF16`) while
+    /// staying an `f32` value.
+    #[track_caller]
+    pub fn cast(self, to: DType) -> Expr<'g> {
+        self.apply(Op::cast(to), &[], Location::caller())
+    }
+}
+
+macro_rules! methods {
+    (unary: $($u:ident $uop:ident),*; binary: $($b:ident $bop:ident),* $(,)?) => {
+        impl<'g> Expr<'g> {
+            $(#[doc = concat!("The primitive [`Op::", stringify!($uop), "`].")]
+            #[track_caller]
+            #[allow(clippy::should_implement_trait)]
+            pub fn $u(self) -> Expr<'g> { self.apply(Op::$uop, &[], Location::caller()) })*
+            $(#[doc = concat!("The primitive [`Op::", stringify!($bop), "`].")]
+            #[track_caller]
+            #[allow(clippy::should_implement_trait)]
+            pub fn $b(self, right: impl IntoExpr<'g>) -> Expr<'g> { self.binary(Op::$bop, right, Location::caller()) })*
+        }
+    };
+}
+
+methods! {
+    unary: abs Abs, exp Exp, exp2 Exp2, log Log, log1p Log1p, expm1 Expm1, sqrt Sqrt, rsqrt Rsqrt, recip Recip, tanh Tanh, erf Erf,
+        sin Sin, cos Cos, floor Floor, ceil Ceil, round Round, sign Sign, not Not;
+    binary: min Min, max Max, pow Pow, eq Eq, ne Ne, lt Lt, le Le, gt Gt, ge Ge, and And, or Or,
+}
+
+macro_rules! operators {
+    ($($tr:ident $method:ident $op:ident),*) => { $(
+        impl<'g, R: IntoExpr<'g>> ops::$tr<R> for Expr<'g> {
+            type Output = Expr<'g>;
+            #[track_caller]
+            fn $method(self, right: R) -> Expr<'g> { self.binary(Op::$op, right, Location::caller()) }
+        }
+        operators!(@left $tr $method $op f32);
+        operators!(@left $tr $method $op i32);
+    )* };
+    (@left $tr:ident $method:ident $op:ident $number:ty) => {
+        impl<'g> ops::$tr<Expr<'g>> for $number {
+            type Output = Expr<'g>;
+            #[track_caller]
+            fn $method(self, right: Expr<'g>) -> Expr<'g> {
+                let at = Location::caller();
+                self.into_expr(right.builder, at).apply(Op::$op, &[right], at)
+            }
+        }
+    };
+}
+
+operators! { Add add Add, Sub sub Sub, Mul mul Mul, Div div Div, Rem rem Rem }
+
+impl<'g, R: IntoExpr<'g>> ops::BitAnd<R> for Expr<'g> {
+    type Output = Expr<'g>;
+    #[track_caller]
+    fn bitand(self, right: R) -> Expr<'g> {
+        self.binary(Op::And, right, Location::caller())
+    }
+}
+
+impl<'g, R: IntoExpr<'g>> ops::BitOr<R> for Expr<'g> {
+    type Output = Expr<'g>;
+    #[track_caller]
+    fn bitor(self, right: R) -> Expr<'g> {
+        self.binary(Op::Or, right, Location::caller())
+    }
+}
+
+impl<'g> ops::Not for Expr<'g> {
+    type Output = Expr<'g>;
+    #[track_caller]
+    fn not(self) -> Expr<'g> {
+        self.apply(Op::Not, &[], Location::caller())
+    }
+}
+
+impl<'g> ops::Neg for Expr<'g> {
+    type Output = Expr<'g>;
+    #[track_caller]
+    fn neg(self) -> Expr<'g> {
+        self.apply(Op::Neg, &[], Location::caller())
+    }
+}

@@ -1,0 +1,25 @@
+//! Building a graph with ordinary Rust: a closure, operators and methods.
+//!
+//! ```
+//! use postlude::prelude::*;
+//! let epilogue = Epilogue::build(|e| {
+//!     let z = e.acc() + e.load("bias", F16.over(N));
+//!     let y = z.region(e.row().lt(e.scalar("boundary", I32)), |z| z.sigmoid()).otherwise(|z| z.tanh());
+//!     e.store("d", y, F16);
+//! })?;
+//! assert_eq!(epilogue.arguments().iter().map(|a| &*a.name).collect::<Vec<_>>(), ["bias", "boundary", "d"]);
+//! # Ok::<(), postlude::Diagnostics>(())
+//! ```
+//!
+//! Nothing fails while a graph is built. [`Epilogue::build`] checks the whole and returns every fault at once, each at its
+//! node and at the line of Rust that made it.
+
+pub mod activation;
+mod epilogue;
+mod expr;
+pub mod recipes;
+mod region;
+
+pub use epilogue::{Epilogue, registry};
+pub use expr::{Builder, Expr, IntoExpr};
+pub use region::Regions;

@@ -1,0 +1,78 @@
+//! Recipes: epilogues that many programs want, as plain functions with no privileges. Read one as an example of how to
+//! write your own.
+//!
+//! Every recipe stores its result as `d` in the given format.
+
+use super::epilogue::Epilogue;
+use super::expr::Expr;
+use crate::check::Diagnostics;
+use crate::dtype::DType;
+use crate::ir::Operand;
+use crate::ir::axes::{M, N};
+
+/// A function of one value, such as `|z| z.relu()`.
+pub trait Activation: for<'g> Fn(Expr<'g>) -> Expr<'g> {}
+impl<F: for<'g> Fn(Expr<'g>) -> Expr<'g>> Activation for F {}
+
+/// D = accumulator.
+///
+/// # Errors
+/// If the format cannot hold an `f32` value.
+pub fn identity(d: DType) -> Result<Epilogue, Diagnostics> {
+    Epilogue::build(|e| e.store("d", e.acc(), d))
+}
+
+/// D = alpha * accumulator + beta * C, with run-time scalars `alpha` and `beta` and a matrix `c`.
+///
+/// # Errors
+/// If a format is not floating-point.
+pub fn linear_combination(c: impl Into<Operand>, d: DType) -> Result<Epilogue, Diagnostics> {
+    let c = c.into();
+    Epilogue::build(|e| {
+        let (alpha, beta) = (e.scalar("alpha", DType::F32), e.scalar("beta", DType::F32));
+        e.store("d", e.acc() * alpha + e.load("c", c) * beta, d);
+    })
+}
+
+/// D = activation(accumulator + bias), with a vector `bias` over N.
+///
+/// # Errors
+/// If a format is not floating-point.
+pub fn bias_activation(bias: DType, d: DType, activation: impl Activation) -> Result<Epilogue, Diagnostics> {
+    Epilogue::build(|e| e.store("d", activation(e.acc() + e.load("bias", bias.over(N))), d))
+}
+
+/// D = activation(accumulator + bias) + residual, with a vector `bias` over N and a matrix `residual`.
+///
+/// # Errors
+/// If a format is not floating-point.
+pub fn residual(dtype: DType, d: DType, activation: impl Activation) -> Result<Epilogue, Diagnostics> {
+    Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", dtype.over(N));
+        e.store("d", activation(z) + e.load("residual", dtype), d);
+    })
+}
+
+/// D = row_scale * accumulator * column_scale, with `f32` vectors `row_scale` over M and `column_scale` over N: the
+/// dequantisation of a product whose operands were scaled per row and per column.
+///
+/// # Errors
+/// If the format is not floating-point.
+pub fn scaled(d: DType) -> Result<Epilogue, Diagnostics> {
+    Epilogue::build(|e| {
+        let (rows, columns) = (e.load("row_scale", DType::F32.over(M)), e.load("column_scale", DType::F32.over(N)));
+        e.store("d", e.acc() * rows * columns, d);
+    })
+}
+
+/// D = above(z) in the rows before the run-time scalar `boundary`, below(z) from there on, with z = accumulator + bias.
+///
+/// # Errors
+/// If a format is not floating-point.
+pub fn split_rows(bias: DType, d: DType, above: impl Activation, below: impl Activation) -> Result<Epilogue, Diagnostics> {
+    Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", bias.over(N));
+        let y = z.region(e.row().lt(e.scalar("boundary", DType::I32)), &above).otherwise(&below);
+        e.store("d", y, d);
+    })
+}

@@ -1,0 +1,51 @@
+//! Regions: a different function in each part of the output.
+
+use super::expr::{Expr, IntoExpr};
+use crate::ir::Op;
+use std::panic::Location;
+
+/// Cases of (condition, value), tried in order; made by [`Expr::region`], closed by [`Regions::otherwise`].
+#[derive(Debug)]
+pub struct Regions<'g> {
+    subject: Expr<'g>,
+    cases: Vec<(Expr<'g>, Expr<'g>)>,
+    built_at: &'static Location<'static>,
+}
+
+impl<'g> Expr<'g> {
+    /// Begins a region: where `condition` holds, the value is `function` of this one.
+    ///
+    /// Where several conditions hold the first counts. A condition made of coordinates and scalars costs nothing where
+    /// it is uniform: only that arm's code runs.
+    ///
+    /// ```
+    /// # use postlude::prelude::*;
+    /// # Epilogue::build(|e| {
+    /// let (z, row) = (e.acc(), e.row());
+    /// let y = z.region(row.lt(128), |z| z.sigmoid()).region(row.lt(256), |z| z.relu()).otherwise(|z| z.tanh());
+    /// # e.store("d", y, F16);
+    /// # }).unwrap();
+    /// ```
+    #[track_caller]
+    pub fn region(self, condition: Expr<'g>, function: impl FnOnce(Expr<'g>) -> Expr<'g>) -> Regions<'g> {
+        Regions { subject: self, cases: vec![(condition, function(self))], built_at: Location::caller() }
+    }
+}
+
+impl<'g> Regions<'g> {
+    /// Adds a region.
+    #[must_use]
+    pub fn region(mut self, condition: Expr<'g>, function: impl FnOnce(Expr<'g>) -> Expr<'g>) -> Regions<'g> {
+        self.cases.push((condition, function(self.subject)));
+        self
+    }
+
+    /// The value everywhere else.
+    pub fn otherwise(self, function: impl FnOnce(Expr<'g>) -> Expr<'g>) -> Expr<'g> {
+        let rest = function(self.subject);
+        self.cases.into_iter().rev().fold(rest, |rest, (condition, value)| {
+            let condition = condition.into_expr(self.subject.builder, self.built_at);
+            condition.apply(Op::Select, &[value, rest], self.built_at)
+        })
+    }
+}

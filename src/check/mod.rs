@@ -1,0 +1,233 @@
+//! The check: from a [`Graph`] to a [`Checked`], or to every diagnostic at once.
+//!
+//! Whatever comes after takes a [`Checked`]. If the check passes, rendering and evaluation do not panic.
+//!
+//! # Rules
+//!
+//! | code | rule |
+//! | --- | --- |
+//! | E0101 | A graph has at least one sink. |
+//! | E0102 | An argument's name is 1 to 64 characters, none of them a control character, and neither `a` nor `b`, which are the operands of the product. |
+//! | E0103 | One name means one thing: the same scalar, the same operand, or a matrix and its update in place. |
+//! | E0104 | Every argument reaches a sink. |
+//! | E0105 | An expression is used with the builder that made it. |
+//! | E0201 | Operands have the types the primitive takes; `f32`, `i32` and `bool` do not mix without a cast. |
+//! | E0202 | A primitive, function or custom primitive has as many operands as it declares. |
+//! | E0203 | A product has one accumulator: `acc` or `acc_i32`, not both. |
+//! | E0301 | A store's operand is a matrix. |
+//! | E0302 | A store's operand varies along every axis its value varies along. |
+//! | E0303 | A store's format holds its value's type: `f32` values go to floating-point formats, `i32` to `i32`, `bool` to `bool`. |
+//! | E0304 | A store that updates a loaded matrix has the same format, axes and order as the load. |
+
+mod diagnostic;
+mod types;
+
+pub use diagnostic::{Diagnostic, Diagnostics};
+
+use crate::dtype::ValueType;
+use crate::ir::graph::{Graph, Node, NodeId};
+use crate::ir::{Axes, Operand, SinkKind};
+use diagnostic::Place;
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// The type of a value: what it is and the axes it varies along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Type {
+    /// What it is while it is computed.
+    pub value: ValueType,
+    /// The axes it varies along.
+    pub axes: Axes,
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.value, self.axes)
+    }
+}
+
+/// What a launch must be given under one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Argument {
+    /// The name.
+    pub name: Arc<str>,
+    /// What it is.
+    pub role: Role,
+}
+
+/// What an argument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A number passed by value.
+    Scalar(ValueType),
+    /// Memory that is read.
+    Input(Operand),
+    /// Memory that is written.
+    Output(Operand),
+    /// A matrix that is read and then written, element by element in place.
+    Update(Operand),
+}
+
+impl Role {
+    /// The operand, unless it is a scalar by value.
+    pub fn operand(self) -> Option<Operand> {
+        match self {
+            Role::Scalar(_) => None,
+            Role::Input(o) | Role::Output(o) | Role::Update(o) => Some(o),
+        }
+    }
+
+    /// Whether memory is written.
+    pub fn is_written(self) -> bool {
+        matches!(self, Role::Output(_) | Role::Update(_))
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Role::Scalar(v) => write!(f, "{v} scalar"),
+            Role::Input(o) => write!(f, "{o} input"),
+            Role::Output(o) => write!(f, "{o} output"),
+            Role::Update(o) => write!(f, "{o} updated in place"),
+        }
+    }
+}
+
+/// A graph that keeps every rule, with the types of its values and the arguments of a launch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checked {
+    graph: Graph,
+    types: Vec<Type>,
+    arguments: Vec<Argument>,
+}
+
+impl Checked {
+    /// The graph.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The type of a value.
+    pub fn type_of(&self, id: NodeId) -> Type {
+        self.types[id.index()]
+    }
+
+    /// What a launch must be given, in the order of first use.
+    pub fn arguments(&self) -> &[Argument] {
+        &self.arguments
+    }
+
+    /// The argument of that name with its place in [`arguments`](Checked::arguments).
+    pub fn argument(&self, name: &str) -> Option<(usize, &Argument)> {
+        self.arguments.iter().enumerate().find(|(_, a)| &*a.name == name)
+    }
+
+    /// The type of the accumulator, if the graph uses it.
+    pub fn accumulator(&self) -> Option<ValueType> {
+        self.graph.nodes().find_map(|(_, n)| if let Node::Accumulator(v) = n { Some(*v) } else { None })
+    }
+}
+
+/// Checks a graph.
+///
+/// # Errors
+/// Every broken rule, in the order of the listing.
+pub fn check(graph: Graph) -> Result<Checked, Diagnostics> {
+    check_built(graph, &[])
+}
+
+/// Checks a graph whose builder saw expressions of another builder at `foreign`.
+pub(crate) fn check_built(graph: Graph, foreign: &[&'static Location<'static>]) -> Result<Checked, Diagnostics> {
+    let mut out = Vec::new();
+    for at in foreign {
+        out.push(Diagnostic::new(&graph, "E0105", Place::Rust(at), "an expression of another builder")
+            .help("build every expression of an epilogue with the builder handed to its own closure"));
+    }
+    let types = types::infer(&graph, &mut out);
+    check_liveness(&graph, &mut out);
+    let arguments = check_names(&graph, &mut out);
+    check_sinks(&graph, &types, &mut out);
+    out.sort_by_key(Diagnostic::order);
+    let types: Vec<Type> = types.into_iter().flatten().collect();
+    if out.is_empty() && types.len() == graph.len() { Ok(Checked { graph, types, arguments }) } else { Err(Diagnostics::new(out)) }
+}
+
+fn check_liveness(graph: &Graph, out: &mut Vec<Diagnostic>) {
+    if graph.sinks().is_empty() {
+        out.push(Diagnostic::new(graph, "E0101", Place::Graph, "the epilogue stores nothing")
+            .help("end it with `e.store(\"d\", value, F16)`"));
+        return;
+    }
+    for ((id, node), live) in graph.nodes().zip(graph.live()) {
+        if let (Node::Scalar { name, .. } | Node::Load { name, .. }, false) = (node, live) {
+            out.push(Diagnostic::new(graph, "E0104", Place::Node(id), &format!("argument `{}` reaches no sink", name.escape_debug()))
+                .help("use it, or remove it: a launch would have to pass it for nothing"));
+        }
+    }
+}
+
+fn check_names(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Argument> {
+    let mut arguments: Vec<Argument> = Vec::new();
+    let mut add = |name: &Arc<str>, role: Role, place: Place, out: &mut Vec<Diagnostic>| {
+        let shown = name.escape_debug();
+        if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
+            out.push(Diagnostic::new(graph, "E0102", place, &format!("`{shown}` is no name for an argument"))
+                .help("use 1 to 64 characters, none of them a control character"));
+        } else if matches!(&**name, "a" | "b") {
+            out.push(Diagnostic::new(graph, "E0102", place, &format!("`{shown}` is the name of an operand of the product"))
+                .help("choose another name: a launch passes the product's operands as `a` and `b`"));
+        }
+        let Some(known) = arguments.iter_mut().find(|a| a.name == *name) else {
+            arguments.push(Argument { name: name.clone(), role });
+            return;
+        };
+        match (known.role, role) {
+            (old, new) if old == new && !new.is_written() => {}
+            (Role::Input(old), Role::Output(new)) if old == new && old.axes.is_matrix() => known.role = Role::Update(new),
+            (Role::Input(old), Role::Output(new)) => out.push(
+                Diagnostic::new(graph, "E0304", place, &format!("`{shown}` is loaded as {old} and stored as {new}"))
+                    .help("an update in place needs one matrix operand for both; give the output another name otherwise"),
+            ),
+            (old, new) => out.push(
+                Diagnostic::new(graph, "E0103", place, &format!("`{shown}` is {new} here and {old} elsewhere"))
+                    .help("give each argument a name of its own"),
+            ),
+        }
+    };
+    for (id, node) in graph.nodes() {
+        match node {
+            Node::Scalar { name, value_type } => add(name, Role::Scalar(*value_type), Place::Node(id), out),
+            Node::Load { name, operand } => add(name, Role::Input(*operand), Place::Node(id), out),
+            _ => {}
+        }
+    }
+    for (index, sink) in graph.sinks().iter().enumerate() {
+        add(&sink.name, Role::Output(sink.kind.operand()), Place::Sink(index), out);
+    }
+    arguments
+}
+
+fn check_sinks(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnostic>) {
+    for (index, sink) in graph.sinks().iter().enumerate() {
+        let place = Place::Sink(index);
+        let SinkKind::Store(operand) = sink.kind;
+        if !operand.axes.is_matrix() {
+            out.push(Diagnostic::new(graph, "E0301", place, &format!("a store writes a matrix, not {operand}"))
+                .help("store to `F16` or `F16.over(M | N)`; a vector result is a reduction's"));
+            continue;
+        }
+        let Some(Some(value)) = types.get(sink.value.index()) else { continue };
+        if !operand.axes.contains(value.axes) {
+            out.push(Diagnostic::new(graph, "E0302", place, &format!("{value} is stored as {operand}, which drops {}", value.axes.without(operand.axes)))
+                .mark(0, &value.to_string())
+                .help("let the stored matrix vary along the batch: `F16`, not `F16.over(M | N)` or `.shared()`"));
+        }
+        if operand.dtype.value_type() != value.value {
+            out.push(Diagnostic::new(graph, "E0303", place, &format!("a value of type {} is stored as {}", value.value, operand.dtype))
+                .mark(0, &value.to_string())
+                .help(&format!("insert `.cast({})`, or store it as {}", format!("{:?}", operand.dtype.value_type().storage()), value.value)));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Types of values: what each node is and the axes it varies along, from its operands.
+
+use super::diagnostic::{Diagnostic, Place};
+use super::Type;
+use crate::dtype::ValueType;
+use crate::ir::axes::{Axes, L, M, N};
+use crate::ir::graph::{Coordinate, Graph, Node, NodeId};
+use crate::ir::op::Signature;
+
+/// The type of every node; `None` where a fault was reported, and where an operand has none.
+pub(super) fn infer(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Option<Type>> {
+    let mut types: Vec<Option<Type>> = Vec::with_capacity(graph.len());
+    let mut accumulator: Option<ValueType> = None;
+    for (id, node) in graph.nodes() {
+        let of = |value, axes| Some(Type { value, axes });
+        let found = match node {
+            Node::Accumulator(value) => {
+                if accumulator.is_some_and(|a| a != *value) {
+                    out.push(Diagnostic::new(graph, "E0203", Place::Node(id), "two accumulators of different types")
+                        .help("a floating-point product has `acc()`, an integer one `acc_i32()`"));
+                }
+                accumulator.get_or_insert(*value);
+                of(*value, Axes::MNL)
+            }
+            Node::Constant(c) => of(c.value_type(), Axes::NONE),
+            Node::Coordinate(c) => of(
+                ValueType::I32,
+                match c {
+                    Coordinate::Row => M,
+                    Coordinate::Column => N,
+                    Coordinate::Batch => L,
+                },
+            ),
+            Node::Scalar { value_type, .. } => of(*value_type, Axes::NONE),
+            Node::Load { operand, .. } => of(operand.dtype.value_type(), operand.axes),
+            Node::Apply { op, args } => {
+                let signature = op.row().signature;
+                typed(graph, id, args, &types, signature.arity(), out).and_then(|(operands, axes)| {
+                    result(graph, id, signature, &operands, out).map(|value| Type { value, axes })
+                })
+            }
+            Node::Call { function, args } => all_f32(graph, id, args, &types, function.parameters.len(), out),
+            Node::Custom { op, args } => all_f32(graph, id, args, &types, op.arity(), out),
+        };
+        types.push(found);
+    }
+    types
+}
+
+fn typed(
+    graph: &Graph,
+    id: NodeId,
+    args: &[NodeId],
+    types: &[Option<Type>],
+    arity: usize,
+    out: &mut Vec<Diagnostic>,
+) -> Option<(Vec<Type>, Axes)> {
+    if args.len() != arity {
+        let name = graph.node(id).mnemonic();
+        out.push(Diagnostic::new(graph, "E0202", Place::Node(id), &format!("`{name}` takes {arity} operands, not {}", args.len()))
+            .help("see its documentation for what they are"));
+        return None;
+    }
+    let operands: Option<Vec<Type>> = args.iter().map(|a| types[a.index()]).collect();
+    operands.map(|operands| {
+        let axes = operands.iter().fold(Axes::NONE, |axes, t| axes | t.axes);
+        (operands, axes)
+    })
+}
+
+fn all_f32(
+    graph: &Graph,
+    id: NodeId,
+    args: &[NodeId],
+    types: &[Option<Type>],
+    arity: usize,
+    out: &mut Vec<Diagnostic>,
+) -> Option<Type> {
+    let (operands, axes) = typed(graph, id, args, types, arity, out)?;
+    let value = result(graph, id, Signature::Float(arity), &operands, out)?;
+    Some(Type { value, axes })
+}
+
+/// The result's type, or a diagnostic that marks each operand with what it is.
+fn result(graph: &Graph, id: NodeId, signature: Signature, operands: &[Type], out: &mut Vec<Diagnostic>) -> Option<ValueType> {
+    use ValueType::{Bool, F32, I32};
+    let is = |wanted: ValueType| operands.iter().all(|t| t.value == wanted);
+    let (found, wants, help) = match signature {
+        Signature::Float(_) => (is(F32).then_some(F32), "f32 operands", "insert `.cast(F32)` on the operand that is not f32"),
+        Signature::Numeric(_) | Signature::Compare => {
+            let same = is(F32).then_some(F32).or(is(I32).then_some(I32));
+            let result = same.map(|s| if signature == Signature::Compare { Bool } else { s });
+            let help = "insert `.cast(F32)` on an integer, or write a constant in the other operand's type (`2.0`, not `2`)";
+            (result, "operands all f32 or all i32", help)
+        }
+        Signature::Logic(_) => (is(Bool).then_some(Bool), "conditions", "compare the operand with something, or insert `.cast(Bool)`"),
+        Signature::Select => {
+            let fits = operands[0].value == Bool && operands[1].value == operands[2].value;
+            (fits.then_some(operands[1].value), "a condition and two operands of one type", "make the condition a comparison and cast one of the arms")
+        }
+        Signature::Convert(to) => (Some(to), "", ""),
+    };
+    if found.is_none() {
+        let name = graph.node(id).mnemonic();
+        let mut diagnostic = Diagnostic::new(graph, "E0201", Place::Node(id), &format!("`{name}` takes {wants}")).help(help);
+        for (index, operand) in operands.iter().enumerate() {
+            diagnostic = diagnostic.mark(index, &operand.to_string());
+        }
+        out.push(diagnostic);
+    }
+    found
+}

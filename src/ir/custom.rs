@@ -1,0 +1,288 @@
+//! Custom primitives: a CUDA expression with its CPU evaluation and derivative, registered by the user's program.
+//!
+//! The expression reaches a kernel only from a [`CustomOp`] that the program itself built. A serialised graph names it
+//! and carries the fingerprint of its text; reading one takes a [`Registry`] that holds the same text, so that
+//! a document can neither bring source of its own nor silently pick up a changed definition.
+
+use super::function::Function;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// How a custom primitive or one of its partial derivatives is evaluated on the CPU.
+pub type Evaluate = Arc<dyn Fn(&[f64]) -> f64 + Send + Sync>;
+
+/// The partial derivative with respect to one operand.
+#[derive(Clone)]
+pub struct Partial {
+    /// CUDA expression; `$0`, `$1`, ... are the operands.
+    pub cuda: String,
+    /// The same on the CPU.
+    pub eval: Evaluate,
+}
+
+/// A primitive that the user registers: `f32` operands, `f32` result.
+#[derive(Clone)]
+pub struct CustomOp {
+    name: String,
+    arity: usize,
+    cuda: String,
+    eval: Evaluate,
+    partials: Vec<Option<Partial>>,
+    cost: u32,
+}
+
+/// What is wrong with a definition of a custom primitive.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CustomOpError {
+    /// The name is no identifier.
+    #[error("custom primitive `{0}`: a name is a letter followed by at most 62 letters, digits or underscores")]
+    Name(String),
+    /// The expression does not use each operand, or uses one that is not there.
+    #[error("custom primitive `{name}`: `{cuda}` must use operands $0 to ${last} and no other", last = arity - 1)]
+    Operands {
+        /// The primitive.
+        name: String,
+        /// The expression.
+        cuda: String,
+        /// How many operands it declares.
+        arity: usize,
+    },
+    /// The text would not stay inside the expression it is put into.
+    #[error("custom primitive `{name}`: `{cuda}` is no single expression: {why}")]
+    Expression {
+        /// The primitive.
+        name: String,
+        /// The expression.
+        cuda: String,
+        /// What breaks out.
+        why: &'static str,
+    },
+    /// The number of operands is out of range.
+    #[error("custom primitive `{name}`: {arity} operands; between 1 and 8 are supported")]
+    Arity {
+        /// The primitive.
+        name: String,
+        /// How many operands it declares.
+        arity: usize,
+    },
+}
+
+impl CustomOp {
+    /// A primitive of `arity` `f32` operands, spelled `cuda` with `$0`, `$1`, ... for the operands, whose value is `eval`.
+    ///
+    /// The spelling may call what CUDA device code has without headers (`expf`, `__fdividef`, ...).
+    ///
+    /// # Errors
+    /// If the name is no identifier, or the spelling does not use exactly the declared operands or is not one expression.
+    pub fn new(
+        name: &str,
+        arity: usize,
+        cuda: &str,
+        eval: impl Fn(&[f64]) -> f64 + Send + Sync + 'static,
+    ) -> Result<CustomOp, CustomOpError> {
+        let mut letters = name.chars();
+        let head = letters.next().is_some_and(|c| c.is_ascii_alphabetic());
+        if !head || name.len() > 63 || !letters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            return Err(CustomOpError::Name(name.into()));
+        }
+        if arity == 0 || arity > 8 {
+            return Err(CustomOpError::Arity { name: name.into(), arity });
+        }
+        check_spelling(name, arity, cuda, true)?;
+        Ok(CustomOp { name: name.into(), arity, cuda: cuda.into(), eval: Arc::new(eval), partials: vec![None; arity], cost: 16 })
+    }
+
+    /// Adds the partial derivative with respect to one operand.
+    ///
+    /// # Errors
+    /// If there is no such operand, or the spelling is not one expression over the operands.
+    pub fn partial(
+        mut self,
+        operand: usize,
+        cuda: &str,
+        eval: impl Fn(&[f64]) -> f64 + Send + Sync + 'static,
+    ) -> Result<CustomOp, CustomOpError> {
+        check_spelling(&self.name, self.arity, cuda, false)?;
+        let name = &self.name;
+        let slot = self.partials.get_mut(operand).ok_or_else(|| CustomOpError::Arity { name: name.clone(), arity: operand + 1 })?;
+        *slot = Some(Partial { cuda: cuda.into(), eval: Arc::new(eval) });
+        Ok(self)
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many operands.
+    pub fn arity(&self) -> usize {
+        self.arity
+    }
+
+    /// The spelling.
+    pub fn cuda(&self) -> &str {
+        &self.cuda
+    }
+
+    /// The value.
+    pub fn eval(&self, x: &[f64]) -> f64 {
+        (self.eval)(x)
+    }
+
+    /// The partial derivative with respect to an operand, if it was given.
+    pub fn derivative(&self, operand: usize) -> Option<&Partial> {
+        self.partials.get(operand).and_then(Option::as_ref)
+    }
+
+    /// Issue slots for one element, roughly.
+    pub fn cost(&self) -> u32 {
+        self.cost
+    }
+
+    /// A fingerprint of everything that reaches a kernel: name, operands, spelling, derivatives (64-bit FNV-1a). It tells
+    /// an edited definition from the one a document was written with; it is no protection against forgery, and needs to
+    /// be none, since the text comes from the program.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+        let mut field = |text: &str| {
+            for byte in (text.len() as u64).to_le_bytes().into_iter().chain(text.bytes()) {
+                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+            }
+        };
+        field(&self.name);
+        field(&self.arity.to_string());
+        field(&self.cuda);
+        for partial in &self.partials {
+            field(partial.as_ref().map_or("", |p| &p.cuda));
+        }
+        hash
+    }
+}
+
+/// Keeps a spelling inside the parentheses it will be printed in.
+fn check_spelling(name: &str, arity: usize, cuda: &str, every_operand: bool) -> Result<(), CustomOpError> {
+    let fault = |why| Err(CustomOpError::Expression { name: name.into(), cuda: cuda.into(), why });
+    if cuda.trim().is_empty() {
+        return fault("it is empty");
+    }
+    if cuda.chars().any(|c| c.is_control() || "{};\"'\\#".contains(c)) || cuda.contains("//") || cuda.contains("/*") {
+        return fault("it holds a brace, a semicolon, a quote, a comment, a directive or a control character");
+    }
+    let mut depth = 0i32;
+    for c in cuda.chars() {
+        depth += match c {
+            '(' | '[' => 1,
+            ')' | ']' => -1,
+            _ => 0,
+        };
+        if depth < 0 {
+            break;
+        }
+    }
+    if depth != 0 {
+        return fault("its parentheses do not match");
+    }
+    let mut used = vec![false; arity];
+    let mut rest = cuda;
+    while let Some(at) = rest.find('$') {
+        rest = &rest[at + 1..];
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        match rest[..digits].parse::<usize>().ok().and_then(|i| used.get_mut(i)) {
+            Some(seen) => *seen = true,
+            None => return Err(CustomOpError::Operands { name: name.into(), cuda: cuda.into(), arity }),
+        }
+    }
+    if every_operand && !used.iter().all(|u| *u) {
+        return Err(CustomOpError::Operands { name: name.into(), cuda: cuda.into(), arity });
+    }
+    Ok(())
+}
+
+/// Equal by name and fingerprint.
+impl PartialEq for CustomOp {
+    fn eq(&self, other: &CustomOp) -> bool {
+        self.name == other.name && self.fingerprint() == other.fingerprint()
+    }
+}
+
+impl Eq for CustomOp {}
+
+impl Hash for CustomOp {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+        self.fingerprint().hash(state);
+    }
+}
+
+impl fmt::Debug for CustomOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CustomOp").field("name", &self.name).field("cuda", &self.cuda).finish_non_exhaustive()
+    }
+}
+
+/// The names a document may use: functions, and custom primitives of the reading program.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    functions: BTreeMap<&'static str, &'static Function>,
+    customs: BTreeMap<String, Arc<CustomOp>>,
+}
+
+impl Registry {
+    /// A registry of these functions.
+    pub fn of(functions: &[&'static Function]) -> Registry {
+        Registry { functions: functions.iter().map(|f| (f.name, *f)).collect(), customs: BTreeMap::new() }
+    }
+
+    /// Adds a custom primitive, in place of any of the same name.
+    #[must_use]
+    pub fn with(mut self, op: Arc<CustomOp>) -> Registry {
+        self.customs.insert(op.name.clone(), op);
+        self
+    }
+
+    /// The function of that name.
+    pub fn function(&self, name: &str) -> Option<&'static Function> {
+        self.functions.get(name).copied()
+    }
+
+    /// The custom primitive of that name.
+    pub fn custom(&self, name: &str) -> Option<&Arc<CustomOp>> {
+        self.customs.get(name)
+    }
+
+    /// Every function's name.
+    pub fn function_names(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.functions.keys().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn softcap(cuda: &str) -> Result<CustomOp, CustomOpError> {
+        CustomOp::new("softcap", 2, cuda, |x| x[1] * (x[0] / x[1]).tanh())
+    }
+
+    #[test]
+    fn a_definition_is_one_expression_over_its_operands() {
+        assert!(softcap("$1 * tanhf($0 / $1)").is_ok());
+        for bad in ["$0", "$0 + $1 + $2", "$0 + $1; asm(0)", "$0 ) + ( $1", "$0 + $1 // x", "", "$0 + $1 }", "$0 + $1 \n #include"] {
+            assert!(softcap(bad).is_err(), "{bad}");
+        }
+        assert!(matches!(CustomOp::new("9x", 1, "$0", |x| x[0]), Err(CustomOpError::Name(_))));
+        assert!(matches!(CustomOp::new("x", 9, "$0", |x| x[0]), Err(CustomOpError::Arity { .. })));
+    }
+
+    #[test]
+    fn the_fingerprint_covers_text_and_derivative() {
+        let plain = softcap("$1 * tanhf($0 / $1)").unwrap();
+        let edited = softcap("$1 * tanhf($0/$1)").unwrap();
+        let derived = plain.clone().partial(0, "1.0f", |_| 1.0).unwrap();
+        assert_ne!(plain.fingerprint(), edited.fingerprint());
+        assert_ne!(plain.fingerprint(), derived.fingerprint());
+        assert!(derived.derivative(0).is_some() && derived.derivative(1).is_none());
+    }
+}

@@ -1,0 +1,50 @@
+//! Drawing: the graph in Graphviz's DOT language.
+
+use super::graph::{Graph, Node, NodeId};
+use super::text;
+use std::fmt::Write;
+
+/// The graph as a DOT document: leaves are boxes, sinks are cylinders, everything else ellipses; each with its type.
+///
+/// Every label is a JSON string with DOT's own escapes removed, so that no name can end its label.
+pub fn dot(graph: &Graph, type_of: impl Fn(NodeId) -> String) -> String {
+    let mut out = String::from("digraph epilogue {\n  rankdir=TB;\n  node [fontname=\"monospace\"];\n");
+    for (id, node) in graph.nodes() {
+        let (shape, detail) = match node {
+            Node::Load { name, operand } => ("box", format!("{name}: {operand}")),
+            Node::Scalar { name, .. } => ("box", name.to_string()),
+            Node::Constant(_) => ("plaintext", text::node_line(graph, id, None).text.split(' ').next_back().unwrap_or("").into()),
+            Node::Accumulator(_) | Node::Coordinate(_) => ("box", String::new()),
+            _ => ("ellipse", String::new()),
+        };
+        let label = label(&[node.mnemonic(), &detail, &type_of(id)]);
+        let _ = writeln!(out, "  n{} [shape={shape}, label={label}];", id.index());
+        for (i, arg) in node.args().iter().enumerate() {
+            let order = if node.args().len() > 1 { format!(" [label=\"{i}\", fontsize=9]") } else { String::new() };
+            let _ = writeln!(out, "  n{} -> n{}{order};", arg.index(), id.index());
+        }
+    }
+    for (index, sink) in graph.sinks().iter().enumerate() {
+        let label = label(&[sink.kind.name(), &sink.name, &sink.kind.operand().to_string()]);
+        let _ = writeln!(out, "  s{index} [shape=cylinder, label={label}];\n  n{} -> s{index};", sink.value.index());
+    }
+    out + "}\n"
+}
+
+fn label(parts: &[&str]) -> String {
+    let mut text = String::from("\"");
+    for (i, part) in parts.iter().filter(|p| !p.is_empty()).enumerate() {
+        if i > 0 {
+            text.push_str("\\n");
+        }
+        for c in part.chars() {
+            match c {
+                '"' | '\\' => text.extend(['\\', c]),
+                c if c.is_control() => text.extend(c.escape_default().flat_map(|e| if e == '\\' { vec!['\\', '\\'] } else { vec![e] })),
+                c => text.push(c),
+            }
+        }
+    }
+    text.push('"');
+    text
+}

@@ -1,0 +1,290 @@
+//! The graph: an append-only, hash-consed arena of nodes, and the sinks that give it effects.
+//!
+//! A node refers only to nodes before it, so ids are a topological order and the wire format is an array. Pushing an
+//! equal node twice gives the same id: common subexpressions are shared by construction. Where a node was built is kept
+//! beside it and takes no part in equality or serialisation.
+
+use super::custom::CustomOp;
+use super::function::Function;
+use super::op::Op;
+use super::operand::Operand;
+use super::sink::Sink;
+use crate::dtype::ValueType;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+
+/// A node's place in its graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeId(pub(crate) u32);
+
+impl NodeId {
+    /// The place as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}", self.0)
+    }
+}
+
+/// A constant, compared and stored by its bits, so that NaN and -0.0 are values like any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Constant {
+    /// An `f32`, by its bits.
+    F32(u32),
+    /// An `i32`.
+    I32(i32),
+    /// A truth value.
+    Bool(bool),
+}
+
+impl Constant {
+    /// Its type.
+    pub const fn value_type(self) -> ValueType {
+        match self {
+            Constant::F32(_) => ValueType::F32,
+            Constant::I32(_) => ValueType::I32,
+            Constant::Bool(_) => ValueType::Bool,
+        }
+    }
+
+    /// Its value.
+    pub fn value(self) -> f64 {
+        match self {
+            Constant::F32(bits) => f64::from(f32::from_bits(bits)),
+            Constant::I32(x) => f64::from(x),
+            Constant::Bool(b) => f64::from(u8::from(b)),
+        }
+    }
+
+    /// The constant of a type nearest to a value.
+    pub fn of(value_type: ValueType, x: f64) -> Constant {
+        match value_type {
+            ValueType::F32 => Constant::F32((x as f32).to_bits()),
+            ValueType::I32 => Constant::I32(x as i32),
+            ValueType::Bool => Constant::Bool(x != 0.0),
+        }
+    }
+}
+
+/// Which coordinate of the output element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Coordinate {
+    /// Along M.
+    Row,
+    /// Along N.
+    Column,
+    /// Along L.
+    Batch,
+}
+
+impl Coordinate {
+    /// Every coordinate.
+    pub const ALL: [Coordinate; 3] = [Coordinate::Row, Coordinate::Column, Coordinate::Batch];
+
+    /// The name in text and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Coordinate::Row => "row",
+            Coordinate::Column => "column",
+            Coordinate::Batch => "batch",
+        }
+    }
+}
+
+/// A value of the graph.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Node {
+    /// The accumulator: the element of the matrix product, or of the matrix a pointwise kernel reads.
+    Accumulator(ValueType),
+    /// A constant.
+    Constant(Constant),
+    /// A coordinate of the output, counted from the run-time origin: an `i32`.
+    Coordinate(Coordinate),
+    /// A scalar passed by value at launch.
+    Scalar {
+        /// The argument's name.
+        name: Arc<str>,
+        /// Its type.
+        value_type: ValueType,
+    },
+    /// An element of an operand in memory.
+    Load {
+        /// The argument's name.
+        name: Arc<str>,
+        /// Its format and the axes it varies along.
+        operand: Operand,
+    },
+    /// A primitive.
+    Apply {
+        /// Which.
+        op: Op,
+        /// Its operands.
+        args: Vec<NodeId>,
+    },
+    /// A named function, defined over primitives.
+    Call {
+        /// Which.
+        function: &'static Function,
+        /// Its arguments.
+        args: Vec<NodeId>,
+    },
+    /// A primitive that the user registered.
+    Custom {
+        /// Which.
+        op: Arc<CustomOp>,
+        /// Its operands.
+        args: Vec<NodeId>,
+    },
+}
+
+impl Node {
+    /// The nodes it uses, in order.
+    pub fn args(&self) -> &[NodeId] {
+        match self {
+            Node::Apply { args, .. } | Node::Call { args, .. } | Node::Custom { args, .. } => args,
+            _ => &[],
+        }
+    }
+
+    /// The same node with each argument replaced.
+    pub fn map_args(&self, map: impl FnMut(NodeId) -> NodeId) -> Node {
+        let mut node = self.clone();
+        if let Node::Apply { args, .. } | Node::Call { args, .. } | Node::Custom { args, .. } = &mut node {
+            *args = args.iter().copied().map(map).collect();
+        }
+        node
+    }
+
+    /// The word it begins with in the listing.
+    pub fn mnemonic(&self) -> &str {
+        match self {
+            Node::Accumulator(_) => "acc",
+            Node::Constant(_) => "const",
+            Node::Coordinate(c) => c.name(),
+            Node::Scalar { .. } => "scalar",
+            Node::Load { .. } => "load",
+            Node::Apply { op, .. } => op.name(),
+            Node::Call { function, .. } => function.name,
+            Node::Custom { op, .. } => op.name(),
+        }
+    }
+}
+
+/// Where in the user's program a node was built.
+pub type BuiltAt = Option<&'static Location<'static>>;
+
+/// A graph of values and the sinks that store them. Nothing about it has been checked.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    nodes: Vec<Node>,
+    built_at: Vec<BuiltAt>,
+    sinks: Vec<Sink>,
+    sinks_built_at: Vec<BuiltAt>,
+    ids: HashMap<Node, NodeId>,
+}
+
+/// Equality of content: the places where nodes were built do not count.
+impl PartialEq for Graph {
+    fn eq(&self, other: &Graph) -> bool {
+        self.nodes == other.nodes && self.sinks == other.sinks
+    }
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new() -> Graph {
+        Graph::default()
+    }
+
+    /// Adds a node, or finds the equal one that is already there. Its arguments must be in the graph.
+    pub fn push(&mut self, node: Node, built_at: BuiltAt) -> NodeId {
+        debug_assert!(node.args().iter().all(|a| a.index() < self.nodes.len()), "{node:?} uses a node that is not there");
+        if let Some(&id) = self.ids.get(&node) {
+            return id;
+        }
+        let id = NodeId(self.nodes.len() as u32);
+        self.ids.insert(node.clone(), id);
+        self.nodes.push(node);
+        self.built_at.push(built_at);
+        id
+    }
+
+    /// Adds a primitive.
+    pub fn apply(&mut self, op: Op, args: &[NodeId]) -> NodeId {
+        self.push(Node::Apply { op, args: args.to_vec() }, None)
+    }
+
+    /// Adds an `f32` constant.
+    pub fn constant_f32(&mut self, x: f32) -> NodeId {
+        self.push(Node::Constant(Constant::F32(x.to_bits())), None)
+    }
+
+    /// Adds a sink.
+    pub fn sink(&mut self, sink: Sink, built_at: BuiltAt) {
+        self.sinks.push(sink);
+        self.sinks_built_at.push(built_at);
+    }
+
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is no node.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// A node.
+    ///
+    /// # Panics
+    /// If the id is another graph's and lies beyond this one.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// Every node with its id, arguments before users.
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, &Node)> + ExactSizeIterator {
+        self.nodes.iter().enumerate().map(|(i, n)| (NodeId(i as u32), n))
+    }
+
+    /// The sinks, in the order they were added.
+    pub fn sinks(&self) -> &[Sink] {
+        &self.sinks
+    }
+
+    /// Where a node was built, if it was built by a program.
+    pub fn built_at(&self, id: NodeId) -> BuiltAt {
+        self.built_at[id.index()]
+    }
+
+    /// Where a sink was added, if it was by a program.
+    pub fn sink_built_at(&self, index: usize) -> BuiltAt {
+        self.sinks_built_at[index]
+    }
+
+    /// For each node, whether some sink needs it.
+    pub fn live(&self) -> Vec<bool> {
+        let mut live = vec![false; self.nodes.len()];
+        for sink in &self.sinks {
+            live[sink.value.index()] = true;
+        }
+        for (id, node) in self.nodes().rev() {
+            if live[id.index()] {
+                for arg in node.args() {
+                    live[arg.index()] = true;
+                }
+            }
+        }
+        live
+    }
+}

@@ -1,0 +1,25 @@
+//! The epilogue graph: what a value is, when it is evaluated, what axes mean.
+//!
+//! A [`Graph`] is a list of [`Node`]s, each using only nodes before it, and of [`Sink`]s that write values to memory.
+//! Nodes have no effects, so nothing can be observed of when, how often or whether a node is evaluated; a sink's effect
+//! happens once for every element of the output. A node's type is a [`ValueType`](crate::dtype::ValueType) and a set of
+//! [`Axes`]; both follow from its operands by the rules in [`check`](crate::check).
+
+pub mod axes;
+pub mod custom;
+pub mod dot;
+pub mod function;
+pub mod graph;
+pub mod op;
+pub mod operand;
+pub mod sink;
+pub mod text;
+pub mod wire;
+
+pub use axes::Axes;
+pub use custom::{CustomOp, CustomOpError, Registry};
+pub use function::Function;
+pub use graph::{Constant, Coordinate, Graph, Node, NodeId};
+pub use op::Op;
+pub use operand::{Operand, Order};
+pub use sink::{Sink, SinkKind};

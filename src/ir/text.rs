@@ -1,0 +1,302 @@
+//! The text form: one line a node, one line a sink. What the listing shows, what diagnostics underline, and what
+//! [`parse`] reads back.
+//!
+//! ```text
+//! %0: f32[M,N,L] = acc f32
+//! %1: f32[N] = load "bias" f16[N]
+//! %2: f32[M,N,L] = add %0, %1
+//! %3: f32[M,N,L] = relu %2
+//! store "d" f16[M,N,L], %3
+//! ```
+//!
+//! The type after the colon is optional; where it stands it must be right. A line that begins with `;` is a comment.
+//! Names are quoted as in JSON. Floating-point constants are decimal, or `0x` and their bits where decimal cannot say it.
+
+use super::axes::Axes;
+use super::custom::Registry;
+use super::graph::{Constant, Coordinate, Graph, Node, NodeId};
+use super::op::Op;
+use super::operand::{Operand, Order};
+use super::sink::{Sink, SinkKind};
+use crate::dtype::{DType, ValueType};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// The most nodes a document may have.
+pub const MAX_NODES: usize = 4096;
+
+/// A line of the listing, and where its operands stand in it.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// The text, without a line end.
+    pub text: String,
+    /// The byte range of each operand.
+    pub operands: Vec<Range<usize>>,
+}
+
+impl Line {
+    fn new(text: String) -> Line {
+        Line { text, operands: Vec::new() }
+    }
+
+    fn operand(&mut self, separator: &str, id: NodeId) {
+        self.text.push_str(separator);
+        let start = self.text.len();
+        self.text.push_str(&id.to_string());
+        self.operands.push(start..self.text.len());
+    }
+}
+
+fn quoted(name: &str) -> String {
+    serde_json::Value::from(name).to_string()
+}
+
+/// An `f32` so that it reads back bit for bit: decimal where possible, else its bits.
+pub fn format_f32(bits: u32) -> String {
+    let x = f32::from_bits(bits);
+    if x.is_finite() { format!("{x:?}") } else { format!("0x{bits:08x}") }
+}
+
+/// The inverse of [`format_f32`].
+pub fn parse_f32(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(hex) if hex.len() == 8 => u32::from_str_radix(hex, 16).ok(),
+        Some(_) => None,
+        None => text.parse::<f32>().ok().filter(|x| x.is_finite()).map(f32::to_bits),
+    }
+}
+
+/// A node's line.
+pub fn node_line(graph: &Graph, id: NodeId, type_name: Option<&str>) -> Line {
+    let node = graph.node(id);
+    let annotation = type_name.map(|t| format!(": {t}")).unwrap_or_default();
+    let mut line = Line::new(format!("{id}{annotation} = "));
+    match node {
+        Node::Accumulator(v) => line.text += &format!("acc {v}"),
+        Node::Constant(c) => {
+            line.text += &match *c {
+                Constant::F32(bits) => format!("const f32 {}", format_f32(bits)),
+                Constant::I32(x) => format!("const i32 {x}"),
+                Constant::Bool(b) => format!("const bool {b}"),
+            }
+        }
+        Node::Coordinate(c) => line.text += c.name(),
+        Node::Scalar { name, value_type } => line.text += &format!("scalar {} {value_type}", quoted(name)),
+        Node::Load { name, operand } => line.text += &format!("load {} {operand}", quoted(name)),
+        Node::Apply { op, .. } => line.text += op.name(),
+        Node::Call { function, .. } => line.text += function.name,
+        Node::Custom { op, .. } => line.text += &format!("custom {}#{:016x}", op.name(), op.fingerprint()),
+    }
+    for (i, arg) in node.args().iter().enumerate() {
+        line.operand(if i == 0 { " " } else { ", " }, *arg);
+    }
+    line
+}
+
+/// A sink's line.
+pub fn sink_line(graph: &Graph, index: usize) -> Line {
+    let sink = &graph.sinks()[index];
+    let mut line = Line::new(format!("{} {} {},", sink.kind.name(), quoted(&sink.name), sink.kind.operand()));
+    line.operand(" ", sink.value);
+    line
+}
+
+/// The whole graph, each value annotated with the type that `type_of` gives.
+pub fn print(graph: &Graph, type_of: impl Fn(NodeId) -> Option<String>) -> String {
+    let mut text = String::new();
+    for (id, _) in graph.nodes() {
+        text += &node_line(graph, id, type_of(id).as_deref()).text;
+        text.push('\n');
+    }
+    for index in 0..graph.sinks().len() {
+        text += &sink_line(graph, index).text;
+        text.push('\n');
+    }
+    text
+}
+
+/// Why a text is not in the text form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {message}\n  | {text}")]
+pub struct ParseError {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong, and what was expected.
+    pub message: String,
+    /// The line's text, cut at 200 characters.
+    pub text: String,
+}
+
+/// A graph read from text, with the types its author wrote down.
+#[derive(Clone, Debug)]
+pub struct Parsed {
+    /// The graph.
+    pub graph: Graph,
+    /// Node, its annotated type, and the line it stands in.
+    pub annotations: Vec<(NodeId, String, usize)>,
+}
+
+/// Reads the text form. The graph is not checked yet.
+///
+/// # Errors
+/// The first line that is not in the text form.
+pub fn parse(text: &str, registry: &Registry) -> Result<Parsed, ParseError> {
+    let mut reader = Reader { registry, graph: Graph::new(), labels: HashMap::new(), annotations: Vec::new() };
+    for (index, raw) in text.lines().enumerate() {
+        let line = raw.trim();
+        if line.is_empty() || line.starts_with(';') {
+            continue;
+        }
+        reader.line(line, index + 1).map_err(|message| ParseError {
+            line: index + 1,
+            message,
+            text: line.chars().take(200).collect(),
+        })?;
+    }
+    Ok(Parsed { graph: reader.graph, annotations: reader.annotations })
+}
+
+struct Reader<'r> {
+    registry: &'r Registry,
+    graph: Graph,
+    labels: HashMap<u32, NodeId>,
+    annotations: Vec<(NodeId, String, usize)>,
+}
+
+impl Reader<'_> {
+    fn line(&mut self, line: &str, number: usize) -> Result<(), String> {
+        if let Some(rest) = line.strip_prefix("store ") {
+            let (name, rest) = name(rest)?;
+            let (operand, value) = rest.rsplit_once(',').ok_or("expected `store \"name\" format[axes], %value`")?;
+            let sink = Sink { name: name.into(), value: self.reference(value)?, kind: SinkKind::Store(parse_operand(operand)?) };
+            self.graph.sink(sink, None);
+            return Ok(());
+        }
+        let (head, body) = line.split_once('=').ok_or("expected `%id = ...` or `store ...`")?;
+        let (label, annotation) = match head.split_once(':') {
+            Some((label, annotation)) => (label, Some(annotation.trim())),
+            None => (head, None),
+        };
+        let label = parse_label(label)?;
+        if self.labels.contains_key(&label) {
+            return Err(format!("%{label} is defined twice"));
+        }
+        if self.graph.len() >= MAX_NODES || self.labels.len() >= MAX_NODES {
+            return Err(format!("more than {MAX_NODES} nodes"));
+        }
+        let node = self.node(body.trim())?;
+        let id = self.graph.push(node, None);
+        self.labels.insert(label, id);
+        if let Some(annotation) = annotation {
+            self.annotations.push((id, annotation.into(), number));
+        }
+        Ok(())
+    }
+
+    fn node(&self, body: &str) -> Result<Node, String> {
+        let (word, rest) = body.split_once(char::is_whitespace).map_or((body, ""), |(w, r)| (w, r.trim()));
+        if let Some(coordinate) = Coordinate::ALL.into_iter().find(|c| c.name() == word) {
+            return if rest.is_empty() { Ok(Node::Coordinate(coordinate)) } else { Err(format!("`{word}` takes no operand")) };
+        }
+        Ok(match word {
+            "acc" => Node::Accumulator(parse_type(rest)?),
+            "const" => Node::Constant(parse_constant(rest)?),
+            "scalar" => {
+                let (name, rest) = name(rest)?;
+                Node::Scalar { name: name.into(), value_type: parse_type(rest)? }
+            }
+            "load" => {
+                let (name, rest) = name(rest)?;
+                Node::Load { name: name.into(), operand: parse_operand(rest)? }
+            }
+            "custom" => {
+                let (head, args) = rest.split_once(char::is_whitespace).ok_or("expected `custom name#fingerprint %a, ...`")?;
+                let (name, fingerprint) = head.split_once('#').ok_or("expected `name#fingerprint`")?;
+                let fingerprint = u64::from_str_radix(fingerprint, 16).map_err(|_| "the fingerprint is 16 hexadecimal digits")?;
+                let op = self.registry.custom(name).ok_or_else(|| unregistered(name))?;
+                if op.fingerprint() != fingerprint {
+                    return Err(redefined(name));
+                }
+                Node::Custom { op: op.clone(), args: self.references(args)? }
+            }
+            _ => match (Op::from_name(word), self.registry.function(word)) {
+                (Some(op), _) => Node::Apply { op, args: self.references(rest)? },
+                (_, Some(function)) => Node::Call { function, args: self.references(rest)? },
+                _ => return Err(unknown(word)),
+            },
+        })
+    }
+
+    fn references(&self, text: &str) -> Result<Vec<NodeId>, String> {
+        text.split(',').map(|part| self.reference(part)).collect()
+    }
+
+    fn reference(&self, text: &str) -> Result<NodeId, String> {
+        let label = parse_label(text)?;
+        self.labels.get(&label).copied().ok_or_else(|| format!("%{label} is not defined above this line"))
+    }
+}
+
+/// No such primitive or function. The word is escaped and cut: it comes from the document.
+pub(super) fn unknown(word: &str) -> String {
+    format!("`{}` is no primitive and no function of the registry", word.chars().take(64).collect::<String>().escape_debug())
+}
+
+/// The registry lacks a custom primitive.
+pub(super) fn unregistered(name: &str) -> String {
+    let name: String = name.chars().take(64).collect();
+    format!("custom primitive `{}` is not in the registry; add it with `Registry::with` before reading", name.escape_debug())
+}
+
+/// The registry's definition is not the one the document was written with.
+pub(super) fn redefined(name: &str) -> String {
+    format!("custom primitive `{name}` is registered with another definition than the document was written with")
+}
+
+fn parse_label(text: &str) -> Result<u32, String> {
+    let digits = text.trim().strip_prefix('%').filter(|d| d.chars().all(|c| c.is_ascii_digit()));
+    digits.and_then(|d| d.parse().ok()).ok_or_else(|| "expected a value such as %3".to_string())
+}
+
+/// A quoted name at the start, and what follows it.
+fn name(text: &str) -> Result<(String, &str), String> {
+    let mut stream = serde_json::Deserializer::from_str(text).into_iter::<String>();
+    match stream.next() {
+        Some(Ok(name)) => {
+            let end = stream.byte_offset();
+            Ok((name, text[end..].trim()))
+        }
+        _ => Err("expected a quoted name".into()),
+    }
+}
+
+fn parse_type(text: &str) -> Result<ValueType, String> {
+    let types = [ValueType::F32, ValueType::I32, ValueType::Bool];
+    types.into_iter().find(|t| t.name() == text).ok_or_else(|| "expected a type: f32, i32 or bool".into())
+}
+
+fn parse_constant(text: &str) -> Result<Constant, String> {
+    let (kind, value) = text.split_once(char::is_whitespace).ok_or("expected a type and a value")?;
+    let value = value.trim();
+    let constant = match parse_type(kind)? {
+        ValueType::F32 => parse_f32(value).map(Constant::F32),
+        ValueType::I32 => value.parse().ok().map(Constant::I32),
+        ValueType::Bool => value.parse().ok().map(Constant::Bool),
+    };
+    constant.ok_or_else(|| format!("this is no constant of type {kind}"))
+}
+
+fn parse_operand(text: &str) -> Result<Operand, String> {
+    let expected = || "expected a format and axes, such as f16[M,N,L] or bf16[N]".to_string();
+    let text = text.trim();
+    let open = text.find('[').ok_or_else(expected)?;
+    let close = text.find(']').filter(|c| *c > open).ok_or_else(expected)?;
+    let dtype = DType::from_name(&text[..open]).ok_or_else(expected)?;
+    let axes = Axes::from_letters(&text[open + 1..close]).ok_or_else(expected)?;
+    let order = match text[close + 1..].trim() {
+        "" | "row_major" => Order::RowMajor,
+        "column_major" => Order::ColumnMajor,
+        _ => return Err("after the axes only `row_major` or `column_major` may stand".into()),
+    };
+    Ok(Operand { dtype, axes, order })
+}

@@ -1,0 +1,165 @@
+//! The wire form: a versioned array of nodes for serde.
+//!
+//! Reading pushes every node through the arena again, so a document cannot hold a dangling or forward reference, and a
+//! graph read is canonical. Custom primitives travel as a name and a fingerprint, never as source.
+
+use super::custom::Registry;
+use super::graph::{Constant, Coordinate, Graph, Node, NodeId};
+use super::op::Op;
+use super::operand::Operand;
+use super::sink::{Sink, SinkKind};
+use super::text::{self, MAX_NODES};
+use crate::dtype::ValueType;
+use serde::{Deserialize, Serialize};
+
+/// The version of the format that this library writes, and the only one it reads.
+pub const VERSION: u32 = 1;
+
+/// A graph as it is serialised.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    postlude: u32,
+    nodes: Vec<WireNode>,
+    sinks: Vec<WireSink>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum WireNode {
+    Acc(ValueType),
+    Const(WireConstant),
+    Coordinate(Coordinate),
+    Scalar { name: String, value_type: ValueType },
+    Load { name: String, operand: Operand },
+    Apply(Op, Vec<u32>),
+    Call(String, Vec<u32>),
+    Custom { name: String, fingerprint: String, args: Vec<u32> },
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WireConstant {
+    F32(String),
+    I32(i32),
+    Bool(bool),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireSink {
+    name: String,
+    value: u32,
+    #[serde(flatten)]
+    kind: SinkKind,
+}
+
+/// Why a document is no epilogue graph.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// Not JSON, or not of this shape.
+    #[error("not an epilogue document: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Written by another version.
+    #[error("the document has format version {0}; this library reads version {VERSION}")]
+    Version(u32),
+    /// Too large to be an epilogue.
+    #[error("the document has {0} nodes and sinks; at most {MAX_NODES} are read")]
+    TooLarge(usize),
+    /// A node cannot be what the document says.
+    #[error("node {index}: {message}")]
+    Node {
+        /// The node's place in the array.
+        index: usize,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A sink stores a node that is not there.
+    #[error("sink {index} stores node {value}, which is not there")]
+    Sink {
+        /// The sink's place in the array.
+        index: usize,
+        /// The node it names.
+        value: u32,
+    },
+}
+
+impl Document {
+    /// A graph's wire form.
+    pub fn of(graph: &Graph) -> Document {
+        let ids = |args: &[NodeId]| args.iter().map(|a| a.0).collect();
+        let nodes = graph.nodes().map(|(_, node)| match node {
+            Node::Accumulator(v) => WireNode::Acc(*v),
+            Node::Constant(Constant::F32(bits)) => WireNode::Const(WireConstant::F32(text::format_f32(*bits))),
+            Node::Constant(Constant::I32(x)) => WireNode::Const(WireConstant::I32(*x)),
+            Node::Constant(Constant::Bool(b)) => WireNode::Const(WireConstant::Bool(*b)),
+            Node::Coordinate(c) => WireNode::Coordinate(*c),
+            Node::Scalar { name, value_type } => WireNode::Scalar { name: name.to_string(), value_type: *value_type },
+            Node::Load { name, operand } => WireNode::Load { name: name.to_string(), operand: *operand },
+            Node::Apply { op, args } => WireNode::Apply(*op, ids(args)),
+            Node::Call { function, args } => WireNode::Call(function.name.into(), ids(args)),
+            Node::Custom { op, args } => {
+                WireNode::Custom { name: op.name().into(), fingerprint: format!("{:016x}", op.fingerprint()), args: ids(args) }
+            }
+        });
+        let sinks = graph.sinks().iter().map(|s| WireSink { name: s.name.to_string(), value: s.value.0, kind: s.kind });
+        Document { postlude: VERSION, nodes: nodes.collect(), sinks: sinks.collect() }
+    }
+
+    /// The graph, not checked yet.
+    ///
+    /// # Errors
+    /// If the version differs, a node is unknown or refers forward, or the document is unreasonably large.
+    pub fn into_graph(self, registry: &Registry) -> Result<Graph, WireError> {
+        if self.postlude != VERSION {
+            return Err(WireError::Version(self.postlude));
+        }
+        let size = self.nodes.len() + self.sinks.len();
+        if size > MAX_NODES {
+            return Err(WireError::TooLarge(size));
+        }
+        let mut graph = Graph::new();
+        // Equal nodes of a document become one: places in the array are mapped to ids.
+        let mut ids: Vec<NodeId> = Vec::with_capacity(self.nodes.len());
+        for (index, wire) in self.nodes.into_iter().enumerate() {
+            let node = read_node(wire, &ids, registry).map_err(|message| WireError::Node { index, message })?;
+            ids.push(graph.push(node, None));
+        }
+        for (index, sink) in self.sinks.into_iter().enumerate() {
+            let value = *ids.get(sink.value as usize).ok_or(WireError::Sink { index, value: sink.value })?;
+            graph.sink(Sink { name: sink.name.into(), value, kind: sink.kind }, None);
+        }
+        Ok(graph)
+    }
+}
+
+fn read_node(wire: WireNode, ids: &[NodeId], registry: &Registry) -> Result<Node, String> {
+    let refer = |args: Vec<u32>| -> Result<Vec<NodeId>, String> {
+        let find = |a: u32| ids.get(a as usize).copied().ok_or_else(|| format!("it uses node {a}, which is not before it"));
+        args.into_iter().map(find).collect()
+    };
+    Ok(match wire {
+        WireNode::Acc(v) => Node::Accumulator(v),
+        WireNode::Const(WireConstant::F32(text)) => {
+            Node::Constant(Constant::F32(text::parse_f32(&text).ok_or("its constant is no f32")?))
+        }
+        WireNode::Const(WireConstant::I32(x)) => Node::Constant(Constant::I32(x)),
+        WireNode::Const(WireConstant::Bool(b)) => Node::Constant(Constant::Bool(b)),
+        WireNode::Coordinate(c) => Node::Coordinate(c),
+        WireNode::Scalar { name, value_type } => Node::Scalar { name: name.into(), value_type },
+        WireNode::Load { name, operand } => Node::Load { name: name.into(), operand },
+        WireNode::Apply(op, args) => Node::Apply { op, args: refer(args)? },
+        WireNode::Call(name, args) => {
+            let function = registry.function(&name).ok_or_else(|| text::unknown(&name))?;
+            Node::Call { function, args: refer(args)? }
+        }
+        WireNode::Custom { name, fingerprint, args } => {
+            let op = registry.custom(&name).ok_or_else(|| text::unregistered(&name))?;
+            if format!("{:016x}", op.fingerprint()) != fingerprint {
+                return Err(text::redefined(&name));
+            }
+            Node::Custom { op: op.clone(), args: refer(args)? }
+        }
+    })
+}

@@ -1,0 +1,19 @@
+//! Postlude (crate docs come here).
+
+pub mod build;
+pub mod check;
+pub mod dtype;
+pub mod ir;
+
+pub use build::{Builder, Epilogue, Expr};
+pub use check::{Diagnostic, Diagnostics};
+pub use dtype::{DType, Element};
+pub use ir::{CustomOp, Op, Operand, Registry};
+
+/// What most programs need, in one line: `use postlude::prelude::*;`.
+pub mod prelude {
+    pub use crate::build::{Epilogue, Expr};
+    pub use crate::dtype::DType::{self, BF16, Bool, F16, F32, I32};
+    pub use crate::ir::axes::{L, M, N};
+    pub use crate::ir::{CustomOp, Operand, Registry};
+}

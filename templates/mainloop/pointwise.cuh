@@ -1,0 +1,83 @@
+// ---- mainloop: pointwise. The accumulator is a matrix that already exists; memory bandwidth is all that counts ----
+//
+// A block owns a BM x BN tile. A thread keeps its strip of columns for the whole tile and goes down the rows, a batch at a time: all
+// loads of a batch are in flight before the first of its visits. BM, BN are powers of two, and THREADS a multiple of BN / STRIP.
+namespace pointwise {
+
+constexpr int STRIPS = BN / STRIP;                                 // of a row; one a thread
+constexpr int ROWS_AT_ONCE = THREADS / STRIPS;
+constexpr int VISITS = BM / ROWS_AT_ONCE;
+constexpr int BATCH_LIMIT = STRIP >= 4 ? 32 / STRIP : 8;
+constexpr int BATCH = VISITS < BATCH_LIMIT ? VISITS : BATCH_LIMIT; // visits whose loads are in flight together
+
+static_assert(BN % STRIP == 0 && THREADS % STRIPS == 0, "one strip a thread");
+static_assert(BM % ROWS_AT_ONCE == 0 && VISITS % BATCH == 0, "whole batches cover the tile");
+
+constexpr int ALIGNED = A_ALIGN < int(sizeof(Element)) ? 1 : A_ALIGN / int(sizeof(Element));
+constexpr int WIDTH = !ACC_ROW_MAJOR ? 1 : ALIGNED < STRIP ? ALIGNED : STRIP;
+constexpr int VECTORS = STRIP / WIDTH;
+using Vector = Raw<Element, WIDTH>;
+
+// `left`: how many of the strip's columns lie inside the matrix.
+DEVICE void load(Vector (&raw)[VECTORS], const Element* from, i64 column_distance, int left) {
+    if (left >= STRIP) {
+#pragma unroll
+        for (int v = 0; v < VECTORS; ++v) load_wide<WIDTH>(raw[v], from + v * WIDTH * column_distance);
+    } else {
+#pragma unroll
+        for (int v = 0; v < VECTORS; ++v) load_narrow<WIDTH>(raw[v], from + v * WIDTH * column_distance, column_distance, left - v * WIDTH);
+    }
+}
+
+DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first, int column) {
+    const Element* const accumulator = static_cast<const Element*>(p.a) + batch * p.batch_stride_a;
+    const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1, column_distance = ACC_ROW_MAJOR ? 1 : p.lda;
+    first += threadIdx.x / STRIPS;
+    column += threadIdx.x % STRIPS * STRIP;
+    ColumnValues columns = epilogue_column(p, tile, column);
+
+#pragma unroll 1
+    for (int v = 0; v < VISITS; v += BATCH) {
+        RowValues rows[BATCH];
+        Fetched fetched[BATCH];
+        Vector raw[BATCH][VECTORS];
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i) {
+            const int row = first + (v + i) * ROWS_AT_ONCE;
+            load(raw[i], accumulator + row * row_distance + column * column_distance, column_distance, row < p.m ? p.n - column : 0);
+            rows[i] = epilogue_row(p, tile, row);
+            fetched[i] = epilogue_fetch(p, tile, row, column);
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i) {
+            const int row = first + (v + i) * ROWS_AT_ONCE;
+            Accum acc[STRIP];
+#pragma unroll
+            for (int e = 0; e < STRIP; ++e) acc[e] = widen(raw[i][e / WIDTH].elements[e % WIDTH]);
+            epilogue_visit(p, tile, columns, rows[i], fetched[i], row, column, acc);
+            epilogue_row_end(p, tile, rows[i], row);
+        }
+    }
+    epilogue_column_end(p, tile, columns, column);
+}
+
+} // namespace pointwise
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
+    extern __shared__ __align__(16) unsigned char smem[];
+
+    const i64 tiles_m = (p.m - 1) / BM + 1, tiles_n = (p.n - 1) / BN + 1;
+    const i64 tiles = tiles_m * tiles_n * p.batch;
+    for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        // Grouped rasterisation: `raster` rows of tiles, column by column, before the next rows.
+        const int batch = int(tile / (tiles_m * tiles_n));
+        const i64 in_batch = tile % (tiles_m * tiles_n), above = in_batch / (p.raster * tiles_n) * p.raster;
+        const i64 in_group = in_batch - above * tiles_n, height = above + p.raster <= tiles_m ? p.raster : tiles_m - above;
+        const int row = int(above + in_group % height) * BM, column = int(in_group / height) * BN;
+
+        const TileValues values = epilogue_begin(p, batch);
+        pointwise::visit(p, values, batch, row, column);
+        if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
+        epilogue_end(p, values, smem);
+    }
+}

@@ -1,0 +1,269 @@
+// ---- mainloop: SIMT. One multiply-add at a time, full precision; any element, any layout, any alignment, any extent ----
+//
+// A block owns a BM x BN tile and a thread TM x TN of it, as groups of 4 x 4. The K axis passes through two stages of shared memory,
+// BK at a time, as accumulator-typed rows of constant k: while one stage is multiplied, the next lies in registers on its way from
+// global memory. The finished accumulators go through shared memory once more, so that the epilogue sees whole rows.
+//
+// All of BM, BN, BK, TM, TN are powers of two; BK >= 8, TM and TN >= 4, THREADS = (BM / TM) * (BN / TN) >= 32.
+namespace simt {
+
+constexpr int WARP = 32;
+constexpr int GROUP = 4;       // consecutive rows or columns of one thread: one 16-byte access to shared memory
+constexpr int RUN = 8;         // consecutive k that a warp loads from one row of a K-major operand
+constexpr int ROW_GROUPS = TM / GROUP;
+
+// A warp's lanes form a grid of LANES_M x LANES_N. Its groups repeat at a distance of one grid, so that lanes lie next to each other.
+constexpr int LANES_N = BN / TN < 8 ? BN / TN : 8;
+constexpr int LANES_M = WARP / LANES_N;
+constexpr int GRID_M = LANES_M * GROUP, GRID_N = LANES_N * GROUP;
+constexpr int WARPS_N = BN / (LANES_N * TN);
+
+// Rows of shared memory are four words longer than the tile: transposing stores and the epilogue's slab then spread over all banks.
+constexpr int PITCH_A = BM + GROUP, PITCH_B = BN + GROUP;
+constexpr int STAGE = BK * (PITCH_A + PITCH_B);
+
+// The epilogue takes one row group of every thread at a time: a slab of SLAB_ROWS x BN.
+constexpr int SLAB_ROWS = BM / ROW_GROUPS;
+constexpr int STRIPS = BN / STRIP;                                 // of a row; one a thread
+constexpr int ROWS_AT_ONCE = THREADS / STRIPS;
+constexpr int VISITS = SLAB_ROWS / ROWS_AT_ONCE;                   // of a thread in a slab
+constexpr int BATCH_LIMIT = STRIP >= 4 ? 16 / STRIP : 8;
+constexpr int BATCH = VISITS < BATCH_LIMIT ? VISITS : BATCH_LIMIT; // visits whose fetches are in flight together
+constexpr int BATCHES = VISITS / BATCH;
+
+static_assert(THREADS == (BM / TM) * (BN / TN) && THREADS % WARP == 0, "a thread owns TM x TN of the tile");
+static_assert(BM % (LANES_M * TM) == 0 && BN % (LANES_N * TN) == 0, "whole warps cover the tile");
+static_assert(BK % RUN == 0 && BM * BK % THREADS == 0 && BN * BK % THREADS == 0, "threads share the loads evenly");
+static_assert(THREADS % STRIPS == 0 && SLAB_ROWS % ROWS_AT_ONCE == 0, "one strip a thread, whole rows at once");
+
+DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+DEVICE int multiply_add(int a, int b, int c) { return int(u32(a) * u32(b) + u32(c)); }
+
+// One thread's share of an operand's tile. The operand has an extent (the M axis of A, the N axis of B) and the K axis, either of
+// which may be contiguous. The thread's vectors lie at positions `thread + i * THREADS`; every divisor below is a power of two, so
+// the coordinates of the two summands add up.
+template <bool K_MAJOR, int ALIGN, int EXTENT> struct Share {
+    static constexpr int COUNT = EXTENT * BK / THREADS;
+    static constexpr int ALIGNED = ALIGN < int(sizeof(Element)) ? 1 : ALIGN / int(sizeof(Element));
+    static constexpr int WIDTH = ALIGNED < COUNT ? ALIGNED : COUNT;
+    static constexpr int VECTORS = COUNT / WIDTH;
+    static constexpr int PITCH = EXTENT + GROUP;
+
+    const Element* origin; // this thread's first element of the current tile
+    i64 ld;
+    int extent_left;       // from the tile's first row or column to the operand's end
+    Raw<Element, WIDTH> raw[VECTORS];
+
+    // Lanes take RUN / WIDTH vectors of one row, then the next row: their transposing stores meet 32 different banks.
+    static DEVICE constexpr int extent_of(int v) { return K_MAJOR ? v / (RUN / WIDTH) % EXTENT : v % (EXTENT / WIDTH) * WIDTH; }
+    static DEVICE constexpr int k_of(int v) {
+        return K_MAJOR ? v % (RUN / WIDTH) * WIDTH + v / (RUN / WIDTH * EXTENT) * RUN : v / (EXTENT / WIDTH);
+    }
+
+    DEVICE void begin(const Element* operand, i64 leading, int first, int extent) {
+        const int e = extent_of(threadIdx.x), k = k_of(threadIdx.x);
+        ld = leading;
+        origin = operand + (K_MAJOR ? i64(first + e) * ld + k : k * ld + (first + e));
+        extent_left = extent - first;
+    }
+
+    DEVICE void advance() { origin += K_MAJOR ? i64(BK) : BK * ld; }
+
+    // `k_left`: from the tile's first k to the end of the K axis.
+    DEVICE void load(int k_left) {
+        if (extent_left >= EXTENT && k_left >= BK) {
+#pragma unroll
+            for (int i = 0; i < VECTORS; ++i) load_wide<WIDTH>(raw[i], at(i));
+        } else {
+#pragma unroll
+            for (int i = 0; i < VECTORS; ++i) {
+                const int extent = extent_left - extent_of(threadIdx.x) - extent_of(i * THREADS);
+                const int k = k_left - k_of(threadIdx.x) - k_of(i * THREADS);
+                const int along = K_MAJOR ? k : extent, across = K_MAJOR ? extent : k;
+                if (across > 0 && along >= WIDTH) load_wide<WIDTH>(raw[i], at(i));
+                else load_narrow<WIDTH>(raw[i], at(i), 1, across > 0 ? along : 0);
+            }
+        }
+    }
+
+    DEVICE void store(Accum* stage) const {
+        const int e = extent_of(threadIdx.x), kk = k_of(threadIdx.x);
+#pragma unroll
+        for (int i = 0; i < VECTORS; ++i) {
+            Accum* const to = stage + (kk + k_of(i * THREADS)) * PITCH + e + extent_of(i * THREADS);
+            Accum values[WIDTH];
+            widen_all(values, raw[i]);
+            if constexpr (K_MAJOR) {
+#pragma unroll
+                for (int j = 0; j < WIDTH; ++j) to[j * PITCH] = values[j];
+            } else {
+                Raw<Accum, WIDTH> row;
+                narrow_all(row, values);
+                store_wide<WIDTH>(to, row);
+            }
+        }
+    }
+
+private:
+    DEVICE const Element* at(int i) const {
+        const int e = extent_of(i * THREADS), kk = k_of(i * THREADS);
+        return origin + (K_MAJOR ? e * ld + kk : kk * ld + e);
+    }
+};
+
+// The groups of one thread from a row of constant k.
+template <int COUNT, int DISTANCE> DEVICE void load_fragment(Accum (&fragment)[COUNT], const Accum* row) {
+#pragma unroll
+    for (int g = 0; g < COUNT / GROUP; ++g) {
+        Raw<Accum, GROUP> raw;
+        load_wide<GROUP>(raw, row + g * DISTANCE);
+#pragma unroll
+        for (int i = 0; i < GROUP; ++i) fragment[g * GROUP + i] = raw.elements[i];
+    }
+}
+
+// Where this thread's first group lies in the tile. Neighbouring lanes differ in their row first, then in eight columns: any eight or
+// sixteen of them read few enough different words for shared memory to serve them at once.
+DEVICE int first_row() {
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    return warp / WARPS_N * (LANES_M * TM) + (lane % 2 + lane / (2 * LANES_N) * 2) * GROUP;
+}
+DEVICE int first_column() {
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    return warp % WARPS_N * (LANES_N * TN) + lane / 2 % LANES_N * GROUP;
+}
+
+// acc += A * B over the whole K axis. Every thread has left shared memory before.
+DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int batch, int row, int column) {
+    Share<A_K_MAJOR, A_ALIGN, BM> a;
+    Share<B_K_MAJOR, B_ALIGN, BN> b;
+    a.begin(static_cast<const Element*>(p.a) + batch * p.batch_stride_a, p.lda, row, p.m);
+    b.begin(static_cast<const Element*>(p.b) + batch * p.batch_stride_b, p.ldb, column, p.n);
+
+    Accum fragment_a[2][TM], fragment_b[2][TN];
+    const int at_a = first_row(), at_b = BK * PITCH_A + first_column();
+    Accum *current = smem, *next = smem + STAGE;
+
+    a.load(p.k);
+    b.load(p.k);
+    a.store(current);
+    b.store(current + BK * PITCH_A);
+    __syncthreads();
+    load_fragment<TM, GRID_M>(fragment_a[0], current + at_a);
+    load_fragment<TN, GRID_N>(fragment_b[0], current + at_b);
+
+    for (int left = p.k; left > 0; left -= BK) {
+        if (left > BK) {
+            a.advance();
+            b.advance();
+            a.load(left - BK);
+            b.load(left - BK);
+        }
+#pragma unroll
+        for (int k = 0; k < BK; ++k) {
+            if (k + 1 < BK) {
+                load_fragment<TM, GRID_M>(fragment_a[(k + 1) % 2], current + at_a + (k + 1) * PITCH_A);
+                load_fragment<TN, GRID_N>(fragment_b[(k + 1) % 2], current + at_b + (k + 1) * PITCH_B);
+            } else { // after the last tile this moves values that nobody uses: cheaper than a branch among the arithmetic
+                a.store(next);
+                b.store(next + BK * PITCH_A);
+                __syncthreads();
+                load_fragment<TM, GRID_M>(fragment_a[0], next + at_a);
+                load_fragment<TN, GRID_N>(fragment_b[0], next + at_b);
+            }
+#pragma unroll
+            for (int i = 0; i < TM; ++i)
+#pragma unroll
+                for (int j = 0; j < TN; ++j) acc[i][j] = multiply_add(fragment_a[k % 2][i], fragment_b[k % 2][j], acc[i][j]);
+        }
+        Accum* const swap = current;
+        current = next;
+        next = swap;
+    }
+}
+
+// Row `i` of the slab holds this row of the tile, for the slab of row group `group`.
+DEVICE int slab_row(int group, int i) { return i / GRID_M * (LANES_M * TM) + group * GRID_M + i % GRID_M; }
+
+// The accumulators of one row group, all threads together, as a slab of rows.
+DEVICE void store_slab(Accum* smem, const Accum (&acc)[TM][TN], int group) {
+    const int row = first_row() / (LANES_M * TM) * GRID_M + first_row() % (LANES_M * TM);
+    Accum* const to = smem + row * PITCH_B + first_column();
+#pragma unroll
+    for (int g = 0; g < ROW_GROUPS; ++g) {
+        if (g != group) continue;
+#pragma unroll
+        for (int i = 0; i < GROUP; ++i)
+#pragma unroll
+            for (int j = 0; j < TN; j += GROUP) {
+                Raw<Accum, GROUP> raw;
+#pragma unroll
+                for (int e = 0; e < GROUP; ++e) raw.elements[e] = acc[g * GROUP + i][j + e];
+                store_wide<GROUP>(to + i * PITCH_B + j / GROUP * GRID_N, raw);
+            }
+    }
+}
+
+// A thread keeps its strip of columns for the whole tile and goes down the rows, a batch at a time.
+DEVICE void visit(const Params& p, const TileValues& tile, const Accum (&acc)[TM][TN], Accum* smem, int first, int column) {
+    const int lane_row = threadIdx.x / STRIPS, lane_column = threadIdx.x % STRIPS * STRIP;
+    column += lane_column;
+    ColumnValues columns = epilogue_column(p, tile, column);
+
+#pragma unroll 1
+    for (int batch = 0; batch < ROW_GROUPS * BATCHES; ++batch) {
+        const int group = batch / BATCHES, top = batch % BATCHES * BATCH * ROWS_AT_ONCE + lane_row;
+        RowValues rows[BATCH];
+        Fetched fetched[BATCH];
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i) {
+            const int row = first + slab_row(group, top + i * ROWS_AT_ONCE);
+            rows[i] = epilogue_row(p, tile, row);
+            fetched[i] = epilogue_fetch(p, tile, row, column);
+        }
+        if (batch % BATCHES == 0) {
+            __syncthreads();
+            store_slab(smem, acc, group);
+            __syncthreads();
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH; ++i) {
+            const int row = first + slab_row(group, top + i * ROWS_AT_ONCE);
+            Raw<Accum, STRIP> raw;
+            load_wide<STRIP>(raw, smem + (top + i * ROWS_AT_ONCE) * PITCH_B + lane_column);
+            epilogue_visit(p, tile, columns, rows[i], fetched[i], row, column, raw.elements);
+            epilogue_row_end(p, tile, rows[i], row);
+        }
+    }
+    epilogue_column_end(p, tile, columns, column);
+}
+
+} // namespace simt
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
+    extern __shared__ __align__(16) unsigned char smem[];
+    Accum* const stages = reinterpret_cast<Accum*>(smem);
+
+    const i64 tiles_m = (p.m - 1) / BM + 1, tiles_n = (p.n - 1) / BN + 1;
+    const i64 tiles = tiles_m * tiles_n * p.batch;
+    for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        // Grouped rasterisation: `raster` rows of tiles, column by column, before the next rows.
+        const int batch = int(tile / (tiles_m * tiles_n));
+        const i64 in_batch = tile % (tiles_m * tiles_n), above = in_batch / (p.raster * tiles_n) * p.raster;
+        const i64 in_group = in_batch - above * tiles_n, height = above + p.raster <= tiles_m ? p.raster : tiles_m - above;
+        const int row = int(above + in_group % height) * BM, column = int(in_group / height) * BN;
+
+        Accum acc[TM][TN];
+#pragma unroll
+        for (int i = 0; i < TM; ++i)
+#pragma unroll
+            for (int j = 0; j < TN; ++j) acc[i][j] = Accum(0);
+        if (p.k > 0) simt::multiply(p, acc, stages, batch, row, column);
+
+        const TileValues values = epilogue_begin(p, batch);
+        simt::visit(p, values, acc, stages, row, column);
+        if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
+        epilogue_end(p, values, smem);
+        __syncthreads();
+    }
+}

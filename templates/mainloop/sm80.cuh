@@ -1,0 +1,339 @@
+// ---- mainloop for the tensor cores of sm_80 and later: cp.async stages, ldmatrix, mma.sync ----
+// Every warp accumulates a WARP_M x WARP_N part of the BM x BN tile. Operand blocks of BK go through a ring of STAGES in shared
+// memory; inside a block the registers are double-buffered too, so that matrix loads run under the multiplications before them.
+constexpr int WARP_M = BM / WARPS_M, WARP_N = BN / WARPS_N, WARPS = WARPS_M * WARPS_N;
+constexpr int ELEMENT = int(sizeof(Element));
+constexpr int STEP = 32 / ELEMENT;      // K of one mma.sync, always 32 bytes: 16 elements of 16 bits, 8 of tf32
+constexpr int STEPS = BK / STEP;        // steps of a block
+constexpr int TILES_M = WARP_M / 16, PAIRS_N = WARP_N / 16;   // 16-row and 16-column (two mma.sync wide) pieces of a warp's part
+static_assert(THREADS == 32 * WARPS && BM % WARPS_M == 0 && BN % WARPS_N == 0, "warps cover the tile");
+static_assert(WARP_M % 16 == 0 && WARP_N % 32 == 0, "a warp's part consists of whole fragments and of whole bank-free slab rows");
+static_assert(STAGES >= 2 && STEPS >= 2 && STEPS % 2 == 0, "both double buffers need something to alternate");
+
+extern __shared__ __align__(128) u8 shared_memory[];
+
+// One operand of the tile. "Row" means a row of its shared-memory block: an index of the strided axis (M or N if K is contiguous,
+// else K), with the contiguous axis running along it.
+template <bool IS_A> struct Operand {
+    static constexpr bool K_MAJOR = IS_A ? A_K_MAJOR : B_K_MAJOR;
+    static constexpr int EXTENT = IS_A ? BM : BN, WARP_EXTENT = IS_A ? WARP_M : WARP_N, ALIGN = IS_A ? A_ALIGN : B_ALIGN;
+    static constexpr int ROWS = K_MAJOR ? EXTENT : BK, ROW_BYTES = (K_MAJOR ? BK : EXTENT) * ELEMENT, BYTES = ROWS * ROW_BYTES;
+    // What one thread moves at a time. Elements aligned to 2 bytes only cannot be copied asynchronously: they pass through registers.
+    static constexpr bool ASYNC = ALIGN >= 4;
+    static constexpr int UNIT = ALIGN >= 16 ? 16 : ALIGN >= 8 ? 8 : 4;
+    static constexpr int UNITS_PER_ROW = ROW_BYTES / UNIT, PASS_ROWS = THREADS / UNITS_PER_ROW, PASSES = ROWS / PASS_ROWS;
+    static constexpr int SHARE = (PASSES + STEPS - 2) / (STEPS - 1);   // passes issued in one step; the last step of a block issues none
+    static_assert(ROW_BYTES >= 64 && (ROW_BYTES & (ROW_BYTES - 1)) == 0, "rows are a power of two, for the swizzle");
+    static_assert(THREADS % UNITS_PER_ROW == 0 && PASS_ROWS > 0 && ROWS % PASS_ROWS == 0, "passes cover the block evenly");
+    static_assert(K_MAJOR || (WARP_EXTENT & (WARP_EXTENT - 1)) == 0, "fragments along a row are addressed by exclusive or");
+
+    // The swizzle: byte offsets inside a row are exclusive-ored with this, so that what one access of a warp touches in several rows
+    // falls into different banks: eight rows of 16 bytes for ldmatrix; for transposed 32-bit words four rows of 32 bytes. It is linear
+    // where rows add without carry, which is how the constants below come out of it.
+    static DEVICE constexpr u32 twist(int row) {
+        if (!K_MAJOR && ELEMENT == 4) return (row & 3) << 5;
+        return ROW_BYTES >= 128 ? (row & 7) << 4 : (row >> 1 & 3) << 4;
+    }
+
+    const u8* source;           // of this thread's next unit
+    i64 pass_step, block_step;  // from pass to pass, and what is left from block to block, in bytes
+    int row, column;            // of this thread's first unit: row, element along it
+    int extent;                 // of M or N inside the tile
+    u32 to;                     // of this thread's first unit, from the start of a stage
+    u32 from;                   // of this lane's first fragment, from the start of a stage
+    u32 held[ASYNC ? 1 : SHARE];
+
+    DEVICE void begin(const Params& p, int batch, int start, u32 offset) {
+        const i64 ld = IS_A ? p.lda : p.ldb;
+        const int left = (IS_A ? p.m : p.n) - start;
+        extent = left < EXTENT ? left : EXTENT;
+        row = threadIdx.x / UNITS_PER_ROW;
+        column = threadIdx.x % UNITS_PER_ROW * (UNIT / ELEMENT);
+        const i64 origin = i64(batch) * (IS_A ? p.batch_stride_a : p.batch_stride_b) + (K_MAJOR ? start * ld : i64(start));
+        source = static_cast<const u8*>(IS_A ? p.a : p.b) + (origin + row * ld + column) * ELEMENT;
+        pass_step = PASS_ROWS * ld * ELEMENT;
+        block_step = K_MAJOR ? BK * ELEMENT - PASSES * pass_step : 0;
+        to = offset + row * ROW_BYTES + ((column * ELEMENT) ^ twist(row));
+
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        const int first = (IS_A ? warp / WARPS_N : warp % WARPS_N) * WARP_EXTENT;
+        if constexpr (!K_MAJOR && ELEMENT == 4) {
+            from = offset + lane % 4 * ROW_BYTES + (((first + lane / 4) * 4) ^ twist(lane % 4));
+        } else {
+            // Matrices 0..3 of a load in the order of mma.sync's registers: A wants the second half of the rows before the second
+            // half of K, B the other way round.
+            const bool rows_first = IS_A == K_MAJOR;
+            const int r = rows_first ? lane & 15 : (lane & 7) | (lane >> 4 << 3), half = rows_first ? lane >> 4 : lane >> 3 & 1;
+            from = K_MAJOR ? offset + (first + r) * ROW_BYTES + ((half * 16) ^ twist(r)) : offset + r * ROW_BYTES + ((first * ELEMENT + half * 16) ^ twist(r));
+        }
+    }
+
+    // Issues share `share` of the copies of one block into a stage; `k_left` counts from the block to the end of K and may be negative.
+    DEVICE void copy(int share, u32 stage, int k_left) {
+        const int along = (K_MAJOR ? k_left : extent) - column, across = K_MAJOR ? extent : k_left;
+        const int valid = (along <= 0 ? 0 : along < UNIT / ELEMENT ? along : UNIT / ELEMENT) * ELEMENT;
+#pragma unroll
+        for (int i = 0; i < SHARE; ++i) {
+            const int pass = share * SHARE + i;
+            if (pass >= PASSES) continue;
+            const int size = row + pass * PASS_ROWS < across ? valid : 0;
+            if constexpr (ASYNC) {
+                copy_async<UNIT>(target(stage, pass), source, size);
+            } else {
+                const u16* pair = reinterpret_cast<const u16*>(source);
+                const u32 low = size > 0 ? pair[0] : 0, high = size > 2 ? pair[1] : 0;
+                held[i] = low | high << 16;
+            }
+            source += pass_step;
+            if (pass == PASSES - 1) source += block_step;
+        }
+    }
+    // Stores what `copy` could only load, after the multiplications that hide the latency.
+    DEVICE void settle(int share, u32 stage) {
+        if constexpr (!ASYNC) {
+#pragma unroll
+            for (int i = 0; i < SHARE; ++i)
+                if (share * SHARE + i < PASSES) store_shared_word(target(stage, share * SHARE + i), held[i]);
+        }
+    }
+    DEVICE u32 target(u32 stage, int pass) const { return ((stage + to) ^ twist(pass * PASS_ROWS)) + pass * PASS_ROWS * ROW_BYTES; }
+
+    // The operand of the 16 rows (A) or columns (B) number `piece` of this warp, for one step of K.
+    DEVICE void load(u32 (&r)[4], u32 stage, int piece, int step) const {
+        if constexpr (K_MAJOR) {
+            load_matrices(r, ((stage + from) ^ step * 32) + piece * 16 * ROW_BYTES);
+        } else if constexpr (ELEMENT == 2) {
+            load_matrices_transposed(r, ((stage + from) ^ piece * 32) + step * STEP * ROW_BYTES);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int second_eight = IS_A ? i & 1 : i >> 1, second_half = IS_A ? i >> 1 : i & 1;
+                r[i] = load_shared_word(((stage + from) ^ (piece * 64 + second_eight * 32)) + (step * STEP + second_half * 4) * ROW_BYTES);
+            }
+        }
+    }
+};
+
+constexpr int STAGE_BYTES = Operand<true>::BYTES + Operand<false>::BYTES;
+
+struct Fragments {
+    u32 a[TILES_M][4], b[PAIRS_N][4];
+
+    DEVICE void load(const Operand<true>& A, const Operand<false>& B, u32 stage, int step) {
+#pragma unroll
+        for (int j = 0; j < PAIRS_N; ++j) B.load(b[j], stage, j, step);
+#pragma unroll
+        for (int i = 0; i < TILES_M; ++i) A.load(a[i], stage, i, step);
+    }
+    DEVICE void multiply(Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
+        if constexpr (ELEMENT == 4) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+#pragma unroll
+                for (int j = 0; j < TILES_M; ++j) a[j][i] = round_to_tf32(a[j][i]);
+#pragma unroll
+                for (int j = 0; j < PAIRS_N; ++j) b[j][i] = round_to_tf32(b[j][i]);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < TILES_M; ++i)
+#pragma unroll
+            for (int jj = 0; jj < 2 * PAIRS_N; ++jj) {
+                const int j = i & 1 ? 2 * PAIRS_N - 1 - jj : jj;   // to and fro, so that consecutive instructions share an operand
+                multiply_accumulate<Element>(acc[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+            }
+    }
+};
+
+struct TileOrigin { int row, column, batch; };
+
+// Tiles in groups of p.raster tile rows, column by column inside a group: blocks that run together share operands in L2.
+DEVICE TileOrigin locate(const Params& p, i64 index) {
+    const u32 tiles_m = u32(p.m - 1) / BM + 1, tiles_n = u32(p.n - 1) / BN + 1;
+    const i64 per_batch = i64(tiles_m) * tiles_n;
+    const int batch = p.batch == 1 ? 0 : int(index / per_batch);
+    const u32 t = u32(index - batch * per_batch), per_group = p.raster * tiles_n;   // an output of 2^32 tiles fits no memory
+    const u32 first = t / per_group * p.raster, height = tiles_m - first < u32(p.raster) ? tiles_m - first : p.raster, inside = t % per_group;
+    return {int((first + inside % height) * BM), int(inside / height * BN), batch};
+}
+
+// acc = A * B over the tile. Out of range, operands read as zero. All of shared memory is free again at the end.
+DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
+    Operand<true> A;
+    Operand<false> B;
+    A.begin(p, tile.batch, tile.row, 0);
+    B.begin(p, tile.batch, tile.column, Operand<true>::BYTES);
+#pragma unroll
+    for (int i = 0; i < TILES_M * 2 * PAIRS_N * 4; ++i) acc[i / (8 * PAIRS_N)][i / 4 % (2 * PAIRS_N)][i % 4] = 0;
+
+    const u32 ring = shared_address(shared_memory), end = ring + STAGES * STAGE_BYTES;
+    u32 write = ring, read = ring;
+    int k_left = p.k;
+#pragma unroll 1
+    for (int stage = 0; stage < STAGES - 1; ++stage) {
+#pragma unroll
+        for (int share = 0; share < STEPS - 1; ++share) {
+            A.copy(share, write, k_left);
+            A.settle(share, write);
+            B.copy(share, write, k_left);
+            B.settle(share, write);
+        }
+        copy_async_commit();
+        k_left -= BK;
+        write += STAGE_BYTES;
+    }
+    copy_async_wait<STAGES - 2>();
+    __syncthreads();
+
+    Fragments fragments[2];
+    fragments[0].load(A, B, read, 0);
+#pragma unroll 1
+    for (int k = p.k; k > 0; k -= BK) {
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step) {
+            if (step == STEPS - 1) {
+                // The next block has landed, for every thread; and no thread reads the block before this one any more, whose stage
+                // is the next to be written.
+                copy_async_commit();
+                copy_async_wait<STAGES - 2>();
+                __syncthreads();
+                read = read + STAGE_BYTES == end ? ring : read + STAGE_BYTES;
+            }
+            fragments[(step + 1) % 2].load(A, B, read, (step + 1) % STEPS);
+            if (step < STEPS - 1) {
+                A.copy(step, write, k_left);
+                B.copy(step, write, k_left);
+            }
+            fragments[step % 2].multiply(acc);
+            if (step < STEPS - 1) {
+                A.settle(step, write);
+                B.settle(step, write);
+            }
+        }
+        k_left -= BK;
+        write = write + STAGE_BYTES == end ? ring : write + STAGE_BYTES;
+    }
+    copy_async_wait<0>();
+}
+
+// ---- from accumulators to strips ----
+// Each warp passes its part through a slab of shared memory of its own, so that a thread owns STRIP consecutive columns and the
+// lanes of a warp lie side by side. The slab takes the part whole if the mainloop's memory holds that for all warps, so that the
+// accumulators are out of the registers while the epilogue runs; otherwise a power-of-two fraction of its rows at a time.
+constexpr int SLAB_PITCH = WARP_N + 8;   // words from row to row: four rows of fragments fall into different banks
+DEVICE constexpr int slab_rows() {
+    int rows = WARP_M;
+    while (rows % 32 == 0 && WARPS * rows * SLAB_PITCH * 4 > STAGES * STAGE_BYTES) rows /= 2;
+    return rows;
+}
+constexpr int SLAB_ROWS = slab_rows();
+constexpr int STRIPS = WARP_N / STRIP, LANES = STRIPS < 32 ? STRIPS : 32;   // strips in a row of the slab, lanes along it
+constexpr int GROUPS = STRIPS / LANES;                                      // strips of one lane in a row
+constexpr int VISIT_ROWS = 32 / LANES, VISITS = WARP_M / VISIT_ROWS;        // rows that a warp visits at a time, and how often
+constexpr int SLAB_VISITS = SLAB_ROWS / VISIT_ROWS, AHEAD = SLAB_VISITS < 4 ? SLAB_VISITS : 4;   // visits fetched together
+
+// Strips of eight are read in two halves of 16 bytes. All first halves of a row lie together, then all second halves, so that lanes
+// side by side read 16 bytes side by side; the gap of four words keeps the fragments' writes free of conflicts.
+constexpr int SECOND_HALVES = WARP_N / 2 + 4;
+DEVICE constexpr int slab_word(int column) { return STRIP == 8 ? (column >> 2 & 1) * SECOND_HALVES + (column >> 3) * 4 + (column & 3) : column; }
+
+DEVICE void store_slab(Accum* slab, int index, const Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
+    const int lane = threadIdx.x % 32;
+    Accum* to = slab + lane / 4 * SLAB_PITCH + slab_word(lane % 4 * 2);
+#pragma unroll
+    for (int i = 0; i < TILES_M; ++i) {
+        if (i * 16 / SLAB_ROWS != index) continue;
+#pragma unroll
+        for (int j = 0; j < 2 * PAIRS_N; ++j)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                Raw<Accum, 2> pair;
+                pair.elements[0] = acc[i][j][2 * half];
+                pair.elements[1] = acc[i][j][2 * half + 1];
+                store_wide(to + (i * 16 % SLAB_ROWS + half * 8) * SLAB_PITCH + slab_word(j * 8), pair);
+            }
+    }
+}
+DEVICE void load_strip(Accum (&strip)[STRIP], const Accum* slab, int row, int index) {
+    constexpr int PIECE = STRIP < 4 ? STRIP : 4;
+#pragma unroll
+    for (int i = 0; i < STRIP / PIECE; ++i) {
+        Raw<Accum, PIECE> piece;
+        load_wide(piece, slab + row * SLAB_PITCH + (STRIP == 8 ? i * SECOND_HALVES + index * 4 : index * STRIP));
+#pragma unroll
+        for (int j = 0; j < PIECE; ++j) strip[i * PIECE + j] = piece.elements[j];
+    }
+}
+
+DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    // Where eight lanes' reads span two rows, those are two apart instead of one: then they fall into different banks.
+    const int across = lane / LANES, offset = STRIP == 8 && LANES == 4 ? (across & 1) << 1 | (across >> 1 & 1) | (across & 4) : across;
+    const int first_row = tile.row + warp / WARPS_N * WARP_M + offset, first_column = tile.column + warp % WARPS_N * WARP_N + lane % LANES * STRIP;
+    Accum* slab = reinterpret_cast<Accum*>(shared_memory) + warp * SLAB_ROWS * SLAB_PITCH;
+
+    const TileValues values = epilogue_begin(p, tile.batch);
+    ColumnValues columns[GROUPS];
+#pragma unroll
+    for (int g = 0; g < GROUPS; ++g) columns[g] = epilogue_column(p, values, first_column + g * LANES * STRIP);
+
+    // Loads of the visits to come are issued before anything waits for shared memory.
+    struct Batch {
+        RowValues rows[AHEAD];
+        Fetched fetched[AHEAD][GROUPS];
+    } next;
+    auto fetch = [&](int visit) {
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i) {
+            const int row = first_row + (visit + i) * VISIT_ROWS;
+            next.rows[i] = epilogue_row(p, values, row);
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) next.fetched[i][g] = epilogue_fetch(p, values, row, first_column + g * LANES * STRIP);
+        }
+    };
+    fetch(0);
+    __syncthreads();   // the slabs overlay the stages
+    if constexpr (SLAB_ROWS == WARP_M) {
+        store_slab(slab, 0, acc);
+        __syncwarp();
+    }
+#pragma unroll 1
+    for (int visit = 0; visit < VISITS; visit += AHEAD) {
+        if constexpr (SLAB_ROWS != WARP_M) {
+            if (visit % SLAB_VISITS == 0) {
+                __syncwarp();
+                store_slab(slab, visit / SLAB_VISITS, acc);
+                __syncwarp();
+            }
+        }
+        Batch now = next;
+        if (visit + AHEAD < VISITS) fetch(visit + AHEAD);
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i) {
+            const int row = first_row + (visit + i) * VISIT_ROWS;
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) {
+                Accum strip[STRIP];
+                load_strip(strip, slab, ((visit + i) * VISIT_ROWS) % SLAB_ROWS + offset, lane % LANES + g * LANES);
+                epilogue_visit(p, values, columns[g], now.rows[i], now.fetched[i][g], row, first_column + g * LANES * STRIP, strip);
+            }
+            epilogue_row_end(p, values, now.rows[i], row);
+        }
+    }
+#pragma unroll
+    for (int g = 0; g < GROUPS; ++g) epilogue_column_end(p, values, columns[g], first_column + g * LANES * STRIP);
+    if constexpr (EPILOGUE_SMEM > 0) __syncthreads();   // the slabs are done with
+    epilogue_end(p, values, shared_memory);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
+    const i64 tiles = i64(u32(p.m - 1) / BM + 1) * (u32(p.n - 1) / BN + 1) * p.batch;
+#pragma unroll 1
+    for (i64 index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const TileOrigin tile = locate(p, index);
+        Accum acc[TILES_M][2 * PAIRS_N][4];
+        accumulate(p, tile, acc);
+        run_epilogue(p, tile, acc);
+        __syncthreads();   // the next tile's stages overlay what this one's epilogue used
+    }
+}

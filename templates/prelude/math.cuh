@@ -1,0 +1,71 @@
+// ---- math: what the table of primitives spells as a call ----
+// Wrapping integer arithmetic: signed overflow is undefined in C++, so it goes through unsigned.
+DEVICE int wrap_add(int a, int b) { return int(u32(a) + u32(b)); }
+DEVICE int wrap_sub(int a, int b) { return int(u32(a) - u32(b)); }
+DEVICE int wrap_mul(int a, int b) { return int(u32(a) * u32(b)); }
+// Division is total: by zero it gives 0, and the one overflow wraps.
+DEVICE int divide(int a, int b) { return b == 0 ? 0 : b == -1 ? wrap_sub(0, a) : a / b; }
+DEVICE int remainder(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }
+
+// Minimum and maximum that propagate NaN: one instruction, and the form that fuses with a conversion to 16 bits.
+DEVICE float max_nan(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+#else
+    return a != a || b != b ? __int_as_float(0x7fffffff) : fmaxf(a, b);
+#endif
+}
+DEVICE float min_nan(float a, float b) {
+#if __CUDA_ARCH__ >= 800
+    float y;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+#else
+    return a != a || b != b ? __int_as_float(0x7fffffff) : fminf(a, b);
+#endif
+}
+DEVICE float sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x != x ? x : 0.0f; }
+// Towards zero, saturating, NaN to 0.
+DEVICE int to_int(float x) {
+    int y;
+    asm("cvt.rzi.s32.f32 %0, %1;" : "=r"(y) : "f"(x));
+    return y;
+}
+DEVICE int to_int(bool x) { return int(x); }
+
+// Approximations: one special-function instruction each, plus what range reduction they need.
+DEVICE float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEVICE float exp_fast(float x) { return exp2_fast(x * 1.4426950408889634f); }
+DEVICE float log_fast(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y * 0.6931471805599453f;
+}
+DEVICE float recip_fast(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEVICE float sqrt_fast(float x) {
+    float y;
+    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEVICE float tanh_fast(float x) {
+    float y;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+// To [-pi, pi] by a two-part 2*pi, then the special-function unit.
+DEVICE float turn(float x) {
+    const float k = rintf(x * 0.15915494309189535f);
+    return fmaf(k, 1.7484556e-7f, fmaf(k, -6.2831855f, x));
+}
+DEVICE float sin_fast(float x) { return __sinf(turn(x)); }
+DEVICE float cos_fast(float x) { return __cosf(turn(x)); }
