@@ -1,0 +1,102 @@
+//! `cargo xtask ci`: every check a change has to pass, the tests last.
+
+use std::path::Path;
+use std::time::Instant;
+
+use crate::error::{Context, Error, Result};
+use crate::project::{Project, call};
+use crate::test;
+
+struct Step {
+    name: &'static str,
+    what: &'static str,
+    run: fn(&Project) -> Result,
+}
+
+const STEPS: [Step; 8] = [
+    Step { name: "fmt", what: "formatting", run: |project| cargo(project, &["fmt", "--all", "--check"]) },
+    Step { name: "clippy", what: "lints, with every part", run: |project| clippy(project, &[]) },
+    Step { name: "clippy-cpu", what: "lints, without CUDA", run: |project| clippy(project, &["--no-default-features"]) },
+    Step {
+        name: "clippy-jit",
+        what: "lints, with the compiler but without the driver",
+        run: |project| clippy(project, &["--no-default-features", "--features", "jit"]),
+    },
+    Step { name: "doc", what: "documentation", run: doc },
+    Step {
+        name: "unify",
+        what: "builds beside a crate that links CUDA dynamically",
+        run: |project| cargo(project, &["check", "--package", "postlude", "--features", "cudarc/dynamic-linking"]),
+    },
+    Step { name: "package", what: "the published package has all its files, and builds", run: package },
+    // Last, so that the output ends with the summary of the test runner.
+    Step { name: "test", what: "tests", run: |project| test::run(project, &[]) },
+];
+
+/// What a package is not complete without, besides the templates.
+const SHIPPED: [&str; 6] = ["Cargo.toml", "README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "src/lib.rs"];
+
+pub fn run(project: &Project, args: &[String]) -> Result {
+    if args.iter().any(|arg| arg == "--list") {
+        STEPS.iter().for_each(|step| println!("{:<12}{}", step.name, step.what));
+        return Ok(());
+    }
+    if let Some(unknown) = args.iter().find(|arg| STEPS.iter().all(|step| step.name != **arg)) {
+        return Err(Error::new(format!("no step `{unknown}`; `cargo xtask ci --list` names them")));
+    }
+    for step in STEPS.iter().filter(|step| args.is_empty() || args.iter().any(|arg| arg == step.name)) {
+        println!("\n== {}: {}", step.name, step.what);
+        let start = Instant::now();
+        let outcome = (step.run)(project);
+        let seconds = start.elapsed().as_secs_f64();
+        outcome.map_err(|error| Error::new(format!("step `{}` failed after {seconds:.1} s: {error}", step.name)))?;
+        if step.name != "test" {
+            println!("== {}: ok, {seconds:.1} s", step.name);
+        }
+    }
+    Ok(())
+}
+
+fn cargo(project: &Project, args: &[&str]) -> Result {
+    call(project.cargo().args(args))
+}
+
+fn clippy(project: &Project, features: &[&str]) -> Result {
+    let mut cargo = project.cargo();
+    cargo.args(["clippy", "--workspace", "--all-targets"]).args(features).args(["--", "-D", "warnings"]);
+    call(&mut cargo)
+}
+
+fn doc(project: &Project) -> Result {
+    call(project.cargo().args(["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// The rendered kernels come out of files, so a package that lacks one builds nowhere but here.
+fn package(project: &Project) -> Result {
+    let list = project.capture(&["package", "--package", "postlude", "--list", "--allow-dirty"])?;
+    let shipped: Vec<&str> = list.lines().collect();
+    let mut expected: Vec<String> = SHIPPED.map(str::to_owned).into();
+    files_under(&project.root, Path::new("templates"), &mut expected)?;
+    let missing: Vec<String> = expected.iter().filter(|file| !shipped.contains(&file.as_str())).cloned().collect();
+    if !missing.is_empty() {
+        return Err(Error::new(format!("the package lacks {}", missing.join(", "))));
+    }
+    println!("{} files, all of templates/ among them", shipped.len());
+    // Builds what was packed, out of reach of the files that were not.
+    cargo(project, &["package", "--package", "postlude", "--allow-dirty"])
+}
+
+/// The files below a folder, as paths from `root` with forward slashes.
+fn files_under(root: &Path, folder: &Path, files: &mut Vec<String>) -> Result {
+    let failed = || format!("cannot read {}", folder.display());
+    for entry in std::fs::read_dir(root.join(folder)).context(failed)? {
+        let entry = entry.context(failed)?;
+        let path = folder.join(entry.file_name());
+        if entry.file_type().context(failed)?.is_dir() {
+            files_under(root, &path, files)?;
+        } else {
+            files.push(path.to_string_lossy().replace('\\', "/"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Postlude's own tooling: `cargo xtask`.
+
+mod bundle;
+mod ci;
+mod error;
+mod json;
+mod nvrtc;
+mod project;
+mod test;
+
+use std::process::ExitCode;
+
+use error::{Error, Result};
+use project::Project;
+
+const USAGE: &str = "\
+Usage: cargo xtask COMMAND
+
+  test [--cold] [-- CARGO_TEST_ARGS...]
+        Run every test. Fetches the NVRTC library into target/ when the machine has none; needs no GPU, and uses one that is there.
+          --cold         empty the tests' kernel cache first
+  ci [STEP...]
+        Run every check a change has to pass, or only the named steps. `ci --list` names them.
+  nvrtc
+        Print the folder of the NVRTC library that the tests use, fetching it when the machine has none.
+  gpu-bundle [--out DIR] [--only tests|benches|examples] [--filter TEXT] [-- CARGO_ARGS...]
+        Build the test, benchmark and example programs, stripped, with a script that runs them on a machine without Rust.
+          --out DIR      where to put them (default: target/gpu-bundle)
+          --only KIND    only this kind
+          --filter TEXT  only programs with TEXT in their name
+  help
+        Print this.
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result {
+    let Some((command, args)) = args.split_first() else {
+        return Err(Error::new(format!("no command given\n\n{USAGE}")));
+    };
+    match command.as_str() {
+        "test" => test::run(&Project::open()?, args),
+        "ci" => ci::run(&Project::open()?, args),
+        "nvrtc" => nvrtc::print(&Project::open()?, args),
+        "gpu-bundle" => bundle::run(&Project::open()?, args),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        other => Err(Error::new(format!("unknown command `{other}`\n\n{USAGE}"))),
+    }
+}

@@ -1,0 +1,89 @@
+//! `cargo xtask test`: every test, on a machine that may have nothing but Rust and Python.
+
+use std::fs;
+use std::path::Path;
+
+use crate::error::{Context, Error, Result};
+use crate::nvrtc::{self, Nvrtc};
+use crate::project::{Project, call};
+
+pub fn run(project: &Project, args: &[String]) -> Result {
+    let (own, extra) = split_at_dashes(args);
+    let mut cold = false;
+    for arg in own {
+        match arg.as_str() {
+            "--cold" => cold = true,
+            other => return Err(Error::new(format!("unknown option `{other}` of `test`; cargo's own go behind `--`"))),
+        }
+    }
+
+    // Tests must not read kernels that something else on this machine compiled, nor leave theirs behind.
+    let cache = project.target.join("kernel-cache");
+    if cold && cache.exists() {
+        fs::remove_dir_all(&cache).context(|| format!("cannot empty {}", cache.display()))?;
+    }
+
+    let mut cargo = project.cargo();
+    cargo.args(["test", "--no-fail-fast"]).args(package_selection(extra)).args(extra);
+    cargo.env("POSTLUDE_CACHE_DIR", &cache).env("POSTLUDE_REQUIRE_NVRTC", "1");
+    match nvrtc::find_or_fetch(project)? {
+        Nvrtc::Folder(folder) => {
+            eprintln!("NVRTC: {}", folder.display());
+            cargo.env("POSTLUDE_NVRTC_PATH", folder);
+        }
+        Nvrtc::Loader(name) => eprintln!("NVRTC: {name}, found by the loader"),
+    }
+    if has_gpu() {
+        eprintln!("GPU: found, so its tests must pass");
+        cargo.env("POSTLUDE_REQUIRE_GPU", "1");
+    } else {
+        eprintln!("GPU: none, so its tests are skipped");
+    }
+    call(&mut cargo)
+}
+
+/// What stands before and what stands behind the first `--`.
+pub fn split_at_dashes(args: &[String]) -> (&[String], &[String]) {
+    match args.iter().position(|arg| arg == "--") {
+        Some(at) => (&args[..at], &args[at + 1..]),
+        None => (args, &[]),
+    }
+}
+
+/// The whole workspace, unless the user chose a package.
+fn package_selection(extra: &[String]) -> Option<&'static str> {
+    let (cargo, _) = split_at_dashes(extra);
+    let chosen =
+        cargo.iter().any(|arg| arg.starts_with("-p") || arg.starts_with("--package") || arg == "--workspace" || arg == "--all");
+    (!chosen).then_some("--workspace")
+}
+
+/// Whether this machine has a GPU and a driver for it. A driver alone, as on a build machine, is not enough.
+fn has_gpu() -> bool {
+    let is_gpu = |name: &str| name.strip_prefix("nvidia").is_some_and(|rest| rest.parse::<u32>().is_ok());
+    let devices = fs::read_dir(Path::new("/dev")).into_iter().flatten().flatten();
+    devices.into_iter().any(|entry| is_gpu(&entry.file_name().to_string_lossy())) && nvrtc::loadable("libcuda.so.1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn only_the_first_dashes_split() {
+        let args = words("--cold -- name -- --nocapture");
+        let (own, extra) = split_at_dashes(&args);
+        assert_eq!((own, extra), (&words("--cold")[..], &words("name -- --nocapture")[..]));
+    }
+
+    #[test]
+    fn a_chosen_package_replaces_the_workspace() {
+        assert_eq!(package_selection(&words("name -- -p")), Some("--workspace"));
+        assert_eq!(package_selection(&words("-p xtask")), None);
+        assert_eq!(package_selection(&words("--package=xtask")), None);
+    }
+}
