@@ -1,19 +1,29 @@
 //! Postlude (crate docs come here).
 
+pub mod args;
 pub mod build;
 pub mod check;
 pub mod dtype;
 pub mod ir;
+pub mod pass;
+pub mod problem;
 
+pub use args::{Args, HostArgs, Tensor};
 pub use build::{Builder, Epilogue, Expr};
 pub use check::{Diagnostic, Diagnostics};
 pub use dtype::{DType, Element};
 pub use ir::{CustomOp, Op, Operand, Registry};
+pub use problem::{Layout, Operation, Shape};
 
 /// What most programs need, in one line: `use postlude::prelude::*;`.
 pub mod prelude {
+    pub use crate::args::{Args, HostArgs, IntoTensor, Tensor};
     pub use crate::build::{Epilogue, Expr};
     pub use crate::dtype::DType::{self, BF16, Bool, F16, F32, I32};
     pub use crate::ir::axes::{L, M, N};
     pub use crate::ir::{CustomOp, Operand, Registry};
+    pub use crate::problem::{
+        Layout::{self, NN, NT, TN, TT},
+        Shape,
+    };
 }

@@ -88,7 +88,8 @@ impl fmt::Display for Diagnostic {
         if let Some(line) = &self.line {
             writeln!(f, "   |\n   | {}", line.text)?;
             // Labels from the last to the first, so that each stands below its operand without crossing another.
-            let columns = |span: &Range<usize>| (line.text[..span.start].chars().count(), line.text[span.clone()].chars().count());
+            let columns =
+                |span: &Range<usize>| (line.text[..span.start].chars().count(), line.text[span.clone()].chars().count());
             let mut underline = String::new();
             for (span, _) in &self.marks {
                 let (start, width) = columns(span);

@@ -124,6 +124,19 @@ impl Checked {
         self.arguments.iter().enumerate().find(|(_, a)| &*a.name == name)
     }
 
+    /// A graph that a pass made of a checked one: it keeps the rules by construction, and a launch still passes the
+    /// arguments it did, even those the pass found no use for.
+    pub(crate) fn rebuilt(graph: Graph, arguments: Vec<Argument>) -> Checked {
+        let mut faults = Vec::new();
+        let types: Vec<Type> = types::infer(&graph, &mut faults).into_iter().flatten().collect();
+        debug_assert!(
+            faults.is_empty() && types.len() == graph.len(),
+            "a pass broke a checked graph: {}",
+            Diagnostics::new(faults)
+        );
+        Checked { graph, types, arguments }
+    }
+
     /// The type of the accumulator, if the graph uses it.
     pub fn accumulator(&self) -> Option<ValueType> {
         self.graph.nodes().find_map(|(_, n)| if let Node::Accumulator(v) = n { Some(*v) } else { None })
@@ -142,8 +155,10 @@ pub fn check(graph: Graph) -> Result<Checked, Diagnostics> {
 pub(crate) fn check_built(graph: Graph, foreign: &[&'static Location<'static>]) -> Result<Checked, Diagnostics> {
     let mut out = Vec::new();
     for at in foreign {
-        out.push(Diagnostic::new(&graph, "E0105", Place::Rust(at), "an expression of another builder")
-            .help("build every expression of an epilogue with the builder handed to its own closure"));
+        out.push(
+            Diagnostic::new(&graph, "E0105", Place::Rust(at), "an expression of another builder")
+                .help("build every expression of an epilogue with the builder handed to its own closure"),
+        );
     }
     let types = types::infer(&graph, &mut out);
     check_liveness(&graph, &mut out);
@@ -151,19 +166,27 @@ pub(crate) fn check_built(graph: Graph, foreign: &[&'static Location<'static>]) 
     check_sinks(&graph, &types, &mut out);
     out.sort_by_key(Diagnostic::order);
     let types: Vec<Type> = types.into_iter().flatten().collect();
-    if out.is_empty() && types.len() == graph.len() { Ok(Checked { graph, types, arguments }) } else { Err(Diagnostics::new(out)) }
+    if out.is_empty() && types.len() == graph.len() {
+        Ok(Checked { graph, types, arguments })
+    } else {
+        Err(Diagnostics::new(out))
+    }
 }
 
 fn check_liveness(graph: &Graph, out: &mut Vec<Diagnostic>) {
     if graph.sinks().is_empty() {
-        out.push(Diagnostic::new(graph, "E0101", Place::Graph, "the epilogue stores nothing")
-            .help("end it with `e.store(\"d\", value, F16)`"));
+        out.push(
+            Diagnostic::new(graph, "E0101", Place::Graph, "the epilogue stores nothing")
+                .help("end it with `e.store(\"d\", value, F16)`"),
+        );
         return;
     }
     for ((id, node), live) in graph.nodes().zip(graph.live()) {
         if let (Node::Scalar { name, .. } | Node::Load { name, .. }, false) = (node, live) {
-            out.push(Diagnostic::new(graph, "E0104", Place::Node(id), &format!("argument `{}` reaches no sink", name.escape_debug()))
-                .help("use it, or remove it: a launch would have to pass it for nothing"));
+            out.push(
+                Diagnostic::new(graph, "E0104", Place::Node(id), &format!("argument `{}` reaches no sink", name.escape_debug()))
+                    .help("use it, or remove it: a launch would have to pass it for nothing"),
+            );
         }
     }
 }
@@ -173,11 +196,15 @@ fn check_names(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Argument> {
     let mut add = |name: &Arc<str>, role: Role, place: Place, out: &mut Vec<Diagnostic>| {
         let shown = name.escape_debug();
         if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
-            out.push(Diagnostic::new(graph, "E0102", place, &format!("`{shown}` is no name for an argument"))
-                .help("use 1 to 64 characters, none of them a control character"));
+            out.push(
+                Diagnostic::new(graph, "E0102", place, &format!("`{shown}` is no name for an argument"))
+                    .help("use 1 to 64 characters, none of them a control character"),
+            );
         } else if matches!(&**name, "a" | "b") {
-            out.push(Diagnostic::new(graph, "E0102", place, &format!("`{shown}` is the name of an operand of the product"))
-                .help("choose another name: a launch passes the product's operands as `a` and `b`"));
+            out.push(
+                Diagnostic::new(graph, "E0102", place, &format!("`{shown}` is the name of an operand of the product"))
+                    .help("choose another name: a launch passes the product's operands as `a` and `b`"),
+            );
         }
         let Some(known) = arguments.iter_mut().find(|a| a.name == *name) else {
             arguments.push(Argument { name: name.clone(), role });
@@ -214,20 +241,40 @@ fn check_sinks(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnostic>)
         let place = Place::Sink(index);
         let SinkKind::Store(operand) = sink.kind;
         if !operand.axes.is_matrix() {
-            out.push(Diagnostic::new(graph, "E0301", place, &format!("a store writes a matrix, not {operand}"))
-                .help("store to `F16` or `F16.over(M | N)`; a vector result is a reduction's"));
+            out.push(
+                Diagnostic::new(graph, "E0301", place, &format!("a store writes a matrix, not {operand}"))
+                    .help("store to `F16` or `F16.over(M | N)`; a vector result is a reduction's"),
+            );
             continue;
         }
         let Some(Some(value)) = types.get(sink.value.index()) else { continue };
         if !operand.axes.contains(value.axes) {
-            out.push(Diagnostic::new(graph, "E0302", place, &format!("{value} is stored as {operand}, which drops {}", value.axes.without(operand.axes)))
+            out.push(
+                Diagnostic::new(
+                    graph,
+                    "E0302",
+                    place,
+                    &format!("{value} is stored as {operand}, which drops {}", value.axes.without(operand.axes)),
+                )
                 .mark(0, &value.to_string())
-                .help("let the stored matrix vary along the batch: `F16`, not `F16.over(M | N)` or `.shared()`"));
+                .help("let the stored matrix vary along the batch: `F16`, not `F16.over(M | N)` or `.shared()`"),
+            );
         }
         if operand.dtype.value_type() != value.value {
-            out.push(Diagnostic::new(graph, "E0303", place, &format!("a value of type {} is stored as {}", value.value, operand.dtype))
+            out.push(
+                Diagnostic::new(
+                    graph,
+                    "E0303",
+                    place,
+                    &format!("a value of type {} is stored as {}", value.value, operand.dtype),
+                )
                 .mark(0, &value.to_string())
-                .help(&format!("insert `.cast({})`, or store it as {}", format!("{:?}", operand.dtype.value_type().storage()), value.value)));
+                .help(&format!(
+                    "insert `.cast({:?})`, or store it as {}",
+                    operand.dtype.value_type().storage(),
+                    value.value
+                )),
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Types of values: what each node is and the axes it varies along, from its operands.
 
-use super::diagnostic::{Diagnostic, Place};
 use super::Type;
+use super::diagnostic::{Diagnostic, Place};
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::graph::{Coordinate, Graph, Node, NodeId};
@@ -16,8 +16,10 @@ pub(super) fn infer(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Option<Type
         let found = match node {
             Node::Accumulator(value) => {
                 if accumulator.is_some_and(|a| a != *value) {
-                    out.push(Diagnostic::new(graph, "E0203", Place::Node(id), "two accumulators of different types")
-                        .help("a floating-point product has `acc()`, an integer one `acc_i32()`"));
+                    out.push(
+                        Diagnostic::new(graph, "E0203", Place::Node(id), "two accumulators of different types")
+                            .help("a floating-point product has `acc()`, an integer one `acc_i32()`"),
+                    );
                 }
                 accumulator.get_or_insert(*value);
                 of(*value, Axes::MNL)
@@ -35,9 +37,8 @@ pub(super) fn infer(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Option<Type
             Node::Load { operand, .. } => of(operand.dtype.value_type(), operand.axes),
             Node::Apply { op, args } => {
                 let signature = op.row().signature;
-                typed(graph, id, args, &types, signature.arity(), out).and_then(|(operands, axes)| {
-                    result(graph, id, signature, &operands, out).map(|value| Type { value, axes })
-                })
+                typed(graph, id, args, &types, signature.arity(), out)
+                    .and_then(|(operands, axes)| result(graph, id, signature, &operands, out).map(|value| Type { value, axes }))
             }
             Node::Call { function, args } => all_f32(graph, id, args, &types, function.parameters.len(), out),
             Node::Custom { op, args } => all_f32(graph, id, args, &types, op.arity(), out),
@@ -57,8 +58,10 @@ fn typed(
 ) -> Option<(Vec<Type>, Axes)> {
     if args.len() != arity {
         let name = graph.node(id).mnemonic();
-        out.push(Diagnostic::new(graph, "E0202", Place::Node(id), &format!("`{name}` takes {arity} operands, not {}", args.len()))
-            .help("see its documentation for what they are"));
+        out.push(
+            Diagnostic::new(graph, "E0202", Place::Node(id), &format!("`{name}` takes {arity} operands, not {}", args.len()))
+                .help("see its documentation for what they are"),
+        );
         return None;
     }
     let operands: Option<Vec<Type>> = args.iter().map(|a| types[a.index()]).collect();
@@ -93,10 +96,16 @@ fn result(graph: &Graph, id: NodeId, signature: Signature, operands: &[Type], ou
             let help = "insert `.cast(F32)` on an integer, or write a constant in the other operand's type (`2.0`, not `2`)";
             (result, "operands all f32 or all i32", help)
         }
-        Signature::Logic(_) => (is(Bool).then_some(Bool), "conditions", "compare the operand with something, or insert `.cast(Bool)`"),
+        Signature::Logic(_) => {
+            (is(Bool).then_some(Bool), "conditions", "compare the operand with something, or insert `.cast(Bool)`")
+        }
         Signature::Select => {
             let fits = operands[0].value == Bool && operands[1].value == operands[2].value;
-            (fits.then_some(operands[1].value), "a condition and two operands of one type", "make the condition a comparison and cast one of the arms")
+            (
+                fits.then_some(operands[1].value),
+                "a condition and two operands of one type",
+                "make the condition a comparison and cast one of the arms",
+            )
         }
         Signature::Convert(to) => (Some(to), "", ""),
     };

@@ -106,7 +106,8 @@ impl CustomOp {
     ) -> Result<CustomOp, CustomOpError> {
         check_spelling(&self.name, self.arity, cuda, false)?;
         let name = &self.name;
-        let slot = self.partials.get_mut(operand).ok_or_else(|| CustomOpError::Arity { name: name.clone(), arity: operand + 1 })?;
+        let slot =
+            self.partials.get_mut(operand).ok_or_else(|| CustomOpError::Arity { name: name.clone(), arity: operand + 1 })?;
         *slot = Some(Partial { cuda: cuda.into(), eval: Arc::new(eval) });
         Ok(self)
     }
@@ -269,7 +270,9 @@ mod tests {
     #[test]
     fn a_definition_is_one_expression_over_its_operands() {
         assert!(softcap("$1 * tanhf($0 / $1)").is_ok());
-        for bad in ["$0", "$0 + $1 + $2", "$0 + $1; asm(0)", "$0 ) + ( $1", "$0 + $1 // x", "", "$0 + $1 }", "$0 + $1 \n #include"] {
+        for bad in
+            ["$0", "$0 + $1 + $2", "$0 + $1; asm(0)", "$0 ) + ( $1", "$0 + $1 // x", "", "$0 + $1 }", "$0 + $1 \n #include"]
+        {
             assert!(softcap(bad).is_err(), "{bad}");
         }
         assert!(matches!(CustomOp::new("9x", 1, "$0", |x| x[0]), Err(CustomOpError::Name(_))));

@@ -40,7 +40,9 @@ fn label(parts: &[&str]) -> String {
         for c in part.chars() {
             match c {
                 '"' | '\\' => text.extend(['\\', c]),
-                c if c.is_control() => text.extend(c.escape_default().flat_map(|e| if e == '\\' { vec!['\\', '\\'] } else { vec![e] })),
+                c if c.is_control() => {
+                    text.extend(c.escape_default().flat_map(|e| if e == '\\' { vec!['\\', '\\'] } else { vec![e] }))
+                }
                 c => text.push(c),
             }
         }

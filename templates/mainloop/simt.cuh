@@ -111,26 +111,41 @@ private:
     }
 };
 
-// The groups of one thread from a row of constant k.
-template <int COUNT, int DISTANCE> DEVICE void load_fragment(Accum (&fragment)[COUNT], const Accum* row) {
-#pragma unroll
-    for (int g = 0; g < COUNT / GROUP; ++g) {
-        Raw<Accum, GROUP> raw;
-        load_wide<GROUP>(raw, row + g * DISTANCE);
-#pragma unroll
-        for (int i = 0; i < GROUP; ++i) fragment[g * GROUP + i] = raw.elements[i];
-    }
-}
+// One thread's operands of one k: its groups from a row of A and a row of B.
+struct Fragments {
+    Accum a[TM], b[TN];
 
-// Where this thread's first group lies in the tile. Neighbouring lanes differ in their row first, then in eight columns: any eight or
-// sixteen of them read few enough different words for shared memory to serve them at once.
+    DEVICE void load(const Accum* row_a, const Accum* row_b) {
+        load_groups<TM, GRID_M>(a, row_a);
+        load_groups<TN, GRID_N>(b, row_b);
+    }
+    DEVICE void multiply_into(Accum (&acc)[TM][TN]) const {
+#pragma unroll
+        for (int i = 0; i < TM; ++i)
+#pragma unroll
+            for (int j = 0; j < TN; ++j) acc[i][j] = multiply_add(a[i], b[j], acc[i][j]);
+    }
+
+private:
+    template <int COUNT, int DISTANCE> static DEVICE void load_groups(Accum (&values)[COUNT], const Accum* row) {
+#pragma unroll
+        for (int g = 0; g < COUNT / GROUP; ++g) {
+            Raw<Accum, GROUP> raw;
+            load_wide<GROUP>(raw, row + g * DISTANCE);
+#pragma unroll
+            for (int i = 0; i < GROUP; ++i) values[g * GROUP + i] = raw.elements[i];
+        }
+    }
+};
+
+// Where this thread's first group lies in the tile.
 DEVICE int first_row() {
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    return warp / WARPS_N * (LANES_M * TM) + (lane % 2 + lane / (2 * LANES_N) * 2) * GROUP;
+    return warp / WARPS_N * (LANES_M * TM) + lane / LANES_N * GROUP;
 }
 DEVICE int first_column() {
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    return warp % WARPS_N * (LANES_N * TN) + lane / 2 % LANES_N * GROUP;
+    return warp % WARPS_N * (LANES_N * TN) + lane % LANES_N * GROUP;
 }
 
 // acc += A * B over the whole K axis. Every thread has left shared memory before.
@@ -140,7 +155,7 @@ DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int bat
     a.begin(static_cast<const Element*>(p.a) + batch * p.batch_stride_a, p.lda, row, p.m);
     b.begin(static_cast<const Element*>(p.b) + batch * p.batch_stride_b, p.ldb, column, p.n);
 
-    Accum fragment_a[2][TM], fragment_b[2][TN];
+    Fragments even, odd;
     const int at_a = first_row(), at_b = BK * PITCH_A + first_column();
     Accum *current = smem, *next = smem + STAGE;
 
@@ -149,8 +164,7 @@ DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int bat
     a.store(current);
     b.store(current + BK * PITCH_A);
     __syncthreads();
-    load_fragment<TM, GRID_M>(fragment_a[0], current + at_a);
-    load_fragment<TN, GRID_N>(fragment_b[0], current + at_b);
+    even.load(current + at_a, current + at_b);
 
     for (int left = p.k; left > 0; left -= BK) {
         if (left > BK) {
@@ -159,22 +173,19 @@ DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int bat
             a.load(left - BK);
             b.load(left - BK);
         }
-#pragma unroll
-        for (int k = 0; k < BK; ++k) {
-            if (k + 1 < BK) {
-                load_fragment<TM, GRID_M>(fragment_a[(k + 1) % 2], current + at_a + (k + 1) * PITCH_A);
-                load_fragment<TN, GRID_N>(fragment_b[(k + 1) % 2], current + at_b + (k + 1) * PITCH_B);
+#pragma unroll 1 // full unrolling gains nothing, and costs registers and compile time
+        for (int k = 0; k < BK; k += 2) {
+            odd.load(current + at_a + (k + 1) * PITCH_A, current + at_b + (k + 1) * PITCH_B);
+            even.multiply_into(acc);
+            if (k + 2 < BK) {
+                even.load(current + at_a + (k + 2) * PITCH_A, current + at_b + (k + 2) * PITCH_B);
             } else { // after the last tile this moves values that nobody uses: cheaper than a branch among the arithmetic
                 a.store(next);
                 b.store(next + BK * PITCH_A);
                 __syncthreads();
-                load_fragment<TM, GRID_M>(fragment_a[0], next + at_a);
-                load_fragment<TN, GRID_N>(fragment_b[0], next + at_b);
+                even.load(next + at_a, next + at_b);
             }
-#pragma unroll
-            for (int i = 0; i < TM; ++i)
-#pragma unroll
-                for (int j = 0; j < TN; ++j) acc[i][j] = multiply_add(fragment_a[k % 2][i], fragment_b[k % 2][j], acc[i][j]);
+            odd.multiply_into(acc);
         }
         Accum* const swap = current;
         current = next;

@@ -68,15 +68,19 @@ template <bool IS_A> struct Operand {
         }
     }
 
-    // Issues share `share` of the copies of one block into a stage; `k_left` counts from the block to the end of K and may be negative.
-    DEVICE void copy(int share, u32 stage, int k_left) {
+    DEVICE void skip(i64 ld, i64 k) { source += (K_MAJOR ? k : k * ld) * ELEMENT; }
+    // Issues share `share` of the copies of one block, of which K ends after `k_left`. With WHOLE that is not inside the block: either
+    // k_left is at least BK, or there is no block at all.
+    template <bool WHOLE> DEVICE void copy(int share, u32 stage, int k_left) {
         const int along = (K_MAJOR ? k_left : extent) - column, across = K_MAJOR ? extent : k_left;
         const int valid = (along <= 0 ? 0 : along < UNIT / ELEMENT ? along : UNIT / ELEMENT) * ELEMENT;
 #pragma unroll
         for (int i = 0; i < SHARE; ++i) {
             const int pass = share * SHARE + i;
             if (pass >= PASSES) continue;
-            const int size = row + pass * PASS_ROWS < across ? valid : 0;
+            int size = row + pass * PASS_ROWS < across ? valid : 0;
+            // Copies of a constant size cost a predicate; of a variable one, address arithmetic for every copy.
+            if (WHOLE) size = K_MAJOR ? (k_left > 0 && row + pass * PASS_ROWS < extent ? UNIT : 0) : (k_left > 0 ? valid : 0);
             if constexpr (ASYNC) {
                 copy_async<UNIT>(target(stage, pass), source, size);
             } else {
@@ -86,6 +90,7 @@ template <bool IS_A> struct Operand {
             }
             source += pass_step;
             if (pass == PASSES - 1) source += block_step;
+            asm volatile("" : "+l"(source));   // keeps one running pointer, where the compiler would rather multiply
         }
     }
     // Stores what `copy` could only load, after the multiplications that hide the latency.
@@ -166,20 +171,27 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
 #pragma unroll
     for (int i = 0; i < TILES_M * 2 * PAIRS_N * 4; ++i) acc[i / (8 * PAIRS_N)][i / 4 % (2 * PAIRS_N)][i % 4] = 0;
 
+    // The last block of K, which may be a partial one, goes first: the others are whole, and the loop need not look.
+    const int head = (p.k - 1) / BK * BK, blocks = p.k > 0 ? head / BK + 1 : 0;
+    A.skip(p.lda, head);
+    B.skip(p.ldb, head);
     const u32 ring = shared_address(shared_memory), end = ring + STAGES * STAGE_BYTES;
     u32 write = ring, read = ring;
-    int k_left = p.k;
 #pragma unroll 1
     for (int stage = 0; stage < STAGES - 1; ++stage) {
+        const int k_left = stage == 0 ? p.k - head : stage < blocks ? BK : 0;
 #pragma unroll
         for (int share = 0; share < STEPS - 1; ++share) {
-            A.copy(share, write, k_left);
+            A.copy<false>(share, write, k_left);
             A.settle(share, write);
-            B.copy(share, write, k_left);
+            B.copy<false>(share, write, k_left);
             B.settle(share, write);
         }
+        if (stage == 0) {
+            A.skip(p.lda, -i64(head) - BK);
+            B.skip(p.ldb, -i64(head) - BK);
+        }
         copy_async_commit();
-        k_left -= BK;
         write += STAGE_BYTES;
     }
     copy_async_wait<STAGES - 2>();
@@ -188,7 +200,8 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
     Fragments fragments[2];
     fragments[0].load(A, B, read, 0);
 #pragma unroll 1
-    for (int k = p.k; k > 0; k -= BK) {
+    for (int left = blocks; left > 0; --left) {
+        const int k_left = left >= STAGES ? BK : 0;   // of the block to be copied
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) {
             if (step == STEPS - 1) {
@@ -201,8 +214,8 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
             }
             fragments[(step + 1) % 2].load(A, B, read, (step + 1) % STEPS);
             if (step < STEPS - 1) {
-                A.copy(step, write, k_left);
-                B.copy(step, write, k_left);
+                A.copy<true>(step, write, k_left);
+                B.copy<true>(step, write, k_left);
             }
             fragments[step % 2].multiply(acc);
             if (step < STEPS - 1) {
@@ -210,7 +223,6 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
                 B.settle(step, write);
             }
         }
-        k_left -= BK;
         write = write + STAGE_BYTES == end ? ring : write + STAGE_BYTES;
     }
     copy_async_wait<0>();

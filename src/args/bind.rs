@@ -1,0 +1,286 @@
+//! Binding: every slot gets the argument of its name, or every fault is reported and nothing runs.
+
+use super::{Args, Given, Slot, SlotKind};
+use crate::dtype::{DType, ValueType};
+use crate::ir::Constant;
+use crate::problem::Shape;
+use std::fmt;
+
+/// What fills a slot: a scalar's value, or the place of a tensor among the given arguments with its strides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// A number.
+    Scalar(Constant),
+    /// Memory.
+    Tensor(BoundTensor),
+}
+
+/// A tensor that fits its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoundTensor {
+    /// Which of the given arguments.
+    pub given: usize,
+    /// Its format.
+    pub dtype: DType,
+    /// Leading dimension in elements; for a vector its length.
+    pub leading_dimension: usize,
+    /// Batch stride in elements; 0 where the batch shares it.
+    pub batch_stride: usize,
+}
+
+/// One argument that does not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArgumentError {
+    /// The argument's name.
+    pub name: String,
+    /// What is wrong, what is needed and what was given.
+    pub fault: Fault,
+}
+
+/// What is wrong with an argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Not given.
+    Missing {
+        /// What is needed.
+        needs: String,
+    },
+    /// Given, but the epilogue has no such argument.
+    Unknown {
+        /// The names it has.
+        known: Vec<String>,
+    },
+    /// Given more than once.
+    Twice,
+    /// A scalar where memory is needed, or the reverse.
+    Kind {
+        /// What is needed.
+        needs: String,
+        /// What was given.
+        got: String,
+    },
+    /// The wrong format.
+    DType {
+        /// The format needed.
+        needs: DType,
+        /// The format given.
+        got: DType,
+    },
+    /// A scalar of the wrong type.
+    ScalarType {
+        /// The type needed.
+        needs: ValueType,
+        /// The type given.
+        got: ValueType,
+    },
+    /// Passed with `input`, but it is written.
+    ReadOnly,
+    /// Too few elements for its extents and strides.
+    TooShort {
+        /// What it is.
+        what: String,
+        /// Elements needed.
+        needs: usize,
+        /// Elements given.
+        got: usize,
+        /// Leading dimension used.
+        leading_dimension: usize,
+        /// Batch stride used.
+        batch_stride: usize,
+    },
+    /// A leading dimension below the length of a run, or one for something that is no matrix.
+    LeadingDimension {
+        /// What it is.
+        what: String,
+        /// The least it may be; 0 if there is none.
+        least: usize,
+        /// What was given.
+        got: usize,
+    },
+    /// A batch stride for something the batch shares, or one that makes batch entries of an output overlap.
+    BatchStride {
+        /// What is wrong.
+        why: &'static str,
+        /// What was given.
+        got: usize,
+    },
+    /// Extents beyond what coordinates or addresses can count.
+    TooLarge {
+        /// The limit.
+        limit: &'static str,
+    },
+    /// It lives on another device than the plan was made for.
+    WrongDevice {
+        /// The plan's device ordinal.
+        needs: usize,
+        /// The argument's.
+        got: usize,
+    },
+    /// Its address or strides are less aligned than the plan was made for.
+    Misaligned {
+        /// Bytes of alignment that the plan's kernel needs.
+        needs: usize,
+        /// Bytes of alignment that the argument has.
+        got: usize,
+    },
+}
+
+impl fmt::Display for ArgumentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "argument `{}`: ", self.name.escape_debug())?;
+        match &self.fault {
+            Fault::Missing { needs } => write!(f, "missing; it needs {needs}"),
+            Fault::Unknown { known } => write!(f, "the epilogue has no such argument; it has {}", known.join(", ")),
+            Fault::Twice => write!(f, "given twice; pass each name once"),
+            Fault::Kind { needs, got } => write!(f, "needs {needs}, got {got}"),
+            Fault::DType { needs, got } => {
+                write!(f, "needs elements of {needs}, got {got}; convert the data, or load it as {got}")
+            }
+            Fault::ScalarType { needs, got } => write!(f, "needs a scalar of type {needs}, got {got}"),
+            Fault::ReadOnly => write!(f, "is written; pass it with `output`, not `input`"),
+            Fault::TooShort { what, needs, got, leading_dimension, batch_stride } => write!(
+                f,
+                "too short: {what} with leading dimension {leading_dimension} and batch stride {batch_stride} needs {needs} elements, got {got}"
+            ),
+            Fault::LeadingDimension { what, least: 0, got } => write!(f, "{what} has no leading dimension, got {got}; remove it"),
+            Fault::LeadingDimension { what, least, got } => {
+                write!(f, "{what} needs a leading dimension of at least {least}, got {got}")
+            }
+            Fault::BatchStride { why, got } => write!(f, "batch stride {got}: {why}"),
+            Fault::TooLarge { limit } => write!(f, "the problem is too large: {limit}"),
+            Fault::WrongDevice { needs, got } => {
+                write!(f, "lives on device {got}; the plan was made for device {needs}: copy it there")
+            }
+            Fault::Misaligned { needs, got } => write!(
+                f,
+                "is aligned to {got} bytes; this plan's kernel needs {needs}: plan for these arguments (`plan_for`), or state the alignment in the problem"
+            ),
+        }
+    }
+}
+
+/// Every argument that does not fit. Nothing was launched and nothing written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArgumentErrors(pub Vec<ArgumentError>);
+
+impl fmt::Display for ArgumentErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, error) in self.0.iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ArgumentErrors {}
+
+fn needs(kind: &SlotKind) -> String {
+    match kind {
+        SlotKind::Scalar(value) => format!("a scalar of type {value}"),
+        SlotKind::Memory { dtype, what, batch, .. } => {
+            let batch = batch.map(|l| format!(", for each of {l} batch entries")).unwrap_or_default();
+            format!("memory of {dtype}, {what}{batch}")
+        }
+    }
+}
+
+/// Matches arguments to slots; the result is in the order of the slots.
+pub(crate) fn bind<B>(slots: &[Slot], shape: Shape, args: &Args<B>) -> Result<Vec<Bound>, ArgumentErrors> {
+    let mut errors = Vec::new();
+    let mut fault = |name: &str, fault: Fault| errors.push(ArgumentError { name: name.into(), fault });
+    if let Some(limit) = too_large(shape, args.origin) {
+        fault("origin", Fault::TooLarge { limit });
+    }
+    let mut bound = Vec::with_capacity(slots.len());
+    for slot in slots {
+        match args.given.iter().position(|(name, _)| **name == *slot.name) {
+            None => fault(&slot.name, Fault::Missing { needs: needs(&slot.kind) }),
+            Some(index) => match fit(&slot.kind, index, &args.given[index].1) {
+                Ok(b) => bound.push(b),
+                Err(f) => fault(&slot.name, f),
+            },
+        }
+    }
+    for (i, (name, _)) in args.given.iter().enumerate() {
+        if args.given[..i].iter().any(|(earlier, _)| earlier == name) {
+            fault(name, Fault::Twice);
+        } else if !slots.iter().any(|s| *s.name == **name) {
+            fault(name, Fault::Unknown { known: slots.iter().map(|s| s.name.to_string()).collect() });
+        }
+    }
+    if errors.is_empty() { Ok(bound) } else { Err(ArgumentErrors(errors)) }
+}
+
+fn too_large(shape: Shape, origin: [i32; 3]) -> Option<&'static str> {
+    let extents = [shape.m, shape.n, shape.batch];
+    let over =
+        |(extent, origin): (usize, i32)| i64::try_from(extent).map_or(true, |e| e + i64::from(origin) > i64::from(i32::MAX));
+    if shape.k > i32::MAX as usize || extents.into_iter().zip([0; 3]).any(over) {
+        Some("M, N, K and the batch count up to 2147483647 each")
+    } else if extents.into_iter().zip(origin).any(over) {
+        Some("extent plus origin counts up to 2147483647 along each axis")
+    } else {
+        None
+    }
+}
+
+fn fit<B>(kind: &SlotKind, index: usize, given: &Given<B>) -> Result<Bound, Fault> {
+    let (dtype, what, outer, inner, matrix, batch, written) = match (kind, given) {
+        (SlotKind::Scalar(needs), Given::Scalar(value)) => {
+            let got = value.value_type();
+            return if got == *needs { Ok(Bound::Scalar(*value)) } else { Err(Fault::ScalarType { needs: *needs, got }) };
+        }
+        (SlotKind::Memory { dtype, what, outer, inner, matrix, batch, written }, Given::Tensor { .. }) => {
+            (*dtype, what, *outer, *inner, *matrix, *batch, *written)
+        }
+        (kind, Given::Scalar(_)) => return Err(Fault::Kind { needs: needs(kind), got: "a scalar by value".into() }),
+        (kind, Given::Tensor { .. }) => return Err(Fault::Kind { needs: needs(kind), got: "memory".into() }),
+    };
+    let Given::Tensor { tensor, writable } = given else { return Err(Fault::ReadOnly) };
+    if tensor.dtype != dtype {
+        return Err(Fault::DType { needs: dtype, got: tensor.dtype });
+    }
+    if written && !writable {
+        return Err(Fault::ReadOnly);
+    }
+    let least = inner.max(1);
+    let ld = match tensor.leading_dimension {
+        Some(got) if !matrix => return Err(Fault::LeadingDimension { what: what.clone(), least: 0, got }),
+        Some(got) if got < least => return Err(Fault::LeadingDimension { what: what.clone(), least, got }),
+        Some(got) => got,
+        None => least,
+    };
+    let too_large = || Fault::TooLarge { limit: "the operand's last element lies beyond 2^63 bytes" };
+    // Elements from the first to the last of one batch entry.
+    let span = if outer == 0 || inner == 0 { Some(0) } else { (outer - 1).checked_mul(ld).and_then(|x| x.checked_add(inner)) };
+    let span = span.ok_or_else(too_large)?;
+    let batch_stride = match (batch, tensor.batch_stride) {
+        (None, None | Some(0)) => 0,
+        (None, Some(got)) => {
+            return Err(Fault::BatchStride { why: "the batch shares this operand; declare it `batched()`", got });
+        }
+        (Some(_), Some(got)) => got,
+        (Some(_), None) => outer.checked_mul(ld).ok_or_else(too_large)?,
+    };
+    let entries = batch.unwrap_or(1);
+    // Entries of an output must not overlap: one after the other, or interleaved inside the leading dimension.
+    let apart = batch_stride >= span || (batch_stride >= inner && entries.checked_mul(batch_stride).is_some_and(|x| x <= ld));
+    if written && entries > 1 && !apart {
+        return Err(Fault::BatchStride { why: "batch entries of an output would overlap", got: batch_stride });
+    }
+    let needs = if span == 0 || entries == 0 {
+        Some(0)
+    } else {
+        (entries - 1).checked_mul(batch_stride).and_then(|x| x.checked_add(span))
+    };
+    let needs = needs.filter(|n| n.checked_mul(dtype.size()).is_some_and(|b| i64::try_from(b).is_ok())).ok_or_else(too_large)?;
+    if tensor.len < needs {
+        let (leading_dimension, what) = (ld, what.clone());
+        return Err(Fault::TooShort { what, needs, got: tensor.len, leading_dimension, batch_stride });
+    }
+    Ok(Bound::Tensor(BoundTensor { given: index, dtype, leading_dimension: ld, batch_stride }))
+}

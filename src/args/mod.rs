@@ -1,0 +1,191 @@
+//! Arguments: names to memory and numbers, checked against what an epilogue needs before anything runs.
+//!
+//! The same list serves the device and the CPU reference; only the buffers differ. An argument is borrowed for as long as
+//! the list lives, outputs mutably, so that the borrow checker keeps what is written apart from what is read.
+
+mod bind;
+mod slot;
+
+pub(crate) use bind::bind;
+pub use bind::{ArgumentError, ArgumentErrors, Bound, BoundTensor, Fault};
+pub use slot::{Slot, SlotKind, slots};
+
+use crate::dtype::{DType, Element};
+use crate::ir::Constant;
+
+/// Named arguments of one launch, over buffers of type `B`.
+///
+/// ```
+/// use postlude::prelude::*;
+/// let (a, b, bias) = (vec![1.0f32; 6], vec![1.0f32; 6], vec![0.5f32; 2]);
+/// let mut d = vec![0.0f32; 4];
+/// let args = HostArgs::new().input("a", &a).input("b", &b).input("bias", &bias).scalar("boundary", 1).output("d", &mut d);
+/// ```
+#[derive(Debug)]
+pub struct Args<B> {
+    pub(crate) given: Vec<(String, Given<B>)>,
+    pub(crate) origin: [i32; 3],
+}
+
+/// Arguments in host memory, for the CPU reference.
+pub type HostArgs<'a> = Args<HostBuffer<'a>>;
+
+/// What was passed under a name.
+#[derive(Debug)]
+pub(crate) enum Given<B> {
+    Tensor { tensor: Tensor<B>, writable: bool },
+    Scalar(Constant),
+}
+
+/// Memory and how a matrix or vector lies in it.
+#[derive(Debug)]
+pub struct Tensor<B> {
+    pub(crate) buffer: B,
+    pub(crate) dtype: DType,
+    /// Elements in the buffer.
+    pub(crate) len: usize,
+    pub(crate) leading_dimension: Option<usize>,
+    pub(crate) batch_stride: Option<usize>,
+}
+
+impl<B> Tensor<B> {
+    /// A buffer of `len` elements, contiguous unless said otherwise.
+    pub fn new(buffer: B, dtype: DType, len: usize) -> Tensor<B> {
+        Tensor { buffer, dtype, len, leading_dimension: None, batch_stride: None }
+    }
+
+    /// The distance between rows (row-major) or columns (column-major), in elements. Default: contiguous.
+    #[must_use]
+    pub fn ld(mut self, elements: usize) -> Tensor<B> {
+        self.leading_dimension = Some(elements);
+        self
+    }
+
+    /// The distance between batch entries, in elements; 0 shares an input. Default: one entry after the other.
+    #[must_use]
+    pub fn batch_stride(mut self, elements: usize) -> Tensor<B> {
+        self.batch_stride = Some(elements);
+        self
+    }
+}
+
+/// What can be passed as a tensor over buffers of type `B`: a slice, or a [`Tensor`] with strides of its own.
+pub trait IntoTensor<B> {
+    /// The tensor.
+    fn into_tensor(self) -> Tensor<B>;
+}
+
+impl<B> IntoTensor<B> for Tensor<B> {
+    fn into_tensor(self) -> Tensor<B> {
+        self
+    }
+}
+
+/// Host memory, little-endian as the CPU's.
+#[derive(Debug)]
+pub enum HostBuffer<'a> {
+    /// Memory that is read.
+    Read(&'a [u8]),
+    /// Memory that is written.
+    Write(&'a mut [u8]),
+}
+
+impl HostBuffer<'_> {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            HostBuffer::Read(bytes) => bytes,
+            HostBuffer::Write(bytes) => bytes,
+        }
+    }
+}
+
+impl<'a, T: Element> IntoTensor<HostBuffer<'a>> for &'a [T] {
+    fn into_tensor(self) -> Tensor<HostBuffer<'a>> {
+        Tensor::new(HostBuffer::Read(bytemuck::cast_slice(self)), T::DTYPE, self.len())
+    }
+}
+
+impl<'a, T: Element> IntoTensor<HostBuffer<'a>> for &'a Vec<T> {
+    fn into_tensor(self) -> Tensor<HostBuffer<'a>> {
+        self.as_slice().into_tensor()
+    }
+}
+
+impl<'a, T: Element> IntoTensor<HostBuffer<'a>> for &'a mut [T] {
+    fn into_tensor(self) -> Tensor<HostBuffer<'a>> {
+        let len = self.len();
+        Tensor::new(HostBuffer::Write(bytemuck::cast_slice_mut(self)), T::DTYPE, len)
+    }
+}
+
+impl<'a, T: Element> IntoTensor<HostBuffer<'a>> for &'a mut Vec<T> {
+    fn into_tensor(self) -> Tensor<HostBuffer<'a>> {
+        self.as_mut_slice().into_tensor()
+    }
+}
+
+/// A number that can be passed by value.
+pub trait IntoScalar {
+    /// The constant.
+    fn into_scalar(self) -> Constant;
+}
+
+impl IntoScalar for f32 {
+    fn into_scalar(self) -> Constant {
+        Constant::F32(self.to_bits())
+    }
+}
+
+impl IntoScalar for i32 {
+    fn into_scalar(self) -> Constant {
+        Constant::I32(self)
+    }
+}
+
+impl IntoScalar for bool {
+    fn into_scalar(self) -> Constant {
+        Constant::Bool(self)
+    }
+}
+
+impl<B> Default for Args<B> {
+    fn default() -> Args<B> {
+        Args { given: Vec::new(), origin: [0; 3] }
+    }
+}
+
+impl<B> Args<B> {
+    /// No arguments yet.
+    pub fn new() -> Args<B> {
+        Args::default()
+    }
+
+    /// Memory that is read: `a`, `b`, and what the epilogue loads.
+    #[must_use]
+    pub fn input(mut self, name: &str, tensor: impl IntoTensor<B>) -> Args<B> {
+        self.given.push((name.into(), Given::Tensor { tensor: tensor.into_tensor(), writable: false }));
+        self
+    }
+
+    /// Memory that is written, or updated in place.
+    #[must_use]
+    pub fn output(mut self, name: &str, tensor: impl IntoTensor<B>) -> Args<B> {
+        self.given.push((name.into(), Given::Tensor { tensor: tensor.into_tensor(), writable: true }));
+        self
+    }
+
+    /// A scalar by value.
+    #[must_use]
+    pub fn scalar(mut self, name: &str, value: impl IntoScalar) -> Args<B> {
+        self.given.push((name.into(), Given::Scalar(value.into_scalar())));
+        self
+    }
+
+    /// The coordinates of the first output element, where the output is a slice or a shard of a larger matrix. Default: 0.
+    #[must_use]
+    pub fn origin(mut self, row: i32, column: i32, batch: i32) -> Args<B> {
+        self.origin = [row, column, batch];
+        self
+    }
+}

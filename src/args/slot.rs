@@ -1,0 +1,98 @@
+//! Slots: what a launch of one operation and epilogue needs, name by name, for given extents.
+
+use crate::check::{Checked, Role};
+use crate::dtype::{DType, ValueType};
+use crate::ir::axes::{Axes, L, M, N};
+use crate::ir::{Operand, Order};
+use crate::problem::{Operation, Shape};
+use std::sync::Arc;
+
+/// One argument a launch needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The name.
+    pub name: Arc<str>,
+    /// What is needed.
+    pub kind: SlotKind,
+}
+
+/// What is needed under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SlotKind {
+    /// A number by value.
+    Scalar(ValueType),
+    /// `outer` runs of `inner` consecutive elements for each batch entry, the runs at the leading dimension.
+    Memory {
+        /// Format.
+        dtype: DType,
+        /// What it is, for messages: `M x K, row-major`.
+        what: String,
+        /// How many runs; 1 for vectors and scalars.
+        outer: usize,
+        /// Elements in a run.
+        inner: usize,
+        /// Whether there is a leading dimension.
+        matrix: bool,
+        /// Batch entries; `None` if the batch shares the operand.
+        batch: Option<usize>,
+        /// Whether it is written.
+        written: bool,
+    },
+}
+
+impl Slot {
+    fn matrix(name: &str, dtype: DType, letters: [&str; 2], extents: [usize; 2], order: Order, batch: Option<usize>) -> Slot {
+        let ([rows, columns], what) = (extents, format!("{} x {}, {}", letters[0], letters[1], order.name().replace('_', "-")));
+        let (outer, inner) = match order {
+            Order::RowMajor => (rows, columns),
+            Order::ColumnMajor => (columns, rows),
+        };
+        Slot { name: name.into(), kind: SlotKind::Memory { dtype, what, outer, inner, matrix: true, batch, written: false } }
+    }
+
+    fn operand(name: &Arc<str>, operand: Operand, shape: Shape, written: bool) -> Slot {
+        let batch = operand.axes.contains(L).then_some(shape.batch);
+        let vector = |inner, what: &str| SlotKind::Memory {
+            dtype: operand.dtype,
+            what: what.into(),
+            outer: 1,
+            inner,
+            matrix: false,
+            batch,
+            written,
+        };
+        let kind = match operand.axes.without(L) {
+            Axes::MN => {
+                let slot = Slot::matrix(name, operand.dtype, ["M", "N"], [shape.m, shape.n], operand.order, batch);
+                match slot.kind {
+                    SlotKind::Memory { dtype, what, outer, inner, matrix, batch, .. } => {
+                        SlotKind::Memory { dtype, what, outer, inner, matrix, batch, written }
+                    }
+                    scalar => scalar,
+                }
+            }
+            M => vector(shape.m, "M elements, one per row"),
+            N => vector(shape.n, "N elements, one per column"),
+            _ => vector(1, "one element"),
+        };
+        Slot { name: name.clone(), kind }
+    }
+}
+
+/// Everything a launch needs: the operation's operands first, then the epilogue's arguments in their order.
+pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot> {
+    let batch = Some(shape.batch);
+    let mut slots = match operation {
+        Operation::Product { dtype, layout } => vec![
+            Slot::matrix("a", dtype, ["M", "K"], [shape.m, shape.k], layout.a(), batch),
+            Slot::matrix("b", dtype, ["K", "N"], [shape.k, shape.n], layout.b(), batch),
+        ],
+        Operation::Pointwise { dtype, order } => vec![Slot::matrix("a", dtype, ["M", "N"], [shape.m, shape.n], order, batch)],
+    };
+    slots.extend(epilogue.arguments().iter().map(|argument| match argument.role {
+        Role::Scalar(value) => Slot { name: argument.name.clone(), kind: SlotKind::Scalar(value) },
+        Role::Input(operand) => Slot::operand(&argument.name, operand, shape, false),
+        Role::Output(operand) | Role::Update(operand) => Slot::operand(&argument.name, operand, shape, true),
+    }));
+    slots
+}

@@ -1,0 +1,33 @@
+//! Inline: every call becomes its function's body.
+//!
+//! Needs nothing. Leaves no [`Node::Call`].
+
+use super::rebuild;
+use crate::check::Checked;
+use crate::ir::graph::{BuiltAt, Graph, Node, NodeId};
+
+/// Puts the body of every called function in the call's place, recursively.
+pub fn inline(checked: &Checked) -> Checked {
+    rebuild(checked, expand)
+}
+
+fn expand(graph: &mut Graph, node: Node, built_at: BuiltAt) -> NodeId {
+    let Node::Call { function, args } = node else { return graph.push(node, built_at) };
+    // The body goes into a graph of its own, whose first nodes stand for the arguments, and from there node by node:
+    // it may call other functions.
+    let mut body = Graph::new();
+    let parameters: Vec<NodeId> = (0..args.len()).map(|i| body.push(parameter(i), None)).collect();
+    let result = (function.body)(&mut body, &parameters);
+    let mut ids: Vec<NodeId> = args;
+    for (_, inner) in body.nodes().skip(parameters.len()) {
+        let inner = inner.map_args(|a| ids[a.index()]);
+        let id = expand(graph, inner, built_at);
+        ids.push(id);
+    }
+    ids[result.index()]
+}
+
+/// A placeholder that no body can make: a scalar without a name.
+fn parameter(index: usize) -> Node {
+    Node::Scalar { name: format!("\u{0}{index}").into(), value_type: crate::dtype::ValueType::F32 }
+}

@@ -1,0 +1,34 @@
+//! Passes: from a checked graph to a checked graph that means the same. Each file states what it needs and what it leaves.
+//!
+//! Every pass rebuilds the graph through the arena, so that whatever becomes equal becomes one node, and keeps the place
+//! where each node was built.
+
+mod fold;
+mod inline;
+mod transpose;
+
+pub use fold::fold;
+pub use inline::inline;
+pub use transpose::transpose;
+
+use crate::check::Checked;
+use crate::ir::Sink;
+use crate::ir::graph::{BuiltAt, Graph, Node, NodeId};
+
+/// Rebuilds the live part of a graph node by node; `place` adds the new node (its arguments already mapped) or something
+/// equivalent. Sinks and arguments stay as they were.
+fn rebuild(checked: &Checked, mut place: impl FnMut(&mut Graph, Node, BuiltAt) -> NodeId) -> Checked {
+    let old = checked.graph();
+    let live = old.live();
+    let mut graph = Graph::new();
+    let mut ids: Vec<NodeId> = Vec::with_capacity(old.len());
+    for (id, node) in old.nodes() {
+        // A dead node's slot is never read: whatever uses it is dead too.
+        let new = if live[id.index()] { place(&mut graph, node.map_args(|a| ids[a.index()]), old.built_at(id)) } else { id };
+        ids.push(new);
+    }
+    for (index, sink) in old.sinks().iter().enumerate() {
+        graph.sink(Sink { value: ids[sink.value.index()], ..sink.clone() }, old.sink_built_at(index));
+    }
+    Checked::rebuilt(graph, checked.arguments().to_vec())
+}

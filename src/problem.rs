@@ -1,0 +1,150 @@
+//! What is computed: the operation whose accumulator the epilogue sees, and its extents.
+
+use crate::dtype::{DType, ValueType};
+use crate::ir::Order;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How A and B lie in memory, in BLAS's letters: A's first, then B's.
+///
+/// | | A (M x K) | B (K x N) |
+/// | --- | --- | --- |
+/// | `TN` | row-major, K contiguous | column-major, K contiguous: weights stored N x K |
+/// | `TT` | row-major, K contiguous | row-major, N contiguous |
+/// | `NN` | column-major, M contiguous | column-major, K contiguous |
+/// | `NT` | column-major, M contiguous | row-major, N contiguous |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Layout {
+    /// K contiguous in both.
+    TN,
+    /// M contiguous in A, K in B.
+    NN,
+    /// M contiguous in A, N in B.
+    NT,
+    /// K contiguous in A, N in B: both matrices row-major.
+    TT,
+}
+
+impl Layout {
+    /// Every layout.
+    pub const ALL: [Layout; 4] = [Layout::TN, Layout::NN, Layout::NT, Layout::TT];
+
+    /// A's order as an M x K matrix.
+    pub const fn a(self) -> Order {
+        match self {
+            Layout::TN | Layout::TT => Order::RowMajor,
+            Layout::NN | Layout::NT => Order::ColumnMajor,
+        }
+    }
+
+    /// B's order as a K x N matrix.
+    pub const fn b(self) -> Order {
+        match self {
+            Layout::TN | Layout::NN => Order::ColumnMajor,
+            Layout::NT | Layout::TT => Order::RowMajor,
+        }
+    }
+
+    /// The layout of the transposed product, whose A is this B and whose B is this A.
+    #[must_use]
+    pub const fn transposed(self) -> Layout {
+        match self {
+            Layout::NN => Layout::TT,
+            Layout::TT => Layout::NN,
+            same => same,
+        }
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// What produces the accumulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// A matrix product of `a` (M x K) and `b` (K x N), both of one format, accumulated in `f32` (`i32` for `i32`).
+    Product {
+        /// Format of A and B.
+        dtype: DType,
+        /// How they lie in memory.
+        layout: Layout,
+    },
+    /// An existing matrix `a` (M x N): no product, K does not count.
+    Pointwise {
+        /// Its format.
+        dtype: DType,
+        /// Its order.
+        order: Order,
+    },
+}
+
+impl Operation {
+    /// Format of the operands.
+    pub const fn dtype(self) -> DType {
+        match self {
+            Operation::Product { dtype, .. } | Operation::Pointwise { dtype, .. } => dtype,
+        }
+    }
+
+    /// The type of its accumulator.
+    pub const fn accumulator(self) -> ValueType {
+        self.dtype().value_type()
+    }
+
+    /// The operation that computes the transposed matrix.
+    #[must_use]
+    pub const fn transposed(self) -> Operation {
+        match self {
+            Operation::Product { dtype, layout } => Operation::Product { dtype, layout: layout.transposed() },
+            Operation::Pointwise { dtype, order } => Operation::Pointwise { dtype, order: order.transposed() },
+        }
+    }
+}
+
+/// Extents: M x N outputs, K products each, L batch entries. Any of them may be 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Shape {
+    /// Rows of the output.
+    pub m: usize,
+    /// Columns of the output.
+    pub n: usize,
+    /// Terms of each product.
+    pub k: usize,
+    /// Batch entries (L).
+    pub batch: usize,
+}
+
+impl Shape {
+    /// One M x N x K problem.
+    pub const fn new(m: usize, n: usize, k: usize) -> Shape {
+        Shape { m, n, k, batch: 1 }
+    }
+
+    /// The same for each of `batch` entries.
+    #[must_use]
+    pub const fn batched(self, batch: usize) -> Shape {
+        Shape { batch, ..self }
+    }
+
+    /// The transposed problem.
+    #[must_use]
+    pub const fn transposed(self) -> Shape {
+        Shape { m: self.n, n: self.m, ..self }
+    }
+
+    /// Whether there is no output element at all.
+    pub const fn is_empty(self) -> bool {
+        self.m == 0 || self.n == 0 || self.batch == 0
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {} x {}", self.m, self.n, self.k)?;
+        if self.batch == 1 { Ok(()) } else { write!(f, " x {} batches", self.batch) }
+    }
+}
