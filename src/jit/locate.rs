@@ -15,7 +15,7 @@
 //! The search runs once. After a failure the next call searches again.
 
 use super::error::{NotFound, Tried};
-use super::nvrtc::{Api, Nvrtc};
+use super::nvrtc::Nvrtc;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -203,6 +203,7 @@ fn wheel_directories(prefix: &Path) -> Vec<PathBuf> {
 /// Loads a candidate, for good, and makes sure that it works.
 #[cfg(target_os = "linux")]
 fn open(candidate: &Candidate) -> Result<Nvrtc, String> {
+    use super::nvrtc::Api;
     use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
     use std::mem::ManuallyDrop;
     /// Only what is loaded already. The same number in every Linux C library on the architectures that have CUDA.

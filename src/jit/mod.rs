@@ -39,6 +39,8 @@ mod flight;
 mod key;
 mod locate;
 mod log;
+// Elsewhere nothing opens a library yet.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod nvrtc;
 mod options;
 mod store;

@@ -174,6 +174,7 @@ mod tests {
 
     const SM: Target = Target::SM_90A;
 
+    #[cfg(unix)]
     fn root_of(pairs: &[(&str, &str)]) -> Option<PathBuf> {
         default_root(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
     }
