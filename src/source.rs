@@ -1,4 +1,5 @@
-//! The two ends of a compilation: [`Source`] goes in, [`Cubin`] comes out. Plain data; the `jit` module turns the one into the other.
+//! The two ends of a compilation: [`Source`] goes in, [`Cubin`] comes out. Plain data; the `jit` module turns the one into the
+//! other.
 
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
@@ -7,11 +8,11 @@ use std::sync::Arc;
 
 /// A kernel as CUDA C++ text.
 ///
-/// Everything that influences a kernel is in here, or in the target and the options it is compiled with: the text includes no header
-/// and reads no environment. This is what makes the text itself a sound cache key.
+/// Everything that influences a kernel is in here, or in the target and the options it is compiled with: the text includes no
+/// header and reads no environment. This is what makes the text itself a sound cache key.
 ///
-/// A line marker `#line 7 "postlude:%9"` says that what follows belongs to node `%9` of the graph; a message of the compiler comes back
-/// with that node.
+/// A line marker `#line 7 "postlude:%9"` says that what follows belongs to node `%9` of the graph; a message of the compiler
+/// comes back with that node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Source {
     text: String,
@@ -99,8 +100,8 @@ fn from_disk() -> Origin {
     Origin::Disk
 }
 
-/// Remarks of ptxas that mean a kernel far slower than written: `setmaxnreg` ignored (C7504, C7508) or every `wgmma` waiting for the
-/// one before it (C7510, C7519, C7520).
+/// Remarks of ptxas that mean a kernel far slower than written: `setmaxnreg` ignored (C7504, C7508) or every `wgmma` waiting for
+/// the one before it (C7510, C7519, C7520).
 pub const PERFORMANCE_WARNINGS: [&str; 5] = ["C7504", "C7508", "C7510", "C7519", "C7520"];
 
 impl KernelInfo {

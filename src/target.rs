@@ -1,11 +1,12 @@
 //! What a kernel is compiled for.
 //!
-//! A [`Target`] is a GPU architecture as NVIDIA spells it: `sm_80`, `sm_90a`. It is the one description of the hardware that planning,
-//! rendering and compiling share, so it answers two kinds of questions: which device can run a kernel compiled for it
-//! ([`Target::can_run_on`]), and what a kernel may use there ([`Target::has_wgmma`], [`Target::shared_memory_per_block_opt_in`], ...).
+//! A [`Target`] is a GPU architecture as NVIDIA spells it: `sm_80`, `sm_90a`. It is the one description of the hardware that
+//! planning, rendering and compiling share, so it answers two kinds of questions: which device can run a kernel compiled for it
+//! ([`Target::can_run_on`]), and what a kernel may use there ([`Target::has_wgmma`], [`Target::shared_memory_per_block_opt_in`],
+//! ...).
 //!
-//! The facts are data, one row a capability. A capability that is newer than the table gets the least that any device since compute
-//! capability 7.0 guarantees: a plan for it may be slow, but it is legal.
+//! The facts are data, one row a capability. A capability that is newer than the table gets the least that any device since
+//! compute capability 7.0 guarantees: a plan for it may be slow, but it is legal.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -55,8 +56,8 @@ const fn facts(block_kib: u32, multiprocessor_kib: u32, threads: u32) -> Facts {
     }
 }
 
-/// Capabilities whose binaries do not travel to their neighbours: NVIDIA promises binary compatibility between the minor versions of
-/// the discrete devices only, not from or to the integrated ones.
+/// Capabilities whose binaries do not travel to their neighbours: NVIDIA promises binary compatibility between the minor versions
+/// of the discrete devices only, not from or to the integrated ones.
 const INTEGRATED: [ComputeCapability; 6] = [(5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0)];
 
 impl Target {
@@ -100,8 +101,8 @@ impl Target {
 
     /// Whether a device of compute capability `device` can run a binary compiled for this target.
     ///
-    /// Plain and family binaries run on the same or a later minor version of the same major version (not across the border between
-    /// discrete and integrated devices); architecture-specific ones run on their own capability only.
+    /// Plain and family binaries run on the same or a later minor version of the same major version (not across the border
+    /// between discrete and integrated devices); architecture-specific ones run on their own capability only.
     pub fn can_run_on(self, device: ComputeCapability) -> bool {
         let own = self.compute_capability();
         let alone = self.feature == Some(Feature::Architecture) || INTEGRATED.contains(&own) || INTEGRATED.contains(&device);

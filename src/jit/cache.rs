@@ -18,8 +18,8 @@ use std::sync::{Arc, LazyLock};
 /// A look-up goes to memory, then to the disk, then to NVRTC. However many threads ask for a kernel at the same time, one of them
 /// fetches or compiles it. A compilation that failed is tried again by the next who asks.
 ///
-/// Nothing about the disk is ever an error: a cache that cannot be read or written, for whatever reason, costs time and is reported
-/// once as a warning (an event of `tracing`), and [`Cache::directory`] says why.
+/// Nothing about the disk is ever an error: a cache that cannot be read or written, for whatever reason, costs time and is
+/// reported once as a warning (an event of `tracing`), and [`Cache::directory`] says why.
 ///
 /// The key of a kernel contains the build of the compiler. Without NVRTC the key is unknown, so a machine without it cannot use a
 /// filled directory either: [`Cache::compile`] returns [`JitError::NotFound`].
@@ -60,8 +60,8 @@ pub struct CacheStats {
 }
 
 impl Cache {
-    /// The cache of this process, in `$POSTLUDE_CACHE_DIR`, else `$XDG_CACHE_HOME/postlude`, else `$HOME/.cache/postlude`, else in
-    /// memory. The environment is read on the first call.
+    /// The cache of this process, in `$POSTLUDE_CACHE_DIR`, else `$XDG_CACHE_HOME/postlude`, else `$HOME/.cache/postlude`, else
+    /// in memory. The environment is read on the first call.
     pub fn global() -> &'static Self {
         static GLOBAL: LazyLock<Cache> = LazyLock::new(|| match store::default_root(|name| std::env::var_os(name)) {
             Some(root) => Cache::at(root),
@@ -128,8 +128,9 @@ impl Cache {
 
     /// Another binary for one that the driver refused to load.
     ///
-    /// An image from disk may be stale in a way no checksum shows. This forgets it, compiles the kernel once more and keeps the result
-    /// instead. `None` if `refused` was compiled by this very process: compiling again gives the same bytes, so the driver's word stands.
+    /// An image from disk may be stale in a way no checksum shows. This forgets it, compiles the kernel once more and keeps the
+    /// result instead. `None` if `refused` was compiled by this very process: compiling again gives the same bytes, so the
+    /// driver's word stands.
     ///
     /// # Errors
     /// As for [`Cache::compile`].

@@ -1,7 +1,8 @@
 //! Work that is done once, however many ask for it.
 //!
-//! The first thread to ask for a key does the work, later ones wait and share the result. A result that is an error goes to those who
-//! were waiting and is then forgotten, so that the next to ask tries again. If the worker panics, one of the waiting takes over.
+//! The first thread to ask for a key does the work, later ones wait and share the result. A result that is an error goes to those
+//! who were waiting and is then forgotten, so that the next to ask tries again. If the worker panics, one of the waiting takes
+//! over.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,8 +1,9 @@
 //! The name under which a kernel is cached.
 //!
-//! A [`CacheKey`] is a hash of everything that influences a binary, and of nothing else: which build of the compiler, what kind of
-//! output, the target, the options in their order, the name of the kernel, the whole source. No path, no time, no host, no build of
-//! this crate: two machines that would compile the same kernel agree on its key, so a cache directory can be copied between them.
+//! A [`CacheKey`] is a hash of everything that influences a binary, and of nothing else: which build of the compiler, what kind
+//! of output, the target, the options in their order, the name of the kernel, the whole source. No path, no time, no host, no
+//! build of this crate: two machines that would compile the same kernel agree on its key, so a cache directory can be copied
+//! between them.
 //!
 //! Every field is preceded by its length, so no two different inputs hash the same bytes.
 

@@ -1,7 +1,7 @@
 //! Finding NVRTC.
 //!
-//! The library is often on the machine and yet not where the loader looks: pip puts it into the site-packages of an environment, conda
-//! into the prefix, the toolkit into `/usr/local/cuda`. The search goes, in this order, to
+//! The library is often on the machine and yet not where the loader looks: pip puts it into the site-packages of an environment,
+//! conda into the prefix, the toolkit into `/usr/local/cuda`. The search goes, in this order, to
 //!
 //! 1. `POSTLUDE_NVRTC_PATH`, a file or a directory; if it is set, nothing else is tried;
 //! 2. a library the process has loaded already;
@@ -9,8 +9,8 @@
 //! 4. `$CUDA_HOME` and `$CUDA_PATH`, `/usr/local/cuda`, `/opt/cuda`;
 //! 5. the wheels in `$VIRTUAL_ENV` and `$CONDA_PREFIX`, the libraries of `$CONDA_PREFIX`, the wheels in `~/.local`.
 //!
-//! Found means that it works: a candidate has all the functions, is new enough and has compiled an empty program. Some wheels do not
-//! find their own `libnvrtc-builtins`; it is loaded for them. What did not do is listed with its reason in [`NotFound`].
+//! Found means that it works: a candidate has all the functions, is new enough and has compiled an empty program. Some wheels do
+//! not find their own `libnvrtc-builtins`; it is loaded for them. What did not do is listed with its reason in [`NotFound`].
 //!
 //! The search runs once. After a failure the next call searches again.
 
@@ -159,8 +159,8 @@ fn names_in(directory: &Path, prefix: &str) -> Vec<(PathBuf, String)> {
     entries.filter_map(|entry| Some((entry.path(), entry.file_name().to_str()?.strip_prefix(prefix)?.to_owned()))).collect()
 }
 
-/// The libraries in a directory, best first: by the name programs link to (`libnvrtc.so.13`), the highest version first; then the name
-/// without a version; then the full versions, of which the others are usually links.
+/// The libraries in a directory, best first: by the name programs link to (`libnvrtc.so.13`), the highest version first; then the
+/// name without a version; then the full versions, of which the others are usually links.
 fn libraries_in(directory: &Path) -> Vec<PathBuf> {
     let mut found: Vec<_> = names_in(directory, "libnvrtc.so")
         .into_iter()
@@ -214,8 +214,8 @@ fn open(candidate: &Candidate) -> Result<Nvrtc, String> {
         Candidate::Name(name) => (Path::new(*name), RTLD_NOW | RTLD_LOCAL),
         Candidate::File(path) => (path.as_path(), RTLD_NOW | RTLD_LOCAL),
     };
-    // SAFETY: loading runs the initialisers of the library. It is NVIDIA's, or what the user or the system put under its name; these
-    // are the same trust and the same call as linking against it.
+    // SAFETY: loading runs the initialisers of the library. It is NVIDIA's, or what the user or the system put under its name;
+    // these are the same trust and the same call as linking against it.
     let library = unsafe { Library::open(Some(name), flags) }.map_err(|error| match candidate {
         Candidate::Loaded(_) => "not loaded".to_owned(),
         Candidate::Name(_) | Candidate::File(_) => loader_text(&error),
@@ -230,8 +230,8 @@ fn open(candidate: &Candidate) -> Result<Nvrtc, String> {
     for directory in [&file, &given].into_iter().flatten().filter_map(|file| file.parent()) {
         let builtins = directory.join(format!("libnvrtc-builtins.so.{major}.{minor}"));
         if builtins.exists() {
-            // SAFETY: as above; this is the part of NVRTC that it would load itself if it knew where to look. Later it asks for it by
-            // name and gets this one.
+            // SAFETY: as above; this is the part of NVRTC that it would load itself if it knew where to look. Later it asks for
+            // it by name and gets this one.
             match unsafe { Library::open(Some(&builtins), RTLD_NOW | RTLD_LOCAL) } {
                 Ok(library) => {
                     let _for_good = ManuallyDrop::new(library);

@@ -1,7 +1,7 @@
 //! Reading what the compiler writes.
 //!
-//! One log holds the words of two programs. The C++ front end says `FILE(LINE): SEVERITY: TEXT` and then shows the line; ptxas says
-//! `ptxas SEVERITY : TEXT` and, asked for it, what every function uses. The FILE is ours to choose: the line marker
+//! One log holds the words of two programs. The C++ front end says `FILE(LINE): SEVERITY: TEXT` and then shows the line; ptxas
+//! says `ptxas SEVERITY : TEXT` and, asked for it, what every function uses. The FILE is ours to choose: the line marker
 //! `#line 7 "postlude:%9"` in the source brings a message back to node 9 of the graph.
 //!
 //! The reader trusts nothing: a line it does not know is skipped, a number that does not fit is zero.
@@ -132,7 +132,8 @@ impl Log {
         self.functions.iter().filter(|function| function.kernel).map(|function| function.name.as_str())
     }
 
-    /// What the kernel `entry` needs: its own registers, and the spills of every function that is not a kernel, for it may call them.
+    /// What the kernel `entry` needs: its own registers, and the spills of every function that is not a kernel, for it may call
+    /// them.
     pub fn resources(&self, entry: &str) -> Option<Resources> {
         let mut used = self.functions.iter().find(|function| function.kernel && function.name == entry)?.used;
         for called in self.functions.iter().filter(|function| !function.kernel) {

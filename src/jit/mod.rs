@@ -4,8 +4,9 @@
 //! Source, Target, Options --> CacheKey --> memory --> disk --> NVRTC --> Cubin
 //! ```
 //!
-//! The module sees a text, a target and options, and nothing else, so nothing else can influence a kernel; the [`CacheKey`] is a hash of
-//! exactly these and of the build of the compiler. It knows neither graphs nor devices: compiling needs no GPU and no driver.
+//! The module sees a text, a target and options, and nothing else, so nothing else can influence a kernel; the [`CacheKey`] is a
+//! hash of exactly these and of the build of the compiler. It knows neither graphs nor devices: compiling needs no GPU and no
+//! driver.
 //!
 //! - [`Cache::compile`] is the way in. It answers from memory, from one verified file a kernel on disk, or from NVRTC, and lets no two
 //!   threads compile the same kernel. [`KernelInfo`] tells what came out: registers, spills, warnings, and where it came from.
@@ -13,8 +14,8 @@
 //!   one was found.
 //! - A source that does not compile comes back as [`CompileFailure`], each message with the node of the graph it is about.
 //!
-//! What the machine lacks costs speed, not correctness: no home directory, a full or read-only disk, a damaged entry, a lost race are
-//! all met with a compilation and a `tracing` event.
+//! What the machine lacks costs speed, not correctness: no home directory, a full or read-only disk, a damaged entry, a lost race
+//! are all met with a compilation and a `tracing` event.
 //!
 //! ```no_run
 //! use postlude::jit::{Cache, Options, Source, Target};

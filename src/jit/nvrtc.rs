@@ -1,10 +1,10 @@
 //! A safe face for NVRTC.
 //!
-//! The functions are taken from the very library that `locate` opened, not by the lazy search behind cudarc's functions of the same
-//! names: that search panics where there is no library, knows only the names of its own CUDA major version, prefers an unrelated
-//! `libnvrtc.so` on the loader's path over the one the user pointed at, and turns a result code newer than its bindings into undefined
-//! behaviour. What cudarc says about NVRTC's interface is still the authority: its types are used here, and the compiler checks every
-//! signature below against its declaration.
+//! The functions are taken from the very library that `locate` opened, not by the lazy search behind cudarc's functions of the
+//! same names: that search panics where there is no library, knows only the names of its own CUDA major version, prefers an
+//! unrelated `libnvrtc.so` on the loader's path over the one the user pointed at, and turns a result code newer than its bindings
+//! into undefined behaviour. What cudarc says about NVRTC's interface is still the authority: its types are used here, and the
+//! compiler checks every signature below against its declaration.
 
 use super::error::{CompileFailure, JitError};
 use super::key::CacheKey;
@@ -24,8 +24,8 @@ const PROGRAM_NAME: &CStr = c"postlude.cu";
 /// The first version that can compile for `sm_90a`.
 const OLDEST: (u32, u32) = (12, 0);
 
-/// Builds of NVRTC since 12.9 have a cache of their own, and on a hit the log is empty: no registers, no spills, no warnings. It also
-/// pulls in the driver. Older builds do not know the option and do not need it.
+/// Builds of NVRTC since 12.9 have a cache of their own, and on a hit the log is empty: no registers, no spills, no warnings. It
+/// also pulls in the driver. Older builds do not know the option and do not need it.
 const NO_CACHE: &str = "--no-cache";
 
 macro_rules! api {
@@ -42,8 +42,8 @@ macro_rules! api {
             /// Looks every function up in `library`, which has to stay loaded as long as the result is used.
             pub fn load(library: &Library) -> Result<Self, String> {
                 Ok(Self {
-                    // SAFETY: the name is NVRTC's and the type is the C signature NVRTC documents for it, checked against cudarc's
-                    // declaration above; `nvrtcResult` is a C enum without negative values, passed as `unsigned int`.
+                    // SAFETY: the name is NVRTC's and the type is the C signature NVRTC documents for it, checked against
+                    // cudarc's declaration above; `nvrtcResult` is a C enum without negative values, passed as `unsigned int`.
                     $($field: unsafe { *library.get(concat!(stringify!($symbol), "\0")).map_err(|_| missing(stringify!($symbol)))? },)*
                 })
             }
@@ -144,8 +144,8 @@ struct Program<'a> {
 impl<'a> Program<'a> {
     fn new(api: &'a Api, source: CString) -> Result<Self, Code> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: `handle` is a live place for the result; both texts end in NUL and outlive the program, one being static, the other
-        // kept in it; there are zero headers, for which NVRTC takes null arrays.
+        // SAFETY: `handle` is a live place for the result; both texts end in NUL and outlive the program, one being static, the
+        // other kept in it; there are zero headers, for which NVRTC takes null arrays.
         let code =
             unsafe { (api.create)(&mut handle, source.as_ptr(), PROGRAM_NAME.as_ptr(), 0, std::ptr::null(), std::ptr::null()) };
         Code::check(code)?;
@@ -155,8 +155,8 @@ impl<'a> Program<'a> {
     fn compile(&self, flags: &[CString]) -> Result<(), Code> {
         let flags: Vec<_> = flags.iter().map(|flag| flag.as_ptr()).collect();
         let count = c_int::try_from(flags.len()).map_err(|_| Code::INVALID_OPTION)?;
-        // SAFETY: the handle is live (it is destroyed only in drop); `flags` holds `count` pointers to texts ending in NUL, all of
-        // which live until the call returns.
+        // SAFETY: the handle is live (it is destroyed only in drop); `flags` holds `count` pointers to texts ending in NUL, all
+        // of which live until the call returns.
         Code::check(unsafe { (self.api.compile)(self.handle, count, flags.as_ptr()) })
     }
 
@@ -185,7 +185,8 @@ impl<'a> Program<'a> {
 
 impl Drop for Program<'_> {
     fn drop(&mut self) {
-        // SAFETY: the handle came from nvrtcCreateProgram and this is the only place that destroys it. A failure leaves nothing to do.
+        // SAFETY: the handle came from nvrtcCreateProgram and this is the only place that destroys it. A failure leaves nothing
+        // to do.
         unsafe { (self.api.destroy)(&mut self.handle) };
     }
 }
@@ -320,8 +321,8 @@ fn has_code(image: &[u8], entry: &str) -> bool {
     image.windows(name.len()).any(|window| window == name.as_bytes())
 }
 
-/// The build of the compiler, from the comments at the head of its assembly. The version alone is not enough: builds of one version
-/// differ, and what one compiled the other must not be taken to have compiled.
+/// The build of the compiler, from the comments at the head of its assembly. The version alone is not enough: builds of one
+/// version differ, and what one compiled the other must not be taken to have compiled.
 fn identity((major, minor): (u32, u32), assembly: &str) -> String {
     let head: Vec<_> =
         assembly.lines().map_while(|line| line.strip_prefix("//")).map(str::trim).filter(|line| !line.is_empty()).collect();

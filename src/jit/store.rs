@@ -1,11 +1,11 @@
 //! Kernels on disk.
 //!
-//! One file a kernel, `<root>/v1/<target>/<hh>/<64 digits>.kernel`, where `hh` are the first two digits of the key. A file appears
-//! under its name complete or not at all, so readers and writers need no lock; of two processes that write the same kernel either may
-//! win. What is read is verified to the last bit, and what fails is a miss.
+//! One file a kernel, `<root>/v1/<target>/<hh>/<64 digits>.kernel`, where `hh` are the first two digits of the key. A file
+//! appears under its name complete or not at all, so readers and writers need no lock; of two processes that write the same
+//! kernel either may win. What is read is verified to the last bit, and what fails is a miss.
 //!
-//! A binary from here runs with all the rights this process has on its GPU: the directory is as trusted as the program. It has to belong
-//! to the user of the process (or to the superuser, if it can only be read) and others must not be able to write to it.
+//! A binary from here runs with all the rights this process has on its GPU: the directory is as trusted as the program. It has to
+//! belong to the user of the process (or to the superuser, if it can only be read) and others must not be able to write to it.
 
 use super::entry;
 use super::key::CacheKey;
@@ -23,8 +23,9 @@ pub const CACHE_DIR: &str = "POSTLUDE_CACHE_DIR";
 /// Changes with the layout of the directory, so that versions can live side by side.
 const LAYOUT: &str = "v1";
 
-/// Where the cache is if nobody says otherwise: `$POSTLUDE_CACHE_DIR`, `$XDG_CACHE_HOME/postlude`, `$HOME/.cache/postlude` (on Windows
-/// `%LOCALAPPDATA%\postlude\cache`). `None` where there is no home; the shared directory for temporary files is no substitute for one.
+/// Where the cache is if nobody says otherwise: `$POSTLUDE_CACHE_DIR`, `$XDG_CACHE_HOME/postlude`, `$HOME/.cache/postlude` (on
+/// Windows `%LOCALAPPDATA%\postlude\cache`). `None` where there is no home; the shared directory for temporary files is no
+/// substitute for one.
 pub(super) fn default_root(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     // The XDG rules say that a relative path is to be ignored.
