@@ -22,7 +22,9 @@ template <bool IS_A> struct Operand {
     static constexpr bool ASYNC = ALIGN >= 4;
     static constexpr int UNIT = ALIGN >= 16 ? 16 : ALIGN >= 8 ? 8 : 4;
     static constexpr int UNITS_PER_ROW = ROW_BYTES / UNIT, PASS_ROWS = THREADS / UNITS_PER_ROW, PASSES = ROWS / PASS_ROWS;
-    static constexpr int SHARE = (PASSES + STEPS - 2) / (STEPS - 1);   // passes issued in one step; the last step of a block issues none
+    // Passes issued in one step. The last step of a block comes after the barrier: too late for the block's group of asynchronous
+    // copies, in time for stores that are first read two barriers later.
+    static constexpr int SHARES = ASYNC || STAGES == 2 ? STEPS - 1 : STEPS, SHARE = (PASSES + SHARES - 1) / SHARES;
     static_assert(ROW_BYTES >= 64 && (ROW_BYTES & (ROW_BYTES - 1)) == 0, "rows are a power of two, for the swizzle");
     static_assert(THREADS % UNITS_PER_ROW == 0 && PASS_ROWS > 0 && ROWS % PASS_ROWS == 0, "passes cover the block evenly");
     static_assert(K_MAJOR || (WARP_EXTENT & (WARP_EXTENT - 1)) == 0, "fragments along a row are addressed by exclusive or");
@@ -141,10 +143,10 @@ struct Fragments {
             }
         }
 #pragma unroll
-        for (int i = 0; i < TILES_M; ++i)
+        for (int j = 0; j < 2 * PAIRS_N; ++j)
 #pragma unroll
-            for (int jj = 0; jj < 2 * PAIRS_N; ++jj) {
-                const int j = i & 1 ? 2 * PAIRS_N - 1 - jj : jj;   // to and fro, so that consecutive instructions share an operand
+            for (int n = 0; n < TILES_M; ++n) {
+                const int i = j & 1 ? TILES_M - 1 - n : n;   // to and fro, so that consecutive instructions share an operand
                 multiply_accumulate<Element>(acc[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
             }
     }
@@ -162,14 +164,12 @@ DEVICE TileOrigin locate(const Params& p, i64 index) {
     return {int((first + inside % height) * BM), int(inside / height * BN), batch};
 }
 
-// acc = A * B over the tile. Out of range, operands read as zero. All of shared memory is free again at the end.
+// acc += A * B over the tile. Out of range, operands read as zero. All of shared memory is free again at the end.
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
     Operand<true> A;
     Operand<false> B;
     A.begin(p, tile.batch, tile.row, 0);
     B.begin(p, tile.batch, tile.column, Operand<true>::BYTES);
-#pragma unroll
-    for (int i = 0; i < TILES_M * 2 * PAIRS_N * 4; ++i) acc[i / (8 * PAIRS_N)][i / 4 % (2 * PAIRS_N)][i % 4] = 0;
 
     // The last block of K, which may be a partial one, goes first: the others are whole, and the loop need not look.
     const int head = (p.k - 1) / BK * BK, blocks = p.k > 0 ? head / BK + 1 : 0;
@@ -181,7 +181,7 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
     for (int stage = 0; stage < STAGES - 1; ++stage) {
         const int k_left = stage == 0 ? p.k - head : stage < blocks ? BK : 0;
 #pragma unroll
-        for (int share = 0; share < STEPS - 1; ++share) {
+        for (int share = 0; share < STEPS; ++share) {
             A.copy<false>(share, write, k_left);
             A.settle(share, write);
             B.copy<false>(share, write, k_left);
@@ -213,15 +213,11 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
                 read = read + STAGE_BYTES == end ? ring : read + STAGE_BYTES;
             }
             fragments[(step + 1) % 2].load(A, B, read, (step + 1) % STEPS);
-            if (step < STEPS - 1) {
-                A.copy<true>(step, write, k_left);
-                B.copy<true>(step, write, k_left);
-            }
+            A.copy<true>(step, write, k_left);
+            B.copy<true>(step, write, k_left);
             fragments[step % 2].multiply(acc);
-            if (step < STEPS - 1) {
-                A.settle(step, write);
-                B.settle(step, write);
-            }
+            A.settle(step, write);
+            B.settle(step, write);
         }
         write = write + STAGE_BYTES == end ? ring : write + STAGE_BYTES;
     }
@@ -242,7 +238,9 @@ constexpr int SLAB_ROWS = slab_rows();
 constexpr int STRIPS = WARP_N / STRIP, LANES = STRIPS < 32 ? STRIPS : 32;   // strips in a row of the slab, lanes along it
 constexpr int GROUPS = STRIPS / LANES;                                      // strips of one lane in a row
 constexpr int VISIT_ROWS = 32 / LANES, VISITS = WARP_M / VISIT_ROWS;        // rows that a warp visits at a time, and how often
-constexpr int SLAB_VISITS = SLAB_ROWS / VISIT_ROWS, AHEAD = SLAB_VISITS < 4 ? SLAB_VISITS : 4;   // visits fetched together
+constexpr int SLAB_VISITS = SLAB_ROWS / VISIT_ROWS;
+// Visits fetched together: four hide the latency of matrix loads; without any two will do, in half the code.
+constexpr int MOST_AHEAD = __is_empty(Fetched) ? 2 : 4, AHEAD = SLAB_VISITS < MOST_AHEAD ? SLAB_VISITS : MOST_AHEAD;
 
 // Strips of eight are read in two halves of 16 bytes. All first halves of a row lie together, then all second halves, so that lanes
 // side by side read 16 bytes side by side; the gap of four words keeps the fragments' writes free of conflicts.
@@ -343,7 +341,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kerne
 #pragma unroll 1
     for (i64 index = blockIdx.x; index < tiles; index += gridDim.x) {
         const TileOrigin tile = locate(p, index);
-        Accum acc[TILES_M][2 * PAIRS_N][4];
+        Accum acc[TILES_M][2 * PAIRS_N][4] = {};
         accumulate(p, tile, acc);
         run_epilogue(p, tile, acc);
         __syncthreads();   // the next tile's stages overlay what this one's epilogue used
