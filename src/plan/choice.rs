@@ -1,8 +1,7 @@
 //! The choice of mainloop, tile and rasterisation, with a reason for everything that was not chosen.
 //!
-//! The mainloop follows from formats and target. Among its tiles the choice minimises estimated time: the number of waves
-//! the tiles take on the device, times what a tile costs, which is its area over the throughput that its shape reaches.
-//! A tile's throughput is a measured fraction of the mainloop's best (`docs/performance.md`).
+//! The mainloop follows from formats and target. Among its tiles the choice minimises estimated time: how many tiles a
+//! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured.
 
 use super::{Mainloop, Preferences, Tile};
 use crate::dtype::DType;
@@ -71,39 +70,46 @@ pub(super) struct Request {
     pub preferences: Preferences,
 }
 
-/// A tile and the throughput it reaches when it fills the device, relative to the best of its mainloop.
+/// A tile and what it takes: nanoseconds for each term of K on one multiprocessor, measured on an H200
+/// (`docs/performance.md`). Other devices differ by a factor that all tiles share, roughly.
 struct Candidate {
     tile: Tile,
-    throughput: f64,
+    /// One tile alone on a multiprocessor.
+    alone: f64,
+    /// Each tile when as many are resident as fit.
+    full: f64,
 }
 
-const fn candidate(tile: Tile, throughput: f64) -> Candidate {
-    Candidate { tile, throughput }
+const fn candidate(tile: Tile, alone: f64, full: f64) -> Candidate {
+    Candidate { tile, alone, full }
 }
 
 /// Tiles of the tensor-core mainloop for 16-bit operands.
-static SM80: [Candidate; 5] = [
-    candidate(Tile::sm80(128, 256, 64, 3, [2, 4], 1), 1.0),
-    candidate(Tile::sm80(128, 128, 64, 3, [2, 2], 2), 0.9),
-    candidate(Tile::sm80(128, 128, 32, 4, [2, 2], 1), 0.8),
-    candidate(Tile::sm80(64, 128, 64, 3, [2, 2], 2), 0.7),
-    candidate(Tile::sm80(64, 64, 64, 3, [2, 2], 2), 0.5),
+static SM80: [Candidate; 4] = [
+    candidate(Tile::sm80(128, 256, 64, 3, [2, 4], 1), 20.0, 20.0),
+    candidate(Tile::sm80(128, 128, 64, 3, [2, 2], 2), 16.0, 11.0),
+    candidate(Tile::sm80(64, 128, 64, 3, [2, 2], 2), 11.0, 7.0),
+    candidate(Tile::sm80(64, 64, 64, 3, [2, 2], 2), 8.0, 5.0),
 ];
 
 /// Tiles of the tensor-core mainloop for `f32` operands as tf32.
 static SM80_TF32: [Candidate; 3] = [
-    candidate(Tile::sm80(128, 128, 32, 3, [2, 2], 1), 1.0),
-    candidate(Tile::sm80(64, 128, 32, 3, [2, 2], 2), 0.8),
-    candidate(Tile::sm80(64, 64, 32, 3, [2, 2], 2), 0.6),
+    candidate(Tile::sm80(128, 128, 32, 3, [2, 2], 1), 32.0, 32.0),
+    candidate(Tile::sm80(64, 128, 32, 3, [2, 2], 2), 22.0, 18.0),
+    candidate(Tile::sm80(64, 64, 32, 3, [2, 2], 2), 16.0, 12.0),
 ];
 
-static SIMT: [Candidate; 3] = [
-    candidate(Tile::simt(128, 128, 8, 8, 8, 2), 1.0),
-    candidate(Tile::simt(64, 64, 8, 8, 4, 2), 0.7),
-    candidate(Tile::simt(32, 32, 16, 4, 4, 2), 0.35),
+static SIMT: [Candidate; 5] = [
+    candidate(Tile::simt(128, 128, 8, 8, 16, 2), 126.0, 97.0),
+    candidate(Tile::simt(128, 64, 8, 8, 8, 3), 70.0, 51.0),
+    candidate(Tile::simt(64, 64, 16, 8, 4, 4), 41.0, 31.0),
+    candidate(Tile::simt(32, 64, 16, 4, 4, 4), 30.0, 20.0),
+    candidate(Tile::simt(32, 32, 16, 4, 4, 6), 19.0, 10.8),
 ];
 
-static POINTWISE: [Candidate; 2] = [candidate(Tile::pointwise(32, 256, 256), 1.0), candidate(Tile::pointwise(8, 256, 256), 0.8)];
+/// Memory-bound: a tile costs its area. The second is for problems too small to fill the device with the first.
+static POINTWISE: [Candidate; 2] =
+    [candidate(Tile::pointwise(16, 256, 128), 4.0, 4.0), candidate(Tile::pointwise(8, 256, 128), 2.1, 2.1)];
 
 pub(super) fn choose(request: &Request) -> Choice {
     let mut choice = Choice::default();
@@ -116,7 +122,7 @@ pub(super) fn choose(request: &Request) -> Choice {
         (Mainloop::Pointwise, _) => &POINTWISE,
     };
     let wanted = request.preferences.tile;
-    let forced = wanted.map(|tile| [candidate(tile, 1.0)]);
+    let forced = wanted.map(|tile| [candidate(tile, 1.0, 1.0)]);
     let candidates = forced.as_ref().map_or(candidates, |f| f.as_slice());
     let mut best: Option<(&Candidate, f64)> = None;
     let mut estimates = Vec::new();
@@ -204,12 +210,14 @@ fn tiles(tile: &Tile, shape: Shape) -> u64 {
     shape.m.div_ceil(tile.bm) as u64 * shape.n.div_ceil(tile.bn) as u64 * shape.batch as u64
 }
 
-/// Time in arbitrary units: waves times area over throughput. Blocks of one multiprocessor share it.
+/// Nanoseconds for each term of K: full rounds of as many tiles as are resident, then what is left, which takes at least
+/// as long as one tile alone.
 fn estimate(candidate: &Candidate, request: &Request) -> f64 {
-    let tile = &candidate.tile;
-    let waves = (tiles(tile, request.shape) as f64 / request.multiprocessors.max(1) as f64).max(1e-9);
-    // The last wave takes as long as a full one.
-    waves.ceil() * (tile.bm * tile.bn) as f64 / candidate.throughput
+    let resident = candidate.tile.min_blocks as u64;
+    let on_one = tiles(&candidate.tile, request.shape).div_ceil(request.multiprocessors.max(1) as u64);
+    let (rounds, left) = (on_one / resident, on_one % resident);
+    let rest = if left > 0 { candidate.alone.max(left as f64 * candidate.full) } else { 0.0 };
+    (rounds * resident) as f64 * candidate.full + rest
 }
 
 /// The group height that keeps operands in L2: about the square root of the tiles in flight, in rows of tiles.

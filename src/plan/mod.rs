@@ -255,18 +255,18 @@ fn prefers_transposed(operation: Operation, epilogue: &Checked) -> bool {
 /// How many columns a visit covers: as many as fill a 16-byte access to the narrowest row-major matrix, if every one of
 /// them is aligned to it.
 fn strip(epilogue: &Checked, aligned: impl Fn(&str) -> usize) -> usize {
-    let stored: Vec<&str> = epilogue.graph().sinks().iter().map(|s| &*s.name).collect();
     let matrices = epilogue.arguments().iter().filter_map(|argument| {
         let operand = argument.role.operand()?;
         let along = operand.axes.is_matrix() && params::lies_along_columns(operand.axes, operand.order);
-        along.then(|| (operand.dtype.size(), aligned(&argument.name), stored.contains(&&*argument.name)))
+        along.then(|| (operand.dtype.size(), aligned(&argument.name)))
     });
     let matrices: Vec<_> = matrices.collect();
     let narrowest = matrices.iter().map(|(size, ..)| *size).min().unwrap_or(4);
     let widest = (16 / narrowest).min(8);
-    // The largest power of two whose accesses are aligned for every matrix.
-    let fits = |strip: &usize| matrices.iter().all(|(size, aligned, _)| aligned % (size * strip).min(16) == 0);
-    [8, 4, 2, 1].into_iter().filter(|s| *s <= widest).find(fits).unwrap_or(1)
+    // The largest power of two whose accesses are aligned for every matrix; but never so few columns that a lane moves
+    // less than a word, which measured slower even where the words have to be moved in halves.
+    let fits = |strip: &usize| matrices.iter().all(|(size, aligned)| aligned % (size * strip).min(16) == 0);
+    [8, 4, 2, 1].into_iter().filter(|s| *s <= widest).find(fits).unwrap_or(1).max(4 / narrowest)
 }
 
 impl Program {

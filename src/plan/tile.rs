@@ -134,18 +134,52 @@ impl Tile {
         if needs > has {
             return Some(format!("needs {needs} bytes of shared memory; {target} has {has}"));
         }
-        let registers = target.registers_per_multiprocessor() as usize;
-        // A thread of these mainloops holds its accumulators and about as much again.
-        if self.threads * self.min_blocks * 64 > registers {
-            return Some(format!(
-                "{} blocks of {} threads leave fewer than 64 registers a thread",
-                self.min_blocks, self.threads
-            ));
+        // A thread holds its accumulators, two sets of fragments and addresses.
+        let least = match self.shape {
+            TileShape::Simt { tm, tn, .. } => tm * tn + 2 * (tm + tn) + 24,
+            TileShape::Sm80 { .. } => self.bm * self.bn / self.threads + 64,
+            TileShape::Pointwise => 32,
+        };
+        let registers = target.registers_per_multiprocessor() as usize / (self.threads * self.min_blocks);
+        if registers < least {
+            return Some(format!("leaves {registers} registers a thread, and needs about {least}"));
         }
-        if strip > self.bn || self.bn % strip != 0 {
-            return Some(format!("a strip of {strip} does not divide {} columns", self.bn));
+        self.misfit(strip)
+    }
+
+    /// Which of its mainloop's rules the configuration breaks, if any: the `static_assert`s of the templates.
+    fn misfit(&self, strip: usize) -> Option<String> {
+        let Tile { bm, bn, threads, .. } = *self;
+        if strip > bn || bn % strip != 0 {
+            return Some(format!("a strip of {strip} does not divide {bn} columns"));
         }
-        None
+        let strips = bn / strip;
+        let whole_rows = |rows: usize| threads % strips == 0 && rows > 0 && rows % (threads / strips) == 0;
+        let rule = match self.shape {
+            TileShape::Simt { bk, tm, tn } => {
+                let two = [bm, bn, bk, tm, tn].iter().all(|x| x.is_power_of_two());
+                let lanes_n = (bn / tn.max(1)).min(8).max(1);
+                let lanes_m = 32 / lanes_n;
+                [
+                    (two && tm >= 4 && tn >= 4 && bk >= 8, "extents are powers of two, a thread's at least 4"),
+                    (threads % 32 == 0 && threads <= 1024 && threads * tm * tn == bm * bn, "whole warps own the tile"),
+                    (bm % (lanes_m * tm) == 0 && bn % (lanes_n * tn) == 0, "whole warps cover the tile"),
+                    (bm * bk % threads == 0 && bn * bk % threads == 0, "threads share the loads evenly"),
+                    (whole_rows(bm / (tm / 4).max(1)), "threads visit whole rows"),
+                ]
+                .into_iter()
+                .find(|(holds, _)| !holds)
+            }
+            TileShape::Sm80 { bk, stages, warps_m, warps_n } => [
+                (bm % (16 * warps_m) == 0 && bn % (32 * warps_n) == 0, "a warp's part consists of whole fragments"),
+                (bk.is_power_of_two() && bk >= 32 && stages >= 2, "at least two stages of a power of two"),
+                (bm.is_power_of_two() && bn.is_power_of_two(), "extents are powers of two"),
+            ]
+            .into_iter()
+            .find(|(holds, _)| !holds),
+            TileShape::Pointwise => [(whole_rows(bm), "threads visit whole rows")].into_iter().find(|(holds, _)| !holds),
+        };
+        rule.map(|(_, rule)| format!("breaks the mainloop's rule: {rule}"))
     }
 
     /// Names and numbers that the templates take, beyond the common ones.
