@@ -154,11 +154,11 @@ impl Tile {
             return Some(format!("a strip of {strip} does not divide {bn} columns"));
         }
         let strips = bn / strip;
-        let whole_rows = |rows: usize| threads % strips == 0 && rows > 0 && rows % (threads / strips) == 0;
+        let whole_rows = |rows: usize| threads % strips == 0 && rows > 0 && rows.is_multiple_of(threads / strips);
         let rule = match self.shape {
             TileShape::Simt { bk, tm, tn } => {
                 let two = [bm, bn, bk, tm, tn].iter().all(|x| x.is_power_of_two());
-                let lanes_n = (bn / tn.max(1)).min(8).max(1);
+                let lanes_n = (bn / tn.max(1)).clamp(1, 8);
                 let lanes_m = 32 / lanes_n;
                 [
                     (two && tm >= 4 && tn >= 4 && bk >= 8, "extents are powers of two, a thread's at least 4"),
