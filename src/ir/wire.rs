@@ -50,7 +50,6 @@ enum WireConstant {
 struct WireSink {
     name: String,
     value: u32,
-    #[serde(flatten)]
     kind: SinkKind,
 }
 
