@@ -63,9 +63,9 @@ fn typed(
         let operands = if arity == 1 { "operand" } else { "operands" };
         let message = format!("`{}` takes {arity} {operands}, not {}", node.mnemonic(), args.len());
         let help = match node {
-            Node::Call { function, .. } => format!("give it {}", function.parameters.join(", ")),
-            Node::Apply { op, .. } => format!("give it what it needs: {}", op.row().doc.trim()),
-            _ => format!("give it the {arity} {operands} it was registered with"),
+            Node::Call { function, .. } => format!("pass {arity} {operands}: {}", function.parameters.join(", ")),
+            Node::Apply { op, .. } => format!("pass {arity} {operands}: {}", op.row().doc.trim()),
+            _ => format!("pass the {arity} {operands} it was registered with"),
         };
         out.push(Diagnostic::new(graph, "E0202", Place::Node(id), &message).mark(Part::Subject, "").help(&help));
         return None;

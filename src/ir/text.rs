@@ -13,7 +13,7 @@
 //! Names are quoted as in JSON. Floating-point constants are decimal, or `0x` and their bits where decimal cannot say it.
 
 use super::axes::Axes;
-use super::custom::Registry;
+use super::custom::{CustomOp, Registry};
 use super::graph::{Constant, Coordinate, Graph, Node, NodeId};
 use super::op::Op;
 use super::operand::{Operand, Order};
@@ -21,6 +21,7 @@ use super::sink::{Sink, SinkKind};
 use crate::dtype::{DType, ValueType};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The most nodes a document may have.
 pub const MAX_NODES: usize = 4096;
@@ -77,7 +78,7 @@ pub fn format_f32(bits: u32) -> String {
 /// The inverse of [`format_f32`].
 pub fn parse_f32(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
-        Some(hex) if hex.len() == 8 && is_hex(hex) => u32::from_str_radix(hex, 16).ok(),
+        Some(hex) if hex.len() == 8 && !hex.starts_with('+') => u32::from_str_radix(hex, 16).ok(),
         Some(_) => None,
         None => text.parse::<f32>().ok().filter(|x| x.is_finite()).map(f32::to_bits),
     }
@@ -262,15 +263,7 @@ impl<'r> Reader<'r> {
             "custom" => {
                 let (head, args) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
                 let (name, fingerprint) = head.split_once('#').ok_or("expected `custom name#fingerprint %a, ...`")?;
-                let fingerprint = (fingerprint.len() == 16 && is_hex(fingerprint))
-                    .then(|| u64::from_str_radix(fingerprint, 16).ok())
-                    .flatten()
-                    .ok_or("the fingerprint is 16 hexadecimal digits")?;
-                let op = self.registry.custom(name).ok_or_else(|| unregistered(name))?;
-                if op.fingerprint() != fingerprint {
-                    return Err(redefined(name));
-                }
-                Node::Custom { op: op.clone(), args: self.references(args)? }
+                Node::Custom { op: custom(self.registry, name, fingerprint)?, args: self.references(args)? }
             }
             _ => match (Op::from_name(word), self.registry.function(word)) {
                 (Some(op), _) => Node::Apply { op, args: self.references(rest)? },
@@ -310,24 +303,21 @@ pub(crate) fn shown(text: &str, most: usize) -> String {
     out
 }
 
-fn is_hex(digits: &str) -> bool {
-    digits.bytes().all(|b| b.is_ascii_hexdigit())
-}
-
 /// No such primitive or function.
 pub(super) fn unknown(word: &str) -> String {
     format!("`{}` is no primitive and no function of the registry", shown(word, SHOWN_WORD))
 }
 
-/// The registry lacks a custom primitive.
-pub(super) fn unregistered(name: &str) -> String {
-    let name = shown(name, SHOWN_WORD);
-    format!("custom primitive `{name}` is not in the registry; add it with `Registry::with` before reading")
-}
-
-/// The registry's definition is not the one the document was written with.
-pub(super) fn redefined(name: &str) -> String {
-    format!("custom primitive `{name}` is registered with another definition than the document was written with")
+/// The custom primitive of that name, if its definition is the one that the document was written with.
+pub(super) fn custom(registry: &Registry, name: &str, fingerprint: &str) -> Result<Arc<CustomOp>, String> {
+    let op = registry.custom(name).ok_or_else(|| {
+        let name = shown(name, SHOWN_WORD);
+        format!("custom primitive `{name}` is not in the registry; add it with `Registry::with` before reading")
+    })?;
+    if format!("{:016x}", op.fingerprint()) == fingerprint {
+        return Ok(op.clone());
+    }
+    Err(format!("custom primitive `{name}` is registered with another definition than the document was written with"))
 }
 
 fn parse_label(text: &str) -> Result<u32, String> {

@@ -333,7 +333,7 @@ impl Maker {
                 self.coordinate(pick(&Coordinate::ALL, step.bits));
             }
             Kind::Constant => {
-                let (value, bits) = (pick(&VALUES, step.bits), step.bits >> 2 | step.bits << 30);
+                let (value, bits) = (pick(&VALUES, step.bits), step.bits.rotate_right(2));
                 self.constant(match value {
                     F32 if self.style.tame => Constant::F32(pick(&[-1.5f32, -0.25, 0.0, 0.5, 2.0], bits).to_bits()),
                     I32 => Constant::I32(pick(&[-3, -1, 0, 1, 2, 7, 64, i32::MIN, i32::MAX, bits as i32], bits)),
