@@ -3,15 +3,30 @@
 pub mod args;
 pub mod build;
 pub mod check;
+#[cfg(feature = "cuda")]
+pub mod device;
 pub mod dtype;
+pub mod emit;
+pub mod error;
+pub mod gemm;
 pub mod ir;
+#[cfg(feature = "jit")]
+pub mod jit;
 pub mod pass;
+pub mod plan;
 pub mod problem;
+pub mod reference;
+pub mod source;
+pub mod target;
 
 pub use args::{Args, HostArgs, Tensor};
 pub use build::{Builder, Epilogue, Expr};
 pub use check::{Diagnostic, Diagnostics};
+#[cfg(feature = "cuda")]
+pub use cudarc;
 pub use dtype::{DType, Element};
+pub use error::Error;
+pub use gemm::Gemm;
 pub use ir::{CustomOp, Op, Operand, Registry};
 pub use problem::{Layout, Operation, Shape};
 

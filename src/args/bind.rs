@@ -22,6 +22,8 @@ pub struct BoundTensor {
     pub given: usize,
     /// Its format.
     pub dtype: DType,
+    /// Whether there is more than one run, and so a leading dimension that counts.
+    pub strided: bool,
     /// Leading dimension in elements; for a vector its length.
     pub leading_dimension: usize,
     /// Batch stride in elements; 0 where the batch shares it.
@@ -282,5 +284,5 @@ fn fit<B>(kind: &SlotKind, index: usize, given: &Given<B>) -> Result<Bound, Faul
         let (leading_dimension, what) = (ld, what.clone());
         return Err(Fault::TooShort { what, needs, got: tensor.len, leading_dimension, batch_stride });
     }
-    Ok(Bound::Tensor(BoundTensor { given: index, dtype, leading_dimension: ld, batch_stride }))
+    Ok(Bound::Tensor(BoundTensor { given: index, dtype, strided: matrix && outer > 1, leading_dimension: ld, batch_stride }))
 }

@@ -20,6 +20,6 @@ mod expr;
 pub mod recipes;
 mod region;
 
-pub use epilogue::{Epilogue, registry};
+pub use epilogue::{Epilogue, ReadError, registry};
 pub use expr::{Builder, Expr, IntoExpr};
 pub use region::Regions;

@@ -1,17 +1,17 @@
 // ---- mainloop: pointwise. The accumulator is a matrix that already exists; memory bandwidth is all that counts ----
 //
-// A block owns a BM x BN tile. A thread keeps its strip of columns for the whole tile and goes down the rows, a batch at a time: all
-// loads of a batch are in flight before the first of its visits. BM, BN are powers of two, and THREADS a multiple of BN / STRIP.
+// A block owns a BM x BN tile. A thread keeps its strip of columns for the whole tile and goes down the rows, some of them at a time:
+// all loads of a pass are in flight before the first of its visits. BM, BN are powers of two, and THREADS a multiple of BN / STRIP.
 namespace pointwise {
 
 constexpr int STRIPS = BN / STRIP;                                 // of a row; one a thread
 constexpr int ROWS_AT_ONCE = THREADS / STRIPS;
 constexpr int VISITS = BM / ROWS_AT_ONCE;
-constexpr int BATCH_LIMIT = STRIP >= 4 ? 32 / STRIP : 8;
-constexpr int BATCH = VISITS < BATCH_LIMIT ? VISITS : BATCH_LIMIT; // visits whose loads are in flight together
+constexpr int PASS_LIMIT = STRIP >= 4 ? 32 / STRIP : 8;
+constexpr int PASS = VISITS < PASS_LIMIT ? VISITS : PASS_LIMIT; // visits whose loads are in flight together
 
 static_assert(BN % STRIP == 0 && THREADS % STRIPS == 0, "one strip a thread");
-static_assert(BM % ROWS_AT_ONCE == 0 && VISITS % BATCH == 0, "whole batches cover the tile");
+static_assert(BM % ROWS_AT_ONCE == 0 && VISITS % PASS == 0, "whole passes cover the tile");
 
 constexpr int ALIGNED = A_ALIGN < int(sizeof(Element)) ? 1 : A_ALIGN / int(sizeof(Element));
 constexpr int WIDTH = !ACC_ROW_MAJOR ? 1 : ALIGNED < STRIP ? ALIGNED : STRIP;
@@ -25,7 +25,8 @@ DEVICE void load(Vector (&raw)[VECTORS], const Element* from, i64 column_distanc
         for (int v = 0; v < VECTORS; ++v) load_wide<WIDTH>(raw[v], from + v * WIDTH * column_distance);
     } else {
 #pragma unroll
-        for (int v = 0; v < VECTORS; ++v) load_narrow<WIDTH>(raw[v], from + v * WIDTH * column_distance, column_distance, left - v * WIDTH);
+        for (int v = 0; v < VECTORS; ++v)
+            load_narrow<WIDTH>(raw[v], from + v * WIDTH * column_distance, column_distance, left - v * WIDTH);
     }
 }
 
@@ -37,19 +38,19 @@ DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first,
     ColumnValues columns = epilogue_column(p, tile, column);
 
 #pragma unroll 1
-    for (int v = 0; v < VISITS; v += BATCH) {
-        RowValues rows[BATCH];
-        Fetched fetched[BATCH];
-        Vector raw[BATCH][VECTORS];
+    for (int v = 0; v < VISITS; v += PASS) {
+        RowValues rows[PASS];
+        Fetched fetched[PASS];
+        Vector raw[PASS][VECTORS];
 #pragma unroll
-        for (int i = 0; i < BATCH; ++i) {
+        for (int i = 0; i < PASS; ++i) {
             const int row = first + (v + i) * ROWS_AT_ONCE;
             load(raw[i], accumulator + row * row_distance + column * column_distance, column_distance, row < p.m ? p.n - column : 0);
             rows[i] = epilogue_row(p, tile, row);
             fetched[i] = epilogue_fetch(p, tile, row, column);
         }
 #pragma unroll
-        for (int i = 0; i < BATCH; ++i) {
+        for (int i = 0; i < PASS; ++i) {
             const int row = first + (v + i) * ROWS_AT_ONCE;
             Accum acc[STRIP];
 #pragma unroll

@@ -12,6 +12,10 @@ constexpr int GROUP = 4;       // consecutive rows or columns of one thread: one
 constexpr int RUN = 8;         // consecutive k that a warp loads from one row of a K-major operand
 constexpr int ROW_GROUPS = TM / GROUP;
 
+// Pairs of k in the body of the inner loop: about 512 multiply-adds hide the loads of shared memory, more only cost compile time. A
+// large thread tile hides them by itself.
+constexpr int UNROLL = TM * TN > 64 ? 1 : 256 / (TM * TN);
+
 // A warp's lanes form a grid of LANES_M x LANES_N. Its groups repeat at a distance of one grid, so that lanes lie next to each other.
 constexpr int LANES_N = BN / TN < 8 ? BN / TN : 8;
 constexpr int LANES_M = WARP / LANES_N;
@@ -27,9 +31,9 @@ constexpr int SLAB_ROWS = BM / ROW_GROUPS;
 constexpr int STRIPS = BN / STRIP;                                 // of a row; one a thread
 constexpr int ROWS_AT_ONCE = THREADS / STRIPS;
 constexpr int VISITS = SLAB_ROWS / ROWS_AT_ONCE;                   // of a thread in a slab
-constexpr int BATCH_LIMIT = STRIP >= 4 ? 16 / STRIP : 8;
-constexpr int BATCH = VISITS < BATCH_LIMIT ? VISITS : BATCH_LIMIT; // visits whose fetches are in flight together
-constexpr int BATCHES = VISITS / BATCH;
+constexpr int PASS_LIMIT = STRIP >= 4 ? 16 / STRIP : 8;
+constexpr int PASS = VISITS < PASS_LIMIT ? VISITS : PASS_LIMIT; // visits whose fetches are in flight together
+constexpr int PASSES = VISITS / PASS;
 
 static_assert(THREADS == (BM / TM) * (BN / TN) && THREADS % WARP == 0, "a thread owns TM x TN of the tile");
 static_assert(BM % (LANES_M * TM) == 0 && BN % (LANES_N * TN) == 0, "whole warps cover the tile");
@@ -173,7 +177,7 @@ DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int bat
             a.load(left - BK);
             b.load(left - BK);
         }
-#pragma unroll 1 // full unrolling gains nothing, and costs registers and compile time
+#pragma unroll UNROLL
         for (int k = 0; k < BK; k += 2) {
             odd.load(current + at_a + (k + 1) * PITCH_A, current + at_b + (k + 1) * PITCH_B);
             even.multiply_into(acc);
@@ -215,30 +219,31 @@ DEVICE void store_slab(Accum* smem, const Accum (&acc)[TM][TN], int group) {
     }
 }
 
-// A thread keeps its strip of columns for the whole tile and goes down the rows, a batch at a time.
+// A thread keeps its strip of columns for the whole tile and goes down the rows, some of them at a time: all fetches of a pass are in
+// flight before the first of its visits.
 DEVICE void visit(const Params& p, const TileValues& tile, const Accum (&acc)[TM][TN], Accum* smem, int first, int column) {
     const int lane_row = threadIdx.x / STRIPS, lane_column = threadIdx.x % STRIPS * STRIP;
     column += lane_column;
     ColumnValues columns = epilogue_column(p, tile, column);
 
 #pragma unroll 1
-    for (int batch = 0; batch < ROW_GROUPS * BATCHES; ++batch) {
-        const int group = batch / BATCHES, top = batch % BATCHES * BATCH * ROWS_AT_ONCE + lane_row;
-        RowValues rows[BATCH];
-        Fetched fetched[BATCH];
+    for (int pass = 0; pass < ROW_GROUPS * PASSES; ++pass) {
+        const int group = pass / PASSES, top = pass % PASSES * PASS * ROWS_AT_ONCE + lane_row;
+        RowValues rows[PASS];
+        Fetched fetched[PASS];
 #pragma unroll
-        for (int i = 0; i < BATCH; ++i) {
+        for (int i = 0; i < PASS; ++i) {
             const int row = first + slab_row(group, top + i * ROWS_AT_ONCE);
             rows[i] = epilogue_row(p, tile, row);
             fetched[i] = epilogue_fetch(p, tile, row, column);
         }
-        if (batch % BATCHES == 0) {
+        if (pass % PASSES == 0) {
             __syncthreads();
             store_slab(smem, acc, group);
             __syncthreads();
         }
 #pragma unroll
-        for (int i = 0; i < BATCH; ++i) {
+        for (int i = 0; i < PASS; ++i) {
             const int row = first + slab_row(group, top + i * ROWS_AT_ONCE);
             Raw<Accum, STRIP> raw;
             load_wide<STRIP>(raw, smem + (top + i * ROWS_AT_ONCE) * PITCH_B + lane_column);

@@ -7,10 +7,10 @@ constexpr int STEP = 32 / ELEMENT;      // K of one mma.sync, always 32 bytes: 1
 constexpr int STEPS = BK / STEP;        // steps of a block
 constexpr int TILES_M = WARP_M / 16, PAIRS_N = WARP_N / 16;   // 16-row and 16-column (two mma.sync wide) pieces of a warp's part
 static_assert(THREADS == 32 * WARPS && BM % WARPS_M == 0 && BN % WARPS_N == 0, "warps cover the tile");
-static_assert(WARP_M % 16 == 0 && WARP_N % 32 == 0, "a warp's part consists of whole fragments and of whole bank-free slab rows");
+static_assert(WARP_M % 16 == 0 && WARP_N >= 32 && (WARP_N & (WARP_N - 1)) == 0, "whole fragments, and slab rows free of conflicts");
 static_assert(STAGES >= 2 && STEPS >= 2 && STEPS % 2 == 0, "both double buffers need something to alternate");
 
-extern __shared__ __align__(128) u8 shared_memory[];
+extern __shared__ __align__(1024) u8 shared_memory[];
 
 // One operand of the tile. "Row" means a row of its shared-memory block: an index of the strided axis (M or N if K is contiguous,
 // else K), with the contiguous axis running along it.
@@ -22,10 +22,13 @@ template <bool IS_A> struct Operand {
     static constexpr bool ASYNC = ALIGN >= 4;
     static constexpr int UNIT = ALIGN >= 16 ? 16 : ALIGN >= 8 ? 8 : 4;
     static constexpr int UNITS_PER_ROW = ROW_BYTES / UNIT, PASS_ROWS = THREADS / UNITS_PER_ROW, PASSES = ROWS / PASS_ROWS;
-    static constexpr int SHARE = (PASSES + STEPS - 2) / (STEPS - 1);   // passes issued in one step; the last step of a block issues none
-    static_assert(ROW_BYTES >= 64 && (ROW_BYTES & (ROW_BYTES - 1)) == 0, "rows are a power of two, for the swizzle");
+    // Passes issued in one step. The last step of a block comes after the barrier: too late for the block's group of asynchronous
+    // copies, in time for stores that are first read two barriers later.
+    static constexpr int SHARES = ASYNC || STAGES == 2 ? STEPS - 1 : STEPS, SHARE = (PASSES + SHARES - 1) / SHARES;
+    static_assert(ROW_BYTES >= 64 && ROW_BYTES <= 1024 && (ROW_BYTES & (ROW_BYTES - 1)) == 0, "places in a row are exclusive-ored");
+    static_assert(K_MAJOR || (WARP_EXTENT & (WARP_EXTENT - 1)) == 0, "and so are fragments along a row");
     static_assert(THREADS % UNITS_PER_ROW == 0 && PASS_ROWS > 0 && ROWS % PASS_ROWS == 0, "passes cover the block evenly");
-    static_assert(K_MAJOR || (WARP_EXTENT & (WARP_EXTENT - 1)) == 0, "fragments along a row are addressed by exclusive or");
+    static_assert(PASS_ROWS % 8 == 0 || (PASS_ROWS & (PASS_ROWS - 1)) == 0, "the twist of a pass is a constant");
 
     // The swizzle: byte offsets inside a row are exclusive-ored with this, so that what one access of a warp touches in several rows
     // falls into different banks: eight rows of 16 bytes for ldmatrix; for transposed 32-bit words four rows of 32 bytes. It is linear
@@ -64,11 +67,13 @@ template <bool IS_A> struct Operand {
             // half of K, B the other way round.
             const bool rows_first = IS_A == K_MAJOR;
             const int r = rows_first ? lane & 15 : (lane & 7) | (lane >> 4 << 3), half = rows_first ? lane >> 4 : lane >> 3 & 1;
-            from = K_MAJOR ? offset + (first + r) * ROW_BYTES + ((half * 16) ^ twist(r)) : offset + r * ROW_BYTES + ((first * ELEMENT + half * 16) ^ twist(r));
+            const int fragment_row = K_MAJOR ? first + r : r, fragment_byte = (K_MAJOR ? 0 : first * ELEMENT) + half * 16;
+            from = offset + fragment_row * ROW_BYTES + (fragment_byte ^ twist(r));
         }
     }
 
     DEVICE void skip(i64 ld, i64 k) { source += (K_MAJOR ? k : k * ld) * ELEMENT; }
+
     // Issues share `share` of the copies of one block, of which K ends after `k_left`. With WHOLE that is not inside the block: either
     // k_left is at least BK, or there is no block at all.
     template <bool WHOLE> DEVICE void copy(int share, u32 stage, int k_left) {
@@ -120,6 +125,8 @@ template <bool IS_A> struct Operand {
 };
 
 constexpr int STAGE_BYTES = Operand<true>::BYTES + Operand<false>::BYTES;
+static_assert(STAGE_BYTES % Operand<true>::ROW_BYTES == 0 && STAGE_BYTES % Operand<false>::ROW_BYTES == 0 &&
+              Operand<true>::BYTES % Operand<false>::ROW_BYTES == 0, "rows start where exclusive or can address them");
 
 struct Fragments {
     u32 a[TILES_M][4], b[PAIRS_N][4];
@@ -140,13 +147,14 @@ struct Fragments {
                 for (int j = 0; j < PAIRS_N; ++j) b[j][i] = round_to_tf32(b[j][i]);
             }
         }
+        // To and fro, so that consecutive instructions share an operand: B with 16 bits, A with tf32, as measured.
+        constexpr int RUN = ELEMENT == 4 ? 2 * PAIRS_N : TILES_M;
 #pragma unroll
-        for (int i = 0; i < TILES_M; ++i)
-#pragma unroll
-            for (int jj = 0; jj < 2 * PAIRS_N; ++jj) {
-                const int j = i & 1 ? 2 * PAIRS_N - 1 - jj : jj;   // to and fro, so that consecutive instructions share an operand
-                multiply_accumulate<Element>(acc[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
-            }
+        for (int n = 0; n < TILES_M * 2 * PAIRS_N; ++n) {
+            const int line = n / RUN, along = line & 1 ? RUN - 1 - n % RUN : n % RUN;
+            const int i = ELEMENT == 4 ? line : along, j = ELEMENT == 4 ? along : line;
+            multiply_accumulate<Element>(acc[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+        }
     }
 };
 
@@ -157,19 +165,18 @@ DEVICE TileOrigin locate(const Params& p, i64 index) {
     const u32 tiles_m = u32(p.m - 1) / BM + 1, tiles_n = u32(p.n - 1) / BN + 1;
     const i64 per_batch = i64(tiles_m) * tiles_n;
     const int batch = p.batch == 1 ? 0 : int(index / per_batch);
-    const u32 t = u32(index - batch * per_batch), per_group = p.raster * tiles_n;   // an output of 2^32 tiles fits no memory
-    const u32 first = t / per_group * p.raster, height = tiles_m - first < u32(p.raster) ? tiles_m - first : p.raster, inside = t % per_group;
+    const u32 t = u32(index - batch * per_batch);   // an output of 2^32 tiles fits no memory
+    const u32 group = u32(p.raster) < tiles_m ? p.raster : tiles_m, first = t / (group * tiles_n) * group, inside = t % (group * tiles_n);
+    const u32 height = tiles_m - first < group ? tiles_m - first : group;
     return {int((first + inside % height) * BM), int(inside / height * BN), batch};
 }
 
-// acc = A * B over the tile. Out of range, operands read as zero. All of shared memory is free again at the end.
+// acc += A * B over the tile. Out of range, operands read as zero. All of shared memory is free again at the end.
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
     Operand<true> A;
     Operand<false> B;
     A.begin(p, tile.batch, tile.row, 0);
     B.begin(p, tile.batch, tile.column, Operand<true>::BYTES);
-#pragma unroll
-    for (int i = 0; i < TILES_M * 2 * PAIRS_N * 4; ++i) acc[i / (8 * PAIRS_N)][i / 4 % (2 * PAIRS_N)][i % 4] = 0;
 
     // The last block of K, which may be a partial one, goes first: the others are whole, and the loop need not look.
     const int head = (p.k - 1) / BK * BK, blocks = p.k > 0 ? head / BK + 1 : 0;
@@ -181,7 +188,7 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
     for (int stage = 0; stage < STAGES - 1; ++stage) {
         const int k_left = stage == 0 ? p.k - head : stage < blocks ? BK : 0;
 #pragma unroll
-        for (int share = 0; share < STEPS - 1; ++share) {
+        for (int share = 0; share < STEPS; ++share) {
             A.copy<false>(share, write, k_left);
             A.settle(share, write);
             B.copy<false>(share, write, k_left);
@@ -213,15 +220,11 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
                 read = read + STAGE_BYTES == end ? ring : read + STAGE_BYTES;
             }
             fragments[(step + 1) % 2].load(A, B, read, (step + 1) % STEPS);
-            if (step < STEPS - 1) {
-                A.copy<true>(step, write, k_left);
-                B.copy<true>(step, write, k_left);
-            }
+            A.copy<true>(step, write, k_left);
+            B.copy<true>(step, write, k_left);
             fragments[step % 2].multiply(acc);
-            if (step < STEPS - 1) {
-                A.settle(step, write);
-                B.settle(step, write);
-            }
+            A.settle(step, write);
+            B.settle(step, write);
         }
         write = write + STAGE_BYTES == end ? ring : write + STAGE_BYTES;
     }
@@ -242,12 +245,17 @@ constexpr int SLAB_ROWS = slab_rows();
 constexpr int STRIPS = WARP_N / STRIP, LANES = STRIPS < 32 ? STRIPS : 32;   // strips in a row of the slab, lanes along it
 constexpr int GROUPS = STRIPS / LANES;                                      // strips of one lane in a row
 constexpr int VISIT_ROWS = 32 / LANES, VISITS = WARP_M / VISIT_ROWS;        // rows that a warp visits at a time, and how often
-constexpr int SLAB_VISITS = SLAB_ROWS / VISIT_ROWS, AHEAD = SLAB_VISITS < 4 ? SLAB_VISITS : 4;   // visits fetched together
+constexpr int SLAB_VISITS = SLAB_ROWS / VISIT_ROWS;
+// Visits fetched together: four hide the latency of matrix loads; without any two will do, in half the code.
+constexpr int MOST_AHEAD = __is_empty(Fetched) ? 2 : 4, AHEAD = SLAB_VISITS < MOST_AHEAD ? SLAB_VISITS : MOST_AHEAD;
+static_assert(SLAB_VISITS % AHEAD == 0, "slabs are visited in whole batches");
 
 // Strips of eight are read in two halves of 16 bytes. All first halves of a row lie together, then all second halves, so that lanes
 // side by side read 16 bytes side by side; the gap of four words keeps the fragments' writes free of conflicts.
 constexpr int SECOND_HALVES = WARP_N / 2 + 4;
-DEVICE constexpr int slab_word(int column) { return STRIP == 8 ? (column >> 2 & 1) * SECOND_HALVES + (column >> 3) * 4 + (column & 3) : column; }
+DEVICE constexpr int slab_word(int column) {
+    return STRIP == 8 ? (column >> 2 & 1) * SECOND_HALVES + (column >> 3) * 4 + (column & 3) : column;
+}
 
 DEVICE void store_slab(Accum* slab, int index, const Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
     const int lane = threadIdx.x % 32;
@@ -280,8 +288,9 @@ DEVICE void load_strip(Accum (&strip)[STRIP], const Accum* slab, int row, int in
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     // Where eight lanes' reads span two rows, those are two apart instead of one: then they fall into different banks.
-    const int across = lane / LANES, offset = STRIP == 8 && LANES == 4 ? (across & 1) << 1 | (across >> 1 & 1) | (across & 4) : across;
-    const int first_row = tile.row + warp / WARPS_N * WARP_M + offset, first_column = tile.column + warp % WARPS_N * WARP_N + lane % LANES * STRIP;
+    const int line = lane / LANES, offset = STRIP == 8 && LANES == 4 ? (line & 1) << 1 | (line >> 1 & 1) | (line & 4) : line;
+    const int first_row = tile.row + warp / WARPS_N * WARP_M + offset;
+    const int first_column = tile.column + warp % WARPS_N * WARP_N + lane % LANES * STRIP;
     Accum* slab = reinterpret_cast<Accum*>(shared_memory) + warp * SLAB_ROWS * SLAB_PITCH;
 
     const TileValues values = epilogue_begin(p, tile.batch);
@@ -343,7 +352,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kerne
 #pragma unroll 1
     for (i64 index = blockIdx.x; index < tiles; index += gridDim.x) {
         const TileOrigin tile = locate(p, index);
-        Accum acc[TILES_M][2 * PAIRS_N][4];
+        Accum acc[TILES_M][2 * PAIRS_N][4] = {};
         accumulate(p, tile, acc);
         run_epilogue(p, tile, acc);
         __syncthreads();   // the next tile's stages overlay what this one's epilogue used

@@ -18,11 +18,13 @@ template <int PENDING> DEVICE void copy_async_wait() { asm volatile("cp.async.wa
 // Four 8x8 matrices of 16-bit elements, or equally 8x4 of 32 bits: lane l names row l % 8 of matrix l / 8, and receives of each
 // matrix the 32 bits at row l / 4, word l % 4. That is the operand layout of mma.sync where K is contiguous.
 DEVICE void load_matrices(u32 (&r)[4], u32 address) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 { %0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 { %0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
 }
 // The same, each matrix transposed: for operands whose K is the strided axis. 16-bit elements only.
 DEVICE void load_matrices_transposed(u32 (&r)[4], u32 address) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 { %0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 { %0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
 }
 DEVICE u32 load_shared_word(u32 address) {
     u32 r;
@@ -48,7 +50,7 @@ template <> DEVICE void multiply_accumulate<float>(float (&d)[4], const u32 (&a)
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 { %0, %1, %2, %3}, { %4, %5, %6, %7}, { %8, %9}, { %0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-// The tensor core would drop the low 13 bits of an f32; rounding first halves the error and removes its bias.
+// The tensor core ignores the low 13 bits of an f32; rounding to nearest first halves the error and removes its bias.
 DEVICE u32 round_to_tf32(u32 x) {
     u32 y;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(__uint_as_float(x)));

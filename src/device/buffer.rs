@@ -1,0 +1,127 @@
+//! Buffers: the user's device memory, borrowed, its element type forgotten.
+
+use crate::args::{Args, Given, IntoTensor, Tensor};
+use crate::dtype::Element;
+use crate::plan::Problem;
+use crate::problem::Shape;
+use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop};
+use std::fmt;
+
+/// Arguments in device memory.
+pub type DeviceArgs<'a> = Args<DeviceBuffer<'a>>;
+
+/// Device memory that an argument borrows.
+pub struct DeviceBuffer<'a>(Handle<'a>);
+
+enum Handle<'a> {
+    Read(&'a (dyn Read + 'a)),
+    Write(&'a mut (dyn Write + 'a)),
+}
+
+trait Read {
+    fn ordinal(&self) -> usize;
+    fn pointer<'s>(&'s self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>);
+}
+
+trait Write {
+    fn ordinal(&self) -> usize;
+    fn pointer<'s>(&'s mut self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>);
+}
+
+macro_rules! readable {
+    ($($memory:ty),*) => { $(
+        impl<T: Element> Read for $memory {
+            fn ordinal(&self) -> usize {
+                DeviceSlice::<T>::stream(self).context().ordinal()
+            }
+            fn pointer<'s>(&'s self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>) {
+                self.device_ptr(stream)
+            }
+        }
+    )* };
+}
+
+macro_rules! writable {
+    ($($memory:ty),*) => { $(
+        impl<T: Element> Write for $memory {
+            fn ordinal(&self) -> usize {
+                DeviceSlice::<T>::stream(self).context().ordinal()
+            }
+            fn pointer<'s>(&'s mut self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>) {
+                self.device_ptr_mut(stream)
+            }
+        }
+    )* };
+}
+
+readable! { CudaSlice<T>, CudaView<'_, T> }
+writable! { CudaSlice<T>, CudaViewMut<'_, T> }
+
+impl DeviceBuffer<'_> {
+    /// The device it lives on.
+    pub fn ordinal(&self) -> usize {
+        match &self.0 {
+            Handle::Read(memory) => memory.ordinal(),
+            Handle::Write(memory) => memory.ordinal(),
+        }
+    }
+
+    /// Its address, ordered into the stream until the guard is dropped.
+    pub(super) fn pointer<'s>(&'s mut self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>) {
+        match &mut self.0 {
+            Handle::Read(memory) => memory.pointer(stream),
+            Handle::Write(memory) => memory.pointer(stream),
+        }
+    }
+}
+
+impl fmt::Debug for DeviceBuffer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceBuffer(device {})", self.ordinal())
+    }
+}
+
+impl<'a, T: Element> IntoTensor<DeviceBuffer<'a>> for &'a CudaSlice<T> {
+    fn into_tensor(self) -> Tensor<DeviceBuffer<'a>> {
+        Tensor::new(DeviceBuffer(Handle::Read(self)), T::DTYPE, self.len())
+    }
+}
+
+impl<'a, 'b: 'a, T: Element> IntoTensor<DeviceBuffer<'a>> for &'a CudaView<'b, T> {
+    fn into_tensor(self) -> Tensor<DeviceBuffer<'a>> {
+        Tensor::new(DeviceBuffer(Handle::Read(self)), T::DTYPE, self.len())
+    }
+}
+
+impl<'a, T: Element> IntoTensor<DeviceBuffer<'a>> for &'a mut CudaSlice<T> {
+    fn into_tensor(self) -> Tensor<DeviceBuffer<'a>> {
+        let len = self.len();
+        Tensor::new(DeviceBuffer(Handle::Write(self)), T::DTYPE, len)
+    }
+}
+
+impl<'a, 'b: 'a, T: Element> IntoTensor<DeviceBuffer<'a>> for &'a mut CudaViewMut<'b, T> {
+    fn into_tensor(self) -> Tensor<DeviceBuffer<'a>> {
+        let len = self.len();
+        Tensor::new(DeviceBuffer(Handle::Write(self)), T::DTYPE, len)
+    }
+}
+
+impl DeviceArgs<'_> {
+    /// The problem that these arguments are: their strides and the alignment of their addresses.
+    pub(crate) fn problem(&mut self, shape: Shape, stream: &CudaStream) -> Problem {
+        let mut problem = Problem::from(shape);
+        for (name, given) in &mut self.given {
+            let Given::Tensor { tensor, .. } = given else { continue };
+            let (address, _guard) = tensor.buffer.pointer(stream);
+            problem = problem.align(name, 1 << address.trailing_zeros().min(8));
+            if let Some(ld) = tensor.leading_dimension {
+                problem = problem.ld(name, ld);
+            }
+            if let Some(batch_stride) = tensor.batch_stride {
+                problem = problem.batch_stride(name, batch_stride);
+            }
+        }
+        problem
+    }
+}

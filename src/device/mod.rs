@@ -1,0 +1,190 @@
+//! The device: contexts, modules, launches, and buffers borrowed from the user's own cudarc.
+//!
+//! Everything here takes cudarc's types of the version that this crate re-exports as [`cudarc`](crate::cudarc): a
+//! program's own context, streams and slices.
+
+mod buffer;
+mod launch;
+mod probe;
+
+pub use buffer::{DeviceArgs, DeviceBuffer};
+pub(crate) use launch::{Launch, LaunchError};
+
+use crate::jit::{Cache, JitError};
+use crate::source::{Cubin, Source};
+use crate::target::{Feature, Target};
+use cudarc::driver::sys::{CUdevice_attribute, CUresult};
+use cudarc::driver::{CudaContext, CudaFunction, DriverError};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Why the device could not do something.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// No NVIDIA driver on this machine.
+    #[error("no CUDA driver: {tried}. Install the NVIDIA driver, or use the CPU reference (`Gemm::reference`)")]
+    NoDriver {
+        /// What was tried.
+        tried: String,
+    },
+    /// The driver refused a call.
+    #[error("the CUDA driver failed to {what}: {error}")]
+    Driver {
+        /// What was being done.
+        what: &'static str,
+        /// The driver's error.
+        error: DriverError,
+    },
+    /// A stream of another device.
+    #[error("the stream belongs to device {got}; the plan was made for device {needs}")]
+    Stream {
+        /// The plan's device.
+        needs: usize,
+        /// The stream's.
+        got: usize,
+    },
+}
+
+impl DeviceError {
+    fn driver(what: &'static str) -> impl FnOnce(DriverError) -> DeviceError {
+        move |error| DeviceError::Driver { what, error }
+    }
+}
+
+/// A GPU to plan for: its context, what it is, and the modules loaded into it. Cheap to clone.
+#[derive(Clone)]
+pub struct Device {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    context: Arc<CudaContext>,
+    target: Target,
+    multiprocessors: usize,
+    cache: Option<Cache>,
+    /// Functions by the key of their binary.
+    functions: Mutex<HashMap<String, CudaFunction>>,
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { target, multiprocessors, .. } = &*self.inner;
+        write!(f, "Device({}, {target}, {multiprocessors} multiprocessors)", self.ordinal())
+    }
+}
+
+impl Device {
+    /// The GPU of that ordinal.
+    ///
+    /// # Errors
+    /// If there is no driver or no such device.
+    pub fn new(ordinal: usize) -> Result<Device, DeviceError> {
+        probe::driver()?;
+        Device::of(&CudaContext::new(ordinal).map_err(DeviceError::driver("open the device"))?)
+    }
+
+    /// The GPU of a context that the program already has.
+    ///
+    /// # Errors
+    /// If the driver does not tell what the device is.
+    pub fn of(context: &Arc<CudaContext>) -> Result<Device, DeviceError> {
+        Device::build(context, None)
+    }
+
+    /// The same device, with a kernel cache of its own instead of the process-wide one.
+    ///
+    /// # Errors
+    /// If the driver does not tell what the device is.
+    pub fn with_cache(&self, cache: Cache) -> Result<Device, DeviceError> {
+        Device::build(self.context(), Some(cache))
+    }
+
+    fn build(context: &Arc<CudaContext>, cache: Option<Cache>) -> Result<Device, DeviceError> {
+        let attribute = |which| context.attribute(which).map_err(DeviceError::driver("read an attribute of the device"));
+        let major = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+        let minor = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        let multiprocessors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let target = Target::new(major.unsigned_abs(), minor.unsigned_abs());
+        // Hopper's own instructions need the letter, and it costs nothing elsewhere.
+        let target = if (major, minor) == (9, 0) { target.with_feature(Feature::Architecture) } else { target };
+        let multiprocessors = usize::try_from(multiprocessors).unwrap_or(1).max(1);
+        let functions = Mutex::default();
+        Ok(Device { inner: Arc::new(Inner { context: context.clone(), target, multiprocessors, cache, functions }) })
+    }
+
+    /// Its context.
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.inner.context
+    }
+
+    /// Its ordinal.
+    pub fn ordinal(&self) -> usize {
+        self.inner.context.ordinal()
+    }
+
+    /// What kernels for it are compiled for.
+    pub fn target(&self) -> Target {
+        self.inner.target
+    }
+
+    /// How many multiprocessors it has.
+    pub fn multiprocessors(&self) -> usize {
+        self.inner.multiprocessors
+    }
+
+    /// The kernel cache it compiles through.
+    pub fn cache(&self) -> &Cache {
+        self.inner.cache.as_ref().unwrap_or_else(|| Cache::global())
+    }
+
+    /// Loads a binary, or finds it loaded. A binary from the disk that the driver refuses is compiled anew, once.
+    pub(crate) fn load(
+        &self,
+        cubin: &Arc<Cubin>,
+        shared_memory: usize,
+        source: &Source,
+    ) -> Result<(CudaFunction, Arc<Cubin>), LoadError> {
+        match self.function(cubin, shared_memory) {
+            Ok(function) => Ok((function, cubin.clone())),
+            Err(DeviceError::Driver { error, .. }) if is_refusal(error) => {
+                let replaced = self.cache().replace(cubin, source, &cubin.info.target, &crate::jit::Options::new());
+                match replaced.map_err(LoadError::Jit)? {
+                    Some(fresh) => Ok((self.function(&fresh, shared_memory).map_err(LoadError::Device)?, fresh)),
+                    None => Err(LoadError::Device(DeviceError::Driver { what: "load the kernel", error })),
+                }
+            }
+            Err(other) => Err(LoadError::Device(other)),
+        }
+    }
+
+    fn function(&self, cubin: &Cubin, shared_memory: usize) -> Result<CudaFunction, DeviceError> {
+        let mut functions = self.inner.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = functions.get(&cubin.info.key) {
+            return Ok(function.clone());
+        }
+        let image = cudarc::nvrtc::Ptx::from_binary(cubin.bytes.to_vec());
+        let module = self.inner.context.load_module(image).map_err(DeviceError::driver("load the kernel"))?;
+        let function = module.load_function(&cubin.info.entry).map_err(DeviceError::driver("find the kernel in its module"))?;
+        launch::allow_shared_memory(&function, shared_memory)?;
+        functions.insert(cubin.info.key.clone(), function.clone());
+        Ok(function)
+    }
+}
+
+pub(crate) enum LoadError {
+    Jit(JitError),
+    Device(DeviceError),
+}
+
+/// Whether the driver will not have the image, as opposed to having no room for it.
+fn is_refusal(error: DriverError) -> bool {
+    matches!(
+        error.0,
+        CUresult::CUDA_ERROR_INVALID_IMAGE
+            | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
+            | CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+            | CUresult::CUDA_ERROR_NOT_FOUND
+    )
+}

@@ -1,0 +1,31 @@
+//! Whether there is a driver. cudarc panics where the library is missing, so this asks first.
+
+use super::DeviceError;
+
+#[cfg(windows)]
+const NAMES: [&str; 1] = ["nvcuda.dll"];
+#[cfg(not(windows))]
+const NAMES: [&str; 2] = ["libcuda.so", "libcuda.so.1"];
+
+/// Finds the driver's library and a function that every supported version has.
+pub(super) fn driver() -> Result<(), DeviceError> {
+    let mut tried = Vec::new();
+    for name in NAMES {
+        // SAFETY: the driver's library runs no code on loading that depends on the state of this process; cudarc loads
+        // the same library by the same names.
+        match unsafe { libloading::Library::new(name) } {
+            Ok(library) => {
+                // SAFETY: the symbol is only looked up, never called or read through.
+                let found = unsafe { library.get::<*const ()>(b"cuLaunchKernelEx\0") }.is_ok();
+                // The library stays loaded: cudarc will open it again.
+                std::mem::forget(library);
+                if found {
+                    return Ok(());
+                }
+                tried.push(format!("{name} is a driver older than CUDA 11.8"));
+            }
+            Err(error) => tried.push(error.to_string()),
+        }
+    }
+    Err(DeviceError::NoDriver { tried: tried.join("; ") })
+}

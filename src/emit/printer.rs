@@ -1,0 +1,272 @@
+//! The printer: values as statements, from the table's spellings.
+
+use super::{Access, coordinate, place};
+use crate::dtype::ValueType;
+use crate::ir::axes::L;
+use crate::ir::graph::Constant;
+use crate::ir::op::Signature;
+use crate::ir::{Op, Operand};
+use crate::plan::{Item, KernelPlan, Phase, Program, StepKind, Store};
+
+/// Begins the file name of a line marker; the step's number follows.
+const MARKER: &str = "postlude:%";
+/// Stands where line numbers resume; [`render`](super::render) fills in which one.
+pub(super) const RESUME: &str = "#line RESUME";
+
+pub(super) struct Printer<'p> {
+    plan: &'p KernelPlan,
+    program: &'p Program,
+}
+
+/// Lines with their indentation.
+struct Lines {
+    lines: Vec<String>,
+    depth: usize,
+}
+
+impl Lines {
+    fn push(&mut self, line: impl AsRef<str>) {
+        self.lines.push(format!("{}{}", "    ".repeat(self.depth), line.as_ref()));
+    }
+
+    fn pragma(&mut self, line: &str) {
+        self.lines.push(line.into());
+    }
+
+    /// A statement that the user had a hand in: the compiler's messages about it name its step.
+    fn push_marked(&mut self, step: usize, line: impl AsRef<str>) {
+        self.pragma(&format!("#line 1 \"{MARKER}{step}\""));
+        self.push(line);
+        self.pragma(RESUME);
+    }
+
+    fn open(&mut self, line: impl AsRef<str>) {
+        self.push(line);
+        self.depth += 1;
+    }
+
+    fn close(&mut self, line: &str) {
+        self.depth -= 1;
+        self.push(line);
+    }
+}
+
+impl<'p> Printer<'p> {
+    pub(super) fn new(plan: &'p KernelPlan) -> Printer<'p> {
+        Printer { plan, program: &plan.program }
+    }
+
+    /// What a reader of the source is told about a value: its node, as in the listing, and what it is.
+    pub(super) fn note(&self, step: usize) -> String {
+        let what = match &self.program.steps[step].kind {
+            StepKind::Accumulator => "acc",
+            StepKind::Constant(_) => "const",
+            StepKind::Coordinate(c) => c.name(),
+            StepKind::Scalar { .. } => "scalar",
+            StepKind::Load { .. } => "load",
+            StepKind::Apply { op, .. } => op.name(),
+            StepKind::Custom { name, .. } => name,
+        };
+        format!("%{step} {what}")
+    }
+
+    pub(super) fn declaration(&self, step: usize) -> String {
+        let value = &self.program.steps[step];
+        let array = if value.phase.is_array() { "[STRIP]" } else { "" };
+        format!("{} v{step}{array};", value.value.cuda())
+    }
+
+    pub(super) fn base(&self, argument: usize, operand: Operand) -> String {
+        if operand.axes.contains(L) { format!("t.p{argument}") } else { format!("p.arg{argument}") }
+    }
+
+    pub(super) fn access(&self, step: usize, argument: usize, operand: Operand) -> Access {
+        place(self, format!("v{step}"), self.note(step), argument, operand)
+    }
+
+    pub(super) fn store(&self, index: usize, store: &Store) -> Access {
+        place(self, self.reference(store.value), format!("store {index}"), store.argument, store.operand)
+    }
+
+    /// A value as an atomic expression; inside a loop over `i` where it is an array.
+    fn reference(&self, step: usize) -> String {
+        let value = &self.program.steps[step];
+        match (&value.kind, value.phase) {
+            (StepKind::Constant(c), _) => literal(*c),
+            (StepKind::Coordinate(c), _) => coordinate(*c),
+            (StepKind::Scalar { argument }, _) if value.value == ValueType::Bool => format!("(p.arg{argument} != 0)"),
+            (StepKind::Scalar { argument }, _) => format!("p.arg{argument}"),
+            (StepKind::Accumulator, _) => "acc[i]".into(),
+            (StepKind::Load { .. }, Phase::Visit) => format!("widen(f.v{step}.elements[i])"),
+            (_, Phase::Tile) => format!("t.v{step}"),
+            (_, Phase::Row) => format!("r.v{step}"),
+            (_, Phase::Column) => format!("c.v{step}[i]"),
+            (_, Phase::Visit) => format!("v{step}[i]"),
+        }
+    }
+
+    /// The expression that computes a value from its operands.
+    fn expression(&self, step: usize) -> String {
+        let args = self.program.args(step);
+        let atoms: Vec<String> = args.iter().map(|&a| self.reference(a)).collect();
+        match &self.program.steps[step].kind {
+            StepKind::Apply { op, .. } => substitute(self.spelling(*op, args), &atoms),
+            StepKind::Custom { cuda, .. } => format!("({})", substitute(cuda, &atoms)),
+            _ => self.reference(step),
+        }
+    }
+
+    fn spelling(&self, op: Op, args: &[usize]) -> &'static str {
+        let row = op.row();
+        let integer = args.first().is_some_and(|&a| self.program.steps[a].value == ValueType::I32);
+        match row.fast {
+            _ if integer && row.signature != Signature::Select => row.cuda_i32,
+            Some(fast) if self.plan.fast_math => fast.cuda,
+            _ => row.cuda,
+        }
+    }
+
+    /// The computed values of a phase other than the visit, as assignments to its members.
+    pub(super) fn phase(&self, phase: Phase) -> Vec<String> {
+        let computed = self.program.of_phase(phase);
+        let computed: Vec<usize> = computed.filter(|&s| !matches!(self.program.steps[s].kind, StepKind::Load { .. })).collect();
+        let mut out = Lines { lines: Vec::new(), depth: 1 };
+        if phase.is_array() && !computed.is_empty() {
+            out.pragma("#pragma unroll");
+            out.open("for (int i = 0; i < STRIP; ++i) {");
+        }
+        for &step in &computed {
+            self.assign(step, &mut out);
+        }
+        if phase.is_array() && !computed.is_empty() {
+            out.close("}");
+        }
+        out.lines
+    }
+
+    /// The visit of one strip, up to the stores.
+    pub(super) fn visit(&self) -> Vec<String> {
+        let mut out = Lines { lines: Vec::new(), depth: 1 };
+        self.block(&self.program.visit, &mut out);
+        out.lines
+    }
+
+    fn block(&self, items: &[Item], out: &mut Lines) {
+        let mut rest = items;
+        while let Some((first, after)) = rest.split_first() {
+            match first {
+                Item::Step(_) => {
+                    // A run of plain values shares one loop over the strip.
+                    let run = rest.iter().map_while(|item| if let Item::Step(s) = item { Some(*s) } else { None });
+                    let run: Vec<usize> = run.collect();
+                    self.run(&run, out);
+                    rest = &rest[run.len()..];
+                }
+                Item::Branch { select, then, otherwise } => {
+                    self.branch(*select, then, otherwise, out);
+                    rest = after;
+                }
+            }
+        }
+    }
+
+    fn run(&self, steps: &[usize], out: &mut Lines) {
+        for &step in steps {
+            out.push(self.declaration(step));
+        }
+        self.each(out, |out| {
+            for &step in steps {
+                self.assign(step, out);
+            }
+        });
+    }
+
+    fn assign(&self, step: usize, out: &mut Lines) {
+        let line = format!("{} = {}; // {}", self.reference(step), self.expression(step), self.note(step));
+        if matches!(self.program.steps[step].kind, StepKind::Custom { .. }) {
+            out.push_marked(step, line);
+        } else {
+            out.push(line);
+        }
+    }
+
+    fn each(&self, out: &mut Lines, body: impl FnOnce(&mut Lines)) {
+        out.pragma("#pragma unroll");
+        out.open("for (int i = 0; i < STRIP; ++i) {");
+        body(out);
+        out.close("}");
+    }
+
+    /// A region: see [`Program`](crate::plan::Program) for when a select becomes one.
+    fn branch(&self, select: usize, then: &[Item], otherwise: &[Item], out: &mut Lines) {
+        let args = self.program.args(select);
+        let (condition, arms) = (args[0], [(then, args[1]), (otherwise, args[2])]);
+        let note = self.note(select);
+        out.push(self.declaration(select));
+        if !self.program.steps[condition].phase.is_array() {
+            for (i, (items, value)) in arms.into_iter().enumerate() {
+                if i == 0 {
+                    out.open(format!("if ({}) {{ // {note}", self.reference(condition)));
+                } else {
+                    out.depth -= 1;
+                    out.open("} else {");
+                }
+                self.block(items, out);
+                self.each(out, |out| out.push(format!("v{select}[i] = {};", self.reference(value))));
+            }
+            out.close("}");
+            return;
+        }
+        // The condition varies along the strip: an arm runs if an element wants it, and no arm's code stands twice.
+        let value_type = self.program.steps[select].value.cuda();
+        out.push(format!("bool any{select} = false, all{select} = true; // {note}"));
+        out.push(format!("{value_type} a{select}[STRIP], b{select}[STRIP];"));
+        self.each(out, |out| {
+            out.push(format!("any{select} |= {};", self.reference(condition)));
+            out.push(format!("all{select} &= {};", self.reference(condition)));
+        });
+        for ((items, value), (guard, name)) in
+            arms.into_iter().zip([(format!("any{select}"), "a"), (format!("!all{select}"), "b")])
+        {
+            out.open(format!("if ({guard}) {{"));
+            self.block(items, out);
+            self.each(out, |out| out.push(format!("{name}{select}[i] = {};", self.reference(value))));
+            out.close("}");
+        }
+        self.each(out, |out| {
+            out.push(format!("v{select}[i] = {} ? a{select}[i] : b{select}[i];", self.reference(condition)));
+        });
+    }
+}
+
+/// A constant as a literal that reads back bit for bit.
+fn literal(constant: Constant) -> String {
+    match constant {
+        Constant::Bool(b) => b.to_string(),
+        Constant::I32(i32::MIN) => "(-2147483647 - 1)".into(),
+        Constant::I32(x) if x < 0 => format!("({x})"),
+        Constant::I32(x) => x.to_string(),
+        Constant::F32(bits) => {
+            let x = f32::from_bits(bits);
+            match x {
+                _ if !x.is_finite() => format!("__uint_as_float(0x{bits:08x}u)"),
+                _ if x.is_sign_negative() => format!("({x:?}f)"),
+                _ => format!("{x:?}f"),
+            }
+        }
+    }
+}
+
+/// Puts the operands in the place of `$0`, `$1`, ...
+fn substitute(spelling: &str, atoms: &[String]) -> String {
+    let mut out = String::with_capacity(spelling.len() + 16);
+    let mut rest = spelling;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        let digits = rest[at + 1..].bytes().take_while(u8::is_ascii_digit).count();
+        let index: usize = rest[at + 1..at + 1 + digits].parse().unwrap_or(usize::MAX);
+        out.push_str(atoms.get(index).map_or("", String::as_str));
+        rest = &rest[at + 1 + digits..];
+    }
+    out + rest
+}

@@ -1,0 +1,69 @@
+//! One error for everything a program can run into, one variant a stage.
+
+use crate::args::ArgumentErrors;
+use crate::build::ReadError;
+use crate::check::Diagnostics;
+use crate::emit::RenderError;
+use crate::plan::PlanError;
+
+/// What went wrong, by stage.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The epilogue breaks a rule.
+    #[error(transparent)]
+    Check(#[from] Diagnostics),
+    /// A document could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// There is no kernel for the problem.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A template is at fault.
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    /// Arguments do not fit; nothing ran.
+    #[error(transparent)]
+    Arguments(#[from] ArgumentErrors),
+    /// A custom primitive's CUDA expression does not compile.
+    #[cfg(feature = "jit")]
+    #[error("{0}")]
+    Custom(CustomFailure),
+    /// The kernel could not be compiled.
+    #[cfg(feature = "jit")]
+    #[error(transparent)]
+    Jit(#[from] crate::jit::JitError),
+    /// The device could not do something; nothing ran.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Device(#[from] crate::device::DeviceError),
+}
+
+/// A custom primitive that the compiler refused: the primitive, where it was used, and what the compiler said.
+#[cfg(feature = "jit")]
+#[derive(Clone, Debug)]
+pub struct CustomFailure {
+    /// The primitive's name.
+    pub primitive: String,
+    /// Its spelling.
+    pub cuda: String,
+    /// `file:line:column` of the Rust code that used it, if a program did.
+    pub built_at: Option<String>,
+    /// The compiler's errors.
+    pub messages: Vec<String>,
+}
+
+#[cfg(feature = "jit")]
+impl std::fmt::Display for CustomFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "error: the CUDA expression of custom primitive `{}` does not compile", self.primitive)?;
+        if let Some(at) = &self.built_at {
+            write!(f, "\n  --> {at}")?;
+        }
+        write!(f, "\n   |\n   | {}", self.cuda)?;
+        for message in &self.messages {
+            write!(f, "\n   = {message}")?;
+        }
+        write!(f, "\n   = help: use `$0`, `$1`, ... and functions that CUDA device code has without headers")
+    }
+}

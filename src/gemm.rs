@@ -1,0 +1,282 @@
+//! The front door: a product (or a pointwise operation) with an epilogue; reference, plan, execute.
+
+use crate::args::{ArgumentErrors, HostArgs};
+use crate::build::Epilogue;
+use crate::dtype::DType;
+use crate::emit::{self, RenderError};
+use crate::ir::Order;
+use crate::plan::{KernelPlan, Mainloop, Math, PlanError, Preferences, Problem, Tile};
+use crate::problem::{Layout, Operation, Shape};
+use crate::reference::{self, Precision};
+use crate::source::Source;
+use crate::target::Target;
+
+/// An operation and its epilogue. Nothing is compiled until [`plan`](Gemm::plan).
+#[derive(Clone, Debug)]
+pub struct Gemm {
+    operation: Operation,
+    epilogue: Epilogue,
+    preferences: Preferences,
+}
+
+impl Gemm {
+    /// D = epilogue(A B), A and B of one format, lying as the layout says.
+    pub fn new(dtype: DType, layout: Layout, epilogue: &Epilogue) -> Gemm {
+        Gemm { operation: Operation::Product { dtype, layout }, epilogue: epilogue.clone(), preferences: Preferences::default() }
+    }
+
+    /// D = epilogue(A): the same epilogue over a matrix that already exists; K does not count.
+    pub fn pointwise(dtype: DType, order: Order, epilogue: &Epilogue) -> Gemm {
+        Gemm { operation: Operation::Pointwise { dtype, order }, epilogue: epilogue.clone(), preferences: Preferences::default() }
+    }
+
+    /// How transcendental primitives are spelled. Default: fast where every output is 16 bit or narrower.
+    #[must_use]
+    pub fn math(mut self, math: Math) -> Gemm {
+        self.preferences.math = math;
+        self
+    }
+
+    /// Whether `f32` operands may be rounded to tf32 (10 bits of mantissa) for the tensor cores. Default: no.
+    #[must_use]
+    pub fn tf32(mut self, allow: bool) -> Gemm {
+        self.preferences.tf32 = allow;
+        self
+    }
+
+    /// This mainloop and no other.
+    #[must_use]
+    pub fn mainloop(mut self, mainloop: Mainloop) -> Gemm {
+        self.preferences.mainloop = Some(mainloop);
+        self
+    }
+
+    /// This tile and no other.
+    #[must_use]
+    pub fn tile(mut self, tile: Tile) -> Gemm {
+        self.preferences.tile = Some(tile);
+        self
+    }
+
+    /// The operation.
+    pub fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// The epilogue.
+    pub fn epilogue(&self) -> &Epilogue {
+        &self.epilogue
+    }
+
+    /// Computes on the CPU what the kernel means.
+    ///
+    /// # Errors
+    /// Every argument that does not fit; nothing is written then.
+    pub fn reference(&self, shape: Shape, args: HostArgs<'_>) -> Result<(), ArgumentErrors> {
+        reference::run(self.operation, self.epilogue.checked(), shape, args, Precision::F32)
+    }
+
+    /// The kernel's plan for a target and a number of multiprocessors. Needs no GPU and compiles nothing.
+    ///
+    /// # Errors
+    /// If the epilogue does not fit the operation, or the target lacks what it needs.
+    pub fn kernel(&self, target: Target, multiprocessors: usize, problem: impl Into<Problem>) -> Result<KernelPlan, PlanError> {
+        let checked = self.epilogue.checked();
+        KernelPlan::new(self.operation, checked, &problem.into(), target, multiprocessors, self.preferences)
+    }
+}
+
+impl KernelPlan {
+    /// The CUDA source.
+    ///
+    /// # Errors
+    /// Only if a template of this library is at fault.
+    pub fn source(&self) -> Result<Source, RenderError> {
+        emit::render(self)
+    }
+}
+
+#[cfg(feature = "jit")]
+mod compile {
+    use super::*;
+    use crate::error::{CustomFailure, Error};
+    use crate::jit::{Cache, JitError, Options};
+    use crate::plan::StepKind;
+    use crate::source::Cubin;
+    use std::sync::Arc;
+
+    /// A plan, its source and its binary.
+    #[derive(Clone, Debug)]
+    pub struct Kernel {
+        /// What was decided.
+        pub plan: KernelPlan,
+        /// What was compiled.
+        pub source: Source,
+        /// What came out.
+        pub cubin: Arc<Cubin>,
+    }
+
+    impl Gemm {
+        /// Compiles the kernel for a target, or takes it from the cache. Needs NVRTC, but neither GPU nor driver: this is
+        /// how a cache is filled beforehand. `multiprocessors` is the device's count, which the choice of tile depends on.
+        ///
+        /// A kernel whose registers ran out is compiled again with fewer blocks to a multiprocessor.
+        ///
+        /// # Errors
+        /// If there is no plan, no NVRTC, or a custom primitive does not compile.
+        pub fn compile(
+            &self,
+            cache: &Cache,
+            target: Target,
+            multiprocessors: usize,
+            problem: impl Into<Problem>,
+        ) -> Result<Kernel, Error> {
+            let mut plan = self.kernel(target, multiprocessors, problem)?;
+            loop {
+                let source = plan.source()?;
+                let cubin = cache.compile(&source, &target, &Options::new()).map_err(|e| blame(&plan, e))?;
+                if !cubin.info.spills() || !plan.relax() {
+                    return Ok(Kernel { plan, source, cubin });
+                }
+            }
+        }
+
+        /// Fills a cache for several targets.
+        ///
+        /// # Errors
+        /// The first target that fails.
+        pub fn precompile(
+            &self,
+            cache: &Cache,
+            targets: &[(Target, usize)],
+            problem: impl Into<Problem>,
+        ) -> Result<Vec<Kernel>, Error> {
+            let problem = problem.into();
+            targets.iter().map(|(target, count)| self.compile(cache, *target, *count, problem.clone())).collect()
+        }
+    }
+
+    impl Kernel {
+        /// The plan in words, with what the compiler says of the kernel.
+        pub fn explain(&self) -> String {
+            let info = &self.cubin.info;
+            let compiled = match info.compile_ms {
+                Some(ms) => format!("compiled in {ms:.0} ms"),
+                None => format!("from the {} cache", info.origin),
+            };
+            format!(
+                "{}registers     {} a thread; {} bytes spilled, {} bytes of stack\nbinary        {} bytes, {compiled}, {}\n",
+                self.plan.explain(),
+                info.registers,
+                info.spill_store_bytes + info.spill_load_bytes,
+                info.stack_bytes,
+                self.cubin.bytes.len(),
+                info.compiler,
+            )
+        }
+    }
+
+    /// Blames a compiler error on the custom primitive it belongs to.
+    fn blame(plan: &KernelPlan, error: JitError) -> Error {
+        let JitError::Compile(failure) = &error else { return error.into() };
+        let culprit = failure.errors().find_map(|m| m.node);
+        let Some(step) = culprit.and_then(|node| plan.program.steps.get(node as usize).map(|s| (node, s))) else {
+            return error.into();
+        };
+        let (node, StepKind::Custom { name, cuda, .. }) = (step.0, &step.1.kind) else { return error.into() };
+        let messages = failure.errors().filter(|m| m.node == Some(node)).map(|m| m.text.clone()).collect();
+        let built_at = plan.program.built_at.get(node as usize).copied().flatten().map(ToString::to_string);
+        Error::Custom(CustomFailure { primitive: name.clone(), cuda: cuda.clone(), built_at, messages })
+    }
+}
+
+#[cfg(feature = "jit")]
+pub use compile::Kernel;
+
+#[cfg(feature = "cuda")]
+mod execute {
+    use super::*;
+    use crate::args::slots;
+    use crate::device::{Device, DeviceArgs, Launch, LaunchError, LoadError};
+    use crate::error::Error;
+    use crate::source::Cubin;
+    use cudarc::driver::CudaStream;
+    use std::fmt;
+    use std::sync::Arc;
+
+    /// A kernel on a device, ready to run again and again on one shape.
+    pub struct Plan {
+        kernel: Kernel,
+        launch: Launch,
+    }
+
+    impl fmt::Debug for Plan {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "Plan({} on device {}, {})", self.kernel.plan.tile, self.launch.ordinal, self.launch.shape)
+        }
+    }
+
+    impl Gemm {
+        /// Chooses the kernel for a problem and compiles it, or takes it from the cache, and loads it.
+        ///
+        /// # Errors
+        /// If there is no plan, no NVRTC, or the driver refuses the kernel.
+        pub fn plan(&self, device: &Device, problem: impl Into<Problem>) -> Result<Plan, Error> {
+            let problem = problem.into();
+            let shape = problem.shape;
+            let mut kernel = self.compile(device.cache(), device.target(), device.multiprocessors(), problem)?;
+            let (function, cubin) = load(device, &kernel)?;
+            kernel.cubin = cubin;
+            let slots = slots(self.operation, self.epilogue.checked(), shape);
+            let launch = Launch::new(kernel.plan.clone(), function, slots, shape, device.ordinal());
+            Ok(Plan { kernel, launch })
+        }
+
+        /// [`plan`](Gemm::plan) for arguments as they are: their strides and the alignment of their addresses.
+        ///
+        /// # Errors
+        /// As `plan`.
+        pub fn plan_for(
+            &self,
+            device: &Device,
+            shape: Shape,
+            stream: &Arc<CudaStream>,
+            args: &mut DeviceArgs<'_>,
+        ) -> Result<Plan, Error> {
+            self.plan(device, args.problem(shape, stream))
+        }
+    }
+
+    fn load(device: &Device, kernel: &Kernel) -> Result<(cudarc::driver::CudaFunction, Arc<Cubin>), Error> {
+        device.load(&kernel.cubin, kernel.plan.shared_memory(), &kernel.source).map_err(|error| match error {
+            LoadError::Jit(error) => error.into(),
+            LoadError::Device(error) => error.into(),
+        })
+    }
+
+    impl Plan {
+        /// Checks the arguments and launches: nothing else happens here. Returns when the launch is in the stream.
+        ///
+        /// # Errors
+        /// Every argument that does not fit; nothing is launched and nothing written then.
+        pub fn execute(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), Error> {
+            self.launch.run(stream, args).map_err(|error| match error {
+                LaunchError::Arguments(error) => error.into(),
+                LaunchError::Device(error) => error.into(),
+            })
+        }
+
+        /// The kernel: plan, source and binary.
+        pub fn kernel(&self) -> &Kernel {
+            &self.kernel
+        }
+
+        /// What runs and why.
+        pub fn explain(&self) -> String {
+            self.kernel.explain()
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+pub use execute::Plan;

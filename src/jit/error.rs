@@ -1,0 +1,182 @@
+//! What can go wrong between a source text and its binary.
+
+use super::log::{CompilerMessage, Severity};
+use crate::target::Target;
+use std::fmt;
+use std::sync::Arc;
+
+/// Why a kernel could not be compiled. Cheap to clone: everyone who waited for the same compilation gets the same error.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JitError {
+    /// There is no usable NVRTC on this machine.
+    #[error(transparent)]
+    NotFound(#[from] NotFound),
+    /// NVRTC read the source and refused it.
+    #[error(transparent)]
+    Compile(#[from] CompileFailure),
+    /// This NVRTC does not know the target.
+    #[error(
+        "{compiler} cannot compile for {target}; it knows {}. Choose one of these, or install a {} NVRTC",
+        list(.supported),
+        if .supported.iter().all(|known| *known < .target.number()) { "newer" } else { "different" }
+    )]
+    UnsupportedTarget {
+        /// What was asked for.
+        target: Target,
+        /// Who was asked.
+        compiler: String,
+        /// The architectures it knows, as the number in their names.
+        supported: Arc<[u32]>,
+    },
+    /// An option that NVRTC or ptxas does not take.
+    #[error("`{option}` is not accepted: {why}. Remove it from the options")]
+    InvalidOption {
+        /// The option as given; all of them, if NVRTC does not say which.
+        option: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A source that cannot even be handed to the compiler.
+    #[error("the source of kernel `{entry}` cannot be compiled: {why}")]
+    InvalidSource {
+        /// The name of the kernel.
+        entry: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The source compiled, but the kernel is not in it under its name.
+    #[error(
+        "the source has no kernel `{entry}`, only {}. Declare it `extern \"C\" __global__`, so that its name stays as written",
+        if .found.is_empty() { "device functions".to_owned() } else { format!("`{}`", .found.join("`, `")) }
+    )]
+    MissingEntry {
+        /// The name that was looked for.
+        entry: String,
+        /// The kernels that are there.
+        found: Vec<String>,
+    },
+    /// NVRTC itself failed: out of memory, a damaged installation, a defect.
+    #[error("{compiler} failed in {call} with {code}{}. Free memory or reinstall NVRTC, then compile again", after_colon(.log))]
+    Internal {
+        /// Who failed.
+        compiler: String,
+        /// In which of its functions.
+        call: &'static str,
+        /// Its error code.
+        code: String,
+        /// What it wrote.
+        log: Arc<str>,
+    },
+}
+
+fn list(architectures: &[u32]) -> String {
+    let names: Vec<_> = architectures.iter().map(|number| format!("sm_{number}")).collect();
+    if names.is_empty() { "no architecture by name".to_owned() } else { names.join(", ") }
+}
+
+fn after_colon(log: &str) -> String {
+    if log.trim().is_empty() { String::new() } else { format!(": {}", log.trim()) }
+}
+
+/// One place that was searched for NVRTC, in vain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// A file, a directory or a bare library name.
+    pub place: String,
+    /// Why it did not do.
+    pub reason: String,
+}
+
+/// The list of all places searched for NVRTC. A later call searches again, so installing it helps without a restart.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct NotFound {
+    /// Every place, in the order of the search.
+    pub tried: Arc<[Tried]>,
+}
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NVRTC, the CUDA run-time compiler, was not found; tried:\n")?;
+        for Tried { place, reason } in self.tried.iter() {
+            writeln!(f, "  {place}: {reason}")?;
+        }
+        f.write_str(
+            "Install it with `pip install nvidia-cuda-nvrtc` (no GPU and no toolkit needed) and, if that environment is not the active \
+             one, set POSTLUDE_NVRTC_PATH to its library or directory",
+        )
+    }
+}
+
+/// A source that NVRTC refused, with everything it said.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct CompileFailure {
+    /// The name of the kernel.
+    pub entry: String,
+    /// What it was compiled for.
+    pub target: Target,
+    /// The compiler that refused it.
+    pub compiler: String,
+    /// Errors and warnings, each with the node it belongs to.
+    pub messages: Arc<[CompilerMessage]>,
+    /// The log as NVRTC wrote it.
+    pub log: Arc<str>,
+}
+
+impl CompileFailure {
+    /// The errors, without warnings and remarks.
+    pub fn errors(&self) -> impl Iterator<Item = &CompilerMessage> {
+        self.messages.iter().filter(|message| message.severity == Severity::Error)
+    }
+}
+
+impl fmt::Display for CompileFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 4;
+        let Self { entry, target, compiler, log, .. } = self;
+        write!(f, "{compiler} refused kernel `{entry}` for {target}:")?;
+        let count = self.errors().count();
+        if count == 0 {
+            write!(f, "\n  {}", if log.trim().is_empty() { "it did not say why" } else { log.trim() })?;
+        }
+        for error in self.errors().take(SHOWN) {
+            write!(f, "\n  {error}")?;
+        }
+        if count > SHOWN {
+            write!(f, "\n  and {} more in the log", count - SHOWN)?;
+        }
+        f.write_str(
+            "\nA hand-written source has to be corrected there; for a generated one, report this together with the source",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_travel_between_threads() {
+        fn travels<T: Send + Sync + Clone + std::error::Error + 'static>() {}
+        travels::<JitError>();
+    }
+
+    #[test]
+    fn messages_name_the_culprit_and_the_cure() {
+        let tried = [Tried { place: "/opt/cuda/lib64".into(), reason: "no such directory".into() }];
+        let text = JitError::from(NotFound { tried: tried.into() }).to_string();
+        assert!(
+            text.contains("  /opt/cuda/lib64: no such directory\n") && text.contains("pip install nvidia-cuda-nvrtc"),
+            "{text}"
+        );
+        let unsupported =
+            |target| JitError::UnsupportedTarget { target, compiler: "NVRTC 13.0".into(), supported: [75, 80, 90].into() };
+        assert_eq!(
+            unsupported(Target::new(20, 0)).to_string(),
+            "NVRTC 13.0 cannot compile for sm_200; it knows sm_75, sm_80, sm_90. Choose one of these, or install a newer NVRTC"
+        );
+        assert!(unsupported(Target::new(7, 0)).to_string().ends_with("install a different NVRTC"));
+        let missing = JitError::MissingEntry { entry: "k".into(), found: vec!["_Z1kv".into()] }.to_string();
+        assert!(missing.starts_with("the source has no kernel `k`, only `_Z1kv`. Declare it `extern \"C\""), "{missing}");
+    }
+}

@@ -1,0 +1,110 @@
+//! The name under which a kernel is cached.
+//!
+//! A [`CacheKey`] is a hash of everything that influences a binary, and of nothing else: which build of the compiler, what kind
+//! of output, the target, the options in their order, the name of the kernel, the whole source. No path, no time, no host, no
+//! build of this crate: two machines that would compile the same kernel agree on its key, so a cache directory can be copied
+//! between them.
+//!
+//! Every field is preceded by its length, so no two different inputs hash the same bytes.
+
+use crate::source::Source;
+use crate::target::Target;
+use std::fmt;
+
+/// The version of what is hashed and of what a cache entry contains. Raise it when either changes its meaning.
+pub(super) const FORMAT: u32 = 1;
+
+/// The only kind of output so far.
+const OUTPUT: &str = "cubin";
+
+/// A hash of everything that influences a kernel. Displayed as 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CacheKey([u8; 32]);
+
+impl CacheKey {
+    /// The key of what `compiler` makes of `source`, given `flags`.
+    pub(super) fn new(compiler: &str, target: Target, flags: &[String], source: &Source) -> Self {
+        Self::of_fields(FORMAT, compiler, OUTPUT, &target.to_string(), flags, source.entry(), source.text())
+    }
+
+    fn of_fields(format: u32, compiler: &str, output: &str, target: &str, flags: &[String], entry: &str, text: &str) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("postlude 2026 jit cache key");
+        hasher.update(&format.to_le_bytes());
+        let mut field = |text: &str| {
+            hasher.update(&(text.len() as u64).to_le_bytes());
+            hasher.update(text.as_bytes());
+        };
+        field(compiler);
+        field(output);
+        field(target);
+        field(&flags.len().to_string());
+        flags.iter().for_each(|flag| field(flag));
+        field(entry);
+        field(text);
+        Self(*hasher.finalize().as_bytes())
+    }
+
+    /// The hash itself.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    #[cfg(test)]
+    pub(super) const fn for_test(byte: u8) -> Self {
+        Self([byte; 32])
+    }
+}
+
+impl fmt::Display for CacheKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for CacheKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CacheKey({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn flags(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn golden() {
+        let source = Source::new("extern \"C\" __global__ void k() {}", "k");
+        let key = CacheKey::new("NVRTC 13.0 V13.0.88 CL-36424714", Target::SM_90A, &flags(&["--std=c++17", "-x"]), &source);
+        // If this changes, every kernel on every disk is compiled again: do it knowingly.
+        assert_eq!(key.to_string(), "63727fbf45cd5f250ed1b8d67a04ad50be6f202bd8cf62cdbf8c2b2ad5372f49");
+        assert_eq!(format!("{key:?}"), format!("CacheKey({key})"));
+    }
+
+    #[test]
+    fn every_field_counts() {
+        let base = flags(&["a", "b"]);
+        let keys = [
+            CacheKey::of_fields(1, "c", "o", "t", &base, "e", "s"),
+            CacheKey::of_fields(2, "c", "o", "t", &base, "e", "s"),
+            CacheKey::of_fields(1, "C", "o", "t", &base, "e", "s"),
+            CacheKey::of_fields(1, "c", "O", "t", &base, "e", "s"),
+            CacheKey::of_fields(1, "c", "o", "T", &base, "e", "s"),
+            CacheKey::of_fields(1, "c", "o", "t", &flags(&["b", "a"]), "e", "s"),
+            CacheKey::of_fields(1, "c", "o", "t", &flags(&["ab"]), "e", "s"),
+            CacheKey::of_fields(1, "c", "o", "t", &flags(&["a"]), "b", "s"),
+            CacheKey::of_fields(1, "c", "o", "t", &flags(&["a", "b", "e"]), "", "s"),
+            CacheKey::of_fields(1, "c", "o", "t", &[], "e", "s"),
+            CacheKey::of_fields(1, "c", "o", "t", &base, "E", "s"),
+            CacheKey::of_fields(1, "c", "o", "t", &base, "e", "S"),
+            CacheKey::of_fields(1, "c", "o", "t", &base, "es", ""),
+            CacheKey::of_fields(1, "co", "", "t", &base, "e", "s"),
+        ];
+        assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len());
+        assert_eq!(keys[0], CacheKey::of_fields(1, "c", "o", "t", &base, "e", "s"));
+    }
+}

@@ -1,0 +1,375 @@
+//! Finding NVRTC.
+//!
+//! The library is often on the machine and yet not where the loader looks: pip puts it into the site-packages of an environment,
+//! conda into the prefix, the toolkit into `/usr/local/cuda`. The search goes, in this order, to
+//!
+//! 1. `POSTLUDE_NVRTC_PATH`, a file or a directory; if it is set, nothing else is tried;
+//! 2. a library the process has loaded already;
+//! 3. the loader's own path;
+//! 4. `$CUDA_HOME` and `$CUDA_PATH`, `/usr/local/cuda`, `/opt/cuda`;
+//! 5. the wheels in `$VIRTUAL_ENV` and `$CONDA_PREFIX`, the libraries of `$CONDA_PREFIX`, the wheels in `~/.local`.
+//!
+//! Found means that it works: a candidate has all the functions, is new enough and has compiled an empty program. Some wheels do
+//! not find their own `libnvrtc-builtins`; it is loaded for them. What did not do is listed with its reason in [`NotFound`].
+//!
+//! The search runs once. After a failure the next call searches again.
+
+use super::error::{NotFound, Tried};
+use super::nvrtc::Nvrtc;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// The environment variable that overrides the search.
+pub const NVRTC_PATH: &str = "POSTLUDE_NVRTC_PATH";
+
+/// The names of the library, best first.
+const SONAMES: [&str; 2] = ["libnvrtc.so.13", "libnvrtc.so.12"];
+
+/// The NVRTC of this process.
+pub(super) fn nvrtc() -> Result<&'static Nvrtc, NotFound> {
+    static FOUND: OnceLock<Nvrtc> = OnceLock::new();
+    static SEARCH: Mutex<()> = Mutex::new(());
+    if let Some(found) = FOUND.get() {
+        return Ok(found);
+    }
+    let _one_at_a_time = SEARCH.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = FOUND.get() {
+        return Ok(found);
+    }
+    let found = search(&places(|name| std::env::var_os(name)), open)?;
+    tracing::debug!(compiler = %found.identity, file = ?found.file, "found NVRTC");
+    Ok(FOUND.get_or_init(|| found))
+}
+
+/// Somewhere to look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// Under this name, if the process has it already.
+    Loaded(&'static str),
+    /// Under this name, wherever the loader finds it.
+    Name(&'static str),
+    /// A file, or a directory of files.
+    Path(PathBuf),
+    /// The Python packages below this prefix.
+    Wheels(PathBuf),
+}
+
+/// One library to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Candidate {
+    Loaded(&'static str),
+    Name(&'static str),
+    File(PathBuf),
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Loaded(name) => write!(f, "{name} in this process"),
+            Self::Name(name) => write!(f, "{name} on the loader's path"),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Place {
+    /// The libraries here, best first; or where none was found and why not.
+    fn candidates(&self) -> Result<Vec<Candidate>, Tried> {
+        let (directory, files, reason) = match self {
+            Self::Loaded(name) => return Ok(vec![Candidate::Loaded(name)]),
+            Self::Name(name) => return Ok(vec![Candidate::Name(name)]),
+            Self::Path(path) if !path.is_dir() => return Ok(vec![Candidate::File(path.clone())]),
+            Self::Path(path) => (path, libraries_in(path), "no libnvrtc.so in it"),
+            Self::Wheels(prefix) => {
+                let files = wheel_directories(prefix).iter().flat_map(|directory| libraries_in(directory)).collect();
+                (prefix, files, "no NVRTC wheel in its site-packages")
+            }
+        };
+        if files.is_empty() {
+            return Err(Tried { place: directory.display().to_string(), reason: reason.to_owned() });
+        }
+        Ok(files.into_iter().map(Candidate::File).collect())
+    }
+}
+
+fn places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<Place> {
+    let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(given) = path(NVRTC_PATH) {
+        return vec![Place::Path(given)];
+    }
+    let mut places: Vec<_> = SONAMES.into_iter().map(Place::Loaded).collect();
+    places.extend(SONAMES.into_iter().map(Place::Name));
+    places.push(Place::Name("libnvrtc.so"));
+    let fixed = ["/usr/local/cuda", "/opt/cuda"].map(|root| Some(PathBuf::from(root)));
+    for root in [path("CUDA_HOME"), path("CUDA_PATH")].into_iter().chain(fixed).flatten() {
+        places.extend(["lib64", TARGET_LIB].map(|lib| Place::Path(root.join(lib))));
+    }
+    places.extend(path("VIRTUAL_ENV").map(Place::Wheels));
+    if let Some(prefix) = path("CONDA_PREFIX") {
+        places.extend([Place::Wheels(prefix.clone()), Place::Path(prefix.join("lib")), Place::Path(prefix.join(TARGET_LIB))]);
+    }
+    places.extend(path("HOME").map(|home| Place::Wheels(home.join(".local"))));
+    let mut unique = Vec::new();
+    places.into_iter().for_each(|place| {
+        if !unique.contains(&place) {
+            unique.push(place)
+        }
+    });
+    unique
+}
+
+/// Where a toolkit keeps the libraries of this machine's architecture.
+const TARGET_LIB: &str = if cfg!(target_arch = "aarch64") { "targets/sbsa-linux/lib" } else { "targets/x86_64-linux/lib" };
+
+/// Opens one candidate after the other, until one opens.
+fn search<T>(places: &[Place], mut open: impl FnMut(&Candidate) -> Result<T, String>) -> Result<T, NotFound> {
+    let mut tried = Vec::new();
+    let mut files = Vec::new();
+    for place in places {
+        let candidates = place.candidates().unwrap_or_else(|none| {
+            tried.push(none);
+            Vec::new()
+        });
+        for candidate in candidates {
+            if let Candidate::File(path) = &candidate {
+                match path.canonicalize() {
+                    Err(error) => {
+                        tried.push(Tried { place: candidate.to_string(), reason: error.to_string() });
+                        continue;
+                    }
+                    // Another name of a file that has already told why it does not do.
+                    Ok(file) if files.contains(&file) => continue,
+                    Ok(file) => files.push(file),
+                }
+            }
+            match open(&candidate) {
+                Ok(found) => return Ok(found),
+                Err(reason) => tried.push(Tried { place: candidate.to_string(), reason }),
+            }
+        }
+    }
+    Err(NotFound { tried: tried.into() })
+}
+
+/// The names in a directory that begin with `prefix`, with what follows it.
+fn names_in(directory: &Path, prefix: &str) -> Vec<(PathBuf, String)> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some((entry.path(), entry.file_name().to_str()?.strip_prefix(prefix)?.to_owned()))).collect()
+}
+
+/// The libraries in a directory, best first: by the name programs link to (`libnvrtc.so.13`), the highest version first; then the
+/// name without a version; then the full versions, of which the others are usually links.
+fn libraries_in(directory: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<_> = names_in(directory, "libnvrtc.so")
+        .into_iter()
+        .filter_map(|(path, rest)| {
+            let numbers: Vec<u32> = rest.split('.').skip(1).map(str::parse).collect::<Result<_, _>>().ok()?;
+            let class = match numbers.len() {
+                1 => 0,
+                0 => 1,
+                _ => 2,
+            };
+            (rest.is_empty() || rest.starts_with('.')).then_some((class, std::cmp::Reverse(numbers), path))
+        })
+        .collect();
+    found.sort();
+    found.into_iter().map(|(_, _, path)| path).collect()
+}
+
+/// Where pip puts NVRTC below a prefix: `nvidia/cu13/lib` since CUDA 13, `nvidia/cuda_nvrtc/lib` before; the newest first.
+fn wheel_directories(prefix: &Path) -> Vec<PathBuf> {
+    let newest_first = |directory: &Path, prefix: &str, number: fn(&str) -> Option<u32>| {
+        let mut found: Vec<_> = names_in(directory, prefix)
+            .into_iter()
+            .filter_map(|(path, rest)| Some((std::cmp::Reverse(number(&rest)?), path)))
+            .collect();
+        found.sort();
+        found.into_iter().map(|(_, path)| path).collect::<Vec<_>>()
+    };
+    let mut directories = Vec::new();
+    for lib in ["lib", "lib64"] {
+        for python in newest_first(&prefix.join(lib), "python3.", |minor| minor.parse().ok()) {
+            let nvidia = python.join("site-packages/nvidia");
+            let mut packages = newest_first(&nvidia, "cu", |major| major.parse().ok());
+            packages.push(nvidia.join("cuda_nvrtc"));
+            directories.extend(packages.into_iter().map(|package| package.join("lib")).filter(|lib| lib.is_dir()));
+        }
+    }
+    directories
+}
+
+/// Loads a candidate, for good, and makes sure that it works.
+#[cfg(target_os = "linux")]
+fn open(candidate: &Candidate) -> Result<Nvrtc, String> {
+    use super::nvrtc::Api;
+    use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+    use std::mem::ManuallyDrop;
+    /// Only what is loaded already. The same number in every Linux C library on the architectures that have CUDA.
+    const RTLD_NOLOAD: std::ffi::c_int = 4;
+
+    let (name, flags) = match candidate {
+        Candidate::Loaded(name) => (Path::new(*name), RTLD_NOW | RTLD_NOLOAD),
+        Candidate::Name(name) => (Path::new(*name), RTLD_NOW | RTLD_LOCAL),
+        Candidate::File(path) => (path.as_path(), RTLD_NOW | RTLD_LOCAL),
+    };
+    // SAFETY: loading runs the initialisers of the library. It is NVIDIA's, or what the user or the system put under its name;
+    // these are the same trust and the same call as linking against it.
+    let library = unsafe { Library::open(Some(name), flags) }.map_err(|error| match candidate {
+        Candidate::Loaded(_) => "not loaded".to_owned(),
+        Candidate::Name(_) | Candidate::File(_) => loader_text(&error),
+    })?;
+    // Never unloaded, not even when it turns out not to do: its threads and exit handlers may outlive any use we know of.
+    let library: ManuallyDrop<libloading::Library> = ManuallyDrop::new(library.into());
+    let api = Api::load(&library)?;
+    let (major, minor) = api.version()?;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let given = name.is_absolute().then(|| name.to_owned());
+    let file = mapped_file(&maps, api.address()).or_else(|| given.clone());
+    for directory in [&file, &given].into_iter().flatten().filter_map(|file| file.parent()) {
+        let builtins = directory.join(format!("libnvrtc-builtins.so.{major}.{minor}"));
+        if builtins.exists() {
+            // SAFETY: as above; this is the part of NVRTC that it would load itself if it knew where to look. Later it asks for
+            // it by name and gets this one.
+            match unsafe { Library::open(Some(&builtins), RTLD_NOW | RTLD_LOCAL) } {
+                Ok(library) => {
+                    let _for_good = ManuallyDrop::new(library);
+                    break;
+                }
+                Err(error) => tracing::debug!(file = %builtins.display(), error = %loader_text(&error), "cannot load"),
+            }
+        }
+    }
+    Nvrtc::probe(api, file)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open(_: &Candidate) -> Result<Nvrtc, String> {
+    Err("compiling kernels is supported on Linux only".to_owned())
+}
+
+/// What the loader says, without the wrapping.
+#[cfg(target_os = "linux")]
+fn loader_text(error: &libloading::Error) -> String {
+    use std::error::Error as _;
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// The file that is mapped at `address`, from the text of `/proc/self/maps`.
+#[cfg(target_os = "linux")]
+fn mapped_file(maps: &str, address: usize) -> Option<PathBuf> {
+    let hex = |digits| usize::from_str_radix(digits, 16).ok();
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let inside = (hex(start)?..hex(end)?).contains(&address);
+        inside.then(|| rest.find('/').map(|at| PathBuf::from(&rest[at..])))?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn environment<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<OsString> + 'a {
+        move |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into())
+    }
+
+    #[test]
+    fn an_override_is_the_only_place() {
+        let places = places(environment(&[(NVRTC_PATH, "/x/libnvrtc.so.13"), ("CUDA_HOME", "/c")]));
+        assert_eq!(places, [Place::Path("/x/libnvrtc.so.13".into())]);
+    }
+
+    #[test]
+    fn the_order_is_as_documented() {
+        let found = places(environment(&[
+            (NVRTC_PATH, ""),
+            ("CUDA_HOME", "/usr/local/cuda"),
+            ("VIRTUAL_ENV", "/v"),
+            ("CONDA_PREFIX", "/co"),
+            ("HOME", "/h"),
+        ]));
+        let path = |path: &str| Place::Path(path.into());
+        let target = |root: &str| Place::Path(Path::new(root).join(TARGET_LIB));
+        let expected = [
+            Place::Loaded("libnvrtc.so.13"),
+            Place::Loaded("libnvrtc.so.12"),
+            Place::Name("libnvrtc.so.13"),
+            Place::Name("libnvrtc.so.12"),
+            Place::Name("libnvrtc.so"),
+            path("/usr/local/cuda/lib64"),
+            target("/usr/local/cuda"),
+            path("/opt/cuda/lib64"),
+            target("/opt/cuda"),
+            Place::Wheels("/v".into()),
+            Place::Wheels("/co".into()),
+            path("/co/lib"),
+            target("/co"),
+            Place::Wheels("/h/.local".into()),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn wheels_and_libraries_are_tried_best_first_and_listed() {
+        let root = tempfile::tempdir().unwrap();
+        let lib = |python: &str, package: &str| root.path().join(format!("lib/{python}/site-packages/nvidia/{package}/lib"));
+        let touch = |directory: &Path, names: &[&str]| {
+            fs::create_dir_all(directory).unwrap();
+            names.iter().for_each(|name| fs::write(directory.join(name), "not a library").unwrap());
+        };
+        touch(&lib("python3.9", "cuda_nvrtc"), &["libnvrtc.so.12", "libnvrtc.alt.so.12", "libnvrtc-builtins.so.12.9"]);
+        touch(
+            &lib("python3.11", "cu13"),
+            &["libnvrtc.so.13.0.88", "libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.9", "libnvrtc.so.x"],
+        );
+        touch(&lib("python3.11", "cu14"), &["libnvrtc.so.14"]);
+        touch(&lib("python3.11", "cublas"), &["libcublas.so.13"]);
+        let places =
+            [Place::Wheels(root.path().into()), Place::Path(root.path().into()), Place::Path(root.path().join("absent"))];
+
+        let refuse_all = |candidate: &Candidate| match candidate {
+            Candidate::File(path) => Err::<(), _>(format!("refused {}", path.file_name().unwrap().display())),
+            Candidate::Loaded(_) | Candidate::Name(_) => Err("unexpected".into()),
+        };
+        let tried = search(&places, refuse_all).unwrap_err().tried;
+        let reasons: Vec<_> = tried.iter().map(|tried| tried.reason.as_str()).collect();
+        let order = ["14", "13", "9"].map(|version| format!("refused libnvrtc.so.{version}"));
+        assert_eq!(reasons[..3], order);
+        assert_eq!(reasons[3..6], ["refused libnvrtc.so", "refused libnvrtc.so.13.0.88", "refused libnvrtc.so.12"]);
+        assert_eq!(reasons[6], "no libnvrtc.so in it");
+        assert!(reasons[7].contains("No such file"), "{}", reasons[7]);
+
+        let chosen = search(&places, |candidate| match candidate {
+            Candidate::File(path) if path.ends_with("libnvrtc.so.12") => Ok(path.clone()),
+            _ => Err(String::new()),
+        });
+        assert_eq!(chosen.unwrap(), lib("python3.9", "cuda_nvrtc").join("libnvrtc.so.12"));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_is_not_a_library_is_a_reason() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("libnvrtc.so.13");
+        fs::write(&file, "not a library").unwrap();
+        let error = search(&[Place::Path(root.path().into()), Place::Name("libpostlude-absent.so")], open).err().unwrap();
+        assert_eq!(error.tried.len(), 2);
+        assert!(error.tried[0].reason.contains("libnvrtc.so.13"), "{error}");
+        assert!(error.tried[1].reason.contains("cannot open shared object file"), "{error}");
+        let libc = open(&Candidate::Name("libc.so.6")).err().unwrap();
+        assert!(libc.contains("no function nvrtcVersion"), "{libc}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn maps_tell_the_file() {
+        let maps = "7f00-8000 r-xp 00000000 08:01 42                 /opt/a b/libnvrtc.so.13\n8000-9000 rw-p 00000000 00:00 0 \n";
+        assert_eq!(mapped_file(maps, 0x7fff), Some("/opt/a b/libnvrtc.so.13".into()));
+        assert_eq!(mapped_file(maps, 0x8000), None);
+        assert_eq!(mapped_file("", 1), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! How a source is compiled, beyond the target.
+
+use super::error::JitError;
+use crate::target::Target;
+
+/// The choices a caller has. The default is right for use; none of them changes what a kernel means.
+///
+/// There is no switch for fast mathematics: the source spells every operation as exactly, or as fast, as it is meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Options {
+    line_info: bool,
+    ptxas: Vec<String>,
+}
+
+impl Options {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Keeps the source lines in the binary, for profilers.
+    pub fn line_info(mut self, keep: bool) -> Self {
+        self.line_info = keep;
+        self
+    }
+
+    /// Adds one option for the assembler, as in `--register-usage-level=10`.
+    pub fn ptxas(mut self, option: impl Into<String>) -> Self {
+        self.ptxas.push(option.into());
+        self
+    }
+
+    /// What NVRTC is told, in this order; `common` are the options that this build of it wants every time.
+    pub(super) fn flags(&self, target: Target, common: &[String]) -> Result<Vec<String>, JitError> {
+        let mut flags = vec![
+            format!("--gpu-architecture={target}"),
+            "--std=c++17".to_owned(),
+            // The source is the whole input: the directory the process happens to be in is not.
+            "--no-source-include".to_owned(),
+            // The log then tells registers, stack and spills.
+            "--ptxas-options=-v".to_owned(),
+        ];
+        flags.extend_from_slice(common);
+        if self.line_info {
+            flags.push("--generate-line-info".to_owned());
+        }
+        for option in &self.ptxas {
+            let why = match option {
+                option if !option.starts_with('-') => "an option of ptxas begins with a dash",
+                option if option.contains(',') => "NVRTC takes one option of ptxas at a time, without commas",
+                option if option.contains(['\0', '\n']) => "it contains a character that no option has",
+                _ => {
+                    flags.push(format!("--ptxas-options={option}"));
+                    continue;
+                }
+            };
+            return Err(JitError::InvalidOption { option: option.clone(), why: why.to_owned() });
+        }
+        Ok(flags)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_is_fixed() {
+        let options = Options::new().ptxas("-O2").ptxas("--register-usage-level=10").line_info(true);
+        assert_eq!(
+            options.flags(Target::SM_90A, &["--no-cache".to_owned()]).unwrap(),
+            [
+                "--gpu-architecture=sm_90a",
+                "--std=c++17",
+                "--no-source-include",
+                "--ptxas-options=-v",
+                "--no-cache",
+                "--generate-line-info",
+                "--ptxas-options=-O2",
+                "--ptxas-options=--register-usage-level=10",
+            ]
+        );
+    }
+
+    #[test]
+    fn bad_options_are_named() {
+        for bad in ["O2", "-O2,-v", "-\0", ""] {
+            let error = Options::new().ptxas(bad).flags(Target::SM_80, &[]).unwrap_err();
+            assert!(matches!(&error, JitError::InvalidOption { option, .. } if option == bad), "{error}");
+        }
+    }
+}

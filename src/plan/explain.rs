@@ -1,0 +1,60 @@
+//! Explaining a plan: what will run, what it takes, and why this and not another.
+
+use super::{Item, KernelPlan, Phase, StepKind};
+use crate::problem::Operation;
+use std::fmt::Write;
+
+impl KernelPlan {
+    /// The plan in words: kernel, tile, memory, where each value is computed, and the verdict on every candidate.
+    pub fn explain(&self) -> String {
+        let mut out = String::new();
+        let operation = match self.operation {
+            Operation::Product { dtype, layout } => format!("product of {dtype}, {layout}"),
+            Operation::Pointwise { dtype, order } => format!("pointwise over {dtype}, {}", order.name()),
+        };
+        let _ = writeln!(out, "kernel        {} for {}", self.tile, self.target);
+        let _ = writeln!(
+            out,
+            "operation     {operation}{}",
+            if self.transposed { " (the transposed problem: outputs are column-major)" } else { "" }
+        );
+        let _ = writeln!(
+            out,
+            "threads       {} a block, at least {} block(s) a multiprocessor",
+            self.tile.threads, self.tile.min_blocks
+        );
+        let _ = writeln!(out, "shared memory {} bytes, dynamic", self.shared_memory());
+        let _ = writeln!(out, "alignment     a {} bytes, b {} bytes", self.alignment[0], self.alignment[1]);
+        let _ = writeln!(out, "strip         {} columns a visit", self.strip);
+        let _ = writeln!(out, "raster        groups of {} rows of tiles", self.raster);
+        let _ = writeln!(
+            out,
+            "math          {}",
+            if self.fast_math { "fast: every output is 16 bit or narrower, or it was asked for" } else { "exact" }
+        );
+        let _ = writeln!(out, "parameters    {} bytes", self.params.size);
+        let count = |phase| self.program.of_phase(phase).count();
+        let _ = writeln!(
+            out,
+            "values        {} once a tile, {} once a row, {} once a column strip, {} for every element ({} matrix loads)",
+            count(Phase::Tile),
+            count(Phase::Row),
+            count(Phase::Column),
+            count(Phase::Visit),
+            self.program.steps.iter().filter(|s| s.phase == Phase::Visit && matches!(s.kind, StepKind::Load { .. })).count(),
+        );
+        let branches = branches(&self.program.visit);
+        if branches > 0 {
+            let _ = writeln!(out, "regions       {branches} branch(es): where a condition is uniform over a strip one arm runs");
+        }
+        let _ = write!(out, "candidates\n{}", self.choice);
+        out
+    }
+}
+
+fn branches(items: &[Item]) -> usize {
+    items
+        .iter()
+        .map(|item| if let Item::Branch { then, otherwise, .. } = item { 1 + branches(then) + branches(otherwise) } else { 0 })
+        .sum()
+}

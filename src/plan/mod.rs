@@ -1,0 +1,281 @@
+//! Plans: everything that decides a kernel, as plain data.
+//!
+//! [`KernelPlan::new`] turns a checked epilogue, an operation and a problem into a plan for one target; `emit` prints it.
+//! A plan holds no pointer and no extent: one kernel serves every problem of its class (format, layout, alignment, tile),
+//! and M, N, K, leading dimensions, addresses and scalars are the launch's.
+
+mod choice;
+mod explain;
+mod params;
+mod problem;
+mod program;
+mod tile;
+
+pub use choice::{Choice, Verdict};
+pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
+pub use problem::{Problem, Strides};
+pub use program::{Item, Phase, Program, Step, StepKind, Store};
+pub use tile::{Mainloop, Tile, TileShape};
+
+pub(crate) use problem::alignment;
+
+use crate::args::slots;
+use crate::check::{Argument, Checked, Role};
+use crate::dtype::DType;
+use crate::ir::Order;
+use crate::pass;
+use crate::problem::Operation;
+use crate::target::Target;
+use serde::{Deserialize, Serialize};
+
+/// How transcendental primitives are spelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Math {
+    /// Fast where every output is 16 bit or narrower, exact otherwise.
+    #[default]
+    Auto,
+    /// Within the table's units in the last place.
+    Exact,
+    /// Hardware approximations, within the table's bounds.
+    Fast,
+}
+
+/// What the user asks for beyond the epilogue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Preferences {
+    /// How transcendental primitives are spelled.
+    pub math: Math,
+    /// Whether `f32` operands may be rounded to tf32 for the tensor cores.
+    pub tf32: bool,
+    /// This mainloop and no other.
+    pub mainloop: Option<Mainloop>,
+    /// This tile and no other.
+    pub tile: Option<Tile>,
+}
+
+/// Everything that decides a kernel.
+#[derive(Clone, Debug, Serialize)]
+pub struct KernelPlan {
+    /// What it is compiled for.
+    pub target: Target,
+    /// The operation as the kernel sees it.
+    pub operation: Operation,
+    /// Whether the kernel computes the transposed problem: A and B, M and N, rows and columns exchanged.
+    pub transposed: bool,
+    /// Whether approximations are used.
+    pub fast_math: bool,
+    /// The mainloop and its configuration.
+    pub tile: Tile,
+    /// Consecutive columns of one visit.
+    pub strip: usize,
+    /// Bytes that address, leading dimension and batch stride of `a` and `b` are multiples of.
+    pub alignment: [usize; 2],
+    /// Group height of the rasterisation, in tiles.
+    pub raster: usize,
+    /// The epilogue, placed.
+    pub program: Program,
+    /// The epilogue's arguments, as the kernel sees them.
+    #[serde(skip)]
+    pub arguments: Vec<Argument>,
+    /// The parameter block.
+    pub params: Params,
+    /// Why this tile and not another.
+    pub choice: Choice,
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The epilogue reads another accumulator than the operation makes.
+    #[error("the epilogue reads an accumulator of type {wants}, but operands of {dtype} accumulate in {has}: {cure}")]
+    Accumulator {
+        /// What the epilogue reads.
+        wants: crate::dtype::ValueType,
+        /// What the operation makes.
+        has: crate::dtype::ValueType,
+        /// The operands' format.
+        dtype: DType,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// A format that cannot be multiplied.
+    #[error("operands of {0} cannot be multiplied; use f32, f16, bf16 or i32")]
+    Operands(DType),
+    /// The target lacks something.
+    #[error("{what} is not available on {target}: {cure}")]
+    Target {
+        /// What is lacking.
+        what: String,
+        /// The target.
+        target: Target,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// Too many arguments for a parameter block.
+    #[error("the epilogue's arguments take {size} bytes of kernel parameters; {LIMIT} are available: use fewer arguments", LIMIT = PARAMETER_LIMIT)]
+    Parameters {
+        /// Bytes needed.
+        size: usize,
+    },
+    /// No configuration fits.
+    #[error("no kernel can run this problem:\n{0}")]
+    NoTile(Choice),
+}
+
+impl KernelPlan {
+    /// Plans a kernel for a class of problems.
+    ///
+    /// # Errors
+    /// If the epilogue does not fit the operation, or the target lacks what it needs.
+    pub fn new(
+        operation: Operation,
+        epilogue: &Checked,
+        problem: &Problem,
+        target: Target,
+        multiprocessors: usize,
+        preferences: Preferences,
+    ) -> Result<KernelPlan, PlanError> {
+        check_fit(operation, epilogue, target)?;
+        let epilogue = pass::fold(&pass::inline(epilogue));
+        let transposed = prefers_transposed(operation, &epilogue);
+        let (seen, shape, kernel_operation) = if transposed {
+            (pass::transpose(&epilogue), problem.shape.transposed(), operation.transposed())
+        } else {
+            (epilogue.clone(), problem.shape, operation)
+        };
+        let program = Program::of(&seen);
+        let params = Params::of(kernel_operation, seen.arguments(), &program);
+        if params.size > PARAMETER_LIMIT {
+            return Err(PlanError::Parameters { size: params.size });
+        }
+        // Alignments are properties of memory: they are read off the problem as the user sees it.
+        let slots = slots(operation, &epilogue, problem.shape);
+        let aligned = |name: &str| slots.iter().find(|s| *s.name == *name).map_or(16, |s| problem.alignment(s));
+        let alignment = if transposed { [aligned("b"), aligned("a")] } else { [aligned("a"), aligned("b")] };
+        let alignment = if matches!(operation, Operation::Pointwise { .. }) { [aligned("a"); 2] } else { alignment };
+        let strip = strip(&seen, |name| aligned(name));
+        let choice = choice::choose(&choice::Request {
+            operation: kernel_operation,
+            shape,
+            alignment,
+            strip,
+            target,
+            multiprocessors,
+            preferences,
+        });
+        let Some((tile, raster)) = choice.chosen() else { return Err(PlanError::NoTile(choice)) };
+        let fast_math = match preferences.math {
+            Math::Exact => false,
+            Math::Fast => true,
+            Math::Auto => program.stores.iter().all(|s| s.operand.dtype.size() <= 2),
+        };
+        let arguments = seen.arguments().to_vec();
+        let operation = kernel_operation;
+        Ok(KernelPlan {
+            target,
+            operation,
+            transposed,
+            fast_math,
+            tile,
+            strip,
+            alignment,
+            raster,
+            program,
+            arguments,
+            params,
+            choice,
+        })
+    }
+
+    /// Bytes of dynamic shared memory a block takes.
+    pub fn shared_memory(&self) -> usize {
+        self.tile.shared_memory(self.operation.dtype(), 0)
+    }
+
+    /// Asks the compiler for fewer blocks to a multiprocessor, and so for more registers a thread. False if it is one
+    /// already.
+    pub(crate) fn relax(&mut self) -> bool {
+        let more = self.tile.min_blocks > 1;
+        if more {
+            self.tile.min_blocks -= 1;
+            self.choice.relaxed(&self.tile);
+        }
+        more
+    }
+
+    /// Tiles of a problem, and so the blocks of its launch.
+    pub fn tiles(&self, shape: crate::problem::Shape) -> u64 {
+        let shape = if self.transposed { shape.transposed() } else { shape };
+        shape.m.div_ceil(self.tile.bm) as u64 * shape.n.div_ceil(self.tile.bn) as u64 * shape.batch as u64
+    }
+}
+
+fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result<(), PlanError> {
+    let dtype = operation.dtype();
+    if matches!(operation, Operation::Product { .. }) && !dtype.multiplies() {
+        return Err(PlanError::Operands(dtype));
+    }
+    let has = operation.accumulator();
+    if let Some(wants) = epilogue.accumulator().filter(|wants| *wants != has) {
+        let cure = if has == crate::dtype::ValueType::I32 { "use `acc_i32()` and cast it" } else { "use `acc()`" };
+        return Err(PlanError::Accumulator { wants, has, dtype, cure });
+    }
+    let formats = epilogue.arguments().iter().filter_map(|a| a.role.operand()).map(|o| o.dtype).chain([dtype]);
+    if !target.has_bf16() && formats.into_iter().any(|d| d == DType::BF16) {
+        return Err(PlanError::Target {
+            what: "bf16".into(),
+            target,
+            cure: "use f16 or f32, or a GPU of compute capability 8.0 or later",
+        });
+    }
+    Ok(())
+}
+
+/// Whether most bytes of the epilogue's matrices lie column by column.
+fn prefers_transposed(operation: Operation, epilogue: &Checked) -> bool {
+    let (mut rows, mut columns) = (0, 0);
+    let mut count = |order: Order, bytes: usize| match order {
+        Order::RowMajor => rows += bytes,
+        Order::ColumnMajor => columns += bytes,
+    };
+    for argument in epilogue.arguments() {
+        if let Some(operand) = argument.role.operand().filter(|o| o.axes.is_matrix()) {
+            let passes = if matches!(argument.role, Role::Update(_)) { 2 } else { 1 };
+            count(operand.order, passes * operand.dtype.size());
+        }
+    }
+    if let Operation::Pointwise { dtype, order } = operation {
+        count(order, dtype.size());
+    }
+    columns > rows
+}
+
+/// How many columns a visit covers: as many as fill a 16-byte access to the narrowest row-major matrix, if every one of
+/// them is aligned to it.
+fn strip(epilogue: &Checked, aligned: impl Fn(&str) -> usize) -> usize {
+    let matrices = epilogue.arguments().iter().filter_map(|argument| {
+        let operand = argument.role.operand()?;
+        let along = operand.axes.is_matrix() && params::lies_along_columns(operand.axes, operand.order);
+        along.then(|| (operand.dtype.size(), aligned(&argument.name)))
+    });
+    let matrices: Vec<_> = matrices.collect();
+    let narrowest = matrices.iter().map(|(size, ..)| *size).min().unwrap_or(4);
+    let widest = (16 / narrowest).min(8);
+    // The largest power of two whose accesses are aligned for every matrix; but never so few columns that a lane moves
+    // less than a word, which measured slower even where the words have to be moved in halves.
+    let fits = |strip: &usize| matrices.iter().all(|(size, aligned)| aligned % (size * strip).min(16) == 0);
+    [8, 4, 2, 1].into_iter().filter(|s| *s <= widest).find(fits).unwrap_or(1).max(4 / narrowest)
+}
+
+impl Program {
+    /// Whether a launch has to pass an argument to the kernel.
+    fn uses(&self, argument: usize) -> bool {
+        let loads = |s: &Step| match s.kind {
+            StepKind::Scalar { argument: a } | StepKind::Load { argument: a, .. } => a == argument,
+            _ => false,
+        };
+        self.stores.iter().any(|s| s.argument == argument) || self.steps.iter().any(loads)
+    }
+}

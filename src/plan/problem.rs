@@ -1,0 +1,92 @@
+//! Problems: extents, and how the arguments will lie in memory.
+
+use crate::args::{Slot, SlotKind};
+use crate::problem::Shape;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The extents to plan for, and what is known beforehand of strides and alignment. Whatever is not said is contiguous and
+/// aligned to 16 bytes, as fresh device memory is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// The extents.
+    pub shape: Shape,
+    strides: BTreeMap<String, Strides>,
+}
+
+/// How one argument will lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Strides {
+    /// Leading dimension in elements.
+    pub ld: Option<usize>,
+    /// Batch stride in elements.
+    pub batch_stride: Option<usize>,
+    /// Bytes that its address is a multiple of.
+    pub alignment: usize,
+}
+
+impl Default for Strides {
+    fn default() -> Strides {
+        Strides { ld: None, batch_stride: None, alignment: 16 }
+    }
+}
+
+impl From<Shape> for Problem {
+    fn from(shape: Shape) -> Problem {
+        Problem { shape, strides: BTreeMap::new() }
+    }
+}
+
+impl Problem {
+    /// One M x N x K problem.
+    pub fn new(m: usize, n: usize, k: usize) -> Problem {
+        Shape::new(m, n, k).into()
+    }
+
+    /// The same for each of `batch` entries.
+    #[must_use]
+    pub fn batched(self, batch: usize) -> Problem {
+        Problem { shape: self.shape.batched(batch), ..self }
+    }
+
+    /// The leading dimension that an argument will have.
+    #[must_use]
+    pub fn ld(mut self, name: &str, elements: usize) -> Problem {
+        self.strides.entry(name.into()).or_default().ld = Some(elements);
+        self
+    }
+
+    /// The batch stride that an argument will have.
+    #[must_use]
+    pub fn batch_stride(mut self, name: &str, elements: usize) -> Problem {
+        self.strides.entry(name.into()).or_default().batch_stride = Some(elements);
+        self
+    }
+
+    /// The bytes that an argument's address will be a multiple of.
+    #[must_use]
+    pub fn align(mut self, name: &str, bytes: usize) -> Problem {
+        self.strides.entry(name.into()).or_default().alignment = bytes.max(1);
+        self
+    }
+
+    /// The alignment of every run of an argument, in bytes: 16, 8, 4, 2 or 1.
+    pub(crate) fn alignment(&self, slot: &Slot) -> usize {
+        let strides = self.strides.get(&*slot.name).copied().unwrap_or_default();
+        let SlotKind::Memory { dtype, outer, inner, matrix, batch, .. } = &slot.kind else { return 16 };
+        let ld = if *matrix && *outer > 1 { strides.ld.unwrap_or((*inner).max(1)) } else { 0 };
+        let batch_stride = match batch {
+            Some(entries) if *entries > 1 => {
+                strides.batch_stride.unwrap_or_else(|| outer * strides.ld.unwrap_or((*inner).max(1)))
+            }
+            _ => 0,
+        };
+        alignment(strides.alignment as u64, ld, batch_stride, dtype.size())
+    }
+}
+
+/// The largest power of two up to 16 that divides an address and two strides (in elements of `size` bytes).
+pub(crate) fn alignment(address: u64, ld: usize, batch_stride: usize, size: usize) -> usize {
+    let bits = address | (ld as u64).wrapping_mul(size as u64) | (batch_stride as u64).wrapping_mul(size as u64);
+    1 << bits.trailing_zeros().min(4)
+}

@@ -1,0 +1,338 @@
+//! The program: every value of an epilogue placed where it varies, regions as branches.
+//!
+//! A value that varies along neither M nor N is computed once per tile, along N only once per thread and column strip,
+//! along M only once per row, else in the visit of a strip. Loop-invariant motion is nothing but [`Phase::of`].
+//!
+//! # Regions
+//!
+//! A select whose condition is *positional* (made of coordinates, scalars and constants, or constant along a row) becomes
+//! a branch if what only its arms need costs enough: where the condition is uniform over a strip, one arm runs. A
+//! condition that varies along the strip runs an arm if any of its elements wants it, and picks per element; so no arm's
+//! code stands twice, and only a strip that the border crosses evaluates both. Every other select stays a select.
+
+use crate::check::{Checked, Type};
+use crate::dtype::ValueType;
+use crate::ir::axes::{Axes, L, M, N};
+use crate::ir::graph::{BuiltAt, Constant, Coordinate, Node};
+use crate::ir::op::{Op, Signature};
+use crate::ir::{Operand, SinkKind};
+use serde::Serialize;
+
+/// How often a value is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Once per tile.
+    Tile,
+    /// Once per thread and strip of columns: an array over the strip.
+    Column,
+    /// Once per row.
+    Row,
+    /// For every strip of every row: an array over the strip.
+    Visit,
+}
+
+impl Phase {
+    /// Where a value that varies along these axes is computed. The batch entry is the same for a whole tile.
+    pub fn of(axes: Axes) -> Phase {
+        match axes.without(L) {
+            Axes::MN => Phase::Visit,
+            M => Phase::Row,
+            N => Phase::Column,
+            _ => Phase::Tile,
+        }
+    }
+
+    /// Whether the value is an array over the strip.
+    pub fn is_array(self) -> bool {
+        matches!(self, Phase::Column | Phase::Visit)
+    }
+}
+
+/// One value.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Step {
+    /// Its type.
+    pub value: ValueType,
+    /// Where it is computed.
+    pub phase: Phase,
+    /// How.
+    pub kind: StepKind,
+}
+
+/// How a value comes about. Numbers are places in [`Program::steps`], arguments those of [`Checked::arguments`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepKind {
+    /// The mainloop hands it over.
+    Accumulator,
+    /// A literal.
+    Constant(#[serde(serialize_with = "constant_as_text")] Constant),
+    /// From the place of the element.
+    Coordinate(Coordinate),
+    /// From the parameter block.
+    Scalar {
+        /// Which argument.
+        argument: usize,
+    },
+    /// From memory.
+    Load {
+        /// Which argument.
+        argument: usize,
+        /// How it lies there.
+        operand: Operand,
+    },
+    /// A row of the table.
+    Apply {
+        /// Which.
+        op: Op,
+        /// Its operands.
+        args: Vec<usize>,
+    },
+    /// The user's own expression.
+    Custom {
+        /// The primitive's name.
+        name: String,
+        /// Its spelling.
+        cuda: String,
+        /// Its operands.
+        args: Vec<usize>,
+    },
+}
+
+fn constant_as_text<S: serde::Serializer>(constant: &Constant, s: S) -> Result<S::Ok, S::Error> {
+    s.collect_str(&constant.value())
+}
+
+/// What is done in the visit of a strip, in order.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Item {
+    /// Compute a value.
+    Step(usize),
+    /// A select as a branch: its arms' own values, then the select's.
+    Branch {
+        /// The select.
+        select: usize,
+        /// What only the first arm needs.
+        then: Vec<Item>,
+        /// What only the second arm needs.
+        otherwise: Vec<Item>,
+    },
+}
+
+/// One store.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Store {
+    /// Which argument.
+    pub argument: usize,
+    /// How it lies in memory.
+    pub operand: Operand,
+    /// The value.
+    pub value: usize,
+}
+
+/// An epilogue, placed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Program {
+    /// Every live value, operands before users.
+    pub steps: Vec<Step>,
+    /// The visit: values of [`Phase::Visit`] that are not loads or the accumulator.
+    pub visit: Vec<Item>,
+    /// The stores, after everything in the visit.
+    pub stores: Vec<Store>,
+    /// Where in the user's program each value was built.
+    #[serde(skip)]
+    pub built_at: Vec<BuiltAt>,
+}
+
+/// Issue slots of one element in both arms together from which a branch pays.
+const BRANCH_PAYS: u32 = 12;
+
+impl Program {
+    /// Places the values of a graph without calls.
+    ///
+    /// # Panics
+    /// If the graph still has calls.
+    pub fn of(checked: &Checked) -> Program {
+        let graph = checked.graph();
+        let live = graph.live();
+        let mut places = vec![usize::MAX; graph.len()];
+        let (mut steps, mut built_at) = (Vec::new(), Vec::new());
+        let argument = |name: &str| checked.argument(name).map_or(usize::MAX, |(index, _)| index);
+        for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
+            let Type { value, axes } = checked.type_of(id);
+            let args = || node.args().iter().map(|a| places[a.index()]).collect();
+            let kind = match node {
+                Node::Accumulator(_) => StepKind::Accumulator,
+                Node::Constant(c) => StepKind::Constant(*c),
+                Node::Coordinate(c) => StepKind::Coordinate(*c),
+                Node::Scalar { name, .. } => StepKind::Scalar { argument: argument(name) },
+                Node::Load { name, operand } => StepKind::Load { argument: argument(name), operand: *operand },
+                Node::Apply { op, .. } => StepKind::Apply { op: *op, args: args() },
+                Node::Custom { op, .. } => StepKind::Custom { name: op.name().into(), cuda: op.cuda().into(), args: args() },
+                Node::Call { function, .. } => unreachable!("`{}` was not inlined", function.name),
+            };
+            places[id.index()] = steps.len();
+            steps.push(Step { value, phase: Phase::of(axes), kind });
+            built_at.push(graph.built_at(id));
+        }
+        let stores = graph.sinks().iter().map(|sink| {
+            let SinkKind::Store(operand) = sink.kind;
+            Store { argument: argument(&sink.name), operand, value: places[sink.value.index()] }
+        });
+        let mut program = Program { steps, visit: Vec::new(), stores: stores.collect(), built_at };
+        program.visit = Regions::of(&program).items();
+        program
+    }
+
+    /// The operands of a step.
+    pub fn args(&self, step: usize) -> &[usize] {
+        match &self.steps[step].kind {
+            StepKind::Apply { args, .. } | StepKind::Custom { args, .. } => args,
+            _ => &[],
+        }
+    }
+
+    /// Whether the value stands for itself wherever it is used, and is never stored: constants, coordinates, scalars.
+    pub fn is_inline(&self, step: usize) -> bool {
+        matches!(self.steps[step].kind, StepKind::Constant(_) | StepKind::Coordinate(_) | StepKind::Scalar { .. })
+    }
+
+    /// The steps of a phase that have to be computed there, in order.
+    pub fn of_phase(&self, phase: Phase) -> impl Iterator<Item = usize> + '_ {
+        (0..self.steps.len()).filter(move |&s| self.steps[s].phase == phase && !self.is_inline(s))
+    }
+
+    /// Issue slots for one element in the visit, roughly.
+    pub fn cost(&self) -> u32 {
+        (0..self.steps.len()).filter(|&s| self.steps[s].phase == Phase::Visit).map(|s| self.step_cost(s)).sum()
+    }
+
+    fn step_cost(&self, step: usize) -> u32 {
+        match &self.steps[step].kind {
+            StepKind::Apply { op, .. } => op.row().cost,
+            StepKind::Custom { .. } => 16,
+            _ => 0,
+        }
+    }
+
+    /// Whether a condition follows from the place of the element and what is constant along its row.
+    fn is_positional(&self) -> Vec<bool> {
+        let mut positional = vec![false; self.steps.len()];
+        for (index, step) in self.steps.iter().enumerate() {
+            positional[index] = match &step.kind {
+                StepKind::Constant(_) | StepKind::Coordinate(_) | StepKind::Scalar { .. } => true,
+                StepKind::Accumulator => false,
+                StepKind::Load { .. } => !step.phase.is_array(),
+                StepKind::Apply { args, .. } | StepKind::Custom { args, .. } => args.iter().all(|&a| positional[a]),
+            };
+        }
+        positional
+    }
+}
+
+/// The blocks of the visit as a tree: block 0 is the visit itself, every other an arm of a select.
+struct Regions<'p> {
+    program: &'p Program,
+    /// For each block its parent and depth.
+    blocks: Vec<(usize, usize)>,
+    /// For each select that branches, its two blocks.
+    arms: Vec<Option<[usize; 2]>>,
+    /// For each step of the visit, the block it is computed in.
+    home: Vec<Option<usize>>,
+}
+
+impl<'p> Regions<'p> {
+    fn of(program: &'p Program) -> Regions<'p> {
+        let positional = program.is_positional();
+        let candidate = |s: usize| match &program.steps[s].kind {
+            StepKind::Apply { op, args } if op.row().signature == Signature::Select => {
+                program.steps[s].phase == Phase::Visit && positional[args[0]]
+            }
+            _ => false,
+        };
+        let mut branching: Vec<bool> = (0..program.steps.len()).map(candidate).collect();
+        // Place everything as if each candidate branched, then keep the branches that pay and place again: an arm that
+        // does not pay gives its values back to the block around it.
+        let all = Regions::place(program, &branching);
+        for (select, branches) in branching.iter_mut().enumerate() {
+            if let Some(arms) = all.arms[select] {
+                let inside = |block: usize| arms.iter().any(|&arm| all.is_inside(block, arm));
+                let cost: u32 =
+                    (0..program.steps.len()).filter(|&s| all.home[s].is_some_and(inside)).map(|s| program.step_cost(s)).sum();
+                *branches = cost >= BRANCH_PAYS;
+            }
+        }
+        Regions::place(program, &branching)
+    }
+
+    fn place(program: &'p Program, branching: &[bool]) -> Regions<'p> {
+        let count = program.steps.len();
+        let mut this = Regions { program, blocks: vec![(0, 0)], arms: vec![None; count], home: vec![None; count] };
+        for store in &program.stores {
+            this.home[store.value] = Some(0);
+        }
+        // Users come after their operands: walking back, every use of a step is known when the step is reached.
+        for step in (0..count).rev() {
+            if program.steps[step].phase != Phase::Visit {
+                continue;
+            }
+            let Some(home) = this.home[step] else { continue };
+            if branching[step] {
+                let depth = this.blocks[home].1 + 1;
+                let first = this.blocks.len();
+                this.blocks.extend([(home, depth), (home, depth)]);
+                this.arms[step] = Some([first, first + 1]);
+            }
+            for (position, &arg) in program.args(step).iter().enumerate() {
+                let used_in = match (this.arms[step], position) {
+                    (Some(arms), 1 | 2) => arms[position - 1],
+                    _ => home,
+                };
+                this.home[arg] = Some(this.home[arg].map_or(used_in, |other| this.common(other, used_in)));
+            }
+        }
+        this
+    }
+
+    fn common(&self, mut a: usize, mut b: usize) -> usize {
+        while a != b {
+            if self.blocks[a].1 >= self.blocks[b].1 {
+                a = self.blocks[a].0;
+            } else {
+                b = self.blocks[b].0;
+            }
+        }
+        a
+    }
+
+    fn is_inside(&self, mut block: usize, of: usize) -> bool {
+        while block != of {
+            if block == 0 {
+                return false;
+            }
+            block = self.blocks[block].0;
+        }
+        true
+    }
+
+    fn items(&self) -> Vec<Item> {
+        // One list a block, filled in order of steps; a branch takes its arms' lists, which are complete by then.
+        let mut lists: Vec<Vec<Item>> = vec![Vec::new(); self.blocks.len()];
+        for (index, step) in self.program.steps.iter().enumerate() {
+            let computed = matches!(step.kind, StepKind::Apply { .. } | StepKind::Custom { .. });
+            let (Phase::Visit, true, Some(home)) = (step.phase, computed, self.home[index]) else { continue };
+            let item = match self.arms[index] {
+                None => Item::Step(index),
+                Some([then, otherwise]) => Item::Branch {
+                    select: index,
+                    then: std::mem::take(&mut lists[then]),
+                    otherwise: std::mem::take(&mut lists[otherwise]),
+                },
+            };
+            lists[home].push(item);
+        }
+        std::mem::take(&mut lists[0])
+    }
+}

@@ -1,0 +1,209 @@
+//! Tiles: what each mainloop can be configured to, whether a configuration is legal, and what it takes. One formula for
+//! shared memory, used by the choice, the launch and `explain`.
+
+use crate::dtype::DType;
+use crate::target::Target;
+use serde::Serialize;
+use std::fmt;
+
+/// Which mainloop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mainloop {
+    /// Multiply-adds one at a time, full precision, any operand.
+    Simt,
+    /// Tensor cores through `mma.sync`, fed by `cp.async`.
+    Sm80,
+    /// No product: the accumulator is a matrix in memory.
+    Pointwise,
+}
+
+impl Mainloop {
+    /// The name, which is also that of its template.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mainloop::Simt => "simt",
+            Mainloop::Sm80 => "sm80",
+            Mainloop::Pointwise => "pointwise",
+        }
+    }
+}
+
+impl fmt::Display for Mainloop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A configuration of a mainloop. Extents are in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Tile {
+    /// Rows of a block's tile.
+    pub bm: usize,
+    /// Columns of a block's tile.
+    pub bn: usize,
+    /// What is particular to a mainloop.
+    pub shape: TileShape,
+    /// Threads of a block.
+    pub threads: usize,
+    /// Blocks of a multiprocessor that the compiler must leave registers for.
+    pub min_blocks: usize,
+}
+
+/// What is particular to a mainloop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TileShape {
+    /// A thread owns `tm` x `tn`; shared memory holds two stages of `bk`.
+    Simt {
+        /// Terms of a stage.
+        bk: usize,
+        /// Rows of a thread.
+        tm: usize,
+        /// Columns of a thread.
+        tn: usize,
+    },
+    /// `warps_m` x `warps_n` warps share the tile; a ring of `stages` of `bk`.
+    Sm80 {
+        /// Terms of a stage.
+        bk: usize,
+        /// Stages of the ring.
+        stages: usize,
+        /// Warps along M.
+        warps_m: usize,
+        /// Warps along N.
+        warps_n: usize,
+    },
+    /// Rows go by in batches.
+    Pointwise,
+}
+
+impl Tile {
+    pub(super) const fn simt(bm: usize, bn: usize, bk: usize, tm: usize, tn: usize, min_blocks: usize) -> Tile {
+        Tile { bm, bn, shape: TileShape::Simt { bk, tm, tn }, threads: bm / tm * (bn / tn), min_blocks }
+    }
+
+    pub(super) const fn sm80(bm: usize, bn: usize, bk: usize, stages: usize, warps: [usize; 2], min_blocks: usize) -> Tile {
+        let [warps_m, warps_n] = warps;
+        Tile { bm, bn, shape: TileShape::Sm80 { bk, stages, warps_m, warps_n }, threads: 32 * warps_m * warps_n, min_blocks }
+    }
+
+    pub(super) const fn pointwise(bm: usize, bn: usize, threads: usize) -> Tile {
+        Tile { bm, bn, shape: TileShape::Pointwise, threads, min_blocks: 1 }
+    }
+
+    /// The mainloop it configures.
+    pub const fn mainloop(&self) -> Mainloop {
+        match self.shape {
+            TileShape::Simt { .. } => Mainloop::Simt,
+            TileShape::Sm80 { .. } => Mainloop::Sm80,
+            TileShape::Pointwise => Mainloop::Pointwise,
+        }
+    }
+
+    /// Bytes of dynamic shared memory a block takes: the mainloop's stages, which the epilogue's slabs overlay, and what
+    /// the epilogue's sinks ask for, which comes last in time and overlays both.
+    pub fn shared_memory(&self, dtype: DType, epilogue: usize) -> usize {
+        let mainloop = match self.shape {
+            TileShape::Simt { bk, tm, .. } => {
+                // Accumulator-typed words; rows are padded by four. The slab holds one group of four rows of every thread.
+                let stages = 2 * bk * (self.bm + 4 + self.bn + 4);
+                let slab = self.bm / (tm / 4) * (self.bn + 4);
+                4 * stages.max(slab)
+            }
+            TileShape::Sm80 { bk, stages, warps_m, warps_n } => {
+                let ring = stages * (self.bm + self.bn) * bk * dtype.size();
+                let (warp_m, warp_n, warps) = (self.bm / warps_m, self.bn / warps_n, warps_m * warps_n);
+                // A warp's slab takes its part whole if the ring is large enough, else a power-of-two fraction of the rows.
+                let bytes = |rows: usize| warps * rows * (warp_n + 8) * 4;
+                let mut rows = warp_m;
+                while rows % 32 == 0 && bytes(rows) > ring {
+                    rows /= 2;
+                }
+                ring.max(bytes(rows))
+            }
+            TileShape::Pointwise => 0,
+        };
+        mainloop.max(epilogue)
+    }
+
+    /// Why the configuration cannot run, if it cannot.
+    pub fn obstacle(&self, dtype: DType, strip: usize, epilogue: usize, target: Target) -> Option<String> {
+        let needs = self.shared_memory(dtype, epilogue);
+        let has = target.shared_memory_per_block_opt_in() as usize;
+        if needs > has {
+            return Some(format!("needs {needs} bytes of shared memory; {target} has {has}"));
+        }
+        // A thread holds its accumulators, two sets of fragments and addresses.
+        let least = match self.shape {
+            TileShape::Simt { tm, tn, .. } => tm * tn + 2 * (tm + tn) + 24,
+            TileShape::Sm80 { .. } => self.bm * self.bn / self.threads + 64,
+            TileShape::Pointwise => 32,
+        };
+        let registers = target.registers_per_multiprocessor() as usize / (self.threads * self.min_blocks);
+        if registers < least {
+            return Some(format!("leaves {registers} registers a thread, and needs about {least}"));
+        }
+        self.misfit(strip)
+    }
+
+    /// Which of its mainloop's rules the configuration breaks, if any: the `static_assert`s of the templates.
+    fn misfit(&self, strip: usize) -> Option<String> {
+        let Tile { bm, bn, threads, .. } = *self;
+        if strip > bn || bn % strip != 0 {
+            return Some(format!("a strip of {strip} does not divide {bn} columns"));
+        }
+        let strips = bn / strip;
+        let whole_rows = |rows: usize| threads % strips == 0 && rows > 0 && rows % (threads / strips) == 0;
+        let rule = match self.shape {
+            TileShape::Simt { bk, tm, tn } => {
+                let two = [bm, bn, bk, tm, tn].iter().all(|x| x.is_power_of_two());
+                let lanes_n = (bn / tn.max(1)).min(8).max(1);
+                let lanes_m = 32 / lanes_n;
+                [
+                    (two && tm >= 4 && tn >= 4 && bk >= 8, "extents are powers of two, a thread's at least 4"),
+                    (threads % 32 == 0 && threads <= 1024 && threads * tm * tn == bm * bn, "whole warps own the tile"),
+                    (bm % (lanes_m * tm) == 0 && bn % (lanes_n * tn) == 0, "whole warps cover the tile"),
+                    (bm * bk % threads == 0 && bn * bk % threads == 0, "threads share the loads evenly"),
+                    (whole_rows(bm / (tm / 4).max(1)), "threads visit whole rows"),
+                ]
+                .into_iter()
+                .find(|(holds, _)| !holds)
+            }
+            TileShape::Sm80 { bk, stages, warps_m, warps_n } => [
+                (bm % (16 * warps_m) == 0 && bn % (32 * warps_n) == 0, "a warp's part consists of whole fragments"),
+                (bk.is_power_of_two() && bk >= 32 && stages >= 2, "at least two stages of a power of two"),
+                (bm.is_power_of_two() && bn.is_power_of_two(), "extents are powers of two"),
+            ]
+            .into_iter()
+            .find(|(holds, _)| !holds),
+            TileShape::Pointwise => [(whole_rows(bm), "threads visit whole rows")].into_iter().find(|(holds, _)| !holds),
+        };
+        rule.map(|(_, rule)| format!("breaks the mainloop's rule: {rule}"))
+    }
+
+    /// Names and numbers that the templates take, beyond the common ones.
+    pub fn constants(&self) -> Vec<(&'static str, usize)> {
+        let mut list = vec![("BM", self.bm), ("BN", self.bn)];
+        match self.shape {
+            TileShape::Simt { bk, tm, tn } => list.extend([("BK", bk), ("TM", tm), ("TN", tn)]),
+            TileShape::Sm80 { bk, stages, warps_m, warps_n } => {
+                list.extend([("BK", bk), ("STAGES", stages), ("WARPS_M", warps_m), ("WARPS_N", warps_n)]);
+            }
+            TileShape::Pointwise => {}
+        }
+        list.extend([("THREADS", self.threads), ("MIN_BLOCKS", self.min_blocks)]);
+        list
+    }
+}
+
+impl fmt::Display for Tile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}x{}", self.mainloop(), self.bm, self.bn)?;
+        match self.shape {
+            TileShape::Simt { bk, tm, tn } => write!(f, "x{bk}, {tm}x{tn} a thread"),
+            TileShape::Sm80 { bk, stages, warps_m, warps_n } => write!(f, "x{bk}, {stages} stages, {warps_m}x{warps_n} warps"),
+            TileShape::Pointwise => Ok(()),
+        }
+    }
+}

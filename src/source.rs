@@ -1,0 +1,140 @@
+//! The two ends of a compilation: [`Source`] goes in, [`Cubin`] comes out. Plain data; the `jit` module turns the one into the
+//! other.
+
+use crate::target::Target;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+/// A kernel as CUDA C++ text.
+///
+/// Everything that influences a kernel is in here, or in the target and the options it is compiled with: the text includes no
+/// header and reads no environment. This is what makes the text itself a sound cache key.
+///
+/// A line marker `#line 7 "postlude:%9"` says that what follows belongs to node `%9` of the graph; a message of the compiler
+/// comes back with that node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Source {
+    text: String,
+    entry: String,
+}
+
+impl Source {
+    /// A source text and the name of the `extern "C" __global__` function in it.
+    pub fn new(text: impl Into<String>, entry: impl Into<String>) -> Self {
+        Self { text: text.into(), entry: entry.into() }
+    }
+
+    /// The CUDA C++ text, one self-contained translation unit.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The name of the kernel.
+    pub fn entry(&self) -> &str {
+        &self.entry
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Where a [`Cubin`] came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// NVRTC compiled it for this very call.
+    Compiled,
+    /// It was read from the cache directory.
+    Disk,
+    /// This process already had it.
+    Memory,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Compiled => "compiled",
+            Self::Disk => "disk",
+            Self::Memory => "memory",
+        })
+    }
+}
+
+/// What is known about a compiled kernel besides its code.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct KernelInfo {
+    /// The name of the kernel, for looking it up in the loaded module.
+    pub entry: String,
+    /// What it was compiled for.
+    pub target: Target,
+    /// The key it is cached under, 64 hexadecimal digits; equal keys mean equal kernels.
+    pub key: String,
+    /// The compiler, down to its build.
+    pub compiler: String,
+    /// Registers a thread uses. Zero means that the compiler did not tell: a kernel uses at least one.
+    pub registers: u32,
+    /// Bytes a thread writes to local memory because registers ran out, called functions included.
+    pub spill_store_bytes: u32,
+    /// Bytes a thread reads back from there.
+    pub spill_load_bytes: u32,
+    /// Bytes of local memory a thread uses as its stack.
+    pub stack_bytes: u32,
+    /// Bytes of shared memory that the source declares with a fixed size.
+    pub static_shared_bytes: u32,
+    /// What the compiler warned of, one text a warning. See also [`KernelInfo::performance_warnings`].
+    pub warnings: Vec<String>,
+    /// Milliseconds the compilation took, if this process compiled the kernel.
+    #[serde(default, skip_serializing)]
+    pub compile_ms: Option<f32>,
+    /// Where this value came from.
+    #[serde(default = "from_disk", skip_serializing)]
+    pub origin: Origin,
+}
+
+fn from_disk() -> Origin {
+    Origin::Disk
+}
+
+/// Remarks of ptxas that mean a kernel far slower than written: `setmaxnreg` ignored (C7504, C7508) or every `wgmma` waiting for
+/// the one before it (C7510, C7519, C7520).
+pub const PERFORMANCE_WARNINGS: [&str; 5] = ["C7504", "C7508", "C7510", "C7519", "C7520"];
+
+impl KernelInfo {
+    /// Whether registers ran out.
+    pub fn spills(&self) -> bool {
+        self.spill_store_bytes > 0 || self.spill_load_bytes > 0
+    }
+
+    /// The warnings that are among [`PERFORMANCE_WARNINGS`].
+    pub fn performance_warnings(&self) -> impl Iterator<Item = &str> {
+        self.warnings.iter().map(String::as_str).filter(|text| PERFORMANCE_WARNINGS.iter().any(|code| text.contains(code)))
+    }
+}
+
+/// A compiled kernel: the binary for one target. Cheap to clone.
+#[derive(Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Cubin {
+    /// The image that the driver loads.
+    pub bytes: Arc<[u8]>,
+    /// What is known about it.
+    pub info: KernelInfo,
+}
+
+impl Cubin {
+    /// An image and what is known about it.
+    pub fn new(bytes: impl Into<Arc<[u8]>>, info: KernelInfo) -> Self {
+        Self { bytes: bytes.into(), info }
+    }
+}
+
+impl fmt::Debug for Cubin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cubin").field("bytes", &self.bytes.len()).field("info", &self.info).finish()
+    }
+}

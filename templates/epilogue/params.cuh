@@ -1,0 +1,4 @@
+// ---- parameters ----
+struct Params {
+{% for field in params %}    {{ field }}
+{% endfor %}};

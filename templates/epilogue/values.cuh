@@ -1,0 +1,16 @@
+// ---- values of the epilogue by how often they are computed: the number is the node's in the listing ----
+struct TileValues {
+    int batch;
+{% for pointer in batch_pointers %}    {{ pointer.declaration }} {{ pointer.name }};
+{% endfor -%}
+{% for member in tile_members %}    {{ member.declaration }} // {{ member.node }}
+{% endfor %}};
+struct ColumnValues {
+{% for member in column_members %}    {{ member.declaration }} // {{ member.node }}
+{% endfor %}};
+struct RowValues {
+{% for member in row_members %}    {{ member.declaration }} // {{ member.node }}
+{% endfor %}};
+struct Fetched {
+{% for load in fetches %}    Raw<{{ load.dtype }}, STRIP> {{ load.value }}; // {{ load.node }}
+{% endfor %}};
