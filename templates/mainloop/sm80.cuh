@@ -50,15 +50,15 @@ template <bool IS_A> struct Operand {
         const i64 ld = IS_A ? p.lda : p.ldb;
         const int left = (IS_A ? p.m : p.n) - start;
         extent = left < EXTENT ? left : EXTENT;
-        row = threadIdx.x / UNITS_PER_ROW;
-        column = threadIdx.x % UNITS_PER_ROW * (UNIT / ELEMENT);
+        const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
+        row = u32(thread) / UNITS_PER_ROW;
+        column = int(u32(thread) % UNITS_PER_ROW) * (UNIT / ELEMENT);
         const i64 origin = i64(batch) * (IS_A ? p.batch_stride_a : p.batch_stride_b) + (K_MAJOR ? start * ld : i64(start));
         source = static_cast<const u8*>(IS_A ? p.a : p.b) + (origin + row * ld + column) * ELEMENT;
         pass_step = PASS_ROWS * ld * ELEMENT;
         block_step = K_MAJOR ? BK * ELEMENT - PASSES * pass_step : 0;
         to = offset + row * ROW_BYTES + ((column * ELEMENT) ^ twist(row));
 
-        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         const int first = (IS_A ? warp / WARPS_N : warp % WARPS_N) * WARP_EXTENT;
         if constexpr (!K_MAJOR && ELEMENT == 4) {
             from = offset + lane % 4 * ROW_BYTES + (((first + lane / 4) * 4) ^ twist(lane % 4));
@@ -258,13 +258,6 @@ DEVICE constexpr int slab_word(int column) {
     return STRIP == 8 ? (column >> 2 & 1) * SECOND_HALVES + (column >> 3) * 4 + (column & 3) : column;
 }
 
-// Volatile, so that what follows from it is computed when wanted, not before the mainloop, through which registers are scarce.
-DEVICE int thread_index() {
-    int x;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
-    return x;
-}
-
 DEVICE void store_slab(Accum* slab, int lane, int index, const Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
     Accum* to = slab + lane / 4 * SLAB_PITCH + slab_word(lane % 4 * 2);
 #pragma unroll
@@ -290,6 +283,13 @@ DEVICE void load_strip(Accum (&strip)[STRIP], const Accum* slab, int row, int in
 #pragma unroll
         for (int j = 0; j < PIECE; ++j) strip[i * PIECE + j] = piece.elements[j];
     }
+}
+
+// The thread's index, opaquely: what follows from it is then computed here, not ahead of the mainloop, where registers are scarce.
+DEVICE int thread_index() {
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x;
 }
 
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
