@@ -7,6 +7,7 @@ pub mod dtype;
 pub mod ir;
 pub mod pass;
 pub mod problem;
+pub mod reference;
 
 pub use args::{Args, HostArgs, Tensor};
 pub use build::{Builder, Epilogue, Expr};
@@ -14,6 +15,7 @@ pub use check::{Diagnostic, Diagnostics};
 pub use dtype::{DType, Element};
 pub use ir::{CustomOp, Op, Operand, Registry};
 pub use problem::{Layout, Operation, Shape};
+pub use reference::Precision;
 
 /// What most programs need, in one line: `use postlude::prelude::*;`.
 pub mod prelude {

@@ -1,0 +1,179 @@
+//! The interpreter: the values of a graph, a row of a tile at a time.
+//!
+//! Every live node becomes one step that fills one vector: as long as the tile is wide where the node varies along N, of
+//! one element where it does not. Steps that do not vary along M run once for a tile, the others once for each of its rows.
+
+use super::memory::{Arguments, Tensor};
+use super::tile::Tile;
+use super::{Precision, product_operand};
+use crate::check::Checked;
+use crate::dtype::ValueType;
+use crate::ir::axes::{M, N};
+use crate::ir::op::Signature;
+use crate::ir::{Coordinate, CustomOp, Node, NodeId, Op};
+use crate::problem::Operation;
+use std::sync::Arc;
+
+/// A graph as a list of steps.
+pub(super) struct Program {
+    steps: Vec<Step>,
+    values: usize,
+}
+
+/// Computes one value.
+struct Step {
+    value: usize,
+    kind: Kind,
+    /// Whether it varies along the tile's columns.
+    wide: bool,
+    /// Whether it varies along the tile's rows.
+    tall: bool,
+    /// Whether the value is rounded to `f32`.
+    round: bool,
+}
+
+enum Kind {
+    Fixed(f64),
+    Accumulator,
+    Coordinate(Coordinate),
+    Load(Tensor),
+    Primitive(fn(&[f64]) -> f64, Vec<usize>),
+    Integer(fn(&[i32]) -> i32, Vec<usize>),
+    Custom(Arc<CustomOp>, Vec<usize>),
+}
+
+/// One value for each node, over the columns of a tile. Integers and truth values are held exactly.
+pub(super) struct Frame(Vec<Vec<f64>>);
+
+/// Where an evaluation stands: a tile, and a row of it for what varies along M.
+struct Place<'p, 'a> {
+    arguments: &'p Arguments<'a>,
+    tile: &'p Tile,
+    row: usize,
+    accumulators: &'p dyn Fn(&mut [f64]),
+}
+
+impl Program {
+    /// The program of a graph without calls.
+    pub fn new(operation: Operation, epilogue: &Checked, arguments: &Arguments, precision: Precision) -> Program {
+        let graph = epilogue.graph();
+        let live = graph.live();
+        let steps = graph.nodes().filter(|(id, _)| live[id.index()]).map(|(id, node)| {
+            let of = epilogue.type_of(id);
+            let kind = match node {
+                Node::Accumulator(_) => match operation {
+                    Operation::Product { .. } => Kind::Accumulator,
+                    Operation::Pointwise { order, .. } => Kind::Load(arguments.tensor("a", product_operand(operation, order))),
+                },
+                Node::Constant(c) => Kind::Fixed(c.value()),
+                Node::Coordinate(c) => Kind::Coordinate(*c),
+                Node::Scalar { name, .. } => Kind::Fixed(arguments.scalar(name)),
+                Node::Load { name, operand } => Kind::Load(arguments.tensor(name, *operand)),
+                Node::Apply { op, args } => apply(*op, args, epilogue),
+                Node::Custom { op, args } => Kind::Custom(op.clone(), places(args)),
+                Node::Call { function, .. } => unreachable!("`{}` has been inlined", function.name),
+            };
+            let computed = matches!(kind, Kind::Primitive(..) | Kind::Integer(..) | Kind::Custom(..));
+            let round = computed && of.value == ValueType::F32 && precision == Precision::F32;
+            Step { value: id.index(), kind, wide: of.axes.contains(N), tall: of.axes.contains(M), round }
+        });
+        Program { steps: steps.collect(), values: graph.len() }
+    }
+
+    /// How many values an element takes.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether the accumulators of a product are needed.
+    pub fn multiplies(&self) -> bool {
+        self.steps.iter().any(|s| matches!(s.kind, Kind::Accumulator))
+    }
+
+    pub fn frame(&self) -> Frame {
+        Frame(vec![Vec::new(); self.values])
+    }
+
+    /// Computes what does not vary along the rows of a tile.
+    pub fn begin(&self, frame: &mut Frame, arguments: &Arguments, tile: &Tile) {
+        for step in &self.steps {
+            frame.0[step.value].resize(if step.wide { tile.columns.len() } else { 1 }, 0.0);
+        }
+        let place = Place { arguments, tile, row: tile.rows.start, accumulators: &|_| {} };
+        self.steps.iter().filter(|s| !s.tall).for_each(|s| s.run(&mut frame.0, &place));
+    }
+
+    /// Computes everything else for one row.
+    pub fn row(&self, frame: &mut Frame, arguments: &Arguments, tile: &Tile, row: usize, accumulators: &dyn Fn(&mut [f64])) {
+        let place = Place { arguments, tile, row, accumulators };
+        self.steps.iter().filter(|s| s.tall).for_each(|s| s.run(&mut frame.0, &place));
+    }
+}
+
+impl Frame {
+    /// A node's value: one for each column of the tile, or one for all.
+    pub fn value(&self, id: NodeId) -> &[f64] {
+        &self.0[id.index()]
+    }
+}
+
+fn places(args: &[NodeId]) -> Vec<usize> {
+    args.iter().map(|a| a.index()).collect()
+}
+
+fn apply(op: Op, args: &[NodeId], epilogue: &Checked) -> Kind {
+    let row = op.row();
+    let integers = args.iter().all(|a| epilogue.type_of(*a).value == ValueType::I32);
+    match (row.signature, row.eval_i32) {
+        (Signature::Numeric(_), Some(eval)) if integers => Kind::Integer(eval, places(args)),
+        _ => Kind::Primitive(row.eval, places(args)),
+    }
+}
+
+impl Step {
+    fn run(&self, values: &mut [Vec<f64>], place: &Place<'_, '_>) {
+        let (before, rest) = values.split_at_mut(self.value);
+        let out = &mut rest[0][..];
+        let &Place { arguments, tile, row, accumulators } = place;
+        match &self.kind {
+            Kind::Fixed(x) => out.fill(*x),
+            Kind::Accumulator => accumulators(out),
+            Kind::Coordinate(coordinate) => {
+                let (axis, first) = match coordinate {
+                    Coordinate::Row => (0, row),
+                    Coordinate::Column => (1, tile.columns.start),
+                    Coordinate::Batch => (2, tile.batch),
+                };
+                let first = f64::from(arguments.origin[axis]) + first as f64;
+                out.iter_mut().enumerate().for_each(|(i, x)| *x = first + i as f64);
+            }
+            Kind::Load(tensor) => {
+                let start = tensor.strides.index(row, tile.columns.start, tile.batch);
+                arguments.read(tensor, start, tensor.strides.column, out);
+            }
+            Kind::Primitive(eval, args) => self.map(out, before, args, |x| x, eval),
+            Kind::Integer(eval, args) => self.map(out, before, args, |x| x as i32, |x| f64::from(eval(x))),
+            Kind::Custom(op, args) => self.map(out, before, args, |x| x, |x| op.eval(x)),
+        }
+    }
+
+    /// Fills `out` with the values of `eval` over the operands, of which those with one element stand for all columns.
+    fn map<T: Copy>(
+        &self,
+        out: &mut [f64],
+        values: &[Vec<f64>],
+        args: &[usize],
+        of: impl Fn(f64) -> T,
+        eval: impl Fn(&[T]) -> f64,
+    ) {
+        let eval = |x: &[T]| if self.round { f64::from(eval(x) as f32) } else { eval(x) };
+        let at = |a: usize, i: usize| of(values[a][i.min(values[a].len() - 1)]);
+        let out = out.iter_mut().enumerate();
+        match *args {
+            [a] => out.for_each(|(i, x)| *x = eval(&[at(a, i)])),
+            [a, b] => out.for_each(|(i, x)| *x = eval(&[at(a, i), at(b, i)])),
+            [a, b, c] => out.for_each(|(i, x)| *x = eval(&[at(a, i), at(b, i), at(c, i)])),
+            _ => out.for_each(|(i, x)| *x = eval(&args.iter().map(|a| at(*a, i)).collect::<Vec<_>>())),
+        }
+    }
+}

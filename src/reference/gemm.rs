@@ -1,0 +1,223 @@
+//! The product: the accumulators of one tile of the output.
+//!
+//! K is walked in chunks. Each chunk of A and B is widened into a small panel that stays in the cache, and the panels are
+//! multiplied into the tile: by `matrixmultiply` in `f32` or `f64`, by a plain loop in wrapping `i32`. Nothing the size of
+//! the problem is ever allocated.
+
+use super::memory::{Arguments, Tensor};
+use super::tile::Tile;
+use super::{Precision, product_operand};
+use crate::dtype::{DType, ValueType};
+use crate::ir::Order;
+use crate::problem::Operation;
+use std::ops::Range;
+
+/// Terms of a product taken at a time.
+const CHUNK: usize = 512;
+
+/// The two operands of a product.
+pub(super) struct Product {
+    a: Tensor,
+    b: Tensor,
+    k: usize,
+    accumulator: ValueType,
+}
+
+impl Product {
+    /// The operands, unless the operation is no product.
+    pub fn new(operation: Operation, k: usize, arguments: &Arguments) -> Option<Product> {
+        let Operation::Product { layout, .. } = operation else { return None };
+        let operand = |name, order| arguments.tensor(name, product_operand(operation, order));
+        let (a, b) = (operand("a", layout.a()), operand("b", layout.b()));
+        Some(Product { a, b, k, accumulator: operation.accumulator() })
+    }
+
+    /// Room for the accumulators of a tile.
+    pub fn accumulators(&self, precision: Precision) -> Box<dyn Accumulators> {
+        match (self.accumulator, precision) {
+            (ValueType::F32, Precision::F32) => Box::new(Panels::<f32>::default()),
+            (ValueType::F32, Precision::F64) => Box::new(Panels::<f64>::default()),
+            (ValueType::I32 | ValueType::Bool, _) => Box::new(Panels::<i32>::default()),
+        }
+    }
+
+    /// Room for the sums of absolute values of a tile.
+    pub fn magnitudes() -> Box<dyn Accumulators> {
+        Box::new(Panels { map: Some(f64::abs), ..Panels::default() })
+    }
+}
+
+/// The accumulators of one tile.
+pub(super) trait Accumulators {
+    /// Computes them.
+    fn compute(&mut self, product: &Product, arguments: &Arguments, tile: &Tile);
+
+    /// Copies one row of the tile.
+    fn row(&self, row: usize, out: &mut [f64]);
+}
+
+/// What panels are made of.
+trait Term: Copy + Default {
+    /// Reads consecutive elements.
+    fn read(dtype: DType, bytes: &[u8], index: usize, out: &mut [Self]);
+
+    fn value(self) -> f64;
+
+    /// `c += a * b`, where `c` is row-major and contiguous.
+    fn accumulate(a: &Panel<Self>, b: &Panel<Self>, c: &mut [Self]);
+}
+
+/// A contiguous matrix.
+#[derive(Default)]
+struct Panel<T> {
+    values: Vec<T>,
+    rows: usize,
+    columns: usize,
+    order: Order,
+}
+
+#[derive(Default)]
+struct Panels<T> {
+    a: Panel<T>,
+    b: Panel<T>,
+    c: Vec<T>,
+    columns: usize,
+    /// What is done to each element.
+    map: Option<fn(T) -> T>,
+}
+
+impl<T: Term> Accumulators for Panels<T> {
+    fn compute(&mut self, product: &Product, arguments: &Arguments, tile: &Tile) {
+        self.columns = tile.columns.len();
+        self.c.clear();
+        self.c.resize(tile.rows.len() * tile.columns.len(), T::default());
+        for start in (0..product.k).step_by(CHUNK) {
+            let terms = start..product.k.min(start + CHUNK);
+            self.a.load(arguments, &product.a, tile.batch, tile.rows.clone(), terms.clone());
+            self.b.load(arguments, &product.b, tile.batch, terms, tile.columns.clone());
+            if let Some(map) = self.map {
+                self.a.values.iter_mut().chain(&mut self.b.values).for_each(|x| *x = map(*x));
+            }
+            T::accumulate(&self.a, &self.b, &mut self.c);
+        }
+    }
+
+    fn row(&self, row: usize, out: &mut [f64]) {
+        for (x, c) in out.iter_mut().zip(&self.c[row * self.columns..]) {
+            *x = c.value();
+        }
+    }
+}
+
+impl<T: Term> Panel<T> {
+    /// Copies a part of an operand, run by run in the order it lies in.
+    fn load(&mut self, arguments: &Arguments, from: &Tensor, batch: usize, rows: Range<usize>, columns: Range<usize>) {
+        (self.rows, self.columns) = (rows.len(), columns.len());
+        self.order = if from.strides.column == 1 { Order::RowMajor } else { Order::ColumnMajor };
+        self.values.resize(self.rows * self.columns, T::default());
+        let (runs, run) = match self.order {
+            Order::RowMajor => (rows.len(), columns.len()),
+            Order::ColumnMajor => (columns.len(), rows.len()),
+        };
+        for (i, out) in self.values.chunks_exact_mut(run).take(runs).enumerate() {
+            let start = match self.order {
+                Order::RowMajor => from.strides.index(rows.start + i, columns.start, batch),
+                Order::ColumnMajor => from.strides.index(rows.start, columns.start + i, batch),
+            };
+            arguments.with_bytes(from, |bytes| T::read(from.dtype, bytes, start, out));
+        }
+    }
+
+    /// Distances between rows and between columns.
+    fn strides(&self) -> (usize, usize) {
+        match self.order {
+            Order::RowMajor => (self.columns, 1),
+            Order::ColumnMajor => (1, self.rows),
+        }
+    }
+}
+
+macro_rules! floating {
+    ($t:ident, $gemm:ident, $read:item) => {
+        impl Term for $t {
+            $read
+
+            fn value(self) -> f64 {
+                f64::from(self)
+            }
+
+            fn accumulate(a: &Panel<$t>, b: &Panel<$t>, c: &mut [$t]) {
+                let (m, k, n) = (a.rows, a.columns, b.columns);
+                assert!(a.values.len() == m * k && b.rows == k && b.values.len() == k * n && c.len() == m * n);
+                // Extents of tiles and chunks: far below `isize::MAX`.
+                let ((rsa, csa), (rsb, csb)) = (a.strides(), b.strides());
+                // SAFETY: `a`, `b` and `c` are m x k, k x n and m x n contiguous matrices, as the assertion above says, with
+                // the strides of their orders; `c` is borrowed mutably and therefore apart from both.
+                unsafe {
+                    matrixmultiply::$gemm(
+                        m,
+                        k,
+                        n,
+                        1.0,
+                        a.values.as_ptr(),
+                        rsa as isize,
+                        csa as isize,
+                        b.values.as_ptr(),
+                        rsb as isize,
+                        csb as isize,
+                        1.0,
+                        c.as_mut_ptr(),
+                        n as isize,
+                        1,
+                    );
+                }
+            }
+        }
+    };
+}
+
+floating!(
+    f32,
+    sgemm,
+    fn read(dtype: DType, bytes: &[u8], index: usize, out: &mut [f32]) {
+        dtype.read_run(bytes, index, out);
+    }
+);
+
+floating!(
+    f64,
+    dgemm,
+    fn read(dtype: DType, bytes: &[u8], index: usize, out: &mut [f64]) {
+        let mut run = [0.0f32; CHUNK];
+        for (i, out) in out.chunks_mut(CHUNK).enumerate() {
+            dtype.read_run(bytes, index + i * CHUNK, &mut run[..out.len()]);
+            out.iter_mut().zip(run).for_each(|(x, f)| *x = f64::from(f));
+        }
+    }
+);
+
+impl Term for i32 {
+    fn read(dtype: DType, bytes: &[u8], index: usize, out: &mut [i32]) {
+        out.iter_mut().enumerate().for_each(|(i, x)| *x = dtype.read(bytes, index + i) as i32);
+    }
+
+    fn value(self) -> f64 {
+        f64::from(self)
+    }
+
+    fn accumulate(a: &Panel<i32>, b: &Panel<i32>, c: &mut [i32]) {
+        let ((rsa, csa), (rsb, csb)) = (a.strides(), b.strides());
+        let mut row_of_b = vec![0; b.columns];
+        for k in 0..b.rows {
+            for (j, x) in row_of_b.iter_mut().enumerate() {
+                *x = b.values[k * rsb + j * csb];
+            }
+            for (i, sums) in c.chunks_exact_mut(b.columns).enumerate() {
+                let factor = a.values[i * rsa + k * csa];
+                for (sum, x) in sums.iter_mut().zip(&row_of_b) {
+                    *sum = sum.wrapping_add(factor.wrapping_mul(*x));
+                }
+            }
+        }
+    }
+}

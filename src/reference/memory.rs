@@ -1,0 +1,178 @@
+//! Memory: where the elements of an argument lie, and how they are read and written from several threads.
+
+use crate::args::{Args, Bound, BoundTensor, Given, HostArgs, HostBuffer, Tensor as Claim};
+use crate::check::Checked;
+use crate::dtype::DType;
+use crate::ir::axes::{M, N};
+use crate::ir::{Operand, Order};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Distances in elements from one row, column and batch entry to the next; 0 along an axis that does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Strides {
+    pub row: usize,
+    pub column: usize,
+    pub batch: usize,
+}
+
+impl Strides {
+    fn of(operand: Operand, bound: &BoundTensor) -> Strides {
+        let matrix = operand.axes.is_matrix();
+        let outer = if matrix { bound.leading_dimension } else { 1 };
+        let (row, column) = match operand.order {
+            Order::ColumnMajor if matrix => (1, outer),
+            _ => (outer, 1),
+        };
+        let along = |axis, stride| if operand.axes.contains(axis) { stride } else { 0 };
+        Strides { row: along(M, row), column: along(N, column), batch: bound.batch_stride }
+    }
+
+    /// The element's place.
+    pub fn index(self, row: usize, column: usize, batch: usize) -> usize {
+        row * self.row + column * self.column + batch * self.batch
+    }
+}
+
+/// How a value becomes bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Format {
+    /// Rounded to a storage format.
+    Stored(DType),
+    /// As it is, a native `f64`.
+    Exact,
+}
+
+impl Format {
+    pub fn size(self) -> usize {
+        match self {
+            Format::Stored(dtype) => dtype.size(),
+            Format::Exact => size_of::<f64>(),
+        }
+    }
+
+    pub fn write(self, bytes: &mut [u8], index: usize, x: f64) {
+        match self {
+            Format::Stored(dtype) => dtype.write(bytes, index, x),
+            Format::Exact => bytes[index * 8..][..8].copy_from_slice(&x.to_ne_bytes()),
+        }
+    }
+}
+
+/// An operand in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tensor {
+    pub memory: usize,
+    pub dtype: DType,
+    pub strides: Strides,
+}
+
+/// Bytes that the threads share: read by all, or written in turn. What is written is locked for the moment it takes to
+/// copy a tile, and every element is read and written by one tile only.
+enum Memory<'a> {
+    Read(&'a [u8]),
+    Written(RwLock<&'a mut [u8]>),
+}
+
+/// The arguments of one run.
+pub(super) struct Arguments<'a> {
+    bound: Vec<(Arc<str>, Bound)>,
+    memory: Vec<Memory<'a>>,
+    pub origin: [i32; 3],
+}
+
+impl<'a> Arguments<'a> {
+    /// Takes the buffers over; what the epilogue writes can be written.
+    pub fn take(bound: Vec<(Arc<str>, Bound)>, args: HostArgs<'a>, epilogue: &Checked) -> Arguments<'a> {
+        let written = |name: &str| epilogue.argument(name).is_some_and(|(_, a)| a.role.is_written());
+        let memory = args.given.into_iter().map(|(name, given)| match given {
+            Given::Tensor { tensor: Claim { buffer: HostBuffer::Write(bytes), .. }, .. } if written(&name) => {
+                Memory::Written(RwLock::new(bytes))
+            }
+            Given::Tensor { tensor: Claim { buffer: HostBuffer::Write(bytes), .. }, .. } => Memory::Read(bytes),
+            Given::Tensor { tensor: Claim { buffer: HostBuffer::Read(bytes), .. }, .. } => Memory::Read(bytes),
+            Given::Scalar(_) => Memory::Read(&[]),
+        });
+        Arguments { memory: memory.collect(), bound, origin: args.origin }
+    }
+
+    /// Looks at the buffers only.
+    pub fn view(bound: Vec<(Arc<str>, Bound)>, args: &'a HostArgs<'_>) -> Arguments<'a> {
+        let memory = args.given.iter().map(|(_, given)| match given {
+            Given::Tensor { tensor, .. } => Memory::Read(tensor.buffer.bytes()),
+            Given::Scalar(_) => Memory::Read(&[]),
+        });
+        Arguments { memory: memory.collect(), bound, origin: args.origin }
+    }
+
+    /// Adds memory to write to and returns its place.
+    pub fn push(&mut self, bytes: &'a mut [u8]) -> usize {
+        self.memory.push(Memory::Written(RwLock::new(bytes)));
+        self.memory.len() - 1
+    }
+
+    fn bound(&self, name: &str) -> &Bound {
+        let found = self.bound.iter().find(|(n, _)| **n == *name);
+        &found.expect("every argument of a checked epilogue has a slot, and binding filled it").1
+    }
+
+    /// A scalar's value.
+    pub fn scalar(&self, name: &str) -> f64 {
+        match self.bound(name) {
+            Bound::Scalar(constant) => constant.value(),
+            Bound::Tensor(_) => unreachable!("binding refuses memory where a scalar is needed"),
+        }
+    }
+
+    /// An operand's place.
+    pub fn tensor(&self, name: &str, operand: Operand) -> Tensor {
+        match self.bound(name) {
+            Bound::Tensor(bound) => Tensor { memory: bound.given, dtype: bound.dtype, strides: Strides::of(operand, bound) },
+            Bound::Scalar(_) => unreachable!("binding refuses a scalar where memory is needed"),
+        }
+    }
+
+    /// Reads elements from `start`, `step` apart.
+    pub fn read(&self, tensor: &Tensor, start: usize, step: usize, out: &mut [f64]) {
+        self.with_bytes(tensor, |bytes| {
+            out.iter_mut().enumerate().for_each(|(i, x)| *x = tensor.dtype.read(bytes, start + i * step));
+        });
+    }
+
+    /// Lends a tensor's memory.
+    pub fn with_bytes(&self, tensor: &Tensor, read: impl FnOnce(&[u8])) {
+        match &self.memory[tensor.memory] {
+            Memory::Read(bytes) => read(bytes),
+            Memory::Written(lock) => read(&lock.read().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    /// Writes bytes at given offsets.
+    pub fn write<'b>(&self, memory: usize, runs: impl Iterator<Item = (usize, &'b [u8])>) {
+        let Memory::Written(lock) = &self.memory[memory] else {
+            unreachable!("binding refuses an output that cannot be written")
+        };
+        let mut bytes = lock.write().unwrap_or_else(PoisonError::into_inner);
+        for (offset, run) in runs {
+            bytes[offset..][..run.len()].copy_from_slice(run);
+        }
+    }
+}
+
+/// The arguments as they may be relied upon: no longer than their bytes, and writable only where the bytes are.
+pub(super) fn claims<'a>(args: &'a HostArgs<'_>) -> HostArgs<'a> {
+    let given = args.given.iter().map(|(name, given)| {
+        let given = match given {
+            Given::Scalar(constant) => Given::Scalar(*constant),
+            Given::Tensor { tensor, writable } => {
+                let bytes = tensor.buffer.bytes();
+                let (dtype, leading_dimension, batch_stride) = (tensor.dtype, tensor.leading_dimension, tensor.batch_stride);
+                let len = tensor.len.min(bytes.len() / dtype.size());
+                let writable = *writable && matches!(tensor.buffer, HostBuffer::Write(_));
+                let tensor = Claim { buffer: HostBuffer::Read(bytes), dtype, len, leading_dimension, batch_stride };
+                Given::Tensor { tensor, writable }
+            }
+        };
+        (name.clone(), given)
+    });
+    Args { given: given.collect(), origin: args.origin }
+}

@@ -1,0 +1,198 @@
+//! The CPU reference: it *defines* what an epilogue means.
+//!
+//! Every other way to run a graph is measured against this one. There is no device, no plan and no kernel here; the graph
+//! is walked node by node, its calls replaced by their bodies, and every element of every output is computed from the
+//! rows of the [table](crate::ir::op).
+//!
+//! # What a graph means
+//!
+//! For every output element (row, column, batch):
+//!
+//! 1. **The accumulator** is `sum over k of a[row, k] * b[k, column]`. Floating-point operands are widened to `f32` without
+//!    loss and multiplied and accumulated in `f32`, in an order that is not specified (the product is a blocked `f32` GEMM);
+//!    integers multiply and accumulate in `i32` and wrap. With K = 0 it is zero. For a pointwise operation it is the element
+//!    of `a` itself.
+//! 2. **Every node** has one value. A load is the operand's element at the coordinates it varies along, widened; a
+//!    coordinate is an `i32`, counted from the launch's origin; a primitive is its row's value, computed in `f64` and rounded
+//!    once to `f32`, or computed in wrapping `i32` arithmetic where its operands are integers.
+//! 3. **Every store** rounds its value once, to nearest even, to the format of its operand, at the element's place. A
+//!    matrix that is loaded and stored under one name is read at an element before that element is written. A matrix that the
+//!    batch shares is written once, after every batch entry has read it.
+//!
+//! Nothing else is touched: neither the elements between one row's end and the next row, nor anything at all where M, N or
+//! the batch is empty, or where an argument does not fit.
+//!
+//! # The oracle
+//!
+//! [`Precision::F64`] leaves out every rounding but the last: the product is accumulated in `f64` and so is each primitive.
+//! [`oracle`] leaves out the last one too and hands back the values themselves, with the magnitude of each sum, so that a test
+//! can say how far an `f32` evaluation may be from the truth.
+
+mod eval;
+mod gemm;
+mod memory;
+mod tile;
+
+use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, HostArgs, bind, slots};
+use crate::check::Checked;
+use crate::dtype::ValueType;
+use crate::ir::Order;
+use crate::ir::axes::{Axes, L};
+use crate::pass::inline;
+use crate::problem::{Operation, Shape};
+use memory::{Arguments, Format, Strides};
+use std::sync::Arc;
+use tile::{Job, Output, Source};
+
+/// In what arithmetic an epilogue is evaluated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// The meaning of the graph: `f32` accumulation, and every primitive rounded to `f32`.
+    F32,
+    /// The oracle: `f64` throughout, one rounding at each store. Integers still wrap at 32 bits.
+    F64,
+}
+
+/// Evaluates an epilogue over an operation and writes its outputs.
+///
+/// ```
+/// use postlude::prelude::*;
+/// use postlude::Operation;
+/// use postlude::reference::{Precision, run};
+/// let epilogue = Epilogue::build(|e| e.store("d", (e.acc() + e.load("bias", F32.over(N))).relu(), F32))?;
+/// let (a, b, bias) = ([1.0f32, 2.0, 3.0, 4.0], [1.0f32, 0.0, 0.0, 1.0], [-2.0f32, 0.5]);
+/// let mut d = [0.0f32; 4];
+/// let args = HostArgs::new().input("a", &a[..]).input("b", &b[..]).input("bias", &bias[..]).output("d", &mut d[..]);
+/// run(Operation::Product { dtype: F32, layout: TT }, epilogue.checked(), Shape::new(2, 2, 2), args, Precision::F32)?;
+/// assert_eq!(d, [0.0, 2.5, 1.0, 4.5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// Every argument that is missing, unknown or does not fit. Nothing has been written then.
+pub fn run(
+    operation: Operation,
+    epilogue: &Checked,
+    shape: Shape,
+    args: HostArgs<'_>,
+    precision: Precision,
+) -> Result<(), ArgumentErrors> {
+    let bound = fit(operation, epilogue, shape, &args)?;
+    let arguments = Arguments::take(bound, args, epilogue);
+    let epilogue = inline(epilogue);
+    let outputs = epilogue.graph().sinks().iter().map(|sink| {
+        let tensor = arguments.tensor(&sink.name, sink.kind.operand());
+        Output {
+            source: Source::Value(sink.value),
+            memory: tensor.memory,
+            format: Format::Stored(tensor.dtype),
+            strides: tensor.strides,
+            shared: !sink.kind.operand().axes.contains(L),
+            updates: epilogue.argument(&sink.name).is_some_and(|(_, a)| matches!(a.role, crate::check::Role::Update(_))),
+        }
+    });
+    let outputs = outputs.collect();
+    Job::new(operation, &epilogue, shape, arguments, precision, outputs).run();
+    Ok(())
+}
+
+/// What [`oracle`] found: the value of every stored element before it is rounded.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    /// One for each sink, in their order.
+    pub outputs: Vec<Exact>,
+    /// `sum over k of |a[row, k] * b[k, column]|`, which the rounding error of the accumulator scales with; 0 where the
+    /// accumulator is exact (integers, pointwise operations).
+    pub magnitude: Exact,
+}
+
+/// One matrix of `f64` values for each batch entry.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exact {
+    /// The name of the output.
+    pub name: Arc<str>,
+    /// The values: entry after entry, each row-major and contiguous. An output that the batch shares has one entry.
+    pub values: Vec<f64>,
+    strides: Strides,
+}
+
+impl Exact {
+    fn new(name: &str, shape: Shape, shared: bool) -> Exact {
+        let entry = shape.m * shape.n;
+        let strides = Strides { row: shape.n, column: 1, batch: if shared { 0 } else { entry } };
+        let entries = if shared { shape.batch.min(1) } else { shape.batch };
+        Exact { name: name.into(), values: vec![0.0; entry * entries], strides }
+    }
+
+    /// The value at an element.
+    ///
+    /// # Panics
+    /// If it lies outside the output.
+    pub fn at(&self, row: usize, column: usize, batch: usize) -> f64 {
+        self.values[self.strides.index(row, column, batch)]
+    }
+}
+
+impl Oracle {
+    /// The output of that name.
+    pub fn output(&self, name: &str) -> Option<&Exact> {
+        self.outputs.iter().find(|o| &*o.name == name)
+    }
+}
+
+/// Evaluates in [`Precision::F64`] and returns the stored values unrounded. Takes the arguments of [`run`], outputs
+/// included, and writes none of them.
+///
+/// # Errors
+/// As [`run`].
+pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &HostArgs<'_>) -> Result<Oracle, ArgumentErrors> {
+    let bound = fit(operation, epilogue, shape, args)?;
+    let mut arguments = Arguments::view(bound, args);
+    let epilogue = inline(epilogue);
+    let sinks = epilogue.graph().sinks();
+    let mut outputs: Vec<Exact> = sinks.iter().map(|s| Exact::new(&s.name, shape, !s.kind.operand().axes.contains(L))).collect();
+    let mut magnitude = Exact::new("magnitude", shape, false);
+    let sources = sinks.iter().map(|s| (Source::Value(s.value), !s.kind.operand().axes.contains(L)));
+    // An exact accumulator has no magnitude: its values stay 0.
+    let rounded = matches!(operation, Operation::Product { .. }) && operation.accumulator() == ValueType::F32;
+    let sources = sources.chain(rounded.then_some((Source::Magnitude, false)));
+    let exacts = outputs.iter_mut().chain(rounded.then_some(&mut magnitude));
+    let targets = sources.zip(exacts).map(|((source, shared), exact)| Output {
+        source,
+        memory: arguments.push(bytemuck::cast_slice_mut(&mut exact.values)),
+        format: Format::Exact,
+        strides: exact.strides,
+        shared,
+        updates: false,
+    });
+    let targets = targets.collect();
+    Job::new(operation, &epilogue, shape, arguments, Precision::F64, targets).run();
+    Ok(Oracle { outputs, magnitude })
+}
+
+/// Matches the arguments to what the operation and the epilogue need; the result names each.
+fn fit(
+    operation: Operation,
+    epilogue: &Checked,
+    shape: Shape,
+    args: &HostArgs<'_>,
+) -> Result<Vec<(Arc<str>, Bound)>, ArgumentErrors> {
+    let slots = slots(operation, epilogue, shape);
+    let bound = bind(&slots, shape, &memory::claims(args))?;
+    let got = operation.dtype();
+    let needs = match (operation, epilogue.accumulator()) {
+        (Operation::Product { dtype, .. }, None) if !dtype.multiplies() => Some(ValueType::F32),
+        (_, Some(needs)) if needs != operation.accumulator() => Some(needs),
+        _ => None,
+    };
+    if let Some(needs) = needs {
+        let fault = Fault::DType { needs: needs.storage(), got };
+        return Err(ArgumentErrors(vec![ArgumentError { name: "a".into(), fault }]));
+    }
+    Ok(slots.into_iter().map(|s| s.name).zip(bound).collect())
+}
+
+/// The product's operands, as an epilogue describes its own.
+fn product_operand(operation: Operation, order: Order) -> crate::ir::Operand {
+    crate::ir::Operand { dtype: operation.dtype(), axes: Axes::MNL, order }
+}
