@@ -16,8 +16,6 @@ pub mod pass;
 pub mod plan;
 pub mod problem;
 pub mod reference;
-pub mod source;
-pub mod target;
 
 pub use args::{Args, HostArgs, Tensor};
 pub use build::{Builder, Epilogue, Expr};
@@ -29,6 +27,7 @@ pub use error::Error;
 pub use gemm::Gemm;
 pub use ir::{CustomOp, Op, Operand, Registry};
 pub use problem::{Layout, Operation, Shape};
+pub use reference::Precision;
 
 /// What most programs need, in one line: `use postlude::prelude::*;`.
 pub mod prelude {
