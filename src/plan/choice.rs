@@ -107,9 +107,13 @@ static SIMT: [Candidate; 5] = [
     candidate(Tile::simt(32, 32, 16, 4, 4, 6), 19.0, 10.8),
 ];
 
-/// Memory-bound: a tile costs its area. The second is for problems too small to fill the device with the first.
-static POINTWISE: [Candidate; 2] =
-    [candidate(Tile::pointwise(16, 256, 128), 4.0, 4.0), candidate(Tile::pointwise(8, 256, 128), 2.1, 2.1)];
+/// Memory-bound: a tile costs its area. The second is for problems too small to fill the device with the first, the last
+/// for strips of one column, of which 128 threads cover no more.
+static POINTWISE: [Candidate; 3] = [
+    candidate(Tile::pointwise(16, 256, 128), 4.0, 4.0),
+    candidate(Tile::pointwise(8, 256, 128), 2.1, 2.1),
+    candidate(Tile::pointwise(16, 128, 128), 2.2, 2.2),
+];
 
 pub(super) fn choose(request: &Request) -> Choice {
     let mut choice = Choice::default();
