@@ -16,6 +16,8 @@ pub mod pass;
 pub mod plan;
 pub mod problem;
 pub mod reference;
+pub mod source;
+pub mod target;
 
 pub use args::{Args, HostArgs, Tensor};
 pub use build::{Builder, Epilogue, Expr};

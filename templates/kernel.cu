@@ -17,6 +17,7 @@ constexpr int EPILOGUE_SMEM = {{ epilogue_smem }};
 constexpr int {{ constant.name }} = {{ constant.value }};
 {% endfor %}
 {% include "epilogue/params.cuh" %}
+{% include "prelude/raster.cuh" %}
 {% include "epilogue/values.cuh" %}
 {% include "epilogue/phases.cuh" %}
 {% if mainloop == "simt" %}{% include "mainloop/simt.cuh" %}{% endif -%}

@@ -24,12 +24,13 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 12] = templates![
+static TEMPLATES: [(&str, &str); 13] = templates![
     "kernel.cu",
     "prelude/types.cuh",
     "prelude/memory.cuh",
     "prelude/math.cuh",
     "prelude/strip.cuh",
+    "prelude/raster.cuh",
     "prelude/tensor_core.cuh",
     "epilogue/params.cuh",
     "epilogue/values.cuh",
