@@ -78,7 +78,11 @@ fn an_impossible_wish_is_refused_with_its_reason() {
 fn column_major_outputs_turn_the_problem() {
     let epilogue = Epilogue::build(|e| {
         let z = e.acc() + e.load("bias", F16.over(N));
-        e.store("d", z.region(e.row().lt(e.scalar("boundary", I32)), |z| z.sigmoid()).otherwise(|z| z.tanh()), F16.column_major());
+        e.store(
+            "d",
+            z.region(e.row().lt(e.scalar("boundary", I32)), |z| z.sigmoid()).otherwise(|z| z.tanh()),
+            F16.column_major(),
+        );
     })
     .unwrap();
     let plan = Gemm::new(F16, NN, &epilogue).kernel(Target::SM_90A, 132, Shape::new(256, 128, 64)).unwrap();
