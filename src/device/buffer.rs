@@ -83,27 +83,27 @@ impl fmt::Debug for DeviceBuffer<'_> {
 
 impl<'a, T: Element> IntoTensor<DeviceBuffer<'a>> for &'a CudaSlice<T> {
     fn into_tensor(self) -> Tensor<DeviceBuffer<'a>> {
-        Tensor::new(DeviceBuffer(Handle::Read(self)), T::DTYPE, self.len())
+        Tensor::new(DeviceBuffer(Handle::Read(self)), T::DTYPE, self.len(), false)
     }
 }
 
 impl<'a, 'b: 'a, T: Element> IntoTensor<DeviceBuffer<'a>> for &'a CudaView<'b, T> {
     fn into_tensor(self) -> Tensor<DeviceBuffer<'a>> {
-        Tensor::new(DeviceBuffer(Handle::Read(self)), T::DTYPE, self.len())
+        Tensor::new(DeviceBuffer(Handle::Read(self)), T::DTYPE, self.len(), false)
     }
 }
 
 impl<'a, T: Element> IntoTensor<DeviceBuffer<'a>> for &'a mut CudaSlice<T> {
     fn into_tensor(self) -> Tensor<DeviceBuffer<'a>> {
         let len = self.len();
-        Tensor::new(DeviceBuffer(Handle::Write(self)), T::DTYPE, len)
+        Tensor::new(DeviceBuffer(Handle::Write(self)), T::DTYPE, len, true)
     }
 }
 
 impl<'a, 'b: 'a, T: Element> IntoTensor<DeviceBuffer<'a>> for &'a mut CudaViewMut<'b, T> {
     fn into_tensor(self) -> Tensor<DeviceBuffer<'a>> {
         let len = self.len();
-        Tensor::new(DeviceBuffer(Handle::Write(self)), T::DTYPE, len)
+        Tensor::new(DeviceBuffer(Handle::Write(self)), T::DTYPE, len, true)
     }
 }
 
