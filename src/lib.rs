@@ -26,7 +26,8 @@ pub use check::{Diagnostic, Diagnostics};
 pub use cudarc;
 pub use dtype::{DType, Element};
 pub use error::Error;
-pub use gemm::Gemm;
+pub use gemm::{Gemm, RanOn};
+pub use half;
 pub use ir::{CustomOp, Op, Operand, Registry};
 pub use problem::{Layout, Operation, Shape};
 
@@ -34,7 +35,10 @@ pub use problem::{Layout, Operation, Shape};
 pub mod prelude {
     pub use crate::args::{Args, HostArgs, IntoTensor, Tensor};
     pub use crate::build::{Epilogue, Expr};
+    #[cfg(feature = "cuda")]
+    pub use crate::device::{Device, DeviceArgs};
     pub use crate::dtype::DType::{self, BF16, Bool, F16, F32, I32};
+    pub use crate::gemm::{Gemm, RanOn};
     pub use crate::ir::axes::{L, M, N};
     pub use crate::ir::{CustomOp, Operand, Registry};
     pub use crate::problem::{
