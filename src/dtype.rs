@@ -5,6 +5,7 @@
 //! even, when it is stored. Arithmetic therefore never happens in a 16-bit format unless the graph says so with an explicit
 //! rounding ([`cast`](crate::Expr::cast) to `F16` or `BF16`).
 
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -90,12 +91,13 @@ impl DType {
 
     /// The value nearest to `x` that this format holds, ties to even; the exact rounding of a store.
     ///
-    /// `x` is a value of the matching [`ValueType`]: an `f32`, an `i32` or 0/1, held in an `f64`.
+    /// `x` is a value of the matching [`ValueType`]: a number, an `i32` or 0/1, held in an `f64`. A number need not be an
+    /// `f32`: it is rounded once, not first to `f32` and then again.
     pub fn round(self, x: f64) -> f64 {
         match self {
             DType::F32 => f64::from(x as f32),
-            DType::F16 => f64::from(f16::from_f32(x as f32).to_f32()),
-            DType::BF16 => f64::from(bf16::from_f32(x as f32).to_f32()),
+            DType::F16 => f64::from(f16::from_f32(to_odd(x)).to_f32()),
+            DType::BF16 => f64::from(bf16::from_f32(to_odd(x)).to_f32()),
             DType::I32 => f64::from(x as i32),
             DType::Bool => f64::from(u8::from(x != 0.0)),
         }
@@ -117,6 +119,21 @@ impl DType {
         }
     }
 
+    /// The elements from `index` on of a little-endian buffer, as `f32`: what [`read`](DType::read) gives, many at a time.
+    ///
+    /// # Panics
+    /// If the buffer is too short.
+    pub fn read_run(self, bytes: &[u8], index: usize, out: &mut [f32]) {
+        let run = &bytes[index * self.size()..][..out.len() * self.size()];
+        if let (DType::F16, Ok(run)) = (self, bytemuck::try_cast_slice::<u8, f16>(run)) {
+            run.convert_to_f32_slice(out);
+        } else if let (DType::BF16, Ok(run)) = (self, bytemuck::try_cast_slice::<u8, bf16>(run)) {
+            run.convert_to_f32_slice(out);
+        } else {
+            out.iter_mut().enumerate().for_each(|(i, x)| *x = self.read(run, i) as f32);
+        }
+    }
+
     /// Rounds `x` as a store does and writes it at `index` of a little-endian buffer.
     ///
     /// # Panics
@@ -125,11 +142,25 @@ impl DType {
         let at = index * self.size();
         match self {
             DType::F32 => bytes[at..at + 4].copy_from_slice(&(x as f32).to_le_bytes()),
-            DType::F16 => bytes[at..at + 2].copy_from_slice(&f16::from_f32(x as f32).to_le_bytes()),
-            DType::BF16 => bytes[at..at + 2].copy_from_slice(&bf16::from_f32(x as f32).to_le_bytes()),
+            DType::F16 => bytes[at..at + 2].copy_from_slice(&f16::from_f32(to_odd(x)).to_le_bytes()),
+            DType::BF16 => bytes[at..at + 2].copy_from_slice(&bf16::from_f32(to_odd(x)).to_le_bytes()),
             DType::I32 => bytes[at..at + 4].copy_from_slice(&(x as i32).to_le_bytes()),
             DType::Bool => bytes[at] = u8::from(x != 0.0),
         }
+    }
+}
+
+/// `x` as an `f32`, rounded to odd: an inexact result is the neighbour whose last bit is 1. It is never a tie of a narrower
+/// format, so that rounding it again gives what rounding `x` at once would.
+fn to_odd(x: f64) -> f32 {
+    let near = x as f32;
+    let exact = f64::from(near);
+    if exact == x || x.is_nan() || near.to_bits() & 1 == 1 {
+        near
+    } else if exact.abs() > x.abs() {
+        f32::from_bits(near.to_bits() - 1)
+    } else {
+        f32::from_bits(near.to_bits() + 1)
     }
 }
 
@@ -214,6 +245,20 @@ mod tests {
     }
 
     #[test]
+    fn a_run_is_its_elements() {
+        for d in DType::ALL {
+            // Aligned and not.
+            for start in 0..2 {
+                let mut bytes = vec![0u8; start + 40 * d.size()];
+                (0..40).for_each(|i| d.write(&mut bytes[start..], i, f64::from(i as i32 - 20) / 7.0));
+                let mut run = [0.0f32; 33];
+                d.read_run(&bytes[start..], 5, &mut run);
+                assert!(run.iter().enumerate().all(|(i, x)| f64::from(*x) == d.read(&bytes[start..], 5 + i)), "{d}");
+            }
+        }
+    }
+
+    #[test]
     fn rounding_is_to_nearest_even() {
         assert_eq!(DType::F16.round(2049.0), 2048.0);
         assert_eq!(DType::F16.round(2051.0), 2052.0);
@@ -222,5 +267,19 @@ mod tests {
         assert_eq!(DType::BF16.round(257.0), 256.0);
         assert_eq!(DType::BF16.round(259.0), 260.0);
         assert!(DType::F16.round(f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn a_number_is_rounded_once() {
+        let (tie, little) = (1.0 + 2f64.powi(-11), 2f64.powi(-40));
+        assert_eq!([tie - little, tie, tie + little].map(|x| DType::F16.round(x)), [1.0, 1.0, 1.0 + 2f64.powi(-10)]);
+        assert_eq!([-tie - little, -tie + little].map(|x| DType::F16.round(x)), [-1.0 - 2f64.powi(-10), -1.0]);
+        let tie = 1.0 + 2f64.powi(-8);
+        assert_eq!([tie - little, tie, tie + little].map(|x| DType::BF16.round(x)), [1.0, 1.0, 1.0 + 2f64.powi(-7)]);
+        // Ties of the smallest subnormals, where `f32` is subnormal or zero itself.
+        assert_eq!(DType::F16.round(2f64.powi(-25) * (1.0 + little)), 2f64.powi(-24));
+        assert_eq!(DType::BF16.round(2f64.powi(-134) * (1.0 + little)), 2f64.powi(-133));
+        assert_eq!(DType::BF16.round(-1e-300).to_bits(), (-0.0f64).to_bits());
+        assert_eq!([1e300, -1e300].map(|x| DType::BF16.round(x)), [f64::INFINITY, f64::NEG_INFINITY]);
     }
 }

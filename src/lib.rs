@@ -30,6 +30,7 @@ pub use gemm::{Gemm, RanOn};
 pub use half;
 pub use ir::{CustomOp, Op, Operand, Registry};
 pub use problem::{Layout, Operation, Shape};
+pub use reference::Precision;
 
 /// What most programs need, in one line: `use postlude::prelude::*;`.
 pub mod prelude {

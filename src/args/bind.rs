@@ -140,7 +140,7 @@ impl fmt::Display for ArgumentError {
                 write!(f, "needs elements of {needs}, got {got}; convert the data, or load it as {got}")
             }
             Fault::ScalarType { needs, got } => write!(f, "needs a scalar of type {needs}, got {got}"),
-            Fault::ReadOnly => write!(f, "is written; pass it with `output` and as `&mut`"),
+            Fault::ReadOnly => write!(f, "is written; pass it with `output`, not `input`"),
             Fault::TooShort { what, needs, got, leading_dimension, batch_stride } => write!(
                 f,
                 "too short: {what} with leading dimension {leading_dimension} and batch stride {batch_stride} needs {needs} elements, got {got}"

@@ -41,11 +41,6 @@ pub enum SlotKind {
 }
 
 impl Slot {
-    /// Whether it is memory that is written.
-    pub fn is_written(&self) -> bool {
-        matches!(self.kind, SlotKind::Memory { written: true, .. })
-    }
-
     fn matrix(name: &str, dtype: DType, letters: [&str; 2], extents: [usize; 2], order: Order, batch: Option<usize>) -> Slot {
         let ([rows, columns], what) = (extents, format!("{} x {}, {}", letters[0], letters[1], order.name().replace('_', "-")));
         let (outer, inner) = match order {

@@ -5,6 +5,7 @@ use super::expr::Builder;
 use crate::check::{self, Argument, Checked, Diagnostics};
 use crate::ir::{Graph, Registry, dot, text, wire};
 use std::fmt;
+use std::panic::Location;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -24,11 +25,13 @@ impl Epilogue {
     ///
     /// # Errors
     /// Every fault of the graph at once; see [`check`](crate::check).
+    #[track_caller]
     pub fn build(build: impl FnOnce(&Builder)) -> Result<Epilogue, Diagnostics> {
+        let built_at = Location::caller();
         let builder = Builder::default();
         build(&builder);
         let (graph, foreign) = builder.finish();
-        Epilogue::of(graph, &foreign)
+        Ok(Epilogue { checked: Arc::new(check::check_built(graph, Some(built_at), &foreign)?) })
     }
 
     /// Checks a graph.
@@ -36,11 +39,7 @@ impl Epilogue {
     /// # Errors
     /// Every fault of the graph at once.
     pub fn from_graph(graph: Graph) -> Result<Epilogue, Diagnostics> {
-        Epilogue::of(graph, &[])
-    }
-
-    fn of(graph: Graph, foreign: &[&'static std::panic::Location<'static>]) -> Result<Epilogue, Diagnostics> {
-        Ok(Epilogue { checked: Arc::new(check::check_built(graph, foreign)?) })
+        Ok(Epilogue { checked: Arc::new(check::check(graph)?) })
     }
 
     /// The graph and what the check found out about it.
@@ -64,11 +63,11 @@ impl Epilogue {
     /// A syntax error with its line, or every fault of the graph.
     pub fn from_text(text: &str, registry: &Registry) -> Result<Epilogue, ReadError> {
         let parsed = text::parse(text, registry)?;
-        let epilogue = Epilogue::from_graph(parsed.graph)?;
+        let epilogue = Epilogue::from_graph(parsed.graph).map_err(|d| d.in_document(&parsed.lines))?;
         for (id, written, line) in parsed.annotations {
             let inferred = epilogue.checked.type_of(id).to_string();
             if inferred != written {
-                return Err(ReadError::Annotation { line, written, inferred });
+                return Err(ReadError::Annotation { line, written: text::shown(&written, text::SHOWN_WORD), inferred });
             }
         }
         Ok(epilogue)
@@ -105,7 +104,7 @@ pub enum ReadError {
     #[error(transparent)]
     Json(#[from] wire::WireError),
     /// A value's written type is not its type.
-    #[error("line {line}: the type is written as `{written}`, but it is `{inferred}`")]
+    #[error("the type is written as `{written}`, but it is `{inferred}`\n  --> line {line}")]
     Annotation {
         /// The line, from 1.
         line: usize,

@@ -38,7 +38,7 @@ impl<'g> IntoExpr<'g> for Expr<'g> {
             return self;
         }
         builder.foreign.borrow_mut().push(built_at);
-        builder.push(Node::Constant(Constant::F32(0)), Some(built_at))
+        builder.adopt(self)
     }
 }
 
@@ -75,6 +75,19 @@ impl Builder {
 
     pub(super) fn handle(&self, id: NodeId) -> Expr<'_> {
         Expr { builder: self, id }
+    }
+
+    /// Copies what a reported expression of another builder stands for, so that everything built on it is checked with
+    /// its real type and the report holds no consequences.
+    fn adopt(&self, foreign: Expr<'_>) -> Expr<'_> {
+        let from = foreign.builder.graph.borrow();
+        let needed = from.needed_by([foreign.id]);
+        let mut ids: Vec<NodeId> = Vec::new();
+        for (id, node) in from.nodes().take(foreign.id.index() + 1) {
+            let copy = || self.push(node.map_args(|a| ids[a.index()]), from.built_at(id)).id;
+            ids.push(if needed[id.index()] { copy() } else { id });
+        }
+        self.handle(ids[foreign.id.index()])
     }
 
     pub(super) fn finish(self) -> (Graph, Vec<&'static Location<'static>>) {

@@ -42,10 +42,12 @@ impl<'g> Regions<'g> {
 
     /// The value everywhere else.
     pub fn otherwise(self, function: impl FnOnce(Expr<'g>) -> Expr<'g>) -> Expr<'g> {
-        let rest = function(self.subject);
-        self.cases.into_iter().rev().fold(rest, |rest, (condition, value)| {
-            let condition = condition.into_expr(self.subject.builder, self.built_at);
-            condition.apply(Op::Select, &[value, rest], self.built_at)
-        })
+        // Each closure may have returned an expression of another builder: that is reported, not mixed in.
+        let own = |e: Expr<'g>| e.into_expr(self.subject.builder, self.built_at);
+        let rest = own(function(self.subject));
+        self.cases
+            .into_iter()
+            .rev()
+            .fold(rest, |rest, (condition, value)| own(condition).apply(Op::Select, &[own(value), rest], self.built_at))
     }
 }

@@ -1,18 +1,46 @@
 //! Diagnostics: what is wrong, where in the listing, which Rust line built it, and what to do.
 
-use crate::ir::graph::{Graph, NodeId};
-use crate::ir::text;
+use crate::ir::graph::{BuiltAt, Graph, NodeId};
+use crate::ir::text::{self, Line};
 use std::fmt;
 use std::ops::Range;
-use std::panic::Location;
 
 /// Where a fault lies.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
-    Graph,
     Node(NodeId),
     Sink(usize),
-    Rust(&'static Location<'static>),
+    Rust(BuiltAt),
+}
+
+impl Place {
+    fn line(self, graph: &Graph) -> Option<Line> {
+        match self {
+            Place::Node(id) => Some(text::node_line(graph, id, None)),
+            Place::Sink(index) => Some(text::sink_line(graph, index)),
+            Place::Rust(_) => None,
+        }
+    }
+
+    fn built_at(self, graph: &Graph) -> Option<String> {
+        let at = match self {
+            Place::Node(id) => graph.built_at(id),
+            Place::Sink(index) => graph.sink_built_at(index),
+            Place::Rust(at) => at,
+        };
+        at.map(ToString::to_string)
+    }
+}
+
+/// A part of a line.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part {
+    /// What the line is about: an argument's name, or the operation.
+    Subject,
+    /// An argument's format.
+    Format,
+    /// One of the operands.
+    Operand(usize),
 }
 
 /// One broken rule.
@@ -20,23 +48,31 @@ pub(super) enum Place {
 pub struct Diagnostic {
     code: &'static str,
     message: String,
+    note: Option<String>,
     help: String,
     built_at: Option<String>,
-    line: Option<text::Line>,
+    line: Option<Line>,
     marks: Vec<(Range<usize>, String)>,
-    order: usize,
+    order: Option<usize>,
 }
 
 impl Diagnostic {
     pub(super) fn new(graph: &Graph, code: &'static str, place: Place, message: &str) -> Diagnostic {
-        let (line, built_at, order) = match place {
-            Place::Graph => (None, None, usize::MAX),
-            Place::Node(id) => (Some(text::node_line(graph, id, None)), graph.built_at(id), id.index()),
-            Place::Sink(index) => (Some(text::sink_line(graph, index)), graph.sink_built_at(index), graph.len() + index),
-            Place::Rust(location) => (None, Some(location), 0),
+        let order = match place {
+            Place::Node(id) => Some(id.index()),
+            Place::Sink(index) => Some(graph.len() + index),
+            Place::Rust(_) => None,
         };
-        let built_at = built_at.map(ToString::to_string);
-        Diagnostic { code, message: message.into(), help: String::new(), built_at, line, marks: Vec::new(), order }
+        Diagnostic {
+            code,
+            message: message.into(),
+            note: None,
+            help: String::new(),
+            built_at: place.built_at(graph),
+            line: place.line(graph),
+            marks: Vec::new(),
+            order,
+        }
     }
 
     #[must_use]
@@ -45,16 +81,31 @@ impl Diagnostic {
         self
     }
 
-    /// Underlines an operand and says what it is.
+    /// Points at another line that the fault has to do with.
     #[must_use]
-    pub(super) fn mark(mut self, operand: usize, label: &str) -> Diagnostic {
-        if let Some(span) = self.line.as_ref().and_then(|l| l.operands.get(operand)) {
-            self.marks.push((span.clone(), label.into()));
+    pub(super) fn note(mut self, graph: &Graph, what: &str, place: Place) -> Diagnostic {
+        let line = place.line(graph).map(|l| text::shown(&l.text, text::SHOWN_LINE)).unwrap_or_default();
+        let at = place.built_at(graph).map(|at| format!("\n       at {at}")).unwrap_or_default();
+        self.note = Some(format!("{what}: `{line}`{at}"));
+        self
+    }
+
+    /// Underlines a part of the line and says what it is.
+    #[must_use]
+    pub(super) fn mark(mut self, part: Part, label: &str) -> Diagnostic {
+        let span = self.line.as_ref().and_then(|line| match part {
+            Part::Subject => Some(&line.subject),
+            Part::Format => line.format.as_ref(),
+            Part::Operand(index) => line.operands.get(index),
+        });
+        if let Some(span) = span.cloned() {
+            self.marks.push((span, label.into()));
         }
         self
     }
 
-    pub(super) fn order(&self) -> usize {
+    /// The place in the listing: faults of no node come first.
+    pub(super) fn order(&self) -> Option<usize> {
         self.order
     }
 
@@ -73,10 +124,56 @@ impl Diagnostic {
         &self.help
     }
 
-    /// `file:line:column` of the Rust code that built the culprit, if a program did.
+    /// Where the culprit was built: `file:line:column` of the Rust code, or the line of the document it was read from.
     pub fn built_at(&self) -> Option<&str> {
         self.built_at.as_deref()
     }
+
+    /// The line of the listing, underlined, each label below its part.
+    fn snippet(&self, line: &Line, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "   |\n   | {}", text::shown(&line.text, text::SHOWN_LINE))?;
+        // Columns and widths in characters; what lies beyond the cut is not marked.
+        let mut marks: Vec<(usize, usize, &str)> = Vec::new();
+        for (span, label) in &self.marks {
+            let (start, width) = (line.text[..span.start].chars().count(), line.text[span.clone()].chars().count());
+            if start + width <= text::SHOWN_LINE {
+                marks.push((start, width, label));
+            }
+        }
+        marks.sort_by_key(|(start, ..)| *start);
+        let Some(((_, _, last), rest)) = marks.split_last() else { return Ok(()) };
+        let mut carets = String::new();
+        for (start, width, _) in &marks {
+            pad(&mut carets, *start);
+            carets.push_str(&"^".repeat(*width));
+        }
+        writeln!(f, "   | {}", format!("{carets} {last}").trim_end())?;
+        // The labels that are left, the last first, under bars that lead up to their carets.
+        let mut open: Vec<(usize, &str)> = rest.iter().filter(|(.., label)| !label.is_empty()).map(|m| (m.0, m.2)).collect();
+        let bars = |open: &[(usize, &str)]| {
+            let mut text = String::new();
+            for (start, _) in open {
+                pad(&mut text, *start);
+                text.push('|');
+            }
+            text
+        };
+        if !open.is_empty() {
+            writeln!(f, "   | {}", bars(&open))?;
+        }
+        while let Some((start, label)) = open.pop() {
+            let mut text = bars(&open);
+            pad(&mut text, start);
+            writeln!(f, "   | {text}{label}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Fills up with blanks to a column.
+fn pad(text: &mut String, column: usize) {
+    let length = text.chars().count();
+    text.push_str(&" ".repeat(column.saturating_sub(length)));
 }
 
 impl fmt::Display for Diagnostic {
@@ -86,33 +183,18 @@ impl fmt::Display for Diagnostic {
             writeln!(f, "  --> {at}")?;
         }
         if let Some(line) = &self.line {
-            writeln!(f, "   |\n   | {}", line.text)?;
-            // Labels from the last to the first, so that each stands below its operand without crossing another.
-            let columns =
-                |span: &Range<usize>| (line.text[..span.start].chars().count(), line.text[span.clone()].chars().count());
-            let mut underline = String::new();
-            for (span, _) in &self.marks {
-                let (start, width) = columns(span);
-                if underline.len() <= start {
-                    underline.push_str(&" ".repeat(start - underline.len()));
-                    underline.push_str(&"^".repeat(width));
-                }
-            }
-            for (i, (_, label)) in self.marks.iter().enumerate().rev() {
-                if i + 1 == self.marks.len() {
-                    writeln!(f, "   | {underline} {label}")?;
-                } else {
-                    let (start, _) = columns(&self.marks[i].0);
-                    writeln!(f, "   | {}{label}", " ".repeat(start))?;
-                }
-            }
+            self.snippet(line, f)?;
+        }
+        writeln!(f, "   |")?;
+        if let Some(note) = &self.note {
+            writeln!(f, "   = note: {note}")?;
         }
         write!(f, "   = help: {}", self.help)
     }
 }
 
 /// Every broken rule of one graph, in the order of its listing. Never empty.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Diagnostics(Vec<Diagnostic>);
 
 impl Diagnostics {
@@ -123,6 +205,15 @@ impl Diagnostics {
     /// Each of them.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.0.iter()
+    }
+
+    /// The same for a graph that was read from a document, whose nodes and then sinks stand in these lines.
+    pub(crate) fn in_document(mut self, lines: &[usize]) -> Diagnostics {
+        for diagnostic in &mut self.0 {
+            let line = diagnostic.order.and_then(|order| lines.get(order));
+            diagnostic.built_at = line.map(|line| format!("line {line}"));
+        }
+        self
     }
 }
 
@@ -141,6 +232,13 @@ impl fmt::Display for Diagnostics {
         }
         let count = self.0.len();
         write!(f, "{count} error{} in the epilogue", if count == 1 { "" } else { "s" })
+    }
+}
+
+/// What `unwrap` and a `main` that returns it print: the same as [`Display`](fmt::Display), on lines of its own.
+impl fmt::Debug for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\n{self}")
     }
 }
 

@@ -25,9 +25,10 @@ mod types;
 pub use diagnostic::{Diagnostic, Diagnostics};
 
 use crate::dtype::ValueType;
-use crate::ir::graph::{Graph, Node, NodeId};
-use crate::ir::{Axes, Operand, SinkKind};
-use diagnostic::Place;
+use crate::ir::graph::{BuiltAt, Graph, Node, NodeId};
+use crate::ir::{Axes, Operand, SinkKind, text};
+use diagnostic::{Part, Place};
+use std::collections::HashMap;
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
@@ -148,20 +149,24 @@ impl Checked {
 /// # Errors
 /// Every broken rule, in the order of the listing.
 pub fn check(graph: Graph) -> Result<Checked, Diagnostics> {
-    check_built(graph, &[])
+    check_built(graph, None, &[])
 }
 
-/// Checks a graph whose builder saw expressions of another builder at `foreign`.
-pub(crate) fn check_built(graph: Graph, foreign: &[&'static Location<'static>]) -> Result<Checked, Diagnostics> {
+/// Checks a graph that was built at `built_at` and whose builder saw expressions of another builder at `foreign`.
+pub(crate) fn check_built(
+    graph: Graph,
+    built_at: BuiltAt,
+    foreign: &[&'static Location<'static>],
+) -> Result<Checked, Diagnostics> {
     let mut out = Vec::new();
     for at in foreign {
         out.push(
-            Diagnostic::new(&graph, "E0105", Place::Rust(at), "an expression of another builder")
+            Diagnostic::new(&graph, "E0105", Place::Rust(Some(at)), "an expression of another builder is used here")
                 .help("build every expression of an epilogue with the builder handed to its own closure"),
         );
     }
     let types = types::infer(&graph, &mut out);
-    check_liveness(&graph, &mut out);
+    check_liveness(&graph, built_at, &mut out);
     let arguments = check_names(&graph, &mut out);
     check_sinks(&graph, &types, &mut out);
     out.sort_by_key(Diagnostic::order);
@@ -173,10 +178,10 @@ pub(crate) fn check_built(graph: Graph, foreign: &[&'static Location<'static>]) 
     }
 }
 
-fn check_liveness(graph: &Graph, out: &mut Vec<Diagnostic>) {
+fn check_liveness(graph: &Graph, built_at: BuiltAt, out: &mut Vec<Diagnostic>) {
     if graph.sinks().is_empty() {
         out.push(
-            Diagnostic::new(graph, "E0101", Place::Graph, "the epilogue stores nothing")
+            Diagnostic::new(graph, "E0101", Place::Rust(built_at), "the epilogue stores nothing")
                 .help("end it with `e.store(\"d\", value, F16)`"),
         );
         return;
@@ -184,96 +189,122 @@ fn check_liveness(graph: &Graph, out: &mut Vec<Diagnostic>) {
     for ((id, node), live) in graph.nodes().zip(graph.live()) {
         if let (Node::Scalar { name, .. } | Node::Load { name, .. }, false) = (node, live) {
             out.push(
-                Diagnostic::new(graph, "E0104", Place::Node(id), &format!("argument `{}` reaches no sink", name.escape_debug()))
+                Diagnostic::new(graph, "E0104", Place::Node(id), &format!("argument `{}` reaches no sink", short(name)))
+                    .mark(Part::Subject, "never used")
                     .help("use it, or remove it: a launch would have to pass it for nothing"),
             );
         }
     }
 }
 
+/// A name in a message.
+fn short(name: &str) -> String {
+    text::shown(name, text::SHOWN_WORD)
+}
+
 fn check_names(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Argument> {
-    let mut arguments: Vec<Argument> = Vec::new();
-    let mut add = |name: &Arc<str>, role: Role, place: Place, out: &mut Vec<Diagnostic>| {
-        let shown = name.escape_debug();
-        if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
-            out.push(
-                Diagnostic::new(graph, "E0102", place, &format!("`{shown}` is no name for an argument"))
-                    .help("use 1 to 64 characters, none of them a control character"),
-            );
-        } else if matches!(&**name, "a" | "b") {
-            out.push(
-                Diagnostic::new(graph, "E0102", place, &format!("`{shown}` is the name of an operand of the product"))
-                    .help("choose another name: a launch passes the product's operands as `a` and `b`"),
-            );
-        }
-        let Some(known) = arguments.iter_mut().find(|a| a.name == *name) else {
-            arguments.push(Argument { name: name.clone(), role });
-            return;
-        };
-        match (known.role, role) {
-            (old, new) if old == new && !new.is_written() => {}
-            (Role::Input(old), Role::Output(new)) if old == new && old.axes.is_matrix() => known.role = Role::Update(new),
-            (Role::Input(old), Role::Output(new)) => out.push(
-                Diagnostic::new(graph, "E0304", place, &format!("`{shown}` is loaded as {old} and stored as {new}"))
-                    .help("an update in place needs one matrix operand for both; give the output another name otherwise"),
-            ),
-            (old, new) => out.push(
-                Diagnostic::new(graph, "E0103", place, &format!("`{shown}` is {new} here and {old} elsewhere"))
-                    .help("give each argument a name of its own"),
-            ),
-        }
-    };
+    let mut names = Names { graph, arguments: Vec::new(), first: Vec::new(), by_name: HashMap::new() };
     for (id, node) in graph.nodes() {
         match node {
-            Node::Scalar { name, value_type } => add(name, Role::Scalar(*value_type), Place::Node(id), out),
-            Node::Load { name, operand } => add(name, Role::Input(*operand), Place::Node(id), out),
+            Node::Scalar { name, value_type } => names.add(name, Role::Scalar(*value_type), Place::Node(id), out),
+            Node::Load { name, operand } => names.add(name, Role::Input(*operand), Place::Node(id), out),
             _ => {}
         }
     }
     for (index, sink) in graph.sinks().iter().enumerate() {
-        add(&sink.name, Role::Output(sink.kind.operand()), Place::Sink(index), out);
+        names.add(&sink.name, Role::Output(sink.kind.operand()), Place::Sink(index), out);
     }
-    arguments
+    names.arguments
+}
+
+/// The arguments seen so far, and where each was first.
+struct Names<'g> {
+    graph: &'g Graph,
+    arguments: Vec<Argument>,
+    first: Vec<Place>,
+    by_name: HashMap<Arc<str>, usize>,
+}
+
+impl Names<'_> {
+    fn add(&mut self, name: &Arc<str>, role: Role, place: Place, out: &mut Vec<Diagnostic>) {
+        let shown = short(name);
+        let new = |code, message: &str| Diagnostic::new(self.graph, code, place, message);
+        if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
+            out.push(
+                new("E0102", &format!("`{shown}` is no name for an argument"))
+                    .mark(Part::Subject, "")
+                    .help("use 1 to 64 characters, none of them a control character"),
+            );
+        } else if matches!(&**name, "a" | "b") {
+            out.push(
+                new("E0102", &format!("`{shown}` is the name of an operand of the product"))
+                    .mark(Part::Subject, "")
+                    .help("choose another name: a launch passes the product's operands as `a` and `b`"),
+            );
+        }
+        let Some(&index) = self.by_name.get(name) else {
+            self.by_name.insert(name.clone(), self.arguments.len());
+            self.arguments.push(Argument { name: name.clone(), role });
+            self.first.push(place);
+            return;
+        };
+        let (known, first) = (&mut self.arguments[index].role, self.first[index]);
+        match (*known, role) {
+            (old, new) if old == new && !new.is_written() => {}
+            (Role::Input(old), Role::Output(new)) if old == new && old.axes.is_matrix() => *known = Role::Update(new),
+            // What is no matrix cannot be stored at all, which is said elsewhere.
+            (Role::Input(_), Role::Output(new)) if !new.axes.is_matrix() => {}
+            (Role::Input(old), Role::Output(operand)) => out.push(
+                new("E0304", &format!("`{shown}` is loaded as {old} and stored as {operand}"))
+                    .mark(Part::Format, &format!("not {old}"))
+                    .note(self.graph, "it is loaded here", first)
+                    .help("an update in place needs one matrix operand for both; give the output another name otherwise"),
+            ),
+            (Role::Output(_) | Role::Update(_), Role::Output(_)) => out.push(
+                new("E0103", &format!("`{shown}` is stored twice"))
+                    .mark(Part::Subject, "")
+                    .note(self.graph, "it is first used here", first)
+                    .help("give each output a name of its own"),
+            ),
+            (old, role) => out.push(
+                new("E0103", &format!("`{shown}` has two meanings: {old} and {role}"))
+                    .mark(Part::Format, &role.to_string())
+                    .note(self.graph, "it is first used here", first)
+                    .help("give each argument a name of its own"),
+            ),
+        }
+    }
 }
 
 fn check_sinks(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnostic>) {
     for (index, sink) in graph.sinks().iter().enumerate() {
-        let place = Place::Sink(index);
         let SinkKind::Store(operand) = sink.kind;
+        let new = |code, message: &str| Diagnostic::new(graph, code, Place::Sink(index), message);
         if !operand.axes.is_matrix() {
             out.push(
-                Diagnostic::new(graph, "E0301", place, &format!("a store writes a matrix, not {operand}"))
+                new("E0301", &format!("a store writes a matrix, not {operand}"))
+                    .mark(Part::Format, "")
                     .help("store to `F16` or `F16.over(M | N)`; a vector result is a reduction's"),
             );
             continue;
         }
         let Some(Some(value)) = types.get(sink.value.index()) else { continue };
         if !operand.axes.contains(value.axes) {
+            let lost = value.axes.without(operand.axes);
             out.push(
-                Diagnostic::new(
-                    graph,
-                    "E0302",
-                    place,
-                    &format!("{value} is stored as {operand}, which drops {}", value.axes.without(operand.axes)),
-                )
-                .mark(0, &value.to_string())
-                .help("let the stored matrix vary along the batch: `F16`, not `F16.over(M | N)` or `.shared()`"),
+                new("E0302", &format!("a value that varies along {lost} is stored as {operand}, which does not"))
+                    .mark(Part::Format, "")
+                    .mark(Part::Operand(0), &value.to_string())
+                    .help("let the stored matrix vary along the batch: `F16`, not `F16.over(M | N)` or `.shared()`"),
             );
         }
         if operand.dtype.value_type() != value.value {
+            let holds = operand.dtype.value_type();
             out.push(
-                Diagnostic::new(
-                    graph,
-                    "E0303",
-                    place,
-                    &format!("a value of type {} is stored as {}", value.value, operand.dtype),
-                )
-                .mark(0, &value.to_string())
-                .help(&format!(
-                    "insert `.cast({:?})`, or store it as {}",
-                    operand.dtype.value_type().storage(),
-                    value.value
-                )),
+                new("E0303", &format!("a value of type {} is stored as {}", value.value, operand.dtype))
+                    .mark(Part::Format, &format!("holds {holds} values"))
+                    .mark(Part::Operand(0), &value.to_string())
+                    .help(&format!("insert `.cast({:?})`, or store it as {}", holds.storage(), value.value)),
             );
         }
     }

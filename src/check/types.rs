@@ -1,7 +1,7 @@
 //! Types of values: what each node is and the axes it varies along, from its operands.
 
 use super::Type;
-use super::diagnostic::{Diagnostic, Place};
+use super::diagnostic::{Diagnostic, Part, Place};
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::graph::{Coordinate, Graph, Node, NodeId};
@@ -10,18 +10,20 @@ use crate::ir::op::Signature;
 /// The type of every node; `None` where a fault was reported, and where an operand has none.
 pub(super) fn infer(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Option<Type>> {
     let mut types: Vec<Option<Type>> = Vec::with_capacity(graph.len());
-    let mut accumulator: Option<ValueType> = None;
+    let mut accumulator: Option<(ValueType, NodeId)> = None;
     for (id, node) in graph.nodes() {
         let of = |value, axes| Some(Type { value, axes });
         let found = match node {
             Node::Accumulator(value) => {
-                if accumulator.is_some_and(|a| a != *value) {
+                if let Some((other, first)) = accumulator {
                     out.push(
                         Diagnostic::new(graph, "E0203", Place::Node(id), "two accumulators of different types")
+                            .mark(Part::Format, &format!("not {other}"))
+                            .note(graph, "the other one is here", Place::Node(first))
                             .help("a floating-point product has `acc()`, an integer one `acc_i32()`"),
                     );
                 }
-                accumulator.get_or_insert(*value);
+                accumulator.get_or_insert((*value, id));
                 of(*value, Axes::MNL)
             }
             Node::Constant(c) => of(c.value_type(), Axes::NONE),
@@ -57,11 +59,15 @@ fn typed(
     out: &mut Vec<Diagnostic>,
 ) -> Option<(Vec<Type>, Axes)> {
     if args.len() != arity {
-        let name = graph.node(id).mnemonic();
-        out.push(
-            Diagnostic::new(graph, "E0202", Place::Node(id), &format!("`{name}` takes {arity} operands, not {}", args.len()))
-                .help("see its documentation for what they are"),
-        );
+        let node = graph.node(id);
+        let operands = if arity == 1 { "operand" } else { "operands" };
+        let message = format!("`{}` takes {arity} {operands}, not {}", node.mnemonic(), args.len());
+        let help = match node {
+            Node::Call { function, .. } => format!("pass {arity} {operands}: {}", function.parameters.join(", ")),
+            Node::Apply { op, .. } => format!("pass {arity} {operands}: {}", op.row().doc.trim()),
+            _ => format!("pass the {arity} {operands} it was registered with"),
+        };
+        out.push(Diagnostic::new(graph, "E0202", Place::Node(id), &message).mark(Part::Subject, "").help(&help));
         return None;
     }
     let operands: Option<Vec<Type>> = args.iter().map(|a| types[a.index()]).collect();
@@ -93,19 +99,25 @@ fn result(graph: &Graph, id: NodeId, signature: Signature, operands: &[Type], ou
         Signature::Numeric(_) | Signature::Compare => {
             let same = is(F32).then_some(F32).or(is(I32).then_some(I32));
             let result = same.map(|s| if signature == Signature::Compare { Bool } else { s });
-            let help = "insert `.cast(F32)` on an integer, or write a constant in the other operand's type (`2.0`, not `2`)";
+            let help = if operands.iter().any(|t| t.value == Bool) {
+                "choose between numbers with `select`, or insert `.cast(F32)` on the condition"
+            } else {
+                "insert `.cast(F32)` on an integer, or write a constant in the other operand's type (`2.0`, not `2`)"
+            };
             (result, "operands all f32 or all i32", help)
         }
         Signature::Logic(_) => {
             (is(Bool).then_some(Bool), "conditions", "compare the operand with something, or insert `.cast(Bool)`")
         }
         Signature::Select => {
-            let fits = operands[0].value == Bool && operands[1].value == operands[2].value;
-            (
-                fits.then_some(operands[1].value),
-                "a condition and two operands of one type",
-                "make the condition a comparison and cast one of the arms",
-            )
+            let conditional = operands[0].value == Bool;
+            let fits = conditional && operands[1].value == operands[2].value;
+            let help = if conditional {
+                "insert `.cast(F32)` on the arm that is not f32"
+            } else {
+                "make the condition a comparison, or insert `.cast(Bool)`"
+            };
+            (fits.then_some(operands[1].value), "a condition and two operands of one type", help)
         }
         Signature::Convert(to) => (Some(to), "", ""),
     };
@@ -113,7 +125,7 @@ fn result(graph: &Graph, id: NodeId, signature: Signature, operands: &[Type], ou
         let name = graph.node(id).mnemonic();
         let mut diagnostic = Diagnostic::new(graph, "E0201", Place::Node(id), &format!("`{name}` takes {wants}")).help(help);
         for (index, operand) in operands.iter().enumerate() {
-            diagnostic = diagnostic.mark(index, &operand.to_string());
+            diagnostic = diagnostic.mark(Part::Operand(index), &operand.to_string());
         }
         out.push(diagnostic);
     }

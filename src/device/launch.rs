@@ -66,7 +66,7 @@ impl Launch {
             return Err(LaunchError::Device(DeviceError::Stream { needs: self.ordinal, got }));
         }
         let bound = bind(&self.slots, self.shape, args).map_err(LaunchError::Arguments)?;
-        self.check_memory(args)?;
+        self.check_devices(args)?;
         if self.shape.is_empty() {
             return Ok(());
         }
@@ -101,22 +101,14 @@ impl Launch {
             .map_err(|error| LaunchError::Device(DeviceError::Driver { what: "launch the kernel", error }))
     }
 
-    /// What is written must be borrowed to be written, and everything must live on the plan's device.
-    fn check_memory(&self, args: &DeviceArgs<'_>) -> Result<(), LaunchError> {
-        let written = |name: &str| self.slots.iter().any(|s| *s.name == *name && s.is_written());
-        let faults = args.given.iter().filter_map(|(name, given)| {
+    fn check_devices(&self, args: &DeviceArgs<'_>) -> Result<(), LaunchError> {
+        let elsewhere = args.given.iter().filter_map(|(name, given)| {
             let Given::Tensor { tensor, .. } = given else { return None };
             let got = tensor.buffer.ordinal();
-            let fault = if got != self.ordinal {
-                Fault::WrongDevice { needs: self.ordinal, got }
-            } else if written(name) && !tensor.buffer.is_writable() {
-                Fault::ReadOnly
-            } else {
-                return None;
-            };
-            Some(ArgumentError { name: name.clone(), fault })
+            let fault = Fault::WrongDevice { needs: self.ordinal, got };
+            (got != self.ordinal).then(|| ArgumentError { name: name.clone(), fault })
         });
-        let errors: Vec<_> = faults.collect();
+        let errors: Vec<_> = elsewhere.collect();
         if errors.is_empty() { Ok(()) } else { Err(LaunchError::Arguments(ArgumentErrors(errors))) }
     }
 

@@ -58,7 +58,10 @@ impl Axes {
     /// Parses the inside of `[M,N,L]`, in that order.
     pub fn from_letters(letters: &str) -> Option<Axes> {
         let mut axes = Axes::NONE;
-        for letter in letters.split(',').map(str::trim).filter(|l| !l.is_empty()) {
+        if letters.trim().is_empty() {
+            return Some(axes);
+        }
+        for letter in letters.split(',').map(str::trim) {
             let (axis, _) = Axes::LETTERS.into_iter().find(|(_, l)| *l == letter)?;
             if axes.0 >= axis.0 {
                 return None;
@@ -115,5 +118,6 @@ mod tests {
         assert_eq!((M | L).transposed(), N | L);
         assert_eq!(Axes::from_letters("N,M"), None);
         assert_eq!(Axes::from_letters("M,M"), None);
+        assert_eq!(Axes::from_letters("M,"), None);
     }
 }

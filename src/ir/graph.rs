@@ -208,6 +208,10 @@ impl Graph {
     /// Adds a node, or finds the equal one that is already there. Its arguments must be in the graph.
     pub fn push(&mut self, node: Node, built_at: BuiltAt) -> NodeId {
         debug_assert!(node.args().iter().all(|a| a.index() < self.nodes.len()), "{node:?} uses a node that is not there");
+        let node = match node {
+            Node::Load { name, operand } => Node::Load { name, operand: operand.canonical() },
+            other => other,
+        };
         if let Some(&id) = self.ids.get(&node) {
             return id;
         }
@@ -230,7 +234,7 @@ impl Graph {
 
     /// Adds a sink.
     pub fn sink(&mut self, sink: Sink, built_at: BuiltAt) {
-        self.sinks.push(sink);
+        self.sinks.push(Sink { kind: sink.kind.canonical(), ..sink });
         self.sinks_built_at.push(built_at);
     }
 
@@ -274,9 +278,14 @@ impl Graph {
 
     /// For each node, whether some sink needs it.
     pub fn live(&self) -> Vec<bool> {
+        self.needed_by(self.sinks.iter().map(|s| s.value))
+    }
+
+    /// For each node, whether one of the given nodes is it or needs it.
+    pub(crate) fn needed_by(&self, roots: impl IntoIterator<Item = NodeId>) -> Vec<bool> {
         let mut live = vec![false; self.nodes.len()];
-        for sink in &self.sinks {
-            live[sink.value.index()] = true;
+        for root in roots {
+            live[root.index()] = true;
         }
         for (id, node) in self.nodes().rev() {
             if live[id.index()] {

@@ -49,6 +49,7 @@ impl Order {
 /// assert_eq!(residual.to_string(), "bf16[M,N,L] column_major");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Operand {
     /// The storage format.
     pub dtype: DType,
@@ -83,6 +84,12 @@ impl Operand {
     pub const fn transposed(self) -> Operand {
         let order = if self.axes.is_matrix() { self.order.transposed() } else { self.order };
         Operand { dtype: self.dtype, axes: self.axes.transposed(), order }
+    }
+
+    /// The same operand in the one way it is written in a graph: an order means nothing on what is no matrix.
+    #[must_use]
+    pub(crate) const fn canonical(self) -> Operand {
+        if self.axes.is_matrix() { self } else { Operand { order: Order::RowMajor, ..self } }
     }
 }
 

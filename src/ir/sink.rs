@@ -44,6 +44,14 @@ impl SinkKind {
         }
     }
 
+    /// The same sink with its operand in the one way it is written in a graph.
+    #[must_use]
+    pub(crate) const fn canonical(self) -> SinkKind {
+        match self {
+            SinkKind::Store(operand) => SinkKind::Store(operand.canonical()),
+        }
+    }
+
     /// The word it begins with in text and JSON.
     pub const fn name(self) -> &'static str {
         match self {

@@ -13,7 +13,7 @@
 //! Names are quoted as in JSON. Floating-point constants are decimal, or `0x` and their bits where decimal cannot say it.
 
 use super::axes::Axes;
-use super::custom::Registry;
+use super::custom::{CustomOp, Registry};
 use super::graph::{Constant, Coordinate, Graph, Node, NodeId};
 use super::op::Op;
 use super::operand::{Operand, Order};
@@ -21,29 +21,47 @@ use super::sink::{Sink, SinkKind};
 use crate::dtype::{DType, ValueType};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The most nodes a document may have.
 pub const MAX_NODES: usize = 4096;
 
-/// A line of the listing, and where its operands stand in it.
+/// A line of the listing, and where its parts stand in it, as byte ranges.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// The text, without a line end.
     pub text: String,
-    /// The byte range of each operand.
+    /// What the line is about: the name of an argument, else the word after the equals sign.
+    pub subject: Range<usize>,
+    /// The type or the format and axes of an argument.
+    pub format: Option<Range<usize>>,
+    /// Each operand.
     pub operands: Vec<Range<usize>>,
 }
 
 impl Line {
     fn new(text: String) -> Line {
-        Line { text, operands: Vec::new() }
+        Line { text, subject: 0..0, format: None, operands: Vec::new() }
+    }
+
+    fn add(&mut self, separator: &str, part: &str) -> Range<usize> {
+        self.text.push_str(separator);
+        let start = self.text.len();
+        self.text.push_str(part);
+        start..self.text.len()
+    }
+
+    fn subject(&mut self, separator: &str, part: &str) {
+        self.subject = self.add(separator, part);
+    }
+
+    fn format(&mut self, part: &str) {
+        self.format = Some(self.add(" ", part));
     }
 
     fn operand(&mut self, separator: &str, id: NodeId) {
-        self.text.push_str(separator);
-        let start = self.text.len();
-        self.text.push_str(&id.to_string());
-        self.operands.push(start..self.text.len());
+        let span = self.add(separator, &id.to_string());
+        self.operands.push(span);
     }
 }
 
@@ -60,7 +78,7 @@ pub fn format_f32(bits: u32) -> String {
 /// The inverse of [`format_f32`].
 pub fn parse_f32(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
-        Some(hex) if hex.len() == 8 => u32::from_str_radix(hex, 16).ok(),
+        Some(hex) if hex.len() == 8 && !hex.starts_with('+') => u32::from_str_radix(hex, 16).ok(),
         Some(_) => None,
         None => text.parse::<f32>().ok().filter(|x| x.is_finite()).map(f32::to_bits),
     }
@@ -72,20 +90,35 @@ pub fn node_line(graph: &Graph, id: NodeId, type_name: Option<&str>) -> Line {
     let annotation = type_name.map(|t| format!(": {t}")).unwrap_or_default();
     let mut line = Line::new(format!("{id}{annotation} = "));
     match node {
-        Node::Accumulator(v) => line.text += &format!("acc {v}"),
-        Node::Constant(c) => {
-            line.text += &match *c {
-                Constant::F32(bits) => format!("const f32 {}", format_f32(bits)),
-                Constant::I32(x) => format!("const i32 {x}"),
-                Constant::Bool(b) => format!("const bool {b}"),
-            }
+        Node::Scalar { name, value_type } => {
+            line.subject("scalar ", &quoted(name));
+            line.format(value_type.name());
         }
-        Node::Coordinate(c) => line.text += c.name(),
-        Node::Scalar { name, value_type } => line.text += &format!("scalar {} {value_type}", quoted(name)),
-        Node::Load { name, operand } => line.text += &format!("load {} {operand}", quoted(name)),
-        Node::Apply { op, .. } => line.text += op.name(),
-        Node::Call { function, .. } => line.text += function.name,
-        Node::Custom { op, .. } => line.text += &format!("custom {}#{:016x}", op.name(), op.fingerprint()),
+        Node::Load { name, operand } => {
+            line.subject("load ", &quoted(name));
+            line.format(&operand.to_string());
+        }
+        Node::Custom { op, .. } => {
+            line.subject("custom ", op.name());
+            line.add("#", &format!("{:016x}", op.fingerprint()));
+        }
+        Node::Accumulator(v) => {
+            line.subject("", "acc");
+            line.format(v.name());
+        }
+        Node::Constant(c) => {
+            line.subject("", "const");
+            line.format(c.value_type().name());
+            line.add(
+                " ",
+                &match *c {
+                    Constant::F32(bits) => format_f32(bits),
+                    Constant::I32(x) => x.to_string(),
+                    Constant::Bool(b) => b.to_string(),
+                },
+            );
+        }
+        Node::Coordinate(_) | Node::Apply { .. } | Node::Call { .. } => line.subject("", node.mnemonic()),
     }
     for (i, arg) in node.args().iter().enumerate() {
         line.operand(if i == 0 { " " } else { ", " }, *arg);
@@ -96,8 +129,10 @@ pub fn node_line(graph: &Graph, id: NodeId, type_name: Option<&str>) -> Line {
 /// A sink's line.
 pub fn sink_line(graph: &Graph, index: usize) -> Line {
     let sink = &graph.sinks()[index];
-    let mut line = Line::new(format!("{} {} {},", sink.kind.name(), quoted(&sink.name), sink.kind.operand()));
-    line.operand(" ", sink.value);
+    let mut line = Line::new(String::new());
+    line.subject(&format!("{} ", sink.kind.name()), &quoted(&sink.name));
+    line.format(&sink.kind.operand().to_string());
+    line.operand(", ", sink.value);
     line
 }
 
@@ -117,13 +152,13 @@ pub fn print(graph: &Graph, type_of: impl Fn(NodeId) -> Option<String>) -> Strin
 
 /// Why a text is not in the text form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {message}\n  | {text}")]
+#[error("{message}\n  --> line {line}\n   |\n   | {text}")]
 pub struct ParseError {
     /// The line, from 1.
     pub line: usize,
     /// What is wrong, and what was expected.
     pub message: String,
-    /// The line's text, cut at 200 characters.
+    /// The line's text, cut and without control characters.
     pub text: String,
 }
 
@@ -134,6 +169,8 @@ pub struct Parsed {
     pub graph: Graph,
     /// Node, its annotated type, and the line it stands in.
     pub annotations: Vec<(NodeId, String, usize)>,
+    /// The line of each node, then of each sink.
+    pub lines: Vec<usize>,
 }
 
 /// Reads the text form. The graph is not checked yet.
@@ -141,19 +178,16 @@ pub struct Parsed {
 /// # Errors
 /// The first line that is not in the text form.
 pub fn parse(text: &str, registry: &Registry) -> Result<Parsed, ParseError> {
-    let mut reader = Reader { registry, graph: Graph::new(), labels: HashMap::new(), annotations: Vec::new() };
+    let mut reader = Reader::new(registry);
     for (index, raw) in text.lines().enumerate() {
         let line = raw.trim();
         if line.is_empty() || line.starts_with(';') {
             continue;
         }
-        reader.line(line, index + 1).map_err(|message| ParseError {
-            line: index + 1,
-            message,
-            text: line.chars().take(200).collect(),
-        })?;
+        reader.line(line, index + 1).map_err(|message| ParseError { line: index + 1, message, text: shown(line, SHOWN_LINE) })?;
     }
-    Ok(Parsed { graph: reader.graph, annotations: reader.annotations })
+    let lines = reader.node_lines.into_iter().chain(reader.sink_lines).collect();
+    Ok(Parsed { graph: reader.graph, annotations: reader.annotations, lines })
 }
 
 struct Reader<'r> {
@@ -161,15 +195,32 @@ struct Reader<'r> {
     graph: Graph,
     labels: HashMap<u32, NodeId>,
     annotations: Vec<(NodeId, String, usize)>,
+    node_lines: Vec<usize>,
+    sink_lines: Vec<usize>,
 }
 
-impl Reader<'_> {
+impl<'r> Reader<'r> {
+    fn new(registry: &'r Registry) -> Reader<'r> {
+        Reader {
+            registry,
+            graph: Graph::new(),
+            labels: HashMap::new(),
+            annotations: Vec::new(),
+            node_lines: Vec::new(),
+            sink_lines: Vec::new(),
+        }
+    }
+
     fn line(&mut self, line: &str, number: usize) -> Result<(), String> {
+        if self.labels.len() + self.sink_lines.len() >= MAX_NODES {
+            return Err(format!("more than {MAX_NODES} nodes and stores"));
+        }
         if let Some(rest) = line.strip_prefix("store ") {
             let (name, rest) = name(rest)?;
             let (operand, value) = rest.rsplit_once(',').ok_or("expected `store \"name\" format[axes], %value`")?;
             let sink = Sink { name: name.into(), value: self.reference(value)?, kind: SinkKind::Store(parse_operand(operand)?) };
             self.graph.sink(sink, None);
+            self.sink_lines.push(number);
             return Ok(());
         }
         let (head, body) = line.split_once('=').ok_or("expected `%id = ...` or `store ...`")?;
@@ -181,12 +232,12 @@ impl Reader<'_> {
         if self.labels.contains_key(&label) {
             return Err(format!("%{label} is defined twice"));
         }
-        if self.graph.len() >= MAX_NODES || self.labels.len() >= MAX_NODES {
-            return Err(format!("more than {MAX_NODES} nodes"));
-        }
         let node = self.node(body.trim())?;
         let id = self.graph.push(node, None);
         self.labels.insert(label, id);
+        if id.index() == self.node_lines.len() {
+            self.node_lines.push(number);
+        }
         if let Some(annotation) = annotation {
             self.annotations.push((id, annotation.into(), number));
         }
@@ -210,14 +261,9 @@ impl Reader<'_> {
                 Node::Load { name: name.into(), operand: parse_operand(rest)? }
             }
             "custom" => {
-                let (head, args) = rest.split_once(char::is_whitespace).ok_or("expected `custom name#fingerprint %a, ...`")?;
-                let (name, fingerprint) = head.split_once('#').ok_or("expected `name#fingerprint`")?;
-                let fingerprint = u64::from_str_radix(fingerprint, 16).map_err(|_| "the fingerprint is 16 hexadecimal digits")?;
-                let op = self.registry.custom(name).ok_or_else(|| unregistered(name))?;
-                if op.fingerprint() != fingerprint {
-                    return Err(redefined(name));
-                }
-                Node::Custom { op: op.clone(), args: self.references(args)? }
+                let (head, args) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+                let (name, fingerprint) = head.split_once('#').ok_or("expected `custom name#fingerprint %a, ...`")?;
+                Node::Custom { op: custom(self.registry, name, fingerprint)?, args: self.references(args)? }
             }
             _ => match (Op::from_name(word), self.registry.function(word)) {
                 (Some(op), _) => Node::Apply { op, args: self.references(rest)? },
@@ -228,6 +274,9 @@ impl Reader<'_> {
     }
 
     fn references(&self, text: &str) -> Result<Vec<NodeId>, String> {
+        if text.trim().is_empty() {
+            return Ok(Vec::new());
+        }
         text.split(',').map(|part| self.reference(part)).collect()
     }
 
@@ -237,20 +286,38 @@ impl Reader<'_> {
     }
 }
 
-/// No such primitive or function. The word is escaped and cut: it comes from the document.
+/// How much of a line is shown in a message.
+pub(crate) const SHOWN_LINE: usize = 160;
+/// How much of a word is shown in a message.
+pub(crate) const SHOWN_WORD: usize = 64;
+
+/// A piece of a document as it may stand in a message: cut, and with its control characters escaped.
+pub(crate) fn shown(text: &str, most: usize) -> String {
+    let mut out = String::new();
+    for c in text.chars().take(most) {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    if text.chars().nth(most).is_some() {
+        out.push_str("...");
+    }
+    out
+}
+
+/// No such primitive or function.
 pub(super) fn unknown(word: &str) -> String {
-    format!("`{}` is no primitive and no function of the registry", word.chars().take(64).collect::<String>().escape_debug())
+    format!("`{}` is no primitive and no function of the registry", shown(word, SHOWN_WORD))
 }
 
-/// The registry lacks a custom primitive.
-pub(super) fn unregistered(name: &str) -> String {
-    let name: String = name.chars().take(64).collect();
-    format!("custom primitive `{}` is not in the registry; add it with `Registry::with` before reading", name.escape_debug())
-}
-
-/// The registry's definition is not the one the document was written with.
-pub(super) fn redefined(name: &str) -> String {
-    format!("custom primitive `{name}` is registered with another definition than the document was written with")
+/// The custom primitive of that name, if its definition is the one that the document was written with.
+pub(super) fn custom(registry: &Registry, name: &str, fingerprint: &str) -> Result<Arc<CustomOp>, String> {
+    let op = registry.custom(name).ok_or_else(|| {
+        let name = shown(name, SHOWN_WORD);
+        format!("custom primitive `{name}` is not in the registry; add it with `Registry::with` before reading")
+    })?;
+    if format!("{:016x}", op.fingerprint()) == fingerprint {
+        return Ok(op.clone());
+    }
+    Err(format!("custom primitive `{name}` is registered with another definition than the document was written with"))
 }
 
 fn parse_label(text: &str) -> Result<u32, String> {

@@ -50,7 +50,6 @@ enum WireConstant {
 struct WireSink {
     name: String,
     value: u32,
-    #[serde(flatten)]
     kind: SinkKind,
 }
 
@@ -155,11 +154,7 @@ fn read_node(wire: WireNode, ids: &[NodeId], registry: &Registry) -> Result<Node
             Node::Call { function, args: refer(args)? }
         }
         WireNode::Custom { name, fingerprint, args } => {
-            let op = registry.custom(&name).ok_or_else(|| text::unregistered(&name))?;
-            if format!("{:016x}", op.fingerprint()) != fingerprint {
-                return Err(text::redefined(&name));
-            }
-            Node::Custom { op: op.clone(), args: refer(args)? }
+            Node::Custom { op: text::custom(registry, &name, &fingerprint)?, args: refer(args)? }
         }
     })
 }

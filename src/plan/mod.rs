@@ -17,7 +17,7 @@ pub use problem::{Problem, Strides};
 pub use program::{Item, Phase, Program, Step, StepKind, Store};
 pub use tile::{Mainloop, Tile, TileShape};
 
-pub(crate) use problem::alignment;
+pub use problem::alignment;
 
 use crate::args::slots;
 use crate::check::{Argument, Checked, Role};
@@ -196,7 +196,7 @@ impl KernelPlan {
 
     /// Asks the compiler for fewer blocks to a multiprocessor, and so for more registers a thread. False if it is one
     /// already.
-    pub(crate) fn relax(&mut self) -> bool {
+    pub fn relax(&mut self) -> bool {
         let more = self.tile.min_blocks > 1;
         if more {
             self.tile.min_blocks -= 1;

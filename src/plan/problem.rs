@@ -86,7 +86,7 @@ impl Problem {
 }
 
 /// The largest power of two up to 16 that divides an address and two strides (in elements of `size` bytes).
-pub(crate) fn alignment(address: u64, ld: usize, batch_stride: usize, size: usize) -> usize {
+pub fn alignment(address: u64, ld: usize, batch_stride: usize, size: usize) -> usize {
     let bits = address | (ld as u64).wrapping_mul(size as u64) | (batch_stride as u64).wrapping_mul(size as u64);
     1 << bits.trailing_zeros().min(4)
 }

@@ -149,7 +149,7 @@ impl Step {
             }
             Kind::Load(tensor) => {
                 let start = tensor.strides.index(row, tile.columns.start, tile.batch);
-                arguments.read(tensor, start, tensor.strides.column, out, |x| x);
+                arguments.read(tensor, start, tensor.strides.column, out);
             }
             Kind::Primitive(eval, args) => self.map(out, before, args, |x| x, eval),
             Kind::Integer(eval, args) => self.map(out, before, args, |x| x as i32, |x| f64::from(eval(x))),

@@ -7,7 +7,7 @@
 use super::memory::{Arguments, Tensor};
 use super::tile::Tile;
 use super::{Precision, product_operand};
-use crate::dtype::ValueType;
+use crate::dtype::{DType, ValueType};
 use crate::ir::Order;
 use crate::problem::Operation;
 use std::ops::Range;
@@ -35,15 +35,15 @@ impl Product {
     /// Room for the accumulators of a tile.
     pub fn accumulators(&self, precision: Precision) -> Box<dyn Accumulators> {
         match (self.accumulator, precision) {
-            (ValueType::F32, Precision::F32) => Box::new(Panels::<f32>::new(|x| x as f32)),
-            (ValueType::F32, Precision::F64) => Box::new(Panels::<f64>::new(|x| x)),
-            (ValueType::I32 | ValueType::Bool, _) => Box::new(Panels::<i32>::new(|x| x as i32)),
+            (ValueType::F32, Precision::F32) => Box::new(Panels::<f32>::default()),
+            (ValueType::F32, Precision::F64) => Box::new(Panels::<f64>::default()),
+            (ValueType::I32 | ValueType::Bool, _) => Box::new(Panels::<i32>::default()),
         }
     }
 
     /// Room for the sums of absolute values of a tile.
     pub fn magnitudes() -> Box<dyn Accumulators> {
-        Box::new(Panels::<f64>::new(f64::abs))
+        Box::new(Panels { map: Some(f64::abs), ..Panels::default() })
     }
 }
 
@@ -58,6 +58,9 @@ pub(super) trait Accumulators {
 
 /// What panels are made of.
 trait Term: Copy + Default {
+    /// Reads consecutive elements.
+    fn read(dtype: DType, bytes: &[u8], index: usize, out: &mut [Self]);
+
     fn value(self) -> f64;
 
     /// `c += a * b`, where `c` is row-major and contiguous.
@@ -73,18 +76,14 @@ struct Panel<T> {
     order: Order,
 }
 
+#[derive(Default)]
 struct Panels<T> {
     a: Panel<T>,
     b: Panel<T>,
     c: Vec<T>,
     columns: usize,
-    of: fn(f64) -> T,
-}
-
-impl<T: Term> Panels<T> {
-    fn new(of: fn(f64) -> T) -> Panels<T> {
-        Panels { a: Panel::default(), b: Panel::default(), c: Vec::new(), columns: 0, of }
-    }
+    /// What is done to each element.
+    map: Option<fn(T) -> T>,
 }
 
 impl<T: Term> Accumulators for Panels<T> {
@@ -94,8 +93,11 @@ impl<T: Term> Accumulators for Panels<T> {
         self.c.resize(tile.rows.len() * tile.columns.len(), T::default());
         for start in (0..product.k).step_by(CHUNK) {
             let terms = start..product.k.min(start + CHUNK);
-            self.a.load(arguments, &product.a, tile.batch, tile.rows.clone(), terms.clone(), self.of);
-            self.b.load(arguments, &product.b, tile.batch, terms, tile.columns.clone(), self.of);
+            self.a.load(arguments, &product.a, tile.batch, tile.rows.clone(), terms.clone());
+            self.b.load(arguments, &product.b, tile.batch, terms, tile.columns.clone());
+            if let Some(map) = self.map {
+                self.a.values.iter_mut().chain(&mut self.b.values).for_each(|x| *x = map(*x));
+            }
             T::accumulate(&self.a, &self.b, &mut self.c);
         }
     }
@@ -109,15 +111,7 @@ impl<T: Term> Accumulators for Panels<T> {
 
 impl<T: Term> Panel<T> {
     /// Copies a part of an operand, run by run in the order it lies in.
-    fn load(
-        &mut self,
-        arguments: &Arguments,
-        from: &Tensor,
-        batch: usize,
-        rows: Range<usize>,
-        columns: Range<usize>,
-        of: fn(f64) -> T,
-    ) {
+    fn load(&mut self, arguments: &Arguments, from: &Tensor, batch: usize, rows: Range<usize>, columns: Range<usize>) {
         (self.rows, self.columns) = (rows.len(), columns.len());
         self.order = if from.strides.column == 1 { Order::RowMajor } else { Order::ColumnMajor };
         self.values.resize(self.rows * self.columns, T::default());
@@ -130,7 +124,7 @@ impl<T: Term> Panel<T> {
                 Order::RowMajor => from.strides.index(rows.start + i, columns.start, batch),
                 Order::ColumnMajor => from.strides.index(rows.start, columns.start + i, batch),
             };
-            arguments.read(from, start, 1, out, of);
+            arguments.with_bytes(from, |bytes| T::read(from.dtype, bytes, start, out));
         }
     }
 
@@ -144,8 +138,10 @@ impl<T: Term> Panel<T> {
 }
 
 macro_rules! floating {
-    ($t:ident, $gemm:ident) => {
+    ($t:ident, $gemm:ident, $read:item) => {
         impl Term for $t {
+            $read
+
             fn value(self) -> f64 {
                 f64::from(self)
             }
@@ -180,10 +176,31 @@ macro_rules! floating {
     };
 }
 
-floating!(f32, sgemm);
-floating!(f64, dgemm);
+floating!(
+    f32,
+    sgemm,
+    fn read(dtype: DType, bytes: &[u8], index: usize, out: &mut [f32]) {
+        dtype.read_run(bytes, index, out);
+    }
+);
+
+floating!(
+    f64,
+    dgemm,
+    fn read(dtype: DType, bytes: &[u8], index: usize, out: &mut [f64]) {
+        let mut run = [0.0f32; CHUNK];
+        for (i, out) in out.chunks_mut(CHUNK).enumerate() {
+            dtype.read_run(bytes, index + i * CHUNK, &mut run[..out.len()]);
+            out.iter_mut().zip(run).for_each(|(x, f)| *x = f64::from(f));
+        }
+    }
+);
 
 impl Term for i32 {
+    fn read(dtype: DType, bytes: &[u8], index: usize, out: &mut [i32]) {
+        out.iter_mut().enumerate().for_each(|(i, x)| *x = dtype.read(bytes, index + i) as i32);
+    }
+
     fn value(self) -> f64 {
         f64::from(self)
     }

@@ -132,15 +132,17 @@ impl<'a> Arguments<'a> {
     }
 
     /// Reads elements from `start`, `step` apart.
-    pub fn read<T>(&self, tensor: &Tensor, start: usize, step: usize, out: &mut [T], of: impl Fn(f64) -> T) {
-        let read = |bytes: &[u8], out: &mut [T]| {
-            for (i, x) in out.iter_mut().enumerate() {
-                *x = of(tensor.dtype.read(bytes, start + i * step));
-            }
-        };
+    pub fn read(&self, tensor: &Tensor, start: usize, step: usize, out: &mut [f64]) {
+        self.with_bytes(tensor, |bytes| {
+            out.iter_mut().enumerate().for_each(|(i, x)| *x = tensor.dtype.read(bytes, start + i * step));
+        });
+    }
+
+    /// Lends a tensor's memory.
+    pub fn with_bytes(&self, tensor: &Tensor, read: impl FnOnce(&[u8])) {
         match &self.memory[tensor.memory] {
-            Memory::Read(bytes) => read(bytes, out),
-            Memory::Written(lock) => read(&lock.read().unwrap_or_else(PoisonError::into_inner), out),
+            Memory::Read(bytes) => read(bytes),
+            Memory::Written(lock) => read(&lock.read().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 

@@ -18,7 +18,7 @@ template <bool IS_A> struct Operand {
     static constexpr bool K_MAJOR = IS_A ? A_K_MAJOR : B_K_MAJOR;
     static constexpr int EXTENT = IS_A ? BM : BN, WARP_EXTENT = IS_A ? WARP_M : WARP_N, ALIGN = IS_A ? A_ALIGN : B_ALIGN;
     static constexpr int ROWS = K_MAJOR ? EXTENT : BK, ROW_BYTES = (K_MAJOR ? BK : EXTENT) * ELEMENT, BYTES = ROWS * ROW_BYTES;
-    // What one thread moves at a time. Elements aligned to 2 bytes only cannot be copied asynchronously: they pass through registers.
+    // What one thread moves at a time. Aligned to 2 bytes only, it cannot be copied asynchronously and passes through registers.
     static constexpr bool ASYNC = ALIGN >= 4;
     static constexpr int UNIT = ALIGN >= 16 ? 16 : ALIGN >= 8 ? 8 : 4;
     static constexpr int UNITS_PER_ROW = ROW_BYTES / UNIT, PASS_ROWS = THREADS / UNITS_PER_ROW, PASSES = ROWS / PASS_ROWS;
@@ -30,9 +30,9 @@ template <bool IS_A> struct Operand {
     static_assert(THREADS % UNITS_PER_ROW == 0 && PASS_ROWS > 0 && ROWS % PASS_ROWS == 0, "passes cover the block evenly");
     static_assert(PASS_ROWS % 8 == 0 || (PASS_ROWS & (PASS_ROWS - 1)) == 0, "the twist of a pass is a constant");
 
-    // The swizzle: byte offsets inside a row are exclusive-ored with this, so that what one access of a warp touches in several rows
-    // falls into different banks: eight rows of 16 bytes for ldmatrix; for transposed 32-bit words four rows of 32 bytes. It is linear
-    // where rows add without carry, which is how the constants below come out of it.
+    // The swizzle: byte offsets inside a row are exclusive-ored with this, so that what one access of a warp touches in several
+    // rows falls into different banks: eight rows of 16 bytes for ldmatrix; for transposed 32-bit words four rows of 32 bytes. It
+    // is linear where rows add without carry, which is how the constants below come out of it.
     static DEVICE constexpr u32 twist(int row) {
         if (!K_MAJOR && ELEMENT == 4) return (row & 3) << 5;
         return ROW_BYTES >= 128 ? (row & 7) << 4 : (row >> 1 & 3) << 4;
@@ -50,15 +50,15 @@ template <bool IS_A> struct Operand {
         const i64 ld = IS_A ? p.lda : p.ldb;
         const int left = (IS_A ? p.m : p.n) - start;
         extent = left < EXTENT ? left : EXTENT;
-        row = threadIdx.x / UNITS_PER_ROW;
-        column = threadIdx.x % UNITS_PER_ROW * (UNIT / ELEMENT);
+        const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
+        row = u32(thread) / UNITS_PER_ROW;
+        column = int(u32(thread) % UNITS_PER_ROW) * (UNIT / ELEMENT);
         const i64 origin = i64(batch) * (IS_A ? p.batch_stride_a : p.batch_stride_b) + (K_MAJOR ? start * ld : i64(start));
         source = static_cast<const u8*>(IS_A ? p.a : p.b) + (origin + row * ld + column) * ELEMENT;
         pass_step = PASS_ROWS * ld * ELEMENT;
         block_step = K_MAJOR ? BK * ELEMENT - PASSES * pass_step : 0;
         to = offset + row * ROW_BYTES + ((column * ELEMENT) ^ twist(row));
 
-        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         const int first = (IS_A ? warp / WARPS_N : warp % WARPS_N) * WARP_EXTENT;
         if constexpr (!K_MAJOR && ELEMENT == 4) {
             from = offset + lane % 4 * ROW_BYTES + (((first + lane / 4) * 4) ^ twist(lane % 4));
@@ -74,8 +74,8 @@ template <bool IS_A> struct Operand {
 
     DEVICE void skip(i64 ld, i64 k) { source += (K_MAJOR ? k : k * ld) * ELEMENT; }
 
-    // Issues share `share` of the copies of one block, of which K ends after `k_left`. With WHOLE that is not inside the block: either
-    // k_left is at least BK, or there is no block at all.
+    // Issues share `share` of the copies of one block, of which K ends after `k_left`. With WHOLE that is not inside the block:
+    // either k_left is at least BK, or there is no block at all.
     template <bool WHOLE> DEVICE void copy(int share, u32 stage, int k_left) {
         const int along = (K_MAJOR ? k_left : extent) - column, across = K_MAJOR ? extent : k_left;
         const int valid = (along <= 0 ? 0 : along < UNIT / ELEMENT ? along : UNIT / ELEMENT) * ELEMENT;
@@ -118,7 +118,8 @@ template <bool IS_A> struct Operand {
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 const int second_eight = IS_A ? i & 1 : i >> 1, second_half = IS_A ? i >> 1 : i & 1;
-                r[i] = load_shared_word(((stage + from) ^ (piece * 64 + second_eight * 32)) + (step * STEP + second_half * 4) * ROW_BYTES);
+                const u32 start = (stage + from) ^ (piece * 64 + second_eight * 32);
+                r[i] = load_shared_word(start + (step * STEP + second_half * 4) * ROW_BYTES);
             }
         }
     }
@@ -165,9 +166,9 @@ DEVICE TileOrigin locate(const Params& p, i64 index) {
     const u32 tiles_m = u32(p.m - 1) / BM + 1, tiles_n = u32(p.n - 1) / BN + 1;
     const i64 per_batch = i64(tiles_m) * tiles_n;
     const int batch = p.batch == 1 ? 0 : int(index / per_batch);
-    const u32 t = u32(index - batch * per_batch);   // an output of 2^32 tiles fits no memory
-    const u32 group = u32(p.raster) < tiles_m ? p.raster : tiles_m, first = t / (group * tiles_n) * group, inside = t % (group * tiles_n);
-    const u32 height = tiles_m - first < group ? tiles_m - first : group;
+    const u32 t = u32(index - batch * per_batch), per_group = p.raster * tiles_n;   // an output of 2^32 tiles fits no memory
+    const u32 first = t / per_group * p.raster, inside = t % per_group;
+    const u32 height = tiles_m - first < u32(p.raster) ? tiles_m - first : p.raster;
     return {int((first + inside % height) * BM), int(inside / height * BN), batch};
 }
 
@@ -257,8 +258,7 @@ DEVICE constexpr int slab_word(int column) {
     return STRIP == 8 ? (column >> 2 & 1) * SECOND_HALVES + (column >> 3) * 4 + (column & 3) : column;
 }
 
-DEVICE void store_slab(Accum* slab, int index, const Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
-    const int lane = threadIdx.x % 32;
+DEVICE void store_slab(Accum* slab, int lane, int index, const Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
     Accum* to = slab + lane / 4 * SLAB_PITCH + slab_word(lane % 4 * 2);
 #pragma unroll
     for (int i = 0; i < TILES_M; ++i) {
@@ -285,8 +285,15 @@ DEVICE void load_strip(Accum (&strip)[STRIP], const Accum* slab, int row, int in
     }
 }
 
+// The thread's index, opaquely: what follows from it is then computed here, not ahead of the mainloop, where registers are scarce.
+DEVICE int thread_index() {
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x;
+}
+
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int thread = thread_index(), lane = thread & 31, warp = thread >> 5;
     // Where eight lanes' reads span two rows, those are two apart instead of one: then they fall into different banks.
     const int line = lane / LANES, offset = STRIP == 8 && LANES == 4 ? (line & 1) << 1 | (line >> 1 & 1) | (line & 4) : line;
     const int first_row = tile.row + warp / WARPS_N * WARP_M + offset;
@@ -315,7 +322,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
     fetch(0);
     __syncthreads();   // the slabs overlay the stages
     if constexpr (SLAB_ROWS == WARP_M) {
-        store_slab(slab, 0, acc);
+        store_slab(slab, lane, 0, acc);
         __syncwarp();
     }
 #pragma unroll 1
@@ -323,7 +330,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
         if constexpr (SLAB_ROWS != WARP_M) {
             if (visit % SLAB_VISITS == 0) {
                 __syncwarp();
-                store_slab(slab, visit / SLAB_VISITS, acc);
+                store_slab(slab, lane, visit / SLAB_VISITS, acc);
                 __syncwarp();
             }
         }

@@ -1,0 +1,283 @@
+//! Diagnostics of graphs built in Rust: they name the line of Rust, print the listing with carets, and end with the cure.
+
+#[path = "support/diff.rs"]
+mod diff;
+#[path = "support/softcap.rs"]
+mod softcap;
+
+use postlude::build::recipes;
+use postlude::check::Role;
+use postlude::dtype::ValueType;
+use postlude::prelude::*;
+use postlude::{Builder, Diagnostics};
+
+/// The diagnostics of a graph that must have some.
+fn faults(build: impl FnOnce(&Builder)) -> Diagnostics {
+    Epilogue::build(build).expect_err("the graph is at fault")
+}
+
+fn codes(diagnostics: &Diagnostics) -> Vec<&'static str> {
+    diagnostics.iter().map(|d| d.code()).collect()
+}
+
+fn assert_text(found: &Diagnostics, expected: &str) {
+    let found = found.to_string();
+    assert!(found == expected, "\n{}", diff::lines(expected, &found));
+}
+
+/// `file:line` of the line that is `down` lines below the call of this.
+#[track_caller]
+fn line(down: u32) -> String {
+    format!("{}:{}", file!(), std::panic::Location::caller().line() + down)
+}
+
+#[test]
+fn an_integer_and_a_float_do_not_mix() {
+    let at = line(2);
+    let found = faults(|e| {
+        let y = e.acc() * e.row();
+        e.store("d", y, F16);
+    });
+    let expected = format!(
+        "\
+error[E0201]: `mul` takes operands all f32 or all i32
+  --> {at}:17
+   |
+   | %2 = mul %0, %1
+   |          ^^  ^^ i32[M]
+   |          |
+   |          f32[M,N,L]
+   |
+   = help: insert `.cast(F32)` on an integer, or write a constant in the other operand's type (`2.0`, not `2`)
+
+1 error in the epilogue"
+    );
+    assert_text(&found, &expected);
+}
+
+#[test]
+fn an_epilogue_stores_something() {
+    let at = line(1);
+    let found = Epilogue::build(|e| {
+        e.acc().relu();
+    });
+    let expected = format!(
+        "\
+error[E0101]: the epilogue stores nothing
+  --> {at}:17
+   |
+   = help: end it with `e.store(\"d\", value, F16)`
+
+1 error in the epilogue"
+    );
+    assert_text(&found.unwrap_err(), &expected);
+}
+
+#[test]
+fn a_load_is_used() {
+    let at = line(2);
+    let found = faults(|e| {
+        let _bias = e.load("bias", F16.over(N));
+        e.store("d", e.acc(), F16);
+    });
+    let expected = format!(
+        "\
+error[E0104]: argument `bias` reaches no sink
+  --> {at}:23
+   |
+   | %0 = load \"bias\" f16[N]
+   |           ^^^^^^ never used
+   |
+   = help: use it, or remove it: a launch would have to pass it for nothing
+
+1 error in the epilogue"
+    );
+    assert_text(&found, &expected);
+}
+
+#[test]
+fn a_second_meaning_points_at_the_first() {
+    let at = line(2);
+    let found = faults(|e| {
+        let x = e.load("x", F16.over(N));
+        let y = e.load("x", F16.over(M));
+        e.store("d", e.acc() + x + y, F16);
+    });
+    let (first, second) = (format!("{at}:19"), format!("{}:19", below(&at, 1)));
+    let expected = format!(
+        "\
+error[E0103]: `x` has two meanings: f16[N] input and f16[M] input
+  --> {second}
+   |
+   | %1 = load \"x\" f16[M]
+   |               ^^^^^^ f16[M] input
+   |
+   = note: it is first used here: `%0 = load \"x\" f16[N]`
+       at {first}
+   = help: give each argument a name of its own
+
+1 error in the epilogue"
+    );
+    assert_text(&found, &expected);
+}
+
+/// The place some lines below another.
+fn below(at: &str, down: u32) -> String {
+    let (file, number) = at.rsplit_once(':').unwrap();
+    format!("{file}:{}", number.parse::<u32>().unwrap() + down)
+}
+
+#[test]
+fn every_fault_is_reported_at_once_and_none_that_only_follows() {
+    let at = line(2);
+    let found = faults(|e| {
+        let bad = e.acc() + e.column();
+        let consequence = bad.gelu() * 2.0;
+        let _unused = e.scalar("unused", F32);
+        e.store("d", consequence, F16);
+        e.store("d", e.acc(), F16);
+        e.store("v", e.acc(), F16.over(N));
+        e.store("i", e.acc(), I32);
+    });
+    assert_eq!(codes(&found), ["E0201", "E0104", "E0103", "E0301", "E0303"]);
+    let lines: Vec<_> = found.iter().map(|d| d.built_at().unwrap().rsplit_once(':').unwrap().0.to_owned()).collect();
+    assert_eq!(lines, [0, 2, 4, 5, 6].map(|down| below(&at, down)));
+    assert!(found.to_string().ends_with("\n\n5 errors in the epilogue"));
+}
+
+#[test]
+fn operators_methods_and_numbers_name_the_line_of_their_caller() {
+    type Case = (fn(&Builder), u32);
+    let cases: &[Case] = &[
+        (|e| e.store("d", e.acc() + 1, F16), line!()),
+        (|e| e.store("d", 1 + e.acc(), F16), line!()),
+        (|e| e.store("d", e.acc().max(2), F16), line!()),
+        (|e| e.store("d", -e.acc().lt(0.0), F16), line!()),
+        (|e| e.store("d", !e.acc(), F16), line!()),
+        (|e| e.store("d", e.acc() & true, F16), line!()),
+        (|e| e.store("d", e.acc().leaky_relu(1), F16), line!()),
+        (|e| e.store("d", e.row().gelu(), F16), line!()),
+        (|e| e.store("d", e.acc().fma(1, 2), F16), line!()),
+        (|e| e.store("d", e.acc().select(1.0, 2.0), F16), line!()),
+        (|e| e.store("d", e.acc().region(e.acc(), |z| z.relu()).otherwise(|z| z), F16), line!()),
+        (|e| e.store("d", e.custom(&softcap::softcap(), [e.acc(), e.row()]), F16), line!()),
+        (|e| e.store("d", e.acc().lt(0.0), F16), line!()),
+    ];
+    for (build, line) in cases {
+        let found = faults(*build);
+        let at = found.iter().next().unwrap().built_at().unwrap();
+        assert!(at.starts_with(&format!("{}:{line}:", file!())), "expected line {line}:\n{found}");
+    }
+}
+
+#[test]
+fn an_expression_of_another_builder_is_reported_where_it_is_used() {
+    let mut inner = None;
+    let at = line(4);
+    let outer = Epilogue::build(|outer| {
+        let z = outer.acc() + outer.load("bias", F16.over(N));
+        inner = Some(faults(|e| {
+            let y = e.acc() * z;
+            e.store("d", y.lt(e.row().cast(F32)).select(y, 0.0), F16);
+        }));
+        outer.store("d", z, F16);
+    });
+    // It has the type it has over there, so nothing else is reported; and the outer one is as it was.
+    let expected = format!(
+        "\
+error[E0105]: an expression of another builder is used here
+  --> {at}:21
+   |
+   = help: build every expression of an epilogue with the builder handed to its own closure
+
+1 error in the epilogue"
+    );
+    assert_text(&inner.unwrap(), &expected);
+    assert_eq!(outer.unwrap().arguments().len(), 2);
+}
+
+#[test]
+fn an_expression_of_another_builder_is_found_wherever_it_stands() {
+    let _ = Epilogue::build(|outer| {
+        let (z, row) = (outer.acc(), outer.row());
+        // The operator belongs to its left operand: `row` makes its sum over there, which is seen when it comes back.
+        let cases: Vec<Diagnostics> = vec![
+            faults(|e| e.store("d", z, F16)),
+            faults(|e| e.store("d", z + e.acc(), F16)),
+            faults(|e| e.store("d", e.acc().max(z), F16)),
+            faults(|e| e.store("d", e.acc().fma(1.0, z), F16)),
+            faults(|e| e.store("d", e.acc().elu(z), F16)),
+            faults(|e| e.store("d", 1.0 - z, F16)),
+            faults(|e| e.store("d", e.row().lt(row + 1).select(e.acc(), 0.0), F16)),
+            faults(|e| e.store("d", e.custom(&softcap::softcap(), [e.acc(), z]), F16)),
+            faults(|e| e.store("d", e.acc().region(row.lt(3), |z| z).otherwise(|z| z), F16)),
+            faults(|e| e.store("d", e.acc().region(e.row().lt(3), |_| z).otherwise(|z| z), F16)),
+            faults(|e| e.store("d", e.acc().region(e.row().lt(3), |z| z).otherwise(|_| z), F16)),
+        ];
+        for found in &cases {
+            assert_eq!(codes(found), ["E0105"], "{found}");
+            assert!(found.iter().next().unwrap().built_at().unwrap().starts_with(file!()), "{found}");
+        }
+    });
+}
+
+#[test]
+fn unwrap_prints_the_diagnostics_as_they_are() {
+    let found = faults(|e| e.store("d", e.row(), F16));
+    assert_eq!(format!("{found:?}"), format!("\n{found}"));
+}
+
+#[test]
+fn a_huge_name_does_not_flood_the_screen() {
+    let name = "x".repeat(100_000);
+    let found = faults(|e| e.store(&name, e.acc() + e.row().cast(F32) * e.load(&name, F32), F16));
+    assert_eq!(codes(&found), ["E0102", "E0102", "E0304"]);
+    assert!(found.to_string().len() < 4000, "{found}");
+}
+
+#[test]
+fn arguments_come_in_the_order_of_first_use() {
+    let epilogue = Epilogue::build(|e| {
+        let c = e.load("c", F32);
+        let y = e.acc() * e.scalar("alpha", F16) + e.load("bias", BF16.over(N)) + c;
+        e.store("d", y, F16);
+        e.store("c", y + c, F32);
+    })
+    .unwrap();
+    let arguments: Vec<_> = epilogue.arguments().iter().map(|a| (&*a.name, a.role)).collect();
+    let expected = [
+        ("c", Role::Update(F32.into())),
+        ("alpha", Role::Scalar(ValueType::F32)),
+        ("bias", Role::Input(BF16.over(N))),
+        ("d", Role::Output(F16.into())),
+    ];
+    assert_eq!(arguments, expected);
+}
+
+#[test]
+fn an_order_means_nothing_on_a_vector() {
+    let epilogue = |bias: Operand| recipe_with(bias).unwrap();
+    assert_eq!(epilogue(F16.over(N)), epilogue(F16.over(N).column_major()));
+    // Loaded twice, once in each spelling, it is one argument.
+    let both = Epilogue::build(|e| {
+        let y = e.acc() + e.load("bias", F16.over(N)) * e.load("bias", F16.over(N).column_major());
+        e.store("d", y, F16);
+    });
+    assert_eq!(both.unwrap().arguments().len(), 2);
+}
+
+fn recipe_with(bias: Operand) -> Result<Epilogue, Diagnostics> {
+    Epilogue::build(|e| e.store("d", e.acc() + e.load("bias", bias), F16))
+}
+
+#[test]
+fn recipes_pass_and_say_what_is_wrong_with_a_format() {
+    assert!(recipes::identity(F16).is_ok());
+    assert!(recipes::linear_combination(F16, F16).is_ok());
+    assert!(recipes::bias_activation(BF16, BF16, |z| z.gelu()).is_ok());
+    assert!(recipes::residual(F16, F32, |z| z.silu()).is_ok());
+    assert!(recipes::scaled(BF16).is_ok());
+    assert!(recipes::split_rows(F16, F16, |z| z.sigmoid(), |z| z.tanh()).is_ok());
+    assert_eq!(codes(&recipes::identity(I32).unwrap_err()), ["E0303"]);
+    assert_eq!(codes(&recipes::bias_activation(I32, F16, |z| z).unwrap_err()), ["E0201"]);
+}

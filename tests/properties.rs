@@ -1,0 +1,162 @@
+//! Properties of random graphs: the check never panics, the text and JSON forms lose nothing, passes keep the meaning.
+
+#[path = "support/evaluate.rs"]
+mod evaluate;
+#[path = "support/graphs.rs"]
+mod graphs;
+#[path = "support/softcap.rs"]
+mod softcap;
+
+use evaluate::evaluate;
+use graphs::{Style, arbitrary, well_typed};
+use postlude::check::{Checked, check};
+use postlude::ir::op::Signature;
+use postlude::ir::{Graph, Node, text, wire};
+use postlude::pass::{fold, inline, transpose};
+use postlude::{Epilogue, Registry};
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+
+fn registry() -> Registry {
+    postlude::build::registry().with(softcap::softcap())
+}
+
+/// Floating-point and integer products alike.
+fn any_well_typed() -> impl Strategy<Value = Graph> {
+    prop_oneof![
+        3 => well_typed(Style::everything()),
+        1 => well_typed(Style::everything().integer()),
+        1 => well_typed(Style::tame()),
+    ]
+}
+
+/// Quotes that are not escaped come in pairs on every line.
+fn quotes_balance(dot: &str) -> bool {
+    dot.lines().all(|line| {
+        let (mut open, mut escaped) = (false, false);
+        for c in line.chars() {
+            match c {
+                _ if escaped => escaped = false,
+                '\\' if open => escaped = true,
+                '"' => open = !open,
+                _ => {}
+            }
+        }
+        !open && !escaped
+    })
+}
+
+/// Whether a pass should have made this node a constant or one of its arms.
+fn is_foldable(graph: &Graph, node: &Node) -> bool {
+    let Node::Apply { op, args } = node else { return false };
+    let constant = |i: usize| matches!(graph.node(args[i]), Node::Constant(_));
+    let integers = args.iter().all(|a| matches!(graph.node(*a), Node::Constant(c) if c.value_type().name() == "i32"));
+    let exact = op.row().ulp == 0 || integers && op.row().eval_i32.is_some();
+    let chosen = op.row().signature == Signature::Select && constant(0);
+    chosen || exact && (0..args.len()).all(constant)
+}
+
+fn same(a: &[f64], b: &[f64]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan())
+}
+
+const ELEMENTS: [(i32, i32, i32); 5] = [(0, 0, 0), (1, 0, 1), (3, 200, 0), (127, 64, 2), (5000, 129, 1)];
+
+fn sink_types(checked: &Checked) -> Vec<postlude::check::Type> {
+    checked.graph().sinks().iter().map(|s| checked.type_of(s.value)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn the_check_reports_and_never_panics(graph in arbitrary()) {
+        if let Err(diagnostics) = check(graph.clone()) {
+            prop_assert!(diagnostics.iter().count() > 0);
+            for diagnostic in &diagnostics {
+                prop_assert!(diagnostic.code().starts_with('E') && diagnostic.code().len() == 5);
+                prop_assert!(!diagnostic.message().is_empty() && !diagnostic.cure().is_empty());
+                let printed = diagnostic.to_string();
+                prop_assert!(printed.starts_with("error[E") && printed.lines().last().unwrap_or("").starts_with("   = help: "));
+                prop_assert!(printed.chars().all(|c| c == '\n' || !c.is_control()), "{printed:?}");
+            }
+            prop_assert_eq!(diagnostics.to_string(), check(graph).unwrap_err().to_string());
+        }
+    }
+
+    #[test]
+    fn a_graph_that_keeps_no_rule_is_still_written_and_read(graph in arbitrary()) {
+        let printed = text::print(&graph, |_| None);
+        let parsed = text::parse(&printed, &registry()).unwrap();
+        prop_assert_eq!(&parsed.graph, &graph);
+        prop_assert_eq!(text::print(&parsed.graph, |_| None), printed);
+        prop_assert_eq!(parsed.lines.len(), graph.len() + graph.sinks().len());
+        let json = serde_json::to_string(&wire::Document::of(&graph)).unwrap();
+        let document: wire::Document = serde_json::from_str(&json).unwrap();
+        prop_assert_eq!(&document.into_graph(&registry()).unwrap(), &graph);
+        let dot = postlude::ir::dot::dot(&graph, |_| "\"type\\".into());
+        prop_assert!(quotes_balance(&dot), "{dot}");
+    }
+
+    #[test]
+    fn a_well_typed_graph_passes_and_round_trips(graph in any_well_typed()) {
+        let epilogue = Epilogue::from_graph(graph).map_err(|d| TestCaseError::fail(d.to_string()))?;
+        let printed = epilogue.to_string();
+        let read = Epilogue::from_text(&printed, &registry()).unwrap();
+        prop_assert_eq!(&read, &epilogue);
+        prop_assert_eq!(read.to_string(), printed);
+        let json = epilogue.to_json();
+        let read = Epilogue::from_json(&json, &registry()).unwrap();
+        prop_assert_eq!(&read, &epilogue);
+        prop_assert_eq!(read.to_json(), json);
+        prop_assert!(quotes_balance(&epilogue.to_dot()));
+    }
+
+    #[test]
+    fn inlining_leaves_no_call_and_keeps_types(graph in any_well_typed()) {
+        let checked = check(graph).unwrap();
+        let inlined = inline(&checked);
+        let calls = inlined.graph().nodes().filter(|(_, n)| matches!(n, Node::Call { .. })).count();
+        prop_assert_eq!(calls, 0);
+        prop_assert_eq!(inlined.arguments(), checked.arguments());
+        prop_assert_eq!(sink_types(&inlined), sink_types(&checked));
+        let again = inline(&inlined);
+        prop_assert_eq!(again.graph(), inlined.graph());
+        // It is still a graph that the check accepts.
+        prop_assert!(check(graphs::pruned(inlined.graph())).is_ok());
+    }
+
+    #[test]
+    fn folding_leaves_nothing_to_fold_and_the_same_values(graph in any_well_typed()) {
+        let inlined = inline(&check(graph).unwrap());
+        let folded = fold(&inlined);
+        prop_assert!(folded.graph().nodes().all(|(_, n)| !is_foldable(folded.graph(), n)), "{}", text::print(folded.graph(), |_| None));
+        prop_assert_eq!(folded.arguments(), inlined.arguments());
+        for (after, before) in sink_types(&folded).into_iter().zip(sink_types(&inlined)) {
+            prop_assert_eq!(after.value, before.value);
+            // An arm that is never taken may have varied along more.
+            prop_assert!(before.axes.contains(after.axes));
+        }
+        for (row, column, batch) in ELEMENTS {
+            let (before, after) = (evaluate(&inlined, row, column, batch), evaluate(&folded, row, column, batch));
+            prop_assert!(same(&before, &after), "{before:?} became {after:?}");
+        }
+    }
+
+    #[test]
+    fn transposing_turns_everything_and_twice_is_nothing(graph in any_well_typed()) {
+        let checked = inline(&check(graph).unwrap());
+        let transposed = transpose(&checked);
+        for (after, before) in sink_types(&transposed).into_iter().zip(sink_types(&checked)) {
+            prop_assert_eq!((after.value, after.axes), (before.value, before.axes.transposed()));
+        }
+        for (row, column, batch) in ELEMENTS {
+            let (before, after) = (evaluate(&checked, row, column, batch), evaluate(&transposed, column, row, batch));
+            prop_assert!(same(&before, &after), "{before:?} became {after:?}");
+        }
+        prop_assert_eq!(transpose(&transposed), checked);
+    }
+}

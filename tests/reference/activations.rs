@@ -1,0 +1,112 @@
+//! Every activation against its formula, written out in `f64`.
+
+use crate::support::Points;
+use postlude::build::activation;
+use postlude::dtype::ValueType;
+use postlude::ir::Node;
+use postlude::reference::Precision;
+use postlude::{DType, Epilogue};
+
+type Formula = fn(f64, &[f64]) -> f64;
+
+fn sigmoid(x: f64) -> f64 {
+    if x >= 0.0 { 1.0 / (1.0 + (-x).exp()) } else { x.exp() / (1.0 + x.exp()) }
+}
+
+fn softplus(x: f64) -> f64 {
+    if x > 40.0 { x } else { x.exp().ln_1p() }
+}
+
+/// With the parameters to test at.
+fn formula(name: &str) -> (&'static [f64], Formula) {
+    match name {
+        "relu" => (&[], |x, _| if x < 0.0 { 0.0 } else { x }),
+        "relu6" => (&[], |x, _| if x.is_nan() { x } else { x.clamp(0.0, 6.0) }),
+        "clamp" => (&[-0.75, 1.25], |x, p| if x.is_nan() { x } else { x.clamp(p[0], p[1]) }),
+        "leaky_relu" | "prelu" => (&[0.125], |x, p| if x > 0.0 { x } else { p[0] * x }),
+        "elu" => (&[1.5], |x, p| if x > 0.0 { x } else { p[0] * x.exp_m1() }),
+        "selu" => (&[], |x, _| {
+            let (scale, alpha) = (1.050_700_987_355_480_5, 1.673_263_242_354_377_2);
+            scale * if x > 0.0 { x } else { alpha * x.exp_m1() }
+        }),
+        "celu" => (&[1.5], |x, p| if x > 0.0 { x } else { p[0] * (x / p[0]).exp_m1() }),
+        "sigmoid" => (&[], |x, _| sigmoid(x)),
+        "log_sigmoid" => (&[], |x, _| -softplus(-x)),
+        "silu" => (&[], |x, _| x * sigmoid(x)),
+        "gelu" | "gelu_erf" => (&[], |x, _| x * 0.5 * (1.0 + libm::erf(x / 2f64.sqrt()))),
+        "gelu_tanh" => (&[], |x, _| {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+            0.5 * x * (1.0 + inner.tanh())
+        }),
+        "gelu_quick" => (&[], |x, _| x * sigmoid(1.702 * x)),
+        "hardswish" => (&[], |x, _| x * ((x + 3.0).clamp(0.0, 6.0) / 6.0)),
+        "hardsigmoid" => (&[], |x, _| (x + 3.0).clamp(0.0, 6.0) / 6.0),
+        "hardtanh" => (&[], |x, _| x.clamp(-1.0, 1.0)),
+        "softplus" => (&[0.5], |x, p| softplus(p[0] * x) / p[0]),
+        "softsign" => (&[], |x, _| x / (1.0 + x.abs())),
+        "mish" => (&[], |x, _| x * softplus(x).tanh()),
+        "relu_squared" => (&[], |x, _| if x < 0.0 { 0.0 } else { x * x }),
+        "threshold" => (&[0.25, -2.0], |x, p| if x > p[0] { x } else { p[1] }),
+        "snake" => (&[0.75], |x, p| x + (p[0] * x).sin().powi(2) / p[0]),
+        other => panic!("write the formula of `{other}` here"),
+    }
+}
+
+fn inputs() -> Vec<f64> {
+    let edges = [1e-45f32, 1e-20, 1e-3, 0.25, 0.5, 0.75, 1.0, 1.25, 2.0, 3.0, 6.0, 8.0, 20.0, 100.0, 1e4, 1e18, f32::INFINITY];
+    let edges = edges.into_iter().flat_map(|x| [-x, x]).chain([0.0, -0.0, f32::NAN]);
+    edges.chain((-400..400).map(|i| i as f32 * 0.0173)).map(f64::from).collect()
+}
+
+fn points(function: &'static postlude::ir::Function, parameters: &[f64], x: &[f64]) -> Points {
+    let mut points = Points::new(x.len());
+    let mut args = vec![points.load("x", ValueType::F32, x)];
+    args.extend(parameters.iter().map(|p| points.graph.constant_f32(*p as f32)));
+    let y = points.graph.push(Node::Call { function, args }, None);
+    points.store("y", y, DType::F32);
+    points
+}
+
+#[test]
+fn every_activation_is_its_formula() {
+    let x = inputs();
+    for &function in activation::ALL {
+        let (parameters, formula) = formula(function.name);
+        assert_eq!(parameters.len() + 1, function.parameters.len(), "{}", function.name);
+        let points = points(function, parameters, &x);
+        let (exact, rounded) = (points.exact().remove(0), points.run(Precision::F32).remove(0));
+        for i in 0..x.len() {
+            let expected = formula(x[i], parameters);
+            // Constants are `f32`s, which is what the tolerance of the exact value is for.
+            for (what, got, expected, tolerance) in
+                [("exact", exact[i], expected, 3e-7), ("f32", rounded[i], f64::from(expected as f32), 2e-6)]
+            {
+                let near = (got - expected).abs() <= tolerance * expected.abs() + tolerance;
+                let fits = if expected.is_finite() { near } else { got == expected || (got.is_nan() && expected.is_nan()) };
+                assert!(fits, "{} of {} ({what}) is {got}, not {expected}", function.name, x[i]);
+            }
+        }
+    }
+}
+
+#[test]
+fn nan_stays_nan() {
+    for &function in activation::ALL.iter().filter(|f| f.name != "threshold") {
+        let (parameters, _) = formula(function.name);
+        assert!(points(function, parameters, &[f64::NAN]).run(Precision::F32)[0][0].is_nan(), "{}", function.name);
+    }
+}
+
+#[test]
+fn a_call_means_its_body() {
+    let epilogue = Epilogue::build(|e| e.store("y", e.load("x", DType::F32).mish(), DType::F32)).unwrap();
+    let x = inputs();
+    let mut inlined = Points::new(x.len());
+    inlined.load("x", ValueType::F32, &x);
+    inlined.graph = postlude::pass::inline(epilogue.checked()).graph().clone();
+    let mut called = Points::new(x.len());
+    called.load("x", ValueType::F32, &x);
+    called.graph = epilogue.graph().clone();
+    let bits = |p: &Points| p.run(Precision::F32)[0].iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&called), bits(&inlined));
+}

@@ -1,0 +1,183 @@
+//! Arguments that do not fit: each fault names its argument, and nothing is written.
+
+use crate::support::product;
+use postlude::args::{ArgumentErrors, Fault, HostBuffer};
+use postlude::prelude::*;
+use postlude::reference::{Precision, oracle, run};
+use postlude::{HostArgs, Operation, Tensor};
+
+const SHAPE: Shape = Shape::new(2, 3, 4).batched(2);
+
+fn epilogue() -> Epilogue {
+    Epilogue::build(|e| {
+        let y = (e.acc() + e.load("bias", F16.over(N))) * e.scalar("scale", F32) + e.load("c", F32);
+        e.store("c", y, F32);
+        e.store("d", y, F16);
+    })
+    .unwrap()
+}
+
+/// Memory for every argument.
+struct Room {
+    a: Vec<f32>,
+    b: Vec<f32>,
+    bias: Vec<half::f16>,
+    c: Vec<f32>,
+    d: Vec<half::f16>,
+}
+
+impl Room {
+    fn new() -> Room {
+        let (c, d) = (vec![7.0; 12], vec![half::f16::ONE; 12]);
+        Room { a: vec![1.0; 16], b: vec![1.0; 24], bias: vec![half::f16::ONE; 3], c, d }
+    }
+
+    /// Every argument but one.
+    fn without(&mut self, name: &str) -> HostArgs<'_> {
+        let mut args = HostArgs::new();
+        if name != "a" {
+            args = args.input("a", &self.a);
+        }
+        if name != "b" {
+            args = args.input("b", &self.b);
+        }
+        if name != "bias" {
+            args = args.input("bias", &self.bias);
+        }
+        if name != "scale" {
+            args = args.scalar("scale", 2.0f32);
+        }
+        if name != "c" {
+            args = args.output("c", &mut self.c);
+        }
+        if name != "d" {
+            args = args.output("d", &mut self.d);
+        }
+        args
+    }
+}
+
+fn attempt(args: HostArgs<'_>) -> Result<(), ArgumentErrors> {
+    let epilogue = epilogue();
+    let oracle = oracle(product(F32, TN), epilogue.checked(), SHAPE, &args).map(|_| ());
+    let result = run(product(F32, TN), epilogue.checked(), SHAPE, args, Precision::F32);
+    assert_eq!(result, oracle);
+    result
+}
+
+/// The only fault of a launch without `name` and with `add`; nothing may have been written.
+fn fault(name: &str, add: impl for<'a> FnOnce(HostArgs<'a>) -> HostArgs<'a>) -> Fault {
+    let mut room = Room::new();
+    let errors = attempt(add(room.without(name))).unwrap_err();
+    assert_eq!(errors.0.len(), 1, "{errors}");
+    assert!(errors.to_string().starts_with(&format!("argument `{}`: ", errors.0[0].name)), "{errors}");
+    if !name.is_empty() {
+        assert_eq!(errors.0[0].name, name, "{errors}");
+    }
+    let fresh = Room::new();
+    assert!(room.c == fresh.c && room.d == fresh.d, "written in spite of {errors}");
+    errors.0[0].fault.clone()
+}
+
+#[test]
+fn all_arguments_fit() {
+    let mut room = Room::new();
+    attempt(room.without("")).unwrap();
+    assert_eq!(room.c, [(4.0 + 1.0) * 2.0 + 7.0; 12]);
+    assert!(room.d.iter().all(|x| x.to_f32() == 17.0));
+}
+
+#[test]
+fn missing_unknown_and_repeated_arguments() {
+    for name in ["a", "b", "bias", "scale", "c", "d"] {
+        assert!(matches!(fault(name, |args| args), Fault::Missing { .. }), "{name}");
+    }
+    assert!(matches!(fault("", |args| args.scalar("extra", 1.0f32)), Fault::Unknown { known } if known.len() == 6));
+    assert_eq!(fault("", |args| args.scalar("scale", 1.0f32)), Fault::Twice);
+}
+
+#[test]
+fn every_fault_is_reported_at_once() {
+    let errors = attempt(HostArgs::new().scalar("x", 1).scalar("scale", 1)).unwrap_err();
+    let names: Vec<&str> = errors.0.iter().map(|e| e.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "bias", "scale", "c", "d", "x"]);
+}
+
+#[test]
+fn wrong_kinds_and_formats() {
+    static WIDE: [f32; 24] = [0.0; 24];
+    static NARROW: [i32; 24] = [0; 24];
+    assert_eq!(fault("a", |args| args.input("a", &NARROW[..])), Fault::DType { needs: F32, got: I32 });
+    assert_eq!(fault("bias", |args| args.input("bias", &WIDE[..])), Fault::DType { needs: F16, got: F32 });
+    assert!(matches!(fault("scale", |args| args.scalar("scale", 1)), Fault::ScalarType { .. }));
+    assert!(matches!(fault("scale", |args| args.input("scale", &WIDE[..])), Fault::Kind { .. }));
+    assert!(matches!(fault("b", |args| args.scalar("b", 1.0f32)), Fault::Kind { .. }));
+}
+
+#[test]
+fn memory_that_cannot_be_written() {
+    static WIDE: [f32; 12] = [0.0; 12];
+    assert_eq!(fault("c", |args| args.input("c", &WIDE[..])), Fault::ReadOnly);
+    // Passed as an output, but borrowed as an input.
+    assert_eq!(fault("c", |args| args.output("c", &WIDE[..])), Fault::ReadOnly);
+}
+
+#[test]
+fn memory_that_is_too_short() {
+    static ZEROS: [u8; 96] = [0; 96];
+    let claim = |bytes: usize, len: usize| Tensor::new(HostBuffer::Read(&ZEROS[..bytes]), F32, len);
+    let lengths = |fault| match fault {
+        Fault::TooShort { needs, got, .. } => (needs, got),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(lengths(fault("a", |args| args.input("a", claim(60, 15)))), (16, 15));
+    assert_eq!(lengths(fault("a", |args| args.input("a", claim(68, 17).batch_stride(10)))), (18, 17));
+    assert_eq!(lengths(fault("a", |args| args.input("a", claim(64, 16).ld(5).batch_stride(11)))), (20, 16));
+    // More elements claimed than there are bytes.
+    assert_eq!(lengths(fault("a", |args| args.input("a", claim(15, 1000)))), (16, 3));
+}
+
+#[test]
+fn strides_that_do_not_fit() {
+    let tensor = || Tensor::new(HostBuffer::Read(&[0; 96]), F32, 24);
+    assert!(matches!(fault("a", |args| args.input("a", tensor().ld(3))), Fault::LeadingDimension { least: 4, got: 3, .. }));
+    let bias = || Tensor::new(HostBuffer::Read(&[0; 48]), F16, 24);
+    assert!(matches!(fault("bias", |args| args.input("bias", bias().ld(3))), Fault::LeadingDimension { least: 0, .. }));
+    assert!(matches!(fault("bias", |args| args.input("bias", bias().batch_stride(3))), Fault::BatchStride { got: 3, .. }));
+}
+
+#[test]
+fn batch_entries_of_an_output_may_not_overlap() {
+    for stride in [0, 1, 5] {
+        let (mut memory, mut room) = (vec![3u8; 48], Room::new());
+        let tensor = Tensor::new(HostBuffer::Write(&mut memory), F16, 24).batch_stride(stride);
+        let errors = attempt(room.without("d").output("d", tensor)).unwrap_err();
+        assert_eq!((errors.0.len(), errors.0[0].name.as_str()), (1, "d"));
+        assert!(matches!(errors.0[0].fault, Fault::BatchStride { got, .. } if got == stride));
+        assert!(memory.iter().all(|b| *b == 3) && room.c == Room::new().c);
+    }
+}
+
+#[test]
+fn an_accumulator_that_the_operation_does_not_have() {
+    let integers = Epilogue::build(|e| e.store("d", e.acc_i32(), I32)).unwrap();
+    let a = [1.0f32; 4];
+    let mut d = [5i32; 4];
+    let args = HostArgs::new().input("a", &a[..]).input("b", &a[..]).output("d", &mut d[..]);
+    let errors = run(product(F32, TN), integers.checked(), Shape::new(2, 2, 2), args, Precision::F32).unwrap_err();
+    assert_eq!((errors.0[0].name.as_str(), &errors.0[0].fault), ("a", &Fault::DType { needs: I32, got: F32 }));
+    let ones = Epilogue::build(|e| e.store("d", e.constant(1), I32)).unwrap();
+    let bits = [1u8; 4];
+    let args = HostArgs::new().input("a", &bits[..]).input("b", &bits[..]).output("d", &mut d[..]);
+    let operation = Operation::Product { dtype: Bool, layout: TN };
+    let errors = run(operation, ones.checked(), Shape::new(2, 2, 2), args, Precision::F32).unwrap_err();
+    assert_eq!(errors.0[0].fault, Fault::DType { needs: F32, got: Bool });
+    assert_eq!(d, [5; 4]);
+}
+
+#[test]
+fn coordinates_that_do_not_fit_an_i32() {
+    let mut room = Room::new();
+    let errors = attempt(room.without("").origin(i32::MAX, 0, 0)).unwrap_err();
+    assert!(matches!(errors.0[0].fault, Fault::TooLarge { .. }));
+}

@@ -1,0 +1,11 @@
+//! The CPU reference against independent arithmetic: every primitive, every activation, every derivative, every way memory
+//! may lie, and every argument that does not fit.
+
+mod activations;
+mod adjoints;
+mod errors;
+mod meaning;
+mod memory;
+mod primitives;
+mod products;
+mod support;

@@ -1,0 +1,185 @@
+//! Every primitive on edge inputs, through a graph: against its row, and against the arithmetic of the CPU.
+
+use crate::support::{Points, same};
+use postlude::dtype::ValueType::{self, Bool, F32, I32};
+use postlude::ir::op::Signature;
+use postlude::reference::Precision;
+use postlude::{DType, Op};
+
+const FLOATS: [f64; 21] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    2.5,
+    -1.5,
+    3.3f32 as f64,
+    -7.0,
+    65519.0,
+    1.0e-40f32 as f64,
+    -1.0e-45f32 as f64,
+    1e30f32 as f64,
+    -1e30f32 as f64,
+    f32::MAX as f64,
+    f32::MIN_POSITIVE as f64,
+    2147483648.0,
+    -3e9,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+];
+const INTEGERS: [f64; 9] = [0.0, 1.0, -1.0, 2.0, -7.0, 16777217.0, -16777219.0, i32::MAX as f64, i32::MIN as f64];
+
+fn edges(value: ValueType) -> &'static [f64] {
+    match value {
+        F32 => &FLOATS,
+        I32 => &INTEGERS,
+        Bool => &[0.0, 1.0],
+    }
+}
+
+/// Every way to type the operands, with the type of the result.
+fn typings(signature: Signature) -> Vec<(Vec<ValueType>, ValueType)> {
+    match signature {
+        Signature::Float(n) => vec![(vec![F32; n], F32)],
+        Signature::Numeric(n) => vec![(vec![F32; n], F32), (vec![I32; n], I32)],
+        Signature::Compare => vec![(vec![F32; 2], Bool), (vec![I32; 2], Bool)],
+        Signature::Logic(n) => vec![(vec![Bool; n], Bool)],
+        Signature::Select => [F32, I32, Bool].into_iter().map(|v| (vec![Bool, v, v], v)).collect(),
+        Signature::Convert(to) => [F32, I32, Bool].into_iter().map(|v| (vec![v], to)).collect(),
+    }
+}
+
+/// Every combination of edge values, as one list for each operand.
+fn combinations(operands: &[ValueType]) -> Vec<Vec<f64>> {
+    let count: usize = operands.iter().map(|v| edges(*v).len()).product();
+    let mut block = 1;
+    let column = |v: &ValueType| {
+        let values: Vec<f64> = (0..count).map(|i| edges(*v)[i / block % edges(*v).len()]).collect();
+        block *= edges(*v).len();
+        values
+    };
+    operands.iter().map(column).collect()
+}
+
+fn through_a_graph(op: Op, operands: &[ValueType], result: ValueType, inputs: &[Vec<f64>], precision: Precision) -> Vec<f64> {
+    let mut points = Points::new(inputs[0].len());
+    let args: Vec<_> = inputs.iter().enumerate().map(|(i, x)| points.load(&format!("x{i}"), operands[i], x)).collect();
+    let y = points.graph.apply(op, &args);
+    points.store("y", y, result.storage());
+    points.run(precision).remove(0)
+}
+
+#[test]
+fn every_primitive_has_the_value_of_its_row() {
+    for &op in Op::ALL {
+        let row = op.row();
+        for (operands, result) in typings(row.signature) {
+            let inputs = combinations(&operands);
+            let results = through_a_graph(op, &operands, result, &inputs, Precision::F32);
+            for (i, got) in results.iter().enumerate() {
+                let x: Vec<f64> = inputs.iter().map(|x| x[i]).collect();
+                let integers = matches!(row.signature, Signature::Numeric(_)) && operands[0] == I32;
+                let expected = if integers {
+                    let x: Vec<i32> = x.iter().map(|x| *x as i32).collect();
+                    f64::from((row.eval_i32.unwrap())(&x))
+                } else {
+                    result.storage().round((row.eval)(&x))
+                };
+                assert!(same(*got, expected), "{}{x:?} of {operands:?} is {got}, not {expected}", op.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn primitives_agree_with_the_arithmetic_of_the_cpu() {
+    type Formula = fn(&[f32]) -> f32;
+    let formulas: [(Op, Formula); 22] = [
+        (Op::Add, |x| x[0] + x[1]),
+        (Op::Sub, |x| x[0] - x[1]),
+        (Op::Mul, |x| x[0] * x[1]),
+        (Op::Div, |x| x[0] / x[1]),
+        (Op::Rem, |x| x[0] % x[1]),
+        (Op::Neg, |x| -x[0]),
+        (Op::Abs, |x| x[0].abs()),
+        (Op::Sqrt, |x| x[0].sqrt()),
+        (Op::Recip, |x| 1.0 / x[0]),
+        (Op::Floor, |x| x[0].floor()),
+        (Op::Ceil, |x| x[0].ceil()),
+        (Op::Round, |x| x[0].round_ties_even()),
+        (Op::Min, |x| if x[0].is_nan() || x[1].is_nan() { f32::NAN } else { x[0].min(x[1]) }),
+        (Op::Max, |x| if x[0].is_nan() || x[1].is_nan() { f32::NAN } else { x[0].max(x[1]) }),
+        (Op::Exp, |x| f64::from(x[0]).exp() as f32),
+        (Op::Log, |x| f64::from(x[0]).ln() as f32),
+        (Op::Tanh, |x| f64::from(x[0]).tanh() as f32),
+        (Op::Pow, |x| f64::from(x[0]).powf(f64::from(x[1])) as f32),
+        (Op::RoundF16, |x| half::f16::from_f32(x[0]).to_f32()),
+        (Op::RoundBf16, |x| half::bf16::from_f32(x[0]).to_f32()),
+        (Op::Sign, |x| if x[0].is_nan() { f32::NAN } else { f32::from(i8::from(x[0] > 0.0) - i8::from(x[0] < 0.0)) }),
+        (Op::ToF32, |x| x[0]),
+    ];
+    for (op, formula) in formulas {
+        let operands = vec![F32; op.row().signature.arity()];
+        let inputs = combinations(&operands);
+        for (i, got) in through_a_graph(op, &operands, F32, &inputs, Precision::F32).into_iter().enumerate() {
+            let x: Vec<f32> = inputs.iter().map(|x| x[i] as f32).collect();
+            let expected = f64::from(formula(&x));
+            // Which of two zeros is the smaller is not said.
+            assert!(same(got, expected) || (got == 0.0 && expected == 0.0), "{}{x:?} is {got}, not {expected}", op.name());
+        }
+    }
+    type Comparison = fn(f32, f32) -> bool;
+    let comparisons: [(Op, Comparison); 6] = [
+        (Op::Eq, |a, b| a == b),
+        (Op::Ne, |a, b| a != b),
+        (Op::Lt, |a, b| a < b),
+        (Op::Le, |a, b| a <= b),
+        (Op::Gt, |a, b| a > b),
+        (Op::Ge, |a, b| a >= b),
+    ];
+    for (op, compare) in comparisons {
+        let inputs = combinations(&[F32; 2]);
+        for (i, got) in through_a_graph(op, &[F32; 2], Bool, &inputs, Precision::F32).into_iter().enumerate() {
+            let expected = compare(inputs[0][i] as f32, inputs[1][i] as f32);
+            assert_eq!(got, f64::from(u8::from(expected)), "{} {} {}", op.name(), inputs[0][i], inputs[1][i]);
+        }
+    }
+}
+
+#[test]
+fn integers_wrap_in_either_precision() {
+    type Formula = fn(i32, i32) -> i32;
+    let formulas: [(Op, Formula); 5] = [
+        (Op::Add, i32::wrapping_add),
+        (Op::Sub, i32::wrapping_sub),
+        (Op::Mul, i32::wrapping_mul),
+        (Op::Div, |a, b| if b == 0 { 0 } else { a.wrapping_div(b) }),
+        (Op::Rem, |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) }),
+    ];
+    for (op, formula) in formulas {
+        let inputs = combinations(&[I32; 2]);
+        for precision in [Precision::F32, Precision::F64] {
+            for (i, got) in through_a_graph(op, &[I32; 2], I32, &inputs, precision).into_iter().enumerate() {
+                let expected = formula(inputs[0][i] as i32, inputs[1][i] as i32);
+                assert_eq!(got, f64::from(expected), "{} {} {}", op.name(), inputs[0][i], inputs[1][i]);
+            }
+        }
+    }
+}
+
+#[test]
+fn values_are_rounded_to_f32_after_every_primitive_and_never_in_the_oracle() {
+    let mut points = Points::new(1);
+    let (x, big) = (points.load("x", F32, &[1.0]), points.load("big", F32, &[1e8]));
+    let sum = points.graph.apply(Op::Add, &[x, big]);
+    let back = points.graph.apply(Op::Sub, &[sum, big]);
+    let third = points.load("three", F32, &[3.0]);
+    let third = points.graph.apply(Op::Recip, &[third]);
+    points.store("back", back, DType::F32);
+    points.store("third", third, DType::F32);
+    assert_eq!(points.run(Precision::F32), [[0.0], [f64::from(1.0f32 / 3.0)]]);
+    assert_eq!(points.run(Precision::F64), [[1.0], [f64::from(1.0f32 / 3.0)]]);
+    assert_eq!(points.exact(), [[1.0], [1.0 / 3.0]]);
+}

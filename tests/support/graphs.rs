@@ -1,0 +1,479 @@
+//! Random epilogue graphs for property tests: well-typed ones by construction, and ones that keep no rule at all.
+//!
+//! A graph is drawn as a list of steps, each of which picks its operands among the values before it, so that a failing
+//! graph shrinks by losing steps. Include this file with `#[path = "support/graphs.rs"] mod graphs;`, and the primitive it
+//! uses with `#[path = "support/softcap.rs"] mod softcap;` beside it.
+
+#![allow(dead_code, reason = "each test crate uses its part")]
+
+use crate::softcap::softcap;
+use postlude::build::activation;
+use postlude::dtype::ValueType;
+use postlude::ir::axes::{L, M, N};
+use postlude::ir::op::Signature;
+use postlude::ir::{Axes, Constant, Coordinate, Function, Graph, Node, NodeId, Operand, Order, Sink, SinkKind};
+use postlude::{CustomOp, DType, Op};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What a random graph is made of.
+#[derive(Clone, Debug)]
+pub struct Style {
+    /// The type of its accumulator.
+    pub accumulator: ValueType,
+    /// Primitives on floating-point values. Integers and conditions always have all of theirs.
+    pub float_ops: Vec<Op>,
+    /// Functions.
+    pub functions: Vec<&'static Function>,
+    /// A custom primitive.
+    pub custom: Option<Arc<CustomOp>>,
+    /// Constants are of moderate size, parameters of functions are positive constants, and conditions are made of
+    /// integers.
+    pub tame: bool,
+    /// The most steps.
+    pub steps: usize,
+    /// The most stores.
+    pub stores: usize,
+}
+
+impl Style {
+    /// Everything the library has.
+    pub fn everything() -> Style {
+        Style {
+            accumulator: ValueType::F32,
+            float_ops: Op::ALL.to_vec(),
+            functions: activation::ALL.to_vec(),
+            custom: Some(softcap()),
+            tame: false,
+            steps: 32,
+            stores: 4,
+        }
+    }
+
+    /// Continuous primitives whose derivatives are about one at most, so that the rounding errors of two evaluations stay
+    /// rounding errors: what may be compared with a GPU.
+    pub fn tame() -> Style {
+        use Op::{Abs, Add, Cos, Erf, Max, Min, Neg, Select, Sin, Sub, Tanh, ToF32};
+        let steep = ["relu_squared", "threshold", "snake"];
+        Style {
+            float_ops: vec![Add, Sub, Min, Max, Abs, Neg, Tanh, Erf, Sin, Cos, Select, ToF32],
+            functions: activation::ALL.iter().copied().filter(|f| !steep.contains(&f.name)).collect(),
+            custom: None,
+            tame: true,
+            steps: 16,
+            stores: 2,
+            ..Style::everything()
+        }
+    }
+
+    /// The same over the accumulator of an integer product.
+    pub fn integer(self) -> Style {
+        Style { accumulator: ValueType::I32, ..self }
+    }
+}
+
+/// A graph that passes the check.
+pub fn well_typed(style: Style) -> impl Strategy<Value = Graph> {
+    let (steps, stores) = (vec(step(), 0..=style.steps), vec(step(), 1..=style.stores));
+    (steps, stores).prop_map(move |(steps, stores)| {
+        let mut maker = Maker::new(style.clone());
+        for step in &steps {
+            maker.step(step);
+        }
+        maker.finish(&stores)
+    })
+}
+
+/// A graph of any nodes over any nodes, with any names and any stores. Nothing is promised but that references point
+/// backwards, which the arena itself demands.
+pub fn arbitrary() -> impl Strategy<Value = Graph> {
+    let node = (0u8..8, vec(any::<Index>(), 0..5), any::<u32>(), name(), operand());
+    let sink = (name(), any::<Index>(), operand());
+    (vec(node, 0..24), vec(sink, 0..4)).prop_map(|(nodes, sinks)| {
+        let mut graph = Graph::new();
+        let mut ids: Vec<NodeId> = Vec::new();
+        for (kind, picks, bits, name, operand) in nodes {
+            let args: Vec<NodeId> = if ids.is_empty() { Vec::new() } else { picks.iter().map(|p| *p.get(&ids)).collect() };
+            let node = match kind {
+                0 => Node::Accumulator(pick(&VALUES, bits)),
+                1 => Node::Constant(constant(pick(&VALUES, bits), bits)),
+                2 => Node::Coordinate(pick(&Coordinate::ALL, bits)),
+                3 => Node::Scalar { name: name.as_str().into(), value_type: pick(&VALUES, bits) },
+                4 => Node::Load { name: name.as_str().into(), operand },
+                5 => Node::Call { function: pick(activation::ALL, bits), args },
+                6 => Node::Custom { op: softcap(), args },
+                _ => Node::Apply { op: pick(Op::ALL, bits), args },
+            };
+            ids.push(graph.push(node, None));
+        }
+        for (name, value, operand) in sinks {
+            if !ids.is_empty() {
+                let sink = Sink { name: name.as_str().into(), value: *value.get(&ids), kind: SinkKind::Store(operand) };
+                graph.sink(sink, None);
+            }
+        }
+        graph
+    })
+}
+
+/// Names: good ones, ones that want out of their quotes, and any characters.
+pub fn name() -> impl Strategy<Value = String> {
+    prop_oneof![
+        3 => select(HOSTILE_NAMES).prop_map(str::to_owned),
+        3 => "[c-z]",
+        1 => ".{0,70}",
+    ]
+}
+
+/// Names that a careless printer would let end a string, a comment, a line or a label.
+pub const HOSTILE_NAMES: &[&str] = &[
+    "",
+    "a",
+    "b",
+    "\"",
+    "\\",
+    "\\\"",
+    "line\nend",
+    "carriage\rreturn",
+    "nul\0byte",
+    "*/",
+    "// comment \\",
+    "\"); asm(\"trap;\"); (\"",
+    "d\", %0\nstore \"e",
+    "; test: check",
+    "%0",
+    "= acc f32",
+    "\u{85}\u{2028}\u{2029}\u{202e}\u{feff}",
+    "\u{1b}[31m",
+    "größe ∇",
+    "{{ name }} {% raw %}",
+    "$0 #include <x>",
+    "long name long name long name long name long name long name long name",
+];
+
+/// Any operand.
+pub fn operand() -> impl Strategy<Value = Operand> {
+    (select(&DType::ALL[..]), axes(), any::<bool>()).prop_map(|(dtype, axes, row_major)| Operand {
+        dtype,
+        axes,
+        order: if row_major { Order::RowMajor } else { Order::ColumnMajor },
+    })
+}
+
+fn axes() -> impl Strategy<Value = Axes> {
+    prop_oneof![2 => Just(Axes::MNL), 1 => any::<u8>().prop_map(subset)]
+}
+
+fn subset(bits: u8) -> Axes {
+    [M, N, L].into_iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).fold(Axes::NONE, |all, (_, axis)| all | axis)
+}
+
+const VALUES: [ValueType; 3] = [ValueType::F32, ValueType::I32, ValueType::Bool];
+
+fn pick<T: Copy>(list: &[T], bits: u32) -> T {
+    list[bits as usize % list.len()]
+}
+
+fn constant(value: ValueType, bits: u32) -> Constant {
+    match value {
+        ValueType::F32 => Constant::F32(bits),
+        ValueType::I32 => Constant::I32(bits as i32),
+        ValueType::Bool => Constant::Bool(bits & 1 == 1),
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Load,
+    Scalar,
+    Coordinate,
+    Constant,
+    Float,
+    Integer,
+    Condition,
+    Call,
+    Custom,
+    Region,
+}
+
+/// One step: what to add, which values it takes, and a number for everything else.
+#[derive(Clone, Debug)]
+struct Step {
+    kind: Kind,
+    picks: [Index; 3],
+    bits: u32,
+    operand: Operand,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let kind = prop_oneof![
+        2 => Just(Kind::Load),
+        1 => Just(Kind::Scalar),
+        1 => Just(Kind::Coordinate),
+        1 => Just(Kind::Constant),
+        6 => Just(Kind::Float),
+        2 => Just(Kind::Integer),
+        2 => Just(Kind::Condition),
+        3 => Just(Kind::Call),
+        1 => Just(Kind::Custom),
+        2 => Just(Kind::Region),
+    ];
+    let picks = [any::<Index>(), any::<Index>(), any::<Index>()];
+    (kind, picks, any::<u32>(), operand()).prop_map(|(kind, picks, bits, operand)| Step { kind, picks, bits, operand })
+}
+
+#[derive(Clone, Copy)]
+struct Value {
+    id: NodeId,
+    value: ValueType,
+    axes: Axes,
+}
+
+/// Makes a graph of steps; every value it holds is well typed.
+struct Maker {
+    style: Style,
+    graph: Graph,
+    values: Vec<Value>,
+    loads: Vec<(Arc<str>, Operand)>,
+    names: usize,
+}
+
+impl Maker {
+    fn new(style: Style) -> Maker {
+        let mut maker = Maker { graph: Graph::new(), values: Vec::new(), loads: Vec::new(), names: 0, style };
+        let accumulator = maker.style.accumulator;
+        let acc = maker.add(Node::Accumulator(accumulator), accumulator, Axes::MNL);
+        if accumulator != ValueType::F32 {
+            maker.apply(Op::ToF32, ValueType::F32, &[acc]);
+        }
+        let row = maker.coordinate(Coordinate::Row);
+        let column = maker.coordinate(Coordinate::Column);
+        maker.apply(Op::Lt, ValueType::Bool, &[row, column]);
+        maker
+    }
+
+    fn add(&mut self, node: Node, value: ValueType, axes: Axes) -> Value {
+        let added = Value { id: self.graph.push(node, None), value, axes };
+        self.values.push(added);
+        added
+    }
+
+    fn join(args: &[Value]) -> (Vec<NodeId>, Axes) {
+        (args.iter().map(|a| a.id).collect(), args.iter().fold(Axes::NONE, |all, a| all | a.axes))
+    }
+
+    fn apply(&mut self, op: Op, value: ValueType, args: &[Value]) -> Value {
+        let (args, axes) = Maker::join(args);
+        self.add(Node::Apply { op, args }, value, axes)
+    }
+
+    fn call(&mut self, function: &'static Function, x: Value, step: &Step) -> Value {
+        let mut args = vec![x];
+        for i in 1..function.parameters.len() {
+            let tame = Constant::F32(pick(&[0.25f32, 0.5, 1.0], step.bits >> i).to_bits());
+            args.push(if self.style.tame { self.constant(tame) } else { self.pick(ValueType::F32, &step.picks[i % 3]) });
+        }
+        let (args, axes) = Maker::join(&args);
+        self.add(Node::Call { function, args }, ValueType::F32, axes)
+    }
+
+    fn constant(&mut self, constant: Constant) -> Value {
+        self.add(Node::Constant(constant), constant.value_type(), Axes::NONE)
+    }
+
+    fn integer(&mut self, x: i32) -> Value {
+        self.constant(Constant::I32(x))
+    }
+
+    fn coordinate(&mut self, coordinate: Coordinate) -> Value {
+        let axes = match coordinate {
+            Coordinate::Row => M,
+            Coordinate::Column => N,
+            Coordinate::Batch => L,
+        };
+        self.add(Node::Coordinate(coordinate), ValueType::I32, axes)
+    }
+
+    fn scalar(&mut self, value: ValueType) -> Value {
+        let name = self.name("s");
+        self.add(Node::Scalar { name, value_type: value }, value, Axes::NONE)
+    }
+
+    fn name(&mut self, head: &str) -> Arc<str> {
+        self.names += 1;
+        format!("{head}{}", self.names).into()
+    }
+
+    /// A value of a type, more often a late one. There is always one.
+    fn pick(&self, value: ValueType, index: &Index) -> Value {
+        let all: Vec<Value> = self.values.iter().copied().filter(|v| v.value == value).collect();
+        let at = index.index(3 * all.len());
+        all[if at < all.len() { at } else { all.len() - 1 - (at - all.len()) / 4 }]
+    }
+
+    fn picks(&self, value: ValueType, count: usize, step: &Step) -> Vec<Value> {
+        step.picks[..count].iter().map(|index| self.pick(value, index)).collect()
+    }
+
+    fn step(&mut self, step: &Step) {
+        use ValueType::{F32, I32};
+        match step.kind {
+            Kind::Load => {
+                let name = self.name("x");
+                self.loads.push((name.clone(), step.operand));
+                self.add(Node::Load { name, operand: step.operand }, step.operand.dtype.value_type(), step.operand.axes);
+            }
+            Kind::Scalar => {
+                self.scalar(pick(&VALUES, step.bits));
+            }
+            Kind::Coordinate => {
+                self.coordinate(pick(&Coordinate::ALL, step.bits));
+            }
+            Kind::Constant => {
+                let (value, bits) = (pick(&VALUES, step.bits), step.bits.rotate_right(2));
+                self.constant(match value {
+                    F32 if self.style.tame => Constant::F32(pick(&[-1.5f32, -0.25, 0.0, 0.5, 2.0], bits).to_bits()),
+                    I32 => Constant::I32(pick(&[-3, -1, 0, 1, 2, 7, 64, i32::MIN, i32::MAX, bits as i32], bits)),
+                    value => constant(value, bits),
+                });
+            }
+            Kind::Float => {
+                let op = pick(&self.style.float_ops, step.bits);
+                self.primitive(op, F32, step);
+            }
+            Kind::Integer => {
+                let integers: Vec<Op> = Op::ALL.iter().copied().filter(|o| o.row().eval_i32.is_some()).collect();
+                self.primitive(pick(&integers, step.bits), I32, step);
+            }
+            Kind::Condition => {
+                let conditions = [Op::Eq, Op::Ne, Op::Lt, Op::Le, Op::Gt, Op::Ge, Op::And, Op::Or, Op::Not];
+                let operands = if self.style.tame || step.bits & 64 == 0 { I32 } else { F32 };
+                self.primitive(pick(&conditions, step.bits), operands, step);
+            }
+            Kind::Call => {
+                let (function, x) = (pick(&self.style.functions, step.bits), self.pick(F32, &step.picks[0]));
+                self.call(function, x, step);
+            }
+            Kind::Custom => {
+                if let Some(op) = self.style.custom.clone() {
+                    let (args, axes) = Maker::join(&self.picks(F32, op.arity(), step));
+                    self.add(Node::Custom { op, args }, F32, axes);
+                }
+            }
+            Kind::Region => {
+                let (then, otherwise) = (self.pick(F32, &step.picks[0]), self.pick(F32, &step.picks[1]));
+                let condition = self.region(step.bits);
+                let function = pick(&self.style.functions, step.bits >> 3);
+                let then = self.call(function, then, step);
+                self.apply(Op::Select, F32, &[condition, then, otherwise]);
+            }
+        }
+    }
+
+    /// A primitive on operands of a type, where it takes that type.
+    fn primitive(&mut self, op: Op, operands: ValueType, step: &Step) {
+        use ValueType::{Bool, F32};
+        match op.row().signature {
+            Signature::Float(n) => {
+                let args = self.picks(F32, n, step);
+                self.apply(op, F32, &args);
+            }
+            Signature::Numeric(n) => {
+                let args = self.picks(operands, n, step);
+                self.apply(op, operands, &args);
+            }
+            Signature::Compare => {
+                let args = self.picks(operands, 2, step);
+                self.apply(op, Bool, &args);
+            }
+            Signature::Logic(n) => {
+                let args = self.picks(Bool, n, step);
+                self.apply(op, Bool, &args);
+            }
+            Signature::Select => {
+                let mut args = self.picks(operands, 3, step);
+                args[0] = self.pick(Bool, &step.picks[0]);
+                self.apply(op, operands, &args);
+            }
+            Signature::Convert(to) => {
+                let from = if self.style.tame { ValueType::I32 } else { pick(&VALUES, step.bits >> 8) };
+                let arg = self.pick(from, &step.picks[0]);
+                self.apply(op, to, &[arg]);
+            }
+        }
+    }
+
+    /// A condition of the kinds that regions are made of.
+    fn region(&mut self, bits: u32) -> Value {
+        use ValueType::{Bool, I32};
+        let (row, column) = (self.coordinate(Coordinate::Row), self.coordinate(Coordinate::Column));
+        match bits % 6 {
+            0 => {
+                let boundary = self.scalar(I32);
+                self.apply(Op::Lt, Bool, &[row, boundary])
+            }
+            1 => self.apply(Op::Ge, Bool, &[row, column]),
+            2 => {
+                let (sum, two, zero) = (self.apply(Op::Add, I32, &[row, column]), self.integer(2), self.integer(0));
+                let parity = self.apply(Op::Rem, I32, &[sum, two]);
+                self.apply(Op::Eq, Bool, &[parity, zero])
+            }
+            3 => {
+                let (width, bands) = (self.integer(64), self.integer(2));
+                let band = self.apply(Op::Div, I32, &[column, width]);
+                self.apply(Op::Lt, Bool, &[band, bands])
+            }
+            4 => {
+                let (batch, zero) = (self.coordinate(Coordinate::Batch), self.integer(0));
+                self.apply(Op::Eq, Bool, &[batch, zero])
+            }
+            _ => {
+                let (low, high) = (self.integer(5), self.integer(130));
+                let (above, below) = (self.apply(Op::Ge, Bool, &[row, low]), self.apply(Op::Lt, Bool, &[column, high]));
+                self.apply(Op::And, Bool, &[above, below])
+            }
+        }
+    }
+
+    /// Adds the stores, and leaves only what they need: every argument must reach one.
+    fn finish(mut self, stores: &[Step]) -> Graph {
+        let mut updated = HashSet::new();
+        // The first store takes the sum of the last floating-point values, which have most behind them.
+        let last: Vec<Value> = self.values.iter().rev().filter(|v| v.value == ValueType::F32).take(3).copied().collect();
+        let sum = last.iter().copied().reduce(|sum, v| self.apply(Op::Add, ValueType::F32, &[sum, v]));
+        for (index, step) in stores.iter().enumerate() {
+            let any = self.values[self.values.len() - 1 - step.picks[0].index(self.values.len())];
+            let stored = sum.filter(|_| index == 0).unwrap_or(any);
+            let fits = |o: &Operand| o.axes.is_matrix() && o.axes.contains(stored.axes) && o.dtype.value_type() == stored.value;
+            let update = self.loads.iter().find(|(name, operand)| fits(operand) && !updated.contains(name));
+            let (name, operand) = match update {
+                Some((name, operand)) if step.bits & 3 == 0 => (name.clone(), *operand),
+                _ => {
+                    let formats: Vec<DType> = DType::ALL.into_iter().filter(|d| d.value_type() == stored.value).collect();
+                    let axes = if stored.axes.contains(L) || step.bits & 4 == 0 { Axes::MNL } else { Axes::MN };
+                    let operand = Operand { dtype: pick(&formats, step.bits >> 3), axes, order: step.operand.order };
+                    (format!("d{index}").as_str().into(), operand)
+                }
+            };
+            updated.insert(name.clone());
+            self.graph.sink(Sink { name, value: stored.id, kind: SinkKind::Store(operand) }, None);
+        }
+        pruned(&self.graph)
+    }
+}
+
+/// The part of a graph that its sinks need.
+pub fn pruned(graph: &Graph) -> Graph {
+    let live = graph.live();
+    let (mut out, mut ids) = (Graph::new(), Vec::new());
+    for (id, node) in graph.nodes() {
+        ids.push(if live[id.index()] { out.push(node.map_args(|a: NodeId| ids[a.index()]), None) } else { id });
+    }
+    for sink in graph.sinks() {
+        out.sink(Sink { value: ids[sink.value.index()], ..sink.clone() }, None);
+    }
+    out
+}
