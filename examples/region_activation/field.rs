@@ -4,10 +4,13 @@ use postlude::Shape;
 use postlude::half::f16;
 use std::f64::consts::TAU;
 
-/// A (M x K) and B (N x K), K contiguous in both, and a bias for each column.
+/// The operands.
 pub struct Field {
+    /// M x K, row by row.
     pub a: Vec<f16>,
+    /// N x K, row by row: a column-major K x N matrix.
     pub b: Vec<f16>,
+    /// One for each column.
     pub bias: Vec<f16>,
     shape: Shape,
 }

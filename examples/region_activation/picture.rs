@@ -22,9 +22,11 @@ pub type Colour = [f64; 3];
 
 /// One output and how its regions lie.
 pub struct Panel {
+    /// The output, row by row.
     pub values: Vec<f16>,
     /// Rows and columns.
     pub extents: [usize; 2],
+    /// What the regions compute.
     pub functions: Vec<Function>,
     /// Which function counts at a row and column.
     pub region: Box<dyn Fn(usize, usize) -> usize>,
