@@ -35,7 +35,9 @@ macro_rules! activations {
             },
         };)*
 
-        /// Every activation, in table order.
+        /// Every activation, in table order:
+        ///
+        $(#[doc = concat!("- [`", stringify!($name), "`](Expr::", stringify!($name), "):", $($doc),+)])*
         pub static ALL: &[&Function] = &[$(&$name),*];
 
         impl<'g> Expr<'g> {
