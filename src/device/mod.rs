@@ -1,6 +1,6 @@
 //! The device: contexts, modules, launches, and buffers borrowed from the user's own cudarc.
 //!
-//! Everything here takes cudarc's types of the version that this crate re-exports as [`cudarc`](crate::cudarc): a
+//! Everything here takes cudarc's types of the version that this crate re-exports as [`cudarc`]: a
 //! program's own context, streams and slices.
 
 mod buffer;
