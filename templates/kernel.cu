@@ -9,14 +9,20 @@
 // ---- configuration ----
 using Element = {{ element }};
 using Accum = {{ accumulator }};
-constexpr bool A_K_MAJOR = {{ a_k_major }}, B_K_MAJOR = {{ b_k_major }}, ACC_ROW_MAJOR = {{ acc_row_major }};
+{% if product -%}
+constexpr bool A_K_MAJOR = {{ a_k_major }}, B_K_MAJOR = {{ b_k_major }};
 constexpr int A_ALIGN = {{ a_align }}, B_ALIGN = {{ b_align }};
+{% else -%}
+constexpr bool ACC_ROW_MAJOR = {{ acc_row_major }};
+constexpr int A_ALIGN = {{ a_align }};
+{% endif -%}
 constexpr int STRIP = {{ strip }};
 constexpr int EPILOGUE_SMEM = {{ epilogue_smem }};
 {% for constant in constants -%}
 constexpr int {{ constant.name }} = {{ constant.value }};
 {% endfor %}
 {% include "epilogue/params.cuh" %}
+{% include "prelude/raster.cuh" %}
 {% include "epilogue/values.cuh" %}
 {% include "epilogue/phases.cuh" %}
 {% if mainloop == "simt" %}{% include "mainloop/simt.cuh" %}{% endif -%}

@@ -20,12 +20,16 @@
 
 #[path = "support/diff.rs"]
 mod diff;
+#[path = "support/evaluation.rs"]
+mod evaluation;
 #[path = "support/softcap.rs"]
 mod softcap;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use postlude::build::activation;
-use postlude::{Epilogue, Op, Registry};
+use postlude::dtype::ValueType;
+use postlude::target::Target;
+use postlude::{DType, Epilogue, Gemm, Layout, Op, Registry, Shape};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -54,6 +58,8 @@ const MODES: &[Mode] = &[
     Mode { name: "print", run: print },
     Mode { name: "roundtrip", run: roundtrip },
     Mode { name: "dot", run: dot },
+    Mode { name: "eval", run: eval },
+    Mode { name: "cuda", run: cuda },
 ];
 
 /// One file.
@@ -186,6 +192,23 @@ fn roundtrip(case: &Case) -> Result<Outcome, String> {
 /// The drawing.
 fn dot(case: &Case) -> Result<Outcome, String> {
     Ok(Outcome::Text(case.epilogue()?.to_dot()))
+}
+
+/// What the reference gives on a small, fixed problem.
+fn eval(case: &Case) -> Result<Outcome, String> {
+    Ok(Outcome::Text(evaluation::evaluate(&case.epilogue()?)?))
+}
+
+/// The epilogue's part of the kernel, for a product that fits its accumulator. What the fragment contract leaves empty is
+/// left out.
+fn cuda(case: &Case) -> Result<Outcome, String> {
+    let epilogue = case.epilogue()?;
+    let dtype = if epilogue.checked().accumulator() == Some(ValueType::I32) { DType::I32 } else { DType::F16 };
+    let plan = Gemm::new(dtype, Layout::TN, &epilogue).kernel(Target::SM_90A, 132, Shape::new(1024, 1024, 1024));
+    let source = plan.map_err(|e| e.to_string())?.source().map_err(|e| e.to_string())?;
+    let from = source.text().find("struct TileValues").ok_or("the kernel has no epilogue")?;
+    let to = source.text().find("DEVICE void epilogue_row_end").ok_or("the epilogue has no end")?;
+    Ok(Outcome::Text(source.text()[from..to].trim_end().to_owned()))
 }
 
 /// Every file under a folder, sorted.

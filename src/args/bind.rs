@@ -76,7 +76,7 @@ pub enum Fault {
         /// The type given.
         got: ValueType,
     },
-    /// Passed with `input`, but it is written.
+    /// Passed with `input` or as a shared borrow, but it is written.
     ReadOnly,
     /// Too few elements for its extents and strides.
     TooShort {
@@ -140,7 +140,7 @@ impl fmt::Display for ArgumentError {
                 write!(f, "needs elements of {needs}, got {got}; convert the data, or load it as {got}")
             }
             Fault::ScalarType { needs, got } => write!(f, "needs a scalar of type {needs}, got {got}"),
-            Fault::ReadOnly => write!(f, "is written; pass it with `output`, not `input`"),
+            Fault::ReadOnly => write!(f, "is written; pass a mutable buffer with `output`"),
             Fault::TooShort { what, needs, got, leading_dimension, batch_stride } => write!(
                 f,
                 "too short: {what} with leading dimension {leading_dimension} and batch stride {batch_stride} needs {needs} elements, got {got}"

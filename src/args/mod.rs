@@ -37,42 +37,48 @@ pub(crate) enum Given<B> {
     Scalar(Constant),
 }
 
-/// Memory and how a matrix or vector lies in it.
+/// Memory and how a matrix or vector lies in it: contiguous, unless [`ld`](IntoTensor::ld) or
+/// [`batch_stride`](IntoTensor::batch_stride) say otherwise.
 #[derive(Debug)]
 pub struct Tensor<B> {
     pub(crate) buffer: B,
     pub(crate) dtype: DType,
     /// Elements in the buffer.
     pub(crate) len: usize,
+    /// Whether the buffer was borrowed mutably.
+    pub(crate) mutable: bool,
     pub(crate) leading_dimension: Option<usize>,
     pub(crate) batch_stride: Option<usize>,
 }
 
 impl<B> Tensor<B> {
-    /// A buffer of `len` elements, contiguous unless said otherwise.
-    pub fn new(buffer: B, dtype: DType, len: usize) -> Tensor<B> {
-        Tensor { buffer, dtype, len, leading_dimension: None, batch_stride: None }
-    }
-
-    /// The distance between rows (row-major) or columns (column-major), in elements. Default: contiguous.
-    #[must_use]
-    pub fn ld(mut self, elements: usize) -> Tensor<B> {
-        self.leading_dimension = Some(elements);
-        self
-    }
-
-    /// The distance between batch entries, in elements; 0 shares an input. Default: one entry after the other.
-    #[must_use]
-    pub fn batch_stride(mut self, elements: usize) -> Tensor<B> {
-        self.batch_stride = Some(elements);
-        self
+    /// A buffer that holds `len` elements, contiguous unless said otherwise. Only a buffer's own conversion makes one:
+    /// launches rely on its length.
+    pub(crate) fn new(buffer: B, dtype: DType, len: usize, mutable: bool) -> Tensor<B> {
+        Tensor { buffer, dtype, len, mutable, leading_dimension: None, batch_stride: None }
     }
 }
 
 /// What can be passed as a tensor over buffers of type `B`: a slice, or a [`Tensor`] with strides of its own.
-pub trait IntoTensor<B> {
+///
+/// ```
+/// # use postlude::prelude::*;
+/// let wide = vec![0.0f32; 4 * 10];
+/// let args = HostArgs::new().input("a", wide.ld(10));
+/// ```
+pub trait IntoTensor<B>: Sized {
     /// The tensor.
     fn into_tensor(self) -> Tensor<B>;
+
+    /// The same with this distance between rows (row-major) or columns (column-major), in elements.
+    fn ld(self, elements: usize) -> Tensor<B> {
+        Tensor { leading_dimension: Some(elements), ..self.into_tensor() }
+    }
+
+    /// The same with this distance between batch entries, in elements; 0 shares an input.
+    fn batch_stride(self, elements: usize) -> Tensor<B> {
+        Tensor { batch_stride: Some(elements), ..self.into_tensor() }
+    }
 }
 
 impl<B> IntoTensor<B> for Tensor<B> {
@@ -100,9 +106,22 @@ impl HostBuffer<'_> {
     }
 }
 
+impl<'a> Tensor<HostBuffer<'a>> {
+    /// Elements of a format chosen at run time, as bytes; a rest too short for an element does not count.
+    pub fn of_bytes(dtype: DType, bytes: &'a [u8]) -> Self {
+        Tensor::new(HostBuffer::Read(bytes), dtype, bytes.len() / dtype.size(), false)
+    }
+
+    /// The same, to be written.
+    pub fn of_bytes_mut(dtype: DType, bytes: &'a mut [u8]) -> Self {
+        let len = bytes.len() / dtype.size();
+        Tensor::new(HostBuffer::Write(bytes), dtype, len, true)
+    }
+}
+
 impl<'a, T: Element> IntoTensor<HostBuffer<'a>> for &'a [T] {
     fn into_tensor(self) -> Tensor<HostBuffer<'a>> {
-        Tensor::new(HostBuffer::Read(bytemuck::cast_slice(self)), T::DTYPE, self.len())
+        Tensor::new(HostBuffer::Read(bytemuck::cast_slice(self)), T::DTYPE, self.len(), false)
     }
 }
 
@@ -115,7 +134,7 @@ impl<'a, T: Element> IntoTensor<HostBuffer<'a>> for &'a Vec<T> {
 impl<'a, T: Element> IntoTensor<HostBuffer<'a>> for &'a mut [T] {
     fn into_tensor(self) -> Tensor<HostBuffer<'a>> {
         let len = self.len();
-        Tensor::new(HostBuffer::Write(bytemuck::cast_slice_mut(self)), T::DTYPE, len)
+        Tensor::new(HostBuffer::Write(bytemuck::cast_slice_mut(self)), T::DTYPE, len, true)
     }
 }
 
@@ -183,7 +202,9 @@ impl<B> Args<B> {
     /// Memory that is written, or updated in place.
     #[must_use]
     pub fn output(mut self, name: &str, tensor: impl IntoTensor<B>) -> Args<B> {
-        self.given.push((name.into(), Given::Tensor { tensor: tensor.into_tensor(), writable: true }));
+        let tensor = tensor.into_tensor();
+        let writable = tensor.mutable;
+        self.given.push((name.into(), Given::Tensor { tensor, writable }));
         self
     }
 

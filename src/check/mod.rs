@@ -17,7 +17,7 @@
 //! | E0301 | A store's operand is a matrix. |
 //! | E0302 | A store's operand varies along every axis its value varies along. |
 //! | E0303 | A store's format holds its value's type: `f32` values go to floating-point formats, `i32` to `i32`, `bool` to `bool`. |
-//! | E0304 | A store that updates a loaded matrix has the same format, axes and order as the load. |
+//! | E0304 | A store that updates a loaded matrix has the same format, axes and order as the load, and varies along the batch. |
 
 mod diagnostic;
 mod types;
@@ -251,7 +251,13 @@ impl Names<'_> {
         let (known, first) = (&mut self.arguments[index].role, self.first[index]);
         match (*known, role) {
             (old, new) if old == new && !new.is_written() => {}
-            (Role::Input(old), Role::Output(new)) if old == new && old.axes.is_matrix() => *known = Role::Update(new),
+            (Role::Input(old), Role::Output(new)) if old == new && old.axes.contains(Axes::MNL) => *known = Role::Update(new),
+            (Role::Input(old), Role::Output(operand)) if old == operand && old.axes.is_matrix() => out.push(
+                new("E0304", &format!("`{shown}` is updated in place and shared by the batch"))
+                    .mark(Part::Format, "does not vary along L")
+                    .note(self.graph, "it is loaded here", first)
+                    .help("a batch entry would read what another has written: let it vary along the batch (`F16`), or store elsewhere"),
+            ),
             // What is no matrix cannot be stored at all, which is said elsewhere.
             (Role::Input(_), Role::Output(new)) if !new.axes.is_matrix() => {}
             (Role::Input(old), Role::Output(operand)) => out.push(

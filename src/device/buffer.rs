@@ -57,20 +57,7 @@ macro_rules! writable {
 readable! { CudaSlice<T>, CudaView<'_, T> }
 writable! { CudaSlice<T>, CudaViewMut<'_, T> }
 
-impl<'a> DeviceBuffer<'a> {
-    pub(super) fn read<T: Element>(memory: &'a CudaSlice<T>) -> DeviceBuffer<'a> {
-        DeviceBuffer(Handle::Read(memory))
-    }
-
-    pub(super) fn write<T: Element>(memory: &'a mut CudaSlice<T>) -> DeviceBuffer<'a> {
-        DeviceBuffer(Handle::Write(memory))
-    }
-
-    /// Whether it was borrowed to be written.
-    pub fn is_writable(&self) -> bool {
-        matches!(self.0, Handle::Write(_))
-    }
-
+impl DeviceBuffer<'_> {
     /// The device it lives on.
     pub fn ordinal(&self) -> usize {
         match &self.0 {
@@ -96,27 +83,27 @@ impl fmt::Debug for DeviceBuffer<'_> {
 
 impl<'a, T: Element> IntoTensor<DeviceBuffer<'a>> for &'a CudaSlice<T> {
     fn into_tensor(self) -> Tensor<DeviceBuffer<'a>> {
-        Tensor::new(DeviceBuffer::read(self), T::DTYPE, self.len())
+        Tensor::new(DeviceBuffer(Handle::Read(self)), T::DTYPE, self.len(), false)
     }
 }
 
 impl<'a, 'b: 'a, T: Element> IntoTensor<DeviceBuffer<'a>> for &'a CudaView<'b, T> {
     fn into_tensor(self) -> Tensor<DeviceBuffer<'a>> {
-        Tensor::new(DeviceBuffer(Handle::Read(self)), T::DTYPE, self.len())
+        Tensor::new(DeviceBuffer(Handle::Read(self)), T::DTYPE, self.len(), false)
     }
 }
 
 impl<'a, T: Element> IntoTensor<DeviceBuffer<'a>> for &'a mut CudaSlice<T> {
     fn into_tensor(self) -> Tensor<DeviceBuffer<'a>> {
         let len = self.len();
-        Tensor::new(DeviceBuffer(Handle::Write(self)), T::DTYPE, len)
+        Tensor::new(DeviceBuffer(Handle::Write(self)), T::DTYPE, len, true)
     }
 }
 
 impl<'a, 'b: 'a, T: Element> IntoTensor<DeviceBuffer<'a>> for &'a mut CudaViewMut<'b, T> {
     fn into_tensor(self) -> Tensor<DeviceBuffer<'a>> {
         let len = self.len();
-        Tensor::new(DeviceBuffer(Handle::Write(self)), T::DTYPE, len)
+        Tensor::new(DeviceBuffer(Handle::Write(self)), T::DTYPE, len, true)
     }
 }
 

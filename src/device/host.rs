@@ -1,8 +1,7 @@
 //! Host memory: a launch's arguments copied to the device, and what it wrote copied back.
 
-use super::buffer::{DeviceArgs, DeviceBuffer};
-use super::{Device, DeviceError};
-use crate::args::{Args, Given, HostArgs, HostBuffer, Tensor};
+use super::{Device, DeviceArgs, DeviceError};
+use crate::args::{Args, Given, HostArgs, HostBuffer, IntoTensor, Tensor};
 use cudarc::driver::{CudaSlice, CudaStream};
 use std::fmt;
 use std::sync::Arc;
@@ -37,14 +36,10 @@ impl<'h> Copies<'h> {
             let given = match (given, copy) {
                 (Given::Scalar(value), _) => Given::Scalar(*value),
                 (Given::Tensor { tensor, writable }, Some(copy)) => {
-                    let writable = *writable && matches!(tensor.buffer, HostBuffer::Write(_));
-                    let len = tensor.len.min(tensor.buffer.bytes().len() / tensor.dtype.size());
-                    let buffer = if writable { DeviceBuffer::write(copy) } else { DeviceBuffer::read(copy) };
-                    let (leading_dimension, batch_stride) = (tensor.leading_dimension, tensor.batch_stride);
-                    Given::Tensor {
-                        tensor: Tensor { buffer, dtype: tensor.dtype, len, leading_dimension, batch_stride },
-                        writable,
-                    }
+                    let Tensor { dtype, len, mutable, leading_dimension, batch_stride, .. } = *tensor;
+                    let buffer = if mutable { copy.into_tensor().buffer } else { (&*copy).into_tensor().buffer };
+                    let tensor = Tensor { buffer, dtype, len, mutable, leading_dimension, batch_stride };
+                    Given::Tensor { tensor, writable: *writable }
                 }
                 (Given::Tensor { .. }, None) => return None,
             };

@@ -84,9 +84,9 @@ impl Launch {
         let places: Vec<Place> = bound.iter().map(|b| place(b, &addresses)).collect();
         self.check_alignment(&places).map_err(LaunchError::Arguments)?;
         let block = self.block(&bound, &places, origin);
-        let tiles = self.plan.tiles(self.shape);
+        let [tiles, batch] = self.plan.grid(self.shape);
         let config = LaunchConfig {
-            grid_dim: (u32::try_from(tiles).unwrap_or(u32::MAX).min(i32::MAX as u32), 1, 1),
+            grid_dim: (tiles, batch, 1),
             block_dim: (self.plan.tile.threads as u32, 1, 1),
             shared_mem_bytes: self.plan.shared_memory() as u32,
         };

@@ -24,12 +24,13 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 12] = templates![
+static TEMPLATES: [(&str, &str); 13] = templates![
     "kernel.cu",
     "prelude/types.cuh",
     "prelude/memory.cuh",
     "prelude/math.cuh",
     "prelude/strip.cuh",
+    "prelude/raster.cuh",
     "prelude/tensor_core.cuh",
     "epilogue/params.cuh",
     "epilogue/values.cuh",
@@ -102,6 +103,7 @@ struct Context {
     about: Vec<String>,
     mainloop: &'static str,
     tensor_cores: bool,
+    product: bool,
     element: &'static str,
     accumulator: &'static str,
     a_k_major: bool,
@@ -187,6 +189,7 @@ fn context(plan: &KernelPlan) -> Context {
         ],
         mainloop: plan.tile.mainloop().name(),
         tensor_cores: plan.tile.mainloop() == crate::plan::Mainloop::Sm80,
+        product: matches!(plan.operation, Operation::Product { .. }),
         element: plan.operation.dtype().cuda(),
         accumulator: plan.operation.accumulator().cuda(),
         a_k_major,

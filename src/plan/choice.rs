@@ -70,46 +70,84 @@ pub(super) struct Request {
     pub preferences: Preferences,
 }
 
-/// A tile and what it takes: nanoseconds for each term of K on one multiprocessor, measured on an H200
-/// (`docs/performance.md`). Other devices differ by a factor that all tiles share, roughly.
+/// A tile, what it takes, and for which problems it is meant. Times are measured on an H200 and relative to each other
+/// within a list (`docs/performance.md`).
 struct Candidate {
     tile: Tile,
-    /// One tile alone on a multiprocessor.
+    /// Time of each term of K, with one tile alone on a multiprocessor.
     alone: f64,
-    /// Each tile when as many are resident as fit.
+    /// The same for each tile when as many are resident as fit.
     full: f64,
+    /// Terms of K that a tile's beginning and end cost.
+    overhead: f64,
+    /// The least alignment of both operands, in bytes, from which it is worth considering, and the most.
+    alignment: (usize, usize),
+    /// The most rows of a problem it is meant for.
+    rows: usize,
 }
 
-const fn candidate(tile: Tile, alone: f64, full: f64) -> Candidate {
-    Candidate { tile, alone, full }
+const fn candidate(tile: Tile, alone: f64, full: f64, overhead: f64) -> Candidate {
+    Candidate { tile, alone, full, overhead, alignment: (1, 16), rows: usize::MAX }
 }
 
-/// Tiles of the tensor-core mainloop for 16-bit operands.
-static SM80: [Candidate; 4] = [
-    candidate(Tile::sm80(128, 256, 64, 3, [2, 4], 1), 20.0, 20.0),
-    candidate(Tile::sm80(128, 128, 64, 3, [2, 2], 2), 16.0, 11.0),
-    candidate(Tile::sm80(64, 128, 64, 3, [2, 2], 2), 11.0, 7.0),
-    candidate(Tile::sm80(64, 64, 64, 3, [2, 2], 2), 8.0, 5.0),
+impl Candidate {
+    const fn aligned(self, least: usize, most: usize) -> Candidate {
+        Candidate { alignment: (least, most), ..self }
+    }
+
+    const fn up_to_rows(self, rows: usize) -> Candidate {
+        Candidate { rows, ..self }
+    }
+
+    /// A tensor-core tile: resident blocks share the tensor cores, so a tile takes its share whether alone or not.
+    const fn sm80(tile: Tile, time: f64, overhead: f64) -> Candidate {
+        candidate(tile, time, time, overhead)
+    }
+}
+
+/// Tiles of the tensor-core mainloop for 16-bit operands, with fewer stages further down for less shared memory.
+static SM80: [Candidate; 14] = [
+    Candidate::sm80(Tile::sm80(128, 256, 64, 4, [2, 4], 1), 67.0, 400.0).aligned(4, 16),
+    Candidate::sm80(Tile::sm80(128, 256, 64, 3, [2, 4], 1), 67.1, 400.0).aligned(4, 16),
+    Candidate::sm80(Tile::sm80(128, 128, 64, 3, [2, 2], 2), 41.0, 110.0).aligned(8, 16),
+    Candidate::sm80(Tile::sm80(128, 128, 32, 5, [2, 2], 2), 43.0, 110.0).aligned(8, 16),
+    Candidate::sm80(Tile::sm80(128, 128, 32, 3, [2, 2], 2), 45.0, 110.0),
+    Candidate::sm80(Tile::sm80(128, 64, 64, 4, [2, 2], 2), 26.0, 100.0).aligned(8, 16),
+    Candidate::sm80(Tile::sm80(128, 64, 64, 3, [2, 2], 2), 26.5, 100.0).aligned(8, 16),
+    Candidate::sm80(Tile::sm80(64, 64, 64, 6, [2, 2], 2), 17.0, 100.0).aligned(4, 16),
+    Candidate::sm80(Tile::sm80(64, 64, 64, 4, [2, 2], 2), 17.5, 100.0).aligned(4, 16),
+    Candidate::sm80(Tile::sm80(64, 64, 64, 3, [2, 2], 2), 18.0, 100.0).aligned(4, 16),
+    Candidate::sm80(Tile::sm80(64, 64, 32, 4, [2, 2], 2), 18.5, 100.0),
+    Candidate::sm80(Tile::sm80(64, 32, 128, 6, [4, 1], 1), 14.0, 100.0).aligned(8, 16).up_to_rows(64),
+    Candidate::sm80(Tile::sm80(16, 64, 128, 6, [1, 2], 1), 12.0, 100.0).aligned(8, 16).up_to_rows(32),
+    Candidate::sm80(Tile::sm80(16, 64, 128, 4, [1, 2], 1), 12.5, 100.0).aligned(8, 16).up_to_rows(32),
 ];
 
 /// Tiles of the tensor-core mainloop for `f32` operands as tf32.
-static SM80_TF32: [Candidate; 3] = [
-    candidate(Tile::sm80(128, 128, 32, 3, [2, 2], 1), 32.0, 32.0),
-    candidate(Tile::sm80(64, 128, 32, 3, [2, 2], 2), 22.0, 18.0),
-    candidate(Tile::sm80(64, 64, 32, 3, [2, 2], 2), 16.0, 12.0),
+static SM80_TF32: [Candidate; 6] = [
+    Candidate::sm80(Tile::sm80(128, 128, 32, 3, [2, 2], 2), 100.0, 110.0).aligned(8, 16),
+    Candidate::sm80(Tile::sm80(128, 128, 16, 5, [2, 2], 2), 101.0, 110.0).aligned(8, 16),
+    Candidate::sm80(Tile::sm80(128, 128, 32, 3, [2, 4], 1), 110.0, 110.0),
+    Candidate::sm80(Tile::sm80(128, 128, 16, 3, [2, 2], 2), 105.0, 110.0).aligned(8, 16),
+    Candidate::sm80(Tile::sm80(64, 64, 32, 4, [2, 2], 2), 40.0, 100.0),
+    Candidate::sm80(Tile::sm80(64, 64, 32, 3, [2, 2], 1), 42.0, 100.0),
 ];
 
 static SIMT: [Candidate; 5] = [
-    candidate(Tile::simt(128, 128, 8, 8, 16, 2), 126.0, 97.0),
-    candidate(Tile::simt(128, 64, 8, 8, 8, 3), 70.0, 51.0),
-    candidate(Tile::simt(64, 64, 16, 8, 4, 4), 41.0, 31.0),
-    candidate(Tile::simt(32, 64, 16, 4, 4, 4), 30.0, 20.0),
-    candidate(Tile::simt(32, 32, 16, 4, 4, 6), 19.0, 10.8),
+    candidate(Tile::simt(128, 128, 8, 8, 16, 2), 126.0, 97.0, 16.0),
+    candidate(Tile::simt(128, 64, 8, 8, 8, 3), 70.0, 51.0, 16.0),
+    candidate(Tile::simt(64, 64, 16, 8, 4, 4), 41.0, 31.0, 16.0),
+    candidate(Tile::simt(32, 64, 16, 4, 4, 4), 30.0, 20.0, 16.0),
+    candidate(Tile::simt(32, 32, 16, 4, 4, 6), 19.0, 10.8, 16.0),
 ];
 
-/// Memory-bound: a tile costs its area. The second is for problems too small to fill the device with the first.
-static POINTWISE: [Candidate; 2] =
-    [candidate(Tile::pointwise(16, 256, 128), 4.0, 4.0), candidate(Tile::pointwise(8, 256, 128), 2.1, 2.1)];
+/// Memory-bound: a tile costs its area. Smaller ones are for problems that do not fill the device, and for single-column
+/// strips, which need a thread for every column.
+static POINTWISE: [Candidate; 3] = [
+    candidate(Tile::pointwise(16, 256, 128), 4.0, 4.0, 1.0),
+    candidate(Tile::pointwise(8, 256, 128), 2.1, 2.1, 1.0),
+    candidate(Tile::pointwise(16, 128, 128), 2.1, 2.1, 1.0),
+];
 
 pub(super) fn choose(request: &Request) -> Choice {
     let mut choice = Choice::default();
@@ -122,14 +160,14 @@ pub(super) fn choose(request: &Request) -> Choice {
         (Mainloop::Pointwise, _) => &POINTWISE,
     };
     let wanted = request.preferences.tile;
-    let forced = wanted.map(|tile| [candidate(tile, 1.0, 1.0)]);
+    let forced = wanted.map(|tile| [candidate(tile, 1.0, 1.0, 0.0)]);
     let candidates = forced.as_ref().map_or(candidates, |f| f.as_slice());
     let mut best: Option<(&Candidate, f64)> = None;
     let mut estimates = Vec::new();
     for candidate in candidates {
         if wanted.is_some() && candidate.tile.mainloop() != mainloop {
             choice.reject(candidate.tile, format!("it configures another mainloop than {mainloop}"));
-        } else if let Some(obstacle) = candidate.tile.obstacle(dtype, request.strip, 0, request.target) {
+        } else if let Some(obstacle) = obstacle(candidate, request) {
             choice.reject(candidate.tile, obstacle);
         } else {
             let estimate = estimate(candidate, request);
@@ -151,7 +189,7 @@ pub(super) fn choose(request: &Request) -> Choice {
             choice.reject(candidate.tile, format!("estimated at {:.2} times the chosen one", estimate / least));
         }
     }
-    choice.chosen = Some((chosen.tile, raster(&chosen.tile, request)));
+    choice.chosen = Some((chosen.tile, RASTER));
     choice
 }
 
@@ -210,19 +248,27 @@ fn tiles(tile: &Tile, shape: Shape) -> u64 {
     shape.m.div_ceil(tile.bm) as u64 * shape.n.div_ceil(tile.bn) as u64 * shape.batch as u64
 }
 
-/// Nanoseconds for each term of K: full rounds of as many tiles as are resident, then what is left, which takes at least
-/// as long as one tile alone.
+fn obstacle(candidate: &Candidate, request: &Request) -> Option<String> {
+    let least = request.alignment[0].min(request.alignment[1]);
+    let (from, to) = candidate.alignment;
+    if !(from..=to).contains(&least) {
+        Some(format!("for operands aligned to {from} to {to} bytes, not {least}"))
+    } else if request.shape.m > candidate.rows {
+        Some(format!("for at most {} rows", candidate.rows))
+    } else {
+        candidate.tile.obstacle(request.operation, request.alignment, request.strip, request.target)
+    }
+}
+
+/// Relative time: full rounds of as many tiles as are resident, then what is left, which takes at least as long as one
+/// tile alone.
 fn estimate(candidate: &Candidate, request: &Request) -> f64 {
     let resident = candidate.tile.min_blocks as u64;
     let on_one = tiles(&candidate.tile, request.shape).div_ceil(request.multiprocessors.max(1) as u64);
     let (rounds, left) = (on_one / resident, on_one % resident);
     let rest = if left > 0 { candidate.alone.max(left as f64 * candidate.full) } else { 0.0 };
-    (rounds * resident) as f64 * candidate.full + rest
+    ((rounds * resident) as f64 * candidate.full + rest) * (request.shape.k as f64 + candidate.overhead)
 }
 
-/// The group height that keeps operands in L2: about the square root of the tiles in flight, in rows of tiles.
-fn raster(tile: &Tile, request: &Request) -> usize {
-    let in_flight = (request.multiprocessors * tile.min_blocks) as f64;
-    let ideal = (in_flight * tile.bn as f64 / tile.bm as f64).sqrt().round() as usize;
-    ideal.clamp(1, 16).min(request.shape.m.div_ceil(tile.bm).max(1))
-}
+/// The group height: operands of tiles that run together stay in L2. Measured flat from 2 to 64 on the H200.
+const RASTER: usize = 8;

@@ -205,10 +205,12 @@ impl KernelPlan {
         more
     }
 
-    /// Tiles of a problem, and so the blocks of its launch.
-    pub fn tiles(&self, shape: crate::problem::Shape) -> u64 {
+    /// The grid of a launch: tiles of one batch entry, and batch entries, as far as a grid counts; blocks loop over the
+    /// rest.
+    pub fn grid(&self, shape: crate::problem::Shape) -> [u32; 2] {
         let shape = if self.transposed { shape.transposed() } else { shape };
-        shape.m.div_ceil(self.tile.bm) as u64 * shape.n.div_ceil(self.tile.bn) as u64 * shape.batch as u64
+        let tiles = shape.m.div_ceil(self.tile.bm) * shape.n.div_ceil(self.tile.bn);
+        [tiles.min(i32::MAX as usize) as u32, shape.batch.min(65_535) as u32]
     }
 }
 

@@ -2,6 +2,8 @@
 //! shared memory, used by the choice, the launch and `explain`.
 
 use crate::dtype::DType;
+use crate::ir::Order;
+use crate::problem::Operation;
 use crate::target::Target;
 use serde::Serialize;
 use std::fmt;
@@ -128,8 +130,8 @@ impl Tile {
     }
 
     /// Why the configuration cannot run, if it cannot.
-    pub fn obstacle(&self, dtype: DType, strip: usize, epilogue: usize, target: Target) -> Option<String> {
-        let needs = self.shared_memory(dtype, epilogue);
+    pub(super) fn obstacle(&self, operation: Operation, alignment: [usize; 2], strip: usize, target: Target) -> Option<String> {
+        let needs = self.shared_memory(operation.dtype(), 0);
         let has = target.shared_memory_per_block_opt_in() as usize;
         if needs > has {
             return Some(format!("needs {needs} bytes of shared memory; {target} has {has}"));
@@ -144,42 +146,49 @@ impl Tile {
         if registers < least {
             return Some(format!("leaves {registers} registers a thread, and needs about {least}"));
         }
-        self.misfit(strip)
+        self.broken_rule(operation, alignment, strip).map(|rule| format!("breaks the mainloop's rule: {rule}"))
     }
 
     /// Which of its mainloop's rules the configuration breaks, if any: the `static_assert`s of the templates.
-    fn misfit(&self, strip: usize) -> Option<String> {
+    fn broken_rule(&self, operation: Operation, alignment: [usize; 2], strip: usize) -> Option<&'static str> {
         let Tile { bm, bn, threads, .. } = *self;
-        if strip > bn || bn % strip != 0 {
-            return Some(format!("a strip of {strip} does not divide {bn} columns"));
-        }
         let strips = bn / strip;
-        let whole_rows = |rows: usize| threads % strips == 0 && rows > 0 && rows.is_multiple_of(threads / strips);
-        let rule = match self.shape {
+        let whole_rows = |rows: usize| threads.is_multiple_of(strips) && rows > 0 && rows.is_multiple_of(threads / strips);
+        let first_broken = |rules: &[(bool, &'static str)]| rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule);
+        if strip > bn || !bn.is_multiple_of(strip) || ![bm, bn, threads].iter().all(|x| x.is_power_of_two()) {
+            return Some("extents and threads are powers of two, and strips divide the columns");
+        }
+        match self.shape {
             TileShape::Simt { bk, tm, tn } => {
-                let two = [bm, bn, bk, tm, tn].iter().all(|x| x.is_power_of_two());
+                let powers = [bk, tm, tn].iter().all(|x| x.is_power_of_two());
                 let lanes_n = (bn / tn.max(1)).clamp(1, 8);
-                let lanes_m = 32 / lanes_n;
-                [
-                    (two && tm >= 4 && tn >= 4 && bk >= 8, "extents are powers of two, a thread's at least 4"),
-                    (threads % 32 == 0 && threads <= 1024 && threads * tm * tn == bm * bn, "whole warps own the tile"),
-                    (bm % (lanes_m * tm) == 0 && bn % (lanes_n * tn) == 0, "whole warps cover the tile"),
-                    (bm * bk % threads == 0 && bn * bk % threads == 0, "threads share the loads evenly"),
+                first_broken(&[
+                    (powers && tm >= 4 && tn >= 4 && bk >= 8, "a thread owns at least 4 x 4"),
+                    ((32..=1024).contains(&threads) && threads * tm * tn == bm * bn, "whole warps own the tile"),
+                    (bm.is_multiple_of(32 / lanes_n * tm) && bn.is_multiple_of(lanes_n * tn), "whole warps cover the tile"),
+                    ((bm * bk).is_multiple_of(threads) && (bn * bk).is_multiple_of(threads), "threads share the loads evenly"),
                     (whole_rows(bm / (tm / 4).max(1)), "threads visit whole rows"),
-                ]
-                .into_iter()
-                .find(|(holds, _)| !holds)
+                ])
             }
-            TileShape::Sm80 { bk, stages, warps_m, warps_n } => [
-                (bm % (16 * warps_m) == 0 && bn % (32 * warps_n) == 0, "a warp's part consists of whole fragments"),
-                (bk.is_power_of_two() && bk >= 32 && stages >= 2, "at least two stages of a power of two"),
-                (bm.is_power_of_two() && bn.is_power_of_two(), "extents are powers of two"),
-            ]
-            .into_iter()
-            .find(|(holds, _)| !holds),
-            TileShape::Pointwise => [(whole_rows(bm), "threads visit whole rows")].into_iter().find(|(holds, _)| !holds),
-        };
-        rule.map(|(_, rule)| format!("breaks the mainloop's rule: {rule}"))
+            TileShape::Sm80 { bk, stages, warps_m, warps_n } => {
+                let Operation::Product { dtype, layout } = operation else { return Some("it multiplies") };
+                let k_major = [layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor];
+                let steps = bk * dtype.size() / 32;
+                let operands = [(bm, k_major[0], alignment[0]), (bn, k_major[1], alignment[1])];
+                first_broken(&[
+                    (bm.is_multiple_of(16 * warps_m), "a warp's rows are whole fragments"),
+                    ([32, 64, 128].contains(&(bn / warps_n)), "a warp's columns are 32, 64 or 128"),
+                    (steps >= 2 && steps.is_multiple_of(2) && stages >= 2, "both double buffers have something to alternate"),
+                    (
+                        operands
+                            .iter()
+                            .all(|&(extent, k_major, align)| copies_evenly(extent, bk, k_major, align, dtype, threads)),
+                        "copies cover a stage evenly",
+                    ),
+                ])
+            }
+            TileShape::Pointwise => first_broken(&[(whole_rows(bm), "threads visit whole rows")]),
+        }
     }
 
     /// Names and numbers that the templates take, beyond the common ones.
@@ -206,4 +215,19 @@ impl fmt::Display for Tile {
             TileShape::Pointwise => Ok(()),
         }
     }
+}
+
+/// Whether a block's threads copy one operand's part of a stage in whole passes. A row of it is K long if K is contiguous,
+/// else M or N; its copies are as wide as the operand is aligned.
+fn copies_evenly(extent: usize, bk: usize, k_major: bool, align: usize, dtype: DType, threads: usize) -> bool {
+    let (rows, row) = if k_major { (extent, bk * dtype.size()) } else { (bk, extent * dtype.size()) };
+    let unit = align.clamp(4, 16);
+    let bytes = threads * unit;
+    let pass = bytes / row;
+    (64..=1024).contains(&row)
+        && row.is_power_of_two()
+        && bytes.is_multiple_of(row)
+        && rows.is_multiple_of(pass)
+        && (pass.is_power_of_two() || pass.is_multiple_of(8))
+        && (align >= 4 || (align == 2 && dtype.size() == 2))
 }

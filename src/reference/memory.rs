@@ -158,18 +158,18 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// The arguments as they may be relied upon: no longer than their bytes, and writable only where the bytes are.
+/// The same arguments, borrowed for reading: what binding looks at while the outputs are held elsewhere.
 pub(super) fn claims<'a>(args: &'a HostArgs<'_>) -> HostArgs<'a> {
     let given = args.given.iter().map(|(name, given)| {
         let given = match given {
             Given::Scalar(constant) => Given::Scalar(*constant),
             Given::Tensor { tensor, writable } => {
-                let bytes = tensor.buffer.bytes();
-                let (dtype, leading_dimension, batch_stride) = (tensor.dtype, tensor.leading_dimension, tensor.batch_stride);
-                let len = tensor.len.min(bytes.len() / dtype.size());
-                let writable = *writable && matches!(tensor.buffer, HostBuffer::Write(_));
-                let tensor = Claim { buffer: HostBuffer::Read(bytes), dtype, len, leading_dimension, batch_stride };
-                Given::Tensor { tensor, writable }
+                let Claim { dtype, len, mutable, leading_dimension, batch_stride, .. } = *tensor;
+                let buffer = HostBuffer::Read(tensor.buffer.bytes());
+                Given::Tensor {
+                    tensor: Claim { buffer, dtype, len, mutable, leading_dimension, batch_stride },
+                    writable: *writable,
+                }
             }
         };
         (name.clone(), given)

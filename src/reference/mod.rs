@@ -17,7 +17,7 @@
 //!    once to `f32`, or computed in wrapping `i32` arithmetic where its operands are integers.
 //! 3. **Every store** rounds its value once, to nearest even, to the format of its operand, at the element's place. A
 //!    matrix that is loaded and stored under one name is read at an element before that element is written. A matrix that the
-//!    batch shares is written once, after every batch entry has read it.
+//!    batch shares is written once.
 //!
 //! Nothing else is touched: neither the elements between one row's end and the next row, nor anything at all where M, N or
 //! the batch is empty, or where an argument does not fit.
@@ -88,7 +88,6 @@ pub fn run(
             format: Format::Stored(tensor.dtype),
             strides: tensor.strides,
             shared: !sink.kind.operand().axes.contains(L),
-            updates: epilogue.argument(&sink.name).is_some_and(|(_, a)| matches!(a.role, crate::check::Role::Update(_))),
         }
     });
     let outputs = outputs.collect();
@@ -163,7 +162,6 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
         format: Format::Exact,
         strides: exact.strides,
         shared,
-        updates: false,
     });
     let targets = targets.collect();
     Job::new(operation, &epilogue, shape, arguments, Precision::F64, targets).run();

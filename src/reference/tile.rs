@@ -45,8 +45,6 @@ pub(super) struct Output {
     pub strides: Strides,
     /// Whether the batch shares it: it is written once.
     pub shared: bool,
-    /// Whether it is also read.
-    pub updates: bool,
 }
 
 /// Everything a thread needs.
@@ -89,18 +87,8 @@ impl<'a> Job<'a> {
             return;
         }
         let entries = if self.outputs.iter().all(|o| o.shared) { 1 } else { self.shape.batch };
-        if self.outputs.iter().any(|o| o.shared && o.updates) {
-            // Every other entry reads what the first one overwrites.
-            self.entries(1..entries);
-            self.entries(0..1);
-        } else {
-            self.entries(0..entries);
-        }
-    }
-
-    fn entries(&self, entries: Range<usize>) {
         let [rows, columns] = [self.shape.m.div_ceil(TILE[0]), self.shape.n.div_ceil(TILE[1])];
-        let count = rows * columns * entries.len();
+        let count = rows * columns * entries;
         let next = AtomicUsize::new(0);
         let work = || {
             let mut worker = self.worker();
@@ -110,16 +98,13 @@ impl<'a> Job<'a> {
                     break;
                 }
                 let (entry, row, column) = (index / (rows * columns), index / columns % rows, index % columns);
-                let tile = Tile {
-                    batch: entries.start + entry,
-                    rows: part(row, TILE[0], self.shape.m),
-                    columns: part(column, TILE[1], self.shape.n),
-                };
+                let tile =
+                    Tile { batch: entry, rows: part(row, TILE[0], self.shape.m), columns: part(column, TILE[1], self.shape.n) };
                 self.tile(&mut worker, &tile);
             }
         };
         let terms = if self.program.multiplies() { self.shape.k } else { 0 };
-        let operations = [self.shape.m, self.shape.n, entries.len(), terms / 8 + self.program.len()];
+        let operations = [self.shape.m, self.shape.n, entries, terms / 8 + self.program.len()];
         let operations = operations.into_iter().fold(1usize, usize::saturating_mul);
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = cores.min(count).min(operations / WORTH_A_THREAD + 1);

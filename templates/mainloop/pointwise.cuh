@@ -67,18 +67,14 @@ DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first,
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char smem[];
 
-    const i64 tiles_m = (p.m - 1) / BM + 1, tiles_n = (p.n - 1) / BN + 1;
-    const i64 tiles = tiles_m * tiles_n * p.batch;
-    for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        // Grouped rasterisation: `raster` rows of tiles, column by column, before the next rows.
-        const int batch = int(tile / (tiles_m * tiles_n));
-        const i64 in_batch = tile % (tiles_m * tiles_n), above = in_batch / (p.raster * tiles_n) * p.raster;
-        const i64 in_group = in_batch - above * tiles_n, height = above + p.raster <= tiles_m ? p.raster : tiles_m - above;
-        const int row = int(above + in_group % height) * BM, column = int(in_group / height) * BN;
-
-        const TileValues values = epilogue_begin(p, batch);
-        pointwise::visit(p, values, batch, row, column);
-        if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
-        epilogue_end(p, values, smem);
-    }
+#pragma unroll 1
+    for (u32 batch = blockIdx.y; batch < u32(p.batch); batch += gridDim.y)
+#pragma unroll 1
+        for (u32 index = blockIdx.x; index < tile_count(p); index += gridDim.x) {
+            const TileOrigin tile = locate(p, index, batch);
+            const TileValues values = epilogue_begin(p, tile.batch);
+            pointwise::visit(p, values, tile.batch, tile.row, tile.column);
+            if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
+            epilogue_end(p, values, smem);
+        }
 }

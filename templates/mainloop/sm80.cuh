@@ -50,15 +50,15 @@ template <bool IS_A> struct Operand {
         const i64 ld = IS_A ? p.lda : p.ldb;
         const int left = (IS_A ? p.m : p.n) - start;
         extent = left < EXTENT ? left : EXTENT;
-        const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
-        row = u32(thread) / UNITS_PER_ROW;
-        column = int(u32(thread) % UNITS_PER_ROW) * (UNIT / ELEMENT);
+        row = threadIdx.x / UNITS_PER_ROW;
+        column = threadIdx.x % UNITS_PER_ROW * (UNIT / ELEMENT);
         const i64 origin = i64(batch) * (IS_A ? p.batch_stride_a : p.batch_stride_b) + (K_MAJOR ? start * ld : i64(start));
         source = static_cast<const u8*>(IS_A ? p.a : p.b) + (origin + row * ld + column) * ELEMENT;
         pass_step = PASS_ROWS * ld * ELEMENT;
         block_step = K_MAJOR ? BK * ELEMENT - PASSES * pass_step : 0;
         to = offset + row * ROW_BYTES + ((column * ELEMENT) ^ twist(row));
 
+        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         const int first = (IS_A ? warp / WARPS_N : warp % WARPS_N) * WARP_EXTENT;
         if constexpr (!K_MAJOR && ELEMENT == 4) {
             from = offset + lane % 4 * ROW_BYTES + (((first + lane / 4) * 4) ^ twist(lane % 4));
@@ -158,19 +158,6 @@ struct Fragments {
         }
     }
 };
-
-struct TileOrigin { int row, column, batch; };
-
-// Tiles in groups of p.raster tile rows, column by column inside a group: blocks that run together share operands in L2.
-DEVICE TileOrigin locate(const Params& p, i64 index) {
-    const u32 tiles_m = u32(p.m - 1) / BM + 1, tiles_n = u32(p.n - 1) / BN + 1;
-    const i64 per_batch = i64(tiles_m) * tiles_n;
-    const int batch = p.batch == 1 ? 0 : int(index / per_batch);
-    const u32 t = u32(index - batch * per_batch), per_group = p.raster * tiles_n;   // an output of 2^32 tiles fits no memory
-    const u32 first = t / per_group * p.raster, inside = t % per_group;
-    const u32 height = tiles_m - first < u32(p.raster) ? tiles_m - first : p.raster;
-    return {int((first + inside % height) * BM), int(inside / height * BN), batch};
-}
 
 // acc += A * B over the tile. Out of range, operands read as zero. All of shared memory is free again at the end.
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
@@ -355,13 +342,14 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
-    const i64 tiles = i64(u32(p.m - 1) / BM + 1) * (u32(p.n - 1) / BN + 1) * p.batch;
 #pragma unroll 1
-    for (i64 index = blockIdx.x; index < tiles; index += gridDim.x) {
-        const TileOrigin tile = locate(p, index);
-        Accum acc[TILES_M][2 * PAIRS_N][4] = {};
-        accumulate(p, tile, acc);
-        run_epilogue(p, tile, acc);
-        __syncthreads();   // the next tile's stages overlay what this one's epilogue used
-    }
+    for (u32 batch = blockIdx.y; batch < u32(p.batch); batch += gridDim.y)
+#pragma unroll 1
+        for (u32 index = blockIdx.x; index < tile_count(p); index += gridDim.x) {
+            const TileOrigin tile = locate(p, index, batch);
+            Accum acc[TILES_M][2 * PAIRS_N][4] = {};
+            accumulate(p, tile, acc);
+            run_epilogue(p, tile, acc);
+            __syncthreads();   // the next tile's stages overlay what this one's epilogue used
+        }
 }

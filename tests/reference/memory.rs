@@ -1,7 +1,6 @@
 //! Operands of every kind, wherever they lie, and outputs that are also inputs.
 
 use crate::support::{CANARY, Matrix, Numbers, POINTWISE, product};
-use postlude::args::HostBuffer;
 use postlude::ir::Order::{ColumnMajor, RowMajor};
 use postlude::prelude::*;
 use postlude::reference::{Precision, oracle, run};
@@ -34,7 +33,7 @@ fn operands_are_read_along_the_axes_they_vary_along() {
             if operand.axes.contains(M) && (extents[1] == 1 || operand.order == ColumnMajor) { ColumnMajor } else { RowMajor };
         let pad = if operand.axes.contains(M | N) { 2 } else { 0 };
         let x = Matrix::new(operand.dtype, order, extents, pad).filled(|_, _, _| numbers.small());
-        let tensor = Tensor::new(HostBuffer::Read(&x.bytes), x.dtype, x.bytes.len() / x.dtype.size());
+        let tensor = Tensor::of_bytes(x.dtype, &x.bytes);
         let tensor = if operand.axes.contains(M | N) { tensor.ld(x.ld) } else { tensor };
         let tensor = if operand.axes.contains(L) { tensor.batch_stride(x.batch_stride) } else { tensor };
         let epilogue = Epilogue::build(|e| e.store("d", e.load(name, operand) + e.acc(), F32)).unwrap();
@@ -124,23 +123,6 @@ fn an_update_reads_every_element_before_it_writes_it() {
 }
 
 #[test]
-fn an_update_that_the_batch_shares_happens_once_and_after_all_have_read_it() {
-    let shared = F32.over(M | N);
-    let epilogue = Epilogue::build(|e| {
-        let c = e.load("c", shared);
-        e.store("c", c * 2.0, shared);
-        e.store("d", c + e.acc(), F32);
-    });
-    let mut numbers = Numbers(17);
-    let old = Matrix::strided(F32, RowMajor, [131, 259, 1], 259, 0).filled(|_, _, _| numbers.small());
-    let (a, mut c, mut d) = (zeros(), old.clone(), zeros());
-    let args = HostArgs::new().input("a", a.input()).output("c", c.output()).output("d", d.output());
-    run(POINTWISE, epilogue.unwrap().checked(), SHAPE, args, Precision::F32).unwrap();
-    assert!(c == old.clone().filled(|i, j, _| 2.0 * old.at(i, j, 0)));
-    assert!(d == zeros().filled(|i, j, _| old.at(i, j, 0)));
-}
-
-#[test]
 fn an_input_may_be_passed_as_writable_and_stays_as_it_is() {
     let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("x", F32), F32)).unwrap();
     let (mut a, mut x, mut d) = ([1.0f32, 2.0], [10.0f32, 20.0], [0.0f32; 2]);
@@ -156,8 +138,8 @@ fn memory_needs_no_alignment() {
     F32.write(&mut bytes[1..9], 0, 3.0);
     F32.write(&mut bytes[1..9], 1, -4.0);
     let (left, right) = bytes.split_at_mut(9);
-    let args = HostArgs::new().input("a", Tensor::new(HostBuffer::Read(&left[1..]), F32, 2));
-    let args = args.output("d", Tensor::new(HostBuffer::Write(right), F32, 2));
+    let args = HostArgs::new().input("a", Tensor::of_bytes(F32, &left[1..]));
+    let args = args.output("d", Tensor::of_bytes_mut(F32, right));
     run(POINTWISE, epilogue.checked(), Shape::new(1, 2, 0), args, Precision::F32).unwrap();
     assert_eq!([F32.read(right, 0), F32.read(right, 1)], [6.0, -8.0]);
 }

@@ -1,6 +1,6 @@
 //! Matrices in bytes, small graphs, and deterministic numbers.
 
-use postlude::args::HostBuffer;
+use postlude::args::{HostBuffer, IntoTensor};
 use postlude::dtype::ValueType;
 use postlude::ir::{Graph, Node, NodeId, Order, Sink, SinkKind};
 use postlude::reference::{Precision, oracle, run};
@@ -71,14 +71,12 @@ impl Matrix {
     }
 
     pub fn input(&self) -> Tensor<HostBuffer<'_>> {
-        let len = self.bytes.len() / self.dtype.size();
-        Tensor::new(HostBuffer::Read(&self.bytes), self.dtype, len).ld(self.ld).batch_stride(self.batch_stride)
+        Tensor::of_bytes(self.dtype, &self.bytes).ld(self.ld).batch_stride(self.batch_stride)
     }
 
     pub fn output(&mut self) -> Tensor<HostBuffer<'_>> {
-        let len = self.bytes.len() / self.dtype.size();
         let (ld, batch_stride) = (self.ld, self.batch_stride);
-        Tensor::new(HostBuffer::Write(&mut self.bytes), self.dtype, len).ld(ld).batch_stride(batch_stride)
+        Tensor::of_bytes_mut(self.dtype, &mut self.bytes).ld(ld).batch_stride(batch_stride)
     }
 }
 
@@ -132,9 +130,9 @@ impl Points {
     }
 
     fn args<'a>(inputs: &'a [(String, DType, Vec<u8>)], a: &'a [f32]) -> HostArgs<'a> {
-        inputs.iter().fold(Args::new().input("a", a), |args, (name, dtype, bytes)| {
-            args.input(name, Tensor::new(HostBuffer::Read(bytes), *dtype, a.len()))
-        })
+        inputs
+            .iter()
+            .fold(Args::new().input("a", a), |args, (name, dtype, bytes)| args.input(name, Tensor::of_bytes(*dtype, bytes)))
     }
 
     /// The stored values of each sink in turn.
@@ -144,7 +142,7 @@ impl Points {
         let operands = self.graph.sinks().iter().map(|s| (s.name.clone(), s.kind.operand().dtype));
         let mut outputs: Vec<_> = operands.map(|(name, d)| (name, d, vec![CANARY; self.count * d.size()])).collect();
         let args = outputs.iter_mut().fold(Points::args(&self.inputs, &a), |args, (name, dtype, bytes)| {
-            args.output(name, Tensor::new(HostBuffer::Write(bytes), *dtype, self.count))
+            args.output(name, Tensor::of_bytes_mut(*dtype, bytes))
         });
         run(POINTWISE, epilogue.checked(), Shape::new(1, self.count, 0), args, precision).unwrap();
         outputs.iter().map(|(_, dtype, bytes)| (0..self.count).map(|i| dtype.read(bytes, i)).collect()).collect()
@@ -157,7 +155,7 @@ impl Points {
         let sinks = self.graph.sinks();
         let mut room: Vec<Vec<u8>> = sinks.iter().map(|s| vec![CANARY; self.count * s.kind.operand().dtype.size()]).collect();
         let args = sinks.iter().zip(&mut room).fold(Points::args(&self.inputs, &a), |args, (sink, bytes)| {
-            args.output(&sink.name, Tensor::new(HostBuffer::Write(bytes), sink.kind.operand().dtype, self.count))
+            args.output(&sink.name, Tensor::of_bytes_mut(sink.kind.operand().dtype, bytes))
         });
         let found = oracle(POINTWISE, epilogue.checked(), Shape::new(1, self.count, 0), &args).unwrap();
         drop(args);

@@ -447,7 +447,7 @@ impl Maker {
         for (index, step) in stores.iter().enumerate() {
             let any = self.values[self.values.len() - 1 - step.picks[0].index(self.values.len())];
             let stored = sum.filter(|_| index == 0).unwrap_or(any);
-            let fits = |o: &Operand| o.axes.is_matrix() && o.axes.contains(stored.axes) && o.dtype.value_type() == stored.value;
+            let fits = |o: &Operand| o.axes == Axes::MNL && o.dtype.value_type() == stored.value;
             let update = self.loads.iter().find(|(name, operand)| fits(operand) && !updated.contains(name));
             let (name, operand) = match update {
                 Some((name, operand)) if step.bits & 3 == 0 => (name.clone(), *operand),

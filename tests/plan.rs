@@ -1,0 +1,115 @@
+//! Planning without a GPU: every class of problems has a kernel, and what the plan says of itself is so.
+
+use postlude::ir::Order;
+use postlude::plan::{Choice, KernelPlan, Mainloop, PlanError, Preferences, Problem};
+use postlude::prelude::*;
+use postlude::target::Target;
+use postlude::{Gemm, Operation};
+
+const TARGETS: [Target; 5] = [Target::SM_75, Target::SM_80, Target::SM_86, Target::SM_89, Target::SM_90A];
+
+fn bias_relu(dtype: DType) -> Epilogue {
+    Epilogue::build(|e| {
+        let acc = if dtype == I32 { e.acc_i32().cast(F32) } else { e.acc() };
+        let d = if dtype == I32 { F32 } else { dtype };
+        e.store("d", (acc + e.load("bias", F32.over(N))).relu(), d);
+    })
+    .unwrap()
+}
+
+fn plan(operation: Operation, epilogue: &Epilogue, problem: &Problem, target: Target) -> Result<KernelPlan, PlanError> {
+    KernelPlan::new(operation, epilogue.checked(), problem, target, 100, Preferences::default())
+}
+
+#[test]
+fn every_class_of_problems_has_a_kernel_and_a_source() {
+    let shapes = [(1, 1, 0), (1, 4096, 64), (17, 300, 129), (4096, 1, 8), (33, 64, 1), (5000, 5000, 5000)];
+    for target in TARGETS {
+        for dtype in [F32, F16, BF16, I32].into_iter().filter(|d| *d != BF16 || target.has_bf16()) {
+            let epilogue = bias_relu(dtype);
+            let operations = Layout::ALL
+                .map(|layout| Operation::Product { dtype, layout })
+                .into_iter()
+                .chain([Order::RowMajor, Order::ColumnMajor].map(|order| Operation::Pointwise { dtype, order }));
+            for operation in operations {
+                for (m, n, k) in shapes {
+                    for align in [16, 8, 4, 2] {
+                        let align = align.max(dtype.size());
+                        let problem = Problem::new(m, n, k).align("a", align).align("b", align).align("d", align);
+                        let plan = plan(operation, &epilogue, &problem, target)
+                            .unwrap_or_else(|e| panic!("{operation:?} {m}x{n}x{k} aligned to {align} for {target}: {e}"));
+                        assert!(plan.shared_memory() <= target.shared_memory_per_block_opt_in() as usize);
+                        assert!(plan.alignment.iter().all(|a| *a <= 16) && plan.strip <= 8);
+                        if (m, align) == (17, 16) {
+                            assert!(plan.source().unwrap().text().contains("postlude_kernel"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn formats_and_target_decide_the_mainloop() {
+    let chosen = |gemm: &Gemm, target: Target| gemm.kernel(target, 132, Shape::new(512, 512, 512)).unwrap().tile.mainloop();
+    let half = Gemm::new(F16, TN, &bias_relu(F16));
+    assert_eq!(chosen(&half, Target::SM_90A), Mainloop::Sm80);
+    assert_eq!(chosen(&half, Target::SM_75), Mainloop::Simt);
+    assert_eq!(chosen(&half.clone().mainloop(Mainloop::Simt), Target::SM_90A), Mainloop::Simt);
+    let single = Gemm::new(F32, TN, &bias_relu(F32));
+    assert_eq!(chosen(&single, Target::SM_90A), Mainloop::Simt);
+    assert_eq!(chosen(&single.clone().tf32(true), Target::SM_90A), Mainloop::Sm80);
+    assert_eq!(chosen(&single.tf32(true), Target::SM_75), Mainloop::Simt);
+}
+
+#[test]
+fn an_impossible_wish_is_refused_with_its_reason() {
+    let single = Gemm::new(F32, TN, &bias_relu(F32)).mainloop(Mainloop::Sm80);
+    let error = single.kernel(Target::SM_90A, 132, Shape::new(64, 64, 64)).unwrap_err();
+    assert!(error.to_string().contains("tf32"), "{error}");
+    let integers = Gemm::new(I32, TN, &bias_relu(F32)).kernel(Target::SM_90A, 132, Shape::new(64, 64, 64)).unwrap_err();
+    assert!(integers.to_string().contains("acc_i32"), "{integers}");
+    let brain = Gemm::new(BF16, TN, &bias_relu(BF16)).kernel(Target::SM_75, 40, Shape::new(64, 64, 64)).unwrap_err();
+    assert!(matches!(brain, PlanError::Target { .. }), "{brain}");
+}
+
+#[test]
+fn column_major_outputs_turn_the_problem() {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F16.over(N));
+        e.store(
+            "d",
+            z.region(e.row().lt(e.scalar("boundary", I32)), |z| z.sigmoid()).otherwise(|z| z.tanh()),
+            F16.column_major(),
+        );
+    })
+    .unwrap();
+    let plan = Gemm::new(F16, NN, &epilogue).kernel(Target::SM_90A, 132, Shape::new(256, 128, 64)).unwrap();
+    assert!(plan.transposed);
+    assert_eq!(plan.operation, Operation::Product { dtype: F16, layout: TT });
+    assert_eq!(plan.strip, 8);
+    assert!(plan.explain().contains("transposed"));
+}
+
+#[test]
+fn strips_follow_what_is_aligned() {
+    let strip = |problem: Problem| Gemm::new(F16, TN, &bias_relu(F16)).kernel(Target::SM_90A, 132, problem).unwrap().strip;
+    assert_eq!(strip(Problem::new(256, 256, 64)), 8);
+    assert_eq!(strip(Problem::new(256, 252, 64)), 4);
+    assert_eq!(strip(Problem::new(256, 255, 64)), 2);
+    assert_eq!(strip(Problem::new(256, 256, 64).ld("d", 258)), 2);
+    assert_eq!(strip(Problem::new(256, 256, 64).align("d", 8)), 4);
+}
+
+#[test]
+fn a_plan_explains_itself() {
+    let plan = Gemm::new(F16, TN, &bias_relu(F16)).kernel(Target::SM_90A, 132, Shape::new(4096, 4096, 4096)).unwrap();
+    let text = plan.explain();
+    for part in ["sm80 128x256x64", "shared memory 196608 bytes", "simt: tensor cores are faster", "times the chosen one"] {
+        assert!(text.contains(part), "`{part}` is missing in\n{text}");
+    }
+    let Choice { verdicts, .. } = &plan.choice;
+    assert!(verdicts.iter().all(|v| !v.reason.is_empty()));
+    assert!(serde_json::to_string(&plan).unwrap().contains("sm_90a"));
+}
