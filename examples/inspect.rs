@@ -8,7 +8,7 @@
 //! ...
 //! store "d" f16[M,N,L], %8
 //!
-//! kernel        sm80 128x256x64, 3 stages, 2x4 warps for sm_90a
+//! kernel        ... for sm_90a
 //! ...
 //! candidates
 //! ...
@@ -18,7 +18,7 @@
 //!     if (r.v5) { // %12 select
 //! ...
 //!
-//! Compiled by NVRTC ...: 248 registers a thread, 0 bytes spilled (compiled)
+//! Compiled by NVRTC ...: ... registers a thread, 0 bytes spilled (compiled)
 //! In full: target/inspect/epilogue.json, epilogue.dot, kernel.cu
 //! ```
 

@@ -214,8 +214,8 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
             write!(out, " {off:>19.5}  {}", &key[..12])?;
         }
         writeln!(out)?;
-        // Half a unit in the last place of an f16 near 1, and as much again for the GPU's faster tanh.
-        if off.max(off_reference.unwrap_or(0.0)) > 1e-3 {
+        // Two units in the last place of an f16: one from rounding, one from the GPU's faster tanh.
+        if off.max(off_reference.unwrap_or(0.0)) > 2e-3 {
             return Err(format!("{} is wrong by {off}", case.name).into());
         }
         let rows = case.borders.iter().map(|(_, row)| *row as usize).collect();
