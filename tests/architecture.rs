@@ -214,6 +214,15 @@ fn nobody_but_the_table_matches_on_a_primitive() {
 }
 
 #[test]
+fn the_page_shows_the_rules() {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).expect("the page");
+    let list = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let rows = MAY_KNOW.iter().filter(|(_, may)| *may != EVERYTHING);
+    let rows = rows.map(|(module, may)| format!("| `{module}` | {} |\n", list(may)).replace("|  |", "| |"));
+    report(rows.filter(|row| !page.contains(row.as_str())).map(|row| format!("docs/architecture.md lacks {row}")).collect());
+}
+
+#[test]
 fn the_rules_see_what_they_should() {
     assert_eq!(named("use crate::{ir, plan::Tile};").into_iter().collect::<Vec<_>>(), ["ir", "plan"]);
     assert_eq!(named("let x = crate::jit::compiler(); crate::gemm::Gemm").into_iter().collect::<Vec<_>>(), ["gemm", "jit"]);

@@ -54,3 +54,12 @@ fn every_feature_is_in_the_readme() {
         assert!(README.contains(&format!("| `{name}`")), "the README lacks feature {name}");
     }
 }
+
+/// The difference that CONTRIBUTING shows is in the code.
+#[test]
+fn the_example_of_an_activation_is_true() {
+    let diff = blocks(include_str!("../CONTRIBUTING.md"), "diff")[0];
+    let code = [include_str!("../src/build/activation.rs"), include_str!("reference/activations.rs")].concat();
+    let added = diff.lines().filter(|line| !line.starts_with("+++")).filter_map(|line| line.strip_prefix('+'));
+    added.for_each(|line| assert!(code.contains(line), "not in the code: {line}"));
+}
