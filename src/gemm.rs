@@ -1,5 +1,9 @@
 //! The front door: a product (or a pointwise operation) with an epilogue; reference, plan, execute.
 
+mod run;
+
+pub use run::RanOn;
+
 use crate::args::{ArgumentErrors, HostArgs};
 use crate::build::Epilogue;
 use crate::dtype::DType;

@@ -1,4 +1,226 @@
-//! Postlude (crate docs come here).
+//! Composable GEMM epilogues: a graph written in Rust becomes one fused CUDA kernel, compiled at run time.
+//!
+//! An *epilogue* is what happens to the elements of a matrix product between the accumulators and memory: a bias, an
+//! activation, a residual, a mask. Here it is a graph that ordinary Rust builds; the library checks it, evaluates it on the
+//! CPU, and renders it into the same kernel that computes the product. What makes it different from a list of
+//! supported epilogues: row, column and batch entry are values like any other, so that a different function can hold in each
+//! *region* of the output.
+//!
+//! ```
+//! use postlude::prelude::*;
+//!
+//! let epilogue = Epilogue::build(|e| {
+//!     let z = e.acc() + e.load("bias", F32.over(N));
+//!     let first_rows = e.row().lt(e.scalar("boundary", I32));
+//!     e.store("d", z.region(first_rows, |z| z.sigmoid()).otherwise(|z| z.tanh()), F32);
+//! })?;
+//! let (a, b, bias) = ([1.0f32, 0.0, 0.0, 1.0], [1.0f32, 2.0, 3.0, 4.0], [0.0f32, 0.0]);
+//! let mut d = [0.0f32; 4];
+//! let args = HostArgs::new().input("a", &a).input("b", &b).input("bias", &bias).scalar("boundary", 1).output("d", &mut d);
+//! let ran_on = Gemm::new(F32, TT, &epilogue).run(Shape::new(2, 2, 2), args)?;
+//! println!("{ran_on}"); // GPU: ..., or CPU: and why
+//! assert!((d[0] - 0.7311).abs() < 1e-4 && (d[3] - 0.9993).abs() < 1e-4); // sigmoid(1), tanh(4)
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | to | use |
+//! | --- | --- |
+//! | build a graph | [`Epilogue::build`], [`Builder`], [`Expr`]; ready-made ones are [recipes](build::recipes) |
+//! | compute once, anywhere | [`Gemm::run`]; on the CPU only, [`Gemm::reference`] |
+//! | compute again and again on a GPU | `Gemm::plan`, `Plan::execute` (feature `cuda`) |
+//! | see what would run, without a GPU | [`Gemm::kernel`], [`KernelPlan::explain`](plan::KernelPlan::explain), [`KernelPlan::source`](plan::KernelPlan::source) |
+//! | compile without a GPU, fill a cache | `Gemm::compile`, `Gemm::precompile` (feature `jit`) |
+//! | print, draw, store, read back | `Display`, [`Epilogue::to_dot`], [`Epilogue::to_json`], [`Epilogue::from_text`] |
+//!
+//! # The language
+//!
+//! ## Values
+//!
+//! A graph has nodes, each a value for every element of the output, and sinks that write values to memory. Nodes have no
+//! effects: nothing can be observed of when, how often or whether one is evaluated. Equal nodes are one node.
+//!
+//! A value has a type: `f32`, `i32` or `bool`. Floating-point operands of any format are widened to `f32` when they are
+//! loaded; the types do not mix without a [`cast`](Expr::cast). A Rust number joins in as a constant of its own type: `2.0`
+//! is an `f32`, `2` an `i32`.
+//!
+//! | value | built by | type |
+//! | --- | --- | --- |
+//! | the accumulator | [`acc`](Builder::acc), for integer operands [`acc_i32`](Builder::acc_i32) | `f32[M,N,L]`, `i32[M,N,L]` |
+//! | an element in memory | [`load`](Builder::load) | of its format, along its operand's axes |
+//! | a scalar of the launch | [`scalar`](Builder::scalar) | of its format, along no axis |
+//! | a coordinate | [`row`](Builder::row), [`column`](Builder::column), [`batch`](Builder::batch) | `i32[M]`, `i32[N]`, `i32[L]` |
+//! | a constant | a Rust number, or [`constant`](Builder::constant) | of its Rust type, along no axis |
+//! | a primitive | operators and methods of [`Expr`]; the table is [`Op`] | by the row's [signature](ir::op::Signature) |
+//! | an activation | methods of [`Expr`]; the table is [`build::activation::ALL`] | `f32` |
+//! | a custom primitive | [`CustomOp`] and [`custom`](Builder::custom) | `f32` |
+//!
+//! ## Axes
+//!
+//! The output has rows (M), columns (N) and batch entries (L). A value varies along a subset of these axes, and that is the
+//! whole shape system: operands of different axes join by union, which is broadcasting. A vector is named by the axis it runs
+//! *over*: a bias over N has one element a column.
+//!
+//! ```
+//! # use postlude::prelude::*;
+//! let epilogue = Epilogue::build(|e| {
+//!     let per_row = e.load("scale", F32.over(M)); //            one a row
+//!     let per_column = e.load("bias", F16.over(N)); //          one a column
+//!     let matrix = e.load("residual", BF16); //                 one an element, a matrix for each batch entry
+//!     let shared = e.load("mask", Bool.over(M | N)); //         one an element, the same for every batch entry
+//!     let one = e.load("gain", F32.pointer()); //               one number, behind a device pointer
+//!     let y = (e.acc() * per_row + per_column) * one + matrix;
+//!     e.store("d", shared.select(y, 0.0), F16);
+//! })?;
+//! assert!(epilogue.to_string().contains(r#"bool[M,N] = load "mask" bool[M,N]"#));
+//! # Ok::<(), postlude::Diagnostics>(())
+//! ```
+//!
+//! A matrix is row-major unless [`column_major`](Operand::column_major); [`batched`](Operand::batched) and
+//! [`shared`](Operand::shared) give and take the batch axis. Leading dimensions and batch strides belong to the launch, not
+//! to the graph.
+//!
+//! ## Phases
+//!
+//! The axes also say how often a value is computed: along no axis or L, once a tile; along M, once a row; along N, once for a
+//! thread's strip of columns; along both, in the visit of every element. Nothing has to be hoisted by hand: `exp` of a scale
+//! over M costs one `exp` a row.
+//!
+//! ## Coordinates
+//!
+//! Row, column and batch entry are those of the output, as `i32`, counted from the [origin](Args::origin) of the launch: a
+//! shard or a slice computes with the coordinates of the whole. They take part in integer arithmetic, which wraps; division
+//! truncates towards zero, and by zero gives zero.
+//!
+//! ```
+//! # use postlude::prelude::*;
+//! # let _ = Epilogue::build(|e| {
+//! let causal = e.column().le(e.row());
+//! let head = e.column() / e.scalar("head_width", I32);
+//! let checkerboard = ((e.row() + e.column()) % 2).eq(0);
+//! # e.store("d", (causal & checkerboard & head.eq(0)).select(e.acc(), 0.0), F16);
+//! # })?;
+//! # Ok::<(), postlude::Diagnostics>(())
+//! ```
+//!
+//! ## Regions
+//!
+//! [`select`](Expr::select) picks one of two values, [`region`](Expr::region) and [`otherwise`](build::Regions::otherwise) one of
+//! several functions of a value; the first condition that holds counts. The arm that is not picked never reaches the result, not
+//! even as a NaN.
+//!
+//! Where a condition is made of coordinates and scalars, and its arms cost something, the kernel branches: where the
+//! condition is uniform over the strip of columns that a thread visits, one arm runs. A condition over rows alone is always
+//! uniform. The bounds may be scalars of the launch, so that moving a border compiles nothing.
+//!
+//! ## Rounding
+//!
+//! - The product accumulates in `f32` (in `i32`, wrapping, for `i32` operands). In which order is not specified; on one device
+//!   and for one plan it is always the same.
+//! - Every primitive of the epilogue is computed in `f32`. The reference rounds the exact result once; a kernel is within
+//!   the units in the last place of the primitive's [row](ir::op::Row).
+//! - A store rounds once, to nearest even. What is too large for a format becomes infinite.
+//! - Rounding in between is explicit: [`cast`](Expr::cast) to `F16` or `BF16` rounds an `f32` value to that precision.
+//! - Where every output is 16 bit or narrower, kernels use the hardware's approximations, each within the bound of its
+//!   row. [`Gemm::math`] chooses otherwise.
+//!
+//! ## NaN
+//!
+//! `min`, `max` and with them `relu` and `clamp` give NaN where an operand is NaN, as PyTorch does. Comparisons with NaN are
+//! false, `ne` is true. To `i32`, NaN becomes 0; to `bool`, true.
+//!
+//! ## Sinks
+//!
+//! [`store`](Builder::store) writes a value as a matrix in a format of its own. There may be several. The name of a
+//! loaded matrix updates it in place: each element is read before it is written.
+//!
+//! ```
+//! # use postlude::prelude::*;
+//! let epilogue = Epilogue::build(|e| {
+//!     let z = e.acc() + e.load("c", F16) * 0.5;
+//!     e.store("c", z, F16); //                                in place
+//!     e.store("active", z.gt(0.0), Bool); //                  a mask for the backward pass
+//!     e.store("transposed", z.relu(), BF16.column_major()); // and a copy that lies the other way
+//! })?;
+//! let names: Vec<&str> = epilogue.arguments().iter().map(|a| &*a.name).collect();
+//! assert_eq!(names, ["c", "active", "transposed"]);
+//! # Ok::<(), postlude::Diagnostics>(())
+//! ```
+//!
+//! ## Functions of your own
+//!
+//! A Rust function over [`Expr`] is as good as an activation of the library. A [`CustomOp`] brings a CUDA expression, with its
+//! value on the CPU and its derivative; documents name it and carry a fingerprint, never its text.
+//!
+//! ```
+//! # use postlude::prelude::*;
+//! fn softcap(x: Expr<'_>, cap: f32) -> Expr<'_> {
+//!     (x / cap).tanh() * cap
+//! }
+//! let epilogue = Epilogue::build(|e| e.store("d", softcap(e.acc(), 30.0), F16))?;
+//! # Ok::<(), postlude::Diagnostics>(())
+//! ```
+//!
+//! # Errors
+//!
+//! Nothing fails while a graph is built. [`Epilogue::build`] returns every fault at once as [`Diagnostics`], each with its code, its
+//! line of the listing with the culprit underlined, the Rust line that made it, and what to do. The [rules](check) are a table.
+//!
+//! ```
+//! # use postlude::prelude::*;
+//! let faults = Epilogue::build(|e| e.store("d", e.acc() + e.row(), F16)).unwrap_err();
+//! let first = faults.iter().next().unwrap();
+//! assert_eq!(first.code(), "E0201");
+//! assert!(first.to_string().contains("%2 = add %0, %1"));
+//! ```
+//!
+//! A graph that passes the check evaluates and renders without a panic. Every later stage has an error type that says what is
+//! needed and what was found; [`Error`] joins them.
+//!
+//! # Arguments
+//!
+//! A launch passes the product's operands as `a` and `b`, and what the epilogue names. All are checked, every fault is reported, and
+//! nothing runs if there is one. An argument is borrowed while the list lives, an output mutably.
+//!
+//! ```
+//! # use postlude::prelude::*;
+//! let epilogue = Epilogue::build(|e| e.store("d", e.acc() * e.scalar("alpha", F32), F32))?;
+//! let (a, b, mut d) = ([1.0f32; 4], [1.0f32; 3], [0.0f32; 4]);
+//! let args = HostArgs::new().input("a", &a).input("b", &b).scalar("beta", 1.0).output("d", &mut d);
+//! let error = Gemm::new(F32, TT, &epilogue).reference(Shape::new(2, 2, 2), args).unwrap_err();
+//! let lines: Vec<String> = error.to_string().lines().map(String::from).collect();
+//! assert!(lines[0].starts_with("argument `b`: too short") && lines[1].starts_with("argument `alpha`: missing"));
+//! assert_eq!(lines[2], "argument `beta`: the epilogue has no such argument; it has a, b, alpha, d");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The CPU reference
+//!
+//! [`Gemm::reference`] computes what a kernel means: it is the definition that kernels are tested against. It runs anywhere, takes
+//! the same arguments, and has an `f64` [oracle](reference::oracle) for tests. See [`reference`](mod@reference).
+//!
+//! # Planning
+//!
+//! [`Gemm::kernel`] chooses mainloop and tile for a [`Target`](target::Target), a number of multiprocessors and a
+//! [`Problem`](plan::Problem); the result is plain data and can explain itself. It needs no GPU.
+//!
+//! ```
+//! # use postlude::prelude::*;
+//! use postlude::target::Target;
+//! let epilogue = postlude::build::recipes::bias_activation(F16, F16, |z| z.gelu())?;
+//! let plan = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_90A, 132, Shape::new(4096, 4096, 4096))?;
+//! assert!(plan.explain().contains("tensor cores"));
+//! assert!(plan.source()?.text().contains("epilogue_visit"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A kernel serves a class of problems: operands' format, layout and alignment, and a tile. Extents, strides, addresses and
+//! scalars belong to the launch. `Gemm::plan` compiles the kernel or takes it from the cache, and loads it; `Plan::execute` checks the
+//! arguments and launches.
+//!
+//! # Features
+//!
+//! `cuda` (default): devices and launches. `jit`: compiling with NVRTC. Without either: graphs, the check, the CPU reference,
+//! plans and their source. Nothing needs CUDA to build; driver and NVRTC are looked up when they are first used.
 
 pub mod args;
 pub mod build;
@@ -26,7 +248,8 @@ pub use check::{Diagnostic, Diagnostics};
 pub use cudarc;
 pub use dtype::{DType, Element};
 pub use error::Error;
-pub use gemm::Gemm;
+pub use gemm::{Gemm, RanOn};
+pub use half;
 pub use ir::{CustomOp, Op, Operand, Registry};
 pub use problem::{Layout, Operation, Shape};
 pub use reference::Precision;
@@ -35,7 +258,10 @@ pub use reference::Precision;
 pub mod prelude {
     pub use crate::args::{Args, HostArgs, IntoTensor, Tensor};
     pub use crate::build::{Epilogue, Expr};
+    #[cfg(feature = "cuda")]
+    pub use crate::device::{Device, DeviceArgs};
     pub use crate::dtype::DType::{self, BF16, Bool, F16, F32, I32};
+    pub use crate::gemm::{Gemm, RanOn};
     pub use crate::ir::axes::{L, M, N};
     pub use crate::ir::{CustomOp, Operand, Registry};
     pub use crate::problem::{
@@ -43,3 +269,8 @@ pub mod prelude {
         Shape,
     };
 }
+
+/// The README's programs, compiled.
+#[cfg(all(doctest, feature = "cuda"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -144,6 +144,18 @@ impl<'a, T: Element> IntoTensor<HostBuffer<'a>> for &'a mut Vec<T> {
     }
 }
 
+impl<'a, T: Element, const N: usize> IntoTensor<HostBuffer<'a>> for &'a [T; N] {
+    fn into_tensor(self) -> Tensor<HostBuffer<'a>> {
+        self.as_slice().into_tensor()
+    }
+}
+
+impl<'a, T: Element, const N: usize> IntoTensor<HostBuffer<'a>> for &'a mut [T; N] {
+    fn into_tensor(self) -> Tensor<HostBuffer<'a>> {
+        self.as_mut_slice().into_tensor()
+    }
+}
+
 /// A number that can be passed by value.
 pub trait IntoScalar {
     /// The constant.

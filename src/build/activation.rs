@@ -35,7 +35,9 @@ macro_rules! activations {
             },
         };)*
 
-        /// Every activation, in table order.
+        /// Every activation, in table order:
+        ///
+        $(#[doc = concat!("- [`", stringify!($name), "`](Expr::", stringify!($name), "):", $($doc),+)])*
         pub static ALL: &[&Function] = &[$(&$name),*];
 
         impl<'g> Expr<'g> {
@@ -99,6 +101,8 @@ mod table {
         mish(x) = x * x.softplus(1.0).tanh();
         /// relu(x)^2.
         relu_squared(x) = { let r = x.relu(); r * r };
+        /// x - x clamped to [-lambda, lambda]: 0 near 0, and closer to 0 by lambda elsewhere.
+        softshrink(x, lambda) = x - x.clamp(-lambda, lambda);
         /// x where x > limit, else value.
         threshold(x, limit, value) = x.gt(limit).select(x, value);
         /// x + sin(a x)^2 / a (Ziyin et al. 2020, "Neural Networks Fail to Learn Periodic Functions").

@@ -1,13 +1,15 @@
 //! The device: contexts, modules, launches, and buffers borrowed from the user's own cudarc.
 //!
-//! Everything here takes cudarc's types of the version that this crate re-exports as [`cudarc`](crate::cudarc): a
+//! Everything here takes cudarc's types of the version that this crate re-exports as [`cudarc`]: a
 //! program's own context, streams and slices.
 
 mod buffer;
+mod host;
 mod launch;
 mod probe;
 
 pub use buffer::{DeviceArgs, DeviceBuffer};
+pub(crate) use host::Copies;
 pub(crate) use launch::{Launch, LaunchError};
 
 use crate::jit::{Cache, JitError};
@@ -36,6 +38,14 @@ pub enum DeviceError {
         what: &'static str,
         /// The driver's error.
         error: DriverError,
+    },
+    /// A GPU, but nothing to compile kernels with.
+    #[error("{device} is there, but kernels cannot be compiled for it: {error}")]
+    NoCompiler {
+        /// The GPU.
+        device: String,
+        /// What is missing.
+        error: JitError,
     },
     /// A stream of another device.
     #[error("the stream belongs to device {got}; the plan was made for device {needs}")]
@@ -83,6 +93,19 @@ impl Device {
     pub fn new(ordinal: usize) -> Result<Device, DeviceError> {
         probe::driver()?;
         Device::of(&CudaContext::new(ordinal).map_err(DeviceError::driver("open the device"))?)
+    }
+
+    /// The first GPU, if kernels can be compiled for it. The error says which of driver, GPU and compiler is missing: what a
+    /// program prints before it turns to the CPU.
+    ///
+    /// # Errors
+    /// If there is no driver, no GPU or no NVRTC.
+    pub fn find() -> Result<Device, DeviceError> {
+        let device = Device::new(0)?;
+        match crate::jit::compiler() {
+            Ok(_) => Ok(device),
+            Err(error) => Err(DeviceError::NoCompiler { device: device.to_string(), error }),
+        }
     }
 
     /// The GPU of a context that the program already has.

@@ -24,8 +24,13 @@ pub(super) fn driver() -> Result<(), DeviceError> {
                 }
                 tried.push(format!("{name} is a driver older than CUDA 11.8"));
             }
-            Err(error) => tried.push(error.to_string()),
+            Err(error) => tried.push(reason(&error)),
         }
     }
     Err(DeviceError::NoDriver { tried: tried.join("; ") })
+}
+
+/// The loader's own words, which name the library.
+fn reason(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }

@@ -1,6 +1,6 @@
 //! Emission: a plan printed as CUDA. A pure function of the plan; the only user of the template engine.
 //!
-//! Values are printed from the table's spellings ([`printer`]); everything around them is a template that loops and tests
+//! Values are printed from the table's spellings (`printer`); everything around them is a template that loops and tests
 //! booleans and never looks at an operator. Names in the text are ours (`v7`, `arg2`): no string of the user's reaches it,
 //! except the spelling of a custom primitive, which the user's program brought.
 

@@ -46,6 +46,7 @@ fn formula(name: &str) -> (&'static [f64], Formula) {
         "softsign" => (&[], |x, _| x / (1.0 + x.abs())),
         "mish" => (&[], |x, _| x * softplus(x).tanh()),
         "relu_squared" => (&[], |x, _| if x < 0.0 { 0.0 } else { x * x }),
+        "softshrink" => (&[0.5], |x, p| if x.is_nan() { x } else { x - x.clamp(-p[0], p[0]) }),
         "threshold" => (&[0.25, -2.0], |x, p| if x > p[0] { x } else { p[1] }),
         "snake" => (&[0.75], |x, p| x + (p[0] * x).sin().powi(2) / p[0]),
         other => panic!("write the formula of `{other}` here"),

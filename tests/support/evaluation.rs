@@ -55,7 +55,7 @@ fn pattern(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
     for index in 0..count {
         let step = ((index * 7 + seed * 5) % 17) as f64 - 8.0;
         let value = match dtype {
-            DType::Bool => f64::from(u8::from((index + seed) % 3 == 0)),
+            DType::Bool => f64::from(u8::from((index + seed).is_multiple_of(3))),
             DType::I32 => step,
             _ => step / 4.0,
         };

@@ -1,0 +1,71 @@
+//! Host memory: a launch's arguments copied to the device, and what it wrote copied back.
+
+use super::{Device, DeviceArgs, DeviceError};
+use crate::args::{Args, Given, HostArgs, HostBuffer, IntoTensor, Tensor};
+use cudarc::driver::{CudaSlice, CudaStream};
+use std::fmt;
+use std::sync::Arc;
+
+/// Arguments in host memory with a copy of each on the device.
+pub(crate) struct Copies<'h> {
+    host: HostArgs<'h>,
+    /// One for each argument; a scalar has none.
+    device: Vec<Option<CudaSlice<u8>>>,
+}
+
+impl<'h> Copies<'h> {
+    /// Copies every buffer to the stream's device.
+    pub fn upload(stream: &Arc<CudaStream>, host: HostArgs<'h>) -> Result<Copies<'h>, DeviceError> {
+        let copy = |(_, given): &(String, Given<HostBuffer<'h>>)| {
+            let Given::Tensor { tensor, .. } = given else { return Ok(None) };
+            let bytes = tensor.buffer.bytes();
+            // The driver has no empty allocations.
+            let mut slice = stream.alloc_zeros::<u8>(bytes.len().max(1)).map_err(DeviceError::driver("allocate memory"))?;
+            if !bytes.is_empty() {
+                stream.memcpy_htod(bytes, &mut slice).map_err(DeviceError::driver("copy an argument to the device"))?;
+            }
+            Ok(Some(slice))
+        };
+        let device = host.given.iter().map(copy).collect::<Result<_, DeviceError>>()?;
+        Ok(Copies { host, device })
+    }
+
+    /// The copies as arguments of a launch.
+    pub fn args(&mut self) -> DeviceArgs<'_> {
+        let given = self.host.given.iter().zip(&mut self.device).filter_map(|((name, given), copy)| {
+            let given = match (given, copy) {
+                (Given::Scalar(value), _) => Given::Scalar(*value),
+                (Given::Tensor { tensor, writable }, Some(copy)) => {
+                    let Tensor { dtype, len, mutable, leading_dimension, batch_stride, .. } = *tensor;
+                    let buffer = if mutable { copy.into_tensor().buffer } else { (&*copy).into_tensor().buffer };
+                    let tensor = Tensor { buffer, dtype, len, mutable, leading_dimension, batch_stride };
+                    Given::Tensor { tensor, writable: *writable }
+                }
+                (Given::Tensor { .. }, None) => return None,
+            };
+            Some((name.clone(), given))
+        });
+        Args { given: given.collect(), origin: self.host.origin }
+    }
+
+    /// Copies what may have been written back, and waits for it.
+    pub fn download(self, stream: &Arc<CudaStream>) -> Result<(), DeviceError> {
+        for ((_, given), copy) in self.host.given.into_iter().zip(&self.device) {
+            if let (Given::Tensor { tensor: Tensor { buffer: HostBuffer::Write(bytes), .. }, writable: true }, Some(copy)) =
+                (given, copy)
+                && !bytes.is_empty()
+            {
+                stream.memcpy_dtoh(copy, bytes).map_err(DeviceError::driver("copy a result from the device"))?;
+            }
+        }
+        stream.synchronize().map_err(DeviceError::driver("run the kernel"))
+    }
+}
+
+/// What the device is, in a few words: `NVIDIA H200 (device 0, sm_90a, 132 multiprocessors)`.
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.context().name().unwrap_or_else(|_| "a GPU".into());
+        write!(f, "{name} (device {}, {}, {} multiprocessors)", self.ordinal(), self.target(), self.multiprocessors())
+    }
+}

@@ -1,0 +1,83 @@
+//! First steps: arguments in host memory, computed on the GPU if there is one and on the CPU if not.
+
+use super::Gemm;
+use crate::args::HostArgs;
+#[cfg(feature = "cuda")]
+use crate::device::Device;
+use crate::error::Error;
+use crate::problem::Shape;
+use std::fmt;
+
+/// What [`Gemm::run`] ran on.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RanOn {
+    /// A GPU: which.
+    Gpu(String),
+    /// The CPU reference: why there was no GPU, or no compiler for it.
+    Cpu(String),
+}
+
+impl fmt::Display for RanOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RanOn::Gpu(device) => write!(f, "GPU: {device}"),
+            RanOn::Cpu(why) => write!(f, "CPU: {why}"),
+        }
+    }
+}
+
+impl Gemm {
+    /// Computes once on arguments in host memory: on the first GPU, or with [`reference`](Gemm::reference) where there is no
+    /// GPU or no NVRTC. Says which it was, and why.
+    ///
+    /// For first steps, tests and tools. It opens the device and copies every argument there and back: a program that runs
+    /// a kernel again and again makes a [`plan`](Gemm::plan) and executes it on memory of its own.
+    ///
+    /// # Errors
+    /// As [`plan`](Gemm::plan) and [`execute`](super::Plan::execute); nothing is written then. A missing GPU is no error.
+    pub fn run(&self, shape: Shape, args: HostArgs<'_>) -> Result<RanOn, Error> {
+        #[cfg(feature = "cuda")]
+        let why = match Device::find() {
+            Ok(device) => return self.run_on(&device, shape, args),
+            Err(why) => why.to_string(),
+        };
+        #[cfg(not(feature = "cuda"))]
+        let why = "this program was built without the `cuda` feature".to_owned();
+        self.reference(shape, args)?;
+        Ok(RanOn::Cpu(why))
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod on_device {
+    use super::*;
+    use crate::device::Copies;
+    use crate::gemm::Plan;
+    use cudarc::driver::CudaStream;
+    use std::sync::Arc;
+
+    impl Gemm {
+        pub(super) fn run_on(&self, device: &Device, shape: Shape, args: HostArgs<'_>) -> Result<RanOn, Error> {
+            let stream = device.context().default_stream();
+            let mut copies = Copies::upload(&stream, args)?;
+            let plan = self.plan_for(device, shape, &stream, &mut copies.args())?;
+            plan.execute(&stream, &mut copies.args())?;
+            copies.download(&stream)?;
+            Ok(RanOn::Gpu(device.to_string()))
+        }
+    }
+
+    impl Plan {
+        /// [`execute`](Plan::execute) on arguments in host memory: copies them to the device, launches, copies the outputs
+        /// back and waits. For first steps, tests and tools; the copies take longer than the kernel.
+        ///
+        /// # Errors
+        /// As `execute`, and if the device has no memory left.
+        pub fn execute_host(&self, stream: &Arc<CudaStream>, args: HostArgs<'_>) -> Result<(), Error> {
+            let mut copies = Copies::upload(stream, args)?;
+            self.execute(stream, &mut copies.args())?;
+            Ok(copies.download(stream)?)
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The house keeps its rules: who may import whom, how large a file may be, where `unsafe` and the table's variants may stand.
+//!
+//! The rules are explained in `docs/architecture.md`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Every module, and the modules it may know besides itself. `lib`, which only re-exports, is no module.
+const MAY_KNOW: [(&str, &[&str]); 17] = [
+    ("dtype", &[]),
+    ("target", &[]),
+    ("source", &["target"]),
+    ("ir", &["dtype"]),
+    ("check", &["ir", "dtype"]),
+    ("build", &["ir", "check", "dtype"]),
+    ("problem", &["ir", "dtype"]),
+    ("pass", &["check", "ir", "dtype"]),
+    ("args", &["check", "ir", "dtype", "problem"]),
+    ("reference", &["check", "ir", "pass", "dtype", "args", "problem"]),
+    ("plan", &["check", "ir", "dtype", "args", "pass", "problem", "target"]),
+    ("emit", &["plan", "ir", "problem", "source", "dtype"]),
+    ("jit", &["source", "target"]),
+    ("device", &["args", "dtype", "ir", "jit", "plan", "problem", "source", "target"]),
+    ("error", EVERYTHING),
+    ("gemm", EVERYTHING),
+    ("lib", EVERYTHING),
+];
+
+const EVERYTHING: &[&str] = &[
+    "dtype",
+    "target",
+    "source",
+    "ir",
+    "check",
+    "build",
+    "problem",
+    "pass",
+    "args",
+    "reference",
+    "plan",
+    "emit",
+    "jit",
+    "device",
+    "error",
+    "gemm",
+];
+
+/// The largest a file may be, in lines.
+const LARGEST: usize = 500;
+
+struct File {
+    /// Below the repository root, with forward slashes.
+    path: String,
+    text: String,
+}
+
+impl File {
+    /// The top module it belongs to.
+    fn module(&self) -> &str {
+        let inside = self.path.trim_start_matches("src/");
+        inside.split('/').next().unwrap_or(inside).trim_end_matches(".rs")
+    }
+
+    /// Lines of code with their numbers: comments, documentation, strings and unit tests left out.
+    fn code(&self) -> impl Iterator<Item = (usize, String)> {
+        let lines = self.text.lines().take_while(|line| *line != "#[cfg(test)]").enumerate();
+        lines.filter(|(_, line)| !line.trim_start().starts_with("//")).map(|(i, line)| (i + 1, without_strings(line)))
+    }
+}
+
+/// A line without what stands in double quotes, and without the comment behind the code.
+fn without_strings(line: &str) -> String {
+    let mut out = String::new();
+    let (mut inside, mut escaped) = (false, false);
+    let mut characters = line.chars().peekable();
+    while let Some(c) = characters.next() {
+        match c {
+            '/' if !inside && characters.peek() == Some(&'/') => break,
+            '"' if !escaped => inside = !inside,
+            _ if !inside => out.push(c),
+            _ => {}
+        }
+        escaped = inside && c == '\\' && !escaped;
+    }
+    out
+}
+
+fn root() -> PathBuf {
+    let set = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    if set.join("src/lib.rs").is_file() { set } else { PathBuf::from(".") }
+}
+
+fn files(folder: &str) -> Vec<File> {
+    fn walk(root: &Path, folder: &Path, out: &mut Vec<File>) {
+        let mut entries: Vec<PathBuf> =
+            fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
+        entries.sort();
+        for path in entries {
+            if path.is_dir() {
+                walk(root, &path, out);
+            } else if let Ok(text) = fs::read_to_string(&path) {
+                let path = path.strip_prefix(root).expect("below the root").to_string_lossy().replace('\\', "/");
+                out.push(File { path, text });
+            }
+        }
+    }
+    let root = root();
+    let mut out = Vec::new();
+    walk(&root, &root.join(folder), &mut out);
+    assert!(!out.is_empty(), "{folder} has no files");
+    out
+}
+
+/// The modules that a line of code names behind `crate::`.
+fn named(line: &str) -> BTreeSet<String> {
+    let names = line.split("crate::").skip(1).flat_map(|rest| {
+        // `crate::{a, b::c}` as well as `crate::a`.
+        let list = rest.strip_prefix('{').map_or(rest, |list| list);
+        let parts: Vec<&str> = if rest.starts_with('{') { list.split(',').collect() } else { vec![list] };
+        parts
+            .into_iter()
+            .map(|part| part.trim().chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect::<String>())
+    });
+    names.filter(|name| !name.is_empty()).collect()
+}
+
+/// Fails with every broken rule.
+fn report(broken: Vec<String>) {
+    assert!(broken.is_empty(), "\n{}", broken.join("\n"));
+}
+
+#[test]
+fn modules_know_only_what_they_may() {
+    let mut broken = Vec::new();
+    for file in files("src") {
+        let Some((_, may)) = MAY_KNOW.iter().find(|(module, _)| *module == file.module()) else {
+            broken.push(format!("{}: a module without a rule: add one to tests/architecture.rs", file.path));
+            continue;
+        };
+        for (number, line) in file.code() {
+            for name in named(&line) {
+                // Names that are no module are re-exports at the root, which only the front door may take from there.
+                let allowed = name == file.module() || may.contains(&name.as_str());
+                let front = matches!(file.module(), "gemm" | "error" | "lib");
+                if !allowed && !front {
+                    broken.push(format!("{}:{number}: `{}` must not know `{name}`", file.path, file.module()));
+                }
+            }
+        }
+    }
+    report(broken);
+}
+
+#[test]
+fn the_template_engine_and_cuda_stay_in_their_modules() {
+    let rules: [(&str, &[&str]); 4] = [
+        ("tera", &["src/emit/"]),
+        ("cudarc", &["src/jit/", "src/device/", "src/lib.rs", "src/gemm.rs", "src/gemm/"]),
+        ("libloading", &["src/jit/", "src/device/"]),
+        ("matrixmultiply", &["src/reference/"]),
+    ];
+    let mut broken = Vec::new();
+    for file in files("src") {
+        for (name, places) in rules {
+            let uses = file.code().find(|(_, line)| line.contains(&format!("{name}::")));
+            if let (Some((number, _)), false) = (uses, places.iter().any(|place| file.path.starts_with(place))) {
+                broken.push(format!("{}:{number}: only {} may use {name}", file.path, places.join(", ")));
+            }
+        }
+    }
+    report(broken);
+}
+
+#[test]
+fn files_stay_readable() {
+    let all = files("src").into_iter().chain(files("templates"));
+    let long = all.filter(|file| file.text.lines().count() > LARGEST);
+    report(long.map(|file| format!("{}: {} lines; split it at {LARGEST}", file.path, file.text.lines().count())).collect());
+}
+
+#[test]
+fn unsafe_stands_where_it_can_be_checked() {
+    let allowed = ["src/device/", "src/jit/nvrtc.rs", "src/jit/locate.rs", "src/reference/gemm.rs"];
+    let mut broken = Vec::new();
+    for file in files("src") {
+        for (number, line) in file.code() {
+            let word = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|word| word == "unsafe");
+            if word && !allowed.iter().any(|place| file.path.starts_with(place)) {
+                broken.push(format!("{}:{number}: `unsafe` stands only in {}", file.path, allowed.join(", ")));
+            }
+        }
+    }
+    report(broken);
+}
+
+#[test]
+fn nobody_but_the_table_matches_on_a_primitive() {
+    let mut broken = Vec::new();
+    for file in files("src").into_iter().filter(|file| file.path != "src/ir/op.rs") {
+        for (number, line) in file.code() {
+            // A pattern: `Op::Name =>`, `Op::Name | ...`, or a `matches!`.
+            let after =
+                line.split("Op::").skip(1).map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric()).trim_start());
+            let pattern =
+                after.into_iter().any(|rest| rest.starts_with("=>") || rest.starts_with("| Op") || rest.starts_with("if "));
+            if pattern && !line.contains("CustomOp::") {
+                broken
+                    .push(format!("{}:{number}: put what is particular to a primitive into its row in src/ir/op.rs", file.path));
+            }
+        }
+    }
+    report(broken);
+}
+
+#[test]
+fn the_page_shows_the_rules() {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).expect("the page");
+    let list = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let rows = MAY_KNOW.iter().filter(|(_, may)| *may != EVERYTHING);
+    let rows = rows.map(|(module, may)| format!("| `{module}` | {} |\n", list(may)).replace("|  |", "| |"));
+    report(rows.filter(|row| !page.contains(row.as_str())).map(|row| format!("docs/architecture.md lacks {row}")).collect());
+}
+
+#[test]
+fn the_rules_see_what_they_should() {
+    assert_eq!(named("use crate::{ir, plan::Tile};").into_iter().collect::<Vec<_>>(), ["ir", "plan"]);
+    assert_eq!(named("let x = crate::jit::compiler(); crate::gemm::Gemm").into_iter().collect::<Vec<_>>(), ["gemm", "jit"]);
+    assert_eq!(without_strings(r#"f("crate::x \" unsafe", y) // unsafe"#), "f(, y) ");
+}

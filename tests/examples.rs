@@ -1,0 +1,115 @@
+//! Every example runs, and prints what its header says.
+
+use std::io::Write;
+
+#[allow(dead_code)]
+#[path = "../examples/custom_activation.rs"]
+mod custom_activation;
+#[allow(dead_code)]
+#[path = "../examples/inspect.rs"]
+mod inspect;
+#[allow(dead_code)]
+#[path = "../examples/quickstart.rs"]
+mod quickstart;
+#[cfg(feature = "cuda")]
+#[allow(dead_code)]
+#[path = "../examples/region_activation/main.rs"]
+mod region_activation;
+
+type Result = std::result::Result<(), Box<dyn std::error::Error>>;
+
+/// What an example writes.
+fn output(run: impl FnOnce(&mut dyn Write) -> Result) -> String {
+    let mut out = Vec::new();
+    if let Err(error) = run(&mut out) {
+        panic!("{error}\nafter\n{}", String::from_utf8_lossy(&out));
+    }
+    let text = String::from_utf8(out).expect("examples write text");
+    print!("{text}");
+    text
+}
+
+/// The lines of the header's first code block, without the command.
+fn promised(source: &str) -> Vec<&str> {
+    let block =
+        source.split("//! ```text\n").nth(1).and_then(|s| s.split("//! ```\n").next()).expect("a header with a code block");
+    block.lines().skip(1).map(|line| line.strip_prefix("//!").unwrap_or(line)).map(|l| l.strip_prefix(' ').unwrap_or(l)).collect()
+}
+
+/// Holds the output against the header, line by line. `...` stands for any text, or alone for any lines. Where it ran depends
+/// on the machine; a GPU's 16-bit values may differ in the last digit, and its tables have more columns.
+fn check(source: &str, text: &str) {
+    const NAMES_AND_BORDERS: usize = 23;
+    let on_gpu = text.contains("Runs on the GPU: ");
+    let mut lines = text.lines();
+    for promise in promised(source) {
+        let fits = |line: &str| match promise.split_once("...") {
+            _ if promise.starts_with("CPU:") => line.starts_with("CPU: ") || line.starts_with("GPU: "),
+            _ if promise.starts_with("Runs on the CPU") => {
+                line.starts_with("Runs on the CPU: ") || line.starts_with("Runs on the GPU: ")
+            }
+            _ if promise.starts_with("Compiled") => line.starts_with("Compiled by ") || line.starts_with("Not compiled: "),
+            Some((before, after)) => line.starts_with(before) && line.ends_with(after),
+            None if on_gpu && promise.len() > NAMES_AND_BORDERS => line.starts_with(&promise[..NAMES_AND_BORDERS]),
+            None if promise.is_empty() => line.is_empty(),
+            None => line.starts_with(promise),
+        };
+        if promise != "..." && !lines.any(fits) {
+            panic!("the output has no line\n  {promise}\nat its place:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn quickstart_prints_its_matrix() {
+    check(include_str!("../examples/quickstart.rs"), &output(quickstart::run));
+}
+
+#[test]
+fn custom_activation_prints_listings_and_values() {
+    check(include_str!("../examples/custom_activation.rs"), &output(custom_activation::run));
+}
+
+#[test]
+fn inspect_shows_a_kernel_for_any_target() {
+    check(include_str!("../examples/inspect.rs"), &output(|out| inspect::run(out, "sm_90a")));
+    let turing = output(|out| inspect::run(out, "sm_75"));
+    assert!(turing.contains("kernel        simt"), "{turing}");
+    assert!(inspect::run(&mut std::io::sink(), "sm_what").is_err());
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn region_activation_checks_itself_and_draws_a_picture() {
+    use region_activation::picture::{MARGIN, PANEL, colour};
+    let text = output(region_activation::run);
+    check(include_str!("../examples/region_activation/main.rs"), &text);
+    assert!(!text.contains("Runs on the GPU") || text.contains("Kernels compiled while the borders moved: 0"));
+
+    let path = text.lines().find_map(|line| line.strip_prefix("Picture: ")).expect("a path");
+    let decoder = png::Decoder::new(std::io::BufReader::new(std::fs::File::open(path).expect("a picture")));
+    let mut reader = decoder.read_info().expect("a PNG");
+    let mut pixels = vec![0; reader.output_buffer_size().expect("a size")];
+    let info = reader.next_frame(&mut pixels).expect("a frame");
+    assert_eq!((info.color_type, info.bit_depth), (png::ColorType::Rgb, png::BitDepth::Eight));
+    let at = |x: usize, y: usize| &pixels[(y * info.width as usize + x) * 3..][..3];
+    let expected = |value: f64| colour(value).map(|x| (x * 255.0).round() as u8);
+    let near = |pixel: &[u8], colour: [u8; 3]| pixel.iter().zip(colour).all(|(x, y)| x.abs_diff(y) <= 12);
+
+    // Values, in the middle of each band of the first panel: the field's, through the band's function.
+    let field = region_activation::field::Field::new(region_activation::SHAPE);
+    let scale = region_activation::SHAPE.m / PANEL;
+    for (x, y) in [(300, 40), (460, 200), (300, 300), (200, 480)] {
+        let z = field.z(y * scale, x * scale);
+        let value = if y * scale < 512 { 1.0 / (1.0 + (-z).exp()) } else { z.tanh() };
+        assert!(
+            near(at(MARGIN + x, MARGIN + y), expected(value)),
+            "({x}, {y}): {value} is drawn as {:?}",
+            at(MARGIN + x, MARGIN + y)
+        );
+    }
+    // The seam between them is light, its edges are dark.
+    let seam = MARGIN + PANEL / 2;
+    assert!(at(MARGIN + 300, seam).iter().all(|x| *x > 220));
+    assert!(at(MARGIN + 300, seam - 2).iter().all(|x| *x < 80));
+}
