@@ -37,10 +37,12 @@ struct Job {
     gemm: Gemm,
     problem: Problem,
     target: Target,
+    /// Bytes that may be spilled.
+    spills: u32,
 }
 
 fn job(name: impl Into<String>, gemm: Gemm, problem: impl Into<Problem>, target: Target) -> Job {
-    Job { name: name.into(), gemm, problem: problem.into(), target }
+    Job { name: name.into(), gemm, problem: problem.into(), target, spills: 0 }
 }
 
 /// Extents that make every access as wide as it gets, and as narrow.
@@ -58,7 +60,11 @@ fn fault(job: &Job) -> Option<String> {
     let warnings: Vec<&str> = info.performance_warnings().collect();
     let relaxed = plan.choice.chosen().is_some_and(|(tile, _)| tile.min_blocks != plan.tile.min_blocks);
     let limit = 65536 / plan.tile.threads.max(1);
-    if info.spills() || !warnings.is_empty() || info.registers == 0 || info.registers as usize > limit {
+    if info.spill_store_bytes + info.spill_load_bytes > job.spills
+        || !warnings.is_empty()
+        || info.registers == 0
+        || info.registers as usize > limit
+    {
         return Some(format!("{warnings:?}\n{}", kernel.explain()));
     }
     if relaxed {
@@ -155,11 +161,8 @@ fn every_activation_in_both_modes() {
         graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(Operand::from(F16)) }, None);
         let epilogue = Epilogue::from_graph(graph).unwrap();
         for (j, math) in [Math::Exact, Math::Fast].into_iter().enumerate() {
-            let gemms = [
-                Gemm::new(F16, TN, &epilogue),
-                Gemm::new(F32, NN, &epilogue),
-                Gemm::pointwise(BF16, Order::RowMajor, &epilogue),
-            ];
+            let gemms =
+                [Gemm::new(F16, TN, &epilogue), Gemm::new(F32, NN, &epilogue), Gemm::pointwise(BF16, Order::RowMajor, &epilogue)];
             // Exact on the first and one of the others, fast on the rest.
             for (k, gemm) in gemms.into_iter().enumerate().filter(|(k, _)| *k == 0 || (i + k + j) % 2 == 0) {
                 jobs.push(job(format!("{} {math:?}", function.name), gemm.math(math), ALIGNED, TARGETS[(i + j + k) % 2]));
@@ -216,7 +219,9 @@ fn every_file() {
         };
         for (j, gemm) in gemms.into_iter().enumerate() {
             let shape = if (i + j) % 2 == 0 { ALIGNED } else { ODD };
-            jobs.push(job(format!("{name}, {:?}", gemm.operation()), gemm, shape, TARGETS[(i / 2 + j) % 2]));
+            let job = job(format!("{name}, {:?}", gemm.operation()), gemm, shape, TARGETS[(i / 2 + j) % 2]);
+            // Two dozen regions along the columns: no tile of the tf32 mainloop leaves room for as many conditions.
+            jobs.push(Job { spills: if name == "activations" { 256 } else { 0 }, ..job });
         }
     }
     run(&jobs);
@@ -226,7 +231,8 @@ fn every_file() {
 fn every_target_takes_the_kernels() {
     // Before sm_80 there are neither asynchronous copies nor bf16.
     let epilogue = recipes::bias_activation(F16, F16, |z| z.gelu_tanh()).unwrap();
-    let targets = [Target::new(7, 5), Target::new(8, 6), Target::new(8, 9), Target::new(9, 0), Target::new(10, 0), Target::new(12, 0)];
+    let targets =
+        [Target::new(7, 5), Target::new(8, 6), Target::new(8, 9), Target::new(9, 0), Target::new(10, 0), Target::new(12, 0)];
     let known = compiler().map(|c| c.architectures).unwrap_or_default();
     let mut jobs = Vec::new();
     for target in targets {

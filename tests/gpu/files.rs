@@ -60,10 +60,13 @@ fn every_file() {
     paths.retain(|p| p.extension().is_some_and(|e| e == "evt"));
     assert!(!paths.is_empty(), "no epilogues under {}", root.display());
     let failures: Vec<String> = std::thread::scope(|scope| {
-        let runs: Vec<_> = paths.iter().map(|path| {
-            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            (name.clone(), scope.spawn(move || run(&name, &std::fs::read_to_string(path).unwrap())))
-        }).collect();
+        let runs: Vec<_> = paths
+            .iter()
+            .map(|path| {
+                let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                (name.clone(), scope.spawn(move || run(&name, &std::fs::read_to_string(path).unwrap())))
+            })
+            .collect();
         runs.into_iter().filter_map(|(name, run)| run.join().err().map(|_| name)).collect()
     });
     assert!(failures.is_empty(), "failed: {failures:?}");

@@ -66,8 +66,7 @@ fn rows_far_apart() {
         drop(args);
         for row in 0..m {
             let got = stream.clone_dtoh(&d_data.slice(row * LD..row * LD + n)).unwrap();
-            let expected: Vec<f32> =
-                (0..n).map(|n| (0..k).map(|k| a(row, k) * b(k, n)).sum::<f32>() + 2.0 * c(row, n)).collect();
+            let expected: Vec<f32> = (0..n).map(|n| (0..k).map(|k| a(row, k) * b(k, n)).sum::<f32>() + 2.0 * c(row, n)).collect();
             assert_eq!(got.iter().map(|x| x.to_f32()).collect::<Vec<_>>(), expected, "{mainloop} {layout} row {row}");
         }
     }

@@ -1,6 +1,6 @@
 //! How arguments lie in memory, and what stands there: random elements, and poison in every byte around them.
 
-use postlude::args::{HostBuffer, Slot, SlotKind};
+use postlude::args::{HostBuffer, IntoTensor, Slot, SlotKind};
 use postlude::ir::Order;
 use postlude::{DType, Tensor};
 
@@ -119,8 +119,8 @@ impl Buffer {
     pub fn host(&mut self) -> Tensor<HostBuffer<'_>> {
         let (start, end) = (self.place.offset * self.dtype.size(), (self.place.offset + self.len) * self.dtype.size());
         let bytes = &mut self.bytes[start..end];
-        let buffer = if self.written { HostBuffer::Write(bytes) } else { HostBuffer::Read(bytes) };
-        place(Tensor::new(buffer, self.dtype, self.len), self.place)
+        let tensor = if self.written { Tensor::of_bytes_mut(self.dtype, bytes) } else { Tensor::of_bytes(self.dtype, bytes) };
+        place(tensor, self.place)
     }
 
     /// Bytes that the first element's address is a multiple of, when the allocation's is of 256.

@@ -25,7 +25,8 @@ struct Error {
 fn points(low: f32, high: f32) -> Vec<f32> {
     const DENSE: usize = 1 << 18;
     let dense = (0..DENSE).map(|i| low + (high - low) * (i as f32 / (DENSE - 1) as f32));
-    let magnitudes = (0..1u32 << 15).flat_map(|i| [f32::from_bits(i << 16 | (i * 40_503) & 0xFFFF), -f32::from_bits(i << 16 | i & 0xFFFF)]);
+    let magnitudes =
+        (0..1u32 << 15).flat_map(|i| [f32::from_bits(i << 16 | (i * 40_503) & 0xFFFF), -f32::from_bits(i << 16 | i & 0xFFFF)]);
     let mut points: Vec<f32> = dense.chain(magnitudes).filter(|x| x.is_finite() && low <= *x && *x <= high).collect();
     points.truncate(points.len() / 256 * 256);
     points
@@ -203,12 +204,12 @@ fn activations(math: Math, limit: f64) {
         let (mut worst, mut at) = (0.0f64, 0);
         for i in 0..x.len() {
             let error = (f64::from(got[i]) - exact[i]).abs() / exact[i].abs().max(1.0);
-            if !(error <= worst) {
+            if error > worst || error.is_nan() {
                 (worst, at) = (error, i);
             }
         }
         println!("{math:?} {:<14} {worst:.2e} at {}", function.name, x[at]);
-        if !(worst <= limit) {
+        if worst > limit || worst.is_nan() {
             failures.push(format!("{}: {worst:.2e} at {}: {} for {}", function.name, x[at], got[at], exact[at]));
         }
     }

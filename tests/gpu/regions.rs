@@ -40,7 +40,9 @@ fn rows_before_a_boundary() {
 fn columns() {
     let epilogue = Epilogue::build(|e| {
         let (z, column) = (e.acc(), e.column());
-        let y = z.region(column.lt(e.scalar("first", I32)), |z| z.silu() * 0.125).region(column.lt(e.scalar("second", I32)), |z| z.gelu());
+        let y = z
+            .region(column.lt(e.scalar("first", I32)), |z| z.silu() * 0.125)
+            .region(column.lt(e.scalar("second", I32)), |z| z.gelu());
         e.store("d", y.otherwise(|z| z.tanh()), F16);
     })
     .unwrap();
@@ -120,12 +122,13 @@ fn nested_and_shared() {
 fn an_unselected_nan_stays_out() {
     let epilogue = Epilogue::build(|e| {
         let z = e.acc();
-        e.store("d", z.gt(0.0).select(z.log(), z.abs().sqrt()), F32);
-        e.store("e", e.row().lt(20).select((z - 1e30).log(), z), F16);
+        // Either arm is NaN on the far side of -1 and 1.
+        e.store("d", z.gt(0.0).select((z + 1.0).log(), (1.0 - z).log()), F32);
+        e.store("e", e.row().lt(20).select((z - 1e30).sqrt(), z), F16);
     })
     .unwrap();
     for gemm in gemms(&epilogue) {
-        Case::new(&gemm, Shape::new(70, 66, 30)).slack(20.0).run();
+        Case::new(&gemm, Shape::new(70, 66, 30)).run();
     }
 }
 

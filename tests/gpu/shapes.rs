@@ -143,6 +143,24 @@ fn deep_sums_stay_within_their_bound() {
 }
 
 #[test]
+fn tf32_rounds_its_operands() {
+    let full = |rng: &mut crate::layout::Rng, _| rng.unit();
+    for layout in Layout::ALL {
+        let gemm = Gemm::new(F32, layout, &recipes::identity(F32).unwrap()).tf32(true);
+        Case::new(&gemm, Shape::new(130, 140, 200)).fill("a", full).fill("b", full).run();
+    }
+}
+
+#[test]
+fn f32_operands_keep_full_precision() {
+    let full = |rng: &mut crate::layout::Rng, _| rng.unit();
+    for layout in Layout::ALL {
+        let gemm = Gemm::new(F32, layout, &recipes::identity(F32).unwrap());
+        Case::new(&gemm, Shape::new(130, 140, 200)).fill("a", full).fill("b", full).run();
+    }
+}
+
+#[test]
 fn infinities_and_nans_pass_through() {
     let gemm = Gemm::new(F16, TN, &recipes::bias_activation(F16, F16, |z| z.relu()).unwrap());
     let special = |rng: &mut crate::layout::Rng, _| match rng.bits() % 40 {

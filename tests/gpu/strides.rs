@@ -54,9 +54,10 @@ fn leading_dimensions() {
         for shape in SHAPES {
             // Aligned, odd, and different for each operand.
             for add in [8, 1, 3] {
-                let case = names(&gemm).iter().enumerate().fold(Case::new(&gemm, shape), |case, (i, name)| {
-                    case.ld(name, 136 + add * (i + 1))
-                });
+                let case = names(&gemm)
+                    .iter()
+                    .enumerate()
+                    .fold(Case::new(&gemm, shape), |case, (i, name)| case.ld(name, 136 + add * (i + 1)));
                 case.run();
             }
         }
@@ -95,6 +96,8 @@ fn batches() {
 fn many_batches_of_little() {
     let gemm = Gemm::new(F16, TN, &batched(F32));
     Case::new(&gemm, Shape::new(3, 5, 7).batched(1031)).run();
+    // More than a grid has rows.
+    Case::new(&gemm, Shape::new(1, 2, 1).batched(70_001)).run();
 }
 
 #[test]

@@ -32,24 +32,24 @@ fn run(dtype: DType, layouts: &[Layout], tiles: &[Tile], d: DType) {
 
 #[test]
 fn sm80_f16() {
-    let tiles = [sm80(128, 256, 64, 3, [2, 4], 1), sm80(64, 128, 64, 3, [2, 2], 2), sm80(64, 64, 64, 3, [2, 2], 2)];
+    let tiles = [sm80(128, 256, 64, 4, [2, 4], 1), sm80(128, 64, 64, 4, [2, 2], 2), sm80(64, 64, 64, 6, [2, 2], 2)];
     run(F16, &[TN, NT], &tiles, F16);
 }
 
 #[test]
 fn sm80_f16_128() {
-    run(F16, &Layout::ALL, &[sm80(128, 128, 64, 3, [2, 2], 2), sm80(128, 128, 32, 4, [2, 2], 1)], F16);
+    run(F16, &Layout::ALL, &[sm80(128, 128, 64, 3, [2, 2], 2), sm80(128, 128, 32, 5, [2, 2], 2)], F16);
 }
 
 #[test]
 fn sm80_f16_of_other_proportions() {
-    let tiles = [sm80(256, 128, 64, 2, [4, 2], 1), sm80(32, 128, 64, 2, [1, 4], 1), sm80(64, 32, 128, 2, [2, 1], 1)];
-    run(F16, &[TN, NN, TT], &tiles, F32);
+    run(F16, &[TN, NN, TT], &[sm80(256, 128, 64, 2, [4, 2], 1), sm80(64, 32, 128, 6, [4, 1], 1)], F32);
+    run(F16, &[TN, TT], &[sm80(16, 64, 128, 6, [1, 2], 1)], F32);
 }
 
 #[test]
 fn sm80_tf32() {
-    let tiles = [sm80(128, 128, 32, 3, [2, 2], 1), sm80(64, 128, 32, 3, [2, 2], 2), sm80(64, 64, 32, 3, [2, 2], 2)];
+    let tiles = [sm80(128, 128, 16, 5, [2, 2], 2), sm80(128, 128, 32, 3, [2, 4], 1), sm80(64, 64, 32, 4, [2, 2], 2)];
     run(F32, &[TN, NT], &tiles, F32);
 }
 
@@ -80,7 +80,8 @@ fn pointwise() {
 #[test]
 fn the_choice_covers_every_mainloop() {
     let epilogue = recipes::identity(F16).unwrap();
-    let chosen = |gemm: &Gemm| gemm.kernel(postlude::target::Target::SM_90A, 132, Shape::new(512, 512, 512)).unwrap().tile.mainloop();
+    let chosen =
+        |gemm: &Gemm| gemm.kernel(postlude::target::Target::SM_90A, 132, Shape::new(512, 512, 512)).unwrap().tile.mainloop();
     assert_eq!(chosen(&Gemm::new(F16, TN, &epilogue)), Mainloop::Sm80);
     assert_eq!(chosen(&Gemm::new(F32, TN, &epilogue)), Mainloop::Simt);
     assert_eq!(chosen(&Gemm::new(F32, TN, &epilogue).tf32(true)), Mainloop::Sm80);
