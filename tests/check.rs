@@ -281,3 +281,14 @@ fn recipes_pass_and_say_what_is_wrong_with_a_format() {
     assert_eq!(codes(&recipes::identity(I32).unwrap_err()), ["E0303"]);
     assert_eq!(codes(&recipes::bias_activation(I32, F16, |z| z).unwrap_err()), ["E0201"]);
 }
+
+#[test]
+fn a_graph_has_an_end() {
+    let error = Epilogue::build(|e| {
+        let x = (0..5000).fold(e.acc(), |x, i| x + i as f32);
+        e.store("d", x, F32);
+    });
+    let diagnostics = error.unwrap_err();
+    let codes: Vec<&str> = diagnostics.iter().map(|d| d.code()).collect();
+    assert_eq!(codes, ["E0106"]);
+}

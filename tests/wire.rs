@@ -396,3 +396,13 @@ fn no_cut_or_flipped_document_panics() {
         }
     }
 }
+
+#[test]
+fn an_epilogue_is_a_value_of_serde() {
+    let epilogue = postlude::build::recipes::bias_activation(DType::F16, DType::F16, |z| z.gelu()).unwrap();
+    let value = serde_json::to_value(&epilogue).unwrap();
+    assert_eq!(serde_json::from_value::<Epilogue>(value.clone()).unwrap(), epilogue);
+    let mut broken = value;
+    broken["sinks"] = serde_json::json!([]);
+    assert!(serde_json::from_value::<Epilogue>(broken).unwrap_err().to_string().contains("E0101"));
+}

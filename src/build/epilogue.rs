@@ -4,6 +4,7 @@ use super::activation;
 use super::expr::Builder;
 use crate::check::{self, Argument, Checked, Diagnostics};
 use crate::ir::{Graph, Registry, dot, text, wire};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::panic::Location;
 use std::str::FromStr;
@@ -90,6 +91,22 @@ impl Epilogue {
     /// The graph in Graphviz's DOT language.
     pub fn to_dot(&self) -> String {
         dot::dot(self.graph(), |id| self.checked.type_of(id).to_string())
+    }
+}
+
+/// The same form as [`to_json`](Epilogue::to_json), in any format of serde's.
+impl Serialize for Epilogue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        wire::Document::of(self.graph()).serialize(serializer)
+    }
+}
+
+/// Reads and checks, with the activations and no custom primitives: those need [`from_json`](Epilogue::from_json).
+impl<'de> Deserialize<'de> for Epilogue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Epilogue, D::Error> {
+        let document = wire::Document::deserialize(deserializer)?;
+        let graph = document.into_graph(&registry()).map_err(serde::de::Error::custom)?;
+        Epilogue::from_graph(graph).map_err(serde::de::Error::custom)
     }
 }
 

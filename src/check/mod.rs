@@ -11,6 +11,7 @@
 //! | E0103 | One name means one thing: the same scalar, the same operand, or a matrix and its update in place. |
 //! | E0104 | Every argument reaches a sink. |
 //! | E0105 | An expression is used with the builder that made it. |
+//! | E0106 | A graph has at most 4096 nodes and stores, which is also the most that a document may have. |
 //! | E0201 | Operands have the types the primitive takes; `f32`, `i32` and `bool` do not mix without a cast. |
 //! | E0202 | A primitive, function or custom primitive has as many operands as it declares. |
 //! | E0203 | A product has one accumulator: `acc` or `acc_i32`, not both. |
@@ -164,6 +165,13 @@ pub(crate) fn check_built(
             Diagnostic::new(&graph, "E0105", Place::Rust(Some(at)), "an expression of another builder is used here")
                 .help("build every expression of an epilogue with the builder handed to its own closure"),
         );
+    }
+    let size = graph.len() + graph.sinks().len();
+    if size > text::MAX_NODES {
+        let message = format!("the epilogue has {size} nodes and stores; at most {} are taken", text::MAX_NODES);
+        let fault = Diagnostic::new(&graph, "E0106", Place::Rust(built_at), &message);
+        out.push(fault.help("compute large tables on the host and load them, or split the epilogue"));
+        return Err(Diagnostics::new(out));
     }
     let types = types::infer(&graph, &mut out);
     check_liveness(&graph, built_at, &mut out);

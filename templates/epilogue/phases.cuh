@@ -61,6 +61,6 @@ DEVICE void epilogue_end(const Params& p, const TileValues& t, unsigned char* sm
 
 // How many visits may stand side by side in the code, of `most`: heavy ones would run out of registers.
 DEVICE constexpr int visits_together(int most) {
-    while (most > 1 && most * VISIT_COST > 1024) most /= 2;
+    while (most > 1 && most * VISIT_COST > 1400) most /= 2;
     return most;
 }
