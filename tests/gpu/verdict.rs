@@ -144,12 +144,14 @@ impl Expected {
             return (exact, Range::Anything);
         }
         let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
-        if matches!(dtype, DType::I32 | DType::Bool) {
-            return (exact, Range::Between(low, high));
-        }
         // Between the ends the epilogue may bulge a little; and it rounds, or approximates.
         let bulge = if (high - low).is_finite() { 0.25 * (high - low) } else { 0.0 };
-        let (low, high, own) = (low - bulge, high + bulge, self.limits.epilogue());
+        let own = match dtype {
+            DType::Bool => return (exact, Range::Between(low, high)),
+            DType::I32 => return (exact, Range::Between((low - bulge).floor(), (high + bulge).ceil())),
+            _ => self.limits.epilogue(),
+        };
+        let (low, high) = (low - bulge, high + bulge);
         let around = |x: f64| if x.is_finite() { own * x.abs().max(1.0) } else { 0.0 };
         (exact, Range::Between(dtype.round(low - around(low)), dtype.round(high + around(high))))
     }
