@@ -124,7 +124,8 @@ mod compile {
         /// Compiles the kernel for a target, or takes it from the cache. Needs NVRTC, but neither GPU nor driver: this is
         /// how a cache is filled beforehand. `multiprocessors` is the device's count, which the choice of tile depends on.
         ///
-        /// A kernel whose registers ran out is compiled again with fewer blocks to a multiprocessor.
+        /// A kernel whose registers ran out is compiled again: with fewer blocks to a multiprocessor, then with a smaller
+        /// tile. If nothing helps it is the one that spills least.
         ///
         /// # Errors
         /// If there is no plan, no NVRTC, or a custom primitive does not compile.
@@ -136,11 +137,15 @@ mod compile {
             problem: impl Into<Problem>,
         ) -> Result<Kernel, Error> {
             let mut plan = self.kernel(target, multiprocessors, problem)?;
+            let mut best: Option<Kernel> = None;
             loop {
                 let source = plan.source()?;
                 let cubin = cache.compile(&source, &target, &Options::new()).map_err(|e| blame(&plan, e))?;
-                if !cubin.info.spills() || !plan.relax() {
-                    return Ok(Kernel { plan, source, cubin });
+                let kernel = Kernel { plan: plan.clone(), source, cubin };
+                let least = best.as_ref().map_or(u32::MAX, Kernel::spilled);
+                let best = if kernel.spilled() < least { best.insert(kernel) } else { best.get_or_insert(kernel) };
+                if best.spilled() == 0 || !plan.relax() {
+                    return Ok(best.clone());
                 }
             }
         }
@@ -161,6 +166,11 @@ mod compile {
     }
 
     impl Kernel {
+        /// Bytes that a thread moves because registers ran out.
+        fn spilled(&self) -> u32 {
+            self.cubin.info.spill_store_bytes.saturating_add(self.cubin.info.spill_load_bytes)
+        }
+
         /// The plan in words, with what the compiler says of the kernel.
         pub fn explain(&self) -> String {
             let info = &self.cubin.info;
@@ -172,7 +182,7 @@ mod compile {
                 "{}registers     {} a thread; {} bytes spilled, {} bytes of stack\nbinary        {} bytes, {compiled}, {}\n",
                 self.plan.explain(),
                 info.registers,
-                info.spill_store_bytes + info.spill_load_bytes,
+                self.spilled(),
                 info.stack_bytes,
                 self.cubin.bytes.len(),
                 info.compiler,

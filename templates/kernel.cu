@@ -17,6 +17,7 @@ constexpr bool ACC_ROW_MAJOR = {{ acc_row_major }};
 constexpr int A_ALIGN = {{ a_align }};
 {% endif -%}
 constexpr int STRIP = {{ strip }};
+constexpr int VISIT_COST = {{ visit_cost }};
 constexpr int EPILOGUE_SMEM = {{ epilogue_smem }};
 {% for constant in constants -%}
 constexpr int {{ constant.name }} = {{ constant.value }};

@@ -113,6 +113,8 @@ struct Context {
     b_align: usize,
     strip: usize,
     epilogue_smem: usize,
+    /// Issue slots of one visit, roughly.
+    visit_cost: usize,
     constants: Vec<Constant>,
     params: Vec<String>,
     batch_pointers: Vec<Pointer>,
@@ -199,6 +201,7 @@ fn context(plan: &KernelPlan) -> Context {
         b_align: plan.alignment[1],
         strip: plan.strip,
         epilogue_smem: 0,
+        visit_cost: program.cost() as usize * plan.strip,
         constants: plan.tile.constants().into_iter().map(|(name, value)| Constant { name, value }).collect(),
         params: plan.params.fields.iter().map(|f| format!("{}{};", f.field_type.cuda(), f.name)).collect(),
         batch_pointers: batch_pointers.collect(),

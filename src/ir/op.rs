@@ -181,7 +181,7 @@ primitives! {
     /// `a / b`. Integers truncate towards zero; dividing an integer by zero gives 0.
     Div = "div", Numeric(2), cost 10, ulp 1, cuda "$0 / $1",
         i32 "divide($0, $1)", |x| if x[1] == 0 { 0 } else { x[0].wrapping_div(x[1]) },
-        fast "__fdividef($0, $1)" (0.0, 5e-7),
+        fast "__fdividef($0, $1)" (1e-37, 5e-7),
         eval |x| x[0] / x[1], adjoint |s, x, y, g| {
             let gx = s.f(Op::Div, &[g, x[1]]);
             let gy = s.mul_(gx, y);
@@ -208,10 +208,10 @@ primitives! {
         eval |x| x[0].mul_add(x[1], x[2]),
         adjoint |s, x, _, g| vec![Some(s.mul_(g, x[1])), Some(s.mul_(g, x[0])), Some(g)];
     /// `e^a`.
-    Exp = "exp", Float(1), cost 8, ulp 2, cuda "expf($0)", fast "exp_fast($0)" (1e-37, 2e-6),
+    Exp = "exp", Float(1), cost 8, ulp 2, cuda "expf($0)", fast "exp_fast($0)" (1e-37, 5e-6),
         eval |x| x[0].exp(), adjoint |s, _, y, g| vec![Some(s.mul_(g, y))];
     /// `2^a`.
-    Exp2 = "exp2", Float(1), cost 6, ulp 2, cuda "exp2f($0)", fast "exp2_fast($0)" (1e-37, 5e-7),
+    Exp2 = "exp2", Float(1), cost 6, ulp 3, cuda "exp2f($0)", fast "exp2_fast($0)" (1e-37, 5e-7),
         eval |x| x[0].exp2(), adjoint |s, _, y, g| { let ln2 = s.k(std::f32::consts::LN_2); let d = s.mul_(y, ln2); vec![Some(s.mul_(g, d))] };
     /// Natural logarithm.
     Log = "log", Float(1), cost 10, ulp 1, cuda "logf($0)", fast "log_fast($0)" (4e-7, 1e-6),
@@ -220,7 +220,7 @@ primitives! {
     Log1p = "log1p", Float(1), cost 16, ulp 2, cuda "log1pf($0)",
         eval |x| x[0].ln_1p(), adjoint |s, x, _, g| { let one = s.k(1.0); let d = s.f(Op::Add, &[one, x[0]]); vec![Some(s.f(Op::Div, &[g, d]))] };
     /// `e^a - 1`, accurate near 0.
-    Expm1 = "expm1", Float(1), cost 14, ulp 1, cuda "expm1f($0)",
+    Expm1 = "expm1", Float(1), cost 14, ulp 2, cuda "expm1f($0)",
         eval |x| x[0].exp_m1(), adjoint |s, _, y, g| { let one = s.k(1.0); let d = s.f(Op::Add, &[y, one]); vec![Some(s.mul_(g, d))] };
     /// Square root.
     Sqrt = "sqrt", Float(1), cost 10, ulp 0, cuda "sqrtf($0)", fast "sqrt_fast($0)" (1e-19, 5e-7),

@@ -27,6 +27,9 @@ pub struct Choice {
     chosen: Option<(Tile, usize)>,
     /// Every candidate that was considered.
     pub verdicts: Vec<Verdict>,
+    /// The other tiles that fit, the best first.
+    #[serde(skip)]
+    others: Vec<Tile>,
 }
 
 impl Choice {
@@ -38,6 +41,14 @@ impl Choice {
     /// Notes that registers ran out, and that the tile now asks for fewer blocks to a multiprocessor.
     pub(super) fn relaxed(&mut self, tile: &Tile) {
         self.accept(tile, format!("registers ran out; compiled again for {} block(s) a multiprocessor", tile.min_blocks));
+    }
+
+    /// The next best tile whose threads hold fewer accumulators, where registers ran out for good.
+    pub(super) fn retreat(&mut self, tile: &Tile) -> Option<Tile> {
+        let held = |tile: &Tile| tile.bm * tile.bn / tile.threads;
+        let next = self.others.iter().position(|other| held(other) < held(tile)).map(|at| self.others.remove(at))?;
+        self.accept(next, "registers ran out with the one before");
+        Some(next)
     }
 
     fn reject(&mut self, candidate: impl fmt::Display, reason: impl Into<String>) {
@@ -178,6 +189,9 @@ pub(super) fn choose(request: &Request) -> Choice {
         }
     }
     let Some((chosen, least)) = best else { return choice };
+    let mut others: Vec<_> = estimates.iter().filter(|(other, _)| other.tile != chosen.tile).collect();
+    others.sort_by(|a, b| a.1.total_cmp(&b.1));
+    choice.others = others.into_iter().map(|(other, _)| other.tile).collect();
     for (candidate, estimate) in estimates {
         if candidate.tile == chosen.tile {
             let tiles = tiles(&candidate.tile, request.shape);

@@ -121,7 +121,7 @@ pub enum PlanError {
     },
     /// No configuration fits.
     #[error("no kernel can run this problem:\n{0}")]
-    NoTile(Choice),
+    NoTile(Box<Choice>),
 }
 
 impl KernelPlan {
@@ -165,7 +165,7 @@ impl KernelPlan {
             multiprocessors,
             preferences,
         });
-        let Some((tile, raster)) = choice.chosen() else { return Err(PlanError::NoTile(choice)) };
+        let Some((tile, raster)) = choice.chosen() else { return Err(PlanError::NoTile(Box::new(choice))) };
         let fast_math = match preferences.math {
             Math::Exact => false,
             Math::Fast => true,
@@ -194,15 +194,21 @@ impl KernelPlan {
         self.tile.shared_memory(self.operation.dtype(), 0)
     }
 
-    /// Asks the compiler for fewer blocks to a multiprocessor, and so for more registers a thread. False if it is one
-    /// already.
+    /// Leaves more registers to a thread: asks the compiler for fewer blocks to a multiprocessor or, when it is one
+    /// already, takes the next best tile whose threads hold fewer accumulators. False if there is none.
     pub fn relax(&mut self) -> bool {
-        let more = self.tile.min_blocks > 1;
-        if more {
+        if self.tile.min_blocks > 1 {
             self.tile.min_blocks -= 1;
             self.choice.relaxed(&self.tile);
+            return true;
         }
-        more
+        match self.choice.retreat(&self.tile) {
+            Some(tile) => {
+                self.tile = tile;
+                true
+            }
+            None => false,
+        }
     }
 
     /// The grid of a launch: tiles of one batch entry, and batch entries, as far as a grid counts; blocks loop over the

@@ -58,3 +58,9 @@ DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c
 DEVICE void epilogue_row_end(const Params& p, const TileValues& t, RowValues& r, int row) {}
 DEVICE void epilogue_column_end(const Params& p, const TileValues& t, ColumnValues& c, int column) {}
 DEVICE void epilogue_end(const Params& p, const TileValues& t, unsigned char* smem) {}
+
+// How many visits may stand side by side in the code, of `most`: heavy ones would run out of registers.
+DEVICE constexpr int visits_together(int most) {
+    while (most > 1 && most * VISIT_COST > 1024) most /= 2;
+    return most;
+}

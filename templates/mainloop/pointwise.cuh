@@ -7,7 +7,7 @@ namespace pointwise {
 constexpr int STRIPS = BN / STRIP;                                 // of a row; one a thread
 constexpr int ROWS_AT_ONCE = THREADS / STRIPS;
 constexpr int VISITS = BM / ROWS_AT_ONCE;
-constexpr int PASS_LIMIT = STRIP >= 4 ? 32 / STRIP : 8;
+constexpr int PASS_LIMIT = visits_together(STRIP >= 4 ? 32 / STRIP : 8);
 constexpr int PASS = VISITS < PASS_LIMIT ? VISITS : PASS_LIMIT; // visits whose loads are in flight together
 
 static_assert(BN % STRIP == 0 && THREADS % STRIPS == 0, "one strip a thread");

@@ -31,7 +31,7 @@ constexpr int SLAB_ROWS = BM / ROW_GROUPS;
 constexpr int STRIPS = BN / STRIP;                                 // of a row; one a thread
 constexpr int ROWS_AT_ONCE = THREADS / STRIPS;
 constexpr int VISITS = SLAB_ROWS / ROWS_AT_ONCE;                   // of a thread in a slab
-constexpr int PASS_LIMIT = STRIP >= 4 ? 16 / STRIP : 8;
+constexpr int PASS_LIMIT = visits_together(STRIP >= 4 ? 16 / STRIP : 8);
 constexpr int PASS = VISITS < PASS_LIMIT ? VISITS : PASS_LIMIT; // visits whose fetches are in flight together
 constexpr int PASSES = VISITS / PASS;
 

@@ -235,7 +235,7 @@ constexpr int GROUPS = STRIPS / LANES;                                      // s
 constexpr int VISIT_ROWS = 32 / LANES, VISITS = WARP_M / VISIT_ROWS;        // rows that a warp visits at a time, and how often
 constexpr int SLAB_VISITS = SLAB_ROWS / VISIT_ROWS;
 // Visits fetched together: four hide the latency of matrix loads; without any two will do, in half the code.
-constexpr int MOST_AHEAD = __is_empty(Fetched) ? 2 : 4, AHEAD = SLAB_VISITS < MOST_AHEAD ? SLAB_VISITS : MOST_AHEAD;
+constexpr int MOST_AHEAD = visits_together(__is_empty(Fetched) ? 2 : 4), AHEAD = SLAB_VISITS < MOST_AHEAD ? SLAB_VISITS : MOST_AHEAD;
 static_assert(SLAB_VISITS % AHEAD == 0, "slabs are visited in whole batches");
 
 // Strips of eight are read in two halves of 16 bytes. All first halves of a row lie together, then all second halves, so that lanes

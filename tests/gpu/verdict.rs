@@ -1,0 +1,177 @@
+//! How far an element may be from the oracle.
+//!
+//! The oracle gives the stored value `y` before its last rounding. The kernel's accumulator differs from the exact one by
+//! rounding errors, bounded by the sum of the magnitudes of its terms; what that does to the epilogue is found by evaluating it
+//! once more with the accumulator at either end of its interval. To this come a few roundings of the epilogue itself, or
+//! the error of its approximations. An element passes if it lies between the two ends, each rounded to the output's format.
+
+use crate::case::Case;
+use crate::layout::Buffer;
+use postlude::args::HostArgs;
+use postlude::build::recipes;
+use postlude::dtype::ValueType;
+use postlude::ir::Order;
+use postlude::reference::{self, Exact, Oracle, Precision};
+use postlude::{DType, Operation};
+
+/// What an epilogue may be off by.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Whether approximations were used.
+    pub fast: bool,
+    /// Whether `f32` operands of more than 11 bits went through the tensor cores.
+    pub tf32: bool,
+    /// A factor on the epilogue's own error.
+    pub slack: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { fast: false, tf32: false, slack: 1.0 }
+    }
+}
+
+impl Limits {
+    /// Absolute for values up to 1, relative beyond.
+    fn epilogue(&self) -> f64 {
+        self.slack * if self.fast { 5e-5 } else { 1e-6 }
+    }
+
+    /// Rounding errors of a sum of `k` products, relative to the sum of magnitudes.
+    fn accumulator(&self, operation: Operation, k: usize) -> f64 {
+        let tf32 = self.tf32 && operation.dtype() == DType::F32;
+        // Each addition rounds once, in the tensor cores towards zero; tf32 operands are rounded to 11 bits first.
+        (k + 4) as f64 * f64::from(f32::EPSILON) + if tf32 { 2.0 * 2f64.powi(-11) } else { 0.0 }
+    }
+}
+
+/// Compares every written buffer with the oracle.
+pub fn compare(case: &Case, given: &[Buffer], got: &[Buffer], limits: Limits) -> Result<(), String> {
+    let expected = Expected::of(case, given, limits)?;
+    for buffer in got.iter().filter(|b| b.written) {
+        let strayed = buffer.strayed();
+        if !strayed.is_empty() {
+            return Err(format!(
+                "`{}`: {} bytes that are no element were written, first {}",
+                buffer.name,
+                strayed.len(),
+                strayed[0]
+            ));
+        }
+        let (mut wrong, mut count, mut all) = (Vec::new(), 0usize, 0usize);
+        for (at, value) in buffer.elements() {
+            let (exact, range) = expected.range(&buffer.name, at, buffer.dtype);
+            all += 1;
+            if !range.holds(value) {
+                count += 1;
+                if wrong.len() < 12 {
+                    wrong.push(format!(
+                        "  batch {}, row {}, column {}: {value}, expected {exact} in {range:?}",
+                        at[0], at[1], at[2]
+                    ));
+                }
+            }
+        }
+        if count > 0 {
+            return Err(format!("`{}`: {count} of {all} elements are wrong\n{}", buffer.name, wrong.join("\n")));
+        }
+    }
+    Ok(())
+}
+
+/// Values that pass.
+#[derive(Clone, Copy, Debug)]
+enum Range {
+    Nan,
+    Anything,
+    Between(f64, f64),
+}
+
+impl Range {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Range::Nan => value.is_nan(),
+            Range::Anything => true,
+            Range::Between(low, high) => low <= value && value <= high,
+        }
+    }
+}
+
+struct Expected {
+    exact: Oracle,
+    /// With the accumulator at either end of its interval.
+    ends: Vec<Oracle>,
+    /// What the definition gives, in `f32`.
+    defined: Vec<Buffer>,
+    limits: Limits,
+}
+
+impl Expected {
+    fn of(case: &Case, given: &[Buffer], limits: Limits) -> Result<Expected, String> {
+        let (operation, checked) = (case.gemm.operation(), case.gemm.epilogue().checked());
+        let mut buffers = given.to_vec();
+        let exact = reference::oracle(operation, checked, case.shape, &case.host(&mut buffers)).map_err(|e| e.to_string())?;
+        let mut defined = given.to_vec();
+        reference::run(operation, checked, case.shape, case.host(&mut defined), Precision::F32).map_err(|e| e.to_string())?;
+        let mut ends = Vec::new();
+        if checked.accumulator() == Some(ValueType::F32) && operation.accumulator() == ValueType::F32 {
+            let product = product(case, given)?;
+            let (sums, magnitudes) = (&product.outputs[0], &product.magnitude);
+            let error = limits.accumulator(operation, case.shape.k);
+            for sign in [-1.0, 1.0] {
+                let moved = sums
+                    .values
+                    .iter()
+                    .zip(&magnitudes.values)
+                    .map(|(sum, magnitude)| (sum + sign * (error * magnitude + f64::from(f32::EPSILON) * sum.abs())) as f32);
+                ends.push(pointwise(case, given, &moved.collect::<Vec<_>>())?);
+            }
+        }
+        Ok(Expected { exact, ends, defined, limits })
+    }
+
+    fn range(&self, name: &str, [batch, row, column]: [usize; 3], dtype: DType) -> (f64, Range) {
+        let at = |oracle: &Oracle| oracle.output(name).map_or(f64::NAN, |o: &Exact| o.at(row, column, batch));
+        let exact = at(&self.exact);
+        let defined = self.defined.iter().find(|b| b.name == name).map_or(f64::NAN, |b| b.at(batch, row, column));
+        let mut values = vec![exact, defined];
+        values.extend(self.ends.iter().map(at));
+        let nans = values.iter().filter(|v| v.is_nan()).count();
+        if nans == values.len() {
+            return (exact, Range::Nan);
+        }
+        if nans > 0 {
+            return (exact, Range::Anything);
+        }
+        let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
+        if matches!(dtype, DType::I32 | DType::Bool) {
+            return (exact, Range::Between(low, high));
+        }
+        // Between the ends the epilogue may bulge a little; and it rounds, or approximates.
+        let bulge = if (high - low).is_finite() { 0.25 * (high - low) } else { 0.0 };
+        let (low, high, own) = (low - bulge, high + bulge, self.limits.epilogue());
+        let around = |x: f64| if x.is_finite() { own * x.abs().max(1.0) } else { 0.0 };
+        (exact, Range::Between(dtype.round(low - around(low)), dtype.round(high + around(high))))
+    }
+}
+
+/// The accumulator and its magnitude.
+fn product(case: &Case, given: &[Buffer]) -> Result<Oracle, String> {
+    let identity = recipes::identity(DType::F32).map_err(|e| e.to_string())?;
+    let mut operands: Vec<Buffer> = given.iter().filter(|b| b.name == "a" || b.name == "b").cloned().collect();
+    let mut d = vec![0f32; case.shape.m * case.shape.n * case.shape.batch];
+    let args = operands.iter_mut().fold(HostArgs::new(), |args, b| {
+        let name = b.name.clone();
+        args.input(&name, b.host())
+    });
+    let args = args.output("d", &mut d);
+    reference::oracle(case.gemm.operation(), identity.checked(), case.shape, &args).map_err(|e| e.to_string())
+}
+
+/// The epilogue over another accumulator.
+fn pointwise(case: &Case, given: &[Buffer], accumulator: &[f32]) -> Result<Oracle, String> {
+    let mut others: Vec<Buffer> = given.iter().filter(|b| b.name != "a" && b.name != "b").cloned().collect();
+    let args = case.host(&mut others).input("a", accumulator);
+    let operation = Operation::Pointwise { dtype: DType::F32, order: Order::RowMajor };
+    reference::oracle(operation, case.gemm.epilogue().checked(), case.shape, &args).map_err(|e| e.to_string())
+}

@@ -1,0 +1,292 @@
+//! Kernels through the real compiler, without a GPU: no spills, no performance warnings, registers known.
+//!
+//! Without NVRTC these tests say that they are skipped; with `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
+#![allow(missing_docs, reason = "a test binary")]
+
+#[path = "support/softcap.rs"]
+mod softcap;
+
+use postlude::build::{activation, recipes};
+use postlude::dtype::ValueType;
+use postlude::gemm::Kernel;
+use postlude::ir::{Graph, Node, Operand, Order, Sink, SinkKind};
+use postlude::jit::{Cache, JitError, compiler};
+use postlude::plan::{Mainloop, Math, Problem};
+use postlude::prelude::*;
+use postlude::target::Target;
+use postlude::{CustomOp, Epilogue, Error, Gemm};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Whether there is a compiler, or a word that there is none.
+fn nvrtc() -> bool {
+    match compiler() {
+        Ok(_) => true,
+        Err(error) if std::env::var_os("POSTLUDE_REQUIRE_NVRTC").is_some_and(|v| v == "1") => panic!("{error}"),
+        Err(error) => {
+            eprintln!("skipped: NVRTC not found ({error})");
+            false
+        }
+    }
+}
+
+/// A kernel to compile.
+struct Job {
+    name: String,
+    gemm: Gemm,
+    problem: Problem,
+    target: Target,
+    /// Bytes that may be spilled.
+    spills: u32,
+}
+
+fn job(name: impl Into<String>, gemm: Gemm, problem: impl Into<Problem>, target: Target) -> Job {
+    Job { name: name.into(), gemm, problem: problem.into(), target, spills: 0 }
+}
+
+/// Extents that make every access as wide as it gets, and as narrow.
+const ALIGNED: Shape = Shape::new(4096, 4096, 4096);
+const ODD: Shape = Shape::new(4095, 4097, 4099);
+
+/// What is wrong with a kernel, if anything is.
+fn fault(job: &Job) -> Option<String> {
+    let kernel = match job.gemm.compile(Cache::global(), job.target, 132, job.problem.clone()) {
+        Ok(kernel) => kernel,
+        Err(error) => return Some(format!("{error}")),
+    };
+    let Kernel { plan, cubin, .. } = &kernel;
+    let info = &cubin.info;
+    let warnings: Vec<&str> = info.performance_warnings().collect();
+    let relaxed = plan.choice.chosen().is_some_and(|(tile, _)| tile.min_blocks != plan.tile.min_blocks);
+    let limit = 65536 / plan.tile.threads.max(1);
+    if info.spill_store_bytes + info.spill_load_bytes > job.spills
+        || !warnings.is_empty()
+        || info.registers == 0
+        || info.registers as usize > limit
+    {
+        return Some(format!("{warnings:?}\n{}", kernel.explain()));
+    }
+    if relaxed {
+        println!("{}: {} now for {} block(s) a multiprocessor", job.name, plan.tile, plan.tile.min_blocks);
+    }
+    None
+}
+
+/// Compiles everything on all cores.
+fn run(jobs: &[Job]) {
+    if !nvrtc() {
+        return;
+    }
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let work = || {
+            let mut found = Vec::new();
+            while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if let Some(fault) = fault(job) {
+                    found.push(format!("{} for {}: {fault}", job.name, job.target));
+                }
+            }
+            found
+        };
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(failures.is_empty(), "{} of {} kernels:\n{}", failures.len(), jobs.len(), failures.join("\n"));
+}
+
+const TARGETS: [Target; 2] = [Target::SM_80, Target::SM_90A];
+
+#[test]
+fn every_layout_format_and_alignment() {
+    let mut jobs = Vec::new();
+    for (i, layout) in Layout::ALL.into_iter().enumerate() {
+        for (dtype, d, mainloop) in [
+            (F16, F16, Mainloop::Sm80),
+            (BF16, F32, Mainloop::Sm80),
+            (F32, BF16, Mainloop::Sm80),
+            (F32, F32, Mainloop::Simt),
+            (F16, F32, Mainloop::Simt),
+        ] {
+            let epilogue = recipes::residual(d, d, |z| z.relu()).unwrap();
+            let gemm = Gemm::new(dtype, layout, &epilogue).tf32(true).mainloop(mainloop);
+            for (j, bytes) in [16, 8, 4, 2].into_iter().enumerate() {
+                let problem = Problem::from(ALIGNED).align("a", bytes).align("b", bytes).align("d", bytes);
+                let name = format!("{mainloop} {dtype} {layout} at {bytes}");
+                if bytes >= dtype.size() {
+                    jobs.push(job(name, gemm.clone(), problem, TARGETS[(i + j) % 2]));
+                }
+            }
+        }
+        let integer = Epilogue::build(|e| e.store("d", e.acc_i32() + e.load("bias", I32.over(N)), I32)).unwrap();
+        jobs.push(job(format!("i32 {layout}"), Gemm::new(I32, layout, &integer), ALIGNED, TARGETS[i % 2]));
+    }
+    run(&jobs);
+}
+
+#[test]
+fn every_tile_that_is_chosen() {
+    // Extents from a single tile to a full device: each makes another choice.
+    let epilogue = recipes::split_rows(F16, F16, |z| z.sigmoid(), |z| z.tanh()).unwrap();
+    let gemms = [
+        Gemm::new(F16, TN, &epilogue),
+        Gemm::new(F32, NT, &epilogue).tf32(true),
+        Gemm::new(F32, TT, &epilogue),
+        Gemm::pointwise(F16, Order::RowMajor, &epilogue),
+    ];
+    let mut jobs = Vec::new();
+    for gemm in gemms {
+        for extent in [16, 384, 1024, 2048, 8192] {
+            let shape = Shape::new(extent, extent, 512);
+            for target in TARGETS {
+                jobs.push(job(format!("{:?} {extent}", gemm.operation()), gemm.clone(), shape, target));
+            }
+        }
+    }
+    run(&jobs);
+}
+
+#[test]
+fn every_activation_in_both_modes() {
+    let mut jobs = Vec::new();
+    for (i, function) in activation::ALL.iter().enumerate() {
+        let mut graph = Graph::new();
+        let acc = graph.push(Node::Accumulator(ValueType::F32), None);
+        let bias = graph.push(Node::Load { name: "bias".into(), operand: F16.over(N) }, None);
+        let z = graph.apply(postlude::Op::Add, &[acc, bias]);
+        let mut args = vec![z];
+        args.extend((1..function.parameters.len()).map(|i| graph.constant_f32(i as f32 * 0.5)));
+        let value = graph.push(Node::Call { function, args }, None);
+        graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(Operand::from(F16)) }, None);
+        let epilogue = Epilogue::from_graph(graph).unwrap();
+        for (j, math) in [Math::Exact, Math::Fast].into_iter().enumerate() {
+            let gemms =
+                [Gemm::new(F16, TN, &epilogue), Gemm::new(F32, NN, &epilogue), Gemm::pointwise(BF16, Order::RowMajor, &epilogue)];
+            // Exact on the first and one of the others, fast on the rest.
+            for (k, gemm) in gemms.into_iter().enumerate().filter(|(k, _)| *k == 0 || (i + k + j) % 2 == 0) {
+                jobs.push(job(format!("{} {math:?}", function.name), gemm.math(math), ALIGNED, TARGETS[(i + j + k) % 2]));
+            }
+        }
+    }
+    run(&jobs);
+}
+
+#[test]
+fn every_recipe() {
+    let recipes = [
+        ("identity", recipes::identity(BF16)),
+        ("linear_combination", recipes::linear_combination(F32, F16)),
+        ("linear_combination, columns", recipes::linear_combination(F16.column_major(), F16)),
+        ("bias_activation", recipes::bias_activation(F32, F16, |z| z.gelu())),
+        ("residual", recipes::residual(F16, F16, |z| z.silu())),
+        ("scaled", recipes::scaled(BF16)),
+        ("split_rows", recipes::split_rows(F16, F16, |z| z.gelu_tanh(), |z| z.mish())),
+    ];
+    let mut jobs = Vec::new();
+    for (i, (name, epilogue)) in recipes.into_iter().enumerate() {
+        let epilogue = epilogue.unwrap();
+        for (j, shape) in [ALIGNED, ODD].into_iter().enumerate() {
+            jobs.push(job(format!("{name}, sm80"), Gemm::new(F16, TN, &epilogue), shape, TARGETS[(i + j) % 2]));
+            jobs.push(job(format!("{name}, simt"), Gemm::new(F32, NN, &epilogue), shape, TARGETS[(i + j) % 2]));
+            let pointwise = Gemm::pointwise(F16, Order::RowMajor, &epilogue);
+            jobs.push(job(format!("{name}, pointwise"), pointwise, shape, TARGETS[(i + j) % 2]));
+        }
+    }
+    run(&jobs);
+}
+
+#[test]
+fn every_file() {
+    let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| ".".into())).join("tests/epilogues");
+    let registry = postlude::build::registry().with(softcap::softcap());
+    let mut paths: Vec<_> = std::fs::read_dir(&root).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    paths.retain(|p| p.extension().is_some_and(|e| e == "evt"));
+    paths.sort();
+    assert!(!paths.is_empty(), "no epilogues under {}", root.display());
+    let mut jobs = Vec::new();
+    for (i, path) in paths.iter().enumerate() {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let epilogue = Epilogue::from_text(&std::fs::read_to_string(path).unwrap(), &registry).unwrap();
+        let gemms = match epilogue.checked().accumulator() {
+            Some(ValueType::I32) => vec![Gemm::new(I32, TN, &epilogue), Gemm::pointwise(I32, Order::RowMajor, &epilogue)],
+            _ => vec![
+                Gemm::new(F16, TN, &epilogue),
+                Gemm::new(F32, NN, &epilogue),
+                Gemm::pointwise(F16, Order::RowMajor, &epilogue),
+                Gemm::new(F32, NT, &epilogue).tf32(true),
+            ],
+        };
+        for (j, gemm) in gemms.into_iter().enumerate() {
+            let shape = if (i + j) % 2 == 0 { ALIGNED } else { ODD };
+            let job = job(format!("{name}, {:?}", gemm.operation()), gemm, shape, TARGETS[(i / 2 + j) % 2]);
+            // Two dozen regions along the columns: no tile of the tf32 mainloop leaves room for as many conditions.
+            jobs.push(Job { spills: if name == "activations" { 256 } else { 0 }, ..job });
+        }
+    }
+    run(&jobs);
+}
+
+#[test]
+fn every_target_takes_the_kernels() {
+    // Before sm_80 there are neither asynchronous copies nor bf16.
+    let epilogue = recipes::bias_activation(F16, F16, |z| z.gelu_tanh()).unwrap();
+    let targets =
+        [Target::new(7, 5), Target::new(8, 6), Target::new(8, 9), Target::new(9, 0), Target::new(10, 0), Target::new(12, 0)];
+    let known = compiler().map(|c| c.architectures).unwrap_or_default();
+    let mut jobs = Vec::new();
+    for target in targets {
+        let number = target.to_string().trim_start_matches("sm_").parse::<u32>().unwrap_or(0);
+        if known.iter().any(|k| u64::from(*k) == u64::from(number)) {
+            jobs.push(job("product", Gemm::new(F16, TN, &epilogue), ALIGNED, target));
+            jobs.push(job("pointwise", Gemm::pointwise(F16, Order::RowMajor, &epilogue), ODD, target));
+        }
+    }
+    run(&jobs);
+}
+
+#[test]
+fn a_broken_custom_primitive_is_blamed() {
+    if !nvrtc() {
+        return;
+    }
+    let broken = Arc::new(CustomOp::new("wobble", 1, "wobblef($0)", |x| x[0]).unwrap());
+    let sound = softcap::softcap();
+    let line = line!() + 2;
+    let epilogue = Epilogue::build(|e| {
+        let z = e.custom(&broken, [e.acc()]);
+        e.store("d", e.custom(&sound, [z, e.constant(2.0)]).region(e.row().lt(3), |z| z.tanh()).otherwise(|z| z.exp()), F16);
+    });
+    let gemm = Gemm::new(F16, TN, &epilogue.unwrap());
+    for gemm in [gemm.clone(), gemm.clone().mainloop(Mainloop::Simt), Gemm::pointwise(F16, Order::RowMajor, gemm.epilogue())] {
+        let error = gemm.compile(&Cache::in_memory(), Target::SM_90A, 132, ALIGNED).unwrap_err();
+        let Error::Custom(failure) = &error else { panic!("{error:?}") };
+        assert_eq!((failure.primitive.as_str(), failure.cuda.as_str()), ("wobble", "wobblef($0)"));
+        let at = failure.built_at.clone().unwrap();
+        assert!(at.contains(&format!("nvrtc.rs:{line}:")), "{at}");
+        assert!(failure.messages.iter().any(|m| m.contains("wobblef")), "{failure:?}");
+        let text = error.to_string();
+        assert!(text.contains("`wobble`") && text.contains(&at) && text.contains("wobblef($0)"), "{text}");
+    }
+}
+
+#[test]
+fn a_custom_primitive_of_the_wrong_type_is_blamed() {
+    if !nvrtc() {
+        return;
+    }
+    let text = Arc::new(CustomOp::new("pointer", 1, "&$0", |x| x[0]).unwrap());
+    let epilogue = Epilogue::build(|e| e.store("d", e.custom(&text, [e.acc()]), F16)).unwrap();
+    let error = Gemm::new(F16, TN, &epilogue).compile(&Cache::in_memory(), Target::SM_80, 108, ALIGNED).unwrap_err();
+    assert!(matches!(&error, Error::Custom(failure) if failure.primitive == "pointer"), "{error:?}");
+}
+
+#[test]
+fn an_unknown_target_is_an_error_of_the_compiler() {
+    if !nvrtc() {
+        return;
+    }
+    let gemm = Gemm::pointwise(F32, Order::RowMajor, &recipes::identity(F32).unwrap());
+    let error = gemm.compile(&Cache::in_memory(), Target::new(30, 0), 1, ALIGNED).unwrap_err();
+    assert!(matches!(error, Error::Jit(JitError::UnsupportedTarget { .. })), "{error:?}");
+}
