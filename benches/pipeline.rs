@@ -1,83 +1,98 @@
-//! From a closure to a kernel, on the CPU: what each step takes, and what a compile takes cold and from the caches.
+//! What a kernel costs before it runs: building, checking, planning, printing, hashing, compiling, and finding it again.
 //!
-//! `cargo bench --bench pipeline`. The cold compiles need NVRTC; without it they are left out, and that is said.
+//! `cargo bench --bench pipeline`. No GPU is needed; without NVRTC the compiler's part is left out.
+#![allow(missing_docs, reason = "a benchmark")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use postlude::build::recipes;
-use postlude::check::check;
-use postlude::jit::{Cache, Options};
+use postlude::ir::Order;
+use postlude::jit::{Cache, Options, compiler};
+use postlude::plan::Mainloop;
 use postlude::prelude::*;
 use postlude::target::Target;
-use postlude::{Gemm, emit};
+use postlude::{Epilogue, Gemm};
 use std::hint::black_box;
-use std::time::{Duration, Instant};
-
-/// A product with a bias, the sigmoid above a boundary and the tanh below, and a residual.
-fn epilogue() -> Epilogue {
-    Epilogue::build(|e| {
-        let z = e.acc() + e.load("bias", F16.over(N));
-        let y = z.region(e.row().lt(e.scalar("boundary", I32)), |z| z.sigmoid()).otherwise(|z| z.tanh());
-        e.store("d", y + e.load("residual", F16), F16);
-    })
-    .expect("the epilogue is valid")
-}
+use std::time::Duration;
 
 const SHAPE: Shape = Shape::new(4096, 4096, 4096);
+const MULTIPROCESSORS: usize = 132;
 
-fn front(criterion: &mut Criterion) {
-    let built = epilogue();
-    let gemm = Gemm::new(F16, TN, &built);
-    let plan = gemm.kernel(Target::SM_90A, 132, SHAPE).expect("there is a plan");
-    let json = built.to_json();
-    let mut group = criterion.benchmark_group("front");
-    group.bench_function("build and check", |b| b.iter(epilogue));
-    group.bench_function("check", |b| b.iter(|| check(black_box(built.graph().clone()))));
-    group.bench_function("read JSON", |b| b.iter(|| Epilogue::from_json(black_box(&json), &postlude::build::registry())));
-    group.bench_function("plan", |b| b.iter(|| gemm.kernel(Target::SM_90A, 132, black_box(SHAPE))));
-    group.bench_function("render", |b| b.iter(|| emit::render(black_box(&plan))));
-    group.finish();
+fn bias_relu() -> Epilogue {
+    recipes::bias_activation(F16, F16, |z| z.relu()).expect("a sound recipe")
 }
 
-fn compile(criterion: &mut Criterion) {
-    if let Err(why) = postlude::jit::compiler() {
-        return println!("skipped: the compile benchmarks need NVRTC: {why}");
-    }
-    let relu = |dtype| recipes::bias_activation(dtype, dtype, |z| z.relu()).expect("a recipe is valid");
-    let kernels = [
-        ("sm80 f16 TN bias relu", Gemm::new(F16, TN, &relu(F16))),
-        ("sm80 f16 TT bias relu", Gemm::new(F16, TT, &relu(F16))),
-        ("sm80 f16 TN regions, residual", Gemm::new(F16, TN, &epilogue())),
-        ("simt f32 TN bias relu", Gemm::new(F32, TN, &relu(F32))),
-        ("pointwise f16 bias relu", Gemm::pointwise(F16, postlude::ir::Order::RowMajor, &relu(F16))),
-    ];
-    println!("\ncold compiles for sm_90a, milliseconds: least and median of 9");
-    for (name, gemm) in &kernels {
-        let mut times: Vec<f64> = (0..9)
-            .map(|_| {
-                let cache = Cache::in_memory();
-                let start = Instant::now();
-                gemm.compile(&cache, Target::SM_90A, 132, SHAPE).expect("the kernel compiles");
-                start.elapsed().as_secs_f64() * 1e3
-            })
-            .collect();
-        times.sort_by(f64::total_cmp);
-        println!("  {name:<32} {:>6.0} {:>6.0}", times[0], times[4]);
-    }
-    let (_, gemm) = &kernels[0];
-    let mut group = criterion.benchmark_group("compile");
-    group.sample_size(10).measurement_time(Duration::from_secs(3));
-    let source = gemm.kernel(Target::SM_90A, 132, SHAPE).expect("there is a plan").source().expect("it renders");
-    let memory = Cache::in_memory();
-    group.bench_function("key", |b| b.iter(|| memory.key(black_box(&source), &Target::SM_90A, &Options::new())));
-    memory.compile(&source, &Target::SM_90A, &Options::new()).expect("the kernel compiles");
-    group.bench_function("memory hit", |b| b.iter(|| memory.compile(black_box(&source), &Target::SM_90A, &Options::new())));
-    let folder = tempfile::tempdir().expect("there is room for a cache");
-    Cache::at(folder.path()).compile(&source, &Target::SM_90A, &Options::new()).expect("the kernel compiles");
-    group.bench_function("disk hit", |b| {
-        b.iter(|| Cache::at(folder.path()).compile(black_box(&source), &Target::SM_90A, &Options::new()));
-    });
-    group.finish();
+fn two_regions() -> Epilogue {
+    recipes::split_rows(F16, F16, |z| z.sigmoid(), |z| z.tanh()).expect("a sound recipe")
 }
 
-criterion_group!(benches, front, compile);
+fn kernels() -> Vec<(&'static str, Gemm)> {
+    let epilogue = bias_relu();
+    vec![
+        ("sm80 bias+relu", Gemm::new(F16, TN, &epilogue).mainloop(Mainloop::Sm80)),
+        ("simt bias+relu", Gemm::new(F32, TT, &epilogue).mainloop(Mainloop::Simt)),
+        ("pointwise bias+relu", Gemm::pointwise(F16, Order::RowMajor, &epilogue)),
+        ("sm80 two regions", Gemm::new(F16, TN, &two_regions()).mainloop(Mainloop::Sm80)),
+    ]
+}
+
+fn front(c: &mut Criterion) {
+    c.bench_function("build and check: bias+relu", |b| b.iter(bias_relu));
+    c.bench_function("build and check: two regions", |b| b.iter(two_regions));
+    let graph = two_regions().graph().clone();
+    c.bench_function("check: two regions", |b| b.iter(|| postlude::check::check(black_box(graph.clone()))));
+    let text = two_regions().to_string();
+    c.bench_function("read the text form: two regions", |b| b.iter(|| black_box(&text).parse::<Epilogue>()));
+    for (name, gemm) in kernels() {
+        c.bench_function(&format!("plan: {name}"), |b| b.iter(|| gemm.kernel(Target::SM_90A, MULTIPROCESSORS, black_box(SHAPE))));
+        let plan = gemm.kernel(Target::SM_90A, MULTIPROCESSORS, SHAPE).expect("a plan");
+        c.bench_function(&format!("render: {name}"), |b| b.iter(|| black_box(&plan).source()));
+    }
+}
+
+fn back(c: &mut Criterion) {
+    if let Err(error) = compiler() {
+        println!("skipped: NVRTC not found ({error})");
+        return;
+    }
+    let (target, options) = (Target::SM_90A, Options::new());
+    let directory = tempfile::tempdir().expect("a scratch folder");
+    for (name, gemm) in kernels() {
+        let cold = || gemm.compile(&Cache::in_memory(), target, MULTIPROCESSORS, SHAPE).expect("a kernel");
+        let kernel = cold();
+        let info = &kernel.cubin.info;
+        println!(
+            "cold compile of {name}: {:.0} ms, {} registers, {} bytes of source, {} bytes of binary ({})",
+            info.compile_ms.unwrap_or(f32::NAN),
+            info.registers,
+            kernel.source.text().len(),
+            kernel.cubin.bytes.len(),
+            info.compiler,
+        );
+        let mut slow = c.benchmark_group("cold");
+        slow.sample_size(10).warm_up_time(Duration::from_millis(1)).measurement_time(Duration::from_secs(4));
+        slow.bench_function(format!("compile: {name}"), |b| b.iter(cold));
+        slow.finish();
+
+        let root = directory.path().join(name.replace(' ', "-"));
+        Cache::at(&root).compile(&kernel.source, &target, &options).expect("a kernel");
+        c.bench_function(&format!("disk hit: {name}"), |b| {
+            b.iter_with_setup(|| Cache::at(&root), |cache| cache.compile(&kernel.source, &target, &options));
+        });
+        let cache = Cache::in_memory();
+        cache.compile(&kernel.source, &target, &options).expect("a kernel");
+        c.bench_function(&format!("key: {name}"), |b| b.iter(|| cache.key(black_box(&kernel.source), &target, &options)));
+        c.bench_function(&format!("memory hit: {name}"), |b| {
+            b.iter(|| cache.compile(black_box(&kernel.source), &target, &options))
+        });
+        c.bench_function(&format!("plan to kernel, in memory: {name}"), |b| {
+            b.iter(|| gemm.compile(&cache, target, MULTIPROCESSORS, black_box(SHAPE)));
+        });
+    }
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
+    targets = front, back
+}
 criterion_main!(benches);

@@ -1,79 +1,131 @@
-//! A contest: contenders take turns in random order, round after round, timed by events on one stream; what counts is the
-//! ratio to the first contender in the same round.
+//! Contests: contenders take turns in one process, shuffled in every round; what counts is the ratio of times inside a
+//! round, of which the median is taken over all rounds, and the tenth and ninetieth percentile.
 
-use cudarc::driver::CudaStream;
-use cudarc::driver::sys::CUevent_flags;
+use crate::Result;
+use crate::operands::Operands;
+use criterion::Criterion;
+use postlude::cudarc::driver::CudaStream;
+use postlude::cudarc::driver::sys::CUevent_flags;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One way to do the work: a name, and a call that puts it into the stream once.
+/// Enqueues some work over the operands of a turn.
+type Launch<'a> = Box<dyn Fn(&mut Operands, usize) + 'a>;
+
+/// One contender.
 pub struct Contender<'a> {
-    pub name: String,
-    pub run: Box<dyn FnMut() + 'a>,
+    name: String,
+    launch: Launch<'a>,
 }
 
-/// What a contender took.
-pub struct Outcome {
-    pub name: String,
-    /// Median time of one run, in milliseconds.
-    pub ms: f64,
-    /// Its time over the first contender's, in the same round: tenth percentile, median, ninetieth.
-    pub ratio: [f64; 3],
+impl<'a> Contender<'a> {
+    pub fn new(name: impl Into<String>, launch: impl Fn(&mut Operands, usize) + 'a) -> Contender<'a> {
+        Contender { name: name.into(), launch: Box::new(launch) }
+    }
 }
 
-/// Milliseconds that `count` runs take on the device.
-pub fn time(stream: &Arc<CudaStream>, count: u64, run: &mut dyn FnMut()) -> f64 {
-    let flags = Some(CUevent_flags::CU_EVENT_DEFAULT);
-    let start = stream.record_event(flags).expect("the device takes an event");
-    (0..count).for_each(|_| run());
-    let end = stream.record_event(flags).expect("the device takes an event");
-    f64::from(start.elapsed_ms(&end).expect("both events are reached"))
+/// Contenders over the same operands. The first one is what the others are compared with.
+pub struct Contest<'a> {
+    pub title: String,
+    /// Operations or bytes of one launch.
+    pub work: f64,
+    /// What 10^12 of them a second are called.
+    pub unit: &'static str,
+    pub contenders: Vec<Contender<'a>>,
 }
 
-/// Milliseconds of one run, warm, from as many as fill `slice` milliseconds.
-pub fn estimate(stream: &Arc<CudaStream>, slice: f64, run: &mut dyn FnMut()) -> f64 {
-    run();
-    let once = time(stream, 1, run).max(1e-3);
-    let count = (slice / once).clamp(1.0, 10_000.0) as u64;
-    time(stream, count, run) / count as f64
+/// How long a contender runs at a time, and how often.
+struct Slices {
+    seconds: f64,
+    rounds: usize,
 }
 
-/// Lets contenders take turns for `rounds` rounds in slices of `slice` milliseconds each.
-pub fn contest(stream: &Arc<CudaStream>, rounds: usize, slice: f64, contenders: &mut [Contender<'_>]) -> Vec<Outcome> {
-    let counts: Vec<u64> = contenders
-        .iter_mut()
-        .map(|c| (slice / estimate(stream, slice.min(20.0), &mut c.run)).clamp(1.0, 100_000.0) as u64)
-        .collect();
-    let mut times = vec![Vec::with_capacity(rounds); contenders.len()];
-    let mut random = 0x9E37_79B9_7F4A_7C15u64;
-    let mut order: Vec<usize> = (0..contenders.len()).collect();
-    for _ in 0..rounds {
-        for i in (1..order.len()).rev() {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            order.swap(i, (random >> 33) as usize % (i + 1));
-        }
-        for &i in &order {
-            times[i].push(time(stream, counts[i], &mut contenders[i].run) / counts[i] as f64);
+impl Slices {
+    fn chosen() -> Slices {
+        match std::env::var("POSTLUDE_BENCH_SLICES").as_deref() {
+            Ok("long") => Slices { seconds: 0.16, rounds: 9 },
+            _ => Slices { seconds: 0.005, rounds: 41 },
         }
     }
-    let at = |sorted: &[f64], q: f64| sorted[((sorted.len() - 1) as f64 * q).round() as usize];
-    let sorted = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        values
-    };
-    let first = times[0].clone();
-    contenders
-        .iter()
-        .zip(times)
-        .map(|(contender, times)| {
-            let ratios = sorted(times.iter().zip(&first).map(|(t, f)| t / f).collect());
-            let ratio = [at(&ratios, 0.1), at(&ratios, 0.5), at(&ratios, 0.9)];
-            Outcome { name: contender.name.clone(), ms: at(&sorted(times), 0.5), ratio }
-        })
-        .collect()
 }
 
-/// Device time of `iters` runs, for criterion.
-pub fn measure(stream: &Arc<CudaStream>, iters: u64, run: &mut dyn FnMut()) -> Duration {
-    Duration::from_secs_f64(time(stream, iters, run) / 1e3)
+impl Contest<'_> {
+    /// Runs it and prints a table.
+    pub fn run(self, stream: &Arc<CudaStream>, operands: &mut Operands) -> Result<()> {
+        let only = std::env::var("POSTLUDE_BENCH_CONTEST").unwrap_or_default();
+        if !self.title.contains(&only) {
+            return Ok(());
+        }
+        let slices = Slices::chosen();
+        let count = self.contenders.len();
+        let mut repeats = Vec::new();
+        for contender in &self.contenders {
+            time(stream, operands, contender, 1)?;
+            let once = time(stream, operands, contender, 3)?;
+            repeats.push(((slices.seconds / once) as usize).max(1));
+        }
+        // The clock falls while the chip warms up.
+        for (contender, repeat) in self.contenders.iter().zip(&repeats) {
+            time(stream, operands, contender, ((0.3 / slices.seconds) as usize * repeat / count).max(1))?;
+        }
+        let (mut times, mut ratios, mut random) = (vec![Vec::new(); count], vec![Vec::new(); count], 0x9e37_79b9_7f4a_7c15u64);
+        for _ in 0..slices.rounds {
+            let mut order: Vec<usize> = (0..count).collect();
+            for i in (1..count).rev() {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                order.swap(i, (random >> 33) as usize % (i + 1));
+            }
+            let mut round = vec![0.0; count];
+            for i in order {
+                round[i] = time(stream, operands, &self.contenders[i], repeats[i])?;
+            }
+            for i in 0..count {
+                times[i].push(round[i]);
+                ratios[i].push(round[i] / round[0]);
+            }
+        }
+        println!("\n{} ({} rounds of {} ms)", self.title, slices.rounds, slices.seconds * 1e3);
+        println!("  {:<58} {:>10} {:>9}   time over the first", "", "us", self.unit);
+        for (i, contender) in self.contenders.iter().enumerate() {
+            let (time, ratio) = (quantile(&mut times[i], 0.5), &mut ratios[i]);
+            let (low, median, high) = (quantile(ratio, 0.1), quantile(ratio, 0.5), quantile(ratio, 0.9));
+            println!(
+                "  {:<58} {:>10.1} {:>9.2}   {median:.3} [{low:.3}, {high:.3}]",
+                contender.name,
+                time * 1e6,
+                self.work / time / 1e12
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Seconds of one launch, over `repeat` of them.
+fn time(stream: &Arc<CudaStream>, operands: &mut Operands, contender: &Contender<'_>, repeat: usize) -> Result<f64> {
+    let start = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
+    for turn in 0..repeat {
+        (contender.launch)(operands, turn);
+    }
+    let end = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
+    end.synchronize()?;
+    Ok(f64::from(start.elapsed_ms(&end)?) / 1e3 / repeat as f64)
+}
+
+fn quantile(values: &mut [f64], q: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[((values.len() - 1) as f64 * q).round() as usize]
+}
+
+/// Measures one kernel by itself.
+pub fn criterion(criterion: &mut Criterion, stream: &Arc<CudaStream>, name: &str, mut launch: impl FnMut(usize)) {
+    criterion.bench_function(name, |b| {
+        b.iter_custom(|iterations| {
+            let event = || stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).expect("an event");
+            let start = event();
+            (0..iterations).for_each(|turn| launch(turn as usize));
+            let end = event();
+            end.synchronize().expect("the launches to end well");
+            Duration::from_secs_f64(f64::from(start.elapsed_ms(&end).expect("both events to have happened")) / 1e3)
+        });
+    });
 }

@@ -1,234 +1,216 @@
-//! The GPU benchmarks: kernels against cuBLASLt and against themselves with less of an epilogue.
+//! Kernels on the GPU, against cuBLASLt and against themselves.
 //!
-//! `cargo bench --bench gemm` prints a table for each contest (interleaved, shuffled every round, median of per-round
-//! ratios), then tracks the main kernels with criterion, timed by events. `-- --tables` prints the tables only, `--long`
-//! takes slices of 160 ms in which each contender settles at its own power, `--short` slices of 8 ms at common clocks;
-//! both is the default. Without a GPU it says so and ends.
+//! `cargo bench --bench gemm` measures every kernel by itself, then lets contenders take turns (see [`contest`]) and
+//! prints their ratios, which mean more: a GPU's clock follows its power, and ratios of one round do not.
+//! `POSTLUDE_BENCH_SLICES=long` gives each contender slices long enough to reach its own clock; the default is short ones,
+//! between which the clock cannot change. `POSTLUDE_BENCH_CONTEST=8192` runs only the contests with that in their title.
+//!
+//! Without a GPU it says why it does nothing.
+#![allow(missing_docs, reason = "a benchmark")]
 
 mod contest;
+mod operands;
 mod peer;
 
-use contest::{Contender, contest, estimate, measure};
+use contest::{Contender, Contest};
 use criterion::Criterion;
-use cudarc::driver::{CudaSlice, CudaStream};
-use half::f16;
-use peer::{Fused, Peer};
+use operands::{Data, Operands};
+use peer::{Activation, Lt};
 use postlude::build::recipes;
-use postlude::device::{Device, DeviceArgs};
+use postlude::cudarc::driver::CudaStream;
+use postlude::device::Device;
 use postlude::gemm::Plan;
 use postlude::ir::Order;
 use postlude::plan::Mainloop;
 use postlude::prelude::*;
-use postlude::{Element, Gemm};
-use std::cell::RefCell;
+use postlude::{Epilogue, Gemm};
+use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
-type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
-
-/// Operands of one product and room for its result.
-struct Room<T> {
-    a: CudaSlice<T>,
-    b: CudaSlice<T>,
-    bias: CudaSlice<T>,
-    d: RefCell<CudaSlice<T>>,
-    shape: Shape,
-    layout: Layout,
-    stream: Arc<CudaStream>,
-}
-
-trait Number: Element + cudarc::driver::DeviceRepr + cudarc::driver::ValidAsZeroBits {
-    fn of(x: f32) -> Self;
-}
-
-impl Number for f32 {
-    fn of(x: f32) -> f32 {
-        x
-    }
-}
-
-impl Number for f16 {
-    fn of(x: f32) -> f16 {
-        f16::from_f32(x)
-    }
-}
-
-impl<T: Number> Room<T> {
-    fn new(device: &Device, layout: Layout, shape: Shape) -> Fallible<Room<T>> {
-        let stream = device.context().default_stream();
-        // Uniform in [-0.5, 0.5) with all bits of the mantissa in play: constant data would run at a higher clock.
-        let mut state = 0x2545_F491_4F6C_DD1Du64;
-        let mut random = |count: usize| -> Vec<T> {
-            let mut next = || {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                T::of((state >> 40) as f32 / (1 << 24) as f32 - 0.5)
-            };
-            (0..count).map(|_| next()).collect()
-        };
-        Ok(Room {
-            a: stream.clone_htod(&random(shape.m * shape.k))?,
-            b: stream.clone_htod(&random(shape.k * shape.n))?,
-            bias: stream.clone_htod(&random(shape.n))?,
-            d: RefCell::new(stream.alloc_zeros(shape.m * shape.n)?),
-            shape,
-            layout,
-            stream,
-        })
-    }
-
-    /// One of our kernels over these operands, whatever its epilogue needs of them.
-    fn ours<'a>(&'a self, name: &str, plan: &'a Plan) -> Contender<'a> {
-        let names: Vec<String> = plan.kernel().plan.arguments.iter().map(|a| a.name.to_string()).collect();
-        let pointwise = matches!(plan.kernel().plan.operation, postlude::Operation::Pointwise { .. });
-        let boundary = (self.shape.m / 2 + 36) as i32;
-        let run = move || {
-            let mut d = self.d.borrow_mut();
-            let mut args = DeviceArgs::new().input("a", &self.a);
-            if !pointwise {
-                args = args.input("b", &self.b);
-            }
-            if names.iter().any(|n| n == "bias") {
-                args = args.input("bias", &self.bias);
-            }
-            if names.iter().any(|n| n == "boundary") {
-                args = args.scalar("boundary", boundary);
-            }
-            plan.execute(&self.stream, &mut args.output("d", &mut *d)).expect("the arguments fit");
-        };
-        Contender { name: format!("{name} ({})", plan.kernel().plan.tile), run: Box::new(run) }
-    }
-
-    /// cuBLASLt with the fastest of its heuristics.
-    fn peer(&self, fused: Fused) -> Fallible<Contender<'_>> {
-        let mut peer = Peer::new(&self.stream, self.layout, self.shape, fused, &self.bias)?;
-        let mut times = Vec::new();
-        for algorithm in 0..peer.algorithms() {
-            peer.choose(algorithm);
-            times.push(estimate(&self.stream, 20.0, &mut || peer.run(&self.a, &self.b, &mut self.d.borrow_mut())));
-        }
-        let best = (0..times.len()).min_by(|i, j| times[*i].total_cmp(&times[*j])).ok_or("cuBLASLt has no heuristic")?;
-        peer.choose(best);
-        let name = format!("cuBLASLt, {} of {} heuristics", best + 1, times.len());
-        Ok(Contender { name, run: Box::new(move || peer.run(&self.a, &self.b, &mut self.d.borrow_mut())) })
-    }
-}
-
-fn bias_relu(dtype: DType) -> Epilogue {
-    recipes::bias_activation(dtype, dtype, |z| z.relu()).expect("a recipe is valid")
-}
-
-fn regions() -> Epilogue {
-    recipes::split_rows(F16, F16, |z| z.sigmoid(), |z| z.tanh()).expect("a recipe is valid")
-}
-
-fn identity(dtype: DType) -> Epilogue {
-    recipes::identity(dtype).expect("a recipe is valid")
-}
-
-/// How long and how often.
-struct Slices(Vec<(&'static str, f64, usize)>);
-
-fn table<T: Number>(slices: &Slices, room: &Room<T>, title: &str, mut contenders: Vec<Contender<'_>>) {
-    let flops = 2.0 * room.shape.m as f64 * room.shape.n as f64 * room.shape.k as f64;
-    for (kind, slice, rounds) in &slices.0 {
-        println!("\n{title}, {kind} slices of {slice} ms, {rounds} rounds");
-        println!("{:<64} {:>9} {:>8}  time over the first [10 %, 90 %]", "", "ms", "TFLOP/s");
-        for outcome in contest(&room.stream, *rounds, *slice, &mut contenders) {
-            let [low, median, high] = outcome.ratio;
-            let rate = flops / outcome.ms / 1e9;
-            println!("{:<64} {:>9.4} {rate:>8.1}  {median:.3} [{low:.3}, {high:.3}]", outcome.name, outcome.ms);
-        }
-    }
-}
-
-fn tables(device: &Device, slices: &Slices) -> Fallible<()> {
-    for size in [4096, 8192] {
-        for layout in [TN, TT] {
-            let shape = Shape::new(size, size, size);
-            let room = Room::<f16>::new(device, layout, shape)?;
-            let fused = Gemm::new(F16, layout, &bias_relu(F16)).plan(device, shape)?;
-            table(
-                slices,
-                &room,
-                &format!("f16 {layout} {size}^3, bias and relu"),
-                vec![room.peer(Fused::BiasRelu)?, room.ours("postlude", &fused)],
-            );
-            if layout == TN {
-                let plain = Gemm::new(F16, layout, &identity(F16)).plan(device, shape)?;
-                let region = Gemm::new(F16, layout, &regions()).plan(device, shape)?;
-                let contenders = vec![
-                    room.ours("identity", &plain),
-                    room.ours("bias, relu", &fused),
-                    room.ours("bias, sigmoid above, tanh below", &region),
-                    room.peer(Fused::Nothing)?,
-                ];
-                table(slices, &room, &format!("f16 {layout} {size}^3, what an epilogue costs"), contenders);
-            }
-        }
-    }
-    for size in [2048, 4096] {
-        let shape = Shape::new(size, size, size);
-        for layout in [TN, TT] {
-            let room = Room::<f32>::new(device, layout, shape)?;
-            let plain = Gemm::new(F32, layout, &identity(F32)).plan(device, shape)?;
-            let contenders = vec![room.peer(Fused::Nothing)?, room.ours("postlude", &plain)];
-            table(slices, &room, &format!("f32 {layout} {size}^3 in full precision, plain"), contenders);
-        }
-    }
-    let shape = Shape::new(8192, 8192, 1);
-    let room = Room::<f16>::new(device, TN, Shape { k: 8192, ..shape })?;
-    let plan = Gemm::pointwise(F16, Order::RowMajor, &bias_relu(F16)).plan(device, shape)?;
-    let copy = || {
-        let mut d = room.d.borrow_mut();
-        room.stream.memcpy_dtod(&room.a, &mut *d).expect("the copy fits");
-    };
-    let contenders = vec![Contender { name: "device copy".into(), run: Box::new(copy) }, room.ours("postlude", &plan)];
-    table(slices, &room, "pointwise f16 8192^2, bias and relu (TFLOP/s mean nothing here)", contenders);
-    Ok(())
-}
-
-fn track(device: &Device, criterion: &mut Criterion) -> Fallible<()> {
-    let mut group = criterion.benchmark_group("gpu");
-    group.sample_size(10).measurement_time(std::time::Duration::from_secs(1));
-    let kernels: [(&str, usize, Epilogue); 3] = [
-        ("sm80 f16 TN bias relu 4096^3", 4096, bias_relu(F16)),
-        ("sm80 f16 TN bias relu 8192^3", 8192, bias_relu(F16)),
-        ("sm80 f16 TN regions 8192^3", 8192, regions()),
-    ];
-    for (name, size, epilogue) in kernels {
-        let shape = Shape::new(size, size, size);
-        let room = Room::<f16>::new(device, TN, shape)?;
-        let plan = Gemm::new(F16, TN, &epilogue).mainloop(Mainloop::Sm80).plan(device, shape)?;
-        let mut contender = room.ours(name, &plan);
-        group.bench_function(name, |b| b.iter_custom(|iters| measure(&room.stream, iters, &mut contender.run)));
-    }
-    let shape = Shape::new(2048, 2048, 2048);
-    let room = Room::<f32>::new(device, TN, shape)?;
-    let plan = Gemm::new(F32, TN, &identity(F32)).plan(device, shape)?;
-    let mut contender = room.ours("simt", &plan);
-    group.bench_function("simt f32 TN 2048^3", |b| b.iter_custom(|iters| measure(&room.stream, iters, &mut contender.run)));
-    group.finish();
-    Ok(())
-}
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() {
-    let device = match Device::find() {
+    let device = match Device::new(0) {
         Ok(device) => device,
-        Err(why) => return println!("skipped: {why}"),
+        Err(error) => return println!("skipped: no GPU ({error})"),
     };
-    let flag = |name: &str| std::env::args().any(|a| a == name);
-    let (short, long) = (("short", 8.0, 15), ("long", 160.0, 9));
-    let slices = match (flag("--short"), flag("--long")) {
-        (true, false) => vec![short],
-        (false, true) => vec![long],
-        _ => vec![short, long],
-    };
-    println!("{device}");
-    let outcome = tables(&device, &Slices(slices))
-        .and_then(|()| if flag("--tables") { Ok(()) } else { track(&device, &mut Criterion::default()) });
-    if let Err(error) = outcome {
+    if let Err(error) = postlude::jit::compiler() {
+        return println!("skipped: NVRTC not found ({error})");
+    }
+    println!("{device:?}");
+    // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
+    let measured = std::env::args().any(|a| a == "--bench");
+    if let Err(error) = run(&device, measured) {
         eprintln!("error: {error}");
         std::process::exit(1);
+    }
+}
+
+fn run(device: &Device, measured: bool) -> Result<()> {
+    let stream = device.context().default_stream();
+    let warm = Duration::from_millis(200);
+    let mut criterion = Criterion::default()
+        .configure_from_args()
+        .sample_size(10)
+        .warm_up_time(warm)
+        .measurement_time(Duration::from_millis(400));
+    let bench = Bench { device, stream: &stream };
+    for extent in if measured { vec![4096, 8192] } else { vec![256] } {
+        for layout in [TN, TT] {
+            bench.product(&mut criterion, F16, layout, extent, measured)?;
+        }
+        bench.epilogues(extent, measured)?;
+    }
+    for extent in if measured { vec![2048, 4096] } else { vec![256] } {
+        bench.product(&mut criterion, F32, TT, extent, measured)?;
+    }
+    bench.pointwise(&mut criterion, if measured { 8192 } else { 256 }, measured)?;
+    criterion.final_summary();
+    Ok(())
+}
+
+/// Scalars of a launch.
+type Scalars = &'static [(&'static str, i32)];
+
+/// An epilogue's kernel and the operands it turns through.
+struct Kernel {
+    plan: Plan,
+    scalars: Scalars,
+}
+
+impl Kernel {
+    fn launch(&self, stream: &Arc<CudaStream>, operands: &mut Operands, turn: usize) {
+        let names: Vec<&str> = self.plan.kernel().plan.arguments.iter().map(|a| &*a.name).collect();
+        let mut args = operands.args(turn, &names);
+        for (name, value) in self.scalars {
+            args = args.scalar(name, *value);
+        }
+        self.plan.execute(stream, &mut args).expect("a launch");
+    }
+}
+
+struct Bench<'d> {
+    device: &'d Device,
+    stream: &'d Arc<CudaStream>,
+}
+
+impl Bench<'_> {
+    fn kernel(&self, gemm: &Gemm, shape: Shape, scalars: Scalars) -> Result<Kernel> {
+        Ok(Kernel { plan: gemm.plan(self.device, shape)?, scalars })
+    }
+
+    /// A product against cuBLASLt: bias and ReLU in 16 bits, and the plain product in `f32`.
+    fn product(&self, criterion: &mut Criterion, dtype: DType, layout: Layout, extent: usize, measured: bool) -> Result<()> {
+        let shape = Shape::new(extent, extent, extent);
+        let fused = dtype == F16;
+        let (epilogue, what) = if fused {
+            (recipes::bias_activation(F16, F16, |z| z.relu())?, "bias+relu")
+        } else {
+            (recipes::identity(dtype)?, "plain")
+        };
+        let title = format!("{dtype} {layout} {extent}^3 {what}");
+        let mut operands = Operands::new(self.stream, dtype, dtype, shape)?;
+        let gemm = Gemm::new(dtype, layout, &epilogue);
+        let mainloop = if fused { Mainloop::Sm80 } else { Mainloop::Simt };
+        let forced = self.kernel(&gemm.clone().mainloop(mainloop), shape, &[])?;
+        let chosen = self.kernel(&gemm, shape, &[])?;
+        let mut lt = match Lt::new(self.stream, dtype, layout, shape, if fused { Activation::ReluBias } else { Activation::None })
+        {
+            Ok(lt) => Some(lt),
+            Err(error) => {
+                println!("{title}: no cuBLASLt ({error})");
+                None
+            }
+        };
+        if let Some(lt) = &mut lt {
+            lt.choose(self.stream, &mut operands)?;
+            operands.poison(self.stream)?;
+            forced.launch(self.stream, &mut operands, 0);
+            let ours = operands.sample(self.stream)?;
+            operands.poison(self.stream)?;
+            lt.launch(self.stream, &mut operands, 0);
+            let error = operands::distance(&ours, &operands.sample(self.stream)?);
+            println!("{title}: {} elements differ from cuBLASLt's by {error:.1e} of their norm", ours.len());
+            if error.is_nan() || error > 1e-3 {
+                return Err(format!("{title}: wrong values").into());
+            }
+        }
+        contest::criterion(criterion, self.stream, &format!("postlude {mainloop} {title}"), |turn| {
+            forced.launch(self.stream, &mut operands, turn);
+        });
+        if !measured {
+            return Ok(());
+        }
+        let mut contenders = Vec::new();
+        if let Some(lt) = &lt {
+            contenders.push(Contender::new(lt.name(), |o: &mut Operands, turn| lt.launch(self.stream, o, turn)));
+        }
+        let (forced, chosen) = (&forced, &chosen);
+        let name = |kernel: &Kernel| format!("postlude {}", kernel.plan.kernel().plan.tile);
+        contenders.push(Contender::new(name(forced), |o, turn| forced.launch(self.stream, o, turn)));
+        if chosen.plan.kernel().plan.tile != forced.plan.kernel().plan.tile {
+            contenders.push(Contender::new(name(chosen), |o, turn| chosen.launch(self.stream, o, turn)));
+        }
+        let flops = 2.0 * (extent as f64).powi(3);
+        Contest { title, work: flops, unit: "TFLOP/s", contenders }.run(self.stream, &mut operands)
+    }
+
+    /// What epilogues cost on the same mainloop and tile.
+    fn epilogues(&self, extent: usize, measured: bool) -> Result<()> {
+        let shape = Shape::new(extent, extent, extent);
+        let boundary: Scalars = &[("boundary", 1000)];
+        let epilogues: [(&str, Epilogue, Scalars); 4] = [
+            ("identity", recipes::identity(F16)?, &[]),
+            ("bias+relu", recipes::bias_activation(F16, F16, |z| z.relu())?, &[]),
+            ("bias+gelu (erf)", recipes::bias_activation(F16, F16, |z| z.gelu())?, &[]),
+            ("bias; sigmoid in rows < 1000, else tanh", recipes::split_rows(F16, F16, |z| z.sigmoid(), |z| z.tanh())?, boundary),
+        ];
+        let mut operands = Operands::new(self.stream, F16, F16, shape)?;
+        let gemm = |epilogue: &Epilogue| Gemm::new(F16, TN, epilogue).mainloop(Mainloop::Sm80);
+        let tile = self.kernel(&gemm(&epilogues[0].1), shape, &[])?.plan.kernel().plan.tile;
+        let mut kernels = Vec::new();
+        for (name, epilogue, scalars) in &epilogues {
+            let kernel = self.kernel(&gemm(epilogue).tile(tile), shape, scalars)?;
+            kernel.launch(self.stream, &mut operands, 0);
+            kernels.push((*name, kernel));
+        }
+        if !measured {
+            return Ok(());
+        }
+        let contenders = kernels.iter().map(|(name, kernel)| {
+            let registers = kernel.plan.kernel().cubin.info.registers;
+            Contender::new(format!("{name} ({registers} registers)"), |o: &mut Operands, turn| {
+                kernel.launch(self.stream, o, turn)
+            })
+        });
+        let (contenders, work) = (contenders.collect(), 2.0 * (extent as f64).powi(3));
+        Contest { title: format!("epilogues on {tile}, f16 TN {extent}^3"), work, unit: "TFLOP/s", contenders }
+            .run(self.stream, &mut operands)
+    }
+
+    /// Bias and ReLU over a matrix that exists, against a copy of as many bytes.
+    fn pointwise(&self, criterion: &mut Criterion, extent: usize, measured: bool) -> Result<()> {
+        let shape = Shape::new(extent, extent, 0);
+        let mut operands = Operands::new(self.stream, F16, F16, Shape::new(extent, extent, extent))?;
+        let epilogue = recipes::bias_activation(F16, F16, |z| z.relu())?;
+        let gelu = recipes::bias_activation(F16, F16, |z| z.gelu())?;
+        let kernel = self.kernel(&Gemm::pointwise(F16, Order::RowMajor, &epilogue), shape, &[])?;
+        let gelu = self.kernel(&Gemm::pointwise(F16, Order::RowMajor, &gelu), shape, &[])?;
+        operands.pointwise = true;
+        contest::criterion(criterion, self.stream, &format!("postlude pointwise f16 {extent}^2 bias+relu"), |turn| {
+            kernel.launch(self.stream, &mut operands, turn);
+        });
+        if !measured {
+            return Ok(());
+        }
+        let contenders = vec![
+            Contender::new("device copy", |o: &mut Operands, turn| o.copy(self.stream, turn)),
+            Contender::new("postlude bias+relu", |o: &mut Operands, turn| kernel.launch(self.stream, o, turn)),
+            Contender::new("postlude bias+gelu (erf)", |o: &mut Operands, turn| gelu.launch(self.stream, o, turn)),
+        ];
+        let bytes = 2.0 * Data::bytes(F16, extent * extent) as f64;
+        Contest { title: format!("pointwise f16 {extent}^2"), work: bytes, unit: "TB/s", contenders }
+            .run(self.stream, &mut operands)
     }
 }

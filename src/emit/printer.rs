@@ -220,7 +220,8 @@ impl<'p> Printer<'p> {
         // The condition varies along the strip: an arm runs if an element wants it, and no arm's code stands twice.
         let value_type = self.program.steps[select].value.cuda();
         out.push(format!("bool any{select} = false, all{select} = true; // {note}"));
-        out.push(format!("{value_type} a{select}[STRIP], b{select}[STRIP];"));
+        // With a value in either arm: undefined ones stay live from the kernel's start, and cost registers without end.
+        out.push(format!("{value_type} a{select}[STRIP] = {{}}, b{select}[STRIP] = {{}};"));
         self.each(out, |out| {
             out.push(format!("any{select} |= {};", self.reference(condition)));
             out.push(format!("all{select} &= {};", self.reference(condition)));

@@ -59,8 +59,8 @@ DEVICE void epilogue_row_end(const Params& p, const TileValues& t, RowValues& r,
 DEVICE void epilogue_column_end(const Params& p, const TileValues& t, ColumnValues& c, int column) {}
 DEVICE void epilogue_end(const Params& p, const TileValues& t, unsigned char* smem) {}
 
-// How many visits may stand side by side in the code, of `most`: heavy ones would run out of registers.
+// How many visits may stand side by side in the code, of `most`: heavy ones take registers, and long to compile.
 DEVICE constexpr int visits_together(int most) {
-    while (most > 1 && most * VISIT_COST > 1400) most /= 2;
+    while (most > 1 && most * VISIT_COST > 2048) most /= 2;
     return most;
 }
