@@ -58,11 +58,7 @@ fn fault(job: &Job) -> Option<String> {
     let warnings: Vec<&str> = info.performance_warnings().collect();
     let relaxed = plan.choice.chosen().is_some_and(|(tile, _)| tile.min_blocks != plan.tile.min_blocks);
     let limit = 65536 / plan.tile.threads.max(1);
-    if info.spill_store_bytes + info.spill_load_bytes > job.spills
-        || !warnings.is_empty()
-        || info.registers == 0
-        || info.registers as usize > limit
-    {
+    if info.spills() || !warnings.is_empty() || info.registers == 0 || info.registers as usize > limit {
         return Some(format!("{warnings:?}\n{}", kernel.explain()));
     }
     if relaxed {
@@ -221,6 +217,19 @@ fn every_file() {
         }
     }
     run(&jobs);
+}
+
+#[test]
+fn many_regions_cost_few_registers() {
+    // Two dozen nested arms. While they began undefined, each held registers from the start of the kernel: 255, with
+    // spills, and at last a wrong result, which the assembler's optimiser made of them.
+    if !nvrtc() {
+        return;
+    }
+    let text = include_str!("epilogues/activations.evt");
+    let gemm = Gemm::new(F32, NN, &text.parse::<Epilogue>().unwrap());
+    let kernel = gemm.compile(Cache::global(), Target::SM_90A, 132, Shape::new(67, 129, 33)).unwrap();
+    assert!(kernel.cubin.info.registers <= 168 && !kernel.cubin.info.spills(), "{}", kernel.explain());
 }
 
 #[test]
