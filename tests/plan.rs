@@ -113,3 +113,17 @@ fn a_plan_explains_itself() {
     assert!(verdicts.iter().all(|v| !v.reason.is_empty()));
     assert!(serde_json::to_string(&plan).unwrap().contains("sm_90a"));
 }
+
+#[test]
+fn a_grid_has_a_block_for_every_tile_and_batch_entry() {
+    let gemm = Gemm::new(F16, TN, &bias_relu(F16));
+    for batch in [1, 2, 65_535, 65_536, 200_000, 5_000_000] {
+        let shape = Shape::new(300, 500, 64).batched(batch);
+        let plan = gemm.kernel(Target::SM_90A, 132, shape).unwrap();
+        let [tiles, entries, slices] = plan.grid(shape).unwrap();
+        assert_eq!(tiles as usize, 300usize.div_ceil(plan.tile.bm) * 500usize.div_ceil(plan.tile.bn));
+        assert!(entries <= 65_535 && slices <= 65_535 && entries as usize * slices as usize >= batch);
+    }
+    let plan = gemm.kernel(Target::SM_90A, 132, Shape::new(64, 64, 64)).unwrap();
+    assert_eq!(plan.grid(Shape::new(1 << 31, 1 << 31, 1)), None);
+}

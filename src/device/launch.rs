@@ -84,9 +84,12 @@ impl Launch {
         let places: Vec<Place> = bound.iter().map(|b| place(b, &addresses)).collect();
         self.check_alignment(&places).map_err(LaunchError::Arguments)?;
         let block = self.block(&bound, &places, origin);
-        let [tiles, batch] = self.plan.grid(self.shape);
+        let grid = self.plan.grid(self.shape).ok_or_else(|| {
+            let fault = Fault::TooLarge { limit: "2147483647 tiles for each batch entry" };
+            LaunchError::Arguments(ArgumentErrors(vec![ArgumentError { name: "a".into(), fault }]))
+        })?;
         let config = LaunchConfig {
-            grid_dim: (tiles, batch, 1),
+            grid_dim: grid.into(),
             block_dim: (self.plan.tile.threads as u32, 1, 1),
             shared_mem_bytes: self.plan.shared_memory() as u32,
         };

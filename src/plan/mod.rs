@@ -211,12 +211,15 @@ impl KernelPlan {
         }
     }
 
-    /// The grid of a launch: tiles of one batch entry, and batch entries, as far as a grid counts; blocks loop over the
-    /// rest.
-    pub fn grid(&self, shape: crate::problem::Shape) -> [u32; 2] {
+    /// The grid of a launch, one block a tile: the tiles of one batch entry, and the entries in two dimensions, of which
+    /// the last may lie beyond the batch. `None` if there are more tiles than a grid counts.
+    pub fn grid(&self, shape: crate::problem::Shape) -> Option<[u32; 3]> {
         let shape = if self.transposed { shape.transposed() } else { shape };
-        let tiles = shape.m.div_ceil(self.tile.bm) * shape.n.div_ceil(self.tile.bn);
-        [tiles.min(i32::MAX as usize) as u32, shape.batch.min(65_535) as u32]
+        let tiles = shape.m.div_ceil(self.tile.bm).checked_mul(shape.n.div_ceil(self.tile.bn))?;
+        let slices = shape.batch.div_ceil(65_535).max(1);
+        let entries = shape.batch.div_ceil(slices);
+        let fits = tiles <= i32::MAX as usize && slices <= 65_535;
+        fits.then_some([tiles as u32, entries as u32, slices as u32])
     }
 }
 

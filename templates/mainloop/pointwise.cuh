@@ -67,14 +67,10 @@ DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first,
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char smem[];
 
-#pragma unroll 1
-    for (u32 batch = blockIdx.y; batch < u32(p.batch); batch += gridDim.y)
-#pragma unroll 1
-        for (u32 index = blockIdx.x; index < tile_count(p); index += gridDim.x) {
-            const TileOrigin tile = locate(p, index, batch);
-            const TileValues values = epilogue_begin(p, tile.batch);
-            pointwise::visit(p, values, tile.batch, tile.row, tile.column);
-            if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
-            epilogue_end(p, values, smem);
-        }
+    const TileOrigin tile = locate(p);
+    if (tile.batch >= p.batch) return;
+    const TileValues values = epilogue_begin(p, tile.batch);
+    pointwise::visit(p, values, tile.batch, tile.row, tile.column);
+    if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
+    epilogue_end(p, values, smem);
 }

@@ -260,22 +260,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kerne
     extern __shared__ __align__(16) unsigned char smem[];
     Accum* const stages = reinterpret_cast<Accum*>(smem);
 
-#pragma unroll 1
-    for (u32 batch = blockIdx.y; batch < u32(p.batch); batch += gridDim.y)
-#pragma unroll 1
-        for (u32 index = blockIdx.x; index < tile_count(p); index += gridDim.x) {
-            const TileOrigin tile = locate(p, index, batch);
-            Accum acc[TM][TN];
+    const TileOrigin tile = locate(p);
+    if (tile.batch >= p.batch) return;
+    Accum acc[TM][TN];
 #pragma unroll
-            for (int i = 0; i < TM; ++i)
+    for (int i = 0; i < TM; ++i)
 #pragma unroll
-                for (int j = 0; j < TN; ++j) acc[i][j] = Accum(0);
-            if (p.k > 0) simt::multiply(p, acc, stages, tile.batch, tile.row, tile.column);
+        for (int j = 0; j < TN; ++j) acc[i][j] = Accum(0);
+    if (p.k > 0) simt::multiply(p, acc, stages, tile.batch, tile.row, tile.column);
 
-            const TileValues values = epilogue_begin(p, tile.batch);
-            simt::visit(p, values, acc, stages, tile.row, tile.column);
-            if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
-            epilogue_end(p, values, smem);
-            __syncthreads();
-        }
+    const TileValues values = epilogue_begin(p, tile.batch);
+    simt::visit(p, values, acc, stages, tile.row, tile.column);
+    if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
+    epilogue_end(p, values, smem);
 }

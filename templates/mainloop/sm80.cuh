@@ -342,14 +342,9 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
-#pragma unroll 1
-    for (u32 batch = blockIdx.y; batch < u32(p.batch); batch += gridDim.y)
-#pragma unroll 1
-        for (u32 index = blockIdx.x; index < tile_count(p); index += gridDim.x) {
-            const TileOrigin tile = locate(p, index, batch);
-            Accum acc[TILES_M][2 * PAIRS_N][4] = {};
-            accumulate(p, tile, acc);
-            run_epilogue(p, tile, acc);
-            __syncthreads();   // the next tile's stages overlay what this one's epilogue used
-        }
+    const TileOrigin tile = locate(p);
+    if (tile.batch >= p.batch) return;
+    Accum acc[TILES_M][2 * PAIRS_N][4] = {};
+    accumulate(p, tile, acc);
+    run_epilogue(p, tile, acc);
 }
