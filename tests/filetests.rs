@@ -208,7 +208,11 @@ fn cuda(case: &Case) -> Result<Outcome, String> {
     let source = plan.map_err(|e| e.to_string())?.source().map_err(|e| e.to_string())?;
     let from = source.text().find("struct TileValues").ok_or("the kernel has no epilogue")?;
     let to = source.text().find("DEVICE void epilogue_row_end").ok_or("the epilogue has no end")?;
-    Ok(Outcome::Text(source.text()[from..to].trim_end().to_owned()))
+    // Where the kernel's own line numbers resume depends on the prelude, which is not the subject here.
+    let resumed = |line: &str| line.starts_with("#line") && line.ends_with("\"kernel.cu\"");
+    let lines =
+        source.text()[from..to].trim_end().lines().map(|line| if resumed(line) { "#line ... \"kernel.cu\"" } else { line });
+    Ok(Outcome::Text(lines.collect::<Vec<_>>().join("\n")))
 }
 
 /// Every file under a folder, sorted.

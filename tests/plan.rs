@@ -1,7 +1,7 @@
 //! Planning without a GPU: every class of problems has a kernel, and what the plan says of itself is so.
 
 use postlude::ir::Order;
-use postlude::plan::{Choice, KernelPlan, Mainloop, PlanError, Preferences, Problem};
+use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PlanError, Preferences, Problem};
 use postlude::prelude::*;
 use postlude::target::Target;
 use postlude::{Gemm, Operation};
@@ -126,4 +126,24 @@ fn a_grid_has_a_block_for_every_tile_and_batch_entry() {
     }
     let plan = gemm.kernel(Target::SM_90A, 132, Shape::new(64, 64, 64)).unwrap();
     assert_eq!(plan.grid(Shape::new(1 << 31, 1 << 31, 1)), None);
+}
+
+#[test]
+fn branches_nest_no_deeper_than_the_hardware_brings_lanes_together() {
+    fn deepest(items: &[Item]) -> usize {
+        let depth = |item: &Item| match item {
+            Item::Branch { then, otherwise, .. } => 1 + deepest(then).max(deepest(otherwise)),
+            Item::Step(_) => 0,
+        };
+        items.iter().map(depth).max().unwrap_or(0)
+    }
+    let bands = |count: i32| {
+        let epilogue = Epilogue::build(|e| {
+            let y = (0..count).fold(e.acc().tanh(), |y, i| (e.column() % count).eq(i).select((e.acc() * i as f32).sigmoid(), y));
+            e.store("d", y, F16);
+        });
+        let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel(Target::SM_90A, 132, Shape::new(256, 256, 64)).unwrap();
+        deepest(&plan.program.visit)
+    };
+    assert_eq!([bands(1), bands(3), bands(8), bands(24)], [1, 3, 8, 8]);
 }

@@ -8,7 +8,8 @@
 //! A select whose condition is *positional* (made of coordinates, scalars and constants, or constant along a row) becomes
 //! a branch if what only its arms need costs enough: where the condition is uniform over a strip, one arm runs. A
 //! condition that varies along the strip runs an arm if any of its elements wants it, and picks per element; so no arm's
-//! code stands twice, and only a strip that the border crosses evaluates both. Every other select stays a select.
+//! code stands twice, and only a strip that the border crosses evaluates both. Every other select stays a select, as does
+//! one inside eight others that branch.
 
 use crate::check::{Checked, Type};
 use crate::dtype::ValueType;
@@ -146,6 +147,10 @@ pub struct Program {
     pub built_at: Vec<BuiltAt>,
 }
 
+/// How deep branches nest; a select further inside stays a select. Lanes that diverge are brought together again through
+/// one of sixteen hardware barriers a level, and of kernels that needed more ptxas (13.0) has miscompiled two.
+const DEEPEST_BRANCH: usize = 8;
+
 /// Issue slots of one element in both arms together from which a branch pays.
 const BRANCH_PAYS: u32 = 12;
 
@@ -279,8 +284,8 @@ impl<'p> Regions<'p> {
                 continue;
             }
             let Some(home) = this.home[step] else { continue };
-            if branching[step] {
-                let depth = this.blocks[home].1 + 1;
+            let depth = this.blocks[home].1 + 1;
+            if branching[step] && depth <= DEEPEST_BRANCH {
                 let first = this.blocks.len();
                 this.blocks.extend([(home, depth), (home, depth)]);
                 this.arms[step] = Some([first, first + 1]);
