@@ -147,8 +147,8 @@ pub struct Program {
     pub built_at: Vec<BuiltAt>,
 }
 
-/// How deep branches nest; a select further inside stays a select. Lanes that diverge are brought together again through
-/// one of sixteen hardware barriers a level, and of kernels that needed more ptxas (13.0) has miscompiled two.
+/// How deep branches nest; a select further inside stays a select. Lanes that diverge meet again at hardware barriers, of
+/// which there are sixteen, and ptxas 13.0 has miscompiled two kernels that nested 24 deep (`docs/performance.md`).
 const DEEPEST_BRANCH: usize = 8;
 
 /// Issue slots of one element in both arms together from which a branch pays.
