@@ -271,6 +271,9 @@ mod execute {
     impl Plan {
         /// Checks the arguments and launches: nothing else happens here. Returns when the launch is in the stream.
         ///
+        /// A launch can be recorded into a CUDA graph if the context does not order streams by events
+        /// (`CudaContext::disable_event_tracking`): a capture cannot wait for an event outside it.
+        ///
         /// # Errors
         /// Every argument that does not fit; nothing is launched and nothing written then.
         pub fn execute(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), Error> {

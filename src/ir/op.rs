@@ -178,7 +178,8 @@ primitives! {
     /// `a * b`.
     Mul = "mul", Numeric(2), cost 1, ulp 1, cuda "$0 * $1", i32 "wrap_mul($0, $1)", |x| x[0].wrapping_mul(x[1]),
         eval |x| x[0] * x[1], adjoint |s, x, _, g| vec![Some(s.mul_(g, x[1])), Some(s.mul_(g, x[0]))];
-    /// `a / b`. Integers truncate towards zero; dividing an integer by zero gives 0.
+    /// `a / b`. Integers truncate towards zero; dividing an integer by zero gives 0. The fast form gives 0 where `|b|`
+    /// exceeds 2^126.
     Div = "div", Numeric(2), cost 10, ulp 1, cuda "$0 / $1",
         i32 "divide($0, $1)", |x| if x[1] == 0 { 0 } else { x[0].wrapping_div(x[1]) },
         fast "__fdividef($0, $1)" (1e-37, 5e-7),
