@@ -7,9 +7,9 @@
 mod printer;
 
 use crate::ir::Coordinate;
-use crate::ir::axes::{L, M, N};
+use crate::ir::axes::{L, M};
 use crate::ir::{Operand, Order};
-use crate::plan::{KernelPlan, Phase, StepKind};
+use crate::plan::{KernelPlan, Phase, StepKind, lies_along_columns};
 use crate::problem::Operation;
 use crate::source::Source;
 use printer::Printer;
@@ -223,7 +223,7 @@ fn context(plan: &KernelPlan) -> Context {
 /// Where an operand's element lies: its base address and, for a matrix, its leading dimension.
 fn place(printer: &Printer, value: String, node: String, argument: usize, operand: Operand) -> Access {
     let axes = operand.axes;
-    let along_strip = axes.contains(N) && (!axes.is_matrix() || operand.order == Order::RowMajor);
+    let along_strip = lies_along_columns(axes, operand.order);
     Access {
         value,
         node,

@@ -17,6 +17,7 @@ pub use problem::{Problem, Strides};
 pub use program::{Item, Phase, Program, Step, StepKind, Store};
 pub use tile::{Mainloop, Tile, TileShape};
 
+pub(crate) use params::lies_along_columns;
 pub use problem::alignment;
 
 use crate::args::slots;
@@ -268,7 +269,7 @@ fn prefers_transposed(operation: Operation, epilogue: &Checked) -> bool {
 fn strip(epilogue: &Checked, aligned: impl Fn(&str) -> usize) -> usize {
     let matrices = epilogue.arguments().iter().filter_map(|argument| {
         let operand = argument.role.operand()?;
-        let along = operand.axes.is_matrix() && params::lies_along_columns(operand.axes, operand.order);
+        let along = operand.axes.is_matrix() && lies_along_columns(operand.axes, operand.order);
         along.then(|| (operand.dtype.size(), aligned(&argument.name)))
     });
     let matrices: Vec<_> = matrices.collect();
