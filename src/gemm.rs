@@ -62,6 +62,18 @@ impl Gemm {
         self
     }
 
+    /// Whether a launch may begin while the one before it in the stream still runs. Default: yes, where the kernel can.
+    ///
+    /// Such a kernel prepares itself and then waits, before it reads or writes anything, until all that precedes it in the
+    /// stream is done, whatever that is: results are the same, gaps between kernels shorter. A kernel of the program's own
+    /// that follows sees nothing of it unless it is launched the same way. Captured into a graph, the launch becomes a
+    /// programmatic edge.
+    #[must_use]
+    pub fn programmatic_launch(mut self, allow: bool) -> Gemm {
+        self.preferences.programmatic = allow;
+        self
+    }
+
     /// The operation.
     pub fn operation(&self) -> Operation {
         self.operation
@@ -242,7 +254,7 @@ mod execute {
             let (function, cubin) = load(device, &kernel)?;
             kernel.cubin = cubin;
             let slots = slots(self.operation, self.epilogue.checked(), shape);
-            let launch = Launch::new(kernel.plan.clone(), function, slots, shape, device.ordinal())?;
+            let launch = Launch::new(&kernel.plan, function, slots, shape, device.ordinal())?;
             Ok(Plan { kernel, launch })
         }
 

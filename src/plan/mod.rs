@@ -45,7 +45,7 @@ pub enum Math {
 }
 
 /// What the user asks for beyond the epilogue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Preferences {
     /// How transcendental primitives are spelled.
     pub math: Math,
@@ -55,6 +55,14 @@ pub struct Preferences {
     pub mainloop: Option<Mainloop>,
     /// This tile and no other.
     pub tile: Option<Tile>,
+    /// Whether a launch may begin while the one before it in the stream still runs, where the kernel can.
+    pub programmatic: bool,
+}
+
+impl Default for Preferences {
+    fn default() -> Preferences {
+        Preferences { math: Math::Auto, tf32: false, mainloop: None, tile: None, programmatic: true }
+    }
 }
 
 /// Everything that decides a kernel.
@@ -85,6 +93,9 @@ pub struct KernelPlan {
     pub maps: Vec<TensorMap>,
     /// The parameter block.
     pub params: Params,
+    /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation): the
+    /// kernel waits by itself before it touches memory.
+    pub programmatic: bool,
     /// Why this tile and not another.
     pub choice: Choice,
 }
@@ -188,6 +199,7 @@ impl KernelPlan {
             arguments,
             maps,
             params,
+            programmatic: preferences.programmatic && waits(tile.mainloop()),
             choice,
         })
     }
@@ -220,6 +232,13 @@ impl KernelPlan {
         let entries = shape.batch.div_ceil(slices);
         let fits = tiles <= i32::MAX as usize && slices <= 65_535;
         fits.then_some([tiles as u32, entries as u32, slices as u32])
+    }
+}
+
+/// Whether a mainloop's kernels contain `griddepcontrol.wait` ahead of every access to memory.
+const fn waits(mainloop: Mainloop) -> bool {
+    match mainloop {
+        Mainloop::Simt | Mainloop::Sm80 | Mainloop::Pointwise => false,
     }
 }
 

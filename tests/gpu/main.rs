@@ -13,6 +13,7 @@ mod arguments;
 mod case;
 mod files;
 mod large;
+mod launches;
 mod layout;
 mod math;
 mod memory;
