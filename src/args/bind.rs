@@ -28,6 +28,8 @@ pub struct BoundTensor {
     pub leading_dimension: usize,
     /// Batch stride in elements; 0 where the batch shares it.
     pub batch_stride: usize,
+    /// Elements from its first to its last, gaps included.
+    pub elements: usize,
 }
 
 #[cfg(feature = "cuda")]
@@ -314,5 +316,6 @@ fn fit<B>(kind: &SlotKind, index: usize, given: &Given<B>) -> Result<Bound, Faul
         let (leading_dimension, what) = (ld, what.clone());
         return Err(Fault::TooShort { what, needs, got: tensor.len, leading_dimension, batch_stride });
     }
-    Ok(Bound::Tensor(BoundTensor { given: index, dtype, strided: matrix && outer > 1, leading_dimension: ld, batch_stride }))
+    let strided = matrix && outer > 1;
+    Ok(Bound::Tensor(BoundTensor { given: index, dtype, strided, leading_dimension: ld, batch_stride, elements: needs }))
 }

@@ -7,7 +7,8 @@
 use super::block::{Layout, ParameterBlock};
 use super::tensor_map::{Bytes, Tensor};
 use super::{DeviceArgs, DeviceError, probe};
-use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, Given, Slot, SlotKind, bind_into};
+use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, Given, Slot, SlotKind, bind, bind_into};
+use crate::dtype::DType;
 use crate::ir::Constant;
 use crate::plan::{KernelPlan, TensorMap, alignment};
 use crate::problem::Shape;
@@ -121,6 +122,16 @@ impl Launch {
             let mut guards: Vec<_> = (0..count).map(|_| None).collect();
             self.run_in(stream, args, &mut bound, &mut vec![0; count], &mut places, &mut guards)
         }
+    }
+
+    /// What a launch with these arguments writes: which of them, its format, and elements from its first to its last.
+    pub fn written(&self, args: &DeviceArgs<'_>) -> Result<Vec<(usize, DType, usize)>, ArgumentErrors> {
+        let bound = bind(&self.slots, self.shape, args)?;
+        let written = self.slots.iter().zip(bound).filter_map(|(slot, bound)| match (&slot.kind, bound) {
+            (SlotKind::Memory { written: true, .. }, Bound::Tensor(t)) => Some((t.given, t.dtype, t.elements)),
+            _ => None,
+        });
+        Ok(written.collect())
     }
 
     /// The launch, given room for as many things as there are arguments.

@@ -8,11 +8,13 @@ mod buffer;
 mod host;
 mod launch;
 mod probe;
+mod scratch;
 mod tensor_map;
 
 pub use buffer::{DeviceArgs, DeviceBuffer};
 pub(crate) use host::Copies;
 pub(crate) use launch::{Launch, LaunchError};
+pub(crate) use scratch::{Scratch, ScratchError};
 
 use crate::jit::{Cache, JitError};
 use crate::source::{Cubin, Source};

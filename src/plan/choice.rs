@@ -38,6 +38,19 @@ impl Choice {
         self.chosen
     }
 
+    /// The tiles that fit the problem, each with its group height: the chosen one, then the others by estimated time.
+    pub fn fitting(&self) -> impl Iterator<Item = (Tile, usize)> {
+        let raster = self.chosen.map_or(1, |(_, raster)| raster);
+        self.chosen.into_iter().chain(self.others.iter().map(move |tile| (*tile, raster)))
+    }
+
+    /// Chooses otherwise, for good.
+    pub(super) fn settle(&mut self, tile: Tile, raster: usize, reason: impl Into<String>) {
+        self.others.clear();
+        self.chosen = Some((tile, raster));
+        self.accept(tile, reason);
+    }
+
     /// Notes that registers ran out, and that the tile now asks for fewer blocks to a multiprocessor.
     pub(super) fn relaxed(&mut self, tile: &Tile) {
         self.accept(tile, format!("registers ran out; compiled again for {} block(s) a multiprocessor", tile.min_blocks));

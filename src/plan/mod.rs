@@ -223,6 +223,20 @@ impl KernelPlan {
         true
     }
 
+    /// The same plan with another of the tiles that fit it, and no others to fall back on. `None` if the tile is not one of
+    /// them.
+    pub fn with_tile(&self, tile: Tile, raster: usize, reason: impl Into<String>) -> Option<KernelPlan> {
+        let fits = self.choice.fitting().any(|(fitting, _)| fitting == tile);
+        if !fits || !(1..=i32::MAX as usize).contains(&raster) {
+            return None;
+        }
+        let (maps, params) = parameters(&tile, self.operation, &self.arguments, &self.program).ok()?;
+        let programmatic = self.programmatic && waits(tile.mainloop());
+        let mut plan = KernelPlan { tile, raster, maps, params, programmatic, ..self.clone() };
+        plan.choice.settle(tile, raster, reason);
+        Some(plan)
+    }
+
     /// The grid of a launch, one block a tile: the tiles of one batch entry, and the entries in two dimensions, of which
     /// the last may lie beyond the batch. `None` if there are more tiles than a grid counts.
     pub fn grid(&self, shape: crate::problem::Shape) -> Option<[u32; 3]> {
