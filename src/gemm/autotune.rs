@@ -8,8 +8,8 @@ use crate::jit::Cache;
 use crate::plan::{KernelPlan, Tile};
 use crate::problem::Shape;
 use crate::tune::{Autotune, Outcome, Record, Spread, Subject, Trial, Tuning, disagreement};
-use cudarc::driver::sys::CUevent_flags;
-use cudarc::driver::{CudaSlice, CudaStream};
+use cudarc::driver::sys::{CUevent_flags, CUresult, CUstreamCaptureStatus};
+use cudarc::driver::{CudaSlice, CudaStream, DriverError};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -63,14 +63,19 @@ impl Plan {
     ///
     /// Tiles run on the arguments' inputs and on scratch memory in place of whatever a launch writes, which stays as it is to
     /// the last bit. A tile wins if its results are those of the present one within rounding, and it is faster by more than the
-    /// spread of the measurements. Waits for the stream; not to be called while it is recorded into a graph.
+    /// spread of the measurements. Waits for the stream.
     ///
     /// Measure where and how the plan will run: what else the GPU does meanwhile counts.
     ///
     /// # Errors
-    /// As [`execute`](Plan::execute), and if the device has no memory for the scratch copies. The plan stays as it was then.
+    /// As [`execute`](Plan::execute); if the device has no memory for the scratch copies; if the stream is being recorded into a
+    /// graph. The plan stays as it was then.
     pub fn autotune(&mut self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>, options: Autotune) -> Result<Tuning, Error> {
         let start = Instant::now();
+        // Refused before anything is done: a capture that runs into a synchronisation is lost.
+        if stream.capture_status().map_err(driver)? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+            return Err(driver(DriverError(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)).into());
+        }
         let mut scratch = Scratch::new(&self.launch, stream, args).map_err(|error| match error {
             ScratchError::Arguments(error) => Error::from(error),
             ScratchError::Device(error) => error.into(),
@@ -169,6 +174,10 @@ impl Plan {
     }
 }
 
+fn driver(error: DriverError) -> DeviceError {
+    DeviceError::Driver { what: "time a kernel", error }
+}
+
 /// Whether two tiles are one, but for how many blocks the compiler was asked to leave room for.
 fn same(a: &Tile, b: &Tile) -> bool {
     Tile { min_blocks: b.min_blocks, ..*a } == *b
@@ -254,7 +263,6 @@ impl Bench<'_, '_, '_> {
 
     /// Microseconds a launch, of several back to back.
     fn burst(&mut self, launch: &Launch, launches: usize) -> Result<f64, Error> {
-        let driver = |error| DeviceError::Driver { what: "time a kernel", error };
         let event = || self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(driver);
         let mut args = self.scratch.args();
         for _ in 0..PLUGS {

@@ -37,7 +37,8 @@ impl KernelPlan {
             let _ = writeln!(out, "tensor maps   {}", self.maps.len());
         }
         if self.programmatic {
-            let _ = writeln!(out, "launch        may begin while the one before it in the stream still runs, and waits by itself");
+            let _ =
+                writeln!(out, "launch        may begin while the one before it in the stream still runs, and waits by itself");
         }
         let count = |phase| self.program.of_phase(phase).count();
         let _ = writeln!(
