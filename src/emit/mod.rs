@@ -73,7 +73,9 @@ struct Access {
     /// Whether it varies along M.
     rows: bool,
     /// The flag that says whether wide accesses are aligned.
-    wide: Option<String>,
+    wide: String,
+    /// Where a mainloop that stages operands in shared memory keeps this one.
+    staged_at: usize,
     /// Which node of the graph it is.
     node: String,
 }
@@ -233,15 +235,16 @@ fn place(printer: &Printer, value: String, node: String, argument: usize, operan
         ld: axes.is_matrix().then(|| format!("p.arg{argument}_ld")),
         along_strip,
         rows: axes.contains(M),
-        wide: along_strip.then(|| format!("p.arg{argument}_wide")),
+        wide: if along_strip { format!("p.arg{argument}_wide") } else { "0".into() },
+        staged_at: 0,
     }
 }
 
 /// The expression of a coordinate inside a phase's function.
 fn coordinate(coordinate: Coordinate) -> String {
     match coordinate {
-        Coordinate::Row => "(row + p.origin_row)".into(),
-        Coordinate::Column => "(column + i + p.origin_column)".into(),
+        Coordinate::Row => "(s.row + p.origin_row)".into(),
+        Coordinate::Column => "(s.at(i) + p.origin_column)".into(),
         Coordinate::Batch => "(t.batch + p.origin_batch)".into(),
     }
 }
