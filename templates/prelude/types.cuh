@@ -28,7 +28,7 @@ template <> struct Narrow<float> { static constexpr bool IN_PAIRS = false; stati
 template <> struct Narrow<int> { static constexpr bool IN_PAIRS = false; static DEVICE int of(int x) { return x; } };
 template <> struct Narrow<b8> { static constexpr bool IN_PAIRS = false; static DEVICE b8 of(bool x) { return b8{u8(x)}; } };
 template <> struct Narrow<f16> {
-    static constexpr bool IN_PAIRS = true;
+    static constexpr bool IN_PAIRS = __CUDA_ARCH__ >= 800;
     static DEVICE f16 of(float x) {
         u16 y;
         asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
@@ -36,7 +36,7 @@ template <> struct Narrow<f16> {
     }
 };
 template <> struct Narrow<bf16> {
-    static constexpr bool IN_PAIRS = true;
+    static constexpr bool IN_PAIRS = __CUDA_ARCH__ >= 800;
     static DEVICE bf16 of(float x) {
         u16 y;
         asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
