@@ -6,12 +6,14 @@
 
 mod choice;
 mod explain;
+mod maps;
 mod params;
 mod problem;
 mod program;
 mod tile;
 
 pub use choice::{Choice, Verdict};
+pub use maps::{MapSource, Swizzle, TensorMap};
 pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use problem::{Problem, Strides};
 pub use program::{Item, Phase, Program, Step, StepKind, Store};
@@ -79,6 +81,8 @@ pub struct KernelPlan {
     /// The epilogue's arguments, as the kernel sees them.
     #[serde(skip)]
     pub arguments: Vec<Argument>,
+    /// The tensor maps that a launch passes.
+    pub maps: Vec<TensorMap>,
     /// The parameter block.
     pub params: Params,
     /// Why this tile and not another.
@@ -147,10 +151,6 @@ impl KernelPlan {
             (epilogue.clone(), problem.shape, operation)
         };
         let program = Program::of(&seen);
-        let params = Params::of(kernel_operation, seen.arguments(), &program);
-        if params.size > PARAMETER_LIMIT {
-            return Err(PlanError::Parameters { size: params.size });
-        }
         // Alignments are properties of memory: they are read off the problem as the user sees it.
         let slots = slots(operation, &epilogue, problem.shape);
         let aligned = |name: &str| slots.iter().find(|s| *s.name == *name).map_or(16, |s| problem.alignment(s));
@@ -167,6 +167,7 @@ impl KernelPlan {
             preferences,
         });
         let Some((tile, raster)) = choice.chosen() else { return Err(PlanError::NoTile(Box::new(choice))) };
+        let (maps, params) = parameters(&tile, kernel_operation, seen.arguments(), &program)?;
         let fast_math = match preferences.math {
             Math::Exact => false,
             Math::Fast => true,
@@ -185,6 +186,7 @@ impl KernelPlan {
             raster,
             program,
             arguments,
+            maps,
             params,
             choice,
         })
@@ -203,13 +205,10 @@ impl KernelPlan {
             self.choice.relaxed(&self.tile);
             return true;
         }
-        match self.choice.retreat(&self.tile) {
-            Some(tile) => {
-                self.tile = tile;
-                true
-            }
-            None => false,
-        }
+        let Some(tile) = self.choice.retreat(&self.tile) else { return false };
+        let Ok((maps, params)) = parameters(&tile, self.operation, &self.arguments, &self.program) else { return false };
+        (self.tile, self.maps, self.params) = (tile, maps, params);
+        true
     }
 
     /// The grid of a launch, one block a tile: the tiles of one batch entry, and the entries in two dimensions, of which
@@ -222,6 +221,18 @@ impl KernelPlan {
         let fits = tiles <= i32::MAX as usize && slices <= 65_535;
         fits.then_some([tiles as u32, entries as u32, slices as u32])
     }
+}
+
+/// What a launch of a tile's kernel passes.
+fn parameters(
+    tile: &Tile,
+    operation: Operation,
+    arguments: &[Argument],
+    program: &Program,
+) -> Result<(Vec<TensorMap>, Params), PlanError> {
+    let maps = TensorMap::of(tile, operation, arguments);
+    let params = Params::of(operation, arguments, program, &maps);
+    if params.size > PARAMETER_LIMIT { Err(PlanError::Parameters { size: params.size }) } else { Ok((maps, params)) }
 }
 
 fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result<(), PlanError> {

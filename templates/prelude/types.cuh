@@ -12,6 +12,9 @@ struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 struct b8 { u8 bits; };
 
+// What the tensor memory accelerator knows of a matrix; the driver writes it, a kernel only passes its address on.
+struct alignas(64) TensorMap { u8 bytes[128]; };
+
 DEVICE float widen(float x) { return x; }
 DEVICE int widen(int x) { return x; }
 DEVICE bool widen(b8 x) { return x.bits != 0; }
