@@ -133,7 +133,9 @@ impl Launch {
     /// the kernel.
     fn check_alignment(&self, places: &[Place]) -> Result<(), ArgumentErrors> {
         let mut errors = Vec::new();
-        for (i, slot) in self.slots.iter().enumerate().take(self.operands()) {
+        // Without terms there is nothing to read.
+        let read = if self.shape.k == 0 { 0 } else { self.operands() };
+        for (i, slot) in self.slots.iter().enumerate().take(read) {
             let needs = self.plan.alignment[self.operand(i)];
             let got = self.aligned(places[i]);
             if got < needs {
@@ -184,7 +186,7 @@ impl Launch {
                 FieldValue::N => int(shape.n),
                 FieldValue::K => int(shape.k),
                 FieldValue::Batch => int(shape.batch),
-                FieldValue::Raster => int(self.plan.raster),
+                FieldValue::Raster => self.plan.raster.to_le_bytes().to_vec(),
                 FieldValue::Origin(Coordinate::Row) => row.to_le_bytes().to_vec(),
                 FieldValue::Origin(Coordinate::Column) => column.to_le_bytes().to_vec(),
                 FieldValue::Origin(Coordinate::Batch) => batch.to_le_bytes().to_vec(),

@@ -24,7 +24,7 @@ pub struct Verdict {
 /// The chosen tile, if any fits, and the verdict on each candidate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Choice {
-    chosen: Option<(Tile, usize)>,
+    chosen: Option<(Tile, i32)>,
     /// Every candidate that was considered.
     pub verdicts: Vec<Verdict>,
     /// The other tiles that fit, the best first.
@@ -34,7 +34,7 @@ pub struct Choice {
 
 impl Choice {
     /// The tile and the group height of its rasterisation.
-    pub fn chosen(&self) -> Option<(Tile, usize)> {
+    pub fn chosen(&self) -> Option<(Tile, i32)> {
         self.chosen
     }
 
@@ -172,7 +172,7 @@ static POINTWISE: [Candidate; 3] = [
     candidate(Tile::pointwise(16, 128, 128), 2.1, 2.1, 1.0),
 ];
 
-/// The tile of a mainloop and its rasterisation, noted in `choice` with a verdict on every other; none if none fits.
+/// Chooses the tile of a mainloop and its rasterisation, with a verdict on every candidate; none if none fits.
 pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice) {
     let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {
         (Mainloop::Sm90a, _) => &SM90A,
@@ -204,14 +204,20 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
 }
 
 /// The mainloops that can compute a product or a pointwise operation, the best first, with verdicts on the others. None if
-/// the one that was asked for cannot.
-pub(super) fn mainloops(request: &Request, choice: &mut Choice) -> Vec<Mainloop> {
-    let forced = request.preferences.mainloop.or(request.preferences.tile.map(|t| t.mainloop()));
+/// the one that was asked for cannot. `alignment` is that of `a` and `b`, as the user sees them.
+pub(super) fn mainloops(
+    operation: Operation,
+    alignment: [usize; 2],
+    target: Target,
+    preferences: Preferences,
+    choice: &mut Choice,
+) -> Vec<Mainloop> {
+    let forced = preferences.mainloop.or(preferences.tile.map(|t| t.mainloop()));
     let mut usable = Vec::new();
     for mainloop in [Mainloop::Sm90a, Mainloop::Sm80, Mainloop::Simt, Mainloop::Pointwise] {
-        let why_not = match (why_not(mainloop, request), forced) {
-            (None, Some(other)) if other != mainloop => Some(format!("{other} was asked for")),
-            (why_not, _) => why_not,
+        let why_not = match forced {
+            Some(other) if other != mainloop => Some(format!("{other} was asked for")),
+            _ => why_not(mainloop, operation, alignment, target, preferences),
         };
         match why_not {
             Some(why) => choice.reject(mainloop, why),
@@ -222,23 +228,28 @@ pub(super) fn mainloops(request: &Request, choice: &mut Choice) -> Vec<Mainloop>
 }
 
 /// Why a mainloop cannot compute what is asked, if it cannot.
-fn why_not(mainloop: Mainloop, request: &Request) -> Option<String> {
-    let Operation::Product { dtype, .. } = request.operation else {
+fn why_not(
+    mainloop: Mainloop,
+    operation: Operation,
+    [a, b]: [usize; 2],
+    target: Target,
+    preferences: Preferences,
+) -> Option<String> {
+    let Operation::Product { dtype, .. } = operation else {
         return (mainloop != Mainloop::Pointwise).then(|| "the operation is pointwise: it has no product".into());
     };
-    let [a, b] = request.alignment;
     match (mainloop, dtype) {
         (Mainloop::Simt, _) => None,
         (Mainloop::Pointwise, _) => Some("the operation is a product".into()),
-        (Mainloop::Sm80, _) if !request.target.has_cp_async_and_mma16() => {
-            Some(format!("{} has no cp.async and mma.sync.m16n8k16", request.target))
+        (Mainloop::Sm80, _) if !target.has_cp_async_and_mma16() => {
+            Some(format!("{target} has no cp.async and mma.sync.m16n8k16"))
         }
-        (Mainloop::Sm90a, _) if !request.target.has_wgmma() => Some(format!("{} has no wgmma", request.target)),
+        (Mainloop::Sm90a, _) if !target.has_wgmma() => Some(format!("{target} has no wgmma")),
         (Mainloop::Sm90a, DType::F16 | DType::BF16) if a.min(b) < 16 => {
             Some(format!("TMA copies operands aligned to 16 bytes; a is aligned to {a}, b to {b}"))
         }
         (_, DType::F16 | DType::BF16) => None,
-        (Mainloop::Sm80, DType::F32) if request.preferences.tf32 => None,
+        (Mainloop::Sm80, DType::F32) if preferences.tf32 => None,
         (Mainloop::Sm80, DType::F32) => Some("f32 operands keep full precision unless tf32 is asked for".into()),
         (_, other) => Some(format!("operands of {other} have no tensor-core form here")),
     }
@@ -282,4 +293,4 @@ fn estimate(candidate: &Candidate, request: &Request) -> f64 {
 }
 
 /// The group height: operands of tiles that run together stay in L2. Measured flat from 2 to 64 on the H200.
-const RASTER: usize = 8;
+const RASTER: i32 = 8;

@@ -84,12 +84,7 @@ impl Staging {
     ///
     /// # Errors
     /// How many bytes are lacking, if not even two stages fit.
-    pub(super) fn of(
-        program: &Program,
-        operation: Operation,
-        tile: &Tile,
-        target: Target,
-    ) -> Result<(Staging, usize), String> {
+    pub(super) fn of(program: &Program, operation: Operation, tile: &Tile, target: Target) -> Result<(Staging, usize), String> {
         let (TileShape::Sm90a { bk, stages: most, consumers, cluster, .. }, Operation::Product { dtype, layout }) =
             (tile.shape, operation)
         else {
@@ -163,6 +158,31 @@ impl Staging {
         };
         Ok((staging, stages))
     }
+
+    /// Where a load's chunk or slice lies; 0 for a load that is not staged.
+    pub(crate) fn of_load(&self, step: usize) -> usize {
+        self.loads.iter().chain(&self.vectors).find(|s| s.of == step).map_or(0, |s| s.at)
+    }
+
+    /// Where a store's chunk lies.
+    pub(crate) fn of_store(&self, store: usize) -> usize {
+        self.stores.iter().find(|s| s.of == store).map_or(0, |s| s.at)
+    }
+
+    /// Names and numbers that the template takes.
+    pub(crate) fn constants(&self) -> Vec<(&'static str, usize)> {
+        vec![
+            ("LOAD_STAGES", self.load_stages),
+            ("STORE_BUFFERS", self.store_buffers),
+            ("LOAD_BYTES", self.load_bytes),
+            ("STORE_BYTES", self.store_bytes),
+            ("VECTOR_BYTES", self.vector_bytes),
+            ("AT_STORES", self.stores_at),
+            ("AT_LOADS", self.loads_at),
+            ("AT_VECTORS", self.vectors_at),
+            ("AT_BARRIERS", self.barriers_at),
+        ]
+    }
 }
 
 /// The maps of A and B: boxes of 64 elements of K, or of M or N where K is the strided axis. Under multicast each block of a
@@ -203,4 +223,3 @@ fn chunk_map(operand: Operand, argument: usize, chunk: usize) -> (Option<TensorM
     };
     ((pitch >= 16).then_some(map), lines * elements * size)
 }
-

@@ -199,14 +199,18 @@ impl Tile {
             let halves = |extent: usize, k_major: bool, shared: usize| shared == 1 || !k_major || extent.is_multiple_of(16);
             return first_broken(&[
                 (matches!(consumers, 1 | 2) && (!ping_pong || consumers == 2), "one or two consumers, two for ping-pong"),
-                (threads == 128 * (1 + consumers) && self.min_blocks == 1, "a producer and the consumers, one block a multiprocessor"),
+                (
+                    threads == 128 * (1 + consumers) && self.min_blocks == 1,
+                    "a producer and the consumers, one block a multiprocessor",
+                ),
                 (rows > 0 && rows.is_multiple_of(64) && bm.is_multiple_of(rows) && bm <= 256, "a consumer's rows come by 64"),
                 ((8..=256).contains(&bn) && bn.is_multiple_of(8), "8 to 256 columns, by 8"),
                 (rows / 64 * (bn / 2) <= 200, "a thread holds at most 200 accumulators"),
                 (bk > 0 && bk.is_multiple_of(64), "K comes by 64"),
                 (matches!(cluster, [1, 1] | [2, 1] | [1, 2]), "a cluster is one block or two"),
                 (
-                    halves(bm, layout.a() == Order::RowMajor, cluster[1]) && halves(bn, layout.b() == Order::ColumnMajor, cluster[0]),
+                    halves(bm, layout.a() == Order::RowMajor, cluster[1])
+                        && halves(bn, layout.b() == Order::ColumnMajor, cluster[0]),
                     "blocks of a cluster fetch whole halves",
                 ),
                 (alignment.iter().all(|a| *a >= 16), "TMA copies operands aligned to 16 bytes"),

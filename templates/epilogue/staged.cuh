@@ -18,7 +18,7 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier
 #pragma unroll
                 for (int i = 0; i < Place::PANELS; ++i)
                     tensor_load(shared_address(shared_memory) + to + {{ load.staged_at }} + i * Place::PANEL, p.{{ load.map }}, barrier,
-                                {% if load.along_strip %}column + i * Place::PANEL_ELEMENTS, row{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, {{ load.entry }});
+                                {% if load.along_strip %}column + i * Place::PANEL_ELEMENTS, row{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
             }
         } else
 {% endif %}        copy_in<THREADS_THERE, {{ load.along_strip }}>(to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread);
@@ -37,7 +37,7 @@ DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row,
 #pragma unroll
                 for (int i = 0; i < Place::PANELS; ++i)
                     tensor_store(p.{{ store.map }}, shared_address(shared_memory) + from + {{ store.staged_at }} + i * Place::PANEL,
-                                 {% if store.along_strip %}column + i * Place::PANEL_ELEMENTS, row{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, {{ store.entry }});
+                                 {% if store.along_strip %}column + i * Place::PANEL_ELEMENTS, row{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
         } else
 {% endif %}        copy_out<128, {{ store.along_strip }}>(from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, p.m, p.n, thread);
     }

@@ -43,17 +43,17 @@ DEVICE bool elect() {
 // Boxes of a tensor: `x` counts elements along the contiguous axis, `y` along the strided one, `z` batch entries. What lies outside
 // reads as zero and is not written; but a write is cut at 16 bytes along `x`, not at the element.
 DEVICE void tensor_load(u32 to, const TensorMap& map, u32 barrier, int x, int y, int z) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, { %3, %4, %5}], [%2];"
                  ::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z) : "memory");
 }
 // To the same place in every block of the cluster, and reported to the same barrier of each.
 DEVICE void tensor_load_multicast(u32 to, const TensorMap& map, u32 barrier, int x, int y, int z, u16 blocks) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
-                 " [%0], [%1, {%3, %4, %5}], [%2], %6;"
+                 " [%0], [%1, { %3, %4, %5}], [%2], %6;"
                  ::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(blocks) : "memory");
 }
 DEVICE void tensor_store(const TensorMap& map, u32 from, int x, int y, int z) {
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];"
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, { %2, %3, %4}], [%1];"
                  ::"l"(&map), "r"(from), "r"(x), "r"(y), "r"(z) : "memory");
 }
 DEVICE void tensor_prefetch(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
