@@ -38,6 +38,12 @@ impl Choice {
         self.chosen
     }
 
+    /// Every tile that fits the problem, the chosen one first, then by estimated time: what a tuner would measure with
+    /// [`Gemm::tile`](crate::Gemm::tile).
+    pub fn candidates(&self) -> impl Iterator<Item = Tile> + '_ {
+        self.chosen.map(|(tile, _)| tile).into_iter().chain(self.others.iter().copied())
+    }
+
     /// Notes that registers ran out, and that the tile now asks for fewer blocks to a multiprocessor.
     pub(super) fn relaxed(&mut self, tile: &Tile) {
         self.accept(tile, format!("registers ran out; compiled again for {} block(s) a multiprocessor", tile.min_blocks));
