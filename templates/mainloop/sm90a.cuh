@@ -8,7 +8,7 @@ constexpr int A_BYTES = BM * 128, B_BYTES = B_K_MAJOR ? BN * 128 : (BN + 63) / 6
 constexpr int PANEL_BYTES = A_BYTES + B_BYTES, STAGE_BYTES = PANELS * PANEL_BYTES;
 constexpr int WARPGROUP_ROWS = PING_PONG ? BM : BM / CONSUMERS, BLOCKS_M = WARPGROUP_ROWS / 64, CHUNKS_N = BN / CHUNK;
 constexpr int CHUNKS = CHUNKS_N * BLOCKS_M;                               // of a consumer and tile, column by column
-constexpr int LOADERS = 96;                                               // threads that stage what the epilogue reads
+constexpr int LOADERS = 96;                                                // threads that stage what the epilogue reads
 static_assert(THREADS == 128 * (1 + CONSUMERS) && BK % 64 == 0 && WARPGROUP_ROWS % 64 == 0 && BN % CHUNK == 0, "whole pieces");
 static_assert(!PING_PONG || (CONSUMERS == 2 && CLUSTER <= 2), "two consumers take turns");
 
@@ -17,27 +17,34 @@ static_assert(!PING_PONG || (CONSUMERS == 2 && CLUSTER <= 2), "two consumers tak
 constexpr u32 FULL = AT_BARRIERS, EMPTY = FULL + STAGES * 8, TURN = EMPTY + STAGES * 8, VECTORS_FULL = TURN + 16,
               VECTORS_EMPTY = VECTORS_FULL + 16, LOADS_FULL = VECTORS_EMPTY + 16, LOADS_EMPTY = LOADS_FULL + CONSUMERS * LOAD_STAGES * 8;
 
+// A value that the compiler has to compute where it is used, instead of keeping it in a register through the multiplications.
+DEVICE u32 fresh(u32 x) {
+    u32 y;
+    asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+DEVICE int thread_of_warpgroup() {
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x & 127;
+}
+
 // The tiles of a block, in the order in which its roles go through them.
 struct Tiles {
-    u32 rows, columns, per_entry, end, next, step, rank_m, rank_n;
+    u32 next, step;
     TileOrigin tile;
 
-    DEVICE Tiles(const Params& p, u32 rank) {
-        rows = (u32(p.m - 1) / BM + CLUSTER_M) / CLUSTER_M;
-        columns = (u32(p.n - 1) / BN + CLUSTER_N) / CLUSTER_N;
-        per_entry = rows * columns;
-        end = per_entry * u32(p.batch);
-        next = blockIdx.x / CLUSTER;
-        step = gridDim.x / CLUSTER;
-        rank_m = CLUSTER_M == 2 ? rank : 0;
-        rank_n = CLUSTER_N == 2 ? rank : 0;
-    }
+    DEVICE Tiles() : next(blockIdx.x / CLUSTER), step(gridDim.x / CLUSTER) {}
     // Whether there is another tile, and if so which.
     DEVICE bool advance(const Params& p) {
-        if (next >= end) return false;
+        const u32 rows = (fresh(p.m - 1) / BM + CLUSTER_M) / CLUSTER_M, columns = (fresh(p.n - 1) / BN + CLUSTER_N) / CLUSTER_N;
+        const u32 per_entry = rows * columns;
+        if (next >= per_entry * u32(p.batch)) return false;
         u32 row, column;
         place_tile(p, next % per_entry, rows, columns, row, column);
-        tile = {int((row * CLUSTER_M + rank_m) * BM), int((column * CLUSTER_N + rank_n) * BN), int(next / per_entry)};
+        row = row * CLUSTER_M + (CLUSTER_M == 2 ? cluster_rank() : 0);
+        column = column * CLUSTER_N + (CLUSTER_N == 2 ? cluster_rank() : 0);
+        tile = {int(row * BM), int(column * BN), int(next / per_entry)};
         next += step;
         return true;
     }
@@ -68,7 +75,7 @@ template <bool IS_A> DEVICE void fetch_operand(const Params& p, const Tiles& til
     constexpr bool K_MAJOR = IS_A ? A_K_MAJOR : B_K_MAJOR, SHARED = (IS_A ? CLUSTER_N : CLUSTER_M) == 2;
     constexpr int EXTENT = IS_A ? BM : BN;
     const TensorMap& map = IS_A ? p.map0 : p.map1;
-    const int start = IS_A ? tiles.tile.row : tiles.tile.column, half = IS_A ? tiles.rank_n : tiles.rank_m;
+    const int start = IS_A ? tiles.tile.row : tiles.tile.column, half = SHARED ? cluster_rank() : 0;
     if constexpr (K_MAJOR) {
         if constexpr (SHARED) tensor_load_multicast(to + half * (EXTENT * 64), map, barrier, k, start + half * (EXTENT / 2), tiles.tile.batch, 3);
         else tensor_load(to, map, barrier, k, start, tiles.tile.batch);
@@ -153,8 +160,9 @@ DEVICE void load_for_epilogue(const Params& p, Tiles tiles, int thread) {
 
 // ---- consumers ----
 // acc = A * B over the tile, or over this consumer's rows of it.
-DEVICE void multiply(const Params& p, float (&acc)[BLOCKS_M][BN / 2], Position& at, u32 blocks, u32 group, int thread) {
+DEVICE void multiply(float (&acc)[BLOCKS_M][BN / 2], Position& at, u32 blocks, u32 group) {
     const u32 shared = shared_address(shared_memory);
+    const int thread = threadIdx.x & 127;
     auto release = [&](u32 stage) {
         const u32 barrier = shared + EMPTY + stage * 8;
         if constexpr (CLUSTER == 1) {
@@ -191,9 +199,9 @@ DEVICE void multiply(const Params& p, float (&acc)[BLOCKS_M][BN / 2], Position& 
     if (blocks > 0) release(last);
 }
 
-DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group, int thread) {
+DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group) {
     const u32 shared = shared_address(shared_memory);
-    const int lane = thread & 31, first_row = (thread >> 5) * 16, group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
+    const int thread = thread_of_warpgroup(), lane = thread & 31, first_row = (thread >> 5) * 16, group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
     const TileValues t = epilogue_begin(p, tile.batch);
     const u32 vectors = AT_VECTORS + (count & 1) * VECTOR_BYTES;
     u32 loads = 0, stores = 0;
@@ -213,16 +221,10 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
 #pragma unroll
         for (int m = 0; m < BLOCKS_M; ++m) {
             const int chunk = n * BLOCKS_M + m;
-            Fetched fetched[2];
+            const u32 slot = group * LOAD_STAGES + load % LOAD_STAGES;
             if constexpr (LOAD_BYTES > 0) {
-                const u32 number = group * LOAD_STAGES + load % LOAD_STAGES;
-                loads = AT_LOADS + number * LOAD_BYTES;
-                barrier_wait(shared + LOADS_FULL + number * 8, load / LOAD_STAGES & 1);
-#pragma unroll
-                for (int half = 0; half < 2; ++half) fetched[half] = epilogue_fetch(p, t, strip(n, m, half));
-                __syncwarp();
-                if (lane == 0) barrier_arrive(shared + LOADS_EMPTY + number * 8);
-                ++load;
+                loads = AT_LOADS + slot * LOAD_BYTES;
+                barrier_wait(shared + LOADS_FULL + slot * 8, load / LOAD_STAGES & 1);
             }
             if constexpr (STORE_BYTES > 0) {
                 // The buffer's last store has been read, and every thread of the last copy is done.
@@ -235,10 +237,16 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
             }
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
+                const Fetched fetched = epilogue_fetch(p, t, strip(n, m, half));
+                if (LOAD_BYTES > 0 && half == 1) {
+                    __syncwarp();
+                    if (lane == 0) barrier_arrive(shared + LOADS_EMPTY + slot * 8);
+                    ++load;
+                }
                 Accum strip_acc[STRIP];
 #pragma unroll
                 for (int i = 0; i < STRIP; ++i) strip_acc[i] = acc[m][n * (CHUNK / 2) + i / 2 * 4 + half * 2 + i % 2];
-                epilogue_visit(p, t, columns, rows[m][half], fetched[half], strip(n, m, half), strip_acc);
+                epilogue_visit(p, t, columns, rows[m][half], fetched, strip(n, m, half), strip_acc);
             }
             if constexpr (STORE_BYTES > 0) {
                 fence_async();
@@ -258,7 +266,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     epilogue_end(p, t, shared_memory);
 }
 
-DEVICE void consume(const Params& p, Tiles tiles, u32 group, int thread) {
+DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     const u32 shared = shared_address(shared_memory), blocks = terms_in_blocks(p);
     Position at;
     u32 count = 0, turn_parity = 0;
@@ -268,7 +276,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group, int thread) {
         tiles.step *= 2;
         if (group == 1) {
             at.skip(blocks);
-            if (thread == 0) barrier_arrive(shared + TURN);   // the first turn is the other's
+            if (threadIdx.x % 128 == 0) barrier_arrive(shared + TURN);   // the first turn is the other's
         }
     }
     for (; tiles.advance(p); count += PING_PONG ? 2 : 1) {
@@ -280,17 +288,16 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group, int thread) {
             barrier_wait(shared + TURN + group * 8, turn_parity);
             turn_parity ^= 1;
         }
-        multiply(p, acc, at, blocks, group, thread);
+        multiply(acc, at, blocks, group);
         if constexpr (PING_PONG) at.skip(blocks);
-        run_epilogue(p, tiles.tile, acc, count, group, thread);
+        run_epilogue(p, tiles.tile, acc, count, group);
     }
-    if (thread == 0) store_wait_all();
+    if (threadIdx.x % 128 == 0) store_wait_all();
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
-    const u32 shared = shared_address(shared_memory), rank = CLUSTER > 1 ? cluster_rank() : 0;
+    const u32 shared = shared_address(shared_memory);
     const u32 warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    const int thread = threadIdx.x % 128;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
             barrier_init(shared + FULL + i * 8, 1);
@@ -322,18 +329,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     if (!(CONSTANT_A || CONSTANT_B) || !fetches_operands) wait_for_earlier_kernels();   // everything above ran under their end
     if constexpr (!(CONSTANT_A || CONSTANT_B)) let_next_kernel_start();
 
-    const Tiles tiles(p, rank);
+    const Tiles tiles;
     if (warpgroup == 0) {
         if constexpr (CONSUMERS == 2) fewer_registers<PRODUCER_REGISTERS>();
         if (fetches_operands) {
             if (elect()) produce(p, tiles);
             __syncwarp();
         } else if constexpr (VECTOR_BYTES + LOAD_BYTES > 0) {
-            load_for_epilogue(p, tiles, thread - 32);
+            load_for_epilogue(p, tiles, threadIdx.x - 32);
         }
     } else {
         if constexpr (CONSUMERS == 2) more_registers<CONSUMER_REGISTERS>();
-        consume(p, tiles, warpgroup - 1, thread);
+        consume(p, tiles, warpgroup - 1);
     }
     if constexpr (CLUSTER > 1) {   // no block may leave while another can still signal it
         __syncwarp();

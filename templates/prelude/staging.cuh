@@ -60,7 +60,8 @@ template <bool ROW_MAJOR, int N, class F> DEVICE void each_fragment(const Strip&
     const int matrix = s.lane / 8 % TOGETHER, line = s.lane % 8;
 #pragma unroll
     for (int g = 0; g < N / 2; g += TOGETHER) {
-        const u32 at = ROW_MAJOR ? Chunk64<2, true>::at(s.first_row + line, (g + matrix) * 16)
+        // The twist of a row is that of its place among the warp's eight.
+        const u32 at = ROW_MAJOR ? s.first_row * Chunk64<2, true>::PITCH + Chunk64<2, true>::at(line, (g + matrix) * 16)
                                  : Chunk64<2, false>::at((g + matrix) * 8 + line, s.first_row * 2);
         move(shared_address(shared_memory) + chunk + at, g);
     }
