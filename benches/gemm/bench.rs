@@ -235,7 +235,7 @@ impl<'b> Bench<'b> {
     ) -> Result<()> {
         let Spread { median: ratio, low, high } =
             Spread::of_ratios(&times.seconds[peer.contender], &times.seconds[ours.contender]);
-        let us = |side: &Side| times.median(side.contender) * 1e6;
+        let us = |side: &Side| significant(times.median(side.contender) * 1e6);
         let record = Record {
             group: case.group.word().into(),
             gpu: self.gpu.clone(),
@@ -257,10 +257,10 @@ impl<'b> Bench<'b> {
             peer: peer.name.into(),
             peer_kernel: peer.kernel.clone(),
             peer_us: us(peer),
-            ratio,
-            low,
-            high,
-            distance,
+            ratio: significant(ratio),
+            low: significant(low),
+            high: significant(high),
+            distance: significant(distance),
         };
         eprintln!(
             "  {:<5} {:.3} [{:.3}, {:.3}]  {:.1} us ({})  {} {:.1} us ({})",
@@ -274,4 +274,9 @@ impl<'b> Bench<'b> {
         writeln!(file, "{}", record.to_line())?;
         Ok(())
     }
+}
+
+/// Five digits: no measurement has more.
+fn significant(x: f64) -> f64 {
+    format!("{x:.4e}").parse().unwrap_or(x)
 }
