@@ -242,7 +242,7 @@ mod execute {
             let (function, cubin) = load(device, &kernel)?;
             kernel.cubin = cubin;
             let slots = slots(self.operation, self.epilogue.checked(), shape);
-            let launch = Launch::new(kernel.plan.clone(), function, slots, shape, device.ordinal());
+            let launch = Launch::new(kernel.plan.clone(), function, slots, shape, device.ordinal())?;
             Ok(Plan { kernel, launch })
         }
 

@@ -1,19 +1,20 @@
 //! Launching: arguments into the parameter block, and the block into the stream.
 
-use super::{DeviceArgs, DeviceError};
-use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, Given, Slot, bind};
+use super::tensor_map::{Bytes, Tensor};
+use super::{DeviceArgs, DeviceError, probe};
+use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, Given, Slot, SlotKind, bind};
 use crate::ir::graph::{Constant, Coordinate};
-use crate::plan::{FieldValue, KernelPlan, PARAMETER_LIMIT, alignment};
+use crate::plan::{FieldValue, KernelPlan, MapSource, PARAMETER_LIMIT, TensorMap, alignment};
 use crate::problem::Shape;
 use cudarc::driver::sys::CUfunction_attribute;
-use cudarc::driver::{CudaFunction, CudaStream, DeviceRepr, LaunchConfig, PushKernelArg, SyncOnDrop};
+use cudarc::driver::{CudaFunction, CudaStream, DeviceRepr, DriverError, LaunchConfig, PushKernelArg, SyncOnDrop};
 use std::sync::Arc;
 
 /// Shared memory that a kernel may have without asking.
 const DEFAULT_SHARED_MEMORY: usize = 48 * 1024;
 
 /// A kernel's parameters as the driver reads them: the first bytes, as many as the kernel declares.
-#[repr(C, align(16))]
+#[repr(C, align(64))]
 struct ParameterBlock([u8; PARAMETER_LIMIT]);
 
 // SAFETY: plain bytes without padding or pointers of this address space; the driver copies as many as the kernel's one
@@ -56,8 +57,19 @@ struct Place {
 }
 
 impl Launch {
-    pub fn new(plan: KernelPlan, function: CudaFunction, slots: Vec<Slot>, shape: Shape, ordinal: usize) -> Launch {
-        Launch { plan, function, slots, shape, ordinal }
+    /// # Errors
+    /// If the driver lacks what the kernel needs.
+    pub fn new(
+        plan: KernelPlan,
+        function: CudaFunction,
+        slots: Vec<Slot>,
+        shape: Shape,
+        ordinal: usize,
+    ) -> Result<Launch, DeviceError> {
+        if !plan.maps.is_empty() {
+            probe::tensor_maps()?;
+        }
+        Ok(Launch { plan, function, slots, shape, ordinal })
     }
 
     pub fn run(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), LaunchError> {
@@ -83,7 +95,9 @@ impl Launch {
         }
         let places: Vec<Place> = bound.iter().map(|b| place(b, &addresses)).collect();
         self.check_alignment(&places).map_err(LaunchError::Arguments)?;
-        let block = self.block(&bound, &places, origin);
+        let maps = self.plan.maps.iter().map(|map| self.map(map, &places)).collect::<Result<Vec<_>, _>>();
+        let maps = maps.map_err(|error| LaunchError::Device(DeviceError::Driver { what: "describe a tensor", error }))?;
+        let block = self.block(&bound, &places, &maps, origin);
         let grid = self.plan.grid(self.shape).ok_or_else(|| {
             let fault = Fault::TooLarge { limit: "2147483647 tiles for each batch entry" };
             LaunchError::Arguments(ArgumentErrors(vec![ArgumentError { name: "a".into(), fault }]))
@@ -119,7 +133,9 @@ impl Launch {
     /// the kernel.
     fn check_alignment(&self, places: &[Place]) -> Result<(), ArgumentErrors> {
         let mut errors = Vec::new();
-        for (i, slot) in self.slots.iter().enumerate().take(self.operands()) {
+        // Without terms there is nothing to read.
+        let read = if self.shape.k == 0 { 0 } else { self.operands() };
+        for (i, slot) in self.slots.iter().enumerate().take(read) {
             let needs = self.plan.alignment[self.operand(i)];
             let got = self.aligned(places[i]);
             if got < needs {
@@ -145,7 +161,18 @@ impl Launch {
         if self.plan.transposed && self.operands() == 2 { 1 - index } else { index }
     }
 
-    fn block(&self, bound: &[Bound], places: &[Place], origin: [i32; 3]) -> ParameterBlock {
+    fn map(&self, map: &TensorMap, places: &[Place]) -> Result<Option<Bytes>, DriverError> {
+        let slot = match map.source {
+            MapSource::Operand(i) => self.operand(i),
+            MapSource::Argument(i) => self.operands() + i,
+        };
+        let (place, SlotKind::Memory { inner, outer, .. }) = (places[slot], &self.slots[slot].kind) else { return Ok(None) };
+        let Place { address, ld, batch_stride, size, .. } = place;
+        let (inner, outer, batch) = (*inner, *outer, self.shape.batch);
+        Tensor { address, inner, outer, batch, ld, batch_stride, size }.encode(map)
+    }
+
+    fn block(&self, bound: &[Bound], places: &[Place], maps: &[Option<Bytes>], origin: [i32; 3]) -> ParameterBlock {
         let shape = if self.plan.transposed { self.shape.transposed() } else { self.shape };
         let [row, column, batch] = origin;
         let (row, column) = if self.plan.transposed { (column, row) } else { (row, column) };
@@ -159,7 +186,7 @@ impl Launch {
                 FieldValue::N => int(shape.n),
                 FieldValue::K => int(shape.k),
                 FieldValue::Batch => int(shape.batch),
-                FieldValue::Raster => int(self.plan.raster),
+                FieldValue::Raster => self.plan.raster.to_le_bytes().to_vec(),
                 FieldValue::Origin(Coordinate::Row) => row.to_le_bytes().to_vec(),
                 FieldValue::Origin(Coordinate::Column) => column.to_le_bytes().to_vec(),
                 FieldValue::Origin(Coordinate::Batch) => batch.to_le_bytes().to_vec(),
@@ -179,6 +206,8 @@ impl Launch {
                     Bound::Scalar(Constant::Bool(b)) => u32::from(b).to_le_bytes().to_vec(),
                     Bound::Tensor(_) => unreachable!("`bind` gave memory for a scalar"),
                 },
+                FieldValue::Mapped(i) => int(usize::from(maps[i].is_some())),
+                FieldValue::Map(i) => maps[i].unwrap_or([0; 128]).to_vec(),
             };
             block.0[field.offset..field.offset + bytes.len()].copy_from_slice(&bytes);
         }

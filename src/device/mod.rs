@@ -7,6 +7,7 @@ mod buffer;
 mod host;
 mod launch;
 mod probe;
+mod tensor_map;
 
 pub use buffer::{DeviceArgs, DeviceBuffer};
 pub(crate) use host::Copies;
