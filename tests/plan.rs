@@ -54,7 +54,8 @@ fn every_class_of_problems_has_a_kernel_and_a_source() {
 fn formats_and_target_decide_the_mainloop() {
     let chosen = |gemm: &Gemm, target: Target| gemm.kernel(target, 132, Shape::new(512, 512, 512)).unwrap().tile.mainloop();
     let half = Gemm::new(F16, TN, &bias_relu(F16));
-    assert_eq!(chosen(&half, Target::SM_90A), Mainloop::Sm80);
+    assert_eq!(chosen(&half, Target::SM_90A), Mainloop::Sm90a);
+    assert_eq!(chosen(&half, Target::SM_90), Mainloop::Sm80);
     assert_eq!(chosen(&half, Target::SM_75), Mainloop::Simt);
     assert_eq!(chosen(&half.clone().mainloop(Mainloop::Simt), Target::SM_90A), Mainloop::Simt);
     let single = Gemm::new(F32, TN, &bias_relu(F32));
