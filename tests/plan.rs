@@ -148,3 +148,19 @@ fn branches_nest_no_deeper_than_the_hardware_brings_lanes_together() {
     };
     assert_eq!([bands(1), bands(3), bands(8), bands(24)], [1, 3, 8, 8]);
 }
+
+/// What a tuner may try: the chosen tile first, none twice, and each of them can be asked for.
+#[test]
+fn every_candidate_can_be_asked_for() {
+    let gemm = Gemm::new(F16, TN, &bias_relu(F16));
+    for target in [Target::SM_80, Target::SM_90A] {
+        let plan = |gemm: &Gemm| gemm.kernel(target, 132, Shape::new(4096, 4096, 4096)).expect("a plan");
+        let chosen = plan(&gemm);
+        let candidates: Vec<_> = chosen.choice.candidates().collect();
+        assert!(candidates.len() > 3 && candidates[0] == chosen.tile);
+        for (i, tile) in candidates.iter().enumerate() {
+            assert!(!candidates[..i].contains(tile), "{tile} twice");
+            assert_eq!(plan(&gemm.clone().tile(*tile)).tile, *tile);
+        }
+    }
+}
