@@ -80,6 +80,7 @@ impl fmt::Display for Choice {
 pub(super) struct Request<'r> {
     pub operation: Operation,
     pub program: &'r Program,
+    pub argument_alignment: &'r [usize],
     pub shape: Shape,
     pub alignment: [usize; 2],
     pub strip: usize,
@@ -284,7 +285,7 @@ fn fit(candidate: &Candidate, request: &Request) -> Result<Tile, String> {
     }
     let tile = candidate.tile;
     let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = tile.shape else { return Ok(tile) };
-    let (_, stages) = Staging::of(request.program, request.operation, &tile, request.target)?;
+    let (_, stages) = Staging::of(request.program, request.operation, request.argument_alignment, &tile, request.target)?;
     Ok(Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..tile })
 }
 

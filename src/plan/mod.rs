@@ -85,6 +85,8 @@ pub struct KernelPlan {
     /// The epilogue's arguments, as the kernel sees them.
     #[serde(skip)]
     pub arguments: Vec<Argument>,
+    /// Bytes that address, leading dimension and batch stride of each argument are multiples of.
+    pub argument_alignment: Vec<usize>,
     /// What of the epilogue passes through shared memory, on the mainloop that stages it.
     pub staging: Option<Staging>,
     /// The tensor maps that a launch passes.
@@ -169,8 +171,19 @@ impl KernelPlan {
             let alignment = if transposed { [alignment[1], alignment[0]] } else { alignment };
             let program = Program::of(&seen);
             let strip = strip(&seen, |name| aligned(name));
-            let request =
-                choice::Request { operation, program: &program, shape, alignment, strip, target, multiprocessors, preferences };
+            let arguments = seen.arguments().to_vec();
+            let argument_alignment: Vec<usize> = arguments.iter().map(|argument| aligned(&argument.name)).collect();
+            let request = choice::Request {
+                operation,
+                program: &program,
+                argument_alignment: &argument_alignment,
+                shape,
+                alignment,
+                strip,
+                target,
+                multiprocessors,
+                preferences,
+            };
             choice::choose(mainloop, &request, &mut choice);
             let Some((tile, raster)) = choice.chosen() else { continue };
             let fast_math = match preferences.math {
@@ -178,20 +191,20 @@ impl KernelPlan {
                 Math::Fast => true,
                 Math::Auto => program.stores.iter().all(|s| s.operand.dtype.size() <= 2),
             };
-            let arguments = seen.arguments().to_vec();
-            let (staging, params) = parameters(&tile, operation, &arguments, &program, target)?;
+            let (staging, params) = parameters(&tile, operation, &arguments, &argument_alignment, &program, target)?;
             return Ok(KernelPlan {
                 target,
                 operation,
                 transposed,
                 fast_math,
                 tile,
-                strip: staging.as_ref().map_or(strip, |s| s.chunk / 4),
+                strip: staging.as_ref().map_or(strip, |s| s.strip(&tile)),
                 alignment,
                 raster,
                 multiprocessors,
                 program,
                 arguments,
+                argument_alignment,
                 maps: staging.as_ref().map_or_else(Vec::new, |s| s.maps.clone()),
                 staging,
                 params,
@@ -215,11 +228,13 @@ impl KernelPlan {
             return true;
         }
         let Some(tile) = self.choice.retreat(&self.tile) else { return false };
-        let Ok((staging, params)) = parameters(&tile, self.operation, &self.arguments, &self.program, self.target) else {
+        let Ok((staging, params)) =
+            parameters(&tile, self.operation, &self.arguments, &self.argument_alignment, &self.program, self.target)
+        else {
             return false;
         };
         if let Some(staging) = &staging {
-            (self.maps, self.strip) = (staging.maps.clone(), staging.chunk / 4);
+            (self.maps, self.strip) = (staging.maps.clone(), staging.strip(&tile));
         }
         (self.tile, self.staging, self.params) = (tile, staging, params);
         true
@@ -249,10 +264,11 @@ fn parameters(
     tile: &Tile,
     operation: Operation,
     arguments: &[Argument],
+    alignment: &[usize],
     program: &Program,
     target: Target,
 ) -> Result<(Option<Staging>, Params), PlanError> {
-    let staging = Staging::of(program, operation, tile, target).ok().map(|(staging, _)| staging);
+    let staging = Staging::of(program, operation, alignment, tile, target).ok().map(|(staging, _)| staging);
     let maps = staging.as_ref().map_or(&[][..], |s| &s.maps);
     let params = Params::of(operation, arguments, program, maps);
     if params.size > PARAMETER_LIMIT { Err(PlanError::Parameters { size: params.size }) } else { Ok((staging, params)) }

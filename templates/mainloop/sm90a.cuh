@@ -1,14 +1,16 @@
 // ---- mainloop for Hopper: persistent blocks, a producer warpgroup that feeds a ring by TMA, consumers that multiply by wgmma ----
 // Cooperative: the consumers share a tile, each BM / CONSUMERS rows of it. Ping-pong: each has tiles of its own, in turns, so that
 // one's epilogue runs under the other's multiplications. A cluster of two blocks computes neighbouring tiles and fetches what they
-// share once. The producer's first warp fetches the operands; the other three stage what the epilogue reads.
+// share once. The producer's first warp fetches the operands, the second the epilogue's vectors, the others its matrices.
 constexpr int CLUSTER = CLUSTER_M * CLUSTER_N;
 constexpr int PANELS = BK / 64;                                           // 128 bytes of K each
 constexpr int A_BYTES = BM * 128, B_BYTES = B_K_MAJOR ? BN * 128 : (BN + 63) / 64 * 8192;   // of a panel
 constexpr int PANEL_BYTES = A_BYTES + B_BYTES, STAGE_BYTES = PANELS * PANEL_BYTES;
 constexpr int WARPGROUP_ROWS = PING_PONG ? BM : BM / CONSUMERS, BLOCKS_M = WARPGROUP_ROWS / 64, CHUNKS_N = BN / CHUNK;
 constexpr int CHUNKS = CHUNKS_N * BLOCKS_M;                               // of a consumer and tile, column by column
-constexpr int LOADERS = 96;                                                // threads that stage what the epilogue reads
+// Threads that stage the epilogue's matrices: one where TMA does it all.
+constexpr int LOADERS = LOADS_ARE_MAPPED ? 1 : 64, LOADER_WARPS = (LOADERS + 31) / 32;
+constexpr int STRIPS = CHUNK / (4 * STRIP);                               // visits of a lane to a row of a chunk
 static_assert(THREADS == 128 * (1 + CONSUMERS) && BK % 64 == 0 && WARPGROUP_ROWS % 64 == 0 && BN % CHUNK == 0, "whole pieces");
 static_assert(!PING_PONG || (CONSUMERS == 2 && CLUSTER <= 2), "two consumers take turns");
 
@@ -128,31 +130,31 @@ DEVICE void produce(const Params& p, Tiles tiles) {
     }
 }
 
-// Stages what the epilogue reads, tile by tile, ahead of the consumers by as much as there is room for.
-DEVICE void load_for_epilogue(const Params& p, Tiles tiles, int thread) {
+// What the epilogue reads is staged tile by tile, ahead of the consumers by as much as there is room for.
+DEVICE void stage_vectors(const Params& p, Tiles tiles, int lane) {
+    const u32 shared = shared_address(shared_memory);
+    for (u32 count = 0; tiles.advance(p); ++count) {
+        const u32 slot = count & 1;
+        barrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
+        fill_vectors(p, epilogue_begin(p, tiles.tile.batch), AT_VECTORS + slot * VECTOR_BYTES, tiles.tile, lane);
+        __syncwarp();
+        if (lane == 0) barrier_arrive(shared + VECTORS_FULL + slot * 8);
+    }
+}
+DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
     const u32 shared = shared_address(shared_memory);
     for (u32 count = 0; tiles.advance(p); ++count) {
         const TileValues t = epilogue_begin(p, tiles.tile.batch);
-        if constexpr (VECTOR_BYTES > 0) {
-            const u32 slot = count & 1;
-            barrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
-            fill_vectors<LOADERS>(p, t, AT_VECTORS + slot * VECTOR_BYTES, tiles.tile, thread);
-            __syncwarp();
-            if (thread % 32 == 0) barrier_arrive(shared + VECTORS_FULL + slot * 8);
-        }
-        if constexpr (LOAD_BYTES > 0) {
-            const u32 first = (PING_PONG ? count >> 1 : count) * CHUNKS;
 #pragma unroll 1
-            for (u32 chunk = 0; chunk < CHUNKS; ++chunk) {
-                const u32 slot = (first + chunk) % LOAD_STAGES, parity = (first + chunk) / LOAD_STAGES & 1;
-                const int row = tiles.tile.row + chunk % BLOCKS_M * 64, column = tiles.tile.column + chunk / BLOCKS_M * CHUNK;
+        for (u32 chunk = 0; chunk < CHUNKS; ++chunk) {
+            const u32 number = (PING_PONG ? count >> 1 : count) * CHUNKS + chunk;
 #pragma unroll 1
-                for (u32 i = 0; i < (PING_PONG ? 1 : CONSUMERS); ++i) {
-                    const u32 group = PING_PONG ? count & 1 : i, number = group * LOAD_STAGES + slot;
-                    barrier_wait(shared + LOADS_EMPTY + number * 8, parity ^ 1);
-                    fill_chunk<LOADERS>(p, t, AT_LOADS + number * LOAD_BYTES, shared + LOADS_FULL + number * 8,
-                                        row + (PING_PONG ? 0 : i * WARPGROUP_ROWS), column, thread);
-                }
+            for (u32 i = 0; i < (PING_PONG ? 1 : CONSUMERS); ++i) {
+                const u32 slot = (PING_PONG ? count & 1 : i) * LOAD_STAGES + number % LOAD_STAGES;
+                barrier_wait(shared + LOADS_EMPTY + slot * 8, (number / LOAD_STAGES & 1) ^ 1);
+                fill_chunk<LOADERS>(p, t, AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
+                                    tiles.tile.row + chunk % BLOCKS_M * 64 + (PING_PONG ? 0 : i * WARPGROUP_ROWS),
+                                    tiles.tile.column + chunk / BLOCKS_M * CHUNK, thread);
             }
         }
     }
@@ -205,19 +207,21 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     const TileValues t = epilogue_begin(p, tile.batch);
     const u32 vectors = AT_VECTORS + (count & 1) * VECTOR_BYTES;
     u32 loads = 0, stores = 0;
-    auto strip = [&](int n, int m, int half) {
-        const int row = group_row + m * 64 + first_row + half * 8 + lane / 4, column = n * CHUNK + lane % 4 * 2;
-        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, lane, vectors, loads, stores};
+    auto strip = [&](int n, int m, int half, int part) {
+        const int row = group_row + m * 64 + first_row + half * 8 + lane / 4, column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
+        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors, loads, stores};
     };
     if constexpr (VECTOR_BYTES > 0) barrier_wait(shared + VECTORS_FULL + (count & 1) * 8, count >> 1 & 1);
     RowValues rows[BLOCKS_M][2];
 #pragma unroll
-    for (int i = 0; i < 2 * BLOCKS_M; ++i) rows[i / 2][i % 2] = epilogue_row(p, t, strip(0, i / 2, i % 2));
+    for (int i = 0; i < 2 * BLOCKS_M; ++i) rows[i / 2][i % 2] = epilogue_row(p, t, strip(0, i / 2, i % 2, 0));
 
     u32 load = (PING_PONG ? count >> 1 : count) * CHUNKS;
 #pragma unroll
     for (int n = 0; n < CHUNKS_N; ++n) {
-        ColumnValues columns = epilogue_column(p, t, strip(n, 0, 0));
+        ColumnValues columns[STRIPS];
+#pragma unroll
+        for (int part = 0; part < STRIPS; ++part) columns[part] = epilogue_column(p, t, strip(n, 0, 0, part));
 #pragma unroll
         for (int m = 0; m < BLOCKS_M; ++m) {
             const int chunk = n * BLOCKS_M + m;
@@ -236,17 +240,19 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
                 sync_warpgroup(group);
             }
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const Fetched fetched = epilogue_fetch(p, t, strip(n, m, half));
-                if (LOAD_BYTES > 0 && half == 1) {
+            for (int visit = 0; visit < 2 * STRIPS; ++visit) {
+                const int half = visit / STRIPS, part = visit % STRIPS;
+                const Fetched fetched = epilogue_fetch(p, t, strip(n, m, half, part));
+                if (LOAD_BYTES > 0 && visit == 2 * STRIPS - 1) {
                     __syncwarp();
                     if (lane == 0) barrier_arrive(shared + LOADS_EMPTY + slot * 8);
                     ++load;
                 }
                 Accum strip_acc[STRIP];
 #pragma unroll
-                for (int i = 0; i < STRIP; ++i) strip_acc[i] = acc[m][n * (CHUNK / 2) + i / 2 * 4 + half * 2 + i % 2];
-                epilogue_visit(p, t, columns, rows[m][half], fetched, strip(n, m, half), strip_acc);
+                for (int i = 0; i < STRIP; ++i)
+                    strip_acc[i] = acc[m][n * (CHUNK / 2) + (part * (STRIP / 2) + i / 2) * 4 + half * 2 + i % 2];
+                epilogue_visit(p, t, columns[part], rows[m][half], fetched, strip(n, m, half, part), strip_acc);
             }
             if constexpr (STORE_BYTES > 0) {
                 fence_async();
@@ -255,14 +261,15 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
                 if (thread == 0) store_commit();
             }
         }
-        epilogue_column_end(p, t, columns, strip(n, 0, 0));
+#pragma unroll
+        for (int part = 0; part < STRIPS; ++part) epilogue_column_end(p, t, columns[part], strip(n, 0, 0, part));
     }
     if constexpr (VECTOR_BYTES > 0) {
         __syncwarp();
         if (lane == 0) barrier_arrive(shared + VECTORS_EMPTY + (count & 1) * 8);
     }
 #pragma unroll
-    for (int i = 0; i < 2 * BLOCKS_M; ++i) epilogue_row_end(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2));
+    for (int i = 0; i < 2 * BLOCKS_M; ++i) epilogue_row_end(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0));
     epilogue_end(p, t, shared_memory);
 }
 
@@ -297,7 +304,6 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
     const u32 shared = shared_address(shared_memory);
-    const u32 warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
             barrier_init(shared + FULL + i * 8, 1);
@@ -305,11 +311,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
         }
         for (int i = 0; i < 2; ++i) {
             barrier_init(shared + TURN + i * 8, 1);
-            barrier_init(shared + VECTORS_FULL + i * 8, LOADERS / 32);
+            barrier_init(shared + VECTORS_FULL + i * 8, 1);
             barrier_init(shared + VECTORS_EMPTY + i * 8, (PING_PONG ? 1 : CONSUMERS) * 4);
         }
         for (int i = 0; i < CONSUMERS * LOAD_STAGES; ++i) {
-            barrier_init(shared + LOADS_FULL + i * 8, LOADERS / 32);
+            barrier_init(shared + LOADS_FULL + i * 8, LOADER_WARPS);
             barrier_init(shared + LOADS_EMPTY + i * 8, 4);
         }
         barrier_init_done();
@@ -324,23 +330,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     } else {
         __syncthreads();
     }
-    const bool fetches_operands = threadIdx.x < 32;
+    const u32 warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     if constexpr (CONSTANT_A || CONSTANT_B) let_next_kernel_start();
-    if (!(CONSTANT_A || CONSTANT_B) || !fetches_operands) wait_for_earlier_kernels();   // everything above ran under their end
+    if (!(CONSTANT_A || CONSTANT_B) || warp > 0) wait_for_earlier_kernels();   // everything above ran under their end
     if constexpr (!(CONSTANT_A || CONSTANT_B)) let_next_kernel_start();
 
     const Tiles tiles;
-    if (warpgroup == 0) {
+    if (warp < 4) {
         if constexpr (CONSUMERS == 2) fewer_registers<PRODUCER_REGISTERS>();
-        if (fetches_operands) {
+        if (warp == 0) {
             if (elect()) produce(p, tiles);
-            __syncwarp();
-        } else if constexpr (VECTOR_BYTES + LOAD_BYTES > 0) {
-            load_for_epilogue(p, tiles, threadIdx.x - 32);
+        } else if (warp == 1) {
+            if constexpr (VECTOR_BYTES > 0) stage_vectors(p, tiles, threadIdx.x % 32);
+        } else if (LOAD_BYTES > 0) {
+            if (LOADERS > 1) stage_matrices(p, tiles, threadIdx.x - 64);
+            else if (warp == 2 && elect()) stage_matrices(p, tiles, 0);
         }
+        __syncwarp();
     } else {
         if constexpr (CONSUMERS == 2) more_registers<CONSUMER_REGISTERS>();
-        consume(p, tiles, warpgroup - 1);
+        consume(p, tiles, warp / 4 - 1);
     }
     if constexpr (CLUSTER > 1) {   // no block may leave while another can still signal it
         __syncwarp();
