@@ -156,7 +156,7 @@ fn every_candidate_can_be_asked_for() {
     for target in [Target::SM_80, Target::SM_90A] {
         let plan = |gemm: &Gemm| gemm.kernel(target, 132, Shape::new(4096, 4096, 4096)).expect("a plan");
         let chosen = plan(&gemm);
-        let candidates: Vec<_> = chosen.choice.candidates().collect();
+        let candidates: Vec<_> = chosen.choice.candidates().map(|(tile, _)| tile).collect();
         assert!(candidates.len() > 3 && candidates[0] == chosen.tile);
         for (i, tile) in candidates.iter().enumerate() {
             assert!(!candidates[..i].contains(tile), "{tile} twice");

@@ -90,9 +90,10 @@ impl<'b> Bench<'b> {
     /// The operation with each tile that fits, the chosen one first, and with those of the portable mainloop.
     fn candidates(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
         let plan = |gemm: &Gemm| gemm.kernel(self.device.target(), self.device.multiprocessors(), case.shape);
-        let mut tiles: Vec<Tile> = plan(gemm)?.choice.candidates().collect();
+        let mut tiles: Vec<Tile> = plan(gemm)?.choice.candidates().map(|(tile, _)| tile).collect();
         if let Ok(portable) = plan(&gemm.clone().mainloop(Mainloop::Sm80)) {
-            let others: Vec<Tile> = portable.choice.candidates().filter(|tile| !tiles.contains(tile)).collect();
+            let others: Vec<Tile> =
+                portable.choice.candidates().map(|(tile, _)| tile).filter(|tile| !tiles.contains(tile)).collect();
             tiles.extend(others);
         }
         Ok(tiles.into_iter().map(|tile| gemm.clone().tile(tile)).collect())

@@ -47,7 +47,7 @@ pub enum Math {
 }
 
 /// What the user asks for beyond the epilogue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Preferences {
     /// How transcendental primitives are spelled.
     pub math: Math,
@@ -57,6 +57,14 @@ pub struct Preferences {
     pub mainloop: Option<Mainloop>,
     /// This tile and no other.
     pub tile: Option<Tile>,
+    /// Whether a launch may begin while the one before it in the stream still runs, where the kernel can.
+    pub programmatic: bool,
+}
+
+impl Default for Preferences {
+    fn default() -> Preferences {
+        Preferences { math: Math::Auto, tf32: false, mainloop: None, tile: None, programmatic: true }
+    }
 }
 
 /// Everything that decides a kernel.
@@ -93,6 +101,9 @@ pub struct KernelPlan {
     pub maps: Vec<TensorMap>,
     /// The parameter block.
     pub params: Params,
+    /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation): the
+    /// kernel waits by itself before it touches memory.
+    pub programmatic: bool,
     /// Why this tile and not another.
     pub choice: Choice,
 }
@@ -208,6 +219,7 @@ impl KernelPlan {
                 maps: staging.as_ref().map_or_else(Vec::new, |s| s.maps.clone()),
                 staging,
                 params,
+                programmatic: preferences.programmatic && waits(tile.mainloop()),
                 choice,
             });
         }
@@ -227,17 +239,30 @@ impl KernelPlan {
             self.choice.relaxed(&self.tile);
             return true;
         }
-        let Some(tile) = self.choice.retreat(&self.tile) else { return false };
-        let Ok((staging, params)) =
-            parameters(&tile, self.operation, &self.arguments, &self.argument_alignment, &self.program, self.target)
-        else {
-            return false;
-        };
+        self.choice.retreat(&self.tile).is_some_and(|(tile, raster)| self.set_tile(tile, raster).is_ok())
+    }
+
+    /// Takes another tile, and what follows from it. Changes nothing if that cannot be.
+    fn set_tile(&mut self, tile: Tile, raster: i32) -> Result<(), PlanError> {
+        let (staging, params) =
+            parameters(&tile, self.operation, &self.arguments, &self.argument_alignment, &self.program, self.target)?;
         if let Some(staging) = &staging {
             (self.maps, self.strip) = (staging.maps.clone(), staging.strip(&tile));
         }
-        (self.tile, self.staging, self.params) = (tile, staging, params);
-        true
+        (self.tile, self.raster, self.staging, self.params) = (tile, raster, staging, params);
+        Ok(())
+    }
+
+    /// The same plan with another of the tiles that fit it, and no others to fall back on. `None` if the tile is not one of
+    /// them.
+    pub fn with_tile(&self, tile: Tile, raster: i32, reason: impl Into<String>) -> Option<KernelPlan> {
+        if matches!(raster, 0 | i32::MIN) || !self.choice.candidates().any(|(fitting, _)| fitting == tile) {
+            return None;
+        }
+        let mut plan = self.clone();
+        plan.set_tile(tile, raster).ok()?;
+        plan.choice.settle(tile, raster, reason);
+        Some(plan)
     }
 
     /// The grid of a launch: the tiles of one batch entry, and the entries in two dimensions, of which the last may lie beyond
@@ -257,6 +282,11 @@ impl KernelPlan {
         let fits = tiles <= i32::MAX as usize && slices <= 65_535;
         fits.then_some([tiles as u32, entries as u32, slices as u32])
     }
+}
+
+/// Whether a mainloop's kernels contain `griddepcontrol.wait` ahead of every access to memory.
+const fn waits(mainloop: Mainloop) -> bool {
+    matches!(mainloop, Mainloop::Sm90a)
 }
 
 /// What a launch of a tile's kernel passes, and what it stages.

@@ -5,11 +5,11 @@ use crate::dtype::DType;
 use crate::ir::Order;
 use crate::problem::Operation;
 use crate::target::Target;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Which mainloop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mainloop {
     /// Multiply-adds one at a time, full precision, any operand.
@@ -41,7 +41,8 @@ impl fmt::Display for Mainloop {
 }
 
 /// A configuration of a mainloop. Extents are in elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Tile {
     /// Rows of a block's tile.
     pub bm: usize,
@@ -56,8 +57,8 @@ pub struct Tile {
 }
 
 /// What is particular to a mainloop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum TileShape {
     /// A thread owns `tm` x `tn`; shared memory holds two stages of `bk`.
     Simt {
@@ -97,7 +98,7 @@ pub enum TileShape {
 }
 
 /// How the consumers of a block share the work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
     /// Each takes its rows of every tile.
