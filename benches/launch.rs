@@ -162,7 +162,7 @@ impl Raw {
             let value = match field.value {
                 FieldValue::M | FieldValue::N | FieldValue::K => int(EXTENT),
                 FieldValue::Batch | FieldValue::Wide(_) => int(1),
-                FieldValue::Raster => int(kernel.raster),
+                FieldValue::Raster => int(kernel.raster.unsigned_abs() as usize),
                 FieldValue::OperandPointer(0) => long(address(&memory.a)),
                 FieldValue::OperandPointer(_) => long(address(&memory.b)),
                 FieldValue::OperandLd(_) | FieldValue::Ld(_) => long(EXTENT as u64),

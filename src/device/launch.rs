@@ -5,12 +5,12 @@
 //! scalars, and allocates nothing unless there are more arguments than [`INLINE`].
 
 use super::block::{Layout, ParameterBlock};
-use super::tensor_map::{Bytes, Tensor};
+use super::tensor_map::{Bytes, Tensor, UNIT};
 use super::{DeviceArgs, DeviceError, probe};
 use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, Given, Slot, SlotKind, bind, bind_into};
 use crate::dtype::DType;
 use crate::ir::Constant;
-use crate::plan::{KernelPlan, TensorMap, alignment};
+use crate::plan::{KernelPlan, MapSource, TensorMap, alignment};
 use crate::problem::Shape;
 use cudarc::driver::sys::{
     CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, cuLaunchKernelEx,
@@ -42,7 +42,7 @@ pub(crate) struct Launch {
     pub shape: Shape,
     pub ordinal: usize,
     layout: Layout,
-    /// Bytes that the first slots, which are the operation's operands, have to be aligned to.
+    /// Bytes that what lies in each slot has to be aligned to.
     alignment: Vec<usize>,
     grid: Option<[u32; 3]>,
     threads: u32,
@@ -100,7 +100,7 @@ impl Launch {
         let programmatic = plan.programmatic && probe::programmatic_launches();
         Ok(Launch {
             layout: Layout::new(plan, shape, operand, operands),
-            alignment: (0..operands).map(|slot| plan.alignment[operand(slot)]).collect(),
+            alignment: needed_alignment(plan, shape, operands, slots.len(), operand),
             grid: plan.grid(shape),
             threads: plan.tile.threads as u32,
             shared_memory: plan.shared_memory() as u32,
@@ -176,6 +176,11 @@ impl Launch {
         let mut block = self.layout.block(places, origin);
         for field in &self.layout.maps {
             let map = self.encode(&field.map, field.slot, &places[field.slot]).map_err(driver("describe a tensor"))?;
+            if map.is_none() && field.map.required && self.alignment[field.slot] > 1 {
+                let name = self.slots[field.slot].name.to_string();
+                let fault = Fault::TooLarge { limit: "extents of 2^32 elements and strides of 2^40 bytes" };
+                return Err(LaunchError::Arguments(ArgumentErrors(vec![ArgumentError { name, fault }])));
+            }
             field.put(&mut block, map);
         }
         stream.context().bind_to_thread().map_err(driver("enter the stream's context"))?;
@@ -221,11 +226,11 @@ impl Launch {
         if errors.is_empty() { Ok(()) } else { Err(LaunchError::Arguments(ArgumentErrors(errors))) }
     }
 
-    /// The operands of the product must be as aligned as the kernel was compiled for; everything else is looked at by
-    /// the kernel.
+    /// Operands and what the kernel copies by tensor maps must be as aligned as it was compiled for; everything else it
+    /// looks at itself.
     fn check_alignment(&self, places: &[Place]) -> Result<(), ArgumentErrors> {
-        let operands = self.alignment.iter().zip(places).zip(&self.slots);
-        let misaligned = operands.filter(|((needs, place), _)| place.aligned < **needs).map(|((needs, place), slot)| {
+        let slots = self.alignment.iter().zip(places).zip(&self.slots);
+        let misaligned = slots.filter(|((needs, place), _)| place.aligned < **needs).map(|((needs, place), slot)| {
             let fault = Fault::Misaligned { needs: *needs, got: place.aligned };
             ArgumentError { name: slot.name.to_string(), fault }
         });
@@ -253,6 +258,25 @@ impl Launch {
         let (inner, outer, batch, size) = (*inner, *outer, self.shape.batch, dtype.size());
         Tensor { address, inner, outer, batch, ld, batch_stride, size }.encode(map)
     }
+}
+
+/// What the slots of a plan have to be aligned to; `operand` says which operand of the kernel each of the first is.
+fn needed_alignment(
+    plan: &KernelPlan,
+    shape: Shape,
+    operands: usize,
+    slots: usize,
+    operand: impl Fn(usize) -> usize,
+) -> Vec<usize> {
+    let required = |argument: usize| plan.maps.iter().any(|map| map.required && map.source == MapSource::Argument(argument));
+    let needs = |slot: usize| match slot.checked_sub(operands) {
+        // Without terms there is nothing to read.
+        None if shape.k == 0 => 1,
+        None => plan.alignment[operand(slot)],
+        Some(argument) if required(argument) => UNIT as usize,
+        Some(_) => 1,
+    };
+    (0..slots).map(needs).collect()
 }
 
 const NO_ATTRIBUTE: CUlaunchAttribute = CUlaunchAttribute {

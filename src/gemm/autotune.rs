@@ -32,7 +32,7 @@ const WORTHWHILE: f64 = 0.99;
 /// A tile in the running.
 struct Contender {
     tile: Tile,
-    raster: usize,
+    raster: i32,
     kernel: Kernel,
     launch: Launch,
     /// Microseconds a launch, one figure a round.
@@ -105,7 +105,7 @@ impl Plan {
 
     /// Compiles and loads what may be faster, the best by estimate first.
     fn contenders(&self, fresh: &KernelPlan, options: Autotune, deadline: Instant) -> Vec<Ready> {
-        let candidates: Vec<_> = fresh.choice.fitting().filter(|(tile, _)| !same(tile, &self.kernel.plan.tile)).collect();
+        let candidates: Vec<_> = fresh.choice.candidates().filter(|(tile, _)| !same(tile, &self.kernel.plan.tile)).collect();
         let candidates = &candidates[..candidates.len().min(options.candidates - 1)];
         let compiled = compile(fresh, candidates, self.device.cache(), deadline);
         let mut ready: Vec<Ready> = Vec::new();
@@ -149,7 +149,7 @@ impl Plan {
         }));
         trials.extend(others);
 
-        let present = fresh.choice.fitting().find(|(tile, _)| same(tile, &self.kernel.plan.tile));
+        let present = fresh.choice.candidates().find(|(tile, _)| same(tile, &self.kernel.plan.tile));
         let record = match best.map(|i| &contenders[i]) {
             Some(c) => Spread::of(c.times.iter().copied()).map(|won| Record::new(c.tile, c.raster, won, time, rounds)),
             None => present.zip(time).map(|((tile, raster), time)| Record::new(tile, raster, time, None, rounds)),
@@ -184,7 +184,7 @@ fn same(a: &Tile, b: &Tile) -> bool {
 }
 
 /// Compiles plans with other tiles on all cores. `None` for what was not begun by the deadline.
-fn compile(fresh: &KernelPlan, tiles: &[(Tile, usize)], cache: &Cache, deadline: Instant) -> Vec<Option<Result<Kernel, Error>>> {
+fn compile(fresh: &KernelPlan, tiles: &[(Tile, i32)], cache: &Cache, deadline: Instant) -> Vec<Option<Result<Kernel, Error>>> {
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<Option<Result<Kernel, Error>>>> = Mutex::new(tiles.iter().map(|_| None).collect());
     let work = || {
@@ -308,7 +308,7 @@ mod tests {
         let gemm = Gemm::new(F16, Layout::TN, &recipes::bias_activation(F16, F16, |z| z.relu()).unwrap());
         let fresh = gemm.kernel(device.target(), device.multiprocessors(), shape).unwrap();
         // A record of the tile that is the slowest by estimate.
-        let (slow, raster) = fresh.choice.fitting().last().unwrap();
+        let (slow, raster) = fresh.choice.candidates().last().unwrap();
         let time = Spread::of([1.0]).unwrap();
         let subject = gemm.subject(&device, &fresh, shape).unwrap();
         let _ = Record::new(slow, raster, time, None, 1).keep(device.cache(), &subject);

@@ -26,7 +26,19 @@ impl KernelPlan {
         let _ = writeln!(out, "shared memory {} bytes, dynamic", self.shared_memory());
         let _ = writeln!(out, "alignment     a {} bytes, b {} bytes", self.alignment[0], self.alignment[1]);
         let _ = writeln!(out, "strip         {} columns a visit", self.strip);
-        let _ = writeln!(out, "raster        groups of {} rows of tiles", self.raster);
+        let along = if self.raster > 0 { "rows" } else { "columns" };
+        let _ = writeln!(out, "raster        groups of {} {along} of tiles", self.raster.abs());
+        if let Some(staging) = &self.staging {
+            let _ = writeln!(
+                out,
+                "staging       {} matrices read, {} chunks ahead; {} written, {} chunks on their way; {} vectors",
+                staging.loads.len(),
+                staging.load_stages,
+                staging.stores.len(),
+                staging.store_buffers,
+                staging.vectors.len(),
+            );
+        }
         let _ = writeln!(
             out,
             "math          {}",

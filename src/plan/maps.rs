@@ -3,10 +3,7 @@
 //! A plan says which memory and which box; address, extents and strides are the launch's. What a launch cannot describe it
 //! marks as unused, and the kernel goes another way.
 
-use super::Tile;
-use crate::check::Argument;
 use crate::dtype::DType;
-use crate::problem::Operation;
 use serde::Serialize;
 
 /// One tensor map of a kernel. Its three axes are the contiguous one, the strided one and the batch; a box covers one batch
@@ -25,6 +22,8 @@ pub struct TensorMap {
     pub box_outer: usize,
     /// How the box lies in shared memory.
     pub swizzle: Swizzle,
+    /// Whether the kernel cannot do without: what the map cannot describe is then no argument for it.
+    pub required: bool,
 }
 
 /// What a tensor map describes, as the kernel sees it.
@@ -50,11 +49,4 @@ pub enum Swizzle {
     B64,
     /// Within 128 bytes.
     B128,
-}
-
-impl TensorMap {
-    /// The maps of a tile's kernel, in the order of their numbers. No present mainloop has any.
-    pub(super) fn of(_tile: &Tile, _operation: Operation, _arguments: &[Argument]) -> Vec<TensorMap> {
-        Vec::new()
-    }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Subject(CacheKey);
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
     tile: Tile,
-    raster: usize,
+    raster: i32,
     /// Microseconds a launch, and those of the tile before it if that was another.
     time: f64,
     over: Option<f64>,
@@ -51,7 +51,7 @@ fn bucket(extent: usize) -> usize {
 }
 
 impl Record {
-    pub fn new(tile: Tile, raster: usize, time: Spread, over: Option<Spread>, rounds: usize) -> Record {
+    pub fn new(tile: Tile, raster: i32, time: Spread, over: Option<Spread>, rounds: usize) -> Record {
         Record { tile, raster, time: time.median, over: over.map(|spread| spread.median), rounds }
     }
 
@@ -146,7 +146,7 @@ mod tests {
         let gemm = Gemm::new(F16, Layout::TN, &epilogue());
         let subject = subject("a GPU", &gemm, &Preferences::default(), SHAPE);
         let fresh = plan(&gemm, SHAPE);
-        let (tile, raster) = fresh.choice.fitting().nth(2).unwrap();
+        let (tile, raster) = fresh.choice.candidates().nth(2).unwrap();
         let record = Record::new(tile, raster, TIME, Some(TIME), 9);
         let cache = Cache::at(directory.path().join("cache"));
         assert_eq!(Record::find(&cache, &subject), None);
@@ -181,6 +181,6 @@ mod tests {
         for tile in strange {
             assert!(record(tile, raster).apply(&fresh).is_none(), "{tile}");
         }
-        assert!(record(tile, 0).apply(&fresh).is_none() && record(tile, usize::MAX).apply(&fresh).is_none());
+        assert!(record(tile, 0).apply(&fresh).is_none() && record(tile, i32::MIN).apply(&fresh).is_none());
     }
 }

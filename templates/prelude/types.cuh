@@ -27,10 +27,11 @@ DEVICE float widen(bf16 x) { return __uint_as_float(u32(x.bits) << 16); }
 
 // One rounding, to nearest even; f16 and bf16 overflow to infinity as IEEE says.
 template <class T> struct Narrow;
-template <> struct Narrow<float> { static DEVICE float of(float x) { return x; } };
-template <> struct Narrow<int> { static DEVICE int of(int x) { return x; } };
-template <> struct Narrow<b8> { static DEVICE b8 of(bool x) { return b8{u8(x)}; } };
+template <> struct Narrow<float> { static constexpr bool IN_PAIRS = false; static DEVICE float of(float x) { return x; } };
+template <> struct Narrow<int> { static constexpr bool IN_PAIRS = false; static DEVICE int of(int x) { return x; } };
+template <> struct Narrow<b8> { static constexpr bool IN_PAIRS = false; static DEVICE b8 of(bool x) { return b8{u8(x)}; } };
 template <> struct Narrow<f16> {
+    static constexpr bool IN_PAIRS = __CUDA_ARCH__ >= 800;
     static DEVICE f16 of(float x) {
         u16 y;
         asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
@@ -38,6 +39,7 @@ template <> struct Narrow<f16> {
     }
 };
 template <> struct Narrow<bf16> {
+    static constexpr bool IN_PAIRS = __CUDA_ARCH__ >= 800;
     static DEVICE bf16 of(float x) {
         u16 y;
         asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));

@@ -13,6 +13,7 @@ mod arguments;
 mod autotune;
 mod case;
 mod files;
+mod hopper;
 mod large;
 mod launches;
 mod layout;
