@@ -103,9 +103,14 @@ impl Plan {
         self.settle(&fresh, own, contenders, trials, start)
     }
 
+    /// Whether a candidate is what runs now.
+    fn runs(&self, (tile, raster): &(Tile, i32)) -> bool {
+        same(tile, &self.kernel.plan.tile) && *raster == self.kernel.plan.raster
+    }
+
     /// Compiles and loads what may be faster, the best by estimate first.
     fn contenders(&self, fresh: &KernelPlan, options: Autotune, deadline: Instant) -> Vec<Ready> {
-        let candidates: Vec<_> = fresh.choice.candidates().filter(|(tile, _)| !same(tile, &self.kernel.plan.tile)).collect();
+        let candidates: Vec<_> = fresh.choice.candidates().filter(|candidate| !self.runs(candidate)).collect();
         let candidates = &candidates[..candidates.len().min(options.candidates - 1)];
         let compiled = compile(fresh, candidates, self.device.cache(), deadline);
         let mut ready: Vec<Ready> = Vec::new();
@@ -149,7 +154,7 @@ impl Plan {
         }));
         trials.extend(others);
 
-        let present = fresh.choice.candidates().find(|(tile, _)| same(tile, &self.kernel.plan.tile));
+        let present = fresh.choice.candidates().find(|candidate| self.runs(candidate));
         let record = match best.map(|i| &contenders[i]) {
             Some(c) => Spread::of(c.times.iter().copied()).map(|won| Record::new(c.tile, c.raster, won, time, rounds)),
             None => present.zip(time).map(|((tile, raster), time)| Record::new(tile, raster, time, None, rounds)),
@@ -320,6 +325,7 @@ mod tests {
         let mut d = stream.clone_htod(&vec![f16::NAN; 2048 * 2048]).unwrap();
         let mut args = DeviceArgs::new().input("a", &ones).input("b", &ones).input("bias", &ones).output("d", &mut d);
         let tuning = plan.autotune(&stream, &mut args, Autotune::new()).unwrap();
+        println!("{tuning}");
         let winner = tuning.winner().unwrap();
         assert_eq!(winner.outcome, Outcome::Wins, "{tuning}");
         assert!(winner.ratio.unwrap().high < 1.0 && !same(&winner.tile, &slow), "{tuning}");
