@@ -1,7 +1,7 @@
 //! The epilogues of the contests, and their kernels.
 
 use crate::Result;
-use crate::case::{Case, Fused, boundary};
+use crate::case::{Case, Fused, Group, boundary};
 use crate::operands::{Begins, Operands};
 use postlude::build::recipes;
 use postlude::cudarc::driver::CudaStream;
@@ -46,7 +46,9 @@ impl Fused {
 
 /// The operation of a case with one of its epilogues.
 pub fn product(case: &Case, fused: Fused) -> Result<Gemm> {
-    Ok(Gemm::new(case.dtype, case.layout, &fused.epilogue(case.dtype)?))
+    // Decoding multiplies by weights, which no kernel writes.
+    let decoding = case.group == Group::Decode;
+    Ok(Gemm::new(case.dtype, case.layout, &fused.epilogue(case.dtype)?).constant_operands(false, decoding))
 }
 
 /// The pointwise operation that is left of an epilogue.
