@@ -116,7 +116,7 @@ fn strips_follow_what_is_aligned() {
 fn a_plan_explains_itself() {
     let plan = Gemm::new(F16, TN, &bias_relu(F16)).kernel(Target::SM_80, 132, Shape::new(4096, 4096, 4096)).unwrap();
     let text = plan.explain();
-    for part in ["sm80 128x256x64", "shared memory 196608 bytes", "sm_80 has no wgmma", "times the chosen one"] {
+    for part in ["sm80 128x256x64", "shared memory 147456 bytes", "sm_80 has no wgmma", "times the chosen one"] {
         assert!(text.contains(part), "`{part}` is missing in\n{text}");
     }
     let Choice { verdicts, .. } = &plan.choice;

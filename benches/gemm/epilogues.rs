@@ -1,7 +1,7 @@
 //! The epilogues of the contests, and their kernels.
 
 use crate::Result;
-use crate::case::{Case, Fused, Group, boundary};
+use crate::case::{Case, Fused, boundary};
 use crate::operands::{Begins, Operands};
 use postlude::build::recipes;
 use postlude::cudarc::driver::CudaStream;
@@ -47,7 +47,7 @@ impl Fused {
 /// The operation of a case with one of its epilogues.
 pub fn product(case: &Case, fused: Fused) -> Result<Gemm> {
     // Decoding multiplies by weights, which no kernel writes.
-    let decoding = case.group == Group::Decode;
+    let decoding = case.shape.m <= 128;
     Ok(Gemm::new(case.dtype, case.layout, &fused.epilogue(case.dtype)?).constant_operands(false, decoding))
 }
 
