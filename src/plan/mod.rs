@@ -59,11 +59,13 @@ pub struct Preferences {
     pub tile: Option<Tile>,
     /// Whether a launch may begin while the one before it in the stream still runs, where the kernel can.
     pub programmatic: bool,
+    /// Whether `a` and `b` are constant: see [`Gemm::constant_operands`](crate::Gemm::constant_operands).
+    pub constant: [bool; 2],
 }
 
 impl Default for Preferences {
     fn default() -> Preferences {
-        Preferences { math: Math::Auto, tf32: false, mainloop: None, tile: None, programmatic: true }
+        Preferences { math: Math::Auto, tf32: false, mainloop: None, tile: None, programmatic: true, constant: [false; 2] }
     }
 }
 
@@ -104,6 +106,8 @@ pub struct KernelPlan {
     /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation): the
     /// kernel waits by itself before it touches memory.
     pub programmatic: bool,
+    /// Whether the kernel may read `a` and `b` before the launches before it are done.
+    pub constant: [bool; 2],
     /// Why this tile and not another.
     pub choice: Choice,
 }
@@ -179,7 +183,9 @@ impl KernelPlan {
             } else {
                 (epilogue.clone(), problem.shape, operation)
             };
-            let alignment = if transposed { [alignment[1], alignment[0]] } else { alignment };
+            let [first, second] = if transposed { [1, 0] } else { [0, 1] };
+            let alignment = [alignment[first], alignment[second]];
+            let constant = [preferences.constant[first], preferences.constant[second]];
             let program = Program::of(&seen);
             let strip = strip(&seen, |name| aligned(name));
             let arguments = seen.arguments().to_vec();
@@ -220,6 +226,7 @@ impl KernelPlan {
                 staging,
                 params,
                 programmatic: preferences.programmatic && waits(tile.mainloop()),
+                constant,
                 choice,
             });
         }
