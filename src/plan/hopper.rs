@@ -42,6 +42,8 @@ pub(super) static TILES: [Tile; 27] = [
 const MULTIPLY_ADDS: f64 = 2048.0;
 /// How much longer one consumer takes than two.
 const SINGLE: f64 = 1.08;
+/// How much longer blocks take that wait for each other in a cluster.
+const CLUSTERED: f64 = 1.01;
 /// Cycles of an epilogue before and after its elements: barriers, the way through shared memory.
 const EPILOGUE: f64 = 1419.0;
 /// Issue slots of an element beside those of its own values: conversion, store, accumulator.
@@ -66,7 +68,9 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let waves = (blocks / request.multiprocessors.max(1) as f64).ceil();
     let area = (tile.bm * tile.bn) as f64;
     let terms = shape.k.next_multiple_of(bk.min(64)) as f64;
-    let product = terms * area / MULTIPLY_ADDS * if consumers == 1 { SINGLE } else { 1.0 };
+    let product = terms * area / MULTIPLY_ADDS
+        * if consumers == 1 { SINGLE } else { 1.0 }
+        * if cluster_m * cluster_n > 1 { CLUSTERED } else { 1.0 };
     let epilogue = EPILOGUE + (ELEMENT + f64::from(request.program.cost())) * area / 128.0;
     let compute = match schedule {
         // An epilogue runs under the next product; only the last one is seen.
