@@ -191,8 +191,8 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
     if let Some(tile) = request.preferences.tile {
         consider(&tile, None, &|_| 1.0);
     } else if mainloop == Mainloop::Sm90a {
-        for tile in &hopper::TILES {
-            consider(tile, None, &|tile| hopper::estimate(tile, request));
+        for tile in hopper::tiles() {
+            consider(&tile, None, &|tile| hopper::estimate(tile, request));
         }
     } else {
         let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {

@@ -4,21 +4,20 @@
 //! on 26 shapes from 512^3 to 16384 x 16384 x 1024 and from 16 to 16384 rows, where it picks one within 3 % of the best on
 //! 25 (`docs/performance.md`). Clock and power do not enter: they are the same for all.
 
-use super::choice::{Request, tiles};
+use super::choice::{Request, tiles as count_tiles};
 use super::{Schedule, Tile, TileShape};
 
-/// The tiles, each with the most stages that may fit.
-pub(super) static TILES: [Tile; 27] = [
+/// The tiles, each with the most stages that may fit. Blocks that fetch enough come alone and in pairs along M.
+static TILES: [Tile; 24] = [
     Tile::ping_pong(128, 192, 5),
+    Tile::ping_pong(128, 176, 5),
     Tile::ping_pong(128, 160, 6),
     Tile::ping_pong(128, 128, 6),
     Tile::ping_pong(64, 256, 5),
     Tile::ping_pong(192, 128, 5),
-    Tile::ping_pong(128, 192, 5).clustered(2, 1),
     Tile::cooperative(128, 256, 4),
     Tile::cooperative(256, 128, 4),
-    Tile::cooperative(128, 256, 4).clustered(2, 1),
-    Tile::cooperative(256, 192, 3).clustered(2, 1),
+    Tile::cooperative(256, 192, 3),
     Tile::cooperative(128, 240, 4),
     Tile::cooperative(128, 224, 4),
     Tile::cooperative(128, 208, 5),
@@ -34,9 +33,15 @@ pub(super) static TILES: [Tile; 27] = [
     Tile::single(64, 128, 4),
     Tile::single(64, 64, 6),
     Tile::single(64, 32, 8),
-    Tile::single(64, 16, 10),
-    Tile::single(64, 8, 10),
 ];
+/// Tiles for outputs that are no wider, which are not shared.
+static NARROW_TILES: [Tile; 2] = [Tile::single(64, 16, 10), Tile::single(64, 8, 10)];
+
+/// Every tile that may be chosen.
+pub(super) fn tiles() -> impl Iterator<Item = Tile> {
+    let pairs = TILES.iter().filter(|tile| tile.bn >= 64).map(|tile| tile.clustered(2, 1));
+    TILES.iter().chain(&NARROW_TILES).copied().chain(pairs)
+}
 
 /// Elements that a multiprocessor's tensor cores multiply and add in a cycle.
 const MULTIPLY_ADDS: f64 = 2048.0;
@@ -63,7 +68,7 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     };
     let (shape, size) = (request.shape, request.operation.dtype().size());
     let whole = Tile { bm: tile.bm * cluster_m, bn: tile.bn * cluster_n, ..*tile };
-    let clusters = tiles(&whole, shape) as f64;
+    let clusters = count_tiles(&whole, shape) as f64;
     let blocks = clusters * (cluster_m * cluster_n) as f64;
     let waves = (blocks / request.multiprocessors.max(1) as f64).ceil();
     let area = (tile.bm * tile.bn) as f64;
