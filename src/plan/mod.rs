@@ -158,7 +158,7 @@ impl KernelPlan {
             Operation::Pointwise { .. } => [aligned("a"); 2],
         };
         let mut choice = Choice::default();
-        let usable = choice::mainloops(operation, alignment, target, preferences, &mut choice);
+        let usable = choice::mainloops(operation, problem.shape, alignment, target, preferences, &mut choice);
         for mainloop in usable {
             let transposed = prefers_transposed(operation, &epilogue, mainloop, problem.shape);
             let (seen, shape, operation) = if transposed {
@@ -236,7 +236,7 @@ impl KernelPlan {
             let clusters = work.min((self.multiprocessors / (m * n)).max(1));
             return (work <= i32::MAX as usize).then_some([(clusters * m * n) as u32, 1, 1]);
         }
-        let tiles = rows.checked_mul(columns)?;
+        let tiles = rows.checked_mul(columns)?.checked_mul(self.tile.cluster())?;
         let slices = shape.batch.div_ceil(65_535).max(1);
         let entries = shape.batch.div_ceil(slices);
         let fits = tiles <= i32::MAX as usize && slices <= 65_535;
@@ -279,9 +279,13 @@ fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result
     Ok(())
 }
 
-/// Whether most bytes of the epilogue's matrices lie column by column. Hopper's mainloop stages either order as fast, but its
+/// Whether most bytes of the epilogue's matrices lie column by column. The few rows of a GEMV are rows, whatever
+/// its outputs are. Hopper's mainloop stages either order as fast, but its
 /// tiles have at least 64 rows: there the shorter side of a narrow output becomes the columns.
 fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainloop, shape: crate::problem::Shape) -> bool {
+    if mainloop == Mainloop::Gemv && shape.m.min(shape.n) <= choice::FEW {
+        return shape.m > shape.n;
+    }
     if mainloop == Mainloop::Sm90a && shape.m.min(shape.n) <= NARROW {
         return shape.m < shape.n;
     }

@@ -12,6 +12,7 @@
 mod arguments;
 mod case;
 mod files;
+mod gemv;
 mod hopper;
 mod large;
 mod layout;
