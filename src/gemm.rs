@@ -118,6 +118,8 @@ mod compile {
         pub source: Source,
         /// What came out.
         pub cubin: Arc<Cubin>,
+        /// The kernel that runs before it and copies operands, if the plan has it so.
+        pub restride: Option<(Source, Arc<Cubin>)>,
     }
 
     impl Gemm {
@@ -137,11 +139,17 @@ mod compile {
             problem: impl Into<Problem>,
         ) -> Result<Kernel, Error> {
             let mut plan = self.kernel(target, multiprocessors, problem)?;
+            let restride = plan.restride.as_ref().map(|restride| -> Result<_, Error> {
+                let source = emit::render_restride(restride)?;
+                let cubin = cache.compile(&source, &target, &Options::new())?;
+                Ok((source, cubin))
+            });
+            let restride = restride.transpose()?;
             let mut best: Option<Kernel> = None;
             loop {
                 let source = plan.source()?;
                 let cubin = cache.compile(&source, &target, &Options::new()).map_err(|e| blame(&plan, e))?;
-                let kernel = Kernel { plan: plan.clone(), source, cubin };
+                let kernel = Kernel { plan: plan.clone(), source, cubin, restride: restride.clone() };
                 let least = best.as_ref().map_or(u32::MAX, Kernel::spilled);
                 let best = if kernel.spilled() < least { best.insert(kernel) } else { best.get_or_insert(kernel) };
                 if best.spilled() == 0 || !plan.relax() {
@@ -211,7 +219,7 @@ pub use compile::Kernel;
 mod execute {
     use super::*;
     use crate::args::slots;
-    use crate::device::{Device, DeviceArgs, Launch, LaunchError, LoadError};
+    use crate::device::{Device, DeviceArgs, Launch, LaunchError, LoadError, Restrider};
     use crate::error::Error;
     use crate::source::Cubin;
     use cudarc::driver::CudaStream;
@@ -239,10 +247,16 @@ mod execute {
             let problem = problem.into();
             let shape = problem.shape;
             let mut kernel = self.compile(device.cache(), device.target(), device.multiprocessors(), problem)?;
-            let (function, cubin) = load(device, &kernel)?;
+            let (function, cubin) = load(device, &kernel.cubin, kernel.plan.shared_memory(), &kernel.source)?;
             kernel.cubin = cubin;
+            let mut restrider = None;
+            if let (Some(restride), Some((source, cubin))) = (kernel.plan.restride, &mut kernel.restride) {
+                let (function, loaded) = load(device, cubin, 0, source)?;
+                *cubin = loaded;
+                restrider = Some(Restrider::new(function, restride));
+            }
             let slots = slots(self.operation, self.epilogue.checked(), shape);
-            let launch = Launch::new(kernel.plan.clone(), function, slots, shape, device.ordinal())?;
+            let launch = Launch::new(kernel.plan.clone(), function, restrider, slots, shape, device.ordinal())?;
             Ok(Plan { kernel, launch })
         }
 
@@ -261,8 +275,13 @@ mod execute {
         }
     }
 
-    fn load(device: &Device, kernel: &Kernel) -> Result<(cudarc::driver::CudaFunction, Arc<Cubin>), Error> {
-        device.load(&kernel.cubin, kernel.plan.shared_memory(), &kernel.source).map_err(|error| match error {
+    fn load(
+        device: &Device,
+        cubin: &Arc<Cubin>,
+        shared_memory: usize,
+        source: &Source,
+    ) -> Result<(cudarc::driver::CudaFunction, Arc<Cubin>), Error> {
+        device.load(cubin, shared_memory, source).map_err(|error| match error {
             LoadError::Jit(error) => error.into(),
             LoadError::Device(error) => error.into(),
         })

@@ -1,5 +1,6 @@
 //! Launching: arguments into the parameter block, and the block into the stream.
 
+use super::restride::Restrider;
 use super::tensor_map::{Bytes, Tensor};
 use super::{DeviceArgs, DeviceError, probe};
 use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, Given, Slot, SlotKind, bind};
@@ -34,6 +35,8 @@ pub(super) fn allow_shared_memory(function: &CudaFunction, bytes: usize) -> Resu
 pub(crate) struct Launch {
     plan: KernelPlan,
     function: CudaFunction,
+    /// Copies what the kernel cannot read as it lies.
+    restrider: Option<Restrider>,
     /// What a launch needs, as the user sees it; made for `shape`.
     slots: Vec<Slot>,
     pub shape: Shape,
@@ -62,6 +65,7 @@ impl Launch {
     pub fn new(
         plan: KernelPlan,
         function: CudaFunction,
+        restrider: Option<Restrider>,
         slots: Vec<Slot>,
         shape: Shape,
         ordinal: usize,
@@ -69,7 +73,7 @@ impl Launch {
         if !plan.maps.is_empty() {
             probe::tensor_maps()?;
         }
-        Ok(Launch { plan, function, slots, shape, ordinal })
+        Ok(Launch { plan, function, restrider, slots, shape, ordinal })
     }
 
     pub fn run(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), LaunchError> {
@@ -93,8 +97,19 @@ impl Launch {
                 guards.push(guard);
             }
         }
-        let places: Vec<Place> = bound.iter().map(|b| place(b, &addresses)).collect();
+        let mut places: Vec<Place> = bound.iter().map(|b| place(b, &addresses)).collect();
         self.check_alignment(&places).map_err(LaunchError::Arguments)?;
+        let copied = match &self.restrider {
+            Some(restrider) => {
+                let operands = [0, 1].map(|i| self.tensor(self.operand(i), &places));
+                Some(restrider.copy(stream, operands).map_err(LaunchError::Device)?)
+            }
+            None => None,
+        };
+        for (i, copy) in copied.iter().flat_map(|c| c.operands.iter().enumerate()) {
+            let Some(Tensor { address, ld, batch_stride, size, .. }) = *copy else { continue };
+            places[self.operand(i)] = Place { address, ld, strided: true, batch_stride, size };
+        }
         let maps = self.plan.maps.iter().map(|map| self.map(map, &places)).collect::<Result<Vec<_>, _>>();
         let maps = maps.map_err(|error| LaunchError::Device(DeviceError::Driver { what: "describe a tensor", error }))?;
         let block = self.block(&bound, &places, &maps, origin);
@@ -166,10 +181,17 @@ impl Launch {
             MapSource::Operand(i) => self.operand(i),
             MapSource::Argument(i) => self.operands() + i,
         };
-        let (place, SlotKind::Memory { inner, outer, .. }) = (places[slot], &self.slots[slot].kind) else { return Ok(None) };
-        let Place { address, ld, batch_stride, size, .. } = place;
-        let (inner, outer, batch) = (*inner, *outer, self.shape.batch);
-        Tensor { address, inner, outer, batch, ld, batch_stride, size }.encode(map)
+        self.tensor(slot, places).encode(map)
+    }
+
+    /// A slot's memory with its extents; those of a scalar are 0.
+    fn tensor(&self, slot: usize, places: &[Place]) -> Tensor {
+        let (inner, outer) = match &self.slots[slot].kind {
+            SlotKind::Memory { inner, outer, .. } => (*inner, *outer),
+            SlotKind::Scalar(_) => (0, 0),
+        };
+        let Place { address, ld, batch_stride, size, .. } = places[slot];
+        Tensor { address, inner, outer, batch: self.shape.batch, ld, batch_stride, size }
     }
 
     fn block(&self, bound: &[Bound], places: &[Place], maps: &[Option<Bytes>], origin: [i32; 3]) -> ParameterBlock {

@@ -5,6 +5,9 @@
 //! except the spelling of a custom primitive, which the user's program brought.
 
 mod printer;
+mod restride;
+
+pub use restride::render_restride;
 
 use crate::ir::Coordinate;
 use crate::ir::axes::{L, M};
@@ -24,8 +27,9 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 20] = templates![
+static TEMPLATES: [(&str, &str); 21] = templates![
     "kernel.cu",
+    "restride.cu",
     "prelude/types.cuh",
     "prelude/memory.cuh",
     "prelude/math.cuh",

@@ -3,7 +3,7 @@
 //! The mainloop follows from formats and target. Among its tiles the choice minimises estimated time: how many tiles a
 //! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured.
 
-use super::{Mainloop, Preferences, Program, Staging, Tile, TileShape};
+use super::{Mainloop, Preferences, Program, Restride, Staging, Tile, TileShape};
 use crate::dtype::DType;
 use crate::ir::Order;
 use crate::problem::{Operation, Shape};
@@ -247,7 +247,14 @@ pub(super) fn mainloops(
             None if mainloop == Mainloop::Gemv && shape.m.min(shape.n) > FEW => {
                 Some(format!("for at most {FEW} rows or columns"))
             }
-            _ => why_not(mainloop, operation, alignment, target, preferences),
+            None if mainloop == Mainloop::Sm90a
+                && alignment.iter().any(|bytes| *bytes < 16)
+                && !Restride::pays(shape, operation.dtype().size(), alignment) =>
+            {
+                let [a, b] = alignment;
+                Some(format!("TMA wants operands aligned to 16 bytes, a has {a} and b {b}: copying them would take longer"))
+            }
+            _ => why_not(mainloop, operation, target, preferences),
         };
         match why_not {
             Some(why) => choice.reject(mainloop, why),
@@ -258,13 +265,7 @@ pub(super) fn mainloops(
 }
 
 /// Why a mainloop cannot compute what is asked, if it cannot.
-fn why_not(
-    mainloop: Mainloop,
-    operation: Operation,
-    [a, b]: [usize; 2],
-    target: Target,
-    preferences: Preferences,
-) -> Option<String> {
+fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences: Preferences) -> Option<String> {
     let Operation::Product { dtype, .. } = operation else {
         return (mainloop != Mainloop::Pointwise).then(|| "the operation is pointwise: it has no product".into());
     };
@@ -275,9 +276,6 @@ fn why_not(
             Some(format!("{target} has no cp.async and mma.sync.m16n8k16"))
         }
         (Mainloop::Sm90a, _) if !target.has_wgmma() => Some(format!("{target} has no wgmma")),
-        (Mainloop::Sm90a, DType::F16 | DType::BF16) if a.min(b) < 16 => {
-            Some(format!("TMA copies operands aligned to 16 bytes; a is aligned to {a}, b to {b}"))
-        }
         (_, DType::F16 | DType::BF16) => None,
         (Mainloop::Sm80, DType::F32) if preferences.tf32 => None,
         (Mainloop::Sm80, DType::F32) => Some("f32 operands keep full precision unless tf32 is asked for".into()),

@@ -10,6 +10,7 @@ mod maps;
 mod params;
 mod problem;
 mod program;
+mod restride;
 mod staging;
 mod tile;
 
@@ -18,6 +19,7 @@ pub use maps::{MapSource, Swizzle, TensorMap};
 pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use problem::{Problem, Strides};
 pub use program::{Item, Phase, Program, Step, StepKind, Store};
+pub use restride::Restride;
 pub use staging::{Staged, Staging};
 pub use tile::{Mainloop, Schedule, Tile, TileShape};
 
@@ -76,6 +78,10 @@ pub struct KernelPlan {
     pub strip: usize,
     /// Bytes that address, leading dimension and batch stride of `a` and `b` are multiples of.
     pub alignment: [usize; 2],
+    /// The operands that a launch copies into aligned rows first.
+    pub restride: Option<Restride>,
+    /// Bytes of the copies for the extents that were planned for.
+    pub scratch: usize,
     /// Group height of the rasterisation, in tiles: of rows, or of columns if it is negative.
     pub raster: i32,
     /// Multiprocessors that a persistent kernel spreads over.
@@ -169,8 +175,18 @@ impl KernelPlan {
             let alignment = if transposed { [alignment[1], alignment[0]] } else { alignment };
             let program = Program::of(&seen);
             let strip = strip(&seen, |name| aligned(name));
-            let request =
-                choice::Request { operation, program: &program, shape, alignment, strip, target, multiprocessors, preferences };
+            let restride = Restride::of(mainloop, operation, alignment);
+            let read = if restride.is_some() { alignment.map(|bytes| bytes.max(16)) } else { alignment };
+            let request = choice::Request {
+                operation,
+                program: &program,
+                shape,
+                alignment: read,
+                strip,
+                target,
+                multiprocessors,
+                preferences,
+            };
             choice::choose(mainloop, &request, &mut choice);
             let Some((tile, raster)) = choice.chosen() else { continue };
             let fast_math = match preferences.math {
@@ -188,6 +204,8 @@ impl KernelPlan {
                 tile,
                 strip: staging.as_ref().map_or(strip, |s| s.chunk / 4),
                 alignment,
+                restride,
+                scratch: restride.map_or(0, |r| r.bytes(operation, shape)),
                 raster,
                 multiprocessors,
                 program,

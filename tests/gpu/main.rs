@@ -21,6 +21,7 @@ mod memory;
 mod outputs;
 mod random;
 mod regions;
+mod restride;
 mod rig;
 mod shapes;
 mod strides;
