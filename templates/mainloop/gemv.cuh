@@ -52,14 +52,6 @@ struct Weights {
             if (!B_K_MAJOR || l + 1 < lines) p += ld;
         }
     }
-    // The first `count` elements of the first `lines` runs; the rest is zero.
-    DEVICE void load_some(const Element* p, i64 ld, int lines, int count) {
-#pragma unroll
-        for (int l = 0; l < LINES; ++l)
-#pragma unroll
-            for (int v = 0; v < RUN / WIDTH_B; ++v)
-                load_narrow<WIDTH_B>(raw[l][v], p + l * ld + v * WIDTH_B, 1, l < lines ? count - v * WIDTH_B : 0);
-    }
     DEVICE Accum at(int term, int column) const {
         const int line = B_K_MAJOR ? column : term, i = B_K_MAJOR ? term : column;
         return widen(raw[line][i / WIDTH_B].elements[i % WIDTH_B]);
@@ -75,13 +67,6 @@ struct Tokens {
         for (int i = 0; i < BM; ++i)
 #pragma unroll
             for (int v = 0; v < TERMS / WIDTH_A; ++v) load_wide<WIDTH_A>(raw[i][v], at(p, ld, i < rows ? i : 0, v));
-    }
-    DEVICE void load_some(const Element* p, i64 ld, int rows, int count) {
-#pragma unroll
-        for (int i = 0; i < BM; ++i)
-#pragma unroll
-            for (int v = 0; v < TERMS / WIDTH_A; ++v)
-                load_narrow<WIDTH_A>(raw[i][v], at(p, ld, i < rows ? i : 0, v), 1, count - v * WIDTH_A);
     }
     DEVICE Accum at(int row, int term) const { return widen(raw[row][term / WIDTH_A].elements[term % WIDTH_A]); }
 
@@ -100,39 +85,46 @@ DEVICE void multiply(Accum (&sums)[SUMS], const Tokens& a, const Weights& b) {
             for (int i = 0; i < BM; ++i) sums[i * COLUMNS + c] = multiply_add(a.at(i, t), b.at(t, c), sums[i * COLUMNS + c]);
 }
 
+// One term, element by element; of this thread's columns, the first `columns`.
+DEVICE void multiply_term(Accum (&sums)[SUMS], const Element* a, i64 row_distance, int rows, const Element* b, i64 column_distance, int columns) {
+    Raw<Element, COLUMNS> w;
+    Raw<Element, BM> x;
+    load_narrow<COLUMNS>(w, b, column_distance, columns);
+    load_narrow<BM>(x, a, row_distance, rows);
+#pragma unroll
+    for (int c = 0; c < COLUMNS; ++c)
+#pragma unroll
+        for (int i = 0; i < BM; ++i)
+            sums[i * COLUMNS + c] = multiply_add(widen(x.elements[i]), widen(w.elements[c]), sums[i * COLUMNS + c]);
+}
+
 // This thread's sums. With `CONSTANT_B` the weights are under way before the kernels that may still be writing A have ended.
 DEVICE void multiply_all(const Params& p, Accum (&sums)[SUMS], const TileOrigin& tile, u32 rank) {
     const int column = tile.column + (B_K_MAJOR ? 0 : int(threadIdx.x) % LANES_N * COLUMNS);
-    const int first = (rank * GROUPS + threadIdx.x / LANES_N) * TERMS;
-    const int columns = p.n - column, rows = p.m - tile.row;
-    const i64 distance_a = A_K_MAJOR ? STEP : STEP * p.lda, distance_b = B_K_MAJOR ? STEP : STEP * p.ldb;
-    const Element* a = static_cast<const Element*>(p.a) + tile.batch * p.batch_stride_a;
-    const Element* b = static_cast<const Element*>(p.b) + tile.batch * p.batch_stride_b;
-    a += A_K_MAJOR ? tile.row * p.lda + first : first * p.lda + tile.row;
-    b += B_K_MAJOR ? column * p.ldb + first : first * p.ldb + column;
+    const int group = rank * GROUPS + threadIdx.x / LANES_N, columns = p.n - column, rows = p.m - tile.row;
+    const i64 term_a = A_K_MAJOR ? 1 : p.lda, row_a = A_K_MAJOR ? p.lda : 1;
+    const i64 term_b = B_K_MAJOR ? 1 : p.ldb, column_b = B_K_MAJOR ? p.ldb : 1;
+    const Element* const origin_a = static_cast<const Element*>(p.a) + (tile.batch * p.batch_stride_a + tile.row * row_a);
+    const Element* const origin_b = static_cast<const Element*>(p.b) + (tile.batch * p.batch_stride_b + column * column_b);
 
-    int left = p.k - first;
-    const bool whole = B_K_MAJOR || columns >= COLUMNS;
+    // Columns that the matrix's edge cuts are left to the second loop.
+    const int whole = B_K_MAJOR || columns >= COLUMNS ? p.k / TERMS * TERMS : 0;
+    const Element* a = origin_a + group * TERMS * term_a;
+    const Element* b = origin_b + group * TERMS * term_b;
 #pragma unroll 1
-    for (; whole && left >= TERMS; left -= STEP) {
+    for (int left = whole - group * TERMS; left > 0; left -= STEP) {
         Weights w;
         Tokens x;
         w.load(b, p.ldb, columns);
         if constexpr (CONSTANT_B) wait_for_earlier_kernels();
         x.load(a, p.lda, rows);
         multiply(sums, x, w);
-        a += distance_a, b += distance_b;
+        a += STEP * term_a, b += STEP * term_b;
     }
     if constexpr (CONSTANT_B) wait_for_earlier_kernels();
 #pragma unroll 1
-    for (; left > 0; left -= STEP) { // the end of the K axis, and columns that the matrix's edge cuts
-        Weights w;
-        Tokens x;
-        w.load_some(b, p.ldb, B_K_MAJOR ? columns : left, B_K_MAJOR ? left : columns);
-        x.load_some(a, p.lda, rows, left);
-        multiply(sums, x, w);
-        a += distance_a, b += distance_b;
-    }
+    for (int k = whole + group; k < p.k && columns > 0; k += GROUPS * CLUSTER)
+        multiply_term(sums, origin_a + k * term_a, row_a, rows, origin_b + k * term_b, column_b, columns);
 }
 
 // Adds up the lanes that share columns, halving what each of them holds as long as there is something to halve. `first` becomes the

@@ -23,7 +23,7 @@ fn run(case: &Case) {
 }
 
 /// N and K: aligned, ragged within an aligned row, odd, smaller than a tile or a step.
-const SIDES: [[usize; 2]; 8] = [[520, 4096], [264, 2056], [257, 2051], [64, 8192], [33, 1000], [7, 5], [1, 3000], [1000, 1]];
+const SIDES: [[usize; 2]; 6] = [[136, 2048], [264, 2056], [133, 2051], [33, 1000], [7, 5], [1000, 1]];
 
 #[test]
 fn few_rows_in_every_layout() {
@@ -93,7 +93,7 @@ fn regions_and_column_major_outputs() {
 #[test]
 fn tiles_that_are_not_chosen() {
     let gemv = |bm, bn, threads, min_blocks, cluster| Tile { bm, bn, shape: TileShape::Gemv { cluster }, threads, min_blocks };
-    let of_k = [gemv(1, 16, 128, 4, 1), gemv(2, 4, 512, 1, 2), gemv(4, 16, 256, 1, 8), gemv(8, 8, 64, 1, 4)];
+    let of_k = [gemv(1, 16, 128, 4, 1), gemv(2, 8, 512, 1, 2), gemv(4, 16, 256, 1, 8), gemv(8, 8, 64, 1, 4)];
     let of_n = [gemv(1, 128, 256, 2, 4), gemv(4, 64, 1024, 1, 8), gemv(8, 8, 32, 1, 1)];
     for (layout, tiles) in [(TN, &of_k[..]), (NN, &of_k[..]), (TT, &of_n[..]), (NT, &of_n[..])] {
         for tile in tiles {
