@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Every module, and the modules it may know besides itself. `lib`, which only re-exports, is no module.
-const MAY_KNOW: [(&str, &[&str]); 17] = [
+const MAY_KNOW: [(&str, &[&str]); 18] = [
     ("dtype", &[]),
     ("target", &[]),
     ("source", &["target"]),
@@ -22,6 +22,7 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
     ("emit", &["plan", "ir", "problem", "source", "dtype"]),
     ("jit", &["source", "target"]),
     ("device", &["args", "dtype", "ir", "jit", "plan", "problem", "source", "target"]),
+    ("tune", &["dtype", "jit", "plan", "problem"]),
     ("error", EVERYTHING),
     ("gemm", EVERYTHING),
     ("lib", EVERYTHING),
@@ -42,6 +43,7 @@ const EVERYTHING: &[&str] = &[
     "emit",
     "jit",
     "device",
+    "tune",
     "error",
     "gemm",
 ];

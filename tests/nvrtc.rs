@@ -108,10 +108,14 @@ fn the_struct_lies_as_the_block() {
         let plan = gemm.kernel(Target::SM_90A, 132, ALIGNED).unwrap();
         let source = plan.source().unwrap();
         let mut text = format!("{}static_assert(sizeof(Params) == {}, \"\");\n", source.text(), plan.params.size);
+        // NVRTC has no `offsetof`; a member lies at the next multiple of its alignment behind the one before.
+        let mut end = 0;
         for field in &plan.params.fields {
-            let size = field.field_type.size();
-            text += &format!("static_assert(__builtin_offsetof(Params, {}) == {}, \"\");\n", field.name, field.offset);
-            text += &format!("static_assert(sizeof(Params::{}) == {size}, \"\");\n", field.name);
+            let (name, offset, size) = (&field.name, field.offset, field.field_type.size());
+            text += &format!("static_assert(sizeof(Params::{name}) == {size}, \"\");\n");
+            let align = format!("alignof(decltype(Params::{name}))");
+            text += &format!("static_assert(({end} + {align} - 1) / {align} * {align} == {offset}, \"\");\n");
+            end = offset + size;
         }
         let asserted = Source::new(text, source.entry());
         Cache::global().compile(&asserted, &Target::SM_90A, &Options::new()).unwrap_or_else(|e| panic!("{e}\n{:?}", plan.params));

@@ -54,7 +54,8 @@ fn every_class_of_problems_has_a_kernel_and_a_source() {
 fn formats_and_target_decide_the_mainloop() {
     let chosen = |gemm: &Gemm, target: Target| gemm.kernel(target, 132, Shape::new(512, 512, 512)).unwrap().tile.mainloop();
     let half = Gemm::new(F16, TN, &bias_relu(F16));
-    assert_eq!(chosen(&half, Target::SM_90A), Mainloop::Sm80);
+    assert_eq!(chosen(&half, Target::SM_90A), Mainloop::Sm90a);
+    assert_eq!(chosen(&half, Target::SM_90), Mainloop::Sm80);
     assert_eq!(chosen(&half, Target::SM_75), Mainloop::Simt);
     assert_eq!(chosen(&half.clone().mainloop(Mainloop::Simt), Target::SM_90A), Mainloop::Simt);
     let single = Gemm::new(F32, TN, &bias_relu(F32));
@@ -146,4 +147,20 @@ fn branches_nest_no_deeper_than_the_hardware_brings_lanes_together() {
         deepest(&plan.program.visit)
     };
     assert_eq!([bands(1), bands(3), bands(8), bands(24)], [1, 3, 8, 8]);
+}
+
+/// What a tuner may try: the chosen tile first, none twice, and each of them can be asked for.
+#[test]
+fn every_candidate_can_be_asked_for() {
+    let gemm = Gemm::new(F16, TN, &bias_relu(F16));
+    for target in [Target::SM_80, Target::SM_90A] {
+        let plan = |gemm: &Gemm| gemm.kernel(target, 132, Shape::new(4096, 4096, 4096)).expect("a plan");
+        let chosen = plan(&gemm);
+        let candidates: Vec<_> = chosen.choice.candidates().map(|(tile, _)| tile).collect();
+        assert!(candidates.len() > 3 && candidates[0] == chosen.tile);
+        for (i, tile) in candidates.iter().enumerate() {
+            assert!(!candidates[..i].contains(tile), "{tile} twice");
+            assert_eq!(plan(&gemm.clone().tile(*tile)).tile, *tile);
+        }
+    }
 }

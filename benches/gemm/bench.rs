@@ -10,6 +10,7 @@ use crate::options::Options;
 use crate::record::Record;
 use crate::statistics::Spread;
 use postlude::cudarc::driver::CudaStream;
+use postlude::plan::{Mainloop, Tile};
 use postlude::prelude::*;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -86,10 +87,16 @@ impl<'b> Bench<'b> {
         Ok(())
     }
 
-    /// The operation with each tile that fits, the chosen one first.
+    /// The operation with each tile that fits, the chosen one first, and with those of the portable mainloop.
     fn candidates(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
-        let plan = gemm.kernel(self.device.target(), self.device.multiprocessors(), case.shape)?;
-        Ok(plan.choice.candidates().map(|tile| gemm.clone().tile(tile)).collect())
+        let plan = |gemm: &Gemm| gemm.kernel(self.device.target(), self.device.multiprocessors(), case.shape);
+        let mut tiles: Vec<Tile> = plan(gemm)?.choice.candidates().map(|(tile, _)| tile).collect();
+        if let Ok(portable) = plan(&gemm.clone().mainloop(Mainloop::Sm80)) {
+            let others: Vec<Tile> =
+                portable.choice.candidates().map(|(tile, _)| tile).filter(|tile| !tiles.contains(tile)).collect();
+            tiles.extend(others);
+        }
+        Ok(tiles.into_iter().map(|tile| gemm.clone().tile(tile)).collect())
     }
 
     pub fn case(&self, case: &Case, operands: &mut Operands) -> Result<()> {
@@ -235,7 +242,7 @@ impl<'b> Bench<'b> {
     ) -> Result<()> {
         let Spread { median: ratio, low, high } =
             Spread::of_ratios(&times.seconds[peer.contender], &times.seconds[ours.contender]);
-        let us = |side: &Side| times.median(side.contender) * 1e6;
+        let us = |side: &Side| significant(times.median(side.contender) * 1e6);
         let record = Record {
             group: case.group.word().into(),
             gpu: self.gpu.clone(),
@@ -257,10 +264,10 @@ impl<'b> Bench<'b> {
             peer: peer.name.into(),
             peer_kernel: peer.kernel.clone(),
             peer_us: us(peer),
-            ratio,
-            low,
-            high,
-            distance,
+            ratio: significant(ratio),
+            low: significant(low),
+            high: significant(high),
+            distance: significant(distance),
         };
         eprintln!(
             "  {:<5} {:.3} [{:.3}, {:.3}]  {:.1} us ({})  {} {:.1} us ({})",
@@ -274,4 +281,9 @@ impl<'b> Bench<'b> {
         writeln!(file, "{}", record.to_line())?;
         Ok(())
     }
+}
+
+/// Five digits: no measurement has more.
+fn significant(x: f64) -> f64 {
+    format!("{x:.4e}").parse().unwrap_or(x)
 }

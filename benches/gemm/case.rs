@@ -334,7 +334,7 @@ impl Case {
         };
         let selection = (selected * SELECTION_ROUNDS) as f64 * turn(Slices::Short);
         let contest = |slices: &Slices| WARM_UP + (contenders * rounds.unwrap_or(slices.rounds())) as f64 * turn(*slices);
-        let operands = 0.15 + 0.3 * self.bytes(Fused::Residual) as f64 / 1e9;
+        let operands = 0.4 + 0.3 * self.bytes(Fused::Residual) as f64 / 1e9;
         operands + selection + slices.iter().map(contest).sum::<f64>()
     }
 }

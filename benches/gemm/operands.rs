@@ -11,7 +11,7 @@ use std::sync::Arc;
 const ROTATED: usize = 240 << 20;
 
 /// The most sets.
-const SETS: usize = 64;
+const SETS: usize = 160;
 
 /// Elements of the noise that buffers are filled with: odd, so that no row of a matrix repeats another.
 const NOISE: usize = (1 << 22) - 3;

@@ -7,6 +7,8 @@ mod bind;
 mod slot;
 
 pub(crate) use bind::bind;
+#[cfg(feature = "cuda")]
+pub(crate) use bind::bind_into;
 pub use bind::{ArgumentError, ArgumentErrors, Bound, BoundTensor, Fault};
 pub use slot::{Slot, SlotKind, slots};
 

@@ -1,6 +1,7 @@
 //! Whether there is a driver. cudarc panics where the library is missing, so this asks first.
 
 use super::DeviceError;
+use cudarc::driver::sys::cuDriverGetVersion;
 
 #[cfg(windows)]
 const NAMES: [&str; 1] = ["nvcuda.dll"];
@@ -15,6 +16,13 @@ pub(super) fn driver() -> Result<(), DeviceError> {
 /// Whether the driver describes tensors to the copy engine.
 pub(super) fn tensor_maps() -> Result<(), DeviceError> {
     find(b"cuTensorMapEncodeTiled\0", "CUDA 12.0")
+}
+
+/// Whether the driver lets a launch begin early and records that into graphs: since CUDA 12.3.
+pub(super) fn programmatic_launches() -> bool {
+    let mut version = 0;
+    // SAFETY: the driver writes one integer; it needs no context, and a library is loaded, since there is a device.
+    unsafe { cuDriverGetVersion(&mut version) }.result().is_ok_and(|()| version >= 12_030)
 }
 
 fn find(function: &[u8], since: &str) -> Result<(), DeviceError> {

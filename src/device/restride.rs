@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Restrider {
     function: CudaFunction,
     restride: Restride,
-    scratch: Mutex<Vec<Scratch>>,
+    scratch: Mutex<Vec<Room>>,
 }
 
 /// The memory is freed in the order of the stream, after the last kernel that uses it. The stream is kept, so that no other one
 /// takes its place.
-struct Scratch {
+struct Room {
     stream: Arc<CudaStream>,
     memory: CudaSlice<u8>,
     address: u64,
@@ -25,7 +25,7 @@ struct Scratch {
 
 /// While it lives, no other thread puts a launch of the plan between the copies and the kernel that reads them.
 pub(super) struct Copied<'a> {
-    _turn: MutexGuard<'a, Vec<Scratch>>,
+    _turn: MutexGuard<'a, Vec<Room>>,
     /// What to read in place of `a` and `b`, as the kernel sees them.
     pub operands: [Option<Tensor>; 2],
 }
@@ -64,10 +64,10 @@ impl Restrider {
     ///
     /// # Errors
     /// If there is no memory for the copies, or the stream is being captured and has none yet.
-    pub(super) fn copy(&self, stream: &Arc<CudaStream>, operands: [Tensor; 2]) -> Result<Copied<'_>, DeviceError> {
+    pub(super) fn copy(&self, stream: &Arc<CudaStream>, operands: [Option<Tensor>; 2]) -> Result<Copied<'_>, DeviceError> {
         let mut needed = 0;
         let places = [0, 1].map(|i| {
-            let Tensor { inner, outer, batch, batch_stride, size, .. } = operands[i];
+            let Tensor { inner, outer, batch, batch_stride, size, .. } = operands[i]?;
             // A batch that shares the operand shares the copy.
             let entries = if batch_stride == 0 { batch.min(1) } else { batch };
             let ld = self.restride.ld(inner);
@@ -85,8 +85,8 @@ impl Restrider {
         let base = scratch(&mut turn, stream, needed)?;
         let (mut block, mut grid, mut copies) = (Block::default(), 0u64, [None, None]);
         for (i, place) in places.into_iter().enumerate() {
-            let Some((at, entries, ld)) = place else { continue };
-            let Tensor { address, inner, outer, size, .. } = operands[i];
+            let (Some((at, entries, ld)), Some(original)) = (place, operands[i]) else { continue };
+            let Tensor { address, inner, outer, size, .. } = original;
             let units = ld * size / UNIT;
             let written = (inner * size).div_ceil(UNIT) * outer * entries;
             let blocks = written.div_ceil(Restride::THREADS * Restride::UNITS) as u64;
@@ -95,8 +95,8 @@ impl Restrider {
             block.0[i] = Operand {
                 from: address,
                 to,
-                ld: operands[i].ld as i64,
-                batch_stride: operands[i].batch_stride as i64,
+                ld: original.ld as i64,
+                batch_stride: original.batch_stride as i64,
                 units: units as i64,
                 entry_units: (units * outer) as i64,
                 rows: outer as i32,
@@ -104,8 +104,8 @@ impl Restrider {
                 batch: entries as i32,
                 blocks: blocks as u32,
             };
-            let batch_stride = if operands[i].batch_stride == 0 { 0 } else { ld * outer };
-            copies[i] = Some(Tensor { address: to, ld, batch_stride, ..operands[i] });
+            let batch_stride = if original.batch_stride == 0 { 0 } else { ld * outer };
+            copies[i] = Some(Tensor { address: to, ld, batch_stride, ..original });
         }
         let grid = u32::try_from(grid).ok().filter(|blocks| *blocks <= i32::MAX as u32);
         let Some(grid) = grid else { return Err(DeviceError::ScratchTooLarge { bytes: needed }) };
@@ -121,7 +121,7 @@ impl Restrider {
 }
 
 /// The address of the stream's scratch, which is allocated by the first launch on it.
-fn scratch(all: &mut Vec<Scratch>, stream: &Arc<CudaStream>, bytes: usize) -> Result<u64, DeviceError> {
+fn scratch(all: &mut Vec<Room>, stream: &Arc<CudaStream>, bytes: usize) -> Result<u64, DeviceError> {
     let mine = all.iter().position(|s| s.stream.cu_stream() == stream.cu_stream());
     if let Some(found) = mine.map(|i| &all[i]).filter(|s| s.memory.len() >= bytes) {
         return Ok(found.address);
@@ -137,6 +137,6 @@ fn scratch(all: &mut Vec<Scratch>, stream: &Arc<CudaStream>, bytes: usize) -> Re
     if let Some(i) = mine {
         all.swap_remove(i);
     }
-    all.push(Scratch { stream: stream.clone(), memory, address });
+    all.push(Room { stream: stream.clone(), memory, address });
     Ok(address)
 }

@@ -39,7 +39,7 @@ struct Form {
 }
 
 /// Bytes that addresses and strides are multiples of.
-const UNIT: u64 = 16;
+pub(super) const UNIT: u64 = 16;
 const EXTENT_LIMIT: u64 = 1 << 32;
 const STRIDE_LIMIT: u64 = 1 << 40;
 

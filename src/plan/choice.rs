@@ -30,7 +30,7 @@ pub struct Choice {
     pub verdicts: Vec<Verdict>,
     /// The other tiles that fit, the best first.
     #[serde(skip)]
-    others: Vec<Tile>,
+    others: Vec<(Tile, i32)>,
 }
 
 impl Choice {
@@ -39,10 +39,17 @@ impl Choice {
         self.chosen
     }
 
-    /// Every tile that fits the problem, the chosen one first, then by estimated time: what a tuner would measure with
-    /// [`Gemm::tile`](crate::Gemm::tile).
-    pub fn candidates(&self) -> impl Iterator<Item = Tile> + '_ {
-        self.chosen.map(|(tile, _)| tile).into_iter().chain(self.others.iter().copied())
+    /// Every tile that fits the problem with its rasterisation, the chosen one first, then by estimated time: what a tuner
+    /// would measure with [`Gemm::tile`](crate::Gemm::tile).
+    pub fn candidates(&self) -> impl Iterator<Item = (Tile, i32)> + '_ {
+        self.chosen.into_iter().chain(self.others.iter().copied())
+    }
+
+    /// Chooses otherwise, for good.
+    pub(super) fn settle(&mut self, tile: Tile, raster: i32, reason: impl Into<String>) {
+        self.others.clear();
+        self.chosen = Some((tile, raster));
+        self.accept(tile, reason);
     }
 
     /// Notes that registers ran out, and that the tile now asks for fewer blocks to a multiprocessor.
@@ -51,10 +58,10 @@ impl Choice {
     }
 
     /// The next best tile whose threads hold fewer accumulators, where registers ran out for good.
-    pub(super) fn retreat(&mut self, tile: &Tile) -> Option<Tile> {
-        let held = |tile: &Tile| tile.bm * tile.bn / tile.threads;
-        let next = self.others.iter().position(|other| held(other) < held(tile)).map(|at| self.others.remove(at))?;
-        self.accept(next, "registers ran out with the one before");
+    pub(super) fn retreat(&mut self, tile: &Tile) -> Option<(Tile, i32)> {
+        let held = Tile::accumulators;
+        let next = self.others.iter().position(|(other, _)| held(other) < held(tile)).map(|at| self.others.remove(at))?;
+        self.accept(next.0, "registers ran out with the one before");
         Some(next)
     }
 
@@ -81,6 +88,7 @@ impl fmt::Display for Choice {
 pub(super) struct Request<'r> {
     pub operation: Operation,
     pub program: &'r Program,
+    pub argument_alignment: &'r [usize],
     pub shape: Shape,
     pub alignment: [usize; 2],
     pub strip: usize,
@@ -225,7 +233,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
     for (tile, estimate) in &estimates[1..] {
         choice.reject(tile, format!("estimated at {:.2} times the chosen one", estimate / least));
     }
-    choice.others = estimates[1..].iter().map(|(tile, _)| *tile).collect();
+    choice.others = estimates[1..].iter().map(|(tile, _)| (*tile, RASTER)).collect();
     choice.chosen = Some((chosen, RASTER));
 }
 
@@ -314,7 +322,7 @@ fn fit(candidate: &Candidate, request: &Request) -> Result<Tile, String> {
     }
     let tile = candidate.tile;
     let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = tile.shape else { return Ok(tile) };
-    let (_, stages) = Staging::of(request.program, request.operation, &tile, request.target)?;
+    let (_, stages) = Staging::of(request.program, request.operation, request.argument_alignment, &tile, request.target)?;
     Ok(Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..tile })
 }
 

@@ -22,6 +22,8 @@ pub struct TensorMap {
     pub box_outer: usize,
     /// How the box lies in shared memory.
     pub swizzle: Swizzle,
+    /// Whether the kernel cannot do without: what the map cannot describe is then no argument for it.
+    pub required: bool,
 }
 
 /// What a tensor map describes, as the kernel sees it.

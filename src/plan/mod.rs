@@ -49,7 +49,7 @@ pub enum Math {
 }
 
 /// What the user asks for beyond the epilogue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Preferences {
     /// How transcendental primitives are spelled.
     pub math: Math,
@@ -59,6 +59,14 @@ pub struct Preferences {
     pub mainloop: Option<Mainloop>,
     /// This tile and no other.
     pub tile: Option<Tile>,
+    /// Whether a launch may begin while the one before it in the stream still runs, where the kernel can.
+    pub programmatic: bool,
+}
+
+impl Default for Preferences {
+    fn default() -> Preferences {
+        Preferences { math: Math::Auto, tf32: false, mainloop: None, tile: None, programmatic: true }
+    }
 }
 
 /// Everything that decides a kernel.
@@ -91,12 +99,17 @@ pub struct KernelPlan {
     /// The epilogue's arguments, as the kernel sees them.
     #[serde(skip)]
     pub arguments: Vec<Argument>,
+    /// Bytes that address, leading dimension and batch stride of each argument are multiples of.
+    pub argument_alignment: Vec<usize>,
     /// What of the epilogue passes through shared memory, on the mainloop that stages it.
     pub staging: Option<Staging>,
     /// The tensor maps that a launch passes.
     pub maps: Vec<TensorMap>,
     /// The parameter block.
     pub params: Params,
+    /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation): the
+    /// kernel waits by itself before it touches memory.
+    pub programmatic: bool,
     /// Why this tile and not another.
     pub choice: Choice,
 }
@@ -177,9 +190,12 @@ impl KernelPlan {
             let strip = strip(&seen, |name| aligned(name));
             let restride = Restride::of(mainloop, operation, alignment);
             let read = if restride.is_some() { alignment.map(|bytes| bytes.max(16)) } else { alignment };
+            let arguments = seen.arguments().to_vec();
+            let argument_alignment: Vec<usize> = arguments.iter().map(|argument| aligned(&argument.name)).collect();
             let request = choice::Request {
                 operation,
                 program: &program,
+                argument_alignment: &argument_alignment,
                 shape,
                 alignment: read,
                 strip,
@@ -194,15 +210,14 @@ impl KernelPlan {
                 Math::Fast => true,
                 Math::Auto => program.stores.iter().all(|s| s.operand.dtype.size() <= 2),
             };
-            let arguments = seen.arguments().to_vec();
-            let (staging, params) = parameters(&tile, operation, &arguments, &program, target)?;
+            let (staging, params) = parameters(&tile, operation, &arguments, &argument_alignment, &program, target)?;
             return Ok(KernelPlan {
                 target,
                 operation,
                 transposed,
                 fast_math,
                 tile,
-                strip: staging.as_ref().map_or(strip, |s| s.chunk / 4),
+                strip: staging.as_ref().map_or(strip, |s| s.strip(&tile)),
                 alignment,
                 restride,
                 scratch: restride.map_or(0, |r| r.bytes(operation, shape)),
@@ -210,9 +225,11 @@ impl KernelPlan {
                 multiprocessors,
                 program,
                 arguments,
+                argument_alignment,
                 maps: staging.as_ref().map_or_else(Vec::new, |s| s.maps.clone()),
                 staging,
                 params,
+                programmatic: preferences.programmatic && waits(tile.mainloop()),
                 choice,
             });
         }
@@ -232,15 +249,30 @@ impl KernelPlan {
             self.choice.relaxed(&self.tile);
             return true;
         }
-        let Some(tile) = self.choice.retreat(&self.tile) else { return false };
-        let Ok((staging, params)) = parameters(&tile, self.operation, &self.arguments, &self.program, self.target) else {
-            return false;
-        };
+        self.choice.retreat(&self.tile).is_some_and(|(tile, raster)| self.set_tile(tile, raster).is_ok())
+    }
+
+    /// Takes another tile, and what follows from it. Changes nothing if that cannot be.
+    fn set_tile(&mut self, tile: Tile, raster: i32) -> Result<(), PlanError> {
+        let (staging, params) =
+            parameters(&tile, self.operation, &self.arguments, &self.argument_alignment, &self.program, self.target)?;
         if let Some(staging) = &staging {
-            (self.maps, self.strip) = (staging.maps.clone(), staging.chunk / 4);
+            (self.maps, self.strip) = (staging.maps.clone(), staging.strip(&tile));
         }
-        (self.tile, self.staging, self.params) = (tile, staging, params);
-        true
+        (self.tile, self.raster, self.staging, self.params) = (tile, raster, staging, params);
+        Ok(())
+    }
+
+    /// The same plan with another of the tiles that fit it, and no others to fall back on. `None` if the tile is not one of
+    /// them.
+    pub fn with_tile(&self, tile: Tile, raster: i32, reason: impl Into<String>) -> Option<KernelPlan> {
+        if matches!(raster, 0 | i32::MIN) || !self.choice.candidates().any(|(fitting, _)| fitting == tile) {
+            return None;
+        }
+        let mut plan = self.clone();
+        plan.set_tile(tile, raster).ok()?;
+        plan.choice.settle(tile, raster, reason);
+        Some(plan)
     }
 
     /// The grid of a launch: the tiles of one batch entry, and the entries in two dimensions, of which the last may lie beyond
@@ -262,15 +294,21 @@ impl KernelPlan {
     }
 }
 
+/// Whether a mainloop's kernels contain `griddepcontrol.wait` ahead of every access to memory.
+const fn waits(mainloop: Mainloop) -> bool {
+    matches!(mainloop, Mainloop::Sm90a | Mainloop::Gemv)
+}
+
 /// What a launch of a tile's kernel passes, and what it stages.
 fn parameters(
     tile: &Tile,
     operation: Operation,
     arguments: &[Argument],
+    alignment: &[usize],
     program: &Program,
     target: Target,
 ) -> Result<(Option<Staging>, Params), PlanError> {
-    let staging = Staging::of(program, operation, tile, target).ok().map(|(staging, _)| staging);
+    let staging = Staging::of(program, operation, alignment, tile, target).ok().map(|(staging, _)| staging);
     let maps = staging.as_ref().map_or(&[][..], |s| &s.maps);
     let params = Params::of(operation, arguments, program, maps);
     if params.size > PARAMETER_LIMIT { Err(PlanError::Parameters { size: params.size }) } else { Ok((staging, params)) }

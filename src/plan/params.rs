@@ -203,6 +203,7 @@ mod tests {
             box_inner: 64,
             box_outer: 128,
             swizzle: Swizzle::B128,
+            required: true,
         };
         let epilogue = crate::build::recipes::bias_activation(DType::F16, DType::F16, |z| z.relu()).expect("a recipe");
         let checked = crate::pass::fold(&crate::pass::inline(epilogue.checked()));

@@ -81,10 +81,17 @@ pub(super) fn chunk_columns(bn: usize) -> usize {
 impl Staging {
     /// Places the operands of an epilogue beside the stages of a tile, and lowers the number of stages to what fits: first
     /// comes the whole ring of the mainloop, then two chunks of loads, and what is left deepens the epilogue's rings.
+    /// `alignment` is that of each argument, in bytes: below 16 no tensor map describes it.
     ///
     /// # Errors
     /// How many bytes are lacking, if not even two stages fit.
-    pub(super) fn of(program: &Program, operation: Operation, tile: &Tile, target: Target) -> Result<(Staging, usize), String> {
+    pub(super) fn of(
+        program: &Program,
+        operation: Operation,
+        alignment: &[usize],
+        tile: &Tile,
+        target: Target,
+    ) -> Result<(Staging, usize), String> {
         let (TileShape::Sm90a { bk, stages: most, consumers, cluster, .. }, Operation::Product { dtype, layout }) =
             (tile.shape, operation)
         else {
@@ -92,9 +99,10 @@ impl Staging {
         };
         let chunk = chunk_columns(tile.bn);
         let mut maps = operand_maps(tile, dtype, layout, cluster);
-        let mut matrix = |of, operand: Operand, argument, bytes: &mut usize| {
+        let mut matrix = |of, operand: Operand, argument: usize, required, bytes: &mut usize| {
             let at = *bytes;
             let (map, size) = chunk_map(operand, argument, chunk);
+            let map = map.filter(|_| alignment[argument] >= 16).map(|map| TensorMap { required, ..map });
             *bytes += size.next_multiple_of(1024);
             maps.extend(map);
             Staged { of, at, map: map.map(|_| maps.len() - 1) }
@@ -106,10 +114,11 @@ impl Staging {
             })
         };
         let (mut load_bytes, mut store_bytes, mut vector_bytes) = (0, 0, 0);
-        let loads = loads_of(Phase::Visit).map(|(step, argument, operand)| matrix(step, operand, argument, &mut load_bytes));
+        let loads =
+            loads_of(Phase::Visit).map(|(step, argument, operand)| matrix(step, operand, argument, true, &mut load_bytes));
         let loads = loads.collect();
         let stores = program.stores.iter().enumerate();
-        let stores = stores.map(|(i, store)| matrix(i, store.operand, store.argument, &mut store_bytes)).collect();
+        let stores = stores.map(|(i, store)| matrix(i, store.operand, store.argument, false, &mut store_bytes)).collect();
         let vectors = loads_of(Phase::Column).chain(loads_of(Phase::Row)).map(|(step, _, operand)| {
             let extent = if operand.axes.contains(M) { tile.bm } else { tile.bn };
             let at = vector_bytes;
@@ -169,9 +178,16 @@ impl Staging {
         self.stores.iter().find(|s| s.of == store).map_or(0, |s| s.at)
     }
 
+    /// Columns of a visit: those a lane holds of a chunk's row, or half of them where accumulators take most registers.
+    pub(super) fn strip(&self, tile: &Tile) -> usize {
+        if tile.accumulators() > 160 && self.chunk == 64 { self.chunk / 8 } else { self.chunk / 4 }
+    }
+
     /// Names and numbers that the template takes.
     pub(crate) fn constants(&self) -> Vec<(&'static str, usize)> {
         vec![
+            ("LOADS_ARE_MAPPED", usize::from(self.loads.iter().all(|load| load.map.is_some()))),
+            ("CHUNK", self.chunk),
             ("LOAD_STAGES", self.load_stages),
             ("STORE_BUFFERS", self.store_buffers),
             ("LOAD_BYTES", self.load_bytes),
@@ -197,6 +213,7 @@ fn operand_maps(tile: &Tile, dtype: DType, layout: Layout, cluster: [usize; 2]) 
         box_inner: 64,
         box_outer: if k_major { extent } else { 64 } / shared,
         swizzle: Swizzle::B128,
+        required: true,
     };
     operands.into_iter().enumerate().map(map).collect()
 }
@@ -220,6 +237,7 @@ fn chunk_map(operand: Operand, argument: usize, chunk: usize) -> (Option<TensorM
         box_inner: pitch / size,
         box_outer: lines,
         swizzle,
+        required: false,
     };
     ((pitch >= 16).then_some(map), lines * elements * size)
 }

@@ -5,11 +5,11 @@ use crate::dtype::DType;
 use crate::ir::Order;
 use crate::problem::Operation;
 use crate::target::Target;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Which mainloop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mainloop {
     /// Multiply-adds one at a time, full precision, any operand.
@@ -44,7 +44,8 @@ impl fmt::Display for Mainloop {
 }
 
 /// A configuration of a mainloop. Extents are in elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Tile {
     /// Rows of a block's tile.
     pub bm: usize,
@@ -59,8 +60,8 @@ pub struct Tile {
 }
 
 /// What is particular to a mainloop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum TileShape {
     /// A thread owns `tm` x `tn`; shared memory holds two stages of `bk`.
     Simt {
@@ -105,7 +106,7 @@ pub enum TileShape {
 }
 
 /// How the consumers of a block share the work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
     /// Each takes its rows of every tile.
@@ -190,6 +191,22 @@ impl Tile {
         mainloop.max(epilogue)
     }
 
+    /// Rows of the tile that a consumer computes.
+    fn consumer_rows(&self) -> usize {
+        match self.shape {
+            TileShape::Sm90a { schedule: Schedule::Cooperative, consumers, .. } => self.bm / consumers.max(1),
+            _ => self.bm,
+        }
+    }
+
+    /// Accumulators of a thread that multiplies.
+    pub(super) fn accumulators(&self) -> usize {
+        match self.shape {
+            TileShape::Sm90a { .. } => self.consumer_rows() * self.bn / 128,
+            _ => self.bm * self.bn / self.threads.max(1),
+        }
+    }
+
     /// Why the configuration cannot run, if it cannot.
     pub(super) fn obstacle(&self, operation: Operation, alignment: [usize; 2], strip: usize, target: Target) -> Option<String> {
         let needs = self.shared_memory(operation.dtype(), 0);
@@ -222,7 +239,7 @@ impl Tile {
         let first_broken = |rules: &[(bool, &'static str)]| rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule);
         if let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = self.shape {
             let ping_pong = schedule == Schedule::PingPong;
-            let rows = if ping_pong { bm } else { bm / consumers.max(1) };
+            let rows = self.consumer_rows();
             let Operation::Product { layout, .. } = operation else { return Some("it multiplies") };
             let halves = |extent: usize, k_major: bool, shared: usize| shared == 1 || !k_major || extent.is_multiple_of(16);
             return first_broken(&[
@@ -233,7 +250,7 @@ impl Tile {
                 ),
                 (rows > 0 && rows.is_multiple_of(64) && bm.is_multiple_of(rows) && bm <= 256, "a consumer's rows come by 64"),
                 ((8..=256).contains(&bn) && bn.is_multiple_of(8), "8 to 256 columns, by 8"),
-                (rows / 64 * (bn / 2) <= 200, "a thread holds at most 200 accumulators"),
+                (self.accumulators() <= 200, "a thread holds at most 200 accumulators"),
                 (bk > 0 && bk.is_multiple_of(64), "K comes by 64"),
                 (matches!(cluster, [1, 1] | [2, 1] | [1, 2]), "a cluster is one block or two"),
                 (
@@ -303,9 +320,8 @@ impl Tile {
             }
             TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [cluster_m, cluster_n] } => {
                 let ping_pong = usize::from(schedule == Schedule::PingPong);
-                let rows = self.bm / if ping_pong == 1 { 1 } else { consumers };
                 // What three warpgroups of 168 registers a thread have, given to those that hold accumulators.
-                let [producer, consumer] = if rows / 64 * (self.bn / 2) > 160 { [24, 240] } else { [40, 232] };
+                let [producer, consumer] = if self.accumulators() > 160 { [24, 240] } else { [40, 232] };
                 list.extend([("BK", bk), ("STAGES", stages), ("CONSUMERS", consumers), ("PING_PONG", ping_pong)]);
                 list.extend([("CLUSTER_M", cluster_m), ("CLUSTER_N", cluster_n)]);
                 list.extend([("PRODUCER_REGISTERS", producer), ("CONSUMER_REGISTERS", consumer)]);

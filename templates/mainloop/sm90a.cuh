@@ -1,14 +1,16 @@
 // ---- mainloop for Hopper: persistent blocks, a producer warpgroup that feeds a ring by TMA, consumers that multiply by wgmma ----
 // Cooperative: the consumers share a tile, each BM / CONSUMERS rows of it. Ping-pong: each has tiles of its own, in turns, so that
 // one's epilogue runs under the other's multiplications. A cluster of two blocks computes neighbouring tiles and fetches what they
-// share once. The producer's first warp fetches the operands; the other three stage what the epilogue reads.
+// share once. The producer's first warp fetches the operands, the second the epilogue's vectors, the others its matrices.
 constexpr int CLUSTER = CLUSTER_M * CLUSTER_N;
 constexpr int PANELS = BK / 64;                                           // 128 bytes of K each
 constexpr int A_BYTES = BM * 128, B_BYTES = B_K_MAJOR ? BN * 128 : (BN + 63) / 64 * 8192;   // of a panel
 constexpr int PANEL_BYTES = A_BYTES + B_BYTES, STAGE_BYTES = PANELS * PANEL_BYTES;
 constexpr int WARPGROUP_ROWS = PING_PONG ? BM : BM / CONSUMERS, BLOCKS_M = WARPGROUP_ROWS / 64, CHUNKS_N = BN / CHUNK;
 constexpr int CHUNKS = CHUNKS_N * BLOCKS_M;                               // of a consumer and tile, column by column
-constexpr int LOADERS = 96;                                               // threads that stage what the epilogue reads
+// Threads that stage the epilogue's matrices: one where TMA does it all.
+constexpr int LOADERS = LOADS_ARE_MAPPED ? 1 : 64, LOADER_WARPS = (LOADERS + 31) / 32;
+constexpr int STRIPS = CHUNK / (4 * STRIP);                               // visits of a lane to a row of a chunk
 static_assert(THREADS == 128 * (1 + CONSUMERS) && BK % 64 == 0 && WARPGROUP_ROWS % 64 == 0 && BN % CHUNK == 0, "whole pieces");
 static_assert(!PING_PONG || (CONSUMERS == 2 && CLUSTER <= 2), "two consumers take turns");
 
@@ -17,27 +19,34 @@ static_assert(!PING_PONG || (CONSUMERS == 2 && CLUSTER <= 2), "two consumers tak
 constexpr u32 FULL = AT_BARRIERS, EMPTY = FULL + STAGES * 8, TURN = EMPTY + STAGES * 8, VECTORS_FULL = TURN + 16,
               VECTORS_EMPTY = VECTORS_FULL + 16, LOADS_FULL = VECTORS_EMPTY + 16, LOADS_EMPTY = LOADS_FULL + CONSUMERS * LOAD_STAGES * 8;
 
+// A value that the compiler has to compute where it is used, instead of keeping it in a register through the multiplications.
+DEVICE u32 fresh(u32 x) {
+    u32 y;
+    asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+DEVICE int thread_of_warpgroup() {
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x & 127;
+}
+
 // The tiles of a block, in the order in which its roles go through them.
 struct Tiles {
-    u32 rows, columns, per_entry, end, next, step, rank_m, rank_n;
+    u32 next, step;
     TileOrigin tile;
 
-    DEVICE Tiles(const Params& p, u32 rank) {
-        rows = (u32(p.m - 1) / BM + CLUSTER_M) / CLUSTER_M;
-        columns = (u32(p.n - 1) / BN + CLUSTER_N) / CLUSTER_N;
-        per_entry = rows * columns;
-        end = per_entry * u32(p.batch);
-        next = blockIdx.x / CLUSTER;
-        step = gridDim.x / CLUSTER;
-        rank_m = CLUSTER_M == 2 ? rank : 0;
-        rank_n = CLUSTER_N == 2 ? rank : 0;
-    }
+    DEVICE Tiles() : next(blockIdx.x / CLUSTER), step(gridDim.x / CLUSTER) {}
     // Whether there is another tile, and if so which.
     DEVICE bool advance(const Params& p) {
-        if (next >= end) return false;
+        const u32 rows = (fresh(p.m - 1) / BM + CLUSTER_M) / CLUSTER_M, columns = (fresh(p.n - 1) / BN + CLUSTER_N) / CLUSTER_N;
+        const u32 per_entry = rows * columns;
+        if (next >= per_entry * u32(p.batch)) return false;
         u32 row, column;
         place_tile(p, next % per_entry, rows, columns, row, column);
-        tile = {int((row * CLUSTER_M + rank_m) * BM), int((column * CLUSTER_N + rank_n) * BN), int(next / per_entry)};
+        row = row * CLUSTER_M + (CLUSTER_M == 2 ? cluster_rank() : 0);
+        column = column * CLUSTER_N + (CLUSTER_N == 2 ? cluster_rank() : 0);
+        tile = {int(row * BM), int(column * BN), int(next / per_entry)};
         next += step;
         return true;
     }
@@ -68,7 +77,7 @@ template <bool IS_A> DEVICE void fetch_operand(const Params& p, const Tiles& til
     constexpr bool K_MAJOR = IS_A ? A_K_MAJOR : B_K_MAJOR, SHARED = (IS_A ? CLUSTER_N : CLUSTER_M) == 2;
     constexpr int EXTENT = IS_A ? BM : BN;
     const TensorMap& map = IS_A ? p.map0 : p.map1;
-    const int start = IS_A ? tiles.tile.row : tiles.tile.column, half = IS_A ? tiles.rank_n : tiles.rank_m;
+    const int start = IS_A ? tiles.tile.row : tiles.tile.column, half = SHARED ? cluster_rank() : 0;
     if constexpr (K_MAJOR) {
         if constexpr (SHARED) tensor_load_multicast(to + half * (EXTENT * 64), map, barrier, k, start + half * (EXTENT / 2), tiles.tile.batch, 3);
         else tensor_load(to, map, barrier, k, start, tiles.tile.batch);
@@ -121,31 +130,31 @@ DEVICE void produce(const Params& p, Tiles tiles) {
     }
 }
 
-// Stages what the epilogue reads, tile by tile, ahead of the consumers by as much as there is room for.
-DEVICE void load_for_epilogue(const Params& p, Tiles tiles, int thread) {
+// What the epilogue reads is staged tile by tile, ahead of the consumers by as much as there is room for.
+DEVICE void stage_vectors(const Params& p, Tiles tiles, int lane) {
+    const u32 shared = shared_address(shared_memory);
+    for (u32 count = 0; tiles.advance(p); ++count) {
+        const u32 slot = count & 1;
+        barrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
+        fill_vectors(p, epilogue_begin(p, tiles.tile.batch), AT_VECTORS + slot * VECTOR_BYTES, tiles.tile, lane);
+        __syncwarp();
+        if (lane == 0) barrier_arrive(shared + VECTORS_FULL + slot * 8);
+    }
+}
+DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
     const u32 shared = shared_address(shared_memory);
     for (u32 count = 0; tiles.advance(p); ++count) {
         const TileValues t = epilogue_begin(p, tiles.tile.batch);
-        if constexpr (VECTOR_BYTES > 0) {
-            const u32 slot = count & 1;
-            barrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
-            fill_vectors<LOADERS>(p, t, AT_VECTORS + slot * VECTOR_BYTES, tiles.tile, thread);
-            __syncwarp();
-            if (thread % 32 == 0) barrier_arrive(shared + VECTORS_FULL + slot * 8);
-        }
-        if constexpr (LOAD_BYTES > 0) {
-            const u32 first = (PING_PONG ? count >> 1 : count) * CHUNKS;
 #pragma unroll 1
-            for (u32 chunk = 0; chunk < CHUNKS; ++chunk) {
-                const u32 slot = (first + chunk) % LOAD_STAGES, parity = (first + chunk) / LOAD_STAGES & 1;
-                const int row = tiles.tile.row + chunk % BLOCKS_M * 64, column = tiles.tile.column + chunk / BLOCKS_M * CHUNK;
+        for (u32 chunk = 0; chunk < CHUNKS; ++chunk) {
+            const u32 number = (PING_PONG ? count >> 1 : count) * CHUNKS + chunk;
 #pragma unroll 1
-                for (u32 i = 0; i < (PING_PONG ? 1 : CONSUMERS); ++i) {
-                    const u32 group = PING_PONG ? count & 1 : i, number = group * LOAD_STAGES + slot;
-                    barrier_wait(shared + LOADS_EMPTY + number * 8, parity ^ 1);
-                    fill_chunk<LOADERS>(p, t, AT_LOADS + number * LOAD_BYTES, shared + LOADS_FULL + number * 8,
-                                        row + (PING_PONG ? 0 : i * WARPGROUP_ROWS), column, thread);
-                }
+            for (u32 i = 0; i < (PING_PONG ? 1 : CONSUMERS); ++i) {
+                const u32 slot = (PING_PONG ? count & 1 : i) * LOAD_STAGES + number % LOAD_STAGES;
+                barrier_wait(shared + LOADS_EMPTY + slot * 8, (number / LOAD_STAGES & 1) ^ 1);
+                fill_chunk<LOADERS>(p, t, AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
+                                    tiles.tile.row + chunk % BLOCKS_M * 64 + (PING_PONG ? 0 : i * WARPGROUP_ROWS),
+                                    tiles.tile.column + chunk / BLOCKS_M * CHUNK, thread);
             }
         }
     }
@@ -153,8 +162,9 @@ DEVICE void load_for_epilogue(const Params& p, Tiles tiles, int thread) {
 
 // ---- consumers ----
 // acc = A * B over the tile, or over this consumer's rows of it.
-DEVICE void multiply(const Params& p, float (&acc)[BLOCKS_M][BN / 2], Position& at, u32 blocks, u32 group, int thread) {
+DEVICE void multiply(float (&acc)[BLOCKS_M][BN / 2], Position& at, u32 blocks, u32 group) {
     const u32 shared = shared_address(shared_memory);
+    const int thread = threadIdx.x & 127;
     auto release = [&](u32 stage) {
         const u32 barrier = shared + EMPTY + stage * 8;
         if constexpr (CLUSTER == 1) {
@@ -191,38 +201,34 @@ DEVICE void multiply(const Params& p, float (&acc)[BLOCKS_M][BN / 2], Position& 
     if (blocks > 0) release(last);
 }
 
-DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group, int thread) {
+DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group) {
     const u32 shared = shared_address(shared_memory);
-    const int lane = thread & 31, first_row = (thread >> 5) * 16, group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
+    const int thread = thread_of_warpgroup(), lane = thread & 31, first_row = (thread >> 5) * 16, group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
     const TileValues t = epilogue_begin(p, tile.batch);
     const u32 vectors = AT_VECTORS + (count & 1) * VECTOR_BYTES;
     u32 loads = 0, stores = 0;
-    auto strip = [&](int n, int m, int half) {
-        const int row = group_row + m * 64 + first_row + half * 8 + lane / 4, column = n * CHUNK + lane % 4 * 2;
-        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, lane, vectors, loads, stores};
+    auto strip = [&](int n, int m, int half, int part) {
+        const int row = group_row + m * 64 + first_row + half * 8 + lane / 4, column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
+        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors, loads, stores};
     };
     if constexpr (VECTOR_BYTES > 0) barrier_wait(shared + VECTORS_FULL + (count & 1) * 8, count >> 1 & 1);
     RowValues rows[BLOCKS_M][2];
 #pragma unroll
-    for (int i = 0; i < 2 * BLOCKS_M; ++i) rows[i / 2][i % 2] = epilogue_row(p, t, strip(0, i / 2, i % 2));
+    for (int i = 0; i < 2 * BLOCKS_M; ++i) rows[i / 2][i % 2] = epilogue_row(p, t, strip(0, i / 2, i % 2, 0));
 
     u32 load = (PING_PONG ? count >> 1 : count) * CHUNKS;
 #pragma unroll
     for (int n = 0; n < CHUNKS_N; ++n) {
-        ColumnValues columns = epilogue_column(p, t, strip(n, 0, 0));
+        ColumnValues columns[STRIPS];
+#pragma unroll
+        for (int part = 0; part < STRIPS; ++part) columns[part] = epilogue_column(p, t, strip(n, 0, 0, part));
 #pragma unroll
         for (int m = 0; m < BLOCKS_M; ++m) {
             const int chunk = n * BLOCKS_M + m;
-            Fetched fetched[2];
+            const u32 slot = group * LOAD_STAGES + load % LOAD_STAGES;
             if constexpr (LOAD_BYTES > 0) {
-                const u32 number = group * LOAD_STAGES + load % LOAD_STAGES;
-                loads = AT_LOADS + number * LOAD_BYTES;
-                barrier_wait(shared + LOADS_FULL + number * 8, load / LOAD_STAGES & 1);
-#pragma unroll
-                for (int half = 0; half < 2; ++half) fetched[half] = epilogue_fetch(p, t, strip(n, m, half));
-                __syncwarp();
-                if (lane == 0) barrier_arrive(shared + LOADS_EMPTY + number * 8);
-                ++load;
+                loads = AT_LOADS + slot * LOAD_BYTES;
+                barrier_wait(shared + LOADS_FULL + slot * 8, load / LOAD_STAGES & 1);
             }
             if constexpr (STORE_BYTES > 0) {
                 // The buffer's last store has been read, and every thread of the last copy is done.
@@ -234,11 +240,19 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
                 sync_warpgroup(group);
             }
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
+            for (int visit = 0; visit < 2 * STRIPS; ++visit) {
+                const int half = visit / STRIPS, part = visit % STRIPS;
+                const Fetched fetched = epilogue_fetch(p, t, strip(n, m, half, part));
+                if (LOAD_BYTES > 0 && visit == 2 * STRIPS - 1) {
+                    __syncwarp();
+                    if (lane == 0) barrier_arrive(shared + LOADS_EMPTY + slot * 8);
+                    ++load;
+                }
                 Accum strip_acc[STRIP];
 #pragma unroll
-                for (int i = 0; i < STRIP; ++i) strip_acc[i] = acc[m][n * (CHUNK / 2) + i / 2 * 4 + half * 2 + i % 2];
-                epilogue_visit(p, t, columns, rows[m][half], fetched[half], strip(n, m, half), strip_acc);
+                for (int i = 0; i < STRIP; ++i)
+                    strip_acc[i] = acc[m][n * (CHUNK / 2) + (part * (STRIP / 2) + i / 2) * 4 + half * 2 + i % 2];
+                epilogue_visit(p, t, columns[part], rows[m][half], fetched, strip(n, m, half, part), strip_acc);
             }
             if constexpr (STORE_BYTES > 0) {
                 fence_async();
@@ -247,18 +261,19 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
                 if (thread == 0) store_commit();
             }
         }
-        epilogue_column_end(p, t, columns, strip(n, 0, 0));
+#pragma unroll
+        for (int part = 0; part < STRIPS; ++part) epilogue_column_end(p, t, columns[part], strip(n, 0, 0, part));
     }
     if constexpr (VECTOR_BYTES > 0) {
         __syncwarp();
         if (lane == 0) barrier_arrive(shared + VECTORS_EMPTY + (count & 1) * 8);
     }
 #pragma unroll
-    for (int i = 0; i < 2 * BLOCKS_M; ++i) epilogue_row_end(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2));
+    for (int i = 0; i < 2 * BLOCKS_M; ++i) epilogue_row_end(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0));
     epilogue_end(p, t, shared_memory);
 }
 
-DEVICE void consume(const Params& p, Tiles tiles, u32 group, int thread) {
+DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     const u32 shared = shared_address(shared_memory), blocks = terms_in_blocks(p);
     Position at;
     u32 count = 0, turn_parity = 0;
@@ -268,7 +283,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group, int thread) {
         tiles.step *= 2;
         if (group == 1) {
             at.skip(blocks);
-            if (thread == 0) barrier_arrive(shared + TURN);   // the first turn is the other's
+            if (threadIdx.x % 128 == 0) barrier_arrive(shared + TURN);   // the first turn is the other's
         }
     }
     for (; tiles.advance(p); count += PING_PONG ? 2 : 1) {
@@ -280,17 +295,15 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group, int thread) {
             barrier_wait(shared + TURN + group * 8, turn_parity);
             turn_parity ^= 1;
         }
-        multiply(p, acc, at, blocks, group, thread);
+        multiply(acc, at, blocks, group);
         if constexpr (PING_PONG) at.skip(blocks);
-        run_epilogue(p, tiles.tile, acc, count, group, thread);
+        run_epilogue(p, tiles.tile, acc, count, group);
     }
-    if (thread == 0) store_wait_all();
+    if (threadIdx.x % 128 == 0) store_wait_all();
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
-    const u32 shared = shared_address(shared_memory), rank = CLUSTER > 1 ? cluster_rank() : 0;
-    const u32 warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    const int thread = threadIdx.x % 128;
+    const u32 shared = shared_address(shared_memory);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
             barrier_init(shared + FULL + i * 8, 1);
@@ -298,11 +311,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
         }
         for (int i = 0; i < 2; ++i) {
             barrier_init(shared + TURN + i * 8, 1);
-            barrier_init(shared + VECTORS_FULL + i * 8, LOADERS / 32);
+            barrier_init(shared + VECTORS_FULL + i * 8, 1);
             barrier_init(shared + VECTORS_EMPTY + i * 8, (PING_PONG ? 1 : CONSUMERS) * 4);
         }
         for (int i = 0; i < CONSUMERS * LOAD_STAGES; ++i) {
-            barrier_init(shared + LOADS_FULL + i * 8, LOADERS / 32);
+            barrier_init(shared + LOADS_FULL + i * 8, LOADER_WARPS);
             barrier_init(shared + LOADS_EMPTY + i * 8, 4);
         }
         barrier_init_done();
@@ -317,23 +330,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     } else {
         __syncthreads();
     }
-    const bool fetches_operands = threadIdx.x < 32;
+    const u32 warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     if constexpr (CONSTANT_A || CONSTANT_B) let_next_kernel_start();
-    if (!(CONSTANT_A || CONSTANT_B) || !fetches_operands) wait_for_earlier_kernels();   // everything above ran under their end
+    if (!(CONSTANT_A || CONSTANT_B) || warp > 0) wait_for_earlier_kernels();   // everything above ran under their end
     if constexpr (!(CONSTANT_A || CONSTANT_B)) let_next_kernel_start();
 
-    const Tiles tiles(p, rank);
-    if (warpgroup == 0) {
+    const Tiles tiles;
+    if (warp < 4) {
         if constexpr (CONSUMERS == 2) fewer_registers<PRODUCER_REGISTERS>();
-        if (fetches_operands) {
+        if (warp == 0) {
             if (elect()) produce(p, tiles);
-            __syncwarp();
-        } else if constexpr (VECTOR_BYTES + LOAD_BYTES > 0) {
-            load_for_epilogue(p, tiles, thread - 32);
+        } else if (warp == 1) {
+            if constexpr (VECTOR_BYTES > 0) stage_vectors(p, tiles, threadIdx.x % 32);
+        } else if (LOAD_BYTES > 0) {
+            if (LOADERS > 1) stage_matrices(p, tiles, threadIdx.x - 64);
+            else if (warp == 2 && elect()) stage_matrices(p, tiles, 0);
         }
+        __syncwarp();
     } else {
         if constexpr (CONSUMERS == 2) more_registers<CONSUMER_REGISTERS>();
-        consume(p, tiles, warpgroup - 1, thread);
+        consume(p, tiles, warp / 4 - 1);
     }
     if constexpr (CLUSTER > 1) {   // no block may leave while another can still signal it
         __syncwarp();

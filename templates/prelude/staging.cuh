@@ -1,13 +1,13 @@
 // ---- staging: the epilogue's operands pass through shared memory, matrices in chunks of 64 rows x CHUNK columns ----
-constexpr int CHUNK = 4 * STRIP;
 extern __shared__ __align__(1024) u8 shared_memory[];
 
-// The place of a visit: of one row of a chunk the columns that a lane holds in the accumulators, two of every eight. A warp visits
+// The place of a visit: of one row of a chunk columns that a lane holds in the accumulators, two of every eight. A warp visits
 // eight rows together, four lanes each.
 struct Strip {
-    int row, column;             // of the first element, in the problem
-    int tile_row, tile_column;   // the same in the tile
-    int first_row, lane;         // the first of the warp's eight rows in the chunk; which lane this is
+    int row, column;               // of the first element, in the problem
+    int tile_row, tile_column;     // the same in the tile
+    int first_row, first_column;   // of the warp's elements, in the chunk
+    int lane;
     u32 vectors, loads, stores;  // offsets in shared memory of the tile's vectors, and of this chunk of the matrices
     DEVICE int at(int i) const { return column + i / 2 * 8 + i % 2; }
 };
@@ -17,7 +17,7 @@ struct Strip {
 template <int SIZE, bool ROW_MAJOR> struct Chunk64 {
     static constexpr int LINES = ROW_MAJOR ? 64 : CHUNK, ELEMENTS = ROW_MAJOR ? CHUNK : 64;   // strided and contiguous extent
     static constexpr int PITCH = ELEMENTS * SIZE < 128 ? ELEMENTS * SIZE : 128, PANEL = LINES * PITCH;
-    static constexpr int PANELS = ELEMENTS * SIZE / PITCH, PANEL_ELEMENTS = PITCH / SIZE;
+    static constexpr int PANELS = ELEMENTS * SIZE / PITCH, PANEL_ELEMENTS = PITCH / SIZE, BYTES = PANELS * PANEL;
     static DEVICE constexpr u32 at(int line, int byte) {
         const int twist = PITCH == 128 ? line & 7 : PITCH == 64 ? line >> 1 & 3 : PITCH == 32 ? line >> 2 & 1 : 0;
         return byte / PITCH * PANEL + line * PITCH + ((byte % PITCH) ^ twist << 4);
@@ -60,8 +60,10 @@ template <bool ROW_MAJOR, int N, class F> DEVICE void each_fragment(const Strip&
     const int matrix = s.lane / 8 % TOGETHER, line = s.lane % 8;
 #pragma unroll
     for (int g = 0; g < N / 2; g += TOGETHER) {
-        const u32 at = ROW_MAJOR ? Chunk64<2, true>::at(s.first_row + line, (g + matrix) * 16)
-                                 : Chunk64<2, false>::at((g + matrix) * 8 + line, s.first_row * 2);
+        // The twist of a row is that of its place among the warp's eight.
+        const int column = s.first_column + (g + matrix) * 8;
+        const u32 at = ROW_MAJOR ? s.first_row * Chunk64<2, true>::PITCH + Chunk64<2, true>::at(line, column * 2)
+                                 : Chunk64<2, false>::at(column + line, s.first_row * 2);
         move(shared_address(shared_memory) + chunk + at, g);
     }
 }
@@ -91,7 +93,7 @@ DEVICE void read_matrix(Raw<T, N>& raw, const Strip& s, const T*, i64, int, int,
         const int row = s.first_row + s.lane / 4;
 #pragma unroll
         for (int i = 0; i < N; ++i) {
-            const int column = i / 2 * 8 + s.lane % 4 * 2 + i % 2;
+            const int column = s.first_column + i / 2 * 8 + s.lane % 4 * 2 + i % 2;
             raw.elements[i] = shared_at<T>(chunk + (ROW_MAJOR ? Place::at(row, column * sizeof(T)) : Place::at(column, row * sizeof(T))));
         }
     }
@@ -107,7 +109,7 @@ DEVICE void write_matrix(T*, i64, const Raw<T, N>& raw, const Strip& s, int, int
         const int row = s.first_row + s.lane / 4;
 #pragma unroll
         for (int i = 0; i < N; i += 2) {
-            const int column = i / 2 * 8 + s.lane % 4 * 2;
+            const int column = s.first_column + i / 2 * 8 + s.lane % 4 * 2;
             if constexpr (ROW_MAJOR) {
                 Raw<T, 2> pair;
                 pair.elements[0] = raw.elements[i];
@@ -122,25 +124,40 @@ DEVICE void write_matrix(T*, i64, const Raw<T, N>& raw, const Strip& s, int, int
 }
 
 // Between shared memory and a matrix that no tensor map can describe, or not to its last element: `thread` of THREADS_THERE threads
-// moves its share, element by element.
-template <int THREADS_THERE, bool ROW_MAJOR, class T, class F>
-DEVICE void each_element(u32 chunk, T* p, i64 ld, int row, int column, int m, int n, int thread, F move) {
+// moves its share, element by element, a fixed one of every line.
+template <int THREADS_THERE, bool ROW_MAJOR, class T>
+DEVICE void copy_in(u32 chunk, const T* p, i64 ld, int row, int column, int m, int n, int thread) {
     using Place = Chunk64<sizeof(T), ROW_MAJOR>;
-#pragma unroll 4
-    for (int i = thread; i < Place::LINES * Place::ELEMENTS; i += THREADS_THERE) {
-        const int line = i / Place::ELEMENTS, element = i % Place::ELEMENTS;
-        const int r = row + (ROW_MAJOR ? line : element), c = column + (ROW_MAJOR ? element : line);
-        move(shared_at<T>(chunk + Place::at(line, element * sizeof(T))), p + (ROW_MAJOR ? r * ld + c : c * ld + r), r < m && c < n);
+    constexpr int STEP = THREADS_THERE / Place::ELEMENTS, AHEAD = Place::LINES / STEP < 8 ? Place::LINES / STEP : 8;
+    const int element = thread % Place::ELEMENTS, first = thread / Place::ELEMENTS;
+    p += (ROW_MAJOR ? row : column) * ld + ((ROW_MAJOR ? column : row) + element);
+    p += first * ld;
+    // Lines that exist for this element.
+    const int lines = (ROW_MAJOR ? column : row) + element < (ROW_MAJOR ? n : m) ? (ROW_MAJOR ? m - row : n - column) : 0;
+#pragma unroll 1
+    for (int line = first; line < Place::LINES; line += AHEAD * STEP) {
+        T ahead[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i) {
+            ahead[i] = line + i * STEP < lines ? *p : T{};
+            p += STEP * ld;
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i) shared_at<T>(chunk + Place::at(line + i * STEP, element * sizeof(T))) = ahead[i];
     }
 }
 template <int THREADS_THERE, bool ROW_MAJOR, class T>
-DEVICE void copy_in(u32 chunk, const T* p, i64 ld, int row, int column, int m, int n, int thread) {
-    each_element<THREADS_THERE, ROW_MAJOR>(chunk, const_cast<T*>(p), ld, row, column, m, n, thread,
-                                           [](T& here, const T* there, bool inside) { here = inside ? *there : T{}; });
-}
-template <int THREADS_THERE, bool ROW_MAJOR, class T>
 DEVICE void copy_out(u32 chunk, T* p, i64 ld, int row, int column, int m, int n, int thread) {
-    each_element<THREADS_THERE, ROW_MAJOR>(chunk, p, ld, row, column, m, n, thread, [](T& here, T* there, bool inside) {
-        if (inside) *there = here;
-    });
+    using Place = Chunk64<sizeof(T), ROW_MAJOR>;
+    constexpr int STEP = THREADS_THERE / Place::ELEMENTS;
+    const int element = thread % Place::ELEMENTS, first = thread / Place::ELEMENTS;
+    p += (ROW_MAJOR ? row : column) * ld + ((ROW_MAJOR ? column : row) + element);
+    p += first * ld;
+    int lines = (ROW_MAJOR ? column : row) + element < (ROW_MAJOR ? n : m) ? (ROW_MAJOR ? m - row : n - column) : 0;
+    if (lines > Place::LINES) lines = Place::LINES;
+#pragma unroll 2
+    for (int line = first; line < lines; line += STEP) {
+        *p = shared_at<T>(chunk + Place::at(line, element * sizeof(T)));
+        p += STEP * ld;
+    }
 }

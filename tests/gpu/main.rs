@@ -10,11 +10,13 @@
 #![allow(missing_docs, reason = "a test binary")]
 
 mod arguments;
+mod autotune;
 mod case;
 mod files;
 mod gemv;
 mod hopper;
 mod large;
+mod launches;
 mod layout;
 mod math;
 mod memory;
