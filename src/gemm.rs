@@ -76,6 +76,15 @@ impl Gemm {
         self
     }
 
+    /// Whether `a` and `b` are constant: nothing that may still run when a launch begins writes them, as with the weights of
+    /// inference. A programmatic launch then fetches them while its predecessors finish, which shortens short kernels.
+    /// Default: neither. With `true` for an operand that the kernel before does write, results are wrong.
+    #[must_use]
+    pub fn constant_operands(mut self, a: bool, b: bool) -> Gemm {
+        self.preferences.constant = [a, b];
+        self
+    }
+
     /// The operation.
     pub fn operation(&self) -> Operation {
         self.operation

@@ -46,7 +46,9 @@ impl Fused {
 
 /// The operation of a case with one of its epilogues.
 pub fn product(case: &Case, fused: Fused) -> Result<Gemm> {
-    Ok(Gemm::new(case.dtype, case.layout, &fused.epilogue(case.dtype)?))
+    // Decoding multiplies by weights, which no kernel writes.
+    let decoding = case.shape.m <= 128;
+    Ok(Gemm::new(case.dtype, case.layout, &fused.epilogue(case.dtype)?).constant_operands(false, decoding))
 }
 
 /// The pointwise operation that is left of an epilogue.

@@ -161,14 +161,34 @@ static SM80_TF32: [Candidate; 6] = [
 ];
 
 /// Tiles of Hopper's mainloop, each with the most stages that may fit.
-static SM90A: [Candidate; 7] = [
+static SM90A: [Candidate; 27] = [
     candidate(Tile::ping_pong(128, 192, 5), 12.0, 12.0, 100.0),
+    candidate(Tile::ping_pong(128, 160, 6), 10.2, 10.2, 100.0),
     candidate(Tile::ping_pong(128, 128, 6), 8.2, 8.2, 100.0),
+    candidate(Tile::ping_pong(64, 256, 5), 8.4, 8.4, 100.0),
+    candidate(Tile::ping_pong(192, 128, 5), 12.2, 12.2, 100.0),
+    candidate(Tile::ping_pong(128, 192, 5).clustered(2, 1), 12.0, 12.0, 100.0),
     candidate(Tile::cooperative(128, 256, 4), 16.0, 16.0, 200.0),
     candidate(Tile::cooperative(256, 128, 4), 16.1, 16.1, 200.0),
+    candidate(Tile::cooperative(128, 256, 4).clustered(2, 1), 16.1, 16.1, 200.0),
+    candidate(Tile::cooperative(256, 192, 3).clustered(2, 1), 24.1, 24.1, 200.0),
+    candidate(Tile::cooperative(128, 240, 4), 15.2, 15.2, 200.0),
+    candidate(Tile::cooperative(128, 224, 4), 14.5, 14.5, 200.0),
+    candidate(Tile::cooperative(128, 208, 5), 13.5, 13.5, 200.0),
     candidate(Tile::cooperative(128, 192, 5), 12.5, 12.5, 200.0),
-    candidate(Tile::cooperative(128, 128, 6), 9.0, 9.0, 200.0),
+    candidate(Tile::cooperative(128, 176, 5), 11.5, 11.5, 200.0),
+    candidate(Tile::cooperative(128, 160, 6), 10.5, 10.5, 200.0),
+    candidate(Tile::cooperative(128, 144, 6), 9.5, 9.5, 200.0),
+    candidate(Tile::cooperative(128, 128, 6), 8.7, 8.7, 200.0),
+    candidate(Tile::cooperative(128, 112, 7), 7.8, 7.8, 200.0),
+    candidate(Tile::cooperative(128, 96, 7), 6.9, 6.9, 200.0),
+    candidate(Tile::cooperative(128, 80, 8), 6.0, 6.0, 200.0),
     candidate(Tile::cooperative(128, 64, 8), 5.5, 5.5, 200.0),
+    candidate(Tile::single(64, 128, 4), 4.5, 4.5, 200.0),
+    candidate(Tile::single(64, 64, 6), 2.5, 2.5, 200.0),
+    candidate(Tile::single(64, 32, 8), 2.0, 2.0, 200.0),
+    candidate(Tile::single(64, 16, 10), 1.8, 1.8, 200.0),
+    candidate(Tile::single(64, 8, 10), 1.7, 1.7, 200.0),
 ];
 
 static SIMT: [Candidate; 5] = [
@@ -256,6 +276,7 @@ pub(super) fn mainloops(
                 Some(format!("for at most {FEW} rows or columns"))
             }
             None if mainloop == Mainloop::Sm90a
+                && target.has_wgmma()
                 && alignment.iter().any(|bytes| *bytes < 16)
                 && !Restride::pays(shape, operation.dtype().size(), alignment) =>
             {

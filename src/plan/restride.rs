@@ -46,18 +46,21 @@ impl Restride {
     }
 
     /// Whether copying pays: what the product gains over the mainloop that reads operands as they lie, against what the
-    /// copies take. Times as measured on an H200 (`docs/performance.md`).
+    /// copies take. Copying 8, 4 or 2 bytes at a time, that mainloop loses so many seconds for each operation; and with 2
+    /// bytes, which `cp.async` cannot, for each term besides. Measured on an H200 (`docs/performance.md`).
     pub(super) fn pays(shape: Shape, size: usize, alignment: [usize; 2]) -> bool {
         let [m, n, k, batch] = [shape.m, shape.n, shape.k, shape.batch].map(|x| x as f64);
         let copied = |extent: f64, alignment: usize| if alignment < 16 { extent * k } else { 0.0 };
         let bytes = 2.0 * size as f64 * batch * (copied(m, alignment[0]) + copied(n, alignment[1]));
-        let gain = 2.0 * m * n * k * batch * GAIN;
-        gain > LAUNCH + bytes / BANDWIDTH
+        let (each_operation, each_term) = match alignment[0].min(alignment[1]) {
+            8 => (1.07e-15, 0.0),
+            4 => (3.0e-15, 0.0),
+            _ => (6.0e-15, 25e-9),
+        };
+        2.0 * m * n * k * batch * each_operation + k * each_term > LAUNCH + bytes / BANDWIDTH
     }
 }
 
-/// Seconds for each operation of a product that the faster mainloop saves.
-const GAIN: f64 = 1.0 / 220e12 - 1.0 / 580e12;
 /// Seconds that one more kernel in the stream takes, at least.
 const LAUNCH: f64 = 3e-6;
 /// Bytes that the copying kernel reads and writes each second.

@@ -135,6 +135,22 @@ impl Tile {
         Tile { bm, bn, shape, threads: 384, min_blocks: 1 }
     }
 
+    /// One consumer, with twice the terms in a stage: for narrow outputs, which wait for memory.
+    pub(super) const fn single(bm: usize, bn: usize, stages: usize) -> Tile {
+        let shape = TileShape::Sm90a { bk: 128, stages, consumers: 1, schedule: Schedule::Cooperative, cluster: [1, 1] };
+        Tile { bm, bn, shape, threads: 256, min_blocks: 1 }
+    }
+
+    pub(super) const fn clustered(self, along_m: usize, along_n: usize) -> Tile {
+        match self.shape {
+            TileShape::Sm90a { bk, stages, consumers, schedule, .. } => {
+                let shape = TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [along_m, along_n] };
+                Tile { shape, ..self }
+            }
+            _ => self,
+        }
+    }
+
     pub(super) const fn gemv(bm: usize, bn: usize, threads: usize, min_blocks: usize, cluster: usize) -> Tile {
         Tile { bm, bn, shape: TileShape::Gemv { cluster }, threads, min_blocks }
     }

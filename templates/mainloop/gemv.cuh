@@ -86,7 +86,8 @@ DEVICE void multiply(Accum (&sums)[SUMS], const Tokens& a, const Weights& b) {
 }
 
 // One term, element by element; of this thread's columns, the first `columns`.
-DEVICE void multiply_term(Accum (&sums)[SUMS], const Element* a, i64 row_distance, int rows, const Element* b, i64 column_distance, int columns) {
+DEVICE void multiply_term(Accum (&sums)[SUMS], const Element* a, i64 row_distance, int rows, const Element* b, i64 column_distance,
+                          int columns) {
     Raw<Element, COLUMNS> w;
     Raw<Element, BM> x;
     load_narrow<COLUMNS>(w, b, column_distance, columns);
@@ -189,18 +190,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     let_next_kernel_start();
     if constexpr (!CONSTANT_B) wait_for_earlier_kernels();
     const u32 rank = CLUSTER > 1 ? blockIdx.x % CLUSTER : 0;
-    const TileOrigin tile = locate(p, blockIdx.x / CLUSTER);
+    const u32 index = blockIdx.x / CLUSTER;
+    const TileOrigin tile = p.m <= BM ? TileOrigin{0, int(index * BN), int(blockIdx.z * gridDim.y + blockIdx.y)} : locate(p, index);
     if (tile.batch >= p.batch) return;
 
     Accum sums[gemv::SUMS];
 #pragma unroll
     for (int i = 0; i < gemv::SUMS; ++i) sums[i] = Accum(0);
     gemv::multiply_all(p, sums, tile, rank);
-    gemv::store_parts(parts, sums);
 
-    // Threads without a strip visit one outside the matrix.
+    // Threads without a strip visit one outside the matrix. What the epilogue loads is under way while the sums are added up.
     const int at = threadIdx.x, lane_row = at / gemv::STRIPS, lane_column = at % gemv::STRIPS * STRIP;
     const Strip strip{lane_row < BM ? tile.row + lane_row : p.m, tile.column + lane_column};
+    const TileValues values = epilogue_begin(p, tile.batch);
+    ColumnValues columns = epilogue_column(p, values, strip);
+    RowValues row = epilogue_row(p, values, strip);
+    const Fetched fetched = epilogue_fetch(p, values, strip);
+
+    gemv::store_parts(parts, sums);
     const int place = lane_row < BM ? lane_row * BN + lane_column : 0;
     Accum acc[STRIP];
 #pragma unroll
@@ -224,10 +231,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     for (int e = 0; e < STRIP; ++e)
         if (strip.row >= p.m || strip.at(e) >= p.n) acc[e] = Accum(0);
 
-    const TileValues values = epilogue_begin(p, tile.batch);
-    ColumnValues columns = epilogue_column(p, values, strip);
-    RowValues row = epilogue_row(p, values, strip);
-    const Fetched fetched = epilogue_fetch(p, values, strip);
     epilogue_visit(p, values, columns, row, fetched, strip, acc);
     epilogue_row_end(p, values, row, strip);
     epilogue_column_end(p, values, columns, strip);

@@ -76,6 +76,8 @@ fn only_where_it_pays() {
     let free = Gemm::new(F16, TN, &recipes::identity(F16).unwrap());
     let mainloop = |m, n, k| free.kernel(Target::SM_90A, 132, Shape::new(m, n, k)).unwrap().tile.mainloop();
     assert_eq!(mainloop(4095, 4097, 4099), Mainloop::Sm90a);
-    assert_eq!(mainloop(255, 257, 259), Mainloop::Sm80);
-    assert_eq!(mainloop(8192, 16, 8191), Mainloop::Sm80, "reading the operands once is all there is to do");
+    assert_eq!(mainloop(253, 255, 257), Mainloop::Sm90a, "odd rows are the other mainloop's weakness");
+    assert_eq!(mainloop(4100, 4100, 4100), Mainloop::Sm90a);
+    assert_eq!(mainloop(516, 516, 516), Mainloop::Sm80, "rows of 8 bytes it copies well");
+    assert_eq!(mainloop(60, 4100, 4100), Mainloop::Sm80, "reading the operands once is nearly all there is to do");
 }
