@@ -78,7 +78,8 @@ impl Gemm {
 
     /// Whether `a` and `b` are constant: nothing that may still run when a launch begins writes them, as with the weights of
     /// inference. A programmatic launch then fetches them while its predecessors finish, which shortens short kernels.
-    /// Default: neither. With `true` for an operand that the kernel before does write, results are wrong.
+    /// Default: neither. With `true` for an operand that an earlier launch, not only the last one, may still be writing, results
+    /// are wrong.
     #[must_use]
     pub fn constant_operands(mut self, a: bool, b: bool) -> Gemm {
         self.preferences.constant = [a, b];

@@ -8,8 +8,8 @@ use crate::jit::Cache;
 use crate::plan::{KernelPlan, Tile};
 use crate::problem::Shape;
 use crate::tune::{Autotune, Outcome, Record, Spread, Subject, Trial, Tuning, disagreement};
-use cudarc::driver::sys::CUevent_flags;
-use cudarc::driver::{CudaSlice, CudaStream};
+use cudarc::driver::sys::{CUevent_flags, CUresult, CUstreamCaptureStatus};
+use cudarc::driver::{CudaSlice, CudaStream, DriverError};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -63,14 +63,19 @@ impl Plan {
     ///
     /// Tiles run on the arguments' inputs and on scratch memory in place of whatever a launch writes, which stays as it is to
     /// the last bit. A tile wins if its results are those of the present one within rounding, and it is faster by more than the
-    /// spread of the measurements. Waits for the stream; not to be called while it is recorded into a graph.
+    /// spread of the measurements. Waits for the stream.
     ///
     /// Measure where and how the plan will run: what else the GPU does meanwhile counts.
     ///
     /// # Errors
-    /// As [`execute`](Plan::execute), and if the device has no memory for the scratch copies. The plan stays as it was then.
+    /// As [`execute`](Plan::execute); if the device has no memory for the scratch copies; if the stream is being recorded into a
+    /// graph. The plan stays as it was then.
     pub fn autotune(&mut self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>, options: Autotune) -> Result<Tuning, Error> {
         let start = Instant::now();
+        // Refused before anything is done: a capture that runs into a synchronisation is lost.
+        if stream.capture_status().map_err(driver)? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+            return Err(driver(DriverError(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)).into());
+        }
         let mut scratch = Scratch::new(&self.launch, stream, args).map_err(|error| match error {
             ScratchError::Arguments(error) => Error::from(error),
             ScratchError::Device(error) => error.into(),
@@ -98,9 +103,14 @@ impl Plan {
         self.settle(&fresh, own, contenders, trials, start)
     }
 
+    /// Whether a candidate is what runs now.
+    fn runs(&self, (tile, raster): &(Tile, i32)) -> bool {
+        same(tile, &self.kernel.plan.tile) && *raster == self.kernel.plan.raster
+    }
+
     /// Compiles and loads what may be faster, the best by estimate first.
     fn contenders(&self, fresh: &KernelPlan, options: Autotune, deadline: Instant) -> Vec<Ready> {
-        let candidates: Vec<_> = fresh.choice.candidates().filter(|(tile, _)| !same(tile, &self.kernel.plan.tile)).collect();
+        let candidates: Vec<_> = fresh.choice.candidates().filter(|candidate| !self.runs(candidate)).collect();
         let candidates = &candidates[..candidates.len().min(options.candidates - 1)];
         let compiled = compile(fresh, candidates, self.device.cache(), deadline);
         let mut ready: Vec<Ready> = Vec::new();
@@ -144,7 +154,7 @@ impl Plan {
         }));
         trials.extend(others);
 
-        let present = fresh.choice.candidates().find(|(tile, _)| same(tile, &self.kernel.plan.tile));
+        let present = fresh.choice.candidates().find(|candidate| self.runs(candidate));
         let record = match best.map(|i| &contenders[i]) {
             Some(c) => Spread::of(c.times.iter().copied()).map(|won| Record::new(c.tile, c.raster, won, time, rounds)),
             None => present.zip(time).map(|((tile, raster), time)| Record::new(tile, raster, time, None, rounds)),
@@ -167,6 +177,10 @@ impl Plan {
         self.tuning = Some(tuning.clone());
         Ok(tuning)
     }
+}
+
+fn driver(error: DriverError) -> DeviceError {
+    DeviceError::Driver { what: "time a kernel", error }
 }
 
 /// Whether two tiles are one, but for how many blocks the compiler was asked to leave room for.
@@ -254,7 +268,6 @@ impl Bench<'_, '_, '_> {
 
     /// Microseconds a launch, of several back to back.
     fn burst(&mut self, launch: &Launch, launches: usize) -> Result<f64, Error> {
-        let driver = |error| DeviceError::Driver { what: "time a kernel", error };
         let event = || self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(driver);
         let mut args = self.scratch.args();
         for _ in 0..PLUGS {
@@ -312,6 +325,7 @@ mod tests {
         let mut d = stream.clone_htod(&vec![f16::NAN; 2048 * 2048]).unwrap();
         let mut args = DeviceArgs::new().input("a", &ones).input("b", &ones).input("bias", &ones).output("d", &mut d);
         let tuning = plan.autotune(&stream, &mut args, Autotune::new()).unwrap();
+        println!("{tuning}");
         let winner = tuning.winner().unwrap();
         assert_eq!(winner.outcome, Outcome::Wins, "{tuning}");
         assert!(winner.ratio.unwrap().high < 1.0 && !same(&winner.tile, &slow), "{tuning}");

@@ -1,9 +1,10 @@
 //! The choice of mainloop, tile and rasterisation, with a reason for everything that was not chosen.
 //!
 //! The mainloop follows from formats and target. Among its tiles the choice minimises estimated time: how many tiles a
-//! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured.
+//! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured. Hopper's
+//! tiles have a model of their own (`hopper`).
 
-use super::{Mainloop, Preferences, Program, Restride, Staging, Tile, TileShape};
+use super::{Mainloop, Preferences, Program, Restride, Staging, Tile, TileShape, hopper};
 use crate::dtype::DType;
 use crate::ir::Order;
 use crate::problem::{Operation, Shape};
@@ -91,6 +92,8 @@ pub(super) struct Request<'r> {
     pub argument_alignment: &'r [usize],
     pub shape: Shape,
     pub alignment: [usize; 2],
+    /// Whether runs of both operands begin at multiples of 128 bytes, as far as is known.
+    pub rows_begin_at_lines: bool,
     pub strip: usize,
     pub target: Target,
     pub multiprocessors: usize,
@@ -160,37 +163,6 @@ static SM80_TF32: [Candidate; 6] = [
     Candidate::sm80(Tile::sm80(64, 64, 32, 3, [2, 2], 1), 42.0, 100.0),
 ];
 
-/// Tiles of Hopper's mainloop, each with the most stages that may fit.
-static SM90A: [Candidate; 27] = [
-    candidate(Tile::ping_pong(128, 192, 5), 12.0, 12.0, 100.0),
-    candidate(Tile::ping_pong(128, 160, 6), 10.2, 10.2, 100.0),
-    candidate(Tile::ping_pong(128, 128, 6), 8.2, 8.2, 100.0),
-    candidate(Tile::ping_pong(64, 256, 5), 8.4, 8.4, 100.0),
-    candidate(Tile::ping_pong(192, 128, 5), 12.2, 12.2, 100.0),
-    candidate(Tile::ping_pong(128, 192, 5).clustered(2, 1), 12.0, 12.0, 100.0),
-    candidate(Tile::cooperative(128, 256, 4), 16.0, 16.0, 200.0),
-    candidate(Tile::cooperative(256, 128, 4), 16.1, 16.1, 200.0),
-    candidate(Tile::cooperative(128, 256, 4).clustered(2, 1), 16.1, 16.1, 200.0),
-    candidate(Tile::cooperative(256, 192, 3).clustered(2, 1), 24.1, 24.1, 200.0),
-    candidate(Tile::cooperative(128, 240, 4), 15.2, 15.2, 200.0),
-    candidate(Tile::cooperative(128, 224, 4), 14.5, 14.5, 200.0),
-    candidate(Tile::cooperative(128, 208, 5), 13.5, 13.5, 200.0),
-    candidate(Tile::cooperative(128, 192, 5), 12.5, 12.5, 200.0),
-    candidate(Tile::cooperative(128, 176, 5), 11.5, 11.5, 200.0),
-    candidate(Tile::cooperative(128, 160, 6), 10.5, 10.5, 200.0),
-    candidate(Tile::cooperative(128, 144, 6), 9.5, 9.5, 200.0),
-    candidate(Tile::cooperative(128, 128, 6), 8.7, 8.7, 200.0),
-    candidate(Tile::cooperative(128, 112, 7), 7.8, 7.8, 200.0),
-    candidate(Tile::cooperative(128, 96, 7), 6.9, 6.9, 200.0),
-    candidate(Tile::cooperative(128, 80, 8), 6.0, 6.0, 200.0),
-    candidate(Tile::cooperative(128, 64, 8), 5.5, 5.5, 200.0),
-    candidate(Tile::single(64, 128, 4), 4.5, 4.5, 200.0),
-    candidate(Tile::single(64, 64, 6), 2.5, 2.5, 200.0),
-    candidate(Tile::single(64, 32, 8), 2.0, 2.0, 200.0),
-    candidate(Tile::single(64, 16, 10), 1.8, 1.8, 200.0),
-    candidate(Tile::single(64, 8, 10), 1.7, 1.7, 200.0),
-];
-
 static SIMT: [Candidate; 5] = [
     candidate(Tile::simt(128, 128, 8, 8, 16, 2), 126.0, 97.0, 16.0),
     candidate(Tile::simt(128, 64, 8, 8, 8, 3), 70.0, 51.0, 16.0),
@@ -226,24 +198,31 @@ static POINTWISE: [Candidate; 3] = [
 
 /// Chooses the tile of a mainloop and its rasterisation, with a verdict on every candidate; none if none fits.
 pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice) {
-    let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {
-        (Mainloop::Sm90a, _) => &SM90A,
-        (Mainloop::Sm80, DType::F32) => &SM80_TF32,
-        (Mainloop::Sm80, _) => &SM80,
-        (Mainloop::Simt, _) => &SIMT,
-        (Mainloop::Gemv, _) if runs_along_k(request.operation) => &GEMV_K,
-        (Mainloop::Gemv, _) => &GEMV_N,
-        (Mainloop::Pointwise, _) => &POINTWISE,
-    };
-    let wanted = request.preferences.tile;
-    let forced = wanted.map(|tile| [candidate(tile, 1.0, 1.0, 0.0)]);
-    let candidates = forced.as_ref().map_or(candidates, |f| f.as_slice());
     // Tiles as they fit, and what they are estimated to take.
     let mut estimates: Vec<(Tile, f64)> = Vec::new();
-    for candidate in candidates {
-        match fit(candidate, request) {
-            Ok(tile) => estimates.push((tile, estimate(candidate, request))),
-            Err(obstacle) => choice.reject(candidate.tile, obstacle),
+    let mut consider = |tile: &Tile, obstacle: Option<String>, estimate: &dyn Fn(&Tile) -> f64| match obstacle
+        .map_or_else(|| fit(tile, request), Err)
+    {
+        Ok(tile) => estimates.push((tile, estimate(&tile))),
+        Err(obstacle) => choice.reject(tile, obstacle),
+    };
+    if let Some(tile) = request.preferences.tile {
+        consider(&tile, None, &|_| 1.0);
+    } else if mainloop == Mainloop::Sm90a {
+        for tile in &hopper::TILES {
+            consider(tile, None, &|tile| hopper::estimate(tile, request));
+        }
+    } else {
+        let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {
+            (Mainloop::Sm80, DType::F32) => &SM80_TF32,
+            (Mainloop::Sm80, _) => &SM80,
+            (Mainloop::Gemv, _) if runs_along_k(request.operation) => &GEMV_K,
+            (Mainloop::Gemv, _) => &GEMV_N,
+            (Mainloop::Pointwise, _) => &POINTWISE,
+            _ => &SIMT,
+        };
+        for candidate in candidates {
+            consider(&candidate.tile, unsuitable(candidate, request), &|_| estimate(candidate, request));
         }
     }
     estimates.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -320,31 +299,29 @@ fn runs_along_k(operation: Operation) -> bool {
     matches!(operation, Operation::Product { layout, .. } if layout.b() == Order::ColumnMajor)
 }
 
-fn tiles(tile: &Tile, shape: Shape) -> u64 {
+pub(super) fn tiles(tile: &Tile, shape: Shape) -> u64 {
     shape.m.div_ceil(tile.bm) as u64 * shape.n.div_ceil(tile.bn) as u64 * shape.batch as u64
 }
 
-fn obstacle(candidate: &Candidate, request: &Request) -> Option<String> {
+/// Why a candidate is not meant for a problem.
+fn unsuitable(candidate: &Candidate, request: &Request) -> Option<String> {
     let least = request.alignment[0].min(request.alignment[1]);
     let (from, to) = candidate.alignment;
     if !(from..=to).contains(&least) {
         Some(format!("for operands aligned to {from} to {to} bytes, not {least}"))
-    } else if request.shape.m > candidate.rows {
-        Some(format!("for at most {} rows", candidate.rows))
     } else {
-        candidate.tile.obstacle(request.operation, request.alignment, request.strip, request.target)
+        (request.shape.m > candidate.rows).then(|| format!("for at most {} rows", candidate.rows))
     }
 }
 
 /// The tile as it fits beside the epilogue's operands, or why it does not.
-fn fit(candidate: &Candidate, request: &Request) -> Result<Tile, String> {
-    if let Some(obstacle) = obstacle(candidate, request) {
+fn fit(tile: &Tile, request: &Request) -> Result<Tile, String> {
+    if let Some(obstacle) = tile.obstacle(request.operation, request.alignment, request.strip, request.target) {
         return Err(obstacle);
     }
-    let tile = candidate.tile;
-    let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = tile.shape else { return Ok(tile) };
-    let (_, stages) = Staging::of(request.program, request.operation, request.argument_alignment, &tile, request.target)?;
-    Ok(Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..tile })
+    let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = tile.shape else { return Ok(*tile) };
+    let (_, stages) = Staging::of(request.program, request.operation, request.argument_alignment, tile, request.target)?;
+    Ok(Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..*tile })
 }
 
 /// Relative time: full rounds of as many tiles as are resident, then what is left, which takes at least as long as one

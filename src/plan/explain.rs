@@ -55,6 +55,13 @@ impl KernelPlan {
             if self.fast_math { "fast: every output is 16 bit or narrower, or it was asked for" } else { "exact" }
         );
         let _ = writeln!(out, "parameters    {} bytes", self.params.size);
+        if !self.maps.is_empty() {
+            let _ = writeln!(out, "tensor maps   {}", self.maps.len());
+        }
+        if self.programmatic {
+            let _ =
+                writeln!(out, "launch        may begin while the one before it in the stream still runs, and waits by itself");
+        }
         let count = |phase| self.program.of_phase(phase).count();
         let _ = writeln!(
             out,

@@ -6,6 +6,7 @@
 
 mod choice;
 mod explain;
+mod hopper;
 mod maps;
 mod params;
 mod problem;
@@ -180,6 +181,11 @@ impl KernelPlan {
             Operation::Product { .. } => [aligned("a"), aligned("b")],
             Operation::Pointwise { .. } => [aligned("a"); 2],
         };
+        let begins_at_line = |name: &str| {
+            let slot = slots.iter().find(|s| *s.name == *name);
+            slot.is_none_or(|s| problem.run_distance(s).is_multiple_of(LINE))
+        };
+        let begins = [begins_at_line("a"), begins_at_line("b")];
         let mut choice = Choice::default();
         let usable = choice::mainloops(operation, problem.shape, alignment, target, preferences, &mut choice);
         for mainloop in usable {
@@ -206,6 +212,7 @@ impl KernelPlan {
                 argument_alignment: &argument_alignment,
                 shape,
                 alignment: read,
+                rows_begin_at_lines: (begins[first] || copied[0]) && (begins[second] || copied[1]),
                 strip,
                 target,
                 multiprocessors,
@@ -371,6 +378,9 @@ fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainlo
     }
     columns > rows
 }
+
+/// Bytes of a line of the caches.
+const LINE: usize = 128;
 
 /// The extent up to which an output is narrow.
 const NARROW: usize = 128;

@@ -11,10 +11,11 @@ const CHUNK: usize = 4096;
 /// How far apart two results may be, relative to the elements.
 fn tolerance(dtype: DType) -> f32 {
     match dtype {
-        // Four units in the last place; sums in another order move an f32 further than that.
-        DType::F16 => 2e-3,
-        DType::BF16 => 1.6e-2,
-        DType::F32 => 1e-3,
+        // A little more than one unit in the last place, which is what another rounding makes of a sum in another order.
+        DType::F16 => 1.2e-3,
+        DType::BF16 => 9e-3,
+        // Sums in another order, and what an epilogue makes of the difference.
+        DType::F32 => 1e-4,
         DType::I32 | DType::Bool => 0.0,
     }
 }
@@ -81,12 +82,12 @@ mod tests {
 
     #[test]
     fn rounding_is_forgiven_and_no_more() {
-        for (dtype, near, far) in [(F16, 1.001, 1.005), (BF16, 1.0078125, 1.05), (F32, 1.0005, 1.003)] {
+        for (dtype, near, far) in [(F16, 1.001, 1.003), (BF16, 1.0078125, 1.03), (F32, 1.00005, 1.0005)] {
             assert!(!wrong(dtype, &[1.0, -3.0], &[near, -3.0]), "{dtype}");
             assert!(wrong(dtype, &[1.0, -3.0], &[far, -3.0]) && wrong(dtype, &[1.0, -3.0], &[1.0, 3.0]), "{dtype}");
         }
-        assert!(!wrong(F32, &[1000.0, 0.0], &[1000.0, 0.1]), "cancellation");
-        assert!(wrong(F32, &[1000.0, 0.0], &[1000.0, 0.2]));
+        assert!(!wrong(F32, &[1000.0, 0.0], &[1000.0, 0.01]), "cancellation");
+        assert!(wrong(F32, &[1000.0, 0.0], &[1000.0, 0.02]));
         assert!(!wrong(I32, &[5.0, 7.0], &[5.0, 8.0]) && wrong(I32, &[5.0, 7.0], &[5.0, 9.0]));
         assert!(wrong(Bool, &[0.0, 1.0], &[1.0, 1.0]) && !wrong(Bool, &[0.0, 1.0], &[0.0, 1.0]));
     }
@@ -94,7 +95,7 @@ mod tests {
     #[test]
     fn what_is_no_number_has_to_be_none_in_both() {
         let (nan, inf) = (f64::NAN, f64::INFINITY);
-        assert!(!wrong(F32, &[nan, inf, 1.0], &[nan, inf, 1.0001]));
+        assert!(!wrong(F32, &[nan, inf, 1.0], &[nan, inf, 1.00001]));
         for got in [[1.0, inf, 1.0], [nan, -inf, 1.0], [nan, 3e38, 1.0], [nan, inf, nan]] {
             assert!(wrong(F32, &[nan, inf, 1.0], &got), "{got:?}");
         }

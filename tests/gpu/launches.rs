@@ -3,11 +3,14 @@
 use crate::rig::gpu;
 use half::f16;
 use postlude::build::recipes;
-use postlude::cudarc::driver::CudaStream;
-use postlude::device::DeviceArgs;
+use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use postlude::cudarc::driver::{CudaContext, CudaStream};
+use postlude::device::{Device, DeviceArgs};
+use postlude::gemm::Plan;
 use postlude::ir::Order;
 use postlude::prelude::*;
-use postlude::{Epilogue, Gemm};
+use postlude::tune::Autotune;
+use postlude::{Epilogue, Error, Gemm};
 use std::alloc::{GlobalAlloc, Layout as Memory, System};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -65,6 +68,47 @@ fn a_launch_allocates_nothing() {
             assert_eq!(COUNT.get(), before, "on the {name} stream");
         }
     }
+}
+
+#[test]
+fn a_captured_chain_replays() {
+    // Each launch reads what the one before it wrote, inside a replay and from one to the next.
+    let Some(device) = gpu() else { return };
+    let context = CudaContext::new(device.ordinal()).unwrap();
+    // SAFETY: everything of this context happens on one stream, in order.
+    unsafe { context.disable_event_tracking() };
+    let device = Device::of(&context).unwrap();
+    let shape = Shape::new(512, 256, 1);
+    let epilogue = Epilogue::build(|e| e.store("d", e.acc() + 1.0, F16)).unwrap();
+    let stream = context.new_stream().unwrap();
+    for allow in [true, false] {
+        let mut plan = Gemm::new(F16, TN, &epilogue).programmatic_launch(allow).plan(&device, shape).unwrap();
+        let one = stream.clone_htod(&vec![f16::ONE; 256]).unwrap();
+        let zeros = || stream.alloc_zeros::<f16>(512 * 256).unwrap();
+        let (mut left, mut right) = (zeros(), zeros());
+        stream.synchronize().unwrap();
+        stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+        for turn in 0..20 {
+            let (from, to) = if turn % 2 == 0 { (&left, &mut right) } else { (&right, &mut left) };
+            let column = from.slice(..512);
+            let mut args = DeviceArgs::new().input("a", &column).input("b", &one).output("d", to);
+            plan.execute(&stream, &mut args).unwrap();
+            let refused = plan.autotune(&stream, &mut args, Autotune::new());
+            assert!(matches!(refused, Err(Error::Device(_))), "{refused:?}");
+        }
+        let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+        let graph = graph.unwrap().expect("a graph of kernels");
+        for _ in 0..3 {
+            graph.launch().unwrap();
+        }
+        assert!(stream.clone_dtoh(&left).unwrap().iter().all(|x| x.to_f32() == 60.0), "{allow}");
+    }
+}
+
+#[test]
+fn plans_go_from_thread_to_thread() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Plan>();
 }
 
 #[test]
