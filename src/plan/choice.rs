@@ -4,8 +4,9 @@
 //! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured. Hopper's
 //! tiles have a model of their own (`hopper`).
 
-use super::{Mainloop, Preferences, Program, Staging, Tile, TileShape, hopper};
+use super::{Mainloop, Preferences, Program, Restride, Staging, Tile, TileShape, hopper};
 use crate::dtype::DType;
+use crate::ir::Order;
 use crate::problem::{Operation, Shape};
 use crate::target::Target;
 use serde::Serialize;
@@ -170,6 +171,23 @@ static SIMT: [Candidate; 5] = [
     candidate(Tile::simt(32, 32, 16, 4, 4, 6), 19.0, 10.8, 16.0),
 ];
 
+/// Tiles for a few rows, B with K contiguous. The times are of a block.
+static GEMV_K: [Candidate; 3] = [
+    candidate(Tile::gemv(1, 8, 256, 4, 1), 1.0, 1.0, 0.0).up_to_rows(1),
+    candidate(Tile::gemv(2, 8, 256, 3, 1), 1.1, 1.1, 0.0).up_to_rows(2),
+    candidate(Tile::gemv(4, 8, 256, 2, 1), 1.3, 1.3, 0.0),
+];
+
+/// The same with N contiguous: blocks have to be wide, so clusters share K where there would be too few of them.
+static GEMV_N: [Candidate; 6] = [
+    candidate(Tile::gemv(1, 64, 512, 2, 2), 10.4, 7.5, 0.0).up_to_rows(1),
+    candidate(Tile::gemv(1, 32, 256, 4, 1), 11.2, 8.4, 0.0).up_to_rows(1),
+    candidate(Tile::gemv(2, 64, 256, 3, 2), 11.0, 7.8, 0.0).up_to_rows(2),
+    candidate(Tile::gemv(4, 32, 256, 2, 2), 6.0, 6.0, 0.0),
+    candidate(Tile::gemv(4, 64, 256, 2, 1), 19.8, 15.3, 0.0),
+    candidate(Tile::gemv(4, 32, 256, 2, 1), 20.0, 15.5, 0.0),
+];
+
 /// Memory-bound: a tile costs its area. Smaller ones are for problems that do not fill the device, and for single-column
 /// strips, which need a thread for every column.
 static POINTWISE: [Candidate; 3] = [
@@ -198,6 +216,8 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
         let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {
             (Mainloop::Sm80, DType::F32) => &SM80_TF32,
             (Mainloop::Sm80, _) => &SM80,
+            (Mainloop::Gemv, _) if runs_along_k(request.operation) => &GEMV_K,
+            (Mainloop::Gemv, _) => &GEMV_N,
             (Mainloop::Pointwise, _) => &POINTWISE,
             _ => &SIMT,
         };
@@ -217,9 +237,10 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
 }
 
 /// The mainloops that can compute a product or a pointwise operation, the best first, with verdicts on the others. None if
-/// the one that was asked for cannot. `alignment` is that of `a` and `b`, as the user sees them.
+/// the one that was asked for cannot. `shape` and `alignment` of `a` and `b` are as the user sees them.
 pub(super) fn mainloops(
     operation: Operation,
+    shape: Shape,
     alignment: [usize; 2],
     target: Target,
     preferences: Preferences,
@@ -227,10 +248,21 @@ pub(super) fn mainloops(
 ) -> Vec<Mainloop> {
     let forced = preferences.mainloop.or(preferences.tile.map(|t| t.mainloop()));
     let mut usable = Vec::new();
-    for mainloop in [Mainloop::Sm90a, Mainloop::Sm80, Mainloop::Simt, Mainloop::Pointwise] {
+    for mainloop in [Mainloop::Gemv, Mainloop::Sm90a, Mainloop::Sm80, Mainloop::Simt, Mainloop::Pointwise] {
         let why_not = match forced {
             Some(other) if other != mainloop => Some(format!("{other} was asked for")),
-            _ => why_not(mainloop, operation, alignment, target, preferences),
+            None if mainloop == Mainloop::Gemv && shape.m.min(shape.n) > FEW => {
+                Some(format!("for at most {FEW} rows or columns"))
+            }
+            None if mainloop == Mainloop::Sm90a
+                && target.has_wgmma()
+                && alignment.iter().any(|bytes| *bytes < 16)
+                && !Restride::pays(shape, operation.dtype().size(), alignment) =>
+            {
+                let [a, b] = alignment;
+                Some(format!("TMA wants operands aligned to 16 bytes, a has {a} and b {b}: copying them would take longer"))
+            }
+            _ => why_not(mainloop, operation, target, preferences),
         };
         match why_not {
             Some(why) => choice.reject(mainloop, why),
@@ -241,31 +273,30 @@ pub(super) fn mainloops(
 }
 
 /// Why a mainloop cannot compute what is asked, if it cannot.
-fn why_not(
-    mainloop: Mainloop,
-    operation: Operation,
-    [a, b]: [usize; 2],
-    target: Target,
-    preferences: Preferences,
-) -> Option<String> {
+fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences: Preferences) -> Option<String> {
     let Operation::Product { dtype, .. } = operation else {
         return (mainloop != Mainloop::Pointwise).then(|| "the operation is pointwise: it has no product".into());
     };
     match (mainloop, dtype) {
-        (Mainloop::Simt, _) => None,
+        (Mainloop::Simt | Mainloop::Gemv, _) => None,
         (Mainloop::Pointwise, _) => Some("the operation is a product".into()),
         (Mainloop::Sm80, _) if !target.has_cp_async_and_mma16() => {
             Some(format!("{target} has no cp.async and mma.sync.m16n8k16"))
         }
         (Mainloop::Sm90a, _) if !target.has_wgmma() => Some(format!("{target} has no wgmma")),
-        (Mainloop::Sm90a, DType::F16 | DType::BF16) if a.min(b) < 16 => {
-            Some(format!("TMA copies operands aligned to 16 bytes; a is aligned to {a}, b to {b}"))
-        }
         (_, DType::F16 | DType::BF16) => None,
         (Mainloop::Sm80, DType::F32) if preferences.tf32 => None,
         (Mainloop::Sm80, DType::F32) => Some("f32 operands keep full precision unless tf32 is asked for".into()),
         (_, other) => Some(format!("operands of {other} have no tensor-core form here")),
     }
+}
+
+/// Rows up to which a product is bound by reading B, so that nothing is gained from tensor cores.
+pub(super) const FEW: usize = 4;
+
+/// Whether K is the contiguous axis of B.
+fn runs_along_k(operation: Operation) -> bool {
+    matches!(operation, Operation::Product { layout, .. } if layout.b() == Order::ColumnMajor)
 }
 
 pub(super) fn tiles(tile: &Tile, shape: Shape) -> u64 {
@@ -297,7 +328,8 @@ fn fit(tile: &Tile, request: &Request) -> Result<Tile, String> {
 /// tile alone.
 fn estimate(candidate: &Candidate, request: &Request) -> f64 {
     let resident = candidate.tile.min_blocks as u64;
-    let on_one = tiles(&candidate.tile, request.shape).div_ceil(request.multiprocessors.max(1) as u64);
+    let blocks = tiles(&candidate.tile, request.shape) * candidate.tile.cluster() as u64;
+    let on_one = blocks.div_ceil(request.multiprocessors.max(1) as u64);
     let (rounds, left) = (on_one / resident, on_one % resident);
     let rest = if left > 0 { candidate.alone.max(left as f64 * candidate.full) } else { 0.0 };
     ((rounds * resident) as f64 * candidate.full + rest) * (request.shape.k as f64 + candidate.overhead)
