@@ -254,6 +254,9 @@ pub(super) fn mainloops(
             None if mainloop == Mainloop::Gemv && shape.m.min(shape.n) > FEW => {
                 Some(format!("for at most {FEW} rows or columns"))
             }
+            None if mainloop == Mainloop::Gemv && narrow_tiles_read_faster(operation, shape, alignment, target) => {
+                Some("narrow tiles of sm90a read as fast, and multiply faster".into())
+            }
             None if mainloop == Mainloop::Sm90a
                 && target.has_wgmma()
                 && alignment.iter().any(|bytes| *bytes < 16)
@@ -293,6 +296,15 @@ fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences
 
 /// Rows up to which a product is bound by reading B, so that nothing is gained from tensor cores.
 pub(super) const FEW: usize = 4;
+
+/// Whether Hopper's narrow tiles keep up with reading the larger operand once: always but for one row or column against an
+/// operand with K contiguous, and wherever they need no copies.
+fn narrow_tiles_read_faster(operation: Operation, shape: Shape, alignment: [usize; 2], target: Target) -> bool {
+    let Operation::Product { dtype, layout } = operation else { return false };
+    let k_contiguous = if shape.m <= shape.n { layout.b() == Order::ColumnMajor } else { layout.a() == Order::RowMajor };
+    let tensor_cores = target.has_wgmma() && matches!(dtype, DType::F16 | DType::BF16);
+    tensor_cores && alignment.iter().all(|bytes| *bytes >= 16) && (shape.m.min(shape.n) > 1 || !k_contiguous)
+}
 
 /// Whether K is the contiguous axis of B.
 fn runs_along_k(operation: Operation) -> bool {

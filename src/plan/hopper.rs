@@ -47,19 +47,21 @@ pub(super) fn tiles() -> impl Iterator<Item = Tile> {
 const MULTIPLY_ADDS: f64 = 2048.0;
 /// How much longer one consumer takes than two.
 const SINGLE: f64 = 1.08;
-/// How much longer blocks take that wait for each other in a cluster.
-const CLUSTERED: f64 = 1.01;
+/// How much longer blocks take that wait for each other in a cluster: with two consumers, and with one.
+const CLUSTERED: [f64; 2] = [1.01, 1.05];
+/// Cycles that a cluster takes to begin and to end together.
+const RENDEZVOUS: f64 = 250.0;
 /// Cycles of an epilogue before and after its elements: barriers, the way through shared memory.
-const EPILOGUE: f64 = 1419.0;
+const EPILOGUE: f64 = 1440.0;
 /// Issue slots of an element beside those of its own values: conversion, store, accumulator.
-const ELEMENT: f64 = 2.6;
+const ELEMENT: f64 = 2.2;
 /// How much longer one consumer's epilogue takes than its share of two.
-const ALONE: f64 = 1.42;
+const ALONE: f64 = 1.39;
 /// Cycles of a launch before its first and after its last tile.
 const LAUNCH: f64 = 4500.0;
 /// Bytes a cycle that all multiprocessors fetch: of rows that begin at multiples of 128 bytes, of others, and of operands
 /// that come from memory and not from L2.
-const FETCH: [f64; 3] = [14_000.0, 3_620.0, 8_000.0];
+const FETCH: [f64; 3] = [14_000.0, 4_970.0, 8_000.0];
 
 /// Estimated cycles.
 pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
@@ -71,11 +73,12 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let clusters = count_tiles(&whole, shape) as f64;
     let blocks = clusters * (cluster_m * cluster_n) as f64;
     let waves = (blocks / request.multiprocessors.max(1) as f64).ceil();
+    let clustered = cluster_m * cluster_n > 1;
     let area = (tile.bm * tile.bn) as f64;
     let terms = shape.k.next_multiple_of(bk.min(64)) as f64;
     let product = terms * area / MULTIPLY_ADDS
         * if consumers == 1 { SINGLE } else { 1.0 }
-        * if cluster_m * cluster_n > 1 { CLUSTERED } else { 1.0 };
+        * if clustered { CLUSTERED[usize::from(consumers == 1)] } else { 1.0 };
     let epilogue = EPILOGUE + (ELEMENT + f64::from(request.program.cost())) * area / 128.0;
     let compute = match schedule {
         // An epilogue runs under the next product; only the last one is seen.
@@ -87,5 +90,5 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let rate = if request.rows_begin_at_lines { FETCH[if narrow { 2 } else { 0 }] } else { FETCH[1] };
     let fetch = fetched / rate;
     // A smooth maximum: what is nearly as long as the longer of the two still shows.
-    (compute.powi(4) + fetch.powi(4)).powf(0.25) + LAUNCH
+    (compute.powi(4) + fetch.powi(4)).powf(0.25) + LAUNCH + if clustered { RENDEZVOUS } else { 0.0 }
 }

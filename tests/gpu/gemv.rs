@@ -16,6 +16,8 @@ fn gated(dtype: DType, d: DType) -> Epilogue {
 }
 
 fn run(case: &Case) {
+    let mut case = case.clone();
+    case.gemm = case.gemm.mainloop(Mainloop::Gemv);
     let problem = case.problem(&case.buffers());
     let plan = case.gemm.kernel(postlude::target::Target::SM_90A, 132, problem).unwrap();
     assert_eq!(plan.tile.mainloop(), Mainloop::Gemv, "{}", plan.explain());
