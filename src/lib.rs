@@ -260,10 +260,10 @@ pub mod prelude {
     pub use crate::build::{Epilogue, Expr};
     #[cfg(feature = "cuda")]
     pub use crate::device::{Device, DeviceArgs};
-    pub use crate::dtype::DType::{self, BF16, Bool, F16, F32, I32};
+    pub use crate::dtype::DType::{self, BF16, Bits8, Bits128, Bool, F16, F32, I32};
     pub use crate::gemm::{Gemm, RanOn};
     pub use crate::ir::axes::{L, M, N};
-    pub use crate::ir::{CustomOp, Operand, Registry};
+    pub use crate::ir::{CustomOp, Monoid, Operand, Registry};
     pub use crate::problem::{
         Layout::{self, NN, NT, TN, TT},
         Shape,

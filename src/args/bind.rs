@@ -107,6 +107,15 @@ pub enum Fault {
         /// What was given.
         got: usize,
     },
+    /// A leading dimension or batch stride that does not begin each run of a bit mask where its format has it begin.
+    Multiple {
+        /// Which of the two.
+        what: &'static str,
+        /// The mask's format.
+        dtype: DType,
+        /// What was given, in elements.
+        got: usize,
+    },
     /// Extents beyond what coordinates or addresses can count.
     TooLarge {
         /// The limit.
@@ -150,6 +159,9 @@ impl fmt::Display for ArgumentError {
                 write!(f, "{what} needs a leading dimension of at least {least}, got {got}")
             }
             Fault::BatchStride { why, got } => write!(f, "batch stride {got}: {why}"),
+            Fault::Multiple { what, dtype, got } => {
+                write!(f, "{what} {got}: of {dtype} it is counted in bits, and a multiple of {}", dtype.run())
+            }
             Fault::TooLarge { limit } => write!(f, "the problem is too large: {limit}"),
             Fault::WrongDevice { needs, got } => {
                 write!(f, "lives on device {got}; the plan was made for device {needs}: copy it there")
@@ -243,20 +255,27 @@ fn fit<B>(kind: &SlotKind, index: usize, given: &Given<B>) -> Result<Bound, Faul
         (kind, Given::Tensor { .. }) => return Err(Fault::Kind { needs: needs(kind), got: "memory".into() }),
     };
     let Given::Tensor { tensor, writable } = given else { return Err(Fault::ReadOnly) };
-    if tensor.dtype != dtype {
-        return Err(Fault::DType { needs: dtype, got: tensor.dtype });
-    }
+    // Bit masks are passed as the bytes they lie in.
+    let len = match tensor.dtype {
+        given if given == dtype => tensor.len,
+        DType::Bool if dtype.is_packed() => dtype.elements(tensor.len),
+        got => return Err(Fault::DType { needs: dtype, got }),
+    };
     if written && !writable {
         return Err(Fault::ReadOnly);
     }
-    let least = inner.max(1);
+    let begins = |what, elements: usize| match elements % dtype.run() {
+        0 => Ok(elements),
+        _ => Err(Fault::Multiple { what, dtype, got: elements }),
+    };
+    let too_large = || Fault::TooLarge { limit: "the operand's last element lies beyond 2^63 bytes" };
+    let least = inner.max(1).checked_next_multiple_of(dtype.run()).ok_or_else(too_large)?;
     let ld = match tensor.leading_dimension {
         Some(got) if !matrix => return Err(Fault::LeadingDimension { what: what.clone(), least: 0, got }),
         Some(got) if got < least => return Err(Fault::LeadingDimension { what: what.clone(), least, got }),
-        Some(got) => got,
+        Some(got) => begins("leading dimension", got)?,
         None => least,
     };
-    let too_large = || Fault::TooLarge { limit: "the operand's last element lies beyond 2^63 bytes" };
     // Elements from the first to the last of one batch entry.
     let span = if outer == 0 || inner == 0 { Some(0) } else { (outer - 1).checked_mul(ld).and_then(|x| x.checked_add(inner)) };
     let span = span.ok_or_else(too_large)?;
@@ -265,7 +284,7 @@ fn fit<B>(kind: &SlotKind, index: usize, given: &Given<B>) -> Result<Bound, Faul
         (None, Some(got)) => {
             return Err(Fault::BatchStride { why: "the batch shares this operand; declare it `batched()`", got });
         }
-        (Some(_), Some(got)) => got,
+        (Some(_), Some(got)) => begins("batch stride", got)?,
         (Some(_), None) => outer.checked_mul(ld).ok_or_else(too_large)?,
     };
     let entries = batch.unwrap_or(1);
@@ -280,9 +299,9 @@ fn fit<B>(kind: &SlotKind, index: usize, given: &Given<B>) -> Result<Bound, Faul
         (entries - 1).checked_mul(batch_stride).and_then(|x| x.checked_add(span))
     };
     let needs = needs.filter(|n| n.checked_mul(dtype.size()).is_some_and(|b| i64::try_from(b).is_ok())).ok_or_else(too_large)?;
-    if tensor.len < needs {
+    if len < needs {
         let (leading_dimension, what) = (ld, what.clone());
-        return Err(Fault::TooShort { what, needs, got: tensor.len, leading_dimension, batch_stride });
+        return Err(Fault::TooShort { what, needs, got: len, leading_dimension, batch_stride });
     }
     Ok(Bound::Tensor(BoundTensor { given: index, dtype, strided: matrix && outer > 1, leading_dimension: ld, batch_stride }))
 }

@@ -109,12 +109,12 @@ impl HostBuffer<'_> {
 impl<'a> Tensor<HostBuffer<'a>> {
     /// Elements of a format chosen at run time, as bytes; a rest too short for an element does not count.
     pub fn of_bytes(dtype: DType, bytes: &'a [u8]) -> Self {
-        Tensor::new(HostBuffer::Read(bytes), dtype, bytes.len() / dtype.size(), false)
+        Tensor::new(HostBuffer::Read(bytes), dtype, dtype.elements(bytes.len()), false)
     }
 
     /// The same, to be written.
     pub fn of_bytes_mut(dtype: DType, bytes: &'a mut [u8]) -> Self {
-        let len = bytes.len() / dtype.size();
+        let len = dtype.elements(bytes.len());
         Tensor::new(HostBuffer::Write(bytes), dtype, len, true)
     }
 }

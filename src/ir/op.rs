@@ -6,7 +6,7 @@
 //! Values are evaluated in `f64`: an `f32` primitive is its exact value rounded once to `f32`, which is what the reference
 //! executor computes and what the bounds are measured against. Integers and truth values are exact in `f64`.
 
-use super::graph::{Graph, NodeId};
+use super::graph::{Graph, Node, NodeId};
 use crate::dtype::{DType, ValueType};
 use serde::{Deserialize, Serialize};
 
@@ -134,7 +134,7 @@ impl Op {
         match to {
             DType::F32 => Op::ToF32,
             DType::I32 => Op::ToI32,
-            DType::Bool => Op::ToBool,
+            DType::Bool | DType::Bits8 | DType::Bits128 => Op::ToBool,
             DType::F16 => Op::RoundF16,
             DType::BF16 => Op::RoundBf16,
         }
@@ -159,6 +159,16 @@ impl Graph {
     fn where_(&mut self, condition: NodeId, g: NodeId) -> NodeId {
         let zero = self.k(0.0);
         self.f(Op::Select, &[condition, g, zero])
+    }
+}
+
+impl Graph {
+    /// The two factors of a value that is a product: a sum of such is one fused multiply-add an element.
+    pub fn factors(&self, id: NodeId) -> Option<[NodeId; 2]> {
+        match self.node(id) {
+            Node::Apply { op: Op::Mul, args } => <[NodeId; 2]>::try_from(args.as_slice()).ok(),
+            _ => None,
+        }
     }
 }
 
