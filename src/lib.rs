@@ -231,6 +231,7 @@ pub mod dtype;
 pub mod emit;
 pub mod error;
 pub mod gemm;
+pub mod grad;
 pub mod ir;
 #[cfg(feature = "jit")]
 pub mod jit;

@@ -1,6 +1,6 @@
 //! Binding: every slot gets the argument of its name, or every fault is reported and nothing runs.
 
-use super::{Args, Given, Slot, SlotKind};
+use super::{Args, Given, ReserveTag, Slot, SlotKind};
 use crate::dtype::{DType, ValueType};
 use crate::ir::Constant;
 use crate::problem::Shape;
@@ -52,6 +52,18 @@ pub enum Fault {
     Unknown {
         /// The names it has.
         known: Vec<String>,
+    },
+    /// Part of a reserve that another pair of epilogues saves.
+    ForeignReserve {
+        /// The reserve.
+        reserve: ReserveTag,
+    },
+    /// Part of a reserve that was made for another problem.
+    ReserveShape {
+        /// The reserve.
+        reserve: ReserveTag,
+        /// The problem of this launch.
+        shape: Shape,
     },
     /// Given more than once.
     Twice,
@@ -143,6 +155,13 @@ impl fmt::Display for ArgumentError {
         match &self.fault {
             Fault::Missing { needs } => write!(f, "missing; it needs {needs}"),
             Fault::Unknown { known } => write!(f, "the epilogue has no such argument; it has {}", known.join(", ")),
+            Fault::ForeignReserve { reserve } => write!(
+                f,
+                "is part of a {reserve}, which this epilogue knows nothing of: pass the reserve of the same `backward()` pair"
+            ),
+            Fault::ReserveShape { reserve, shape } => {
+                write!(f, "is part of a {reserve}, and the problem is {shape}: allocate one for this problem")
+            }
             Fault::Twice => write!(f, "given twice; pass each name once"),
             Fault::Kind { needs, got } => write!(f, "needs {needs}, got {got}"),
             Fault::DType { needs, got } => {
@@ -213,16 +232,21 @@ pub(crate) fn bind<B>(slots: &[Slot], shape: Shape, args: &Args<B>) -> Result<Ve
     for slot in slots {
         match args.given.iter().position(|(name, _)| **name == *slot.name) {
             None => fault(&slot.name, Fault::Missing { needs: needs(&slot.kind) }),
-            Some(index) => match fit(&slot.kind, index, &args.given[index].1) {
+            Some(index) => match fit(&slot.kind, index, shape, &args.given[index].1) {
                 Ok(b) => bound.push(b),
                 Err(f) => fault(&slot.name, f),
             },
         }
     }
-    for (i, (name, _)) in args.given.iter().enumerate() {
+    for (i, (name, given)) in args.given.iter().enumerate() {
+        let reserve = if let Given::Tensor { tensor, .. } = given { tensor.reserve } else { None };
         if args.given[..i].iter().any(|(earlier, _)| earlier == name) {
             fault(name, Fault::Twice);
-        } else if !slots.iter().any(|s| *s.name == **name) {
+        } else if slots.iter().any(|s| *s.name == **name) {
+            continue;
+        } else if let Some(reserve) = reserve {
+            fault(name, Fault::ForeignReserve { reserve });
+        } else {
             fault(name, Fault::Unknown { known: slots.iter().map(|s| s.name.to_string()).collect() });
         }
     }
@@ -242,7 +266,7 @@ fn too_large(shape: Shape, origin: [i32; 3]) -> Option<&'static str> {
     }
 }
 
-fn fit<B>(kind: &SlotKind, index: usize, given: &Given<B>) -> Result<Bound, Fault> {
+fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Result<Bound, Fault> {
     let (dtype, what, outer, inner, matrix, batch, written) = match (kind, given) {
         (SlotKind::Scalar(needs), Given::Scalar(value)) => {
             let got = value.value_type();
@@ -255,6 +279,9 @@ fn fit<B>(kind: &SlotKind, index: usize, given: &Given<B>) -> Result<Bound, Faul
         (kind, Given::Tensor { .. }) => return Err(Fault::Kind { needs: needs(kind), got: "memory".into() }),
     };
     let Given::Tensor { tensor, writable } = given else { return Err(Fault::ReadOnly) };
+    if let Some(reserve) = tensor.reserve.filter(|reserve| !reserve.fits(shape)) {
+        return Err(Fault::ReserveShape { reserve, shape });
+    }
     // Bit masks are passed as the bytes they lie in.
     let len = match tensor.dtype {
         given if given == dtype => tensor.len,

@@ -4,10 +4,12 @@
 //! the list lives, outputs mutably, so that the borrow checker keeps what is written apart from what is read.
 
 mod bind;
+mod reserve;
 mod slot;
 
 pub(crate) use bind::bind;
 pub use bind::{ArgumentError, ArgumentErrors, Bound, BoundTensor, Fault};
+pub use reserve::{Reserve, ReserveTag};
 pub use slot::{Slot, SlotKind, slots};
 
 use crate::dtype::{DType, Element};
@@ -49,13 +51,15 @@ pub struct Tensor<B> {
     pub(crate) mutable: bool,
     pub(crate) leading_dimension: Option<usize>,
     pub(crate) batch_stride: Option<usize>,
+    /// The reserve it is part of.
+    pub(crate) reserve: Option<ReserveTag>,
 }
 
 impl<B> Tensor<B> {
     /// A buffer that holds `len` elements, contiguous unless said otherwise. Only a buffer's own conversion makes one:
     /// launches rely on its length.
     pub(crate) fn new(buffer: B, dtype: DType, len: usize, mutable: bool) -> Tensor<B> {
-        Tensor { buffer, dtype, len, mutable, leading_dimension: None, batch_stride: None }
+        Tensor { buffer, dtype, len, mutable, leading_dimension: None, batch_stride: None, reserve: None }
     }
 }
 

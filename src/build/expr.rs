@@ -185,6 +185,11 @@ impl Builder {
 }
 
 impl<'g> Expr<'g> {
+    /// Its number in the listing of the epilogue that is being built.
+    pub fn id(self) -> NodeId {
+        self.id
+    }
+
     pub(super) fn apply(self, op: Op, rest: &[Expr<'g>], built_at: &'static Location<'static>) -> Expr<'g> {
         let args = std::iter::once(self.id).chain(rest.iter().map(|r| r.id)).collect();
         self.builder.push(Node::Apply { op, args }, Some(built_at))

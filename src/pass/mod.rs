@@ -8,7 +8,9 @@ mod inline;
 mod transpose;
 
 pub use fold::fold;
+pub(crate) use fold::place;
 pub use inline::inline;
+pub(crate) use inline::expand;
 pub use transpose::transpose;
 
 use crate::check::Checked;

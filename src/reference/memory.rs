@@ -173,10 +173,10 @@ pub(super) fn claims<'a>(args: &'a HostArgs<'_>) -> HostArgs<'a> {
         let given = match given {
             Given::Scalar(constant) => Given::Scalar(*constant),
             Given::Tensor { tensor, writable } => {
-                let Claim { dtype, len, mutable, leading_dimension, batch_stride, .. } = *tensor;
+                let Claim { dtype, len, mutable, leading_dimension, batch_stride, reserve, .. } = *tensor;
                 let buffer = HostBuffer::Read(tensor.buffer.bytes());
                 Given::Tensor {
-                    tensor: Claim { buffer, dtype, len, mutable, leading_dimension, batch_stride },
+                    tensor: Claim { buffer, dtype, len, mutable, leading_dimension, batch_stride, reserve },
                     writable: *writable,
                 }
             }
