@@ -15,6 +15,7 @@
 //! node and at the line of Rust that made it.
 
 pub mod activation;
+pub mod cublaslt;
 mod epilogue;
 mod expr;
 pub mod recipes;

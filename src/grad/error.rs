@@ -70,7 +70,9 @@ pub enum GradError {
         name: String,
     },
     /// Everything that could be saved was pinned to be computed again.
-    #[error("the backward pass needs values of the accumulator, and every one that could be saved is pinned to be recomputed: remove a pin")]
+    #[error(
+        "the backward pass needs values of the accumulator, and every one that could be saved is pinned to be recomputed: remove a pin"
+    )]
     Pinned,
     /// A pin names no value of the epilogue.
     #[error("there is no value %{0} to pin")]

@@ -5,8 +5,8 @@
 
 use crate::check::{Checked, Type};
 use crate::dtype::ValueType;
-use crate::ir::graph::{Graph, Node, NodeId};
 use crate::ir::axes::N;
+use crate::ir::graph::{Graph, Node, NodeId};
 use crate::ir::op::Signature;
 use crate::ir::{Function, Op, Operand, Sink};
 use crate::pass;

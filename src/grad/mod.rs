@@ -75,9 +75,10 @@ use crate::build::Epilogue;
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::Axes;
-use crate::ir::graph::{Node, NodeId};
+use crate::ir::graph::{Graph, Node, NodeId};
 use crate::ir::{Monoid, Operand, Order, Reduction, Sink, SinkKind};
-use joint::{FORWARD, Joint};
+use joint::{FORWARD, Folded, Joint};
+use select::Selected;
 use std::sync::Arc;
 
 /// An epilogue with its derivative.
@@ -119,31 +120,21 @@ impl Epilogue {
     pub fn backward(&self, wrt: Wrt) -> Result<Pair, GradError> {
         let forward = self.checked();
         let outputs = Outputs::of(forward, &wrt)?;
-        let mut joint = Joint::new(forward);
-        let leaves = leaves(forward, &joint, &wrt, outputs.through.operand.dtype)?;
-        let seeds: Vec<(NodeId, NodeId)> = outputs.seeds(forward, &mut joint);
-        let ids: Vec<NodeId> = leaves.iter().map(|leaf| leaf.id).collect();
-        let gradients = sweep::sweep(&mut joint, &seeds, &ids)?;
-        let mut sinks = Vec::new();
-        for (leaf, gradient) in leaves.iter().zip(gradients) {
-            let value = gradient.unwrap_or_else(|| joint.graph.constant_f32(0.0));
-            let operand = leaf.operand;
-            let kind = if operand.axes.contains(Axes::MNL) {
-                SinkKind::Store(operand)
-            } else {
-                SinkKind::Reduce(Reduction { monoid: Monoid::Sum, atomic: false, operand })
-            };
-            sinks.push(Sink { name: format!("grad_{}", leaf.name).into(), value, kind });
-        }
-        let folded = joint.fold(sinks);
         let incoming: Vec<Arc<str>> = outputs.others.iter().map(|o| upstream(&o.name)).collect();
-        taken(forward, folded.checked.graph().sinks().iter().map(|s| &s.name).chain(&incoming))?;
-        let float = if wrt.exact { DType::F32 } else { outputs.through.operand.dtype };
         if wrt.masks.value_type() != ValueType::Bool {
             let cure = "use `Bits8`, `Bits128` or `Bool`";
             return Err(GradError::Format { name: "a saved condition".into(), dtype: wrt.masks, cure });
         }
-        let selected = select::select(forward, &folded, &incoming, &wrt, (float, outputs.through.operand.order))?;
+        // Derivatives in terms of what a region's arms are, or of what the region is: whichever takes fewer bits, then less work.
+        let mut best: Option<Candidate> = None;
+        for through in [false, true] {
+            let candidate = Candidate::new(forward, &outputs, &incoming, &wrt, through)?;
+            if best.as_ref().is_none_or(|best| candidate.cost < best.cost) {
+                best = Some(candidate);
+            }
+        }
+        let Some(Candidate { folded, selected, .. }) = best else { return Err(GradError::Nothing) };
+        taken(forward, folded.checked.graph().sinks().iter().map(|s| &s.name).chain(&incoming))?;
         // The names hold a fingerprint of the pair, which is made of what it is without them.
         let unnamed: Vec<Arc<str>> = (0..selected.len()).map(|i| format!("reserve{i}").into()).collect();
         let print = |names: &[Arc<str>]| -> Result<(Epilogue, Epilogue, Vec<NodeId>), GradError> {
@@ -162,8 +153,62 @@ impl Epilogue {
     }
 }
 
+/// One way to differentiate, and what it saves.
+struct Candidate {
+    folded: Folded,
+    selected: Vec<Selected>,
+    /// Bits saved and issue slots, for one element.
+    cost: (usize, u32),
+}
+
+impl Candidate {
+    fn new(
+        forward: &Checked,
+        outputs: &Outputs,
+        incoming: &[Arc<str>],
+        wrt: &Wrt,
+        through: bool,
+    ) -> Result<Candidate, GradError> {
+        let operand = outputs.through.operand;
+        let mut joint = Joint::new(forward);
+        let leaves = leaves(forward, &joint, wrt, operand.dtype)?;
+        let seeds: Vec<(NodeId, NodeId)> = outputs.seeds(forward, &mut joint);
+        let ids: Vec<NodeId> = leaves.iter().map(|leaf| leaf.id).collect();
+        let gradients = sweep::sweep(&mut joint, &seeds, &ids, through)?;
+        let mut sinks = Vec::new();
+        for (Leaf { name, operand, .. }, gradient) in leaves.into_iter().zip(gradients) {
+            let value = gradient.unwrap_or_else(|| joint.graph.constant_f32(0.0));
+            let kind = if operand.axes.contains(Axes::MNL) {
+                SinkKind::Store(operand)
+            } else {
+                SinkKind::Reduce(Reduction { monoid: Monoid::Sum, atomic: false, operand })
+            };
+            sinks.push(Sink { name: format!("grad_{name}").into(), value, kind });
+        }
+        let folded = joint.fold(sinks);
+        // Sums of integer products are far larger than what is stored in the end.
+        let integer = forward.accumulator() == Some(ValueType::I32);
+        let float = if wrt.exact || integer { DType::F32 } else { operand.dtype };
+        let selected = select::select(forward, &folded, incoming, wrt, (float, operand.order))?;
+        let bits = selected.iter().filter(|s| s.output.is_none()).map(|s| s.operand.dtype.bits()).sum();
+        let names: Vec<Arc<str>> = (0..selected.len()).map(|i| i.to_string().into()).collect();
+        let cost = (bits, work(&split::backward(&folded, &selected, &names)));
+        Ok(Candidate { folded, selected, cost })
+    }
+}
+
+/// Issue slots of an element, roughly.
+fn work(graph: &Graph) -> u32 {
+    let cost = |node: &Node| match node {
+        Node::Apply { op, .. } => op.row().cost,
+        Node::Custom { op, .. } => op.cost(),
+        _ => 0,
+    };
+    graph.nodes().map(|(_, node)| cost(node)).sum()
+}
+
 /// The name of each selected value: the output's, where the caller keeps one.
-fn unnamed_or_output(selected: &[select::Selected], names: &[Arc<str>]) -> Vec<Arc<str>> {
+fn unnamed_or_output(selected: &[Selected], names: &[Arc<str>]) -> Vec<Arc<str>> {
     selected.iter().zip(names).map(|(s, name)| s.output.clone().unwrap_or_else(|| name.clone())).collect()
 }
 
@@ -267,6 +312,7 @@ fn leaves(forward: &Checked, joint: &Joint, wrt: &Wrt, output: DType) -> Result<
             // Whether or not a value of the epilogue depends on it.
             Node::Load { name, operand } if **name == *FORWARD => {
                 if wrt.accumulator && operand.dtype.value_type() == ValueType::F32 {
+                    taken(forward, [&Arc::from("acc")].into_iter())?;
                     let operand = Operand { order: order(forward), ..format("acc", output).into() };
                     leaves.push(Leaf { name: "acc".into(), id, operand });
                 }

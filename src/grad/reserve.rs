@@ -13,9 +13,12 @@ use std::sync::Arc;
 /// What a forward launch saves for the backward one.
 ///
 /// It is the cheapest set of values from which the backward pass can be computed: conditions take 1 bit an element, numbers
-/// those of the output's format (or of `f32`: [`Wrt::exact`](super::Wrt::exact)), outputs that the caller keeps anyway
+/// those of the output's format (of `f32` with [`Wrt::exact`](super::Wrt::exact), and behind an integer product), outputs that the caller keeps anyway
 /// ([`Wrt::keeps`](super::Wrt::keeps)) nothing, as do coordinates and everything that follows from arguments. Among equally
 /// cheap sets it is the one that leaves least to compute again.
+///
+/// A saved number is rounded once, to nearest even; what is too large for `f16` becomes infinite, as in an output. Where
+/// values in between are larger than the output, save them in `f32`.
 #[derive(Clone, Debug)]
 pub struct ReservePlan {
     fingerprint: u64,
@@ -144,10 +147,13 @@ impl ReservePlan {
     /// The plan in words: what is saved, how large it is, and what is computed again.
     pub fn explain(&self, shape: Shape) -> String {
         let mut out = String::new();
-        let _ = writeln!(out, "reserve       {} bits an element, {} bytes for {shape}", self.bits_per_element(), self.bytes(shape));
+        let count = |bits: usize| format!("{bits} bit{}", if bits == 1 { "" } else { "s" });
+        let _ =
+            writeln!(out, "reserve       {} an element, {} bytes for {shape}", count(self.bits_per_element()), self.bytes(shape));
         for value in &self.values {
             let bits = if value.is_output { 0 } else { value.operand.dtype.bits() };
-            let _ = writeln!(out, "  {}  {}, {bits} bits: {}\n    {}", value.name, value.operand, value.why, value.value);
+            let Saved { name, operand, value, why, .. } = value;
+            let _ = writeln!(out, "  {name}  {operand}, {}: {why}\n    {value}", count(bits));
         }
         let (words, cost) = &self.recomputed;
         if words.is_empty() {

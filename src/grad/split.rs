@@ -10,12 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The forward epilogue with what it saves, and where each of the values is in it. `names` are those of the selection.
-pub(super) fn forward(
-    user: &Checked,
-    folded: &Folded,
-    selected: &[Selected],
-    names: &[Arc<str>],
-) -> (Graph, Vec<NodeId>) {
+pub(super) fn forward(user: &Checked, folded: &Folded, selected: &[Selected], names: &[Arc<str>]) -> (Graph, Vec<NodeId>) {
     let mut graph = user.graph().clone();
     let accumulator = user.accumulator().unwrap_or(ValueType::F32);
     // Where the user's own graph has the value it is taken from there.

@@ -35,19 +35,27 @@ struct Sweep<'j> {
     /// Whether a gradient has to reach this value.
     active: Vec<bool>,
     arms: Vec<Arms>,
+    /// Whether an arm may take its value from what picked it.
+    through: bool,
+    /// For an arm's value, the arm's block and the value that is the same there.
+    same: HashMap<NodeId, (usize, NodeId)>,
     /// For each value, the sum of what came in from each block.
     pending: HashMap<NodeId, BTreeMap<usize, NodeId>>,
 }
 
 /// Adds to a joint graph the gradients of `leaves`, given those of outputs; `None` where none comes in.
+///
+/// With `through`, a derivative that follows from the value of an arm takes it from the select: they are the same where it
+/// matters, and the value of a sigmoid in one region and a hyperbolic tangent in the other are one output.
 pub(super) fn sweep(
     joint: &mut Joint,
     outputs: &[(NodeId, NodeId)],
     leaves: &[NodeId],
+    through: bool,
 ) -> Result<Vec<Option<NodeId>>, GradError> {
     let forward = joint.types.len();
     let active = active(joint, leaves)?;
-    let mut sweep = Sweep { joint, active, arms: Vec::new(), pending: HashMap::new() };
+    let mut sweep = Sweep { joint, active, arms: Vec::new(), through, same: HashMap::new(), pending: HashMap::new() };
     for (value, gradient) in outputs {
         sweep.add(*value, 0, *gradient);
     }
@@ -136,9 +144,10 @@ impl Sweep<'_> {
 
     /// Hands a value's gradient on to its operands.
     fn step(&mut self, id: NodeId, block: usize, g: NodeId) {
+        let y = self.same.get(&id).filter(|(arm, _)| *arm == block).map_or(id, |(_, y)| *y);
         let graph = &mut self.joint.graph;
         if let Some((function, args)) = self.joint.rules.get(&id).cloned() {
-            let gradients = function.gradient.map(|gradient| gradient(graph, &args, id, g)).unwrap_or_default();
+            let gradients = function.gradient.map(|gradient| gradient(graph, &args, y, g)).unwrap_or_default();
             return self.hand_on(block, &args, gradients);
         }
         match graph.node(id).clone() {
@@ -149,10 +158,13 @@ impl Sweep<'_> {
                     self.arms.push(Arms { condition, parent: block });
                     for (arm, operand) in picks.arms.into_iter().enumerate() {
                         self.add(args[operand], first + arm, g);
+                        if self.through {
+                            self.same.insert(args[operand], (first + arm, y));
+                        }
                     }
                 }
                 None => {
-                    let gradients = op.row().gradients(graph, &args, id, g).unwrap_or_default();
+                    let gradients = op.row().gradients(graph, &args, y, g).unwrap_or_default();
                     self.hand_on(block, &args, gradients);
                 }
             },

@@ -150,15 +150,18 @@ fn of_random_graphs() {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let (mut graphs, mut smooth, mut all, mut saved) = (0, 0, 0, 0);
-    let strategies = [well_typed(style()).boxed(), well_typed(Style { accumulator: postlude::dtype::ValueType::I32, ..style() }).boxed()];
+    let strategies =
+        [well_typed(style()).boxed(), well_typed(Style { accumulator: postlude::dtype::ValueType::I32, ..style() }).boxed()];
     let mut draws = 0;
     while graphs < 500 {
         draws += 1;
         let graph = strategies[usize::from(draws % 8 == 0)].new_tree(&mut runner).unwrap().current();
         let epilogue = Epilogue::from_graph(graph).unwrap();
         // Without an output that has a gradient there is nothing to test.
-        let through = |s: &postlude::ir::Sink| matches!(s.kind, postlude::ir::SinkKind::Store(o) if o.dtype == F32 && o.axes.contains(L));
-        let has_gradient = epilogue.arguments().iter().any(|a| a.role.operand().is_some_and(|o| o.dtype == F32) && !a.role.is_written());
+        let through =
+            |s: &postlude::ir::Sink| matches!(s.kind, postlude::ir::SinkKind::Store(o) if o.dtype == F32 && o.axes.contains(L));
+        let has_gradient =
+            epilogue.arguments().iter().any(|a| a.role.operand().is_some_and(|o| o.dtype == F32) && !a.role.is_written());
         let float = epilogue.checked().accumulator() != Some(postlude::dtype::ValueType::I32);
         if !epilogue.graph().sinks().iter().any(through) || !(float || has_gradient) {
             continue;

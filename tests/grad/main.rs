@@ -7,6 +7,7 @@ mod softcap;
 
 mod arms;
 mod differences;
+mod network;
 mod problem;
 mod refusals;
 mod reserve;

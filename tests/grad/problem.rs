@@ -34,7 +34,6 @@ pub type Memory = BTreeMap<String, Vec<u8>>;
 
 pub struct Problem {
     pub epilogue: Epilogue,
-    pub wrt: Wrt,
     pub pair: Pair,
     /// Inputs of the forward epilogue.
     pub inputs: Memory,
@@ -81,7 +80,7 @@ impl Problem {
     }
 
     pub fn with(epilogue: &Epilogue, wrt: Wrt, seed: u64) -> Problem {
-        let pair = epilogue.backward(wrt.clone()).unwrap_or_else(|e| panic!("{e}\n{epilogue}"));
+        let pair = epilogue.backward(wrt).unwrap_or_else(|e| panic!("{e}\n{epilogue}"));
         let mut numbers = Numbers(seed);
         let (mut inputs, mut scalars, mut weights) = (Memory::new(), BTreeMap::new(), BTreeMap::new());
         let mut value = |dtype: DType| match dtype.value_type() {
@@ -109,7 +108,7 @@ impl Problem {
                 weights.insert(sink.name.to_string(), (0..elements(operand)).map(|_| value(DType::F32)).collect());
             }
         }
-        Problem { epilogue: epilogue.clone(), wrt, pair, inputs, scalars, weights }
+        Problem { epilogue: epilogue.clone(), pair, inputs, scalars, weights }
     }
 
     /// Arguments over inputs and over room for outputs.
@@ -233,7 +232,9 @@ impl Problem {
         let narrower = (8.0 * (y[5] - y[3]) - (y[6] - y[2])) / (3.0 * h);
         let (left, right) = ((y[4] - y[3]) / (0.25 * h), (y[5] - y[4]) / (0.25 * h));
         let scale = 1.0 + narrow.abs();
-        let smooth = (wide - narrow).abs() <= 1e-6 * scale && (narrow - narrower).abs() <= 1e-6 * scale && (left - right).abs() <= 0.05 * scale;
+        let smooth = (wide - narrow).abs() <= 1e-6 * scale
+            && (narrow - narrower).abs() <= 1e-6 * scale
+            && (left - right).abs() <= 0.05 * scale;
         let fits = y.iter().all(|y| y.abs() < 1e5) && smooth;
         fits.then_some(narrow)
     }
