@@ -3,14 +3,14 @@
 //! The accumulator of the backward epilogue is an incoming gradient; the forward accumulator is a load under a name that no
 //! argument can have, until the reserve is planned.
 
+use super::masks;
 use crate::check::{Checked, Type};
 use crate::dtype::ValueType;
-use crate::ir::axes::N;
 use crate::ir::graph::{Graph, Node, NodeId};
-use crate::ir::op::Signature;
-use crate::ir::{Function, Op, Operand, Sink};
+use crate::ir::{Function, Operand, Sink};
 use crate::pass;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What the forward accumulator is called in a joint graph.
 pub(super) const FORWARD: &str = "\0acc";
@@ -65,8 +65,9 @@ pub(super) struct Folded {
 }
 
 impl Joint {
-    /// Folds constants, applies the laws of the table, and joins nested masks into one.
-    pub fn fold(&self, sinks: Vec<Sink>) -> Folded {
+    /// Folds constants, applies the laws of the table, joins nested masks into one, and puts regions outermost. `incoming`
+    /// are the names of gradients that are loaded.
+    pub fn fold(&self, sinks: Vec<Sink>, incoming: &[Arc<str>]) -> Folded {
         let mut joint = self.graph.clone();
         sinks.into_iter().for_each(|sink| joint.sink(sink, None));
         let live = joint.live();
@@ -74,11 +75,7 @@ impl Joint {
         let mut ids: Vec<Option<NodeId>> = Vec::new();
         for (id, node) in joint.nodes() {
             let operand = |a: NodeId| ids[a.index()].unwrap_or(a);
-            let place = |graph: &mut Graph| {
-                let node = node.map_args(operand);
-                let node = one_mask(graph, &node).unwrap_or(node);
-                pass::place(graph, node, joint.built_at(id))
-            };
+            let place = |graph: &mut Graph| masks::place(graph, node.map_args(operand), joint.built_at(id), incoming);
             let placed = live[id.index()].then(|| place(&mut graph));
             ids.push(placed);
         }
@@ -88,38 +85,4 @@ impl Joint {
         let of_user = self.of_user.iter().map(|id| ids[id.index()]).collect();
         Folded { checked: Checked::rebuilt(graph, Vec::new()), of_user }
     }
-}
-
-/// A mask of a mask is a mask by both conditions: one bit to save. Not where one condition is positional and the other is
-/// not: the first is a branch that whole strips take, and costs nothing to save.
-fn one_mask(graph: &mut Graph, node: &Node) -> Option<Node> {
-    let select = |node: &Node| match node {
-        Node::Apply { op, args } if op.row().signature == Signature::Select => Some([args[0], args[1], args[2]]),
-        _ => None,
-    };
-    let [outer, then, otherwise] = select(node)?;
-    let constant = |graph: &Graph, id: NodeId| matches!(graph.node(id), Node::Constant(_));
-    let (inner, zero, outer_holds) = if constant(graph, otherwise) { (then, otherwise, true) } else { (otherwise, then, false) };
-    let [condition, a, b] = select(graph.node(inner)).filter(|_| constant(graph, zero))?;
-    let (value, inner_holds) = if b == zero { (a, true) } else { (b, false) };
-    if (a != zero && b != zero) || is_positional(graph, outer) != is_positional(graph, condition) {
-        return None;
-    }
-    let mut holds = |condition: NodeId, holds: bool| {
-        let node = Node::Apply { op: Op::Not, args: vec![condition] };
-        if holds { condition } else { pass::place(graph, node, None) }
-    };
-    let (outer, inner) = (holds(outer, outer_holds), holds(condition, inner_holds));
-    let both = pass::place(graph, Node::Apply { op: Op::And, args: vec![outer, inner] }, None);
-    Some(Node::Apply { op: Op::Select, args: vec![both, value, zero] })
-}
-
-/// Whether a condition follows from coordinates, scalars, and what is constant along a row.
-fn is_positional(graph: &Graph, condition: NodeId) -> bool {
-    let needed = graph.needed_by([condition]);
-    graph.nodes().filter(|(id, _)| needed[id.index()]).all(|(_, node)| match node {
-        Node::Load { operand, .. } => !operand.axes.contains(N),
-        Node::Accumulator(_) => false,
-        _ => true,
-    })
 }
