@@ -25,7 +25,7 @@
 //!
 //! | to | use |
 //! | --- | --- |
-//! | build a graph | [`Epilogue::build`], [`Builder`], [`Expr`]; ready-made ones are [recipes](build::recipes) |
+//! | build a graph | [`Epilogue::build`], [`Builder`], [`Expr`]; ready-made ones are [recipes](build::recipes), and [cuBLASLt's and Paddle's](compat) |
 //! | compute once, anywhere | [`Gemm::run`]; on the CPU only, [`Gemm::reference`] |
 //! | compute again and again on a GPU | `Gemm::plan`, `Plan::execute` (feature `cuda`) |
 //! | differentiate | [`Epilogue::backward`], [`grad`] |
@@ -263,6 +263,7 @@
 pub mod args;
 pub mod build;
 pub mod check;
+pub mod compat;
 #[cfg(feature = "cuda")]
 pub mod device;
 pub mod dtype;

@@ -15,7 +15,6 @@
 //! node and at the line of Rust that made it.
 
 pub mod activation;
-pub mod cublaslt;
 mod epilogue;
 mod expr;
 pub mod recipes;

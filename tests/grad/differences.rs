@@ -3,6 +3,7 @@
 use crate::graphs::{Style, well_typed};
 use crate::problem::Problem;
 use postlude::build::{activation, recipes};
+use postlude::grad::Wrt;
 use postlude::ir::Node;
 use postlude::prelude::*;
 use postlude::{Builder, Op};
@@ -174,4 +175,36 @@ fn of_random_graphs() {
     assert!(smooth * 2 >= all && all > 2000, "{smooth} of {all} elements are smooth");
     assert!(saved > 100 && saved < 500, "{saved} graphs save something");
     eprintln!("{graphs} of {draws} graphs, {smooth} of {all} elements smooth, {saved} with a reserve");
+}
+
+#[test]
+fn random_pairs_are_ordinary_epilogues() {
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[3; 32]);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let registry = postlude::build::registry().with(crate::softcap::softcap());
+    let strategy = well_typed(Style { reductions: false, custom: Some(crate::softcap::softcap()), ..Style::everything() });
+    let (mut pairs, mut refused) = (0, 0);
+    for _ in 0..300 {
+        let epilogue = Epilogue::from_graph(strategy.new_tree(&mut runner).unwrap().current()).unwrap();
+        for wrt in [Wrt::all(), Wrt::accumulator().exact().masks(Bits128)] {
+            // Anything may be refused, and nothing may panic.
+            let Ok(pair) = epilogue.backward(wrt) else {
+                refused += 1;
+                continue;
+            };
+            pairs += 1;
+            for half in [pair.forward(), pair.backward()] {
+                assert_eq!(Epilogue::from_text(&half.to_string(), &registry).unwrap(), *half);
+                assert_eq!(Epilogue::from_json(&half.to_json(), &registry).unwrap(), *half);
+                assert!(!half.to_dot().is_empty());
+            }
+            // The forward epilogue is the user's and more.
+            for sink in epilogue.graph().sinks() {
+                assert!(pair.forward().graph().sinks().iter().any(|s| s.name == sink.name && s.kind == sink.kind));
+            }
+            let bits: usize = pair.reserve().values().iter().map(|v| v.operand.dtype.bits()).sum();
+            assert_eq!(bits, pair.reserve().bits_per_element());
+        }
+    }
+    assert!(pairs > 300, "{pairs} pairs, {refused} refused");
 }

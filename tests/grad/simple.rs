@@ -64,3 +64,32 @@ fn a_region_of_the_forward_pass_is_one_of_the_backward_pass() {
     let line = text.lines().find(|l| l.starts_with(&format!("{condition}:"))).unwrap();
     assert!(line.starts_with(&format!("{condition}: bool[M] = lt ")), "{text}");
 }
+
+#[test]
+fn what_regions_share_stays_in_the_regions() {
+    // ReLU and softplus have max(z, 0) in common: its gradient is masked in each arm, and no arm computes the other's.
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc();
+        e.store("d", z.region(e.row().lt(e.scalar("split", I32)), |z| z.relu()).otherwise(|z| z.mish()), F16);
+    });
+    let text = listing(epilogue.unwrap().backward(Wrt::all()).unwrap().backward());
+    let stored = text.lines().find(|l| l.starts_with("store \"grad_acc\"")).unwrap().rsplit(' ').next().unwrap();
+    let outermost = text.lines().find(|l| l.starts_with(&format!("{stored}:"))).unwrap();
+    let condition = outermost.split("select ").nth(1).unwrap().split(',').next().unwrap();
+    assert!(text.contains(&format!("{condition}: bool[M] = lt ")), "{text}");
+    assert_eq!(text.matches(&format!("select {condition},")).count(), 1, "{text}");
+}
+
+#[test]
+fn a_kernel_branches_where_the_forward_one_does() {
+    let epilogue = recipes::split_rows(F16, F16, |z| z.gelu(), |z| z.mish()).unwrap();
+    let pair = epilogue.backward(Wrt::accumulator()).unwrap();
+    let branches = |epilogue: &Epilogue| {
+        let plan = Gemm::new(F16, TN, epilogue).kernel(postlude::target::Target::SM_90A, 132, Shape::new(256, 256, 64)).unwrap();
+        let branch = |item: &postlude::plan::Item| matches!(item, postlude::plan::Item::Branch { .. });
+        plan.program.visit.iter().filter(|i| branch(i)).count()
+    };
+    // Without a mask to save both halves are kernels today.
+    assert_eq!(pair.reserve().bits_per_element(), 16);
+    assert_eq!((branches(&epilogue), branches(pair.forward()), branches(pair.backward())), (1, 1, 1));
+}

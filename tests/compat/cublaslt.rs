@@ -1,8 +1,8 @@
 //! cuBLASLt's epilogues by their documentation: D, auxiliaries, sums, and the edges where they differ from the rest.
 
-use postlude::build::cublaslt::{self, Formats};
 use postlude::build::recipes;
 use postlude::check::Role;
+use postlude::compat::cublaslt::{self, Formats};
 use postlude::grad::Wrt;
 use postlude::prelude::*;
 use postlude::reference::{Precision, run};

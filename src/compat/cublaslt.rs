@@ -19,8 +19,7 @@
 //!   of the layer itself costs less.
 //! - Scales and maxima of 8-bit formats have no counterpart yet.
 
-use super::epilogue::Epilogue;
-use super::expr::{Builder, Expr};
+use crate::build::{Builder, Epilogue, Expr};
 use crate::check::Diagnostics;
 use crate::dtype::DType;
 use crate::ir::Monoid;
@@ -37,12 +36,14 @@ pub struct Formats {
     pub bias: DType,
     /// Of the value that GELU is applied to; ReLU's mask is in bits.
     pub aux: DType,
+    /// Whether `alpha` and `beta` are scalars of the launch. Both are 1 otherwise.
+    pub scaled: bool,
 }
 
 impl Formats {
-    /// All of one format, and no C.
+    /// All of one format, with scalars and no C.
     pub const fn of(dtype: DType) -> Formats {
-        Formats { d: dtype, c: None, bias: dtype, aux: dtype }
+        Formats { d: dtype, c: None, bias: dtype, aux: dtype, scaled: true }
     }
 }
 
@@ -116,11 +117,16 @@ pub fn by_value(value: u32) -> Option<&'static Named> {
 
 /// Z = alpha A B + beta C.
 fn scaled(e: &Builder, formats: Formats) -> Expr<'_> {
-    let z = e.acc() * e.scalar("alpha", DType::F32);
+    let z = times(e, formats, e.acc(), "alpha");
     match formats.c {
-        Some(c) => z + e.load("c", c) * e.scalar("beta", DType::F32),
+        Some(c) => z + times(e, formats, e.load("c", c), "beta"),
         None => z,
     }
+}
+
+/// A value times a scalar of the launch, if there are scalars.
+fn times<'g>(e: &'g Builder, formats: Formats, value: Expr<'g>, name: &str) -> Expr<'g> {
+    if formats.scaled { value * e.scalar(name, DType::F32) } else { value }
 }
 
 fn biased(e: &Builder, formats: Formats) -> Expr<'_> {
