@@ -62,7 +62,7 @@ fn every_one_is_what_its_name_says() {
     let c: Vec<f32> = (0..M_ * N_).map(|i| (i as f32 - 6.0) / 8.0).collect();
     let bias: Vec<f32> = (0..N_).map(|i| i as f32 / 4.0 - 0.5).collect();
     let aux: Vec<f32> = (0..M_ * N_).map(|i| (i as f32 - 7.0) / 3.0).collect();
-    let mask = |i: usize, j: usize| (i + 2 * j) % 3 == 0;
+    let mask = |i: usize, j: usize| (i + 2 * j).is_multiple_of(3);
     let mut bits = vec![0u8; M_ * LD / 8];
     for (i, j) in (0..M_).flat_map(|i| (0..N_).map(move |j| (i, j))).filter(|(i, j)| mask(*i, *j)) {
         bits[(i * LD + j) / 8] |= 1 << (j % 8);
@@ -117,9 +117,9 @@ fn every_one_is_what_its_name_says() {
                 near(&floats(&written["aux"], M_ * N_), &z);
             }
             if name.starts_with("RELU_AUX") {
-                for i in 0..M_ * N_ {
+                for (i, z) in z.iter().enumerate() {
                     let bit = i / N_ * LD + i % N_;
-                    assert_eq!(written["aux"][bit / 8] >> (bit % 8) & 1 == 1, z[i] >= 0.0, "{name} at {i}");
+                    assert_eq!(written["aux"][bit / 8] >> (bit % 8) & 1 == 1, *z >= 0.0, "{name} at {i}");
                 }
             }
         }
