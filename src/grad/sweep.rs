@@ -54,7 +54,7 @@ pub(super) fn sweep(
     through: bool,
 ) -> Result<Vec<Option<NodeId>>, GradError> {
     let forward = joint.types.len();
-    let active = active(joint, leaves)?;
+    let active = active(joint, leaves);
     let mut sweep = Sweep { joint, active, arms: Vec::new(), through, same: HashMap::new(), pending: HashMap::new() };
     for (value, gradient) in outputs {
         sweep.add(*value, 0, *gradient);
@@ -65,14 +65,14 @@ pub(super) fn sweep(
         if let Some(leaf) = leaves.iter().position(|leaf| *leaf == id) {
             found[leaf] = sweep.collapse(id, Some(0)).map(|(_, g)| g);
         } else if let Some((block, g)) = sweep.collapse(id, None) {
-            sweep.step(id, block, g);
+            sweep.step(id, block, g)?;
         }
     }
     Ok(found)
 }
 
 /// The floating-point values that depend on a leaf in a differentiable way.
-fn active(joint: &Joint, leaves: &[NodeId]) -> Result<Vec<bool>, GradError> {
+fn active(joint: &Joint, leaves: &[NodeId]) -> Vec<bool> {
     let mut active = vec![false; joint.types.len()];
     for (id, node) in joint.graph.nodes().take(active.len()) {
         if leaves.contains(&id) {
@@ -84,19 +84,11 @@ fn active(joint: &Joint, leaves: &[NodeId]) -> Result<Vec<bool>, GradError> {
             && match node {
                 _ if joint.rules.get(&id).is_some_and(|(_, args)| args.iter().any(reached)) => true,
                 Node::Apply { op, args } => op.row().is_differentiable() && args.iter().any(reached),
-                Node::Custom { op, args } => {
-                    for (operand, _) in args.iter().enumerate().filter(|(_, a)| reached(a)) {
-                        if op.derivative(operand).is_none() {
-                            let (primitive, built_at) = (op.name().to_owned(), joint.graph.built_at(id));
-                            return Err(GradError::Custom { primitive, operand, built_at });
-                        }
-                    }
-                    args.iter().any(reached)
-                }
+                Node::Custom { args, .. } => args.iter().any(reached),
                 _ => false,
             };
     }
-    Ok(active)
+    active
 }
 
 impl Sweep<'_> {
@@ -143,12 +135,13 @@ impl Sweep<'_> {
     }
 
     /// Hands a value's gradient on to its operands.
-    fn step(&mut self, id: NodeId, block: usize, g: NodeId) {
+    fn step(&mut self, id: NodeId, block: usize, g: NodeId) -> Result<(), GradError> {
         let y = self.same.get(&id).filter(|(arm, _)| *arm == block).map_or(id, |(_, y)| *y);
         let graph = &mut self.joint.graph;
         if let Some((function, args)) = self.joint.rules.get(&id).cloned() {
             let gradients = function.gradient.map(|gradient| gradient(graph, &args, y, g)).unwrap_or_default();
-            return self.hand_on(block, &args, gradients);
+            self.hand_on(block, &args, gradients);
+            return Ok(());
         }
         match graph.node(id).clone() {
             Node::Apply { op, args } => match op.row().picks {
@@ -171,16 +164,22 @@ impl Sweep<'_> {
             Node::Custom { op, args } => {
                 let mut gradients = Vec::new();
                 for operand in 0..args.len() {
-                    let derivative = op.derivative_op(operand).filter(|_| self.active[args[operand].index()]);
-                    gradients.push(derivative.map(|op| {
-                        let slope = graph.push(Node::Custom { op: Arc::new(op), args: args.clone() }, graph.built_at(id));
-                        graph.apply(Op::Mul, &[g, slope])
-                    }));
+                    if !self.active[args[operand].index()] {
+                        gradients.push(None);
+                        continue;
+                    }
+                    let built_at = graph.built_at(id);
+                    let Some(derivative) = op.derivative_op(operand) else {
+                        return Err(GradError::Custom { primitive: op.name().into(), operand, built_at });
+                    };
+                    let slope = graph.push(Node::Custom { op: Arc::new(derivative), args: args.clone() }, built_at);
+                    gradients.push(Some(graph.apply(Op::Mul, &[g, slope])));
                 }
                 self.hand_on(block, &args, gradients);
             }
             _ => {}
         }
+        Ok(())
     }
 
     fn hand_on(&mut self, block: usize, args: &[NodeId], gradients: Vec<Option<NodeId>>) {

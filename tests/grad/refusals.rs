@@ -24,6 +24,13 @@ fn a_custom_primitive_without_a_derivative() {
     // It is not asked for where the operand needs no gradient.
     let epilogue = Epilogue::build(build).unwrap();
     assert!(epilogue.backward(Wrt::accumulator()).is_ok());
+    // Nor where no gradient comes in.
+    let dead = Epilogue::build(|e| {
+        build(e);
+        e.store("count", e.custom(&softcap(), [e.acc(), e.load("cap", F32.over(N))]).gt(1.0), Bool);
+        e.store("c", e.acc(), F32);
+    });
+    assert!(dead.unwrap().backward(Wrt::all().detached("d")).is_ok());
     let none = Arc::new(CustomOp::new("hard", 1, "rintf($0)", |x| x[0].round_ties_even()).unwrap());
     let found = refused(|e| e.store("d", e.custom(&none, [e.acc()]), F32), Wrt::all());
     assert!(found.starts_with("custom primitive `hard` has no derivative with respect to its operand 0"), "{found}");

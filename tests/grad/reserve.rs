@@ -226,3 +226,15 @@ fn the_fingerprint_is_of_graph_and_plan() {
     let read = Epilogue::from_json(&one.forward().to_json(), &postlude::build::registry()).unwrap();
     assert_eq!(read, *one.forward());
 }
+
+/// Reserves over device memory, without a copy: this need only compile.
+#[cfg(feature = "cuda")]
+#[allow(dead_code, reason = "there may be no device")]
+fn a_reserve_over_device_memory(
+    plan: &postlude::grad::ReservePlan,
+    buffers: Vec<postlude::cudarc::driver::CudaSlice<u8>>,
+    use_it: impl FnOnce(DeviceArgs<'_>, bool),
+) {
+    let mut reserve = plan.over(Shape::new(8, 8, 8), buffers).unwrap();
+    use_it(DeviceArgs::new().saving(&mut reserve), true);
+}

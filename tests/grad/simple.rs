@@ -93,3 +93,13 @@ fn a_kernel_branches_where_the_forward_one_does() {
     assert_eq!(pair.reserve().bits_per_element(), 16);
     assert_eq!((branches(&epilogue), branches(pair.forward()), branches(pair.backward())), (1, 1, 1));
 }
+
+#[test]
+fn what_only_a_condition_depends_on_has_zero_gradient() {
+    let epilogue = Epilogue::build(|e| e.store("d", e.acc().gt(e.load("limit", F32.over(N))).select(e.acc(), 0.0), F32));
+    let pair = epilogue.unwrap().backward(Wrt::all()).unwrap();
+    let text = listing(pair.backward());
+    let zero = text.lines().find(|l| l.ends_with("const f32 0.0")).unwrap().split(':').next().unwrap();
+    assert!(text.contains(&format!("reduce \"grad_limit\" sum f32[N], {zero}")), "{text}");
+    assert_eq!(pair.reserve().bits_per_element(), 1);
+}
