@@ -108,7 +108,8 @@ fn target(
             let value = epilogue.type_of(sink.value).value;
             let factors = epilogue.graph().factors(sink.value).filter(|_| monoid == Monoid::Sum && value == ValueType::F32);
             let source = factors.map_or(source, Source::Product);
-            reducers.push(Reducer { source, monoid, value, axes: operand.axes, memory, format, strides, partials: Vec::new() });
+            let (axes, absolute, partials) = (operand.axes, false, Vec::new());
+            reducers.push(Reducer { source, monoid, absolute, value, axes, memory, format, strides, partials });
         }
     }
 }
@@ -121,6 +122,9 @@ pub struct Oracle {
     /// `sum over k of |a[row, k] * b[k, column]|`, which the rounding error of the accumulator scales with; 0 where the
     /// accumulator is exact (integers, pointwise operations).
     pub magnitude: Exact,
+    /// For each sum of numbers among the sinks, under its name, the sum of its terms' absolute values, which the rounding
+    /// error of the sum scales with.
+    pub sums: Vec<Exact>,
 }
 
 /// One matrix of `f64` values for each batch entry, or what the axes of a reduction's result leave of it.
@@ -179,6 +183,16 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
         let memory = arguments.push(bytemuck::cast_slice_mut(&mut exact.values));
         target(&epilogue, sink, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
     }
+    let is_sum = |s: &&Sink| {
+        let sum = matches!(s.kind, SinkKind::Reduce(Reduction { monoid: Monoid::Sum, .. }));
+        sum && epilogue.type_of(s.value).value == ValueType::F32
+    };
+    let mut sums: Vec<Exact> = sinks.iter().filter(is_sum).map(|s| Exact::new(&s.name, shape, s.kind)).collect();
+    for (sink, exact) in sinks.iter().filter(is_sum).zip(&mut sums) {
+        let memory = arguments.push(bytemuck::cast_slice_mut(&mut exact.values));
+        target(&epilogue, sink, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
+        reducers.last_mut().into_iter().for_each(|reducer| reducer.absolute = true);
+    }
     // An exact accumulator has no magnitude: its values stay 0.
     if matches!(operation, Operation::Product { .. }) && operation.accumulator() == ValueType::F32 {
         let strides = magnitude.strides;
@@ -186,7 +200,7 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
         targets.push(Output { source: Source::Magnitude, memory, format: Format::Exact, strides, shared: false });
     }
     Job::new(operation, &epilogue, shape, arguments, Precision::F64, targets, reducers).run();
-    Ok(Oracle { outputs, magnitude })
+    Ok(Oracle { outputs, magnitude, sums })
 }
 
 /// Matches the arguments to what the operation and the epilogue need; the result names each.

@@ -14,6 +14,8 @@ use std::sync::OnceLock;
 pub(super) struct Reducer {
     pub source: Source,
     pub monoid: Monoid,
+    /// Whether elements count with their absolute values, as in the magnitude of a sum.
+    pub absolute: bool,
     /// The type of what is reduced.
     pub value: ValueType,
     /// The axes of the result.
@@ -50,6 +52,7 @@ impl Reducer {
                 Source::Product([a, b]) => at(frame.value(a), column) * at(frame.value(b), column),
                 Source::Magnitude => 0.0,
             };
+            let x = if self.absolute { x.abs() } else { x };
             let place = &mut partial[start + if width == 1 { 0 } else { column }];
             *place = self.monoid.combine(self.value, *place, self.monoid.lift(self.value, x));
         }

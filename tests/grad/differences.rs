@@ -3,7 +3,7 @@
 use crate::graphs::{Style, well_typed};
 use crate::problem::Problem;
 use postlude::build::{activation, recipes};
-use postlude::grad::Wrt;
+use postlude::grad::{Keep, Wrt};
 use postlude::ir::Node;
 use postlude::prelude::*;
 use postlude::{Builder, Op};
@@ -207,4 +207,30 @@ fn random_pairs_are_ordinary_epilogues() {
         }
     }
     assert!(pairs > 300, "{pairs} pairs, {refused} refused");
+}
+
+#[test]
+fn a_rounded_reserve_costs_a_rounding() {
+    // Differentiable ones: where a condition is computed again, rounding may move a value over its border.
+    type Activation = fn(Expr<'_>) -> Expr<'_>;
+    let all: [Activation; 5] = [|z| z.tanh(), |z| z.sigmoid(), |z| z.gelu(), |z| z.silu(), |z| z.mish()];
+    for build in all {
+        // In f32 saved exactly, and saved in f16 by hand.
+        let epilogue = epilogue(|e| e.store("d", build(e.acc() * e.load("w", F32.over(N))), F32));
+        let exact = Problem::new(&epilogue, 3).gradients();
+        let saved = epilogue.backward(Wrt::all()).unwrap();
+        let saved = saved.reserve().values()[0].value.clone();
+        let id = epilogue.graph().nodes().find(|(id, _)| saved.starts_with(&format!("{id}:"))).expect("a value of the user's").0;
+        let rounded = Problem::with(&epilogue, Wrt::all().pin(id, Keep::As(F16)), 3);
+        assert_eq!(rounded.pair.reserve().bits_per_element(), 16);
+        let rounded = rounded.gradients();
+        let (mut differs, mut most) = (false, 0.0f64);
+        for (name, exact) in &exact {
+            for (exact, rounded) in exact.iter().zip(&rounded[name]) {
+                differs |= exact != rounded;
+                most = most.max((exact - rounded).abs() / (1.0 + exact.abs()));
+            }
+        }
+        assert!(differs && most < 2e-2, "off by {most}");
+    }
 }

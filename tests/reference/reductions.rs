@@ -241,3 +241,18 @@ fn a_kernel_says_that_it_does_not_render_them_yet() {
         assert!(error.to_string().starts_with(&format!("`{name}` is a ")), "{error}");
     }
 }
+
+#[test]
+fn the_magnitude_of_a_sum_is_that_of_its_terms() {
+    let epilogue = Epilogue::build(|e| {
+        e.reduce("max", e.acc(), Monoid::Max, F32.over(N));
+        e.reduce("sums", e.acc() * e.load("w", F32.over(M)), Monoid::Sum, F32.over(N));
+    })
+    .unwrap();
+    let (mut max, mut sums) = ([0.0f32; 2], [0.0f32; 2]);
+    let args = HostArgs::new().input("a", &[1.0f32, -2.0, 3.0, 4.0]).input("w", &[-1.0f32, 0.5]);
+    let args = args.output("max", &mut max).output("sums", &mut sums);
+    let exact = oracle(POINTWISE, epilogue.checked(), Shape::new(2, 2, 0), &args).unwrap();
+    assert_eq!((exact.outputs[0].values.as_slice(), exact.outputs[1].values.as_slice()), (&[3.0, 4.0][..], &[0.5, 4.0][..]));
+    assert_eq!(exact.sums.iter().map(|s| (&*s.name, s.values.clone())).collect::<Vec<_>>(), [("sums", vec![2.5, 4.0])]);
+}
