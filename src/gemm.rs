@@ -1,5 +1,7 @@
 //! The front door: a product (or a pointwise operation) with an epilogue; reference, plan, execute.
 
+#[cfg(feature = "cuda")]
+mod autotune;
 mod run;
 
 pub use run::RanOn;
@@ -59,6 +61,27 @@ impl Gemm {
     #[must_use]
     pub fn tile(mut self, tile: Tile) -> Gemm {
         self.preferences.tile = Some(tile);
+        self
+    }
+
+    /// Whether a launch may begin while the one before it in the stream still runs. Default: yes, where the kernel can.
+    ///
+    /// Such a kernel prepares itself and then waits, before it reads or writes anything, until all that precedes it in the
+    /// stream is done, whatever that is: results are the same, gaps between kernels shorter. A kernel of the program's own
+    /// that follows sees nothing of it unless it is launched the same way. Captured into a graph, the launch becomes a
+    /// programmatic edge.
+    #[must_use]
+    pub fn programmatic_launch(mut self, allow: bool) -> Gemm {
+        self.preferences.programmatic = allow;
+        self
+    }
+
+    /// Whether `a` and `b` are constant: nothing that may still run when a launch begins writes them, as with the weights of
+    /// inference. A programmatic launch then fetches them while its predecessors finish, which shortens short kernels.
+    /// Default: neither. With `true` for an operand that the kernel before does write, results are wrong.
+    #[must_use]
+    pub fn constant_operands(mut self, a: bool, b: bool) -> Gemm {
+        self.preferences.constant = [a, b];
         self
     }
 
@@ -136,18 +159,7 @@ mod compile {
             multiprocessors: usize,
             problem: impl Into<Problem>,
         ) -> Result<Kernel, Error> {
-            let mut plan = self.kernel(target, multiprocessors, problem)?;
-            let mut best: Option<Kernel> = None;
-            loop {
-                let source = plan.source()?;
-                let cubin = cache.compile(&source, &target, &Options::new()).map_err(|e| blame(&plan, e))?;
-                let kernel = Kernel { plan: plan.clone(), source, cubin };
-                let least = best.as_ref().map_or(u32::MAX, Kernel::spilled);
-                let best = if kernel.spilled() < least { best.insert(kernel) } else { best.get_or_insert(kernel) };
-                if best.spilled() == 0 || !plan.relax() {
-                    return Ok(best.clone());
-                }
-            }
+            Kernel::of(self.kernel(target, multiprocessors, problem)?, cache)
         }
 
         /// Fills a cache for several targets.
@@ -166,6 +178,21 @@ mod compile {
     }
 
     impl Kernel {
+        /// Compiles a plan, relaxing it as long as registers run out.
+        pub(super) fn of(mut plan: KernelPlan, cache: &Cache) -> Result<Kernel, Error> {
+            let mut best: Option<Kernel> = None;
+            loop {
+                let source = plan.source()?;
+                let cubin = cache.compile(&source, &plan.target, &Options::new()).map_err(|e| blame(&plan, e))?;
+                let kernel = Kernel { plan: plan.clone(), source, cubin };
+                let least = best.as_ref().map_or(u32::MAX, Kernel::spilled);
+                let best = if kernel.spilled() < least { best.insert(kernel) } else { best.get_or_insert(kernel) };
+                if best.spilled() == 0 || !plan.relax() {
+                    return Ok(best.clone());
+                }
+            }
+        }
+
         /// Bytes that a thread moves because registers ran out.
         fn spilled(&self) -> u32 {
             self.cubin.info.spill_store_bytes.saturating_add(self.cubin.info.spill_load_bytes)
@@ -213,15 +240,20 @@ mod execute {
     use crate::args::slots;
     use crate::device::{Device, DeviceArgs, Launch, LaunchError, LoadError};
     use crate::error::Error;
-    use crate::source::Cubin;
+    use crate::tune::Tuning;
     use cudarc::driver::CudaStream;
     use std::fmt;
     use std::sync::Arc;
 
     /// A kernel on a device, ready to run again and again on one shape.
     pub struct Plan {
-        kernel: Kernel,
-        launch: Launch,
+        pub(super) gemm: Gemm,
+        pub(super) device: Device,
+        pub(super) problem: Problem,
+        pub(super) kernel: Kernel,
+        pub(super) launch: Launch,
+        /// What tuning found, if it was tuned here.
+        pub(super) tuning: Option<Tuning>,
     }
 
     impl fmt::Debug for Plan {
@@ -231,19 +263,35 @@ mod execute {
     }
 
     impl Gemm {
-        /// Chooses the kernel for a problem and compiles it, or takes it from the cache, and loads it.
+        /// Chooses the kernel for a problem and compiles it, or takes it from the cache, and loads it. Takes the tile that
+        /// [`autotune`](Plan::autotune) found for such a problem on such a GPU, if it ever did.
         ///
         /// # Errors
         /// If there is no plan, no NVRTC, or the driver refuses the kernel.
         pub fn plan(&self, device: &Device, problem: impl Into<Problem>) -> Result<Plan, Error> {
             let problem = problem.into();
-            let shape = problem.shape;
-            let mut kernel = self.compile(device.cache(), device.target(), device.multiprocessors(), problem)?;
-            let (function, cubin) = load(device, &kernel)?;
+            let fresh = self.kernel(device.target(), device.multiprocessors(), problem.clone())?;
+            let tuned = self.tuned(device, &fresh, problem.shape);
+            let kernel = match tuned.map(|plan| Kernel::of(plan, device.cache())) {
+                Some(Ok(kernel)) => kernel,
+                // What was found earlier does not compile any more: the estimate's choice is as good as ever.
+                Some(Err(_)) | None => Kernel::of(fresh, device.cache())?,
+            };
+            let (kernel, launch) = self.load(device, kernel, problem.shape)?;
+            Ok(Plan { gemm: self.clone(), device: device.clone(), problem, kernel, launch, tuning: None })
+        }
+
+        /// Loads a kernel and prepares its launches.
+        pub(super) fn load(&self, device: &Device, mut kernel: Kernel, shape: Shape) -> Result<(Kernel, Launch), Error> {
+            let loaded = device.load(&kernel.cubin, kernel.plan.shared_memory(), &kernel.source);
+            let (function, cubin) = loaded.map_err(|error| match error {
+                LoadError::Jit(error) => Error::from(error),
+                LoadError::Device(error) => error.into(),
+            })?;
             kernel.cubin = cubin;
             let slots = slots(self.operation, self.epilogue.checked(), shape);
-            let launch = Launch::new(kernel.plan.clone(), function, slots, shape, device.ordinal());
-            Ok(Plan { kernel, launch })
+            let launch = Launch::new(&kernel.plan, function, slots, shape, device.ordinal())?;
+            Ok((kernel, launch))
         }
 
         /// [`plan`](Gemm::plan) for arguments as they are: their strides and the alignment of their addresses.
@@ -261,11 +309,13 @@ mod execute {
         }
     }
 
-    fn load(device: &Device, kernel: &Kernel) -> Result<(cudarc::driver::CudaFunction, Arc<Cubin>), Error> {
-        device.load(&kernel.cubin, kernel.plan.shared_memory(), &kernel.source).map_err(|error| match error {
-            LoadError::Jit(error) => error.into(),
-            LoadError::Device(error) => error.into(),
-        })
+    impl From<LaunchError> for Error {
+        fn from(error: LaunchError) -> Error {
+            match error {
+                LaunchError::Arguments(error) => error.into(),
+                LaunchError::Device(error) => error.into(),
+            }
+        }
     }
 
     impl Plan {
@@ -277,10 +327,7 @@ mod execute {
         /// # Errors
         /// Every argument that does not fit; nothing is launched and nothing written then.
         pub fn execute(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), Error> {
-            self.launch.run(stream, args).map_err(|error| match error {
-                LaunchError::Arguments(error) => error.into(),
-                LaunchError::Device(error) => error.into(),
-            })
+            Ok(self.launch.run(stream, args)?)
         }
 
         /// The kernel: plan, source and binary.
@@ -290,7 +337,8 @@ mod execute {
 
         /// What runs and why.
         pub fn explain(&self) -> String {
-            self.kernel.explain()
+            let tuning = self.tuning.as_ref().map(ToString::to_string).unwrap_or_default();
+            self.kernel.explain() + &tuning
         }
     }
 }

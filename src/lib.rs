@@ -255,6 +255,9 @@
 //! scalars belong to the launch. `Gemm::plan` compiles the kernel or takes it from the cache, and loads it; `Plan::execute` checks the
 //! arguments and launches.
 //!
+//! The choice of the tile is an estimate. `Plan::autotune` measures on the program's own arguments which of those that fit is the
+//! fastest, takes it, and keeps the answer beside the cached kernels for every later plan of the same kind.
+//!
 //! # Features
 //!
 //! `cuda` (default): devices and launches. `jit`: compiling with NVRTC. Without either: graphs, the check, the CPU reference,
@@ -280,6 +283,8 @@ pub mod problem;
 pub mod reference;
 pub mod source;
 pub mod target;
+#[cfg(feature = "cuda")]
+pub mod tune;
 
 pub use args::{Args, HostArgs, Tensor};
 pub use build::{Builder, Epilogue, Expr};

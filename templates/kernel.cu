@@ -4,8 +4,9 @@
 {% include "prelude/types.cuh" %}
 {% include "prelude/memory.cuh" %}
 {% include "prelude/math.cuh" %}
-{% include "prelude/strip.cuh" %}
-{% if tensor_cores %}{% include "prelude/tensor_core.cuh" %}{% endif %}
+{% if not hopper %}{% include "prelude/strip.cuh" %}{% endif -%}
+{% if mainloop == "sm80" or hopper %}{% include "prelude/shared.cuh" %}{% endif -%}
+{% if mainloop == "sm80" %}{% include "prelude/tensor_core.cuh" %}{% endif -%}
 // ---- configuration ----
 using Element = {{ element }};
 using Accum = {{ accumulator }};
@@ -21,11 +22,16 @@ constexpr int VISIT_COST = {{ visit_cost }};
 constexpr int EPILOGUE_SMEM = {{ epilogue_smem }};
 {% for constant in constants -%}
 constexpr int {{ constant.name }} = {{ constant.value }};
-{% endfor %}
+{% endfor -%}
+{% if hopper %}constexpr bool CONSTANT_A = {{ constant_a }}, CONSTANT_B = {{ constant_b }};
+{% include "prelude/hopper.cuh" %}
+{% include "prelude/staging.cuh" %}{% endif %}
 {% include "epilogue/params.cuh" %}
 {% include "prelude/raster.cuh" %}
 {% include "epilogue/values.cuh" %}
 {% include "epilogue/phases.cuh" %}
+{% if hopper %}{% include "epilogue/staged.cuh" %}{% endif -%}
 {% if mainloop == "simt" %}{% include "mainloop/simt.cuh" %}{% endif -%}
 {% if mainloop == "sm80" %}{% include "mainloop/sm80.cuh" %}{% endif -%}
+{% if mainloop == "sm90a" %}{% include "mainloop/sm90a.cuh" %}{% endif -%}
 {% if mainloop == "pointwise" %}{% include "mainloop/pointwise.cuh" %}{% endif -%}

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Every module, and the modules it may know besides itself. `lib`, which only re-exports, is no module.
-const MAY_KNOW: [(&str, &[&str]); 19] = [
+const MAY_KNOW: [(&str, &[&str]); 20] = [
     ("dtype", &[]),
     ("target", &[]),
     ("source", &["target"]),
@@ -24,6 +24,7 @@ const MAY_KNOW: [(&str, &[&str]); 19] = [
     ("emit", &["plan", "ir", "problem", "source", "dtype"]),
     ("jit", &["source", "target"]),
     ("device", &["args", "dtype", "ir", "jit", "plan", "problem", "source", "target"]),
+    ("tune", &["dtype", "jit", "plan", "problem"]),
     ("error", EVERYTHING),
     ("gemm", EVERYTHING),
     ("lib", EVERYTHING),
@@ -46,6 +47,7 @@ const EVERYTHING: &[&str] = &[
     "emit",
     "jit",
     "device",
+    "tune",
     "error",
     "gemm",
 ];

@@ -215,7 +215,7 @@ fn grad(case: &Case) -> Result<Outcome, String> {
 fn cuda(case: &Case) -> Result<Outcome, String> {
     let epilogue = case.epilogue()?;
     let dtype = if epilogue.checked().accumulator() == Some(ValueType::I32) { DType::I32 } else { DType::F16 };
-    let plan = Gemm::new(dtype, Layout::TN, &epilogue).kernel(Target::SM_90A, 132, Shape::new(1024, 1024, 1024));
+    let plan = Gemm::new(dtype, Layout::TN, &epilogue).kernel(Target::SM_80, 132, Shape::new(1024, 1024, 1024));
     let source = plan.map_err(|e| e.to_string())?.source().map_err(|e| e.to_string())?;
     let from = source.text().find("struct TileValues").ok_or("the kernel has no epilogue")?;
     let to = source.text().find("DEVICE void epilogue_row_end").ok_or("the epilogue has no end")?;

@@ -11,7 +11,7 @@ use postlude::dtype::ValueType;
 use postlude::gemm::Kernel;
 use postlude::grad::Wrt;
 use postlude::ir::{Graph, Node, Operand, Order, Sink, SinkKind};
-use postlude::jit::{Cache, JitError, compiler};
+use postlude::jit::{Cache, JitError, Options, Source, compiler};
 use postlude::plan::{Mainloop, Math, Problem};
 use postlude::prelude::*;
 use postlude::target::Target;
@@ -92,6 +92,36 @@ fn run(jobs: &[Job]) {
 }
 
 const TARGETS: [Target; 2] = [Target::SM_80, Target::SM_90A];
+
+#[test]
+fn the_struct_lies_as_the_block() {
+    if !nvrtc() {
+        return;
+    }
+    // Fields of every width, in an order that leaves gaps.
+    let epilogue = Epilogue::build(|e| {
+        let on = e.scalar("on", Bool);
+        let z = e.acc() * e.scalar("alpha", F32) + e.load("row", F16.over(M)) + e.load("c", F32.over(M | N).batched());
+        e.store("d", on.select(z, e.acc()), F16)
+    })
+    .unwrap();
+    for gemm in [Gemm::new(F16, TN, &epilogue), Gemm::new(F32, TT, &epilogue), Gemm::pointwise(F16, Order::RowMajor, &epilogue)] {
+        let plan = gemm.kernel(Target::SM_90A, 132, ALIGNED).unwrap();
+        let source = plan.source().unwrap();
+        let mut text = format!("{}static_assert(sizeof(Params) == {}, \"\");\n", source.text(), plan.params.size);
+        // NVRTC has no `offsetof`; a member lies at the next multiple of its alignment behind the one before.
+        let mut end = 0;
+        for field in &plan.params.fields {
+            let (name, offset, size) = (&field.name, field.offset, field.field_type.size());
+            text += &format!("static_assert(sizeof(Params::{name}) == {size}, \"\");\n");
+            let align = format!("alignof(decltype(Params::{name}))");
+            text += &format!("static_assert(({end} + {align} - 1) / {align} * {align} == {offset}, \"\");\n");
+            end = offset + size;
+        }
+        let asserted = Source::new(text, source.entry());
+        Cache::global().compile(&asserted, &Target::SM_90A, &Options::new()).unwrap_or_else(|e| panic!("{e}\n{:?}", plan.params));
+    }
+}
 
 #[test]
 fn every_layout_format_and_alignment() {

@@ -39,7 +39,7 @@ fn every_class_of_problems_has_a_kernel_and_a_source() {
                         let plan = plan(operation, &epilogue, &problem, target)
                             .unwrap_or_else(|e| panic!("{operation:?} {m}x{n}x{k} aligned to {align} for {target}: {e}"));
                         assert!(plan.shared_memory() <= target.shared_memory_per_block_opt_in() as usize);
-                        assert!(plan.alignment.iter().all(|a| *a <= 16) && plan.strip <= 8);
+                        assert!(plan.alignment.iter().all(|a| *a <= 16) && plan.strip <= 16);
                         if (m, align) == (17, 16) {
                             assert!(plan.source().unwrap().text().contains("postlude_kernel"));
                         }
@@ -54,7 +54,8 @@ fn every_class_of_problems_has_a_kernel_and_a_source() {
 fn formats_and_target_decide_the_mainloop() {
     let chosen = |gemm: &Gemm, target: Target| gemm.kernel(target, 132, Shape::new(512, 512, 512)).unwrap().tile.mainloop();
     let half = Gemm::new(F16, TN, &bias_relu(F16));
-    assert_eq!(chosen(&half, Target::SM_90A), Mainloop::Sm80);
+    assert_eq!(chosen(&half, Target::SM_90A), Mainloop::Sm90a);
+    assert_eq!(chosen(&half, Target::SM_90), Mainloop::Sm80);
     assert_eq!(chosen(&half, Target::SM_75), Mainloop::Simt);
     assert_eq!(chosen(&half.clone().mainloop(Mainloop::Simt), Target::SM_90A), Mainloop::Simt);
     let single = Gemm::new(F32, TN, &bias_relu(F32));
@@ -85,16 +86,25 @@ fn column_major_outputs_turn_the_problem() {
         );
     })
     .unwrap();
-    let plan = Gemm::new(F16, NN, &epilogue).kernel(Target::SM_90A, 132, Shape::new(256, 128, 64)).unwrap();
-    assert!(plan.transposed);
-    assert_eq!(plan.operation, Operation::Product { dtype: F16, layout: TT });
-    assert_eq!(plan.strip, 8);
-    assert!(plan.explain().contains("transposed"));
+    for target in [Target::SM_80, Target::SM_90A] {
+        let plan = Gemm::new(F16, NN, &epilogue).kernel(target, 132, Shape::new(256, 512, 64)).unwrap();
+        assert!(plan.transposed);
+        assert_eq!(plan.operation, Operation::Product { dtype: F16, layout: TT });
+        assert!(plan.explain().contains("transposed"));
+        assert!(target != Target::SM_80 || plan.strip == 8);
+    }
+}
+
+#[test]
+fn a_narrow_output_lies_along_the_columns_of_hopper_tiles() {
+    let gemm = Gemm::new(F16, TN, &bias_relu(F16));
+    let transposed = |m, n| gemm.kernel(Target::SM_90A, 132, Shape::new(m, n, 4096)).unwrap().transposed;
+    assert!(transposed(16, 4096) && transposed(128, 4096) && !transposed(4096, 16) && !transposed(136, 4096));
 }
 
 #[test]
 fn strips_follow_what_is_aligned() {
-    let strip = |problem: Problem| Gemm::new(F16, TN, &bias_relu(F16)).kernel(Target::SM_90A, 132, problem).unwrap().strip;
+    let strip = |problem: Problem| Gemm::new(F16, TN, &bias_relu(F16)).kernel(Target::SM_80, 132, problem).unwrap().strip;
     assert_eq!(strip(Problem::new(256, 256, 64)), 8);
     assert_eq!(strip(Problem::new(256, 252, 64)), 4);
     assert_eq!(strip(Problem::new(256, 255, 64)), 2);
@@ -104,14 +114,14 @@ fn strips_follow_what_is_aligned() {
 
 #[test]
 fn a_plan_explains_itself() {
-    let plan = Gemm::new(F16, TN, &bias_relu(F16)).kernel(Target::SM_90A, 132, Shape::new(4096, 4096, 4096)).unwrap();
+    let plan = Gemm::new(F16, TN, &bias_relu(F16)).kernel(Target::SM_80, 132, Shape::new(4096, 4096, 4096)).unwrap();
     let text = plan.explain();
-    for part in ["sm80 128x256x64", "shared memory 196608 bytes", "simt: tensor cores are faster", "times the chosen one"] {
+    for part in ["sm80 128x256x64", "shared memory 147456 bytes", "sm_80 has no wgmma", "times the chosen one"] {
         assert!(text.contains(part), "`{part}` is missing in\n{text}");
     }
     let Choice { verdicts, .. } = &plan.choice;
     assert!(verdicts.iter().all(|v| !v.reason.is_empty()));
-    assert!(serde_json::to_string(&plan).unwrap().contains("sm_90a"));
+    assert!(serde_json::to_string(&plan).unwrap().contains("sm_80"));
 }
 
 #[test]
@@ -119,7 +129,9 @@ fn a_grid_has_a_block_for_every_tile_and_batch_entry() {
     let gemm = Gemm::new(F16, TN, &bias_relu(F16));
     for batch in [1, 2, 65_535, 65_536, 200_000, 5_000_000] {
         let shape = Shape::new(300, 500, 64).batched(batch);
-        let plan = gemm.kernel(Target::SM_90A, 132, shape).unwrap();
+        let persistent = gemm.kernel(Target::SM_90A, 132, shape).unwrap().grid(shape).unwrap();
+        assert!(persistent[0] <= 132 && persistent[1..] == [1, 1] && (batch < 132 || persistent[0] == 132));
+        let plan = gemm.kernel(Target::SM_80, 132, shape).unwrap();
         let [tiles, entries, slices] = plan.grid(shape).unwrap();
         assert_eq!(tiles as usize, 300usize.div_ceil(plan.tile.bm) * 500usize.div_ceil(plan.tile.bn));
         assert!(entries <= 65_535 && slices <= 65_535 && entries as usize * slices as usize >= batch);
@@ -146,4 +158,20 @@ fn branches_nest_no_deeper_than_the_hardware_brings_lanes_together() {
         deepest(&plan.program.visit)
     };
     assert_eq!([bands(1), bands(3), bands(8), bands(24)], [1, 3, 8, 8]);
+}
+
+/// What a tuner may try: the chosen tile first, none twice, and each of them can be asked for.
+#[test]
+fn every_candidate_can_be_asked_for() {
+    let gemm = Gemm::new(F16, TN, &bias_relu(F16));
+    for target in [Target::SM_80, Target::SM_90A] {
+        let plan = |gemm: &Gemm| gemm.kernel(target, 132, Shape::new(4096, 4096, 4096)).expect("a plan");
+        let chosen = plan(&gemm);
+        let candidates: Vec<_> = chosen.choice.candidates().map(|(tile, _)| tile).collect();
+        assert!(candidates.len() > 3 && candidates[0] == chosen.tile);
+        for (i, tile) in candidates.iter().enumerate() {
+            assert!(!candidates[..i].contains(tile), "{tile} twice");
+            assert_eq!(plan(&gemm.clone().tile(*tile)).tile, *tile);
+        }
+    }
 }

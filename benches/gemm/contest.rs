@@ -1,131 +1,184 @@
 //! Contests: contenders take turns in one process, shuffled in every round; what counts is the ratio of times inside a
-//! round, of which the median is taken over all rounds, and the tenth and ninetieth percentile.
+//! round.
+//!
+//! Short kernels run as CUDA graphs, every contender's: one launch after another would measure the host.
 
 use crate::Result;
+use crate::case::{Slices, WARM_UP};
 use crate::operands::Operands;
-use criterion::Criterion;
-use postlude::cudarc::driver::CudaStream;
-use postlude::cudarc::driver::sys::CUevent_flags;
+use crate::options::LaunchMode;
+use crate::statistics::{Shuffle, quantile};
+use postlude::cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
+use postlude::cudarc::driver::{CudaGraph, CudaStream};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Enqueues some work over the operands of a turn.
-type Launch<'a> = Box<dyn Fn(&mut Operands, usize) + 'a>;
+type Launch<'a> = Box<dyn Fn(&mut Operands, usize) -> Result<()> + 'a>;
+
+/// Seconds below which a launch is so short that the host might limit it.
+const HOST_LIMITED: f64 = 200e-6;
+
+/// The fewest launches of a graph.
+const GRAPH: usize = 20;
 
 /// One contender.
 pub struct Contender<'a> {
-    name: String,
     launch: Launch<'a>,
 }
 
 impl<'a> Contender<'a> {
-    pub fn new(name: impl Into<String>, launch: impl Fn(&mut Operands, usize) + 'a) -> Contender<'a> {
-        Contender { name: name.into(), launch: Box::new(launch) }
+    pub fn new(launch: impl Fn(&mut Operands, usize) -> Result<()> + 'a) -> Contender<'a> {
+        Contender { launch: Box::new(launch) }
+    }
+
+    /// Launches once, over the first operands.
+    pub fn once(&self, operands: &mut Operands) -> Result<()> {
+        (self.launch)(operands, 0)
     }
 }
 
-/// Contenders over the same operands. The first one is what the others are compared with.
-pub struct Contest<'a> {
-    pub title: String,
-    /// Operations or bytes of one launch.
-    pub work: f64,
-    /// What 10^12 of them a second are called.
-    pub unit: &'static str,
-    pub contenders: Vec<Contender<'a>>,
+/// What came out.
+pub struct Times {
+    /// Seconds of a launch: for each contender, in each round.
+    pub seconds: Vec<Vec<f64>>,
+    /// How launches got to the device.
+    pub launch: String,
+    pub rounds: usize,
 }
 
-/// How long a contender runs at a time, and how often.
-struct Slices {
-    seconds: f64,
-    rounds: usize,
-}
+impl Times {
+    pub fn median(&self, contender: usize) -> f64 {
+        quantile(&self.seconds[contender], 0.5)
+    }
 
-impl Slices {
-    fn chosen() -> Slices {
-        match std::env::var("POSTLUDE_BENCH_SLICES").as_deref() {
-            Ok("long") => Slices { seconds: 0.16, rounds: 9 },
-            _ => Slices { seconds: 0.005, rounds: 41 },
-        }
+    /// Contenders, the fastest first.
+    pub fn ranking(&self) -> Vec<usize> {
+        let mut ranking: Vec<usize> = (0..self.seconds.len()).collect();
+        ranking.sort_by(|a, b| self.median(*a).total_cmp(&self.median(*b)));
+        ranking
     }
 }
 
-impl Contest<'_> {
-    /// Runs it and prints a table.
-    pub fn run(self, stream: &Arc<CudaStream>, operands: &mut Operands) -> Result<()> {
-        let only = std::env::var("POSTLUDE_BENCH_CONTEST").unwrap_or_default();
-        if !self.title.contains(&only) {
-            return Ok(());
+/// Where contests take place.
+pub struct Arena<'s> {
+    pub stream: &'s Arc<CudaStream>,
+    pub mode: LaunchMode,
+    /// False if everything only has to run.
+    pub measured: bool,
+}
+
+/// A contender as it is timed: a graph of some launches, or the launches themselves.
+struct Runner<'c, 'a> {
+    contender: &'c Contender<'a>,
+    graph: Option<CudaGraph>,
+    /// How often the graph, or the launch, runs in a slice.
+    repeats: usize,
+    launches: usize,
+}
+
+impl Arena<'_> {
+    /// Runs the contenders over the same operands.
+    pub fn run(&self, contenders: &[Contender<'_>], operands: &mut Operands, slices: Slices, rounds: usize) -> Result<Times> {
+        let rounds = if self.measured { rounds } else { 1 };
+        let mut once = Vec::new();
+        for contender in contenders {
+            self.time(operands, contender, 1)?;
+            once.push(self.time(operands, contender, 3)? / 3.0);
         }
-        let slices = Slices::chosen();
-        let count = self.contenders.len();
-        let mut repeats = Vec::new();
-        for contender in &self.contenders {
-            time(stream, operands, contender, 1)?;
-            let once = time(stream, operands, contender, 3)?;
-            repeats.push(((slices.seconds / once) as usize).max(1));
-        }
-        // The clock falls while the chip warms up.
-        for (contender, repeat) in self.contenders.iter().zip(&repeats) {
-            time(stream, operands, contender, ((0.3 / slices.seconds) as usize * repeat / count).max(1))?;
-        }
-        let (mut times, mut ratios, mut random) = (vec![Vec::new(); count], vec![Vec::new(); count], 0x9e37_79b9_7f4a_7c15u64);
-        for _ in 0..slices.rounds {
-            let mut order: Vec<usize> = (0..count).collect();
-            for i in (1..count).rev() {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                order.swap(i, (random >> 33) as usize % (i + 1));
+        let graphs = match self.mode {
+            LaunchMode::Auto => once.iter().any(|seconds| *seconds < HOST_LIMITED),
+            LaunchMode::Stream => false,
+            LaunchMode::Graph => true,
+        };
+        // Every graph turns through all operands.
+        let sets = operands.sets.len();
+        let launches = if graphs { sets * GRAPH.div_ceil(sets) } else { 1 };
+        let mut runners = Vec::new();
+        for (contender, once) in contenders.iter().zip(once) {
+            let graph = if graphs { Some(self.capture(operands, contender, launches)?) } else { None };
+            let mut runner = Runner { contender, graph, repeats: 1, launches };
+            if graphs {
+                self.slice(operands, &runner)?;
             }
-            let mut round = vec![0.0; count];
-            for i in order {
-                round[i] = time(stream, operands, &self.contenders[i], repeats[i])?;
-            }
-            for i in 0..count {
-                times[i].push(round[i]);
-                ratios[i].push(round[i] / round[0]);
+            let once = if graphs { self.slice(operands, &runner)? } else { once };
+            runner.repeats = ((slices.seconds() / (once * launches as f64)).round() as usize).max(1);
+            runners.push((runner, once));
+        }
+        if self.measured {
+            let share = WARM_UP / contenders.len() as f64;
+            for (runner, once) in &mut runners {
+                let slice = *once * (runner.repeats * runner.launches) as f64;
+                for _ in 0..(share / slice).ceil() as usize {
+                    self.slice(operands, runner)?;
+                }
             }
         }
-        println!("\n{} ({} rounds of {} ms)", self.title, slices.rounds, slices.seconds * 1e3);
-        println!("  {:<58} {:>10} {:>9}   time over the first", "", "us", self.unit);
-        for (i, contender) in self.contenders.iter().enumerate() {
-            let (time, ratio) = (quantile(&mut times[i], 0.5), &mut ratios[i]);
-            let (low, median, high) = (quantile(ratio, 0.1), quantile(ratio, 0.5), quantile(ratio, 0.9));
-            println!(
-                "  {:<58} {:>10.1} {:>9.2}   {median:.3} [{low:.3}, {high:.3}]",
-                contender.name,
-                time * 1e6,
-                self.work / time / 1e12
-            );
+        let (mut seconds, mut shuffle) = (vec![Vec::new(); contenders.len()], Shuffle::new(0x9e37_79b9_7f4a_7c15));
+        for _ in 0..rounds {
+            for i in shuffle.order(contenders.len()) {
+                seconds[i].push(self.slice(operands, &runners[i].0)?);
+            }
         }
-        Ok(())
+        let launch = if graphs { format!("graph of {launches}") } else { "stream".to_owned() };
+        Ok(Times { seconds, launch, rounds })
     }
-}
 
-/// Seconds of one launch, over `repeat` of them.
-fn time(stream: &Arc<CudaStream>, operands: &mut Operands, contender: &Contender<'_>, repeat: usize) -> Result<f64> {
-    let start = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
-    for turn in 0..repeat {
-        (contender.launch)(operands, turn);
+    /// Seconds of one launch, in a slice.
+    fn slice(&self, operands: &mut Operands, runner: &Runner<'_, '_>) -> Result<f64> {
+        let Some(graph) = &runner.graph else {
+            return Ok(self.time(operands, runner.contender, runner.repeats)? / runner.repeats as f64);
+        };
+        let launch = |_: usize| Ok(graph.launch()?);
+        Ok(self.elapsed(runner.repeats, launch)? / (runner.repeats * runner.launches) as f64)
     }
-    let end = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
-    end.synchronize()?;
-    Ok(f64::from(start.elapsed_ms(&end)?) / 1e3 / repeat as f64)
-}
 
-fn quantile(values: &mut [f64], q: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[((values.len() - 1) as f64 * q).round() as usize]
-}
+    /// Seconds of some launches together.
+    fn time(&self, operands: &mut Operands, contender: &Contender<'_>, launches: usize) -> Result<f64> {
+        self.elapsed(launches, |turn| (contender.launch)(operands, turn))
+    }
 
-/// Measures one kernel by itself.
-pub fn criterion(criterion: &mut Criterion, stream: &Arc<CudaStream>, name: &str, mut launch: impl FnMut(usize)) {
-    criterion.bench_function(name, |b| {
-        b.iter_custom(|iterations| {
-            let event = || stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).expect("an event");
-            let start = event();
-            (0..iterations).for_each(|turn| launch(turn as usize));
-            let end = event();
-            end.synchronize().expect("the launches to end well");
-            Duration::from_secs_f64(f64::from(start.elapsed_ms(&end).expect("both events to have happened")) / 1e3)
-        });
-    });
+    fn elapsed(&self, times: usize, mut enqueue: impl FnMut(usize) -> Result<()>) -> Result<f64> {
+        let start = self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
+        for turn in 0..times {
+            enqueue(turn)?;
+        }
+        let end = self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
+        end.synchronize()?;
+        Ok(f64::from(start.elapsed_ms(&end)?) / 1e3)
+    }
+
+    fn capture(&self, operands: &mut Operands, contender: &Contender<'_>, launches: usize) -> Result<CudaGraph> {
+        self.stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+        let outcome = (0..launches).try_for_each(|turn| (contender.launch)(operands, turn));
+        let graph = self.stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+        outcome?;
+        let graph = graph?.ok_or("nothing was captured")?;
+        graph.upload()?;
+        Ok(graph)
+    }
+
+    /// Whether contenders agree: |x - y| / |y| over a sample of what each left in a D full of NaN, where y is the first
+    /// one's. The largest of them.
+    pub fn distance(&self, contenders: &[Contender<'_>], operands: &mut Operands) -> Result<f64> {
+        let (mut first, mut largest) = (Vec::new(), 0f64);
+        for contender in contenders {
+            operands.poison(self.stream)?;
+            contender.once(operands)?;
+            let sample = operands.sample(self.stream)?;
+            if first.is_empty() {
+                first = sample;
+                continue;
+            }
+            let square = |x: f64| x * x;
+            let difference: f64 = sample.iter().zip(&first).map(|(x, y)| square(f64::from(*x) - f64::from(*y))).sum();
+            let norm: f64 = first.iter().map(|y| square(f64::from(*y))).sum();
+            let distance = (difference / norm).sqrt();
+            // A NaN must not get lost in a maximum.
+            largest = if distance.is_nan() { f64::INFINITY } else { largest.max(distance) };
+        }
+        if first.iter().any(|x| x.is_nan()) {
+            return Err("elements of D were not written".into());
+        }
+        Ok(largest)
+    }
 }

@@ -1,103 +1,159 @@
 //! Operands: several sets of them, so that a launch never finds its own in the cache.
 
 use crate::Result;
-use half::f16;
-use postlude::cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
+use half::{bf16, f16};
+use postlude::cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, result};
 use postlude::device::DeviceArgs;
 use postlude::prelude::*;
 use std::sync::Arc;
 
-/// Bytes that the sets together exceed: several times any level-2 cache.
+/// Bytes that the sets together exceed, unless that takes too many of them: several times any level-2 cache.
 const ROTATED: usize = 240 << 20;
 
-/// Memory of either format.
+/// The most sets.
+const SETS: usize = 160;
+
+/// Elements of the noise that buffers are filled with: odd, so that no row of a matrix repeats another.
+const NOISE: usize = (1 << 22) - 3;
+
+/// Elements in one window of a sample, and how many windows there are at most.
+const WINDOW: usize = 1 << 14;
+const WINDOWS: usize = 256;
+
+/// Memory of one of the formats.
 pub enum Data {
     F16(CudaSlice<f16>),
+    BF16(CudaSlice<bf16>),
     F32(CudaSlice<f32>),
 }
 
-impl Data {
-    /// Random elements in [-0.5, 0.5]: constant data would draw less power, and run faster than any real one.
-    fn random(stream: &Arc<CudaStream>, dtype: DType, len: usize, seed: u64) -> Result<Data> {
-        let mut state = seed;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
-        };
-        Ok(match dtype {
-            DType::F32 => Data::F32(stream.clone_htod(&(0..len).map(|_| next()).collect::<Vec<f32>>())?),
-            _ => {
-                let table: Vec<f16> = (0..1 << 16).map(|_| f16::from_f32(next())).collect();
-                let mut index = seed;
-                let elements = (0..len).map(|_| {
-                    index = index.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    table[(index >> 48) as usize]
-                });
-                Data::F16(stream.clone_htod(&elements.collect::<Vec<f16>>())?)
-            }
-        })
-    }
+/// Does the same with memory of any format.
+macro_rules! each {
+    ($data:expr, $name:ident => $body:expr) => {
+        match $data {
+            Data::F16($name) => $body,
+            Data::BF16($name) => $body,
+            Data::F32($name) => $body,
+        }
+    };
+}
 
-    pub fn bytes(dtype: DType, len: usize) -> usize {
-        len * dtype.size()
+impl Data {
+    pub fn len(&self) -> usize {
+        each!(self, data => data.len())
     }
 
     pub fn address(&self, stream: &Arc<CudaStream>) -> u64 {
-        match self {
-            Data::F16(data) => data.device_ptr(stream).0,
-            Data::F32(data) => data.device_ptr(stream).0,
-        }
+        each!(self, data => data.device_ptr(stream).0)
     }
 
     pub fn address_mut(&mut self, stream: &Arc<CudaStream>) -> u64 {
-        match self {
-            Data::F16(data) => data.device_ptr_mut(stream).0,
-            Data::F32(data) => data.device_ptr_mut(stream).0,
-        }
+        each!(self, data => data.device_ptr_mut(stream).0)
     }
 
     fn input<'a>(&'a self, args: DeviceArgs<'a>, name: &str) -> DeviceArgs<'a> {
-        match self {
-            Data::F16(data) => args.input(name, data),
-            Data::F32(data) => args.input(name, data),
-        }
+        each!(self, data => args.input(name, data))
     }
 
     fn output<'a>(&'a mut self, args: DeviceArgs<'a>, name: &str) -> DeviceArgs<'a> {
-        match self {
-            Data::F16(data) => args.output(name, data),
-            Data::F32(data) => args.output(name, data),
-        }
+        each!(self, data => args.output(name, data))
     }
 }
 
-/// A, B, bias and D of one launch.
+/// Random elements in [-0.5, 0.5] on the device: constant data would draw less power, and run faster than any real one.
+pub struct Noise {
+    stream: Arc<CudaStream>,
+    f16: CudaSlice<f16>,
+    bf16: CudaSlice<bf16>,
+    f32: CudaSlice<f32>,
+}
+
+impl Noise {
+    pub fn new(stream: &Arc<CudaStream>) -> Result<Noise> {
+        let mut state = 1u64;
+        let numbers: Vec<f32> = (0..NOISE)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+            })
+            .collect();
+        let f16: Vec<f16> = numbers.iter().map(|x| f16::from_f32(*x)).collect();
+        let bf16: Vec<bf16> = numbers.iter().map(|x| bf16::from_f32(*x)).collect();
+        let stream = stream.clone();
+        Ok(Noise { f16: stream.clone_htod(&f16)?, bf16: stream.clone_htod(&bf16)?, f32: stream.clone_htod(&numbers)?, stream })
+    }
+
+    /// A buffer of it, beginning anywhere.
+    fn fill<T: DeviceRepr>(&self, noise: &CudaSlice<T>, len: usize, seed: usize) -> Result<CudaSlice<T>> {
+        // SAFETY: every element is copied into below before anything reads it.
+        let mut data = unsafe { self.stream.alloc::<T>(len) }?;
+        let (mut done, mut from) = (0, seed.wrapping_mul(1_000_003) % NOISE);
+        while done < len {
+            let count = (NOISE - from).min(len - done);
+            self.stream.memcpy_dtod(&noise.slice(from..from + count), &mut data.slice_mut(done..done + count))?;
+            (done, from) = (done + count, 0);
+        }
+        Ok(data)
+    }
+
+    fn data(&self, dtype: DType, len: usize, seed: usize) -> Result<Data> {
+        Ok(match dtype {
+            DType::F32 => Data::F32(self.fill(&self.f32, len, seed)?),
+            DType::BF16 => Data::BF16(self.fill(&self.bf16, len, seed)?),
+            _ => Data::F16(self.fill(&self.f16, len, seed)?),
+        })
+    }
+}
+
+/// What one launch reads and writes.
 pub struct Set {
     pub a: Data,
     pub b: Data,
     pub bias: Data,
+    /// Another matrix of D's extents.
+    pub c: Data,
+    pub row_scale: Data,
     pub d: Data,
+    /// A product before its pointwise part.
+    pub between: Option<Data>,
 }
 
 pub struct Operands {
+    pub dtype: DType,
+    pub shape: Shape,
     pub sets: Vec<Set>,
-    /// Whether there is no B.
-    pub pointwise: bool,
+    /// What all sets take, as far as every launch touches it.
+    pub working_set: u64,
+}
+
+/// Which matrix a launch of ours begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begins {
+    /// A and B.
+    WithProduct,
+    /// A product that lies in memory.
+    Between,
 }
 
 impl Operands {
-    pub fn new(stream: &Arc<CudaStream>, dtype: DType, d: DType, shape: Shape) -> Result<Operands> {
+    /// `between` adds the matrix that a pointwise operation reads.
+    pub fn new(noise: &Noise, dtype: DType, shape: Shape, between: bool) -> Result<Operands> {
         let Shape { m, n, k, .. } = shape;
-        let bytes = Data::bytes(dtype, m * k + k * n) + Data::bytes(d, m * n);
-        let sets = (0..ROTATED.div_ceil(bytes).clamp(1, 8) as u64).map(|i| {
+        let bytes = (m * k + k * n + m * n) * dtype.size();
+        let count = ROTATED.div_ceil(bytes).clamp(1, SETS);
+        let sets = (0..count).map(|i| {
+            let data = |which: usize, dtype, len| noise.data(dtype, len, 8 * i + which);
             Ok(Set {
-                a: Data::random(stream, dtype, m * k, 4 * i + 1)?,
-                b: Data::random(stream, dtype, k * n, 4 * i + 2)?,
-                bias: Data::random(stream, d, n, 4 * i + 3)?,
-                d: Data::random(stream, d, m * n, 4 * i + 4)?,
+                a: data(1, dtype, m * k)?,
+                b: data(2, dtype, k * n)?,
+                bias: data(3, dtype, n)?,
+                c: data(4, dtype, m * n)?,
+                row_scale: data(5, F32, m)?,
+                d: data(6, dtype, m * n)?,
+                between: between.then(|| data(7, dtype, m * n)).transpose()?,
             })
         });
-        Ok(Operands { sets: sets.collect::<Result<_>>()?, pointwise: false })
+        Ok(Operands { dtype, shape, sets: sets.collect::<Result<_>>()?, working_set: (bytes * count) as u64 })
     }
 
     pub fn set(&mut self, turn: usize) -> &mut Set {
@@ -105,52 +161,61 @@ impl Operands {
         &mut self.sets[turn % count]
     }
 
-    /// The arguments of one launch.
-    pub fn args(&mut self, turn: usize, names: &[&str]) -> DeviceArgs<'_> {
-        let pointwise = self.pointwise;
-        let Set { a, b, bias, d } = self.set(turn);
-        let mut args = a.input(DeviceArgs::new(), "a");
-        if !pointwise {
-            args = b.input(args, "b");
-        }
-        if names.contains(&"bias") {
-            args = bias.input(args, "bias");
+    /// The arguments of one launch of ours, which takes these of an epilogue's.
+    pub fn args(&mut self, turn: usize, begins: Begins, names: &[&str]) -> DeviceArgs<'_> {
+        let Set { a, b, bias, c, row_scale, d, between } = self.set(turn);
+        let mut args = match (begins, between) {
+            (Begins::Between, Some(between)) => between.input(DeviceArgs::new(), "a"),
+            _ => b.input(a.input(DeviceArgs::new(), "a"), "b"),
+        };
+        for (name, data) in [("bias", &*bias), ("c", &*c), ("row_scale", &*row_scale)] {
+            if names.contains(&name) {
+                args = data.input(args, name);
+            }
         }
         d.output(args, "d")
     }
 
-    /// Copies A to D.
-    pub fn copy(&mut self, stream: &Arc<CudaStream>, turn: usize) {
+    /// Copies the matrix between to D.
+    pub fn copy(&mut self, stream: &Arc<CudaStream>, turn: usize) -> Result<()> {
         match self.set(turn) {
-            Set { a: Data::F16(a), d: Data::F16(d), .. } => stream.memcpy_dtod(a, d),
-            Set { a: Data::F32(a), d: Data::F32(d), .. } => stream.memcpy_dtod(a, d),
-            _ => unreachable!("A and D have one format"),
-        }
-        .expect("a copy");
-    }
-
-    /// Fills the first D with NaN.
-    pub fn poison(&mut self, stream: &Arc<CudaStream>) -> Result<()> {
-        match &mut self.sets[0].d {
-            Data::F16(d) => stream.memcpy_htod(&vec![f16::NAN; d.len()], d)?,
-            Data::F32(d) => stream.memcpy_htod(&vec![f32::NAN; d.len()], d)?,
+            Set { between: Some(Data::F16(from)), d: Data::F16(d), .. } => stream.memcpy_dtod(from, d)?,
+            Set { between: Some(Data::BF16(from)), d: Data::BF16(d), .. } => stream.memcpy_dtod(from, d)?,
+            Set { between: Some(Data::F32(from)), d: Data::F32(d), .. } => stream.memcpy_dtod(from, d)?,
+            _ => return Err("there is no matrix to copy".into()),
         }
         Ok(())
     }
 
-    /// Elements of the first D, from everywhere in it.
-    pub fn sample(&self, stream: &Arc<CudaStream>) -> Result<Vec<f32>> {
-        let all: Vec<f32> = match &self.sets[0].d {
-            Data::F16(d) => stream.clone_dtoh(d)?.into_iter().map(f16::to_f32).collect(),
-            Data::F32(d) => stream.clone_dtoh(d)?,
-        };
-        Ok(all.into_iter().step_by(37).collect())
+    /// Fills the first D with NaN.
+    pub fn poison(&mut self, stream: &Arc<CudaStream>) -> Result<()> {
+        let d = &mut self.sets[0].d;
+        let bytes = d.len() * self.dtype.size();
+        // SAFETY: D is device memory of so many bytes, borrowed for this call; all bits set are a NaN of each format.
+        unsafe { result::memset_d8_async(d.address_mut(stream), 0xff, bytes, stream.cu_stream())? };
+        Ok(())
     }
-}
 
-/// |x - y| / |y|.
-pub fn distance(x: &[f32], y: &[f32]) -> f64 {
-    let square = |x: f64| x * x;
-    let difference: f64 = x.iter().zip(y).map(|(x, y)| square(f64::from(*x) - f64::from(*y))).sum();
-    (difference / y.iter().map(|y| square(f64::from(*y))).sum::<f64>()).sqrt()
+    /// Elements of the first D: all of them, or windows from everywhere in it.
+    pub fn sample(&self, stream: &Arc<CudaStream>) -> Result<Vec<f32>> {
+        let len = self.sets[0].d.len();
+        let (starts, window) = if len <= WINDOW * WINDOWS {
+            (vec![0], len)
+        } else {
+            // The last window ends with D.
+            let step = (len - WINDOW) / (WINDOWS - 1);
+            ((0..WINDOWS - 1).map(|i| step * i).chain([len - WINDOW]).collect(), WINDOW)
+        };
+        let mut sample = Vec::new();
+        for start in starts {
+            let window = start..start + window;
+            match &self.sets[0].d {
+                Data::F16(d) => sample.extend(stream.clone_dtoh(&d.slice(window))?.into_iter().map(f16::to_f32)),
+                Data::BF16(d) => sample.extend(stream.clone_dtoh(&d.slice(window))?.into_iter().map(bf16::to_f32)),
+                Data::F32(d) => sample.extend(stream.clone_dtoh(&d.slice(window))?),
+            }
+        }
+        stream.synchronize()?;
+        Ok(sample)
+    }
 }

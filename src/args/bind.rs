@@ -28,6 +28,14 @@ pub struct BoundTensor {
     pub leading_dimension: usize,
     /// Batch stride in elements; 0 where the batch shares it.
     pub batch_stride: usize,
+    /// Elements from its first to its last, gaps included.
+    pub elements: usize,
+}
+
+#[cfg(feature = "cuda")]
+impl Bound {
+    /// What stands in a slot before anything is bound to it.
+    pub(crate) const NONE: Bound = Bound::Scalar(Constant::Bool(false));
 }
 
 /// One argument that does not fit.
@@ -221,6 +229,30 @@ fn needs(kind: &SlotKind) -> String {
     }
 }
 
+/// [`bind`] into memory of the caller's, one place a slot. Allocates nothing unless something does not fit.
+#[cfg(feature = "cuda")]
+pub(crate) fn bind_into<B>(slots: &[Slot], shape: Shape, args: &Args<B>, bound: &mut [Bound]) -> Result<(), ArgumentErrors> {
+    // Slots have different names, so if each finds an argument and there are no more, none is left over or given twice.
+    let mut fits = args.given.len() == slots.len() && too_large(shape, args.origin).is_none();
+    let mut next = 0;
+    for (slot, place) in slots.iter().zip(&mut *bound) {
+        // Programs mostly pass arguments in the order of the slots: the search goes on where the last one ended.
+        let named = |at: &usize| *args.given[*at].0 == *slot.name;
+        let found = (next..args.given.len()).find(named).or_else(|| (0..next.min(args.given.len())).find(named));
+        match found.map(|at| (at, fit(&slot.kind, at, shape, &args.given[at].1))) {
+            Some((at, Ok(b))) => (*place, next) = (b, at + 1),
+            _ => fits = false,
+        }
+        if !fits {
+            break;
+        }
+    }
+    if !fits {
+        bound.copy_from_slice(&bind(slots, shape, args)?);
+    }
+    Ok(())
+}
+
 /// Matches arguments to slots; the result is in the order of the slots.
 pub(crate) fn bind<B>(slots: &[Slot], shape: Shape, args: &Args<B>) -> Result<Vec<Bound>, ArgumentErrors> {
     let mut errors = Vec::new();
@@ -330,5 +362,6 @@ fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Resu
         let (leading_dimension, what) = (ld, what.clone());
         return Err(Fault::TooShort { what, needs, got: len, leading_dimension, batch_stride });
     }
-    Ok(Bound::Tensor(BoundTensor { given: index, dtype, strided: matrix && outer > 1, leading_dimension: ld, batch_stride }))
+    let strided = matrix && outer > 1;
+    Ok(Bound::Tensor(BoundTensor { given: index, dtype, strided, leading_dimension: ld, batch_stride, elements: needs }))
 }

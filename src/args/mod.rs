@@ -8,6 +8,8 @@ mod reserve;
 mod slot;
 
 pub(crate) use bind::bind;
+#[cfg(feature = "cuda")]
+pub(crate) use bind::bind_into;
 pub use bind::{ArgumentError, ArgumentErrors, Bound, BoundTensor, Fault};
 pub use reserve::{Reserve, ReserveTag};
 pub use slot::{Slot, SlotKind, slots};

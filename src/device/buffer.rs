@@ -4,8 +4,11 @@ use crate::args::{Args, Given, IntoTensor, Tensor};
 use crate::dtype::Element;
 use crate::plan::Problem;
 use crate::problem::Shape;
-use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, SyncOnDrop};
+use cudarc::driver::{
+    CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, DriverError, SyncOnDrop,
+};
 use std::fmt;
+use std::sync::Arc;
 
 /// Arguments in device memory.
 pub type DeviceArgs<'a> = Args<DeviceBuffer<'a>>;
@@ -23,7 +26,7 @@ trait Read {
     fn pointer<'s>(&'s self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>);
 }
 
-trait Write {
+pub(super) trait Write {
     fn ordinal(&self) -> usize;
     fn pointer<'s>(&'s mut self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>);
 }
@@ -66,12 +69,59 @@ impl DeviceBuffer<'_> {
         }
     }
 
+    /// The same memory for a shorter time.
+    pub(super) fn reborrow(&mut self) -> DeviceBuffer<'_> {
+        match &mut self.0 {
+            Handle::Read(memory) => DeviceBuffer(Handle::Read(&**memory)),
+            Handle::Write(memory) => DeviceBuffer(Handle::Write(&mut **memory)),
+        }
+    }
+
     /// Its address, ordered into the stream until the guard is dropped.
     pub(super) fn pointer<'s>(&'s mut self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>) {
         match &mut self.0 {
             Handle::Read(memory) => memory.pointer(stream),
             Handle::Write(memory) => memory.pointer(stream),
         }
+    }
+}
+
+/// Bytes of our own, at a given distance from an address that is aligned to 256.
+pub(super) struct Window {
+    memory: CudaSlice<u8>,
+    offset: usize,
+    pub bytes: usize,
+}
+
+impl Window {
+    /// `bytes` bytes, zeroed.
+    pub fn new(stream: &Arc<CudaStream>, offset: usize, bytes: usize) -> Result<Window, DriverError> {
+        // The driver has no empty allocations.
+        Ok(Window { memory: stream.alloc_zeros((offset + bytes).max(1))?, offset, bytes })
+    }
+
+    /// As an argument.
+    pub fn buffer(&mut self) -> DeviceBuffer<'_> {
+        DeviceBuffer(Handle::Write(self))
+    }
+
+    /// Copies it to the host, and waits for it.
+    pub fn download(&self, stream: &Arc<CudaStream>) -> Result<Vec<u8>, DriverError> {
+        if self.bytes == 0 {
+            Ok(Vec::new())
+        } else {
+            stream.clone_dtoh(&self.memory.slice(self.offset..self.offset + self.bytes))
+        }
+    }
+}
+
+impl Write for Window {
+    fn ordinal(&self) -> usize {
+        self.memory.context().ordinal()
+    }
+    fn pointer<'s>(&'s mut self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>) {
+        let (address, guard) = self.memory.device_ptr_mut(stream);
+        (address + self.offset as u64, guard)
     }
 }
 

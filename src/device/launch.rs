@@ -1,24 +1,29 @@
 //! Launching: arguments into the parameter block, and the block into the stream.
+//!
+//! What does not change from launch to launch is decided when a plan is made: the order of the slots, where each field lies,
+//! the fields that only the extents decide, the grid. A launch looks its arguments up, fills in addresses, strides and
+//! scalars, and allocates nothing unless there are more arguments than [`INLINE`].
 
-use super::{DeviceArgs, DeviceError};
-use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, Given, Slot, bind};
-use crate::ir::graph::{Constant, Coordinate};
-use crate::plan::{FieldValue, KernelPlan, PARAMETER_LIMIT, alignment};
+use super::block::{Layout, ParameterBlock};
+use super::tensor_map::{Bytes, Tensor, UNIT};
+use super::{DeviceArgs, DeviceError, probe};
+use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, Given, Slot, SlotKind, bind, bind_into};
+use crate::dtype::DType;
+use crate::ir::Constant;
+use crate::plan::{KernelPlan, MapSource, TensorMap, alignment};
 use crate::problem::Shape;
-use cudarc::driver::sys::CUfunction_attribute;
-use cudarc::driver::{CudaFunction, CudaStream, DeviceRepr, LaunchConfig, PushKernelArg, SyncOnDrop};
+use cudarc::driver::sys::{
+    CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, cuLaunchKernelEx,
+};
+use cudarc::driver::{CudaFunction, CudaStream, DriverError, SyncOnDrop};
+use std::ptr;
 use std::sync::Arc;
 
 /// Shared memory that a kernel may have without asking.
 const DEFAULT_SHARED_MEMORY: usize = 48 * 1024;
 
-/// A kernel's parameters as the driver reads them: the first bytes, as many as the kernel declares.
-#[repr(C, align(16))]
-struct ParameterBlock([u8; PARAMETER_LIMIT]);
-
-// SAFETY: plain bytes without padding or pointers of this address space; the driver copies as many as the kernel's one
-// parameter has, which `Params::size` bounds by PARAMETER_LIMIT.
-unsafe impl DeviceRepr for ParameterBlock {}
+/// Arguments that a launch finds room for without allocating.
+const INLINE: usize = 16;
 
 pub(super) fn allow_shared_memory(function: &CudaFunction, bytes: usize) -> Result<(), DeviceError> {
     if bytes <= DEFAULT_SHARED_MEMORY {
@@ -31,13 +36,29 @@ pub(super) fn allow_shared_memory(function: &CudaFunction, bytes: usize) -> Resu
 
 /// What stays the same from launch to launch of a plan.
 pub(crate) struct Launch {
-    plan: KernelPlan,
     function: CudaFunction,
     /// What a launch needs, as the user sees it; made for `shape`.
     slots: Vec<Slot>,
     pub shape: Shape,
     pub ordinal: usize,
+    layout: Layout,
+    /// Bytes that what lies in each slot has to be aligned to.
+    alignment: Vec<usize>,
+    grid: Option<[u32; 3]>,
+    threads: u32,
+    shared_memory: u32,
+    attributes: Vec<Attribute>,
 }
+
+/// What a launch asks of the driver beyond grid and block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attribute {
+    /// It may begin while the launch before it in the stream still runs; the kernel itself waits for that.
+    Programmatic,
+}
+
+/// The most attributes that a launch has.
+const ATTRIBUTES: usize = 1;
 
 /// Why a launch did not happen.
 pub(crate) enum LaunchError {
@@ -45,63 +66,152 @@ pub(crate) enum LaunchError {
     Device(DeviceError),
 }
 
-/// A tensor of a launch: where it is and how it lies.
-#[derive(Clone, Copy, Default)]
-struct Place {
-    address: u64,
-    ld: usize,
-    strided: bool,
-    batch_stride: usize,
-    size: usize,
+/// A tensor of a launch: where it is and how it lies. A scalar has its value instead.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub address: u64,
+    pub ld: usize,
+    pub batch_stride: usize,
+    pub scalar: Constant,
+    /// The largest power of two up to 16 that divides address and strides, in bytes.
+    pub aligned: usize,
+}
+
+impl Place {
+    const NONE: Place = Place { address: 0, ld: 0, batch_stride: 0, scalar: Constant::Bool(false), aligned: 16 };
 }
 
 impl Launch {
-    pub fn new(plan: KernelPlan, function: CudaFunction, slots: Vec<Slot>, shape: Shape, ordinal: usize) -> Launch {
-        Launch { plan, function, slots, shape, ordinal }
+    /// # Errors
+    /// If the driver lacks what the kernel needs.
+    pub fn new(
+        plan: &KernelPlan,
+        function: CudaFunction,
+        slots: Vec<Slot>,
+        shape: Shape,
+        ordinal: usize,
+    ) -> Result<Launch, DeviceError> {
+        if !plan.maps.is_empty() {
+            probe::tensor_maps()?;
+        }
+        let operands = slots.len() - plan.arguments.len();
+        // Which slot the kernel's operand is, and the reverse: a transposed product has them exchanged.
+        let operand = |index: usize| if plan.transposed && operands == 2 { 1 - index } else { index };
+        let programmatic = plan.programmatic && probe::programmatic_launches();
+        Ok(Launch {
+            layout: Layout::new(plan, shape, operand, operands),
+            alignment: needed_alignment(plan, shape, operands, slots.len(), operand),
+            grid: plan.grid(shape),
+            threads: plan.tile.threads as u32,
+            shared_memory: plan.shared_memory() as u32,
+            attributes: programmatic.then_some(Attribute::Programmatic).into_iter().collect(),
+            function,
+            slots,
+            shape,
+            ordinal,
+        })
     }
 
     pub fn run(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), LaunchError> {
+        let count = self.slots.len().max(args.given.len());
+        if count <= INLINE {
+            let (mut bound, mut places) = ([Bound::NONE; INLINE], [Place::NONE; INLINE]);
+            self.run_in(stream, args, &mut bound, &mut [0; INLINE], &mut places, &mut [const { None }; INLINE])
+        } else {
+            let (mut bound, mut places) = (vec![Bound::NONE; count], vec![Place::NONE; count]);
+            let mut guards: Vec<_> = (0..count).map(|_| None).collect();
+            self.run_in(stream, args, &mut bound, &mut vec![0; count], &mut places, &mut guards)
+        }
+    }
+
+    /// What a launch with these arguments writes: which of them, its format, and elements from its first to its last.
+    pub fn written(&self, args: &DeviceArgs<'_>) -> Result<Vec<(usize, DType, usize)>, ArgumentErrors> {
+        let bound = bind(&self.slots, self.shape, args)?;
+        let written = self.slots.iter().zip(bound).filter_map(|(slot, bound)| match (&slot.kind, bound) {
+            (SlotKind::Memory { written: true, .. }, Bound::Tensor(t)) => Some((t.given, t.dtype, t.elements)),
+            _ => None,
+        });
+        Ok(written.collect())
+    }
+
+    /// The launch, given room for as many things as there are arguments.
+    fn run_in<'g>(
+        &self,
+        stream: &'g Arc<CudaStream>,
+        args: &'g mut DeviceArgs<'_>,
+        bound: &mut [Bound],
+        addresses: &mut [u64],
+        places: &mut [Place],
+        guards: &mut [Option<SyncOnDrop<'g>>],
+    ) -> Result<(), LaunchError> {
         let got = stream.context().ordinal();
         if got != self.ordinal {
             return Err(LaunchError::Device(DeviceError::Stream { needs: self.ordinal, got }));
         }
-        let bound = bind(&self.slots, self.shape, args).map_err(LaunchError::Arguments)?;
+        let bound = &mut bound[..self.slots.len()];
+        bind_into(&self.slots, self.shape, args, bound).map_err(LaunchError::Arguments)?;
         self.check_devices(args)?;
         if self.shape.is_empty() {
             return Ok(());
         }
         let origin = args.origin;
         // The guards order the launch after what was written and before what comes next, on every stream.
-        let mut guards: Vec<SyncOnDrop<'_>> = Vec::with_capacity(bound.len());
-        let mut addresses = vec![0u64; args.given.len()];
-        for (address, (_, given)) in addresses.iter_mut().zip(&mut args.given) {
+        for ((address, guard), (_, given)) in addresses.iter_mut().zip(guards).zip(&mut args.given) {
             if let Given::Tensor { tensor, .. } = given {
-                let (pointer, guard) = tensor.buffer.pointer(stream);
+                let (pointer, order) = tensor.buffer.pointer(stream);
                 *address = pointer;
-                guards.push(guard);
+                *guard = Some(order);
             }
         }
-        let places: Vec<Place> = bound.iter().map(|b| place(b, &addresses)).collect();
-        self.check_alignment(&places).map_err(LaunchError::Arguments)?;
-        let block = self.block(&bound, &places, origin);
-        let grid = self.plan.grid(self.shape).ok_or_else(|| {
+        for (place, bound) in places.iter_mut().zip(bound.iter()) {
+            *place = self.place(bound, addresses);
+        }
+        let places = &places[..self.slots.len()];
+        self.check_alignment(places).map_err(LaunchError::Arguments)?;
+        let Some(grid) = self.grid else {
             let fault = Fault::TooLarge { limit: "2147483647 tiles for each batch entry" };
-            LaunchError::Arguments(ArgumentErrors(vec![ArgumentError { name: "a".into(), fault }]))
-        })?;
-        let config = LaunchConfig {
-            grid_dim: grid.into(),
-            block_dim: (self.plan.tile.threads as u32, 1, 1),
-            shared_mem_bytes: self.plan.shared_memory() as u32,
+            return Err(LaunchError::Arguments(ArgumentErrors(vec![ArgumentError { name: "a".into(), fault }])));
         };
-        let mut launch = stream.launch_builder(&self.function);
-        launch.arg(&block);
-        // SAFETY: the kernel was rendered from `self.plan`, whose parameter layout `block` follows. Every address in it is
-        // device memory of this context, borrowed by `args` for the call and ordered by `guards`; `bind` has checked that
-        // each is long enough for the extents and strides in the block, and `check_alignment` that it is aligned as the
-        // kernel assumes. The kernel touches nothing else.
-        unsafe { launch.launch(config) }
-            .map(|_| ())
-            .map_err(|error| LaunchError::Device(DeviceError::Driver { what: "launch the kernel", error }))
+        let driver = |what| move |error| LaunchError::Device(DeviceError::Driver { what, error });
+        let mut block = self.layout.block(places, origin);
+        for field in &self.layout.maps {
+            let map = self.encode(&field.map, field.slot, &places[field.slot]).map_err(driver("describe a tensor"))?;
+            if map.is_none() && field.map.required && self.alignment[field.slot] > 1 {
+                let name = self.slots[field.slot].name.to_string();
+                let fault = Fault::TooLarge { limit: "extents of 2^32 elements and strides of 2^40 bytes" };
+                return Err(LaunchError::Arguments(ArgumentErrors(vec![ArgumentError { name, fault }])));
+            }
+            field.put(&mut block, map);
+        }
+        stream.context().bind_to_thread().map_err(driver("enter the stream's context"))?;
+        self.submit(stream, grid, &block).map_err(driver("launch the kernel"))
+    }
+
+    /// Puts the kernel into the stream.
+    fn submit(&self, stream: &CudaStream, grid: [u32; 3], block: &ParameterBlock) -> Result<(), DriverError> {
+        let mut attributes = [NO_ATTRIBUTE; ATTRIBUTES];
+        let count = self.attributes.iter().zip(&mut attributes).map(|(ours, theirs)| *theirs = ours.encode()).count();
+        let config = CUlaunchConfig {
+            gridDimX: grid[0],
+            gridDimY: grid[1],
+            gridDimZ: grid[2],
+            blockDimX: self.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: self.shared_memory,
+            hStream: stream.cu_stream(),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: count as u32,
+        };
+        let mut parameters = [ptr::from_ref(block).cast_mut().cast()];
+        // SAFETY: the function's module is loaded as long as `self.function` lives, and the stream lives for the call.
+        // `config` and `attributes` are the driver's own structures, the latter with `count` initialised elements.
+        // The kernel was rendered from the plan whose parameter layout `block` follows; the driver reads `Params::size` bytes
+        // of it, at most as many as it has, before it returns. Every address in the block is device memory of this context,
+        // borrowed by the caller's arguments and ordered by its guards; `bind_into` has checked that each is long enough for
+        // the extents and strides in the block, and `check_alignment` that it is aligned as the kernel assumes. The kernel
+        // touches nothing else.
+        unsafe { cuLaunchKernelEx(&config, self.function.cu_function(), parameters.as_mut_ptr(), ptr::null_mut()) }.result()
     }
 
     fn check_devices(&self, args: &DeviceArgs<'_>) -> Result<(), LaunchError> {
@@ -111,90 +221,79 @@ impl Launch {
             let fault = Fault::WrongDevice { needs: self.ordinal, got };
             (got != self.ordinal).then(|| ArgumentError { name: name.clone(), fault })
         });
+        // Collecting nothing allocates nothing.
         let errors: Vec<_> = elsewhere.collect();
         if errors.is_empty() { Ok(()) } else { Err(LaunchError::Arguments(ArgumentErrors(errors))) }
     }
 
-    /// The operands of the product must be as aligned as the kernel was compiled for; everything else is looked at by
-    /// the kernel.
+    /// Operands and what the kernel copies by tensor maps must be as aligned as it was compiled for; everything else it
+    /// looks at itself.
     fn check_alignment(&self, places: &[Place]) -> Result<(), ArgumentErrors> {
-        let mut errors = Vec::new();
-        for (i, slot) in self.slots.iter().enumerate().take(self.operands()) {
-            let needs = self.plan.alignment[self.operand(i)];
-            let got = self.aligned(places[i]);
-            if got < needs {
-                errors.push(ArgumentError { name: slot.name.to_string(), fault: Fault::Misaligned { needs, got } });
-            }
-        }
+        let slots = self.alignment.iter().zip(places).zip(&self.slots);
+        let misaligned = slots.filter(|((needs, place), _)| place.aligned < **needs).map(|((needs, place), slot)| {
+            let fault = Fault::Misaligned { needs: *needs, got: place.aligned };
+            ArgumentError { name: slot.name.to_string(), fault }
+        });
+        let errors: Vec<_> = misaligned.collect();
         if errors.is_empty() { Ok(()) } else { Err(ArgumentErrors(errors)) }
     }
 
-    fn aligned(&self, place: Place) -> usize {
-        let batch_stride = if self.shape.batch > 1 { place.batch_stride } else { 0 };
-        let ld = if place.strided { place.ld } else { 0 };
-        alignment(place.address, ld, batch_stride, place.size)
-    }
-
-    /// How many slots are operands of the operation.
-    fn operands(&self) -> usize {
-        self.slots.len() - self.plan.arguments.len()
-    }
-
-    /// Which slot the kernel's operand is, and the reverse: a transposed product has them exchanged.
-    fn operand(&self, index: usize) -> usize {
-        if self.plan.transposed && self.operands() == 2 { 1 - index } else { index }
-    }
-
-    fn block(&self, bound: &[Bound], places: &[Place], origin: [i32; 3]) -> ParameterBlock {
-        let shape = if self.plan.transposed { self.shape.transposed() } else { self.shape };
-        let [row, column, batch] = origin;
-        let (row, column) = if self.plan.transposed { (column, row) } else { (row, column) };
-        let argument = |index: usize| self.operands() + index;
-        let mut block = ParameterBlock([0; PARAMETER_LIMIT]);
-        for field in &self.plan.params.fields {
-            let int = |x: usize| (x as u32).to_le_bytes().to_vec();
-            let long = |x: usize| (x as u64).to_le_bytes().to_vec();
-            let bytes = match field.value {
-                FieldValue::M => int(shape.m),
-                FieldValue::N => int(shape.n),
-                FieldValue::K => int(shape.k),
-                FieldValue::Batch => int(shape.batch),
-                FieldValue::Raster => int(self.plan.raster),
-                FieldValue::Origin(Coordinate::Row) => row.to_le_bytes().to_vec(),
-                FieldValue::Origin(Coordinate::Column) => column.to_le_bytes().to_vec(),
-                FieldValue::Origin(Coordinate::Batch) => batch.to_le_bytes().to_vec(),
-                FieldValue::OperandPointer(i) => places[self.operand(i)].address.to_le_bytes().to_vec(),
-                FieldValue::OperandLd(i) => long(places[self.operand(i)].ld),
-                FieldValue::OperandBatchStride(i) => long(places[self.operand(i)].batch_stride),
-                FieldValue::Pointer(i) => places[argument(i)].address.to_le_bytes().to_vec(),
-                FieldValue::Ld(i) => long(places[argument(i)].ld),
-                FieldValue::BatchStride(i) => long(places[argument(i)].batch_stride),
-                FieldValue::Wide(i) => {
-                    let place = places[argument(i)];
-                    int(usize::from(self.aligned(place) >= (self.plan.strip * place.size).min(16)))
-                }
-                FieldValue::Scalar(i) => match bound[argument(i)] {
-                    Bound::Scalar(Constant::F32(bits)) => bits.to_le_bytes().to_vec(),
-                    Bound::Scalar(Constant::I32(x)) => x.to_le_bytes().to_vec(),
-                    Bound::Scalar(Constant::Bool(b)) => u32::from(b).to_le_bytes().to_vec(),
-                    Bound::Tensor(_) => unreachable!("`bind` gave memory for a scalar"),
-                },
-            };
-            block.0[field.offset..field.offset + bytes.len()].copy_from_slice(&bytes);
+    fn place(&self, bound: &Bound, addresses: &[u64]) -> Place {
+        match bound {
+            Bound::Scalar(value) => Place { scalar: *value, ..Place::NONE },
+            Bound::Tensor(t) => {
+                let address = addresses[t.given];
+                let (ld, batch_stride) = (t.leading_dimension, t.batch_stride);
+                // Strides that lead nowhere do not count.
+                let across = (if t.strided { ld } else { 0 }, if self.shape.batch > 1 { batch_stride } else { 0 });
+                let aligned = alignment(address, across.0, across.1, t.dtype.size());
+                Place { address, ld, batch_stride, aligned, ..Place::NONE }
+            }
         }
-        block
+    }
+
+    fn encode(&self, map: &TensorMap, slot: usize, place: &Place) -> Result<Option<Bytes>, DriverError> {
+        let SlotKind::Memory { inner, outer, dtype, .. } = &self.slots[slot].kind else { return Ok(None) };
+        let Place { address, ld, batch_stride, .. } = *place;
+        let (inner, outer, batch, size) = (*inner, *outer, self.shape.batch, dtype.size());
+        Tensor { address, inner, outer, batch, ld, batch_stride, size }.encode(map)
     }
 }
 
-fn place(bound: &Bound, addresses: &[u64]) -> Place {
-    match bound {
-        Bound::Scalar(_) => Place::default(),
-        Bound::Tensor(t) => Place {
-            address: addresses[t.given],
-            ld: t.leading_dimension,
-            strided: t.strided,
-            batch_stride: t.batch_stride,
-            size: t.dtype.size(),
-        },
+/// What the slots of a plan have to be aligned to; `operand` says which operand of the kernel each of the first is.
+fn needed_alignment(
+    plan: &KernelPlan,
+    shape: Shape,
+    operands: usize,
+    slots: usize,
+    operand: impl Fn(usize) -> usize,
+) -> Vec<usize> {
+    let required = |argument: usize| plan.maps.iter().any(|map| map.required && map.source == MapSource::Argument(argument));
+    let needs = |slot: usize| match slot.checked_sub(operands) {
+        // Without terms there is nothing to read.
+        None if shape.k == 0 => 1,
+        None => plan.alignment[operand(slot)],
+        Some(argument) if required(argument) => UNIT as usize,
+        Some(_) => 1,
+    };
+    (0..slots).map(needs).collect()
+}
+
+const NO_ATTRIBUTE: CUlaunchAttribute = CUlaunchAttribute {
+    id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_IGNORE,
+    pad: [0; 4],
+    value: CUlaunchAttributeValue { pad: [0; 64] },
+};
+
+impl Attribute {
+    fn encode(self) -> CUlaunchAttribute {
+        let mut attribute = NO_ATTRIBUTE;
+        match self {
+            Attribute::Programmatic => {
+                attribute.id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+                attribute.value.programmaticStreamSerializationAllowed = 1;
+            }
+        }
+        attribute
     }
 }

@@ -3,14 +3,18 @@
 //! Everything here takes cudarc's types of the version that this crate re-exports as [`cudarc`]: a
 //! program's own context, streams and slices.
 
+mod block;
 mod buffer;
 mod host;
 mod launch;
 mod probe;
+mod scratch;
+mod tensor_map;
 
 pub use buffer::{DeviceArgs, DeviceBuffer};
 pub(crate) use host::Copies;
 pub(crate) use launch::{Launch, LaunchError};
+pub(crate) use scratch::{Scratch, ScratchError};
 
 use crate::jit::{Cache, JitError};
 use crate::source::{Cubin, Source};
@@ -125,6 +129,8 @@ impl Device {
     }
 
     fn build(context: &Arc<CudaContext>, cache: Option<Cache>) -> Result<Device, DeviceError> {
+        // A context of the program's own may be of an older driver.
+        probe::driver()?;
         let attribute = |which| context.attribute(which).map_err(DeviceError::driver("read an attribute of the device"));
         let major = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;

@@ -9,7 +9,7 @@ mod printer;
 use crate::ir::Coordinate;
 use crate::ir::axes::{L, M};
 use crate::ir::{Operand, Order};
-use crate::plan::{KernelPlan, Phase, StepKind, lies_along_columns};
+use crate::plan::{KernelPlan, Phase, Staged, Staging, StepKind, TileShape, lies_along_columns};
 use crate::problem::Operation;
 use crate::source::Source;
 use printer::Printer;
@@ -24,19 +24,24 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 13] = templates![
+static TEMPLATES: [(&str, &str); 18] = templates![
     "kernel.cu",
     "prelude/types.cuh",
     "prelude/memory.cuh",
     "prelude/math.cuh",
     "prelude/strip.cuh",
     "prelude/raster.cuh",
+    "prelude/shared.cuh",
     "prelude/tensor_core.cuh",
+    "prelude/hopper.cuh",
+    "prelude/staging.cuh",
     "epilogue/params.cuh",
     "epilogue/values.cuh",
     "epilogue/phases.cuh",
+    "epilogue/staged.cuh",
     "mainloop/simt.cuh",
     "mainloop/sm80.cuh",
+    "mainloop/sm90a.cuh",
     "mainloop/pointwise.cuh",
 ];
 
@@ -73,9 +78,51 @@ struct Access {
     /// Whether it varies along M.
     rows: bool,
     /// The flag that says whether wide accesses are aligned.
-    wide: Option<String>,
+    wide: String,
+    /// Where a mainloop that stages operands in shared memory keeps this one.
+    staged_at: usize,
     /// Which node of the graph it is.
     node: String,
+}
+
+/// A matrix that passes through shared memory.
+#[derive(Serialize)]
+struct StagedMatrix {
+    #[serde(flatten)]
+    access: Access,
+    /// Its tensor map.
+    map: Option<String>,
+}
+
+/// A vector that passes through shared memory.
+#[derive(Serialize)]
+struct StagedVector {
+    #[serde(flatten)]
+    access: Access,
+    /// Elements of a tile's slice.
+    extent: usize,
+    /// The axis it runs over, as the tile's origin has it, and the problem's extent along it.
+    axis: &'static str,
+    limit: &'static str,
+}
+
+/// The tensor-core instruction of a Hopper kernel, with its accumulators written out as the assembler wants them.
+#[derive(Serialize)]
+struct Wgmma {
+    n: usize,
+    registers: usize,
+    dtype: &'static str,
+    list: String,
+    outputs: String,
+}
+
+impl Wgmma {
+    fn of(plan: &KernelPlan) -> Wgmma {
+        let (n, registers) = (plan.tile.bn, plan.tile.bn / 2);
+        let join = |item: &dyn Fn(usize) -> String| (0..registers).map(item).collect::<Vec<_>>().join(", ");
+        let list = format!("{{ {}}}", join(&|i| format!("%{i}")));
+        Wgmma { n, registers, dtype: plan.operation.dtype().name(), list, outputs: join(&|i| format!("\"+f\"(d[{i}])")) }
+    }
 }
 
 #[derive(Serialize)]
@@ -102,8 +149,15 @@ struct Constant {
 struct Context {
     about: Vec<String>,
     mainloop: &'static str,
-    tensor_cores: bool,
     product: bool,
+    hopper: bool,
+    cluster_size: usize,
+    constant_a: bool,
+    constant_b: bool,
+    wgmma: Option<Wgmma>,
+    staged_loads: Vec<StagedMatrix>,
+    staged_stores: Vec<StagedMatrix>,
+    staged_vectors: Vec<StagedVector>,
     element: &'static str,
     accumulator: &'static str,
     a_k_major: bool,
@@ -165,10 +219,7 @@ fn context(plan: &KernelPlan) -> Context {
         Operation::Product { layout, .. } => (layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor, true),
         Operation::Pointwise { order, .. } => (true, true, order == Order::RowMajor),
     };
-    let access = |step: usize| match program.steps[step].kind {
-        StepKind::Load { argument, operand } => Some(printer.access(step, argument, operand)),
-        _ => None,
-    };
+    let access = |step: usize| matches!(program.steps[step].kind, StepKind::Load { .. }).then(|| printer.step_access(step));
     let loads = |phase: Phase| program.of_phase(phase).filter_map(access).collect();
     let members = |phase: Phase| {
         let list =
@@ -184,13 +235,23 @@ fn context(plan: &KernelPlan) -> Context {
             stride: format!("p.arg{i}_batch_stride"),
         })
     });
+    let staged = |list: fn(&Staging) -> &Vec<Staged>| plan.staging.iter().flat_map(list);
+    let mut constants = plan.tile.constants();
+    constants.extend(plan.staging.iter().flat_map(Staging::constants));
     Context {
         about: vec![
             format!("{} for {}", plan.tile, plan.target),
             format!("math: {}; strips of {}", if plan.fast_math { "fast" } else { "exact" }, plan.strip),
         ],
         mainloop: plan.tile.mainloop().name(),
-        tensor_cores: plan.tile.mainloop() == crate::plan::Mainloop::Sm80,
+        hopper: plan.staging.is_some(),
+        cluster_size: if let TileShape::Sm90a { cluster: [m, n], .. } = plan.tile.shape { m * n } else { 1 },
+        constant_a: plan.constant[0],
+        constant_b: plan.constant[1],
+        wgmma: plan.staging.is_some().then(|| Wgmma::of(plan)),
+        staged_loads: staged(|s| &s.loads).map(|s| matrix(s, printer.step_access(s.of))).collect(),
+        staged_stores: staged(|s| &s.stores).map(|s| matrix(s, printer.store(s.of, &program.stores[s.of]))).collect(),
+        staged_vectors: staged(|s| &s.vectors).map(|s| vector(printer.step_access(s.of), plan)).collect(),
         product: matches!(plan.operation, Operation::Product { .. }),
         element: plan.operation.dtype().cuda(),
         accumulator: plan.operation.accumulator().cuda(),
@@ -202,7 +263,7 @@ fn context(plan: &KernelPlan) -> Context {
         strip: plan.strip,
         epilogue_smem: 0,
         visit_cost: program.cost() as usize * plan.strip,
-        constants: plan.tile.constants().into_iter().map(|(name, value)| Constant { name, value }).collect(),
+        constants: constants.into_iter().map(|(name, value)| Constant { name, value }).collect(),
         params: plan.params.fields.iter().map(|f| format!("{}{};", f.field_type.cuda(), f.name)).collect(),
         batch_pointers: batch_pointers.collect(),
         tile_members: members(Phase::Tile),
@@ -221,7 +282,7 @@ fn context(plan: &KernelPlan) -> Context {
 }
 
 /// Where an operand's element lies: its base address and, for a matrix, its leading dimension.
-fn place(printer: &Printer, value: String, node: String, argument: usize, operand: Operand) -> Access {
+fn place(printer: &Printer, value: String, node: String, argument: usize, operand: Operand, staged_at: usize) -> Access {
     let axes = operand.axes;
     let along_strip = lies_along_columns(axes, operand.order);
     Access {
@@ -233,15 +294,25 @@ fn place(printer: &Printer, value: String, node: String, argument: usize, operan
         ld: axes.is_matrix().then(|| format!("p.arg{argument}_ld")),
         along_strip,
         rows: axes.contains(M),
-        wide: along_strip.then(|| format!("p.arg{argument}_wide")),
+        wide: if along_strip { format!("p.arg{argument}_wide") } else { "0".into() },
+        staged_at,
     }
+}
+
+fn matrix(staged: &Staged, access: Access) -> StagedMatrix {
+    StagedMatrix { access, map: staged.map.map(|m| format!("map{m}")) }
+}
+
+fn vector(access: Access, plan: &KernelPlan) -> StagedVector {
+    let [axis, limit] = if access.rows { ["row", "m"] } else { ["column", "n"] };
+    StagedVector { extent: if access.rows { plan.tile.bm } else { plan.tile.bn }, axis, limit, access }
 }
 
 /// The expression of a coordinate inside a phase's function.
 fn coordinate(coordinate: Coordinate) -> String {
     match coordinate {
-        Coordinate::Row => "(row + p.origin_row)".into(),
-        Coordinate::Column => "(column + i + p.origin_column)".into(),
+        Coordinate::Row => "(s.row + p.origin_row)".into(),
+        Coordinate::Column => "(s.at(i) + p.origin_column)".into(),
         Coordinate::Batch => "(t.batch + p.origin_batch)".into(),
     }
 }

@@ -80,12 +80,18 @@ impl<'p> Printer<'p> {
         if operand.axes.contains(L) { format!("t.p{argument}") } else { format!("p.arg{argument}") }
     }
 
-    pub(super) fn access(&self, step: usize, argument: usize, operand: Operand) -> Access {
-        place(self, format!("v{step}"), self.note(step), argument, operand)
+    /// A load, which the step has to be.
+    pub(super) fn step_access(&self, step: usize) -> Access {
+        let StepKind::Load { argument, operand } = self.program.steps[step].kind else {
+            unreachable!("step {step} is no load");
+        };
+        let staged_at = self.plan.staging.as_ref().map_or(0, |s| s.of_load(step));
+        place(self, format!("v{step}"), self.note(step), argument, operand, staged_at)
     }
 
     pub(super) fn store(&self, index: usize, store: &Store) -> Access {
-        place(self, self.reference(store.value), format!("store {index}"), store.argument, store.operand)
+        let staged_at = self.plan.staging.as_ref().map_or(0, |s| s.of_store(index));
+        place(self, self.reference(store.value), format!("store {index}"), store.argument, store.operand, staged_at)
     }
 
     /// A value as an atomic expression; inside a loop over `i` where it is an array.

@@ -9,9 +9,10 @@ use super::options::Options;
 use super::store::{self, Store};
 use crate::source::{Cubin, Origin, Source};
 use crate::target::Target;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// Compiled kernels, in memory and, where possible, on disk.
 ///
@@ -26,6 +27,7 @@ use std::sync::{Arc, LazyLock};
 pub struct Cache {
     flights: Flights<CacheKey, Arc<Cubin>, JitError>,
     disk: Result<Store, String>,
+    notes: Mutex<HashMap<CacheKey, Vec<u8>>>,
     counters: Counters,
 }
 
@@ -90,7 +92,7 @@ impl Cache {
     }
 
     fn with(disk: Result<Store, String>) -> Self {
-        Self { flights: Flights::new(), disk, counters: Counters::default() }
+        Self { flights: Flights::new(), disk, notes: Mutex::default(), counters: Counters::default() }
     }
 
     /// The directory in use, or why there is none.
@@ -225,6 +227,28 @@ impl Cache {
     }
 }
 
+/// Notes follow the kernels: in memory, and on disk where there is one.
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what runs kernels takes notes"))]
+impl Cache {
+    /// The note of a key.
+    pub(crate) fn note(&self, key: &CacheKey) -> Option<Vec<u8>> {
+        if let Some(note) = self.notes.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+            return Some(note.clone());
+        }
+        let (note, damaged) = self.disk.as_ref().ok()?.read_note(key);
+        self.counters.damaged.fetch_add(damaged.into(), Relaxed);
+        let note = note?;
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).insert(*key, note.clone());
+        Some(note)
+    }
+
+    /// Keeps a note instead of an earlier one; whether it will be found by another process.
+    pub(crate) fn keep_note(&self, key: &CacheKey, note: &[u8]) -> bool {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).insert(*key, note.to_vec());
+        self.disk.as_ref().is_ok_and(|store| store.write_note(key, note))
+    }
+}
+
 impl std::fmt::Debug for Cache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Cache").field("directory", &self.directory()).field("stats", &self.stats()).finish()
@@ -298,6 +322,21 @@ mod tests {
         assert!(cache.obtain(&KEY, SM, Disk::ReadAndWrite, refuse).is_err());
         assert_eq!(obtain(&cache).info.origin, Origin::Compiled);
         assert_eq!(cache.stats(), CacheStats { compiles: 1, failures: 1, held: 1, ..CacheStats::default() });
+    }
+
+    #[test]
+    fn notes_outlive_the_process_where_there_is_a_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("cache");
+        let key = CacheKey::of_note(&["about"]);
+        let cache = Cache::at(&root);
+        assert_eq!(cache.note(&key), None);
+        assert!(cache.keep_note(&key, b"first") && cache.keep_note(&key, b"note"));
+        assert_eq!(cache.note(&key).as_deref(), Some(&b"note"[..]));
+        assert_eq!(Cache::at(&root).note(&key).as_deref(), Some(&b"note"[..]));
+        let memory = Cache::in_memory();
+        assert!(!memory.keep_note(&key, b"note"));
+        assert_eq!(memory.note(&key).as_deref(), Some(&b"note"[..]));
     }
 
     #[test]

@@ -44,6 +44,18 @@ impl CacheKey {
         Self(*hasher.finalize().as_bytes())
     }
 
+    /// The key of a note: of what it is about, field by field.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what runs kernels takes notes"))]
+    pub(crate) fn of_note(fields: &[&str]) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("postlude 2026 jit note key");
+        hasher.update(&FORMAT.to_le_bytes());
+        for field in fields {
+            hasher.update(&(field.len() as u64).to_le_bytes());
+            hasher.update(field.as_bytes());
+        }
+        Self(*hasher.finalize().as_bytes())
+    }
+
     /// The hash itself.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
@@ -106,5 +118,12 @@ mod tests {
         ];
         assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len());
         assert_eq!(keys[0], CacheKey::of_fields(1, "c", "o", "t", &base, "e", "s"));
+    }
+
+    #[test]
+    fn notes_are_told_apart() {
+        let keys = [&["ab", "c"][..], &["a", "bc"], &["abc"], &["abc", ""], &["", "abc"], &[]].map(CacheKey::of_note);
+        assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len());
+        assert_eq!(keys[0], CacheKey::of_note(&["ab", "c"]));
     }
 }

@@ -40,6 +40,7 @@ mod flight;
 mod key;
 mod locate;
 mod log;
+mod note;
 // Elsewhere nothing opens a library yet.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod nvrtc;

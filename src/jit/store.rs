@@ -2,13 +2,14 @@
 //!
 //! One file a kernel, `<root>/v1/<target>/<hh>/<64 digits>.kernel`, where `hh` are the first two digits of the key. A file
 //! appears under its name complete or not at all, so readers and writers need no lock; of two processes that write the same
-//! kernel either may win. What is read is verified to the last bit, and what fails is a miss.
+//! kernel either may win. Notes lie beside them in the same way, `<root>/v1/notes/<hh>/<64 digits>.note`. What is read is verified to the last bit, and what fails is a miss.
 //!
 //! A binary from here runs with all the rights this process has on its GPU: the directory is as trusted as the program. It has to
 //! belong to the user of the process (or to the superuser, if it can only be read) and others must not be able to write to it.
 
-use super::entry;
+use super::entry::{self, Damage};
 use super::key::CacheKey;
+use super::note;
 use crate::source::Cubin;
 use crate::target::Target;
 use std::ffi::OsString;
@@ -77,44 +78,65 @@ impl Store {
         self.root.join(LAYOUT).join(target.to_string()).join(&name[..2]).join(format!("{name}.kernel"))
     }
 
+    fn note_path(&self, key: &CacheKey) -> PathBuf {
+        let name = key.to_string();
+        self.root.join(LAYOUT).join("notes").join(&name[..2]).join(format!("{name}.note"))
+    }
+
     /// The kernel, if it is here and sound. The flag tells that there was one that was not.
     pub fn read(&self, key: &CacheKey, target: Target) -> (Option<Cubin>, bool) {
-        let path = self.path(key, target);
-        let damage = match fs::read(&path) {
-            Ok(bytes) => match entry::decode(key, &bytes) {
-                Ok(cubin) => return (Some(cubin), false),
-                Err(damage) => damage,
-            },
-            Err(error) => {
-                if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
-                    self.warn("a cached kernel cannot be read", &path, &error);
-                }
-                return (None, false);
-            }
-        };
-        tracing::warn!(path = %path.display(), %damage, "a cached kernel is damaged; it is removed and compiled again");
-        let _ = fs::remove_file(&path);
-        (None, true)
+        self.get(&self.path(key, target), |bytes| entry::decode(key, bytes))
     }
 
     /// Keeps a kernel; whether that worked.
     pub fn write(&self, key: &CacheKey, target: Target, cubin: &Cubin) -> bool {
+        self.put(&self.path(key, target), || entry::encode(key, cubin))
+    }
+
+    /// The note, if it is here and sound. The flag tells that there was one that was not.
+    pub fn read_note(&self, key: &CacheKey) -> (Option<Vec<u8>>, bool) {
+        self.get(&self.note_path(key), |bytes| note::decode(key, bytes))
+    }
+
+    /// Keeps a note; whether that worked.
+    pub fn write_note(&self, key: &CacheKey, text: &[u8]) -> bool {
+        self.put(&self.note_path(key), || Some(note::encode(key, text)))
+    }
+
+    fn get<T>(&self, path: &Path, decode: impl FnOnce(&[u8]) -> Result<T, Damage>) -> (Option<T>, bool) {
+        let damage = match fs::read(path) {
+            Ok(bytes) => match decode(&bytes) {
+                Ok(found) => return (Some(found), false),
+                Err(damage) => damage,
+            },
+            Err(error) => {
+                if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
+                    self.warn("a cached file cannot be read", path, &error);
+                }
+                return (None, false);
+            }
+        };
+        tracing::warn!(path = %path.display(), %damage, "a cached file is damaged; it is removed and made again");
+        let _ = fs::remove_file(path);
+        (None, true)
+    }
+
+    fn put(&self, path: &Path, encode: impl FnOnce() -> Option<Vec<u8>>) -> bool {
         if !self.writable {
             return false;
         }
-        let path = self.path(key, target);
         let outcome = (|| {
             let shard = path.parent().unwrap_or(&self.root);
             create_private(shard)?;
-            let bytes = entry::encode(key, cubin).ok_or(io::ErrorKind::InvalidData)?;
+            let bytes = encode().ok_or(io::ErrorKind::InvalidData)?;
             // A random name, readable by the owner only, removed again if anything fails from here on.
             let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(shard)?;
             file.write_all(&bytes)?;
             // Not synchronised: after a crash of the machine the checksum tells a torn file from a whole one.
-            file.persist(&path)?;
+            file.persist(path)?;
             Ok(())
         })();
-        outcome.inspect_err(|error: &io::Error| self.warn("a kernel cannot be cached", &path, error)).is_ok()
+        outcome.inspect_err(|error: &io::Error| self.warn("a file cannot be cached", path, error)).is_ok()
     }
 
     /// Forgets a kernel.
@@ -233,6 +255,22 @@ mod tests {
         fs::create_dir(&path).unwrap();
         assert_eq!(store.read(&key, SM), (None, false), "a directory in its place");
         assert!(!store.write(&key, SM, &cubin(&key, b"image")));
+    }
+
+    #[test]
+    fn notes_are_kept_replaced_and_doubted() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(&directory.path().join("cache")).unwrap();
+        let key = CacheKey::of_note(&["a"]);
+        assert_eq!(store.read_note(&key), (None, false));
+        assert!(store.write_note(&key, b"first") && store.write_note(&key, b"second"));
+        assert_eq!(store.read_note(&key), (Some(b"second".to_vec()), false));
+        assert_eq!(store.read_note(&CacheKey::of_note(&["b"])), (None, false));
+        let path = store.note_path(&key);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no temporary file is left");
+        fs::write(&path, "damaged").unwrap();
+        assert_eq!(store.read_note(&key), (None, true));
+        assert!(!path.exists());
     }
 
     #[cfg(unix)]

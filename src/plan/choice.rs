@@ -3,7 +3,7 @@
 //! The mainloop follows from formats and target. Among its tiles the choice minimises estimated time: how many tiles a
 //! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured.
 
-use super::{Mainloop, Preferences, Tile};
+use super::{Mainloop, Preferences, Program, Staging, Tile, TileShape};
 use crate::dtype::DType;
 use crate::problem::{Operation, Shape};
 use crate::target::Target;
@@ -24,18 +24,31 @@ pub struct Verdict {
 /// The chosen tile, if any fits, and the verdict on each candidate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Choice {
-    chosen: Option<(Tile, usize)>,
+    chosen: Option<(Tile, i32)>,
     /// Every candidate that was considered.
     pub verdicts: Vec<Verdict>,
     /// The other tiles that fit, the best first.
     #[serde(skip)]
-    others: Vec<Tile>,
+    others: Vec<(Tile, i32)>,
 }
 
 impl Choice {
     /// The tile and the group height of its rasterisation.
-    pub fn chosen(&self) -> Option<(Tile, usize)> {
+    pub fn chosen(&self) -> Option<(Tile, i32)> {
         self.chosen
+    }
+
+    /// Every tile that fits the problem with its rasterisation, the chosen one first, then by estimated time: what a tuner
+    /// would measure with [`Gemm::tile`](crate::Gemm::tile).
+    pub fn candidates(&self) -> impl Iterator<Item = (Tile, i32)> + '_ {
+        self.chosen.into_iter().chain(self.others.iter().copied())
+    }
+
+    /// Chooses otherwise, for good.
+    pub(super) fn settle(&mut self, tile: Tile, raster: i32, reason: impl Into<String>) {
+        self.others.clear();
+        self.chosen = Some((tile, raster));
+        self.accept(tile, reason);
     }
 
     /// Notes that registers ran out, and that the tile now asks for fewer blocks to a multiprocessor.
@@ -44,10 +57,10 @@ impl Choice {
     }
 
     /// The next best tile whose threads hold fewer accumulators, where registers ran out for good.
-    pub(super) fn retreat(&mut self, tile: &Tile) -> Option<Tile> {
-        let held = |tile: &Tile| tile.bm * tile.bn / tile.threads;
-        let next = self.others.iter().position(|other| held(other) < held(tile)).map(|at| self.others.remove(at))?;
-        self.accept(next, "registers ran out with the one before");
+    pub(super) fn retreat(&mut self, tile: &Tile) -> Option<(Tile, i32)> {
+        let held = Tile::accumulators;
+        let next = self.others.iter().position(|(other, _)| held(other) < held(tile)).map(|at| self.others.remove(at))?;
+        self.accept(next.0, "registers ran out with the one before");
         Some(next)
     }
 
@@ -71,8 +84,10 @@ impl fmt::Display for Choice {
 }
 
 /// What the choice depends on, as the kernel sees it.
-pub(super) struct Request {
+pub(super) struct Request<'r> {
     pub operation: Operation,
+    pub program: &'r Program,
+    pub argument_alignment: &'r [usize],
     pub shape: Shape,
     pub alignment: [usize; 2],
     pub strip: usize,
@@ -144,6 +159,37 @@ static SM80_TF32: [Candidate; 6] = [
     Candidate::sm80(Tile::sm80(64, 64, 32, 3, [2, 2], 1), 42.0, 100.0),
 ];
 
+/// Tiles of Hopper's mainloop, each with the most stages that may fit.
+static SM90A: [Candidate; 27] = [
+    candidate(Tile::ping_pong(128, 192, 5), 12.0, 12.0, 100.0),
+    candidate(Tile::ping_pong(128, 160, 6), 10.2, 10.2, 100.0),
+    candidate(Tile::ping_pong(128, 128, 6), 8.2, 8.2, 100.0),
+    candidate(Tile::ping_pong(64, 256, 5), 8.4, 8.4, 100.0),
+    candidate(Tile::ping_pong(192, 128, 5), 12.2, 12.2, 100.0),
+    candidate(Tile::ping_pong(128, 192, 5).clustered(2, 1), 12.0, 12.0, 100.0),
+    candidate(Tile::cooperative(128, 256, 4), 16.0, 16.0, 200.0),
+    candidate(Tile::cooperative(256, 128, 4), 16.1, 16.1, 200.0),
+    candidate(Tile::cooperative(128, 256, 4).clustered(2, 1), 16.1, 16.1, 200.0),
+    candidate(Tile::cooperative(256, 192, 3).clustered(2, 1), 24.1, 24.1, 200.0),
+    candidate(Tile::cooperative(128, 240, 4), 15.2, 15.2, 200.0),
+    candidate(Tile::cooperative(128, 224, 4), 14.5, 14.5, 200.0),
+    candidate(Tile::cooperative(128, 208, 5), 13.5, 13.5, 200.0),
+    candidate(Tile::cooperative(128, 192, 5), 12.5, 12.5, 200.0),
+    candidate(Tile::cooperative(128, 176, 5), 11.5, 11.5, 200.0),
+    candidate(Tile::cooperative(128, 160, 6), 10.5, 10.5, 200.0),
+    candidate(Tile::cooperative(128, 144, 6), 9.5, 9.5, 200.0),
+    candidate(Tile::cooperative(128, 128, 6), 8.7, 8.7, 200.0),
+    candidate(Tile::cooperative(128, 112, 7), 7.8, 7.8, 200.0),
+    candidate(Tile::cooperative(128, 96, 7), 6.9, 6.9, 200.0),
+    candidate(Tile::cooperative(128, 80, 8), 6.0, 6.0, 200.0),
+    candidate(Tile::cooperative(128, 64, 8), 5.5, 5.5, 200.0),
+    candidate(Tile::single(64, 128, 4), 4.5, 4.5, 200.0),
+    candidate(Tile::single(64, 64, 6), 2.5, 2.5, 200.0),
+    candidate(Tile::single(64, 32, 8), 2.0, 2.0, 200.0),
+    candidate(Tile::single(64, 16, 10), 1.8, 1.8, 200.0),
+    candidate(Tile::single(64, 8, 10), 1.7, 1.7, 200.0),
+];
+
 static SIMT: [Candidate; 5] = [
     candidate(Tile::simt(128, 128, 8, 8, 16, 2), 126.0, 97.0, 16.0),
     candidate(Tile::simt(128, 64, 8, 8, 8, 3), 70.0, 51.0, 16.0),
@@ -160,11 +206,10 @@ static POINTWISE: [Candidate; 3] = [
     candidate(Tile::pointwise(16, 128, 128), 2.1, 2.1, 1.0),
 ];
 
-pub(super) fn choose(request: &Request) -> Choice {
-    let mut choice = Choice::default();
-    let Some(mainloop) = mainloop(request, &mut choice) else { return choice };
-    let dtype = request.operation.dtype();
-    let candidates: &[Candidate] = match (mainloop, dtype) {
+/// Chooses the tile of a mainloop and its rasterisation, with a verdict on every candidate; none if none fits.
+pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice) {
+    let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {
+        (Mainloop::Sm90a, _) => &SM90A,
         (Mainloop::Sm80, DType::F32) => &SM80_TF32,
         (Mainloop::Sm80, _) => &SM80,
         (Mainloop::Simt, _) => &SIMT,
@@ -173,88 +218,74 @@ pub(super) fn choose(request: &Request) -> Choice {
     let wanted = request.preferences.tile;
     let forced = wanted.map(|tile| [candidate(tile, 1.0, 1.0, 0.0)]);
     let candidates = forced.as_ref().map_or(candidates, |f| f.as_slice());
-    let mut best: Option<(&Candidate, f64)> = None;
-    let mut estimates = Vec::new();
+    // Tiles as they fit, and what they are estimated to take.
+    let mut estimates: Vec<(Tile, f64)> = Vec::new();
     for candidate in candidates {
-        if wanted.is_some() && candidate.tile.mainloop() != mainloop {
-            choice.reject(candidate.tile, format!("it configures another mainloop than {mainloop}"));
-        } else if let Some(obstacle) = obstacle(candidate, request) {
-            choice.reject(candidate.tile, obstacle);
-        } else {
-            let estimate = estimate(candidate, request);
-            estimates.push((candidate, estimate));
-            if best.is_none_or(|(_, least)| estimate < least) {
-                best = Some((candidate, estimate));
-            }
+        match fit(candidate, request) {
+            Ok(tile) => estimates.push((tile, estimate(candidate, request))),
+            Err(obstacle) => choice.reject(candidate.tile, obstacle),
         }
     }
-    let Some((chosen, least)) = best else { return choice };
-    let mut others: Vec<_> = estimates.iter().filter(|(other, _)| other.tile != chosen.tile).collect();
-    others.sort_by(|a, b| a.1.total_cmp(&b.1));
-    choice.others = others.into_iter().map(|(other, _)| other.tile).collect();
-    for (candidate, estimate) in estimates {
-        if candidate.tile == chosen.tile {
-            let tiles = tiles(&candidate.tile, request.shape);
-            choice.accept(
-                candidate.tile,
-                format!("the least estimated time: {tiles} tiles on {} multiprocessors", request.multiprocessors),
-            );
-        } else {
-            choice.reject(candidate.tile, format!("estimated at {:.2} times the chosen one", estimate / least));
-        }
+    estimates.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let Some(&(chosen, least)) = estimates.first() else { return };
+    let tiles = tiles(&chosen, request.shape);
+    choice.accept(chosen, format!("the least estimated time: {tiles} tiles on {} multiprocessors", request.multiprocessors));
+    for (tile, estimate) in &estimates[1..] {
+        choice.reject(tile, format!("estimated at {:.2} times the chosen one", estimate / least));
     }
-    choice.chosen = Some((chosen.tile, RASTER));
-    choice
+    choice.others = estimates[1..].iter().map(|(tile, _)| (*tile, RASTER)).collect();
+    choice.chosen = Some((chosen, RASTER));
 }
 
-fn mainloop(request: &Request, choice: &mut Choice) -> Option<Mainloop> {
-    let dtype = request.operation.dtype();
-    let forced = request.preferences.mainloop.or(request.preferences.tile.map(|t| t.mainloop()));
-    if let Operation::Pointwise { .. } = request.operation {
-        if let Some(other) = forced.filter(|m| *m != Mainloop::Pointwise) {
-            choice.reject(other, "a pointwise operation has no product");
-            return None;
+/// The mainloops that can compute a product or a pointwise operation, the best first, with verdicts on the others. None if
+/// the one that was asked for cannot. `alignment` is that of `a` and `b`, as the user sees them.
+pub(super) fn mainloops(
+    operation: Operation,
+    alignment: [usize; 2],
+    target: Target,
+    preferences: Preferences,
+    choice: &mut Choice,
+) -> Vec<Mainloop> {
+    let forced = preferences.mainloop.or(preferences.tile.map(|t| t.mainloop()));
+    let mut usable = Vec::new();
+    for mainloop in [Mainloop::Sm90a, Mainloop::Sm80, Mainloop::Simt, Mainloop::Pointwise] {
+        let why_not = match forced {
+            Some(other) if other != mainloop => Some(format!("{other} was asked for")),
+            _ => why_not(mainloop, operation, alignment, target, preferences),
+        };
+        match why_not {
+            Some(why) => choice.reject(mainloop, why),
+            None => usable.push(mainloop),
         }
-        choice.accept(Mainloop::Pointwise, "the accumulator is a matrix in memory");
-        return Some(Mainloop::Pointwise);
     }
-    let obstacle = if !request.target.has_cp_async_and_mma16() {
-        Some(format!("{} has no cp.async and mma.sync.m16n8k16", request.target))
-    } else {
-        match dtype {
-            DType::F16 | DType::BF16 => None,
-            DType::F32 if request.preferences.tf32 => None,
-            DType::F32 => Some("f32 operands keep full precision unless tf32 is asked for".into()),
-            other => Some(format!("operands of {other} have no tensor-core form here")),
-        }
+    usable
+}
+
+/// Why a mainloop cannot compute what is asked, if it cannot.
+fn why_not(
+    mainloop: Mainloop,
+    operation: Operation,
+    [a, b]: [usize; 2],
+    target: Target,
+    preferences: Preferences,
+) -> Option<String> {
+    let Operation::Product { dtype, .. } = operation else {
+        return (mainloop != Mainloop::Pointwise).then(|| "the operation is pointwise: it has no product".into());
     };
-    let tensor_cores = match (forced, obstacle) {
-        (Some(Mainloop::Pointwise), _) => {
-            choice.reject(Mainloop::Pointwise, "the operation is a product");
-            return None;
+    match (mainloop, dtype) {
+        (Mainloop::Simt, _) => None,
+        (Mainloop::Pointwise, _) => Some("the operation is a product".into()),
+        (Mainloop::Sm80, _) if !target.has_cp_async_and_mma16() => {
+            Some(format!("{target} has no cp.async and mma.sync.m16n8k16"))
         }
-        (Some(Mainloop::Simt), _) => {
-            choice.reject(Mainloop::Sm80, "simt was asked for");
-            false
+        (Mainloop::Sm90a, _) if !target.has_wgmma() => Some(format!("{target} has no wgmma")),
+        (Mainloop::Sm90a, DType::F16 | DType::BF16) if a.min(b) < 16 => {
+            Some(format!("TMA copies operands aligned to 16 bytes; a is aligned to {a}, b to {b}"))
         }
-        (Some(Mainloop::Sm80), Some(why)) => {
-            choice.reject(Mainloop::Sm80, why);
-            return None;
-        }
-        (None, Some(why)) => {
-            choice.reject(Mainloop::Sm80, why);
-            false
-        }
-        (_, None) => true,
-    };
-    if tensor_cores {
-        let [a, b] = request.alignment;
-        choice.accept(Mainloop::Sm80, format!("tensor cores; a is copied {a} bytes at a time, b {b}"));
-        choice.reject(Mainloop::Simt, "tensor cores are faster");
-        Some(Mainloop::Sm80)
-    } else {
-        choice.accept(Mainloop::Simt, "the mainloop for every operand");
-        Some(Mainloop::Simt)
+        (_, DType::F16 | DType::BF16) => None,
+        (Mainloop::Sm80, DType::F32) if preferences.tf32 => None,
+        (Mainloop::Sm80, DType::F32) => Some("f32 operands keep full precision unless tf32 is asked for".into()),
+        (_, other) => Some(format!("operands of {other} have no tensor-core form here")),
     }
 }
 
@@ -274,6 +305,17 @@ fn obstacle(candidate: &Candidate, request: &Request) -> Option<String> {
     }
 }
 
+/// The tile as it fits beside the epilogue's operands, or why it does not.
+fn fit(candidate: &Candidate, request: &Request) -> Result<Tile, String> {
+    if let Some(obstacle) = obstacle(candidate, request) {
+        return Err(obstacle);
+    }
+    let tile = candidate.tile;
+    let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = tile.shape else { return Ok(tile) };
+    let (_, stages) = Staging::of(request.program, request.operation, request.argument_alignment, &tile, request.target)?;
+    Ok(Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..tile })
+}
+
 /// Relative time: full rounds of as many tiles as are resident, then what is left, which takes at least as long as one
 /// tile alone.
 fn estimate(candidate: &Candidate, request: &Request) -> f64 {
@@ -285,4 +327,4 @@ fn estimate(candidate: &Candidate, request: &Request) -> f64 {
 }
 
 /// The group height: operands of tiles that run together stay in L2. Measured flat from 2 to 64 on the H200.
-const RASTER: usize = 8;
+const RASTER: i32 = 8;

@@ -26,13 +26,32 @@ impl KernelPlan {
         let _ = writeln!(out, "shared memory {} bytes, dynamic", self.shared_memory());
         let _ = writeln!(out, "alignment     a {} bytes, b {} bytes", self.alignment[0], self.alignment[1]);
         let _ = writeln!(out, "strip         {} columns a visit", self.strip);
-        let _ = writeln!(out, "raster        groups of {} rows of tiles", self.raster);
+        let along = if self.raster > 0 { "rows" } else { "columns" };
+        let _ = writeln!(out, "raster        groups of {} {along} of tiles", self.raster.abs());
+        if let Some(staging) = &self.staging {
+            let _ = writeln!(
+                out,
+                "staging       {} matrices read, {} chunks ahead; {} written, {} chunks on their way; {} vectors",
+                staging.loads.len(),
+                staging.load_stages,
+                staging.stores.len(),
+                staging.store_buffers,
+                staging.vectors.len(),
+            );
+        }
         let _ = writeln!(
             out,
             "math          {}",
             if self.fast_math { "fast: every output is 16 bit or narrower, or it was asked for" } else { "exact" }
         );
         let _ = writeln!(out, "parameters    {} bytes", self.params.size);
+        if !self.maps.is_empty() {
+            let _ = writeln!(out, "tensor maps   {}", self.maps.len());
+        }
+        if self.programmatic {
+            let _ =
+                writeln!(out, "launch        may begin while the one before it in the stream still runs, and waits by itself");
+        }
         let count = |phase| self.program.of_phase(phase).count();
         let _ = writeln!(
             out,

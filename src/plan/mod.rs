@@ -6,16 +6,20 @@
 
 mod choice;
 mod explain;
+mod maps;
 mod params;
 mod problem;
 mod program;
+mod staging;
 mod tile;
 
 pub use choice::{Choice, Verdict};
+pub use maps::{MapSource, Swizzle, TensorMap};
 pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use problem::{Problem, Strides};
 pub use program::{Item, Phase, Program, Step, StepKind, Store};
-pub use tile::{Mainloop, Tile, TileShape};
+pub use staging::{Staged, Staging};
+pub use tile::{Mainloop, Schedule, Tile, TileShape};
 
 pub(crate) use params::lies_along_columns;
 pub use problem::alignment;
@@ -43,7 +47,7 @@ pub enum Math {
 }
 
 /// What the user asks for beyond the epilogue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Preferences {
     /// How transcendental primitives are spelled.
     pub math: Math,
@@ -53,6 +57,16 @@ pub struct Preferences {
     pub mainloop: Option<Mainloop>,
     /// This tile and no other.
     pub tile: Option<Tile>,
+    /// Whether a launch may begin while the one before it in the stream still runs, where the kernel can.
+    pub programmatic: bool,
+    /// Whether `a` and `b` are constant: see [`Gemm::constant_operands`](crate::Gemm::constant_operands).
+    pub constant: [bool; 2],
+}
+
+impl Default for Preferences {
+    fn default() -> Preferences {
+        Preferences { math: Math::Auto, tf32: false, mainloop: None, tile: None, programmatic: true, constant: [false; 2] }
+    }
 }
 
 /// Everything that decides a kernel.
@@ -72,15 +86,28 @@ pub struct KernelPlan {
     pub strip: usize,
     /// Bytes that address, leading dimension and batch stride of `a` and `b` are multiples of.
     pub alignment: [usize; 2],
-    /// Group height of the rasterisation, in tiles.
-    pub raster: usize,
+    /// Group height of the rasterisation, in tiles: of rows, or of columns if it is negative.
+    pub raster: i32,
+    /// Multiprocessors that a persistent kernel spreads over.
+    pub multiprocessors: usize,
     /// The epilogue, placed.
     pub program: Program,
     /// The epilogue's arguments, as the kernel sees them.
     #[serde(skip)]
     pub arguments: Vec<Argument>,
+    /// Bytes that address, leading dimension and batch stride of each argument are multiples of.
+    pub argument_alignment: Vec<usize>,
+    /// What of the epilogue passes through shared memory, on the mainloop that stages it.
+    pub staging: Option<Staging>,
+    /// The tensor maps that a launch passes.
+    pub maps: Vec<TensorMap>,
     /// The parameter block.
     pub params: Params,
+    /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation): the
+    /// kernel waits by itself before it touches memory.
+    pub programmatic: bool,
+    /// Whether the kernel may read `a` and `b` before the launches before it are done.
+    pub constant: [bool; 2],
     /// Why this tile and not another.
     pub choice: Choice,
 }
@@ -148,59 +175,75 @@ impl KernelPlan {
     ) -> Result<KernelPlan, PlanError> {
         check_fit(operation, epilogue, target)?;
         let epilogue = pass::fold(&pass::inline(epilogue));
-        let transposed = prefers_transposed(operation, &epilogue);
-        let (seen, shape, kernel_operation) = if transposed {
-            (pass::transpose(&epilogue), problem.shape.transposed(), operation.transposed())
-        } else {
-            (epilogue.clone(), problem.shape, operation)
-        };
-        let program = Program::of(&seen);
-        let params = Params::of(kernel_operation, seen.arguments(), &program);
-        if params.size > PARAMETER_LIMIT {
-            return Err(PlanError::Parameters { size: params.size });
-        }
         // Alignments are properties of memory: they are read off the problem as the user sees it.
         let slots = slots(operation, &epilogue, problem.shape);
         let aligned = |name: &str| slots.iter().find(|s| *s.name == *name).map_or(16, |s| problem.alignment(s));
-        let alignment = if transposed { [aligned("b"), aligned("a")] } else { [aligned("a"), aligned("b")] };
-        let alignment = if matches!(operation, Operation::Pointwise { .. }) { [aligned("a"); 2] } else { alignment };
-        let strip = strip(&seen, |name| aligned(name));
-        let choice = choice::choose(&choice::Request {
-            operation: kernel_operation,
-            shape,
-            alignment,
-            strip,
-            target,
-            multiprocessors,
-            preferences,
-        });
-        let Some((tile, raster)) = choice.chosen() else { return Err(PlanError::NoTile(Box::new(choice))) };
-        let fast_math = match preferences.math {
-            Math::Exact => false,
-            Math::Fast => true,
-            Math::Auto => program.stores.iter().all(|s| s.operand.dtype.size() <= 2),
+        let alignment = match operation {
+            Operation::Product { .. } => [aligned("a"), aligned("b")],
+            Operation::Pointwise { .. } => [aligned("a"); 2],
         };
-        let arguments = seen.arguments().to_vec();
-        let operation = kernel_operation;
-        Ok(KernelPlan {
-            target,
-            operation,
-            transposed,
-            fast_math,
-            tile,
-            strip,
-            alignment,
-            raster,
-            program,
-            arguments,
-            params,
-            choice,
-        })
+        let mut choice = Choice::default();
+        let usable = choice::mainloops(operation, alignment, target, preferences, &mut choice);
+        for mainloop in usable {
+            let transposed = prefers_transposed(operation, &epilogue, mainloop, problem.shape);
+            let (seen, shape, operation) = if transposed {
+                (pass::transpose(&epilogue), problem.shape.transposed(), operation.transposed())
+            } else {
+                (epilogue.clone(), problem.shape, operation)
+            };
+            let [first, second] = if transposed { [1, 0] } else { [0, 1] };
+            let alignment = [alignment[first], alignment[second]];
+            let constant = [preferences.constant[first], preferences.constant[second]];
+            let program = Program::of(&seen);
+            let strip = strip(&seen, |name| aligned(name));
+            let arguments = seen.arguments().to_vec();
+            let argument_alignment: Vec<usize> = arguments.iter().map(|argument| aligned(&argument.name)).collect();
+            let request = choice::Request {
+                operation,
+                program: &program,
+                argument_alignment: &argument_alignment,
+                shape,
+                alignment,
+                strip,
+                target,
+                multiprocessors,
+                preferences,
+            };
+            choice::choose(mainloop, &request, &mut choice);
+            let Some((tile, raster)) = choice.chosen() else { continue };
+            let fast_math = match preferences.math {
+                Math::Exact => false,
+                Math::Fast => true,
+                Math::Auto => program.stores.iter().all(|s| s.operand.dtype.size() <= 2),
+            };
+            let (staging, params) = parameters(&tile, operation, &arguments, &argument_alignment, &program, target)?;
+            return Ok(KernelPlan {
+                target,
+                operation,
+                transposed,
+                fast_math,
+                tile,
+                strip: staging.as_ref().map_or(strip, |s| s.strip(&tile)),
+                alignment,
+                raster,
+                multiprocessors,
+                program,
+                arguments,
+                argument_alignment,
+                maps: staging.as_ref().map_or_else(Vec::new, |s| s.maps.clone()),
+                staging,
+                params,
+                programmatic: preferences.programmatic && waits(tile.mainloop()),
+                constant,
+                choice,
+            });
+        }
+        Err(PlanError::NoTile(Box::new(choice)))
     }
 
     /// Bytes of dynamic shared memory a block takes.
     pub fn shared_memory(&self) -> usize {
-        self.tile.shared_memory(self.operation.dtype(), 0)
+        self.staging.as_ref().map_or_else(|| self.tile.shared_memory(self.operation.dtype(), 0), |s| s.shared_memory)
     }
 
     /// Leaves more registers to a thread: asks the compiler for fewer blocks to a multiprocessor or, when it is one
@@ -211,25 +254,69 @@ impl KernelPlan {
             self.choice.relaxed(&self.tile);
             return true;
         }
-        match self.choice.retreat(&self.tile) {
-            Some(tile) => {
-                self.tile = tile;
-                true
-            }
-            None => false,
-        }
+        self.choice.retreat(&self.tile).is_some_and(|(tile, raster)| self.set_tile(tile, raster).is_ok())
     }
 
-    /// The grid of a launch, one block a tile: the tiles of one batch entry, and the entries in two dimensions, of which
-    /// the last may lie beyond the batch. `None` if there are more tiles than a grid counts.
+    /// Takes another tile, and what follows from it. Changes nothing if that cannot be.
+    fn set_tile(&mut self, tile: Tile, raster: i32) -> Result<(), PlanError> {
+        let (staging, params) =
+            parameters(&tile, self.operation, &self.arguments, &self.argument_alignment, &self.program, self.target)?;
+        if let Some(staging) = &staging {
+            (self.maps, self.strip) = (staging.maps.clone(), staging.strip(&tile));
+        }
+        (self.tile, self.raster, self.staging, self.params) = (tile, raster, staging, params);
+        Ok(())
+    }
+
+    /// The same plan with another of the tiles that fit it, and no others to fall back on. `None` if the tile is not one of
+    /// them.
+    pub fn with_tile(&self, tile: Tile, raster: i32, reason: impl Into<String>) -> Option<KernelPlan> {
+        if matches!(raster, 0 | i32::MIN) || !self.choice.candidates().any(|(fitting, _)| fitting == tile) {
+            return None;
+        }
+        let mut plan = self.clone();
+        plan.set_tile(tile, raster).ok()?;
+        plan.choice.settle(tile, raster, reason);
+        Some(plan)
+    }
+
+    /// The grid of a launch: the tiles of one batch entry, and the entries in two dimensions, of which the last may lie beyond
+    /// the batch; or as many blocks as there is work and place for, if they are persistent. `None` if there are more tiles
+    /// than a grid counts.
     pub fn grid(&self, shape: crate::problem::Shape) -> Option<[u32; 3]> {
         let shape = if self.transposed { shape.transposed() } else { shape };
-        let tiles = shape.m.div_ceil(self.tile.bm).checked_mul(shape.n.div_ceil(self.tile.bn))?;
+        let (rows, columns) = (shape.m.div_ceil(self.tile.bm), shape.n.div_ceil(self.tile.bn));
+        if let TileShape::Sm90a { cluster: [m, n], .. } = self.tile.shape {
+            let work = rows.div_ceil(m).checked_mul(columns.div_ceil(n))?.checked_mul(shape.batch)?;
+            let clusters = work.min((self.multiprocessors / (m * n)).max(1));
+            return (work <= i32::MAX as usize).then_some([(clusters * m * n) as u32, 1, 1]);
+        }
+        let tiles = rows.checked_mul(columns)?;
         let slices = shape.batch.div_ceil(65_535).max(1);
         let entries = shape.batch.div_ceil(slices);
         let fits = tiles <= i32::MAX as usize && slices <= 65_535;
         fits.then_some([tiles as u32, entries as u32, slices as u32])
     }
+}
+
+/// Whether a mainloop's kernels contain `griddepcontrol.wait` ahead of every access to memory.
+const fn waits(mainloop: Mainloop) -> bool {
+    matches!(mainloop, Mainloop::Sm90a)
+}
+
+/// What a launch of a tile's kernel passes, and what it stages.
+fn parameters(
+    tile: &Tile,
+    operation: Operation,
+    arguments: &[Argument],
+    alignment: &[usize],
+    program: &Program,
+    target: Target,
+) -> Result<(Option<Staging>, Params), PlanError> {
+    let staging = Staging::of(program, operation, alignment, tile, target).ok().map(|(staging, _)| staging);
+    let maps = staging.as_ref().map_or(&[][..], |s| &s.maps);
+    let params = Params::of(operation, arguments, program, maps);
+    if params.size > PARAMETER_LIMIT { Err(PlanError::Parameters { size: params.size }) } else { Ok((staging, params)) }
 }
 
 fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result<(), PlanError> {
@@ -263,8 +350,12 @@ fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result
     Ok(())
 }
 
-/// Whether most bytes of the epilogue's matrices lie column by column.
-fn prefers_transposed(operation: Operation, epilogue: &Checked) -> bool {
+/// Whether most bytes of the epilogue's matrices lie column by column. Hopper's mainloop stages either order as fast, but its
+/// tiles have at least 64 rows: there the shorter side of a narrow output becomes the columns.
+fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainloop, shape: crate::problem::Shape) -> bool {
+    if mainloop == Mainloop::Sm90a && shape.m.min(shape.n) <= NARROW {
+        return shape.m < shape.n;
+    }
     let (mut rows, mut columns) = (0, 0);
     let mut count = |order: Order, bytes: usize| match order {
         Order::RowMajor => rows += bytes,
@@ -281,6 +372,9 @@ fn prefers_transposed(operation: Operation, epilogue: &Checked) -> bool {
     }
     columns > rows
 }
+
+/// The extent up to which an output is narrow.
+const NARROW: usize = 128;
 
 /// How many columns a visit covers: as many as fill a 16-byte access to the narrowest row-major matrix, if every one of
 /// them is aligned to it.

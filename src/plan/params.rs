@@ -1,7 +1,7 @@
 //! The parameter block: names, types and offsets. The one truth from which both the CUDA `struct Params` and the bytes of
 //! a launch are made.
 
-use super::Program;
+use super::{Program, TensorMap};
 use crate::check::{Argument, Role};
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::L;
@@ -25,6 +25,8 @@ pub enum FieldType {
     Output(DType),
     /// The address of an operand of the operation.
     Operand,
+    /// A tensor map.
+    TensorMap,
 }
 
 impl FieldType {
@@ -37,13 +39,24 @@ impl FieldType {
             FieldType::Input(dtype) => format!("const {}* ", dtype.cuda()),
             FieldType::Output(dtype) => format!("{}* ", dtype.cuda()),
             FieldType::Operand => "const void* ".into(),
+            FieldType::TensorMap => "TensorMap ".into(),
         }
     }
 
-    const fn size(self) -> usize {
+    /// Bytes it takes.
+    pub const fn size(self) -> usize {
         match self {
             FieldType::Int | FieldType::Float => 4,
+            FieldType::TensorMap => 128,
             _ => 8,
+        }
+    }
+
+    /// Bytes its offset is a multiple of, as the CUDA compiler has it.
+    const fn alignment(self) -> usize {
+        match self {
+            FieldType::TensorMap => 64,
+            other => other.size(),
         }
     }
 }
@@ -80,6 +93,10 @@ pub enum FieldValue {
     Wide(usize),
     /// Its value.
     Scalar(usize),
+    /// Whether a tensor map of the plan describes its operand in this launch; the kernel may use the map only then.
+    Mapped(usize),
+    /// The tensor map itself; zero where it does not.
+    Map(usize),
 }
 
 /// One field.
@@ -100,7 +117,7 @@ pub struct Field {
 pub struct Params {
     /// The fields in order.
     pub fields: Vec<Field>,
-    /// Its size in bytes, a multiple of 8.
+    /// Its size in bytes, a multiple of the widest alignment in it.
     pub size: usize,
 }
 
@@ -108,7 +125,7 @@ pub struct Params {
 pub const LIMIT: usize = 4096;
 
 impl Params {
-    pub(super) fn of(operation: Operation, arguments: &[Argument], program: &Program) -> Params {
+    pub(super) fn of(operation: Operation, arguments: &[Argument], program: &Program, maps: &[TensorMap]) -> Params {
         let mut params = Params { fields: Vec::new(), size: 0 };
         let operands: &[&str] = match operation {
             Operation::Product { .. } => &["a", "b"],
@@ -148,12 +165,20 @@ impl Params {
                 params.push(&format!("arg{i}_wide"), FieldType::Int, FieldValue::Wide(i));
             }
         }
-        params.size = params.size.next_multiple_of(8);
+        // The flags first: they fill what the maps' alignment leaves.
+        for i in 0..maps.len() {
+            params.push(&format!("map{i}_used"), FieldType::Int, FieldValue::Mapped(i));
+        }
+        for i in 0..maps.len() {
+            params.push(&format!("map{i}"), FieldType::TensorMap, FieldValue::Map(i));
+        }
+        let widest = params.fields.iter().map(|field| field.field_type.alignment()).max().unwrap_or(1);
+        params.size = params.size.next_multiple_of(widest);
         params
     }
 
     fn push(&mut self, name: &str, field_type: FieldType, value: FieldValue) {
-        let offset = self.size.next_multiple_of(field_type.size());
+        let offset = self.size.next_multiple_of(field_type.alignment());
         self.size = offset + field_type.size();
         self.fields.push(Field { name: name.into(), field_type, value, offset });
     }
@@ -162,4 +187,45 @@ impl Params {
 /// Whether a strip of columns is a run of consecutive elements, which a wide access can move.
 pub(crate) fn lies_along_columns(axes: crate::ir::Axes, order: Order) -> bool {
     axes.contains(crate::ir::axes::N) && (!axes.is_matrix() || order == Order::RowMajor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{MapSource, Swizzle};
+    use crate::problem::Layout;
+
+    fn params(maps: usize) -> Params {
+        let map = TensorMap {
+            source: MapSource::Operand(0),
+            dtype: DType::F16,
+            tf32: false,
+            box_inner: 64,
+            box_outer: 128,
+            swizzle: Swizzle::B128,
+            required: true,
+        };
+        let epilogue = crate::build::recipes::bias_activation(DType::F16, DType::F16, |z| z.relu()).expect("a recipe");
+        let checked = crate::pass::fold(&crate::pass::inline(epilogue.checked()));
+        let operation = Operation::Product { dtype: DType::F16, layout: Layout::TN };
+        Params::of(operation, checked.arguments(), &Program::of(&checked), &vec![map; maps])
+    }
+
+    #[test]
+    fn maps_are_aligned_and_come_last() {
+        let plain = params(0);
+        assert_eq!(plain.size % 8, 0);
+        for count in 1..4 {
+            let with = params(count);
+            assert_eq!(with.fields[..plain.fields.len()], plain.fields, "what stands before keeps its place");
+            let maps: Vec<_> = with.fields.iter().filter(|f| f.field_type == FieldType::TensorMap).collect();
+            let numbers: Vec<_> = maps.iter().map(|f| (f.name.as_str(), f.value)).collect();
+            let expected = [("map0", FieldValue::Map(0)), ("map1", FieldValue::Map(1)), ("map2", FieldValue::Map(2))];
+            assert_eq!(numbers, expected[..count]);
+            assert!(maps.iter().all(|f| f.offset % 64 == 0));
+            assert_eq!(with.size, maps[count - 1].offset + 128);
+            assert!(with.fields.windows(2).all(|pair| pair[0].offset + pair[0].field_type.size() <= pair[1].offset));
+            assert!(with.size.next_multiple_of(64) == with.size && with.size - 128 * count < plain.size + 4 * count + 64);
+        }
+    }
 }

@@ -74,6 +74,9 @@ impl Problem {
     pub(crate) fn alignment(&self, slot: &Slot) -> usize {
         let strides = self.strides.get(&*slot.name).copied().unwrap_or_default();
         let SlotKind::Memory { dtype, outer, inner, matrix, batch, .. } = &slot.kind else { return 16 };
+        if outer * inner == 0 {
+            return 16; // there is nothing to read
+        }
         let ld = if *matrix && *outer > 1 { strides.ld.unwrap_or((*inner).max(1)) } else { 0 };
         let batch_stride = match batch {
             Some(entries) if *entries > 1 => {

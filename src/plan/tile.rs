@@ -5,17 +5,19 @@ use crate::dtype::DType;
 use crate::ir::Order;
 use crate::problem::Operation;
 use crate::target::Target;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Which mainloop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mainloop {
     /// Multiply-adds one at a time, full precision, any operand.
     Simt,
     /// Tensor cores through `mma.sync`, fed by `cp.async`.
     Sm80,
+    /// Hopper's tensor cores through `wgmma`, fed by TMA.
+    Sm90a,
     /// No product: the accumulator is a matrix in memory.
     Pointwise,
 }
@@ -26,6 +28,7 @@ impl Mainloop {
         match self {
             Mainloop::Simt => "simt",
             Mainloop::Sm80 => "sm80",
+            Mainloop::Sm90a => "sm90a",
             Mainloop::Pointwise => "pointwise",
         }
     }
@@ -38,7 +41,8 @@ impl fmt::Display for Mainloop {
 }
 
 /// A configuration of a mainloop. Extents are in elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Tile {
     /// Rows of a block's tile.
     pub bm: usize,
@@ -53,8 +57,8 @@ pub struct Tile {
 }
 
 /// What is particular to a mainloop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum TileShape {
     /// A thread owns `tm` x `tn`; shared memory holds two stages of `bk`.
     Simt {
@@ -76,8 +80,31 @@ pub enum TileShape {
         /// Warps along N.
         warps_n: usize,
     },
+    /// A warpgroup fetches, `consumers` multiply; a ring of `stages` of `bk`.
+    Sm90a {
+        /// Terms of a stage.
+        bk: usize,
+        /// Stages of the ring; at most, as long as the epilogue's operands are not placed beside it.
+        stages: usize,
+        /// Warpgroups that multiply.
+        consumers: usize,
+        /// How they share the work.
+        schedule: Schedule,
+        /// Blocks of a cluster along M and N: neighbours, which fetch what they share once.
+        cluster: [usize; 2],
+    },
     /// Rows go by in batches.
     Pointwise,
+}
+
+/// How the consumers of a block share the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Schedule {
+    /// Each takes its rows of every tile.
+    Cooperative,
+    /// Each takes whole tiles, in turns: the epilogue of one runs under the multiplications of the other.
+    PingPong,
 }
 
 impl Tile {
@@ -90,6 +117,32 @@ impl Tile {
         Tile { bm, bn, shape: TileShape::Sm80 { bk, stages, warps_m, warps_n }, threads: 32 * warps_m * warps_n, min_blocks }
     }
 
+    pub(super) const fn cooperative(bm: usize, bn: usize, stages: usize) -> Tile {
+        let shape = TileShape::Sm90a { bk: 64, stages, consumers: 2, schedule: Schedule::Cooperative, cluster: [1, 1] };
+        Tile { bm, bn, shape, threads: 384, min_blocks: 1 }
+    }
+
+    pub(super) const fn ping_pong(bm: usize, bn: usize, stages: usize) -> Tile {
+        let shape = TileShape::Sm90a { bk: 64, stages, consumers: 2, schedule: Schedule::PingPong, cluster: [1, 1] };
+        Tile { bm, bn, shape, threads: 384, min_blocks: 1 }
+    }
+
+    /// One consumer, with twice the terms in a stage: for narrow outputs, which wait for memory.
+    pub(super) const fn single(bm: usize, bn: usize, stages: usize) -> Tile {
+        let shape = TileShape::Sm90a { bk: 128, stages, consumers: 1, schedule: Schedule::Cooperative, cluster: [1, 1] };
+        Tile { bm, bn, shape, threads: 256, min_blocks: 1 }
+    }
+
+    pub(super) const fn clustered(self, along_m: usize, along_n: usize) -> Tile {
+        match self.shape {
+            TileShape::Sm90a { bk, stages, consumers, schedule, .. } => {
+                let shape = TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [along_m, along_n] };
+                Tile { shape, ..self }
+            }
+            _ => self,
+        }
+    }
+
     pub(super) const fn pointwise(bm: usize, bn: usize, threads: usize) -> Tile {
         Tile { bm, bn, shape: TileShape::Pointwise, threads, min_blocks: 1 }
     }
@@ -99,11 +152,12 @@ impl Tile {
         match self.shape {
             TileShape::Simt { .. } => Mainloop::Simt,
             TileShape::Sm80 { .. } => Mainloop::Sm80,
+            TileShape::Sm90a { .. } => Mainloop::Sm90a,
             TileShape::Pointwise => Mainloop::Pointwise,
         }
     }
 
-    /// Bytes of dynamic shared memory a block takes: the mainloop's stages, which the epilogue's slabs overlay, and what
+    /// Bytes of dynamic shared memory a block takes on the mainloops that stage nothing: their own stages, which the epilogue's slabs overlay, and what
     /// the epilogue's sinks ask for, which comes last in time and overlays both.
     pub fn shared_memory(&self, dtype: DType, epilogue: usize) -> usize {
         let mainloop = match self.shape {
@@ -124,9 +178,25 @@ impl Tile {
                 }
                 ring.max(bytes(rows))
             }
-            TileShape::Pointwise => 0,
+            TileShape::Sm90a { .. } | TileShape::Pointwise => 0,
         };
         mainloop.max(epilogue)
+    }
+
+    /// Rows of the tile that a consumer computes.
+    fn consumer_rows(&self) -> usize {
+        match self.shape {
+            TileShape::Sm90a { schedule: Schedule::Cooperative, consumers, .. } => self.bm / consumers.max(1),
+            _ => self.bm,
+        }
+    }
+
+    /// Accumulators of a thread that multiplies.
+    pub(super) fn accumulators(&self) -> usize {
+        match self.shape {
+            TileShape::Sm90a { .. } => self.consumer_rows() * self.bn / 128,
+            _ => self.bm * self.bn / self.threads.max(1),
+        }
     }
 
     /// Why the configuration cannot run, if it cannot.
@@ -140,7 +210,7 @@ impl Tile {
         let least = match self.shape {
             TileShape::Simt { tm, tn, .. } => tm * tn + 2 * (tm + tn) + 24,
             TileShape::Sm80 { .. } => self.bm * self.bn / self.threads + 64,
-            TileShape::Pointwise => 32,
+            TileShape::Sm90a { .. } | TileShape::Pointwise => 32,
         };
         let registers = target.registers_per_multiprocessor() as usize / (self.threads * self.min_blocks);
         if registers < least {
@@ -155,6 +225,30 @@ impl Tile {
         let strips = bn / strip;
         let whole_rows = |rows: usize| threads.is_multiple_of(strips) && rows > 0 && rows.is_multiple_of(threads / strips);
         let first_broken = |rules: &[(bool, &'static str)]| rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule);
+        if let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = self.shape {
+            let ping_pong = schedule == Schedule::PingPong;
+            let rows = self.consumer_rows();
+            let Operation::Product { layout, .. } = operation else { return Some("it multiplies") };
+            let halves = |extent: usize, k_major: bool, shared: usize| shared == 1 || !k_major || extent.is_multiple_of(16);
+            return first_broken(&[
+                (matches!(consumers, 1 | 2) && (!ping_pong || consumers == 2), "one or two consumers, two for ping-pong"),
+                (
+                    threads == 128 * (1 + consumers) && self.min_blocks == 1,
+                    "a producer and the consumers, one block a multiprocessor",
+                ),
+                (rows > 0 && rows.is_multiple_of(64) && bm.is_multiple_of(rows) && bm <= 256, "a consumer's rows come by 64"),
+                ((8..=256).contains(&bn) && bn.is_multiple_of(8), "8 to 256 columns, by 8"),
+                (self.accumulators() <= 200, "a thread holds at most 200 accumulators"),
+                (bk > 0 && bk.is_multiple_of(64), "K comes by 64"),
+                (matches!(cluster, [1, 1] | [2, 1] | [1, 2]), "a cluster is one block or two"),
+                (
+                    halves(bm, layout.a() == Order::RowMajor, cluster[1])
+                        && halves(bn, layout.b() == Order::ColumnMajor, cluster[0]),
+                    "blocks of a cluster fetch whole halves",
+                ),
+                (alignment.iter().all(|a| *a >= 16), "TMA copies operands aligned to 16 bytes"),
+            ]);
+        }
         if strip > bn || !bn.is_multiple_of(strip) || ![bm, bn, threads].iter().all(|x| x.is_power_of_two()) {
             return Some("extents and threads are powers of two, and strips divide the columns");
         }
@@ -187,6 +281,7 @@ impl Tile {
                     ),
                 ])
             }
+            TileShape::Sm90a { .. } => None,
             TileShape::Pointwise => first_broken(&[(whole_rows(bm), "threads visit whole rows")]),
         }
     }
@@ -198,6 +293,14 @@ impl Tile {
             TileShape::Simt { bk, tm, tn } => list.extend([("BK", bk), ("TM", tm), ("TN", tn)]),
             TileShape::Sm80 { bk, stages, warps_m, warps_n } => {
                 list.extend([("BK", bk), ("STAGES", stages), ("WARPS_M", warps_m), ("WARPS_N", warps_n)]);
+            }
+            TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [cluster_m, cluster_n] } => {
+                let ping_pong = usize::from(schedule == Schedule::PingPong);
+                // What three warpgroups of 168 registers a thread have, given to those that hold accumulators.
+                let [producer, consumer] = if self.accumulators() > 160 { [24, 240] } else { [40, 232] };
+                list.extend([("BK", bk), ("STAGES", stages), ("CONSUMERS", consumers), ("PING_PONG", ping_pong)]);
+                list.extend([("CLUSTER_M", cluster_m), ("CLUSTER_N", cluster_n)]);
+                list.extend([("PRODUCER_REGISTERS", producer), ("CONSUMER_REGISTERS", consumer)]);
             }
             TileShape::Pointwise => {}
         }
@@ -212,6 +315,14 @@ impl fmt::Display for Tile {
         match self.shape {
             TileShape::Simt { bk, tm, tn } => write!(f, "x{bk}, {tm}x{tn} a thread"),
             TileShape::Sm80 { bk, stages, warps_m, warps_n } => write!(f, "x{bk}, {stages} stages, {warps_m}x{warps_n} warps"),
+            TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [m, n] } => {
+                let schedule = match schedule {
+                    Schedule::Cooperative => "cooperative",
+                    Schedule::PingPong => "ping-pong",
+                };
+                write!(f, "x{bk}, {stages} stages, {consumers} {schedule}")?;
+                if m * n > 1 { write!(f, ", cluster {m}x{n}") } else { Ok(()) }
+            }
             TileShape::Pointwise => Ok(()),
         }
     }

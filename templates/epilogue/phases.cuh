@@ -10,11 +10,11 @@ DEVICE TileValues epilogue_begin(const Params& p, int batch) {
 {% endfor %}    return t;
 }
 
-DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, int column) {
+DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, const Strip& s) {
     ColumnValues c;
 {% for load in column_loads %}    {
         Raw<{{ load.dtype }}, STRIP> raw; // {{ load.node }}
-        read_strip(raw, {{ load.base }} + column, 1, p.n - column, {{ load.wide }} != 0);
+        read_columns<{{ load.staged_at }}>(raw, s, {{ load.base }}, p.n, {{ load.wide }} != 0);
         widen_all(c.{{ load.value }}, raw);
     }
 {% endfor -%}
@@ -22,41 +22,35 @@ DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, int co
 {% endfor %}    return c;
 }
 
-DEVICE RowValues epilogue_row(const Params& p, const TileValues& t, int row) {
+DEVICE RowValues epilogue_row(const Params& p, const TileValues& t, const Strip& s) {
     RowValues r;
-{% for load in row_loads %}    r.{{ load.value }} = row < p.m ? widen({{ load.base }}[row]) : {{ load.value_type }}(0); // {{ load.node }}
+{% for load in row_loads %}    r.{{ load.value }} = widen(read_row<{{ load.staged_at }}>(s, {{ load.base }}, p.m)); // {{ load.node }}
 {% endfor -%}
 {% for line in row %}{{ line }}
 {% endfor %}    return r;
 }
 
-DEVICE Fetched epilogue_fetch(const Params& p, const TileValues& t, int row, int column) {
+DEVICE Fetched epilogue_fetch(const Params& p, const TileValues& t, const Strip& s) {
     Fetched f;
-{% if fetches %}    const int columns = row < p.m ? p.n - column : 0;
-{% endif -%}
-{% for load in fetches %}{% if load.along_strip %}    read_strip(f.{{ load.value }}, {{ load.base }} + (i64(row) * {{ load.ld }} + column), 1, columns, {{ load.wide }} != 0); // {{ load.node }}
-{% else %}    read_strip(f.{{ load.value }}, {{ load.base }} + (i64(column) * {{ load.ld }} + row), {{ load.ld }}, columns, false); // {{ load.node }}
-{% endif %}{% endfor %}    return f;
+{% for load in fetches %}    read_matrix<{{ load.staged_at }}, {{ load.along_strip }}>(f.{{ load.value }}, s, {{ load.base }}, {{ load.ld }}, p.m, p.n, {{ load.wide }} != 0); // {{ load.node }}
+{% endfor %}    return f;
 }
 
-DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c, RowValues& r, const Fetched& f, int row, int column, const Accum (&acc)[STRIP]) {
+DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c, RowValues& r, const Fetched& f, const Strip& s, const Accum (&acc)[STRIP]) {
 {% for line in visit %}{{ line }}
 {% endfor -%}
-{% if stores %}    const int columns = row < p.m ? p.n - column : 0;
-{% endif -%}
 {% for store in stores %}    { // {{ store.node }}
         {{ store.value_type }} values[STRIP];
         Raw<{{ store.dtype }}, STRIP> raw;
 #pragma unroll
         for (int i = 0; i < STRIP; ++i) values[i] = {{ store.value }};
         narrow_all(raw, values);
-{% if store.along_strip %}        write_strip({{ store.base }} + (i64(row) * {{ store.ld }} + column), raw, 1, columns, {{ store.wide }} != 0);
-{% else %}        write_strip({{ store.base }} + (i64(column) * {{ store.ld }} + row), raw, {{ store.ld }}, columns, false);
-{% endif %}    }
+        write_matrix<{{ store.staged_at }}, {{ store.along_strip }}>({{ store.base }}, {{ store.ld }}, raw, s, p.m, p.n, {{ store.wide }} != 0);
+    }
 {% endfor %}}
 
-DEVICE void epilogue_row_end(const Params& p, const TileValues& t, RowValues& r, int row) {}
-DEVICE void epilogue_column_end(const Params& p, const TileValues& t, ColumnValues& c, int column) {}
+DEVICE void epilogue_row_end(const Params& p, const TileValues& t, RowValues& r, const Strip& s) {}
+DEVICE void epilogue_column_end(const Params& p, const TileValues& t, ColumnValues& c, const Strip& s) {}
 DEVICE void epilogue_end(const Params& p, const TileValues& t, unsigned char* smem) {}
 
 // How many visits may stand side by side in the code, of `most`: heavy ones take registers, and long to compile.

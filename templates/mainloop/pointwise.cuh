@@ -35,7 +35,7 @@ DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first,
     const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1, column_distance = ACC_ROW_MAJOR ? 1 : p.lda;
     first += threadIdx.x / STRIPS;
     column += threadIdx.x % STRIPS * STRIP;
-    ColumnValues columns = epilogue_column(p, tile, column);
+    ColumnValues columns = epilogue_column(p, tile, {first, column});
 
 #pragma unroll 1
     for (int v = 0; v < VISITS; v += PASS) {
@@ -46,8 +46,8 @@ DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first,
         for (int i = 0; i < PASS; ++i) {
             const int row = first + (v + i) * ROWS_AT_ONCE;
             load(raw[i], accumulator + row * row_distance + column * column_distance, column_distance, row < p.m ? p.n - column : 0);
-            rows[i] = epilogue_row(p, tile, row);
-            fetched[i] = epilogue_fetch(p, tile, row, column);
+            rows[i] = epilogue_row(p, tile, {row, column});
+            fetched[i] = epilogue_fetch(p, tile, {row, column});
         }
 #pragma unroll
         for (int i = 0; i < PASS; ++i) {
@@ -55,11 +55,11 @@ DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first,
             Accum acc[STRIP];
 #pragma unroll
             for (int e = 0; e < STRIP; ++e) acc[e] = widen(raw[i][e / WIDTH].elements[e % WIDTH]);
-            epilogue_visit(p, tile, columns, rows[i], fetched[i], row, column, acc);
-            epilogue_row_end(p, tile, rows[i], row);
+            epilogue_visit(p, tile, columns, rows[i], fetched[i], {row, column}, acc);
+            epilogue_row_end(p, tile, rows[i], {row, column});
         }
     }
-    epilogue_column_end(p, tile, columns, column);
+    epilogue_column_end(p, tile, columns, {first, column});
 }
 
 } // namespace pointwise

@@ -224,7 +224,7 @@ DEVICE void store_slab(Accum* smem, const Accum (&acc)[TM][TN], int group) {
 DEVICE void visit(const Params& p, const TileValues& tile, const Accum (&acc)[TM][TN], Accum* smem, int first, int column) {
     const int lane_row = threadIdx.x / STRIPS, lane_column = threadIdx.x % STRIPS * STRIP;
     column += lane_column;
-    ColumnValues columns = epilogue_column(p, tile, column);
+    ColumnValues columns = epilogue_column(p, tile, {first, column});
 
 #pragma unroll 1
     for (int pass = 0; pass < ROW_GROUPS * PASSES; ++pass) {
@@ -234,8 +234,8 @@ DEVICE void visit(const Params& p, const TileValues& tile, const Accum (&acc)[TM
 #pragma unroll
         for (int i = 0; i < PASS; ++i) {
             const int row = first + slab_row(group, top + i * ROWS_AT_ONCE);
-            rows[i] = epilogue_row(p, tile, row);
-            fetched[i] = epilogue_fetch(p, tile, row, column);
+            rows[i] = epilogue_row(p, tile, {row, column});
+            fetched[i] = epilogue_fetch(p, tile, {row, column});
         }
         if (pass % PASSES == 0) {
             __syncthreads();
@@ -247,11 +247,11 @@ DEVICE void visit(const Params& p, const TileValues& tile, const Accum (&acc)[TM
             const int row = first + slab_row(group, top + i * ROWS_AT_ONCE);
             Raw<Accum, STRIP> raw;
             load_wide<STRIP>(raw, smem + (top + i * ROWS_AT_ONCE) * PITCH_B + lane_column);
-            epilogue_visit(p, tile, columns, rows[i], fetched[i], row, column, raw.elements);
-            epilogue_row_end(p, tile, rows[i], row);
+            epilogue_visit(p, tile, columns, rows[i], fetched[i], {row, column}, raw.elements);
+            epilogue_row_end(p, tile, rows[i], {row, column});
         }
     }
-    epilogue_column_end(p, tile, columns, column);
+    epilogue_column_end(p, tile, columns, {first, column});
 }
 
 } // namespace simt

@@ -290,7 +290,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
     const TileValues values = epilogue_begin(p, tile.batch);
     ColumnValues columns[GROUPS];
 #pragma unroll
-    for (int g = 0; g < GROUPS; ++g) columns[g] = epilogue_column(p, values, first_column + g * LANES * STRIP);
+    for (int g = 0; g < GROUPS; ++g) columns[g] = epilogue_column(p, values, {first_row, first_column + g * LANES * STRIP});
 
     // Loads of the visits to come are issued before anything waits for shared memory.
     struct Batch {
@@ -301,9 +301,9 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
 #pragma unroll
         for (int i = 0; i < AHEAD; ++i) {
             const int row = first_row + (visit + i) * VISIT_ROWS;
-            next.rows[i] = epilogue_row(p, values, row);
+            next.rows[i] = epilogue_row(p, values, {row, first_column});
 #pragma unroll
-            for (int g = 0; g < GROUPS; ++g) next.fetched[i][g] = epilogue_fetch(p, values, row, first_column + g * LANES * STRIP);
+            for (int g = 0; g < GROUPS; ++g) next.fetched[i][g] = epilogue_fetch(p, values, {row, first_column + g * LANES * STRIP});
         }
     };
     fetch(0);
@@ -330,13 +330,13 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
             for (int g = 0; g < GROUPS; ++g) {
                 Accum strip[STRIP];
                 load_strip(strip, slab, ((visit + i) * VISIT_ROWS) % SLAB_ROWS + offset, lane % LANES + g * LANES);
-                epilogue_visit(p, values, columns[g], now.rows[i], now.fetched[i][g], row, first_column + g * LANES * STRIP, strip);
+                epilogue_visit(p, values, columns[g], now.rows[i], now.fetched[i][g], {row, first_column + g * LANES * STRIP}, strip);
             }
-            epilogue_row_end(p, values, now.rows[i], row);
+            epilogue_row_end(p, values, now.rows[i], {row, first_column});
         }
     }
 #pragma unroll
-    for (int g = 0; g < GROUPS; ++g) epilogue_column_end(p, values, columns[g], first_column + g * LANES * STRIP);
+    for (int g = 0; g < GROUPS; ++g) epilogue_column_end(p, values, columns[g], {first_row, first_column + g * LANES * STRIP});
     if constexpr (EPILOGUE_SMEM > 0) __syncthreads();   // the slabs are done with
     epilogue_end(p, values, shared_memory);
 }

@@ -42,6 +42,12 @@ template <int N, class T, class V> DEVICE void widen_all(V (&values)[N], const R
     for (int i = 0; i < N; ++i) values[i] = widen(raw.elements[i]);
 }
 template <int N, class T, class V> DEVICE void narrow_all(Raw<T, N>& raw, const V (&values)[N]) {
+    if constexpr (Narrow<T>::IN_PAIRS && N % 2 == 0) {
+        u32* const pairs = reinterpret_cast<u32*>(raw.elements);
 #pragma unroll
-    for (int i = 0; i < N; ++i) raw.elements[i] = Narrow<T>::of(values[i]);
+        for (int i = 0; i < N / 2; ++i) pairs[i] = narrow_pair<T>(values[2 * i], values[2 * i + 1]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; ++i) raw.elements[i] = Narrow<T>::of(values[i]);
+    }
 }

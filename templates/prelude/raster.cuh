@@ -1,11 +1,23 @@
 // ---- raster: which tile of the output a block computes ----
 struct TileOrigin { int row, column, batch; };
 
+// Number `index` of an `across` x `along` grid of tiles, in groups of `group` lines, a group across after across: tiles that are
+// computed at the same time share operands in L2.
+DEVICE void place_in_groups(u32 index, u32 across, u32 along, u32 group, u32& a, u32& b) {
+    const u32 per_group = group * along, first = index / per_group * group, inside = index % per_group;
+    const u32 height = across - first < group ? across - first : group;
+    a = first + inside % height;
+    b = inside / height;
+}
+// Row and column of a tile in the order of the raster: groups of p.raster rows, or of -p.raster columns.
+DEVICE void place_tile(const Params& p, u32 index, u32 rows, u32 columns, u32& row, u32& column) {
+    if (p.raster > 0) place_in_groups(index, rows, columns, p.raster, row, column);
+    else place_in_groups(index, columns, rows, -p.raster, column, row);
+}
 // One block a tile: blockIdx.x counts the tiles of a batch entry, the other two dimensions the entries, of which the last may not
-// exist. Tiles go in groups of p.raster tile rows, column by column inside a group: blocks that run together share operands in L2.
+// exist.
 DEVICE TileOrigin locate(const Params& p) {
-    const u32 tiles_m = u32(p.m - 1) / BM + 1, tiles_n = u32(p.n - 1) / BN + 1;
-    const u32 per_group = p.raster * tiles_n, first = blockIdx.x / per_group * p.raster, inside = blockIdx.x % per_group;
-    const u32 height = tiles_m - first < u32(p.raster) ? tiles_m - first : p.raster;
-    return {int((first + inside % height) * BM), int(inside / height * BN), int(blockIdx.z * gridDim.y + blockIdx.y)};
+    u32 row, column;
+    place_tile(p, blockIdx.x, u32(p.m - 1) / BM + 1, u32(p.n - 1) / BN + 1, row, column);
+    return {int(row * BM), int(column * BN), int(blockIdx.z * gridDim.y + blockIdx.y)};
 }

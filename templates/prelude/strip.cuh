@@ -1,4 +1,9 @@
-// ---- strips: consecutive columns of one row, as a visit reads and writes them ----
+// ---- strips: consecutive columns of one row, read from and written to global memory ----
+struct Strip {
+    int row, column;
+    DEVICE int at(int i) const { return column + i; }
+};
+
 // The first `count` of N elements at distance `stride`, none if it is negative. `wide` says that they lie side by side, aligned to
 // their chunks; a strip that the matrix's edge cuts goes element by element.
 template <int N, class T> DEVICE void read_strip(Raw<T, N>& raw, const T* p, i64 stride, int count, bool wide) {
@@ -8,4 +13,23 @@ template <int N, class T> DEVICE void read_strip(Raw<T, N>& raw, const T* p, i64
 template <int N, class T> DEVICE void write_strip(T* p, const Raw<T, N>& raw, i64 stride, int count, bool wide) {
     if (wide && count >= N) store_wide<N>(p, raw);
     else store_narrow<N>(p, raw, stride, count);
+}
+
+// How the epilogue reaches its operands. The first template argument says where a mainloop that stages them keeps them, which here
+// none does.
+template <int, int N, class T> DEVICE void read_columns(Raw<T, N>& raw, const Strip& s, const T* p, int n, bool wide) {
+    read_strip(raw, p + s.column, 1, n - s.column, wide);
+}
+template <int, class T> DEVICE T read_row(const Strip& s, const T* p, int m) { return s.row < m ? p[s.row] : T{}; }
+template <int, bool ROW_MAJOR, int N, class T>
+DEVICE void read_matrix(Raw<T, N>& raw, const Strip& s, const T* p, i64 ld, int m, int n, bool wide) {
+    const int count = s.row < m ? n - s.column : 0;
+    if (ROW_MAJOR) read_strip(raw, p + (s.row * ld + s.column), 1, count, wide);
+    else read_strip(raw, p + (s.column * ld + s.row), ld, count, false);
+}
+template <int, bool ROW_MAJOR, int N, class T>
+DEVICE void write_matrix(T* p, i64 ld, const Raw<T, N>& raw, const Strip& s, int m, int n, bool wide) {
+    const int count = s.row < m ? n - s.column : 0;
+    if (ROW_MAJOR) write_strip(p + (s.row * ld + s.column), raw, 1, count, wide);
+    else write_strip(p + (s.column * ld + s.row), raw, ld, count, false);
 }

@@ -1,6 +1,4 @@
-// ---- tensor cores of sm_80 and later: asynchronous copies, matrix loads from shared memory, warp-wide multiply-accumulate ----
-DEVICE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
-
+// ---- tensor cores of sm_80 and later: asynchronous copies, warp-wide multiply-accumulate ----
 // Copies BYTES from global to shared memory without passing through registers; of these the first `valid` are read and the rest
 // become zero. With none valid `from` is not dereferenced. 16-byte copies bypass L1, which only they can.
 template <int BYTES> DEVICE void copy_async(u32 to, const void* from, int valid) {
@@ -14,24 +12,6 @@ template <int BYTES> DEVICE void copy_async(u32 to, const void* from, int valid)
 DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Returns when at most PENDING of this thread's most recent groups are still in flight.
 template <int PENDING> DEVICE void copy_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
-
-// Four 8x8 matrices of 16-bit elements, or equally 8x4 of 32 bits: lane l names row l % 8 of matrix l / 8, and receives of each
-// matrix the 32 bits at row l / 4, word l % 4. That is the operand layout of mma.sync where K is contiguous.
-DEVICE void load_matrices(u32 (&r)[4], u32 address) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 { %0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
-}
-// The same, each matrix transposed: for operands whose K is the strided axis. 16-bit elements only.
-DEVICE void load_matrices_transposed(u32 (&r)[4], u32 address) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 { %0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
-}
-DEVICE u32 load_shared_word(u32 address) {
-    u32 r;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(r) : "r"(address) : "memory");
-    return r;
-}
-DEVICE void store_shared_word(u32 address, u32 value) { asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(value) : "memory"); }
 
 // d += a * b for a 16 x 8 tile of d and 32 bytes of K: 16 elements of 16 bits or 8 of tf32. With g = lane / 4 and t = lane % 4:
 //   d  rows g (d[0], d[1]) and g + 8 (d[2], d[3]), columns 2t and 2t + 1

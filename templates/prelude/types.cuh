@@ -12,6 +12,9 @@ struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 struct b8 { u8 bits; };
 
+// What the tensor memory accelerator knows of a matrix; the driver writes it, a kernel only passes its address on.
+struct alignas(64) TensorMap { u8 bytes[128]; };
+
 DEVICE float widen(float x) { return x; }
 DEVICE int widen(int x) { return x; }
 DEVICE bool widen(b8 x) { return x.bits != 0; }
@@ -24,10 +27,11 @@ DEVICE float widen(bf16 x) { return __uint_as_float(u32(x.bits) << 16); }
 
 // One rounding, to nearest even; f16 and bf16 overflow to infinity as IEEE says.
 template <class T> struct Narrow;
-template <> struct Narrow<float> { static DEVICE float of(float x) { return x; } };
-template <> struct Narrow<int> { static DEVICE int of(int x) { return x; } };
-template <> struct Narrow<b8> { static DEVICE b8 of(bool x) { return b8{u8(x)}; } };
+template <> struct Narrow<float> { static constexpr bool IN_PAIRS = false; static DEVICE float of(float x) { return x; } };
+template <> struct Narrow<int> { static constexpr bool IN_PAIRS = false; static DEVICE int of(int x) { return x; } };
+template <> struct Narrow<b8> { static constexpr bool IN_PAIRS = false; static DEVICE b8 of(bool x) { return b8{u8(x)}; } };
 template <> struct Narrow<f16> {
+    static constexpr bool IN_PAIRS = __CUDA_ARCH__ >= 800;
     static DEVICE f16 of(float x) {
         u16 y;
         asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
@@ -35,6 +39,7 @@ template <> struct Narrow<f16> {
     }
 };
 template <> struct Narrow<bf16> {
+    static constexpr bool IN_PAIRS = __CUDA_ARCH__ >= 800;
     static DEVICE bf16 of(float x) {
         u16 y;
         asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));

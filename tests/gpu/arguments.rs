@@ -67,7 +67,7 @@ fn a_good_launch_runs() {
     plan.execute(&rig.stream, &mut args).unwrap();
     let d = rig.stream.clone_dtoh(&rig.d).unwrap();
     assert!(d[..64 * 48].iter().all(|x| x.to_f32() == 33.0) && d[64 * 48..].iter().all(|x| x.is_nan()));
-    assert!(plan.explain().contains("sm80"), "{}", plan.explain());
+    assert!(plan.explain().contains(&plan.kernel().plan.tile.to_string()), "{}", plan.explain());
 }
 
 #[test]

@@ -10,9 +10,12 @@
 #![allow(missing_docs, reason = "a test binary")]
 
 mod arguments;
+mod autotune;
 mod case;
 mod files;
+mod hopper;
 mod large;
+mod launches;
 mod layout;
 mod math;
 mod memory;

@@ -1,11 +1,16 @@
 //! Postlude's own tooling: `cargo xtask`.
 
+mod bench;
 mod bundle;
 mod ci;
 mod error;
 mod json;
 mod nvrtc;
 mod project;
+/// Shared with the benchmark, which writes what is read here.
+#[path = "../../benches/gemm/record.rs"]
+mod record;
+mod report;
 mod test;
 
 use std::process::ExitCode;
@@ -28,6 +33,13 @@ Usage: cargo xtask COMMAND
           --out DIR      where to put them (default: target/gpu-bundle)
           --only KIND    only this kind
           --filter TEXT  only programs with TEXT in their name
+  bench-gpu [-- FLAGS...]
+        Measure the products on the GPU of this machine and write the report; without a GPU make a bundle to measure elsewhere.
+        FLAGS are the benchmark's: `-- --help` lists them, `-- --list` what would be measured.
+  bench-report [FILE...] [--out DIR] [--fresh]
+        Add records of the benchmark to docs/benchmarks.csv, and make docs/benchmarks.md and .svg of all of them.
+          --out DIR      write there instead
+          --fresh        forget the records of before
   help
         Print this.
 ";
@@ -51,6 +63,8 @@ fn dispatch(args: &[String]) -> Result {
         "test" => test::run(&Project::open()?, args),
         "ci" => ci::run(&Project::open()?, args),
         "nvrtc" => nvrtc::print(&Project::open()?, args),
+        "bench-gpu" => bench::run(&Project::open()?, args),
+        "bench-report" => report::run(&Project::open()?, args),
         "gpu-bundle" => bundle::run(&Project::open()?, args),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

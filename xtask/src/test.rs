@@ -59,7 +59,7 @@ fn package_selection(extra: &[String]) -> Option<&'static str> {
 }
 
 /// Whether this machine has a GPU and a driver for it. A driver alone, as on a build machine, is not enough.
-fn has_gpu() -> bool {
+pub fn has_gpu() -> bool {
     let is_gpu = |name: &str| name.strip_prefix("nvidia").is_some_and(|rest| rest.parse::<u32>().is_ok());
     let devices = fs::read_dir(Path::new("/dev")).into_iter().flatten().flatten();
     devices.into_iter().any(|entry| is_gpu(&entry.file_name().to_string_lossy())) && nvrtc::loadable("libcuda.so.1")

@@ -1,0 +1,289 @@
+//! The contests: who competes in which case, and what is recorded of it.
+
+use crate::Result;
+use crate::case::{Case, Fused, Kind, SELECTION_ROUNDS, Slices};
+use crate::contest::{Arena, Contender, Times};
+use crate::cublaslt::{Epilogue, Library, Product};
+use crate::epilogues::{self, Kernel};
+use crate::operands::{Begins, Noise, Operands};
+use crate::options::Options;
+use crate::record::Record;
+use crate::statistics::Spread;
+use postlude::cudarc::driver::CudaStream;
+use postlude::plan::{Mainloop, Tile};
+use postlude::prelude::*;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::sync::Arc;
+
+/// How many of cuBLASLt's algorithms come from the selection into the contest: what is fastest in short slices need not be
+/// in long ones.
+const FINALISTS: usize = 2;
+
+/// Candidates that take longer than this many times the fastest one's time are not measured any further.
+const HOPELESS: f64 = 1.3;
+
+pub struct Bench<'b> {
+    pub device: &'b Device,
+    pub arena: Arena<'b>,
+    pub library: Library,
+    options: &'b Options,
+    noise: Noise,
+    gpu: String,
+    software: String,
+}
+
+/// One side of a comparison.
+pub struct Side {
+    /// Its place in the contest.
+    pub contender: usize,
+    pub name: &'static str,
+    /// Which kernel, or which algorithm.
+    pub kernel: String,
+}
+
+impl<'b> Bench<'b> {
+    pub fn new(device: &'b Device, stream: &'b Arc<CudaStream>, options: &'b Options) -> Result<Bench<'b>> {
+        let library = Library::new(stream)?;
+        let compiler = postlude::jit::compiler()?.identity;
+        let compiler: Vec<&str> = compiler.split(' ').take(2).collect();
+        Ok(Bench {
+            software: format!("{}, cuBLASLt {}", compiler.join(" "), library.version()),
+            gpu: device.context().name()?,
+            noise: Noise::new(stream)?,
+            arena: Arena { stream, mode: options.launch, measured: options.measured },
+            device,
+            library,
+            options,
+        })
+    }
+
+    pub fn noise(&self) -> &Noise {
+        &self.noise
+    }
+
+    pub fn stream(&self) -> &'b Arc<CudaStream> {
+        self.arena.stream
+    }
+
+    /// Compiles every kernel of the cases, many at a time.
+    pub fn precompile(&self, cases: &[Case]) -> Result<()> {
+        let mut wanted = Vec::new();
+        for case in cases {
+            for &fused in &case.epilogues {
+                if case.kind != Kind::Copy {
+                    let gemm = epilogues::product(case, fused)?;
+                    if case.kind == Kind::Choice {
+                        wanted.extend(self.candidates(&gemm, case)?.into_iter().map(|gemm| (gemm, case.shape)));
+                    }
+                    wanted.push((gemm, case.shape));
+                }
+                if matches!(case.kind, Kind::Sequence | Kind::Copy) {
+                    wanted.push((epilogues::pointwise(case, fused)?, case.shape));
+                }
+            }
+        }
+        epilogues::precompile(self.device, &wanted);
+        Ok(())
+    }
+
+    /// The operation with each tile that fits, the chosen one first, and with those of the portable mainloop.
+    fn candidates(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
+        let plan = |gemm: &Gemm| gemm.kernel(self.device.target(), self.device.multiprocessors(), case.shape);
+        let mut tiles: Vec<Tile> = plan(gemm)?.choice.candidates().map(|(tile, _)| tile).collect();
+        if let Ok(portable) = plan(&gemm.clone().mainloop(Mainloop::Sm80)) {
+            let others: Vec<Tile> =
+                portable.choice.candidates().map(|(tile, _)| tile).filter(|tile| !tiles.contains(tile)).collect();
+            tiles.extend(others);
+        }
+        Ok(tiles.into_iter().map(|tile| gemm.clone().tile(tile)).collect())
+    }
+
+    pub fn case(&self, case: &Case, operands: &mut Operands) -> Result<()> {
+        match case.kind {
+            Kind::Peer => self.peer(case, operands),
+            Kind::Tax => self.tax(case, operands),
+            Kind::Sequence => self.sequence(case, operands),
+            Kind::Choice => self.choice(case, operands),
+            Kind::Copy => self.copy(case, operands),
+        }
+    }
+
+    pub fn kernel(&self, gemm: &Gemm, case: &Case) -> Result<Kernel> {
+        Kernel::new(self.device, gemm, case.shape, Begins::WithProduct)
+    }
+
+    pub fn ours<'a>(&'a self, kernel: &'a Kernel) -> Contender<'a> {
+        Contender::new(|operands, turn| kernel.launch(self.stream(), operands, turn))
+    }
+
+    /// Times every algorithm that cuBLASLt proposes for a product, in short slices; the fastest come first.
+    pub fn rank(&self, product: &Product<'_>, operands: &mut Operands) -> Result<Vec<usize>> {
+        let contender = |algorithm| {
+            Contender::new(move |operands: &mut Operands, turn| product.launch(self.stream(), operands, turn, algorithm))
+        };
+        let contenders: Vec<_> = (0..product.algorithms()).map(contender).collect();
+        Ok(self.arena.run(&contenders, operands, Slices::Short, SELECTION_ROUNDS)?.ranking())
+    }
+
+    /// Ours against cuBLASLt's best.
+    fn peer(&self, case: &Case, operands: &mut Operands) -> Result<()> {
+        let fused = case.epilogues[0];
+        let kernel = self.kernel(&epilogues::product(case, fused)?, case)?;
+        let product = Product::new(&self.library, case.dtype, case.layout, case.shape, 0..case.shape.m, Epilogue::of(fused))?;
+        let mut finalists = self.rank(&product, operands)?;
+        finalists.truncate(FINALISTS);
+        let mut contenders = vec![self.ours(&kernel)];
+        for &algorithm in &finalists {
+            let product = &product;
+            contenders.push(Contender::new(move |operands: &mut Operands, turn| {
+                product.launch(self.stream(), operands, turn, algorithm)
+            }));
+        }
+        let distance = self.agree(case, &contenders[..2], operands)?;
+        self.each_slices(case, &contenders, operands, |slices, times, operands| {
+            // The peer is whichever of them did best.
+            let best = times.ranking().into_iter().find(|i| *i != 0).ok_or("no peer")?;
+            let ours = Side { contender: 0, name: "postlude", kernel: kernel.tile().to_string() };
+            let peer = Side { contender: best, name: "cuBLASLt", kernel: product.name(finalists[best - 1]) };
+            self.record(case, fused, slices, operands, times, &ours, &peer, distance)
+        })
+    }
+
+    /// Every epilogue against our identity.
+    fn tax(&self, case: &Case, operands: &mut Operands) -> Result<()> {
+        let kernels: Vec<Kernel> =
+            case.epilogues.iter().map(|e| self.kernel(&epilogues::product(case, *e)?, case)).collect::<Result<_>>()?;
+        let contenders: Vec<_> = kernels.iter().map(|kernel| self.ours(kernel)).collect();
+        for contender in &contenders {
+            self.arena.distance(std::slice::from_ref(contender), operands)?;
+        }
+        self.each_slices(case, &contenders, operands, |slices, times, operands| {
+            let side = |i: usize, name| Side { contender: i, name, kernel: kernels[i].tile().to_string() };
+            for (i, &fused) in case.epilogues.iter().enumerate().skip(1) {
+                let (ours, identity) = (side(i, "postlude"), side(0, "postlude identity"));
+                self.record(case, fused, slices, operands, times, &ours, &identity, f64::NAN)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The chosen tile against all others.
+    fn choice(&self, case: &Case, operands: &mut Operands) -> Result<()> {
+        let fused = case.epilogues[0];
+        let mut kernels = vec![self.kernel(&epilogues::product(case, fused)?, case)?];
+        for gemm in self.candidates(&epilogues::product(case, fused)?, case)? {
+            match self.kernel(&gemm, case) {
+                Ok(kernel) if kernel.tile() == kernels[0].tile() => {}
+                Ok(kernel) => kernels.push(kernel),
+                Err(error) => eprintln!("  left out: {error}"),
+            }
+        }
+        let contenders: Vec<_> = kernels.iter().map(|kernel| self.ours(kernel)).collect();
+        let distance = self.agree(case, &contenders, operands)?;
+        let first = self.arena.run(&contenders, operands, Slices::Short, 3)?;
+        let least = first.ranking().first().map_or(0.0, |best| first.median(*best));
+        let (kept, contenders): (Vec<usize>, Vec<_>) =
+            contenders.into_iter().enumerate().filter(|(i, _)| *i == 0 || first.median(*i) <= HOPELESS * least).unzip();
+        self.each_slices(case, &contenders, operands, |slices, times, operands| {
+            let side = |i: usize, name| Side { contender: i, name, kernel: kernels[kept[i]].tile().to_string() };
+            for i in 1..kept.len() {
+                let (ours, other) = (side(0, "postlude"), side(i, "another tile"));
+                self.record(case, fused, slices, operands, times, &ours, &other, distance)?;
+            }
+            if kept.len() == 1 {
+                eprintln!("  {}: every other tile takes over {HOPELESS} times its time", kernels[0].tile());
+                self.record(case, fused, slices, operands, times, &side(0, "postlude"), &side(0, "another tile"), distance)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Runs a contest for each length of slices, and hands the times on.
+    pub fn each_slices(
+        &self,
+        case: &Case,
+        contenders: &[Contender<'_>],
+        operands: &mut Operands,
+        mut then: impl FnMut(Slices, &Times, &Operands) -> Result<()>,
+    ) -> Result<()> {
+        for slices in self.options.slices(case.group) {
+            let rounds = self.options.rounds.unwrap_or(slices.rounds());
+            let times = self.arena.run(contenders, operands, slices, rounds)?;
+            then(slices, &times, operands)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the contenders compute the same values as the first, and says how closely.
+    pub fn agree(&self, case: &Case, contenders: &[Contender<'_>], operands: &mut Operands) -> Result<f64> {
+        let distance = self.arena.distance(contenders, operands)?;
+        // One rounding of a product more or less, and approximate functions.
+        let limit = match case.dtype {
+            DType::F32 => 1e-4,
+            DType::BF16 => 2e-2,
+            _ => 4e-3,
+        };
+        if distance <= limit { Ok(distance) } else { Err(format!("wrong values: contenders differ by {distance:.1e}").into()) }
+    }
+
+    /// Prints a comparison, and appends it to the file.
+    #[allow(clippy::too_many_arguments, reason = "each is a column or more")]
+    pub fn record(
+        &self,
+        case: &Case,
+        fused: Fused,
+        slices: Slices,
+        operands: &Operands,
+        times: &Times,
+        ours: &Side,
+        peer: &Side,
+        distance: f64,
+    ) -> Result<()> {
+        let Spread { median: ratio, low, high } =
+            Spread::of_ratios(&times.seconds[peer.contender], &times.seconds[ours.contender]);
+        let us = |side: &Side| significant(times.median(side.contender) * 1e6);
+        let record = Record {
+            group: case.group.word().into(),
+            gpu: self.gpu.clone(),
+            software: self.software.clone(),
+            dtype: case.dtype.to_string(),
+            layout: case.layout.to_string(),
+            m: case.shape.m,
+            n: case.shape.n,
+            k: case.shape.k,
+            epilogue: fused.title().into(),
+            slices: slices.word().into(),
+            rounds: times.rounds,
+            launch: times.launch.clone(),
+            sets: operands.sets.len(),
+            bytes: case.bytes(fused),
+            working_set: operands.working_set,
+            kernel: ours.kernel.clone(),
+            us: us(ours),
+            peer: peer.name.into(),
+            peer_kernel: peer.kernel.clone(),
+            peer_us: us(peer),
+            ratio: significant(ratio),
+            low: significant(low),
+            high: significant(high),
+            distance: significant(distance),
+        };
+        eprintln!(
+            "  {:<5} {:.3} [{:.3}, {:.3}]  {:.1} us ({})  {} {:.1} us ({})",
+            record.slices, ratio, low, high, record.us, record.kernel, record.peer, record.peer_us, record.peer_kernel
+        );
+        let Some(path) = self.options.csv.as_ref().filter(|_| self.options.measured) else { return Ok(()) };
+        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+        if file.metadata()?.len() == 0 {
+            writeln!(file, "{}", Record::HEADER.join(","))?;
+        }
+        writeln!(file, "{}", record.to_line())?;
+        Ok(())
+    }
+}
+
+/// Five digits: no measurement has more.
+fn significant(x: f64) -> f64 {
+    format!("{x:.4e}").parse().unwrap_or(x)
+}

@@ -1,0 +1,346 @@
+//! What is measured: groups of cases, each an operation on a shape with one or several epilogues.
+
+use postlude::prelude::*;
+
+/// An epilogue of the contests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fused {
+    /// D = acc.
+    Identity,
+    /// Bias over N, ReLU.
+    Relu,
+    /// Bias over N, GELU by its tanh formula.
+    Gelu,
+    /// D = acc + C.
+    Residual,
+    /// Bias over N; sigmoid in the rows before a run-time boundary, tanh from there on.
+    Regions,
+    /// Bias over N, SiLU, times a matrix, times a scale of each row.
+    Heavy,
+}
+
+impl Fused {
+    pub const ALL: [Fused; 6] = [Fused::Identity, Fused::Relu, Fused::Gelu, Fused::Residual, Fused::Regions, Fused::Heavy];
+
+    /// Those that cuBLASLt has in one call.
+    const PEERED: [Fused; 4] = [Fused::Identity, Fused::Relu, Fused::Gelu, Fused::Residual];
+
+    /// What it is called in flags.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Fused::Identity => "identity",
+            Fused::Relu => "relu",
+            Fused::Gelu => "gelu",
+            Fused::Residual => "residual",
+            Fused::Regions => "regions",
+            Fused::Heavy => "heavy",
+        }
+    }
+
+    /// What it is called in tables.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Fused::Identity => "identity",
+            Fused::Relu => "bias, relu",
+            Fused::Gelu => "bias, gelu (tanh)",
+            Fused::Residual => "acc + C",
+            Fused::Regions => "bias, sigmoid in rows before a boundary, tanh below",
+            Fused::Heavy => "bias, silu, times matrix, times row scale",
+        }
+    }
+
+    /// Matrices it reads besides A and B.
+    const fn matrices(self) -> usize {
+        matches!(self, Fused::Residual | Fused::Heavy) as usize
+    }
+}
+
+/// The row at which regions change: in the middle, and in no tile's border.
+pub const fn boundary(m: usize) -> usize {
+    m * 5 / 11 + 1
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Where the card is limited by power.
+    Large,
+    /// A few waves of tiles, or less than one.
+    Small,
+    /// Few rows: weights are read once, from HBM.
+    Decode,
+    /// Extents that no tile divides, and leading dimensions that are not aligned.
+    Unaligned,
+    /// The other orders of A and B.
+    Layouts,
+    /// Every epilogue over our identity.
+    Tax,
+    /// What cuBLASLt does not have in one call, against cuBLASLt and more kernels.
+    Regions,
+    /// The chosen tile against all others.
+    Choice,
+    /// Full precision, without tensor cores.
+    F32,
+    /// An epilogue over a matrix that exists, against a copy.
+    Pointwise,
+}
+
+/// What a case's contenders are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Ours against cuBLASLt.
+    Peer,
+    /// Ours against our identity.
+    Tax,
+    /// Ours against cuBLASLt and kernels of one pass over D.
+    Sequence,
+    /// Our choice against our other candidates.
+    Choice,
+    /// Our pointwise operation against a copy.
+    Copy,
+}
+
+impl Group {
+    pub const ALL: [Group; 10] = [
+        Group::Large,
+        Group::Small,
+        Group::Decode,
+        Group::Unaligned,
+        Group::Layouts,
+        Group::Tax,
+        Group::Regions,
+        Group::Choice,
+        Group::F32,
+        Group::Pointwise,
+    ];
+
+    pub const fn word(self) -> &'static str {
+        match self {
+            Group::Large => "large",
+            Group::Small => "small",
+            Group::Decode => "decode",
+            Group::Unaligned => "unaligned",
+            Group::Layouts => "layouts",
+            Group::Tax => "tax",
+            Group::Regions => "regions",
+            Group::Choice => "choice",
+            Group::F32 => "f32",
+            Group::Pointwise => "pointwise",
+        }
+    }
+
+    const fn kind(self) -> Kind {
+        match self {
+            Group::Tax => Kind::Tax,
+            Group::Regions => Kind::Sequence,
+            Group::Choice => Kind::Choice,
+            Group::Pointwise => Kind::Copy,
+            _ => Kind::Peer,
+        }
+    }
+
+    /// Formats, unless others are asked for.
+    pub fn dtypes(self) -> Vec<DType> {
+        match self {
+            Group::Large | Group::Small | Group::Decode => vec![F16, BF16],
+            Group::F32 => vec![F32],
+            _ => vec![F16],
+        }
+    }
+
+    /// Epilogues, unless others are asked for.
+    pub fn epilogues(self) -> Vec<Fused> {
+        match self {
+            Group::Tax => Fused::ALL.to_vec(),
+            Group::Regions => vec![Fused::Regions, Fused::Heavy],
+            Group::Layouts | Group::Decode => vec![Fused::Identity, Fused::Relu],
+            Group::Choice => vec![Fused::Relu],
+            Group::F32 => vec![Fused::Identity],
+            Group::Pointwise => vec![Fused::Relu, Fused::Gelu],
+            _ => Fused::PEERED.to_vec(),
+        }
+    }
+
+    /// Which epilogues can be asked for.
+    fn has(self, fused: Fused) -> bool {
+        match self.kind() {
+            Kind::Peer => Fused::PEERED.contains(&fused),
+            Kind::Sequence => matches!(fused, Fused::Regions | Fused::Heavy),
+            Kind::Copy => matches!(fused, Fused::Relu | Fused::Gelu),
+            Kind::Tax | Kind::Choice => true,
+        }
+    }
+
+    /// M x N x K.
+    pub fn shapes(self) -> Vec<[usize; 3]> {
+        let cube = |x| [x, x, x];
+        match self {
+            Group::Large => vec![
+                cube(8192),
+                cube(4096),
+                cube(2048),
+                [4096, 14336, 4096],
+                [8192, 28672, 8192],
+                [65536, 8192, 16384],
+                [16384, 16384, 1024],
+            ],
+            Group::Small => vec![cube(1536), cube(1024), [512, 2048, 2048], [3072, 3072, 1024]],
+            Group::Decode => {
+                let weights = [[4096, 4096], [14336, 4096], [8192, 8192]];
+                weights.into_iter().flat_map(|[n, k]| [1, 8, 16, 64, 128].map(|m| [m, n, k])).collect()
+            }
+            Group::Unaligned => vec![cube(5000), [4095, 4097, 4099]],
+            Group::Layouts => vec![cube(4096), [8192, 8192, 1024]],
+            Group::Tax => vec![cube(8192), cube(4096), cube(2048), [16384, 16384, 1024], [8192, 8192, 1024]],
+            Group::Regions => vec![cube(8192), cube(4096), cube(2048), [16384, 16384, 1024], [4096, 14336, 4096]],
+            Group::Choice => {
+                let skinny = [[16, 4096, 4096], [64, 4096, 4096], [128, 4096, 4096], [128, 14336, 4096], [256, 8192, 8192]];
+                let ragged = [[1000, 1000, 1000], [3000, 5000, 1000], [200, 10000, 512], [5000, 5000, 5000]];
+                let mut shapes =
+                    [cube(512), cube(768), cube(1024), cube(1536), cube(2048), cube(3072), cube(4096), cube(8192)].to_vec();
+                shapes.extend([[512, 2048, 2048], [512, 8192, 8192], [1024, 4096, 4096], [2048, 8192, 512], [4096, 1024, 4096]]);
+                shapes.extend([[3072, 3072, 1024], [4096, 14336, 4096], [16384, 16384, 1024], [8192, 512, 8192]]);
+                shapes.extend(skinny);
+                shapes.extend(ragged);
+                shapes
+            }
+            Group::F32 => vec![cube(2048), cube(4096)],
+            // K does not count.
+            Group::Pointwise => vec![[8192, 8192, 8]],
+        }
+    }
+
+    fn layouts(self) -> Vec<Layout> {
+        match self {
+            Group::Layouts => vec![TN, NN, NT, TT],
+            Group::F32 => vec![TN, TT],
+            _ => vec![TN],
+        }
+    }
+
+    /// Which slices, unless others are asked for.
+    pub const fn slices(self) -> &'static [Slices] {
+        match self {
+            Group::Decode | Group::Choice | Group::Pointwise | Group::F32 => &[Slices::Short],
+            _ => &[Slices::Long, Slices::Short],
+        }
+    }
+}
+
+/// How long a contender runs at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slices {
+    /// Long enough for each contender to reach the clock at which it draws the power that the card may.
+    Long,
+    /// So short that the clock does not change between contenders.
+    Short,
+}
+
+impl Slices {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Slices::Long => "long",
+            Slices::Short => "short",
+        }
+    }
+
+    pub const fn seconds(self) -> f64 {
+        match self {
+            Slices::Long => 0.16,
+            Slices::Short => 0.0025,
+        }
+    }
+
+    /// How often, unless something else is asked for. Odd, so that the median is one of them.
+    pub const fn rounds(self) -> usize {
+        match self {
+            Slices::Long => 7,
+            Slices::Short => 31,
+        }
+    }
+}
+
+/// One contest's worth: for a tax several epilogues, else one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    pub group: Group,
+    pub kind: Kind,
+    pub dtype: DType,
+    pub layout: Layout,
+    pub shape: Shape,
+    pub epilogues: Vec<Fused>,
+}
+
+impl Case {
+    /// The cases of a group. Those over the same operands follow each other.
+    pub fn list(group: Group, dtypes: Option<&[DType]>, epilogues: Option<&[Fused]>, shapes: &[[usize; 3]]) -> Vec<Case> {
+        let dtypes = dtypes.map_or(group.dtypes(), <[DType]>::to_vec);
+        let wanted: Vec<Fused> =
+            epilogues.map_or(group.epilogues(), |list| list.iter().copied().filter(|e| group.has(*e)).collect());
+        let kind = group.kind();
+        // What a tax is on has to be there.
+        let sets: Vec<Vec<Fused>> = if kind == Kind::Tax {
+            let rest = wanted.iter().copied().filter(|e| *e != Fused::Identity);
+            vec![std::iter::once(Fused::Identity).chain(rest).collect()]
+        } else {
+            wanted.iter().map(|e| vec![*e]).collect()
+        };
+        let mut cases = Vec::new();
+        for dtype in dtypes {
+            for &[m, n, k] in shapes {
+                for layout in group.layouts() {
+                    let case = |epilogues: &Vec<Fused>| Case {
+                        group,
+                        kind,
+                        dtype,
+                        layout,
+                        shape: Shape::new(m, n, k),
+                        epilogues: epilogues.clone(),
+                    };
+                    cases.extend(sets.iter().map(case));
+                }
+            }
+        }
+        cases
+    }
+
+    /// What `--only` looks into.
+    pub fn title(&self) -> String {
+        let Shape { m, n, k, .. } = self.shape;
+        let epilogues: Vec<&str> = self.epilogues.iter().map(|e| e.word()).collect();
+        format!("{} {} {} {m}x{n}x{k} {}", self.group.word(), self.dtype, self.layout, epilogues.join("+"))
+    }
+
+    /// Bytes that one launch has to move: operands once, and the matrices of the epilogue.
+    pub fn bytes(&self, fused: Fused) -> u64 {
+        let Shape { m, n, k, .. } = self.shape;
+        let operands = if self.kind == Kind::Copy { m * n } else { m * k + k * n };
+        ((operands + (1 + fused.matrices()) * m * n) * self.dtype.size()) as u64
+    }
+
+    /// A guess at the seconds it takes, for planning a run. Generous to the kernels.
+    pub fn seconds(&self, slices: &[Slices], rounds: Option<usize>) -> f64 {
+        let Shape { m, n, k, .. } = self.shape;
+        let flops = 2.0 * m as f64 * n as f64 * k as f64;
+        let rate = if self.dtype == F32 { 4e13 } else { 4.5e14 };
+        let launch = (flops / rate).max(self.bytes(Fused::Identity) as f64 / 3e12).max(4e-6);
+        let turn = |slices: Slices| launch.max(slices.seconds());
+        let (contenders, selected) = match self.kind {
+            // Eight algorithms, of which two stay.
+            Kind::Peer => (3, 8),
+            Kind::Tax => (self.epilogues.len(), 0),
+            Kind::Sequence => (5, 24),
+            Kind::Choice => (6, 14),
+            Kind::Copy => (3, 0),
+        };
+        let selection = (selected * SELECTION_ROUNDS) as f64 * turn(Slices::Short);
+        let contest = |slices: &Slices| WARM_UP + (contenders * rounds.unwrap_or(slices.rounds())) as f64 * turn(*slices);
+        let operands = 0.4 + 0.3 * self.bytes(Fused::Residual) as f64 / 1e9;
+        operands + selection + slices.iter().map(contest).sum::<f64>()
+    }
+}
+
+/// How often contenders for a place in a contest are timed.
+pub const SELECTION_ROUNDS: usize = 5;
+
+/// Seconds before a contest: the clock falls while the chip warms up.
+pub const WARM_UP: f64 = 0.25;

@@ -1,0 +1,98 @@
+//! The epilogues of the contests, and their kernels.
+
+use crate::Result;
+use crate::case::{Case, Fused, boundary};
+use crate::operands::{Begins, Operands};
+use postlude::build::recipes;
+use postlude::cudarc::driver::CudaStream;
+use postlude::gemm::Plan;
+use postlude::ir::Order;
+use postlude::plan::Tile;
+use postlude::prelude::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+impl Fused {
+    /// As one kernel with the product.
+    pub fn epilogue(self, dtype: DType) -> Result<Epilogue> {
+        let bias_activation = |f: fn(Expr<'_>) -> Expr<'_>| recipes::bias_activation(dtype, dtype, f);
+        Ok(match self {
+            Fused::Identity => recipes::identity(dtype)?,
+            Fused::Relu => bias_activation(|z| z.relu())?,
+            Fused::Gelu => bias_activation(|z| z.gelu_tanh())?,
+            Fused::Residual => Epilogue::build(|e| e.store("d", e.acc() + e.load("c", dtype), dtype))?,
+            Fused::Regions => recipes::split_rows(dtype, dtype, |z| z.sigmoid(), |z| z.tanh())?,
+            Fused::Heavy => Epilogue::build(|e| {
+                let z = e.acc() + e.load("bias", dtype.over(N));
+                e.store("d", z.silu() * e.load("c", dtype) * e.load("row_scale", F32.over(M)), dtype);
+            })?,
+        })
+    }
+
+    /// What is left of it over a matrix that has its bias.
+    pub fn pointwise(self, dtype: DType) -> Result<Epilogue> {
+        Ok(match self {
+            Fused::Regions => Epilogue::build(|e| {
+                let first = e.row().lt(e.scalar("boundary", I32));
+                e.store("d", e.acc().region(first, |z| z.sigmoid()).otherwise(|z| z.tanh()), dtype);
+            })?,
+            Fused::Heavy => Epilogue::build(|e| {
+                e.store("d", e.acc().silu() * e.load("c", dtype) * e.load("row_scale", F32.over(M)), dtype);
+            })?,
+            other => other.epilogue(dtype)?,
+        })
+    }
+}
+
+/// The operation of a case with one of its epilogues.
+pub fn product(case: &Case, fused: Fused) -> Result<Gemm> {
+    // Decoding multiplies by weights, which no kernel writes.
+    let decoding = case.shape.m <= 128;
+    Ok(Gemm::new(case.dtype, case.layout, &fused.epilogue(case.dtype)?).constant_operands(false, decoding))
+}
+
+/// The pointwise operation that is left of an epilogue.
+pub fn pointwise(case: &Case, fused: Fused) -> Result<Gemm> {
+    Ok(Gemm::pointwise(case.dtype, Order::RowMajor, &fused.pointwise(case.dtype)?))
+}
+
+/// A kernel of ours, ready to launch.
+pub struct Kernel {
+    plan: Plan,
+    begins: Begins,
+    boundary: i32,
+}
+
+impl Kernel {
+    pub fn new(device: &Device, gemm: &Gemm, shape: Shape, begins: Begins) -> Result<Kernel> {
+        Ok(Kernel { plan: gemm.plan(device, shape)?, begins, boundary: boundary(shape.m) as i32 })
+    }
+
+    pub fn tile(&self) -> Tile {
+        self.plan.kernel().plan.tile
+    }
+
+    pub fn launch(&self, stream: &Arc<CudaStream>, operands: &mut Operands, turn: usize) -> Result<()> {
+        let names: Vec<&str> = self.plan.kernel().plan.arguments.iter().map(|a| &*a.name).collect();
+        let mut args = operands.args(turn, self.begins, &names);
+        if names.contains(&"boundary") {
+            args = args.scalar("boundary", self.boundary);
+        }
+        Ok(self.plan.execute(stream, &mut args)?)
+    }
+}
+
+/// Compiles many kernels at once into the device's cache. A kernel that fails is reported by whoever needs it.
+pub fn precompile(device: &Device, wanted: &[(Gemm, Shape)]) {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((gemm, shape)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let _ = gemm.compile(device.cache(), device.target(), device.multiprocessors(), *shape);
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,139 @@
+//! The parameter block of a launch.
+//!
+//! Which field gets what, and where it lies, is decided when a plan is made; a launch goes through the list.
+
+use super::launch::Place;
+use super::tensor_map::Bytes;
+use crate::ir::{Constant, Coordinate};
+use crate::plan::{FieldValue, KernelPlan, MapSource, PARAMETER_LIMIT, TensorMap};
+use crate::problem::Shape;
+
+/// A kernel's parameters as the driver reads them: the first bytes, as many as the kernel declares.
+#[repr(C, align(64))]
+pub(super) struct ParameterBlock([u8; PARAMETER_LIMIT]);
+
+/// What a launch writes into a block.
+pub(super) struct Layout {
+    fields: Vec<Field>,
+    pub maps: Vec<MapField>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Field {
+    offset: usize,
+    value: Value,
+}
+
+/// What goes into a field; numbers are slots unless said otherwise.
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    /// A number that plan and shape decide.
+    Int(u32),
+    Address(usize),
+    Ld(usize),
+    BatchStride(usize),
+    /// Whether a slot is aligned to as many bytes.
+    Wide(usize, usize),
+    Scalar(usize),
+    /// A coordinate of the user's.
+    Origin(usize),
+}
+
+/// A tensor map, of the memory in a slot, and the flag beside it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MapField {
+    pub map: TensorMap,
+    pub slot: usize,
+    used: usize,
+    bytes: usize,
+}
+
+impl Layout {
+    /// What launches of a plan on a shape write. `operand` names the slot of the kernel's operand; the epilogue's arguments
+    /// begin at slot `operands`.
+    pub fn new(plan: &KernelPlan, shape: Shape, operand: impl Fn(usize) -> usize, operands: usize) -> Layout {
+        let seen = if plan.transposed { shape.transposed() } else { shape };
+        let slot = |argument: usize| operands + argument;
+        let maps = plan.maps.iter().map(|map| {
+            let slot = match map.source {
+                MapSource::Operand(i) => operand(i),
+                MapSource::Argument(i) => slot(i),
+            };
+            MapField { map: *map, slot, used: 0, bytes: 0 }
+        });
+        let mut layout = Layout { fields: Vec::with_capacity(plan.params.fields.len()), maps: maps.collect() };
+        let axis = |axis: usize| if plan.transposed { 1 - axis } else { axis };
+        for field in &plan.params.fields {
+            let int = |x: usize| Value::Int(x as u32);
+            let value = match field.value {
+                FieldValue::M => int(seen.m),
+                FieldValue::N => int(seen.n),
+                FieldValue::K => int(seen.k),
+                FieldValue::Batch => int(seen.batch),
+                FieldValue::Raster => Value::Int(plan.raster as u32),
+                FieldValue::Origin(Coordinate::Row) => Value::Origin(axis(0)),
+                FieldValue::Origin(Coordinate::Column) => Value::Origin(axis(1)),
+                FieldValue::Origin(Coordinate::Batch) => Value::Origin(2),
+                FieldValue::OperandPointer(i) => Value::Address(operand(i)),
+                FieldValue::OperandLd(i) => Value::Ld(operand(i)),
+                FieldValue::OperandBatchStride(i) => Value::BatchStride(operand(i)),
+                FieldValue::Pointer(i) => Value::Address(slot(i)),
+                FieldValue::Ld(i) => Value::Ld(slot(i)),
+                FieldValue::BatchStride(i) => Value::BatchStride(slot(i)),
+                FieldValue::Wide(i) => {
+                    let size = plan.arguments[i].role.operand().map_or(16, |operand| operand.dtype.size());
+                    Value::Wide(slot(i), (plan.strip * size).min(16))
+                }
+                FieldValue::Scalar(i) => Value::Scalar(slot(i)),
+                FieldValue::Mapped(i) => {
+                    layout.maps[i].used = field.offset;
+                    continue;
+                }
+                FieldValue::Map(i) => {
+                    layout.maps[i].bytes = field.offset;
+                    continue;
+                }
+            };
+            layout.fields.push(Field { offset: field.offset, value });
+        }
+        layout
+    }
+
+    /// The block of a launch, without its maps.
+    pub fn block(&self, places: &[Place], origin: [i32; 3]) -> ParameterBlock {
+        let mut block = ParameterBlock([0; PARAMETER_LIMIT]);
+        for Field { offset, value } in &self.fields {
+            let mut int = |x: u32| block.put(*offset, x.to_le_bytes());
+            match *value {
+                Value::Int(x) => int(x),
+                Value::Wide(slot, needs) => int(u32::from(places[slot].aligned >= needs)),
+                Value::Origin(axis) => int(origin[axis].cast_unsigned()),
+                Value::Scalar(slot) => int(match places[slot].scalar {
+                    Constant::F32(bits) => bits,
+                    Constant::I32(x) => x.cast_unsigned(),
+                    Constant::Bool(b) => u32::from(b),
+                }),
+                Value::Address(slot) => block.put(*offset, places[slot].address.to_le_bytes()),
+                Value::Ld(slot) => block.put(*offset, (places[slot].ld as u64).to_le_bytes()),
+                Value::BatchStride(slot) => block.put(*offset, (places[slot].batch_stride as u64).to_le_bytes()),
+            }
+        }
+        block
+    }
+}
+
+impl MapField {
+    /// Puts a map into the block, if there is one; a fresh block says that there is none.
+    pub fn put(&self, block: &mut ParameterBlock, map: Option<Bytes>) {
+        if let Some(bytes) = map {
+            block.put(self.used, 1u32.to_le_bytes());
+            block.put(self.bytes, bytes);
+        }
+    }
+}
+
+impl ParameterBlock {
+    fn put<const N: usize>(&mut self, offset: usize, bytes: [u8; N]) {
+        self.0[offset..offset + N].copy_from_slice(&bytes);
+    }
+}

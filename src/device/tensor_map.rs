@@ -1,0 +1,160 @@
+//! Tensor maps as the driver writes them.
+//!
+//! The driver takes any strides that are multiples of 16 bytes: 0 for what the batch shares, entries that are interleaved or
+//! that overlap. On an H200 boxes of all of these read the right elements.
+
+use crate::dtype::DType;
+use crate::plan::{Swizzle, TensorMap};
+use cudarc::driver::DriverError;
+use cudarc::driver::sys::{
+    CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
+    cuTensorMapEncodeTiled,
+};
+
+/// A tensor map in the parameter block.
+pub(super) type Bytes = [u8; 128];
+
+/// A tensor of a launch; extents and strides in elements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tensor {
+    pub address: u64,
+    /// Elements of a run.
+    pub inner: usize,
+    /// Runs of a batch entry.
+    pub outer: usize,
+    pub batch: usize,
+    /// From run to run; anything where there is only one.
+    pub ld: usize,
+    /// From entry to entry; anything where there is only one.
+    pub batch_stride: usize,
+    /// Bytes of an element.
+    pub size: usize,
+}
+
+/// Three extents, and the byte strides of all but the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Form {
+    extents: [u64; 3],
+    strides: [u64; 2],
+}
+
+/// Bytes that addresses and strides are multiples of.
+pub(super) const UNIT: u64 = 16;
+const EXTENT_LIMIT: u64 = 1 << 32;
+const STRIDE_LIMIT: u64 = 1 << 40;
+
+impl Tensor {
+    /// How the tensor is described, if it can be.
+    fn form(&self) -> Option<Form> {
+        let extents = [self.inner as u64, self.outer as u64, self.batch as u64];
+        let bytes = |stride: usize| (stride as u64).checked_mul(self.size as u64);
+        // A stride along an extent of 1 leads nowhere, so it may be any legal one.
+        let strides =
+            [if self.outer > 1 { bytes(self.ld)? } else { UNIT }, if self.batch > 1 { bytes(self.batch_stride)? } else { UNIT }];
+        let described = extents.iter().all(|extent| (1..=EXTENT_LIMIT).contains(extent))
+            && strides.iter().all(|stride| stride.is_multiple_of(UNIT) && *stride < STRIDE_LIMIT)
+            && self.address.is_multiple_of(UNIT);
+        described.then_some(Form { extents, strides })
+    }
+
+    /// The map, or nothing if it cannot describe the tensor.
+    ///
+    /// # Errors
+    /// If the driver does not take what its documentation allows.
+    pub fn encode(&self, map: &TensorMap) -> Result<Option<Bytes>, DriverError> {
+        let Some(Form { extents, strides }) = self.form() else { return Ok(None) };
+        let boxes = [map.box_inner as u32, map.box_outer as u32, 1];
+        let mut encoded = CUtensorMap { opaque: [0; 16] };
+        // SAFETY: `encoded` is a map object of the driver's own type and alignment; the arrays have as many elements as a
+        // rank of 3 calls for. The driver computes the object and neither reads nor keeps the tensor's address.
+        unsafe {
+            cuTensorMapEncodeTiled(
+                &mut encoded,
+                element(map),
+                3,
+                self.address as *mut _,
+                extents.as_ptr(),
+                strides.as_ptr(),
+                boxes.as_ptr(),
+                [1; 3].as_ptr(),
+                CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle(map.swizzle),
+                CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        }
+        .result()?;
+        Ok(Some(bytemuck::cast(encoded.opaque)))
+    }
+}
+
+fn element(map: &TensorMap) -> CUtensorMapDataType {
+    match map.dtype {
+        DType::F16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        DType::BF16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        DType::F32 if map.tf32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
+        DType::F32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        DType::I32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
+        // Bits are moved as the bytes they lie in.
+        DType::Bool | DType::Bits8 | DType::Bits128 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+    }
+}
+
+fn swizzle(swizzle: Swizzle) -> CUtensorMapSwizzle {
+    match swizzle {
+        Swizzle::None => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+        Swizzle::B32 => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_32B,
+        Swizzle::B64 => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+        Swizzle::B128 => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: Tensor = Tensor { address: 256, inner: 13, outer: 70, batch: 3, ld: 16, batch_stride: 1200, size: 2 };
+
+    #[test]
+    fn strides_are_bytes() {
+        assert_eq!(GOOD.form(), Some(Form { extents: [13, 70, 3], strides: [32, 2400] }));
+        assert_eq!(Tensor { size: 4, ..GOOD }.form(), Some(Form { extents: [13, 70, 3], strides: [64, 4800] }));
+    }
+
+    #[test]
+    fn shared_and_interleaved_entries_are_described() {
+        let strides = |tensor: Tensor| tensor.form().map(|form| form.strides);
+        assert_eq!(strides(Tensor { batch_stride: 0, ..GOOD }), Some([32, 0]));
+        assert_eq!(strides(Tensor { ld: 4096, batch_stride: 16, ..GOOD }), Some([8192, 32]));
+    }
+
+    #[test]
+    fn a_stride_that_leads_nowhere_does_not_matter() {
+        for ld in [0, 1, 13, usize::MAX] {
+            assert!(Tensor { outer: 1, ld, ..GOOD }.form().is_some(), "{ld}");
+            assert!(Tensor { outer: 2, ld, ..GOOD }.form().is_none() || ld == 0, "{ld}");
+            assert!(Tensor { batch: 1, batch_stride: ld, ..GOOD }.form().is_some(), "{ld}");
+        }
+        let row = Tensor { outer: 1, batch: 1, ..GOOD }.form();
+        assert_eq!(row, Some(Form { extents: [13, 1, 1], strides: [16, 16] }));
+    }
+
+    #[test]
+    fn what_the_engine_cannot_reach_is_not_described() {
+        let no = [
+            Tensor { address: 264, ..GOOD },
+            Tensor { ld: 13, ..GOOD },
+            Tensor { batch_stride: 1201, ..GOOD },
+            Tensor { inner: 0, ..GOOD },
+            Tensor { outer: 0, ..GOOD },
+            Tensor { batch: 0, ..GOOD },
+            Tensor { outer: (1 << 32) + 1, ..GOOD },
+            Tensor { ld: 1 << 39, ..GOOD },
+            Tensor { batch_stride: usize::MAX & !15, ..GOOD },
+        ];
+        for tensor in no {
+            assert_eq!(tensor.form(), None, "{tensor:?}");
+        }
+        assert!(Tensor { outer: 1 << 32, ld: (1 << 39) - 8, ..GOOD }.form().is_some());
+    }
+}

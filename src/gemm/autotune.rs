@@ -1,0 +1,378 @@
+//! Tuning a plan: every tile that may be faster runs on the user's inputs, and the fastest stays.
+
+use super::{Gemm, Kernel, Plan};
+use crate::device::{Device, DeviceArgs, DeviceError, Launch, Scratch, ScratchError};
+use crate::dtype::DType;
+use crate::error::Error;
+use crate::jit::Cache;
+use crate::plan::{KernelPlan, Tile};
+use crate::problem::Shape;
+use crate::tune::{Autotune, Outcome, Record, Spread, Subject, Trial, Tuning, disagreement};
+use cudarc::driver::sys::{CUevent_flags, CUresult, CUstreamCaptureStatus};
+use cudarc::driver::{CudaSlice, CudaStream, DriverError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// How long the launches of one measurement take together, roughly, and the most there are.
+const BURST: f64 = 200.0;
+const LAUNCHES: usize = 16;
+
+/// Bytes whose clearing keeps the GPU busy while the launches of a burst are queued behind it, so that short kernels run
+/// back to back; and how often they are cleared.
+const PLUG: usize = 64 << 20;
+const PLUGS: usize = 4;
+
+/// Rounds that no budget cuts.
+const LEAST_ROUNDS: usize = 3;
+
+/// A ratio below which a tile is worth changing to, besides being outside the spread.
+const WORTHWHILE: f64 = 0.99;
+
+/// A tile in the running.
+struct Contender {
+    tile: Tile,
+    raster: i32,
+    kernel: Kernel,
+    launch: Launch,
+    /// Microseconds a launch, one figure a round.
+    times: Vec<f64>,
+}
+
+/// What became of a candidate before any ran.
+enum Ready {
+    Yes(Box<Contender>),
+    No(Tile, Outcome),
+}
+
+impl Gemm {
+    /// The plan with the tile that was found to be the fastest, if one was.
+    pub(super) fn tuned(&self, device: &Device, fresh: &KernelPlan, shape: Shape) -> Option<KernelPlan> {
+        Record::find(device.cache(), &self.subject(device, fresh, shape)?)?.apply(fresh)
+    }
+
+    fn subject(&self, device: &Device, fresh: &KernelPlan, shape: Shape) -> Option<Subject> {
+        let gpu = device.context().name().ok()?;
+        Some(Subject::new(&gpu, fresh, &self.epilogue.to_json(), &self.preferences, shape))
+    }
+}
+
+impl Plan {
+    /// Measures which of the tiles that fit the problem is the fastest, and runs that from now on: this plan, and every later
+    /// one of the same kind, also in other processes that share the kernel cache.
+    ///
+    /// Tiles run on the arguments' inputs and on scratch memory in place of whatever a launch writes, which stays as it is to
+    /// the last bit. A tile wins if its results are those of the present one within rounding, and it is faster by more than the
+    /// spread of the measurements. Waits for the stream.
+    ///
+    /// Measure where and how the plan will run: what else the GPU does meanwhile counts.
+    ///
+    /// # Errors
+    /// As [`execute`](Plan::execute); if the device has no memory for the scratch copies; if the stream is being recorded into a
+    /// graph. The plan stays as it was then.
+    pub fn autotune(&mut self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>, options: Autotune) -> Result<Tuning, Error> {
+        let start = Instant::now();
+        // Refused before anything is done: a capture that runs into a synchronisation is lost.
+        if stream.capture_status().map_err(driver)? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+            return Err(driver(DriverError(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)).into());
+        }
+        let mut scratch = Scratch::new(&self.launch, stream, args).map_err(|error| match error {
+            ScratchError::Arguments(error) => Error::from(error),
+            ScratchError::Device(error) => error.into(),
+        })?;
+        let fresh = self.gemm.kernel(self.device.target(), self.device.multiprocessors(), self.problem.clone())?;
+        let ready = self.contenders(&fresh, options, start + options.budget / 2);
+
+        let mut bench = Bench { stream, scratch: &mut scratch, plug: stream.alloc_zeros(PLUG).ok(), results: Vec::new() };
+        let first = bench.first_run(&self.launch)?;
+        let mut trials = Vec::new();
+        let mut contenders = Vec::new();
+        for candidate in ready {
+            match candidate {
+                Ready::No(tile, outcome) => trials.push(Trial { tile, time: None, ratio: None, outcome }),
+                Ready::Yes(contender) => match bench.check(&contender.launch)? {
+                    None => contenders.push(*contender),
+                    Some(outcome) => trials.push(Trial { tile: contender.tile, time: None, ratio: None, outcome }),
+                },
+            }
+        }
+        let deadline = start + options.budget;
+        let launches = ((BURST / first.max(0.1)) as usize).clamp(1, LAUNCHES);
+        let own = bench.rounds(&self.launch, &mut contenders, launches, options.rounds, deadline)?;
+        drop(bench);
+        self.settle(&fresh, own, contenders, trials, start)
+    }
+
+    /// Whether a candidate is what runs now.
+    fn runs(&self, (tile, raster): &(Tile, i32)) -> bool {
+        same(tile, &self.kernel.plan.tile) && *raster == self.kernel.plan.raster
+    }
+
+    /// Compiles and loads what may be faster, the best by estimate first.
+    fn contenders(&self, fresh: &KernelPlan, options: Autotune, deadline: Instant) -> Vec<Ready> {
+        let candidates: Vec<_> = fresh.choice.candidates().filter(|candidate| !self.runs(candidate)).collect();
+        let candidates = &candidates[..candidates.len().min(options.candidates - 1)];
+        let compiled = compile(fresh, candidates, self.device.cache(), deadline);
+        let mut ready: Vec<Ready> = Vec::new();
+        for (&(tile, raster), kernel) in candidates.iter().zip(compiled) {
+            let no = |outcome| Ready::No(tile, outcome);
+            let loaded = kernel.map(|kernel| {
+                kernel
+                    .and_then(|kernel| self.gemm.load(&self.device, kernel, self.problem.shape))
+                    .map_err(|error| error.to_string())
+            });
+            ready.push(match loaded {
+                None => no(Outcome::Untried("the time was up before it was compiled")),
+                Some(Err(why)) => no(Outcome::Fails(why)),
+                Some(Ok((kernel, launch))) => Ready::Yes(Box::new(Contender { tile, raster, kernel, launch, times: Vec::new() })),
+            });
+        }
+        ready
+    }
+
+    /// Takes the fastest, keeps the answer, and reports.
+    fn settle(
+        &mut self,
+        fresh: &KernelPlan,
+        own: Vec<f64>,
+        contenders: Vec<Contender>,
+        others: Vec<Trial>,
+        start: Instant,
+    ) -> Result<Tuning, Error> {
+        let rounds = own.len();
+        let time = Spread::of(own.iter().copied());
+        let ratio = |c: &Contender| Spread::of(c.times.iter().zip(&own).map(|(theirs, ours)| theirs / ours));
+        let faster = |c: &Contender| ratio(c).filter(|r| r.high < 1.0 && r.median < WORTHWHILE).map(|r| r.median);
+        let best = contenders.iter().enumerate().filter_map(|(i, c)| Some((i, faster(c)?)));
+        let best = best.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(i, _)| i);
+
+        let outcome = if best.is_some() { Outcome::Replaced } else { Outcome::Stays };
+        let mut trials = vec![Trial { tile: self.kernel.plan.tile, time, ratio: None, outcome }];
+        trials.extend(contenders.iter().enumerate().map(|(i, c)| {
+            let outcome = if best == Some(i) { Outcome::Wins } else { Outcome::Loses };
+            Trial { tile: c.tile, time: Spread::of(c.times.iter().copied()), ratio: ratio(c), outcome }
+        }));
+        trials.extend(others);
+
+        let present = fresh.choice.candidates().find(|candidate| self.runs(candidate));
+        let record = match best.map(|i| &contenders[i]) {
+            Some(c) => Spread::of(c.times.iter().copied()).map(|won| Record::new(c.tile, c.raster, won, time, rounds)),
+            None => present.zip(time).map(|((tile, raster), time)| Record::new(tile, raster, time, None, rounds)),
+        };
+        let kept = match (&record, self.gemm.subject(&self.device, fresh, self.problem.shape)) {
+            (Some(record), Some(subject)) => record.keep(self.device.cache(), &subject),
+            (None, _) => Err("nothing was measured".into()),
+            (_, None) => Err("the driver does not tell what the GPU is".into()),
+        };
+        let winner = best.and_then(|i| contenders.into_iter().nth(i));
+        if let Some(Contender { mut kernel, launch, .. }) = winner {
+            // The verdicts of the tuned plan say how it came to be; the tile is the one that compiled.
+            if let Some(plan) = record.and_then(|record| record.apply(fresh)) {
+                kernel.plan.choice = plan.choice;
+            }
+            (self.kernel, self.launch) = (kernel, launch);
+        }
+        let gpu = self.device.context().name().unwrap_or_else(|_| "a GPU".into());
+        let tuning = Tuning { gpu, shape: self.problem.shape, trials, rounds, elapsed: start.elapsed(), kept };
+        self.tuning = Some(tuning.clone());
+        Ok(tuning)
+    }
+}
+
+fn driver(error: DriverError) -> DeviceError {
+    DeviceError::Driver { what: "time a kernel", error }
+}
+
+/// Whether two tiles are one, but for how many blocks the compiler was asked to leave room for.
+fn same(a: &Tile, b: &Tile) -> bool {
+    Tile { min_blocks: b.min_blocks, ..*a } == *b
+}
+
+/// Compiles plans with other tiles on all cores. `None` for what was not begun by the deadline.
+fn compile(fresh: &KernelPlan, tiles: &[(Tile, i32)], cache: &Cache, deadline: Instant) -> Vec<Option<Result<Kernel, Error>>> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<Option<Result<Kernel, Error>>>> = Mutex::new(tiles.iter().map(|_| None).collect());
+    let work = || {
+        while Instant::now() < deadline {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some((tile, raster)) = tiles.get(at) else { break };
+            let Some(plan) = fresh.with_tile(*tile, *raster, "to be compared") else { continue };
+            let kernel = Kernel::of(plan, cache);
+            done.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(kernel);
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(tiles.len());
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    done.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where tiles are compared.
+struct Bench<'b, 's, 'a> {
+    stream: &'b Arc<CudaStream>,
+    scratch: &'b mut Scratch<'s, 'a>,
+    plug: Option<CudaSlice<u8>>,
+    /// What the present kernel wrote.
+    results: Vec<(DType, Vec<u8>)>,
+}
+
+impl Bench<'_, '_, '_> {
+    /// Runs the present kernel, notes its results, and says how many microseconds a launch of it takes.
+    fn first_run(&mut self, launch: &Launch) -> Result<f64, Error> {
+        self.scratch.restore(self.stream)?;
+        launch.run(self.stream, &mut self.scratch.args())?;
+        self.results = self.scratch.download(self.stream)?;
+        self.burst(launch, 1)
+    }
+
+    /// What is wrong with another kernel or its results, if anything is.
+    fn check(&mut self, launch: &Launch) -> Result<Option<Outcome>, Error> {
+        self.scratch.restore(self.stream)?;
+        if let Err(error) = launch.run(self.stream, &mut self.scratch.args()) {
+            return Ok(Some(Outcome::Fails(Error::from(error).to_string())));
+        }
+        let got = self.scratch.download(self.stream)?;
+        let pairs = self.results.iter().zip(&got);
+        let how = pairs.into_iter().find_map(|((dtype, expected), (_, got))| disagreement(*dtype, expected, got));
+        Ok(how.map(Outcome::Disagrees))
+    }
+
+    /// Lets everybody run once a round, in another order every time. Returns the present kernel's times.
+    fn rounds(
+        &mut self,
+        own: &Launch,
+        others: &mut [Contender],
+        launches: usize,
+        rounds: usize,
+        deadline: Instant,
+    ) -> Result<Vec<f64>, Error> {
+        let mut times = Vec::new();
+        for round in 0..rounds {
+            if round >= LEAST_ROUNDS && Instant::now() >= deadline {
+                break;
+            }
+            // Updates in place would grow without end.
+            self.scratch.restore(self.stream)?;
+            let count = others.len() + 1;
+            for turn in 0..count {
+                match (turn + round) % count {
+                    0 => times.push(self.burst(own, launches)?),
+                    at => {
+                        let time = self.burst(&others[at - 1].launch, launches)?;
+                        others[at - 1].times.push(time);
+                    }
+                }
+            }
+        }
+        Ok(times)
+    }
+
+    /// Microseconds a launch, of several back to back.
+    fn burst(&mut self, launch: &Launch, launches: usize) -> Result<f64, Error> {
+        let event = || self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(driver);
+        let mut args = self.scratch.args();
+        for _ in 0..PLUGS {
+            if let Some(plug) = &mut self.plug {
+                self.stream.memset_zeros(plug).map_err(driver)?;
+            }
+        }
+        let start = event()?;
+        for _ in 0..launches {
+            launch.run(self.stream, &mut args)?;
+        }
+        let end = event()?;
+        let milliseconds = start.elapsed_ms(&end).map_err(driver)?;
+        Ok(f64::from(milliseconds) * 1e3 / launches as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::recipes;
+    use crate::dtype::DType::F16;
+    use crate::problem::Layout;
+    use half::f16;
+
+    /// The GPU, or a word that there is none.
+    fn gpu() -> Option<Device> {
+        match Device::find() {
+            Ok(device) => Some(device),
+            Err(why) if std::env::var_os("POSTLUDE_REQUIRE_GPU").is_some_and(|v| v == "1") => panic!("{why}"),
+            Err(why) => {
+                eprintln!("skipped: no GPU ({why})");
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn a_slow_tile_is_replaced() {
+        let Some(device) = gpu() else { return };
+        let device = device.with_cache(Cache::in_memory()).unwrap();
+        let shape = Shape::new(2048, 2048, 2048);
+        let gemm = Gemm::new(F16, Layout::TN, &recipes::bias_activation(F16, F16, |z| z.relu()).unwrap());
+        let fresh = gemm.kernel(device.target(), device.multiprocessors(), shape).unwrap();
+        // A record of the tile that is the slowest by estimate.
+        let (slow, raster) = fresh.choice.candidates().last().unwrap();
+        let time = Spread::of([1.0]).unwrap();
+        let subject = gemm.subject(&device, &fresh, shape).unwrap();
+        let _ = Record::new(slow, raster, time, None, 1).keep(device.cache(), &subject);
+        let mut plan = gemm.plan(&device, shape).unwrap();
+        assert!(same(&plan.kernel.plan.tile, &slow) && plan.explain().contains("tuned: 1.00 us"), "{}", plan.explain());
+
+        let stream = device.context().default_stream();
+        let ones = stream.clone_htod(&vec![f16::ONE; 2048 * 2048]).unwrap();
+        let mut d = stream.clone_htod(&vec![f16::NAN; 2048 * 2048]).unwrap();
+        let mut args = DeviceArgs::new().input("a", &ones).input("b", &ones).input("bias", &ones).output("d", &mut d);
+        let tuning = plan.autotune(&stream, &mut args, Autotune::new()).unwrap();
+        println!("{tuning}");
+        let winner = tuning.winner().unwrap();
+        assert_eq!(winner.outcome, Outcome::Wins, "{tuning}");
+        assert!(winner.ratio.unwrap().high < 1.0 && !same(&winner.tile, &slow), "{tuning}");
+        assert!(same(&plan.kernel.plan.tile, &winner.tile) && plan.kernel.plan.tile == plan.kernel().plan.tile);
+        assert!(plan.explain().contains("taken") && plan.explain().contains("tuned: "), "{}", plan.explain());
+        drop(args);
+        assert!(stream.clone_dtoh(&d).unwrap().iter().all(|x| x.is_nan()), "tuning writes nothing of the user's");
+
+        // The next plan knows.
+        let next = gemm.plan(&device, shape).unwrap();
+        assert_eq!(next.kernel.plan.tile, plan.kernel.plan.tile);
+        let mut args = DeviceArgs::new().input("a", &ones).input("b", &ones).input("bias", &ones).output("d", &mut d);
+        plan.execute(&stream, &mut args).unwrap();
+        drop(args);
+        assert!(stream.clone_dtoh(&d).unwrap().iter().all(|x| x.to_f32() == 2048.0));
+    }
+
+    #[test]
+    fn a_tile_that_disagrees_never_wins() {
+        let Some(device) = gpu() else { return };
+        let device = device.with_cache(Cache::in_memory()).unwrap();
+        let shape = Shape::new(512, 512, 512);
+        let recipe = |bias: bool| {
+            let plain = recipes::identity(F16).unwrap();
+            if bias { recipes::bias_activation(F16, F16, |z| z.relu()).unwrap() } else { plain }
+        };
+        // Another epilogue's kernel stands in for a miscompiled one: it leaves the bias out.
+        let (gemm, wrong) = (Gemm::new(F16, Layout::TN, &recipe(true)), Gemm::new(F16, Layout::TN, &recipe(false)));
+        let (plan, wrong) = (gemm.plan(&device, shape).unwrap(), wrong.plan(&device, shape).unwrap());
+        let stream = device.context().default_stream();
+        let ones = stream.clone_htod(&vec![f16::ONE; 512 * 512]).unwrap();
+        let mut d = stream.alloc_zeros::<f16>(512 * 512).unwrap();
+        let mut all = DeviceArgs::new().input("a", &ones).input("b", &ones).input("bias", &ones).output("d", &mut d);
+        let Ok(mut scratch) = Scratch::new(&plan.launch, &stream, &mut all) else { panic!("no scratch memory") };
+        let mut bench = Bench { stream: &stream, scratch: &mut scratch, plug: None, results: Vec::new() };
+        assert!(bench.first_run(&plan.launch).unwrap() > 0.0);
+        assert_eq!(bench.check(&plan.launch).unwrap(), None);
+        let expected = std::mem::take(&mut bench.results);
+        drop(bench);
+        drop(scratch);
+        drop(all);
+        let mut few = DeviceArgs::new().input("a", &ones).input("b", &ones).output("d", &mut d);
+        let Ok(mut scratch) = Scratch::new(&wrong.launch, &stream, &mut few) else { panic!("no scratch memory") };
+        let mut bench = Bench { stream: &stream, scratch: &mut scratch, plug: None, results: expected };
+        let outcome = bench.check(&wrong.launch).unwrap();
+        assert!(matches!(&outcome, Some(Outcome::Disagrees(how)) if how.contains("262144 of 262144")), "{outcome:?}");
+        let outcome = bench.check(&plan.launch).unwrap();
+        assert!(matches!(&outcome, Some(Outcome::Fails(why)) if why.contains("`bias`")), "{outcome:?}");
+    }
+}

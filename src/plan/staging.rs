@@ -1,0 +1,243 @@
+//! Staging: what of the epilogue passes through shared memory in the Hopper kernel, where it lies there, and the one formula
+//! for the kernel's shared memory.
+//!
+//! Matrices go by in chunks of 64 rows and up to 64 columns, which a tensor map moves: those that are read come ahead of the
+//! consumers through a ring, those that are written leave while the consumer goes on. Vectors come whole, a slice for each
+//! tile. How deep the rings are follows from what the stages of the mainloop leave: see [`Staging::of`].
+
+use super::{MapSource, Phase, Program, StepKind, Swizzle, TensorMap, Tile, TileShape, lies_along_columns};
+use crate::dtype::DType;
+use crate::ir::axes::M;
+use crate::ir::{Operand, Order};
+use crate::problem::{Layout, Operation};
+use crate::target::Target;
+use serde::Serialize;
+
+/// Rows of a chunk.
+pub const CHUNK_ROWS: usize = 64;
+
+/// What passes through shared memory, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Staging {
+    /// Columns of a chunk.
+    pub chunk: usize,
+    /// Matrices that are read, by their step.
+    pub loads: Vec<Staged>,
+    /// Matrices that are written, by their store.
+    pub stores: Vec<Staged>,
+    /// Vectors over M or N that are read, by their step.
+    pub vectors: Vec<Staged>,
+    /// Chunks that a consumer's loads may be ahead.
+    pub load_stages: usize,
+    /// Chunks of a consumer that may be on their way out.
+    pub store_buffers: usize,
+    /// Bytes of one chunk of every matrix that is read.
+    pub load_bytes: usize,
+    /// Bytes of one chunk of every matrix that is written.
+    pub store_bytes: usize,
+    /// Bytes of one tile's slices of all vectors.
+    pub vector_bytes: usize,
+    /// Where the stores begin, behind the stages of the mainloop.
+    pub stores_at: usize,
+    /// Where the loads begin.
+    pub loads_at: usize,
+    /// Where the vectors begin.
+    pub vectors_at: usize,
+    /// Where the barriers begin.
+    pub barriers_at: usize,
+    /// Bytes of shared memory of a block.
+    pub shared_memory: usize,
+    /// The tensor maps of the kernel: those of A and B, then those of the matrices.
+    #[serde(skip)]
+    pub maps: Vec<TensorMap>,
+}
+
+/// One operand of the epilogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Staged {
+    /// The step of a load, or the number of a store.
+    pub of: usize,
+    /// Where it lies in its chunk or slice.
+    pub at: usize,
+    /// Its tensor map, if one can describe its chunks.
+    pub map: Option<usize>,
+}
+
+/// Bytes of a stage of the mainloop's ring.
+pub(super) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
+    let b_columns = match operation {
+        // Where N is contiguous B comes in panels of 64 columns.
+        Operation::Product { layout, .. } if layout.b() == Order::RowMajor => tile.bn.next_multiple_of(64),
+        _ => tile.bn,
+    };
+    (tile.bm + b_columns) * bk * operation.dtype().size()
+}
+
+/// Columns of a chunk: as many as a tile of `bn` columns divides into.
+pub(super) fn chunk_columns(bn: usize) -> usize {
+    1 << bn.trailing_zeros().min(6)
+}
+
+impl Staging {
+    /// Places the operands of an epilogue beside the stages of a tile, and lowers the number of stages to what fits: first
+    /// comes the whole ring of the mainloop, then two chunks of loads, and what is left deepens the epilogue's rings.
+    /// `alignment` is that of each argument, in bytes: below 16 no tensor map describes it.
+    ///
+    /// # Errors
+    /// How many bytes are lacking, if not even two stages fit.
+    pub(super) fn of(
+        program: &Program,
+        operation: Operation,
+        alignment: &[usize],
+        tile: &Tile,
+        target: Target,
+    ) -> Result<(Staging, usize), String> {
+        let (TileShape::Sm90a { bk, stages: most, consumers, cluster, .. }, Operation::Product { dtype, layout }) =
+            (tile.shape, operation)
+        else {
+            return Err("it multiplies on Hopper".into());
+        };
+        let chunk = chunk_columns(tile.bn);
+        let mut maps = operand_maps(tile, dtype, layout, cluster);
+        let mut matrix = |of, operand: Operand, argument: usize, required, bytes: &mut usize| {
+            let at = *bytes;
+            let (map, size) = chunk_map(operand, argument, chunk);
+            let map = map.filter(|_| alignment[argument] >= 16).map(|map| TensorMap { required, ..map });
+            *bytes += size.next_multiple_of(1024);
+            maps.extend(map);
+            Staged { of, at, map: map.map(|_| maps.len() - 1) }
+        };
+        let loads_of = |phase: Phase| {
+            program.of_phase(phase).filter_map(|step| match program.steps[step].kind {
+                StepKind::Load { argument, operand } => Some((step, argument, operand)),
+                _ => None,
+            })
+        };
+        let (mut load_bytes, mut store_bytes, mut vector_bytes) = (0, 0, 0);
+        let loads =
+            loads_of(Phase::Visit).map(|(step, argument, operand)| matrix(step, operand, argument, true, &mut load_bytes));
+        let loads = loads.collect();
+        let stores = program.stores.iter().enumerate();
+        let stores = stores.map(|(i, store)| matrix(i, store.operand, store.argument, false, &mut store_bytes)).collect();
+        let vectors = loads_of(Phase::Column).chain(loads_of(Phase::Row)).map(|(step, _, operand)| {
+            let extent = if operand.axes.contains(M) { tile.bm } else { tile.bn };
+            let at = vector_bytes;
+            vector_bytes += (extent * operand.dtype.size()).next_multiple_of(16);
+            Staged { of: step, at, map: None }
+        });
+        let vectors: Vec<Staged> = vectors.collect();
+        let vector_bytes = vector_bytes.next_multiple_of(128);
+
+        let ring = stage_bytes(tile, operation, bk);
+        let limit = target.shared_memory_per_block_opt_in() as usize;
+        let total = |stages: usize, load_stages: usize, store_buffers: usize| {
+            let chunks = consumers * (load_stages * load_bytes + store_buffers * store_bytes);
+            stages * ring + chunks + 2 * vector_bytes + 8 * (2 * stages + 6 + 2 * consumers * load_stages)
+        };
+        let fits = |&(stages, load_stages): &(usize, usize)| total(stages, load_stages, 1) <= limit;
+        let shallow = usize::from(load_bytes > 0);
+        let options = (3..=most).rev().map(|stages| (stages, 2 * shallow)).chain([(3, shallow), (2, shallow)]);
+        let Some((stages, mut load_stages)) = options.filter(|(stages, _)| *stages <= most.max(2)).find(fits) else {
+            let lacking = total(2, shallow, 1).saturating_sub(limit);
+            return Err(format!("with the epilogue's matrices it lacks {lacking} bytes of shared memory"));
+        };
+        while load_bytes > 0 && load_stages < 4 && total(stages, load_stages + 1, 1) <= limit {
+            load_stages += 1;
+        }
+        let store_buffers = if total(stages, load_stages, 2) <= limit { 2 } else { 1 };
+        let stores_at = stages * ring;
+        let loads_at = stores_at + consumers * store_buffers * store_bytes;
+        let vectors_at = loads_at + consumers * load_stages * load_bytes;
+        let staging = Staging {
+            chunk,
+            loads,
+            stores,
+            vectors,
+            load_stages,
+            store_buffers,
+            load_bytes,
+            store_bytes,
+            vector_bytes,
+            stores_at,
+            loads_at,
+            vectors_at,
+            barriers_at: vectors_at + 2 * vector_bytes,
+            shared_memory: total(stages, load_stages, store_buffers),
+            maps,
+        };
+        Ok((staging, stages))
+    }
+
+    /// Where a load's chunk or slice lies; 0 for a load that is not staged.
+    pub(crate) fn of_load(&self, step: usize) -> usize {
+        self.loads.iter().chain(&self.vectors).find(|s| s.of == step).map_or(0, |s| s.at)
+    }
+
+    /// Where a store's chunk lies.
+    pub(crate) fn of_store(&self, store: usize) -> usize {
+        self.stores.iter().find(|s| s.of == store).map_or(0, |s| s.at)
+    }
+
+    /// Columns of a visit: those a lane holds of a chunk's row, or half of them where accumulators take most registers.
+    pub(super) fn strip(&self, tile: &Tile) -> usize {
+        if tile.accumulators() > 160 && self.chunk == 64 { self.chunk / 8 } else { self.chunk / 4 }
+    }
+
+    /// Names and numbers that the template takes.
+    pub(crate) fn constants(&self) -> Vec<(&'static str, usize)> {
+        vec![
+            ("LOADS_ARE_MAPPED", usize::from(self.loads.iter().all(|load| load.map.is_some()))),
+            ("CHUNK", self.chunk),
+            ("LOAD_STAGES", self.load_stages),
+            ("STORE_BUFFERS", self.store_buffers),
+            ("LOAD_BYTES", self.load_bytes),
+            ("STORE_BYTES", self.store_bytes),
+            ("VECTOR_BYTES", self.vector_bytes),
+            ("AT_STORES", self.stores_at),
+            ("AT_LOADS", self.loads_at),
+            ("AT_VECTORS", self.vectors_at),
+            ("AT_BARRIERS", self.barriers_at),
+        ]
+    }
+}
+
+/// The maps of A and B: boxes of 64 elements of K, or of M or N where K is the strided axis. Under multicast each block of a
+/// cluster fetches half of a box.
+fn operand_maps(tile: &Tile, dtype: DType, layout: Layout, cluster: [usize; 2]) -> Vec<TensorMap> {
+    let [cluster_m, cluster_n] = cluster;
+    let operands = [(tile.bm, layout.a() == Order::RowMajor, cluster_n), (tile.bn, layout.b() == Order::ColumnMajor, cluster_m)];
+    let map = |(i, (extent, k_major, shared)): (usize, (usize, bool, usize))| TensorMap {
+        source: MapSource::Operand(i),
+        dtype,
+        tf32: false,
+        box_inner: 64,
+        box_outer: if k_major { extent } else { 64 } / shared,
+        swizzle: Swizzle::B128,
+        required: true,
+    };
+    operands.into_iter().enumerate().map(map).collect()
+}
+
+/// The map of a chunk of a matrix, if its lines are long enough for one, and the chunk's bytes.
+fn chunk_map(operand: Operand, argument: usize, chunk: usize) -> (Option<TensorMap>, usize) {
+    let size = operand.dtype.size();
+    let along = lies_along_columns(operand.axes, operand.order);
+    let (lines, elements) = if along { (CHUNK_ROWS, chunk) } else { (chunk, CHUNK_ROWS) };
+    let pitch = (elements * size).min(128);
+    let swizzle = match pitch {
+        128 => Swizzle::B128,
+        64 => Swizzle::B64,
+        32 => Swizzle::B32,
+        _ => Swizzle::None,
+    };
+    let map = TensorMap {
+        source: MapSource::Argument(argument),
+        dtype: operand.dtype,
+        tf32: false,
+        box_inner: pitch / size,
+        box_outer: lines,
+        swizzle,
+        required: false,
+    };
+    ((pitch >= 16).then_some(map), lines * elements * size)
+}

@@ -1,0 +1,115 @@
+//! Whether two kernels computed the same thing: to the bit, or as far as rounding in another order explains.
+
+use crate::dtype::DType;
+
+/// One element in as many may be anything: a comparison or a cast in an epilogue may fall the other way at its threshold.
+const OUTLIERS: usize = 100_000;
+
+/// Elements looked at together: whole bytes of bit masks.
+const CHUNK: usize = 4096;
+
+/// How far apart two results may be, relative to the elements.
+fn tolerance(dtype: DType) -> f32 {
+    match dtype {
+        // A little more than one unit in the last place, which is what another rounding makes of a sum in another order.
+        DType::F16 => 1.2e-3,
+        DType::BF16 => 9e-3,
+        // Sums in another order, and what an epilogue makes of the difference.
+        DType::F32 => 1e-4,
+        DType::I32 | DType::Bool | DType::Bits8 | DType::Bits128 => 0.0,
+    }
+}
+
+/// What is wrong with `got`, if it is not what `expected` is within rounding. Both hold as many elements.
+pub(crate) fn disagreement(dtype: DType, expected: &[u8], got: &[u8]) -> Option<String> {
+    if expected == got {
+        return None;
+    }
+    let count = dtype.elements(expected.len());
+    let relative = tolerance(dtype);
+    // Where terms cancel, what remains is as uncertain as they were large.
+    let absolute = if dtype == DType::I32 { 1.0 } else { largest(dtype, expected) * relative / 8.0 };
+    let (mut wrong, mut worst) = (0, None);
+    let (mut x, mut y) = ([0.0; CHUNK], [0.0; CHUNK]);
+    for start in (0..count).step_by(CHUNK) {
+        let end = (start + CHUNK).min(count);
+        let bytes = dtype.bytes(start)..dtype.bytes(end);
+        if expected[bytes.clone()] == got[bytes] {
+            continue;
+        }
+        let (x, y) = (&mut x[..end - start], &mut y[..end - start]);
+        dtype.read_run(expected, start, x);
+        dtype.read_run(got, start, y);
+        for (i, (x, y)) in x.iter().zip(&*y).enumerate() {
+            let same = x == y || (x.is_nan() && y.is_nan());
+            let near = (x - y).abs() <= relative * x.abs().max(y.abs()) + absolute && x.is_finite() && y.is_finite();
+            if !same && !near {
+                wrong += 1;
+                worst.get_or_insert((start + i, *x, *y));
+            }
+        }
+    }
+    let (at, x, y) = worst?;
+    (wrong > count / OUTLIERS).then(|| format!("{wrong} of {count} elements, the first at {at}: {y} for {x}"))
+}
+
+fn largest(dtype: DType, bytes: &[u8]) -> f32 {
+    let mut largest = 0f32;
+    let mut chunk = [0.0; CHUNK];
+    let count = dtype.elements(bytes.len());
+    for start in (0..count).step_by(CHUNK) {
+        let chunk = &mut chunk[..CHUNK.min(count - start)];
+        dtype.read_run(bytes, start, chunk);
+        largest = chunk.iter().filter(|x| x.is_finite()).fold(largest, |largest, x| largest.max(x.abs()));
+    }
+    largest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType::{BF16, Bool, F16, F32, I32};
+
+    fn bytes(dtype: DType, elements: &[f64]) -> Vec<u8> {
+        let mut bytes = vec![0; elements.len() * dtype.size()];
+        elements.iter().enumerate().for_each(|(i, x)| dtype.write(&mut bytes, i, *x));
+        bytes
+    }
+
+    fn wrong(dtype: DType, expected: &[f64], got: &[f64]) -> bool {
+        disagreement(dtype, &bytes(dtype, expected), &bytes(dtype, got)).is_some()
+    }
+
+    #[test]
+    fn rounding_is_forgiven_and_no_more() {
+        for (dtype, near, far) in [(F16, 1.001, 1.003), (BF16, 1.0078125, 1.03), (F32, 1.00005, 1.0005)] {
+            assert!(!wrong(dtype, &[1.0, -3.0], &[near, -3.0]), "{dtype}");
+            assert!(wrong(dtype, &[1.0, -3.0], &[far, -3.0]) && wrong(dtype, &[1.0, -3.0], &[1.0, 3.0]), "{dtype}");
+        }
+        assert!(!wrong(F32, &[1000.0, 0.0], &[1000.0, 0.01]), "cancellation");
+        assert!(wrong(F32, &[1000.0, 0.0], &[1000.0, 0.02]));
+        assert!(!wrong(I32, &[5.0, 7.0], &[5.0, 8.0]) && wrong(I32, &[5.0, 7.0], &[5.0, 9.0]));
+        assert!(wrong(Bool, &[0.0, 1.0], &[1.0, 1.0]) && !wrong(Bool, &[0.0, 1.0], &[0.0, 1.0]));
+    }
+
+    #[test]
+    fn what_is_no_number_has_to_be_none_in_both() {
+        let (nan, inf) = (f64::NAN, f64::INFINITY);
+        assert!(!wrong(F32, &[nan, inf, 1.0], &[nan, inf, 1.00001]));
+        for got in [[1.0, inf, 1.0], [nan, -inf, 1.0], [nan, 3e38, 1.0], [nan, inf, nan]] {
+            assert!(wrong(F32, &[nan, inf, 1.0], &got), "{got:?}");
+        }
+    }
+
+    #[test]
+    fn a_few_thresholds_may_fall_the_other_way() {
+        let expected = vec![0.0; 3 * OUTLIERS];
+        let mut got = expected.clone();
+        for (i, allowed) in [(0, true), (CHUNK + 1, true), (3 * OUTLIERS - 1, true), (77, false)] {
+            got[i] = 1.0;
+            assert_eq!(!wrong(Bool, &expected, &got), allowed, "{i}");
+        }
+        let text = disagreement(Bool, &bytes(Bool, &expected), &bytes(Bool, &got)).unwrap();
+        assert_eq!(text, "4 of 300000 elements, the first at 0: 1 for 0");
+    }
+}

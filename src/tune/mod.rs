@@ -1,0 +1,187 @@
+//! Tuning: which of the tiles that fit a problem is fastest on the GPU at hand, found by running them.
+//!
+//! [`Plan::autotune`](crate::gemm::Plan::autotune) does it; here is what it is asked, what it answers, and how the answer is
+//! kept for the next plan.
+
+mod agree;
+mod record;
+
+pub(crate) use agree::disagreement;
+pub(crate) use record::{Record, Subject};
+
+use crate::plan::Tile;
+use crate::problem::Shape;
+use std::fmt;
+use std::time::Duration;
+
+/// How much to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Autotune {
+    pub(crate) candidates: usize,
+    pub(crate) rounds: usize,
+    pub(crate) budget: Duration,
+}
+
+impl Default for Autotune {
+    /// Six candidates, 21 rounds, five seconds.
+    fn default() -> Autotune {
+        Autotune { candidates: 6, rounds: 21, budget: Duration::from_secs(5) }
+    }
+}
+
+impl Autotune {
+    /// The default.
+    pub fn new() -> Autotune {
+        Autotune::default()
+    }
+
+    /// How many tiles to compare, the present one included: the best by estimate.
+    #[must_use]
+    pub fn candidates(self, count: usize) -> Autotune {
+        Autotune { candidates: count.max(1), ..self }
+    }
+
+    /// How often each is timed, at most.
+    #[must_use]
+    pub fn rounds(self, count: usize) -> Autotune {
+        Autotune { rounds: count.max(1), ..self }
+    }
+
+    /// How long all of it may take, compiling included. What is not compiled after half of it is not tried; rounds end with
+    /// the other half, but for the first three.
+    #[must_use]
+    pub fn budget(self, time: Duration) -> Autotune {
+        Autotune { budget: time, ..self }
+    }
+}
+
+/// A median with the tenth and the ninetieth percentile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The tenth percentile.
+    pub low: f64,
+    /// The median.
+    pub median: f64,
+    /// The ninetieth percentile.
+    pub high: f64,
+}
+
+impl Spread {
+    /// Of some figures; `None` if there are none.
+    pub(crate) fn of(figures: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut sorted: Vec<f64> = figures.into_iter().collect();
+        sorted.sort_by(f64::total_cmp);
+        let last = sorted.len().checked_sub(1)?;
+        // Rounded outwards: of few figures these are the extremes.
+        Some(Spread { low: sorted[last / 10], median: sorted[last / 2], high: sorted[(9 * last).div_ceil(10)] })
+    }
+}
+
+/// What became of a tile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It ran before, and still runs.
+    Stays,
+    /// It ran before, and another one is faster.
+    Replaced,
+    /// It is faster than the present one by more than the spread, and the fastest of those: it runs from now on.
+    Wins,
+    /// It is not faster by more than the spread, or not the fastest that is.
+    Loses,
+    /// Its results are not those of the present one: never taken, however fast. If they lie beyond what rounding explains, please
+    /// report it.
+    Disagrees(String),
+    /// It did not compile or could not be loaded.
+    Fails(String),
+    /// It was not tried.
+    Untried(&'static str),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Stays => f.write_str("ran before, stays"),
+            Outcome::Replaced => f.write_str("ran before"),
+            Outcome::Wins => f.write_str("faster by more than the spread: taken"),
+            Outcome::Loses => f.write_str("not faster by more than the spread, or not the fastest"),
+            Outcome::Disagrees(how) => write!(f, "disagrees: {how}"),
+            Outcome::Fails(why) => write!(f, "fails: {}", why.lines().next().unwrap_or_default()),
+            Outcome::Untried(why) => write!(f, "not tried: {why}"),
+        }
+    }
+}
+
+/// A tile and what became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trial {
+    /// The tile.
+    pub tile: Tile,
+    /// Microseconds a launch, where it was timed.
+    pub time: Option<Spread>,
+    /// Its time over the present tile's in the same round.
+    pub ratio: Option<Spread>,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What tuning found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tuning {
+    /// The GPU.
+    pub gpu: String,
+    /// The problem.
+    pub shape: Shape,
+    /// Every tile, the one that ran before first.
+    pub trials: Vec<Trial>,
+    /// How often each was timed.
+    pub rounds: usize,
+    /// How long it took.
+    pub elapsed: Duration,
+    /// Whether the next process will know: the directory, or why not.
+    pub kept: Result<String, String>,
+}
+
+impl Tuning {
+    /// The tile that runs from now on.
+    pub fn winner(&self) -> Option<&Trial> {
+        self.trials.iter().find(|trial| matches!(trial.outcome, Outcome::Wins | Outcome::Stays))
+    }
+}
+
+impl fmt::Display for Tuning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tuning { gpu, shape, trials, rounds, elapsed, kept } = self;
+        let seconds = elapsed.as_secs_f64();
+        writeln!(f, "tuned         {shape} on {gpu}: {} tiles, {rounds} rounds, {seconds:.1} s", trials.len())?;
+        for trial in trials {
+            let mark = if matches!(trial.outcome, Outcome::Wins | Outcome::Stays) { "*" } else { "-" };
+            write!(f, "  {mark} {}: ", trial.tile)?;
+            if let Some(Spread { low, median, high }) = trial.time {
+                write!(f, "{median:.2} us [{low:.2}, {high:.2}], ")?;
+            }
+            if let Some(Spread { low, median, high }) = trial.ratio {
+                write!(f, "{median:.3} [{low:.3}, {high:.3}] of the present one, ")?;
+            }
+            writeln!(f, "{}", trial.outcome)?;
+        }
+        match kept {
+            Ok(place) => writeln!(f, "  kept in {place}"),
+            Err(why) => writeln!(f, "  not kept for other processes: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads_are_rounded_outwards() {
+        let spread = |low, median, high| Some(Spread { low, median, high });
+        assert_eq!(Spread::of([]), None);
+        assert_eq!(Spread::of([2.0]), spread(2.0, 2.0, 2.0));
+        assert_eq!(Spread::of([3.0, 1.0, 2.0]), spread(1.0, 2.0, 3.0));
+        assert_eq!(Spread::of((0..21).rev().map(f64::from)), spread(2.0, 10.0, 18.0));
+    }
+}

@@ -1,0 +1,358 @@
+// ---- mainloop for Hopper: persistent blocks, a producer warpgroup that feeds a ring by TMA, consumers that multiply by wgmma ----
+// Cooperative: the consumers share a tile, each BM / CONSUMERS rows of it. Ping-pong: each has tiles of its own, in turns, so that
+// one's epilogue runs under the other's multiplications. A cluster of two blocks computes neighbouring tiles and fetches what they
+// share once. The producer's first warp fetches the operands, the second the epilogue's vectors, the others its matrices.
+constexpr int CLUSTER = CLUSTER_M * CLUSTER_N;
+constexpr int PANELS = BK / 64;                                           // 128 bytes of K each
+constexpr int A_BYTES = BM * 128, B_BYTES = B_K_MAJOR ? BN * 128 : (BN + 63) / 64 * 8192;   // of a panel
+constexpr int PANEL_BYTES = A_BYTES + B_BYTES, STAGE_BYTES = PANELS * PANEL_BYTES;
+constexpr int WARPGROUP_ROWS = PING_PONG ? BM : BM / CONSUMERS, BLOCKS_M = WARPGROUP_ROWS / 64, CHUNKS_N = BN / CHUNK;
+constexpr int CHUNKS = CHUNKS_N * BLOCKS_M;                               // of a consumer and tile, column by column
+// Threads that stage the epilogue's matrices: one where TMA does it all.
+constexpr int LOADERS = LOADS_ARE_MAPPED ? 1 : 64, LOADER_WARPS = (LOADERS + 31) / 32;
+constexpr int STRIPS = CHUNK / (4 * STRIP);                               // visits of a lane to a row of a chunk
+static_assert(THREADS == 128 * (1 + CONSUMERS) && BK % 64 == 0 && WARPGROUP_ROWS % 64 == 0 && BN % CHUNK == 0, "whole pieces");
+static_assert(!PING_PONG || (CONSUMERS == 2 && CLUSTER <= 2), "two consumers take turns");
+
+// Barriers, behind everything else: of each stage filled and emptied; whose turn it is; of the vectors and of each chunk of matrices
+// filled and emptied.
+constexpr u32 FULL = AT_BARRIERS, EMPTY = FULL + STAGES * 8, TURN = EMPTY + STAGES * 8, VECTORS_FULL = TURN + 16,
+              VECTORS_EMPTY = VECTORS_FULL + 16, LOADS_FULL = VECTORS_EMPTY + 16, LOADS_EMPTY = LOADS_FULL + CONSUMERS * LOAD_STAGES * 8;
+
+// A value that the compiler has to compute where it is used, instead of keeping it in a register through the multiplications.
+DEVICE u32 fresh(u32 x) {
+    u32 y;
+    asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+DEVICE int thread_of_warpgroup() {
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x & 127;
+}
+
+// The tiles of a block, in the order in which its roles go through them.
+struct Tiles {
+    u32 next, step;
+    TileOrigin tile;
+
+    DEVICE Tiles() : next(blockIdx.x / CLUSTER), step(gridDim.x / CLUSTER) {}
+    // Whether there is another tile, and if so which.
+    DEVICE bool advance(const Params& p) {
+        const u32 rows = (fresh(p.m - 1) / BM + CLUSTER_M) / CLUSTER_M, columns = (fresh(p.n - 1) / BN + CLUSTER_N) / CLUSTER_N;
+        const u32 per_entry = rows * columns;
+        if (next >= per_entry * u32(p.batch)) return false;
+        u32 row, column;
+        place_tile(p, next % per_entry, rows, columns, row, column);
+        row = row * CLUSTER_M + (CLUSTER_M == 2 ? cluster_rank() : 0);
+        column = column * CLUSTER_N + (CLUSTER_N == 2 ? cluster_rank() : 0);
+        tile = {int(row * BM), int(column * BN), int(next / per_entry)};
+        next += step;
+        return true;
+    }
+};
+
+// A position in the ring of stages, which runs on from tile to tile.
+struct Position {
+    u32 stage = 0, parity = 0;
+    DEVICE void advance() {
+        if (++stage == STAGES) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+    DEVICE void skip(u32 steps) {
+        const u32 to = stage + steps;
+        parity ^= to / STAGES & 1;
+        stage = to % STAGES;
+    }
+};
+
+DEVICE u32 terms_in_blocks(const Params& p) { return p.k > 0 ? u32(p.k - 1) / BK + 1 : 0; }
+
+// ---- producer ----
+// One operand's part of a panel. Under multicast each block of the cluster fetches one half for both: of the lines where K is
+// contiguous, else of the terms.
+template <bool IS_A> DEVICE void fetch_operand(const Params& p, const Tiles& tiles, u32 to, u32 barrier, int k) {
+    constexpr bool K_MAJOR = IS_A ? A_K_MAJOR : B_K_MAJOR, SHARED = (IS_A ? CLUSTER_N : CLUSTER_M) == 2;
+    constexpr int EXTENT = IS_A ? BM : BN;
+    const TensorMap& map = IS_A ? p.map0 : p.map1;
+    const int start = IS_A ? tiles.tile.row : tiles.tile.column, half = SHARED ? cluster_rank() : 0;
+    if constexpr (K_MAJOR) {
+        if constexpr (SHARED) tensor_load_multicast(to + half * (EXTENT * 64), map, barrier, k, start + half * (EXTENT / 2), tiles.tile.batch, 3);
+        else tensor_load(to, map, barrier, k, start, tiles.tile.batch);
+    } else {
+#pragma unroll
+        for (int i = 0; i < (EXTENT + 63) / 64; ++i) {
+            const u32 panel = to + i * 8192;
+            if constexpr (SHARED) tensor_load_multicast(panel + half * 4096, map, barrier, start + i * 64, k + half * 32, tiles.tile.batch, 3);
+            else tensor_load(panel, map, barrier, start + i * 64, k, tiles.tile.batch);
+        }
+    }
+}
+template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, const Tiles& tiles, u32 stage, u32 block) {
+    const u32 shared = shared_address(shared_memory), barrier = shared + FULL + stage * 8;
+#pragma unroll
+    for (int panel = 0; panel < PANELS; ++panel) {
+        const u32 to = shared + stage * STAGE_BYTES + panel * PANEL_BYTES;
+        const int k = block * BK + panel * 64;
+        if constexpr (WITH_A) fetch_operand<true>(p, tiles, to, barrier, k);
+        if constexpr (WITH_B) fetch_operand<false>(p, tiles, to + A_BYTES, barrier, k);
+    }
+}
+
+DEVICE void produce(const Params& p, Tiles tiles) {
+    const u32 shared = shared_address(shared_memory), blocks = terms_in_blocks(p);
+    Position at;
+    u32 block = 0;
+    bool more = tiles.advance(p);
+    if constexpr (CONSTANT_A || CONSTANT_B) {
+        // The constant operand depends on no earlier kernel: the ring is filled with it while they still run.
+        const u32 ahead = !more ? 0 : blocks < STAGES ? blocks : STAGES;
+        for (u32 i = 0; i < ahead; ++i) {
+            barrier_arrive_expect(shared + FULL + i * 8, STAGE_BYTES);
+            fetch_stage<CONSTANT_A, CONSTANT_B>(p, tiles, i, i);
+        }
+        wait_for_earlier_kernels();
+        for (u32 i = 0; i < ahead; ++i) fetch_stage<!CONSTANT_A, !CONSTANT_B>(p, tiles, i, i);
+        at.skip(ahead);
+        block = ahead;
+    }
+    for (; more; more = tiles.advance(p)) {
+#pragma unroll 1
+        for (; block < blocks; ++block) {
+            barrier_wait(shared + EMPTY + at.stage * 8, at.parity ^ 1);
+            barrier_arrive_expect(shared + FULL + at.stage * 8, STAGE_BYTES);
+            fetch_stage<true, true>(p, tiles, at.stage, block);
+            at.advance();
+        }
+        block = 0;
+    }
+}
+
+// What the epilogue reads is staged tile by tile, ahead of the consumers by as much as there is room for.
+DEVICE void stage_vectors(const Params& p, Tiles tiles, int lane) {
+    const u32 shared = shared_address(shared_memory);
+    for (u32 count = 0; tiles.advance(p); ++count) {
+        const u32 slot = count & 1;
+        barrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
+        fill_vectors(p, epilogue_begin(p, tiles.tile.batch), AT_VECTORS + slot * VECTOR_BYTES, tiles.tile, lane);
+        __syncwarp();
+        if (lane == 0) barrier_arrive(shared + VECTORS_FULL + slot * 8);
+    }
+}
+DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
+    const u32 shared = shared_address(shared_memory);
+    for (u32 count = 0; tiles.advance(p); ++count) {
+        const TileValues t = epilogue_begin(p, tiles.tile.batch);
+#pragma unroll 1
+        for (u32 chunk = 0; chunk < CHUNKS; ++chunk) {
+            const u32 number = (PING_PONG ? count >> 1 : count) * CHUNKS + chunk;
+#pragma unroll 1
+            for (u32 i = 0; i < (PING_PONG ? 1 : CONSUMERS); ++i) {
+                const u32 slot = (PING_PONG ? count & 1 : i) * LOAD_STAGES + number % LOAD_STAGES;
+                barrier_wait(shared + LOADS_EMPTY + slot * 8, (number / LOAD_STAGES & 1) ^ 1);
+                fill_chunk<LOADERS>(p, t, AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
+                                    tiles.tile.row + chunk % BLOCKS_M * 64 + (PING_PONG ? 0 : i * WARPGROUP_ROWS),
+                                    tiles.tile.column + chunk / BLOCKS_M * CHUNK, thread);
+            }
+        }
+    }
+}
+
+// ---- consumers ----
+// acc = A * B over the tile, or over this consumer's rows of it.
+DEVICE void multiply(float (&acc)[BLOCKS_M][BN / 2], Position& at, u32 blocks, u32 group) {
+    const u32 shared = shared_address(shared_memory);
+    const int thread = threadIdx.x & 127;
+    auto release = [&](u32 stage) {
+        const u32 barrier = shared + EMPTY + stage * 8;
+        if constexpr (CLUSTER == 1) {
+            if (thread == 0) barrier_arrive(barrier);
+        } else {
+            if (thread < CLUSTER) barrier_arrive_at(barrier, thread);
+        }
+    };
+    u32 last = 0;
+#pragma unroll 1
+    for (u32 block = 0; block < blocks; ++block) {
+        barrier_wait(shared + FULL + at.stage * 8, at.parity);
+        multiply_begin();
+#pragma unroll
+        for (int panel = 0; panel < PANELS; ++panel) {
+            const u32 from = shared + at.stage * STAGE_BYTES + panel * PANEL_BYTES;
+            const u64 a = operand_descriptor(from + (PING_PONG ? 0 : group * (BLOCKS_M * 8192)), 8192);
+            const u64 b = operand_descriptor(from + A_BYTES, 8192);
+#pragma unroll
+            for (int step = 0; step < 4; ++step)
+#pragma unroll
+                for (int m = 0; m < BLOCKS_M; ++m)
+                    multiply_accumulate(acc[m], a + (m * 512 + step * (A_K_MAJOR ? 2 : 128)), b + step * (B_K_MAJOR ? 2 : 128),
+                                        (block | panel | step) != 0);
+        }
+        multiply_commit();
+        multiply_wait<1>();
+        if (block > 0) release(last);
+        last = at.stage;
+        at.advance();
+    }
+    if (PING_PONG && thread == 0) barrier_arrive(shared + TURN + (group ^ 1) * 8);
+    multiply_wait<0>();
+    if (blocks > 0) release(last);
+}
+
+DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group) {
+    const u32 shared = shared_address(shared_memory);
+    const int thread = thread_of_warpgroup(), lane = thread & 31, first_row = (thread >> 5) * 16, group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
+    const TileValues t = epilogue_begin(p, tile.batch);
+    const u32 vectors = AT_VECTORS + (count & 1) * VECTOR_BYTES;
+    u32 loads = 0, stores = 0;
+    auto strip = [&](int n, int m, int half, int part) {
+        const int row = group_row + m * 64 + first_row + half * 8 + lane / 4, column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
+        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors, loads, stores};
+    };
+    if constexpr (VECTOR_BYTES > 0) barrier_wait(shared + VECTORS_FULL + (count & 1) * 8, count >> 1 & 1);
+    RowValues rows[BLOCKS_M][2];
+#pragma unroll
+    for (int i = 0; i < 2 * BLOCKS_M; ++i) rows[i / 2][i % 2] = epilogue_row(p, t, strip(0, i / 2, i % 2, 0));
+
+    u32 load = (PING_PONG ? count >> 1 : count) * CHUNKS;
+#pragma unroll
+    for (int n = 0; n < CHUNKS_N; ++n) {
+        ColumnValues columns[STRIPS];
+#pragma unroll
+        for (int part = 0; part < STRIPS; ++part) columns[part] = epilogue_column(p, t, strip(n, 0, 0, part));
+#pragma unroll
+        for (int m = 0; m < BLOCKS_M; ++m) {
+            const int chunk = n * BLOCKS_M + m;
+            const u32 slot = group * LOAD_STAGES + load % LOAD_STAGES;
+            if constexpr (LOAD_BYTES > 0) {
+                loads = AT_LOADS + slot * LOAD_BYTES;
+                barrier_wait(shared + LOADS_FULL + slot * 8, load / LOAD_STAGES & 1);
+            }
+            if constexpr (STORE_BYTES > 0) {
+                // The buffer's last store has been read, and every thread of the last copy is done.
+                stores = AT_STORES + (group * STORE_BUFFERS + chunk % STORE_BUFFERS) * STORE_BYTES;
+                if (thread == 0) {
+                    if (chunk == 0) store_wait_read<0>();
+                    else store_wait_read<STORE_BUFFERS - 1>();
+                }
+                sync_warpgroup(group);
+            }
+#pragma unroll
+            for (int visit = 0; visit < 2 * STRIPS; ++visit) {
+                const int half = visit / STRIPS, part = visit % STRIPS;
+                const Fetched fetched = epilogue_fetch(p, t, strip(n, m, half, part));
+                if (LOAD_BYTES > 0 && visit == 2 * STRIPS - 1) {
+                    __syncwarp();
+                    if (lane == 0) barrier_arrive(shared + LOADS_EMPTY + slot * 8);
+                    ++load;
+                }
+                Accum strip_acc[STRIP];
+#pragma unroll
+                for (int i = 0; i < STRIP; ++i)
+                    strip_acc[i] = acc[m][n * (CHUNK / 2) + (part * (STRIP / 2) + i / 2) * 4 + half * 2 + i % 2];
+                epilogue_visit(p, t, columns[part], rows[m][half], fetched, strip(n, m, half, part), strip_acc);
+            }
+            if constexpr (STORE_BYTES > 0) {
+                fence_async();
+                sync_warpgroup(group);
+                drain_chunk(p, t, stores, tile.row + group_row + m * 64, tile.column + n * CHUNK, thread);
+                if (thread == 0) store_commit();
+            }
+        }
+#pragma unroll
+        for (int part = 0; part < STRIPS; ++part) epilogue_column_end(p, t, columns[part], strip(n, 0, 0, part));
+    }
+    if constexpr (VECTOR_BYTES > 0) {
+        __syncwarp();
+        if (lane == 0) barrier_arrive(shared + VECTORS_EMPTY + (count & 1) * 8);
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * BLOCKS_M; ++i) epilogue_row_end(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0));
+    epilogue_end(p, t, shared_memory);
+}
+
+DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
+    const u32 shared = shared_address(shared_memory), blocks = terms_in_blocks(p);
+    Position at;
+    u32 count = 0, turn_parity = 0;
+    if constexpr (PING_PONG) {
+        count = group;
+        tiles.next += group * tiles.step;
+        tiles.step *= 2;
+        if (group == 1) {
+            at.skip(blocks);
+            if (threadIdx.x % 128 == 0) barrier_arrive(shared + TURN);   // the first turn is the other's
+        }
+    }
+    for (; tiles.advance(p); count += PING_PONG ? 2 : 1) {
+        float acc[BLOCKS_M][BN / 2];
+        if (blocks == 0)
+#pragma unroll
+            for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] = 0.0f;
+        if constexpr (PING_PONG) {
+            barrier_wait(shared + TURN + group * 8, turn_parity);
+            turn_parity ^= 1;
+        }
+        multiply(acc, at, blocks, group);
+        if constexpr (PING_PONG) at.skip(blocks);
+        run_epilogue(p, tiles.tile, acc, count, group);
+    }
+    if (threadIdx.x % 128 == 0) store_wait_all();
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
+    const u32 shared = shared_address(shared_memory);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; ++i) {
+            barrier_init(shared + FULL + i * 8, 1);
+            barrier_init(shared + EMPTY + i * 8, (PING_PONG ? 1 : CONSUMERS) * CLUSTER);
+        }
+        for (int i = 0; i < 2; ++i) {
+            barrier_init(shared + TURN + i * 8, 1);
+            barrier_init(shared + VECTORS_FULL + i * 8, 1);
+            barrier_init(shared + VECTORS_EMPTY + i * 8, (PING_PONG ? 1 : CONSUMERS) * 4);
+        }
+        for (int i = 0; i < CONSUMERS * LOAD_STAGES; ++i) {
+            barrier_init(shared + LOADS_FULL + i * 8, LOADER_WARPS);
+            barrier_init(shared + LOADS_EMPTY + i * 8, 4);
+        }
+        barrier_init_done();
+        if (p.k > 0) {
+            tensor_prefetch(p.map0);
+            tensor_prefetch(p.map1);
+        }
+    }
+    if constexpr (CLUSTER > 1) {
+        __syncwarp();
+        cluster_sync();
+    } else {
+        __syncthreads();
+    }
+    const u32 warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    if constexpr (CONSTANT_A || CONSTANT_B) let_next_kernel_start();
+    if (!(CONSTANT_A || CONSTANT_B) || warp > 0) wait_for_earlier_kernels();   // everything above ran under their end
+    if constexpr (!(CONSTANT_A || CONSTANT_B)) let_next_kernel_start();
+
+    const Tiles tiles;
+    if (warp < 4) {
+        if constexpr (CONSUMERS == 2) fewer_registers<PRODUCER_REGISTERS>();
+        if (warp == 0) {
+            if (elect()) produce(p, tiles);
+        } else if (warp == 1) {
+            if constexpr (VECTOR_BYTES > 0) stage_vectors(p, tiles, threadIdx.x % 32);
+        } else if (LOAD_BYTES > 0) {
+            if (LOADERS > 1) stage_matrices(p, tiles, threadIdx.x - 64);
+            else if (warp == 2 && elect()) stage_matrices(p, tiles, 0);
+        }
+        __syncwarp();
+    } else {
+        if constexpr (CONSUMERS == 2) more_registers<CONSUMER_REGISTERS>();
+        consume(p, tiles, warp / 4 - 1);
+    }
+    if constexpr (CLUSTER > 1) {   // no block may leave while another can still signal it
+        __syncwarp();
+        cluster_sync();
+    }
+}

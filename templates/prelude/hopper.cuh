@@ -1,0 +1,98 @@
+// ---- sm_90a: barriers in shared memory, bulk tensor copies, warpgroups, clusters. Addresses are of shared memory. ----
+DEVICE void barrier_init(u32 barrier, u32 arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+DEVICE void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void barrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+// Arrives, and has the phase wait for `bytes` more that asynchronous copies will report.
+DEVICE void barrier_arrive_expect(u32 barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// Has the current phase wait for `bytes` more, without arriving.
+DEVICE void barrier_expect(u32 barrier, u32 bytes) {
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// Arrives at the same barrier of another block of the cluster. Without a release at cluster scope, which would fence the whole
+// device: all that precedes are reads by the tensor cores.
+DEVICE void barrier_arrive_at(u32 barrier, u32 block) {
+    asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
+                 "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier), "r"(block) : "memory");
+}
+// Returns when the phase of that parity is complete.
+DEVICE void barrier_wait(u32 barrier, u32 parity) {
+    asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1, 0x989680;\n"
+                 "@!done bra again;\n}" ::"r"(barrier), "r"(parity) : "memory");
+}
+
+// The other blocks of a cluster see what this one did before: nothing in shared memory but barriers is meant.
+DEVICE void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+DEVICE u32 cluster_rank() {
+    u32 rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+// True for one lane of a converged warp.
+DEVICE bool elect() {
+    u32 elected;
+    asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
+    return elected;
+}
+
+// Boxes of a tensor: `x` counts elements along the contiguous axis, `y` along the strided one, `z` batch entries. What lies outside
+// reads as zero and is not written; but a write is cut at 16 bytes along `x`, not at the element.
+DEVICE void tensor_load(u32 to, const TensorMap& map, u32 barrier, int x, int y, int z) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, { %3, %4, %5}], [%2];"
+                 ::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z) : "memory");
+}
+// To the same place in every block of the cluster, and reported to the same barrier of each.
+DEVICE void tensor_load_multicast(u32 to, const TensorMap& map, u32 barrier, int x, int y, int z, u16 blocks) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+                 " [%0], [%1, { %3, %4, %5}], [%2], %6;"
+                 ::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(blocks) : "memory");
+}
+DEVICE void tensor_store(const TensorMap& map, u32 from, int x, int y, int z) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, { %2, %3, %4}], [%1];"
+                 ::"l"(&map), "r"(from), "r"(x), "r"(y), "r"(z) : "memory");
+}
+DEVICE void tensor_prefetch(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
+// Closes this thread's group of stores; an empty group is complete at once.
+DEVICE void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Returns when all but this thread's last PENDING groups of stores have been read from shared memory.
+template <int PENDING> DEVICE void store_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory"); }
+DEVICE void store_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// Makes this thread's writes to shared memory visible to bulk copies.
+DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Warpgroups of 128 threads, numbered from 0 among the consumers. The barriers' numbers are literals: a number in a register would
+// reserve all sixteen.
+DEVICE void sync_warpgroup(int group) {
+    if (group == 0) asm volatile("bar.sync 1, 128;" ::: "memory");
+    else asm volatile("bar.sync 2, 128;" ::: "memory");
+}
+template <int REGISTERS> DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
+template <int REGISTERS> DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
+
+// Programmatic dependent launch: waits for the kernels before this one in the stream; lets the next one start. Without the launch
+// attribute neither does anything.
+DEVICE void wait_for_earlier_kernels() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+DEVICE void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// Operands of wgmma in shared memory, swizzled by 128 bytes, 1024 bytes from one group of eight lines to the next. `panels` is the
+// distance of panels of 64 elements, for operands whose K is the strided axis; the others ignore it.
+DEVICE u64 operand_descriptor(u32 address, u32 panels) {
+    return u64((address & 0x3ffff) >> 4) | u64(panels >> 4) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
+}
+DEVICE void multiply_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void multiply_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING> DEVICE void multiply_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
+// d = a * b + (keep ? d : 0) for 64 x {{ wgmma.n }} of d and 16 of K. Of lane l in warp w, d[4g + 2h + e] is row 16w + l / 4 + 8h, column
+// 8g + l % 4 * 2 + e.
+DEVICE void multiply_accumulate(float (&d)[{{ wgmma.registers }}], u64 a, u64 b, bool keep) {
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %{{ wgmma.registers + 2 }}, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n{{ wgmma.n }}k16.f32.{{ wgmma.dtype }}.{{ wgmma.dtype }} {{ wgmma.list }}, "
+                 "%{{ wgmma.registers }}, %{{ wgmma.registers + 1 }}, keep, 1, 1, %{{ wgmma.registers + 3 }}, %{{ wgmma.registers + 4 }};\n}"
+                 : {{ wgmma.outputs }}
+                 : "l"(a), "l"(b), "r"(int(keep)), "n"(int(!A_K_MAJOR)), "n"(int(!B_K_MAJOR)));
+}

@@ -1,0 +1,163 @@
+// ---- staging: the epilogue's operands pass through shared memory, matrices in chunks of 64 rows x CHUNK columns ----
+extern __shared__ __align__(1024) u8 shared_memory[];
+
+// The place of a visit: of one row of a chunk columns that a lane holds in the accumulators, two of every eight. A warp visits
+// eight rows together, four lanes each.
+struct Strip {
+    int row, column;               // of the first element, in the problem
+    int tile_row, tile_column;     // the same in the tile
+    int first_row, first_column;   // of the warp's elements, in the chunk
+    int lane;
+    u32 vectors, loads, stores;  // offsets in shared memory of the tile's vectors, and of this chunk of the matrices
+    DEVICE int at(int i) const { return column + i / 2 * 8 + i % 2; }
+};
+
+// How a chunk lies in shared memory: lines along the contiguous axis, cut into panels of at most 128 bytes, inside of which pieces of
+// 16 bytes are exclusive-ored with the line as a tensor map does it.
+template <int SIZE, bool ROW_MAJOR> struct Chunk64 {
+    static constexpr int LINES = ROW_MAJOR ? 64 : CHUNK, ELEMENTS = ROW_MAJOR ? CHUNK : 64;   // strided and contiguous extent
+    static constexpr int PITCH = ELEMENTS * SIZE < 128 ? ELEMENTS * SIZE : 128, PANEL = LINES * PITCH;
+    static constexpr int PANELS = ELEMENTS * SIZE / PITCH, PANEL_ELEMENTS = PITCH / SIZE, BYTES = PANELS * PANEL;
+    static DEVICE constexpr u32 at(int line, int byte) {
+        const int twist = PITCH == 128 ? line & 7 : PITCH == 64 ? line >> 1 & 3 : PITCH == 32 ? line >> 2 & 1 : 0;
+        return byte / PITCH * PANEL + line * PITCH + ((byte % PITCH) ^ twist << 4);
+    }
+};
+template <class T> DEVICE T& shared_at(u32 offset) { return *reinterpret_cast<T*>(shared_memory + offset); }
+
+// Matrices of 8 x 8 elements of 16 bits between shared memory and the lanes, as many as a strip is wide but four at a time.
+template <bool TRANSPOSED, int N> DEVICE void load_fragments(u32* r, u32 address) {
+    if constexpr (N == 4 && TRANSPOSED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 { %0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+    else if constexpr (N == 4)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 { %0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+    else if constexpr (N == 2 && TRANSPOSED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 { %0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(address) : "memory");
+    else if constexpr (N == 2)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 { %0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(address) : "memory");
+    else if constexpr (TRANSPOSED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 { %0}, [%1];" : "=r"(r[0]) : "r"(address) : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 { %0}, [%1];" : "=r"(r[0]) : "r"(address) : "memory");
+}
+template <bool TRANSPOSED, int N> DEVICE void store_fragments(u32 address, const u32* r) {
+    if constexpr (N == 4 && TRANSPOSED)
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], { %1, %2, %3, %4};" ::"r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+    else if constexpr (N == 4)
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], { %1, %2, %3, %4};" ::"r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+    else if constexpr (N == 2 && TRANSPOSED)
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], { %1, %2};" ::"r"(address), "r"(r[0]), "r"(r[1]) : "memory");
+    else if constexpr (N == 2)
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], { %1, %2};" ::"r"(address), "r"(r[0]), "r"(r[1]) : "memory");
+    else if constexpr (TRANSPOSED)
+        asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], { %1};" ::"r"(address), "r"(r[0]) : "memory");
+    else
+        asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], { %1};" ::"r"(address), "r"(r[0]) : "memory");
+}
+// Calls `move(address, first)` for every group of at most four 8 x 8 matrices of a strip: this lane's line of them, and the first.
+template <bool ROW_MAJOR, int N, class F> DEVICE void each_fragment(const Strip& s, u32 chunk, F move) {
+    constexpr int TOGETHER = N / 2 < 4 ? N / 2 : 4;
+    const int matrix = s.lane / 8 % TOGETHER, line = s.lane % 8;
+#pragma unroll
+    for (int g = 0; g < N / 2; g += TOGETHER) {
+        // The twist of a row is that of its place among the warp's eight.
+        const int column = s.first_column + (g + matrix) * 8;
+        const u32 at = ROW_MAJOR ? s.first_row * Chunk64<2, true>::PITCH + Chunk64<2, true>::at(line, column * 2)
+                                 : Chunk64<2, false>::at(column + line, s.first_row * 2);
+        move(shared_address(shared_memory) + chunk + at, g);
+    }
+}
+
+// How the epilogue reaches its operands: AT is where the plan has put this one. What is not in the problem reads as zero, and what
+// is written there goes nowhere.
+template <int AT, int N, class T> DEVICE void read_columns(Raw<T, N>& raw, const Strip& s, const T*, int, bool) {
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+        Raw<T, 2> pair;
+        pair.words[0] = shared_at<typename Raw<T, 2>::Word>(s.vectors + AT + (s.tile_column + i * 4) * sizeof(T));
+        raw.elements[i] = pair.elements[0];
+        raw.elements[i + 1] = pair.elements[1];
+    }
+}
+template <int AT, class T> DEVICE T read_row(const Strip& s, const T*, int) {
+    return shared_at<T>(s.vectors + AT + s.tile_row * sizeof(T));
+}
+template <int AT, bool ROW_MAJOR, int N, class T>
+DEVICE void read_matrix(Raw<T, N>& raw, const Strip& s, const T*, i64, int, int, bool) {
+    using Place = Chunk64<sizeof(T), ROW_MAJOR>;
+    const u32 chunk = s.loads + AT;
+    if constexpr (sizeof(T) == 2) {
+        u32* const words = reinterpret_cast<u32*>(raw.elements);
+        each_fragment<ROW_MAJOR, N>(s, chunk, [&](u32 at, int g) { load_fragments<!ROW_MAJOR, (N / 2 < 4 ? N / 2 : 4)>(words + g, at); });
+    } else {
+        const int row = s.first_row + s.lane / 4;
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            const int column = s.first_column + i / 2 * 8 + s.lane % 4 * 2 + i % 2;
+            raw.elements[i] = shared_at<T>(chunk + (ROW_MAJOR ? Place::at(row, column * sizeof(T)) : Place::at(column, row * sizeof(T))));
+        }
+    }
+}
+template <int AT, bool ROW_MAJOR, int N, class T>
+DEVICE void write_matrix(T*, i64, const Raw<T, N>& raw, const Strip& s, int, int, bool) {
+    using Place = Chunk64<sizeof(T), ROW_MAJOR>;
+    const u32 chunk = s.stores + AT;
+    if constexpr (sizeof(T) == 2) {
+        const u32* const words = reinterpret_cast<const u32*>(raw.elements);
+        each_fragment<ROW_MAJOR, N>(s, chunk, [&](u32 at, int g) { store_fragments<!ROW_MAJOR, (N / 2 < 4 ? N / 2 : 4)>(at, words + g); });
+    } else {
+        const int row = s.first_row + s.lane / 4;
+#pragma unroll
+        for (int i = 0; i < N; i += 2) {
+            const int column = s.first_column + i / 2 * 8 + s.lane % 4 * 2;
+            if constexpr (ROW_MAJOR) {
+                Raw<T, 2> pair;
+                pair.elements[0] = raw.elements[i];
+                pair.elements[1] = raw.elements[i + 1];
+                shared_at<typename Raw<T, 2>::Word>(chunk + Place::at(row, column * sizeof(T))) = pair.words[0];
+            } else {
+                shared_at<T>(chunk + Place::at(column, row * sizeof(T))) = raw.elements[i];
+                shared_at<T>(chunk + Place::at(column + 1, row * sizeof(T))) = raw.elements[i + 1];
+            }
+        }
+    }
+}
+
+// Between shared memory and a matrix that no tensor map can describe, or not to its last element: `thread` of THREADS_THERE threads
+// moves its share, element by element, a fixed one of every line.
+template <int THREADS_THERE, bool ROW_MAJOR, class T>
+DEVICE void copy_in(u32 chunk, const T* p, i64 ld, int row, int column, int m, int n, int thread) {
+    using Place = Chunk64<sizeof(T), ROW_MAJOR>;
+    constexpr int STEP = THREADS_THERE / Place::ELEMENTS, AHEAD = Place::LINES / STEP < 8 ? Place::LINES / STEP : 8;
+    const int element = thread % Place::ELEMENTS, first = thread / Place::ELEMENTS;
+    p += (ROW_MAJOR ? row : column) * ld + ((ROW_MAJOR ? column : row) + element);
+    p += first * ld;
+    // Lines that exist for this element.
+    const int lines = (ROW_MAJOR ? column : row) + element < (ROW_MAJOR ? n : m) ? (ROW_MAJOR ? m - row : n - column) : 0;
+#pragma unroll 1
+    for (int line = first; line < Place::LINES; line += AHEAD * STEP) {
+        T ahead[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i) {
+            ahead[i] = line + i * STEP < lines ? *p : T{};
+            p += STEP * ld;
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i) shared_at<T>(chunk + Place::at(line + i * STEP, element * sizeof(T))) = ahead[i];
+    }
+}
+template <int THREADS_THERE, bool ROW_MAJOR, class T>
+DEVICE void copy_out(u32 chunk, T* p, i64 ld, int row, int column, int m, int n, int thread) {
+    using Place = Chunk64<sizeof(T), ROW_MAJOR>;
+    constexpr int STEP = THREADS_THERE / Place::ELEMENTS;
+    const int element = thread % Place::ELEMENTS, first = thread / Place::ELEMENTS;
+    p += (ROW_MAJOR ? row : column) * ld + ((ROW_MAJOR ? column : row) + element);
+    p += first * ld;
+    int lines = (ROW_MAJOR ? column : row) + element < (ROW_MAJOR ? n : m) ? (ROW_MAJOR ? m - row : n - column) : 0;
+    if (lines > Place::LINES) lines = Place::LINES;
+#pragma unroll 2
+    for (int line = first; line < lines; line += STEP) {
+        *p = shared_at<T>(chunk + Place::at(line, element * sizeof(T)));
+        p += STEP * ld;
+    }
+}

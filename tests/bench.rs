@@ -1,0 +1,187 @@
+//! The parts of the benchmarks that need no GPU: which cases there are, flags, statistics, the form of the records.
+#![allow(dead_code, reason = "the benchmark uses what the tests do not")]
+
+#[path = "../benches/gemm/case.rs"]
+mod case;
+#[path = "../benches/gemm/options.rs"]
+mod options;
+#[path = "../benches/gemm/record.rs"]
+mod record;
+#[path = "../benches/gemm/statistics.rs"]
+mod statistics;
+
+mod test_case {
+    use crate::case::*;
+    use postlude::prelude::*;
+
+    fn cases(group: Group) -> Vec<Case> {
+        Case::list(group, None, None, &group.shapes())
+    }
+
+    #[test]
+    fn every_group_has_cases_and_fits_into_one_sitting() {
+        for group in Group::ALL {
+            let seconds: f64 = cases(group).iter().map(|case| case.seconds(group.slices(), None)).sum();
+            let limit = if group == Group::Large { 330.0 } else { 170.0 };
+            assert!(seconds > 0.0 && seconds < limit, "{}: {seconds} s", group.word());
+        }
+    }
+
+    #[test]
+    fn weights_of_decode_shapes_come_from_memory() {
+        for case in cases(Group::Decode) {
+            assert!(case.shape.m <= 128 && case.bytes(Fused::Identity) > 32 << 20);
+        }
+    }
+
+    #[test]
+    fn a_tax_is_on_the_identity() {
+        let shapes = [[64, 64, 64]];
+        let one = Case::list(Group::Tax, None, Some(&[Fused::Heavy]), &shapes);
+        assert_eq!(one[0].epilogues, [Fused::Identity, Fused::Heavy]);
+        assert_eq!(cases(Group::Tax)[0].epilogues.len(), Fused::ALL.len());
+    }
+
+    #[test]
+    fn only_what_a_peer_has_is_asked_of_it() {
+        assert!(Case::list(Group::Large, None, Some(&[Fused::Heavy]), &[[64, 64, 64]]).is_empty());
+        assert_eq!(Case::list(Group::Regions, Some(&[BF16]), None, &[[64, 64, 64]]).len(), 2);
+    }
+
+    #[test]
+    fn boundaries_lie_inside_tiles() {
+        for [m, ..] in Group::Regions.shapes() {
+            assert!(boundary(m) < m && !boundary(m).is_multiple_of(16));
+        }
+    }
+
+    #[test]
+    fn bytes_count_every_matrix_once() {
+        let case = &Case::list(Group::Large, None, None, &[[2, 3, 5]])[0];
+        assert_eq!(case.bytes(Fused::Identity), 2 * (10 + 15 + 6));
+        assert_eq!(case.bytes(Fused::Residual), 2 * (10 + 15 + 12));
+        assert_eq!(case.title(), "large f16 TN 2x3x5 identity");
+    }
+}
+
+mod test_options {
+    use crate::case::*;
+    use crate::options::*;
+
+    fn parse(text: &str) -> Result<Options, String> {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        Options::parse(&words, |_| None)
+    }
+
+    #[test]
+    fn flags_select() {
+        let options = parse("--bench --group small,decode --dtype bf16 --epilogue relu --slices both --rounds 5 --shape 8x16x32")
+            .expect("options");
+        assert_eq!(options.groups, [Group::Small, Group::Decode]);
+        assert_eq!(options.slices(Group::Decode), [Slices::Long, Slices::Short]);
+        let titles: Vec<String> = options.cases().iter().map(Case::title).collect();
+        assert_eq!(titles, ["small bf16 TN 8x16x32 relu", "decode bf16 TN 8x16x32 relu"]);
+    }
+
+    #[test]
+    fn variables_stand_in() {
+        let variable = |name: &str| (name == "POSTLUDE_BENCH_CONTEST").then(|| "4096x14336".to_owned());
+        let options = Options::parse(&["--bench".into()], variable).expect("options");
+        assert!(options.cases().iter().all(|case| case.shape.n == 14336) && !options.cases().is_empty());
+    }
+
+    #[test]
+    fn nothing_large_runs_unmeasured() {
+        assert!(parse("").expect("options").cases().iter().all(|case| case.shape.m == 256));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, culprit) in [
+            ("--group huge", "`huge`"),
+            ("--rounds 0", "`0`"),
+            ("--shape 4x4", "`4x4`"),
+            ("--csv", "`--csv` needs a value"),
+            ("--slices some", "`some`"),
+            ("8192", "unknown option `8192`"),
+        ] {
+            assert!(parse(text).expect_err(text).contains(culprit), "{text}");
+        }
+    }
+}
+
+mod test_record {
+    use crate::record::*;
+
+    fn record() -> Record {
+        Record {
+            group: "large".into(),
+            gpu: "NVIDIA \"H200\"".into(),
+            kernel: "sm80 128x256x64, 4 stages, 2x4 warps".into(),
+            m: 8192,
+            n: 4096,
+            k: 1024,
+            us: 1234.5,
+            ratio: 1.0625,
+            distance: f64::NAN,
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn lines_come_back() {
+        let text = format!("{}\n{}\n", Record::HEADER.join(","), record().to_line());
+        let read = Record::read(&text).expect("a record");
+        assert!(read[0].distance.is_nan());
+        assert_eq!(Record { distance: 0.0, ..read[0].clone() }, Record { distance: 0.0, ..record() });
+    }
+
+    #[test]
+    fn columns_are_found_by_name() {
+        let plain = Record { gpu: "H200".into(), kernel: "sm80".into(), ..record() };
+        let reversed = |line: &str| line.split(',').rev().collect::<Vec<_>>().join(",");
+        let text = format!("{}\n{}", reversed(&Record::HEADER.join(",")), reversed(&plain.to_line()));
+        assert_eq!(Record::read(&text).expect("a record")[0].n, 4096);
+    }
+
+    #[test]
+    fn faults_name_their_place() {
+        assert_eq!(Record::read("group,gpu\n").expect_err("columns are missing"), "no column `software`");
+        let line = record().to_line().replace("1234.5", "fast");
+        let error = Record::read(&format!("{}\n{line}", Record::HEADER.join(","))).expect_err("`fast` is no number");
+        assert_eq!(error, "line 2: `us` cannot be read");
+        assert_eq!(Record::read(""), Ok(Vec::new()));
+    }
+}
+
+mod test_statistics {
+    use crate::statistics::*;
+
+    #[test]
+    fn quantiles_are_of_the_values() {
+        let values = [5.0, 1.0, 4.0, 2.0, 3.0];
+        assert_eq!([0.0, 0.1, 0.5, 0.9, 1.0].map(|q| quantile(&values, q)), [1.0, 1.0, 3.0, 5.0, 5.0]);
+        assert_eq!(quantile(&[7.0], 0.9), 7.0);
+    }
+
+    #[test]
+    fn ratios_are_of_rounds() {
+        // The clock halves in the second round, and the ratio stays.
+        let spread = Spread::of_ratios(&[3.0, 6.0, 3.3], &[2.0, 4.0, 2.0]);
+        assert_eq!(spread, Spread { median: 1.5, low: 1.5, high: 1.65 });
+    }
+
+    #[test]
+    fn everybody_stands_everywhere() {
+        let mut shuffle = Shuffle::new(1);
+        let mut seen = [[0; 3]; 3];
+        for _ in 0..3000 {
+            let order = shuffle.order(3);
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2]);
+            order.iter().enumerate().for_each(|(place, who)| seen[place][*who] += 1);
+        }
+        assert!(seen.iter().flatten().all(|&count| (850..1150).contains(&count)), "{seen:?}");
+    }
+}

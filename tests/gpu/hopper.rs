@@ -1,0 +1,152 @@
+//! The Hopper mainloop: every schedule, tile and cluster, every way an operand of the epilogue is staged.
+
+use crate::case::Case;
+use crate::rig::rig;
+use postlude::build::recipes;
+use postlude::plan::{Schedule, Tile, TileShape};
+use postlude::prelude::*;
+use postlude::target::Target;
+use postlude::{DType, Gemm};
+
+fn tile(bm: usize, bn: usize, stages: usize, consumers: usize, schedule: Schedule) -> Tile {
+    let shape = TileShape::Sm90a { bk: 64, stages, consumers, schedule, cluster: [1, 1] };
+    Tile { bm, bn, shape, threads: 128 * (1 + consumers), min_blocks: 1 }
+}
+
+fn cooperative(bm: usize, bn: usize, stages: usize) -> Tile {
+    tile(bm, bn, stages, 2, Schedule::Cooperative)
+}
+
+fn ping_pong(bm: usize, bn: usize, stages: usize) -> Tile {
+    tile(bm, bn, stages, 2, Schedule::PingPong)
+}
+
+fn with(tile: Tile, change: impl FnOnce(&mut usize, &mut [usize; 2])) -> Tile {
+    let TileShape::Sm90a { mut bk, stages, consumers, schedule, mut cluster } = tile.shape else { return tile };
+    change(&mut bk, &mut cluster);
+    Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..tile }
+}
+
+/// The stand-in for a GPU may be another.
+fn is_hopper() -> bool {
+    rig().is_some_and(|rig| rig.target().0 == Target::SM_90A)
+}
+
+/// Several tiles a block, ragged everywhere; hardly one tile; narrow outputs. A and B are aligned in every layout.
+const SHAPES: [Shape; 5] = [
+    Shape::new(2312, 1544, 200),
+    Shape::new(520, 776, 264),
+    Shape::new(40, 24, 72),
+    Shape::new(8, 1032, 520),
+    Shape::new(1032, 16, 72),
+];
+
+fn run(layouts: &[Layout], tiles: &[Tile], epilogue: &Epilogue, dtype: DType) {
+    if !is_hopper() {
+        return;
+    }
+    for tile in tiles {
+        for layout in layouts {
+            for shape in SHAPES {
+                Case::new(&Gemm::new(dtype, *layout, epilogue).tile(*tile), shape).run();
+            }
+        }
+    }
+}
+
+#[test]
+fn ping_pong_tiles() {
+    let tiles = [ping_pong(128, 192, 5), ping_pong(128, 128, 6), ping_pong(64, 256, 5), ping_pong(192, 128, 5)];
+    run(&Layout::ALL, &tiles, &recipes::residual(F16, F16, |z| z.relu()).unwrap(), F16);
+}
+
+#[test]
+fn cooperative_tiles() {
+    let tiles = [cooperative(128, 256, 4), cooperative(256, 128, 4), cooperative(128, 192, 5), cooperative(256, 192, 3)];
+    run(&Layout::ALL, &tiles, &recipes::bias_activation(BF16, BF16, |z| z.relu()).unwrap(), BF16);
+}
+
+#[test]
+fn small_tiles() {
+    let tiles = [cooperative(128, 64, 8), cooperative(128, 96, 6), cooperative(128, 32, 8), cooperative(128, 128, 6)];
+    run(&Layout::ALL, &tiles, &recipes::residual(F16, F16, |z| z.gelu()).unwrap(), F16);
+}
+
+#[test]
+fn one_consumer() {
+    let one = |bn, stages| with(tile(64, bn, stages, 1, Schedule::Cooperative), |bk, _| *bk = 128);
+    let tiles = [one(8, 8), one(16, 8), one(32, 8), one(64, 6), one(128, 4)];
+    run(&Layout::ALL, &tiles, &recipes::residual(F16, F16, |z| z.relu()).unwrap(), F16);
+}
+
+#[test]
+fn clusters() {
+    let tiles = [cooperative(128, 256, 4), ping_pong(128, 192, 5), cooperative(256, 128, 4)];
+    let tiles = tiles.map(|tile| [[2, 1], [1, 2]].map(|cluster| with(tile, |_, c| *c = cluster))).concat();
+    run(&Layout::ALL, &tiles, &recipes::bias_activation(F16, F16, |z| z.relu()).unwrap(), F16);
+}
+
+/// Every format, both orders, in and out, with vectors over both axes: more than the staging of two deep rings holds.
+#[test]
+fn every_kind_of_operand() {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() * e.load("row_scale", F32.over(M)) + e.load("bias", BF16.over(N));
+        let z = z + e.load("c", F16) * e.load("aux", F32.column_major());
+        let z = e.load("mask", Bool).select(z, -z);
+        e.store("d", z, F16);
+        e.store("t", z.tanh(), BF16.column_major());
+        e.store("wide", z, F32);
+    })
+    .unwrap();
+    run(&[TN, NT], &[ping_pong(128, 128, 6), cooperative(128, 64, 8), cooperative(128, 256, 4)], &epilogue, F16);
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() + e.load("c", BF16.column_major());
+        e.store("wide", z, F32.column_major());
+        e.store("mask", z.lt(0.0), Bool.column_major());
+        e.store("positive", z.gt(0.0), Bool);
+    })
+    .unwrap();
+    run(&[TT, NN], &[ping_pong(128, 128, 6), cooperative(128, 64, 8)], &epilogue, BF16);
+}
+
+/// Outputs inside wider matrices, off by an element, and with odd leading dimensions: what a tensor map cannot describe, or would
+/// cut at 16 bytes instead of at the element.
+#[test]
+fn neighbours_stay_untouched() {
+    if !is_hopper() {
+        return;
+    }
+    for by_columns in [false, true] {
+        let matrix = || if by_columns { F16.column_major() } else { F16.into() };
+        let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", matrix()), matrix())).unwrap();
+        for tile in [ping_pong(128, 128, 6), cooperative(128, 64, 8)] {
+            for (m, n) in [(200, 264), (201, 263), (197, 257), (131, 70), (70, 131)] {
+                for (ld, offset) in [(0, 0), (8, 0), (24, 8), (9, 0), (8, 1), (1, 3)] {
+                    let inner = if by_columns { m } else { n };
+                    let gemm = Gemm::new(F16, TN, &epilogue).tile(tile);
+                    let case = Case::new(&gemm, Shape::new(m, n, 72));
+                    let wide = inner.next_multiple_of(8) + ld;
+                    case.ld("d", wide).offset("d", offset).ld("c", wide + 8).offset("c", offset).run();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn batches() {
+    if !is_hopper() {
+        return;
+    }
+    let epilogue = recipes::residual(F16, F16, |z| z.relu()).unwrap();
+    for tile in [ping_pong(128, 128, 6), cooperative(128, 64, 8)] {
+        let gemm = Gemm::new(F16, TN, &epilogue).tile(tile);
+        for k in [0, 64, 200] {
+            let case = Case::new(&gemm, Shape::new(136, 200, k).batched(5));
+            case.run();
+            case.clone().batch_stride("a", 0).run();
+            case.clone().ld("a", 5 * 208).batch_stride("a", 208).run();
+            case.ld("d", 5 * 200).batch_stride("d", 200).batch_stride("residual", 0).run();
+        }
+    }
+}

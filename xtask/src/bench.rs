@@ -1,0 +1,36 @@
+//! `cargo xtask bench-gpu`: the benchmark of the products here, or a bundle of it for a machine that has a GPU.
+
+use std::fs;
+
+use crate::error::{Context, Result};
+use crate::project::{Project, call};
+use crate::{bundle, report, test};
+
+pub fn run(project: &Project, args: &[String]) -> Result {
+    let (own, flags) = test::split_at_dashes(args);
+    if let Some(unknown) = own.first() {
+        return Err(crate::error::Error::new(format!(
+            "unknown option `{unknown}` of `bench-gpu`; the benchmark's own go behind `--`"
+        )));
+    }
+    if !test::has_gpu() {
+        let bundle = ["--only", "benches", "--filter", "gemm"].map(str::to_owned);
+        bundle::run(project, &bundle)?;
+        println!("There is no GPU here. On a machine with one, in this repository with the bundle in it:");
+        println!("  target/gpu-bundle/run.sh benches gemm -- {} --csv gemm.csv", flags.join(" "));
+        println!("and then here, with the file it wrote:\n  cargo xtask bench-report gemm.csv");
+        return Ok(());
+    }
+    let records = project.target.join("gemm.csv");
+    if records.exists() {
+        fs::remove_file(&records).context(|| format!("cannot remove {}", records.display()))?;
+    }
+    let mut cargo = project.cargo();
+    cargo.args(["bench", "--package", "postlude", "--bench", "gemm", "--"]).args(flags).arg("--csv").arg(&records);
+    // What was measured before a case failed is worth reporting.
+    let outcome = call(&mut cargo);
+    if records.exists() {
+        report::run(project, &[records.display().to_string()])?;
+    }
+    outcome
+}

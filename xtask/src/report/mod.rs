@@ -1,0 +1,177 @@
+//! `cargo xtask bench-report`: what the benchmarks measured, as a page with tables, a chart, and the records themselves.
+
+mod chart;
+mod table;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Context, Error, Result};
+use crate::project::Project;
+use crate::record::Record;
+
+/// The records of every run so far, and what is made of them.
+const RECORDS: &str = "benchmarks.csv";
+const PAGE: &str = "benchmarks.md";
+const CHART: &str = "benchmarks.svg";
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Options {
+    files: Vec<PathBuf>,
+    out: Option<PathBuf>,
+    fresh: bool,
+}
+
+pub fn run(project: &Project, args: &[String]) -> Result {
+    let options = parse(args)?;
+    let out = options.out.unwrap_or_else(|| project.root.join("docs"));
+    let mut records = Vec::new();
+    if !options.fresh && out.join(RECORDS).exists() {
+        records = read(&out.join(RECORDS))?;
+    }
+    for file in &options.files {
+        records = merge(records, read(file)?);
+    }
+    write(&out, &records)
+}
+
+fn parse(args: &[String]) -> Result<Options> {
+    let mut options = Options::default();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--fresh" => options.fresh = true,
+            "--out" => options.out = Some(args.next().ok_or_else(|| Error::new("`--out` needs a folder"))?.into()),
+            other if other.starts_with("--") => return Err(Error::new(format!("unknown option `{other}` of `bench-report`"))),
+            file => options.files.push(file.into()),
+        }
+    }
+    Ok(options)
+}
+
+fn read(file: &Path) -> Result<Vec<Record>> {
+    let text = fs::read_to_string(file).context(|| format!("cannot read {}", file.display()))?;
+    Record::read(&text).map_err(|error| Error::new(format!("{}: {error}", file.display())))
+}
+
+fn write(out: &Path, records: &[Record]) -> Result {
+    fs::create_dir_all(out).context(|| format!("cannot create {}", out.display()))?;
+    let put = |name: &str, text: String| {
+        let file = out.join(name);
+        fs::write(&file, text).context(|| format!("cannot write {}", file.display()))?;
+        println!("{}", file.display());
+        Ok(())
+    };
+    let drawn = chart::svg(records);
+    put(PAGE, table::page(records, drawn.as_ref().map(|_| CHART)))?;
+    if let Some(svg) = drawn {
+        put(CHART, svg)?;
+    }
+    if records.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> = records.iter().map(Record::to_line).collect();
+    put(RECORDS, format!("{}\n{}\n", Record::HEADER.join(","), lines.join("\n")))
+}
+
+/// What was measured together, whatever the peers were.
+fn contest(record: &Record) -> [&dyn std::fmt::Display; 9] {
+    let Record { gpu, group, dtype, layout, m, n, k, epilogue, slices, .. } = record;
+    [gpu, group, dtype, layout, m, n, k, epilogue, slices]
+}
+
+fn same(left: &[&dyn std::fmt::Display], right: &[&dyn std::fmt::Display]) -> bool {
+    left.len() == right.len() && left.iter().zip(right).all(|(l, r)| l.to_string() == r.to_string())
+}
+
+/// A newer measurement of a contest replaces the older one, with all its peers.
+fn merge(old: Vec<Record>, new: Vec<Record>) -> Vec<Record> {
+    let measured_again = |record: &Record| new.iter().any(|newer| same(&contest(newer), &contest(record)));
+    let mut records: Vec<Record> = old.into_iter().filter(|record| !measured_again(record)).collect();
+    for record in new {
+        let peer = |record: &Record| match record.group.as_str() {
+            "choice" => record.peer_kernel.clone(),
+            _ => record.peer.clone(),
+        };
+        records.retain(|older| !(same(&contest(older), &contest(&record)) && peer(older) == peer(&record)));
+        records.push(record);
+    }
+    records
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub fn record(group: &str, m: usize, epilogue: &str, slices: &str, ratio: f64) -> Record {
+        Record {
+            group: group.into(),
+            gpu: "NVIDIA H200".into(),
+            software: "NVRTC 13.0, cuBLASLt 13.0.2".into(),
+            dtype: "f16".into(),
+            layout: "TN".into(),
+            m,
+            n: 4096,
+            k: 1024,
+            epilogue: epilogue.into(),
+            slices: slices.into(),
+            rounds: 7,
+            launch: "stream".into(),
+            sets: 2,
+            bytes: 1 << 20,
+            working_set: 300 << 20,
+            kernel: "sm80 128x256x64, 4 stages".into(),
+            us: 100.0,
+            peer: "cuBLASLt".into(),
+            peer_kernel: "algorithm 2 of 8".into(),
+            peer_us: 100.0 * ratio,
+            ratio,
+            low: ratio - 0.01,
+            high: ratio + 0.01,
+            distance: 1e-5,
+        }
+    }
+
+    fn ratios(records: &[Record]) -> Vec<f64> {
+        records.iter().map(|record| record.ratio).collect()
+    }
+
+    #[test]
+    fn newer_measurements_replace_older_ones() {
+        let old = vec![record("large", 64, "identity", "long", 1.0), record("large", 64, "identity", "short", 1.1)];
+        let new = vec![record("large", 64, "identity", "long", 1.2), record("large", 64, "identity", "long", 1.3)];
+        assert_eq!(ratios(&merge(old, new)), [1.1, 1.3]);
+    }
+
+    #[test]
+    fn a_choice_forgets_the_candidates_of_before() {
+        let candidate =
+            |tile: &str, ratio| Record { peer_kernel: tile.into(), ..record("choice", 64, "identity", "short", ratio) };
+        let merged = merge(vec![candidate("a", 1.0), candidate("b", 1.1)], vec![candidate("b", 1.2), candidate("c", 1.3)]);
+        assert_eq!(ratios(&merged), [1.2, 1.3]);
+    }
+
+    #[test]
+    fn options_are_checked() {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let parsed = parse(&words("--fresh one.csv --out there two.csv")).ok();
+        assert_eq!(
+            parsed,
+            Some(Options { files: vec!["one.csv".into(), "two.csv".into()], out: Some("there".into()), fresh: true })
+        );
+        assert!(parse(&words("--out")).is_err() && parse(&words("--svg")).is_err());
+    }
+
+    /// Nobody edits the page or the chart by hand.
+    #[test]
+    fn the_page_is_what_the_records_say() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+        let records = if docs.join(RECORDS).exists() { read(&docs.join(RECORDS)).ok() } else { Some(Vec::new()) };
+        assert!(records.is_some(), "docs/{RECORDS} cannot be read");
+        let records = records.unwrap_or_default();
+        let drawn = chart::svg(&records);
+        let cure = "run `cargo xtask bench-report`";
+        assert!(fs::read_to_string(docs.join(PAGE)).ok() == Some(table::page(&records, drawn.as_ref().map(|_| CHART))), "{cure}");
+        assert!(fs::read_to_string(docs.join(CHART)).ok() == drawn, "{cure}");
+    }
+}
