@@ -78,7 +78,8 @@ impl Gemm {
 
     /// Whether `a` and `b` are constant: nothing that may still run when a launch begins writes them, as with the weights of
     /// inference. A programmatic launch then fetches them while its predecessors finish, which shortens short kernels.
-    /// Default: neither. With `true` for an operand that the kernel before does write, results are wrong.
+    /// Default: neither. With `true` for an operand that an earlier launch, not only the last one, may still be writing, results
+    /// are wrong.
     #[must_use]
     pub fn constant_operands(mut self, a: bool, b: bool) -> Gemm {
         self.preferences.constant = [a, b];
@@ -141,6 +142,8 @@ mod compile {
         pub source: Source,
         /// What came out.
         pub cubin: Arc<Cubin>,
+        /// The kernel that runs before it and copies operands, if the plan has it so.
+        pub restride: Option<(Source, Arc<Cubin>)>,
     }
 
     impl Gemm {
@@ -180,11 +183,17 @@ mod compile {
     impl Kernel {
         /// Compiles a plan, relaxing it as long as registers run out.
         pub(super) fn of(mut plan: KernelPlan, cache: &Cache) -> Result<Kernel, Error> {
+            let restride = plan.restride.as_ref().map(|restride| -> Result<_, Error> {
+                let source = emit::render_restride(restride)?;
+                let cubin = cache.compile(&source, &plan.target, &Options::new())?;
+                Ok((source, cubin))
+            });
+            let restride = restride.transpose()?;
             let mut best: Option<Kernel> = None;
             loop {
                 let source = plan.source()?;
                 let cubin = cache.compile(&source, &plan.target, &Options::new()).map_err(|e| blame(&plan, e))?;
-                let kernel = Kernel { plan: plan.clone(), source, cubin };
+                let kernel = Kernel { plan: plan.clone(), source, cubin, restride: restride.clone() };
                 let least = best.as_ref().map_or(u32::MAX, Kernel::spilled);
                 let best = if kernel.spilled() < least { best.insert(kernel) } else { best.get_or_insert(kernel) };
                 if best.spilled() == 0 || !plan.relax() {
@@ -238,7 +247,7 @@ pub use compile::Kernel;
 mod execute {
     use super::*;
     use crate::args::slots;
-    use crate::device::{Device, DeviceArgs, Launch, LaunchError, LoadError};
+    use crate::device::{Device, DeviceArgs, Launch, LaunchError, LoadError, Restrider};
     use crate::error::Error;
     use crate::tune::Tuning;
     use cudarc::driver::CudaStream;
@@ -283,14 +292,16 @@ mod execute {
 
         /// Loads a kernel and prepares its launches.
         pub(super) fn load(&self, device: &Device, mut kernel: Kernel, shape: Shape) -> Result<(Kernel, Launch), Error> {
-            let loaded = device.load(&kernel.cubin, kernel.plan.shared_memory(), &kernel.source);
-            let (function, cubin) = loaded.map_err(|error| match error {
-                LoadError::Jit(error) => Error::from(error),
-                LoadError::Device(error) => error.into(),
-            })?;
+            let (function, cubin) = device.load(&kernel.cubin, kernel.plan.shared_memory(), &kernel.source)?;
             kernel.cubin = cubin;
+            let mut restrider = None;
+            if let (Some(restride), Some((source, cubin))) = (kernel.plan.restride, &mut kernel.restride) {
+                let (function, loaded) = device.load(cubin, 0, source)?;
+                *cubin = loaded;
+                restrider = Some(Restrider::new(function, restride));
+            }
             let slots = slots(self.operation, self.epilogue.checked(), shape);
-            let launch = Launch::new(&kernel.plan, function, slots, shape, device.ordinal())?;
+            let launch = Launch::new(&kernel.plan, function, restrider, slots, shape, device.ordinal())?;
             Ok((kernel, launch))
         }
 
@@ -306,6 +317,15 @@ mod execute {
             args: &mut DeviceArgs<'_>,
         ) -> Result<Plan, Error> {
             self.plan(device, args.problem(shape, stream))
+        }
+    }
+
+    impl From<LoadError> for Error {
+        fn from(error: LoadError) -> Error {
+            match error {
+                LoadError::Jit(error) => error.into(),
+                LoadError::Device(error) => error.into(),
+            }
         }
     }
 

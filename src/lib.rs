@@ -246,7 +246,7 @@
 //! use postlude::target::Target;
 //! let epilogue = postlude::build::recipes::bias_activation(F16, F16, |z| z.gelu())?;
 //! let plan = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_90A, 132, Shape::new(4096, 4096, 4096))?;
-//! assert!(plan.explain().contains("tensor cores"));
+//! assert!(plan.explain().contains("shared memory"));
 //! assert!(plan.source()?.text().contains("epilogue_visit"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -169,6 +169,11 @@ impl Target {
         self.at_least(9, 0)
     }
 
+    /// Clusters of blocks that read each other's shared memory.
+    pub const fn has_clusters(self) -> bool {
+        self.major >= 9
+    }
+
     /// `wgmma` and `setmaxnreg`, the instructions of the `sm_90a` mainloop: Hopper's own, gone again in its successors.
     pub const fn has_wgmma(self) -> bool {
         self.major == 9 && self.minor == 0 && matches!(self.feature, Some(Feature::Architecture))

@@ -23,8 +23,9 @@ constexpr int EPILOGUE_SMEM = {{ epilogue_smem }};
 {% for constant in constants -%}
 constexpr int {{ constant.name }} = {{ constant.value }};
 {% endfor -%}
-{% if hopper %}constexpr bool CONSTANT_A = {{ constant_a }}, CONSTANT_B = {{ constant_b }};
-{% include "prelude/hopper.cuh" %}
+{% if overlaps %}constexpr bool CONSTANT_A = {{ constant_a }}, CONSTANT_B = {{ constant_b }};
+{% include "prelude/overlap.cuh" %}{% endif -%}
+{% if hopper %}{% include "prelude/hopper.cuh" %}
 {% include "prelude/staging.cuh" %}{% endif %}
 {% include "epilogue/params.cuh" %}
 {% include "prelude/raster.cuh" %}
@@ -34,4 +35,5 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if mainloop == "simt" %}{% include "mainloop/simt.cuh" %}{% endif -%}
 {% if mainloop == "sm80" %}{% include "mainloop/sm80.cuh" %}{% endif -%}
 {% if mainloop == "sm90a" %}{% include "mainloop/sm90a.cuh" %}{% endif -%}
+{% if mainloop == "gemv" %}{% include "mainloop/gemv.cuh" %}{% endif -%}
 {% if mainloop == "pointwise" %}{% include "mainloop/pointwise.cuh" %}{% endif -%}

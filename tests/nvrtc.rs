@@ -151,6 +151,42 @@ fn every_layout_format_and_alignment() {
 }
 
 #[test]
+fn copies_of_unaligned_operands() {
+    if !nvrtc() {
+        return;
+    }
+    for dtype in [F16, BF16] {
+        let gemm = Gemm::new(dtype, TN, &recipes::identity(dtype).unwrap());
+        let kernel = gemm.compile(Cache::global(), Target::SM_90A, 132, ODD).unwrap();
+        let (source, cubin) = kernel.restride.as_ref().expect("nothing of it is aligned");
+        assert!(source.text().contains(source.entry()));
+        assert!(!cubin.info.spills() && cubin.info.stack_bytes == 0 && cubin.info.registers > 0, "{:?}", cubin.info);
+        assert!(!kernel.cubin.info.spills(), "{}", kernel.explain());
+    }
+}
+
+#[test]
+fn few_rows() {
+    let mut jobs = Vec::new();
+    for layout in Layout::ALL {
+        for (dtype, d) in [(F16, F16), (BF16, F32), (F32, F32)] {
+            let epilogue = recipes::residual(d, d, |z| z.silu()).unwrap();
+            let gemm = Gemm::new(dtype, layout, &epilogue);
+            for (i, m) in [1, 2, 4].into_iter().enumerate() {
+                for n in [4096, 14336] {
+                    for (j, bytes) in [16, 2].into_iter().enumerate().filter(|(_, bytes)| *bytes >= dtype.size()) {
+                        let problem = Problem::new(m, n, 4096).align("a", bytes).align("b", bytes).align("d", bytes);
+                        let name = format!("gemv {dtype} {layout} {m}x{n} at {bytes}");
+                        jobs.push(job(name, gemm.clone(), problem, TARGETS[(i + j) % 2]));
+                    }
+                }
+            }
+        }
+    }
+    run(&jobs);
+}
+
+#[test]
 fn every_tile_that_is_chosen() {
     // Extents from a single tile to a full device: each makes another choice.
     let epilogue = recipes::split_rows(F16, F16, |z| z.sigmoid(), |z| z.tanh()).unwrap();

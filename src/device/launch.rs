@@ -5,6 +5,7 @@
 //! scalars, and allocates nothing unless there are more arguments than [`INLINE`].
 
 use super::block::{Layout, ParameterBlock};
+use super::restride::Restrider;
 use super::tensor_map::{Bytes, Tensor, UNIT};
 use super::{DeviceArgs, DeviceError, probe};
 use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, Given, Slot, SlotKind, bind, bind_into};
@@ -37,6 +38,10 @@ pub(super) fn allow_shared_memory(function: &CudaFunction, bytes: usize) -> Resu
 /// What stays the same from launch to launch of a plan.
 pub(crate) struct Launch {
     function: CudaFunction,
+    /// Copies what the kernel cannot read as it lies.
+    restrider: Option<Restrider>,
+    /// Which slots the kernel's `a` and `b` are.
+    operand_slots: [usize; 2],
     /// What a launch needs, as the user sees it; made for `shape`.
     slots: Vec<Slot>,
     pub shape: Shape,
@@ -87,6 +92,7 @@ impl Launch {
     pub fn new(
         plan: &KernelPlan,
         function: CudaFunction,
+        restrider: Option<Restrider>,
         slots: Vec<Slot>,
         shape: Shape,
         ordinal: usize,
@@ -106,6 +112,8 @@ impl Launch {
             shared_memory: plan.shared_memory() as u32,
             attributes: programmatic.then_some(Attribute::Programmatic).into_iter().collect(),
             function,
+            restrider,
+            operand_slots: [operand(0), operand(1)],
             slots,
             shape,
             ordinal,
@@ -166,13 +174,24 @@ impl Launch {
         for (place, bound) in places.iter_mut().zip(bound.iter()) {
             *place = self.place(bound, addresses);
         }
-        let places = &places[..self.slots.len()];
+        let places = &mut places[..self.slots.len()];
         self.check_alignment(places).map_err(LaunchError::Arguments)?;
         let Some(grid) = self.grid else {
             let fault = Fault::TooLarge { limit: "2147483647 tiles for each batch entry" };
             return Err(LaunchError::Arguments(ArgumentErrors(vec![ArgumentError { name: "a".into(), fault }])));
         };
         let driver = |what| move |error| LaunchError::Device(DeviceError::Driver { what, error });
+        let copied = match &self.restrider {
+            Some(restrider) => {
+                let operands = self.operand_slots.map(|slot| self.tensor(slot, &places[slot]));
+                Some(restrider.copy(stream, operands).map_err(LaunchError::Device)?)
+            }
+            None => None,
+        };
+        for (slot, copy) in self.operand_slots.into_iter().zip(copied.iter().flat_map(|c| c.operands)) {
+            let Some(Tensor { address, ld, batch_stride, .. }) = copy else { continue };
+            places[slot] = Place { address, ld, batch_stride, ..Place::NONE };
+        }
         let mut block = self.layout.block(places, origin);
         for field in &self.layout.maps {
             let map = self.encode(&field.map, field.slot, &places[field.slot]).map_err(driver("describe a tensor"))?;
@@ -253,10 +272,15 @@ impl Launch {
     }
 
     fn encode(&self, map: &TensorMap, slot: usize, place: &Place) -> Result<Option<Bytes>, DriverError> {
-        let SlotKind::Memory { inner, outer, dtype, .. } = &self.slots[slot].kind else { return Ok(None) };
+        self.tensor(slot, place).map_or(Ok(None), |tensor| tensor.encode(map))
+    }
+
+    /// A slot's memory with its extents.
+    fn tensor(&self, slot: usize, place: &Place) -> Option<Tensor> {
+        let SlotKind::Memory { inner, outer, dtype, .. } = &self.slots[slot].kind else { return None };
         let Place { address, ld, batch_stride, .. } = *place;
         let (inner, outer, batch, size) = (*inner, *outer, self.shape.batch, dtype.size());
-        Tensor { address, inner, outer, batch, ld, batch_stride, size }.encode(map)
+        Some(Tensor { address, inner, outer, batch, ld, batch_stride, size })
     }
 }
 

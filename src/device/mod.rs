@@ -8,12 +8,14 @@ mod buffer;
 mod host;
 mod launch;
 mod probe;
+mod restride;
 mod scratch;
 mod tensor_map;
 
 pub use buffer::{DeviceArgs, DeviceBuffer};
 pub(crate) use host::Copies;
 pub(crate) use launch::{Launch, LaunchError};
+pub(crate) use restride::Restrider;
 pub(crate) use scratch::{Scratch, ScratchError};
 
 use crate::jit::{Cache, JitError};
@@ -50,6 +52,30 @@ pub enum DeviceError {
         device: String,
         /// What is missing.
         error: JitError,
+    },
+    /// No room for the copies of unaligned operands.
+    #[error(
+        "no {bytes} bytes of device memory for copies of unaligned operands: {error}. Align them to 16 bytes (address, leading dimension and batch stride), or free memory"
+    )]
+    Scratch {
+        /// Bytes needed.
+        bytes: usize,
+        /// The driver's error.
+        error: DriverError,
+    },
+    /// Copies of unaligned operands need memory, and a capture cannot allocate it.
+    #[error(
+        "the plan copies unaligned operands into {bytes} bytes that this stream does not have yet, and a capture cannot allocate them: execute the plan once on the stream before the capture"
+    )]
+    ScratchInCapture {
+        /// Bytes needed.
+        bytes: usize,
+    },
+    /// More copies of operands than a grid counts.
+    #[error("unaligned operands whose copies take {bytes} bytes are more than one launch can copy: align them to 16 bytes")]
+    ScratchTooLarge {
+        /// Bytes needed.
+        bytes: usize,
     },
     /// A stream of another device.
     #[error("the stream belongs to device {got}; the plan was made for device {needs}")]

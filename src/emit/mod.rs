@@ -5,11 +5,14 @@
 //! except the spelling of a custom primitive, which the user's program brought.
 
 mod printer;
+mod restride;
+
+pub use restride::render_restride;
 
 use crate::ir::Coordinate;
 use crate::ir::axes::{L, M};
 use crate::ir::{Operand, Order};
-use crate::plan::{KernelPlan, Phase, Staged, Staging, StepKind, TileShape, lies_along_columns};
+use crate::plan::{KernelPlan, Mainloop, Phase, Staged, Staging, StepKind, lies_along_columns};
 use crate::problem::Operation;
 use crate::source::Source;
 use printer::Printer;
@@ -24,8 +27,9 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 18] = templates![
+static TEMPLATES: [(&str, &str); 21] = templates![
     "kernel.cu",
+    "restride.cu",
     "prelude/types.cuh",
     "prelude/memory.cuh",
     "prelude/math.cuh",
@@ -33,6 +37,7 @@ static TEMPLATES: [(&str, &str); 18] = templates![
     "prelude/raster.cuh",
     "prelude/shared.cuh",
     "prelude/tensor_core.cuh",
+    "prelude/overlap.cuh",
     "prelude/hopper.cuh",
     "prelude/staging.cuh",
     "epilogue/params.cuh",
@@ -42,6 +47,7 @@ static TEMPLATES: [(&str, &str); 18] = templates![
     "mainloop/simt.cuh",
     "mainloop/sm80.cuh",
     "mainloop/sm90a.cuh",
+    "mainloop/gemv.cuh",
     "mainloop/pointwise.cuh",
 ];
 
@@ -151,6 +157,8 @@ struct Context {
     mainloop: &'static str,
     product: bool,
     hopper: bool,
+    /// Whether it runs under the end of the kernels before it.
+    overlaps: bool,
     cluster_size: usize,
     constant_a: bool,
     constant_b: bool,
@@ -245,7 +253,8 @@ fn context(plan: &KernelPlan) -> Context {
         ],
         mainloop: plan.tile.mainloop().name(),
         hopper: plan.staging.is_some(),
-        cluster_size: if let TileShape::Sm90a { cluster: [m, n], .. } = plan.tile.shape { m * n } else { 1 },
+        overlaps: matches!(plan.tile.mainloop(), Mainloop::Sm90a | Mainloop::Gemv),
+        cluster_size: plan.tile.cluster(),
         constant_a: plan.constant[0],
         constant_b: plan.constant[1],
         wgmma: plan.staging.is_some().then(|| Wgmma::of(plan)),

@@ -1,10 +1,12 @@
 //! The choice of mainloop, tile and rasterisation, with a reason for everything that was not chosen.
 //!
 //! The mainloop follows from formats and target. Among its tiles the choice minimises estimated time: how many tiles a
-//! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured.
+//! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured. Hopper's
+//! tiles have a model of their own (`hopper`).
 
-use super::{Mainloop, Preferences, Program, Staging, Tile, TileShape};
+use super::{Mainloop, Preferences, Program, Restride, Staging, Tile, TileShape, hopper};
 use crate::dtype::DType;
+use crate::ir::Order;
 use crate::problem::{Operation, Shape};
 use crate::target::Target;
 use serde::Serialize;
@@ -90,6 +92,8 @@ pub(super) struct Request<'r> {
     pub argument_alignment: &'r [usize],
     pub shape: Shape,
     pub alignment: [usize; 2],
+    /// Whether runs of both operands begin at multiples of 128 bytes, as far as is known.
+    pub rows_begin_at_lines: bool,
     pub strip: usize,
     pub target: Target,
     pub multiprocessors: usize,
@@ -159,43 +163,29 @@ static SM80_TF32: [Candidate; 6] = [
     Candidate::sm80(Tile::sm80(64, 64, 32, 3, [2, 2], 1), 42.0, 100.0),
 ];
 
-/// Tiles of Hopper's mainloop, each with the most stages that may fit.
-static SM90A: [Candidate; 27] = [
-    candidate(Tile::ping_pong(128, 192, 5), 12.0, 12.0, 100.0),
-    candidate(Tile::ping_pong(128, 160, 6), 10.2, 10.2, 100.0),
-    candidate(Tile::ping_pong(128, 128, 6), 8.2, 8.2, 100.0),
-    candidate(Tile::ping_pong(64, 256, 5), 8.4, 8.4, 100.0),
-    candidate(Tile::ping_pong(192, 128, 5), 12.2, 12.2, 100.0),
-    candidate(Tile::ping_pong(128, 192, 5).clustered(2, 1), 12.0, 12.0, 100.0),
-    candidate(Tile::cooperative(128, 256, 4), 16.0, 16.0, 200.0),
-    candidate(Tile::cooperative(256, 128, 4), 16.1, 16.1, 200.0),
-    candidate(Tile::cooperative(128, 256, 4).clustered(2, 1), 16.1, 16.1, 200.0),
-    candidate(Tile::cooperative(256, 192, 3).clustered(2, 1), 24.1, 24.1, 200.0),
-    candidate(Tile::cooperative(128, 240, 4), 15.2, 15.2, 200.0),
-    candidate(Tile::cooperative(128, 224, 4), 14.5, 14.5, 200.0),
-    candidate(Tile::cooperative(128, 208, 5), 13.5, 13.5, 200.0),
-    candidate(Tile::cooperative(128, 192, 5), 12.5, 12.5, 200.0),
-    candidate(Tile::cooperative(128, 176, 5), 11.5, 11.5, 200.0),
-    candidate(Tile::cooperative(128, 160, 6), 10.5, 10.5, 200.0),
-    candidate(Tile::cooperative(128, 144, 6), 9.5, 9.5, 200.0),
-    candidate(Tile::cooperative(128, 128, 6), 8.7, 8.7, 200.0),
-    candidate(Tile::cooperative(128, 112, 7), 7.8, 7.8, 200.0),
-    candidate(Tile::cooperative(128, 96, 7), 6.9, 6.9, 200.0),
-    candidate(Tile::cooperative(128, 80, 8), 6.0, 6.0, 200.0),
-    candidate(Tile::cooperative(128, 64, 8), 5.5, 5.5, 200.0),
-    candidate(Tile::single(64, 128, 4), 4.5, 4.5, 200.0),
-    candidate(Tile::single(64, 64, 6), 2.5, 2.5, 200.0),
-    candidate(Tile::single(64, 32, 8), 2.0, 2.0, 200.0),
-    candidate(Tile::single(64, 16, 10), 1.8, 1.8, 200.0),
-    candidate(Tile::single(64, 8, 10), 1.7, 1.7, 200.0),
-];
-
 static SIMT: [Candidate; 5] = [
     candidate(Tile::simt(128, 128, 8, 8, 16, 2), 126.0, 97.0, 16.0),
     candidate(Tile::simt(128, 64, 8, 8, 8, 3), 70.0, 51.0, 16.0),
     candidate(Tile::simt(64, 64, 16, 8, 4, 4), 41.0, 31.0, 16.0),
     candidate(Tile::simt(32, 64, 16, 4, 4, 4), 30.0, 20.0, 16.0),
     candidate(Tile::simt(32, 32, 16, 4, 4, 6), 19.0, 10.8, 16.0),
+];
+
+/// Tiles for a few rows, B with K contiguous. The times are of a block.
+static GEMV_K: [Candidate; 3] = [
+    candidate(Tile::gemv(1, 8, 256, 4, 1), 1.0, 1.0, 0.0).up_to_rows(1),
+    candidate(Tile::gemv(2, 8, 256, 3, 1), 1.1, 1.1, 0.0).up_to_rows(2),
+    candidate(Tile::gemv(4, 8, 256, 2, 1), 1.3, 1.3, 0.0),
+];
+
+/// The same with N contiguous: blocks have to be wide, so clusters share K where there would be too few of them.
+static GEMV_N: [Candidate; 6] = [
+    candidate(Tile::gemv(1, 64, 512, 2, 2), 10.4, 7.5, 0.0).up_to_rows(1),
+    candidate(Tile::gemv(1, 32, 256, 4, 1), 11.2, 8.4, 0.0).up_to_rows(1),
+    candidate(Tile::gemv(2, 64, 256, 3, 2), 11.0, 7.8, 0.0).up_to_rows(2),
+    candidate(Tile::gemv(4, 32, 256, 2, 2), 6.0, 6.0, 0.0),
+    candidate(Tile::gemv(4, 64, 256, 2, 1), 19.8, 15.3, 0.0),
+    candidate(Tile::gemv(4, 32, 256, 2, 1), 20.0, 15.5, 0.0),
 ];
 
 /// Memory-bound: a tile costs its area. Smaller ones are for problems that do not fill the device, and for single-column
@@ -208,22 +198,31 @@ static POINTWISE: [Candidate; 3] = [
 
 /// Chooses the tile of a mainloop and its rasterisation, with a verdict on every candidate; none if none fits.
 pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice) {
-    let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {
-        (Mainloop::Sm90a, _) => &SM90A,
-        (Mainloop::Sm80, DType::F32) => &SM80_TF32,
-        (Mainloop::Sm80, _) => &SM80,
-        (Mainloop::Simt, _) => &SIMT,
-        (Mainloop::Pointwise, _) => &POINTWISE,
-    };
-    let wanted = request.preferences.tile;
-    let forced = wanted.map(|tile| [candidate(tile, 1.0, 1.0, 0.0)]);
-    let candidates = forced.as_ref().map_or(candidates, |f| f.as_slice());
     // Tiles as they fit, and what they are estimated to take.
     let mut estimates: Vec<(Tile, f64)> = Vec::new();
-    for candidate in candidates {
-        match fit(candidate, request) {
-            Ok(tile) => estimates.push((tile, estimate(candidate, request))),
-            Err(obstacle) => choice.reject(candidate.tile, obstacle),
+    let mut consider = |tile: &Tile, obstacle: Option<String>, estimate: &dyn Fn(&Tile) -> f64| match obstacle
+        .map_or_else(|| fit(tile, request), Err)
+    {
+        Ok(tile) => estimates.push((tile, estimate(&tile))),
+        Err(obstacle) => choice.reject(tile, obstacle),
+    };
+    if let Some(tile) = request.preferences.tile {
+        consider(&tile, None, &|_| 1.0);
+    } else if mainloop == Mainloop::Sm90a {
+        for tile in hopper::tiles() {
+            consider(&tile, None, &|tile| hopper::estimate(tile, request));
+        }
+    } else {
+        let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {
+            (Mainloop::Sm80, DType::F32) => &SM80_TF32,
+            (Mainloop::Sm80, _) => &SM80,
+            (Mainloop::Gemv, _) if runs_along_k(request.operation) => &GEMV_K,
+            (Mainloop::Gemv, _) => &GEMV_N,
+            (Mainloop::Pointwise, _) => &POINTWISE,
+            _ => &SIMT,
+        };
+        for candidate in candidates {
+            consider(&candidate.tile, unsuitable(candidate, request), &|_| estimate(candidate, request));
         }
     }
     estimates.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -238,9 +237,10 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
 }
 
 /// The mainloops that can compute a product or a pointwise operation, the best first, with verdicts on the others. None if
-/// the one that was asked for cannot. `alignment` is that of `a` and `b`, as the user sees them.
+/// the one that was asked for cannot. `shape` and `alignment` of `a` and `b` are as the user sees them.
 pub(super) fn mainloops(
     operation: Operation,
+    shape: Shape,
     alignment: [usize; 2],
     target: Target,
     preferences: Preferences,
@@ -248,10 +248,21 @@ pub(super) fn mainloops(
 ) -> Vec<Mainloop> {
     let forced = preferences.mainloop.or(preferences.tile.map(|t| t.mainloop()));
     let mut usable = Vec::new();
-    for mainloop in [Mainloop::Sm90a, Mainloop::Sm80, Mainloop::Simt, Mainloop::Pointwise] {
+    for mainloop in [Mainloop::Gemv, Mainloop::Sm90a, Mainloop::Sm80, Mainloop::Simt, Mainloop::Pointwise] {
         let why_not = match forced {
             Some(other) if other != mainloop => Some(format!("{other} was asked for")),
-            _ => why_not(mainloop, operation, alignment, target, preferences),
+            None if mainloop == Mainloop::Gemv && shape.m.min(shape.n) > FEW => {
+                Some(format!("for at most {FEW} rows or columns"))
+            }
+            None if mainloop == Mainloop::Sm90a
+                && target.has_wgmma()
+                && alignment.iter().any(|bytes| *bytes < 16)
+                && !Restride::pays(shape, operation.dtype().size(), alignment) =>
+            {
+                let [a, b] = alignment;
+                Some(format!("TMA wants operands aligned to 16 bytes, a has {a} and b {b}: copying them would take longer"))
+            }
+            _ => why_not(mainloop, operation, target, preferences),
         };
         match why_not {
             Some(why) => choice.reject(mainloop, why),
@@ -262,26 +273,17 @@ pub(super) fn mainloops(
 }
 
 /// Why a mainloop cannot compute what is asked, if it cannot.
-fn why_not(
-    mainloop: Mainloop,
-    operation: Operation,
-    [a, b]: [usize; 2],
-    target: Target,
-    preferences: Preferences,
-) -> Option<String> {
+fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences: Preferences) -> Option<String> {
     let Operation::Product { dtype, .. } = operation else {
         return (mainloop != Mainloop::Pointwise).then(|| "the operation is pointwise: it has no product".into());
     };
     match (mainloop, dtype) {
-        (Mainloop::Simt, _) => None,
+        (Mainloop::Simt | Mainloop::Gemv, _) => None,
         (Mainloop::Pointwise, _) => Some("the operation is a product".into()),
         (Mainloop::Sm80, _) if !target.has_cp_async_and_mma16() => {
             Some(format!("{target} has no cp.async and mma.sync.m16n8k16"))
         }
         (Mainloop::Sm90a, _) if !target.has_wgmma() => Some(format!("{target} has no wgmma")),
-        (Mainloop::Sm90a, DType::F16 | DType::BF16) if a.min(b) < 16 => {
-            Some(format!("TMA copies operands aligned to 16 bytes; a is aligned to {a}, b to {b}"))
-        }
         (_, DType::F16 | DType::BF16) => None,
         (Mainloop::Sm80, DType::F32) if preferences.tf32 => None,
         (Mainloop::Sm80, DType::F32) => Some("f32 operands keep full precision unless tf32 is asked for".into()),
@@ -289,38 +291,45 @@ fn why_not(
     }
 }
 
-fn tiles(tile: &Tile, shape: Shape) -> u64 {
+/// Rows up to which a product is bound by reading B, so that nothing is gained from tensor cores.
+pub(super) const FEW: usize = 4;
+
+/// Whether K is the contiguous axis of B.
+fn runs_along_k(operation: Operation) -> bool {
+    matches!(operation, Operation::Product { layout, .. } if layout.b() == Order::ColumnMajor)
+}
+
+pub(super) fn tiles(tile: &Tile, shape: Shape) -> u64 {
     shape.m.div_ceil(tile.bm) as u64 * shape.n.div_ceil(tile.bn) as u64 * shape.batch as u64
 }
 
-fn obstacle(candidate: &Candidate, request: &Request) -> Option<String> {
+/// Why a candidate is not meant for a problem.
+fn unsuitable(candidate: &Candidate, request: &Request) -> Option<String> {
     let least = request.alignment[0].min(request.alignment[1]);
     let (from, to) = candidate.alignment;
     if !(from..=to).contains(&least) {
         Some(format!("for operands aligned to {from} to {to} bytes, not {least}"))
-    } else if request.shape.m > candidate.rows {
-        Some(format!("for at most {} rows", candidate.rows))
     } else {
-        candidate.tile.obstacle(request.operation, request.alignment, request.strip, request.target)
+        (request.shape.m > candidate.rows).then(|| format!("for at most {} rows", candidate.rows))
     }
 }
 
 /// The tile as it fits beside the epilogue's operands, or why it does not.
-fn fit(candidate: &Candidate, request: &Request) -> Result<Tile, String> {
-    if let Some(obstacle) = obstacle(candidate, request) {
+fn fit(tile: &Tile, request: &Request) -> Result<Tile, String> {
+    if let Some(obstacle) = tile.obstacle(request.operation, request.alignment, request.strip, request.target) {
         return Err(obstacle);
     }
-    let tile = candidate.tile;
-    let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = tile.shape else { return Ok(tile) };
-    let (_, stages) = Staging::of(request.program, request.operation, request.argument_alignment, &tile, request.target)?;
-    Ok(Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..tile })
+    let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = tile.shape else { return Ok(*tile) };
+    let (_, stages) = Staging::of(request.program, request.operation, request.argument_alignment, tile, request.target)?;
+    Ok(Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..*tile })
 }
 
 /// Relative time: full rounds of as many tiles as are resident, then what is left, which takes at least as long as one
 /// tile alone.
 fn estimate(candidate: &Candidate, request: &Request) -> f64 {
     let resident = candidate.tile.min_blocks as u64;
-    let on_one = tiles(&candidate.tile, request.shape).div_ceil(request.multiprocessors.max(1) as u64);
+    let blocks = tiles(&candidate.tile, request.shape) * candidate.tile.cluster() as u64;
+    let on_one = blocks.div_ceil(request.multiprocessors.max(1) as u64);
     let (rounds, left) = (on_one / resident, on_one % resident);
     let rest = if left > 0 { candidate.alone.max(left as f64 * candidate.full) } else { 0.0 };
     ((rounds * resident) as f64 * candidate.full + rest) * (request.shape.k as f64 + candidate.overhead)

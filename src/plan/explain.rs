@@ -25,6 +25,16 @@ impl KernelPlan {
         );
         let _ = writeln!(out, "shared memory {} bytes, dynamic", self.shared_memory());
         let _ = writeln!(out, "alignment     a {} bytes, b {} bytes", self.alignment[0], self.alignment[1]);
+        if let Some(restride) = &self.restride {
+            let names: Vec<_> =
+                ["a", "b"].into_iter().zip(restride.operands).filter_map(|(n, copied)| copied.then_some(n)).collect();
+            let _ = writeln!(
+                out,
+                "copies        {} into aligned rows before the kernel, {} bytes of scratch: TMA reads multiples of 16 bytes",
+                names.join(" and "),
+                self.scratch,
+            );
+        }
         let _ = writeln!(out, "strip         {} columns a visit", self.strip);
         let along = if self.raster > 0 { "rows" } else { "columns" };
         let _ = writeln!(out, "raster        groups of {} {along} of tiles", self.raster.abs());

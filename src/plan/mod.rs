@@ -6,10 +6,12 @@
 
 mod choice;
 mod explain;
+mod hopper;
 mod maps;
 mod params;
 mod problem;
 mod program;
+mod restride;
 mod staging;
 mod tile;
 
@@ -18,6 +20,7 @@ pub use maps::{MapSource, Swizzle, TensorMap};
 pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use problem::{Problem, Strides};
 pub use program::{Item, Phase, Program, Step, StepKind, Store};
+pub use restride::Restride;
 pub use staging::{Staged, Staging};
 pub use tile::{Mainloop, Schedule, Tile, TileShape};
 
@@ -86,6 +89,10 @@ pub struct KernelPlan {
     pub strip: usize,
     /// Bytes that address, leading dimension and batch stride of `a` and `b` are multiples of.
     pub alignment: [usize; 2],
+    /// The operands that a launch copies into aligned rows first.
+    pub restride: Option<Restride>,
+    /// Bytes of the copies for the extents that were planned for.
+    pub scratch: usize,
     /// Group height of the rasterisation, in tiles: of rows, or of columns if it is negative.
     pub raster: i32,
     /// Multiprocessors that a persistent kernel spreads over.
@@ -182,8 +189,13 @@ impl KernelPlan {
             Operation::Product { .. } => [aligned("a"), aligned("b")],
             Operation::Pointwise { .. } => [aligned("a"); 2],
         };
+        let begins_at_line = |name: &str| {
+            let slot = slots.iter().find(|s| *s.name == *name);
+            slot.is_none_or(|s| problem.run_distance(s).is_multiple_of(LINE))
+        };
+        let begins = [begins_at_line("a"), begins_at_line("b")];
         let mut choice = Choice::default();
-        let usable = choice::mainloops(operation, alignment, target, preferences, &mut choice);
+        let usable = choice::mainloops(operation, problem.shape, alignment, target, preferences, &mut choice);
         for mainloop in usable {
             let transposed = prefers_transposed(operation, &epilogue, mainloop, problem.shape);
             let (seen, shape, operation) = if transposed {
@@ -193,9 +205,13 @@ impl KernelPlan {
             };
             let [first, second] = if transposed { [1, 0] } else { [0, 1] };
             let alignment = [alignment[first], alignment[second]];
-            let constant = [preferences.constant[first], preferences.constant[second]];
             let program = Program::of(&seen);
             let strip = strip(&seen, |name| aligned(name));
+            let restride = Restride::of(mainloop, operation, alignment);
+            let read = if restride.is_some() { alignment.map(|bytes| bytes.max(16)) } else { alignment };
+            // A copy is written right before the kernel, whatever the original is.
+            let copied = restride.map_or([false; 2], |r| r.operands);
+            let constant = [preferences.constant[first] && !copied[0], preferences.constant[second] && !copied[1]];
             let arguments = seen.arguments().to_vec();
             let argument_alignment: Vec<usize> = arguments.iter().map(|argument| aligned(&argument.name)).collect();
             let request = choice::Request {
@@ -203,7 +219,8 @@ impl KernelPlan {
                 program: &program,
                 argument_alignment: &argument_alignment,
                 shape,
-                alignment,
+                alignment: read,
+                rows_begin_at_lines: (begins[first] || copied[0]) && (begins[second] || copied[1]),
                 strip,
                 target,
                 multiprocessors,
@@ -225,6 +242,8 @@ impl KernelPlan {
                 tile,
                 strip: staging.as_ref().map_or(strip, |s| s.strip(&tile)),
                 alignment,
+                restride,
+                scratch: restride.map_or(0, |r| r.bytes(operation, shape)),
                 raster,
                 multiprocessors,
                 program,
@@ -233,7 +252,8 @@ impl KernelPlan {
                 maps: staging.as_ref().map_or_else(Vec::new, |s| s.maps.clone()),
                 staging,
                 params,
-                programmatic: preferences.programmatic && waits(tile.mainloop()),
+                // Behind the copies an early start was measured to cost up to 15 %.
+                programmatic: preferences.programmatic && waits(tile.mainloop()) && restride.is_none(),
                 constant,
                 choice,
             });
@@ -291,7 +311,7 @@ impl KernelPlan {
             let clusters = work.min((self.multiprocessors / (m * n)).max(1));
             return (work <= i32::MAX as usize).then_some([(clusters * m * n) as u32, 1, 1]);
         }
-        let tiles = rows.checked_mul(columns)?;
+        let tiles = rows.checked_mul(columns)?.checked_mul(self.tile.cluster())?;
         let slices = shape.batch.div_ceil(65_535).max(1);
         let entries = shape.batch.div_ceil(slices);
         let fits = tiles <= i32::MAX as usize && slices <= 65_535;
@@ -301,7 +321,7 @@ impl KernelPlan {
 
 /// Whether a mainloop's kernels contain `griddepcontrol.wait` ahead of every access to memory.
 const fn waits(mainloop: Mainloop) -> bool {
-    matches!(mainloop, Mainloop::Sm90a)
+    matches!(mainloop, Mainloop::Sm90a | Mainloop::Gemv)
 }
 
 /// What a launch of a tile's kernel passes, and what it stages.
@@ -350,9 +370,13 @@ fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result
     Ok(())
 }
 
-/// Whether most bytes of the epilogue's matrices lie column by column. Hopper's mainloop stages either order as fast, but its
+/// Whether most bytes of the epilogue's matrices lie column by column. The few rows of a GEMV are rows, whatever
+/// its outputs are. Hopper's mainloop stages either order as fast, but its
 /// tiles have at least 64 rows: there the shorter side of a narrow output becomes the columns.
 fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainloop, shape: crate::problem::Shape) -> bool {
+    if mainloop == Mainloop::Gemv && shape.m.min(shape.n) <= choice::FEW {
+        return shape.m > shape.n;
+    }
     if mainloop == Mainloop::Sm90a && shape.m.min(shape.n) <= NARROW {
         return shape.m < shape.n;
     }
@@ -372,6 +396,9 @@ fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainlo
     }
     columns > rows
 }
+
+/// Bytes of a line of the caches.
+const LINE: usize = 128;
 
 /// The extent up to which an output is narrow.
 const NARROW: usize = 128;

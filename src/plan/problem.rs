@@ -70,6 +70,15 @@ impl Problem {
         self
     }
 
+    /// Bytes from run to run of an argument; 0 if there is but one.
+    pub(crate) fn run_distance(&self, slot: &Slot) -> usize {
+        let ld = self.strides.get(&*slot.name).and_then(|s| s.ld);
+        match &slot.kind {
+            SlotKind::Memory { dtype, outer, inner, matrix: true, .. } if *outer > 1 => ld.unwrap_or(*inner) * dtype.size(),
+            _ => 0,
+        }
+    }
+
     /// The alignment of every run of an argument, in bytes: 16, 8, 4, 2 or 1.
     pub(crate) fn alignment(&self, slot: &Slot) -> usize {
         let strides = self.strides.get(&*slot.name).copied().unwrap_or_default();

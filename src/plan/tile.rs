@@ -18,6 +18,8 @@ pub enum Mainloop {
     Sm80,
     /// Hopper's tensor cores through `wgmma`, fed by TMA.
     Sm90a,
+    /// Multiply-adds one at a time, full precision, for a few rows: B passes through registers once.
+    Gemv,
     /// No product: the accumulator is a matrix in memory.
     Pointwise,
 }
@@ -29,6 +31,7 @@ impl Mainloop {
             Mainloop::Simt => "simt",
             Mainloop::Sm80 => "sm80",
             Mainloop::Sm90a => "sm90a",
+            Mainloop::Gemv => "gemv",
             Mainloop::Pointwise => "pointwise",
         }
     }
@@ -93,6 +96,11 @@ pub enum TileShape {
         /// Blocks of a cluster along M and N: neighbours, which fetch what they share once.
         cluster: [usize; 2],
     },
+    /// All threads share K, and those of the other blocks of a cluster.
+    Gemv {
+        /// Blocks of a cluster.
+        cluster: usize,
+    },
     /// Rows go by in batches.
     Pointwise,
 }
@@ -143,6 +151,10 @@ impl Tile {
         }
     }
 
+    pub(super) const fn gemv(bm: usize, bn: usize, threads: usize, min_blocks: usize, cluster: usize) -> Tile {
+        Tile { bm, bn, shape: TileShape::Gemv { cluster }, threads, min_blocks }
+    }
+
     pub(super) const fn pointwise(bm: usize, bn: usize, threads: usize) -> Tile {
         Tile { bm, bn, shape: TileShape::Pointwise, threads, min_blocks: 1 }
     }
@@ -153,7 +165,17 @@ impl Tile {
             TileShape::Simt { .. } => Mainloop::Simt,
             TileShape::Sm80 { .. } => Mainloop::Sm80,
             TileShape::Sm90a { .. } => Mainloop::Sm90a,
+            TileShape::Gemv { .. } => Mainloop::Gemv,
             TileShape::Pointwise => Mainloop::Pointwise,
+        }
+    }
+
+    /// Blocks of a cluster.
+    pub const fn cluster(&self) -> usize {
+        match self.shape {
+            TileShape::Sm90a { cluster: [m, n], .. } => m * n,
+            TileShape::Gemv { cluster } => cluster,
+            _ => 1,
         }
     }
 
@@ -178,6 +200,8 @@ impl Tile {
                 }
                 ring.max(bytes(rows))
             }
+            // A sum of every warp for each element, and the block's where others add them up.
+            TileShape::Gemv { cluster } => 4 * self.bm * self.bn * (self.threads / 32 + usize::from(cluster > 1)),
             TileShape::Sm90a { .. } | TileShape::Pointwise => 0,
         };
         mainloop.max(epilogue)
@@ -210,8 +234,12 @@ impl Tile {
         let least = match self.shape {
             TileShape::Simt { tm, tn, .. } => tm * tn + 2 * (tm + tn) + 24,
             TileShape::Sm80 { .. } => self.bm * self.bn / self.threads + 64,
+            TileShape::Gemv { .. } => 40,
             TileShape::Sm90a { .. } | TileShape::Pointwise => 32,
         };
+        if self.cluster() > 1 && !target.has_clusters() {
+            return Some(format!("{target} has no clusters"));
+        }
         let registers = target.registers_per_multiprocessor() as usize / (self.threads * self.min_blocks);
         if registers < least {
             return Some(format!("leaves {registers} registers a thread, and needs about {least}"));
@@ -281,6 +309,18 @@ impl Tile {
                     ),
                 ])
             }
+            TileShape::Gemv { cluster } => {
+                let Operation::Product { dtype, layout } = operation else { return Some("it multiplies") };
+                let vector = 16 / dtype.size();
+                let columns = if layout.b() == Order::ColumnMajor { bn } else { vector };
+                first_broken(&[
+                    ([1, 2, 4, 8].contains(&cluster), "a cluster has 1, 2, 4 or 8 blocks"),
+                    ((32..=1024).contains(&threads), "a block has 32 to 1024 threads"),
+                    (bn.is_multiple_of(columns) && bn / columns <= 32, "a warp covers the columns"),
+                    (columns <= 16 && bm * columns <= 64, "a thread holds at most 64 sums"),
+                    (bm * strips <= threads, "one strip a thread"),
+                ])
+            }
             TileShape::Sm90a { .. } => None,
             TileShape::Pointwise => first_broken(&[(whole_rows(bm), "threads visit whole rows")]),
         }
@@ -302,6 +342,7 @@ impl Tile {
                 list.extend([("CLUSTER_M", cluster_m), ("CLUSTER_N", cluster_n)]);
                 list.extend([("PRODUCER_REGISTERS", producer), ("CONSUMER_REGISTERS", consumer)]);
             }
+            TileShape::Gemv { cluster } => list.push(("CLUSTER", cluster)),
             TileShape::Pointwise => {}
         }
         list.extend([("THREADS", self.threads), ("MIN_BLOCKS", self.min_blocks)]);
@@ -322,6 +363,10 @@ impl fmt::Display for Tile {
                 };
                 write!(f, "x{bk}, {stages} stages, {consumers} {schedule}")?;
                 if m * n > 1 { write!(f, ", cluster {m}x{n}") } else { Ok(()) }
+            }
+            TileShape::Gemv { cluster } => {
+                write!(f, ", {} threads", self.threads)?;
+                if cluster > 1 { write!(f, ", cluster {cluster}") } else { Ok(()) }
             }
             TileShape::Pointwise => Ok(()),
         }

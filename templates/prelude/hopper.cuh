@@ -74,11 +74,6 @@ DEVICE void sync_warpgroup(int group) {
 template <int REGISTERS> DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
 template <int REGISTERS> DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
 
-// Programmatic dependent launch: waits for the kernels before this one in the stream; lets the next one start. Without the launch
-// attribute neither does anything.
-DEVICE void wait_for_earlier_kernels() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-DEVICE void let_next_kernel_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-
 // Operands of wgmma in shared memory, swizzled by 128 bytes, 1024 bytes from one group of eight lines to the next. `panels` is the
 // distance of panels of 64 elements, for operands whose K is the strided axis; the others ignore it.
 DEVICE u64 operand_descriptor(u32 address, u32 panels) {

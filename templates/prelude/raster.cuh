@@ -14,10 +14,11 @@ DEVICE void place_tile(const Params& p, u32 index, u32 rows, u32 columns, u32& r
     if (p.raster > 0) place_in_groups(index, rows, columns, p.raster, row, column);
     else place_in_groups(index, columns, rows, -p.raster, column, row);
 }
-// One block a tile: blockIdx.x counts the tiles of a batch entry, the other two dimensions the entries, of which the last may not
-// exist.
-DEVICE TileOrigin locate(const Params& p) {
+// One block a tile, or one cluster: blockIdx.x counts the tiles of a batch entry, the other two dimensions the entries, of which the
+// last may not exist.
+DEVICE TileOrigin locate(const Params& p, u32 index) {
     u32 row, column;
-    place_tile(p, blockIdx.x, u32(p.m - 1) / BM + 1, u32(p.n - 1) / BN + 1, row, column);
+    place_tile(p, index, u32(p.m - 1) / BM + 1, u32(p.n - 1) / BN + 1, row, column);
     return {int(row * BM), int(column * BN), int(blockIdx.z * gridDim.y + blockIdx.y)};
 }
+DEVICE TileOrigin locate(const Params& p) { return locate(p, blockIdx.x); }

@@ -92,6 +92,10 @@ products! {
     simt_f16 F16 Simt F32;
     simt_bf16 BF16 Simt F16;
     simt_i32 I32 Simt I32;
+    gemv_f16 F16 Gemv F16;
+    gemv_bf16 BF16 Gemv F32;
+    gemv_f32 F32 Gemv F32;
+    gemv_i32 I32 Gemv I32;
 }
 
 #[test]

@@ -1,0 +1,142 @@
+//! Copies of operands that the kernel cannot read as they lie: the copying kernel, and the scratch memory it writes.
+
+use super::DeviceError;
+use super::tensor_map::Tensor;
+use crate::plan::Restride;
+use cudarc::driver::sys::CUstreamCaptureStatus;
+use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The copying kernel of a plan, and its scratch: one piece of memory for each stream that the plan has run on, so that launches
+/// on two streams do not share any.
+pub(crate) struct Restrider {
+    function: CudaFunction,
+    restride: Restride,
+    scratch: Mutex<Vec<Room>>,
+}
+
+/// The memory is freed in the order of the stream, after the last kernel that uses it. The stream is kept, so that no other one
+/// takes its place.
+struct Room {
+    stream: Arc<CudaStream>,
+    memory: CudaSlice<u8>,
+    address: u64,
+}
+
+/// While it lives, no other thread puts a launch of the plan between the copies and the kernel that reads them.
+pub(super) struct Copied<'a> {
+    _turn: MutexGuard<'a, Vec<Room>>,
+    /// What to read in place of `a` and `b`, as the kernel sees them.
+    pub operands: [Option<Tensor>; 2],
+}
+
+const UNIT: usize = 16;
+
+/// One operand as the kernel reads it: `struct Operand` of the template.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Operand {
+    from: u64,
+    to: u64,
+    ld: i64,
+    batch_stride: i64,
+    units: i64,
+    entry_units: i64,
+    rows: i32,
+    length: i32,
+    batch: i32,
+    blocks: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Block([Operand; 2]);
+
+// SAFETY: plain integers without padding, laid out as the kernel's one parameter.
+unsafe impl DeviceRepr for Block {}
+
+impl Restrider {
+    pub fn new(function: CudaFunction, restride: Restride) -> Restrider {
+        Restrider { function, restride, scratch: Mutex::default() }
+    }
+
+    /// Puts the copies into the stream. `operands` are `a` and `b` as the kernel sees them, and as they lie.
+    ///
+    /// # Errors
+    /// If there is no memory for the copies, or the stream is being captured and has none yet.
+    pub(super) fn copy(&self, stream: &Arc<CudaStream>, operands: [Option<Tensor>; 2]) -> Result<Copied<'_>, DeviceError> {
+        let mut needed = 0;
+        let places = [0, 1].map(|i| {
+            let Tensor { inner, outer, batch, batch_stride, size, .. } = operands[i]?;
+            // A batch that shares the operand shares the copy.
+            let entries = if batch_stride == 0 { batch.min(1) } else { batch };
+            let ld = self.restride.ld(inner);
+            if !self.restride.operands[i] || inner * outer * entries == 0 {
+                return None;
+            }
+            let at = needed;
+            needed += outer * ld * size * entries;
+            Some((at, entries, ld))
+        });
+        let mut turn = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        if places.iter().all(Option::is_none) {
+            return Ok(Copied { _turn: turn, operands: [None, None] });
+        }
+        let base = scratch(&mut turn, stream, needed)?;
+        let (mut block, mut grid, mut copies) = (Block::default(), 0u64, [None, None]);
+        for (i, place) in places.into_iter().enumerate() {
+            let (Some((at, entries, ld)), Some(original)) = (place, operands[i]) else { continue };
+            let Tensor { address, inner, outer, size, .. } = original;
+            let units = ld * size / UNIT;
+            let written = (inner * size).div_ceil(UNIT) * outer * entries;
+            let blocks = written.div_ceil(Restride::THREADS * Restride::UNITS) as u64;
+            grid += blocks;
+            let to = base + at as u64;
+            block.0[i] = Operand {
+                from: address,
+                to,
+                ld: original.ld as i64,
+                batch_stride: original.batch_stride as i64,
+                units: units as i64,
+                entry_units: (units * outer) as i64,
+                rows: outer as i32,
+                length: inner as i32,
+                batch: entries as i32,
+                blocks: blocks as u32,
+            };
+            let batch_stride = if original.batch_stride == 0 { 0 } else { ld * outer };
+            copies[i] = Some(Tensor { address: to, ld, batch_stride, ..original });
+        }
+        let grid = u32::try_from(grid).ok().filter(|blocks| *blocks <= i32::MAX as u32);
+        let Some(grid) = grid else { return Err(DeviceError::ScratchTooLarge { bytes: needed }) };
+        let config = LaunchConfig { grid_dim: (grid, 1, 1), block_dim: (Restride::THREADS as u32, 1, 1), shared_mem_bytes: 0 };
+        let mut launch = stream.launch_builder(&self.function);
+        launch.arg(&block);
+        // SAFETY: `block` is the kernel's one parameter. It reads `outer` rows of `inner` elements of every entry, which
+        // `bind` has checked to lie in memory that the caller of the launch borrows and orders into this stream; it writes
+        // the units that `needed` counts, in memory that only this stream's launches of this plan use.
+        unsafe { launch.launch(config) }.map_err(|error| DeviceError::Driver { what: "launch the copies of operands", error })?;
+        Ok(Copied { _turn: turn, operands: copies })
+    }
+}
+
+/// The address of the stream's scratch, which is allocated by the first launch on it.
+fn scratch(all: &mut Vec<Room>, stream: &Arc<CudaStream>, bytes: usize) -> Result<u64, DeviceError> {
+    let mine = all.iter().position(|s| s.stream.cu_stream() == stream.cu_stream());
+    if let Some(found) = mine.map(|i| &all[i]).filter(|s| s.memory.len() >= bytes) {
+        return Ok(found.address);
+    }
+    let status = stream.capture_status().map_err(DeviceError::driver("ask whether the stream is being captured"))?;
+    if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+        return Err(DeviceError::ScratchInCapture { bytes });
+    }
+    // SAFETY: nothing reads it before the copying kernel has written it.
+    let memory = unsafe { stream.alloc::<u8>(bytes) }.map_err(|error| DeviceError::Scratch { bytes, error })?;
+    let (address, guard) = memory.device_ptr(stream);
+    drop(guard);
+    if let Some(i) = mine {
+        all.swap_remove(i);
+    }
+    all.push(Room { stream: stream.clone(), memory, address });
+    Ok(address)
+}

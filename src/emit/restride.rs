@@ -1,0 +1,28 @@
+//! The kernel that copies unaligned operands.
+
+use super::{RenderError, engine};
+use crate::plan::Restride;
+use crate::source::Source;
+use serde::Serialize;
+
+/// The name of its entry.
+const ENTRY: &str = "postlude_restride";
+
+#[derive(Serialize)]
+struct Context {
+    element: &'static str,
+    units: usize,
+    threads: usize,
+}
+
+/// The source of the kernel that copies operands. It depends on their format alone.
+///
+/// # Errors
+/// Only if a template of this library is at fault.
+pub fn render_restride(restride: &Restride) -> Result<Source, RenderError> {
+    let engine = engine().as_ref().map_err(|e| RenderError(e.clone()))?;
+    let context = Context { element: restride.dtype.cuda(), units: Restride::UNITS, threads: Restride::THREADS };
+    let context = tera::Context::from_serialize(&context).map_err(|e| RenderError(e.to_string()))?;
+    let text = engine.render("restride.cu", &context).map_err(|e| RenderError(e.to_string()))?;
+    Ok(Source::new(text, ENTRY))
+}

@@ -1,0 +1,91 @@
+//! The choice among Hopper's tiles: which there are, and what each is estimated to take.
+//!
+//! The estimate counts clock cycles. Its form is that of the kernel; its constants were fitted to the times of every tile
+//! on 26 shapes from 512^3 to 16384 x 16384 x 1024 and from 16 to 16384 rows, where it picks one within 3 % of the best on
+//! 25 (`docs/performance.md`). Clock and power do not enter: they are the same for all.
+
+use super::choice::{Request, tiles as count_tiles};
+use super::{Schedule, Tile, TileShape};
+
+/// The tiles, each with the most stages that may fit. Blocks that fetch enough come alone and in pairs along M.
+static TILES: [Tile; 24] = [
+    Tile::ping_pong(128, 192, 5),
+    Tile::ping_pong(128, 176, 5),
+    Tile::ping_pong(128, 160, 6),
+    Tile::ping_pong(128, 128, 6),
+    Tile::ping_pong(64, 256, 5),
+    Tile::ping_pong(192, 128, 5),
+    Tile::cooperative(128, 256, 4),
+    Tile::cooperative(256, 128, 4),
+    Tile::cooperative(256, 192, 3),
+    Tile::cooperative(128, 240, 4),
+    Tile::cooperative(128, 224, 4),
+    Tile::cooperative(128, 208, 5),
+    Tile::cooperative(128, 192, 5),
+    Tile::cooperative(128, 176, 5),
+    Tile::cooperative(128, 160, 6),
+    Tile::cooperative(128, 144, 6),
+    Tile::cooperative(128, 128, 6),
+    Tile::cooperative(128, 112, 7),
+    Tile::cooperative(128, 96, 7),
+    Tile::cooperative(128, 80, 8),
+    Tile::cooperative(128, 64, 8),
+    Tile::single(64, 128, 4),
+    Tile::single(64, 64, 6),
+    Tile::single(64, 32, 8),
+];
+/// Tiles for outputs that are no wider, which are not shared.
+static NARROW_TILES: [Tile; 2] = [Tile::single(64, 16, 10), Tile::single(64, 8, 10)];
+
+/// Every tile that may be chosen.
+pub(super) fn tiles() -> impl Iterator<Item = Tile> {
+    let pairs = TILES.iter().filter(|tile| tile.bn >= 64).map(|tile| tile.clustered(2, 1));
+    TILES.iter().chain(&NARROW_TILES).copied().chain(pairs)
+}
+
+/// Elements that a multiprocessor's tensor cores multiply and add in a cycle.
+const MULTIPLY_ADDS: f64 = 2048.0;
+/// How much longer one consumer takes than two.
+const SINGLE: f64 = 1.08;
+/// How much longer blocks take that wait for each other in a cluster.
+const CLUSTERED: f64 = 1.01;
+/// Cycles of an epilogue before and after its elements: barriers, the way through shared memory.
+const EPILOGUE: f64 = 1419.0;
+/// Issue slots of an element beside those of its own values: conversion, store, accumulator.
+const ELEMENT: f64 = 2.6;
+/// How much longer one consumer's epilogue takes than its share of two.
+const ALONE: f64 = 1.42;
+/// Cycles of a launch before its first and after its last tile.
+const LAUNCH: f64 = 4500.0;
+/// Bytes a cycle that all multiprocessors fetch: of rows that begin at multiples of 128 bytes, of others, and of operands
+/// that come from memory and not from L2.
+const FETCH: [f64; 3] = [14_000.0, 3_620.0, 8_000.0];
+
+/// Estimated cycles.
+pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
+    let TileShape::Sm90a { bk, consumers, schedule, cluster: [cluster_m, cluster_n], .. } = tile.shape else {
+        return f64::INFINITY;
+    };
+    let (shape, size) = (request.shape, request.operation.dtype().size());
+    let whole = Tile { bm: tile.bm * cluster_m, bn: tile.bn * cluster_n, ..*tile };
+    let clusters = count_tiles(&whole, shape) as f64;
+    let blocks = clusters * (cluster_m * cluster_n) as f64;
+    let waves = (blocks / request.multiprocessors.max(1) as f64).ceil();
+    let area = (tile.bm * tile.bn) as f64;
+    let terms = shape.k.next_multiple_of(bk.min(64)) as f64;
+    let product = terms * area / MULTIPLY_ADDS
+        * if consumers == 1 { SINGLE } else { 1.0 }
+        * if cluster_m * cluster_n > 1 { CLUSTERED } else { 1.0 };
+    let epilogue = EPILOGUE + (ELEMENT + f64::from(request.program.cost())) * area / 128.0;
+    let compute = match schedule {
+        // An epilogue runs under the next product; only the last one is seen.
+        Schedule::PingPong => waves * product.max(ALONE * epilogue) + ALONE * epilogue,
+        Schedule::Cooperative => waves * (product + epilogue),
+    };
+    let fetched = blocks * (tile.bm as f64 / cluster_n as f64 + tile.bn as f64 / cluster_m as f64) * terms * size as f64;
+    let narrow = shape.m.min(shape.n) <= super::NARROW;
+    let rate = if request.rows_begin_at_lines { FETCH[if narrow { 2 } else { 0 }] } else { FETCH[1] };
+    let fetch = fetched / rate;
+    // A smooth maximum: what is nearly as long as the longer of the two still shows.
+    (compute.powi(4) + fetch.powi(4)).powf(0.25) + LAUNCH
+}

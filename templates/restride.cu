@@ -1,0 +1,72 @@
+{% include "prelude/types.cuh" %}
+{% include "prelude/memory.cuh" %}
+{% include "prelude/overlap.cuh" -%}
+// ---- re-striding: operands whose rows lie anywhere, copied into rows that begin at multiples of 16 bytes ----
+//
+// A thread makes UNITS units of 16 bytes of the copy, each out of the one or two aligned units of the original that it overlaps, by a
+// shift. What the copy's rows have beyond the operand's is undefined. Nothing is read outside the operand: a unit that reaches over
+// its first or last byte is put together element by element.
+using Element = {{ element }};
+constexpr int UNITS = {{ units }}, THREADS = {{ threads }};
+constexpr int ELEMENTS = 16 / int(sizeof(Element)); // of a unit
+constexpr int UNIT = 16;
+
+// Rows of `length` elements at a distance of `ld`, in `batch` entries; of an operand that needs no copy `blocks` is 0.
+struct Operand {
+    const Element* from;
+    uint4* to;
+    i64 ld, batch_stride;           // of the original, in elements
+    i64 units, entry_units;         // of a row and of an entry of the copy
+    int rows, length, batch;
+    u32 blocks;                     // of the grid that work on it
+};
+struct Params { Operand operands[2]; };
+
+// 16 bytes that begin `offset` bytes into `low`; `high` follows it.
+DEVICE uint4 shift(uint4 low, uint4 high, u32 offset) {
+    u32 words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    if (offset & 8)
+#pragma unroll
+        for (int i = 0; i < 6; ++i) words[i] = words[i + 2];
+    if (offset & 4)
+#pragma unroll
+        for (int i = 0; i < 5; ++i) words[i] = words[i + 1];
+    const u32 bits = offset % 4 * 8;
+    return make_uint4(__funnelshift_r(words[0], words[1], bits), __funnelshift_r(words[1], words[2], bits),
+                      __funnelshift_r(words[2], words[3], bits), __funnelshift_r(words[3], words[4], bits));
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) postlude_restride(const __grid_constant__ Params p) {
+    let_next_kernel_start();
+    wait_for_earlier_kernels();
+    const bool second = blockIdx.x >= p.operands[0].blocks;
+    const Operand& o = p.operands[second];
+    const u64 block = second ? blockIdx.x - p.operands[0].blocks : blockIdx.x;
+    const u64 first = block * (THREADS * UNITS) + threadIdx.x;
+    const u64 per_row = u64((o.length - 1) / ELEMENTS + 1), per_entry = per_row * o.rows, all = per_entry * o.batch;
+
+    Raw<Element, ELEMENTS> low[UNITS], high[UNITS];
+    u32 offset[UNITS];
+    uint4* to[UNITS];
+#pragma unroll
+    for (int i = 0; i < UNITS; ++i) {
+        const u64 at = first + i * THREADS < all ? first + i * THREADS : all - 1; // the last unit again, by several threads
+        const u64 entry = o.batch == 1 ? 0 : at / per_entry, inside = at - entry * per_entry;
+        const u64 row = per_entry >> 32 ? inside / per_row : u32(inside) / u32(per_row), unit = inside - row * per_row;
+        const Element* const begin = o.from + entry * o.batch_stride;
+        const Element* const end = begin + (o.rows - 1) * o.ld + o.length;
+        const Element* const from = begin + row * o.ld + unit * ELEMENTS;
+        offset[i] = u32(reinterpret_cast<u64>(from)) % UNIT;
+        to[i] = o.to + entry * o.entry_units + row * o.units + unit;
+        const Element* const aligned = reinterpret_cast<const Element*>(reinterpret_cast<u64>(from) - offset[i]);
+        if (aligned >= begin && aligned + 2 * ELEMENTS <= end) {
+            load_wide<ELEMENTS>(low[i], aligned);
+            load_wide<ELEMENTS>(high[i], aligned + ELEMENTS);
+        } else {
+            load_narrow<ELEMENTS>(low[i], from, 1, end - from < ELEMENTS ? int(end - from) : ELEMENTS);
+            offset[i] = 0;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < UNITS; ++i) *to[i] = shift(low[i].words[0], high[i].words[0], offset[i]);
+}
