@@ -24,6 +24,13 @@ pub enum DType {
     I32,
     /// One byte, 0 or 1; any other byte reads as true.
     Bool,
+    /// One bit, the lowest of a byte first; each run (a row of a row-major matrix) begins with a byte of its own, so that
+    /// leading dimension and batch stride, in elements, are multiples of 8. What `numpy.packbits(mask, axis=-1,
+    /// bitorder="little")` makes.
+    Bits8,
+    /// The same with runs that begin with 128 bits of their own: leading dimension and batch stride are multiples of 128.
+    /// cuBLASLt's ReLU masks, whose columns are the rows of our row-major matrices.
+    Bits128,
 }
 
 /// What a value is while it is computed.
@@ -40,22 +47,39 @@ pub enum ValueType {
 
 struct Facts {
     name: &'static str,
+    /// Bytes of the smallest piece of memory that holds whole elements.
     size: usize,
+    /// Elements in such a piece.
+    packed: usize,
+    /// What the length of a run is rounded up to.
+    run: usize,
     cuda: &'static str,
     value: ValueType,
 }
 
+impl Facts {
+    const fn bytes(name: &'static str, size: usize, cuda: &'static str, value: ValueType) -> Facts {
+        Facts { name, size, packed: 1, run: 1, cuda, value }
+    }
+
+    const fn bits(name: &'static str, run: usize) -> Facts {
+        Facts { name, size: 1, packed: 8, run, cuda: "b1", value: ValueType::Bool }
+    }
+}
+
 impl DType {
     /// Every format, in declaration order.
-    pub const ALL: [DType; 5] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::Bool];
+    pub const ALL: [DType; 7] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::Bool, DType::Bits8, DType::Bits128];
 
     const fn facts(self) -> Facts {
         match self {
-            DType::F32 => Facts { name: "f32", size: 4, cuda: "float", value: ValueType::F32 },
-            DType::F16 => Facts { name: "f16", size: 2, cuda: "f16", value: ValueType::F32 },
-            DType::BF16 => Facts { name: "bf16", size: 2, cuda: "bf16", value: ValueType::F32 },
-            DType::I32 => Facts { name: "i32", size: 4, cuda: "int", value: ValueType::I32 },
-            DType::Bool => Facts { name: "bool", size: 1, cuda: "b8", value: ValueType::Bool },
+            DType::F32 => Facts::bytes("f32", 4, "float", ValueType::F32),
+            DType::F16 => Facts::bytes("f16", 2, "f16", ValueType::F32),
+            DType::BF16 => Facts::bytes("bf16", 2, "bf16", ValueType::F32),
+            DType::I32 => Facts::bytes("i32", 4, "int", ValueType::I32),
+            DType::Bool => Facts::bytes("bool", 1, "b8", ValueType::Bool),
+            DType::Bits8 => Facts::bits("bits8", 8),
+            DType::Bits128 => Facts::bits("bits128", 128),
         }
     }
 
@@ -69,9 +93,34 @@ impl DType {
         DType::ALL.into_iter().find(|d| d.name() == name)
     }
 
-    /// Bytes per element.
+    /// Bytes per element; for the bit formats of the byte that eight elements share.
     pub const fn size(self) -> usize {
         self.facts().size
+    }
+
+    /// Whether elements are smaller than a byte.
+    pub const fn is_packed(self) -> bool {
+        self.facts().packed > 1
+    }
+
+    /// What leading dimensions and batch strides are multiples of, in elements: 1, but 8 or 128 for the bit formats.
+    pub const fn run(self) -> usize {
+        self.facts().run
+    }
+
+    /// Bits of one element.
+    pub const fn bits(self) -> usize {
+        self.facts().size * 8 / self.facts().packed
+    }
+
+    /// Bytes that `elements` consecutive ones take, the first of which begins a byte.
+    pub const fn bytes(self, elements: usize) -> usize {
+        elements.div_ceil(self.facts().packed) * self.facts().size
+    }
+
+    /// Elements that lie in `bytes`; a rest too short for an element does not count.
+    pub const fn elements(self, bytes: usize) -> usize {
+        bytes / self.facts().size * self.facts().packed
     }
 
     /// The storage type in generated CUDA.
@@ -86,7 +135,7 @@ impl DType {
 
     /// Whether matrices A and B may have this format.
     pub const fn multiplies(self) -> bool {
-        !matches!(self, DType::Bool)
+        !matches!(self.value_type(), ValueType::Bool)
     }
 
     /// The value nearest to `x` that this format holds, ties to even; the exact rounding of a store.
@@ -99,7 +148,7 @@ impl DType {
             DType::F16 => f64::from(f16::from_f32(to_odd(x)).to_f32()),
             DType::BF16 => f64::from(bf16::from_f32(to_odd(x)).to_f32()),
             DType::I32 => f64::from(x as i32),
-            DType::Bool => f64::from(u8::from(x != 0.0)),
+            DType::Bool | DType::Bits8 | DType::Bits128 => f64::from(u8::from(x != 0.0)),
         }
     }
 
@@ -108,7 +157,7 @@ impl DType {
     /// # Panics
     /// If the buffer is too short.
     pub fn read(self, bytes: &[u8], index: usize) -> f64 {
-        let at = index * self.size();
+        let at = index / self.facts().packed * self.size();
         let word = |n: usize| &bytes[at..at + n];
         match self {
             DType::F32 => f64::from(f32::from_le_bytes([word(4)[0], word(4)[1], word(4)[2], word(4)[3]])),
@@ -116,6 +165,7 @@ impl DType {
             DType::BF16 => f64::from(bf16::from_le_bytes([word(2)[0], word(2)[1]]).to_f32()),
             DType::I32 => f64::from(i32::from_le_bytes([word(4)[0], word(4)[1], word(4)[2], word(4)[3]])),
             DType::Bool => f64::from(u8::from(bytes[at] != 0)),
+            DType::Bits8 | DType::Bits128 => f64::from(bytes[at] >> (index % 8) & 1),
         }
     }
 
@@ -124,6 +174,9 @@ impl DType {
     /// # Panics
     /// If the buffer is too short.
     pub fn read_run(self, bytes: &[u8], index: usize, out: &mut [f32]) {
+        if self.is_packed() {
+            return out.iter_mut().enumerate().for_each(|(i, x)| *x = self.read(bytes, index + i) as f32);
+        }
         let run = &bytes[index * self.size()..][..out.len() * self.size()];
         if let (DType::F16, Ok(run)) = (self, bytemuck::try_cast_slice::<u8, f16>(run)) {
             run.convert_to_f32_slice(out);
@@ -139,13 +192,14 @@ impl DType {
     /// # Panics
     /// If the buffer is too short.
     pub fn write(self, bytes: &mut [u8], index: usize, x: f64) {
-        let at = index * self.size();
+        let at = index / self.facts().packed * self.size();
         match self {
             DType::F32 => bytes[at..at + 4].copy_from_slice(&(x as f32).to_le_bytes()),
             DType::F16 => bytes[at..at + 2].copy_from_slice(&f16::from_f32(to_odd(x)).to_le_bytes()),
             DType::BF16 => bytes[at..at + 2].copy_from_slice(&bf16::from_f32(to_odd(x)).to_le_bytes()),
             DType::I32 => bytes[at..at + 4].copy_from_slice(&(x as i32).to_le_bytes()),
             DType::Bool => bytes[at] = u8::from(x != 0.0),
+            DType::Bits8 | DType::Bits128 => bytes[at] = bytes[at] & !(1 << (index % 8)) | u8::from(x != 0.0) << (index % 8),
         }
     }
 }
@@ -281,5 +335,20 @@ mod tests {
         assert_eq!(DType::BF16.round(2f64.powi(-134) * (1.0 + little)), 2f64.powi(-133));
         assert_eq!(DType::BF16.round(-1e-300).to_bits(), (-0.0f64).to_bits());
         assert_eq!([1e300, -1e300].map(|x| DType::BF16.round(x)), [f64::INFINITY, f64::NEG_INFINITY]);
+    }
+
+    #[test]
+    fn bits_are_counted_from_the_lowest() {
+        for format in [DType::Bits8, DType::Bits128] {
+            assert_eq!((format.bits(), format.bytes(8), format.bytes(9), format.elements(3)), (1, 1, 2, 24));
+            let mut bytes = [0u8, 0xff];
+            format.write(&mut bytes, 3, 1.0);
+            format.write(&mut bytes, 9, 0.0);
+            assert_eq!(bytes, [0b0000_1000, 0b1111_1101]);
+            let mut run = [9.0f32; 4];
+            format.read_run(&bytes, 7, &mut run);
+            assert_eq!(run, [0.0, 1.0, 0.0, 1.0]);
+        }
+        assert_eq!((DType::F16.bits(), DType::F16.bytes(3), DType::F16.elements(7)), (16, 6, 3));
     }
 }

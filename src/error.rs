@@ -4,6 +4,7 @@ use crate::args::ArgumentErrors;
 use crate::build::ReadError;
 use crate::check::Diagnostics;
 use crate::emit::RenderError;
+use crate::grad::GradError;
 use crate::plan::PlanError;
 
 /// What went wrong, by stage.
@@ -16,6 +17,9 @@ pub enum Error {
     /// A document could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// There is no backward epilogue.
+    #[error(transparent)]
+    Grad(#[from] GradError),
     /// There is no kernel for the problem.
     #[error(transparent)]
     Plan(#[from] PlanError),

@@ -25,9 +25,10 @@
 //!
 //! | to | use |
 //! | --- | --- |
-//! | build a graph | [`Epilogue::build`], [`Builder`], [`Expr`]; ready-made ones are [recipes](build::recipes) |
+//! | build a graph | [`Epilogue::build`], [`Builder`], [`Expr`]; ready-made ones are [recipes](build::recipes), and [cuBLASLt's and Paddle's](compat) |
 //! | compute once, anywhere | [`Gemm::run`]; on the CPU only, [`Gemm::reference`] |
 //! | compute again and again on a GPU | `Gemm::plan`, `Plan::execute` (feature `cuda`) |
+//! | differentiate | [`Epilogue::backward`], [`grad`] |
 //! | see what would run, without a GPU | [`Gemm::kernel`], [`KernelPlan::explain`](plan::KernelPlan::explain), [`KernelPlan::source`](plan::KernelPlan::source) |
 //! | compile without a GPU, fill a cache | `Gemm::compile`, `Gemm::precompile` (feature `jit`) |
 //! | print, draw, store, read back | `Display`, [`Epilogue::to_dot`], [`Epilogue::to_json`], [`Epilogue::from_text`] |
@@ -146,6 +147,26 @@
 //! # Ok::<(), postlude::Diagnostics>(())
 //! ```
 //!
+//! A condition may be stored one bit an element: as [`Bits8`](DType::Bits8), whose rows begin with a byte, or as
+//! [`Bits128`](DType::Bits128), cuBLASLt's layout. Both are loaded like any other condition.
+//!
+//! [`reduce`](Builder::reduce) combines elements with a [monoid](ir::Monoid): their sum, product, maximum, minimum, largest absolute
+//! value, or the logarithm of the sum of their exponentials. The operand says how the result lies, and the reduction
+//! goes over every axis that it does not vary along. The same bits come out each time, unless the monoid is
+//! [`atomic`](ir::Monoid::atomic). Kernels do not render reductions and bit masks yet: planning one says so.
+//!
+//! ```
+//! # use postlude::prelude::*;
+//! let epilogue = Epilogue::build(|e| {
+//!     let dz = e.load("active", Bits8).select(e.acc(), 0.0);
+//!     e.store("dz", dz, F16);
+//!     e.reduce("dbias", dz, Monoid::Sum, F32.over(N)); //              over M, and over the batch
+//!     e.reduce("entry", dz, Monoid::Sum, F32.over(N).batched()); //    over M, for each batch entry
+//!     e.reduce("amax", dz, Monoid::AbsMax.atomic(), F32.pointer()); // over everything
+//! })?;
+//! # Ok::<(), postlude::Diagnostics>(())
+//! ```
+//!
 //! ## Functions of your own
 //!
 //! A Rust function over [`Expr`] is as good as an activation of the library. A [`CustomOp`] brings a CUDA expression, with its
@@ -158,6 +179,23 @@
 //! }
 //! let epilogue = Epilogue::build(|e| e.store("d", softcap(e.acc(), 30.0), F16))?;
 //! # Ok::<(), postlude::Diagnostics>(())
+//! ```
+//!
+//! # Training
+//!
+//! [`Epilogue::backward`] gives a pair of epilogues: the same one, which also saves what its derivative needs, and the one that
+//! computes the gradients of the accumulator and of every argument. What is saved is as little as possible: a bit an element for
+//! ReLU, the output for a sigmoid, nothing for what follows from coordinates and arguments. See [`grad`].
+//!
+//! ```
+//! # use postlude::prelude::*;
+//! use postlude::grad::Wrt;
+//! let epilogue = postlude::build::recipes::bias_activation(F16, F16, |z| z.relu())?;
+//! let pair = epilogue.backward(Wrt::all())?;
+//! assert_eq!(pair.reserve().bytes(Shape::new(4096, 4096, 1)), 4096 * 4096 / 8);
+//! let gradients: Vec<&str> = pair.backward().graph().sinks().iter().map(|s| &*s.name).collect();
+//! assert_eq!(gradients, ["grad_acc", "grad_bias"]);
+//! # Ok::<(), postlude::Error>(())
 //! ```
 //!
 //! # Errors
@@ -208,7 +246,7 @@
 //! use postlude::target::Target;
 //! let epilogue = postlude::build::recipes::bias_activation(F16, F16, |z| z.gelu())?;
 //! let plan = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_90A, 132, Shape::new(4096, 4096, 4096))?;
-//! assert!(plan.explain().contains("tensor cores"));
+//! assert!(plan.explain().contains("shared memory"));
 //! assert!(plan.source()?.text().contains("epilogue_visit"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -228,12 +266,14 @@
 pub mod args;
 pub mod build;
 pub mod check;
+pub mod compat;
 #[cfg(feature = "cuda")]
 pub mod device;
 pub mod dtype;
 pub mod emit;
 pub mod error;
 pub mod gemm;
+pub mod grad;
 pub mod ir;
 #[cfg(feature = "jit")]
 pub mod jit;
@@ -255,7 +295,7 @@ pub use dtype::{DType, Element};
 pub use error::Error;
 pub use gemm::{Gemm, RanOn};
 pub use half;
-pub use ir::{CustomOp, Op, Operand, Registry};
+pub use ir::{CustomOp, Monoid, Op, Operand, Registry};
 pub use problem::{Layout, Operation, Shape};
 pub use reference::Precision;
 
@@ -265,10 +305,10 @@ pub mod prelude {
     pub use crate::build::{Epilogue, Expr};
     #[cfg(feature = "cuda")]
     pub use crate::device::{Device, DeviceArgs};
-    pub use crate::dtype::DType::{self, BF16, Bool, F16, F32, I32};
+    pub use crate::dtype::DType::{self, BF16, Bits8, Bits128, Bool, F16, F32, I32};
     pub use crate::gemm::{Gemm, RanOn};
     pub use crate::ir::axes::{L, M, N};
-    pub use crate::ir::{CustomOp, Operand, Registry};
+    pub use crate::ir::{CustomOp, Monoid, Operand, Registry};
     pub use crate::problem::{
         Layout::{self, NN, NT, TN, TT},
         Shape,

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Every module, and the modules it may know besides itself. `lib`, which only re-exports, is no module.
-const MAY_KNOW: [(&str, &[&str]); 18] = [
+const MAY_KNOW: [(&str, &[&str]); 20] = [
     ("dtype", &[]),
     ("target", &[]),
     ("source", &["target"]),
@@ -17,6 +17,8 @@ const MAY_KNOW: [(&str, &[&str]); 18] = [
     ("problem", &["ir", "dtype"]),
     ("pass", &["check", "ir", "dtype"]),
     ("args", &["check", "ir", "dtype", "problem"]),
+    ("compat", &["build", "check", "ir", "dtype", "problem"]),
+    ("grad", &["build", "check", "ir", "pass", "dtype", "args", "problem"]),
     ("reference", &["check", "ir", "pass", "dtype", "args", "problem"]),
     ("plan", &["check", "ir", "dtype", "args", "pass", "problem", "target"]),
     ("emit", &["plan", "ir", "problem", "source", "dtype"]),
@@ -38,6 +40,8 @@ const EVERYTHING: &[&str] = &[
     "problem",
     "pass",
     "args",
+    "compat",
+    "grad",
     "reference",
     "plan",
     "emit",

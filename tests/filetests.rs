@@ -28,6 +28,7 @@ mod softcap;
 use libtest_mimic::{Arguments, Failed, Trial};
 use postlude::build::activation;
 use postlude::dtype::ValueType;
+use postlude::grad::Wrt;
 use postlude::target::Target;
 use postlude::{DType, Epilogue, Gemm, Layout, Op, Registry, Shape};
 use std::collections::BTreeMap;
@@ -59,6 +60,7 @@ const MODES: &[Mode] = &[
     Mode { name: "roundtrip", run: roundtrip },
     Mode { name: "dot", run: dot },
     Mode { name: "eval", run: eval },
+    Mode { name: "grad", run: grad },
     Mode { name: "cuda", run: cuda },
 ];
 
@@ -197,6 +199,15 @@ fn dot(case: &Case) -> Result<Outcome, String> {
 /// What the reference gives on a small, fixed problem.
 fn eval(case: &Case) -> Result<Outcome, String> {
     Ok(Outcome::Text(evaluation::evaluate(&case.epilogue()?)?))
+}
+
+/// The derivative with respect to everything: what is saved for it, and the backward epilogue.
+fn grad(case: &Case) -> Result<Outcome, String> {
+    let pair = match case.epilogue()?.backward(Wrt::all()) {
+        Ok(pair) => pair,
+        Err(error) => return Ok(Outcome::Text(error.to_string())),
+    };
+    Ok(Outcome::Text(format!("{}{}", pair.reserve().explain(Shape::new(1024, 1024, 1)), pair.backward())))
 }
 
 /// The epilogue's part of the kernel, for a product that fits its accumulator. What the fragment contract leaves empty is

@@ -9,6 +9,7 @@ mod softcap;
 use postlude::build::{activation, recipes};
 use postlude::dtype::ValueType;
 use postlude::gemm::Kernel;
+use postlude::grad::Wrt;
 use postlude::ir::{Graph, Node, Operand, Order, Sink, SinkKind};
 use postlude::jit::{Cache, JitError, Options, Source, compiler};
 use postlude::plan::{Mainloop, Math, Problem};
@@ -280,6 +281,33 @@ fn every_file() {
         for (j, gemm) in gemms.into_iter().enumerate() {
             let shape = if (i + j) % 2 == 0 { ALIGNED } else { ODD };
             jobs.push(job(format!("{name}, {:?}", gemm.operation()), gemm, shape, TARGETS[(i / 2 + j) % 2]));
+        }
+    }
+    run(&jobs);
+}
+
+#[test]
+fn every_derivative() {
+    let mut epilogues = Vec::new();
+    for function in activation::ALL {
+        let mut graph = Graph::new();
+        let acc = graph.push(Node::Accumulator(ValueType::F32), None);
+        let parameters = (1..function.parameters.len()).map(|i| graph.constant_f32(i as f32 / 2.0));
+        let args = std::iter::once(acc).chain(parameters).collect();
+        let value = graph.push(Node::Call { function, args }, None);
+        graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F16.into()) }, None);
+        epilogues.push((function.name, Epilogue::from_graph(graph).unwrap()));
+    }
+    epilogues.push(("regions", recipes::split_rows(F16, F16, |z| z.gelu(), |z| z.mish()).unwrap()));
+    let capped = Epilogue::build(|e| e.store("d", e.custom(&softcap::softcap(), [e.acc(), e.constant(2.0)]), F16));
+    epilogues.push(("softcap", capped.unwrap()));
+    let mut jobs = Vec::new();
+    for (i, (name, epilogue)) in epilogues.iter().enumerate() {
+        // Masks as bytes: what kernels render.
+        let pair = epilogue.backward(Wrt::accumulator().masks(Bool)).unwrap();
+        jobs.push(job(*name, Gemm::pointwise(F16, Order::RowMajor, pair.backward()), ALIGNED, TARGETS[i % 2]));
+        if matches!(*name, "regions" | "softcap" | "gelu") {
+            jobs.push(job(*name, Gemm::new(F16, TN, pair.backward()), ODD, TARGETS[i % 2]));
         }
     }
     run(&jobs);

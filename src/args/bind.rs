@@ -1,6 +1,6 @@
 //! Binding: every slot gets the argument of its name, or every fault is reported and nothing runs.
 
-use super::{Args, Given, Slot, SlotKind};
+use super::{Args, Given, ReserveTag, Slot, SlotKind};
 use crate::dtype::{DType, ValueType};
 use crate::ir::Constant;
 use crate::problem::Shape;
@@ -61,6 +61,18 @@ pub enum Fault {
         /// The names it has.
         known: Vec<String>,
     },
+    /// Part of a reserve that another pair of epilogues saves.
+    ForeignReserve {
+        /// The reserve.
+        reserve: ReserveTag,
+    },
+    /// Part of a reserve that was made for another problem.
+    ReserveShape {
+        /// The reserve.
+        reserve: ReserveTag,
+        /// The problem of this launch.
+        shape: Shape,
+    },
     /// Given more than once.
     Twice,
     /// A scalar where memory is needed, or the reverse.
@@ -115,6 +127,15 @@ pub enum Fault {
         /// What was given.
         got: usize,
     },
+    /// A leading dimension or batch stride that does not begin each run of a bit mask where its format has it begin.
+    Multiple {
+        /// Which of the two.
+        what: &'static str,
+        /// The mask's format.
+        dtype: DType,
+        /// What was given, in elements.
+        got: usize,
+    },
     /// Extents beyond what coordinates or addresses can count.
     TooLarge {
         /// The limit.
@@ -142,6 +163,13 @@ impl fmt::Display for ArgumentError {
         match &self.fault {
             Fault::Missing { needs } => write!(f, "missing; it needs {needs}"),
             Fault::Unknown { known } => write!(f, "the epilogue has no such argument; it has {}", known.join(", ")),
+            Fault::ForeignReserve { reserve } => write!(
+                f,
+                "is part of a {reserve}, which this epilogue knows nothing of: pass the reserve of the same `backward()` pair"
+            ),
+            Fault::ReserveShape { reserve, shape } => {
+                write!(f, "is part of a {reserve}, and the problem is {shape}: allocate one for this problem")
+            }
             Fault::Twice => write!(f, "given twice; pass each name once"),
             Fault::Kind { needs, got } => write!(f, "needs {needs}, got {got}"),
             Fault::DType { needs, got } => {
@@ -158,6 +186,9 @@ impl fmt::Display for ArgumentError {
                 write!(f, "{what} needs a leading dimension of at least {least}, got {got}")
             }
             Fault::BatchStride { why, got } => write!(f, "batch stride {got}: {why}"),
+            Fault::Multiple { what, dtype, got } => {
+                write!(f, "{what} {got}: of {dtype} it is counted in bits, and a multiple of {}", dtype.run())
+            }
             Fault::TooLarge { limit } => write!(f, "the problem is too large: {limit}"),
             Fault::WrongDevice { needs, got } => {
                 write!(f, "lives on device {got}; the plan was made for device {needs}: copy it there")
@@ -208,7 +239,7 @@ pub(crate) fn bind_into<B>(slots: &[Slot], shape: Shape, args: &Args<B>, bound: 
         // Programs mostly pass arguments in the order of the slots: the search goes on where the last one ended.
         let named = |at: &usize| *args.given[*at].0 == *slot.name;
         let found = (next..args.given.len()).find(named).or_else(|| (0..next.min(args.given.len())).find(named));
-        match found.map(|at| (at, fit(&slot.kind, at, &args.given[at].1))) {
+        match found.map(|at| (at, fit(&slot.kind, at, shape, &args.given[at].1))) {
             Some((at, Ok(b))) => (*place, next) = (b, at + 1),
             _ => fits = false,
         }
@@ -233,16 +264,21 @@ pub(crate) fn bind<B>(slots: &[Slot], shape: Shape, args: &Args<B>) -> Result<Ve
     for slot in slots {
         match args.given.iter().position(|(name, _)| **name == *slot.name) {
             None => fault(&slot.name, Fault::Missing { needs: needs(&slot.kind) }),
-            Some(index) => match fit(&slot.kind, index, &args.given[index].1) {
+            Some(index) => match fit(&slot.kind, index, shape, &args.given[index].1) {
                 Ok(b) => bound.push(b),
                 Err(f) => fault(&slot.name, f),
             },
         }
     }
-    for (i, (name, _)) in args.given.iter().enumerate() {
+    for (i, (name, given)) in args.given.iter().enumerate() {
+        let reserve = if let Given::Tensor { tensor, .. } = given { tensor.reserve } else { None };
         if args.given[..i].iter().any(|(earlier, _)| earlier == name) {
             fault(name, Fault::Twice);
-        } else if !slots.iter().any(|s| *s.name == **name) {
+        } else if slots.iter().any(|s| *s.name == **name) {
+            continue;
+        } else if let Some(reserve) = reserve {
+            fault(name, Fault::ForeignReserve { reserve });
+        } else {
             fault(name, Fault::Unknown { known: slots.iter().map(|s| s.name.to_string()).collect() });
         }
     }
@@ -262,7 +298,7 @@ fn too_large(shape: Shape, origin: [i32; 3]) -> Option<&'static str> {
     }
 }
 
-fn fit<B>(kind: &SlotKind, index: usize, given: &Given<B>) -> Result<Bound, Fault> {
+fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Result<Bound, Fault> {
     let (dtype, what, outer, inner, matrix, batch, written) = match (kind, given) {
         (SlotKind::Scalar(needs), Given::Scalar(value)) => {
             let got = value.value_type();
@@ -275,20 +311,30 @@ fn fit<B>(kind: &SlotKind, index: usize, given: &Given<B>) -> Result<Bound, Faul
         (kind, Given::Tensor { .. }) => return Err(Fault::Kind { needs: needs(kind), got: "memory".into() }),
     };
     let Given::Tensor { tensor, writable } = given else { return Err(Fault::ReadOnly) };
-    if tensor.dtype != dtype {
-        return Err(Fault::DType { needs: dtype, got: tensor.dtype });
+    if let Some(reserve) = tensor.reserve.filter(|reserve| !reserve.fits(shape)) {
+        return Err(Fault::ReserveShape { reserve, shape });
     }
+    // Bit masks are passed as the bytes they lie in.
+    let len = match tensor.dtype {
+        given if given == dtype => tensor.len,
+        DType::Bool if dtype.is_packed() => dtype.elements(tensor.len),
+        got => return Err(Fault::DType { needs: dtype, got }),
+    };
     if written && !writable {
         return Err(Fault::ReadOnly);
     }
-    let least = inner.max(1);
+    let begins = |what, elements: usize| match elements % dtype.run() {
+        0 => Ok(elements),
+        _ => Err(Fault::Multiple { what, dtype, got: elements }),
+    };
+    let too_large = || Fault::TooLarge { limit: "the operand's last element lies beyond 2^63 bytes" };
+    let least = inner.max(1).checked_next_multiple_of(dtype.run()).ok_or_else(too_large)?;
     let ld = match tensor.leading_dimension {
         Some(got) if !matrix => return Err(Fault::LeadingDimension { what: what.clone(), least: 0, got }),
         Some(got) if got < least => return Err(Fault::LeadingDimension { what: what.clone(), least, got }),
-        Some(got) => got,
+        Some(got) => begins("leading dimension", got)?,
         None => least,
     };
-    let too_large = || Fault::TooLarge { limit: "the operand's last element lies beyond 2^63 bytes" };
     // Elements from the first to the last of one batch entry.
     let span = if outer == 0 || inner == 0 { Some(0) } else { (outer - 1).checked_mul(ld).and_then(|x| x.checked_add(inner)) };
     let span = span.ok_or_else(too_large)?;
@@ -297,7 +343,7 @@ fn fit<B>(kind: &SlotKind, index: usize, given: &Given<B>) -> Result<Bound, Faul
         (None, Some(got)) => {
             return Err(Fault::BatchStride { why: "the batch shares this operand; declare it `batched()`", got });
         }
-        (Some(_), Some(got)) => got,
+        (Some(_), Some(got)) => begins("batch stride", got)?,
         (Some(_), None) => outer.checked_mul(ld).ok_or_else(too_large)?,
     };
     let entries = batch.unwrap_or(1);
@@ -312,9 +358,9 @@ fn fit<B>(kind: &SlotKind, index: usize, given: &Given<B>) -> Result<Bound, Faul
         (entries - 1).checked_mul(batch_stride).and_then(|x| x.checked_add(span))
     };
     let needs = needs.filter(|n| n.checked_mul(dtype.size()).is_some_and(|b| i64::try_from(b).is_ok())).ok_or_else(too_large)?;
-    if tensor.len < needs {
+    if len < needs {
         let (leading_dimension, what) = (ld, what.clone());
-        return Err(Fault::TooShort { what, needs, got: tensor.len, leading_dimension, batch_stride });
+        return Err(Fault::TooShort { what, needs, got: len, leading_dimension, batch_stride });
     }
     let strided = matrix && outer > 1;
     Ok(Bound::Tensor(BoundTensor { given: index, dtype, strided, leading_dimension: ld, batch_stride, elements: needs }))

@@ -4,12 +4,14 @@
 //! the list lives, outputs mutably, so that the borrow checker keeps what is written apart from what is read.
 
 mod bind;
+mod reserve;
 mod slot;
 
 pub(crate) use bind::bind;
 #[cfg(feature = "cuda")]
 pub(crate) use bind::bind_into;
 pub use bind::{ArgumentError, ArgumentErrors, Bound, BoundTensor, Fault};
+pub use reserve::{Reserve, ReserveTag};
 pub use slot::{Slot, SlotKind, slots};
 
 use crate::dtype::{DType, Element};
@@ -51,13 +53,15 @@ pub struct Tensor<B> {
     pub(crate) mutable: bool,
     pub(crate) leading_dimension: Option<usize>,
     pub(crate) batch_stride: Option<usize>,
+    /// The reserve it is part of.
+    pub(crate) reserve: Option<ReserveTag>,
 }
 
 impl<B> Tensor<B> {
     /// A buffer that holds `len` elements, contiguous unless said otherwise. Only a buffer's own conversion makes one:
     /// launches rely on its length.
     pub(crate) fn new(buffer: B, dtype: DType, len: usize, mutable: bool) -> Tensor<B> {
-        Tensor { buffer, dtype, len, mutable, leading_dimension: None, batch_stride: None }
+        Tensor { buffer, dtype, len, mutable, leading_dimension: None, batch_stride: None, reserve: None }
     }
 }
 
@@ -111,12 +115,12 @@ impl HostBuffer<'_> {
 impl<'a> Tensor<HostBuffer<'a>> {
     /// Elements of a format chosen at run time, as bytes; a rest too short for an element does not count.
     pub fn of_bytes(dtype: DType, bytes: &'a [u8]) -> Self {
-        Tensor::new(HostBuffer::Read(bytes), dtype, bytes.len() / dtype.size(), false)
+        Tensor::new(HostBuffer::Read(bytes), dtype, dtype.elements(bytes.len()), false)
     }
 
     /// The same, to be written.
     pub fn of_bytes_mut(dtype: DType, bytes: &'a mut [u8]) -> Self {
-        let len = bytes.len() / dtype.size();
+        let len = dtype.elements(bytes.len());
         Tensor::new(HostBuffer::Write(bytes), dtype, len, true)
     }
 }

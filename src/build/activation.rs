@@ -2,10 +2,12 @@
 //! text and JSON names, docs and tests all follow. To add an activation, add a row.
 //!
 //! A row is a definition over primitives and other rows, nothing more: it has no privileges that a user's function lacks.
+//! Its derivative follows from the body; `gradient` says it in terms of the value instead, for one thing less to save.
 //! (`tanh` is a primitive, and therefore not here.)
 
 use super::expr::{Builder, Expr, IntoExpr};
 use crate::ir::graph::Node;
+use crate::ir::op::Adjoint;
 use crate::ir::{Function, Graph, NodeId};
 use std::panic::Location;
 
@@ -16,7 +18,8 @@ const SELU_SCALE: f32 = 1.050_701;
 const SELU_ALPHA: f32 = 1.673_263_2;
 
 macro_rules! activations {
-    ($( $(#[doc = $doc:literal])+ $name:ident($x:ident $(, $p:ident)*) = $body:expr; )*) => {
+    ($( $(#[doc = $doc:literal])+ $name:ident($x:ident $(, $p:ident)*) = $body:expr
+        $(, gradient |$y:ident, $g:ident| [$($d:expr),+])?; )*) => {
         $(static $name: Function = Function {
             name: stringify!($name),
             doc: concat!($($doc),+),
@@ -33,6 +36,7 @@ macro_rules! activations {
                 }
                 body
             },
+            gradient: activations!(@gradient [$x $(, $p)*] $($y $g [$($d),+])?),
         };)*
 
         /// Every activation, in table order:
@@ -50,6 +54,23 @@ macro_rules! activations {
             })*
         }
     };
+    (@gradient [$($x:ident),+]) => { None };
+    (@gradient [$($x:ident),+] $y:ident $g:ident [$($d:expr),+]) => {{
+        #[allow(unused_variables, reason = "a derivative that follows from the value alone does not use the arguments")]
+        fn gradient(graph: &mut Graph, args: &[NodeId], y: NodeId, g: NodeId) -> Vec<Option<NodeId>> {
+            let mut gradients = Vec::new();
+            Builder::over(graph, |builder| {
+                let mut args = args.iter().map(|id| builder.handle(*id));
+                let mut next = || args.next().expect("a call's arguments are counted by the check");
+                $(let $x = next();)+
+                let ($y, $g) = (builder.handle(y), builder.handle(g));
+                $(gradients.push(Some(Expr::from($d).id));)+
+                y
+            });
+            gradients
+        }
+        Some(gradient as Adjoint)
+    }};
 }
 
 #[allow(non_upper_case_globals)]
@@ -58,7 +79,7 @@ mod table {
 
     activations! {
         /// max(x, 0). Propagates NaN, as PyTorch's does; its derivative at 0 is 0.
-        relu(x) = x.max(0.0);
+        relu(x) = x.max(0.0), gradient |y, g| [y.gt(0.0).select(g, 0.0)];
         /// x clamped to [0, 6].
         relu6(x) = x.clamp(0.0, 6.0);
         /// x clamped to [low, high]; NaN stays NaN.
@@ -74,7 +95,7 @@ mod table {
         /// x where x > 0, else alpha * (e^(x / alpha) - 1).
         celu(x, alpha) = x.gt(0.0).select(x, (x.min(0.0) / alpha).expm1() * alpha);
         /// 1 / (1 + e^-x).
-        sigmoid(x) = ((-x).exp() + 1.0).recip();
+        sigmoid(x) = ((-x).exp() + 1.0).recip(), gradient |y, g| [g * (y * (1.0 - y))];
         /// log(sigmoid(x)) = min(x, 0) - log(1 + e^-|x|), which neither overflows nor cancels.
         log_sigmoid(x) = x.min(0.0) - (-x.abs()).exp().log1p();
         /// x * sigmoid(x), also called swish.

@@ -2,7 +2,7 @@
 
 use crate::dtype::{DType, ValueType};
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Graph, Node, NodeId};
-use crate::ir::{CustomOp, Op, Operand, Sink, SinkKind};
+use crate::ir::{CustomOp, Op, Operand, Reduce, Reduction, Sink, SinkKind};
 use std::cell::RefCell;
 use std::ops;
 use std::panic::Location;
@@ -144,12 +144,35 @@ impl Builder {
     }
 
     /// Stores a value as a matrix, rounded once to its format. The name of a loaded matrix of the same format and order
-    /// updates it in place.
+    /// updates it in place. A condition may be stored one bit an element: `Bits8`, or `Bits128` as cuBLASLt has it.
     #[track_caller]
     pub fn store<'g>(&'g self, name: &str, value: impl IntoExpr<'g>, operand: impl Into<Operand>) {
-        let built_at = Location::caller();
-        let value = value.into_expr(self, built_at).id;
-        self.graph.borrow_mut().sink(Sink { name: name.into(), value, kind: SinkKind::Store(operand.into()) }, Some(built_at));
+        self.sink(name, value.into_expr(self, Location::caller()), SinkKind::Store(operand.into()), Location::caller());
+    }
+
+    /// Reduces a value over every axis that the operand does not vary along, and stores the result, rounded once.
+    ///
+    /// `F32.over(N)` reduces over M (and the batch), `F32.over(M)` over N, `F32.pointer()` over everything; `.batched()`
+    /// keeps batch entries apart. See [`Reduction`]. Deterministic, unless the monoid is [`atomic`](crate::ir::Monoid::atomic).
+    ///
+    /// ```
+    /// # use postlude::prelude::*;
+    /// # Epilogue::build(|e| {
+    /// let g = e.load("active", Bits8).select(e.acc(), 0.0);
+    /// e.store("dz", g, F16);
+    /// e.reduce("dbias", g, Monoid::Sum, F32.over(N));
+    /// e.reduce("amax", g, Monoid::AbsMax.atomic(), F32.pointer());
+    /// # }).unwrap();
+    /// ```
+    #[track_caller]
+    pub fn reduce<'g>(&'g self, name: &str, value: impl IntoExpr<'g>, with: impl Into<Reduce>, operand: impl Into<Operand>) {
+        let Reduce { monoid, atomic } = with.into();
+        let kind = SinkKind::Reduce(Reduction { monoid, atomic, operand: operand.into() });
+        self.sink(name, value.into_expr(self, Location::caller()), kind, Location::caller());
+    }
+
+    fn sink(&self, name: &str, value: Expr<'_>, kind: SinkKind, built_at: &'static Location<'static>) {
+        self.graph.borrow_mut().sink(Sink { name: name.into(), value: value.id, kind }, Some(built_at));
     }
 
     /// Applies a custom primitive.
@@ -162,6 +185,11 @@ impl Builder {
 }
 
 impl<'g> Expr<'g> {
+    /// Its number in the listing of the epilogue that is being built.
+    pub fn id(self) -> NodeId {
+        self.id
+    }
+
     pub(super) fn apply(self, op: Op, rest: &[Expr<'g>], built_at: &'static Location<'static>) -> Expr<'g> {
         let args = std::iter::once(self.id).chain(rest.iter().map(|r| r.id)).collect();
         self.builder.push(Node::Apply { op, args }, Some(built_at))

@@ -17,10 +17,14 @@
 //! | E0203 | A product has one accumulator: `acc` or `acc_i32`, not both. |
 //! | E0301 | A store's operand is a matrix. |
 //! | E0302 | A store's operand varies along every axis its value varies along. |
-//! | E0303 | A store's format holds its value's type: `f32` values go to floating-point formats, `i32` to `i32`, `bool` to `bool`. |
-//! | E0304 | A store that updates a loaded matrix has the same format, axes and order as the load, and varies along the batch. |
+//! | E0303 | A sink's format holds its value's type: `f32` values go to floating-point formats, `i32` to `i32`, `bool` to `bool` and to bits. |
+//! | E0304 | A store that updates a loaded matrix has the same format, axes and order as the load, and varies along the batch. A reduction updates nothing. |
+//! | E0305 | A reduction's operand lacks an axis of M, N and L, over which it reduces. |
+//! | E0306 | A reduction's monoid takes its value's type: `f32` all of them, `i32` all but `logsumexp`, `bool` `max` (any) and `min` (all). |
+//! | E0307 | A reduction's result has a format of whole bytes. |
 
 mod diagnostic;
+mod sinks;
 mod types;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
@@ -176,7 +180,7 @@ pub(crate) fn check_built(
     let types = types::infer(&graph, &mut out);
     check_liveness(&graph, built_at, &mut out);
     let arguments = check_names(&graph, &mut out);
-    check_sinks(&graph, &types, &mut out);
+    sinks::check(&graph, &types, &mut out);
     out.sort_by_key(Diagnostic::order);
     let types: Vec<Type> = types.into_iter().flatten().collect();
     if out.is_empty() && types.len() == graph.len() {
@@ -257,8 +261,15 @@ impl Names<'_> {
             return;
         };
         let (known, first) = (&mut self.arguments[index].role, self.first[index]);
+        let reduces = matches!(place, Place::Sink(i) if matches!(self.graph.sinks()[i].kind, SinkKind::Reduce(_)));
         match (*known, role) {
             (old, new) if old == new && !new.is_written() => {}
+            (Role::Input(_), Role::Output(_)) if reduces => out.push(
+                new("E0304", &format!("`{shown}` is loaded and reduced into"))
+                    .mark(Part::Subject, "")
+                    .note(self.graph, "it is loaded here", first)
+                    .help("elements would read what others have already changed: give the result another name"),
+            ),
             (Role::Input(old), Role::Output(new)) if old == new && old.axes.contains(Axes::MNL) => *known = Role::Update(new),
             (Role::Input(old), Role::Output(operand)) if old == operand && old.axes.is_matrix() => out.push(
                 new("E0304", &format!("`{shown}` is updated in place and shared by the batch"))
@@ -286,40 +297,6 @@ impl Names<'_> {
                     .note(self.graph, "it is first used here", first)
                     .help("give each argument a name of its own"),
             ),
-        }
-    }
-}
-
-fn check_sinks(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnostic>) {
-    for (index, sink) in graph.sinks().iter().enumerate() {
-        let SinkKind::Store(operand) = sink.kind;
-        let new = |code, message: &str| Diagnostic::new(graph, code, Place::Sink(index), message);
-        if !operand.axes.is_matrix() {
-            out.push(
-                new("E0301", &format!("a store writes a matrix, not {operand}"))
-                    .mark(Part::Format, "")
-                    .help("store to `F16` or `F16.over(M | N)`; a vector result is a reduction's"),
-            );
-            continue;
-        }
-        let Some(Some(value)) = types.get(sink.value.index()) else { continue };
-        if !operand.axes.contains(value.axes) {
-            let lost = value.axes.without(operand.axes);
-            out.push(
-                new("E0302", &format!("a value that varies along {lost} is stored as {operand}, which does not"))
-                    .mark(Part::Format, "")
-                    .mark(Part::Operand(0), &value.to_string())
-                    .help("let the stored matrix vary along the batch: `F16`, not `F16.over(M | N)` or `.shared()`"),
-            );
-        }
-        if operand.dtype.value_type() != value.value {
-            let holds = operand.dtype.value_type();
-            out.push(
-                new("E0303", &format!("a value of type {} is stored as {}", value.value, operand.dtype))
-                    .mark(Part::Format, &format!("holds {holds} values"))
-                    .mark(Part::Operand(0), &value.to_string())
-                    .help(&format!("insert `.cast({:?})`, or store it as {}", holds.storage(), value.value)),
-            );
         }
     }
 }

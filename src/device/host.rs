@@ -36,9 +36,9 @@ impl<'h> Copies<'h> {
             let given = match (given, copy) {
                 (Given::Scalar(value), _) => Given::Scalar(*value),
                 (Given::Tensor { tensor, writable }, Some(copy)) => {
-                    let Tensor { dtype, len, mutable, leading_dimension, batch_stride, .. } = *tensor;
+                    let Tensor { dtype, len, mutable, leading_dimension, batch_stride, reserve, .. } = *tensor;
                     let buffer = if mutable { copy.into_tensor().buffer } else { (&*copy).into_tensor().buffer };
-                    let tensor = Tensor { buffer, dtype, len, mutable, leading_dimension, batch_stride };
+                    let tensor = Tensor { buffer, dtype, len, mutable, leading_dimension, batch_stride, reserve };
                     Given::Tensor { tensor, writable: *writable }
                 }
                 (Given::Tensor { .. }, None) => return None,

@@ -37,7 +37,7 @@ impl<'s, 'a> Scratch<'s, 'a> {
         for (at, dtype, elements) in written {
             let Some((_, Given::Tensor { tensor, .. })) = args.given.get_mut(at) else { continue };
             let (address, _guard) = tensor.buffer.pointer(stream);
-            let window = Window::new(stream, (address % ALIGNMENT) as usize, elements * dtype.size());
+            let window = Window::new(stream, (address % ALIGNMENT) as usize, dtype.bytes(elements));
             let window = window.map_err(DeviceError::driver("allocate memory")).map_err(ScratchError::Device)?;
             copies[at] = Some(Copy { window, dtype, elements });
         }
@@ -70,12 +70,12 @@ impl<'s, 'a> Scratch<'s, 'a> {
             let given = match (given, copy) {
                 (Given::Scalar(value), _) => Given::Scalar(*value),
                 (Given::Tensor { tensor, writable }, copy) => {
-                    let Tensor { dtype, len, mutable, leading_dimension, batch_stride, .. } = *tensor;
-                    let (buffer, len) = match copy {
-                        Some(Copy { window, elements, .. }) => (window.buffer(), *elements),
-                        None => (tensor.buffer.reborrow(), len),
+                    let Tensor { dtype, len, mutable, leading_dimension, batch_stride, reserve, .. } = *tensor;
+                    let (buffer, dtype, len) = match copy {
+                        Some(Copy { window, dtype, elements }) => (window.buffer(), *dtype, *elements),
+                        None => (tensor.buffer.reborrow(), dtype, len),
                     };
-                    let tensor = Tensor { buffer, dtype, len, mutable, leading_dimension, batch_stride };
+                    let tensor = Tensor { buffer, dtype, len, mutable, leading_dimension, batch_stride, reserve };
                     Given::Tensor { tensor, writable: *writable }
                 }
             };

@@ -105,7 +105,8 @@ fn element(map: &TensorMap) -> CUtensorMapDataType {
         DType::F32 if map.tf32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
         DType::F32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
         DType::I32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
-        DType::Bool => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+        // Bits are moved as the bytes they lie in.
+        DType::Bool | DType::Bits8 | DType::Bits128 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
     }
 }
 

@@ -137,6 +137,14 @@ impl CustomOp {
         self.partials.get(operand).and_then(Option::as_ref)
     }
 
+    /// The partial derivative with respect to an operand as a primitive of its own, named `name.d0` and so on. It has no
+    /// derivative in turn.
+    pub fn derivative_op(&self, operand: usize) -> Option<CustomOp> {
+        let Partial { cuda, eval } = self.derivative(operand)?.clone();
+        let (name, arity) = (format!("{}.d{operand}", self.name), self.arity);
+        Some(CustomOp { name, arity, cuda, eval, partials: vec![None; arity], cost: self.cost })
+    }
+
     /// Issue slots for one element, roughly.
     pub fn cost(&self) -> u32 {
         self.cost
@@ -236,9 +244,12 @@ impl Registry {
         Registry { functions: functions.iter().map(|f| (f.name, *f)).collect(), customs: BTreeMap::new() }
     }
 
-    /// Adds a custom primitive, in place of any of the same name.
+    /// Adds a custom primitive and its derivatives, in place of any of the same name.
     #[must_use]
     pub fn with(mut self, op: Arc<CustomOp>) -> Registry {
+        for derivative in (0..op.arity()).filter_map(|operand| op.derivative_op(operand)) {
+            self.customs.insert(derivative.name.clone(), Arc::new(derivative));
+        }
         self.customs.insert(op.name.clone(), op);
         self
     }

@@ -25,7 +25,8 @@ pub fn dot(graph: &Graph, type_of: impl Fn(NodeId) -> String) -> String {
         }
     }
     for (index, sink) in graph.sinks().iter().enumerate() {
-        let label = label(&[sink.kind.name(), &sink.name, &sink.kind.operand().to_string()]);
+        let what = format!("{} {}", sink.kind.name(), sink.kind.parameters());
+        let label = label(&[what.trim_end(), &sink.name, &sink.kind.operand().to_string()]);
         let _ = writeln!(out, "  s{index} [shape=cylinder, label={label}];\n  n{} -> s{index};", sink.value.index());
     }
     out + "}\n"

@@ -4,6 +4,7 @@
 //! the inline pass puts in its place before a kernel is planned or a value computed.
 
 use super::graph::{Graph, NodeId};
+use super::op::Adjoint;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -17,6 +18,9 @@ pub struct Function {
     pub parameters: &'static [&'static str],
     /// The definition.
     pub body: fn(&mut Graph, &[NodeId]) -> NodeId,
+    /// The derivative, where the one that follows from the body would need more to be saved or cancel: that of a sigmoid
+    /// follows from its value.
+    pub gradient: Option<Adjoint>,
 }
 
 /// A function is its name: the names in one table are distinct.

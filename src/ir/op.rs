@@ -6,7 +6,7 @@
 //! Values are evaluated in `f64`: an `f32` primitive is its exact value rounded once to `f32`, which is what the reference
 //! executor computes and what the bounds are measured against. Integers and truth values are exact in `f64`.
 
-use super::graph::{Graph, NodeId};
+use super::graph::{Constant, Graph, Node, NodeId};
 use crate::dtype::{DType, ValueType};
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,27 @@ pub struct Fast {
 /// Gradients of the operands from the operands, the result and the result's gradient; `None` where it is zero.
 pub type Adjoint = fn(&mut Graph, &[NodeId], NodeId, NodeId) -> Vec<Option<NodeId>>;
 
+/// How a primitive whose result is one of its operands picks it.
+#[derive(Clone, Copy)]
+pub struct Picks {
+    /// The two operands: the first is picked where the condition holds.
+    pub arms: [usize; 2],
+    /// The condition.
+    pub condition: fn(&mut Graph, &[NodeId]) -> NodeId,
+}
+
+/// What an application of a primitive may be replaced by, bit for bit.
+#[derive(Clone, Debug)]
+pub enum Rewrite {
+    /// A value that is there.
+    Is(NodeId),
+    /// A simpler node.
+    Becomes(Node),
+}
+
+/// Replaces an application where that changes no bit of its value, whatever the operands are.
+pub type Law = fn(&Graph, &[NodeId]) -> Option<Rewrite>;
+
 /// One row of the table.
 pub struct Row {
     /// The name, in text, JSON, CUDA comments and messages.
@@ -71,8 +92,13 @@ pub struct Row {
     pub eval: fn(&[f64]) -> f64,
     /// The value for `i32` operands, where arithmetic wraps; operands of division may be anything.
     pub eval_i32: Option<fn(&[i32]) -> i32>,
-    /// The derivative; `None` where it is zero or undefined everywhere (comparisons, rounding, logic).
+    /// The derivative; `None` where it is zero or undefined everywhere (comparisons, rounding, logic), and where the
+    /// primitive picks an operand, which says it all.
     pub adjoint: Option<Adjoint>,
+    /// How it picks an operand, if that is what it does: the gradient goes to the one that is picked.
+    pub picks: Option<Picks>,
+    /// What it may be replaced by where operands are special.
+    pub law: Option<Law>,
     /// Issue slots for one element, roughly: decides whether a region's arms are worth a branch.
     pub cost: u32,
     /// Largest error of the exact spelling, in units in the last place of the `f32` result. 0: bit-exact, may be folded.
@@ -82,7 +108,7 @@ pub struct Row {
 macro_rules! primitives {
     ($( $(#[doc = $doc:literal])+ $variant:ident = $name:literal, $sig:expr, cost $cost:literal, ulp $ulp:literal,
         cuda $cuda:literal, $(i32 $cuda_i32:literal, $eval_i32:expr,)? $(fast $fast:literal ($abs:literal, $rel:literal),)?
-        eval $eval:expr $(, adjoint $adjoint:expr)?; )*) => {
+        eval $eval:expr $(, adjoint $adjoint:expr)? $(, picks $arms:tt $condition:expr)? $(, law $law:expr)?; )*) => {
         /// A primitive of the epilogue graph. See the [table](super::op) for what each one means.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum Op { $( $(#[doc = $doc])+ #[serde(rename = $name)] $variant, )* }
@@ -102,6 +128,8 @@ macro_rules! primitives {
             eval: $eval,
             eval_i32: primitives!(@opt $($eval_i32 as fn(&[i32]) -> i32)?),
             adjoint: primitives!(@opt $($adjoint as Adjoint)?),
+            picks: primitives!(@opt $(Picks { arms: $arms, condition: $condition })?),
+            law: primitives!(@opt $($law as Law)?),
             cost: $cost,
             ulp: $ulp,
         } ),*];
@@ -134,10 +162,31 @@ impl Op {
         match to {
             DType::F32 => Op::ToF32,
             DType::I32 => Op::ToI32,
-            DType::Bool => Op::ToBool,
+            DType::Bool | DType::Bits8 | DType::Bits128 => Op::ToBool,
             DType::F16 => Op::RoundF16,
             DType::BF16 => Op::RoundBf16,
         }
+    }
+}
+
+impl Row {
+    /// Gradients of the operands from the operands, the result and the result's gradient, `None` where it is zero; nothing
+    /// at all where there is no derivative.
+    pub fn gradients(&self, graph: &mut Graph, args: &[NodeId], y: NodeId, g: NodeId) -> Option<Vec<Option<NodeId>>> {
+        if let Some(Picks { arms, condition }) = self.picks {
+            let condition = condition(graph, args);
+            let zero = graph.k(0.0);
+            let mut gradients = vec![None; args.len()];
+            gradients[arms[0]] = Some(graph.f(Op::Select, &[condition, g, zero]));
+            gradients[arms[1]] = Some(graph.f(Op::Select, &[condition, zero, g]));
+            return Some(gradients);
+        }
+        self.adjoint.map(|adjoint| adjoint(graph, args, y, g))
+    }
+
+    /// Whether a gradient flows through.
+    pub fn is_differentiable(&self) -> bool {
+        self.adjoint.is_some() || self.picks.is_some()
     }
 }
 
@@ -155,10 +204,57 @@ impl Graph {
     fn neg_(&mut self, a: NodeId) -> NodeId {
         self.f(Op::Neg, &[a])
     }
-    /// `g` where `condition`, else 0: a gradient that an unselected NaN or infinity cannot reach.
-    fn where_(&mut self, condition: NodeId, g: NodeId) -> NodeId {
-        let zero = self.k(0.0);
-        self.f(Op::Select, &[condition, g, zero])
+}
+
+/// Shorthands for laws.
+impl Graph {
+    /// Whether a value is this constant, bit for bit.
+    fn is(&self, id: NodeId, float: f32, integer: i32) -> bool {
+        match self.node(id) {
+            Node::Constant(Constant::F32(bits)) => *bits == float.to_bits(),
+            Node::Constant(Constant::I32(x)) => *x == integer,
+            _ => false,
+        }
+    }
+
+    fn truth(&self, id: NodeId) -> Option<bool> {
+        if let Node::Constant(Constant::Bool(b)) = self.node(id) { Some(*b) } else { None }
+    }
+
+    /// The operands, if the value is this primitive.
+    fn operands(&self, id: NodeId, of: Op) -> Option<&[NodeId]> {
+        match self.node(id) {
+            Node::Apply { op, args } if *op == of => Some(args),
+            _ => None,
+        }
+    }
+
+    /// `x op unit` and `unit op x` are `x`.
+    fn without(&self, x: &[NodeId], float: f32, integer: i32) -> Option<Rewrite> {
+        let unit = |i: usize| self.is(x[i], float, integer);
+        let kept = if unit(1) { Some(x[0]) } else { unit(0).then_some(x[1]) };
+        kept.map(Rewrite::Is)
+    }
+
+    /// `op(op(x))` is `x`.
+    fn twice(&self, op: Op, x: &[NodeId]) -> Option<Rewrite> {
+        self.operands(x[0], op).map(|inner| Rewrite::Is(inner[0]))
+    }
+
+    /// `x op unit` is `x`, `x op zero` is `zero`, `x op x` is `x`.
+    fn lattice(&self, x: &[NodeId], unit: bool) -> Option<Rewrite> {
+        let decided = [x, &[x[1], x[0]]].into_iter().find_map(|x| Some(if self.truth(x[0])? == unit { x[1] } else { x[0] }));
+        decided.or((x[0] == x[1]).then_some(x[0])).map(Rewrite::Is)
+    }
+}
+
+impl Graph {
+    /// The two factors of a value that is a product: a sum of such is one fused multiply-add an element.
+    pub fn factors(&self, id: NodeId) -> Option<[NodeId; 2]> {
+        match self.node(id) {
+            Node::Apply { op: Op::Mul, args } => <[NodeId; 2]>::try_from(args.as_slice()).ok(),
+            _ => None,
+        }
     }
 }
 
@@ -171,13 +267,16 @@ use Signature::{Compare, Convert, Float, Logic, Numeric, Select as Choice};
 primitives! {
     /// `a + b`.
     Add = "add", Numeric(2), cost 1, ulp 1, cuda "$0 + $1", i32 "wrap_add($0, $1)", |x| x[0].wrapping_add(x[1]),
-        eval |x| x[0] + x[1], adjoint |_, _, _, g| vec![Some(g), Some(g)];
+        eval |x| x[0] + x[1], adjoint |_, _, _, g| vec![Some(g), Some(g)],
+        law |s, x| s.without(x, -0.0, 0);
     /// `a - b`.
     Sub = "sub", Numeric(2), cost 1, ulp 1, cuda "$0 - $1", i32 "wrap_sub($0, $1)", |x| x[0].wrapping_sub(x[1]),
-        eval |x| x[0] - x[1], adjoint |s, _, _, g| vec![Some(g), Some(s.neg_(g))];
+        eval |x| x[0] - x[1], adjoint |s, _, _, g| vec![Some(g), Some(s.neg_(g))],
+        law |s, x| s.is(x[1], 0.0, 0).then_some(Rewrite::Is(x[0]));
     /// `a * b`.
     Mul = "mul", Numeric(2), cost 1, ulp 1, cuda "$0 * $1", i32 "wrap_mul($0, $1)", |x| x[0].wrapping_mul(x[1]),
-        eval |x| x[0] * x[1], adjoint |s, x, _, g| vec![Some(s.mul_(g, x[1])), Some(s.mul_(g, x[0]))];
+        eval |x| x[0] * x[1], adjoint |s, x, _, g| vec![Some(s.mul_(g, x[1])), Some(s.mul_(g, x[0]))],
+        law |s, x| s.without(x, 1.0, 1);
     /// `a / b`. Integers truncate towards zero; dividing an integer by zero gives 0. The fast form gives 0 where `|b|`
     /// exceeds 2^126.
     Div = "div", Numeric(2), cost 10, ulp 1, cuda "$0 / $1",
@@ -187,22 +286,23 @@ primitives! {
             let gx = s.f(Op::Div, &[g, x[1]]);
             let gy = s.mul_(gx, y);
             vec![Some(gx), Some(s.neg_(gy))]
-        };
+        },
+        law |s, x| s.is(x[1], 1.0, 1).then_some(Rewrite::Is(x[0]));
     /// `-a`.
     Neg = "neg", Numeric(1), cost 1, ulp 0, cuda "-$0", i32 "wrap_sub(0, $0)", |x| x[0].wrapping_neg(),
-        eval |x| -x[0], adjoint |s, _, _, g| vec![Some(s.neg_(g))];
+        eval |x| -x[0], adjoint |s, _, _, g| vec![Some(s.neg_(g))], law |s, x| s.twice(Op::Neg, x);
     /// `|a|`. Its derivative at 0 is 0.
     Abs = "abs", Numeric(1), cost 1, ulp 0, cuda "fabsf($0)", i32 "($0 < 0 ? wrap_sub(0, $0) : $0)", |x| x[0].wrapping_abs(),
         eval |x| x[0].abs(), adjoint |s, x, _, g| { let sign = s.f(Op::Sign, &[x[0]]); vec![Some(s.mul_(g, sign))] };
     /// The smaller; NaN if either is NaN. Where both are equal the gradient goes to the second.
     Min = "min", Numeric(2), cost 1, ulp 0, cuda "min_nan($0, $1)", i32 "($0 < $1 ? $0 : $1)", |x| x[0].min(x[1]),
         eval |x| if x[0].is_nan() || x[1].is_nan() { f64::NAN } else { x[0].min(x[1]) },
-        adjoint |s, x, _, g| { let c = s.f(Op::Lt, &[x[0], x[1]]); let n = s.f(Op::Not, &[c]); vec![Some(s.where_(c, g)), Some(s.where_(n, g))] };
+        picks [0, 1] |s, x| s.f(Op::Lt, x);
     /// The larger; NaN if either is NaN, which is what makes `max(x, 0)` the NaN-propagating ReLU. Where both are equal
     /// the gradient goes to the second.
     Max = "max", Numeric(2), cost 1, ulp 0, cuda "max_nan($0, $1)", i32 "($0 > $1 ? $0 : $1)", |x| x[0].max(x[1]),
         eval |x| if x[0].is_nan() || x[1].is_nan() { f64::NAN } else { x[0].max(x[1]) },
-        adjoint |s, x, _, g| { let c = s.f(Op::Gt, &[x[0], x[1]]); let n = s.f(Op::Not, &[c]); vec![Some(s.where_(c, g)), Some(s.where_(n, g))] };
+        picks [0, 1] |s, x| s.f(Op::Gt, x);
     /// `a * b + c`, rounded once.
     Fma = "fma", Numeric(3), cost 1, ulp 1, cuda "fmaf($0, $1, $2)",
         i32 "wrap_add(wrap_mul($0, $1), $2)", |x| x[0].wrapping_mul(x[1]).wrapping_add(x[2]),
@@ -296,16 +396,28 @@ primitives! {
     /// `a >= b`; false if either is NaN.
     Ge = "ge", Compare, cost 1, ulp 0, cuda "$0 >= $1", eval |x| truth(x[0] >= x[1]);
     /// Both.
-    And = "and", Logic(2), cost 1, ulp 0, cuda "$0 && $1", eval |x| truth(x[0] != 0.0 && x[1] != 0.0);
+    And = "and", Logic(2), cost 1, ulp 0, cuda "$0 && $1", eval |x| truth(x[0] != 0.0 && x[1] != 0.0),
+        law |s, x| s.lattice(x, true);
     /// Either or both.
-    Or = "or", Logic(2), cost 1, ulp 0, cuda "$0 || $1", eval |x| truth(x[0] != 0.0 || x[1] != 0.0);
+    Or = "or", Logic(2), cost 1, ulp 0, cuda "$0 || $1", eval |x| truth(x[0] != 0.0 || x[1] != 0.0),
+        law |s, x| s.lattice(x, false);
     /// The opposite.
-    Not = "not", Logic(1), cost 1, ulp 0, cuda "!$0", eval |x| truth(x[0] == 0.0);
+    Not = "not", Logic(1), cost 1, ulp 0, cuda "!$0", eval |x| truth(x[0] == 0.0), law |s, x| s.twice(Op::Not, x);
     /// The second operand where the first holds, else the third. Nothing of the other arm reaches the result, not even
     /// a NaN; that neither arm has effects makes it unobservable whether both are computed.
     Select = "select", Choice, cost 1, ulp 0, cuda "$0 ? $1 : $2",
         eval |x| if x[0] != 0.0 { x[1] } else { x[2] },
-        adjoint |s, x, _, g| { let n = s.f(Op::Not, &[x[0]]); vec![None, Some(s.where_(x[0], g)), Some(s.where_(n, g))] };
+        picks [1, 2] |_, x| x[0],
+        law |s, x| {
+            let arm = |i: usize| s.operands(x[i], Op::Select).filter(|inner| inner[0] == x[0]).map(|inner| inner[i]);
+            let becomes = |args: [NodeId; 3]| Some(Rewrite::Becomes(Node::Apply { op: Op::Select, args: args.to_vec() }));
+            match (s.operands(x[0], Op::Not), arm(1), arm(2)) {
+                _ if x[1] == x[2] => Some(Rewrite::Is(x[1])),
+                (Some(inner), ..) => becomes([inner[0], x[2], x[1]]),
+                (None, None, None) => None,
+                (None, then, otherwise) => becomes([x[0], then.unwrap_or(x[1]), otherwise.unwrap_or(x[2])]),
+            }
+        };
     /// To `f32`; an integer rounds to nearest even.
     ToF32 = "to_f32", Convert(ValueType::F32), cost 1, ulp 0, cuda "float($0)", i32 "float($0)", |x| x[0],
         eval |x| x[0], adjoint |_, _, _, g| vec![Some(g)];

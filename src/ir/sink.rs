@@ -1,10 +1,12 @@
 //! Sinks: the nodes with effects.
 //!
-//! A sink consumes one value of the graph and writes memory. Today there is one kind, the store; a reduction, a bit mask
-//! or a quantised store is another variant of [`SinkKind`] with its own parameters, and needs nothing of a mainloop that
-//! the fragment contract does not already promise.
+//! A sink consumes one value of the graph and writes memory: a [store](SinkKind::Store) every element, a
+//! [reduction](SinkKind::Reduce) what many elements come to. What is particular to a kind stands here: its word and
+//! parameters in text, its operand, its view from the transposed problem. A bit mask is no kind of its own but a store in a
+//! bit format ([`DType::Bits8`](crate::DType::Bits8), [`DType::Bits128`](crate::DType::Bits128)).
 
 use super::graph::NodeId;
+use super::monoid::Monoid;
 use super::operand::Operand;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -26,36 +28,119 @@ pub struct Sink {
 pub enum SinkKind {
     /// Writes every element, rounded once to the operand's format.
     Store(Operand),
+    /// Combines the elements along every axis that its operand does not vary along, and writes what remains.
+    Reduce(Reduction),
+}
+
+/// A reduction: over every axis that its operand does not vary along.
+///
+/// A result over N (`F32.over(N)`) combines all rows of all batch entries, a batched one (`F32.over(N).batched()`) the rows
+/// of each entry, one number ([`F32.pointer()`](crate::DType::pointer)) everything. Every element of the output takes part,
+/// whether or not the value varies from one to the next: the sum of 1 over M is M. There is nothing beyond the edge of the
+/// output; over no elements the result is the monoid's identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reduction {
+    /// What combines two elements.
+    pub monoid: Monoid,
+    /// Whether a kernel may combine partial results in the order in which they happen to arrive. Otherwise, which is the
+    /// default, two launches of one plan give the same bits.
+    #[serde(default)]
+    pub atomic: bool,
+    /// How the result lies in memory.
+    pub operand: Operand,
+}
+
+/// How to reduce: a monoid, and whether in any order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Reduce {
+    pub(crate) monoid: Monoid,
+    pub(crate) atomic: bool,
+}
+
+impl From<Monoid> for Reduce {
+    fn from(monoid: Monoid) -> Reduce {
+        Reduce { monoid, atomic: false }
+    }
+}
+
+impl Monoid {
+    /// The reduction whose kernel may combine partial results in any order: cheaper, and not the same bits twice.
+    pub const fn atomic(self) -> Reduce {
+        Reduce { monoid: self, atomic: true }
+    }
 }
 
 impl SinkKind {
     /// The operand it writes.
     pub const fn operand(self) -> Operand {
         match self {
-            SinkKind::Store(operand) => operand,
+            SinkKind::Store(operand) | SinkKind::Reduce(Reduction { operand, .. }) => operand,
+        }
+    }
+
+    /// The same sink with another operand.
+    #[must_use]
+    const fn with_operand(self, operand: Operand) -> SinkKind {
+        match self {
+            SinkKind::Store(_) => SinkKind::Store(operand),
+            SinkKind::Reduce(reduction) => SinkKind::Reduce(Reduction { operand, ..reduction }),
         }
     }
 
     /// The same sink seen from the transposed problem.
     #[must_use]
     pub const fn transposed(self) -> SinkKind {
-        match self {
-            SinkKind::Store(operand) => SinkKind::Store(operand.transposed()),
-        }
+        self.with_operand(self.operand().transposed())
     }
 
     /// The same sink with its operand in the one way it is written in a graph.
     #[must_use]
     pub(crate) const fn canonical(self) -> SinkKind {
-        match self {
-            SinkKind::Store(operand) => SinkKind::Store(operand.canonical()),
-        }
+        self.with_operand(self.operand().canonical())
     }
 
     /// The word it begins with in text and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             SinkKind::Store(_) => "store",
+            SinkKind::Reduce(_) => "reduce",
         }
+    }
+
+    /// The words between its name and its operand in text.
+    pub fn parameters(self) -> String {
+        match self {
+            SinkKind::Store(_) => String::new(),
+            SinkKind::Reduce(Reduction { monoid, atomic, .. }) => {
+                format!("{}{}", monoid.name(), if atomic { " atomic" } else { "" })
+            }
+        }
+    }
+
+    /// The words that sinks begin with.
+    pub(crate) const WORDS: [&'static str; 2] = ["store", "reduce"];
+
+    /// The inverse of [`name`](SinkKind::name) and [`parameters`](SinkKind::parameters): the sink that `word` begins, from
+    /// the words behind its name, and the rest of those.
+    pub(crate) fn parse(word: &str, rest: &str) -> Result<(impl FnOnce(Operand) -> SinkKind, String), String> {
+        let head = |text: &str| {
+            text.split_once(char::is_whitespace).map_or((text.to_owned(), String::new()), |(h, r)| (h.into(), r.trim().into()))
+        };
+        let mut rest = rest.trim().to_owned();
+        let mut reduce = None;
+        if word == "reduce" {
+            let (name, behind) = head(&rest);
+            let monoid = Monoid::from_name(&name)
+                .ok_or_else(|| format!("expected what to reduce with: {}", Monoid::ALL.map(Monoid::name).join(", ")))?;
+            let (flag, operand) = head(&behind);
+            reduce = Some(Reduce { monoid, atomic: flag == "atomic" });
+            rest = if flag == "atomic" { operand } else { behind };
+        }
+        let kind = move |operand| match reduce {
+            None => SinkKind::Store(operand),
+            Some(Reduce { monoid, atomic }) => SinkKind::Reduce(Reduction { monoid, atomic, operand }),
+        };
+        Ok((kind, rest))
     }
 }

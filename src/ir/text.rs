@@ -7,6 +7,7 @@
 //! %2: f32[M,N,L] = add %0, %1
 //! %3: f32[M,N,L] = relu %2
 //! store "d" f16[M,N,L], %3
+//! reduce "sums" sum f32[N], %3
 //! ```
 //!
 //! The type after the colon is optional; where it stands it must be right. A line that begins with `;` is a comment.
@@ -131,6 +132,10 @@ pub fn sink_line(graph: &Graph, index: usize) -> Line {
     let sink = &graph.sinks()[index];
     let mut line = Line::new(String::new());
     line.subject(&format!("{} ", sink.kind.name()), &quoted(&sink.name));
+    let parameters = sink.kind.parameters();
+    if !parameters.is_empty() {
+        line.add(" ", &parameters);
+    }
     line.format(&sink.kind.operand().to_string());
     line.operand(", ", sink.value);
     line
@@ -215,10 +220,13 @@ impl<'r> Reader<'r> {
         if self.labels.len() + self.sink_lines.len() >= MAX_NODES {
             return Err(format!("more than {MAX_NODES} nodes and stores"));
         }
-        if let Some(rest) = line.strip_prefix("store ") {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        if SinkKind::WORDS.contains(&word) {
             let (name, rest) = name(rest)?;
-            let (operand, value) = rest.rsplit_once(',').ok_or("expected `store \"name\" format[axes], %value`")?;
-            let sink = Sink { name: name.into(), value: self.reference(value)?, kind: SinkKind::Store(parse_operand(operand)?) };
+            let (kind, value) =
+                rest.rsplit_once(',').ok_or_else(|| format!("expected `{word} \"name\" format[axes], %value`"))?;
+            let (kind, operand) = SinkKind::parse(word, kind)?;
+            let sink = Sink { name: name.into(), value: self.reference(value)?, kind: kind(parse_operand(&operand)?) };
             self.graph.sink(sink, None);
             self.sink_lines.push(number);
             return Ok(());

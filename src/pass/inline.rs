@@ -4,27 +4,37 @@
 
 use super::rebuild;
 use crate::check::Checked;
+use crate::ir::Function;
 use crate::ir::graph::{BuiltAt, Graph, Node, NodeId};
 
 /// Puts the body of every called function in the call's place, recursively.
 pub fn inline(checked: &Checked) -> Checked {
-    rebuild(checked, expand)
+    rebuild(checked, |graph, node, built_at| expand(graph, node, built_at, &mut |_, _, _| {}))
 }
 
-fn expand(graph: &mut Graph, node: Node, built_at: BuiltAt) -> NodeId {
+/// Adds a node, or in a call's place the function's body. `called` is told of every call: the function, its arguments and
+/// its result.
+pub(crate) fn expand(
+    graph: &mut Graph,
+    node: Node,
+    built_at: BuiltAt,
+    called: &mut dyn FnMut(&'static Function, &[NodeId], NodeId),
+) -> NodeId {
     let Node::Call { function, args } = node else { return graph.push(node, built_at) };
     // The body goes into a graph of its own, whose first nodes stand for the arguments, and from there node by node:
     // it may call other functions.
     let mut body = Graph::new();
     let parameters: Vec<NodeId> = (0..args.len()).map(|i| body.push(parameter(i), None)).collect();
     let result = (function.body)(&mut body, &parameters);
-    let mut ids: Vec<NodeId> = args;
+    let mut ids: Vec<NodeId> = args.clone();
     for (_, inner) in body.nodes().skip(parameters.len()) {
         let inner = inner.map_args(|a| ids[a.index()]);
-        let id = expand(graph, inner, built_at);
+        let id = expand(graph, inner, built_at, called);
         ids.push(id);
     }
-    ids[result.index()]
+    let result = ids[result.index()];
+    called(function, &args, result);
+    result
 }
 
 /// A placeholder that no body can make: a scalar without a name.

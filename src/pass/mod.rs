@@ -8,6 +8,8 @@ mod inline;
 mod transpose;
 
 pub use fold::fold;
+pub(crate) use fold::place;
+pub(crate) use inline::expand;
 pub use inline::inline;
 pub use transpose::transpose;
 

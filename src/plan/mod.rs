@@ -30,7 +30,7 @@ pub use problem::alignment;
 use crate::args::slots;
 use crate::check::{Argument, Checked, Role};
 use crate::dtype::DType;
-use crate::ir::Order;
+use crate::ir::{Order, SinkKind};
 use crate::pass;
 use crate::problem::Operation;
 use crate::target::Target;
@@ -138,6 +138,14 @@ pub enum PlanError {
     /// A format that cannot be multiplied.
     #[error("operands of {0} cannot be multiplied; use f32, f16, bf16 or i32")]
     Operands(DType),
+    /// A sink or a load that kernels do not render yet.
+    #[error("`{name}` is {what}, which kernels do not render yet: compute it with `Gemm::reference`")]
+    Unrendered {
+        /// The argument.
+        name: String,
+        /// What it is.
+        what: String,
+    },
     /// The target lacks something.
     #[error("{what} is not available on {target}: {cure}")]
     Target {
@@ -340,6 +348,16 @@ fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result
     if let Some(wants) = epilogue.accumulator().filter(|wants| *wants != has) {
         let cure = if has == crate::dtype::ValueType::I32 { "use `acc_i32()` and cast it" } else { "use `acc()`" };
         return Err(PlanError::Accumulator { wants, has, dtype, cure });
+    }
+    let reduced = epilogue.graph().sinks().iter().filter(|s| !matches!(s.kind, SinkKind::Store(_)));
+    let reduced = reduced.map(|s| (&s.name, format!("a reduction ({})", s.kind.parameters())));
+    let packed = epilogue.arguments().iter().filter(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed()));
+    let packed = packed.map(|a| (&a.name, format!("a bit mask ({})", a.role)));
+    if let Some((name, what)) = reduced.chain(packed).next() {
+        return Err(PlanError::Unrendered { name: name.to_string(), what });
+    }
+    if dtype.is_packed() {
+        return Err(PlanError::Unrendered { name: "a".into(), what: format!("a bit mask ({dtype})") });
     }
     let formats = epilogue.arguments().iter().filter_map(|a| a.role.operand()).map(|o| o.dtype).chain([dtype]);
     if !target.has_bf16() && formats.into_iter().any(|d| d == DType::BF16) {

@@ -158,7 +158,7 @@ impl Program {
     /// Places the values of a graph without calls.
     ///
     /// # Panics
-    /// If the graph still has calls.
+    /// If the graph still has calls, or sinks that are no stores.
     pub fn of(checked: &Checked) -> Program {
         let graph = checked.graph();
         let live = graph.live();
@@ -183,7 +183,7 @@ impl Program {
             built_at.push(graph.built_at(id));
         }
         let stores = graph.sinks().iter().map(|sink| {
-            let SinkKind::Store(operand) = sink.kind;
+            let SinkKind::Store(operand) = sink.kind else { unreachable!("`KernelPlan::new` refuses a {}", sink.kind.name()) };
             Store { argument: argument(&sink.name), operand, value: places[sink.value.index()] }
         });
         let mut program = Program { steps, visit: Vec::new(), stores: stores.collect(), built_at };

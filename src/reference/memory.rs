@@ -43,10 +43,19 @@ pub(super) enum Format {
 }
 
 impl Format {
-    pub fn size(self) -> usize {
+    /// Bytes that consecutive elements take, the first of which begins a byte.
+    pub fn bytes(self, elements: usize) -> usize {
         match self {
-            Format::Stored(dtype) => dtype.size(),
-            Format::Exact => size_of::<f64>(),
+            Format::Stored(dtype) => dtype.bytes(elements),
+            Format::Exact => elements * size_of::<f64>(),
+        }
+    }
+
+    /// What a run that is followed by another is rounded up to, in elements, so that no two share a byte.
+    pub fn run(self, elements: usize) -> usize {
+        match self {
+            Format::Stored(dtype) => dtype.elements(dtype.bytes(elements)),
+            Format::Exact => elements,
         }
     }
 
@@ -164,10 +173,10 @@ pub(super) fn claims<'a>(args: &'a HostArgs<'_>) -> HostArgs<'a> {
         let given = match given {
             Given::Scalar(constant) => Given::Scalar(*constant),
             Given::Tensor { tensor, writable } => {
-                let Claim { dtype, len, mutable, leading_dimension, batch_stride, .. } = *tensor;
+                let Claim { dtype, len, mutable, leading_dimension, batch_stride, reserve, .. } = *tensor;
                 let buffer = HostBuffer::Read(tensor.buffer.bytes());
                 Given::Tensor {
-                    tensor: Claim { buffer, dtype, len, mutable, leading_dimension, batch_stride },
+                    tensor: Claim { buffer, dtype, len, mutable, leading_dimension, batch_stride, reserve },
                     writable: *writable,
                 }
             }

@@ -17,10 +17,12 @@
 //!    once to `f32`, or computed in wrapping `i32` arithmetic where its operands are integers.
 //! 3. **Every store** rounds its value once, to nearest even, to the format of its operand, at the element's place. A
 //!    matrix that is loaded and stored under one name is read at an element before that element is written. A matrix that the
-//!    batch shares is written once.
+//!    batch shares is written once. In a bit format the bits from a run's end to the end of its last byte become 0.
+//! 4. **Every reduction** combines its value's elements along the axes that its operand does not vary along, in `f64` (a
+//!    product that is summed is not rounded before; integers wrap), and rounds the result once to the operand's format.
 //!
 //! Nothing else is touched: neither the elements between one row's end and the next row, nor anything at all where M, N or
-//! the batch is empty, or where an argument does not fit.
+//! the batch is empty, but for the identities of reductions over an axis without extent; nor where an argument does not fit.
 //!
 //! # The oracle
 //!
@@ -31,16 +33,18 @@
 mod eval;
 mod gemm;
 mod memory;
+mod reduce;
 mod tile;
 
 use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, HostArgs, bind, slots};
 use crate::check::Checked;
-use crate::dtype::ValueType;
-use crate::ir::Order;
-use crate::ir::axes::{Axes, L};
+use crate::dtype::{DType, ValueType};
+use crate::ir::axes::{Axes, L, M, N};
+use crate::ir::{Monoid, Order, Reduction, Sink, SinkKind};
 use crate::pass::inline;
 use crate::problem::{Operation, Shape};
 use memory::{Arguments, Format, Strides};
+use reduce::Reducer;
 use std::sync::Arc;
 use tile::{Job, Output, Source};
 
@@ -80,19 +84,34 @@ pub fn run(
     let bound = fit(operation, epilogue, shape, &args)?;
     let arguments = Arguments::take(bound, args, epilogue);
     let epilogue = inline(epilogue);
-    let outputs = epilogue.graph().sinks().iter().map(|sink| {
+    let (mut outputs, mut reducers) = (Vec::new(), Vec::new());
+    for sink in epilogue.graph().sinks() {
         let tensor = arguments.tensor(&sink.name, sink.kind.operand());
-        Output {
-            source: Source::Value(sink.value),
-            memory: tensor.memory,
-            format: Format::Stored(tensor.dtype),
-            strides: tensor.strides,
-            shared: !sink.kind.operand().axes.contains(L),
-        }
-    });
-    let outputs = outputs.collect();
-    Job::new(operation, &epilogue, shape, arguments, precision, outputs).run();
+        target(&epilogue, sink, (tensor.memory, Format::Stored(tensor.dtype), tensor.strides), &mut outputs, &mut reducers);
+    }
+    Job::new(operation, &epilogue, shape, arguments, precision, outputs, reducers).run();
     Ok(())
+}
+
+/// What a sink writes, and where.
+fn target(
+    epilogue: &Checked,
+    sink: &Sink,
+    (memory, format, strides): (usize, Format, Strides),
+    outputs: &mut Vec<Output>,
+    reducers: &mut Vec<Reducer>,
+) {
+    let source = Source::Value(sink.value);
+    match sink.kind {
+        SinkKind::Store(operand) => outputs.push(Output { source, memory, format, strides, shared: !operand.axes.contains(L) }),
+        SinkKind::Reduce(Reduction { monoid, operand, .. }) => {
+            let value = epilogue.type_of(sink.value).value;
+            let factors = epilogue.graph().factors(sink.value).filter(|_| monoid == Monoid::Sum && value == ValueType::F32);
+            let source = factors.map_or(source, Source::Product);
+            let (axes, absolute, partials) = (operand.axes, false, Vec::new());
+            reducers.push(Reducer { source, monoid, absolute, value, axes, memory, format, strides, partials });
+        }
+    }
 }
 
 /// What [`oracle`] found: the value of every stored element before it is rounded.
@@ -103,24 +122,32 @@ pub struct Oracle {
     /// `sum over k of |a[row, k] * b[k, column]|`, which the rounding error of the accumulator scales with; 0 where the
     /// accumulator is exact (integers, pointwise operations).
     pub magnitude: Exact,
+    /// For each sum of numbers among the sinks, under its name, the sum of its terms' absolute values, which the rounding
+    /// error of the sum scales with.
+    pub sums: Vec<Exact>,
 }
 
-/// One matrix of `f64` values for each batch entry.
+/// One matrix of `f64` values for each batch entry, or what the axes of a reduction's result leave of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exact {
     /// The name of the output.
     pub name: Arc<str>,
-    /// The values: entry after entry, each row-major and contiguous. An output that the batch shares has one entry.
+    /// The values: entry after entry, each row-major and contiguous. What does not vary along an axis has one for all.
     pub values: Vec<f64>,
     strides: Strides,
 }
 
 impl Exact {
-    fn new(name: &str, shape: Shape, shared: bool) -> Exact {
-        let entry = shape.m * shape.n;
-        let strides = Strides { row: shape.n, column: 1, batch: if shared { 0 } else { entry } };
-        let entries = if shared { shape.batch.min(1) } else { shape.batch };
-        Exact { name: name.into(), values: vec![0.0; entry * entries], strides }
+    fn new(name: &str, shape: Shape, kind: SinkKind) -> Exact {
+        let axes = kind.operand().axes;
+        let along = |axis, extent| if axes.contains(axis) { extent } else { 1 };
+        let (rows, columns) = (along(M, shape.m), along(N, shape.n));
+        // What a store of no batch entries writes is nothing; what a reduction of none comes to is an identity.
+        let stored = matches!(kind, SinkKind::Store(_));
+        let entries = if axes.contains(L) || stored && shape.batch == 0 { shape.batch } else { 1 };
+        let stride = |axis, stride| if axes.contains(axis) { stride } else { 0 };
+        let strides = Strides { row: stride(M, columns), column: stride(N, 1), batch: stride(L, rows * columns) };
+        Exact { name: name.into(), values: vec![0.0; rows * columns * entries], strides }
     }
 
     /// The value at an element.
@@ -149,23 +176,31 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
     let mut arguments = Arguments::view(bound, args);
     let epilogue = inline(epilogue);
     let sinks = epilogue.graph().sinks();
-    let mut outputs: Vec<Exact> = sinks.iter().map(|s| Exact::new(&s.name, shape, !s.kind.operand().axes.contains(L))).collect();
-    let mut magnitude = Exact::new("magnitude", shape, false);
-    let sources = sinks.iter().map(|s| (Source::Value(s.value), !s.kind.operand().axes.contains(L)));
+    let mut outputs: Vec<Exact> = sinks.iter().map(|s| Exact::new(&s.name, shape, s.kind)).collect();
+    let mut magnitude = Exact::new("magnitude", shape, SinkKind::Store(DType::F32.into()));
+    let (mut targets, mut reducers) = (Vec::new(), Vec::new());
+    for (sink, exact) in sinks.iter().zip(&mut outputs) {
+        let memory = arguments.push(bytemuck::cast_slice_mut(&mut exact.values));
+        target(&epilogue, sink, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
+    }
+    let is_sum = |s: &&Sink| {
+        let sum = matches!(s.kind, SinkKind::Reduce(Reduction { monoid: Monoid::Sum, .. }));
+        sum && epilogue.type_of(s.value).value == ValueType::F32
+    };
+    let mut sums: Vec<Exact> = sinks.iter().filter(is_sum).map(|s| Exact::new(&s.name, shape, s.kind)).collect();
+    for (sink, exact) in sinks.iter().filter(is_sum).zip(&mut sums) {
+        let memory = arguments.push(bytemuck::cast_slice_mut(&mut exact.values));
+        target(&epilogue, sink, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
+        reducers.last_mut().into_iter().for_each(|reducer| reducer.absolute = true);
+    }
     // An exact accumulator has no magnitude: its values stay 0.
-    let rounded = matches!(operation, Operation::Product { .. }) && operation.accumulator() == ValueType::F32;
-    let sources = sources.chain(rounded.then_some((Source::Magnitude, false)));
-    let exacts = outputs.iter_mut().chain(rounded.then_some(&mut magnitude));
-    let targets = sources.zip(exacts).map(|((source, shared), exact)| Output {
-        source,
-        memory: arguments.push(bytemuck::cast_slice_mut(&mut exact.values)),
-        format: Format::Exact,
-        strides: exact.strides,
-        shared,
-    });
-    let targets = targets.collect();
-    Job::new(operation, &epilogue, shape, arguments, Precision::F64, targets).run();
-    Ok(Oracle { outputs, magnitude })
+    if matches!(operation, Operation::Product { .. }) && operation.accumulator() == ValueType::F32 {
+        let strides = magnitude.strides;
+        let memory = arguments.push(bytemuck::cast_slice_mut(&mut magnitude.values));
+        targets.push(Output { source: Source::Magnitude, memory, format: Format::Exact, strides, shared: false });
+    }
+    Job::new(operation, &epilogue, shape, arguments, Precision::F64, targets, reducers).run();
+    Ok(Oracle { outputs, magnitude, sums })
 }
 
 /// Matches the arguments to what the operation and the epilogue need; the result names each.

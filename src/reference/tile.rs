@@ -7,6 +7,7 @@
 use super::eval::{Frame, Program};
 use super::gemm::{Accumulators, Product};
 use super::memory::{Arguments, Format, Strides};
+use super::reduce::Reducer;
 use super::{Operation, Precision, Shape};
 use crate::check::Checked;
 use crate::ir::NodeId;
@@ -33,6 +34,8 @@ pub(super) struct Tile {
 pub(super) enum Source {
     /// A node.
     Value(NodeId),
+    /// The product of two nodes, not rounded.
+    Product([NodeId; 2]),
     /// The magnitude of the product.
     Magnitude,
 }
@@ -55,6 +58,7 @@ pub(super) struct Job<'a> {
     product: Option<Product>,
     precision: Precision,
     outputs: Vec<Output>,
+    reducers: Vec<Reducer>,
 }
 
 /// What a thread has of its own.
@@ -75,20 +79,49 @@ impl<'a> Job<'a> {
         arguments: Arguments<'a>,
         precision: Precision,
         outputs: Vec<Output>,
+        reducers: Vec<Reducer>,
     ) -> Job<'a> {
         let program = Program::new(operation, epilogue, &arguments, precision);
         let product = Product::new(operation, shape.k, &arguments);
-        Job { shape, arguments, program, product, precision, outputs }
+        let mut job = Job { shape, arguments, program, product, precision, outputs, reducers };
+        let count = job.count();
+        job.reducers.iter_mut().for_each(|r| r.partials.resize_with(count, Default::default));
+        job
+    }
+
+    /// Batch entries that have to be visited: one, where the batch shares every output.
+    fn entries(&self) -> usize {
+        if self.reducers.is_empty() && self.outputs.iter().all(|o| o.shared) { self.shape.batch.min(1) } else { self.shape.batch }
+    }
+
+    /// Tiles along M and N.
+    fn tiles(&self) -> [usize; 2] {
+        [self.shape.m.div_ceil(TILE[0]), self.shape.n.div_ceil(TILE[1])]
+    }
+
+    fn count(&self) -> usize {
+        let [rows, columns] = self.tiles();
+        rows * columns * self.entries()
+    }
+
+    fn tile_at(&self, index: usize) -> Tile {
+        let [rows, columns] = self.tiles();
+        let (batch, row, column) = (index / (rows * columns), index / columns % rows, index % columns);
+        Tile { batch, rows: part(row, TILE[0], self.shape.m), columns: part(column, TILE[1], self.shape.n) }
     }
 
     /// Computes and writes every output.
     pub fn run(&self) {
-        if self.shape.is_empty() {
-            return;
+        if !self.shape.is_empty() {
+            self.visit();
         }
-        let entries = if self.outputs.iter().all(|o| o.shared) { 1 } else { self.shape.batch };
-        let [rows, columns] = [self.shape.m.div_ceil(TILE[0]), self.shape.n.div_ceil(TILE[1])];
-        let count = rows * columns * entries;
+        for reducer in &self.reducers {
+            reducer.finish(&self.arguments, self.shape, (0..self.count()).map(|index| self.tile_at(index)));
+        }
+    }
+
+    fn visit(&self) {
+        let (entries, count) = (self.entries(), self.count());
         let next = AtomicUsize::new(0);
         let work = || {
             let mut worker = self.worker();
@@ -97,10 +130,7 @@ impl<'a> Job<'a> {
                 if index >= count {
                     break;
                 }
-                let (entry, row, column) = (index / (rows * columns), index / columns % rows, index % columns);
-                let tile =
-                    Tile { batch: entry, rows: part(row, TILE[0], self.shape.m), columns: part(column, TILE[1], self.shape.n) };
-                self.tile(&mut worker, &tile);
+                self.tile(&mut worker, index);
             }
         };
         let terms = if self.program.multiplies() { self.shape.k } else { 0 };
@@ -128,7 +158,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn tile(&self, worker: &mut Worker, tile: &Tile) {
+    fn tile(&self, worker: &mut Worker, index: usize) {
+        let tile = &self.tile_at(index);
         let Worker { frame, accumulators, magnitudes, magnitude, staged } = worker;
         for accumulators in [&mut *accumulators, &mut *magnitudes].into_iter().flatten() {
             if let Some(product) = &self.product {
@@ -137,8 +168,11 @@ impl<'a> Job<'a> {
         }
         let [rows, columns] = [tile.rows.len(), tile.columns.len()];
         for (bytes, output) in staged.iter_mut().zip(&self.outputs) {
-            bytes.resize(rows * columns * output.format.size(), 0);
+            let (runs, run) = if output.row_major() { (rows, columns) } else { (columns, rows) };
+            bytes.clear();
+            bytes.resize(runs * output.format.bytes(run), 0);
         }
+        let mut partials: Vec<Vec<f64>> = self.reducers.iter().map(|r| r.begin(tile)).collect();
         magnitude.resize(columns, 0.0);
         self.program.begin(frame, &self.arguments, tile);
         for row in 0..rows {
@@ -154,13 +188,22 @@ impl<'a> Job<'a> {
             for (bytes, output) in staged.iter_mut().zip(&self.outputs) {
                 let values = match output.source {
                     Source::Value(id) => frame.value(id),
+                    Source::Product(_) => unreachable!("only a reduction takes a product apart"),
                     Source::Magnitude => magnitude,
                 };
-                let (start, step) = if output.row_major() { (row * columns, 1) } else { (row, rows) };
+                let run = |elements| output.format.run(elements);
+                let (start, step) = if output.row_major() { (row * run(columns), 1) } else { (row, run(rows)) };
                 for column in 0..columns {
                     output.format.write(bytes, start + column * step, values[column.min(values.len() - 1)]);
                 }
             }
+            for (partial, reducer) in partials.iter_mut().zip(&self.reducers) {
+                reducer.row(partial, frame, row, columns);
+            }
+        }
+        for (reducer, partial) in self.reducers.iter().zip(partials) {
+            // One thread takes a tile: the place is empty.
+            let _ = reducer.partials[index].set(partial);
         }
         for (bytes, output) in staged.iter().zip(&self.outputs) {
             if !output.shared || tile.batch == 0 {
@@ -171,13 +214,12 @@ impl<'a> Job<'a> {
 
     /// Copies a tile into place, run by run.
     fn commit(&self, staged: &[u8], output: &Output, tile: &Tile) {
-        let size = output.format.size();
         let row_major = output.row_major();
         let run = if row_major { tile.columns.len() } else { tile.rows.len() };
-        let runs = staged.chunks_exact(run * size).enumerate().map(|(i, bytes)| {
+        let runs = staged.chunks_exact(output.format.bytes(run)).enumerate().map(|(i, bytes)| {
             let (row, column) = if row_major { (i, 0) } else { (0, i) };
             let index = output.strides.index(tile.rows.start + row, tile.columns.start + column, tile.batch);
-            (index * size, bytes)
+            (output.format.bytes(index), bytes)
         });
         self.arguments.write(output.memory, runs);
     }

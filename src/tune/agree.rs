@@ -5,7 +5,7 @@ use crate::dtype::DType;
 /// One element in as many may be anything: a comparison or a cast in an epilogue may fall the other way at its threshold.
 const OUTLIERS: usize = 100_000;
 
-/// Elements looked at together.
+/// Elements looked at together: whole bytes of bit masks.
 const CHUNK: usize = 4096;
 
 /// How far apart two results may be, relative to the elements.
@@ -16,7 +16,7 @@ fn tolerance(dtype: DType) -> f32 {
         DType::BF16 => 9e-3,
         // Sums in another order, and what an epilogue makes of the difference.
         DType::F32 => 1e-4,
-        DType::I32 | DType::Bool => 0.0,
+        DType::I32 | DType::Bool | DType::Bits8 | DType::Bits128 => 0.0,
     }
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn disagreement(dtype: DType, expected: &[u8], got: &[u8]) -> Option<
     if expected == got {
         return None;
     }
-    let count = expected.len() / dtype.size();
+    let count = dtype.elements(expected.len());
     let relative = tolerance(dtype);
     // Where terms cancel, what remains is as uncertain as they were large.
     let absolute = if dtype == DType::I32 { 1.0 } else { largest(dtype, expected) * relative / 8.0 };
@@ -33,7 +33,7 @@ pub(crate) fn disagreement(dtype: DType, expected: &[u8], got: &[u8]) -> Option<
     let (mut x, mut y) = ([0.0; CHUNK], [0.0; CHUNK]);
     for start in (0..count).step_by(CHUNK) {
         let end = (start + CHUNK).min(count);
-        let bytes = start * dtype.size()..end * dtype.size();
+        let bytes = dtype.bytes(start)..dtype.bytes(end);
         if expected[bytes.clone()] == got[bytes] {
             continue;
         }
@@ -56,7 +56,7 @@ pub(crate) fn disagreement(dtype: DType, expected: &[u8], got: &[u8]) -> Option<
 fn largest(dtype: DType, bytes: &[u8]) -> f32 {
     let mut largest = 0f32;
     let mut chunk = [0.0; CHUNK];
-    let count = bytes.len() / dtype.size();
+    let count = dtype.elements(bytes.len());
     for start in (0..count).step_by(CHUNK) {
         let chunk = &mut chunk[..CHUNK.min(count - start)];
         dtype.read_run(bytes, start, chunk);

@@ -59,7 +59,7 @@ fn upload(stream: &Arc<CudaStream>, dtype: DType, bytes: &[u8]) -> Result<Box<dy
         DType::F16 => typed::<half::f16>(stream, bytes),
         DType::BF16 => typed::<half::bf16>(stream, bytes),
         DType::I32 => typed::<i32>(stream, bytes),
-        DType::Bool => typed::<u8>(stream, bytes),
+        DType::Bool | DType::Bits8 | DType::Bits128 => typed::<u8>(stream, bytes),
     }
 }
 

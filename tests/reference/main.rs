@@ -8,4 +8,5 @@ mod meaning;
 mod memory;
 mod primitives;
 mod products;
+mod reductions;
 mod support;

@@ -3,6 +3,7 @@
 use postlude::check::Role;
 use postlude::dtype::ValueType;
 use postlude::ir::Order;
+use postlude::ir::axes::{L, M, N};
 use postlude::{DType, Epilogue, HostArgs, Operation, Precision, Shape, Tensor};
 use std::fmt::Write;
 
@@ -11,12 +12,15 @@ const SHAPE: Shape = Shape::new(3, 5, 0).batched(2);
 
 /// The values of every output, one line a row, for arguments that follow a fixed pattern.
 pub fn evaluate(epilogue: &Epilogue) -> Result<String, String> {
+    let count = SHAPE.m * SHAPE.n * SHAPE.batch;
     let accumulator = epilogue.checked().accumulator().unwrap_or(ValueType::F32).storage();
     let operation = Operation::Pointwise { dtype: accumulator, order: Order::RowMajor };
-    let count = SHAPE.m * SHAPE.n * SHAPE.batch;
+    // Each run of a bit mask begins a byte, or 16 of them.
+    let room = |dtype: DType| if dtype.is_packed() { SHAPE.n * dtype.run() * SHAPE.batch } else { count };
     let mut memory: Vec<(String, Role, Vec<u8>)> = Vec::new();
     for (index, argument) in epilogue.arguments().iter().enumerate() {
-        let bytes = argument.role.operand().map_or_else(Vec::new, |operand| pattern(operand.dtype, count, index + 1));
+        let bytes =
+            argument.role.operand().map_or_else(Vec::new, |operand| pattern(operand.dtype, room(operand.dtype), index + 1));
         memory.push((argument.name.to_string(), argument.role, bytes));
     }
     let a = pattern(accumulator, count, 0);
@@ -35,14 +39,16 @@ pub fn evaluate(epilogue: &Epilogue) -> Result<String, String> {
     for (name, role, bytes) in &memory {
         let (true, Some(operand)) = (role.is_written(), role.operand()) else { continue };
         let _ = writeln!(out, "{name}");
-        let shared = !operand.axes.contains(postlude::ir::axes::L);
-        for row in 0..if shared { SHAPE.m } else { SHAPE.m * SHAPE.batch } {
+        let along = |axis, extent| if operand.axes.contains(axis) { extent } else { 1 };
+        let (rows, columns) = (along(M, SHAPE.m), along(N, SHAPE.n));
+        let run = |elements: usize| elements.next_multiple_of(operand.dtype.run());
+        for row in 0..rows * along(L, SHAPE.batch) {
             let element = |column: usize| match operand.order {
-                Order::RowMajor => row * SHAPE.n + column,
-                Order::ColumnMajor => row / SHAPE.m * (SHAPE.m * SHAPE.n) + column * SHAPE.m + row % SHAPE.m,
+                Order::RowMajor => row * run(columns) + column,
+                Order::ColumnMajor => row / rows * (columns * run(rows)) + column * run(rows) + row % rows,
             };
             let values: Vec<String> =
-                (0..SHAPE.n).map(|c| number(operand.dtype, operand.dtype.read(bytes, element(c)))).collect();
+                (0..columns).map(|c| number(operand.dtype, operand.dtype.read(bytes, element(c)))).collect();
             let _ = writeln!(out, "  {}", values.join(" "));
         }
     }
@@ -51,11 +57,11 @@ pub fn evaluate(epilogue: &Epilogue) -> Result<String, String> {
 
 /// Quarters from -2 to 2, each argument at a place of its own; small integers; alternating truth.
 fn pattern(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
-    let mut bytes = vec![0; count * dtype.size()];
+    let mut bytes = vec![0; dtype.bytes(count)];
     for index in 0..count {
         let step = ((index * 7 + seed * 5) % 17) as f64 - 8.0;
         let value = match dtype {
-            DType::Bool => f64::from(u8::from((index + seed).is_multiple_of(3))),
+            DType::Bool | DType::Bits8 | DType::Bits128 => f64::from(u8::from((index + seed).is_multiple_of(3))),
             DType::I32 => step,
             _ => step / 4.0,
         };

@@ -11,7 +11,9 @@ use postlude::build::activation;
 use postlude::dtype::ValueType;
 use postlude::ir::axes::{L, M, N};
 use postlude::ir::op::Signature;
-use postlude::ir::{Axes, Constant, Coordinate, Function, Graph, Node, NodeId, Operand, Order, Sink, SinkKind};
+use postlude::ir::{
+    Axes, Constant, Coordinate, Function, Graph, Monoid, Node, NodeId, Operand, Order, Reduction, Sink, SinkKind,
+};
 use postlude::{CustomOp, DType, Op};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -33,6 +35,10 @@ pub struct Style {
     /// Constants are of moderate size, parameters of functions are positive constants, and conditions are made of
     /// integers.
     pub tame: bool,
+    /// Formats of what is loaded and stored.
+    pub formats: Vec<DType>,
+    /// Whether values are reduced, too.
+    pub reductions: bool,
     /// The most steps.
     pub steps: usize,
     /// The most stores.
@@ -48,6 +54,8 @@ impl Style {
             functions: activation::ALL.to_vec(),
             custom: Some(softcap()),
             tame: false,
+            formats: DType::ALL.to_vec(),
+            reductions: true,
             steps: 32,
             stores: 4,
         }
@@ -63,6 +71,9 @@ impl Style {
             functions: activation::ALL.iter().copied().filter(|f| !steep.contains(&f.name)).collect(),
             custom: None,
             tame: true,
+            // What kernels render.
+            formats: DType::ALL.into_iter().filter(|d| !d.is_packed()).collect(),
+            reductions: false,
             steps: 16,
             stores: 2,
             ..Style::everything()
@@ -91,7 +102,7 @@ pub fn well_typed(style: Style) -> impl Strategy<Value = Graph> {
 /// backwards, which the arena itself demands.
 pub fn arbitrary() -> impl Strategy<Value = Graph> {
     let node = (0u8..8, vec(any::<Index>(), 0..5), any::<u32>(), name(), operand());
-    let sink = (name(), any::<Index>(), operand());
+    let sink = (name(), any::<Index>(), sink_kind());
     (vec(node, 0..24), vec(sink, 0..4)).prop_map(|(nodes, sinks)| {
         let mut graph = Graph::new();
         let mut ids: Vec<NodeId> = Vec::new();
@@ -109,9 +120,9 @@ pub fn arbitrary() -> impl Strategy<Value = Graph> {
             };
             ids.push(graph.push(node, None));
         }
-        for (name, value, operand) in sinks {
+        for (name, value, kind) in sinks {
             if !ids.is_empty() {
-                let sink = Sink { name: name.as_str().into(), value: *value.get(&ids), kind: SinkKind::Store(operand) };
+                let sink = Sink { name: name.as_str().into(), value: *value.get(&ids), kind };
                 graph.sink(sink, None);
             }
         }
@@ -153,6 +164,14 @@ pub const HOSTILE_NAMES: &[&str] = &[
     "$0 #include <x>",
     "long name long name long name long name long name long name long name",
 ];
+
+/// Any sink.
+fn sink_kind() -> impl Strategy<Value = SinkKind> {
+    (operand(), any::<u8>()).prop_map(|(operand, bits)| match Monoid::ALL.get(usize::from(bits % 12)) {
+        Some(&monoid) => SinkKind::Reduce(Reduction { monoid, atomic: bits & 64 != 0, operand }),
+        None => SinkKind::Store(operand),
+    })
+}
 
 /// Any operand.
 pub fn operand() -> impl Strategy<Value = Operand> {
@@ -323,8 +342,11 @@ impl Maker {
         match step.kind {
             Kind::Load => {
                 let name = self.name("x");
-                self.loads.push((name.clone(), step.operand));
-                self.add(Node::Load { name, operand: step.operand }, step.operand.dtype.value_type(), step.operand.axes);
+                let known = self.style.formats.contains(&step.operand.dtype);
+                let dtype = if known { step.operand.dtype } else { step.operand.dtype.value_type().storage() };
+                let operand = Operand { dtype, ..step.operand };
+                self.loads.push((name.clone(), operand));
+                self.add(Node::Load { name, operand }, dtype.value_type(), operand.axes);
             }
             Kind::Scalar => {
                 self.scalar(pick(&VALUES, step.bits));
@@ -438,6 +460,16 @@ impl Maker {
         }
     }
 
+    /// Reduces a value to any axes but all.
+    fn reduce(&mut self, name: &str, value: Value, bits: u32) {
+        let monoids: Vec<Monoid> = Monoid::ALL.into_iter().filter(|m| m.row().takes.contains(&value.value)).collect();
+        let formats: Vec<DType> =
+            self.style.formats.iter().copied().filter(|d| d.value_type() == value.value && !d.is_packed()).collect();
+        let operand = Operand { order: Order::RowMajor, ..pick(&formats, bits >> 8).over(subset((bits % 7) as u8)) };
+        let kind = SinkKind::Reduce(Reduction { monoid: pick(&monoids, bits >> 3), atomic: bits & 1 == 1, operand });
+        self.graph.sink(Sink { name: name.into(), value: value.id, kind }, None);
+    }
+
     /// Adds the stores, and leaves only what they need: every argument must reach one.
     fn finish(mut self, stores: &[Step]) -> Graph {
         let mut updated = HashSet::new();
@@ -452,7 +484,8 @@ impl Maker {
             let (name, operand) = match update {
                 Some((name, operand)) if step.bits & 3 == 0 => (name.clone(), *operand),
                 _ => {
-                    let formats: Vec<DType> = DType::ALL.into_iter().filter(|d| d.value_type() == stored.value).collect();
+                    let formats: Vec<DType> =
+                        self.style.formats.iter().copied().filter(|d| d.value_type() == stored.value).collect();
                     let axes = if stored.axes.contains(L) || step.bits & 4 == 0 { Axes::MNL } else { Axes::MN };
                     let operand = Operand { dtype: pick(&formats, step.bits >> 3), axes, order: step.operand.order };
                     (format!("d{index}").as_str().into(), operand)
@@ -460,6 +493,9 @@ impl Maker {
             };
             updated.insert(name.clone());
             self.graph.sink(Sink { name, value: stored.id, kind: SinkKind::Store(operand) }, None);
+            if self.style.reductions && step.bits >> 8 & 1 == 1 {
+                self.reduce(&format!("r{index}"), any, step.bits >> 9);
+            }
         }
         pruned(&self.graph)
     }

@@ -1,0 +1,169 @@
+//! The sixteen epilogues of cuBLASLt, as plain functions: for programs that come from there, and as examples.
+//!
+//! cuBLASLt thinks in columns: its column-major D with `m` rows is our row-major one with N = `m` columns. Its bias, one value a
+//! row, is ours over N; column `j` of its ReLU mask is row `j` of ours, in [`Bits128`](DType::Bits128): the leading dimension
+//! in bits, a multiple of 128, the lowest bit first. Its GELU auxiliary is a matrix whose leading dimension is a multiple of 8
+//! there. Both can be passed from one library to the other as they lie.
+//!
+//! All compute with Z = alpha A B + beta C (without C, Z = alpha A B), `alpha` and `beta` being scalars of the launch, and
+//! store `d`. Those with a bias add it to Z, after scaling; `aux` is the mask or the value that GELU is applied to; `bgrad` is
+//! a sum over M, one value a column.
+//!
+//! # Where the semantics differ from the rest of this library
+//!
+//! - ReLU turns NaN into 0 here, as cuBLASLt does; [`Expr::relu`] propagates it.
+//! - The mask holds where Z >= 0. The derivative at 0 is therefore 1 here, and 0 in [`grad`](crate::grad), as in PyTorch.
+//! - GELU is the tanh form, [`Expr::gelu_tanh`]; plain [`Expr::gelu`] is the other.
+//! - `bgrada` and `bgradb` sum an *operand* over K, which no epilogue sees: they are epilogues of a pointwise pass over that
+//!   matrix ([`Gemm::pointwise`](crate::Gemm::pointwise)). Where a layer's bias gradient is wanted, a sum in the backward epilogue
+//!   of the layer itself costs less.
+//! - Scales and maxima of 8-bit formats have no counterpart yet.
+
+use crate::build::{Builder, Epilogue, Expr};
+use crate::check::Diagnostics;
+use crate::dtype::DType;
+use crate::ir::Monoid;
+use crate::ir::axes::{M, N};
+
+/// The formats of one of these epilogues' matrices and vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Formats {
+    /// Of D.
+    pub d: DType,
+    /// Of C, if there is one.
+    pub c: Option<DType>,
+    /// Of the bias and of its gradient.
+    pub bias: DType,
+    /// Of the value that GELU is applied to; ReLU's mask is in bits.
+    pub aux: DType,
+    /// Whether `alpha` and `beta` are scalars of the launch. Both are 1 otherwise.
+    pub scaled: bool,
+}
+
+impl Formats {
+    /// All of one format, with scalars and no C.
+    pub const fn of(dtype: DType) -> Formats {
+        Formats { d: dtype, c: None, bias: dtype, aux: dtype, scaled: true }
+    }
+}
+
+/// One of the epilogues.
+pub struct Named {
+    /// cuBLASLt's name without `CUBLASLT_EPILOGUE_`.
+    pub name: &'static str,
+    /// cuBLASLt's number, of `cublasLtEpilogue_t`.
+    pub value: u32,
+    /// What it computes.
+    pub doc: &'static str,
+    /// Builds it.
+    pub build: fn(Formats) -> Result<Epilogue, Diagnostics>,
+}
+
+macro_rules! epilogues {
+    ($( $(#[doc = $doc:literal])+ $name:ident = $upper:literal $value:literal, |$e:ident, $f:ident| $body:block )*) => {
+        $( $(#[doc = $doc])+
+        ///
+        /// # Errors
+        /// If a format is not floating-point.
+        pub fn $name(formats: Formats) -> Result<Epilogue, Diagnostics> {
+            let $f = formats;
+            Epilogue::build(|$e| $body)
+        } )*
+
+        /// Every one, in the order of their numbers.
+        pub static ALL: &[Named] = &[$(Named { name: $upper, value: $value, doc: concat!($($doc),+), build: $name }),*];
+    };
+}
+
+epilogues! {
+    /// D = Z.
+    default = "DEFAULT" 1, |e, f| { e.store("d", scaled(e, f), f.d); }
+    /// D = max(Z, 0).
+    relu = "RELU" 2, |e, f| { e.store("d", rectified(scaled(e, f)), f.d); }
+    /// D = Z + bias.
+    bias = "BIAS" 4, |e, f| { e.store("d", biased(e, f), f.d); }
+    /// D = max(Z + bias, 0).
+    relu_bias = "RELU_BIAS" 6, |e, f| { e.store("d", rectified(biased(e, f)), f.d); }
+    /// D = gelu(Z).
+    gelu = "GELU" 32, |e, f| { e.store("d", scaled(e, f).gelu_tanh(), f.d); }
+    /// D = gelu(Z + bias).
+    gelu_bias = "GELU_BIAS" 36, |e, f| { e.store("d", biased(e, f).gelu_tanh(), f.d); }
+    /// D = max(Z, 0), and its mask.
+    relu_aux = "RELU_AUX" 130, |e, f| { masked(e, f, scaled(e, f)); }
+    /// D = max(Z + bias, 0), and its mask.
+    relu_aux_bias = "RELU_AUX_BIAS" 134, |e, f| { masked(e, f, biased(e, f)); }
+    /// D = Z where the mask holds, else 0.
+    drelu = "DRELU" 136, |e, f| { e.store("d", unmasked(e, f), f.d); }
+    /// D = Z where the mask holds, else 0; bgrad = the sum of D over M.
+    drelu_bgrad = "DRELU_BGRAD" 152, |e, f| { summed(e, f, unmasked(e, f)); }
+    /// D = gelu(Z); aux = Z.
+    gelu_aux = "GELU_AUX" 160, |e, f| { kept(e, f, scaled(e, f)); }
+    /// D = gelu(Z + bias); aux = Z + bias.
+    gelu_aux_bias = "GELU_AUX_BIAS" 164, |e, f| { kept(e, f, biased(e, f)); }
+    /// D = Z gelu'(aux).
+    dgelu = "DGELU" 192, |e, f| { e.store("d", bent(e, f), f.d); }
+    /// D = Z gelu'(aux); bgrad = the sum of D over M.
+    dgelu_bgrad = "DGELU_BGRAD" 208, |e, f| { summed(e, f, bent(e, f)); }
+    /// bgrad = the sum of A over K, one value a row. An epilogue of a pointwise pass over the M x K matrix A.
+    bgrada = "BGRADA" 256, |e, f| { e.reduce("bgrad", e.acc(), Monoid::Sum, f.bias.over(M)); }
+    /// bgrad = the sum of B over K, one value a column. An epilogue of a pointwise pass over the K x N matrix B.
+    bgradb = "BGRADB" 512, |e, f| { e.reduce("bgrad", e.acc(), Monoid::Sum, f.bias.over(N)); }
+}
+
+/// The epilogue of a number of `cublasLtEpilogue_t`.
+pub fn by_value(value: u32) -> Option<&'static Named> {
+    ALL.iter().find(|named| named.value == value)
+}
+
+/// Z = alpha A B + beta C.
+fn scaled(e: &Builder, formats: Formats) -> Expr<'_> {
+    let z = times(e, formats, e.acc(), "alpha");
+    match formats.c {
+        Some(c) => z + times(e, formats, e.load("c", c), "beta"),
+        None => z,
+    }
+}
+
+/// A value times a scalar of the launch, if there are scalars.
+fn times<'g>(e: &'g Builder, formats: Formats, value: Expr<'g>, name: &str) -> Expr<'g> {
+    if formats.scaled { value * e.scalar(name, DType::F32) } else { value }
+}
+
+fn biased(e: &Builder, formats: Formats) -> Expr<'_> {
+    scaled(e, formats) + e.load("bias", formats.bias.over(N))
+}
+
+/// max(z, 0), and 0 where z is NaN.
+fn rectified(z: Expr<'_>) -> Expr<'_> {
+    z.gt(0.0).select(z, 0.0)
+}
+
+fn masked(e: &Builder, formats: Formats, z: Expr<'_>) {
+    e.store("d", rectified(z), formats.d);
+    e.store("aux", z.ge(0.0), DType::Bits128);
+}
+
+fn unmasked(e: &Builder, formats: Formats) -> Expr<'_> {
+    e.load("aux", DType::Bits128).select(scaled(e, formats), 0.0)
+}
+
+fn summed(e: &Builder, formats: Formats, value: Expr<'_>) {
+    e.store("d", value, formats.d);
+    e.reduce("bgrad", value, Monoid::Sum, formats.bias.over(N));
+}
+
+fn kept(e: &Builder, formats: Formats, z: Expr<'_>) {
+    e.store("d", z.gelu_tanh(), formats.d);
+    e.store("aux", z, formats.aux);
+}
+
+/// Z gelu'(x), with t = tanh(k0 x (1 + k1 x^2)): gelu'(x) = (1 + t) / 2 + x (1 - t^2) k0 (1 + 3 k1 x^2) / 2.
+fn bent(e: &Builder, formats: Formats) -> Expr<'_> {
+    const K0: f32 = 0.797_884_6;
+    const K1: f32 = 0.044_715;
+    let x = e.load("aux", formats.aux);
+    let square = x * x;
+    let t = (x * square.fma(K0 * K1, K0)).tanh();
+    let slope = (1.0 - t * t) * square.fma(3.0 * K0 * K1, K0);
+    scaled(e, formats) * ((t + 1.0) * 0.5 + x * slope * 0.5)
+}

@@ -1,0 +1,262 @@
+//! Paddle's `fused_gemm_epilogue` and `fused_gemm_epilogue_grad`: their attributes and shapes as products with epilogues.
+//!
+//! Forward: Out = activation(X Y + bias). X has two dimensions or more, of which all but the last are rows; Y has two, bias one.
+//! Backward, as three operations: DX = (DOut Y^T) with the derivative of the *previous* layer's activation, whose reserve it
+//! reads; DY = X^T DOut; DBias = the sum of DOut over its rows.
+//!
+//! # Where it differs
+//!
+//! - N may be anything: Paddle wants a multiple of 128 for ReLU and of 8 for GELU. Where it is one, the reserves are the
+//!   same bytes: ReLU's is a mask in [`Bits128`](DType::Bits128), in the first eighth of what Paddle allocates for it.
+//! - A transposed X has two dimensions: with more it is a batch of matrices, which no single product multiplies.
+//! - Gradients are stored, not added to what is there.
+
+use super::cublaslt::{self, Formats};
+use crate::build::Epilogue;
+use crate::check::Diagnostics;
+use crate::dtype::DType;
+use crate::ir::Order;
+use crate::problem::{Layout, Operation, Shape};
+
+/// The attribute `activation` and, of the gradient, `activation_grad`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `none`.
+    None,
+    /// `relu`, `relu_grad`.
+    Relu,
+    /// `gelu`, `gelu_grad`: the tanh form.
+    Gelu,
+}
+
+impl Activation {
+    /// The activation of an attribute's value.
+    pub fn from_name(name: &str) -> Option<Activation> {
+        match name {
+            "none" => Some(Activation::None),
+            "relu" | "relu_grad" => Some(Activation::Relu),
+            "gelu" | "gelu_grad" => Some(Activation::Gelu),
+            _ => None,
+        }
+    }
+}
+
+/// The attributes of the operator, or of its gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FusedGemmEpilogue {
+    /// X lies K x M.
+    pub trans_x: bool,
+    /// Y lies N x K.
+    pub trans_y: bool,
+    /// Of this layer; of the gradient operator, the previous layer's.
+    pub activation: Activation,
+    /// The format of all tensors.
+    pub dtype: DType,
+}
+
+/// A tensor of the operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tensor {
+    /// X.
+    X,
+    /// Y.
+    Y,
+    /// The gradient of Out.
+    DOut,
+}
+
+/// One operation to run: `a` and `b` are these tensors as they lie, the result is `d` (`bgrad` for DBias), the reserve `aux`.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What is passed as `a`.
+    pub a: Tensor,
+    /// What is passed as `b`; nothing for a pointwise operation.
+    pub b: Option<Tensor>,
+    /// The operation.
+    pub operation: Operation,
+    /// Its extents.
+    pub shape: Shape,
+    /// Its epilogue.
+    pub epilogue: Epilogue,
+    /// Dimensions of the result.
+    pub dims: Vec<usize>,
+}
+
+/// The gradient operator.
+#[derive(Clone, Debug)]
+pub struct Gradients {
+    /// DX.
+    pub dx: Step,
+    /// DY.
+    pub dy: Step,
+    /// DBias.
+    pub dbias: Step,
+}
+
+/// Why the operator refuses its inputs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PaddleError {
+    /// The wrong number of dimensions.
+    #[error("{tensor} has {got} dimensions; it needs {needs}")]
+    Rank {
+        /// The tensor.
+        tensor: &'static str,
+        /// What it needs.
+        needs: &'static str,
+        /// How many it has.
+        got: usize,
+    },
+    /// Two extents that should be the same.
+    #[error("{left} is {a}, and {right} is {b}: they have to be the same")]
+    Extent {
+        /// One.
+        left: &'static str,
+        /// Its value.
+        a: usize,
+        /// The other.
+        right: &'static str,
+        /// Its value.
+        b: usize,
+    },
+    /// A reserve without an activation.
+    #[error("a reserve is of no use with activation `none`: leave it out")]
+    UselessReserve,
+    /// An activation's gradient without a reserve.
+    #[error("the derivative of an activation needs its reserve: pass it, or use activation `none`")]
+    MissingReserve,
+    /// A format that is not floating-point.
+    #[error(transparent)]
+    Format(#[from] Diagnostics),
+}
+
+/// Rows and columns of X, Y and Out.
+struct Extents {
+    m: usize,
+    n: usize,
+    k: usize,
+}
+
+impl FusedGemmEpilogue {
+    fn formats(&self) -> Formats {
+        Formats { scaled: false, ..Formats::of(self.dtype) }
+    }
+
+    fn extents(&self, x: &[usize], y: &[usize]) -> Result<Extents, PaddleError> {
+        let rank = |tensor, needs, got| Err(PaddleError::Rank { tensor, needs, got });
+        let &[y0, y1] = y else { return rank("Y", "2", y.len()) };
+        let Some((&last, leading)) = x.split_last().filter(|(_, leading)| !leading.is_empty()) else {
+            return rank("X", "2 or more", x.len());
+        };
+        if self.trans_x && x.len() != 2 {
+            return rank("a transposed X", "2", x.len());
+        }
+        let rows = leading.iter().product();
+        let (m, k) = if self.trans_x { (last, rows) } else { (rows, last) };
+        let (n, inner) = if self.trans_y { (y0, y1) } else { (y1, y0) };
+        same(("K of X", k), ("K of Y", inner))?;
+        Ok(Extents { m, n, k })
+    }
+
+    /// Dimensions of Out.
+    fn out(&self, x: &[usize], extents: &Extents) -> Vec<usize> {
+        let rows = if self.trans_x { &[extents.m][..] } else { &x[..x.len() - 1] };
+        rows.iter().copied().chain([extents.n]).collect()
+    }
+
+    fn product(&self, layout: Layout) -> Operation {
+        Operation::Product { dtype: self.dtype, layout }
+    }
+
+    /// Out, with the reserve if asked for.
+    ///
+    /// # Errors
+    /// If the dimensions do not fit, or there is no activation to save something of.
+    pub fn forward(&self, x: &[usize], y: &[usize], bias: &[usize], reserve: bool) -> Result<Step, PaddleError> {
+        let extents = self.extents(x, y)?;
+        let &[length] = bias else { return Err(PaddleError::Rank { tensor: "bias", needs: "1", got: bias.len() }) };
+        same(("the length of bias", length), ("N of Y", extents.n))?;
+        let epilogue = match (self.activation, reserve) {
+            (Activation::None, true) => return Err(PaddleError::UselessReserve),
+            (Activation::None, false) => cublaslt::bias(self.formats()),
+            (Activation::Relu, false) => cublaslt::relu_bias(self.formats()),
+            (Activation::Relu, true) => cublaslt::relu_aux_bias(self.formats()),
+            (Activation::Gelu, false) => cublaslt::gelu_bias(self.formats()),
+            (Activation::Gelu, true) => cublaslt::gelu_aux_bias(self.formats()),
+        };
+        let operation = self.product(layout(lies(self.trans_x), lies(self.trans_y)));
+        let shape = Shape::new(extents.m, extents.n, extents.k);
+        let dims = self.out(x, &extents);
+        Ok(Step { a: Tensor::X, b: Some(Tensor::Y), operation, shape, epilogue: epilogue?, dims })
+    }
+
+    /// The gradients, with the reserve of the previous layer's activation if there is one.
+    ///
+    /// # Errors
+    /// If the dimensions do not fit, or a reserve is missing.
+    pub fn backward(&self, dout: &[usize], x: &[usize], y: &[usize], reserve: bool) -> Result<Gradients, PaddleError> {
+        let extents = self.extents(x, y)?;
+        let Extents { m, n, k } = extents;
+        let needed = self.out(x, &extents);
+        if dout.len() != needed.len() {
+            return Err(PaddleError::Rank { tensor: "DOut", needs: "as many as X", got: dout.len() });
+        }
+        for (needs, got) in needed.iter().zip(dout) {
+            same(("an extent of DOut", *got), ("that of Out", *needs))?;
+        }
+        let epilogue = match (self.activation, reserve) {
+            (Activation::None, _) => cublaslt::default(self.formats()),
+            (_, false) => return Err(PaddleError::MissingReserve),
+            (Activation::Relu, true) => cublaslt::drelu(self.formats()),
+            (Activation::Gelu, true) => cublaslt::dgelu(self.formats()),
+        }?;
+        // DOut lies M x N; transposed views lie the other way.
+        let (row, column) = (Order::RowMajor, Order::ColumnMajor);
+        let (x_lies, y_lies) = (lies(self.trans_x), lies(self.trans_y));
+        let step = |a, b, layout, [m, n, k]: [usize; 3], epilogue, dims: &[usize]| Step {
+            a,
+            b: Some(b),
+            operation: self.product(layout),
+            shape: Shape::new(m, n, k),
+            epilogue,
+            dims: dims.to_vec(),
+        };
+        let dx = match self.trans_x {
+            false => step(Tensor::DOut, Tensor::Y, layout(row, y_lies.transposed()), [m, k, n], epilogue, x),
+            true => step(Tensor::Y, Tensor::DOut, layout(y_lies, column), [k, m, n], epilogue, x),
+        };
+        let plain = cublaslt::default(self.formats())?;
+        let dy = match self.trans_y {
+            false => step(Tensor::X, Tensor::DOut, layout(x_lies.transposed(), row), [k, n, m], plain, y),
+            true => step(Tensor::DOut, Tensor::X, layout(column, x_lies), [n, k, m], plain, y),
+        };
+        let dbias = Step {
+            a: Tensor::DOut,
+            b: None,
+            operation: Operation::Pointwise { dtype: self.dtype, order: row },
+            shape: Shape::new(m, n, 0),
+            epilogue: cublaslt::bgradb(self.formats())?,
+            dims: vec![n],
+        };
+        Ok(Gradients { dx, dy, dbias })
+    }
+}
+
+/// How a matrix lies that is stored transposed, or is not.
+fn lies(transposed: bool) -> Order {
+    if transposed { Order::ColumnMajor } else { Order::RowMajor }
+}
+
+/// The layout of a product whose operands lie so.
+fn layout(a: Order, b: Order) -> Layout {
+    match (a, b) {
+        (Order::RowMajor, Order::RowMajor) => Layout::TT,
+        (Order::RowMajor, Order::ColumnMajor) => Layout::TN,
+        (Order::ColumnMajor, Order::RowMajor) => Layout::NT,
+        (Order::ColumnMajor, Order::ColumnMajor) => Layout::NN,
+    }
+}
+
+fn same((left, a): (&'static str, usize), (right, b): (&'static str, usize)) -> Result<(), PaddleError> {
+    if a == b { Ok(()) } else { Err(PaddleError::Extent { left, a, right, b }) }
+}

@@ -1,0 +1,157 @@
+//! Ends: the outputs through which gradients come in, and the arguments that get theirs.
+
+use super::error::GradError;
+use super::joint::{FORWARD, Joint};
+use super::wrt::Wrt;
+use crate::check::Checked;
+use crate::dtype::{DType, ValueType};
+use crate::ir::axes::Axes;
+use crate::ir::graph::{Node, NodeId};
+use crate::ir::{Monoid, Operand, Order, Reduction, SinkKind};
+use std::sync::Arc;
+
+/// The name of an output's incoming gradient, unless that is the accumulator.
+pub(super) fn upstream(output: &str) -> Arc<str> {
+    format!("upstream_{output}").into()
+}
+
+/// Fails if an argument has one of these names.
+pub(super) fn taken<'n>(forward: &Checked, mut names: impl Iterator<Item = &'n Arc<str>>) -> Result<(), GradError> {
+    match names.find(|name| forward.argument(name).is_some()) {
+        Some(name) => Err(GradError::Name { name: name.to_string() }),
+        None => Ok(()),
+    }
+}
+
+/// An output through which a gradient comes in.
+pub(super) struct Output {
+    pub name: Arc<str>,
+    pub value: NodeId,
+    pub operand: Operand,
+}
+
+/// All of them.
+pub(super) struct Outputs {
+    /// The one whose gradient is the accumulator.
+    pub through: Output,
+    pub others: Vec<Output>,
+}
+
+impl Outputs {
+    pub fn of(forward: &Checked, wrt: &Wrt) -> Result<Outputs, GradError> {
+        let sinks = forward.graph().sinks();
+        let names = || sinks.iter().map(|s| s.name.to_string()).collect();
+        for name in wrt.through.iter().chain(&wrt.detached) {
+            if !sinks.iter().any(|s| *s.name == **name) {
+                return Err(GradError::Unknown { name: name.clone(), what: "is an output", known: names() });
+            }
+        }
+        let mut outputs = Vec::new();
+        for sink in sinks.iter().filter(|s| !wrt.detached.iter().any(|d| **d == *s.name)) {
+            if forward.type_of(sink.value).value != ValueType::F32 {
+                continue;
+            }
+            let why = match sink.kind {
+                SinkKind::Store(operand) if !operand.axes.contains(Axes::MNL) => {
+                    Some("the batch shares it; let it vary along the batch, or leave it out with `Wrt::detached`")
+                }
+                SinkKind::Reduce(Reduction { monoid, .. }) if monoid != Monoid::Sum => {
+                    Some("only sums have gradients among reductions; leave it out with `Wrt::detached`")
+                }
+                SinkKind::Store(_) | SinkKind::Reduce(_) => None,
+            };
+            if let Some(why) = why {
+                return Err(GradError::Output { name: sink.name.to_string(), why });
+            }
+            outputs.push(Output { name: sink.name.clone(), value: sink.value, operand: sink.kind.operand() });
+        }
+        let matrix = |o: &Output| o.operand.axes.contains(Axes::MNL);
+        let chosen = match &wrt.through {
+            Some(name) => outputs.iter().position(|o| *o.name == **name && matrix(o)).ok_or_else(|| GradError::Output {
+                name: name.clone(),
+                why: "it is no matrix of f32 values; choose one that is stored as f32, f16 or bf16",
+            })?,
+            None => {
+                let d = outputs.iter().position(|o| &*o.name == "d" && matrix(o));
+                d.or_else(|| outputs.iter().position(matrix)).ok_or(GradError::NoOutput)?
+            }
+        };
+        let through = outputs.remove(chosen);
+        Ok(Outputs { through, others: outputs })
+    }
+
+    /// Values with their incoming gradients.
+    pub fn seeds(&self, forward: &Checked, joint: &mut Joint) -> Vec<(NodeId, NodeId)> {
+        let seed = |joint: &mut Joint, output: &Output, node: Node| {
+            let built_at = forward.graph().built_at(output.value);
+            (joint.of_user[output.value.index()], joint.graph.push(node, built_at))
+        };
+        let mut seeds = vec![seed(joint, &self.through, Node::Accumulator(ValueType::F32))];
+        for output in &self.others {
+            let load = Node::Load { name: upstream(&output.name), operand: output.operand };
+            seeds.push(seed(joint, output, load));
+        }
+        seeds
+    }
+}
+
+/// What is differentiated with respect to.
+pub(super) struct Leaf {
+    pub name: Arc<str>,
+    pub id: NodeId,
+    /// Of its gradient.
+    pub operand: Operand,
+}
+
+/// The accumulator and the arguments that were asked for.
+pub(super) fn leaves(forward: &Checked, joint: &Joint, wrt: &Wrt, output: DType) -> Result<Vec<Leaf>, GradError> {
+    let mut leaves = Vec::new();
+    let mut known = Vec::new();
+    let format = |name: &str, dtype: DType| wrt.formats.get(name).copied().unwrap_or(dtype);
+    for (id, node) in joint.graph.nodes() {
+        let (name, value, operand) = match node {
+            // Whether or not a value of the epilogue depends on it.
+            Node::Load { name, operand } if **name == *FORWARD => {
+                if wrt.accumulator && operand.dtype.value_type() == ValueType::F32 {
+                    taken(forward, [&Arc::from("acc")].into_iter())?;
+                    let operand = Operand { order: order(forward), ..format("acc", output).into() };
+                    leaves.push(Leaf { name: "acc".into(), id, operand });
+                }
+                continue;
+            }
+            Node::Load { name, operand } => (name, operand.dtype.value_type(), *operand),
+            Node::Scalar { name, value_type } => (name, *value_type, value_type.storage().pointer()),
+            _ => continue,
+        };
+        if value != ValueType::F32 {
+            if wrt.names.is_some() && wrt.wants(name) {
+                return Err(GradError::Discrete { name: name.to_string(), dtype: operand.dtype });
+            }
+            continue;
+        }
+        known.push(name.to_string());
+        if wrt.wants(name) {
+            leaves.push(Leaf { name: name.clone(), id, operand: Operand { dtype: format(name, operand.dtype), ..operand } });
+        }
+    }
+    let missing = wrt.names.iter().flatten().find(|name| !known.contains(name));
+    if let Some(name) = missing {
+        return Err(GradError::Unknown { name: name.clone(), what: "has a gradient", known });
+    }
+    if let Some((name, dtype)) = wrt.formats.iter().find(|(_, dtype)| dtype.value_type() != ValueType::F32) {
+        let cure = "a gradient is f32, f16 or bf16";
+        return Err(GradError::Format { name: format!("the gradient of {name}"), dtype: *dtype, cure });
+    }
+    if let Some(name) = wrt.formats.keys().find(|name| !leaves.iter().any(|l| *l.name == ***name)) {
+        let known = leaves.iter().map(|l| l.name.to_string()).collect();
+        return Err(GradError::Unknown { name: name.clone(), what: "is differentiated with respect to", known });
+    }
+    if leaves.is_empty() { Err(GradError::Nothing) } else { Ok(leaves) }
+}
+
+/// The order of most matrices that are stored.
+fn order(forward: &Checked) -> Order {
+    let matrices = forward.graph().sinks().iter().map(|s| s.kind.operand()).filter(|o| o.axes.is_matrix());
+    let column = matrices.clone().filter(|o| o.order == Order::ColumnMajor).count();
+    if 2 * column > matrices.count() { Order::ColumnMajor } else { Order::RowMajor }
+}

@@ -1,0 +1,87 @@
+//! Why there is no backward epilogue.
+
+use crate::check::Diagnostics;
+use crate::dtype::DType;
+use std::panic::Location;
+
+/// Why an epilogue has no backward epilogue.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GradError {
+    /// A custom primitive lacks a derivative.
+    #[error(
+        "custom primitive `{primitive}` has no derivative with respect to its operand {operand}{}: add one with `CustomOp::partial({operand}, ..)`",
+        .built_at.map(|at| format!(" (used at {at})")).unwrap_or_default()
+    )]
+    Custom {
+        /// The primitive.
+        primitive: String,
+        /// The operand.
+        operand: usize,
+        /// Where it was used, if a program did.
+        built_at: Option<&'static Location<'static>>,
+    },
+    /// A name that is no argument of the epilogue.
+    #[error("the epilogue has no argument `{name}` that {what}; it has {}", list(.known))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// What it should be.
+        what: &'static str,
+        /// The names that are.
+        known: Vec<String>,
+    },
+    /// An argument without a gradient.
+    #[error("argument `{name}` holds {dtype} values, which have no gradient: leave it out")]
+    Discrete {
+        /// The argument.
+        name: String,
+        /// Its format.
+        dtype: DType,
+    },
+    /// Nothing was asked for.
+    #[error("there is nothing to differentiate with respect to: name an argument, or use `Wrt::all()`")]
+    Nothing,
+    /// No output has a gradient.
+    #[error("no output has a gradient to come in: store an f32 value as f32, f16 or bf16")]
+    NoOutput,
+    /// An output through which no gradient can come in.
+    #[error("a gradient cannot come in through `{name}`: {why}")]
+    Output {
+        /// The output.
+        name: String,
+        /// Why, and what to do.
+        why: &'static str,
+    },
+    /// A format that cannot hold what it was asked to.
+    #[error("`{name}` cannot be kept as {dtype}: {cure}")]
+    Format {
+        /// What it was asked for.
+        name: String,
+        /// The format.
+        dtype: DType,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// A name that the backward epilogue needs is taken.
+    #[error("the epilogue has an argument `{name}`, a name that its gradients need: rename it")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// Everything that could be saved was pinned to be computed again.
+    #[error(
+        "the backward pass needs values of the accumulator, and every one that could be saved is pinned to be recomputed: remove a pin"
+    )]
+    Pinned,
+    /// A pin names no value of the epilogue.
+    #[error("there is no value %{0} to pin")]
+    Pin(usize),
+    /// A graph that came out breaks a rule: it is too large.
+    #[error("the epilogue with its gradients is no epilogue:\n{0}")]
+    Graph(#[from] Diagnostics),
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".into() } else { names.join(", ") }
+}

@@ -1,0 +1,88 @@
+//! The joint graph: the forward values and, after the sweep, the gradients made of them.
+//!
+//! The accumulator of the backward epilogue is an incoming gradient; the forward accumulator is a load under a name that no
+//! argument can have, until the reserve is planned.
+
+use super::masks;
+use crate::check::{Checked, Type};
+use crate::dtype::ValueType;
+use crate::ir::graph::{Graph, Node, NodeId};
+use crate::ir::{Function, Operand, Sink};
+use crate::pass;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What the forward accumulator is called in a joint graph.
+pub(super) const FORWARD: &str = "\0acc";
+
+/// A derivative that a function brings: its arguments, and the function.
+pub(super) type Rule = (&'static Function, Vec<NodeId>);
+
+/// The forward values of an epilogue, calls replaced by their bodies.
+pub(super) struct Joint {
+    pub graph: Graph,
+    /// Types of the forward values.
+    pub types: Vec<Type>,
+    /// Values of functions that bring a derivative of their own.
+    pub rules: HashMap<NodeId, Rule>,
+    /// For each value of the epilogue, the one here.
+    pub of_user: Vec<NodeId>,
+}
+
+impl Joint {
+    pub fn new(forward: &Checked) -> Joint {
+        let (mut graph, mut rules) = (Graph::new(), HashMap::new());
+        // It is there even if nothing depends on it: its gradient is 0 then.
+        graph.push(accumulator(forward.accumulator().unwrap_or(ValueType::F32)), None);
+        let mut of_user: Vec<NodeId> = Vec::new();
+        for (id, node) in forward.graph().nodes() {
+            let node = match node.map_args(|a| of_user[a.index()]) {
+                Node::Accumulator(value) => accumulator(value),
+                other => other,
+            };
+            of_user.push(pass::expand(&mut graph, node, forward.graph().built_at(id), &mut |function, args, result| {
+                if function.gradient.is_some() {
+                    rules.insert(result, (function, args.to_vec()));
+                }
+            }));
+        }
+        let checked = Checked::rebuilt(graph, Vec::new());
+        let types = checked.graph().nodes().map(|(id, _)| checked.type_of(id)).collect();
+        Joint { graph: checked.graph().clone(), types, rules, of_user }
+    }
+}
+
+/// The forward accumulator.
+fn accumulator(value: ValueType) -> Node {
+    Node::Load { name: FORWARD.into(), operand: Operand::from(value.storage()) }
+}
+
+/// A joint graph with its sinks, folded, and what became of the epilogue's values.
+pub(super) struct Folded {
+    pub checked: Checked,
+    /// For each value of the epilogue the one here, if the backward pass has to do with it.
+    pub of_user: Vec<Option<NodeId>>,
+}
+
+impl Joint {
+    /// Folds constants, applies the laws of the table, joins nested masks into one, and puts regions outermost. `incoming`
+    /// are the names of gradients that are loaded.
+    pub fn fold(&self, sinks: Vec<Sink>, incoming: &[Arc<str>]) -> Folded {
+        let mut joint = self.graph.clone();
+        sinks.into_iter().for_each(|sink| joint.sink(sink, None));
+        let live = joint.live();
+        let mut graph = Graph::new();
+        let mut ids: Vec<Option<NodeId>> = Vec::new();
+        for (id, node) in joint.nodes() {
+            let operand = |a: NodeId| ids[a.index()].unwrap_or(a);
+            let place = |graph: &mut Graph| masks::place(graph, node.map_args(operand), joint.built_at(id), incoming);
+            let placed = live[id.index()].then(|| place(&mut graph));
+            ids.push(placed);
+        }
+        for sink in joint.sinks() {
+            graph.sink(Sink { value: ids[sink.value.index()].unwrap_or(sink.value), ..sink.clone() }, None);
+        }
+        let of_user = self.of_user.iter().map(|id| ids[id.index()]).collect();
+        Folded { checked: Checked::rebuilt(graph, Vec::new()), of_user }
+    }
+}

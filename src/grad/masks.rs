@@ -1,0 +1,120 @@
+//! Masks and regions of gradients: one mask instead of two, and regions outermost.
+//!
+//! Both replace values by equal ones, bit for bit, but for the sign of a zero. A mask of a mask is one mask, and one bit to save. What several regions
+//! of one condition are combined to is one region: where the condition is positional a kernel runs one arm, and all of
+//! its gradient belongs there.
+
+use crate::ir::axes::N;
+use crate::ir::graph::{BuiltAt, Constant, Graph, Node, NodeId};
+use crate::ir::op::Signature;
+use crate::ir::{Op, axes::Axes};
+use crate::pass;
+use std::sync::Arc;
+
+/// Adds a node over operands that are simplified already, or what it comes to. `incoming` are the names of gradients that
+/// are loaded.
+pub(super) fn place(graph: &mut Graph, node: Node, built_at: BuiltAt, incoming: &[Arc<str>]) -> NodeId {
+    if let Some((condition, arms)) = region(graph, &node, incoming) {
+        let [then, otherwise] = arms.map(|arm| place(graph, arm, built_at, incoming));
+        return pass::place(graph, select(condition, then, otherwise), built_at);
+    }
+    if let Some(term) = only_term(graph, &node, incoming) {
+        return term;
+    }
+    let node = one_mask(graph, &node).unwrap_or(node);
+    pass::place(graph, node, built_at)
+}
+
+fn select(condition: NodeId, then: NodeId, otherwise: NodeId) -> Node {
+    Node::Apply { op: Op::Select, args: vec![condition, then, otherwise] }
+}
+
+/// Condition and arms, if a node is a select.
+fn parts(node: &Node) -> Option<[NodeId; 3]> {
+    match node {
+        Node::Apply { op, args } if op.row().signature == Signature::Select => Some([args[0], args[1], args[2]]),
+        _ => None,
+    }
+}
+
+fn is_constant(graph: &Graph, id: NodeId) -> bool {
+    matches!(graph.node(id), Node::Constant(_))
+}
+
+/// A primitive of regions of one positional condition, as a region of that primitive; a mask of such a region as well.
+/// Only of gradients: a value of the forward pass stays as it is, so that what is saved is what is computed there.
+fn region(graph: &Graph, node: &Node, incoming: &[Arc<str>]) -> Option<(NodeId, [Node; 2])> {
+    let Node::Apply { args, .. } = node else { return None };
+    let regions = || args.iter().filter_map(|a| parts(graph.node(*a)));
+    let [condition, ..] = regions().next()?;
+    let same = regions().filter(|[c, ..]| *c == condition).count();
+    // A mask: its own condition is not the region's.
+    let masks = parts(node).is_some_and(|[mask, a, b]| {
+        mask != condition && !is_positional(graph, mask) && (is_constant(graph, a) || is_constant(graph, b))
+    });
+    let fits = if parts(node).is_some() { masks } else { same > 1 };
+    if !fits || !is_positional(graph, condition) || !args.iter().any(|a| is_gradient(graph, *a, incoming)) {
+        return None;
+    }
+    let arm = |which: usize| {
+        node.map_args(|a| match parts(graph.node(a)) {
+            Some(parts) if parts[0] == condition => parts[which],
+            _ => a,
+        })
+    };
+    Some((condition, [arm(1), arm(2)]))
+}
+
+/// What a gradient is a sum of, if nothing else comes in: an arm without one counts as 0.
+fn only_term(graph: &Graph, node: &Node, incoming: &[Arc<str>]) -> Option<NodeId> {
+    let Node::Apply { op, args } = node else { return None };
+    let nothing = |id: NodeId| *graph.node(id) == Node::Constant(Constant::F32(0));
+    let term = if nothing(*args.first()?) { *args.get(1)? } else { args[0] };
+    let others = args.iter().filter(|a| **a != term).all(|a| nothing(*a));
+    (*op == Op::Add && args[0] != args[1] && others && is_gradient(graph, term, incoming)).then_some(term)
+}
+
+/// A mask of a mask as a mask by both conditions. Not where one condition is positional and the other is not: the first is
+/// a branch that whole strips take, and costs nothing to save.
+fn one_mask(graph: &mut Graph, node: &Node) -> Option<Node> {
+    let [outer, then, otherwise] = parts(node)?;
+    let (inner, zero, outer_holds) =
+        if is_constant(graph, otherwise) { (then, otherwise, true) } else { (otherwise, then, false) };
+    let [condition, a, b] = parts(graph.node(inner)).filter(|_| is_constant(graph, zero))?;
+    let (value, inner_holds) = if b == zero { (a, true) } else { (b, false) };
+    if (a != zero && b != zero) || is_positional(graph, outer) != is_positional(graph, condition) {
+        return None;
+    }
+    let mut holds = |condition: NodeId, holds: bool| {
+        let node = Node::Apply { op: Op::Not, args: vec![condition] };
+        if holds { condition } else { pass::place(graph, node, None) }
+    };
+    let (outer, inner) = (holds(outer, outer_holds), holds(condition, inner_holds));
+    let both = pass::place(graph, Node::Apply { op: Op::And, args: vec![outer, inner] }, None);
+    Some(select(both, value, zero))
+}
+
+/// Whether a condition follows from coordinates, scalars, and what is constant along a row.
+fn is_positional(graph: &Graph, condition: NodeId) -> bool {
+    let along_rows = |axes: Axes| !axes.contains(N);
+    all_behind(graph, condition, |node| match node {
+        Node::Load { operand, .. } => along_rows(operand.axes),
+        Node::Accumulator(_) => false,
+        _ => true,
+    })
+}
+
+/// Whether an incoming gradient reaches a value.
+fn is_gradient(graph: &Graph, value: NodeId, incoming: &[Arc<str>]) -> bool {
+    !all_behind(graph, value, |node| match node {
+        Node::Load { name, .. } => !incoming.contains(name),
+        Node::Accumulator(_) => false,
+        _ => true,
+    })
+}
+
+/// Whether something holds of a value and of everything it is made of.
+fn all_behind(graph: &Graph, value: NodeId, holds: impl Fn(&Node) -> bool) -> bool {
+    let needed = graph.needed_by([value]);
+    graph.nodes().filter(|(id, _)| needed[id.index()]).all(|(_, node)| holds(node))
+}

@@ -1,0 +1,200 @@
+//! The reserve: the plan of what a forward launch saves, in bytes and in words.
+
+use super::select::Selected;
+use crate::args::{Reserve, ReserveTag};
+use crate::build::Epilogue;
+use crate::dtype::ValueType;
+use crate::ir::graph::{Node, NodeId};
+use crate::ir::{Operand, Order, text};
+use crate::problem::Shape;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// What a forward launch saves for the backward one.
+///
+/// It is the cheapest set of values from which the backward pass can be computed: conditions take 1 bit an element, numbers
+/// those of the output's format (of `f32` with [`Wrt::exact`](super::Wrt::exact), and behind an integer product), outputs that the caller keeps anyway
+/// ([`Wrt::keeps`](super::Wrt::keeps)) nothing, as do coordinates and everything that follows from arguments. Among equally
+/// cheap sets it is the one that leaves least to compute again.
+///
+/// A saved number is rounded once, to nearest even; what is too large for `f16` becomes infinite, as in an output. Where
+/// values in between are larger than the output, save them in `f32`.
+#[derive(Clone, Debug)]
+pub struct ReservePlan {
+    fingerprint: u64,
+    values: Vec<Saved>,
+    /// What the backward pass computes again: the words of the listing, in order, and their issue slots.
+    recomputed: (Vec<String>, u32),
+}
+
+/// One value that the backward pass takes from the forward pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// The name of the argument: an output of the forward epilogue, an input of the backward one.
+    pub name: Arc<str>,
+    /// How it lies in memory.
+    pub operand: Operand,
+    /// Whether it is an output of the epilogue that the caller keeps.
+    pub is_output: bool,
+    /// Its line in the listing of the forward epilogue.
+    pub value: String,
+    /// Why this and not another.
+    pub why: &'static str,
+}
+
+/// Why buffers are no reserve.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReserveError {
+    /// The wrong number of them.
+    #[error("the reserve has {needs} values, and {got} buffers were given; each is listed in `ReservePlan::values`")]
+    Count {
+        /// Values to save.
+        needs: usize,
+        /// Buffers given.
+        got: usize,
+    },
+}
+
+/// FNV-1a over texts.
+pub(super) fn fingerprint(texts: &[&str]) -> u64 {
+    let bytes = texts.iter().flat_map(|t| t.bytes().chain([0]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+impl ReservePlan {
+    pub(super) fn new(
+        (forward, backward): (&Epilogue, &Epilogue),
+        selected: &[Selected],
+        names: &[Arc<str>],
+        values: &[NodeId],
+        incoming: &[Arc<str>],
+        fingerprint: u64,
+    ) -> ReservePlan {
+        let saved = selected.iter().zip(names).zip(values).map(|((selected, name), value)| {
+            let of = forward.checked().type_of(*value);
+            let why = match of.value {
+                _ if selected.output.is_some() => "an output that the caller keeps",
+                _ if selected.pinned => "pinned",
+                ValueType::Bool => "a condition",
+                _ if matches!(forward.graph().node(*value), Node::Accumulator(_)) => "the accumulator",
+                _ if forward.graph().sinks().iter().any(|s| s.value == *value && s.name != *name) => "the output",
+                _ => "a value that the rest follows from",
+            };
+            let line = text::node_line(forward.graph(), *value, Some(&of.to_string())).text;
+            Saved { name: name.clone(), operand: selected.operand, is_output: selected.output.is_some(), value: line, why }
+        });
+        let values: Vec<Saved> = saved.collect();
+        let recomputed = recomputed(backward, &values, incoming);
+        ReservePlan { fingerprint, values, recomputed }
+    }
+
+    /// Each value.
+    pub fn values(&self) -> &[Saved] {
+        &self.values
+    }
+
+    /// The values that take memory of their own.
+    fn own(&self) -> impl Iterator<Item = &Saved> {
+        self.values.iter().filter(|v| !v.is_output)
+    }
+
+    /// Whether nothing has to be saved.
+    pub fn is_empty(&self) -> bool {
+        self.own().next().is_none()
+    }
+
+    /// A fingerprint of both epilogues and of this plan; its lower half stands in the names of the arguments.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Bits an element of the output takes.
+    pub fn bits_per_element(&self) -> usize {
+        self.own().map(|v| v.operand.dtype.bits()).sum()
+    }
+
+    /// Bytes for a problem.
+    pub fn bytes(&self, shape: Shape) -> usize {
+        self.own().map(|v| bytes(v.operand, shape)).sum()
+    }
+
+    /// Memory on the host for a problem.
+    pub fn allocate(&self, shape: Shape) -> Reserve<Vec<u8>> {
+        let values = self.own().map(|v| (v.name.clone(), v.operand.dtype, vec![0; bytes(v.operand, shape)]));
+        Reserve::new(ReserveTag { fingerprint: self.fingerprint, shape }, values.collect())
+    }
+
+    /// A reserve over buffers of your own, one a value that is no output, in order: on a device `CudaSlice<u8>`s, of the
+    /// bytes that [`sizes`](ReservePlan::sizes) says.
+    ///
+    /// # Errors
+    /// If there are more or fewer. That a buffer is long enough is checked by the launch.
+    pub fn over<T>(&self, shape: Shape, buffers: Vec<T>) -> Result<Reserve<T>, ReserveError> {
+        let (needs, got) = (self.own().count(), buffers.len());
+        if needs != got {
+            return Err(ReserveError::Count { needs, got });
+        }
+        let values = self.own().zip(buffers).map(|(v, buffer)| (v.name.clone(), v.operand.dtype, buffer));
+        Ok(Reserve::new(ReserveTag { fingerprint: self.fingerprint, shape }, values.collect()))
+    }
+
+    /// Bytes of each buffer for a problem.
+    pub fn sizes(&self, shape: Shape) -> Vec<usize> {
+        self.own().map(|v| bytes(v.operand, shape)).collect()
+    }
+
+    /// The plan in words: what is saved, how large it is, and what is computed again.
+    pub fn explain(&self, shape: Shape) -> String {
+        let mut out = String::new();
+        let count = |bits: usize| format!("{bits} bit{}", if bits == 1 { "" } else { "s" });
+        let _ =
+            writeln!(out, "reserve       {} an element, {} bytes for {shape}", count(self.bits_per_element()), self.bytes(shape));
+        for value in &self.values {
+            let bits = if value.is_output { 0 } else { value.operand.dtype.bits() };
+            let Saved { name, operand, value, why, .. } = value;
+            let _ = writeln!(out, "  {name}  {operand}, {}: {why}\n    {value}", count(bits));
+        }
+        let (words, cost) = &self.recomputed;
+        if words.is_empty() {
+            let _ = writeln!(out, "recomputed    nothing");
+        } else {
+            let _ = writeln!(out, "recomputed    {}: about {cost} issue slots an element", words.join(", "));
+        }
+        out
+    }
+}
+
+/// Bytes of a contiguous matrix.
+fn bytes(operand: Operand, shape: Shape) -> usize {
+    let (outer, inner) = match operand.order {
+        Order::RowMajor => (shape.m, shape.n),
+        Order::ColumnMajor => (shape.n, shape.m),
+    };
+    operand.dtype.bytes(inner.next_multiple_of(operand.dtype.run())) * outer * shape.batch
+}
+
+/// What a backward epilogue computes of what was saved and of no incoming gradient.
+fn recomputed(backward: &Epilogue, saved: &[Saved], incoming: &[Arc<str>]) -> (Vec<String>, u32) {
+    let graph = backward.graph();
+    let (mut upstream, mut forward) = (vec![false; graph.len()], vec![false; graph.len()]);
+    let (mut words, mut cost) = (Vec::new(), 0);
+    for (id, node) in graph.nodes() {
+        let any = |of: &[bool]| node.args().iter().any(|a| of[a.index()]);
+        let known = matches!(node, Node::Load { name, .. } if saved.iter().any(|s| s.name == *name));
+        let comes_in = matches!(node, Node::Load { name, .. } if incoming.contains(name));
+        upstream[id.index()] = comes_in || matches!(node, Node::Accumulator(_)) || any(&upstream);
+        forward[id.index()] = known || !upstream[id.index()] && any(&forward);
+        if forward[id.index()] && !known {
+            words.push(node.mnemonic().to_owned());
+            cost += match node {
+                Node::Apply { op, .. } => op.row().cost,
+                Node::Custom { op, .. } => op.cost(),
+                _ => 0,
+            };
+        }
+    }
+    words.sort_unstable();
+    words.dedup();
+    (words, cost)
+}

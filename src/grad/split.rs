@@ -1,0 +1,86 @@
+//! The split: a folded joint graph and a selection become two epilogues.
+
+use super::joint::{FORWARD, Folded};
+use super::select::Selected;
+use crate::check::Checked;
+use crate::dtype::ValueType;
+use crate::ir::graph::{Graph, Node, NodeId};
+use crate::ir::{Sink, SinkKind};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The forward epilogue with what it saves, and where each of the values is in it. `names` are those of the selection.
+pub(super) fn forward(user: &Checked, folded: &Folded, selected: &[Selected], names: &[Arc<str>]) -> (Graph, Vec<NodeId>) {
+    let mut graph = user.graph().clone();
+    let accumulator = user.accumulator().unwrap_or(ValueType::F32);
+    // Where the user's own graph has the value it is taken from there.
+    let mut placed: HashMap<NodeId, NodeId> = HashMap::new();
+    let live = user.graph().live();
+    for (id, _) in user.graph().nodes().filter(|(id, _)| live[id.index()]) {
+        if let Some(here) = folded.of_user[id.index()] {
+            placed.entry(here).or_insert(id);
+        }
+    }
+    let from = folded.checked.graph();
+    let mut values = Vec::new();
+    for (value, name) in selected.iter().zip(names) {
+        let needed = from.needed_by([value.value]);
+        for (id, node) in from.nodes().filter(|(id, _)| needed[id.index()]) {
+            if !placed.contains_key(&id) {
+                let node = match node {
+                    Node::Load { name, .. } if **name == *FORWARD => Node::Accumulator(accumulator),
+                    other => other.map_args(|a| placed[&a]),
+                };
+                let copy = graph.push(node, from.built_at(id));
+                placed.insert(id, copy);
+            }
+        }
+        let saved = placed[&value.value];
+        values.push(saved);
+        if value.output.is_none() {
+            graph.sink(Sink { name: name.clone(), value: saved, kind: SinkKind::Store(value.operand) }, None);
+        }
+    }
+    (pruned(&graph, &mut values), values)
+}
+
+/// The backward epilogue: what is selected is loaded.
+pub(super) fn backward(folded: &Folded, selected: &[Selected], names: &[Arc<str>]) -> Graph {
+    let from = folded.checked.graph();
+    let mut graph = Graph::new();
+    let loaded: HashMap<NodeId, usize> = selected.iter().enumerate().map(|(i, s)| (s.value, i)).collect();
+    // What is behind a loaded value is needed no more.
+    let mut needed = vec![false; from.len()];
+    from.sinks().iter().for_each(|s| needed[s.value.index()] = true);
+    for (id, node) in from.nodes().rev().filter(|(id, _)| !loaded.contains_key(id)) {
+        if needed[id.index()] {
+            node.args().iter().for_each(|a| needed[a.index()] = true);
+        }
+    }
+    let mut placed: HashMap<NodeId, NodeId> = HashMap::new();
+    for (id, node) in from.nodes().filter(|(id, _)| needed[id.index()]) {
+        let node = match loaded.get(&id) {
+            Some(&i) => Node::Load { name: names[i].clone(), operand: selected[i].operand },
+            None => node.map_args(|a| placed[&a]),
+        };
+        placed.insert(id, graph.push(node, from.built_at(id)));
+    }
+    for sink in from.sinks() {
+        graph.sink(Sink { value: placed[&sink.value], ..sink.clone() }, None);
+    }
+    graph
+}
+
+/// The part of a graph that its sinks need; `values` follow.
+fn pruned(graph: &Graph, values: &mut [NodeId]) -> Graph {
+    let live = graph.needed_by(graph.sinks().iter().map(|s| s.value).chain(values.iter().copied()));
+    let (mut out, mut ids) = (Graph::new(), Vec::new());
+    for (id, node) in graph.nodes() {
+        ids.push(if live[id.index()] { out.push(node.map_args(|a| ids[a.index()]), graph.built_at(id)) } else { id });
+    }
+    for (index, sink) in graph.sinks().iter().enumerate() {
+        out.sink(Sink { value: ids[sink.value.index()], ..sink.clone() }, graph.sink_built_at(index));
+    }
+    values.iter_mut().for_each(|v| *v = ids[v.index()]);
+    out
+}

@@ -1,0 +1,86 @@
+//! Reductions: a tile reduces what it covers, and the tiles' results are combined in the order of the tiles, so that the
+//! number of threads, and which of them took which tile, cannot be observed.
+
+use super::Shape;
+use super::eval::Frame;
+use super::memory::{Arguments, Format, Strides};
+use super::tile::{Source, Tile};
+use crate::dtype::ValueType;
+use crate::ir::Monoid;
+use crate::ir::axes::{Axes, L, M, N};
+use std::sync::OnceLock;
+
+/// One reduction.
+pub(super) struct Reducer {
+    pub source: Source,
+    pub monoid: Monoid,
+    /// Whether elements count with their absolute values, as in the magnitude of a sum.
+    pub absolute: bool,
+    /// The type of what is reduced.
+    pub value: ValueType,
+    /// The axes of the result.
+    pub axes: Axes,
+    pub memory: usize,
+    pub format: Format,
+    pub strides: Strides,
+    /// What each tile came to, entry after entry, in the order of the result.
+    pub partials: Vec<OnceLock<Vec<f64>>>,
+}
+
+impl Reducer {
+    /// Extents of the part of the result that lies in a tile, or of all of it.
+    fn extents(&self, rows: usize, columns: usize) -> [usize; 2] {
+        let along = |axis, extent| if self.axes.contains(axis) { extent } else { 1 };
+        [along(M, rows), along(N, columns)]
+    }
+
+    /// Room for one tile's result.
+    pub fn begin(&self, tile: &Tile) -> Vec<f64> {
+        let [rows, columns] = self.extents(tile.rows.len(), tile.columns.len());
+        vec![self.monoid.identity(self.value); rows * columns]
+    }
+
+    /// Takes one row of a tile in.
+    pub fn row(&self, partial: &mut [f64], frame: &Frame, row: usize, columns: usize) {
+        let [_, width] = self.extents(1, columns);
+        let start = if self.axes.contains(M) { row * width } else { 0 };
+        let at = |values: &[f64], column: usize| values[column.min(values.len() - 1)];
+        for column in 0..columns {
+            let x = match self.source {
+                Source::Value(id) => at(frame.value(id), column),
+                // The product of two `f32`s is exact in `f64`.
+                Source::Product([a, b]) => at(frame.value(a), column) * at(frame.value(b), column),
+                Source::Magnitude => 0.0,
+            };
+            let x = if self.absolute { x.abs() } else { x };
+            let place = &mut partial[start + if width == 1 { 0 } else { column }];
+            *place = self.monoid.combine(self.value, *place, self.monoid.lift(self.value, x));
+        }
+    }
+
+    /// Combines the tiles, which come in the order of `partials`, and writes the result. What no tile covers, because an
+    /// axis has no extent, is the identity.
+    pub fn finish(&self, arguments: &Arguments, shape: Shape, tiles: impl Iterator<Item = Tile>) {
+        let [rows, columns] = self.extents(shape.m, shape.n);
+        let entries = if self.axes.contains(L) { shape.batch } else { 1 };
+        let mut result = vec![self.monoid.identity(self.value); rows * columns * entries];
+        for (tile, partial) in tiles.zip(&self.partials) {
+            let Some(partial) = partial.get() else { continue };
+            let [_, width] = self.extents(tile.rows.len(), tile.columns.len());
+            for (i, x) in partial.iter().enumerate() {
+                let along = |axis, at| if self.axes.contains(axis) { at } else { 0 };
+                let (row, column) = (along(M, tile.rows.start + i / width), along(N, tile.columns.start + i % width));
+                let place = &mut result[(along(L, tile.batch) * rows + row) * columns + column];
+                *place = self.monoid.combine(self.value, *place, *x);
+            }
+        }
+        let size = self.format.bytes(1);
+        let mut bytes = vec![0; result.len() * size];
+        result.iter().enumerate().for_each(|(i, x)| self.format.write(&mut bytes, i, *x));
+        let runs = bytes.chunks_exact(size).enumerate().map(|(i, bytes)| {
+            let index = self.strides.index(i / columns.max(1) % rows.max(1), i % columns.max(1), i / (rows * columns).max(1));
+            (index * size, bytes)
+        });
+        arguments.write(self.memory, runs);
+    }
+}

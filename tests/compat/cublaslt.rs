@@ -1,0 +1,162 @@
+//! cuBLASLt's epilogues by their documentation: D, auxiliaries, sums, and the edges where they differ from the rest.
+
+use postlude::build::recipes;
+use postlude::check::Role;
+use postlude::compat::cublaslt::{self, Formats};
+use postlude::grad::Wrt;
+use postlude::prelude::*;
+use postlude::reference::{Precision, run};
+use postlude::{HostArgs, Operation, Tensor};
+use std::collections::BTreeMap;
+
+const M_: usize = 3;
+const N_: usize = 5;
+/// A row of a mask.
+const LD: usize = 128;
+
+const POINTWISE: Operation = Operation::Pointwise { dtype: F32, order: postlude::ir::Order::RowMajor };
+
+/// Runs one over a matrix; returns what it wrote.
+fn outputs(epilogue: &Epilogue, z: &[f32], inputs: &BTreeMap<&str, Vec<u8>>) -> BTreeMap<String, Vec<u8>> {
+    let mut room: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    for argument in epilogue.arguments().iter().filter(|a| a.role.is_written()) {
+        room.insert(argument.name.to_string(), vec![0xff; 4 * M_ * LD]);
+    }
+    let mut args = HostArgs::new().input("a", z);
+    let mut free: BTreeMap<&str, &mut Vec<u8>> = room.iter_mut().map(|(n, b)| (n.as_str(), b)).collect();
+    for argument in epilogue.arguments() {
+        let name = &*argument.name;
+        args = match argument.role {
+            Role::Scalar(_) => args.scalar(name, if name == "alpha" { 2.0f32 } else { 0.5 }),
+            Role::Input(o) => args.input(name, Tensor::of_bytes(o.dtype, &inputs[name])),
+            Role::Output(o) | Role::Update(o) => args.output(name, Tensor::of_bytes_mut(o.dtype, free.remove(name).unwrap())),
+        };
+    }
+    run(POINTWISE, epilogue.checked(), Shape::new(M_, N_, 0), args, Precision::F32).unwrap_or_else(|e| panic!("{e}"));
+    room
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+fn floats(bytes: &[u8], count: usize) -> Vec<f32> {
+    (0..count).map(|i| F32.read(bytes, i) as f32).collect()
+}
+
+fn gelu(x: f64) -> f64 {
+    0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+}
+
+fn near(found: &[f32], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        let fits = (f64::from(*found) - expected).abs() <= 2e-6 * (1.0 + expected.abs());
+        assert!(fits || found.is_nan() && expected.is_nan(), "{found}, not {expected}");
+    }
+}
+
+#[test]
+fn every_one_is_what_its_name_says() {
+    let a: Vec<f32> = (0..M_ * N_).map(|i| ((i * 7 % 15) as f32 - 7.0) / 4.0).collect();
+    let c: Vec<f32> = (0..M_ * N_).map(|i| (i as f32 - 6.0) / 8.0).collect();
+    let bias: Vec<f32> = (0..N_).map(|i| i as f32 / 4.0 - 0.5).collect();
+    let aux: Vec<f32> = (0..M_ * N_).map(|i| (i as f32 - 7.0) / 3.0).collect();
+    let mask = |i: usize, j: usize| (i + 2 * j).is_multiple_of(3);
+    let mut bits = vec![0u8; M_ * LD / 8];
+    for (i, j) in (0..M_).flat_map(|i| (0..N_).map(move |j| (i, j))).filter(|(i, j)| mask(*i, *j)) {
+        bits[(i * LD + j) / 8] |= 1 << (j % 8);
+    }
+    for with_c in [false, true] {
+        for named in cublaslt::ALL {
+            let formats = Formats { c: with_c.then_some(F32), ..Formats::of(F32) };
+            let epilogue = (named.build)(formats).unwrap_or_else(|e| panic!("{}: {e}", named.name));
+            let name = named.name;
+            let aux_in = if name.starts_with("DRELU") { bits.clone() } else { bytes(&aux) };
+            let inputs = BTreeMap::from([("c", bytes(&c)), ("bias", bytes(&bias)), ("aux", aux_in)]);
+            let written = outputs(&epilogue, &a, &inputs);
+            if let Some(bgrad) = name.strip_prefix("BGRAD") {
+                let count = if bgrad == "A" { M_ } else { N_ };
+                let mut sums = vec![0.0f64; count];
+                (0..M_ * N_).for_each(|i| sums[if bgrad == "A" { i / N_ } else { i % N_ }] += f64::from(a[i]));
+                near(&floats(&written["bgrad"], count), &sums);
+                continue;
+            }
+            let z: Vec<f64> = (0..M_ * N_)
+                .map(|i| {
+                    let z = 2.0 * a[i] + if with_c { 0.5 * c[i] } else { 0.0 };
+                    f64::from(z + if name.contains("BIAS") { bias[i % N_] } else { 0.0 })
+                })
+                .collect();
+            let h = 1e-5;
+            let d: Vec<f64> = (0..M_ * N_)
+                .map(|i| match name {
+                    "DEFAULT" | "BIAS" => z[i],
+                    _ if name.starts_with("RELU") => z[i].max(0.0),
+                    _ if name.starts_with("GELU") => gelu(z[i]),
+                    _ if name.starts_with("DRELU") => {
+                        if mask(i / N_, i % N_) {
+                            z[i]
+                        } else {
+                            0.0
+                        }
+                    }
+                    _ if name.starts_with("DGELU") => {
+                        let x = f64::from(aux[i]);
+                        z[i] * (gelu(x + h) - gelu(x - h)) / (2.0 * h)
+                    }
+                    other => panic!("write down what {other} is"),
+                })
+                .collect();
+            near(&floats(&written["d"], M_ * N_), &d);
+            if name.ends_with("BGRAD") {
+                let sums: Vec<f64> = (0..N_).map(|j| (0..M_).map(|i| d[i * N_ + j]).sum()).collect();
+                near(&floats(&written["bgrad"], N_), &sums);
+            }
+            if name.starts_with("GELU_AUX") {
+                near(&floats(&written["aux"], M_ * N_), &z);
+            }
+            if name.starts_with("RELU_AUX") {
+                for (i, z) in z.iter().enumerate() {
+                    let bit = i / N_ * LD + i % N_;
+                    assert_eq!(written["aux"][bit / 8] >> (bit % 8) & 1 == 1, *z >= 0.0, "{name} at {i}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_numbers_are_those_of_the_header() {
+    let numbers: Vec<u32> = cublaslt::ALL.iter().map(|n| n.value).collect();
+    assert_eq!(numbers, [1, 2, 4, 6, 32, 36, 130, 134, 136, 152, 160, 164, 192, 208, 256, 512]);
+    assert_eq!(cublaslt::by_value(152).map(|n| n.name), Some("DRELU_BGRAD"));
+    assert!(cublaslt::by_value(3).is_none());
+}
+
+#[test]
+fn edges_of_relu_are_as_documented() {
+    let mut z = [0.0f32; M_ * N_];
+    z[..5].copy_from_slice(&[f32::NAN, -0.0, 0.0, f32::INFINITY, -1.0]);
+    let written = outputs(&cublaslt::relu_aux(Formats::of(F32)).unwrap(), &z, &BTreeMap::new());
+    assert_eq!(floats(&written["d"], 5), [0.0, 0.0, 0.0, f32::INFINITY, 0.0]);
+    assert_eq!(written["aux"][0], 0b0_1110);
+    let ours =
+        outputs(&recipes::bias_activation(F32, F32, |z| z.relu()).unwrap(), &z, &BTreeMap::from([("bias", bytes(&[0.0; N_]))]));
+    assert!(floats(&ours["d"], 1)[0].is_nan());
+}
+
+#[test]
+fn the_derivative_of_the_one_is_the_other() {
+    // DGELU_BGRAD is what differentiation finds for GELU_AUX_BIAS, whose auxiliary the caller keeps.
+    let pair = cublaslt::gelu_aux_bias(Formats::of(F32)).unwrap();
+    let pair = pair.backward(Wrt::arguments(["bias"]).detached("aux").keeps("aux")).unwrap();
+    assert_eq!(pair.reserve().bits_per_element(), 0);
+    let dz: Vec<f32> = (0..M_ * N_).map(|i| (i as f32 - 6.0) / 4.0).collect();
+    let aux: Vec<f32> = (0..M_ * N_).map(|i| (i as f32 - 7.0) / 3.0).collect();
+    let ours = outputs(pair.backward(), &dz, &BTreeMap::from([("aux", bytes(&aux))]));
+    let half: Vec<f32> = dz.iter().map(|x| x / 2.0).collect();
+    let theirs = outputs(&cublaslt::dgelu_bgrad(Formats::of(F32)).unwrap(), &half, &BTreeMap::from([("aux", bytes(&aux))]));
+    let expected: Vec<f64> = floats(&theirs["bgrad"], N_).into_iter().map(f64::from).collect();
+    near(&floats(&ours["grad_bias"], N_), &expected);
+}

@@ -1,0 +1,170 @@
+//! Paddle's operators against plain loops: every transposition and activation, and what they refuse.
+
+use postlude::HostArgs;
+use postlude::args::IntoTensor;
+use postlude::check::Role;
+use postlude::compat::paddle::{Activation, FusedGemmEpilogue, Step, Tensor};
+use postlude::prelude::*;
+use postlude::reference::{Precision, run};
+
+const M_: usize = 6;
+const N_: usize = 5;
+const K_: usize = 4;
+
+fn numbers(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 7 + seed * 5) % 17) as f32 / 8.0 - 1.0).collect()
+}
+
+/// Runs a step; `aux` is a reserve to read or to fill.
+fn execute(step: &Step, of: impl Fn(Tensor) -> Vec<f32>, bias: &[f32], aux: &mut Vec<u8>) -> Vec<f32> {
+    let (a, b) = (of(step.a), step.b.map(of));
+    let mut out = vec![f32::NAN; step.dims.iter().product()];
+    let mut args = HostArgs::new().input("a", &a);
+    if let Some(b) = &b {
+        args = args.input("b", b);
+    }
+    let mut room = Some((&mut out, aux));
+    for argument in step.epilogue.arguments() {
+        let name = &*argument.name;
+        args = match (name, argument.role) {
+            ("bias", _) => args.input("bias", bias),
+            ("aux", Role::Input(o)) => {
+                let (out, aux) = room.take().unwrap();
+                let args = args.input("aux", postlude::Tensor::of_bytes(o.dtype, &*aux));
+                args.output("d", out)
+            }
+            ("aux", role) => {
+                let (out, aux) = room.take().unwrap();
+                let aux = postlude::Tensor::of_bytes_mut(role.operand().unwrap().dtype, aux);
+                args.output("d", out).output("aux", aux.into_tensor())
+            }
+            _ => args,
+        };
+    }
+    if let Some((out, _)) = room {
+        let name = if step.epilogue.arguments().iter().any(|a| &*a.name == "bgrad") { "bgrad" } else { "d" };
+        args = args.output(name, out);
+    }
+    run(step.operation, step.epilogue.checked(), step.shape, args, Precision::F32).unwrap_or_else(|e| panic!("{e}"));
+    out
+}
+
+fn gelu(x: f64) -> f64 {
+    0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+}
+
+fn slope(activation: Activation, z: f64) -> f64 {
+    match activation {
+        Activation::None => 1.0,
+        Activation::Relu => f64::from(u8::from(z >= 0.0)),
+        Activation::Gelu => (gelu(z + 1e-5) - gelu(z - 1e-5)) / 2e-5,
+    }
+}
+
+fn near(found: &[f32], expected: impl Iterator<Item = f64>) {
+    let expected: Vec<f64> = expected.collect();
+    assert_eq!(found.len(), expected.len());
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        assert!((f64::from(*found) - expected).abs() < 1e-5 * (1.0 + expected.abs()), "{i}: {found}, not {expected}");
+    }
+}
+
+#[test]
+fn every_transposition_and_activation_is_plain_loops() {
+    for (trans_x, trans_y) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (x, y, bias, dout) = (numbers(M_ * K_, 1), numbers(K_ * N_, 2), numbers(N_, 3), numbers(M_ * N_, 4));
+        let at_x = |i: usize, k: usize| f64::from(if trans_x { x[k * M_ + i] } else { x[i * K_ + k] });
+        let at_y = |k: usize, j: usize| f64::from(if trans_y { y[j * K_ + k] } else { y[k * N_ + j] });
+        let at_g = |i: usize, j: usize| f64::from(dout[i * N_ + j]);
+        // Two rows of three each, where X is not transposed.
+        let x_dims = if trans_x { vec![K_, M_] } else { vec![2, 3, K_] };
+        let y_dims = if trans_y { [N_, K_] } else { [K_, N_] };
+        let out_dims = if trans_x { vec![M_, N_] } else { vec![2, 3, N_] };
+        let of = |tensor| match tensor {
+            Tensor::X => x.clone(),
+            Tensor::Y => y.clone(),
+            Tensor::DOut => dout.clone(),
+        };
+        for activation in [Activation::None, Activation::Relu, Activation::Gelu] {
+            let operator = FusedGemmEpilogue { trans_x, trans_y, activation, dtype: F32 };
+            let reserve = activation != Activation::None;
+            let z = |i: usize, j: usize| (0..K_).map(|k| at_x(i, k) * at_y(k, j)).sum::<f64>() + f64::from(bias[j]);
+            let step = operator.forward(&x_dims, &y_dims, &[N_], reserve).unwrap();
+            assert_eq!(step.dims, out_dims);
+            let mut aux = vec![0u8; 4 * M_ * 128];
+            let found = execute(&step, of, &bias, &mut aux);
+            let places = || (0..M_).flat_map(|i| (0..N_).map(move |j| (i, j)));
+            near(
+                &found,
+                places().map(|(i, j)| match activation {
+                    Activation::None => z(i, j),
+                    Activation::Relu => z(i, j).max(0.0),
+                    Activation::Gelu => gelu(z(i, j)),
+                }),
+            );
+            // The previous layer's reserve has the shape of DX.
+            let [rows, columns] = if trans_x { [K_, M_] } else { [M_, K_] };
+            let before = numbers(rows * columns, 6);
+            let mut aux = match activation {
+                Activation::Relu => {
+                    let mut bits = vec![0u8; rows * 16];
+                    for (i, x) in before.iter().enumerate().filter(|(_, x)| **x >= 0.0) {
+                        assert!(x.is_finite());
+                        bits[i / columns * 16 + i % columns / 8] |= 1 << (i % columns % 8);
+                    }
+                    bits
+                }
+                _ => before.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            };
+            let gradients = operator.backward(&out_dims, &x_dims, &y_dims, reserve).unwrap();
+            assert_eq!((&gradients.dx.dims, &gradients.dy.dims[..]), (&x_dims, &y_dims[..]));
+            let dx = execute(&gradients.dx, of, &[], &mut aux);
+            near(
+                &dx,
+                (0..rows * columns).map(|at| {
+                    let (i, k) = if trans_x { (at % M_, at / M_) } else { (at / K_, at % K_) };
+                    let sum: f64 = (0..N_).map(|j| at_g(i, j) * at_y(k, j)).sum();
+                    sum * slope(activation, f64::from(before[at]))
+                }),
+            );
+            let dy = execute(&gradients.dy, of, &[], &mut Vec::new());
+            near(
+                &dy,
+                (0..K_ * N_).map(|at| {
+                    let (k, j) = if trans_y { (at % K_, at / K_) } else { (at / N_, at % N_) };
+                    (0..M_).map(|i| at_x(i, k) * at_g(i, j)).sum()
+                }),
+            );
+            let dbias = execute(&gradients.dbias, of, &[], &mut Vec::new());
+            near(&dbias, (0..N_).map(|j| (0..M_).map(|i| at_g(i, j)).sum()));
+        }
+    }
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_refused() {
+    let operator = |activation| FusedGemmEpilogue { trans_x: false, trans_y: false, activation, dtype: F16 };
+    let none = operator(Activation::None);
+    let relu = operator(Activation::from_name("relu_grad").unwrap());
+    let refused =
+        |step: Result<Step, _>| step.map(|_| ()).map_err(|e: postlude::compat::paddle::PaddleError| e.to_string()).unwrap_err();
+    assert_eq!(refused(none.forward(&[4], &[4, 5], &[5], false)), "X has 1 dimensions; it needs 2 or more");
+    assert_eq!(refused(none.forward(&[3, 4], &[4, 5, 1], &[5], false)), "Y has 3 dimensions; it needs 2");
+    assert_eq!(refused(none.forward(&[3, 4], &[4, 5], &[5, 1], false)), "bias has 2 dimensions; it needs 1");
+    assert_eq!(
+        refused(none.forward(&[3, 4], &[4, 5], &[4], false)),
+        "the length of bias is 4, and N of Y is 5: they have to be the same"
+    );
+    assert_eq!(refused(none.forward(&[3, 7], &[4, 5], &[5], false)), "K of X is 7, and K of Y is 4: they have to be the same");
+    assert_eq!(
+        refused(none.forward(&[3, 4], &[4, 5], &[5], true)),
+        "a reserve is of no use with activation `none`: leave it out"
+    );
+    let transposed = FusedGemmEpilogue { trans_x: true, ..none };
+    assert_eq!(refused(transposed.forward(&[2, 4, 3], &[4, 5], &[5], false)), "a transposed X has 3 dimensions; it needs 2");
+    let missing = relu.backward(&[3, 5], &[3, 4], &[4, 5], false).unwrap_err();
+    assert_eq!(missing.to_string(), "the derivative of an activation needs its reserve: pass it, or use activation `none`");
+    let dout = none.backward(&[3, 6], &[3, 4], &[4, 5], false).unwrap_err();
+    assert_eq!(dout.to_string(), "an extent of DOut is 6, and that of Out is 5: they have to be the same");
+    assert!(Activation::from_name("tanh").is_none());
+}

@@ -1,0 +1,236 @@
+//! Gradients are the limits of differences: of every activation, every recipe, and random graphs.
+
+use crate::graphs::{Style, well_typed};
+use crate::problem::Problem;
+use postlude::build::{activation, recipes};
+use postlude::grad::{Keep, Wrt};
+use postlude::ir::Node;
+use postlude::prelude::*;
+use postlude::{Builder, Op};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+fn epilogue(build: impl FnOnce(&Builder)) -> Epilogue {
+    Epilogue::build(build).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[test]
+fn of_every_activation() {
+    for &function in activation::ALL {
+        // The parameters are vectors over N, so that their gradients are sums over M; positive ones keep logarithms real.
+        let mut graph = postlude::ir::Graph::new();
+        let acc = graph.push(Node::Accumulator(postlude::dtype::ValueType::F32), None);
+        let mut args = vec![acc];
+        for parameter in &function.parameters[1..] {
+            let raw = graph.push(Node::Load { name: format!("p_{parameter}").as_str().into(), operand: F32.over(N) }, None);
+            let square = graph.apply(Op::Mul, &[raw, raw]);
+            let half = graph.constant_f32(0.5);
+            let shifted = graph.apply(Op::Add, &[square, half]);
+            let sign = graph.constant_f32(if *parameter == "low" { -1.0 } else { 1.0 });
+            args.push(graph.apply(Op::Mul, &[shifted, sign]));
+        }
+        let y = graph.push(Node::Call { function, args }, None);
+        let kind = postlude::ir::SinkKind::Store(F32.into());
+        graph.sink(postlude::ir::Sink { name: "d".into(), value: y, kind }, None);
+        let epilogue = Epilogue::from_graph(graph).unwrap();
+        let (mut smooth, mut all) = (0, 0);
+        for seed in 0..4 {
+            let (s, a) = Problem::new(&epilogue, seed).check(30, 1e-5);
+            (smooth, all) = (smooth + s, all + a);
+        }
+        assert!(smooth * 10 >= all * 8, "{}: {smooth} of {all} elements are smooth", function.name);
+    }
+}
+
+#[test]
+fn of_every_recipe() {
+    let all = [
+        recipes::identity(F32),
+        recipes::linear_combination(F32, F32),
+        recipes::linear_combination(Operand::from(F32).column_major(), F32),
+        recipes::bias_activation(F32, F32, |z| z.relu()),
+        recipes::bias_activation(F32, F32, |z| z.gelu()),
+        recipes::bias_activation(F32, F32, |z| z.gelu_tanh()),
+        recipes::bias_activation(F32, F32, |z| z.tanh()),
+        recipes::residual(F32, F32, |z| z.silu()),
+        recipes::scaled(F32),
+        recipes::split_rows(F32, F32, |z| z.sigmoid(), |z| z.tanh()),
+    ];
+    for (seed, recipe) in all.into_iter().enumerate() {
+        let (smooth, all) = Problem::new(&recipe.unwrap(), seed as u64).check(30, 1e-5);
+        assert!(smooth * 10 >= all * 8, "recipe {seed}: {smooth} of {all}");
+    }
+}
+
+#[test]
+fn of_operands_along_every_axis() {
+    let e = epilogue(|e| {
+        let z = e.acc() * e.load("row_scale", F32.over(M).batched()) + e.load("bias", F32.over(N));
+        let z = z * e.load("gain", F32.pointer()) + e.load("entry", F32.over(L)) * e.scalar("alpha", F32);
+        let z = z + e.load("shared", F32.over(M | N)) * e.load("turned", Operand::from(F32).column_major());
+        e.store("d", z.tanh(), Operand::from(F32).column_major());
+        e.reduce("norm", z * z, Monoid::Sum, F32.over(M));
+        e.store("aux", z.sigmoid() * e.load("bias", F32.over(N)), F32);
+    });
+    let (smooth, all) = Problem::new(&e, 5).check(30, 1e-5);
+    assert!(smooth * 10 >= all * 9 && all > 60, "{smooth} of {all}");
+}
+
+#[test]
+fn of_regions_and_coordinates() {
+    let e = epilogue(|e| {
+        let (z, row, column) = (e.acc() + e.load("bias", F32.over(N)), e.row(), e.column());
+        let slope = e.scalar("slope", F32);
+        let y = z
+            .region(row.lt(1), |z| z.sigmoid())
+            .region(column.lt(2), |z| z.leaky_relu(slope))
+            .region(((row + column) % 2).eq(0), |z| z.gelu_tanh() * slope)
+            .otherwise(|z| z * column.cast(F32) + e.batch().cast(F32));
+        e.store("d", y, F32);
+    });
+    let (smooth, all) = Problem::new(&e, 9).check(30, 1e-5);
+    assert!(smooth * 10 >= all * 8, "{smooth} of {all}");
+}
+
+#[test]
+fn of_an_update_in_place_whose_old_values_are_gone() {
+    let e = epilogue(|e| {
+        let c = e.load("c", F32);
+        e.store("c", c * c.tanh() + e.acc() * c, F32);
+        e.store("d", e.acc() * c.exp(), F32);
+    });
+    let mut problem = Problem::new(&e, 2);
+    // Both are saved: neither can be had from what the forward pass leaves.
+    assert_eq!(problem.pair.reserve().bits_per_element(), 64, "{}", problem.pair.forward());
+    let (smooth, all) = problem.check(30, 1e-5);
+    assert_eq!(smooth, all);
+}
+
+#[test]
+fn of_a_custom_primitive() {
+    let e = epilogue(|e| {
+        let cap = e.constant(1.5);
+        e.store("d", e.custom(&crate::softcap::softcap(), [e.acc() * e.load("w", F32.over(M)), cap]), F32);
+    });
+    let mut problem = Problem::new(&e, 4);
+    let (smooth, all) = problem.check(30, 1e-5);
+    assert!(smooth * 10 >= all * 9, "{smooth} of {all}");
+    // The derivative is a primitive that a registry with the original knows.
+    let registry = postlude::build::registry().with(crate::softcap::softcap());
+    let backward = problem.pair.backward();
+    assert!(backward.to_string().contains("custom softcap.d0#"), "{backward}");
+    assert_eq!(Epilogue::from_json(&backward.to_json(), &registry).unwrap(), *backward);
+    assert_eq!(Epilogue::from_text(&backward.to_string(), &registry).unwrap(), *backward);
+}
+
+#[test]
+fn of_an_integer_product() {
+    let e = epilogue(|e| {
+        let z = e.acc_i32().cast(F32) * e.load("row_scale", F32.over(M)) * e.load("column_scale", F32.over(N));
+        e.store("d", z.gelu_tanh(), F32);
+    });
+    let (smooth, all) = Problem::new(&e, 4).check(30, 1e-5);
+    assert!(smooth * 10 >= all * 8 && all == 8, "{smooth} of {all}");
+}
+
+/// Random graphs whose values stay of moderate size. Without square roots: that of `x - x` has a value and no slope.
+fn style() -> Style {
+    use Op::{Abs, Add, Cos, Div, Erf, Expm1, Fma, Log1p, Max, Min, Mul, Neg, Select, Sin, Sub, Tanh, ToF32};
+    Style {
+        float_ops: vec![Add, Sub, Mul, Fma, Min, Max, Abs, Neg, Tanh, Erf, Sin, Cos, Select, ToF32, Div, Log1p, Expm1],
+        functions: activation::ALL.to_vec(),
+        formats: vec![F32, I32, Bool, Bits8],
+        reductions: true,
+        stores: 3,
+        ..Style::tame()
+    }
+}
+
+#[test]
+fn of_random_graphs() {
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let (mut graphs, mut smooth, mut all, mut saved) = (0, 0, 0, 0);
+    let strategies =
+        [well_typed(style()).boxed(), well_typed(Style { accumulator: postlude::dtype::ValueType::I32, ..style() }).boxed()];
+    let mut draws = 0;
+    while graphs < 500 {
+        draws += 1;
+        let graph = strategies[usize::from(draws % 8 == 0)].new_tree(&mut runner).unwrap().current();
+        let epilogue = Epilogue::from_graph(graph).unwrap();
+        // Without an output that has a gradient there is nothing to test.
+        let through =
+            |s: &postlude::ir::Sink| matches!(s.kind, postlude::ir::SinkKind::Store(o) if o.dtype == F32 && o.axes.contains(L));
+        let has_gradient =
+            epilogue.arguments().iter().any(|a| a.role.operand().is_some_and(|o| o.dtype == F32) && !a.role.is_written());
+        let float = epilogue.checked().accumulator() != Some(postlude::dtype::ValueType::I32);
+        if !epilogue.graph().sinks().iter().any(through) || !(float || has_gradient) {
+            continue;
+        }
+        let mut problem = Problem::new(&epilogue, draws as u64);
+        let (s, a) = problem.check(4, 2e-5);
+        (graphs, smooth, all) = (graphs + 1, smooth + s, all + a);
+        saved += usize::from(!problem.pair.reserve().is_empty());
+    }
+    assert!(smooth * 2 >= all && all > 2000, "{smooth} of {all} elements are smooth");
+    assert!(saved > 100 && saved < 500, "{saved} graphs save something");
+    eprintln!("{graphs} of {draws} graphs, {smooth} of {all} elements smooth, {saved} with a reserve");
+}
+
+#[test]
+fn random_pairs_are_ordinary_epilogues() {
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[3; 32]);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let registry = postlude::build::registry().with(crate::softcap::softcap());
+    let strategy = well_typed(Style { reductions: false, custom: Some(crate::softcap::softcap()), ..Style::everything() });
+    let (mut pairs, mut refused) = (0, 0);
+    for _ in 0..300 {
+        let epilogue = Epilogue::from_graph(strategy.new_tree(&mut runner).unwrap().current()).unwrap();
+        for wrt in [Wrt::all(), Wrt::accumulator().exact().masks(Bits128)] {
+            // Anything may be refused, and nothing may panic.
+            let Ok(pair) = epilogue.backward(wrt) else {
+                refused += 1;
+                continue;
+            };
+            pairs += 1;
+            for half in [pair.forward(), pair.backward()] {
+                assert_eq!(Epilogue::from_text(&half.to_string(), &registry).unwrap(), *half);
+                assert_eq!(Epilogue::from_json(&half.to_json(), &registry).unwrap(), *half);
+                assert!(!half.to_dot().is_empty());
+            }
+            // The forward epilogue is the user's and more.
+            for sink in epilogue.graph().sinks() {
+                assert!(pair.forward().graph().sinks().iter().any(|s| s.name == sink.name && s.kind == sink.kind));
+            }
+            let bits: usize = pair.reserve().values().iter().map(|v| v.operand.dtype.bits()).sum();
+            assert_eq!(bits, pair.reserve().bits_per_element());
+        }
+    }
+    assert!(pairs > 300, "{pairs} pairs, {refused} refused");
+}
+
+#[test]
+fn a_rounded_reserve_costs_a_rounding() {
+    // Differentiable ones: where a condition is computed again, rounding may move a value over its border.
+    type Activation = fn(Expr<'_>) -> Expr<'_>;
+    let all: [Activation; 5] = [|z| z.tanh(), |z| z.sigmoid(), |z| z.gelu(), |z| z.silu(), |z| z.mish()];
+    for build in all {
+        // In f32 saved exactly, and saved in f16 by hand.
+        let epilogue = epilogue(|e| e.store("d", build(e.acc() * e.load("w", F32.over(N))), F32));
+        let exact = Problem::new(&epilogue, 3).gradients();
+        let saved = epilogue.backward(Wrt::all()).unwrap();
+        let saved = saved.reserve().values()[0].value.clone();
+        let id = epilogue.graph().nodes().find(|(id, _)| saved.starts_with(&format!("{id}:"))).expect("a value of the user's").0;
+        let rounded = Problem::with(&epilogue, Wrt::all().pin(id, Keep::As(F16)), 3);
+        assert_eq!(rounded.pair.reserve().bits_per_element(), 16);
+        let rounded = rounded.gradients();
+        let (mut differs, mut most) = (false, 0.0f64);
+        for (name, exact) in &exact {
+            for (exact, rounded) in exact.iter().zip(&rounded[name]) {
+                differs |= exact != rounded;
+                most = most.max((exact - rounded).abs() / (1.0 + exact.abs()));
+            }
+        }
+        assert!(differs && most < 2e-2, "off by {most}");
+    }
+}

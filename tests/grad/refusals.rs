@@ -1,0 +1,109 @@
+//! What cannot be differentiated says so, and what to do.
+
+use crate::softcap::softcap;
+use postlude::grad::{GradError, Keep, Wrt};
+use postlude::prelude::*;
+use postlude::{Builder, CustomOp};
+use std::sync::Arc;
+
+fn refused(build: impl FnOnce(&Builder), wrt: Wrt) -> String {
+    let epilogue = Epilogue::build(build).unwrap_or_else(|e| panic!("{e}"));
+    epilogue.backward(wrt).expect_err("it has no derivative").to_string()
+}
+
+#[test]
+fn a_custom_primitive_without_a_derivative() {
+    let at = line!() + 1;
+    let build = |e: &Builder| e.store("d", e.custom(&softcap(), [e.acc(), e.load("cap", F32.over(N))]), F32);
+    let found = refused(build, Wrt::all());
+    assert!(found.starts_with("custom primitive `softcap` has no derivative with respect to its operand 1 (used at "), "{found}");
+    assert!(
+        found.contains(&format!("{}:{at}:", file!())) && found.ends_with("add one with `CustomOp::partial(1, ..)`"),
+        "{found}"
+    );
+    // It is not asked for where the operand needs no gradient.
+    let epilogue = Epilogue::build(build).unwrap();
+    assert!(epilogue.backward(Wrt::accumulator()).is_ok());
+    // Nor where no gradient comes in.
+    let dead = Epilogue::build(|e| {
+        build(e);
+        e.store("count", e.custom(&softcap(), [e.acc(), e.load("cap", F32.over(N))]).gt(1.0), Bool);
+        e.store("c", e.acc(), F32);
+    });
+    assert!(dead.unwrap().backward(Wrt::all().detached("d")).is_ok());
+    let none = Arc::new(CustomOp::new("hard", 1, "rintf($0)", |x| x[0].round_ties_even()).unwrap());
+    let found = refused(|e| e.store("d", e.custom(&none, [e.acc()]), F32), Wrt::all());
+    assert!(found.starts_with("custom primitive `hard` has no derivative with respect to its operand 0"), "{found}");
+}
+
+#[test]
+fn names() {
+    let build = |e: &Builder| e.store("d", e.load("mask", Bool).select(e.acc(), e.load("x", F16)), F16);
+    assert_eq!(refused(build, Wrt::arguments(["y"])), "the epilogue has no argument `y` that has a gradient; it has x");
+    assert_eq!(
+        refused(build, Wrt::arguments(["mask"])),
+        "argument `mask` holds bool values, which have no gradient: leave it out"
+    );
+    assert_eq!(
+        refused(build, Wrt::arguments([])),
+        "there is nothing to differentiate with respect to: name an argument, or use `Wrt::all()`"
+    );
+    assert_eq!(refused(build, Wrt::all().through("e")), "the epilogue has no argument `e` that is an output; it has d");
+    assert_eq!(
+        refused(build, Wrt::all().keeps("x")),
+        "the epilogue has no argument `x` that is stored and could be kept; it has d"
+    );
+    assert_eq!(
+        refused(|e| e.store("d", e.acc() + e.load("grad_acc", F16), F16), Wrt::accumulator()),
+        "the epilogue has an argument `grad_acc`, a name that its gradients need: rename it"
+    );
+    assert_eq!(
+        refused(|e| e.store("d", e.acc() + e.load("acc", F16), F16), Wrt::all()),
+        "the epilogue has an argument `acc`, a name that its gradients need: rename it"
+    );
+    let z = Wrt::all().format("z", F32);
+    assert_eq!(refused(build, z), "the epilogue has no argument `z` that is differentiated with respect to; it has acc, x");
+}
+
+#[test]
+fn outputs() {
+    assert_eq!(
+        refused(|e| e.store("d", e.acc().gt(0.0), Bool), Wrt::all()),
+        "no output has a gradient to come in: store an f32 value as f32, f16 or bf16"
+    );
+    let amax = |e: &Builder| {
+        e.store("d", e.acc(), F16);
+        e.reduce("amax", e.acc(), Monoid::AbsMax, F32.pointer());
+    };
+    assert_eq!(
+        refused(amax, Wrt::all()),
+        "a gradient cannot come in through `amax`: only sums have gradients among reductions; leave it out with `Wrt::detached`"
+    );
+    assert!(Epilogue::build(amax).unwrap().backward(Wrt::all().detached("amax")).is_ok());
+    assert_eq!(
+        refused(amax, Wrt::all().detached("amax").through("amax")),
+        "a gradient cannot come in through `amax`: it is no matrix of f32 values; choose one that is stored as f32, f16 or bf16"
+    );
+    let shared = |e: &Builder| e.store("d", e.load("x", F32.over(N)) * 2.0, F32.over(M | N));
+    assert!(refused(shared, Wrt::all()).starts_with("a gradient cannot come in through `d`: the batch shares it"));
+}
+
+#[test]
+fn formats_and_pins() {
+    let build = |e: &Builder| e.store("d", e.acc().relu(), F16);
+    assert_eq!(
+        refused(build, Wrt::all().format("acc", I32)),
+        "`the gradient of acc` cannot be kept as i32: a gradient is f32, f16 or bf16"
+    );
+    assert_eq!(
+        refused(build, Wrt::all().masks(F16)),
+        "`a saved condition` cannot be kept as f16: use `Bits8`, `Bits128` or `Bool`"
+    );
+    let mut acc = None;
+    let epilogue = Epilogue::build(|e| {
+        acc = Some(e.acc().id());
+        build(e);
+    });
+    let wrong = epilogue.unwrap().backward(Wrt::all().pin(acc.unwrap(), Keep::As(Bool))).unwrap_err();
+    assert!(matches!(wrong, GradError::Format { dtype: Bool, .. }), "{wrong}");
+}

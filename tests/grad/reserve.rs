@@ -1,0 +1,240 @@
+//! What is saved: the fewest bits, under the rules of the user, and no reserve but the right one.
+
+use postlude::args::Fault;
+use postlude::build::activation;
+use postlude::dtype::ValueType;
+use postlude::grad::{GradError, Keep, Pair, Wrt};
+use postlude::ir::{Graph, Node, NodeId, Sink, SinkKind};
+use postlude::prelude::*;
+use postlude::reference::{Precision, run};
+use postlude::{Builder, HostArgs, Operation};
+
+fn pair(build: impl FnOnce(&Builder), wrt: Wrt) -> Pair {
+    Epilogue::build(build).unwrap_or_else(|e| panic!("{e}")).backward(wrt).unwrap()
+}
+
+fn bits(build: impl Fn(Expr<'_>) -> Expr<'_>) -> usize {
+    pair(|e| e.store("d", build(e.acc() + e.load("bias", F16.over(N))), F16), Wrt::all()).reserve().bits_per_element()
+}
+
+/// As above, where the caller keeps the output.
+fn bits_kept(build: impl Fn(Expr<'_>) -> Expr<'_>) -> usize {
+    let wrt = Wrt::all().keeps("d");
+    pair(|e| e.store("d", build(e.acc() + e.load("bias", F16.over(N))), F16), wrt).reserve().bits_per_element()
+}
+
+#[test]
+fn each_activation_saves_what_it_has_to() {
+    // Bits, and bits if the caller keeps the output.
+    let expected = |name: &str| match name {
+        "relu" => (1, 0),
+        "relu6" | "clamp" | "hardtanh" | "hardsigmoid" | "softshrink" | "leaky_relu" | "prelu" | "threshold" => (1, 1),
+        "sigmoid" => (16, 0),
+        _ => (16, 16),
+    };
+    for function in activation::ALL {
+        let mut graph = Graph::new();
+        let acc = graph.push(Node::Accumulator(ValueType::F32), None);
+        // Parameters are constants: of one that varies the gradient would need what it is multiplied with.
+        let parameters = function.parameters[1..].iter().map(|p| graph.constant_f32(if *p == "low" { -1.0 } else { 0.5 }));
+        let args: Vec<NodeId> = std::iter::once(acc).chain(parameters).collect();
+        let value = graph.push(Node::Call { function, args }, None);
+        graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F16.into()) }, None);
+        let epilogue = Epilogue::from_graph(graph).unwrap();
+        let bits = |wrt: Wrt| epilogue.backward(wrt).unwrap().reserve().bits_per_element();
+        let found = (bits(Wrt::all()), bits(Wrt::all().keeps("d")));
+        assert_eq!(found, expected(function.name), "{}", function.name);
+    }
+}
+
+#[test]
+fn what_follows_from_arguments_and_places_costs_nothing() {
+    let none = pair(
+        |e| {
+            let z = e.acc() * e.load("scale", F16.over(M)) + e.load("residual", F16);
+            let causal = e.column().le(e.row());
+            e.store("d", causal.select(z, 0.0) * e.scalar("alpha", F32), F16);
+        },
+        Wrt::accumulator(),
+    );
+    assert!(none.reserve().is_empty() && none.reserve().values().is_empty(), "{}", none.forward());
+    assert_eq!(none.reserve().bytes(Shape::new(100, 100, 1)), 0);
+    // Behind a region of ReLU the condition on places is free, that on values one bit.
+    assert_eq!(bits(|z| z.relu()), 1);
+    let masked = pair(|e| e.store("d", e.row().lt(5).select(e.acc().relu(), 0.0), F16), Wrt::all());
+    assert_eq!(masked.reserve().bits_per_element(), 1);
+    assert!(masked.backward().to_string().contains("bool[M] = lt "), "{}", masked.backward());
+}
+
+#[test]
+fn outputs_that_are_kept_are_free() {
+    assert_eq!((bits(|z| z.tanh()), bits_kept(|z| z.tanh())), (16, 0));
+    assert_eq!((bits(|z| z.exp()), bits_kept(|z| z.exp())), (16, 0));
+    assert_eq!((bits(|z| z.sqrt()), bits_kept(|z| z.sqrt())), (16, 0));
+    assert_eq!((bits(|z| z.gelu()), bits_kept(|z| z.gelu())), (16, 16));
+    // A copy of what it is applied to, stored for another purpose, serves as well.
+    let with_z = pair(
+        |e| {
+            let z = e.acc() + e.load("bias", F16.over(N));
+            e.store("z", z, F16);
+            e.store("d", z.gelu(), F16);
+        },
+        Wrt::all().keeps("z"),
+    );
+    assert_eq!(with_z.reserve().bits_per_element(), 0);
+    assert!(with_z.reserve().values()[0].is_output && with_z.backward().to_string().contains("load \"z\" f16[M,N,L]"));
+}
+
+#[test]
+fn one_output_serves_a_region_of_sigmoid_and_of_tanh() {
+    let build = |e: &Builder| {
+        let z = e.acc() + e.load("bias", F16.over(N));
+        e.store("d", z.region(e.row().lt(e.scalar("boundary", I32)), |z| z.sigmoid()).otherwise(|z| z.tanh()), F16);
+    };
+    let saved = pair(build, Wrt::all());
+    assert_eq!(saved.reserve().bits_per_element(), 16);
+    assert_eq!(saved.reserve().values()[0].why, "the output");
+    assert_eq!(pair(build, Wrt::all().keeps("d")).reserve().bits_per_element(), 0);
+    let backward = saved.backward().to_string();
+    assert!(!backward.contains("tanh") && !backward.contains("exp"), "{backward}");
+    // Where one arm needs what it is applied to, both have it.
+    let mixed = |e: &Builder| {
+        e.store("d", e.acc().region(e.row().lt(3), |z| z.sigmoid()).otherwise(|z| z.gelu()), F16);
+    };
+    assert_eq!(pair(mixed, Wrt::all()).reserve().bits_per_element(), 16);
+}
+
+#[test]
+fn the_user_decides() {
+    let build = |e: &Builder| e.store("d", (e.acc() + e.load("bias", F16.over(N))).gelu(), F16);
+    assert_eq!(pair(build, Wrt::all().exact()).reserve().bits_per_element(), 32);
+    let relu = |e: &Builder| e.store("d", e.acc().relu(), F16);
+    assert_eq!(pair(relu, Wrt::all().masks(Bits128)).reserve().values()[0].operand, Operand::from(Bits128));
+    assert_eq!(pair(relu, Wrt::all().masks(Bool)).reserve().bits_per_element(), 8);
+    // The accumulator itself in f32, and the bias added again.
+    let mut acc = None;
+    let epilogue = Epilogue::build(|e| {
+        acc = Some(e.acc().id());
+        build(e);
+    })
+    .unwrap();
+    let acc = acc.unwrap();
+    let pinned = epilogue.backward(Wrt::all().pin(acc, Keep::As(F32))).unwrap();
+    assert_eq!(pinned.reserve().values()[0].operand, Operand::from(F32));
+    assert_eq!((pinned.reserve().values()[0].why, pinned.reserve().bits_per_element()), ("pinned", 32));
+    assert!(pinned.backward().to_string().contains("load \"bias\" f16[N]"));
+    // Nothing may be saved.
+    let pins = epilogue.graph().nodes().fold(Wrt::all(), |wrt, (id, _)| wrt.pin(id, Keep::Recompute));
+    // What derivatives are made of has no number to pin; the sum and the accumulator are not enough to forbid it.
+    match epilogue.backward(pins) {
+        Ok(pair) => assert!(pair.reserve().bits_per_element() > 16, "{}", pair.forward()),
+        Err(e) => assert!(matches!(e, GradError::Pinned)),
+    }
+    let identity = Epilogue::build(|e| e.store("d", e.acc() * e.acc(), F16)).unwrap();
+    let everything = identity.graph().nodes().fold(Wrt::all(), |wrt, (id, _)| wrt.pin(id, Keep::Recompute));
+    assert!(matches!(identity.backward(everything), Err(GradError::Pinned)));
+}
+
+#[test]
+fn sizes_are_those_of_memory() {
+    let relu = pair(|e| e.store("d", e.acc().relu(), F16), Wrt::all());
+    let plan = relu.reserve();
+    assert_eq!(plan.bytes(Shape::new(4096, 4096, 1)), 4096 * 4096 / 8);
+    assert_eq!(plan.bytes(Shape::new(3, 9, 1).batched(2)), 3 * 2 * 2);
+    assert_eq!(plan.sizes(Shape::new(3, 9, 1)), [6]);
+    let turned = pair(|e| e.store("d", e.acc().relu(), Operand::from(F16).column_major()), Wrt::all());
+    assert_eq!(turned.reserve().bytes(Shape::new(3, 9, 1)), 9);
+    assert_eq!(plan.allocate(Shape::new(3, 9, 1)).buffers().map(|(_, b)| b.len()).collect::<Vec<_>>(), [6]);
+    let text = plan.explain(Shape::new(64, 64, 1));
+    let expected = format!(
+        "\
+reserve       1 bit an element, 512 bytes for 64 x 64 x 1
+  {}  bits8[M,N,L], 1 bit: a condition
+    %3: bool[M,N,L] = gt %1, %2
+recomputed    nothing
+",
+        plan.values()[0].name
+    );
+    assert_eq!(text, expected);
+}
+
+/// Runs both halves of a pair; the reserve goes from the first to the second.
+fn both(first: &Pair, second: &Pair, made_for: Shape, shape: Shape) -> Result<Vec<f32>, Vec<(String, Fault)>> {
+    let operation = Operation::Pointwise { dtype: F32, order: Default::default() };
+    let mut reserve = first.reserve().allocate(made_for);
+    let a: Vec<f32> = (0..made_for.m * made_for.n).map(|i| i as f32 - 3.0).collect();
+    let mut d = vec![0.0f32; a.len()];
+    let args = HostArgs::new().input("a", &a).output("d", &mut d).saving(&mut reserve);
+    run(operation, first.forward().checked(), made_for, args, Precision::F32).unwrap();
+    let g = vec![1.0f32; shape.m * shape.n];
+    let mut dz = vec![0.0f32; g.len()];
+    let args = HostArgs::new().input("a", &g).output("grad_acc", &mut dz).saved(&reserve);
+    let faults = |e: postlude::args::ArgumentErrors| e.0.into_iter().map(|e| (e.name, e.fault)).collect();
+    run(operation, second.backward().checked(), shape, args, Precision::F32).map_err(faults).map(|()| dz)
+}
+
+#[test]
+fn only_the_right_reserve_is_taken() {
+    let relu = pair(|e| e.store("d", e.acc().relu(), F32), Wrt::all());
+    let shifted = pair(|e| e.store("d", (e.acc() + 1.0).relu(), F32), Wrt::all());
+    let shape = Shape::new(2, 4, 0);
+    assert_eq!(both(&relu, &relu, shape, shape).unwrap(), [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]);
+    // K belongs to another product.
+    assert!(both(&relu, &relu, shape, Shape::new(2, 4, 77)).is_ok());
+    let faults = both(&relu, &shifted, shape, shape).unwrap_err();
+    assert!(
+        matches!(&faults[..], [(missing, Fault::Missing { .. }), (foreign, Fault::ForeignReserve { .. })]
+        if *missing == *shifted.reserve().values()[0].name && *foreign == *relu.reserve().values()[0].name),
+        "{faults:?}"
+    );
+    for other in [Shape::new(4, 2, 0), Shape::new(2, 3, 0), Shape::new(1, 4, 0), Shape::new(2, 4, 0).batched(1).transposed()] {
+        let faults = both(&relu, &relu, shape, other).unwrap_err();
+        assert!(matches!(&faults[..], [(_, Fault::ReserveShape { .. })]), "{faults:?}");
+    }
+    // Forgotten.
+    let mut dz = [0.0f32; 8];
+    let args = HostArgs::new().input("a", &[1.0f32; 8]).output("grad_acc", &mut dz);
+    let operation = Operation::Pointwise { dtype: F32, order: Default::default() };
+    let error = run(operation, relu.backward().checked(), shape, args, Precision::F32).unwrap_err();
+    let name = &relu.reserve().values()[0].name;
+    assert_eq!(
+        error.to_string(),
+        format!("argument `{name}`: missing; it needs memory of bits8, M x N, row-major, for each of 1 batch entries")
+    );
+    assert_eq!(dz, [0.0; 8]);
+    // A buffer of one's own that is too short.
+    let short = relu.reserve().over(shape, vec![vec![0u8; 1]]).unwrap();
+    let args = HostArgs::new().input("a", &[1.0f32; 8]).output("grad_acc", &mut dz).saved(&short);
+    let error = run(operation, relu.backward().checked(), shape, args, Precision::F32).unwrap_err();
+    assert!(
+        matches!(error.0[..], [postlude::args::ArgumentError { fault: Fault::TooShort { needs: 12, got: 8, .. }, .. }]),
+        "{error}"
+    );
+    assert!(relu.reserve().over(shape, vec![vec![0u8; 1]; 2]).is_err());
+}
+
+#[test]
+fn the_fingerprint_is_of_graph_and_plan() {
+    let relu = |e: &Builder| e.store("d", e.acc().relu(), F16);
+    let one = pair(relu, Wrt::all());
+    assert_eq!(one.reserve().fingerprint(), pair(relu, Wrt::all()).reserve().fingerprint());
+    assert_ne!(one.reserve().fingerprint(), pair(relu, Wrt::all().masks(Bool)).reserve().fingerprint());
+    assert_ne!(one.reserve().fingerprint(), pair(|e| e.store("d", e.acc().relu(), BF16), Wrt::all()).reserve().fingerprint());
+    // A pair that was written down and read again is the same.
+    let read: Epilogue = one.backward().to_string().parse().unwrap();
+    assert_eq!(read, *one.backward());
+    let read = Epilogue::from_json(&one.forward().to_json(), &postlude::build::registry()).unwrap();
+    assert_eq!(read, *one.forward());
+}
+
+/// Reserves over device memory, without a copy: this need only compile.
+#[cfg(feature = "cuda")]
+#[allow(dead_code, reason = "there may be no device")]
+fn a_reserve_over_device_memory(
+    plan: &postlude::grad::ReservePlan,
+    buffers: Vec<postlude::cudarc::driver::CudaSlice<u8>>,
+    use_it: impl FnOnce(DeviceArgs<'_>, bool),
+) {
+    let mut reserve = plan.over(Shape::new(8, 8, 8), buffers).unwrap();
+    use_it(DeviceArgs::new().saving(&mut reserve), true);
+}

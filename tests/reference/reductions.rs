@@ -1,0 +1,258 @@
+//! Reductions and bit masks against plain loops: every monoid, every set of axes, ragged and empty extents, more tiles than
+//! one, and memory around the result left alone.
+
+use crate::support::{CANARY, Numbers, POINTWISE};
+use postlude::args::{Fault, IntoTensor};
+use postlude::ir::axes::Axes;
+use postlude::prelude::*;
+use postlude::reference::{Precision, oracle, run};
+use postlude::{HostArgs, Operand, Operation};
+
+/// Every set of axes but all three.
+fn results() -> Vec<Operand> {
+    let sets = [Axes::NONE, M, N, Axes::MN].into_iter().flat_map(|axes| [axes, axes | L]);
+    sets.filter(|axes| *axes != Axes::MNL).map(|axes| F32.over(axes)).collect()
+}
+
+/// The index of an element in a contiguous result, and how many there are.
+fn place(axes: Axes, shape: Shape, [i, j, l]: [usize; 3]) -> (usize, usize) {
+    let along = |axis, at, extent| if axes.contains(axis) { (at, extent) } else { (0, 1) };
+    let ((i, m), (j, n), (l, batch)) = (along(M, i, shape.m), along(N, j, shape.n), along(L, l, shape.batch));
+    ((l * m + i) * n + j, m * n * batch)
+}
+
+/// The definition: an element after the other.
+fn plain(monoid: Monoid, axes: Axes, shape: Shape, a: &[f32]) -> Vec<f64> {
+    let count = place(axes, shape, [0; 3]).1;
+    let mut groups: Vec<Vec<f64>> = vec![Vec::new(); count];
+    for l in 0..shape.batch {
+        for i in 0..shape.m {
+            for j in 0..shape.n {
+                let x = f64::from(a[(l * shape.m + i) * shape.n + j]);
+                groups[place(axes, shape, [i, j, l]).0].push(x);
+            }
+        }
+    }
+    let reduce = |x: &Vec<f64>| match monoid {
+        Monoid::Sum => x.iter().sum(),
+        Monoid::Product => x.iter().product(),
+        Monoid::Max => x.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        Monoid::Min => x.iter().copied().fold(f64::INFINITY, f64::min),
+        Monoid::AbsMax => x.iter().fold(0.0, |m: f64, x| m.max(x.abs())),
+        Monoid::LogSumExp => x.iter().map(|x| x.exp()).sum::<f64>().ln(),
+    };
+    groups.iter().map(reduce).collect()
+}
+
+fn reduce(monoid: Monoid, operand: Operand, shape: Shape, a: &[f32]) -> Vec<f32> {
+    let epilogue = Epilogue::build(|e| e.reduce("r", e.acc(), monoid, operand)).unwrap();
+    let mut r = vec![f32::NAN; place(operand.axes, shape, [0; 3]).1];
+    let args = HostArgs::new().input("a", a).output("r", &mut r);
+    run(POINTWISE, epilogue.checked(), shape, args, Precision::F32).unwrap();
+    r
+}
+
+#[test]
+fn every_monoid_over_every_set_of_axes_is_its_definition() {
+    let mut numbers = Numbers(31);
+    let shapes = [(1, 1, 1), (7, 9, 2), (1, 300, 3), (129, 1, 1), (130, 257, 2)];
+    for (m, n, batch) in shapes {
+        let shape = Shape::new(m, n, 0).batched(batch);
+        // Far enough below zero that a maximum which begins with the least number of a format would be seen.
+        let a: Vec<f32> = (0..m * n * batch).map(|_| numbers.between(-1.25, -0.75) as f32).collect();
+        for monoid in Monoid::ALL {
+            for operand in results() {
+                let expected = plain(monoid, operand.axes, shape, &a);
+                let found = reduce(monoid, operand, shape, &a);
+                for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                    let fits = (f64::from(*found) - expected).abs() <= 1e-6 * expected.abs() + 1e-37;
+                    assert!(fits, "{monoid:?} to {operand} of {shape} at {i} is {found}, not {expected}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn over_nothing_is_the_identity() {
+    for (m, n, batch) in [(0, 3, 2), (2, 0, 2), (2, 3, 0), (0, 0, 0)] {
+        let shape = Shape::new(m, n, 0).batched(batch);
+        for (monoid, identity) in [
+            (Monoid::Sum, 0.0),
+            (Monoid::Product, 1.0),
+            (Monoid::Max, f32::NEG_INFINITY),
+            (Monoid::Min, f32::INFINITY),
+            (Monoid::AbsMax, 0.0),
+            (Monoid::LogSumExp, f32::NEG_INFINITY),
+        ] {
+            for operand in results() {
+                let found = reduce(monoid, operand, shape, &[]);
+                assert!(found.iter().all(|x| *x == identity), "{monoid:?} to {operand} of {shape}: {found:?}");
+                let epilogue = Epilogue::build(|e| e.reduce("r", e.acc(), monoid, operand)).unwrap();
+                let mut r = vec![0.0f32; found.len()];
+                let args = HostArgs::new().input("a", &[] as &[f32]).output("r", &mut r);
+                let exact = oracle(POINTWISE, epilogue.checked(), shape, &args).unwrap();
+                assert_eq!(exact.outputs[0].values, vec![f64::from(identity); found.len()]);
+            }
+        }
+    }
+}
+
+#[test]
+fn formats_have_their_own_least_values() {
+    let shape = Shape::new(3, 2, 0);
+    let a = [-60000.0f32, -70000.0, -61000.0, -65504.0, -60000.0, -1e30];
+    let epilogue = Epilogue::build(|e| {
+        e.reduce("f16", e.acc(), Monoid::Max, F16.over(N));
+        e.reduce("i32", (e.row() + e.column()) * -1 - i32::MAX + 2, Monoid::Max, I32.over(N));
+        e.reduce("wraps", e.row() + i32::MAX - 1, Monoid::Sum, I32.over(N));
+    })
+    .unwrap();
+    let (mut half, mut max, mut sum) = ([postlude::half::f16::ZERO; 2], [0i32; 2], [0i32; 2]);
+    let args = HostArgs::new().input("a", &a).output("f16", &mut half).output("i32", &mut max).output("wraps", &mut sum);
+    run(POINTWISE, epilogue.checked(), shape, args, Precision::F32).unwrap();
+    assert_eq!(half.map(f32::from), [-60000.0, -65504.0]);
+    assert_eq!(max, [2 - i32::MAX, 1 - i32::MAX]);
+    assert_eq!(
+        sum,
+        [0i32, 1, 2].into_iter().fold([0i32; 2], |s, i| s.map(|s| s.wrapping_add(i.wrapping_add(i32::MAX).wrapping_sub(1))))
+    );
+}
+
+#[test]
+fn a_sum_of_products_rounds_no_product() {
+    // In `f32` the square of 1 + 2^-12 loses its last bit, which the difference is made of.
+    let x = 1.0 + 2f32.powi(-12);
+    let a = [x, 1.0];
+    let epilogue = Epilogue::build(|e| {
+        e.reduce("squares", e.acc() * e.load("w", F32), Monoid::Sum, F32.over(M));
+        e.store("rounded", e.acc() * e.load("w", F32), F32);
+    })
+    .unwrap();
+    let (w, mut squares, mut rounded) = ([x, -(1.0 + 2f32.powi(-11))], [0.0f32], [0.0f32; 2]);
+    let args = HostArgs::new().input("a", &a).input("w", &w).output("squares", &mut squares).output("rounded", &mut rounded);
+    run(POINTWISE, epilogue.checked(), Shape::new(1, 2, 0), args, Precision::F32).unwrap();
+    assert_eq!(rounded[0] + rounded[1], 0.0);
+    assert_eq!(squares[0], 2f32.powi(-24));
+}
+
+#[test]
+fn a_reduction_is_of_the_product_and_the_same_twice() {
+    let shape = Shape::new(300, 520, 40).batched(2);
+    let mut numbers = Numbers(7);
+    let mut fill = |count: usize| -> Vec<f32> { (0..count).map(|_| numbers.between(-1.0, 1.0) as f32).collect() };
+    let (a, b) = (fill(300 * 40 * 2), fill(40 * 520 * 2));
+    let epilogue = Epilogue::build(|e| {
+        e.store("d", e.acc().tanh(), F32);
+        e.reduce("sums", e.acc().tanh(), Monoid::Sum, F32.over(N).batched());
+    })
+    .unwrap();
+    let once = || {
+        let (mut d, mut sums) = (vec![0.0f32; 300 * 520 * 2], vec![0.0f32; 520 * 2]);
+        let args = HostArgs::new().input("a", &a).input("b", &b).output("d", &mut d).output("sums", &mut sums);
+        run(Operation::Product { dtype: F32, layout: TT }, epilogue.checked(), shape, args, Precision::F32).unwrap();
+        (d, sums)
+    };
+    let (d, sums) = once();
+    for l in 0..2 {
+        for j in 0..520 {
+            let expected: f64 = (0..300).map(|i| f64::from(d[(l * 300 + i) * 520 + j])).sum();
+            assert!((f64::from(sums[l * 520 + j]) - expected).abs() < 1e-5);
+        }
+    }
+    let again = once().1;
+    assert!(sums.iter().zip(&again).all(|(x, y)| x.to_bits() == y.to_bits()));
+}
+
+#[test]
+fn bits_lie_where_their_format_says() {
+    for (m, n, batch) in [(3usize, 5usize, 2usize), (1, 1, 1), (2, 8, 1), (130, 300, 2), (5, 129, 1)] {
+        for dtype in [Bits8, Bits128] {
+            for column_major in [false, true] {
+                let operand = if column_major { Operand::from(dtype).column_major() } else { dtype.into() };
+                let epilogue = Epilogue::build(|e| e.store("mask", e.acc().gt(0.0), operand)).unwrap();
+                let mut numbers = Numbers((m * n) as u64);
+                let a: Vec<f32> = (0..m * n * batch).map(|_| numbers.between(-1.0, 1.0) as f32).collect();
+                let (outer, inner) = if column_major { (n, m) } else { (m, n) };
+                // One run longer than it has to be, and entries one run apart.
+                let ld = (inner + 1).next_multiple_of(dtype.run()) + dtype.run();
+                let stride = outer * ld + dtype.run();
+                let mut bytes = vec![CANARY; ((batch - 1) * stride + (outer - 1) * ld + inner).div_ceil(8) + 2];
+                let mask = bytes.as_mut_slice().ld(ld).batch_stride(stride);
+                let args = HostArgs::new().input("a", &a).output("mask", mask);
+                run(POINTWISE, epilogue.checked(), Shape::new(m, n, 0).batched(batch), args, Precision::F32).unwrap();
+                let mut expected = vec![CANARY; bytes.len()];
+                for l in 0..batch {
+                    for (row, column) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+                        let (run, at) = if column_major { (column, row) } else { (row, column) };
+                        let bit = l * stride + run * ld + at;
+                        if at % 8 == 0 {
+                            expected[bit / 8] = 0;
+                        }
+                        if a[(l * m + row) * n + column] > 0.0 {
+                            expected[bit / 8] |= 1 << (bit % 8);
+                        }
+                    }
+                }
+                assert!(bytes == expected, "{operand} of {m} x {n} x {batch}");
+                // And read back, where it lies.
+                let back = Epilogue::build(|e| e.store("d", e.load("mask", operand).cast(F32), F32)).unwrap();
+                let mut d = vec![7.0f32; a.len()];
+                let args = HostArgs::new().input("a", &a).input("mask", bytes.as_slice().ld(ld).batch_stride(stride));
+                let shape = Shape::new(m, n, 0).batched(batch);
+                run(POINTWISE, back.checked(), shape, args.output("d", &mut d), Precision::F32).unwrap();
+                assert!(d.iter().zip(&a).all(|(d, a)| *d == f32::from(u8::from(*a > 0.0))));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mask_that_does_not_fit_is_refused() {
+    let epilogue = Epilogue::build(|e| {
+        e.store("m8", e.acc().gt(0.0), Bits8);
+        e.store("m128", e.acc().gt(0.0), Bits128);
+    })
+    .unwrap();
+    let fault = |m8: (usize, usize), m128: (usize, usize)| {
+        let (mut bytes8, mut bytes128) = (vec![0u8; m8.0], vec![0u8; m128.0]);
+        let (first, second) = (bytes8.as_mut_slice().ld(m8.1), bytes128.as_mut_slice().ld(m128.1));
+        let args = HostArgs::new().input("a", &[0.0f32; 30]).output("m8", first).output("m128", second);
+        let result = run(POINTWISE, epilogue.checked(), Shape::new(3, 10, 0), args, Precision::F32);
+        result.map_err(|e| e.0.into_iter().map(|e| (e.name, e.fault)).collect::<Vec<_>>())
+    };
+    assert_eq!(fault((6, 16), (34, 128)), Ok(()));
+    let multiple = |dtype, got| Fault::Multiple { what: "leading dimension", dtype, got };
+    assert_eq!(fault((9, 20), (34, 136)), Err(vec![("m8".into(), multiple(Bits8, 20)), ("m128".into(), multiple(Bits128, 136))]));
+    let short = fault((5, 16), (34, 128)).unwrap_err();
+    assert!(matches!(short[..], [(ref name, Fault::TooShort { needs: 42, got: 40, .. })] if name == "m8"), "{short:?}");
+    let text = multiple(Bits128, 136);
+    let text = postlude::args::ArgumentErrors(vec![postlude::args::ArgumentError { name: "m".into(), fault: text }]).to_string();
+    assert_eq!(text, "argument `m`: leading dimension 136: of bits128 it is counted in bits, and a multiple of 128");
+}
+
+#[test]
+fn a_kernel_says_that_it_does_not_render_them_yet() {
+    let target = postlude::target::Target::SM_90A;
+    let sums = Epilogue::build(|e| e.reduce("db", e.acc(), Monoid::Sum, F32.over(N))).unwrap();
+    let mask = Epilogue::build(|e| e.store("mask", e.acc().gt(0.0), Bits8)).unwrap();
+    for (epilogue, name) in [(&sums, "db"), (&mask, "mask")] {
+        let error = Gemm::new(F16, TN, epilogue).kernel(target, 132, Shape::new(64, 64, 64)).unwrap_err();
+        assert!(error.to_string().starts_with(&format!("`{name}` is a ")), "{error}");
+    }
+}
+
+#[test]
+fn the_magnitude_of_a_sum_is_that_of_its_terms() {
+    let epilogue = Epilogue::build(|e| {
+        e.reduce("max", e.acc(), Monoid::Max, F32.over(N));
+        e.reduce("sums", e.acc() * e.load("w", F32.over(M)), Monoid::Sum, F32.over(N));
+    })
+    .unwrap();
+    let (mut max, mut sums) = ([0.0f32; 2], [0.0f32; 2]);
+    let args = HostArgs::new().input("a", &[1.0f32, -2.0, 3.0, 4.0]).input("w", &[-1.0f32, 0.5]);
+    let args = args.output("max", &mut max).output("sums", &mut sums);
+    let exact = oracle(POINTWISE, epilogue.checked(), Shape::new(2, 2, 0), &args).unwrap();
+    assert_eq!((exact.outputs[0].values.as_slice(), exact.outputs[1].values.as_slice()), (&[3.0, 4.0][..], &[0.5, 4.0][..]));
+    assert_eq!(exact.sums.iter().map(|s| (&*s.name, s.values.clone())).collect::<Vec<_>>(), [("sums", vec![2.5, 4.0])]);
+}
