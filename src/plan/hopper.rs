@@ -49,6 +49,8 @@ const MULTIPLY_ADDS: f64 = 2048.0;
 const SINGLE: f64 = 1.08;
 /// How much longer blocks take that wait for each other in a cluster: with two consumers, and with one.
 const CLUSTERED: [f64; 2] = [1.01, 1.05];
+/// How much longer pairs take where sharing saves nothing: enough to leave them alone.
+const UNSHARED: f64 = 1.3;
 /// Cycles that a cluster takes to begin and to end together.
 const RENDEZVOUS: f64 = 250.0;
 /// Cycles of an epilogue before and after its elements: barriers, the way through shared memory.
@@ -90,5 +92,7 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let rate = if request.rows_begin_at_lines { FETCH[if narrow { 2 } else { 0 }] } else { FETCH[1] };
     let fetch = fetched / rate;
     // A smooth maximum: what is nearly as long as the longer of the two still shows.
-    (compute.powi(4) + fetch.powi(4)).powf(0.25) + LAUNCH + if clustered { RENDEZVOUS } else { 0.0 }
+    let total = (compute.powi(4) + fetch.powi(4)).powf(0.25) + LAUNCH + if clustered { RENDEZVOUS } else { 0.0 };
+    // A narrow output waits for memory, not for what a pair could share.
+    if narrow && clustered && request.rows_begin_at_lines { total * UNSHARED } else { total }
 }
