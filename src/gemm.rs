@@ -2,6 +2,8 @@
 
 #[cfg(feature = "cuda")]
 mod autotune;
+#[cfg(feature = "jit")]
+mod memo;
 mod run;
 
 pub use run::RanOn;
@@ -23,45 +25,60 @@ pub struct Gemm {
     operation: Operation,
     epilogue: Epilogue,
     preferences: Preferences,
+    #[cfg(feature = "jit")]
+    identity: memo::Identity,
 }
 
 impl Gemm {
+    fn of(operation: Operation, epilogue: &Epilogue) -> Gemm {
+        Gemm {
+            operation,
+            epilogue: epilogue.clone(),
+            preferences: Preferences::default(),
+            #[cfg(feature = "jit")]
+            identity: memo::Identity::default(),
+        }
+    }
+
+    /// Another preference makes another product.
+    fn prefer(self, change: impl FnOnce(&mut Preferences)) -> Gemm {
+        let mut other = Gemm { preferences: self.preferences, ..Gemm::of(self.operation, &self.epilogue) };
+        change(&mut other.preferences);
+        other
+    }
+
     /// D = epilogue(A B), A and B of one format, lying as the layout says.
     pub fn new(dtype: DType, layout: Layout, epilogue: &Epilogue) -> Gemm {
-        Gemm { operation: Operation::Product { dtype, layout }, epilogue: epilogue.clone(), preferences: Preferences::default() }
+        Gemm::of(Operation::Product { dtype, layout }, epilogue)
     }
 
     /// D = epilogue(A): the same epilogue over a matrix that already exists; K does not count.
     pub fn pointwise(dtype: DType, order: Order, epilogue: &Epilogue) -> Gemm {
-        Gemm { operation: Operation::Pointwise { dtype, order }, epilogue: epilogue.clone(), preferences: Preferences::default() }
+        Gemm::of(Operation::Pointwise { dtype, order }, epilogue)
     }
 
     /// How transcendental primitives are spelled. Default: fast where every output is 16 bit or narrower.
     #[must_use]
-    pub fn math(mut self, math: Math) -> Gemm {
-        self.preferences.math = math;
-        self
+    pub fn math(self, math: Math) -> Gemm {
+        self.prefer(|preferences| preferences.math = math)
     }
 
     /// Whether `f32` operands may be rounded to tf32 (10 bits of mantissa) for the tensor cores. Default: no.
     #[must_use]
-    pub fn tf32(mut self, allow: bool) -> Gemm {
-        self.preferences.tf32 = allow;
-        self
+    pub fn tf32(self, allow: bool) -> Gemm {
+        self.prefer(|preferences| preferences.tf32 = allow)
     }
 
     /// This mainloop and no other.
     #[must_use]
-    pub fn mainloop(mut self, mainloop: Mainloop) -> Gemm {
-        self.preferences.mainloop = Some(mainloop);
-        self
+    pub fn mainloop(self, mainloop: Mainloop) -> Gemm {
+        self.prefer(|preferences| preferences.mainloop = Some(mainloop))
     }
 
     /// This tile and no other.
     #[must_use]
-    pub fn tile(mut self, tile: Tile) -> Gemm {
-        self.preferences.tile = Some(tile);
-        self
+    pub fn tile(self, tile: Tile) -> Gemm {
+        self.prefer(|preferences| preferences.tile = Some(tile))
     }
 
     /// Whether a launch may begin while the one before it in the stream still runs. Default: yes, where the kernel can.
@@ -71,9 +88,8 @@ impl Gemm {
     /// that follows sees nothing of it unless it is launched the same way. Captured into a graph, the launch becomes a
     /// programmatic edge.
     #[must_use]
-    pub fn programmatic_launch(mut self, allow: bool) -> Gemm {
-        self.preferences.programmatic = allow;
-        self
+    pub fn programmatic_launch(self, allow: bool) -> Gemm {
+        self.prefer(|preferences| preferences.programmatic = allow)
     }
 
     /// Whether `a` and `b` are constant: nothing that may still run when a launch begins writes them, as with the weights of
@@ -81,9 +97,8 @@ impl Gemm {
     /// Default: neither. With `true` for an operand that an earlier launch, not only the last one, may still be writing, results
     /// are wrong.
     #[must_use]
-    pub fn constant_operands(mut self, a: bool, b: bool) -> Gemm {
-        self.preferences.constant = [a, b];
-        self
+    pub fn constant_operands(self, a: bool, b: bool) -> Gemm {
+        self.prefer(|preferences| preferences.constant = [a, b])
     }
 
     /// The operation.
@@ -133,13 +148,13 @@ mod compile {
     use crate::source::Cubin;
     use std::sync::Arc;
 
-    /// A plan, its source and its binary.
+    /// A plan, its source and its binary. Cheap to clone.
     #[derive(Clone, Debug)]
     pub struct Kernel {
         /// What was decided.
-        pub plan: KernelPlan,
+        pub plan: Arc<KernelPlan>,
         /// What was compiled.
-        pub source: Source,
+        pub source: Arc<Source>,
         /// What came out.
         pub cubin: Arc<Cubin>,
         /// The kernel that runs before it and copies operands, if the plan has it so.
@@ -153,6 +168,8 @@ mod compile {
         /// A kernel whose registers ran out is compiled again: with fewer blocks to a multiprocessor, then with a smaller
         /// tile. If nothing helps it is the one that spills least.
         ///
+        /// Asked for the same once more, it takes the kernel from memory and neither plans nor prints.
+        ///
         /// # Errors
         /// If there is no plan, no NVRTC, or a custom primitive does not compile.
         pub fn compile(
@@ -162,7 +179,9 @@ mod compile {
             multiprocessors: usize,
             problem: impl Into<Problem>,
         ) -> Result<Kernel, Error> {
-            Kernel::of(self.kernel(target, multiprocessors, problem)?, cache)
+            let problem = problem.into();
+            let key = memo::key(self, target, multiprocessors, &problem, "");
+            memo::kernel(cache, key, || Kernel::of(self.kernel(target, multiprocessors, problem)?, cache))
         }
 
         /// Fills a cache for several targets.
@@ -193,7 +212,8 @@ mod compile {
             loop {
                 let source = plan.source()?;
                 let cubin = cache.compile(&source, &plan.target, &Options::new()).map_err(|e| blame(&plan, e))?;
-                let kernel = Kernel { plan: plan.clone(), source, cubin, restride: restride.clone() };
+                let (plan_so_far, source) = (Arc::new(plan.clone()), Arc::new(source));
+                let kernel = Kernel { plan: plan_so_far, source, cubin, restride: restride.clone() };
                 let least = best.as_ref().map_or(u32::MAX, Kernel::spilled);
                 let best = if kernel.spilled() < least { best.insert(kernel) } else { best.get_or_insert(kernel) };
                 if best.spilled() == 0 || !plan.relax() {
@@ -279,13 +299,18 @@ mod execute {
         /// If there is no plan, no NVRTC, or the driver refuses the kernel.
         pub fn plan(&self, device: &Device, problem: impl Into<Problem>) -> Result<Plan, Error> {
             let problem = problem.into();
-            let fresh = self.kernel(device.target(), device.multiprocessors(), problem.clone())?;
-            let tuned = self.tuned(device, &fresh, problem.shape);
-            let kernel = match tuned.map(|plan| Kernel::of(plan, device.cache())) {
-                Some(Ok(kernel)) => kernel,
-                // What was found earlier does not compile any more: the estimate's choice is as good as ever.
-                Some(Err(_)) | None => Kernel::of(fresh, device.cache())?,
-            };
+            let (target, multiprocessors) = (device.target(), device.multiprocessors());
+            // What tuning found is about a GPU; a new finding forgets all memos.
+            let key = device.context().name().ok().and_then(|gpu| memo::key(self, target, multiprocessors, &problem, &gpu));
+            let kernel = memo::kernel(device.cache(), key, || {
+                let fresh = self.kernel(target, multiprocessors, problem.clone())?;
+                let tuned = self.tuned(device, &fresh, problem.shape);
+                match tuned.map(|plan| Kernel::of(plan, device.cache())) {
+                    Some(Ok(kernel)) => Ok(kernel),
+                    // What was found earlier does not compile any more: the estimate's choice is as good as ever.
+                    Some(Err(_)) | None => Kernel::of(fresh, device.cache()),
+                }
+            })?;
             let (kernel, launch) = self.load(device, kernel, problem.shape)?;
             Ok(Plan { gemm: self.clone(), device: device.clone(), problem, kernel, launch, tuning: None })
         }

@@ -168,7 +168,7 @@ impl Plan {
         if let Some(Contender { mut kernel, launch, .. }) = winner {
             // The verdicts of the tuned plan say how it came to be; the tile is the one that compiled.
             if let Some(plan) = record.and_then(|record| record.apply(fresh)) {
-                kernel.plan.choice = plan.choice;
+                Arc::make_mut(&mut kernel.plan).choice = plan.choice;
             }
             (self.kernel, self.launch) = (kernel, launch);
         }

@@ -1,98 +1,151 @@
 //! The way from a source to its binary: memory, disk, compiler.
 
-use super::error::JitError;
+use super::compiler::{Build, Compile, TheNvrtc};
+use super::config::{CACHE_MODE, Config, Mode, ModeError};
+use super::error::{Denied, JitError};
 use super::flight::Flights;
 use super::key::CacheKey;
-use super::locate;
-use super::nvrtc::Nvrtc;
+use super::lock::{self, Turn};
+use super::memo::Memos;
 use super::options::Options;
-use super::store::{self, Store};
+use super::root;
+use super::stats::{CacheStats, Counters};
+use super::store::Store;
+use super::sweep;
 use crate::source::{Cubin, Origin, Source};
 use crate::target::Target;
+use std::any::Any;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 /// Compiled kernels, in memory and, where possible, on disk.
 ///
 /// A look-up goes to memory, then to the disk, then to NVRTC. However many threads ask for a kernel at the same time, one of them
-/// fetches or compiles it. A compilation that failed is tried again by the next who asks.
+/// fetches or compiles it, and of several processes with one directory one compiles while the others wait for its file. A
+/// compilation that failed is tried again by the next who asks.
 ///
 /// Nothing about the disk is ever an error: a cache that cannot be read or written, for whatever reason, costs time and is
-/// reported once as a warning (an event of `tracing`), and [`Cache::directory`] says why.
+/// reported once as a warning (an event of `tracing`), and [`Cache::directory`] says why. What a cache may do at all is its
+/// [`Mode`].
 ///
-/// The key of a kernel contains the build of the compiler. Without NVRTC the key is unknown, so a machine without it cannot use a
-/// filled directory either: [`Cache::compile`] returns [`JitError::NotFound`].
+/// The key of a kernel contains the build of the compiler. A machine without NVRTC can use a filled directory all the same: which
+/// compilers it was filled by is written down there, and a kernel of any of them does, the newest first.
 pub struct Cache {
-    flights: Flights<CacheKey, Arc<Cubin>, JitError>,
+    flights: Flights<CacheKey, Arc<Cubin>, Failure>,
     disk: Result<Store, String>,
+    config: Config,
+    /// The environment asked for a mode that does not exist.
+    fault: Option<ModeError>,
+    compiler: Arc<dyn Compile>,
+    build: OnceLock<Build>,
+    /// There was no compiler the last time it was looked for.
+    missing: AtomicBool,
+    /// The compilers of the directory, as last read.
+    known: Mutex<Arc<[Build]>>,
     notes: Mutex<HashMap<CacheKey, Vec<u8>>>,
+    memos: Memos,
     counters: Counters,
 }
 
-#[derive(Default)]
-struct Counters {
-    memory_hits: AtomicU64,
-    disk_hits: AtomicU64,
-    compiles: AtomicU64,
-    failures: AtomicU64,
-    damaged: AtomicU64,
-    unsaved: AtomicU64,
+/// Why a look-up brought nothing.
+#[derive(Clone, Debug)]
+enum Failure {
+    /// It is not there, and was not to be compiled.
+    Absent,
+    Jit(JitError),
 }
 
-/// What a [`Cache`] has done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CacheStats {
-    /// Kernels that were in memory, or that another thread was already fetching.
-    pub memory_hits: u64,
-    /// Kernels read from disk.
-    pub disk_hits: u64,
-    /// Kernels compiled.
-    pub compiles: u64,
-    /// Compilations that failed.
-    pub failures: u64,
-    /// Entries on disk that were damaged and have been removed.
-    pub damaged: u64,
-    /// Compiled kernels that could not be written to disk although there is a directory.
-    pub unsaved: u64,
-    /// Kernels in memory now.
-    pub held: usize,
+/// What to do with the entry on disk, and without one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Disk {
+    /// Read it, or compile.
+    Read,
+    /// Compile, and replace it.
+    Overwrite,
+    /// Read it, or give up.
+    Only,
 }
 
 impl Cache {
     /// The cache of this process, in `$POSTLUDE_CACHE_DIR`, else `$XDG_CACHE_HOME/postlude`, else `$HOME/.cache/postlude`, else
-    /// in memory. The environment is read on the first call.
+    /// in memory; `$POSTLUDE_CACHE` is its [`Mode`]. The environment is read on the first call.
     pub fn global() -> &'static Self {
-        static GLOBAL: LazyLock<Cache> = LazyLock::new(|| match store::default_root(|name| std::env::var_os(name)) {
-            Some(root) => Cache::at(root),
-            None => {
-                let why = format!("neither {}, XDG_CACHE_HOME nor HOME is set", store::CACHE_DIR);
-                tracing::warn!("kernels are cached in memory only: {why}");
-                Cache::with(Err(why))
-            }
-        });
+        static GLOBAL: LazyLock<Cache> = LazyLock::new(Cache::of_this_environment);
         &GLOBAL
+    }
+
+    pub(super) fn of_this_environment() -> Self {
+        Self::of_environment(|name| std::env::var_os(name))
+    }
+
+    fn of_environment(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Self {
+        let mode = variable(CACHE_MODE).filter(|value| !value.is_empty());
+        let mode = match mode.map_or(Ok(Mode::default()), |value| value.to_string_lossy().parse()) {
+            Ok(mode) => mode,
+            Err(fault) => {
+                return Self {
+                    fault: Some(fault.clone()),
+                    ..Self::with(Err(format!("{CACHE_MODE}: {fault}")), Config::default())
+                };
+            }
+        };
+        let config = Config::default().mode(mode);
+        match root::default_root(variable) {
+            Some(root) => Cache::open(root, config),
+            None => {
+                let why = format!("neither {}, XDG_CACHE_HOME nor HOME is set", root::CACHE_DIR);
+                tracing::warn!("kernels are cached in memory only: {why}");
+                Cache::with(Err(why), config)
+            }
+        }
     }
 
     /// A cache that forgets everything with the process.
     pub fn in_memory() -> Self {
-        Self::with(Err("this cache was asked to use memory only".to_owned()))
+        Self::with(Err("this cache was asked to use memory only".to_owned()), Config::default())
     }
 
     /// A cache in a directory of the caller's choice, created if need be.
     pub fn at(root: impl AsRef<Path>) -> Self {
+        Self::open(root, Config::default())
+    }
+
+    /// A cache in a directory of the caller's choice, used as the caller says. It is created if it is to be written.
+    pub fn open(root: impl AsRef<Path>, config: Config) -> Self {
         let root = root.as_ref();
-        Self::with(Store::open(root).map_err(|why| {
+        if config.mode == Mode::Off {
+            return Self::with(Err(format!("the mode of this cache is `{}`", config.mode)), config);
+        }
+        let disk = Store::open(root, config.mode == Mode::ReadWrite).map_err(|why| {
             let why = format!("{}: {why}", root.display());
             tracing::warn!("kernels are cached in memory only: {why}");
             why
-        }))
+        });
+        Self::with(disk, config)
     }
 
-    fn with(disk: Result<Store, String>) -> Self {
-        Self { flights: Flights::new(), disk, notes: Mutex::default(), counters: Counters::default() }
+    fn with(disk: Result<Store, String>, config: Config) -> Self {
+        Self {
+            flights: Flights::new(),
+            disk,
+            config,
+            fault: None,
+            compiler: Arc::new(TheNvrtc),
+            build: OnceLock::new(),
+            missing: AtomicBool::new(false),
+            known: Mutex::new([].into()),
+            notes: Mutex::default(),
+            memos: Memos::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The same with another compiler.
+    #[cfg(test)]
+    pub(super) fn compiling_with(self, compiler: Arc<dyn Compile>) -> Self {
+        Self { compiler, ..self }
     }
 
     /// The directory in use, or why there is none.
@@ -100,39 +153,73 @@ impl Cache {
         self.disk.as_ref().map(Store::root).map_err(String::as_str)
     }
 
-    /// What has been done so far.
-    pub fn stats(&self) -> CacheStats {
-        let Counters { memory_hits, disk_hits, compiles, failures, damaged, unsaved } = &self.counters;
-        CacheStats {
-            memory_hits: memory_hits.load(Relaxed),
-            disk_hits: disk_hits.load(Relaxed),
-            compiles: compiles.load(Relaxed),
-            failures: failures.load(Relaxed),
-            damaged: damaged.load(Relaxed),
-            unsaved: unsaved.load(Relaxed),
-            held: self.flights.len(),
-        }
+    /// The directory as a store, or why there is none.
+    pub(super) fn store(&self) -> Result<&Store, &str> {
+        self.disk.as_ref().map_err(String::as_str)
     }
 
-    /// The key that [`Cache::compile`] looks a kernel up by.
+    /// What the cache may do.
+    pub fn mode(&self) -> Mode {
+        self.config.mode
+    }
+
+    /// What has been done so far.
+    pub fn stats(&self) -> CacheStats {
+        let (bytes_read, bytes_written) = self.disk.as_ref().map_or((0, 0), Store::traffic);
+        CacheStats { bytes_read, bytes_written, held: self.flights.len(), ..self.counters.read() }
+    }
+
+    /// The key that [`Cache::compile`] looks a kernel up by. Needs NVRTC.
+    ///
+    /// # Errors
+    /// If NVRTC is not found, or an option is not one.
     pub fn key(&self, source: &Source, target: &Target, options: &Options) -> Result<CacheKey, JitError> {
-        Ok(Job::new(source, *target, options)?.key)
+        Ok(self.job(source, *target, options)?.key)
     }
 
     /// The binary of `source` for `target`.
     ///
     /// # Errors
-    /// If NVRTC is not found, does not take the target or an option, or refuses the source.
+    /// If NVRTC is not found, does not take the target or an option, or refuses the source; or if the kernel is not there and must
+    /// not be compiled.
     pub fn compile(&self, source: &Source, target: &Target, options: &Options) -> Result<Arc<Cubin>, JitError> {
-        let job = Job::new(source, *target, options)?;
-        self.obtain(&job.key, job.target, Disk::ReadAndWrite, || job.run())
+        if let Some(fault) = &self.fault {
+            return Err(fault.clone().into());
+        }
+        let target = *target;
+        if self.config.mode == Mode::Deny {
+            return self.by_any_compiler(source, target, options)?.ok_or_else(|| self.denied(source, target, options).into());
+        }
+        // Looking for a compiler takes long where there is none.
+        if self.missing.load(Relaxed)
+            && let Some(found) = self.by_any_compiler(source, target, options)?
+        {
+            return Ok(found);
+        }
+        let job = match self.job(source, target, options) {
+            Err(JitError::NotFound(missing)) => {
+                let known_missing = self.missing.swap(true, Relaxed);
+                let found = if known_missing { None } else { self.by_any_compiler(source, target, options)? };
+                return found.ok_or(JitError::NotFound(missing));
+            }
+            other => other?,
+        };
+        self.missing.store(false, Relaxed);
+        loop {
+            match self.obtain(&job.key, target, Disk::Read, || job.run(&*self.compiler)) {
+                Ok(cubin) => return Ok(cubin),
+                Err(Failure::Jit(error)) => return Err(error),
+                // Another thread, which had no compiler yet, looked for the same kernel at the same time.
+                Err(Failure::Absent) => {}
+            }
+        }
     }
 
     /// Another binary for one that the driver refused to load.
     ///
     /// An image from disk may be stale in a way no checksum shows. This forgets it, compiles the kernel once more and keeps the
-    /// result instead. `None` if `refused` was compiled by this very process: compiling again gives the same bytes, so the
-    /// driver's word stands.
+    /// result instead. `None` if `refused` was compiled by this very process, since compiling again gives the same bytes, or if
+    /// compiling is denied: then the driver's word stands.
     ///
     /// # Errors
     /// As for [`Cache::compile`].
@@ -143,8 +230,11 @@ impl Cache {
         target: &Target,
         options: &Options,
     ) -> Result<Option<Arc<Cubin>>, JitError> {
-        let job = Job::new(source, *target, options)?;
-        self.replace_with(refused, &job.key, job.target, || job.run())
+        if self.config.mode == Mode::Deny {
+            return Ok(None);
+        }
+        let job = self.job(source, *target, options)?;
+        self.replace_with(refused, &job.key, job.target, || job.run(&*self.compiler))
     }
 
     fn replace_with(
@@ -166,7 +256,52 @@ impl Cache {
             }
             stale
         });
-        self.obtain(key, target, Disk::Overwrite, run).map(Some)
+        self.memos.forget_all();
+        match self.obtain(key, target, Disk::Overwrite, run) {
+            Ok(cubin) => Ok(Some(cubin)),
+            Err(Failure::Jit(error)) => Err(error),
+            Err(Failure::Absent) => Ok(None),
+        }
+    }
+
+    /// The binary of `source` by any compiler whose kernels are in the directory.
+    fn by_any_compiler(&self, source: &Source, target: Target, options: &Options) -> Result<Option<Arc<Cubin>>, JitError> {
+        let look = |builds: &[Build]| {
+            for build in builds {
+                let flags = options.flags(target, &build.common)?;
+                let key = CacheKey::new(&build.identity, target, &flags, source);
+                match self.obtain(&key, target, Disk::Only, || Err(JitError::Denied(self.denied(source, target, options)))) {
+                    Ok(found) => return Ok(Some(found)),
+                    Err(Failure::Absent) => {}
+                    Err(Failure::Jit(error)) => return Err(error),
+                }
+            }
+            Ok(None)
+        };
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(found) = look(&known)? {
+            return Ok(Some(found));
+        }
+        // The directory may have been filled since.
+        let now: Arc<[Build]> = self.disk.as_ref().map_or_else(|_| Vec::new(), Store::compilers).into();
+        if now == known {
+            Counters::add(&self.counters.misses, 1);
+            return Ok(None);
+        }
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = now.clone();
+        let found = look(&now)?;
+        Counters::add(&self.counters.misses, u64::from(found.is_none()));
+        Ok(found)
+    }
+
+    fn denied(&self, source: &Source, target: Target, options: &Options) -> Denied {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let keys = known.iter().filter_map(|build| {
+            let flags = options.flags(target, &build.common).ok()?;
+            Some((build.identity.clone(), CacheKey::new(&build.identity, target, &flags, source).to_string()))
+        });
+        let directory = self.directory().map_or_else(str::to_owned, |root| root.display().to_string());
+        Denied { entry: source.entry().to_owned(), target, directory, keys: keys.collect() }
     }
 
     fn obtain(
@@ -175,7 +310,7 @@ impl Cache {
         target: Target,
         disk: Disk,
         run: impl FnOnce() -> Result<Cubin, JitError>,
-    ) -> Result<Arc<Cubin>, JitError> {
+    ) -> Result<Arc<Cubin>, Failure> {
         // Set if the work fell to this call, which then gets the value that tells so.
         let mut own = None;
         let shared = self.flights.get_or_try(key, || {
@@ -186,7 +321,7 @@ impl Cache {
             Ok(Arc::new(shared))
         })?;
         Ok(own.unwrap_or_else(|| {
-            self.counters.memory_hits.fetch_add(1, Relaxed);
+            Counters::add(&self.counters.memory_hits, 1);
             shared
         }))
     }
@@ -197,33 +332,69 @@ impl Cache {
         target: Target,
         disk: Disk,
         run: impl FnOnce() -> Result<Cubin, JitError>,
-    ) -> Result<Cubin, JitError> {
-        if let Ok(store) = &self.disk {
-            if disk == Disk::Overwrite {
-                store.remove(key, target);
-            } else {
-                let (found, damaged) = store.read(key, target);
-                self.counters.damaged.fetch_add(damaged.into(), Relaxed);
-                if let Some(cubin) = found {
-                    self.counters.disk_hits.fetch_add(1, Relaxed);
-                    tracing::debug!(%key, %target, "kernel read from disk");
-                    return Ok(cubin);
-                }
+    ) -> Result<Cubin, Failure> {
+        let store = self.disk.as_ref().ok();
+        let look = || {
+            let (found, damaged) = store?.read(key, target);
+            Counters::add(&self.counters.damaged, damaged.into());
+            if found.is_some() {
+                Counters::add(&self.counters.disk_hits, 1);
+                tracing::debug!(%key, %target, "kernel read from disk");
             }
+            found
+        };
+        if disk == Disk::Overwrite {
+            store.inspect(|store| store.remove(key, target));
+        } else if let Some(cubin) = look() {
+            return Ok(cubin);
         }
-        let cubin = run().inspect_err(|error| {
-            self.counters.failures.fetch_add(1, Relaxed);
+        if disk == Disk::Only {
+            return Err(Failure::Absent);
+        }
+        Counters::add(&self.counters.misses, 1);
+        let turn = match store {
+            Some(store) if disk == Disk::Read => lock::turn(store, key, self.config.patience, look),
+            _ => Turn::Ours(None),
+        };
+        let _held = match turn {
+            Turn::Done(cubin) => {
+                Counters::add(&self.counters.awaited, 1);
+                return Ok(cubin);
+            }
+            Turn::Ours(held) => held,
+        };
+        let cubin = run().map_err(|error| {
+            Counters::add(&self.counters.failures, 1);
             tracing::debug!(%key, %target, %error, "kernel not compiled");
+            Failure::Jit(error)
         })?;
-        self.counters.compiles.fetch_add(1, Relaxed);
-        tracing::debug!(%key, %target, ms = cubin.info.compile_ms, registers = cubin.info.registers, "kernel compiled");
-        if let Ok(store) = &self.disk
-            && !store.write(key, target, &cubin)
-        {
-            self.counters.unsaved.fetch_add(1, Relaxed);
+        let ms = cubin.info.compile_ms;
+        Counters::add(&self.counters.compiles, 1);
+        Counters::add(&self.counters.compile_us, ms.map_or(0, |ms| (ms * 1e3) as u64));
+        tracing::debug!(%key, %target, ms, registers = cubin.info.registers, "kernel compiled");
+        if let Some(store) = store {
+            let saved = store.write(key, target, &cubin);
+            Counters::add(&self.counters.unsaved, (!saved && self.config.mode == Mode::ReadWrite).into());
+            sweep::if_due(store, self.config.limits);
         }
         // Whoever won the name on disk, these bytes are as good.
         Ok(cubin)
+    }
+
+    fn job<'a>(&self, source: &'a Source, target: Target, options: &Options) -> Result<Job<'a>, JitError> {
+        let build = match self.build.get() {
+            Some(build) => build,
+            None => {
+                let build = self.compiler.build()?;
+                if let Ok(store) = &self.disk {
+                    store.know_compiler(&build);
+                }
+                self.build.get_or_init(|| build)
+            }
+        };
+        let flags = options.flags(target, &build.common)?;
+        let key = CacheKey::new(&build.identity, target, &flags, source);
+        Ok(Job { source, target, flags, key })
     }
 }
 
@@ -236,7 +407,7 @@ impl Cache {
             return Some(note.clone());
         }
         let (note, damaged) = self.disk.as_ref().ok()?.read_note(key);
-        self.counters.damaged.fetch_add(damaged.into(), Relaxed);
+        Counters::add(&self.counters.damaged, damaged.into());
         let note = note?;
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).insert(*key, note.clone());
         Some(note)
@@ -245,144 +416,45 @@ impl Cache {
     /// Keeps a note instead of an earlier one; whether it will be found by another process.
     pub(crate) fn keep_note(&self, key: &CacheKey, note: &[u8]) -> bool {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).insert(*key, note.to_vec());
+        self.memos.forget_all();
         self.disk.as_ref().is_ok_and(|store| store.write_note(key, note))
+    }
+}
+
+/// Memos: what was made of a request the last time, in memory only.
+impl Cache {
+    /// What was kept under a key. The caller answers for it that the key says all that matters.
+    pub(crate) fn memo<T: Any + Send + Sync>(&self, key: &CacheKey) -> Option<Arc<T>> {
+        let found = self.memos.get(key)?;
+        Counters::add(&self.counters.memory_hits, 1);
+        Some(found)
+    }
+
+    pub(crate) fn keep_memo<T: Any + Send + Sync>(&self, key: CacheKey, memo: Arc<T>) {
+        self.memos.keep(key, memo);
     }
 }
 
 impl std::fmt::Debug for Cache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cache").field("directory", &self.directory()).field("stats", &self.stats()).finish()
+        let mut shown = f.debug_struct("Cache");
+        shown.field("mode", &self.config.mode).field("directory", &self.directory()).field("stats", &self.stats()).finish()
     }
-}
-
-/// What to do with the entry on disk.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Disk {
-    ReadAndWrite,
-    Overwrite,
 }
 
 /// A compilation, and the key made of all that it will use.
 struct Job<'a> {
-    nvrtc: &'static Nvrtc,
     source: &'a Source,
     target: Target,
     flags: Vec<String>,
     key: CacheKey,
 }
 
-impl<'a> Job<'a> {
-    fn new(source: &'a Source, target: Target, options: &Options) -> Result<Self, JitError> {
-        let nvrtc = locate::nvrtc()?;
-        let flags = options.flags(target, &nvrtc.common)?;
-        let key = CacheKey::new(&nvrtc.identity, target, &flags, source);
-        Ok(Self { nvrtc, source, target, flags, key })
-    }
-
-    fn run(&self) -> Result<Cubin, JitError> {
-        self.nvrtc.compile(&self.key, self.source, self.target, &self.flags)
+impl Job<'_> {
+    fn run(&self, compiler: &dyn Compile) -> Result<Cubin, JitError> {
+        compiler.compile(&self.key, self.source, self.target, &self.flags)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::entry::tests::cubin;
-    use super::*;
-    use std::sync::Barrier;
-
-    const SM: Target = Target::SM_90A;
-    const KEY: CacheKey = CacheKey::for_test(9);
-
-    fn obtain(cache: &Cache) -> Arc<Cubin> {
-        cache.obtain(&KEY, SM, Disk::ReadAndWrite, || Ok(cubin(&KEY, b"image"))).unwrap()
-    }
-
-    fn refuse() -> Result<Cubin, JitError> {
-        Err(JitError::InvalidSource { entry: "k".into(), why: "for this test" })
-    }
-
-    #[test]
-    fn memory_then_disk_then_compiler() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("cache");
-        let first = Cache::at(&root);
-        let origins = [obtain(&first), obtain(&first)].map(|cubin| (cubin.info.origin, cubin.info.compile_ms.is_some()));
-        assert_eq!(origins, [(Origin::Compiled, true), (Origin::Memory, true)]);
-        let second = Cache::at(&root);
-        let origins = [obtain(&second), obtain(&second)].map(|cubin| (cubin.info.origin, cubin.info.compile_ms.is_some()));
-        assert_eq!(origins, [(Origin::Disk, false), (Origin::Memory, false)]);
-        assert_eq!(first.stats(), CacheStats { compiles: 1, memory_hits: 1, held: 1, ..CacheStats::default() });
-        assert_eq!(second.stats(), CacheStats { disk_hits: 1, memory_hits: 1, held: 1, ..CacheStats::default() });
-        assert_eq!(second.directory(), Ok(root.as_path()));
-    }
-
-    #[test]
-    fn a_failure_is_not_remembered() {
-        let cache = Cache::in_memory();
-        assert!(cache.obtain(&KEY, SM, Disk::ReadAndWrite, refuse).is_err());
-        assert_eq!(obtain(&cache).info.origin, Origin::Compiled);
-        assert_eq!(cache.stats(), CacheStats { compiles: 1, failures: 1, held: 1, ..CacheStats::default() });
-    }
-
-    #[test]
-    fn notes_outlive_the_process_where_there_is_a_directory() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("cache");
-        let key = CacheKey::of_note(&["about"]);
-        let cache = Cache::at(&root);
-        assert_eq!(cache.note(&key), None);
-        assert!(cache.keep_note(&key, b"first") && cache.keep_note(&key, b"note"));
-        assert_eq!(cache.note(&key).as_deref(), Some(&b"note"[..]));
-        assert_eq!(Cache::at(&root).note(&key).as_deref(), Some(&b"note"[..]));
-        let memory = Cache::in_memory();
-        assert!(!memory.keep_note(&key, b"note"));
-        assert_eq!(memory.note(&key).as_deref(), Some(&b"note"[..]));
-    }
-
-    #[test]
-    fn no_directory_is_no_error() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("file");
-        std::fs::write(&file, "").unwrap();
-        let cache = Cache::at(&file);
-        assert!(cache.directory().unwrap_err().contains("file: it cannot be created"), "{cache:?}");
-        assert_eq!(obtain(&cache).info.origin, Origin::Compiled);
-        assert_eq!(obtain(&cache).info.origin, Origin::Memory);
-    }
-
-    #[test]
-    fn damaged_entries_are_compiled_again() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("cache");
-        obtain(&Cache::at(&root));
-        let path = Store::open(&root).unwrap().path(&KEY, SM);
-        std::fs::write(&path, "damaged").unwrap();
-        let cache = Cache::at(&root);
-        assert_eq!(obtain(&cache).info.origin, Origin::Compiled);
-        assert_eq!(cache.stats().damaged, 1);
-        assert_eq!(obtain(&Cache::at(&root)).info.origin, Origin::Disk);
-    }
-
-    #[test]
-    fn a_refused_kernel_is_replaced_once() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("cache");
-        obtain(&Cache::at(&root));
-        let cache = Cache::at(&root);
-        let (stale, start) = (obtain(&cache), Barrier::new(4));
-        let fresh = || Ok(cubin(&KEY, b"fresh"));
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    start.wait();
-                    let replaced = cache.replace_with(&stale, &KEY, SM, fresh).unwrap().unwrap();
-                    assert_eq!(&*replaced.bytes, b"fresh");
-                });
-            }
-        });
-        assert_eq!(cache.stats().compiles, 1);
-        assert_eq!(&*obtain(&Cache::at(&root)).bytes, b"fresh");
-        let compiled_here = obtain(&cache);
-        assert_eq!(cache.replace_with(&compiled_here, &KEY, SM, fresh).unwrap(), None);
-    }
-}
+mod tests;

@@ -55,6 +55,12 @@ pub(super) fn encode(key: &CacheKey, cubin: &Cubin) -> Option<Vec<u8>> {
 }
 
 pub(super) fn decode(key: &CacheKey, bytes: &[u8]) -> Result<Cubin, Damage> {
+    let (found, cubin) = decode_any(bytes)?;
+    if found == *key { Ok(cubin) } else { Err(Damage::Key) }
+}
+
+/// A kernel and its key.
+pub(super) fn decode_any(bytes: &[u8]) -> Result<(CacheKey, Cubin), Damage> {
     let (magic, rest) = bytes.split_first_chunk().ok_or(Damage::Length)?;
     if *magic != MAGIC {
         return Err(Damage::Magic);
@@ -64,9 +70,6 @@ pub(super) fn decode(key: &CacheKey, bytes: &[u8]) -> Result<Cubin, Damage> {
         return Err(Damage::Format);
     }
     let (found, rest) = rest.split_first_chunk::<HASH>().ok_or(Damage::Length)?;
-    if found != key.as_bytes() {
-        return Err(Damage::Key);
-    }
     let (info, rest) = rest.split_first_chunk().ok_or(Damage::Length)?;
     let (image, rest) = rest.split_first_chunk().ok_or(Damage::Length)?;
     let info = u32::from_le_bytes(*info) as usize;
@@ -80,7 +83,10 @@ pub(super) fn decode(key: &CacheKey, bytes: &[u8]) -> Result<Cubin, Damage> {
     }
     let (info, rest) = rest.split_at(info);
     let info: KernelInfo = serde_json::from_slice(info).map_err(|_| Damage::Description)?;
-    Ok(Cubin::new(&rest[..image], info))
+    if info.key != CacheKey::from_bytes(*found).to_string() {
+        return Err(Damage::Key);
+    }
+    Ok((CacheKey::from_bytes(*found), Cubin::new(&rest[..image], info)))
 }
 
 #[cfg(test)]

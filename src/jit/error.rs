@@ -1,5 +1,6 @@
 //! What can go wrong between a source text and its binary.
 
+use super::config::{CACHE_MODE, Mode, ModeError};
 use super::log::{CompilerMessage, Severity};
 use crate::target::Target;
 use std::fmt;
@@ -56,6 +57,13 @@ pub enum JitError {
         /// The kernels that are there.
         found: Vec<String>,
     },
+    /// The kernel is not in the cache, and compiling is not allowed.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// The environment names a mode that the cache does not have. Nothing is compiled then: the mode may have been meant to forbid
+    /// it.
+    #[error("{CACHE_MODE}: {0}")]
+    Mode(#[from] ModeError),
     /// NVRTC itself failed: out of memory, a damaged installation, a defect.
     #[error("{compiler} failed in {call} with {code}{}. Free memory or reinstall NVRTC, then compile again", after_colon(.log))]
     Internal {
@@ -104,6 +112,39 @@ impl fmt::Display for NotFound {
         f.write_str(
             "Install it with `pip install nvidia-cuda-nvrtc` (no GPU and no toolkit needed) and, if that environment is not the active \
              one, set POSTLUDE_NVRTC_PATH to its library or directory",
+        )
+    }
+}
+
+/// A kernel that is not in the cache of a process that must not compile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub struct Denied {
+    /// The name of the kernel.
+    pub entry: String,
+    /// What it is wanted for.
+    pub target: Target,
+    /// The directory, or why there is none.
+    pub directory: String,
+    /// The compilers whose kernels are there, and the key that the kernel would have from each.
+    pub keys: Arc<[(String, String)]>,
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { entry, target, directory, keys } = self;
+        write!(f, "kernel `{entry}` for {target} is not in the cache ({directory}), and compiling is denied")?;
+        for (compiler, key) in keys.iter() {
+            write!(f, "\n  from {compiler} it would be {key}")?;
+        }
+        if keys.is_empty() {
+            f.write_str("\n  no compiler has ever filled this cache")?;
+        }
+        let (deny, write) = (Mode::Deny, Mode::ReadWrite);
+        write!(
+            f,
+            "\nCompile it where that is allowed (`postlude-cache precompile`, or run the program there), bring it here with \
+             `postlude-cache export` and `import`; or set {CACHE_MODE}={write} instead of {deny}"
         )
     }
 }

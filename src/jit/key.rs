@@ -56,6 +56,21 @@ impl CacheKey {
         Self(*hasher.finalize().as_bytes())
     }
 
+    /// The key of a memo. It never leaves the process.
+    pub(crate) fn of_memo(fields: &[&[u8]]) -> Self {
+        let mut bytes = Vec::with_capacity(256);
+        for field in fields {
+            bytes.extend_from_slice(&(field.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(field);
+        }
+        Self(*blake3::hash(&bytes).as_bytes())
+    }
+
+    /// A hash that was read.
+    pub(super) const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// The hash itself.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0

@@ -32,28 +32,45 @@
 //! | --- | --- |
 //! | `POSTLUDE_NVRTC_PATH` | the NVRTC to use: its file or directory; nothing else is tried then |
 //! | `POSTLUDE_CACHE_DIR` | the cache directory of [`Cache::global`] |
+//! | `POSTLUDE_CACHE` | its [`Mode`]: `rw`, `ro`, `off` or `deny` |
 
+mod admin;
+mod bundle;
 mod cache;
+mod compiler;
+mod config;
 mod entry;
 mod error;
 mod flight;
 mod key;
 mod locate;
+mod lock;
 mod log;
+mod memo;
 mod note;
 // Elsewhere nothing opens a library yet.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod nvrtc;
 mod options;
+mod root;
+mod stats;
 mod store;
+mod sweep;
+#[cfg(all(test, unix))]
+mod tests;
 
-pub use self::cache::{Cache, CacheStats};
-pub use self::error::{CompileFailure, JitError, NotFound, Tried};
+pub use self::admin::{CachedFile, Holds, Unsound};
+pub use self::bundle::{BundleError, Bundled};
+pub use self::cache::Cache;
+pub use self::config::{CACHE_MODE, Config, Limits, Mode, ModeError};
+pub use self::error::{CompileFailure, Denied, JitError, NotFound, Tried};
 pub use self::key::CacheKey;
 pub use self::locate::NVRTC_PATH;
 pub use self::log::{CompilerMessage, NODE_MARKER, Severity};
 pub use self::options::Options;
-pub use self::store::CACHE_DIR;
+pub use self::root::CACHE_DIR;
+pub use self::stats::CacheStats;
+pub use self::sweep::Swept;
 pub use crate::source::{Cubin, KernelInfo, Origin, PERFORMANCE_WARNINGS, Source};
 pub use crate::target::Target;
 

@@ -24,6 +24,12 @@ pub(super) fn encode(key: &CacheKey, note: &[u8]) -> Vec<u8> {
 }
 
 pub(super) fn decode(key: &CacheKey, bytes: &[u8]) -> Result<Vec<u8>, Damage> {
+    let (found, note) = decode_any(bytes)?;
+    if found == *key { Ok(note) } else { Err(Damage::Key) }
+}
+
+/// A note and whose it is.
+pub(super) fn decode_any(bytes: &[u8]) -> Result<(CacheKey, Vec<u8>), Damage> {
     let (magic, rest) = bytes.split_first_chunk().ok_or(Damage::Length)?;
     if *magic != MAGIC {
         return Err(Damage::Magic);
@@ -33,14 +39,11 @@ pub(super) fn decode(key: &CacheKey, bytes: &[u8]) -> Result<Vec<u8>, Damage> {
         return Err(Damage::Format);
     }
     let (found, rest) = rest.split_first_chunk::<HASH>().ok_or(Damage::Length)?;
-    if found != key.as_bytes() {
-        return Err(Damage::Key);
-    }
     let (note, check) = rest.split_last_chunk::<HASH>().ok_or(Damage::Length)?;
     if blake3::hash(&bytes[..bytes.len() - HASH]).as_bytes() != check {
         return Err(Damage::Checksum);
     }
-    Ok(note.to_vec())
+    Ok((CacheKey::from_bytes(*found), note.to_vec()))
 }
 
 #[cfg(test)]

@@ -1,71 +1,65 @@
 //! Kernels on disk.
 //!
-//! One file a kernel, `<root>/v1/<target>/<hh>/<64 digits>.kernel`, where `hh` are the first two digits of the key. A file
-//! appears under its name complete or not at all, so readers and writers need no lock; of two processes that write the same
-//! kernel either may win. Notes lie beside them in the same way, `<root>/v1/notes/<hh>/<64 digits>.note`. What is read is verified to the last bit, and what fails is a miss.
+//! ```text
+//! v1/sm_90a/ab/ab....kernel     one file a kernel; `ab` are the first two digits of its key
+//! v1/notes/cd/cd....note        notes: what was found out about kernels
+//! v1/compilers/ef/ef....note    which compilers the kernels are from
+//! v1/locks/ab, v1/sweep         empty; held while working, never removed
+//! ```
 //!
-//! A binary from here runs with all the rights this process has on its GPU: the directory is as trusted as the program. It has to
-//! belong to the user of the process (or to the superuser, if it can only be read) and others must not be able to write to it.
+//! A file appears under its name complete or not at all, so readers and writers need no lock; of two processes that write the same
+//! kernel either may win. What is read is verified to the last bit, and what fails is a miss. A file that is removed while
+//! somebody reads it is read to its end: nothing is mapped into memory.
+//!
+//! The time stamp of a file says when it was used last, to within an hour. It is set here: what the file system itself notes of
+//! accesses is switched off on most machines.
 
+use super::compiler::Build;
 use super::entry::{self, Damage};
 use super::key::CacheKey;
 use super::note;
+use super::root;
 use crate::source::Cubin;
 use crate::target::Target;
-use std::ffi::OsString;
-use std::fs;
-use std::io::{self, Write as _};
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The environment variable that names the cache directory.
-pub const CACHE_DIR: &str = "POSTLUDE_CACHE_DIR";
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 /// Changes with the layout of the directory, so that versions can live side by side.
-const LAYOUT: &str = "v1";
+pub(super) const LAYOUT: &str = "v1";
 
-/// Where the cache is if nobody says otherwise: `$POSTLUDE_CACHE_DIR`, `$XDG_CACHE_HOME/postlude`, `$HOME/.cache/postlude` (on
-/// Windows `%LOCALAPPDATA%\postlude\cache`). `None` where there is no home; the shared directory for temporary files is no
-/// substitute for one.
-pub(super) fn default_root(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    // The XDG rules say that a relative path is to be ignored.
-    let absolute = |name| path(name).filter(|path| path.is_absolute());
-    path(CACHE_DIR).or_else(|| {
-        if cfg!(windows) {
-            absolute("LOCALAPPDATA").map(|local| local.join("postlude").join("cache"))
-        } else {
-            let home = || absolute("HOME").map(|home| home.join(".cache"));
-            absolute("XDG_CACHE_HOME").or_else(home).map(|cache| cache.join("postlude"))
-        }
-    })
-}
+/// The largest file that is taken for an entry, in bytes.
+pub(super) const LARGEST: u64 = 256 << 20;
+
+/// How old the time stamp of an entry may be when it is used, before it is renewed.
+const STAMP_AGE: Duration = Duration::from_secs(3600);
+
+/// What a name begins with while its file is being written.
+pub(super) const TEMPORARY: &str = ".new-";
+
+/// The folders beside those of the targets.
+pub(super) const NOTES: &str = "notes";
+pub(super) const COMPILERS: &str = "compilers";
+pub(super) const LOCKS: &str = "locks";
 
 /// An opened cache directory.
 pub(super) struct Store {
     root: PathBuf,
     writable: bool,
     warned: AtomicBool,
+    read: AtomicU64,
+    written: AtomicU64,
 }
 
 impl Store {
-    /// Creates the directory if need be and checks who else has a say in it. The error is the reason to do without.
-    pub fn open(root: &Path) -> Result<Self, String> {
+    /// Examines the directory and, if it is to be written, creates it. The error is the reason to do without.
+    pub fn open(root: &Path, write: bool) -> Result<Self, String> {
         let root = std::path::absolute(root).map_err(|error| format!("it is no path: {error}"))?;
-        create_private(&root).map_err(|error| format!("it cannot be created: {error}"))?;
-        let writable = match tempfile::tempfile_in(&root) {
-            Ok(probe) => {
-                check_owner(&root, Some(&probe))?;
-                true
-            }
-            Err(error) => {
-                check_owner(&root, None)?;
-                let root = root.display();
-                tracing::warn!(%root, %error, "the kernel cache cannot be written; new kernels are kept in memory only");
-                false
-            }
-        };
-        Ok(Self { root, writable, warned: AtomicBool::new(!writable) })
+        let writable = root::prepare(&root, write)?;
+        let warned = AtomicBool::new(write && !writable);
+        Ok(Self { root, writable, warned, read: AtomicU64::new(0), written: AtomicU64::new(0) })
     }
 
     /// The directory given to [`Store::open`], made absolute.
@@ -73,14 +67,32 @@ impl Store {
         &self.root
     }
 
-    pub fn path(&self, key: &CacheKey, target: Target) -> PathBuf {
-        let name = key.to_string();
-        self.root.join(LAYOUT).join(target.to_string()).join(&name[..2]).join(format!("{name}.kernel"))
+    /// Whether anything may be changed.
+    pub fn writable(&self) -> bool {
+        self.writable
     }
 
-    fn note_path(&self, key: &CacheKey) -> PathBuf {
+    /// Bytes read and written so far.
+    pub fn traffic(&self) -> (u64, u64) {
+        (self.read.load(Ordering::Relaxed), self.written.load(Ordering::Relaxed))
+    }
+
+    /// A folder of this layout.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        self.root.join(LAYOUT).join(name)
+    }
+
+    fn file(&self, folder: &str, key: &CacheKey, extension: &str) -> PathBuf {
         let name = key.to_string();
-        self.root.join(LAYOUT).join("notes").join(&name[..2]).join(format!("{name}.note"))
+        self.folder(folder).join(&name[..2]).join(format!("{name}.{extension}"))
+    }
+
+    pub fn path(&self, key: &CacheKey, target: Target) -> PathBuf {
+        self.file(&target.to_string(), key, "kernel")
+    }
+
+    pub fn note_path(&self, key: &CacheKey) -> PathBuf {
+        self.file(NOTES, key, "note")
     }
 
     /// The kernel, if it is here and sound. The flag tells that there was one that was not.
@@ -103,12 +115,45 @@ impl Store {
         self.put(&self.note_path(key), || Some(note::encode(key, text)))
     }
 
+    /// Keeps in mind from which compiler kernels are.
+    pub fn know_compiler(&self, build: &Build) {
+        let key = CacheKey::of_note(&["compiler", &build.identity]);
+        let path = self.file(COMPILERS, &key, "note");
+        if self.writable && !path.is_file() {
+            self.put(&path, || Some(note::encode(&key, &serde_json::to_vec(build).ok()?)));
+        }
+    }
+
+    /// The compilers that kernels are from, newest first.
+    pub fn compilers(&self) -> Vec<Build> {
+        let files = files_below(&self.folder(COMPILERS)).into_iter().filter(|file| !is_temporary(file));
+        let builds = files.filter_map(|path| {
+            let decode = |bytes: &[u8]| {
+                let (key, text) = note::decode_any(bytes)?;
+                let build: Build = serde_json::from_slice(&text).map_err(|_| Damage::Description)?;
+                if key == CacheKey::of_note(&["compiler", &build.identity]) { Ok(build) } else { Err(Damage::Key) }
+            };
+            self.get(&path, decode).0
+        });
+        let mut builds: Vec<Build> = builds.collect();
+        builds.sort_by_cached_key(|build| std::cmp::Reverse((build.age(), build.identity.clone())));
+        builds.dedup();
+        builds
+    }
+
+    /// Takes a file in, as it was in another directory, unless there is one of its name. Whether it is here now.
+    pub fn adopt(&self, folder: &str, key: &CacheKey, extension: &str, bytes: &[u8]) -> bool {
+        let path = self.file(folder, key, extension);
+        path.is_file() || self.put(&path, || Some(bytes.to_vec()))
+    }
+
     fn get<T>(&self, path: &Path, decode: impl FnOnce(&[u8]) -> Result<T, Damage>) -> (Option<T>, bool) {
-        let damage = match fs::read(path) {
-            Ok(bytes) => match decode(&bytes) {
+        let damage = match self.load(path) {
+            Ok(Some(bytes)) => match decode(&bytes) {
                 Ok(found) => return (Some(found), false),
                 Err(damage) => damage,
             },
+            Ok(None) => Damage::Length,
             Err(error) => {
                 if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
                     self.warn("a cached file cannot be read", path, &error);
@@ -116,9 +161,37 @@ impl Store {
                 return (None, false);
             }
         };
-        tracing::warn!(path = %path.display(), %damage, "a cached file is damaged; it is removed and made again");
-        let _ = fs::remove_file(path);
+        if self.writable {
+            tracing::warn!(path = %path.display(), %damage, "a cached file is damaged; it is removed and made again");
+            let _ = fs::remove_file(path);
+        } else if !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(path = %path.display(), %damage, "a cached file is damaged; this is said only once");
+        }
         (None, true)
+    }
+
+    /// A whole file, unless it is far too large, with its time stamp renewed.
+    fn load(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        // Asked before it is opened: opening a pipe would wait for somebody to write into it.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
+        }
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if metadata.len() > LARGEST {
+            return Ok(None);
+        }
+        let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
+        // The limit holds also if the file grows meanwhile.
+        (&file).take(LARGEST).read_to_end(&mut bytes)?;
+        self.read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let now = SystemTime::now();
+        // An age that is negative is the work of a clock that was set back: such a file would never grow old.
+        let recent = metadata.modified().is_ok_and(|stamp| now.duration_since(stamp).is_ok_and(|age| age < STAMP_AGE));
+        if self.writable && !recent {
+            let _ = file.set_modified(now);
+        }
+        Ok(Some(bytes))
     }
 
     fn put(&self, path: &Path, encode: impl FnOnce() -> Option<Vec<u8>>) -> bool {
@@ -127,13 +200,14 @@ impl Store {
         }
         let outcome = (|| {
             let shard = path.parent().unwrap_or(&self.root);
-            create_private(shard)?;
+            root::create_private(shard)?;
             let bytes = encode().ok_or(io::ErrorKind::InvalidData)?;
             // A random name, readable by the owner only, removed again if anything fails from here on.
-            let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(shard)?;
+            let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(shard)?;
             file.write_all(&bytes)?;
             // Not synchronised: after a crash of the machine the checksum tells a torn file from a whole one.
             file.persist(path)?;
+            self.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             Ok(())
         })();
         outcome.inspect_err(|error: &io::Error| self.warn("a file cannot be cached", path, error)).is_ok()
@@ -141,6 +215,9 @@ impl Store {
 
     /// Forgets a kernel.
     pub fn remove(&self, key: &CacheKey, target: Target) {
+        if !self.writable {
+            return;
+        }
         let path = self.path(key, target);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -151,7 +228,7 @@ impl Store {
     }
 
     /// Says it once: a full disk is full for every kernel.
-    fn warn(&self, what: &str, path: &Path, error: &io::Error) {
+    pub fn warn(&self, what: &str, path: &Path, error: &io::Error) {
         if self.warned.swap(true, Ordering::Relaxed) {
             tracing::debug!(path = %path.display(), %error, "{what}");
         } else {
@@ -160,34 +237,17 @@ impl Store {
     }
 }
 
-fn create_private(directory: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(directory)
+/// Whether a file is still being written, or was when its writer died.
+pub(super) fn is_temporary(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(TEMPORARY))
 }
 
-/// Nobody else may plant a binary here. `probe` is a file that this process has just made: its owner is the user of the process.
-#[cfg(unix)]
-fn check_owner(root: &Path, probe: Option<&fs::File>) -> Result<(), String> {
-    use std::os::unix::fs::MetadataExt as _;
-    let metadata = fs::metadata(root).map_err(|error| format!("it cannot be examined: {error}"))?;
-    if metadata.mode() & 0o022 != 0 {
-        return Err(format!("others can write to it (mode {:o}); `chmod go-w` it", metadata.mode() & 0o777));
-    }
-    let own = match probe {
-        Some(file) => file.metadata(),
-        None => fs::metadata("/proc/self"),
-    };
-    let own = own.map_err(|error| format!("its owner cannot be compared: {error}"))?.uid();
-    let trusted = metadata.uid() == own || (probe.is_none() && metadata.uid() == 0);
-    if trusted { Ok(()) } else { Err(format!("it belongs to user {}, this process to user {own}", metadata.uid())) }
-}
-
-#[cfg(not(unix))]
-fn check_owner(_: &Path, _: Option<&fs::File>) -> Result<(), String> {
-    Ok(())
+/// Every file in the folders of a folder; nothing if it cannot be read. No deeper, and through no link.
+pub(super) fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let list = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().collect::<Vec<_>>();
+    let folders = list(folder).into_iter().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let files = folders.flat_map(|folder| list(&folder.path()));
+    files.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())).map(|entry| entry.path()).collect()
 }
 
 #[cfg(test)]
@@ -197,27 +257,14 @@ mod tests {
 
     const SM: Target = Target::SM_90A;
 
-    #[cfg(unix)]
-    fn root_of(pairs: &[(&str, &str)]) -> Option<PathBuf> {
-        default_root(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn the_place_is_as_documented() {
-        let all = [(CACHE_DIR, "c"), ("XDG_CACHE_HOME", "/x"), ("HOME", "/h")];
-        assert_eq!(root_of(&all), Some("c".into()));
-        assert_eq!(root_of(&all[1..]), Some("/x/postlude".into()));
-        assert_eq!(root_of(&all[2..]), Some("/h/.cache/postlude".into()));
-        assert_eq!(root_of(&[("XDG_CACHE_HOME", "relative"), ("HOME", "/h")]), Some("/h/.cache/postlude".into()));
-        assert_eq!(root_of(&[(CACHE_DIR, ""), ("HOME", "")]), None);
-        assert_eq!(root_of(&[]), None);
+    fn store_in(directory: &Path) -> Store {
+        Store::open(&directory.join("cache"), true).unwrap()
     }
 
     #[test]
     fn what_is_written_is_read() {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(&directory.path().join("a/b")).unwrap();
+        let store = Store::open(&directory.path().join("a/b"), true).unwrap();
         let (key, other) = (CacheKey::for_test(0xab), CacheKey::for_test(1));
         assert_eq!(store.read(&key, SM), (None, false));
         let kernel = cubin(&key, b"image");
@@ -228,6 +275,8 @@ mod tests {
         let path = store.path(&key, SM);
         assert!(path.ends_with(format!("a/b/v1/sm_90a/ab/{key}.kernel")), "{path:?}");
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no temporary file is left");
+        let size = fs::metadata(&path).unwrap().len();
+        assert_eq!(store.traffic(), (size, 2 * size));
         store.remove(&key, SM);
         store.remove(&key, SM);
         assert_eq!(store.read(&key, SM), (None, false));
@@ -236,7 +285,7 @@ mod tests {
     #[test]
     fn damaged_entries_are_misses_and_removed() {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(&directory.path().join("cache")).unwrap();
+        let store = store_in(directory.path());
         let (key, other) = (CacheKey::for_test(2), CacheKey::for_test(3));
         store.write(&key, SM, &cubin(&key, b"image"));
         store.write(&other, SM, &cubin(&other, b"image"));
@@ -247,6 +296,8 @@ mod tests {
         let foreign = fs::read(store.path(&other, SM)).unwrap();
         for bad in [&[][..], &whole[..whole.len() / 2], &flipped, &foreign] {
             fs::write(&path, bad).unwrap();
+            assert_eq!(Store::open(store.root(), false).unwrap().read(&key, SM), (None, true));
+            assert!(path.exists(), "only read");
             assert_eq!(store.read(&key, SM), (None, true));
             assert!(!path.exists());
         }
@@ -258,9 +309,39 @@ mod tests {
     }
 
     #[test]
+    fn what_is_far_too_large_is_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_in(directory.path());
+        let key = CacheKey::for_test(2);
+        store.write(&key, SM, &cubin(&key, b"image"));
+        // A hole: it takes no room.
+        File::options().write(true).open(store.path(&key, SM)).unwrap().set_len(LARGEST + 1).unwrap();
+        assert_eq!(store.read(&key, SM), (None, true));
+        assert_eq!(store.traffic().0, 0);
+    }
+
+    #[test]
+    fn use_renews_the_time_stamp() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_in(directory.path());
+        let key = CacheKey::for_test(2);
+        store.write(&key, SM, &cubin(&key, b"image"));
+        let path = store.path(&key, SM);
+        let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
+        let read_at = |stamp: SystemTime, write: bool| {
+            File::open(&path).unwrap().set_modified(stamp).unwrap();
+            assert!(Store::open(store.root(), write).unwrap().read(&key, SM).0.is_some());
+            fs::metadata(&path).unwrap().modified().unwrap() != stamp
+        };
+        assert!(!read_at(now - hour / 2, true), "recent enough");
+        assert!(read_at(now - 2 * hour, true) && read_at(now + 24 * hour, true), "old, and of the future");
+        assert!(!read_at(now - 2 * hour, false), "only read");
+    }
+
+    #[test]
     fn notes_are_kept_replaced_and_doubted() {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(&directory.path().join("cache")).unwrap();
+        let store = store_in(directory.path());
         let key = CacheKey::of_note(&["a"]);
         assert_eq!(store.read_note(&key), (None, false));
         assert!(store.write_note(&key, b"first") && store.write_note(&key, b"second"));
@@ -273,50 +354,35 @@ mod tests {
         assert!(!path.exists());
     }
 
+    #[test]
+    fn compilers_are_known_newest_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_in(directory.path());
+        let build = |identity: &str| Build { identity: identity.into(), common: vec!["--x".into()] };
+        assert_eq!(store.compilers(), []);
+        for identity in ["NVRTC 9.0", "NVRTC 13.0", "NVRTC 12.9", "NVRTC 13.0"] {
+            store.know_compiler(&build(identity));
+        }
+        let files = files_below(&store.folder(COMPILERS));
+        assert_eq!(files.len(), 3);
+        assert_eq!(store.compilers(), ["NVRTC 13.0", "NVRTC 12.9", "NVRTC 9.0"].map(build));
+        fs::write(&files[0], "damaged").unwrap();
+        fs::copy(&files[1], &files[2]).unwrap();
+        assert_eq!(store.compilers().len(), 1, "a copy adds nothing");
+    }
+
     #[cfg(unix)]
     #[test]
-    fn directories_that_others_write_to_are_refused() {
-        use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    fn files_are_private_and_pipes_do_not_block() {
+        use std::os::unix::fs::MetadataExt as _;
         let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("cache");
-        let store = Store::open(&root).unwrap();
-        assert_eq!(fs::metadata(&root).unwrap().mode() & 0o777, 0o700);
+        let store = store_in(directory.path());
         let key = CacheKey::for_test(4);
         store.write(&key, SM, &cubin(&key, b"image"));
-        assert_eq!(fs::metadata(store.path(&key, SM)).unwrap().mode() & 0o777, 0o600);
-        for mode in [0o770, 0o702, 0o1777] {
-            fs::set_permissions(&root, fs::Permissions::from_mode(mode)).unwrap();
-            let reason = Store::open(&root).err().unwrap();
-            assert!(reason.contains("others can write to it") && reason.contains("chmod go-w"), "{reason}");
-        }
-    }
-
-    #[test]
-    fn impossible_roots_are_reasons() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("file");
-        fs::write(&file, "").unwrap();
-        for root in [file.clone(), file.join("below"), PathBuf::new()] {
-            assert!(Store::open(&root).is_err(), "{root:?}");
-        }
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_read_only_directory_is_read() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("cache");
-        let key = CacheKey::for_test(5);
-        assert!(Store::open(&root).unwrap().write(&key, SM, &cubin(&key, b"image")));
-        fs::set_permissions(&root, fs::Permissions::from_mode(0o500)).unwrap();
-        if tempfile::tempfile_in(&root).is_ok() {
-            eprintln!("skipped: permissions do not bind the superuser");
-            return;
-        }
-        let store = Store::open(&root).unwrap();
-        assert!(store.read(&key, SM).0.is_some());
-        assert!(!store.write(&CacheKey::for_test(6), SM, &cubin(&key, b"image")));
-        fs::set_permissions(&root, fs::Permissions::from_mode(0o700)).unwrap();
+        let path = store.path(&key, SM);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        fs::remove_file(&path).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status().is_ok_and(|status| status.success());
+        assert!(!made || store.read(&key, SM) == (None, false));
     }
 }

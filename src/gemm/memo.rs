@@ -1,0 +1,124 @@
+//! The short way to a kernel that this process has made before: past planning and printing, by what was asked for.
+//!
+//! What a request says is hashed in two parts. Epilogue, operation and preferences are the [`Gemm`]'s, which hashes them once; each
+//! call adds the target, the number of multiprocessors and the problem.
+
+use super::{Gemm, Kernel};
+use crate::error::Error;
+use crate::ir::graph::Node;
+use crate::ir::wire;
+use crate::jit::{Cache, CacheKey};
+use crate::pass;
+use crate::plan::Problem;
+use crate::source::Origin;
+use crate::target::Target;
+use std::sync::{Arc, OnceLock};
+
+/// The hash of what a [`Gemm`] is, once somebody has asked for it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Identity(OnceLock<CacheKey>);
+
+impl Identity {
+    /// Whatever goes into a plan besides target and problem; `None` if it cannot be written down.
+    fn of(&self, gemm: &Gemm) -> Option<CacheKey> {
+        if let Some(known) = self.0.get() {
+            return Some(*known);
+        }
+        // Without calls, so that two functions of one name are told apart by their bodies.
+        let inlined = pass::inline(gemm.epilogue.checked());
+        let graph = serde_json::to_vec(&wire::Document::of(inlined.graph())).ok()?;
+        let rest = serde_json::to_vec(&(gemm.operation, gemm.preferences)).ok()?;
+        let mut fields: Vec<&[u8]> = vec![&graph, &rest];
+        for (_, node) in inlined.graph().nodes() {
+            if let Node::Custom { op, .. } = node {
+                fields.push(op.cuda().as_bytes());
+            }
+        }
+        Some(*self.0.get_or_init(|| CacheKey::of_memo(&fields)))
+    }
+}
+
+/// The key of a request. `also` is what it depends on beside what it says.
+pub(super) fn key(gemm: &Gemm, target: Target, multiprocessors: usize, problem: &Problem, also: &str) -> Option<CacheKey> {
+    let identity = gemm.identity.of(gemm)?;
+    let problem = serde_json::to_vec(problem).ok()?;
+    let target = target.to_string();
+    let count = (multiprocessors as u64).to_le_bytes();
+    Some(CacheKey::of_memo(&[identity.as_bytes(), target.as_bytes(), &count, &problem, also.as_bytes()]))
+}
+
+/// The kernel of a request: the one of the last time or, if there was none, what `make` makes.
+pub(super) fn kernel(
+    cache: &Cache,
+    key: Option<CacheKey>,
+    make: impl FnOnce() -> Result<Kernel, Error>,
+) -> Result<Kernel, Error> {
+    if let Some(known) = key.and_then(|key| cache.memo::<Kernel>(&key)) {
+        return Ok((*known).clone());
+    }
+    let made = make()?;
+    if let Some(key) = key {
+        let mut known = made.clone();
+        Arc::make_mut(&mut known.cubin).info.origin = Origin::Memory;
+        cache.keep_memo(key, Arc::new(known));
+    }
+    Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::{Epilogue, recipes};
+    use crate::dtype::DType::{BF16, F16};
+    use crate::ir::{CustomOp, Order};
+    use crate::plan::{Mainloop, Math};
+    use crate::problem::{Layout, Shape};
+    use std::collections::HashSet;
+
+    const SHAPE: Shape = Shape::new(64, 128, 32);
+
+    fn relu() -> Epilogue {
+        recipes::bias_activation(F16, F16, |z| z.relu()).unwrap()
+    }
+
+    fn custom(cuda: &str) -> Epilogue {
+        let op = Arc::new(CustomOp::new("mine", 1, cuda, |x| x[0]).unwrap());
+        Epilogue::build(|e| e.store("d", e.custom(&op, [e.acc()]), F16)).unwrap()
+    }
+
+    #[test]
+    fn whatever_decides_a_kernel_is_in_the_key() {
+        let base = Gemm::new(F16, Layout::TN, &relu());
+        let of = |gemm: &Gemm, target, count, problem: Problem, also| key(gemm, target, count, &problem, also).unwrap();
+        let plain = |gemm: &Gemm| of(gemm, Target::SM_80, 108, SHAPE.into(), "");
+        let first = plain(&base);
+        assert_eq!(plain(&base), first);
+        assert_eq!(plain(&Gemm::new(F16, Layout::TN, &relu())), first, "built anew");
+        let tile = base.kernel(Target::SM_80, 108, SHAPE).unwrap().tile;
+        let gelu = recipes::bias_activation(F16, F16, |z| z.gelu()).unwrap();
+        let renamed = recipes::bias_activation(F16, BF16, |z| z.relu()).unwrap();
+        let gemm = |epilogue: &Epilogue| Gemm::new(F16, Layout::TN, epilogue);
+        let others = [
+            of(&base, Target::SM_90A, 108, SHAPE.into(), ""),
+            of(&base, Target::SM_80, 107, SHAPE.into(), ""),
+            of(&base, Target::SM_80, 108, SHAPE.batched(2).into(), ""),
+            of(&base, Target::SM_80, 108, Problem::from(SHAPE).ld("a", 40), ""),
+            of(&base, Target::SM_80, 108, SHAPE.into(), "a GPU"),
+            plain(&gemm(&gelu)),
+            plain(&gemm(&renamed)),
+            plain(&gemm(&custom("$0 + 1.0f"))),
+            plain(&gemm(&custom("$0 + 2.0f"))),
+            plain(&Gemm::new(BF16, Layout::TN, &relu())),
+            plain(&Gemm::new(F16, Layout::NN, &relu())),
+            plain(&Gemm::pointwise(F16, Order::RowMajor, &relu())),
+            plain(&base.clone().math(Math::Exact)),
+            plain(&base.clone().tf32(true)),
+            plain(&base.clone().mainloop(Mainloop::Simt)),
+            plain(&base.clone().tile(tile)),
+            plain(&base.clone().programmatic_launch(false)),
+            plain(&base.clone().constant_operands(true, false)),
+        ];
+        let all: HashSet<_> = others.iter().copied().chain([first]).collect();
+        assert_eq!(all.len(), others.len() + 1);
+    }
+}

@@ -1,0 +1,63 @@
+//! Who compiles: NVRTC, and in tests of the cache a stand-in.
+
+use super::error::JitError;
+use super::key::CacheKey;
+use super::locate;
+use crate::source::{Cubin, Source};
+use crate::target::Target;
+use serde::{Deserialize, Serialize};
+
+/// What the cache needs of a compiler.
+pub(super) trait Compile: Send + Sync {
+    /// Which compiler it is.
+    fn build(&self) -> Result<Build, JitError>;
+
+    /// A binary of `source`. `key` is what it will be known by, and `flags` are all options.
+    fn compile(&self, key: &CacheKey, source: &Source, target: Target, flags: &[String]) -> Result<Cubin, JitError>;
+}
+
+/// All that a key contains of a compiler. It lies on disk beside the kernels, so that a machine without a compiler knows what to
+/// look for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Build {
+    /// Version and build.
+    pub identity: String,
+    /// The options it is given every time.
+    pub common: Vec<String>,
+}
+
+impl Build {
+    /// The numbers in the identity, major version first: of two builds the newer has the larger ones.
+    pub fn age(&self) -> Vec<u64> {
+        let numbers = self.identity.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+        numbers.map(|digits| digits.parse().unwrap_or(u64::MAX)).collect()
+    }
+}
+
+/// The NVRTC of this process.
+pub(super) struct TheNvrtc;
+
+impl Compile for TheNvrtc {
+    fn build(&self) -> Result<Build, JitError> {
+        let nvrtc = locate::nvrtc()?;
+        Ok(Build { identity: nvrtc.identity.clone(), common: nvrtc.common.clone() })
+    }
+
+    fn compile(&self, key: &CacheKey, source: &Source, target: Target, flags: &[String]) -> Result<Cubin, JitError> {
+        locate::nvrtc()?.compile(key, source, target, flags)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newer_builds_are_larger() {
+        let build = |identity: &str| Build { identity: identity.into(), common: Vec::new() };
+        let sorted = ["", "NVRTC 9.9", "NVRTC 12.9 V12.9.86 CL-9", "NVRTC 13.0 V13.0.48 CL-8", "NVRTC 13.0 V13.0.88 CL-1"];
+        assert!(sorted.windows(2).all(|pair| build(pair[0]).age() < build(pair[1]).age()));
+        assert_eq!(build(&"9".repeat(90)).age(), [u64::MAX]);
+    }
+}

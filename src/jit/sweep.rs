@@ -1,0 +1,277 @@
+//! Keeping the directory small: what was used least recently goes.
+//!
+//! Swept are kernels and notes, files that a dead writer left behind, and versions of the layout that nobody uses any more. Readers
+//! are not disturbed: who has opened a file reads it to its end, and who comes too late compiles.
+
+use super::config::Limits;
+use super::root;
+use super::store::{COMPILERS, LAYOUT, LOCKS, Store, files_below, is_temporary};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// How often a directory is swept by itself.
+const EVERY: Duration = Duration::from_secs(3600);
+
+/// From what age on a file that is still being written has lost its writer.
+const ORPHANED: Duration = Duration::from_secs(24 * 3600);
+
+/// From what age on a version of the layout is nobody's.
+const FORGOTTEN: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// What was removed from a directory, and what is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Swept {
+    /// Kernels and notes removed, because they had not been used for longest.
+    pub removed: u64,
+    /// Their bytes.
+    pub removed_bytes: u64,
+    /// Files removed that a dead writer left behind, and those of old versions of the layout.
+    pub leftovers: u64,
+    /// Kernels and notes left.
+    pub kept: u64,
+    /// Their bytes.
+    pub kept_bytes: u64,
+}
+
+/// A kernel or a note.
+pub(super) struct Found {
+    pub path: PathBuf,
+    pub bytes: u64,
+    pub used: SystemTime,
+}
+
+/// Kernels and notes, and the files that are being written.
+pub(super) fn census(store: &Store) -> (Vec<Found>, Vec<Found>) {
+    let folders = fs::read_dir(store.folder("")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let entries = folders.filter(|folder| !folder.ends_with(LOCKS));
+    let files = entries.flat_map(|folder| {
+        let fixed = folder.ends_with(COMPILERS);
+        files_below(&folder).into_iter().filter(move |path| !fixed || is_temporary(path))
+    });
+    let found = files.filter_map(|path| {
+        // Gone meanwhile is as good as not seen.
+        let metadata = fs::symlink_metadata(&path).ok()?;
+        Some(Found { bytes: metadata.len(), used: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), path })
+    });
+    found.partition(|found| !is_temporary(&found.path))
+}
+
+/// Sweeps, if nobody did within the hour and nobody is at it.
+pub(super) fn if_due(store: &Store, limits: Limits) {
+    if !store.writable() {
+        return;
+    }
+    let path = store.folder("sweep");
+    let now = SystemTime::now();
+    // A stamp of the future is the work of a clock that was set back.
+    let due =
+        |stamp: std::io::Result<SystemTime>| stamp.map_or(true, |at| now.duration_since(at).map_or(true, |age| age >= EVERY));
+    if !due(fs::metadata(&path).and_then(|metadata| metadata.modified())) {
+        return;
+    }
+    let fresh = !path.exists();
+    let opened = root::create_private(&store.folder(""))
+        .and_then(|()| File::options().create(true).truncate(false).write(true).open(&path));
+    let Ok(mark) = opened else { return };
+    if mark.try_lock().is_err() || !(fresh || due(mark.metadata().and_then(|metadata| metadata.modified()))) {
+        return;
+    }
+    let _ = mark.set_modified(now);
+    let swept = sweep(store, limits, now);
+    tracing::debug!(?swept, "the kernel cache was swept");
+}
+
+/// Removes what has not been used for longest until 70 % of the limits are left, if they are exceeded, and what nobody needs.
+pub(super) fn sweep(store: &Store, limits: Limits, now: SystemTime) -> Swept {
+    let mut swept = Swept::default();
+    let (mut entries, temporary) = census(store);
+    let age = |stamp: SystemTime| now.duration_since(stamp).unwrap_or_default();
+    for file in temporary.iter().filter(|file| age(file.used) >= ORPHANED) {
+        swept.leftovers += u64::from(fs::remove_file(&file.path).is_ok());
+    }
+    for file in entries.iter_mut().filter(|file| file.used > now) {
+        // Stamped by a clock that was set back since. From now on it grows old like any other.
+        let _ = File::open(&file.path).and_then(|file| file.set_modified(now));
+        file.used = now;
+    }
+    swept.leftovers += forgotten_versions(store.root(), age);
+    (swept.kept, swept.kept_bytes) = (entries.len() as u64, entries.iter().map(|file| file.bytes).sum());
+    if swept.kept <= limits.files && swept.kept_bytes <= limits.bytes {
+        return swept;
+    }
+    entries.sort_by_key(|file| file.used);
+    let share = |limit: u64| limit / 10 * 7 + limit % 10 * 7 / 10;
+    for file in entries {
+        if swept.kept <= share(limits.files) && swept.kept_bytes <= share(limits.bytes) {
+            break;
+        }
+        match fs::remove_file(&file.path) {
+            Ok(()) => {
+                swept.removed += 1;
+                swept.removed_bytes += file.bytes;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => {
+                store.warn("a cached file cannot be removed", &file.path, &error);
+                continue;
+            }
+        }
+        swept.kept -= 1;
+        swept.kept_bytes -= file.bytes;
+    }
+    swept
+}
+
+/// Removes the folders of other versions of the layout in which nothing is young.
+fn forgotten_versions(root: &Path, age: impl Fn(SystemTime) -> Duration) -> u64 {
+    let is_version =
+        |name: &str| name.strip_prefix('v').is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()));
+    let mut removed = 0;
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let other = entry.file_name().to_str().is_some_and(|name| name != LAYOUT && is_version(name));
+        if !other || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        let (mut files, mut young) = (0, false);
+        walk(&entry.path(), 6, &mut |metadata| {
+            files += u64::from(metadata.is_file());
+            young |= metadata.modified().map_or(true, |stamp| age(stamp) < FORGOTTEN);
+        });
+        if !young && fs::remove_dir_all(entry.path()).is_ok() {
+            removed += files;
+        }
+    }
+    removed
+}
+
+/// Everything in a folder and the folder itself, down to a depth; what lies deeper counts as young, being nothing of ours.
+fn walk(folder: &Path, depth: usize, see: &mut impl FnMut(fs::Metadata)) {
+    let Ok(metadata) = fs::symlink_metadata(folder) else { return };
+    let is_folder = metadata.is_dir();
+    see(metadata);
+    if is_folder && depth > 0 {
+        fs::read_dir(folder).into_iter().flatten().flatten().for_each(|entry| walk(&entry.path(), depth - 1, see));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::tests::cubin;
+    use super::super::key::CacheKey;
+    use super::*;
+    use crate::target::Target;
+
+    const SM: Target = Target::SM_90A;
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn store_in(directory: &Path) -> Store {
+        Store::open(&directory.join("cache"), true).unwrap()
+    }
+
+    fn stamp(path: &Path, at: SystemTime) {
+        File::open(path).unwrap().set_modified(at).unwrap();
+    }
+
+    /// Ten kernels, the first used longest ago, and their common size.
+    fn fill(store: &Store, now: SystemTime) -> u64 {
+        for index in 0..10 {
+            let key = CacheKey::for_test(index);
+            assert!(store.write(&key, SM, &cubin(&key, b"image")));
+            stamp(&store.path(&key, SM), now - HOUR * (20 - u32::from(index)));
+        }
+        fs::metadata(store.path(&CacheKey::for_test(0), SM)).unwrap().len()
+    }
+
+    fn left(store: &Store) -> Vec<u8> {
+        (0..10).filter(|index| store.path(&CacheKey::for_test(*index), SM).exists()).collect()
+    }
+
+    #[test]
+    fn the_least_recently_used_go() {
+        let now = SystemTime::now();
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_in(directory.path());
+        let size = fill(&store, now);
+        let limits = Limits { bytes: 10 * size, files: 10 };
+        let swept = sweep(&store, limits, now);
+        assert_eq!(swept, Swept { kept: 10, kept_bytes: 10 * size, ..Swept::default() }, "within the limits");
+        stamp(&store.path(&CacheKey::for_test(0), SM), now);
+        let swept = sweep(&store, Limits { files: 9, ..limits }, now);
+        assert_eq!((swept.removed, swept.removed_bytes, swept.kept), (4, 4 * size, 6));
+        assert_eq!(left(&store), [0, 5, 6, 7, 8, 9], "what was used again stays");
+        let swept = sweep(&store, Limits { bytes: 4 * size, ..limits }, now);
+        assert_eq!((swept.removed, swept.kept_bytes, left(&store)), (4, 2 * size, vec![0, 9]));
+        assert_eq!(sweep(&store, Limits { bytes: 0, files: 0 }, now).kept, 0);
+    }
+
+    #[test]
+    fn stamps_of_the_future_grow_old() {
+        let now = SystemTime::now();
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_in(directory.path());
+        fill(&store, now);
+        let path = store.path(&CacheKey::for_test(3), SM);
+        stamp(&path, now + 24 * HOUR);
+        sweep(&store, Limits::default(), now);
+        assert!(fs::metadata(&path).unwrap().modified().unwrap() <= now);
+        let mark = store.folder("sweep");
+        fs::write(&mark, "").unwrap();
+        stamp(&mark, now + 24 * HOUR);
+        if_due(&store, Limits { files: 5, ..Limits::default() });
+        assert_eq!(left(&store).len(), 3, "a sweep of the future was none");
+    }
+
+    #[test]
+    fn once_an_hour_and_by_one() {
+        let now = SystemTime::now();
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_in(directory.path());
+        fill(&store, now);
+        let none = Limits { files: 0, ..Limits::default() };
+        let mark = store.folder("sweep");
+        if_due(&store, Limits::default());
+        assert!(mark.exists());
+        if_due(&store, none);
+        assert_eq!(left(&store).len(), 10, "just swept");
+        stamp(&mark, now - 2 * HOUR);
+        let other = File::options().write(true).open(&mark).unwrap();
+        other.lock().unwrap();
+        if_due(&store, none);
+        assert_eq!(left(&store).len(), 10, "somebody is at it");
+        other.unlock().unwrap();
+        if_due(&Store::open(store.root(), false).unwrap(), none);
+        assert_eq!(left(&store).len(), 10, "only read");
+        if_due(&store, none);
+        assert_eq!(left(&store).len(), 0);
+    }
+
+    #[test]
+    fn leftovers_go_and_other_versions_stay_while_they_are_used() {
+        let now = SystemTime::now();
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_in(directory.path());
+        fill(&store, now);
+        let shard = store.path(&CacheKey::for_test(0), SM).parent().unwrap().to_path_buf();
+        let day = 24 * HOUR;
+        let file = |path: PathBuf, age: Duration| {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "x").unwrap();
+            stamp(&path, now - age);
+            path
+        };
+        let dead = file(shard.join(".new-dead"), 2 * day);
+        let alive = file(shard.join(".new-alive"), HOUR);
+        let used = file(store.root().join("v2/sm_90a/ab/x.kernel"), day);
+        let forgotten = file(store.root().join("v0/sm_90a/ab/x.kernel"), 40 * day);
+        let foreign = file(store.root().join("vault/x"), 400 * day);
+        for folder in ["v0/sm_90a/ab", "v0/sm_90a", "v0"] {
+            stamp(&store.root().join(folder), now - 40 * day);
+        }
+        let swept = sweep(&store, Limits::default(), now);
+        assert_eq!((swept.leftovers, swept.kept), (2, 10));
+        assert_eq!([&dead, &alive, &used, &forgotten, &foreign].map(|path| path.exists()), [false, true, true, false, true]);
+        assert!(!store.root().join("v0").exists());
+    }
+}

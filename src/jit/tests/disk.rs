@@ -1,0 +1,97 @@
+//! Disks that are full, damaged, or somebody else's.
+
+use super::*;
+
+fn open(root: &Path) -> Cache {
+    Cache::at(root).compiling_with(compiler("C 1"))
+}
+
+#[test]
+fn whatever_befalls_an_entry_it_is_made_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    for text in ["text", "other"] {
+        compile(&open(&root), text).unwrap();
+    }
+    let cache = open(&root);
+    let name = |text: &str| format!("{}.kernel", cache.key(&Source::new(text, "k"), &SM, &Options::new()).unwrap());
+    let path = files(&root, &name("text")).remove(0);
+    let other = files(&root, &name("other")).remove(0);
+    let whole = fs::read(&path).unwrap();
+    let flipped = |at: usize| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x40;
+        bytes
+    };
+    let mut newer = whole.clone();
+    newer[8..12].copy_from_slice(&2u32.to_le_bytes());
+    let damages = [
+        ("empty", Vec::new()),
+        ("cut", whole[..whole.len() - 1].to_vec()),
+        ("half", whole[..whole.len() / 2].to_vec()),
+        ("longer", [&whole[..], b"x"].concat()),
+        ("magic", flipped(0)),
+        ("key", flipped(20)),
+        ("image", flipped(whole.len() - 5000)),
+        ("check", flipped(whole.len() - 1)),
+        ("renamed", fs::read(&other).unwrap()),
+        ("of another format", newer),
+        ("text", b"a kernel\n".repeat(100)),
+    ];
+    for (what, bytes) in damages {
+        fs::write(&path, bytes).unwrap();
+        let cache = open(&root);
+        assert_eq!(origin(&cache, "text"), Origin::Compiled, "{what}");
+        assert_eq!(cache.stats().damaged, 1, "{what}");
+        assert_eq!(origin(&open(&root), "text"), Origin::Disk, "{what}");
+    }
+}
+
+#[test]
+fn every_degradation_is_reported_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    let cache = open(&root);
+    compile(&cache, "first").unwrap();
+    // Nothing can be written any more: a file stands where the folder of the target would be.
+    fs::remove_dir_all(root.join("v1")).unwrap();
+    fs::write(root.join("v1"), "").unwrap();
+    let (_, heard) = warnings(|| (0..5).for_each(|index| drop(compile(&cache, &format!("text {index}")).unwrap())));
+    assert_eq!(heard.len(), 1, "{heard:#?}");
+    assert!(heard[0].contains("this is said only once"), "{heard:?}");
+    assert_eq!((cache.stats().compiles, cache.stats().unsaved), (6, 5));
+
+    let file = directory.path().join("file");
+    fs::write(&file, "").unwrap();
+    let (cache, heard) = warnings(|| open(&file));
+    assert!(heard.len() == 1 && heard[0].contains("in memory only"), "{heard:#?}");
+    let (_, heard) = warnings(|| (0..5).for_each(|_| drop(compile(&cache, "text").unwrap())));
+    assert_eq!(heard, Vec::<String>::new());
+}
+
+#[test]
+fn an_unusable_lock_is_no_obstacle() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    fs::create_dir_all(root.join("v1")).unwrap();
+    fs::write(root.join("v1/locks"), "").unwrap();
+    let cache = open(&root);
+    assert_eq!(origin(&cache, "text"), Origin::Compiled);
+    assert_eq!(origin(&open(&root), "text"), Origin::Disk);
+}
+
+#[test]
+fn two_versions_live_side_by_side() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    compile(&open(&root), "text").unwrap();
+    // As a later version would lay it out, with files of the same names.
+    let kernel = files(&root, ".kernel").remove(0);
+    let later = root.join("v2").join(kernel.strip_prefix(root.join("v1")).unwrap());
+    fs::create_dir_all(later.parent().unwrap()).unwrap();
+    fs::write(&later, "a later format").unwrap();
+    assert_eq!(origin(&open(&root), "text"), Origin::Disk);
+    open(&root).clear();
+    assert_eq!(origin(&open(&root), "text"), Origin::Compiled);
+    assert_eq!(fs::read(&later).unwrap(), b"a later format");
+}

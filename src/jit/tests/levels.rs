@@ -1,0 +1,76 @@
+//! Memory, disk, compiler; many threads.
+
+use super::*;
+use std::sync::Barrier;
+
+#[test]
+fn sixty_four_threads_compile_once() {
+    let stand_in = Arc::new(StandIn { identity: "C 1", takes: Duration::from_millis(50), ..StandIn::default() });
+    let (cache, start) = (Cache::in_memory().compiling_with(stand_in.clone()), Barrier::new(64));
+    std::thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| {
+                start.wait();
+                compile(&cache, "text").unwrap();
+            });
+        }
+    });
+    let stats = cache.stats();
+    assert_eq!((stand_in.compiled.load(SeqCst), stats.compiles, stats.misses, stats.memory_hits), (1, 1, 1, 63));
+    assert_eq!(stats.compile_us, 1500);
+}
+
+#[test]
+fn sixty_four_threads_share_a_failure_and_may_try_again() {
+    let stand_in = Arc::new(StandIn { identity: "C 1", takes: Duration::from_millis(200), ..StandIn::default() });
+    let (cache, start) = (Cache::in_memory().compiling_with(stand_in.clone()), Barrier::new(64));
+    std::thread::scope(|scope| {
+        for _ in 0..64 {
+            scope.spawn(|| {
+                start.wait();
+                let error = compile(&cache, "wrong").unwrap_err();
+                assert!(error.to_string().contains("for this test"), "{error}");
+            });
+        }
+    });
+    let compiled = stand_in.compiled.load(SeqCst);
+    // A thread that the machine wakes late finds nobody at work, and tries again.
+    assert!(compiled < 8, "{compiled} of 64");
+    assert!(compile(&cache, "wrong").is_err());
+    assert_eq!((stand_in.compiled.load(SeqCst), cache.stats().failures), (compiled + 1, compiled + 1));
+}
+
+#[test]
+fn another_compiler_has_its_own_kernels() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    for identity in ["C 1", "C 2"] {
+        let open = || Cache::at(&root).compiling_with(compiler(identity));
+        assert_eq!((origin(&open(), "text"), origin(&open(), "text")), (Origin::Compiled, Origin::Disk));
+        assert_eq!(compile(&open(), "text").unwrap().info.compiler, identity);
+    }
+    assert_eq!(files(&root, ".kernel").len(), 2);
+}
+
+#[test]
+fn what_was_just_compiled_is_not_read_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = Cache::at(directory.path().join("cache")).compiling_with(compiler("C 1"));
+    assert_eq!((origin(&cache, "text"), origin(&cache, "text")), (Origin::Compiled, Origin::Memory));
+    assert_eq!(cache.stats().bytes_read, 0);
+    assert!(cache.stats().bytes_written as usize > SIZE);
+}
+
+#[test]
+fn neither_place_nor_time_is_in_the_key() {
+    let key = || {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::at(directory.path().join("cache")).compiling_with(compiler("C 1"));
+        cache.key(&Source::new("text", "k"), &SM, &Options::new()).unwrap()
+    };
+    assert_eq!(key(), key());
+    assert_eq!(
+        key(),
+        Cache::in_memory().compiling_with(compiler("C 1")).key(&Source::new("text", "k"), &SM, &Options::new()).unwrap()
+    );
+}

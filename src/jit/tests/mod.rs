@@ -1,0 +1,149 @@
+//! The cache against a hostile world, with a stand-in for the compiler: nothing wrong is ever loaded, and nothing panics.
+
+mod bundles;
+mod children;
+mod disk;
+mod levels;
+mod modes;
+mod processes;
+mod reader;
+
+use super::compiler::{Build, Compile};
+use super::error::{JitError, NotFound};
+use super::key::CacheKey;
+use super::{Cache, Options, Source, Target};
+use crate::source::{Cubin, KernelInfo, Origin};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+const SM: Target = Target::SM_90A;
+
+/// Compiles a key into bytes that follow from it, so that a wrong binary is seen.
+#[derive(Default)]
+struct StandIn {
+    identity: &'static str,
+    absent: AtomicBool,
+    /// How often it was asked for its identity, and to compile.
+    asked: AtomicU64,
+    compiled: AtomicU64,
+    takes: Duration,
+    /// A file that grows by one byte a compilation, in whatever process.
+    tally: Option<PathBuf>,
+}
+
+/// The size of a binary, in bytes.
+const SIZE: usize = 40_000;
+
+fn image(key: &str) -> Vec<u8> {
+    let mut bytes = vec![0; SIZE];
+    blake3::Hasher::new().update(key.as_bytes()).finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+fn right(cubin: &Cubin) -> bool {
+    *cubin.bytes == *image(&cubin.info.key)
+}
+
+fn made(key: &CacheKey, entry: &str, target: Target, compiler: &str) -> Cubin {
+    let info = KernelInfo {
+        entry: entry.into(),
+        target,
+        key: key.to_string(),
+        compiler: compiler.into(),
+        registers: 40,
+        spill_store_bytes: 0,
+        spill_load_bytes: 0,
+        stack_bytes: 0,
+        static_shared_bytes: 0,
+        warnings: Vec::new(),
+        compile_ms: Some(1.5),
+        origin: Origin::Compiled,
+    };
+    Cubin::new(image(&info.key), info)
+}
+
+impl Compile for StandIn {
+    fn build(&self) -> Result<Build, JitError> {
+        self.asked.fetch_add(1, SeqCst);
+        if self.absent.load(SeqCst) {
+            return Err(NotFound { tried: [].into() }.into());
+        }
+        Ok(Build { identity: self.identity.into(), common: vec![format!("--for-{}", self.identity.len())] })
+    }
+
+    fn compile(&self, key: &CacheKey, source: &Source, target: Target, _: &[String]) -> Result<Cubin, JitError> {
+        self.compiled.fetch_add(1, SeqCst);
+        if let Some(tally) = &self.tally {
+            File::options().create(true).append(true).open(tally).unwrap().write_all(b"+").unwrap();
+        }
+        std::thread::sleep(self.takes);
+        match source.text() {
+            "wrong" => Err(JitError::InvalidSource { entry: source.entry().into(), why: "for this test" }),
+            _ => Ok(made(key, source.entry(), target, self.identity)),
+        }
+    }
+}
+
+fn compiler(identity: &'static str) -> Arc<StandIn> {
+    Arc::new(StandIn { identity, ..StandIn::default() })
+}
+
+fn absent() -> Arc<StandIn> {
+    Arc::new(StandIn { absent: true.into(), ..StandIn::default() })
+}
+
+fn compile(cache: &Cache, text: &str) -> Result<Arc<Cubin>, JitError> {
+    cache.compile(&Source::new(text, "k"), &SM, &Options::new()).inspect(|cubin| assert!(right(cubin), "{:?}", cubin.info))
+}
+
+/// Where a kernel is to be found.
+fn origin(cache: &Cache, text: &str) -> Origin {
+    compile(cache, text).unwrap().info.origin
+}
+
+/// Every file with this ending below a folder.
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<_> = entries.flat_map(|path| if path.is_dir() { files(&path, ending) } else { vec![path] }).collect();
+    found.retain(|path| path.to_string_lossy().ends_with(ending));
+    found.sort();
+    found
+}
+
+/// Runs something and counts the warnings it gave.
+fn warnings<T>(run: impl FnOnce() -> T) -> (T, Vec<String>) {
+    use std::sync::Mutex;
+    use tracing::field::{Field, Visit};
+    struct Collector(Arc<Mutex<Vec<String>>>);
+    struct Message(String);
+    impl Visit for Message {
+        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+            self.0 += &format!("{field}={value:?} ");
+        }
+    }
+    impl tracing::Subscriber for Collector {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            *metadata.level() <= tracing::Level::WARN
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            let mut message = Message(String::new());
+            event.record(&mut message);
+            self.0.lock().unwrap().push(message.0);
+        }
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let result = tracing::subscriber::with_default(Collector(heard.clone()), run);
+    let heard = heard.lock().unwrap().clone();
+    (result, heard)
+}

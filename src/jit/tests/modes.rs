@@ -1,0 +1,105 @@
+//! What each mode does and leaves, and machines without a compiler.
+
+use super::super::{Config, Limits, Mode};
+use super::*;
+
+fn open(root: &Path, mode: Mode, stand_in: &Arc<StandIn>) -> Cache {
+    Cache::open(root, Config::new().mode(mode)).compiling_with(stand_in.clone())
+}
+
+#[test]
+fn read_only_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    let stand_in = compiler("C 1");
+    compile(&open(&root, Mode::ReadWrite, &stand_in), "text").unwrap();
+    let kernel = files(&root, ".kernel").remove(0);
+    File::open(&kernel).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let listing = || {
+        let stamp = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
+        files(&root, "").into_iter().map(|path| (stamp(&path), path)).collect::<Vec<_>>()
+    };
+    let before = listing();
+    let cache = open(&root, Mode::ReadOnly, &stand_in);
+    assert_eq!((origin(&cache, "text"), origin(&cache, "other")), (Origin::Disk, Origin::Compiled));
+    assert_eq!(cache.stats().unsaved, 0);
+    assert_eq!((cache.clear(), cache.prune(Limits::default())), Default::default());
+    assert_eq!(listing(), before);
+}
+
+#[test]
+fn off_has_no_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    let stand_in = compiler("C 1");
+    compile(&open(&root, Mode::ReadWrite, &stand_in), "text").unwrap();
+    let cache = open(&root, Mode::Off, &stand_in);
+    assert_eq!((origin(&cache, "text"), origin(&cache, "text")), (Origin::Compiled, Origin::Memory));
+    assert!(cache.directory().is_err());
+}
+
+#[test]
+fn deny_never_compiles_and_never_asks() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    let stand_in = compiler("C 1");
+    let cache = open(&root, Mode::Deny, &stand_in);
+    let error = compile(&cache, "text").unwrap_err().to_string();
+    assert!(error.contains("compiling is denied") && error.contains("it cannot be read"), "{error}");
+    let filler = open(&root, Mode::ReadWrite, &stand_in);
+    let key = compile(&filler, "text").unwrap().info.key.clone();
+    let asked = stand_in.asked.load(SeqCst);
+
+    let cache = open(&root, Mode::Deny, &stand_in);
+    assert_eq!((origin(&cache, "text"), origin(&cache, "text")), (Origin::Disk, Origin::Memory));
+    let JitError::Denied(denied) = compile(&cache, "other").unwrap_err() else { panic!("denied") };
+    assert_eq!((denied.entry.as_str(), denied.target, denied.keys.len()), ("k", SM, 1));
+    assert_eq!(denied.directory, root.display().to_string());
+    let wanted = filler.key(&Source::new("other", "k"), &SM, &Options::new()).unwrap();
+    assert_eq!(denied.keys[0], ("C 1".to_owned(), wanted.to_string()), "the key that a filler will have");
+    let text = denied.to_string();
+    assert!(text.contains(&wanted.to_string()) && text.contains("postlude-cache precompile"), "{text}");
+    // What another process adds is found.
+    compile(&filler, "other").unwrap();
+    assert_eq!(origin(&cache, "other"), Origin::Disk);
+    let refused = compile(&cache, "text").unwrap();
+    assert_eq!(refused.info.key, key);
+    let replaced = cache.replace(&refused, &Source::new("text", "k"), &SM, &Options::new());
+    assert!(matches!(replaced, Ok(None)), "the driver's word stands");
+    assert_eq!((stand_in.asked.load(SeqCst), stand_in.compiled.load(SeqCst)), (asked, 2));
+    assert_eq!(cache.stats().misses, 1);
+}
+
+#[test]
+fn a_machine_without_a_compiler_uses_what_is_there_newest_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    for identity in ["C 9.1", "C 12.0", "C 10.5"] {
+        compile(&open(&root, Mode::ReadWrite, &compiler(identity)), "text").unwrap();
+    }
+    compile(&open(&root, Mode::ReadWrite, &compiler("C 9.1")), "old").unwrap();
+    let none = absent();
+    let cache = open(&root, Mode::ReadWrite, &none);
+    let used = |text: &str| compile(&cache, text).unwrap().info.compiler.clone();
+    assert_eq!([used("text"), used("old"), used("text")], ["C 12.0", "C 9.1", "C 12.0"]);
+    assert_eq!(none.asked.load(SeqCst), 1, "looked for once");
+    let error = compile(&cache, "new").unwrap_err();
+    assert!(matches!(error, JitError::NotFound(_)), "{error}");
+    assert_eq!(none.asked.load(SeqCst), 2, "a miss looks again");
+    // It is installed meanwhile.
+    none.absent.store(false, SeqCst);
+    assert_eq!(origin(&cache, "new"), Origin::Compiled);
+}
+
+#[test]
+fn a_directory_without_compilers_is_as_good_as_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    let filler = open(&root, Mode::ReadWrite, &compiler("C 1"));
+    compile(&filler, "text").unwrap();
+    fs::remove_dir_all(root.join("v1/compilers")).unwrap();
+    assert!(compile(&open(&root, Mode::ReadWrite, &absent()), "text").is_err());
+    // The next process with a compiler writes it down again.
+    assert_eq!(origin(&open(&root, Mode::ReadWrite, &compiler("C 1")), "text"), Origin::Disk);
+    assert_eq!(origin(&open(&root, Mode::ReadWrite, &absent()), "text"), Origin::Disk);
+}
