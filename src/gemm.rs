@@ -4,6 +4,10 @@
 mod autotune;
 #[cfg(feature = "jit")]
 mod memo;
+#[cfg(feature = "jit")]
+mod parallel;
+#[cfg(feature = "jit")]
+mod precompile;
 mod run;
 
 pub use run::RanOn;
@@ -183,20 +187,6 @@ mod compile {
             let key = memo::key(self, target, multiprocessors, &problem, "");
             memo::kernel(cache, key, || Kernel::of(self.kernel(target, multiprocessors, problem)?, cache))
         }
-
-        /// Fills a cache for several targets.
-        ///
-        /// # Errors
-        /// The first target that fails.
-        pub fn precompile(
-            &self,
-            cache: &Cache,
-            targets: &[(Target, usize)],
-            problem: impl Into<Problem>,
-        ) -> Result<Vec<Kernel>, Error> {
-            let problem = problem.into();
-            targets.iter().map(|(target, count)| self.compile(cache, *target, *count, problem.clone())).collect()
-        }
     }
 
     impl Kernel {
@@ -262,6 +252,8 @@ mod compile {
 
 #[cfg(feature = "jit")]
 pub use compile::Kernel;
+#[cfg(feature = "jit")]
+pub use precompile::{Wanted, precompile};
 
 #[cfg(feature = "cuda")]
 mod execute {

@@ -1,6 +1,6 @@
 //! Tuning a plan: every tile that may be faster runs on the user's inputs, and the fastest stays.
 
-use super::{Gemm, Kernel, Plan};
+use super::{Gemm, Kernel, Plan, parallel};
 use crate::device::{Device, DeviceArgs, DeviceError, Launch, Scratch, ScratchError};
 use crate::dtype::DType;
 use crate::error::Error;
@@ -10,8 +10,7 @@ use crate::problem::Shape;
 use crate::tune::{Autotune, Outcome, Record, Spread, Subject, Trial, Tuning, disagreement};
 use cudarc::driver::sys::{CUevent_flags, CUresult, CUstreamCaptureStatus};
 use cudarc::driver::{CudaSlice, CudaStream, DriverError};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// How long the launches of one measurement take together, roughly, and the most there are.
@@ -190,20 +189,11 @@ fn same(a: &Tile, b: &Tile) -> bool {
 
 /// Compiles plans with other tiles on all cores. `None` for what was not begun by the deadline.
 fn compile(fresh: &KernelPlan, tiles: &[(Tile, i32)], cache: &Cache, deadline: Instant) -> Vec<Option<Result<Kernel, Error>>> {
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<Option<Result<Kernel, Error>>>> = Mutex::new(tiles.iter().map(|_| None).collect());
-    let work = || {
-        while Instant::now() < deadline {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some((tile, raster)) = tiles.get(at) else { break };
-            let Some(plan) = fresh.with_tile(*tile, *raster, "to be compared") else { continue };
-            let kernel = Kernel::of(plan, cache);
-            done.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(kernel);
-        }
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(tiles.len());
-    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-    done.into_inner().unwrap_or_else(PoisonError::into_inner)
+    parallel::map(tiles.len(), parallel::cores(), |at| {
+        let (tile, raster) = tiles[at];
+        let plan = (Instant::now() < deadline).then(|| fresh.with_tile(tile, raster, "to be compared")).flatten()?;
+        Some(Kernel::of(plan, cache))
+    })
 }
 
 /// Where tiles are compared.

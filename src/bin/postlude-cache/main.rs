@@ -1,0 +1,139 @@
+//! `postlude-cache`: looks after a directory of compiled kernels, fills it, and takes it to other machines.
+
+mod args;
+mod precompile;
+mod show;
+
+use args::Args;
+use postlude::jit::{Bundled, Cache, Config, Holds, Limits, Swept};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+const USAGE: &str = "\
+Usage: postlude-cache [--dir DIR] COMMAND
+
+  list                   every kernel, those used last first
+  stat                   how many there are, for which targets and from which compilers
+  verify [--remove]      read every file to the last bit; fails if one is damaged
+                           --remove        and remove it
+  prune [--bytes N] [--files N]
+                         remove what has not been used for longest until 70 % of these are left (512M, 32768)
+  clear                  remove every kernel
+  export FILE            write everything into one file
+  import FILE            take everything from such a file
+  precompile --target TARGET[:MULTIPROCESSORS] --shape M,N,K[,L] [OPTIONS] EPILOGUE.json...
+                         compile epilogues, as `Epilogue::to_json` wrote them, for every target and every shape; needs NVRTC, no GPU
+                           --product DTYPE,LAYOUT     f16,TN by default; may be given more than once
+                           --pointwise DTYPE,ORDER    row or column; may be given more than once
+                           --threads N                one a core by default
+  help                   print this
+
+Without --dir the directory is $POSTLUDE_CACHE_DIR, else that of the user.
+";
+
+type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    match run(std::env::args().skip(1).collect()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(words: Vec<String>) -> Result<ExitCode> {
+    let mut args = Args::new(words);
+    let directory = args.value("--dir")?;
+    let command = args.next().unwrap_or_else(|| "help".to_owned());
+    if matches!(command.as_str(), "help" | "--help" | "-h") {
+        print!("{USAGE}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let own;
+    let cache = match directory {
+        Some(directory) => {
+            own = Cache::open(directory, Config::new());
+            &own
+        }
+        None => Cache::global(),
+    };
+    let root = cache.directory()?.display().to_string();
+    match command.as_str() {
+        "list" => {
+            args.end()?;
+            show::list(&cache.files(), SystemTime::now());
+        }
+        "stat" => {
+            args.end()?;
+            println!("directory     {root}");
+            show::statistics(&cache.files());
+        }
+        "verify" => {
+            let remove = args.flag("--remove");
+            args.end()?;
+            return verify(cache, remove);
+        }
+        "prune" => {
+            let mut limits = Limits::default();
+            if let Some(bytes) = args.value("--bytes")? {
+                limits.bytes = args::size(&bytes)?;
+            }
+            if let Some(files) = args.value("--files")? {
+                limits.files = args::size(&files)?;
+            }
+            args.end()?;
+            report(cache.prune(limits));
+        }
+        "clear" => {
+            args.end()?;
+            report(cache.clear());
+        }
+        "export" => {
+            let file = args.one("FILE")?;
+            moved("exported", cache.export(file)?);
+        }
+        "import" => {
+            let file = args.one("FILE")?;
+            moved("imported", cache.import(file)?);
+        }
+        "precompile" => return precompile::run(cache, args),
+        other => return Err(format!("unknown command `{other}`\n\n{USAGE}").into()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(cache: &Cache, remove: bool) -> Result<ExitCode> {
+    let (mut kernels, mut notes, mut damaged) = (0, 0, 0);
+    for file in cache.files() {
+        match &file.holds {
+            Ok(Holds::Kernel(_)) => kernels += 1,
+            Ok(_) => notes += 1,
+            Err(why) => {
+                damaged += 1;
+                println!("{}: {why}", file.path.display());
+                if remove {
+                    std::fs::remove_file(&file.path)?;
+                }
+            }
+        }
+    }
+    let removed = if remove && damaged > 0 { ", removed" } else { "" };
+    println!("{kernels} kernels and {notes} notes are sound, {damaged} files are damaged{removed}");
+    Ok(if damaged == 0 || remove { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn report(swept: Swept) {
+    let Swept { removed, removed_bytes, leftovers, kept, kept_bytes, .. } = swept;
+    println!("removed {removed} files ({}) and {leftovers} leftovers", show::bytes(removed_bytes));
+    println!("left are {kept} files ({})", show::bytes(kept_bytes));
+}
+
+fn moved(how: &str, bundled: Bundled) {
+    let Bundled { kernels, notes, compilers, damaged, bytes, .. } = bundled;
+    println!("{how} {kernels} kernels and {notes} notes of {compilers} compilers ({})", show::bytes(bytes));
+    if damaged > 0 {
+        println!("{damaged} damaged files were left out");
+    }
+}

@@ -1,0 +1,175 @@
+//! Filling a cache from documents.
+
+use crate::Result;
+use crate::args::Args;
+use postlude::gemm::{Wanted, precompile};
+use postlude::ir::Order;
+use postlude::jit::{Cache, Origin, compiler};
+use postlude::prelude::*;
+use postlude::target::Target;
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// Targets that everybody means the same device by, with its multiprocessors.
+const USUAL: [(&str, usize); 3] = [("sm_80", 108), ("sm_90", 132), ("sm_90a", 132)];
+
+fn target(text: &str) -> Result<(Target, usize)> {
+    let (name, count) = text.split_once(':').map_or((text, None), |(name, count)| (name, Some(count)));
+    let target = name.parse()?;
+    let usual = USUAL.iter().find(|(usual, _)| *usual == name).map(|(_, count)| *count);
+    let count = match count {
+        Some(count) => count.parse().ok().filter(|count| *count > 0),
+        None => usual,
+    };
+    Ok((target, count.ok_or_else(|| format!("`{text}`: say how many multiprocessors the device has, as in `{name}:80`"))?))
+}
+
+fn shape(text: &str) -> Result<Shape> {
+    let extents: Vec<usize> = text.split(',').map(str::parse).collect::<std::result::Result<_, _>>().unwrap_or_default();
+    match extents[..] {
+        [m, n, k] => Ok(Shape::new(m, n, k)),
+        [m, n, k, l] => Ok(Shape::new(m, n, k).batched(l)),
+        _ => Err(format!("`{text}` is no shape; write M,N,K or M,N,K,L").into()),
+    }
+}
+
+/// What makes the accumulator.
+enum Makes {
+    Product(DType, Layout),
+    Pointwise(DType, Order),
+}
+
+fn makes(text: &str, product: bool) -> Result<Makes> {
+    let wrong = || format!("`{text}` is no {}", if product { "product; write f16,TN" } else { "operation; write f16,row" });
+    let (dtype, lies) = text.split_once(',').ok_or_else(wrong)?;
+    let dtype = DType::from_name(dtype).ok_or_else(wrong)?;
+    if product {
+        let layout = Layout::ALL.into_iter().find(|layout| layout.to_string() == lies).ok_or_else(wrong)?;
+        return Ok(Makes::Product(dtype, layout));
+    }
+    match lies {
+        "row" => Ok(Makes::Pointwise(dtype, Order::RowMajor)),
+        "column" => Ok(Makes::Pointwise(dtype, Order::ColumnMajor)),
+        _ => Err(wrong().into()),
+    }
+}
+
+impl Makes {
+    fn with(&self, epilogue: &Epilogue) -> Gemm {
+        match *self {
+            Makes::Product(dtype, layout) => Gemm::new(dtype, layout, epilogue),
+            Makes::Pointwise(dtype, order) => Gemm::pointwise(dtype, order, epilogue),
+        }
+    }
+}
+
+pub fn run(cache: &Cache, mut args: Args) -> Result<ExitCode> {
+    let targets = args.values("--target")?.iter().map(|text| target(text)).collect::<Result<Vec<_>>>()?;
+    let shapes = args.values("--shape")?.iter().map(|text| shape(text)).collect::<Result<Vec<_>>>()?;
+    let products = args.values("--product")?;
+    let pointwise = args.values("--pointwise")?;
+    let threads =
+        args.value("--threads")?.map_or(Ok(0), |text| text.parse().map_err(|_| format!("`{text}` is no number of threads")))?;
+    let files = args.rest()?;
+    for (what, missing) in [("--target", targets.is_empty()), ("--shape", shapes.is_empty()), ("EPILOGUE.json", files.is_empty())]
+    {
+        if missing {
+            return Err(format!("{what} is missing; see `postlude-cache help`").into());
+        }
+    }
+    let mut operations = products.iter().map(|text| makes(text, true)).collect::<Result<Vec<_>>>()?;
+    operations.extend(pointwise.iter().map(|text| makes(text, false)).collect::<Result<Vec<_>>>()?);
+    if operations.is_empty() {
+        operations.push(Makes::Product(F16, TN));
+    }
+    let mut epilogues = Vec::new();
+    for file in &files {
+        let json = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+        let epilogue = Epilogue::from_json(&json, &postlude::build::registry()).map_err(|error| format!("{file}: {error}"))?;
+        epilogues.push((file, epilogue));
+    }
+    println!("{}", compiler()?.identity);
+
+    let (mut wanted, mut names) = (Vec::new(), Vec::new());
+    for (file, epilogue) in &epilogues {
+        for operation in &operations {
+            for &(target, multiprocessors) in &targets {
+                for &shape in &shapes {
+                    wanted.push(Wanted { gemm: operation.with(epilogue), target, multiprocessors, problem: shape.into() });
+                    names.push(format!("{file} for {target}, {shape}"));
+                }
+            }
+        }
+    }
+    let (start, done, bar) = (Instant::now(), AtomicUsize::new(0), std::io::stderr().is_terminal());
+    let outcomes = precompile(cache, &wanted, threads, |at, kernel| {
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if bar {
+            progress(done, wanted.len(), &names[at]);
+        } else if let Ok(kernel) = kernel {
+            let info = &kernel.cubin.info;
+            let ms = info
+                .compile_ms
+                .filter(|_| info.origin == Origin::Compiled)
+                .map_or_else(String::new, |ms| format!(", {ms:.0} ms"));
+            println!("{done}/{}  {}: {}{ms}, {} registers", wanted.len(), names[at], info.origin, info.registers);
+        }
+    });
+    if bar {
+        eprintln!();
+    }
+    let failed: Vec<_> =
+        outcomes.iter().zip(&names).filter_map(|(outcome, name)| Some((name, outcome.as_ref().err()?))).collect();
+    for (name, error) in &failed {
+        eprintln!("error: {name}: {error}");
+    }
+    let stats = cache.stats();
+    println!(
+        "{} kernels compiled in {:.1} s ({:.1} s of NVRTC), {} were there, {} requests failed",
+        stats.compiles,
+        start.elapsed().as_secs_f64(),
+        stats.compile_us as f64 / 1e6,
+        stats.disk_hits,
+        failed.len(),
+    );
+    if stats.unsaved > 0 {
+        return Err(format!("{} kernels could not be written to {}", stats.unsaved, cache.directory()?.display()).into());
+    }
+    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// One line that is written again and again.
+fn progress(done: usize, all: usize, name: &str) {
+    const WIDTH: usize = 30;
+    let filled = WIDTH * done / all.max(1);
+    let name: String = name.chars().take(60).collect();
+    // In one piece: several threads come here.
+    let line = format!("\r[{}{}] {done}/{all} {name:<60}", "#".repeat(filled), "-".repeat(WIDTH - filled));
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read() {
+        assert_eq!(target("sm_90a").unwrap(), (Target::SM_90A, 132));
+        assert_eq!(target("sm_86:84").unwrap(), (Target::SM_86, 84));
+        assert_eq!(shape("1,2,3").unwrap(), Shape::new(1, 2, 3));
+        assert_eq!(shape("1,2,3,4").unwrap(), Shape::new(1, 2, 3).batched(4));
+        for wrong in ["sm_86", "sm_86:0", "sm_86:x", "90a"] {
+            assert!(target(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "1,2", "1,2,x", "1,2,3,4,5", "-1,2,3"] {
+            assert!(shape(wrong).is_err(), "{wrong}");
+        }
+        assert!(matches!(makes("bf16,NT", true), Ok(Makes::Product(BF16, Layout::NT))));
+        assert!(matches!(makes("f32,column", false), Ok(Makes::Pointwise(F32, Order::ColumnMajor))));
+        for wrong in ["f16", "f17,TN", "f16,tn", "f16,row"] {
+            assert!(makes(wrong, true).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The same work for many, on many threads.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// As many threads as the machine has for a process.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What `work` makes of each number below `count`, in order. Each is begun in order, on one of `threads` threads.
+pub(super) fn map<T: Send>(count: usize, threads: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new((0..count).map(|_| None).collect::<Vec<Option<T>>>());
+    let run = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if at >= count {
+                break;
+            }
+            let made = work(at);
+            done.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(made);
+        }
+    };
+    std::thread::scope(|scope| (0..threads.clamp(1, count.max(1))).for_each(|_| drop(scope.spawn(run))));
+    done.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_in_order_and_complete() {
+        for (count, threads) in [(0, 4), (1, 4), (100, 1), (100, 7), (3, 0)] {
+            assert_eq!(map(count, threads, |at| at * at), (0..count).map(|at| at * at).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn threads_work_side_by_side() {
+        let meet = std::sync::Barrier::new(3);
+        assert_eq!(map(3, 3, |_| meet.wait().is_leader()).into_iter().filter(|leader| *leader).count(), 1);
+    }
+}

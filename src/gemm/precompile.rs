@@ -1,0 +1,60 @@
+//! Filling a cache beforehand, on every core and without a GPU.
+
+use super::{Gemm, Kernel, parallel};
+use crate::error::Error;
+use crate::jit::Cache;
+use crate::plan::Problem;
+use crate::target::Target;
+
+/// A kernel that will be wanted.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The product and its epilogue.
+    pub gemm: Gemm,
+    /// What it will run on.
+    pub target: Target,
+    /// How many multiprocessors that has; the choice of the tile depends on it.
+    pub multiprocessors: usize,
+    /// The problem.
+    pub problem: Problem,
+}
+
+/// Compiles every kernel that the cache does not have, on `threads` threads (0: one a core). `finished` is told of each as soon as
+/// it is there, by its place in `wanted`. The answers are in the order of `wanted`; one that fails does not stop the others.
+///
+/// The cache then has what [`Gemm::compile`] and `Gemm::plan` ask for if they ask with the same target, count and problem: also
+/// in another process, and on a machine without NVRTC.
+pub fn precompile(
+    cache: &Cache,
+    wanted: &[Wanted],
+    threads: usize,
+    finished: impl Fn(usize, &Result<Kernel, Error>) + Sync,
+) -> Vec<Result<Kernel, Error>> {
+    let threads = if threads == 0 { parallel::cores() } else { threads };
+    parallel::map(wanted.len(), threads, |at| {
+        let Wanted { gemm, target, multiprocessors, problem } = &wanted[at];
+        let kernel = gemm.compile(cache, *target, *multiprocessors, problem.clone());
+        finished(at, &kernel);
+        kernel
+    })
+}
+
+impl Gemm {
+    /// Fills a cache for several targets, each with its number of multiprocessors, on every core.
+    ///
+    /// # Errors
+    /// Of the targets that fail, the first.
+    pub fn precompile(
+        &self,
+        cache: &Cache,
+        targets: &[(Target, usize)],
+        problem: impl Into<Problem>,
+    ) -> Result<Vec<Kernel>, Error> {
+        let problem = problem.into();
+        let wanted = targets.iter().map(|&(target, multiprocessors)| {
+            let (gemm, problem) = (self.clone(), problem.clone());
+            Wanted { gemm, target, multiprocessors, problem }
+        });
+        precompile(cache, &wanted.collect::<Vec<_>>(), 0, |_, _| ()).into_iter().collect()
+    }
+}

@@ -1,0 +1,119 @@
+//! `postlude-cache`, as it is called from a shell.
+//!
+//! What compiles is skipped aloud without NVRTC; with `POSTLUDE_REQUIRE_NVRTC=1` it fails instead.
+#![cfg(target_os = "linux")]
+
+use postlude::build::recipes;
+use postlude::jit::{CACHE_DIR, CACHE_MODE, NVRTC_PATH, compiler};
+use postlude::prelude::*;
+use std::path::Path;
+use std::process::Command;
+
+/// What the tool writes, and how it ends.
+fn tool(root: &Path, words: &[&str]) -> (String, i32) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_postlude-cache"));
+    command.args(words).env(CACHE_DIR, root).env_remove(CACHE_MODE);
+    if let Ok(Some(file)) = compiler().map(|compiler| compiler.file) {
+        command.env(NVRTC_PATH, file);
+    }
+    let output = command.output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    print!("$ postlude-cache {}\n{text}", words.join(" "));
+    (text, output.status.code().unwrap_or(-1))
+}
+
+/// The tool is not in a bundle of tests that was taken to another machine.
+fn there_is_no_tool() -> bool {
+    let missing = !Path::new(env!("CARGO_BIN_EXE_postlude-cache")).exists();
+    if missing {
+        eprintln!("skipped: postlude-cache was not built on this machine");
+    }
+    missing
+}
+
+#[test]
+fn wrong_words_are_named() {
+    if there_is_no_tool() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    assert!(tool(&root, &["help"]).0.contains("precompile --target"));
+    for (words, complaint) in [
+        (&["frob"][..], "unknown command `frob`"),
+        (&["prune", "--bytes", "many"], "`many` is no size"),
+        (&["export"], "FILE is missing"),
+        (&["list", "x"], "`x` is one word too many"),
+        (&["import", "/no/such/file"], "/no/such/file: "),
+        (&["import", "/dev/null"], "/dev/null is no sound bundle"),
+        (&["precompile", "x.json"], "--target is missing"),
+        (&["precompile", "--target", "sm_90a", "--shape", "1,2", "x.json"], "`1,2` is no shape"),
+        (&["precompile", "--target", "sm_90a", "--shape", "1,2,3", "--frob", "x.json"], "unknown option `--frob`"),
+        (&["precompile", "--target", "sm_90a", "--shape", "1,2,3", "/no/such.json"], "/no/such.json: "),
+    ] {
+        let (text, code) = tool(&root, words);
+        assert!(text.contains(complaint) && code == 2, "{words:?}: {code} {text}");
+    }
+}
+
+#[test]
+fn an_empty_directory_is_in_order() {
+    if there_is_no_tool() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    assert!(tool(&root, &["verify"]).0.contains("0 kernels and 0 notes are sound, 0 files are damaged"));
+    assert!(tool(&root, &["stat"]).0.contains("together      0 files, 0 B"));
+    assert!(tool(&root, &["clear"]).0.contains("removed 0 files"));
+    let bundle = directory.path().join("bundle");
+    assert!(tool(&root, &["export", bundle.to_str().unwrap()]).0.contains("exported 0 kernels"));
+    assert!(tool(&root, &["import", bundle.to_str().unwrap()]).0.contains("imported 0 kernels"));
+}
+
+#[test]
+fn kernels_are_made_listed_moved_and_removed() {
+    match compiler() {
+        Err(error) if std::env::var_os("POSTLUDE_REQUIRE_NVRTC").is_some_and(|value| value == "1") => panic!("{error}"),
+        Err(error) => return eprintln!("skipped: NVRTC not found ({error})"),
+        Ok(_) => {}
+    }
+    if there_is_no_tool() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (here, there) = (directory.path().join("here"), directory.path().join("there"));
+    for (name, epilogue) in [("relu.json", recipes::bias_activation(F16, F16, |z| z.relu())), ("id.json", recipes::identity(F16))]
+    {
+        std::fs::write(path(name), epilogue.unwrap().to_json()).unwrap();
+    }
+    let (relu, id) = (path("relu.json"), path("id.json"));
+    let words =
+        ["precompile", "--target", "sm_80", "--target", "sm_86:84", "--shape", "64,64,64", "--pointwise", "f16,row", &relu, &id];
+    let (first, code) = tool(&here, &words);
+    assert!(code == 0 && first.contains("4 kernels compiled") && first.contains("0 were there, 0 requests failed"), "{first}");
+    assert!(first.contains("4/4") && first.contains("relu.json for sm_86, 64 x 64 x 64: compiled"), "{first}");
+    let (second, _) = tool(&here, &words);
+    assert!(second.contains("0 kernels compiled") && second.contains("4 were there"), "{second}");
+    let (list, _) = tool(&here, &["list"]);
+    assert_eq!(list.lines().filter(|line| line.contains("postlude_kernel")).count(), 4, "{list}");
+    let (stat, _) = tool(&here, &["stat"]);
+    assert!(stat.contains("target        sm_80: 2 kernels") && stat.contains("compiler      NVRTC "), "{stat}");
+
+    let bundle = path("bundle");
+    assert!(tool(&here, &["export", &bundle]).0.contains("exported 4 kernels and 0 notes of 1 compilers"));
+    assert!(tool(&there, &["import", &bundle]).0.contains("imported 4 kernels and 0 notes of 1 compilers"));
+    let (brought, _) = tool(&there, &words);
+    assert!(brought.contains("0 kernels compiled") && brought.contains("4 were there"), "{brought}");
+
+    let kernel = std::fs::read_dir(there.join("v1/sm_80")).unwrap().flatten().next().unwrap().path();
+    let kernel = std::fs::read_dir(kernel).unwrap().flatten().next().unwrap().path();
+    std::fs::write(&kernel, "damaged").unwrap();
+    let (verified, code) = tool(&there, &["verify"]);
+    assert!(code == 1 && verified.contains("3 kernels and 0 notes are sound, 1 files are damaged"), "{verified}");
+    let (verified, code) = tool(&there, &["verify", "--remove"]);
+    assert!(code == 0 && verified.contains("1 files are damaged, removed") && !kernel.exists(), "{verified}");
+    assert!(tool(&there, &["prune", "--files", "2"]).0.contains("left are 1 files"));
+    assert!(tool(&there, &["--dir", here.to_str().unwrap(), "clear"]).0.contains("removed 4 files"));
+}
