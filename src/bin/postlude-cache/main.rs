@@ -1,5 +1,10 @@
 //! `postlude-cache`: looks after a directory of compiled kernels, fills it, and takes it to other machines.
 
+/// Prints a line; the tool ends where nobody reads it, as behind `| head`.
+macro_rules! say {
+    ($($text:tt)*) => { $crate::say(format_args!($($text)*)) };
+}
+
 mod args;
 mod precompile;
 mod show;
@@ -48,7 +53,7 @@ fn run(words: Vec<String>) -> Result<ExitCode> {
     let directory = args.value("--dir")?;
     let command = args.next().unwrap_or_else(|| "help".to_owned());
     if matches!(command.as_str(), "help" | "--help" | "-h") {
-        print!("{USAGE}");
+        say!("{}", USAGE.trim_end());
         return Ok(ExitCode::SUCCESS);
     }
     let own;
@@ -67,7 +72,7 @@ fn run(words: Vec<String>) -> Result<ExitCode> {
         }
         "stat" => {
             args.end()?;
-            println!("directory     {root}");
+            say!("directory     {root}");
             show::statistics(&cache.files());
         }
         "verify" => {
@@ -104,6 +109,13 @@ fn run(words: Vec<String>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn say(text: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+    if writeln!(std::io::stdout(), "{text}").is_err() {
+        std::process::exit(0);
+    }
+}
+
 fn verify(cache: &Cache, remove: bool) -> Result<ExitCode> {
     let (mut kernels, mut notes, mut damaged) = (0, 0, 0);
     for file in cache.files() {
@@ -112,7 +124,7 @@ fn verify(cache: &Cache, remove: bool) -> Result<ExitCode> {
             Ok(_) => notes += 1,
             Err(why) => {
                 damaged += 1;
-                println!("{}: {why}", file.path.display());
+                say!("{}: {why}", file.path.display());
                 if remove {
                     std::fs::remove_file(&file.path)?;
                 }
@@ -120,20 +132,20 @@ fn verify(cache: &Cache, remove: bool) -> Result<ExitCode> {
         }
     }
     let removed = if remove && damaged > 0 { ", removed" } else { "" };
-    println!("{kernels} kernels and {notes} notes are sound, {damaged} files are damaged{removed}");
+    say!("{kernels} kernels and {notes} notes are sound, {damaged} files are damaged{removed}");
     Ok(if damaged == 0 || remove { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn report(swept: Swept) {
     let Swept { removed, removed_bytes, leftovers, kept, kept_bytes, .. } = swept;
-    println!("removed {removed} files ({}) and {leftovers} leftovers", show::bytes(removed_bytes));
-    println!("left are {kept} files ({})", show::bytes(kept_bytes));
+    say!("removed {removed} files ({}) and {leftovers} leftovers", show::bytes(removed_bytes));
+    say!("left are {kept} files ({})", show::bytes(kept_bytes));
 }
 
 fn moved(how: &str, bundled: Bundled) {
     let Bundled { kernels, notes, compilers, damaged, bytes, .. } = bundled;
-    println!("{how} {kernels} kernels and {notes} notes of {compilers} compilers ({})", show::bytes(bytes));
+    say!("{how} {kernels} kernels and {notes} notes of {compilers} compilers ({})", show::bytes(bytes));
     if damaged > 0 {
-        println!("{damaged} damaged files were left out");
+        say!("{damaged} damaged files were left out");
     }
 }

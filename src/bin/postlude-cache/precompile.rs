@@ -90,7 +90,7 @@ pub fn run(cache: &Cache, mut args: Args) -> Result<ExitCode> {
         let epilogue = Epilogue::from_json(&json, &postlude::build::registry()).map_err(|error| format!("{file}: {error}"))?;
         epilogues.push((file, epilogue));
     }
-    println!("{}", compiler()?.identity);
+    say!("{}", compiler()?.identity);
 
     let (mut wanted, mut names) = (Vec::new(), Vec::new());
     for (file, epilogue) in &epilogues {
@@ -114,7 +114,7 @@ pub fn run(cache: &Cache, mut args: Args) -> Result<ExitCode> {
                 .compile_ms
                 .filter(|_| info.origin == Origin::Compiled)
                 .map_or_else(String::new, |ms| format!(", {ms:.0} ms"));
-            println!("{done}/{}  {}: {}{ms}, {} registers", wanted.len(), names[at], info.origin, info.registers);
+            say!("{done}/{}  {}: {}{ms}, {} registers", wanted.len(), names[at], info.origin, info.registers);
         }
     });
     if bar {
@@ -126,7 +126,7 @@ pub fn run(cache: &Cache, mut args: Args) -> Result<ExitCode> {
         eprintln!("error: {name}: {error}");
     }
     let stats = cache.stats();
-    println!(
+    say!(
         "{} kernels compiled in {:.1} s ({:.1} s of NVRTC), {} were there, {} requests failed",
         stats.compiles,
         start.elapsed().as_secs_f64(),

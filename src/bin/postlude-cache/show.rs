@@ -20,10 +20,7 @@ fn age(used: SystemTime, now: SystemTime) -> String {
 }
 
 pub fn list(files: &[CachedFile], now: SystemTime) {
-    println!(
-        "{:<12} {:<8} {:<18} {:>4} {:>7} {:>11} {:>6}  compiler",
-        "key", "target", "entry", "regs", "spills", "size", "used"
-    );
+    say!("{:<12} {:<8} {:<18} {:>4} {:>7} {:>11} {:>6}  compiler", "key", "target", "entry", "regs", "spills", "size", "used");
     for file in files {
         let (size, used) = (bytes(file.bytes), age(file.used, now));
         match &file.holds {
@@ -31,13 +28,14 @@ pub fn list(files: &[CachedFile], now: SystemTime) {
                 let spills = u64::from(info.spill_store_bytes) + u64::from(info.spill_load_bytes);
                 let (key, target) = (info.key.get(..12).unwrap_or(&info.key), info.target.to_string());
                 let entry = &info.entry;
-                println!(
+                say!(
                     "{key:<12} {target:<8} {entry:<18} {:>4} {spills:>7} {size:>11} {used:>6}  {}",
-                    info.registers, info.compiler
+                    info.registers,
+                    info.compiler
                 );
             }
-            Ok(_) => println!("{:<12} {:<8} {:<18} {:>4} {:>7} {size:>11} {used:>6}", name(file), "", "(note)", "", ""),
-            Err(why) => println!("{:<12} {why}", name(file)),
+            Ok(_) => say!("{:<12} {:<8} {:<18} {:>4} {:>7} {size:>11} {used:>6}", name(file), "", "(note)", "", ""),
+            Err(why) => say!("{:<12} {why}", name(file)),
         }
     }
 }
@@ -64,7 +62,7 @@ pub fn statistics(files: &[CachedFile]) {
     }
     for ((kind, name), (count, size)) in groups {
         let noun = if kind == "target" || kind == "compiler" { "kernels" } else { "files" };
-        println!("{kind:<14}{name}{}{count} {noun}, {}", if name.is_empty() { "" } else { ": " }, bytes(size));
+        say!("{kind:<14}{name}{}{count} {noun}, {}", if name.is_empty() { "" } else { ": " }, bytes(size));
     }
-    println!("together      {} files, {}", files.len(), bytes(files.iter().map(|file| file.bytes).sum()));
+    say!("together      {} files, {}", files.len(), bytes(files.iter().map(|file| file.bytes).sum()));
 }
