@@ -258,6 +258,12 @@
 //! The choice of the tile is an estimate. `Plan::autotune` measures on the program's own arguments which of those that fit is the
 //! fastest, takes it, and keeps the answer beside the cached kernels for every later plan of the same kind.
 //!
+//! # The cache
+//!
+//! A kernel is compiled once: then it is in memory, or one verified file away, for every process of the user. `POSTLUDE_CACHE=deny` runs
+//! what was compiled before and nothing else; `gemm::precompile`, `jit::Cache::export` and `import`, or the command
+//! `postlude-cache`, bring it there, and neither a GPU to fill a cache nor NVRTC to use it is needed. See `jit`.
+//!
 //! # Features
 //!
 //! `cuda` (default): devices and launches. `jit`: compiling with NVRTC. Without either: graphs, the check, the CPU reference,

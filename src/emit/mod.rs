@@ -17,6 +17,7 @@ use crate::problem::Operation;
 use crate::source::Source;
 use printer::Printer;
 use serde::Serialize;
+use std::fmt::Write as _;
 use std::sync::OnceLock;
 use tera::Tera;
 
@@ -56,7 +57,8 @@ fn engine() -> &'static Result<Tera, String> {
     ENGINE.get_or_init(|| {
         let mut tera = Tera::new();
         tera.autoescape_on(Vec::<&'static str>::new());
-        tera.add_raw_templates(TEMPLATES).map_err(|e| e.to_string())?;
+        // Whatever the line ends of this checkout are: the text is what kernels are cached by.
+        tera.add_raw_templates(TEMPLATES.map(|(name, text)| (name, text.replace('\r', "")))).map_err(|e| e.to_string())?;
         Ok(tera)
     })
 }
@@ -125,9 +127,13 @@ struct Wgmma {
 impl Wgmma {
     fn of(plan: &KernelPlan) -> Wgmma {
         let (n, registers) = (plan.tile.bn, plan.tile.bn / 2);
-        let join = |item: &dyn Fn(usize) -> String| (0..registers).map(item).collect::<Vec<_>>().join(", ");
-        let list = format!("{{ {}}}", join(&|i| format!("%{i}")));
-        Wgmma { n, registers, dtype: plan.operation.dtype().name(), list, outputs: join(&|i| format!("\"+f\"(d[{i}])")) }
+        let (mut list, mut outputs) = (String::with_capacity(6 * registers), String::with_capacity(14 * registers));
+        for i in 0..registers {
+            let comma = if i > 0 { ", " } else { "" };
+            let _ = write!(list, "{comma}%{i}");
+            let _ = write!(outputs, "{comma}\"+f\"(d[{i}])");
+        }
+        Wgmma { n, registers, dtype: plan.operation.dtype().name(), list: format!("{{ {list}}}"), outputs }
     }
 }
 
@@ -205,16 +211,25 @@ pub fn render(plan: &KernelPlan) -> Result<Source, RenderError> {
     Ok(Source::new(resume_lines(&text), ENTRY))
 }
 
-/// Gives the lines after a marked statement their own numbers back.
+/// Gives the lines after a marked statement their own numbers back. From mark to mark: most of a source has none.
 fn resume_lines(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for (index, line) in text.lines().enumerate() {
-        if line == printer::RESUME {
-            // The directive names the line that follows it; lines count from 1.
-            out.push_str(&format!("#line {} \"kernel.cu\"", index + 2));
-        } else {
-            out.push_str(line);
-        }
+    let mut out = String::with_capacity(text.len() + text.len() / 8);
+    let (mut line, mut rest, mut scanned) = (1, text, 0);
+    // A sign that few lines begin with is found faster than a line.
+    while let Some(at) = rest[scanned..].find('#').map(|at| scanned + at) {
+        let marked = rest[at..].strip_prefix(printer::RESUME).and_then(|after| after.strip_prefix('\n'));
+        let (Some(after), true) = (marked, at == 0 || rest.as_bytes()[at - 1] == b'\n') else {
+            scanned = at + 1;
+            continue;
+        };
+        // The directive names the line that follows it; lines count from 1.
+        line += rest[..at].bytes().filter(|byte| *byte == b'\n').count() + 1;
+        out.push_str(&rest[..at]);
+        let _ = writeln!(out, "#line {line} \"kernel.cu\"");
+        (rest, scanned) = (after, 0);
+    }
+    out.push_str(rest);
+    if !out.ends_with('\n') {
         out.push('\n');
     }
     out
@@ -323,5 +338,28 @@ fn coordinate(coordinate: Coordinate) -> String {
         Coordinate::Row => "(s.row + p.origin_row)".into(),
         Coordinate::Column => "(s.at(i) + p.origin_column)".into(),
         Coordinate::Batch => "(t.batch + p.origin_batch)".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_get_their_numbers_back() {
+        let mark = printer::RESUME;
+        for text in [
+            String::from("a\nb\n"),
+            String::from("a\n# b\n#"),
+            format!("{mark}\na\n"),
+            format!("a\n  {mark}\n#pragma\n{mark}\n{mark}\nb\n{mark} x\n{mark}\n"),
+            format!("\u{e4}\n{mark}\n\u{e4}"),
+        ] {
+            let numbered = text.lines().enumerate().map(|(index, line)| match line == mark {
+                true => format!("#line {} \"kernel.cu\"\n", index + 2),
+                false => format!("{line}\n"),
+            });
+            assert_eq!(resume_lines(&text), numbered.collect::<String>(), "{text}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod bundle;
+mod cache;
 mod ci;
 mod error;
 mod json;
@@ -11,6 +12,7 @@ mod project;
 #[path = "../../benches/gemm/record.rs"]
 mod record;
 mod report;
+mod svg;
 mod test;
 
 use std::process::ExitCode;
@@ -36,6 +38,10 @@ Usage: cargo xtask COMMAND
   bench-gpu [-- FLAGS...]
         Measure the products on the GPU of this machine and write the report; without a GPU make a bundle to measure elsewhere.
         FLAGS are the benchmark's: `-- --help` lists them, `-- --list` what would be measured.
+  bench-cache [--report] [-- ARGS...]
+        Measure the kernel cache, print a table, and write it with a chart to docs/jit_cache.md and .svg. Needs NVRTC, no GPU.
+          --report       only write what was measured before
+        ARGS are criterion's: a name selects benchmarks.
   bench-report [FILE...] [--out DIR] [--fresh]
         Add records of the benchmark to docs/benchmarks.csv, and make docs/benchmarks.md and .svg of all of them.
           --out DIR      write there instead
@@ -64,6 +70,7 @@ fn dispatch(args: &[String]) -> Result {
         "ci" => ci::run(&Project::open()?, args),
         "nvrtc" => nvrtc::print(&Project::open()?, args),
         "bench-gpu" => bench::run(&Project::open()?, args),
+        "bench-cache" => cache::run(&Project::open()?, args),
         "bench-report" => report::run(&Project::open()?, args),
         "gpu-bundle" => bundle::run(&Project::open()?, args),
         "help" | "--help" | "-h" => {

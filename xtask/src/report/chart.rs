@@ -3,7 +3,7 @@
 //! It brings its own background, so that it is readable on any page, and follows the reader's colour scheme.
 
 use crate::record::Record;
-use std::fmt::Write;
+use crate::svg::{line, page, rectangle, text};
 
 const WIDTH: f64 = 860.0;
 /// Where bars begin and end.
@@ -22,14 +22,7 @@ const SECTIONS: [(&str, &[&str]); 3] = [
 ];
 
 const STYLE: &str = "\
-svg { font: 12px system-ui, sans-serif; }
-.page { fill: #ffffff; } .ink { fill: #1f2328; } .soft { fill: #59636e; }
-.grid { stroke: #d1d9e0; } .one { stroke: #1f2328; stroke-width: 1.5; } .whisker { stroke: #1f2328; }
 .f16 { fill: #2f81f7; } .bf16 { fill: #e08a1e; } .f32 { fill: #57ab5a; }
-@media (prefers-color-scheme: dark) {
-.page { fill: #0d1117; } .ink { fill: #f0f6fc; } .soft { fill: #9198a1; }
-.grid { stroke: #3d444d; } .one { stroke: #f0f6fc; } .whisker { stroke: #f0f6fc; }
-}
 ";
 
 /// Bars of one shape, one for each format.
@@ -100,11 +93,7 @@ pub fn svg(records: &[Record]) -> Option<String> {
         y += height + 16.0;
     }
     let height = y + 12.0;
-    Some(format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\" \
-         aria-label=\"Time of cuBLASLt over Postlude's, for each shape and epilogue\">\n<style>\n{STYLE}</style>\n\
-         <rect class=\"page\" width=\"{WIDTH}\" height=\"{height}\" rx=\"6\"/>\n{body}</svg>\n"
-    ))
+    Some(page(WIDTH, height, "Time of cuBLASLt over Postlude's, for each shape and epilogue", STYLE, &body))
 }
 
 fn bar(body: &mut String, y: f64, record: &Record, x: impl Fn(f64) -> f64) {
@@ -147,19 +136,6 @@ fn find_or_push<T>(list: &mut Vec<T>, is: impl Fn(&T) -> bool, make: impl Fn() -
         list.len() - 1
     });
     &mut list[at]
-}
-
-fn rectangle(body: &mut String, x: f64, y: f64, width: f64, height: f64, class: &str) {
-    let _ = writeln!(body, "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>");
-}
-
-fn line(body: &mut String, [x1, y1, x2, y2]: [f64; 4], class: &str) {
-    let _ = writeln!(body, "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>");
-}
-
-fn text(body: &mut String, x: f64, y: f64, class: &str, anchor: &str, more: &str, words: &str) {
-    let words = words.replace('&', "&amp;").replace('<', "&lt;");
-    let _ = writeln!(body, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" {more}>{words}</text>");
 }
 
 #[cfg(test)]

@@ -1,0 +1,206 @@
+//! `cargo xtask bench-cache`: what the benchmark of the kernel cache measured, as a table and a chart in its page.
+
+mod chart;
+
+use std::fs;
+use std::path::Path;
+
+use crate::error::{Context, Error, Result};
+use crate::json;
+use crate::project::{Project, call};
+use crate::test::split_at_dashes;
+
+/// The page, the chart in it, and the lines between which the table stands.
+const PAGE: &str = "jit_cache.md";
+const CHART: &str = "jit_cache.svg";
+const BEGIN: &str = "<!-- figures: cargo xtask bench-cache -->\n";
+const END: &str = "<!-- end of figures -->\n";
+
+/// What is shown, in this order: the benchmark's group, what it means, and how it is named in the chart.
+const STAGES: [(&str, &str); 11] = [
+    ("build and check", "the closure runs, the graph is checked"),
+    ("check", "the check alone"),
+    ("plan", "mainloop, tile, placement of values"),
+    ("render", "the plan printed as CUDA"),
+    ("key", "the source hashed"),
+    ("graph to key", "all of these"),
+    ("memory hit", "a request that was made before, from `Gemm::compile` to the kernel"),
+    ("memory hit by source", "a source that was compiled before, hashed and found"),
+    ("disk hit", "a source whose kernel is in the directory: hashed, read, verified"),
+    ("cold compile", "NVRTC, planning and printing included"),
+    ("eight processes", "from their start until the last one has its kernel and ends, NVRTC loaded by each"),
+];
+
+/// One figure: nanoseconds, and the bounds of its confidence interval.
+#[derive(Clone, Debug, PartialEq)]
+struct Figure {
+    group: String,
+    name: String,
+    median: f64,
+    low: f64,
+    high: f64,
+}
+
+pub fn run(project: &Project, args: &[String]) -> Result {
+    let (own, flags) = split_at_dashes(args);
+    let only_report = match own {
+        [] => false,
+        [flag] if flag == "--report" => true,
+        [other, ..] => {
+            return Err(Error::new(format!("unknown option `{other}` of `bench-cache`; the benchmark's own go behind `--`")));
+        }
+    };
+    let measured = project.target.join("criterion");
+    if !only_report {
+        let mut cargo = project.cargo();
+        cargo.args([
+            "bench",
+            "--package",
+            "postlude",
+            "--no-default-features",
+            "--features",
+            "jit",
+            "--bench",
+            "jit_cache",
+            "--",
+        ]);
+        call(cargo.args(flags))?;
+    }
+    let figures = read(&measured)?;
+    if figures.is_empty() {
+        return Err(Error::new(format!("nothing was measured: {} has no figures of the cache", measured.display())));
+    }
+    let table = table(&figures);
+    println!("{table}");
+    let docs = project.root.join("docs");
+    let put = |name: &str, text: String| {
+        let file = docs.join(name);
+        fs::write(&file, text).context(|| format!("cannot write {}", file.display()))?;
+        println!("{}", file.display());
+        Ok(())
+    };
+    let path = docs.join(PAGE);
+    let page = fs::read_to_string(&path).context(|| format!("cannot read {}", path.display()))?;
+    let place = || Error::new(format!("{} has no place for figures, between {BEGIN}and {END}", path.display()));
+    let (before, rest) = page.split_once(BEGIN).ok_or_else(place)?;
+    let (_, after) = rest.split_once(END).ok_or_else(place)?;
+    put(PAGE, format!("{before}{BEGIN}\n{}\n\n![The figures as bars]({CHART})\n\n{table}\n{END}{after}", machine()))?;
+    put(CHART, chart::svg(&figures))
+}
+
+/// The machine, as a sentence.
+fn machine() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, name)| name.trim());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("Medians, with the 95 % confidence interval, on {cores} cores of {}.", model.unwrap_or("an unknown processor"))
+}
+
+/// Everything in criterion's folder that belongs to a stage, in the order of the stages.
+fn read(folder: &Path) -> Result<Vec<Figure>> {
+    let folders = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut figures = Vec::new();
+    for path in folders(folder).flat_map(|group| folders(&group).collect::<Vec<_>>()) {
+        let [id, estimates] = ["benchmark.json", "estimates.json"].map(|name| fs::read_to_string(path.join("new").join(name)));
+        let (Ok(id), Ok(estimates)) = (id, estimates) else { continue };
+        let strange = || Error::new(format!("{}: criterion wrote it in an unknown form", path.display()));
+        figures.push(figure(&id, &estimates).ok_or_else(strange)?);
+    }
+    let rank = |figure: &Figure| {
+        let stage = STAGES.iter().position(|(group, _)| *group == figure.group)?;
+        // `8 epilogues` before `64 epilogues`, and both behind the mainloops.
+        let number: usize = figure.name.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        let mainloop = ["pointwise", "simt", "sm80", "sm90a", "warm", "cold"].iter().position(|name| *name == figure.name);
+        Some((stage, mainloop.unwrap_or(usize::MAX), number, figure.name.clone()))
+    };
+    figures.retain(|figure| rank(figure).is_some());
+    figures.sort_by_key(rank);
+    Ok(figures)
+}
+
+fn figure(id: &str, estimates: &str) -> Option<Figure> {
+    let text = |key| json::field(id, key).and_then(json::string);
+    let median = json::field(estimates, "median")?;
+    let number = |object: &str, key: &str| json::field(object, key)?.parse().ok();
+    let interval = json::field(median, "confidence_interval")?;
+    Some(Figure {
+        group: text("group_id")?,
+        name: text("function_id")?,
+        median: number(median, "point_estimate")?,
+        low: number(interval, "lower_bound")?,
+        high: number(interval, "upper_bound")?,
+    })
+}
+
+/// A time with three digits, in the unit that fits.
+fn time(ns: f64) -> String {
+    let (value, unit) = match ns {
+        _ if ns < 1e3 => (ns, "ns"),
+        _ if ns < 1e6 => (ns / 1e3, "\u{b5}s"),
+        _ if ns < 1e9 => (ns / 1e6, "ms"),
+        _ => (ns / 1e9, "s"),
+    };
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$} {unit}")
+}
+
+/// How many times as fast as on one thread.
+fn speedup(figures: &[Figure], figure: &Figure) -> Option<f64> {
+    let (what, threads) = figure.name.split_once(", ")?;
+    let one = figures.iter().find(|other| other.group == figure.group && other.name == format!("{what}, 1 threads"))?;
+    (threads != "1 threads").then_some(one.median / figure.median)
+}
+
+fn table(figures: &[Figure]) -> String {
+    let mut out = String::from("| stage | | median | interval | |\n| --- | --- | ---: | --- | --- |\n");
+    let mut last = "";
+    for figure in figures {
+        let Figure { group, name, median, low, high } = figure;
+        let means = STAGES.iter().find(|(stage, _)| stage == group).map_or("", |(_, means)| means);
+        let speedup = speedup(figures, figure).map(|times| format!("{times:.2} times one thread"));
+        let (stage, note) = if last == group { ("", speedup.unwrap_or_default()) } else { (group.as_str(), means.to_owned()) };
+        let name = name.replace("1 threads", "1 thread").replace("1 epilogues", "1 epilogue");
+        out += &format!("| {stage} | {name} | {} | {} to {} | {note} |\n", time(*median), time(*low), time(*high));
+        last = group;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure_of(group: &str, name: &str, median: f64) -> Figure {
+        Figure { group: group.into(), name: name.into(), median, low: median, high: median }
+    }
+
+    #[test]
+    fn criterion_is_read() {
+        let id = r#"{"group_id":"disk hit","function_id":"sm80","value_str":null}"#;
+        let estimates = r#"{"mean":{"point_estimate":9.0},"median":{"confidence_interval":{"confidence_level":0.95,
+            "lower_bound":1.5e3,"upper_bound":2500.0},"point_estimate":2e3,"standard_error":1.0}}"#;
+        let read = figure(id, estimates);
+        assert_eq!(read, Some(Figure { low: 1500.0, high: 2500.0, ..figure_of("disk hit", "sm80", 2000.0) }));
+        assert_eq!(figure("{}", estimates), None);
+    }
+
+    #[test]
+    fn times_have_three_digits() {
+        let shown = [0.5, 518.2, 1e3, 21_540.0, 218_600.0, 1.5e6, 12.34e9].map(time);
+        assert_eq!(shown, ["0.50 ns", "518 ns", "1.00 \u{b5}s", "21.5 \u{b5}s", "219 \u{b5}s", "1.50 ms", "12.3 s"]);
+    }
+
+    #[test]
+    fn threads_are_compared_with_one() {
+        let figures = [
+            figure_of("cold compile", "sm80", 5.0),
+            figure_of("cold compile", "8 epilogues, 1 threads", 9.0),
+            figure_of("cold compile", "8 epilogues, 2 threads", 5.0),
+        ];
+        assert_eq!(figures.each_ref().map(|figure| speedup(&figures, figure)), [None, None, Some(1.8)]);
+        let table = table(&figures);
+        assert!(table.contains("| cold compile | sm80 | 5.00 ns | 5.00 ns to 5.00 ns | NVRTC, "), "{table}");
+        assert!(table.contains("|  | 8 epilogues, 1 thread | 9.00 ns | 9.00 ns to 9.00 ns |  |"), "{table}");
+        assert!(table.contains("| 1.80 times one thread |"), "{table}");
+    }
+}
