@@ -3,7 +3,6 @@
 //!
 //! `PROPTEST_CASES=1000000 cargo test --release --test fuzz` goes on for longer.
 
-#[allow(dead_code)]
 #[path = "support/graphs.rs"]
 mod graphs;
 #[path = "support/softcap.rs"]

@@ -188,18 +188,20 @@ impl Cache {
         }
         let target = *target;
         if self.config.mode == Mode::Deny {
-            return self.by_any_compiler(source, target, options)?.ok_or_else(|| self.denied(source, target, options).into());
+            return self
+                .by_any_compiler(source, target, options, None)?
+                .ok_or_else(|| self.denied(source, target, options).into());
         }
         // Looking for a compiler takes long where there is none.
         if self.missing.load(Relaxed)
-            && let Some(found) = self.by_any_compiler(source, target, options)?
+            && let Some(found) = self.by_any_compiler(source, target, options, None)?
         {
             return Ok(found);
         }
         let job = match self.job(source, target, options) {
             Err(JitError::NotFound(missing)) => {
                 let known_missing = self.missing.swap(true, Relaxed);
-                let found = if known_missing { None } else { self.by_any_compiler(source, target, options)? };
+                let found = if known_missing { None } else { self.by_any_compiler(source, target, options, None)? };
                 return found.ok_or(JitError::NotFound(missing));
             }
             other => other?,
@@ -218,8 +220,9 @@ impl Cache {
     /// Another binary for one that the driver refused to load.
     ///
     /// An image from disk may be stale in a way no checksum shows. This forgets it, compiles the kernel once more and keeps the
-    /// result instead. `None` if `refused` was compiled by this very process, since compiling again gives the same bytes, or if
-    /// compiling is denied: then the driver's word stands.
+    /// result instead. Where nothing can be compiled, a kernel from an older compiler in the directory may do. `None` if `refused`
+    /// was compiled by this very process, since compiling again gives the same bytes, or if compiling is denied and there is no
+    /// other: then the driver's word stands.
     ///
     /// # Errors
     /// As for [`Cache::compile`].
@@ -230,10 +233,17 @@ impl Cache {
         target: &Target,
         options: &Options,
     ) -> Result<Option<Arc<Cubin>>, JitError> {
+        let older = || {
+            self.memos.forget_all();
+            self.by_any_compiler(source, *target, options, Some(&refused.info.compiler))
+        };
         if self.config.mode == Mode::Deny {
-            return Ok(None);
+            return older();
         }
-        let job = self.job(source, *target, options)?;
+        let job = match self.job(source, *target, options) {
+            Err(JitError::NotFound(missing)) => return Ok(Some(older()?.ok_or(missing)?)),
+            job => job?,
+        };
         self.replace_with(refused, &job.key, job.target, || job.run(&*self.compiler))
     }
 
@@ -264,10 +274,17 @@ impl Cache {
         }
     }
 
-    /// The binary of `source` by any compiler whose kernels are in the directory.
-    fn by_any_compiler(&self, source: &Source, target: Target, options: &Options) -> Result<Option<Arc<Cubin>>, JitError> {
+    /// The binary of `source` by any compiler whose kernels are in the directory; only by those older than one, if one is given.
+    fn by_any_compiler(
+        &self,
+        source: &Source,
+        target: Target,
+        options: &Options,
+        than: Option<&str>,
+    ) -> Result<Option<Arc<Cubin>>, JitError> {
         let look = |builds: &[Build]| {
-            for build in builds {
+            let newer = than.and_then(|than| builds.iter().position(|build| build.identity == than)).map_or(0, |at| at + 1);
+            for build in &builds[newer..] {
                 let flags = options.flags(target, &build.common)?;
                 let key = CacheKey::new(&build.identity, target, &flags, source);
                 match self.obtain(&key, target, Disk::Only, || Err(JitError::Denied(self.denied(source, target, options)))) {
@@ -284,13 +301,9 @@ impl Cache {
         }
         // The directory may have been filled since.
         let now: Arc<[Build]> = self.disk.as_ref().map_or_else(|_| Vec::new(), Store::compilers).into();
-        if now == known {
-            Counters::add(&self.counters.misses, 1);
-            return Ok(None);
-        }
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = now.clone();
-        let found = look(&now)?;
-        Counters::add(&self.counters.misses, u64::from(found.is_none()));
+        let found = if now == known { None } else { look(&now)? };
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        Counters::add(&self.counters.misses, u64::from(found.is_none() && than.is_none()));
         Ok(found)
     }
 

@@ -25,7 +25,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
 
     let mut cargo = project.cargo();
     cargo.args(["test", "--no-fail-fast"]).args(package_selection(extra)).args(extra);
-    cargo.env("POSTLUDE_CACHE_DIR", &cache).env("POSTLUDE_REQUIRE_NVRTC", "1");
+    cargo.env("POSTLUDE_CACHE_DIR", &cache).env_remove("POSTLUDE_CACHE").env("POSTLUDE_REQUIRE_NVRTC", "1");
     match nvrtc::find_or_fetch(project)? {
         Nvrtc::Folder(folder) => {
             eprintln!("NVRTC: {}", folder.display());

@@ -83,6 +83,17 @@ fn a_machine_without_a_compiler_uses_what_is_there_newest_first() {
     let used = |text: &str| compile(&cache, text).unwrap().info.compiler.clone();
     assert_eq!([used("text"), used("old"), used("text")], ["C 12.0", "C 9.1", "C 12.0"]);
     assert_eq!(none.asked.load(SeqCst), 1, "looked for once");
+    // The driver may be too old for the newest.
+    for cache in [open(&root, Mode::ReadWrite, &absent()), open(&root, Mode::Deny, &none)] {
+        let (source, options) = (Source::new("text", "k"), Options::new());
+        let mut refused = compile(&cache, "text").unwrap();
+        for older in ["C 10.5", "C 9.1"] {
+            refused = cache.replace(&refused, &source, &SM, &options).unwrap().unwrap();
+            assert!(right(&refused) && refused.info.compiler == older, "{:?}", refused.info);
+        }
+        assert!(!matches!(cache.replace(&refused, &source, &SM, &options), Ok(Some(_))), "there is no other");
+    }
+    assert_eq!(none.asked.load(SeqCst), 1);
     let error = compile(&cache, "new").unwrap_err();
     assert!(matches!(error, JitError::NotFound(_)), "{error}");
     assert_eq!(none.asked.load(SeqCst), 2, "a miss looks again");
