@@ -67,9 +67,11 @@ const FROM_L2: f64 = 20_000.0;
 const FROM_L2_ACROSS_LINES: f64 = 4_970.0;
 /// Bytes a cycle that come from memory, where blocks ask for the same ones more than once.
 const FROM_MEMORY: f64 = 5_000.0;
-/// Terms from which on the device is short of power for so long that it shows who fetches less, and what is saved then by
-/// tiles of 256 rows.
-const LONG: (usize, f64) = (12_288, 0.97);
+/// Cycles from which on a launch is long enough for the device's limit of power to show, and what a byte fetched for each
+/// multiply-add costs then, as a part of the whole.
+const LONG: (f64, f64) = (1.5e6, 6.0);
+/// Terms from which on that shows in tiles of 256 rows beyond what they fetch, and what they take then.
+const DEEP: (usize, f64) = (12_288, 0.98);
 
 /// Estimated cycles.
 pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
@@ -100,7 +102,9 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let fetch = bytes(tile.bm, cluster_n) / if narrow { l2.min(FROM_MEMORY) } else { l2 } + bytes(tile.bn, cluster_m) / l2;
     // A smooth maximum: what is nearly as long as the longer of the two still shows.
     let total = (compute.powi(4) + fetch.powi(4)).powf(0.25) + LAUNCH + if clustered { RENDEZVOUS } else { 0.0 };
-    let total = if shape.k >= LONG.0 && tile.bm == 256 && !clustered { total * LONG.1 } else { total };
+    let energy = if total > LONG.0 { 1.0 + LONG.1 * (tile.bm + tile.bn) as f64 / area } else { 1.0 };
+    let deep = if shape.k >= DEEP.0 && tile.bm == 256 && !clustered { DEEP.1 } else { 1.0 };
+    let total = total * energy * deep;
     // A narrow output waits for memory, not for what a pair could share.
     if narrow && clustered && request.rows_begin_at_lines { total * UNSHARED } else { total }
 }
