@@ -69,7 +69,7 @@ const FROM_L2_ACROSS_LINES: f64 = 4_970.0;
 const FROM_MEMORY: f64 = 5_000.0;
 /// Cycles from which on a launch is long enough for the device's limit of power to show, and what a byte fetched for each
 /// multiply-add costs then, as a part of the whole.
-const LONG: (f64, f64) = (1.5e6, 6.0);
+const LONG: (f64, f64) = (1.5e6, 4.0);
 /// Terms from which on that shows in tiles of 256 rows beyond what they fetch, and what they take then.
 const DEEP: (usize, f64) = (12_288, 0.98);
 
