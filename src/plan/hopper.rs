@@ -58,12 +58,20 @@ const EPILOGUE: f64 = 1440.0;
 /// Issue slots of an element beside those of its own values: conversion, store, accumulator.
 const ELEMENT: f64 = 2.2;
 /// How much longer one consumer's epilogue takes than its share of two.
-const ALONE: f64 = 1.39;
+const ALONE: f64 = 1.2;
 /// Cycles of a launch before its first and after its last tile.
 const LAUNCH: f64 = 4500.0;
-/// Bytes a cycle that all multiprocessors fetch: of rows that begin at multiples of 128 bytes, of others, and of operands
-/// that come from memory and not from L2.
-const FETCH: [f64; 3] = [14_000.0, 4_970.0, 8_000.0];
+/// Bytes a cycle that all multiprocessors fetch from L2 where rows begin at multiples of 128 bytes.
+const FROM_L2: f64 = 20_000.0;
+/// The same where they do not.
+const FROM_L2_ACROSS_LINES: f64 = 4_970.0;
+/// Bytes a cycle that come from memory, where blocks ask for the same ones more than once.
+const FROM_MEMORY: f64 = 5_000.0;
+/// Cycles from which on a launch is long enough for the device's limit of power to show, and what a byte fetched for each
+/// multiply-add costs then, as a part of the whole.
+const LONG: (f64, f64) = (1.5e6, 4.0);
+/// Terms from which on that shows in tiles of 256 rows beyond what they fetch, and what they take then.
+const DEEP: (usize, f64) = (12_288, 0.98);
 
 /// Estimated cycles.
 pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
@@ -87,12 +95,16 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
         Schedule::PingPong => waves * product.max(ALONE * epilogue) + ALONE * epilogue,
         Schedule::Cooperative => waves * (product + epilogue),
     };
-    let fetched = blocks * (tile.bm as f64 / cluster_n as f64 + tile.bn as f64 / cluster_m as f64) * terms * size as f64;
     let narrow = shape.m.min(shape.n) <= super::NARROW;
-    let rate = if request.rows_begin_at_lines { FETCH[if narrow { 2 } else { 0 }] } else { FETCH[1] };
-    let fetch = fetched / rate;
+    let l2 = if request.rows_begin_at_lines { FROM_L2 } else { FROM_L2_ACROSS_LINES };
+    let bytes = |lines: usize, sharing: usize| blocks * lines as f64 / sharing as f64 * terms * size as f64;
+    // The larger operand of a narrow output, which are the rows of its tiles, comes from memory.
+    let fetch = bytes(tile.bm, cluster_n) / if narrow { l2.min(FROM_MEMORY) } else { l2 } + bytes(tile.bn, cluster_m) / l2;
     // A smooth maximum: what is nearly as long as the longer of the two still shows.
     let total = (compute.powi(4) + fetch.powi(4)).powf(0.25) + LAUNCH + if clustered { RENDEZVOUS } else { 0.0 };
+    let energy = if total > LONG.0 { 1.0 + LONG.1 * (tile.bm + tile.bn) as f64 / area } else { 1.0 };
+    let deep = if shape.k >= DEEP.0 && tile.bm == 256 && !clustered { DEEP.1 } else { 1.0 };
+    let total = total * energy * deep;
     // A narrow output waits for memory, not for what a pair could share.
     if narrow && clustered && request.rows_begin_at_lines { total * UNSHARED } else { total }
 }

@@ -141,10 +141,10 @@ impl Staging {
             let lacking = total(2, shallow, 1).saturating_sub(limit);
             return Err(format!("with the epilogue's matrices it lacks {lacking} bytes of shared memory"));
         };
-        while load_bytes > 0 && load_stages < 4 && total(stages, load_stages + 1, 1) <= limit {
+        let store_buffers = if total(stages, load_stages, 2) <= limit { 2 } else { 1 };
+        while load_bytes > 0 && load_stages < 4 && total(stages, load_stages + 1, store_buffers) <= limit {
             load_stages += 1;
         }
-        let store_buffers = if total(stages, load_stages, 2) <= limit { 2 } else { 1 };
         let stores_at = stages * ring;
         let loads_at = stores_at + consumers * store_buffers * store_bytes;
         let vectors_at = loads_at + consumers * load_stages * load_bytes;

@@ -243,22 +243,22 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
             for (int visit = 0; visit < 2 * STRIPS; ++visit) {
                 const int half = visit / STRIPS, part = visit % STRIPS;
                 const Fetched fetched = epilogue_fetch(p, t, strip(n, m, half, part));
+                if (LOAD_BYTES > 0 && visit == 2 * STRIPS - 1) {
+                    // The fence waits until what was read is in registers, for which an arrival alone does not.
+                    fence_async();
+                    __syncwarp();
+                    if (lane == 0) barrier_arrive(shared + LOADS_EMPTY + slot * 8);
+                    ++load;
+                }
                 Accum strip_acc[STRIP];
 #pragma unroll
                 for (int i = 0; i < STRIP; ++i)
                     strip_acc[i] = acc[m][n * (CHUNK / 2) + (part * (STRIP / 2) + i / 2) * 4 + half * 2 + i % 2];
                 epilogue_visit(p, t, columns[part], rows[m][half], fetched, strip(n, m, half, part), strip_acc);
             }
-            // What was written is seen by bulk copies, and what was read is in registers: an arrival alone does not wait for that.
-            if constexpr (STORE_BYTES + LOAD_BYTES > 0) {
+            if constexpr (STORE_BYTES > 0) {
                 fence_async();
                 sync_warpgroup(group);
-            }
-            if constexpr (LOAD_BYTES > 0) {
-                if (thread == 0) barrier_arrive(shared + LOADS_EMPTY + slot * 8);
-                ++load;
-            }
-            if constexpr (STORE_BYTES > 0) {
                 drain_chunk(p, t, stores, tile.row + group_row + m * 64, tile.column + n * CHUNK, thread);
                 if (thread == 0) store_commit();
             }
@@ -318,7 +318,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
         }
         for (int i = 0; i < CONSUMERS * LOAD_STAGES; ++i) {
             barrier_init(shared + LOADS_FULL + i * 8, LOADER_WARPS);
-            barrier_init(shared + LOADS_EMPTY + i * 8, 1);
+            barrier_init(shared + LOADS_EMPTY + i * 8, 4);
         }
         barrier_init_done();
         if (p.k > 0) {

@@ -7,6 +7,8 @@ use crate::svg::{line, page, rectangle, text};
 
 const WIDTH: f64 = 860.0;
 /// Where bars begin and end.
+/// Where bars are cut.
+const CUT: f64 = 2.0;
 const LEFT: f64 = 170.0;
 const RIGHT: f64 = 780.0;
 /// Where ratios stand as numbers: beside the bars, so that no line runs through them.
@@ -41,10 +43,11 @@ pub fn svg(records: &[Record]) -> Option<String> {
     let panels = panels(records);
     let first = panels.first()?.shapes.first()?.bars.first()?;
     let drawn = || panels.iter().flat_map(|panel| &panel.shapes).flat_map(|shape| &shape.bars);
-    let most = drawn().map(|record| record.high).fold(1.2, f64::max);
-    let step = if most > 2.5 { 0.5 } else { 0.25 };
+    // A bar that is much longer than the others would leave nothing to see of them: it is cut, and its label says how long it is.
+    let most = drawn().map(|record| record.high).fold(1.2, f64::max).min(CUT);
+    let step = 0.25;
     let end = (most / step).ceil() * step;
-    let x = |ratio: f64| LEFT + (RIGHT - LEFT) * ratio / end;
+    let x = |ratio: f64| LEFT + (RIGHT - LEFT) * ratio.min(end) / end;
 
     let mut body = String::new();
     let mut y = 28.0;
@@ -99,7 +102,11 @@ pub fn svg(records: &[Record]) -> Option<String> {
 fn bar(body: &mut String, y: f64, record: &Record, x: impl Fn(f64) -> f64) {
     rectangle(body, LEFT, y, x(record.ratio) - LEFT, BAR - 1.0, &record.dtype);
     let middle = y + (BAR - 1.0) / 2.0;
-    line(body, [x(record.low), middle, x(record.high), middle], "whisker");
+    if record.ratio > CUT {
+        text(body, x(record.ratio) - 4.0, y + BAR - 2.0, "page", "end", "font-size=\"10\"", "\u{bb}");
+    } else {
+        line(body, [x(record.low), middle, x(record.high), middle], "whisker");
+    }
     let mark = if record.slices == "short" { " s" } else { "" };
     let label = format!("{:.2}{mark}", record.ratio);
     text(body, LABEL, y + BAR - 1.0, "soft", "start", "font-size=\"9\"", &label);
