@@ -3,10 +3,13 @@
 
 use std::fmt::Write;
 
-const STYLE: &str = "\
+const LIGHT: &str = "\
 svg { font: 12px system-ui, sans-serif; }
 .page { fill: #ffffff; } .ink { fill: #1f2328; } .soft { fill: #59636e; }
 .grid { stroke: #d1d9e0; } .one { stroke: #1f2328; stroke-width: 1.5; } .whisker { stroke: #1f2328; }
+";
+
+const DARK: &str = "\
 @media (prefers-color-scheme: dark) {
 .page { fill: #0d1117; } .ink { fill: #f0f6fc; } .soft { fill: #9198a1; }
 .grid { stroke: #3d444d; } .one { stroke: #f0f6fc; } .whisker { stroke: #f0f6fc; }
@@ -17,7 +20,7 @@ svg { font: 12px system-ui, sans-serif; }
 pub fn page(width: f64, height: f64, label: &str, style: &str, body: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
-         aria-label=\"{label}\">\n<style>\n{STYLE}{style}</style>\n\
+         aria-label=\"{label}\">\n<style>\n{LIGHT}{style}{DARK}</style>\n\
          <rect class=\"page\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>\n{body}</svg>\n"
     )
 }
