@@ -2,14 +2,17 @@
 //!
 //! A lock saves work and decides nothing: whoever does not get one, because the file system has none or the holder takes too long,
 //! compiles as well, and the results are the same. The system drops the lock of a process that ends, however it ends. Keys that
-//! begin with the same byte share a lock, so that there are at most 256 files; they are never removed, for a lock on a file
-//! without a name would be no lock.
+//! begin with the same three digits share a lock, so that there are at most 4096 files, and threads that compile different kernels
+//! rarely meet; the files are never removed, for a lock on a file without a name would be no lock.
 
 use super::key::CacheKey;
 use super::root;
 use super::store::{LOCKS, Store};
 use std::fs::{File, TryLockError};
 use std::time::{Duration, Instant};
+
+/// How many digits of a key name its lock.
+const DIGITS: usize = 3;
 
 /// What came of asking for the right to compile.
 pub(super) enum Turn<T> {
@@ -25,7 +28,7 @@ pub(super) fn turn<T>(store: &Store, key: &CacheKey, patience: Duration, mut loo
         return Turn::Ours(None);
     }
     let folder = store.folder(LOCKS);
-    let path = folder.join(&key.to_string()[..2]);
+    let path = folder.join(&key.to_string()[..DIGITS]);
     let opened =
         root::create_private(&folder).and_then(|()| File::options().create(true).truncate(false).write(true).open(&path));
     let file = match opened {
@@ -97,7 +100,7 @@ mod tests {
         let store = Store::open(&directory.path().join("cache"), true).unwrap();
         assert!(matches!(turn(&store, &KEY, Duration::ZERO, || Some(1)), Turn::Ours(None)));
         assert!(!store.folder(LOCKS).exists());
-        std::fs::create_dir_all(store.folder(LOCKS).join("07")).unwrap();
+        std::fs::create_dir_all(store.folder(LOCKS).join("070")).unwrap();
         assert!(matches!(turn(&store, &KEY, LONG, || Some(1)), Turn::Ours(None)), "a directory in its place");
         let reader = Store::open(store.root(), false).unwrap();
         assert!(matches!(turn(&reader, &KEY, LONG, || Some(1)), Turn::Ours(None)));

@@ -4,7 +4,7 @@
 //! v1/sm_90a/ab/ab....kernel     one file a kernel; `ab` are the first two digits of its key
 //! v1/notes/cd/cd....note        notes: what was found out about kernels
 //! v1/compilers/ef/ef....note    which compilers the kernels are from
-//! v1/locks/ab, v1/sweep         empty; held while working, never removed
+//! v1/locks/abc, v1/sweep        empty; held while working, never removed
 //! ```
 //!
 //! A file appears under its name complete or not at all, so readers and writers need no lock; of two processes that write the same

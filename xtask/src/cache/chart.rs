@@ -47,7 +47,11 @@ pub fn svg(figures: &[Figure]) -> String {
             let middle = y + BAR - 4.0;
             let stage = if index == 0 { group } else { "" };
             text(&mut bars, 16.0, middle, "ink", "start", "font-size=\"11\"", stage);
-            let name = if figure.name == "all" { String::new() } else { figure.name.replace(" epilogues, ", " on ") };
+            let name = if figure.name == "all" {
+                String::new()
+            } else {
+                figure.name.replace(" epilogues, ", " on ").replace(" on 1 threads", " on 1 thread")
+            };
             text(&mut bars, LEFT - 8.0, middle, "soft", "end", "font-size=\"10\"", &name);
             rectangle(&mut bars, LEFT, y, x(figure.median) - LEFT, BAR - 3.0, class(group));
             line(&mut bars, [x(figure.low), y + BAR / 2.0 - 1.5, x(figure.high), y + BAR / 2.0 - 1.5], "whisker");

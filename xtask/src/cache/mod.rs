@@ -159,7 +159,8 @@ fn table(figures: &[Figure]) -> String {
         let means = STAGES.iter().find(|(stage, _)| stage == group).map_or("", |(_, means)| means);
         let speedup = speedup(figures, figure).map(|times| format!("{times:.2} times one thread"));
         let (stage, note) = if last == group { ("", speedup.unwrap_or_default()) } else { (group.as_str(), means.to_owned()) };
-        let name = name.replace("1 threads", "1 thread").replace("1 epilogues", "1 epilogue");
+        let name = name.replace(", 1 threads", ", 1 thread");
+        let name = if name.starts_with("1 epilogues") { name.replacen("epilogues", "epilogue", 1) } else { name };
         out += &format!("| {stage} | {name} | {} | {} to {} | {note} |\n", time(*median), time(*low), time(*high));
         last = group;
     }
