@@ -1,8 +1,9 @@
 //! The choice among Hopper's tiles: which there are, and what each is estimated to take.
 //!
 //! The estimate counts clock cycles. Its form is that of the kernel; its constants were fitted to the times of every tile
-//! on 26 shapes from 512^3 to 16384 x 16384 x 1024 and from 16 to 16384 rows, where it picks one within 3 % of the best on
-//! 25 (`docs/performance.md`). Clock and power do not enter: they are the same for all.
+//! on 26 shapes from 512^3 to 16384 x 16384 x 1024 and from 16 to 16384 rows (bias and relu, TN), and a few then set by hand
+//! after single measurements. On those shapes it picks one within 2.7 % of the best; others are not held against it yet
+//! (`docs/performance.md`). Clock and, but for long launches, power do not enter: they are the same for all.
 
 use super::choice::{Request, tiles as count_tiles};
 use super::{Schedule, Tile, TileShape};
