@@ -272,7 +272,10 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     }
 #pragma unroll
     for (int i = 0; i < 2 * BLOCKS_M; ++i) epilogue_row_end(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0));
-    epilogue_end(p, t, shared_memory);
+{% if reductions %}    sync_unit();
+    epilogue_end(p, t, {tile.row + group_row, tile.column, tile.batch});
+{% else %}    epilogue_end(p, t, shared_memory);
+{% endif -%}
 }
 
 DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
