@@ -3,18 +3,29 @@
 // lanes further apart columns; of the warps ROW_SHARERS side by side share rows, the others columns.
 constexpr int COLUMN_LANES = 32 / ROW_LANES, COLUMN_SHARERS = UNIT_THREADS / 32 / ROW_SHARERS;
 
-{% if hopper %}DEVICE int thread_of_unit() { return threadIdx.x & 127; }
-DEVICE void sync_unit() { sync_warpgroup(threadIdx.x / 128 - 1); }
-template <class T> DEVICE T* unit_memory(u32 offset) {
-    return reinterpret_cast<T*>(shared_memory + AT_PARTS + (threadIdx.x / 128 - 1) * EPILOGUE_SMEM + offset);
+// Thread and extents, opaquely: what follows from them is then computed here, not kept in registers through the products.
+DEVICE int thread_of_block() {
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x;
 }
-{% else %}DEVICE int thread_of_unit() { return threadIdx.x; }
+DEVICE u32 opaque(u32 x) {
+    u32 y;
+    asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+{% if hopper %}DEVICE int thread_of_unit() { return thread_of_block() & 127; }
+DEVICE void sync_unit() { sync_warpgroup(thread_of_block() / 128 - 1); }
+template <class T> DEVICE T* unit_memory(u32 offset) {
+    return reinterpret_cast<T*>(shared_memory + AT_PARTS + (thread_of_block() / 128 - 1) * EPILOGUE_SMEM + offset);
+}
+{% else %}DEVICE int thread_of_unit() { return thread_of_block(); }
 DEVICE void sync_unit() { __syncthreads(); }
 extern __shared__ __align__(16) u8 reduction_memory[];   // the mainloop's, under a name of our own
 template <class T> DEVICE T* unit_memory(u32 offset) { return reinterpret_cast<T*>(reduction_memory + AT_PARTS + offset); }
 {% endif -%}
-DEVICE int row_sharer() { return thread_of_unit() / 32 % ROW_SHARERS; }
-DEVICE int column_sharer() { return thread_of_unit() / 32 / ROW_SHARERS; }
+DEVICE int row_sharer(int thread) { return thread / 32 % ROW_SHARERS; }
+DEVICE int column_sharer(int thread) { return thread / 32 / ROW_SHARERS; }
 
 // What the lane at a distance holds.
 DEVICE float exchange(float x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
@@ -36,10 +47,10 @@ template <class M, int FROM, int TO> DEVICE typename M::State fold_lanes(typenam
 }
 // Combines the lanes that share COUNT columns, and halves what each of them holds as long as there is something to halve. `first`
 // becomes the first column that this lane is left with.
-template <class M, int COUNT, int DISTANCE> DEVICE void fold_columns(typename M::State* s, int& first) {
+template <class M, int COUNT, int DISTANCE> DEVICE void fold_columns(typename M::State* s, int thread, int& first) {
     if constexpr (DISTANCE >= ROW_LANES && DISTANCE > 0) {
         constexpr int HALF = COUNT > 1 ? COUNT / 2 : 1;
-        const bool upper = COUNT > 1 && (threadIdx.x & DISTANCE) != 0;
+        const bool upper = COUNT > 1 && (thread & DISTANCE) != 0;
 #pragma unroll
         for (int i = 0; i < HALF; ++i) {
             const typename M::State given = COUNT > 1 && !upper ? s[i + HALF % COUNT] : s[i];
@@ -47,29 +58,32 @@ template <class M, int COUNT, int DISTANCE> DEVICE void fold_columns(typename M:
             s[i] = M::combine(kept, exchange(given, DISTANCE));
         }
         if (upper) first += HALF;
-        fold_columns<M, HALF, DISTANCE / 2>(s, first);
+        fold_columns<M, HALF, DISTANCE / 2>(s, thread, first);
     }
 }
 
 // A thread's part of a unit's partial results, into shared memory at AT: of columns, of a row, of everything.
 template <class M, int AT> DEVICE void leave_columns(typename M::State (&s)[STRIP], const Strip& strip) {
     constexpr int HELD = STRIP > COLUMN_LANES ? STRIP / COLUMN_LANES : 1;
+    const int thread = thread_of_unit();
     int first = 0;
-    fold_columns<M, STRIP, 16>(s, first);
-    typename M::State* const parts = unit_memory<typename M::State>(AT) + column_sharer() * BN;
+    fold_columns<M, STRIP, 16>(s, thread, first);
+    typename M::State* const parts = unit_memory<typename M::State>(AT) + column_sharer(thread) * BN;
 #pragma unroll
     for (int i = 0; i < HELD; ++i) parts[strip.at(first + i) % BN] = s[i];
 }
 template <class M, int AT> DEVICE void leave_row(const Params& p, typename M::State s, const Strip& strip) {
+    const int thread = thread_of_unit();
     s = fold_lanes<M, 1, ROW_LANES>(s);
-    typename M::State* const parts = unit_memory<typename M::State>(AT) + row_sharer() * UNIT_ROWS;
-    if (strip.row < p.m && threadIdx.x % ROW_LANES == 0) parts[strip.row % UNIT_ROWS] = s;
+    typename M::State* const parts = unit_memory<typename M::State>(AT) + row_sharer(thread) * UNIT_ROWS;
+    if (strip.row < p.m && thread % ROW_LANES == 0) parts[strip.row % UNIT_ROWS] = s;
 }
 constexpr int WARP_STRIPS = BN / (ROW_LANES * STRIP);   // that a row is for the warps that share it
 template <class M, int AT> DEVICE void leave_all(typename M::State s, const Strip& strip) {
+    const int thread = thread_of_unit();
     s = fold_lanes<M, 1, 32>(s);
-    typename M::State* const parts = unit_memory<typename M::State>(AT) + column_sharer() * WARP_STRIPS;
-    if (threadIdx.x % 32 == 0) parts[strip.column % BN / (ROW_LANES * STRIP)] = s;
+    typename M::State* const parts = unit_memory<typename M::State>(AT) + column_sharer(thread) * WARP_STRIPS;
+    if (thread % 32 == 0) parts[strip.column % BN / (ROW_LANES * STRIP)] = s;
 }
 
 // The part of a result that a unit has a share in, which varies along the axes KEEPS_*: its number, how many units share it, and
@@ -82,7 +96,7 @@ template <bool KEEPS_M, bool KEEPS_N, bool KEEPS_L> struct Block {
     i64 distance;      // from slice to slice of the workspace, in elements
 
     DEVICE Block(const Params& p, int first_row, int first_column, int batch) : row(first_row), column(first_column) {
-        const u32 rows = u32(p.m - 1) / UNIT_ROWS + 1, columns = u32(p.n - 1) / BN + 1, r = u32(row) / UNIT_ROWS, c = u32(column) / BN;
+        const u32 rows = opaque(p.m - 1) / UNIT_ROWS + 1, columns = opaque(p.n - 1) / BN + 1, r = u32(row) / UNIT_ROWS, c = u32(column) / BN;
         number = ((KEEPS_L ? batch : 0) * (KEEPS_M ? rows : 1) + (KEEPS_M ? r : 0)) * (KEEPS_N ? columns : 1) + (KEEPS_N ? c : 0);
         slice = ((KEEPS_L ? 0 : batch) * (KEEPS_M ? 1 : rows) + (KEEPS_M ? 0 : r)) * (KEEPS_N ? 1 : columns) + (KEEPS_N ? 0 : c);
         slices = (KEEPS_L ? 1 : u32(p.batch)) * (KEEPS_M ? 1 : rows) * (KEEPS_N ? 1 : columns);
