@@ -22,7 +22,7 @@ use crate::problem::{Layout, Operation, Shape};
 use crate::reference::{self, Precision};
 use crate::source::Source;
 use crate::target::Target;
-use std::num::NonZeroI32;
+use std::num::{NonZeroI32, NonZeroUsize};
 
 /// An operation and its epilogue. Nothing is compiled until [`plan`](Gemm::plan).
 #[derive(Clone, Debug)]
@@ -93,6 +93,17 @@ impl Gemm {
     pub fn raster(self, group: i32) -> Gemm {
         // Of the one number without an absolute value, the nearest that has one.
         self.prefer(|preferences| preferences.raster = NonZeroI32::new(group.max(-i32::MAX)))
+    }
+
+    /// In how many parts K is split, for outputs that leave multiprocessors idle. Each part is multiplied as an entry of a batch,
+    /// into sums that the plan owns (`f32`, one matrix a part, one piece of memory for each stream); a second kernel adds them up,
+    /// always in the same order, and runs the epilogue once. 0, the default, splits where a model says that it pays and no
+    /// [`tile`](Gemm::tile) is asked for; 1 never splits; any other number, up to 64, is how many, and planning fails if K is not
+    /// so many times a multiple of 8, or the problem has a batch. A capture cannot allocate: run a plan that splits once on the
+    /// stream before it is captured there.
+    #[must_use]
+    pub fn split(self, parts: usize) -> Gemm {
+        self.prefer(|preferences| preferences.split = NonZeroUsize::new(parts))
     }
 
     /// Whether a launch may begin while the one before it in the stream still runs. Default: yes, where the kernel can.
@@ -173,6 +184,8 @@ mod compile {
         pub cubin: Arc<Cubin>,
         /// The kernel that runs before it and copies operands, if the plan has it so.
         pub restride: Option<(Source, Arc<Cubin>)>,
+        /// The kernel that runs before it and multiplies the parts of K, if the plan has it so.
+        pub split: Option<Arc<Kernel>>,
     }
 
     impl Gemm {
@@ -208,12 +221,20 @@ mod compile {
                 Ok((source, cubin))
             });
             let restride = restride.transpose()?;
+            let product = plan.split.as_mut().map(|split| -> Result<_, Error> {
+                let product = Kernel::of((*split.product).clone(), cache)?;
+                // As it came out: its registers may have run out.
+                split.product = Box::new((*product.plan).clone());
+                Ok(Arc::new(product))
+            });
+            let product = product.transpose()?;
             let mut best: Option<Kernel> = None;
             loop {
                 let source = plan.source()?;
                 let cubin = cache.compile(&source, &plan.target, &Options::new()).map_err(|e| blame(&plan, e))?;
                 let (plan_so_far, source) = (Arc::new(plan.clone()), Arc::new(source));
-                let kernel = Kernel { plan: plan_so_far, source, cubin, restride: restride.clone() };
+                let (restride, split) = (restride.clone(), product.clone());
+                let kernel = Kernel { plan: plan_so_far, source, cubin, restride, split };
                 let least = best.as_ref().map_or(u32::MAX, Kernel::spilled);
                 let best = if kernel.spilled() < least { best.insert(kernel) } else { best.get_or_insert(kernel) };
                 if best.spilled() == 0 || !plan.relax() {
@@ -229,14 +250,20 @@ mod compile {
 
         /// The plan in words, with what the compiler says of the kernel.
         pub fn explain(&self) -> String {
+            let product = self.split.as_ref().map(|product| product.compiled()).unwrap_or_default();
+            let own = if product.is_empty() { "" } else { "the kernel that adds up and runs the epilogue\n" };
+            format!("{}{product}{own}{}", self.plan.explain(), self.compiled())
+        }
+
+        /// What the compiler says.
+        fn compiled(&self) -> String {
             let info = &self.cubin.info;
             let compiled = match info.compile_ms {
                 Some(ms) => format!("compiled in {ms:.0} ms"),
                 None => format!("from the {} cache", info.origin),
             };
             format!(
-                "{}registers     {} a thread; {} bytes spilled, {} bytes of stack\nbinary        {} bytes, {compiled}, {}\n",
-                self.plan.explain(),
+                "registers     {} a thread; {} bytes spilled, {} bytes of stack\nbinary        {} bytes, {compiled}, {}\n",
                 info.registers,
                 self.spilled(),
                 info.stack_bytes,
@@ -268,8 +295,8 @@ pub use precompile::{Wanted, precompile};
 #[cfg(feature = "cuda")]
 mod execute {
     use super::*;
-    use crate::args::slots;
-    use crate::device::{Device, DeviceArgs, Launch, LaunchError, LoadError, Restrider};
+    use crate::args::{Slot, slots};
+    use crate::device::{Before, Device, DeviceArgs, Launch, LaunchError, LoadError, Restrider, Splitter};
     use crate::error::Error;
     use crate::tune::Tuning;
     use cudarc::driver::CudaStream;
@@ -318,18 +345,8 @@ mod execute {
         }
 
         /// Loads a kernel and prepares its launches.
-        pub(super) fn load(&self, device: &Device, mut kernel: Kernel, shape: Shape) -> Result<(Kernel, Launch), Error> {
-            let (function, cubin) = device.load(&kernel.cubin, kernel.plan.shared_memory(), &kernel.source)?;
-            kernel.cubin = cubin;
-            let mut restrider = None;
-            if let (Some(restride), Some((source, cubin))) = (kernel.plan.restride, &mut kernel.restride) {
-                let (function, loaded) = device.load(cubin, 0, source)?;
-                *cubin = loaded;
-                restrider = Some(Restrider::new(function, restride));
-            }
-            let slots = slots(self.operation, self.epilogue.checked(), shape);
-            let launch = Launch::new(&kernel.plan, function, restrider, slots, shape, device.ordinal())?;
-            Ok((kernel, launch))
+        pub(super) fn load(&self, device: &Device, kernel: Kernel, shape: Shape) -> Result<(Kernel, Launch), Error> {
+            load(device, kernel, slots(self.operation, self.epilogue.checked(), shape), shape)
         }
 
         /// [`plan`](Gemm::plan) for arguments as they are: their strides and the alignment of their addresses.
@@ -345,6 +362,25 @@ mod execute {
         ) -> Result<Plan, Error> {
             self.plan(device, args.problem(shape, stream))
         }
+    }
+
+    /// Loads a kernel and those that run before it.
+    fn load(device: &Device, mut kernel: Kernel, slots: Vec<Slot>, shape: Shape) -> Result<(Kernel, Launch), Error> {
+        let mut before = Before::default();
+        if let (Some(restride), Some((source, cubin))) = (kernel.plan.restride, &mut kernel.restride) {
+            let (function, loaded) = device.load(cubin, 0, source)?;
+            *cubin = loaded;
+            before.restrider = Some(Restrider::new(function, restride));
+        }
+        if let (Some(split), Some(product)) = (&kernel.plan.split, &kernel.split) {
+            let (product, launch) = load(device, (**product).clone(), split.slots(shape), split.shape(shape))?;
+            kernel.split = Some(Arc::new(product));
+            before.splitter = Some(Splitter::new(launch, split.clone(), shape));
+        }
+        let (function, cubin) = device.load(&kernel.cubin, kernel.plan.shared_memory(), &kernel.source)?;
+        kernel.cubin = cubin;
+        let launch = Launch::new(&kernel.plan, function, before, slots, shape, device.ordinal())?;
+        Ok((kernel, launch))
     }
 
     impl From<LoadError> for Error {

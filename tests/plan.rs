@@ -175,3 +175,57 @@ fn every_candidate_can_be_asked_for() {
         }
     }
 }
+
+fn splits(gemm: &Gemm, target: Target, problem: impl Into<Problem>) -> usize {
+    gemm.kernel(target, 132, problem).unwrap().split.map_or(1, |split| split.parts)
+}
+
+#[test]
+fn zz_print() {
+    let gemm = Gemm::new(F16, TN, &bias_relu(F16));
+    for (m, n, k) in [
+        (512, 512, 65536),
+        (1024, 1024, 32768),
+        (256, 256, 16384),
+        (2048, 512, 16384),
+        (768, 768, 16384),
+        (1024, 1024, 4096),
+        (2048, 2048, 16384),
+        (4096, 4096, 4096),
+        (128, 128, 4096),
+        (64, 64, 2048),
+        (16, 4096, 4096),
+        (16, 1024, 65536),
+        (4096, 4096, 65536),
+        (64, 64, 1048576),
+        (1, 4096, 65536),
+        (512, 512, 2048),
+        (512, 512, 4096),
+    ] {
+        let t = std::time::Instant::now();
+        for (name, gemm, target) in [
+            ("90", gemm.clone(), Target::SM_90A),
+            ("80", gemm.clone(), Target::SM_80),
+            ("simt", Gemm::new(F32, TN, &bias_relu(F32)), Target::SM_90A),
+        ] {
+            let plan = gemm.kernel(target, 132, Shape::new(m, n, k)).unwrap();
+            let v: Vec<_> = plan
+                .choice
+                .verdicts
+                .iter()
+                .filter(|v| v.candidate.starts_with("split"))
+                .map(|v| format!("{} {} {}", v.chosen, v.candidate, v.reason))
+                .collect();
+            println!(
+                "{name} {m}x{n}x{k}: {} [{}] ns {:?} {v:?} {:?}",
+                plan.product().tile,
+                plan.tile,
+                plan.product().choice.nanoseconds(),
+                t.elapsed()
+            );
+        }
+    }
+    println!("{}", gemm.kernel(Target::SM_90A, 132, Shape::new(512, 512, 65536)).unwrap().explain());
+    println!("{}", gemm.kernel(Target::SM_90A, 132, Shape::new(512, 512, 65536)).unwrap().source().unwrap().text());
+    assert_eq!(splits(&gemm, Target::SM_90A, Shape::new(512, 512, 512)), 1);
+}

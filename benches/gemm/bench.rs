@@ -1,7 +1,7 @@
 //! The contests: who competes in which case, and what is recorded of it.
 
 use crate::Result;
-use crate::case::{Case, Fused, Kind, RASTERS, SELECTION_ROUNDS, Slices};
+use crate::case::{Case, Fused, Kind, PARTS, RASTERS, SELECTION_ROUNDS, Slices};
 use crate::contest::{Arena, Contender, Times};
 use crate::cublaslt::{Epilogue, Library, Product};
 use crate::epilogues::{self, Kernel};
@@ -73,9 +73,7 @@ impl<'b> Bench<'b> {
             for &fused in &case.epilogues {
                 if case.kind != Kind::Copy {
                     let gemm = epilogues::product(case, fused)?;
-                    if case.kind == Kind::Choice {
-                        wanted.extend(self.candidates(&gemm, case)?.into_iter().map(|gemm| (gemm, case.shape)));
-                    }
+                    wanted.extend(self.others(&gemm, case)?.into_iter().map(|gemm| (gemm, case.shape)));
                     wanted.push((gemm, case.shape));
                 }
                 if matches!(case.kind, Kind::Sequence | Kind::Copy) {
@@ -99,12 +97,22 @@ impl<'b> Bench<'b> {
         Ok(tiles.into_iter().map(|tile| gemm.clone().tile(tile)).collect())
     }
 
+    /// What the operation as it is chosen is held against.
+    fn others(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
+        Ok(match case.kind {
+            Kind::Choice => self.candidates(gemm, case)?,
+            Kind::Raster => RASTERS.map(|group| gemm.clone().raster(group)).to_vec(),
+            Kind::Parts => PARTS.map(|parts| gemm.clone().split(parts)).to_vec(),
+            Kind::Peer | Kind::Tax | Kind::Sequence | Kind::Copy => Vec::new(),
+        })
+    }
+
     pub fn case(&self, case: &Case, operands: &mut Operands) -> Result<()> {
         match case.kind {
             Kind::Peer => self.peer(case, operands),
             Kind::Tax => self.tax(case, operands),
             Kind::Sequence => self.sequence(case, operands),
-            Kind::Choice | Kind::Raster => self.choice(case, operands),
+            Kind::Choice | Kind::Raster | Kind::Parts => self.choice(case, operands),
             Kind::Copy => self.copy(case, operands),
         }
     }
@@ -144,7 +152,7 @@ impl<'b> Bench<'b> {
         self.each_slices(case, &contenders, operands, |slices, times, operands| {
             // The peer is whichever of them did best.
             let best = times.ranking().into_iter().find(|i| *i != 0).ok_or("no peer")?;
-            let ours = Side { contender: 0, name: "postlude", kernel: kernel.tile().to_string() };
+            let ours = Side { contender: 0, name: "postlude", kernel: kernel.name() };
             let peer = Side { contender: best, name: "cuBLASLt", kernel: product.name(finalists[best - 1]) };
             self.record(case, fused, slices, operands, times, &ours, &peer, distance)
         })
@@ -159,7 +167,7 @@ impl<'b> Bench<'b> {
             self.arena.distance(std::slice::from_ref(contender), operands)?;
         }
         self.each_slices(case, &contenders, operands, |slices, times, operands| {
-            let side = |i: usize, name| Side { contender: i, name, kernel: kernels[i].tile().to_string() };
+            let side = |i: usize, name| Side { contender: i, name, kernel: kernels[i].name() };
             for (i, &fused) in case.epilogues.iter().enumerate().skip(1) {
                 let (ours, identity) = (side(i, "postlude"), side(0, "postlude identity"));
                 self.record(case, fused, slices, operands, times, &ours, &identity, f64::NAN)?;
@@ -168,15 +176,11 @@ impl<'b> Bench<'b> {
         })
     }
 
-    /// The chosen tile, or order of tiles, against all others.
+    /// The chosen tile, order of tiles, or number of parts, against all others.
     fn choice(&self, case: &Case, operands: &mut Operands) -> Result<()> {
         let fused = case.epilogues[0];
         let gemm = epilogues::product(case, fused)?;
-        let others = if case.kind == Kind::Raster {
-            RASTERS.map(|group| gemm.clone().raster(group)).to_vec()
-        } else {
-            self.candidates(&gemm, case)?
-        };
+        let others = self.others(&gemm, case)?;
         let mut kernels = vec![self.kernel(&gemm, case)?];
         for gemm in others {
             match self.kernel(&gemm, case) {
@@ -189,12 +193,13 @@ impl<'b> Bench<'b> {
         let distance = self.agree(case, &contenders, operands)?;
         let first = self.arena.run(&contenders, operands, Slices::Short, 3)?;
         let least = first.ranking().first().map_or(0.0, |best| first.median(*best));
-        let (kept, contenders): (Vec<usize>, Vec<_>) =
-            contenders.into_iter().enumerate().filter(|(i, _)| *i == 0 || first.median(*i) <= HOPELESS * least).unzip();
+        // A model of parts is held against all of them.
+        let kept = |i: usize| i == 0 || case.kind == Kind::Parts || first.median(i) <= HOPELESS * least;
+        let (kept, contenders): (Vec<usize>, Vec<_>) = contenders.into_iter().enumerate().filter(|(i, _)| kept(*i)).unzip();
         self.each_slices(case, &contenders, operands, |slices, times, operands| {
             let name = |i: usize| match case.kind {
                 Kind::Raster => format!("{}, groups of {}", kernels[i].tile(), kernels[i].raster()),
-                _ => kernels[i].tile().to_string(),
+                _ => kernels[i].name(),
             };
             let side = |i: usize, who| Side { contender: i, name: who, kernel: name(kept[i]) };
             for i in 1..kept.len() {

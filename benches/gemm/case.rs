@@ -80,6 +80,10 @@ pub enum Group {
     Choice,
     /// The chosen order of tiles against others.
     Raster,
+    /// Few tiles and long K, where K is split.
+    Split,
+    /// The chosen number of parts of K against others.
+    Parts,
     /// Full precision, without tensor cores.
     F32,
     /// An epilogue over a matrix that exists, against a copy.
@@ -99,12 +103,14 @@ pub enum Kind {
     Choice,
     /// Our choice against the same tile in other orders.
     Raster,
+    /// Our choice against other numbers of parts of K.
+    Parts,
     /// Our pointwise operation against a copy.
     Copy,
 }
 
 impl Group {
-    pub const ALL: [Group; 11] = [
+    pub const ALL: [Group; 13] = [
         Group::Large,
         Group::Small,
         Group::Decode,
@@ -114,6 +120,8 @@ impl Group {
         Group::Regions,
         Group::Choice,
         Group::Raster,
+        Group::Split,
+        Group::Parts,
         Group::F32,
         Group::Pointwise,
     ];
@@ -129,6 +137,8 @@ impl Group {
             Group::Regions => "regions",
             Group::Choice => "choice",
             Group::Raster => "raster",
+            Group::Split => "split",
+            Group::Parts => "parts",
             Group::F32 => "f32",
             Group::Pointwise => "pointwise",
         }
@@ -140,6 +150,7 @@ impl Group {
             Group::Regions => Kind::Sequence,
             Group::Choice => Kind::Choice,
             Group::Raster => Kind::Raster,
+            Group::Parts => Kind::Parts,
             Group::Pointwise => Kind::Copy,
             _ => Kind::Peer,
         }
@@ -159,8 +170,8 @@ impl Group {
         match self {
             Group::Tax => Fused::ALL.to_vec(),
             Group::Regions => vec![Fused::Regions, Fused::Heavy],
-            Group::Layouts | Group::Decode => vec![Fused::Identity, Fused::Relu],
-            Group::Choice | Group::Raster => vec![Fused::Relu],
+            Group::Layouts | Group::Decode | Group::Split => vec![Fused::Identity, Fused::Relu],
+            Group::Choice | Group::Raster | Group::Parts => vec![Fused::Relu],
             Group::F32 => vec![Fused::Identity],
             Group::Pointwise => vec![Fused::Relu, Fused::Gelu],
             _ => Fused::PEERED.to_vec(),
@@ -173,7 +184,7 @@ impl Group {
             Kind::Peer => Fused::PEERED.contains(&fused),
             Kind::Sequence => matches!(fused, Fused::Regions | Fused::Heavy),
             Kind::Copy => matches!(fused, Fused::Relu | Fused::Gelu),
-            Kind::Tax | Kind::Choice | Kind::Raster => true,
+            Kind::Tax | Kind::Choice | Kind::Raster | Kind::Parts => true,
         }
     }
 
@@ -213,6 +224,13 @@ impl Group {
             Group::Raster => {
                 vec![cube(8192), cube(4096), [4096, 14336, 4096], [16384, 16384, 1024], [8192, 8192, 1024], cube(5000)]
             }
+            Group::Split => {
+                vec![[512, 512, 65536], [1024, 1024, 32768], [256, 256, 16384], [2048, 512, 16384], [768, 768, 16384]]
+            }
+            Group::Parts => {
+                let few = [[512, 512, 8192], [1024, 1024, 8192], [2048, 2048, 16384], [128, 128, 16384], [64, 4096, 32768]];
+                Group::Split.shapes().into_iter().chain(few).collect()
+            }
             Group::F32 => vec![cube(2048), cube(4096)],
             // K does not count.
             Group::Pointwise => vec![[8192, 8192, 8]],
@@ -230,7 +248,7 @@ impl Group {
     /// Which slices, unless others are asked for.
     pub const fn slices(self) -> &'static [Slices] {
         match self {
-            Group::Decode | Group::Choice | Group::Pointwise | Group::F32 => &[Slices::Short],
+            Group::Decode | Group::Choice | Group::Parts | Group::Pointwise | Group::F32 => &[Slices::Short],
             _ => &[Slices::Long, Slices::Short],
         }
     }
@@ -271,6 +289,9 @@ impl Slices {
 
 /// Group heights of the order of tiles, in rows or, negative, in columns.
 pub const RASTERS: [i32; 9] = [4, 8, 16, 32, 64, -4, -8, -16, -32];
+
+/// Numbers of parts of K.
+pub const PARTS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 /// One contest's worth: for a tax several epilogues, else one.
 #[derive(Clone, Debug, PartialEq)]
@@ -344,6 +365,7 @@ impl Case {
             Kind::Sequence => (5, 24),
             Kind::Choice => (6, 14),
             Kind::Raster => (RASTERS.len(), 0),
+            Kind::Parts => (PARTS.len(), 0),
             Kind::Copy => (3, 0),
         };
         let selection = (selected * SELECTION_ROUNDS) as f64 * turn(Slices::Short);

@@ -69,7 +69,20 @@ impl Kernel {
     }
 
     pub fn tile(&self) -> Tile {
-        self.plan.kernel().plan.tile
+        self.plan.kernel().plan.product().tile
+    }
+
+    /// How many parts of K there are.
+    pub fn parts(&self) -> usize {
+        self.plan.kernel().plan.split.as_ref().map_or(1, |split| split.parts)
+    }
+
+    /// The tile, and the parts of K if it is split.
+    pub fn name(&self) -> String {
+        match self.parts() {
+            1 => self.tile().to_string(),
+            parts => format!("{}, K in {parts} parts", self.tile()),
+        }
     }
 
     pub fn raster(&self) -> i32 {
@@ -78,7 +91,7 @@ impl Kernel {
 
     /// Whether they run alike.
     pub fn is_like(&self, other: &Kernel) -> bool {
-        (self.tile(), self.raster()) == (other.tile(), other.raster())
+        (self.tile(), self.raster(), self.parts()) == (other.tile(), other.raster(), other.parts())
     }
 
     pub fn launch(&self, stream: &Arc<CudaStream>, operands: &mut Operands, turn: usize) -> Result<()> {

@@ -7,6 +7,7 @@
 use super::block::{Layout, ParameterBlock};
 use super::reduce::Reducer;
 use super::restride::Restrider;
+use super::split::Splitter;
 use super::tensor_map::{Bytes, Tensor, UNIT};
 use super::{DeviceArgs, DeviceError, probe};
 use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, Given, Slot, SlotKind, bind, bind_into};
@@ -39,8 +40,7 @@ pub(super) fn allow_shared_memory(function: &CudaFunction, bytes: usize) -> Resu
 /// What stays the same from launch to launch of a plan.
 pub(crate) struct Launch {
     function: CudaFunction,
-    /// Copies what the kernel cannot read as it lies.
-    restrider: Option<Restrider>,
+    before: Before,
     reducer: Reducer,
     /// Which slots the kernel's `a` and `b` are.
     operand_slots: [usize; 2],
@@ -55,6 +55,15 @@ pub(crate) struct Launch {
     threads: u32,
     shared_memory: u32,
     attributes: Vec<Attribute>,
+}
+
+/// The kernels that run before the plan's.
+#[derive(Default)]
+pub(crate) struct Before {
+    /// Copies what the kernel cannot read as it lies.
+    pub restrider: Option<Restrider>,
+    /// Multiplies the parts of K.
+    pub splitter: Option<Splitter>,
 }
 
 /// What a launch asks of the driver beyond grid and block.
@@ -85,7 +94,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    const NONE: Place = Place { address: 0, ld: 0, batch_stride: 0, scalar: Constant::Bool(false), aligned: 16 };
+    pub const NONE: Place = Place { address: 0, ld: 0, batch_stride: 0, scalar: Constant::Bool(false), aligned: 16 };
 }
 
 impl Launch {
@@ -94,7 +103,7 @@ impl Launch {
     pub fn new(
         plan: &KernelPlan,
         function: CudaFunction,
-        restrider: Option<Restrider>,
+        before: Before,
         slots: Vec<Slot>,
         shape: Shape,
         ordinal: usize,
@@ -104,7 +113,8 @@ impl Launch {
         }
         let operands = slots.len() - plan.arguments.len();
         // Which slot the kernel's operand is, and the reverse: a transposed product has them exchanged.
-        let operand = |index: usize| if plan.transposed && operands == 2 { 1 - index } else { index };
+        let multiplies = plan.split.is_none() && operands == 2;
+        let operand = |index: usize| if plan.transposed && multiplies { 1 - index } else { index };
         let programmatic = plan.programmatic && probe::programmatic_launches();
         let workspace = plan.workspace(shape);
         Ok(Launch {
@@ -116,7 +126,7 @@ impl Launch {
             shared_memory: plan.shared_memory() as u32,
             attributes: programmatic.then_some(Attribute::Programmatic).into_iter().collect(),
             function,
-            restrider,
+            before,
             operand_slots: [operand(0), operand(1)],
             slots,
             shape,
@@ -178,7 +188,11 @@ impl Launch {
         for (place, bound) in places.iter_mut().zip(bound.iter()) {
             *place = self.place(bound, addresses);
         }
-        let places = &mut places[..self.slots.len()];
+        self.put(stream, &mut places[..self.slots.len()], origin)
+    }
+
+    /// Puts the launch into the stream, its arguments being where `places` says, which nobody needs any more.
+    pub(super) fn put(&self, stream: &Arc<CudaStream>, places: &mut [Place], origin: [i32; 3]) -> Result<(), LaunchError> {
         if self.shape.is_empty() {
             let entered = stream.context().bind_to_thread().map_err(DeviceError::driver("enter the stream's context"));
             let written = entered.and_then(|()| self.reducer.write_identities(stream, &self.slots, places));
@@ -191,7 +205,14 @@ impl Launch {
         };
         let driver = |what| move |error| LaunchError::Device(DeviceError::Driver { what, error });
         let workspace = self.reducer.workspace(stream).map_err(LaunchError::Device)?;
-        let copied = match &self.restrider {
+        let multiplied = match &self.before.splitter {
+            Some(splitter) => Some(splitter.multiply(stream, [places[0], places[1]])?),
+            None => None,
+        };
+        if let Some(multiplied) = &multiplied {
+            places[0] = multiplied.sums;
+        }
+        let copied = match &self.before.restrider {
             Some(restrider) => {
                 let operands = self.operand_slots.map(|slot| self.tensor(slot, &places[slot]));
                 Some(restrider.copy(stream, operands).map_err(LaunchError::Device)?)
@@ -238,7 +259,7 @@ impl Launch {
         // The kernel was rendered from the plan whose parameter layout `block` follows; the driver reads `Params::size` bytes
         // of it, at most as many as it has, before it returns. Every address in the block is device memory of this context, the
         // plan's own workspace or borrowed by the caller's arguments and ordered by its guards; `bind_into` has checked that each is long enough for
-        // the extents and strides in the block, and `check_alignment` that it is aligned as the kernel assumes. The kernel
+        // the extents and strides in the block (the parts of K lie inside the operand that was checked), and `check_alignment` that it is aligned as the kernel assumes. The kernel
         // touches nothing else.
         unsafe { cuLaunchKernelEx(&config, self.function.cu_function(), parameters.as_mut_ptr(), ptr::null_mut()) }.result()
     }
@@ -306,6 +327,8 @@ fn needed_alignment(
     let needs = |slot: usize| match slot.checked_sub(operands) {
         // Without terms there is nothing to read.
         None if shape.k == 0 => 1,
+        // The kernels before it read them.
+        None if plan.split.is_some() => 1,
         None => plan.alignment[operand(slot)],
         Some(argument) if required(argument) => UNIT as usize,
         Some(_) => 1,

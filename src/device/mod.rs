@@ -12,13 +12,15 @@ mod reduce;
 mod restride;
 mod rooms;
 mod scratch;
+mod split;
 mod tensor_map;
 
 pub use buffer::{DeviceArgs, DeviceBuffer};
 pub(crate) use host::Copies;
-pub(crate) use launch::{Launch, LaunchError};
+pub(crate) use launch::{Before, Launch, LaunchError};
 pub(crate) use restride::Restrider;
 pub(crate) use scratch::{Scratch, ScratchError};
+pub(crate) use split::Splitter;
 
 use crate::jit::{Cache, JitError};
 use crate::source::{Cubin, Source};
@@ -79,9 +81,9 @@ pub enum DeviceError {
         /// Bytes needed.
         bytes: usize,
     },
-    /// No room for what the tiles of a launch reduce to.
+    /// No room for what the tiles of a launch reduce to, or for the sums of parts of K.
     #[error(
-        "no {bytes} bytes of device memory for the partial results of reductions: {error}. Free memory, or make the batch or the matrix smaller"
+        "no {bytes} bytes of device memory for partial results, of reductions or of parts of K: {error}. Free memory, make the batch or the matrix smaller, or plan with `Gemm::split(1)`"
     )]
     Workspace {
         /// Bytes needed.
@@ -91,7 +93,7 @@ pub enum DeviceError {
     },
     /// Partial results need memory, and a capture cannot allocate it.
     #[error(
-        "the plan's reductions need {bytes} bytes that this stream does not have yet, and a capture cannot allocate them: execute the plan once on the stream before the capture"
+        "the plan's reductions, or parts of K, need {bytes} bytes that this stream does not have yet, and a capture cannot allocate them: execute the plan once on the stream before the capture"
     )]
     WorkspaceInCapture {
         /// Bytes needed.

@@ -2,7 +2,7 @@
 
 use super::DeviceError;
 use super::launch::Place;
-use super::rooms::{NoRoom, Rooms};
+use super::rooms::Rooms;
 use crate::args::{Slot, SlotKind};
 use crate::plan::KernelPlan;
 use cudarc::driver::sys::{cuMemsetD2D8Async, cuMemsetD2D16Async, cuMemsetD2D32Async};
@@ -45,11 +45,7 @@ impl Reducer {
             return Ok(0);
         }
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        rooms.on(stream, bytes).map_err(|error| match error {
-            NoRoom::Unknown(error) => DeviceError::Driver { what: "ask whether the stream is being captured", error },
-            NoRoom::Capture => DeviceError::WorkspaceInCapture { bytes },
-            NoRoom::Full(error) => DeviceError::Workspace { bytes, error },
-        })
+        rooms.on(stream, bytes).map_err(|error| error.of_workspace(bytes))
     }
 
     /// Puts the identities into the stream, in place of a kernel that would have nothing to visit.

@@ -1,6 +1,7 @@
 //! Rooms: device memory that a plan owns, one piece for each stream that it has run on, so that launches on two streams do not
 //! share any.
 
+use super::DeviceError;
 use cudarc::driver::sys::CUstreamCaptureStatus;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DriverError};
 use std::sync::Arc;
@@ -25,6 +26,17 @@ pub(super) enum NoRoom {
     Capture,
     /// The device's memory does not suffice.
     Full(DriverError),
+}
+
+impl NoRoom {
+    /// The error of a workspace of so many bytes.
+    pub fn of_workspace(self, bytes: usize) -> DeviceError {
+        match self {
+            NoRoom::Unknown(error) => DeviceError::Driver { what: "ask whether the stream is being captured", error },
+            NoRoom::Capture => DeviceError::WorkspaceInCapture { bytes },
+            NoRoom::Full(error) => DeviceError::Workspace { bytes, error },
+        }
+    }
 }
 
 impl Rooms {

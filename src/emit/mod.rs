@@ -170,6 +170,8 @@ struct Context {
     hopper: bool,
     /// Whether it runs under the end of the kernels before it.
     overlaps: bool,
+    /// Of how many matrices a pointwise kernel's accumulator is the sum.
+    parts: usize,
     cluster_size: usize,
     constant_a: bool,
     constant_b: bool,
@@ -276,7 +278,8 @@ fn context(plan: &KernelPlan) -> Context {
         ],
         mainloop: plan.tile.mainloop().name(),
         hopper: plan.staging.is_some(),
-        overlaps: matches!(plan.tile.mainloop(), Mainloop::Sm90a | Mainloop::Gemv),
+        overlaps: matches!(plan.tile.mainloop(), Mainloop::Sm90a | Mainloop::Gemv) || plan.split.is_some(),
+        parts: plan.split.as_ref().map_or(1, |split| split.parts),
         cluster_size: plan.tile.cluster(),
         constant_a: plan.constant[0],
         constant_b: plan.constant[1],

@@ -27,6 +27,8 @@ pub struct Verdict {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Choice {
     chosen: Option<(Tile, i32)>,
+    /// What the chosen tile is estimated to take, where estimates have a unit.
+    nanoseconds: Option<u64>,
     /// Every candidate that was considered.
     pub verdicts: Vec<Verdict>,
     /// The other tiles that fit, the best first.
@@ -38,6 +40,11 @@ impl Choice {
     /// The tile and the group height of its rasterisation.
     pub fn chosen(&self) -> Option<(Tile, i32)> {
         self.chosen
+    }
+
+    /// Nanoseconds that a launch is estimated to take; `None` where estimates only compare tiles.
+    pub fn nanoseconds(&self) -> Option<u64> {
+        self.nanoseconds
     }
 
     /// Every tile that fits the problem with its rasterisation, the chosen one first, then by estimated time: what a tuner
@@ -66,11 +73,11 @@ impl Choice {
         Some(next)
     }
 
-    fn reject(&mut self, candidate: impl fmt::Display, reason: impl Into<String>) {
+    pub(super) fn reject(&mut self, candidate: impl fmt::Display, reason: impl Into<String>) {
         self.verdicts.push(Verdict { candidate: candidate.to_string(), chosen: false, reason: reason.into() });
     }
 
-    fn accept(&mut self, candidate: impl fmt::Display, reason: impl Into<String>) {
+    pub(super) fn accept(&mut self, candidate: impl fmt::Display, reason: impl Into<String>) {
         self.verdicts.push(Verdict { candidate: candidate.to_string(), chosen: true, reason: reason.into() });
     }
 }
@@ -98,6 +105,8 @@ pub(super) struct Request<'r> {
     pub target: Target,
     pub multiprocessors: usize,
     pub preferences: Preferences,
+    /// Of how many matrices a pointwise kernel's accumulator is the sum.
+    pub parts: usize,
 }
 
 /// A tile, what it takes, and for which problems it is meant. Times are measured on an H200 and relative to each other
@@ -196,6 +205,26 @@ static POINTWISE: [Candidate; 3] = [
     candidate(Tile::pointwise(16, 128, 128), 2.1, 2.1, 1.0),
 ];
 
+/// The same for sums of several matrices, which a thread reads one by one: more blocks, with fewer threads.
+static SUMS: [Candidate; 4] = [
+    candidate(Tile::pointwise(16, 256, 128), 4.0, 4.0, 1.0),
+    candidate(Tile::pointwise(8, 256, 128), 2.0, 2.0, 1.0),
+    candidate(Tile::pointwise(8, 128, 128), 1.1, 1.1, 1.0),
+    candidate(Tile::pointwise(4, 128, 64), 0.6, 0.6, 1.0),
+];
+
+/// Nanoseconds of a unit of the times above, where they are those of products that fill the device: 435 TFLOP/s of `sm80` in
+/// 16 bits, half of it in tf32, and 46.5 of `simt` (`docs/performance.md`).
+fn unit(mainloop: Mainloop, dtype: DType) -> Option<f64> {
+    match (mainloop, dtype) {
+        (Mainloop::Sm90a, _) => Some(hopper::NANOSECONDS),
+        (Mainloop::Sm80, DType::F32) => Some(0.2),
+        (Mainloop::Sm80, _) => Some(0.29),
+        (Mainloop::Simt, _) => Some(0.96),
+        (Mainloop::Gemv | Mainloop::Pointwise, _) => None,
+    }
+}
+
 /// Chooses the tile of a mainloop and its rasterisation, with a verdict on every candidate; none if none fits.
 pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice) {
     // Tiles as they fit, and what they are estimated to take.
@@ -218,6 +247,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
             (Mainloop::Sm80, _) => &SM80,
             (Mainloop::Gemv, _) if runs_along_k(request.operation) => &GEMV_K,
             (Mainloop::Gemv, _) => &GEMV_N,
+            (Mainloop::Pointwise, _) if request.parts > 1 => &SUMS,
             (Mainloop::Pointwise, _) => &POINTWISE,
             _ => &SIMT,
         };
@@ -235,6 +265,9 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
     let rastered = |tile: Tile| (tile, raster::group(&tile, request));
     choice.others = estimates[1..].iter().map(|(tile, _)| rastered(*tile)).collect();
     choice.chosen = Some(rastered(chosen));
+    let measured = request.preferences.tile.is_none();
+    let unit = unit(mainloop, request.operation.dtype()).filter(|_| measured);
+    choice.nanoseconds = unit.map(|unit| (least * unit) as u64);
 }
 
 /// The mainloops that can compute a product or a pointwise operation, the best first, with verdicts on the others. None if

@@ -1,6 +1,6 @@
 //! Explaining a plan: what will run, what it takes, and why this and not another.
 
-use super::{Item, KernelPlan, Phase, StepKind};
+use super::{Item, KernelPlan, Phase, Split, StepKind};
 use crate::problem::Operation;
 use std::fmt::Write;
 
@@ -33,6 +33,15 @@ impl KernelPlan {
                 "copies        {} into aligned rows before the kernel, {} bytes of scratch: TMA reads multiples of 16 bytes",
                 names.join(" and "),
                 self.scratch,
+            );
+        }
+        if let Some(Split { parts, sums, product, .. }) = &self.split {
+            let (order, dtype) = (sums.order.name().replace('_', "-"), sums.dtype);
+            let _ = writeln!(
+                out,
+                "split         K in {parts} parts, multiplied by {} before this kernel, which adds up their sums in order: {} bytes of \
+                 scratch, {dtype}, {order}",
+                product.tile, self.scratch,
             );
         }
         let _ = writeln!(out, "strip         {} columns a visit", self.strip);
@@ -87,6 +96,9 @@ impl KernelPlan {
             let _ = writeln!(out, "regions       {branches} branch(es): where a condition is uniform over a strip one arm runs");
         }
         let _ = write!(out, "candidates\n{}", self.choice);
+        if let Some(split) = &self.split {
+            let _ = write!(out, "the product of the parts, {} batch entries of K\n{}", split.parts, split.product.explain());
+        }
         out
     }
 }

@@ -80,6 +80,9 @@ const POWERED: f64 = 2e5;
 const READ_FROM_L2: f64 = 2.5;
 const WRITTEN_TO_SHARED: f64 = 3.0;
 
+/// Of a cycle, at the clock that long launches leave.
+pub(super) const NANOSECONDS: f64 = 1.0 / 1.7;
+
 /// Estimated cycles.
 pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let TileShape::Sm90a { bk, consumers, schedule, cluster: [cluster_m, cluster_n], .. } = tile.shape else {

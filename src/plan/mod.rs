@@ -9,21 +9,25 @@ mod explain;
 mod hopper;
 mod maps;
 mod params;
+mod preferences;
 mod problem;
 mod program;
 mod raster;
 mod reduce;
 mod restride;
+mod split;
 mod staging;
 mod tile;
 
 pub use choice::{Choice, Verdict};
 pub use maps::{MapSource, Swizzle, TensorMap};
 pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
+pub use preferences::{Math, Preferences};
 pub use problem::{Problem, Runs, Strides};
 pub use program::{Item, Phase, Program, Step, StepKind, Store};
 pub use reduce::{Parts, Reduce, Unit, Workspace};
 pub use restride::Restride;
+pub use split::Split;
 pub use staging::{Staged, Staging};
 pub use tile::{Mainloop, Schedule, Tile, TileShape};
 
@@ -38,55 +42,8 @@ use crate::ir::Order;
 use crate::pass;
 use crate::problem::Operation;
 use crate::target::Target;
-use serde::{Deserialize, Serialize};
-use std::num::NonZeroI32;
-
-/// How transcendental primitives are spelled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Math {
-    /// Fast where every matrix that is stored is 16 bit or narrower, exact otherwise; where none is stored, the formats of the
-    /// reductions decide.
-    #[default]
-    Auto,
-    /// Within the table's units in the last place.
-    Exact,
-    /// Hardware approximations, within the table's bounds.
-    Fast,
-}
-
-/// What the user asks for beyond the epilogue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Preferences {
-    /// How transcendental primitives are spelled.
-    pub math: Math,
-    /// Whether `f32` operands may be rounded to tf32 for the tensor cores.
-    pub tf32: bool,
-    /// This mainloop and no other.
-    pub mainloop: Option<Mainloop>,
-    /// This tile and no other.
-    pub tile: Option<Tile>,
-    /// Whether a launch may begin while the one before it in the stream still runs, where the kernel can.
-    pub programmatic: bool,
-    /// Whether `a` and `b` are constant: see [`Gemm::constant_operands`](crate::Gemm::constant_operands).
-    pub constant: [bool; 2],
-    /// This rasterisation and no other: see [`Gemm::raster`](crate::Gemm::raster).
-    pub raster: Option<NonZeroI32>,
-}
-
-impl Default for Preferences {
-    fn default() -> Preferences {
-        Preferences {
-            math: Math::Auto,
-            tf32: false,
-            mainloop: None,
-            tile: None,
-            programmatic: true,
-            constant: [false; 2],
-            raster: None,
-        }
-    }
-}
+use serde::Serialize;
+use split::Request;
 
 /// Everything that decides a kernel.
 #[derive(Clone, Debug, Serialize)]
@@ -107,7 +64,9 @@ pub struct KernelPlan {
     pub alignment: [usize; 2],
     /// The operands that a launch copies into aligned rows first.
     pub restride: Option<Restride>,
-    /// Bytes of the copies for the extents that were planned for.
+    /// The product that leaves one sum for each part of K, for this kernel to add up; its accumulator then is a matrix.
+    pub split: Option<Split>,
+    /// Bytes of the copies, or of the sums of parts, for the extents that were planned for.
     pub scratch: usize,
     /// Group height of the rasterisation, in tiles: of rows, or of columns if it is negative.
     pub raster: i32,
@@ -178,6 +137,14 @@ pub enum PlanError {
         /// Bytes needed.
         size: usize,
     },
+    /// K cannot be split as was asked for.
+    #[error("K cannot be split in {parts} parts: {why}; `Gemm::split(0)` splits it where that pays")]
+    Split {
+        /// How many were asked for.
+        parts: usize,
+        /// What stands against it.
+        why: String,
+    },
     /// No configuration fits.
     #[error("no kernel can run this problem:\n{0}")]
     NoTile(Box<Choice>),
@@ -196,6 +163,12 @@ impl KernelPlan {
         multiprocessors: usize,
         preferences: Preferences,
     ) -> Result<KernelPlan, PlanError> {
+        split::plan(&Request { operation, epilogue, problem, target, multiprocessors, preferences, parts: 1 })
+    }
+
+    /// Plans one kernel, whose accumulator is that of the operation or, if there are several parts, the sum of so many matrices.
+    fn whole(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
+        let Request { operation, epilogue, problem, target, multiprocessors, preferences, parts } = *request;
         check_fit(operation, epilogue, target)?;
         let epilogue = pass::fold(&pass::inline(epilogue));
         // Alignments are properties of memory: they are read off the problem as the user sees it.
@@ -245,6 +218,7 @@ impl KernelPlan {
                 target,
                 multiprocessors,
                 preferences,
+                parts,
             };
             choice::choose(mainloop, &request, &mut choice);
             let Some((tile, raster)) = choice.chosen() else { continue };
@@ -267,6 +241,7 @@ impl KernelPlan {
                 strip: if staging.is_some() { staging::strip(&tile) } else { strip },
                 alignment,
                 restride,
+                split: None,
                 scratch: restride.map_or(0, |r| r.bytes(operation, shape)),
                 raster,
                 multiprocessors,
@@ -277,7 +252,7 @@ impl KernelPlan {
                 staging,
                 params,
                 // Behind the copies an early start was measured to cost up to 15 %.
-                programmatic: preferences.programmatic && waits(tile.mainloop()) && restride.is_none(),
+                programmatic: preferences.programmatic && (waits(tile.mainloop()) || parts > 1) && restride.is_none(),
                 constant,
                 choice,
             });
@@ -413,6 +388,11 @@ fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainlo
     if mainloop == Mainloop::Sm90a && shape.m.min(shape.n) <= NARROW {
         return shape.m < shape.n;
     }
+    lies_in_columns(operation, epilogue)
+}
+
+/// Whether most bytes of the matrices of an epilogue, and of an accumulator in memory, lie column by column.
+fn lies_in_columns(operation: Operation, epilogue: &Checked) -> bool {
     let (mut rows, mut columns) = (0, 0);
     let mut count = |order: Order, bytes: usize| match order {
         Order::RowMajor => rows += bytes,

@@ -70,6 +70,22 @@ impl Problem {
         self
     }
 
+    /// The leading dimension of an argument, if it is known.
+    pub(super) fn known_ld(&self, name: &str) -> Option<usize> {
+        self.strides.get(name).and_then(|s| s.ld)
+    }
+
+    /// The bytes that an argument's address is a multiple of, as far as is known.
+    pub(super) fn known_alignment(&self, name: &str) -> usize {
+        self.strides.get(name).copied().unwrap_or_default().alignment
+    }
+
+    /// The same extents, with what is known of every argument but some.
+    pub(super) fn without(mut self, names: &[&str]) -> Problem {
+        self.strides.retain(|name, _| !names.contains(&&**name));
+        self
+    }
+
     /// Bytes from run to run of an argument; 0 if there is but one.
     pub(crate) fn run_distance(&self, slot: &Slot) -> usize {
         let ld = self.strides.get(&*slot.name).and_then(|s| s.ld);

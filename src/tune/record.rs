@@ -36,6 +36,7 @@ impl Subject {
             gpu,
             &plan.target.to_string(),
             &text(serde_json::to_string(&plan.operation)),
+            &text(serde_json::to_string(&plan.split.as_ref().map(|split| (split.parts, split.operation)))),
             &text(serde_json::to_string(&(plan.alignment, plan.strip, plan.transposed))),
             &text(serde_json::to_string(preferences)),
             epilogue,

@@ -2,13 +2,18 @@
 //
 // A block owns a BM x BN tile. A thread keeps its strip of columns for the whole tile and goes down the rows, some of them at a time:
 // all loads of a pass are in flight before the first of its visits. BM, BN are powers of two, and THREADS a multiple of BN / STRIP.
-namespace pointwise {
+{% if parts > 1 %}//
+// The accumulator is the sum of PARTS matrices, `batch_stride_a` apart and always added in their order.
+constexpr int PARTS = {{ parts }};
+{% endif %}namespace pointwise {
 
 constexpr int STRIPS = BN / STRIP;                                 // of a row; one a thread
 constexpr int ROWS_AT_ONCE = THREADS / STRIPS;
 constexpr int VISITS = BM / ROWS_AT_ONCE;
-constexpr int PASS_LIMIT = visits_together(STRIP >= 4 ? 32 / STRIP : 8);
-constexpr int PASS = VISITS < PASS_LIMIT ? VISITS : PASS_LIMIT; // visits whose loads are in flight together
+{% if parts > 1 %}constexpr int PASS_LIMIT = visits_together(PARTS < 4 ? 2 : 1);
+constexpr int TOGETHER = PARTS < 8 ? PARTS : 8;                 // parts whose loads are in flight together
+{% else %}constexpr int PASS_LIMIT = visits_together(STRIP >= 4 ? 32 / STRIP : 8);
+{% endif %}constexpr int PASS = VISITS < PASS_LIMIT ? VISITS : PASS_LIMIT; // visits whose loads are in flight together
 
 static_assert(BN % STRIP == 0 && THREADS % STRIPS == 0, "one strip a thread");
 static_assert(BM % ROWS_AT_ONCE == 0 && VISITS % PASS == 0, "whole passes cover the tile");
@@ -30,7 +35,34 @@ DEVICE void load(Vector (&raw)[VECTORS], const Element* from, i64 column_distanc
     }
 }
 
-DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first, int column) {
+{% if parts > 1 %}// The sum over the parts, in groups: those of a group come together, whether in one piece or element by element.
+DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_distance, i64 part_distance, int left) {
+#pragma unroll 1
+    for (int group = 0; group < PARTS; group += TOGETHER) {
+        Vector parts[TOGETHER][VECTORS];
+        if (left >= STRIP) {
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i)
+                if (PARTS % TOGETHER == 0 || group + i < PARTS) load(parts[i], from + (group + i) * part_distance, column_distance, STRIP);
+        } else {
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i)
+                if (PARTS % TOGETHER == 0 || group + i < PARTS) load(parts[i], from + (group + i) * part_distance, column_distance, left);
+        }
+#pragma unroll
+        for (int i = 0; i < TOGETHER; ++i) {
+            if (PARTS % TOGETHER != 0 && group + i >= PARTS) break;
+#pragma unroll
+            for (int e = 0; e < STRIP; ++e) {
+                Element& element = sum[e / WIDTH].elements[e % WIDTH];
+                const Element part = parts[i][e / WIDTH].elements[e % WIDTH];
+                element = group + i == 0 ? part : element + part;
+            }
+        }
+    }
+}
+
+{% endif %}DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first, int column) {
     const Element* const accumulator = static_cast<const Element*>(p.a) + batch * p.batch_stride_a;
     const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1, column_distance = ACC_ROW_MAJOR ? 1 : p.lda;
     first += threadIdx.x / STRIPS;
@@ -45,8 +77,9 @@ DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first,
 #pragma unroll
         for (int i = 0; i < PASS; ++i) {
             const int row = first + (v + i) * ROWS_AT_ONCE;
-            load(raw[i], accumulator + row * row_distance + column * column_distance, column_distance, row < p.m ? p.n - column : 0);
-            rows[i] = epilogue_row(p, tile, {row, column});
+{% if parts > 1 %}            load_sum(raw[i], accumulator + row * row_distance + column * column_distance, column_distance, p.batch_stride_a, row < p.m ? p.n - column : 0);
+{% else %}            load(raw[i], accumulator + row * row_distance + column * column_distance, column_distance, row < p.m ? p.n - column : 0);
+{% endif %}            rows[i] = epilogue_row(p, tile, {row, column});
             fetched[i] = epilogue_fetch(p, tile, {row, column});
         }
 #pragma unroll
@@ -67,7 +100,9 @@ DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first,
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char smem[];
 
-    const TileOrigin tile = locate(p);
+{% if parts > 1 %}    let_next_kernel_start();
+    wait_for_earlier_kernels();   // the sums are written by the one before
+{% endif %}    const TileOrigin tile = locate(p);
     if (tile.batch >= p.batch) return;
     const TileValues values = epilogue_begin(p, tile.batch);
     pointwise::visit(p, values, tile.batch, tile.row, tile.column);

@@ -162,7 +162,7 @@ impl Case {
                 got
             }
         };
-        let tf32 = plan.tile.mainloop() == Mainloop::Sm80 && ["a", "b"].iter().any(|name| self.fills.contains_key(*name));
+        let tf32 = plan.mainloop() == Mainloop::Sm80 && ["a", "b"].iter().any(|name| self.fills.contains_key(*name));
         let limits = Limits { fast: plan.fast_math, tf32, ..self.limits };
         if let Err(why) = verdict::compare(self, &given, &got, limits) {
             panic!("{self}\n{why}\n{}", plan.explain());

@@ -27,6 +27,7 @@ mod regions;
 mod restride;
 mod rig;
 mod shapes;
+mod split;
 mod strides;
 mod tiles;
 mod verdict;

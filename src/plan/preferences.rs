@@ -1,0 +1,55 @@
+//! Preferences: what the user asks for beyond the epilogue.
+
+use super::{Mainloop, Tile};
+use serde::{Deserialize, Serialize};
+use std::num::{NonZeroI32, NonZeroUsize};
+
+/// How transcendental primitives are spelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Math {
+    /// Fast where every matrix that is stored is 16 bit or narrower, exact otherwise; where none is stored, the formats of the
+    /// reductions decide.
+    #[default]
+    Auto,
+    /// Within the table's units in the last place.
+    Exact,
+    /// Hardware approximations, within the table's bounds.
+    Fast,
+}
+
+/// What the user asks for beyond the epilogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Preferences {
+    /// How transcendental primitives are spelled.
+    pub math: Math,
+    /// Whether `f32` operands may be rounded to tf32 for the tensor cores.
+    pub tf32: bool,
+    /// This mainloop and no other.
+    pub mainloop: Option<Mainloop>,
+    /// This tile and no other.
+    pub tile: Option<Tile>,
+    /// Whether a launch may begin while the one before it in the stream still runs, where the kernel can.
+    pub programmatic: bool,
+    /// Whether `a` and `b` are constant: see [`Gemm::constant_operands`](crate::Gemm::constant_operands).
+    pub constant: [bool; 2],
+    /// This rasterisation and no other: see [`Gemm::raster`](crate::Gemm::raster).
+    pub raster: Option<NonZeroI32>,
+    /// This many parts of K, 1 for none at all: see [`Gemm::split`](crate::Gemm::split).
+    pub split: Option<NonZeroUsize>,
+}
+
+impl Default for Preferences {
+    fn default() -> Preferences {
+        Preferences {
+            math: Math::Auto,
+            tf32: false,
+            mainloop: None,
+            tile: None,
+            programmatic: true,
+            constant: [false; 2],
+            raster: None,
+            split: None,
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Split of K: few tiles with many terms each, as several times as many with fewer.
+//!
+//! The parts of K are the entries of a batch, so the mainloop needs to know nothing of it: an entry lies so many terms behind
+//! the one before, and its accumulators are stored as they are. A pointwise kernel, which is the plan, adds up the entries'
+//! sums in their order and runs the epilogue once.
+//!
+//! Whether that pays follows from estimates of both ways. They share a floor, the time in which memory delivers A and B.
+
+use super::{KernelPlan, Mainloop, PlanError, Preferences, Problem, lies_in_columns};
+use crate::args::{Slot, slots};
+use crate::check::{Checked, check};
+use crate::dtype::{DType, ValueType};
+use crate::ir::graph::{Graph, Node};
+use crate::ir::{Operand, Order, Sink, SinkKind};
+use crate::problem::{Operation, Shape};
+use crate::target::Target;
+use serde::Serialize;
+use std::num::NonZeroUsize;
+
+/// The product of a plan that splits K.
+#[derive(Clone, Debug, Serialize)]
+pub struct Split {
+    /// How many parts.
+    pub parts: usize,
+    /// The operation as the user sees it.
+    pub operation: Operation,
+    /// How the sums of the parts lie.
+    pub sums: Operand,
+    /// The kernel that multiplies, with a batch entry for each part.
+    pub product: Box<KernelPlan>,
+}
+
+/// What a plan is asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Request<'r> {
+    pub operation: Operation,
+    pub epilogue: &'r Checked,
+    pub problem: &'r Problem,
+    pub target: Target,
+    pub multiprocessors: usize,
+    pub preferences: Preferences,
+    /// Of how many matrices a pointwise operation's accumulator is the sum.
+    pub parts: usize,
+}
+
+/// The most parts.
+const MOST: usize = 64;
+/// What the terms of a part are a multiple of, so that every part is as aligned as the operands; and so that it is whole blocks of
+/// K and begins at a line of the cache, which those that are chosen do if K allows it.
+const WHOLE: usize = 8;
+const LINES: usize = 64;
+/// Terms below which nothing is gained.
+const LEAST_TERMS: usize = 256;
+/// Part of the time in one piece that has to be left at most.
+const WORTHWHILE: f64 = 0.93;
+/// Nanoseconds that the second kernel takes beside reading: part of its launch is hidden under the end of the product.
+const SECOND: f64 = 2500.0;
+/// Bytes a nanosecond that it reads of sums that the level-2 cache still holds, how many those may be, and otherwise.
+const FROM_L2: f64 = 3500.0;
+const IN_L2: f64 = 24e6;
+const FROM_MEMORY: f64 = 2500.0;
+/// Bytes a nanosecond that memory delivers of A and B.
+const MEMORY: f64 = 4000.0;
+/// Bytes that the rows of the sums begin at multiples of.
+const ROW: usize = 16;
+
+/// Plans a problem, in parts if that is asked for or pays.
+pub(super) fn plan(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
+    let whole = || KernelPlan::whole(request);
+    match (request.preferences.split.map(NonZeroUsize::get), obstacle(request)) {
+        (Some(1), _) => whole(),
+        (Some(parts), Some(why)) => Err(PlanError::Split { parts, why }),
+        (Some(parts), None) => {
+            if let Some(why) = indivisible(request.problem.shape.k, parts) {
+                return Err(PlanError::Split { parts, why });
+            }
+            in_parts(request, parts, "it was asked for".into())
+        }
+        (None, Some(_)) => whole(),
+        (None, None) => {
+            let mut whole = whole()?;
+            if request.preferences.tile.is_some() {
+                return Ok(whole);
+            }
+            let Some((parts, time, alone)) = best(request, &whole) else { return Ok(whole) };
+            let [time, alone] = [time, alone].map(|nanoseconds| nanoseconds / 1e3);
+            if time < WORTHWHILE * alone {
+                return in_parts(request, parts, format!("estimated at {time:.1} us, in one piece at {alone:.1} us"));
+            }
+            let why = format!("the best, {parts} parts, are estimated at {time:.1} us, one piece at {alone:.1} us");
+            whole.choice.reject("split of K", why);
+            Ok(whole)
+        }
+    }
+}
+
+/// Why a problem has no parts.
+fn obstacle(request: &Request<'_>) -> Option<String> {
+    let shape = request.problem.shape;
+    match request.operation {
+        Operation::Pointwise { .. } => Some("the operation is pointwise: it has no product".into()),
+        Operation::Product { .. } if shape.batch > 1 => Some(format!("a batch of {} entries is not split", shape.batch)),
+        Operation::Product { .. } => (shape.is_empty() || shape.k == 0).then(|| "there is nothing to add up".into()),
+    }
+}
+
+/// Why K does not have so many parts.
+fn indivisible(k: usize, parts: usize) -> Option<String> {
+    if parts > MOST {
+        return Some(format!("{MOST} are the most"));
+    }
+    (!k.is_multiple_of(parts * WHOLE)).then(|| format!("parts of {k} terms would not be equal multiples of {WHOLE} terms"))
+}
+
+/// The best number of parts by estimate, what it takes, and what one piece takes, in nanoseconds; `None` if no part would be
+/// long enough.
+fn best(request: &Request<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> {
+    let Shape { m, n, k, .. } = request.problem.shape;
+    let (size, matrix) = (request.operation.dtype().size() as f64, m as f64 * n as f64);
+    let floor = (m as f64 + n as f64) * k as f64 * size / MEMORY;
+    let alone = (whole.choice.nanoseconds()? as f64).max(floor);
+    let second = |parts: usize| {
+        let sums = parts as f64 * matrix * 4.0;
+        SECOND + sums / if sums <= IN_L2 { FROM_L2 } else { FROM_MEMORY }
+    };
+    let parts = |block: usize| (2..=MOST).filter(move |parts| k.is_multiple_of(parts * block) && k / parts >= LEAST_TERMS);
+    let block = if parts(LINES).next().is_some() { LINES } else { WHOLE };
+    // Tensor cores that are busy in one piece have nothing to gain: planning that again and again would only take time.
+    let hopeful = parts(block).filter(|&parts| floor.max(alone / parts as f64) + second(parts) < alone);
+    let estimates = hopeful.filter_map(|parts| {
+        let product = product(request, parts).ok()?;
+        Some((parts, (product.choice.nanoseconds()? as f64).max(floor) + second(parts), alone))
+    });
+    estimates.min_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// The plan in so many parts.
+fn in_parts(request: &Request<'_>, parts: usize, reason: String) -> Result<KernelPlan, PlanError> {
+    let Request { operation, epilogue, problem, target, multiprocessors, preferences, .. } = *request;
+    let product = product(request, parts)?;
+    let sums = sums(operation, epilogue);
+    let Preferences { math, programmatic, .. } = preferences;
+    let mut plan = KernelPlan::whole(&Request {
+        operation: Operation::Pointwise { dtype: sums.dtype, order: sums.order },
+        epilogue,
+        problem: &problem.clone().without(&["a", "b"]).ld("a", ld(sums, problem.shape)),
+        target,
+        multiprocessors,
+        preferences: Preferences { math, programmatic, ..Preferences::default() },
+        parts,
+    })?;
+    let split = Split { parts, operation, sums, product: Box::new(product) };
+    plan.choice.accept(format!("split of K in {parts} parts"), reason);
+    (plan.scratch, plan.split) = (split.bytes(problem.shape), Some(split));
+    Ok(plan)
+}
+
+/// The plan of the kernel that multiplies the parts.
+fn product(request: &Request<'_>, parts: usize) -> Result<KernelPlan, PlanError> {
+    let Request { operation, epilogue, problem, preferences, .. } = *request;
+    let (shape, sums) = (problem.shape, sums(operation, epilogue));
+    let terms = shape.k / parts;
+    let lds = lds(operation, problem);
+    let [a, b] = distances(operation, terms, lds);
+    let alignment = |name| problem.known_alignment(name);
+    let in_parts = Problem::from(Shape { k: terms, batch: parts, ..shape })
+        .align("a", alignment("a"))
+        .align("b", alignment("b"))
+        .ld("a", lds[0])
+        .ld("b", lds[1])
+        .ld("sums", ld(sums, shape))
+        .batch_stride("a", a)
+        .batch_stride("b", b);
+    KernelPlan::whole(&Request { epilogue: &store(sums), problem: &in_parts, preferences, parts: 1, ..*request })
+}
+
+/// How the sums lie: in the order of most of what the epilogue reads and writes.
+fn sums(operation: Operation, epilogue: &Checked) -> Operand {
+    let dtype = if operation.accumulator() == ValueType::I32 { DType::I32 } else { DType::F32 };
+    if lies_in_columns(operation, epilogue) { dtype.column_major() } else { dtype.into() }
+}
+
+/// Elements from row to row of the sums, or from column to column.
+const fn ld(sums: Operand, shape: Shape) -> usize {
+    let run = match sums.order {
+        Order::RowMajor => shape.n,
+        Order::ColumnMajor => shape.m,
+    };
+    run.next_multiple_of(ROW / sums.dtype.size())
+}
+
+/// The epilogue that stores accumulators as they are.
+fn store(sums: Operand) -> Checked {
+    let mut graph = Graph::new();
+    let value = graph.push(Node::Accumulator(sums.dtype.value_type()), None);
+    graph.sink(Sink { name: "sums".into(), value, kind: SinkKind::Store(sums) }, None);
+    check(graph).expect("a store of the accumulator")
+}
+
+/// The leading dimensions of A and B as they are known, or as they would be.
+fn lds(operation: Operation, problem: &Problem) -> [usize; 2] {
+    let Shape { m, n, k, .. } = problem.shape;
+    let Operation::Product { layout, .. } = operation else { return [0; 2] };
+    let run = |order, row: usize, column: usize| if order == Order::RowMajor { row } else { column };
+    [("a", run(layout.a(), k, m)), ("b", run(layout.b(), n, k))].map(|(name, run)| problem.known_ld(name).unwrap_or(run))
+}
+
+/// Elements of A and B from part to part of so many terms.
+fn distances(operation: Operation, terms: usize, [a, b]: [usize; 2]) -> [usize; 2] {
+    let Operation::Product { layout, .. } = operation else { return [0; 2] };
+    let across = |k_contiguous: bool, ld: usize| if k_contiguous { terms } else { terms * ld };
+    [across(layout.a() == Order::RowMajor, a), across(layout.b() == Order::ColumnMajor, b)]
+}
+
+impl Split {
+    /// The problem that the product sees, of a problem of the user's.
+    pub fn shape(&self, shape: Shape) -> Shape {
+        Shape { k: shape.k / self.parts, batch: self.parts, ..shape }
+    }
+
+    /// Elements from row to row of the sums, or from column to column, and from part to part.
+    pub fn sums_strides(&self, shape: Shape) -> [usize; 2] {
+        let ld = ld(self.sums, shape);
+        [ld, ld * if self.sums.order == Order::RowMajor { shape.m } else { shape.n }]
+    }
+
+    /// Bytes of the sums.
+    pub fn bytes(&self, shape: Shape) -> usize {
+        self.parts * self.sums_strides(shape)[1] * self.sums.dtype.size()
+    }
+
+    /// Elements from part to part of A and B, whose leading dimensions are given.
+    pub fn distances(&self, shape: Shape, lds: [usize; 2]) -> [usize; 2] {
+        distances(self.operation, shape.k / self.parts, lds)
+    }
+
+    /// What a launch of the product takes: A, B and the sums, for a problem of the user's.
+    pub fn slots(&self, shape: Shape) -> Vec<Slot> {
+        slots(self.operation, &store(self.sums), self.shape(shape))
+    }
+}
+
+impl KernelPlan {
+    /// The plan of the kernel that multiplies: this one, unless K is split.
+    pub fn product(&self) -> &KernelPlan {
+        self.split.as_ref().map_or(self, |split| &split.product)
+    }
+
+    /// The mainloop that multiplies.
+    pub fn mainloop(&self) -> Mainloop {
+        self.product().tile.mainloop()
+    }
+}
