@@ -166,6 +166,28 @@ fn copies_of_unaligned_operands() {
 }
 
 #[test]
+fn parts_of_k() {
+    let mut jobs = Vec::new();
+    for (i, (dtype, d)) in [(F16, F16), (BF16, F32), (F32, F32)].into_iter().enumerate() {
+        let epilogue = recipes::residual(d, d, |z| z.gelu()).unwrap();
+        for (j, parts) in [2, 5, 16, 64].into_iter().enumerate() {
+            for (k, bytes) in [16, dtype.size()].into_iter().enumerate() {
+                let problem = Problem::new(264, 392, 5120).align("a", bytes).align("d", bytes);
+                let gemm = Gemm::new(dtype, Layout::ALL[(i + j) % 4], &epilogue).split(parts);
+                jobs.push(job(format!("{dtype} in {parts} parts at {bytes}"), gemm, problem, TARGETS[(i + j + k) % 2]));
+            }
+        }
+    }
+    run(&jobs);
+    if nvrtc() {
+        let kernel = jobs[0].gemm.compile(Cache::global(), Target::SM_90A, 132, jobs[0].problem.clone()).unwrap();
+        let product = kernel.split.as_ref().expect("it was asked for");
+        assert!(!product.cubin.info.spills() && product.source.text() != kernel.source.text(), "{}", kernel.explain());
+        assert_eq!(kernel.explain().matches("registers     ").count(), 2, "{}", kernel.explain());
+    }
+}
+
+#[test]
 fn few_rows() {
     let mut jobs = Vec::new();
     for layout in Layout::ALL {

@@ -176,56 +176,88 @@ fn every_candidate_can_be_asked_for() {
     }
 }
 
-fn splits(gemm: &Gemm, target: Target, problem: impl Into<Problem>) -> usize {
+/// In how many parts K is.
+fn parts(gemm: &Gemm, target: Target, problem: impl Into<Problem>) -> usize {
     gemm.kernel(target, 132, problem).unwrap().split.map_or(1, |split| split.parts)
 }
 
 #[test]
-fn zz_print() {
-    let gemm = Gemm::new(F16, TN, &bias_relu(F16));
-    for (m, n, k) in [
-        (512, 512, 65536),
-        (1024, 1024, 32768),
-        (256, 256, 16384),
-        (2048, 512, 16384),
-        (768, 768, 16384),
-        (1024, 1024, 4096),
-        (2048, 2048, 16384),
-        (4096, 4096, 4096),
-        (128, 128, 4096),
-        (64, 64, 2048),
-        (16, 4096, 4096),
-        (16, 1024, 65536),
-        (4096, 4096, 65536),
-        (64, 64, 1048576),
-        (1, 4096, 65536),
-        (512, 512, 2048),
-        (512, 512, 4096),
-    ] {
-        let t = std::time::Instant::now();
-        for (name, gemm, target) in [
-            ("90", gemm.clone(), Target::SM_90A),
-            ("80", gemm.clone(), Target::SM_80),
-            ("simt", Gemm::new(F32, TN, &bias_relu(F32)), Target::SM_90A),
-        ] {
-            let plan = gemm.kernel(target, 132, Shape::new(m, n, k)).unwrap();
-            let v: Vec<_> = plan
-                .choice
-                .verdicts
-                .iter()
-                .filter(|v| v.candidate.starts_with("split"))
-                .map(|v| format!("{} {} {}", v.chosen, v.candidate, v.reason))
-                .collect();
-            println!(
-                "{name} {m}x{n}x{k}: {} [{}] ns {:?} {v:?} {:?}",
-                plan.product().tile,
-                plan.tile,
-                plan.product().choice.nanoseconds(),
-                t.elapsed()
-            );
+fn k_is_split_where_tiles_are_few_and_long() {
+    let half = Gemm::new(F16, TN, &bias_relu(F16));
+    let single = Gemm::new(F32, NT, &bias_relu(F32));
+    for [m, n, k] in [[512, 512, 65536], [256, 256, 16384], [768, 768, 16384], [16, 1024, 65536]] {
+        for (gemm, target) in [(&half, Target::SM_90A), (&half, Target::SM_80), (&single, Target::SM_90A)] {
+            let problem = Problem::new(m, n, k);
+            let plan = gemm.kernel(target, 132, problem.clone()).unwrap();
+            let split = plan.split.as_ref().unwrap_or_else(|| panic!("{m}x{n}x{k}:\n{}", plan.explain()));
+            assert!(k % split.parts == 0 && (k / split.parts).is_multiple_of(64), "{} parts of {k}", split.parts);
+            assert_eq!(parts(&gemm.clone().split(1), target, problem.clone()), 1);
+            assert_eq!(parts(gemm, target, problem.batched(2)), 1, "a batch");
         }
     }
-    println!("{}", gemm.kernel(Target::SM_90A, 132, Shape::new(512, 512, 65536)).unwrap().explain());
-    println!("{}", gemm.kernel(Target::SM_90A, 132, Shape::new(512, 512, 65536)).unwrap().source().unwrap().text());
-    assert_eq!(splits(&gemm, Target::SM_90A, Shape::new(512, 512, 512)), 1);
+    for [m, n, k] in [[4096, 4096, 4096], [2048, 2048, 16384], [512, 512, 512], [1, 4096, 65536], [256, 256, 0], [0, 256, 65536]]
+    {
+        assert_eq!(parts(&half, Target::SM_90A, Shape::new(m, n, k)), 1, "{m}x{n}x{k}");
+    }
+    assert_eq!(parts(&half, Target::SM_90A, Shape::new(256, 256, 16411)), 1, "a prime number of terms");
+    assert!(parts(&half, Target::SM_80, Shape::new(256, 256, 16008)) > 1, "parts that are no whole blocks");
+    let tile = half.kernel(Target::SM_80, 132, Shape::new(256, 256, 16384)).unwrap().product().tile;
+    assert_eq!(parts(&half.tile(tile), Target::SM_80, Shape::new(256, 256, 16384)), 1, "a tile that was asked for");
+}
+
+#[test]
+fn a_split_plan_is_a_batch_and_its_sum() {
+    let shape = Shape::new(250, 130, 4096);
+    for layout in Layout::ALL {
+        for (d, order) in [(Operand::from(F16), Order::RowMajor), (F16.column_major(), Order::ColumnMajor)] {
+            let epilogue = Epilogue::build(|e| e.store("d", e.acc() * e.load("scale", F32.over(M)), d)).unwrap();
+            let gemm = Gemm::new(F16, layout, &epilogue).split(8);
+            let problem = Problem::from(shape).ld("a", 4104).ld("b", 4112);
+            let plan = gemm.kernel(Target::SM_90A, 132, problem).unwrap();
+            let split = plan.split.as_ref().unwrap();
+            assert_eq!((split.parts, split.shape(shape)), (8, Shape::new(250, 130, 512).batched(8)));
+            assert_eq!((plan.tile.mainloop(), plan.mainloop()), (Mainloop::Pointwise, Mainloop::Sm90a));
+            // Rows, or columns, of whole 16 bytes, in the order of the output.
+            let (ld, outer) = if order == Order::RowMajor { (132, 250) } else { (252, 130) };
+            assert_eq!((split.sums.order, split.sums.dtype), (order, F32));
+            assert_eq!(split.sums_strides(shape), [ld, ld * outer]);
+            assert_eq!((plan.transposed, plan.scratch), (order == Order::ColumnMajor, 8 * ld * outer * 4));
+            let across = |contiguous: bool, ld: usize| if contiguous { 512 } else { 512 * ld };
+            let distances = [across(layout.a() == Order::RowMajor, 4104), across(layout.b() == Order::ColumnMajor, 4112)];
+            assert_eq!(split.distances(shape, [4104, 4112]), distances);
+            let [text, product] = [plan.source().unwrap(), split.product.source().unwrap()].map(|s| s.text().to_owned());
+            assert!(text.contains("PARTS = 8;") && text.contains("wait_for_earlier_kernels();") && !product.contains("PARTS"));
+            assert!(plan.programmatic && !text.contains("{{") && product.contains("wgmma"));
+            let explained = plan.explain();
+            for part in
+                ["K in 8 parts, multiplied by sm90a", "* split of K in 8 parts: it was asked for", "the product of the parts"]
+            {
+                assert!(explained.contains(part), "`{part}` is missing in\n{explained}");
+            }
+        }
+    }
+    // An ordinary pointwise kernel knows nothing of parts.
+    let plan = Gemm::pointwise(F32, Order::RowMajor, &bias_relu(F32)).kernel(Target::SM_90A, 132, shape).unwrap();
+    assert!(!plan.source().unwrap().text().contains("PARTS") && !plan.programmatic);
+}
+
+#[test]
+fn an_impossible_split_is_refused_with_its_reason() {
+    let gemm = Gemm::new(F16, TN, &bias_relu(F16));
+    let refused =
+        |gemm: &Gemm, parts: usize, problem: Problem| match gemm.clone().split(parts).kernel(Target::SM_90A, 132, problem) {
+            Err(PlanError::Split { parts: asked, why }) if asked == parts => why,
+            other => panic!("{other:?}"),
+        };
+    assert!(refused(&gemm, 3, Problem::new(64, 64, 64)).contains("parts of 64 terms"));
+    assert!(refused(&gemm, 16, Problem::new(64, 64, 64)).contains("multiples of 8"));
+    assert!(refused(&gemm, 65, Problem::new(64, 64, 65 * 64)).contains("64 are the most"));
+    assert!(refused(&gemm, 2, Problem::new(64, 64, 64).batched(3)).contains("a batch of 3"));
+    assert!(refused(&gemm, 2, Problem::new(64, 0, 64)).contains("nothing to add up"));
+    assert!(refused(&gemm, 2, Problem::new(64, 64, 0)).contains("nothing to add up"));
+    let pointwise = Gemm::pointwise(F16, Order::RowMajor, &bias_relu(F16));
+    assert!(refused(&pointwise, 2, Problem::new(64, 64, 64)).contains("pointwise"));
+    assert_eq!(parts(&gemm.clone().split(8), Target::SM_90A, Shape::new(64, 64, 64)), 8);
+    let plan = gemm.kernel(Target::SM_90A, 132, Shape::new(1024, 1024, 32768)).unwrap();
+    assert!(plan.explain().contains("- split of K: the best, "), "what was considered is told\n{}", plan.explain());
 }

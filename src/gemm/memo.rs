@@ -117,6 +117,9 @@ mod tests {
             plain(&base.clone().tile(tile)),
             plain(&base.clone().programmatic_launch(false)),
             plain(&base.clone().constant_operands(true, false)),
+            plain(&base.clone().raster(4)),
+            plain(&base.clone().split(1)),
+            plain(&base.clone().split(2)),
         ];
         let all: HashSet<_> = others.iter().copied().chain([first]).collect();
         assert_eq!(all.len(), others.len() + 1);

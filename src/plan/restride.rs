@@ -62,6 +62,6 @@ impl Restride {
 }
 
 /// Seconds that one more kernel in the stream takes, at least.
-const LAUNCH: f64 = 3e-6;
+pub(super) const LAUNCH: f64 = 3e-6;
 /// Bytes that the copying kernel reads and writes each second.
-const BANDWIDTH: f64 = 3.9e12;
+pub(super) const BANDWIDTH: f64 = 3.9e12;

@@ -4,9 +4,14 @@
 //! the one before, and its accumulators are stored as they are. A pointwise kernel, which is the plan, adds up the entries'
 //! sums in their order and runs the epilogue once.
 //!
-//! Whether that pays follows from estimates of both ways. They share a floor, the time in which memory delivers A and B.
+//! Whether that pays follows from estimates of both ways: what the choice of tile expects, but no less than it takes memory to
+//! deliver A and B, and a multiprocessor to take in its share of them. The second kernel costs what the copies of unaligned
+//! operands do: a launch, and the sums once written and once read. Each of these was measured by itself on an H200; products in
+//! parts are not held against them yet (`docs/performance.md`).
 
-use super::{KernelPlan, Mainloop, PlanError, Preferences, Problem, lies_in_columns};
+use super::choice::tiles;
+use super::restride::{BANDWIDTH, LAUNCH};
+use super::{KernelPlan, Mainloop, PlanError, Preferences, Problem, Tile, lies_in_columns};
 use crate::args::{Slot, slots};
 use crate::check::{Checked, check};
 use crate::dtype::{DType, ValueType};
@@ -52,15 +57,12 @@ const LINES: usize = 64;
 /// Terms below which nothing is gained.
 const LEAST_TERMS: usize = 256;
 /// Part of the time in one piece that has to be left at most.
-const WORTHWHILE: f64 = 0.93;
-/// Nanoseconds that the second kernel takes beside reading: part of its launch is hidden under the end of the product.
-const SECOND: f64 = 2500.0;
-/// Bytes a nanosecond that it reads of sums that the level-2 cache still holds, how many those may be, and otherwise.
-const FROM_L2: f64 = 3500.0;
-const IN_L2: f64 = 24e6;
-const FROM_MEMORY: f64 = 2500.0;
-/// Bytes a nanosecond that memory delivers of A and B.
-const MEMORY: f64 = 4000.0;
+const WORTHWHILE: f64 = 0.85;
+/// Bytes a nanosecond that memory delivers of A and B: what `gemv` reaches on an H200.
+const MEMORY: f64 = 4.35e3;
+/// Bytes a nanosecond that one multiprocessor takes in, however few of them work: the most that any tile of `sm90a` reached on
+/// an H200 with K of 4096, by 32 blocks.
+const TAKEN_IN: f64 = 150.0;
 /// Bytes that the rows of the sums begin at multiples of.
 const ROW: usize = 16;
 
@@ -112,24 +114,29 @@ fn indivisible(k: usize, parts: usize) -> Option<String> {
     (!k.is_multiple_of(parts * WHOLE)).then(|| format!("parts of {k} terms would not be equal multiples of {WHOLE} terms"))
 }
 
-/// The best number of parts by estimate, what it takes, and what one piece takes, in nanoseconds; `None` if no part would be
-/// long enough.
+/// The best number of parts by estimate, what it takes, and what one piece takes, in nanoseconds; `None` if there is nothing to
+/// choose.
 fn best(request: &Request<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> {
     let Shape { m, n, k, .. } = request.problem.shape;
-    let (size, matrix) = (request.operation.dtype().size() as f64, m as f64 * n as f64);
+    let size = request.operation.dtype().size() as f64;
     let floor = (m as f64 + n as f64) * k as f64 * size / MEMORY;
-    let alone = (whole.choice.nanoseconds()? as f64).max(floor);
-    let second = |parts: usize| {
-        let sums = parts as f64 * matrix * 4.0;
-        SECOND + sums / if sums <= IN_L2 { FROM_L2 } else { FROM_MEMORY }
+    let time = |plan: &KernelPlan, parts: usize| {
+        let Tile { bm, bn, .. } = plan.tile;
+        let seen = Shape { k: k / parts, batch: parts, ..request.problem.shape };
+        let seen = if plan.transposed { seen.transposed() } else { seen };
+        let rounds = tiles(&plan.tile, seen).div_ceil(request.multiprocessors.max(1) as u64);
+        let taken_in = rounds as f64 * (bm + bn) as f64 * seen.k as f64 * size / TAKEN_IN;
+        plan.choice.nanoseconds().map(|nanoseconds| (nanoseconds as f64).max(taken_in).max(floor))
     };
+    let second = |parts: usize| 1e9 * (LAUNCH + 2.0 * 4.0 * parts as f64 * m as f64 * n as f64 / BANDWIDTH);
+    let alone = time(whole, 1)?;
     let parts = |block: usize| (2..=MOST).filter(move |parts| k.is_multiple_of(parts * block) && k / parts >= LEAST_TERMS);
     let block = if parts(LINES).next().is_some() { LINES } else { WHOLE };
-    // Tensor cores that are busy in one piece have nothing to gain: planning that again and again would only take time.
-    let hopeful = parts(block).filter(|&parts| floor.max(alone / parts as f64) + second(parts) < alone);
+    // Where even that is too long nothing needs to be planned.
+    let hopeful = parts(block).filter(|&parts| floor.max(alone / parts as f64) + second(parts) < WORTHWHILE * alone);
     let estimates = hopeful.filter_map(|parts| {
         let product = product(request, parts).ok()?;
-        Some((parts, (product.choice.nanoseconds()? as f64).max(floor) + second(parts), alone))
+        Some((parts, time(&product, parts)? + second(parts), alone))
     });
     estimates.min_by(|a, b| a.1.total_cmp(&b.1))
 }

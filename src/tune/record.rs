@@ -94,6 +94,7 @@ mod tests {
     use crate::problem::Layout;
     use crate::target::Target;
     use std::collections::HashSet;
+    use std::num::NonZeroUsize;
 
     const SHAPE: Shape = Shape::new(1024, 1024, 1024);
     const TIME: Spread = Spread { low: 1.0, median: 2.0, high: 3.0 };
@@ -129,6 +130,10 @@ mod tests {
         let others = [
             subject("another GPU", &gemm, &plain, SHAPE).0,
             subject("a GPU", &gemm, &Preferences { programmatic: false, ..plain }, SHAPE).0,
+            subject("a GPU", &gemm, &Preferences { split: NonZeroUsize::new(1), ..plain }, SHAPE).0,
+            subject("a GPU", &gemm.clone().split(2), &plain, SHAPE).0,
+            subject("a GPU", &gemm.clone().split(4), &plain, SHAPE).0,
+            subject("a GPU", &Gemm::new(F16, Layout::TT, &epilogue()).split(4), &plain, SHAPE).0,
             subject("a GPU", &gemm, &plain, Shape::new(1025, 1024, 1024)).0,
             subject("a GPU", &gemm, &plain, Shape::new(1024, 1024, 512)).0,
             subject("a GPU", &gemm, &plain, SHAPE.batched(2)).0,
