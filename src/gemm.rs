@@ -224,7 +224,7 @@ mod compile {
             let product = plan.split.as_mut().map(|split| -> Result<_, Error> {
                 let product = Kernel::of((*split.product).clone(), cache)?;
                 // As it came out: its registers may have run out.
-                split.product = Box::new((*product.plan).clone());
+                *split.product = (*product.plan).clone();
                 Ok(Arc::new(product))
             });
             let product = product.transpose()?;
