@@ -11,6 +11,7 @@ mod maps;
 mod params;
 mod problem;
 mod program;
+mod raster;
 mod restride;
 mod staging;
 mod tile;
@@ -35,6 +36,7 @@ use crate::pass;
 use crate::problem::Operation;
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroI32;
 
 /// How transcendental primitives are spelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -64,11 +66,21 @@ pub struct Preferences {
     pub programmatic: bool,
     /// Whether `a` and `b` are constant: see [`Gemm::constant_operands`](crate::Gemm::constant_operands).
     pub constant: [bool; 2],
+    /// This rasterisation and no other: see [`Gemm::raster`](crate::Gemm::raster).
+    pub raster: Option<NonZeroI32>,
 }
 
 impl Default for Preferences {
     fn default() -> Preferences {
-        Preferences { math: Math::Auto, tf32: false, mainloop: None, tile: None, programmatic: true, constant: [false; 2] }
+        Preferences {
+            math: Math::Auto,
+            tf32: false,
+            mainloop: None,
+            tile: None,
+            programmatic: true,
+            constant: [false; 2],
+            raster: None,
+        }
     }
 }
 
