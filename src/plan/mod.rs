@@ -12,6 +12,7 @@ mod params;
 mod problem;
 mod program;
 mod raster;
+mod reduce;
 mod restride;
 mod staging;
 mod tile;
@@ -21,17 +22,19 @@ pub use maps::{MapSource, Swizzle, TensorMap};
 pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use problem::{Problem, Strides};
 pub use program::{Item, Phase, Program, Step, StepKind, Store};
+pub use reduce::{Parts, Reduce, Unit, Workspace};
 pub use restride::Restride;
 pub use staging::{Staged, Staging};
 pub use tile::{Mainloop, Schedule, Tile, TileShape};
 
 pub(crate) use params::lies_along_columns;
 pub use problem::alignment;
+pub(crate) use reduce::sets;
 
 use crate::args::slots;
 use crate::check::{Argument, Checked, Role};
 use crate::dtype::DType;
-use crate::ir::{Order, SinkKind};
+use crate::ir::Order;
 use crate::pass;
 use crate::problem::Operation;
 use crate::target::Target;
@@ -42,7 +45,8 @@ use std::num::NonZeroI32;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Math {
-    /// Fast where every output is 16 bit or narrower, exact otherwise.
+    /// Fast where every matrix that is stored is 16 bit or narrower, exact otherwise; where none is stored, the formats of the
+    /// reductions decide.
     #[default]
     Auto,
     /// Within the table's units in the last place.
@@ -150,14 +154,6 @@ pub enum PlanError {
     /// A format that cannot be multiplied.
     #[error("operands of {0} cannot be multiplied; use f32, f16, bf16 or i32")]
     Operands(DType),
-    /// A sink that kernels do not render yet.
-    #[error("`{name}` is {what}, which kernels do not render yet: compute it with `Gemm::reference`")]
-    Unrendered {
-        /// The argument.
-        name: String,
-        /// What it is.
-        what: String,
-    },
     /// The target lacks something.
     #[error("{what} is not available on {target}: {cure}")]
     Target {
@@ -243,7 +239,11 @@ impl KernelPlan {
             let fast_math = match preferences.math {
                 Math::Exact => false,
                 Math::Fast => true,
-                Math::Auto => program.stores.iter().all(|s| s.operand.dtype.size() <= 2),
+                Math::Auto => {
+                    let narrow = |operand: &crate::ir::Operand| operand.dtype.size() <= 2;
+                    let reduced = program.reductions.iter().map(|r| &r.operand).filter(|_| program.stores.is_empty());
+                    program.stores.iter().map(|s| &s.operand).chain(reduced).all(narrow)
+                }
             };
             let (staging, params) = parameters(&tile, operation, &arguments, &argument_alignment, &program, target)?;
             return Ok(KernelPlan {
@@ -252,7 +252,7 @@ impl KernelPlan {
                 transposed,
                 fast_math,
                 tile,
-                strip: staging.as_ref().map_or(strip, |s| s.strip(&tile)),
+                strip: if staging.is_some() { staging::strip(&tile) } else { strip },
                 alignment,
                 restride,
                 scratch: restride.map_or(0, |r| r.bytes(operation, shape)),
@@ -275,7 +275,18 @@ impl KernelPlan {
 
     /// Bytes of dynamic shared memory a block takes.
     pub fn shared_memory(&self) -> usize {
-        self.staging.as_ref().map_or_else(|| self.tile.shared_memory(self.operation.dtype(), 0), |s| s.shared_memory)
+        let unstaged = || self.tile.shared_memory(self.operation.dtype(), self.parts().bytes);
+        self.staging.as_ref().map_or_else(unstaged, |s| s.shared_memory)
+    }
+
+    /// Where in shared memory the parts of reductions lie.
+    pub fn parts(&self) -> Parts {
+        Parts::of(&self.program.reductions, &self.tile, self.strip)
+    }
+
+    /// The memory that launches on a shape need for reductions.
+    pub fn workspace(&self, shape: crate::problem::Shape) -> Workspace {
+        Workspace::of(self, shape)
     }
 
     /// Bytes that wide accesses to elements along a strip have to be aligned to: those of a strip, but where masks pass through
@@ -301,7 +312,7 @@ impl KernelPlan {
         let (staging, params) =
             parameters(&tile, self.operation, &self.arguments, &self.argument_alignment, &self.program, self.target)?;
         if let Some(staging) = &staging {
-            (self.maps, self.strip) = (staging.maps.clone(), staging.strip(&tile));
+            (self.maps, self.strip) = (staging.maps.clone(), staging::strip(&tile));
         }
         (self.tile, self.raster, self.staging, self.params) = (tile, raster, staging, params);
         Ok(())
@@ -367,11 +378,6 @@ fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result
     if let Some(wants) = epilogue.accumulator().filter(|wants| *wants != has) {
         let cure = if has == crate::dtype::ValueType::I32 { "use `acc_i32()` and cast it" } else { "use `acc()`" };
         return Err(PlanError::Accumulator { wants, has, dtype, cure });
-    }
-    let reduced = epilogue.graph().sinks().iter().filter(|s| !matches!(s.kind, SinkKind::Store(_)));
-    let reduced = reduced.map(|s| (&s.name, format!("a reduction ({})", s.kind.parameters())));
-    if let Some((name, what)) = reduced.into_iter().next() {
-        return Err(PlanError::Unrendered { name: name.to_string(), what });
     }
     let formats = epilogue.arguments().iter().filter_map(|a| a.role.operand()).map(|o| o.dtype).chain([dtype]);
     if !target.has_bf16() && formats.into_iter().any(|d| d == DType::BF16) {
@@ -443,6 +449,8 @@ impl Program {
             StepKind::Scalar { argument: a } | StepKind::Load { argument: a, .. } => a == argument,
             _ => false,
         };
-        self.stores.iter().any(|s| s.argument == argument) || self.steps.iter().any(loads)
+        self.stores.iter().any(|s| s.argument == argument)
+            || self.reductions.iter().any(|r| r.argument == argument)
+            || self.steps.iter().any(loads)
     }
 }
