@@ -34,7 +34,7 @@ pub struct Gemm {
 }
 
 impl Gemm {
-    fn of(operation: Operation, epilogue: &Epilogue) -> Gemm {
+    pub(crate) fn of(operation: Operation, epilogue: &Epilogue) -> Gemm {
         Gemm {
             operation,
             epilogue: epilogue.clone(),
@@ -49,6 +49,11 @@ impl Gemm {
         let mut other = Gemm { preferences: self.preferences, ..Gemm::of(self.operation, &self.epilogue) };
         change(&mut other.preferences);
         other
+    }
+
+    /// The same operation and preferences with another epilogue.
+    pub(crate) fn with_epilogue(&self, epilogue: &Epilogue) -> Gemm {
+        Gemm { preferences: self.preferences, ..Gemm::of(self.operation, epilogue) }
     }
 
     /// D = epilogue(A B), A and B of one format, lying as the layout says.
