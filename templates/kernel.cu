@@ -29,6 +29,8 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% include "prelude/staging.cuh" %}{% endif %}
 {% include "epilogue/params.cuh" %}
 {% include "prelude/raster.cuh" %}
+{% if reductions %}{% include "prelude/monoids.cuh" %}
+{% include "prelude/reduce.cuh" %}{% endif -%}
 {% include "epilogue/values.cuh" %}
 {% include "epilogue/phases.cuh" %}
 {% if hopper %}{% include "epilogue/staged.cuh" %}{% endif -%}

@@ -313,6 +313,52 @@ fn every_derivative() {
     run(&jobs);
 }
 
+/// A masked gradient and its sum over M, the mask the sign of a stored matrix.
+fn drelu_with_bias_gradient() -> Epilogue {
+    Epilogue::build(|e| {
+        let dz = e.load("y", F16).gt(0.0).select(e.acc(), e.constant(0.0));
+        e.store("dx", dz, F16);
+        e.reduce("dbias", dz, Monoid::Sum, F32.over(N));
+    })
+    .unwrap()
+}
+
+#[test]
+fn gradients_of_biases() {
+    let epilogue = drelu_with_bias_gradient();
+    let mut jobs = Vec::new();
+    let first = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_90A, 132, ALIGNED).unwrap();
+    // Every tile that may be chosen, not only the one that is.
+    for (i, (tile, _)) in first.choice.candidates().enumerate() {
+        let layout = Layout::ALL[i % 4];
+        jobs.push(job(format!("{tile}"), Gemm::new(F16, layout, &epilogue).tile(tile), ALIGNED, Target::SM_90A));
+    }
+    for extent in [512, 2048, 8192] {
+        jobs.push(job(format!("{extent}"), Gemm::new(F16, NN, &epilogue), Shape::new(extent, extent, 1024), Target::SM_90A));
+    }
+    run(&jobs);
+}
+
+#[test]
+fn reductions() {
+    let text = include_str!("epilogues/sinks/reductions.evt");
+    let epilogue: Epilogue = text.parse().unwrap();
+    let mut jobs = Vec::new();
+    for (i, shape) in [ALIGNED, ODD, Shape::new(300, 200, 64), Shape::new(2, 4096, 4096)].into_iter().enumerate() {
+        let gemms = [
+            Gemm::new(F16, TN, &epilogue),
+            Gemm::new(F32, NN, &epilogue),
+            Gemm::new(F32, NT, &epilogue).tf32(true),
+            Gemm::new(F16, TT, &epilogue).mainloop(Mainloop::Gemv),
+            Gemm::pointwise(F16, Order::RowMajor, &epilogue),
+        ];
+        for (j, gemm) in gemms.into_iter().enumerate() {
+            jobs.push(job(format!("{:?} {shape}", gemm.operation()), gemm, shape, TARGETS[(i + j) % 2]));
+        }
+    }
+    run(&jobs);
+}
+
 #[test]
 fn many_regions_cost_few_registers() {
     // Two dozen nested arms. While they began undefined, each held registers from the start of the kernel: 255, with

@@ -5,6 +5,7 @@
 //! except the spelling of a custom primitive, which the user's program brought.
 
 mod printer;
+mod reduce;
 mod restride;
 
 pub use restride::render_restride;
@@ -28,7 +29,7 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 21] = templates![
+static TEMPLATES: [(&str, &str); 23] = templates![
     "kernel.cu",
     "restride.cu",
     "prelude/types.cuh",
@@ -36,6 +37,8 @@ static TEMPLATES: [(&str, &str); 21] = templates![
     "prelude/math.cuh",
     "prelude/strip.cuh",
     "prelude/raster.cuh",
+    "prelude/monoids.cuh",
+    "prelude/reduce.cuh",
     "prelude/shared.cuh",
     "prelude/tensor_core.cuh",
     "prelude/overlap.cuh",
@@ -198,6 +201,8 @@ struct Context {
     row_loads: Vec<Access>,
     tile_loads: Vec<Access>,
     stores: Vec<Access>,
+    reductions: Vec<reduce::Reduction>,
+    blocks: Vec<reduce::Block>,
 }
 
 /// The source of a plan's kernel.
@@ -261,6 +266,7 @@ fn context(plan: &KernelPlan) -> Context {
     let staged = |list: fn(&Staging) -> &Vec<Staged>| plan.staging.iter().flat_map(list);
     let mut constants = plan.tile.constants();
     constants.extend(plan.staging.iter().flat_map(Staging::constants));
+    let constants = constants.into_iter().map(|(name, value)| Constant { name, value });
     Context {
         about: vec![
             format!("{} for {}", plan.tile, plan.target),
@@ -285,9 +291,9 @@ fn context(plan: &KernelPlan) -> Context {
         a_align: plan.alignment[0],
         b_align: plan.alignment[1],
         strip: plan.strip,
-        epilogue_smem: 0,
+        epilogue_smem: plan.parts().bytes,
         visit_cost: program.cost() as usize * plan.strip,
-        constants: constants.into_iter().map(|(name, value)| Constant { name, value }).collect(),
+        constants: constants.chain(reduce::constants(plan)).collect(),
         params: plan.params.fields.iter().map(|f| format!("{}{};", f.field_type.cuda(), f.name)).collect(),
         batch_pointers: batch_pointers.collect(),
         tile_members: members(Phase::Tile),
@@ -302,6 +308,8 @@ fn context(plan: &KernelPlan) -> Context {
         row_loads: loads(Phase::Row),
         tile_loads: loads(Phase::Tile),
         stores: program.stores.iter().enumerate().map(|(i, s)| printer.store(i, s)).collect(),
+        reductions: reduce::reductions(plan, &printer),
+        blocks: reduce::blocks(plan),
     }
 }
 

@@ -11,6 +11,7 @@ mod maps;
 mod params;
 mod problem;
 mod program;
+mod reduce;
 mod restride;
 mod staging;
 mod tile;
@@ -20,17 +21,19 @@ pub use maps::{MapSource, Swizzle, TensorMap};
 pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use problem::{Problem, Strides};
 pub use program::{Item, Phase, Program, Step, StepKind, Store};
+pub use reduce::{Parts, Reduce, Unit, Workspace};
 pub use restride::Restride;
 pub use staging::{Staged, Staging};
 pub use tile::{Mainloop, Schedule, Tile, TileShape};
 
 pub(crate) use params::lies_along_columns;
 pub use problem::alignment;
+pub(crate) use reduce::sets;
 
 use crate::args::slots;
 use crate::check::{Argument, Checked, Role};
 use crate::dtype::DType;
-use crate::ir::{Order, SinkKind};
+use crate::ir::Order;
 use crate::pass;
 use crate::problem::Operation;
 use crate::target::Target;
@@ -40,7 +43,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Math {
-    /// Fast where every output is 16 bit or narrower, exact otherwise.
+    /// Fast where every matrix that is stored is 16 bit or narrower, exact otherwise; where none is stored, the formats of the
+    /// reductions decide.
     #[default]
     Auto,
     /// Within the table's units in the last place.
@@ -231,7 +235,11 @@ impl KernelPlan {
             let fast_math = match preferences.math {
                 Math::Exact => false,
                 Math::Fast => true,
-                Math::Auto => program.stores.iter().all(|s| s.operand.dtype.size() <= 2),
+                Math::Auto => {
+                    let narrow = |operand: &crate::ir::Operand| operand.dtype.size() <= 2;
+                    let reduced = program.reductions.iter().map(|r| &r.operand).filter(|_| program.stores.is_empty());
+                    program.stores.iter().map(|s| &s.operand).chain(reduced).all(narrow)
+                }
             };
             let (staging, params) = parameters(&tile, operation, &arguments, &argument_alignment, &program, target)?;
             return Ok(KernelPlan {
@@ -240,7 +248,7 @@ impl KernelPlan {
                 transposed,
                 fast_math,
                 tile,
-                strip: staging.as_ref().map_or(strip, |s| s.strip(&tile)),
+                strip: if staging.is_some() { staging::strip(&tile) } else { strip },
                 alignment,
                 restride,
                 scratch: restride.map_or(0, |r| r.bytes(operation, shape)),
@@ -263,7 +271,18 @@ impl KernelPlan {
 
     /// Bytes of dynamic shared memory a block takes.
     pub fn shared_memory(&self) -> usize {
-        self.staging.as_ref().map_or_else(|| self.tile.shared_memory(self.operation.dtype(), 0), |s| s.shared_memory)
+        let unstaged = || self.tile.shared_memory(self.operation.dtype(), self.parts().bytes);
+        self.staging.as_ref().map_or_else(unstaged, |s| s.shared_memory)
+    }
+
+    /// Where in shared memory the parts of reductions lie.
+    pub fn parts(&self) -> Parts {
+        Parts::of(&self.program.reductions, &self.tile, self.strip)
+    }
+
+    /// The memory that launches on a shape need for reductions.
+    pub fn workspace(&self, shape: crate::problem::Shape) -> Workspace {
+        Workspace::of(self, shape)
     }
 
     /// Leaves more registers to a thread: asks the compiler for fewer blocks to a multiprocessor or, when it is one
@@ -282,7 +301,7 @@ impl KernelPlan {
         let (staging, params) =
             parameters(&tile, self.operation, &self.arguments, &self.argument_alignment, &self.program, self.target)?;
         if let Some(staging) = &staging {
-            (self.maps, self.strip) = (staging.maps.clone(), staging.strip(&tile));
+            (self.maps, self.strip) = (staging.maps.clone(), staging::strip(&tile));
         }
         (self.tile, self.raster, self.staging, self.params) = (tile, raster, staging, params);
         Ok(())
@@ -349,12 +368,10 @@ fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result
         let cure = if has == crate::dtype::ValueType::I32 { "use `acc_i32()` and cast it" } else { "use `acc()`" };
         return Err(PlanError::Accumulator { wants, has, dtype, cure });
     }
-    let reduced = epilogue.graph().sinks().iter().filter(|s| !matches!(s.kind, SinkKind::Store(_)));
-    let reduced = reduced.map(|s| (&s.name, format!("a reduction ({})", s.kind.parameters())));
-    let packed = epilogue.arguments().iter().filter(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed()));
-    let packed = packed.map(|a| (&a.name, format!("a bit mask ({})", a.role)));
-    if let Some((name, what)) = reduced.chain(packed).next() {
-        return Err(PlanError::Unrendered { name: name.to_string(), what });
+    let mut packed = epilogue.arguments().iter().filter(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed()));
+    if let Some(argument) = packed.next() {
+        let (name, what) = (argument.name.to_string(), format!("a bit mask ({})", argument.role));
+        return Err(PlanError::Unrendered { name, what });
     }
     if dtype.is_packed() {
         return Err(PlanError::Unrendered { name: "a".into(), what: format!("a bit mask ({dtype})") });
@@ -427,6 +444,8 @@ impl Program {
             StepKind::Scalar { argument: a } | StepKind::Load { argument: a, .. } => a == argument,
             _ => false,
         };
-        self.stores.iter().any(|s| s.argument == argument) || self.steps.iter().any(loads)
+        self.stores.iter().any(|s| s.argument == argument)
+            || self.reductions.iter().any(|r| r.argument == argument)
+            || self.steps.iter().any(loads)
     }
 }

@@ -22,6 +22,7 @@ mod math;
 mod memory;
 mod outputs;
 mod random;
+mod reductions;
 mod regions;
 mod restride;
 mod rig;
