@@ -44,6 +44,10 @@ pub fn with_scalars(gemm: &Gemm, shape: Shape, seed: u64) -> Case {
 fn run(name: &str, text: &str) {
     let registry = postlude::build::registry().with(softcap());
     let epilogue = Epilogue::from_text(text, &registry).unwrap_or_else(|e| panic!("{name}: {e}"));
+    // What kernels do not render.
+    if epilogue.arguments().iter().any(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed())) {
+        return;
+    }
     // Sums of everything there is: each term brings its own error.
     let slack = if name == "primitives" { 1000.0 } else { 4.0 };
     for gemm in gemms(&epilogue) {
@@ -56,7 +60,9 @@ fn run(name: &str, text: &str) {
 #[test]
 fn every_file() {
     let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| ".".into())).join("tests/epilogues");
-    let mut paths: Vec<_> = std::fs::read_dir(&root).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    let folders = [root.clone(), root.join("sinks")];
+    let mut paths: Vec<_> =
+        folders.iter().flat_map(std::fs::read_dir).flatten().flatten().map(|e| e.path()).collect();
     paths.retain(|p| p.extension().is_some_and(|e| e == "evt"));
     assert!(!paths.is_empty(), "no epilogues under {}", root.display());
     let failures: Vec<String> = std::thread::scope(|scope| {
