@@ -47,8 +47,8 @@ pub struct Reduction {
     /// default, two launches of one plan give the same bits.
     #[serde(default)]
     pub atomic: bool,
-    /// Whether what the memory holds takes part as one more element: the result is added to it, if it is a sum. Otherwise
-    /// it is overwritten.
+    /// Whether what the memory holds takes part as one more element: the result is added to it, if it is a sum; over no
+    /// elements it stays. Otherwise it is overwritten.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accumulate: bool,
     /// How the result lies in memory.

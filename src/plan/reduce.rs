@@ -34,6 +34,8 @@ pub struct Reduce {
     pub monoid: Monoid,
     /// Whether units may be combined in any order.
     pub atomic: bool,
+    /// Whether what the result's memory holds takes part: whoever writes an element takes it in before.
+    pub accumulate: bool,
 }
 
 /// How the threads of a unit share its rows and columns. Lanes side by side cover a row, the other lanes of a warp further

@@ -61,8 +61,11 @@ impl Reducer {
     }
 
     /// Combines the tiles, which come in the order of `partials`, and writes the result. What no tile covers, because an
-    /// axis has no extent, is the identity.
+    /// axis has no extent, is the identity, or stays what it is.
     pub fn finish(&self, arguments: &Arguments, shape: Shape, tiles: impl Iterator<Item = Tile>) {
+        if self.onto.is_some() && shape.is_empty() {
+            return;
+        }
         let [rows, columns] = self.extents(shape.m, shape.n);
         let entries = if self.axes.contains(L) { shape.batch } else { 1 };
         let mut result = vec![self.monoid.identity(self.value); rows * columns * entries];

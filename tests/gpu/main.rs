@@ -16,6 +16,7 @@ mod files;
 mod gemv;
 mod hopper;
 mod large;
+mod layer;
 mod launches;
 mod layout;
 mod math;
