@@ -155,7 +155,7 @@
 //! value, or the logarithm of the sum of their exponentials. The operand says how the result lies, and the reduction
 //! goes over every axis that it does not vary along. The same bits come out each time, unless the monoid is
 //! [`atomic`](ir::Monoid::atomic). It overwrites what is there, unless it is to [`accumulate`](ir::Monoid::accumulate): then what
-//! the memory holds takes part as one more element. Kernels do not render reductions and bit masks yet: planning one says so.
+//! the memory holds takes part as one more element.
 //!
 //! ```
 //! # use postlude::prelude::*;

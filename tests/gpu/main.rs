@@ -11,13 +11,14 @@
 
 mod arguments;
 mod autotune;
+mod bits;
 mod case;
 mod files;
 mod gemv;
 mod hopper;
 mod large;
-mod layer;
 mod launches;
+mod layer;
 mod layout;
 mod math;
 mod memory;

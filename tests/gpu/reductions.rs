@@ -254,7 +254,8 @@ fn every_tile_of_hopper() {
         (64, 64, 6, 1, cooperative, [1, 1]),
         (64, 8, 10, 1, cooperative, [1, 1]),
     ];
-    let shapes = [Shape::new(2312, 1544, 200), Shape::new(520, 776, 264), Shape::new(40, 24, 72), Shape::new(264, 200, 8).batched(5)];
+    let shapes =
+        [Shape::new(2312, 1544, 200), Shape::new(520, 776, 264), Shape::new(40, 24, 72), Shape::new(264, 200, 8).batched(5)];
     let cases = tiles.into_iter().enumerate().flat_map(|(i, (bm, bn, stages, consumers, schedule, cluster))| {
         let shape = TileShape::Sm90a { bk: 64, stages, consumers, schedule, cluster };
         let tile = Tile { bm, bn, shape, threads: 128 * (1 + consumers), min_blocks: 1 };

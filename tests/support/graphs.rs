@@ -72,7 +72,6 @@ impl Style {
             custom: None,
             tame: true,
             // What kernels render.
-            formats: DType::ALL.into_iter().filter(|d| !d.is_packed()).collect(),
             reductions: true,
             steps: 16,
             stores: 2,
