@@ -27,6 +27,32 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! On a GPU each step is planned once, and then only launched:
+//!
+#![cfg_attr(feature = "cuda", doc = "```no_run")]
+#![cfg_attr(not(feature = "cuda"), doc = "```ignore")]
+//! # use postlude::half::f16;
+//! # use postlude::layer::Linear;
+//! # use postlude::prelude::*;
+//! let (rows, [inputs, outputs]) = (4096, [1024, 4096]);
+//! let layer = Linear::new(F16, [inputs, outputs], |_, z| z.gelu())?.trans_w(true).gradients(F32);
+//! let device = Device::new(0)?;
+//! let (forward, wgrad) = (layer.forward(rows).plan(&device)?, layer.wgrad(rows)?.accumulate(&["dw"])?.plan(&device)?);
+//!
+//! let stream = device.context().default_stream();
+//! let (x, w) = (stream.alloc_zeros::<f16>(rows * inputs)?, stream.alloc_zeros::<f16>(outputs * inputs)?);
+//! let bias = stream.alloc_zeros::<f16>(outputs)?;
+//! let (mut y, dz) = (stream.alloc_zeros::<f16>(rows * outputs)?, stream.alloc_zeros::<f16>(rows * outputs)?);
+//! let (mut dw, mut reserve) = (stream.alloc_zeros::<f32>(outputs * inputs)?, layer.reserve_on(&stream, rows)?);
+//! for _ in 0..100 {
+//!     let args = DeviceArgs::new().input("x", &x).input("w", &w).input("bias", &bias).output("y", &mut y);
+//!     forward.execute(&stream, &mut args.saving(&mut reserve))?;
+//!     // ... the rest of the network, and back to this layer ...
+//!     wgrad.execute(&stream, &mut DeviceArgs::new().input("x", &x).input("dz", &dz).output("dw", &mut dw))?;
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Steps
 //!
 //! With M rows, K inputs and N outputs:
