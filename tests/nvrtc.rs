@@ -370,6 +370,7 @@ fn bit_masks() {
     let epilogues = [
         ("relu", cublaslt::relu_aux_bias(formats)),
         ("drelu", cublaslt::drelu(formats)),
+        ("drelu, sums", cublaslt::drelu_bgrad(cublaslt::Formats { bias: F32, ..formats })),
         ("update across", update),
         ("nothing else", Epilogue::build(|e| e.store("mask", e.acc().gt(0.0), Bits8))),
     ];
