@@ -121,8 +121,8 @@
 //!   the units in the last place of the primitive's [row](ir::op::Row).
 //! - A store rounds once, to nearest even. What is too large for a format becomes infinite.
 //! - Rounding in between is explicit: [`cast`](Expr::cast) to `F16` or `BF16` rounds an `f32` value to that precision.
-//! - Where every output is 16 bit or narrower, kernels use the hardware's approximations, each within the bound of its
-//!   row. [`Gemm::math`] chooses otherwise.
+//! - Where every stored matrix is 16 bit or narrower, kernels use the hardware's approximations, each within the bound of its
+//!   row; so do reductions beside them. [`Gemm::math`] chooses otherwise.
 //!
 //! ## NaN
 //!
@@ -153,7 +153,7 @@
 //! [`reduce`](Builder::reduce) combines elements with a [monoid](ir::Monoid): their sum, product, maximum, minimum, largest absolute
 //! value, or the logarithm of the sum of their exponentials. The operand says how the result lies, and the reduction
 //! goes over every axis that it does not vary along. The same bits come out each time, unless the monoid is
-//! [`atomic`](ir::Monoid::atomic). Kernels do not render reductions and bit masks yet: planning one says so.
+//! [`atomic`](ir::Monoid::atomic). Kernels do not render bit masks yet: planning one says so.
 //!
 //! ```
 //! # use postlude::prelude::*;

@@ -131,7 +131,7 @@ fn integers_and_conditions() {
 #[test]
 fn no_number_wins() {
     // About one element in a thousand.
-    let holes = |rng: &mut Rng, _: DType| if rng.bits() % 1000 == 0 { f64::NAN } else { rng.unit() };
+    let holes = |rng: &mut Rng, _: DType| if rng.bits().is_multiple_of(1000) { f64::NAN } else { rng.unit() };
     for monoid in [Monoid::Max, Monoid::Min, Monoid::AbsMax, Monoid::Sum, Monoid::LogSumExp] {
         let epilogue = over_every_set(|e| e.load("c", F32) + e.acc() * 0.0, monoid, F32);
         run_all(everywhere(&epilogue, |case| case.fill("c", holes).slack(100.0)));
@@ -233,7 +233,8 @@ fn every_tile_of_hopper() {
         (64, 64, 6, 1, cooperative, [1, 1]),
         (64, 8, 10, 1, cooperative, [1, 1]),
     ];
-    let shapes = [Shape::new(2312, 1544, 200), Shape::new(520, 776, 264), Shape::new(40, 24, 72), Shape::new(264, 200, 8).batched(5)];
+    let shapes =
+        [Shape::new(2312, 1544, 200), Shape::new(520, 776, 264), Shape::new(40, 24, 72), Shape::new(264, 200, 8).batched(5)];
     let cases = tiles.into_iter().enumerate().flat_map(|(i, (bm, bn, stages, consumers, schedule, cluster))| {
         let shape = TileShape::Sm90a { bk: 64, stages, consumers, schedule, cluster };
         let tile = Tile { bm, bn, shape, threads: 128 * (1 + consumers), min_blocks: 1 };
