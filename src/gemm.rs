@@ -67,7 +67,7 @@ impl Gemm {
         Gemm::of(Operation::Pointwise { dtype, order }, epilogue)
     }
 
-    /// How transcendental primitives are spelled. Default: fast where every output is 16 bit or narrower.
+    /// How transcendental primitives are spelled. Default: fast where every stored matrix is 16 bit or narrower.
     #[must_use]
     pub fn math(self, math: Math) -> Gemm {
         self.prefer(|preferences| preferences.math = math)
@@ -374,7 +374,9 @@ mod execute {
         /// Checks the arguments and launches: nothing else happens here. Returns when the launch is in the stream.
         ///
         /// A launch can be recorded into a CUDA graph if the context does not order streams by events
-        /// (`CudaContext::disable_event_tracking`): a capture cannot wait for an event outside it.
+        /// (`CudaContext::disable_event_tracking`): a capture cannot wait for an event outside it. A plan that copies operands or
+        /// reduces has memory of its own for each stream, which its first execution there allocates: execute it once before a
+        /// capture, keep it as long as the graph, and replay the graph where nothing else runs the plan on that memory.
         ///
         /// # Errors
         /// Every argument that does not fit; nothing is launched and nothing written then.

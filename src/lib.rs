@@ -122,8 +122,8 @@
 //!   the units in the last place of the primitive's [row](ir::op::Row).
 //! - A store rounds once, to nearest even. What is too large for a format becomes infinite.
 //! - Rounding in between is explicit: [`cast`](Expr::cast) to `F16` or `BF16` rounds an `f32` value to that precision.
-//! - Where every output is 16 bit or narrower, kernels use the hardware's approximations, each within the bound of its
-//!   row. [`Gemm::math`] chooses otherwise.
+//! - Where every stored matrix is 16 bit or narrower, kernels use the hardware's approximations, each within the bound of its
+//!   row; so do reductions beside them. [`Gemm::math`] chooses otherwise.
 //!
 //! ## NaN
 //!

@@ -44,7 +44,7 @@ pub struct Reduction {
     /// What combines two elements.
     pub monoid: Monoid,
     /// Whether a kernel may combine partial results in the order in which they happen to arrive. Otherwise, which is the
-    /// default, two launches of one plan give the same bits.
+    /// default, two launches of one plan give the same bits. Kernels make use of it for sums.
     #[serde(default)]
     pub atomic: bool,
     /// Whether what the memory holds takes part as one more element: the result is added to it, if it is a sum; over no

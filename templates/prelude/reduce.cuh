@@ -146,17 +146,14 @@ DEVICE void hand_in_parts(const Params& p, const B& block, void* workspace, cons
         if (thread == 0) hand_in<M, ADDED>(p, block, workspace, result, 0, s);
     }
 }
-// Whether this unit is the last of its block to arrive; by one thread, after all have handed in. The counter wraps.
+// Whether a unit is the last of its block to arrive; alone it has nothing to wait for. The counter wraps.
 template <class B> DEVICE u32 arrive(void* counters, const B& block) {
     if (block.slices == 1) return 0;
-    __threadfence();
-    const u32 before = atomicInc(static_cast<u32*>(counters) + block.number, block.slices - 1);
-    __threadfence();
-    return before == block.slices - 1;
+    return atomicInc(static_cast<u32*>(counters) + block.number, block.slices - 1) == block.slices - 1;
 }
 // The slices of one element from `first` on, every STEP-th, in their order: as many at a time as hide the way to memory.
 template <class M, int STEP, class B> DEVICE typename M::State combine_slices(const B& block, const typename M::State* slices, u32 first) {
-    constexpr int AHEAD = 64 / sizeof(typename M::State);
+    constexpr int AHEAD = 128 / sizeof(typename M::State);
     typename M::State s = M::identity();
 #pragma unroll 1
     for (u32 slice = first; slice < block.slices; slice += AHEAD * STEP) {
