@@ -164,14 +164,14 @@ fn train_mlp_learns_and_draws_a_picture() {
 
     // Where an arm passes, the plane is its colour.
     let picture = Picture::of(&text);
-    for arm in 0..3 {
+    for (arm, colour) in COLOURS.into_iter().enumerate() {
         for along in [0.4f64, 0.6, 0.8] {
             let angle = std::f64::consts::TAU * (arm as f64 / 3.0 + 1.25 * along);
             let place = |x: f64| (MARGIN as f64 + PANEL as f64 * (x / REACH + 1.0) / 2.0) as usize;
             // A pixel is the arm's colour, pale or as one of its points, or the white around one.
             let (x, y) = (place(along * angle.cos()), place(-along * angle.sin()));
             let around = (0..49).map(|i| picture.at(x + i % 7 - 3, y + i / 7 - 3));
-            let pale = bytes(COLOURS[arm].map(|c| 0.45 * 0.99 + 0.55 * c));
+            let pale = bytes(colour.map(|c| 0.45 * 0.99 + 0.55 * c));
             assert!(around.into_iter().filter(|pixel| near(pixel, pale)).count() > 5, "arm {arm} at {along}");
         }
     }
