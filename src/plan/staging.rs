@@ -140,6 +140,7 @@ impl Staging {
         });
         let vectors: Vec<Staged> = vectors.collect();
         let vector_bytes = vector_bytes.next_multiple_of(128);
+        let reduces = usize::from(!program.reductions.is_empty());
         let part_bytes = Parts::of(&program.reductions, tile, strip(tile)).bytes;
 
         let ring = stage_bytes(tile, operation, bk);
@@ -150,7 +151,7 @@ impl Staging {
                 + chunks
                 + 2 * vector_bytes
                 + consumers * part_bytes
-                + 8 * (2 * stages + 6 + 2 * consumers * load_stages)
+                + 8 * (2 * stages + 6 + 2 * consumers * (load_stages + reduces))
         };
         let fits = |&(stages, load_stages): &(usize, usize)| total(stages, load_stages, 1) <= limit;
         let shallow = usize::from(load_bytes > 0);

@@ -18,6 +18,7 @@ mod gemv;
 mod hopper;
 mod large;
 mod launches;
+mod layer;
 mod layout;
 mod math;
 mod memory;

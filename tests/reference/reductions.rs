@@ -52,6 +52,40 @@ fn reduce(monoid: Monoid, operand: Operand, shape: Shape, a: &[f32]) -> Vec<f32>
     r
 }
 
+/// What the memory holds takes part as one more element, the sign of a largest absolute value included.
+#[test]
+fn every_monoid_accumulates_onto_what_is_there() {
+    let mut numbers = Numbers(32);
+    for (m, n, batch) in [(7, 9, 2), (130, 257, 1), (0, 4, 2)] {
+        let shape = Shape::new(m, n, 0).batched(batch);
+        let a: Vec<f32> = (0..m * n * batch).map(|_| numbers.between(0.999, 1.001) as f32).collect();
+        for operand in results() {
+            for monoid in Monoid::ALL {
+                let epilogue = Epilogue::build(|e| e.reduce("r", e.acc(), monoid.accumulate(), operand)).unwrap();
+                let (there, fresh) = (-1.25f32, reduce(monoid, operand, shape, &a));
+                let mut r = vec![there; fresh.len()];
+                let args = HostArgs::new().input("a", &a).output("r", &mut r);
+                let exact = oracle(POINTWISE, epilogue.checked(), shape, &args).unwrap();
+                run(POINTWISE, epilogue.checked(), shape, args, Precision::F32).unwrap();
+                for (i, (found, fresh)) in r.iter().zip(&fresh).enumerate() {
+                    let expected = match monoid {
+                        Monoid::Sum => fresh + there,
+                        Monoid::Product => fresh * there,
+                        Monoid::Max => fresh.max(there),
+                        Monoid::Min => fresh.min(there),
+                        Monoid::AbsMax => fresh.max(there.abs()),
+                        Monoid::LogSumExp => (fresh.exp() + there.exp()).ln(),
+                    };
+                    let expected = if shape.is_empty() { there } else { expected };
+                    let near = (found - expected).abs() <= 1e-5 * expected.abs() || found == &expected;
+                    assert!(near, "{monoid:?} to {operand} of {shape}: {i} is {found}, not {expected}");
+                    assert!(shape.is_empty() || exact.outputs[0].values[i] as f32 == *found);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn every_monoid_over_every_set_of_axes_is_its_definition() {
     let mut numbers = Numbers(31);
