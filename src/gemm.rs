@@ -22,6 +22,7 @@ use crate::problem::{Layout, Operation, Shape};
 use crate::reference::{self, Precision};
 use crate::source::Source;
 use crate::target::Target;
+use std::num::NonZeroI32;
 
 /// An operation and its epilogue. Nothing is compiled until [`plan`](Gemm::plan).
 #[derive(Clone, Debug)]
@@ -83,6 +84,15 @@ impl Gemm {
     #[must_use]
     pub fn tile(self, tile: Tile) -> Gemm {
         self.prefer(|preferences| preferences.tile = Some(tile))
+    }
+
+    /// The order of the tiles: groups of this many rows of tiles, each group swept from column to column, or of as many
+    /// columns if it is negative. Tiles that run at the same time then share operands in the level-2 cache. 0, the default,
+    /// leaves it to the choice. A run-time number: it changes no kernel.
+    #[must_use]
+    pub fn raster(self, group: i32) -> Gemm {
+        // Of the one number without an absolute value, the nearest that has one.
+        self.prefer(|preferences| preferences.raster = NonZeroI32::new(group.max(-i32::MAX)))
     }
 
     /// Whether a launch may begin while the one before it in the stream still runs. Default: yes, where the kernel can.

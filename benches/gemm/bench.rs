@@ -1,7 +1,7 @@
 //! The contests: who competes in which case, and what is recorded of it.
 
 use crate::Result;
-use crate::case::{Case, Fused, Kind, SELECTION_ROUNDS, Slices};
+use crate::case::{Case, Fused, Kind, RASTERS, SELECTION_ROUNDS, Slices};
 use crate::contest::{Arena, Contender, Times};
 use crate::cublaslt::{Epilogue, Library, Product};
 use crate::epilogues::{self, Kernel};
@@ -104,7 +104,7 @@ impl<'b> Bench<'b> {
             Kind::Peer => self.peer(case, operands),
             Kind::Tax => self.tax(case, operands),
             Kind::Sequence => self.sequence(case, operands),
-            Kind::Choice => self.choice(case, operands),
+            Kind::Choice | Kind::Raster => self.choice(case, operands),
             Kind::Copy => self.copy(case, operands),
         }
     }
@@ -168,13 +168,19 @@ impl<'b> Bench<'b> {
         })
     }
 
-    /// The chosen tile against all others.
+    /// The chosen tile, or order of tiles, against all others.
     fn choice(&self, case: &Case, operands: &mut Operands) -> Result<()> {
         let fused = case.epilogues[0];
-        let mut kernels = vec![self.kernel(&epilogues::product(case, fused)?, case)?];
-        for gemm in self.candidates(&epilogues::product(case, fused)?, case)? {
+        let gemm = epilogues::product(case, fused)?;
+        let others = if case.kind == Kind::Raster {
+            RASTERS.map(|group| gemm.clone().raster(group)).to_vec()
+        } else {
+            self.candidates(&gemm, case)?
+        };
+        let mut kernels = vec![self.kernel(&gemm, case)?];
+        for gemm in others {
             match self.kernel(&gemm, case) {
-                Ok(kernel) if kernel.tile() == kernels[0].tile() => {}
+                Ok(kernel) if kernel.is_like(&kernels[0]) => {}
                 Ok(kernel) => kernels.push(kernel),
                 Err(error) => eprintln!("  left out: {error}"),
             }
@@ -186,14 +192,18 @@ impl<'b> Bench<'b> {
         let (kept, contenders): (Vec<usize>, Vec<_>) =
             contenders.into_iter().enumerate().filter(|(i, _)| *i == 0 || first.median(*i) <= HOPELESS * least).unzip();
         self.each_slices(case, &contenders, operands, |slices, times, operands| {
-            let side = |i: usize, name| Side { contender: i, name, kernel: kernels[kept[i]].tile().to_string() };
+            let name = |i: usize| match case.kind {
+                Kind::Raster => format!("{}, groups of {}", kernels[i].tile(), kernels[i].raster()),
+                _ => kernels[i].tile().to_string(),
+            };
+            let side = |i: usize, who| Side { contender: i, name: who, kernel: name(kept[i]) };
             for i in 1..kept.len() {
-                let (ours, other) = (side(0, "postlude"), side(i, "another tile"));
+                let (ours, other) = (side(0, "postlude"), side(i, "another choice"));
                 self.record(case, fused, slices, operands, times, &ours, &other, distance)?;
             }
             if kept.len() == 1 {
-                eprintln!("  {}: every other tile takes over {HOPELESS} times its time", kernels[0].tile());
-                self.record(case, fused, slices, operands, times, &side(0, "postlude"), &side(0, "another tile"), distance)?;
+                eprintln!("  {}: everything else takes over {HOPELESS} times its time", name(0));
+                self.record(case, fused, slices, operands, times, &side(0, "postlude"), &side(0, "another choice"), distance)?;
             }
             Ok(())
         })

@@ -78,6 +78,8 @@ pub enum Group {
     Regions,
     /// The chosen tile against all others.
     Choice,
+    /// The chosen order of tiles against others.
+    Raster,
     /// Full precision, without tensor cores.
     F32,
     /// An epilogue over a matrix that exists, against a copy.
@@ -95,12 +97,14 @@ pub enum Kind {
     Sequence,
     /// Our choice against our other candidates.
     Choice,
+    /// Our choice against the same tile in other orders.
+    Raster,
     /// Our pointwise operation against a copy.
     Copy,
 }
 
 impl Group {
-    pub const ALL: [Group; 10] = [
+    pub const ALL: [Group; 11] = [
         Group::Large,
         Group::Small,
         Group::Decode,
@@ -109,6 +113,7 @@ impl Group {
         Group::Tax,
         Group::Regions,
         Group::Choice,
+        Group::Raster,
         Group::F32,
         Group::Pointwise,
     ];
@@ -123,6 +128,7 @@ impl Group {
             Group::Tax => "tax",
             Group::Regions => "regions",
             Group::Choice => "choice",
+            Group::Raster => "raster",
             Group::F32 => "f32",
             Group::Pointwise => "pointwise",
         }
@@ -133,6 +139,7 @@ impl Group {
             Group::Tax => Kind::Tax,
             Group::Regions => Kind::Sequence,
             Group::Choice => Kind::Choice,
+            Group::Raster => Kind::Raster,
             Group::Pointwise => Kind::Copy,
             _ => Kind::Peer,
         }
@@ -153,7 +160,7 @@ impl Group {
             Group::Tax => Fused::ALL.to_vec(),
             Group::Regions => vec![Fused::Regions, Fused::Heavy],
             Group::Layouts | Group::Decode => vec![Fused::Identity, Fused::Relu],
-            Group::Choice => vec![Fused::Relu],
+            Group::Choice | Group::Raster => vec![Fused::Relu],
             Group::F32 => vec![Fused::Identity],
             Group::Pointwise => vec![Fused::Relu, Fused::Gelu],
             _ => Fused::PEERED.to_vec(),
@@ -166,7 +173,7 @@ impl Group {
             Kind::Peer => Fused::PEERED.contains(&fused),
             Kind::Sequence => matches!(fused, Fused::Regions | Fused::Heavy),
             Kind::Copy => matches!(fused, Fused::Relu | Fused::Gelu),
-            Kind::Tax | Kind::Choice => true,
+            Kind::Tax | Kind::Choice | Kind::Raster => true,
         }
     }
 
@@ -202,6 +209,9 @@ impl Group {
                 shapes.extend(skinny);
                 shapes.extend(ragged);
                 shapes
+            }
+            Group::Raster => {
+                vec![cube(8192), cube(4096), [4096, 14336, 4096], [16384, 16384, 1024], [8192, 8192, 1024], cube(5000)]
             }
             Group::F32 => vec![cube(2048), cube(4096)],
             // K does not count.
@@ -258,6 +268,9 @@ impl Slices {
         }
     }
 }
+
+/// Group heights of the order of tiles, in rows or, negative, in columns.
+pub const RASTERS: [i32; 9] = [4, 8, 16, 32, 64, -4, -8, -16, -32];
 
 /// One contest's worth: for a tax several epilogues, else one.
 #[derive(Clone, Debug, PartialEq)]
@@ -330,6 +343,7 @@ impl Case {
             Kind::Tax => (self.epilogues.len(), 0),
             Kind::Sequence => (5, 24),
             Kind::Choice => (6, 14),
+            Kind::Raster => (RASTERS.len(), 0),
             Kind::Copy => (3, 0),
         };
         let selection = (selected * SELECTION_ROUNDS) as f64 * turn(Slices::Short);

@@ -72,6 +72,15 @@ impl Kernel {
         self.plan.kernel().plan.tile
     }
 
+    pub fn raster(&self) -> i32 {
+        self.plan.kernel().plan.raster
+    }
+
+    /// Whether they run alike.
+    pub fn is_like(&self, other: &Kernel) -> bool {
+        (self.tile(), self.raster()) == (other.tile(), other.raster())
+    }
+
     pub fn launch(&self, stream: &Arc<CudaStream>, operands: &mut Operands, turn: usize) -> Result<()> {
         let names: Vec<&str> = self.plan.kernel().plan.arguments.iter().map(|a| &*a.name).collect();
         let mut args = operands.args(turn, self.begins, &names);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub const USAGE: &str = "\
 Usage: cargo bench --bench gemm -- [OPTION...]
 
-  --group LIST     of large, small, decode, unaligned, layouts, tax, regions, choice, f32, pointwise (default: all)
+  --group LIST     of large, small, decode, unaligned, layouts, tax, regions, choice, raster, f32, pointwise (default: all)
   --dtype LIST     of f16, bf16, f32 (default: the group's)
   --epilogue LIST  of identity, relu, gelu, residual, regions, heavy (default: the group's)
   --shape LIST     as 4096x4096x4096, instead of the group's

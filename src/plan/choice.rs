@@ -4,7 +4,7 @@
 //! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured. Hopper's
 //! tiles have a model of their own (`hopper`).
 
-use super::{Mainloop, Preferences, Program, Restride, Staging, Tile, TileShape, hopper};
+use super::{Mainloop, Preferences, Program, Restride, Runs, Staging, Tile, TileShape, hopper, raster};
 use crate::dtype::DType;
 use crate::ir::Order;
 use crate::problem::{Operation, Shape};
@@ -89,7 +89,7 @@ impl fmt::Display for Choice {
 pub(super) struct Request<'r> {
     pub operation: Operation,
     pub program: &'r Program,
-    pub argument_alignment: &'r [usize],
+    pub argument_runs: &'r [Runs],
     pub shape: Shape,
     pub alignment: [usize; 2],
     /// Whether runs of both operands begin at multiples of 128 bytes, as far as is known.
@@ -232,8 +232,9 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
     for (tile, estimate) in &estimates[1..] {
         choice.reject(tile, format!("estimated at {:.2} times the chosen one", estimate / least));
     }
-    choice.others = estimates[1..].iter().map(|(tile, _)| (*tile, RASTER)).collect();
-    choice.chosen = Some((chosen, RASTER));
+    let rastered = |tile: Tile| (tile, raster::group(&tile, request));
+    choice.others = estimates[1..].iter().map(|(tile, _)| rastered(*tile)).collect();
+    choice.chosen = Some(rastered(chosen));
 }
 
 /// The mainloops that can compute a product or a pointwise operation, the best first, with verdicts on the others. None if
@@ -333,7 +334,7 @@ fn fit(tile: &Tile, request: &Request) -> Result<Tile, String> {
         return Err(obstacle);
     }
     let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = tile.shape else { return Ok(*tile) };
-    let (_, stages) = Staging::of(request.program, request.operation, request.argument_alignment, tile, request.target)?;
+    let (_, stages) = Staging::of(request.program, request.operation, request.argument_runs, tile, request.target)?;
     Ok(Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..*tile })
 }
 
@@ -347,6 +348,3 @@ fn estimate(candidate: &Candidate, request: &Request) -> f64 {
     let rest = if left > 0 { candidate.alone.max(left as f64 * candidate.full) } else { 0.0 };
     ((rounds * resident) as f64 * candidate.full + rest) * (request.shape.k as f64 + candidate.overhead)
 }
-
-/// The group height: operands of tiles that run together stay in L2. Measured flat from 2 to 64 on the H200.
-const RASTER: i32 = 8;

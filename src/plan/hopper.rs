@@ -1,11 +1,13 @@
 //! The choice among Hopper's tiles: which there are, and what each is estimated to take.
 //!
-//! The estimate counts clock cycles. Its form is that of the kernel; its constants were fitted to the times of every tile
-//! on 26 shapes from 512^3 to 16384 x 16384 x 1024 and from 16 to 16384 rows (bias and relu, TN), and a few then set by hand
-//! after single measurements. On those shapes it picks one within 2.7 % of the best; others are not held against it yet
-//! (`docs/performance.md`). Clock and, but for long launches, power do not enter: they are the same for all.
+//! The estimate counts clock cycles, and for launches that heat the device what they cost in clock. Its form is that of the
+//! kernel; its constants were fitted to the times of every tile on 26 shapes from 512^3 to 16384 x 16384 x 1024 and from 16
+//! to 16384 rows (bias and relu, TN), on seven of them also to those with the identity and with gelu, and on six to long
+//! slices; a few were then set by hand. On all of them it picks one within 3 % of the best; others are not held against it
+//! yet (`docs/performance.md`).
 
 use super::choice::{Request, tiles as count_tiles};
+use super::staging::chunk_columns;
 use super::{Schedule, Tile, TileShape};
 
 /// The tiles, each with the most stages that may fit. Blocks that fetch enough come alone and in pairs along M.
@@ -49,30 +51,36 @@ const MULTIPLY_ADDS: f64 = 2048.0;
 /// How much longer one consumer takes than two.
 const SINGLE: f64 = 1.08;
 /// How much longer blocks take that wait for each other in a cluster: with two consumers, and with one.
-const CLUSTERED: [f64; 2] = [1.01, 1.05];
+const CLUSTERED: [f64; 2] = [1.005, 1.05];
 /// How much longer pairs take where sharing saves nothing: enough to leave them alone.
 const UNSHARED: f64 = 1.3;
 /// Cycles that a cluster takes to begin and to end together.
 const RENDEZVOUS: f64 = 250.0;
-/// Cycles of an epilogue before and after its elements: barriers, the way through shared memory.
-const EPILOGUE: f64 = 1440.0;
+/// Cycles of an epilogue before and after its elements, and of each chunk: barriers, the way through shared memory.
+const EPILOGUE: f64 = 1100.0;
+const CHUNK: f64 = 180.0;
+/// Cycles until the products of a tile run again behind an epilogue that nothing covers.
+const RESTART: f64 = 200.0;
 /// Issue slots of an element beside those of its own values: conversion, store, accumulator.
-const ELEMENT: f64 = 2.2;
+const ELEMENT: f64 = 3.0;
+/// What part of the values' own cost counts: tables name that of exact spellings, 16-bit outputs get fast ones.
+const FAST: f64 = 0.3;
 /// How much longer one consumer's epilogue takes than its share of two.
 const ALONE: f64 = 1.2;
 /// Cycles of a launch before its first and after its last tile.
 const LAUNCH: f64 = 4500.0;
 /// Bytes a cycle that all multiprocessors fetch from L2 where rows begin at multiples of 128 bytes.
-const FROM_L2: f64 = 20_000.0;
+const FROM_L2: f64 = 23_000.0;
 /// The same where they do not.
 const FROM_L2_ACROSS_LINES: f64 = 4_970.0;
 /// Bytes a cycle that come from memory, where blocks ask for the same ones more than once.
 const FROM_MEMORY: f64 = 5_000.0;
-/// Cycles from which on a launch is long enough for the device's limit of power to show, and what a byte fetched for each
-/// multiply-add costs then, as a part of the whole.
-const LONG: (f64, f64) = (1.5e6, 4.0);
-/// Terms from which on that shows in tiles of 256 rows beyond what they fetch, and what they take then.
-const DEEP: (usize, f64) = (12_288, 0.98);
+/// Cycles from which on a launch is large enough for the device's limit of power to show, where such launches follow each
+/// other; and what that costs as a part of the whole, for each element read from L2 for a multiply-add, and for each
+/// element written to shared memory for one.
+const POWERED: f64 = 2e5;
+const READ_FROM_L2: f64 = 3.0;
+const WRITTEN_TO_SHARED: f64 = 5.0;
 
 /// Estimated cycles.
 pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
@@ -90,11 +98,13 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let product = terms * area / MULTIPLY_ADDS
         * if consumers == 1 { SINGLE } else { 1.0 }
         * if clustered { CLUSTERED[usize::from(consumers == 1)] } else { 1.0 };
-    let epilogue = EPILOGUE + (ELEMENT + f64::from(request.program.cost())) * area / 128.0;
+    let blocks_m = tile.bm / 64 / if schedule == Schedule::PingPong { 1 } else { consumers };
+    let chunks = (blocks_m * (tile.bn / chunk_columns(tile.bn))) as f64;
+    let epilogue = EPILOGUE + CHUNK * chunks + (ELEMENT + FAST * f64::from(request.program.cost())) * area / 128.0;
     let compute = match schedule {
         // An epilogue runs under the next product; only the last one is seen.
         Schedule::PingPong => waves * product.max(ALONE * epilogue) + ALONE * epilogue,
-        Schedule::Cooperative => waves * (product + epilogue),
+        Schedule::Cooperative => waves * (product + epilogue + RESTART),
     };
     let narrow = shape.m.min(shape.n) <= super::NARROW;
     let l2 = if request.rows_begin_at_lines { FROM_L2 } else { FROM_L2_ACROSS_LINES };
@@ -103,9 +113,10 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let fetch = bytes(tile.bm, cluster_n) / if narrow { l2.min(FROM_MEMORY) } else { l2 } + bytes(tile.bn, cluster_m) / l2;
     // A smooth maximum: what is nearly as long as the longer of the two still shows.
     let total = (compute.powi(4) + fetch.powi(4)).powf(0.25) + LAUNCH + if clustered { RENDEZVOUS } else { 0.0 };
-    let energy = if total > LONG.0 { 1.0 + LONG.1 * (tile.bm + tile.bn) as f64 / area } else { 1.0 };
-    let deep = if shape.k >= DEEP.0 && tile.bm == 256 && !clustered { DEEP.1 } else { 1.0 };
-    let total = total * energy * deep;
+    let written = (tile.bm + tile.bn) as f64 / area;
+    let read = (tile.bm as f64 / cluster_n as f64 + tile.bn as f64 / cluster_m as f64) / area;
+    let powered = 1.0 + READ_FROM_L2 * read + WRITTEN_TO_SHARED * written;
+    let total = if total > POWERED { total * powered } else { total };
     // A narrow output waits for memory, not for what a pair could share.
     if narrow && clustered && request.rows_begin_at_lines { total * UNSHARED } else { total }
 }

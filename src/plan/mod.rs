@@ -11,6 +11,7 @@ mod maps;
 mod params;
 mod problem;
 mod program;
+mod raster;
 mod reduce;
 mod restride;
 mod staging;
@@ -19,7 +20,7 @@ mod tile;
 pub use choice::{Choice, Verdict};
 pub use maps::{MapSource, Swizzle, TensorMap};
 pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
-pub use problem::{Problem, Strides};
+pub use problem::{Problem, Runs, Strides};
 pub use program::{Item, Phase, Program, Step, StepKind, Store};
 pub use reduce::{Parts, Reduce, Unit, Workspace};
 pub use restride::Restride;
@@ -38,6 +39,7 @@ use crate::pass;
 use crate::problem::Operation;
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroI32;
 
 /// How transcendental primitives are spelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -68,11 +70,21 @@ pub struct Preferences {
     pub programmatic: bool,
     /// Whether `a` and `b` are constant: see [`Gemm::constant_operands`](crate::Gemm::constant_operands).
     pub constant: [bool; 2],
+    /// This rasterisation and no other: see [`Gemm::raster`](crate::Gemm::raster).
+    pub raster: Option<NonZeroI32>,
 }
 
 impl Default for Preferences {
     fn default() -> Preferences {
-        Preferences { math: Math::Auto, tf32: false, mainloop: None, tile: None, programmatic: true, constant: [false; 2] }
+        Preferences {
+            math: Math::Auto,
+            tf32: false,
+            mainloop: None,
+            tile: None,
+            programmatic: true,
+            constant: [false; 2],
+            raster: None,
+        }
     }
 }
 
@@ -106,8 +118,8 @@ pub struct KernelPlan {
     /// The epilogue's arguments, as the kernel sees them.
     #[serde(skip)]
     pub arguments: Vec<Argument>,
-    /// Bytes that address, leading dimension and batch stride of each argument are multiples of.
-    pub argument_alignment: Vec<usize>,
+    /// How each argument lies in memory.
+    pub argument_runs: Vec<Runs>,
     /// What of the epilogue passes through shared memory, on the mainloop that stages it.
     pub staging: Option<Staging>,
     /// The tensor maps that a launch passes.
@@ -142,14 +154,6 @@ pub enum PlanError {
     /// A format that cannot be multiplied.
     #[error("operands of {0} cannot be multiplied; use f32, f16, bf16 or i32")]
     Operands(DType),
-    /// A sink or a load that kernels do not render yet.
-    #[error("`{name}` is {what}, which kernels do not render yet: compute it with `Gemm::reference`")]
-    Unrendered {
-        /// The argument.
-        name: String,
-        /// What it is.
-        what: String,
-    },
     /// The target lacks something.
     #[error("{what} is not available on {target}: {cure}")]
     Target {
@@ -217,11 +221,15 @@ impl KernelPlan {
             let copied = restride.map_or([false; 2], |r| r.operands);
             let constant = [preferences.constant[first] && !copied[0], preferences.constant[second] && !copied[1]];
             let arguments = seen.arguments().to_vec();
-            let argument_alignment: Vec<usize> = arguments.iter().map(|argument| aligned(&argument.name)).collect();
+            let runs = |argument: &Argument| {
+                let slot = slots.iter().find(|s| *s.name == *argument.name);
+                slot.map_or(Runs { alignment: 16, whole: true }, |s| problem.runs(s))
+            };
+            let argument_runs: Vec<Runs> = arguments.iter().map(runs).collect();
             let request = choice::Request {
                 operation,
                 program: &program,
-                argument_alignment: &argument_alignment,
+                argument_runs: &argument_runs,
                 shape,
                 alignment: read,
                 rows_begin_at_lines: (begins[first] || copied[0]) && (begins[second] || copied[1]),
@@ -241,7 +249,7 @@ impl KernelPlan {
                     program.stores.iter().map(|s| &s.operand).chain(reduced).all(narrow)
                 }
             };
-            let (staging, params) = parameters(&tile, operation, &arguments, &argument_alignment, &program, target)?;
+            let (staging, params) = parameters(&tile, operation, &arguments, &argument_runs, &program, target)?;
             return Ok(KernelPlan {
                 target,
                 operation,
@@ -256,7 +264,7 @@ impl KernelPlan {
                 multiprocessors,
                 program,
                 arguments,
-                argument_alignment,
+                argument_runs,
                 maps: staging.as_ref().map_or_else(Vec::new, |s| s.maps.clone()),
                 staging,
                 params,
@@ -285,6 +293,13 @@ impl KernelPlan {
         Workspace::of(self, shape)
     }
 
+    /// Bytes that wide accesses to elements along a strip have to be aligned to: those of a strip, but where masks pass through
+    /// shared memory those of a chunk's columns.
+    pub(crate) fn wide_access(&self, dtype: DType) -> usize {
+        let staged = self.staging.as_ref().filter(|_| dtype.is_packed());
+        dtype.bytes(staged.map_or(self.strip, |s| s.chunk)).min(16)
+    }
+
     /// Leaves more registers to a thread: asks the compiler for fewer blocks to a multiprocessor or, when it is one
     /// already, takes the next best tile whose threads hold fewer accumulators. False if there is none.
     pub fn relax(&mut self) -> bool {
@@ -299,7 +314,7 @@ impl KernelPlan {
     /// Takes another tile, and what follows from it. Changes nothing if that cannot be.
     fn set_tile(&mut self, tile: Tile, raster: i32) -> Result<(), PlanError> {
         let (staging, params) =
-            parameters(&tile, self.operation, &self.arguments, &self.argument_alignment, &self.program, self.target)?;
+            parameters(&tile, self.operation, &self.arguments, &self.argument_runs, &self.program, self.target)?;
         if let Some(staging) = &staging {
             (self.maps, self.strip) = (staging.maps.clone(), staging::strip(&tile));
         }
@@ -348,11 +363,11 @@ fn parameters(
     tile: &Tile,
     operation: Operation,
     arguments: &[Argument],
-    alignment: &[usize],
+    runs: &[Runs],
     program: &Program,
     target: Target,
 ) -> Result<(Option<Staging>, Params), PlanError> {
-    let staging = Staging::of(program, operation, alignment, tile, target).ok().map(|(staging, _)| staging);
+    let staging = Staging::of(program, operation, runs, tile, target).ok().map(|(staging, _)| staging);
     let maps = staging.as_ref().map_or(&[][..], |s| &s.maps);
     let params = Params::of(operation, arguments, program, maps);
     if params.size > PARAMETER_LIMIT { Err(PlanError::Parameters { size: params.size }) } else { Ok((staging, params)) }
@@ -367,14 +382,6 @@ fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result
     if let Some(wants) = epilogue.accumulator().filter(|wants| *wants != has) {
         let cure = if has == crate::dtype::ValueType::I32 { "use `acc_i32()` and cast it" } else { "use `acc()`" };
         return Err(PlanError::Accumulator { wants, has, dtype, cure });
-    }
-    let mut packed = epilogue.arguments().iter().filter(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed()));
-    if let Some(argument) = packed.next() {
-        let (name, what) = (argument.name.to_string(), format!("a bit mask ({})", argument.role));
-        return Err(PlanError::Unrendered { name, what });
-    }
-    if dtype.is_packed() {
-        return Err(PlanError::Unrendered { name: "a".into(), what: format!("a bit mask ({dtype})") });
     }
     let formats = epilogue.arguments().iter().filter_map(|a| a.role.operand()).map(|o| o.dtype).chain([dtype]);
     if !target.has_bf16() && formats.into_iter().any(|d| d == DType::BF16) {
@@ -398,18 +405,18 @@ fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainlo
         return shape.m < shape.n;
     }
     let (mut rows, mut columns) = (0, 0);
-    let mut count = |order: Order, bytes: usize| match order {
-        Order::RowMajor => rows += bytes,
-        Order::ColumnMajor => columns += bytes,
+    let mut count = |order: Order, bits: usize| match order {
+        Order::RowMajor => rows += bits,
+        Order::ColumnMajor => columns += bits,
     };
     for argument in epilogue.arguments() {
         if let Some(operand) = argument.role.operand().filter(|o| o.axes.is_matrix()) {
             let passes = if matches!(argument.role, Role::Update(_)) { 2 } else { 1 };
-            count(operand.order, passes * operand.dtype.size());
+            count(operand.order, passes * operand.dtype.bits());
         }
     }
     if let Operation::Pointwise { dtype, order } = operation {
-        count(order, dtype.size());
+        count(order, dtype.bits());
     }
     columns > rows
 }
@@ -426,10 +433,12 @@ fn strip(epilogue: &Checked, aligned: impl Fn(&str) -> usize) -> usize {
     let matrices = epilogue.arguments().iter().filter_map(|argument| {
         let operand = argument.role.operand()?;
         let along = operand.axes.is_matrix() && lies_along_columns(operand.axes, operand.order);
-        along.then(|| (operand.dtype.size(), aligned(&argument.name)))
+        along.then(|| (operand.dtype, aligned(&argument.name)))
     });
-    let matrices: Vec<_> = matrices.collect();
-    let narrowest = matrices.iter().map(|(size, ..)| *size).min().unwrap_or(4);
+    // Bit masks take strips of any width, wherever they begin.
+    let (masks, matrices): (Vec<_>, Vec<_>) = matrices.partition(|(dtype, _)| dtype.is_packed());
+    let matrices: Vec<_> = matrices.into_iter().map(|(dtype, aligned)| (dtype.size(), aligned)).collect();
+    let narrowest = matrices.iter().map(|(size, ..)| *size).min().unwrap_or(if masks.is_empty() { 4 } else { 1 });
     let widest = (16 / narrowest).min(8);
     // The largest power of two whose accesses are aligned for every matrix; but never so few columns that a lane moves
     // less than a word, which measured slower even where the words have to be moved in halves.

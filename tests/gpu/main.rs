@@ -11,6 +11,7 @@
 
 mod arguments;
 mod autotune;
+mod bits;
 mod case;
 mod files;
 mod gemv;

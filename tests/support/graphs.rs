@@ -71,9 +71,6 @@ impl Style {
             functions: activation::ALL.iter().copied().filter(|f| !steep.contains(&f.name)).collect(),
             custom: None,
             tame: true,
-            // What kernels render.
-            formats: DType::ALL.into_iter().filter(|d| !d.is_packed()).collect(),
-            reductions: true,
             steps: 16,
             stores: 2,
             ..Style::everything()
