@@ -3,10 +3,11 @@
 use crate::Result;
 use crate::case::{Case, Fused, Kind, RASTERS, SELECTION_ROUNDS, Slices};
 use crate::contest::{Arena, Contender, Times};
-use crate::cublaslt::{Epilogue, Library, Product};
+use crate::cublaslt::Library;
 use crate::epilogues::{self, Kernel};
 use crate::operands::{Begins, Noise, Operands};
 use crate::options::Options;
+use crate::peer::{Epilogue, Product};
 use crate::record::Record;
 use crate::statistics::Spread;
 use postlude::cudarc::driver::CudaStream;

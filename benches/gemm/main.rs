@@ -15,6 +15,7 @@ mod cublaslt;
 mod epilogues;
 mod operands;
 mod options;
+mod peer;
 #[allow(dead_code, reason = "only the tooling reads records")]
 mod record;
 mod rows;

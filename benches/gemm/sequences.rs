@@ -4,9 +4,9 @@ use crate::Result;
 use crate::bench::{Bench, Side};
 use crate::case::{Case, Fused, boundary};
 use crate::contest::Contender;
-use crate::cublaslt::{Epilogue, Product};
 use crate::epilogues::{self, Kernel};
 use crate::operands::{Begins, Operands};
+use crate::peer::{Epilogue, Product};
 use crate::rows::{Function, Rows};
 use std::ops::Range;
 
