@@ -3,8 +3,8 @@
 use crate::Result;
 use crate::case::Fused;
 use crate::cublaslt::{self, Addresses, Library, Request};
-use crate::operands::{Operands, Set};
-use postlude::cudarc::driver::CudaStream;
+use crate::operands::{Operands, Set, Training};
+use postlude::cudarc::driver::{CudaStream, DevicePtrMut};
 use postlude::ir::Order;
 use postlude::prelude::*;
 use std::ops::Range;
@@ -19,6 +19,11 @@ pub enum Epilogue {
     GeluBias,
     /// Adds C, which is not D.
     PlusC,
+    /// Stores the mask of ReLU.
+    ReluAuxBias,
+    /// With the sum of each column.
+    DreluBgrad,
+    DgeluBgrad,
 }
 
 impl Epilogue {
@@ -30,11 +35,14 @@ impl Epilogue {
             Fused::Gelu => Epilogue::GeluBias,
             Fused::Residual => Epilogue::PlusC,
             Fused::Regions | Fused::Heavy => Epilogue::Bias,
+            Fused::ReluMask => Epilogue::ReluAuxBias,
+            Fused::MaskSum => Epilogue::DreluBgrad,
+            Fused::GeluSum => Epilogue::DgeluBgrad,
         }
     }
 
     fn has_bias(self) -> bool {
-        matches!(self, Epilogue::Bias | Epilogue::ReluBias | Epilogue::GeluBias)
+        matches!(self, Epilogue::Bias | Epilogue::ReluBias | Epilogue::GeluBias | Epilogue::ReluAuxBias)
     }
 
     /// `CUBLASLT_EPILOGUE_*`.
@@ -44,6 +52,9 @@ impl Epilogue {
             Epilogue::Bias => 4,
             Epilogue::ReluBias => 6,
             Epilogue::GeluBias => 36,
+            Epilogue::ReluAuxBias => 134,
+            Epilogue::DreluBgrad => 152,
+            Epilogue::DgeluBgrad => 208,
         }
     }
 }
@@ -77,6 +88,23 @@ impl<'l> Product<'l> {
         Ok(Product { product, epilogue, rows, layout, shape })
     }
 
+    /// A step of training over all rows, of such operands.
+    pub fn of_training(
+        library: &'l Library,
+        layout: Layout,
+        epilogue: Epilogue,
+        stream: &Arc<CudaStream>,
+        operands: &mut Operands,
+    ) -> Result<Self> {
+        let (dtype, shape) = (operands.dtype, operands.shape);
+        let run = if epilogue == Epilogue::DgeluBgrad { 8 } else { Bits128.run() };
+        let aux_ld = shape.n.next_multiple_of(run);
+        let request = Request { dtype, layout, shape, epilogue: epilogue.number(), bias: dtype, aux_ld };
+        let at = addresses(epilogue, operands.set(0), stream);
+        let product = cublaslt::Product::new(library, &request, &at)?;
+        Ok(Product { product, epilogue, rows: 0..shape.m, layout, shape })
+    }
+
     /// How many algorithms were proposed.
     pub fn algorithms(&self) -> usize {
         self.product.algorithms()
@@ -92,21 +120,29 @@ impl<'l> Product<'l> {
             return Err(format!("operands of {} for a product of {}", operands.shape, self.shape).into());
         }
         let size = operands.dtype.size();
-        let Set { a, b, bias, c, d, .. } = operands.set(turn);
+        let all = addresses(self.epilogue, operands.set(turn), stream);
         let row_of_a = if self.layout.a() == Order::RowMajor { self.shape.k } else { 0 };
-        let at = |address: u64, row: usize| address + (self.rows.start * row * size) as u64;
-        let with_c = self.epilogue == Epilogue::PlusC;
-        let addresses = Addresses {
-            a: at(a.address(stream), row_of_a),
-            b: b.address(stream),
-            c: at(c.address(stream), self.shape.n),
-            d: at(d.address_mut(stream), self.shape.n),
-            bias: if self.epilogue.has_bias() { bias.address(stream) } else { 0 },
-            aux: 0,
-        };
-        // SAFETY: A, B, bias, C and D are device memory of the shape that was compared above, of which the addresses are those
-        // of the rows from the first of `rows` on; they are borrowed here, and there is one stream, which whoever times it waits
-        // for.
-        unsafe { self.product.launch(stream, &addresses, [1.0, f32::from(with_c)], algorithm) }
+        let from = |address: u64, row: usize| address + (self.rows.start * row * size) as u64;
+        let (a, c, d) = (from(all.a, row_of_a), from(all.c, self.shape.n), from(all.d, self.shape.n));
+        let beta = f32::from(self.epilogue == Epilogue::PlusC);
+        // SAFETY: the addresses are those of a set's matrices and vectors, device memory of the shape that was compared above,
+        // from the first of `rows` on; `of_training` was given operands that have what its epilogue takes. They are borrowed
+        // here, and there is one stream, which whoever times it waits for.
+        unsafe { self.product.launch(stream, &Addresses { a, c, d, ..all }, [1.0, beta], algorithm) }
+    }
+}
+
+/// Where a set's matrices and vectors lie, as far as an epilogue has them.
+fn addresses(epilogue: Epilogue, set: &mut Set, stream: &Arc<CudaStream>) -> Addresses {
+    let Set { a, b, bias, c, d, training, .. } = set;
+    let (a, b, c, d) = (a.address(stream), b.address(stream), c.address(stream), d.address_mut(stream));
+    let bias = if epilogue.has_bias() { bias.address(stream) } else { 0 };
+    let plain = Addresses { a, b, c, d, bias, aux: 0 };
+    let Some(Training { mask, rounded_sums, .. }) = training else { return plain };
+    match epilogue {
+        Epilogue::ReluAuxBias => Addresses { aux: mask.device_ptr_mut(stream).0, ..plain },
+        Epilogue::DreluBgrad => Addresses { aux: mask.device_ptr_mut(stream).0, bias: rounded_sums.address_mut(stream), ..plain },
+        Epilogue::DgeluBgrad => Addresses { aux: c, bias: rounded_sums.address_mut(stream), ..plain },
+        _ => plain,
     }
 }

@@ -81,7 +81,7 @@ impl Bench<'_> {
 }
 
 /// Exchanges D and the matrix between.
-fn swap(operands: &mut Operands, turn: usize) -> Result<()> {
+pub fn swap(operands: &mut Operands, turn: usize) -> Result<()> {
     let set = operands.set(turn);
     let between = set.between.as_mut().ok_or("there is no matrix between")?;
     std::mem::swap(&mut set.d, between);
