@@ -108,6 +108,8 @@ struct StagedMatrix {
     access: Access,
     /// Its tensor map.
     map: Option<String>,
+    /// Whether the map reaches all of it, in every launch.
+    whole: bool,
 }
 
 /// A vector that passes through shared memory.
@@ -288,8 +290,8 @@ fn context(plan: &KernelPlan) -> Context {
         constant_a: plan.constant[0],
         constant_b: plan.constant[1],
         wgmma: plan.staging.is_some().then(|| Wgmma::of(plan)),
-        staged_loads: staged(|s| &s.loads).map(|s| matrix(s, printer.step_access(s.of))).collect(),
-        staged_stores: staged(|s| &s.stores).map(|s| matrix(s, printer.store(s.of, &program.stores[s.of]))).collect(),
+        staged_loads: staged(|s| &s.loads).map(|s| matrix(plan, s, printer.step_access(s.of))).collect(),
+        staged_stores: staged(|s| &s.stores).map(|s| matrix(plan, s, printer.store(s.of, &program.stores[s.of]))).collect(),
         staged_vectors: staged(|s| &s.vectors).map(|s| vector(printer.step_access(s.of), plan)).collect(),
         product: matches!(plan.operation, Operation::Product { .. }),
         element: plan.operation.dtype().cuda(),
@@ -343,8 +345,9 @@ fn place(printer: &Printer, value: String, node: String, argument: usize, operan
     }
 }
 
-fn matrix(staged: &Staged, access: Access) -> StagedMatrix {
-    StagedMatrix { access, map: staged.map.map(|m| format!("map{m}")) }
+fn matrix(plan: &KernelPlan, staged: &Staged, access: Access) -> StagedMatrix {
+    let whole = staged.map.is_some_and(|m| plan.maps[m].required);
+    StagedMatrix { access, map: staged.map.map(|m| format!("map{m}")), whole }
 }
 
 fn vector(access: Access, plan: &KernelPlan) -> StagedVector {

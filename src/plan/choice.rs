@@ -4,7 +4,7 @@
 //! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured. Hopper's
 //! tiles have a model of their own (`hopper`).
 
-use super::{Mainloop, Preferences, Program, Restride, Staging, Tile, TileShape, hopper, raster};
+use super::{Mainloop, Preferences, Program, Restride, Runs, Staging, Tile, TileShape, hopper, raster};
 use crate::dtype::DType;
 use crate::ir::Order;
 use crate::problem::{Operation, Shape};
@@ -89,7 +89,7 @@ impl fmt::Display for Choice {
 pub(super) struct Request<'r> {
     pub operation: Operation,
     pub program: &'r Program,
-    pub argument_alignment: &'r [usize],
+    pub argument_runs: &'r [Runs],
     pub shape: Shape,
     pub alignment: [usize; 2],
     /// Whether runs of both operands begin at multiples of 128 bytes, as far as is known.
@@ -334,7 +334,7 @@ fn fit(tile: &Tile, request: &Request) -> Result<Tile, String> {
         return Err(obstacle);
     }
     let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = tile.shape else { return Ok(*tile) };
-    let (_, stages) = Staging::of(request.program, request.operation, request.argument_alignment, tile, request.target)?;
+    let (_, stages) = Staging::of(request.program, request.operation, request.argument_runs, tile, request.target)?;
     Ok(Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..*tile })
 }
 

@@ -20,7 +20,7 @@ mod tile;
 pub use choice::{Choice, Verdict};
 pub use maps::{MapSource, Swizzle, TensorMap};
 pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
-pub use problem::{Problem, Strides};
+pub use problem::{Problem, Runs, Strides};
 pub use program::{Item, Phase, Program, Step, StepKind, Store};
 pub use reduce::{Parts, Reduce, Unit, Workspace};
 pub use restride::Restride;
@@ -118,8 +118,8 @@ pub struct KernelPlan {
     /// The epilogue's arguments, as the kernel sees them.
     #[serde(skip)]
     pub arguments: Vec<Argument>,
-    /// Bytes that address, leading dimension and batch stride of each argument are multiples of.
-    pub argument_alignment: Vec<usize>,
+    /// How each argument lies in memory.
+    pub argument_runs: Vec<Runs>,
     /// What of the epilogue passes through shared memory, on the mainloop that stages it.
     pub staging: Option<Staging>,
     /// The tensor maps that a launch passes.
@@ -221,11 +221,15 @@ impl KernelPlan {
             let copied = restride.map_or([false; 2], |r| r.operands);
             let constant = [preferences.constant[first] && !copied[0], preferences.constant[second] && !copied[1]];
             let arguments = seen.arguments().to_vec();
-            let argument_alignment: Vec<usize> = arguments.iter().map(|argument| aligned(&argument.name)).collect();
+            let runs = |argument: &Argument| {
+                let slot = slots.iter().find(|s| *s.name == *argument.name);
+                slot.map_or(Runs { alignment: 16, whole: true }, |s| problem.runs(s))
+            };
+            let argument_runs: Vec<Runs> = arguments.iter().map(runs).collect();
             let request = choice::Request {
                 operation,
                 program: &program,
-                argument_alignment: &argument_alignment,
+                argument_runs: &argument_runs,
                 shape,
                 alignment: read,
                 rows_begin_at_lines: (begins[first] || copied[0]) && (begins[second] || copied[1]),
@@ -245,7 +249,7 @@ impl KernelPlan {
                     program.stores.iter().map(|s| &s.operand).chain(reduced).all(narrow)
                 }
             };
-            let (staging, params) = parameters(&tile, operation, &arguments, &argument_alignment, &program, target)?;
+            let (staging, params) = parameters(&tile, operation, &arguments, &argument_runs, &program, target)?;
             return Ok(KernelPlan {
                 target,
                 operation,
@@ -260,7 +264,7 @@ impl KernelPlan {
                 multiprocessors,
                 program,
                 arguments,
-                argument_alignment,
+                argument_runs,
                 maps: staging.as_ref().map_or_else(Vec::new, |s| s.maps.clone()),
                 staging,
                 params,
@@ -310,7 +314,7 @@ impl KernelPlan {
     /// Takes another tile, and what follows from it. Changes nothing if that cannot be.
     fn set_tile(&mut self, tile: Tile, raster: i32) -> Result<(), PlanError> {
         let (staging, params) =
-            parameters(&tile, self.operation, &self.arguments, &self.argument_alignment, &self.program, self.target)?;
+            parameters(&tile, self.operation, &self.arguments, &self.argument_runs, &self.program, self.target)?;
         if let Some(staging) = &staging {
             (self.maps, self.strip) = (staging.maps.clone(), staging::strip(&tile));
         }
@@ -359,11 +363,11 @@ fn parameters(
     tile: &Tile,
     operation: Operation,
     arguments: &[Argument],
-    alignment: &[usize],
+    runs: &[Runs],
     program: &Program,
     target: Target,
 ) -> Result<(Option<Staging>, Params), PlanError> {
-    let staging = Staging::of(program, operation, alignment, tile, target).ok().map(|(staging, _)| staging);
+    let staging = Staging::of(program, operation, runs, tile, target).ok().map(|(staging, _)| staging);
     let maps = staging.as_ref().map_or(&[][..], |s| &s.maps);
     let params = Params::of(operation, arguments, program, maps);
     if params.size > PARAMETER_LIMIT { Err(PlanError::Parameters { size: params.size }) } else { Ok((staging, params)) }

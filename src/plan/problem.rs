@@ -81,6 +81,15 @@ impl Problem {
         }
     }
 
+    /// How every run of an argument lies.
+    pub(crate) fn runs(&self, slot: &Slot) -> Runs {
+        let whole = match &slot.kind {
+            SlotKind::Memory { dtype, inner, .. } => (inner * dtype.size()).is_multiple_of(16),
+            SlotKind::Scalar(_) => true,
+        };
+        Runs { alignment: self.alignment(slot), whole }
+    }
+
     /// The alignment of every run of an argument, in bytes: 16, 8, 4, 2 or 1.
     pub(crate) fn alignment(&self, slot: &Slot) -> usize {
         let strides = self.strides.get(&*slot.name).copied().unwrap_or_default();
@@ -96,6 +105,15 @@ impl Problem {
         };
         alignment(strides.alignment as u64, [ld, batch_stride].map(|elements| dtype.bytes(elements)))
     }
+}
+
+/// How the runs of an argument lie in memory, as far as is known beforehand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Runs {
+    /// Bytes that address, leading dimension and batch stride are multiples of: 16, 8, 4, 2 or 1.
+    pub alignment: usize,
+    /// Whether each run is a multiple of 16 bytes long: the least that a tensor map writes.
+    pub whole: bool,
 }
 
 /// The largest power of two up to 16 that divides an address and two strides, in bytes.

@@ -3,9 +3,10 @@
 //!
 //! Matrices go by in chunks of 64 rows and up to 64 columns, which a tensor map moves: those that are read come ahead of the
 //! consumers through a ring, those that are written leave while the consumer goes on. Vectors come whole, a slice for each
-//! tile. Bit masks have no tensor maps: what is read comes through the ring all the same, what is written goes by itself. How deep the rings are follows from what the stages of the mainloop leave: see [`Staging::of`].
+//! tile. Bit masks have no tensor maps: what is read comes through the ring all the same, what is written goes by itself.
+//! How deep the rings are follows from what the stages of the mainloop leave: see [`Staging::of`].
 
-use super::{MapSource, Parts, Phase, Program, StepKind, Swizzle, TensorMap, Tile, TileShape, lies_along_columns};
+use super::{MapSource, Parts, Phase, Program, Runs, StepKind, Swizzle, TensorMap, Tile, TileShape, lies_along_columns};
 use crate::dtype::DType;
 use crate::ir::axes::M;
 use crate::ir::{Operand, Order};
@@ -91,14 +92,15 @@ pub(super) fn strip(tile: &Tile) -> usize {
 impl Staging {
     /// Places the operands of an epilogue beside the stages of a tile, and lowers the number of stages to what fits: first
     /// comes the whole ring of the mainloop, then two chunks of loads, and what is left deepens the epilogue's rings.
-    /// `alignment` is that of each argument, in bytes: below 16 no tensor map describes it.
+    /// `runs` are those of each argument: below 16 bytes of alignment no tensor map describes it, and what is written and not whole the
+    /// kernel can also write element by element.
     ///
     /// # Errors
     /// How many bytes are lacking, if not even two stages fit.
     pub(super) fn of(
         program: &Program,
         operation: Operation,
-        alignment: &[usize],
+        runs: &[Runs],
         tile: &Tile,
         target: Target,
     ) -> Result<(Staging, usize), String> {
@@ -109,10 +111,11 @@ impl Staging {
         };
         let chunk = chunk_columns(tile.bn);
         let mut maps = operand_maps(tile, dtype, layout, cluster);
-        let mut matrix = |of, operand: Operand, argument: usize, required, bytes: &mut usize| {
+        let mut matrix = |of, operand: Operand, argument: usize, read: bool, bytes: &mut usize| {
             let at = *bytes;
             let (map, size) = chunk_map(operand, argument, chunk);
-            let map = map.filter(|_| alignment[argument] >= 16).map(|map| TensorMap { required, ..map });
+            let Runs { alignment, whole } = runs[argument];
+            let map = map.filter(|_| alignment >= 16).map(|map| TensorMap { required: read || whole, ..map });
             *bytes += size.next_multiple_of(1024);
             maps.extend(map);
             Staged { of, at, map: map.map(|_| maps.len() - 1) }

@@ -1,12 +1,12 @@
 // ---- what the epilogue has staged: which operands, and their way between global and shared memory ----
 // The tile's slices of all vectors, by one warp.
 DEVICE void fill_vectors(const Params& p, const TileValues& t, u32 to, const TileOrigin& tile, int lane) {
-{% for vector in staged_vectors %}    for (int i = lane; i < {{ vector.extent }}; i += 32) { // {{ vector.node }}
+{% for vector in staged_vectors %}{% if vector.packed %}    for (int i = lane; i < {{ vector.extent }}; i += 32) { // {{ vector.node }}
         const int at = tile.{{ vector.axis }} + i;
-{% if vector.packed %}        shared_at<b8>(to + {{ vector.staged_at }} + i) = b8{u8(at < p.{{ vector.limit }} && widen(bit_at({{ vector.base }}, at)))};
-{% else %}        shared_at<{{ vector.dtype }}>(to + {{ vector.staged_at }} + i * sizeof({{ vector.dtype }})) = at < p.{{ vector.limit }} ? {{ vector.base }}[at] : {{ vector.dtype }}{};
-{% endif %}    }
-{% endfor %}}
+        shared_at<b8>(to + {{ vector.staged_at }} + i) = b8{u8(at < p.{{ vector.limit }} && widen(bit_at({{ vector.base }}, at)))};
+    }
+{% else %}    copy_vector<{{ vector.extent }}>(to + {{ vector.staged_at }}, {{ vector.base }}, tile.{{ vector.axis }}, p.{{ vector.limit }}, lane); // {{ vector.node }}
+{% endif %}{% endfor %}}
 
 // A chunk of every matrix that is read, by whole warps, each of which arrives at the barrier once, or by one thread.
 template <int THREADS_THERE>
@@ -28,18 +28,17 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier
     if (thread % 32 == 0) barrier_arrive(barrier);
 }
 
-// A chunk of every matrix that is written, by the 128 threads that have just filled it.
+// A chunk of every matrix that is written, by the 128 threads that have just filled it. A tensor map writes whole pieces of 16 bytes:
+// where the problem's lines end inside of one, the chunks at the edge go element by element.
 DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row, int column, int thread) {
 {% for store in staged_stores %}    { // {{ store.node }}
-        using Place = Chunk64<sizeof({{ store.dtype }}), {{ store.along_strip }}>;
-{% if store.map %}        const int past = {% if store.along_strip %}column + CHUNK - p.n{% else %}row + 64 - p.m{% endif %}, extent = {% if store.along_strip %}p.n{% else %}p.m{% endif %};
-        if (p.{{ store.map }}_used && (past <= 0 || extent * int(sizeof({{ store.dtype }})) % 16 == 0)) {
-            if (thread == 0)
-#pragma unroll
-                for (int i = 0; i < Place::PANELS; ++i)
-                    tensor_store(p.{{ store.map }}, shared_address(shared_memory) + from + {{ store.staged_at }} + i * Place::PANEL,
-                                 {% if store.along_strip %}column + i * Place::PANEL_ELEMENTS, row{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
-        } else
-{% endif %}        copy_out<128, {{ store.along_strip }}>(from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, p.m, p.n, thread);
-    }
+{% if store.map %}        using Place = Chunk64<sizeof({{ store.dtype }}), {{ store.along_strip }}>;
+{% if not store.whole %}        if (p.{{ store.map }}_used && {% if store.along_strip %}column + CHUNK <= p.n{% else %}row + 64 <= p.m{% endif %})
+{% endif %}#pragma unroll
+        for (int i = 0; i < Place::PANELS; ++i)
+            tensor_store_if(thread == 0, p.{{ store.map }}, shared_address(shared_memory) + from + {{ store.staged_at }} + i * Place::PANEL,
+                            {% if store.along_strip %}column + i * Place::PANEL_ELEMENTS, row{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
+{% endif %}{% if not store.whole %}        {% if store.map %}else
+            {% endif %}copy_out<128, {{ store.along_strip }}>(from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, p.m, p.n, thread);
+{% endif %}    }
 {% endfor %}}

@@ -68,7 +68,14 @@ struct Position {
     }
 };
 
-DEVICE u32 terms_in_blocks(const Params& p) { return p.k > 0 ? u32(p.k - 1) / BK + 1 : 0; }
+// Blocks of K. Where there are no terms the ring holds zeros, and is gone through once: a branch around the multiplications would
+// have the compiler follow every accumulator on both of its ways.
+DEVICE u32 terms_in_blocks(const Params& p) { return p.k > 0 ? u32(p.k - 1) / BK + 1 : 1; }
+DEVICE void clear_ring() {
+    for (int i = threadIdx.x * 16; i < STAGES * STAGE_BYTES; i += THREADS * 16) shared_at<uint4>(i) = uint4{};
+    fence_async();
+    __syncthreads();
+}
 
 // ---- producer ----
 // One operand's part of a panel. Under multicast each block of the cluster fetches one half for both: of the lines where K is
@@ -108,7 +115,7 @@ DEVICE void produce(const Params& p, Tiles tiles) {
     bool more = tiles.advance(p);
     if constexpr (CONSTANT_A || CONSTANT_B) {
         // The constant operand depends on no earlier kernel: the ring is filled with it while they still run.
-        const u32 ahead = !more ? 0 : blocks < STAGES ? blocks : STAGES;
+        const u32 ahead = !more || p.k == 0 ? 0 : blocks < STAGES ? blocks : STAGES;
         for (u32 i = 0; i < ahead; ++i) {
             barrier_arrive_expect(shared + FULL + i * 8, STAGE_BYTES);
             fetch_stage<CONSTANT_A, CONSTANT_B>(p, tiles, i, i);
@@ -122,8 +129,8 @@ DEVICE void produce(const Params& p, Tiles tiles) {
 #pragma unroll 1
         for (; block < blocks; ++block) {
             barrier_wait(shared + EMPTY + at.stage * 8, at.parity ^ 1);
-            barrier_arrive_expect(shared + FULL + at.stage * 8, STAGE_BYTES);
-            fetch_stage<true, true>(p, tiles, at.stage, block);
+            barrier_arrive_expect(shared + FULL + at.stage * 8, p.k > 0 ? STAGE_BYTES : 0);
+            if (p.k > 0) fetch_stage<true, true>(p, tiles, at.stage, block);
             at.advance();
         }
         block = 0;
@@ -165,17 +172,14 @@ DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
 DEVICE void multiply(float (&acc)[BLOCKS_M][BN / 2], Position& at, u32 blocks, u32 group) {
     const u32 shared = shared_address(shared_memory);
     const int thread = threadIdx.x & 127;
-    auto release = [&](u32 stage) {
+    auto release = [&](u32 stage, bool releases) {
         const u32 barrier = shared + EMPTY + stage * 8;
-        if constexpr (CLUSTER == 1) {
-            if (thread == 0) barrier_arrive(barrier);
-        } else {
-            if (thread < CLUSTER) barrier_arrive_at(barrier, thread);
-        }
+        if constexpr (CLUSTER == 1) barrier_arrive_if(releases && thread == 0, barrier);
+        else barrier_arrive_at_if(releases && thread < CLUSTER, barrier, thread);
     };
-    u32 last = 0;
+    u32 last = 0, block = 0;
 #pragma unroll 1
-    for (u32 block = 0; block < blocks; ++block) {
+    do {
         barrier_wait(shared + FULL + at.stage * 8, at.parity);
         multiply_begin();
 #pragma unroll
@@ -192,13 +196,13 @@ DEVICE void multiply(float (&acc)[BLOCKS_M][BN / 2], Position& at, u32 blocks, u
         }
         multiply_commit();
         multiply_wait<1>();
-        if (block > 0) release(last);
+        release(last, block > 0);
         last = at.stage;
         at.advance();
-    }
-    if (PING_PONG && thread == 0) barrier_arrive(shared + TURN + (group ^ 1) * 8);
+    } while (++block < blocks);
+    if constexpr (PING_PONG) barrier_arrive_if(thread == 0, shared + TURN + (group ^ 1) * 8);
     multiply_wait<0>();
-    if (blocks > 0) release(last);
+    release(last, true);
 }
 
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group) {
@@ -233,10 +237,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
             if constexpr (STORE_BYTES > 0) {
                 // The buffer's last store has been read, and every thread of the last copy is done.
                 stores = AT_STORES + (group * STORE_BUFFERS + chunk % STORE_BUFFERS) * STORE_BYTES;
-                if (thread == 0) {
-                    if (chunk == 0) store_wait_read<0>();
-                    else store_wait_read<STORE_BUFFERS - 1>();
-                }
+                if (chunk == 0) store_wait_read_if<0>(thread == 0);
+                else store_wait_read_if<STORE_BUFFERS - 1>(thread == 0);
                 sync_warpgroup(group);
             }
 #pragma unroll
@@ -247,7 +249,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
                     // The fence waits until what was read is in registers, for which an arrival alone does not.
                     fence_async();
                     __syncwarp();
-                    if (lane == 0) barrier_arrive(shared + LOADS_EMPTY + slot * 8);
+                    barrier_arrive_if(lane == 0, shared + LOADS_EMPTY + slot * 8);
                     ++load;
                 }
                 Accum strip_acc[STRIP];
@@ -260,7 +262,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
                 fence_async();
                 sync_warpgroup(group);
                 drain_chunk(p, t, stores, tile.row + group_row + m * 64, tile.column + n * CHUNK, thread);
-                if (thread == 0) store_commit();
+                store_commit_if(thread == 0);
             }
         }
 #pragma unroll
@@ -268,7 +270,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     }
     if constexpr (VECTOR_BYTES > 0) {
         __syncwarp();
-        if (lane == 0) barrier_arrive(shared + VECTORS_EMPTY + (count & 1) * 8);
+        barrier_arrive_if(lane == 0, shared + VECTORS_EMPTY + (count & 1) * 8);
     }
 #pragma unroll
     for (int i = 0; i < 2 * BLOCKS_M; ++i) epilogue_row_end(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0));
@@ -293,12 +295,11 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     }
     for (; tiles.advance(p); count += PING_PONG ? 2 : 1) {
         float acc[BLOCKS_M][BN / 2];
-{% if reductions %}        // Always, so that they are not live before: the assembler does not see that the first product overwrites them, and reductions
-        // need the registers at the end of the tile before.
-{% else %}        if (blocks == 0)
-{% endif %}#pragma unroll
-            for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] = 0.0f;
-        if constexpr (PING_PONG) {
+{% if reductions %}        // So that they are not live before: the assembler does not see that the first product overwrites them, and reductions need the
+        // registers at the end of the tile before.
+#pragma unroll
+        for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] = 0.0f;
+{% endif %}        if constexpr (PING_PONG) {
             barrier_wait(shared + TURN + group * 8, turn_parity);
             turn_parity ^= 1;
         }
@@ -331,6 +332,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
             tensor_prefetch(p.map1);
         }
     }
+    if (p.k == 0) clear_ring();
     if constexpr (CLUSTER > 1) {
         __syncwarp();
         cluster_sync();

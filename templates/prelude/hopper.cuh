@@ -4,6 +4,11 @@ DEVICE void barrier_init(u32 barrier, u32 arrivals) {
 }
 DEVICE void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 DEVICE void barrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+// Functions that end in `_if` are for consumers: a branch around a single instruction would end a block of code, and through every
+// block of code the compiler follows every accumulator.
+DEVICE void barrier_arrive_if(bool arrives, u32 barrier) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%1];\n}" ::"r"(int(arrives)), "r"(barrier) : "memory");
+}
 // Arrives, and has the phase wait for `bytes` more that asynchronous copies will report.
 DEVICE void barrier_arrive_expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -14,9 +19,9 @@ DEVICE void barrier_expect(u32 barrier, u32 bytes) {
 }
 // Arrives at the same barrier of another block of the cluster. Without a release at cluster scope, which would fence the whole
 // device: all that precedes are reads by the tensor cores.
-DEVICE void barrier_arrive_at(u32 barrier, u32 block) {
-    asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(barrier), "r"(block) : "memory");
+DEVICE void barrier_arrive_at_if(bool arrives, u32 barrier, u32 block) {
+    asm volatile("{\n.reg .pred p;\n.reg .b32 remote;\nsetp.ne.b32 p, %0, 0;\nmapa.shared::cluster.u32 remote, %1, %2;\n"
+                 "@p mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(int(arrives)), "r"(barrier), "r"(block) : "memory");
 }
 // Returns when the phase of that parity is complete.
 DEVICE void barrier_wait(u32 barrier, u32 parity) {
@@ -52,15 +57,20 @@ DEVICE void tensor_load_multicast(u32 to, const TensorMap& map, u32 barrier, int
                  " [%0], [%1, { %3, %4, %5}], [%2], %6;"
                  ::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(blocks) : "memory");
 }
-DEVICE void tensor_store(const TensorMap& map, u32 from, int x, int y, int z) {
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, { %2, %3, %4}], [%1];"
-                 ::"l"(&map), "r"(from), "r"(x), "r"(y), "r"(z) : "memory");
+DEVICE void tensor_store_if(bool stores, const TensorMap& map, u32 from, int x, int y, int z) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
+                 "@p cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, { %2, %3, %4}], [%1];\n}"
+                 ::"l"(&map), "r"(from), "r"(x), "r"(y), "r"(z), "r"(int(stores)) : "memory");
 }
 DEVICE void tensor_prefetch(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
 // Closes this thread's group of stores; an empty group is complete at once.
-DEVICE void store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+DEVICE void store_commit_if(bool commits) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p cp.async.bulk.commit_group;\n}" ::"r"(int(commits)) : "memory");
+}
 // Returns when all but this thread's last PENDING groups of stores have been read from shared memory.
-template <int PENDING> DEVICE void store_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory"); }
+template <int PENDING> DEVICE void store_wait_read_if(bool waits) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p cp.async.bulk.wait_group.read %1;\n}" ::"r"(int(waits)), "n"(PENDING) : "memory");
+}
 DEVICE void store_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // Makes this thread's writes to shared memory visible to bulk copies.
 DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -68,8 +78,7 @@ DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "m
 // Warpgroups of 128 threads, numbered from 0 among the consumers. The barriers' numbers are literals: a number in a register would
 // reserve all sixteen.
 DEVICE void sync_warpgroup(int group) {
-    if (group == 0) asm volatile("bar.sync 1, 128;" ::: "memory");
-    else asm volatile("bar.sync 2, 128;" ::: "memory");
+    asm volatile("{\n.reg .pred p;\nsetp.eq.s32 p, %0, 0;\n@p bar.sync 1, 128;\n@!p bar.sync 2, 128;\n}" ::"r"(group) : "memory");
 }
 template <int REGISTERS> DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
 template <int REGISTERS> DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }

@@ -11,8 +11,11 @@ DEVICE void place_in_groups(u32 index, u32 across, u32 along, u32 group, u32& a,
 }
 // Row and column of a tile in the order of the raster: groups of p.raster rows, or of -p.raster columns.
 DEVICE void place_tile(const Params& p, u32 index, u32 rows, u32 columns, u32& row, u32& column) {
-    if (p.raster > 0) place_in_groups(index, rows, columns, p.raster, row, column);
-    else place_in_groups(index, columns, rows, -p.raster, column, row);
+    const bool by_rows = p.raster > 0;   // and one piece of code for both: divisions are long
+    u32 a, b;
+    place_in_groups(index, by_rows ? rows : columns, by_rows ? columns : rows, by_rows ? p.raster : -p.raster, a, b);
+    row = by_rows ? a : b;
+    column = by_rows ? b : a;
 }
 // One block a tile, or one cluster: blockIdx.x counts the tiles of a batch entry, the other two dimensions the entries, of which the
 // last may not exist.

@@ -123,6 +123,16 @@ DEVICE void write_matrix(T*, i64, const Raw<T, N>& raw, const Strip& s, int, int
     }
 }
 
+// A slice of a vector, by one warp. What lies beyond its end is loaded from the last element and dropped: a load without a branch.
+template <int EXTENT, class T> DEVICE void copy_vector(u32 to, const T* p, int first, int end, int lane) {
+#pragma unroll 2
+    for (int i = lane; i < EXTENT; i += 32) {
+        const int at = first + i;
+        const T x = p[at < end ? at : end - 1];
+        shared_at<T>(to + i * sizeof(T)) = at < end ? x : T{};
+    }
+}
+
 // Between shared memory and a matrix that no tensor map can describe, or not to its last element: `thread` of THREADS_THERE threads
 // moves its share, element by element, a fixed one of every line.
 template <int THREADS_THERE, bool ROW_MAJOR, class T>
