@@ -3,10 +3,11 @@
 use crate::Result;
 use crate::case::{Case, Fused, Kind, RASTERS, SELECTION_ROUNDS, Slices};
 use crate::contest::{Arena, Contender, Times};
-use crate::cublaslt::{Epilogue, Library, Product};
+use crate::cublaslt::Library;
 use crate::epilogues::{self, Kernel};
 use crate::operands::{Begins, Noise, Operands};
 use crate::options::Options;
+use crate::peer::{Epilogue, Product};
 use crate::record::Record;
 use crate::statistics::Spread;
 use postlude::cudarc::driver::CudaStream;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 /// How many of cuBLASLt's algorithms come from the selection into the contest: what is fastest in short slices need not be
 /// in long ones.
-const FINALISTS: usize = 2;
+pub const FINALISTS: usize = 2;
 
 /// Candidates that take longer than this many times the fastest one's time are not measured any further.
 const HOPELESS: f64 = 1.3;
@@ -78,8 +79,12 @@ impl<'b> Bench<'b> {
                     }
                     wanted.push((gemm, case.shape));
                 }
-                if matches!(case.kind, Kind::Sequence | Kind::Copy) {
+                if matches!(case.kind, Kind::Sequence | Kind::Copy | Kind::Training) {
                     wanted.push((epilogues::pointwise(case, fused)?, case.shape));
+                }
+                if case.kind == Kind::Training {
+                    wanted.push((epilogues::product(case, fused.without_training())?, case.shape));
+                    wanted.push((epilogues::sums(case)?, case.shape));
                 }
             }
         }
@@ -106,6 +111,7 @@ impl<'b> Bench<'b> {
             Kind::Sequence => self.sequence(case, operands),
             Kind::Choice | Kind::Raster => self.choice(case, operands),
             Kind::Copy => self.copy(case, operands),
+            Kind::Training => self.training(case, operands),
         }
     }
 

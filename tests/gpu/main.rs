@@ -13,6 +13,7 @@ mod arguments;
 mod autotune;
 mod bits;
 mod case;
+mod cublaslt;
 mod files;
 mod gemv;
 mod hopper;
@@ -35,5 +36,8 @@ mod verdict;
 
 #[path = "../support/graphs.rs"]
 mod graphs;
+#[path = "../../benches/gemm/cublaslt.rs"]
+#[allow(dead_code, reason = "the benchmark uses what the tests do not")]
+mod peer;
 #[path = "../support/softcap.rs"]
 mod softcap;

@@ -2,7 +2,7 @@
 
 use crate::layout::{Buffer, place};
 use postlude::args::IntoTensor;
-use postlude::cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DeviceRepr, DriverError};
+use postlude::cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtrMut, DeviceRepr, DriverError};
 use postlude::device::{DeviceArgs, DeviceBuffer};
 use postlude::{DType, Element, Tensor};
 use std::sync::Arc;
@@ -12,6 +12,8 @@ pub trait Block {
     fn read(&self, start: usize, len: usize) -> Box<dyn Readable + '_>;
     fn write(&mut self, start: usize, len: usize) -> Box<dyn Writable + '_>;
     fn download(&self, stream: &Arc<CudaStream>) -> Result<Vec<u8>, DriverError>;
+    /// For libraries that take addresses.
+    fn address(&mut self, stream: &Arc<CudaStream>) -> u64;
 }
 
 /// A part of an allocation that is read.
@@ -33,6 +35,9 @@ impl<T: Element + DeviceRepr> Block for CudaSlice<T> {
     }
     fn download(&self, stream: &Arc<CudaStream>) -> Result<Vec<u8>, DriverError> {
         Ok(bytemuck::cast_slice(&stream.clone_dtoh(self)?).to_vec())
+    }
+    fn address(&mut self, stream: &Arc<CudaStream>) -> u64 {
+        self.device_ptr_mut(stream).0
     }
 }
 
@@ -89,6 +94,12 @@ impl DeviceCopy {
             View::Write(view) => args.output(&b.name, place(view.tensor(), b.place)),
         });
         run(args)
+    }
+
+    /// Where the first byte of a buffer's allocation is.
+    pub fn address(&mut self, buffers: &[Buffer], name: &str, stream: &Arc<CudaStream>) -> u64 {
+        let found = self.0.iter_mut().zip(buffers).find(|(_, b)| b.name == name);
+        found.map_or(0, |(block, _)| block.address(stream))
     }
 
     /// Copies what was written back.
