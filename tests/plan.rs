@@ -120,7 +120,7 @@ fn a_plan_explains_itself() {
         assert!(text.contains(part), "`{part}` is missing in\n{text}");
     }
     let Choice { verdicts, .. } = &plan.choice;
-    assert!(verdicts.iter().all(|v| !v.reason.is_empty()));
+    assert!(verdicts.iter().all(|v| !v.reason.to_string().is_empty()));
     assert!(serde_json::to_string(&plan).unwrap().contains("sm_80"));
 }
 
