@@ -153,7 +153,7 @@
 //! [`reduce`](Builder::reduce) combines elements with a [monoid](ir::Monoid): their sum, product, maximum, minimum, largest absolute
 //! value, or the logarithm of the sum of their exponentials. The operand says how the result lies, and the reduction
 //! goes over every axis that it does not vary along. The same bits come out each time, unless the monoid is
-//! [`atomic`](ir::Monoid::atomic). Kernels do not render reductions and bit masks yet: planning one says so.
+//! [`atomic`](ir::Monoid::atomic).
 //!
 //! ```
 //! # use postlude::prelude::*;

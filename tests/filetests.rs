@@ -29,6 +29,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use postlude::build::activation;
 use postlude::dtype::ValueType;
 use postlude::grad::Wrt;
+use postlude::ir::SinkKind;
 use postlude::target::Target;
 use postlude::{DType, Epilogue, Gemm, Layout, Op, Registry, Shape};
 use std::collections::BTreeMap;
@@ -218,7 +219,9 @@ fn cuda(case: &Case) -> Result<Outcome, String> {
     let plan = Gemm::new(dtype, Layout::TN, &epilogue).kernel(Target::SM_80, 132, Shape::new(1024, 1024, 1024));
     let source = plan.map_err(|e| e.to_string())?.source().map_err(|e| e.to_string())?;
     let from = source.text().find("struct TileValues").ok_or("the kernel has no epilogue")?;
-    let to = source.text().find("DEVICE void epilogue_row_end").ok_or("the epilogue has no end")?;
+    let reduces = epilogue.checked().graph().sinks().iter().any(|s| matches!(s.kind, SinkKind::Reduce(_)));
+    let end = if reduces { "// How many visits" } else { "DEVICE void epilogue_row_end" };
+    let to = source.text().find(end).ok_or("the epilogue has no end")?;
     // Where the kernel's own line numbers resume depends on the prelude, which is not the subject here.
     let resumed = |line: &str| line.starts_with("#line") && line.ends_with("\"kernel.cu\"");
     let lines =

@@ -7,6 +7,7 @@
 mod softcap;
 
 use postlude::build::{activation, recipes};
+use postlude::compat::cublaslt;
 use postlude::dtype::ValueType;
 use postlude::gemm::Kernel;
 use postlude::grad::Wrt;
@@ -303,11 +304,99 @@ fn every_derivative() {
     epilogues.push(("softcap", capped.unwrap()));
     let mut jobs = Vec::new();
     for (i, (name, epilogue)) in epilogues.iter().enumerate() {
-        // Masks as bytes: what kernels render.
-        let pair = epilogue.backward(Wrt::accumulator().masks(Bool)).unwrap();
+        let pair = epilogue.backward(Wrt::accumulator()).unwrap();
         jobs.push(job(*name, Gemm::pointwise(F16, Order::RowMajor, pair.backward()), ALIGNED, TARGETS[i % 2]));
         if matches!(*name, "regions" | "softcap" | "gelu") {
             jobs.push(job(*name, Gemm::new(F16, TN, pair.backward()), ODD, TARGETS[i % 2]));
+        }
+    }
+    run(&jobs);
+}
+
+/// A masked gradient and its sum over M, the mask the sign of a stored matrix.
+fn drelu_with_bias_gradient() -> Epilogue {
+    Epilogue::build(|e| {
+        let dz = e.load("y", F16).gt(0.0).select(e.acc(), e.constant(0.0));
+        e.store("dx", dz, F16);
+        e.reduce("dbias", dz, Monoid::Sum, F32.over(N));
+    })
+    .unwrap()
+}
+
+#[test]
+fn gradients_of_biases() {
+    let epilogue = drelu_with_bias_gradient();
+    let mut jobs = Vec::new();
+    let first = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_90A, 132, ALIGNED).unwrap();
+    // Every tile that may be chosen, not only the one that is.
+    for (i, (tile, _)) in first.choice.candidates().enumerate() {
+        let layout = Layout::ALL[i % 4];
+        jobs.push(job(format!("{tile}"), Gemm::new(F16, layout, &epilogue).tile(tile), ALIGNED, Target::SM_90A));
+    }
+    for extent in [512, 2048, 8192] {
+        jobs.push(job(format!("{extent}"), Gemm::new(F16, NN, &epilogue), Shape::new(extent, extent, 1024), Target::SM_90A));
+    }
+    run(&jobs);
+}
+
+#[test]
+fn reductions() {
+    let text = include_str!("epilogues/sinks/reductions.evt");
+    let epilogue: Epilogue = text.parse().unwrap();
+    let mut jobs = Vec::new();
+    for (i, shape) in [ALIGNED, ODD, Shape::new(300, 200, 64), Shape::new(2, 4096, 4096)].into_iter().enumerate() {
+        let gemms = [
+            Gemm::new(F16, TN, &epilogue),
+            Gemm::new(F32, NN, &epilogue),
+            Gemm::new(F32, NT, &epilogue).tf32(true),
+            Gemm::new(F16, TT, &epilogue).mainloop(Mainloop::Gemv),
+            Gemm::pointwise(F16, Order::RowMajor, &epilogue),
+        ];
+        for (j, gemm) in gemms.into_iter().enumerate() {
+            jobs.push(job(format!("{:?} {shape}", gemm.operation()), gemm, shape, TARGETS[(i + j) % 2]));
+        }
+    }
+    run(&jobs);
+}
+
+#[test]
+fn bit_masks() {
+    let formats = cublaslt::Formats::of(F16);
+    let update = Epilogue::build(|e| {
+        let mask = e.load("mask", Bits8.column_major());
+        e.store("d", mask.select(e.acc(), e.load("bias", F32.over(N))), F32);
+        e.store("mask", mask & e.acc().gt(0.0), Bits8.column_major());
+    });
+    let epilogues = [
+        ("relu", cublaslt::relu_aux_bias(formats)),
+        ("drelu", cublaslt::drelu(formats)),
+        ("drelu, sums", cublaslt::drelu_bgrad(cublaslt::Formats { bias: F32, ..formats })),
+        ("update across", update),
+        ("nothing else", Epilogue::build(|e| e.store("mask", e.acc().gt(0.0), Bits8))),
+    ];
+    let mut jobs = Vec::new();
+    for (i, (name, epilogue)) in epilogues.into_iter().enumerate() {
+        let epilogue = epilogue.unwrap();
+        for (j, (dtype, layout, mainloop)) in [
+            (F16, TN, Some(Mainloop::Sm90a)),
+            (BF16, NT, Some(Mainloop::Sm90a)),
+            (F16, NN, Some(Mainloop::Sm80)),
+            (F32, TT, Some(Mainloop::Simt)),
+            (F16, TN, Some(Mainloop::Gemv)),
+            (F16, TN, None),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let (gemm, target) = match mainloop {
+                Some(mainloop) => (Gemm::new(dtype, layout, &epilogue).mainloop(mainloop), Target::SM_90A),
+                None => (Gemm::pointwise(dtype, Order::RowMajor, &epilogue), TARGETS[i % 2]),
+            };
+            for shape in [ALIGNED, Shape::new(8192, 8192, 1024), ODD, Shape::new(4, 4096, 4096)] {
+                if shape == ODD || (shape.m == 4) == (mainloop == Some(Mainloop::Gemv)) || (i + j) % 3 == 0 {
+                    jobs.push(job(format!("{name}, {:?} {shape}", gemm.operation()), gemm.clone(), shape, target));
+                }
+            }
         }
     }
     run(&jobs);

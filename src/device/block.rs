@@ -5,7 +5,7 @@
 use super::launch::Place;
 use super::tensor_map::Bytes;
 use crate::ir::{Constant, Coordinate};
-use crate::plan::{FieldValue, KernelPlan, MapSource, PARAMETER_LIMIT, TensorMap};
+use crate::plan::{FieldValue, KernelPlan, MapSource, PARAMETER_LIMIT, TensorMap, Workspace};
 use crate::problem::Shape;
 
 /// A kernel's parameters as the driver reads them: the first bytes, as many as the kernel declares.
@@ -37,6 +37,8 @@ enum Value {
     Scalar(usize),
     /// A coordinate of the user's.
     Origin(usize),
+    /// A place in the workspace.
+    Workspace(usize),
 }
 
 /// A tensor map, of the memory in a slot, and the flag beside it.
@@ -51,7 +53,13 @@ pub(super) struct MapField {
 impl Layout {
     /// What launches of a plan on a shape write. `operand` names the slot of the kernel's operand; the epilogue's arguments
     /// begin at slot `operands`.
-    pub fn new(plan: &KernelPlan, shape: Shape, operand: impl Fn(usize) -> usize, operands: usize) -> Layout {
+    pub fn new(
+        plan: &KernelPlan,
+        shape: Shape,
+        workspace: &Workspace,
+        operand: impl Fn(usize) -> usize,
+        operands: usize,
+    ) -> Layout {
         let seen = if plan.transposed { shape.transposed() } else { shape };
         let slot = |argument: usize| operands + argument;
         let maps = plan.maps.iter().map(|map| {
@@ -81,10 +89,12 @@ impl Layout {
                 FieldValue::Ld(i) => Value::Ld(slot(i)),
                 FieldValue::BatchStride(i) => Value::BatchStride(slot(i)),
                 FieldValue::Wide(i) => {
-                    let size = plan.arguments[i].role.operand().map_or(16, |operand| operand.dtype.size());
-                    Value::Wide(slot(i), (plan.strip * size).min(16))
+                    let needs = plan.arguments[i].role.operand().map_or(16, |operand| plan.wide_access(operand.dtype));
+                    Value::Wide(slot(i), needs)
                 }
                 FieldValue::Scalar(i) => Value::Scalar(slot(i)),
+                FieldValue::Partials(i) => Value::Workspace(workspace.partials[i]),
+                FieldValue::Arrivals(i) => Value::Workspace(workspace.arrivals[i]),
                 FieldValue::Mapped(i) => {
                     layout.maps[i].used = field.offset;
                     continue;
@@ -99,8 +109,8 @@ impl Layout {
         layout
     }
 
-    /// The block of a launch, without its maps.
-    pub fn block(&self, places: &[Place], origin: [i32; 3]) -> ParameterBlock {
+    /// The block of a launch, without its maps. `workspace` is the workspace's address.
+    pub fn block(&self, places: &[Place], origin: [i32; 3], workspace: u64) -> ParameterBlock {
         let mut block = ParameterBlock([0; PARAMETER_LIMIT]);
         for Field { offset, value } in &self.fields {
             let mut int = |x: u32| block.put(*offset, x.to_le_bytes());
@@ -114,6 +124,7 @@ impl Layout {
                     Constant::Bool(b) => u32::from(b),
                 }),
                 Value::Address(slot) => block.put(*offset, places[slot].address.to_le_bytes()),
+                Value::Workspace(at) => block.put(*offset, (workspace + at as u64).to_le_bytes()),
                 Value::Ld(slot) => block.put(*offset, (places[slot].ld as u64).to_le_bytes()),
                 Value::BatchStride(slot) => block.put(*offset, (places[slot].batch_stride as u64).to_le_bytes()),
             }

@@ -5,6 +5,7 @@
 //! scalars, and allocates nothing unless there are more arguments than [`INLINE`].
 
 use super::block::{Layout, ParameterBlock};
+use super::reduce::Reducer;
 use super::restride::Restrider;
 use super::tensor_map::{Bytes, Tensor, UNIT};
 use super::{DeviceArgs, DeviceError, probe};
@@ -40,6 +41,7 @@ pub(crate) struct Launch {
     function: CudaFunction,
     /// Copies what the kernel cannot read as it lies.
     restrider: Option<Restrider>,
+    reducer: Reducer,
     /// Which slots the kernel's `a` and `b` are.
     operand_slots: [usize; 2],
     /// What a launch needs, as the user sees it; made for `shape`.
@@ -104,8 +106,10 @@ impl Launch {
         // Which slot the kernel's operand is, and the reverse: a transposed product has them exchanged.
         let operand = |index: usize| if plan.transposed && operands == 2 { 1 - index } else { index };
         let programmatic = plan.programmatic && probe::programmatic_launches();
+        let workspace = plan.workspace(shape);
         Ok(Launch {
-            layout: Layout::new(plan, shape, operand, operands),
+            layout: Layout::new(plan, shape, &workspace, operand, operands),
+            reducer: Reducer::new(plan, operands, workspace.bytes),
             alignment: needed_alignment(plan, shape, operands, slots.len(), operand),
             grid: plan.grid(shape),
             threads: plan.tile.threads as u32,
@@ -159,7 +163,7 @@ impl Launch {
         let bound = &mut bound[..self.slots.len()];
         bind_into(&self.slots, self.shape, args, bound).map_err(LaunchError::Arguments)?;
         self.check_devices(args)?;
-        if self.shape.is_empty() {
+        if self.shape.is_empty() && self.reducer.is_empty() {
             return Ok(());
         }
         let origin = args.origin;
@@ -175,12 +179,18 @@ impl Launch {
             *place = self.place(bound, addresses);
         }
         let places = &mut places[..self.slots.len()];
+        if self.shape.is_empty() {
+            let entered = stream.context().bind_to_thread().map_err(DeviceError::driver("enter the stream's context"));
+            let written = entered.and_then(|()| self.reducer.write_identities(stream, &self.slots, places));
+            return written.map_err(LaunchError::Device);
+        }
         self.check_alignment(places).map_err(LaunchError::Arguments)?;
         let Some(grid) = self.grid else {
             let fault = Fault::TooLarge { limit: "2147483647 tiles for each batch entry" };
             return Err(LaunchError::Arguments(ArgumentErrors(vec![ArgumentError { name: "a".into(), fault }])));
         };
         let driver = |what| move |error| LaunchError::Device(DeviceError::Driver { what, error });
+        let workspace = self.reducer.workspace(stream).map_err(LaunchError::Device)?;
         let copied = match &self.restrider {
             Some(restrider) => {
                 let operands = self.operand_slots.map(|slot| self.tensor(slot, &places[slot]));
@@ -192,7 +202,7 @@ impl Launch {
             let Some(Tensor { address, ld, batch_stride, .. }) = copy else { continue };
             places[slot] = Place { address, ld, batch_stride, ..Place::NONE };
         }
-        let mut block = self.layout.block(places, origin);
+        let mut block = self.layout.block(places, origin, workspace);
         for field in &self.layout.maps {
             let map = self.encode(&field.map, field.slot, &places[field.slot]).map_err(driver("describe a tensor"))?;
             if map.is_none() && field.map.required && self.alignment[field.slot] > 1 {
@@ -226,8 +236,8 @@ impl Launch {
         // SAFETY: the function's module is loaded as long as `self.function` lives, and the stream lives for the call.
         // `config` and `attributes` are the driver's own structures, the latter with `count` initialised elements.
         // The kernel was rendered from the plan whose parameter layout `block` follows; the driver reads `Params::size` bytes
-        // of it, at most as many as it has, before it returns. Every address in the block is device memory of this context,
-        // borrowed by the caller's arguments and ordered by its guards; `bind_into` has checked that each is long enough for
+        // of it, at most as many as it has, before it returns. Every address in the block is device memory of this context, the
+        // plan's own workspace or borrowed by the caller's arguments and ordered by its guards; `bind_into` has checked that each is long enough for
         // the extents and strides in the block, and `check_alignment` that it is aligned as the kernel assumes. The kernel
         // touches nothing else.
         unsafe { cuLaunchKernelEx(&config, self.function.cu_function(), parameters.as_mut_ptr(), ptr::null_mut()) }.result()
@@ -265,7 +275,7 @@ impl Launch {
                 let (ld, batch_stride) = (t.leading_dimension, t.batch_stride);
                 // Strides that lead nowhere do not count.
                 let across = (if t.strided { ld } else { 0 }, if self.shape.batch > 1 { batch_stride } else { 0 });
-                let aligned = alignment(address, across.0, across.1, t.dtype.size());
+                let aligned = alignment(address, [across.0, across.1].map(|elements| t.dtype.bytes(elements)));
                 Place { address, ld, batch_stride, aligned, ..Place::NONE }
             }
         }

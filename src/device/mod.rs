@@ -8,7 +8,9 @@ mod buffer;
 mod host;
 mod launch;
 mod probe;
+mod reduce;
 mod restride;
+mod rooms;
 mod scratch;
 mod tensor_map;
 
@@ -74,6 +76,24 @@ pub enum DeviceError {
     /// More copies of operands than a grid counts.
     #[error("unaligned operands whose copies take {bytes} bytes are more than one launch can copy: align them to 16 bytes")]
     ScratchTooLarge {
+        /// Bytes needed.
+        bytes: usize,
+    },
+    /// No room for what the tiles of a launch reduce to.
+    #[error(
+        "no {bytes} bytes of device memory for the partial results of reductions: {error}. Free memory, or make the batch or the matrix smaller"
+    )]
+    Workspace {
+        /// Bytes needed.
+        bytes: usize,
+        /// The driver's error.
+        error: DriverError,
+    },
+    /// Partial results need memory, and a capture cannot allocate it.
+    #[error(
+        "the plan's reductions need {bytes} bytes that this stream does not have yet, and a capture cannot allocate them: execute the plan once on the stream before the capture"
+    )]
+    WorkspaceInCapture {
         /// Bytes needed.
         bytes: usize,
     },

@@ -1,31 +1,22 @@
 //! Copies of operands that the kernel cannot read as they lie: the copying kernel, and the scratch memory it writes.
 
 use super::DeviceError;
+use super::rooms::{NoRoom, Rooms};
 use super::tensor_map::Tensor;
 use crate::plan::Restride;
-use cudarc::driver::sys::CUstreamCaptureStatus;
-use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg};
+use cudarc::driver::{CudaFunction, CudaStream, DeviceRepr, LaunchConfig, PushKernelArg};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The copying kernel of a plan, and its scratch: one piece of memory for each stream that the plan has run on, so that launches
-/// on two streams do not share any.
+/// The copying kernel of a plan, and its scratch.
 pub(crate) struct Restrider {
     function: CudaFunction,
     restride: Restride,
-    scratch: Mutex<Vec<Room>>,
-}
-
-/// The memory is freed in the order of the stream, after the last kernel that uses it. The stream is kept, so that no other one
-/// takes its place.
-struct Room {
-    stream: Arc<CudaStream>,
-    memory: CudaSlice<u8>,
-    address: u64,
+    scratch: Mutex<Rooms>,
 }
 
 /// While it lives, no other thread puts a launch of the plan between the copies and the kernel that reads them.
 pub(super) struct Copied<'a> {
-    _turn: MutexGuard<'a, Vec<Room>>,
+    _turn: MutexGuard<'a, Rooms>,
     /// What to read in place of `a` and `b`, as the kernel sees them.
     pub operands: [Option<Tensor>; 2],
 }
@@ -82,7 +73,11 @@ impl Restrider {
         if places.iter().all(Option::is_none) {
             return Ok(Copied { _turn: turn, operands: [None, None] });
         }
-        let base = scratch(&mut turn, stream, needed)?;
+        let base = turn.on(stream, needed).map_err(|error| match error {
+            NoRoom::Unknown(error) => DeviceError::Driver { what: "ask whether the stream is being captured", error },
+            NoRoom::Capture => DeviceError::ScratchInCapture { bytes: needed },
+            NoRoom::Full(error) => DeviceError::Scratch { bytes: needed, error },
+        })?;
         let (mut block, mut grid, mut copies) = (Block::default(), 0u64, [None, None]);
         for (i, place) in places.into_iter().enumerate() {
             let (Some((at, entries, ld)), Some(original)) = (place, operands[i]) else { continue };
@@ -118,25 +113,4 @@ impl Restrider {
         unsafe { launch.launch(config) }.map_err(|error| DeviceError::Driver { what: "launch the copies of operands", error })?;
         Ok(Copied { _turn: turn, operands: copies })
     }
-}
-
-/// The address of the stream's scratch, which is allocated by the first launch on it.
-fn scratch(all: &mut Vec<Room>, stream: &Arc<CudaStream>, bytes: usize) -> Result<u64, DeviceError> {
-    let mine = all.iter().position(|s| s.stream.cu_stream() == stream.cu_stream());
-    if let Some(found) = mine.map(|i| &all[i]).filter(|s| s.memory.len() >= bytes) {
-        return Ok(found.address);
-    }
-    let status = stream.capture_status().map_err(DeviceError::driver("ask whether the stream is being captured"))?;
-    if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
-        return Err(DeviceError::ScratchInCapture { bytes });
-    }
-    // SAFETY: nothing reads it before the copying kernel has written it.
-    let memory = unsafe { stream.alloc::<u8>(bytes) }.map_err(|error| DeviceError::Scratch { bytes, error })?;
-    let (address, guard) = memory.device_ptr(stream);
-    drop(guard);
-    if let Some(i) = mine {
-        all.swap_remove(i);
-    }
-    all.push(Room { stream: stream.clone(), memory, address });
-    Ok(address)
 }

@@ -5,6 +5,7 @@
 //! except the spelling of a custom primitive, which the user's program brought.
 
 mod printer;
+mod reduce;
 mod restride;
 
 pub use restride::render_restride;
@@ -28,14 +29,19 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 21] = templates![
+static TEMPLATES: [(&str, &str); 26] = templates![
     "kernel.cu",
     "restride.cu",
     "prelude/types.cuh",
     "prelude/memory.cuh",
     "prelude/math.cuh",
     "prelude/strip.cuh",
+    "prelude/bits.cuh",
+    "prelude/strip_bits.cuh",
+    "prelude/staging_bits.cuh",
     "prelude/raster.cuh",
+    "prelude/monoids.cuh",
+    "prelude/reduce.cuh",
     "prelude/shared.cuh",
     "prelude/tensor_core.cuh",
     "prelude/overlap.cuh",
@@ -85,6 +91,8 @@ struct Access {
     along_strip: bool,
     /// Whether it varies along M.
     rows: bool,
+    /// Whether its elements are bits.
+    packed: bool,
     /// The flag that says whether wide accesses are aligned.
     wide: String,
     /// Where a mainloop that stages operands in shared memory keeps this one.
@@ -176,6 +184,9 @@ struct Context {
     staged_vectors: Vec<StagedVector>,
     element: &'static str,
     accumulator: &'static str,
+    /// Whether any operand has elements of one bit.
+    packed: bool,
+    packed_accumulator: bool,
     a_k_major: bool,
     b_k_major: bool,
     acc_row_major: bool,
@@ -200,6 +211,8 @@ struct Context {
     row_loads: Vec<Access>,
     tile_loads: Vec<Access>,
     stores: Vec<Access>,
+    reductions: Vec<reduce::Reduction>,
+    blocks: Vec<reduce::Block>,
 }
 
 /// The source of a plan's kernel.
@@ -257,12 +270,14 @@ fn context(plan: &KernelPlan) -> Context {
             name: format!("p{i}"),
             declaration: format!("{}{}*", if argument.role.is_written() { "" } else { "const " }, operand.dtype.cuda()),
             base: format!("p.arg{i}"),
-            stride: format!("p.arg{i}_batch_stride"),
+            stride: format!("p.arg{i}_batch_stride{}", if operand.dtype.is_packed() { " / 8" } else { "" }),
         })
     });
     let staged = |list: fn(&Staging) -> &Vec<Staged>| plan.staging.iter().flat_map(list);
+    let packed_accumulator = plan.operation.dtype().is_packed();
     let mut constants = plan.tile.constants();
     constants.extend(plan.staging.iter().flat_map(Staging::constants));
+    let constants = constants.into_iter().map(|(name, value)| Constant { name, value });
     Context {
         about: vec![
             format!("{} for {}", plan.tile, plan.target),
@@ -281,15 +296,17 @@ fn context(plan: &KernelPlan) -> Context {
         product: matches!(plan.operation, Operation::Product { .. }),
         element: plan.operation.dtype().cuda(),
         accumulator: plan.operation.accumulator().cuda(),
+        packed: packed_accumulator || plan.arguments.iter().any(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed())),
+        packed_accumulator,
         a_k_major,
         b_k_major,
         acc_row_major,
         a_align: plan.alignment[0],
         b_align: plan.alignment[1],
         strip: plan.strip,
-        epilogue_smem: 0,
+        epilogue_smem: plan.parts().bytes,
         visit_cost: program.cost() as usize * plan.strip,
-        constants: constants.into_iter().map(|(name, value)| Constant { name, value }).collect(),
+        constants: constants.chain(reduce::constants(plan)).collect(),
         params: plan.params.fields.iter().map(|f| format!("{}{};", f.field_type.cuda(), f.name)).collect(),
         batch_pointers: batch_pointers.collect(),
         tile_members: members(Phase::Tile),
@@ -304,6 +321,8 @@ fn context(plan: &KernelPlan) -> Context {
         row_loads: loads(Phase::Row),
         tile_loads: loads(Phase::Tile),
         stores: program.stores.iter().enumerate().map(|(i, s)| printer.store(i, s)).collect(),
+        reductions: reduce::reductions(plan, &printer),
+        blocks: reduce::blocks(plan),
     }
 }
 
@@ -320,6 +339,7 @@ fn place(printer: &Printer, value: String, node: String, argument: usize, operan
         ld: axes.is_matrix().then(|| format!("p.arg{argument}_ld")),
         along_strip,
         rows: axes.contains(M),
+        packed: operand.dtype.is_packed(),
         wide: if along_strip { format!("p.arg{argument}_wide") } else { "0".into() },
         staged_at,
     }

@@ -95,7 +95,7 @@ impl<'p> Printer<'p> {
     }
 
     /// A value as an atomic expression; inside a loop over `i` where it is an array.
-    fn reference(&self, step: usize) -> String {
+    pub(super) fn reference(&self, step: usize) -> String {
         let value = &self.program.steps[step];
         match (&value.kind, value.phase) {
             (StepKind::Constant(c), _) => literal(*c),

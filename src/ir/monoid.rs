@@ -20,11 +20,15 @@ pub struct Row {
     pub combine: fn(f64, f64) -> f64,
     /// The same for integers, whose sums and products wrap.
     pub combine_i32: fn(i32, i32) -> i32,
+    /// Its struct in `templates/prelude/monoids.cuh`, over the type of value.
+    pub cuda: &'static str,
+    /// Issue slots of taking one element in, roughly.
+    pub cost: u32,
 }
 
 macro_rules! monoids {
     ($( $(#[doc = $doc:literal])+ $variant:ident = $name:literal, $takes:expr, identity $identity:expr, lift $lift:expr,
-        combine $combine:expr, i32 $combine_i32:expr; )*) => {
+        combine $combine:expr, i32 $combine_i32:expr, cuda $cuda:literal costs $cost:literal; )*) => {
         /// What a reduction combines elements with.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum Monoid { $( $(#[doc = $doc])+ #[serde(rename = $name)] $variant, )* }
@@ -37,6 +41,8 @@ macro_rules! monoids {
             lift: $lift,
             combine: $combine,
             combine_i32: $combine_i32,
+            cuda: $cuda,
+            cost: $cost,
         } ),*];
 
         impl Monoid {
@@ -56,26 +62,30 @@ fn larger(a: f64, b: f64) -> f64 {
 monoids! {
     /// The sum; 0 of nothing. The sum of a product `a * b` is taken of the exact product, which a kernel computes with one
     /// fused multiply-add an element. Integers wrap.
-    Sum = "sum", &[F32, I32], identity |_| 0.0, lift |x| x, combine |a, b| a + b, i32 i32::wrapping_add;
+    Sum = "sum", &[F32, I32], identity |_| 0.0, lift |x| x, combine |a, b| a + b, i32 i32::wrapping_add,
+        cuda "Sum" costs 1;
     /// The product; 1 of nothing. Integers wrap.
-    Product = "product", &[F32, I32], identity |_| 1.0, lift |x| x, combine |a, b| a * b, i32 i32::wrapping_mul;
+    Product = "product", &[F32, I32], identity |_| 1.0, lift |x| x, combine |a, b| a * b, i32 i32::wrapping_mul,
+        cuda "Product" costs 1;
     /// The largest; of nothing minus infinity, the least integer, or false. NaN if any element is NaN. Of conditions it is
     /// whether any holds.
     Max = "max", &[F32, I32, Bool], identity |t| match t { F32 => f64::NEG_INFINITY, I32 => f64::from(i32::MIN), Bool => 0.0 },
-        lift |x| x, combine larger, i32 i32::max;
+        lift |x| x, combine larger, i32 i32::max, cuda "Max" costs 1;
     /// The smallest; of nothing infinity, the largest integer, or true. NaN if any element is NaN. Of conditions it is
     /// whether all hold.
     Min = "min", &[F32, I32, Bool], identity |t| match t { F32 => f64::INFINITY, I32 => f64::from(i32::MAX), Bool => 1.0 },
-        lift |x| x, combine |a, b| -larger(-a, -b), i32 i32::min;
+        lift |x| x, combine |a, b| -larger(-a, -b), i32 i32::min,
+        cuda "Min" costs 1;
     /// The largest absolute value; 0 of nothing. NaN if any element is NaN. The least integer, whose absolute value is no
     /// `i32`, counts as the largest.
-    AbsMax = "absmax", &[F32, I32], identity |_| 0.0, lift f64::abs, combine larger, i32 i32::max;
+    AbsMax = "absmax", &[F32, I32], identity |_| 0.0, lift f64::abs, combine larger, i32 i32::max,
+        cuda "AbsMax" costs 2;
     /// log(sum of e^x), computed without overflow; minus infinity of nothing.
     LogSumExp = "logsumexp", &[F32], identity |_| f64::NEG_INFINITY, lift |x| x, combine |a, b| {
         let (high, low) = if a > b { (a, b) } else { (b, a) };
         // Equal infinities have no difference.
         if high == low && high.is_infinite() || low == f64::NEG_INFINITY { larger(a, b) } else { high + (low - high).exp().ln_1p() }
-    }, i32 i32::max;
+    }, i32 i32::max, cuda "LogSumExp" costs 24;
 }
 
 impl Monoid {

@@ -373,7 +373,8 @@ fn unsuitable(candidate: &Candidate, request: &Request) -> Option<String> {
 
 /// The tile as it fits beside the epilogue's operands, or why it does not.
 fn fit(tile: &Tile, request: &Request) -> Result<Tile, String> {
-    if let Some(obstacle) = tile.obstacle(request.operation, request.alignment, request.strip, request.target) {
+    let Request { operation, program, alignment, strip, target, .. } = *request;
+    if let Some(obstacle) = tile.obstacle(operation, &program.reductions, alignment, strip, target) {
         return Err(obstacle);
     }
     let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = tile.shape else { return Ok(*tile) };

@@ -72,6 +72,16 @@ impl KernelPlan {
             count(Phase::Visit),
             self.program.steps.iter().filter(|s| s.phase == Phase::Visit && matches!(s.kind, StepKind::Load { .. })).count(),
         );
+        if !self.program.reductions.is_empty() {
+            let (count, bytes) = (self.program.reductions.len(), self.parts().bytes);
+            let arriving = self.program.reductions.iter().filter(|r| r.adds_as_they_arrive()).count();
+            let _ = writeln!(
+                out,
+                "reductions    {count}, of which {arriving} add up as tiles arrive, the others in the tiles' order; {bytes} bytes of \
+                 shared memory for each unit of {} threads",
+                self.tile.unit(self.strip).threads,
+            );
+        }
         let branches = branches(&self.program.visit);
         if branches > 0 {
             let _ = writeln!(out, "regions       {branches} branch(es): where a condition is uniform over a strip one arm runs");

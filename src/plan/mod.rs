@@ -12,6 +12,7 @@ mod params;
 mod problem;
 mod program;
 mod raster;
+mod reduce;
 mod restride;
 mod staging;
 mod tile;
@@ -21,17 +22,19 @@ pub use maps::{MapSource, Swizzle, TensorMap};
 pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use problem::{Problem, Runs, Strides};
 pub use program::{Item, Phase, Program, Step, StepKind, Store};
+pub use reduce::{Parts, Reduce, Unit, Workspace};
 pub use restride::Restride;
 pub use staging::{Staged, Staging};
 pub use tile::{Mainloop, Schedule, Tile, TileShape};
 
 pub(crate) use params::lies_along_columns;
 pub use problem::alignment;
+pub(crate) use reduce::sets;
 
 use crate::args::slots;
 use crate::check::{Argument, Checked, Role};
 use crate::dtype::DType;
-use crate::ir::{Order, SinkKind};
+use crate::ir::Order;
 use crate::pass;
 use crate::problem::Operation;
 use crate::target::Target;
@@ -42,7 +45,8 @@ use std::num::NonZeroI32;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Math {
-    /// Fast where every output is 16 bit or narrower, exact otherwise.
+    /// Fast where every matrix that is stored is 16 bit or narrower, exact otherwise; where none is stored, the formats of the
+    /// reductions decide.
     #[default]
     Auto,
     /// Within the table's units in the last place.
@@ -150,14 +154,6 @@ pub enum PlanError {
     /// A format that cannot be multiplied.
     #[error("operands of {0} cannot be multiplied; use f32, f16, bf16 or i32")]
     Operands(DType),
-    /// A sink or a load that kernels do not render yet.
-    #[error("`{name}` is {what}, which kernels do not render yet: compute it with `Gemm::reference`")]
-    Unrendered {
-        /// The argument.
-        name: String,
-        /// What it is.
-        what: String,
-    },
     /// The target lacks something.
     #[error("{what} is not available on {target}: {cure}")]
     Target {
@@ -247,7 +243,11 @@ impl KernelPlan {
             let fast_math = match preferences.math {
                 Math::Exact => false,
                 Math::Fast => true,
-                Math::Auto => program.stores.iter().all(|s| s.operand.dtype.size() <= 2),
+                Math::Auto => {
+                    let narrow = |operand: &crate::ir::Operand| operand.dtype.size() <= 2;
+                    let reduced = program.reductions.iter().map(|r| &r.operand).filter(|_| program.stores.is_empty());
+                    program.stores.iter().map(|s| &s.operand).chain(reduced).all(narrow)
+                }
             };
             let (staging, params) = parameters(&tile, operation, &arguments, &argument_runs, &program, target)?;
             return Ok(KernelPlan {
@@ -256,7 +256,7 @@ impl KernelPlan {
                 transposed,
                 fast_math,
                 tile,
-                strip: staging.as_ref().map_or(strip, |s| s.strip(&tile)),
+                strip: if staging.is_some() { staging::strip(&tile) } else { strip },
                 alignment,
                 restride,
                 scratch: restride.map_or(0, |r| r.bytes(operation, shape)),
@@ -279,7 +279,25 @@ impl KernelPlan {
 
     /// Bytes of dynamic shared memory a block takes.
     pub fn shared_memory(&self) -> usize {
-        self.staging.as_ref().map_or_else(|| self.tile.shared_memory(self.operation.dtype(), 0), |s| s.shared_memory)
+        let unstaged = || self.tile.shared_memory(self.operation.dtype(), self.parts().bytes);
+        self.staging.as_ref().map_or_else(unstaged, |s| s.shared_memory)
+    }
+
+    /// Where in shared memory the parts of reductions lie.
+    pub fn parts(&self) -> Parts {
+        Parts::of(&self.program.reductions, &self.tile, self.strip)
+    }
+
+    /// The memory that launches on a shape need for reductions.
+    pub fn workspace(&self, shape: crate::problem::Shape) -> Workspace {
+        Workspace::of(self, shape)
+    }
+
+    /// Bytes that wide accesses to elements along a strip have to be aligned to: those of a strip, but where masks pass through
+    /// shared memory those of a chunk's columns.
+    pub(crate) fn wide_access(&self, dtype: DType) -> usize {
+        let staged = self.staging.as_ref().filter(|_| dtype.is_packed());
+        dtype.bytes(staged.map_or(self.strip, |s| s.chunk)).min(16)
     }
 
     /// Leaves more registers to a thread: asks the compiler for fewer blocks to a multiprocessor or, when it is one
@@ -298,7 +316,7 @@ impl KernelPlan {
         let (staging, params) =
             parameters(&tile, self.operation, &self.arguments, &self.argument_runs, &self.program, self.target)?;
         if let Some(staging) = &staging {
-            (self.maps, self.strip) = (staging.maps.clone(), staging.strip(&tile));
+            (self.maps, self.strip) = (staging.maps.clone(), staging::strip(&tile));
         }
         (self.tile, self.raster, self.staging, self.params) = (tile, raster, staging, params);
         Ok(())
@@ -365,16 +383,6 @@ fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result
         let cure = if has == crate::dtype::ValueType::I32 { "use `acc_i32()` and cast it" } else { "use `acc()`" };
         return Err(PlanError::Accumulator { wants, has, dtype, cure });
     }
-    let reduced = epilogue.graph().sinks().iter().filter(|s| !matches!(s.kind, SinkKind::Store(_)));
-    let reduced = reduced.map(|s| (&s.name, format!("a reduction ({})", s.kind.parameters())));
-    let packed = epilogue.arguments().iter().filter(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed()));
-    let packed = packed.map(|a| (&a.name, format!("a bit mask ({})", a.role)));
-    if let Some((name, what)) = reduced.chain(packed).next() {
-        return Err(PlanError::Unrendered { name: name.to_string(), what });
-    }
-    if dtype.is_packed() {
-        return Err(PlanError::Unrendered { name: "a".into(), what: format!("a bit mask ({dtype})") });
-    }
     let formats = epilogue.arguments().iter().filter_map(|a| a.role.operand()).map(|o| o.dtype).chain([dtype]);
     if !target.has_bf16() && formats.into_iter().any(|d| d == DType::BF16) {
         return Err(PlanError::Target {
@@ -397,18 +405,18 @@ fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainlo
         return shape.m < shape.n;
     }
     let (mut rows, mut columns) = (0, 0);
-    let mut count = |order: Order, bytes: usize| match order {
-        Order::RowMajor => rows += bytes,
-        Order::ColumnMajor => columns += bytes,
+    let mut count = |order: Order, bits: usize| match order {
+        Order::RowMajor => rows += bits,
+        Order::ColumnMajor => columns += bits,
     };
     for argument in epilogue.arguments() {
         if let Some(operand) = argument.role.operand().filter(|o| o.axes.is_matrix()) {
             let passes = if matches!(argument.role, Role::Update(_)) { 2 } else { 1 };
-            count(operand.order, passes * operand.dtype.size());
+            count(operand.order, passes * operand.dtype.bits());
         }
     }
     if let Operation::Pointwise { dtype, order } = operation {
-        count(order, dtype.size());
+        count(order, dtype.bits());
     }
     columns > rows
 }
@@ -425,10 +433,12 @@ fn strip(epilogue: &Checked, aligned: impl Fn(&str) -> usize) -> usize {
     let matrices = epilogue.arguments().iter().filter_map(|argument| {
         let operand = argument.role.operand()?;
         let along = operand.axes.is_matrix() && lies_along_columns(operand.axes, operand.order);
-        along.then(|| (operand.dtype.size(), aligned(&argument.name)))
+        along.then(|| (operand.dtype, aligned(&argument.name)))
     });
-    let matrices: Vec<_> = matrices.collect();
-    let narrowest = matrices.iter().map(|(size, ..)| *size).min().unwrap_or(4);
+    // Bit masks take strips of any width, wherever they begin.
+    let (masks, matrices): (Vec<_>, Vec<_>) = matrices.partition(|(dtype, _)| dtype.is_packed());
+    let matrices: Vec<_> = matrices.into_iter().map(|(dtype, aligned)| (dtype.size(), aligned)).collect();
+    let narrowest = matrices.iter().map(|(size, ..)| *size).min().unwrap_or(if masks.is_empty() { 4 } else { 1 });
     let widest = (16 / narrowest).min(8);
     // The largest power of two whose accesses are aligned for every matrix; but never so few columns that a lane moves
     // less than a word, which measured slower even where the words have to be moved in halves.
@@ -443,6 +453,8 @@ impl Program {
             StepKind::Scalar { argument: a } | StepKind::Load { argument: a, .. } => a == argument,
             _ => false,
         };
-        self.stores.iter().any(|s| s.argument == argument) || self.steps.iter().any(loads)
+        self.stores.iter().any(|s| s.argument == argument)
+            || self.reductions.iter().any(|r| r.argument == argument)
+            || self.steps.iter().any(loads)
     }
 }

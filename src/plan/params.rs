@@ -1,6 +1,7 @@
 //! The parameter block: names, types and offsets. The one truth from which both the CUDA `struct Params` and the bytes of
 //! a launch are made.
 
+use super::reduce::sets;
 use super::{Program, TensorMap};
 use crate::check::{Argument, Role};
 use crate::dtype::{DType, ValueType};
@@ -25,6 +26,8 @@ pub enum FieldType {
     Output(DType),
     /// The address of an operand of the operation.
     Operand,
+    /// An address in the plan's own workspace.
+    Workspace,
     /// A tensor map.
     TensorMap,
 }
@@ -39,6 +42,7 @@ impl FieldType {
             FieldType::Input(dtype) => format!("const {}* ", dtype.cuda()),
             FieldType::Output(dtype) => format!("{}* ", dtype.cuda()),
             FieldType::Operand => "const void* ".into(),
+            FieldType::Workspace => "void* ".into(),
             FieldType::TensorMap => "TensorMap ".into(),
         }
     }
@@ -93,6 +97,10 @@ pub enum FieldValue {
     Wide(usize),
     /// Its value.
     Scalar(usize),
+    /// Address of a reduction's slices.
+    Partials(usize),
+    /// Address of the counters of a set of axes that results of reductions vary along.
+    Arrivals(usize),
     /// Whether a tensor map of the plan describes its operand in this launch; the kernel may use the map only then.
     Mapped(usize),
     /// The tensor map itself; zero where it does not.
@@ -164,6 +172,12 @@ impl Params {
             if lies_along_columns(operand.axes, operand.order) {
                 params.push(&format!("arg{i}_wide"), FieldType::Int, FieldValue::Wide(i));
             }
+        }
+        for i in 0..sets(&program.reductions).len() {
+            params.push(&format!("arrivals{i}"), FieldType::Workspace, FieldValue::Arrivals(i));
+        }
+        for i in 0..program.reductions.len() {
+            params.push(&format!("partials{i}"), FieldType::Workspace, FieldValue::Partials(i));
         }
         // The flags first: they fill what the maps' alignment leaves.
         for i in 0..maps.len() {

@@ -11,12 +11,13 @@
 //! code stands twice, and only a strip that the border crosses evaluates both. Every other select stays a select, as does
 //! one inside eight others that branch.
 
+use super::Reduce;
 use crate::check::{Checked, Type};
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
-use crate::ir::graph::{BuiltAt, Constant, Coordinate, Node};
+use crate::ir::graph::{BuiltAt, Constant, Coordinate, Node, NodeId};
 use crate::ir::op::{Op, Signature};
-use crate::ir::{Operand, SinkKind};
+use crate::ir::{Monoid, Operand, Reduction, SinkKind};
 use serde::Serialize;
 
 /// How often a value is computed.
@@ -142,6 +143,8 @@ pub struct Program {
     pub visit: Vec<Item>,
     /// The stores, after everything in the visit.
     pub stores: Vec<Store>,
+    /// The reductions, after the stores.
+    pub reductions: Vec<Reduce>,
     /// Where in the user's program each value was built.
     #[serde(skip)]
     pub built_at: Vec<BuiltAt>,
@@ -158,7 +161,7 @@ impl Program {
     /// Places the values of a graph without calls.
     ///
     /// # Panics
-    /// If the graph still has calls, or sinks that are no stores.
+    /// If the graph still has calls.
     pub fn of(checked: &Checked) -> Program {
         let graph = checked.graph();
         let live = graph.live();
@@ -182,11 +185,20 @@ impl Program {
             steps.push(Step { value, phase: Phase::of(axes), kind });
             built_at.push(graph.built_at(id));
         }
-        let stores = graph.sinks().iter().map(|sink| {
-            let SinkKind::Store(operand) = sink.kind else { unreachable!("`KernelPlan::new` refuses a {}", sink.kind.name()) };
-            Store { argument: argument(&sink.name), operand, value: places[sink.value.index()] }
-        });
-        let mut program = Program { steps, visit: Vec::new(), stores: stores.collect(), built_at };
+        let (mut stores, mut reductions) = (Vec::new(), Vec::new());
+        for sink in graph.sinks() {
+            let (argument, place) = (argument(&sink.name), |id: NodeId| places[id.index()]);
+            match sink.kind {
+                SinkKind::Store(operand) => stores.push(Store { argument, operand, value: place(sink.value) }),
+                SinkKind::Reduce(Reduction { monoid, atomic, operand }) => {
+                    let value = checked.type_of(sink.value).value;
+                    let factors = graph.factors(sink.value).filter(|_| monoid == Monoid::Sum && value == ValueType::F32);
+                    let terms = factors.map_or_else(|| vec![place(sink.value)], |factors| factors.map(place).to_vec());
+                    reductions.push(Reduce { argument, operand, terms, value, monoid, atomic });
+                }
+            }
+        }
+        let mut program = Program { steps, visit: Vec::new(), stores, reductions, built_at };
         program.visit = Regions::of(&program).items();
         program
     }
@@ -211,7 +223,8 @@ impl Program {
 
     /// Issue slots for one element in the visit, roughly.
     pub fn cost(&self) -> u32 {
-        (0..self.steps.len()).filter(|&s| self.steps[s].phase == Phase::Visit).map(|s| self.step_cost(s)).sum()
+        let steps = (0..self.steps.len()).filter(|&s| self.steps[s].phase == Phase::Visit).map(|s| self.step_cost(s));
+        steps.chain(self.reductions.iter().map(|r| r.monoid.row().cost)).sum()
     }
 
     fn step_cost(&self, step: usize) -> u32 {
@@ -275,8 +288,9 @@ impl<'p> Regions<'p> {
     fn place(program: &'p Program, branching: &[bool]) -> Regions<'p> {
         let count = program.steps.len();
         let mut this = Regions { program, blocks: vec![(0, 0)], arms: vec![None; count], home: vec![None; count] };
-        for store in &program.stores {
-            this.home[store.value] = Some(0);
+        for value in program.stores.iter().map(|s| s.value).chain(program.reductions.iter().flat_map(|r| r.terms.iter().copied()))
+        {
+            this.home[value] = Some(0);
         }
         // Users come after their operands: walking back, every use of a step is known when the step is reached.
         for step in (0..count).rev() {

@@ -3,9 +3,10 @@
 //!
 //! Matrices go by in chunks of 64 rows and up to 64 columns, which a tensor map moves: those that are read come ahead of the
 //! consumers through a ring, those that are written leave while the consumer goes on. Vectors come whole, a slice for each
-//! tile. How deep the rings are follows from what the stages of the mainloop leave: see [`Staging::of`].
+//! tile. Bit masks have no tensor maps: what is read comes through the ring all the same, what is written goes by itself.
+//! How deep the rings are follows from what the stages of the mainloop leave: see [`Staging::of`].
 
-use super::{MapSource, Phase, Program, Runs, StepKind, Swizzle, TensorMap, Tile, TileShape, lies_along_columns};
+use super::{MapSource, Parts, Phase, Program, Runs, StepKind, Swizzle, TensorMap, Tile, TileShape, lies_along_columns};
 use crate::dtype::DType;
 use crate::ir::axes::M;
 use crate::ir::{Operand, Order};
@@ -37,12 +38,16 @@ pub struct Staging {
     pub store_bytes: usize,
     /// Bytes of one tile's slices of all vectors.
     pub vector_bytes: usize,
+    /// Bytes of a consumer's parts of reductions.
+    pub part_bytes: usize,
     /// Where the stores begin, behind the stages of the mainloop.
     pub stores_at: usize,
     /// Where the loads begin.
     pub loads_at: usize,
     /// Where the vectors begin.
     pub vectors_at: usize,
+    /// Where the parts of reductions begin.
+    pub parts_at: usize,
     /// Where the barriers begin.
     pub barriers_at: usize,
     /// Bytes of shared memory of a block.
@@ -76,6 +81,12 @@ pub(super) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize
 /// Columns of a chunk: as many as a tile of `bn` columns divides into.
 pub(super) fn chunk_columns(bn: usize) -> usize {
     1 << bn.trailing_zeros().min(6)
+}
+
+/// Columns of a visit: those a lane holds of a chunk's row, or half of them where accumulators take most registers.
+pub(super) fn strip(tile: &Tile) -> usize {
+    let chunk = chunk_columns(tile.bn);
+    if tile.accumulators() > 160 && chunk == 64 { chunk / 8 } else { chunk / 4 }
 }
 
 impl Staging {
@@ -119,7 +130,7 @@ impl Staging {
         let loads =
             loads_of(Phase::Visit).map(|(step, argument, operand)| matrix(step, operand, argument, true, &mut load_bytes));
         let loads = loads.collect();
-        let stores = program.stores.iter().enumerate();
+        let stores = program.stores.iter().enumerate().filter(|(_, store)| !store.operand.dtype.is_packed());
         let stores = stores.map(|(i, store)| matrix(i, store.operand, store.argument, false, &mut store_bytes)).collect();
         let vectors = loads_of(Phase::Column).chain(loads_of(Phase::Row)).map(|(step, _, operand)| {
             let extent = if operand.axes.contains(M) { tile.bm } else { tile.bn };
@@ -129,12 +140,17 @@ impl Staging {
         });
         let vectors: Vec<Staged> = vectors.collect();
         let vector_bytes = vector_bytes.next_multiple_of(128);
+        let part_bytes = Parts::of(&program.reductions, tile, strip(tile)).bytes;
 
         let ring = stage_bytes(tile, operation, bk);
         let limit = target.shared_memory_per_block_opt_in() as usize;
         let total = |stages: usize, load_stages: usize, store_buffers: usize| {
             let chunks = consumers * (load_stages * load_bytes + store_buffers * store_bytes);
-            stages * ring + chunks + 2 * vector_bytes + 8 * (2 * stages + 6 + 2 * consumers * load_stages)
+            stages * ring
+                + chunks
+                + 2 * vector_bytes
+                + consumers * part_bytes
+                + 8 * (2 * stages + 6 + 2 * consumers * load_stages)
         };
         let fits = |&(stages, load_stages): &(usize, usize)| total(stages, load_stages, 1) <= limit;
         let shallow = usize::from(load_bytes > 0);
@@ -150,6 +166,7 @@ impl Staging {
         let stores_at = stages * ring;
         let loads_at = stores_at + consumers * store_buffers * store_bytes;
         let vectors_at = loads_at + consumers * load_stages * load_bytes;
+        let parts_at = vectors_at + 2 * vector_bytes;
         let staging = Staging {
             chunk,
             loads,
@@ -160,10 +177,12 @@ impl Staging {
             load_bytes,
             store_bytes,
             vector_bytes,
+            part_bytes,
             stores_at,
             loads_at,
             vectors_at,
-            barriers_at: vectors_at + 2 * vector_bytes,
+            parts_at,
+            barriers_at: parts_at + consumers * part_bytes,
             shared_memory: total(stages, load_stages, store_buffers),
             maps,
         };
@@ -178,11 +197,6 @@ impl Staging {
     /// Where a store's chunk lies.
     pub(crate) fn of_store(&self, store: usize) -> usize {
         self.stores.iter().find(|s| s.of == store).map_or(0, |s| s.at)
-    }
-
-    /// Columns of a visit: those a lane holds of a chunk's row, or half of them where accumulators take most registers.
-    pub(super) fn strip(&self, tile: &Tile) -> usize {
-        if tile.accumulators() > 160 && self.chunk == 64 { self.chunk / 8 } else { self.chunk / 4 }
     }
 
     /// Names and numbers that the template takes.
@@ -225,6 +239,9 @@ fn chunk_map(operand: Operand, argument: usize, chunk: usize) -> (Option<TensorM
     let size = operand.dtype.size();
     let along = lies_along_columns(operand.axes, operand.order);
     let (lines, elements) = if along { (CHUNK_ROWS, chunk) } else { (chunk, CHUNK_ROWS) };
+    if operand.dtype.is_packed() {
+        return (None, lines * operand.dtype.bytes(elements));
+    }
     let pitch = (elements * size).min(128);
     let swizzle = match pitch {
         128 => Swizzle::B128,

@@ -1,6 +1,7 @@
 //! Tiles: what each mainloop can be configured to, whether a configuration is legal, and what it takes. One formula for
 //! shared memory, used by the choice, the launch and `explain`.
 
+use super::{Parts, Reduce};
 use crate::dtype::DType;
 use crate::ir::Order;
 use crate::problem::Operation;
@@ -179,8 +180,8 @@ impl Tile {
         }
     }
 
-    /// Bytes of dynamic shared memory a block takes on the mainloops that stage nothing: their own stages, which the epilogue's slabs overlay, and what
-    /// the epilogue's sinks ask for, which comes last in time and overlays both.
+    /// Bytes of dynamic shared memory a block takes on the mainloops that stage nothing: their own stages, which the epilogue's slabs
+    /// overlay, and behind them, aligned to 16 bytes, what the epilogue's reductions ask for.
     pub fn shared_memory(&self, dtype: DType, epilogue: usize) -> usize {
         let mainloop = match self.shape {
             TileShape::Simt { bk, tm, .. } => {
@@ -204,11 +205,11 @@ impl Tile {
             TileShape::Gemv { cluster } => 4 * self.bm * self.bn * (self.threads / 32 + usize::from(cluster > 1)),
             TileShape::Sm90a { .. } | TileShape::Pointwise => 0,
         };
-        mainloop.max(epilogue)
+        if epilogue == 0 { mainloop } else { mainloop.next_multiple_of(16) + epilogue }
     }
 
     /// Rows of the tile that a consumer computes.
-    fn consumer_rows(&self) -> usize {
+    pub(super) fn consumer_rows(&self) -> usize {
         match self.shape {
             TileShape::Sm90a { schedule: Schedule::Cooperative, consumers, .. } => self.bm / consumers.max(1),
             _ => self.bm,
@@ -224,8 +225,19 @@ impl Tile {
     }
 
     /// Why the configuration cannot run, if it cannot.
-    pub(super) fn obstacle(&self, operation: Operation, alignment: [usize; 2], strip: usize, target: Target) -> Option<String> {
-        let needs = self.shared_memory(operation.dtype(), 0);
+    pub(super) fn obstacle(
+        &self,
+        operation: Operation,
+        reductions: &[Reduce],
+        alignment: [usize; 2],
+        strip: usize,
+        target: Target,
+    ) -> Option<String> {
+        let rule = self.broken_rule(operation, alignment, strip).map(|rule| format!("breaks the mainloop's rule: {rule}"));
+        if rule.is_some() {
+            return rule;
+        }
+        let needs = self.shared_memory(operation.dtype(), Parts::of(reductions, self, strip).bytes);
         let has = target.shared_memory_per_block_opt_in() as usize;
         if needs > has {
             return Some(format!("needs {needs} bytes of shared memory; {target} has {has}"));
@@ -241,10 +253,7 @@ impl Tile {
             return Some(format!("{target} has no clusters"));
         }
         let registers = target.registers_per_multiprocessor() as usize / (self.threads * self.min_blocks);
-        if registers < least {
-            return Some(format!("leaves {registers} registers a thread, and needs about {least}"));
-        }
-        self.broken_rule(operation, alignment, strip).map(|rule| format!("breaks the mainloop's rule: {rule}"))
+        (registers < least).then(|| format!("leaves {registers} registers a thread, and needs about {least}"))
     }
 
     /// Which of its mainloop's rules the configuration breaks, if any: the `static_assert`s of the templates.
@@ -277,8 +286,10 @@ impl Tile {
                 (alignment.iter().all(|a| *a >= 16), "TMA copies operands aligned to 16 bytes"),
             ]);
         }
-        if strip > bn || !bn.is_multiple_of(strip) || ![bm, bn, threads].iter().all(|x| x.is_power_of_two()) {
-            return Some("extents and threads are powers of two, and strips divide the columns");
+        if bn < 8 || strip > bn || !bn.is_multiple_of(strip) || ![bm, bn, threads].iter().all(|x| x.is_power_of_two()) {
+            return Some(
+                "extents and threads are powers of two, strips divide the columns, and eight columns share a byte of a mask",
+            );
         }
         match self.shape {
             TileShape::Simt { bk, tm, tn } => {

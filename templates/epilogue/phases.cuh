@@ -19,7 +19,11 @@ DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, const 
     }
 {% endfor -%}
 {% for line in column %}{{ line }}
-{% endfor %}    return c;
+{% endfor -%}
+{% for r in reductions %}{% if r.columns %}#pragma unroll
+    for (int i = 0; i < STRIP; ++i) c.{{ r.name }}[i] = {{ r.monoid }}::identity(); // {{ r.node }}
+{% endif %}{% if r.all %}    c.{{ r.name }} = {{ r.monoid }}::identity(); // {{ r.node }}
+{% endif %}{% endfor %}    return c;
 }
 
 DEVICE RowValues epilogue_row(const Params& p, const TileValues& t, const Strip& s) {
@@ -27,7 +31,9 @@ DEVICE RowValues epilogue_row(const Params& p, const TileValues& t, const Strip&
 {% for load in row_loads %}    r.{{ load.value }} = widen(read_row<{{ load.staged_at }}>(s, {{ load.base }}, p.m)); // {{ load.node }}
 {% endfor -%}
 {% for line in row %}{{ line }}
-{% endfor %}    return r;
+{% endfor -%}
+{% for r in reductions %}{% if r.rows %}    r.{{ r.name }} = {{ r.monoid }}::identity(); // {{ r.node }}
+{% endif %}{% endfor %}    return r;
 }
 
 DEVICE Fetched epilogue_fetch(const Params& p, const TileValues& t, const Strip& s) {
@@ -47,12 +53,55 @@ DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c
         narrow_all(raw, values);
         write_matrix<{{ store.staged_at }}, {{ store.along_strip }}>({{ store.base }}, {{ store.ld }}, raw, s, p.m, p.n, {{ store.wide }} != 0);
     }
+{% endfor -%}
+{% for r in reductions %}    { // {{ r.node }}: what lies beyond the edge does not count
+{% if r.columns %}        if (s.row < p.m)
+#pragma unroll
+            for (int i = 0; i < STRIP; ++i) {{ r.monoid }}::take(c.{{ r.name }}[i], {{ r.terms }});
+{% endif %}{% if r.rows %}#pragma unroll
+        for (int i = 0; i < STRIP; ++i)
+            if (s.at(i) < p.n) {{ r.monoid }}::take(r.{{ r.name }}, {{ r.terms }});
+{% endif %}{% if r.all %}        if (s.row < p.m)
+#pragma unroll
+            for (int i = 0; i < STRIP; ++i)
+                if (s.at(i) < p.n) {{ r.monoid }}::take(c.{{ r.name }}, {{ r.terms }});
+{% endif %}{% if r.elements %}        const {{ r.block_type }} block(p, s.row - s.row % UNIT_ROWS, s.column - s.column % BN, t.batch);
+        const {{ r.result_type }} result{ {{ r.base }}, {{ r.ld }}};
+        if (s.row < p.m)
+#pragma unroll
+            for (int i = 0; i < STRIP; ++i) {
+                {{ r.monoid }}::State state = {{ r.monoid }}::identity();
+                {{ r.monoid }}::take(state, {{ r.terms }});
+                if (s.at(i) < p.n) hand_in<{{ r.monoid }}, {{ r.added }}>(p, block, {{ r.partials }}, result, s.row % UNIT_ROWS * BN + s.at(i) % BN, state);
+            }
+{% endif %}    }
 {% endfor %}}
 
-DEVICE void epilogue_row_end(const Params& p, const TileValues& t, RowValues& r, const Strip& s) {}
+{% if reductions %}DEVICE void epilogue_row_end(const Params& p, const TileValues& t, RowValues& r, const Strip& s) {
+{% for r in reductions %}{% if r.rows %}    leave_row<{{ r.monoid }}, {{ r.parts_at }}>(p, r.{{ r.name }}, s); // {{ r.node }}
+{% endif %}{% endfor %}}
+
+DEVICE void epilogue_column_end(const Params& p, const TileValues& t, ColumnValues& c, const Strip& s) {
+{% for r in reductions %}{% if r.columns %}    leave_columns<{{ r.monoid }}, {{ r.parts_at }}>(c.{{ r.name }}, s); // {{ r.node }}
+{% endif %}{% if r.all %}    leave_all<{{ r.monoid }}, {{ r.parts_at }}>(c.{{ r.name }}, s); // {{ r.node }}
+{% endif %}{% endfor %}}
+
+DEVICE void epilogue_end(const Params& p, const TileValues& t, const TileOrigin& unit) {
+    if (unit.row >= p.m || unit.column >= p.n) return;
+{% for block in blocks %}    const {{ block.type }} {{ block.name }}(p, unit.row, unit.column, t.batch);
+{% endfor -%}
+{% for r in reductions %}    const {{ r.result_type }} result{{ r.index }}{ {{ r.base }}, {{ r.ld }}}; // {{ r.node }}
+{% if not r.elements %}    hand_in_parts<{{ r.monoid }}, {{ r.added }}, {{ r.parts_at }}>(p, {{ r.block }}, {{ r.partials }}, result{{ r.index }});
+{% endif %}{% endfor %}    sync_unit();
+    u32* const last = unit_memory<u32>(0);
+{% for block in blocks %}    if (thread_of_unit() == {{ block.index }}) last[{{ block.index }}] = arrive({{ block.arrivals }}, {{ block.name }});
+{% endfor %}    sync_unit();
+{% for r in reductions %}    if (last[{{ r.block_index }}]) settle<{{ r.monoid }}, {{ r.added }}>(p, {{ r.block }}, {{ r.partials }}, result{{ r.index }}); // {{ r.node }}
+{% endfor %}}
+{% else %}DEVICE void epilogue_row_end(const Params& p, const TileValues& t, RowValues& r, const Strip& s) {}
 DEVICE void epilogue_column_end(const Params& p, const TileValues& t, ColumnValues& c, const Strip& s) {}
 DEVICE void epilogue_end(const Params& p, const TileValues& t, unsigned char* smem) {}
-
+{% endif %}
 // How many visits may stand side by side in the code, of `most`: heavy ones take registers, and long to compile.
 DEVICE constexpr int visits_together(int most) {
     while (most > 1 && most * VISIT_COST > 2048) most /= 2;

@@ -7,10 +7,15 @@ struct TileValues {
 {% endfor %}};
 struct ColumnValues {
 {% for member in column_members %}    {{ member.declaration }} // {{ member.node }}
-{% endfor %}};
+{% endfor -%}
+{% for r in reductions %}{% if r.columns %}    {{ r.monoid }}::State {{ r.name }}[STRIP]; // {{ r.node }}
+{% endif %}{% if r.all %}    {{ r.monoid }}::State {{ r.name }}; // {{ r.node }}
+{% endif %}{% endfor %}};
 struct RowValues {
 {% for member in row_members %}    {{ member.declaration }} // {{ member.node }}
-{% endfor %}};
+{% endfor -%}
+{% for r in reductions %}{% if r.rows %}    {{ r.monoid }}::State {{ r.name }}; // {{ r.node }}
+{% endif %}{% endfor %}};
 struct Fetched {
 {% for load in fetches %}    Raw<{{ load.dtype }}, STRIP> {{ load.value }}; // {{ load.node }}
 {% endfor %}};

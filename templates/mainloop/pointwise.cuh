@@ -13,6 +13,10 @@ constexpr int PASS = VISITS < PASS_LIMIT ? VISITS : PASS_LIMIT; // visits whose 
 static_assert(BN % STRIP == 0 && THREADS % STRIPS == 0, "one strip a thread");
 static_assert(BM % ROWS_AT_ONCE == 0 && VISITS % PASS == 0, "whole passes cover the tile");
 
+{% if packed_accumulator -%}
+using Vector = Raw<Element, STRIP>;
+
+{% else -%}
 constexpr int ALIGNED = A_ALIGN < int(sizeof(Element)) ? 1 : A_ALIGN / int(sizeof(Element));
 constexpr int WIDTH = !ACC_ROW_MAJOR ? 1 : ALIGNED < STRIP ? ALIGNED : STRIP;
 constexpr int VECTORS = STRIP / WIDTH;
@@ -30,10 +34,11 @@ DEVICE void load(Vector (&raw)[VECTORS], const Element* from, i64 column_distanc
     }
 }
 
+{% endif -%}
 DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first, int column) {
-    const Element* const accumulator = static_cast<const Element*>(p.a) + batch * p.batch_stride_a;
-    const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1, column_distance = ACC_ROW_MAJOR ? 1 : p.lda;
-    first += threadIdx.x / STRIPS;
+    const Element* const accumulator = static_cast<const Element*>(p.a) + batch * p.batch_stride_a{% if packed_accumulator %} / 8{% endif %};
+{% if not packed_accumulator %}    const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1, column_distance = ACC_ROW_MAJOR ? 1 : p.lda;
+{% endif %}    first += threadIdx.x / STRIPS;
     column += threadIdx.x % STRIPS * STRIP;
     ColumnValues columns = epilogue_column(p, tile, {first, column});
 
@@ -41,12 +46,13 @@ DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first,
     for (int v = 0; v < VISITS; v += PASS) {
         RowValues rows[PASS];
         Fetched fetched[PASS];
-        Vector raw[PASS][VECTORS];
+        Vector raw[PASS]{% if not packed_accumulator %}[VECTORS]{% endif %};
 #pragma unroll
         for (int i = 0; i < PASS; ++i) {
             const int row = first + (v + i) * ROWS_AT_ONCE;
-            load(raw[i], accumulator + row * row_distance + column * column_distance, column_distance, row < p.m ? p.n - column : 0);
-            rows[i] = epilogue_row(p, tile, {row, column});
+{% if packed_accumulator %}            read_matrix<0, ACC_ROW_MAJOR>(raw[i], {row, column}, accumulator, p.lda, p.m, p.n, false);
+{% else %}            load(raw[i], accumulator + row * row_distance + column * column_distance, column_distance, row < p.m ? p.n - column : 0);
+{% endif %}            rows[i] = epilogue_row(p, tile, {row, column});
             fetched[i] = epilogue_fetch(p, tile, {row, column});
         }
 #pragma unroll
@@ -54,7 +60,7 @@ DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first,
             const int row = first + (v + i) * ROWS_AT_ONCE;
             Accum acc[STRIP];
 #pragma unroll
-            for (int e = 0; e < STRIP; ++e) acc[e] = widen(raw[i][e / WIDTH].elements[e % WIDTH]);
+            for (int e = 0; e < STRIP; ++e) acc[e] = widen({% if packed_accumulator %}raw[i].elements[e]{% else %}raw[i][e / WIDTH].elements[e % WIDTH]{% endif %});
             epilogue_visit(p, tile, columns, rows[i], fetched[i], {row, column}, acc);
             epilogue_row_end(p, tile, rows[i], {row, column});
         }
@@ -72,5 +78,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kerne
     const TileValues values = epilogue_begin(p, tile.batch);
     pointwise::visit(p, values, tile.batch, tile.row, tile.column);
     if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
-    epilogue_end(p, values, smem);
+    epilogue_end(p, values, {% if reductions %}tile{% else %}smem{% endif %});
 }

@@ -295,7 +295,10 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     }
 #pragma unroll
     for (int i = 0; i < 2 * BLOCKS_M; ++i) epilogue_row_end(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0));
-    epilogue_end(p, t, shared_memory);
+{% if reductions %}    sync_unit();
+    epilogue_end(p, t, {tile.row + group_row, tile.column, tile.batch});
+{% else %}    epilogue_end(p, t, shared_memory);
+{% endif -%}
 }
 
 DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
@@ -313,7 +316,11 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     }
     for (; tiles.advance(p); count += PING_PONG ? 2 : 1) {
         float acc[BLOCKS_M][BN / 2];
-        if constexpr (PING_PONG) {
+{% if reductions %}        // So that they are not live before: the assembler does not see that the first product overwrites them, and reductions need the
+        // registers at the end of the tile before.
+#pragma unroll
+        for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] = 0.0f;
+{% endif %}        if constexpr (PING_PONG) {
             barrier_wait(shared + TURN + group * 8, turn_parity);
             turn_parity ^= 1;
         }

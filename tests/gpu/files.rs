@@ -56,7 +56,8 @@ fn run(name: &str, text: &str) {
 #[test]
 fn every_file() {
     let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| ".".into())).join("tests/epilogues");
-    let mut paths: Vec<_> = std::fs::read_dir(&root).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    let folders = [root.clone(), root.join("sinks")];
+    let mut paths: Vec<_> = folders.iter().flat_map(std::fs::read_dir).flatten().flatten().map(|e| e.path()).collect();
     paths.retain(|p| p.extension().is_some_and(|e| e == "evt"));
     assert!(!paths.is_empty(), "no epilogues under {}", root.display());
     let failures: Vec<String> = std::thread::scope(|scope| {

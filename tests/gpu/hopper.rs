@@ -13,11 +13,11 @@ fn tile(bm: usize, bn: usize, stages: usize, consumers: usize, schedule: Schedul
     Tile { bm, bn, shape, threads: 128 * (1 + consumers), min_blocks: 1 }
 }
 
-fn cooperative(bm: usize, bn: usize, stages: usize) -> Tile {
+pub fn cooperative(bm: usize, bn: usize, stages: usize) -> Tile {
     tile(bm, bn, stages, 2, Schedule::Cooperative)
 }
 
-fn ping_pong(bm: usize, bn: usize, stages: usize) -> Tile {
+pub fn ping_pong(bm: usize, bn: usize, stages: usize) -> Tile {
     tile(bm, bn, stages, 2, Schedule::PingPong)
 }
 
@@ -27,8 +27,12 @@ fn with(tile: Tile, change: impl FnOnce(&mut usize, &mut [usize; 2])) -> Tile {
     Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..tile }
 }
 
+pub fn one_consumer(bn: usize, stages: usize) -> Tile {
+    with(tile(64, bn, stages, 1, Schedule::Cooperative), |bk, _| *bk = 128)
+}
+
 /// The stand-in for a GPU may be another.
-fn is_hopper() -> bool {
+pub fn is_hopper() -> bool {
     rig().is_some_and(|rig| rig.target().0 == Target::SM_90A)
 }
 
@@ -82,9 +86,8 @@ fn heavy_epilogues() {
 }
 
 #[test]
-fn one_consumer() {
-    let one = |bn, stages| with(tile(64, bn, stages, 1, Schedule::Cooperative), |bk, _| *bk = 128);
-    let tiles = [one(8, 8), one(16, 8), one(32, 8), one(64, 6), one(128, 4)];
+fn single_consumers() {
+    let tiles = [(8, 8), (16, 8), (32, 8), (64, 6), (128, 4)].map(|(bn, stages)| one_consumer(bn, stages));
     run(&Layout::ALL, &tiles, &recipes::residual(F16, F16, |z| z.relu()).unwrap(), F16);
 }
 

@@ -11,6 +11,7 @@
 
 mod arguments;
 mod autotune;
+mod bits;
 mod case;
 mod files;
 mod gemv;
@@ -22,6 +23,7 @@ mod math;
 mod memory;
 mod outputs;
 mod random;
+mod reductions;
 mod regions;
 mod restride;
 mod rig;

@@ -77,9 +77,11 @@ impl DeviceCopy {
             Read(Box<dyn Readable + 'a>),
             Write(Box<dyn Writable + 'a>),
         }
+        // Bit masks are passed as bytes.
+        let bytes = |b: &Buffer, elements| if b.dtype.is_packed() { b.dtype.bytes(elements) } else { elements };
         let views = self.0.iter_mut().zip(buffers).map(|(block, b)| match b.written {
-            true => View::Write(block.write(b.place.offset, b.len)),
-            false => View::Read(block.read(b.place.offset, b.len)),
+            true => View::Write(block.write(bytes(b, b.place.offset), bytes(b, b.len))),
+            false => View::Read(block.read(bytes(b, b.place.offset), bytes(b, b.len))),
         });
         let mut views: Vec<View<'_>> = views.collect();
         let args = views.iter_mut().zip(buffers).fold(DeviceArgs::new(), |args, (view, b)| match view {

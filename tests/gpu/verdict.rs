@@ -10,9 +10,10 @@ use crate::layout::Buffer;
 use postlude::args::HostArgs;
 use postlude::build::recipes;
 use postlude::dtype::ValueType;
-use postlude::ir::Order;
+use postlude::ir::axes::{L, M, N};
+use postlude::ir::{Monoid, Order, Reduction, SinkKind};
 use postlude::reference::{self, Exact, Oracle, Precision};
-use postlude::{DType, Operation};
+use postlude::{DType, Operation, Shape};
 
 /// What an epilogue may be off by.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +61,7 @@ pub fn compare(case: &Case, given: &[Buffer], got: &[Buffer], limits: Limits) ->
         }
         let (mut wrong, mut count, mut all) = (Vec::new(), 0usize, 0usize);
         for (at, value) in buffer.elements() {
+            let at = expected.place(&buffer.name, at);
             let (exact, range) = expected.range(&buffer.name, at, buffer.dtype);
             all += 1;
             if !range.holds(value) {
@@ -104,7 +106,15 @@ struct Expected {
     /// What the definition gives, in `f32`.
     defined: Vec<Buffer>,
     limits: Limits,
+    shape: Shape,
+    /// The results of reductions, by name.
+    reductions: Vec<(String, Reduction)>,
+    /// How far each accumulator may be off.
+    errors: Option<Exact>,
 }
+
+/// How steep an epilogue may be over its accumulator, where reductions are concerned.
+const STEEPEST: f64 = 2.0;
 
 impl Expected {
     fn of(case: &Case, given: &[Buffer], limits: Limits) -> Result<Expected, String> {
@@ -113,7 +123,11 @@ impl Expected {
         let exact = reference::oracle(operation, checked, case.shape, &case.host(&mut buffers)).map_err(|e| e.to_string())?;
         let mut defined = given.to_vec();
         reference::run(operation, checked, case.shape, case.host(&mut defined), Precision::F32).map_err(|e| e.to_string())?;
-        let mut ends = Vec::new();
+        let reductions = checked.graph().sinks().iter().filter_map(|sink| match sink.kind {
+            SinkKind::Reduce(reduction) => Some((sink.name.to_string(), reduction)),
+            SinkKind::Store(_) => None,
+        });
+        let (mut ends, mut errors) = (Vec::new(), None);
         if checked.accumulator() == Some(ValueType::F32) && operation.accumulator() == ValueType::F32 {
             let product = product(case, given)?;
             let (sums, magnitudes) = (&product.outputs[0], &product.magnitude);
@@ -126,14 +140,57 @@ impl Expected {
                     .map(|(sum, magnitude)| (sum + sign * (error * magnitude + f64::from(f32::EPSILON) * sum.abs())) as f32);
                 ends.push(pointwise(case, given, &moved.collect::<Vec<_>>())?);
             }
+            let mut each = product.magnitude;
+            for (each, sum) in each.values.iter_mut().zip(&product.outputs[0].values) {
+                *each = error * *each + f64::from(f32::EPSILON) * sum.abs();
+            }
+            errors = Some(each);
         }
-        Ok(Expected { exact, ends, defined, limits })
+        let reductions = reductions.collect();
+        Ok(Expected { exact, ends, defined, limits, shape: case.shape, reductions, errors })
+    }
+
+    fn reduction(&self, name: &str) -> Option<Reduction> {
+        self.reductions.iter().find(|(other, _)| other == name).map(|(_, reduction)| *reduction)
+    }
+
+    /// Batch entry, row and column of a buffer's element: a vector over M is a column.
+    fn place(&self, name: &str, [batch, row, column]: [usize; 3]) -> [usize; 3] {
+        let over_rows = self.reduction(name).is_some_and(|r| r.operand.axes.without(L) == M);
+        if over_rows { [batch, column, row] } else { [batch, row, column] }
+    }
+
+    /// How far the result of a reduction may be from the exact one, before it is rounded: what its elements are off by, each
+    /// in its own direction, and the rounding errors of combining them.
+    fn reduced(&self, name: &str, Reduction { monoid, operand, .. }: Reduction, at: [usize; 3], exact: f64) -> f64 {
+        let Shape { m, n, batch, .. } = self.shape;
+        let range = |axis, at, extent| if operand.axes.contains(axis) { at..at + 1 } else { 0..extent };
+        let (mut count, mut sum, mut most) = (0.0f64, 0.0f64, 0.0f64);
+        for l in range(L, at[0], batch) {
+            for i in range(M, at[1], m) {
+                for j in range(N, at[2], n) {
+                    let error = self.errors.as_ref().map_or(0.0, |errors| STEEPEST * errors.at(i, j, l));
+                    (count, sum, most) = (count + 1.0, sum + error, most.max(error));
+                }
+            }
+        }
+        let (own, epsilon) = (self.limits.epilogue(), f64::from(f32::EPSILON));
+        // Errors of rounding have either sign.
+        let combining = (count.sqrt() + 8.0) * epsilon;
+        let terms = self.exact.sums.iter().find(|sum| *sum.name == *name).map_or(0.0, |sum| sum.at(at[1], at[2], at[0]));
+        match monoid {
+            Monoid::Sum => sum + combining * terms + own * terms.max(count),
+            Monoid::Product => exact.abs() * (own * count + combining),
+            Monoid::LogSumExp => most + combining + own * exact.abs().max(1.0),
+            Monoid::Max | Monoid::Min | Monoid::AbsMax => most + own * exact.abs().max(1.0),
+        }
     }
 
     fn range(&self, name: &str, [batch, row, column]: [usize; 3], dtype: DType) -> (f64, Range) {
         let at = |oracle: &Oracle| oracle.output(name).map_or(f64::NAN, |o: &Exact| o.at(row, column, batch));
         let exact = at(&self.exact);
-        let defined = self.defined.iter().find(|b| b.name == name).map_or(f64::NAN, |b| b.at(batch, row, column));
+        let [_, outer, inner] = self.place(name, [batch, row, column]);
+        let defined = self.defined.iter().find(|b| b.name == name).map_or(f64::NAN, |b| b.at(batch, outer, inner));
         let mut values = vec![exact, defined];
         values.extend(self.ends.iter().map(at));
         let nans = values.iter().filter(|v| v.is_nan()).count();
@@ -146,12 +203,16 @@ impl Expected {
         let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
         // Between the ends the epilogue may bulge a little; and it rounds, or approximates.
         let bulge = if (high - low).is_finite() { 0.25 * (high - low) } else { 0.0 };
-        let own = match dtype {
-            DType::Bool => return (exact, Range::Between(low, high)),
-            DType::I32 => return (exact, Range::Between((low - bulge).floor(), (high + bulge).ceil())),
-            _ => self.limits.epilogue(),
+        let own = match dtype.value_type() {
+            ValueType::Bool => return (exact, Range::Between(low, high)),
+            ValueType::I32 => return (exact, Range::Between((low - bulge).floor(), (high + bulge).ceil())),
+            ValueType::F32 => self.limits.epilogue(),
         };
         let (low, high) = (low - bulge, high + bulge);
+        if let Some(reduction) = self.reduction(name).filter(|_| exact.is_finite()) {
+            let error = self.reduced(name, reduction, [batch, row, column], exact);
+            return (exact, Range::Between(dtype.round(low - error), dtype.round(high + error)));
+        }
         let around = |x: f64| if x.is_finite() { own * x.abs().max(1.0) } else { 0.0 };
         (exact, Range::Between(dtype.round(low - around(low)), dtype.round(high + around(high))))
     }

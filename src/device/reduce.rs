@@ -1,0 +1,91 @@
+//! What reductions take of a launch: the workspace of the plan, and identities where there is nothing to reduce.
+
+use super::DeviceError;
+use super::launch::Place;
+use super::rooms::{NoRoom, Rooms};
+use crate::args::{Slot, SlotKind};
+use crate::plan::KernelPlan;
+use cudarc::driver::sys::{cuMemsetD2D8Async, cuMemsetD2D16Async, cuMemsetD2D32Async};
+use cudarc::driver::{CudaStream, DriverError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The reductions of a plan.
+pub(super) struct Reducer {
+    /// Bytes of the workspace.
+    bytes: usize,
+    rooms: Mutex<Rooms>,
+    /// The slot of each result, and the identity in its format.
+    identities: Vec<(usize, Vec<u8>)>,
+}
+
+impl Reducer {
+    /// For a plan whose arguments begin at slot `operands`, and a workspace of so many bytes.
+    pub fn new(plan: &KernelPlan, operands: usize, bytes: usize) -> Reducer {
+        let identities = plan.program.reductions.iter().map(|reduce| {
+            let dtype = reduce.operand.dtype;
+            let mut identity = vec![0; dtype.size()];
+            dtype.write(&mut identity, 0, reduce.monoid.identity(reduce.value));
+            (operands + reduce.argument, identity)
+        });
+        Reducer { bytes, rooms: Mutex::default(), identities: identities.collect() }
+    }
+
+    /// Whether there is anything to reduce.
+    pub fn is_empty(&self) -> bool {
+        self.identities.is_empty()
+    }
+
+    /// The address of the stream's workspace; 0 if none is needed.
+    ///
+    /// # Errors
+    /// If there is no memory for it, or the stream is being captured and has none yet.
+    pub fn workspace(&self, stream: &Arc<CudaStream>) -> Result<u64, DeviceError> {
+        let bytes = self.bytes;
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        rooms.on(stream, bytes).map_err(|error| match error {
+            NoRoom::Unknown(error) => DeviceError::Driver { what: "ask whether the stream is being captured", error },
+            NoRoom::Capture => DeviceError::WorkspaceInCapture { bytes },
+            NoRoom::Full(error) => DeviceError::Workspace { bytes, error },
+        })
+    }
+
+    /// Puts the identities into the stream, in place of a kernel that would have nothing to visit.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub fn write_identities(&self, stream: &CudaStream, slots: &[Slot], places: &[Place]) -> Result<(), DeviceError> {
+        for (slot, identity) in &self.identities {
+            let SlotKind::Memory { inner, outer, matrix, batch, .. } = slots[*slot].kind else { continue };
+            let Place { address, ld, batch_stride, .. } = places[*slot];
+            // A matrix is shared by the batch: else nothing would be reduced.
+            let (runs, distance) = if matrix { (outer, ld) } else { (batch.unwrap_or(1), batch_stride) };
+            fill(stream, address, [inner, runs], distance, identity)
+                .map_err(|error| DeviceError::Driver { what: "write the identities of reductions", error })?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes an element `inner` times side by side, and that `runs` times at a distance in elements.
+fn fill(stream: &CudaStream, to: u64, [inner, runs]: [usize; 2], distance: usize, element: &[u8]) -> Result<(), DriverError> {
+    if inner == 0 || runs == 0 {
+        return Ok(());
+    }
+    // A single run has no distance.
+    let pitch = if runs > 1 { distance } else { inner } * element.len();
+    let stream = stream.cu_stream();
+    // SAFETY: `to` is the address of a result whose slot says that it has as many elements at this distance, which `bind` has
+    // checked of memory that the caller of the launch borrows and orders into this stream.
+    let status = unsafe {
+        match *element {
+            [a] => cuMemsetD2D8Async(to, pitch, a, inner, runs, stream),
+            [a, b] => cuMemsetD2D16Async(to, pitch, u16::from_ne_bytes([a, b]), inner, runs, stream),
+            [a, b, c, d] => cuMemsetD2D32Async(to, pitch, u32::from_ne_bytes([a, b, c, d]), inner, runs, stream),
+            _ => unreachable!("elements have 1, 2 or 4 bytes"),
+        }
+    };
+    status.result()
+}

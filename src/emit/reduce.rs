@@ -1,0 +1,114 @@
+//! Reductions as the templates see them.
+
+use super::Constant;
+use super::printer::Printer;
+use crate::ir::axes::{Axes, L, M, N};
+use crate::plan::{KernelPlan, Reduce, Unit, lies_along_columns, sets};
+use serde::Serialize;
+
+/// A reduction.
+#[derive(Serialize)]
+pub(super) struct Reduction {
+    index: usize,
+    /// The member in which a thread keeps what it has taken in.
+    name: String,
+    /// The struct of the monoid.
+    monoid: String,
+    /// What is taken in, inside a loop over `i`.
+    terms: String,
+    /// Along what the result varies: N, M, neither or both.
+    columns: bool,
+    rows: bool,
+    all: bool,
+    elements: bool,
+    /// Where the unit's parts lie.
+    parts_at: usize,
+    /// Whether slices are added up as they arrive.
+    added: bool,
+    /// The workspace.
+    partials: String,
+    /// The result.
+    result_type: String,
+    base: String,
+    ld: String,
+    /// The unit's block.
+    block: String,
+    block_index: usize,
+    block_type: String,
+    /// Which sink of the graph it is.
+    node: String,
+}
+
+/// What results that vary along the same axes have in common.
+#[derive(Serialize)]
+pub(super) struct Block {
+    index: usize,
+    name: String,
+    #[serde(rename = "type")]
+    cuda_type: String,
+    /// The counters of arrivals.
+    arrivals: String,
+}
+
+pub(super) fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction> {
+    let (sets, parts) = (sets(&plan.program.reductions), plan.parts());
+    let reduction = |(index, reduce): (usize, &Reduce)| {
+        let Reduce { argument, operand, terms, value, monoid, .. } = reduce;
+        let (axes, block_index) = (operand.axes, sets.iter().position(|axes| *axes == operand.axes).unwrap_or_default());
+        let terms: Vec<String> = terms.iter().map(|&term| printer.reference(term)).collect();
+        let along_columns = lies_along_columns(axes, operand.order);
+        Reduction {
+            index,
+            name: format!("partial{index}"),
+            monoid: format!("{}<{}>", monoid.row().cuda, value.cuda()),
+            terms: terms.join(", "),
+            columns: axes.without(L) == N,
+            rows: axes.without(L) == M,
+            all: axes.without(L) == Axes::NONE,
+            elements: axes.is_matrix(),
+            parts_at: parts.at[index],
+            added: reduce.adds_as_they_arrive(),
+            partials: format!("p.partials{index}"),
+            result_type: format!("Result<{}, {along_columns}>", operand.dtype.cuda()),
+            base: printer.base(*argument, *operand),
+            ld: if axes.is_matrix() { format!("p.arg{argument}_ld") } else { "0".into() },
+            block: format!("block{block_index}"),
+            block_index,
+            block_type: block_type(axes),
+            node: format!("reduce {index}"),
+        }
+    };
+    plan.program.reductions.iter().enumerate().map(reduction).collect()
+}
+
+pub(super) fn blocks(plan: &KernelPlan) -> Vec<Block> {
+    let block = |(index, axes)| Block {
+        index,
+        name: format!("block{index}"),
+        cuda_type: block_type(axes),
+        arrivals: format!("p.arrivals{index}"),
+    };
+    sets(&plan.program.reductions).into_iter().enumerate().map(block).collect()
+}
+
+fn block_type(axes: Axes) -> String {
+    format!("Block<{}, {}, {}>", axes.contains(M), axes.contains(N), axes.contains(L))
+}
+
+/// Names and numbers of a kernel that reduces.
+pub(super) fn constants(plan: &KernelPlan) -> Vec<Constant> {
+    if plan.program.reductions.is_empty() {
+        return Vec::new();
+    }
+    let Unit { rows, threads, row_lanes, row_sharers } = plan.tile.unit(plan.strip);
+    let mainloop = || plan.tile.shared_memory(plan.operation.dtype(), 0).next_multiple_of(16);
+    let at = plan.staging.as_ref().map_or_else(mainloop, |staging| staging.parts_at);
+    let list = [
+        ("UNIT_ROWS", rows),
+        ("UNIT_THREADS", threads),
+        ("ROW_LANES", row_lanes),
+        ("ROW_SHARERS", row_sharers),
+        ("AT_PARTS", at),
+    ];
+    list.into_iter().map(|(name, value)| Constant { name, value }).collect()
+}

@@ -1,0 +1,186 @@
+// ---- reductions: from a unit's threads to its partial results, from those to the result ----
+// A unit is the threads that share a part of a tile: a block, or a consumer warpgroup. ROW_LANES lanes side by side share rows, the
+// lanes further apart columns; of the warps ROW_SHARERS side by side share rows, the others columns.
+constexpr int COLUMN_LANES = 32 / ROW_LANES, COLUMN_SHARERS = UNIT_THREADS / 32 / ROW_SHARERS;
+
+// Thread and extents, opaquely: what follows from them is then computed here, not kept in registers through the products.
+DEVICE int thread_of_block() {
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x;
+}
+DEVICE u32 opaque(u32 x) {
+    u32 y;
+    asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+{% if hopper %}DEVICE int thread_of_unit() { return thread_of_block() & 127; }
+DEVICE void sync_unit() { sync_warpgroup(thread_of_block() / 128 - 1); }
+template <class T> DEVICE T* unit_memory(u32 offset) {
+    return reinterpret_cast<T*>(shared_memory + AT_PARTS + (thread_of_block() / 128 - 1) * EPILOGUE_SMEM + offset);
+}
+{% else %}DEVICE int thread_of_unit() { return thread_of_block(); }
+DEVICE void sync_unit() { __syncthreads(); }
+extern __shared__ __align__(16) u8 reduction_memory[];   // the mainloop's, under a name of our own
+template <class T> DEVICE T* unit_memory(u32 offset) { return reinterpret_cast<T*>(reduction_memory + AT_PARTS + offset); }
+{% endif -%}
+DEVICE int row_sharer(int thread) { return thread / 32 % ROW_SHARERS; }
+DEVICE int column_sharer(int thread) { return thread / 32 / ROW_SHARERS; }
+
+// What the lane at a distance holds.
+DEVICE float exchange(float x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
+DEVICE int exchange(int x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
+DEVICE Exponentials exchange(Exponentials x, int distance) { return {exchange(x.largest, distance), exchange(x.sum, distance)}; }
+// From memory that other units have written: not from this multiprocessor's own cache.
+DEVICE float read_fresh(const float* p) { return __ldcg(p); }
+DEVICE int read_fresh(const int* p) { return __ldcg(p); }
+DEVICE Exponentials read_fresh(const Exponentials* p) {
+    const float2 x = __ldcg(reinterpret_cast<const float2*>(p));
+    return {x.x, x.y};
+}
+
+// Combines lanes from ROW_LANES apart on, or FROM, to all of a warp or TO: every lane ends with the same.
+template <class M, int FROM, int TO> DEVICE typename M::State fold_lanes(typename M::State s) {
+#pragma unroll
+    for (int distance = TO / 2; distance >= FROM; distance /= 2) s = M::combine(s, exchange(s, distance));
+    return s;
+}
+// Combines the lanes that share COUNT columns, and halves what each of them holds as long as there is something to halve. `first`
+// becomes the first column that this lane is left with.
+template <class M, int COUNT, int DISTANCE> DEVICE void fold_columns(typename M::State* s, int thread, int& first) {
+    if constexpr (DISTANCE >= ROW_LANES && DISTANCE > 0) {
+        constexpr int HALF = COUNT > 1 ? COUNT / 2 : 1;
+        const bool upper = COUNT > 1 && (thread & DISTANCE) != 0;
+#pragma unroll
+        for (int i = 0; i < HALF; ++i) {
+            const typename M::State given = COUNT > 1 && !upper ? s[i + HALF % COUNT] : s[i];
+            const typename M::State kept = upper ? s[i + HALF % COUNT] : s[i];
+            s[i] = M::combine(kept, exchange(given, DISTANCE));
+        }
+        if (upper) first += HALF;
+        fold_columns<M, HALF, DISTANCE / 2>(s, thread, first);
+    }
+}
+
+// A thread's part of a unit's partial results, into shared memory at AT: of columns, of a row, of everything.
+template <class M, int AT> DEVICE void leave_columns(typename M::State (&s)[STRIP], const Strip& strip) {
+    constexpr int HELD = STRIP > COLUMN_LANES ? STRIP / COLUMN_LANES : 1;
+    const int thread = thread_of_unit();
+    int first = 0;
+    fold_columns<M, STRIP, 16>(s, thread, first);
+    typename M::State* const parts = unit_memory<typename M::State>(AT) + column_sharer(thread) * BN;
+#pragma unroll
+    for (int i = 0; i < HELD; ++i) parts[strip.at(first + i) % BN] = s[i];
+}
+template <class M, int AT> DEVICE void leave_row(const Params& p, typename M::State s, const Strip& strip) {
+    const int thread = thread_of_unit();
+    s = fold_lanes<M, 1, ROW_LANES>(s);
+    typename M::State* const parts = unit_memory<typename M::State>(AT) + row_sharer(thread) * UNIT_ROWS;
+    if (strip.row < p.m && thread % ROW_LANES == 0) parts[strip.row % UNIT_ROWS] = s;
+}
+constexpr int WARP_STRIPS = BN / (ROW_LANES * STRIP);   // that a row is for the warps that share it
+template <class M, int AT> DEVICE void leave_all(typename M::State s, const Strip& strip) {
+    const int thread = thread_of_unit();
+    s = fold_lanes<M, 1, 32>(s);
+    typename M::State* const parts = unit_memory<typename M::State>(AT) + column_sharer(thread) * WARP_STRIPS;
+    if (thread % 32 == 0) parts[strip.column % BN / (ROW_LANES * STRIP)] = s;
+}
+
+// The part of a result that a unit has a share in, which varies along the axes KEEPS_*: its number, how many units share it, and
+// which of them this one is.
+template <bool KEEPS_M, bool KEEPS_N, bool KEEPS_L> struct Block {
+    static constexpr bool ROWS = KEEPS_M, COLUMNS = KEEPS_N;
+    static constexpr int WIDTH = KEEPS_N ? BN : 1, ELEMENTS = (KEEPS_M ? UNIT_ROWS : 1) * WIDTH;
+    int row, column;   // of the unit
+    u32 number, slice, slices;
+    i64 distance;      // from slice to slice of the workspace, in elements
+
+    DEVICE Block(const Params& p, int first_row, int first_column, int batch) : row(first_row), column(first_column) {
+        const u32 rows = opaque(p.m - 1) / UNIT_ROWS + 1, columns = opaque(p.n - 1) / BN + 1, r = u32(row) / UNIT_ROWS, c = u32(column) / BN;
+        number = ((KEEPS_L ? batch : 0) * (KEEPS_M ? rows : 1) + (KEEPS_M ? r : 0)) * (KEEPS_N ? columns : 1) + (KEEPS_N ? c : 0);
+        slice = ((KEEPS_L ? 0 : batch) * (KEEPS_M ? 1 : rows) + (KEEPS_M ? 0 : r)) * (KEEPS_N ? 1 : columns) + (KEEPS_N ? 0 : c);
+        slices = (KEEPS_L ? 1 : u32(p.batch)) * (KEEPS_M ? 1 : rows) * (KEEPS_N ? 1 : columns);
+        distance = i64(KEEPS_L ? p.batch : 1) * (KEEPS_M ? rows : 1) * (KEEPS_N ? columns : 1) * ELEMENTS;
+    }
+};
+
+// A result in memory.
+template <class T, bool ROW_MAJOR> struct Result {
+    T* base;
+    i64 ld;
+    // An element of a block, if the result has it.
+    template <class B, class V> DEVICE void write(const Params& p, const B& block, int element, V value) const {
+        const int row = block.row + element / B::WIDTH, column = block.column + element % B::WIDTH;
+        if ((B::ROWS && row >= p.m) || (B::COLUMNS && column >= p.n)) return;
+        const i64 at = B::ROWS && B::COLUMNS ? (ROW_MAJOR ? row * ld + column : column * ld + row) : B::ROWS ? row : B::COLUMNS ? column : 0;
+        base[at] = Narrow<T>::of(value);
+    }
+};
+
+// Hands in what a unit has come to at one element of its block. ADDED: sums are added to those of other units as they arrive.
+template <class M, bool ADDED, class B, class R>
+DEVICE void hand_in(const Params& p, const B& block, void* workspace, const R& result, int element, typename M::State s) {
+    typename M::State* const slices = static_cast<typename M::State*>(workspace) + (i64(block.number) * B::ELEMENTS + element);
+    if (block.slices == 1) result.write(p, block, element, M::result(s));
+    else if constexpr (ADDED) atomicAdd(slices, s);
+    else slices[block.slice * block.distance] = s;
+}
+// The same of a whole unit, whose parts lie at AT.
+template <class M, bool ADDED, int AT, class B, class R>
+DEVICE void hand_in_parts(const Params& p, const B& block, void* workspace, const R& result) {
+    const typename M::State* const parts = unit_memory<typename M::State>(AT);
+    const int thread = thread_of_unit();
+    if constexpr (B::ROWS || B::COLUMNS) {
+        constexpr int SHARERS = B::ROWS ? ROW_SHARERS : COLUMN_SHARERS;
+        for (int element = thread; element < B::ELEMENTS; element += UNIT_THREADS) {
+            typename M::State s = parts[element];
+#pragma unroll
+            for (int i = 1; i < SHARERS; ++i) s = M::combine(s, parts[i * B::ELEMENTS + element]);
+            hand_in<M, ADDED>(p, block, workspace, result, element, s);
+        }
+    } else if (thread < 32) {
+        typename M::State s = M::identity();
+        for (int i = thread; i < COLUMN_SHARERS * WARP_STRIPS; i += 32) s = M::combine(s, parts[i]);
+        s = fold_lanes<M, 1, 32>(s);
+        if (thread == 0) hand_in<M, ADDED>(p, block, workspace, result, 0, s);
+    }
+}
+// Whether this unit is the last of its block to arrive; by one thread, after all have handed in. The counter wraps.
+template <class B> DEVICE u32 arrive(void* counters, const B& block) {
+    if (block.slices == 1) return 0;
+    __threadfence();
+    const u32 before = atomicInc(static_cast<u32*>(counters) + block.number, block.slices - 1);
+    __threadfence();
+    return before == block.slices - 1;
+}
+// The slices of one element from `first` on, every STEP-th, in their order: as many at a time as hide the way to memory.
+template <class M, int STEP, class B> DEVICE typename M::State combine_slices(const B& block, const typename M::State* slices, u32 first) {
+    constexpr int AHEAD = 64 / sizeof(typename M::State);
+    typename M::State s = M::identity();
+#pragma unroll 1
+    for (u32 slice = first; slice < block.slices; slice += AHEAD * STEP) {
+        typename M::State ahead[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i)
+            ahead[i] = slice + i * STEP < block.slices ? read_fresh(slices + (slice + i * STEP) * block.distance) : M::identity();
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i) s = M::combine(s, ahead[i]);
+    }
+    return s;
+}
+// The result of a block whose units have all handed in, by the last of them.
+template <class M, bool ADDED, class B, class R> DEVICE void settle(const Params& p, const B& block, void* workspace, const R& result) {
+    typename M::State* const slices = static_cast<typename M::State*>(workspace) + i64(block.number) * B::ELEMENTS;
+    const int thread = thread_of_unit();
+    if constexpr (ADDED) {
+        // What was added up makes room for the next launch.
+        for (int element = thread; element < B::ELEMENTS; element += UNIT_THREADS)
+            result.write(p, block, element, M::result(atomicExch(slices + element, M::identity())));
+    } else if constexpr (B::ELEMENTS > 1) {
+        for (int element = thread; element < B::ELEMENTS; element += UNIT_THREADS)
+            result.write(p, block, element, M::result(combine_slices<M, 1>(block, slices + element, 0)));
+    } else if (thread < 32) {
+        const typename M::State s = fold_lanes<M, 1, 32>(combine_slices<M, 32>(block, slices, thread));
+        if (thread == 0) result.write(p, block, 0, M::result(s));
+    }
+}
