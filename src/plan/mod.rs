@@ -17,7 +17,7 @@ mod restride;
 mod staging;
 mod tile;
 
-pub use choice::{Choice, Verdict};
+pub use choice::{Choice, Considered, Reason, Verdict};
 pub use maps::{MapSource, Swizzle, TensorMap};
 pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use problem::{Problem, Runs, Strides};
