@@ -11,8 +11,6 @@ constexpr int CHUNKS = CHUNKS_N * BLOCKS_M;                               // of 
 // Threads that stage the epilogue's matrices: one where TMA does it all.
 constexpr int LOADERS = LOADS_ARE_MAPPED ? 1 : 64, LOADER_WARPS = (LOADERS + 31) / 32;
 constexpr int STRIPS = CHUNK / (4 * STRIP);                               // visits of a lane to a row of a chunk
-// Columns of chunks that stand side by side in the code: all of them, or half of them where an epilogue takes long to compile.
-constexpr int CHUNKS_TOGETHER = VISIT_COST >= 24 * STRIP ? (CHUNKS_N + 1) / 2 : CHUNKS_N;
 static_assert(THREADS == 128 * (1 + CONSUMERS) && BK % 64 == 0 && WARPGROUP_ROWS % 64 == 0 && BN % CHUNK == 0, "whole pieces");
 static_assert(!PING_PONG || (CONSUMERS == 2 && CLUSTER <= 2), "two consumers take turns");
 
@@ -247,13 +245,6 @@ DEVICE void settle_last(const Params& p, u32 group, u32 tiles) {
 }
 
 {% endif -%}
-// Accumulators have to be named in the code, so the second half of them takes the names of the first. As assembly, because of
-// assignments the compiler makes a permutation, with every accumulator in two registers.
-DEVICE void move_accumulators(float* to, const float* from) {
-    asm volatile("mov.b32 %0, %4;\nmov.b32 %1, %5;\nmov.b32 %2, %6;\nmov.b32 %3, %7;"
-                 : "=&f"(to[0]), "=&f"(to[1]), "=&f"(to[2]), "=&f"(to[3]) : "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]));
-}
-
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group) {
     const u32 shared = shared_address(shared_memory);
     const int thread = thread_of_warpgroup(), lane = thread & 31, first_row = (thread >> 5) * 16, group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
@@ -270,7 +261,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     for (int i = 0; i < 2 * BLOCKS_M; ++i) rows[i / 2][i % 2] = epilogue_row(p, t, strip(0, i / 2, i % 2, 0));
 
     u32 load = (PING_PONG ? count >> 1 : count) * CHUNKS;
-    auto visit_columns = [&](int n, int named) {   // the chunks of one column, whose accumulators are those of column `named`
+#pragma unroll
+    for (int n = 0; n < CHUNKS_N; ++n) {
         ColumnValues columns[STRIPS];
 #pragma unroll
         for (int part = 0; part < STRIPS; ++part) columns[part] = epilogue_column(p, t, strip(n, 0, 0, part));
@@ -285,8 +277,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
             if constexpr (STORE_BYTES > 0) {
                 // The buffer's last store has been read, and every thread of the last copy is done.
                 stores = AT_STORES + (group * STORE_BUFFERS + chunk % STORE_BUFFERS) * STORE_BYTES;
-                if (named == 0 && m == 0) store_wait_read_if<0>(thread == 0 && n == 0);
-                if (chunk > 0) store_wait_read_if<STORE_BUFFERS - 1>(thread == 0);
+                if (chunk == 0) store_wait_read_if<0>(thread == 0);
+                else store_wait_read_if<STORE_BUFFERS - 1>(thread == 0);
                 sync_warpgroup(group);
             }
 #pragma unroll
@@ -303,7 +295,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
                 Accum strip_acc[STRIP];
 #pragma unroll
                 for (int i = 0; i < STRIP; ++i)
-                    strip_acc[i] = acc[m][named * (CHUNK / 2) + (part * (STRIP / 2) + i / 2) * 4 + half * 2 + i % 2];
+                    strip_acc[i] = acc[m][n * (CHUNK / 2) + (part * (STRIP / 2) + i / 2) * 4 + half * 2 + i % 2];
                 epilogue_visit(p, t, columns[part], rows[m][half], fetched, strip(n, m, half, part), strip_acc);
             }
             if constexpr (STORE_BYTES > 0) {
@@ -315,18 +307,6 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
         }
 #pragma unroll
         for (int part = 0; part < STRIPS; ++part) epilogue_column_end(p, t, columns[part], strip(n, 0, 0, part));
-    };
-#pragma unroll 1
-    for (int done = 0; done < CHUNKS_N; done += CHUNKS_TOGETHER) {
-        constexpr int REST = (CHUNKS_N - CHUNKS_TOGETHER) * (CHUNK / 2);   // accumulators of each block of rows
-        if (done > 0)
-#pragma unroll
-            for (int m = 0; m < BLOCKS_M; ++m)
-#pragma unroll
-                for (int i = 0; i < REST; i += 4) move_accumulators(&acc[m][i], &acc[m][i + CHUNKS_TOGETHER * (CHUNK / 2)]);
-#pragma unroll
-        for (int i = 0; i < CHUNKS_TOGETHER; ++i)
-            if (i + CHUNKS_TOGETHER < CHUNKS_N || done == 0) visit_columns(done + i, i);
     }
     if constexpr (VECTOR_BYTES > 0) {
         __syncwarp();
