@@ -74,7 +74,6 @@ struct Position {
 // have the compiler follow every accumulator on both of its ways.
 DEVICE u32 terms_in_blocks(const Params& p) { return p.k > 0 ? u32(p.k - 1) / BK + 1 : 1; }
 DEVICE void clear_ring() {
-#pragma unroll 1
     for (int i = threadIdx.x * 16; i < STAGES * STAGE_BYTES; i += THREADS * 16) shared_at<uint4>(i) = uint4{};
     fence_async();
     __syncthreads();
