@@ -4,7 +4,8 @@ use crate::args::ArgumentErrors;
 use crate::build::ReadError;
 use crate::check::Diagnostics;
 use crate::emit::RenderError;
-use crate::grad::GradError;
+use crate::grad::{GradError, ReserveError};
+use crate::layer::LinearError;
 use crate::plan::PlanError;
 
 /// What went wrong, by stage.
@@ -20,6 +21,12 @@ pub enum Error {
     /// There is no backward epilogue.
     #[error(transparent)]
     Grad(#[from] GradError),
+    /// Buffers are no reserve.
+    #[error(transparent)]
+    Reserve(#[from] ReserveError),
+    /// There is no such layer, or no such step of it.
+    #[error(transparent)]
+    Linear(#[from] LinearError),
     /// There is no kernel for the problem.
     #[error(transparent)]
     Plan(#[from] PlanError),

@@ -35,7 +35,7 @@ pub struct Gemm {
 }
 
 impl Gemm {
-    fn of(operation: Operation, epilogue: &Epilogue) -> Gemm {
+    pub(crate) fn of(operation: Operation, epilogue: &Epilogue) -> Gemm {
         Gemm {
             operation,
             epilogue: epilogue.clone(),
@@ -52,6 +52,11 @@ impl Gemm {
         other
     }
 
+    /// The same operation and preferences with another epilogue.
+    pub(crate) fn with_epilogue(&self, epilogue: &Epilogue) -> Gemm {
+        Gemm { preferences: self.preferences, ..Gemm::of(self.operation, epilogue) }
+    }
+
     /// D = epilogue(A B), A and B of one format, lying as the layout says.
     pub fn new(dtype: DType, layout: Layout, epilogue: &Epilogue) -> Gemm {
         Gemm::of(Operation::Product { dtype, layout }, epilogue)
@@ -62,7 +67,7 @@ impl Gemm {
         Gemm::of(Operation::Pointwise { dtype, order }, epilogue)
     }
 
-    /// How transcendental primitives are spelled. Default: fast where every output is 16 bit or narrower.
+    /// How transcendental primitives are spelled. Default: fast where every stored matrix is 16 bit or narrower.
     #[must_use]
     pub fn math(self, math: Math) -> Gemm {
         self.prefer(|preferences| preferences.math = math)
@@ -405,7 +410,9 @@ mod execute {
         /// Checks the arguments and launches: nothing else happens here. Returns when the launch is in the stream.
         ///
         /// A launch can be recorded into a CUDA graph if the context does not order streams by events
-        /// (`CudaContext::disable_event_tracking`): a capture cannot wait for an event outside it.
+        /// (`CudaContext::disable_event_tracking`): a capture cannot wait for an event outside it. A plan that copies operands or
+        /// reduces has memory of its own for each stream, which its first execution there allocates: execute it once before a
+        /// capture, keep it as long as the graph, and replay the graph where nothing else runs the plan on that memory.
         ///
         /// # Errors
         /// Every argument that does not fit; nothing is launched and nothing written then.

@@ -29,6 +29,7 @@
 //! | compute once, anywhere | [`Gemm::run`]; on the CPU only, [`Gemm::reference`] |
 //! | compute again and again on a GPU | `Gemm::plan`, `Plan::execute` (feature `cuda`) |
 //! | differentiate | [`Epilogue::backward`], [`grad`] |
+//! | train a linear layer, or a chain of them | [`Linear`](layer::Linear), [`layer`] |
 //! | see what would run, without a GPU | [`Gemm::kernel`], [`KernelPlan::explain`](plan::KernelPlan::explain), [`KernelPlan::source`](plan::KernelPlan::source) |
 //! | compile without a GPU, fill a cache | `Gemm::compile`, `Gemm::precompile` (feature `jit`) |
 //! | print, draw, store, read back | `Display`, [`Epilogue::to_dot`], [`Epilogue::to_json`], [`Epilogue::from_text`] |
@@ -121,8 +122,8 @@
 //!   the units in the last place of the primitive's [row](ir::op::Row).
 //! - A store rounds once, to nearest even. What is too large for a format becomes infinite.
 //! - Rounding in between is explicit: [`cast`](Expr::cast) to `F16` or `BF16` rounds an `f32` value to that precision.
-//! - Where every output is 16 bit or narrower, kernels use the hardware's approximations, each within the bound of its
-//!   row. [`Gemm::math`] chooses otherwise.
+//! - Where every stored matrix is 16 bit or narrower, kernels use the hardware's approximations, each within the bound of its
+//!   row; so do reductions beside them. [`Gemm::math`] chooses otherwise.
 //!
 //! ## NaN
 //!
@@ -153,7 +154,8 @@
 //! [`reduce`](Builder::reduce) combines elements with a [monoid](ir::Monoid): their sum, product, maximum, minimum, largest absolute
 //! value, or the logarithm of the sum of their exponentials. The operand says how the result lies, and the reduction
 //! goes over every axis that it does not vary along. The same bits come out each time, unless the monoid is
-//! [`atomic`](ir::Monoid::atomic). Kernels do not render reductions and bit masks yet: planning one says so.
+//! [`atomic`](ir::Monoid::atomic). It overwrites what is there, unless it is to [`accumulate`](ir::Monoid::accumulate): then what
+//! the memory holds takes part as one more element.
 //!
 //! ```
 //! # use postlude::prelude::*;
@@ -197,6 +199,10 @@
 //! assert_eq!(gradients, ["grad_acc", "grad_bias"]);
 //! # Ok::<(), postlude::Error>(())
 //! ```
+//!
+//! Where the product is a linear layer's, [`Linear`](layer::Linear) has every product of a training step, each planned once: forward,
+//! both gradients, the bias gradient inside one of them, the derivative of a layer behind the product of the next, and gradients
+//! added to what is there. `examples/train_mlp` trains a network with nothing else. See [`layer`].
 //!
 //! # Errors
 //!
@@ -283,6 +289,7 @@ pub mod grad;
 pub mod ir;
 #[cfg(feature = "jit")]
 pub mod jit;
+pub mod layer;
 pub mod pass;
 pub mod plan;
 pub mod problem;

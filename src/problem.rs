@@ -29,6 +29,16 @@ impl Layout {
     /// Every layout.
     pub const ALL: [Layout; 4] = [Layout::TN, Layout::NN, Layout::NT, Layout::TT];
 
+    /// The layout of operands that lie in these orders, as M x K and K x N matrices.
+    pub const fn of(a: Order, b: Order) -> Layout {
+        match (a, b) {
+            (Order::RowMajor, Order::ColumnMajor) => Layout::TN,
+            (Order::RowMajor, Order::RowMajor) => Layout::TT,
+            (Order::ColumnMajor, Order::ColumnMajor) => Layout::NN,
+            (Order::ColumnMajor, Order::RowMajor) => Layout::NT,
+        }
+    }
+
     /// A's order as an M x K matrix.
     pub const fn a(self) -> Order {
         match self {

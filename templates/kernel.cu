@@ -5,6 +5,7 @@
 {% include "prelude/memory.cuh" %}
 {% include "prelude/math.cuh" %}
 {% if not hopper %}{% include "prelude/strip.cuh" %}{% endif -%}
+{% if packed %}{% include "prelude/bits.cuh" %}{% if not hopper %}{% include "prelude/strip_bits.cuh" %}{% endif %}{% endif -%}
 {% if mainloop == "sm80" or hopper %}{% include "prelude/shared.cuh" %}{% endif -%}
 {% if mainloop == "sm80" %}{% include "prelude/tensor_core.cuh" %}{% endif -%}
 // ---- configuration ----
@@ -26,7 +27,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if overlaps %}constexpr bool CONSTANT_A = {{ constant_a }}, CONSTANT_B = {{ constant_b }};
 {% include "prelude/overlap.cuh" %}{% endif -%}
 {% if hopper %}{% include "prelude/hopper.cuh" %}
-{% include "prelude/staging.cuh" %}{% endif %}
+{% include "prelude/staging.cuh" %}{% if packed %}{% include "prelude/staging_bits.cuh" %}{% endif %}{% endif %}
 {% include "epilogue/params.cuh" %}
 {% include "prelude/raster.cuh" %}
 {% if reductions %}{% include "prelude/monoids.cuh" %}

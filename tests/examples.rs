@@ -1,4 +1,5 @@
 //! Every example runs, and prints what its header says.
+#![allow(clippy::duplicate_mod, reason = "examples share what they draw with")]
 
 use std::io::Write;
 
@@ -15,6 +16,10 @@ mod quickstart;
 #[allow(dead_code)]
 #[path = "../examples/region_activation/main.rs"]
 mod region_activation;
+#[cfg(feature = "cuda")]
+#[allow(dead_code)]
+#[path = "../examples/train_mlp/main.rs"]
+mod train_mlp;
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
 
@@ -60,6 +65,40 @@ fn check(source: &str, text: &str) {
     }
 }
 
+/// The picture that an example says it has drawn.
+#[cfg(feature = "cuda")]
+struct Picture {
+    pixels: Vec<u8>,
+    width: usize,
+}
+
+#[cfg(feature = "cuda")]
+impl Picture {
+    fn of(text: &str) -> Picture {
+        let path = text.lines().find_map(|line| line.strip_prefix("Picture: ")).expect("a path");
+        let decoder = png::Decoder::new(std::io::BufReader::new(std::fs::File::open(path).expect("a picture")));
+        let mut reader = decoder.read_info().expect("a PNG");
+        let mut pixels = vec![0; reader.output_buffer_size().expect("a size")];
+        let info = reader.next_frame(&mut pixels).expect("a frame");
+        assert_eq!((info.color_type, info.bit_depth), (png::ColorType::Rgb, png::BitDepth::Eight));
+        Picture { pixels, width: info.width as usize }
+    }
+
+    fn at(&self, x: usize, y: usize) -> &[u8] {
+        &self.pixels[(y * self.width + x) * 3..][..3]
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn bytes(colour: [f64; 3]) -> [u8; 3] {
+    colour.map(|x| (x * 255.0).round() as u8)
+}
+
+#[cfg(feature = "cuda")]
+fn near(pixel: &[u8], colour: [u8; 3]) -> bool {
+    pixel.iter().zip(colour).all(|(x, y)| x.abs_diff(y) <= 12)
+}
+
 #[test]
 fn quickstart_prints_its_matrix() {
     check(include_str!("../examples/quickstart.rs"), &output(quickstart::run));
@@ -86,15 +125,9 @@ fn region_activation_checks_itself_and_draws_a_picture() {
     check(include_str!("../examples/region_activation/main.rs"), &text);
     assert!(!text.contains("Runs on the GPU") || text.contains("Kernels compiled while the borders moved: 0"));
 
-    let path = text.lines().find_map(|line| line.strip_prefix("Picture: ")).expect("a path");
-    let decoder = png::Decoder::new(std::io::BufReader::new(std::fs::File::open(path).expect("a picture")));
-    let mut reader = decoder.read_info().expect("a PNG");
-    let mut pixels = vec![0; reader.output_buffer_size().expect("a size")];
-    let info = reader.next_frame(&mut pixels).expect("a frame");
-    assert_eq!((info.color_type, info.bit_depth), (png::ColorType::Rgb, png::BitDepth::Eight));
-    let at = |x: usize, y: usize| &pixels[(y * info.width as usize + x) * 3..][..3];
-    let expected = |value: f64| colour(value).map(|x| (x * 255.0).round() as u8);
-    let near = |pixel: &[u8], colour: [u8; 3]| pixel.iter().zip(colour).all(|(x, y)| x.abs_diff(y) <= 12);
+    let picture = Picture::of(&text);
+    let at = |x: usize, y: usize| picture.at(x, y);
+    let expected = |value: f64| bytes(colour(value));
 
     // Values, in the middle of each band of the first panel: the field's, through the band's function.
     let field = region_activation::field::Field::new(region_activation::SHAPE);
@@ -112,4 +145,34 @@ fn region_activation_checks_itself_and_draws_a_picture() {
     let seam = MARGIN + PANEL / 2;
     assert!(at(MARGIN + 300, seam).iter().all(|x| *x > 220));
     assert!(at(MARGIN + 300, seam - 2).iter().all(|x| *x < 80));
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn train_mlp_learns_and_draws_a_picture() {
+    use train_mlp::picture::{COLOURS, MARGIN, PANEL, REACH};
+    let text = output(train_mlp::run);
+    check(include_str!("../examples/train_mlp/main.rs"), &text);
+
+    let numbers = |line: &str| line.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<f64>>();
+    let rows: Vec<Vec<f64>> = text.lines().map(numbers).filter(|row| row.len() == 3).collect();
+    assert_eq!(rows.iter().map(|row| row[0] as usize).collect::<Vec<_>>(), [0, 100, 200, 300, 400]);
+    assert!(rows.windows(2).all(|two| two[1][1] < two[0][1]), "the loss falls: {rows:?}");
+    assert!(rows[0][1] > 0.8 && rows[4][1] < 0.01 && rows[4][2] > 99.0, "{rows:?}");
+    let unseen = text.lines().find(|line| line.starts_with("points it has not seen")).expect("a line");
+    assert!(numbers(unseen)[0] > 97.0, "{unseen}");
+
+    // Where an arm passes, the plane is its colour.
+    let picture = Picture::of(&text);
+    for (arm, colour) in COLOURS.into_iter().enumerate() {
+        for along in [0.4f64, 0.6, 0.8] {
+            let angle = std::f64::consts::TAU * (arm as f64 / 3.0 + 1.25 * along);
+            let place = |x: f64| (MARGIN as f64 + PANEL as f64 * (x / REACH + 1.0) / 2.0) as usize;
+            // A pixel is the arm's colour, pale or as one of its points, or the white around one.
+            let (x, y) = (place(along * angle.cos()), place(-along * angle.sin()));
+            let around = (0..49).map(|i| picture.at(x + i % 7 - 3, y + i / 7 - 3));
+            let pale = bytes(colour.map(|c| 0.45 * 0.99 + 0.55 * c));
+            assert!(around.into_iter().filter(|pixel| near(pixel, pale)).count() > 5, "arm {arm} at {along}");
+        }
+    }
 }

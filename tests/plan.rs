@@ -120,7 +120,7 @@ fn a_plan_explains_itself() {
         assert!(text.contains(part), "`{part}` is missing in\n{text}");
     }
     let Choice { verdicts, .. } = &plan.choice;
-    assert!(verdicts.iter().all(|v| !v.reason.is_empty()));
+    assert!(verdicts.iter().all(|v| !v.reason.to_string().is_empty()));
     assert!(serde_json::to_string(&plan).unwrap().contains("sm_80"));
 }
 
@@ -259,5 +259,23 @@ fn an_impossible_split_is_refused_with_its_reason() {
     assert!(refused(&pointwise, 2, Problem::new(64, 64, 64)).contains("pointwise"));
     assert_eq!(parts(&gemm.clone().split(8), Target::SM_90A, Shape::new(64, 64, 64)), 8);
     let plan = gemm.kernel(Target::SM_90A, 132, Shape::new(1024, 1024, 32768)).unwrap();
-    assert!(plan.explain().contains("- split of K: the best, "), "what was considered is told\n{}", plan.explain());
+    assert!(plan.explain().contains("parts: the best, estimated at "), "what was considered is told\n{}", plan.explain());
+}
+
+/// A tensor map writes whole pieces of 16 bytes: kernels have another way out only where lines may end inside of one.
+#[test]
+fn whole_outputs_leave_by_tensor_map_alone() {
+    let gemm = Gemm::new(F16, TN, &bias_relu(F16));
+    let ways = |problem: Problem| {
+        let plan = gemm.kernel(Target::SM_90A, 132, problem).unwrap();
+        let source = plan.source().unwrap();
+        let drain = source.text().split("DEVICE void drain_chunk").nth(1).unwrap().split("\n}").next().unwrap();
+        (drain.contains("tensor_store_if"), drain.contains("copy_out"))
+    };
+    let wide = |n| Problem::new(512, n, 512).ld("d", 1024);
+    assert_eq!(ways(Problem::new(512, 1000, 512)), (true, false));
+    assert_eq!(ways(wide(1004)), (true, true));
+    assert_eq!(ways(wide(1001)), (true, true));
+    assert_eq!(ways(Problem::new(512, 1000, 512).ld("d", 1004)), (false, true));
+    assert_eq!(ways(Problem::new(512, 1000, 512).align("d", 8)), (false, true));
 }

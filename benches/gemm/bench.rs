@@ -3,10 +3,11 @@
 use crate::Result;
 use crate::case::{Case, Fused, Kind, PARTS, RASTERS, SELECTION_ROUNDS, Slices};
 use crate::contest::{Arena, Contender, Times};
-use crate::cublaslt::{Epilogue, Library, Product};
+use crate::cublaslt::Library;
 use crate::epilogues::{self, Kernel};
 use crate::operands::{Begins, Noise, Operands};
 use crate::options::Options;
+use crate::peer::{Epilogue, Product};
 use crate::record::Record;
 use crate::statistics::Spread;
 use postlude::cudarc::driver::CudaStream;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 /// How many of cuBLASLt's algorithms come from the selection into the contest: what is fastest in short slices need not be
 /// in long ones.
-const FINALISTS: usize = 2;
+pub const FINALISTS: usize = 2;
 
 /// Candidates that take longer than this many times the fastest one's time are not measured any further.
 const HOPELESS: f64 = 1.3;
@@ -76,8 +77,12 @@ impl<'b> Bench<'b> {
                     wanted.extend(self.others(&gemm, case)?.into_iter().map(|gemm| (gemm, case.shape)));
                     wanted.push((gemm, case.shape));
                 }
-                if matches!(case.kind, Kind::Sequence | Kind::Copy) {
+                if matches!(case.kind, Kind::Sequence | Kind::Copy | Kind::Training) {
                     wanted.push((epilogues::pointwise(case, fused)?, case.shape));
+                }
+                if case.kind == Kind::Training {
+                    wanted.push((epilogues::product(case, fused.without_training())?, case.shape));
+                    wanted.push((epilogues::sums(case)?, case.shape));
                 }
             }
         }
@@ -103,7 +108,7 @@ impl<'b> Bench<'b> {
             Kind::Choice => self.candidates(gemm, case)?,
             Kind::Raster => RASTERS.map(|group| gemm.clone().raster(group)).to_vec(),
             Kind::Parts => PARTS.map(|parts| gemm.clone().split(parts)).to_vec(),
-            Kind::Peer | Kind::Tax | Kind::Sequence | Kind::Copy => Vec::new(),
+            Kind::Peer | Kind::Tax | Kind::Sequence | Kind::Copy | Kind::Training => Vec::new(),
         })
     }
 
@@ -114,6 +119,7 @@ impl<'b> Bench<'b> {
             Kind::Sequence => self.sequence(case, operands),
             Kind::Choice | Kind::Raster | Kind::Parts => self.choice(case, operands),
             Kind::Copy => self.copy(case, operands),
+            Kind::Training => self.training(case, operands),
         }
     }
 

@@ -17,10 +17,32 @@ pub enum Fused {
     Regions,
     /// Bias over N, SiLU, times a matrix, times a scale of each row.
     Heavy,
+    /// Bias over N, ReLU, and its mask, one bit an element.
+    ReluMask,
+    /// Zero where a mask is, and the sum of each column.
+    MaskSum,
+    /// Times the derivative of GELU at a matrix, and the sum of each column.
+    GeluSum,
 }
 
 impl Fused {
-    pub const ALL: [Fused; 6] = [Fused::Identity, Fused::Relu, Fused::Gelu, Fused::Residual, Fused::Regions, Fused::Heavy];
+    pub const ALL: [Fused; 9] = [
+        Fused::Identity,
+        Fused::Relu,
+        Fused::Gelu,
+        Fused::Residual,
+        Fused::Regions,
+        Fused::Heavy,
+        Fused::ReluMask,
+        Fused::MaskSum,
+        Fused::GeluSum,
+    ];
+
+    /// Those that need no more than matrices and vectors of the product's format.
+    pub const PLAIN: [Fused; 6] = [Fused::Identity, Fused::Relu, Fused::Gelu, Fused::Residual, Fused::Regions, Fused::Heavy];
+
+    /// Those of a step of training.
+    pub const TRAINING: [Fused; 3] = [Fused::ReluMask, Fused::MaskSum, Fused::GeluSum];
 
     /// Those that cuBLASLt has in one call.
     const PEERED: [Fused; 4] = [Fused::Identity, Fused::Relu, Fused::Gelu, Fused::Residual];
@@ -34,6 +56,9 @@ impl Fused {
             Fused::Residual => "residual",
             Fused::Regions => "regions",
             Fused::Heavy => "heavy",
+            Fused::ReluMask => "relu_mask",
+            Fused::MaskSum => "mask_sum",
+            Fused::GeluSum => "gelu_sum",
         }
     }
 
@@ -46,12 +71,34 @@ impl Fused {
             Fused::Residual => "acc + C",
             Fused::Regions => "bias, sigmoid in rows before a boundary, tanh below",
             Fused::Heavy => "bias, silu, times matrix, times row scale",
+            Fused::ReluMask => "bias, relu, mask stored",
+            Fused::MaskSum => "drelu by mask, bias gradient",
+            Fused::GeluSum => "dgelu (tanh), bias gradient",
         }
     }
 
     /// Matrices it reads besides A and B.
     const fn matrices(self) -> usize {
-        matches!(self, Fused::Residual | Fused::Heavy) as usize
+        matches!(self, Fused::Residual | Fused::Heavy | Fused::GeluSum) as usize
+    }
+
+    /// Whether it reads or writes a mask.
+    pub const fn has_mask(self) -> bool {
+        matches!(self, Fused::ReluMask | Fused::MaskSum)
+    }
+
+    /// Whether it adds up columns.
+    pub const fn has_sums(self) -> bool {
+        matches!(self, Fused::MaskSum | Fused::GeluSum)
+    }
+
+    /// What it would be without what training adds.
+    pub const fn without_training(self) -> Fused {
+        match self {
+            Fused::ReluMask => Fused::Relu,
+            Fused::MaskSum | Fused::GeluSum => Fused::Identity,
+            other => other,
+        }
     }
 }
 
@@ -88,6 +135,8 @@ pub enum Group {
     F32,
     /// An epilogue over a matrix that exists, against a copy.
     Pointwise,
+    /// What a forward step saves, and backward steps with the gradient of a bias.
+    Training,
 }
 
 /// What a case's contenders are.
@@ -107,10 +156,12 @@ pub enum Kind {
     Parts,
     /// Our pointwise operation against a copy.
     Copy,
+    /// Ours against cuBLASLt, against several kernels, and against what it is without what training adds.
+    Training,
 }
 
 impl Group {
-    pub const ALL: [Group; 13] = [
+    pub const ALL: [Group; 14] = [
         Group::Large,
         Group::Small,
         Group::Decode,
@@ -124,6 +175,7 @@ impl Group {
         Group::Parts,
         Group::F32,
         Group::Pointwise,
+        Group::Training,
     ];
 
     pub const fn word(self) -> &'static str {
@@ -141,6 +193,7 @@ impl Group {
             Group::Parts => "parts",
             Group::F32 => "f32",
             Group::Pointwise => "pointwise",
+            Group::Training => "training",
         }
     }
 
@@ -152,6 +205,7 @@ impl Group {
             Group::Raster => Kind::Raster,
             Group::Parts => Kind::Parts,
             Group::Pointwise => Kind::Copy,
+            Group::Training => Kind::Training,
             _ => Kind::Peer,
         }
     }
@@ -159,7 +213,7 @@ impl Group {
     /// Formats, unless others are asked for.
     pub fn dtypes(self) -> Vec<DType> {
         match self {
-            Group::Large | Group::Small | Group::Decode => vec![F16, BF16],
+            Group::Large | Group::Small | Group::Decode | Group::Training => vec![F16, BF16],
             Group::F32 => vec![F32],
             _ => vec![F16],
         }
@@ -168,7 +222,8 @@ impl Group {
     /// Epilogues, unless others are asked for.
     pub fn epilogues(self) -> Vec<Fused> {
         match self {
-            Group::Tax => Fused::ALL.to_vec(),
+            Group::Tax => Fused::PLAIN.to_vec(),
+            Group::Training => Fused::TRAINING.to_vec(),
             Group::Regions => vec![Fused::Regions, Fused::Heavy],
             Group::Layouts | Group::Decode | Group::Split => vec![Fused::Identity, Fused::Relu],
             Group::Choice | Group::Raster | Group::Parts => vec![Fused::Relu],
@@ -184,7 +239,8 @@ impl Group {
             Kind::Peer => Fused::PEERED.contains(&fused),
             Kind::Sequence => matches!(fused, Fused::Regions | Fused::Heavy),
             Kind::Copy => matches!(fused, Fused::Relu | Fused::Gelu),
-            Kind::Tax | Kind::Choice | Kind::Raster | Kind::Parts => true,
+            Kind::Tax | Kind::Choice | Kind::Raster | Kind::Parts => Fused::PLAIN.contains(&fused),
+            Kind::Training => Fused::TRAINING.contains(&fused),
         }
     }
 
@@ -234,6 +290,9 @@ impl Group {
             Group::F32 => vec![cube(2048), cube(4096)],
             // K does not count.
             Group::Pointwise => vec![[8192, 8192, 8]],
+            Group::Training => {
+                vec![[8192, 8192, 1024], [8192, 8192, 4096], cube(8192), [4096, 14336, 4096], [65536, 8192, 16384]]
+            }
         }
     }
 
@@ -348,7 +407,8 @@ impl Case {
     pub fn bytes(&self, fused: Fused) -> u64 {
         let Shape { m, n, k, .. } = self.shape;
         let operands = if self.kind == Kind::Copy { m * n } else { m * k + k * n };
-        ((operands + (1 + fused.matrices()) * m * n) * self.dtype.size()) as u64
+        let mask = if fused.has_mask() { m * n / 8 } else { 0 };
+        ((operands + (1 + fused.matrices()) * m * n) * self.dtype.size() + mask) as u64
     }
 
     /// A guess at the seconds it takes, for planning a run. Generous to the kernels.
@@ -367,6 +427,8 @@ impl Case {
             Kind::Raster => (RASTERS.len(), 0),
             Kind::Parts => (PARTS.len(), 0),
             Kind::Copy => (3, 0),
+            // Eight algorithms of the epilogue, and eight of the product alone.
+            Kind::Training => (5, 16),
         };
         let selection = (selected * SELECTION_ROUNDS) as f64 * turn(Slices::Short);
         let contest = |slices: &Slices| WARM_UP + (contenders * rounds.unwrap_or(slices.rounds())) as f64 * turn(*slices);

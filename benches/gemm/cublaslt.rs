@@ -3,9 +3,6 @@
 //! It thinks in columns, so a row-major D = A B is given to it as the column-major product of the transposed matrices,
 //! where the bias over N is one over rows, which its epilogues can add.
 
-use crate::Result;
-use crate::case::Fused;
-use crate::operands::{Operands, Set};
 use cudarc::cublaslt::{result, sys};
 use postlude::cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut};
 use postlude::ir::Order;
@@ -13,47 +10,39 @@ use postlude::prelude::*;
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
-use std::ops::Range;
 use std::sync::Arc;
+use sys::cublasLtMatmulDescAttributes_t as Attribute;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const WORKSPACE: usize = 32 << 20;
 const ALGORITHMS: usize = 8;
 
-/// What it does to its accumulator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Epilogue {
-    None,
-    Bias,
-    ReluBias,
-    GeluBias,
-    /// Adds C, which is not D.
-    PlusC,
+/// A product as cuBLASLt is asked for it, in our terms.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Of A, B, C and D.
+    pub dtype: DType,
+    pub layout: Layout,
+    pub shape: Shape,
+    /// `CUBLASLT_EPILOGUE_*`.
+    pub epilogue: u32,
+    /// Of the bias, or of its gradient.
+    pub bias: DType,
+    /// From row to row of the auxiliary matrix, in its elements; 0 without one.
+    pub aux_ld: usize,
 }
 
-impl Epilogue {
-    /// The whole epilogue, if it has that; else what it has of it: the bias.
-    pub fn of(fused: Fused) -> Epilogue {
-        match fused {
-            Fused::Identity => Epilogue::None,
-            Fused::Relu => Epilogue::ReluBias,
-            Fused::Gelu => Epilogue::GeluBias,
-            Fused::Residual => Epilogue::PlusC,
-            Fused::Regions | Fused::Heavy => Epilogue::Bias,
-        }
-    }
-
-    fn has_bias(self) -> bool {
-        matches!(self, Epilogue::Bias | Epilogue::ReluBias | Epilogue::GeluBias)
-    }
-
-    fn attribute(self) -> sys::cublasLtEpilogue_t {
-        match self {
-            Epilogue::None | Epilogue::PlusC => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_DEFAULT,
-            Epilogue::Bias => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS,
-            Epilogue::ReluBias => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_RELU_BIAS,
-            Epilogue::GeluBias => sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_GELU_BIAS,
-        }
-    }
+/// Where a product's matrices and vectors begin on the device; 0 for what it has not.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Addresses {
+    pub a: u64,
+    pub b: u64,
+    pub c: u64,
+    pub d: u64,
+    /// The bias, or its gradient.
+    pub bias: u64,
+    pub aux: u64,
 }
 
 /// The library, and the memory that all its products share: they run one after another.
@@ -87,53 +76,50 @@ impl Drop for Library {
     }
 }
 
-/// A product as cuBLASLt sees it: some rows of ours.
+/// A product as cuBLASLt sees it.
 pub struct Product<'l> {
     library: &'l Library,
     description: sys::cublasLtMatmulDesc_t,
     /// Of the first operand (our B), the second (our A), and D.
     layouts: [sys::cublasLtMatrixLayout_t; 3],
     algorithms: Vec<sys::cublasLtMatmulHeuristicResult_t>,
-    epilogue: Epilogue,
-    rows: Range<usize>,
-    layout: Layout,
-    /// Of the whole product.
-    shape: Shape,
 }
 
 impl<'l> Product<'l> {
-    /// The rows have to be all of them if A is column-major.
-    pub fn new(
-        library: &'l Library,
-        dtype: DType,
-        layout: Layout,
-        shape: Shape,
-        rows: Range<usize>,
-        epilogue: Epilogue,
-    ) -> Result<Self> {
-        if rows.end > shape.m || (layout.a() == Order::ColumnMajor && rows.len() < shape.m) {
-            return Err(format!("rows {rows:?} of {shape} do not lie together").into());
-        }
-        let format = match dtype {
-            DType::F16 => sys::cudaDataType_t::CUDA_R_16F,
-            DType::BF16 => sys::cudaDataType_t::CUDA_R_16BF,
-            _ => sys::cudaDataType_t::CUDA_R_32F,
-        };
-        let (m, n, k) = (rows.len(), shape.n, shape.k);
+    /// # Errors
+    /// If the library has no algorithm for it. Some depend on how what lies at the addresses is aligned.
+    pub fn new(library: &'l Library, request: &Request, at: &Addresses) -> Result<Self> {
+        let Request { dtype, layout, shape: Shape { m, n, k, .. }, .. } = *request;
         // A row-major matrix is the column-major one of the transposed extents.
         let (b_rows, b_columns, transpose_b) = if layout.b() == Order::RowMajor { (n, k, 0i32) } else { (k, n, 1i32) };
         let (a_rows, a_columns, transpose_a) = if layout.a() == Order::RowMajor { (k, m, 0i32) } else { (m, k, 1i32) };
-        let matrix = |rows: usize, columns: usize| result::create_matrix_layout(format, rows as u64, columns as u64, rows as i64);
+        let matrix =
+            |rows: usize, columns: usize| result::create_matrix_layout(format(dtype), rows as u64, columns as u64, rows as i64);
         let layouts = [matrix(b_rows, b_columns)?, matrix(a_rows, a_columns)?, matrix(n, m)?];
         let description =
             result::create_matmul_desc(sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, sys::cudaDataType_t::CUDA_R_32F)?;
-        use sys::cublasLtMatmulDescAttributes_t as Attribute;
+        let mut product = Product { library, description, layouts, algorithms: Vec::new() };
         set(description, Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &transpose_b)?;
         set(description, Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &transpose_a)?;
-        set(description, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue.attribute())?;
-        let mut product = Product { library, description, layouts, algorithms: Vec::new(), epilogue, rows, layout, shape };
+        set(description, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &request.epilogue)?;
+        if at.bias != 0 {
+            set(description, Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &format(request.bias))?;
+        }
+        if request.aux_ld > 0 {
+            set(description, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &(request.aux_ld as i64))?;
+        }
+        product.point_at(at)?;
         product.algorithms = product.propose()?;
         Ok(product)
+    }
+
+    /// Tells the description where vectors and auxiliaries lie.
+    fn point_at(&self, at: &Addresses) -> Result<()> {
+        let pointers = [
+            (Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias),
+            (Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, at.aux),
+        ];
+        pointers.into_iter().filter(|(_, address)| *address != 0).try_for_each(|(which, at)| set(self.description, which, &at))
     }
 
     /// Asks for algorithms.
@@ -172,46 +158,38 @@ impl<'l> Product<'l> {
         self.algorithms.len()
     }
 
-    /// What an algorithm is called in a table.
-    pub fn name(&self, algorithm: usize) -> String {
-        format!("algorithm {} of {}", algorithm + 1, self.algorithms())
-    }
-
-    pub fn launch(&self, stream: &Arc<CudaStream>, operands: &mut Operands, turn: usize, algorithm: usize) -> Result<()> {
-        if operands.shape != self.shape {
-            return Err(format!("operands of {} for a product of {}", operands.shape, self.shape).into());
-        }
-        let size = operands.dtype.size();
-        let Set { a, b, bias, c, d, .. } = operands.set(turn);
-        if self.epilogue.has_bias() {
-            let attribute = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
-            set(self.description, attribute, &bias.address(stream))?;
-        }
-        let (alpha, beta) = (1f32, if self.epilogue == Epilogue::PlusC { 1f32 } else { 0f32 });
+    /// D = the epilogue of alpha A B + beta C.
+    ///
+    /// # Safety
+    /// What lies at the addresses is device memory of the request's extents and formats, borrowed until the stream has run
+    /// this: D, a gradient and an auxiliary that is stored mutably. Nothing else uses the library's memory on another stream.
+    pub unsafe fn launch(
+        &self,
+        stream: &Arc<CudaStream>,
+        at: &Addresses,
+        [alpha, beta]: [f32; 2],
+        algorithm: usize,
+    ) -> Result<()> {
+        self.point_at(at)?;
         let mut workspace = self.library.workspace.borrow_mut();
         let workspace = workspace.device_ptr_mut(stream).0;
-        let (row_of_a, row_of_d) =
-            if self.layout.a() == Order::RowMajor { (self.shape.k, self.shape.n) } else { (0, self.shape.n) };
-        let at = |address: u64, row: usize| address + (self.rows.start * row * size) as u64;
-        let d = at(d.address_mut(stream), row_of_d) as *mut c_void;
-        let c = if self.epilogue == Epilogue::PlusC { at(c.address(stream), row_of_d) as *const c_void } else { d.cast_const() };
         let [layout_b, layout_a, layout_d] = self.layouts;
-        // SAFETY: the handles live as long as `self`; A, B, bias, C and D are device memory of the shape that was compared
-        // above, of which the layouts describe the rows from the first of `rows` on; they are borrowed here and used on
-        // this one stream only; the workspace has the size that the algorithms were told.
+        let c = if beta == 0.0 { at.d } else { at.c };
+        // SAFETY: the handles live as long as `self`; the caller vouches for the addresses; the workspace has the size that the
+        // algorithms were told, and is used by one stream.
         unsafe {
             result::matmul(
                 self.library.handle,
                 self.description,
                 (&raw const alpha).cast(),
                 (&raw const beta).cast(),
-                b.address(stream) as *const c_void,
+                at.b as *const c_void,
                 layout_b,
-                at(a.address(stream), row_of_a) as *const c_void,
+                at.a as *const c_void,
                 layout_a,
-                c,
+                c as *const c_void,
                 layout_d,
-                d,
+                at.d as *mut c_void,
                 layout_d,
                 &raw const self.algorithms[algorithm].algo,
                 workspace as *mut c_void,
@@ -223,10 +201,18 @@ impl<'l> Product<'l> {
     }
 }
 
+fn format(dtype: DType) -> sys::cudaDataType_t {
+    match dtype {
+        F16 => sys::cudaDataType_t::CUDA_R_16F,
+        BF16 => sys::cudaDataType_t::CUDA_R_16BF,
+        _ => sys::cudaDataType_t::CUDA_R_32F,
+    }
+}
+
 static WORKSPACE_SIZE: usize = WORKSPACE;
 
 /// Sets an attribute of a product.
-fn set<T>(description: sys::cublasLtMatmulDesc_t, attribute: sys::cublasLtMatmulDescAttributes_t, value: &T) -> Result<()> {
+fn set<T>(description: sys::cublasLtMatmulDesc_t, attribute: Attribute, value: &T) -> Result<()> {
     // SAFETY: the description has not been destroyed, and the value is copied before the call returns.
     unsafe { result::set_matmul_desc_attribute(description, attribute, std::ptr::from_ref(value).cast(), size_of::<T>())? };
     Ok(())

@@ -4,6 +4,7 @@ use crate::Result;
 use crate::case::{Case, Fused, boundary};
 use crate::operands::{Begins, Operands};
 use postlude::build::recipes;
+use postlude::compat::cublaslt::{self, Formats};
 use postlude::cudarc::driver::CudaStream;
 use postlude::gemm::Plan;
 use postlude::ir::Order;
@@ -26,6 +27,9 @@ impl Fused {
                 let z = e.acc() + e.load("bias", dtype.over(N));
                 e.store("d", z.silu() * e.load("c", dtype) * e.load("row_scale", F32.over(M)), dtype);
             })?,
+            Fused::ReluMask => cublaslt::relu_aux_bias(formats(dtype))?,
+            Fused::MaskSum => cublaslt::drelu_bgrad(Formats { bias: F32, ..formats(dtype) })?,
+            Fused::GeluSum => cublaslt::dgelu_bgrad(Formats { bias: F32, ..formats(dtype) })?,
         })
     }
 
@@ -39,9 +43,23 @@ impl Fused {
             Fused::Heavy => Epilogue::build(|e| {
                 e.store("d", e.acc().silu() * e.load("c", dtype) * e.load("row_scale", F32.over(M)), dtype);
             })?,
+            Fused::ReluMask => cublaslt::relu_aux(formats(dtype))?,
+            Fused::MaskSum => cublaslt::drelu(formats(dtype))?,
+            Fused::GeluSum => cublaslt::dgelu(formats(dtype))?,
             other => other.epilogue(dtype)?,
         })
     }
+}
+
+/// Of steps of training.
+fn formats(dtype: DType) -> Formats {
+    Formats { scaled: false, ..Formats::of(dtype) }
+}
+
+/// The sum of each column of a matrix.
+pub fn sums(case: &Case) -> Result<Gemm> {
+    let epilogue = cublaslt::bgradb(Formats { bias: F32, ..formats(case.dtype) })?;
+    Ok(Gemm::pointwise(case.dtype, Order::RowMajor, &epilogue))
 }
 
 /// The operation of a case with one of its epilogues.
@@ -95,9 +113,9 @@ impl Kernel {
     }
 
     pub fn launch(&self, stream: &Arc<CudaStream>, operands: &mut Operands, turn: usize) -> Result<()> {
-        let names: Vec<&str> = self.plan.kernel().plan.arguments.iter().map(|a| &*a.name).collect();
-        let mut args = operands.args(turn, self.begins, &names);
-        if names.contains(&"boundary") {
+        let arguments = &self.plan.kernel().plan.arguments;
+        let mut args = operands.args(turn, self.begins, arguments);
+        if arguments.iter().any(|a| &*a.name == "boundary") {
             args = args.scalar("boundary", self.boundary);
         }
         Ok(self.plan.execute(stream, &mut args)?)

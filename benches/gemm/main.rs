@@ -15,14 +15,16 @@ mod cublaslt;
 mod epilogues;
 mod operands;
 mod options;
+mod peer;
 #[allow(dead_code, reason = "only the tooling reads records")]
 mod record;
 mod rows;
 mod sequences;
 mod statistics;
+mod training;
 
 use case::{Case, Kind};
-use operands::Operands;
+use operands::{Besides, Operands};
 use options::Options;
 use postlude::prelude::*;
 use std::error::Error;
@@ -79,11 +81,12 @@ fn run(device: &Device, options: &Options, cases: &[Case]) -> Result<()> {
     eprintln!("compiled in {:.1} s", start.elapsed().as_secs_f64());
     let (mut kept, mut failed): (Option<Operands>, usize) = (None, 0);
     for (i, case) in cases.iter().enumerate() {
-        let between = matches!(case.kind, Kind::Sequence | Kind::Copy);
-        let fits = |o: &Operands| (o.dtype, o.shape) == (case.dtype, case.shape) && o.sets[0].between.is_some() == between;
+        let training = case.kind == Kind::Training;
+        let besides = Besides { between: training || matches!(case.kind, Kind::Sequence | Kind::Copy), training };
+        let fits = |o: &Operands| (o.dtype, o.shape, o.besides) == (case.dtype, case.shape, besides);
         let mut operands = match kept.take().filter(fits) {
             Some(operands) => operands,
-            None => Operands::new(bench.noise(), case.dtype, case.shape, between)?,
+            None => Operands::new(bench.noise(), case.dtype, case.shape, besides)?,
         };
         eprintln!("[{}/{}, {:.0} s] {}", i + 1, cases.len(), start.elapsed().as_secs_f64(), case.title());
         if let Err(error) = bench.case(case, &mut operands) {

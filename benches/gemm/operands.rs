@@ -2,6 +2,7 @@
 
 use crate::Result;
 use half::{bf16, f16};
+use postlude::check::{Argument, Role};
 use postlude::cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, result};
 use postlude::device::DeviceArgs;
 use postlude::prelude::*;
@@ -66,6 +67,7 @@ pub struct Noise {
     f16: CudaSlice<f16>,
     bf16: CudaSlice<bf16>,
     f32: CudaSlice<f32>,
+    bytes: CudaSlice<u8>,
 }
 
 impl Noise {
@@ -79,8 +81,11 @@ impl Noise {
             .collect();
         let f16: Vec<f16> = numbers.iter().map(|x| f16::from_f32(*x)).collect();
         let bf16: Vec<bf16> = numbers.iter().map(|x| bf16::from_f32(*x)).collect();
+        // Of 24 random bits the eight below the sign and exponent.
+        let bytes: Vec<u8> = numbers.iter().map(|x| ((x + 0.5) * 65536.0) as u32 as u8).collect();
         let stream = stream.clone();
-        Ok(Noise { f16: stream.clone_htod(&f16)?, bf16: stream.clone_htod(&bf16)?, f32: stream.clone_htod(&numbers)?, stream })
+        let (f16, bf16) = (stream.clone_htod(&f16)?, stream.clone_htod(&bf16)?);
+        Ok(Noise { f16, bf16, f32: stream.clone_htod(&numbers)?, bytes: stream.clone_htod(&bytes)?, stream })
     }
 
     /// A buffer of it, beginning anywhere.
@@ -116,11 +121,31 @@ pub struct Set {
     pub d: Data,
     /// A product before its pointwise part.
     pub between: Option<Data>,
+    pub training: Option<Training>,
+}
+
+/// What a step of training reads and writes besides.
+pub struct Training {
+    /// One bit an element of D, rows of a multiple of 128.
+    pub mask: CudaSlice<u8>,
+    /// The sum of each column, ours and cuBLASLt's, which has D's format.
+    pub sums: CudaSlice<f32>,
+    pub rounded_sums: Data,
+}
+
+/// What sets have besides the operands of a product and its epilogue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Besides {
+    /// The matrix that a pointwise operation reads.
+    pub between: bool,
+    /// What a step of training reads and writes.
+    pub training: bool,
 }
 
 pub struct Operands {
     pub dtype: DType,
     pub shape: Shape,
+    pub besides: Besides,
     pub sets: Vec<Set>,
     /// What all sets take, as far as every launch touches it.
     pub working_set: u64,
@@ -133,16 +158,22 @@ pub enum Begins {
     WithProduct,
     /// A product that lies in memory.
     Between,
+    /// D, as something else has left it.
+    Stored,
 }
 
 impl Operands {
-    /// `between` adds the matrix that a pointwise operation reads.
-    pub fn new(noise: &Noise, dtype: DType, shape: Shape, between: bool) -> Result<Operands> {
+    pub fn new(noise: &Noise, dtype: DType, shape: Shape, besides: Besides) -> Result<Operands> {
         let Shape { m, n, k, .. } = shape;
         let bytes = (m * k + k * n + m * n) * dtype.size();
         let count = ROTATED.div_ceil(bytes).clamp(1, SETS);
         let sets = (0..count).map(|i| {
             let data = |which: usize, dtype, len| noise.data(dtype, len, 8 * i + which);
+            let training = || -> Result<Training> {
+                let mask = noise.fill(&noise.bytes, m * Bits128.bytes(n.next_multiple_of(Bits128.run())), i)?;
+                let (sums, rounded_sums) = (noise.fill(&noise.f32, n, i)?, data(0, dtype, n)?);
+                Ok(Training { mask, sums, rounded_sums })
+            };
             Ok(Set {
                 a: data(1, dtype, m * k)?,
                 b: data(2, dtype, k * n)?,
@@ -150,10 +181,11 @@ impl Operands {
                 c: data(4, dtype, m * n)?,
                 row_scale: data(5, F32, m)?,
                 d: data(6, dtype, m * n)?,
-                between: between.then(|| data(7, dtype, m * n)).transpose()?,
+                between: besides.between.then(|| data(7, dtype, m * n)).transpose()?,
+                training: besides.training.then(training).transpose()?,
             })
         });
-        Ok(Operands { dtype, shape, sets: sets.collect::<Result<_>>()?, working_set: (bytes * count) as u64 })
+        Ok(Operands { dtype, shape, besides, sets: sets.collect::<Result<_>>()?, working_set: (bytes * count) as u64 })
     }
 
     pub fn set(&mut self, turn: usize) -> &mut Set {
@@ -161,19 +193,38 @@ impl Operands {
         &mut self.sets[turn % count]
     }
 
-    /// The arguments of one launch of ours, which takes these of an epilogue's.
-    pub fn args(&mut self, turn: usize, begins: Begins, names: &[&str]) -> DeviceArgs<'_> {
-        let Set { a, b, bias, c, row_scale, d, between } = self.set(turn);
-        let mut args = match (begins, between) {
-            (Begins::Between, Some(between)) => between.input(DeviceArgs::new(), "a"),
+    /// The arguments of one launch of ours, whose epilogue has these.
+    pub fn args(&mut self, turn: usize, begins: Begins, arguments: &[Argument]) -> DeviceArgs<'_> {
+        let Set { a, b, bias, c, row_scale, d, between, training } = self.set(turn);
+        // Read or written, as the launch begins.
+        let (stored, d) = if begins == Begins::Stored { (Some(&*d), None) } else { (None, Some(d)) };
+        let names: Vec<&str> = arguments.iter().map(|a| &*a.name).collect();
+        let mut args = match (begins, between, stored) {
+            (Begins::Between, Some(between), _) => between.input(DeviceArgs::new(), "a"),
+            (Begins::Stored, _, Some(d)) => d.input(DeviceArgs::new(), "a"),
             _ => b.input(a.input(DeviceArgs::new(), "a"), "b"),
         };
+        if let Some(Training { mask, sums, .. }) = training {
+            // An auxiliary is a mask, or a matrix that GELU was applied to.
+            args = match arguments.iter().find(|a| &*a.name == "aux").map(|a| a.role) {
+                Some(Role::Input(operand)) if operand.dtype.is_packed() => args.input("aux", &*mask),
+                Some(Role::Input(_)) => c.input(args, "aux"),
+                Some(_) => args.output("aux", mask),
+                None => args,
+            };
+            if names.contains(&"bgrad") {
+                args = args.output("bgrad", sums);
+            }
+        }
         for (name, data) in [("bias", &*bias), ("c", &*c), ("row_scale", &*row_scale)] {
             if names.contains(&name) {
                 args = data.input(args, name);
             }
         }
-        d.output(args, "d")
+        match d {
+            Some(d) => d.output(args, "d"),
+            None => args,
+        }
     }
 
     /// Copies the matrix between to D.

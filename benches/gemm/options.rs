@@ -7,9 +7,11 @@ use std::path::PathBuf;
 pub const USAGE: &str = "\
 Usage: cargo bench --bench gemm -- [OPTION...]
 
-  --group LIST     of large, small, decode, unaligned, layouts, tax, regions, choice, raster, split, parts, f32, pointwise (default: all)
+  --group LIST     of large, small, decode, unaligned, layouts, tax, regions, choice, raster, split, parts, f32, pointwise, training
+                   (default: all)
   --dtype LIST     of f16, bf16, f32 (default: the group's)
-  --epilogue LIST  of identity, relu, gelu, residual, regions, heavy (default: the group's)
+  --epilogue LIST  of identity, relu, gelu, residual, regions, heavy, relu_mask, mask_sum, gelu_sum
+                   (default: the group's)
   --shape LIST     as 4096x4096x4096, instead of the group's
   --slices WHICH   long (160 ms), short (2.5 ms) or both (default: the group's)
   --rounds N       how often each contender runs (default: 7 long ones, 31 short ones)

@@ -4,9 +4,9 @@ use crate::Result;
 use crate::bench::{Bench, Side};
 use crate::case::{Case, Fused, boundary};
 use crate::contest::Contender;
-use crate::cublaslt::{Epilogue, Product};
 use crate::epilogues::{self, Kernel};
 use crate::operands::{Begins, Operands};
+use crate::peer::{Epilogue, Product};
 use crate::rows::{Function, Rows};
 use std::ops::Range;
 
@@ -81,7 +81,7 @@ impl Bench<'_> {
 }
 
 /// Exchanges D and the matrix between.
-fn swap(operands: &mut Operands, turn: usize) -> Result<()> {
+pub fn swap(operands: &mut Operands, turn: usize) -> Result<()> {
     let set = operands.set(turn);
     let between = set.between.as_mut().ok_or("there is no matrix between")?;
     std::mem::swap(&mut set.d, between);

@@ -22,6 +22,8 @@
 //! Picture: target/region_activation.png
 //! ```
 
+#[path = "../support/canvas.rs"]
+mod canvas;
 pub mod field;
 pub mod picture;
 

@@ -221,6 +221,15 @@ impl<B> Args<B> {
         self
     }
 
+    /// Gives arguments other names, where there is one for a name.
+    pub(crate) fn rename(&mut self, other: impl Fn(&str) -> Option<&'static str>) {
+        for (name, _) in &mut self.given {
+            if let Some(other) = other(name) {
+                other.clone_into(name);
+            }
+        }
+    }
+
     /// The coordinates of the first output element, where the output is a slice or a shard of a larger matrix. Default: 0.
     #[must_use]
     pub fn origin(mut self, row: i32, column: i32, batch: i32) -> Args<B> {

@@ -2,7 +2,7 @@
 
 use crate::dtype::{DType, ValueType};
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Graph, Node, NodeId};
-use crate::ir::{CustomOp, Op, Operand, Reduce, Reduction, Sink, SinkKind};
+use crate::ir::{CustomOp, Op, Operand, Reduce, Sink, SinkKind};
 use std::cell::RefCell;
 use std::ops;
 use std::panic::Location;
@@ -153,7 +153,8 @@ impl Builder {
     /// Reduces a value over every axis that the operand does not vary along, and stores the result, rounded once.
     ///
     /// `F32.over(N)` reduces over M (and the batch), `F32.over(M)` over N, `F32.pointer()` over everything; `.batched()`
-    /// keeps batch entries apart. See [`Reduction`]. Deterministic, unless the monoid is [`atomic`](crate::ir::Monoid::atomic).
+    /// keeps batch entries apart. See [`Reduction`](crate::ir::Reduction). Deterministic, unless the monoid is
+    /// [`atomic`](crate::ir::Monoid::atomic); overwrites what is there, unless it is to [`accumulate`](crate::ir::Monoid::accumulate).
     ///
     /// ```
     /// # use postlude::prelude::*;
@@ -166,8 +167,7 @@ impl Builder {
     /// ```
     #[track_caller]
     pub fn reduce<'g>(&'g self, name: &str, value: impl IntoExpr<'g>, with: impl Into<Reduce>, operand: impl Into<Operand>) {
-        let Reduce { monoid, atomic } = with.into();
-        let kind = SinkKind::Reduce(Reduction { monoid, atomic, operand: operand.into() });
+        let kind = with.into().to(operand.into());
         self.sink(name, value.into_expr(self, Location::caller()), kind, Location::caller());
     }
 

@@ -71,7 +71,7 @@ pub enum Role {
     Input(Operand),
     /// Memory that is written.
     Output(Operand),
-    /// A matrix that is read and then written, element by element in place.
+    /// Memory that is read and then written in place: a matrix element by element, or what a reduction accumulates onto.
     Update(Operand),
 }
 
@@ -225,6 +225,15 @@ fn check_names(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Argument> {
     }
     for (index, sink) in graph.sinks().iter().enumerate() {
         names.add(&sink.name, Role::Output(sink.kind.operand()), Place::Sink(index), out);
+    }
+    // A reduction onto what is there has a name of its own, or a fault.
+    let accumulates = |name: &str| graph.sinks().iter().any(|s| *s.name == *name && s.kind.accumulates());
+    for Argument { name, role } in &mut names.arguments {
+        if let Role::Output(operand) = *role
+            && accumulates(name)
+        {
+            *role = Role::Update(operand);
+        }
     }
     names.arguments
 }

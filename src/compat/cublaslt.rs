@@ -11,8 +11,10 @@
 //!
 //! # Where the semantics differ from the rest of this library
 //!
-//! - ReLU turns NaN into 0 here, as cuBLASLt does; [`Expr::relu`] propagates it.
-//! - The mask holds where Z >= 0. The derivative at 0 is therefore 1 here, and 0 in [`grad`](crate::grad), as in PyTorch.
+//! - The mask holds where Z >= 0. The derivative at 0 is therefore 1 here, and 0 in [`grad`](crate::grad), as in PyTorch. It does
+//!   not hold where Z is NaN, although D is NaN there, as it is in cuBLASLt (seen of `RELU_BIAS` in 13.1).
+//! - A gradient of the bias sums what D is before it is rounded; cuBLASLt sums D as it is stored. Its gradient has D's format (13.1
+//!   refuses f32 beside 16-bit matrices), here it may be f32.
 //! - GELU is the tanh form, [`Expr::gelu_tanh`]; plain [`Expr::gelu`] is the other.
 //! - `bgrada` and `bgradb` sum an *operand* over K, which no epilogue sees: they are epilogues of a pointwise pass over that
 //!   matrix ([`Gemm::pointwise`](crate::Gemm::pointwise)). Where a layer's bias gradient is wanted, a sum in the backward epilogue
@@ -79,11 +81,11 @@ epilogues! {
     /// D = Z.
     default = "DEFAULT" 1, |e, f| { e.store("d", scaled(e, f), f.d); }
     /// D = max(Z, 0).
-    relu = "RELU" 2, |e, f| { e.store("d", rectified(scaled(e, f)), f.d); }
+    relu = "RELU" 2, |e, f| { e.store("d", scaled(e, f).relu(), f.d); }
     /// D = Z + bias.
     bias = "BIAS" 4, |e, f| { e.store("d", biased(e, f), f.d); }
     /// D = max(Z + bias, 0).
-    relu_bias = "RELU_BIAS" 6, |e, f| { e.store("d", rectified(biased(e, f)), f.d); }
+    relu_bias = "RELU_BIAS" 6, |e, f| { e.store("d", biased(e, f).relu(), f.d); }
     /// D = gelu(Z).
     gelu = "GELU" 32, |e, f| { e.store("d", scaled(e, f).gelu_tanh(), f.d); }
     /// D = gelu(Z + bias).
@@ -133,13 +135,8 @@ fn biased(e: &Builder, formats: Formats) -> Expr<'_> {
     scaled(e, formats) + e.load("bias", formats.bias.over(N))
 }
 
-/// max(z, 0), and 0 where z is NaN.
-fn rectified(z: Expr<'_>) -> Expr<'_> {
-    z.gt(0.0).select(z, 0.0)
-}
-
 fn masked(e: &Builder, formats: Formats, z: Expr<'_>) {
-    e.store("d", rectified(z), formats.d);
+    e.store("d", z.relu(), formats.d);
     e.store("aux", z.ge(0.0), DType::Bits128);
 }
 

@@ -184,7 +184,7 @@ impl FusedGemmEpilogue {
             (Activation::Gelu, false) => cublaslt::gelu_bias(self.formats()),
             (Activation::Gelu, true) => cublaslt::gelu_aux_bias(self.formats()),
         };
-        let operation = self.product(layout(lies(self.trans_x), lies(self.trans_y)));
+        let operation = self.product(Layout::of(lies(self.trans_x), lies(self.trans_y)));
         let shape = Shape::new(extents.m, extents.n, extents.k);
         let dims = self.out(x, &extents);
         Ok(Step { a: Tensor::X, b: Some(Tensor::Y), operation, shape, epilogue: epilogue?, dims })
@@ -222,13 +222,13 @@ impl FusedGemmEpilogue {
             dims: dims.to_vec(),
         };
         let dx = match self.trans_x {
-            false => step(Tensor::DOut, Tensor::Y, layout(row, y_lies.transposed()), [m, k, n], epilogue, x),
-            true => step(Tensor::Y, Tensor::DOut, layout(y_lies, column), [k, m, n], epilogue, x),
+            false => step(Tensor::DOut, Tensor::Y, Layout::of(row, y_lies.transposed()), [m, k, n], epilogue, x),
+            true => step(Tensor::Y, Tensor::DOut, Layout::of(y_lies, column), [k, m, n], epilogue, x),
         };
         let plain = cublaslt::default(self.formats())?;
         let dy = match self.trans_y {
-            false => step(Tensor::X, Tensor::DOut, layout(x_lies.transposed(), row), [k, n, m], plain, y),
-            true => step(Tensor::DOut, Tensor::X, layout(column, x_lies), [n, k, m], plain, y),
+            false => step(Tensor::X, Tensor::DOut, Layout::of(x_lies.transposed(), row), [k, n, m], plain, y),
+            true => step(Tensor::DOut, Tensor::X, Layout::of(column, x_lies), [n, k, m], plain, y),
         };
         let dbias = Step {
             a: Tensor::DOut,
@@ -245,16 +245,6 @@ impl FusedGemmEpilogue {
 /// How a matrix lies that is stored transposed, or is not.
 fn lies(transposed: bool) -> Order {
     if transposed { Order::ColumnMajor } else { Order::RowMajor }
-}
-
-/// The layout of a product whose operands lie so.
-fn layout(a: Order, b: Order) -> Layout {
-    match (a, b) {
-        (Order::RowMajor, Order::RowMajor) => Layout::TT,
-        (Order::RowMajor, Order::ColumnMajor) => Layout::TN,
-        (Order::ColumnMajor, Order::RowMajor) => Layout::NT,
-        (Order::ColumnMajor, Order::ColumnMajor) => Layout::NN,
-    }
 }
 
 fn same((left, a): (&'static str, usize), (right, b): (&'static str, usize)) -> Result<(), PaddleError> {

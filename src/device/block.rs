@@ -89,8 +89,8 @@ impl Layout {
                 FieldValue::Ld(i) => Value::Ld(slot(i)),
                 FieldValue::BatchStride(i) => Value::BatchStride(slot(i)),
                 FieldValue::Wide(i) => {
-                    let size = plan.arguments[i].role.operand().map_or(16, |operand| operand.dtype.size());
-                    Value::Wide(slot(i), (plan.strip * size).min(16))
+                    let needs = plan.arguments[i].role.operand().map_or(16, |operand| plan.wide_access(operand.dtype));
+                    Value::Wide(slot(i), needs)
                 }
                 FieldValue::Scalar(i) => Value::Scalar(slot(i)),
                 FieldValue::Partials(i) => Value::Workspace(workspace.partials[i]),

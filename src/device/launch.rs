@@ -296,7 +296,7 @@ impl Launch {
                 let (ld, batch_stride) = (t.leading_dimension, t.batch_stride);
                 // Strides that lead nowhere do not count.
                 let across = (if t.strided { ld } else { 0 }, if self.shape.batch > 1 { batch_stride } else { 0 });
-                let aligned = alignment(address, across.0, across.1, t.dtype.size());
+                let aligned = alignment(address, [across.0, across.1].map(|elements| t.dtype.bytes(elements)));
                 Place { address, ld, batch_stride, aligned, ..Place::NONE }
             }
         }

@@ -14,14 +14,16 @@ pub(super) struct Reducer {
     /// Bytes of the workspace.
     bytes: usize,
     rooms: Mutex<Rooms>,
-    /// The slot of each result, and the identity in its format.
+    /// The slot of each result that is overwritten, and the identity in its format.
     identities: Vec<(usize, Vec<u8>)>,
 }
 
 impl Reducer {
     /// For a plan whose arguments begin at slot `operands`, and a workspace of so many bytes.
     pub fn new(plan: &KernelPlan, operands: usize, bytes: usize) -> Reducer {
-        let identities = plan.program.reductions.iter().map(|reduce| {
+        // Onto what is there, nothing is nothing.
+        let overwritten = plan.program.reductions.iter().filter(|reduce| !reduce.accumulate);
+        let identities = overwritten.map(|reduce| {
             let dtype = reduce.operand.dtype;
             let mut identity = vec![0; dtype.size()];
             dtype.write(&mut identity, 0, reduce.monoid.identity(reduce.value));
@@ -30,7 +32,7 @@ impl Reducer {
         Reducer { bytes, rooms: Mutex::default(), identities: identities.collect() }
     }
 
-    /// Whether there is anything to reduce.
+    /// Whether a launch that visits nothing has nothing to write either.
     pub fn is_empty(&self) -> bool {
         self.identities.is_empty()
     }

@@ -42,7 +42,7 @@ impl Splitter {
         let size = self.split.operation.dtype().size();
         let part = |i: usize| Place {
             batch_stride: distances[i],
-            aligned: alignment(operands[i].aligned as u64, 0, distances[i], size),
+            aligned: alignment(operands[i].aligned as u64, [0, distances[i] * size]),
             ..operands[i]
         };
         let [ld, batch_stride] = self.split.sums_strides(self.shape);

@@ -29,13 +29,16 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 23] = templates![
+static TEMPLATES: [(&str, &str); 26] = templates![
     "kernel.cu",
     "restride.cu",
     "prelude/types.cuh",
     "prelude/memory.cuh",
     "prelude/math.cuh",
     "prelude/strip.cuh",
+    "prelude/bits.cuh",
+    "prelude/strip_bits.cuh",
+    "prelude/staging_bits.cuh",
     "prelude/raster.cuh",
     "prelude/monoids.cuh",
     "prelude/reduce.cuh",
@@ -88,6 +91,8 @@ struct Access {
     along_strip: bool,
     /// Whether it varies along M.
     rows: bool,
+    /// Whether its elements are bits.
+    packed: bool,
     /// The flag that says whether wide accesses are aligned.
     wide: String,
     /// Where a mainloop that stages operands in shared memory keeps this one.
@@ -181,6 +186,9 @@ struct Context {
     staged_vectors: Vec<StagedVector>,
     element: &'static str,
     accumulator: &'static str,
+    /// Whether any operand has elements of one bit.
+    packed: bool,
+    packed_accumulator: bool,
     a_k_major: bool,
     b_k_major: bool,
     acc_row_major: bool,
@@ -264,10 +272,11 @@ fn context(plan: &KernelPlan) -> Context {
             name: format!("p{i}"),
             declaration: format!("{}{}*", if argument.role.is_written() { "" } else { "const " }, operand.dtype.cuda()),
             base: format!("p.arg{i}"),
-            stride: format!("p.arg{i}_batch_stride"),
+            stride: format!("p.arg{i}_batch_stride{}", if operand.dtype.is_packed() { " / 8" } else { "" }),
         })
     });
     let staged = |list: fn(&Staging) -> &Vec<Staged>| plan.staging.iter().flat_map(list);
+    let packed_accumulator = plan.operation.dtype().is_packed();
     let mut constants = plan.tile.constants();
     constants.extend(plan.staging.iter().flat_map(Staging::constants));
     let constants = constants.into_iter().map(|(name, value)| Constant { name, value });
@@ -290,6 +299,8 @@ fn context(plan: &KernelPlan) -> Context {
         product: matches!(plan.operation, Operation::Product { .. }),
         element: plan.operation.dtype().cuda(),
         accumulator: plan.operation.accumulator().cuda(),
+        packed: packed_accumulator || plan.arguments.iter().any(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed())),
+        packed_accumulator,
         a_k_major,
         b_k_major,
         acc_row_major,
@@ -331,6 +342,7 @@ fn place(printer: &Printer, value: String, node: String, argument: usize, operan
         ld: axes.is_matrix().then(|| format!("p.arg{argument}_ld")),
         along_strip,
         rows: axes.contains(M),
+        packed: operand.dtype.is_packed(),
         wide: if along_strip { format!("p.arg{argument}_wide") } else { "0".into() },
         staged_at,
     }

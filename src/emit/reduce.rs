@@ -53,7 +53,7 @@ pub(super) struct Block {
 pub(super) fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction> {
     let (sets, parts) = (sets(&plan.program.reductions), plan.parts());
     let reduction = |(index, reduce): (usize, &Reduce)| {
-        let Reduce { argument, operand, terms, value, monoid, .. } = reduce;
+        let Reduce { argument, operand, terms, value, monoid, accumulate, .. } = reduce;
         let (axes, block_index) = (operand.axes, sets.iter().position(|axes| *axes == operand.axes).unwrap_or_default());
         let terms: Vec<String> = terms.iter().map(|&term| printer.reference(term)).collect();
         let along_columns = lies_along_columns(axes, operand.order);
@@ -69,7 +69,7 @@ pub(super) fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction>
             parts_at: parts.at[index],
             added: reduce.adds_as_they_arrive(),
             partials: format!("p.partials{index}"),
-            result_type: format!("Result<{}, {along_columns}>", operand.dtype.cuda()),
+            result_type: format!("Result<{}, {along_columns}, {accumulate}>", operand.dtype.cuda()),
             base: printer.base(*argument, *operand),
             ld: if axes.is_matrix() { format!("p.arg{argument}_ld") } else { "0".into() },
             block: format!("block{block_index}"),

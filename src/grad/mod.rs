@@ -78,7 +78,7 @@ use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::Axes;
 use crate::ir::graph::{Graph, Node, NodeId};
-use crate::ir::{Monoid, Reduction, Sink, SinkKind};
+use crate::ir::{Monoid, Reduce, Sink, SinkKind};
 use ends::{Leaf, Outputs, leaves, taken, upstream};
 use joint::{Folded, Joint};
 use select::Selected;
@@ -181,11 +181,8 @@ impl Candidate {
         let mut sinks = Vec::new();
         for (Leaf { name, operand, .. }, gradient) in leaves.into_iter().zip(gradients) {
             let value = gradient.unwrap_or_else(|| joint.graph.constant_f32(0.0));
-            let kind = if operand.axes.contains(Axes::MNL) {
-                SinkKind::Store(operand)
-            } else {
-                SinkKind::Reduce(Reduction { monoid: Monoid::Sum, atomic: false, operand })
-            };
+            let kind =
+                if operand.axes.contains(Axes::MNL) { SinkKind::Store(operand) } else { Reduce::from(Monoid::Sum).to(operand) };
             sinks.push(Sink { name: format!("grad_{name}").into(), value, kind });
         }
         let folded = joint.fold(sinks, incoming);

@@ -39,7 +39,7 @@ impl Signature {
     }
 }
 
-/// A cheaper spelling, used where every output is 16 bit or narrower, and how far it may be from the exact value.
+/// A cheaper spelling, used where every stored matrix is 16 bit or narrower, and how far it may be from the exact value.
 #[derive(Clone, Copy, Debug)]
 pub struct Fast {
     /// The spelling.

@@ -44,30 +44,54 @@ pub struct Reduction {
     /// What combines two elements.
     pub monoid: Monoid,
     /// Whether a kernel may combine partial results in the order in which they happen to arrive. Otherwise, which is the
-    /// default, two launches of one plan give the same bits.
+    /// default, two launches of one plan give the same bits. Kernels make use of it for sums.
     #[serde(default)]
     pub atomic: bool,
+    /// Whether what the memory holds takes part as one more element: the result is added to it, if it is a sum; over no
+    /// elements it stays. Otherwise it is overwritten.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accumulate: bool,
     /// How the result lies in memory.
     pub operand: Operand,
 }
 
-/// How to reduce: a monoid, and whether in any order.
+/// How to reduce: a monoid, whether in any order, and whether onto what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reduce {
     pub(crate) monoid: Monoid,
     pub(crate) atomic: bool,
+    pub(crate) accumulate: bool,
+}
+
+impl Reduce {
+    /// The same, to a result of this kind.
+    pub(crate) const fn to(self, operand: Operand) -> SinkKind {
+        let Reduce { monoid, atomic, accumulate } = self;
+        SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand })
+    }
+
+    /// The same reduction, in which what the memory holds takes part: see [`Monoid::accumulate`].
+    #[must_use]
+    pub const fn accumulate(self) -> Reduce {
+        Reduce { accumulate: true, ..self }
+    }
 }
 
 impl From<Monoid> for Reduce {
     fn from(monoid: Monoid) -> Reduce {
-        Reduce { monoid, atomic: false }
+        Reduce { monoid, atomic: false, accumulate: false }
     }
 }
 
 impl Monoid {
     /// The reduction whose kernel may combine partial results in any order: cheaper, and not the same bits twice.
     pub const fn atomic(self) -> Reduce {
-        Reduce { monoid: self, atomic: true }
+        Reduce { monoid: self, atomic: true, accumulate: false }
+    }
+
+    /// The reduction in which what the memory holds takes part as one more element: a sum is added to it.
+    pub const fn accumulate(self) -> Reduce {
+        Reduce { monoid: self, atomic: false, accumulate: true }
     }
 }
 
@@ -79,9 +103,14 @@ impl SinkKind {
         }
     }
 
+    /// Whether it combines its result with what the memory holds.
+    pub const fn accumulates(self) -> bool {
+        matches!(self, SinkKind::Reduce(Reduction { accumulate: true, .. }))
+    }
+
     /// The same sink with another operand.
     #[must_use]
-    const fn with_operand(self, operand: Operand) -> SinkKind {
+    pub const fn with_operand(self, operand: Operand) -> SinkKind {
         match self {
             SinkKind::Store(_) => SinkKind::Store(operand),
             SinkKind::Reduce(reduction) => SinkKind::Reduce(Reduction { operand, ..reduction }),
@@ -112,8 +141,9 @@ impl SinkKind {
     pub fn parameters(self) -> String {
         match self {
             SinkKind::Store(_) => String::new(),
-            SinkKind::Reduce(Reduction { monoid, atomic, .. }) => {
-                format!("{}{}", monoid.name(), if atomic { " atomic" } else { "" })
+            SinkKind::Reduce(Reduction { monoid, atomic, accumulate, .. }) => {
+                let flags = [(atomic, " atomic"), (accumulate, " accumulate")];
+                flags.into_iter().filter(|(set, _)| *set).fold(monoid.name().to_owned(), |words, (_, flag)| words + flag)
             }
         }
     }
@@ -133,14 +163,18 @@ impl SinkKind {
             let (name, behind) = head(&rest);
             let monoid = Monoid::from_name(&name)
                 .ok_or_else(|| format!("expected what to reduce with: {}", Monoid::ALL.map(Monoid::name).join(", ")))?;
-            let (flag, operand) = head(&behind);
-            reduce = Some(Reduce { monoid, atomic: flag == "atomic" });
-            rest = if flag == "atomic" { operand } else { behind };
+            rest = behind;
+            let mut flag = |word: &str| {
+                let (first, behind) = head(&rest);
+                let set = first == word;
+                if set {
+                    rest = behind;
+                }
+                set
+            };
+            reduce = Some(Reduce { monoid, atomic: flag("atomic"), accumulate: flag("accumulate") });
         }
-        let kind = move |operand| match reduce {
-            None => SinkKind::Store(operand),
-            Some(Reduce { monoid, atomic }) => SinkKind::Reduce(Reduction { monoid, atomic, operand }),
-        };
+        let kind = move |operand| reduce.map_or(SinkKind::Store(operand), |reduce| reduce.to(operand));
         Ok((kind, rest))
     }
 }

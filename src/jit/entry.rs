@@ -3,90 +3,47 @@
 //! One file holds the binary and what is known about it, so the two cannot disagree:
 //!
 //! ```text
-//! magic    8 bytes   "\x89PLKRN\r\n": not a text, and damaged by anything that treats it as one
-//! format   u32       the version of this layout
-//! key      32 bytes  the full key, so a renamed file is found out
 //! info     u32       length of the following description
 //! image    u64       length of the binary after it
 //! ...      info      JSON
 //! ...      image     the binary
-//! check    32 bytes  hash of all the above
 //! ```
 //!
-//! Numbers are little-endian. The same kernel always gives the same bytes.
+//! in an [`envelope`]. The same kernel always gives the same bytes.
 
-use super::key::{CacheKey, FORMAT};
+use super::envelope::{self, Damage};
+use super::key::CacheKey;
 use crate::source::{Cubin, KernelInfo};
 
 const MAGIC: [u8; 8] = *b"\x89PLKRN\r\n";
-const HASH: usize = 32;
-const HEADER: usize = MAGIC.len() + 4 + HASH + 4 + 8;
-
-/// Why bytes are not the entry that was looked for. Always a miss, never an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Damage {
-    #[error("it is not a kernel entry")]
-    Magic,
-    #[error("it has another format version")]
-    Format,
-    #[error("it belongs to another kernel")]
-    Key,
-    #[error("it is cut off or has something behind its end")]
-    Length,
-    #[error("its checksum is wrong")]
-    Checksum,
-    #[error("its description cannot be read")]
-    Description,
-}
 
 pub(super) fn encode(key: &CacheKey, cubin: &Cubin) -> Option<Vec<u8>> {
     let info = serde_json::to_vec(&cubin.info).ok()?;
-    let mut bytes = Vec::with_capacity(HEADER + info.len() + cubin.bytes.len() + HASH);
-    bytes.extend_from_slice(&MAGIC);
-    bytes.extend_from_slice(&FORMAT.to_le_bytes());
-    bytes.extend_from_slice(key.as_bytes());
-    bytes.extend_from_slice(&u32::try_from(info.len()).ok()?.to_le_bytes());
-    bytes.extend_from_slice(&(cubin.bytes.len() as u64).to_le_bytes());
-    bytes.extend_from_slice(&info);
-    bytes.extend_from_slice(&cubin.bytes);
-    let check = blake3::hash(&bytes);
-    bytes.extend_from_slice(check.as_bytes());
-    Some(bytes)
+    let lengths = (u32::try_from(info.len()).ok()?.to_le_bytes(), (cubin.bytes.len() as u64).to_le_bytes());
+    Some(envelope::wrap(MAGIC, key, &[&lengths.0, &lengths.1, &info, &cubin.bytes]))
 }
 
 pub(super) fn decode(key: &CacheKey, bytes: &[u8]) -> Result<Cubin, Damage> {
-    let (found, cubin) = decode_any(bytes)?;
-    if found == *key { Ok(cubin) } else { Err(Damage::Key) }
+    envelope::of(key, decode_any(bytes)?)
 }
 
 /// A kernel and its key.
 pub(super) fn decode_any(bytes: &[u8]) -> Result<(CacheKey, Cubin), Damage> {
-    let (magic, rest) = bytes.split_first_chunk().ok_or(Damage::Length)?;
-    if *magic != MAGIC {
-        return Err(Damage::Magic);
-    }
-    let (format, rest) = rest.split_first_chunk().ok_or(Damage::Length)?;
-    if u32::from_le_bytes(*format) != FORMAT {
-        return Err(Damage::Format);
-    }
-    let (found, rest) = rest.split_first_chunk::<HASH>().ok_or(Damage::Length)?;
-    let (info, rest) = rest.split_first_chunk().ok_or(Damage::Length)?;
-    let (image, rest) = rest.split_first_chunk().ok_or(Damage::Length)?;
-    let info = u32::from_le_bytes(*info) as usize;
-    let image = usize::try_from(u64::from_le_bytes(*image)).map_err(|_| Damage::Length)?;
-    if info.checked_add(image).and_then(|length| length.checked_add(HASH)) != Some(rest.len()) {
-        return Err(Damage::Length);
-    }
-    let (body, check) = bytes.split_at(bytes.len() - HASH);
-    if blake3::hash(body).as_bytes() != check {
-        return Err(Damage::Checksum);
-    }
-    let (info, rest) = rest.split_at(info);
+    let (key, held) = envelope::unwrap(MAGIC, bytes, |held| parts(held).is_some())?;
+    let (info, image) = parts(held).ok_or(Damage::Length)?;
     let info: KernelInfo = serde_json::from_slice(info).map_err(|_| Damage::Description)?;
-    if info.key != CacheKey::from_bytes(*found).to_string() {
+    if info.key != key.to_string() {
         return Err(Damage::Key);
     }
-    Ok((CacheKey::from_bytes(*found), Cubin::new(&rest[..image], info)))
+    Ok((key, Cubin::new(image, info)))
+}
+
+/// Description and binary, if the lengths account for all there is.
+fn parts(held: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (info, rest) = held.split_first_chunk()?;
+    let (image, rest) = rest.split_first_chunk()?;
+    let (info, image) = (u32::from_le_bytes(*info) as usize, usize::try_from(u64::from_le_bytes(*image)).ok()?);
+    (info.checked_add(image) == Some(rest.len())).then(|| rest.split_at(info))
 }
 
 #[cfg(test)]

@@ -40,6 +40,7 @@ mod cache;
 mod compiler;
 mod config;
 mod entry;
+mod envelope;
 mod error;
 mod flight;
 mod key;

@@ -15,7 +15,8 @@
 //! accesses is switched off on most machines.
 
 use super::compiler::Build;
-use super::entry::{self, Damage};
+use super::entry;
+use super::envelope::Damage;
 use super::key::CacheKey;
 use super::note;
 use super::root;

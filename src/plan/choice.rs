@@ -12,15 +12,62 @@ use crate::target::Target;
 use serde::Serialize;
 use std::fmt;
 
-/// A candidate and what became of it.
+/// A candidate and what became of it. Put into words only when it is printed: there are dozens to a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// The candidate: a mainloop or a tile.
-    pub candidate: String,
+    /// The candidate.
+    pub candidate: Considered,
     /// Whether it was chosen.
     pub chosen: bool,
     /// Why, or why not.
-    pub reason: String,
+    pub reason: Reason,
+}
+
+/// What a verdict is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Considered {
+    /// A mainloop.
+    Mainloop(Mainloop),
+    /// One of its tiles.
+    Tile(Tile),
+    /// So many parts of K.
+    Split(usize),
+}
+
+impl fmt::Display for Considered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Considered::Mainloop(mainloop) => mainloop.fmt(f),
+            Considered::Tile(tile) => tile.fmt(f),
+            Considered::Split(parts) => write!(f, "split of K in {parts} parts"),
+        }
+    }
+}
+
+/// The reason for a verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// In words.
+    Words(String),
+    /// Its estimated time over that of the chosen candidate, in hundredths.
+    Slower(u64),
+}
+
+impl<S: Into<String>> From<S> for Reason {
+    fn from(words: S) -> Reason {
+        Reason::Words(words.into())
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Words(words) => f.write_str(words),
+            Reason::Slower(times) => write!(f, "estimated at {}.{:02} times the chosen one", times / 100, times % 100),
+        }
+    }
 }
 
 /// The chosen tile, if any fits, and the verdict on each candidate.
@@ -62,7 +109,7 @@ impl Choice {
 
     /// Notes that registers ran out, and that the tile now asks for fewer blocks to a multiprocessor.
     pub(super) fn relaxed(&mut self, tile: &Tile) {
-        self.accept(tile, format!("registers ran out; compiled again for {} block(s) a multiprocessor", tile.min_blocks));
+        self.accept(*tile, format!("registers ran out; compiled again for {} block(s) a multiprocessor", tile.min_blocks));
     }
 
     /// The next best tile whose threads hold fewer accumulators, where registers ran out for good.
@@ -73,12 +120,17 @@ impl Choice {
         Some(next)
     }
 
-    pub(super) fn reject(&mut self, candidate: impl fmt::Display, reason: impl Into<String>) {
-        self.verdicts.push(Verdict { candidate: candidate.to_string(), chosen: false, reason: reason.into() });
+    fn reject(&mut self, candidate: Considered, reason: impl Into<Reason>) {
+        self.verdicts.push(Verdict { candidate, chosen: false, reason: reason.into() });
     }
 
-    pub(super) fn accept(&mut self, candidate: impl fmt::Display, reason: impl Into<String>) {
-        self.verdicts.push(Verdict { candidate: candidate.to_string(), chosen: true, reason: reason.into() });
+    /// Notes what became of parts of K.
+    pub(super) fn split(&mut self, parts: usize, chosen: bool, reason: String) {
+        self.verdicts.push(Verdict { candidate: Considered::Split(parts), chosen, reason: reason.into() });
+    }
+
+    fn accept(&mut self, tile: Tile, reason: impl Into<Reason>) {
+        self.verdicts.push(Verdict { candidate: Considered::Tile(tile), chosen: true, reason: reason.into() });
     }
 }
 
@@ -232,7 +284,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
         .map_or_else(|| fit(tile, request), Err)
     {
         Ok(tile) => estimates.push((tile, estimate(&tile))),
-        Err(obstacle) => choice.reject(tile, obstacle),
+        Err(obstacle) => choice.reject(Considered::Tile(*tile), obstacle),
     };
     if let Some(tile) = request.preferences.tile {
         consider(&tile, None, &|_| 1.0);
@@ -259,7 +311,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
     let tiles = tiles(&chosen, request.shape);
     choice.accept(chosen, format!("the least estimated time: {tiles} tiles on {} multiprocessors", request.multiprocessors));
     for (tile, estimate) in &estimates[1..] {
-        choice.reject(tile, format!("estimated at {:.2} times the chosen one", estimate / least));
+        choice.reject(Considered::Tile(*tile), Reason::Slower((estimate / least * 100.0).round() as u64));
     }
     let rastered = |tile: Tile| (tile, raster::group(&tile, request));
     choice.others = estimates[1..].iter().map(|(tile, _)| rastered(*tile)).collect();
@@ -301,7 +353,7 @@ pub(super) fn mainloops(
             _ => why_not(mainloop, operation, target, preferences),
         };
         match why_not {
-            Some(why) => choice.reject(mainloop, why),
+            Some(why) => choice.reject(Considered::Mainloop(mainloop), why),
             None => usable.push(mainloop),
         }
     }

@@ -61,7 +61,7 @@ impl KernelPlan {
         let _ = writeln!(
             out,
             "math          {}",
-            if self.fast_math { "fast: every output is 16 bit or narrower, or it was asked for" } else { "exact" }
+            if self.fast_math { "fast: every stored matrix is 16 bit or narrower, or it was asked for" } else { "exact" }
         );
         let _ = writeln!(out, "parameters    {} bytes", self.params.size);
         if !self.maps.is_empty() {

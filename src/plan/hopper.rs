@@ -7,6 +7,7 @@
 //! yet (`docs/performance.md`).
 
 use super::choice::{Request, tiles as count_tiles};
+use super::staging::chunk_columns;
 use super::{Schedule, Tile, TileShape};
 
 /// The tiles, each with the most stages that may fit. Blocks that fetch enough come alone and in pairs along M.
@@ -55,14 +56,15 @@ const CLUSTERED: [f64; 2] = [1.005, 1.05];
 const UNSHARED: f64 = 1.3;
 /// Cycles that a cluster takes to begin and to end together.
 const RENDEZVOUS: f64 = 250.0;
-/// Cycles of an epilogue before and after its elements: barriers, the way through shared memory.
-const EPILOGUE: f64 = 1440.0;
+/// Cycles of an epilogue before and after its elements, and of each chunk: barriers, the way through shared memory.
+const EPILOGUE: f64 = 1100.0;
+const CHUNK: f64 = 180.0;
 /// Cycles until the products of a tile run again behind an epilogue that nothing covers.
 const RESTART: f64 = 200.0;
 /// Issue slots of an element beside those of its own values: conversion, store, accumulator.
-const ELEMENT: f64 = 2.2;
+const ELEMENT: f64 = 3.0;
 /// What part of the values' own cost counts: tables name that of exact spellings, 16-bit outputs get fast ones.
-const FAST: f64 = 0.35;
+const FAST: f64 = 0.3;
 /// How much longer one consumer's epilogue takes than its share of two.
 const ALONE: f64 = 1.2;
 /// Cycles of a launch before its first and after its last tile.
@@ -77,8 +79,8 @@ const FROM_MEMORY: f64 = 5_000.0;
 /// other; and what that costs as a part of the whole, for each element read from L2 for a multiply-add, and for each
 /// element written to shared memory for one.
 const POWERED: f64 = 2e5;
-const READ_FROM_L2: f64 = 2.5;
-const WRITTEN_TO_SHARED: f64 = 3.0;
+const READ_FROM_L2: f64 = 3.0;
+const WRITTEN_TO_SHARED: f64 = 5.0;
 
 /// Of a cycle: between launches that fill the device for 100 us, which come to 1.2 estimated cycles a nanosecond, and short ones of
 /// few blocks, which come to 1.7.
@@ -100,7 +102,9 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let product = terms * area / MULTIPLY_ADDS
         * if consumers == 1 { SINGLE } else { 1.0 }
         * if clustered { CLUSTERED[usize::from(consumers == 1)] } else { 1.0 };
-    let epilogue = EPILOGUE + (ELEMENT + FAST * f64::from(request.program.cost())) * area / 128.0;
+    let blocks_m = tile.bm / 64 / if schedule == Schedule::PingPong { 1 } else { consumers };
+    let chunks = (blocks_m * (tile.bn / chunk_columns(tile.bn))) as f64;
+    let epilogue = EPILOGUE + CHUNK * chunks + (ELEMENT + FAST * f64::from(request.program.cost())) * area / 128.0;
     let compute = match schedule {
         // An epilogue runs under the next product; only the last one is seen.
         Schedule::PingPong => waves * product.max(ALONE * epilogue) + ALONE * epilogue,

@@ -19,7 +19,7 @@ mod split;
 mod staging;
 mod tile;
 
-pub use choice::{Choice, Verdict};
+pub use choice::{Choice, Considered, Reason, Verdict};
 pub use maps::{MapSource, Swizzle, TensorMap};
 pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use preferences::{Math, Preferences};
@@ -113,14 +113,6 @@ pub enum PlanError {
     /// A format that cannot be multiplied.
     #[error("operands of {0} cannot be multiplied; use f32, f16, bf16 or i32")]
     Operands(DType),
-    /// A sink or a load that kernels do not render yet.
-    #[error("`{name}` is {what}, which kernels do not render yet: compute it with `Gemm::reference`")]
-    Unrendered {
-        /// The argument.
-        name: String,
-        /// What it is.
-        what: String,
-    },
     /// The target lacks something.
     #[error("{what} is not available on {target}: {cure}")]
     Target {
@@ -276,6 +268,13 @@ impl KernelPlan {
         Workspace::of(self, shape)
     }
 
+    /// Bytes that wide accesses to elements along a strip have to be aligned to: those of a strip, but where masks pass through
+    /// shared memory those of a chunk's columns.
+    pub(crate) fn wide_access(&self, dtype: DType) -> usize {
+        let staged = self.staging.as_ref().filter(|_| dtype.is_packed());
+        dtype.bytes(staged.map_or(self.strip, |s| s.chunk)).min(16)
+    }
+
     /// Leaves more registers to a thread: asks the compiler for fewer blocks to a multiprocessor or, when it is one
     /// already, takes the next best tile whose threads hold fewer accumulators. False if there is none.
     pub fn relax(&mut self) -> bool {
@@ -359,14 +358,6 @@ fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result
         let cure = if has == crate::dtype::ValueType::I32 { "use `acc_i32()` and cast it" } else { "use `acc()`" };
         return Err(PlanError::Accumulator { wants, has, dtype, cure });
     }
-    let mut packed = epilogue.arguments().iter().filter(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed()));
-    if let Some(argument) = packed.next() {
-        let (name, what) = (argument.name.to_string(), format!("a bit mask ({})", argument.role));
-        return Err(PlanError::Unrendered { name, what });
-    }
-    if dtype.is_packed() {
-        return Err(PlanError::Unrendered { name: "a".into(), what: format!("a bit mask ({dtype})") });
-    }
     let formats = epilogue.arguments().iter().filter_map(|a| a.role.operand()).map(|o| o.dtype).chain([dtype]);
     if !target.has_bf16() && formats.into_iter().any(|d| d == DType::BF16) {
         return Err(PlanError::Target {
@@ -394,18 +385,18 @@ fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainlo
 /// Whether most bytes of the matrices of an epilogue, and of an accumulator in memory, lie column by column.
 fn lies_in_columns(operation: Operation, epilogue: &Checked) -> bool {
     let (mut rows, mut columns) = (0, 0);
-    let mut count = |order: Order, bytes: usize| match order {
-        Order::RowMajor => rows += bytes,
-        Order::ColumnMajor => columns += bytes,
+    let mut count = |order: Order, bits: usize| match order {
+        Order::RowMajor => rows += bits,
+        Order::ColumnMajor => columns += bits,
     };
     for argument in epilogue.arguments() {
         if let Some(operand) = argument.role.operand().filter(|o| o.axes.is_matrix()) {
             let passes = if matches!(argument.role, Role::Update(_)) { 2 } else { 1 };
-            count(operand.order, passes * operand.dtype.size());
+            count(operand.order, passes * operand.dtype.bits());
         }
     }
     if let Operation::Pointwise { dtype, order } = operation {
-        count(order, dtype.size());
+        count(order, dtype.bits());
     }
     columns > rows
 }
@@ -422,10 +413,12 @@ fn strip(epilogue: &Checked, aligned: impl Fn(&str) -> usize) -> usize {
     let matrices = epilogue.arguments().iter().filter_map(|argument| {
         let operand = argument.role.operand()?;
         let along = operand.axes.is_matrix() && lies_along_columns(operand.axes, operand.order);
-        along.then(|| (operand.dtype.size(), aligned(&argument.name)))
+        along.then(|| (operand.dtype, aligned(&argument.name)))
     });
-    let matrices: Vec<_> = matrices.collect();
-    let narrowest = matrices.iter().map(|(size, ..)| *size).min().unwrap_or(4);
+    // Bit masks take strips of any width, wherever they begin.
+    let (masks, matrices): (Vec<_>, Vec<_>) = matrices.partition(|(dtype, _)| dtype.is_packed());
+    let matrices: Vec<_> = matrices.into_iter().map(|(dtype, aligned)| (dtype.size(), aligned)).collect();
+    let narrowest = matrices.iter().map(|(size, ..)| *size).min().unwrap_or(if masks.is_empty() { 4 } else { 1 });
     let widest = (16 / narrowest).min(8);
     // The largest power of two whose accesses are aligned for every matrix; but never so few columns that a lane moves
     // less than a word, which measured slower even where the words have to be moved in halves.

@@ -90,7 +90,9 @@ impl Problem {
     pub(crate) fn run_distance(&self, slot: &Slot) -> usize {
         let ld = self.strides.get(&*slot.name).and_then(|s| s.ld);
         match &slot.kind {
-            SlotKind::Memory { dtype, outer, inner, matrix: true, .. } if *outer > 1 => ld.unwrap_or(*inner) * dtype.size(),
+            SlotKind::Memory { dtype, outer, inner, matrix: true, .. } if *outer > 1 => {
+                dtype.bytes(ld.unwrap_or(inner.next_multiple_of(dtype.run())))
+            }
             _ => 0,
         }
     }
@@ -111,14 +113,13 @@ impl Problem {
         if outer * inner == 0 {
             return 16; // there is nothing to read
         }
-        let ld = if *matrix && *outer > 1 { strides.ld.unwrap_or((*inner).max(1)) } else { 0 };
+        let run = strides.ld.unwrap_or((*inner).max(1).next_multiple_of(dtype.run()));
+        let ld = if *matrix && *outer > 1 { run } else { 0 };
         let batch_stride = match batch {
-            Some(entries) if *entries > 1 => {
-                strides.batch_stride.unwrap_or_else(|| outer * strides.ld.unwrap_or((*inner).max(1)))
-            }
+            Some(entries) if *entries > 1 => strides.batch_stride.unwrap_or(outer * run),
             _ => 0,
         };
-        alignment(strides.alignment as u64, ld, batch_stride, dtype.size())
+        alignment(strides.alignment as u64, [ld, batch_stride].map(|elements| dtype.bytes(elements)))
     }
 }
 
@@ -131,8 +132,8 @@ pub struct Runs {
     pub whole: bool,
 }
 
-/// The largest power of two up to 16 that divides an address and two strides (in elements of `size` bytes).
-pub fn alignment(address: u64, ld: usize, batch_stride: usize, size: usize) -> usize {
-    let bits = address | (ld as u64).wrapping_mul(size as u64) | (batch_stride as u64).wrapping_mul(size as u64);
+/// The largest power of two up to 16 that divides an address and two strides, in bytes.
+pub fn alignment(address: u64, strides: [usize; 2]) -> usize {
+    let bits = strides.into_iter().fold(address, |bits, stride| bits | stride as u64);
     1 << bits.trailing_zeros().min(4)
 }

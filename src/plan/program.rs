@@ -190,11 +190,11 @@ impl Program {
             let (argument, place) = (argument(&sink.name), |id: NodeId| places[id.index()]);
             match sink.kind {
                 SinkKind::Store(operand) => stores.push(Store { argument, operand, value: place(sink.value) }),
-                SinkKind::Reduce(Reduction { monoid, atomic, operand }) => {
+                SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand }) => {
                     let value = checked.type_of(sink.value).value;
                     let factors = graph.factors(sink.value).filter(|_| monoid == Monoid::Sum && value == ValueType::F32);
                     let terms = factors.map_or_else(|| vec![place(sink.value)], |factors| factors.map(place).to_vec());
-                    reductions.push(Reduce { argument, operand, terms, value, monoid, atomic });
+                    reductions.push(Reduce { argument, operand, terms, value, monoid, atomic, accumulate });
                 }
             }
         }

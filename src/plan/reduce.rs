@@ -34,6 +34,8 @@ pub struct Reduce {
     pub monoid: Monoid,
     /// Whether units may be combined in any order.
     pub atomic: bool,
+    /// Whether what the result's memory holds takes part: whoever writes an element takes it in before.
+    pub accumulate: bool,
 }
 
 /// How the threads of a unit share its rows and columns. Lanes side by side cover a row, the other lanes of a warp further
@@ -50,10 +52,13 @@ pub struct Unit {
     pub row_sharers: usize,
 }
 
+/// Bytes ahead of the parts, in which a unit notes what it takes part in and which blocks are complete.
+const HEAD: usize = 16;
+
 /// Where the parts of a unit's threads lie in shared memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Parts {
-    /// Where each reduction's begin, behind a word for each set of axes.
+    /// Where each reduction's begin, behind [`HEAD`] bytes.
     pub at: Vec<usize>,
     /// Bytes of a unit, a multiple of 16.
     pub bytes: usize,
@@ -119,7 +124,7 @@ impl Parts {
         }
         let Unit { rows, threads, row_lanes, row_sharers } = tile.unit(strip);
         let column_sharers = (threads / 32 / row_sharers).max(1);
-        let mut bytes = (4 * sets(reductions).len()).next_multiple_of(16);
+        let mut bytes = HEAD;
         let at = reductions.iter().map(|reduction| {
             let axes = reduction.operand.axes;
             let parts = match (axes.contains(M), axes.contains(N)) {

@@ -89,8 +89,7 @@ pub(super) fn plan(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
             if time < WORTHWHILE * alone {
                 return in_parts(request, parts, format!("estimated at {time:.1} us, in one piece at {alone:.1} us"));
             }
-            let why = format!("the best, {parts} parts, are estimated at {time:.1} us, one piece at {alone:.1} us");
-            whole.choice.reject("split of K", why);
+            whole.choice.split(parts, false, format!("the best, estimated at {time:.1} us, in one piece at {alone:.1} us"));
             Ok(whole)
         }
     }
@@ -157,7 +156,7 @@ fn in_parts(request: &Request<'_>, parts: usize, reason: String) -> Result<Kerne
         parts,
     })?;
     let split = Split { parts, operation, sums, product: Box::new(product) };
-    plan.choice.accept(format!("split of K in {parts} parts"), reason);
+    plan.choice.split(parts, true, reason);
     (plan.scratch, plan.split) = (split.bytes(problem.shape), Some(split));
     Ok(plan)
 }

@@ -3,7 +3,8 @@
 //!
 //! Matrices go by in chunks of 64 rows and up to 64 columns, which a tensor map moves: those that are read come ahead of the
 //! consumers through a ring, those that are written leave while the consumer goes on. Vectors come whole, a slice for each
-//! tile. How deep the rings are follows from what the stages of the mainloop leave: see [`Staging::of`].
+//! tile. Bit masks have no tensor maps: what is read comes through the ring all the same, what is written goes by itself.
+//! How deep the rings are follows from what the stages of the mainloop leave: see [`Staging::of`].
 
 use super::{MapSource, Parts, Phase, Program, Runs, StepKind, Swizzle, TensorMap, Tile, TileShape, lies_along_columns};
 use crate::dtype::DType;
@@ -129,7 +130,7 @@ impl Staging {
         let loads =
             loads_of(Phase::Visit).map(|(step, argument, operand)| matrix(step, operand, argument, true, &mut load_bytes));
         let loads = loads.collect();
-        let stores = program.stores.iter().enumerate();
+        let stores = program.stores.iter().enumerate().filter(|(_, store)| !store.operand.dtype.is_packed());
         let stores = stores.map(|(i, store)| matrix(i, store.operand, store.argument, false, &mut store_bytes)).collect();
         let vectors = loads_of(Phase::Column).chain(loads_of(Phase::Row)).map(|(step, _, operand)| {
             let extent = if operand.axes.contains(M) { tile.bm } else { tile.bn };
@@ -139,6 +140,7 @@ impl Staging {
         });
         let vectors: Vec<Staged> = vectors.collect();
         let vector_bytes = vector_bytes.next_multiple_of(128);
+        let reduces = usize::from(!program.reductions.is_empty());
         let part_bytes = Parts::of(&program.reductions, tile, strip(tile)).bytes;
 
         let ring = stage_bytes(tile, operation, bk);
@@ -149,7 +151,7 @@ impl Staging {
                 + chunks
                 + 2 * vector_bytes
                 + consumers * part_bytes
-                + 8 * (2 * stages + 6 + 2 * consumers * load_stages)
+                + 8 * (2 * stages + 6 + 2 * consumers * (load_stages + reduces))
         };
         let fits = |&(stages, load_stages): &(usize, usize)| total(stages, load_stages, 1) <= limit;
         let shallow = usize::from(load_bytes > 0);
@@ -238,6 +240,9 @@ fn chunk_map(operand: Operand, argument: usize, chunk: usize) -> (Option<TensorM
     let size = operand.dtype.size();
     let along = lies_along_columns(operand.axes, operand.order);
     let (lines, elements) = if along { (CHUNK_ROWS, chunk) } else { (chunk, CHUNK_ROWS) };
+    if operand.dtype.is_packed() {
+        return (None, lines * operand.dtype.bytes(elements));
+    }
     let pitch = (elements * size).min(128);
     let swizzle = match pitch {
         128 => Swizzle::B128,

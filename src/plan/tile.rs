@@ -286,8 +286,10 @@ impl Tile {
                 (alignment.iter().all(|a| *a >= 16), "TMA copies operands aligned to 16 bytes"),
             ]);
         }
-        if strip > bn || !bn.is_multiple_of(strip) || ![bm, bn, threads].iter().all(|x| x.is_power_of_two()) {
-            return Some("extents and threads are powers of two, and strips divide the columns");
+        if bn < 8 || strip > bn || !bn.is_multiple_of(strip) || ![bm, bn, threads].iter().all(|x| x.is_power_of_two()) {
+            return Some(
+                "extents and threads are powers of two, strips divide the columns, and eight columns share a byte of a mask",
+            );
         }
         match self.shape {
             TileShape::Simt { bk, tm, tn } => {

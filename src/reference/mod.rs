@@ -19,7 +19,8 @@
 //!    matrix that is loaded and stored under one name is read at an element before that element is written. A matrix that the
 //!    batch shares is written once. In a bit format the bits from a run's end to the end of its last byte become 0.
 //! 4. **Every reduction** combines its value's elements along the axes that its operand does not vary along, in `f64` (a
-//!    product that is summed is not rounded before; integers wrap), and rounds the result once to the operand's format.
+//!    product that is summed is not rounded before; integers wrap), and rounds the result once to the operand's format. One
+//!    that accumulates takes the number that is there as one more element.
 //!
 //! Nothing else is touched: neither the elements between one row's end and the next row, nor anything at all where M, N or
 //! the batch is empty, but for the identities of reductions over an axis without extent; nor where an argument does not fit.
@@ -87,7 +88,8 @@ pub fn run(
     let (mut outputs, mut reducers) = (Vec::new(), Vec::new());
     for sink in epilogue.graph().sinks() {
         let tensor = arguments.tensor(&sink.name, sink.kind.operand());
-        target(&epilogue, sink, (tensor.memory, Format::Stored(tensor.dtype), tensor.strides), &mut outputs, &mut reducers);
+        let place = (tensor.memory, Format::Stored(tensor.dtype), tensor.strides);
+        target(&epilogue, sink, &arguments, place, &mut outputs, &mut reducers);
     }
     Job::new(operation, &epilogue, shape, arguments, precision, outputs, reducers).run();
     Ok(())
@@ -97,6 +99,7 @@ pub fn run(
 fn target(
     epilogue: &Checked,
     sink: &Sink,
+    arguments: &Arguments,
     (memory, format, strides): (usize, Format, Strides),
     outputs: &mut Vec<Output>,
     reducers: &mut Vec<Reducer>,
@@ -109,7 +112,8 @@ fn target(
             let factors = epilogue.graph().factors(sink.value).filter(|_| monoid == Monoid::Sum && value == ValueType::F32);
             let source = factors.map_or(source, Source::Product);
             let (axes, absolute, partials) = (operand.axes, false, Vec::new());
-            reducers.push(Reducer { source, monoid, absolute, value, axes, memory, format, strides, partials });
+            let onto = sink.kind.accumulates().then(|| arguments.tensor(&sink.name, operand));
+            reducers.push(Reducer { source, monoid, absolute, value, axes, memory, format, strides, onto, partials });
         }
     }
 }
@@ -181,7 +185,7 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
     let (mut targets, mut reducers) = (Vec::new(), Vec::new());
     for (sink, exact) in sinks.iter().zip(&mut outputs) {
         let memory = arguments.push(bytemuck::cast_slice_mut(&mut exact.values));
-        target(&epilogue, sink, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
+        target(&epilogue, sink, &arguments, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
     }
     let is_sum = |s: &&Sink| {
         let sum = matches!(s.kind, SinkKind::Reduce(Reduction { monoid: Monoid::Sum, .. }));
@@ -190,7 +194,7 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
     let mut sums: Vec<Exact> = sinks.iter().filter(is_sum).map(|s| Exact::new(&s.name, shape, s.kind)).collect();
     for (sink, exact) in sinks.iter().filter(is_sum).zip(&mut sums) {
         let memory = arguments.push(bytemuck::cast_slice_mut(&mut exact.values));
-        target(&epilogue, sink, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
+        target(&epilogue, sink, &arguments, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
         reducers.last_mut().into_iter().for_each(|reducer| reducer.absolute = true);
     }
     // An exact accumulator has no magnitude: its values stay 0.

@@ -3,7 +3,7 @@
 
 use super::Shape;
 use super::eval::Frame;
-use super::memory::{Arguments, Format, Strides};
+use super::memory::{Arguments, Format, Strides, Tensor};
 use super::tile::{Source, Tile};
 use crate::dtype::ValueType;
 use crate::ir::Monoid;
@@ -23,6 +23,8 @@ pub(super) struct Reducer {
     pub memory: usize,
     pub format: Format,
     pub strides: Strides,
+    /// What takes part besides the elements: the numbers that are there.
+    pub onto: Option<Tensor>,
     /// What each tile came to, entry after entry, in the order of the result.
     pub partials: Vec<OnceLock<Vec<f64>>>,
 }
@@ -59,8 +61,11 @@ impl Reducer {
     }
 
     /// Combines the tiles, which come in the order of `partials`, and writes the result. What no tile covers, because an
-    /// axis has no extent, is the identity.
+    /// axis has no extent, is the identity, or stays what it is.
     pub fn finish(&self, arguments: &Arguments, shape: Shape, tiles: impl Iterator<Item = Tile>) {
+        if self.onto.is_some() && shape.is_empty() {
+            return;
+        }
         let [rows, columns] = self.extents(shape.m, shape.n);
         let entries = if self.axes.contains(L) { shape.batch } else { 1 };
         let mut result = vec![self.monoid.identity(self.value); rows * columns * entries];
@@ -74,13 +79,21 @@ impl Reducer {
                 *place = self.monoid.combine(self.value, *place, *x);
             }
         }
+        let place = |strides: Strides, i: usize| {
+            strides.index(i / columns.max(1) % rows.max(1), i % columns.max(1), i / (rows * columns).max(1))
+        };
+        if let Some(onto) = &self.onto {
+            for (i, x) in result.iter_mut().enumerate() {
+                let mut there = [0.0];
+                arguments.read(onto, place(onto.strides, i), 1, &mut there);
+                let there = if self.absolute { there[0].abs() } else { there[0] };
+                *x = self.monoid.combine(self.value, self.monoid.lift(self.value, there), *x);
+            }
+        }
         let size = self.format.bytes(1);
         let mut bytes = vec![0; result.len() * size];
         result.iter().enumerate().for_each(|(i, x)| self.format.write(&mut bytes, i, *x));
-        let runs = bytes.chunks_exact(size).enumerate().map(|(i, bytes)| {
-            let index = self.strides.index(i / columns.max(1) % rows.max(1), i % columns.max(1), i / (rows * columns).max(1));
-            (index * size, bytes)
-        });
+        let runs = bytes.chunks_exact(size).enumerate().map(|(i, bytes)| (place(self.strides, i) * size, bytes));
         arguments.write(self.memory, runs);
     }
 }

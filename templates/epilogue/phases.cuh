@@ -86,18 +86,39 @@ DEVICE void epilogue_column_end(const Params& p, const TileValues& t, ColumnValu
 {% endif %}{% if r.all %}    leave_all<{{ r.monoid }}, {{ r.parts_at }}>(c.{{ r.name }}, s); // {{ r.node }}
 {% endif %}{% endfor %}}
 
-DEVICE void epilogue_end(const Params& p, const TileValues& t, const TileOrigin& unit) {
+// What the unit has come to, beside what the other units of its blocks have.
+DEVICE void epilogue_hand_in(const Params& p, const TileValues& t, const TileOrigin& unit) {
     if (unit.row >= p.m || unit.column >= p.n) return;
 {% for block in blocks %}    const {{ block.type }} {{ block.name }}(p, unit.row, unit.column, t.batch);
 {% endfor -%}
-{% for r in reductions %}    const {{ r.result_type }} result{{ r.index }}{ {{ r.base }}, {{ r.ld }}}; // {{ r.node }}
-{% if not r.elements %}    hand_in_parts<{{ r.monoid }}, {{ r.added }}, {{ r.parts_at }}>(p, {{ r.block }}, {{ r.partials }}, result{{ r.index }});
-{% endif %}{% endfor %}    sync_unit();
-    u32* const last = unit_memory<u32>(0);
-{% for block in blocks %}    if (thread_of_unit() == {{ block.index }}) last[{{ block.index }}] = arrive({{ block.arrivals }}, {{ block.name }});
-{% endfor %}    sync_unit();
-{% for r in reductions %}    if (last[{{ r.block_index }}]) settle<{{ r.monoid }}, {{ r.added }}>(p, {{ r.block }}, {{ r.partials }}, result{{ r.index }}); // {{ r.node }}
+{% for r in reductions %}{% if not r.elements %}    hand_in_parts<{{ r.monoid }}, {{ r.added }}, {{ r.parts_at }}>(p, {{ r.block }}, {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}}); // {{ r.node }}
+{% endif %}{% endfor %}}
+
+// By one thread, when all of the unit have handed in: of which sets of blocks the unit is the last to arrive, as bits.
+DEVICE u32 epilogue_arrive(const Params& p, const TileOrigin& unit) {
+    if (unit.row >= p.m || unit.column >= p.n) return 0;
+    u32 last = 0;
+    __threadfence();
+{% for block in blocks %}    last |= arrive({{ block.arrivals }}, {{ block.type }}(p, unit.row, unit.column, unit.batch)) << {{ block.index }};
+{% endfor %}    __threadfence();
+    return last;
+}
+
+// The results of the blocks that are complete.
+DEVICE void epilogue_settle(const Params& p, const TileValues& t, const TileOrigin& unit, u32 last) {
+{% for r in reductions %}    if (last >> {{ r.block_index }} & 1) // {{ r.node }}
+        settle<{{ r.monoid }}, {{ r.added }}>(p, {{ r.block_type }}(p, unit.row, unit.column, t.batch), {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}});
 {% endfor %}}
+
+{% if not hopper %}DEVICE void epilogue_end(const Params& p, const TileValues& t, const TileOrigin& unit) {
+    epilogue_hand_in(p, t, unit);
+    sync_unit();
+    u32* const last = unit_memory<u32>(0);
+    if (thread_of_unit() == 0) *last = epilogue_arrive(p, unit);
+    sync_unit();
+    epilogue_settle(p, t, unit, *last);
+}
+{% endif -%}
 {% else %}DEVICE void epilogue_row_end(const Params& p, const TileValues& t, RowValues& r, const Strip& s) {}
 DEVICE void epilogue_column_end(const Params& p, const TileValues& t, ColumnValues& c, const Strip& s) {}
 DEVICE void epilogue_end(const Params& p, const TileValues& t, unsigned char* smem) {}

@@ -1,8 +1,12 @@
 // ---- what the epilogue has staged: which operands, and their way between global and shared memory ----
 // The tile's slices of all vectors, by one warp.
 DEVICE void fill_vectors(const Params& p, const TileValues& t, u32 to, const TileOrigin& tile, int lane) {
-{% for vector in staged_vectors %}    copy_vector<{{ vector.extent }}>(to + {{ vector.staged_at }}, {{ vector.base }}, tile.{{ vector.axis }}, p.{{ vector.limit }}, lane); // {{ vector.node }}
-{% endfor %}}
+{% for vector in staged_vectors %}{% if vector.packed %}    for (int i = lane; i < {{ vector.extent }}; i += 32) { // {{ vector.node }}
+        const int at = tile.{{ vector.axis }} + i;
+        shared_at<b8>(to + {{ vector.staged_at }} + i) = b8{u8(at < p.{{ vector.limit }} && widen(bit_at({{ vector.base }}, at)))};
+    }
+{% else %}    copy_vector<{{ vector.extent }}>(to + {{ vector.staged_at }}, {{ vector.base }}, tile.{{ vector.axis }}, p.{{ vector.limit }}, lane); // {{ vector.node }}
+{% endif %}{% endfor %}}
 
 // A chunk of every matrix that is read, by whole warps, each of which arrives at the barrier once, or by one thread.
 template <int THREADS_THERE>
@@ -18,7 +22,8 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier
                             {% if load.along_strip %}column + i * Place::PANEL_ELEMENTS, row{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
         }
 {% endif %}{% endfor %}    }
-{% for load in staged_loads %}{% if not load.map %}    copy_in<THREADS_THERE, {{ load.along_strip }}>(to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread); // {{ load.node }}
+{% for load in staged_loads %}{% if load.packed %}    copy_bits_in<THREADS_THERE, {{ load.along_strip }}>(to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread, {{ load.wide }} != 0); // {{ load.node }}
+{% elif not load.map %}    copy_in<THREADS_THERE, {{ load.along_strip }}>(to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread); // {{ load.node }}
 {% endif %}{% endfor %}    if (THREADS_THERE > 1) __syncwarp();
     if (thread % 32 == 0) barrier_arrive(barrier);
 }

@@ -18,6 +18,10 @@ constexpr int TOGETHER = PARTS < 8 ? PARTS : 8;                 // parts whose l
 static_assert(BN % STRIP == 0 && THREADS % STRIPS == 0, "one strip a thread");
 static_assert(BM % ROWS_AT_ONCE == 0 && VISITS % PASS == 0, "whole passes cover the tile");
 
+{% if packed_accumulator -%}
+using Vector = Raw<Element, STRIP>;
+
+{% else -%}
 constexpr int ALIGNED = A_ALIGN < int(sizeof(Element)) ? 1 : A_ALIGN / int(sizeof(Element));
 constexpr int WIDTH = !ACC_ROW_MAJOR ? 1 : ALIGNED < STRIP ? ALIGNED : STRIP;
 constexpr int VECTORS = STRIP / WIDTH;
@@ -35,6 +39,7 @@ DEVICE void load(Vector (&raw)[VECTORS], const Element* from, i64 column_distanc
     }
 }
 
+{% endif -%}
 {% if parts > 1 %}// The sum over the parts, in groups: those of a group come together, whether in one piece or element by element.
 DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_distance, i64 part_distance, int left) {
 #pragma unroll 1
@@ -63,9 +68,9 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
 }
 
 {% endif %}DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first, int column) {
-    const Element* const accumulator = static_cast<const Element*>(p.a) + batch * p.batch_stride_a;
-    const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1, column_distance = ACC_ROW_MAJOR ? 1 : p.lda;
-    first += threadIdx.x / STRIPS;
+    const Element* const accumulator = static_cast<const Element*>(p.a) + batch * p.batch_stride_a{% if packed_accumulator %} / 8{% endif %};
+{% if not packed_accumulator %}    const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1, column_distance = ACC_ROW_MAJOR ? 1 : p.lda;
+{% endif %}    first += threadIdx.x / STRIPS;
     column += threadIdx.x % STRIPS * STRIP;
     ColumnValues columns = epilogue_column(p, tile, {first, column});
 
@@ -73,11 +78,12 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
     for (int v = 0; v < VISITS; v += PASS) {
         RowValues rows[PASS];
         Fetched fetched[PASS];
-        Vector raw[PASS][VECTORS];
+        Vector raw[PASS]{% if not packed_accumulator %}[VECTORS]{% endif %};
 #pragma unroll
         for (int i = 0; i < PASS; ++i) {
             const int row = first + (v + i) * ROWS_AT_ONCE;
 {% if parts > 1 %}            load_sum(raw[i], accumulator + row * row_distance + column * column_distance, column_distance, p.batch_stride_a, row < p.m ? p.n - column : 0);
+{% elif packed_accumulator %}            read_matrix<0, ACC_ROW_MAJOR>(raw[i], {row, column}, accumulator, p.lda, p.m, p.n, false);
 {% else %}            load(raw[i], accumulator + row * row_distance + column * column_distance, column_distance, row < p.m ? p.n - column : 0);
 {% endif %}            rows[i] = epilogue_row(p, tile, {row, column});
             fetched[i] = epilogue_fetch(p, tile, {row, column});
@@ -87,7 +93,7 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
             const int row = first + (v + i) * ROWS_AT_ONCE;
             Accum acc[STRIP];
 #pragma unroll
-            for (int e = 0; e < STRIP; ++e) acc[e] = widen(raw[i][e / WIDTH].elements[e % WIDTH]);
+            for (int e = 0; e < STRIP; ++e) acc[e] = widen({% if packed_accumulator %}raw[i].elements[e]{% else %}raw[i][e / WIDTH].elements[e % WIDTH]{% endif %});
             epilogue_visit(p, tile, columns, rows[i], fetched[i], {row, column}, acc);
             epilogue_row_end(p, tile, rows[i], {row, column});
         }

@@ -18,7 +18,9 @@ static_assert(!PING_PONG || (CONSUMERS == 2 && CLUSTER <= 2), "two consumers tak
 // filled and emptied.
 constexpr u32 FULL = AT_BARRIERS, EMPTY = FULL + STAGES * 8, TURN = EMPTY + STAGES * 8, VECTORS_FULL = TURN + 16,
               VECTORS_EMPTY = VECTORS_FULL + 16, LOADS_FULL = VECTORS_EMPTY + 16, LOADS_EMPTY = LOADS_FULL + CONSUMERS * LOAD_STAGES * 8;
-
+{% if reductions %}// Of each consumer: it has handed in what a tile came to; and it is known what that completes.
+constexpr u32 HANDED_IN = LOADS_EMPTY + CONSUMERS * LOAD_STAGES * 8, ANNOUNCED = HANDED_IN + CONSUMERS * 8;
+{% endif %}
 // A value that the compiler has to compute where it is used, instead of keeping it in a register through the multiplications.
 DEVICE u32 fresh(u32 x) {
     u32 y;
@@ -137,17 +139,45 @@ DEVICE void produce(const Params& p, Tiles tiles) {
     }
 }
 
+{% if reductions %}// What a consumer's last tile takes part in, and which of its blocks are complete. Neither waits for the way to memory and back that
+// finding this out takes: the consumer goes on with its next tile, and settles at the end of that.
+struct Announced {
+    u32 complete;
+    TileOrigin unit;
+};
+DEVICE Announced& announced(u32 group) { return shared_at<Announced>(AT_PARTS + group * EPILOGUE_SMEM); }
+
+// By the warp that stages vectors.
+DEVICE void announce(const Params& p, const TileOrigin& tile, u32 count, int lane) {
+    const u32 shared = shared_address(shared_memory);
+#pragma unroll 1
+    for (u32 i = 0; i < (PING_PONG ? 1 : CONSUMERS); ++i) {
+        const u32 group = PING_PONG ? count & 1 : i;
+        barrier_wait(shared + HANDED_IN + group * 8, (PING_PONG ? count >> 1 : count) & 1);
+        if (lane == 0) {
+            announced(group).complete = epilogue_arrive(p, {tile.row + int(PING_PONG ? 0 : i * WARPGROUP_ROWS), tile.column, tile.batch});
+            barrier_arrive(shared + ANNOUNCED + group * 8);
+        }
+        __syncwarp();
+    }
+}
+
+{% endif -%}
 // What the epilogue reads is staged tile by tile, ahead of the consumers by as much as there is room for.
 DEVICE void stage_vectors(const Params& p, Tiles tiles, int lane) {
     const u32 shared = shared_address(shared_memory);
-    for (u32 count = 0; tiles.advance(p); ++count) {
+{% if reductions %}    Tiles behind = tiles;   // by two: those whose vectors have made room
+    u32 done = 0;
+{% endif %}    for (u32 count = 0; tiles.advance(p); ++count) {
         const u32 slot = count & 1;
-        barrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
+        {% if reductions %}if constexpr (VECTOR_BYTES > 0) {% endif %}barrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
         fill_vectors(p, epilogue_begin(p, tiles.tile.batch), AT_VECTORS + slot * VECTOR_BYTES, tiles.tile, lane);
         __syncwarp();
         if (lane == 0) barrier_arrive(shared + VECTORS_FULL + slot * 8);
-    }
-}
+{% if reductions %}        if (count >= 2 && behind.advance(p)) announce(p, behind.tile, done++, lane);
+{% endif %}    }
+{% if reductions %}    while (behind.advance(p)) announce(p, behind.tile, done++, lane);
+{% endif %}}
 DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
     const u32 shared = shared_address(shared_memory);
     for (u32 count = 0; tiles.advance(p); ++count) {
@@ -205,6 +235,15 @@ DEVICE void multiply(float (&acc)[BLOCKS_M][BN / 2], Position& at, u32 blocks, u
     release(last, true);
 }
 
+{% if reductions %}// By a consumer that has handed in so many tiles.
+DEVICE void settle_last(const Params& p, u32 group, u32 tiles) {
+    if (tiles == 0) return;
+    barrier_wait(shared_address(shared_memory) + ANNOUNCED + group * 8, (tiles - 1) & 1);
+    const Announced last = announced(group);
+    if (last.complete) epilogue_settle(p, epilogue_begin(p, last.unit.batch), last.unit, last.complete);
+}
+
+{% endif -%}
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group) {
     const u32 shared = shared_address(shared_memory);
     const int thread = thread_of_warpgroup(), lane = thread & 31, first_row = (thread >> 5) * 16, group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
@@ -274,8 +313,15 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     }
 #pragma unroll
     for (int i = 0; i < 2 * BLOCKS_M; ++i) epilogue_row_end(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0));
-{% if reductions %}    sync_unit();
-    epilogue_end(p, t, {tile.row + group_row, tile.column, tile.batch});
+{% if reductions %}    settle_last(p, group, PING_PONG ? count >> 1 : count);
+    sync_unit();
+    const TileOrigin unit{tile.row + group_row, tile.column, tile.batch};
+    epilogue_hand_in(p, t, unit);
+    sync_unit();
+    if (thread == 0) {
+        announced(group).unit = unit;
+        barrier_arrive(shared + HANDED_IN + group * 8);
+    }
 {% else %}    epilogue_end(p, t, shared_memory);
 {% endif -%}
 }
@@ -295,12 +341,11 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     }
     for (; tiles.advance(p); count += PING_PONG ? 2 : 1) {
         float acc[BLOCKS_M][BN / 2];
-{% if reductions %}        // So that they are not live before: the assembler does not see that the first product overwrites them, and reductions
-        // need the registers at the end of the tile before.
+{% if reductions %}        // So that they are not live before: the assembler does not see that the first product overwrites them, and reductions need the
+        // registers at the end of the tile before.
 #pragma unroll
         for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] = 0.0f;
-{% endif -%}
-        if constexpr (PING_PONG) {
+{% endif %}        if constexpr (PING_PONG) {
             barrier_wait(shared + TURN + group * 8, turn_parity);
             turn_parity ^= 1;
         }
@@ -308,7 +353,8 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
         if constexpr (PING_PONG) at.skip(blocks);
         run_epilogue(p, tiles.tile, acc, count, group);
     }
-    if (threadIdx.x % 128 == 0) store_wait_all();
+{% if reductions %}    settle_last(p, group, PING_PONG ? count >> 1 : count);
+{% endif %}    if (threadIdx.x % 128 == 0) store_wait_all();
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
@@ -323,7 +369,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
             barrier_init(shared + VECTORS_FULL + i * 8, 1);
             barrier_init(shared + VECTORS_EMPTY + i * 8, (PING_PONG ? 1 : CONSUMERS) * 4);
         }
-        for (int i = 0; i < CONSUMERS * LOAD_STAGES; ++i) {
+{% if reductions %}        for (int i = 0; i < CONSUMERS; ++i) {
+            barrier_init(shared + HANDED_IN + i * 8, 1);
+            barrier_init(shared + ANNOUNCED + i * 8, 1);
+        }
+{% endif %}        for (int i = 0; i < CONSUMERS * LOAD_STAGES; ++i) {
             barrier_init(shared + LOADS_FULL + i * 8, LOADER_WARPS);
             barrier_init(shared + LOADS_EMPTY + i * 8, 4);
         }
@@ -351,7 +401,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
         if (warp == 0) {
             if (elect()) produce(p, tiles);
         } else if (warp == 1) {
-            if constexpr (VECTOR_BYTES > 0) stage_vectors(p, tiles, threadIdx.x % 32);
+            {% if not reductions %}if constexpr (VECTOR_BYTES > 0) {% endif %}stage_vectors(p, tiles, threadIdx.x % 32);
         } else if (LOAD_BYTES > 0) {
             if (LOADERS > 1) stage_matrices(p, tiles, threadIdx.x - 64);
             else if (warp == 2 && elect()) stage_matrices(p, tiles, 0);

@@ -104,16 +104,17 @@ template <bool KEEPS_M, bool KEEPS_N, bool KEEPS_L> struct Block {
     }
 };
 
-// A result in memory.
-template <class T, bool ROW_MAJOR> struct Result {
+// A result in memory. ACCUMULATES: what is there takes part as one more element.
+template <class T, bool ROW_MAJOR, bool ACCUMULATES> struct Result {
     T* base;
     i64 ld;
-    // An element of a block, if the result has it.
-    template <class B, class V> DEVICE void write(const Params& p, const B& block, int element, V value) const {
+    // An element of a block, if the result has it; once in a launch.
+    template <class M, class B> DEVICE void write(const Params& p, const B& block, int element, typename M::State s) const {
         const int row = block.row + element / B::WIDTH, column = block.column + element % B::WIDTH;
         if ((B::ROWS && row >= p.m) || (B::COLUMNS && column >= p.n)) return;
         const i64 at = B::ROWS && B::COLUMNS ? (ROW_MAJOR ? row * ld + column : column * ld + row) : B::ROWS ? row : B::COLUMNS ? column : 0;
-        base[at] = Narrow<T>::of(value);
+        if constexpr (ACCUMULATES) M::take(s, widen(base[at]));
+        base[at] = Narrow<T>::of(M::result(s));
     }
 };
 
@@ -121,7 +122,7 @@ template <class T, bool ROW_MAJOR> struct Result {
 template <class M, bool ADDED, class B, class R>
 DEVICE void hand_in(const Params& p, const B& block, void* workspace, const R& result, int element, typename M::State s) {
     typename M::State* const slices = static_cast<typename M::State*>(workspace) + (i64(block.number) * B::ELEMENTS + element);
-    if (block.slices == 1) result.write(p, block, element, M::result(s));
+    if (block.slices == 1) result.template write<M>(p, block, element, s);
     else if constexpr (ADDED) atomicAdd(slices, s);
     else slices[block.slice * block.distance] = s;
 }
@@ -145,17 +146,14 @@ DEVICE void hand_in_parts(const Params& p, const B& block, void* workspace, cons
         if (thread == 0) hand_in<M, ADDED>(p, block, workspace, result, 0, s);
     }
 }
-// Whether this unit is the last of its block to arrive; by one thread, after all have handed in. The counter wraps.
+// Whether a unit is the last of its block to arrive; alone it has nothing to wait for. The counter wraps.
 template <class B> DEVICE u32 arrive(void* counters, const B& block) {
     if (block.slices == 1) return 0;
-    __threadfence();
-    const u32 before = atomicInc(static_cast<u32*>(counters) + block.number, block.slices - 1);
-    __threadfence();
-    return before == block.slices - 1;
+    return atomicInc(static_cast<u32*>(counters) + block.number, block.slices - 1) == block.slices - 1;
 }
 // The slices of one element from `first` on, every STEP-th, in their order: as many at a time as hide the way to memory.
 template <class M, int STEP, class B> DEVICE typename M::State combine_slices(const B& block, const typename M::State* slices, u32 first) {
-    constexpr int AHEAD = 64 / sizeof(typename M::State);
+    constexpr int AHEAD = 128 / sizeof(typename M::State);
     typename M::State s = M::identity();
 #pragma unroll 1
     for (u32 slice = first; slice < block.slices; slice += AHEAD * STEP) {
@@ -175,12 +173,12 @@ template <class M, bool ADDED, class B, class R> DEVICE void settle(const Params
     if constexpr (ADDED) {
         // What was added up makes room for the next launch.
         for (int element = thread; element < B::ELEMENTS; element += UNIT_THREADS)
-            result.write(p, block, element, M::result(atomicExch(slices + element, M::identity())));
+            result.template write<M>(p, block, element, atomicExch(slices + element, M::identity()));
     } else if constexpr (B::ELEMENTS > 1) {
         for (int element = thread; element < B::ELEMENTS; element += UNIT_THREADS)
-            result.write(p, block, element, M::result(combine_slices<M, 1>(block, slices + element, 0)));
+            result.template write<M>(p, block, element, combine_slices<M, 1>(block, slices + element, 0));
     } else if (thread < 32) {
         const typename M::State s = fold_lanes<M, 1, 32>(combine_slices<M, 32>(block, slices, thread));
-        if (thread == 0) result.write(p, block, 0, M::result(s));
+        if (thread == 0) result.template write<M>(p, block, 0, s);
     }
 }

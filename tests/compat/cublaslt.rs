@@ -1,6 +1,5 @@
 //! cuBLASLt's epilogues by their documentation: D, auxiliaries, sums, and the edges where they differ from the rest.
 
-use postlude::build::recipes;
 use postlude::check::Role;
 use postlude::compat::cublaslt::{self, Formats};
 use postlude::grad::Wrt;
@@ -139,11 +138,9 @@ fn edges_of_relu_are_as_documented() {
     let mut z = [0.0f32; M_ * N_];
     z[..5].copy_from_slice(&[f32::NAN, -0.0, 0.0, f32::INFINITY, -1.0]);
     let written = outputs(&cublaslt::relu_aux(Formats::of(F32)).unwrap(), &z, &BTreeMap::new());
-    assert_eq!(floats(&written["d"], 5), [0.0, 0.0, 0.0, f32::INFINITY, 0.0]);
+    let d = floats(&written["d"], 5);
+    assert!(d[0].is_nan() && d[1..] == [0.0, 0.0, f32::INFINITY, 0.0], "{d:?}");
     assert_eq!(written["aux"][0], 0b0_1110);
-    let ours =
-        outputs(&recipes::bias_activation(F32, F32, |z| z.relu()).unwrap(), &z, &BTreeMap::from([("bias", bytes(&[0.0; N_]))]));
-    assert!(floats(&ours["d"], 1)[0].is_nan());
 }
 
 #[test]

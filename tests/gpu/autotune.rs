@@ -7,6 +7,7 @@ use postlude::cudarc::driver::{CudaSlice, CudaStream};
 use postlude::device::{Device, DeviceArgs};
 use postlude::ir::Order;
 use postlude::jit::Cache;
+use postlude::plan::Problem;
 use postlude::prelude::*;
 use postlude::tune::{Autotune, Outcome, Tuning};
 use postlude::{Epilogue, Error, Gemm};
@@ -72,7 +73,7 @@ fn memory_stays_and_results_are_right() {
         assert!(stream.clone_dtoh(&active).unwrap().iter().all(|x| *x == 7), "active");
         assert!(stream.clone_dtoh(&state).unwrap() == states, "state");
         // What runs now does what ran before.
-        let untuned = gemm.plan_for(gpu().unwrap(), SHAPE, &stream, &mut DeviceArgs::new()).unwrap();
+        let untuned = gemm.plan(gpu().unwrap(), Problem::from(SHAPE).ld("d", wide).align("d", 2)).unwrap();
         for plan in [&plan, &untuned] {
             let mut view = d.slice_mut(3..);
             let args = DeviceArgs::new().input("a", &a).input("bias", &bias).output("d", (&mut view).ld(wide));

@@ -170,7 +170,7 @@ impl Case {
     }
 
     /// Runs it twice on the GPU; the results have to be equal.
-    fn launch(&self, device: &Device, given: &[Buffer], problem: &Problem) -> Vec<Buffer> {
+    pub fn launch(&self, device: &Device, given: &[Buffer], problem: &Problem) -> Vec<Buffer> {
         let run = || -> Result<Vec<Buffer>, Box<dyn std::error::Error>> {
             let stream = device.context().new_stream()?;
             let mut results = Vec::new();

@@ -44,10 +44,6 @@ pub fn with_scalars(gemm: &Gemm, shape: Shape, seed: u64) -> Case {
 fn run(name: &str, text: &str) {
     let registry = postlude::build::registry().with(softcap());
     let epilogue = Epilogue::from_text(text, &registry).unwrap_or_else(|e| panic!("{name}: {e}"));
-    // What kernels do not render.
-    if epilogue.arguments().iter().any(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed())) {
-        return;
-    }
     // Sums of everything there is: each term brings its own error.
     let slack = if name == "primitives" { 1000.0 } else { 4.0 };
     for gemm in gemms(&epilogue) {

@@ -13,11 +13,11 @@ fn tile(bm: usize, bn: usize, stages: usize, consumers: usize, schedule: Schedul
     Tile { bm, bn, shape, threads: 128 * (1 + consumers), min_blocks: 1 }
 }
 
-fn cooperative(bm: usize, bn: usize, stages: usize) -> Tile {
+pub fn cooperative(bm: usize, bn: usize, stages: usize) -> Tile {
     tile(bm, bn, stages, 2, Schedule::Cooperative)
 }
 
-fn ping_pong(bm: usize, bn: usize, stages: usize) -> Tile {
+pub fn ping_pong(bm: usize, bn: usize, stages: usize) -> Tile {
     tile(bm, bn, stages, 2, Schedule::PingPong)
 }
 
@@ -27,8 +27,12 @@ fn with(tile: Tile, change: impl FnOnce(&mut usize, &mut [usize; 2])) -> Tile {
     Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..tile }
 }
 
+pub fn one_consumer(bn: usize, stages: usize) -> Tile {
+    with(tile(64, bn, stages, 1, Schedule::Cooperative), |bk, _| *bk = 128)
+}
+
 /// The stand-in for a GPU may be another.
-fn is_hopper() -> bool {
+pub fn is_hopper() -> bool {
     rig().is_some_and(|rig| rig.target().0 == Target::SM_90A)
 }
 
@@ -72,10 +76,18 @@ fn small_tiles() {
     run(&Layout::ALL, &tiles, &recipes::residual(F16, F16, |z| z.gelu()).unwrap(), F16);
 }
 
+/// Epilogues that take long to compile stand in the code for half of a tile's columns.
 #[test]
-fn one_consumer() {
-    let one = |bn, stages| with(tile(64, bn, stages, 1, Schedule::Cooperative), |bk, _| *bk = 128);
-    let tiles = [one(8, 8), one(16, 8), one(32, 8), one(64, 6), one(128, 4)];
+fn heavy_epilogues() {
+    let ping_pongs = [ping_pong(128, 192, 5), ping_pong(128, 160, 6), ping_pong(128, 144, 6), ping_pong(64, 256, 5)];
+    let cooperatives = [cooperative(128, 256, 4), cooperative(256, 176, 3), cooperative(128, 80, 8), cooperative(128, 64, 8)];
+    let epilogue = recipes::residual(F16, F16, |z| z.gelu_erf() + z.tanh()).unwrap();
+    run(&[Layout::TN], &[ping_pongs, cooperatives].concat(), &epilogue, F16);
+}
+
+#[test]
+fn single_consumers() {
+    let tiles = [(8, 8), (16, 8), (32, 8), (64, 6), (128, 4)].map(|(bn, stages)| one_consumer(bn, stages));
     run(&Layout::ALL, &tiles, &recipes::residual(F16, F16, |z| z.relu()).unwrap(), F16);
 }
 
@@ -139,7 +151,8 @@ fn batches() {
         return;
     }
     let epilogue = recipes::residual(F16, F16, |z| z.relu()).unwrap();
-    for tile in [ping_pong(128, 128, 6), cooperative(128, 64, 8)] {
+    let pair = with(cooperative(128, 64, 8), |_, cluster| *cluster = [2, 1]);
+    for tile in [ping_pong(128, 128, 6), cooperative(128, 64, 8), pair] {
         let gemm = Gemm::new(F16, TN, &epilogue).tile(tile);
         for k in [0, 64, 200] {
             let case = Case::new(&gemm, Shape::new(136, 200, k).batched(5));

@@ -1,6 +1,7 @@
 //! How arguments lie in memory, and what stands there: random elements, and poison in every byte around them.
 
 use postlude::args::{HostBuffer, IntoTensor, Slot, SlotKind};
+use postlude::dtype::ValueType;
 use postlude::ir::Order;
 use postlude::{DType, Tensor};
 
@@ -28,10 +29,10 @@ impl Rng {
 
     /// An element for arithmetic: integers small enough to leave sums exact in `f32`.
     pub fn element(&mut self, dtype: DType) -> f64 {
-        match dtype {
-            DType::I32 => (self.bits() % 201) as f64 - 100.0,
-            DType::Bool => f64::from(u8::from(self.bits() & 1 == 1)),
-            _ => self.unit(),
+        match dtype.value_type() {
+            ValueType::I32 => (self.bits() % 201) as f64 - 100.0,
+            ValueType::Bool => f64::from(u8::from(self.bits() & 1 == 1)),
+            ValueType::F32 => self.unit(),
         }
     }
 }
@@ -39,7 +40,7 @@ impl Rng {
 /// Where the caller wants an argument; contiguous and aligned unless said otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Place {
-    /// Elements before the first.
+    /// Elements before the first; of a bit mask whole bytes.
     pub offset: usize,
     pub ld: Option<usize>,
     pub batch_stride: Option<usize>,
@@ -67,14 +68,22 @@ impl Buffer {
     /// Memory for a slot, all poison; nothing for a scalar.
     pub fn new(slot: &Slot, order: Order, place: Place) -> Option<Buffer> {
         let SlotKind::Memory { dtype, outer, inner, batch, written, .. } = slot.kind else { return None };
-        let ld = place.ld.unwrap_or(inner.max(1));
+        let ld = place.ld.unwrap_or(inner.max(1).next_multiple_of(dtype.run()));
         let batch_stride = place.batch_stride.unwrap_or(if batch.is_some() { outer * ld } else { 0 });
         let entries = batch.unwrap_or(1);
         let span = if outer == 0 || inner == 0 { 0 } else { (outer - 1) * ld + inner };
         let len = if span == 0 || entries == 0 { 0 } else { (entries - 1) * batch_stride + span };
-        let bytes = vec![POISON; (place.offset + len + TAIL) * dtype.size()];
+        let bytes = vec![POISON; dtype.bytes(place.offset + len) + dtype.bytes(TAIL)];
         let name = slot.name.to_string();
         Some(Buffer { name, dtype, place, bytes, written, len, order, outer, inner, entries, ld, batch_stride })
+    }
+
+    /// A vector that is written.
+    pub fn of_vector(name: &str, dtype: DType, len: usize) -> Buffer {
+        let bytes = vec![POISON; dtype.bytes(len) + dtype.bytes(TAIL)];
+        let (place, order) = (Place::default(), Order::RowMajor);
+        let (outer, inner, entries, ld, batch_stride) = (1, len, 1, len, 0);
+        Buffer { name: name.into(), dtype, place, bytes, written: true, len, order, outer, inner, entries, ld, batch_stride }
     }
 
     /// Fills the elements, and only them.
@@ -106,26 +115,32 @@ impl Buffer {
         self.dtype.read(&self.bytes, self.place.offset + batch * self.batch_stride + outer * self.ld + inner)
     }
 
-    /// Bytes that are no element and no longer what they were.
+    /// Bytes that are no element and no longer what they were; or that share a byte with the last elements of a run of bits, and
+    /// are not zero.
     pub fn strayed(&self) -> Vec<usize> {
-        let mut mine = vec![false; self.bytes.len()];
+        // The bits of each byte that belong to elements.
+        let mut mine = vec![0u8; self.bytes.len()];
         for index in self.indices() {
-            mine[index * self.dtype.size()..(index + 1) * self.dtype.size()].fill(true);
+            if self.dtype.is_packed() {
+                mine[index / 8] |= 1 << (index % 8);
+            } else {
+                mine[index * self.dtype.size()..(index + 1) * self.dtype.size()].fill(0xff);
+            }
         }
-        (0..mine.len()).filter(|i| !mine[*i] && self.bytes[*i] != POISON).collect()
+        let rest = |i: &usize| if mine[*i] == 0 { POISON } else { 0 };
+        (0..mine.len()).filter(|i| self.bytes[*i] & !mine[*i] != rest(i)).collect()
     }
 
     /// As an argument of the CPU reference.
     pub fn host(&mut self) -> Tensor<HostBuffer<'_>> {
-        let (start, end) = (self.place.offset * self.dtype.size(), (self.place.offset + self.len) * self.dtype.size());
-        let bytes = &mut self.bytes[start..end];
+        let bytes = &mut self.bytes[self.dtype.bytes(self.place.offset)..self.dtype.bytes(self.place.offset + self.len)];
         let tensor = if self.written { Tensor::of_bytes_mut(self.dtype, bytes) } else { Tensor::of_bytes(self.dtype, bytes) };
         place(tensor, self.place)
     }
 
     /// Bytes that the first element's address is a multiple of, when the allocation's is of 256.
     pub fn alignment(&self) -> usize {
-        1 << (self.place.offset * self.dtype.size()).trailing_zeros().min(8)
+        1 << self.dtype.bytes(self.place.offset).trailing_zeros().min(8)
     }
 }
 

@@ -11,12 +11,15 @@
 
 mod arguments;
 mod autotune;
+mod bits;
 mod case;
+mod cublaslt;
 mod files;
 mod gemv;
 mod hopper;
 mod large;
 mod launches;
+mod layer;
 mod layout;
 mod math;
 mod memory;
@@ -34,5 +37,8 @@ mod verdict;
 
 #[path = "../support/graphs.rs"]
 mod graphs;
+#[path = "../../benches/gemm/cublaslt.rs"]
+#[allow(dead_code, reason = "the benchmark uses what the tests do not")]
+mod peer;
 #[path = "../support/softcap.rs"]
 mod softcap;

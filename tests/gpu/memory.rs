@@ -2,7 +2,7 @@
 
 use crate::layout::{Buffer, place};
 use postlude::args::IntoTensor;
-use postlude::cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DeviceRepr, DriverError};
+use postlude::cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtrMut, DeviceRepr, DriverError};
 use postlude::device::{DeviceArgs, DeviceBuffer};
 use postlude::{DType, Element, Tensor};
 use std::sync::Arc;
@@ -12,6 +12,8 @@ pub trait Block {
     fn read(&self, start: usize, len: usize) -> Box<dyn Readable + '_>;
     fn write(&mut self, start: usize, len: usize) -> Box<dyn Writable + '_>;
     fn download(&self, stream: &Arc<CudaStream>) -> Result<Vec<u8>, DriverError>;
+    /// For libraries that take addresses.
+    fn address(&mut self, stream: &Arc<CudaStream>) -> u64;
 }
 
 /// A part of an allocation that is read.
@@ -33,6 +35,9 @@ impl<T: Element + DeviceRepr> Block for CudaSlice<T> {
     }
     fn download(&self, stream: &Arc<CudaStream>) -> Result<Vec<u8>, DriverError> {
         Ok(bytemuck::cast_slice(&stream.clone_dtoh(self)?).to_vec())
+    }
+    fn address(&mut self, stream: &Arc<CudaStream>) -> u64 {
+        self.device_ptr_mut(stream).0
     }
 }
 
@@ -77,9 +82,11 @@ impl DeviceCopy {
             Read(Box<dyn Readable + 'a>),
             Write(Box<dyn Writable + 'a>),
         }
+        // Bit masks are passed as bytes.
+        let bytes = |b: &Buffer, elements| if b.dtype.is_packed() { b.dtype.bytes(elements) } else { elements };
         let views = self.0.iter_mut().zip(buffers).map(|(block, b)| match b.written {
-            true => View::Write(block.write(b.place.offset, b.len)),
-            false => View::Read(block.read(b.place.offset, b.len)),
+            true => View::Write(block.write(bytes(b, b.place.offset), bytes(b, b.len))),
+            false => View::Read(block.read(bytes(b, b.place.offset), bytes(b, b.len))),
         });
         let mut views: Vec<View<'_>> = views.collect();
         let args = views.iter_mut().zip(buffers).fold(DeviceArgs::new(), |args, (view, b)| match view {
@@ -87,6 +94,12 @@ impl DeviceCopy {
             View::Write(view) => args.output(&b.name, place(view.tensor(), b.place)),
         });
         run(args)
+    }
+
+    /// Where the first byte of a buffer's allocation is.
+    pub fn address(&mut self, buffers: &[Buffer], name: &str, stream: &Arc<CudaStream>) -> u64 {
+        let found = self.0.iter_mut().zip(buffers).find(|(_, b)| b.name == name);
+        found.map_or(0, |(block, _)| block.address(stream))
     }
 
     /// Copies what was written back.

@@ -47,7 +47,7 @@ fn gemms(epilogue: &Epilogue) -> Vec<Gemm> {
 }
 
 /// Runs everything on threads of their own, since compiling takes the time.
-fn run_all(cases: Vec<Case>) {
+pub fn run_all(cases: Vec<Case>) {
     let failures = std::thread::scope(|scope| {
         let runs: Vec<_> = cases.iter().map(|case| scope.spawn(|| case.run())).collect();
         runs.into_iter().filter_map(|run| run.join().err()).count()
@@ -131,7 +131,7 @@ fn integers_and_conditions() {
 #[test]
 fn no_number_wins() {
     // About one element in a thousand.
-    let holes = |rng: &mut Rng, _: DType| if rng.bits() % 1000 == 0 { f64::NAN } else { rng.unit() };
+    let holes = |rng: &mut Rng, _: DType| if rng.bits().is_multiple_of(1000) { f64::NAN } else { rng.unit() };
     for monoid in [Monoid::Max, Monoid::Min, Monoid::AbsMax, Monoid::Sum, Monoid::LogSumExp] {
         let epilogue = over_every_set(|e| e.load("c", F32) + e.acc() * 0.0, monoid, F32);
         run_all(everywhere(&epilogue, |case| case.fill("c", holes).slack(100.0)));
@@ -199,6 +199,27 @@ fn nothing_to_reduce_gives_identities() {
         e.reduce("least", e.row(), Monoid::Min, I32.over(N));
     });
     Case::new(&Gemm::new(F32, TT, &conditions.unwrap()), Shape::new(0, 77, 5)).run();
+}
+
+/// The results hold numbers before, which a fresh case draws like any input; where there is nothing to reduce they stay.
+#[test]
+fn onto_what_is_there() {
+    let kinds = [
+        (Monoid::Sum.accumulate(), F32),
+        (Monoid::Sum.atomic().accumulate(), BF16),
+        (Monoid::Max.accumulate(), F16),
+        (Monoid::AbsMax.accumulate(), F32),
+    ];
+    for (with, dtype) in kinds {
+        run_all(everywhere(&over_every_set(|e| e.acc(), with, dtype), |case| case));
+    }
+    let exponentials = over_every_set(|e| e.acc() * 50.0 + 300.0, Monoid::LogSumExp.accumulate(), F32);
+    run_all(everywhere(&exponentials, |case| case.slack(100.0)));
+    for monoid in Monoid::ALL {
+        let epilogue = over_every_set(|e| e.acc(), monoid.accumulate(), F32);
+        let shapes = [Shape::new(0, 40, 8), Shape::new(40, 24, 8).batched(0)];
+        run_all(shapes.map(|shape| Case::new(&Gemm::new(F16, TN, &epilogue), shape)).to_vec());
+    }
 }
 
 /// A masked gradient and its sums either way.

@@ -203,10 +203,10 @@ impl Expected {
         let (low, high) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
         // Between the ends the epilogue may bulge a little; and it rounds, or approximates.
         let bulge = if (high - low).is_finite() { 0.25 * (high - low) } else { 0.0 };
-        let own = match dtype {
-            DType::Bool => return (exact, Range::Between(low, high)),
-            DType::I32 => return (exact, Range::Between((low - bulge).floor(), (high + bulge).ceil())),
-            _ => self.limits.epilogue(),
+        let own = match dtype.value_type() {
+            ValueType::Bool => return (exact, Range::Between(low, high)),
+            ValueType::I32 => return (exact, Range::Between((low - bulge).floor(), (high + bulge).ceil())),
+            ValueType::F32 => self.limits.epilogue(),
         };
         let (low, high) = (low - bulge, high + bulge);
         if let Some(reduction) = self.reduction(name).filter(|_| exact.is_finite()) {

@@ -71,9 +71,6 @@ impl Style {
             functions: activation::ALL.iter().copied().filter(|f| !steep.contains(&f.name)).collect(),
             custom: None,
             tame: true,
-            // What kernels render.
-            formats: DType::ALL.into_iter().filter(|d| !d.is_packed()).collect(),
-            reductions: true,
             steps: 16,
             stores: 2,
             ..Style::everything()
@@ -168,7 +165,7 @@ pub const HOSTILE_NAMES: &[&str] = &[
 /// Any sink.
 fn sink_kind() -> impl Strategy<Value = SinkKind> {
     (operand(), any::<u8>()).prop_map(|(operand, bits)| match Monoid::ALL.get(usize::from(bits % 12)) {
-        Some(&monoid) => SinkKind::Reduce(Reduction { monoid, atomic: bits & 64 != 0, operand }),
+        Some(&monoid) => SinkKind::Reduce(Reduction { monoid, atomic: bits & 64 != 0, accumulate: bits & 128 != 0, operand }),
         None => SinkKind::Store(operand),
     })
 }
@@ -469,7 +466,8 @@ impl Maker {
         let formats: Vec<DType> =
             self.style.formats.iter().copied().filter(|d| d.value_type() == value.value && !d.is_packed()).collect();
         let operand = Operand { order: Order::RowMajor, ..pick(&formats, bits >> 8).over(subset((bits % 7) as u8)) };
-        let kind = SinkKind::Reduce(Reduction { monoid: pick(&monoids, bits >> 3), atomic: bits & 1 == 1, operand });
+        let (atomic, accumulate) = (bits & 1 == 1, bits & 6 == 6);
+        let kind = SinkKind::Reduce(Reduction { monoid: pick(&monoids, bits >> 3), atomic, accumulate, operand });
         self.graph.sink(Sink { name: name.into(), value: value.id, kind }, None);
     }
 

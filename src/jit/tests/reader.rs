@@ -2,7 +2,8 @@
 //!
 //! `PROPTEST_CASES` says how many.
 
-use super::super::entry::{self, Damage};
+use super::super::entry;
+use super::super::envelope::Damage;
 use super::super::note;
 use super::*;
 use proptest::prelude::*;

@@ -10,7 +10,7 @@ const READ_CEILING: f64 = 4.54e12;
 const GOOD: f64 = 0.03;
 
 /// Every group, with what its table shows.
-const GROUPS: [(&str, &str, &str); 10] = [
+const GROUPS: [(&str, &str, &str); 11] = [
     ("large", "Large products", "Ratio: cuBLASLt's time over ours."),
     ("small", "Small products", "Ratio: cuBLASLt's time over ours."),
     ("decode", "Few rows", "Ratio: cuBLASLt's time over ours. Weights come from memory, which delivers at most 4.54 TB/s."),
@@ -29,6 +29,12 @@ const GROUPS: [(&str, &str, &str); 10] = [
     ),
     ("choice", "Choice of tiles", "Every tile that fits, in short slices."),
     ("pointwise", "Pointwise", "Over a matrix that exists. Ratio: time of a device copy over ours."),
+    (
+        "training",
+        "Training",
+        "Ratios: cuBLASLt's time over ours, and that of a product, a pass and a sum by themselves. Our gradient of the bias is f32,\n\
+         cuBLASLt's has D's format. The cost is additional time over our product without mask, derivative and gradient.",
+    ),
 ];
 
 /// The whole page; `chart` is its file, if there is one.
@@ -139,6 +145,17 @@ fn table(page: &mut String, group: &str, records: &[&Record]) {
                 ours,
                 best.kernel.clone(),
             ]
+        }),
+        "training" => (&["cuBLASLt, long", "short", "separate, long", "short", "cost, long", "short", "us", "kernel"], |line| {
+            let against = |peer: &str, slices: &str| line.of(slices).find(|record| record.peer.starts_with(peer));
+            let mut cells = Vec::new();
+            for peer in ["cuBLASLt", "product"] {
+                cells.extend(["long", "short"].map(|slices| ratio(against(peer, slices))));
+            }
+            cells.extend(["long", "short"].map(|slices| against("without", slices).map_or_else(dash, tax)));
+            let best = line.preferred();
+            cells.extend([format!("{:.1}", best.us), best.kernel.clone()]);
+            cells
         }),
         "choice" => (&["chosen", "fastest other", "chosen over the fastest"], |line| {
             let best = line.preferred();

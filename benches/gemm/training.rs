@@ -1,0 +1,63 @@
+//! Contests of steps of training: what a forward product saves, and backward products with the gradient of a bias.
+
+use crate::Result;
+use crate::bench::{Bench, FINALISTS, Side};
+use crate::case::{Case, Fused};
+use crate::contest::Contender;
+use crate::epilogues::{self, Kernel};
+use crate::operands::{Begins, Operands};
+use crate::peer::{Epilogue, Product};
+use crate::sequences::swap;
+
+impl Bench<'_> {
+    /// Against cuBLASLt's epilogue of the same name, whose gradient has D's format and ours `f32`; against a product of
+    /// cuBLASLt's, a pass and a sum by themselves; and against our product without what training adds.
+    pub fn training(&self, case: &Case, operands: &mut Operands) -> Result<()> {
+        let (fused, stream) = (case.epilogues[0], self.stream());
+        let kernel = self.kernel(&epilogues::product(case, fused)?, case)?;
+        let plain = self.kernel(&epilogues::product(case, fused.without_training())?, case)?;
+        let pass = Kernel::new(self.device, &epilogues::pointwise(case, fused)?, case.shape, Begins::Between)?;
+        let sums = Kernel::new(self.device, &epilogues::sums(case)?, case.shape, Begins::Stored)?;
+
+        let whole = Product::of_training(&self.library, case.layout, Epilogue::of(fused), stream, operands)?;
+        let mut finalists = self.rank(&whole, operands)?;
+        finalists.truncate(FINALISTS);
+        let first = if fused == Fused::ReluMask { Epilogue::Bias } else { Epilogue::None };
+        let product = Product::new(&self.library, case.dtype, case.layout, case.shape, 0..case.shape.m, first)?;
+        let best = self.rank(&product, operands)?[0];
+
+        let mut contenders = vec![self.ours(&kernel)];
+        let mut peers = Vec::new();
+        for &algorithm in &finalists {
+            let whole = &whole;
+            peers.push(("cuBLASLt", whole.name(algorithm)));
+            contenders.push(Contender::new(move |operands: &mut Operands, turn| whole.launch(stream, operands, turn, algorithm)));
+        }
+        let steps = if fused.has_sums() { "product, pass, sums" } else { "product, pass" };
+        peers.push((steps, format!("{}; {}", product.name(best), pass.tile())));
+        contenders.push(Contender::new(|operands: &mut Operands, turn| {
+            // The product goes where the pass reads it.
+            swap(operands, turn)?;
+            let outcome = product.launch(stream, operands, turn, best);
+            swap(operands, turn)?;
+            outcome?;
+            pass.launch(stream, operands, turn)?;
+            if fused.has_sums() { sums.launch(stream, operands, turn) } else { Ok(()) }
+        }));
+        let distance = self.agree(case, &contenders, operands)?;
+        peers.push(("without training", plain.tile().to_string()));
+        contenders.push(self.ours(&plain));
+        self.each_slices(case, &contenders, operands, |slices, times, operands| {
+            let ours = Side { contender: 0, name: "postlude", kernel: kernel.tile().to_string() };
+            // Of cuBLASLt's whichever did best.
+            let best = times.ranking().into_iter().find(|i| (1..=finalists.len()).contains(i)).ok_or("no peer")?;
+            for i in std::iter::once(best).chain(finalists.len() + 1..=peers.len()) {
+                let (name, kernel) = &peers[i - 1];
+                let peer = Side { contender: i, name, kernel: kernel.clone() };
+                let distance = if *name == "without training" { f64::NAN } else { distance };
+                self.record(case, fused, slices, operands, times, &ours, &peer, distance)?;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,243 @@
+//! The network: three layers, the loss and the optimiser, each launch an epilogue.
+
+use super::Result;
+use super::launch::{Launch, Machine};
+use super::spiral::{CLASSES, FEATURES, Random, Spiral};
+use postlude::Gemm;
+use postlude::grad::{Reserve, Wrt};
+use postlude::layer::Linear;
+use postlude::prelude::*;
+
+/// Columns of the hidden layers.
+pub const HIDDEN: usize = 48;
+/// Columns of the first hidden layer that are waves.
+pub const WAVES: usize = 16;
+
+/// The layers: X (rows x inputs) times W (inputs x outputs), a bias, an activation.
+pub struct Layers(pub [Linear; 3]);
+
+impl Layers {
+    pub fn new() -> Result<Layers> {
+        // A region by columns: some of the hidden values are waves of what comes in, the others are rectified.
+        let first = Linear::new(F32, [FEATURES, HIDDEN], |e, z| {
+            z.region(e.column().lt(WAVES as i32), |z| z.sin()).otherwise(|z| z.relu())
+        })?;
+        let second = Linear::new(F32, [HIDDEN, HIDDEN], |_, z| z.silu())?;
+        // The logits, and what the loss needs of each row of them: two reductions in the product's own epilogue.
+        let logits = Epilogue::build(|e| {
+            let z = e.acc() + e.load("bias", F32.over(N));
+            e.store("y", z, F32);
+            e.reduce("logsumexp", z, Monoid::LogSumExp, F32.over(M));
+            e.reduce("largest", z, Monoid::Max, F32.over(M));
+        })?;
+        let wrt = Wrt::all().detached("logsumexp").detached("largest");
+        Ok(Layers([first, second, Linear::with_epilogue(F32, [HIDDEN, CLASSES], &logits, wrt)?]))
+    }
+}
+
+/// Softmax and cross-entropy, averaged over the rows: the loss, how many rows are right, the gradient of the logits, and the
+/// gradient of the bias behind them, in one pass over the logits.
+fn loss(rows: usize) -> Result<Gemm> {
+    let epilogue = Epilogue::build(|e| {
+        let (z, logsumexp) = (e.acc(), e.load("logsumexp", F32.over(M)));
+        let own = e.column().eq(e.load("label", I32.over(M)));
+        let share = 1.0 / rows as f32;
+        let dz = ((z - logsumexp).exp() - own.select(1.0, 0.0)) * share;
+        e.store("dz", dz, F32);
+        e.reduce("dbias", dz, Monoid::Sum, F32.over(N));
+        e.reduce("loss", own.select((logsumexp - z) * share, 0.0), Monoid::Sum, F32.pointer());
+        let right = own & z.ge(e.load("largest", F32.over(M)));
+        e.reduce("right", right.cast(I32), Monoid::Sum, I32.pointer());
+    })?;
+    Ok(Gemm::pointwise(F32, Default::default(), &epilogue))
+}
+
+/// Adam (Kingma and Ba 2015): a pass over a gradient that updates the parameter and both its moments in place. `scale1` and
+/// `scale2` are 1 / (1 - beta^t).
+fn adam() -> Result<Gemm> {
+    let epilogue = Epilogue::build(|e| {
+        let (g, parameter) = (e.acc(), e.load("parameter", F32));
+        let m = e.load("m", F32) * 0.9 + g * 0.1;
+        let v = e.load("v", F32) * 0.99 + g * g * 0.01;
+        let step = m * e.scalar("scale1", F32) / ((v * e.scalar("scale2", F32)).sqrt() + 1e-8);
+        e.store("parameter", parameter - step * e.scalar("rate", F32), F32);
+        e.store("m", m, F32);
+        e.store("v", v, F32);
+    })?;
+    Ok(Gemm::pointwise(F32, Default::default(), &epilogue))
+}
+
+/// A tensor that is trained.
+#[derive(Clone)]
+pub struct Parameter {
+    pub value: Vec<f32>,
+    pub gradient: Vec<f32>,
+    m: Vec<f32>,
+    v: Vec<f32>,
+}
+
+impl Parameter {
+    fn new(count: usize, mut value: impl FnMut() -> f64) -> Parameter {
+        let zeros = || vec![0.0; count];
+        Parameter { value: (0..count).map(|_| value() as f32).collect(), gradient: zeros(), m: zeros(), v: zeros() }
+    }
+}
+
+/// W and b of a layer.
+#[derive(Clone)]
+pub struct Parameters {
+    pub w: Parameter,
+    pub bias: Parameter,
+}
+
+impl Parameters {
+    /// He's initialisation; the first layer's is wide, so that its waves are short enough.
+    pub fn new(layers: &Layers, random: &mut Random) -> [Parameters; 3] {
+        let gains = [4.0, 2f64.sqrt(), 1.0];
+        std::array::from_fn(|i| {
+            let [inputs, outputs] = layers.0[i].extents();
+            let scale = gains[i] / (inputs as f64).sqrt();
+            let w = Parameter::new(inputs * outputs, || scale * random.normal());
+            Parameters { w, bias: Parameter::new(outputs, || 0.3 * random.normal()) }
+        })
+    }
+}
+
+/// What a step of the training came to, before it changed anything.
+#[derive(Clone, Copy)]
+pub struct Score {
+    pub loss: f32,
+    /// The share of rows whose largest logit is the right one.
+    pub accuracy: f64,
+}
+
+/// Every launch of a training step, planned once, and the tensors in between.
+pub struct Trainer {
+    forward: [Launch; 3],
+    loss: Launch,
+    wgrad: [Launch; 3],
+    /// The gradient of each layer's input, with the derivative of the layer before.
+    dgrad: [Launch; 2],
+    update: [[Launch; 2]; 3],
+    reserves: [Reserve<Vec<u8>>; 3],
+    hidden: [Vec<f32>; 2],
+    logits: Vec<f32>,
+    logsumexp: Vec<f32>,
+    largest: Vec<f32>,
+    dz: [Vec<f32>; 3],
+    steps: i32,
+}
+
+impl Trainer {
+    pub fn new(machine: &Machine, layers: &Layers, rows: usize) -> Result<Trainer> {
+        let [first, second, last] = &layers.0;
+        let step = |step| machine.step(step);
+        let update = |count: usize| machine.pass(adam()?, Shape::new(1, count, 0));
+        let updates = |layer: &Linear| -> Result<[Launch; 2]> {
+            let [inputs, outputs] = layer.extents();
+            Ok([update(inputs * outputs)?, update(outputs)?])
+        };
+        let wide = || vec![0.0; rows * HIDDEN];
+        Ok(Trainer {
+            forward: [step(first.forward(rows))?, step(second.forward(rows))?, step(last.forward(rows))?],
+            loss: machine.pass(loss(rows)?, Shape::new(rows, CLASSES, 0))?,
+            wgrad: [step(first.wgrad(rows)?)?, step(second.wgrad(rows)?)?, step(last.wgrad(rows)?)?],
+            dgrad: [step(second.dgrad_into(first, rows)?)?, step(last.dgrad_into(second, rows)?)?],
+            update: [updates(first)?, updates(second)?, updates(last)?],
+            reserves: [first.reserve(rows), second.reserve(rows), last.reserve(rows)],
+            hidden: [wide(), wide()],
+            logits: vec![0.0; rows * CLASSES],
+            logsumexp: vec![0.0; rows],
+            largest: vec![0.0; rows],
+            dz: [wide(), wide(), vec![0.0; rows * CLASSES]],
+            steps: 0,
+        })
+    }
+
+    /// The loss and every gradient: four launches to the loss, five behind it.
+    pub fn gradients(&mut self, data: &Spiral, [p1, p2, p3]: &mut [Parameters; 3]) -> Result<Score> {
+        let [h1, h2] = &mut self.hidden;
+        let [reserve1, reserve2, reserve3] = &mut self.reserves;
+        let [dz1, dz2, dz3] = &mut self.dz;
+
+        let args = HostArgs::new().input("x", &data.points).input("w", &p1.w.value).input("bias", &p1.bias.value);
+        self.forward[0].run(args.output("y", &mut *h1).saving(reserve1))?;
+        let args = HostArgs::new().input("x", &*h1).input("w", &p2.w.value).input("bias", &p2.bias.value);
+        self.forward[1].run(args.output("y", &mut *h2).saving(reserve2))?;
+        let args = HostArgs::new().input("x", &*h2).input("w", &p3.w.value).input("bias", &p3.bias.value);
+        let args = args.output("logsumexp", &mut self.logsumexp).output("largest", &mut self.largest);
+        self.forward[2].run(args.output("y", &mut self.logits).saving(reserve3))?;
+
+        let (mut loss, mut right) = ([0.0f32], [0i32]);
+        let args = HostArgs::new().input("a", &self.logits).input("label", &data.labels).input("logsumexp", &self.logsumexp);
+        let args = args.input("largest", &self.largest).output("dz", &mut *dz3).output("dbias", &mut p3.bias.gradient);
+        self.loss.run(args.output("loss", &mut loss).output("right", &mut right))?;
+
+        self.wgrad[2].run(HostArgs::new().input("x", &*h2).input("dz", &*dz3).output("dw", &mut p3.w.gradient))?;
+        let args = HostArgs::new().input("dz", &*dz3).input("w", &p3.w.value).saved(reserve2);
+        self.dgrad[1].run(args.output("grad_acc", &mut *dz2).output("grad_bias", &mut p2.bias.gradient))?;
+        self.wgrad[1].run(HostArgs::new().input("x", &*h1).input("dz", &*dz2).output("dw", &mut p2.w.gradient))?;
+        let args = HostArgs::new().input("dz", &*dz2).input("w", &p2.w.value).saved(reserve1);
+        self.dgrad[0].run(args.output("grad_acc", &mut *dz1).output("grad_bias", &mut p1.bias.gradient))?;
+        self.wgrad[0].run(HostArgs::new().input("x", &data.points).input("dz", &*dz1).output("dw", &mut p1.w.gradient))?;
+        Ok(Score { loss: loss[0], accuracy: f64::from(right[0]) / data.labels.len() as f64 })
+    }
+
+    /// Gradients, and a step of the optimiser.
+    pub fn step(&mut self, data: &Spiral, parameters: &mut [Parameters; 3], rate: f32) -> Result<Score> {
+        let score = self.gradients(data, parameters)?;
+        self.steps += 1;
+        let scale = |beta: f32| 1.0 / (1.0 - beta.powi(self.steps));
+        for (p, updates) in parameters.iter_mut().zip(&self.update) {
+            for (p, update) in [&mut p.w, &mut p.bias].into_iter().zip(updates) {
+                let args = HostArgs::new().input("a", &p.gradient).output("parameter", &mut p.value);
+                let args = args.output("m", &mut p.m).output("v", &mut p.v);
+                update.run(args.scalar("scale1", scale(0.9)).scalar("scale2", scale(0.99)).scalar("rate", rate))?;
+            }
+        }
+        Ok(score)
+    }
+}
+
+/// The logits of points, with nothing saved.
+pub fn logits(machine: &Machine, layers: &Layers, parameters: &[Parameters; 3], points: &[f32]) -> Result<Vec<f32>> {
+    let rows = points.len() / FEATURES;
+    let mut x = points.to_vec();
+    for (layer, p) in layers.0.iter().zip(parameters) {
+        let mut y = vec![0.0; rows * layer.extents()[1]];
+        let (mut logsumexp, mut largest) = (vec![0.0f32; rows], vec![0.0f32; rows]);
+        let args = HostArgs::new().input("x", &x).input("w", &p.w.value).input("bias", &p.bias.value).output("y", &mut y);
+        let last = layer.extents()[1] == CLASSES;
+        let args = if last { args.output("logsumexp", &mut logsumexp).output("largest", &mut largest) } else { args };
+        machine.step(layer.inference(rows))?.run(args)?;
+        x = y;
+    }
+    Ok(x)
+}
+
+/// The loss by plain loops in `f64`, with one number of one tensor moved: what the gradients are checked against.
+pub fn plain_loss(data: &Spiral, parameters: &[Parameters; 3], (tensor, index, offset): (usize, usize, f64)) -> f64 {
+    let moved = |which: usize, values: &[f32]| {
+        let mut values: Vec<f64> = values.iter().map(|x| f64::from(*x)).collect();
+        if which == tensor {
+            values[index] += offset;
+        }
+        values
+    };
+    let tensors: Vec<[Vec<f64>; 2]> =
+        (0..3).map(|i| [moved(2 * i, &parameters[i].w.value), moved(2 * i + 1, &parameters[i].bias.value)]).collect();
+    let layer = |x: &[f64], i: usize, f: &dyn Fn(usize, f64) -> f64| -> Vec<f64> {
+        let [w, bias] = &tensors[i];
+        let outputs = bias.len();
+        let z = |j: usize| x.iter().enumerate().map(|(k, x)| x * w[k * outputs + j]).sum::<f64>() + bias[j];
+        (0..outputs).map(|j| f(j, z(j))).collect()
+    };
+    let rows = data.points.chunks_exact(FEATURES).zip(&data.labels).map(|(point, label)| {
+        let x: Vec<f64> = point.iter().map(|x| f64::from(*x)).collect();
+        let h1 = layer(&x, 0, &|j, z| if j < WAVES { z.sin() } else { z.max(0.0) });
+        let h2 = layer(&h1, 1, &|_, z| z / (1.0 + (-z).exp()));
+        let z = layer(&h2, 2, &|_, z| z);
+        z.iter().map(|z| z.exp()).sum::<f64>().ln() - z[*label as usize]
+    });
+    rows.sum::<f64>() / data.labels.len() as f64
+}

@@ -1,0 +1,70 @@
+//! Why there is no such layer, or no such step of it.
+
+use crate::check::Diagnostics;
+use crate::dtype::DType;
+use crate::grad::GradError;
+use crate::ir::Order;
+
+/// Why a layer or one of its steps cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinearError {
+    /// The epilogue breaks a rule.
+    #[error(transparent)]
+    Check(#[from] Diagnostics),
+    /// The epilogue has no derivative.
+    #[error(transparent)]
+    Grad(#[from] GradError),
+    /// An argument of the epilogue has a name of the layer's own tensors.
+    #[error("the epilogue has an argument `{name}`, which is a tensor of the layer: rename it")]
+    Name {
+        /// The name.
+        name: &'static str,
+    },
+    /// The gradient of the product was not asked for.
+    #[error("a layer's gradients follow from that of its product: use `Wrt::all()` or `Wrt::accumulator()`")]
+    NoGradient,
+    /// A tensor of the wrong format.
+    #[error("{what} is {got}, and it is multiplied with a matrix of {needs}: {cure}")]
+    Format {
+        /// The tensor.
+        what: String,
+        /// Its format.
+        got: DType,
+        /// What it should be.
+        needs: DType,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// Two layers that do not fit behind each other.
+    #[error("the layer before makes {makes} {what}, and this one takes {takes}: chain layers whose extents agree")]
+    Chain {
+        /// Of what.
+        what: &'static str,
+        /// Made.
+        makes: usize,
+        /// Taken.
+        takes: usize,
+    },
+    /// Two layers of which one writes in an order that the other does not read.
+    #[error(
+        "the layer before stores its output {}, and this one reads X {}: {}",
+        makes.name(),
+        takes.name(),
+        if *takes == Order::RowMajor { "use `trans_x(true)`" } else { "use `trans_x(false)`" }
+    )]
+    Order {
+        /// Written.
+        makes: Order,
+        /// Read.
+        takes: Order,
+    },
+    /// A name that is no output of a step.
+    #[error("the step writes no `{name}`; it writes {}", .known.join(", "))]
+    Output {
+        /// The name.
+        name: String,
+        /// What it writes.
+        known: Vec<String>,
+    },
+}

@@ -1,0 +1,342 @@
+//! A linear layer, whole: Y = f(X W + b), its gradients, and how they chain.
+//!
+//! A [`Linear`] is a definition: formats, extents, transpositions, and the epilogue f with its derivative. Each product of
+//! a training step is a [`Step`], made once for a number of rows and run again and again: on a GPU through [`Step::plan`], on
+//! the CPU through [`Step::reference`]. Nothing besides the steps is launched.
+//!
+//! ```
+//! use postlude::layer::Linear;
+//! use postlude::prelude::*;
+//! // Two inputs, three outputs: tanh in the first column, ReLU in the others.
+//! let layer = Linear::new(F32, [2, 3], |e, z| z.region(e.column().lt(1), |z| z.tanh()).otherwise(|z| z.relu()))?;
+//!
+//! let (x, w, bias) = ([1.0f32, 2.0], [0.5f32, 1.0, -1.0, 0.0, 0.5, 0.25], [0.0f32, 0.5, 0.0]);
+//! let (mut y, mut reserve) = ([0.0f32; 3], layer.reserve(1));
+//! let args = HostArgs::new().input("x", &x).input("w", &w).input("bias", &bias).output("y", &mut y);
+//! layer.forward(1).reference(args.saving(&mut reserve))?;
+//! assert_eq!(y, [0.5f32.tanh(), 2.5, 0.0]);
+//!
+//! let (dy, mut dz, mut dbias) = ([1.0f32; 3], [0.0f32; 3], [0.0f32; 3]);
+//! let args = HostArgs::new().input("dy", &dy).output("grad_acc", &mut dz).output("grad_bias", &mut dbias);
+//! layer.activation_grad(1)?.reference(args.saved(&reserve))?;
+//! assert_eq!((dz[1..].to_vec(), dbias), (vec![1.0, 0.0], dz));
+//!
+//! let mut dw = [0.0f32; 6];
+//! layer.wgrad(1)?.reference(HostArgs::new().input("x", &x).input("dz", &dz).output("dw", &mut dw))?;
+//! assert_eq!(dw[4..], [2.0, 0.0]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! On a GPU each step is planned once, and then only launched:
+//!
+#![cfg_attr(feature = "cuda", doc = "```no_run")]
+#![cfg_attr(not(feature = "cuda"), doc = "```ignore")]
+//! # use postlude::half::f16;
+//! # use postlude::layer::Linear;
+//! # use postlude::prelude::*;
+//! let (rows, [inputs, outputs]) = (4096, [1024, 4096]);
+//! let layer = Linear::new(F16, [inputs, outputs], |_, z| z.gelu())?.trans_w(true).gradients(F32);
+//! let device = Device::new(0)?;
+//! let (forward, wgrad) = (layer.forward(rows).plan(&device)?, layer.wgrad(rows)?.accumulate(&["dw"])?.plan(&device)?);
+//!
+//! let stream = device.context().default_stream();
+//! let (x, w) = (stream.alloc_zeros::<f16>(rows * inputs)?, stream.alloc_zeros::<f16>(outputs * inputs)?);
+//! let bias = stream.alloc_zeros::<f16>(outputs)?;
+//! let (mut y, dz) = (stream.alloc_zeros::<f16>(rows * outputs)?, stream.alloc_zeros::<f16>(rows * outputs)?);
+//! let (mut dw, mut reserve) = (stream.alloc_zeros::<f32>(outputs * inputs)?, layer.reserve_on(&stream, rows)?);
+//! for _ in 0..100 {
+//!     let args = DeviceArgs::new().input("x", &x).input("w", &w).input("bias", &bias).output("y", &mut y);
+//!     forward.execute(&stream, &mut args.saving(&mut reserve))?;
+//!     // ... the rest of the network, and back to this layer ...
+//!     wgrad.execute(&stream, &mut DeviceArgs::new().input("x", &x).input("dz", &dz).output("dw", &mut dw))?;
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Steps
+//!
+//! With M rows, K inputs and N outputs:
+//!
+//! | step | computes | reads | writes |
+//! | --- | --- | --- | --- |
+//! | [`forward`](Linear::forward) | Y = f(X W + b) | `x`, `w`, what f names | `y`, the reserve |
+//! | [`inference`](Linear::inference) | the same | the same | `y` |
+//! | [`activation_grad`](Linear::activation_grad) | dZ = dY f'(Z), db = the sum of dZ over M | `dy`, the reserve, what f names | `grad_acc` (dZ), `grad_bias`, `grad_NAME` |
+//! | [`wgrad`](Linear::wgrad) | dW = X^T dZ | `x`, `dz` | `dw` |
+//! | [`dgrad`](Linear::dgrad) | dX = dZ W^T | `dz`, `w` | `dx` |
+//! | [`dgrad_into`](Linear::dgrad_into) | dZ' = (dZ W^T) f''(Z'), db', of the layer before | `dz`, `w`; that layer's reserve and what its f names | that layer's `grad_acc`, `grad_bias`, `grad_NAME` |
+//!
+//! In a chain of layers the gradient that [`dgrad`](Linear::dgrad) makes is wanted by nobody but the activation of the layer
+//! before. [`dgrad_into`](Linear::dgrad_into) puts that layer's derivative and bias gradient behind the product, so that a network of L layers takes
+//! L products forward, 2 L - 1 backward, and one pass over the last output, which the loss needs anyway: its epilogue can sum
+//! the last bias gradient as well.
+//!
+//! # Adding to what is there
+//!
+//! Gradients are written. [`accumulate`](Step::accumulate) makes a step add to the outputs that it names, in place and before the one
+//! rounding of the store: dW over several batches, dX of a tensor with several users. [`plus`](Step::plus) adds a matrix to the
+//! product itself: what came into Y from elsewhere (a skip connection), before f' is applied.
+//!
+//! # Memory
+//!
+//! X is M x K, row-major, or as [`trans_x`](Linear::trans_x) says K x M; W is K x N, or as [`trans_w`](Linear::trans_w) says N x K; gradients lie like
+//! what they are gradients of. Any of them may have a leading dimension ([`IntoTensor::ld`](crate::args::IntoTensor::ld)). All leading dimensions of
+//! an input with more than two count as rows. A [batch](Linear::batched) is another thing: layers of one size side by
+//! side, each with an X and a W of its own.
+
+mod error;
+mod paddle;
+mod rewrite;
+mod step;
+
+pub use error::LinearError;
+#[cfg(feature = "cuda")]
+pub use step::StepPlan;
+pub use step::{Names, Step};
+
+use crate::build::{Builder, Epilogue, Expr};
+use crate::dtype::DType;
+use crate::gemm::Gemm;
+use crate::grad::{Pair, Reserve, Wrt};
+use crate::ir::axes::{Axes, N};
+use crate::ir::{Operand, Order};
+use crate::problem::{Layout, Shape};
+
+/// The accumulator's gradient, dZ, among the outputs of a pair's backward epilogue.
+const DZ: &str = "grad_acc";
+
+/// A linear layer: Y = f(X W + b). See the [module](self).
+#[derive(Clone, Debug)]
+pub struct Linear {
+    dtype: DType,
+    inputs: usize,
+    outputs: usize,
+    entries: usize,
+    x: Order,
+    w: Order,
+    gradients: Option<DType>,
+    epilogue: Epilogue,
+    pair: Pair,
+    /// How Y and dZ lie.
+    y: Operand,
+    dz: Operand,
+}
+
+impl Linear {
+    /// A layer of `[inputs, outputs]` whose tensors are all of one format: Y = f(X W + b), stored as `y`, with a vector `bias`
+    /// over the outputs. `f` may use coordinates, and load matrices, vectors and scalars of its own.
+    ///
+    /// # Errors
+    /// If `f` makes no valid graph or has no derivative, or a format is not floating-point.
+    pub fn new(
+        dtype: DType,
+        extents: [usize; 2],
+        f: impl for<'g> FnOnce(&'g Builder, Expr<'g>) -> Expr<'g>,
+    ) -> Result<Linear, LinearError> {
+        let epilogue = Epilogue::build(|e| e.store("y", f(e, e.acc() + e.load("bias", dtype.over(N))), dtype))?;
+        Linear::with_epilogue(dtype, extents, &epilogue, Wrt::all())
+    }
+
+    /// A layer of `[inputs, outputs]` with any epilogue behind X W, and a say in what is saved for its derivative. X, W and
+    /// dZ have the format `dtype`; Y is the output that gradients come in [through](Wrt::through).
+    ///
+    /// Where Y is kept anyway, because the next layer's weight gradient reads it, `Wrt::all().keeps("y")` saves nothing
+    /// twice; the backward steps then take `y` as well.
+    ///
+    /// # Errors
+    /// If there is no derivative, dZ is not asked for or has another format than W, or an argument has a name of the layer's.
+    pub fn with_epilogue(
+        dtype: DType,
+        [inputs, outputs]: [usize; 2],
+        epilogue: &Epilogue,
+        wrt: Wrt,
+    ) -> Result<Linear, LinearError> {
+        let pair = epilogue.backward(wrt)?;
+        if let Some(taken) = ["x", "w", "dy", "dz"].into_iter().find(|name| epilogue.checked().argument(name).is_some()) {
+            return Err(LinearError::Name { name: taken });
+        }
+        let operand = |epilogue: &Epilogue, name: &str| epilogue.checked().argument(name).and_then(|(_, a)| a.role.operand());
+        let y = operand(epilogue, pair.through()).ok_or(LinearError::NoGradient)?;
+        let dz = operand(pair.backward(), DZ).ok_or(LinearError::NoGradient)?;
+        if dz.dtype != dtype {
+            return Err(LinearError::Format {
+                what: "the gradient of the product".into(),
+                got: dz.dtype,
+                needs: dtype,
+                cure: "say `.format(\"acc\", ..)` to `Wrt`",
+            });
+        }
+        let (entries, order) = (1, Order::RowMajor);
+        Ok(Linear {
+            dtype,
+            inputs,
+            outputs,
+            entries,
+            x: order,
+            w: order,
+            gradients: None,
+            epilogue: epilogue.clone(),
+            pair,
+            y,
+            dz,
+        })
+    }
+
+    /// Whether X lies transposed, K x M.
+    #[must_use]
+    pub fn trans_x(self, transposed: bool) -> Linear {
+        Linear { x: lies(transposed), ..self }
+    }
+
+    /// Whether W lies transposed, N x K: one row an output.
+    #[must_use]
+    pub fn trans_w(self, transposed: bool) -> Linear {
+        Linear { w: lies(transposed), ..self }
+    }
+
+    /// `entries` layers side by side, each with an X and a W of its own. What the epilogue declares `batched()` each has of
+    /// its own too; anything else, such as the bias of [`Linear::new`], they share, and its gradient is summed over them.
+    #[must_use]
+    pub fn batched(self, entries: usize) -> Linear {
+        Linear { entries, ..self }
+    }
+
+    /// The format of dW and of the gradients of what f loads. Default: each that of what it is the gradient of.
+    #[must_use]
+    pub fn gradients(self, dtype: DType) -> Linear {
+        Linear { gradients: Some(dtype), ..self }
+    }
+
+    /// K and N.
+    pub fn extents(&self) -> [usize; 2] {
+        [self.inputs, self.outputs]
+    }
+
+    /// The epilogue with its derivative, and the plan of what is saved.
+    pub fn pair(&self) -> &Pair {
+        &self.pair
+    }
+
+    /// The extents of the forward product, which a reserve is made for.
+    pub fn shape(&self, rows: usize) -> Shape {
+        Shape::new(rows, self.outputs, self.inputs).batched(self.entries)
+    }
+
+    /// Host memory for what [`forward`](Linear::forward) saves.
+    pub fn reserve(&self, rows: usize) -> Reserve<Vec<u8>> {
+        self.pair.reserve().allocate(self.shape(rows))
+    }
+
+    /// Y = f(X W + b), and what its derivative needs.
+    pub fn forward(&self, rows: usize) -> Step {
+        self.product(self.pair.forward(), rows)
+    }
+
+    /// Y = f(X W + b), and nothing saved.
+    pub fn inference(&self, rows: usize) -> Step {
+        self.product(&self.epilogue, rows)
+    }
+
+    fn product(&self, epilogue: &Epilogue, rows: usize) -> Step {
+        let gemm = Gemm::new(self.dtype, Layout::of(self.x, self.w), epilogue);
+        Step::new(gemm, self.shape(rows), Names::new("x", Some("w")))
+    }
+
+    /// dZ = dY f'(Z), and with it the gradients of the bias and of whatever else f loads: a pass over a dY that is already in
+    /// memory.
+    ///
+    /// # Errors
+    /// If a gradient cannot have the format that [`gradients`](Linear::gradients) asks for.
+    pub fn activation_grad(&self, rows: usize) -> Result<Step, LinearError> {
+        let gemm = Gemm::pointwise(self.y.dtype, self.y.order, &self.derivative()?);
+        Ok(Step::new(gemm, Shape { k: 0, ..self.shape(rows) }, Names::new("dy", None)))
+    }
+
+    /// dW = X^T dZ.
+    ///
+    /// # Errors
+    /// If dW cannot have the format that [`gradients`](Linear::gradients) asks for.
+    pub fn wgrad(&self, rows: usize) -> Result<Step, LinearError> {
+        let dw = Operand { dtype: self.gradients.unwrap_or(self.dtype), axes: Axes::MNL, order: self.w };
+        let gemm = Gemm::new(self.dtype, Layout::of(self.x.transposed(), self.dz.order), &stored("dw", dw)?);
+        let shape = Shape::new(self.inputs, self.outputs, rows).batched(self.entries);
+        Ok(Step::new(gemm, shape, Names::new("x", Some("dz"))))
+    }
+
+    /// dX = dZ W^T.
+    ///
+    /// # Errors
+    /// None with a format that a layer can have.
+    pub fn dgrad(&self, rows: usize) -> Result<Step, LinearError> {
+        let dx = Operand { dtype: self.dtype, axes: Axes::MNL, order: self.x };
+        Ok(self.dgrad_with(&stored("dx", dx)?, rows))
+    }
+
+    /// dZ' = (dZ W^T) f''(Z'): the gradient of what the layer before applies its f' to, where X is the Y' of that layer, and with
+    /// it the gradients of that layer's bias and of whatever else its f' loads. Arguments besides `dz` and `w` are those of
+    /// `previous`'s [`activation_grad`](Linear::activation_grad).
+    ///
+    /// # Errors
+    /// If X is not what the layer before makes: in number of columns, batch, format or order.
+    pub fn dgrad_into(&self, previous: &Linear, rows: usize) -> Result<Step, LinearError> {
+        let same = |what, makes, takes| if makes == takes { Ok(()) } else { Err(LinearError::Chain { what, makes, takes }) };
+        same("columns", previous.outputs, self.inputs)?;
+        same("batch entries", previous.entries, self.entries)?;
+        if previous.y.dtype != self.dtype {
+            let what = format!("`{}` of the layer before", previous.pair.through());
+            let cure = "store it in the format of this layer's X and W, or convert it and use `dgrad`";
+            return Err(LinearError::Format { what, got: previous.y.dtype, needs: self.dtype, cure });
+        }
+        if previous.y.order != self.x {
+            return Err(LinearError::Order { makes: previous.y.order, takes: self.x });
+        }
+        Ok(self.dgrad_with(&previous.derivative()?, rows))
+    }
+
+    fn dgrad_with(&self, epilogue: &Epilogue, rows: usize) -> Step {
+        let gemm = Gemm::new(self.dtype, Layout::of(self.dz.order, self.w.transposed()), epilogue);
+        let shape = Shape::new(rows, self.inputs, self.outputs).batched(self.entries);
+        Step::new(gemm, shape, Names::new("dz", Some("w")))
+    }
+
+    /// The backward epilogue, with gradients of arguments in the format asked for.
+    fn derivative(&self) -> Result<Epilogue, LinearError> {
+        let Some(dtype) = self.gradients else { return Ok(self.pair.backward().clone()) };
+        rewrite::formats(self.pair.backward(), |name| (name != DZ).then_some(dtype))
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod on_device {
+    use super::Linear;
+    use crate::device::DeviceError;
+    use crate::error::Error;
+    use crate::grad::Reserve;
+    use cudarc::driver::{CudaSlice, CudaStream};
+    use std::sync::Arc;
+
+    impl Linear {
+        /// Device memory for what [`forward`](Linear::forward) saves.
+        ///
+        /// # Errors
+        /// If the device has no memory left.
+        pub fn reserve_on(&self, stream: &Arc<CudaStream>, rows: usize) -> Result<Reserve<CudaSlice<u8>>, Error> {
+            let (plan, shape) = (self.pair.reserve(), self.shape(rows));
+            // The driver has no empty allocations.
+            let buffers = plan.sizes(shape).into_iter().map(|bytes| stream.alloc_zeros(bytes.max(1)));
+            let buffers = buffers.collect::<Result<Vec<_>, _>>();
+            let buffers = buffers.map_err(|error| DeviceError::Driver { what: "allocate a reserve", error })?;
+            Ok(plan.over(shape, buffers)?)
+        }
+    }
+}
+
+/// The product as it is, under a name.
+fn stored(name: &str, operand: Operand) -> Result<Epilogue, LinearError> {
+    Ok(Epilogue::build(|e| e.store(name, e.acc(), operand))?)
+}
+
+/// How a matrix lies that is stored transposed, or is not.
+fn lies(transposed: bool) -> Order {
+    if transposed { Order::ColumnMajor } else { Order::RowMajor }
+}

@@ -1,0 +1,71 @@
+//! Epilogues made of epilogues: other formats of what is stored, onto what is there, with a matrix more.
+
+use super::error::LinearError;
+use crate::build::Epilogue;
+use crate::check::Role;
+use crate::dtype::DType;
+use crate::ir::graph::{Graph, Node, NodeId};
+use crate::ir::{Op, Operand, Reduction, Sink, SinkKind};
+
+/// The same epilogue with sinks of other formats, where there is one for a name.
+pub(super) fn formats(epilogue: &Epilogue, format: impl Fn(&str) -> Option<DType>) -> Result<Epilogue, LinearError> {
+    let (mut graph, ids) = copy(epilogue, |graph, node| graph.push(node, None));
+    for sink in epilogue.graph().sinks() {
+        let dtype = format(&sink.name).unwrap_or(sink.kind.operand().dtype);
+        let kind = sink.kind.with_operand(Operand { dtype, ..sink.kind.operand() });
+        graph.sink(Sink { value: ids[sink.value.index()], kind, ..sink.clone() }, None);
+    }
+    Ok(Epilogue::from_graph(graph)?)
+}
+
+/// The same epilogue, which adds to these outputs: a matrix is loaded and stored in place, a reduction accumulates.
+pub(super) fn accumulate(epilogue: &Epilogue, outputs: &[&str]) -> Result<Epilogue, LinearError> {
+    let sinks = epilogue.graph().sinks();
+    if let Some(name) = outputs.iter().find(|name| !sinks.iter().any(|s| *s.name == ***name)) {
+        let known = sinks.iter().map(|s| s.name.to_string()).collect();
+        return Err(LinearError::Output { name: (*name).into(), known });
+    }
+    let (mut graph, ids) = copy(epilogue, |graph, node| graph.push(node, None));
+    for sink in sinks {
+        let mut sink = Sink { value: ids[sink.value.index()], ..sink.clone() };
+        let updates = matches!(epilogue.checked().argument(&sink.name), Some((_, a)) if matches!(a.role, Role::Update(_)));
+        if outputs.contains(&&*sink.name) && !updates {
+            match &mut sink.kind {
+                SinkKind::Reduce(reduction) => *reduction = Reduction { accumulate: true, ..*reduction },
+                SinkKind::Store(operand) => {
+                    let there = graph.push(Node::Load { name: sink.name.clone(), operand: *operand }, None);
+                    sink.value = graph.apply(Op::Add, &[sink.value, there]);
+                }
+            }
+        }
+        graph.sink(sink, None);
+    }
+    Ok(Epilogue::from_graph(graph)?)
+}
+
+/// The same epilogue over the sum of its accumulator and a matrix.
+pub(super) fn plus(epilogue: &Epilogue, name: &str, operand: Operand) -> Result<Epilogue, LinearError> {
+    let (mut graph, ids) = copy(epilogue, |graph, node| {
+        let accumulator = matches!(node, Node::Accumulator(_));
+        let id = graph.push(node, None);
+        if !accumulator {
+            return id;
+        }
+        let matrix = graph.push(Node::Load { name: name.into(), operand }, None);
+        graph.apply(Op::Add, &[id, matrix])
+    });
+    for sink in epilogue.graph().sinks() {
+        graph.sink(Sink { value: ids[sink.value.index()], ..sink.clone() }, None);
+    }
+    Ok(Epilogue::from_graph(graph)?)
+}
+
+/// The nodes of an epilogue, each placed anew, and where each went.
+fn copy(epilogue: &Epilogue, mut place: impl FnMut(&mut Graph, Node) -> NodeId) -> (Graph, Vec<NodeId>) {
+    let (mut graph, mut ids) = (Graph::new(), Vec::<NodeId>::new());
+    for (_, node) in epilogue.graph().nodes() {
+        let node = node.map_args(|a| ids[a.index()]);
+        ids.push(place(&mut graph, node));
+    }
+    (graph, ids)
+}

@@ -1,0 +1,192 @@
+//! A step: one product of a layer with its epilogue and extents, whose arguments have the layer's names.
+
+use super::error::LinearError;
+use super::rewrite;
+use crate::args::{Args, ArgumentErrors, Fault, HostArgs};
+use crate::error::Error;
+use crate::gemm::{Gemm, RanOn};
+use crate::ir::Operand;
+use crate::problem::Shape;
+
+/// One launch of a layer's training: a product, or a pass over a matrix, with its epilogue and its extents.
+///
+/// Nothing is compiled until [`plan`](Step::plan). Arguments go by the names of the [table](super); errors use them too.
+#[derive(Clone, Debug)]
+pub struct Step {
+    gemm: Gemm,
+    shape: Shape,
+    names: Names,
+}
+
+/// What a step calls the operands of its product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Names([Option<&'static str>; 2]);
+
+impl Names {
+    pub(super) fn new(a: &'static str, b: Option<&'static str>) -> Names {
+        Names([Some(a), b])
+    }
+
+    /// Each operand's name in the product with its name in the layer.
+    fn pairs(self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        ["a", "b"].into_iter().zip(self.0).filter_map(|(operand, name)| Some((operand, name?)))
+    }
+
+    /// Arguments under the names of the product.
+    fn translate<B>(self, args: &mut Args<B>) {
+        args.rename(|given| self.pairs().find(|(_, name)| *name == given).map(|(operand, _)| operand));
+    }
+
+    /// Errors under the names of the layer.
+    fn explain(self, mut errors: ArgumentErrors) -> ArgumentErrors {
+        let rename = |name: &mut String| {
+            if let Some((_, own)) = self.pairs().find(|(operand, _)| operand == name) {
+                *name = own.into();
+            }
+        };
+        for error in &mut errors.0 {
+            rename(&mut error.name);
+            if let Fault::Unknown { known } = &mut error.fault {
+                known.iter_mut().for_each(rename);
+            }
+        }
+        errors
+    }
+
+    fn explain_error(self, error: Error) -> Error {
+        match error {
+            Error::Arguments(errors) => self.explain(errors).into(),
+            other => other,
+        }
+    }
+}
+
+impl Step {
+    pub(super) fn new(gemm: Gemm, shape: Shape, names: Names) -> Step {
+        Step { gemm, shape, names }
+    }
+
+    /// The product with its epilogue, whose operands are `a` and `b`.
+    pub fn gemm(&self) -> &Gemm {
+        &self.gemm
+    }
+
+    /// Its extents.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The same step with other preferences: `.with(|gemm| gemm.tf32(true))`.
+    #[must_use]
+    pub fn with(self, prefer: impl FnOnce(Gemm) -> Gemm) -> Step {
+        Step { gemm: prefer(self.gemm), ..self }
+    }
+
+    /// The same step, which adds to what these outputs hold, rounding once: gradients over several batches, or of a tensor with
+    /// several users.
+    ///
+    /// # Errors
+    /// If it has no such output, or one that holds no numbers.
+    pub fn accumulate(self, outputs: &[&str]) -> Result<Step, LinearError> {
+        let epilogue = rewrite::accumulate(self.gemm.epilogue(), outputs)?;
+        Ok(Step { gemm: self.gemm.with_epilogue(&epilogue), ..self })
+    }
+
+    /// The same step with a matrix added to its product before the epilogue sees it: what came into Y from elsewhere, such as
+    /// a skip connection.
+    ///
+    /// # Errors
+    /// If the name is taken.
+    pub fn plus(self, name: &str, operand: impl Into<Operand>) -> Result<Step, LinearError> {
+        let epilogue = rewrite::plus(self.gemm.epilogue(), name, operand.into())?;
+        Ok(Step { gemm: self.gemm.with_epilogue(&epilogue), ..self })
+    }
+
+    /// Computes on the CPU what the kernel means.
+    ///
+    /// # Errors
+    /// Every argument that does not fit; nothing is written then.
+    pub fn reference(&self, mut args: HostArgs<'_>) -> Result<(), ArgumentErrors> {
+        self.names.translate(&mut args);
+        self.gemm.reference(self.shape, args).map_err(|errors| self.names.explain(errors))
+    }
+
+    /// Computes once on arguments in host memory, on the GPU if there is one: see [`Gemm::run`].
+    ///
+    /// # Errors
+    /// As [`Gemm::run`].
+    pub fn run(&self, mut args: HostArgs<'_>) -> Result<RanOn, Error> {
+        self.names.translate(&mut args);
+        self.gemm.run(self.shape, args).map_err(|error| self.names.explain_error(error))
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod on_device {
+    use super::{Error, HostArgs, Names, Step};
+    use crate::device::{Device, DeviceArgs};
+    use crate::gemm::Plan;
+    use cudarc::driver::CudaStream;
+    use std::sync::Arc;
+
+    /// A step on a device, ready to run again and again.
+    #[derive(Debug)]
+    pub struct StepPlan {
+        plan: Plan,
+        names: Names,
+    }
+
+    impl Step {
+        /// Chooses the kernel and compiles it, or takes it from the cache, and loads it: see [`Gemm::plan`](crate::Gemm::plan).
+        /// Arguments are taken to be contiguous and aligned.
+        ///
+        /// # Errors
+        /// If there is no plan, no NVRTC, or the driver refuses the kernel.
+        pub fn plan(&self, device: &Device) -> Result<StepPlan, Error> {
+            Ok(StepPlan { plan: self.gemm.plan(device, self.shape)?, names: self.names })
+        }
+
+        /// [`plan`](Step::plan) for arguments as they are: their strides and the alignment of their addresses.
+        ///
+        /// # Errors
+        /// As `plan`.
+        pub fn plan_for(&self, device: &Device, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<StepPlan, Error> {
+            self.names.translate(args);
+            let plan = self.gemm.plan_for(device, self.shape, stream, args);
+            Ok(StepPlan { plan: plan.map_err(|error| self.names.explain_error(error))?, names: self.names })
+        }
+    }
+
+    impl StepPlan {
+        /// Checks the arguments and launches: see [`Plan::execute`].
+        ///
+        /// # Errors
+        /// Every argument that does not fit; nothing is launched and nothing written then.
+        pub fn execute(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), Error> {
+            self.names.translate(args);
+            self.plan.execute(stream, args).map_err(|error| self.names.explain_error(error))
+        }
+
+        /// The same on arguments in host memory, for first steps: see [`Plan::execute_host`].
+        ///
+        /// # Errors
+        /// As `execute`, and if the device has no memory left.
+        pub fn execute_host(&self, stream: &Arc<CudaStream>, mut args: HostArgs<'_>) -> Result<(), Error> {
+            self.names.translate(&mut args);
+            self.plan.execute_host(stream, args).map_err(|error| self.names.explain_error(error))
+        }
+
+        /// The plan of the product, to explain or to tune; its operands are `a` and `b`.
+        pub fn plan(&self) -> &Plan {
+            &self.plan
+        }
+
+        /// The same, to tune.
+        pub fn plan_mut(&mut self) -> &mut Plan {
+            &mut self.plan
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+pub use on_device::StepPlan;

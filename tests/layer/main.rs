@@ -1,0 +1,8 @@
+//! Linear layers: every step against plain loops in `f64`, whose gradients are differences of theirs.
+#![allow(missing_docs, reason = "a test binary")]
+
+mod chain;
+mod differences;
+mod matrix;
+mod paddle;
+mod refusals;

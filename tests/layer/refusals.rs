@@ -1,0 +1,122 @@
+//! What a layer refuses, and in which words.
+
+use postlude::grad::Wrt;
+use postlude::layer::{Linear, LinearError};
+use postlude::prelude::*;
+
+fn layer(extents: [usize; 2]) -> Linear {
+    Linear::new(F32, extents, |_, z| z.relu()).unwrap()
+}
+
+#[test]
+fn layers_that_do_not_fit_behind_each_other() {
+    let next = layer([5, 2]);
+    let refused = |previous: &Linear| next.dgrad_into(previous, 3).unwrap_err().to_string();
+    assert_eq!(
+        refused(&layer([3, 4])),
+        "the layer before makes 4 columns, and this one takes 5: chain layers whose extents agree"
+    );
+    assert_eq!(
+        refused(&layer([3, 5]).batched(2)),
+        "the layer before makes 2 batch entries, and this one takes 1: chain layers whose extents agree"
+    );
+    let half = Linear::new(F16, [3, 5], |_, z| z.relu()).unwrap();
+    assert_eq!(
+        refused(&half),
+        "`y` of the layer before is f16, and it is multiplied with a matrix of f32: store it in the format of this layer's X and W, or convert it and use `dgrad`"
+    );
+    let transposed = next.clone().trans_x(true);
+    assert_eq!(
+        transposed.dgrad_into(&layer([3, 5]), 3).unwrap_err().to_string(),
+        "the layer before stores its output row_major, and this one reads X column_major: use `trans_x(false)`"
+    );
+    let epilogue = Epilogue::build(|e| e.store("y", e.acc().relu(), F32.column_major())).unwrap();
+    let columns = Linear::with_epilogue(F32, [3, 5], &epilogue, Wrt::all()).unwrap();
+    assert!(refused(&columns).ends_with("use `trans_x(true)`"));
+    assert!(transposed.dgrad_into(&columns, 3).is_ok());
+}
+
+#[test]
+fn epilogues_that_make_no_layer() {
+    let error = Linear::new(F32, [1, 1], |e, z| z + e.load("w", F32)).unwrap_err();
+    assert_eq!(error.to_string(), "the epilogue has an argument `w`, which is a tensor of the layer: rename it");
+    assert!(matches!(Linear::new(I32, [1, 1], |_, z| z), Err(LinearError::Check(_))));
+    assert!(matches!(Linear::new(F32, [1, 1], |_, z| z.gt(0.0)), Err(LinearError::Check(_))));
+    let epilogue = Epilogue::build(|e| e.store("y", e.acc() + e.load("bias", F32.over(N)), F32)).unwrap();
+    let error = Linear::with_epilogue(F32, [1, 1], &epilogue, Wrt::arguments(["bias"])).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "a layer's gradients follow from that of its product: use `Wrt::all()` or `Wrt::accumulator()`"
+    );
+    let error = Linear::with_epilogue(F16, [1, 1], &epilogue, Wrt::all()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the gradient of the product is f32, and it is multiplied with a matrix of f16: say `.format(\"acc\", ..)` to `Wrt`"
+    );
+    assert!(Linear::with_epilogue(F16, [1, 1], &epilogue, Wrt::all().format("acc", F16)).is_ok());
+    let error = Linear::new(F32, [1, 1], |_, z| z).unwrap().gradients(I32).wgrad(1).unwrap_err();
+    assert!(matches!(error, LinearError::Check(_)), "{error}");
+}
+
+#[test]
+fn outputs_that_cannot_be_added_to() {
+    let error = layer([2, 3]).wgrad(4).unwrap().accumulate(&["dx"]).unwrap_err();
+    assert_eq!(error.to_string(), "the step writes no `dx`; it writes dw");
+    let reserve = layer([2, 3]).pair().reserve().values()[0].name.clone();
+    let error = layer([2, 3]).forward(4).accumulate(&[&reserve]).unwrap_err();
+    assert!(matches!(error, LinearError::Check(_)), "{error}");
+    let error = layer([2, 3]).wgrad(4).unwrap().plus("dw", F32.over(N)).unwrap_err();
+    assert!(matches!(error, LinearError::Check(_)), "{error}");
+}
+
+#[test]
+fn arguments_that_do_not_fit_have_the_names_of_the_layer() {
+    let layer = layer([2, 3]);
+    let (x, w, bias, mut y) = ([0.0f32; 8], [0.0f32; 5], [0.0f32; 3], [0.0f32; 12]);
+    let mut reserve = layer.reserve(4);
+    let args = HostArgs::new().input("x", &x).input("w", &w).input("bias", &bias).output("y", &mut y).saving(&mut reserve);
+    let error = layer.forward(4).reference(args).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "argument `w`: too short: K x N, row-major with leading dimension 3 and batch stride 6 needs 6 elements, got 5"
+    );
+    let args = HostArgs::new().input("x", &x).input("weight", &w).input("bias", &bias).output("y", &mut y);
+    let error = layer.inference(4).reference(args).unwrap_err().to_string();
+    let lines: Vec<&str> = error.lines().collect();
+    assert_eq!(lines[0], "argument `w`: missing; it needs memory of f32, K x N, row-major, for each of 1 batch entries");
+    assert_eq!(lines[1], "argument `weight`: the epilogue has no such argument; it has x, w, bias, y");
+    let transposed = layer.clone().trans_w(true);
+    let args = HostArgs::new().input("x", &x).input("w", w.ld(1)).input("bias", &bias).output("y", &mut y);
+    let error = transposed.inference(4).run(args).unwrap_err().to_string();
+    assert_eq!(error, "argument `w`: K x N, column-major needs a leading dimension of at least 2, got 1");
+}
+
+#[test]
+fn reserves_that_are_missing_or_not_their_own() {
+    let (layer, other) = (layer([2, 3]), Linear::new(F32, [2, 3], |_, z| z.tanh()).unwrap());
+    let (dy, mut dz, mut dbias) = ([0.0f32; 12], [0.0f32; 12], [0.0f32; 3]);
+    let step = layer.activation_grad(4).unwrap();
+    let mut refused = |reserve: Option<&postlude::grad::Reserve<Vec<u8>>>| {
+        let args = HostArgs::new().input("dy", &dy).output("grad_acc", &mut dz).output("grad_bias", &mut dbias);
+        let args = match reserve {
+            Some(reserve) => args.saved(reserve),
+            None => args,
+        };
+        step.reference(args).unwrap_err().to_string()
+    };
+    let name = layer.pair().reserve().values()[0].name.clone();
+    assert_eq!(
+        refused(None),
+        format!("argument `{name}`: missing; it needs memory of bits8, M x N, row-major, for each of 1 batch entries")
+    );
+    let foreign = refused(Some(&other.reserve(4)));
+    assert!(foreign.contains("pass the reserve of the same `backward()` pair"), "{foreign}");
+    let small = refused(Some(&layer.reserve(3)));
+    assert!(small.contains("of 3 x 3, and the problem is 4 x 3 x 0: allocate one for this problem"), "{small}");
+    // A chain wants the reserve of the layer before.
+    let (w, next) = ([0.0f32; 6], Linear::new(F32, [3, 2], |_, z| z).unwrap());
+    let args = HostArgs::new().input("dz", &dy).input("w", &w).output("grad_acc", &mut dz).output("grad_bias", &mut dbias);
+    let (reserve, step) = (other.reserve(4), next.dgrad_into(&layer, 4).unwrap());
+    let foreign = step.reference(args.saved(&reserve)).unwrap_err().to_string();
+    assert!(foreign.contains("pass the reserve of the same `backward()` pair"), "{foreign}");
+}
