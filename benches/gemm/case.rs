@@ -129,7 +129,7 @@ pub enum Group {
     Raster,
     /// Few tiles and long K, where K is split.
     Split,
-    /// The chosen number of parts of K against others.
+    /// One piece of K against parts.
     Parts,
     /// Full precision, without tensor cores.
     F32,

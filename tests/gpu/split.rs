@@ -1,7 +1,7 @@
 //! Split of K: parts multiplied side by side, their sums added up in order, the epilogue once.
 
 use crate::case::Case;
-use crate::rig::{gpu, rig};
+use crate::rig::gpu;
 use half::f16;
 use postlude::build::recipes;
 use postlude::cudarc::driver::CudaContext;
@@ -111,16 +111,10 @@ fn operands_lie_anywhere() {
 }
 
 #[test]
-fn long_products_are_split_by_themselves() {
-    let Some(rig) = rig() else { return };
-    let (target, multiprocessors) = rig.target();
-    let shape = Shape::new(256, 264, 16384);
-    for layout in Layout::ALL {
-        let gemm = Gemm::new(BF16, layout, &residual(BF16));
-        let plan = gemm.kernel(target, multiprocessors, shape).unwrap();
-        assert!(plan.split.is_some(), "{}", plan.explain());
-        Case::new(&gemm, shape).run();
-    }
+fn long_products() {
+    let cases =
+        Layout::ALL.map(|layout| Case::new(&Gemm::new(BF16, layout, &residual(BF16)).split(8), Shape::new(256, 264, 16384)));
+    run_all(&cases);
 }
 
 /// A product that adds 1 to each of its sums of 512 ones.
