@@ -128,6 +128,10 @@ fn best(request: &Request<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> 
         plan.choice.nanoseconds().map(|nanoseconds| (nanoseconds as f64).max(taken_in).max(floor))
     };
     let second = |parts: usize| 1e9 * (LAUNCH + 2.0 * 4.0 * parts as f64 * m as f64 * n as f64 / BANDWIDTH);
+    let resident = request.multiprocessors * whole.tile.min_blocks;
+    if tiles(&whole.tile, request.problem.shape) > 2 * resident as u64 {
+        return None; // nobody is idle
+    }
     let alone = time(whole, 1)?;
     let parts = |block: usize| (2..=MOST).filter(move |parts| k.is_multiple_of(parts * block) && k / parts >= LEAST_TERMS);
     let block = if parts(LINES).next().is_some() { LINES } else { WHOLE };
