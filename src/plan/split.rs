@@ -129,7 +129,7 @@ fn best(request: &Request<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> 
     };
     let second = |parts: usize| 1e9 * (LAUNCH + 2.0 * 4.0 * parts as f64 * m as f64 * n as f64 / BANDWIDTH);
     let resident = request.multiprocessors * whole.tile.min_blocks;
-    if tiles(&whole.tile, request.problem.shape) > 2 * resident as u64 {
+    if tiles(&whole.tile, request.problem.shape) > 3 * resident as u64 {
         return None; // nobody is idle
     }
     let alone = time(whole, 1)?;
