@@ -270,6 +270,7 @@ impl KernelPlan {
 
     /// Bytes that wide accesses to elements along a strip have to be aligned to: those of a strip, but where masks pass through
     /// shared memory those of a chunk's columns.
+    #[cfg(feature = "cuda")]
     pub(crate) fn wide_access(&self, dtype: DType) -> usize {
         let staged = self.staging.as_ref().filter(|_| dtype.is_packed());
         dtype.bytes(staged.map_or(self.strip, |s| s.chunk)).min(16)

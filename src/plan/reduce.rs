@@ -58,7 +58,7 @@ const HEAD: usize = 16;
 /// Where the parts of a unit's threads lie in shared memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Parts {
-    /// Where each reduction's begin, behind [`HEAD`] bytes.
+    /// Where each reduction's begin, behind 16 bytes of the unit's own notes.
     pub at: Vec<usize>,
     /// Bytes of a unit, a multiple of 16.
     pub bytes: usize,
