@@ -157,6 +157,7 @@ pub(super) struct Request<'r> {
     pub target: Target,
     pub multiprocessors: usize,
     pub preferences: Preferences,
+    pub fast_math: bool,
     /// Of how many matrices a pointwise kernel's accumulator is the sum.
     pub parts: usize,
 }
@@ -411,6 +412,10 @@ fn unsuitable(candidate: &Candidate, request: &Request) -> Option<String> {
     }
 }
 
+/// Issue slots of the epilogue's code in a Hopper kernel from which on compilers take longer than anybody waits: with 20 thousand of
+/// them, most of exact functions, it was minutes.
+const MOST_CODE: usize = 12_000;
+
 /// The tile as it fits beside the epilogue's operands, or why it does not.
 fn fit(tile: &Tile, request: &Request) -> Result<Tile, String> {
     let Request { operation, program, alignment, strip, target, .. } = *request;
@@ -418,6 +423,10 @@ fn fit(tile: &Tile, request: &Request) -> Result<Tile, String> {
         return Err(obstacle);
     }
     let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = tile.shape else { return Ok(*tile) };
+    let code = request.program.cost() as usize * tile.accumulators();
+    if code > MOST_CODE && request.preferences.tile.is_none() {
+        return Err(format!("its epilogue would stand in the code with {code} issue slots, which takes minutes to compile"));
+    }
     let (_, stages) = Staging::of(request.program, request.operation, request.argument_runs, tile, request.target)?;
     Ok(Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..*tile })
 }

@@ -63,8 +63,9 @@ const CHUNK: f64 = 180.0;
 const RESTART: f64 = 200.0;
 /// Issue slots of an element beside those of its own values: conversion, store, accumulator.
 const ELEMENT: f64 = 3.0;
-/// What part of the values' own cost counts: tables name that of exact spellings, 16-bit outputs get fast ones.
-const FAST: f64 = 0.3;
+/// What part of the values' own cost counts where they are spelled fast, for the table names that of exact spellings; and
+/// up to which cost, for nothing heavier was measured, and what is heavier belongs on tiles that leave it registers.
+const FAST: (f64, f64) = (0.3, 64.0);
 /// How much longer one consumer's epilogue takes than its share of two.
 const ALONE: f64 = 1.2;
 /// Cycles of a launch before its first and after its last tile.
@@ -102,9 +103,11 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let product = terms * area / MULTIPLY_ADDS
         * if consumers == 1 { SINGLE } else { 1.0 }
         * if clustered { CLUSTERED[usize::from(consumers == 1)] } else { 1.0 };
+    let cost = f64::from(request.program.cost());
+    let values = if request.fast_math && cost <= FAST.1 { FAST.0 * cost } else { cost };
     let blocks_m = tile.bm / 64 / if schedule == Schedule::PingPong { 1 } else { consumers };
     let chunks = (blocks_m * (tile.bn / chunk_columns(tile.bn))) as f64;
-    let epilogue = EPILOGUE + CHUNK * chunks + (ELEMENT + FAST * f64::from(request.program.cost())) * area / 128.0;
+    let epilogue = EPILOGUE + CHUNK * chunks + (ELEMENT + values) * area / 128.0;
     let compute = match schedule {
         // An epilogue runs under the next product; only the last one is seen.
         Schedule::PingPong => waves * product.max(ALONE * epilogue) + ALONE * epilogue,

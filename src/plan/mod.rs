@@ -199,6 +199,15 @@ impl KernelPlan {
                 slot.map_or(Runs { alignment: 16, whole: true }, |s| problem.runs(s))
             };
             let argument_runs: Vec<Runs> = arguments.iter().map(runs).collect();
+            let fast_math = match preferences.math {
+                Math::Exact => false,
+                Math::Fast => true,
+                Math::Auto => {
+                    let narrow = |operand: &crate::ir::Operand| operand.dtype.size() <= 2;
+                    let reduced = program.reductions.iter().map(|r| &r.operand).filter(|_| program.stores.is_empty());
+                    program.stores.iter().map(|s| &s.operand).chain(reduced).all(narrow)
+                }
+            };
             let request = choice::Request {
                 operation,
                 program: &program,
@@ -210,19 +219,11 @@ impl KernelPlan {
                 target,
                 multiprocessors,
                 preferences,
+                fast_math,
                 parts,
             };
             choice::choose(mainloop, &request, &mut choice);
             let Some((tile, raster)) = choice.chosen() else { continue };
-            let fast_math = match preferences.math {
-                Math::Exact => false,
-                Math::Fast => true,
-                Math::Auto => {
-                    let narrow = |operand: &crate::ir::Operand| operand.dtype.size() <= 2;
-                    let reduced = program.reductions.iter().map(|r| &r.operand).filter(|_| program.stores.is_empty());
-                    program.stores.iter().map(|s| &s.operand).chain(reduced).all(narrow)
-                }
-            };
             let (staging, params) = parameters(&tile, operation, &arguments, &argument_runs, &program, target)?;
             return Ok(KernelPlan {
                 target,
