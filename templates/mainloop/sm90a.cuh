@@ -35,10 +35,10 @@ DEVICE int thread_of_warpgroup() {
 
 // The tiles of a block, in the order in which its roles go through them.
 struct Tiles {
-    u32 next, step;
+    u32 next, turns = 1;   // of every so many of the block's tiles one
     TileOrigin tile;
 
-    DEVICE Tiles() : next(blockIdx.x / CLUSTER), step(gridDim.x / CLUSTER) {}
+    DEVICE Tiles() : next(blockIdx.x / CLUSTER) {}
     // Whether there is another tile, and if so which.
     DEVICE bool advance(const Params& p) {
         const u32 rows = (fresh(p.m - 1) / BM + CLUSTER_M) / CLUSTER_M, columns = (fresh(p.n - 1) / BN + CLUSTER_N) / CLUSTER_N;
@@ -49,7 +49,7 @@ struct Tiles {
         row = row * CLUSTER_M + (CLUSTER_M == 2 ? cluster_rank() : 0);
         column = column * CLUSTER_N + (CLUSTER_N == 2 ? cluster_rank() : 0);
         tile = {int(row * BM), int(column * BN), int(next / per_entry)};
-        next += step;
+        next += fresh(gridDim.x) / CLUSTER * turns;
         return true;
     }
 };
@@ -332,8 +332,8 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     u32 count = 0, turn_parity = 0;
     if constexpr (PING_PONG) {
         count = group;
-        tiles.next += group * tiles.step;
-        tiles.step *= 2;
+        tiles.next += group * (gridDim.x / CLUSTER);
+        tiles.turns = 2;
         if (group == 1) {
             at.skip(blocks);
             if (threadIdx.x % 128 == 0) barrier_arrive(shared + TURN);   // the first turn is the other's

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::error::{Context, Error, Result};
 use crate::project::{Project, call};
-use crate::test;
+use crate::{nvrtc, test};
 
 struct Step {
     name: &'static str,
@@ -13,7 +13,7 @@ struct Step {
     run: fn(&Project) -> Result,
 }
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step { name: "fmt", what: "formatting", run: |project| cargo(project, &["fmt", "--all", "--check"]) },
     Step { name: "clippy", what: "lints, with every part", run: |project| clippy(project, &[]) },
     Step { name: "clippy-cpu", what: "lints, without CUDA", run: |project| clippy(project, &["--no-default-features"]) },
@@ -29,6 +29,7 @@ const STEPS: [Step; 8] = [
         run: |project| cargo(project, &["check", "--package", "postlude", "--features", "cudarc/dynamic-linking"]),
     },
     Step { name: "package", what: "the published package has all its files, and builds", run: package },
+    Step { name: "compilers", what: "kernels through other releases of NVRTC", run: compilers },
     // Last, so that the output ends with the summary of the test runner.
     Step { name: "test", what: "tests", run: |project| test::run(project, &[]) },
 ];
@@ -84,6 +85,16 @@ fn package(project: &Project) -> Result {
     println!("{} files, all of templates/ among them", shipped.len());
     // Builds what was packed, out of reach of the files that were not.
     cargo(project, &["package", "--package", "postlude", "--allow-dirty"])
+}
+
+/// What passes with one compiler may run out of registers with another.
+fn compilers(project: &Project) -> Result {
+    for release in &nvrtc::OTHERS {
+        let library = release.fetch(project)?;
+        println!("NVRTC {}", release.version);
+        test::run_with(project, &nvrtc::Nvrtc::Folder(library), &["--package", "postlude", "--test", "nvrtc"])?;
+    }
+    Ok(())
 }
 
 /// The files below a folder, as paths from `root` with forward slashes.

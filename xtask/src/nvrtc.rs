@@ -10,8 +10,84 @@ use crate::project::{Project, capture, spell};
 
 /// The file names of the major versions that the library can use, newest first.
 const SONAMES: [&str; 2] = ["libnvrtc.so.13", "libnvrtc.so.12"];
-/// What pip calls the library.
-const WHEEL: &str = "nvidia-cuda-nvrtc>=13,<14";
+/// A release of the library as a wheel. Exact ones: a newer compiler allots registers differently, and may not change what passes.
+pub struct Release {
+    pub version: &'static str,
+    /// What pip calls it.
+    wheel: &'static str,
+    /// The library's folder inside the wheel.
+    folder: &'static str,
+}
+
+/// The release that every figure in the documentation was measured with: what is fetched where there is none.
+const MEASURED: Release = Release { version: "13.0.88", wheel: "nvidia-cuda-nvrtc", folder: "nvidia/cu13/lib" };
+/// Others that kernels have to pass, since users bring their own: of the major version before, and the newest.
+pub const OTHERS: [Release; 2] = [
+    Release { version: "12.9.86", wheel: "nvidia-cuda-nvrtc-cu12", folder: "nvidia/cuda_nvrtc/lib" },
+    Release { version: "13.5.37", ..MEASURED },
+];
+
+impl Release {
+    /// As pip wants to be asked for it.
+    fn requirement(&self) -> String {
+        format!("{}=={}", self.wheel, self.version)
+    }
+
+    /// The library's folder inside an unpacked wheel.
+    fn library(&self, wheel: &Path) -> PathBuf {
+        wheel.join(self.folder)
+    }
+
+    /// Fetches the library once. It appears under its final name in one step, so an interrupted fetch leaves nothing half-done
+    /// behind.
+    pub fn fetch(&self, project: &Project) -> Result<PathBuf> {
+        self.fetch_to(&project.target.join("nvrtc"))
+    }
+
+    fn fetch_to(&self, store: &Path) -> Result<PathBuf> {
+        let home = store.join(self.version);
+        let library = self.library(&home);
+        if holds_nvrtc(&library) {
+            return Ok(library);
+        }
+        eprintln!("Fetching `{}` with pip (about 60 MB, once)", self.requirement());
+        let partial = store.join(format!("partial-{}", std::process::id()));
+        fs::create_dir_all(&partial).context(|| format!("cannot create {}", partial.display()))?;
+        let outcome = self.fetch_into(&partial).and_then(|wheel| self.publish(&wheel, &home));
+        // What is left behind would only cost space.
+        let _ = fs::remove_dir_all(&partial);
+        outcome?;
+        eprintln!("NVRTC is in {}", library.display());
+        Ok(library)
+    }
+
+    /// Downloads and unpacks the wheel inside `partial`.
+    fn fetch_into(&self, partial: &Path) -> Result<PathBuf> {
+        let downloads = partial.join("download");
+        download(&self.requirement(), &downloads)?;
+        let wheel = subfolders(&downloads, "nvidia_cuda_nvrtc")
+            .pop()
+            .ok_or_else(|| Error::new(format!("pip reported success, but left no wheel of {}", self.wheel)))?;
+        let unpacked = partial.join("unpacked");
+        eprintln!("Unpacking {}", wheel.file_name().unwrap_or_default().to_string_lossy());
+        let mut unpack = Command::new("python3");
+        unpack.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&unpacked).stdin(Stdio::null());
+        capture(&mut unpack).map_err(|error| Error::new(format!("{error}; {CURE}")))?;
+        if !holds_nvrtc(&self.library(&unpacked)) {
+            return Err(Error::new(format!("the wheel of {} holds no NVRTC in {}; {CURE}", self.requirement(), self.folder)));
+        }
+        Ok(unpacked)
+    }
+
+    /// Gives a finished folder its final name. Another process may have been faster; then its folder is as good.
+    fn publish(&self, finished: &Path, home: &Path) -> Result {
+        match fs::rename(finished, home) {
+            Err(_) if holds_nvrtc(&self.library(home)) => Ok(()),
+            outcome => outcome.context(|| format!("cannot create {} (if it is there, delete it)", home.display())),
+        }
+    }
+}
+
 /// How to do without fetching; part of every error on the way.
 const CURE: &str = "install python3 and pip, or set POSTLUDE_NVRTC_PATH to the folder of a libnvrtc.so.12 or libnvrtc.so.13";
 
@@ -57,7 +133,10 @@ pub fn find_or_fetch(project: &Project) -> Result<Nvrtc> {
     let installed = candidates(&|name| std::env::var_os(name)).into_iter().find(|folder| holds_nvrtc(folder));
     match installed {
         Some(folder) => Ok(Nvrtc::Folder(folder)),
-        None => fetch(&project.target.join("nvrtc")).map(Nvrtc::Folder),
+        None => {
+            eprintln!("No NVRTC library on this machine");
+            MEASURED.fetch(project).map(Nvrtc::Folder)
+        }
     }
 }
 
@@ -101,49 +180,8 @@ fn subfolders(folder: &Path, start: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The fetched library's folder inside an unpacked wheel.
-fn unpacked_library(wheel: &Path) -> PathBuf {
-    wheel.join("nvidia").join("cu13").join("lib")
-}
-
-/// Fetches the library once. It appears under its final name in one step, so an interrupted fetch leaves nothing half-done behind.
-fn fetch(store: &Path) -> Result<PathBuf> {
-    let home = store.join("13");
-    let library = unpacked_library(&home);
-    if holds_nvrtc(&library) {
-        return Ok(library);
-    }
-    eprintln!("No NVRTC library on this machine: fetching `{WHEEL}` with pip (about 60 MB, once)");
-    let partial = store.join(format!("partial-{}", std::process::id()));
-    fs::create_dir_all(&partial).context(|| format!("cannot create {}", partial.display()))?;
-    let outcome = fetch_into(&partial).and_then(|wheel| publish(&wheel, &home));
-    // What is left behind would only cost space.
-    let _ = fs::remove_dir_all(&partial);
-    outcome?;
-    eprintln!("NVRTC is in {}", library.display());
-    Ok(library)
-}
-
-/// Downloads and unpacks the wheel inside `partial`.
-fn fetch_into(partial: &Path) -> Result<PathBuf> {
-    let downloads = partial.join("download");
-    download(&downloads)?;
-    let wheel = subfolders(&downloads, "nvidia_cuda_nvrtc")
-        .pop()
-        .ok_or_else(|| Error::new("pip reported success, but left no wheel of nvidia-cuda-nvrtc"))?;
-    let unpacked = partial.join("unpacked");
-    eprintln!("Unpacking {}", wheel.file_name().unwrap_or_default().to_string_lossy());
-    let mut unpack = Command::new("python3");
-    unpack.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&unpacked).stdin(Stdio::null());
-    capture(&mut unpack).map_err(|error| Error::new(format!("{error}; {CURE}")))?;
-    if !holds_nvrtc(&unpacked_library(&unpacked)) {
-        return Err(Error::new(format!("the wheel of nvidia-cuda-nvrtc holds no {}; {CURE}", SONAMES[0])));
-    }
-    Ok(unpacked)
-}
-
 /// Downloads the wheel with whichever pip there is.
-fn download(into: &Path) -> Result {
+fn download(requirement: &str, into: &Path) -> Result {
     let mut tried = Vec::new();
     for pip in [&["python3", "-m", "pip"][..], &["pip3"]] {
         let start = |args: &[&str]| {
@@ -158,27 +196,19 @@ fn download(into: &Path) -> Result {
             continue;
         }
         let mut command = start(&["download", "--no-deps", "--only-binary", ":all:", "--dest"]);
-        command.arg(into).arg(WHEEL).stdout(std::io::stderr());
+        command.arg(into).arg(requirement).stdout(std::io::stderr());
         let status = command.status().context(|| format!("cannot start `{}`", pip.join(" ")))?;
         return if status.success() {
             Ok(())
         } else {
             Err(Error::new(format!(
-                "`{}` could not download {WHEEL} ({status}). Its own words are above. Without a network, copy the library over and \
+                "`{}` could not download {requirement} ({status}). Its own words are above. Without a network, copy the library over and \
                  set POSTLUDE_NVRTC_PATH to its folder; to test what needs no compiler, run `cargo test --no-default-features`",
                 pip.join(" ")
             )))
         };
     }
     Err(Error::new(format!("no NVRTC library on this machine, and no pip to fetch it (tried `{}`): {CURE}", tried.join("`, `"))))
-}
-
-/// Gives a finished folder its final name. Another process may have been faster; then its folder is as good.
-fn publish(finished: &Path, home: &Path) -> Result {
-    match fs::rename(finished, home) {
-        Err(_) if holds_nvrtc(&unpacked_library(home)) => Ok(()),
-        outcome => outcome.context(|| format!("cannot create {} (if it is there, delete it)", home.display())),
-    }
 }
 
 #[cfg(test)]
@@ -230,22 +260,24 @@ mod tests {
     #[test]
     fn a_fetched_library_is_used_again() {
         let store = scratch("store");
-        let library = unpacked_library(&store.join("13"));
-        touch(&library.join("libnvrtc.so.13"));
-        assert_eq!(fetch(&store).ok(), Some(library));
+        for (release, file) in [(&MEASURED, "libnvrtc.so.13"), (&OTHERS[0], "libnvrtc.so.12")] {
+            let library = release.library(&store.join(release.version));
+            touch(&library.join(file));
+            assert_eq!(release.fetch_to(&store).ok(), Some(library));
+        }
         let _ = fs::remove_dir_all(&store);
     }
 
     #[test]
     fn publishing_twice_keeps_the_first() {
         let store = scratch("publish");
-        let (first, second, home) = (store.join("first"), store.join("second"), store.join("13"));
+        let (first, second, home) = (store.join("first"), store.join("second"), store.join("home"));
         for wheel in [&first, &second] {
-            touch(&unpacked_library(wheel).join("libnvrtc.so.13"));
+            touch(&MEASURED.library(wheel).join("libnvrtc.so.13"));
         }
-        assert!(publish(&first, &home).is_ok());
-        assert!(publish(&second, &home).is_ok());
-        assert!(holds_nvrtc(&unpacked_library(&home)) && second.is_dir());
+        assert!(MEASURED.publish(&first, &home).is_ok());
+        assert!(MEASURED.publish(&second, &home).is_ok());
+        assert!(holds_nvrtc(&MEASURED.library(&home)) && second.is_dir());
         let _ = fs::remove_dir_all(&store);
     }
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every test, on a machine that may have nothing but Rust and Python.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Context, Error, Result};
 use crate::nvrtc::{self, Nvrtc};
@@ -17,16 +17,21 @@ pub fn run(project: &Project, args: &[String]) -> Result {
         }
     }
 
-    // Tests must not read kernels that something else on this machine compiled, nor leave theirs behind.
-    let cache = project.target.join("kernel-cache");
+    let cache = cache(project);
     if cold && cache.exists() {
         fs::remove_dir_all(&cache).context(|| format!("cannot empty {}", cache.display()))?;
     }
 
+    let args: Vec<&str> = package_selection(extra).into_iter().chain(extra.iter().map(String::as_str)).collect();
+    run_with(project, &nvrtc::find_or_fetch(project)?, &args)
+}
+
+/// `cargo test`, with this NVRTC and a kernel cache of the project's own.
+pub fn run_with(project: &Project, nvrtc: &Nvrtc, args: &[&str]) -> Result {
     let mut cargo = project.cargo();
-    cargo.args(["test", "--no-fail-fast"]).args(package_selection(extra)).args(extra);
-    cargo.env("POSTLUDE_CACHE_DIR", &cache).env_remove("POSTLUDE_CACHE").env("POSTLUDE_REQUIRE_NVRTC", "1");
-    match nvrtc::find_or_fetch(project)? {
+    cargo.args(["test", "--no-fail-fast"]).args(args);
+    cargo.env("POSTLUDE_CACHE_DIR", cache(project)).env_remove("POSTLUDE_CACHE").env("POSTLUDE_REQUIRE_NVRTC", "1");
+    match nvrtc {
         Nvrtc::Folder(folder) => {
             eprintln!("NVRTC: {}", folder.display());
             cargo.env("POSTLUDE_NVRTC_PATH", folder);
@@ -40,6 +45,11 @@ pub fn run(project: &Project, args: &[String]) -> Result {
         eprintln!("GPU: none, so its tests are skipped");
     }
     call(&mut cargo)
+}
+
+/// Tests must not read kernels that something else on this machine compiled, nor leave theirs behind.
+fn cache(project: &Project) -> PathBuf {
+    project.target.join("kernel-cache")
 }
 
 /// What stands before and what stands behind the first `--`.
