@@ -1,4 +1,4 @@
-//! Tuning a plan: every tile that may be faster runs on the user's inputs, and the fastest stays.
+//! Tuning a plan: every tile and order that may be faster runs on the user's inputs, and the fastest stays.
 
 use super::{Gemm, Kernel, Plan, parallel};
 use crate::device::{Device, DeviceArgs, DeviceError, Launch, Scratch, ScratchError};
@@ -41,7 +41,7 @@ struct Contender {
 /// What became of a candidate before any ran.
 enum Ready {
     Yes(Box<Contender>),
-    No(Tile, Outcome),
+    No((Tile, i32), Outcome),
 }
 
 impl Gemm {
@@ -88,10 +88,13 @@ impl Plan {
         let mut contenders = Vec::new();
         for candidate in ready {
             match candidate {
-                Ready::No(tile, outcome) => trials.push(Trial { tile, time: None, ratio: None, outcome }),
+                Ready::No((tile, raster), outcome) => trials.push(Trial { tile, raster, time: None, ratio: None, outcome }),
                 Ready::Yes(contender) => match bench.check(&contender.launch)? {
                     None => contenders.push(*contender),
-                    Some(outcome) => trials.push(Trial { tile: contender.tile, time: None, ratio: None, outcome }),
+                    Some(outcome) => {
+                        let Contender { tile, raster, .. } = *contender;
+                        trials.push(Trial { tile, raster, time: None, ratio: None, outcome });
+                    }
                 },
             }
         }
@@ -107,14 +110,28 @@ impl Plan {
         same(tile, &self.kernel.plan.tile) && *raster == self.kernel.plan.raster
     }
 
-    /// Compiles and loads what may be faster, the best by estimate first.
+    /// What may be faster: the best other tiles by estimate, then all of them, and the present one, in other orders. These need
+    /// no kernels of their own.
+    fn candidates(&self, fresh: &KernelPlan, tiles: usize) -> Vec<(Tile, i32)> {
+        let present = |tile: &Tile| same(tile, &self.kernel.plan.tile);
+        let (own, others): (Vec<_>, Vec<_>) = fresh.choice.candidates().partition(|(tile, _)| present(tile));
+        let tiles: Vec<_> = own.into_iter().chain(others.into_iter().take(tiles - 1)).collect();
+        let fixed = self.gemm.preferences.raster.is_some();
+        let shape = self.problem.shape;
+        let orders = |(tile, raster): &(Tile, i32)| {
+            let (tile, rasters) = (*tile, if fixed { Vec::new() } else { fresh.rasters(tile, *raster, shape) });
+            rasters.into_iter().map(move |raster| (tile, raster))
+        };
+        tiles.iter().copied().chain(tiles.iter().flat_map(orders)).filter(|candidate| !self.runs(candidate)).collect()
+    }
+
+    /// Compiles and loads what may be faster.
     fn contenders(&self, fresh: &KernelPlan, options: Autotune, deadline: Instant) -> Vec<Ready> {
-        let candidates: Vec<_> = fresh.choice.candidates().filter(|candidate| !self.runs(candidate)).collect();
-        let candidates = &candidates[..candidates.len().min(options.candidates - 1)];
+        let candidates = &self.candidates(fresh, options.candidates)[..];
         let compiled = compile(fresh, candidates, self.device.cache(), deadline);
         let mut ready: Vec<Ready> = Vec::new();
         for (&(tile, raster), kernel) in candidates.iter().zip(compiled) {
-            let no = |outcome| Ready::No(tile, outcome);
+            let no = |outcome| Ready::No((tile, raster), outcome);
             let loaded = kernel.map(|kernel| {
                 kernel
                     .and_then(|kernel| self.gemm.load(&self.device, kernel, self.problem.shape))
@@ -146,14 +163,16 @@ impl Plan {
         let best = best.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(i, _)| i);
 
         let outcome = if best.is_some() { Outcome::Replaced } else { Outcome::Stays };
-        let mut trials = vec![Trial { tile: self.kernel.plan.tile, time, ratio: None, outcome }];
+        let KernelPlan { tile, raster, .. } = *self.kernel.plan;
+        let mut trials = vec![Trial { tile, raster, time, ratio: None, outcome }];
         trials.extend(contenders.iter().enumerate().map(|(i, c)| {
             let outcome = if best == Some(i) { Outcome::Wins } else { Outcome::Loses };
-            Trial { tile: c.tile, time: Spread::of(c.times.iter().copied()), ratio: ratio(c), outcome }
+            Trial { tile: c.tile, raster: c.raster, time: Spread::of(c.times.iter().copied()), ratio: ratio(c), outcome }
         }));
         trials.extend(others);
 
-        let present = fresh.choice.candidates().find(|candidate| self.runs(candidate));
+        // As the plan without tuning has it: with as many blocks to a multiprocessor as were wished for.
+        let present = fresh.choice.candidates().find(|(other, _)| same(other, &tile)).map(|(tile, _)| (tile, raster));
         let record = match best.map(|i| &contenders[i]) {
             Some(c) => Spread::of(c.times.iter().copied()).map(|won| Record::new(c.tile, c.raster, won, time, rounds)),
             None => present.zip(time).map(|((tile, raster), time)| Record::new(tile, raster, time, None, rounds)),
@@ -319,6 +338,8 @@ mod tests {
         let winner = tuning.winner().unwrap();
         assert_eq!(winner.outcome, Outcome::Wins, "{tuning}");
         assert!(winner.ratio.unwrap().high < 1.0 && !same(&winner.tile, &slow), "{tuning}");
+        let orders = |tile: &Tile| tuning.trials.iter().filter(|trial| same(&trial.tile, tile)).count();
+        assert!(orders(&slow) > 1 && orders(&winner.tile) > 1, "{tuning}");
         assert!(same(&plan.kernel.plan.tile, &winner.tile) && plan.kernel.plan.tile == plan.kernel().plan.tile);
         assert!(plan.explain().contains("taken") && plan.explain().contains("tuned: "), "{}", plan.explain());
         drop(args);

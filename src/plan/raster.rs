@@ -1,7 +1,8 @@
 //! The order of the tiles: in groups that share operands in the level-2 cache.
 
 use super::choice::Request;
-use super::{Tile, TileShape};
+use super::{KernelPlan, Mainloop, Tile, TileShape};
+use crate::problem::Shape;
 
 /// Where it makes no difference: measured flat from 2 to 64 on an H200 with `sm80` (8192^3) and `simt` (16384 x 16384 x 512).
 const DEFAULT: i32 = 8;
@@ -25,5 +26,62 @@ pub(super) fn group(tile: &Tile, request: &Request<'_>) -> i32 {
             tiles.div_ceil(groups) as i32
         }
         (None, _) => DEFAULT,
+    }
+}
+
+impl KernelPlan {
+    /// The groups that a tuner would time beside a tile's own, where tiles share operands at all: half as high, and twice, as long
+    /// as that is another order.
+    pub(crate) fn rasters(&self, tile: &Tile, group: i32, shape: Shape) -> Vec<i32> {
+        if matches!(tile.mainloop(), Mainloop::Gemv | Mainloop::Pointwise) {
+            return Vec::new();
+        }
+        let shape = if self.transposed { shape.transposed() } else { shape };
+        let [across, down] = match tile.shape {
+            TileShape::Sm90a { cluster: [m, n], .. } => [m * tile.bm, n * tile.bn],
+            _ => [tile.bm, tile.bn],
+        };
+        let lines = if group > 0 { shape.m.div_ceil(across) } else { shape.n.div_ceil(down) };
+        let lines = i32::try_from(lines).unwrap_or(i32::MAX);
+        let own = group.saturating_abs().min(lines);
+        let others = [own / 2, own.saturating_mul(2).min(lines)];
+        others.into_iter().filter(|other| *other > 0 && *other != own).map(|other| other * group.signum()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::recipes;
+    use crate::dtype::DType::F16;
+    use crate::gemm::Gemm;
+    use crate::ir::Order;
+    use crate::problem::Layout::TN;
+    use crate::target::Target;
+
+    #[test]
+    fn groups_that_are_another_order() {
+        let epilogue = recipes::identity(F16).unwrap();
+        let tile = Tile::sm80(128, 64, 64, 4, [2, 2], 2);
+        let shape = Shape::new(1000, 300, 64); // 8 rows of 5 tiles
+        let plan = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_80, 108, shape).unwrap();
+        let rasters = |group| plan.rasters(&tile, group, shape);
+        assert_eq!([8, 4, 2, 1].map(rasters), [vec![4], vec![2, 8], vec![1, 4], vec![2]]);
+        assert_eq!((rasters(i32::MAX), rasters(6)), (vec![4], vec![3, 8]));
+        assert_eq!((rasters(-5), rasters(-2), rasters(-100)), (vec![-2], vec![-1, -4], vec![-2]));
+        let row = Shape::new(1, 300, 64);
+        assert!(plan.rasters(&tile, 8, row).is_empty(), "one row of tiles has one order");
+        assert_eq!(plan.rasters(&tile, -2, row), [-1, -4]);
+    }
+
+    #[test]
+    fn clusters_are_one_and_what_shares_nothing_has_no_order() {
+        let epilogue = recipes::identity(F16).unwrap();
+        let shape = Shape::new(4096, 4096, 4096);
+        let plan = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_90A, 132, shape).unwrap();
+        let pairs = plan.choice.candidates().map(|(tile, _)| tile).find(|tile| tile.bm == 128 && tile.cluster() == 2).unwrap();
+        assert_eq!(plan.rasters(&pairs, 16, shape), [8]);
+        let pointwise = Gemm::pointwise(F16, Order::RowMajor, &epilogue).kernel(Target::SM_90A, 132, shape).unwrap();
+        assert!(pointwise.rasters(&pointwise.tile, 8, shape).is_empty());
     }
 }

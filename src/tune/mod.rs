@@ -35,7 +35,8 @@ impl Autotune {
         Autotune::default()
     }
 
-    /// How many tiles to compare, the present one included: the best by estimate.
+    /// How many tiles to compare, the present one included: the best by estimate, each in up to three orders
+    /// ([`Gemm::raster`](crate::Gemm::raster)).
     #[must_use]
     pub fn candidates(self, count: usize) -> Autotune {
         Autotune { candidates: count.max(1), ..self }
@@ -112,11 +113,13 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A tile and what became of it.
+/// A tile in an order, and what became of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
     /// The tile.
     pub tile: Tile,
+    /// The group height of its rasterisation.
+    pub raster: i32,
     /// Microseconds a launch, where it was timed.
     pub time: Option<Spread>,
     /// Its time over the present tile's in the same round.
@@ -132,7 +135,7 @@ pub struct Tuning {
     pub gpu: String,
     /// The problem.
     pub shape: Shape,
-    /// Every tile, the one that ran before first.
+    /// Every tile in every order, the one that ran before first.
     pub trials: Vec<Trial>,
     /// How often each was timed.
     pub rounds: usize,
@@ -153,10 +156,11 @@ impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Tuning { gpu, shape, trials, rounds, elapsed, kept } = self;
         let seconds = elapsed.as_secs_f64();
-        writeln!(f, "tuned         {shape} on {gpu}: {} tiles, {rounds} rounds, {seconds:.1} s", trials.len())?;
+        writeln!(f, "tuned         {shape} on {gpu}: {} trials, {rounds} rounds, {seconds:.1} s", trials.len())?;
         for trial in trials {
             let mark = if matches!(trial.outcome, Outcome::Wins | Outcome::Stays) { "*" } else { "-" };
-            write!(f, "  {mark} {}: ", trial.tile)?;
+            let (group, lines) = (trial.raster.unsigned_abs(), if trial.raster > 0 { "rows" } else { "columns" });
+            write!(f, "  {mark} {}, groups of {group} {lines}: ", trial.tile)?;
             if let Some(Spread { low, median, high }) = trial.time {
                 write!(f, "{median:.2} us [{low:.2}, {high:.2}], ")?;
             }
