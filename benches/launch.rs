@@ -1,4 +1,5 @@
-//! What a launch costs the host: `Plan::execute` over a bare `cuLaunchKernel` of the same kernel with the same parameters.
+//! What a launch costs the host: `Plan::execute` over a bare `cuLaunchKernel` of the same kernel with the same parameters, and
+//! `Gemm::plan` where the same was planned before.
 //!
 //! `cargo bench --bench launch`. Launches go back to back in bursts that the GPU's queue takes without waiting, contenders take
 //! turns, and each figure is the median over the bursts with the tenth and ninetieth percentile.
@@ -18,6 +19,7 @@ use postlude::ir::Order;
 use postlude::plan::{FieldValue, Mainloop};
 use postlude::prelude::*;
 use std::error::Error;
+use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -49,13 +51,18 @@ fn main() {
 fn run(device: &Device, rounds: usize) -> Result<()> {
     let epilogue = recipes::bias_activation(F16, F16, |z| z.relu())?;
     let product = Gemm::new(F16, TN, &epilogue);
-    let kernels = [
-        Gemm::pointwise(F16, Order::RowMajor, &epilogue).plan(device, SHAPE)?,
-        product.clone().mainloop(Mainloop::Sm80).plan(device, SHAPE)?,
-        product.plan(device, SHAPE)?,
-    ];
+    let gemms = [Gemm::pointwise(F16, Order::RowMajor, &epilogue), product.clone().mainloop(Mainloop::Sm80), product];
+    let plan = |gemm: &Gemm| gemm.plan(device, SHAPE);
+    let kernels = [plan(&gemms[0])?, plan(&gemms[1])?, plan(&gemms[2])?];
     let [.., forced, chosen] = &kernels;
     let kernels = if chosen.kernel().plan.tile == forced.kernel().plan.tile { &kernels[..2] } else { &kernels[..] };
+    for (gemm, kernel) in gemms.iter().zip(kernels) {
+        let times: Result<Vec<f64>> = (0..rounds)
+            .map(|_| burst(&device.context().default_stream(), || drop(black_box(gemm.plan(device, SHAPE).expect("a plan")))))
+            .collect();
+        println!("{}, microseconds a plan", kernel.kernel().plan.tile);
+        show("Gemm::plan, asked again", &times?);
+    }
     // With one stream in the context nothing is ordered by events; with two, each argument has some.
     let one = device.context().default_stream();
     for plan in kernels {
@@ -129,9 +136,7 @@ impl<'d> Contest<'d> {
             ("its arguments made anew each time", &times[2]),
             ("Plan::execute over cuLaunchKernel", &overhead),
         ] {
-            if let Some([low, median, high]) = spread(times) {
-                println!("  {name:36} {median:6.2} [{low:.2}, {high:.2}]");
-            }
+            show(name, times);
         }
         Ok(())
     }
@@ -214,6 +219,12 @@ fn burst(stream: &CudaStream, mut launch: impl FnMut()) -> Result<f64> {
     let time = start.elapsed();
     stream.synchronize()?;
     Ok(time.as_secs_f64() * 1e6 / BURST as f64)
+}
+
+fn show(name: &str, times: &[f64]) {
+    if let Some([low, median, high]) = spread(times) {
+        println!("  {name:36} {median:6.2} [{low:.2}, {high:.2}]");
+    }
 }
 
 /// The tenth percentile, the median and the ninetieth.

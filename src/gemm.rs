@@ -314,7 +314,7 @@ mod execute {
         pub(super) device: Device,
         pub(super) problem: Problem,
         pub(super) kernel: Kernel,
-        pub(super) launch: Launch,
+        pub(super) launch: Arc<Launch>,
         /// What tuning found, if it was tuned here.
         pub(super) tuning: Option<Tuning>,
     }
@@ -329,13 +329,15 @@ mod execute {
         /// Chooses the kernel for a problem and compiles it, or takes it from the cache, and loads it. Takes the tile that
         /// [`autotune`](Plan::autotune) found for such a problem on such a GPU, if it ever did.
         ///
+        /// Asked for the same once more, it neither plans nor looks beyond memory: planning for every call is affordable.
+        ///
         /// # Errors
         /// If there is no plan, no NVRTC, or the driver refuses the kernel.
         pub fn plan(&self, device: &Device, problem: impl Into<Problem>) -> Result<Plan, Error> {
             let problem = problem.into();
             let (target, multiprocessors) = (device.target(), device.multiprocessors());
             // What tuning found is about a GPU; a new finding forgets all memos.
-            let key = device.context().name().ok().and_then(|gpu| memo::key(self, target, multiprocessors, &problem, &gpu));
+            let key = memo::key(self, target, multiprocessors, &problem, device.name());
             let kernel = memo::kernel(device.cache(), key, || {
                 let fresh = self.kernel(target, multiprocessors, problem.clone())?;
                 let tuned = self.tuned(device, &fresh, problem.shape);
@@ -345,7 +347,8 @@ mod execute {
                     Some(Err(_)) | None => Kernel::of(fresh, device.cache()),
                 }
             })?;
-            let (kernel, launch) = self.load(device, kernel, problem.shape)?;
+            let load = |kernel| self.load(device, kernel, problem.shape);
+            let (kernel, launch) = memo::launch(device.launches(), key, kernel, load)?;
             Ok(Plan { gemm: self.clone(), device: device.clone(), problem, kernel, launch, tuning: None })
         }
 

@@ -50,7 +50,7 @@ impl<'b> Bench<'b> {
         let compiler: Vec<&str> = compiler.split(' ').take(2).collect();
         Ok(Bench {
             software: format!("{}, cuBLASLt {}", compiler.join(" "), library.version()),
-            gpu: device.context().name()?,
+            gpu: device.name().to_owned(),
             noise: Noise::new(stream)?,
             arena: Arena { stream, mode: options.launch, measured: options.measured },
             device,

@@ -65,7 +65,7 @@ impl<'h> Copies<'h> {
 /// What the device is, in a few words: `NVIDIA H200 (device 0, sm_90a, 132 multiprocessors)`.
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.context().name().unwrap_or_else(|_| "a GPU".into());
+        let name = self.name();
         write!(f, "{name} (device {}, {}, {} multiprocessors)", self.ordinal(), self.target(), self.multiprocessors())
     }
 }

@@ -134,6 +134,11 @@ impl Launch {
         })
     }
 
+    /// Whether it has memory of its own on the device, which only one plan may use.
+    pub fn owns_memory(&self) -> bool {
+        self.before.restrider.is_some() || self.before.splitter.is_some() || self.reducer.owns_memory()
+    }
+
     pub fn run(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), LaunchError> {
         let count = self.slots.len().max(args.given.len());
         if count <= INLINE {

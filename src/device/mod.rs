@@ -22,7 +22,7 @@ pub(crate) use restride::Restrider;
 pub(crate) use scratch::{Scratch, ScratchError};
 pub(crate) use split::Splitter;
 
-use crate::jit::{Cache, JitError};
+use crate::jit::{Cache, JitError, Memos};
 use crate::source::{Cubin, Source};
 use crate::target::{Feature, Target};
 use cudarc::driver::sys::{CUdevice_attribute, CUresult};
@@ -123,11 +123,14 @@ pub struct Device {
 
 struct Inner {
     context: Arc<CudaContext>,
+    name: String,
     target: Target,
     multiprocessors: usize,
     cache: Option<Cache>,
     /// Functions by the key of their binary.
     functions: Mutex<HashMap<String, CudaFunction>>,
+    /// Launches by the request they were prepared for.
+    launches: Memos,
 }
 
 impl fmt::Debug for Device {
@@ -187,8 +190,10 @@ impl Device {
         // Hopper's own instructions need the letter, and it costs nothing elsewhere.
         let target = if (major, minor) == (9, 0) { target.with_feature(Feature::Architecture) } else { target };
         let multiprocessors = usize::try_from(multiprocessors).unwrap_or(1).max(1);
-        let functions = Mutex::default();
-        Ok(Device { inner: Arc::new(Inner { context: context.clone(), target, multiprocessors, cache, functions }) })
+        let name = context.name().map_err(DeviceError::driver("tell the device's name"))?;
+        let (functions, launches) = Default::default();
+        let context = context.clone();
+        Ok(Device { inner: Arc::new(Inner { context, name, target, multiprocessors, cache, functions, launches }) })
     }
 
     /// Its context.
@@ -199,6 +204,11 @@ impl Device {
     /// Its ordinal.
     pub fn ordinal(&self) -> usize {
         self.inner.context.ordinal()
+    }
+
+    /// Its name, as the driver has it.
+    pub fn name(&self) -> &str {
+        &self.inner.name
     }
 
     /// What kernels for it are compiled for.
@@ -214,6 +224,11 @@ impl Device {
     /// The kernel cache it compiles through.
     pub fn cache(&self) -> &Cache {
         self.inner.cache.as_ref().unwrap_or_else(|| Cache::global())
+    }
+
+    /// Launches that own no memory, so that plans may share them.
+    pub(crate) fn launches(&self) -> &Memos {
+        &self.inner.launches
     }
 
     /// Loads a binary, or finds it loaded. A binary from the disk that the driver refuses is compiled anew, once.

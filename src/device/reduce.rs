@@ -37,6 +37,11 @@ impl Reducer {
         self.identities.is_empty()
     }
 
+    /// Whether it has a workspace.
+    pub fn owns_memory(&self) -> bool {
+        self.bytes > 0
+    }
+
     /// The address of the stream's workspace; 0 if none is needed.
     ///
     /// # Errors

@@ -47,12 +47,11 @@ enum Ready {
 impl Gemm {
     /// The plan with the tile that was found to be the fastest, if one was.
     pub(super) fn tuned(&self, device: &Device, fresh: &KernelPlan, shape: Shape) -> Option<KernelPlan> {
-        Record::find(device.cache(), &self.subject(device, fresh, shape)?)?.apply(fresh)
+        Record::find(device.cache(), &self.subject(device, fresh, shape))?.apply(fresh)
     }
 
-    fn subject(&self, device: &Device, fresh: &KernelPlan, shape: Shape) -> Option<Subject> {
-        let gpu = device.context().name().ok()?;
-        Some(Subject::new(&gpu, fresh, &self.epilogue.to_json(), &self.preferences, shape))
+    fn subject(&self, device: &Device, fresh: &KernelPlan, shape: Shape) -> Subject {
+        Subject::new(device.name(), fresh, &self.epilogue.to_json(), &self.preferences, shape)
     }
 }
 
@@ -177,20 +176,18 @@ impl Plan {
             Some(c) => Spread::of(c.times.iter().copied()).map(|won| Record::new(c.tile, c.raster, won, time, rounds)),
             None => present.zip(time).map(|((tile, raster), time)| Record::new(tile, raster, time, None, rounds)),
         };
-        let kept = match (&record, self.gemm.subject(&self.device, fresh, self.problem.shape)) {
-            (Some(record), Some(subject)) => record.keep(self.device.cache(), &subject),
-            (None, _) => Err("nothing was measured".into()),
-            (_, None) => Err("the driver does not tell what the GPU is".into()),
-        };
+        let subject = self.gemm.subject(&self.device, fresh, self.problem.shape);
+        let kept =
+            record.as_ref().map_or(Err("nothing was measured".into()), |record| record.keep(self.device.cache(), &subject));
         let winner = best.and_then(|i| contenders.into_iter().nth(i));
         if let Some(Contender { mut kernel, launch, .. }) = winner {
             // The verdicts of the tuned plan say how it came to be; the tile is the one that compiled.
             if let Some(plan) = record.and_then(|record| record.apply(fresh)) {
                 Arc::make_mut(&mut kernel.plan).choice = plan.choice;
             }
-            (self.kernel, self.launch) = (kernel, launch);
+            (self.kernel, self.launch) = (kernel, Arc::new(launch));
         }
-        let gpu = self.device.context().name().unwrap_or_else(|_| "a GPU".into());
+        let gpu = self.device.name().to_owned();
         let tuning = Tuning { gpu, shape: self.problem.shape, trials, rounds, elapsed: start.elapsed(), kept };
         self.tuning = Some(tuning.clone());
         Ok(tuning)
@@ -324,7 +321,7 @@ mod tests {
         // A record of the tile that is the slowest by estimate.
         let (slow, raster) = fresh.choice.candidates().last().unwrap();
         let time = Spread::of([1.0]).unwrap();
-        let subject = gemm.subject(&device, &fresh, shape).unwrap();
+        let subject = gemm.subject(&device, &fresh, shape);
         let _ = Record::new(slow, raster, time, None, 1).keep(device.cache(), &subject);
         let mut plan = gemm.plan(&device, shape).unwrap();
         assert!(same(&plan.kernel.plan.tile, &slow) && plan.explain().contains("tuned: 1.00 us"), "{}", plan.explain());

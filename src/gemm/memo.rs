@@ -4,11 +4,17 @@
 //! call adds the target, the number of multiprocessors and the problem.
 
 use super::{Gemm, Kernel};
+#[cfg(feature = "cuda")]
+use crate::device::Launch;
 use crate::error::Error;
 use crate::ir::graph::Node;
 use crate::ir::wire;
+#[cfg(feature = "cuda")]
+use crate::jit::Memos;
 use crate::jit::{Cache, CacheKey};
 use crate::pass;
+#[cfg(feature = "cuda")]
+use crate::plan::KernelPlan;
 use crate::plan::Problem;
 use crate::source::Origin;
 use crate::target::Target;
@@ -58,11 +64,50 @@ pub(super) fn kernel(
     }
     let made = make()?;
     if let Some(key) = key {
-        let mut known = made.clone();
-        Arc::make_mut(&mut known.cubin).info.origin = Origin::Memory;
-        cache.keep_memo(key, Arc::new(known));
+        cache.keep_memo(key, Arc::new(remembered(&made)));
     }
     Ok(made)
+}
+
+/// The kernel as the next one who asks sees it.
+fn remembered(kernel: &Kernel) -> Kernel {
+    let mut known = kernel.clone();
+    if known.cubin.info.origin != Origin::Memory {
+        Arc::make_mut(&mut known.cubin).info.origin = Origin::Memory;
+    }
+    known
+}
+
+/// A kernel that was loaded, and its launches.
+#[cfg(feature = "cuda")]
+struct Prepared {
+    /// The plan that was asked for: by address, since a tuner's finding makes another for the same request.
+    plan: Arc<KernelPlan>,
+    kernel: Kernel,
+    launch: Arc<Launch>,
+}
+
+/// A kernel ready to launch: as it was the last time, if that was the same kernel and left nothing on the device that plans cannot
+/// share.
+#[cfg(feature = "cuda")]
+pub(super) fn launch(
+    launches: &Memos,
+    key: Option<CacheKey>,
+    kernel: Kernel,
+    load: impl FnOnce(Kernel) -> Result<(Kernel, Launch), Error>,
+) -> Result<(Kernel, Arc<Launch>), Error> {
+    let plan = kernel.plan.clone();
+    let known = key.and_then(|key| launches.get::<Prepared>(&key));
+    if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.plan, &plan)) {
+        return Ok((known.kernel.clone(), known.launch.clone()));
+    }
+    let (kernel, launch) = load(kernel)?;
+    let launch = Arc::new(launch);
+    if let Some(key) = key.filter(|_| !launch.owns_memory()) {
+        let prepared = Prepared { plan, kernel: remembered(&kernel), launch: launch.clone() };
+        launches.keep(key, Arc::new(prepared));
+    }
+    Ok((kernel, launch))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What was made of a request the last time, whatever it is: the shortest way to a kernel, past planning and printing.
 //!
-//! The cache knows nothing of plans, so a memo is of any type. It is bounded: two generations, of which the older one is dropped
+//! The cache knows nothing of plans, so a memo is of any type; a device keeps prepared launches in the same way. They are bounded: two generations, of which the older one is dropped
 //! when the younger one is full; what is asked for is young again.
 
 use super::key::CacheKey;
@@ -14,7 +14,7 @@ const GENERATION: usize = 128;
 type Anything = Arc<dyn Any + Send + Sync>;
 
 #[derive(Default)]
-pub(super) struct Memos {
+pub(crate) struct Memos {
     generations: Mutex<[HashMap<CacheKey, Anything>; 2]>,
 }
 

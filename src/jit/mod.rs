@@ -68,6 +68,8 @@ pub use self::error::{CompileFailure, Denied, JitError, NotFound, Tried};
 pub use self::key::CacheKey;
 pub use self::locate::NVRTC_PATH;
 pub use self::log::{CompilerMessage, NODE_MARKER, Severity};
+#[cfg(feature = "cuda")]
+pub(crate) use self::memo::Memos;
 pub use self::options::Options;
 pub use self::root::CACHE_DIR;
 pub use self::stats::CacheStats;

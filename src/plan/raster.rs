@@ -1,8 +1,12 @@
 //! The order of the tiles: in groups that share operands in the level-2 cache.
 
 use super::choice::Request;
-use super::{KernelPlan, Mainloop, Tile, TileShape};
-use crate::problem::Shape;
+use super::{Tile, TileShape};
+#[cfg(any(feature = "cuda", test))]
+use {
+    super::{KernelPlan, Mainloop},
+    crate::problem::Shape,
+};
 
 /// Where it makes no difference: measured flat from 2 to 64 on an H200 with `sm80` (8192^3) and `simt` (16384 x 16384 x 512).
 const DEFAULT: i32 = 8;
@@ -29,6 +33,7 @@ pub(super) fn group(tile: &Tile, request: &Request<'_>) -> i32 {
     }
 }
 
+#[cfg(any(feature = "cuda", test))]
 impl KernelPlan {
     /// The groups that a tuner would time beside a tile's own, where tiles share operands at all: half as high, and twice, as long
     /// as that is another order.

@@ -135,7 +135,7 @@ fn a_budget_of_nothing_tries_nothing() {
     assert!(tuning.trials.len() > 1 && tuning.trials[1..].iter().all(|t| matches!(t.outcome, Outcome::Untried(_))), "{tuning}");
     assert_eq!((plan.kernel().plan.tile, tuning.rounds), (tile, 3));
     let alone = plan.autotune(&stream, &mut args, Autotune::new().candidates(1).rounds(2)).unwrap();
-    assert_eq!((alone.trials.len(), alone.rounds), (1, 2));
+    assert!(alone.rounds == 2 && alone.trials.iter().all(|trial| trial.tile == tile), "{alone}");
 }
 
 #[test]

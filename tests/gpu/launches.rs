@@ -8,6 +8,7 @@ use postlude::cudarc::driver::{CudaContext, CudaStream};
 use postlude::device::{Device, DeviceArgs};
 use postlude::gemm::Plan;
 use postlude::ir::Order;
+use postlude::jit::{Cache, Origin};
 use postlude::prelude::*;
 use postlude::tune::Autotune;
 use postlude::{Epilogue, Error, Gemm};
@@ -102,6 +103,43 @@ fn a_captured_chain_replays() {
             graph.launch().unwrap();
         }
         assert!(stream.clone_dtoh(&left).unwrap().iter().all(|x| x.to_f32() == 60.0), "{allow}");
+    }
+}
+
+#[test]
+fn plans_of_one_request_are_as_good_as_one() {
+    // The second takes the launch of the first, unless that has memory of its own, as a reduction does.
+    let Some(device) = gpu() else { return };
+    let device = device.with_cache(Cache::in_memory()).unwrap();
+    let shape = Shape::new(512, 64, 32);
+    let sums = |sum: bool| {
+        let epilogue = Epilogue::build(|e| {
+            let z = e.acc() * e.scalar("alpha", F32);
+            e.store("d", z, F16);
+            if sum {
+                e.reduce("sum", z, Monoid::Sum, F32.over(N));
+            }
+        });
+        Gemm::new(F16, TN, &epilogue.unwrap())
+    };
+    let streams = [device.context().new_stream().unwrap(), device.context().new_stream().unwrap()];
+    for sum in [false, true] {
+        let gemm = sums(sum);
+        let plans = [gemm.plan(&device, shape).unwrap(), gemm.clone().plan(&device, shape).unwrap()];
+        assert_eq!(plans[1].kernel().cubin.info.origin, Origin::Memory);
+        assert!(Arc::ptr_eq(&plans[0].kernel().plan, &plans[1].kernel().plan));
+        for (i, (plan, stream)) in plans.iter().zip(&streams).enumerate() {
+            let ones = |count| stream.clone_htod(&vec![f16::ONE; count]).unwrap();
+            let (a, b, mut d) = (ones(512 * 32), ones(64 * 32), ones(512 * 64));
+            let mut total = stream.clone_htod(&[f32::NAN; 64]).unwrap();
+            let alpha = 0.5 + i as f32;
+            let args = DeviceArgs::new().input("a", &a).input("b", &b).scalar("alpha", alpha).output("d", &mut d);
+            let mut args = if sum { args.output("sum", &mut total) } else { args };
+            plan.execute(stream, &mut args).unwrap();
+            drop(args);
+            assert!(stream.clone_dtoh(&d).unwrap().iter().all(|x| x.to_f32() == 32.0 * alpha), "plan {i}");
+            assert!(!sum || stream.clone_dtoh(&total).unwrap().iter().all(|x| *x == 512.0 * 32.0 * alpha), "plan {i}");
+        }
     }
 }
 
