@@ -138,13 +138,24 @@ impl Wgmma {
     fn of(plan: &KernelPlan) -> Wgmma {
         let (n, registers) = (plan.tile.bn, plan.tile.bn / 2);
         let (mut list, mut outputs) = (String::with_capacity(6 * registers), String::with_capacity(14 * registers));
+        // Hundreds of numbers, for which a formatter takes as long as for all the rest of a plan.
         for i in 0..registers {
             let comma = if i > 0 { ", " } else { "" };
-            let _ = write!(list, "{comma}%{i}");
-            let _ = write!(outputs, "{comma}\"+f\"(d[{i}])");
+            list.extend([comma, "%"]);
+            push_number(&mut list, i);
+            outputs.extend([comma, "\"+f\"(d["]);
+            push_number(&mut outputs, i);
+            outputs.push_str("])");
         }
         Wgmma { n, registers, dtype: plan.operation.dtype().name(), list: format!("{{ {list}}}"), outputs }
     }
+}
+
+fn push_number(text: &mut String, number: usize) {
+    if number >= 10 {
+        push_number(text, number / 10);
+    }
+    text.push(char::from(b'0' + (number % 10) as u8));
 }
 
 #[derive(Serialize)]
@@ -224,11 +235,20 @@ struct Context {
 pub fn render(plan: &KernelPlan) -> Result<Source, RenderError> {
     let engine = engine().as_ref().map_err(|e| RenderError(e.clone()))?;
     let context = tera::Context::from_serialize(&context(plan)).map_err(|e| RenderError(e.to_string()))?;
-    let text = engine.render("kernel.cu", &context).map_err(|e| RenderError(e.to_string()))?;
-    Ok(Source::new(resume_lines(&text), ENTRY))
+    // Sources that outgrow it are moved, which takes longer than most loops of their templates.
+    let mut text = Vec::with_capacity(96 << 10);
+    engine.render_to("kernel.cu", &context, &mut text).map_err(|e| RenderError(e.to_string()))?;
+    let mut text = String::from_utf8(text).map_err(|e| RenderError(e.to_string()))?;
+    if plan.program.steps.iter().any(|step| matches!(step.kind, StepKind::Custom { .. })) {
+        text = resume_lines(&text);
+    }
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Ok(Source::new(text, ENTRY))
 }
 
-/// Gives the lines after a marked statement their own numbers back. From mark to mark: most of a source has none.
+/// Gives the lines after a marked statement their own numbers back. From mark to mark: they are few.
 fn resume_lines(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 8);
     let (mut line, mut rest, mut scanned) = (1, text, 0);
@@ -245,11 +265,7 @@ fn resume_lines(text: &str) -> String {
         let _ = writeln!(out, "#line {line} \"kernel.cu\"");
         (rest, scanned) = (after, 0);
     }
-    out.push_str(rest);
-    if !out.ends_with('\n') {
-        out.push('\n');
-    }
-    out
+    out + rest
 }
 
 fn context(plan: &KernelPlan) -> Context {
@@ -385,7 +401,9 @@ mod tests {
                 true => format!("#line {} \"kernel.cu\"\n", index + 2),
                 false => format!("{line}\n"),
             });
-            assert_eq!(resume_lines(&text), numbered.collect::<String>(), "{text}");
+            let numbered: String = numbered.collect();
+            let expected = if text.ends_with('\n') { &numbered } else { numbered.trim_end_matches('\n') };
+            assert_eq!(resume_lines(&text), expected, "{text}");
         }
     }
 }
