@@ -5,6 +5,7 @@
 #![allow(missing_docs, reason = "a benchmark")]
 
 use criterion::{Criterion, SamplingMode};
+use postlude::build::recipes;
 use postlude::gemm::{Wanted, precompile};
 use postlude::ir::Order;
 use postlude::jit::{Cache, CacheStats, Options, compiler};
@@ -106,15 +107,35 @@ fn hits(c: &mut Criterion, directory: &Path) {
     }
 }
 
+/// Bias, exact gelu above a row and tanh below it, times a matrix: the recipe that takes the compiler longest.
+fn heavy() -> Epilogue {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F16.over(N));
+        let first = e.row().lt(e.scalar("boundary", I32));
+        let z = z.region(first, |z| z.gelu_erf()).otherwise(|z| z.tanh());
+        e.store("d", z * e.load("aux", F16), F16);
+    });
+    epilogue.expect("a sound epilogue")
+}
+
 /// NVRTC: each mainloop, and many epilogues on several threads.
 fn cold(c: &mut Criterion) {
+    let slow = |c: &mut Criterion, name: &str, gemms: &[(&str, Gemm)]| {
+        let mut group = c.benchmark_group(name);
+        group.sampling_mode(SamplingMode::Flat).sample_size(10).warm_up_time(Duration::from_millis(1));
+        for (name, gemm) in gemms {
+            group.bench_function(*name, |b| {
+                b.iter(|| gemm.compile(&Cache::in_memory(), TARGET, MULTIPROCESSORS, SHAPE).expect("a kernel"));
+            });
+        }
+        group.finish();
+    };
+    slow(c, "cold compile", &mainloops(&twenty(0)));
+    let relu = recipes::bias_activation(F16, F16, |z| z.relu()).expect("a sound epilogue");
+    slow(c, "cold, bias and relu", &mainloops(&relu));
+    slow(c, "cold, heavy", &[("sm90a", mainloop("sm90a", &heavy()))]);
     let mut group = c.benchmark_group("cold compile");
     group.sampling_mode(SamplingMode::Flat).sample_size(10).warm_up_time(Duration::from_millis(1));
-    for (name, gemm) in mainloops(&twenty(0)) {
-        group.bench_function(name, |b| {
-            b.iter(|| gemm.compile(&Cache::in_memory(), TARGET, MULTIPROCESSORS, SHAPE).expect("a kernel"));
-        });
-    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut threads = vec![1, 2, cores];
     threads.dedup();

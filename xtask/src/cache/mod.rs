@@ -17,7 +17,7 @@ const BEGIN: &str = "<!-- figures: cargo xtask bench-cache -->\n";
 const END: &str = "<!-- end of figures -->\n";
 
 /// What is shown, in this order: the benchmark's group, what it means, and how it is named in the chart.
-const STAGES: [(&str, &str); 11] = [
+const STAGES: [(&str, &str); 13] = [
     ("build and check", "the closure runs, the graph is checked"),
     ("check", "the check alone"),
     ("plan", "mainloop, tile, placement of values"),
@@ -28,6 +28,8 @@ const STAGES: [(&str, &str); 11] = [
     ("memory hit by source", "a source that was compiled before, hashed and found"),
     ("disk hit", "a source whose kernel is in the directory: hashed, read, verified"),
     ("cold compile", "NVRTC, planning and printing included"),
+    ("cold, bias and relu", "the same for the kernels most programs begin with"),
+    ("cold, heavy", "for exact gelu and tanh in two regions, times a matrix"),
     ("eight processes", "from their start until the last one has its kernel and ends, NVRTC loaded by each"),
 ];
 
