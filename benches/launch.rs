@@ -14,8 +14,9 @@ use postlude::cudarc::driver::sys::{CUfunction, CUfunction_attribute, cuLaunchKe
 use postlude::cudarc::driver::{CudaFunction, CudaSlice, CudaStream, DevicePtr};
 use postlude::cudarc::nvrtc::Ptx;
 use postlude::device::{Device, DeviceArgs};
-use postlude::gemm::Plan;
+use postlude::gemm::{Kernel, Plan};
 use postlude::ir::Order;
+use postlude::jit::{Cache, Options, Origin};
 use postlude::plan::{FieldValue, Mainloop};
 use postlude::prelude::*;
 use std::error::Error;
@@ -57,11 +58,7 @@ fn run(device: &Device, rounds: usize) -> Result<()> {
     let [.., forced, chosen] = &kernels;
     let kernels = if chosen.kernel().plan.tile == forced.kernel().plan.tile { &kernels[..2] } else { &kernels[..] };
     for (gemm, kernel) in gemms.iter().zip(kernels) {
-        let times: Result<Vec<f64>> = (0..rounds)
-            .map(|_| burst(&device.context().default_stream(), || drop(black_box(gemm.plan(device, SHAPE).expect("a plan")))))
-            .collect();
-        println!("{}, microseconds a plan", kernel.kernel().plan.tile);
-        show("Gemm::plan, asked again", &times?);
+        plans(device, gemm, kernel.kernel(), rounds)?;
     }
     // With one stream in the context nothing is ordered by events; with two, each argument has some.
     let one = device.context().default_stream();
@@ -72,6 +69,31 @@ fn run(device: &Device, rounds: usize) -> Result<()> {
     for plan in kernels {
         Contest::new(device, plan, &many)?.run("streams ordered by events", rounds)?;
     }
+    Ok(())
+}
+
+/// From a request to a kernel in the device's memory: planned before, or compiled by an earlier process.
+fn plans(device: &Device, gemm: &Gemm, kernel: &Kernel, rounds: usize) -> Result<()> {
+    let stream = device.context().default_stream();
+    let directory = tempfile::tempdir()?;
+    let cache = || Cache::at(directory.path().join("cache"));
+    cache().compile(&kernel.source, &kernel.plan.target, &Options::new())?;
+    let (mut again, mut from_disk, mut loaded) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        again.push(burst(&stream, || drop(black_box(gemm.plan(device, SHAPE).expect("a plan"))))?);
+        let fresh = device.with_cache(cache())?;
+        let start = Instant::now();
+        let plan = gemm.plan(&fresh, SHAPE)?;
+        from_disk.push(start.elapsed().as_secs_f64() * 1e6);
+        assert_eq!(plan.kernel().cubin.info.origin, Origin::Disk);
+        let start = Instant::now();
+        black_box(device.context().load_module(Ptx::from_binary(kernel.cubin.bytes.to_vec()))?);
+        loaded.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    println!("{}, microseconds a plan", kernel.plan.tile);
+    show("Gemm::plan, planned before", &again);
+    show("Gemm::plan, kernel on disk", &from_disk);
+    show("of which loading the module", &loaded);
     Ok(())
 }
 
