@@ -11,7 +11,7 @@ use crate::peer::{Epilogue, Product};
 use crate::record::Record;
 use crate::statistics::Spread;
 use postlude::cudarc::driver::CudaStream;
-use postlude::plan::{Mainloop, Tile};
+use postlude::plan::{Mainloop, Tile, TileShape};
 use postlude::prelude::*;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -102,11 +102,25 @@ impl<'b> Bench<'b> {
         Ok(tiles.into_iter().map(|tile| gemm.clone().tile(tile)).collect())
     }
 
+    /// The operation on its tile, with fewer stages of the mainloop's ring: as few as two.
+    fn shorter_rings(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
+        let plan = gemm.kernel(self.device.target(), self.device.multiprocessors(), case.shape)?;
+        let TileShape::Sm90a { bk, stages: most, consumers, schedule, cluster } = plan.tile.shape else {
+            return Ok(Vec::new());
+        };
+        let shorter = |stages| {
+            let shape = TileShape::Sm90a { bk, stages, consumers, schedule, cluster };
+            gemm.clone().tile(Tile { shape, ..plan.tile })
+        };
+        Ok((2..most).rev().map(shorter).collect())
+    }
+
     /// What the operation as it is chosen is held against.
     fn others(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
         Ok(match case.kind {
             Kind::Choice => self.candidates(gemm, case)?,
             Kind::Raster => RASTERS.map(|group| gemm.clone().raster(group)).to_vec(),
+            Kind::Stages => self.shorter_rings(gemm, case)?,
             Kind::Parts => PARTS.map(|parts| gemm.clone().split(parts)).to_vec(),
             Kind::Peer | Kind::Tax | Kind::Sequence | Kind::Copy | Kind::Training => Vec::new(),
         })
@@ -117,7 +131,7 @@ impl<'b> Bench<'b> {
             Kind::Peer => self.peer(case, operands),
             Kind::Tax => self.tax(case, operands),
             Kind::Sequence => self.sequence(case, operands),
-            Kind::Choice | Kind::Raster | Kind::Parts => self.choice(case, operands),
+            Kind::Choice | Kind::Raster | Kind::Stages | Kind::Parts => self.choice(case, operands),
             Kind::Copy => self.copy(case, operands),
             Kind::Training => self.training(case, operands),
         }

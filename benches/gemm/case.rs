@@ -127,6 +127,8 @@ pub enum Group {
     Choice,
     /// The chosen order of tiles against others.
     Raster,
+    /// The mainloop's ring against shorter ones, which leave the epilogue more room.
+    Stages,
     /// Few tiles and long K, where K is split.
     Split,
     /// One piece of K against parts.
@@ -152,6 +154,8 @@ pub enum Kind {
     Choice,
     /// Our choice against the same tile in other orders.
     Raster,
+    /// Our choice against the same tile with fewer stages.
+    Stages,
     /// Our choice against other numbers of parts of K.
     Parts,
     /// Our pointwise operation against a copy.
@@ -161,7 +165,7 @@ pub enum Kind {
 }
 
 impl Group {
-    pub const ALL: [Group; 14] = [
+    pub const ALL: [Group; 15] = [
         Group::Large,
         Group::Small,
         Group::Decode,
@@ -171,6 +175,7 @@ impl Group {
         Group::Regions,
         Group::Choice,
         Group::Raster,
+        Group::Stages,
         Group::Split,
         Group::Parts,
         Group::F32,
@@ -189,6 +194,7 @@ impl Group {
             Group::Regions => "regions",
             Group::Choice => "choice",
             Group::Raster => "raster",
+            Group::Stages => "stages",
             Group::Split => "split",
             Group::Parts => "parts",
             Group::F32 => "f32",
@@ -203,6 +209,7 @@ impl Group {
             Group::Regions => Kind::Sequence,
             Group::Choice => Kind::Choice,
             Group::Raster => Kind::Raster,
+            Group::Stages => Kind::Stages,
             Group::Parts => Kind::Parts,
             Group::Pointwise => Kind::Copy,
             Group::Training => Kind::Training,
@@ -227,6 +234,7 @@ impl Group {
             Group::Regions => vec![Fused::Regions, Fused::Heavy],
             Group::Layouts | Group::Decode | Group::Split => vec![Fused::Identity, Fused::Relu],
             Group::Choice | Group::Raster | Group::Parts => vec![Fused::Relu],
+            Group::Stages => vec![Fused::Identity, Fused::Gelu],
             Group::F32 => vec![Fused::Identity],
             Group::Pointwise => vec![Fused::Relu, Fused::Gelu],
             _ => Fused::PEERED.to_vec(),
@@ -239,7 +247,7 @@ impl Group {
             Kind::Peer => Fused::PEERED.contains(&fused),
             Kind::Sequence => matches!(fused, Fused::Regions | Fused::Heavy),
             Kind::Copy => matches!(fused, Fused::Relu | Fused::Gelu),
-            Kind::Tax | Kind::Choice | Kind::Raster | Kind::Parts => Fused::PLAIN.contains(&fused),
+            Kind::Tax | Kind::Choice | Kind::Raster | Kind::Stages | Kind::Parts => Fused::PLAIN.contains(&fused),
             Kind::Training => Fused::TRAINING.contains(&fused),
         }
     }
@@ -280,6 +288,7 @@ impl Group {
             Group::Raster => {
                 vec![cube(8192), cube(4096), [4096, 14336, 4096], [16384, 16384, 1024], [8192, 8192, 1024], cube(5000)]
             }
+            Group::Stages => vec![cube(8192), cube(4096), cube(2048), [8192, 8192, 1024]],
             Group::Split => {
                 vec![[512, 512, 65536], [1024, 1024, 32768], [256, 256, 16384], [2048, 512, 16384], [768, 768, 16384]]
             }
@@ -425,6 +434,7 @@ impl Case {
             Kind::Sequence => (5, 24),
             Kind::Choice => (6, 14),
             Kind::Raster => (RASTERS.len(), 0),
+            Kind::Stages => (3, 0),
             Kind::Parts => (PARTS.len(), 0),
             Kind::Copy => (3, 0),
             // Eight algorithms of the epilogue, and eight of the product alone.

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 pub const USAGE: &str = "\
 Usage: cargo bench --bench gemm -- [OPTION...]
 
-  --group LIST     of large, small, decode, unaligned, layouts, tax, regions, choice, raster, split, parts, f32, pointwise, training
+  --group LIST     of large, small, decode, unaligned, layouts, tax, regions, choice, raster, stages, split, parts, f32, pointwise,
+                   training
                    (default: all)
   --dtype LIST     of f16, bf16, f32 (default: the group's)
   --epilogue LIST  of identity, relu, gelu, residual, regions, heavy, relu_mask, mask_sum, gelu_sum
