@@ -413,8 +413,8 @@ mod execute {
         /// Checks the arguments and launches: nothing else happens here. Returns when the launch is in the stream.
         ///
         /// A launch can be recorded into a CUDA graph if the context does not order streams by events
-        /// (`CudaContext::disable_event_tracking`): a capture cannot wait for an event outside it. A plan that copies operands or
-        /// reduces has memory of its own for each stream, which its first execution there allocates: execute it once before a
+        /// (`CudaContext::disable_event_tracking`): a capture cannot wait for an event outside it. A plan that copies operands,
+        /// splits K or reduces has memory of its own for each stream, which its first execution there allocates: execute it once before a
         /// capture, keep it as long as the graph, and replay the graph where nothing else runs the plan on that memory.
         ///
         /// # Errors

@@ -184,7 +184,7 @@ impl FusedGemmEpilogue {
             (Activation::Gelu, false) => cublaslt::gelu_bias(self.formats()),
             (Activation::Gelu, true) => cublaslt::gelu_aux_bias(self.formats()),
         };
-        let operation = self.product(Layout::of(lies(self.trans_x), lies(self.trans_y)));
+        let operation = self.product(Layout::of(Order::stored(self.trans_x), Order::stored(self.trans_y)));
         let shape = Shape::new(extents.m, extents.n, extents.k);
         let dims = self.out(x, &extents);
         Ok(Step { a: Tensor::X, b: Some(Tensor::Y), operation, shape, epilogue: epilogue?, dims })
@@ -212,7 +212,7 @@ impl FusedGemmEpilogue {
         }?;
         // DOut lies M x N; transposed views lie the other way.
         let (row, column) = (Order::RowMajor, Order::ColumnMajor);
-        let (x_lies, y_lies) = (lies(self.trans_x), lies(self.trans_y));
+        let (x_lies, y_lies) = (Order::stored(self.trans_x), Order::stored(self.trans_y));
         let step = |a, b, layout, [m, n, k]: [usize; 3], epilogue, dims: &[usize]| Step {
             a,
             b: Some(b),
@@ -240,11 +240,6 @@ impl FusedGemmEpilogue {
         };
         Ok(Gradients { dx, dy, dbias })
     }
-}
-
-/// How a matrix lies that is stored transposed, or is not.
-fn lies(transposed: bool) -> Order {
-    if transposed { Order::ColumnMajor } else { Order::RowMajor }
 }
 
 fn same((left, a): (&'static str, usize), (right, b): (&'static str, usize)) -> Result<(), PaddleError> {

@@ -263,9 +263,9 @@ impl Launch {
         // `config` and `attributes` are the driver's own structures, the latter with `count` initialised elements.
         // The kernel was rendered from the plan whose parameter layout `block` follows; the driver reads `Params::size` bytes
         // of it, at most as many as it has, before it returns. Every address in the block is device memory of this context, the
-        // plan's own workspace or borrowed by the caller's arguments and ordered by its guards; `bind_into` has checked that each is long enough for
-        // the extents and strides in the block (the parts of K lie inside the operand that was checked), and `check_alignment` that it is aligned as the kernel assumes. The kernel
-        // touches nothing else.
+        // plan's own workspace or borrowed by the caller's arguments and ordered by its guards; `bind_into` has checked that
+        // each is long enough for the extents and strides in the block (the parts of K lie inside the operand that was
+        // checked), and `check_alignment` that it is aligned as the kernel assumes. The kernel touches nothing else.
         unsafe { cuLaunchKernelEx(&config, self.function.cu_function(), parameters.as_mut_ptr(), ptr::null_mut()) }.result()
     }
 

@@ -299,22 +299,10 @@ mod tests {
     use crate::problem::Layout;
     use half::f16;
 
-    /// The GPU, or a word that there is none.
-    fn gpu() -> Option<Device> {
-        match Device::find() {
-            Ok(device) => Some(device),
-            Err(why) if std::env::var_os("POSTLUDE_REQUIRE_GPU").is_some_and(|v| v == "1") => panic!("{why}"),
-            Err(why) => {
-                eprintln!("skipped: no GPU ({why})");
-                None
-            }
-        }
-    }
-
     #[test]
+    #[ignore = "needs a GPU"]
     fn a_slow_tile_is_replaced() {
-        let Some(device) = gpu() else { return };
-        let device = device.with_cache(Cache::in_memory()).unwrap();
+        let device = Device::find().unwrap().with_cache(Cache::in_memory()).unwrap();
         let shape = Shape::new(2048, 2048, 2048);
         let gemm = Gemm::new(F16, Layout::TN, &recipes::bias_activation(F16, F16, |z| z.relu()).unwrap());
         let fresh = gemm.kernel(device.target(), device.multiprocessors(), shape).unwrap();
@@ -352,9 +340,9 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs a GPU"]
     fn a_tile_that_disagrees_never_wins() {
-        let Some(device) = gpu() else { return };
-        let device = device.with_cache(Cache::in_memory()).unwrap();
+        let device = Device::find().unwrap().with_cache(Cache::in_memory()).unwrap();
         let shape = Shape::new(512, 512, 512);
         let recipe = |bias: bool| {
             let plain = recipes::identity(F16).unwrap();

@@ -25,6 +25,11 @@ impl Order {
         }
     }
 
+    /// How a matrix lies that is stored transposed, or is not.
+    pub const fn stored(transposed: bool) -> Order {
+        if transposed { Order::ColumnMajor } else { Order::RowMajor }
+    }
+
     /// The other one.
     pub const fn transposed(self) -> Order {
         match self {

@@ -1,7 +1,7 @@
 //! What was made of a request the last time, whatever it is: the shortest way to a kernel, past planning and printing.
 //!
-//! The cache knows nothing of plans, so a memo is of any type; a device keeps prepared launches in the same way. They are bounded: two generations, of which the older one is dropped
-//! when the younger one is full; what is asked for is young again.
+//! The cache knows nothing of plans, so a memo is of any type; a device keeps prepared launches in the same way.
+//! They are bounded: two generations, of which the older one is dropped when the younger one is full; what is asked for is young again.
 
 use super::key::CacheKey;
 use std::any::Any;

@@ -185,13 +185,13 @@ impl Linear {
     /// Whether X lies transposed, K x M.
     #[must_use]
     pub fn trans_x(self, transposed: bool) -> Linear {
-        Linear { x: lies(transposed), ..self }
+        Linear { x: Order::stored(transposed), ..self }
     }
 
     /// Whether W lies transposed, N x K: one row an output.
     #[must_use]
     pub fn trans_w(self, transposed: bool) -> Linear {
-        Linear { w: lies(transposed), ..self }
+        Linear { w: Order::stored(transposed), ..self }
     }
 
     /// `entries` layers side by side, each with an X and a W of its own. What the epilogue declares `batched()` each has of
@@ -334,9 +334,4 @@ mod on_device {
 /// The product as it is, under a name.
 fn stored(name: &str, operand: Operand) -> Result<Epilogue, LinearError> {
     Ok(Epilogue::build(|e| e.store(name, e.acc(), operand))?)
-}
-
-/// How a matrix lies that is stored transposed, or is not.
-fn lies(transposed: bool) -> Order {
-    if transposed { Order::ColumnMajor } else { Order::RowMajor }
 }

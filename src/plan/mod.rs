@@ -130,7 +130,9 @@ pub enum PlanError {
         size: usize,
     },
     /// K cannot be split as was asked for.
-    #[error("K cannot be split in {parts} parts: {why}; `Gemm::split(0)` splits it where that pays")]
+    #[error(
+        "K cannot be split in {parts} parts: {why}; `Gemm::split(0)` leaves it whole, and `explain()` says what parts would pay"
+    )]
     Split {
         /// How many were asked for.
         parts: usize,

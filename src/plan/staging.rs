@@ -214,6 +214,7 @@ impl Staging {
             ("AT_LOADS", self.loads_at),
             ("AT_VECTORS", self.vectors_at),
             ("AT_BARRIERS", self.barriers_at),
+            ("AT_END", self.shared_memory),
         ]
     }
 }

@@ -20,6 +20,8 @@ constexpr u32 FULL = AT_BARRIERS, EMPTY = FULL + STAGES * 8, TURN = EMPTY + STAG
               VECTORS_EMPTY = VECTORS_FULL + 16, LOADS_FULL = VECTORS_EMPTY + 16, LOADS_EMPTY = LOADS_FULL + CONSUMERS * LOAD_STAGES * 8;
 {% if reductions %}// Of each consumer: it has handed in what a tile came to; and it is known what that completes.
 constexpr u32 HANDED_IN = LOADS_EMPTY + CONSUMERS * LOAD_STAGES * 8, ANNOUNCED = HANDED_IN + CONSUMERS * 8;
+static_assert(ANNOUNCED + CONSUMERS * 8 == AT_END, "as many barriers as the plan made room for");
+{% else %}static_assert(LOADS_EMPTY + CONSUMERS * LOAD_STAGES * 8 == AT_END, "as many barriers as the plan made room for");
 {% endif %}
 // A value that the compiler has to compute where it is used, instead of keeping it in a register through the multiplications.
 DEVICE u32 fresh(u32 x) {

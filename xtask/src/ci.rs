@@ -15,7 +15,7 @@ struct Step {
 
 const STEPS: [Step; 9] = [
     Step { name: "fmt", what: "formatting", run: |project| cargo(project, &["fmt", "--all", "--check"]) },
-    Step { name: "clippy", what: "lints, with every part", run: |project| clippy(project, &[]) },
+    Step { name: "clippy", what: "lints, with every part", run: |project| clippy(project, &["--test", "gpu"]) },
     Step { name: "clippy-cpu", what: "lints, without CUDA", run: |project| clippy(project, &["--no-default-features"]) },
     Step {
         name: "clippy-jit",

@@ -39,9 +39,12 @@ export CRITERION_HOME=${CRITERION_HOME:-$scratch/criterion}
 summary=()
 failed=0
 for kind in "${kinds[@]}"; do
-    # Benchmarks only measure when told to; cargo does the same.
-    first=()
-    if [ "$kind" = benches ]; then first=(--bench); fi
+    # Benchmarks only measure when told to; cargo does the same. Tests that need a GPU are ignored elsewhere.
+    case $kind in
+        tests) first=(--include-ignored) ;;
+        benches) first=(--bench) ;;
+        *) first=() ;;
+    esac
     for program in "$here/$kind"/*; do
         name=${program##*/}
         if [ ! -f "$program" ] || [[ "$name" != *"$filter"* ]]; then continue; fi

@@ -22,8 +22,23 @@ pub fn run(project: &Project, args: &[String]) -> Result {
         fs::remove_dir_all(&cache).context(|| format!("cannot empty {}", cache.display()))?;
     }
 
+    let nvrtc = nvrtc::find_or_fetch(project)?;
+    if extra.is_empty() {
+        gpu(project, &nvrtc)?;
+    }
     let args: Vec<&str> = package_selection(extra).into_iter().chain(extra.iter().map(String::as_str)).collect();
-    run_with(project, &nvrtc::find_or_fetch(project)?, &args)
+    run_with(project, &nvrtc, &args)
+}
+
+/// The tests that need a GPU. Without one they are built, and neither run nor counted.
+fn gpu(project: &Project, nvrtc: &Nvrtc) -> Result {
+    const TARGETS: [&str; 5] = ["--package", "postlude", "--lib", "--test", "gpu"];
+    if has_gpu() {
+        eprintln!("GPU: found, so its tests must pass");
+        return run_with(project, nvrtc, &[&TARGETS[..], &["--", "--include-ignored"]].concat());
+    }
+    eprintln!("GPU: none, so tests/gpu is built and not run");
+    run_with(project, nvrtc, &[&TARGETS[..], &["--no-run"]].concat())
 }
 
 /// `cargo test`, with this NVRTC and a kernel cache of the project's own.
@@ -39,10 +54,7 @@ pub fn run_with(project: &Project, nvrtc: &Nvrtc, args: &[&str]) -> Result {
         Nvrtc::Loader(name) => eprintln!("NVRTC: {name}, found by the loader"),
     }
     if has_gpu() {
-        eprintln!("GPU: found, so its tests must pass");
         cargo.env("POSTLUDE_REQUIRE_GPU", "1");
-    } else {
-        eprintln!("GPU: none, so its tests are skipped");
     }
     call(&mut cargo)
 }
