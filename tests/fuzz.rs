@@ -1,7 +1,7 @@
 //! Documents from anywhere: an epilogue or an error, never a panic, nothing larger than the document accounts for, and no word of it
 //! in the source of a kernel.
 //!
-//! `PROPTEST_CASES=1000000 cargo test --release --test fuzz` goes on for longer.
+//! `cargo xtask fuzz` goes on for minutes, with a limit on the memory. What is worth trying every time lies in `tests/fuzz_seeds`.
 
 #[path = "support/graphs.rs"]
 mod graphs;
@@ -9,7 +9,7 @@ mod graphs;
 mod softcap;
 
 use graphs::{Style, arbitrary, well_typed};
-use postlude::ir::{Order, wire};
+use postlude::ir::{Graph, Order, wire};
 use postlude::plan::Mainloop;
 use postlude::prelude::*;
 use postlude::target::Target;
@@ -18,7 +18,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::FileFailurePersistence;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
 
 fn registry() -> Registry {
     postlude::build::registry().with(softcap::softcap())
@@ -140,6 +142,43 @@ fn renamed(value: &mut Value, names: &mut BTreeMap<String, String>, new: &mut dy
     }
 }
 
+fn words() -> impl Strategy<Value = Vec<String>> {
+    prop::collection::vec(hostile(), 32)
+}
+
+/// The document of a graph twice: with plain names, and with hostile ones in their places.
+fn named(graph: &Graph, words: &[String]) -> [Value; 2] {
+    let document = serde_json::to_value(wire::Document::of(graph)).unwrap();
+    let (mut plain, mut bad) = (document.clone(), document);
+    renamed(&mut plain, &mut BTreeMap::new(), &mut |count| format!("n{count}"));
+    let mut used = BTreeSet::new();
+    renamed(&mut bad, &mut BTreeMap::new(), &mut |count| {
+        let word = words[count % words.len()].clone();
+        if used.insert(word.clone()) { word } else { format!("{word}{count}") }
+    });
+    [plain, bad]
+}
+
+fn bytes() -> impl Strategy<Value = String> {
+    prop_oneof![".{0,200}", "[%0-9a-z=,\"\\[\\]{}: \n]{0,200}"]
+}
+
+#[test]
+fn the_kept_seeds() {
+    let root = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    for folder in ["json", "text"] {
+        let folder = root.join("tests/fuzz_seeds").join(folder);
+        let seeds: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(seeds.len() > 10, "{folder:?} holds {} seeds", seeds.len());
+        for seed in seeds {
+            let text = fs::read_to_string(&seed).unwrap();
+            let read = sound(Epilogue::from_json(&text, &registry()), &text)
+                .and_then(|()| sound(Epilogue::from_text(&text, &registry()), &text));
+            assert!(read.is_ok(), "{seed:?}: {read:?}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
@@ -147,9 +186,13 @@ proptest! {
     })]
 
     #[test]
-    fn bytes_as_documents(text in prop_oneof![".{0,200}", "[%0-9a-z=,\"\\[\\]{}: \n]{0,200}"]) {
-        sound(Epilogue::from_text(&text, &registry()), &text)?;
+    fn bytes_as_json(text in bytes()) {
         sound(Epilogue::from_json(&text, &registry()), &text)?;
+    }
+
+    #[test]
+    fn bytes_as_text(text in bytes()) {
+        sound(Epilogue::from_text(&text, &registry()), &text)?;
     }
 
     #[test]
@@ -184,19 +227,22 @@ proptest! {
 
     /// The source of a kernel does not depend on what its arguments are called.
     #[test]
-    fn names_do_not_reach_the_source(graph in well_typed(Style::everything()), words in prop::collection::vec(hostile(), 32)) {
-        let document = serde_json::to_value(wire::Document::of(&graph)).unwrap();
-        let (mut plain, mut bad) = (document.clone(), document);
-        renamed(&mut plain, &mut BTreeMap::new(), &mut |count| format!("n{count}"));
-        let mut used = std::collections::BTreeSet::new();
-        renamed(&mut bad, &mut BTreeMap::new(), &mut |count| {
-            let word = words[count % words.len()].clone();
-            if used.insert(word.clone()) { word } else { format!("{word}{count}") }
-        });
+    fn names_in_json_do_not_reach_the_source(graph in well_typed(Style::everything()), words in words()) {
+        let [plain, bad] = named(&graph, &words);
         let read = |document: &Value| Epilogue::from_json(&document.to_string(), &registry());
         let plain = read(&plain).map_err(|error| TestCaseError::fail(error.to_string()))?;
         if let Ok(bad) = read(&bad) {
             prop_assert_eq!(sources(&bad), sources(&plain));
         }
+    }
+
+    /// Nor if they come in as text, which has to keep each name within its quotes.
+    #[test]
+    fn names_in_text_do_not_reach_the_source(graph in well_typed(Style::everything()), words in words()) {
+        let [plain, bad] = named(&graph, &words).map(|document| Epilogue::from_json(&document.to_string(), &registry()));
+        let (Ok(plain), Ok(bad)) = (plain, bad) else { return Ok(()) };
+        let read = Epilogue::from_text(&bad.to_string(), &registry()).map_err(|error| TestCaseError::fail(error.to_string()))?;
+        prop_assert_eq!(&read, &bad);
+        prop_assert_eq!(sources(&read), sources(&plain));
     }
 }

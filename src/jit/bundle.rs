@@ -15,11 +15,10 @@ use super::config::Mode;
 use super::entry;
 use super::key::CacheKey;
 use super::note;
-use super::root;
-use super::store::{COMPILERS, LARGEST, LAYOUT, NOTES, files_below, is_temporary};
+use super::store::{COMPILERS, LARGEST, NOTES, files_below, is_temporary};
 use super::sweep;
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Read, Seek as _, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 const MAGIC: [u8; 8] = *b"\x89PLBUN\r\n";
@@ -80,7 +79,7 @@ pub struct Bundled {
 }
 
 /// A file of the cache: whose it is, in which folder, and with which extension.
-fn identify(tag: u8, bytes: &[u8]) -> Option<(CacheKey, String, &'static str)> {
+pub(super) fn identify(tag: u8, bytes: &[u8]) -> Option<(CacheKey, String, &'static str)> {
     match tag {
         KERNEL => entry::decode_any(bytes).ok().map(|(key, cubin)| (key, cubin.info.target.to_string(), "kernel")),
         NOTE => note::decode_any(bytes).ok().map(|(key, _)| (key, NOTES.to_owned(), "note")),
@@ -172,54 +171,82 @@ impl Cache {
             return Err(BundleError::NotWritable { directory: store.root().display().to_string(), mode: self.mode() });
         }
         let path = bundle.as_ref().display().to_string();
-        let failed = |error| BundleError::Io { path: path.clone(), error };
-        let damaged = |why| BundleError::Damaged { path: path.clone(), why };
-        let mut file = File::open(bundle.as_ref()).map_err(failed)?;
-        let length = file.metadata().map_err(failed)?.len();
-        let body = length.checked_sub(HASH).ok_or_else(|| damaged("it is too short"))?;
-        let mut hasher = blake3::Hasher::new();
-        io::copy(&mut (&file).take(body), &mut hasher).map_err(failed)?;
-        let mut check = [0; HASH as usize];
-        file.read_exact(&mut check).map_err(failed)?;
-        file.rewind().map_err(failed)?;
-        let mut reader = BufReader::new(file.take(body));
-        let mut head = [0; MAGIC.len() + 4];
-        reader.read_exact(&mut head).map_err(|_| damaged("it is too short"))?;
-        let (magic, format) = head.split_at(MAGIC.len());
-        if magic != MAGIC {
-            return Err(damaged("it does not begin like one"));
-        }
-        if format != FORMAT.to_le_bytes() {
-            return Err(damaged("it is from another version of this library"));
-        }
-        if *hasher.finalize().as_bytes() != check {
-            return Err(damaged("its checksum is wrong"));
-        }
-        root::create_private(&store.root().join(LAYOUT)).map_err(failed)?;
         let mut bundled = Bundled::default();
-        loop {
-            let mut tag = [0];
-            reader.read_exact(&mut tag).map_err(|_| damaged("it has no end"))?;
-            if tag == [0] {
-                return Ok(bundled);
-            }
-            let mut size = [0; 8];
-            reader.read_exact(&mut size).map_err(|_| damaged("it has no end"))?;
-            let size = u64::from_le_bytes(size);
-            if size > LARGEST {
-                return Err(damaged("a file in it is too large"));
-            }
-            let mut bytes = Vec::new();
-            if (&mut reader).take(size).read_to_end(&mut bytes).map_err(failed)? as u64 != size {
-                return Err(damaged("it has no end"));
-            }
-            match identify(tag[0], &bytes) {
-                Some((key, folder, extension)) if store.adopt(&folder, &key, extension, &bytes) => {
-                    bundled.count(tag[0], bytes.len())
+        let read = File::open(bundle.as_ref()).map_err(Fault::Io).and_then(|file| {
+            read(file, |tag, bytes| match identify(tag, &bytes) {
+                Some((key, folder, extension)) => {
+                    if !store.adopt(&folder, &key, extension, &bytes) {
+                        return Err(io::Error::other("a file of it cannot be written to the cache"));
+                    }
+                    bundled.count(tag, bytes.len());
+                    Ok(())
                 }
-                Some(_) => return Err(failed(io::Error::other("a file of it cannot be written to the cache"))),
-                None => bundled.damaged += 1,
-            }
-        }
+                None => Ok(bundled.damaged += 1),
+            })
+        });
+        read.map(|()| bundled).map_err(|fault| match fault {
+            Fault::Io(error) => BundleError::Io { path, error },
+            Fault::Damaged(why) => BundleError::Damaged { path, why },
+        })
     }
+}
+
+/// Why a bundle is not read.
+#[derive(Debug)]
+pub(super) enum Fault {
+    Io(io::Error),
+    Damaged(&'static str),
+}
+
+/// Verifies all of a bundle, and then hands over what is in it: tags and files, which may yet be anything.
+pub(super) fn read<R: Read + Seek>(mut bundle: R, mut take: impl FnMut(u8, Vec<u8>) -> io::Result<()>) -> Result<(), Fault> {
+    let records = verify(&mut bundle)?;
+    let mut reader = BufReader::new(bundle.take(records));
+    let no_end = |_| Fault::Damaged("it has no end");
+    loop {
+        let mut tag = [0];
+        reader.read_exact(&mut tag).map_err(no_end)?;
+        if tag == [0] {
+            return Ok(());
+        }
+        let mut size = [0; 8];
+        reader.read_exact(&mut size).map_err(no_end)?;
+        let size = u64::from_le_bytes(size);
+        if size > LARGEST {
+            return Err(Fault::Damaged("a file in it is too large"));
+        }
+        // Grows with what is there, not with what the size says.
+        let mut bytes = Vec::new();
+        if (&mut reader).take(size).read_to_end(&mut bytes).map_err(Fault::Io)? as u64 != size {
+            return Err(Fault::Damaged("it has no end"));
+        }
+        take(tag[0], bytes).map_err(Fault::Io)?;
+    }
+}
+
+/// Compares a bundle with its checksum, and stops before its first record. The bytes of all records.
+fn verify<R: Read + Seek>(bundle: &mut R) -> Result<u64, Fault> {
+    const HEAD: usize = MAGIC.len() + 4;
+    let short = || Fault::Damaged("it is too short");
+    let length = bundle.seek(SeekFrom::End(0)).map_err(Fault::Io)?;
+    let records = length.checked_sub(HASH + HEAD as u64).ok_or_else(short)?;
+    bundle.rewind().map_err(Fault::Io)?;
+    let mut hasher = blake3::Hasher::new();
+    io::copy(&mut bundle.take(length - HASH), &mut hasher).map_err(Fault::Io)?;
+    let mut check = [0; HASH as usize];
+    bundle.read_exact(&mut check).map_err(Fault::Io)?;
+    bundle.rewind().map_err(Fault::Io)?;
+    let mut head = [0; HEAD];
+    bundle.read_exact(&mut head).map_err(Fault::Io)?;
+    let (magic, format) = head.split_at(MAGIC.len());
+    if magic != MAGIC {
+        return Err(Fault::Damaged("it does not begin like one"));
+    }
+    if format != FORMAT.to_le_bytes() {
+        return Err(Fault::Damaged("it is from another version of this library"));
+    }
+    if *hasher.finalize().as_bytes() != check {
+        return Err(Fault::Damaged("its checksum is wrong"));
+    }
+    Ok(records)
 }

@@ -144,7 +144,7 @@ fn file_name(target: &Target) -> String {
 }
 
 /// The program that one of cargo's messages reports, if it reports one.
-fn program(message: &str) -> Option<(Target, PathBuf)> {
+pub fn program(message: &str) -> Option<(Target, PathBuf)> {
     if json::field(message, "reason").and_then(json::string).as_deref() != Some("compiler-artifact") {
         return None;
     }

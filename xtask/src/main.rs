@@ -5,6 +5,7 @@ mod bundle;
 mod cache;
 mod ci;
 mod error;
+mod fuzz;
 mod json;
 mod nvrtc;
 mod project;
@@ -39,13 +40,17 @@ Usage: cargo xtask COMMAND
         Measure the products on the GPU of this machine and write the report; without a GPU make a bundle to measure elsewhere.
         FLAGS are the benchmark's: `-- --help` lists them, `-- --list` what would be measured.
   bench-cache [--report] [-- ARGS...]
-        Measure the kernel cache, print a table, and write it with a chart to docs/jit_cache.md and .svg. Needs NVRTC, no GPU.
+        Measure the kernel cache, print a table, and write it with a chart to docs/jit_cache.md and .svg and the README.
+        Needs NVRTC, no GPU.
           --report       only write what was measured before
         ARGS are criterion's: a name selects benchmarks.
   bench-report [FILE...] [--out DIR] [--fresh]
         Add records of the benchmark to docs/benchmarks.csv, and make docs/benchmarks.md and .svg of all of them.
           --out DIR      write there instead
           --fresh        forget the records of before
+  fuzz [--minutes N] [TEXT]
+        Repeat the tests with random input, new input every time, for so long each (10), under a limit on their memory.
+        TEXT selects one: entry, json or text.
   help
         Print this.
 ";
@@ -72,6 +77,7 @@ fn dispatch(args: &[String]) -> Result {
         "bench-gpu" => bench::run(&Project::open()?, args),
         "bench-cache" => cache::run(&Project::open()?, args),
         "bench-report" => report::run(&Project::open()?, args),
+        "fuzz" => fuzz::run(&Project::open()?, args),
         "gpu-bundle" => bundle::run(&Project::open()?, args),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");

@@ -1,7 +1,10 @@
-//! Bytes from anywhere, read as an entry or a note: an answer, never a panic, and never more memory than the bytes account for.
+//! Bytes from anywhere, read as an entry, a note or a bundle: an answer, never a panic, and never more memory than the bytes
+//! account for.
 //!
-//! `PROPTEST_CASES` says how many.
+//! `cargo xtask fuzz` goes on for minutes, with a limit on the memory. What is worth trying every time lies in
+//! `tests/fuzz_seeds/entry`.
 
+use super::super::bundle;
 use super::super::entry;
 use super::super::envelope::Damage;
 use super::super::note;
@@ -91,6 +94,53 @@ fn faithful(bytes: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// A bundle of files sound and not, some of whose lengths are not theirs; without its checksum.
+fn bundled() -> impl Strategy<Value = Vec<u8>> {
+    let noise = prop::collection::vec(any::<u8>(), 0..60);
+    let file = prop_oneof![Just(whole()), bent().prop_map(sealed), described().prop_map(sealed), noise];
+    let off = prop_oneof![8 => Just(0), 1 => 0..40u64, 1 => any::<u64>()];
+    prop::collection::vec((0..6u8, file, off), 0..5).prop_map(|files| {
+        let mut bytes = b"\x89PLBUN\r\n\x01\0\0\0".to_vec();
+        for (tag, file, off) in files {
+            bytes.push(tag);
+            bytes.extend_from_slice(&(file.len() as u64).wrapping_add(off).to_le_bytes());
+            bytes.extend_from_slice(&file);
+        }
+        bytes.push(0);
+        bytes
+    })
+}
+
+/// Whatever comes out of a bundle was in it, and each file is taken for what its own bytes say.
+fn accounted(bytes: &[u8]) -> Result<(), TestCaseError> {
+    let mut files = Vec::new();
+    let _ = bundle::read(std::io::Cursor::new(bytes), |tag, file| {
+        files.push((tag, file));
+        Ok(())
+    });
+    prop_assert!(files.iter().map(|(_, file)| file.len() + 9).sum::<usize>() <= bytes.len());
+    for (tag, file) in files {
+        faithful(&file)?;
+        let read = entry::decode_any(&file).map(|(key, _)| key).or_else(|_| note::decode_any(&file).map(|(key, _)| key));
+        if let Some((key, ..)) = bundle::identify(tag, &file) {
+            prop_assert_eq!(read, Ok(key));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_kept_seeds() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz_seeds/entry");
+    let seeds = files(&folder, "");
+    assert!(seeds.len() > 10, "{folder:?} holds {} seeds", seeds.len());
+    for seed in seeds {
+        let bytes = fs::read(&seed).unwrap();
+        let read = faithful(&bytes).and_then(|()| accounted(&bytes));
+        assert!(read.is_ok(), "{seed:?}: {read:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
@@ -100,7 +150,10 @@ proptest! {
     #[test]
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         faithful(&bytes)?;
-        faithful(&sealed(bytes))?;
+        accounted(&bytes)?;
+        let sealed = sealed(bytes);
+        faithful(&sealed)?;
+        accounted(&sealed)?;
     }
 
     #[test]
@@ -117,5 +170,14 @@ proptest! {
     #[test]
     fn descriptions_of_any_kind(bytes in described()) {
         faithful(&sealed(bytes))?;
+    }
+
+    #[test]
+    fn bundles_of_any_kind(bytes in bundled(), cut in any::<prop::sample::Index>()) {
+        let whole = sealed(bytes);
+        let cut = cut.index(whole.len());
+        prop_assert!(bundle::read(std::io::Cursor::new(&whole[..cut]), |_, _| Ok(())).is_err());
+        accounted(&sealed(whole[..cut].to_vec()))?;
+        accounted(&whole)?;
     }
 }
