@@ -1,6 +1,8 @@
-//! `cargo xtask bench-cache`: what the benchmark of the kernel cache measured, as a table and a chart in its page.
+//! `cargo xtask bench-cache`: what the benchmark of the kernel cache measured, as a table and a chart in its page, and in short
+//! in the README.
 
 mod chart;
+mod summary;
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +12,15 @@ use crate::json;
 use crate::project::{Project, call};
 use crate::test::split_at_dashes;
 
-/// The page, the chart in it, and the lines between which the table stands.
-const PAGE: &str = "jit_cache.md";
-const CHART: &str = "jit_cache.svg";
+/// The page and the chart in it, the page that shows both in short, and the lines between which tables stand.
+const PAGE: &str = "docs/jit_cache.md";
+const CHART: &str = "docs/jit_cache.svg";
+const README: &str = "README.md";
 const BEGIN: &str = "<!-- figures: cargo xtask bench-cache -->\n";
 const END: &str = "<!-- end of figures -->\n";
+
+/// What kernels are built on, in the order in which they are shown.
+const MAINLOOPS: [&str; 5] = ["pointwise", "gemv", "simt", "sm80", "sm90a"];
 
 /// What is shown, in this order: the benchmark's group, what it means, and how it is named in the chart.
 const STAGES: [(&str, &str); 13] = [
@@ -74,28 +80,44 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     }
     let table = table(&figures);
     println!("{table}");
-    let docs = project.root.join("docs");
-    let put = |name: &str, text: String| {
-        let file = docs.join(name);
-        fs::write(&file, text).context(|| format!("cannot write {}", file.display()))?;
-        println!("{}", file.display());
-        Ok(())
-    };
-    let path = docs.join(PAGE);
-    let page = fs::read_to_string(&path).context(|| format!("cannot read {}", path.display()))?;
-    let place = || Error::new(format!("{} has no place for figures, between {BEGIN}and {END}", path.display()));
-    let (before, rest) = page.split_once(BEGIN).ok_or_else(place)?;
-    let (_, after) = rest.split_once(END).ok_or_else(place)?;
-    put(PAGE, format!("{before}{BEGIN}\n{}\n\n![The figures as bars]({CHART})\n\n{table}\n{END}{after}", machine()))?;
-    put(CHART, chart::svg(&figures))
+    let chart = Path::new(CHART).file_name().unwrap_or_default().to_string_lossy();
+    let machine = machine();
+    let long = format!("Medians, with the 95 % confidence interval, on {machine}.\n\n![The figures as bars]({chart})\n\n{table}");
+    let short = format!("Medians on {machine}:\n\n{}\n![The figures as bars]({CHART})\n", summary::summary(&figures));
+    for (page, figures) in [(PAGE, long), (README, short)] {
+        let path = project.root.join(page);
+        let text = fs::read_to_string(&path).context(|| format!("cannot read {page}"))?;
+        let with = place(&text, &figures);
+        put(&path, with.ok_or_else(|| Error::new(format!("{page} has no place for figures, between {BEGIN}and {END}")))?)?;
+    }
+    put(&project.root.join(CHART), chart::svg(&figures))
 }
 
-/// The machine, as a sentence.
+fn put(file: &Path, text: String) -> Result {
+    fs::write(file, text).context(|| format!("cannot write {}", file.display()))?;
+    println!("{}", file.display());
+    Ok(())
+}
+
+/// What stands between the marks of a page, and what before and behind it.
+fn parts(page: &str) -> Option<[&str; 3]> {
+    let (before, rest) = page.split_once(BEGIN)?;
+    let (between, after) = rest.split_once(END)?;
+    Some([before, between, after])
+}
+
+/// A page with these figures in place of its own.
+fn place(page: &str, figures: &str) -> Option<String> {
+    let [before, _, after] = parts(page)?;
+    Some(format!("{before}{BEGIN}\n{figures}\n{END}{after}"))
+}
+
+/// The machine, in words.
 fn machine() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, name)| name.trim());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("Medians, with the 95 % confidence interval, on {cores} cores of {}.", model.unwrap_or("an unknown processor"))
+    format!("{cores} cores of {}", model.unwrap_or("an unknown processor"))
 }
 
 /// Everything in criterion's folder that belongs to a stage, in the order of the stages.
@@ -112,7 +134,7 @@ fn read(folder: &Path) -> Result<Vec<Figure>> {
         let stage = STAGES.iter().position(|(group, _)| *group == figure.group)?;
         // `8 epilogues` before `64 epilogues`, and both behind the mainloops.
         let number: usize = figure.name.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
-        let mainloop = ["pointwise", "simt", "sm80", "sm90a", "warm", "cold"].iter().position(|name| *name == figure.name);
+        let mainloop = MAINLOOPS.iter().chain(&["warm", "cold"]).position(|name| *name == figure.name);
         Some((stage, mainloop.unwrap_or(usize::MAX), number, figure.name.clone()))
     };
     figures.retain(|figure| rank(figure).is_some());
@@ -191,6 +213,33 @@ mod tests {
     fn times_have_three_digits() {
         let shown = [0.5, 518.2, 1e3, 21_540.0, 218_600.0, 1.5e6, 12.34e9].map(time);
         assert_eq!(shown, ["0.50 ns", "518 ns", "1.00 \u{b5}s", "21.5 \u{b5}s", "219 \u{b5}s", "1.50 ms", "12.3 s"]);
+    }
+
+    #[test]
+    fn figures_are_replaced_where_they_stand() {
+        let page = format!("a\n{BEGIN}\nold\n{END}b\n");
+        assert_eq!(place(&page, "new\n"), Some(format!("a\n{BEGIN}\nnew\n\n{END}b\n")));
+        assert_eq!(place("a\n", "new"), None);
+        assert_eq!(place(&format!("{END}{BEGIN}"), "new"), None);
+    }
+
+    /// Nobody edits them by hand: the README repeats times and machine of the page, and shows the same chart.
+    #[test]
+    fn the_readme_says_what_the_page_says() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let [page, readme] = [PAGE, README].map(|name| fs::read_to_string(root.join(name)).unwrap_or_default());
+        let between = |text| parts(text).map_or("", |[_, figures, _]| figures);
+        let (long, short) = (between(&page), between(&readme));
+        assert!(short.contains(CHART) && root.join(CHART).is_file(), "{short}");
+        let machine = short.lines().find_map(|line| line.strip_prefix("Medians on ")?.strip_suffix(':'));
+        assert!(machine.is_some_and(|machine| long.contains(&format!(", on {machine}.\n"))), "{machine:?}");
+        let cells = short.lines().flat_map(|line| line.split(" | ")).map(|cell| cell.trim_end_matches(" |"));
+        let is_time = |cell: &&str| cell.starts_with(|c: char| c.is_ascii_digit());
+        let times: Vec<&str> = cells.filter(is_time).collect();
+        assert!(times.len() > 12, "{times:?}");
+        for time in times {
+            assert!(long.contains(&format!("| {time} |")), "{time} is not in {PAGE}: run `cargo xtask bench-cache --report`");
+        }
     }
 
     #[test]

@@ -1,0 +1,85 @@
+//! What the README shows of the figures: a column for each mainloop, and what many threads and processes make of it.
+
+use super::{Figure, MAINLOOPS, time};
+
+/// The rows: the benchmark's group, and what a reader who knows nothing of it calls that.
+const ROWS: [(&str, &str); 5] = [
+    ("memory hit", "asked for again"),
+    ("disk hit", "from its file, verified"),
+    ("graph to key", "graph to key: build, check, plan, print, hash"),
+    ("cold, bias and relu", "compiled, but for bias and relu alone"),
+    ("cold, heavy", "compiled, for exact gelu and tanh in two regions, times a matrix"),
+];
+
+/// The group and what its names end with where many epilogues are compiled at once.
+const MANY: &str = "cold compile";
+const EPILOGUES: &str = "64 epilogues";
+
+pub fn summary(figures: &[Figure]) -> String {
+    format!("{}\n{}\n", table(figures), sentence(figures))
+}
+
+fn find<'a>(figures: &'a [Figure], group: &str, name: &str) -> Option<&'a Figure> {
+    figures.iter().find(|figure| figure.group == group && figure.name == name)
+}
+
+fn table(figures: &[Figure]) -> String {
+    let shown = |name: &&str| ROWS.iter().any(|(group, _)| find(figures, group, name).is_some());
+    let columns: Vec<&str> = MAINLOOPS.into_iter().filter(shown).collect();
+    let mut out = format!("| a kernel of twenty nodes | {} |\n| --- |{}\n", columns.join(" | "), " ---: |".repeat(columns.len()));
+    for (group, means) in ROWS {
+        let cell = |name: &&str| find(figures, group, name).map_or_else(String::new, |figure| time(figure.median));
+        out += &format!("| {means} | {} |\n", columns.iter().map(cell).collect::<Vec<_>>().join(" | "));
+    }
+    out
+}
+
+/// What threads and processes make of it, as far as it was measured.
+fn sentence(figures: &[Figure]) -> String {
+    let median = |group: &str, name: &str| find(figures, group, name).map(|figure| figure.median);
+    let threads = |count: u32| median(MANY, &format!("{EPILOGUES}, {count} threads"));
+    let mut said = Vec::new();
+    if let (Some(one), Some(two)) = (threads(1), threads(2)) {
+        said.push(format!("Two threads compile {EPILOGUES} {:.2} times as fast as one.", one / two));
+    }
+    if let (Some(cold), Some(warm)) = (median("eight processes", "cold"), median("eight processes", "warm")) {
+        let (cold, warm) = (time(cold), time(warm));
+        said.push(format!(
+            "Eight processes that start together all have their kernel, and have ended, after {cold} with an empty directory and \
+             {warm} with a filled one."
+        ));
+    }
+    said.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(group: &str, name: &str, median: f64) -> Figure {
+        Figure { group: group.into(), name: name.into(), median, low: median, high: median }
+    }
+
+    #[test]
+    fn what_was_not_measured_leaves_a_gap() {
+        let figures = [figure("memory hit", "sm80", 440.0), figure("disk hit", "simt", 3e4), figure("disk hit", "sm80", 4e4)];
+        let shown = summary(&figures);
+        assert!(shown.starts_with("| a kernel of twenty nodes | simt | sm80 |\n| --- | ---: | ---: |\n"), "{shown}");
+        assert!(shown.contains("| asked for again |  | 440 ns |\n"), "{shown}");
+        assert!(shown.contains("| from its file, verified | 30.0 \u{b5}s | 40.0 \u{b5}s |\n"), "{shown}");
+        assert!(!shown.contains("threads") && !shown.contains("processes"), "{shown}");
+    }
+
+    #[test]
+    fn threads_and_processes_are_a_sentence() {
+        let figures = [
+            figure(MANY, "64 epilogues, 1 threads", 12e9),
+            figure(MANY, "64 epilogues, 2 threads", 6e9),
+            figure("eight processes", "cold", 3e8),
+            figure("eight processes", "warm", 1e8),
+        ];
+        let shown = summary(&figures);
+        assert!(shown.contains("Two threads compile 64 epilogues 2.00 times as fast as one."), "{shown}");
+        assert!(shown.contains("300 ms with an empty directory and 100 ms with a filled one"), "{shown}");
+    }
+}
