@@ -303,6 +303,7 @@ mod execute {
     use crate::args::{Slot, slots};
     use crate::device::{Before, Device, DeviceArgs, Launch, LaunchError, LoadError, Restrider, Splitter};
     use crate::error::Error;
+    use crate::jit::Fault;
     use crate::tune::Tuning;
     use cudarc::driver::CudaStream;
     use std::fmt;
@@ -343,8 +344,11 @@ mod execute {
                 let tuned = self.tuned(device, &fresh, problem.shape);
                 match tuned.map(|plan| Kernel::of(plan, device.cache())) {
                     Some(Ok(kernel)) => Ok(kernel),
-                    // What was found earlier does not compile any more: the estimate's choice is as good as ever.
-                    Some(Err(_)) | None => Kernel::of(fresh, device.cache()),
+                    Some(Err(error)) => {
+                        device.cache().report(Fault::Untuned, &fresh.tile, &error);
+                        Kernel::of(fresh, device.cache())
+                    }
+                    None => Kernel::of(fresh, device.cache()),
                 }
             })?;
             let load = |kernel| self.load(device, kernel, problem.shape);

@@ -47,7 +47,7 @@ enum Ready {
 impl Gemm {
     /// The plan with the tile that was found to be the fastest, if one was.
     pub(super) fn tuned(&self, device: &Device, fresh: &KernelPlan, shape: Shape) -> Option<KernelPlan> {
-        Record::find(device.cache(), &self.subject(device, fresh, shape))?.apply(fresh)
+        Record::find(device.cache(), &self.subject(device, fresh, shape))?.apply(device.cache(), fresh)
     }
 
     fn subject(&self, device: &Device, fresh: &KernelPlan, shape: Shape) -> Subject {
@@ -182,7 +182,7 @@ impl Plan {
         let winner = best.and_then(|i| contenders.into_iter().nth(i));
         if let Some(Contender { mut kernel, launch, .. }) = winner {
             // The verdicts of the tuned plan say how it came to be; the tile is the one that compiled.
-            if let Some(plan) = record.and_then(|record| record.apply(fresh)) {
+            if let Some(plan) = record.and_then(|record| record.apply(self.device.cache(), fresh)) {
                 Arc::make_mut(&mut kernel.plan).choice = plan.choice;
             }
             (self.kernel, self.launch) = (kernel, Arc::new(launch));

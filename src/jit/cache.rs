@@ -3,6 +3,7 @@
 use super::compiler::{Build, Compile, TheNvrtc};
 use super::config::{CACHE_MODE, Config, Mode, ModeError};
 use super::error::{Denied, JitError};
+use super::fault::{Fault, Faults};
 use super::flight::Flights;
 use super::key::CacheKey;
 use super::lock::{self, Turn};
@@ -26,8 +27,8 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 /// fetches or compiles it, and of several processes with one directory one compiles while the others wait for its file. A
 /// compilation that failed is tried again by the next who asks.
 ///
-/// Nothing about the disk is ever an error: a cache that cannot be read or written, for whatever reason, costs time and is
-/// reported once as a warning (an event of `tracing`), and [`Cache::directory`] says why. What a cache may do at all is its
+/// Nothing about the disk is ever an error: a cache that cannot be read or written, for whatever reason, costs time, and each kind
+/// of fault is reported once as a warning (an event of `tracing`), and [`Cache::directory`] says why. What a cache may do at all is its
 /// [`Mode`].
 ///
 /// The key of a kernel contains the build of the compiler. A machine without NVRTC can use a filled directory all the same: which
@@ -35,6 +36,8 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 pub struct Cache {
     flights: Flights<CacheKey, Arc<Cubin>, Failure>,
     disk: Result<Store, String>,
+    /// Those of the disk among them.
+    faults: Arc<Faults>,
     config: Config,
     /// The environment asked for a mode that does not exist.
     fault: Option<ModeError>,
@@ -129,6 +132,7 @@ impl Cache {
     fn with(disk: Result<Store, String>, config: Config) -> Self {
         Self {
             flights: Flights::new(),
+            faults: disk.as_ref().map(Store::faults).unwrap_or_default(),
             disk,
             config,
             fault: None,
@@ -156,6 +160,11 @@ impl Cache {
     /// The directory as a store, or why there is none.
     pub(super) fn store(&self) -> Result<&Store, &str> {
         self.disk.as_ref().map_err(String::as_str)
+    }
+
+    /// Says what went wrong and costs only time: aloud, if it is the first of its kind.
+    pub(crate) fn report(&self, fault: Fault, what: &dyn std::fmt::Display, why: &dyn std::fmt::Display) {
+        self.faults.report(fault, what, why);
     }
 
     /// What the cache may do.
@@ -188,20 +197,18 @@ impl Cache {
         }
         let target = *target;
         if self.config.mode == Mode::Deny {
-            return self
-                .by_any_compiler(source, target, options, None)?
-                .ok_or_else(|| self.denied(source, target, options).into());
+            return self.without_compiling(source, target, options);
         }
         // Looking for a compiler takes long where there is none.
         if self.missing.load(Relaxed)
-            && let Some(found) = self.by_any_compiler(source, target, options, None)?
+            && let Some(found) = self.without_compiler(source, target, options, &"it was looked for before")?
         {
             return Ok(found);
         }
         let job = match self.job(source, target, options) {
             Err(JitError::NotFound(missing)) => {
                 let known_missing = self.missing.swap(true, Relaxed);
-                let found = if known_missing { None } else { self.by_any_compiler(source, target, options, None)? };
+                let found = if known_missing { None } else { self.without_compiler(source, target, options, &missing)? };
                 return found.ok_or(JitError::NotFound(missing));
             }
             other => other?,
@@ -215,106 +222,6 @@ impl Cache {
                 Err(Failure::Absent) => {}
             }
         }
-    }
-
-    /// Another binary for one that the driver refused to load.
-    ///
-    /// An image from disk may be stale in a way no checksum shows. This forgets it, compiles the kernel once more and keeps the
-    /// result instead. Where nothing can be compiled, a kernel from an older compiler in the directory may do. `None` if `refused`
-    /// was compiled by this very process, since compiling again gives the same bytes, or if compiling is denied and there is no
-    /// other: then the driver's word stands.
-    ///
-    /// # Errors
-    /// As for [`Cache::compile`].
-    pub fn replace(
-        &self,
-        refused: &Cubin,
-        source: &Source,
-        target: &Target,
-        options: &Options,
-    ) -> Result<Option<Arc<Cubin>>, JitError> {
-        let older = || {
-            self.memos.forget_all();
-            self.by_any_compiler(source, *target, options, Some(&refused.info.compiler))
-        };
-        if self.config.mode == Mode::Deny {
-            return older();
-        }
-        let job = match self.job(source, *target, options) {
-            Err(JitError::NotFound(missing)) => return Ok(Some(older()?.ok_or(missing)?)),
-            job => job?,
-        };
-        self.replace_with(refused, &job.key, job.target, || job.run(&*self.compiler))
-    }
-
-    fn replace_with(
-        &self,
-        refused: &Cubin,
-        key: &CacheKey,
-        target: Target,
-        run: impl FnOnce() -> Result<Cubin, JitError>,
-    ) -> Result<Option<Arc<Cubin>>, JitError> {
-        if refused.info.compile_ms.is_some() {
-            return Ok(None);
-        }
-        tracing::warn!(%key, "a cached kernel was refused by the driver; it is compiled again");
-        // If someone else has replaced it already, theirs is taken. The file goes first, or a third would read it back.
-        self.flights.forget_if(key, |held| {
-            let stale = held.bytes == refused.bytes;
-            if let (true, Ok(store)) = (stale, &self.disk) {
-                store.remove(key, target);
-            }
-            stale
-        });
-        self.memos.forget_all();
-        match self.obtain(key, target, Disk::Overwrite, run) {
-            Ok(cubin) => Ok(Some(cubin)),
-            Err(Failure::Jit(error)) => Err(error),
-            Err(Failure::Absent) => Ok(None),
-        }
-    }
-
-    /// The binary of `source` by any compiler whose kernels are in the directory; only by those older than one, if one is given.
-    fn by_any_compiler(
-        &self,
-        source: &Source,
-        target: Target,
-        options: &Options,
-        than: Option<&str>,
-    ) -> Result<Option<Arc<Cubin>>, JitError> {
-        let look = |builds: &[Build]| {
-            let newer = than.and_then(|than| builds.iter().position(|build| build.identity == than)).map_or(0, |at| at + 1);
-            for build in &builds[newer..] {
-                let flags = options.flags(target, &build.common)?;
-                let key = CacheKey::new(&build.identity, target, &flags, source);
-                match self.obtain(&key, target, Disk::Only, || Err(JitError::Denied(self.denied(source, target, options)))) {
-                    Ok(found) => return Ok(Some(found)),
-                    Err(Failure::Absent) => {}
-                    Err(Failure::Jit(error)) => return Err(error),
-                }
-            }
-            Ok(None)
-        };
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(found) = look(&known)? {
-            return Ok(Some(found));
-        }
-        // The directory may have been filled since.
-        let now: Arc<[Build]> = self.disk.as_ref().map_or_else(|_| Vec::new(), Store::compilers).into();
-        let found = if now == known { None } else { look(&now)? };
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = now;
-        Counters::add(&self.counters.misses, u64::from(found.is_none() && than.is_none()));
-        Ok(found)
-    }
-
-    fn denied(&self, source: &Source, target: Target, options: &Options) -> Denied {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let keys = known.iter().filter_map(|build| {
-            let flags = options.flags(target, &build.common).ok()?;
-            Some((build.identity.clone(), CacheKey::new(&build.identity, target, &flags, source).to_string()))
-        });
-        let directory = self.directory().map_or_else(str::to_owned, |root| root.display().to_string());
-        Denied { entry: source.entry().to_owned(), target, directory, keys: keys.collect() }
     }
 
     fn obtain(
@@ -364,7 +271,7 @@ impl Cache {
         if disk == Disk::Only {
             return Err(Failure::Absent);
         }
-        Counters::add(&self.counters.misses, 1);
+        self.missed();
         let turn = match store {
             Some(store) if disk == Disk::Read => lock::turn(store, key, self.config.patience, look),
             _ => Turn::Ours(None),
@@ -385,6 +292,9 @@ impl Cache {
         Counters::add(&self.counters.compiles, 1);
         Counters::add(&self.counters.compile_us, ms.map_or(0, |ms| (ms * 1e3) as u64));
         tracing::debug!(%key, %target, ms, registers = cubin.info.registers, "kernel compiled");
+        if cubin.info.registers == 0 {
+            self.report(Fault::Unmeasured, key, &format_args!("from {}", cubin.info.compiler));
+        }
         if let Some(store) = store {
             let saved = store.write(key, target, &cubin);
             Counters::add(&self.counters.unsaved, (!saved && self.config.mode == Mode::ReadWrite).into());
@@ -392,6 +302,10 @@ impl Cache {
         }
         // Whoever won the name on disk, these bytes are as good.
         Ok(cubin)
+    }
+
+    fn missed(&self) {
+        Counters::add(&self.counters.misses, 1);
     }
 
     fn job<'a>(&self, source: &'a Source, target: Target, options: &Options) -> Result<Job<'a>, JitError> {
@@ -469,5 +383,6 @@ impl Job<'_> {
     }
 }
 
+mod other;
 #[cfg(test)]
 mod tests;

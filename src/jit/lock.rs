@@ -5,6 +5,7 @@
 //! begin with the same three digits share a lock, so that there are at most 4096 files, and threads that compile different kernels
 //! rarely meet; the files are never removed, for a lock on a file without a name would be no lock.
 
+use super::fault::Fault;
 use super::key::CacheKey;
 use super::root;
 use super::store::{LOCKS, Store};
@@ -34,7 +35,7 @@ pub(super) fn turn<T>(store: &Store, key: &CacheKey, patience: Duration, mut loo
     let file = match opened {
         Ok(file) => file,
         Err(error) => {
-            store.warn("a lock cannot be opened", &path, &error);
+            store.report(Fault::Unlocked, &path, &error);
             return Turn::Ours(None);
         }
     };
@@ -46,7 +47,7 @@ pub(super) fn turn<T>(store: &Store, key: &CacheKey, patience: Duration, mut loo
             Ok(()) => return look().map_or(Turn::Ours(Some(file)), Turn::Done),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => {
-                store.warn("a lock cannot be taken", &path, &error);
+                store.report(Fault::Unlocked, &path, &error);
                 return Turn::Ours(None);
             }
         }
@@ -55,7 +56,7 @@ pub(super) fn turn<T>(store: &Store, key: &CacheKey, patience: Duration, mut loo
             return Turn::Done(done);
         }
         if start.elapsed() >= patience {
-            tracing::warn!(%key, seconds = patience.as_secs(), "another process takes long to compile a kernel; it is compiled here too");
+            store.report(Fault::Slow, &path, &format_args!("{key} is not there after {patience:?}"));
             return Turn::Ours(None);
         }
         std::thread::sleep(pause.min(patience.saturating_sub(start.elapsed())));

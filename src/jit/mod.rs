@@ -15,7 +15,7 @@
 //! - A source that does not compile comes back as [`CompileFailure`], each message with the node of the graph it is about.
 //!
 //! What the machine lacks costs speed, not correctness: no home directory, a full or read-only disk, a damaged entry, a lost race
-//! are all met with a compilation and a `tracing` event.
+//! are all met with a compilation, and a `tracing` event that is a warning once for each kind.
 //!
 //! ```no_run
 //! use postlude::jit::{Cache, Options, Source, Target};
@@ -42,6 +42,7 @@ mod config;
 mod entry;
 mod envelope;
 mod error;
+mod fault;
 mod flight;
 mod key;
 mod locate;
@@ -58,13 +59,15 @@ mod stats;
 mod store;
 mod sweep;
 #[cfg(all(test, unix))]
-mod tests;
+pub(crate) mod tests;
 
 pub use self::admin::{CachedFile, Holds, Unsound};
 pub use self::bundle::{BundleError, Bundled};
 pub use self::cache::Cache;
 pub use self::config::{CACHE_MODE, Config, Limits, Mode, ModeError};
 pub use self::error::{CompileFailure, Denied, JitError, NotFound, Tried};
+#[cfg_attr(not(feature = "cuda"), allow(unused_imports, reason = "only what runs kernels is tuned"))]
+pub(crate) use self::fault::Fault;
 pub use self::key::CacheKey;
 pub use self::locate::NVRTC_PATH;
 pub use self::log::{CompilerMessage, NODE_MARKER, Severity};

@@ -293,10 +293,7 @@ impl Nvrtc {
         if log.kernels().next().is_none() && !has_code(&image, entry) {
             return Err(JitError::MissingEntry { entry: entry.to_owned(), found: Vec::new() });
         }
-        let used = log.resources(entry).unwrap_or_else(|| {
-            tracing::warn!(kernel = entry, compiler = %self.identity, "the compiler did not report registers and spills");
-            Default::default()
-        });
+        let used = log.resources(entry).unwrap_or_default();
         let info = KernelInfo {
             entry: entry.to_owned(),
             target,

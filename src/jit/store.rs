@@ -17,15 +17,18 @@
 use super::compiler::Build;
 use super::entry;
 use super::envelope::Damage;
+use super::fault::{Fault, Faults};
 use super::key::CacheKey;
 use super::note;
 use super::root;
 use crate::source::Cubin;
 use crate::target::Target;
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 /// Changes with the layout of the directory, so that versions can live side by side.
@@ -49,7 +52,7 @@ pub(super) const LOCKS: &str = "locks";
 pub(super) struct Store {
     root: PathBuf,
     writable: bool,
-    warned: AtomicBool,
+    faults: Arc<Faults>,
     read: AtomicU64,
     written: AtomicU64,
 }
@@ -59,8 +62,7 @@ impl Store {
     pub fn open(root: &Path, write: bool) -> Result<Self, String> {
         let root = std::path::absolute(root).map_err(|error| format!("it is no path: {error}"))?;
         let writable = root::prepare(&root, write)?;
-        let warned = AtomicBool::new(write && !writable);
-        Ok(Self { root, writable, warned, read: AtomicU64::new(0), written: AtomicU64::new(0) })
+        Ok(Self { root, writable, faults: Arc::default(), read: AtomicU64::new(0), written: AtomicU64::new(0) })
     }
 
     /// The directory given to [`Store::open`], made absolute.
@@ -71,6 +73,11 @@ impl Store {
     /// Whether anything may be changed.
     pub fn writable(&self) -> bool {
         self.writable
+    }
+
+    /// What was reported so far.
+    pub fn faults(&self) -> Arc<Faults> {
+        self.faults.clone()
     }
 
     /// Bytes read and written so far.
@@ -157,16 +164,14 @@ impl Store {
             Ok(None) => Damage::Length,
             Err(error) => {
                 if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
-                    self.warn("a cached file cannot be read", path, &error);
+                    self.report(Fault::Unreadable, path, &error);
                 }
                 return (None, false);
             }
         };
+        self.report(Fault::Damaged, path, &damage);
         if self.writable {
-            tracing::warn!(path = %path.display(), %damage, "a cached file is damaged; it is removed and made again");
             let _ = fs::remove_file(path);
-        } else if !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(path = %path.display(), %damage, "a cached file is damaged; this is said only once");
         }
         (None, true)
     }
@@ -211,7 +216,7 @@ impl Store {
             self.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
             Ok(())
         })();
-        outcome.inspect_err(|error: &io::Error| self.warn("a file cannot be cached", path, error)).is_ok()
+        outcome.inspect_err(|error: &io::Error| self.report(Fault::Unwritable, path, error)).is_ok()
     }
 
     /// Forgets a kernel.
@@ -221,20 +226,14 @@ impl Store {
         }
         let path = self.path(key, target);
         match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                self.warn("a cached kernel cannot be removed", &path, &error)
-            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => self.report(Fault::Unremovable, &path, &error),
             _ => {}
         }
     }
 
-    /// Says it once: a full disk is full for every kernel.
-    pub fn warn(&self, what: &str, path: &Path, error: &io::Error) {
-        if self.warned.swap(true, Ordering::Relaxed) {
-            tracing::debug!(path = %path.display(), %error, "{what}");
-        } else {
-            tracing::warn!(path = %path.display(), %error, "{what}; this is said only once");
-        }
+    /// Says what went wrong with a file: aloud, if it is the first fault of its kind.
+    pub fn report(&self, fault: Fault, path: &Path, why: &dyn Display) {
+        self.faults.report(fault, &path.display(), why);
     }
 }
 

@@ -4,9 +4,11 @@
 //! are not disturbed: who has opened a file reads it to its end, and who comes too late compiles.
 
 use super::config::Limits;
+use super::fault::Fault;
 use super::root;
 use super::store::{COMPILERS, LAYOUT, LOCKS, Store, files_below, is_temporary};
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -59,28 +61,44 @@ pub(super) fn census(store: &Store) -> (Vec<Found>, Vec<Found>) {
 }
 
 /// Sweeps, if nobody did within the hour and nobody is at it.
-pub(super) fn if_due(store: &Store, limits: Limits) {
-    if !store.writable() {
-        return;
-    }
+pub(super) fn if_due(store: &Store, limits: Limits) -> Option<Swept> {
     let path = store.folder("sweep");
     let now = SystemTime::now();
-    // A stamp of the future is the work of a clock that was set back.
-    let due =
-        |stamp: std::io::Result<SystemTime>| stamp.map_or(true, |at| now.duration_since(at).map_or(true, |age| age >= EVERY));
-    if !due(fs::metadata(&path).and_then(|metadata| metadata.modified())) {
-        return;
+    if !store.writable() || !due(fs::metadata(&path), now) {
+        return None;
     }
     let fresh = !path.exists();
     let opened = root::create_private(&store.folder(""))
         .and_then(|()| File::options().create(true).truncate(false).write(true).open(&path));
-    let Ok(mark) = opened else { return };
-    if mark.try_lock().is_err() || !(fresh || due(mark.metadata().and_then(|metadata| metadata.modified()))) {
-        return;
+    let mark = opened.inspect_err(|error| store.report(Fault::Unswept, &path, error)).ok()?;
+    if !may_sweep(store, &path, mark.try_lock()) || !(fresh || due(mark.metadata(), now)) {
+        return None;
     }
-    let _ = mark.set_modified(now);
+    if let Err(error) = mark.set_modified(now) {
+        store.report(Fault::Unswept, &path, &error);
+    }
     let swept = sweep(store, limits, now);
     tracing::debug!(?swept, "the kernel cache was swept");
+    Some(swept)
+}
+
+/// Whether a mark is old enough. A stamp of the future is the work of a clock that was set back.
+fn due(mark: io::Result<fs::Metadata>, now: SystemTime) -> bool {
+    let stamp = mark.and_then(|metadata| metadata.modified());
+    stamp.map_or(true, |at| now.duration_since(at).map_or(true, |age| age >= EVERY))
+}
+
+/// Whether nobody is at it. A file system without locks does not tell; there the stamp alone keeps most of the others away, and
+/// without any sweep the directory would grow for ever.
+pub(super) fn may_sweep(store: &Store, path: &Path, lock: Result<(), TryLockError>) -> bool {
+    match lock {
+        Ok(()) => true,
+        Err(TryLockError::WouldBlock) => false,
+        Err(TryLockError::Error(error)) => {
+            store.report(Fault::Crowded, path, &error);
+            true
+        }
+    }
 }
 
 /// Removes what has not been used for longest until 70 % of the limits are left, if they are exceeded, and what nobody needs.
@@ -112,9 +130,9 @@ pub(super) fn sweep(store: &Store, limits: Limits, now: SystemTime) -> Swept {
                 swept.removed += 1;
                 swept.removed_bytes += file.bytes;
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                store.warn("a cached file cannot be removed", &file.path, &error);
+                store.report(Fault::Unremovable, &file.path, &error);
                 continue;
             }
         }
@@ -245,6 +263,17 @@ mod tests {
         assert_eq!(left(&store).len(), 10, "only read");
         if_due(&store, none);
         assert_eq!(left(&store).len(), 0);
+    }
+
+    #[test]
+    fn without_locks_it_is_swept_all_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_in(directory.path());
+        let path = store.folder("sweep");
+        let unsupported = || Err(TryLockError::Error(io::ErrorKind::Unsupported.into()));
+        assert!(may_sweep(&store, &path, Ok(())));
+        assert!(!may_sweep(&store, &path, Err(TryLockError::WouldBlock)), "somebody is at it");
+        assert!(may_sweep(&store, &path, unsupported()) && may_sweep(&store, &path, unsupported()));
     }
 
     #[test]

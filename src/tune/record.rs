@@ -5,7 +5,7 @@
 //! one of those that fit, so a record can cost time, and nothing else.
 
 use super::Spread;
-use crate::jit::{Cache, CacheKey};
+use crate::jit::{Cache, CacheKey, Fault};
 use crate::plan::{KernelPlan, Preferences, Tile};
 use crate::problem::Shape;
 use serde::{Deserialize, Serialize};
@@ -59,9 +59,7 @@ impl Record {
     /// The record of a subject. What cannot be read is as good as absent.
     pub fn find(cache: &Cache, subject: &Subject) -> Option<Record> {
         let note = cache.note(&subject.0)?;
-        serde_json::from_slice(&note)
-            .inspect_err(|error| tracing::warn!(%error, "what tuning found earlier cannot be read; it is ignored"))
-            .ok()
+        serde_json::from_slice(&note).inspect_err(|error| cache.report(Fault::Record, &subject.0, error)).ok()
     }
 
     /// Keeps it. The directory, or why no other process will find it.
@@ -73,13 +71,13 @@ impl Record {
     }
 
     /// The plan with the record's tile, unless that does not fit it any more.
-    pub fn apply(&self, plan: &KernelPlan) -> Option<KernelPlan> {
+    pub fn apply(&self, cache: &Cache, plan: &KernelPlan) -> Option<KernelPlan> {
         let Record { tile, raster, time, over, rounds } = self;
         let over = over.map_or(String::from("nothing else was faster"), |over| format!("{over:.2} us for the one before"));
         let reason = format!("tuned: {time:.2} us, {over}, {rounds} rounds");
         let tuned = plan.with_tile(*tile, *raster, reason);
         if tuned.is_none() {
-            tracing::warn!(%tile, "what tuning found earlier does not fit the problem; it is ignored");
+            cache.report(Fault::Outdated, tile, &format_args!("the plan is {}", plan.tile));
         }
         tuned
     }
@@ -159,7 +157,7 @@ mod tests {
         assert_eq!(record.keep(&cache, &subject), Ok(directory.path().join("cache").display().to_string()));
         let found = Record::find(&Cache::at(directory.path().join("cache")), &subject);
         assert_eq!(found.as_ref(), Some(&record));
-        let tuned = found.unwrap().apply(&fresh).unwrap();
+        let tuned = found.unwrap().apply(&cache, &fresh).unwrap();
         assert_ne!(fresh.tile, tile);
         assert_eq!((tuned.tile, tuned.raster, tuned.choice.chosen()), (tile, raster, Some((tile, raster))));
         assert!(tuned.explain().contains("tuned: 2.00 us, 2.00 us for the one before, 9 rounds"), "{}", tuned.explain());
@@ -181,12 +179,31 @@ mod tests {
         let fresh = plan(&gemm, SHAPE);
         let (tile, raster) = fresh.choice.chosen().unwrap();
         let record = |tile, raster| Record::new(tile, raster, TIME, None, 3);
-        assert!(record(tile, raster).apply(&fresh).is_some());
+        assert!(record(tile, raster).apply(&cache, &fresh).is_some());
         let other = plan(&Gemm::pointwise(F16, crate::ir::Order::RowMajor, &epilogue()), SHAPE).tile;
         let strange = [Tile { bm: 0, ..tile }, Tile { threads: 96, ..tile }, Tile { bn: usize::MAX, ..tile }, other];
         for tile in strange {
-            assert!(record(tile, raster).apply(&fresh).is_none(), "{tile}");
+            assert!(record(tile, raster).apply(&cache, &fresh).is_none(), "{tile}");
         }
-        assert!(record(tile, 0).apply(&fresh).is_none() && record(tile, i32::MIN).apply(&fresh).is_none());
+        assert!(record(tile, 0).apply(&cache, &fresh).is_none() && record(tile, i32::MIN).apply(&cache, &fresh).is_none());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn nonsense_is_reported_once() {
+        use crate::jit::tests::events::warnings;
+        let gemm = Gemm::new(F16, Layout::TN, &epilogue());
+        let subject = subject("a GPU", &gemm, &Preferences::default(), SHAPE);
+        let (cache, fresh) = (Cache::in_memory(), plan(&gemm, SHAPE));
+        let (tile, raster) = fresh.choice.chosen().unwrap();
+        let record = Record::new(Tile { bm: 0, ..tile }, raster, TIME, None, 3);
+        cache.keep_note(&subject.0, b"nonsense");
+        let (_, heard) = warnings(|| {
+            for _ in 0..5 {
+                assert!(Record::find(&cache, &subject).is_none() && record.apply(&cache, &fresh).is_none());
+            }
+        });
+        assert_eq!(heard.len(), 2, "{heard:#?}");
+        assert!(heard[0].contains("cannot be read") && heard[1].contains("does not fit"), "{heard:#?}");
     }
 }

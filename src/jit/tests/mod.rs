@@ -3,11 +3,14 @@
 mod bundles;
 mod children;
 mod disk;
+pub(crate) mod events;
+mod faults;
 mod levels;
 mod modes;
 mod processes;
 mod reader;
 
+use self::events::{heard, warnings};
 use super::compiler::{Build, Compile};
 use super::error::{JitError, NotFound};
 use super::key::CacheKey;
@@ -83,7 +86,13 @@ impl Compile for StandIn {
         std::thread::sleep(self.takes);
         match source.text() {
             "wrong" => Err(JitError::InvalidSource { entry: source.entry().into(), why: "for this test" }),
-            _ => Ok(made(key, source.entry(), target, self.identity)),
+            text => {
+                let mut cubin = made(key, source.entry(), target, self.identity);
+                if text.starts_with("unmeasured") {
+                    cubin.info.registers = 0;
+                }
+                Ok(cubin)
+            }
         }
     }
 }
@@ -112,38 +121,4 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     found.retain(|path| path.to_string_lossy().ends_with(ending));
     found.sort();
     found
-}
-
-/// Runs something and counts the warnings it gave.
-fn warnings<T>(run: impl FnOnce() -> T) -> (T, Vec<String>) {
-    use std::sync::Mutex;
-    use tracing::field::{Field, Visit};
-    struct Collector(Arc<Mutex<Vec<String>>>);
-    struct Message(String);
-    impl Visit for Message {
-        fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-            self.0 += &format!("{field}={value:?} ");
-        }
-    }
-    impl tracing::Subscriber for Collector {
-        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-            *metadata.level() <= tracing::Level::WARN
-        }
-        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-            tracing::span::Id::from_u64(1)
-        }
-        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-        fn event(&self, event: &tracing::Event<'_>) {
-            let mut message = Message(String::new());
-            event.record(&mut message);
-            self.0.lock().unwrap().push(message.0);
-        }
-        fn enter(&self, _: &tracing::span::Id) {}
-        fn exit(&self, _: &tracing::span::Id) {}
-    }
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let result = tracing::subscriber::with_default(Collector(heard.clone()), run);
-    let heard = heard.lock().unwrap().clone();
-    (result, heard)
 }

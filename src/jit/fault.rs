@@ -1,0 +1,98 @@
+//! What goes wrong and costs only time. Each kind of it is said aloud once in the life of a cache, and after that as a debug event: a
+//! full disk is full for every kernel, and hides no damaged file.
+
+use std::fmt::{self, Display};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+macro_rules! faults {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// A kind of fault.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Fault {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Fault {
+            #[cfg(test)]
+            const ALL: &[Fault] = &[$(Fault::$name),*];
+
+            fn text(self) -> &'static str {
+                match self {
+                    $(Fault::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+faults! {
+    /// A file is there and cannot be read.
+    Unreadable = "a cached file cannot be read",
+    /// A file is not what it should be.
+    Damaged = "a cached file is damaged; where it can be written it is removed and made again",
+    /// A file cannot be written: the disk is full, or somebody else's.
+    Unwritable = "a file cannot be cached",
+    /// A file cannot be removed.
+    Unremovable = "a cached file cannot be removed",
+    /// A lock cannot be had, so several processes may compile the same kernel.
+    Unlocked = "a lock cannot be used; other processes may compile the same kernels",
+    /// A lock is held for longer than there is patience.
+    Slow = "another process takes long to compile a kernel; it is compiled here too",
+    /// The directory cannot be swept.
+    Unswept = "the directory cannot be swept",
+    /// The directory is swept without a lock, so perhaps by several at once.
+    Crowded = "the lock for sweeping cannot be used; the directory is swept without",
+    /// There is no compiler.
+    NoCompiler = "there is no compiler; kernels that another one has made are used",
+    /// NVRTC compiled a kernel, and did not tell what it needs.
+    Unmeasured = "the compiler did not report registers and spills",
+    /// The driver refused a kernel from disk.
+    Refused = "a cached kernel was refused by the driver; it is compiled again",
+    /// The driver refused a kernel from disk, and nothing can be compiled.
+    Older = "a cached kernel was refused by the driver; one from an older compiler is used",
+    /// A record of tuning is not what it should be.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what runs kernels is tuned"))]
+    Record = "what tuning found earlier cannot be read; it is ignored",
+    /// A record of tuning is of no use any more.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what runs kernels is tuned"))]
+    Outdated = "what tuning found earlier does not fit the problem any more; it is ignored",
+    /// A tuned kernel does not compile any more.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what runs kernels is tuned"))]
+    Untuned = "what tuning found earlier does not compile any more; the estimate's choice is used",
+}
+
+impl Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.text())
+    }
+}
+
+/// The kinds that were said aloud.
+#[derive(Debug, Default)]
+pub(crate) struct Faults(AtomicU32);
+
+impl Faults {
+    /// Says what happened to what: aloud, if it is the first of its kind.
+    pub fn report(&self, fault: Fault, what: &dyn Display, why: &dyn Display) {
+        let bit = 1 << fault as u32;
+        if self.0.fetch_or(bit, Relaxed) & bit == 0 {
+            tracing::warn!(%what, %why, "{fault}; this is said only once");
+        } else {
+            tracing::debug!(%what, %why, "{fault}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_bit_and_its_words() {
+        assert!(Fault::ALL.len() <= u32::BITS as usize);
+        for (at, fault) in Fault::ALL.iter().enumerate() {
+            assert_eq!(*fault as usize, at);
+            assert!(Fault::ALL[..at].iter().all(|other| other.text() != fault.text()), "{fault}");
+        }
+    }
+}
