@@ -59,7 +59,7 @@ pub(super) fn kernel(
     key: Option<CacheKey>,
     make: impl FnOnce() -> Result<Kernel, Error>,
 ) -> Result<Kernel, Error> {
-    if let Some(known) = key.and_then(|key| cache.memo::<Kernel>(&key)) {
+    if let Some(known) = key.and_then(|key| cache.memo(&key, |kernel: &Kernel| kernel.cubin.bytes.len())) {
         return Ok((*known).clone());
     }
     let made = make()?;

@@ -31,12 +31,14 @@ pub fn precompile(
     finished: impl Fn(usize, &Result<Kernel, Error>) + Sync,
 ) -> Vec<Result<Kernel, Error>> {
     let threads = if threads == 0 { parallel::cores() } else { threads };
-    parallel::map(wanted.len(), threads, |at| {
+    let kernels = parallel::map(wanted.len(), threads, |at| {
         let Wanted { gemm, target, multiprocessors, problem } = &wanted[at];
         let kernel = gemm.compile(cache, *target, *multiprocessors, problem.clone());
         finished(at, &kernel);
         kernel
-    })
+    });
+    cache.tell("precompile");
+    kernels
 }
 
 impl Gemm {

@@ -10,7 +10,7 @@ use super::lock::{self, Turn};
 use super::memo::Memos;
 use super::options::Options;
 use super::root;
-use super::stats::{CacheStats, Counters};
+use super::stats::{CacheStats, Counters, EVENTS, Level};
 use super::store::Store;
 use super::sweep;
 use crate::source::{Cubin, Origin, Source};
@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 /// Compiled kernels, in memory and, where possible, on disk.
 ///
@@ -172,10 +173,18 @@ impl Cache {
         self.config.mode
     }
 
-    /// What has been done so far.
+    /// What has been done so far. Each answer is an event of `tracing`, too, with the target `postlude::cache`, and so are these
+    /// numbers after a sweep and after [`precompile`](crate::gemm::precompile).
     pub fn stats(&self) -> CacheStats {
         let (bytes_read, bytes_written) = self.disk.as_ref().map_or((0, 0), Store::traffic);
         CacheStats { bytes_read, bytes_written, held: self.flights.len(), ..self.counters.read() }
+    }
+
+    /// Says what has been done so far, if somebody listens.
+    pub(crate) fn tell(&self, when: &str) {
+        if tracing::enabled!(target: EVENTS, tracing::Level::DEBUG) {
+            self.stats().tell(when);
+        }
     }
 
     /// The key that [`Cache::compile`] looks a kernel up by. Needs NVRTC.
@@ -241,7 +250,7 @@ impl Cache {
             Ok(Arc::new(shared))
         })?;
         Ok(own.unwrap_or_else(|| {
-            Counters::add(&self.counters.memory_hits, 1);
+            self.counters.remembered(key, || shared.bytes.len());
             shared
         }))
     }
@@ -253,34 +262,23 @@ impl Cache {
         disk: Disk,
         run: impl FnOnce() -> Result<Cubin, JitError>,
     ) -> Result<Cubin, Failure> {
-        let store = self.disk.as_ref().ok();
-        let look = || {
-            let (found, damaged) = store?.read(key, target);
-            Counters::add(&self.counters.damaged, damaged.into());
-            if found.is_some() {
-                Counters::add(&self.counters.disk_hits, 1);
-                tracing::debug!(%key, %target, "kernel read from disk");
-            }
-            found
-        };
+        let (store, start) = (self.disk.as_ref().ok(), Instant::now());
+        let look = |level| self.look(store?, key, target, level, start);
         if disk == Disk::Overwrite {
             store.inspect(|store| store.remove(key, target));
-        } else if let Some(cubin) = look() {
+        } else if let Some(cubin) = look(Level::Disk) {
             return Ok(cubin);
         }
         if disk == Disk::Only {
             return Err(Failure::Absent);
         }
-        self.missed();
+        self.counters.missed(key);
         let turn = match store {
-            Some(store) if disk == Disk::Read => lock::turn(store, key, self.config.patience, look),
+            Some(store) if disk == Disk::Read => lock::turn(store, key, self.config.patience, || look(Level::Awaited)),
             _ => Turn::Ours(None),
         };
         let _held = match turn {
-            Turn::Done(cubin) => {
-                Counters::add(&self.counters.awaited, 1);
-                return Ok(cubin);
-            }
+            Turn::Done(cubin) => return Ok(cubin),
             Turn::Ours(held) => held,
         };
         let cubin = run().map_err(|error| {
@@ -288,24 +286,30 @@ impl Cache {
             tracing::debug!(%key, %target, %error, "kernel not compiled");
             Failure::Jit(error)
         })?;
-        let ms = cubin.info.compile_ms;
-        Counters::add(&self.counters.compiles, 1);
-        Counters::add(&self.counters.compile_us, ms.map_or(0, |ms| (ms * 1e3) as u64));
-        tracing::debug!(%key, %target, ms, registers = cubin.info.registers, "kernel compiled");
+        self.counters.answered(Level::Compiled, key, &cubin, cubin.info.compile_ms.unwrap_or_default().into());
         if cubin.info.registers == 0 {
             self.report(Fault::Unmeasured, key, &format_args!("from {}", cubin.info.compiler));
         }
         if let Some(store) = store {
-            let saved = store.write(key, target, &cubin);
-            Counters::add(&self.counters.unsaved, (!saved && self.config.mode == Mode::ReadWrite).into());
-            sweep::if_due(store, self.config.limits);
+            self.save(store, key, target, &cubin);
         }
         // Whoever won the name on disk, these bytes are as good.
         Ok(cubin)
     }
 
-    fn missed(&self) {
-        Counters::add(&self.counters.misses, 1);
+    /// The kernel, if it is on disk and sound.
+    fn look(&self, store: &Store, key: &CacheKey, target: Target, level: Level, start: Instant) -> Option<Cubin> {
+        let (found, damaged) = store.read(key, target);
+        Counters::add(&self.counters.damaged, damaged.into());
+        found.inspect(|cubin| self.counters.answered(level, key, cubin, start.elapsed().as_secs_f64() * 1e3))
+    }
+
+    fn save(&self, store: &Store, key: &CacheKey, target: Target, cubin: &Cubin) {
+        let saved = store.write(key, target, cubin);
+        Counters::add(&self.counters.unsaved, (!saved && self.config.mode == Mode::ReadWrite).into());
+        if sweep::if_due(store, self.config.limits).is_some() {
+            self.tell("sweep");
+        }
     }
 
     fn job<'a>(&self, source: &'a Source, target: Target, options: &Options) -> Result<Job<'a>, JitError> {
@@ -350,10 +354,10 @@ impl Cache {
 
 /// Memos: what was made of a request the last time, in memory only.
 impl Cache {
-    /// What was kept under a key. The caller answers for it that the key says all that matters.
-    pub(crate) fn memo<T: Any + Send + Sync>(&self, key: &CacheKey) -> Option<Arc<T>> {
-        let found = self.memos.get(key)?;
-        Counters::add(&self.counters.memory_hits, 1);
+    /// What was kept under a key, and how many bytes its binary has. The caller answers for it that the key says all that matters.
+    pub(crate) fn memo<T: Any + Send + Sync>(&self, key: &CacheKey, bytes: impl Fn(&T) -> usize) -> Option<Arc<T>> {
+        let found: Arc<T> = self.memos.get(key)?;
+        self.counters.remembered(key, || bytes(&found));
         Some(found)
     }
 

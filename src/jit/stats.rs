@@ -1,6 +1,15 @@
-//! What a cache has done so far.
+//! What a cache has done so far, as numbers and as events.
+//!
+//! The events have the target `postlude::cache`. Each answer is one, with the `level` that it came from: `memory` (at the level
+//! TRACE, since it takes less than writing it down), `disk`, `compiled`, `awaited` (from disk, after another process had compiled
+//! it). Before the latter two, and where there is no answer, comes a `miss`. `bytes` are those of the binary, `ms` the time it took.
 
+use crate::source::Cubin;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The target of these events.
+pub(super) const EVENTS: &str = "postlude::cache";
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
@@ -15,6 +24,21 @@ macro_rules! counters {
             pub bytes_written: u64,
             /// Kernels in memory now.
             pub held: usize,
+        }
+
+        impl CacheStats {
+            /// Says all of it in one event.
+            pub(super) fn tell(&self, when: &str) {
+                tracing::debug!(
+                    target: EVENTS,
+                    when,
+                    $($name = self.$name,)*
+                    bytes_read = self.bytes_read,
+                    bytes_written = self.bytes_written,
+                    held = self.held,
+                    "the kernel cache so far"
+                );
+            }
         }
 
         #[derive(Default)]
@@ -51,8 +75,50 @@ counters! {
     unsaved,
 }
 
+/// Where an answer came from, if not from memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    Disk,
+    Awaited,
+    Compiled,
+}
+
 impl Counters {
     pub fn add(counter: &AtomicU64, count: u64) {
         counter.fetch_add(count, Relaxed);
+    }
+
+    /// An answer from memory. Nothing is written down unless somebody listens.
+    pub fn remembered(&self, kernel: &dyn Display, bytes: impl Fn() -> usize) {
+        Self::add(&self.memory_hits, 1);
+        tracing::trace!(target: EVENTS, level = "memory", %kernel, bytes = bytes(), ms = 0.0);
+    }
+
+    /// Neither in memory nor on disk.
+    pub fn missed(&self, kernel: &dyn Display) {
+        Self::add(&self.misses, 1);
+        tracing::debug!(target: EVENTS, level = "miss", %kernel, bytes = 0, ms = 0.0);
+    }
+
+    /// Any other answer.
+    pub fn answered(&self, from: Level, kernel: &dyn Display, cubin: &Cubin, ms: f64) {
+        let level = match from {
+            Level::Disk => {
+                Self::add(&self.disk_hits, 1);
+                "disk"
+            }
+            Level::Awaited => {
+                Self::add(&self.disk_hits, 1);
+                Self::add(&self.awaited, 1);
+                "awaited"
+            }
+            Level::Compiled => {
+                Self::add(&self.compiles, 1);
+                Self::add(&self.compile_us, (ms * 1e3) as u64);
+                "compiled"
+            }
+        };
+        let info = &cubin.info;
+        tracing::debug!(target: EVENTS, level, %kernel, bytes = cubin.bytes.len(), ms, architecture = %info.target, registers = info.registers);
     }
 }

@@ -121,7 +121,7 @@ impl Cache {
         let found = if now == known { None } else { look(&now)? };
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = now;
         if found.is_none() && than.is_none() {
-            self.missed();
+            self.counters.missed(&source.entry());
         }
         Ok(found)
     }

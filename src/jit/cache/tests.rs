@@ -133,15 +133,15 @@ fn memos_are_forgotten_with_what_they_were_made_of() {
     let cache = Cache::in_memory();
     let key = CacheKey::of_note(&["request"]);
     let keep = || cache.keep_memo(key, Arc::new(5));
-    assert_eq!(cache.memo::<i32>(&key), None);
+    assert_eq!(cache.memo::<i32>(&key, |_| 0), None);
     keep();
-    assert_eq!(cache.memo::<i32>(&key).as_deref(), Some(&5));
+    assert_eq!(cache.memo::<i32>(&key, |_| 0).as_deref(), Some(&5));
     assert_eq!(cache.stats().memory_hits, 1);
     cache.keep_note(&CacheKey::of_note(&["tuned"]), b"");
-    assert_eq!(cache.memo::<i32>(&key), None);
+    assert_eq!(cache.memo::<i32>(&key, |_| 0), None);
     keep();
     let mut stale = cubin(&KEY, b"stale");
     stale.info.compile_ms = None;
     cache.replace_with(&stale, &KEY, SM, || Ok(cubin(&KEY, b"fresh"))).unwrap();
-    assert_eq!(cache.memo::<i32>(&key), None);
+    assert_eq!(cache.memo::<i32>(&key, |_| 0), None);
 }

@@ -74,3 +74,40 @@ fn neither_place_nor_time_is_in_the_key() {
         Cache::in_memory().compiling_with(compiler("C 1")).key(&Source::new("text", "k"), &SM, &Options::new()).unwrap()
     );
 }
+
+#[test]
+fn each_answer_is_an_event() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Cache::at(directory.path().join("cache")).compiling_with(compiler("C 1"));
+    let (first, second) = (open(), open());
+    let (_, events) = heard(tracing::Level::TRACE, || [&first, &first, &second].map(|cache| origin(cache, "text")));
+    let told: Vec<_> =
+        events.iter().filter(|event| event.target == "postlude::cache" && !event.get("level").is_empty()).collect();
+    let levels: Vec<_> = told.iter().map(|event| event.get("level")).collect();
+    assert_eq!(levels, ["miss", "compiled", "memory", "disk"]);
+    let size = SIZE.to_string();
+    assert_eq!(told.iter().map(|event| event.get("bytes")).collect::<Vec<_>>(), ["0", &size, &size, &size]);
+    assert!(told.iter().all(|event| event.get("kernel") == told[0].get("kernel") && event.get("ms").parse::<f64>().is_ok()));
+    assert_eq!(told[1].get("ms"), "1.5");
+    let listened = |level| told.iter().filter(|event| event.level == level).count();
+    assert_eq!((listened(tracing::Level::TRACE), listened(tracing::Level::DEBUG)), (1, 3));
+}
+
+#[test]
+fn the_numbers_are_an_event_after_a_sweep() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = Cache::at(directory.path().join("cache")).compiling_with(compiler("C 1"));
+    let (stats, events) = heard(tracing::Level::DEBUG, || {
+        compile(&cache, "text").unwrap();
+        let stats = cache.stats();
+        cache.prune(super::super::Limits::default());
+        stats
+    });
+    let told: Vec<_> = events.iter().filter(|event| !event.get("when").is_empty()).collect();
+    assert_eq!(told.len(), 2, "the first writer sweeps: {events:#?}");
+    for event in told {
+        assert_eq!((event.target, event.get("when"), event.get("compiles")), ("postlude::cache", "sweep", "1"));
+        assert_eq!(event.get("bytes_written"), stats.bytes_written.to_string());
+        assert_eq!((event.get("misses"), event.get("memory_hits"), event.get("held").len()), ("1", "0", 1));
+    }
+}
