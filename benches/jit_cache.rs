@@ -39,9 +39,14 @@ fn twenty(number: usize) -> Epilogue {
     epilogue
 }
 
-const MAINLOOPS: [&str; 4] = ["simt", "sm80", "sm90a", "pointwise"];
+const MAINLOOPS: [&str; 5] = ["simt", "sm80", "sm90a", "pointwise", "gemv"];
 
-fn mainloops(epilogue: &Epilogue) -> [(&'static str, Gemm); 4] {
+/// The problem of a mainloop: one is for few rows or columns only.
+fn shape(mainloop: &str) -> Shape {
+    if mainloop == "gemv" { Shape { n: 4, ..SHAPE } } else { SHAPE }
+}
+
+fn mainloops(epilogue: &Epilogue) -> [(&'static str, Gemm); 5] {
     MAINLOOPS.map(|name| (name, mainloop(name, epilogue)))
 }
 
@@ -50,6 +55,7 @@ fn mainloop(name: &str, epilogue: &Epilogue) -> Gemm {
         "simt" => Gemm::new(F32, TT, epilogue).mainloop(Mainloop::Simt),
         "sm80" => Gemm::new(F16, TN, epilogue).mainloop(Mainloop::Sm80),
         "sm90a" => Gemm::new(F16, TN, epilogue).mainloop(Mainloop::Sm90a),
+        "gemv" => Gemm::new(F16, TN, epilogue).mainloop(Mainloop::Gemv),
         _ => pointwise(epilogue),
     }
 }
@@ -65,7 +71,7 @@ fn front(c: &mut Criterion) {
     let graph = epilogue.graph().clone();
     c.benchmark_group("check").bench_function("all", |b| b.iter(|| postlude::check::check(black_box(graph.clone()))));
     for (name, gemm) in mainloops(&epilogue) {
-        let plan = || gemm.kernel(TARGET, MULTIPROCESSORS, black_box(SHAPE)).expect("a plan");
+        let plan = || gemm.kernel(TARGET, MULTIPROCESSORS, black_box(shape(name))).expect("a plan");
         c.benchmark_group("plan").bench_function(name, |b| b.iter(plan));
         let planned = plan();
         c.benchmark_group("render").bench_function(name, |b| b.iter(|| black_box(&planned).source()));
@@ -77,7 +83,7 @@ fn hits(c: &mut Criterion, directory: &Path) {
     let options = Options::new();
     for (name, gemm) in mainloops(&twenty(0)) {
         let root = directory.join(name);
-        let kernel = gemm.compile(&Cache::at(&root), TARGET, MULTIPROCESSORS, SHAPE).expect("a kernel");
+        let kernel = gemm.compile(&Cache::at(&root), TARGET, MULTIPROCESSORS, shape(name)).expect("a kernel");
         let info = &kernel.cubin.info;
         println!(
             "{name}: {} registers, {} bytes of source, {} bytes of binary",
@@ -90,7 +96,7 @@ fn hits(c: &mut Criterion, directory: &Path) {
         c.benchmark_group("graph to key").bench_function(name, |b| {
             b.iter(|| {
                 let gemm = mainloop(name, &twenty(black_box(0)));
-                let source = gemm.kernel(TARGET, MULTIPROCESSORS, SHAPE).expect("a plan").source().expect("a source");
+                let source = gemm.kernel(TARGET, MULTIPROCESSORS, shape(name)).expect("a plan").source().expect("a source");
                 cache.key(&source, &TARGET, &options)
             });
         });
@@ -98,7 +104,7 @@ fn hits(c: &mut Criterion, directory: &Path) {
             b.iter_with_setup(|| Cache::at(&root), |cache| cache.compile(&kernel.source, &TARGET, &options));
         });
         let cache = Cache::at(&root);
-        let ask = || gemm.compile(&cache, TARGET, MULTIPROCESSORS, black_box(SHAPE)).expect("a kernel");
+        let ask = || gemm.compile(&cache, TARGET, MULTIPROCESSORS, black_box(shape(name))).expect("a kernel");
         assert!(std::sync::Arc::ptr_eq(&ask().plan, &ask().plan));
         c.benchmark_group("memory hit").bench_function(name, |b| b.iter(ask));
         c.benchmark_group("memory hit by source").bench_function(name, |b| {
@@ -125,7 +131,7 @@ fn cold(c: &mut Criterion) {
         group.sampling_mode(SamplingMode::Flat).sample_size(10).warm_up_time(Duration::from_millis(1));
         for (name, gemm) in gemms {
             group.bench_function(*name, |b| {
-                b.iter(|| gemm.compile(&Cache::in_memory(), TARGET, MULTIPROCESSORS, SHAPE).expect("a kernel"));
+                b.iter(|| gemm.compile(&Cache::in_memory(), TARGET, MULTIPROCESSORS, shape(name)).expect("a kernel"));
             });
         }
         group.finish();

@@ -104,6 +104,9 @@ pub fn run(cache: &Cache, mut args: Args) -> Result<ExitCode> {
         }
     }
     let (start, done, bar) = (Instant::now(), AtomicUsize::new(0), std::io::stderr().is_terminal());
+    if bar {
+        progress(0, wanted.len(), "");
+    }
     let outcomes = precompile(cache, &wanted, threads, |at, kernel| {
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
         if bar {
@@ -142,17 +145,32 @@ pub fn run(cache: &Cache, mut args: Args) -> Result<ExitCode> {
 
 /// One line that is written again and again.
 fn progress(done: usize, all: usize, name: &str) {
-    const WIDTH: usize = 30;
-    let filled = WIDTH * done / all.max(1);
-    let name: String = name.chars().take(60).collect();
     // In one piece: several threads come here.
-    let line = format!("\r[{}{}] {done}/{all} {name:<60}", "#".repeat(filled), "-".repeat(WIDTH - filled));
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    let _ = std::io::stderr().write_all(line(done, all, name).as_bytes());
+}
+
+/// A bar that is full when all is done, and the name of what was done last; as long as any other, which it overwrites.
+fn line(done: usize, all: usize, name: &str) -> String {
+    const WIDTH: usize = 30;
+    let filled = WIDTH * done.min(all) / all.max(1);
+    let name: String = name.chars().take(60).collect();
+    format!("\r[{}{}] {done:>3}/{all} {name:<60}", "#".repeat(filled), "-".repeat(WIDTH - filled))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bar_fills() {
+        let bar = |done, all, name: &str| line(done, all, name).trim_end().to_owned();
+        assert_eq!(bar(0, 4, ""), format!("\r[{}]   0/4", "-".repeat(30)));
+        assert_eq!(bar(2, 4, "a.json"), format!("\r[{}{}]   2/4 a.json", "#".repeat(15), "-".repeat(15)));
+        assert_eq!(bar(4, 4, "b"), format!("\r[{}]   4/4 b", "#".repeat(30)));
+        assert_eq!(bar(0, 0, ""), format!("\r[{}]   0/0", "-".repeat(30)), "nothing to do");
+        let (short, long) = (line(1, 200, "a"), line(200, 200, &"\u{e9}".repeat(99)));
+        assert_eq!(short.chars().count(), long.chars().count(), "what was there is overwritten");
+    }
 
     #[test]
     fn words_are_read() {
