@@ -63,7 +63,7 @@ fn an_empty_directory_is_in_order() {
     }
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("cache");
-    assert!(tool(&root, &["verify"]).0.contains("0 kernels and 0 notes are sound, 0 files are damaged"));
+    assert!(tool(&root, &["verify"]).0.contains("0 kernels, 0 notes and 0 compilers are sound, 0 files are damaged"));
     assert!(tool(&root, &["stat"]).0.contains("together      0 files, 0 B"));
     assert!(tool(&root, &["clear"]).0.contains("removed 0 files"));
     let bundle = directory.path().join("bundle");
@@ -98,6 +98,7 @@ fn kernels_are_made_listed_moved_and_removed() {
     assert!(second.contains("0 kernels compiled") && second.contains("4 were there"), "{second}");
     let (list, _) = tool(&here, &["list"]);
     assert_eq!(list.lines().filter(|line| line.contains("postlude_kernel")).count(), 4, "{list}");
+    assert_eq!(list.lines().filter(|line| line.contains("(compiler)") && line.contains("NVRTC ")).count(), 1, "{list}");
     let (stat, _) = tool(&here, &["stat"]);
     assert!(stat.contains("target        sm_80: 2 kernels") && stat.contains("compiler      NVRTC "), "{stat}");
 
@@ -111,7 +112,7 @@ fn kernels_are_made_listed_moved_and_removed() {
     let kernel = std::fs::read_dir(kernel).unwrap().flatten().next().unwrap().path();
     std::fs::write(&kernel, "damaged").unwrap();
     let (verified, code) = tool(&there, &["verify"]);
-    assert!(code == 1 && verified.contains("3 kernels and 0 notes are sound, 1 files are damaged"), "{verified}");
+    assert!(code == 1 && verified.contains("3 kernels, 0 notes and 1 compilers are sound, 1 files are damaged"), "{verified}");
     let (verified, code) = tool(&there, &["verify", "--remove"]);
     assert!(code == 0 && verified.contains("1 files are damaged, removed") && !kernel.exists(), "{verified}");
     assert!(tool(&there, &["prune", "--files", "2"]).0.contains("left are 1 files"));

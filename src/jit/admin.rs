@@ -3,12 +3,13 @@
 use super::cache::Cache;
 use super::config::Limits;
 use super::entry;
+use super::envelope::Damage;
+use super::key::CacheKey;
 use super::note;
-use super::store::NOTES;
+use super::store::{COMPILERS, NOTES, compiler_in, contents};
 use super::sweep::{self, Found, Swept};
 use crate::source::KernelInfo;
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// A file of a cache directory.
@@ -33,6 +34,8 @@ pub enum Holds {
     Kernel(Box<KernelInfo>),
     /// A note: what tuning found about a kernel.
     Note,
+    /// A compiler that kernels are from: its identity.
+    Compiler(String),
 }
 
 /// Why a file of a cache directory is of no use. It is a miss for whoever looks for it.
@@ -41,34 +44,16 @@ pub enum Holds {
 pub struct Unsound(String);
 
 impl Cache {
-    /// Reads and verifies every kernel and every note of the directory, those used last first. Nothing is changed.
+    /// Reads and verifies every kernel and every note of the directory, those used last first, and then what it knows of compilers.
+    /// Nothing is changed.
     pub fn files(&self) -> Vec<CachedFile> {
         let Ok(store) = self.store() else { return Vec::new() };
         let (mut entries, _) = sweep::census(store);
         entries.sort_by_key(|found| std::cmp::Reverse(found.used));
-        entries.into_iter().map(|found| self.examine(found)).collect()
-    }
-
-    fn examine(&self, Found { path, bytes, used }: Found) -> CachedFile {
-        let read = || {
-            let text = |error: &dyn std::fmt::Display| Unsound(error.to_string());
-            let content = fs::read(&path).map_err(|error| text(&error))?;
-            let (key, place, holds) = if path.extension().is_some_and(|extension| extension == "kernel") {
-                let (key, cubin) = entry::decode_any(&content).map_err(|damage| text(&damage))?;
-                (key, cubin.info.target.to_string(), Holds::Kernel(Box::new(cubin.info)))
-            } else {
-                let (key, _) = note::decode_any(&content).map_err(|damage| text(&damage))?;
-                (key, NOTES.to_owned(), Holds::Note)
-            };
-            let name = key.to_string();
-            let shard = path.parent();
-            let at = |level: Option<&std::path::Path>, expected: &str| level.is_some_and(|level| level.ends_with(expected));
-            let placed = path.file_stem().is_some_and(|stem| *stem == *name)
-                && at(shard, &name[..2])
-                && at(shard.and_then(std::path::Path::parent), &place);
-            if placed { Ok(holds) } else { Err(Unsound(format!("it belongs to {place}/{}/{name}", &name[..2]))) }
-        };
-        CachedFile { holds: read(), path, bytes, used }
+        let mut compilers = store.compiler_files();
+        compilers.sort();
+        let entries = entries.into_iter().map(|found| examine(found, kernel_or_note));
+        entries.chain(compilers.into_iter().filter_map(Found::at).map(|found| examine(found, compiler))).collect()
     }
 
     /// Removes what has not been used for longest until 70 % of `limits` are left, if the directory exceeds them, and what dead
@@ -88,4 +73,46 @@ impl Cache {
     pub fn clear(&self) -> Swept {
         self.prune(Limits { bytes: 0, files: 0 })
     }
+}
+
+/// Whose a file is, in which folder it belongs, and what it holds.
+type Read = Result<(CacheKey, String, Holds), Damage>;
+
+fn kernel_or_note(path: &Path, content: &[u8]) -> Read {
+    if path.extension().is_some_and(|extension| extension == "kernel") {
+        let (key, cubin) = entry::decode_any(content)?;
+        return Ok((key, cubin.info.target.to_string(), Holds::Kernel(Box::new(cubin.info))));
+    }
+    let (key, _) = note::decode_any(content)?;
+    Ok((key, NOTES.to_owned(), Holds::Note))
+}
+
+fn compiler(_: &Path, content: &[u8]) -> Read {
+    let (key, build) = compiler_in(content)?;
+    Ok((key, COMPILERS.to_owned(), Holds::Compiler(build.identity)))
+}
+
+fn examine(Found { path, bytes, used }: Found, read: fn(&Path, &[u8]) -> Read) -> CachedFile {
+    let unsound = |why: &dyn std::fmt::Display| Unsound(why.to_string());
+    let holds = || {
+        let content = contents(&path).map_err(|error| unsound(&error))?;
+        let (_, content) = content.ok_or_else(|| unsound(&"it is too large for a file of the cache"))?;
+        let (key, folder, holds) = read(&path, &content).map_err(|damage| unsound(&damage))?;
+        if placed(&path, &key, &folder) {
+            Ok(holds)
+        } else {
+            Err(unsound(&format_args!("it belongs to {folder}/{}", shard(&key))))
+        }
+    };
+    CachedFile { holds: holds(), path, bytes, used }
+}
+
+/// Where in its folder a file lies, but for the extension.
+fn shard(key: &CacheKey) -> String {
+    let name = key.to_string();
+    format!("{}/{name}", &name[..2])
+}
+
+fn placed(path: &Path, key: &CacheKey, folder: &str) -> bool {
+    path.with_extension("").ends_with(Path::new(folder).join(shard(key)))
 }

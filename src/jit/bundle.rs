@@ -15,9 +15,9 @@ use super::config::Mode;
 use super::entry;
 use super::key::CacheKey;
 use super::note;
-use super::store::{COMPILERS, LARGEST, NOTES, files_below, is_temporary};
+use super::store::{COMPILERS, LARGEST, NOTES, compiler_in, contents};
 use super::sweep;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
@@ -83,7 +83,7 @@ pub(super) fn identify(tag: u8, bytes: &[u8]) -> Option<(CacheKey, String, &'sta
     match tag {
         KERNEL => entry::decode_any(bytes).ok().map(|(key, cubin)| (key, cubin.info.target.to_string(), "kernel")),
         NOTE => note::decode_any(bytes).ok().map(|(key, _)| (key, NOTES.to_owned(), "note")),
-        COMPILER => note::decode_any(bytes).ok().map(|(key, _)| (key, COMPILERS.to_owned(), "note")),
+        COMPILER => compiler_in(bytes).ok().map(|(key, _)| (key, COMPILERS.to_owned(), "note")),
         _ => None,
     }
 }
@@ -122,7 +122,7 @@ impl Cache {
         let path = std::path::absolute(bundle.as_ref()).unwrap_or_else(|_| bundle.as_ref().to_owned());
         let failed = |error| BundleError::Io { path: path.display().to_string(), error };
         let (entries, _) = sweep::census(store);
-        let compilers = files_below(&store.folder(COMPILERS)).into_iter().filter(|path| !is_temporary(path));
+        let compilers = store.compiler_files().into_iter();
         let tagged = entries.into_iter().map(|found| {
             let kernel = found.path.extension().is_some_and(|extension| extension == "kernel");
             (if kernel { KERNEL } else { NOTE }, found.path)
@@ -136,9 +136,9 @@ impl Cache {
             out.put(&MAGIC)?;
             out.put(&FORMAT.to_le_bytes())?;
             for (tag, file) in &files {
-                let sound = fs::metadata(file).is_ok_and(|metadata| metadata.len() <= LARGEST);
                 // Gone meanwhile is no loss.
-                let Ok(bytes) = (if sound { fs::read(file) } else { Ok(Vec::new()) }) else { continue };
+                let Ok(found) = contents(file) else { continue };
+                let bytes = found.map_or_else(Vec::new, |(_, bytes)| bytes);
                 if identify(*tag, &bytes).is_none() {
                     bundled.damaged += 1;
                     tracing::warn!(path = %file.display(), "a cached file is damaged; it is not exported");

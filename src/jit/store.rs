@@ -134,19 +134,16 @@ impl Store {
 
     /// The compilers that kernels are from, newest first.
     pub fn compilers(&self) -> Vec<Build> {
-        let files = files_below(&self.folder(COMPILERS)).into_iter().filter(|file| !is_temporary(file));
-        let builds = files.filter_map(|path| {
-            let decode = |bytes: &[u8]| {
-                let (key, text) = note::decode_any(bytes)?;
-                let build: Build = serde_json::from_slice(&text).map_err(|_| Damage::Description)?;
-                if key == CacheKey::of_note(&["compiler", &build.identity]) { Ok(build) } else { Err(Damage::Key) }
-            };
-            self.get(&path, decode).0
-        });
-        let mut builds: Vec<Build> = builds.collect();
+        let files = self.compiler_files().into_iter();
+        let mut builds: Vec<Build> = files.filter_map(|path| self.get(&path, compiler_in).0).map(|(_, build)| build).collect();
         builds.sort_by_cached_key(|build| std::cmp::Reverse((build.age(), build.identity.clone())));
         builds.dedup();
         builds
+    }
+
+    /// The files with the compilers that kernels are from.
+    pub fn compiler_files(&self) -> Vec<PathBuf> {
+        files_below(&self.folder(COMPILERS)).into_iter().filter(|file| !is_temporary(file)).collect()
     }
 
     /// Takes a file in, as it was in another directory, unless there is one of its name. Whether it is here now.
@@ -178,22 +175,12 @@ impl Store {
 
     /// A whole file, unless it is far too large, with its time stamp renewed.
     fn load(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
-        // Asked before it is opened: opening a pipe would wait for somebody to write into it.
-        if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
-        }
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        if metadata.len() > LARGEST {
-            return Ok(None);
-        }
-        let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
-        // The limit holds also if the file grows meanwhile.
-        (&file).take(LARGEST).read_to_end(&mut bytes)?;
+        let Some((file, bytes)) = contents(path)? else { return Ok(None) };
         self.read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let now = SystemTime::now();
+        let stamp = file.metadata().and_then(|metadata| metadata.modified());
         // An age that is negative is the work of a clock that was set back: such a file would never grow old.
-        let recent = metadata.modified().is_ok_and(|stamp| now.duration_since(stamp).is_ok_and(|age| age < STAMP_AGE));
+        let recent = stamp.is_ok_and(|stamp| now.duration_since(stamp).is_ok_and(|age| age < STAMP_AGE));
         if self.writable && !recent {
             let _ = file.set_modified(now);
         }
@@ -237,6 +224,30 @@ impl Store {
     }
 }
 
+/// The compiler that a file is about, and its key.
+pub(super) fn compiler_in(bytes: &[u8]) -> Result<(CacheKey, Build), Damage> {
+    let (key, text) = note::decode_any(bytes)?;
+    let build: Build = serde_json::from_slice(&text).map_err(|_| Damage::Description)?;
+    if key == CacheKey::of_note(&["compiler", &build.identity]) { Ok((key, build)) } else { Err(Damage::Key) }
+}
+
+/// A file and all that is in it, unless that is far too much for an entry.
+pub(super) fn contents(path: &Path) -> io::Result<Option<(File, Vec<u8>)>> {
+    // Asked before it is opened: opening a pipe would wait for somebody to write into it.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
+    }
+    let file = File::open(path)?;
+    let length = file.metadata()?.len();
+    if length > LARGEST {
+        return Ok(None);
+    }
+    let mut bytes = Vec::with_capacity(length as usize + 1);
+    // The limit holds also if the file grows meanwhile.
+    (&file).take(LARGEST).read_to_end(&mut bytes)?;
+    Ok(Some((file, bytes)))
+}
+
 /// Whether a file is still being written, or was when its writer died.
 pub(super) fn is_temporary(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(TEMPORARY))
@@ -259,6 +270,11 @@ mod tests {
 
     fn store_in(directory: &Path) -> Store {
         Store::open(&directory.join("cache"), true).unwrap()
+    }
+
+    #[test]
+    fn the_layout_is_that_of_the_format() {
+        assert_eq!(LAYOUT, format!("v{}", super::super::key::FORMAT), "a new format needs a layout of its own");
     }
 
     #[test]

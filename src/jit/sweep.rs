@@ -44,6 +44,14 @@ pub(super) struct Found {
     pub used: SystemTime,
 }
 
+impl Found {
+    /// What is at a path; nothing if it is gone meanwhile.
+    pub fn at(path: PathBuf) -> Option<Self> {
+        let metadata = fs::symlink_metadata(&path).ok()?;
+        Some(Self { bytes: metadata.len(), used: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), path })
+    }
+}
+
 /// Kernels and notes, and the files that are being written.
 pub(super) fn census(store: &Store) -> (Vec<Found>, Vec<Found>) {
     let folders = fs::read_dir(store.folder("")).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -52,11 +60,7 @@ pub(super) fn census(store: &Store) -> (Vec<Found>, Vec<Found>) {
         let fixed = folder.ends_with(COMPILERS);
         files_below(&folder).into_iter().filter(move |path| !fixed || is_temporary(path))
     });
-    let found = files.filter_map(|path| {
-        // Gone meanwhile is as good as not seen.
-        let metadata = fs::symlink_metadata(&path).ok()?;
-        Some(Found { bytes: metadata.len(), used: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), path })
-    });
+    let found = files.filter_map(Found::at);
     found.partition(|found| !is_temporary(&found.path))
 }
 

@@ -17,7 +17,7 @@ use std::time::SystemTime;
 const USAGE: &str = "\
 Usage: postlude-cache [--dir DIR] COMMAND
 
-  list                   every kernel, those used last first
+  list                   every kernel, those used last first, and the compilers they are from
   stat                   how many there are, for which targets and from which compilers
   verify [--remove]      read every file to the last bit; fails if one is damaged
                            --remove        and remove it
@@ -117,10 +117,11 @@ fn say(text: std::fmt::Arguments<'_>) {
 }
 
 fn verify(cache: &Cache, remove: bool) -> Result<ExitCode> {
-    let (mut kernels, mut notes, mut damaged) = (0, 0, 0);
+    let (mut kernels, mut notes, mut compilers, mut damaged) = (0, 0, 0, 0);
     for file in cache.files() {
         match &file.holds {
             Ok(Holds::Kernel(_)) => kernels += 1,
+            Ok(Holds::Compiler(_)) => compilers += 1,
             Ok(_) => notes += 1,
             Err(why) => {
                 damaged += 1;
@@ -132,7 +133,7 @@ fn verify(cache: &Cache, remove: bool) -> Result<ExitCode> {
         }
     }
     let removed = if remove && damaged > 0 { ", removed" } else { "" };
-    say!("{kernels} kernels and {notes} notes are sound, {damaged} files are damaged{removed}");
+    say!("{kernels} kernels, {notes} notes and {compilers} compilers are sound, {damaged} files are damaged{removed}");
     Ok(if damaged == 0 || remove { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -34,6 +34,9 @@ pub fn list(files: &[CachedFile], now: SystemTime) {
                     info.compiler
                 );
             }
+            Ok(Holds::Compiler(compiler)) => {
+                say!("{:<12} {:<8} {:<18} {:>4} {:>7} {size:>11} {used:>6}  {compiler}", name(file), "", "(compiler)", "", "")
+            }
             Ok(_) => say!("{:<12} {:<8} {:<18} {:>4} {:>7} {size:>11} {used:>6}", name(file), "", "(note)", "", ""),
             Err(why) => say!("{:<12} {why}", name(file)),
         }
@@ -56,6 +59,7 @@ pub fn statistics(files: &[CachedFile]) {
                 add("target", info.target.to_string(), file.bytes);
                 add("compiler", info.compiler.clone(), file.bytes);
             }
+            Ok(Holds::Compiler(_)) => add("compilers", String::new(), file.bytes),
             Ok(_) => add("notes", String::new(), file.bytes),
             Err(_) => add("damaged", String::new(), file.bytes),
         }

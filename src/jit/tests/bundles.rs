@@ -28,7 +28,8 @@ fn a_machine_without_a_compiler_runs_what_was_brought() {
     let denied = Cache::open(&root, Config::new().mode(Mode::Deny)).compiling_with(absent());
     assert_eq!(origin(&denied, "b"), Origin::Disk);
     let (listed, kernels) = (there.files(), |file: &&super::super::CachedFile| matches!(file.holds, Ok(Holds::Kernel(_))));
-    assert_eq!((listed.len(), listed.iter().filter(kernels).count()), (4, 3));
+    assert_eq!((listed.len(), listed.iter().filter(kernels).count()), (5, 3));
+    assert!(matches!(&listed[4].holds, Ok(Holds::Compiler(identity)) if identity == "C 1"), "{:?}", listed[4]);
     let again = directory.path().join("again");
     there.export(&again).unwrap();
     assert_eq!(fs::read(&bundle).unwrap(), fs::read(&again).unwrap(), "the same content gives the same bytes");
@@ -41,15 +42,22 @@ fn damaged_files_stay_behind_and_are_listed() {
     let cache = filled(&root);
     let kernels = files(&root, ".kernel");
     fs::write(&kernels[0], "damaged").unwrap();
+    let compiler = files(&root.join("v1/compilers"), ".note").remove(0);
+    fs::copy(files(&root.join("v1/notes"), ".note").remove(0), &compiler).unwrap();
+    // A hole: it takes no room.
+    let huge = kernels[1].with_extension("note");
+    File::create(&huge).unwrap().set_len(super::super::store::LARGEST + 1).unwrap();
     let renamed = kernels[1].with_file_name(format!("{}.kernel", "0".repeat(64)));
     fs::copy(&kernels[1], &renamed).unwrap();
     let wrong: Vec<_> = cache.files().into_iter().filter_map(|file| Some((file.path, file.holds.err()?.to_string()))).collect();
     let why = |path: &Path| wrong.iter().find(|(at, _)| at == path).map(|(_, why)| why.as_str()).unwrap_or("sound");
-    assert_eq!(wrong.len(), 2);
+    assert_eq!(wrong.len(), 4, "{wrong:?}");
+    assert_eq!(why(&huge), "it is too large for a file of the cache");
+    assert_eq!(why(&compiler), "its description cannot be read");
     assert_eq!(why(&kernels[0]), "it is cut off or has something behind its end");
     assert!(why(&renamed).starts_with("it belongs to sm_90a/"), "{wrong:?}");
     let out = cache.export(directory.path().join("bundle")).unwrap();
-    assert_eq!((out.kernels, out.damaged), (3, 1), "the renamed one finds its place again");
+    assert_eq!((out.kernels, out.compilers, out.damaged), (3, 0, 3), "the renamed one finds its place again");
     assert!(kernels[0].exists(), "looking changes nothing");
 }
 

@@ -5,8 +5,8 @@ use super::*;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-const ROLE: &str = "POSTLUDE_TEST_ROLE";
-const ROOT: &str = "POSTLUDE_TEST_ROOT";
+pub const ROLE: &str = "POSTLUDE_TEST_ROLE";
+pub const ROOT: &str = "POSTLUDE_TEST_ROOT";
 /// Milliseconds to wait for another process.
 pub const PATIENCE: &str = "POSTLUDE_TEST_PATIENCE";
 
@@ -59,6 +59,11 @@ fn in_another_process() {
         "compile" => compile_once(&root),
         "write for ever" => write_for_ever(&root),
         "read" => read_until_told(&root),
+        "key" => Cache::in_memory()
+            .compiling_with(compiler("C 1"))
+            .key(&Source::new("text", "k"), &SM, &Options::new())
+            .unwrap()
+            .to_string(),
         "everything" => everything(&root),
         other => panic!("{other}"),
     };

@@ -1,5 +1,6 @@
 //! Memory, disk, compiler; many threads.
 
+use super::children::{ROLE, ROOT, child_of_shell, report};
 use super::*;
 use std::sync::Barrier;
 
@@ -62,17 +63,27 @@ fn what_was_just_compiled_is_not_read_back() {
 }
 
 #[test]
-fn neither_place_nor_time_is_in_the_key() {
-    let key = || {
-        let directory = tempfile::tempdir().unwrap();
-        let cache = Cache::at(directory.path().join("cache")).compiling_with(compiler("C 1"));
-        cache.key(&Source::new("text", "k"), &SM, &Options::new()).unwrap()
+fn neither_place_nor_environment_is_in_the_key() {
+    let key = |cache: Cache| {
+        let cache = cache.compiling_with(compiler("C 1"));
+        cache.key(&Source::new("text", "k"), &SM, &Options::new()).unwrap().to_string()
     };
-    assert_eq!(key(), key());
-    assert_eq!(
-        key(),
-        Cache::in_memory().compiling_with(compiler("C 1")).key(&Source::new("text", "k"), &SM, &Options::new()).unwrap()
-    );
+    let directory = tempfile::tempdir().unwrap();
+    let here = key(Cache::in_memory());
+    assert_eq!(key(Cache::at(directory.path().join("cache"))), here);
+    let bare = format!("exec env -i {ROLE}=key {ROOT}=/ \"$0\" \"$@\";");
+    let elsewhere = [
+        "",
+        "export TZ=Pacific/Kiritimati;",
+        "export LANG=tr_TR.UTF-8 LC_ALL=tr_TR.UTF-8;",
+        "export HOME=/nowhere USER=nobody HOSTNAME=elsewhere;",
+        "cd /; umask 077;",
+        &bare,
+    ];
+    for prepare in elsewhere {
+        let child = child_of_shell(prepare, "key", directory.path()).spawn().unwrap();
+        assert_eq!(report(child), here, "{prepare}");
+    }
 }
 
 #[test]
