@@ -49,7 +49,7 @@ pub enum DeviceError {
         /// The driver's error.
         error: DriverError,
     },
-    /// A GPU, but nothing to compile kernels with.
+    /// A GPU, but nothing to compile kernels with, and none that are compiled.
     #[error("{device} is there, but kernels cannot be compiled for it: {error}")]
     NoCompiler {
         /// The GPU.
@@ -150,15 +150,16 @@ impl Device {
         Device::of(&CudaContext::new(ordinal).map_err(DeviceError::driver("open the device"))?)
     }
 
-    /// The first GPU, if kernels can be compiled for it. The error says which of driver, GPU and compiler is missing: what a
-    /// program prints before it turns to the CPU.
+    /// The first GPU, if kernels are to be had for it: there is a compiler, or the kernel cache of the process has kernels of one, or
+    /// its mode is `deny` ([`Cache::usable`]). The error says which of driver, GPU and compiler is missing: what a program prints
+    /// before it turns to the CPU.
     ///
     /// # Errors
-    /// If there is no driver, no GPU or no NVRTC.
+    /// If there is no driver, no GPU, or neither NVRTC nor any kernel.
     pub fn find() -> Result<Device, DeviceError> {
         let device = Device::new(0)?;
-        match crate::jit::compiler() {
-            Ok(_) => Ok(device),
+        match device.cache().usable() {
+            Ok(()) => Ok(device),
             Err(error) => Err(DeviceError::NoCompiler { device: device.to_string(), error }),
         }
     }

@@ -29,13 +29,14 @@ impl fmt::Display for RanOn {
 
 impl Gemm {
     /// Computes once on arguments in host memory: on the first GPU, or with [`reference`](Gemm::reference) where there is no
-    /// GPU or no NVRTC. Says which it was, and why.
+    /// GPU, or neither NVRTC nor any compiled kernel ([`Device::find`](crate::device::Device::find)). Says which it was, and why.
     ///
     /// For first steps, tests and tools. It opens the device and copies every argument there and back: a program that runs
     /// a kernel again and again makes a [`plan`](Gemm::plan) and executes it on memory of its own.
     ///
     /// # Errors
-    /// As [`plan`](Gemm::plan) and [`execute`](super::Plan::execute); nothing is written then. A missing GPU is no error.
+    /// As [`plan`](Gemm::plan) and [`execute`](super::Plan::execute); nothing is written then. A missing GPU is no error; a kernel that is not in the
+    /// cache is one where it cannot or must not be compiled.
     pub fn run(&self, shape: Shape, args: HostArgs<'_>) -> Result<RanOn, Error> {
         #[cfg(feature = "cuda")]
         let why = match Device::find() {

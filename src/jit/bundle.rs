@@ -181,7 +181,10 @@ impl Cache {
                     bundled.count(tag, bytes.len());
                     Ok(())
                 }
-                None => Ok(bundled.damaged += 1),
+                None => {
+                    bundled.damaged += 1;
+                    Ok(())
+                }
             })
         });
         read.map(|()| bundled).map_err(|fault| match fault {

@@ -16,6 +16,7 @@
 //!
 //! What the machine lacks costs speed, not correctness: no home directory, a full or read-only disk, a damaged entry, a lost race
 //! are all met with a compilation, and a `tracing` event that is a warning once for each kind.
+//! Where each kernel came from is an event too, see [`Cache::stats`].
 //!
 //! ```no_run
 //! use postlude::jit::{Cache, Options, Source, Target};

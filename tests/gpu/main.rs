@@ -12,6 +12,7 @@
 mod arguments;
 mod autotune;
 mod bits;
+mod cached;
 mod case;
 mod cublaslt;
 mod files;

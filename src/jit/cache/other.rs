@@ -3,6 +3,20 @@
 use super::*;
 
 impl Cache {
+    /// Whether kernels are to be had at all: the directory has some, of whatever compiler, or there is a compiler. Where
+    /// compiling is denied NVRTC is not looked for, and what is missing is known when it is asked for.
+    ///
+    /// # Errors
+    /// If the directory knows no compiler, and NVRTC is not found.
+    pub fn usable(&self) -> Result<(), JitError> {
+        let known = || self.disk.as_ref().is_ok_and(|store| !store.compilers().is_empty());
+        // A mode that is none is told to whoever asks for a kernel, too.
+        if self.fault.is_some() || self.config.mode == Mode::Deny || known() {
+            return Ok(());
+        }
+        self.compiler.build().map(drop)
+    }
+
     /// The binary of `source` where NVRTC must not be used.
     pub(super) fn without_compiling(&self, source: &Source, target: Target, options: &Options) -> Result<Arc<Cubin>, JitError> {
         let found = self.by_any_compiler(source, target, options, None)?;

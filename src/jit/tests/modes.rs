@@ -114,3 +114,20 @@ fn a_directory_without_compilers_is_as_good_as_none() {
     assert_eq!(origin(&open(&root, Mode::ReadWrite, &compiler("C 1")), "text"), Origin::Disk);
     assert_eq!(origin(&open(&root, Mode::ReadWrite, &absent()), "text"), Origin::Disk);
 }
+
+#[test]
+fn a_cache_is_usable_with_a_compiler_with_kernels_or_where_compiling_is_denied() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    let none = absent();
+    assert!(matches!(open(&root, Mode::ReadWrite, &none).usable(), Err(JitError::NotFound(_))));
+    assert_eq!(none.asked.load(SeqCst), 1);
+    assert!(open(&root, Mode::ReadWrite, &compiler("C 1")).usable().is_ok());
+    assert!(open(&root, Mode::Deny, &none).usable().is_ok());
+    compile(&open(&root, Mode::ReadWrite, &compiler("C 1")), "text").unwrap();
+    for mode in [Mode::ReadWrite, Mode::ReadOnly] {
+        assert!(open(&root, mode, &none).usable().is_ok(), "{mode}");
+    }
+    assert_eq!(none.asked.load(SeqCst), 1, "neither denied nor filled caches look for one");
+    assert!(open(&root, Mode::Off, &none).usable().is_err());
+}
