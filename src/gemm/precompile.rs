@@ -60,3 +60,18 @@ impl Gemm {
         precompile(cache, &wanted.collect::<Vec<_>>(), 0, |_, _| ()).into_iter().collect()
     }
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::jit::tests::events::heard;
+
+    #[test]
+    fn the_numbers_are_an_event_at_the_end() {
+        let cache = Cache::in_memory();
+        let (kernels, events) = heard(tracing::Level::DEBUG, || precompile(&cache, &[], 1, |_, _| ()));
+        assert!(kernels.is_empty());
+        let told: Vec<_> = events.iter().map(|event| (event.target, event.get("when"), event.get("compiles"))).collect();
+        assert_eq!(told, [("postlude::cache", "precompile", "0")]);
+    }
+}

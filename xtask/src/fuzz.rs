@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::bundle;
@@ -123,30 +123,39 @@ fn round(project: &Project, reader: &Reader, program: &Path, cases: u64) -> Resu
     let log = project.target.join("fuzz").join(format!("{}.log", reader.name));
     let failed = || format!("cannot run {}", program.display());
     let output = fs::File::create(&log).context(failed)?;
-    let mut child = Command::new("sh")
-        .args(["-c", &format!("ulimit -v {MEMORY} && exec \"$0\" \"$@\"")])
-        .arg(program)
+    let mut command = limited(program);
+    command
         .args([reader.tests, "--test-threads=1", "--skip", SEEDS])
         .env("PROPTEST_CASES", cases.to_string())
         .env("CARGO_MANIFEST_DIR", &project.root)
         .current_dir(&project.root)
         .stdin(Stdio::null())
         .stderr(output.try_clone().context(failed)?)
-        .stdout(output)
-        .spawn()
-        .context(failed)?;
-    let mut peak = 0;
-    let status = loop {
-        peak = peak.max(high_water(child.id()));
-        match child.try_wait().context(failed)? {
-            Some(status) => break status,
-            None => std::thread::sleep(Duration::from_millis(10)),
-        }
-    };
+        .stdout(output);
+    let (status, peak) = command.spawn().and_then(watch).context(failed)?;
     let said = fs::read_to_string(&log).context(failed)?;
     match passed(&said).filter(|tests| status.success() && *tests > 0) {
         Some(tests) => Ok((tests, peak)),
         None => Err(Error::new(format!("{said}\n{}: a test failed ({status}); all of it is in {}", reader.name, log.display()))),
+    }
+}
+
+/// A program that has no more than [`MEMORY`].
+fn limited(program: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -v {MEMORY} && exec \"$0\" \"$@\"")]).arg(program);
+    command
+}
+
+/// Waits for a process: how it ended, and the most memory that it was seen to have, in KiB.
+fn watch(mut child: Child) -> std::io::Result<(ExitStatus, u64)> {
+    let mut peak = 0;
+    loop {
+        peak = peak.max(high_water(child.id()));
+        if let Some(status) = child.try_wait()? {
+            return Ok((status, peak));
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -186,6 +195,19 @@ mod tests {
         assert_eq!(next(200, second / 100, 600 * second), 2000, "no more than ten times as many");
         assert_eq!(next(200, 10 * second, 5 * second), 100, "the time ends");
         assert_eq!(next(200, 10 * second, Duration::ZERO), 1);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn memory_is_limited_and_seen() {
+        let run = |script: &str| {
+            let mut command = limited(Path::new("sh"));
+            command.args(["-c", script]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().and_then(watch).ok()
+        };
+        let sound = run("sleep 0.1");
+        assert!(sound.is_some_and(|(status, peak)| status.success() && peak > 0), "{sound:?}");
+        let greedy = run("head -c 900M /dev/zero | tail");
+        assert!(greedy.is_some_and(|(status, _)| !status.success()), "{greedy:?}");
     }
 
     #[test]
