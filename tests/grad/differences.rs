@@ -1,12 +1,12 @@
 //! Gradients are the limits of differences: of every activation, every recipe, and random graphs.
 
 use crate::graphs::{Style, well_typed};
+use crate::pairs;
 use crate::problem::Problem;
+use postlude::Builder;
 use postlude::build::{activation, recipes};
 use postlude::grad::{Keep, Wrt};
-use postlude::ir::Node;
 use postlude::prelude::*;
-use postlude::{Builder, Op};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -17,22 +17,7 @@ fn epilogue(build: impl FnOnce(&Builder)) -> Epilogue {
 #[test]
 fn of_every_activation() {
     for &function in activation::ALL {
-        // The parameters are vectors over N, so that their gradients are sums over M; positive ones keep logarithms real.
-        let mut graph = postlude::ir::Graph::new();
-        let acc = graph.push(Node::Accumulator(postlude::dtype::ValueType::F32), None);
-        let mut args = vec![acc];
-        for parameter in &function.parameters[1..] {
-            let raw = graph.push(Node::Load { name: format!("p_{parameter}").as_str().into(), operand: F32.over(N) }, None);
-            let square = graph.apply(Op::Mul, &[raw, raw]);
-            let half = graph.constant_f32(0.5);
-            let shifted = graph.apply(Op::Add, &[square, half]);
-            let sign = graph.constant_f32(if *parameter == "low" { -1.0 } else { 1.0 });
-            args.push(graph.apply(Op::Mul, &[shifted, sign]));
-        }
-        let y = graph.push(Node::Call { function, args }, None);
-        let kind = postlude::ir::SinkKind::Store(F32.into());
-        graph.sink(postlude::ir::Sink { name: "d".into(), value: y, kind }, None);
-        let epilogue = Epilogue::from_graph(graph).unwrap();
+        let epilogue = pairs::of_activation(function, F32);
         let (mut smooth, mut all) = (0, 0);
         for seed in 0..4 {
             let (s, a) = Problem::new(&epilogue, seed).check(30, 1e-5);
@@ -133,47 +118,18 @@ fn of_an_integer_product() {
     assert!(smooth * 10 >= all * 8 && all == 8, "{smooth} of {all}");
 }
 
-/// Random graphs whose values stay of moderate size. Without square roots: that of `x - x` has a value and no slope.
-fn style() -> Style {
-    use Op::{Abs, Add, Cos, Div, Erf, Expm1, Fma, Log1p, Max, Min, Mul, Neg, Select, Sin, Sub, Tanh, ToF32};
-    Style {
-        float_ops: vec![Add, Sub, Mul, Fma, Min, Max, Abs, Neg, Tanh, Erf, Sin, Cos, Select, ToF32, Div, Log1p, Expm1],
-        functions: activation::ALL.to_vec(),
-        formats: vec![F32, I32, Bool, Bits8],
-        reductions: true,
-        stores: 3,
-        ..Style::tame()
-    }
-}
-
 #[test]
 fn of_random_graphs() {
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
-    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let (mut graphs, mut smooth, mut all, mut saved) = (0, 0, 0, 0);
-    let strategies =
-        [well_typed(style()).boxed(), well_typed(Style { accumulator: postlude::dtype::ValueType::I32, ..style() }).boxed()];
-    let mut draws = 0;
-    while graphs < 500 {
-        draws += 1;
-        let graph = strategies[usize::from(draws % 8 == 0)].new_tree(&mut runner).unwrap().current();
-        let epilogue = Epilogue::from_graph(graph).unwrap();
-        // Without an output that has a gradient there is nothing to test.
-        let through =
-            |s: &postlude::ir::Sink| matches!(s.kind, postlude::ir::SinkKind::Store(o) if o.dtype == F32 && o.axes.contains(L));
-        let has_gradient =
-            epilogue.arguments().iter().any(|a| a.role.operand().is_some_and(|o| o.dtype == F32) && !a.role.is_written());
-        let float = epilogue.checked().accumulator() != Some(postlude::dtype::ValueType::I32);
-        if !epilogue.graph().sinks().iter().any(through) || !(float || has_gradient) {
-            continue;
-        }
-        let mut problem = Problem::new(&epilogue, draws as u64);
+    let (mut smooth, mut all, mut saved, mut draws) = (0, 0, 0, 0);
+    for (draw, epilogue) in pairs::epilogues(pairs::smooth(), 7).take(pairs::GRAPHS) {
+        let mut problem = Problem::new(&epilogue, draw);
         let (s, a) = problem.check(4, 2e-5);
-        (graphs, smooth, all) = (graphs + 1, smooth + s, all + a);
+        (smooth, all, draws) = (smooth + s, all + a, draw);
         saved += usize::from(!problem.pair.reserve().is_empty());
     }
-    assert!(smooth * 2 >= all && all > 2000, "{smooth} of {all} elements are smooth");
-    assert!(saved > 100 && saved < 500, "{saved} graphs save something");
+    let graphs = pairs::GRAPHS;
+    assert!(smooth * 2 >= all && all > 4 * graphs, "{smooth} of {all} elements are smooth");
+    assert!(saved > graphs / 5 && saved < graphs, "{saved} graphs save something");
     eprintln!("{graphs} of {draws} graphs, {smooth} of {all} elements smooth, {saved} with a reserve");
 }
 
