@@ -5,6 +5,7 @@ use crate::pairs;
 use crate::problem::Problem;
 use postlude::Builder;
 use postlude::build::{activation, recipes};
+use postlude::compat::cublaslt::{self, Formats};
 use postlude::grad::{Keep, Wrt};
 use postlude::prelude::*;
 use proptest::strategy::{Strategy, ValueTree};
@@ -45,6 +46,21 @@ fn of_every_recipe() {
         let (smooth, all) = Problem::new(&recipe.unwrap(), seed as u64).check(30, 1e-5);
         assert!(smooth * 10 >= all * 8, "recipe {seed}: {smooth} of {all}");
     }
+}
+
+/// But for the sums of operands, which are linear, and whose pass stores nothing that a gradient could come in through.
+#[test]
+fn of_every_epilogue_of_cublaslt() {
+    let mut tested = 0;
+    for named in cublaslt::ALL.iter().filter(|named| !matches!(named.name, "BGRADA" | "BGRADB")) {
+        for c in [None, Some(F32)] {
+            let epilogue = (named.build)(Formats { c, ..Formats::of(F32) }).unwrap();
+            let (smooth, all) = Problem::new(&epilogue, u64::from(named.value)).check(30, 1e-5);
+            assert!(smooth * 10 >= all * 9 && all >= 30, "{}: {smooth} of {all}", named.name);
+            tested += 1;
+        }
+    }
+    assert_eq!(tested, 2 * 14);
 }
 
 #[test]
