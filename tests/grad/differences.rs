@@ -3,11 +3,11 @@
 use crate::graphs::{Style, well_typed};
 use crate::pairs;
 use crate::problem::Problem;
-use postlude::Builder;
 use postlude::build::{activation, recipes};
 use postlude::compat::cublaslt::{self, Formats};
 use postlude::grad::{Keep, Wrt};
 use postlude::prelude::*;
+use postlude::{Builder, DType};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -134,19 +134,68 @@ fn of_an_integer_product() {
     assert!(smooth * 10 >= all * 8 && all == 8, "{smooth} of {all}");
 }
 
-#[test]
-fn of_random_graphs() {
+/// Compares some elements of so many random graphs; returns how many were smooth, how many there were, and how many graphs save
+/// something.
+fn random_graphs(style: Style, seed: u8, graphs: usize) -> (usize, usize, usize) {
     let (mut smooth, mut all, mut saved, mut draws) = (0, 0, 0, 0);
-    for (draw, epilogue) in pairs::epilogues(pairs::smooth(), 7).take(pairs::GRAPHS) {
+    for (draw, epilogue) in pairs::epilogues(style, seed).take(graphs) {
         let mut problem = Problem::new(&epilogue, draw);
         let (s, a) = problem.check(4, 2e-5);
         (smooth, all, draws) = (smooth + s, all + a, draw);
         saved += usize::from(!problem.pair.reserve().is_empty());
     }
-    let graphs = pairs::GRAPHS;
-    assert!(smooth * 2 >= all && all > 4 * graphs, "{smooth} of {all} elements are smooth");
-    assert!(saved > graphs / 5 && saved < graphs, "{saved} graphs save something");
     eprintln!("{graphs} of {draws} graphs, {smooth} of {all} elements smooth, {saved} with a reserve");
+    (smooth, all, saved)
+}
+
+#[test]
+fn of_random_graphs() {
+    let (smooth, all, saved) = random_graphs(pairs::smooth(), 7, pairs::GRAPHS);
+    assert!(smooth * 2 >= all && all > 4 * pairs::GRAPHS, "{smooth} of {all} elements are smooth");
+    assert!(saved > pairs::GRAPHS / 5 && saved < pairs::GRAPHS, "{saved} graphs save something");
+}
+
+#[test]
+fn of_random_graphs_with_poles_and_borders() {
+    let (smooth, all, saved) = random_graphs(pairs::steep(), 11, 100);
+    assert!(smooth * 3 >= all && all > 400, "{smooth} of {all} elements are smooth");
+    assert!(saved > 20 && saved < 100, "{saved} graphs save something");
+}
+
+/// The gradient passes straight through a rounding and is taken at the rounded value; an operand of a narrow format has the
+/// gradient of a wide one that holds the same numbers.
+#[test]
+fn of_roundings_and_narrow_operands() {
+    for narrow in [F16, BF16] {
+        let build = |dtype: DType| {
+            epilogue(|e| {
+                let z = if dtype == F32 { e.acc() } else { e.acc().cast(dtype) };
+                let (w, residual) = (e.load("w", dtype.over(N)), e.load("residual", Operand::from(dtype).column_major()));
+                e.store("d", (z * w).gelu_tanh() * residual.sigmoid() + w, F32);
+            })
+        };
+        let (rounded, mut wide) = (Problem::new(&build(narrow), 3), Problem::new(&build(F32), 3));
+        let widened = |name: &str, from: DType| {
+            let bytes = &rounded.inputs[name];
+            let mut out = vec![0; bytes.len() / from.size() * F32.size()];
+            (0..bytes.len() / from.size()).for_each(|i| F32.write(&mut out, i, narrow.round(from.read(bytes, i))));
+            out
+        };
+        for (name, from) in [("a", F32), ("w", narrow), ("residual", narrow)] {
+            wide.inputs.insert(name.into(), widened(name, from));
+        }
+        assert_ne!(wide.inputs["a"], rounded.inputs["a"], "no accumulator is rounded to {narrow}");
+        wide.weights.clone_from(&rounded.weights);
+        let (smooth, all) = wide.check(30, 1e-5);
+        assert!(smooth * 10 >= all * 9, "{smooth} of {all}");
+        let (found, expected) = (rounded.gradients(), wide.gradients());
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["grad_acc", "grad_residual", "grad_w"]);
+        for (name, expected) in &expected {
+            for (x, y) in found[name].iter().zip(expected) {
+                assert!((x - y).abs() <= 1e-6 * (1.0 + y.abs()), "{narrow} {name}: {x}, not {y}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -11,9 +11,10 @@ use postlude::grad::Wrt;
 use postlude::ir::axes::{L, N};
 use postlude::ir::{Function, Graph, Monoid, Node, Reduction, Sink, SinkKind};
 use postlude::prelude::*;
-use postlude::{DType, Op};
+use postlude::{CustomOp, DType, Op};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use std::sync::Arc;
 
 /// How many random graphs are differentiated.
 pub const GRAPHS: usize = 500;
@@ -29,6 +30,22 @@ pub fn smooth() -> Style {
         stores: 3,
         ..Style::tame()
     }
+}
+
+/// With poles, exponentials of exponentials, borders that move with the values, and a custom primitive.
+pub fn steep() -> Style {
+    let smooth = smooth();
+    let float_ops = smooth.float_ops.iter().copied().chain([Op::Exp, Op::Recip]).collect();
+    Style { float_ops, custom: Some(distance()), float_conditions: true, ..smooth }
+}
+
+/// The square root of `x^2 + y^2 + 1`, with both derivatives.
+fn distance() -> Arc<CustomOp> {
+    let root = |x: &[f64]| (x[0] * x[0] + x[1] * x[1] + 1.0).sqrt();
+    let op = CustomOp::new("distance", 2, "sqrtf($0 * $0 + $1 * $1 + 1.0f)", root);
+    let op = op.and_then(|op| op.partial(0, "$0 / sqrtf($0 * $0 + $1 * $1 + 1.0f)", move |x| x[0] / root(x)));
+    let op = op.and_then(|op| op.partial(1, "$1 / sqrtf($0 * $0 + $1 * $1 + 1.0f)", move |x| x[1] / root(x)));
+    Arc::new(op.expect("the spelling is sound"))
 }
 
 /// Random epilogues that have a gradient, each with the number of its draw: always the same ones. Every eighth draw is over the
