@@ -202,6 +202,17 @@ fn only_the_right_reserve_is_taken() {
         format!("argument `{name}`: missing; it needs memory of bits8, M x N, row-major, for each of 1 batch entries")
     );
     assert_eq!(dz, [0.0; 8]);
+    let mut d = [7.0f32; 8];
+    let args = HostArgs::new().input("a", &[1.0f32; 8]).output("d", &mut d);
+    let error = run(operation, relu.forward().checked(), shape, args, Precision::F32).unwrap_err();
+    assert!(matches!(&error.0[..], [e] if e.name == **name && matches!(e.fault, Fault::Missing { .. })), "{error}");
+    assert_eq!(d, [7.0; 8]);
+    // Memory from elsewhere under the same name belongs to no pair: its bits are believed.
+    let mask = [0b0110u8, 0b1001];
+    let mask = postlude::Tensor::of_bytes(Bits8, &mask);
+    let args = HostArgs::new().input("a", &[1.0f32; 8]).output("grad_acc", &mut dz).input(name, mask);
+    run(operation, relu.backward().checked(), shape, args, Precision::F32).unwrap();
+    assert_eq!(dz, [0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]);
     // A buffer of one's own that is too short.
     let short = relu.reserve().over(shape, vec![vec![0u8; 1]]).unwrap();
     let args = HostArgs::new().input("a", &[1.0f32; 8]).output("grad_acc", &mut dz).saved(&short);
