@@ -28,6 +28,15 @@ fn of_every_activation() {
     }
 }
 
+/// Its value is positive on both sides of 0: only what it was applied to tells them apart.
+#[test]
+fn of_an_elu_whose_alpha_is_negative() {
+    let e = epilogue(|e| e.store("d", (e.acc() * e.load("w", F32.over(M))).elu(-0.5), F32));
+    let mut problem = Problem::with(&e, Wrt::all().exact().keeps("d"), 6);
+    let (smooth, all) = problem.check(30, 1e-5);
+    assert!(smooth * 10 >= all * 9, "{smooth} of {all}");
+}
+
 #[test]
 fn of_every_recipe() {
     let all = [
