@@ -65,6 +65,18 @@ fn what_follows_from_arguments_and_places_costs_nothing() {
     let masked = pair(|e| e.store("d", e.row().lt(5).select(e.acc().relu(), 0.0), F16), Wrt::all());
     assert_eq!(masked.reserve().bits_per_element(), 1);
     assert!(masked.backward().to_string().contains("bool[M] = lt "), "{}", masked.backward());
+    // It is said which is which.
+    let [free] = masked.reserve().free() else { panic!("{:?}", masked.reserve().free()) };
+    assert!(free.why == "a condition on coordinates" && free.value.contains("bool[M] = lt "), "{free:?}");
+    let text = masked.reserve().explain(Shape::new(8, 8, 0));
+    assert!(text.contains(&format!("  0 bits: a condition on coordinates\n    {}\n", free.value)), "{text}");
+    let why = |build: fn(&Builder)| pair(build, Wrt::accumulator()).reserve().free().iter().map(|f| f.why).collect::<Vec<_>>();
+    let moving = |e: &Builder| {
+        let border = e.row().lt(e.scalar("border", I32));
+        e.store("d", border.select(e.acc() * e.load("scale", F16.over(M)), 0.0) * e.row().cast(F32), F16);
+    };
+    assert_eq!(why(moving), ["a condition on coordinates and arguments", "an argument", "from coordinates"]);
+    assert!(why(|e| e.store("d", e.acc().relu(), F16)).is_empty());
 }
 
 #[test]
