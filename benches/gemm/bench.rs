@@ -5,7 +5,7 @@ use crate::case::{Case, Fused, Kind, PARTS, RASTERS, SELECTION_ROUNDS, Slices};
 use crate::contest::{Arena, Contender, Times};
 use crate::cublaslt::Library;
 use crate::epilogues::{self, Kernel};
-use crate::operands::{Begins, Noise, Operands};
+use crate::operands::{Begins, Noise, Operands, Output};
 use crate::options::Options;
 use crate::peer::{Epilogue, Product};
 use crate::record::Record;
@@ -82,7 +82,10 @@ impl<'b> Bench<'b> {
                 }
                 if case.kind == Kind::Training {
                     wanted.push((epilogues::product(case, fused.without_training())?, case.shape));
+                }
+                if case.kind == Kind::Training && fused.has_sums() {
                     wanted.push((epilogues::sums(case)?, case.shape));
+                    wanted.push((epilogues::atomic(case, fused)?, case.shape));
                 }
             }
         }
@@ -184,7 +187,7 @@ impl<'b> Bench<'b> {
             case.epilogues.iter().map(|e| self.kernel(&epilogues::product(case, *e)?, case)).collect::<Result<_>>()?;
         let contenders: Vec<_> = kernels.iter().map(|kernel| self.ours(kernel)).collect();
         for contender in &contenders {
-            self.arena.distance(std::slice::from_ref(contender), operands)?;
+            self.arena.distance(std::slice::from_ref(contender), |_| Output::D, operands)?;
         }
         self.each_slices(case, &contenders, operands, |slices, times, operands| {
             let side = |i: usize, name| Side { contender: i, name, kernel: kernels[i].name() };
@@ -250,16 +253,33 @@ impl<'b> Bench<'b> {
         Ok(())
     }
 
-    /// Checks that the contenders compute the same values as the first, and says how closely.
+    /// Checks that the contenders compute the same values of D as the first, and says how closely.
     pub fn agree(&self, case: &Case, contenders: &[Contender<'_>], operands: &mut Operands) -> Result<f64> {
-        let distance = self.arena.distance(contenders, operands)?;
-        // One rounding of a product more or less, and approximate functions.
-        let limit = match case.dtype {
-            DType::F32 => 1e-4,
-            DType::BF16 => 2e-2,
+        self.agree_on(case, contenders, |_| Output::D, operands)
+    }
+
+    /// The same of an output that each has.
+    pub fn agree_on(
+        &self,
+        case: &Case,
+        contenders: &[Contender<'_>],
+        output: impl Fn(usize) -> Output,
+        operands: &mut Operands,
+    ) -> Result<f64> {
+        let distance = self.arena.distance(contenders, &output, operands)?;
+        let limit = match (output(0), case.dtype) {
+            // Of bits it is the root of the share that differs: those where sums in different orders lie on both sides of 0.
+            (Output::Mask, _) => 2e-2,
+            // One rounding of a product more or less, and approximate functions.
+            (_, DType::F32) => 1e-4,
+            (_, DType::BF16) => 2e-2,
             _ => 4e-3,
         };
-        if distance <= limit { Ok(distance) } else { Err(format!("wrong values: contenders differ by {distance:.1e}").into()) }
+        if distance <= limit {
+            Ok(distance)
+        } else {
+            Err(format!("wrong values: {:?} of the contenders differs by {distance:.1e}", output(0)).into())
+        }
     }
 
     /// Prints a comparison, and appends it to the file.

@@ -438,7 +438,7 @@ impl Case {
             Kind::Parts => (PARTS.len(), 0),
             Kind::Copy => (3, 0),
             // Eight algorithms of the epilogue, and eight of the product alone.
-            Kind::Training => (5, 16),
+            Kind::Training => (6, 16),
         };
         let selection = (selected * SELECTION_ROUNDS) as f64 * turn(Slices::Short);
         let contest = |slices: &Slices| WARM_UP + (contenders * rounds.unwrap_or(slices.rounds())) as f64 * turn(*slices);

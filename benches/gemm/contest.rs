@@ -5,7 +5,7 @@
 
 use crate::Result;
 use crate::case::{Slices, WARM_UP};
-use crate::operands::Operands;
+use crate::operands::{Operands, Output};
 use crate::options::LaunchMode;
 use crate::statistics::{Shuffle, quantile};
 use postlude::cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
@@ -157,14 +157,20 @@ impl Arena<'_> {
         Ok(graph)
     }
 
-    /// Whether contenders agree: |x - y| / |y| over a sample of what each left in a D full of NaN, where y is the first
-    /// one's. The largest of them.
-    pub fn distance(&self, contenders: &[Contender<'_>], operands: &mut Operands) -> Result<f64> {
+    /// Whether contenders agree: |x - y| / |y| over a sample of what each left in its output, which was full of NaN, where y
+    /// is the first one's. The largest of them.
+    pub fn distance(
+        &self,
+        contenders: &[Contender<'_>],
+        output: impl Fn(usize) -> Output,
+        operands: &mut Operands,
+    ) -> Result<f64> {
         let (mut first, mut largest) = (Vec::new(), 0f64);
-        for contender in contenders {
-            operands.poison(self.stream)?;
+        for (i, contender) in contenders.iter().enumerate() {
+            // Who writes no bits must not find the ones of before.
+            operands.poison(self.stream, output(i), i == 0)?;
             contender.once(operands)?;
-            let sample = operands.sample(self.stream)?;
+            let sample = operands.sample(self.stream, output(i))?;
             if first.is_empty() {
                 first = sample;
                 continue;
@@ -177,7 +183,7 @@ impl Arena<'_> {
             largest = if distance.is_nan() { f64::INFINITY } else { largest.max(distance) };
         }
         if first.iter().any(|x| x.is_nan()) {
-            return Err("elements of D were not written".into());
+            return Err("elements of the output were not written".into());
         }
         Ok(largest)
     }

@@ -64,9 +64,18 @@ pub fn sums(case: &Case) -> Result<Gemm> {
 
 /// The operation of a case with one of its epilogues.
 pub fn product(case: &Case, fused: Fused) -> Result<Gemm> {
+    Ok(over(case, &fused.epilogue(case.dtype)?))
+}
+
+/// The same whose sums are added up in any order.
+pub fn atomic(case: &Case, fused: Fused) -> Result<Gemm> {
+    Ok(over(case, &fused.epilogue(case.dtype)?.atomic()))
+}
+
+fn over(case: &Case, epilogue: &Epilogue) -> Gemm {
     // Decoding multiplies by weights, which no kernel writes.
     let decoding = case.shape.m <= 128;
-    Ok(Gemm::new(case.dtype, case.layout, &fused.epilogue(case.dtype)?).constant_operands(false, decoding))
+    Gemm::new(case.dtype, case.layout, epilogue).constant_operands(false, decoding)
 }
 
 /// The pointwise operation that is left of an epilogue.

@@ -40,10 +40,6 @@ macro_rules! each {
 }
 
 impl Data {
-    pub fn len(&self) -> usize {
-        each!(self, data => data.len())
-    }
-
     pub fn address(&self, stream: &Arc<CudaStream>) -> u64 {
         each!(self, data => data.device_ptr(stream).0)
     }
@@ -151,6 +147,17 @@ pub struct Operands {
     pub working_set: u64,
 }
 
+/// What a launch leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    D,
+    Mask,
+    /// In `f32`, as we have them.
+    Sums,
+    /// In D's format.
+    RoundedSums,
+}
+
 /// Which matrix a launch of ours begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begins {
@@ -238,35 +245,75 @@ impl Operands {
         Ok(())
     }
 
-    /// Fills the first D with NaN.
-    pub fn poison(&mut self, stream: &Arc<CudaStream>) -> Result<()> {
-        let d = &mut self.sets[0].d;
-        let bytes = d.len() * self.dtype.size();
-        // SAFETY: D is device memory of so many bytes, borrowed for this call; all bits set are a NaN of each format.
-        unsafe { result::memset_d8_async(d.address_mut(stream), 0xff, bytes, stream.cu_stream())? };
-        Ok(())
-    }
-
-    /// Elements of the first D: all of them, or windows from everywhere in it.
-    pub fn sample(&self, stream: &Arc<CudaStream>) -> Result<Vec<f32>> {
-        let len = self.sets[0].d.len();
-        let (starts, window) = if len <= WINDOW * WINDOWS {
-            (vec![0], len)
-        } else {
-            // The last window ends with D.
-            let step = (len - WINDOW) / (WINDOWS - 1);
-            ((0..WINDOWS - 1).map(|i| step * i).chain([len - WINDOW]).collect(), WINDOW)
-        };
-        let mut sample = Vec::new();
-        for start in starts {
-            let window = start..start + window;
-            match &self.sets[0].d {
-                Data::F16(d) => sample.extend(stream.clone_dtoh(&d.slice(window))?.into_iter().map(f16::to_f32)),
-                Data::BF16(d) => sample.extend(stream.clone_dtoh(&d.slice(window))?.into_iter().map(bf16::to_f32)),
-                Data::F32(d) => sample.extend(stream.clone_dtoh(&d.slice(window))?),
+    /// Fills an output of the first set with NaN, a mask with ones or with zeros.
+    pub fn poison(&mut self, stream: &Arc<CudaStream>, output: Output, ones: bool) -> Result<()> {
+        let byte = if ones || output != Output::Mask { 0xff } else { 0 };
+        let Set { d, training, .. } = &mut self.sets[0];
+        match (output, training) {
+            (Output::D, _) => each!(d, d => set_bytes(stream, d, byte)),
+            (_, None) => Err(NO_TRAINING.into()),
+            (Output::Mask, Some(Training { mask, .. })) => set_bytes(stream, mask, byte),
+            (Output::Sums, Some(Training { sums, .. })) => set_bytes(stream, sums, byte),
+            (Output::RoundedSums, Some(Training { rounded_sums, .. })) => {
+                each!(rounded_sums, sums => set_bytes(stream, sums, byte))
             }
         }
-        stream.synchronize()?;
+    }
+
+    /// Elements of an output of the first set: all of them, or windows from everywhere in it. Bits are 0 or 1.
+    pub fn sample(&self, stream: &Arc<CudaStream>, output: Output) -> Result<Vec<f32>> {
+        let Set { d, training, .. } = &self.sets[0];
+        let mut sample = Vec::new();
+        match (output, training) {
+            (Output::D, _) => each!(d, d => numbers(stream, d, &mut sample)?),
+            (_, None) => return Err(NO_TRAINING.into()),
+            (Output::Sums, Some(Training { sums, .. })) => numbers(stream, sums, &mut sample)?,
+            (Output::RoundedSums, Some(Training { rounded_sums, .. })) => {
+                each!(rounded_sums, sums => numbers(stream, sums, &mut sample)?);
+            }
+            (Output::Mask, Some(Training { mask, .. })) => {
+                // A row ends before the memory that it takes does.
+                let (n, run) = (self.shape.n, self.shape.n.next_multiple_of(Bits128.run()));
+                read(stream, mask, |at, byte| {
+                    let bits = (0..8).filter(|bit| (8 * at + bit) % run < n);
+                    sample.extend(bits.map(|bit| f32::from(byte >> bit & 1)));
+                })?;
+            }
+        }
         Ok(sample)
     }
+}
+
+const NO_TRAINING: &str = "these operands are not of a step of training";
+
+/// Sets every byte; all bits set are a NaN of each format.
+fn set_bytes<T>(stream: &Arc<CudaStream>, data: &mut CudaSlice<T>, byte: u8) -> Result<()> {
+    let bytes = data.num_bytes();
+    let (address, _borrowed) = data.device_ptr_mut(stream);
+    // SAFETY: the data is device memory of so many bytes, borrowed for this call, and any bits are an element.
+    unsafe { result::memset_d8_async(address, byte, bytes, stream.cu_stream())? };
+    Ok(())
+}
+
+/// Reads elements: all of them, or windows from everywhere.
+fn numbers<T: DeviceRepr + Copy + Into<f32>>(stream: &Arc<CudaStream>, data: &CudaSlice<T>, to: &mut Vec<f32>) -> Result<()> {
+    read(stream, data, |_, x| to.push(x.into()))
+}
+
+/// Hands on elements with their places: all of them, or windows from everywhere.
+fn read<T: DeviceRepr + Copy>(stream: &Arc<CudaStream>, data: &CudaSlice<T>, mut each: impl FnMut(usize, T)) -> Result<()> {
+    let len = data.len();
+    let (starts, window) = if len <= WINDOW * WINDOWS {
+        (vec![0], len)
+    } else {
+        // The last window ends with the data.
+        let step = (len - WINDOW) / (WINDOWS - 1);
+        ((0..WINDOWS - 1).map(|i| step * i).chain([len - WINDOW]).collect(), WINDOW)
+    };
+    for start in starts {
+        let elements = stream.clone_dtoh(&data.slice(start..start + window))?;
+        stream.synchronize()?;
+        elements.into_iter().enumerate().for_each(|(i, x)| each(start + i, x));
+    }
+    Ok(())
 }

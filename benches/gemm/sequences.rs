@@ -5,7 +5,7 @@ use crate::bench::{Bench, Side};
 use crate::case::{Case, Fused, boundary};
 use crate::contest::Contender;
 use crate::epilogues::{self, Kernel};
-use crate::operands::{Begins, Operands};
+use crate::operands::{Begins, Operands, Output};
 use crate::peer::{Epilogue, Product};
 use crate::rows::{Function, Rows};
 use std::ops::Range;
@@ -71,7 +71,7 @@ impl Bench<'_> {
         let (fused, stream) = (case.epilogues[0], self.stream());
         let kernel = Kernel::new(self.device, &epilogues::pointwise(case, fused)?, case.shape, Begins::Between)?;
         let contenders = [self.ours(&kernel), Contender::new(|operands: &mut Operands, turn| operands.copy(stream, turn))];
-        self.arena.distance(&contenders[..1], operands)?;
+        self.arena.distance(&contenders[..1], |_| Output::D, operands)?;
         self.each_slices(case, &contenders, operands, |slices, times, operands| {
             let ours = Side { contender: 0, name: "postlude", kernel: kernel.tile().to_string() };
             let copy = Side { contender: 1, name: "device copy", kernel: String::new() };

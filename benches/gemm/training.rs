@@ -5,19 +5,26 @@ use crate::bench::{Bench, FINALISTS, Side};
 use crate::case::{Case, Fused};
 use crate::contest::Contender;
 use crate::epilogues::{self, Kernel};
-use crate::operands::{Begins, Operands};
+use crate::operands::{Begins, Operands, Output};
 use crate::peer::{Epilogue, Product};
 use crate::sequences::swap;
+use postlude::prelude::*;
 
 impl Bench<'_> {
-    /// Against cuBLASLt's epilogue of the same name, whose gradient has D's format and ours `f32`; against a product of
-    /// cuBLASLt's, a pass and a sum by themselves; and against our product without what training adds.
+    /// Against cuBLASLt's epilogue of the same name, whose gradient has D's format, since it refuses `f32` beside 16 bits, and
+    /// ours `f32`; against a product of cuBLASLt's, a pass and a sum by themselves; against ours with its sums in any order;
+    /// and against our product without what training adds.
     pub fn training(&self, case: &Case, operands: &mut Operands) -> Result<()> {
         let (fused, stream) = (case.epilogues[0], self.stream());
         let kernel = self.kernel(&epilogues::product(case, fused)?, case)?;
         let plain = self.kernel(&epilogues::product(case, fused.without_training())?, case)?;
         let pass = Kernel::new(self.device, &epilogues::pointwise(case, fused)?, case.shape, Begins::Between)?;
-        let sums = Kernel::new(self.device, &epilogues::sums(case)?, case.shape, Begins::Stored)?;
+        // Only what has sums has these.
+        let (mut sums, mut atomic) = (None, None);
+        if fused.has_sums() {
+            sums = Some(Kernel::new(self.device, &epilogues::sums(case)?, case.shape, Begins::Stored)?);
+            atomic = Some(self.kernel(&epilogues::atomic(case, fused)?, case)?);
+        }
 
         let whole = Product::of_training(&self.library, case.layout, Epilogue::of(fused), stream, operands)?;
         let mut finalists = self.rank(&whole, operands)?;
@@ -30,7 +37,7 @@ impl Bench<'_> {
         let mut peers = Vec::new();
         for &algorithm in &finalists {
             let whole = &whole;
-            peers.push(("cuBLASLt", whole.name(algorithm)));
+            peers.push((theirs(case, fused), whole.name(algorithm)));
             contenders.push(Contender::new(move |operands: &mut Operands, turn| whole.launch(stream, operands, turn, algorithm)));
         }
         let steps = if fused.has_sums() { "product, pass, sums" } else { "product, pass" };
@@ -42,9 +49,19 @@ impl Bench<'_> {
             swap(operands, turn)?;
             outcome?;
             pass.launch(stream, operands, turn)?;
-            if fused.has_sums() { sums.launch(stream, operands, turn) } else { Ok(()) }
+            sums.as_ref().map_or(Ok(()), |sums| sums.launch(stream, operands, turn))
         }));
-        let distance = self.agree(case, &contenders, operands)?;
+        if let Some(atomic) = &atomic {
+            peers.push(("atomic", atomic.tile().to_string()));
+            contenders.push(self.ours(atomic));
+        }
+        let mut distance = self.agree(case, &contenders, operands)?;
+        let output = |contender: usize| match fused {
+            Fused::ReluMask => Output::Mask,
+            _ if (1..=finalists.len()).contains(&contender) => Output::RoundedSums,
+            _ => Output::Sums,
+        };
+        distance = distance.max(self.agree_on(case, &contenders, output, operands)?);
         peers.push(("without training", plain.tile().to_string()));
         contenders.push(self.ours(&plain));
         self.each_slices(case, &contenders, operands, |slices, times, operands| {
@@ -59,5 +76,14 @@ impl Bench<'_> {
             }
             Ok(())
         })
+    }
+}
+
+/// What cuBLASLt is called in a table: with the format of its sums, if that is not ours.
+fn theirs(case: &Case, fused: Fused) -> &'static str {
+    match case.dtype {
+        F16 if fused.has_sums() => "cuBLASLt, gradient f16",
+        BF16 if fused.has_sums() => "cuBLASLt, gradient bf16",
+        _ => "cuBLASLt",
     }
 }

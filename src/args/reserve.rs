@@ -63,7 +63,10 @@ impl<B> Args<B> {
         self
     }
 
-    /// What a forward launch saved, for the backward one.
+    /// What a forward launch saved, for the backward one. The launch refuses a reserve of another pair or for another shape.
+    ///
+    /// Memory that is passed as an [`input`](Args::input) under the name of one of its values belongs to no pair, and its format
+    /// and extents are all that is checked: for a mask or an auxiliary that another library has left.
     #[must_use]
     pub fn saved<'r, T>(mut self, reserve: &'r Reserve<T>) -> Args<B>
     where

@@ -2,7 +2,8 @@
 //! text and JSON names, docs and tests all follow. To add an activation, add a row.
 //!
 //! A row is a definition over primitives and other rows, nothing more: it has no privileges that a user's function lacks.
-//! Its derivative follows from the body; `gradient` says it in terms of the value instead, for one thing less to save.
+//! Its derivative follows from the body; `gradient` says it in terms of the value instead, for one thing less to save. Where an
+//! output is kept for it, the value is the rounded one: what is rounded to a border is at the border.
 //! (`tanh` is a primitive, and therefore not here.)
 
 use super::expr::{Builder, Expr, IntoExpr};
@@ -81,7 +82,7 @@ mod table {
         /// max(x, 0). Propagates NaN, as PyTorch's does; its derivative at 0 is 0.
         relu(x) = x.max(0.0), gradient |y, g| [y.gt(0.0).select(g, 0.0)];
         /// x clamped to [0, 6].
-        relu6(x) = x.clamp(0.0, 6.0);
+        relu6(x) = x.clamp(0.0, 6.0), gradient |y, g| [(y.gt(0.0) & y.lt(6.0)).select(g, 0.0)];
         /// x clamped to [low, high]; NaN stays NaN.
         clamp(x, low, high) = x.max(low).min(high);
         /// x where x > 0, else slope * x.
@@ -89,11 +90,18 @@ mod table {
         /// x where x > 0, else slope * x, with a slope that is loaded or passed at launch.
         prelu(x, slope) = x.gt(0.0).select(x, x * slope);
         /// x where x > 0, else alpha * (e^x - 1).
-        elu(x, alpha) = x.gt(0.0).select(x, x.min(0.0).expm1() * alpha);
+        elu(x, alpha) = x.gt(0.0).select(x, x.min(0.0).expm1() * alpha), gradient |y, g| [
+            positive(x, y, alpha).select(g, g * (y + alpha)),
+            x.gt(0.0).select(0.0, g * x.min(0.0).expm1())
+        ];
         /// scale * elu(x, alpha) with the self-normalising constants.
-        selu(x) = x.elu(SELU_ALPHA) * SELU_SCALE;
+        selu(x) = x.elu(SELU_ALPHA) * SELU_SCALE,
+            gradient |y, g| [g * y.gt(0.0).select(SELU_SCALE, y + SELU_SCALE * SELU_ALPHA)];
         /// x where x > 0, else alpha * (e^(x / alpha) - 1).
-        celu(x, alpha) = x.gt(0.0).select(x, (x.min(0.0) / alpha).expm1() * alpha);
+        celu(x, alpha) = x.gt(0.0).select(x, (x.min(0.0) / alpha).expm1() * alpha), gradient |y, g| [
+            y.gt(0.0).select(g, g * (y / alpha + 1.0)),
+            { let u = x.min(0.0) / alpha; x.gt(0.0).select(0.0, g * (u.expm1() - u * u.exp())) }
+        ];
         /// 1 / (1 + e^-x).
         sigmoid(x) = ((-x).exp() + 1.0).recip(), gradient |y, g| [g * (y * (1.0 - y))];
         /// log(sigmoid(x)) = min(x, 0) - log(1 + e^-|x|), which neither overflows nor cancels.
@@ -113,7 +121,7 @@ mod table {
         /// relu6(x + 3) / 6.
         hardsigmoid(x) = (x + 3.0).relu6() * (1.0 / 6.0);
         /// x clamped to [-1, 1].
-        hardtanh(x) = x.clamp(-1.0, 1.0);
+        hardtanh(x) = x.clamp(-1.0, 1.0), gradient |y, g| [(y.gt(-1.0) & y.lt(1.0)).select(g, 0.0)];
         /// log(1 + e^(beta x)) / beta, computed as max(x, 0) + log(1 + e^-|beta x|) / beta for beta > 0.
         softplus(x, beta) = x.max(0.0) + (-(x * beta).abs()).exp().log1p() / beta;
         /// x / (1 + |x|).
@@ -129,6 +137,11 @@ mod table {
         /// x + sin(a x)^2 / a (Ziyin et al. 2020, "Neural Networks Fail to Learn Periodic Functions").
         snake(x, a) = { let s = (x * a).sin(); x + s * s / a };
     }
+}
+
+/// Whether x > 0: as `elu`'s value tells it where alpha is known to be positive, since for a negative one no value does.
+fn positive<'g>(x: Expr<'g>, y: Expr<'g>, alpha: Expr<'g>) -> Expr<'g> {
+    if alpha.constant().is_some_and(|alpha| alpha > 0.0) { y.gt(0.0) } else { x.gt(0.0) }
 }
 
 pub use table::ALL;

@@ -3,7 +3,7 @@
 use super::activation;
 use super::expr::Builder;
 use crate::check::{self, Argument, Checked, Diagnostics};
-use crate::ir::{Graph, Registry, dot, text, wire};
+use crate::ir::{Graph, Registry, SinkKind, dot, text, wire};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::panic::Location;
@@ -41,6 +41,14 @@ impl Epilogue {
     /// Every fault of the graph at once.
     pub fn from_graph(graph: Graph) -> Result<Epilogue, Diagnostics> {
         Ok(Epilogue { checked: Arc::new(check::check(graph)?) })
+    }
+
+    /// The same epilogue, whose reductions may combine partial results in the order in which they happen to arrive: see
+    /// [`Monoid::atomic`](crate::ir::Monoid::atomic). For epilogues that were not written by hand: a recipe, a derived backward.
+    #[must_use]
+    pub fn atomic(&self) -> Epilogue {
+        let graph = self.graph().map_sinks(SinkKind::atomic);
+        Epilogue { checked: Arc::new(Checked::rebuilt(graph, self.arguments().to_vec())) }
     }
 
     /// The graph and what the check found out about it.

@@ -185,6 +185,14 @@ impl Builder {
 }
 
 impl<'g> Expr<'g> {
+    /// Its value, if it is a constant.
+    pub(super) fn constant(self) -> Option<f64> {
+        match self.builder.graph.borrow().node(self.id) {
+            Node::Constant(constant) => Some(constant.value()),
+            _ => None,
+        }
+    }
+
     /// Its number in the listing of the epilogue that is being built.
     pub fn id(self) -> NodeId {
         self.id

@@ -2,20 +2,24 @@
 //!
 //! Forward: Out = activation(X Y + bias). X has two dimensions or more, of which all but the last are rows; Y has two, bias one.
 //! Backward, as three operations: DX = (DOut Y^T) with the derivative of the *previous* layer's activation, whose reserve it
-//! reads; DY = X^T DOut; DBias = the sum of DOut over its rows.
+//! reads; DY = X^T DOut; DBias = the sum of DOut over its rows. In a chain of these operators, where X is the previous one's Out,
+//! that one's DBias is the sum of DX over its rows, which the product that makes DX can store along with it: see
+//! [`FusedGemmEpilogue::backward_with_bias`].
 //!
 //! # Where it differs
 //!
 //! - N may be anything: Paddle wants a multiple of 128 for ReLU and of 8 for GELU. Where it is one, the reserves are the
 //!   same bytes: ReLU's is a mask in [`Bits128`](DType::Bits128), in the first eighth of what Paddle allocates for it.
 //! - A transposed X has two dimensions: with more it is a batch of matrices, which no single product multiplies.
-//! - Gradients are stored, not added to what is there.
+//! - Gradients are stored. What Paddle calls add-to, a gradient that is added to what is there, is asked of the step that runs:
+//!   `layer::Step::accumulate`.
 
 use super::cublaslt::{self, Formats};
 use crate::build::Epilogue;
 use crate::check::Diagnostics;
 use crate::dtype::DType;
-use crate::ir::Order;
+use crate::ir::axes::N;
+use crate::ir::{Monoid, Order};
 use crate::problem::{Layout, Operation, Shape};
 
 /// The attribute `activation` and, of the gradient, `activation_grad`.
@@ -30,12 +34,22 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// The activation of an attribute's value.
+    /// The activation of a value of the attribute `activation`: `none`, `relu` or `gelu`.
     pub fn from_name(name: &str) -> Option<Activation> {
         match name {
             "none" => Some(Activation::None),
-            "relu" | "relu_grad" => Some(Activation::Relu),
-            "gelu" | "gelu_grad" => Some(Activation::Gelu),
+            "relu" => Some(Activation::Relu),
+            "gelu" => Some(Activation::Gelu),
+            _ => None,
+        }
+    }
+
+    /// The activation of a value of the gradient's attribute `activation_grad`: `none`, `relu_grad` or `gelu_grad`.
+    pub fn from_gradient_name(name: &str) -> Option<Activation> {
+        match name {
+            "none" => Some(Activation::None),
+            "relu_grad" => Some(Activation::Relu),
+            "gelu_grad" => Some(Activation::Gelu),
             _ => None,
         }
     }
@@ -80,12 +94,36 @@ pub struct Step {
     pub epilogue: Epilogue,
     /// Dimensions of the result.
     pub dims: Vec<usize>,
+    /// The reserve that it writes or reads, if there is one.
+    pub reserve: Option<ReserveSpace>,
+}
+
+/// What lies in `reserve_space`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReserveSpace {
+    /// ReLU's is a mask in [`Bits128`](DType::Bits128), GELU's has the format of all tensors.
+    pub dtype: DType,
+    /// Its dimensions: those of the tensor that the activation made, as Paddle infers them.
+    pub dims: Vec<usize>,
+    /// The bytes that it takes: of a mask 16 for each 128 columns begun, where Paddle allocates one for each element.
+    pub bytes: usize,
+}
+
+impl Step {
+    fn new((a, b): (Tensor, Option<Tensor>), operation: Operation, shape: Shape, epilogue: Epilogue, dims: Vec<usize>) -> Step {
+        let reserve = epilogue.checked().argument("aux").and_then(|(_, aux)| aux.role.operand()).map(|aux| {
+            let (columns, rows) = dims.split_last().map_or((0, 0), |(last, rows)| (*last, rows.iter().product::<usize>()));
+            let bytes = rows * aux.dtype.bytes(columns.next_multiple_of(aux.dtype.run()));
+            ReserveSpace { dtype: aux.dtype, dims: dims.clone(), bytes }
+        });
+        Step { a, b, operation, shape, epilogue, dims, reserve }
+    }
 }
 
 /// The gradient operator.
 #[derive(Clone, Debug)]
 pub struct Gradients {
-    /// DX.
+    /// DX, and with [`FusedGemmEpilogue::backward_with_bias`] the previous operator's DBias as `bgrad`.
     pub dx: Step,
     /// DY.
     pub dy: Step,
@@ -187,7 +225,7 @@ impl FusedGemmEpilogue {
         let operation = self.product(Layout::of(Order::stored(self.trans_x), Order::stored(self.trans_y)));
         let shape = Shape::new(extents.m, extents.n, extents.k);
         let dims = self.out(x, &extents);
-        Ok(Step { a: Tensor::X, b: Some(Tensor::Y), operation, shape, epilogue: epilogue?, dims })
+        Ok(Step::new((Tensor::X, Some(Tensor::Y)), operation, shape, epilogue?, dims))
     }
 
     /// The gradients, with the reserve of the previous layer's activation if there is one.
@@ -195,6 +233,45 @@ impl FusedGemmEpilogue {
     /// # Errors
     /// If the dimensions do not fit, or a reserve is missing.
     pub fn backward(&self, dout: &[usize], x: &[usize], y: &[usize], reserve: bool) -> Result<Gradients, PaddleError> {
+        let formats = self.formats();
+        let epilogue = match self.activation_before(reserve)? {
+            Activation::None => cublaslt::default(formats),
+            Activation::Relu => cublaslt::drelu(formats),
+            Activation::Gelu => cublaslt::dgelu(formats),
+        };
+        self.gradients(dout, x, y, epilogue?)
+    }
+
+    /// The same, where the product that makes DX also stores its sum over its rows as `bgrad`: DBias of the previous operator,
+    /// whose Out X is, in place of that operator's own step. It is summed before DX is rounded, and has as many elements as DX has
+    /// columns.
+    ///
+    /// # Errors
+    /// As [`backward`](FusedGemmEpilogue::backward).
+    pub fn backward_with_bias(&self, dout: &[usize], x: &[usize], y: &[usize], reserve: bool) -> Result<Gradients, PaddleError> {
+        let formats = self.formats();
+        let epilogue = match self.activation_before(reserve)? {
+            Activation::None => Epilogue::build(|e| {
+                e.store("d", e.acc(), formats.d);
+                e.reduce("bgrad", e.acc(), Monoid::Sum, formats.bias.over(N));
+            }),
+            Activation::Relu => cublaslt::drelu_bgrad(formats),
+            Activation::Gelu => cublaslt::dgelu_bgrad(formats),
+        };
+        self.gradients(dout, x, y, epilogue?)
+    }
+
+    /// The previous layer's activation, whose derivative needs a reserve.
+    fn activation_before(&self, reserve: bool) -> Result<Activation, PaddleError> {
+        match self.activation {
+            Activation::None => Ok(Activation::None),
+            _ if !reserve => Err(PaddleError::MissingReserve),
+            activation => Ok(activation),
+        }
+    }
+
+    /// The gradients, with the epilogue of the product that makes DX.
+    fn gradients(&self, dout: &[usize], x: &[usize], y: &[usize], epilogue: Epilogue) -> Result<Gradients, PaddleError> {
         let extents = self.extents(x, y)?;
         let Extents { m, n, k } = extents;
         let needed = self.out(x, &extents);
@@ -204,22 +281,11 @@ impl FusedGemmEpilogue {
         for (needs, got) in needed.iter().zip(dout) {
             same(("an extent of DOut", *got), ("that of Out", *needs))?;
         }
-        let epilogue = match (self.activation, reserve) {
-            (Activation::None, _) => cublaslt::default(self.formats()),
-            (_, false) => return Err(PaddleError::MissingReserve),
-            (Activation::Relu, true) => cublaslt::drelu(self.formats()),
-            (Activation::Gelu, true) => cublaslt::dgelu(self.formats()),
-        }?;
         // DOut lies M x N; transposed views lie the other way.
         let (row, column) = (Order::RowMajor, Order::ColumnMajor);
         let (x_lies, y_lies) = (Order::stored(self.trans_x), Order::stored(self.trans_y));
-        let step = |a, b, layout, [m, n, k]: [usize; 3], epilogue, dims: &[usize]| Step {
-            a,
-            b: Some(b),
-            operation: self.product(layout),
-            shape: Shape::new(m, n, k),
-            epilogue,
-            dims: dims.to_vec(),
+        let step = |a, b, layout, [m, n, k]: [usize; 3], epilogue, dims: &[usize]| {
+            Step::new((a, Some(b)), self.product(layout), Shape::new(m, n, k), epilogue, dims.to_vec())
         };
         let dx = match self.trans_x {
             false => step(Tensor::DOut, Tensor::Y, Layout::of(row, y_lies.transposed()), [m, k, n], epilogue, x),
@@ -230,14 +296,9 @@ impl FusedGemmEpilogue {
             false => step(Tensor::X, Tensor::DOut, Layout::of(x_lies.transposed(), row), [k, n, m], plain, y),
             true => step(Tensor::DOut, Tensor::X, Layout::of(column, x_lies), [n, k, m], plain, y),
         };
-        let dbias = Step {
-            a: Tensor::DOut,
-            b: None,
-            operation: Operation::Pointwise { dtype: self.dtype, order: row },
-            shape: Shape::new(m, n, 0),
-            epilogue: cublaslt::bgradb(self.formats())?,
-            dims: vec![n],
-        };
+        let pass = Operation::Pointwise { dtype: self.dtype, order: row };
+        let sums = cublaslt::bgradb(self.formats())?;
+        let dbias = Step::new((Tensor::DOut, None), pass, Shape::new(m, n, 0), sums, vec![n]);
         Ok(Gradients { dx, dy, dbias })
     }
 }

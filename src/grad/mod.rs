@@ -70,7 +70,7 @@ mod wrt;
 
 pub use crate::args::{Reserve, ReserveTag};
 pub use error::GradError;
-pub use reserve::{ReserveError, ReservePlan, Saved};
+pub use reserve::{Free, ReserveError, ReservePlan, Saved};
 pub use wrt::{Keep, Wrt};
 
 use crate::build::Epilogue;

@@ -23,6 +23,7 @@ use std::sync::Arc;
 pub struct ReservePlan {
     fingerprint: u64,
     values: Vec<Saved>,
+    free: Vec<Free>,
     /// What the backward pass computes again: the words of the listing, in order, and their issue slots.
     recomputed: (Vec<String>, u32),
 }
@@ -39,6 +40,16 @@ pub struct Saved {
     /// Its line in the listing of the forward epilogue.
     pub value: String,
     /// Why this and not another.
+    pub why: &'static str,
+}
+
+/// One value that the backward pass needs of the forward pass, and for which nothing is saved: it follows from coordinates and
+/// arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Free {
+    /// Its line in the listing of the backward epilogue.
+    pub value: String,
+    /// What it follows from.
     pub why: &'static str,
 }
 
@@ -85,13 +96,18 @@ impl ReservePlan {
             Saved { name: name.clone(), operand: selected.operand, is_output: selected.output.is_some(), value: line, why }
         });
         let values: Vec<Saved> = saved.collect();
-        let recomputed = recomputed(backward, &values, incoming);
-        ReservePlan { fingerprint, values, recomputed }
+        let (free, recomputed) = besides(backward, &values, incoming);
+        ReservePlan { fingerprint, values, free, recomputed }
     }
 
     /// Each value.
     pub fn values(&self) -> &[Saved] {
         &self.values
+    }
+
+    /// What takes no memory: conditions on coordinates, what follows from arguments.
+    pub fn free(&self) -> &[Free] {
+        &self.free
     }
 
     /// The values that take memory of their own.
@@ -144,7 +160,7 @@ impl ReservePlan {
         self.own().map(|v| bytes(v.operand, shape)).collect()
     }
 
-    /// The plan in words: what is saved, how large it is, and what is computed again.
+    /// The plan in words: what is saved, how large it is, what is free, and what is computed again.
     pub fn explain(&self, shape: Shape) -> String {
         let mut out = String::new();
         let count = |bits: usize| format!("{bits} bit{}", if bits == 1 { "" } else { "s" });
@@ -154,6 +170,12 @@ impl ReservePlan {
             let bits = if value.is_output { 0 } else { value.operand.dtype.bits() };
             let Saved { name, operand, value, why, .. } = value;
             let _ = writeln!(out, "  {name}  {operand}, {}: {why}\n    {value}", count(bits));
+        }
+        if !self.free.is_empty() {
+            let _ = writeln!(out, "free          in the listing of the backward epilogue");
+        }
+        for Free { value, why } in &self.free {
+            let _ = writeln!(out, "  0 bits: {why}\n    {value}");
         }
         let (words, cost) = &self.recomputed;
         if words.is_empty() {
@@ -174,17 +196,30 @@ fn bytes(operand: Operand, shape: Shape) -> usize {
     operand.dtype.bytes(inner.next_multiple_of(operand.dtype.run())) * outer * shape.batch
 }
 
-/// What a backward epilogue computes of what was saved and of no incoming gradient.
-fn recomputed(backward: &Epilogue, saved: &[Saved], incoming: &[Arc<str>]) -> (Vec<String>, u32) {
+/// What a backward epilogue has besides what was saved: what it computes of that, and what is free.
+fn besides(backward: &Epilogue, saved: &[Saved], incoming: &[Arc<str>]) -> (Vec<Free>, (Vec<String>, u32)) {
     let graph = backward.graph();
     let (mut upstream, mut forward) = (vec![false; graph.len()], vec![false; graph.len()]);
-    let (mut words, mut cost) = (Vec::new(), 0);
+    // Whether coordinates and whether arguments are behind a value.
+    let mut origins = vec![(false, false); graph.len()];
+    let (mut free, mut words, mut cost) = (vec![false; graph.len()], Vec::new(), 0);
     for (id, node) in graph.nodes() {
         let any = |of: &[bool]| node.args().iter().any(|a| of[a.index()]);
         let known = matches!(node, Node::Load { name, .. } if saved.iter().any(|s| s.name == *name));
         let comes_in = matches!(node, Node::Load { name, .. } if incoming.contains(name));
         upstream[id.index()] = comes_in || matches!(node, Node::Accumulator(_)) || any(&upstream);
         forward[id.index()] = known || !upstream[id.index()] && any(&forward);
+        let own = (matches!(node, Node::Coordinate(_)), matches!(node, Node::Load { .. } | Node::Scalar { .. }));
+        origins[id.index()] = node.args().iter().fold(own, |(coordinates, arguments), arg| {
+            let (c, a) = origins[arg.index()];
+            (coordinates || c, arguments || a)
+        });
+        if upstream[id.index()] || forward[id.index()] {
+            // It is free where something else begins.
+            for arg in node.args().iter().map(|arg| arg.index()) {
+                free[arg] |= !upstream[arg] && !forward[arg] && origins[arg] != (false, false);
+            }
+        }
         if forward[id.index()] && !known {
             words.push(node.mnemonic().to_owned());
             cost += match node {
@@ -196,5 +231,18 @@ fn recomputed(backward: &Epilogue, saved: &[Saved], incoming: &[Arc<str>]) -> (V
     }
     words.sort_unstable();
     words.dedup();
-    (words, cost)
+    let free = graph.nodes().filter(|(id, _)| free[id.index()]).map(|(id, node)| {
+        let of = backward.checked().type_of(id);
+        let why = match (of.value == ValueType::Bool, origins[id.index()]) {
+            (true, (true, false)) => "a condition on coordinates",
+            (true, (true, true)) => "a condition on coordinates and arguments",
+            (true, _) => "a condition on arguments",
+            (_, (true, false)) => "from coordinates",
+            (_, (true, true)) => "from coordinates and arguments",
+            _ if node.args().is_empty() => "an argument",
+            _ => "from arguments",
+        };
+        Free { value: text::node_line(graph, id, Some(&of.to_string())).text, why }
+    });
+    (free.collect(), (words, cost))
 }

@@ -8,7 +8,7 @@ use super::custom::CustomOp;
 use super::function::Function;
 use super::op::Op;
 use super::operand::Operand;
-use super::sink::Sink;
+use super::sink::{Sink, SinkKind};
 use crate::dtype::ValueType;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -236,6 +236,13 @@ impl Graph {
     pub fn sink(&mut self, sink: Sink, built_at: BuiltAt) {
         self.sinks.push(Sink { kind: sink.kind.canonical(), ..sink });
         self.sinks_built_at.push(built_at);
+    }
+
+    /// The same graph, every sink of another kind.
+    #[must_use]
+    pub fn map_sinks(&self, kind: impl Fn(SinkKind) -> SinkKind) -> Graph {
+        let sinks = self.sinks.iter().map(|sink| Sink { kind: kind(sink.kind).canonical(), ..sink.clone() }).collect();
+        Graph { sinks, ..self.clone() }
     }
 
     /// How many nodes there are.

@@ -108,6 +108,15 @@ impl SinkKind {
         matches!(self, SinkKind::Reduce(Reduction { accumulate: true, .. }))
     }
 
+    /// The same sink, in which a reduction may combine partial results in any order: see [`Monoid::atomic`].
+    #[must_use]
+    pub const fn atomic(self) -> SinkKind {
+        match self {
+            SinkKind::Store(operand) => SinkKind::Store(operand),
+            SinkKind::Reduce(reduction) => SinkKind::Reduce(Reduction { atomic: true, ..reduction }),
+        }
+    }
+
     /// The same sink with another operand.
     #[must_use]
     pub const fn with_operand(self, operand: Operand) -> SinkKind {

@@ -16,6 +16,8 @@ use serde::Serialize;
 
 /// Rows of a chunk.
 pub const CHUNK_ROWS: usize = 64;
+/// Rows of a chunk that are a warp's own.
+const WARP_ROWS: usize = 16;
 
 /// What passes through shared memory, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -32,6 +34,8 @@ pub struct Staging {
     pub load_stages: usize,
     /// Chunks of a consumer that may be on their way out.
     pub store_buffers: usize,
+    /// Rows of a chunk that leave together: a warp's own, which no other warp has to wait for, or all of them.
+    pub store_rows: usize,
     /// Bytes of one chunk of every matrix that is read.
     pub load_bytes: usize,
     /// Bytes of one chunk of every matrix that is written.
@@ -131,7 +135,19 @@ impl Staging {
             loads_of(Phase::Visit).map(|(step, argument, operand)| matrix(step, operand, argument, true, &mut load_bytes));
         let loads = loads.collect();
         let stores = program.stores.iter().enumerate().filter(|(_, store)| !store.operand.dtype.is_packed());
-        let stores = stores.map(|(i, store)| matrix(i, store.operand, store.argument, false, &mut store_bytes)).collect();
+        let stores: Vec<Staged> =
+            stores.map(|(i, store)| matrix(i, store.operand, store.argument, false, &mut store_bytes)).collect();
+        // Lines along N, all of them sent by tensor maps, are whole within a warp.
+        let by_warps = stores.iter().all(|staged| {
+            let Operand { axes, order, .. } = program.stores[staged.of].operand;
+            lies_along_columns(axes, order) && staged.map.is_some_and(|map| maps[map].required)
+        });
+        let store_rows = if by_warps { WARP_ROWS } else { CHUNK_ROWS };
+        for map in stores.iter().filter_map(|staged| staged.map) {
+            if by_warps {
+                maps[map].box_outer = WARP_ROWS;
+            }
+        }
         let vectors = loads_of(Phase::Column).chain(loads_of(Phase::Row)).map(|(step, _, operand)| {
             let extent = if operand.axes.contains(M) { tile.bm } else { tile.bn };
             let at = vector_bytes;
@@ -175,6 +191,7 @@ impl Staging {
             vectors,
             load_stages,
             store_buffers,
+            store_rows,
             load_bytes,
             store_bytes,
             vector_bytes,
@@ -207,6 +224,7 @@ impl Staging {
             ("CHUNK", self.chunk),
             ("LOAD_STAGES", self.load_stages),
             ("STORE_BUFFERS", self.store_buffers),
+            ("STORE_ROWS", self.store_rows),
             ("LOAD_BYTES", self.load_bytes),
             ("STORE_BYTES", self.store_bytes),
             ("VECTOR_BYTES", self.vector_bytes),

@@ -28,16 +28,17 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier
     if (thread % 32 == 0) barrier_arrive(barrier);
 }
 
-// A chunk of every matrix that is written, by the 128 threads that have just filled it. A tensor map writes whole pieces of 16 bytes:
-// where the problem's lines end inside of one, the chunks at the edge go element by element.
-DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row, int column, int thread) {
+// Of every matrix that is written the rows of a chunk from `first` on that leave together, by the threads that have just filled them,
+// one of which `sends`. A tensor map writes whole pieces of 16 bytes: where the problem's lines end inside of one, the chunks at the
+// edge go element by element.
+DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row, int column, int first, bool sends, int thread) {
 {% for store in staged_stores %}    { // {{ store.node }}
 {% if store.map %}        using Place = Chunk64<sizeof({{ store.dtype }}), {{ store.along_strip }}>;
 {% if not store.whole %}        if (p.{{ store.map }}_used && {% if store.along_strip %}column + CHUNK <= p.n{% else %}row + 64 <= p.m{% endif %})
 {% endif %}#pragma unroll
         for (int i = 0; i < Place::PANELS; ++i)
-            tensor_store_if(thread == 0, p.{{ store.map }}, shared_address(shared_memory) + from + {{ store.staged_at }} + i * Place::PANEL,
-                            {% if store.along_strip %}column + i * Place::PANEL_ELEMENTS, row{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
+            tensor_store_if(sends, p.{{ store.map }}, shared_address(shared_memory) + from + {{ store.staged_at }} + i * Place::PANEL + first * Place::PITCH,
+                            {% if store.along_strip %}column + i * Place::PANEL_ELEMENTS, row + first{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
 {% endif %}{% if not store.whole %}        {% if store.map %}else
             {% endif %}copy_out<128, {{ store.along_strip }}>(from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, p.m, p.n, thread);
 {% endif %}    }

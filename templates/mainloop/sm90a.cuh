@@ -246,11 +246,20 @@ DEVICE void settle_last(const Params& p, u32 group, u32 tiles) {
 }
 
 {% endif -%}
+// Who sends what was written out of shared memory: each warp its own rows of a chunk, or a consumer all of them together.
+constexpr bool BY_WARPS = STORE_ROWS < 64;
+DEVICE void sync_senders(u32 group) {
+    if constexpr (BY_WARPS) __syncwarp();
+    else sync_warpgroup(group);
+}
+
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group) {
     const u32 shared = shared_address(shared_memory);
     const int thread = thread_of_warpgroup(), lane = thread & 31, first_row = (thread >> 5) * 16, group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
     const TileValues t = epilogue_begin(p, tile.batch);
     const u32 vectors = AT_VECTORS + (count & 1) * VECTOR_BYTES;
+    const bool sends = (BY_WARPS ? lane : thread) == 0;
+    const int sent = BY_WARPS ? __shfl_sync(~0u, first_row, 0) : 0;   // the first row, which the compiler sees to be the same in all of a warp
     u32 loads = 0, stores = 0;
     auto strip = [&](int n, int m, int half, int part) {
         const int row = group_row + m * 64 + first_row + half * 8 + lane / 4, column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
@@ -278,32 +287,32 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
             if constexpr (STORE_BYTES > 0) {
                 // The buffer's last store has been read, and every thread of the last copy is done.
                 stores = AT_STORES + (group * STORE_BUFFERS + chunk % STORE_BUFFERS) * STORE_BYTES;
-                if (chunk == 0) store_wait_read_if<0>(thread == 0);
-                else store_wait_read_if<STORE_BUFFERS - 1>(thread == 0);
-                sync_warpgroup(group);
+                if (chunk == 0) store_wait_read_if<0>(sends);
+                else store_wait_read_if<STORE_BUFFERS - 1>(sends);
+                sync_senders(group);
             }
 #pragma unroll
             for (int visit = 0; visit < 2 * STRIPS; ++visit) {
                 const int half = visit / STRIPS, part = visit % STRIPS;
                 const Fetched fetched = epilogue_fetch(p, t, strip(n, m, half, part));
-                if (LOAD_BYTES > 0 && visit == 2 * STRIPS - 1) {
-                    // The fence waits until what was read is in registers, for which an arrival alone does not.
-                    fence_async();
-                    __syncwarp();
-                    barrier_arrive_if(lane == 0, shared + LOADS_EMPTY + slot * 8);
-                    ++load;
-                }
                 Accum strip_acc[STRIP];
 #pragma unroll
                 for (int i = 0; i < STRIP; ++i)
                     strip_acc[i] = acc[m][n * (CHUNK / 2) + (part * (STRIP / 2) + i / 2) * 4 + half * 2 + i % 2];
                 epilogue_visit(p, t, columns[part], rows[m][half], fetched, strip(n, m, half, part), strip_acc);
             }
+            // Copies may read what was written, and overwrite what was read: the fence waits until that is in registers, for which an
+            // arrival alone does not.
+            if constexpr (STORE_BYTES > 0 || LOAD_BYTES > 0) fence_async();
+            if constexpr (LOAD_BYTES > 0) {
+                __syncwarp();
+                barrier_arrive_if(lane == 0, shared + LOADS_EMPTY + slot * 8);
+                ++load;
+            }
             if constexpr (STORE_BYTES > 0) {
-                fence_async();
-                sync_warpgroup(group);
-                drain_chunk(p, t, stores, tile.row + group_row + m * 64, tile.column + n * CHUNK, thread);
-                store_commit_if(thread == 0);
+                sync_senders(group);
+                drain_chunk(p, t, stores, tile.row + group_row + m * 64, tile.column + n * CHUNK, sent, sends, thread);
+                store_commit_if(sends);
             }
         }
 #pragma unroll
@@ -356,7 +365,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
         run_epilogue(p, tiles.tile, acc, count, group);
     }
 {% if reductions %}    settle_last(p, group, PING_PONG ? count >> 1 : count);
-{% endif %}    if (threadIdx.x % 128 == 0) store_wait_all();
+{% endif %}    if (threadIdx.x % (BY_WARPS ? 32 : 128) == 0) store_wait_all();
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {

@@ -134,6 +134,15 @@ fn the_numbers_are_those_of_the_header() {
 }
 
 #[test]
+fn the_order_of_a_recipes_sums_can_be_given_up() {
+    let sums = cublaslt::drelu_bgrad(Formats { bias: F32, ..Formats::of(F16) }).unwrap();
+    let atomic = sums.atomic();
+    assert_ne!(atomic, sums);
+    assert_eq!(atomic.to_string(), sums.to_string().replace("\"bgrad\" sum f32", "\"bgrad\" sum atomic f32"));
+    assert_eq!((atomic.atomic(), atomic.arguments()), (atomic.clone(), sums.arguments()));
+}
+
+#[test]
 fn edges_of_relu_are_as_documented() {
     let mut z = [0.0f32; M_ * N_];
     z[..5].copy_from_slice(&[f32::NAN, -0.0, 0.0, f32::INFINITY, -1.0]);

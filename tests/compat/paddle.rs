@@ -17,13 +17,32 @@ fn numbers(count: usize, seed: usize) -> Vec<f32> {
 
 /// Runs a step; `aux` is a reserve to read or to fill.
 fn execute(step: &Step, of: impl Fn(Tensor) -> Vec<f32>, bias: &[f32], aux: &mut Vec<u8>) -> Vec<f32> {
-    let (a, b) = (of(step.a), step.b.map(of));
     let mut out = vec![f32::NAN; step.dims.iter().product()];
-    let mut args = HostArgs::new().input("a", &a);
+    launch(step, of, bias, aux, &mut out, HostArgs::new());
+    out
+}
+
+/// Runs a step that stores a matrix and the sum of each of its columns.
+fn execute_with_sums(step: &Step, of: impl Fn(Tensor) -> Vec<f32>, aux: &mut Vec<u8>) -> (Vec<f32>, Vec<f32>) {
+    let (mut out, mut sums) = (vec![f32::NAN; step.dims.iter().product()], vec![f32::NAN; *step.dims.last().unwrap()]);
+    launch(step, of, &[], aux, &mut out, HostArgs::new().output("bgrad", &mut sums));
+    (out, sums)
+}
+
+fn launch<'a>(
+    step: &Step,
+    of: impl Fn(Tensor) -> Vec<f32>,
+    bias: &'a [f32],
+    aux: &'a mut Vec<u8>,
+    out: &'a mut Vec<f32>,
+    args: HostArgs<'a>,
+) {
+    let (a, b) = (of(step.a), step.b.map(of));
+    let mut args = args.input("a", &a);
     if let Some(b) = &b {
         args = args.input("b", b);
     }
-    let mut room = Some((&mut out, aux));
+    let mut room = Some((out, aux));
     for argument in step.epilogue.arguments() {
         let name = &*argument.name;
         args = match (name, argument.role) {
@@ -42,11 +61,29 @@ fn execute(step: &Step, of: impl Fn(Tensor) -> Vec<f32>, bias: &[f32], aux: &mut
         };
     }
     if let Some((out, _)) = room {
-        let name = if step.epilogue.arguments().iter().any(|a| &*a.name == "bgrad") { "bgrad" } else { "d" };
+        let name = if step.epilogue.arguments().iter().any(|a| &*a.name == "d") { "d" } else { "bgrad" };
         args = args.output(name, out);
     }
     run(step.operation, step.epilogue.checked(), step.shape, args, Precision::F32).unwrap_or_else(|e| panic!("{e}"));
-    out
+}
+
+#[test]
+fn a_reserve_says_how_large_it_is() {
+    let space = |activation, n: usize| {
+        let operator = FusedGemmEpilogue { trans_x: false, trans_y: false, activation, dtype: F16 };
+        operator.forward(&[2, 3, 8], &[8, n], &[n], activation != Activation::None).unwrap().reserve
+    };
+    let relu = space(Activation::Relu, 130).unwrap();
+    assert_eq!((relu.dtype, &relu.dims[..], relu.bytes), (Bits128, &[2, 3, 130][..], 6 * 32));
+    let gelu = space(Activation::Gelu, 5).unwrap();
+    assert_eq!((gelu.dtype, &gelu.dims[..], gelu.bytes), (F16, &[2, 3, 5][..], 6 * 5 * 2));
+    assert_eq!(space(Activation::None, 5), None);
+    // The gradient's is the previous operator's, which made X.
+    let operator = FusedGemmEpilogue { trans_x: false, trans_y: false, activation: Activation::Relu, dtype: F16 };
+    let gradients = operator.backward(&[2, 3, 5], &[2, 3, 8], &[8, 5], true).unwrap();
+    let before = gradients.dx.reserve.unwrap();
+    assert_eq!((&before.dims[..], before.bytes), (&[2, 3, 8][..], 6 * 16));
+    assert_eq!((gradients.dy.reserve, gradients.dbias.reserve), (None, None));
 }
 
 fn gelu(x: f64) -> f64 {
@@ -127,6 +164,13 @@ fn every_transposition_and_activation_is_plain_loops() {
                     sum * slope(activation, f64::from(before[at]))
                 }),
             );
+            // The same product gives the previous operator's DBias.
+            let with_bias = operator.backward_with_bias(&out_dims, &x_dims, &y_dims, reserve).unwrap();
+            assert_eq!(with_bias.dx.reserve, gradients.dx.reserve);
+            let (again, bgrad) = execute_with_sums(&with_bias.dx, of, &mut aux);
+            assert_eq!(again, dx);
+            let column = |j: usize| (0..rows).map(|i| f64::from(dx[i * columns + j])).sum();
+            near(&bgrad, (0..columns).map(column));
             let dy = execute(&gradients.dy, of, &[], &mut Vec::new());
             near(
                 &dy,
@@ -145,7 +189,7 @@ fn every_transposition_and_activation_is_plain_loops() {
 fn shapes_that_do_not_fit_are_refused() {
     let operator = |activation| FusedGemmEpilogue { trans_x: false, trans_y: false, activation, dtype: F16 };
     let none = operator(Activation::None);
-    let relu = operator(Activation::from_name("relu_grad").unwrap());
+    let relu = operator(Activation::from_gradient_name("relu_grad").unwrap());
     let refused =
         |step: Result<Step, _>| step.map(|_| ()).map_err(|e: postlude::compat::paddle::PaddleError| e.to_string()).unwrap_err();
     assert_eq!(refused(none.forward(&[4], &[4, 5], &[5], false)), "X has 1 dimensions; it needs 2 or more");
@@ -166,5 +210,15 @@ fn shapes_that_do_not_fit_are_refused() {
     assert_eq!(missing.to_string(), "the derivative of an activation needs its reserve: pass it, or use activation `none`");
     let dout = none.backward(&[3, 6], &[3, 4], &[4, 5], false).unwrap_err();
     assert_eq!(dout.to_string(), "an extent of DOut is 6, and that of Out is 5: they have to be the same");
-    assert!(Activation::from_name("tanh").is_none());
+    // Each operator has names of its own.
+    for name in ["tanh", "relu_grad", "gelu_grad"] {
+        assert!(Activation::from_name(name).is_none(), "{name}");
+    }
+    for name in ["tanh", "relu", "gelu"] {
+        assert!(Activation::from_gradient_name(name).is_none(), "{name}");
+    }
+    for (forward, gradient) in [("none", "none"), ("relu", "relu_grad"), ("gelu", "gelu_grad")] {
+        assert!(Activation::from_name(forward).is_some());
+        assert_eq!(Activation::from_name(forward), Activation::from_gradient_name(gradient));
+    }
 }

@@ -9,6 +9,7 @@ use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMod
 use postlude::cudarc::driver::{CudaContext, CudaSlice, CudaStream};
 use postlude::device::{Device, DeviceArgs};
 use postlude::gemm::Plan;
+use postlude::grad::{Pair, Wrt};
 use postlude::plan::Mainloop;
 use postlude::prelude::*;
 use postlude::{Error, Gemm};
@@ -144,6 +145,54 @@ fn misaligned_vectors_need_no_plan_of_their_own_and_outputs_do_on_hopper() {
     drop(args);
     let d = rig.stream.clone_dtoh(&rig.d).unwrap();
     assert!(d[0].is_nan() && d[1..=64 * 48].iter().all(|x| x.to_f32() == 33.0) && d[64 * 48 + 1..].iter().all(|x| x.is_nan()));
+}
+
+#[test]
+fn reserves_of_other_pairs_and_problems() {
+    let Some(mut rig) = rig() else { return };
+    let pair = |shift: f32| {
+        let epilogue = Epilogue::build(|e| e.store("d", (e.acc() + shift).relu(), F16)).unwrap();
+        epilogue.backward(Wrt::all()).unwrap()
+    };
+    let (relu, shifted) = (pair(0.0), pair(1.0));
+    let name = |pair: &Pair| pair.reserve().values()[0].name.to_string();
+    let reserve = |pair: &Pair, shape: Shape| {
+        let buffers = pair.reserve().sizes(shape).into_iter().map(|bytes| rig.stream.clone_htod(&vec![0xffu8; bytes]).unwrap());
+        pair.reserve().over(shape, buffers.collect()).unwrap()
+    };
+    let own = reserve(&relu, SHAPE);
+    let wrong = [
+        None,
+        Some(reserve(&shifted, SHAPE)),
+        Some(reserve(&relu, Shape { m: 48, n: 64, ..SHAPE })),
+        Some(reserve(&relu, SHAPE.batched(2))),
+    ];
+    let backward = Gemm::new(F16, TN, relu.backward()).plan(&rig.device, SHAPE).unwrap();
+    let outcomes = wrong.iter().map(|reserve| {
+        let args = DeviceArgs::new().input("a", &rig.a).input("b", &rig.b).output("grad_acc", &mut rig.d);
+        let mut args = if let Some(reserve) = reserve { args.saved(reserve) } else { args };
+        faults(backward.execute(&rig.stream, &mut args))
+    });
+    let outcomes: Vec<_> = outcomes.collect();
+    let missing = |fault: &(String, Fault)| fault.0 == name(&relu) && matches!(fault.1, Fault::Missing { .. });
+    assert!(matches!(&outcomes[0][..], [fault] if missing(fault)), "{outcomes:?}");
+    let foreign = |fault: &(String, Fault)| fault.0 == name(&shifted) && matches!(fault.1, Fault::ForeignReserve { .. });
+    assert!(matches!(&outcomes[1][..], [first, second] if missing(first) && foreign(second)), "{outcomes:?}");
+    for outcome in &outcomes[2..] {
+        assert!(matches!(&outcome[..], [(of, Fault::ReserveShape { .. })] if *of == name(&relu)), "{outcomes:?}");
+    }
+    assert!(rig.untouched());
+    // The forward half has nowhere to save to.
+    let forward = Gemm::new(F16, TN, relu.forward()).plan(&rig.device, SHAPE).unwrap();
+    let mut args = DeviceArgs::new().input("a", &rig.a).input("b", &rig.b).output("d", &mut rig.d);
+    let found = faults(forward.execute(&rig.stream, &mut args));
+    assert!(matches!(&found[..], [fault] if missing(fault)), "{found:?}");
+    drop(args);
+    assert!(rig.untouched());
+    let mut args = DeviceArgs::new().input("a", &rig.a).input("b", &rig.b).output("grad_acc", &mut rig.d).saved(&own);
+    backward.execute(&rig.stream, &mut args).unwrap();
+    drop(args);
+    assert!(rig.stream.clone_dtoh(&rig.d).unwrap()[..64 * 48].iter().all(|x| x.to_f32() == 32.0));
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod case;
 mod cublaslt;
 mod files;
 mod gemv;
+mod gradients;
 mod hopper;
 mod large;
 mod launches;
@@ -36,8 +37,12 @@ mod strides;
 mod tiles;
 mod verdict;
 
+#[path = "../support/edges.rs"]
+mod edges;
 #[path = "../support/graphs.rs"]
 mod graphs;
+#[path = "../support/pairs.rs"]
+mod pairs;
 #[path = "../../benches/gemm/cublaslt.rs"]
 #[allow(dead_code, reason = "the benchmark uses what the tests do not")]
 mod peer;

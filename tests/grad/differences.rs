@@ -1,12 +1,13 @@
 //! Gradients are the limits of differences: of every activation, every recipe, and random graphs.
 
 use crate::graphs::{Style, well_typed};
+use crate::pairs;
 use crate::problem::Problem;
 use postlude::build::{activation, recipes};
+use postlude::compat::cublaslt::{self, Formats};
 use postlude::grad::{Keep, Wrt};
-use postlude::ir::Node;
 use postlude::prelude::*;
-use postlude::{Builder, Op};
+use postlude::{Builder, DType};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -17,22 +18,7 @@ fn epilogue(build: impl FnOnce(&Builder)) -> Epilogue {
 #[test]
 fn of_every_activation() {
     for &function in activation::ALL {
-        // The parameters are vectors over N, so that their gradients are sums over M; positive ones keep logarithms real.
-        let mut graph = postlude::ir::Graph::new();
-        let acc = graph.push(Node::Accumulator(postlude::dtype::ValueType::F32), None);
-        let mut args = vec![acc];
-        for parameter in &function.parameters[1..] {
-            let raw = graph.push(Node::Load { name: format!("p_{parameter}").as_str().into(), operand: F32.over(N) }, None);
-            let square = graph.apply(Op::Mul, &[raw, raw]);
-            let half = graph.constant_f32(0.5);
-            let shifted = graph.apply(Op::Add, &[square, half]);
-            let sign = graph.constant_f32(if *parameter == "low" { -1.0 } else { 1.0 });
-            args.push(graph.apply(Op::Mul, &[shifted, sign]));
-        }
-        let y = graph.push(Node::Call { function, args }, None);
-        let kind = postlude::ir::SinkKind::Store(F32.into());
-        graph.sink(postlude::ir::Sink { name: "d".into(), value: y, kind }, None);
-        let epilogue = Epilogue::from_graph(graph).unwrap();
+        let epilogue = pairs::of_activation(function, F32);
         let (mut smooth, mut all) = (0, 0);
         for seed in 0..4 {
             let (s, a) = Problem::new(&epilogue, seed).check(30, 1e-5);
@@ -40,6 +26,15 @@ fn of_every_activation() {
         }
         assert!(smooth * 10 >= all * 8, "{}: {smooth} of {all} elements are smooth", function.name);
     }
+}
+
+/// Its value is positive on both sides of 0: only what it was applied to tells them apart.
+#[test]
+fn of_an_elu_whose_alpha_is_negative() {
+    let e = epilogue(|e| e.store("d", (e.acc() * e.load("w", F32.over(M))).elu(-0.5), F32));
+    let mut problem = Problem::with(&e, Wrt::all().exact().keeps("d"), 6);
+    let (smooth, all) = problem.check(30, 1e-5);
+    assert!(smooth * 10 >= all * 9, "{smooth} of {all}");
 }
 
 #[test]
@@ -60,6 +55,21 @@ fn of_every_recipe() {
         let (smooth, all) = Problem::new(&recipe.unwrap(), seed as u64).check(30, 1e-5);
         assert!(smooth * 10 >= all * 8, "recipe {seed}: {smooth} of {all}");
     }
+}
+
+/// But for the sums of operands, which are linear, and whose pass stores nothing that a gradient could come in through.
+#[test]
+fn of_every_epilogue_of_cublaslt() {
+    let mut tested = 0;
+    for named in cublaslt::ALL.iter().filter(|named| !matches!(named.name, "BGRADA" | "BGRADB")) {
+        for c in [None, Some(F32)] {
+            let epilogue = (named.build)(Formats { c, ..Formats::of(F32) }).unwrap();
+            let (smooth, all) = Problem::new(&epilogue, u64::from(named.value)).check(30, 1e-5);
+            assert!(smooth * 10 >= all * 9 && all >= 30, "{}: {smooth} of {all}", named.name);
+            tested += 1;
+        }
+    }
+    assert_eq!(tested, 2 * 14);
 }
 
 #[test]
@@ -133,48 +143,68 @@ fn of_an_integer_product() {
     assert!(smooth * 10 >= all * 8 && all == 8, "{smooth} of {all}");
 }
 
-/// Random graphs whose values stay of moderate size. Without square roots: that of `x - x` has a value and no slope.
-fn style() -> Style {
-    use Op::{Abs, Add, Cos, Div, Erf, Expm1, Fma, Log1p, Max, Min, Mul, Neg, Select, Sin, Sub, Tanh, ToF32};
-    Style {
-        float_ops: vec![Add, Sub, Mul, Fma, Min, Max, Abs, Neg, Tanh, Erf, Sin, Cos, Select, ToF32, Div, Log1p, Expm1],
-        functions: activation::ALL.to_vec(),
-        formats: vec![F32, I32, Bool, Bits8],
-        reductions: true,
-        stores: 3,
-        ..Style::tame()
+/// Compares some elements of so many random graphs; returns how many were smooth, how many there were, and how many graphs save
+/// something.
+fn random_graphs(style: Style, seed: u8, graphs: usize) -> (usize, usize, usize) {
+    let (mut smooth, mut all, mut saved, mut draws) = (0, 0, 0, 0);
+    for (draw, epilogue) in pairs::epilogues(style, seed).take(graphs) {
+        let mut problem = Problem::new(&epilogue, draw);
+        let (s, a) = problem.check(4, 2e-5);
+        (smooth, all, draws) = (smooth + s, all + a, draw);
+        saved += usize::from(!problem.pair.reserve().is_empty());
     }
+    eprintln!("{graphs} of {draws} graphs, {smooth} of {all} elements smooth, {saved} with a reserve");
+    (smooth, all, saved)
 }
 
 #[test]
 fn of_random_graphs() {
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
-    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let (mut graphs, mut smooth, mut all, mut saved) = (0, 0, 0, 0);
-    let strategies =
-        [well_typed(style()).boxed(), well_typed(Style { accumulator: postlude::dtype::ValueType::I32, ..style() }).boxed()];
-    let mut draws = 0;
-    while graphs < 500 {
-        draws += 1;
-        let graph = strategies[usize::from(draws % 8 == 0)].new_tree(&mut runner).unwrap().current();
-        let epilogue = Epilogue::from_graph(graph).unwrap();
-        // Without an output that has a gradient there is nothing to test.
-        let through =
-            |s: &postlude::ir::Sink| matches!(s.kind, postlude::ir::SinkKind::Store(o) if o.dtype == F32 && o.axes.contains(L));
-        let has_gradient =
-            epilogue.arguments().iter().any(|a| a.role.operand().is_some_and(|o| o.dtype == F32) && !a.role.is_written());
-        let float = epilogue.checked().accumulator() != Some(postlude::dtype::ValueType::I32);
-        if !epilogue.graph().sinks().iter().any(through) || !(float || has_gradient) {
-            continue;
+    let (smooth, all, saved) = random_graphs(pairs::smooth(), 7, pairs::GRAPHS);
+    assert!(smooth * 2 >= all && all > 4 * pairs::GRAPHS, "{smooth} of {all} elements are smooth");
+    assert!(saved > pairs::GRAPHS / 5 && saved < pairs::GRAPHS, "{saved} graphs save something");
+}
+
+#[test]
+fn of_random_graphs_with_poles_and_borders() {
+    let (smooth, all, saved) = random_graphs(pairs::steep(), 11, 100);
+    assert!(smooth * 3 >= all && all > 400, "{smooth} of {all} elements are smooth");
+    assert!(saved > 20 && saved < 100, "{saved} graphs save something");
+}
+
+/// The gradient passes straight through a rounding and is taken at the rounded value; an operand of a narrow format has the
+/// gradient of a wide one that holds the same numbers.
+#[test]
+fn of_roundings_and_narrow_operands() {
+    for narrow in [F16, BF16] {
+        let build = |dtype: DType| {
+            epilogue(|e| {
+                let z = if dtype == F32 { e.acc() } else { e.acc().cast(dtype) };
+                let (w, residual) = (e.load("w", dtype.over(N)), e.load("residual", Operand::from(dtype).column_major()));
+                e.store("d", (z * w).gelu_tanh() * residual.sigmoid() + w, F32);
+            })
+        };
+        let (rounded, mut wide) = (Problem::new(&build(narrow), 3), Problem::new(&build(F32), 3));
+        let widened = |name: &str, from: DType| {
+            let bytes = &rounded.inputs[name];
+            let mut out = vec![0; bytes.len() / from.size() * F32.size()];
+            (0..bytes.len() / from.size()).for_each(|i| F32.write(&mut out, i, narrow.round(from.read(bytes, i))));
+            out
+        };
+        for (name, from) in [("a", F32), ("w", narrow), ("residual", narrow)] {
+            wide.inputs.insert(name.into(), widened(name, from));
         }
-        let mut problem = Problem::new(&epilogue, draws as u64);
-        let (s, a) = problem.check(4, 2e-5);
-        (graphs, smooth, all) = (graphs + 1, smooth + s, all + a);
-        saved += usize::from(!problem.pair.reserve().is_empty());
+        assert_ne!(wide.inputs["a"], rounded.inputs["a"], "no accumulator is rounded to {narrow}");
+        wide.weights.clone_from(&rounded.weights);
+        let (smooth, all) = wide.check(30, 1e-5);
+        assert!(smooth * 10 >= all * 9, "{smooth} of {all}");
+        let (found, expected) = (rounded.gradients(), wide.gradients());
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["grad_acc", "grad_residual", "grad_w"]);
+        for (name, expected) in &expected {
+            for (x, y) in found[name].iter().zip(expected) {
+                assert!((x - y).abs() <= 1e-6 * (1.0 + y.abs()), "{narrow} {name}: {x}, not {y}");
+            }
+        }
     }
-    assert!(smooth * 2 >= all && all > 2000, "{smooth} of {all} elements are smooth");
-    assert!(saved > 100 && saved < 500, "{saved} graphs save something");
-    eprintln!("{graphs} of {draws} graphs, {smooth} of {all} elements smooth, {saved} with a reserve");
 }
 
 #[test]

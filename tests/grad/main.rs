@@ -1,7 +1,11 @@
 //! Derivatives of epilogues against central differences in `f64`, what is saved for them, and what is refused.
 
+#[path = "../support/edges.rs"]
+mod edges;
 #[path = "../support/graphs.rs"]
 mod graphs;
+#[path = "../support/pairs.rs"]
+mod pairs;
 #[path = "../support/softcap.rs"]
 mod softcap;
 

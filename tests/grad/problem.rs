@@ -1,10 +1,11 @@
 //! A small problem for any epilogue: arguments, a loss, and its gradients in two ways.
 
+use crate::pairs::{detached, everything};
 use postlude::check::{Argument, Role};
 use postlude::dtype::ValueType;
 use postlude::grad::{Pair, Wrt};
 use postlude::ir::axes::{L, M, N};
-use postlude::ir::{Monoid, Operand, Order, Reduction, SinkKind};
+use postlude::ir::{Operand, Order};
 use postlude::reference::{Precision, oracle, run};
 use postlude::{DType, Epilogue, HostArgs, Operation, Shape, Tensor};
 use std::collections::BTreeMap;
@@ -62,21 +63,10 @@ fn operation(epilogue: &Epilogue) -> Operation {
     Operation::Pointwise { dtype, order: Order::RowMajor }
 }
 
-/// What cannot carry a gradient, and is left out.
-fn detached(epilogue: &Epilogue) -> Vec<String> {
-    let graph = epilogue.graph();
-    let out = graph.sinks().iter().filter(|s| match s.kind {
-        SinkKind::Store(operand) => !operand.axes.contains(L),
-        SinkKind::Reduce(Reduction { monoid, .. }) => monoid != Monoid::Sum,
-    });
-    out.map(|s| s.name.to_string()).collect()
-}
-
 impl Problem {
     /// Random arguments, and the pair for everything that has a gradient; saved values are `f32`.
     pub fn new(epilogue: &Epilogue, seed: u64) -> Problem {
-        let wrt = detached(epilogue).iter().fold(Wrt::all().exact(), |wrt, name| wrt.detached(name));
-        Problem::with(epilogue, wrt, seed)
+        Problem::with(epilogue, everything(epilogue), seed)
     }
 
     pub fn with(epilogue: &Epilogue, wrt: Wrt, seed: u64) -> Problem {

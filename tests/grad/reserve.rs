@@ -28,8 +28,9 @@ fn each_activation_saves_what_it_has_to() {
     // Bits, and bits if the caller keeps the output.
     let expected = |name: &str| match name {
         "relu" => (1, 0),
-        "relu6" | "clamp" | "hardtanh" | "hardsigmoid" | "softshrink" | "leaky_relu" | "prelu" | "threshold" => (1, 1),
-        "sigmoid" => (16, 0),
+        "relu6" | "hardtanh" => (1, 0),
+        "clamp" | "hardsigmoid" | "softshrink" | "leaky_relu" | "prelu" | "threshold" => (1, 1),
+        "sigmoid" | "elu" | "selu" | "celu" => (16, 0),
         _ => (16, 16),
     };
     for function in activation::ALL {
@@ -64,6 +65,18 @@ fn what_follows_from_arguments_and_places_costs_nothing() {
     let masked = pair(|e| e.store("d", e.row().lt(5).select(e.acc().relu(), 0.0), F16), Wrt::all());
     assert_eq!(masked.reserve().bits_per_element(), 1);
     assert!(masked.backward().to_string().contains("bool[M] = lt "), "{}", masked.backward());
+    // It is said which is which.
+    let [free] = masked.reserve().free() else { panic!("{:?}", masked.reserve().free()) };
+    assert!(free.why == "a condition on coordinates" && free.value.contains("bool[M] = lt "), "{free:?}");
+    let text = masked.reserve().explain(Shape::new(8, 8, 0));
+    assert!(text.contains(&format!("  0 bits: a condition on coordinates\n    {}\n", free.value)), "{text}");
+    let why = |build: fn(&Builder)| pair(build, Wrt::accumulator()).reserve().free().iter().map(|f| f.why).collect::<Vec<_>>();
+    let moving = |e: &Builder| {
+        let border = e.row().lt(e.scalar("border", I32));
+        e.store("d", border.select(e.acc() * e.load("scale", F16.over(M)), 0.0) * e.row().cast(F32), F16);
+    };
+    assert_eq!(why(moving), ["a condition on coordinates and arguments", "an argument", "from coordinates"]);
+    assert!(why(|e| e.store("d", e.acc().relu(), F16)).is_empty());
 }
 
 #[test]
@@ -202,6 +215,17 @@ fn only_the_right_reserve_is_taken() {
         format!("argument `{name}`: missing; it needs memory of bits8, M x N, row-major, for each of 1 batch entries")
     );
     assert_eq!(dz, [0.0; 8]);
+    let mut d = [7.0f32; 8];
+    let args = HostArgs::new().input("a", &[1.0f32; 8]).output("d", &mut d);
+    let error = run(operation, relu.forward().checked(), shape, args, Precision::F32).unwrap_err();
+    assert!(matches!(&error.0[..], [e] if e.name == **name && matches!(e.fault, Fault::Missing { .. })), "{error}");
+    assert_eq!(d, [7.0; 8]);
+    // Memory from elsewhere under the same name belongs to no pair: its bits are believed.
+    let mask = [0b0110u8, 0b1001];
+    let mask = postlude::Tensor::of_bytes(Bits8, &mask);
+    let args = HostArgs::new().input("a", &[1.0f32; 8]).output("grad_acc", &mut dz).input(name, mask);
+    run(operation, relu.backward().checked(), shape, args, Precision::F32).unwrap();
+    assert_eq!(dz, [0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]);
     // A buffer of one's own that is too short.
     let short = relu.reserve().over(shape, vec![vec![0u8; 1]]).unwrap();
     let args = HostArgs::new().input("a", &[1.0f32; 8]).output("grad_acc", &mut dz).saved(&short);

@@ -32,9 +32,10 @@ pub struct Style {
     pub functions: Vec<&'static Function>,
     /// A custom primitive.
     pub custom: Option<Arc<CustomOp>>,
-    /// Constants are of moderate size, parameters of functions are positive constants, and conditions are made of
-    /// integers.
+    /// Constants are of moderate size, and parameters of functions are positive constants.
     pub tame: bool,
+    /// Whether conditions compare floating-point values, too, and not integers alone.
+    pub float_conditions: bool,
     /// Formats of what is loaded and stored.
     pub formats: Vec<DType>,
     /// Whether values are reduced, too.
@@ -54,6 +55,7 @@ impl Style {
             functions: activation::ALL.to_vec(),
             custom: Some(softcap()),
             tame: false,
+            float_conditions: true,
             formats: DType::ALL.to_vec(),
             reductions: true,
             steps: 32,
@@ -71,6 +73,7 @@ impl Style {
             functions: activation::ALL.iter().copied().filter(|f| !steep.contains(&f.name)).collect(),
             custom: None,
             tame: true,
+            float_conditions: false,
             steps: 16,
             stores: 2,
             ..Style::everything()
@@ -369,7 +372,7 @@ impl Maker {
             }
             Kind::Condition => {
                 let conditions = [Op::Eq, Op::Ne, Op::Lt, Op::Le, Op::Gt, Op::Ge, Op::And, Op::Or, Op::Not];
-                let operands = if self.style.tame || step.bits & 64 == 0 { I32 } else { F32 };
+                let operands = if self.style.float_conditions && step.bits & 64 != 0 { F32 } else { I32 };
                 self.primitive(pick(&conditions, step.bits), operands, step);
             }
             Kind::Call => {

@@ -1,6 +1,7 @@
 //! `cargo xtask bench-report`: what the benchmarks measured, as a page with tables, a chart, and the records themselves.
 
 mod chart;
+mod summary;
 mod table;
 
 use std::fs;

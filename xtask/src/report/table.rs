@@ -1,13 +1,11 @@
 //! The page: a table for each group, long and short slices side by side.
 
+use super::summary;
 use crate::record::Record;
 use std::fmt::Write;
 
 /// Bytes that the H200 reads from its memory in a second at best, as measured.
 const READ_CEILING: f64 = 4.54e12;
-
-/// A choice counts as good if nothing else is faster by more than this.
-const GOOD: f64 = 0.03;
 
 /// Every group, with what its table shows.
 const GROUPS: [(&str, &str, &str); 11] = [
@@ -33,7 +31,8 @@ const GROUPS: [(&str, &str, &str); 11] = [
         "training",
         "Training",
         "Ratios: cuBLASLt's time over ours, and that of a product, a pass and a sum by themselves. Our gradient of the bias is f32,\n\
-         cuBLASLt's has D's format. The cost is additional time over our product without mask, derivative and gradient.",
+         cuBLASLt's has D's format: it refuses f32 beside 16 bits. The cost is additional time over our product without mask,\n\
+         derivative and gradient; that of the fixed order over the same kernel whose sums are added up with atomics, in any order.",
     ),
 ];
 
@@ -82,8 +81,8 @@ pub fn page(records: &[Record], chart: Option<&str>) -> String {
 }
 
 /// Records of one contest in both lengths of slices, and all its peers.
-struct Line<'r> {
-    first: &'r Record,
+pub(super) struct Line<'r> {
+    pub(super) first: &'r Record,
     all: Vec<&'r Record>,
 }
 
@@ -95,7 +94,17 @@ impl<'r> Line<'r> {
 
     /// Against the peer that did best.
     fn hardest(&self, slices: &str) -> Option<&'r Record> {
-        self.of(slices).min_by(|a, b| a.ratio.total_cmp(&b.ratio))
+        self.against("", slices)
+    }
+
+    /// Against the peer that did best of those whose names begin so.
+    pub(super) fn against(&self, peer: &str, slices: &str) -> Option<&'r Record> {
+        self.of(slices).filter(|record| record.peer.starts_with(peer)).min_by(|a, b| a.ratio.total_cmp(&b.ratio))
+    }
+
+    /// The chosen tile's time over the fastest one's, which may be itself.
+    pub(super) fn over_the_best(&self) -> f64 {
+        (1.0 / self.preferred().ratio).max(1.0)
     }
 
     /// In long slices if there are any.
@@ -119,6 +128,15 @@ fn lines<'r>(records: &[&'r Record]) -> Vec<Line<'r>> {
     }
     lines
 }
+
+/// How the names of peers of steps of training begin.
+pub(super) const CUBLASLT: &str = "cuBLASLt";
+pub(super) const SEPARATE: &str = "product";
+pub(super) const WITHOUT_TRAINING: &str = "without";
+pub(super) const ATOMIC: &str = "atomic";
+
+const TRAINING: &[&str] =
+    &["cuBLASLt, long", "short", "separate, long", "short", "cost, long", "short", "fixed order, long", "short", "us", "kernel"];
 
 /// What stands in a line behind the case.
 type Cells = fn(&Line<'_>) -> Vec<String>;
@@ -146,20 +164,21 @@ fn table(page: &mut String, group: &str, records: &[&Record]) {
                 best.kernel.clone(),
             ]
         }),
-        "training" => (&["cuBLASLt, long", "short", "separate, long", "short", "cost, long", "short", "us", "kernel"], |line| {
-            let against = |peer: &str, slices: &str| line.of(slices).find(|record| record.peer.starts_with(peer));
+        "training" => (TRAINING, |line| {
             let mut cells = Vec::new();
-            for peer in ["cuBLASLt", "product"] {
-                cells.extend(["long", "short"].map(|slices| ratio(against(peer, slices))));
+            for peer in [CUBLASLT, SEPARATE] {
+                cells.extend(["long", "short"].map(|slices| ratio(line.against(peer, slices))));
             }
-            cells.extend(["long", "short"].map(|slices| against("without", slices).map_or_else(dash, tax)));
+            for peer in [WITHOUT_TRAINING, ATOMIC] {
+                cells.extend(["long", "short"].map(|slices| line.against(peer, slices).map_or_else(dash, tax)));
+            }
             let best = line.preferred();
             cells.extend([format!("{:.1}", best.us), best.kernel.clone()]);
             cells
         }),
         "choice" => (&["chosen", "fastest other", "chosen over the fastest"], |line| {
             let best = line.preferred();
-            vec![best.kernel.clone(), best.peer_kernel.clone(), format!("{:.3}", over_the_best(line))]
+            vec![best.kernel.clone(), best.peer_kernel.clone(), format!("{:.3}", line.over_the_best())]
         }),
         "decode" => (
             &["short", "long", "us, ours", "us, theirs", "TB/s, ours", "TB/s, theirs", "of 4.54", "launches", "kernel"],
@@ -210,16 +229,7 @@ fn table(page: &mut String, group: &str, records: &[&Record]) {
         all.extend(cells(line));
         row(page, &all);
     }
-    if group == "choice" {
-        let good = lines.iter().filter(|line| over_the_best(line) <= 1.0 + GOOD).count();
-        let worst = lines.iter().map(over_the_best).fold(1.0, f64::max);
-        let _ = writeln!(
-            page,
-            "\nWithin {:.0} % of the fastest on {good} of {} shapes; at worst {worst:.3} times its time.",
-            GOOD * 100.0,
-            lines.len()
-        );
-    }
+    summary::below(page, group, &lines);
 }
 
 fn dash() -> String {
@@ -230,15 +240,14 @@ fn ratio(record: Option<&Record>) -> String {
     record.map_or_else(dash, |Record { ratio, low, high, .. }| format!("{ratio:.3} [{low:.3}, {high:.3}]"))
 }
 
-/// How much longer than the identity.
+/// How much longer than the peer.
 fn tax(record: &Record) -> String {
-    let percent = |ratio: f64| 100.0 * (1.0 / ratio - 1.0);
     format!("{:+.1} % [{:+.1}, {:+.1}]", percent(record.ratio), percent(record.high), percent(record.low))
 }
 
-/// The chosen tile's time over the fastest one's, which may be itself.
-fn over_the_best(line: &Line<'_>) -> f64 {
-    (1.0 / line.preferred().ratio).max(1.0)
+/// Additional time over a peer's, in percent of it, of a ratio of the peer's over ours.
+pub(super) fn percent(ratio: f64) -> f64 {
+    100.0 * (1.0 / ratio - 1.0)
 }
 
 fn launches(record: &Record) -> String {
