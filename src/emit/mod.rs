@@ -209,6 +209,8 @@ struct Context {
     epilogue_smem: usize,
     /// Issue slots of one visit, roughly.
     visit_cost: usize,
+    /// Whether a Hopper epilogue's code is for half of a tile's columns.
+    halved: bool,
     constants: Vec<Constant>,
     params: Vec<String>,
     batch_pointers: Vec<Pointer>,
@@ -325,6 +327,7 @@ fn context(plan: &KernelPlan) -> Context {
         strip: plan.strip,
         epilogue_smem: plan.parts().bytes,
         visit_cost: program.cost() as usize * plan.strip,
+        halved: program.is_halved(),
         constants: constants.chain(reduce::constants(plan)).collect(),
         params: plan.params.fields.iter().map(|f| format!("{}{};", f.field_type.cuda(), f.name)).collect(),
         batch_pointers: batch_pointers.collect(),

@@ -423,7 +423,7 @@ fn fit(tile: &Tile, request: &Request) -> Result<Tile, String> {
         return Err(obstacle);
     }
     let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = tile.shape else { return Ok(*tile) };
-    let code = request.program.cost() as usize * tile.accumulators();
+    let code = request.program.cost() as usize * tile.accumulators() / if request.program.is_halved() { 2 } else { 1 };
     if code > MOST_CODE && request.preferences.tile.is_none() {
         return Err(format!("its epilogue would stand in the code with {code} issue slots, which takes minutes to compile"));
     }

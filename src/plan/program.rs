@@ -157,6 +157,10 @@ const DEEPEST_BRANCH: usize = 8;
 /// Issue slots of one element in both arms together from which a branch pays.
 const BRANCH_PAYS: u32 = 12;
 
+/// Issue slots on an element's way through the visit from which on a Hopper kernel's code is for half of a tile's columns, and
+/// runs twice.
+const HALVED: u32 = 24;
+
 impl Program {
     /// Places the values of a graph without calls.
     ///
@@ -221,10 +225,27 @@ impl Program {
         (0..self.steps.len()).filter(move |&s| self.steps[s].phase == phase && !self.is_inline(s))
     }
 
-    /// Issue slots for one element in the visit, roughly.
+    /// Issue slots for one element in the visit, roughly: of all arms together, as they stand in the code.
     pub fn cost(&self) -> u32 {
         let steps = (0..self.steps.len()).filter(|&s| self.steps[s].phase == Phase::Visit).map(|s| self.step_cost(s));
         steps.chain(self.reductions.iter().map(|r| r.monoid.row().cost)).sum()
+    }
+
+    /// Whether a Hopper kernel's code is for half of a tile's columns, and runs twice: where the way through the visit, of each
+    /// branch along the costlier arm, is so long that compilers take long for all of it, and run out of registers. Beside
+    /// reductions that would cost the registers it saves.
+    pub fn is_halved(&self) -> bool {
+        self.reductions.is_empty() && self.longest_way(&self.visit) >= HALVED
+    }
+
+    fn longest_way(&self, items: &[Item]) -> u32 {
+        let cost = |item: &Item| match item {
+            Item::Step(step) => self.step_cost(*step),
+            Item::Branch { select, then, otherwise } => {
+                self.step_cost(*select) + self.longest_way(then).max(self.longest_way(otherwise))
+            }
+        };
+        items.iter().map(cost).sum()
     }
 
     fn step_cost(&self, step: usize) -> u32 {

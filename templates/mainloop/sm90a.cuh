@@ -76,6 +76,7 @@ struct Position {
 // have the compiler follow every accumulator on both of its ways.
 DEVICE u32 terms_in_blocks(const Params& p) { return p.k > 0 ? u32(p.k - 1) / BK + 1 : 1; }
 DEVICE void clear_ring() {
+#pragma unroll 1
     for (int i = threadIdx.x * 16; i < STAGES * STAGE_BYTES; i += THREADS * 16) shared_at<uint4>(i) = uint4{};
     fence_async();
     __syncthreads();
@@ -253,6 +254,14 @@ DEVICE void sync_senders(u32 group) {
     else sync_warpgroup(group);
 }
 
+{% if halved %}// Accumulators have to be named in the code, so the second half of them takes the names of the first. As assembly, because of
+// assignments the compiler makes a permutation, with every accumulator in two registers.
+DEVICE void move_accumulators(float* to, const float* from) {
+    asm volatile("mov.b32 %0, %4;\nmov.b32 %1, %5;\nmov.b32 %2, %6;\nmov.b32 %3, %7;"
+                 : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3]) : "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]));
+}
+
+{% endif -%}
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group) {
     const u32 shared = shared_address(shared_memory);
     const int thread = thread_of_warpgroup(), lane = thread & 31, first_row = (thread >> 5) * 16, group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
@@ -271,8 +280,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     for (int i = 0; i < 2 * BLOCKS_M; ++i) rows[i / 2][i % 2] = epilogue_row(p, t, strip(0, i / 2, i % 2, 0));
 
     u32 load = (PING_PONG ? count >> 1 : count) * CHUNKS;
-#pragma unroll
-    for (int n = 0; n < CHUNKS_N; ++n) {
+    auto visit_columns = [&](int n, int named) {   // the chunks of one column, whose accumulators are those of column `named`
         ColumnValues columns[STRIPS];
 #pragma unroll
         for (int part = 0; part < STRIPS; ++part) columns[part] = epilogue_column(p, t, strip(n, 0, 0, part));
@@ -287,8 +295,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
             if constexpr (STORE_BYTES > 0) {
                 // The buffer's last store has been read, and every thread of the last copy is done.
                 stores = AT_STORES + (group * STORE_BUFFERS + chunk % STORE_BUFFERS) * STORE_BYTES;
-                if (chunk == 0) store_wait_read_if<0>(sends);
-                else store_wait_read_if<STORE_BUFFERS - 1>(sends);
+                if (named == 0 && m == 0) store_wait_read_if<0>(sends && n == 0);
+                if (chunk > 0) store_wait_read_if<STORE_BUFFERS - 1>(sends);
                 sync_senders(group);
             }
 #pragma unroll
@@ -298,7 +306,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
                 Accum strip_acc[STRIP];
 #pragma unroll
                 for (int i = 0; i < STRIP; ++i)
-                    strip_acc[i] = acc[m][n * (CHUNK / 2) + (part * (STRIP / 2) + i / 2) * 4 + half * 2 + i % 2];
+                    strip_acc[i] = acc[m][named * (CHUNK / 2) + (part * (STRIP / 2) + i / 2) * 4 + half * 2 + i % 2];
                 epilogue_visit(p, t, columns[part], rows[m][half], fetched, strip(n, m, half, part), strip_acc);
             }
             // Copies may read what was written, and overwrite what was read: the fence waits until that is in registers, for which an
@@ -317,8 +325,23 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
         }
 #pragma unroll
         for (int part = 0; part < STRIPS; ++part) epilogue_column_end(p, t, columns[part], strip(n, 0, 0, part));
+    };
+{% if halved %}    // Twice through the code for half of the columns.
+    constexpr int TOGETHER = (CHUNKS_N + 1) / 2, REST = (CHUNKS_N - TOGETHER) * (CHUNK / 2);   // accumulators of each block of rows
+#pragma unroll 1
+    for (int done = 0; done < CHUNKS_N; done += TOGETHER) {
+        if (done > 0)
+#pragma unroll
+            for (int m = 0; m < BLOCKS_M; ++m)
+#pragma unroll
+                for (int i = 0; i < REST; i += 4) move_accumulators(&acc[m][i], &acc[m][i + TOGETHER * (CHUNK / 2)]);
+#pragma unroll
+        for (int i = 0; i < TOGETHER; ++i)
+            if (i + TOGETHER < CHUNKS_N || done == 0) visit_columns(done + i, i);
     }
-    if constexpr (VECTOR_BYTES > 0) {
+{% else %}#pragma unroll
+    for (int n = 0; n < CHUNKS_N; ++n) visit_columns(n, n);
+{% endif %}    if constexpr (VECTOR_BYTES > 0) {
         __syncwarp();
         barrier_arrive_if(lane == 0, shared + VECTORS_EMPTY + (count & 1) * 8);
     }
