@@ -356,6 +356,11 @@ fn gradients_of_biases() {
     for extent in [512, 2048, 8192] {
         jobs.push(job(format!("{extent}"), Gemm::new(F16, NN, &epilogue), Shape::new(extent, extent, 1024), Target::SM_90A));
     }
+    // From bits: of all that stage matrices, their loaders need the most registers.
+    let bits = cublaslt::drelu_bgrad(cublaslt::Formats { bias: F32, ..cublaslt::Formats::of(F16) }).unwrap();
+    for (tile, _) in first.choice.candidates().take(8) {
+        jobs.push(job(format!("bits, {tile}"), Gemm::new(F16, TN, &bits).tile(tile), ALIGNED, Target::SM_90A));
+    }
     run(&jobs);
 }
 

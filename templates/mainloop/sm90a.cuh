@@ -23,12 +23,6 @@ constexpr u32 HANDED_IN = LOADS_EMPTY + CONSUMERS * LOAD_STAGES * 8, ANNOUNCED =
 static_assert(ANNOUNCED + CONSUMERS * 8 == AT_END, "as many barriers as the plan made room for");
 {% else %}static_assert(LOADS_EMPTY + CONSUMERS * LOAD_STAGES * 8 == AT_END, "as many barriers as the plan made room for");
 {% endif %}
-// A value that the compiler has to compute where it is used, instead of keeping it in a register through the multiplications.
-DEVICE u32 fresh(u32 x) {
-    u32 y;
-    asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
-    return y;
-}
 DEVICE int thread_of_warpgroup() {
     int x;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));

@@ -1,4 +1,10 @@
 // ---- sm_90a: barriers in shared memory, bulk tensor copies, warpgroups, clusters. Addresses are of shared memory. ----
+// A value that the compiler has to compute where it is used, instead of keeping it in a register from before.
+DEVICE u32 fresh(u32 x) {
+    u32 y;
+    asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
 DEVICE void barrier_init(u32 barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }

@@ -86,9 +86,10 @@ DEVICE void copy_bits_in(u32 chunk, const b1* p, i64 ld, int row, int column, in
         if (wide && line < lines && left >= Place::PITCH * 8) {
             load_wide(raw, from);
         } else {
-            load_narrow(raw, from, 1, line < lines ? (left + 7) / 8 : 0);
+            const int bits = fresh(left);   // or a mask for each byte is kept, for which a producer has no registers
+            load_narrow(raw, from, 1, line < lines ? (bits + 7) / 8 : 0);
 #pragma unroll
-            for (int i = 0; i < Place::PITCH; ++i) raw.elements[i] = u8(lowest_bits(raw.elements[i], left - i * 8));
+            for (int i = 0; i < Place::PITCH; ++i) raw.elements[i] = u8(lowest_bits(raw.elements[i], bits - i * 8));
         }
         store_wide(shared_memory + chunk + line * Place::PITCH, raw);
     }
