@@ -107,6 +107,14 @@ impl<'r> Line<'r> {
         (1.0 / self.preferred().ratio).max(1.0)
     }
 
+    /// What ran: in long slices and in short ones, where that is not the same, because a later build has measured only one of them.
+    fn kernels(&self) -> String {
+        match [self.hardest("long"), self.hardest("short")] {
+            [Some(long), Some(short)] if long.kernel != short.kernel => format!("long: {}; short: {}", long.kernel, short.kernel),
+            _ => self.preferred().kernel.clone(),
+        }
+    }
+
     /// In long slices if there are any.
     fn preferred(&self) -> &'r Record {
         self.hardest("long").or_else(|| self.hardest("short")).unwrap_or(self.first)
@@ -146,8 +154,7 @@ fn table(page: &mut String, group: &str, records: &[&Record]) {
     let (heads, cells): (&[&str], Cells) = match group {
         "tax" => (&["long", "short", "kernel", "identity's kernel"], |line| {
             let tax = |slices| line.hardest(slices).map_or_else(dash, tax);
-            let Record { kernel, peer_kernel, .. } = line.preferred();
-            vec![tax("long"), tax("short"), kernel.clone(), peer_kernel.clone()]
+            vec![tax("long"), tax("short"), line.kernels(), line.preferred().peer_kernel.clone()]
         }),
         "regions" => (&["long", "short", "fastest peer, us", "other peers, us", "ours, us", "kernel"], |line| {
             let best = line.preferred();
@@ -213,7 +220,7 @@ fn table(page: &mut String, group: &str, records: &[&Record]) {
                 rate(best.us),
                 rate(best.peer_us),
                 launches(best),
-                best.kernel.clone(),
+                line.kernels(),
             ]
         }),
     };
