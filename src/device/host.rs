@@ -48,6 +48,11 @@ impl<'h> Copies<'h> {
         Args { given: given.collect(), origin: self.host.origin }
     }
 
+    /// The arguments in host memory, as they were.
+    pub fn into_host(self) -> HostArgs<'h> {
+        self.host
+    }
+
     /// Copies what may have been written back, and waits for it.
     pub fn download(self, stream: &Arc<CudaStream>) -> Result<(), DeviceError> {
         for ((_, given), copy) in self.host.given.into_iter().zip(&self.device) {

@@ -29,14 +29,14 @@ impl fmt::Display for RanOn {
 
 impl Gemm {
     /// Computes once on arguments in host memory: on the first GPU, or with [`reference`](Gemm::reference) where there is no
-    /// GPU, or neither NVRTC nor any compiled kernel ([`Device::find`](crate::device::Device::find)). Says which it was, and why.
+    /// GPU, or neither NVRTC nor the compiled kernel. Says which it was, and why.
     ///
     /// For first steps, tests and tools. It opens the device and copies every argument there and back: a program that runs
     /// a kernel again and again makes a [`plan`](Gemm::plan) and executes it on memory of its own.
     ///
     /// # Errors
-    /// As [`plan`](Gemm::plan) and [`execute`](super::Plan::execute); nothing is written then. A missing GPU is no error; a kernel that is not in the
-    /// cache is one where it cannot or must not be compiled.
+    /// As [`plan`](Gemm::plan) and [`execute`](super::Plan::execute); nothing is written then. A missing GPU or compiler is no
+    /// error; a kernel that is not in the cache is one where the cache's mode is `deny`.
     pub fn run(&self, shape: Shape, args: HostArgs<'_>) -> Result<RanOn, Error> {
         #[cfg(feature = "cuda")]
         let why = match Device::find() {
@@ -55,6 +55,7 @@ mod on_device {
     use super::*;
     use crate::device::Copies;
     use crate::gemm::Plan;
+    use crate::jit::JitError;
     use cudarc::driver::CudaStream;
     use std::sync::Arc;
 
@@ -62,7 +63,14 @@ mod on_device {
         pub(super) fn run_on(&self, device: &Device, shape: Shape, args: HostArgs<'_>) -> Result<RanOn, Error> {
             let stream = device.context().default_stream();
             let mut copies = Copies::upload(&stream, args)?;
-            let plan = self.plan_for(device, shape, &stream, &mut copies.args())?;
+            let plan = match self.plan_for(device, shape, &stream, &mut copies.args()) {
+                // The cache has kernels, but not this one.
+                Err(Error::Jit(JitError::NotFound(missing))) => {
+                    self.reference(shape, copies.into_host())?;
+                    return Ok(RanOn::Cpu(missing.to_string()));
+                }
+                plan => plan?,
+            };
             plan.execute(&stream, &mut copies.args())?;
             copies.download(&stream)?;
             Ok(RanOn::Gpu(device.to_string()))

@@ -235,6 +235,7 @@ DEVICE void multiply(float (&acc)[BLOCKS_M][BN / 2], Position& at, u32 blocks, u
 {% if reductions %}// By a consumer that has handed in so many tiles.
 DEVICE void settle_last(const Params& p, u32 group, u32 tiles) {
     if (tiles == 0) return;
+    group = fresh(group);
     barrier_wait(shared_address(shared_memory) + ANNOUNCED + group * 8, (tiles - 1) & 1);
     const Announced last = announced(group);
     if (last.complete) epilogue_settle(p, epilogue_begin(p, last.unit.batch), last.unit, last.complete);
@@ -374,7 +375,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
 #pragma unroll
         for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] = 0.0f;
 {% endif %}        if constexpr (PING_PONG) {
-            barrier_wait(shared + TURN + group * 8, turn_parity);
+            barrier_wait(shared + TURN + {% if reductions %}fresh(group){% else %}group{% endif %} * 8, turn_parity);
             turn_parity ^= 1;
         }
         multiply(acc, at, blocks, group);
