@@ -266,7 +266,7 @@ impl<'b> Bench<'b> {
         output: impl Fn(usize) -> Output,
         operands: &mut Operands,
     ) -> Result<f64> {
-        let distance = self.arena.distance(contenders, &output, operands)?;
+        let (distance, whose) = self.arena.distance(contenders, &output, operands)?;
         let limit = match (output(0), case.dtype) {
             // Of bits it is the root of the share that differs: those where sums in different orders lie on both sides of 0.
             (Output::Mask, _) => 2e-2,
@@ -278,7 +278,8 @@ impl<'b> Bench<'b> {
         if distance <= limit {
             Ok(distance)
         } else {
-            Err(format!("wrong values: {:?} of the contenders differs by {distance:.1e}", output(0)).into())
+            let of = contenders.len() - 1;
+            Err(format!("wrong values: {:?} of peer {whose} of {of} differs from ours by {distance:.1e}", output(whose)).into())
         }
     }
 

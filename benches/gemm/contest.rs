@@ -158,14 +158,14 @@ impl Arena<'_> {
     }
 
     /// Whether contenders agree: |x - y| / |y| over a sample of what each left in its output, which was full of NaN, where y
-    /// is the first one's. The largest of them.
+    /// is the first one's. The largest of them, and whose it is.
     pub fn distance(
         &self,
         contenders: &[Contender<'_>],
         output: impl Fn(usize) -> Output,
         operands: &mut Operands,
-    ) -> Result<f64> {
-        let (mut first, mut largest) = (Vec::new(), 0f64);
+    ) -> Result<(f64, usize)> {
+        let (mut first, mut largest) = (Vec::new(), (0f64, 0));
         for (i, contender) in contenders.iter().enumerate() {
             // Who writes no bits must not find the ones of before.
             operands.poison(self.stream, output(i), i == 0)?;
@@ -180,7 +180,11 @@ impl Arena<'_> {
             let norm: f64 = first.iter().map(|y| square(f64::from(*y))).sum();
             let distance = (difference / norm).sqrt();
             // A NaN must not get lost in a maximum.
-            largest = if distance.is_nan() { f64::INFINITY } else { largest.max(distance) };
+            if distance.is_nan() {
+                largest = (f64::INFINITY, i);
+            } else if distance > largest.0 {
+                largest = (distance, i);
+            }
         }
         if first.iter().any(|x| x.is_nan()) {
             return Err("elements of the output were not written".into());

@@ -79,7 +79,7 @@ fn run(device: &Device, options: &Options, cases: &[Case]) -> Result<()> {
     let start = Instant::now();
     bench.precompile(cases)?;
     eprintln!("compiled in {:.1} s", start.elapsed().as_secs_f64());
-    let (mut kept, mut failed): (Option<Operands>, usize) = (None, 0);
+    let (mut kept, mut failed): (Option<Operands>, Vec<String>) = (None, Vec::new());
     for (i, case) in cases.iter().enumerate() {
         let training = case.kind == Kind::Training;
         let besides = Besides { between: training || matches!(case.kind, Kind::Sequence | Kind::Copy), training };
@@ -91,10 +91,11 @@ fn run(device: &Device, options: &Options, cases: &[Case]) -> Result<()> {
         eprintln!("[{}/{}, {:.0} s] {}", i + 1, cases.len(), start.elapsed().as_secs_f64(), case.title());
         if let Err(error) = bench.case(case, &mut operands) {
             eprintln!("  FAILED: {error}");
-            failed += 1;
+            failed.push(format!("{}: {error}", case.title()));
         }
         kept = Some(operands);
     }
-    eprintln!("{} cases in {:.0} s, {failed} failed", cases.len(), start.elapsed().as_secs_f64());
-    if failed == 0 { Ok(()) } else { Err(format!("{failed} of {} cases failed", cases.len()).into()) }
+    eprintln!("{} cases in {:.0} s, {} failed", cases.len(), start.elapsed().as_secs_f64(), failed.len());
+    let count = failed.len();
+    if count == 0 { Ok(()) } else { Err(format!("{count} of {} cases failed\n  {}", cases.len(), failed.join("\n  ")).into()) }
 }

@@ -278,6 +278,9 @@ fn is_refusal(error: DriverError) -> bool {
         CUresult::CUDA_ERROR_INVALID_IMAGE
             | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
             | CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+            // Of bytes that are no image the driver thinks that they are PTX.
+            | CUresult::CUDA_ERROR_INVALID_PTX
+            | CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND
             | CUresult::CUDA_ERROR_NOT_FOUND
     )
 }
