@@ -244,6 +244,7 @@ DEVICE void settle_last(const Params& p, u32 group, u32 tiles) {
 {% endif -%}
 // Who sends what was written out of shared memory: each warp its own rows of a chunk, or a consumer all of them together.
 constexpr bool BY_WARPS = STORE_ROWS < 64;
+static_assert(STORE_ROWS == 16 || STORE_ROWS == 64, "the rows of a chunk that a warp's accumulators are, or all of them");
 DEVICE void sync_senders(u32 group) {
     if constexpr (BY_WARPS) __syncwarp();
     else sync_warpgroup(group);
