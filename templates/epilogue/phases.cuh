@@ -110,12 +110,12 @@ DEVICE void epilogue_settle(const Params& p, const TileValues& t, const TileOrig
         settle<{{ r.monoid }}, {{ r.added }}>(p, {{ r.block_type }}(p, unit.row, unit.column, t.batch), {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}});
 {% endfor %}}
 
-{% if hopper %}// The arrivals of blocks' own, by the consumers in turn, when they have no tiles left; and the results of what these complete.
-DEVICE void epilogue_settle_late(const Params& p, u32 consumer) {
+{% if hopper %}// The arrivals of blocks' own: those of number `first` and every so many further. Ends with the results of what these complete.
+DEVICE void epilogue_settle_late(const Params& p, u32 first, u32 step) {
     u32* const last = unit_memory<u32>(0);
 {% for block in blocks %}    if ({{ block.type }}::settles_late(p))
 #pragma unroll 1
-        for (u32 number = consumer; number < {{ block.type }}::count(p); number += gridDim.x * CONSUMERS) {
+        for (u32 number = first; number < {{ block.type }}::count(p); number += step) {
             const TileOrigin unit = {{ block.type }}::origin(p, number);
             sync_unit();
             if (thread_of_unit() == 0) {

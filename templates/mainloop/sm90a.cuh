@@ -34,18 +34,20 @@ struct Tiles {
     u32 next, turns = 1;   // of every so many of the block's tiles one
     TileOrigin tile;
 
-    DEVICE Tiles() : next(blockIdx.x / CLUSTER) {}
+    DEVICE Tiles() : next(this_block() / CLUSTER) {}
+    // Rows and columns of tiles of a batch entry, a cluster's as one.
+    static DEVICE u32 rows_of(const Params& p) { return (fresh(p.m - 1) / BM + CLUSTER_M) / CLUSTER_M; }
+    static DEVICE u32 columns_of(const Params& p) { return (fresh(p.n - 1) / BN + CLUSTER_N) / CLUSTER_N; }
     // Whether there is another tile, and if so which.
     DEVICE bool advance(const Params& p) {
-        const u32 rows = (fresh(p.m - 1) / BM + CLUSTER_M) / CLUSTER_M, columns = (fresh(p.n - 1) / BN + CLUSTER_N) / CLUSTER_N;
-        const u32 per_entry = rows * columns;
+        const u32 rows = rows_of(p), columns = columns_of(p), per_entry = rows * columns;
         if (next >= per_entry * u32(p.batch)) return false;
         u32 row, column;
         place_tile(p, next % per_entry, rows, columns, row, column);
         row = row * CLUSTER_M + (CLUSTER_M == 2 ? cluster_rank() : 0);
         column = column * CLUSTER_N + (CLUSTER_N == 2 ? cluster_rank() : 0);
         tile = {int(row * BM), int(column * BN), int(next / per_entry)};
-        next += fresh(gridDim.x) / CLUSTER * turns;
+        next += launched_blocks() / CLUSTER * turns;
         return true;
     }
 };
@@ -362,7 +364,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     u32 count = 0, turn_parity = 0;
     if constexpr (PING_PONG) {
         count = group;
-        tiles.next += group * (gridDim.x / CLUSTER);
+        tiles.next += group * (launched_blocks() / CLUSTER);
         tiles.turns = 2;
         if (group == 1) {
             at.skip(blocks);
@@ -384,7 +386,10 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
         run_epilogue(p, tiles.tile, acc, count, group);
     }
 {% if reductions %}    settle_last(p, group, PING_PONG ? count >> 1 : count);
-    epilogue_settle_late(p, (gridDim.x - 1 - fresh(blockIdx.x)) * CONSUMERS + group);   // the last blocks have the fewest tiles
+    // The last blocks of the launch have the fewest tiles, and of two consumers in turns one is done while the other has a tile left.
+    const u32 step = launched_blocks(), late = step - 1 - this_block(), total = Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch);
+    if constexpr (!PING_PONG) epilogue_settle_late(p, late * CONSUMERS + thread_of_block() / 128 - 1, step * CONSUMERS);
+    else if (tiles.next - step / CLUSTER < total) epilogue_settle_late(p, late, step);
 {% endif %}    if (threadIdx.x % (BY_WARPS ? 32 : 128) == 0) store_wait_all();
 }
 
@@ -426,21 +431,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     if (!(CONSTANT_A || CONSTANT_B) || warp > 0) wait_for_earlier_kernels();   // everything above ran under their end
     if constexpr (!(CONSTANT_A || CONSTANT_B)) let_next_kernel_start();
 
-    const Tiles tiles;
     if (warp < 4) {
         if constexpr (CONSUMERS == 2) fewer_registers<PRODUCER_REGISTERS>();
         if (warp == 0) {
-            if (elect()) produce(p, tiles);
+            if (elect()) produce(p, Tiles());
         } else if (warp == 1) {
-            {% if not reductions %}if constexpr (VECTOR_BYTES > 0) {% endif %}stage_vectors(p, tiles, threadIdx.x % 32);
+            {% if not reductions %}if constexpr (VECTOR_BYTES > 0) {% endif %}stage_vectors(p, Tiles(), threadIdx.x % 32);
         } else if (LOAD_BYTES > 0) {
-            if (LOADERS > 1) stage_matrices(p, tiles, threadIdx.x - 64);
-            else if (warp == 2 && elect()) stage_matrices(p, tiles, 0);
+            if (LOADERS > 1) stage_matrices(p, Tiles(), threadIdx.x - 64);
+            else if (warp == 2 && elect()) stage_matrices(p, Tiles(), 0);
         }
         __syncwarp();
     } else {
         if constexpr (CONSUMERS == 2) more_registers<CONSUMER_REGISTERS>();
-        consume(p, tiles, warp / 4 - 1);
+        consume(p, Tiles(), warp / 4 - 1);
     }
     if constexpr (CLUSTER > 1) {   // no block may leave while another can still signal it
         __syncwarp();

@@ -5,6 +5,17 @@ DEVICE u32 fresh(u32 x) {
     asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
     return y;
 }
+// Blocks of the launch, and which this is, read where they are asked for.
+DEVICE u32 this_block() {
+    u32 x;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
+    return x;
+}
+DEVICE u32 launched_blocks() {
+    u32 x;
+    asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(x));
+    return x;
+}
 DEVICE void barrier_init(u32 barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }

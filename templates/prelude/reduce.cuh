@@ -112,7 +112,7 @@ template <bool KEEPS_M, bool KEEPS_N, bool KEEPS_L> struct Block {
     // Whether such blocks are complete only when an arrival of their own has come, which a consumer without further tiles makes. Else one
     // that is late would be the last to arrive again and again, would settle each time, and be the later for it. Many blocks are many
     // consumers' affair anyway.
-    static DEVICE bool settles_late(const Params& p) { return !(KEEPS_M && KEEPS_N) && count(p) <= 2 * gridDim.x * CONSUMERS; }
+    static DEVICE bool settles_late(const Params& p) { return !(KEEPS_M && KEEPS_N) && count(p) <= 2 * launched_blocks() * CONSUMERS; }
     // Where the block of a number begins.
     static DEVICE TileOrigin origin(const Params& p, u32 number) {
         const u32 rows = rows_of(p), columns = columns_of(p);
