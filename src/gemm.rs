@@ -102,9 +102,9 @@ impl Gemm {
 
     /// In how many parts K is split, for outputs that leave multiprocessors idle. Each part is multiplied as an entry of a batch,
     /// into sums that the plan owns (`f32`, one matrix a part, one piece of memory for each stream); a second kernel adds them up,
-    /// always in the same order, and runs the epilogue once. 0, the default, does not split, and `explain()` says where estimates
-    /// expect that it would pay; 1 does not even estimate; any other number, up to 64, is how many, and planning fails if K is not
-    /// so many times a multiple of 8, or the problem has a batch. A capture cannot allocate: run a plan that splits once on the
+    /// always in the same order, and runs the epilogue once. 0, the default, splits where `sm90a` multiplies and estimates expect it to
+    /// pay, and `explain()` says what they expect of any mainloop; 1 leaves K whole; any other number, up to 64, is how many, and
+    /// planning fails if K is not so many times a multiple of 8, or the problem has a batch. A capture cannot allocate: run a plan that splits once on the
     /// stream before it is captured there.
     #[must_use]
     pub fn split(self, parts: usize) -> Gemm {

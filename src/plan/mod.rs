@@ -131,7 +131,7 @@ pub enum PlanError {
     },
     /// K cannot be split as was asked for.
     #[error(
-        "K cannot be split in {parts} parts: {why}; `Gemm::split(0)` leaves it whole, and `explain()` says what parts would pay"
+        "K cannot be split in {parts} parts: {why}; `Gemm::split(1)` leaves it whole, and `explain()` says what parts would pay"
     )]
     Split {
         /// How many were asked for.

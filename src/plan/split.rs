@@ -5,9 +5,9 @@
 //! sums in their order and runs the epilogue once.
 //!
 //! Whether that pays follows from estimates of both ways: what the choice of tile expects, but no less than it takes memory to
-//! deliver A and B, and a multiprocessor to take in its share of them. The second kernel costs what the copies of unaligned
-//! operands do: a launch, and the sums once written and once read. Each of these was measured by itself on an H200; products in
-//! parts are not held against them yet (`docs/performance.md`).
+//! deliver A and B, and multiprocessors to take in their shares of them. The second kernel costs what the copies of unaligned
+//! operands do: a launch, and the sums once written and once read. For `sm90a` the estimates were held against measured times, and
+//! decide; for other mainloops they only say what is worth trying (`docs/performance.md`).
 
 use super::choice::tiles;
 use super::restride::{BANDWIDTH, LAUNCH};
@@ -60,14 +60,15 @@ const LEAST_TERMS: usize = 256;
 const WORTHWHILE: f64 = 0.85;
 /// Bytes a nanosecond that memory delivers of A and B: what `gemv` reaches on an H200.
 const MEMORY: f64 = 4.35e3;
-/// Bytes a nanosecond that one multiprocessor takes in, however few of them work: the most that any tile of `sm90a` reached on
-/// an H200 with K of 4096, by 32 blocks.
+/// Bytes a nanosecond that one multiprocessor takes in, however few of them work, and that all of them do together: tiles of `sm90a`
+/// on an H200.
 const TAKEN_IN: f64 = 150.0;
+const TAKEN_IN_TOGETHER: f64 = 11_000.0;
 /// Bytes that the rows of the sums begin at multiples of.
 const ROW: usize = 16;
 
-/// Plans a problem, in parts if that is asked for. Otherwise the verdict says what the estimates expect of parts: they are not
-/// held against measurements yet, so nothing is split because of them.
+/// Plans a problem, in parts if that is asked for, or if `sm90a` multiplies and the estimates expect it to pay. The verdict says what
+/// they expect.
 pub(super) fn plan(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
     let whole = || KernelPlan::whole(request);
     match (request.preferences.split.map(NonZeroUsize::get), obstacle(request)) {
@@ -86,10 +87,14 @@ pub(super) fn plan(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
                 return Ok(whole);
             }
             let Some((parts, time, alone)) = best(request, &whole) else { return Ok(whole) };
-            let pays = if time < WORTHWHILE * alone { "worth trying with `Gemm::split`" } else { "not worth it" };
+            let pays = time < WORTHWHILE * alone;
             let [time, alone] = [time, alone].map(|nanoseconds| nanoseconds / 1e3);
-            let why = format!("{pays}: estimated, not measured, at {time:.1} us, in one piece at {alone:.1} us");
-            whole.choice.split(parts, false, why);
+            let estimates = format!("estimated at {time:.1} us, in one piece at {alone:.1} us");
+            if pays && whole.mainloop() == Mainloop::Sm90a {
+                return in_parts(request, parts, estimates);
+            }
+            let pays = if pays { "worth trying with `Gemm::split`" } else { "not worth it" };
+            whole.choice.split(parts, false, format!("{pays}: {estimates}"));
             Ok(whole)
         }
     }
@@ -123,8 +128,9 @@ fn best(request: &Request<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> 
         let Tile { bm, bn, .. } = plan.tile;
         let seen = Shape { k: k / parts, batch: parts, ..request.problem.shape };
         let seen = if plan.transposed { seen.transposed() } else { seen };
-        let rounds = tiles(&plan.tile, seen).div_ceil(request.multiprocessors.max(1) as u64);
-        let taken_in = rounds as f64 * (bm + bn) as f64 * seen.k as f64 * size / TAKEN_IN;
+        let (blocks, multiprocessors) = (tiles(&plan.tile, seen), request.multiprocessors.max(1) as u64);
+        let each = TAKEN_IN.min(TAKEN_IN_TOGETHER / blocks.min(multiprocessors) as f64);
+        let taken_in = blocks.div_ceil(multiprocessors) as f64 * (bm + bn) as f64 * seen.k as f64 * size / each;
         plan.choice.nanoseconds().map(|nanoseconds| (nanoseconds as f64).max(taken_in).max(floor))
     };
     let second = |parts: usize| 1e9 * (LAUNCH + 2.0 * 4.0 * parts as f64 * m as f64 * n as f64 / BANDWIDTH);
