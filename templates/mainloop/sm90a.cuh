@@ -194,7 +194,8 @@ DEVICE void stage_vectors(const Params& p, Tiles tiles, int lane) {
 {% endif %}}
 DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
     const u32 shared = shared_address(shared_memory);
-    for (u32 count = 0; tiles.advance(p); ++count) {
+{% if operand_sums %}    tiles.next = fresh(tiles.next);
+{% endif %}    for (u32 count = 0; tiles.advance(p); ++count) {
         const TileValues t = epilogue_begin(p, tiles.tile.batch);
 #pragma unroll 1
         for (u32 chunk = 0; chunk < CHUNKS; ++chunk) {
@@ -203,10 +204,11 @@ DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
             for (u32 i = 0; i < (PING_PONG ? 1 : CONSUMERS); ++i) {
                 const u32 slot = (PING_PONG ? count & 1 : i) * LOAD_STAGES + number % LOAD_STAGES;
                 barrier_wait(shared + LOADS_EMPTY + slot * 8, (number / LOAD_STAGES & 1) ^ 1);
-                {% if operand_sums %}for (int part = 0; part < LOADERS; part += 32)   // one warp goes through the shares of two
-                    {% endif %}fill_chunk<LOADERS>(p, t, AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
+{% if operand_sums %}#pragma unroll 1
+                for (int part = 0; part < LOADERS; part += 32)   // one warp goes through the shares of two
+    {% endif %}                fill_chunk<LOADERS>(p, t, AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
                                     tiles.tile.row + chunk % BLOCKS_M * 64 + (PING_PONG ? 0 : i * WARPGROUP_ROWS),
-                                    tiles.tile.column + chunk / BLOCKS_M * CHUNK, thread{% if operand_sums %} + part{% endif %});
+                                    tiles.tile.column + chunk / BLOCKS_M * CHUNK, {% if operand_sums %}LOADERS > 1 ? (thread_of_warpgroup() & 31) + part : 0{% else %}thread{% endif %});
             }
         }
     }
