@@ -252,7 +252,10 @@ impl Group {
             Kind::Peer => Fused::PEERED.contains(&fused),
             Kind::Sequence => matches!(fused, Fused::Regions | Fused::Heavy),
             Kind::Copy => matches!(fused, Fused::Relu | Fused::Gelu),
-            Kind::Tax | Kind::Choice | Kind::Raster | Kind::Stages | Kind::Parts => Fused::PLAIN.contains(&fused),
+            Kind::Tax => Fused::PLAIN.contains(&fused),
+            Kind::Choice | Kind::Raster | Kind::Stages | Kind::Parts => {
+                Fused::PLAIN.contains(&fused) || Fused::TRAINING.contains(&fused)
+            }
             Kind::Training => Fused::TRAINING.contains(&fused),
         }
     }

@@ -23,7 +23,7 @@ mod sequences;
 mod statistics;
 mod training;
 
-use case::{Case, Kind};
+use case::{Case, Fused, Kind};
 use operands::{Besides, Operands};
 use options::Options;
 use postlude::prelude::*;
@@ -81,8 +81,8 @@ fn run(device: &Device, options: &Options, cases: &[Case]) -> Result<()> {
     eprintln!("compiled in {:.1} s", start.elapsed().as_secs_f64());
     let (mut kept, mut failed): (Option<Operands>, Vec<String>) = (None, Vec::new());
     for (i, case) in cases.iter().enumerate() {
-        let training = case.kind == Kind::Training;
-        let besides = Besides { between: training || matches!(case.kind, Kind::Sequence | Kind::Copy), training };
+        let between = matches!(case.kind, Kind::Sequence | Kind::Copy | Kind::Training);
+        let besides = Besides { between, training: case.epilogues.iter().any(|fused| Fused::TRAINING.contains(fused)) };
         let fits = |o: &Operands| (o.dtype, o.shape, o.besides) == (case.dtype, case.shape, besides);
         let mut operands = match kept.take().filter(fits) {
             Some(operands) => operands,

@@ -164,6 +164,6 @@ fn bent(e: &Builder, formats: Formats) -> Expr<'_> {
     let x = e.load("aux", formats.aux);
     let square = x * x;
     let t = (x * square.fma(K0 * K1, K0)).tanh();
-    let slope = (1.0 - t * t) * square.fma(3.0 * K0 * K1, K0);
-    scaled(e, formats) * ((t + 1.0) * 0.5 + x * slope * 0.5)
+    let slope = x * square.fma(1.5 * K0 * K1, 0.5 * K0);
+    scaled(e, formats) * slope.fma((-t).fma(t, 1.0), t.fma(0.5, 0.5))
 }

@@ -5,7 +5,7 @@ use super::select::Selected;
 use crate::check::Checked;
 use crate::dtype::ValueType;
 use crate::ir::graph::{Graph, Node, NodeId};
-use crate::ir::{Sink, SinkKind};
+use crate::ir::{Op, Sink, SinkKind};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub(super) fn forward(user: &Checked, folded: &Folded, selected: &[Selected], na
     (pruned(&graph, &mut values), values)
 }
 
-/// The backward epilogue: what is selected is loaded.
+/// The backward epilogue: what is selected is loaded, and a product that is only added to something is not rounded first.
 pub(super) fn backward(folded: &Folded, selected: &[Selected], names: &[Arc<str>]) -> Graph {
     let from = folded.checked.graph();
     let mut graph = Graph::new();
@@ -57,18 +57,62 @@ pub(super) fn backward(folded: &Folded, selected: &[Selected], names: &[Arc<str>
             node.args().iter().for_each(|a| needed[a.index()] = true);
         }
     }
+    let uses = uses(from, |id| needed[id.index()] && !loaded.contains_key(&id));
+    let addend = |id: NodeId| uses[id.index()] == 1 && !loaded.contains_key(&id);
     let mut placed: HashMap<NodeId, NodeId> = HashMap::new();
     for (id, node) in from.nodes().filter(|(id, _)| needed[id.index()]) {
-        let node = match loaded.get(&id) {
-            Some(&i) => Node::Load { name: names[i].clone(), operand: selected[i].operand },
-            None => node.map_args(|a| placed[&a]),
+        let place = match loaded.get(&id) {
+            Some(&i) => graph.push(Node::Load { name: names[i].clone(), operand: selected[i].operand }, from.built_at(id)),
+            None => match fused(&folded.checked, node, addend) {
+                Some(Fused { mut terms, negated }) => {
+                    terms = terms.map(|a| placed[&a]);
+                    if let Some(negated) = negated {
+                        terms[negated] = graph.apply(Op::Neg, &[terms[negated]]);
+                    }
+                    graph.push(Node::Apply { op: Op::Fma, args: terms.to_vec() }, from.built_at(id))
+                }
+                None => graph.push(node.map_args(|a| placed[&a]), from.built_at(id)),
+            },
         };
-        placed.insert(id, graph.push(node, from.built_at(id)));
+        placed.insert(id, place);
     }
     for sink in from.sinks() {
         graph.sink(Sink { value: placed[&sink.value], ..sink.clone() }, None);
     }
-    graph
+    pruned(&graph, &mut [])
+}
+
+/// How often each value is an operand or consumed by a sink, as far as its users are `needed`.
+fn uses(graph: &Graph, needed: impl Fn(NodeId) -> bool) -> Vec<usize> {
+    let mut uses = vec![0; graph.len()];
+    let users = graph.nodes().filter(|(id, _)| needed(*id)).flat_map(|(_, node)| node.args());
+    users.copied().chain(graph.sinks().iter().map(|sink| sink.value)).for_each(|a| uses[a.index()] += 1);
+    uses
+}
+
+/// A product and what is added to it; one of them may be negated.
+struct Fused {
+    terms: [NodeId; 3],
+    negated: Option<usize>,
+}
+
+/// A sum or difference of floating-point values, one of which is a product that nobody else needs and that varies like the sum.
+fn fused(checked: &Checked, node: &Node, addend: impl Fn(NodeId) -> bool) -> Option<Fused> {
+    let Node::Apply { op: op @ (Op::Add | Op::Sub), args } = node else { return None };
+    let &[x, y] = &args[..] else { return None };
+    let axes = checked.type_of(x).axes.union(checked.type_of(y).axes);
+    let factors = |id: NodeId| match checked.graph().node(id) {
+        Node::Apply { op: Op::Mul, args } if addend(id) => {
+            let of = checked.type_of(id);
+            (of.value == ValueType::F32 && of.axes == axes).then(|| [args[0], args[1]])
+        }
+        _ => None,
+    };
+    match (factors(x), factors(y)) {
+        (_, Some([a, b])) => Some(Fused { terms: [a, b, x], negated: (*op == Op::Sub).then_some(0) }),
+        (Some([a, b]), None) => Some(Fused { terms: [a, b, y], negated: (*op == Op::Sub).then_some(2) }),
+        (None, None) => None,
+    }
 }
 
 /// The part of a graph that its sinks need; `values` follow.

@@ -59,6 +59,9 @@ const RENDEZVOUS: f64 = 250.0;
 /// Cycles of an epilogue before and after its elements, and of each chunk: barriers, the way through shared memory.
 const EPILOGUE: f64 = 1100.0;
 const CHUNK: f64 = 180.0;
+/// Cycles of each chunk for every bit mask that is written and every reduction, which are also missing from the products that they
+/// hide under.
+const BESIDES: f64 = 30.0;
 /// Cycles until the products of a tile run again behind an epilogue that nothing covers.
 const RESTART: f64 = 200.0;
 /// Issue slots of an element beside those of its own values: conversion, store, accumulator.
@@ -107,10 +110,12 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let values = if request.fast_math && cost <= FAST.1 { FAST.0 * cost } else { cost };
     let blocks_m = tile.bm / 64 / if schedule == Schedule::PingPong { 1 } else { consumers };
     let chunks = (blocks_m * (tile.bn / chunk_columns(tile.bn))) as f64;
-    let epilogue = EPILOGUE + CHUNK * chunks + (ELEMENT + values) * area / 128.0;
+    let masks = request.program.stores.iter().filter(|store| store.operand.dtype.is_packed()).count();
+    let besides = (masks + request.program.reductions.len()) as f64 * BESIDES * chunks;
+    let epilogue = EPILOGUE + CHUNK * chunks + besides + (ELEMENT + values) * area / 128.0;
     let compute = match schedule {
         // An epilogue runs under the next product; only the last one is seen.
-        Schedule::PingPong => waves * product.max(ALONE * epilogue) + ALONE * epilogue,
+        Schedule::PingPong => waves * (product + besides).max(ALONE * epilogue) + ALONE * epilogue,
         Schedule::Cooperative => waves * (product + epilogue + RESTART),
     };
     let narrow = shape.m.min(shape.n) <= super::NARROW;

@@ -17,6 +17,8 @@ use serde::Serialize;
 
 /// Rows of a chunk.
 pub const CHUNK_ROWS: usize = 64;
+/// Chunks of a consumer that its loads are ahead at most.
+const MOST_LOAD_STAGES: usize = 12;
 /// Rows of a chunk that are a warp's own.
 const WARP_ROWS: usize = 16;
 
@@ -121,11 +123,13 @@ impl Staging {
         let chunk = chunk_columns(tile.bn);
         let mut maps = operand_maps(tile, dtype, layout, cluster);
         let mut matrix = |of, operand: Operand, argument: usize, read: bool, bytes: &mut usize| {
-            let at = *bytes;
             let (map, size) = chunk_map(operand, argument, chunk);
+            // Swizzles count from multiples of 1024 bytes.
+            let align = if operand.dtype.is_packed() { 16 } else { 1024 };
+            let at = bytes.next_multiple_of(align);
             let Runs { alignment, whole } = runs[argument];
             let map = map.filter(|_| alignment >= 16).map(|map| TensorMap { required: read || whole, ..map });
-            *bytes += size.next_multiple_of(1024);
+            *bytes = at + size.next_multiple_of(align);
             maps.extend(map);
             Staged { of, at, map: map.map(|_| maps.len() - 1) }
         };
@@ -138,7 +142,10 @@ impl Staging {
         let (mut load_bytes, mut store_bytes, mut vector_bytes) = (0, 0, 0);
         let loads =
             loads_of(Phase::Visit).map(|(step, argument, operand)| matrix(step, operand, argument, true, &mut load_bytes));
-        let loads = loads.collect();
+        let loads: Vec<Staged> = loads.collect();
+        if !loads.iter().all(|load| is_packed(program, load.of)) {
+            load_bytes = load_bytes.next_multiple_of(1024);
+        }
         let stores = program.stores.iter().enumerate().filter(|(_, store)| !store.operand.dtype.is_packed());
         let stores: Vec<Staged> =
             stores.map(|(i, store)| matrix(i, store.operand, store.argument, false, &mut store_bytes)).collect();
@@ -186,7 +193,9 @@ impl Staging {
             return Err(format!("with the epilogue's matrices it lacks {lacking} bytes of shared memory"));
         };
         let store_buffers = if total(stages, load_stages, 2) <= limit { 2 } else { 1 };
-        while load_bytes > 0 && load_stages < 4 && total(stages, load_stages + 1, store_buffers) <= limit {
+        // A chunk of few bytes, or of few columns, is soon done with, and takes as long to come as any.
+        let deepest = (tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk)).clamp(4, MOST_LOAD_STAGES);
+        while load_bytes > 0 && load_stages < deepest && total(stages, load_stages + 1, store_buffers) <= limit {
             load_stages += 1;
         }
         let stores_at = stages * ring;
@@ -251,6 +260,11 @@ impl Staging {
         }
         list
     }
+}
+
+/// Whether the elements of a step's load are bits.
+fn is_packed(program: &Program, step: usize) -> bool {
+    matches!(program.steps[step].kind, StepKind::Load { operand, .. } if operand.dtype.is_packed())
 }
 
 /// The maps of A and B: boxes of 64 elements of K, or of M or N where K is the strided axis. Under multicast each block of a

@@ -99,7 +99,7 @@ DEVICE u32 epilogue_arrive(const Params& p, const TileOrigin& unit) {
     if (unit.row >= p.m || unit.column >= p.n) return 0;
     u32 last = 0;
     __threadfence();
-{% for block in blocks %}    last |= arrive({{ block.arrivals }}, {{ block.type }}(p, unit.row, unit.column, unit.batch)) << {{ block.index }};
+{% for block in blocks %}    last |= arrive(p, {{ block.arrivals }}, {{ block.type }}(p, unit.row, unit.column, unit.batch)) << {{ block.index }};
 {% endfor %}    __threadfence();
     return last;
 }
@@ -110,7 +110,23 @@ DEVICE void epilogue_settle(const Params& p, const TileValues& t, const TileOrig
         settle<{{ r.monoid }}, {{ r.added }}>(p, {{ r.block_type }}(p, unit.row, unit.column, t.batch), {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}});
 {% endfor %}}
 
-{% if not hopper %}DEVICE void epilogue_end(const Params& p, const TileValues& t, const TileOrigin& unit) {
+{% if hopper %}// The arrivals of blocks' own, by the consumers in turn, when they have no tiles left; and the results of what these complete.
+DEVICE void epilogue_settle_late(const Params& p, u32 consumer) {
+    u32* const last = unit_memory<u32>(0);
+{% for block in blocks %}    if ({{ block.type }}::settles_late(p))
+#pragma unroll 1
+        for (u32 number = consumer; number < {{ block.type }}::count(p); number += gridDim.x * CONSUMERS) {
+            const TileOrigin unit = {{ block.type }}::origin(p, number);
+            sync_unit();
+            if (thread_of_unit() == 0) {
+                *last = arrive(p, {{ block.arrivals }}, {{ block.type }}(p, unit.row, unit.column, unit.batch)) << {{ block.index }};
+                __threadfence();
+            }
+            sync_unit();
+            epilogue_settle(p, epilogue_begin(p, unit.batch), unit, *last);
+        }
+{% endfor %}}
+{% else %}DEVICE void epilogue_end(const Params& p, const TileValues& t, const TileOrigin& unit) {
     epilogue_hand_in(p, t, unit);
     sync_unit();
     u32* const last = unit_memory<u32>(0);

@@ -404,6 +404,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
         run_epilogue(p, tiles.tile, acc, count, group);
     }
 {% if reductions %}    settle_last(p, group, PING_PONG ? count >> 1 : count);
+    epilogue_settle_late(p, (gridDim.x - 1 - fresh(blockIdx.x)) * CONSUMERS + group);   // the last blocks have the fewest tiles
 {% endif %}    if (threadIdx.x % (BY_WARPS ? 32 : 128) == 0) store_wait_all();
 }
 

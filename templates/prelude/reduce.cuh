@@ -31,12 +31,16 @@ DEVICE int column_sharer(int thread) { return thread / 32 / ROW_SHARERS; }
 DEVICE float exchange(float x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
 DEVICE int exchange(int x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
 DEVICE Exponentials exchange(Exponentials x, int distance) { return {exchange(x.largest, distance), exchange(x.sum, distance)}; }
-// From memory that other units have written: not from this multiprocessor's own cache.
-DEVICE float read_fresh(const float* p) { return __ldcg(p); }
-DEVICE int read_fresh(const int* p) { return __ldcg(p); }
-DEVICE Exponentials read_fresh(const Exponentials* p) {
-    const float2 x = __ldcg(reinterpret_cast<const float2*>(p));
-    return {x.x, x.y};
+// N states side by side, from memory that other units have written: not from this multiprocessor's own cache.
+template <class S, int N> DEVICE void read_fresh(S (&s)[N], const S* p) {
+    constexpr int WORDS = sizeof(s) / 4;
+    u32* const words = reinterpret_cast<u32*>(s);
+    if constexpr (WORDS == 2) {
+        const uint2 x = __ldcg(reinterpret_cast<const uint2*>(p));
+        words[0] = x.x, words[1] = x.y;
+    } else {
+        words[0] = __ldcg(reinterpret_cast<const u32*>(p));
+    }
 }
 
 // Combines lanes from ROW_LANES apart on, or FROM, to all of a warp or TO: every lane ends with the same.
@@ -102,7 +106,19 @@ template <bool KEEPS_M, bool KEEPS_N, bool KEEPS_L> struct Block {
         slices = (KEEPS_L ? 1 : u32(p.batch)) * (KEEPS_M ? 1 : rows) * (KEEPS_N ? 1 : columns);
         distance = i64(KEEPS_L ? p.batch : 1) * (KEEPS_M ? rows : 1) * (KEEPS_N ? columns : 1) * ELEMENTS;
     }
-};
+{% if hopper %}    static DEVICE u32 rows_of(const Params& p) { return KEEPS_M ? opaque(p.m - 1) / UNIT_ROWS + 1 : 1; }
+    static DEVICE u32 columns_of(const Params& p) { return KEEPS_N ? opaque(p.n - 1) / BN + 1 : 1; }
+    static DEVICE u32 count(const Params& p) { return (KEEPS_L ? u32(p.batch) : 1) * rows_of(p) * columns_of(p); }
+    // Whether such blocks are complete only when an arrival of their own has come, which a consumer without further tiles makes. Else one
+    // that is late would be the last to arrive again and again, would settle each time, and be the later for it. Many blocks are many
+    // consumers' affair anyway.
+    static DEVICE bool settles_late(const Params& p) { return !(KEEPS_M && KEEPS_N) && count(p) <= 2 * gridDim.x * CONSUMERS; }
+    // Where the block of a number begins.
+    static DEVICE TileOrigin origin(const Params& p, u32 number) {
+        const u32 rows = rows_of(p), columns = columns_of(p);
+        return {int(number / columns % rows) * UNIT_ROWS, int(number % columns) * BN, int(number / columns / rows)};
+    }
+{% endif %}};
 
 // A result in memory. ACCUMULATES: what is there takes part as one more element.
 template <class T, bool ROW_MAJOR, bool ACCUMULATES> struct Result {
@@ -147,24 +163,33 @@ DEVICE void hand_in_parts(const Params& p, const B& block, void* workspace, cons
     }
 }
 // Whether a unit is the last of its block to arrive; alone it has nothing to wait for. The counter wraps.
-template <class B> DEVICE u32 arrive(void* counters, const B& block) {
+template <class B> DEVICE u32 arrive(const Params& p, void* counters, const B& block) {
     if (block.slices == 1) return 0;
-    return atomicInc(static_cast<u32*>(counters) + block.number, block.slices - 1) == block.slices - 1;
+    const u32 last = block.slices - {% if hopper %}!B::settles_late(p){% else %}1{% endif %};
+    return atomicInc(static_cast<u32*>(counters) + block.number, last) == last;
 }
-// The slices of one element from `first` on, every STEP-th, in their order: as many at a time as hide the way to memory.
-template <class M, int STEP, class B> DEVICE typename M::State combine_slices(const B& block, const typename M::State* slices, u32 first) {
-    constexpr int AHEAD = 128 / sizeof(typename M::State);
-    typename M::State s = M::identity();
+// The slices of elements side by side, from `first` on every STEP-th, in their order: as many at a time as hide the way to memory. It
+// runs once in many tiles, so it is short: its instructions come from memory, too.
+template <class M, int STEP, int N, class B>
+DEVICE void combine_slices(typename M::State (&s)[N], const B& block, const typename M::State* from, u32 first) {
+    constexpr int AHEAD = 16;
+    from += first * block.distance;
+#pragma unroll
+    for (int j = 0; j < N; ++j) s[j] = M::identity();
 #pragma unroll 1
     for (u32 slice = first; slice < block.slices; slice += AHEAD * STEP) {
-        typename M::State ahead[AHEAD];
+        typename M::State ahead[AHEAD][N];
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i) {
+            read_fresh(ahead[i], from);   // the last one again, rather than a branch
+            if (slice + (i + 1) * STEP < block.slices) from += STEP * block.distance;
+        }
 #pragma unroll
         for (int i = 0; i < AHEAD; ++i)
-            ahead[i] = slice + i * STEP < block.slices ? read_fresh(slices + (slice + i * STEP) * block.distance) : M::identity();
+            if (slice + i * STEP < block.slices)
 #pragma unroll
-        for (int i = 0; i < AHEAD; ++i) s = M::combine(s, ahead[i]);
+                for (int j = 0; j < N; ++j) s[j] = M::combine(s[j], ahead[i][j]);
     }
-    return s;
 }
 // The result of a block whose units have all handed in, by the last of them.
 template <class M, bool ADDED, class B, class R> DEVICE void settle(const Params& p, const B& block, void* workspace, const R& result) {
@@ -175,10 +200,18 @@ template <class M, bool ADDED, class B, class R> DEVICE void settle(const Params
         for (int element = thread; element < B::ELEMENTS; element += UNIT_THREADS)
             result.template write<M>(p, block, element, atomicExch(slices + element, M::identity()));
     } else if constexpr (B::ELEMENTS > 1) {
-        for (int element = thread; element < B::ELEMENTS; element += UNIT_THREADS)
-            result.template write<M>(p, block, element, combine_slices<M, 1>(block, slices + element, 0));
+        constexpr int WORDS = sizeof(typename M::State) / 4, N = B::ELEMENTS * WORDS % 2 == 0 ? 2 / WORDS : 1;   // of 8 bytes
+#pragma unroll 1
+        for (int element = thread * N; element < B::ELEMENTS; element += UNIT_THREADS * N) {
+            typename M::State s[N];
+            combine_slices<M, 1>(s, block, slices + element, 0);
+#pragma unroll
+            for (int j = 0; j < N; ++j) result.template write<M>(p, block, element + j, s[j]);
+        }
     } else if (thread < 32) {
-        const typename M::State s = fold_lanes<M, 1, 32>(combine_slices<M, 32>(block, slices, thread));
-        if (thread == 0) result.template write<M>(p, block, 0, s);
+        typename M::State s[1];
+        combine_slices<M, 32>(s, block, slices, thread);
+        s[0] = fold_lanes<M, 1, 32>(s[0]);
+        if (thread == 0) result.template write<M>(p, block, 0, s[0]);
     }
 }
