@@ -13,7 +13,7 @@ use postlude::gemm::Kernel;
 use postlude::grad::Wrt;
 use postlude::ir::{Graph, Node, Operand, Order, Sink, SinkKind};
 use postlude::jit::{Cache, JitError, Options, Source, compiler};
-use postlude::plan::{Mainloop, Math, Problem, Tile};
+use postlude::plan::{Mainloop, Math, Problem, Schedule, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
 use postlude::{CustomOp, Epilogue, Error, Gemm};
@@ -401,9 +401,13 @@ fn sums_of_operands() {
     let epilogues = [cublaslt::bgrada(formats), cublaslt::bgradb(formats), both, masked].map(Result::unwrap);
     let mut jobs = Vec::new();
     for (i, epilogue) in epilogues.iter().enumerate() {
-        // Every tile that may be chosen; beside other reductions, those whose registers suffice without sums.
+        // Every tile that may be chosen; with longer epilogues, those that leave consumers registers.
         let first = Gemm::new(F16, TN, epilogue).kernel(Target::SM_90A, 132, Shape::new(4096, 4096, 4096)).unwrap();
-        let few = |tile: &Tile| i != 2 || tile.bm * tile.bn <= 128 * 256 && tile.bm * tile.bn != 128 * 192;
+        let held = |tile: &Tile| match tile.shape {
+            TileShape::Sm90a { consumers, schedule: Schedule::Cooperative, .. } => tile.bm * tile.bn / (128 * consumers),
+            _ => tile.bm * tile.bn / 128,
+        };
+        let few = |tile: &Tile| i < 2 || held(tile) <= 128;
         for (j, (tile, _)) in first.choice.candidates().enumerate().filter(|(_, (tile, _))| few(tile)) {
             let gemm = Gemm::new([F16, BF16][j % 2], Layout::ALL[(i + j) % 4], epilogue).tile(tile);
             jobs.push(job(format!("{i}, {tile}"), gemm, ALIGNED, Target::SM_90A));

@@ -4,40 +4,57 @@
 template <bool IS_A> DEVICE void sum_stage(u32 stage, u32 sums) {
     constexpr bool K_MAJOR = IS_A ? A_K_MAJOR : B_K_MAJOR;
     constexpr int EXTENT = IS_A ? BM : BN;
+    constexpr int GROUPS = (EXTENT + 15) / 16, STEPS = PANELS * 4;   // of 16 lines, of 16 terms
     const u32 from = shared_address(shared_memory) + stage + (IS_A ? 0 : A_BYTES);
     const int lane = thread_of_warpgroup() & 31;
-#pragma unroll 1
-    for (int group = 0; group < (EXTENT + 15) / 16; ++group) {   // of 16 lines
-        u32 place;   // of this lane's 16 bytes: exclusive-ored with those of a step, or ahead of them
+    // This lane's 16 bytes of a group's first step.
+    auto place_of = [&](int group) -> u32 {
         if constexpr (K_MAJOR) {
             // Where only eight lines are left, they stand for the other eight.
             const int line = lane & (group * 16 + 8 < EXTENT ? 15 : 7);
-            place = from + (group * 16 + line) * 128 + ((lane >> 4 ^ (lane & 7)) << 4);
+            return from + (group * 16 + line) * 128 + ((lane >> 4 ^ (lane & 7)) << 4);
         } else {
             const int term = (lane & 7) + (lane >> 4) * 8;
-            place = from + group / 4 * 8192 + term * 128 + ((group % 4 * 2 + (lane >> 3 & 1) ^ (lane & 7)) << 4);
+            return from + group / 4 * 8192 + term * 128 + ((group % 4 * 2 + (lane >> 3 & 1) ^ (lane & 7)) << 4);
         }
-        float of[4] = {};   // even and odd terms of line lane / 4, then of the line eight further on
-#pragma unroll
-        for (int panel = 0; panel < PANELS; ++panel)
-#pragma unroll
-            for (int step = 0; step < 4; ++step) {
-                u32 terms[4];
-                if constexpr (K_MAJOR) load_matrices(terms, (place ^ step * 32) + panel * PANEL_BYTES);
-                else load_matrices_transposed(terms, place + (panel * PANEL_BYTES + step * 2048));
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    of[i % 2 * 2] += widen(Element{u16(terms[i])});
-                    of[i % 2 * 2 + 1] += widen(Element{u16(terms[i] >> 16)});
-                }
-            }
-        // Lanes 0 and 1 of four end with a line each.
-        const float kept = (lane & 1 ? of[2] + of[3] : of[0] + of[1]), given = (lane & 1 ? of[0] + of[1] : of[2] + of[3]);
+    };
+    auto load = [&](u32 (&terms)[4], u32 place, int step) {
+        if constexpr (K_MAJOR) load_matrices(terms, (place ^ step % 4 * 32) + step / 4 * PANEL_BYTES);
+        else load_matrices_transposed(terms, place + (step / 4 * PANEL_BYTES + step % 4 * 2048));
+    };
+    float kept = 0.0f, given = 0.0f;
+    auto add = [&](int group) {
         float sum = kept + __shfl_xor_sync(~0u, given, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
         const int line = group * 16 + (lane & 1) * 8 + lane / 4;
         if (lane % 4 < 2 && line < EXTENT) shared_at<float>(sums + line * 4) += sum;
+    };
+    // So many steps are under way, those of the next group too.
+    constexpr int AHEAD = 2;
+    u32 terms[AHEAD][4], place = place_of(0);
+#pragma unroll
+    for (int step = 0; step < AHEAD; ++step) load(terms[step], place, step);
+#pragma unroll 1
+    for (int group = 0; group < GROUPS; ++group) {
+        const u32 next = place_of(group + 1 < GROUPS ? group + 1 : group);
+        float of[4] = {};   // even and odd terms of line lane / 4, then of the line eight further on
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                of[i % 2 * 2] += widen(Element{u16(terms[step % AHEAD][i])});
+                of[i % 2 * 2 + 1] += widen(Element{u16(terms[step % AHEAD][i] >> 16)});
+            }
+            if (step + AHEAD < STEPS) load(terms[step % AHEAD], place, step + AHEAD);
+            else load(terms[step % AHEAD], next, step + AHEAD - STEPS);
+        }
+        place = next;
+        // Lanes 0 and 1 of four end with a line each: on the way there while the next group is summed.
+        if (group > 0) add(group - 1);
+        kept = lane & 1 ? of[2] + of[3] : of[0] + of[1];
+        given = lane & 1 ? of[0] + of[1] : of[2] + of[3];
     }
+    add(GROUPS - 1);
 }
 // Goes through the ring of stages like the consumers, and sums those that are its tile's share.
 DEVICE void sum_operands(const Params& p, Tiles tiles) {
@@ -58,6 +75,7 @@ DEVICE void sum_operands(const Params& p, Tiles tiles) {
 #pragma unroll 1
         for (u32 block = 0; block == 0 || block * BK < fresh(p.k); ++block) {
             barrier_wait(shared + FULL + at.stage * 8, at.parity);
+            const bool summed = block == next_a || block == next_b;
             if (LINES_A > 0 && block == next_a) {
                 sum_stage<true>(at.stage * STAGE_BYTES, AT_SUMS + (count & 1) * SUM_BYTES);
                 next_a += Share<true>::parts(p);
@@ -67,7 +85,7 @@ DEVICE void sum_operands(const Params& p, Tiles tiles) {
                 next_b += Share<false>::parts(p);
             }
             // Copies may overwrite what was read: the fence waits until that is in registers, for which an arrival alone does not.
-            fence_async();
+            if (summed) fence_async();
             __syncwarp();
             const int lane = thread_of_warpgroup() & 31;
             if constexpr (CLUSTER == 1) barrier_arrive_if(lane == 0, shared + EMPTY + at.stage * 8);
