@@ -22,6 +22,7 @@ template <bool IS_A> DEVICE void sum_stage(u32 stage, u32 sums) {
         if constexpr (K_MAJOR) load_matrices(terms, (place ^ step % 4 * 32) + step / 4 * PANEL_BYTES);
         else load_matrices_transposed(terms, place + (step / 4 * PANEL_BYTES + step % 4 * 2048));
     };
+    auto pair = [](u32 two) { return widen(Element{u16(two)}) + widen(Element{u16(two >> 16)}); };
     float kept = 0.0f, given = 0.0f;
     auto add = [&](int group) {
         float sum = kept + __shfl_xor_sync(~0u, given, 1);
@@ -37,22 +38,20 @@ template <bool IS_A> DEVICE void sum_stage(u32 stage, u32 sums) {
 #pragma unroll 1
     for (int group = 0; group < GROUPS; ++group) {
         const u32 next = place_of(group + 1 < GROUPS ? group + 1 : group);
-        float of[4] = {};   // even and odd terms of line lane / 4, then of the line eight further on
+        float of[2] = {};   // line lane / 4, and the line eight further on
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) {
+            // As a tree: additions that wait for each other are what takes the time.
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                of[i % 2 * 2] += widen(Element{u16(terms[step % AHEAD][i])});
-                of[i % 2 * 2 + 1] += widen(Element{u16(terms[step % AHEAD][i] >> 16)});
-            }
+            for (int i = 0; i < 2; ++i) of[i] += pair(terms[step % AHEAD][i]) + pair(terms[step % AHEAD][i + 2]);
             if (step + AHEAD < STEPS) load(terms[step % AHEAD], place, step + AHEAD);
             else load(terms[step % AHEAD], next, step + AHEAD - STEPS);
         }
         place = next;
         // Lanes 0 and 1 of four end with a line each: on the way there while the next group is summed.
         if (group > 0) add(group - 1);
-        kept = lane & 1 ? of[2] + of[3] : of[0] + of[1];
-        given = lane & 1 ? of[0] + of[1] : of[2] + of[3];
+        kept = lane & 1 ? of[1] : of[0];
+        given = lane & 1 ? of[0] : of[1];
     }
     add(GROUPS - 1);
 }
