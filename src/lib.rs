@@ -165,6 +165,7 @@
 //!     e.reduce("dbias", dz, Monoid::Sum, F32.over(N)); //              over M, and over the batch
 //!     e.reduce("entry", dz, Monoid::Sum, F32.over(N).batched()); //    over M, for each batch entry
 //!     e.reduce("amax", dz, Monoid::AbsMax.atomic(), F32.pointer()); // over everything
+//!     e.reduce("sum_of_b", e.b(), Monoid::Sum, F32.over(N)); //        an operand of the product, over its own axis K
 //! })?;
 //! # Ok::<(), postlude::Diagnostics>(())
 //! ```

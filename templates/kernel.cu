@@ -35,6 +35,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% include "epilogue/values.cuh" %}
 {% include "epilogue/phases.cuh" %}
 {% if hopper %}{% include "epilogue/staged.cuh" %}{% endif -%}
+{% if operand_sums %}{% include "epilogue/operand_sums.cuh" %}{% endif -%}
 {% if mainloop == "simt" %}{% include "mainloop/simt.cuh" %}{% endif -%}
 {% if mainloop == "sm80" %}{% include "mainloop/sm80.cuh" %}{% endif -%}
 {% if mainloop == "sm90a" %}{% include "mainloop/sm90a.cuh" %}{% endif -%}

@@ -35,6 +35,13 @@ mod test_case {
     }
 
     #[test]
+    fn gradients_of_weights_lie_row_by_row() {
+        let cases = Case::list(Group::Training, Some(&[F16]), Some(&[Fused::BiasSum, Fused::MaskSum]), &[[8, 16, 32]]);
+        let titles: Vec<String> = cases.iter().map(Case::title).collect();
+        assert_eq!(titles, ["training f16 NT 8x16x32 bias_sum", "training f16 TN 8x16x32 mask_sum"]);
+    }
+
+    #[test]
     fn a_tax_is_on_the_identity() {
         let shapes = [[64, 64, 64]];
         let one = Case::list(Group::Tax, None, Some(&[Fused::Heavy]), &shapes);

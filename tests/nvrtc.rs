@@ -13,7 +13,7 @@ use postlude::gemm::Kernel;
 use postlude::grad::Wrt;
 use postlude::ir::{Graph, Node, Operand, Order, Sink, SinkKind};
 use postlude::jit::{Cache, JitError, Options, Source, compiler};
-use postlude::plan::{Mainloop, Math, Problem};
+use postlude::plan::{Mainloop, Math, Problem, Schedule, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
 use postlude::{CustomOp, Epilogue, Error, Gemm};
@@ -379,6 +379,49 @@ fn reductions() {
         ];
         for (j, gemm) in gemms.into_iter().enumerate() {
             jobs.push(job(format!("{:?} {shape}", gemm.operation()), gemm, shape, TARGETS[(i + j) % 2]));
+        }
+    }
+    run(&jobs);
+}
+
+#[test]
+fn sums_of_operands() {
+    let formats = cublaslt::Formats { bias: F32, c: Some(F16), ..cublaslt::Formats::of(F16) };
+    let both = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F16.over(N));
+        e.store("d", z, F16);
+        e.reduce("columns", z, Monoid::Sum, F32.over(N));
+        e.reduce("of_a", e.a(), Monoid::Sum.accumulate(), BF16.over(M).batched());
+        e.reduce("of_b", e.b(), Monoid::Sum, F32.over(N));
+    });
+    let masked = Epilogue::build(|e| {
+        e.store("d", e.load("mask", Bits128).select(e.acc(), 0.0), F16);
+        e.reduce("of_b", e.b(), Monoid::Sum, F32.over(N));
+    });
+    let epilogues = [cublaslt::bgrada(formats), cublaslt::bgradb(formats), both, masked].map(Result::unwrap);
+    let mut jobs = Vec::new();
+    for (i, epilogue) in epilogues.iter().enumerate() {
+        // Every tile that may be chosen; with longer epilogues, those that leave consumers registers.
+        let first = Gemm::new(F16, TN, epilogue).kernel(Target::SM_90A, 132, Shape::new(4096, 4096, 4096)).unwrap();
+        let held = |tile: &Tile| match tile.shape {
+            TileShape::Sm90a { consumers, schedule: Schedule::Cooperative, .. } => tile.bm * tile.bn / (128 * consumers),
+            _ => tile.bm * tile.bn / 128,
+        };
+        let few = |tile: &Tile| i < 2 || held(tile) <= 128;
+        for (j, (tile, _)) in first.choice.candidates().enumerate().filter(|(_, (tile, _))| few(tile)) {
+            let gemm = Gemm::new([F16, BF16][j % 2], Layout::ALL[(i + j) % 4], epilogue).tile(tile);
+            jobs.push(job(format!("{i}, {tile}"), gemm, ALIGNED, Target::SM_90A));
+        }
+        for (j, shape) in [ALIGNED, ODD, Shape::new(300, 200, 64)].into_iter().enumerate() {
+            let target = TARGETS[(i + j) % 2];
+            jobs.push(job(
+                format!("{i}, sm80"),
+                Gemm::new(F16, Layout::ALL[j], epilogue).mainloop(Mainloop::Sm80),
+                shape,
+                target,
+            ));
+            jobs.push(job(format!("{i}, simt"), Gemm::new(F32, Layout::ALL[j + 1], epilogue), shape, target));
+            jobs.push(job(format!("{i}, tf32"), Gemm::new(F32, Layout::ALL[j], epilogue).tf32(true), shape, target));
         }
     }
     run(&jobs);

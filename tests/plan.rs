@@ -310,3 +310,55 @@ fn whole_outputs_leave_by_tensor_map_alone() {
     assert_eq!(ways(Problem::new(512, 1000, 512).ld("d", 1004)), (false, true));
     assert_eq!(ways(Problem::new(512, 1000, 512).align("d", 8)), (false, true));
 }
+
+/// Sums of operands over K stay with the product that has the operands: whole, on a mainloop that can take them.
+#[test]
+fn sums_of_operands_are_refused_where_they_cannot_be() {
+    let epilogue = Epilogue::build(|e| {
+        e.store("d", e.acc(), F16);
+        e.reduce("sums", e.b(), Monoid::Sum, F32.over(N));
+    });
+    let epilogue = epilogue.unwrap();
+    let gemm = Gemm::new(F16, TN, &epilogue);
+    let long = Shape::new(256, 256, 65_536);
+    let refused = |gemm: &Gemm, shape: Shape| gemm.kernel(Target::SM_90A, 132, shape).unwrap_err();
+    let error = refused(&gemm.clone().split(4), long);
+    assert!(matches!(&error, PlanError::Split { parts: 4, why } if why.contains("sums an operand over K")), "{error}");
+    let error = refused(&gemm.clone().mainloop(Mainloop::Gemv), Shape::new(1, 512, 512));
+    assert!(matches!(error, PlanError::NoTile(_)) && error.to_string().contains("it has no sums of operands"), "{error}");
+    let error = refused(&Gemm::pointwise(F16, Order::RowMajor, &epilogue), long);
+    assert!(matches!(error, PlanError::NoProduct { .. }) && error.to_string().contains("reduce `acc()` instead"), "{error}");
+    // Otherwise there is a plan, which says what it does.
+    for (target, shape) in
+        TARGETS.into_iter().flat_map(|target| [long, Shape::new(1, 4096, 64), Shape::new(4096, 3, 64)].map(|s| (target, s)))
+    {
+        let plan = gemm.kernel(target, 132, shape).unwrap();
+        let explained = plan.explain();
+        assert!(plan.split.is_none() && explained.contains("over K and the batch, inside the product"), "{explained}");
+        assert!(plan.source().unwrap().text().contains("OperandSum0"));
+    }
+}
+
+/// The last to arrive finds one slice for each tile that takes part, and one counter for each block of the result.
+#[test]
+fn sums_of_operands_have_a_workspace_where_tiles_share_them() {
+    let build = |batched: bool| {
+        let operand = if batched { F32.over(N).batched() } else { F32.over(N) };
+        Epilogue::build(|e| e.reduce("sums", e.b(), Monoid::Sum, operand)).unwrap()
+    };
+    let workspace = |batched: bool, shape: Shape| {
+        let plan = Gemm::new(F32, TT, &build(batched)).kernel(Target::SM_80, 108, shape).unwrap();
+        (plan.workspace(shape).bytes, plan.tile)
+    };
+    let shape = Shape::new(10_000, 1000, 64);
+    let (bytes, tile) = workspace(false, shape);
+    let blocks = shape.n.div_ceil(tile.bn);
+    let padded = |bytes: usize| bytes.next_multiple_of(256);
+    assert_eq!(bytes, padded(blocks * 4) + padded(16 * blocks * tile.bn * 4));
+    assert_eq!(workspace(false, Shape::new(8, 1000, 64)).0, 0, "one tile takes part alone");
+    let entries = Shape::new(8, 1000, 64).batched(3);
+    assert_eq!(workspace(true, entries).0, 0, "each entry's is alone");
+    let (bytes, tile) = workspace(false, entries);
+    let blocks = shape.n.div_ceil(tile.bn);
+    assert_eq!(bytes, padded(blocks * 4) + padded(3 * blocks * tile.bn * 4));
+}

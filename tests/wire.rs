@@ -357,7 +357,7 @@ fn broken_lines_are_refused_with_their_line() {
         "%1 = load \"x\"",
         "%1 = load \"x\" f16",
         "%1 = load \"x\" f16]N[",
-        "%1 = load \"x\" f16[K]",
+        "%1 = load \"x\" f16[Q]",
         "%1 = load \"x\" f16[N] sideways",
         "%1 = custom",
         "%1 = custom softcap %0",

@@ -84,7 +84,8 @@ impl<'b> Bench<'b> {
                     wanted.push((epilogues::product(case, fused.without_training())?, case.shape));
                 }
                 if case.kind == Kind::Training && fused.has_sums() {
-                    wanted.push((epilogues::sums(case)?, case.shape));
+                    let (sums, shape, _) = epilogues::sums(case, fused)?;
+                    wanted.push((sums, shape));
                     wanted.push((epilogues::atomic(case, fused)?, case.shape));
                 }
             }

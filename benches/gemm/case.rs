@@ -23,10 +23,12 @@ pub enum Fused {
     MaskSum,
     /// Times the derivative of GELU at a matrix, and the sum of each column.
     GeluSum,
+    /// The gradient of a weight, and of its bias: D = acc, and the sum of B over K.
+    BiasSum,
 }
 
 impl Fused {
-    pub const ALL: [Fused; 9] = [
+    pub const ALL: [Fused; 10] = [
         Fused::Identity,
         Fused::Relu,
         Fused::Gelu,
@@ -36,13 +38,14 @@ impl Fused {
         Fused::ReluMask,
         Fused::MaskSum,
         Fused::GeluSum,
+        Fused::BiasSum,
     ];
 
     /// Those that need no more than matrices and vectors of the product's format.
     pub const PLAIN: [Fused; 6] = [Fused::Identity, Fused::Relu, Fused::Gelu, Fused::Residual, Fused::Regions, Fused::Heavy];
 
     /// Those of a step of training.
-    pub const TRAINING: [Fused; 3] = [Fused::ReluMask, Fused::MaskSum, Fused::GeluSum];
+    pub const TRAINING: [Fused; 4] = [Fused::ReluMask, Fused::MaskSum, Fused::GeluSum, Fused::BiasSum];
 
     /// Those that cuBLASLt has in one call.
     const PEERED: [Fused; 4] = [Fused::Identity, Fused::Relu, Fused::Gelu, Fused::Residual];
@@ -59,6 +62,7 @@ impl Fused {
             Fused::ReluMask => "relu_mask",
             Fused::MaskSum => "mask_sum",
             Fused::GeluSum => "gelu_sum",
+            Fused::BiasSum => "bias_sum",
         }
     }
 
@@ -74,6 +78,7 @@ impl Fused {
             Fused::ReluMask => "bias, relu, mask stored",
             Fused::MaskSum => "drelu by mask, bias gradient",
             Fused::GeluSum => "dgelu (tanh), bias gradient",
+            Fused::BiasSum => "weight gradient, bias gradient",
         }
     }
 
@@ -89,14 +94,14 @@ impl Fused {
 
     /// Whether it adds up columns.
     pub const fn has_sums(self) -> bool {
-        matches!(self, Fused::MaskSum | Fused::GeluSum)
+        matches!(self, Fused::MaskSum | Fused::GeluSum | Fused::BiasSum)
     }
 
     /// What it would be without what training adds.
     pub const fn without_training(self) -> Fused {
         match self {
             Fused::ReluMask => Fused::Relu,
-            Fused::MaskSum | Fused::GeluSum => Fused::Identity,
+            Fused::MaskSum | Fused::GeluSum | Fused::BiasSum => Fused::Identity,
             other => other,
         }
     }
@@ -230,7 +235,8 @@ impl Group {
     pub fn epilogues(self) -> Vec<Fused> {
         match self {
             Group::Tax => Fused::PLAIN.to_vec(),
-            Group::Training => Fused::TRAINING.to_vec(),
+            // A sitting has no room for `bias_sum`, which is for whoever asks.
+            Group::Training => Fused::TRAINING.into_iter().filter(|fused| *fused != Fused::BiasSum).collect(),
             Group::Regions => vec![Fused::Regions, Fused::Heavy],
             Group::Layouts | Group::Decode | Group::Split => vec![Fused::Identity, Fused::Relu],
             Group::Choice | Group::Raster | Group::Parts => vec![Fused::Relu],
@@ -397,7 +403,8 @@ impl Case {
                         group,
                         kind,
                         dtype,
-                        layout,
+                        // A weight's gradient is X^T dZ, of matrices that lie row by row.
+                        layout: if epilogues[..] == [Fused::BiasSum] { NT } else { layout },
                         shape: Shape::new(m, n, k),
                         epilogues: epilogues.clone(),
                     };

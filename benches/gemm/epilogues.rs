@@ -30,6 +30,7 @@ impl Fused {
             Fused::ReluMask => cublaslt::relu_aux_bias(formats(dtype))?,
             Fused::MaskSum => cublaslt::drelu_bgrad(Formats { bias: F32, ..formats(dtype) })?,
             Fused::GeluSum => cublaslt::dgelu_bgrad(Formats { bias: F32, ..formats(dtype) })?,
+            Fused::BiasSum => cublaslt::bgrada(Formats { bias: F32, ..formats(dtype) })?,
         })
     }
 
@@ -46,6 +47,7 @@ impl Fused {
             Fused::ReluMask => cublaslt::relu_aux(formats(dtype))?,
             Fused::MaskSum => cublaslt::drelu(formats(dtype))?,
             Fused::GeluSum => cublaslt::dgelu(formats(dtype))?,
+            Fused::BiasSum => recipes::identity(dtype)?,
             other => other.epilogue(dtype)?,
         })
     }
@@ -56,10 +58,15 @@ fn formats(dtype: DType) -> Formats {
     Formats { scaled: false, ..Formats::of(dtype) }
 }
 
-/// The sum of each column of a matrix.
-pub fn sums(case: &Case) -> Result<Gemm> {
-    let epilogue = cublaslt::bgradb(Formats { bias: F32, ..formats(case.dtype) })?;
-    Ok(Gemm::pointwise(case.dtype, Order::RowMajor, &epilogue))
+/// The sum of each column of a matrix, which is D or, where the product's epilogue sums it, B; and its extents.
+pub fn sums(case: &Case, fused: Fused) -> Result<(Gemm, Shape, Begins)> {
+    let epilogue = Epilogue::build(|e| e.reduce("bgrad", e.acc(), Monoid::Sum, F32.over(N)))?;
+    let Shape { m, n, k, .. } = case.shape;
+    let (order, rows, begins) = match fused {
+        Fused::BiasSum => (case.layout.b(), k, Begins::OperandB),
+        _ => (Order::RowMajor, m, Begins::Stored),
+    };
+    Ok((Gemm::pointwise(case.dtype, order, &epilogue), Shape::new(rows, n, 0), begins))
 }
 
 /// The operation of a case with one of its epilogues.

@@ -167,6 +167,8 @@ pub enum Begins {
     Between,
     /// D, as something else has left it.
     Stored,
+    /// B, and there is no D.
+    OperandB,
 }
 
 impl Operands {
@@ -204,11 +206,16 @@ impl Operands {
     pub fn args(&mut self, turn: usize, begins: Begins, arguments: &[Argument]) -> DeviceArgs<'_> {
         let Set { a, b, bias, c, row_scale, d, between, training } = self.set(turn);
         // Read or written, as the launch begins.
-        let (stored, d) = if begins == Begins::Stored { (Some(&*d), None) } else { (None, Some(d)) };
+        let (stored, d) = match begins {
+            Begins::Stored => (Some(&*d), None),
+            Begins::OperandB => (None, None),
+            Begins::WithProduct | Begins::Between => (None, Some(d)),
+        };
         let names: Vec<&str> = arguments.iter().map(|a| &*a.name).collect();
         let mut args = match (begins, between, stored) {
             (Begins::Between, Some(between), _) => between.input(DeviceArgs::new(), "a"),
             (Begins::Stored, _, Some(d)) => d.input(DeviceArgs::new(), "a"),
+            (Begins::OperandB, ..) => b.input(DeviceArgs::new(), "a"),
             _ => b.input(a.input(DeviceArgs::new(), "a"), "b"),
         };
         if let Some(Training { mask, sums, .. }) = training {

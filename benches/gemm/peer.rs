@@ -24,6 +24,8 @@ pub enum Epilogue {
     /// With the sum of each column.
     DreluBgrad,
     DgeluBgrad,
+    /// With the sum over K of cuBLASLt's A, which is our B.
+    Bgrada,
 }
 
 impl Epilogue {
@@ -38,6 +40,7 @@ impl Epilogue {
             Fused::ReluMask => Epilogue::ReluAuxBias,
             Fused::MaskSum => Epilogue::DreluBgrad,
             Fused::GeluSum => Epilogue::DgeluBgrad,
+            Fused::BiasSum => Epilogue::Bgrada,
         }
     }
 
@@ -55,6 +58,7 @@ impl Epilogue {
             Epilogue::ReluAuxBias => 134,
             Epilogue::DreluBgrad => 152,
             Epilogue::DgeluBgrad => 208,
+            Epilogue::Bgrada => 256,
         }
     }
 }
@@ -98,7 +102,7 @@ impl<'l> Product<'l> {
     ) -> Result<Self> {
         let (dtype, shape) = (operands.dtype, operands.shape);
         let run = if epilogue == Epilogue::DgeluBgrad { 8 } else { Bits128.run() };
-        let aux_ld = shape.n.next_multiple_of(run);
+        let aux_ld = if epilogue == Epilogue::Bgrada { 0 } else { shape.n.next_multiple_of(run) };
         let request = Request { dtype, layout, shape, epilogue: epilogue.number(), bias: dtype, aux_ld };
         let at = addresses(epilogue, operands.set(0), stream);
         let product = cublaslt::Product::new(library, &request, &at)?;
@@ -142,6 +146,7 @@ fn addresses(epilogue: Epilogue, set: &mut Set, stream: &Arc<CudaStream>) -> Add
     match epilogue {
         Epilogue::ReluAuxBias => Addresses { aux: mask.device_ptr_mut(stream).0, ..plain },
         Epilogue::DreluBgrad => Addresses { aux: mask.device_ptr_mut(stream).0, bias: rounded_sums.address_mut(stream), ..plain },
+        Epilogue::Bgrada => Addresses { bias: rounded_sums.address_mut(stream), ..plain },
         Epilogue::DgeluBgrad => Addresses { aux: c, bias: rounded_sums.address_mut(stream), ..plain },
         _ => plain,
     }

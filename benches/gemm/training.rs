@@ -13,7 +13,8 @@ use postlude::prelude::*;
 impl Bench<'_> {
     /// Against cuBLASLt's epilogue of the same name, whose gradient has D's format, since it refuses `f32` beside 16 bits, and
     /// ours `f32`; against a product of cuBLASLt's, a pass and a sum by themselves; against ours with its sums in any order;
-    /// and against our product without what training adds.
+    /// and against our product without what training adds. Where the product sums B itself, the peers in several launches are our
+    /// product and our sum of B.
     pub fn training(&self, case: &Case, operands: &mut Operands) -> Result<()> {
         let (fused, stream) = (case.epilogues[0], self.stream());
         let kernel = self.kernel(&epilogues::product(case, fused)?, case)?;
@@ -22,7 +23,8 @@ impl Bench<'_> {
         // Only what has sums has these.
         let (mut sums, mut atomic) = (None, None);
         if fused.has_sums() {
-            sums = Some(Kernel::new(self.device, &epilogues::sums(case)?, case.shape, Begins::Stored)?);
+            let (gemm, shape, begins) = epilogues::sums(case, fused)?;
+            sums = Some(Kernel::new(self.device, &gemm, shape, begins)?);
             atomic = Some(self.kernel(&epilogues::atomic(case, fused)?, case)?);
         }
 
@@ -40,9 +42,17 @@ impl Bench<'_> {
             peers.push((theirs(case, fused), whole.name(algorithm)));
             contenders.push(Contender::new(move |operands: &mut Operands, turn| whole.launch(stream, operands, turn, algorithm)));
         }
-        let steps = if fused.has_sums() { "product, pass, sums" } else { "product, pass" };
-        peers.push((steps, format!("{}; {}", product.name(best), pass.tile())));
+        let (steps, kernels) = match fused {
+            Fused::BiasSum => ("product, sums", plain.tile().to_string()),
+            _ if fused.has_sums() => ("product, pass, sums", format!("{}; {}", product.name(best), pass.tile())),
+            _ => ("product, pass", format!("{}; {}", product.name(best), pass.tile())),
+        };
+        peers.push((steps, kernels));
         contenders.push(Contender::new(|operands: &mut Operands, turn| {
+            if fused == Fused::BiasSum {
+                plain.launch(stream, operands, turn)?;
+                return sums.as_ref().map_or(Ok(()), |sums| sums.launch(stream, operands, turn));
+            }
             // The product goes where the pass reads it.
             swap(operands, turn)?;
             let outcome = product.launch(stream, operands, turn, best);

@@ -35,8 +35,8 @@ impl Layers {
     }
 }
 
-/// Softmax and cross-entropy, averaged over the rows: the loss, how many rows are right, the gradient of the logits, and the
-/// gradient of the bias behind them, in one pass over the logits.
+/// Softmax and cross-entropy, averaged over the rows: the loss, how many rows are right, and the gradient of the logits, in one
+/// pass over them.
 fn loss(rows: usize) -> Result<Gemm> {
     let epilogue = Epilogue::build(|e| {
         let (z, logsumexp) = (e.acc(), e.load("logsumexp", F32.over(M)));
@@ -44,7 +44,6 @@ fn loss(rows: usize) -> Result<Gemm> {
         let share = 1.0 / rows as f32;
         let dz = ((z - logsumexp).exp() - own.select(1.0, 0.0)) * share;
         e.store("dz", dz, F32);
-        e.reduce("dbias", dz, Monoid::Sum, F32.over(N));
         e.reduce("loss", own.select((logsumexp - z) * share, 0.0), Monoid::Sum, F32.pointer());
         let right = own & z.ge(e.load("largest", F32.over(M)));
         e.reduce("right", right.cast(I32), Monoid::Sum, I32.pointer());
@@ -141,7 +140,7 @@ impl Trainer {
         Ok(Trainer {
             forward: [step(first.forward(rows))?, step(second.forward(rows))?, step(last.forward(rows))?],
             loss: machine.pass(loss(rows)?, Shape::new(rows, CLASSES, 0))?,
-            wgrad: [step(first.wgrad(rows)?)?, step(second.wgrad(rows)?)?, step(last.wgrad(rows)?)?],
+            wgrad: [step(first.wgrad(rows)?)?, step(second.wgrad(rows)?)?, step(last.wgrad_with_bias(rows)?)?],
             dgrad: [step(second.dgrad_into(first, rows)?)?, step(last.dgrad_into(second, rows)?)?],
             update: [updates(first)?, updates(second)?, updates(last)?],
             reserves: [first.reserve(rows), second.reserve(rows), last.reserve(rows)],
@@ -170,10 +169,11 @@ impl Trainer {
 
         let (mut loss, mut right) = ([0.0f32], [0i32]);
         let args = HostArgs::new().input("a", &self.logits).input("label", &data.labels).input("logsumexp", &self.logsumexp);
-        let args = args.input("largest", &self.largest).output("dz", &mut *dz3).output("dbias", &mut p3.bias.gradient);
+        let args = args.input("largest", &self.largest).output("dz", &mut *dz3);
         self.loss.run(args.output("loss", &mut loss).output("right", &mut right))?;
 
-        self.wgrad[2].run(HostArgs::new().input("x", &*h2).input("dz", &*dz3).output("dw", &mut p3.w.gradient))?;
+        let args = HostArgs::new().input("x", &*h2).input("dz", &*dz3).output("dw", &mut p3.w.gradient);
+        self.wgrad[2].run(args.output("grad_bias", &mut p3.bias.gradient))?;
         let args = HostArgs::new().input("dz", &*dz3).input("w", &p3.w.value).saved(reserve2);
         self.dgrad[1].run(args.output("grad_acc", &mut *dz2).output("grad_bias", &mut p2.bias.gradient))?;
         self.wgrad[1].run(HostArgs::new().input("x", &*h1).input("dz", &*dz2).output("dw", &mut p2.w.gradient))?;

@@ -73,6 +73,8 @@ pub enum Fault {
         /// The problem of this launch.
         shape: Shape,
     },
+    /// The epilogue sums an operand of a product over K, and the operation is pointwise.
+    NoProduct,
     /// Given more than once.
     Twice,
     /// A scalar where memory is needed, or the reverse.
@@ -170,6 +172,10 @@ impl fmt::Display for ArgumentError {
             Fault::ReserveShape { reserve, shape } => {
                 write!(f, "is part of a {reserve}, and the problem is {shape}: allocate one for this problem")
             }
+            Fault::NoProduct => write!(
+                f,
+                "the epilogue sums this operand of a product, and a pointwise operation has none: reduce the accumulator instead"
+            ),
             Fault::Twice => write!(f, "given twice; pass each name once"),
             Fault::Kind { needs, got } => write!(f, "needs {needs}, got {got}"),
             Fault::DType { needs, got } => {

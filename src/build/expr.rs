@@ -1,7 +1,7 @@
 //! The builder and its expression handle.
 
 use crate::dtype::{DType, ValueType};
-use crate::ir::graph::{BuiltAt, Constant, Coordinate, Graph, Node, NodeId};
+use crate::ir::graph::{BuiltAt, Constant, Coordinate, Graph, Node, NodeId, Side};
 use crate::ir::{CustomOp, Op, Operand, Reduce, Sink, SinkKind};
 use std::cell::RefCell;
 use std::ops;
@@ -104,6 +104,41 @@ impl Builder {
     #[track_caller]
     pub fn acc_i32(&self) -> Expr<'_> {
         self.push(Node::Accumulator(ValueType::I32), Some(Location::caller()))
+    }
+
+    /// An element of the left operand of a floating-point product, A\[m,k\]: `f32[M,K,L]`. It exists only inside the product, and all
+    /// that can be done with it is to sum it over K: see [`b`](Builder::b).
+    #[track_caller]
+    pub fn a(&self) -> Expr<'_> {
+        self.push(Node::Element(Side::A, ValueType::F32), Some(Location::caller()))
+    }
+
+    /// An element of the right operand of a floating-point product, B\[k,n\]: `f32[K,N,L]`. It exists only inside the product, and
+    /// all that can be done with it is to sum it over K, beside the product, which reads it anyway.
+    ///
+    /// ```
+    /// # use postlude::prelude::*;
+    /// // Behind dW = X^T dZ: the gradient of the bias, the sum of dZ over its rows.
+    /// # Epilogue::build(|e| {
+    /// e.store("dw", e.acc(), F16);
+    /// e.reduce("dbias", e.b(), Monoid::Sum, F32.over(N));
+    /// # }).unwrap();
+    /// ```
+    #[track_caller]
+    pub fn b(&self) -> Expr<'_> {
+        self.push(Node::Element(Side::B, ValueType::F32), Some(Location::caller()))
+    }
+
+    /// An element of the left operand of an integer product: `i32[M,K,L]`. See [`b`](Builder::b).
+    #[track_caller]
+    pub fn a_i32(&self) -> Expr<'_> {
+        self.push(Node::Element(Side::A, ValueType::I32), Some(Location::caller()))
+    }
+
+    /// An element of the right operand of an integer product: `i32[K,N,L]`. See [`b`](Builder::b).
+    #[track_caller]
+    pub fn b_i32(&self) -> Expr<'_> {
+        self.push(Node::Element(Side::B, ValueType::I32), Some(Location::caller()))
     }
 
     /// The row of the output element, counted from the run-time origin: `i32[M]`.

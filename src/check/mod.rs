@@ -12,9 +12,11 @@
 //! | E0104 | Every argument reaches a sink. |
 //! | E0105 | An expression is used with the builder that made it. |
 //! | E0106 | A graph has at most 4096 nodes and stores, which is also the most that a document may have. |
+//! | E0107 | An argument varies along M, N and L; K is the axis of the product's operands. |
 //! | E0201 | Operands have the types the primitive takes; `f32`, `i32` and `bool` do not mix without a cast. |
 //! | E0202 | A primitive, function or custom primitive has as many operands as it declares. |
-//! | E0203 | A product has one accumulator: `acc` or `acc_i32`, not both. |
+//! | E0203 | A product has one type: its accumulator is `acc` or `acc_i32`, not both, and its operands' elements are of the same. |
+//! | E0204 | An element of an operand of the product, `a` or `b`, is reduced by `sum`, and used for nothing else: it exists only inside the product. |
 //! | E0301 | A store's operand is a matrix. |
 //! | E0302 | A store's operand varies along every axis its value varies along. |
 //! | E0303 | A sink's format holds its value's type: `f32` values go to floating-point formats, `i32` to `i32`, `bool` to `bool` and to bits. |
@@ -22,6 +24,7 @@
 //! | E0305 | A reduction's operand lacks an axis of M, N and L, over which it reduces. |
 //! | E0306 | A reduction's monoid takes its value's type: `f32` all of them, `i32` all but `logsumexp`, `bool` `max` (any) and `min` (all). |
 //! | E0307 | A reduction's result has a format of whole bytes. |
+//! | E0308 | The sum of an operand's elements varies along M if they are those of `a`, along N if those of `b`, and along the batch or not. |
 
 mod diagnostic;
 mod sinks;
@@ -30,7 +33,7 @@ mod types;
 pub use diagnostic::{Diagnostic, Diagnostics};
 
 use crate::dtype::ValueType;
-use crate::ir::graph::{BuiltAt, Graph, Node, NodeId};
+use crate::ir::graph::{BuiltAt, Graph, Node, NodeId, Side};
 use crate::ir::{Axes, Operand, SinkKind, text};
 use diagnostic::{Part, Place};
 use std::collections::HashMap;
@@ -143,9 +146,17 @@ impl Checked {
         Checked { graph, types, arguments }
     }
 
-    /// The type of the accumulator, if the graph uses it.
+    /// The type of the accumulator, if the graph uses it or the elements of operands, which have the same.
     pub fn accumulator(&self) -> Option<ValueType> {
-        self.graph.nodes().find_map(|(_, n)| if let Node::Accumulator(v) = n { Some(*v) } else { None })
+        self.graph.nodes().find_map(|(_, n)| if let Node::Accumulator(v) | Node::Element(_, v) = n { Some(*v) } else { None })
+    }
+
+    /// The first operand of the product whose elements the graph sums over K.
+    pub fn summed_operand(&self) -> Option<Side> {
+        self.graph
+            .sinks()
+            .iter()
+            .find_map(|sink| if let Node::Element(side, _) = self.graph.node(sink.value) { Some(*side) } else { None })
     }
 }
 

@@ -2,15 +2,26 @@
 
 use super::Type;
 use super::diagnostic::{Diagnostic, Part, Place};
+use super::types::{ALONG_K, ELEMENT, along_k};
 use crate::dtype::ValueType;
-use crate::ir::axes::Axes;
-use crate::ir::graph::Graph;
+use crate::ir::axes::{Axes, K, L};
+use crate::ir::graph::{Graph, Node, Side};
 use crate::ir::{Monoid, Operand, Reduction, SinkKind};
 
 pub(super) fn check(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnostic>) {
     for (index, sink) in graph.sinks().iter().enumerate() {
         let new = |code, message: &str| Diagnostic::new(graph, code, Place::Sink(index), message);
         let value = types.get(sink.value.index()).copied().flatten();
+        if sink.kind.operand().axes.contains(K) {
+            out.push(along_k(new("E0107", &format!("{} {ALONG_K}", sink.kind.operand()))));
+            continue;
+        }
+        if let Node::Element(side, _) = graph.node(sink.value)
+            && let Some(fault) = summed(*side, sink.kind, &new)
+        {
+            out.push(fault);
+            continue;
+        }
         match sink.kind {
             SinkKind::Store(operand) if !operand.axes.is_matrix() => {
                 out.push(
@@ -49,6 +60,25 @@ fn lost_axis(value: Option<Type>, operand: Operand, new: &dyn Fn(&'static str, &
             .mark(Part::Operand(0), &value.to_string())
             .help("let the stored matrix vary along the batch: `F16`, not `F16.over(M | N)` or `.shared()`"),
     );
+}
+
+/// What is done to an element of an operand but to sum it over K, if that is anything else.
+fn summed(side: Side, kind: SinkKind, new: &dyn Fn(&'static str, &str) -> Diagnostic) -> Option<Diagnostic> {
+    let element = format!("`{}`, an element of an operand of the product,", side.name());
+    let SinkKind::Reduce(Reduction { monoid: Monoid::Sum, operand, .. }) = kind else {
+        let word = if matches!(kind, SinkKind::Store(_)) { "stored" } else { "reduced by anything but `sum`" };
+        return Some(
+            new("E0204", &format!("{element} is {word}")).mark(Part::Operand(0), &side.axes().to_string()).help(ELEMENT),
+        );
+    };
+    let axis = side.axis();
+    (operand.axes.without(L) != axis).then(|| {
+        let letter = if side == Side::A { "M" } else { "N" };
+        new("E0308", &format!("the sum of {element} is {operand}"))
+            .mark(Part::Format, &format!("not {axis} or {}", axis | L))
+            .mark(Part::Operand(0), &side.axes().to_string())
+            .help(&format!("sum it over K: to `F32.over({letter})`, or for each batch entry to `F32.over({letter}).batched()`"))
+    })
 }
 
 fn reduced(value: Option<Type>, reduction: Reduction, new: &dyn Fn(&'static str, &str) -> Diagnostic, out: &mut Vec<Diagnostic>) {

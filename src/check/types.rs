@@ -3,7 +3,7 @@
 use super::Type;
 use super::diagnostic::{Diagnostic, Part, Place};
 use crate::dtype::ValueType;
-use crate::ir::axes::{Axes, L, M, N};
+use crate::ir::axes::{Axes, K, L, M, N};
 use crate::ir::graph::{Coordinate, Graph, Node, NodeId};
 use crate::ir::op::Signature;
 
@@ -14,17 +14,22 @@ pub(super) fn infer(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Option<Type
     for (id, node) in graph.nodes() {
         let of = |value, axes| Some(Type { value, axes });
         let found = match node {
-            Node::Accumulator(value) => {
-                if let Some((other, first)) = accumulator {
+            Node::Accumulator(value) | Node::Element(_, value) => {
+                if let Some((other, first)) = accumulator.filter(|(other, _)| other != value) {
+                    let element = |id| matches!(graph.node(id), Node::Element(..));
+                    let message = match element(id) || element(first) {
+                        true => "operands and accumulators of different types",
+                        false => "two accumulators of different types",
+                    };
                     out.push(
-                        Diagnostic::new(graph, "E0203", Place::Node(id), "two accumulators of different types")
+                        Diagnostic::new(graph, "E0203", Place::Node(id), message)
                             .mark(Part::Format, &format!("not {other}"))
                             .note(graph, "the other one is here", Place::Node(first))
                             .help("a floating-point product has `acc()`, an integer one `acc_i32()`"),
                     );
                 }
                 accumulator.get_or_insert((*value, id));
-                of(*value, Axes::MNL)
+                of(*value, if let Node::Element(side, _) = node { side.axes() } else { Axes::MNL })
             }
             Node::Constant(c) => of(c.value_type(), Axes::NONE),
             Node::Coordinate(c) => of(
@@ -36,6 +41,10 @@ pub(super) fn infer(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Option<Type
                 },
             ),
             Node::Scalar { value_type, .. } => of(*value_type, Axes::NONE),
+            Node::Load { operand, .. } if operand.axes.contains(K) => {
+                out.push(along_k(Diagnostic::new(graph, "E0107", Place::Node(id), &format!("{operand} {ALONG_K}"))));
+                None
+            }
             Node::Load { operand, .. } => of(operand.dtype.value_type(), operand.axes),
             Node::Apply { op, args } => {
                 let signature = op.row().signature;
@@ -71,10 +80,28 @@ fn typed(
         return None;
     }
     let operands: Option<Vec<Type>> = args.iter().map(|a| types[a.index()]).collect();
-    operands.map(|operands| {
-        let axes = operands.iter().fold(Axes::NONE, |axes, t| axes | t.axes);
-        (operands, axes)
-    })
+    let operands = operands?;
+    let axes = operands.iter().fold(Axes::NONE, |axes, t| axes | t.axes);
+    if axes.contains(K) {
+        let message = format!("`{}` takes an element of an operand of the product", graph.node(id).mnemonic());
+        let mut diagnostic = Diagnostic::new(graph, "E0204", Place::Node(id), &message).help(ELEMENT);
+        for (index, operand) in operands.iter().enumerate().filter(|(_, operand)| operand.axes.contains(K)) {
+            diagnostic = diagnostic.mark(Part::Operand(index), &operand.to_string());
+        }
+        out.push(diagnostic);
+        return None;
+    }
+    Some((operands, axes))
+}
+
+/// What can be done with an element of an operand.
+pub(super) const ELEMENT: &str = "an operand's element exists only inside the product: sum it over K, as it is, with \
+                                  `e.reduce(\"sums\", e.b(), Monoid::Sum, F32.over(N))`, of `e.a()` over M";
+
+/// What is wrong with an argument that varies along K, and the cure.
+pub(super) const ALONG_K: &str = "varies along K, which only the operands of the product do";
+pub(super) fn along_k(fault: Diagnostic) -> Diagnostic {
+    fault.mark(Part::Format, "").help("name axes of the output, which are M, N and L; the product's operands are `a` and `b`")
 }
 
 fn all_f32(

@@ -1,13 +1,13 @@
 //! The sixteen epilogues of cuBLASLt, as plain functions: for programs that come from there, and as examples.
 //!
-//! cuBLASLt thinks in columns: its column-major D with `m` rows is our row-major one with N = `m` columns. Its bias, one value a
-//! row, is ours over N; column `j` of its ReLU mask is row `j` of ours, in [`Bits128`](DType::Bits128): the leading dimension
+//! cuBLASLt thinks in columns: its column-major D with `m` rows is our row-major one with N = `m` columns, and its A, one line for each of
+//! those, is our B. Its bias, one value a row, is ours over N; column `j` of its ReLU mask is row `j` of ours, in [`Bits128`](DType::Bits128): the leading dimension
 //! in bits, a multiple of 128, the lowest bit first. Its GELU auxiliary is a matrix whose leading dimension is a multiple of 8
 //! there. Both can be passed from one library to the other as they lie.
 //!
 //! All compute with Z = alpha A B + beta C (without C, Z = alpha A B), `alpha` and `beta` being scalars of the launch, and
 //! store `d`. Those with a bias add it to Z, after scaling; `aux` is the mask or the value that GELU is applied to; `bgrad` is
-//! a sum over M, one value a column.
+//! a sum over M, one value a column, but of BGRADA and BGRADB the sum of an operand over K, as it is.
 //!
 //! # Where the semantics differ from the rest of this library
 //!
@@ -16,9 +16,6 @@
 //! - A gradient of the bias sums what D is before it is rounded; cuBLASLt sums D as it is stored. Its gradient has D's format (13.1
 //!   refuses f32 beside 16-bit matrices), here it may be f32.
 //! - GELU is the tanh form, [`Expr::gelu_tanh`]; plain [`Expr::gelu`] is the other.
-//! - `bgrada` and `bgradb` sum an *operand* over K, which no epilogue sees: they are epilogues of a pointwise pass over that
-//!   matrix ([`Gemm::pointwise`](crate::Gemm::pointwise)). Where a layer's bias gradient is wanted, a sum in the backward epilogue
-//!   of the layer itself costs less.
 //! - Scales and maxima of 8-bit formats have no counterpart yet.
 
 use crate::build::{Builder, Epilogue, Expr};
@@ -106,10 +103,16 @@ epilogues! {
     dgelu = "DGELU" 192, |e, f| { e.store("d", bent(e, f), f.d); }
     /// D = Z gelu'(aux); bgrad = the sum of D over M.
     dgelu_bgrad = "DGELU_BGRAD" 208, |e, f| { summed(e, f, bent(e, f)); }
-    /// bgrad = the sum of A over K, one value a row. An epilogue of a pointwise pass over the M x K matrix A.
-    bgrada = "BGRADA" 256, |e, f| { e.reduce("bgrad", e.acc(), Monoid::Sum, f.bias.over(M)); }
-    /// bgrad = the sum of B over K, one value a column. An epilogue of a pointwise pass over the K x N matrix B.
-    bgradb = "BGRADB" 512, |e, f| { e.reduce("bgrad", e.acc(), Monoid::Sum, f.bias.over(N)); }
+    /// D = Z; bgrad = the sum over K of cuBLASLt's A, one value for each of its rows: of our B, one value a column.
+    bgrada = "BGRADA" 256, |e, f| {
+        e.store("d", scaled(e, f), f.d);
+        e.reduce("bgrad", e.b(), Monoid::Sum, f.bias.over(N));
+    }
+    /// D = Z; bgrad = the sum over K of cuBLASLt's B, one value for each of its columns: of our A, one value a row.
+    bgradb = "BGRADB" 512, |e, f| {
+        e.store("d", scaled(e, f), f.d);
+        e.reduce("bgrad", e.a(), Monoid::Sum, f.bias.over(M));
+    }
 }
 
 /// The epilogue of a number of `cublasLtEpilogue_t`.

@@ -1,8 +1,8 @@
 //! Paddle's `fused_gemm_epilogue` and `fused_gemm_epilogue_grad`: their attributes and shapes as products with epilogues.
 //!
 //! Forward: Out = activation(X Y + bias). X has two dimensions or more, of which all but the last are rows; Y has two, bias one.
-//! Backward, as three operations: DX = (DOut Y^T) with the derivative of the *previous* layer's activation, whose reserve it
-//! reads; DY = X^T DOut; DBias = the sum of DOut over its rows. In a chain of these operators, where X is the previous one's Out,
+//! Backward, as two products: DX = (DOut Y^T) with the derivative of the *previous* layer's activation, whose reserve it
+//! reads; DY = X^T DOut; DBias = the sum of DOut over its rows, which the product that makes DY can take along. In a chain of these operators, where X is the previous one's Out,
 //! that one's DBias is the sum of DX over its rows, which the product that makes DX can store along with it: see
 //! [`FusedGemmEpilogue::backward_with_bias`].
 //!
@@ -79,20 +79,20 @@ pub enum Tensor {
     DOut,
 }
 
-/// One operation to run: `a` and `b` are these tensors as they lie, the result is `d` (`bgrad` for DBias), the reserve `aux`.
+/// One product to run: `a` and `b` are these tensors as they lie, the result is `d`, a bias gradient `bgrad`, the reserve `aux`.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// What is passed as `a`.
     pub a: Tensor,
-    /// What is passed as `b`; nothing for a pointwise operation.
-    pub b: Option<Tensor>,
+    /// What is passed as `b`.
+    pub b: Tensor,
     /// The operation.
     pub operation: Operation,
     /// Its extents.
     pub shape: Shape,
     /// Its epilogue.
     pub epilogue: Epilogue,
-    /// Dimensions of the result.
+    /// Dimensions of the result `d`.
     pub dims: Vec<usize>,
     /// The reserve that it writes or reads, if there is one.
     pub reserve: Option<ReserveSpace>,
@@ -110,7 +110,7 @@ pub struct ReserveSpace {
 }
 
 impl Step {
-    fn new((a, b): (Tensor, Option<Tensor>), operation: Operation, shape: Shape, epilogue: Epilogue, dims: Vec<usize>) -> Step {
+    fn new((a, b): (Tensor, Tensor), operation: Operation, shape: Shape, epilogue: Epilogue, dims: Vec<usize>) -> Step {
         let reserve = epilogue.checked().argument("aux").and_then(|(_, aux)| aux.role.operand()).map(|aux| {
             let (columns, rows) = dims.split_last().map_or((0, 0), |(last, rows)| (*last, rows.iter().product::<usize>()));
             let bytes = rows * aux.dtype.bytes(columns.next_multiple_of(aux.dtype.run()));
@@ -127,8 +127,8 @@ pub struct Gradients {
     pub dx: Step,
     /// DY.
     pub dy: Step,
-    /// DBias.
-    pub dbias: Step,
+    /// DY, and DBias as `bgrad`: where that has not come out of the next operator's DX.
+    pub dy_with_bias: Step,
 }
 
 /// Why the operator refuses its inputs.
@@ -225,7 +225,7 @@ impl FusedGemmEpilogue {
         let operation = self.product(Layout::of(Order::stored(self.trans_x), Order::stored(self.trans_y)));
         let shape = Shape::new(extents.m, extents.n, extents.k);
         let dims = self.out(x, &extents);
-        Ok(Step::new((Tensor::X, Some(Tensor::Y)), operation, shape, epilogue?, dims))
+        Ok(Step::new((Tensor::X, Tensor::Y), operation, shape, epilogue?, dims))
     }
 
     /// The gradients, with the reserve of the previous layer's activation if there is one.
@@ -243,7 +243,7 @@ impl FusedGemmEpilogue {
     }
 
     /// The same, where the product that makes DX also stores its sum over its rows as `bgrad`: DBias of the previous operator,
-    /// whose Out X is, in place of that operator's own step. It is summed before DX is rounded, and has as many elements as DX has
+    /// whose Out X is, in place of [`dy_with_bias`](Gradients::dy_with_bias) of that operator. It is summed before DX is rounded, and has as many elements as DX has
     /// columns.
     ///
     /// # Errors
@@ -285,21 +285,21 @@ impl FusedGemmEpilogue {
         let (row, column) = (Order::RowMajor, Order::ColumnMajor);
         let (x_lies, y_lies) = (Order::stored(self.trans_x), Order::stored(self.trans_y));
         let step = |a, b, layout, [m, n, k]: [usize; 3], epilogue, dims: &[usize]| {
-            Step::new((a, Some(b)), self.product(layout), Shape::new(m, n, k), epilogue, dims.to_vec())
+            Step::new((a, b), self.product(layout), Shape::new(m, n, k), epilogue, dims.to_vec())
         };
         let dx = match self.trans_x {
             false => step(Tensor::DOut, Tensor::Y, Layout::of(row, y_lies.transposed()), [m, k, n], epilogue, x),
             true => step(Tensor::Y, Tensor::DOut, Layout::of(y_lies, column), [k, m, n], epilogue, x),
         };
-        let plain = cublaslt::default(self.formats())?;
-        let dy = match self.trans_y {
-            false => step(Tensor::X, Tensor::DOut, Layout::of(x_lies.transposed(), row), [k, n, m], plain, y),
-            true => step(Tensor::DOut, Tensor::X, Layout::of(column, x_lies), [n, k, m], plain, y),
+        let product_of_y = |epilogue| match self.trans_y {
+            false => step(Tensor::X, Tensor::DOut, Layout::of(x_lies.transposed(), row), [k, n, m], epilogue, y),
+            true => step(Tensor::DOut, Tensor::X, Layout::of(column, x_lies), [n, k, m], epilogue, y),
         };
-        let pass = Operation::Pointwise { dtype: self.dtype, order: row };
-        let sums = cublaslt::bgradb(self.formats())?;
-        let dbias = Step::new((Tensor::DOut, None), pass, Shape::new(m, n, 0), sums, vec![n]);
-        Ok(Gradients { dx, dy, dbias })
+        let dy = product_of_y(cublaslt::default(self.formats())?);
+        // The sum of DOut over its rows, which are the product's terms: of its B or, if Y lies transposed, of its A.
+        let sums = if self.trans_y { cublaslt::bgradb } else { cublaslt::bgrada };
+        let dy_with_bias = product_of_y(sums(self.formats())?);
+        Ok(Gradients { dx, dy, dy_with_bias })
     }
 }
 

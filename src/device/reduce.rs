@@ -4,6 +4,7 @@ use super::DeviceError;
 use super::launch::Place;
 use super::rooms::Rooms;
 use crate::args::{Slot, SlotKind};
+use crate::ir::Monoid;
 use crate::plan::KernelPlan;
 use cudarc::driver::sys::{cuMemsetD2D8Async, cuMemsetD2D16Async, cuMemsetD2D32Async};
 use cudarc::driver::{CudaStream, DriverError};
@@ -23,11 +24,13 @@ impl Reducer {
     pub fn new(plan: &KernelPlan, operands: usize, bytes: usize) -> Reducer {
         // Onto what is there, nothing is nothing.
         let overwritten = plan.program.reductions.iter().filter(|reduce| !reduce.accumulate);
-        let identities = overwritten.map(|reduce| {
-            let dtype = reduce.operand.dtype;
-            let mut identity = vec![0; dtype.size()];
-            dtype.write(&mut identity, 0, reduce.monoid.identity(reduce.value));
-            (operands + reduce.argument, identity)
+        let reduced = overwritten.map(|reduce| (reduce.argument, reduce.operand.dtype, reduce.monoid.identity(reduce.value)));
+        let sums = plan.program.sums.iter().filter(|sum| !sum.accumulate);
+        let sums = sums.map(|sum| (sum.argument, sum.operand.dtype, Monoid::Sum.identity(sum.value)));
+        let identities = reduced.chain(sums).map(|(argument, dtype, identity)| {
+            let mut bytes = vec![0; dtype.size()];
+            dtype.write(&mut bytes, 0, identity);
+            (operands + argument, bytes)
         });
         Reducer { bytes, rooms: Mutex::default(), identities: identities.collect() }
     }

@@ -7,12 +7,13 @@
 mod printer;
 mod reduce;
 mod restride;
+mod sums;
 
 pub use restride::render_restride;
 
 use crate::ir::Coordinate;
 use crate::ir::axes::{L, M};
-use crate::ir::{Operand, Order};
+use crate::ir::{Operand, Order, Side};
 use crate::plan::{KernelPlan, Mainloop, Phase, Staged, Staging, StepKind, lies_along_columns};
 use crate::problem::Operation;
 use crate::source::Source;
@@ -29,7 +30,7 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 26] = templates![
+static TEMPLATES: [(&str, &str); 28] = templates![
     "kernel.cu",
     "restride.cu",
     "prelude/types.cuh",
@@ -51,9 +52,11 @@ static TEMPLATES: [(&str, &str); 26] = templates![
     "epilogue/values.cuh",
     "epilogue/phases.cuh",
     "epilogue/staged.cuh",
+    "epilogue/operand_sums.cuh",
     "mainloop/simt.cuh",
     "mainloop/sm80.cuh",
     "mainloop/sm90a.cuh",
+    "mainloop/sm90a_sums.cuh",
     "mainloop/gemv.cuh",
     "mainloop/pointwise.cuh",
 ];
@@ -228,6 +231,11 @@ struct Context {
     stores: Vec<Access>,
     reductions: Vec<reduce::Reduction>,
     blocks: Vec<reduce::Block>,
+    /// The sums of operands over K.
+    operand_sums: Vec<sums::OperandSum>,
+    /// Whether there are any of A, and of B.
+    sums_a: bool,
+    sums_b: bool,
 }
 
 /// The source of a plan's kernel.
@@ -295,7 +303,7 @@ fn context(plan: &KernelPlan) -> Context {
     });
     let staged = |list: fn(&Staging) -> &Vec<Staged>| plan.staging.iter().flat_map(list);
     let packed_accumulator = plan.operation.dtype().is_packed();
-    let mut constants = plan.tile.constants();
+    let mut constants = plan.tile.constants(!program.sums.is_empty());
     constants.extend(plan.staging.iter().flat_map(Staging::constants));
     let constants = constants.into_iter().map(|(name, value)| Constant { name, value });
     Context {
@@ -345,6 +353,9 @@ fn context(plan: &KernelPlan) -> Context {
         stores: program.stores.iter().enumerate().map(|(i, s)| printer.store(i, s)).collect(),
         reductions: reduce::reductions(plan, &printer),
         blocks: reduce::blocks(plan),
+        operand_sums: sums::operand_sums(plan, &printer),
+        sums_a: program.sums.iter().any(|sum| sum.side == Side::A),
+        sums_b: program.sums.iter().any(|sum| sum.side == Side::B),
     }
 }
 

@@ -55,6 +55,9 @@ impl Outputs {
                 SinkKind::Store(operand) if !operand.axes.contains(Axes::MNL) => {
                     Some("the batch shares it; let it vary along the batch, or leave it out with `Wrt::detached`")
                 }
+                _ if matches!(forward.graph().node(sink.value), Node::Element(..)) => Some(
+                    "it sums an operand of the product, whose gradient is a product of its own; leave it out with `Wrt::detached`",
+                ),
                 SinkKind::Reduce(Reduction { monoid, .. }) if monoid != Monoid::Sum => {
                     Some("only sums have gradients among reductions; leave it out with `Wrt::detached`")
                 }

@@ -4,12 +4,15 @@
 //! three, a bias over N along N only, a scalar along none. Operands of different axes join by union; that one rule is
 //! broadcasting. It also says where a value is computed: once per tile (no axis, or L), per column (N), per row (M), or
 //! per element (M and N).
+//!
+//! The product adds up along a fourth axis, K, which its result does not have. Only the elements of its operands vary along
+//! it, and all that can be done with those is to sum them over K.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::BitOr;
 
-/// A subset of {M, N, L}.
+/// A subset of {M, N, L}, or of {M, K, L} and {K, N, L} for an element of an operand of the product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Axes(u8);
 
@@ -19,6 +22,8 @@ pub const M: Axes = Axes(1);
 pub const N: Axes = Axes(2);
 /// The batch.
 pub const L: Axes = Axes(4);
+/// Terms of the product.
+pub const K: Axes = Axes(8);
 
 impl Axes {
     /// Varies along nothing: one value for the whole launch.
@@ -28,7 +33,8 @@ impl Axes {
     /// A batch of matrices.
     pub const MNL: Axes = Axes(7);
 
-    const LETTERS: [(Axes, &'static str); 3] = [(M, "M"), (N, "N"), (L, "L")];
+    /// In the order in which they are written.
+    const LETTERS: [(Axes, &'static str); 4] = [(M, "M"), (K, "K"), (N, "N"), (L, "L")];
 
     /// Whether every axis of `other` is in `self`.
     pub const fn contains(self, other: Axes) -> bool {
@@ -52,21 +58,19 @@ impl Axes {
 
     /// M and N exchanged: the same value seen from the transposed problem.
     pub const fn transposed(self) -> Axes {
-        Axes((self.0 & 4) | ((self.0 & 1) << 1) | ((self.0 & 2) >> 1))
+        Axes((self.0 & 12) | ((self.0 & 1) << 1) | ((self.0 & 2) >> 1))
     }
 
-    /// Parses the inside of `[M,N,L]`, in that order.
+    /// Parses the inside of `[M,N,L]`, in that order; K stands behind M.
     pub fn from_letters(letters: &str) -> Option<Axes> {
-        let mut axes = Axes::NONE;
+        let (mut axes, mut left) = (Axes::NONE, &Axes::LETTERS[..]);
         if letters.trim().is_empty() {
             return Some(axes);
         }
         for letter in letters.split(',').map(str::trim) {
-            let (axis, _) = Axes::LETTERS.into_iter().find(|(_, l)| *l == letter)?;
-            if axes.0 >= axis.0 {
-                return None;
-            }
-            axes = axes | axis;
+            let place = left.iter().position(|(_, l)| *l == letter)?;
+            axes = axes | left[place].0;
+            left = &left[place + 1..];
         }
         Some(axes)
     }
@@ -108,7 +112,7 @@ mod tests {
 
     #[test]
     fn every_subset_prints_parses_and_transposes() {
-        for bits in 0..8 {
+        for bits in 0..16 {
             let axes = Axes(bits);
             let text = axes.to_string();
             assert_eq!(Axes::from_letters(&text[1..text.len() - 1]), Some(axes));
@@ -116,6 +120,8 @@ mod tests {
             assert_eq!(serde_json::from_str::<Axes>(&serde_json::to_string(&axes).unwrap()).unwrap(), axes);
         }
         assert_eq!((M | L).transposed(), N | L);
+        assert_eq!((M | K | L).transposed(), K | N | L);
+        assert_eq!((M | K | L).to_string(), "[M,K,L]");
         assert_eq!(Axes::from_letters("N,M"), None);
         assert_eq!(Axes::from_letters("M,M"), None);
         assert_eq!(Axes::from_letters("M,"), None);

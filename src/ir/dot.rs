@@ -14,7 +14,7 @@ pub fn dot(graph: &Graph, type_of: impl Fn(NodeId) -> String) -> String {
             Node::Load { name, operand } => ("box", format!("{name}: {operand}")),
             Node::Scalar { name, .. } => ("box", name.to_string()),
             Node::Constant(_) => ("plaintext", text::node_line(graph, id, None).text.split(' ').next_back().unwrap_or("").into()),
-            Node::Accumulator(_) | Node::Coordinate(_) => ("box", String::new()),
+            Node::Accumulator(_) | Node::Element(..) | Node::Coordinate(_) => ("box", String::new()),
             _ => ("ellipse", String::new()),
         };
         let label = label(&[node.mnemonic(), &detail, &type_of(id)]);

@@ -4,6 +4,7 @@
 //! equal node twice gives the same id: common subexpressions are shared by construction. Where a node was built is kept
 //! beside it and takes no part in equality or serialisation.
 
+use super::axes::{Axes, K, L, M, N};
 use super::custom::CustomOp;
 use super::function::Function;
 use super::op::Op;
@@ -100,11 +101,59 @@ impl Coordinate {
     }
 }
 
+/// Which operand of the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    /// The left one, M x K.
+    A,
+    /// The right one, K x N.
+    B,
+}
+
+impl Side {
+    /// Both.
+    pub const ALL: [Side; 2] = [Side::A, Side::B];
+
+    /// The name in text and JSON, and of the argument of a launch.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Side::A => "a",
+            Side::B => "b",
+        }
+    }
+
+    /// The axis of the output that it varies along: M or N.
+    pub const fn axis(self) -> Axes {
+        match self {
+            Side::A => M,
+            Side::B => N,
+        }
+    }
+
+    /// The axes that its elements vary along.
+    pub const fn axes(self) -> Axes {
+        self.axis().union(K).union(L)
+    }
+
+    /// The same operand as the transposed problem calls it.
+    #[must_use]
+    pub const fn transposed(self) -> Side {
+        match self {
+            Side::A => Side::B,
+            Side::B => Side::A,
+        }
+    }
+}
+
 /// A value of the graph.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Node {
     /// The accumulator: the element of the matrix product, or of the matrix a pointwise kernel reads.
     Accumulator(ValueType),
+    /// An element of an operand of the product, A\[m,k\] or B\[k,n\], of the accumulator's type. It exists only inside the product:
+    /// all that can be done with it is a sum over K.
+    Element(Side, ValueType),
     /// A constant.
     Constant(Constant),
     /// A coordinate of the output, counted from the run-time origin: an `i32`.
@@ -168,6 +217,7 @@ impl Node {
     pub fn mnemonic(&self) -> &str {
         match self {
             Node::Accumulator(_) => "acc",
+            Node::Element(side, _) => side.name(),
             Node::Constant(_) => "const",
             Node::Coordinate(c) => c.name(),
             Node::Scalar { .. } => "scalar",

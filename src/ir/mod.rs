@@ -20,7 +20,7 @@ pub mod wire;
 pub use axes::Axes;
 pub use custom::{CustomOp, CustomOpError, Registry};
 pub use function::Function;
-pub use graph::{Constant, Coordinate, Graph, Node, NodeId};
+pub use graph::{Constant, Coordinate, Graph, Node, NodeId, Side};
 pub use monoid::Monoid;
 pub use op::Op;
 pub use operand::{Operand, Order};

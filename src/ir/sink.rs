@@ -38,6 +38,11 @@ pub enum SinkKind {
 /// of each entry, one number ([`F32.pointer()`](crate::DType::pointer)) everything. Every element of the output takes part,
 /// whether or not the value varies from one to the next: the sum of 1 over M is M. There is nothing beyond the edge of the
 /// output; over no elements the result is the monoid's identity.
+///
+/// Of an operand's elements ([`Builder::a`](crate::Builder::a), [`Builder::b`](crate::Builder::b)) a reduction goes over that operand's own axes:
+/// over K, and over the batch unless the result is batched. It is a sum, over M of `a` and over N of `b`, taken inside the
+/// product, which has the elements at hand; of elements as they are stored, each once for every entry of the batch that reads it. Where
+/// the output is empty there is no product either, and the sum is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reduction {

@@ -15,7 +15,7 @@
 
 use super::axes::Axes;
 use super::custom::{CustomOp, Registry};
-use super::graph::{Constant, Coordinate, Graph, Node, NodeId};
+use super::graph::{Constant, Coordinate, Graph, Node, NodeId, Side};
 use super::op::Op;
 use super::operand::{Operand, Order};
 use super::sink::{Sink, SinkKind};
@@ -105,6 +105,10 @@ pub fn node_line(graph: &Graph, id: NodeId, type_name: Option<&str>) -> Line {
         }
         Node::Accumulator(v) => {
             line.subject("", "acc");
+            line.format(v.name());
+        }
+        Node::Element(_, v) => {
+            line.subject("", node.mnemonic());
             line.format(v.name());
         }
         Node::Constant(c) => {
@@ -256,6 +260,9 @@ impl<'r> Reader<'r> {
         let (word, rest) = body.split_once(char::is_whitespace).map_or((body, ""), |(w, r)| (w, r.trim()));
         if let Some(coordinate) = Coordinate::ALL.into_iter().find(|c| c.name() == word) {
             return if rest.is_empty() { Ok(Node::Coordinate(coordinate)) } else { Err(format!("`{word}` takes no operand")) };
+        }
+        if let Some(side) = Side::ALL.into_iter().find(|side| side.name() == word) {
+            return Ok(Node::Element(side, parse_type(rest)?));
         }
         Ok(match word {
             "acc" => Node::Accumulator(parse_type(rest)?),

@@ -4,7 +4,7 @@
 //! graph read is canonical. Custom primitives travel as a name and a fingerprint, never as source.
 
 use super::custom::Registry;
-use super::graph::{Constant, Coordinate, Graph, Node, NodeId};
+use super::graph::{Constant, Coordinate, Graph, Node, NodeId, Side};
 use super::op::Op;
 use super::operand::Operand;
 use super::sink::{Sink, SinkKind};
@@ -28,6 +28,7 @@ pub struct Document {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum WireNode {
     Acc(ValueType),
+    Element(Side, ValueType),
     Const(WireConstant),
     Coordinate(Coordinate),
     Scalar { name: String, value_type: ValueType },
@@ -90,6 +91,7 @@ impl Document {
         let ids = |args: &[NodeId]| args.iter().map(|a| a.0).collect();
         let nodes = graph.nodes().map(|(_, node)| match node {
             Node::Accumulator(v) => WireNode::Acc(*v),
+            Node::Element(side, v) => WireNode::Element(*side, *v),
             Node::Constant(Constant::F32(bits)) => WireNode::Const(WireConstant::F32(text::format_f32(*bits))),
             Node::Constant(Constant::I32(x)) => WireNode::Const(WireConstant::I32(*x)),
             Node::Constant(Constant::Bool(b)) => WireNode::Const(WireConstant::Bool(*b)),
@@ -140,6 +142,7 @@ fn read_node(wire: WireNode, ids: &[NodeId], registry: &Registry) -> Result<Node
     };
     Ok(match wire {
         WireNode::Acc(v) => Node::Accumulator(v),
+        WireNode::Element(side, v) => Node::Element(side, v),
         WireNode::Const(WireConstant::F32(text)) => {
             Node::Constant(Constant::F32(text::parse_f32(&text).ok_or("its constant is no f32")?))
         }

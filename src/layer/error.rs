@@ -24,6 +24,12 @@ pub enum LinearError {
     /// The gradient of the product was not asked for.
     #[error("a layer's gradients follow from that of its product: use `Wrt::all()` or `Wrt::accumulator()`")]
     NoGradient,
+    /// A bias gradient that is not the sum of dZ.
+    #[error(
+        "no gradient of the layer is the sum of dZ over its rows: add a bias over N to the product, as `Linear::new` does, and ask for its \
+         gradient, or use `wgrad`"
+    )]
+    NoBias,
     /// A tensor of the wrong format.
     #[error("{what} is {got}, and it is multiplied with a matrix of {needs}: {cure}")]
     Format {

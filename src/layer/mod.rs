@@ -63,13 +63,14 @@
 //! | [`inference`](Linear::inference) | the same | the same | `y` |
 //! | [`activation_grad`](Linear::activation_grad) | dZ = dY f'(Z), db = the sum of dZ over M | `dy`, the reserve, what f names | `grad_acc` (dZ), `grad_bias`, `grad_NAME` |
 //! | [`wgrad`](Linear::wgrad) | dW = X^T dZ | `x`, `dz` | `dw` |
+//! | [`wgrad_with_bias`](Linear::wgrad_with_bias) | dW = X^T dZ, db = the sum of dZ over M | `x`, `dz` | `dw`, `grad_bias` |
 //! | [`dgrad`](Linear::dgrad) | dX = dZ W^T | `dz`, `w` | `dx` |
 //! | [`dgrad_into`](Linear::dgrad_into) | dZ' = (dZ W^T) f''(Z'), db', of the layer before | `dz`, `w`; that layer's reserve and what its f names | that layer's `grad_acc`, `grad_bias`, `grad_NAME` |
 //!
 //! In a chain of layers the gradient that [`dgrad`](Linear::dgrad) makes is wanted by nobody but the activation of the layer
 //! before. [`dgrad_into`](Linear::dgrad_into) puts that layer's derivative and bias gradient behind the product, so that a network of L layers takes
-//! L products forward, 2 L - 1 backward, and one pass over the last output, which the loss needs anyway: its epilogue can sum
-//! the last bias gradient as well.
+//! L products forward, 2 L - 1 backward, and one pass over the last output, which the loss needs anyway. The last bias gradient, of
+//! a dZ that no product of ours has made, comes out of the product that reads it: [`wgrad_with_bias`](Linear::wgrad_with_bias).
 //!
 //! # Adding to what is there
 //!
@@ -261,6 +262,26 @@ impl Linear {
         let gemm = Gemm::new(self.dtype, Layout::of(self.x.transposed(), self.dz.order), &stored("dw", dw)?);
         let shape = Shape::new(self.inputs, self.outputs, rows).batched(self.entries);
         Ok(Step::new(gemm, shape, Names::new("x", Some("dz"))))
+    }
+
+    /// dW = X^T dZ, and beside it db = the sum of dZ over M, under the name that it has in
+    /// [`activation_grad`](Linear::activation_grad): `grad_bias` for the bias of [`Linear::new`]. The sum is taken inside the product, which
+    /// reads dZ anyway, of dZ as it is stored.
+    ///
+    /// Where [`activation_grad`](Linear::activation_grad) or [`dgrad_into`](Linear::dgrad_into) made dZ it has summed it too, and `wgrad` is enough; this is for a
+    /// dZ that came from elsewhere: out of a loss, or into a layer without an activation.
+    ///
+    /// # Errors
+    /// If no gradient of a vector is the sum of dZ: the epilogue adds no bias to the product, or its gradient was not asked for. If
+    /// a gradient cannot have the format that [`gradients`](Linear::gradients) asks for.
+    pub fn wgrad_with_bias(&self, rows: usize) -> Result<Step, LinearError> {
+        let sums = rewrite::sums_of(&self.derivative()?, DZ);
+        if sums.is_empty() {
+            return Err(LinearError::NoBias);
+        }
+        let step = self.wgrad(rows)?;
+        let epilogue = rewrite::with_sums_of_b(step.gemm().epilogue(), &sums)?;
+        Ok(step.with(|gemm| gemm.with_epilogue(&epilogue)))
     }
 
     /// dX = dZ W^T.

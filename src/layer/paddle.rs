@@ -26,6 +26,6 @@ impl From<paddle::Step> for Step {
             paddle::Tensor::Y => "y",
             paddle::Tensor::DOut => "dout",
         };
-        Step::new(Gemm::of(step.operation, &step.epilogue), step.shape, Names::new(name(step.a), step.b.map(name)))
+        Step::new(Gemm::of(step.operation, &step.epilogue), step.shape, Names::new(name(step.a), Some(name(step.b))))
     }
 }

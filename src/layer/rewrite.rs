@@ -3,9 +3,10 @@
 use super::error::LinearError;
 use crate::build::Epilogue;
 use crate::check::Role;
-use crate::dtype::DType;
-use crate::ir::graph::{Graph, Node, NodeId};
-use crate::ir::{Op, Operand, Reduction, Sink, SinkKind};
+use crate::dtype::{DType, ValueType};
+use crate::ir::axes::{L, N};
+use crate::ir::graph::{Graph, Node, NodeId, Side};
+use crate::ir::{Monoid, Op, Operand, Reduction, Sink, SinkKind};
 
 /// The same epilogue with sinks of other formats, where there is one for a name.
 pub(super) fn formats(epilogue: &Epilogue, format: impl Fn(&str) -> Option<DType>) -> Result<Epilogue, LinearError> {
@@ -56,6 +57,32 @@ pub(super) fn plus(epilogue: &Epilogue, name: &str, operand: Operand) -> Result<
     });
     for sink in epilogue.graph().sinks() {
         graph.sink(Sink { value: ids[sink.value.index()], ..sink.clone() }, None);
+    }
+    Ok(Epilogue::from_graph(graph)?)
+}
+
+/// The sinks of an epilogue that sum, over M and the batch or not, the value that it stores under a name.
+pub(super) fn sums_of(epilogue: &Epilogue, name: &str) -> Vec<Sink> {
+    let sinks = epilogue.graph().sinks();
+    let stored = sinks.iter().find(|sink| *sink.name == *name).map(|sink| sink.value);
+    let sums = |sink: &&Sink| match sink.kind {
+        SinkKind::Reduce(Reduction { monoid: Monoid::Sum, operand, .. }) => {
+            Some(sink.value) == stored && operand.axes.without(L) == N
+        }
+        _ => false,
+    };
+    sinks.iter().filter(sums).cloned().collect()
+}
+
+/// The same epilogue, which also sums the elements of B over K, into sinks like these.
+pub(super) fn with_sums_of_b(epilogue: &Epilogue, sums: &[Sink]) -> Result<Epilogue, LinearError> {
+    let (mut graph, ids) = copy(epilogue, |graph, node| graph.push(node, None));
+    for sink in epilogue.graph().sinks() {
+        graph.sink(Sink { value: ids[sink.value.index()], ..sink.clone() }, None);
+    }
+    let element = graph.push(Node::Element(Side::B, ValueType::F32), None);
+    for sink in sums {
+        graph.sink(Sink { value: element, ..sink.clone() }, None);
     }
     Ok(Epilogue::from_graph(graph)?)
 }

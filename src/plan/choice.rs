@@ -6,7 +6,7 @@
 
 use super::{Mainloop, Preferences, Program, Restride, Runs, Staging, Tile, TileShape, hopper, raster};
 use crate::dtype::DType;
-use crate::ir::Order;
+use crate::ir::{Order, Side};
 use crate::problem::{Operation, Shape};
 use crate::target::Target;
 use serde::Serialize;
@@ -323,13 +323,15 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
 }
 
 /// The mainloops that can compute a product or a pointwise operation, the best first, with verdicts on the others. None if
-/// the one that was asked for cannot. `shape` and `alignment` of `a` and `b` are as the user sees them.
+/// the one that was asked for cannot. `shape` and `alignment` of `a` and `b` are as the user sees them; `summed` is an operand that the
+/// epilogue sums.
 pub(super) fn mainloops(
     operation: Operation,
     shape: Shape,
     alignment: [usize; 2],
     target: Target,
     preferences: Preferences,
+    summed: Option<Side>,
     choice: &mut Choice,
 ) -> Vec<Mainloop> {
     let forced = preferences.mainloop.or(preferences.tile.map(|t| t.mainloop()));
@@ -351,6 +353,7 @@ pub(super) fn mainloops(
                 let [a, b] = alignment;
                 Some(format!("TMA wants operands aligned to 16 bytes, a has {a} and b {b}: copying them would take longer"))
             }
+            _ if mainloop == Mainloop::Gemv && summed.is_some() => Some("it has no sums of operands".into()),
             _ => why_not(mainloop, operation, target, preferences),
         };
         match why_not {

@@ -1,6 +1,8 @@
 //! Explaining a plan: what will run, what it takes, and why this and not another.
 
-use super::{Item, KernelPlan, Phase, Split, StepKind};
+use super::sums::MOST_PARTS;
+use super::{Item, KernelPlan, OperandSum, Phase, Split, StepKind};
+use crate::ir::axes::L;
 use crate::problem::Operation;
 use std::fmt::Write;
 
@@ -89,6 +91,15 @@ impl KernelPlan {
                 "reductions    {count}, of which {arriving} add up as tiles arrive, the others in the tiles' order; {bytes} bytes of \
                  shared memory for each unit of {} threads",
                 self.tile.unit(self.strip).threads,
+            );
+        }
+        for OperandSum { side, operand, .. } in &self.program.sums {
+            let over = if operand.axes.contains(L) { "K" } else { "K and the batch" };
+            let _ = writeln!(
+                out,
+                "operand sums  {} over {over}, inside the product, by up to {MOST_PARTS} tiles each, whose slices are added up in order; K \
+                 stays in one piece",
+                side.name(),
             );
         }
         let branches = branches(&self.program.visit);

@@ -17,6 +17,7 @@ mod reduce;
 mod restride;
 mod split;
 mod staging;
+mod sums;
 mod tile;
 
 pub use choice::{Choice, Considered, Reason, Verdict};
@@ -29,6 +30,7 @@ pub use reduce::{Parts, Reduce, Unit, Workspace};
 pub use restride::Restride;
 pub use split::Split;
 pub use staging::{Staged, Staging};
+pub use sums::OperandSum;
 pub use tile::{Mainloop, Schedule, Tile, TileShape};
 
 pub(crate) use params::lies_along_columns;
@@ -38,7 +40,7 @@ pub(crate) use reduce::sets;
 use crate::args::slots;
 use crate::check::{Argument, Checked, Role};
 use crate::dtype::DType;
-use crate::ir::Order;
+use crate::ir::{Order, Side};
 use crate::pass;
 use crate::problem::Operation;
 use crate::target::Target;
@@ -123,6 +125,15 @@ pub enum PlanError {
         /// What to do.
         cure: &'static str,
     },
+    /// A sum of an operand's elements without a product.
+    #[error(
+        "the epilogue sums `{}`, an operand of a product, and a pointwise operation has none: reduce `acc()` instead, which is the matrix",
+        side.name()
+    )]
+    NoProduct {
+        /// The operand.
+        side: Side,
+    },
     /// Too many arguments for a parameter block.
     #[error("the epilogue's arguments take {size} bytes of kernel parameters; {LIMIT} are available: use fewer arguments", LIMIT = PARAMETER_LIMIT)]
     Parameters {
@@ -178,7 +189,8 @@ impl KernelPlan {
         };
         let begins = [begins_at_line("a"), begins_at_line("b")];
         let mut choice = Choice::default();
-        let usable = choice::mainloops(operation, problem.shape, alignment, target, preferences, &mut choice);
+        let usable =
+            choice::mainloops(operation, problem.shape, alignment, target, preferences, epilogue.summed_operand(), &mut choice);
         for mainloop in usable {
             let transposed = prefers_transposed(operation, &epilogue, mainloop, problem.shape);
             let (seen, shape, operation) = if transposed {
@@ -357,6 +369,9 @@ fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result
     if matches!(operation, Operation::Product { .. }) && !dtype.multiplies() {
         return Err(PlanError::Operands(dtype));
     }
+    if let (Operation::Pointwise { .. }, Some(side)) = (operation, epilogue.summed_operand()) {
+        return Err(PlanError::NoProduct { side });
+    }
     let has = operation.accumulator();
     if let Some(wants) = epilogue.accumulator().filter(|wants| *wants != has) {
         let cure = if has == crate::dtype::ValueType::I32 { "use `acc_i32()` and cast it" } else { "use `acc()`" };
@@ -439,6 +454,7 @@ impl Program {
         };
         self.stores.iter().any(|s| s.argument == argument)
             || self.reductions.iter().any(|r| r.argument == argument)
+            || self.sums.iter().any(|s| s.argument == argument)
             || self.steps.iter().any(loads)
     }
 }

@@ -97,9 +97,10 @@ pub enum FieldValue {
     Wide(usize),
     /// Its value.
     Scalar(usize),
-    /// Address of a reduction's slices.
+    /// Address of a reduction's slices, or of those of a sum of an operand, which are counted behind.
     Partials(usize),
-    /// Address of the counters of a set of axes that results of reductions vary along.
+    /// Address of the counters of a set of axes that results of reductions vary along, or of a sum of an operand, which are counted
+    /// behind.
     Arrivals(usize),
     /// Whether a tensor map of the plan describes its operand in this launch; the kernel may use the map only then.
     Mapped(usize),
@@ -173,10 +174,10 @@ impl Params {
                 params.push(&format!("arg{i}_wide"), FieldType::Int, FieldValue::Wide(i));
             }
         }
-        for i in 0..sets(&program.reductions).len() {
+        for i in 0..sets(&program.reductions).len() + program.sums.len() {
             params.push(&format!("arrivals{i}"), FieldType::Workspace, FieldValue::Arrivals(i));
         }
-        for i in 0..program.reductions.len() {
+        for i in 0..program.reductions.len() + program.sums.len() {
             params.push(&format!("partials{i}"), FieldType::Workspace, FieldValue::Partials(i));
         }
         // The flags first: they fill what the maps' alignment leaves.

@@ -11,7 +11,7 @@
 //! code stands twice, and only a strip that the border crosses evaluates both. Every other select stays a select, as does
 //! one inside eight others that branch.
 
-use super::Reduce;
+use super::{OperandSum, Reduce};
 use crate::check::{Checked, Type};
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
@@ -145,6 +145,9 @@ pub struct Program {
     pub stores: Vec<Store>,
     /// The reductions, after the stores.
     pub reductions: Vec<Reduce>,
+    /// The sums of operands over K, which the mainloop takes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sums: Vec<OperandSum>,
     /// Where in the user's program each value was built.
     #[serde(skip)]
     pub built_at: Vec<BuiltAt>,
@@ -172,7 +175,9 @@ impl Program {
         let mut places = vec![usize::MAX; graph.len()];
         let (mut steps, mut built_at) = (Vec::new(), Vec::new());
         let argument = |name: &str| checked.argument(name).map_or(usize::MAX, |(index, _)| index);
-        for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
+        // Elements of operands have no value at an element of the output.
+        let valued = |(id, node): &(NodeId, &Node)| live[id.index()] && !matches!(node, Node::Element(..));
+        for (id, node) in graph.nodes().filter(valued) {
             let Type { value, axes } = checked.type_of(id);
             let args = || node.args().iter().map(|a| places[a.index()]).collect();
             let kind = match node {
@@ -184,14 +189,20 @@ impl Program {
                 Node::Apply { op, .. } => StepKind::Apply { op: *op, args: args() },
                 Node::Custom { op, .. } => StepKind::Custom { name: op.name().into(), cuda: op.cuda().into(), args: args() },
                 Node::Call { function, .. } => unreachable!("`{}` was not inlined", function.name),
+                Node::Element(..) => unreachable!("elements of operands have been left out"),
             };
             places[id.index()] = steps.len();
             steps.push(Step { value, phase: Phase::of(axes), kind });
             built_at.push(graph.built_at(id));
         }
-        let (mut stores, mut reductions) = (Vec::new(), Vec::new());
+        let (mut stores, mut reductions, mut sums) = (Vec::new(), Vec::new(), Vec::new());
         for sink in graph.sinks() {
             let (argument, place) = (argument(&sink.name), |id: NodeId| places[id.index()]);
+            if let (Node::Element(side, value), SinkKind::Reduce(reduction)) = (graph.node(sink.value), sink.kind) {
+                let Reduction { operand, accumulate, .. } = reduction;
+                sums.push(OperandSum { argument, operand, side: *side, value: *value, accumulate });
+                continue;
+            }
             match sink.kind {
                 SinkKind::Store(operand) => stores.push(Store { argument, operand, value: place(sink.value) }),
                 SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand }) => {
@@ -202,7 +213,7 @@ impl Program {
                 }
             }
         }
-        let mut program = Program { steps, visit: Vec::new(), stores, reductions, built_at };
+        let mut program = Program { steps, visit: Vec::new(), stores, reductions, sums, built_at };
         program.visit = Regions::of(&program).items();
         program
     }

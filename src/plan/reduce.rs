@@ -67,9 +67,9 @@ pub struct Parts {
 /// Memory of a plan in which units leave what they came to, and count who has: zero before the first launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Workspace {
-    /// Where each reduction's slices begin.
+    /// Where each reduction's slices begin, then those of each sum of an operand.
     pub partials: Vec<usize>,
-    /// Where the counters of each set of axes begin.
+    /// Where the counters of each set of axes begin, then those of each sum of an operand.
     pub arrivals: Vec<usize>,
     /// Bytes of all of it; 0 where every unit writes its block itself.
     pub bytes: usize,
@@ -161,14 +161,21 @@ impl Workspace {
             }
             at
         };
-        let arrivals = sets(reductions).into_iter().map(|axes| place(axes, blocks(axes).saturating_mul(4))).collect();
+        let arrivals: Vec<usize> = sets(reductions).into_iter().map(|axes| place(axes, blocks(axes).saturating_mul(4))).collect();
         let partials = reductions.iter().map(|reduction| {
             let axes = reduction.operand.axes;
             let slices = if reduction.adds_as_they_arrive() { 1 } else { slices(axes) };
             let states = slices.saturating_mul(blocks(axes)).saturating_mul(elements(axes));
             place(axes, states.saturating_mul(reduction.state_bytes()))
         });
-        let partials = partials.collect();
+        let (mut partials, mut arrivals) = (partials.collect::<Vec<usize>>(), arrivals);
+        for sum in &plan.program.sums {
+            let [blocks, bytes] = sum.workspace(&plan.tile, shape).unwrap_or_default();
+            for (list, bytes) in [(&mut arrivals, blocks.saturating_mul(4)), (&mut partials, bytes)] {
+                list.push(end);
+                end = end.saturating_add(bytes.checked_next_multiple_of(256).unwrap_or(usize::MAX));
+            }
+        }
         Workspace { partials, arrivals, bytes: end }
     }
 }

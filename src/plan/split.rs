@@ -105,6 +105,9 @@ fn obstacle(request: &Request<'_>) -> Option<String> {
     let shape = request.problem.shape;
     match request.operation {
         Operation::Pointwise { .. } => Some("the operation is pointwise: it has no product".into()),
+        Operation::Product { .. } if request.epilogue.summed_operand().is_some() => {
+            Some("the epilogue sums an operand over K, which one kernel has to read whole".into())
+        }
         Operation::Product { .. } if shape.batch > 1 => Some(format!("a batch of {} entries is not split", shape.batch)),
         Operation::Product { .. } => (shape.is_empty() || shape.k == 0).then(|| "there is nothing to add up".into()),
     }

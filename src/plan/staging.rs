@@ -6,6 +6,7 @@
 //! tile. Bit masks have no tensor maps: what is read comes through the ring all the same, what is written goes by itself.
 //! How deep the rings are follows from what the stages of the mainloop leave: see [`Staging::of`].
 
+use super::sums::lines;
 use super::{MapSource, Parts, Phase, Program, Runs, StepKind, Swizzle, TensorMap, Tile, TileShape, lies_along_columns};
 use crate::dtype::DType;
 use crate::ir::axes::M;
@@ -46,6 +47,8 @@ pub struct Staging {
     pub vector_bytes: usize,
     /// Bytes of a consumer's parts of reductions.
     pub part_bytes: usize,
+    /// Bytes of what a tile sums of the operands.
+    pub sum_bytes: usize,
     /// Where the stores begin, behind the stages of the mainloop.
     pub stores_at: usize,
     /// Where the loads begin.
@@ -54,6 +57,8 @@ pub struct Staging {
     pub vectors_at: usize,
     /// Where the parts of reductions begin.
     pub parts_at: usize,
+    /// Where the sums of operands begin.
+    pub sums_at: usize,
     /// Where the barriers begin.
     pub barriers_at: usize,
     /// Bytes of shared memory of a block.
@@ -165,6 +170,9 @@ impl Staging {
         let vector_bytes = vector_bytes.next_multiple_of(128);
         let reduces = usize::from(!program.reductions.is_empty());
         let part_bytes = Parts::of(&program.reductions, tile, strip(tile)).bytes;
+        // One tile's sums are handed in while those of the next are taken.
+        let sum_bytes = 4 * lines(&program.sums, tile).iter().sum::<usize>();
+        let sums = usize::from(sum_bytes > 0);
 
         let ring = stage_bytes(tile, operation, bk);
         let limit = target.shared_memory_per_block_opt_in() as usize;
@@ -174,7 +182,8 @@ impl Staging {
                 + chunks
                 + 2 * vector_bytes
                 + consumers * part_bytes
-                + 8 * (2 * stages + 6 + 2 * consumers * (load_stages + reduces))
+                + 2 * sum_bytes
+                + 8 * (2 * stages + 6 + 2 * consumers * (load_stages + reduces) + 4 * sums)
         };
         let fits = |&(stages, load_stages): &(usize, usize)| total(stages, load_stages, 1) <= limit;
         let shallow = usize::from(load_bytes > 0);
@@ -193,6 +202,7 @@ impl Staging {
         let loads_at = stores_at + consumers * store_buffers * store_bytes;
         let vectors_at = loads_at + consumers * load_stages * load_bytes;
         let parts_at = vectors_at + 2 * vector_bytes;
+        let sums_at = parts_at + consumers * part_bytes;
         let staging = Staging {
             chunk,
             loads,
@@ -205,11 +215,13 @@ impl Staging {
             store_bytes,
             vector_bytes,
             part_bytes,
+            sum_bytes,
             stores_at,
             loads_at,
             vectors_at,
             parts_at,
-            barriers_at: parts_at + consumers * part_bytes,
+            sums_at,
+            barriers_at: sums_at + 2 * sum_bytes,
             shared_memory: total(stages, load_stages, store_buffers),
             maps,
         };
@@ -228,7 +240,7 @@ impl Staging {
 
     /// Names and numbers that the template takes.
     pub(crate) fn constants(&self) -> Vec<(&'static str, usize)> {
-        vec![
+        let mut list = vec![
             ("LOADS_ARE_MAPPED", usize::from(self.loads.iter().all(|load| load.map.is_some()))),
             ("CHUNK", self.chunk),
             ("LOAD_STAGES", self.load_stages),
@@ -242,7 +254,11 @@ impl Staging {
             ("AT_VECTORS", self.vectors_at),
             ("AT_BARRIERS", self.barriers_at),
             ("AT_END", self.shared_memory),
-        ]
+        ];
+        if self.sum_bytes > 0 {
+            list.extend([("SUM_BYTES", self.sum_bytes), ("AT_SUMS", self.sums_at)]);
+        }
+        list
     }
 }
 

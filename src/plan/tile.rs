@@ -337,8 +337,8 @@ impl Tile {
         }
     }
 
-    /// Names and numbers that the templates take, beyond the common ones.
-    pub fn constants(&self) -> Vec<(&'static str, usize)> {
+    /// Names and numbers that the templates take, beyond the common ones; `sums` says whether operands are summed.
+    pub(crate) fn constants(&self, sums: bool) -> Vec<(&'static str, usize)> {
         let mut list = vec![("BM", self.bm), ("BN", self.bn)];
         match self.shape {
             TileShape::Simt { bk, tm, tn } => list.extend([("BK", bk), ("TM", tm), ("TN", tn)]),
@@ -347,8 +347,8 @@ impl Tile {
             }
             TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [cluster_m, cluster_n] } => {
                 let ping_pong = usize::from(schedule == Schedule::PingPong);
-                // What three warpgroups of 168 registers a thread have, given to those that hold accumulators.
-                let [producer, consumer] = if self.accumulators() > 160 { [24, 240] } else { [40, 232] };
+                // What three warpgroups of 168 registers a thread have, given to those that hold accumulators; to sum takes more than 24.
+                let [producer, consumer] = if self.accumulators() > 160 && !sums { [24, 240] } else { [40, 232] };
                 list.extend([("BK", bk), ("STAGES", stages), ("CONSUMERS", consumers), ("PING_PONG", ping_pong)]);
                 list.extend([("CLUSTER_M", cluster_m), ("CLUSTER_N", cluster_n)]);
                 list.extend([("PRODUCER_REGISTERS", producer), ("CONSUMER_REGISTERS", consumer)]);

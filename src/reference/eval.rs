@@ -58,7 +58,9 @@ impl Program {
     pub fn new(operation: Operation, epilogue: &Checked, arguments: &Arguments, precision: Precision) -> Program {
         let graph = epilogue.graph();
         let live = graph.live();
-        let steps = graph.nodes().filter(|(id, _)| live[id.index()]).map(|(id, node)| {
+        // Elements of operands are summed elsewhere: they have no value at an element of the output.
+        let valued = graph.nodes().filter(|(id, node)| live[id.index()] && !matches!(node, Node::Element(..)));
+        let steps = valued.map(|(id, node)| {
             let of = epilogue.type_of(id);
             let kind = match node {
                 Node::Accumulator(_) => match operation {
@@ -72,6 +74,7 @@ impl Program {
                 Node::Apply { op, args } => apply(*op, args, epilogue),
                 Node::Custom { op, args } => Kind::Custom(op.clone(), places(args)),
                 Node::Call { function, .. } => unreachable!("`{}` has been inlined", function.name),
+                Node::Element(..) => unreachable!("elements of operands have been left out"),
             };
             let computed = matches!(kind, Kind::Primitive(..) | Kind::Integer(..) | Kind::Custom(..));
             let round = computed && of.value == ValueType::F32 && precision == Precision::F32;

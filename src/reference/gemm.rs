@@ -8,7 +8,7 @@ use super::memory::{Arguments, Tensor};
 use super::tile::Tile;
 use super::{Precision, product_operand};
 use crate::dtype::{DType, ValueType};
-use crate::ir::Order;
+use crate::ir::{Order, Side};
 use crate::problem::Operation;
 use std::ops::Range;
 
@@ -30,6 +30,14 @@ impl Product {
         let operand = |name, order| arguments.tensor(name, product_operand(operation, order));
         let (a, b) = (operand("a", layout.a()), operand("b", layout.b()));
         Some(Product { a, b, k, accumulator: operation.accumulator() })
+    }
+
+    /// One of the operands, and elements from term to term.
+    pub fn operand(&self, side: Side) -> (&Tensor, usize) {
+        match side {
+            Side::A => (&self.a, self.a.strides.column),
+            Side::B => (&self.b, self.b.strides.row),
+        }
     }
 
     /// Room for the accumulators of a tile.

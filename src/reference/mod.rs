@@ -20,7 +20,8 @@
 //!    batch shares is written once. In a bit format the bits from a run's end to the end of its last byte become 0.
 //! 4. **Every reduction** combines its value's elements along the axes that its operand does not vary along, in `f64` (a
 //!    product that is summed is not rounded before; integers wrap), and rounds the result once to the operand's format. One
-//!    that accumulates takes the number that is there as one more element.
+//!    that accumulates takes the number that is there as one more element. A sum of an operand's elements goes over K, and over
+//!    the batch unless its result is batched, in `f64` too.
 //!
 //! Nothing else is touched: neither the elements between one row's end and the next row, nor anything at all where M, N or
 //! the batch is empty, but for the identities of reductions over an axis without extent; nor where an argument does not fit.
@@ -41,7 +42,7 @@ use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, HostArgs, bind, s
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::{Axes, L, M, N};
-use crate::ir::{Monoid, Order, Reduction, Sink, SinkKind};
+use crate::ir::{Monoid, Node, Order, Reduction, Sink, SinkKind};
 use crate::pass::inline;
 use crate::problem::{Operation, Shape};
 use memory::{Arguments, Format, Strides};
@@ -110,7 +111,10 @@ fn target(
         SinkKind::Reduce(Reduction { monoid, operand, .. }) => {
             let value = epilogue.type_of(sink.value).value;
             let factors = epilogue.graph().factors(sink.value).filter(|_| monoid == Monoid::Sum && value == ValueType::F32);
-            let source = factors.map_or(source, Source::Product);
+            let source = match epilogue.graph().node(sink.value) {
+                Node::Element(side, _) => Source::Element(*side),
+                _ => factors.map_or(source, Source::Product),
+            };
             let (axes, absolute, partials) = (operand.axes, false, Vec::new());
             let onto = sink.kind.accumulates().then(|| arguments.tensor(&sink.name, operand));
             reducers.push(Reducer { source, monoid, absolute, value, axes, memory, format, strides, onto, partials });
@@ -222,6 +226,9 @@ fn fit(
         (_, Some(needs)) if needs != operation.accumulator() => Some(needs),
         _ => None,
     };
+    if let (Operation::Pointwise { .. }, Some(side)) = (operation, epilogue.summed_operand()) {
+        return Err(ArgumentErrors(vec![ArgumentError { name: side.name().into(), fault: Fault::NoProduct }]));
+    }
     if let Some(needs) = needs {
         let fault = Fault::DType { needs: needs.storage(), got };
         return Err(ArgumentErrors(vec![ArgumentError { name: "a".into(), fault }]));

@@ -3,11 +3,12 @@
 
 use super::Shape;
 use super::eval::Frame;
+use super::gemm::Product;
 use super::memory::{Arguments, Format, Strides, Tensor};
 use super::tile::{Source, Tile};
 use crate::dtype::ValueType;
-use crate::ir::Monoid;
 use crate::ir::axes::{Axes, L, M, N};
+use crate::ir::{Monoid, Side};
 use std::sync::OnceLock;
 
 /// One reduction.
@@ -44,6 +45,9 @@ impl Reducer {
 
     /// Takes one row of a tile in.
     pub fn row(&self, partial: &mut [f64], frame: &Frame, row: usize, columns: usize) {
+        if matches!(self.source, Source::Element(_)) {
+            return; // no tile has its elements
+        }
         let [_, width] = self.extents(1, columns);
         let start = if self.axes.contains(M) { row * width } else { 0 };
         let at = |values: &[f64], column: usize| values[column.min(values.len() - 1)];
@@ -52,7 +56,7 @@ impl Reducer {
                 Source::Value(id) => at(frame.value(id), column),
                 // The product of two `f32`s is exact in `f64`.
                 Source::Product([a, b]) => at(frame.value(a), column) * at(frame.value(b), column),
-                Source::Magnitude => 0.0,
+                Source::Magnitude | Source::Element(_) => 0.0,
             };
             let x = if self.absolute { x.abs() } else { x };
             let place = &mut partial[start + if width == 1 { 0 } else { column }];
@@ -62,13 +66,16 @@ impl Reducer {
 
     /// Combines the tiles, which come in the order of `partials`, and writes the result. What no tile covers, because an
     /// axis has no extent, is the identity, or stays what it is.
-    pub fn finish(&self, arguments: &Arguments, shape: Shape, tiles: impl Iterator<Item = Tile>) {
+    pub fn finish(&self, arguments: &Arguments, product: Option<&Product>, shape: Shape, tiles: impl Iterator<Item = Tile>) {
         if self.onto.is_some() && shape.is_empty() {
             return;
         }
         let [rows, columns] = self.extents(shape.m, shape.n);
         let entries = if self.axes.contains(L) { shape.batch } else { 1 };
         let mut result = vec![self.monoid.identity(self.value); rows * columns * entries];
+        if let (Source::Element(side), Some(product), false) = (self.source, product, shape.is_empty()) {
+            self.elements(&mut result, side, arguments, product, shape);
+        }
         for (tile, partial) in tiles.zip(&self.partials) {
             let Some(partial) = partial.get() else { continue };
             let [_, width] = self.extents(tile.rows.len(), tile.columns.len());
@@ -79,6 +86,7 @@ impl Reducer {
                 *place = self.monoid.combine(self.value, *place, *x);
             }
         }
+        // Of elements the tiles hold identities.
         let place = |strides: Strides, i: usize| {
             strides.index(i / columns.max(1) % rows.max(1), i % columns.max(1), i / (rows * columns).max(1))
         };
@@ -95,5 +103,21 @@ impl Reducer {
         result.iter().enumerate().for_each(|(i, x)| self.format.write(&mut bytes, i, *x));
         let runs = bytes.chunks_exact(size).enumerate().map(|(i, bytes)| (place(self.strides, i) * size, bytes));
         arguments.write(self.memory, runs);
+    }
+
+    /// The sums of an operand's elements over K, and over the batch unless the result is batched.
+    fn elements(&self, result: &mut [f64], side: Side, arguments: &Arguments, product: &Product, shape: Shape) {
+        let (operand, step) = product.operand(side);
+        let lines = if side == Side::A { shape.m } else { shape.n };
+        let mut terms = vec![0.0; shape.k];
+        for (entry, line) in (0..shape.batch).flat_map(|entry| (0..lines).map(move |line| (entry, line))) {
+            let [row, column] = if side == Side::A { [line, 0] } else { [0, line] };
+            arguments.read(operand, operand.strides.index(row, column, entry), step, &mut terms);
+            let place = &mut result[if self.axes.contains(L) { entry * lines + line } else { line }];
+            for term in &terms {
+                let x = if self.absolute { term.abs() } else { *term };
+                *place = self.monoid.combine(self.value, *place, self.monoid.lift(self.value, x));
+            }
+        }
     }
 }

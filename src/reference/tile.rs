@@ -10,7 +10,7 @@ use super::memory::{Arguments, Format, Strides};
 use super::reduce::Reducer;
 use super::{Operation, Precision, Shape};
 use crate::check::Checked;
-use crate::ir::NodeId;
+use crate::ir::{NodeId, Side};
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,6 +38,8 @@ pub(super) enum Source {
     Product([NodeId; 2]),
     /// The magnitude of the product.
     Magnitude,
+    /// The elements of an operand of the product.
+    Element(Side),
 }
 
 /// A matrix that is written.
@@ -116,7 +118,12 @@ impl<'a> Job<'a> {
             self.visit();
         }
         for reducer in &self.reducers {
-            reducer.finish(&self.arguments, self.shape, (0..self.count()).map(|index| self.tile_at(index)));
+            reducer.finish(
+                &self.arguments,
+                self.product.as_ref(),
+                self.shape,
+                (0..self.count()).map(|index| self.tile_at(index)),
+            );
         }
     }
 
@@ -188,7 +195,7 @@ impl<'a> Job<'a> {
             for (bytes, output) in staged.iter_mut().zip(&self.outputs) {
                 let values = match output.source {
                     Source::Value(id) => frame.value(id),
-                    Source::Product(_) => unreachable!("only a reduction takes a product apart"),
+                    Source::Product(_) | Source::Element(_) => unreachable!("only a reduction takes a product apart"),
                     Source::Magnitude => magnitude,
                 };
                 let run = |elements| output.format.run(elements);

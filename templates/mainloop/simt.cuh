@@ -142,6 +142,24 @@ private:
     }
 };
 
+{% if operand_sums %}// A thread's part in the sums of an operand: of its lines every SHARERS-th term of a block.
+template <bool OF_A> struct Sums : Partial<OF_A, 1> {
+    using Base = Partial<OF_A, 1>;
+    static constexpr int PITCH = OF_A ? PITCH_A : PITCH_B;
+    DEVICE Sums(const Params& p, const TileOrigin& tile) : Base(p, tile) {}
+    DEVICE void take(const Params& p, const Accum* stage, u32 block) {
+        if (!this->sums_block(p, block)) return;
+        if (!OF_A) stage += BK * PITCH_A;
+#pragma unroll
+        for (int turn = 0; turn < Base::TURNS; ++turn)
+#pragma unroll 4
+            for (int k = Base::sharer(); k < BK; k += Base::SHARERS)
+                this->sums[turn] = add_terms(this->sums[turn], stage[k * PITCH + Base::line(turn)]);
+    }
+};
+static_assert(Sums<true>::ROOM + Sums<false>::ROOM + LINES_A + LINES_B <= 2 * STAGE, "sums pass through the stages' memory");
+
+{% endif -%}
 // Where this thread's first group lies in the tile.
 DEVICE int first_row() {
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -153,7 +171,7 @@ DEVICE int first_column() {
 }
 
 // acc += A * B over the whole K axis. Every thread has left shared memory before.
-DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int batch, int row, int column) {
+DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int batch, int row, int column{% if operand_sums %}, Sums<true>& sums_a, Sums<false>& sums_b{% endif %}) {
     Share<A_K_MAJOR, A_ALIGN, BM> a;
     Share<B_K_MAJOR, B_ALIGN, BN> b;
     a.begin(static_cast<const Element*>(p.a) + batch * p.batch_stride_a, p.lda, row, p.m);
@@ -177,7 +195,10 @@ DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int bat
             a.load(left - BK);
             b.load(left - BK);
         }
-#pragma unroll UNROLL
+{% if operand_sums %}        const u32 block = u32(p.k - left) / BK;
+        sums_a.take(p, current, block);
+        sums_b.take(p, current, block);
+{% endif %}#pragma unroll UNROLL
         for (int k = 0; k < BK; k += 2) {
             odd.load(current + at_a + (k + 1) * PITCH_A, current + at_b + (k + 1) * PITCH_B);
             even.multiply_into(acc);
@@ -267,8 +288,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kerne
     for (int i = 0; i < TM; ++i)
 #pragma unroll
         for (int j = 0; j < TN; ++j) acc[i][j] = Accum(0);
-    if (p.k > 0) simt::multiply(p, acc, stages, tile.batch, tile.row, tile.column);
-
+{% if operand_sums %}    simt::Sums<true> sums_a(p, tile);
+    simt::Sums<false> sums_b(p, tile);
+    if (p.k > 0) simt::multiply(p, acc, stages, tile.batch, tile.row, tile.column, sums_a, sums_b);
+    finish_sums(p, tile, sums_a, sums_b, stages);
+{% else %}    if (p.k > 0) simt::multiply(p, acc, stages, tile.batch, tile.row, tile.column);
+{% endif %}
     const TileValues values = epilogue_begin(p, tile.batch);
     simt::visit(p, values, acc, stages, tile.row, tile.column);
     if constexpr (EPILOGUE_SMEM > 0) __syncthreads();

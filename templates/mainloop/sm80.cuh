@@ -159,6 +159,44 @@ struct Fragments {
     }
 };
 
+{% if operand_sums %}// A thread's part in the sums of an operand, of the blocks as they lie in shared memory. Where K is contiguous it has a line, and of that
+// every SHARERS-th piece of 16 bytes; else the lines that share a word, and of those every SHARERS-th term.
+template <bool IS_A> struct Sums : Partial<IS_A, Operand<IS_A>::K_MAJOR ? 1 : 4 / ELEMENT> {
+    using Of = Operand<IS_A>;
+    using Base = Partial<IS_A, Of::K_MAJOR ? 1 : 4 / ELEMENT>;
+    DEVICE Sums(const Params& p, const TileOrigin& tile) : Base(p, tile) {}
+    DEVICE void take(const Params& p, u32 stage, u32 block) {
+        if (!this->sums_block(p, block)) return;
+        if (!IS_A) stage += Operand<true>::BYTES;
+#pragma unroll
+        for (int turn = 0; turn < Base::TURNS; ++turn) {
+            const int line = Base::line(turn);
+            if constexpr (Of::K_MAJOR) {
+#pragma unroll 2
+                for (int piece = Base::sharer(); piece < Of::ROW_BYTES / 16; piece += Base::SHARERS) {
+                    Raw<Element, 16 / ELEMENT> terms;
+                    const u32 from = stage + line * Of::ROW_BYTES + ((piece * 16) ^ Of::twist(line));
+                    asm volatile("ld.shared.v4.b32 { %0, %1, %2, %3}, [%4];"
+                                 : "=r"(terms.words[0].x), "=r"(terms.words[0].y), "=r"(terms.words[0].z), "=r"(terms.words[0].w) : "r"(from) : "memory");
+#pragma unroll
+                    for (int i = 0; i < 16 / ELEMENT; ++i) this->sums[turn] = add_terms(this->sums[turn], widen(terms.elements[i]));
+                }
+            } else {
+#pragma unroll 4
+                for (int k = Base::sharer(); k < BK; k += Base::SHARERS) {
+                    Raw<Element, 4 / ELEMENT> lines;
+                    lines.words[0] = load_shared_word(stage + k * Of::ROW_BYTES + ((line * ELEMENT) ^ Of::twist(k)));
+#pragma unroll
+                    for (int i = 0; i < 4 / ELEMENT; ++i)
+                        this->sums[turn * (4 / ELEMENT) + i] = add_terms(this->sums[turn * (4 / ELEMENT) + i], widen(lines.elements[i]));
+                }
+            }
+        }
+    }
+};
+static_assert((Sums<true>::ROOM + Sums<false>::ROOM + LINES_A + LINES_B) * 4 <= STAGES * STAGE_BYTES, "sums pass through the stages' memory");
+
+{% endif -%}
 // acc += A * B over the tile. Out of range, operands read as zero. All of shared memory is free again at the end.
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
     Operand<true> A;
@@ -192,12 +230,16 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
     copy_async_wait<STAGES - 2>();
     __syncthreads();
 
-    Fragments fragments[2];
+{% if operand_sums %}    Sums<true> sums_a(p, tile);
+    Sums<false> sums_b(p, tile);
+{% endif %}    Fragments fragments[2];
     fragments[0].load(A, B, read, 0);
 #pragma unroll 1
     for (int left = blocks; left > 0; --left) {
         const int k_left = left >= STAGES ? BK : 0;   // of the block to be copied
-#pragma unroll
+{% if operand_sums %}        sums_a.take(p, read, blocks - left);
+        sums_b.take(p, read, blocks - left);
+{% endif %}#pragma unroll
         for (int step = 0; step < STEPS; ++step) {
             if (step == STEPS - 1) {
                 // The next block has landed, for every thread; and no thread reads the block before this one any more, whose stage
@@ -217,7 +259,8 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
         write = write + STAGE_BYTES == end ? ring : write + STAGE_BYTES;
     }
     copy_async_wait<0>();
-}
+{% if operand_sums %}    finish_sums(p, tile, sums_a, sums_b, reinterpret_cast<Accum*>(shared_memory));
+{% endif %}}
 
 // ---- from accumulators to strips ----
 // Each warp passes its part through a slab of shared memory of its own, so that a thread owns STRIP consecutive columns and the

@@ -2,6 +2,8 @@
 // Cooperative: the consumers share a tile, each BM / CONSUMERS rows of it. Ping-pong: each has tiles of its own, in turns, so that
 // one's epilogue runs under the other's multiplications. A cluster of two blocks computes neighbouring tiles and fetches what they
 // share once. The producer's first warp fetches the operands, the second the epilogue's vectors, the others its matrices.
+{% if operand_sums %}// The last of them sums operands instead.
+{% endif -%}
 constexpr int CLUSTER = CLUSTER_M * CLUSTER_N;
 constexpr int PANELS = BK / 64;                                           // 128 bytes of K each
 constexpr int A_BYTES = BM * 128, B_BYTES = B_K_MAJOR ? BN * 128 : (BN + 63) / 64 * 8192;   // of a panel
@@ -20,8 +22,11 @@ constexpr u32 FULL = AT_BARRIERS, EMPTY = FULL + STAGES * 8, TURN = EMPTY + STAG
               VECTORS_EMPTY = VECTORS_FULL + 16, LOADS_FULL = VECTORS_EMPTY + 16, LOADS_EMPTY = LOADS_FULL + CONSUMERS * LOAD_STAGES * 8;
 {% if reductions %}// Of each consumer: it has handed in what a tile came to; and it is known what that completes.
 constexpr u32 HANDED_IN = LOADS_EMPTY + CONSUMERS * LOAD_STAGES * 8, ANNOUNCED = HANDED_IN + CONSUMERS * 8;
-static_assert(ANNOUNCED + CONSUMERS * 8 == AT_END, "as many barriers as the plan made room for");
-{% else %}static_assert(LOADS_EMPTY + CONSUMERS * LOAD_STAGES * 8 == AT_END, "as many barriers as the plan made room for");
+{% if not operand_sums %}static_assert(ANNOUNCED + CONSUMERS * 8 == AT_END, "as many barriers as the plan made room for");
+{% endif %}{% elif not operand_sums %}static_assert(LOADS_EMPTY + CONSUMERS * LOAD_STAGES * 8 == AT_END, "as many barriers as the plan made room for");
+{% endif %}{% if operand_sums %}// Of two tiles: their sums of operands are taken, and on their way to the result.
+constexpr u32 SUMS_FULL = {% if reductions %}ANNOUNCED + CONSUMERS * 8{% else %}LOADS_EMPTY + CONSUMERS * LOAD_STAGES * 8{% endif %}, SUMS_EMPTY = SUMS_FULL + 16;
+static_assert(SUMS_EMPTY + 16 == AT_END, "as many barriers as the plan made room for");
 {% endif %}
 DEVICE int thread_of_warpgroup() {
     int x;
@@ -162,20 +167,31 @@ DEVICE void announce(const Params& p, const TileOrigin& tile, u32 count, int lan
 }
 
 {% endif -%}
+{% if operand_sums %}{% include "mainloop/sm90a_sums.cuh" %}
+{% endif -%}
 // What the epilogue reads is staged tile by tile, ahead of the consumers by as much as there is room for.
 DEVICE void stage_vectors(const Params& p, Tiles tiles, int lane) {
     const u32 shared = shared_address(shared_memory);
-{% if reductions %}    Tiles behind = tiles;   // by two: those whose vectors have made room
-    u32 done = 0;
+{% if reductions or operand_sums %}    Tiles behind = tiles;   // by two: those whose vectors have made room
+{% endif %}{% if reductions %}    u32 done = 0;
+{% endif %}{% if operand_sums %}    u32 summed = 0;
 {% endif %}    for (u32 count = 0; tiles.advance(p); ++count) {
         const u32 slot = count & 1;
-        {% if reductions %}if constexpr (VECTOR_BYTES > 0) {% endif %}barrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
+        {% if reductions or operand_sums %}if constexpr (VECTOR_BYTES > 0) {% endif %}barrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
         fill_vectors(p, epilogue_begin(p, tiles.tile.batch), AT_VECTORS + slot * VECTOR_BYTES, tiles.tile, lane);
         __syncwarp();
         if (lane == 0) barrier_arrive(shared + VECTORS_FULL + slot * 8);
-{% if reductions %}        if (count >= 2 && behind.advance(p)) announce(p, behind.tile, done++, lane);
+{% if operand_sums %}        if (count >= 2 && behind.advance(p)) {
+            hand_on_sums(p, behind.tile, summed, lane);
+            {% if reductions %}announce(p, behind.tile, done++, lane);
+        {% endif %}}
+{% elif reductions %}        if (count >= 2 && behind.advance(p)) announce(p, behind.tile, done++, lane);
 {% endif %}    }
-{% if reductions %}    while (behind.advance(p)) announce(p, behind.tile, done++, lane);
+{% if operand_sums %}    while (behind.advance(p)) {
+        hand_on_sums(p, behind.tile, summed, lane);
+        {% if reductions %}announce(p, behind.tile, done++, lane);
+    {% endif %}}
+{% elif reductions %}    while (behind.advance(p)) announce(p, behind.tile, done++, lane);
 {% endif %}}
 DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
     const u32 shared = shared_address(shared_memory);
@@ -188,9 +204,11 @@ DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
             for (u32 i = 0; i < (PING_PONG ? 1 : CONSUMERS); ++i) {
                 const u32 slot = (PING_PONG ? count & 1 : i) * LOAD_STAGES + number % LOAD_STAGES;
                 barrier_wait(shared + LOADS_EMPTY + slot * 8, (number / LOAD_STAGES & 1) ^ 1);
-                fill_chunk<LOADERS>(p, t, AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
+{% if operand_sums %}#pragma unroll 1
+                for (int part = 0; part < LOADERS; part += 32)   // one warp goes through the shares of two
+    {% endif %}                fill_chunk<LOADERS>(p, t, AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
                                     tiles.tile.row + chunk % BLOCKS_M * 64 + (PING_PONG ? 0 : i * WARPGROUP_ROWS),
-                                    tiles.tile.column + chunk / BLOCKS_M * CHUNK, thread);
+                                    tiles.tile.column + chunk / BLOCKS_M * CHUNK, {% if operand_sums %}LOADERS > 1 ? (thread_of_warpgroup() & 31) + part : 0{% else %}thread{% endif %});
             }
         }
     }
@@ -373,7 +391,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     }
     for (; tiles.advance(p); count += PING_PONG ? 2 : 1) {
         float acc[BLOCKS_M][BN / 2];
-{% if reductions %}        // So that they are not live before: the assembler does not see that the first product overwrites them, and reductions need the
+{% if reductions or operand_sums %}        // So that they are not live before: the assembler does not see that the first product overwrites them, and reductions need the
         // registers at the end of the tile before.
 #pragma unroll
         for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] = 0.0f;
@@ -398,7 +416,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
             barrier_init(shared + FULL + i * 8, 1);
-            barrier_init(shared + EMPTY + i * 8, (PING_PONG ? 1 : CONSUMERS) * CLUSTER);
+            barrier_init(shared + EMPTY + i * 8, {% if operand_sums %}((PING_PONG ? 1 : CONSUMERS) + 1) * CLUSTER{% else %}(PING_PONG ? 1 : CONSUMERS) * CLUSTER{% endif %});
         }
         for (int i = 0; i < 2; ++i) {
             barrier_init(shared + TURN + i * 8, 1);
@@ -408,6 +426,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
 {% if reductions %}        for (int i = 0; i < CONSUMERS; ++i) {
             barrier_init(shared + HANDED_IN + i * 8, 1);
             barrier_init(shared + ANNOUNCED + i * 8, 1);
+        }
+{% endif %}{% if operand_sums %}        for (int i = 0; i < 2; ++i) {
+            barrier_init(shared + SUMS_FULL + i * 8, 1);
+            barrier_init(shared + SUMS_EMPTY + i * 8, 1);
         }
 {% endif %}        for (int i = 0; i < CONSUMERS * LOAD_STAGES; ++i) {
             barrier_init(shared + LOADS_FULL + i * 8, LOADER_WARPS);
@@ -436,8 +458,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
         if (warp == 0) {
             if (elect()) produce(p, Tiles());
         } else if (warp == 1) {
-            {% if not reductions %}if constexpr (VECTOR_BYTES > 0) {% endif %}stage_vectors(p, Tiles(), threadIdx.x % 32);
-        } else if (LOAD_BYTES > 0) {
+            {% if not reductions and not operand_sums %}if constexpr (VECTOR_BYTES > 0) {% endif %}stage_vectors(p, Tiles(), threadIdx.x % 32);
+        {% if operand_sums %}} else if (warp == 3) {
+            sum_operands(p, Tiles());
+        {% endif %}} else if (LOAD_BYTES > 0) {
             if (LOADERS > 1) stage_matrices(p, Tiles(), threadIdx.x - 64);
             else if (warp == 2 && elect()) stage_matrices(p, Tiles(), 0);
         }

@@ -78,14 +78,6 @@ impl Buffer {
         Some(Buffer { name, dtype, place, bytes, written, len, order, outer, inner, entries, ld, batch_stride })
     }
 
-    /// A vector that is written.
-    pub fn of_vector(name: &str, dtype: DType, len: usize) -> Buffer {
-        let bytes = vec![POISON; dtype.bytes(len) + dtype.bytes(TAIL)];
-        let (place, order) = (Place::default(), Order::RowMajor);
-        let (outer, inner, entries, ld, batch_stride) = (1, len, 1, len, 0);
-        Buffer { name: name.into(), dtype, place, bytes, written: true, len, order, outer, inner, entries, ld, batch_stride }
-    }
-
     /// Fills the elements, and only them.
     pub fn fill(&mut self, mut element: impl FnMut() -> f64) {
         for index in self.indices() {

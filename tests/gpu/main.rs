@@ -25,6 +25,7 @@ mod layer;
 mod layout;
 mod math;
 mod memory;
+mod operand_sums;
 mod outputs;
 mod random;
 mod reductions;

@@ -9,11 +9,12 @@ use crate::case::Case;
 use crate::layout::Buffer;
 use postlude::args::HostArgs;
 use postlude::build::recipes;
+use postlude::check::Checked;
 use postlude::dtype::ValueType;
 use postlude::ir::axes::{L, M, N};
-use postlude::ir::{Monoid, Order, Reduction, SinkKind};
+use postlude::ir::{Graph, Monoid, Node, NodeId, Order, Reduction, Sink, SinkKind};
 use postlude::reference::{self, Exact, Oracle, Precision};
-use postlude::{DType, Operation, Shape};
+use postlude::{DType, Epilogue, Operation, Shape};
 
 /// What an epilogue may be off by.
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +126,8 @@ struct Expected {
     shape: Shape,
     /// The results of reductions, by name.
     reductions: Vec<(String, Reduction)>,
+    /// Of these the names of the sums of operands.
+    summed: Vec<String>,
     /// How far each accumulator may be off.
     errors: Option<Exact>,
 }
@@ -143,8 +146,14 @@ impl Expected {
             SinkKind::Reduce(reduction) => Some((sink.name.to_string(), reduction)),
             SinkKind::Store(_) => None,
         });
+        let summed = checked.graph().sinks().iter().filter(|s| matches!(checked.graph().node(s.value), Node::Element(..)));
+        let summed: Vec<String> = summed.map(|sink| sink.name.to_string()).collect();
         let (mut ends, mut errors) = (Vec::new(), None);
-        if checked.accumulator() == Some(ValueType::F32) && operation.accumulator() == ValueType::F32 {
+        let rest = without_sums(checked);
+        if let Some(rest) = rest
+            && rest.checked().accumulator() == Some(ValueType::F32)
+            && operation.accumulator() == ValueType::F32
+        {
             let product = product(case, given)?;
             let (sums, magnitudes) = (&product.outputs[0], &product.magnitude);
             let error = limits.accumulator(operation, case.shape.k);
@@ -154,7 +163,7 @@ impl Expected {
                     .iter()
                     .zip(&magnitudes.values)
                     .map(|(sum, magnitude)| (sum + sign * (error * magnitude + f64::from(f32::EPSILON) * sum.abs())) as f32);
-                ends.push(pointwise(case, given, &moved.collect::<Vec<_>>())?);
+                ends.push(pointwise(case, given, &rest, &moved.collect::<Vec<_>>())?);
             }
             let mut each = product.magnitude;
             for (each, sum) in each.values.iter_mut().zip(&product.outputs[0].values) {
@@ -163,7 +172,7 @@ impl Expected {
             errors = Some(each);
         }
         let reductions = reductions.collect();
-        Ok(Expected { exact, ends, defined, limits, shape: case.shape, reductions, errors })
+        Ok(Expected { exact, ends, defined, limits, shape: case.shape, reductions, summed, errors })
     }
 
     fn reduction(&self, name: &str) -> Option<Reduction> {
@@ -179,7 +188,14 @@ impl Expected {
     /// How far the result of a reduction may be from the exact one, before it is rounded: what its elements are off by, each
     /// in its own direction, and the rounding errors of combining them.
     fn reduced(&self, name: &str, Reduction { monoid, operand, .. }: Reduction, at: [usize; 3], exact: f64) -> f64 {
-        let Shape { m, n, batch, .. } = self.shape;
+        let Shape { m, n, k, batch } = self.shape;
+        let epsilon = f64::from(f32::EPSILON);
+        // Errors of rounding have either sign.
+        let combining = |count: f64| (count.sqrt() + 8.0) * epsilon;
+        let terms = self.exact.sums.iter().find(|sum| *sum.name == *name).map_or(0.0, |sum| sum.at(at[1], at[2], at[0]));
+        if self.summed.iter().any(|summed| summed == name) {
+            return combining((if operand.axes.contains(L) { k } else { k * batch }) as f64) * terms;
+        }
         let range = |axis, at, extent| if operand.axes.contains(axis) { at..at + 1 } else { 0..extent };
         let (mut count, mut sum, mut most) = (0.0f64, 0.0f64, 0.0f64);
         for l in range(L, at[0], batch) {
@@ -190,10 +206,7 @@ impl Expected {
                 }
             }
         }
-        let (own, epsilon) = (self.limits.epilogue(), f64::from(f32::EPSILON));
-        // Errors of rounding have either sign.
-        let combining = (count.sqrt() + 8.0) * epsilon;
-        let terms = self.exact.sums.iter().find(|sum| *sum.name == *name).map_or(0.0, |sum| sum.at(at[1], at[2], at[0]));
+        let (own, combining) = (self.limits.epilogue(), combining(count));
         match monoid {
             Monoid::Sum => sum + combining * terms + own * terms.max(count),
             Monoid::Product => exact.abs() * (own * count + combining),
@@ -208,7 +221,7 @@ impl Expected {
         let [_, outer, inner] = self.place(name, [batch, row, column]);
         let defined = self.defined.iter().find(|b| b.name == name).map_or(f64::NAN, |b| b.at(batch, outer, inner));
         let mut values = vec![exact, defined];
-        values.extend(self.ends.iter().map(at));
+        values.extend(self.ends.iter().filter(|end| end.output(name).is_some()).map(at));
         let nans = values.iter().filter(|v| v.is_nan()).count();
         if nans == values.len() {
             return (exact, Range::Nan);
@@ -255,9 +268,30 @@ fn product(case: &Case, given: &[Buffer]) -> Result<Oracle, String> {
 }
 
 /// The epilogue over another accumulator.
-fn pointwise(case: &Case, given: &[Buffer], accumulator: &[f32]) -> Result<Oracle, String> {
-    let mut others: Vec<Buffer> = given.iter().filter(|b| b.name != "a" && b.name != "b").cloned().collect();
+fn pointwise(case: &Case, given: &[Buffer], epilogue: &Epilogue, accumulator: &[f32]) -> Result<Oracle, String> {
+    let mut others: Vec<Buffer> = given.iter().filter(|b| epilogue.checked().argument(&b.name).is_some()).cloned().collect();
     let args = case.host(&mut others).input("a", accumulator);
     let operation = Operation::Pointwise { dtype: DType::F32, order: Order::RowMajor };
-    reference::oracle(operation, case.gemm.epilogue().checked(), case.shape, &args).map_err(|e| e.to_string())
+    reference::oracle(operation, epilogue.checked(), case.shape, &args).map_err(|e| e.to_string())
+}
+
+/// The epilogue without the sums of operands, which have nothing to do with the accumulator; `None` if nothing is left.
+fn without_sums(checked: &Checked) -> Option<Epilogue> {
+    let from = checked.graph();
+    let sinks: Vec<&Sink> = from.sinks().iter().filter(|s| !matches!(from.node(s.value), Node::Element(..))).collect();
+    let (mut rest, mut ids) = (Graph::new(), Vec::new());
+    let mut live = vec![false; from.len()];
+    sinks.iter().for_each(|sink| live[sink.value.index()] = true);
+    for (id, node) in from.nodes().rev().filter(|(_, node)| !matches!(node, Node::Element(..))) {
+        if live[id.index()] {
+            node.args().iter().for_each(|arg| live[arg.index()] = true);
+        }
+    }
+    for (id, node) in from.nodes() {
+        ids.push(if live[id.index()] { rest.push(node.map_args(|a: NodeId| ids[a.index()]), None) } else { id });
+    }
+    for sink in sinks {
+        rest.sink(Sink { value: ids[sink.value.index()], ..sink.clone() }, None);
+    }
+    (!rest.sinks().is_empty()).then(|| Epilogue::from_graph(rest).expect("a part of a checked graph"))
 }

@@ -212,7 +212,12 @@ fn random_pairs_are_ordinary_epilogues() {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[3; 32]);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let registry = postlude::build::registry().with(crate::softcap::softcap());
-    let strategy = well_typed(Style { reductions: false, custom: Some(crate::softcap::softcap()), ..Style::everything() });
+    let strategy = well_typed(Style {
+        reductions: false,
+        operand_sums: false,
+        custom: Some(crate::softcap::softcap()),
+        ..Style::everything()
+    });
     let (mut pairs, mut refused) = (0, 0);
     for _ in 0..300 {
         let epilogue = Epilogue::from_graph(strategy.new_tree(&mut runner).unwrap().current()).unwrap();

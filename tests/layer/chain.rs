@@ -102,6 +102,7 @@ fn halves_of_a_batch_add_up() {
     let layer = Linear::new(F32, [3, 5], |_, z| z.sigmoid()).unwrap();
     let bias = [0.25f32; 5];
     let (mut dw, mut dbias) = ([[0.0f32; 15]; 2], [[0.0f32; 5]; 2]);
+    let mut both = ([0.0f32; 15], [0.0f32; 5]);
     for (way, pieces) in [&[(0, 8)][..], &[(0, 4), (4, 8)]].into_iter().enumerate() {
         for &(first, end) in pieces {
             let (m, again) = (end - first, first > 0);
@@ -114,7 +115,14 @@ fn halves_of_a_batch_add_up() {
             accumulate(layer.activation_grad(m).unwrap(), "grad_bias").reference(args.saved(&saved)).unwrap();
             let args = HostArgs::new().input("x", x).input("dz", &dz).output("dw", &mut dw[way]);
             accumulate(layer.wgrad(m).unwrap(), "dw").reference(args).unwrap();
+            // The same beside each other.
+            let args = HostArgs::new().input("x", x).input("dz", &dz).output("dw", &mut both.0).output("grad_bias", &mut both.1);
+            let step = layer.wgrad_with_bias(m).unwrap();
+            let step = if again { step.accumulate(&["dw", "grad_bias"]).unwrap() } else { step };
+            step.reference(args).unwrap();
         }
+        assert_eq!(both.0, dw[way]);
+        both.1.iter().zip(dbias[way]).for_each(|(a, b)| near("a bias", f64::from(*a), f64::from(b)));
     }
     let near = |a: &[f32], b: &[f32]| a.iter().zip(b).for_each(|(a, b)| near("a half", f64::from(*a), f64::from(*b)));
     near(&dw[0], &dw[1]);

@@ -21,10 +21,8 @@ fn the_operator_and_its_gradient_run_as_steps() {
     let args = HostArgs::new().input("dout", &dout).input("y", &y).output("d", &mut dx);
     Step::from(gradients.dx).reference(args).unwrap();
     assert_eq!(dx, [1.0, 1.0, -0.5, 3.5]);
-    let args = HostArgs::new().input("dout", &dout).input("x", &x).output("d", &mut dy);
-    Step::from(gradients.dy).accumulate(&["d"]).unwrap().reference(args).unwrap();
-    let args = HostArgs::new().input("dout", &dout).output("bgrad", &mut dbias);
-    Step::from(gradients.dbias).accumulate(&["bgrad"]).unwrap().reference(args).unwrap();
+    let args = HostArgs::new().input("dout", &dout).input("x", &x).output("d", &mut dy).output("bgrad", &mut dbias);
+    Step::from(gradients.dy_with_bias).accumulate(&["d", "bgrad"]).unwrap().reference(args).unwrap();
     let sum = |j: usize, k: usize| f64::from(dout[j] * x[k] + dout[3 + j] * x[2 + k]) + 1.0;
     dy.iter().enumerate().for_each(|(at, dy)| near("DY", f64::from(*dy), sum(at / 2, at % 2)));
     assert_eq!(dbias, [1.0, 2.0, 3.5]);

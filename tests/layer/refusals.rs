@@ -120,3 +120,16 @@ fn reserves_that_are_missing_or_not_their_own() {
     let foreign = step.reference(args.saved(&reserve)).unwrap_err().to_string();
     assert!(foreign.contains("pass the reserve of the same `backward()` pair"), "{foreign}");
 }
+
+#[test]
+fn a_bias_gradient_that_is_no_sum_of_dz() {
+    // Twice the bias, no bias at all, and a bias whose gradient nobody asked for.
+    let twice = Epilogue::build(|e| e.store("y", e.acc() + e.load("bias", F32.over(N)) * 2.0, F32)).unwrap();
+    let none = Epilogue::build(|e| e.store("y", e.acc(), F32)).unwrap();
+    let plain = Epilogue::build(|e| e.store("y", e.acc() + e.load("bias", F32.over(N)), F32)).unwrap();
+    for (epilogue, wrt) in [(twice, Wrt::all()), (none, Wrt::all()), (plain, Wrt::accumulator())] {
+        let layer = Linear::with_epilogue(F32, [2, 3], &epilogue, wrt).unwrap();
+        let error = layer.wgrad_with_bias(4).unwrap_err();
+        assert!(matches!(error, LinearError::NoBias) && error.to_string().contains("add a bias over N"), "{error}");
+    }
+}

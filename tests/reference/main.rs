@@ -6,6 +6,7 @@ mod adjoints;
 mod errors;
 mod meaning;
 mod memory;
+mod operand_sums;
 mod primitives;
 mod products;
 mod reductions;

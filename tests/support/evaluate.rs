@@ -14,6 +14,8 @@ pub fn evaluate(checked: &Checked, row: i32, column: i32, batch: i32) -> Vec<f64
         let of = |args: &[NodeId]| -> Vec<f64> { args.iter().map(|a| values[a.index()]).collect() };
         let value = match node {
             Node::Accumulator(_) => leaf("acc"),
+            // Whichever operand it is of: the transposed problem calls it by the other's name.
+            Node::Element(..) => leaf("element"),
             Node::Constant(c) => c.value(),
             Node::Coordinate(Coordinate::Row) => f64::from(row),
             Node::Coordinate(Coordinate::Column) => f64::from(column),

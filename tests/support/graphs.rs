@@ -9,10 +9,10 @@
 use crate::softcap::softcap;
 use postlude::build::activation;
 use postlude::dtype::ValueType;
-use postlude::ir::axes::{L, M, N};
+use postlude::ir::axes::{K, L, M, N};
 use postlude::ir::op::Signature;
 use postlude::ir::{
-    Axes, Constant, Coordinate, Function, Graph, Monoid, Node, NodeId, Operand, Order, Reduction, Sink, SinkKind,
+    Axes, Constant, Coordinate, Function, Graph, Monoid, Node, NodeId, Operand, Order, Reduction, Side, Sink, SinkKind,
 };
 use postlude::{CustomOp, DType, Op};
 use proptest::collection::vec;
@@ -40,6 +40,8 @@ pub struct Style {
     pub formats: Vec<DType>,
     /// Whether values are reduced, too.
     pub reductions: bool,
+    /// Whether operands of the product are summed, too: such an epilogue is a product's.
+    pub operand_sums: bool,
     /// The most steps.
     pub steps: usize,
     /// The most stores.
@@ -58,6 +60,7 @@ impl Style {
             float_conditions: true,
             formats: DType::ALL.to_vec(),
             reductions: true,
+            operand_sums: true,
             steps: 32,
             stores: 4,
         }
@@ -74,6 +77,7 @@ impl Style {
             custom: None,
             tame: true,
             float_conditions: false,
+            operand_sums: false,
             steps: 16,
             stores: 2,
             ..Style::everything()
@@ -101,7 +105,7 @@ pub fn well_typed(style: Style) -> impl Strategy<Value = Graph> {
 /// A graph of any nodes over any nodes, with any names and any stores. Nothing is promised but that references point
 /// backwards, which the arena itself demands.
 pub fn arbitrary() -> impl Strategy<Value = Graph> {
-    let node = (0u8..8, vec(any::<Index>(), 0..5), any::<u32>(), name(), operand());
+    let node = (0u8..9, vec(any::<Index>(), 0..5), any::<u32>(), name(), operand());
     let sink = (name(), any::<Index>(), sink_kind());
     (vec(node, 0..24), vec(sink, 0..4)).prop_map(|(nodes, sinks)| {
         let mut graph = Graph::new();
@@ -116,6 +120,7 @@ pub fn arbitrary() -> impl Strategy<Value = Graph> {
                 4 => Node::Load { name: name.as_str().into(), operand },
                 5 => Node::Call { function: pick(activation::ALL, bits), args },
                 6 => Node::Custom { op: softcap(), args },
+                7 => Node::Element(pick(&Side::ALL, bits), pick(&VALUES, bits >> 1)),
                 _ => Node::Apply { op: pick(Op::ALL, bits), args },
             };
             ids.push(graph.push(node, None));
@@ -183,7 +188,12 @@ pub fn operand() -> impl Strategy<Value = Operand> {
 }
 
 fn axes() -> impl Strategy<Value = Axes> {
-    prop_oneof![2 => Just(Axes::MNL), 1 => any::<u8>().prop_map(subset)]
+    prop_oneof![2 => Just(Axes::MNL), 1 => any::<u8>().prop_map(any_axes)]
+}
+
+/// Any axes of the output; of 64 in 1 K, which no argument varies along.
+fn any_axes(bits: u8) -> Axes {
+    if bits.is_multiple_of(64) { subset(bits >> 6) | K } else { subset(bits) }
 }
 
 fn subset(bits: u8) -> Axes {
@@ -344,7 +354,7 @@ impl Maker {
                 let name = self.name("x");
                 let known = self.style.formats.contains(&step.operand.dtype);
                 let dtype = if known { step.operand.dtype } else { step.operand.dtype.value_type().storage() };
-                let operand = Operand { dtype, ..step.operand };
+                let operand = Operand { dtype, axes: step.operand.axes.without(K), ..step.operand };
                 self.loads.push((name.clone(), operand));
                 self.add(Node::Load { name, operand }, dtype.value_type(), operand.axes);
             }
@@ -474,6 +484,18 @@ impl Maker {
         self.graph.sink(Sink { name: name.into(), value: value.id, kind }, None);
     }
 
+    /// Sums an operand of the product over K.
+    fn sum_operand(&mut self, name: &str, bits: u32) {
+        let (side, value) = (pick(&Side::ALL, bits), self.style.accumulator);
+        let formats: Vec<DType> = self.style.formats.iter().copied().filter(|d| d.value_type() == value).collect();
+        let (atomic, accumulate) = (bits & 2 != 0, bits & 4 != 0);
+        let axes = if bits & 8 != 0 { side.axis() | L } else { side.axis() };
+        let operand = pick(&formats, bits >> 4).over(axes);
+        let element = self.graph.push(Node::Element(side, value), None);
+        let kind = SinkKind::Reduce(Reduction { monoid: Monoid::Sum, atomic, accumulate, operand });
+        self.graph.sink(Sink { name: name.into(), value: element, kind }, None);
+    }
+
     /// Adds the stores, and leaves only what they need: every argument must reach one.
     fn finish(mut self, stores: &[Step]) -> Graph {
         let mut updated = HashSet::new();
@@ -499,6 +521,9 @@ impl Maker {
             self.graph.sink(Sink { name, value: stored.id, kind: SinkKind::Store(operand) }, None);
             if self.style.reductions && step.bits >> 8 & 1 == 1 {
                 self.reduce(&format!("r{index}"), any, step.bits >> 9);
+            }
+            if self.style.operand_sums && step.bits >> 20 & 3 == 1 {
+                self.sum_operand(&format!("k{index}"), step.bits >> 22);
             }
         }
         pruned(&self.graph)

@@ -1,0 +1,51 @@
+//! Sums of operands as the templates see them.
+
+use super::printer::Printer;
+use crate::ir::Side;
+use crate::ir::axes::L;
+use crate::plan::{self, KernelPlan, sets};
+use serde::Serialize;
+
+/// The sum of an operand's elements over K.
+#[derive(Serialize)]
+pub(super) struct OperandSum {
+    index: usize,
+    /// What it has in common with those for which the same tiles arrive: of the same operand, and batched as they are.
+    set: usize,
+    /// Whether it counts the arrivals of its set.
+    counts: bool,
+    /// Whether it is of A.
+    of_a: bool,
+    /// Whether there is a result for each batch entry.
+    batched: bool,
+    accumulates: bool,
+    /// Storage type of the result.
+    dtype: &'static str,
+    /// Its address, batch entry included.
+    base: String,
+    /// Its slices and the counters of arrivals in the workspace.
+    slices: String,
+    arrivals: String,
+    /// Which of the sums it is.
+    node: String,
+}
+
+pub(super) fn operand_sums(plan: &KernelPlan, printer: &Printer) -> Vec<OperandSum> {
+    let (reductions, sets) = (plan.program.reductions.len(), sets(&plan.program.reductions).len());
+    let set = |sum: &plan::OperandSum| 2 * usize::from(sum.side == Side::B) + usize::from(sum.operand.axes.contains(L));
+    let all = &plan.program.sums;
+    let sums = all.iter().enumerate().map(|(index, sum)| OperandSum {
+        index,
+        set: set(sum),
+        counts: !all[..index].iter().any(|other| set(other) == set(sum)),
+        of_a: sum.side == Side::A,
+        batched: sum.operand.axes.contains(L),
+        accumulates: sum.accumulate,
+        dtype: sum.operand.dtype.cuda(),
+        base: printer.base(sum.argument, sum.operand),
+        slices: format!("p.partials{}", reductions + index),
+        arrivals: format!("p.arrivals{}", sets + index),
+        node: format!("sum {index} of {}", sum.side.name()),
+    });
+    sums.collect()
+}
