@@ -286,11 +286,7 @@ fn an_impossible_split_is_refused_with_its_reason() {
     assert!(refused(&pointwise, 2, Problem::new(64, 64, 64)).contains("pointwise"));
     assert_eq!(parts(&gemm.clone().split(8), Target::SM_90A, Shape::new(64, 64, 64)), 8);
     let plan = gemm.kernel(Target::SM_90A, 132, Shape::new(1024, 1024, 8192)).unwrap();
-    assert!(
-        plan.explain().contains("parts: not worth it: estimated at "),
-        "what was considered is told\n{}",
-        plan.explain()
-    );
+    assert!(plan.explain().contains("parts: not worth it: estimated at "), "what was considered is told\n{}", plan.explain());
 }
 
 /// A tensor map writes whole pieces of 16 bytes: kernels have another way out only where lines may end inside of one.

@@ -6,8 +6,10 @@ use crate::softcap::softcap;
 use postlude::check::Role;
 use postlude::dtype::ValueType;
 use postlude::ir::Order;
+use postlude::ir::graph::Node;
 use postlude::plan::Mainloop;
 use postlude::prelude::*;
+use postlude::problem::Operation;
 use postlude::{Epilogue, Gemm};
 use std::path::Path;
 
@@ -15,7 +17,7 @@ const SHAPES: [Shape; 3] = [Shape::new(140, 136, 40), Shape::new(67, 129, 33), S
 
 /// The gemms that an epilogue can be run with.
 pub fn gemms(epilogue: &Epilogue) -> Vec<Gemm> {
-    match epilogue.checked().accumulator() {
+    let mut gemms = match epilogue.checked().accumulator() {
         Some(ValueType::I32) => {
             vec![Gemm::new(I32, TN, epilogue), Gemm::new(I32, NT, epilogue), Gemm::pointwise(I32, Order::RowMajor, epilogue)]
         }
@@ -27,7 +29,12 @@ pub fn gemms(epilogue: &Epilogue) -> Vec<Gemm> {
             Gemm::new(F16, NT, epilogue).mainloop(Mainloop::Simt),
             Gemm::pointwise(F32, Order::RowMajor, epilogue),
         ],
+    };
+    // A pointwise operation has no operands that could be summed.
+    if epilogue.checked().graph().nodes().any(|(_, node)| matches!(node, Node::Element(..))) {
+        gemms.retain(|gemm| matches!(gemm.operation(), Operation::Product { .. }));
     }
+    gemms
 }
 
 /// A case with a value for every scalar.
