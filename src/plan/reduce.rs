@@ -11,6 +11,9 @@
 //! the axes that are reduced over share a *block* of the result, and each leaves a *slice* for it in the workspace; the last one to
 //! arrive combines the slices in their order, so that the result does not depend on who it was. The counters of arrivals
 //! wrap, so that what is zeroed once serves every launch. A unit without company writes its block itself.
+//!
+//! On Hopper, whose blocks of threads go through tiles in turns, a block of the result waits for one arrival more, which a consumer without
+//! further tiles makes: else whoever is late would be the last again and again, and the later for it.
 
 use super::{KernelPlan, Tile, TileShape};
 use crate::dtype::ValueType;
