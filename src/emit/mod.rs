@@ -14,7 +14,7 @@ pub use restride::render_restride;
 use crate::ir::Coordinate;
 use crate::ir::axes::{L, M};
 use crate::ir::{Operand, Order, Side};
-use crate::plan::{KernelPlan, Mainloop, Phase, Staged, Staging, StepKind, lies_along_columns};
+use crate::plan::{self, KernelPlan, Mainloop, Phase, Staged, Staging, StepKind, lies_along_columns};
 use crate::problem::Operation;
 use crate::source::Source;
 use printer::Printer;
@@ -30,10 +30,11 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 28] = templates![
+static TEMPLATES: [(&str, &str); 29] = templates![
     "kernel.cu",
     "restride.cu",
     "prelude/types.cuh",
+    "prelude/fresh.cuh",
     "prelude/memory.cuh",
     "prelude/math.cuh",
     "prelude/strip.cuh",
@@ -305,6 +306,9 @@ fn context(plan: &KernelPlan) -> Context {
     let packed_accumulator = plan.operation.dtype().is_packed();
     let mut constants = plan.tile.constants(!program.sums.is_empty());
     constants.extend(plan.staging.iter().flat_map(Staging::constants));
+    if !program.sums.is_empty() {
+        constants.push(("MOST_PARTS", plan::MOST_PARTS));
+    }
     let constants = constants.into_iter().map(|(name, value)| Constant { name, value });
     Context {
         about: vec![

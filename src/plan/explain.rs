@@ -1,7 +1,6 @@
 //! Explaining a plan: what will run, what it takes, and why this and not another.
 
-use super::sums::MOST_PARTS;
-use super::{Item, KernelPlan, OperandSum, Phase, Split, StepKind};
+use super::{Item, KernelPlan, MOST_PARTS, OperandSum, Phase, Split, StepKind};
 use crate::ir::axes::L;
 use crate::problem::Operation;
 use std::fmt::Write;

@@ -30,6 +30,7 @@ pub use reduce::{Parts, Reduce, Unit, Workspace};
 pub use restride::Restride;
 pub use split::Split;
 pub use staging::{Staged, Staging};
+pub(crate) use sums::MOST_PARTS;
 pub use sums::OperandSum;
 pub use tile::{Mainloop, Schedule, Tile, TileShape};
 

@@ -2,20 +2,17 @@
 // All tiles of a column read the same lines of B. The first of them take part in their sums, at most MOST_PARTS: of so many blocks of K
 // each sums one. What a tile comes to is a slice in the workspace, and the last to arrive adds the slices up in their order. Of A the
 // same holds for the tiles of a row. A tile's sums lie side by side, those of A first.
-constexpr u32 MOST_PARTS = 16;
 constexpr int LINES_A = {% if sums_a %}BM{% else %}0{% endif %}, LINES_B = {% if sums_b %}BN{% else %}0{% endif %};   // that a tile sums
 
 DEVICE float add_terms(float a, float b) { return a + b; }
 DEVICE int add_terms(int a, int b) { return wrap_add(a, b); }
 
-{% if not hopper %}DEVICE u32 fresh(u32 x) { return x; }
-{% endif -%}
 // Which blocks of K a tile sums of an operand: one of every `parts`, from number `first` on. What follows from extents is computed
 // where it is used: the warp that sums has few registers.
 template <bool OF_A> struct Share {
     static DEVICE u32 parts(const Params& p) {
         const u32 across = OF_A ? fresh(p.n - 1) / BN : fresh(p.m - 1) / BM, blocks = p.k > 0 ? fresh(p.k - 1) / BK : 0;
-        return min(min(across, blocks) + 1, MOST_PARTS);
+        return min(min(across, blocks) + 1, u32(MOST_PARTS));
     }
     static DEVICE u32 first(const TileOrigin& tile) { return OF_A ? u32(tile.column) / BN : u32(tile.row) / BM; }
     static DEVICE bool any(const Params& p, const TileOrigin& tile) {

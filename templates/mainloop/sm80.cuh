@@ -315,15 +315,8 @@ DEVICE void load_strip(Accum (&strip)[STRIP], const Accum* slab, int row, int in
     }
 }
 
-// The thread's index, opaquely: what follows from it is then computed here, not ahead of the mainloop, where registers are scarce.
-DEVICE int thread_index() {
-    int x;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
-    return x;
-}
-
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
-    const int thread = thread_index(), lane = thread & 31, warp = thread >> 5;
+    const int thread = thread_of_block(), lane = thread & 31, warp = thread >> 5;
     // Where eight lanes' reads span two rows, those are two apart instead of one: then they fall into different banks.
     const int line = lane / LANES, offset = STRIP == 8 && LANES == 4 ? (line & 1) << 1 | (line >> 1 & 1) | (line & 4) : line;
     const int first_row = tile.row + warp / WARPS_N * WARP_M + offset;

@@ -28,11 +28,7 @@ constexpr u32 HANDED_IN = LOADS_EMPTY + CONSUMERS * LOAD_STAGES * 8, ANNOUNCED =
 constexpr u32 SUMS_FULL = {% if reductions %}ANNOUNCED + CONSUMERS * 8{% else %}LOADS_EMPTY + CONSUMERS * LOAD_STAGES * 8{% endif %}, SUMS_EMPTY = SUMS_FULL + 16;
 static_assert(SUMS_EMPTY + 16 == AT_END, "as many barriers as the plan made room for");
 {% endif %}
-DEVICE int thread_of_warpgroup() {
-    int x;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
-    return x & 127;
-}
+DEVICE int thread_of_warpgroup() { return thread_of_block() & 127; }
 
 // The tiles of a block, in the order in which its roles go through them.
 struct Tiles {

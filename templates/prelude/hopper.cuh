@@ -1,10 +1,4 @@
 // ---- sm_90a: barriers in shared memory, bulk tensor copies, warpgroups, clusters. Addresses are of shared memory. ----
-// A value that the compiler has to compute where it is used, instead of keeping it in a register from before.
-DEVICE u32 fresh(u32 x) {
-    u32 y;
-    asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
-    return y;
-}
 // Blocks of the launch, and which this is, read where they are asked for.
 DEVICE u32 this_block() {
     u32 x;

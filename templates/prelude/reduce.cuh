@@ -3,17 +3,6 @@
 // lanes further apart columns; of the warps ROW_SHARERS side by side share rows, the others columns.
 constexpr int COLUMN_LANES = 32 / ROW_LANES, COLUMN_SHARERS = UNIT_THREADS / 32 / ROW_SHARERS;
 
-// Thread and extents, opaquely: what follows from them is then computed here, not kept in registers through the products.
-DEVICE int thread_of_block() {
-    int x;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
-    return x;
-}
-DEVICE u32 opaque(u32 x) {
-    u32 y;
-    asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
-    return y;
-}
 {% if hopper %}DEVICE int thread_of_unit() { return thread_of_block() & 127; }
 DEVICE void sync_unit() { sync_warpgroup(thread_of_block() / 128 - 1); }
 template <class T> DEVICE T* unit_memory(u32 offset) {
@@ -100,14 +89,14 @@ template <bool KEEPS_M, bool KEEPS_N, bool KEEPS_L> struct Block {
     i64 distance;      // from slice to slice of the workspace, in elements
 
     DEVICE Block(const Params& p, int first_row, int first_column, int batch) : row(first_row), column(first_column) {
-        const u32 rows = opaque(p.m - 1) / UNIT_ROWS + 1, columns = opaque(p.n - 1) / BN + 1, r = u32(row) / UNIT_ROWS, c = u32(column) / BN;
+        const u32 rows = fresh(p.m - 1) / UNIT_ROWS + 1, columns = fresh(p.n - 1) / BN + 1, r = u32(row) / UNIT_ROWS, c = u32(column) / BN;
         number = ((KEEPS_L ? batch : 0) * (KEEPS_M ? rows : 1) + (KEEPS_M ? r : 0)) * (KEEPS_N ? columns : 1) + (KEEPS_N ? c : 0);
         slice = ((KEEPS_L ? 0 : batch) * (KEEPS_M ? 1 : rows) + (KEEPS_M ? 0 : r)) * (KEEPS_N ? 1 : columns) + (KEEPS_N ? 0 : c);
         slices = (KEEPS_L ? 1 : u32(p.batch)) * (KEEPS_M ? 1 : rows) * (KEEPS_N ? 1 : columns);
         distance = i64(KEEPS_L ? p.batch : 1) * (KEEPS_M ? rows : 1) * (KEEPS_N ? columns : 1) * ELEMENTS;
     }
-{% if hopper %}    static DEVICE u32 rows_of(const Params& p) { return KEEPS_M ? opaque(p.m - 1) / UNIT_ROWS + 1 : 1; }
-    static DEVICE u32 columns_of(const Params& p) { return KEEPS_N ? opaque(p.n - 1) / BN + 1 : 1; }
+{% if hopper %}    static DEVICE u32 rows_of(const Params& p) { return KEEPS_M ? fresh(p.m - 1) / UNIT_ROWS + 1 : 1; }
+    static DEVICE u32 columns_of(const Params& p) { return KEEPS_N ? fresh(p.n - 1) / BN + 1 : 1; }
     static DEVICE u32 count(const Params& p) { return (KEEPS_L ? u32(p.batch) : 1) * rows_of(p) * columns_of(p); }
     // Whether such blocks are complete only when an arrival of their own has come, which a consumer without further tiles makes. Else one
     // that is late would be the last to arrive again and again, would settle each time, and be the later for it. Many blocks are many

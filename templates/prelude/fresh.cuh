@@ -1,0 +1,11 @@
+// ---- values that the compiler has to compute where they are used, instead of keeping them in registers from before ----
+DEVICE u32 fresh(u32 x) {
+    u32 y;
+    asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+DEVICE int thread_of_block() {
+    int x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x;
+}
