@@ -1,8 +1,11 @@
-//! Kernels through the real compiler, without a GPU: no spills, no performance warnings, registers known.
+//! Kernels through the real compiler, without a GPU: no spills, no performance warnings, registers known, products that wait for no
+//! descriptors.
 //!
 //! Without NVRTC these tests say that they are skipped; with `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
 #![allow(missing_docs, reason = "a test binary")]
 
+#[path = "support/sass.rs"]
+mod sass;
 #[path = "support/softcap.rs"]
 mod softcap;
 
@@ -66,6 +69,12 @@ fn wrong(name: &str, kernel: &Kernel) -> Option<String> {
     let limit = 65536 / plan.tile.threads.max(1);
     if info.spills() || !warnings.is_empty() || info.registers == 0 || info.registers as usize > limit {
         return Some(format!("{warnings:?}\n{}", kernel.explain()));
+    }
+    if let TileShape::Sm90a { .. } = plan.tile.shape {
+        let copies = sass::copies_between_products(&cubin.bytes);
+        if copies > 0 {
+            return Some(format!("{copies} registers copied between products\n{}", kernel.explain()));
+        }
     }
     if relaxed {
         println!("{name}: {} now for {} block(s) a multiprocessor", plan.tile, plan.tile.min_blocks);

@@ -39,17 +39,18 @@ struct Tiles {
     // Rows and columns of tiles of a batch entry, a cluster's as one.
     static DEVICE u32 rows_of(const Params& p) { return (fresh(p.m - 1) / BM + CLUSTER_M) / CLUSTER_M; }
     static DEVICE u32 columns_of(const Params& p) { return (fresh(p.n - 1) / BN + CLUSTER_N) / CLUSTER_N; }
-    // Whether there is another tile, and if so which.
+    // Whether there is another tile, and which. Where that is follows from no branch: behind one the assembler may take warps for
+    // diverged, and computes the products' descriptors in vector registers.
     DEVICE bool advance(const Params& p) {
         const u32 rows = rows_of(p), columns = columns_of(p), per_entry = rows * columns;
-        if (next >= per_entry * u32(p.batch)) return false;
+        const bool more = next < per_entry * u32(p.batch);
         u32 row, column;
         place_tile(p, next % per_entry, rows, columns, row, column);
         row = row * CLUSTER_M + (CLUSTER_M == 2 ? cluster_rank() : 0);
         column = column * CLUSTER_N + (CLUSTER_N == 2 ? cluster_rank() : 0);
         tile = {int(row * BM), int(column * BN), int(next / per_entry)};
         next += launched_blocks() / CLUSTER * turns;
-        return true;
+        return more;
     }
 };
 
@@ -155,7 +156,8 @@ DEVICE void announce(const Params& p, const TileOrigin& tile, u32 count, int lan
         const u32 group = PING_PONG ? count & 1 : i;
         barrier_wait(shared + HANDED_IN + group * 8, (PING_PONG ? count >> 1 : count) & 1);
         if (lane == 0) {
-            announced(group).complete = epilogue_arrive(p, {tile.row + int(PING_PONG ? 0 : i * WARPGROUP_ROWS), tile.column, tile.batch});
+            const TileOrigin unit{tile.row + int(PING_PONG ? 0 : i * WARPGROUP_ROWS), tile.column, tile.batch};
+            announced(group) = {epilogue_arrive(p, unit), unit};
             barrier_arrive(shared + ANNOUNCED + group * 8);
         }
         __syncwarp();
@@ -361,13 +363,9 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     for (int i = 0; i < 2 * BLOCKS_M; ++i) epilogue_row_end(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0));
 {% if reductions %}    settle_last(p, group, PING_PONG ? count >> 1 : count);
     sync_unit();
-    const TileOrigin unit{tile.row + group_row, tile.column, tile.batch};
-    epilogue_hand_in(p, t, unit);
+    epilogue_hand_in(p, t, {tile.row + group_row, tile.column, tile.batch});
     sync_unit();
-    if (thread == 0) {
-        announced(group).unit = unit;
-        barrier_arrive(shared + HANDED_IN + group * 8);
-    }
+    barrier_arrive_if(thread == 0, shared + HANDED_IN + group * 8);
 {% else %}    epilogue_end(p, t, shared_memory);
 {% endif -%}
 }
@@ -403,7 +401,8 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     // The last blocks of the launch have the fewest tiles, and of two consumers in turns one is done while the other has a tile left.
     const u32 step = launched_blocks(), late = step - 1 - this_block(), total = Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch);
     if constexpr (!PING_PONG) epilogue_settle_late(p, late * CONSUMERS + thread_of_block() / 128 - 1, step * CONSUMERS);
-    else if (tiles.next - step / CLUSTER < total) epilogue_settle_late(p, late, step);
+    // What it did not find is two of the block's tiles behind `next`, and the other's is the one before that.
+    else if (tiles.next - 3 * (step / CLUSTER) < total) epilogue_settle_late(p, late, step);
 {% endif %}    if (threadIdx.x % (BY_WARPS ? 32 : 128) == 0) store_wait_all();
 }
 
@@ -464,7 +463,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
         __syncwarp();
     } else {
         if constexpr (CONSUMERS == 2) more_registers<CONSUMER_REGISTERS>();
-        consume(p, Tiles(), warp / 4 - 1);
+        consume(p, Tiles(), CONSUMERS == 1 ? 0 : warp / 4 - 1);
     }
     if constexpr (CLUSTER > 1) {   // no block may leave while another can still signal it
         __syncwarp();

@@ -86,11 +86,10 @@ DEVICE void store_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "m
 // Makes this thread's writes to shared memory visible to bulk copies.
 DEVICE void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Warpgroups of 128 threads, numbered from 0 among the consumers. The barriers' numbers are literals: a number in a register would
-// reserve all sixteen.
-DEVICE void sync_warpgroup(int group) {
-    asm volatile("{\n.reg .pred p;\nsetp.eq.s32 p, %0, 0;\n@p bar.sync 1, 128;\n@!p bar.sync 2, 128;\n}" ::"r"(group) : "memory");
-}
+// Warpgroups of 128 threads, numbered from 0 among the consumers. The barrier's number is in a register, which reserves all sixteen:
+// predicated barriers with literal numbers have the assembler take the warp for diverged, all of a consumer's loop over tiles then
+// computes descriptors in vector registers, and each product waits for their way from there.
+DEVICE void sync_warpgroup(int group) { asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); }
 template <int REGISTERS> DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
 template <int REGISTERS> DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
 

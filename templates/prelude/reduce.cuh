@@ -123,6 +123,10 @@ template <class T, bool ROW_MAJOR, bool ACCUMULATES> struct Result {
     }
 };
 
+// How often a unit's threads go side by side through what there is: as often for each of them, because behind loops that end for some
+// threads earlier the assembler may take a warp for diverged, and so whatever comes later in a loop around them.
+DEVICE constexpr int turns(int count) { return (count + UNIT_THREADS - 1) / UNIT_THREADS; }
+
 // Hands in what a unit has come to at one element of its block. ADDED: sums are added to those of other units as they arrive.
 template <class M, bool ADDED, class B, class R>
 DEVICE void hand_in(const Params& p, const B& block, void* workspace, const R& result, int element, typename M::State s) {
@@ -138,7 +142,10 @@ DEVICE void hand_in_parts(const Params& p, const B& block, void* workspace, cons
     const int thread = thread_of_unit();
     if constexpr (B::ROWS || B::COLUMNS) {
         constexpr int SHARERS = B::ROWS ? ROW_SHARERS : COLUMN_SHARERS;
-        for (int element = thread; element < B::ELEMENTS; element += UNIT_THREADS) {
+#pragma unroll
+        for (int turn = 0; turn < turns(B::ELEMENTS); ++turn) {
+            const int element = turn * UNIT_THREADS + thread;
+            if (element >= B::ELEMENTS) continue;
             typename M::State s = parts[element];
 #pragma unroll
             for (int i = 1; i < SHARERS; ++i) s = M::combine(s, parts[i * B::ELEMENTS + element]);
@@ -172,12 +179,13 @@ DEVICE void combine_slices(typename M::State (&s)[N], const B& block, const type
         for (int i = 0; i < AHEAD; ++i) {
             read_fresh(ahead[i], from);   // the last one again, rather than a branch
             if (slice + (i + 1) * STEP < block.slices) from += STEP * block.distance;
+#pragma unroll
+            for (int j = 0; j < N; ++j) ahead[i][j] = slice + i * STEP < block.slices ? ahead[i][j] : M::identity();
         }
 #pragma unroll
         for (int i = 0; i < AHEAD; ++i)
-            if (slice + i * STEP < block.slices)
 #pragma unroll
-                for (int j = 0; j < N; ++j) s[j] = M::combine(s[j], ahead[i][j]);
+            for (int j = 0; j < N; ++j) s[j] = M::combine(s[j], ahead[i][j]);
     }
 }
 // The result of a block whose units have all handed in, by the last of them.
@@ -186,16 +194,21 @@ template <class M, bool ADDED, class B, class R> DEVICE void settle(const Params
     const int thread = thread_of_unit();
     if constexpr (ADDED) {
         // What was added up makes room for the next launch.
-        for (int element = thread; element < B::ELEMENTS; element += UNIT_THREADS)
-            result.template write<M>(p, block, element, atomicExch(slices + element, M::identity()));
+#pragma unroll 1
+        for (int turn = 0; turn < turns(B::ELEMENTS); ++turn) {
+            const int element = turn * UNIT_THREADS + thread;
+            if (element < B::ELEMENTS) result.template write<M>(p, block, element, atomicExch(slices + element, M::identity()));
+        }
     } else if constexpr (B::ELEMENTS > 1) {
         constexpr int WORDS = sizeof(typename M::State) / 4, N = B::ELEMENTS * WORDS % 2 == 0 ? 2 / WORDS : 1;   // of 8 bytes
 #pragma unroll 1
-        for (int element = thread * N; element < B::ELEMENTS; element += UNIT_THREADS * N) {
+        for (int turn = 0; turn < turns(B::ELEMENTS / N); ++turn) {
+            const int element = (turn * UNIT_THREADS + thread) * N;
             typename M::State s[N];
-            combine_slices<M, 1>(s, block, slices + element, 0);
+            combine_slices<M, 1>(s, block, slices + (element < B::ELEMENTS ? element : 0), 0);
+            if (element < B::ELEMENTS)
 #pragma unroll
-            for (int j = 0; j < N; ++j) result.template write<M>(p, block, element + j, s[j]);
+                for (int j = 0; j < N; ++j) result.template write<M>(p, block, element + j, s[j]);
         }
     } else if (thread < 32) {
         typename M::State s[1];
