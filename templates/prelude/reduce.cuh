@@ -24,7 +24,10 @@ DEVICE Exponentials exchange(Exponentials x, int distance) { return {exchange(x.
 template <class S, int N> DEVICE void read_fresh(S (&s)[N], const S* p) {
     constexpr int WORDS = sizeof(s) / 4;
     u32* const words = reinterpret_cast<u32*>(s);
-    if constexpr (WORDS == 2) {
+    if constexpr (WORDS == 4) {
+        const uint4 x = __ldcg(reinterpret_cast<const uint4*>(p));
+        words[0] = x.x, words[1] = x.y, words[2] = x.z, words[3] = x.w;
+    } else if constexpr (WORDS == 2) {
         const uint2 x = __ldcg(reinterpret_cast<const uint2*>(p));
         words[0] = x.x, words[1] = x.y;
     } else {
@@ -126,6 +129,12 @@ template <class T, bool ROW_MAJOR, bool ACCUMULATES> struct Result {
 // How often a unit's threads go side by side through what there is: as often for each of them, because behind loops that end for some
 // threads earlier the assembler may take a warp for diverged, and so whatever comes later in a loop around them.
 DEVICE constexpr int turns(int count) { return (count + UNIT_THREADS - 1) / UNIT_THREADS; }
+// How many lanes of a warp share each of so many things, so that a unit's threads are busy with all of them at once.
+DEVICE constexpr int sharers_of(int count) {
+    int sharers = 1;
+    while (sharers < 32 && UNIT_THREADS / (2 * sharers) >= count) sharers *= 2;
+    return sharers;
+}
 
 // Hands in what a unit has come to at one element of its block. ADDED: sums are added to those of other units as they arrive.
 template <class M, bool ADDED, class B, class R>
@@ -164,28 +173,35 @@ template <class B> DEVICE u32 arrive(const Params& p, void* counters, const B& b
     const u32 last = block.slices - {% if hopper %}!B::settles_late(p){% else %}1{% endif %};
     return atomicInc(static_cast<u32*>(counters) + block.number, last) == last;
 }
-// The slices of elements side by side, from `first` on every STEP-th, in their order: as many at a time as hide the way to memory. It
-// runs once in many tiles, so it is short: its instructions come from memory, too.
+// The slices of elements side by side, from `first` on every STEP-th, in their order: as many at a time as hide the way to memory.
+// While whole batches are there no load has a condition of its own, which would have each wait for the one before. It runs once in many
+// tiles, so it is short: its instructions come from memory, too.
 template <class M, int STEP, int N, class B>
 DEVICE void combine_slices(typename M::State (&s)[N], const B& block, const typename M::State* from, u32 first) {
-    constexpr int AHEAD = 16;
-    from += first * block.distance;
+    constexpr u32 AHEAD = {% if hopper %}16{% else %}8{% endif %}, REST = 4;
+    u32 done = 0;
 #pragma unroll
     for (int j = 0; j < N; ++j) s[j] = M::identity();
 #pragma unroll 1
-    for (u32 slice = first; slice < block.slices; slice += AHEAD * STEP) {
+    for (; done + AHEAD * STEP <= block.slices; done += AHEAD * STEP) {
         typename M::State ahead[AHEAD][N];
 #pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
-            read_fresh(ahead[i], from);   // the last one again, rather than a branch
-            if (slice + (i + 1) * STEP < block.slices) from += STEP * block.distance;
+        for (u32 i = 0; i < AHEAD; ++i) read_fresh(ahead[i], from + (done + first + i * STEP) * block.distance);
 #pragma unroll
-            for (int j = 0; j < N; ++j) ahead[i][j] = slice + i * STEP < block.slices ? ahead[i][j] : M::identity();
-        }
-#pragma unroll
-        for (int i = 0; i < AHEAD; ++i)
+        for (u32 i = 0; i < AHEAD; ++i)
 #pragma unroll
             for (int j = 0; j < N; ++j) s[j] = M::combine(s[j], ahead[i][j]);
+    }
+#pragma unroll 1
+    for (; done < block.slices; done += REST * STEP) {
+        typename M::State rest[REST][N];
+#pragma unroll
+        for (u32 i = 0; i < REST; ++i) read_fresh(rest[i], from + min(done + first + i * STEP, block.slices - 1) * block.distance);
+#pragma unroll
+        for (u32 i = 0; i < REST; ++i)
+#pragma unroll
+            for (int j = 0; j < N; ++j)   // the last one again does not count
+                s[j] = M::combine(s[j], done + first + i * STEP < block.slices ? rest[i][j] : M::identity());
     }
 }
 // The result of a block whose units have all handed in, by the last of them.
@@ -199,21 +215,20 @@ template <class M, bool ADDED, class B, class R> DEVICE void settle(const Params
             const int element = turn * UNIT_THREADS + thread;
             if (element < B::ELEMENTS) result.template write<M>(p, block, element, atomicExch(slices + element, M::identity()));
         }
-    } else if constexpr (B::ELEMENTS > 1) {
-        constexpr int WORDS = sizeof(typename M::State) / 4, N = B::ELEMENTS * WORDS % 2 == 0 ? 2 / WORDS : 1;   // of 8 bytes
+    } else {
+        // N elements a thread, of 16 bytes if that divides the block; SHARERS lanes of a warp share them, each a part of the slices.
+        constexpr int WORDS = sizeof(typename M::State) / 4, SIZE = B::ELEMENTS * WORDS;
+        constexpr int N = SIZE % 4 == 0 ? 4 / WORDS : SIZE % 2 == 0 ? 2 / WORDS : 1, SHARERS = sharers_of(B::ELEMENTS / N), LANES = 32 / SHARERS;
 #pragma unroll 1
-        for (int turn = 0; turn < turns(B::ELEMENTS / N); ++turn) {
-            const int element = (turn * UNIT_THREADS + thread) * N;
+        for (int turn = 0; turn < turns(B::ELEMENTS / N * SHARERS); ++turn) {
+            const int element = (turn * (UNIT_THREADS / SHARERS) + thread / 32 * LANES + thread % LANES) * N;
             typename M::State s[N];
-            combine_slices<M, 1>(s, block, slices + (element < B::ELEMENTS ? element : 0), 0);
-            if (element < B::ELEMENTS)
+            combine_slices<M, SHARERS>(s, block, slices + (element < B::ELEMENTS ? element : 0), thread % 32 / LANES);
+#pragma unroll
+            for (int j = 0; j < N; ++j) s[j] = fold_lanes<M, LANES, 32>(s[j]);
+            if (element < B::ELEMENTS && thread % 32 < LANES)
 #pragma unroll
                 for (int j = 0; j < N; ++j) result.template write<M>(p, block, element + j, s[j]);
         }
-    } else if (thread < 32) {
-        typename M::State s[1];
-        combine_slices<M, 32>(s, block, slices, thread);
-        s[0] = fold_lanes<M, 1, 32>(s[0]);
-        if (thread == 0) result.template write<M>(p, block, 0, s[0]);
     }
 }
