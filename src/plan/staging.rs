@@ -192,11 +192,16 @@ impl Staging {
             let lacking = total(2, shallow, 1).saturating_sub(limit);
             return Err(format!("with the epilogue's matrices it lacks {lacking} bytes of shared memory"));
         };
-        let store_buffers = if total(stages, load_stages, 2) <= limit { 2 } else { 1 };
+        let mut store_buffers = if total(stages, load_stages, 2) <= limit { 2 } else { 1 };
         // A chunk of few bytes, or of few columns, is soon done with, and takes as long to come as any.
-        let deepest = (tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk)).clamp(4, MOST_LOAD_STAGES);
+        let chunks = tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk);
+        let deepest = chunks.clamp(4, MOST_LOAD_STAGES);
         while load_bytes > 0 && load_stages < deepest && total(stages, load_stages + 1, store_buffers) <= limit {
             load_stages += 1;
+        }
+        // Where a chunk is narrow the next one is written long before its store has been read.
+        while store_bytes > 0 && store_buffers < chunks && total(stages, load_stages, store_buffers + 1) <= limit {
+            store_buffers += 1;
         }
         let stores_at = stages * ring;
         let loads_at = stores_at + consumers * store_buffers * store_bytes;

@@ -81,24 +81,34 @@ DEVICE void clear_ring() {
 }
 
 // ---- producer ----
-// One operand's part of a panel. Under multicast each block of the cluster fetches one half for both: of the lines where K is
-// contiguous, else of the terms.
-template <bool IS_A> DEVICE void fetch_operand(const Params& p, const Tiles& tiles, u32 to, u32 barrier, int k) {
+// The boxes of one operand's part of a panel, of terms from k on: where each goes in shared memory, and where it lies. Under multicast each
+// block of the cluster fetches one half for both: of the lines where K is contiguous, else of the terms.
+template <bool IS_A, class F> DEVICE void each_box(const Tiles& tiles, u32 to, int k, F fetch) {
     constexpr bool K_MAJOR = IS_A ? A_K_MAJOR : B_K_MAJOR, SHARED = (IS_A ? CLUSTER_N : CLUSTER_M) == 2;
     constexpr int EXTENT = IS_A ? BM : BN;
-    const TensorMap& map = IS_A ? p.map0 : p.map1;
     const int start = IS_A ? tiles.tile.row : tiles.tile.column, half = SHARED ? cluster_rank() : 0;
     if constexpr (K_MAJOR) {
-        if constexpr (SHARED) tensor_load_multicast(to + half * (EXTENT * 64), map, barrier, k, start + half * (EXTENT / 2), tiles.tile.batch, 3);
-        else tensor_load(to, map, barrier, k, start, tiles.tile.batch);
+        fetch(to + half * (EXTENT * 64), k, start + half * (EXTENT / 2));
     } else {
 #pragma unroll
-        for (int i = 0; i < (EXTENT + 63) / 64; ++i) {
-            const u32 panel = to + i * 8192;
-            if constexpr (SHARED) tensor_load_multicast(panel + half * 4096, map, barrier, start + i * 64, k + half * 32, tiles.tile.batch, 3);
-            else tensor_load(panel, map, barrier, start + i * 64, k, tiles.tile.batch);
-        }
+        for (int i = 0; i < (EXTENT + 63) / 64; ++i) fetch(to + i * 8192 + half * 4096, start + i * 64, k + half * 32);
     }
+}
+template <bool IS_A> DEVICE void fetch_operand(const Params& p, const Tiles& tiles, u32 to, u32 barrier, int k) {
+    const TensorMap& map = IS_A ? p.map0 : p.map1;
+    each_box<IS_A>(tiles, to, k, [&](u32 at, int x, int y) {
+        if constexpr ((IS_A ? CLUSTER_N : CLUSTER_M) == 2) tensor_load_multicast(at, map, barrier, x, y, tiles.tile.batch, 3);
+        else tensor_load(at, map, barrier, x, y, tiles.tile.batch);
+    });
+}
+// Into the level-2 cache, where nothing that a kernel before still writes can be missed: a block of K of the first tile's operand, another
+// one by each of the tiles beside it, which have the same.
+template <bool IS_A> DEVICE void prefetch_operand(const Params& p, const Tiles& tiles) {
+    const u32 block = IS_A ? u32(tiles.tile.column) / BN : u32(tiles.tile.row) / BM;
+    if (block * BK >= p.k) return;
+#pragma unroll
+    for (int panel = 0; panel < PANELS; ++panel)
+        each_box<IS_A>(tiles, 0, block * BK + panel * 64, [&](u32, int x, int y) { tensor_prefetch_box(IS_A ? p.map0 : p.map1, x, y, tiles.tile.batch); });
 }
 template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, const Tiles& tiles, u32 stage, u32 block) {
     const u32 shared = shared_address(shared_memory), barrier = shared + FULL + stage * 8;
@@ -114,8 +124,8 @@ template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, con
 DEVICE void produce(const Params& p, Tiles tiles) {
     const u32 shared = shared_address(shared_memory), blocks = terms_in_blocks(p);
     Position at;
-    u32 block = 0;
     bool more = tiles.advance(p);
+    u32 block = 0;
     if constexpr (CONSTANT_A || CONSTANT_B) {
         // The constant operand depends on no earlier kernel: the ring is filled with it while they still run.
         const u32 ahead = !more || p.k == 0 ? 0 : blocks < STAGES ? blocks : STAGES;
@@ -127,6 +137,8 @@ DEVICE void produce(const Params& p, Tiles tiles) {
         for (u32 i = 0; i < ahead; ++i) fetch_stage<!CONSTANT_A, !CONSTANT_B>(p, tiles, i, i);
         at.skip(ahead);
         block = ahead;
+    } else {
+        wait_for_earlier_kernels();
     }
     for (; more; more = tiles.advance(p)) {
 #pragma unroll 1
@@ -407,7 +419,14 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
-    const u32 shared = shared_address(shared_memory);
+    const u32 shared = shared_address(shared_memory), warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
+    if (warp == 2 && p.k > 0 && elect()) {
+        Tiles first;
+        if (first.advance(p)) {
+            if constexpr (!CONSTANT_A) prefetch_operand<true>(p, first);
+            if constexpr (!CONSTANT_B) prefetch_operand<false>(p, first);
+        }
+    }
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
             barrier_init(shared + FULL + i * 8, 1);
@@ -443,10 +462,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     } else {
         __syncthreads();
     }
-    const u32 warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     if constexpr (CONSTANT_A || CONSTANT_B) let_next_kernel_start();
-    if (!(CONSTANT_A || CONSTANT_B) || warp > 0) wait_for_earlier_kernels();   // everything above ran under their end
-    if constexpr (!(CONSTANT_A || CONSTANT_B)) let_next_kernel_start();
+    if (warp > 0) {   // the first warp has more to do under the end of earlier kernels, and waits by itself
+        wait_for_earlier_kernels();
+        if constexpr (!(CONSTANT_A || CONSTANT_B)) let_next_kernel_start();
+    }
 
     if (warp < 4) {
         if constexpr (CONSUMERS == 2) fewer_registers<PRODUCER_REGISTERS>();

@@ -68,6 +68,10 @@ DEVICE void tensor_load_multicast(u32 to, const TensorMap& map, u32 barrier, int
                  " [%0], [%1, { %3, %4, %5}], [%2], %6;"
                  ::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(blocks) : "memory");
 }
+// Into the level-2 cache only.
+DEVICE void tensor_prefetch_box(const TensorMap& map, int x, int y, int z) {
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, { %1, %2, %3}];" ::"l"(&map), "r"(x), "r"(y), "r"(z) : "memory");
+}
 DEVICE void tensor_store_if(bool stores, const TensorMap& map, u32 from, int x, int y, int z) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
                  "@p cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, { %2, %3, %4}], [%1];\n}"
