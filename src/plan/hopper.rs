@@ -7,6 +7,7 @@
 //! yet (`docs/performance.md`).
 
 use super::choice::{Request, tiles as count_tiles};
+use super::program::{Phase, StepKind};
 use super::staging::chunk_columns;
 use super::{Schedule, Tile, TileShape};
 
@@ -60,7 +61,7 @@ const RENDEZVOUS: f64 = 250.0;
 const EPILOGUE: f64 = 1100.0;
 const CHUNK: f64 = 180.0;
 /// Cycles of each chunk for every bit mask that is written and every reduction, which are also missing from the products that they
-/// hide under.
+/// hide under; of a matrix that is read, of those chunks which are only there because they are narrower than 64 columns.
 const BESIDES: f64 = 30.0;
 /// Cycles until the products of a tile run again behind an epilogue that nothing covers.
 const RESTART: f64 = 200.0;
@@ -110,8 +111,12 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let values = if request.fast_math && cost <= FAST.1 { FAST.0 * cost } else { cost };
     let blocks_m = tile.bm / 64 / if schedule == Schedule::PingPong { 1 } else { consumers };
     let chunks = (blocks_m * (tile.bn / chunk_columns(tile.bn))) as f64;
-    let masks = request.program.stores.iter().filter(|store| store.operand.dtype.is_packed()).count();
-    let besides = (masks + request.program.reductions.len()) as f64 * BESIDES * chunks;
+    let program = request.program;
+    let masks = program.stores.iter().filter(|store| store.operand.dtype.is_packed()).count();
+    let is_load = |step: &usize| matches!(program.steps[*step].kind, StepKind::Load { .. });
+    let loads = program.of_phase(Phase::Visit).filter(is_load).count();
+    let narrower = chunks - (blocks_m * tile.bn) as f64 / 64.0;
+    let besides = BESIDES * ((masks + program.reductions.len()) as f64 * chunks + loads as f64 * narrower);
     let epilogue = EPILOGUE + CHUNK * chunks + besides + (ELEMENT + values) * area / 128.0;
     let compute = match schedule {
         // An epilogue runs under the next product; only the last one is seen.
