@@ -420,11 +420,13 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
     const u32 shared = shared_address(shared_memory), warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
-    if (warp == 2 && p.k > 0 && elect()) {
-        Tiles first;
-        if (first.advance(p)) {
-            if constexpr (!CONSTANT_A) prefetch_operand<true>(p, first);
-            if constexpr (!CONSTANT_B) prefetch_operand<false>(p, first);
+    if constexpr (!(CONSTANT_A || CONSTANT_B)) {   // constant weights come first, and most of what comes
+        if (warp == 2 && p.k > 0 && elect()) {
+            Tiles first;
+            if (first.advance(p)) {
+                prefetch_operand<true>(p, first);
+                prefetch_operand<false>(p, first);
+            }
         }
     }
     if (threadIdx.x == 0) {

@@ -31,7 +31,7 @@ const GROUPS: [(&str, &str, &str); 11] = [
         "training",
         "Training",
         "Ratios: cuBLASLt's time over ours, and that of a product, a pass and a sum by themselves. Our gradient of the bias is f32,\n\
-         cuBLASLt's has D's format: it refuses f32 beside 16 bits. The cost is additional time over our product without mask,\n\
+         cuBLASLt's has D's format: it refuses f32 beside 16 bits, and where its gradient is not finite, it is marked (*). The cost is additional time over our product without mask,\n\
          derivative and gradient; that of the fixed order over the same kernel whose sums are added up with atomics, in any order.",
     ),
 ];
@@ -174,7 +174,11 @@ fn table(page: &mut String, group: &str, records: &[&Record]) {
         "training" => (TRAINING, |line| {
             let mut cells = Vec::new();
             for peer in [CUBLASLT, SEPARATE] {
-                cells.extend(["long", "short"].map(|slices| ratio(line.against(peer, slices))));
+                cells.extend(["long", "short"].map(|slices| {
+                    let against = line.against(peer, slices);
+                    let finite = against.is_none_or(|record| !record.distance.is_infinite());
+                    ratio(against) + if finite { "" } else { " (*)" }
+                }));
             }
             for peer in [WITHOUT_TRAINING, ATOMIC] {
                 cells.extend(["long", "short"].map(|slices| line.against(peer, slices).map_or_else(dash, tax)));
