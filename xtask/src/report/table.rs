@@ -31,8 +31,9 @@ const GROUPS: [(&str, &str, &str); 11] = [
         "training",
         "Training",
         "Ratios: cuBLASLt's time over ours, and that of a product, a pass and a sum by themselves. Our gradient of the bias is f32,\n\
-         cuBLASLt's has D's format: it refuses f32 beside 16 bits, and where its gradient is not finite, it is marked (*). The cost is additional time over our product without mask,\n\
-         derivative and gradient; that of the fixed order over the same kernel whose sums are added up with atomics, in any order.",
+         cuBLASLt's has D's format: it refuses f32 beside 16 bits. Where all its algorithms' gradients are wrong, as those of too many rows\n\
+         can be, (*) says so. The cost is additional time over our product without mask, derivative and gradient; that of the fixed order\n\
+         over the same kernel whose sums are added up with atomics, in any order.",
     ),
 ];
 
