@@ -39,11 +39,13 @@ struct Tiles {
     // Rows and columns of tiles of a batch entry, a cluster's as one.
     static DEVICE u32 rows_of(const Params& p) { return (fresh(p.m - 1) / BM + CLUSTER_M) / CLUSTER_M; }
     static DEVICE u32 columns_of(const Params& p) { return (fresh(p.n - 1) / BN + CLUSTER_N) / CLUSTER_N; }
-    // Whether there is another tile, and which. Where that is follows from no branch: behind one the assembler may take warps for
-    // diverged, and computes the products' descriptors in vector registers.
+    // Whether there is another tile, and if so which. Behind a branch the assembler takes a single consumer's warps for diverged, and
+    // computes the products' descriptors in vector registers; without one two consumers lack registers.
     DEVICE bool advance(const Params& p) {
         const u32 rows = rows_of(p), columns = columns_of(p), per_entry = rows * columns;
-        const bool more = next < per_entry * u32(p.batch);
+        if constexpr (CONSUMERS > 1)
+            if (next >= per_entry * u32(p.batch)) return false;
+        const bool more = CONSUMERS > 1 || next < per_entry * u32(p.batch);
         u32 row, column;
         place_tile(p, next % per_entry, rows, columns, row, column);
         row = row * CLUSTER_M + (CLUSTER_M == 2 ? cluster_rank() : 0);
@@ -413,8 +415,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     // The last blocks of the launch have the fewest tiles, and of two consumers in turns one is done while the other has a tile left.
     const u32 step = launched_blocks(), late = step - 1 - this_block(), total = Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch);
     if constexpr (!PING_PONG) epilogue_settle_late(p, late * CONSUMERS + thread_of_block() / 128 - 1, step * CONSUMERS);
-    // What it did not find is two of the block's tiles behind `next`, and the other's is the one before that.
-    else if (tiles.next - 3 * (step / CLUSTER) < total) epilogue_settle_late(p, late, step);
+    else if (tiles.next - step / CLUSTER < total) epilogue_settle_late(p, late, step);
 {% endif %}    if (threadIdx.x % (BY_WARPS ? 32 : 128) == 0) store_wait_all();
 }
 
