@@ -71,9 +71,10 @@ fn wrong(name: &str, kernel: &Kernel) -> Option<String> {
         return Some(format!("{warnings:?}\n{}", kernel.explain()));
     }
     if let TileShape::Sm90a { .. } = plan.tile.shape {
-        let copies = sass::copies_between_products(&cubin.bytes);
-        if copies > 0 {
-            return Some(format!("{copies} registers copied between products\n{}", kernel.explain()));
+        match sass::copies_between_products(&cubin.bytes) {
+            Some(0) => {}
+            Some(copies) => return Some(format!("{copies} registers copied between products\n{}", kernel.explain())),
+            None => return Some(format!("no products in the code\n{}", kernel.explain())),
         }
     }
     if relaxed {

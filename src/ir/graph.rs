@@ -255,9 +255,16 @@ impl Graph {
         Graph::default()
     }
 
-    /// Adds a node, or finds the equal one that is already there. Its arguments must be in the graph.
+    /// Adds a node, or finds the equal one that is already there.
+    ///
+    /// # Panics
+    /// If an argument is not in this graph but comes from another one, which only a program can get wrong: [`Epilogue::build`] reports
+    /// that as an error, and so do text and JSON.
+    ///
+    /// [`Epilogue::build`]: crate::Epilogue::build
+    #[track_caller]
     pub fn push(&mut self, node: Node, built_at: BuiltAt) -> NodeId {
-        debug_assert!(node.args().iter().all(|a| a.index() < self.nodes.len()), "{node:?} uses a node that is not there");
+        assert!(node.args().iter().all(|a| a.index() < self.nodes.len()), "{node:?} uses a node that is not in this graph");
         let node = match node {
             Node::Load { name, operand } => Node::Load { name, operand: operand.canonical() },
             other => other,
@@ -283,7 +290,12 @@ impl Graph {
     }
 
     /// Adds a sink.
+    ///
+    /// # Panics
+    /// If its value is not in this graph, as with [`push`](Graph::push).
+    #[track_caller]
     pub fn sink(&mut self, sink: Sink, built_at: BuiltAt) {
+        assert!(sink.value.index() < self.nodes.len(), "sink `{}` stores a node that is not in this graph", sink.name);
         self.sinks.push(Sink { kind: sink.kind.canonical(), ..sink });
         self.sinks_built_at.push(built_at);
     }

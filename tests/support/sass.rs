@@ -7,15 +7,15 @@ use object::{Object, ObjectSection};
 const HGMMA: u16 = 0x9f0;
 const R2UR: u16 = 0x2ca;
 
-/// How many registers are copied into uniform ones between the products of a kernel for `sm_90a`, where every product waits for them.
-/// None, if the assembler sees that warps stay together through the loop over tiles. None, too, where nothing is multiplied.
-pub fn copies_between_products(cubin: &[u8]) -> usize {
-    let file: ElfFile64 = ElfFile64::parse(cubin).expect("a CUBIN is an ELF file");
-    let text = file.sections().find(|section| section.name().is_ok_and(|name| name.starts_with(".text.")));
-    let code = text.expect("a kernel has code").data().expect("its code is in the file");
+/// How many registers are copied into uniform ones between the products of a kernel for `sm_90a`, where every product waits for them:
+/// zero, if the assembler sees that warps stay together through the loop over tiles. `None`, if the code has fewer than two products, or
+/// is not what it is taken for.
+pub fn copies_between_products(cubin: &[u8]) -> Option<usize> {
+    let file: ElfFile64 = ElfFile64::parse(cubin).ok()?;
+    let text = file.sections().find(|section| section.name().is_ok_and(|name| name.starts_with(".text.")))?;
+    let code = text.data().ok()?;
     let opcodes: Vec<u16> = code.chunks_exact(16).map(|word| u16::from_le_bytes([word[0], word[1]]) & 0xfff).collect();
     let mut products = opcodes.iter().enumerate().filter(|(_, opcode)| **opcode == HGMMA).map(|(at, _)| at);
-    let Some(first) = products.next() else { return 0 };
-    let last = products.next_back().unwrap_or(first);
-    opcodes[first..last].iter().filter(|opcode| **opcode == R2UR).count()
+    let (first, last) = (products.next()?, products.next_back()?);
+    Some(opcodes[first..last].iter().filter(|opcode| **opcode == R2UR).count())
 }
