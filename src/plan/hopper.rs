@@ -11,7 +11,8 @@ use super::program::{Phase, StepKind};
 use super::staging::chunk_columns;
 use super::{Schedule, Tile, TileShape};
 
-/// The tiles, each with the most stages that may fit. Blocks that fetch enough come alone and in pairs along M.
+/// The tiles, each with the most stages that may fit. Blocks that fetch enough come alone and in pairs along M; those of half a narrow
+/// output's columns also in pairs along N, which fetch its larger operand once.
 static TILES: [Tile; 24] = [
     Tile::ping_pong(128, 192, 5),
     Tile::ping_pong(128, 176, 5),
@@ -44,7 +45,8 @@ static NARROW_TILES: [Tile; 2] = [Tile::single(64, 16, 10), Tile::single(64, 8, 
 /// Every tile that may be chosen.
 pub(super) fn tiles() -> impl Iterator<Item = Tile> {
     let pairs = TILES.iter().filter(|tile| tile.bn >= 64).map(|tile| tile.clustered(2, 1));
-    TILES.iter().chain(&NARROW_TILES).copied().chain(pairs)
+    let across = TILES.iter().filter(|tile| tile.bn == 64).map(|tile| tile.clustered(1, 2));
+    TILES.iter().chain(&NARROW_TILES).copied().chain(pairs).chain(across)
 }
 
 /// Elements that a multiprocessor's tensor cores multiply and add in a cycle.
@@ -134,6 +136,6 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let read = (tile.bm as f64 / cluster_n as f64 + tile.bn as f64 / cluster_m as f64) / area;
     let powered = 1.0 + READ_FROM_L2 * read + WRITTEN_TO_SHARED * written;
     let total = if total > POWERED { total * powered } else { total };
-    // A narrow output waits for memory, not for what a pair could share.
-    if narrow && clustered && request.rows_begin_at_lines { total * UNSHARED } else { total }
+    // A narrow output waits for its larger operand, not for what a pair along M could share.
+    if narrow && cluster_m > 1 && request.rows_begin_at_lines { total * UNSHARED } else { total }
 }
