@@ -112,7 +112,7 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let cost = f64::from(request.program.cost());
     let values = if request.fast_math && cost <= FAST.1 { FAST.0 * cost } else { cost };
     let blocks_m = tile.bm / 64 / if schedule == Schedule::PingPong { 1 } else { consumers };
-    let chunks = (blocks_m * (tile.bn / chunk_columns(tile.bn))) as f64;
+    let chunks = (blocks_m * (tile.bn / chunk_columns(tile, request.program, request.argument_runs))) as f64;
     let program = request.program;
     let masks = program.stores.iter().filter(|store| store.operand.dtype.is_packed()).count();
     let is_load = |step: &usize| matches!(program.steps[*step].kind, StepKind::Load { .. });

@@ -246,7 +246,7 @@ impl KernelPlan {
                 transposed,
                 fast_math,
                 tile,
-                strip: if staging.is_some() { staging::strip(&tile) } else { strip },
+                strip: staging.as_ref().map_or(strip, |s| s.strip),
                 alignment,
                 restride,
                 split: None,
@@ -308,7 +308,7 @@ impl KernelPlan {
         let (staging, params) =
             parameters(&tile, self.operation, &self.arguments, &self.argument_runs, &self.program, self.target)?;
         if let Some(staging) = &staging {
-            (self.maps, self.strip) = (staging.maps.clone(), staging::strip(&tile));
+            (self.maps, self.strip) = (staging.maps.clone(), staging.strip);
         }
         (self.tile, self.raster, self.staging, self.params) = (tile, raster, staging, params);
         Ok(())

@@ -27,6 +27,8 @@ const WARP_ROWS: usize = 16;
 pub struct Staging {
     /// Columns of a chunk.
     pub chunk: usize,
+    /// Columns of a visit.
+    pub strip: usize,
     /// Matrices that are read, by their step.
     pub loads: Vec<Staged>,
     /// Matrices that are written, by their store.
@@ -89,14 +91,33 @@ pub(super) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize
     (tile.bm + b_columns) * bk * operation.dtype().size()
 }
 
-/// Columns of a chunk: as many as a tile of `bn` columns divides into.
-pub(super) fn chunk_columns(bn: usize) -> usize {
-    1 << bn.trailing_zeros().min(6)
+/// Columns of a chunk: the largest power of two, up to 64, that a tile's columns divide into; but half of the tile where those were only
+/// 16, and the epilogue allows it. Lines of such halves need no swizzle, for they are an odd number of pieces of 16 bytes, or of 32.
+pub(super) fn chunk_columns(tile: &Tile, program: &Program, runs: &[Runs]) -> usize {
+    let power = 1 << tile.bn.trailing_zeros().min(6);
+    let half = power == 16 && (33..=2 * MOST_HALF).contains(&tile.bn) && tile.accumulators() <= MOST_BESIDE_HALVES;
+    if half && takes_any_line(program, runs) { tile.bn / 2 } else { power }
+}
+
+/// The most columns of half a tile, and the most accumulators beside the quarter of them that a lane visits at once.
+const MOST_HALF: usize = 88;
+const MOST_BESIDE_HALVES: usize = 128;
+
+/// Whether chunks may have any number of columns: not where bits are moved by words, elements one by one, or sums are folded by halves.
+fn takes_any_line(program: &Program, runs: &[Runs]) -> bool {
+    let any = |operand: Operand, argument: usize| {
+        operand.dtype.size() >= 2 && !operand.dtype.is_packed() && runs[argument].alignment >= 16 && runs[argument].whole
+    };
+    program.reductions.is_empty()
+        && program.stores.iter().all(|store| any(store.operand, store.argument))
+        && program.of_phase(Phase::Visit).all(|step| match program.steps[step].kind {
+            StepKind::Load { argument, operand } => any(operand, argument),
+            _ => true,
+        })
 }
 
 /// Columns of a visit: those a lane holds of a chunk's row, or half of them where accumulators take most registers.
-pub(super) fn strip(tile: &Tile) -> usize {
-    let chunk = chunk_columns(tile.bn);
+fn strip(tile: &Tile, chunk: usize) -> usize {
     if tile.accumulators() > 160 && chunk == 64 { chunk / 8 } else { chunk / 4 }
 }
 
@@ -120,7 +141,8 @@ impl Staging {
         else {
             return Err("it multiplies on Hopper".into());
         };
-        let chunk = chunk_columns(tile.bn);
+        let chunk = chunk_columns(tile, program, runs);
+        let strip = strip(tile, chunk);
         let mut maps = operand_maps(tile, dtype, layout, cluster);
         let mut matrix = |of, operand: Operand, argument: usize, read: bool, bytes: &mut usize| {
             let (map, size) = chunk_map(operand, argument, chunk);
@@ -169,7 +191,7 @@ impl Staging {
         let vectors: Vec<Staged> = vectors.collect();
         let vector_bytes = vector_bytes.next_multiple_of(128);
         let reduces = usize::from(!program.reductions.is_empty());
-        let part_bytes = Parts::of(&program.reductions, tile, strip(tile)).bytes;
+        let part_bytes = Parts::of(&program.reductions, tile, strip).bytes;
         // One tile's sums are handed in while those of the next are taken.
         let sum_bytes = 4 * lines(&program.sums, tile).iter().sum::<usize>();
         let sums = usize::from(sum_bytes > 0);
@@ -210,6 +232,7 @@ impl Staging {
         let sums_at = parts_at + consumers * part_bytes;
         let staging = Staging {
             chunk,
+            strip,
             loads,
             stores,
             vectors,
@@ -297,7 +320,9 @@ fn chunk_map(operand: Operand, argument: usize, chunk: usize) -> (Option<TensorM
     if operand.dtype.is_packed() {
         return (None, lines * operand.dtype.bytes(elements));
     }
-    let pitch = (elements * size).min(128);
+    // Of lines that are no power of two a map takes all.
+    let line = elements * size;
+    let pitch = if line > 128 && line.is_multiple_of(128) { 128 } else { line };
     let swizzle = match pitch {
         128 => Swizzle::B128,
         64 => Swizzle::B64,

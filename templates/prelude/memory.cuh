@@ -8,8 +8,7 @@ template <> struct Chunk<1> { using Type = u8; };
 
 // N elements as they lie in memory, moved in the widest chunks that N allows.
 template <class T, int N> struct Raw {
-    static constexpr int BYTES = sizeof(T) * N < 16 ? int(sizeof(T) * N) : 16;
-    static constexpr int CHUNKS = int(sizeof(T)) * N / BYTES;
+    static constexpr int ALL = sizeof(T) * N, BYTES = (ALL & -ALL) < 16 ? ALL & -ALL : 16, CHUNKS = ALL / BYTES;
     using Word = typename Chunk<BYTES>::Type;
     union {
         Word words[CHUNKS];

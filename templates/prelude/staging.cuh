@@ -13,10 +13,11 @@ struct Strip {
 };
 
 // How a chunk lies in shared memory: lines along the contiguous axis, cut into panels of at most 128 bytes, inside of which pieces of
-// 16 bytes are exclusive-ored with the line as a tensor map does it.
+// 16 bytes are exclusive-ored with the line as a tensor map does it. Lines that are no power of two are whole and as they are: the plan
+// sees to it that they are an odd number of pieces of 16 bytes, or of 32, so that eight of them begin in different banks.
 template <int SIZE, bool ROW_MAJOR> struct Chunk64 {
     static constexpr int LINES = ROW_MAJOR ? 64 : CHUNK, ELEMENTS = ROW_MAJOR ? CHUNK : 64;   // strided and contiguous extent
-    static constexpr int PITCH = ELEMENTS * SIZE < 128 ? ELEMENTS * SIZE : 128, PANEL = LINES * PITCH;
+    static constexpr int PITCH = ELEMENTS * SIZE > 128 && ELEMENTS * SIZE % 128 == 0 ? 128 : ELEMENTS * SIZE, PANEL = LINES * PITCH;
     static constexpr int PANELS = ELEMENTS * SIZE / PITCH, PANEL_ELEMENTS = PITCH / SIZE, BYTES = PANELS * PANEL;
     static DEVICE constexpr u32 at(int line, int byte) {
         const int twist = PITCH == 128 ? line & 7 : PITCH == 64 ? line >> 1 & 3 : PITCH == 32 ? line >> 2 & 1 : 0;
@@ -54,18 +55,18 @@ template <bool TRANSPOSED, int N> DEVICE void store_fragments(u32 address, const
     else
         asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], { %1};" ::"r"(address), "r"(r[0]) : "memory");
 }
-// Calls `move(address, first)` for every group of at most four 8 x 8 matrices of a strip: this lane's line of them, and the first.
-template <bool ROW_MAJOR, int N, class F> DEVICE void each_fragment(const Strip& s, u32 chunk, F move) {
-    constexpr int TOGETHER = N / 2 < 4 ? N / 2 : 4;
+// Moves the 8 x 8 matrices of a strip from `FIRST` on, as many at once as an instruction takes: each lane has the address of a line.
+template <bool STORES, bool ROW_MAJOR, int N, int FIRST = 0, class Word> DEVICE void move_fragments(const Strip& s, u32 chunk, Word* words) {
+    constexpr int LEFT = N / 2 - FIRST, TOGETHER = LEFT < 4 ? LEFT < 2 ? 1 : 2 : 4;
     const int matrix = s.lane / 8 % TOGETHER, line = s.lane % 8;
-#pragma unroll
-    for (int g = 0; g < N / 2; g += TOGETHER) {
-        // The twist of a row is that of its place among the warp's eight.
-        const int column = s.first_column + (g + matrix) * 8;
-        const u32 at = ROW_MAJOR ? s.first_row * Chunk64<2, true>::PITCH + Chunk64<2, true>::at(line, column * 2)
-                                 : Chunk64<2, false>::at(column + line, s.first_row * 2);
-        move(shared_address(shared_memory) + chunk + at, g);
-    }
+    // The twist of a row is that of its place among the warp's eight.
+    const int column = s.first_column + (FIRST + matrix) * 8;
+    const u32 at = ROW_MAJOR ? s.first_row * Chunk64<2, true>::PITCH + Chunk64<2, true>::at(line, column * 2)
+                             : Chunk64<2, false>::at(column + line, s.first_row * 2);
+    const u32 address = shared_address(shared_memory) + chunk + at;
+    if constexpr (STORES) store_fragments<!ROW_MAJOR, TOGETHER>(address, words + FIRST);
+    else load_fragments<!ROW_MAJOR, TOGETHER>(words + FIRST, address);
+    if constexpr (LEFT > TOGETHER) move_fragments<STORES, ROW_MAJOR, N, FIRST + TOGETHER>(s, chunk, words);
 }
 
 // How the epilogue reaches its operands: AT is where the plan has put this one. What is not in the problem reads as zero, and what
@@ -87,8 +88,7 @@ DEVICE void read_matrix(Raw<T, N>& raw, const Strip& s, const T*, i64, int, int,
     using Place = Chunk64<sizeof(T), ROW_MAJOR>;
     const u32 chunk = s.loads + AT;
     if constexpr (sizeof(T) == 2) {
-        u32* const words = reinterpret_cast<u32*>(raw.elements);
-        each_fragment<ROW_MAJOR, N>(s, chunk, [&](u32 at, int g) { load_fragments<!ROW_MAJOR, (N / 2 < 4 ? N / 2 : 4)>(words + g, at); });
+        move_fragments<false, ROW_MAJOR, N>(s, chunk, reinterpret_cast<u32*>(raw.elements));
     } else {
         const int row = s.first_row + s.lane / 4;
 #pragma unroll
@@ -103,8 +103,7 @@ DEVICE void write_matrix(T*, i64, const Raw<T, N>& raw, const Strip& s, int, int
     using Place = Chunk64<sizeof(T), ROW_MAJOR>;
     const u32 chunk = s.stores + AT;
     if constexpr (sizeof(T) == 2) {
-        const u32* const words = reinterpret_cast<const u32*>(raw.elements);
-        each_fragment<ROW_MAJOR, N>(s, chunk, [&](u32 at, int g) { store_fragments<!ROW_MAJOR, (N / 2 < 4 ? N / 2 : 4)>(at, words + g); });
+        move_fragments<true, ROW_MAJOR, N>(s, chunk, reinterpret_cast<const u32*>(raw.elements));
     } else {
         const int row = s.first_row + s.lane / 4;
 #pragma unroll

@@ -76,6 +76,28 @@ fn small_tiles() {
     run(&Layout::ALL, &tiles, &recipes::residual(F16, F16, |z| z.gelu()).unwrap(), F16);
 }
 
+/// Tiles that pass through shared memory in halves, of lines that are no power of two: 16 and 32 bits, both orders, in and out.
+#[test]
+fn halves_of_tiles() {
+    let tiles = [
+        cooperative(128, 144, 6),
+        cooperative(128, 176, 5),
+        cooperative(128, 112, 7),
+        cooperative(128, 80, 8),
+        ping_pong(64, 80, 6),
+    ];
+    run(&Layout::ALL, &tiles, &recipes::residual(F16, F16, |z| z.relu()).unwrap(), F16);
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F16.over(N)) + e.load("c", F32) * e.load("aux", BF16.column_major());
+        e.store("d", z, F32);
+        e.store("t", z.tanh(), F16.column_major());
+    })
+    .unwrap();
+    run(&[TN], &tiles, &epilogue, BF16);
+    let across = [one_consumer(64, 6), cooperative(128, 64, 8)].map(|tile| with(tile, |_, cluster| *cluster = [1, 2]));
+    run(&Layout::ALL, &across, &recipes::residual(F16, F16, |z| z.relu()).unwrap(), F16);
+}
+
 /// Epilogues that take long to compile stand in the code for half of a tile's columns.
 #[test]
 fn heavy_epilogues() {
