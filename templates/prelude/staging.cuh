@@ -55,18 +55,24 @@ template <bool TRANSPOSED, int N> DEVICE void store_fragments(u32 address, const
     else
         asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], { %1};" ::"r"(address), "r"(r[0]) : "memory");
 }
-// Moves the 8 x 8 matrices of a strip from `FIRST` on, as many at once as an instruction takes: each lane has the address of a line.
-template <bool STORES, bool ROW_MAJOR, int N, int FIRST = 0, class Word> DEVICE void move_fragments(const Strip& s, u32 chunk, Word* words) {
-    constexpr int LEFT = N / 2 - FIRST, TOGETHER = LEFT < 4 ? LEFT < 2 ? 1 : 2 : 4;
+// Moves 8 x 8 matrices of a strip between shared memory and `words`, TOGETHER of them from `first` on: each lane has the address of a line.
+template <bool STORES, bool ROW_MAJOR, int TOGETHER, class Word> DEVICE void move_group(const Strip& s, u32 chunk, int first, Word* words) {
     const int matrix = s.lane / 8 % TOGETHER, line = s.lane % 8;
     // The twist of a row is that of its place among the warp's eight.
-    const int column = s.first_column + (FIRST + matrix) * 8;
+    const int column = s.first_column + (first + matrix) * 8;
     const u32 at = ROW_MAJOR ? s.first_row * Chunk64<2, true>::PITCH + Chunk64<2, true>::at(line, column * 2)
                              : Chunk64<2, false>::at(column + line, s.first_row * 2);
     const u32 address = shared_address(shared_memory) + chunk + at;
-    if constexpr (STORES) store_fragments<!ROW_MAJOR, TOGETHER>(address, words + FIRST);
-    else load_fragments<!ROW_MAJOR, TOGETHER>(words + FIRST, address);
-    if constexpr (LEFT > TOGETHER) move_fragments<STORES, ROW_MAJOR, N, FIRST + TOGETHER>(s, chunk, words);
+    if constexpr (STORES) store_fragments<!ROW_MAJOR, TOGETHER>(address, words + first);
+    else load_fragments<!ROW_MAJOR, TOGETHER>(words + first, address);
+}
+// All of a strip, as many at once as an instruction takes.
+template <bool STORES, bool ROW_MAJOR, int N, class Word> DEVICE void move_fragments(const Strip& s, u32 chunk, Word* words) {
+    constexpr int FOURS = N / 2 / 4 * 4, PAIRS = N / 2 % 4 / 2 * 2;
+#pragma unroll
+    for (int g = 0; g < FOURS; g += 4) move_group<STORES, ROW_MAJOR, 4>(s, chunk, g, words);
+    if constexpr (PAIRS > 0) move_group<STORES, ROW_MAJOR, 2>(s, chunk, FOURS, words);
+    if constexpr (N / 2 % 2 > 0) move_group<STORES, ROW_MAJOR, 1>(s, chunk, FOURS + PAIRS, words);
 }
 
 // How the epilogue reaches its operands: AT is where the plan has put this one. What is not in the problem reads as zero, and what
