@@ -335,6 +335,35 @@ fn sums_of_operands_are_refused_where_they_cannot_be() {
     }
 }
 
+/// Halves of a tile are lines of any length, which bits, single elements and sums folded by halves cannot have.
+#[test]
+fn tiles_pass_through_shared_memory_in_halves_where_everything_allows_it() {
+    let wide = Shape::new(1536, 1536, 1536);
+    let staged = |epilogue: &Epilogue, columns: usize, shape: Shape| {
+        let gemm = Gemm::new(F16, TN, epilogue);
+        let chosen = gemm.kernel(Target::SM_90A, 132, wide).unwrap();
+        let tile = chosen
+            .choice
+            .candidates()
+            .map(|(tile, _)| tile)
+            .find(|tile| (tile.bm, tile.bn) == (128, columns) && tile.cluster() == 1);
+        let staging = gemm.tile(tile.unwrap()).kernel(Target::SM_90A, 132, shape).unwrap().staging.unwrap();
+        assert_eq!(staging.chunk, 4 * staging.strip);
+        staging.chunk
+    };
+    let residual = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", F16), F16)).unwrap();
+    assert_eq!([144, 112, 80].map(|columns| staged(&residual, columns, wide)), [72, 56, 40]);
+    assert_eq!([96, 64].map(|columns| staged(&residual, columns, wide)), [32, 64]);
+    assert_eq!(staged(&residual, 144, Shape::new(1536, 1535, 1536)), 16, "lines end inside of a piece of 16 bytes");
+    let masked = Epilogue::build(|e| e.store("d", e.load("mask", Bool).select(e.acc(), -e.acc()), F16)).unwrap();
+    let summed = Epilogue::build(|e| {
+        e.store("d", e.acc(), F16);
+        e.reduce("sums", e.acc(), Monoid::Sum, F32.over(N));
+    })
+    .unwrap();
+    assert_eq!([masked, summed].map(|epilogue| staged(&epilogue, 144, wide)), [16, 16]);
+}
+
 /// The last to arrive finds one slice for each tile that takes part, and one counter for each block of the result.
 #[test]
 fn sums_of_operands_have_a_workspace_where_tiles_share_them() {
