@@ -239,6 +239,30 @@ fn every_tile_that_is_chosen() {
     run(&jobs);
 }
 
+/// Tiles that pass through shared memory in halves, and pairs along N, which few of the shapes above take.
+#[test]
+fn halves_of_tiles_and_pairs_along_n() {
+    let mixed = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F16.over(N)) + e.load("c", F32) * e.load("aux", BF16.column_major());
+        e.store("d", z, F32);
+        e.store("t", z.tanh(), F16.column_major());
+    });
+    let epilogues = [mixed, recipes::identity(F16), recipes::residual(F16, F16, |z| z.gelu_tanh())].map(Result::unwrap);
+    let mut jobs = Vec::new();
+    for (i, epilogue) in epilogues.iter().enumerate() {
+        let first = Gemm::new(F16, TN, epilogue).kernel(Target::SM_90A, 132, ALIGNED).unwrap();
+        for (j, (tile, _)) in first.choice.candidates().enumerate() {
+            let gemm = Gemm::new([F16, BF16][j % 2], Layout::ALL[(i + j) % 4], epilogue).tile(tile);
+            let halves = gemm.kernel(Target::SM_90A, 132, ALIGNED).unwrap().staging.is_some_and(|s| !s.chunk.is_power_of_two());
+            if halves || matches!(tile.shape, TileShape::Sm90a { cluster: [1, 2], .. }) {
+                jobs.push(job(format!("{i}, {tile}"), gemm, ALIGNED, Target::SM_90A));
+            }
+        }
+    }
+    assert!(jobs.len() >= 3 * 10, "four tiles in halves, alone and in pairs, and two in pairs along N: {}", jobs.len());
+    run(&jobs);
+}
+
 #[test]
 fn every_activation_in_both_modes() {
     let mut jobs = Vec::new();

@@ -1,7 +1,7 @@
 //! Staging: what of the epilogue passes through shared memory in the Hopper kernel, where it lies there, and the one formula
 //! for the kernel's shared memory.
 //!
-//! Matrices go by in chunks of 64 rows and up to 64 columns, which a tensor map moves: those that are read come ahead of the
+//! Matrices go by in chunks of 64 rows and up to 88 columns, which a tensor map moves: those that are read come ahead of the
 //! consumers through a ring, those that are written leave while the consumer goes on. Vectors come whole, a slice for each
 //! tile. Bit masks have no tensor maps: what is read comes through the ring all the same, what is written goes by itself.
 //! How deep the rings are follows from what the stages of the mainloop leave: see [`Staging::of`].
@@ -105,9 +105,8 @@ const MOST_BESIDE_HALVES: usize = 128;
 
 /// Whether chunks may have any number of columns: not where bits are moved by words, elements one by one, or sums are folded by halves.
 fn takes_any_line(program: &Program, runs: &[Runs]) -> bool {
-    let any = |operand: Operand, argument: usize| {
-        operand.dtype.size() >= 2 && !operand.dtype.is_packed() && runs[argument].alignment >= 16 && runs[argument].whole
-    };
+    let any =
+        |operand: Operand, argument: usize| operand.dtype.size() >= 2 && runs[argument].alignment >= 16 && runs[argument].whole;
     program.reductions.is_empty()
         && program.stores.iter().all(|store| any(store.operand, store.argument))
         && program.of_phase(Phase::Visit).all(|step| match program.steps[step].kind {
