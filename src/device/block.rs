@@ -89,7 +89,7 @@ impl Layout {
                 FieldValue::Ld(i) => Value::Ld(slot(i)),
                 FieldValue::BatchStride(i) => Value::BatchStride(slot(i)),
                 FieldValue::Wide(i) => {
-                    let needs = plan.arguments[i].role.operand().map_or(16, |operand| plan.wide_access(operand.dtype));
+                    let needs = plan.arguments[i].role.operand().map_or(16, |operand| plan.wide_access(operand));
                     Value::Wide(slot(i), needs)
                 }
                 FieldValue::Scalar(i) => Value::Scalar(slot(i)),

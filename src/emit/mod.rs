@@ -14,7 +14,7 @@ pub use restride::render_restride;
 use crate::ir::Coordinate;
 use crate::ir::axes::{L, M};
 use crate::ir::{Operand, Order, Side};
-use crate::plan::{self, KernelPlan, Mainloop, Phase, Staged, Staging, StepKind, lies_along_columns};
+use crate::plan::{self, KernelPlan, Mainloop, Phase, Staged, Staging, StepKind, has_wide, lies_along_columns};
 use crate::problem::Operation;
 use crate::source::Source;
 use printer::Printer;
@@ -198,6 +198,7 @@ struct Context {
     wgmma: Option<Wgmma>,
     staged_loads: Vec<StagedMatrix>,
     staged_stores: Vec<StagedMatrix>,
+    staged_bits: Vec<StagedMatrix>,
     staged_vectors: Vec<StagedVector>,
     element: &'static str,
     accumulator: &'static str,
@@ -303,6 +304,9 @@ fn context(plan: &KernelPlan) -> Context {
         })
     });
     let staged = |list: fn(&Staging) -> &Vec<Staged>| plan.staging.iter().flat_map(list);
+    let written = |list: fn(&Staging) -> &Vec<Staged>| {
+        staged(list).map(|s| matrix(plan, s, printer.store(s.of, &program.stores[s.of]))).collect()
+    };
     let packed_accumulator = plan.operation.dtype().is_packed();
     let mut constants = plan.tile.constants(!program.sums.is_empty());
     constants.extend(plan.staging.iter().flat_map(Staging::constants));
@@ -324,7 +328,8 @@ fn context(plan: &KernelPlan) -> Context {
         constant_b: plan.constant[1],
         wgmma: plan.staging.is_some().then(|| Wgmma::of(plan)),
         staged_loads: staged(|s| &s.loads).map(|s| matrix(plan, s, printer.step_access(s.of))).collect(),
-        staged_stores: staged(|s| &s.stores).map(|s| matrix(plan, s, printer.store(s.of, &program.stores[s.of]))).collect(),
+        staged_stores: written(|s| &s.stores),
+        staged_bits: written(|s| &s.bits),
         staged_vectors: staged(|s| &s.vectors).map(|s| vector(printer.step_access(s.of), plan)).collect(),
         product: matches!(plan.operation, Operation::Product { .. }),
         element: plan.operation.dtype().cuda(),
@@ -377,7 +382,7 @@ fn place(printer: &Printer, value: String, node: String, argument: usize, operan
         along_strip,
         rows: axes.contains(M),
         packed: operand.dtype.is_packed(),
-        wide: if along_strip { format!("p.arg{argument}_wide") } else { "0".into() },
+        wide: if has_wide(operand) { format!("p.arg{argument}_wide") } else { "0".into() },
         staged_at,
     }
 }

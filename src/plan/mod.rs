@@ -29,19 +29,19 @@ pub use program::{Item, Phase, Program, Step, StepKind, Store};
 pub use reduce::{Parts, Reduce, Unit, Workspace};
 pub use restride::Restride;
 pub use split::Split;
-pub use staging::{Staged, Staging};
+pub use staging::{CHUNK_ROWS, Staged, Staging};
 pub(crate) use sums::MOST_PARTS;
 pub use sums::OperandSum;
 pub use tile::{Mainloop, Schedule, Tile, TileShape};
 
-pub(crate) use params::lies_along_columns;
+pub(crate) use params::{has_wide, lies_along_columns};
 pub use problem::alignment;
 pub(crate) use reduce::sets;
 
 use crate::args::slots;
 use crate::check::{Argument, Checked, Role};
 use crate::dtype::DType;
-use crate::ir::{Order, Side};
+use crate::ir::{Operand, Order, Side};
 use crate::pass;
 use crate::problem::Operation;
 use crate::target::Target;
@@ -284,12 +284,13 @@ impl KernelPlan {
         Workspace::of(self, shape)
     }
 
-    /// Bytes that wide accesses to elements along a strip have to be aligned to: those of a strip, but where masks pass through
-    /// shared memory those of a chunk's columns.
+    /// Bytes that wide accesses to an operand have to be aligned to: those of a strip, but where masks pass through shared memory
+    /// those of a chunk's line.
     #[cfg(feature = "cuda")]
-    pub(crate) fn wide_access(&self, dtype: DType) -> usize {
-        let staged = self.staging.as_ref().filter(|_| dtype.is_packed());
-        dtype.bytes(staged.map_or(self.strip, |s| s.chunk)).min(16)
+    pub(crate) fn wide_access(&self, operand: Operand) -> usize {
+        let staged = self.staging.as_ref().filter(|_| operand.dtype.is_packed());
+        let line = |s: &Staging| if lies_along_columns(operand.axes, operand.order) { s.chunk } else { CHUNK_ROWS };
+        operand.dtype.bytes(staged.map_or(self.strip, line)).min(16)
     }
 
     /// Leaves more registers to a thread: asks the compiler for fewer blocks to a multiprocessor or, when it is one

@@ -6,7 +6,7 @@ use super::{Program, TensorMap};
 use crate::check::{Argument, Role};
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::L;
-use crate::ir::{Coordinate, Order};
+use crate::ir::{Coordinate, Operand, Order};
 use crate::problem::Operation;
 use serde::Serialize;
 
@@ -170,7 +170,7 @@ impl Params {
             if operand.axes.contains(L) {
                 params.push(&format!("arg{i}_batch_stride"), FieldType::Long, FieldValue::BatchStride(i));
             }
-            if lies_along_columns(operand.axes, operand.order) {
+            if has_wide(operand) {
                 params.push(&format!("arg{i}_wide"), FieldType::Int, FieldValue::Wide(i));
             }
         }
@@ -202,6 +202,11 @@ impl Params {
 /// Whether a strip of columns is a run of consecutive elements, which a wide access can move.
 pub(crate) fn lies_along_columns(axes: crate::ir::Axes, order: Order) -> bool {
     axes.contains(crate::ir::axes::N) && (!axes.is_matrix() || order == Order::RowMajor)
+}
+
+/// Whether a launch says if wide accesses to an operand are aligned: to runs along a strip, and to the lines of a mask.
+pub(crate) fn has_wide(Operand { dtype, axes, order }: Operand) -> bool {
+    lies_along_columns(axes, order) || dtype.is_packed() && axes.is_matrix()
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //!
 //! Matrices go by in chunks of 64 rows and up to 88 columns, which a tensor map moves: those that are read come ahead of the
 //! consumers through a ring, those that are written leave while the consumer goes on. Vectors come whole, a slice for each
-//! tile. Bit masks have no tensor maps: what is read comes through the ring all the same, what is written goes by itself.
+//! tile. Bit masks have no tensor maps: what is read comes through the ring all the same, what is written gathers until the
+//! tile is done.
 //! How deep the rings are follows from what the stages of the mainloop leave: see [`Staging::of`].
 
 use super::sums::lines;
@@ -25,6 +26,8 @@ const WARP_ROWS: usize = 16;
 /// What passes through shared memory, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Staging {
+    /// Rows of a tile that are a consumer's.
+    pub rows: usize,
     /// Columns of a chunk.
     pub chunk: usize,
     /// Columns of a visit.
@@ -33,6 +36,8 @@ pub struct Staging {
     pub loads: Vec<Staged>,
     /// Matrices that are written, by their store.
     pub stores: Vec<Staged>,
+    /// Bit masks that are written, by their store.
+    pub bits: Vec<Staged>,
     /// Vectors over M or N that are read, by their step.
     pub vectors: Vec<Staged>,
     /// Chunks that a consumer's loads may be ahead.
@@ -45,6 +50,8 @@ pub struct Staging {
     pub load_bytes: usize,
     /// Bytes of one chunk of every matrix that is written.
     pub store_bytes: usize,
+    /// Bytes of what a consumer has of a tile's bit masks.
+    pub bit_bytes: usize,
     /// Bytes of one tile's slices of all vectors.
     pub vector_bytes: usize,
     /// Bytes of a consumer's parts of reductions.
@@ -57,6 +64,8 @@ pub struct Staging {
     pub loads_at: usize,
     /// Where the vectors begin.
     pub vectors_at: usize,
+    /// Where the bit masks that are written begin.
+    pub bits_at: usize,
     /// Where the parts of reductions begin.
     pub parts_at: usize,
     /// Where the sums of operands begin.
@@ -167,9 +176,10 @@ impl Staging {
         if !loads.iter().all(|load| is_packed(program, load.of)) {
             load_bytes = load_bytes.next_multiple_of(1024);
         }
-        let stores = program.stores.iter().enumerate().filter(|(_, store)| !store.operand.dtype.is_packed());
+        let of_kind =
+            |packed: bool| program.stores.iter().enumerate().filter(move |(_, store)| store.operand.dtype.is_packed() == packed);
         let stores: Vec<Staged> =
-            stores.map(|(i, store)| matrix(i, store.operand, store.argument, false, &mut store_bytes)).collect();
+            of_kind(false).map(|(i, store)| matrix(i, store.operand, store.argument, false, &mut store_bytes)).collect();
         // Lines along N, all of them sent by tensor maps, are whole within a warp.
         let by_warps = stores.iter().all(|staged| {
             let Operand { axes, order, .. } = program.stores[staged.of].operand;
@@ -181,6 +191,10 @@ impl Staging {
                 maps[map].box_outer = WARP_ROWS;
             }
         }
+        let one_mask = tile.consumer_rows() * tile.bn / 8;
+        let bits: Vec<Staged> =
+            of_kind(true).enumerate().map(|(n, (i, _))| Staged { of: i, at: n * one_mask, map: None }).collect();
+        let bit_bytes = bits.len() * one_mask;
         let vectors = loads_of(Phase::Column).chain(loads_of(Phase::Row)).map(|(step, _, operand)| {
             let extent = if operand.axes.contains(M) { tile.bm } else { tile.bn };
             let at = vector_bytes;
@@ -202,7 +216,7 @@ impl Staging {
             stages * ring
                 + chunks
                 + 2 * vector_bytes
-                + consumers * part_bytes
+                + consumers * (bit_bytes + part_bytes)
                 + 2 * sum_bytes
                 + 8 * (2 * stages + 6 + 2 * consumers * (load_stages + reduces) + 4 * sums)
         };
@@ -227,25 +241,30 @@ impl Staging {
         let stores_at = stages * ring;
         let loads_at = stores_at + consumers * store_buffers * store_bytes;
         let vectors_at = loads_at + consumers * load_stages * load_bytes;
-        let parts_at = vectors_at + 2 * vector_bytes;
+        let bits_at = vectors_at + 2 * vector_bytes;
+        let parts_at = bits_at + consumers * bit_bytes;
         let sums_at = parts_at + consumers * part_bytes;
         let staging = Staging {
+            rows: tile.consumer_rows(),
             chunk,
             strip,
             loads,
             stores,
+            bits,
             vectors,
             load_stages,
             store_buffers,
             store_rows,
             load_bytes,
             store_bytes,
+            bit_bytes,
             vector_bytes,
             part_bytes,
             sum_bytes,
             stores_at,
             loads_at,
             vectors_at,
+            bits_at,
             parts_at,
             sums_at,
             barriers_at: sums_at + 2 * sum_bytes,
@@ -262,23 +281,26 @@ impl Staging {
 
     /// Where a store's chunk lies.
     pub(crate) fn of_store(&self, store: usize) -> usize {
-        self.stores.iter().find(|s| s.of == store).map_or(0, |s| s.at)
+        self.stores.iter().chain(&self.bits).find(|s| s.of == store).map_or(0, |s| s.at)
     }
 
     /// Names and numbers that the template takes.
     pub(crate) fn constants(&self) -> Vec<(&'static str, usize)> {
         let mut list = vec![
             ("LOADS_ARE_MAPPED", usize::from(self.loads.iter().all(|load| load.map.is_some()))),
+            ("WARPGROUP_ROWS", self.rows),
             ("CHUNK", self.chunk),
             ("LOAD_STAGES", self.load_stages),
             ("STORE_BUFFERS", self.store_buffers),
             ("STORE_ROWS", self.store_rows),
             ("LOAD_BYTES", self.load_bytes),
             ("STORE_BYTES", self.store_bytes),
+            ("BIT_BYTES", self.bit_bytes),
             ("VECTOR_BYTES", self.vector_bytes),
             ("AT_STORES", self.stores_at),
             ("AT_LOADS", self.loads_at),
             ("AT_VECTORS", self.vectors_at),
+            ("AT_BITS", self.bits_at),
             ("AT_BARRIERS", self.barriers_at),
             ("AT_END", self.shared_memory),
         ];

@@ -43,3 +43,9 @@ DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row,
             {% endif %}copy_out<128, {{ store.along_strip }}>(from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, p.m, p.n, thread);
 {% endif %}    }
 {% endfor %}}
+{% if staged_bits %}
+// Of every mask that is written what a consumer has of it, when the tile is done.
+DEVICE void drain_bits(const Params& p, const TileValues& t, u32 from, int row, int column, u32 group, int thread) {
+{% for store in staged_bits %}    copy_bits_out<{{ store.along_strip }}>(from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, p.m, p.n, group, thread, {{ store.wide }} != 0); // {{ store.node }}
+{% endfor %}}
+{% endif -%}

@@ -8,7 +8,7 @@ constexpr int CLUSTER = CLUSTER_M * CLUSTER_N;
 constexpr int PANELS = BK / 64;                                           // 128 bytes of K each
 constexpr int A_BYTES = BM * 128, B_BYTES = B_K_MAJOR ? BN * 128 : (BN + 63) / 64 * 8192;   // of a panel
 constexpr int PANEL_BYTES = A_BYTES + B_BYTES, STAGE_BYTES = PANELS * PANEL_BYTES;
-constexpr int WARPGROUP_ROWS = PING_PONG ? BM : BM / CONSUMERS, BLOCKS_M = WARPGROUP_ROWS / 64, CHUNKS_N = BN / CHUNK;
+constexpr int BLOCKS_M = WARPGROUP_ROWS / 64, CHUNKS_N = BN / CHUNK;
 constexpr int CHUNKS = CHUNKS_N * BLOCKS_M;                               // of a consumer and tile, column by column
 // Threads that stage the epilogue's matrices: one where TMA does it all.
 constexpr int LOADERS = LOADS_ARE_MAPPED ? 1 : 64, LOADER_WARPS = (LOADERS + 31) / 32;
@@ -299,8 +299,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     const int sent = BY_WARPS ? __shfl_sync(~0u, first_row, 0) : 0;   // the first row, which the compiler sees to be the same in all of a warp
     u32 loads = 0, stores = 0;
     auto strip = [&](int n, int m, int half, int part) {
-        const int row = group_row + m * 64 + first_row + half * 8 + lane / 4, column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
-        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors, loads, stores};
+        const int own = m * 64 + first_row + half * 8 + lane / 4, row = group_row + own, column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
+        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors, loads, stores, AT_BITS + group * BIT_BYTES, own};
     };
     if constexpr (VECTOR_BYTES > 0) barrier_wait(shared + VECTORS_FULL + (count & 1) * 8, count >> 1 & 1);
     RowValues rows[BLOCKS_M][2];
@@ -369,6 +369,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     }
 {% else %}#pragma unroll
     for (int n = 0; n < CHUNKS_N; ++n) visit_columns(n, n);
+{% endif %}{% if staged_bits %}    drain_bits(p, t, AT_BITS + group * BIT_BYTES, tile.row + group_row, tile.column, group, thread);
 {% endif %}    if constexpr (VECTOR_BYTES > 0) {
         __syncwarp();
         barrier_arrive_if(lane == 0, shared + VECTORS_EMPTY + (count & 1) * 8);
@@ -399,8 +400,8 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     }
     for (; tiles.advance(p); count += PING_PONG ? 2 : 1) {
         float acc[BLOCKS_M][BN / 2];
-{% if reductions or operand_sums %}        // So that they are not live before: the assembler does not see that the first product overwrites them, and reductions need the
-        // registers at the end of the tile before.
+{% if reductions or operand_sums or staged_bits %}        // So that they are not live before: the assembler does not see that the first product overwrites them, and reductions and masks
+        // need the registers in the epilogue of the tile before.
 #pragma unroll
         for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] = 0.0f;
 {% endif %}        if constexpr (PING_PONG) {

@@ -9,6 +9,8 @@ struct Strip {
     int first_row, first_column;   // of the warp's elements, in the chunk
     int lane;
     u32 vectors, loads, stores;  // offsets in shared memory of the tile's vectors, and of this chunk of the matrices
+    u32 bits;                    // and of the consumer's masks that are written
+    int consumer_row;            // among the consumer's rows
     DEVICE int at(int i) const { return column + i / 2 * 8 + i % 2; }
 };
 

@@ -1,7 +1,12 @@
-// ---- bit masks on their way to and from strips: masks that are read pass through shared memory, 64 bits or a chunk's columns to a
-// line; those that are written go straight to memory. Vectors of bits are staged as bytes. ----
+// ---- bit masks on their way to and from strips: masks that are read pass through shared memory in chunks, 64 bits or a chunk's columns
+// to a line; those that are written gather there until the tile is done. Vectors of bits are staged as bytes. ----
 template <bool ROW_MAJOR> struct BitChunk {
     static constexpr int LINES = ROW_MAJOR ? 64 : CHUNK, PITCH = (ROW_MAJOR ? CHUNK : 64) / 8;
+};
+// Of a consumer's tile.
+template <bool ROW_MAJOR> struct BitTile {
+    static constexpr int PITCH = (ROW_MAJOR ? BN : WARPGROUP_ROWS) / 8;
+    static constexpr int BYTES = BitChunk<ROW_MAJOR>::PITCH, PIECES = PITCH / BYTES;   // of a line, as they are written to memory
 };
 
 template <int AT, int N> DEVICE void read_columns(Raw<b1, N>& raw, const Strip& s, const b1*, int, bool) {
@@ -31,10 +36,12 @@ DEVICE void read_matrix(Raw<b1, N>& raw, const Strip& s, const b1*, i64, int, in
     }
 }
 
-// What is left of a run's last byte is written as zero. `wide` says that the bytes of a chunk are aligned to their number.
-template <int, bool ROW_MAJOR, int N>
-DEVICE void write_matrix(b1* p, i64 ld, const Raw<b1, N>& raw, const Strip& s, int m, int n, bool wide) {
-    const int line = s.lane / 4, quarter = s.lane % 4;
+// To shared memory: the fence that copies out of it need would wait for memory, chunk after chunk.
+template <int AT, bool ROW_MAJOR, int N>
+DEVICE void write_matrix(b1*, i64, const Raw<b1, N>& raw, const Strip& s, int, int, bool) {
+    using Place = BitTile<ROW_MAJOR>;
+    const int line = s.lane / 4, quarter = s.lane % 4, column = s.tile_column - quarter * 2;
+    u8* const tile = shared_memory + s.bits + AT;
     if constexpr (ROW_MAJOR) {
         // Four lanes hold two bits each of every byte of a row. Of two words each lane gives away the one that its neighbour keeps.
         constexpr int LANES = Raw<b1, N>::WORDS, BYTES = N / 2 / LANES;
@@ -42,33 +49,23 @@ DEVICE void write_matrix(b1* p, i64 ld, const Raw<b1, N>& raw, const Strip& s, i
         const bool keeps_last = LANES == 2 && quarter % 2 == 1;
         u32 word = (keeps_last ? last : first) | __shfl_xor_sync(~0u, keeps_last ? first : last, 1);
         word |= __shfl_xor_sync(~0u, word, 2);
-        const int column = s.column - quarter * 2 + quarter % LANES * 32, left = n - column;
-        if (quarter >= LANES || s.row >= m || left <= 0) return;
-        u8* const to = &p[(s.row * ld + column) / 8].bits;
-        word = lowest_bits(word, left);
-        if (wide && left > BYTES * 8 - 8) {
-            *reinterpret_cast<typename Chunk<BYTES>::Type*>(to) = word;
-        } else {
-#pragma unroll
-            for (int i = 0; i < BYTES; ++i)
-                if (i * 8 < left) to[i] = u8(word >> i * 8);
-        }
+        // A branch, or the compiler has more of these under way than it has registers for.
+        if (quarter < LANES) reinterpret_cast<typename Chunk<BYTES>::Type*>(tile + s.consumer_row * Place::PITCH + column / 8)[quarter] = word;
+        __syncwarp();
     } else {
         // Eight lanes, four apart, hold the rows of a column's byte. Of eight columns each of them writes one.
-        const int top = s.row - line;
 #pragma unroll
         for (int group = 0; group < N; group += 8) {
             u32 rows = 0;
 #pragma unroll
             for (int i = 0; i < 8 && group + i < N; ++i) {
-                const u32 all = __ballot_sync(~0u, s.row < m && widen(raw.elements[group + i]));
+                const u32 all = __ballot_sync(~0u, widen(raw.elements[group + i]));
                 if (i == line) rows = all;
             }
             rows = rows >> quarter & 0x11111111u;
             rows = (rows | rows >> 3) & 0x03030303u;
             rows = (rows | rows >> 6) & 0x000f000fu;
-            const int column = s.at(group + line);
-            if (group + line < N && top < m && column < n) p[(column * ld + top) / 8].bits = u8(rows | rows >> 12);
+            if (group + line < N) tile[(s.tile_column + bit_place(group + line)) * Place::PITCH + s.consumer_row / 8] = u8(rows | rows >> 12);
         }
     }
 }
@@ -93,4 +90,33 @@ DEVICE void copy_bits_in(u32 chunk, const b1* p, i64 ld, int row, int column, in
         }
         store_wide(shared_memory + chunk + line * Place::PITCH, raw);
     }
+}
+
+// A tile's mask to memory: each warp its own rows, where these are lines. What is left of a run's last byte is written as zero. `wide` says
+// that pieces are aligned.
+template <bool ROW_MAJOR> DEVICE void copy_bits_out(u32 tile, b1* p, i64 ld, int row, int column, int m, int n, u32 group, int thread, bool wide) {
+    using Place = BitTile<ROW_MAJOR>;
+    using Piece = typename Chunk<Place::BYTES>::Type;
+    constexpr int TOGETHER = ROW_MAJOR ? 32 : 128, LINES = ROW_MAJOR ? 16 : BN, ITEMS = LINES * Place::PIECES;
+    const int lines = ROW_MAJOR ? m - row : n - column, left = ROW_MAJOR ? n - column : m - row;
+    p += ((ROW_MAJOR ? row : column) * ld + (ROW_MAJOR ? column : row)) / 8;
+    if constexpr (ROW_MAJOR) __syncwarp();
+    else sync_warpgroup(group);
+#pragma unroll
+    for (int block = 0; block < (ROW_MAJOR ? WARPGROUP_ROWS / 64 : 1); ++block)
+#pragma unroll
+        for (int first = 0; first < ITEMS; first += TOGETHER) {
+            const int item = first + thread % TOGETHER, at = item % Place::PIECES * Place::BYTES;
+            const int line = (ROW_MAJOR ? block * 64 + thread / 32 * 16 : 0) + item / Place::PIECES, bits = left - at * 8;
+            if (item >= ITEMS || line >= lines || bits <= 0) continue;
+            const u8* const from = shared_memory + tile + line * Place::PITCH + at;
+            u8* const to = &p[line * (ld / 8) + at].bits;
+            if (wide && bits >= Place::BYTES * 8) {
+                *reinterpret_cast<Piece*>(to) = *reinterpret_cast<const Piece*>(from);
+            } else {
+#pragma unroll 1
+                for (int i = 0; i < Place::BYTES && i * 8 < bits; ++i) to[i] = u8(lowest_bits(from[i], bits - i * 8));
+            }
+        }
+    if constexpr (!ROW_MAJOR) sync_warpgroup(group);   // before the next tile's
 }
