@@ -464,7 +464,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
         __syncwarp();
         cluster_sync();
     } else {
-        __syncthreads();
+        sync_behind_first_warp(warp);
     }
     if constexpr (CONSTANT_A || CONSTANT_B) let_next_kernel_start();
     if (warp > 0) {   // the first warp has more to do under the end of earlier kernels, and waits by itself
