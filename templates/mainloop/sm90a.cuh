@@ -13,6 +13,9 @@ constexpr int CHUNKS = CHUNKS_N * BLOCKS_M;                               // of 
 // Threads that stage the epilogue's matrices: one where TMA does it all.
 constexpr int LOADERS = LOADS_ARE_MAPPED ? 1 : 64, LOADER_WARPS = (LOADERS + 31) / 32;
 constexpr int STRIPS = CHUNK / (4 * STRIP);                               // visits of a lane to a row of a chunk
+// Whether accumulators are zeroed before a tile, so that they are not live before: the assembler does not see that the first product
+// overwrites them. Reductions and masks need the registers in the epilogue before, as do matrices that are read beside the most accumulators.
+constexpr bool CLEARED = {% if reductions or operand_sums or staged_bits %}true{% else %}LOAD_BYTES > 0 && BLOCKS_M * (BN / 2) > 160{% endif %};
 static_assert(THREADS == 128 * (1 + CONSUMERS) && BK % 64 == 0 && WARPGROUP_ROWS % 64 == 0 && BN % CHUNK == 0, "whole pieces");
 static_assert(!PING_PONG || (CONSUMERS == 2 && CLUSTER <= 2), "two consumers take turns");
 
@@ -400,11 +403,10 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     }
     for (; tiles.advance(p); count += PING_PONG ? 2 : 1) {
         float acc[BLOCKS_M][BN / 2];
-{% if reductions or operand_sums or staged_bits %}        // So that they are not live before: the assembler does not see that the first product overwrites them, and reductions and masks
-        // need the registers in the epilogue of the tile before.
+        if constexpr (CLEARED)
 #pragma unroll
-        for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] = 0.0f;
-{% endif %}        if constexpr (PING_PONG) {
+            for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] = 0.0f;
+        if constexpr (PING_PONG) {
             barrier_wait(shared + TURN + {% if reductions %}fresh(group){% else %}group{% endif %} * 8, turn_parity);
             turn_parity ^= 1;
         }
