@@ -501,6 +501,17 @@ fn bit_masks() {
             }
         }
     }
+    // A mask that is written takes registers that the largest tiles hardly have.
+    let stored = cublaslt::relu_aux_bias(formats).unwrap();
+    let first = Gemm::new(F16, TN, &stored).kernel(Target::SM_90A, 132, Shape::new(8192, 8192, 1024)).unwrap();
+    for (tile, _) in first.choice.candidates() {
+        jobs.push(job(
+            format!("relu, {tile}"),
+            Gemm::new(F16, TN, &stored).tile(tile),
+            Shape::new(8192, 8192, 1024),
+            Target::SM_90A,
+        ));
+    }
     run(&jobs);
 }
 

@@ -1,7 +1,7 @@
 //! Planning without a GPU: every class of problems has a kernel, and what the plan says of itself is so.
 
 use postlude::ir::Order;
-use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PlanError, Preferences, Problem};
+use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PlanError, Preferences, Problem, Schedule, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
 use postlude::{Gemm, Operation};
@@ -362,6 +362,34 @@ fn tiles_pass_through_shared_memory_in_halves_where_everything_allows_it() {
     })
     .unwrap();
     assert_eq!([masked, summed].map(|epilogue| staged(&epilogue, 144, wide)), [16, 16]);
+}
+
+/// Each consumer keeps a tile's masks to the last bit, behind what else is staged, and copies them out when the tile is done.
+#[test]
+fn masks_that_are_written_gather_until_a_tile_is_done() {
+    let shape = Shape::new(8192, 8192, 1024);
+    for masks in 0..3 {
+        let epilogue = Epilogue::build(|e| {
+            e.store("d", e.acc(), F16);
+            for (name, order) in ["rows", "columns"].into_iter().zip([Bits8.into(), Bits8.column_major()]).take(masks) {
+                e.store(name, e.acc().gt(0.0), order);
+            }
+        });
+        let gemm = Gemm::new(F16, TN, &epilogue.unwrap());
+        for (tile, _) in gemm.kernel(Target::SM_90A, 132, shape).unwrap().choice.candidates() {
+            let plan = gemm.clone().tile(tile).kernel(Target::SM_90A, 132, shape).unwrap();
+            let staging = plan.staging.as_ref().unwrap();
+            let TileShape::Sm90a { consumers, schedule, .. } = plan.tile.shape else { panic!("{}", plan.tile) };
+            let rows = if schedule == Schedule::PingPong { plan.tile.bm } else { plan.tile.bm / consumers };
+            let mask = rows * plan.tile.bn / 8;
+            assert_eq!((staging.rows, staging.bit_bytes), (rows, masks * mask), "{}", plan.tile);
+            assert!(staging.bits.iter().enumerate().all(|(i, bits)| bits.at == i * mask && bits.map.is_none()));
+            assert!(staging.vectors_at + 2 * staging.vector_bytes <= staging.bits_at);
+            assert!(staging.bits_at + consumers * staging.bit_bytes <= staging.parts_at);
+            assert_eq!(plan.source().unwrap().text().contains("copy_bits_out<true>(from"), masks > 0);
+            assert_eq!(plan.source().unwrap().text().contains("copy_bits_out<false>(from"), masks > 1);
+        }
+    }
 }
 
 /// The last to arrive finds one slice for each tile that takes part, and one counter for each block of the result.

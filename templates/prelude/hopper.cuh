@@ -87,7 +87,7 @@ template <int PENDING> DEVICE void store_wait_read_if(bool waits) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p cp.async.bulk.wait_group.read %1;\n}" ::"r"(int(waits)), "n"(PENDING) : "memory");
 }
 DEVICE void store_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-// All of the block wait for its first warp, which waits for nobody.
+// All of the block wait for its first warp, which waits for nobody: what it needs it has made ready itself.
 DEVICE void sync_behind_first_warp(u32 warp) {
     if (warp == 0) asm volatile("barrier.cta.arrive.aligned 0, %0;" ::"n"(THREADS) : "memory");
     else asm volatile("barrier.cta.sync.aligned 0, %0;" ::"n"(THREADS) : "memory");
