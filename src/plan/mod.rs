@@ -41,7 +41,7 @@ pub(crate) use reduce::sets;
 use crate::args::slots;
 use crate::check::{Argument, Checked, Role};
 use crate::dtype::DType;
-use crate::ir::{Operand, Order, Side};
+use crate::ir::{Order, Side};
 use crate::pass;
 use crate::problem::Operation;
 use crate::target::Target;
@@ -287,7 +287,7 @@ impl KernelPlan {
     /// Bytes that wide accesses to an operand have to be aligned to: those of a strip, but where masks pass through shared memory
     /// those of a chunk's line.
     #[cfg(feature = "cuda")]
-    pub(crate) fn wide_access(&self, operand: Operand) -> usize {
+    pub(crate) fn wide_access(&self, operand: crate::ir::Operand) -> usize {
         let staged = self.staging.as_ref().filter(|_| operand.dtype.is_packed());
         let line = |s: &Staging| if lies_along_columns(operand.axes, operand.order) { s.chunk } else { CHUNK_ROWS };
         operand.dtype.bytes(staged.map_or(self.strip, line)).min(16)
