@@ -28,6 +28,7 @@ fn two_regions() -> Epilogue {
 fn kernels() -> Vec<(&'static str, Gemm)> {
     let epilogue = bias_relu();
     vec![
+        ("sm90a bias+relu", Gemm::new(F16, TN, &epilogue)),
         ("sm80 bias+relu", Gemm::new(F16, TN, &epilogue).mainloop(Mainloop::Sm80)),
         ("simt bias+relu", Gemm::new(F32, TT, &epilogue).mainloop(Mainloop::Simt)),
         ("pointwise bias+relu", Gemm::pointwise(F16, Order::RowMajor, &epilogue)),
