@@ -19,6 +19,8 @@ pub enum Fused {
     Heavy,
     /// Bias over N, ReLU, and its mask, one bit an element.
     ReluMask,
+    /// Bias over N, GELU by its tanh formula, and the matrix that it was applied to.
+    GeluInput,
     /// Zero where a mask is, and the sum of each column.
     MaskSum,
     /// Times the derivative of GELU at a matrix, and the sum of each column.
@@ -28,7 +30,7 @@ pub enum Fused {
 }
 
 impl Fused {
-    pub const ALL: [Fused; 10] = [
+    pub const ALL: [Fused; 11] = [
         Fused::Identity,
         Fused::Relu,
         Fused::Gelu,
@@ -36,6 +38,7 @@ impl Fused {
         Fused::Regions,
         Fused::Heavy,
         Fused::ReluMask,
+        Fused::GeluInput,
         Fused::MaskSum,
         Fused::GeluSum,
         Fused::BiasSum,
@@ -45,7 +48,7 @@ impl Fused {
     pub const PLAIN: [Fused; 6] = [Fused::Identity, Fused::Relu, Fused::Gelu, Fused::Residual, Fused::Regions, Fused::Heavy];
 
     /// Those of a step of training.
-    pub const TRAINING: [Fused; 4] = [Fused::ReluMask, Fused::MaskSum, Fused::GeluSum, Fused::BiasSum];
+    pub const TRAINING: [Fused; 5] = [Fused::ReluMask, Fused::GeluInput, Fused::MaskSum, Fused::GeluSum, Fused::BiasSum];
 
     /// Those that cuBLASLt has in one call.
     const PEERED: [Fused; 4] = [Fused::Identity, Fused::Relu, Fused::Gelu, Fused::Residual];
@@ -60,6 +63,7 @@ impl Fused {
             Fused::Regions => "regions",
             Fused::Heavy => "heavy",
             Fused::ReluMask => "relu_mask",
+            Fused::GeluInput => "gelu_input",
             Fused::MaskSum => "mask_sum",
             Fused::GeluSum => "gelu_sum",
             Fused::BiasSum => "bias_sum",
@@ -76,15 +80,16 @@ impl Fused {
             Fused::Regions => "bias, sigmoid in rows before a boundary, tanh below",
             Fused::Heavy => "bias, silu, times matrix, times row scale",
             Fused::ReluMask => "bias, relu, mask stored",
+            Fused::GeluInput => "bias, gelu (tanh), its input stored",
             Fused::MaskSum => "drelu by mask, bias gradient",
             Fused::GeluSum => "dgelu (tanh), bias gradient",
             Fused::BiasSum => "weight gradient, bias gradient",
         }
     }
 
-    /// Matrices it reads besides A and B.
+    /// Matrices it reads besides A and B, or writes besides D.
     const fn matrices(self) -> usize {
-        matches!(self, Fused::Residual | Fused::Heavy | Fused::GeluSum) as usize
+        matches!(self, Fused::Residual | Fused::Heavy | Fused::GeluInput | Fused::GeluSum) as usize
     }
 
     /// Whether it reads or writes a mask.
@@ -101,6 +106,7 @@ impl Fused {
     pub const fn without_training(self) -> Fused {
         match self {
             Fused::ReluMask => Fused::Relu,
+            Fused::GeluInput => Fused::Gelu,
             Fused::MaskSum | Fused::GeluSum | Fused::BiasSum => Fused::Identity,
             other => other,
         }

@@ -28,6 +28,7 @@ impl Fused {
                 e.store("d", z.silu() * e.load("c", dtype) * e.load("row_scale", F32.over(M)), dtype);
             })?,
             Fused::ReluMask => cublaslt::relu_aux_bias(formats(dtype))?,
+            Fused::GeluInput => cublaslt::gelu_aux_bias(formats(dtype))?,
             Fused::MaskSum => cublaslt::drelu_bgrad(Formats { bias: F32, ..formats(dtype) })?,
             Fused::GeluSum => cublaslt::dgelu_bgrad(Formats { bias: F32, ..formats(dtype) })?,
             Fused::BiasSum => cublaslt::bgrada(Formats { bias: F32, ..formats(dtype) })?,
@@ -45,6 +46,8 @@ impl Fused {
                 e.store("d", e.acc().silu() * e.load("c", dtype) * e.load("row_scale", F32.over(M)), dtype);
             })?,
             Fused::ReluMask => cublaslt::relu_aux(formats(dtype))?,
+            // What it is applied to is there already.
+            Fused::GeluInput => cublaslt::gelu(formats(dtype))?,
             Fused::MaskSum => cublaslt::drelu(formats(dtype))?,
             Fused::GeluSum => cublaslt::dgelu(formats(dtype))?,
             Fused::BiasSum => recipes::identity(dtype)?,

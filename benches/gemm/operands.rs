@@ -152,6 +152,9 @@ pub struct Operands {
 pub enum Output {
     D,
     Mask,
+    /// What GELU was applied to, stored beside D, and left by a product of its own.
+    Stored,
+    Between,
     /// In `f32`, as we have them.
     Sums,
     /// In D's format.
@@ -218,22 +221,32 @@ impl Operands {
             (Begins::OperandB, ..) => b.input(DeviceArgs::new(), "a"),
             _ => b.input(a.input(DeviceArgs::new(), "a"), "b"),
         };
+        for (name, data) in [("bias", &*bias), ("row_scale", &*row_scale)] {
+            if names.contains(&name) {
+                args = data.input(args, name);
+            }
+        }
+        // An auxiliary is a mask, or a matrix that GELU is applied to.
+        let aux = arguments.iter().find(|a| &*a.name == "aux").map(|a| a.role);
+        let stores_matrix = aux.is_some_and(|role| role.is_written() && role.operand().is_some_and(|o| !o.dtype.is_packed()));
         if let Some(Training { mask, sums, .. }) = training {
-            // An auxiliary is a mask, or a matrix that GELU was applied to.
-            args = match arguments.iter().find(|a| &*a.name == "aux").map(|a| a.role) {
+            args = match aux {
                 Some(Role::Input(operand)) if operand.dtype.is_packed() => args.input("aux", &*mask),
-                Some(Role::Input(_)) => c.input(args, "aux"),
-                Some(_) => args.output("aux", mask),
-                None => args,
+                Some(role) if role.is_written() && !stores_matrix => args.output("aux", mask),
+                _ => args,
             };
             if names.contains(&"bgrad") {
                 args = args.output("bgrad", sums);
             }
         }
-        for (name, data) in [("bias", &*bias), ("c", &*c), ("row_scale", &*row_scale)] {
-            if names.contains(&name) {
-                args = data.input(args, name);
-            }
+        if stores_matrix {
+            args = c.output(args, "aux");
+        } else if let Some(Role::Input(operand)) = aux
+            && !operand.dtype.is_packed()
+        {
+            args = c.input(args, "aux");
+        } else if names.contains(&"c") {
+            args = c.input(args, "c");
         }
         match d {
             Some(d) => d.output(args, "d"),
@@ -255,9 +268,14 @@ impl Operands {
     /// Fills an output of the first set with NaN, a mask with ones or with zeros.
     pub fn poison(&mut self, stream: &Arc<CudaStream>, output: Output, ones: bool) -> Result<()> {
         let byte = if ones || output != Output::Mask { 0xff } else { 0 };
-        let Set { d, training, .. } = &mut self.sets[0];
+        let Set { c, d, between, training, .. } = &mut self.sets[0];
         match (output, training) {
             (Output::D, _) => each!(d, d => set_bytes(stream, d, byte)),
+            (Output::Stored, _) => each!(c, c => set_bytes(stream, c, byte)),
+            (Output::Between, _) => match between {
+                Some(between) => each!(between, between => set_bytes(stream, between, byte)),
+                None => Err(NO_MATRIX_BETWEEN.into()),
+            },
             (_, None) => Err(NO_TRAINING.into()),
             (Output::Mask, Some(Training { mask, .. })) => set_bytes(stream, mask, byte),
             (Output::Sums, Some(Training { sums, .. })) => set_bytes(stream, sums, byte),
@@ -269,10 +287,15 @@ impl Operands {
 
     /// Elements of an output of the first set: all of them, or windows from everywhere in it. Bits are 0 or 1.
     pub fn sample(&self, stream: &Arc<CudaStream>, output: Output) -> Result<Vec<f32>> {
-        let Set { d, training, .. } = &self.sets[0];
+        let Set { c, d, between, training, .. } = &self.sets[0];
         let mut sample = Vec::new();
         match (output, training) {
             (Output::D, _) => each!(d, d => numbers(stream, d, &mut sample)?),
+            (Output::Stored, _) => each!(c, c => numbers(stream, c, &mut sample)?),
+            (Output::Between, _) => match between {
+                Some(between) => each!(between, between => numbers(stream, between, &mut sample)?),
+                None => return Err(NO_MATRIX_BETWEEN.into()),
+            },
             (_, None) => return Err(NO_TRAINING.into()),
             (Output::Sums, Some(Training { sums, .. })) => numbers(stream, sums, &mut sample)?,
             (Output::RoundedSums, Some(Training { rounded_sums, .. })) => {
@@ -291,6 +314,8 @@ impl Operands {
     }
 }
 
+/// What there is of operands that nothing pointwise follows.
+pub const NO_MATRIX_BETWEEN: &str = "there is no matrix between";
 const NO_TRAINING: &str = "these operands are not of a step of training";
 
 /// Sets every byte; all bits set are a NaN of each format.

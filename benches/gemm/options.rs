@@ -11,7 +11,8 @@ Usage: cargo bench --bench gemm -- [OPTION...]
                    training
                    (default: all)
   --dtype LIST     of f16, bf16, f32 (default: the group's)
-  --epilogue LIST  of identity, relu, gelu, residual, regions, heavy, relu_mask, mask_sum, gelu_sum
+  --epilogue LIST  of identity, relu, gelu, residual, regions, heavy, relu_mask, gelu_input, mask_sum,
+                   gelu_sum, bias_sum
                    (default: the group's)
   --shape LIST     as 4096x4096x4096, instead of the group's
   --slices WHICH   long (160 ms), short (2.5 ms) or both (default: the group's)

@@ -21,6 +21,8 @@ pub enum Epilogue {
     PlusC,
     /// Stores the mask of ReLU.
     ReluAuxBias,
+    /// Stores what GELU is applied to.
+    GeluAuxBias,
     /// With the sum of each column.
     DreluBgrad,
     DgeluBgrad,
@@ -38,6 +40,7 @@ impl Epilogue {
             Fused::Residual => Epilogue::PlusC,
             Fused::Regions | Fused::Heavy => Epilogue::Bias,
             Fused::ReluMask => Epilogue::ReluAuxBias,
+            Fused::GeluInput => Epilogue::GeluAuxBias,
             Fused::MaskSum => Epilogue::DreluBgrad,
             Fused::GeluSum => Epilogue::DgeluBgrad,
             Fused::BiasSum => Epilogue::Bgrada,
@@ -45,7 +48,7 @@ impl Epilogue {
     }
 
     fn has_bias(self) -> bool {
-        matches!(self, Epilogue::Bias | Epilogue::ReluBias | Epilogue::GeluBias | Epilogue::ReluAuxBias)
+        matches!(self, Epilogue::Bias | Epilogue::ReluBias | Epilogue::GeluBias | Epilogue::ReluAuxBias | Epilogue::GeluAuxBias)
     }
 
     /// `CUBLASLT_EPILOGUE_*`.
@@ -56,6 +59,7 @@ impl Epilogue {
             Epilogue::ReluBias => 6,
             Epilogue::GeluBias => 36,
             Epilogue::ReluAuxBias => 134,
+            Epilogue::GeluAuxBias => 164,
             Epilogue::DreluBgrad => 152,
             Epilogue::DgeluBgrad => 208,
             Epilogue::Bgrada => 256,
@@ -101,7 +105,7 @@ impl<'l> Product<'l> {
         operands: &mut Operands,
     ) -> Result<Self> {
         let (dtype, shape) = (operands.dtype, operands.shape);
-        let run = if epilogue == Epilogue::DgeluBgrad { 8 } else { Bits128.run() };
+        let run = if matches!(epilogue, Epilogue::DgeluBgrad | Epilogue::GeluAuxBias) { 8 } else { Bits128.run() };
         let aux_ld = if epilogue == Epilogue::Bgrada { 0 } else { shape.n.next_multiple_of(run) };
         let request = Request { dtype, layout, shape, epilogue: epilogue.number(), bias: dtype, aux_ld };
         let at = addresses(epilogue, operands.set(0), stream);
@@ -138,12 +142,13 @@ impl<'l> Product<'l> {
 
 /// Where a set's matrices and vectors lie, as far as an epilogue has them.
 fn addresses(epilogue: Epilogue, set: &mut Set, stream: &Arc<CudaStream>) -> Addresses {
-    let Set { a, b, bias, c, d, training, .. } = set;
-    let (a, b, c, d) = (a.address(stream), b.address(stream), c.address(stream), d.address_mut(stream));
+    let Set { a, b, bias, c: matrix, d, training, .. } = set;
+    let (a, b, c, d) = (a.address(stream), b.address(stream), matrix.address(stream), d.address_mut(stream));
     let bias = if epilogue.has_bias() { bias.address(stream) } else { 0 };
     let plain = Addresses { a, b, c, d, bias, aux: 0 };
     let Some(Training { mask, rounded_sums, .. }) = training else { return plain };
     match epilogue {
+        Epilogue::GeluAuxBias => Addresses { aux: matrix.address_mut(stream), ..plain },
         Epilogue::ReluAuxBias => Addresses { aux: mask.device_ptr_mut(stream).0, ..plain },
         Epilogue::DreluBgrad => Addresses { aux: mask.device_ptr_mut(stream).0, bias: rounded_sums.address_mut(stream), ..plain },
         Epilogue::Bgrada => Addresses { bias: rounded_sums.address_mut(stream), ..plain },

@@ -5,7 +5,7 @@ use crate::bench::{Bench, Side};
 use crate::case::{Case, Fused, boundary};
 use crate::contest::Contender;
 use crate::epilogues::{self, Kernel};
-use crate::operands::{Begins, Operands, Output};
+use crate::operands::{Begins, NO_MATRIX_BETWEEN, Operands, Output};
 use crate::peer::{Epilogue, Product};
 use crate::rows::{Function, Rows};
 use std::ops::Range;
@@ -83,7 +83,7 @@ impl Bench<'_> {
 /// Exchanges D and the matrix between.
 pub fn swap(operands: &mut Operands, turn: usize) -> Result<()> {
     let set = operands.set(turn);
-    let between = set.between.as_mut().ok_or("there is no matrix between")?;
+    let between = set.between.as_mut().ok_or(NO_MATRIX_BETWEEN)?;
     std::mem::swap(&mut set.d, between);
     Ok(())
 }

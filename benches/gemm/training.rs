@@ -52,7 +52,7 @@ impl Bench<'_> {
             eprintln!("  none of cuBLASLt's algorithms agrees with ours: the fastest are timed as they are");
             finalists = others.into_iter().take(FINALISTS).collect();
         }
-        let first = if fused == Fused::ReluMask { Epilogue::Bias } else { Epilogue::None };
+        let first = if matches!(fused, Fused::ReluMask | Fused::GeluInput) { Epilogue::Bias } else { Epilogue::None };
         let product = Product::new(&self.library, case.dtype, case.layout, case.shape, 0..case.shape.m, first)?;
         let best = self.rank(&product, operands)?[0];
 
@@ -96,7 +96,11 @@ impl Bench<'_> {
             )?;
             distance = f64::INFINITY;
         } else {
-            let output = |contender: usize| besides(fused, (1..=finalists.len()).contains(&contender));
+            let output = |contender: usize| match fused {
+                // The product in between has left it.
+                Fused::GeluInput if contender == finalists.len() + 1 => Output::Between,
+                _ => besides(fused, (1..=finalists.len()).contains(&contender)),
+            };
             distance = distance.max(self.agree_on(case, &contenders, output, operands)?);
         }
         peers.push(("without training", plain.tile().to_string()));
@@ -120,6 +124,7 @@ impl Bench<'_> {
 fn besides(fused: Fused, theirs: bool) -> Output {
     match fused {
         Fused::ReluMask => Output::Mask,
+        Fused::GeluInput => Output::Stored,
         _ if theirs => Output::RoundedSums,
         _ => Output::Sums,
     }
