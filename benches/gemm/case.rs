@@ -241,8 +241,8 @@ impl Group {
     pub fn epilogues(self) -> Vec<Fused> {
         match self {
             Group::Tax => Fused::PLAIN.to_vec(),
-            // A sitting has no room for `bias_sum`, which is for whoever asks.
-            Group::Training => Fused::TRAINING.into_iter().filter(|fused| *fused != Fused::BiasSum).collect(),
+            // A sitting has no room for `gelu_input` and `bias_sum`, which are for whoever asks.
+            Group::Training => vec![Fused::ReluMask, Fused::MaskSum, Fused::GeluSum],
             Group::Regions => vec![Fused::Regions, Fused::Heavy],
             Group::Layouts | Group::Decode | Group::Split => vec![Fused::Identity, Fused::Relu],
             Group::Choice | Group::Raster | Group::Parts => vec![Fused::Relu],
