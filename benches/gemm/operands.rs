@@ -152,8 +152,9 @@ pub struct Operands {
 pub enum Output {
     D,
     Mask,
-    /// What GELU was applied to, stored beside D, and left by a product of its own.
+    /// What GELU was applied to, stored beside D.
     Stored,
+    /// The same, left by a product of its own.
     Between,
     /// In `f32`, as we have them.
     Sums,
@@ -226,28 +227,25 @@ impl Operands {
                 args = data.input(args, name);
             }
         }
-        // An auxiliary is a mask, or a matrix that GELU is applied to.
+        // An auxiliary, written or read: a mask, or a matrix that GELU is applied to, which lies where C would.
         let aux = arguments.iter().find(|a| &*a.name == "aux").map(|a| a.role);
-        let stores_matrix = aux.is_some_and(|role| role.is_written() && role.operand().is_some_and(|o| !o.dtype.is_packed()));
+        let aux = aux.map(|role| (role.is_written(), role.operand().is_some_and(|operand| operand.dtype.is_packed())));
         if let Some(Training { mask, sums, .. }) = training {
             args = match aux {
-                Some(Role::Input(operand)) if operand.dtype.is_packed() => args.input("aux", &*mask),
-                Some(role) if role.is_written() && !stores_matrix => args.output("aux", mask),
+                Some((true, true)) => args.output("aux", mask),
+                Some((false, true)) => args.input("aux", &*mask),
                 _ => args,
             };
             if names.contains(&"bgrad") {
                 args = args.output("bgrad", sums);
             }
         }
-        if stores_matrix {
-            args = c.output(args, "aux");
-        } else if let Some(Role::Input(operand)) = aux
-            && !operand.dtype.is_packed()
-        {
-            args = c.input(args, "aux");
-        } else if names.contains(&"c") {
-            args = c.input(args, "c");
-        }
+        args = match aux {
+            Some((true, false)) => c.output(args, "aux"),
+            Some((false, false)) => c.input(args, "aux"),
+            _ if names.contains(&"c") => c.input(args, "c"),
+            _ => args,
+        };
         match d {
             Some(d) => d.output(args, "d"),
             None => args,
@@ -314,7 +312,7 @@ impl Operands {
     }
 }
 
-/// What there is of operands that nothing pointwise follows.
+/// Said of operands of a product that nothing pointwise follows.
 pub const NO_MATRIX_BETWEEN: &str = "there is no matrix between";
 const NO_TRAINING: &str = "these operands are not of a step of training";
 
