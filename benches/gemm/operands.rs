@@ -2,7 +2,7 @@
 
 use crate::Result;
 use half::{bf16, f16};
-use postlude::check::{Argument, Role};
+use postlude::check::Argument;
 use postlude::cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceRepr, result};
 use postlude::device::DeviceArgs;
 use postlude::prelude::*;
