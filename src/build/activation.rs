@@ -104,8 +104,8 @@ mod table {
         ];
         /// 1 / (1 + e^-x).
         sigmoid(x) = ((-x).exp() + 1.0).recip(), gradient |y, g| [g * (y * (1.0 - y))];
-        /// log(sigmoid(x)) = min(x, 0) - log(1 + e^-|x|), which neither overflows nor cancels.
-        log_sigmoid(x) = x.min(0.0) - (-x.abs()).exp().log1p();
+        /// log(sigmoid(x)) = min(x, 0) - log(1 + e^-|x|), which neither overflows nor cancels. Its derivative is 1 - e^y.
+        log_sigmoid(x) = x.min(0.0) - (-x.abs()).exp().log1p(), gradient |y, g| [g * -y.expm1()];
         /// x * sigmoid(x), also called swish.
         silu(x) = x * x.sigmoid();
         /// GELU in its exact form, x * (1 + erf(x / sqrt(2))) / 2; the same as `gelu_erf`.
@@ -122,8 +122,11 @@ mod table {
         hardsigmoid(x) = (x + 3.0).relu6() * (1.0 / 6.0);
         /// x clamped to [-1, 1].
         hardtanh(x) = x.clamp(-1.0, 1.0), gradient |y, g| [(y.gt(-1.0) & y.lt(1.0)).select(g, 0.0)];
-        /// log(1 + e^(beta x)) / beta, computed as max(x, 0) + log(1 + e^-|beta x|) / beta for beta > 0.
-        softplus(x, beta) = x.max(0.0) + (-(x * beta).abs()).exp().log1p() / beta;
+        /// log(1 + e^(beta x)) / beta, computed as max(x, 0) + log(1 + e^-|beta x|) / beta for beta > 0. Its derivative is 1 - e^(-beta y).
+        softplus(x, beta) = x.max(0.0) + (-(x * beta).abs()).exp().log1p() / beta, gradient |y, g| [
+            g * -(-(y * beta)).expm1(),
+            { let e = (-(x * beta).abs()).exp(); -g * (e.log1p() / beta + x.abs() * e / (e + 1.0)) / beta }
+        ];
         /// x / (1 + |x|).
         softsign(x) = x / (x.abs() + 1.0);
         /// x * tanh(softplus(x)).

@@ -30,7 +30,7 @@ fn each_activation_saves_what_it_has_to() {
         "relu" => (1, 0),
         "relu6" | "hardtanh" => (1, 0),
         "clamp" | "hardsigmoid" | "softshrink" | "leaky_relu" | "prelu" | "threshold" => (1, 1),
-        "sigmoid" | "elu" | "selu" | "celu" => (16, 0),
+        "sigmoid" | "elu" | "selu" | "celu" | "softplus" | "log_sigmoid" => (16, 0),
         _ => (16, 16),
     };
     for function in activation::ALL {
