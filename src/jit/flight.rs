@@ -2,19 +2,23 @@
 //!
 //! The first thread to ask for a key does the work, later ones wait and share the result. A result that is an error goes to those
 //! who were waiting and is then forgotten, so that the next to ask tries again. If the worker panics, one of the waiting takes
-//! over.
+//! over. Results are bounded in number: what nobody has asked for in a long time is forgotten, and is work again.
 
+use super::generations::Generations;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+/// How many results a generation holds. A kernel takes some 30 to 60 KiB.
+const GENERATION: usize = 512;
+
 pub(super) struct Flights<K, V, E> {
-    slots: Mutex<HashMap<K, Slot<V, E>>>,
+    slots: Mutex<Slots<K, V, E>>,
 }
 
-enum Slot<V, E> {
-    Landed(V),
-    Flying(Arc<Flight<V, E>>),
+struct Slots<K, V, E> {
+    landed: Generations<K, V>,
+    flying: HashMap<K, Arc<Flight<V, E>>>,
 }
 
 struct Flight<V, E> {
@@ -30,13 +34,13 @@ enum State<V, E> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing here can be left half done: every critical section is one assignment.
+    // Nothing here can be left half done: a critical section ends with what it changes.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<K: Hash + Eq + Clone, V: Clone, E: Clone> Flights<K, V, E> {
     pub fn new() -> Self {
-        Self { slots: Mutex::new(HashMap::new()) }
+        Self { slots: Mutex::new(Slots { landed: Generations::new(GENERATION), flying: HashMap::new() }) }
     }
 
     /// The value for `key`, by `work` if nobody has it or is at it.
@@ -44,12 +48,14 @@ impl<K: Hash + Eq + Clone, V: Clone, E: Clone> Flights<K, V, E> {
         let flight = loop {
             let flying = {
                 let mut slots = lock(&self.slots);
-                match slots.get(key) {
-                    Some(Slot::Landed(value)) => return Ok(value.clone()),
-                    Some(Slot::Flying(flight)) => flight.clone(),
+                if let Some(value) = slots.landed.get(key) {
+                    return Ok(value.clone());
+                }
+                match slots.flying.get(key) {
+                    Some(flight) => flight.clone(),
                     None => {
                         let flight = Arc::new(Flight { state: Mutex::new(State::Flying), changed: Condvar::new() });
-                        slots.insert(key.clone(), Slot::Flying(flight.clone()));
+                        slots.flying.insert(key.clone(), flight.clone());
                         break flight;
                     }
                 }
@@ -72,14 +78,14 @@ impl<K: Hash + Eq + Clone, V: Clone, E: Clone> Flights<K, V, E> {
     /// Forgets the value of `key` if `condition` holds for it.
     pub fn forget_if(&self, key: &K, condition: impl FnOnce(&V) -> bool) {
         let mut slots = lock(&self.slots);
-        if matches!(slots.get(key), Some(Slot::Landed(value)) if condition(value)) {
-            slots.remove(key);
+        if slots.landed.get(key).is_some_and(condition) {
+            slots.landed.remove(key);
         }
     }
 
     /// How many values there are.
     pub fn len(&self) -> usize {
-        lock(&self.slots).values().filter(|slot| matches!(slot, Slot::Landed(_))).count()
+        lock(&self.slots).landed.len()
     }
 }
 
@@ -95,10 +101,10 @@ impl<K: Hash + Eq + Clone, V: Clone, E: Clone> Drop for Landing<'_, K, V, E> {
     fn drop(&mut self) {
         let outcome = std::mem::replace(&mut self.outcome, State::Lost);
         let mut slots = lock(&self.flights.slots);
-        match &outcome {
-            State::Landed(Ok(value)) => slots.insert(self.key.clone(), Slot::Landed(value.clone())),
-            _ => slots.remove(self.key),
-        };
+        slots.flying.remove(self.key);
+        if let State::Landed(Ok(value)) = &outcome {
+            slots.landed.insert(self.key.clone(), value.clone());
+        }
         drop(slots);
         *lock(&self.flight.state) = outcome;
         self.flight.changed.notify_all();

@@ -45,6 +45,7 @@ mod envelope;
 mod error;
 mod fault;
 mod flight;
+mod generations;
 mod key;
 mod locate;
 mod lock;
