@@ -115,7 +115,7 @@ impl DType {
 
     /// Bytes that `elements` consecutive ones take, the first of which begins a byte.
     pub const fn bytes(self, elements: usize) -> usize {
-        elements.div_ceil(self.facts().packed) * self.facts().size
+        elements.div_ceil(self.facts().packed).saturating_mul(self.facts().size)
     }
 
     /// Elements that lie in `bytes`; a rest too short for an element does not count.

@@ -129,6 +129,15 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// The most that M, N, K and L may each be: 2^31 - 2^16. Kernels count elements of an axis in 32 bits, up to the end of the last
+    /// tile, or step of K, that the extent begins.
+    pub const LARGEST: usize = (1 << 31) - (1 << 16);
+
+    /// Whether an extent is larger than that.
+    pub(crate) const fn is_too_large(self) -> bool {
+        self.m > Self::LARGEST || self.n > Self::LARGEST || self.k > Self::LARGEST || self.batch > Self::LARGEST
+    }
+
     /// One M x N x K problem.
     pub const fn new(m: usize, n: usize, k: usize) -> Shape {
         Shape { m, n, k, batch: 1 }

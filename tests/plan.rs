@@ -1,5 +1,6 @@
 //! Planning without a GPU: every class of problems has a kernel, and what the plan says of itself is so.
 
+use postlude::args::Misfit;
 use postlude::ir::Order;
 use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PlanError, Preferences, Problem, Schedule, TileShape};
 use postlude::prelude::*;
@@ -323,7 +324,10 @@ fn sums_of_operands_are_refused_where_they_cannot_be() {
     let error = refused(&gemm.clone().mainloop(Mainloop::Gemv), Shape::new(1, 512, 512));
     assert!(matches!(error, PlanError::NoTile(_)) && error.to_string().contains("it has no sums of operands"), "{error}");
     let error = refused(&Gemm::pointwise(F16, Order::RowMajor, &epilogue), long);
-    assert!(matches!(error, PlanError::NoProduct { .. }) && error.to_string().contains("reduce `acc()` instead"), "{error}");
+    assert!(
+        matches!(error, PlanError::Misfit(Misfit::NoProduct { .. })) && error.to_string().contains("reduce `acc()` instead"),
+        "{error}"
+    );
     // Otherwise there is a plan, which says what it does.
     for (target, shape) in
         TARGETS.into_iter().flat_map(|target| [long, Shape::new(1, 4096, 64), Shape::new(4096, 3, 64)].map(|s| (target, s)))

@@ -1,4 +1,5 @@
-//! Properties of random graphs: the check never panics, the text and JSON forms lose nothing, passes keep the meaning.
+//! Properties of random graphs: the check never panics, the text and JSON forms lose nothing, passes keep the meaning. And of random
+//! problems and tiles: planning never panics.
 
 #[path = "support/evaluate.rs"]
 mod evaluate;
@@ -9,10 +10,14 @@ mod softcap;
 
 use evaluate::evaluate;
 use graphs::{Style, arbitrary, well_typed};
+use postlude::build::recipes;
 use postlude::check::{Checked, check};
 use postlude::ir::op::Signature;
-use postlude::ir::{Graph, Node, text, wire};
+use postlude::ir::{Graph, Monoid, Node, text, wire};
 use postlude::pass::{fold, inline, transpose};
+use postlude::plan::{Problem, Schedule, Tile, TileShape};
+use postlude::prelude::*;
+use postlude::target::Target;
 use postlude::{Epilogue, Registry};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -158,5 +163,101 @@ proptest! {
             prop_assert!(same(&before, &after), "{before:?} became {after:?}");
         }
         prop_assert_eq!(transpose(&transposed), checked);
+    }
+}
+
+/// Numbers at which arithmetic goes wrong.
+fn number() -> impl Strategy<Value = usize> {
+    let edges = [
+        0,
+        1,
+        2,
+        3,
+        8,
+        16,
+        32,
+        64,
+        100,
+        128,
+        192,
+        256,
+        1000,
+        4096,
+        65_535,
+        Shape::LARGEST,
+        Shape::LARGEST + 1,
+        1 << 32,
+        1 << 62,
+        usize::MAX,
+    ];
+    prop_oneof![4 => 0..edges.len() - 5, 1 => 0..edges.len()].prop_map(move |i| edges[i])
+}
+
+fn tile() -> impl Strategy<Value = Tile> {
+    let shape = prop_oneof![
+        [number(), number(), number()].prop_map(|[bk, tm, tn]| TileShape::Simt { bk, tm, tn }),
+        [number(), number(), number(), number()].prop_map(|[bk, stages, warps_m, warps_n]| TileShape::Sm80 {
+            bk,
+            stages,
+            warps_m,
+            warps_n
+        }),
+        ([number(), number(), number(), number(), number()], any::<bool>()).prop_map(|([bk, stages, consumers, m, n], turns)| {
+            let schedule = if turns { Schedule::PingPong } else { Schedule::Cooperative };
+            TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [m, n] }
+        }),
+        number().prop_map(|cluster| TileShape::Gemv { cluster }),
+        Just(TileShape::Pointwise),
+    ];
+    ([number(), number(), number(), number()], shape).prop_map(|([bm, bn, threads, min_blocks], shape)| Tile {
+        bm,
+        bn,
+        shape,
+        threads,
+        min_blocks,
+    })
+}
+
+fn problem() -> impl Strategy<Value = Problem> {
+    let strides = proptest::collection::vec((proptest::sample::select(vec!["a", "b", "c", "d", "mask"]), 0..3, number()), 0..4);
+    ([number(), number(), number(), number()], strides).prop_map(|([m, n, k, batch], strides)| {
+        strides.into_iter().fold(Problem::new(m, n, k).batched(batch), |problem, (name, what, x)| match what {
+            0 => problem.ld(name, x),
+            1 => problem.batch_stride(name, x),
+            _ => problem.align(name, x),
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
+
+    #[test]
+    fn planning_refuses_or_plans_and_never_panics(
+        problem in problem(),
+        tile in proptest::option::of(tile()),
+        target in proptest::sample::select(vec![Target::SM_75, Target::SM_80, Target::SM_90A]),
+        layout in proptest::sample::select(Layout::ALL.to_vec()),
+        parts in proptest::option::of(number()),
+        multiprocessors in number(),
+    ) {
+        let epilogue = Epilogue::build(|e| {
+            let z = e.acc() + e.load("c", F16.column_major());
+            e.store("d", z.relu(), F16);
+            e.store("mask", z.gt(0.0), DType::Bits128);
+            e.reduce("sum", z, Monoid::Sum, F32.over(N));
+        }).unwrap();
+        for epilogue in [epilogue, recipes::identity(F16).unwrap()] {
+            let gemm = Gemm::new(F16, layout, &epilogue);
+            let gemm = tile.map_or(gemm.clone(), |tile| gemm.tile(tile));
+            let gemm = parts.map_or(gemm.clone(), |parts| gemm.split(parts));
+            match gemm.kernel(target, multiprocessors, problem.clone()) {
+                Ok(plan) => {
+                    prop_assert!(plan.shared_memory() <= target.shared_memory_per_block_opt_in() as usize);
+                    let _ = (plan.grid(problem.shape), plan.explain());
+                }
+                Err(error) => prop_assert!(!error.to_string().is_empty()),
+            }
+        }
     }
 }

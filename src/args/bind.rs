@@ -1,6 +1,6 @@
 //! Binding: every slot gets the argument of its name, or every fault is reported and nothing runs.
 
-use super::{Args, Given, ReserveTag, Slot, SlotKind};
+use super::{Args, Given, Misfit, ReserveTag, Slot, SlotKind};
 use crate::dtype::{DType, ValueType};
 use crate::ir::Constant;
 use crate::problem::Shape;
@@ -73,8 +73,8 @@ pub enum Fault {
         /// The problem of this launch.
         shape: Shape,
     },
-    /// The epilogue sums an operand of a product over K, and the operation is pointwise.
-    NoProduct,
+    /// The epilogue does not fit the operation, whose first operand this is.
+    Misfit(Misfit),
     /// Given more than once.
     Twice,
     /// A scalar where memory is needed, or the reverse.
@@ -172,10 +172,7 @@ impl fmt::Display for ArgumentError {
             Fault::ReserveShape { reserve, shape } => {
                 write!(f, "is part of a {reserve}, and the problem is {shape}: allocate one for this problem")
             }
-            Fault::NoProduct => write!(
-                f,
-                "the epilogue sums this operand of a product, and a pointwise operation has none: reduce the accumulator instead"
-            ),
+            Fault::Misfit(misfit) => misfit.fmt(f),
             Fault::Twice => write!(f, "given twice; pass each name once"),
             Fault::Kind { needs, got } => write!(f, "needs {needs}, got {got}"),
             Fault::DType { needs, got } => {
@@ -263,8 +260,8 @@ pub(crate) fn bind_into<B>(slots: &[Slot], shape: Shape, args: &Args<B>, bound: 
 pub(crate) fn bind<B>(slots: &[Slot], shape: Shape, args: &Args<B>) -> Result<Vec<Bound>, ArgumentErrors> {
     let mut errors = Vec::new();
     let mut fault = |name: &str, fault: Fault| errors.push(ArgumentError { name: name.into(), fault });
-    if let Some(limit) = too_large(shape, args.origin) {
-        fault("origin", Fault::TooLarge { limit });
+    if let Some((name, limit)) = too_large(shape, args.origin) {
+        fault(name, Fault::TooLarge { limit });
     }
     let mut bound = Vec::with_capacity(slots.len());
     for slot in slots {
@@ -291,14 +288,14 @@ pub(crate) fn bind<B>(slots: &[Slot], shape: Shape, args: &Args<B>) -> Result<Ve
     if errors.is_empty() { Ok(bound) } else { Err(ArgumentErrors(errors)) }
 }
 
-fn too_large(shape: Shape, origin: [i32; 3]) -> Option<&'static str> {
+/// What counts further than kernels do, and how far that is.
+fn too_large(shape: Shape, origin: [i32; 3]) -> Option<(&'static str, &'static str)> {
     let extents = [shape.m, shape.n, shape.batch];
-    let over =
-        |(extent, origin): (usize, i32)| i64::try_from(extent).map_or(true, |e| e + i64::from(origin) > i64::from(i32::MAX));
-    if shape.k > i32::MAX as usize || extents.into_iter().zip([0; 3]).any(over) {
-        Some("M, N, K and the batch count up to 2147483647 each")
+    let over = |(extent, origin): (usize, i32)| extent as i64 + i64::from(origin) > i64::from(i32::MAX);
+    if shape.is_too_large() {
+        Some(("shape", "M, N, K and the batch count up to 2147418112 each (`Shape::LARGEST`)"))
     } else if extents.into_iter().zip(origin).any(over) {
-        Some("extent plus origin counts up to 2147483647 along each axis")
+        Some(("origin", "extent plus origin counts up to 2147483647 along each axis"))
     } else {
         None
     }

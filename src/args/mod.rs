@@ -4,6 +4,7 @@
 //! the list lives, outputs mutably, so that the borrow checker keeps what is written apart from what is read.
 
 mod bind;
+mod fit;
 mod reserve;
 mod slot;
 
@@ -11,6 +12,8 @@ pub(crate) use bind::bind;
 #[cfg(feature = "cuda")]
 pub(crate) use bind::bind_into;
 pub use bind::{ArgumentError, ArgumentErrors, Bound, BoundTensor, Fault};
+pub use fit::Misfit;
+pub(crate) use fit::fit_operation;
 pub use reserve::{Reserve, ReserveTag};
 pub use slot::{Slot, SlotKind, slots};
 

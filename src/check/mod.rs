@@ -34,7 +34,7 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 
 use crate::dtype::ValueType;
 use crate::ir::graph::{BuiltAt, Graph, Node, NodeId, Side};
-use crate::ir::{Axes, Operand, SinkKind, text};
+use crate::ir::{Axes, Monoid, Operand, Reduction, Sink, SinkKind, text};
 use diagnostic::{Part, Place};
 use std::collections::HashMap;
 use std::fmt;
@@ -149,6 +149,13 @@ impl Checked {
     /// The type of the accumulator, if the graph uses it or the elements of operands, which have the same.
     pub fn accumulator(&self) -> Option<ValueType> {
         self.graph.nodes().find_map(|(_, n)| if let Node::Accumulator(v) | Node::Element(_, v) = n { Some(*v) } else { None })
+    }
+
+    /// The two factors of what a sink sums, if that is a product of numbers: it enters the sum exactly, as one fused multiply-add.
+    pub(crate) fn summed_product(&self, sink: &Sink) -> Option<[NodeId; 2]> {
+        let sums = matches!(sink.kind, SinkKind::Reduce(Reduction { monoid: Monoid::Sum, .. }));
+        let factors = self.graph.node(sink.value).factors()?;
+        (sums && self.type_of(sink.value).value == ValueType::F32).then_some(factors)
     }
 
     /// The first operand of the product whose elements the graph sums over K.

@@ -127,7 +127,7 @@ struct Inner {
     target: Target,
     multiprocessors: usize,
     cache: Option<Cache>,
-    /// Functions by the key of their binary.
+    /// Functions by the key of their binary. They stay: to unload a module would have to wait for kernels of it that still run.
     functions: Mutex<HashMap<String, CudaFunction>>,
     /// Launches by the request they were prepared for.
     launches: Memos,

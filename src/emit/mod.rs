@@ -14,7 +14,7 @@ pub use restride::render_restride;
 use crate::ir::Coordinate;
 use crate::ir::axes::{L, M};
 use crate::ir::{Operand, Order, Side};
-use crate::plan::{self, KernelPlan, Mainloop, Phase, Staged, Staging, StepKind, has_wide, lies_along_columns};
+use crate::plan::{self, KernelPlan, Phase, Staged, Staging, StepKind, has_wide, lies_along_columns};
 use crate::problem::Operation;
 use crate::source::Source;
 use printer::Printer;
@@ -321,7 +321,7 @@ fn context(plan: &KernelPlan) -> Context {
         ],
         mainloop: plan.tile.mainloop().name(),
         hopper: plan.staging.is_some(),
-        overlaps: matches!(plan.tile.mainloop(), Mainloop::Sm90a | Mainloop::Gemv) || plan.split.is_some(),
+        overlaps: plan.waits(),
         parts: plan.split.as_ref().map_or(1, |split| split.parts),
         cluster_size: plan.tile.cluster(),
         constant_a: plan.constant[0],

@@ -79,7 +79,7 @@ impl Plan {
             ScratchError::Device(error) => error.into(),
         })?;
         let fresh = self.gemm.kernel(self.device.target(), self.device.multiprocessors(), self.problem.clone())?;
-        let ready = self.contenders(&fresh, options, start + options.budget / 2);
+        let ready = self.contenders(&fresh, options, start.checked_add(options.budget / 2));
 
         let mut bench = Bench { stream, scratch: &mut scratch, plug: stream.alloc_zeros(PLUG).ok(), results: Vec::new() };
         let first = bench.first_run(&self.launch)?;
@@ -97,7 +97,7 @@ impl Plan {
                 },
             }
         }
-        let deadline = start + options.budget;
+        let deadline = start.checked_add(options.budget);
         let launches = ((BURST / first.max(0.1)) as usize).clamp(1, LAUNCHES);
         let own = bench.rounds(&self.launch, &mut contenders, launches, options.rounds, deadline)?;
         drop(bench);
@@ -125,7 +125,7 @@ impl Plan {
     }
 
     /// Compiles and loads what may be faster.
-    fn contenders(&self, fresh: &KernelPlan, options: Autotune, deadline: Instant) -> Vec<Ready> {
+    fn contenders(&self, fresh: &KernelPlan, options: Autotune, deadline: Option<Instant>) -> Vec<Ready> {
         let candidates = &self.candidates(fresh, options.candidates)[..];
         let compiled = compile(fresh, candidates, self.device.cache(), deadline);
         let mut ready: Vec<Ready> = Vec::new();
@@ -203,11 +203,21 @@ fn same(a: &Tile, b: &Tile) -> bool {
     Tile { min_blocks: b.min_blocks, ..*a } == *b
 }
 
+/// Whether a moment is over. A budget may reach further than the clock, which is never.
+fn is_past(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
+}
+
 /// Compiles plans with other tiles on all cores. `None` for what was not begun by the deadline.
-fn compile(fresh: &KernelPlan, tiles: &[(Tile, i32)], cache: &Cache, deadline: Instant) -> Vec<Option<Result<Kernel, Error>>> {
+fn compile(
+    fresh: &KernelPlan,
+    tiles: &[(Tile, i32)],
+    cache: &Cache,
+    deadline: Option<Instant>,
+) -> Vec<Option<Result<Kernel, Error>>> {
     parallel::map(tiles.len(), parallel::cores(), |at| {
         let (tile, raster) = tiles[at];
-        let plan = (Instant::now() < deadline).then(|| fresh.with_tile(tile, raster, "to be compared")).flatten()?;
+        let plan = (!is_past(deadline)).then(|| fresh.with_tile(tile, raster, "to be compared")).flatten()?;
         Some(Kernel::of(plan, cache))
     })
 }
@@ -249,11 +259,11 @@ impl Bench<'_, '_, '_> {
         others: &mut [Contender],
         launches: usize,
         rounds: usize,
-        deadline: Instant,
+        deadline: Option<Instant>,
     ) -> Result<Vec<f64>, Error> {
         let mut times = Vec::new();
         for round in 0..rounds {
-            if round >= LEAST_ROUNDS && Instant::now() >= deadline {
+            if round >= LEAST_ROUNDS && is_past(deadline) {
                 break;
             }
             // Updates in place would grow without end.

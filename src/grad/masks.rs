@@ -67,11 +67,10 @@ fn region(graph: &Graph, node: &Node, incoming: &[Arc<str>]) -> Option<(NodeId, 
 
 /// What a gradient is a sum of, if nothing else comes in: an arm without one counts as 0.
 fn only_term(graph: &Graph, node: &Node, incoming: &[Arc<str>]) -> Option<NodeId> {
-    let Node::Apply { op, args } = node else { return None };
+    let ([x, y], false) = node.addends()? else { return None };
     let nothing = |id: NodeId| *graph.node(id) == Node::Constant(Constant::F32(0));
-    let term = if nothing(*args.first()?) { *args.get(1)? } else { args[0] };
-    let others = args.iter().filter(|a| **a != term).all(|a| nothing(*a));
-    (*op == Op::Add && args[0] != args[1] && others && is_gradient(graph, term, incoming)).then_some(term)
+    let (term, other) = if nothing(x) { (y, x) } else { (x, y) };
+    (x != y && nothing(other) && is_gradient(graph, term, incoming)).then_some(term)
 }
 
 /// A mask of a mask as a mask by both conditions. Not where one condition is positional and the other is not: the first is

@@ -77,7 +77,7 @@ use crate::build::Epilogue;
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::Axes;
-use crate::ir::graph::{Graph, Node, NodeId};
+use crate::ir::graph::{Graph, NodeId};
 use crate::ir::{Monoid, Reduce, Sink, SinkKind};
 use ends::{Leaf, Outputs, leaves, taken, upstream};
 use joint::{Folded, Joint};
@@ -199,12 +199,7 @@ impl Candidate {
 
 /// Issue slots of an element, roughly.
 fn work(graph: &Graph) -> u32 {
-    let cost = |node: &Node| match node {
-        Node::Apply { op, .. } => op.row().cost,
-        Node::Custom { op, .. } => op.cost(),
-        _ => 0,
-    };
-    graph.nodes().map(|(_, node)| cost(node)).sum()
+    graph.nodes().map(|(_, node)| node.cost()).sum()
 }
 
 /// The name of each selected value: the output's, where the caller keeps one.

@@ -222,11 +222,7 @@ fn besides(backward: &Epilogue, saved: &[Saved], incoming: &[Arc<str>]) -> (Vec<
         }
         if forward[id.index()] && !known {
             words.push(node.mnemonic().to_owned());
-            cost += match node {
-                Node::Apply { op, .. } => op.row().cost,
-                Node::Custom { op, .. } => op.cost(),
-                _ => 0,
-            };
+            cost += node.cost();
         }
     }
     words.sort_unstable();

@@ -98,19 +98,13 @@ struct Fused {
 
 /// A sum or difference of floating-point values, one of which is a product that nobody else needs and that varies like the sum.
 fn fused(checked: &Checked, node: &Node, addend: impl Fn(NodeId) -> bool) -> Option<Fused> {
-    let Node::Apply { op: op @ (Op::Add | Op::Sub), args } = node else { return None };
-    let &[x, y] = &args[..] else { return None };
+    let ([x, y], is_difference) = node.addends()?;
     let axes = checked.type_of(x).axes.union(checked.type_of(y).axes);
-    let factors = |id: NodeId| match checked.graph().node(id) {
-        Node::Apply { op: Op::Mul, args } if addend(id) => {
-            let of = checked.type_of(id);
-            (of.value == ValueType::F32 && of.axes == axes).then(|| [args[0], args[1]])
-        }
-        _ => None,
-    };
+    let fits = |id: NodeId| addend(id) && checked.type_of(id).value == ValueType::F32 && checked.type_of(id).axes == axes;
+    let factors = |id: NodeId| checked.graph().node(id).factors().filter(|_| fits(id));
     match (factors(x), factors(y)) {
-        (_, Some([a, b])) => Some(Fused { terms: [a, b, x], negated: (*op == Op::Sub).then_some(0) }),
-        (Some([a, b]), None) => Some(Fused { terms: [a, b, y], negated: (*op == Op::Sub).then_some(2) }),
+        (_, Some([a, b])) => Some(Fused { terms: [a, b, x], negated: is_difference.then_some(0) }),
+        (Some([a, b]), None) => Some(Fused { terms: [a, b, y], negated: is_difference.then_some(2) }),
         (None, None) => None,
     }
 }

@@ -30,7 +30,6 @@ pub struct CustomOp {
     cuda: String,
     eval: Evaluate,
     partials: Vec<Option<Partial>>,
-    cost: u32,
 }
 
 /// What is wrong with a definition of a custom primitive.
@@ -59,6 +58,16 @@ pub enum CustomOpError {
         /// What breaks out.
         why: &'static str,
     },
+    /// A derivative with respect to an operand that is not there.
+    #[error("custom primitive `{name}`: a partial derivative for operand {operand}; its operands are 0 to {last}", last = arity - 1)]
+    Partial {
+        /// The primitive.
+        name: String,
+        /// The operand that was named.
+        operand: usize,
+        /// How many operands it has.
+        arity: usize,
+    },
     /// The number of operands is out of range.
     #[error("custom primitive `{name}`: {arity} operands; between 1 and 8 are supported")]
     Arity {
@@ -70,6 +79,9 @@ pub enum CustomOpError {
 }
 
 impl CustomOp {
+    /// Issue slots that one is taken to cost for an element, for nothing is known of its spelling: about what a special function does.
+    pub const COST: u32 = 16;
+
     /// A primitive of `arity` `f32` operands, spelled `cuda` with `$0`, `$1`, ... for the operands, whose value is `eval`.
     ///
     /// The spelling may call what CUDA device code has without headers (`expf`, `__fdividef`, ...).
@@ -91,7 +103,7 @@ impl CustomOp {
             return Err(CustomOpError::Arity { name: name.into(), arity });
         }
         check_spelling(name, arity, cuda, true)?;
-        Ok(CustomOp { name: name.into(), arity, cuda: cuda.into(), eval: Arc::new(eval), partials: vec![None; arity], cost: 16 })
+        Ok(CustomOp { name: name.into(), arity, cuda: cuda.into(), eval: Arc::new(eval), partials: vec![None; arity] })
     }
 
     /// Adds the partial derivative with respect to one operand.
@@ -105,9 +117,9 @@ impl CustomOp {
         eval: impl Fn(&[f64]) -> f64 + Send + Sync + 'static,
     ) -> Result<CustomOp, CustomOpError> {
         check_spelling(&self.name, self.arity, cuda, false)?;
-        let name = &self.name;
+        let CustomOp { name, arity, partials, .. } = &mut self;
         let slot =
-            self.partials.get_mut(operand).ok_or_else(|| CustomOpError::Arity { name: name.clone(), arity: operand + 1 })?;
+            partials.get_mut(operand).ok_or_else(|| CustomOpError::Partial { name: name.clone(), operand, arity: *arity })?;
         *slot = Some(Partial { cuda: cuda.into(), eval: Arc::new(eval) });
         Ok(self)
     }
@@ -142,12 +154,7 @@ impl CustomOp {
     pub fn derivative_op(&self, operand: usize) -> Option<CustomOp> {
         let Partial { cuda, eval } = self.derivative(operand)?.clone();
         let (name, arity) = (format!("{}.d{operand}", self.name), self.arity);
-        Some(CustomOp { name, arity, cuda, eval, partials: vec![None; arity], cost: self.cost })
-    }
-
-    /// Issue slots for one element, roughly.
-    pub fn cost(&self) -> u32 {
-        self.cost
+        Some(CustomOp { name, arity, cuda, eval, partials: vec![None; arity] })
     }
 
     /// A fingerprint of everything that reaches a kernel: name, operands, spelling, derivatives (64-bit FNV-1a). It tells
@@ -288,6 +295,10 @@ mod tests {
         }
         assert!(matches!(CustomOp::new("9x", 1, "$0", |x| x[0]), Err(CustomOpError::Name(_))));
         assert!(matches!(CustomOp::new("x", 9, "$0", |x| x[0]), Err(CustomOpError::Arity { .. })));
+        for operand in [1, usize::MAX] {
+            let error = CustomOp::new("x", 1, "$0", |x| x[0]).unwrap().partial(operand, "1.0f", |_| 1.0).unwrap_err();
+            assert!(error.to_string().ends_with("its operands are 0 to 0"), "{error}");
+        }
     }
 
     #[test]

@@ -23,10 +23,10 @@ pub struct Function {
     pub gradient: Option<Adjoint>,
 }
 
-/// A function is its name: the names in one table are distinct.
+/// A function is one definition: of two that only share a name neither stands for the other.
 impl PartialEq for Function {
     fn eq(&self, other: &Function) -> bool {
-        self.name == other.name
+        std::ptr::eq(self, other)
     }
 }
 
@@ -41,5 +41,30 @@ impl Hash for Function {
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Function({})", self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::ValueType;
+    use crate::ir::Node;
+
+    #[test]
+    fn functions_of_one_name_are_two_nodes() {
+        const TWICE: Function = Function {
+            name: "same",
+            doc: "Twice the value.",
+            parameters: &["x"],
+            body: |graph, args| graph.apply(crate::ir::Op::Add, &[args[0], args[0]]),
+            gradient: None,
+        };
+        static ONE: Function = TWICE;
+        static OTHER: Function = Function { body: |_, args| args[0], ..TWICE };
+        let mut graph = Graph::new();
+        let acc = graph.push(Node::Accumulator(ValueType::F32), None);
+        let [one, again, other] = [&ONE, &ONE, &OTHER].map(|function| graph.push(Node::Call { function, args: vec![acc] }, None));
+        assert_eq!(one, again);
+        assert_ne!(one, other);
     }
 }

@@ -196,6 +196,15 @@ pub enum Node {
 }
 
 impl Node {
+    /// Issue slots for one element, roughly.
+    pub fn cost(&self) -> u32 {
+        match self {
+            Node::Apply { op, .. } => op.row().cost,
+            Node::Custom { .. } => CustomOp::COST,
+            _ => 0,
+        }
+    }
+
     /// The nodes it uses, in order.
     pub fn args(&self) -> &[NodeId] {
         match self {

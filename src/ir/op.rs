@@ -248,11 +248,19 @@ impl Graph {
     }
 }
 
-impl Graph {
-    /// The two factors of a value that is a product: a sum of such is one fused multiply-add an element.
-    pub fn factors(&self, id: NodeId) -> Option<[NodeId; 2]> {
-        match self.node(id) {
+impl Node {
+    /// The two factors of a product: a sum of such is one fused multiply-add an element.
+    pub fn factors(&self) -> Option<[NodeId; 2]> {
+        match self {
             Node::Apply { op: Op::Mul, args } => <[NodeId; 2]>::try_from(args.as_slice()).ok(),
+            _ => None,
+        }
+    }
+
+    /// What a sum adds up, or a difference takes the second of from the first; and whether it is a difference.
+    pub fn addends(&self) -> Option<([NodeId; 2], bool)> {
+        match self {
+            Node::Apply { op: op @ (Op::Add | Op::Sub), args } => Some((args.as_slice().try_into().ok()?, *op == Op::Sub)),
             _ => None,
         }
     }

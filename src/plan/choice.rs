@@ -401,7 +401,8 @@ fn runs_along_k(operation: Operation) -> bool {
 }
 
 pub(super) fn tiles(tile: &Tile, shape: Shape) -> u64 {
-    shape.m.div_ceil(tile.bm) as u64 * shape.n.div_ceil(tile.bn) as u64 * shape.batch as u64
+    let tiles = shape.m.div_ceil(tile.bm) as u64 * shape.n.div_ceil(tile.bn) as u64;
+    tiles.saturating_mul(shape.batch as u64)
 }
 
 /// Why a candidate is not meant for a problem.
@@ -438,7 +439,7 @@ fn fit(tile: &Tile, request: &Request) -> Result<Tile, String> {
 /// tile alone.
 fn estimate(candidate: &Candidate, request: &Request) -> f64 {
     let resident = candidate.tile.min_blocks as u64;
-    let blocks = tiles(&candidate.tile, request.shape) * candidate.tile.cluster() as u64;
+    let blocks = tiles(&candidate.tile, request.shape).saturating_mul(candidate.tile.cluster() as u64);
     let on_one = blocks.div_ceil(request.multiprocessors.max(1) as u64);
     let (rounds, left) = (on_one / resident, on_one % resident);
     let rest = if left > 0 { candidate.alone.max(left as f64 * candidate.full) } else { 0.0 };

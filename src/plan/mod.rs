@@ -38,12 +38,12 @@ pub(crate) use params::{has_wide, lies_along_columns};
 pub use problem::alignment;
 pub(crate) use reduce::sets;
 
-use crate::args::slots;
+use crate::args::{Misfit, fit_operation, slots};
 use crate::check::{Argument, Checked, Role};
 use crate::dtype::DType;
-use crate::ir::{Order, Side};
+use crate::ir::Order;
 use crate::pass;
-use crate::problem::Operation;
+use crate::problem::{Operation, Shape};
 use crate::target::Target;
 use serde::Serialize;
 use split::Request;
@@ -101,21 +101,9 @@ pub struct KernelPlan {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The epilogue reads another accumulator than the operation makes.
-    #[error("the epilogue reads an accumulator of type {wants}, but operands of {dtype} accumulate in {has}: {cure}")]
-    Accumulator {
-        /// What the epilogue reads.
-        wants: crate::dtype::ValueType,
-        /// What the operation makes.
-        has: crate::dtype::ValueType,
-        /// The operands' format.
-        dtype: DType,
-        /// What to do.
-        cure: &'static str,
-    },
-    /// A format that cannot be multiplied.
-    #[error("operands of {0} cannot be multiplied; use f32, f16, bf16 or i32")]
-    Operands(DType),
+    /// The epilogue does not fit the operation.
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
     /// The target lacks something.
     #[error("{what} is not available on {target}: {cure}")]
     Target {
@@ -125,15 +113,6 @@ pub enum PlanError {
         target: Target,
         /// What to do.
         cure: &'static str,
-    },
-    /// A sum of an operand's elements without a product.
-    #[error(
-        "the epilogue sums `{}`, an operand of a product, and a pointwise operation has none: reduce `acc()` instead, which is the matrix",
-        side.name()
-    )]
-    NoProduct {
-        /// The operand.
-        side: Side,
     },
     /// Too many arguments for a parameter block.
     #[error("the epilogue's arguments take {size} bytes of kernel parameters; {LIMIT} are available: use fewer arguments", LIMIT = PARAMETER_LIMIT)]
@@ -151,6 +130,9 @@ pub enum PlanError {
         /// What stands against it.
         why: String,
     },
+    /// An extent that kernels cannot count.
+    #[error("{0} is too large: M, N, K and the batch count up to {largest} each (`Shape::LARGEST`)", largest = Shape::LARGEST)]
+    TooLarge(Shape),
     /// No configuration fits.
     #[error("no kernel can run this problem:\n{0}")]
     NoTile(Box<Choice>),
@@ -260,7 +242,7 @@ impl KernelPlan {
                 staging,
                 params,
                 // Behind the copies an early start was measured to cost up to 15 %.
-                programmatic: preferences.programmatic && (waits(tile.mainloop()) || parts > 1) && restride.is_none(),
+                programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && restride.is_none(),
                 constant,
                 choice,
             });
@@ -327,6 +309,11 @@ impl KernelPlan {
         Some(plan)
     }
 
+    /// Whether the kernel waits by itself for the one before it, and so may begin while that still runs.
+    pub(crate) fn waits(&self) -> bool {
+        waits(self.tile.mainloop(), self.split.is_some())
+    }
+
     /// The grid of a launch: the tiles of one batch entry, and the entries in two dimensions, of which the last may lie beyond
     /// the batch; or as many blocks as there is work and place for, if they are persistent. `None` if there are more tiles
     /// than a grid counts.
@@ -346,9 +333,9 @@ impl KernelPlan {
     }
 }
 
-/// Whether a mainloop's kernels contain `griddepcontrol.wait` ahead of every access to memory.
-const fn waits(mainloop: Mainloop) -> bool {
-    matches!(mainloop, Mainloop::Sm90a | Mainloop::Gemv)
+/// Whether a mainloop's kernels contain `griddepcontrol.wait` ahead of every access to memory; those that add up parts of K do.
+const fn waits(mainloop: Mainloop, adds_parts: bool) -> bool {
+    matches!(mainloop, Mainloop::Sm90a | Mainloop::Gemv) || adds_parts
 }
 
 /// What a launch of a tile's kernel passes, and what it stages.
@@ -367,19 +354,8 @@ fn parameters(
 }
 
 fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result<(), PlanError> {
-    let dtype = operation.dtype();
-    if matches!(operation, Operation::Product { .. }) && !dtype.multiplies() {
-        return Err(PlanError::Operands(dtype));
-    }
-    if let (Operation::Pointwise { .. }, Some(side)) = (operation, epilogue.summed_operand()) {
-        return Err(PlanError::NoProduct { side });
-    }
-    let has = operation.accumulator();
-    if let Some(wants) = epilogue.accumulator().filter(|wants| *wants != has) {
-        let cure = if has == crate::dtype::ValueType::I32 { "use `acc_i32()` and cast it" } else { "use `acc()`" };
-        return Err(PlanError::Accumulator { wants, has, dtype, cure });
-    }
-    let formats = epilogue.arguments().iter().filter_map(|a| a.role.operand()).map(|o| o.dtype).chain([dtype]);
+    fit_operation(operation, epilogue)?;
+    let formats = epilogue.arguments().iter().filter_map(|a| a.role.operand()).map(|o| o.dtype).chain([operation.dtype()]);
     if !target.has_bf16() && formats.into_iter().any(|d| d == DType::BF16) {
         return Err(PlanError::Target {
             what: "bf16".into(),

@@ -110,13 +110,14 @@ impl Problem {
     pub(crate) fn alignment(&self, slot: &Slot) -> usize {
         let strides = self.strides.get(&*slot.name).copied().unwrap_or_default();
         let SlotKind::Memory { dtype, outer, inner, matrix, batch, .. } = &slot.kind else { return 16 };
-        if outer * inner == 0 {
+        if *outer == 0 || *inner == 0 {
             return 16; // there is nothing to read
         }
         let run = strides.ld.unwrap_or((*inner).max(1).next_multiple_of(dtype.run()));
         let ld = if *matrix && *outer > 1 { run } else { 0 };
         let batch_stride = match batch {
-            Some(entries) if *entries > 1 => strides.batch_stride.unwrap_or(outer * run),
+            // Of a product that is too large the lowest bits are all that counts here.
+            Some(entries) if *entries > 1 => strides.batch_stride.unwrap_or(outer.wrapping_mul(run)),
             _ => 0,
         };
         alignment(strides.alignment as u64, [ld, batch_stride].map(|elements| dtype.bytes(elements)))

@@ -17,7 +17,7 @@ use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Node, NodeId};
 use crate::ir::op::{Op, Signature};
-use crate::ir::{Monoid, Operand, Reduction, SinkKind};
+use crate::ir::{CustomOp, Operand, Reduction, SinkKind};
 use serde::Serialize;
 
 /// How often a value is computed.
@@ -207,7 +207,7 @@ impl Program {
                 SinkKind::Store(operand) => stores.push(Store { argument, operand, value: place(sink.value) }),
                 SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand }) => {
                     let value = checked.type_of(sink.value).value;
-                    let factors = graph.factors(sink.value).filter(|_| monoid == Monoid::Sum && value == ValueType::F32);
+                    let factors = checked.summed_product(sink);
                     let terms = factors.map_or_else(|| vec![place(sink.value)], |factors| factors.map(place).to_vec());
                     reductions.push(Reduce { argument, operand, terms, value, monoid, atomic, accumulate });
                 }
@@ -262,7 +262,7 @@ impl Program {
     fn step_cost(&self, step: usize) -> u32 {
         match &self.steps[step].kind {
             StepKind::Apply { op, .. } => op.row().cost,
-            StepKind::Custom { .. } => 16,
+            StepKind::Custom { .. } => CustomOp::COST,
             _ => 0,
         }
     }

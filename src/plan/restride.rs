@@ -39,10 +39,10 @@ impl Restride {
         let Operation::Product { layout, .. } = operation else { return 0 };
         let rows = |order, outer: usize, inner: usize| {
             let (outer, inner) = if order == crate::ir::Order::RowMajor { (outer, inner) } else { (inner, outer) };
-            outer * self.ld(inner) * self.dtype.size() * shape.batch
+            (outer * self.ld(inner)).saturating_mul(self.dtype.size() * shape.batch)
         };
         let [a, b] = [rows(layout.a(), shape.m, shape.k), rows(layout.b(), shape.k, shape.n)];
-        self.operands[0] as usize * a + self.operands[1] as usize * b
+        (self.operands[0] as usize * a).saturating_add(self.operands[1] as usize * b)
     }
 
     /// Whether copying pays: what the product gains over the mainloop that reads operands as they lie, against what the

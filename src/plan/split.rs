@@ -70,6 +70,9 @@ const ROW: usize = 16;
 /// Plans a problem, in parts if that is asked for, or if `sm90a` multiplies and the estimates expect it to pay. The verdict says what
 /// they expect.
 pub(super) fn plan(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
+    if request.problem.shape.is_too_large() {
+        return Err(PlanError::TooLarge(request.problem.shape));
+    }
     let whole = || KernelPlan::whole(request);
     match (request.preferences.split.map(NonZeroUsize::get), obstacle(request)) {
         (Some(1), _) => whole(),
@@ -137,8 +140,8 @@ fn best(request: &Request<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> 
         plan.choice.nanoseconds().map(|nanoseconds| (nanoseconds as f64).max(taken_in).max(floor))
     };
     let second = |parts: usize| 1e9 * (LAUNCH + 2.0 * 4.0 * parts as f64 * m as f64 * n as f64 / BANDWIDTH);
-    let resident = request.multiprocessors * whole.tile.min_blocks;
-    if tiles(&whole.tile, request.problem.shape) > 3 * resident as u64 {
+    let resident = request.multiprocessors.saturating_mul(3 * whole.tile.min_blocks);
+    if tiles(&whole.tile, request.problem.shape) > resident as u64 {
         return None; // nobody is idle
     }
     let alone = time(whole, 1)?;
@@ -227,7 +230,7 @@ fn lds(operation: Operation, problem: &Problem) -> [usize; 2] {
 /// Elements of A and B from part to part of so many terms.
 fn distances(operation: Operation, terms: usize, [a, b]: [usize; 2]) -> [usize; 2] {
     let Operation::Product { layout, .. } = operation else { return [0; 2] };
-    let across = |k_contiguous: bool, ld: usize| if k_contiguous { terms } else { terms * ld };
+    let across = |k_contiguous: bool, ld: usize| if k_contiguous { terms } else { terms.saturating_mul(ld) };
     [across(layout.a() == Order::RowMajor, a), across(layout.b() == Order::ColumnMajor, b)]
 }
 
@@ -245,7 +248,7 @@ impl Split {
 
     /// Bytes of the sums.
     pub fn bytes(&self, shape: Shape) -> usize {
-        self.parts * self.sums_strides(shape)[1] * self.sums.dtype.size()
+        self.sums_strides(shape)[1].saturating_mul(self.parts * self.sums.dtype.size())
     }
 
     /// Elements from part to part of A and B, whose leading dimensions are given.

@@ -116,6 +116,9 @@ pub enum Schedule {
     PingPong,
 }
 
+/// What no number of a tile exceeds.
+const LARGEST: usize = 1 << 16;
+
 impl Tile {
     pub(super) const fn simt(bm: usize, bn: usize, bk: usize, tm: usize, tn: usize, min_blocks: usize) -> Tile {
         Tile { bm, bn, shape: TileShape::Simt { bk, tm, tn }, threads: bm / tm * (bn / tn), min_blocks }
@@ -208,6 +211,18 @@ impl Tile {
         if epilogue == 0 { mainloop } else { mainloop.next_multiple_of(16) + epilogue }
     }
 
+    /// Everything that counts something.
+    fn numbers(&self) -> impl IntoIterator<Item = usize> {
+        let shape = match self.shape {
+            TileShape::Simt { bk, tm, tn } => [bk, tm, tn, 1, 1],
+            TileShape::Sm80 { bk, stages, warps_m, warps_n } => [bk, stages, warps_m, warps_n, 1],
+            TileShape::Sm90a { bk, stages, consumers, schedule: _, cluster: [m, n] } => [bk, stages, consumers, m, n],
+            TileShape::Gemv { cluster } => [cluster, 1, 1, 1, 1],
+            TileShape::Pointwise => [1; 5],
+        };
+        [self.bm, self.bn, self.threads, self.min_blocks].into_iter().chain(shape)
+    }
+
     /// Rows of the tile that a consumer computes.
     pub(super) fn consumer_rows(&self) -> usize {
         match self.shape {
@@ -259,6 +274,9 @@ impl Tile {
     /// Which of its mainloop's rules the configuration breaks, if any: the `static_assert`s of the templates.
     fn broken_rule(&self, operation: Operation, alignment: [usize; 2], strip: usize) -> Option<&'static str> {
         let Tile { bm, bn, threads, .. } = *self;
+        if !self.numbers().into_iter().all(|number| (1..=LARGEST).contains(&number)) {
+            return Some("every number of a tile is from 1 to 65536");
+        }
         let strips = bn / strip;
         let whole_rows = |rows: usize| threads.is_multiple_of(strips) && rows > 0 && rows.is_multiple_of(threads / strips);
         let first_broken = |rules: &[(bool, &'static str)]| rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule);
@@ -373,7 +391,7 @@ impl fmt::Display for Tile {
                     Schedule::PingPong => "ping-pong",
                 };
                 write!(f, "x{bk}, {stages} stages, {consumers} {schedule}")?;
-                if m * n > 1 { write!(f, ", cluster {m}x{n}") } else { Ok(()) }
+                if [m, n] == [1, 1] { Ok(()) } else { write!(f, ", cluster {m}x{n}") }
             }
             TileShape::Gemv { cluster } => {
                 write!(f, ", {} threads", self.threads)?;

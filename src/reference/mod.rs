@@ -38,7 +38,7 @@ mod memory;
 mod reduce;
 mod tile;
 
-use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, HostArgs, bind, slots};
+use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, HostArgs, Misfit, bind, fit_operation, slots};
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::{Axes, L, M, N};
@@ -109,8 +109,7 @@ fn target(
     match sink.kind {
         SinkKind::Store(operand) => outputs.push(Output { source, memory, format, strides, shared: !operand.axes.contains(L) }),
         SinkKind::Reduce(Reduction { monoid, operand, .. }) => {
-            let value = epilogue.type_of(sink.value).value;
-            let factors = epilogue.graph().factors(sink.value).filter(|_| monoid == Monoid::Sum && value == ValueType::F32);
+            let (value, factors) = (epilogue.type_of(sink.value).value, epilogue.summed_product(sink));
             let source = match epilogue.graph().node(sink.value) {
                 Node::Element(side, _) => Source::Element(*side),
                 _ => factors.map_or(source, Source::Product),
@@ -218,21 +217,12 @@ fn fit(
     shape: Shape,
     args: &HostArgs<'_>,
 ) -> Result<Vec<(Arc<str>, Bound)>, ArgumentErrors> {
+    fit_operation(operation, epilogue).map_err(|misfit| {
+        let name = if let Misfit::NoProduct { side } = misfit { side.name() } else { "a" };
+        ArgumentErrors(vec![ArgumentError { name: name.into(), fault: Fault::Misfit(misfit) }])
+    })?;
     let slots = slots(operation, epilogue, shape);
     let bound = bind(&slots, shape, &memory::claims(args))?;
-    let got = operation.dtype();
-    let needs = match (operation, epilogue.accumulator()) {
-        (Operation::Product { dtype, .. }, None) if !dtype.multiplies() => Some(ValueType::F32),
-        (_, Some(needs)) if needs != operation.accumulator() => Some(needs),
-        _ => None,
-    };
-    if let (Operation::Pointwise { .. }, Some(side)) = (operation, epilogue.summed_operand()) {
-        return Err(ArgumentErrors(vec![ArgumentError { name: side.name().into(), fault: Fault::NoProduct }]));
-    }
-    if let Some(needs) = needs {
-        let fault = Fault::DType { needs: needs.storage(), got };
-        return Err(ArgumentErrors(vec![ArgumentError { name: "a".into(), fault }]));
-    }
     Ok(slots.into_iter().map(|s| s.name).zip(bound).collect())
 }
 

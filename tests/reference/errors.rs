@@ -2,7 +2,8 @@
 
 use crate::support::product;
 use half::f16;
-use postlude::args::{ArgumentErrors, Fault};
+use postlude::args::{ArgumentErrors, Fault, Misfit};
+use postlude::dtype::ValueType;
 use postlude::prelude::*;
 use postlude::reference::{Precision, oracle, run};
 use postlude::{HostArgs, Operation};
@@ -163,13 +164,15 @@ fn an_accumulator_that_the_operation_does_not_have() {
     let mut d = [5i32; 4];
     let args = HostArgs::new().input("a", &a[..]).input("b", &a[..]).output("d", &mut d[..]);
     let errors = run(product(F32, TN), integers.checked(), Shape::new(2, 2, 2), args, Precision::F32).unwrap_err();
-    assert_eq!((errors.0[0].name.as_str(), &errors.0[0].fault), ("a", &Fault::DType { needs: I32, got: F32 }));
+    let misfit = Misfit::Accumulator { wants: ValueType::I32, has: ValueType::F32, dtype: F32 };
+    assert_eq!((errors.0[0].name.as_str(), &errors.0[0].fault), ("a", &Fault::Misfit(misfit)));
+    assert!(errors.to_string().contains("use `acc()`"), "{errors}");
     let ones = Epilogue::build(|e| e.store("d", e.constant(1), I32)).unwrap();
     let bits = [1u8; 4];
     let args = HostArgs::new().input("a", &bits[..]).input("b", &bits[..]).output("d", &mut d[..]);
     let operation = Operation::Product { dtype: Bool, layout: TN };
     let errors = run(operation, ones.checked(), Shape::new(2, 2, 2), args, Precision::F32).unwrap_err();
-    assert_eq!(errors.0[0].fault, Fault::DType { needs: F32, got: Bool });
+    assert_eq!(errors.0[0].fault, Fault::Misfit(Misfit::Operands(Bool)));
     assert_eq!(d, [5; 4]);
 }
 

@@ -1,0 +1,52 @@
+//! Whether an epilogue fits an operation.
+
+use crate::check::Checked;
+use crate::dtype::{DType, ValueType};
+use crate::ir::Side;
+use crate::problem::Operation;
+
+/// Why an epilogue does not fit an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Misfit {
+    /// The epilogue reads another accumulator than the operation makes.
+    #[error("the epilogue reads an accumulator of type {wants}, but operands of {dtype} accumulate in {has}: {cure}", cure = cure(*has))]
+    Accumulator {
+        /// What the epilogue reads.
+        wants: ValueType,
+        /// What the operation makes.
+        has: ValueType,
+        /// The operands' format.
+        dtype: DType,
+    },
+    /// A format that cannot be multiplied.
+    #[error("operands of {0} cannot be multiplied; use f32, f16, bf16 or i32")]
+    Operands(DType),
+    /// A sum of an operand's elements without a product.
+    #[error(
+        "the epilogue sums `{}`, an operand of a product, and a pointwise operation has none: reduce `acc()` instead, which is the matrix",
+        side.name()
+    )]
+    NoProduct {
+        /// The operand.
+        side: Side,
+    },
+}
+
+fn cure(has: ValueType) -> &'static str {
+    if has == ValueType::I32 { "use `acc_i32()` and cast it" } else { "use `acc()`" }
+}
+
+/// Whether an epilogue fits an operation, on any device.
+pub(crate) fn fit_operation(operation: Operation, epilogue: &Checked) -> Result<(), Misfit> {
+    let (dtype, has) = (operation.dtype(), operation.accumulator());
+    match (operation, epilogue.summed_operand()) {
+        (Operation::Product { .. }, _) if !dtype.multiplies() => return Err(Misfit::Operands(dtype)),
+        (Operation::Pointwise { .. }, Some(side)) => return Err(Misfit::NoProduct { side }),
+        _ => {}
+    }
+    match epilogue.accumulator() {
+        Some(wants) if wants != has => Err(Misfit::Accumulator { wants, has, dtype }),
+        _ => Ok(()),
+    }
+}
