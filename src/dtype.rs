@@ -22,11 +22,11 @@ pub enum DType {
     BF16,
     /// 32-bit two's complement integer; arithmetic wraps.
     I32,
-    /// One byte, 0 or 1; any other byte reads as true.
+    /// One byte, 0 or 1; any other byte reads as true. In a program it is a `u8`: any byte may be read, which a `bool` forbids.
     Bool,
     /// One bit, the lowest of a byte first; each run (a row of a row-major matrix) begins with a byte of its own, so that
     /// leading dimension and batch stride, in elements, are multiples of 8. What `numpy.packbits(mask, axis=-1,
-    /// bitorder="little")` makes.
+    /// bitorder="little")` makes. In a program these bytes are `u8`.
     Bits8,
     /// The same with runs that begin with 128 bits of their own: leading dimension and batch stride are multiples of 128.
     /// cuBLASLt's ReLU masks, whose columns are the rows of our row-major matrices.

@@ -100,6 +100,8 @@ pub enum Fault {
     },
     /// Passed with `input` or as a shared borrow, but it is written.
     ReadOnly,
+    /// Written, and given as an output that is borrowed to be read.
+    Shared,
     /// Too few elements for its extents and strides.
     TooShort {
         /// What it is.
@@ -108,10 +110,19 @@ pub enum Fault {
         needs: usize,
         /// Elements given.
         got: usize,
-        /// Leading dimension used.
-        leading_dimension: usize,
-        /// Batch stride used.
-        batch_stride: usize,
+        /// Leading dimension used, of a matrix.
+        leading_dimension: Option<usize>,
+        /// Batch stride used, of several entries.
+        batch_stride: Option<usize>,
+    },
+    /// One byte for each element, where elements are bits.
+    Unpacked {
+        /// The format needed.
+        dtype: DType,
+        /// Bytes that the bits take.
+        needs: usize,
+        /// Bytes given.
+        got: usize,
     },
     /// A leading dimension below the length of a run, or one for something that is no matrix.
     LeadingDimension {
@@ -176,13 +187,25 @@ impl fmt::Display for ArgumentError {
             Fault::Twice => write!(f, "given twice; pass each name once"),
             Fault::Kind { needs, got } => write!(f, "needs {needs}, got {got}"),
             Fault::DType { needs, got } => {
-                write!(f, "needs elements of {needs}, got {got}; convert the data, or load it as {got}")
+                write!(
+                    f,
+                    "needs elements of {needs}, got {got}; convert the data, or have the epilogue load, store or multiply {got}"
+                )
             }
             Fault::ScalarType { needs, got } => write!(f, "needs a scalar of type {needs}, got {got}"),
             Fault::ReadOnly => write!(f, "is written; pass a mutable buffer with `output`"),
-            Fault::TooShort { what, needs, got, leading_dimension, batch_stride } => write!(
+            Fault::Shared => write!(f, "is written, and was borrowed to be read: borrow it mutably, as in `(&mut d).ld(..)`"),
+            Fault::TooShort { what, needs, got, leading_dimension, batch_stride } => {
+                let ld = leading_dimension.map(|ld| format!("leading dimension {ld}"));
+                let stride = batch_stride.map(|stride| format!("batch stride {stride}"));
+                let lies: Vec<_> = ld.into_iter().chain(stride).collect();
+                let with = if lies.is_empty() { "" } else { " with " };
+                write!(f, "too short: {what}{with}{} needs {needs} elements, got {got}", lies.join(" and "))
+            }
+            Fault::Unpacked { dtype, needs, got } => write!(
                 f,
-                "too short: {what} with leading dimension {leading_dimension} and batch stride {batch_stride} needs {needs} elements, got {got}"
+                "holds {got} bytes, one for each element, and {dtype} holds eight elements in a byte, the first in the lowest bit: declare it \
+                 `Bool`, or pack it into {needs} bytes; if it is packed, pass a slice of those"
             ),
             Fault::LeadingDimension { what, least: 0, got } => write!(f, "{what} has no leading dimension, got {got}; remove it"),
             Fault::LeadingDimension { what, least, got } => {
@@ -226,7 +249,7 @@ fn needs(kind: &SlotKind) -> String {
     match kind {
         SlotKind::Scalar(value) => format!("a scalar of type {value}"),
         SlotKind::Memory { dtype, what, batch, .. } => {
-            let batch = batch.map(|l| format!(", for each of {l} batch entries")).unwrap_or_default();
+            let batch = batch.filter(|l| *l != 1).map(|l| format!(", for each of {l} batch entries")).unwrap_or_default();
             format!("memory of {dtype}, {what}{batch}")
         }
     }
@@ -302,22 +325,22 @@ fn too_large(shape: Shape, origin: [i32; 3]) -> Option<(&'static str, &'static s
 }
 
 fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Result<Bound, Fault> {
-    let (dtype, what, outer, inner, matrix, batch, written) = match (kind, given) {
+    let (dtype, what, outer, inner, matrix, batch, written, tensor, writable) = match (kind, given) {
         (SlotKind::Scalar(needs), Given::Scalar(value)) => {
             let got = value.value_type();
             return if got == *needs { Ok(Bound::Scalar(*value)) } else { Err(Fault::ScalarType { needs: *needs, got }) };
         }
-        (SlotKind::Memory { dtype, what, outer, inner, matrix, batch, written }, Given::Tensor { .. }) => {
-            (*dtype, what, *outer, *inner, *matrix, *batch, *written)
+        (SlotKind::Memory { dtype, what, outer, inner, matrix, batch, written }, Given::Tensor { tensor, writable }) => {
+            (*dtype, what, *outer, *inner, *matrix, *batch, *written, tensor, *writable)
         }
         (kind, Given::Scalar(_)) => return Err(Fault::Kind { needs: needs(kind), got: "a scalar by value".into() }),
         (kind, Given::Tensor { .. }) => return Err(Fault::Kind { needs: needs(kind), got: "memory".into() }),
     };
-    let Given::Tensor { tensor, writable } = given else { return Err(Fault::ReadOnly) };
     if let Some(reserve) = tensor.reserve.filter(|reserve| !reserve.fits(shape)) {
         return Err(Fault::ReserveShape { reserve, shape });
     }
     // Bit masks are passed as the bytes they lie in.
+    let bytes = (tensor.dtype == DType::Bool && dtype.is_packed()).then_some(tensor.len);
     let len = match tensor.dtype {
         given if given == dtype => tensor.len,
         DType::Bool if dtype.is_packed() => dtype.elements(tensor.len),
@@ -325,6 +348,9 @@ fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Resu
     };
     if written && !writable {
         return Err(Fault::ReadOnly);
+    }
+    if written && !tensor.mutable {
+        return Err(Fault::Shared);
     }
     let begins = |what, elements: usize| match elements % dtype.run() {
         0 => Ok(elements),
@@ -361,9 +387,14 @@ fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Resu
         (entries - 1).checked_mul(batch_stride).and_then(|x| x.checked_add(span))
     };
     let needs = needs.filter(|n| n.checked_mul(dtype.size()).is_some_and(|b| i64::try_from(b).is_ok())).ok_or_else(too_large)?;
+    // So is a mask of a byte for each element, which would be read as bits of the first few rows.
+    let elements = outer.checked_mul(inner).and_then(|x| x.checked_mul(entries));
+    if bytes.is_some() && bytes == elements && bytes > Some(dtype.bytes(needs)) {
+        return Err(Fault::Unpacked { dtype, needs: dtype.bytes(needs), got: tensor.len });
+    }
     if len < needs {
-        let (leading_dimension, what) = (ld, what.clone());
-        return Err(Fault::TooShort { what, needs, got: len, leading_dimension, batch_stride });
+        let (leading_dimension, batch_stride) = (matrix.then_some(ld), (entries > 1).then_some(batch_stride));
+        return Err(Fault::TooShort { what: what.clone(), needs, got: len, leading_dimension, batch_stride });
     }
     let strided = matrix && outer > 1;
     Ok(Bound::Tensor(BoundTensor { given: index, dtype, strided, leading_dimension: ld, batch_stride, elements: needs }))

@@ -66,14 +66,20 @@ impl<B> Tensor<B> {
     pub(crate) fn new(buffer: B, dtype: DType, len: usize, mutable: bool) -> Tensor<B> {
         Tensor { buffer, dtype, len, mutable, leading_dimension: None, batch_stride: None, reserve: None }
     }
+
+    /// The same elements, in the same places, of another buffer.
+    pub(crate) fn over<C>(&self, buffer: C) -> Tensor<C> {
+        let Tensor { buffer: _, dtype, len, mutable, leading_dimension, batch_stride, reserve } = *self;
+        Tensor { buffer, dtype, len, mutable, leading_dimension, batch_stride, reserve }
+    }
 }
 
 /// What can be passed as a tensor over buffers of type `B`: a slice, or a [`Tensor`] with strides of its own.
 ///
 /// ```
 /// # use postlude::prelude::*;
-/// let wide = vec![0.0f32; 4 * 10];
-/// let args = HostArgs::new().input("a", wide.ld(10));
+/// let (wide, mut d) = (vec![0.0f32; 4 * 10], vec![0.0f32; 4 * 16]);
+/// let args = HostArgs::new().input("a", wide.ld(10)).output("d", (&mut d).ld(16));
 /// ```
 pub trait IntoTensor<B>: Sized {
     /// The tensor.
@@ -211,9 +217,7 @@ impl<B> Args<B> {
     /// Memory that is written, or updated in place.
     #[must_use]
     pub fn output(mut self, name: &str, tensor: impl IntoTensor<B>) -> Args<B> {
-        let tensor = tensor.into_tensor();
-        let writable = tensor.mutable;
-        self.given.push((name.into(), Given::Tensor { tensor, writable }));
+        self.given.push((name.into(), Given::Tensor { tensor: tensor.into_tensor(), writable: true }));
         self
     }
 

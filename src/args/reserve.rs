@@ -57,8 +57,7 @@ impl<B> Args<B> {
         let tag = reserve.tag;
         for (name, dtype, buffer) in &mut reserve.values {
             let tensor = of_bytes(buffer.into_tensor(), *dtype, tag);
-            let writable = tensor.mutable;
-            self.given.push((name.to_string(), Given::Tensor { tensor, writable }));
+            self.given.push((name.to_string(), Given::Tensor { tensor, writable: true }));
         }
         self
     }

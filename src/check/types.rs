@@ -140,7 +140,7 @@ fn result(graph: &Graph, id: NodeId, signature: Signature, operands: &[Type], ou
             let conditional = operands[0].value == Bool;
             let fits = conditional && operands[1].value == operands[2].value;
             let help = if conditional {
-                "insert `.cast(F32)` on the arm that is not f32"
+                "insert `.cast(F32)` on the arm that is not f32, or write a constant in the other arm's type (`0.0`, not `0`)"
             } else {
                 "make the condition a comparison, or insert `.cast(Bool)`"
             };
@@ -151,7 +151,13 @@ fn result(graph: &Graph, id: NodeId, signature: Signature, operands: &[Type], ou
     if found.is_none() {
         let name = graph.node(id).mnemonic();
         let mut diagnostic = Diagnostic::new(graph, "E0201", Place::Node(id), &format!("`{name}` takes {wants}")).help(help);
-        for (index, operand) in operands.iter().enumerate() {
+        // Of a select either the condition is wrong, or its arms do not fit each other.
+        let blamed = match signature {
+            Signature::Select if operands[0].value == Bool => 1..3,
+            Signature::Select => 0..1,
+            _ => 0..operands.len(),
+        };
+        for (index, operand) in operands.iter().enumerate().filter(|(index, _)| blamed.contains(index)) {
             diagnostic = diagnostic.mark(Part::Operand(index), &operand.to_string());
         }
         out.push(diagnostic);

@@ -36,10 +36,8 @@ impl<'h> Copies<'h> {
             let given = match (given, copy) {
                 (Given::Scalar(value), _) => Given::Scalar(*value),
                 (Given::Tensor { tensor, writable }, Some(copy)) => {
-                    let Tensor { dtype, len, mutable, leading_dimension, batch_stride, reserve, .. } = *tensor;
-                    let buffer = if mutable { copy.into_tensor().buffer } else { (&*copy).into_tensor().buffer };
-                    let tensor = Tensor { buffer, dtype, len, mutable, leading_dimension, batch_stride, reserve };
-                    Given::Tensor { tensor, writable: *writable }
+                    let buffer = if tensor.mutable { copy.into_tensor().buffer } else { (&*copy).into_tensor().buffer };
+                    Given::Tensor { tensor: tensor.over(buffer), writable: *writable }
                 }
                 (Given::Tensor { .. }, None) => return None,
             };

@@ -70,12 +70,12 @@ impl<'s, 'a> Scratch<'s, 'a> {
             let given = match (given, copy) {
                 (Given::Scalar(value), _) => Given::Scalar(*value),
                 (Given::Tensor { tensor, writable }, copy) => {
-                    let Tensor { dtype, len, mutable, leading_dimension, batch_stride, reserve, .. } = *tensor;
-                    let (buffer, dtype, len) = match copy {
-                        Some(Copy { window, dtype, elements }) => (window.buffer(), *dtype, *elements),
-                        None => (tensor.buffer.reborrow(), dtype, len),
+                    let tensor = match copy {
+                        Some(Copy { window, dtype, elements }) => {
+                            Tensor { dtype: *dtype, len: *elements, ..tensor.over(window.buffer()) }
+                        }
+                        None => tensor.over(()).over(tensor.buffer.reborrow()),
                     };
-                    let tensor = Tensor { buffer, dtype, len, mutable, leading_dimension, batch_stride, reserve };
                     Given::Tensor { tensor, writable: *writable }
                 }
             };

@@ -127,7 +127,7 @@ pub(super) fn leaves(forward: &Checked, joint: &Joint, wrt: &Wrt, output: DType)
             _ => continue,
         };
         if value != ValueType::F32 {
-            if wrt.names.is_some() && wrt.wants(name) {
+            if wrt.names.iter().any(|n| **n == **name) {
                 return Err(GradError::Discrete { name: name.to_string(), dtype: operand.dtype });
             }
             continue;
@@ -137,7 +137,7 @@ pub(super) fn leaves(forward: &Checked, joint: &Joint, wrt: &Wrt, output: DType)
             leaves.push(Leaf { name: name.clone(), id, operand: Operand { dtype: format(name, operand.dtype), ..operand } });
         }
     }
-    let missing = wrt.names.iter().flatten().find(|name| !known.contains(name));
+    let missing = wrt.names.iter().find(|name| !known.contains(name));
     if let Some(name) = missing {
         return Err(GradError::Unknown { name: name.clone(), what: "has a gradient", known });
     }

@@ -43,7 +43,9 @@ pub enum GradError {
     #[error("there is nothing to differentiate with respect to: name an argument, or use `Wrt::all()`")]
     Nothing,
     /// No output has a gradient.
-    #[error("no output has a gradient to come in: store an f32 value as f32, f16 or bf16")]
+    #[error(
+        "no gradient comes in as a matrix, which is the backward epilogue's accumulator: store an f32 value as f32, f16 or bf16"
+    )]
     NoOutput,
     /// An output through which no gradient can come in.
     #[error("a gradient cannot come in through `{name}`: {why}")]
@@ -64,7 +66,9 @@ pub enum GradError {
         cure: &'static str,
     },
     /// A name that the backward epilogue needs is taken.
-    #[error("the epilogue has an argument `{name}`, a name that its gradients need: rename it")]
+    #[error(
+        "the epilogue has an argument `{name}`, a name that its gradients need: build it with another name, or edit the epilogue's text"
+    )]
     Name {
         /// The name.
         name: String,

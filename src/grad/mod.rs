@@ -39,8 +39,10 @@
 //! | a vector over N, M | `grad_NAME` | the sum over M, N, and over the batch if that shares it |
 //! | a scalar | `grad_NAME` | the sum over everything |
 //!
-//! Incoming gradients of further outputs are loaded as `upstream_NAME`, as they lie in the forward pass. What no gradient
-//! reaches gets zeros.
+//! The incoming gradient of one stored matrix is the accumulator, so there has to be one; those of further outputs are loaded as
+//! `upstream_NAME`, as they lie in the forward pass. Of reductions only sums have gradients; others are left out by
+//! [`Wrt::detached`]. What no gradient reaches gets zeros. The backward epilogue takes the arguments that it needs and no
+//! other: [`arguments`](crate::Epilogue::arguments) lists them, and a bias is not among them.
 //!
 //! # Derivatives
 //!

@@ -17,8 +17,10 @@ use std::collections::BTreeMap;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Wrt {
-    /// `None`: the accumulator and every floating-point argument.
-    pub(super) names: Option<Vec<String>>,
+    /// Arguments that were named.
+    pub(super) names: Vec<String>,
+    /// Whether every floating-point argument is meant besides.
+    pub(super) all: bool,
     pub(super) accumulator: bool,
     pub(super) through: Option<String>,
     pub(super) detached: Vec<String>,
@@ -39,9 +41,10 @@ pub enum Keep {
 }
 
 impl Wrt {
-    fn new(names: Option<Vec<String>>, accumulator: bool) -> Wrt {
+    fn new(names: Vec<String>, all: bool, accumulator: bool) -> Wrt {
         Wrt {
             names,
+            all,
             accumulator,
             through: None,
             detached: Vec::new(),
@@ -55,25 +58,23 @@ impl Wrt {
 
     /// The accumulator and every floating-point argument: matrices, vectors, scalars.
     pub fn all() -> Wrt {
-        Wrt::new(None, true)
+        Wrt::new(Vec::new(), true, true)
     }
 
     /// The accumulator alone: what the backward products need.
     pub fn accumulator() -> Wrt {
-        Wrt::new(Some(Vec::new()), true)
+        Wrt::new(Vec::new(), false, true)
     }
 
     /// These arguments, and not the accumulator.
     pub fn arguments<'n>(names: impl IntoIterator<Item = &'n str>) -> Wrt {
-        Wrt::new(Some(names.into_iter().map(str::to_owned).collect()), false)
+        Wrt::new(names.into_iter().map(str::to_owned).collect(), false, false)
     }
 
     /// And this argument.
     #[must_use]
     pub fn and(mut self, name: &str) -> Wrt {
-        if let Some(names) = &mut self.names {
-            names.push(name.into());
-        }
+        self.names.push(name.into());
         self
     }
 
@@ -130,6 +131,6 @@ impl Wrt {
     }
 
     pub(super) fn wants(&self, name: &str) -> bool {
-        self.names.as_ref().is_none_or(|names| names.iter().any(|n| n == name))
+        self.all || self.names.iter().any(|n| n == name)
     }
 }

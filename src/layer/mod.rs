@@ -65,7 +65,7 @@
 //! | [`wgrad`](Linear::wgrad) | dW = X^T dZ | `x`, `dz` | `dw` |
 //! | [`wgrad_with_bias`](Linear::wgrad_with_bias) | dW = X^T dZ, db = the sum of dZ over M | `x`, `dz` | `dw`, `grad_bias` |
 //! | [`dgrad`](Linear::dgrad) | dX = dZ W^T | `dz`, `w` | `dx` |
-//! | [`dgrad_into`](Linear::dgrad_into) | dZ' = (dZ W^T) f''(Z'), db', of the layer before | `dz`, `w`; that layer's reserve and what its f names | that layer's `grad_acc`, `grad_bias`, `grad_NAME` |
+//! | [`dgrad_into`](Linear::dgrad_into) | dZ_prev = (dZ W^T) f_prev'(Z_prev), db_prev, of the layer before | `dz`, `w`; that layer's reserve and what its f names | that layer's `grad_acc`, `grad_bias`, `grad_NAME` |
 //!
 //! In a chain of layers the gradient that [`dgrad`](Linear::dgrad) makes is wanted by nobody but the activation of the layer
 //! before. [`dgrad_into`](Linear::dgrad_into) puts that layer's derivative and bias gradient behind the product, so that a network of L layers takes
@@ -293,8 +293,8 @@ impl Linear {
         Ok(self.dgrad_with(&stored("dx", dx)?, rows))
     }
 
-    /// dZ' = (dZ W^T) f''(Z'): the gradient of what the layer before applies its f' to, where X is the Y' of that layer, and with
-    /// it the gradients of that layer's bias and of whatever else its f' loads. Arguments besides `dz` and `w` are those of
+    /// dZ_prev = (dZ W^T) f_prev'(Z_prev): the gradient of what the layer before applies its activation f_prev to, where X is the
+    /// output of that layer, and with it the gradients of that layer's bias and of whatever else f_prev loads. Arguments besides `dz` and `w` are those of
     /// `previous`'s [`activation_grad`](Linear::activation_grad).
     ///
     /// # Errors

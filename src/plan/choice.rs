@@ -134,13 +134,21 @@ impl Choice {
     }
 }
 
+/// How many of the slower tiles are told one by one.
+const SLOWER: usize = 8;
+
+/// The verdicts in words; of slower tiles only the best.
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut slower = 0;
         for verdict in &self.verdicts {
-            let mark = if verdict.chosen { "*" } else { "-" };
-            writeln!(f, "  {mark} {}: {}", verdict.candidate, verdict.reason)?;
+            slower += usize::from(matches!(verdict.reason, Reason::Slower(_)));
+            if slower <= SLOWER || !matches!(verdict.reason, Reason::Slower(_)) {
+                let mark = if verdict.chosen { "*" } else { "-" };
+                writeln!(f, "  {mark} {}: {}", verdict.candidate, verdict.reason)?;
+            }
         }
-        Ok(())
+        if slower > SLOWER { writeln!(f, "  - {} more, estimated to be slower still", slower - SLOWER) } else { Ok(()) }
     }
 }
 

@@ -9,19 +9,27 @@ impl KernelPlan {
     /// The plan in words: kernel, tile, memory, where each value is computed, and the verdict on every candidate.
     pub fn explain(&self) -> String {
         let mut out = String::new();
-        let operation = match self.operation {
-            Operation::Product { dtype, layout } => format!("product of {dtype}, {layout}"),
-            Operation::Pointwise { dtype, order } => format!("pointwise over {dtype}, {}", order.name()),
-        };
+        if let Some(Split { parts, operation, sums, product }) = &self.split {
+            let (order, dtype) = (sums.order.name().replace('_', "-"), sums.dtype);
+            let _ = writeln!(
+                out,
+                "split         {}: K in {parts} parts, multiplied by {}; then the kernel below, which adds up their sums in order: {} bytes \
+                 of scratch, {dtype}, {order}",
+                named(*operation),
+                product.tile,
+                self.scratch,
+            );
+        }
         let _ = writeln!(out, "kernel        {} for {}", self.tile, self.target);
         let _ = writeln!(
             out,
-            "operation     {operation}{}",
+            "operation     {}{}",
+            named(self.operation),
             if self.transposed { " (the transposed problem: outputs are column-major)" } else { "" }
         );
         let _ = writeln!(
             out,
-            "threads       {} a block, at least {} block(s) a multiprocessor",
+            "threads       {} a block, with registers for {} block(s) a multiprocessor",
             self.tile.threads, self.tile.min_blocks
         );
         let _ = writeln!(out, "shared memory {} bytes, dynamic", self.shared_memory());
@@ -34,15 +42,6 @@ impl KernelPlan {
                 "copies        {} into aligned rows before the kernel, {} bytes of scratch: TMA reads multiples of 16 bytes",
                 names.join(" and "),
                 self.scratch,
-            );
-        }
-        if let Some(Split { parts, sums, product, .. }) = &self.split {
-            let (order, dtype) = (sums.order.name().replace('_', "-"), sums.dtype);
-            let _ = writeln!(
-                out,
-                "split         K in {parts} parts, multiplied by {} before this kernel, which adds up their sums in order: {} bytes of \
-                 scratch, {dtype}, {order}",
-                product.tile, self.scratch,
             );
         }
         let _ = writeln!(out, "strip         {} columns a visit", self.strip);
@@ -110,6 +109,13 @@ impl KernelPlan {
             let _ = write!(out, "the product of the parts, {} batch entries of K\n{}", split.parts, split.product.explain());
         }
         out
+    }
+}
+
+fn named(operation: Operation) -> String {
+    match operation {
+        Operation::Product { dtype, layout } => format!("product of {dtype}, {layout}"),
+        Operation::Pointwise { dtype, order } => format!("pointwise over {dtype}, {}", order.name()),
     }
 }
 

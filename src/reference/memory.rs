@@ -173,12 +173,7 @@ pub(super) fn claims<'a>(args: &'a HostArgs<'_>) -> HostArgs<'a> {
         let given = match given {
             Given::Scalar(constant) => Given::Scalar(*constant),
             Given::Tensor { tensor, writable } => {
-                let Claim { dtype, len, mutable, leading_dimension, batch_stride, reserve, .. } = *tensor;
-                let buffer = HostBuffer::Read(tensor.buffer.bytes());
-                Given::Tensor {
-                    tensor: Claim { buffer, dtype, len, mutable, leading_dimension, batch_stride, reserve },
-                    writable: *writable,
-                }
+                Given::Tensor { tensor: tensor.over(HostBuffer::Read(tensor.buffer.bytes())), writable: *writable }
             }
         };
         (name.clone(), given)

@@ -40,6 +40,7 @@ fn a_custom_primitive_without_a_derivative() {
 fn names() {
     let build = |e: &Builder| e.store("d", e.load("mask", Bool).select(e.acc(), e.load("x", F16)), F16);
     assert_eq!(refused(build, Wrt::arguments(["y"])), "the epilogue has no argument `y` that has a gradient; it has x");
+    assert_eq!(refused(build, Wrt::all().and("y")), "the epilogue has no argument `y` that has a gradient; it has x");
     assert_eq!(
         refused(build, Wrt::arguments(["mask"])),
         "argument `mask` holds bool values, which have no gradient: leave it out"
@@ -55,11 +56,11 @@ fn names() {
     );
     assert_eq!(
         refused(|e| e.store("d", e.acc() + e.load("grad_acc", F16), F16), Wrt::accumulator()),
-        "the epilogue has an argument `grad_acc`, a name that its gradients need: rename it"
+        "the epilogue has an argument `grad_acc`, a name that its gradients need: build it with another name, or edit the epilogue's text"
     );
     assert_eq!(
         refused(|e| e.store("d", e.acc() + e.load("acc", F16), F16), Wrt::all()),
-        "the epilogue has an argument `acc`, a name that its gradients need: rename it"
+        "the epilogue has an argument `acc`, a name that its gradients need: build it with another name, or edit the epilogue's text"
     );
     let z = Wrt::all().format("z", F32);
     assert_eq!(refused(build, z), "the epilogue has no argument `z` that is differentiated with respect to; it has acc, x");
@@ -69,7 +70,7 @@ fn names() {
 fn outputs() {
     assert_eq!(
         refused(|e| e.store("d", e.acc().gt(0.0), Bool), Wrt::all()),
-        "no output has a gradient to come in: store an f32 value as f32, f16 or bf16"
+        "no gradient comes in as a matrix, which is the backward epilogue's accumulator: store an f32 value as f32, f16 or bf16"
     );
     let amax = |e: &Builder| {
         e.store("d", e.acc(), F16);

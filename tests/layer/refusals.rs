@@ -76,14 +76,11 @@ fn arguments_that_do_not_fit_have_the_names_of_the_layer() {
     let mut reserve = layer.reserve(4);
     let args = HostArgs::new().input("x", &x).input("w", &w).input("bias", &bias).output("y", &mut y).saving(&mut reserve);
     let error = layer.forward(4).reference(args).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "argument `w`: too short: K x N, row-major with leading dimension 3 and batch stride 6 needs 6 elements, got 5"
-    );
+    assert_eq!(error, "argument `w`: too short: K x N, row-major with leading dimension 3 needs 6 elements, got 5");
     let args = HostArgs::new().input("x", &x).input("weight", &w).input("bias", &bias).output("y", &mut y);
     let error = layer.inference(4).reference(args).unwrap_err().to_string();
     let lines: Vec<&str> = error.lines().collect();
-    assert_eq!(lines[0], "argument `w`: missing; it needs memory of f32, K x N, row-major, for each of 1 batch entries");
+    assert_eq!(lines[0], "argument `w`: missing; it needs memory of f32, K x N, row-major");
     assert_eq!(lines[1], "argument `weight`: the epilogue has no such argument; it has x, w, bias, y");
     let transposed = layer.clone().trans_w(true);
     let args = HostArgs::new().input("x", &x).input("w", w.ld(1)).input("bias", &bias).output("y", &mut y);
@@ -105,10 +102,7 @@ fn reserves_that_are_missing_or_not_their_own() {
         step.reference(args).unwrap_err().to_string()
     };
     let name = layer.pair().reserve().values()[0].name.clone();
-    assert_eq!(
-        refused(None),
-        format!("argument `{name}`: missing; it needs memory of bits8, M x N, row-major, for each of 1 batch entries")
-    );
+    assert_eq!(refused(None), format!("argument `{name}`: missing; it needs memory of bits8, M x N, row-major"));
     let foreign = refused(Some(&other.reserve(4)));
     assert!(foreign.contains("pass the reserve of the same `backward()` pair"), "{foreign}");
     let small = refused(Some(&layer.reserve(3)));

@@ -121,7 +121,27 @@ fn memory_that_cannot_be_written() {
     static WIDE: [f32; 12] = [0.0; 12];
     assert_eq!(fault("c", |args| args.input("c", &WIDE[..])), Fault::ReadOnly);
     // Passed as an output, but borrowed as an input.
-    assert_eq!(fault("c", |args| args.output("c", &WIDE[..])), Fault::ReadOnly);
+    assert_eq!(fault("c", |args| args.output("c", &WIDE[..])), Fault::Shared);
+}
+
+#[test]
+fn a_byte_for_each_element_is_no_mask_of_bits() {
+    let masked = Epilogue::build(|e| {
+        let keep = e.load("mask", Bits8);
+        e.store("d", keep.select(e.acc(), 0.0), F32);
+    })
+    .unwrap();
+    let (a, b) = ([1.0f32; 24], [1.0f32; 32]);
+    let attempt = |mask: &[u8]| {
+        let mut d = [9.0f32; 48];
+        let args = HostArgs::new().input("a", &a).input("b", &b).input("mask", mask).output("d", &mut d);
+        run(product(F32, TN), masked.checked(), Shape::new(6, 8, 4), args, Precision::F32).map(|()| d[0])
+    };
+    let ArgumentErrors(errors) = attempt(&[1; 48]).unwrap_err();
+    assert_eq!(errors[0].fault, Fault::Unpacked { dtype: Bits8, needs: 6, got: 48 });
+    assert!(errors[0].to_string().contains("declare it `Bool`, or pack it into 6 bytes"), "{}", errors[0]);
+    // Six bytes are bits, and so is any other memory that is long enough.
+    assert_eq!((attempt(&[1; 6]), attempt(&[2; 47])), (Ok(4.0), Ok(0.0)));
 }
 
 #[test]
