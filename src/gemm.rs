@@ -281,13 +281,11 @@ mod compile {
     /// Blames a compiler error on the custom primitive it belongs to.
     fn blame(plan: &KernelPlan, error: JitError) -> Error {
         let JitError::Compile(failure) = &error else { return error.into() };
-        let culprit = failure.errors().find_map(|m| m.node);
-        let Some(step) = culprit.and_then(|node| plan.program.steps.get(node as usize).map(|s| (node, s))) else {
-            return error.into();
-        };
-        let (node, StepKind::Custom { name, cuda, .. }) = (step.0, &step.1.kind) else { return error.into() };
-        let messages = failure.errors().filter(|m| m.node == Some(node)).map(|m| m.text.clone()).collect();
-        let built_at = plan.program.built_at.get(node as usize).copied().flatten().map(ToString::to_string);
+        let Some(at) = failure.errors().find_map(|m| m.step) else { return error.into() };
+        let step = plan.program.steps.get(at as usize);
+        let Some(StepKind::Custom { name, cuda, .. }) = step.map(|step| &step.kind) else { return error.into() };
+        let messages = failure.errors().filter(|m| m.step == Some(at)).map(|m| m.text.clone()).collect();
+        let built_at = plan.program.built_at.get(at as usize).copied().flatten().map(ToString::to_string);
         Error::Custom(CustomFailure { primitive: name.clone(), cuda: cuda.clone(), built_at, messages })
     }
 }

@@ -300,13 +300,17 @@ pub mod target;
 #[cfg(feature = "cuda")]
 pub mod tune;
 
-pub use args::{Args, HostArgs, Tensor};
+pub use args::{Args, HostArgs, IntoTensor, Tensor};
 pub use build::{Builder, Epilogue, Expr};
 pub use check::{Diagnostic, Diagnostics};
 #[cfg(feature = "cuda")]
 pub use cudarc;
+#[cfg(feature = "cuda")]
+pub use device::{Device, DeviceArgs};
 pub use dtype::{DType, Element};
 pub use error::Error;
+#[cfg(feature = "cuda")]
+pub use gemm::Plan;
 pub use gemm::{Gemm, RanOn};
 pub use half;
 pub use ir::{CustomOp, Monoid, Op, Operand, Registry};
@@ -320,6 +324,8 @@ pub mod prelude {
     #[cfg(feature = "cuda")]
     pub use crate::device::{Device, DeviceArgs};
     pub use crate::dtype::DType::{self, BF16, Bits8, Bits128, Bool, F16, F32, I32};
+    #[cfg(feature = "cuda")]
+    pub use crate::gemm::Plan;
     pub use crate::gemm::{Gemm, RanOn};
     pub use crate::ir::axes::{L, M, N};
     pub use crate::ir::{CustomOp, Monoid, Operand, Registry};

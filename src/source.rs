@@ -6,13 +6,16 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
+/// Begins the file name of a line marker; the number of a step of the plan's program follows.
+pub const STEP_MARKER: &str = "postlude:%";
+
 /// A kernel as CUDA C++ text.
 ///
 /// Everything that influences a kernel is in here, or in the target and the options it is compiled with: the text includes no
 /// header and reads no environment. This is what makes the text itself a sound cache key.
 ///
-/// A line marker `#line 7 "postlude:%9"` says that what follows belongs to node `%9` of the graph; a message of the compiler
-/// comes back with that node.
+/// A line marker `#line 7 "postlude:%9"` says that what follows belongs to step 9 of the plan's program; a message of the compiler
+/// comes back with that number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Source {
     text: String,

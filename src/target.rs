@@ -41,21 +41,6 @@ pub struct Target {
     feature: Option<Feature>,
 }
 
-/// What one compute capability offers. Sizes are in bytes.
-struct Facts {
-    shared_memory_per_block: u32,
-    shared_memory_per_multiprocessor: u32,
-    threads_per_multiprocessor: u32,
-}
-
-const fn facts(block_kib: u32, multiprocessor_kib: u32, threads: u32) -> Facts {
-    Facts {
-        shared_memory_per_block: block_kib * 1024,
-        shared_memory_per_multiprocessor: multiprocessor_kib * 1024,
-        threads_per_multiprocessor: threads,
-    }
-}
-
 /// Capabilities whose binaries do not travel to their neighbours: NVIDIA promises binary compatibility between the minor versions
 /// of the discrete devices only, not from or to the integrated ones.
 const INTEGRATED: [ComputeCapability; 6] = [(5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0)];
@@ -109,35 +94,17 @@ impl Target {
         if alone { device == own } else { device.0 == own.0 && device.1 >= own.1 }
     }
 
-    fn facts(self) -> Facts {
-        match self.compute_capability() {
-            (7, 0 | 2) => facts(96, 96, 2048),
-            (7, 5) => facts(64, 64, 1024),
-            (8, 0) => facts(163, 164, 2048),
-            (8, 7) => facts(163, 164, 1536),
-            (8, _) => facts(99, 100, 1536),
-            (9, 0) => facts(227, 228, 2048),
-            (10, 0 | 3) => facts(227, 228, 2048),
-            (10, _) => facts(227, 228, 1536),
-            (11, 0) => facts(227, 228, 1536),
-            (12, _) => facts(99, 100, 1536),
-            _ => facts(48, 64, 1024),
-        }
-    }
-
     /// Bytes of shared memory one block can have after opting in to more than the default 48 KiB.
     pub fn shared_memory_per_block_opt_in(self) -> u32 {
-        self.facts().shared_memory_per_block
-    }
-
-    /// Bytes of shared memory all blocks resident on a multiprocessor have together.
-    pub fn shared_memory_per_multiprocessor(self) -> u32 {
-        self.facts().shared_memory_per_multiprocessor
-    }
-
-    /// Threads that can be resident on a multiprocessor.
-    pub fn threads_per_multiprocessor(self) -> u32 {
-        self.facts().threads_per_multiprocessor
+        let kib = match self.compute_capability() {
+            (7, 0 | 2) => 96,
+            (7, 5) => 64,
+            (8, 0 | 7) => 163,
+            (8, _) | (12, _) => 99,
+            (9, 0) | (10, _) | (11, 0) => 227,
+            _ => 48,
+        };
+        kib * 1024
     }
 
     /// 32-bit registers of a multiprocessor; the same on every device since compute capability 7.0.
@@ -159,19 +126,9 @@ impl Target {
         self.at_least(8, 0)
     }
 
-    /// Conversions to and from the 8-bit floating-point formats, and their tensor-core products.
-    pub const fn has_fp8(self) -> bool {
-        self.at_least(8, 9)
-    }
-
-    /// Bulk tensor copies (TMA), thread-block clusters and programmatic dependent launch.
-    pub const fn has_tma_and_clusters(self) -> bool {
-        self.at_least(9, 0)
-    }
-
     /// Clusters of blocks that read each other's shared memory.
     pub const fn has_clusters(self) -> bool {
-        self.major >= 9
+        self.at_least(9, 0)
     }
 
     /// `wgmma` and `setmaxnreg`, the instructions of the `sm_90a` mainloop: Hopper's own, gone again in its successors.
@@ -280,8 +237,7 @@ mod tests {
         assert_eq!([kib(9, 0), kib(10, 0), kib(10, 3), kib(12, 0), kib(12, 1)], [227, 227, 227, 99, 99]);
         assert_eq!([kib(13, 0), kib(9, 9), kib(99, 9)], [48, 48, 48], "unknown capabilities promise the minimum");
         assert!(!Target::SM_75.has_bf16() && Target::SM_80.has_bf16() && Target::SM_80.has_cp_async_and_mma16());
-        assert!(!Target::SM_86.has_fp8() && Target::SM_89.has_fp8() && Target::SM_90.has_fp8());
-        assert!(Target::SM_90.has_tma_and_clusters() && !Target::SM_89.has_tma_and_clusters());
+        assert!(Target::SM_90.has_clusters() && !Target::SM_89.has_clusters());
         assert!(Target::SM_90A.has_wgmma() && !Target::SM_90.has_wgmma());
         assert!(!Target::new(10, 0).with_feature(Feature::Architecture).has_wgmma());
     }

@@ -25,7 +25,7 @@ const MAY_KNOW: [(&str, &[&str]); 22] = [
     ("jit", &["source", "target"]),
     ("device", &["args", "dtype", "ir", "jit", "plan", "problem", "source", "target"]),
     ("tune", &["dtype", "jit", "plan", "problem"]),
-    ("layer", &["args", "build", "check", "compat", "device", "dtype", "error", "gemm", "grad", "ir", "problem"]),
+    ("layer", &["args", "build", "check", "compat", "device", "dtype", "error", "gemm", "grad", "ir", "problem", "tune"]),
     ("error", EVERYTHING),
     ("gemm", EVERYTHING),
     ("lib", EVERYTHING),

@@ -91,17 +91,17 @@ fn spills_and_warnings_are_reported_and_survive_the_disk() {
 }
 
 #[test]
-fn errors_come_back_with_their_node() {
+fn errors_come_back_with_their_step() {
     if nvrtc().is_none() {
         return;
     }
     let bad = kernel("#line 7 \"postlude:%3\"\n  x[0] = foo(n);\n#line 2 \"postlude:%12\"\n\n  x[1] = \"text\";");
     let error = compile(&bad, Target::SM_80).unwrap_err();
     let JitError::Compile(failure) = &error else { panic!("{error:?}") };
-    let places: Vec<_> = failure.errors().map(|message| (message.node, message.line)).collect();
+    let places: Vec<_> = failure.errors().map(|message| (message.step, message.line)).collect();
     assert_eq!(places, [(Some(3), Some(7)), (Some(12), Some(3))], "{error}");
     let text = error.to_string();
-    assert!(text.contains("refused kernel `k` for sm_80:\n  %3, line 7: identifier \"foo\" is undefined"), "{text}");
+    assert!(text.contains("refused kernel `k` for sm_80:\n  step 3, line 7: identifier \"foo\" is undefined"), "{text}");
 
     let error = compile(&kernel("asm volatile(\"foo.bar;\");"), Target::SM_80).unwrap_err();
     assert!(error.to_string().contains("Not a name of any known instruction: 'foo'"), "{error}");

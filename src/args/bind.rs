@@ -8,7 +8,7 @@ use std::fmt;
 
 /// What fills a slot: a scalar's value, or the place of a tensor among the given arguments with its strides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub(crate) enum Bound {
     /// A number.
     Scalar(Constant),
     /// Memory.
@@ -17,7 +17,7 @@ pub enum Bound {
 
 /// A tensor that fits its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BoundTensor {
+pub(crate) struct BoundTensor {
     /// Which of the given arguments.
     pub given: usize,
     /// Its format.

@@ -11,7 +11,8 @@ mod slot;
 pub(crate) use bind::bind;
 #[cfg(feature = "cuda")]
 pub(crate) use bind::bind_into;
-pub use bind::{ArgumentError, ArgumentErrors, Bound, BoundTensor, Fault};
+pub use bind::{ArgumentError, ArgumentErrors, Fault};
+pub(crate) use bind::{Bound, BoundTensor};
 pub use fit::Misfit;
 pub(crate) use fit::fit_operation;
 pub use reserve::{Reserve, ReserveTag};

@@ -40,16 +40,19 @@ pub enum SlotKind {
     },
 }
 
-impl Slot {
-    fn matrix(name: &str, dtype: DType, letters: [&str; 2], extents: [usize; 2], order: Order, batch: Option<usize>) -> Slot {
+impl SlotKind {
+    /// A matrix that is read.
+    fn matrix(dtype: DType, letters: [&str; 2], extents: [usize; 2], order: Order, batch: Option<usize>) -> SlotKind {
         let ([rows, columns], what) = (extents, format!("{} x {}, {}", letters[0], letters[1], order.name().replace('_', "-")));
         let (outer, inner) = match order {
             Order::RowMajor => (rows, columns),
             Order::ColumnMajor => (columns, rows),
         };
-        Slot { name: name.into(), kind: SlotKind::Memory { dtype, what, outer, inner, matrix: true, batch, written: false } }
+        SlotKind::Memory { dtype, what, outer, inner, matrix: true, batch, written: false }
     }
+}
 
+impl Slot {
     fn operand(name: &Arc<str>, operand: Operand, shape: Shape, written: bool) -> Slot {
         let batch = operand.axes.contains(L).then_some(shape.batch);
         let vector = |inner, what: &str| SlotKind::Memory {
@@ -59,22 +62,17 @@ impl Slot {
             inner,
             matrix: false,
             batch,
-            written,
+            written: false,
         };
-        let kind = match operand.axes.without(L) {
-            Axes::MN => {
-                let slot = Slot::matrix(name, operand.dtype, ["M", "N"], [shape.m, shape.n], operand.order, batch);
-                match slot.kind {
-                    SlotKind::Memory { dtype, what, outer, inner, matrix, batch, .. } => {
-                        SlotKind::Memory { dtype, what, outer, inner, matrix, batch, written }
-                    }
-                    scalar => scalar,
-                }
-            }
+        let mut kind = match operand.axes.without(L) {
+            Axes::MN => SlotKind::matrix(operand.dtype, ["M", "N"], [shape.m, shape.n], operand.order, batch),
             M => vector(shape.m, "M elements, one per row"),
             N => vector(shape.n, "N elements, one per column"),
             _ => vector(1, "one element"),
         };
+        if let SlotKind::Memory { written: is_written, .. } = &mut kind {
+            *is_written = written;
+        }
         Slot { name: name.clone(), kind }
     }
 }
@@ -84,10 +82,12 @@ pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot
     let batch = Some(shape.batch);
     let mut slots = match operation {
         Operation::Product { dtype, layout } => vec![
-            Slot::matrix("a", dtype, ["M", "K"], [shape.m, shape.k], layout.a(), batch),
-            Slot::matrix("b", dtype, ["K", "N"], [shape.k, shape.n], layout.b(), batch),
+            Slot { name: "a".into(), kind: SlotKind::matrix(dtype, ["M", "K"], [shape.m, shape.k], layout.a(), batch) },
+            Slot { name: "b".into(), kind: SlotKind::matrix(dtype, ["K", "N"], [shape.k, shape.n], layout.b(), batch) },
         ],
-        Operation::Pointwise { dtype, order } => vec![Slot::matrix("a", dtype, ["M", "N"], [shape.m, shape.n], order, batch)],
+        Operation::Pointwise { dtype, order } => {
+            vec![Slot { name: "a".into(), kind: SlotKind::matrix(dtype, ["M", "N"], [shape.m, shape.n], order, batch) }]
+        }
     };
     slots.extend(epilogue.arguments().iter().map(|argument| match argument.role {
         Role::Scalar(value) => Slot { name: argument.name.clone(), kind: SlotKind::Scalar(value) },

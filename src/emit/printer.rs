@@ -7,9 +7,8 @@ use crate::ir::graph::Constant;
 use crate::ir::op::Signature;
 use crate::ir::{Op, Operand};
 use crate::plan::{Item, KernelPlan, Phase, Program, StepKind, Store};
+use crate::source::STEP_MARKER;
 
-/// Begins the file name of a line marker; the step's number follows.
-const MARKER: &str = "postlude:%";
 /// Stands where line numbers resume; [`render`](super::render) fills in which one.
 pub(super) const RESUME: &str = "#line RESUME";
 
@@ -35,7 +34,7 @@ impl Lines {
 
     /// A statement that the user had a hand in: the compiler's messages about it name its step.
     fn push_marked(&mut self, step: usize, line: impl AsRef<str>) {
-        self.pragma(&format!("#line 1 \"{MARKER}{step}\""));
+        self.pragma(&format!("#line 1 \"{STEP_MARKER}{step}\""));
         self.push(line);
         self.pragma(RESUME);
     }
@@ -56,7 +55,7 @@ impl<'p> Printer<'p> {
         Printer { plan, program: &plan.program }
     }
 
-    /// What a reader of the source is told about a value: its node, as in the listing, and what it is.
+    /// What a reader of the source is told about a value: the number of its step and what it is.
     pub(super) fn note(&self, step: usize) -> String {
         let what = match &self.program.steps[step].kind {
             StepKind::Accumulator => "acc",

@@ -158,7 +158,7 @@ pub struct CompileFailure {
     pub target: Target,
     /// The compiler that refused it.
     pub compiler: String,
-    /// Errors and warnings, each with the node it belongs to.
+    /// Errors and warnings, each with the step of the program it belongs to.
     pub messages: Arc<[CompilerMessage]>,
     /// The log as NVRTC wrote it.
     pub log: Arc<str>,

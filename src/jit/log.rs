@@ -2,14 +2,12 @@
 //!
 //! One log holds the words of two programs. The C++ front end says `FILE(LINE): SEVERITY: TEXT` and then shows the line; ptxas
 //! says `ptxas SEVERITY : TEXT` and, asked for it, what every function uses. The FILE is ours to choose: the line marker
-//! `#line 7 "postlude:%9"` in the source brings a message back to node 9 of the graph.
+//! `#line 7 "postlude:%9"` in the source brings a message back to step 9 of the program.
 //!
 //! The reader trusts nothing: a line it does not know is skipped, a number that does not fit is zero.
 
+use crate::source::STEP_MARKER;
 use std::fmt;
-
-/// The beginning of the file name in a line marker; the number of the node follows.
-pub const NODE_MARKER: &str = "postlude:%";
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,8 +25,8 @@ pub enum Severity {
 pub struct CompilerMessage {
     /// How bad it is.
     pub severity: Severity,
-    /// The node of the graph whose code it is about.
-    pub node: Option<u32>,
+    /// The step of the plan's program whose code it is about.
+    pub step: Option<u32>,
     /// The line: counted from the last line marker, or in the assembly for a message of ptxas.
     pub line: Option<u32>,
     /// The compiler's own name for it: `C7510`, `#177-D`.
@@ -38,11 +36,11 @@ pub struct CompilerMessage {
 }
 
 impl fmt::Display for CompilerMessage {
-    /// `%9, line 7: C7510: what it says`, with what is known.
+    /// `step 9, line 7: C7510: what it says`, with what is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.node, self.line) {
-            (Some(node), Some(line)) => write!(f, "%{node}, line {line}: ")?,
-            (Some(node), None) => write!(f, "%{node}: ")?,
+        match (self.step, self.line) {
+            (Some(step), Some(line)) => write!(f, "step {step}, line {line}: ")?,
+            (Some(step), None) => write!(f, "step {step}: ")?,
             (None, Some(line)) => write!(f, "line {line}: ")?,
             (None, None) => {}
         }
@@ -89,8 +87,8 @@ impl Log {
                     message.text.push('\n');
                     message.text.push_str(more.trim_end());
                 }
-                // An error inside the prelude names the node where it was instantiated.
-                message.node = message.node.or_else(|| node_in(&message.text));
+                // An error inside the prelude names the step where it was instantiated.
+                message.step = message.step.or_else(|| step_in(&message.text));
                 log.messages.push(message);
             } else if let Some(message) = assembler(line) {
                 log.messages.push(message);
@@ -156,9 +154,9 @@ fn number_before(line: &str, what: &str) -> u32 {
     line[end - digits..end].parse().unwrap_or(0)
 }
 
-/// The node in the first `postlude:%9`.
-fn node_in(text: &str) -> Option<u32> {
-    let (_, rest) = text.split_once(NODE_MARKER)?;
+/// The step in the first `postlude:%9`.
+fn step_in(text: &str) -> Option<u32> {
+    let (_, rest) = text.split_once(STEP_MARKER)?;
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     rest[..digits].parse().ok()
 }
@@ -183,13 +181,13 @@ fn severity_and_text(words: &str) -> Option<(Severity, Option<String>, String)> 
 fn front_end(line: &str) -> Option<CompilerMessage> {
     let outside = line.strip_prefix("nvrtc: ").or_else(|| line.strip_prefix("At end of source: "));
     if let Some((severity, code, text)) = outside.and_then(severity_and_text) {
-        return Some(CompilerMessage { severity, node: None, line: None, code, text });
+        return Some(CompilerMessage { severity, step: None, line: None, code, text });
     }
     let (place, words) = line.split_once("): ")?;
     let (file, number) = place.rsplit_once('(')?;
     let number = number.parse().ok()?;
     let (severity, code, text) = severity_and_text(words)?;
-    Some(CompilerMessage { severity, node: node_in(file), line: Some(number), code, text })
+    Some(CompilerMessage { severity, step: step_in(file), line: Some(number), code, text })
 }
 
 /// A message of ptxas that is about the kernel, not about its size.
@@ -213,7 +211,7 @@ fn assembler(line: &str) -> Option<CompilerMessage> {
         _ => return None,
     };
     let (code, text) = coded.map_or((None, text), |(code, text)| (Some(code.to_owned()), text.trim()));
-    Some(CompilerMessage { severity, node: None, line: number, code, text: text.to_owned() })
+    Some(CompilerMessage { severity, step: None, line: number, code, text: text.to_owned() })
 }
 
 fn is_code(text: &str) -> bool {
@@ -268,15 +266,15 @@ mod tests {
     }
 
     #[test]
-    fn errors_point_at_nodes() {
+    fn errors_point_at_steps() {
         let log = "postlude:%3(7): error: identifier \"foo\" is undefined\n    p[0] = foo(1);\n           ^\n\n\
             postlude:%12(9): error: a value of type \"const char *\" cannot be assigned\n    p[1] = \"x\";\n\n\
             postlude.cu(40): error: static assertion failed\n          detected during instantiation of \"f\" at line 2 of postlude:%5\n\n\
             postlude.cu(1): catastrophic error: cannot open source file \"x.h\"\n\
             At end of source: error: expected a \"}\"\n\
             4 errors detected in the compilation of \"postlude.cu\".\n";
-        let found: Vec<_> = Log::read(log).messages.iter().map(|m| (m.severity, m.node, m.line)).collect();
-        let error = |node, line| (Severity::Error, node, line);
+        let found: Vec<_> = Log::read(log).messages.iter().map(|m| (m.severity, m.step, m.line)).collect();
+        let error = |step, line| (Severity::Error, step, line);
         let expected = [
             error(Some(3), Some(7)),
             error(Some(12), Some(9)),
@@ -286,7 +284,7 @@ mod tests {
         ];
         assert_eq!(found, expected);
         let first = Log::read(log).messages[0].to_string();
-        assert_eq!(first, "%3, line 7: identifier \"foo\" is undefined\n    p[0] = foo(1);\n           ^");
+        assert_eq!(first, "step 3, line 7: identifier \"foo\" is undefined\n    p[0] = foo(1);\n           ^");
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub use self::error::{CompileFailure, Denied, JitError, NotFound, Tried};
 pub(crate) use self::fault::Fault;
 pub use self::key::CacheKey;
 pub use self::locate::NVRTC_PATH;
-pub use self::log::{CompilerMessage, NODE_MARKER, Severity};
+pub use self::log::{CompilerMessage, Severity};
 #[cfg(feature = "cuda")]
 pub(crate) use self::memo::Memos;
 pub use self::options::Options;

@@ -126,6 +126,7 @@ mod on_device {
     use super::{Error, HostArgs, Names, Step};
     use crate::device::{Device, DeviceArgs};
     use crate::gemm::Plan;
+    use crate::tune::{Autotune, Tuning};
     use cudarc::driver::CudaStream;
     use std::sync::Arc;
 
@@ -176,14 +177,23 @@ mod on_device {
             self.plan.execute_host(stream, args).map_err(|error| self.names.explain_error(error))
         }
 
-        /// The plan of the product, to explain or to tune; its operands are `a` and `b`.
-        pub fn plan(&self) -> &Plan {
-            &self.plan
+        /// Times other kernels on these arguments, and takes the fastest: see [`Plan::autotune`].
+        ///
+        /// # Errors
+        /// As [`Plan::autotune`].
+        pub fn autotune(
+            &mut self,
+            stream: &Arc<CudaStream>,
+            args: &mut DeviceArgs<'_>,
+            options: Autotune,
+        ) -> Result<Tuning, Error> {
+            self.names.translate(args);
+            self.plan.autotune(stream, args, options).map_err(|error| self.names.explain_error(error))
         }
 
-        /// The same, to tune.
-        pub fn plan_mut(&mut self) -> &mut Plan {
-            &mut self.plan
+        /// The plan of the product, to explain; its operands are `a` and `b`.
+        pub fn plan(&self) -> &Plan {
+            &self.plan
         }
     }
 }

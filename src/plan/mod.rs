@@ -1,8 +1,9 @@
 //! Plans: everything that decides a kernel, as plain data.
 //!
 //! [`KernelPlan::new`] turns a checked epilogue, an operation and a problem into a plan for one target; `emit` prints it.
-//! A plan holds no pointer and no extent: one kernel serves every problem of its class (format, layout, alignment, tile),
-//! and M, N, K, leading dimensions, addresses and scalars are the launch's.
+//! A plan holds no pointer, and of the extents only what was decided by them: the order of tiles, bytes of scratch. One kernel serves
+//! every problem of its class (format, layout, alignment, tile), and M, N, K, leading dimensions, addresses and scalars are the
+//! launch's.
 
 mod choice;
 mod explain;
