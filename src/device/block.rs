@@ -60,7 +60,7 @@ impl Layout {
         operand: impl Fn(usize) -> usize,
         operands: usize,
     ) -> Layout {
-        let seen = if plan.transposed { shape.transposed() } else { shape };
+        let seen = plan.seen(shape);
         let slot = |argument: usize| operands + argument;
         let maps = plan.maps.iter().map(|map| {
             let slot = match map.source {

@@ -5,7 +5,7 @@ use crate::args::{Reserve, ReserveTag};
 use crate::build::Epilogue;
 use crate::dtype::ValueType;
 use crate::ir::graph::{Node, NodeId};
-use crate::ir::{Operand, Order, text};
+use crate::ir::{Operand, Order, fnv1a, text};
 use crate::problem::Shape;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -67,10 +67,8 @@ pub enum ReserveError {
     },
 }
 
-/// FNV-1a over texts.
 pub(super) fn fingerprint(texts: &[&str]) -> u64 {
-    let bytes = texts.iter().flat_map(|t| t.bytes().chain([0]));
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    fnv1a(texts.iter().flat_map(|t| t.bytes().chain([0])))
 }
 
 impl ReservePlan {

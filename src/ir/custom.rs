@@ -4,6 +4,7 @@
 //! and carries the fingerprint of its text; reading one takes a [`Registry`] that holds the same text, so that
 //! a document can neither bring source of its own nor silently pick up a changed definition.
 
+use super::fnv1a;
 use super::function::Function;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -161,19 +162,10 @@ impl CustomOp {
     /// an edited definition from the one a document was written with; it is no protection against forgery, and needs to
     /// be none, since the text comes from the program.
     pub fn fingerprint(&self) -> u64 {
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        let mut field = |text: &str| {
-            for byte in (text.len() as u64).to_le_bytes().into_iter().chain(text.bytes()) {
-                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-            }
-        };
-        field(&self.name);
-        field(&self.arity.to_string());
-        field(&self.cuda);
-        for partial in &self.partials {
-            field(partial.as_ref().map_or("", |p| &p.cuda));
-        }
-        hash
+        let arity = self.arity.to_string();
+        let partials = self.partials.iter().map(|partial| partial.as_ref().map_or("", |p| &p.cuda));
+        let fields = [&*self.name, &*arity, &*self.cuda].into_iter().chain(partials);
+        fnv1a(fields.flat_map(|text| (text.len() as u64).to_le_bytes().into_iter().chain(text.bytes())))
     }
 }
 

@@ -8,6 +8,7 @@
 pub mod axes;
 pub mod custom;
 pub mod dot;
+mod fnv;
 pub mod function;
 pub mod graph;
 pub mod monoid;
@@ -19,6 +20,7 @@ pub mod wire;
 
 pub use axes::Axes;
 pub use custom::{CustomOp, CustomOpError, Registry};
+pub(crate) use fnv::fnv1a;
 pub use function::Function;
 pub use graph::{Constant, Coordinate, Graph, Node, NodeId, Side};
 pub use monoid::Monoid;

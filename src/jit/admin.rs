@@ -2,11 +2,9 @@
 
 use super::cache::Cache;
 use super::config::Limits;
-use super::entry;
-use super::envelope::Damage;
 use super::key::CacheKey;
-use super::note;
-use super::store::{COMPILERS, NOTES, compiler_in, contents};
+use super::kind::{FileKind, Identified};
+use super::store::contents;
 use super::sweep::{self, Found, Swept};
 use crate::source::KernelInfo;
 use std::path::{Path, PathBuf};
@@ -52,8 +50,9 @@ impl Cache {
         entries.sort_by_key(|found| std::cmp::Reverse(found.used));
         let mut compilers = store.compiler_files();
         compilers.sort();
-        let entries = entries.into_iter().map(|found| examine(found, kernel_or_note));
-        entries.chain(compilers.into_iter().filter_map(Found::at).map(|found| examine(found, compiler))).collect()
+        let entries = entries.into_iter().map(|found| (FileKind::of_entry(&found.path), found));
+        let compilers = compilers.into_iter().filter_map(Found::at).map(|found| (FileKind::Compiler, found));
+        entries.chain(compilers).map(|(kind, found)| examine(found, kind)).collect()
     }
 
     /// Removes what has not been used for longest until 70 % of `limits` are left, if the directory exceeds them, and what dead
@@ -75,29 +74,12 @@ impl Cache {
     }
 }
 
-/// Whose a file is, in which folder it belongs, and what it holds.
-type Read = Result<(CacheKey, String, Holds), Damage>;
-
-fn kernel_or_note(path: &Path, content: &[u8]) -> Read {
-    if path.extension().is_some_and(|extension| extension == "kernel") {
-        let (key, cubin) = entry::decode_any(content)?;
-        return Ok((key, cubin.info.target.to_string(), Holds::Kernel(Box::new(cubin.info))));
-    }
-    let (key, _) = note::decode_any(content)?;
-    Ok((key, NOTES.to_owned(), Holds::Note))
-}
-
-fn compiler(_: &Path, content: &[u8]) -> Read {
-    let (key, build) = compiler_in(content)?;
-    Ok((key, COMPILERS.to_owned(), Holds::Compiler(build.identity)))
-}
-
-fn examine(Found { path, bytes, used }: Found, read: fn(&Path, &[u8]) -> Read) -> CachedFile {
+fn examine(Found { path, bytes, used }: Found, kind: FileKind) -> CachedFile {
     let unsound = |why: &dyn std::fmt::Display| Unsound(why.to_string());
     let holds = || {
         let content = contents(&path).map_err(|error| unsound(&error))?;
         let (_, content) = content.ok_or_else(|| unsound(&"it is too large for a file of the cache"))?;
-        let (key, folder, holds) = read(&path, &content).map_err(|damage| unsound(&damage))?;
+        let Identified { key, folder, holds } = kind.read(&content).map_err(|damage| unsound(&damage))?;
         if placed(&path, &key, &folder) {
             Ok(holds)
         } else {

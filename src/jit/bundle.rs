@@ -12,10 +12,8 @@
 
 use super::cache::Cache;
 use super::config::Mode;
-use super::entry;
-use super::key::CacheKey;
-use super::note;
-use super::store::{COMPILERS, LARGEST, NOTES, compiler_in, contents};
+use super::kind::{FileKind, Identified};
+use super::store::{LARGEST, contents};
 use super::sweep;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -24,10 +22,6 @@ use std::path::Path;
 const MAGIC: [u8; 8] = *b"\x89PLBUN\r\n";
 const FORMAT: u32 = 1;
 const HASH: u64 = 32;
-
-const KERNEL: u8 = 1;
-const NOTE: u8 = 2;
-const COMPILER: u8 = 3;
 
 /// Why a bundle could not be written or read. Nothing was imported from it then.
 #[derive(Debug, thiserror::Error)]
@@ -78,22 +72,12 @@ pub struct Bundled {
     pub bytes: u64,
 }
 
-/// A file of the cache: whose it is, in which folder, and with which extension.
-pub(super) fn identify(tag: u8, bytes: &[u8]) -> Option<(CacheKey, String, &'static str)> {
-    match tag {
-        KERNEL => entry::decode_any(bytes).ok().map(|(key, cubin)| (key, cubin.info.target.to_string(), "kernel")),
-        NOTE => note::decode_any(bytes).ok().map(|(key, _)| (key, NOTES.to_owned(), "note")),
-        COMPILER => compiler_in(bytes).ok().map(|(key, _)| (key, COMPILERS.to_owned(), "note")),
-        _ => None,
-    }
-}
-
 impl Bundled {
-    fn count(&mut self, tag: u8, bytes: usize) {
-        match tag {
-            KERNEL => self.kernels += 1,
-            NOTE => self.notes += 1,
-            _ => self.compilers += 1,
+    fn count(&mut self, kind: FileKind, bytes: usize) {
+        match kind {
+            FileKind::Kernel => self.kernels += 1,
+            FileKind::Note => self.notes += 1,
+            FileKind::Compiler => self.compilers += 1,
         }
         self.bytes += bytes as u64;
     }
@@ -123,11 +107,8 @@ impl Cache {
         let failed = |error| BundleError::Io { path: path.display().to_string(), error };
         let (entries, _) = sweep::census(store);
         let compilers = store.compiler_files().into_iter();
-        let tagged = entries.into_iter().map(|found| {
-            let kernel = found.path.extension().is_some_and(|extension| extension == "kernel");
-            (if kernel { KERNEL } else { NOTE }, found.path)
-        });
-        let mut files: Vec<_> = compilers.map(|path| (COMPILER, path)).chain(tagged).collect();
+        let entries = entries.into_iter().map(|found| (FileKind::of_entry(&found.path), found.path));
+        let mut files: Vec<_> = compilers.map(|path| (FileKind::Compiler, path)).chain(entries).collect();
         files.sort();
         let mut bundled = Bundled::default();
         let mut write = || {
@@ -135,19 +116,19 @@ impl Cache {
             let mut out = Hashing { inner: BufWriter::new(temporary), hasher: blake3::Hasher::new() };
             out.put(&MAGIC)?;
             out.put(&FORMAT.to_le_bytes())?;
-            for (tag, file) in &files {
+            for (kind, file) in &files {
                 // Gone meanwhile is no loss.
                 let Ok(found) = contents(file) else { continue };
                 let bytes = found.map_or_else(Vec::new, |(_, bytes)| bytes);
-                if identify(*tag, &bytes).is_none() {
+                if kind.read(&bytes).is_err() {
                     bundled.damaged += 1;
                     tracing::warn!(path = %file.display(), "a cached file is damaged; it is not exported");
                     continue;
                 }
-                out.put(&[*tag])?;
+                out.put(&[kind.tag()])?;
                 out.put(&(bytes.len() as u64).to_le_bytes())?;
                 out.put(&bytes)?;
-                bundled.count(*tag, bytes.len());
+                bundled.count(*kind, bytes.len());
             }
             out.put(&[0])?;
             let check = *out.hasher.finalize().as_bytes();
@@ -173,15 +154,15 @@ impl Cache {
         let path = bundle.as_ref().display().to_string();
         let mut bundled = Bundled::default();
         let read = File::open(bundle.as_ref()).map_err(Fault::Io).and_then(|file| {
-            read(file, |tag, bytes| match identify(tag, &bytes) {
-                Some((key, folder, extension)) => {
-                    if !store.adopt(&folder, &key, extension, &bytes) {
+            read(file, |tag, bytes| match FileKind::of_tag(tag).map(|kind| (kind, kind.read(&bytes))) {
+                Some((kind, Ok(Identified { key, folder, .. }))) => {
+                    if !store.adopt(&folder, &key, kind, &bytes) {
                         return Err(io::Error::other("a file of it cannot be written to the cache"));
                     }
-                    bundled.count(tag, bytes.len());
+                    bundled.count(kind, bytes.len());
                     Ok(())
                 }
-                None => {
+                _ => {
                     bundled.damaged += 1;
                     Ok(())
                 }

@@ -47,6 +47,7 @@ mod fault;
 mod flight;
 mod generations;
 mod key;
+mod kind;
 mod locate;
 mod lock;
 mod log;

@@ -26,7 +26,7 @@ const OLDEST: (u32, u32) = (12, 0);
 
 /// Builds of NVRTC since 12.9 have a cache of their own, and on a hit the log is empty: no registers, no spills, no warnings. It
 /// also pulls in the driver. Older builds do not know the option and do not need it.
-const NO_CACHE: &str = "--no-cache";
+const NO_CACHE: &CStr = c"--no-cache";
 
 macro_rules! api {
     ($($(#[$doc:meta])* $field:ident = $symbol:ident($($argument:ty),*);)*) => {
@@ -221,9 +221,9 @@ impl Nvrtc {
             program.compile(flags).map_err(|code| (code, program.log()))?;
             Ok(text(&program.read(api.ptx_size, api.ptx).map_err(|code| (code, String::new()))?))
         };
-        let (common, outcome) = match run(&[c"--no-cache".to_owned()]) {
+        let (common, outcome) = match run(&[NO_CACHE.to_owned()]) {
             Err((Code::INVALID_OPTION, _)) => (Vec::new(), run(&[])),
-            outcome => (vec![NO_CACHE.to_owned()], outcome),
+            outcome => (vec![NO_CACHE.to_string_lossy().into_owned()], outcome),
         };
         let assembly = outcome.map_err(|(code, log)| {
             let log = log.split_whitespace().collect::<Vec<_>>().join(" ");

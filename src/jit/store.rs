@@ -19,6 +19,7 @@ use super::entry;
 use super::envelope::Damage;
 use super::fault::{Fault, Faults};
 use super::key::CacheKey;
+use super::kind::FileKind;
 use super::note;
 use super::root;
 use crate::source::Cubin;
@@ -90,17 +91,17 @@ impl Store {
         self.root.join(LAYOUT).join(name)
     }
 
-    fn file(&self, folder: &str, key: &CacheKey, extension: &str) -> PathBuf {
+    fn file(&self, folder: &str, key: &CacheKey, kind: FileKind) -> PathBuf {
         let name = key.to_string();
-        self.folder(folder).join(&name[..2]).join(format!("{name}.{extension}"))
+        self.folder(folder).join(&name[..2]).join(format!("{name}.{}", kind.extension()))
     }
 
     pub fn path(&self, key: &CacheKey, target: Target) -> PathBuf {
-        self.file(&target.to_string(), key, "kernel")
+        self.file(&target.to_string(), key, FileKind::Kernel)
     }
 
     pub fn note_path(&self, key: &CacheKey) -> PathBuf {
-        self.file(NOTES, key, "note")
+        self.file(NOTES, key, FileKind::Note)
     }
 
     /// The kernel, if it is here and sound. The flag tells that there was one that was not.
@@ -126,7 +127,7 @@ impl Store {
     /// Keeps in mind from which compiler kernels are.
     pub fn know_compiler(&self, build: &Build) {
         let key = CacheKey::of_note(&["compiler", &build.identity]);
-        let path = self.file(COMPILERS, &key, "note");
+        let path = self.file(COMPILERS, &key, FileKind::Compiler);
         if self.writable && !path.is_file() {
             self.put(&path, || Some(note::encode(&key, &serde_json::to_vec(build).ok()?)));
         }
@@ -147,8 +148,8 @@ impl Store {
     }
 
     /// Takes a file in, as it was in another directory, unless there is one of its name. Whether it is here now.
-    pub fn adopt(&self, folder: &str, key: &CacheKey, extension: &str, bytes: &[u8]) -> bool {
-        let path = self.file(folder, key, extension);
+    pub fn adopt(&self, folder: &str, key: &CacheKey, kind: FileKind, bytes: &[u8]) -> bool {
+        let path = self.file(folder, key, kind);
         path.is_file() || self.put(&path, || Some(bytes.to_vec()))
     }
 

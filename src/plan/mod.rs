@@ -263,7 +263,7 @@ impl KernelPlan {
     }
 
     /// The memory that launches on a shape need for reductions.
-    pub fn workspace(&self, shape: crate::problem::Shape) -> Workspace {
+    pub fn workspace(&self, shape: Shape) -> Workspace {
         Workspace::of(self, shape)
     }
 
@@ -310,6 +310,11 @@ impl KernelPlan {
         Some(plan)
     }
 
+    /// A problem of the user's as the kernel sees it.
+    pub(crate) fn seen(&self, shape: Shape) -> Shape {
+        if self.transposed { shape.transposed() } else { shape }
+    }
+
     /// Whether the kernel waits by itself for the one before it, and so may begin while that still runs.
     pub(crate) fn waits(&self) -> bool {
         waits(self.tile.mainloop(), self.split.is_some())
@@ -318,8 +323,8 @@ impl KernelPlan {
     /// The grid of a launch: the tiles of one batch entry, and the entries in two dimensions, of which the last may lie beyond
     /// the batch; or as many blocks as there is work and place for, if they are persistent. `None` if there are more tiles
     /// than a grid counts.
-    pub fn grid(&self, shape: crate::problem::Shape) -> Option<[u32; 3]> {
-        let shape = if self.transposed { shape.transposed() } else { shape };
+    pub fn grid(&self, shape: Shape) -> Option<[u32; 3]> {
+        let shape = self.seen(shape);
         let (rows, columns) = (shape.m.div_ceil(self.tile.bm), shape.n.div_ceil(self.tile.bn));
         if let TileShape::Sm90a { cluster: [m, n], .. } = self.tile.shape {
             let work = rows.div_ceil(m).checked_mul(columns.div_ceil(n))?.checked_mul(shape.batch)?;
@@ -370,7 +375,7 @@ fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result
 /// Whether most bytes of the epilogue's matrices lie column by column. The few rows of a GEMV are rows, whatever
 /// its outputs are. Hopper's mainloop stages either order as fast, but its
 /// tiles have at least 64 rows: there the shorter side of a narrow output becomes the columns.
-fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainloop, shape: crate::problem::Shape) -> bool {
+fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainloop, shape: Shape) -> bool {
     if mainloop == Mainloop::Gemv && shape.m.min(shape.n) <= choice::FEW {
         return shape.m > shape.n;
     }

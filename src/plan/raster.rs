@@ -41,7 +41,7 @@ impl KernelPlan {
         if matches!(tile.mainloop(), Mainloop::Gemv | Mainloop::Pointwise) {
             return Vec::new();
         }
-        let shape = if self.transposed { shape.transposed() } else { shape };
+        let shape = self.seen(shape);
         let [across, down] = match tile.shape {
             TileShape::Sm90a { cluster: [m, n], .. } => [m * tile.bm, n * tile.bn],
             _ => [tile.bm, tile.bn],

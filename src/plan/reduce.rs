@@ -148,7 +148,7 @@ impl Parts {
 impl Workspace {
     /// The workspace of a plan's launches on a shape.
     pub(crate) fn of(plan: &KernelPlan, shape: Shape) -> Workspace {
-        let shape = if plan.transposed { shape.transposed() } else { shape };
+        let shape = plan.seen(shape);
         let reductions = &plan.program.reductions;
         let rows = plan.tile.unit(plan.strip).rows;
         let units = [(M, shape.m.div_ceil(rows), rows), (N, shape.n.div_ceil(plan.tile.bn), plan.tile.bn), (L, shape.batch, 1)];

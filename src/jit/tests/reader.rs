@@ -7,6 +7,7 @@
 use super::super::bundle;
 use super::super::entry;
 use super::super::envelope::Damage;
+use super::super::kind::FileKind;
 use super::super::note;
 use super::*;
 use proptest::prelude::*;
@@ -122,8 +123,8 @@ fn accounted(bytes: &[u8]) -> Result<(), TestCaseError> {
     for (tag, file) in files {
         faithful(&file)?;
         let read = entry::decode_any(&file).map(|(key, _)| key).or_else(|_| note::decode_any(&file).map(|(key, _)| key));
-        if let Some((key, ..)) = bundle::identify(tag, &file) {
-            prop_assert_eq!(read, Ok(key));
+        if let Some(Ok(identified)) = FileKind::of_tag(tag).map(|kind| kind.read(&file)) {
+            prop_assert_eq!(read, Ok(identified.key));
         }
     }
     Ok(())
