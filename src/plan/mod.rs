@@ -197,15 +197,7 @@ impl KernelPlan {
                 slot.map_or(Runs { alignment: 16, whole: true }, |s| problem.runs(s))
             };
             let argument_runs: Vec<Runs> = arguments.iter().map(runs).collect();
-            let fast_math = match preferences.math {
-                Math::Exact => false,
-                Math::Fast => true,
-                Math::Auto => {
-                    let narrow = |operand: &crate::ir::Operand| operand.dtype.size() <= 2;
-                    let reduced = program.reductions.iter().map(|r| &r.operand).filter(|_| program.stores.is_empty());
-                    program.stores.iter().map(|s| &s.operand).chain(reduced).all(narrow)
-                }
-            };
+            let fast_math = preferences.math.is_fast(&program);
             let request = choice::Request {
                 operation,
                 program: &program,

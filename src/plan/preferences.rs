@@ -1,6 +1,6 @@
 //! Preferences: what the user asks for beyond the epilogue.
 
-use super::{Mainloop, Tile};
+use super::{Mainloop, Program, Tile};
 use serde::{Deserialize, Serialize};
 use std::num::{NonZeroI32, NonZeroUsize};
 
@@ -37,6 +37,20 @@ pub struct Preferences {
     pub raster: Option<NonZeroI32>,
     /// This many parts of K, 1 for none at all: see [`Gemm::split`](crate::Gemm::split).
     pub split: Option<NonZeroUsize>,
+}
+
+impl Math {
+    /// Whether approximations are used.
+    pub(super) fn is_fast(self, program: &Program) -> bool {
+        match self {
+            Math::Exact => false,
+            Math::Fast => true,
+            Math::Auto => {
+                let reduced = program.reductions.iter().map(|r| r.operand).filter(|_| program.stores.is_empty());
+                program.stores.iter().map(|s| s.operand).chain(reduced).all(|operand| operand.dtype.size() <= 2)
+            }
+        }
+    }
 }
 
 impl Default for Preferences {
