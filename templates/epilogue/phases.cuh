@@ -137,7 +137,7 @@ DEVICE void epilogue_settle_late(const Params& p, u32 first, u32 step) {
 {% endif -%}
 {% else %}DEVICE void epilogue_row_end(const Params& p, const TileValues& t, RowValues& r, const Strip& s) {}
 DEVICE void epilogue_column_end(const Params& p, const TileValues& t, ColumnValues& c, const Strip& s) {}
-DEVICE void epilogue_end(const Params& p, const TileValues& t, unsigned char* smem) {}
+DEVICE void epilogue_end(const Params& p, const TileValues& t, const TileOrigin& unit) {}
 {% endif %}
 // How many visits may stand side by side in the code, of `most`: heavy ones take registers, and long to compile.
 DEVICE constexpr int visits_together(int most) {

@@ -235,5 +235,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     epilogue_row_end(p, values, row, strip);
     epilogue_column_end(p, values, columns, strip);
     if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
-    epilogue_end(p, values, {% if reductions %}tile{% else %}smem{% endif %});
+    epilogue_end(p, values, tile);
 }

@@ -104,8 +104,6 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
 } // namespace pointwise
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
-    extern __shared__ __align__(16) unsigned char smem[];
-
 {% if parts > 1 %}    let_next_kernel_start();
     wait_for_earlier_kernels();   // the sums are written by the one before
 {% endif %}    const TileOrigin tile = locate(p);
@@ -113,5 +111,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kerne
     const TileValues values = epilogue_begin(p, tile.batch);
     pointwise::visit(p, values, tile.batch, tile.row, tile.column);
     if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
-    epilogue_end(p, values, {% if reductions %}tile{% else %}smem{% endif %});
+    epilogue_end(p, values, tile);
 }

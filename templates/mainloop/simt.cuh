@@ -297,5 +297,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kerne
     const TileValues values = epilogue_begin(p, tile.batch);
     simt::visit(p, values, acc, stages, tile.row, tile.column);
     if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
-    epilogue_end(p, values, {% if reductions %}tile{% else %}smem{% endif %});
+    epilogue_end(p, values, tile);
 }

@@ -374,7 +374,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
 #pragma unroll
     for (int g = 0; g < GROUPS; ++g) epilogue_column_end(p, values, columns[g], {first_row, first_column + g * LANES * STRIP});
     if constexpr (EPILOGUE_SMEM > 0) __syncthreads();   // the slabs are done with
-    epilogue_end(p, values, {% if reductions %}tile{% else %}shared_memory{% endif %});
+    epilogue_end(p, values, tile);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {

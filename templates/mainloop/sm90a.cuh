@@ -184,30 +184,28 @@ DEVICE void announce(const Params& p, const TileOrigin& tile, u32 count, int lan
 {% endif -%}
 {% if operand_sums %}{% include "mainloop/sm90a_sums.cuh" %}
 {% endif -%}
-// What the epilogue reads is staged tile by tile, ahead of the consumers by as much as there is room for.
+// What the epilogue reads is staged tile by tile, ahead of the consumers by as much as there is room for. What it comes to is handed on when
+// the tile's vectors have made room: two tiles later.
+constexpr bool HANDS_ON = {% if reductions or operand_sums %}true{% else %}false{% endif %};
 DEVICE void stage_vectors(const Params& p, Tiles tiles, int lane) {
     const u32 shared = shared_address(shared_memory);
-{% if reductions or operand_sums %}    Tiles behind = tiles;   // by two: those whose vectors have made room
-{% endif %}{% if reductions %}    u32 done = 0;
-{% endif %}{% if operand_sums %}    u32 summed = 0;
-{% endif %}    for (u32 count = 0; tiles.advance(p); ++count) {
+    Tiles behind = tiles;
+    u32 done = 0;
+    [[maybe_unused]] u32 summed = 0;
+    auto hand_on = [&](u32 number) {
+{% if operand_sums %}        hand_on_sums(p, behind.tile, summed, lane);
+{% endif %}{% if reductions %}        announce(p, behind.tile, number, lane);
+{% endif %}    };
+    for (u32 count = 0; tiles.advance(p); ++count) {
         const u32 slot = count & 1;
-        {% if reductions or operand_sums %}if constexpr (VECTOR_BYTES > 0) {% endif %}barrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
+        if constexpr (VECTOR_BYTES > 0) barrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
         fill_vectors(p, epilogue_begin(p, tiles.tile.batch), AT_VECTORS + slot * VECTOR_BYTES, tiles.tile, lane);
         __syncwarp();
         if (lane == 0) barrier_arrive(shared + VECTORS_FULL + slot * 8);
-{% if operand_sums %}        if (count >= 2 && behind.advance(p)) {
-            hand_on_sums(p, behind.tile, summed, lane);
-            {% if reductions %}announce(p, behind.tile, done++, lane);
-        {% endif %}}
-{% elif reductions %}        if (count >= 2 && behind.advance(p)) announce(p, behind.tile, done++, lane);
-{% endif %}    }
-{% if operand_sums %}    while (behind.advance(p)) {
-        hand_on_sums(p, behind.tile, summed, lane);
-        {% if reductions %}announce(p, behind.tile, done++, lane);
-    {% endif %}}
-{% elif reductions %}    while (behind.advance(p)) announce(p, behind.tile, done++, lane);
-{% endif %}}
+        if (HANDS_ON && count >= 2 && behind.advance(p)) hand_on(done++);
+    }
+    while (HANDS_ON && behind.advance(p)) hand_on(done++);
+}
 DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
     const u32 shared = shared_address(shared_memory);
     for (u32 count = 0; tiles.advance(p); ++count) {
@@ -384,7 +382,6 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     epilogue_hand_in(p, t, {tile.row + group_row, tile.column, tile.batch});
     sync_unit();
     barrier_arrive_if(thread == 0, shared + HANDED_IN + group * 8);
-{% else %}    epilogue_end(p, t, shared_memory);
 {% endif -%}
 }
 
@@ -479,7 +476,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
         if (warp == 0) {
             if (elect()) produce(p, Tiles());
         } else if (warp == 1) {
-            {% if not reductions and not operand_sums %}if constexpr (VECTOR_BYTES > 0) {% endif %}stage_vectors(p, Tiles(), threadIdx.x % 32);
+            if constexpr (HANDS_ON || VECTOR_BYTES > 0) stage_vectors(p, Tiles(), threadIdx.x % 32);
         {% if operand_sums %}} else if (warp == 3) {
             sum_operands(p, Tiles());
         {% endif %}} else if (LOAD_BYTES > 0) {
