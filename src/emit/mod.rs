@@ -308,7 +308,7 @@ fn context(plan: &KernelPlan) -> Context {
         staged(list).map(|s| matrix(plan, s, printer.store(s.of, &program.stores[s.of]))).collect()
     };
     let packed_accumulator = plan.operation.dtype().is_packed();
-    let mut constants = plan.tile.constants(!program.sums.is_empty());
+    let mut constants = plan.tile.constants(plan.operation.dtype(), !program.sums.is_empty());
     constants.extend(plan.staging.iter().flat_map(Staging::constants));
     if !program.sums.is_empty() {
         constants.push(("MOST_PARTS", plan::MOST_PARTS));

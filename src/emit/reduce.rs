@@ -3,7 +3,7 @@
 use super::Constant;
 use super::printer::Printer;
 use crate::ir::axes::{Axes, L, M, N};
-use crate::plan::{KernelPlan, Reduce, Unit, lies_along_columns, sets};
+use crate::plan::{KernelPlan, NOTE_BYTES, Reduce, Unit, lies_along_columns, sets};
 use serde::Serialize;
 
 /// A reduction.
@@ -109,6 +109,7 @@ pub(super) fn constants(plan: &KernelPlan) -> Vec<Constant> {
         ("ROW_LANES", row_lanes),
         ("ROW_SHARERS", row_sharers),
         ("AT_PARTS", at),
+        ("NOTE_BYTES", NOTE_BYTES),
     ];
     list.into_iter().map(|(name, value)| Constant { name, value }).collect()
 }

@@ -37,7 +37,7 @@ pub use tile::{Mainloop, Schedule, Tile, TileShape};
 
 pub(crate) use params::{has_wide, lies_along_columns};
 pub use problem::alignment;
-pub(crate) use reduce::sets;
+pub(crate) use reduce::{NOTE_BYTES, sets};
 
 use crate::args::{Misfit, fit_operation, slots};
 use crate::check::{Argument, Checked, Role};

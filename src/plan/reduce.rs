@@ -56,12 +56,12 @@ pub struct Unit {
 }
 
 /// Bytes ahead of the parts, in which a unit notes what it takes part in and which blocks are complete.
-const HEAD: usize = 16;
+pub(crate) const NOTE_BYTES: usize = 16;
 
 /// Where the parts of a unit's threads lie in shared memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Parts {
-    /// Where each reduction's begin, behind 16 bytes of the unit's own notes.
+    /// Where each reduction's begin, behind the unit's own notes.
     pub at: Vec<usize>,
     /// Bytes of a unit, a multiple of 16.
     pub bytes: usize,
@@ -127,7 +127,7 @@ impl Parts {
         }
         let Unit { rows, threads, row_lanes, row_sharers } = tile.unit(strip);
         let column_sharers = (threads / 32 / row_sharers).max(1);
-        let mut bytes = HEAD;
+        let mut bytes = NOTE_BYTES;
         let at = reductions.iter().map(|reduction| {
             let axes = reduction.operand.axes;
             let parts = match (axes.contains(M), axes.contains(N)) {

@@ -186,12 +186,18 @@ impl Tile {
     /// Bytes of dynamic shared memory a block takes on the mainloops that stage nothing: their own stages, which the epilogue's slabs
     /// overlay, and behind them, aligned to 16 bytes, what the epilogue's reductions ask for.
     pub fn shared_memory(&self, dtype: DType, epilogue: usize) -> usize {
-        let mainloop = match self.shape {
+        let [mainloop, _] = self.own_memory(dtype);
+        if epilogue == 0 { mainloop } else { mainloop.next_multiple_of(16) + epilogue }
+    }
+
+    /// Bytes of a mainloop's own, and rows of the slab by which accumulators pass through them.
+    fn own_memory(&self, dtype: DType) -> [usize; 2] {
+        match self.shape {
             TileShape::Simt { bk, tm, .. } => {
                 // Accumulator-typed words; rows are padded by four. The slab holds one group of four rows of every thread.
                 let stages = 2 * bk * (self.bm + 4 + self.bn + 4);
-                let slab = self.bm / (tm / 4) * (self.bn + 4);
-                4 * stages.max(slab)
+                let rows = self.bm / (tm / 4);
+                [4 * stages.max(rows * (self.bn + 4)), rows]
             }
             TileShape::Sm80 { bk, stages, warps_m, warps_n } => {
                 let ring = stages * (self.bm + self.bn) * bk * dtype.size();
@@ -202,13 +208,12 @@ impl Tile {
                 while rows % 32 == 0 && bytes(rows) > ring {
                     rows /= 2;
                 }
-                ring.max(bytes(rows))
+                [ring.max(bytes(rows)), rows]
             }
             // A sum of every warp for each element, and the block's where others add them up.
-            TileShape::Gemv { cluster } => 4 * self.bm * self.bn * (self.threads / 32 + usize::from(cluster > 1)),
-            TileShape::Sm90a { .. } | TileShape::Pointwise => 0,
-        };
-        if epilogue == 0 { mainloop } else { mainloop.next_multiple_of(16) + epilogue }
+            TileShape::Gemv { cluster } => [4 * self.bm * self.bn * (self.threads / 32 + usize::from(cluster > 1)), 0],
+            TileShape::Sm90a { .. } | TileShape::Pointwise => [0, 0],
+        }
     }
 
     /// Everything that counts something.
@@ -356,7 +361,8 @@ impl Tile {
     }
 
     /// Names and numbers that the templates take, beyond the common ones; `sums` says whether operands are summed.
-    pub(crate) fn constants(&self, sums: bool) -> Vec<(&'static str, usize)> {
+    pub(crate) fn constants(&self, dtype: DType, sums: bool) -> Vec<(&'static str, usize)> {
+        let [memory, slab_rows] = self.own_memory(dtype);
         let mut list = vec![("BM", self.bm), ("BN", self.bn)];
         match self.shape {
             TileShape::Simt { bk, tm, tn } => list.extend([("BK", bk), ("TM", tm), ("TN", tn)]),
@@ -375,6 +381,7 @@ impl Tile {
             TileShape::Pointwise => {}
         }
         list.extend([("THREADS", self.threads), ("MIN_BLOCKS", self.min_blocks)]);
+        list.extend([("MAINLOOP_SMEM", memory), ("SLAB_ROWS", slab_rows)].into_iter().filter(|(_, number)| *number > 0));
         list
     }
 }

@@ -33,6 +33,7 @@ constexpr int STRIPS = BN / STRIP;
 
 static_assert(BN % COLUMNS == 0 && THREADS % LANES_N == 0 && THREADS % WARP == 0, "threads cover the columns");
 static_assert(BN % STRIP == 0 && BM * STRIPS <= THREADS, "one strip a thread");
+static_assert((PARTS + (CLUSTER > 1)) * BM * BN * 4 <= MAINLOOP_SMEM, "the plan made room for the parts, and for a block's sums");
 
 DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE int multiply_add(int a, int b, int c) { return int(u32(a) * u32(b) + u32(c)); }

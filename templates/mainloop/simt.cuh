@@ -27,7 +27,6 @@ constexpr int PITCH_A = BM + GROUP, PITCH_B = BN + GROUP;
 constexpr int STAGE = BK * (PITCH_A + PITCH_B);
 
 // The epilogue takes one row group of every thread at a time: a slab of SLAB_ROWS x BN.
-constexpr int SLAB_ROWS = BM / ROW_GROUPS;
 constexpr int STRIPS = BN / STRIP;                                 // of a row; one a thread
 constexpr int ROWS_AT_ONCE = THREADS / STRIPS;
 constexpr int VISITS = SLAB_ROWS / ROWS_AT_ONCE;                   // of a thread in a slab
@@ -39,6 +38,8 @@ static_assert(THREADS == (BM / TM) * (BN / TN) && THREADS % WARP == 0, "a thread
 static_assert(BM % (LANES_M * TM) == 0 && BN % (LANES_N * TN) == 0, "whole warps cover the tile");
 static_assert(BK % RUN == 0 && BM * BK % THREADS == 0 && BN * BK % THREADS == 0, "threads share the loads evenly");
 static_assert(THREADS % STRIPS == 0 && SLAB_ROWS % ROWS_AT_ONCE == 0, "one strip a thread, whole rows at once");
+static_assert(SLAB_ROWS * ROW_GROUPS == BM, "slabs take the tile");
+static_assert(2 * STAGE * 4 <= MAINLOOP_SMEM && SLAB_ROWS * PITCH_B * 4 <= MAINLOOP_SMEM, "the plan made room for stages and slab");
 
 DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE int multiply_add(int a, int b, int c) { return int(u32(a) * u32(b) + u32(c)); }

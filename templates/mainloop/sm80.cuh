@@ -267,19 +267,14 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
 // lanes of a warp lie side by side. The slab takes the part whole if the mainloop's memory holds that for all warps, so that the
 // accumulators are out of the registers while the epilogue runs; otherwise a power-of-two fraction of its rows at a time.
 constexpr int SLAB_PITCH = WARP_N + 8;   // words from row to row: four rows of fragments fall into different banks
-DEVICE constexpr int slab_rows() {
-    int rows = WARP_M;
-    while (rows % 32 == 0 && WARPS * rows * SLAB_PITCH * 4 > STAGES * STAGE_BYTES) rows /= 2;
-    return rows;
-}
-constexpr int SLAB_ROWS = slab_rows();
+static_assert(STAGES * STAGE_BYTES <= MAINLOOP_SMEM && WARPS * SLAB_ROWS * SLAB_PITCH * 4 <= MAINLOOP_SMEM, "the plan made room for stages and slabs");
 constexpr int STRIPS = WARP_N / STRIP, LANES = STRIPS < 32 ? STRIPS : 32;   // strips in a row of the slab, lanes along it
 constexpr int GROUPS = STRIPS / LANES;                                      // strips of one lane in a row
 constexpr int VISIT_ROWS = 32 / LANES, VISITS = WARP_M / VISIT_ROWS;        // rows that a warp visits at a time, and how often
 constexpr int SLAB_VISITS = SLAB_ROWS / VISIT_ROWS;
 // Visits fetched together: four hide the latency of matrix loads; without any two will do, in half the code.
 constexpr int MOST_AHEAD = visits_together(__is_empty(Fetched) ? 2 : 4), AHEAD = SLAB_VISITS < MOST_AHEAD ? SLAB_VISITS : MOST_AHEAD;
-static_assert(SLAB_VISITS % AHEAD == 0, "slabs are visited in whole batches");
+static_assert(WARP_M % SLAB_ROWS == 0 && SLAB_VISITS % AHEAD == 0, "slabs take a warp's part, and are visited in whole batches");
 
 // Strips of eight are read in two halves of 16 bytes. All first halves of a row lie together, then all second halves, so that lanes
 // side by side read 16 bytes side by side; the gap of four words keeps the fragments' writes free of conflicts.

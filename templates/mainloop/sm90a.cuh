@@ -17,6 +17,7 @@ constexpr int STRIPS = CHUNK / (4 * STRIP);                               // vis
 // overwrites them. Reductions and masks need the registers in the epilogue before, as do matrices that are read beside the most accumulators.
 constexpr bool CLEARED = {% if reductions or operand_sums or staged_bits %}true{% else %}LOAD_BYTES > 0 && BLOCKS_M * (BN / 2) > 160{% endif %};
 static_assert(THREADS == 128 * (1 + CONSUMERS) && BK % 64 == 0 && WARPGROUP_ROWS % 64 == 0 && BN % CHUNK == 0, "whole pieces");
+static_assert(STAGES * STAGE_BYTES == AT_STORES, "stages as large as the plan reckoned");
 static_assert(!PING_PONG || (CONSUMERS == 2 && CLUSTER <= 2), "two consumers take turns");
 
 // Barriers, behind everything else: of each stage filled and emptied; whose turn it is; of the vectors and of each chunk of matrices
@@ -163,6 +164,7 @@ struct Announced {
     u32 complete;
     TileOrigin unit;
 };
+static_assert(sizeof(Announced) <= NOTE_BYTES, "the plan made room for notes");
 DEVICE Announced& announced(u32 group) { return shared_at<Announced>(AT_PARTS + group * EPILOGUE_SMEM); }
 
 // By the warp that stages vectors.
