@@ -14,7 +14,7 @@ pub use restride::render_restride;
 use crate::ir::Coordinate;
 use crate::ir::axes::{L, M};
 use crate::ir::{Operand, Order, Side};
-use crate::plan::{self, KernelPlan, Phase, Staged, Staging, StepKind, has_wide, lies_along_columns};
+use crate::plan::{self, KernelPlan, Phase, Staged, Staging, StepKind, TensorMap, has_wide, lies_along_columns};
 use crate::problem::Operation;
 use crate::source::Source;
 use printer::Printer;
@@ -110,8 +110,11 @@ struct Access {
 struct StagedMatrix {
     #[serde(flatten)]
     access: Access,
-    /// Its tensor map.
+    /// Bytes it takes there.
+    bytes: usize,
+    /// Its tensor map, and what that moves at a time.
     map: Option<String>,
+    panel: Option<TensorMap>,
     /// Whether the map reaches all of it, in every launch.
     whole: bool,
 }
@@ -388,8 +391,9 @@ fn place(printer: &Printer, value: String, node: String, argument: usize, operan
 }
 
 fn matrix(plan: &KernelPlan, staged: &Staged, access: Access) -> StagedMatrix {
-    let whole = staged.map.is_some_and(|m| plan.maps[m].required);
-    StagedMatrix { access, map: staged.map.map(|m| format!("map{m}")), whole }
+    let panel = staged.map.map(|m| plan.maps[m]);
+    let whole = panel.is_some_and(|map| map.required);
+    StagedMatrix { access, bytes: staged.bytes, map: staged.map.map(|m| format!("map{m}")), panel, whole }
 }
 
 fn vector(access: Access, plan: &KernelPlan) -> StagedVector {

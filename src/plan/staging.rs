@@ -86,6 +86,8 @@ pub struct Staged {
     pub of: usize,
     /// Where it lies in its chunk or slice.
     pub at: usize,
+    /// Bytes it takes there.
+    pub bytes: usize,
     /// Its tensor map, if one can describe its chunks.
     pub map: Option<usize>,
 }
@@ -161,7 +163,7 @@ impl Staging {
             let map = map.filter(|_| alignment >= 16).map(|map| TensorMap { required: read || whole, ..map });
             *bytes = at + size.next_multiple_of(align);
             maps.extend(map);
-            Staged { of, at, map: map.map(|_| maps.len() - 1) }
+            Staged { of, at, bytes: size, map: map.map(|_| maps.len() - 1) }
         };
         let loads_of = |phase: Phase| {
             program.of_phase(phase).filter_map(|step| match program.steps[step].kind {
@@ -193,13 +195,13 @@ impl Staging {
         }
         let one_mask = tile.consumer_rows() * tile.bn / 8;
         let bits: Vec<Staged> =
-            of_kind(true).enumerate().map(|(n, (i, _))| Staged { of: i, at: n * one_mask, map: None }).collect();
+            of_kind(true).enumerate().map(|(n, (i, _))| Staged { of: i, at: n * one_mask, bytes: one_mask, map: None }).collect();
         let bit_bytes = bits.len() * one_mask;
         let vectors = loads_of(Phase::Column).chain(loads_of(Phase::Row)).map(|(step, _, operand)| {
             let extent = if operand.axes.contains(M) { tile.bm } else { tile.bn };
-            let at = vector_bytes;
-            vector_bytes += (extent * operand.dtype.size()).next_multiple_of(16);
-            Staged { of: step, at, map: None }
+            let (at, bytes) = (vector_bytes, extent * operand.dtype.size());
+            vector_bytes += bytes.next_multiple_of(16);
+            Staged { of: step, at, bytes, map: None }
         });
         let vectors: Vec<Staged> = vectors.collect();
         let vector_bytes = vector_bytes.next_multiple_of(128);

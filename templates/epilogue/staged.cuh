@@ -1,4 +1,9 @@
 // ---- what the epilogue has staged: which operands, and their way between global and shared memory ----
+// The plan has placed the matrices by the same numbers.
+{% for load in staged_loads %}static_assert({% if load.packed %}BitChunk<{{ load.along_strip }}>{% else %}Chunk64<sizeof({{ load.dtype }}), {{ load.along_strip }}>{% endif %}::BYTES == {{ load.bytes }}, "{{ load.node }}");
+{% endfor %}{% for store in staged_stores %}static_assert(Chunk64<sizeof({{ store.dtype }}), {{ store.along_strip }}>::BYTES == {{ store.bytes }}, "{{ store.node }}");
+{% endfor %}{% for store in staged_bits %}static_assert(BitTile<{{ store.along_strip }}>::BYTES == {{ store.bytes }}, "{{ store.node }}");
+{% endfor %}
 // The tile's slices of all vectors, by one warp.
 DEVICE void fill_vectors(const Params& p, const TileValues& t, u32 to, const TileOrigin& tile, int lane) {
 {% for vector in staged_vectors %}{% if vector.packed %}    for (int i = lane; i < {{ vector.extent }}; i += 32) { // {{ vector.node }}
@@ -16,6 +21,7 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier
         if (MAPPED_BYTES > 0) barrier_expect(barrier, MAPPED_BYTES);
 {% for load in staged_loads %}{% if load.map %}        { // {{ load.node }}
             using Place = Chunk64<sizeof({{ load.dtype }}), {{ load.along_strip }}>;
+            static_assert(Place::PANEL_ELEMENTS == {{ load.panel.box_inner }} && Place::LINES == {{ load.panel.box_outer }} && Place::SWIZZLE == {{ load.panel.swizzle }}, "as the map has it");
 #pragma unroll
             for (int i = 0; i < Place::PANELS; ++i)
                 tensor_load(shared_address(shared_memory) + to + {{ load.staged_at }} + i * Place::PANEL, p.{{ load.map }}, barrier,
@@ -34,6 +40,7 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier
 DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row, int column, int first, bool sends, int thread) {
 {% for store in staged_stores %}    { // {{ store.node }}
 {% if store.map %}        using Place = Chunk64<sizeof({{ store.dtype }}), {{ store.along_strip }}>;
+        static_assert(Place::PANEL_ELEMENTS == {{ store.panel.box_inner }} && Place::SWIZZLE == {{ store.panel.swizzle }}, "as the map has it");
 {% if not store.whole %}        if (p.{{ store.map }}_used && {% if store.along_strip %}column + CHUNK <= p.n{% else %}row + 64 <= p.m{% endif %})
 {% endif %}#pragma unroll
         for (int i = 0; i < Place::PANELS; ++i)

@@ -14,15 +14,19 @@ struct Strip {
     DEVICE int at(int i) const { return column + i / 2 * 8 + i % 2; }
 };
 
+// Bytes within which a tensor map exclusive-ors pieces of 16 with their place beyond those.
+enum Swizzle { none = 16, b32 = 32, b64 = 64, b128 = 128 };
+
 // How a chunk lies in shared memory: lines along the contiguous axis, cut into panels of at most 128 bytes, inside of which pieces of
-// 16 bytes are exclusive-ored with the line as a tensor map does it. Lines that are no power of two are whole and as they are: the plan
+// 16 bytes are exclusive-ored with the line, as the plan's tensor maps do it. Lines that are no power of two are whole and as they are: the plan
 // sees to it that they are an odd number of pieces of 16 bytes, or of 32, so that eight of them begin in different banks.
 template <int SIZE, bool ROW_MAJOR> struct Chunk64 {
     static constexpr int LINES = ROW_MAJOR ? 64 : CHUNK, ELEMENTS = ROW_MAJOR ? CHUNK : 64;   // strided and contiguous extent
     static constexpr int PITCH = ELEMENTS * SIZE > 128 && ELEMENTS * SIZE % 128 == 0 ? 128 : ELEMENTS * SIZE, PANEL = LINES * PITCH;
     static constexpr int PANELS = ELEMENTS * SIZE / PITCH, PANEL_ELEMENTS = PITCH / SIZE, BYTES = PANELS * PANEL;
+    static constexpr Swizzle SWIZZLE = PITCH == 128 || PITCH == 64 || PITCH == 32 ? Swizzle(PITCH) : none;
     static DEVICE constexpr u32 at(int line, int byte) {
-        const int twist = PITCH == 128 ? line & 7 : PITCH == 64 ? line >> 1 & 3 : PITCH == 32 ? line >> 2 & 1 : 0;
+        const u32 twist = u32(line * PITCH) / 128 % (SWIZZLE / 16);
         return byte / PITCH * PANEL + line * PITCH + ((byte % PITCH) ^ twist << 4);
     }
 };

@@ -1,12 +1,12 @@
 // ---- bit masks on their way to and from strips: masks that are read pass through shared memory in chunks, 64 bits or a chunk's columns
 // to a line; those that are written gather there until the tile is done. Vectors of bits are staged as bytes. ----
 template <bool ROW_MAJOR> struct BitChunk {
-    static constexpr int LINES = ROW_MAJOR ? 64 : CHUNK, PITCH = (ROW_MAJOR ? CHUNK : 64) / 8;
+    static constexpr int LINES = ROW_MAJOR ? 64 : CHUNK, PITCH = (ROW_MAJOR ? CHUNK : 64) / 8, BYTES = LINES * PITCH;
 };
 // Of a consumer's tile.
 template <bool ROW_MAJOR> struct BitTile {
-    static constexpr int PITCH = (ROW_MAJOR ? BN : WARPGROUP_ROWS) / 8;
-    static constexpr int BYTES = BitChunk<ROW_MAJOR>::PITCH, PIECES = PITCH / BYTES;   // of a line, as they are written to memory
+    static constexpr int LINES = ROW_MAJOR ? WARPGROUP_ROWS : BN, PITCH = (ROW_MAJOR ? BN : WARPGROUP_ROWS) / 8, BYTES = LINES * PITCH;
+    static constexpr int PIECE = BitChunk<ROW_MAJOR>::PITCH, PIECES = PITCH / PIECE;   // of a line, as they are written to memory: bytes, number
 };
 
 template <int AT, int N> DEVICE void read_columns(Raw<b1, N>& raw, const Strip& s, const b1*, int, bool) {
@@ -96,7 +96,7 @@ DEVICE void copy_bits_in(u32 chunk, const b1* p, i64 ld, int row, int column, in
 // that pieces are aligned.
 template <bool ROW_MAJOR> DEVICE void copy_bits_out(u32 tile, b1* p, i64 ld, int row, int column, int m, int n, u32 group, int thread, bool wide) {
     using Place = BitTile<ROW_MAJOR>;
-    using Piece = typename Chunk<Place::BYTES>::Type;
+    using Piece = typename Chunk<Place::PIECE>::Type;
     constexpr int TOGETHER = ROW_MAJOR ? 32 : 128, LINES = ROW_MAJOR ? 16 : BN, ITEMS = LINES * Place::PIECES;
     const int lines = ROW_MAJOR ? m - row : n - column, left = ROW_MAJOR ? n - column : m - row;
     p += ((ROW_MAJOR ? row : column) * ld + (ROW_MAJOR ? column : row)) / 8;
@@ -106,16 +106,16 @@ template <bool ROW_MAJOR> DEVICE void copy_bits_out(u32 tile, b1* p, i64 ld, int
     for (int block = 0; block < (ROW_MAJOR ? WARPGROUP_ROWS / 64 : 1); ++block)
 #pragma unroll
         for (int first = 0; first < ITEMS; first += TOGETHER) {
-            const int item = first + thread % TOGETHER, at = item % Place::PIECES * Place::BYTES;
+            const int item = first + thread % TOGETHER, at = item % Place::PIECES * Place::PIECE;
             const int line = (ROW_MAJOR ? block * 64 + thread / 32 * 16 : 0) + item / Place::PIECES, bits = left - at * 8;
             if (item >= ITEMS || line >= lines || bits <= 0) continue;
             const u8* const from = shared_memory + tile + line * Place::PITCH + at;
             u8* const to = &p[line * (ld / 8) + at].bits;
-            if (wide && bits >= Place::BYTES * 8) {
+            if (wide && bits >= Place::PIECE * 8) {
                 *reinterpret_cast<Piece*>(to) = *reinterpret_cast<const Piece*>(from);
             } else {
 #pragma unroll 1
-                for (int i = 0; i < Place::BYTES && i * 8 < bits; ++i) to[i] = u8(lowest_bits(from[i], bits - i * 8));
+                for (int i = 0; i < Place::PIECE && i * 8 < bits; ++i) to[i] = u8(lowest_bits(from[i], bits - i * 8));
             }
         }
     if constexpr (!ROW_MAJOR) sync_warpgroup(group);   // before the next tile's
