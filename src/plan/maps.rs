@@ -14,8 +14,6 @@ pub struct TensorMap {
     pub source: MapSource,
     /// Format of the elements.
     pub dtype: DType,
-    /// Whether `f32` elements are rounded to tf32, to nearest even, on their way.
-    pub tf32: bool,
     /// Elements of a box along the contiguous axis: at most 256, a multiple of 16 bytes and no wider than the swizzle.
     pub box_inner: usize,
     /// Runs of a box: at most 256.

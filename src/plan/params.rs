@@ -219,7 +219,6 @@ mod tests {
         let map = TensorMap {
             source: MapSource::Operand(0),
             dtype: DType::F16,
-            tf32: false,
             box_inner: 64,
             box_outer: 128,
             swizzle: Swizzle::B128,

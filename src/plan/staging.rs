@@ -326,7 +326,6 @@ fn operand_maps(tile: &Tile, dtype: DType, layout: Layout, cluster: [usize; 2]) 
     let map = |(i, (extent, k_major, shared)): (usize, (usize, bool, usize))| TensorMap {
         source: MapSource::Operand(i),
         dtype,
-        tf32: false,
         box_inner: 64,
         box_outer: if k_major { extent } else { 64 } / shared,
         swizzle: Swizzle::B128,
@@ -355,7 +354,6 @@ fn chunk_map(operand: Operand, argument: usize, chunk: usize) -> (Option<TensorM
     let map = TensorMap {
         source: MapSource::Argument(argument),
         dtype: operand.dtype,
-        tf32: false,
         box_inner: pitch / size,
         box_outer: lines,
         swizzle,

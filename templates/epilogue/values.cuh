@@ -1,4 +1,4 @@
-// ---- values of the epilogue by how often they are computed: the number is the node's in the listing ----
+// ---- values of the epilogue by how often they are computed: the number is the step's in the plan's program ----
 struct TileValues {
     int batch;
 {% for pointer in batch_pointers %}    {{ pointer.declaration }} {{ pointer.name }};
