@@ -16,6 +16,7 @@ mod program;
 mod raster;
 mod reduce;
 mod restride;
+mod rings;
 mod split;
 mod staging;
 mod sums;

@@ -7,6 +7,7 @@
 //! tile is done.
 //! How deep the rings are follows from what the stages of the mainloop leave: see [`Staging::of`].
 
+use super::rings::Sizes;
 use super::sums::lines;
 use super::{MapSource, Parts, Phase, Program, Runs, StepKind, Swizzle, TensorMap, Tile, TileShape, lies_along_columns};
 use crate::dtype::DType;
@@ -18,8 +19,6 @@ use serde::Serialize;
 
 /// Rows of a chunk.
 pub const CHUNK_ROWS: usize = 64;
-/// Chunks of a consumer that its loads are ahead at most.
-const MOST_LOAD_STAGES: usize = 12;
 /// Rows of a chunk that are a warp's own.
 const WARP_ROWS: usize = 16;
 
@@ -131,29 +130,23 @@ fn strip(tile: &Tile, chunk: usize) -> usize {
     if tile.accumulators() > 160 && chunk == 64 { chunk / 8 } else { chunk / 4 }
 }
 
-impl Staging {
-    /// Places the operands of an epilogue beside the stages of a tile, and lowers the number of stages to what fits: first
-    /// comes the whole ring of the mainloop, then two chunks of loads, and what is left deepens the epilogue's rings.
-    /// `runs` are those of each argument: below 16 bytes of alignment no tensor map describes it, and what is written and not whole the
-    /// kernel can also write element by element.
-    ///
-    /// # Errors
-    /// How many bytes are lacking, if not even two stages fit.
-    pub(super) fn of(
-        program: &Program,
-        operation: Operation,
-        runs: &[Runs],
-        tile: &Tile,
-        target: Target,
-    ) -> Result<(Staging, usize), String> {
-        let (TileShape::Sm90a { bk, stages: most, consumers, cluster, .. }, Operation::Product { dtype, layout }) =
-            (tile.shape, operation)
-        else {
-            return Err("it multiplies on Hopper".into());
-        };
-        let chunk = chunk_columns(tile, program, runs);
-        let strip = strip(tile, chunk);
-        let mut maps = operand_maps(tile, dtype, layout, cluster);
+/// What an epilogue stages, and the bytes of a chunk or a slice of all of a kind.
+struct Needs {
+    loads: Vec<Staged>,
+    stores: Vec<Staged>,
+    bits: Vec<Staged>,
+    vectors: Vec<Staged>,
+    store_rows: usize,
+    load_bytes: usize,
+    store_bytes: usize,
+    bit_bytes: usize,
+    vector_bytes: usize,
+    maps: Vec<TensorMap>,
+}
+
+impl Needs {
+    /// Places each operand in its chunk or slice; `maps`, those of A and B, get theirs behind.
+    fn of(program: &Program, runs: &[Runs], tile: &Tile, chunk: usize, mut maps: Vec<TensorMap>) -> Needs {
         let mut matrix = |of, operand: Operand, argument: usize, read: bool, bytes: &mut usize| {
             let (map, size) = chunk_map(operand, argument, chunk);
             // Swizzles count from multiples of 1024 bytes.
@@ -187,65 +180,71 @@ impl Staging {
             let Operand { axes, order, .. } = program.stores[staged.of].operand;
             lies_along_columns(axes, order) && staged.map.is_some_and(|map| maps[map].required)
         });
-        let store_rows = if by_warps { WARP_ROWS } else { CHUNK_ROWS };
-        for map in stores.iter().filter_map(|staged| staged.map) {
-            if by_warps {
-                maps[map].box_outer = WARP_ROWS;
-            }
+        for map in stores.iter().filter_map(|staged| staged.map).filter(|_| by_warps) {
+            maps[map].box_outer = WARP_ROWS;
         }
         let one_mask = tile.consumer_rows() * tile.bn / 8;
         let bits: Vec<Staged> =
             of_kind(true).enumerate().map(|(n, (i, _))| Staged { of: i, at: n * one_mask, bytes: one_mask, map: None }).collect();
-        let bit_bytes = bits.len() * one_mask;
         let vectors = loads_of(Phase::Column).chain(loads_of(Phase::Row)).map(|(step, _, operand)| {
             let extent = if operand.axes.contains(M) { tile.bm } else { tile.bn };
             let (at, bytes) = (vector_bytes, extent * operand.dtype.size());
             vector_bytes += bytes.next_multiple_of(16);
             Staged { of: step, at, bytes, map: None }
         });
-        let vectors: Vec<Staged> = vectors.collect();
-        let vector_bytes = vector_bytes.next_multiple_of(128);
-        let reduces = usize::from(!program.reductions.is_empty());
-        let part_bytes = Parts::of(&program.reductions, tile, strip).bytes;
+        let vectors = vectors.collect();
+        Needs {
+            loads,
+            stores,
+            vectors,
+            store_rows: if by_warps { WARP_ROWS } else { CHUNK_ROWS },
+            load_bytes,
+            store_bytes,
+            bit_bytes: bits.len() * one_mask,
+            bits,
+            vector_bytes: vector_bytes.next_multiple_of(128),
+            maps,
+        }
+    }
+}
+
+impl Staging {
+    /// Places the operands of an epilogue beside the stages of a tile, and lowers the number of stages to what fits. `runs` are those of each argument: below 16 bytes of alignment no tensor map describes it, and what is written and not whole the
+    /// kernel can also write element by element.
+    ///
+    /// # Errors
+    /// How many bytes are lacking, if not even two stages fit.
+    pub(super) fn of(
+        program: &Program,
+        operation: Operation,
+        runs: &[Runs],
+        tile: &Tile,
+        target: Target,
+    ) -> Result<(Staging, usize), String> {
+        let (TileShape::Sm90a { bk, stages: most, consumers, cluster, .. }, Operation::Product { dtype, layout }) =
+            (tile.shape, operation)
+        else {
+            return Err("it multiplies on Hopper".into());
+        };
+        let chunk = chunk_columns(tile, program, runs);
+        let strip = strip(tile, chunk);
+        let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, dtype, layout, cluster));
         // One tile's sums are handed in while those of the next are taken.
         let sum_bytes = 4 * lines(&program.sums, tile).iter().sum::<usize>();
-        let sums = usize::from(sum_bytes > 0);
-
-        let ring = stage_bytes(tile, operation, bk);
-        let limit = target.shared_memory_per_block_opt_in() as usize;
-        let total = |stages: usize, load_stages: usize, store_buffers: usize| {
-            let chunks = consumers * (load_stages * load_bytes + store_buffers * store_bytes);
-            stages * ring
-                + chunks
-                + 2 * vector_bytes
-                + consumers * (bit_bytes + part_bytes)
-                + 2 * sum_bytes
-                + 8 * (2 * stages + 6 + 2 * consumers * (load_stages + reduces) + 4 * sums)
+        let sizes = Sizes {
+            consumers,
+            ring: stage_bytes(tile, operation, bk),
+            load: needs.load_bytes,
+            store: needs.store_bytes,
+            vectors: needs.vector_bytes,
+            bits: needs.bit_bytes,
+            parts: Parts::of(&program.reductions, tile, strip).bytes,
+            reduces: !program.reductions.is_empty(),
+            sums: sum_bytes,
         };
-        let fits = |&(stages, load_stages): &(usize, usize)| total(stages, load_stages, 1) <= limit;
-        let shallow = usize::from(load_bytes > 0);
-        let options = (3..=most).rev().map(|stages| (stages, 2 * shallow)).chain([(3, shallow), (2, shallow)]);
-        let Some((stages, mut load_stages)) = options.filter(|(stages, _)| *stages <= most.max(2)).find(fits) else {
-            let lacking = total(2, shallow, 1).saturating_sub(limit);
-            return Err(format!("with the epilogue's matrices it lacks {lacking} bytes of shared memory"));
-        };
-        let mut store_buffers = if total(stages, load_stages, 2) <= limit { 2 } else { 1 };
-        // A chunk of few bytes, or of few columns, is soon done with, and takes as long to come as any.
         let chunks = tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk);
-        let deepest = chunks.clamp(4, MOST_LOAD_STAGES);
-        while load_bytes > 0 && load_stages < deepest && total(stages, load_stages + 1, store_buffers) <= limit {
-            load_stages += 1;
-        }
-        // Where a chunk is narrow the next one is written long before its store has been read.
-        while store_bytes > 0 && store_buffers < chunks && total(stages, load_stages, store_buffers + 1) <= limit {
-            store_buffers += 1;
-        }
-        let stores_at = stages * ring;
-        let loads_at = stores_at + consumers * store_buffers * store_bytes;
-        let vectors_at = loads_at + consumers * load_stages * load_bytes;
-        let bits_at = vectors_at + 2 * vector_bytes;
-        let parts_at = bits_at + consumers * bit_bytes;
-        let sums_at = parts_at + consumers * part_bytes;
+        let (rings, places) = sizes.fill(most, chunks, target.shared_memory_per_block_opt_in() as usize)?;
+        let Needs { loads, stores, bits, vectors, store_rows, load_bytes, store_bytes, bit_bytes, vector_bytes, maps } = needs;
         let staging = Staging {
             rows: tile.consumer_rows(),
             chunk,
@@ -254,26 +253,26 @@ impl Staging {
             stores,
             bits,
             vectors,
-            load_stages,
-            store_buffers,
+            load_stages: rings.load_stages,
+            store_buffers: rings.store_buffers,
             store_rows,
             load_bytes,
             store_bytes,
             bit_bytes,
             vector_bytes,
-            part_bytes,
+            part_bytes: sizes.parts,
             sum_bytes,
-            stores_at,
-            loads_at,
-            vectors_at,
-            bits_at,
-            parts_at,
-            sums_at,
-            barriers_at: sums_at + 2 * sum_bytes,
-            shared_memory: total(stages, load_stages, store_buffers),
+            stores_at: places.stores,
+            loads_at: places.loads,
+            vectors_at: places.vectors,
+            bits_at: places.bits,
+            parts_at: places.parts,
+            sums_at: places.sums,
+            barriers_at: places.barriers,
+            shared_memory: places.end,
             maps,
         };
-        Ok((staging, stages))
+        Ok((staging, rings.stages))
     }
 
     /// Where a load's chunk or slice lies; 0 for a load that is not staged.
