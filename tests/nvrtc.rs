@@ -127,7 +127,7 @@ fn the_struct_lies_as_the_block() {
         // NVRTC has no `offsetof`; a member lies at the next multiple of its alignment behind the one before.
         let mut end = 0;
         for field in &plan.params.fields {
-            let (name, offset, size) = (&field.name, field.offset, field.field_type.size());
+            let (name, offset, size) = (&field.value, field.offset, field.field_type.size());
             text += &format!("static_assert(sizeof(Params::{name}) == {size}, \"\");\n");
             let align = format!("alignof(decltype(Params::{name}))");
             text += &format!("static_assert(({end} + {align} - 1) / {align} * {align} == {offset}, \"\");\n");

@@ -14,7 +14,7 @@ pub use restride::render_restride;
 use crate::ir::Coordinate;
 use crate::ir::axes::{L, M};
 use crate::ir::{Operand, Order, Side};
-use crate::plan::{self, KernelPlan, Phase, Staged, Staging, StepKind, TensorMap, has_wide, lies_along_columns};
+use crate::plan::{self, FieldValue, KernelPlan, Phase, Staged, Staging, StepKind, TensorMap, has_wide, lies_along_columns};
 use crate::problem::Operation;
 use crate::source::Source;
 use printer::Printer;
@@ -299,11 +299,11 @@ fn context(plan: &KernelPlan) -> Context {
     };
     let batch_pointers = plan.arguments.iter().enumerate().filter_map(|(i, argument)| {
         let operand = argument.role.operand().filter(|o| o.axes.contains(L))?;
-        plan.params.fields.iter().any(|f| f.name == format!("arg{i}")).then(|| Pointer {
+        plan.params.fields.iter().any(|f| f.value == FieldValue::Pointer(i)).then(|| Pointer {
             name: format!("p{i}"),
             declaration: format!("{}{}*", if argument.role.is_written() { "" } else { "const " }, operand.dtype.cuda()),
-            base: format!("p.arg{i}"),
-            stride: format!("p.arg{i}_batch_stride{}", if operand.dtype.is_packed() { " / 8" } else { "" }),
+            base: param(FieldValue::Pointer(i)),
+            stride: param(FieldValue::BatchStride(i)) + if operand.dtype.is_packed() { " / 8" } else { "" },
         })
     });
     let staged = |list: fn(&Staging) -> &Vec<Staged>| plan.staging.iter().flat_map(list);
@@ -349,7 +349,7 @@ fn context(plan: &KernelPlan) -> Context {
         visit_cost: program.cost() as usize * plan.strip,
         halved: program.is_halved(),
         constants: constants.chain(reduce::constants(plan)).collect(),
-        params: plan.params.fields.iter().map(|f| format!("{}{};", f.field_type.cuda(), f.name)).collect(),
+        params: plan.params.fields.iter().map(|f| format!("{}{};", f.field_type.cuda(), f.value)).collect(),
         batch_pointers: batch_pointers.collect(),
         tile_members: members(Phase::Tile),
         column_members: members(Phase::Column),
@@ -372,6 +372,11 @@ fn context(plan: &KernelPlan) -> Context {
 }
 
 /// Where an operand's element lies: its base address and, for a matrix, its leading dimension.
+/// What a launch puts into a field.
+fn param(value: FieldValue) -> String {
+    format!("p.{value}")
+}
+
 fn place(printer: &Printer, value: String, node: String, argument: usize, operand: Operand, staged_at: usize) -> Access {
     let axes = operand.axes;
     let along_strip = lies_along_columns(axes, operand.order);
@@ -381,11 +386,11 @@ fn place(printer: &Printer, value: String, node: String, argument: usize, operan
         dtype: operand.dtype.cuda(),
         value_type: operand.dtype.value_type().cuda(),
         base: printer.base(argument, operand),
-        ld: axes.is_matrix().then(|| format!("p.arg{argument}_ld")),
+        ld: axes.is_matrix().then(|| param(FieldValue::Ld(argument))),
         along_strip,
         rows: axes.contains(M),
         packed: operand.dtype.is_packed(),
-        wide: if has_wide(operand) { format!("p.arg{argument}_wide") } else { "0".into() },
+        wide: if has_wide(operand) { param(FieldValue::Wide(argument)) } else { "0".into() },
         staged_at,
     }
 }
@@ -393,7 +398,7 @@ fn place(printer: &Printer, value: String, node: String, argument: usize, operan
 fn matrix(plan: &KernelPlan, staged: &Staged, access: Access) -> StagedMatrix {
     let panel = staged.map.map(|m| plan.maps[m]);
     let whole = panel.is_some_and(|map| map.required);
-    StagedMatrix { access, bytes: staged.bytes, map: staged.map.map(|m| format!("map{m}")), panel, whole }
+    StagedMatrix { access, bytes: staged.bytes, map: staged.map.map(|m| FieldValue::Map(m).to_string()), panel, whole }
 }
 
 fn vector(access: Access, plan: &KernelPlan) -> StagedVector {

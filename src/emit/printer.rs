@@ -1,12 +1,12 @@
 //! The printer: values as statements, from the table's spellings.
 
-use super::{Access, coordinate, place};
+use super::{Access, coordinate, param, place};
 use crate::dtype::ValueType;
 use crate::ir::axes::L;
 use crate::ir::graph::Constant;
 use crate::ir::op::Signature;
 use crate::ir::{Op, Operand};
-use crate::plan::{Item, KernelPlan, Phase, Program, StepKind, Store};
+use crate::plan::{FieldValue, Item, KernelPlan, Phase, Program, StepKind, Store};
 use crate::source::STEP_MARKER;
 
 /// Stands where line numbers resume; [`render`](super::render) fills in which one.
@@ -76,7 +76,7 @@ impl<'p> Printer<'p> {
     }
 
     pub(super) fn base(&self, argument: usize, operand: Operand) -> String {
-        if operand.axes.contains(L) { format!("t.p{argument}") } else { format!("p.arg{argument}") }
+        if operand.axes.contains(L) { format!("t.p{argument}") } else { param(FieldValue::Pointer(argument)) }
     }
 
     /// A load, which the step has to be.
@@ -99,8 +99,10 @@ impl<'p> Printer<'p> {
         match (&value.kind, value.phase) {
             (StepKind::Constant(c), _) => literal(*c),
             (StepKind::Coordinate(c), _) => coordinate(*c),
-            (StepKind::Scalar { argument }, _) if value.value == ValueType::Bool => format!("(p.arg{argument} != 0)"),
-            (StepKind::Scalar { argument }, _) => format!("p.arg{argument}"),
+            (StepKind::Scalar { argument }, _) if value.value == ValueType::Bool => {
+                format!("({} != 0)", param(FieldValue::Scalar(*argument)))
+            }
+            (StepKind::Scalar { argument }, _) => param(FieldValue::Scalar(*argument)),
             (StepKind::Accumulator, _) => "acc[i]".into(),
             (StepKind::Load { .. }, Phase::Visit) => format!("widen(f.v{step}.elements[i])"),
             (_, Phase::Tile) => format!("t.v{step}"),

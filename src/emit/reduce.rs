@@ -1,9 +1,9 @@
 //! Reductions as the templates see them.
 
-use super::Constant;
 use super::printer::Printer;
+use super::{Constant, param};
 use crate::ir::axes::{Axes, L, M, N};
-use crate::plan::{KernelPlan, NOTE_BYTES, Reduce, Unit, lies_along_columns, sets};
+use crate::plan::{FieldValue, KernelPlan, NOTE_BYTES, Reduce, Unit, lies_along_columns, sets};
 use serde::Serialize;
 
 /// A reduction.
@@ -68,10 +68,10 @@ pub(super) fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction>
             elements: axes.is_matrix(),
             parts_at: parts.at[index],
             added: reduce.adds_as_they_arrive(),
-            partials: format!("p.partials{index}"),
+            partials: param(FieldValue::Partials(index)),
             result_type: format!("Result<{}, {along_columns}, {accumulate}>", operand.dtype.cuda()),
             base: printer.base(*argument, *operand),
-            ld: if axes.is_matrix() { format!("p.arg{argument}_ld") } else { "0".into() },
+            ld: if axes.is_matrix() { param(FieldValue::Ld(*argument)) } else { "0".into() },
             block: format!("block{block_index}"),
             block_index,
             block_type: block_type(axes),
@@ -86,7 +86,7 @@ pub(super) fn blocks(plan: &KernelPlan) -> Vec<Block> {
         index,
         name: format!("block{index}"),
         cuda_type: block_type(axes),
-        arrivals: format!("p.arrivals{index}"),
+        arrivals: param(FieldValue::Arrivals(index)),
     };
     sets(&plan.program.reductions).into_iter().enumerate().map(block).collect()
 }

@@ -1,9 +1,10 @@
 //! Sums of operands as the templates see them.
 
+use super::param;
 use super::printer::Printer;
 use crate::ir::Side;
 use crate::ir::axes::L;
-use crate::plan::{self, KernelPlan, sets};
+use crate::plan::{self, FieldValue, KernelPlan, sets};
 use serde::Serialize;
 
 /// The sum of an operand's elements over K.
@@ -43,8 +44,8 @@ pub(super) fn operand_sums(plan: &KernelPlan, printer: &Printer) -> Vec<OperandS
         accumulates: sum.accumulate,
         dtype: sum.operand.dtype.cuda(),
         base: printer.base(sum.argument, sum.operand),
-        slices: format!("p.partials{}", reductions + index),
-        arrivals: format!("p.arrivals{}", sets + index),
+        slices: param(FieldValue::Partials(reductions + index)),
+        arrivals: param(FieldValue::Arrivals(sets + index)),
         node: format!("sum {index} of {}", sum.side.name()),
     });
     sums.collect()

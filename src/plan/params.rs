@@ -9,6 +9,7 @@ use crate::ir::axes::L;
 use crate::ir::{Coordinate, Operand, Order};
 use crate::problem::Operation;
 use serde::Serialize;
+use std::fmt;
 
 /// What a field is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -108,11 +109,35 @@ pub enum FieldValue {
     Map(usize),
 }
 
-/// One field.
+/// The name in CUDA: ours, never the user's.
+impl fmt::Display for FieldValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let operand = |i: &usize| if *i == 0 { "a" } else { "b" };
+        match self {
+            FieldValue::M => f.write_str("m"),
+            FieldValue::N => f.write_str("n"),
+            FieldValue::K => f.write_str("k"),
+            FieldValue::Batch => f.write_str("batch"),
+            FieldValue::Raster => f.write_str("raster"),
+            FieldValue::Origin(coordinate) => write!(f, "origin_{}", coordinate.name()),
+            FieldValue::OperandPointer(i) => f.write_str(operand(i)),
+            FieldValue::OperandLd(i) => write!(f, "ld{}", operand(i)),
+            FieldValue::OperandBatchStride(i) => write!(f, "batch_stride_{}", operand(i)),
+            FieldValue::Pointer(i) | FieldValue::Scalar(i) => write!(f, "arg{i}"),
+            FieldValue::Ld(i) => write!(f, "arg{i}_ld"),
+            FieldValue::BatchStride(i) => write!(f, "arg{i}_batch_stride"),
+            FieldValue::Wide(i) => write!(f, "arg{i}_wide"),
+            FieldValue::Partials(i) => write!(f, "partials{i}"),
+            FieldValue::Arrivals(i) => write!(f, "arrivals{i}"),
+            FieldValue::Mapped(i) => write!(f, "map{i}_used"),
+            FieldValue::Map(i) => write!(f, "map{i}"),
+        }
+    }
+}
+
+/// One field, named as its value is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Field {
-    /// The name in CUDA: ours, never the user's.
-    pub name: String,
     /// Its type.
     pub field_type: FieldType,
     /// What a launch puts there.
@@ -136,66 +161,65 @@ pub const LIMIT: usize = 4096;
 impl Params {
     pub(super) fn of(operation: Operation, arguments: &[Argument], program: &Program, maps: &[TensorMap]) -> Params {
         let mut params = Params { fields: Vec::new(), size: 0 };
-        let operands: &[&str] = match operation {
-            Operation::Product { .. } => &["a", "b"],
-            Operation::Pointwise { .. } => &["a"],
+        let operands = match operation {
+            Operation::Product { .. } => 2,
+            Operation::Pointwise { .. } => 1,
         };
-        for (name, value) in [("m", FieldValue::M), ("n", FieldValue::N), ("k", FieldValue::K), ("batch", FieldValue::Batch)] {
-            params.push(name, FieldType::Int, value);
+        for value in [FieldValue::M, FieldValue::N, FieldValue::K, FieldValue::Batch, FieldValue::Raster] {
+            params.push(FieldType::Int, value);
         }
-        params.push("raster", FieldType::Int, FieldValue::Raster);
         for coordinate in Coordinate::ALL {
-            params.push(&format!("origin_{}", coordinate.name()), FieldType::Int, FieldValue::Origin(coordinate));
+            params.push(FieldType::Int, FieldValue::Origin(coordinate));
         }
-        for (i, name) in operands.iter().enumerate() {
-            params.push(name, FieldType::Operand, FieldValue::OperandPointer(i));
-            params.push(&format!("ld{name}"), FieldType::Long, FieldValue::OperandLd(i));
-            params.push(&format!("batch_stride_{name}"), FieldType::Long, FieldValue::OperandBatchStride(i));
+        for i in 0..operands {
+            params.push(FieldType::Operand, FieldValue::OperandPointer(i));
+            params.push(FieldType::Long, FieldValue::OperandLd(i));
+            params.push(FieldType::Long, FieldValue::OperandBatchStride(i));
         }
         for (i, argument) in arguments.iter().enumerate().filter(|(i, _)| program.uses(*i)) {
             let operand = match argument.role {
                 Role::Scalar(value) => {
                     let field_type = if value == ValueType::F32 { FieldType::Float } else { FieldType::Int };
-                    params.push(&format!("arg{i}"), field_type, FieldValue::Scalar(i));
+                    params.push(field_type, FieldValue::Scalar(i));
                     continue;
                 }
                 Role::Input(operand) | Role::Output(operand) | Role::Update(operand) => operand,
             };
             let dtype = operand.dtype;
             let field_type = if argument.role.is_written() { FieldType::Output(dtype) } else { FieldType::Input(dtype) };
-            params.push(&format!("arg{i}"), field_type, FieldValue::Pointer(i));
+            params.push(field_type, FieldValue::Pointer(i));
             if operand.axes.is_matrix() {
-                params.push(&format!("arg{i}_ld"), FieldType::Long, FieldValue::Ld(i));
+                params.push(FieldType::Long, FieldValue::Ld(i));
             }
             if operand.axes.contains(L) {
-                params.push(&format!("arg{i}_batch_stride"), FieldType::Long, FieldValue::BatchStride(i));
+                params.push(FieldType::Long, FieldValue::BatchStride(i));
             }
             if has_wide(operand) {
-                params.push(&format!("arg{i}_wide"), FieldType::Int, FieldValue::Wide(i));
+                params.push(FieldType::Int, FieldValue::Wide(i));
             }
         }
         for i in 0..sets(&program.reductions).len() + program.sums.len() {
-            params.push(&format!("arrivals{i}"), FieldType::Workspace, FieldValue::Arrivals(i));
+            params.push(FieldType::Workspace, FieldValue::Arrivals(i));
         }
         for i in 0..program.reductions.len() + program.sums.len() {
-            params.push(&format!("partials{i}"), FieldType::Workspace, FieldValue::Partials(i));
+            params.push(FieldType::Workspace, FieldValue::Partials(i));
         }
         // The flags first: they fill what the maps' alignment leaves.
         for i in 0..maps.len() {
-            params.push(&format!("map{i}_used"), FieldType::Int, FieldValue::Mapped(i));
+            params.push(FieldType::Int, FieldValue::Mapped(i));
         }
         for i in 0..maps.len() {
-            params.push(&format!("map{i}"), FieldType::TensorMap, FieldValue::Map(i));
+            params.push(FieldType::TensorMap, FieldValue::Map(i));
         }
         let widest = params.fields.iter().map(|field| field.field_type.alignment()).max().unwrap_or(1);
         params.size = params.size.next_multiple_of(widest);
         params
     }
 
-    fn push(&mut self, name: &str, field_type: FieldType, value: FieldValue) {
+    fn push(&mut self, field_type: FieldType, value: FieldValue) {
         let offset = self.size.next_multiple_of(field_type.alignment());
         self.size = offset + field_type.size();
-        self.fields.push(Field { name: name.into(), field_type, value, offset });
+        self.fields.push(Field { field_type, value, offset });
     }
 }
 
@@ -238,9 +262,8 @@ mod tests {
             let with = params(count);
             assert_eq!(with.fields[..plain.fields.len()], plain.fields, "what stands before keeps its place");
             let maps: Vec<_> = with.fields.iter().filter(|f| f.field_type == FieldType::TensorMap).collect();
-            let numbers: Vec<_> = maps.iter().map(|f| (f.name.as_str(), f.value)).collect();
-            let expected = [("map0", FieldValue::Map(0)), ("map1", FieldValue::Map(1)), ("map2", FieldValue::Map(2))];
-            assert_eq!(numbers, expected[..count]);
+            let names: Vec<_> = maps.iter().map(|f| f.value.to_string()).collect();
+            assert_eq!(names, ["map0", "map1", "map2"][..count]);
             assert!(maps.iter().all(|f| f.offset % 64 == 0));
             assert_eq!(with.size, maps[count - 1].offset + 128);
             assert!(with.fields.windows(2).all(|pair| pair[0].offset + pair[0].field_type.size() <= pair[1].offset));
