@@ -24,7 +24,7 @@ use crate::source::Source;
 use crate::target::Target;
 use std::num::{NonZeroI32, NonZeroUsize};
 
-/// An operation and its epilogue. Nothing is compiled until [`plan`](Gemm::plan).
+/// An operation and its epilogue. Nothing is compiled until `plan`.
 #[derive(Clone, Debug)]
 pub struct Gemm {
     operation: Operation,

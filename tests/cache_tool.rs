@@ -57,6 +57,34 @@ fn wrong_words_are_named() {
 }
 
 #[test]
+fn the_mode_holds_for_the_tool() {
+    if there_is_no_tool() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    let as_it_is = |mode: &str, words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_postlude-cache"));
+        let output = command.arg("--dir").arg(&root).args(words).env(CACHE_MODE, mode).output().unwrap();
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        (text, output.status.code().unwrap_or(-1))
+    };
+    // Looking makes nothing.
+    for words in [&["list"][..], &["stat"], &["verify"]] {
+        let (text, code) = as_it_is("rw", words);
+        assert!(code == 2 && !root.exists(), "{words:?}: {text}");
+    }
+    assert_eq!(as_it_is("rw", &["clear"]).1, 0);
+    let (text, code) = as_it_is("frob", &["list"]);
+    assert!(code == 2 && text.contains("POSTLUDE_CACHE: "), "{text}");
+    for words in [&["clear"][..], &["prune"], &["verify", "--remove"]] {
+        let (text, code) = as_it_is("ro", words);
+        assert!(code == 2 && text.contains("nothing is removed in mode `ro`"), "{words:?}: {text}");
+    }
+    assert_eq!(as_it_is("ro", &["list"]).1, 0);
+}
+
+#[test]
 fn an_empty_directory_is_in_order() {
     if there_is_no_tool() {
         return;

@@ -22,7 +22,8 @@ pub fn identity(d: DType) -> Result<Epilogue, Diagnostics> {
     Epilogue::build(|e| e.store("d", e.acc(), d))
 }
 
-/// D = alpha * accumulator + beta * C, with run-time scalars `alpha` and `beta` and a matrix `c`.
+/// D = alpha * accumulator + beta * C, with run-time scalars `alpha` and `beta` and a matrix `c`. Where beta is 0, what C holds is
+/// multiplied all the same; [`cublaslt::default`](crate::compat::cublaslt::default) does not look at it, as BLAS does not.
 ///
 /// # Errors
 /// If a format is not floating-point.

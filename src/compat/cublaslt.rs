@@ -16,6 +16,8 @@
 //! - A gradient of the bias sums what D is before it is rounded; cuBLASLt sums D as it is stored. Its gradient has D's format (13.1
 //!   refuses f32 beside 16-bit matrices), here it may be f32.
 //! - GELU is the tanh form, [`Expr::gelu_tanh`]; plain [`Expr::gelu`] is the other.
+//! - Where `beta` is 0 C is not looked at, as in cuBLASLt: it may hold anything. It is a select, through which no gradient reaches C or
+//!   `beta` there.
 //! - Scales and maxima of 8-bit formats have no counterpart yet.
 
 use crate::build::{Builder, Epilogue, Expr};
@@ -120,18 +122,17 @@ pub fn by_value(value: u32) -> Option<&'static Named> {
     ALL.iter().find(|named| named.value == value)
 }
 
-/// Z = alpha A B + beta C.
+/// Z = alpha A B + beta C, without C where beta is 0.
 fn scaled(e: &Builder, formats: Formats) -> Expr<'_> {
-    let z = times(e, formats, e.acc(), "alpha");
+    let z = if formats.scaled { e.acc() * e.scalar("alpha", DType::F32) } else { e.acc() };
     match formats.c {
-        Some(c) => z + times(e, formats, e.load("c", c), "beta"),
+        Some(c) if formats.scaled => {
+            let beta = e.scalar("beta", DType::F32);
+            beta.eq(0.0).select(z, z + e.load("c", c) * beta)
+        }
+        Some(c) => z + e.load("c", c),
         None => z,
     }
-}
-
-/// A value times a scalar of the launch, if there are scalars.
-fn times<'g>(e: &'g Builder, formats: Formats, value: Expr<'g>, name: &str) -> Expr<'g> {
-    if formats.scaled { value * e.scalar(name, DType::F32) } else { value }
 }
 
 fn biased(e: &Builder, formats: Formats) -> Expr<'_> {

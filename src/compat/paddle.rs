@@ -2,8 +2,8 @@
 //!
 //! Forward: Out = activation(X Y + bias). X has two dimensions or more, of which all but the last are rows; Y has two, bias one.
 //! Backward, as two products: DX = (DOut Y^T) with the derivative of the *previous* layer's activation, whose reserve it
-//! reads; DY = X^T DOut; DBias = the sum of DOut over its rows, which the product that makes DY can take along. In a chain of these operators, where X is the previous one's Out,
-//! that one's DBias is the sum of DX over its rows, which the product that makes DX can store along with it: see
+//! reads; DY = X^T DOut; DBias = the sum of DOut over its rows, which the product that makes DY can take along, if DY has
+//! elements. In a chain of these operators, where X is the previous one's Out, that one's DBias is the sum of DX over its rows, which the product that makes DX can store along with it: see
 //! [`FusedGemmEpilogue::backward_with_bias`].
 //!
 //! # Where it differs
@@ -189,7 +189,7 @@ impl FusedGemmEpilogue {
         if self.trans_x && x.len() != 2 {
             return rank("a transposed X", "2", x.len());
         }
-        let rows = leading.iter().product();
+        let rows = leading.iter().fold(1, |rows: usize, extent| rows.saturating_mul(*extent));
         let (m, k) = if self.trans_x { (last, rows) } else { (rows, last) };
         let (n, inner) = if self.trans_y { (y0, y1) } else { (y1, y0) };
         same(("K of X", k), ("K of Y", inner))?;

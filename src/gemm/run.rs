@@ -32,10 +32,10 @@ impl Gemm {
     /// GPU, or neither NVRTC nor the compiled kernel. Says which it was, and why.
     ///
     /// For first steps, tests and tools. It opens the device and copies every argument there and back: a program that runs
-    /// a kernel again and again makes a [`plan`](Gemm::plan) and executes it on memory of its own.
+    /// a kernel again and again makes a plan (`Gemm::plan`) and executes it on memory of its own.
     ///
     /// # Errors
-    /// As [`plan`](Gemm::plan) and [`execute`](super::Plan::execute); nothing is written then. A missing GPU or compiler is no
+    /// As `Gemm::plan` and `Plan::execute`; nothing is written then. A missing GPU or compiler is no
     /// error; a kernel that is not in the cache is one where the cache's mode is `deny`.
     pub fn run(&self, shape: Shape, args: HostArgs<'_>) -> Result<RanOn, Error> {
         #[cfg(feature = "cuda")]

@@ -191,7 +191,8 @@ fn bytes(operand: Operand, shape: Shape) -> usize {
         Order::RowMajor => (shape.m, shape.n),
         Order::ColumnMajor => (shape.n, shape.m),
     };
-    operand.dtype.bytes(inner.next_multiple_of(operand.dtype.run())) * outer * shape.batch
+    let line = operand.dtype.bytes(inner.checked_next_multiple_of(operand.dtype.run()).unwrap_or(usize::MAX));
+    line.saturating_mul(outer).saturating_mul(shape.batch)
 }
 
 /// What a backward epilogue has besides what was saved: what it computes of that, and what is free.

@@ -21,6 +21,12 @@ pub enum LinearError {
         /// The name.
         name: &'static str,
     },
+    /// A name for something new that is in use.
+    #[error("the step has a tensor or an argument `{name}`: choose another name")]
+    Taken {
+        /// The name.
+        name: String,
+    },
     /// The gradient of the product was not asked for.
     #[error("a layer's gradients follow from that of its product: use `Wrt::all()` or `Wrt::accumulator()`")]
     NoGradient,

@@ -1,7 +1,7 @@
 //! A linear layer, whole: Y = f(X W + b), its gradients, and how they chain.
 //!
 //! A [`Linear`] is a definition: formats, extents, transpositions, and the epilogue f with its derivative. Each product of
-//! a training step is a [`Step`], made once for a number of rows and run again and again: on a GPU through [`Step::plan`], on
+//! a training step is a [`Step`], made once for a number of rows and run again and again: on a GPU through `Step::plan`, on
 //! the CPU through [`Step::reference`]. Nothing besides the steps is launched.
 //!
 //! ```
@@ -269,7 +269,8 @@ impl Linear {
     /// reads dZ anyway, of dZ as it is stored.
     ///
     /// Where [`activation_grad`](Linear::activation_grad) or [`dgrad_into`](Linear::dgrad_into) made dZ it has summed it too, and `wgrad` is enough; this is for a
-    /// dZ that came from elsewhere: out of a loss, or into a layer without an activation.
+    /// dZ that came from elsewhere: out of a loss, or into a layer without an activation. A layer without inputs has no dW, so that no
+    /// product runs that could take the sum: db is 0 then, or what it was.
     ///
     /// # Errors
     /// If no gradient of a vector is the sum of dZ: the epilogue adds no bias to the product, or its gradient was not asked for. If

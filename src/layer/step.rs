@@ -10,7 +10,7 @@ use crate::problem::Shape;
 
 /// One launch of a layer's training: a product, or a pass over a matrix, with its epilogue and its extents.
 ///
-/// Nothing is compiled until [`plan`](Step::plan). Arguments go by the names of the [table](super); errors use them too.
+/// Nothing is compiled until `plan`. Arguments go by the names of the [table](super); errors use them too.
 #[derive(Clone, Debug)]
 pub struct Step {
     gemm: Gemm,
@@ -98,6 +98,10 @@ impl Step {
     /// # Errors
     /// If the name is taken.
     pub fn plus(self, name: &str, operand: impl Into<Operand>) -> Result<Step, LinearError> {
+        let own = self.names.pairs().any(|(_, own)| own == name);
+        if own || self.gemm.epilogue().checked().argument(name).is_some() {
+            return Err(LinearError::Taken { name: name.into() });
+        }
         let epilogue = rewrite::plus(self.gemm.epilogue(), name, operand.into())?;
         Ok(Step { gemm: self.gemm.with_epilogue(&epilogue), ..self })
     }

@@ -120,6 +120,21 @@ fn every_one_is_what_its_name_says() {
 
 /// cuBLASLt's A is our B: its sums are one value for each row of its D, which is a column of ours.
 #[test]
+fn where_beta_is_zero_c_is_not_looked_at() {
+    let epilogue = cublaslt::default(Formats { c: Some(F32), ..Formats::of(F32) }).unwrap();
+    let (a, c) = ([1.0f32, 2.0], [f32::NAN, f32::INFINITY]);
+    let with = |beta: f32| {
+        let mut d = [9.0f32; 2];
+        let args = HostArgs::new().input("a", &a).input("c", &c).scalar("alpha", 2.0f32).scalar("beta", beta).output("d", &mut d);
+        run(POINTWISE, epilogue.checked(), Shape::new(1, 2, 0), args, Precision::F32).unwrap();
+        d
+    };
+    assert_eq!(with(0.0), [2.0, 4.0]);
+    assert_eq!(with(-0.0), [2.0, 4.0]);
+    assert!(with(0.5)[0].is_nan() && with(0.5)[1] == f32::INFINITY);
+}
+
+#[test]
 fn sums_of_operands_stand_beside_the_product() {
     const K_: usize = 4;
     let a: Vec<f32> = (0..M_ * K_).map(|i| ((i * 7 % 15) as f32 - 7.0) / 4.0).collect();

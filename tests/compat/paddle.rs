@@ -198,6 +198,10 @@ fn shapes_that_do_not_fit_are_refused() {
         refused(none.forward(&[3, 4], &[4, 5], &[4], false)),
         "the length of bias is 4, and N of Y is 5: they have to be the same"
     );
+    assert_eq!(
+        refused(none.forward(&[usize::MAX, usize::MAX, 3], &[4, 5], &[5], false)),
+        "K of X is 3, and K of Y is 4: they have to be the same"
+    );
     assert_eq!(refused(none.forward(&[3, 7], &[4, 5], &[5], false)), "K of X is 7, and K of Y is 4: they have to be the same");
     assert_eq!(
         refused(none.forward(&[3, 4], &[4, 5], &[5], true)),

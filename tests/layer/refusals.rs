@@ -65,8 +65,14 @@ fn outputs_that_cannot_be_added_to() {
     let reserve = layer([2, 3]).pair().reserve().values()[0].name.clone();
     let error = layer([2, 3]).forward(4).accumulate(&[&reserve]).unwrap_err();
     assert!(matches!(error, LinearError::Check(_)), "{error}");
-    let error = layer([2, 3]).wgrad(4).unwrap().plus("dw", F32.over(N)).unwrap_err();
-    assert!(matches!(error, LinearError::Check(_)), "{error}");
+    // Neither tensors of the step nor what its epilogue has.
+    for name in ["dw", "x", "dz"] {
+        let error = layer([2, 3]).wgrad(4).unwrap().plus(name, F32).unwrap_err();
+        assert_eq!(error.to_string(), format!("the step has a tensor or an argument `{name}`: choose another name"));
+    }
+    for name in ["y", "bias"] {
+        assert!(matches!(layer([2, 3]).forward(4).plus(name, F32), Err(LinearError::Taken { .. })));
+    }
 }
 
 #[test]

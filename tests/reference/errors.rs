@@ -145,6 +145,14 @@ fn a_byte_for_each_element_is_no_mask_of_bits() {
 }
 
 #[test]
+fn where_there_are_no_elements_any_leading_dimension_will_do() {
+    let identity = Epilogue::build(|e| e.store("d", e.acc(), F32)).unwrap();
+    let (none, b, mut d): ([f32; 0], _, [f32; 0]) = ([], [1.0f32; 12], []);
+    let args = HostArgs::new().input("a", (&none).ld(0)).input("b", &b).output("d", (&mut d).ld(4));
+    run(product(F32, NN), identity.checked(), Shape::new(0, 4, 3), args, Precision::F32).unwrap();
+}
+
+#[test]
 fn memory_that_is_too_short() {
     static ZEROS: [f32; 24] = [0.0; 24];
     let lengths = |fault| match fault {

@@ -69,7 +69,11 @@ fn clippy(project: &Project, features: &[&str]) -> Result {
 }
 
 fn doc(project: &Project) -> Result {
-    call(project.cargo().args(["doc", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))
+    // Links to what a feature brings would break without it.
+    for features in [&[][..], &["--no-default-features"]] {
+        call(project.cargo().args(["doc", "--no-deps"]).args(features).env("RUSTDOCFLAGS", "-D warnings"))?;
+    }
+    Ok(())
 }
 
 /// The rendered kernels come out of files, so a package that lacks one builds nowhere but here.

@@ -10,7 +10,8 @@ mod precompile;
 mod show;
 
 use args::Args;
-use postlude::jit::{Bundled, Cache, Config, Holds, Limits, Swept};
+use postlude::jit::{Bundled, CACHE_MODE, Cache, Config, Holds, Limits, Mode, Swept};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -33,7 +34,7 @@ Usage: postlude-cache [--dir DIR] COMMAND
                            --threads N                one a core by default
   help                   print this
 
-Without --dir the directory is $POSTLUDE_CACHE_DIR, else that of the user.
+Without --dir the directory is $POSTLUDE_CACHE_DIR, else that of the user. $POSTLUDE_CACHE says what may be done with it: rw, ro, off or deny.
 ";
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -59,7 +60,13 @@ fn run(words: Vec<String>) -> Result<ExitCode> {
     let own;
     let cache = match directory {
         Some(directory) => {
-            own = Cache::open(directory, Config::new());
+            // Looking at a directory does not make it.
+            let looks = matches!(command.as_str(), "list" | "stat" | "export" | "verify");
+            let mode = match (mode()?, looks) {
+                (Mode::ReadWrite, true) if !Path::new(&directory).is_dir() => Mode::ReadOnly,
+                (mode, _) => mode,
+            };
+            own = Cache::open(directory, Config::new().mode(mode));
             &own
         }
         None => Cache::global(),
@@ -78,6 +85,9 @@ fn run(words: Vec<String>) -> Result<ExitCode> {
         "verify" => {
             let remove = args.flag("--remove");
             args.end()?;
+            if remove {
+                may_remove(cache)?;
+            }
             return verify(cache, remove);
         }
         "prune" => {
@@ -89,10 +99,12 @@ fn run(words: Vec<String>) -> Result<ExitCode> {
                 limits.files = args::size(&files)?;
             }
             args.end()?;
+            may_remove(cache)?;
             report(cache.prune(limits));
         }
         "clear" => {
             args.end()?;
+            may_remove(cache)?;
             report(cache.clear());
         }
         "export" => {
@@ -107,6 +119,21 @@ fn run(words: Vec<String>) -> Result<ExitCode> {
         other => return Err(format!("unknown command `{other}`\n\n{USAGE}").into()),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What may be done with a directory that was named.
+fn mode() -> Result<Mode> {
+    match std::env::var(CACHE_MODE) {
+        Ok(mode) if !mode.is_empty() => mode.parse().map_err(|error| format!("{CACHE_MODE}: {error}").into()),
+        _ => Ok(Mode::ReadWrite),
+    }
+}
+
+fn may_remove(cache: &Cache) -> Result {
+    match cache.mode() {
+        Mode::ReadWrite => Ok(()),
+        mode => Err(format!("nothing is removed in mode `{mode}`: call this with {CACHE_MODE}=rw").into()),
+    }
 }
 
 fn say(text: std::fmt::Arguments<'_>) {
