@@ -73,7 +73,7 @@ pub enum Fault {
         /// The problem of this launch.
         shape: Shape,
     },
-    /// The epilogue does not fit the operation, whose first operand this is.
+    /// The epilogue does not fit the operation, one of whose operands this is.
     Misfit(Misfit),
     /// Given more than once.
     Twice,
@@ -98,9 +98,9 @@ pub enum Fault {
         /// The type given.
         got: ValueType,
     },
-    /// Passed with `input` or as a shared borrow, but it is written.
+    /// Passed with `input`, but it is written.
     ReadOnly,
-    /// Written, and given as an output that is borrowed to be read.
+    /// Passed with `output`, but borrowed to be read.
     Shared,
     /// Too few elements for its extents and strides.
     TooShort {
@@ -340,7 +340,6 @@ fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Resu
         return Err(Fault::ReserveShape { reserve, shape });
     }
     // Bit masks are passed as the bytes they lie in.
-    let bytes = (tensor.dtype == DType::Bool && dtype.is_packed()).then_some(tensor.len);
     let len = match tensor.dtype {
         given if given == dtype => tensor.len,
         DType::Bool if dtype.is_packed() => dtype.elements(tensor.len),
@@ -390,9 +389,11 @@ fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Resu
         (entries - 1).checked_mul(batch_stride).and_then(|x| x.checked_add(span))
     };
     let needs = needs.filter(|n| n.checked_mul(dtype.size()).is_some_and(|b| i64::try_from(b).is_ok())).ok_or_else(too_large)?;
-    // So is a mask of a byte for each element, which would be read as bits of the first few rows.
+    // A mask of a byte for each element would be read as bits of its first few rows. Not where `Bits128` is meant: Paddle's reserves are
+    // of that size, with bits in their first eighth.
     let elements = outer.checked_mul(inner).and_then(|x| x.checked_mul(entries));
-    if bytes.is_some() && bytes == elements && bytes > Some(dtype.bytes(needs)) {
+    let unpacked = dtype == DType::Bits8 && tensor.dtype == DType::Bool && Some(tensor.len) == elements;
+    if unpacked && tensor.len > dtype.bytes(needs) {
         return Err(Fault::Unpacked { dtype, needs: dtype.bytes(needs), got: tensor.len });
     }
     if len < needs {

@@ -142,6 +142,12 @@ fn a_byte_for_each_element_is_no_mask_of_bits() {
     assert!(errors[0].to_string().contains("declare it `Bool`, or pack it into 6 bytes"), "{}", errors[0]);
     // Six bytes are bits, and so is any other memory that is long enough.
     assert_eq!((attempt(&[1; 6]), attempt(&[2; 47])), (Ok(4.0), Ok(0.0)));
+    // Paddle's reserves of ReLU are of a byte for each element, and hold bits.
+    let masked = Epilogue::build(|e| e.store("mask", e.acc().ge(0.0), Bits128)).unwrap();
+    let (a, b, mut mask) = ([1.0f32; 4], [1.0f32; 4 * 256], [0u8; 256]);
+    let args = HostArgs::new().input("a", &a).input("b", &b).output("mask", &mut mask);
+    run(product(F32, TN), masked.checked(), Shape::new(1, 256, 4), args, Precision::F32).unwrap();
+    assert!(mask[..32] == [255; 32] && mask[32..] == [0; 224]);
 }
 
 #[test]
