@@ -3,8 +3,8 @@
 //! Forward: Out = activation(X Y + bias). X has two dimensions or more, of which all but the last are rows; Y has two, bias one.
 //! Backward, as two products: DX = (DOut Y^T) with the derivative of the *previous* layer's activation, whose reserve it
 //! reads; DY = X^T DOut; DBias = the sum of DOut over its rows, which the product that makes DY can take along, if DY has
-//! elements. In a chain of these operators, where X is the previous one's Out, that one's DBias is the sum of DX over its rows, which the product that makes DX can store along with it: see
-//! [`FusedGemmEpilogue::backward_with_bias`].
+//! elements. In a chain of these operators, where X is the previous one's Out, that one's DBias is the sum of DX over its
+//! rows, which the product that makes DX can store along with it: see [`FusedGemmEpilogue::backward_with_bias`].
 //!
 //! # Where it differs
 //!

@@ -295,8 +295,8 @@ impl Linear {
     }
 
     /// dZ_prev = (dZ W^T) f_prev'(Z_prev): the gradient of what the layer before applies its activation f_prev to, where X is the
-    /// output of that layer, and with it the gradients of that layer's bias and of whatever else f_prev loads. Arguments besides `dz` and `w` are those of
-    /// `previous`'s [`activation_grad`](Linear::activation_grad).
+    /// output of that layer, and with it the gradients of that layer's bias and of whatever else f_prev loads. Arguments besides
+    /// `dz` and `w` are those of `previous`'s [`activation_grad`](Linear::activation_grad).
     ///
     /// # Errors
     /// If X is not what the layer before makes: in number of columns, batch, format or order.
