@@ -77,6 +77,7 @@ impl Sizes {
         };
         let more_stores: fn(Rings) -> Rings = |rings| Rings { store_buffers: rings.store_buffers + 1, ..rings };
         let more_loads: fn(Rings) -> Rings = |rings| Rings { load_stages: rings.load_stages + 1, ..rings };
+        // A second buffer for what is written is worth more than a third chunk of what is read.
         deepen(more_stores, &|rings| rings.store_buffers < 2);
         // A chunk of few bytes, or of few columns, is soon done with, and takes as long to come as any.
         deepen(more_loads, &|rings| self.load > 0 && rings.load_stages < chunks.clamp(4, MOST_LOAD_STAGES));
