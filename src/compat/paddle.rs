@@ -17,7 +17,7 @@
 use super::cublaslt::{self, Formats};
 use crate::build::Epilogue;
 use crate::check::Diagnostics;
-use crate::dtype::DType;
+use crate::dtype::{DType, ValueType};
 use crate::ir::axes::N;
 use crate::ir::{Monoid, Order};
 use crate::problem::{Layout, Operation, Shape};
@@ -163,7 +163,10 @@ pub enum PaddleError {
     /// An activation's gradient without a reserve.
     #[error("the derivative of an activation needs its reserve: pass it, or use activation `none`")]
     MissingReserve,
-    /// A format that is not floating-point.
+    /// A format that the operator does not have.
+    #[error("the operator multiplies matrices of f32, f16 or bf16, and not of {0}")]
+    Operands(DType),
+    /// An epilogue that breaks a rule.
     #[error(transparent)]
     Format(#[from] Diagnostics),
 }
@@ -182,6 +185,9 @@ impl FusedGemmEpilogue {
 
     fn extents(&self, x: &[usize], y: &[usize]) -> Result<Extents, PaddleError> {
         let rank = |tensor, needs, got| Err(PaddleError::Rank { tensor, needs, got });
+        if self.dtype.value_type() != ValueType::F32 {
+            return Err(PaddleError::Operands(self.dtype));
+        }
         let &[y0, y1] = y else { return rank("Y", "2", y.len()) };
         let Some((&last, leading)) = x.split_last().filter(|(_, leading)| !leading.is_empty()) else {
             return rank("X", "2 or more", x.len());

@@ -15,6 +15,9 @@ pub enum LinearError {
     /// The epilogue has no derivative.
     #[error(transparent)]
     Grad(#[from] GradError),
+    /// A format that no layer has.
+    #[error("a layer multiplies matrices of f32, f16 or bf16, and not of {0}")]
+    Operands(DType),
     /// An argument of the epilogue has a name of the layer's own tensors.
     #[error("the epilogue has an argument `{name}`, which is a tensor of the layer: rename it")]
     Name {

@@ -96,7 +96,7 @@ pub use step::StepPlan;
 pub use step::{Names, Step};
 
 use crate::build::{Builder, Epilogue, Expr};
-use crate::dtype::DType;
+use crate::dtype::{DType, ValueType};
 use crate::gemm::Gemm;
 use crate::grad::{Pair, Reserve, Wrt};
 use crate::ir::axes::{Axes, N};
@@ -134,6 +134,9 @@ impl Linear {
         extents: [usize; 2],
         f: impl for<'g> FnOnce(&'g Builder, Expr<'g>) -> Expr<'g>,
     ) -> Result<Linear, LinearError> {
+        if dtype.value_type() != ValueType::F32 {
+            return Err(LinearError::Operands(dtype));
+        }
         let epilogue = Epilogue::build(|e| e.store("y", f(e, e.acc() + e.load("bias", dtype.over(N))), dtype))?;
         Linear::with_epilogue(dtype, extents, &epilogue, Wrt::all())
     }

@@ -191,6 +191,9 @@ fn shapes_that_do_not_fit_are_refused() {
     let relu = operator(Activation::from_gradient_name("relu_grad").unwrap());
     let refused =
         |step: Result<Step, _>| step.map(|_| ()).map_err(|e: postlude::compat::paddle::PaddleError| e.to_string()).unwrap_err();
+    let integers = FusedGemmEpilogue { dtype: I32, ..none };
+    let error = refused(integers.forward(&[3, 4], &[4, 5], &[5], false));
+    assert_eq!(error, "the operator multiplies matrices of f32, f16 or bf16, and not of i32");
     assert_eq!(refused(none.forward(&[4], &[4, 5], &[5], false)), "X has 1 dimensions; it needs 2 or more");
     assert_eq!(refused(none.forward(&[3, 4], &[4, 5, 1], &[5], false)), "Y has 3 dimensions; it needs 2");
     assert_eq!(refused(none.forward(&[3, 4], &[4, 5], &[5, 1], false)), "bias has 2 dimensions; it needs 1");
