@@ -326,6 +326,14 @@ fn messages_hold_no_control_characters_of_the_document() {
 }
 
 #[test]
+fn what_editors_leave_in_text_is_read() {
+    let read = |text: &str| text::parse(text, &sample_registry()).unwrap_or_else(|e| panic!("{e}")).graph;
+    let plain = read("%0 = acc f32\nstore \"d\" f16[M,N,L], %0\nreduce \"s\" sum atomic accumulate f32[N,L], %0\n");
+    let other = read("\u{feff}%0 = acc f32\r\n\tstore\t\"d\"  f16[M,N,L], %0\r\nreduce \"s\" sum accumulate atomic f32[N,L], %0");
+    assert_eq!(plain, other);
+}
+
+#[test]
 fn broken_lines_are_refused_with_their_line() {
     for line in [
         "%1",
@@ -369,6 +377,7 @@ fn broken_lines_are_refused_with_their_line() {
         "store \"d\" f16[M,N,L], %0, %0",
         "load \"x\" f16[N]",
         "store \"\\ud800\" f16[M,N,L], %0",
+        "reduce \"d\" sum atomic atomic f32[N,L], %0",
     ] {
         let error = text::parse(&format!("; comment\n\n%0 = acc f32\n{line}\n"), &sample_registry());
         let error = error.map(|p| p.graph).expect_err(line);

@@ -178,15 +178,20 @@ impl SinkKind {
             let monoid = Monoid::from_name(&name)
                 .ok_or_else(|| format!("expected what to reduce with: {}", Monoid::ALL.map(Monoid::name).join(", ")))?;
             rest = behind;
-            let mut flag = |word: &str| {
-                let (first, behind) = head(&rest);
-                let set = first == word;
-                if set {
-                    rest = behind;
+            let (mut atomic, mut accumulate) = (false, false);
+            loop {
+                let (word, behind) = head(&rest);
+                let flag = match &*word {
+                    "atomic" => &mut atomic,
+                    "accumulate" => &mut accumulate,
+                    _ => break,
+                };
+                if std::mem::replace(flag, true) {
+                    return Err(format!("`{word}` stands twice"));
                 }
-                set
-            };
-            reduce = Some(Reduce { monoid, atomic: flag("atomic"), accumulate: flag("accumulate") });
+                rest = behind;
+            }
+            reduce = Some(Reduce { monoid, atomic, accumulate });
         }
         let kind = move |operand| reduce.map_or(SinkKind::Store(operand), |reduce| reduce.to(operand));
         Ok((kind, rest))

@@ -188,7 +188,8 @@ pub struct Parsed {
 /// The first line that is not in the text form.
 pub fn parse(text: &str, registry: &Registry) -> Result<Parsed, ParseError> {
     let mut reader = Reader::new(registry);
-    for (index, raw) in text.lines().enumerate() {
+    // Editors that mark the encoding do so at the beginning.
+    for (index, raw) in text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate() {
         let line = raw.trim();
         if line.is_empty() || line.starts_with(';') {
             continue;
@@ -224,7 +225,7 @@ impl<'r> Reader<'r> {
         if self.labels.len() + self.sink_lines.len() >= MAX_NODES {
             return Err(format!("more than {MAX_NODES} nodes and stores"));
         }
-        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         if SinkKind::WORDS.contains(&word) {
             let (name, rest) = name(rest)?;
             let (kind, value) =
