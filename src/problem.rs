@@ -132,6 +132,8 @@ impl Shape {
     /// The most that M, N, K and L may each be: 2^31 - 2^16. Kernels count elements of an axis in 32 bits, up to the end of the last
     /// tile, or step of K, that the extent begins.
     pub const LARGEST: usize = (1 << 31) - (1 << 16);
+    /// That in words.
+    pub(crate) const LIMIT: &'static str = "M, N, K and the batch count up to 2147418112 each (`Shape::LARGEST`)";
 
     /// Whether an extent is larger than that.
     pub(crate) const fn is_too_large(self) -> bool {

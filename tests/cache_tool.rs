@@ -16,9 +16,14 @@ fn tool(root: &Path, words: &[&str]) -> (String, i32) {
     if let Ok(Some(file)) = compiler().map(|compiler| compiler.file) {
         command.env(NVRTC_PATH, file);
     }
+    let (text, code) = end_of(&mut command);
+    print!("$ postlude-cache {}\n{text}", words.join(" "));
+    (text, code)
+}
+
+fn end_of(command: &mut Command) -> (String, i32) {
     let output = command.output().unwrap();
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    print!("$ postlude-cache {}\n{text}", words.join(" "));
     (text, output.status.code().unwrap_or(-1))
 }
 
@@ -65,9 +70,7 @@ fn the_mode_holds_for_the_tool() {
     let root = directory.path().join("cache");
     let as_it_is = |mode: &str, words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_postlude-cache"));
-        let output = command.arg("--dir").arg(&root).args(words).env(CACHE_MODE, mode).output().unwrap();
-        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        (text, output.status.code().unwrap_or(-1))
+        end_of(command.arg("--dir").arg(&root).args(words).env(CACHE_MODE, mode))
     };
     // Looking makes nothing.
     for words in [&["list"][..], &["stat"], &["verify"]] {

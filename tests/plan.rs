@@ -126,6 +126,16 @@ fn a_plan_explains_itself() {
 }
 
 #[test]
+fn what_kernels_cannot_count_is_refused() {
+    let identity = Epilogue::build(|e| e.store("d", e.acc(), F16)).unwrap();
+    let gemm = Gemm::new(F16, TN, &identity);
+    let kernel = |k| gemm.kernel(Target::SM_90A, 132, Shape::new(4, 4, k));
+    assert!(kernel(Shape::LARGEST).is_ok());
+    let error = kernel(Shape::LARGEST + 1).unwrap_err();
+    assert!(matches!(error, PlanError::TooLarge(_)) && error.to_string().contains(&Shape::LARGEST.to_string()), "{error}");
+}
+
+#[test]
 fn a_grid_has_a_block_for_every_tile_and_batch_entry() {
     let gemm = Gemm::new(F16, TN, &bias_relu(F16));
     for batch in [1, 2, 65_535, 65_536, 200_000, 5_000_000] {

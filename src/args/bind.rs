@@ -316,7 +316,7 @@ fn too_large(shape: Shape, origin: [i32; 3]) -> Option<(&'static str, &'static s
     let extents = [shape.m, shape.n, shape.batch];
     let over = |(extent, origin): (usize, i32)| extent as i64 + i64::from(origin) > i64::from(i32::MAX);
     if shape.is_too_large() {
-        Some(("shape", "M, N, K and the batch count up to 2147418112 each (`Shape::LARGEST`)"))
+        Some(("shape", Shape::LIMIT))
     } else if extents.into_iter().zip(origin).any(over) {
         Some(("origin", "extent plus origin counts up to 2147483647 along each axis"))
     } else {

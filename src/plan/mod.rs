@@ -133,7 +133,7 @@ pub enum PlanError {
         why: String,
     },
     /// An extent that kernels cannot count.
-    #[error("{0} is too large: M, N, K and the batch count up to {largest} each (`Shape::LARGEST`)", largest = Shape::LARGEST)]
+    #[error("{0} is too large: {limit}", limit = Shape::LIMIT)]
     TooLarge(Shape),
     /// No configuration fits.
     #[error("no kernel can run this problem:\n{0}")]

@@ -123,10 +123,9 @@ fn run(words: Vec<String>) -> Result<ExitCode> {
 
 /// What may be done with a directory that was named.
 fn mode() -> Result<Mode> {
-    match std::env::var(CACHE_MODE) {
-        Ok(mode) if !mode.is_empty() => mode.parse().map_err(|error| format!("{CACHE_MODE}: {error}").into()),
-        _ => Ok(Mode::ReadWrite),
-    }
+    let mode = std::env::var_os(CACHE_MODE).filter(|mode| !mode.is_empty());
+    mode.map_or(Ok(Mode::default()), |mode| mode.to_string_lossy().parse())
+        .map_err(|error| format!("{CACHE_MODE}: {error}").into())
 }
 
 fn may_remove(cache: &Cache) -> Result {
