@@ -2,10 +2,10 @@
 
 use postlude::args::Misfit;
 use postlude::ir::Order;
-use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PlanError, Preferences, Problem, Schedule, TileShape};
+use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PlanError, Preferences, Problem, Schedule, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
-use postlude::{Gemm, Operation};
+use postlude::{Builder, Gemm, Operation};
 
 const TARGETS: [Target; 5] = [Target::SM_75, Target::SM_80, Target::SM_86, Target::SM_89, Target::SM_90A];
 
@@ -376,6 +376,55 @@ fn tiles_pass_through_shared_memory_in_halves_where_everything_allows_it() {
     })
     .unwrap();
     assert_eq!([masked, summed].map(|epilogue| staged(&epilogue, 144, wide)), [16, 16]);
+}
+
+/// Consumers that share a tile end together: what little an epilogue computes then is seen, but not the way out.
+#[test]
+fn results_leave_under_the_next_products_where_little_is_computed() {
+    let wide = Shape::new(4096, 4096, 4096);
+    let build = |f: fn(&Builder)| Epilogue::build(f).unwrap();
+    let identity = build(|e| e.store("d", e.acc(), F16));
+    let tiles: Vec<Tile> = {
+        let plan = Gemm::new(F16, TN, &identity).kernel(Target::SM_90A, 132, wide).unwrap();
+        plan.choice.candidates().map(|(tile, _)| tile).collect()
+    };
+    let deferred = |epilogue: &Epilogue, problem: Problem| {
+        let deferred = tiles.iter().filter(|tile| {
+            let plan = Gemm::new(F16, TN, epilogue).tile(**tile).kernel(Target::SM_90A, 132, problem.clone());
+            plan.is_ok_and(|plan| {
+                let staging = plan.staging.as_ref().unwrap();
+                assert_eq!(plan.explain().contains("under the next tile's products"), staging.deferred);
+                assert_eq!(plan.source().unwrap().text().contains("send_kept"), staging.deferred);
+                staging.deferred
+            })
+        });
+        deferred.map(|tile| (tile.bm, tile.bn)).collect::<Vec<_>>()
+    };
+    let mut all = deferred(&identity, wide.into());
+    all.sort_unstable();
+    assert_eq!(all, [(128, 224), (128, 256), (256, 128)].map(|tile| [tile; 2]).concat(), "alone and in pairs");
+    let scaled = build(|e| e.store("d", e.acc() * e.scalar("alpha", F32), BF16));
+    let turned = build(|e| e.store("d", e.acc(), F16.column_major()));
+    assert_eq!([scaled, turned].map(|epilogue| deferred(&epilogue, wide.into()).len()), [6, 6]);
+    for epilogue in [
+        bias_relu(F16),
+        build(|e| e.store("d", e.acc() + e.load("c", F16), F16)),
+        build(|e| e.store("d", e.acc(), F32)),
+        build(|e| {
+            e.store("d", e.acc(), F16);
+            e.store("t", e.acc(), BF16);
+        }),
+        build(|e| {
+            e.store("d", e.acc(), F16);
+            e.reduce("sums", e.acc(), Monoid::Sum, F32.over(N));
+        }),
+    ] {
+        assert!(deferred(&epilogue, wide.into()).is_empty(), "{:?}", epilogue.checked().graph());
+    }
+    assert!(deferred(&identity, Problem::new(4096, 4095, 4096)).is_empty(), "lines end inside of a piece of 16 bytes");
+    // At full clock tiles in turns are as fast; where power limits, the larger tile is the faster one.
+    let chosen = Gemm::new(F16, TN, &identity).kernel(Target::SM_90A, 132, wide).unwrap();
+    assert!(chosen.staging.unwrap().deferred, "{}", chosen.tile);
 }
 
 /// Each consumer keeps a tile's masks to the last bit, behind what else is staged, and copies them out when the tile is done.

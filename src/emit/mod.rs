@@ -30,7 +30,7 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 29] = templates![
+static TEMPLATES: [(&str, &str); 31] = templates![
     "kernel.cu",
     "restride.cu",
     "prelude/types.cuh",
@@ -58,6 +58,8 @@ static TEMPLATES: [(&str, &str); 29] = templates![
     "mainloop/sm80.cuh",
     "mainloop/sm90a.cuh",
     "mainloop/sm90a_sums.cuh",
+    "mainloop/sm90a_announce.cuh",
+    "mainloop/sm90a_deferred.cuh",
     "mainloop/gemv.cuh",
     "mainloop/pointwise.cuh",
 ];
@@ -219,6 +221,8 @@ struct Context {
     visit_cost: usize,
     /// Whether a Hopper epilogue's code is for half of a tile's columns.
     halved: bool,
+    /// Whether a Hopper tile's results leave under the next one's products.
+    deferred: bool,
     constants: Vec<Constant>,
     params: Vec<String>,
     batch_pointers: Vec<Pointer>,
@@ -348,6 +352,7 @@ fn context(plan: &KernelPlan) -> Context {
         epilogue_smem: plan.parts().bytes,
         visit_cost: program.cost() as usize * plan.strip,
         halved: program.is_halved(),
+        deferred: plan.staging.as_ref().is_some_and(|s| s.deferred),
         constants: constants.chain(reduce::constants(plan)).collect(),
         params: plan.params.fields.iter().map(|f| format!("{}{};", f.field_type.cuda(), f.value)).collect(),
         batch_pointers: batch_pointers.collect(),

@@ -50,11 +50,12 @@ impl KernelPlan {
         if let Some(staging) = &self.staging {
             let _ = writeln!(
                 out,
-                "staging       {} matrices read, {} chunks ahead; {} written, {} chunks on their way; {} vectors",
+                "staging       {} matrices read, {} chunks ahead; {} written, {} chunks on their way{}; {} vectors",
                 staging.loads.len(),
                 staging.load_stages,
                 staging.stores.len(),
                 staging.store_buffers,
+                if staging.deferred { " under the next tile's products" } else { "" },
                 staging.vectors.len(),
             );
         }

@@ -8,7 +8,7 @@
 
 use super::choice::{Request, tiles as count_tiles};
 use super::program::{Phase, StepKind};
-use super::staging::chunk_columns;
+use super::staging::{chunk_columns, defers};
 use super::{Schedule, Tile, TileShape};
 
 /// The tiles, each with the most stages that may fit. Blocks that fetch enough come alone and in pairs along M; those of half a narrow
@@ -72,6 +72,8 @@ const ELEMENT: f64 = 3.0;
 /// What part of the values' own cost counts where they are spelled fast, for the table names that of exact spellings; and
 /// up to which cost, for nothing heavier was measured, and what is heavier belongs on tiles that leave it registers.
 const FAST: (f64, f64) = (0.3, 64.0);
+/// Cycles that the products of one tile and of the next are apart where results leave under those, for each chunk that does.
+const DEFERRED: f64 = 150.0;
 /// How much longer one consumer's epilogue takes than its share of two.
 const ALONE: f64 = 1.2;
 /// Cycles of a launch before its first and after its last tile.
@@ -105,15 +107,17 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let waves = (blocks / request.multiprocessors.max(1) as f64).ceil();
     let clustered = cluster_m * cluster_n > 1;
     let area = (tile.bm * tile.bn) as f64;
-    let terms = shape.k.next_multiple_of(bk.min(64)) as f64;
+    let blocks_m = tile.bm / 64 / if schedule == Schedule::PingPong { 1 } else { consumers };
+    let chunks = blocks_m * (tile.bn / chunk_columns(tile, request.program, request.argument_runs));
+    let deferred = defers(tile, request.program, request.argument_runs);
+    // A chunk that leaves under products needs a block of K.
+    let terms = shape.k.next_multiple_of(bk.min(64)).max(if deferred { chunks * bk } else { 0 }) as f64;
     let product = terms * area / MULTIPLY_ADDS
         * if consumers == 1 { SINGLE } else { 1.0 }
         * if clustered { CLUSTERED[usize::from(consumers == 1)] } else { 1.0 };
     let cost = f64::from(request.program.cost());
     let values = if request.fast_math && cost <= FAST.1 { FAST.0 * cost } else { cost };
-    let blocks_m = tile.bm / 64 / if schedule == Schedule::PingPong { 1 } else { consumers };
-    let chunks = (blocks_m * (tile.bn / chunk_columns(tile, request.program, request.argument_runs))) as f64;
-    let program = request.program;
+    let (program, chunks) = (request.program, chunks as f64);
     let masks = program.stores.iter().filter(|store| store.operand.dtype.is_packed()).count();
     let is_load = |step: &usize| matches!(program.steps[*step].kind, StepKind::Load { .. });
     let loads = program.of_phase(Phase::Visit).filter(is_load).count();
@@ -121,6 +125,8 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let besides = BESIDES * ((masks + program.reductions.len()) as f64 * chunks + loads as f64 * narrower);
     let epilogue = EPILOGUE + CHUNK * chunks + besides + (ELEMENT + values) * area / 128.0;
     let compute = match schedule {
+        // Only what an element takes is seen of an epilogue, and the way out of the last one.
+        Schedule::Cooperative if deferred => waves * (product + DEFERRED * chunks + values * area / 128.0) + epilogue,
         // An epilogue runs under the next product; only the last one is seen.
         Schedule::PingPong => waves * (product + besides).max(ALONE * epilogue) + ALONE * epilogue,
         Schedule::Cooperative => waves * (product + epilogue + RESTART),

@@ -9,13 +9,16 @@
 
 use super::rings::Sizes;
 use super::sums::lines;
-use super::{MapSource, Parts, Phase, Program, Runs, StepKind, Swizzle, TensorMap, Tile, TileShape, lies_along_columns};
+use super::{
+    MapSource, Parts, Phase, Program, Runs, Schedule, StepKind, Swizzle, TensorMap, Tile, TileShape, lies_along_columns,
+};
 use crate::dtype::DType;
 use crate::ir::axes::M;
 use crate::ir::{Operand, Order};
 use crate::problem::{Layout, Operation};
 use crate::target::Target;
 use serde::Serialize;
+use std::ops::RangeInclusive;
 
 /// Rows of a chunk.
 pub const CHUNK_ROWS: usize = 64;
@@ -45,6 +48,8 @@ pub struct Staging {
     pub store_buffers: usize,
     /// Rows of a chunk that leave together: a warp's own, which no other warp has to wait for, or all of them.
     pub store_rows: usize,
+    /// Whether what a tile writes waits in registers, and leaves under the next one's products.
+    pub deferred: bool,
     /// Bytes of one chunk of every matrix that is read.
     pub load_bytes: usize,
     /// Bytes of one chunk of every matrix that is written.
@@ -128,6 +133,30 @@ fn takes_any_line(program: &Program, runs: &[Runs]) -> bool {
 /// Columns of a visit: those a lane holds of a chunk's row, or half of them where accumulators take most registers.
 fn strip(tile: &Tile, chunk: usize) -> usize {
     if tile.accumulators() > 160 && chunk == 64 { chunk / 8 } else { chunk / 4 }
+}
+
+/// The accumulators of a thread whose tile may wait in registers, as 16 bits each, while the next one's are multiplied: no more than
+/// there is room for, and so many that blocks are likely to have another tile.
+const DEFERRED_ACCUMULATORS: RangeInclusive<usize> = 97..=128;
+/// The fewest columns of a chunk of it: each takes a block of K.
+const DEFERRED_CHUNK: usize = 32;
+/// The most issue slots of an element that such a tile may take, since nothing covers them.
+const MOST_EXPOSED: u32 = 1;
+
+/// Whether what a tile writes waits in registers, and leaves under the next one's products. Consumers that share a tile end together,
+/// so that their epilogue is seen; of one that computes next to nothing, into one matrix of 16 bits, only the conversion then is.
+pub(super) fn defers(tile: &Tile, program: &Program, runs: &[Runs]) -> bool {
+    let TileShape::Sm90a { consumers: 2, schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
+    let [store] = program.stores.as_slice() else { return false };
+    let Operand { dtype, axes, order, .. } = store.operand;
+    let Runs { alignment, whole } = runs[store.argument];
+    DEFERRED_ACCUMULATORS.contains(&tile.accumulators())
+        && chunk_columns(tile, program, runs) >= DEFERRED_CHUNK
+        && program.cost() <= MOST_EXPOSED
+        && !program.of_phase(Phase::Visit).any(|step| matches!(program.steps[step].kind, StepKind::Load { .. }))
+        && (dtype.size() == 2 && !dtype.is_packed() && lies_along_columns(axes, order) && alignment >= 16 && whole)
+        && program.reductions.is_empty()
+        && program.sums.is_empty()
 }
 
 /// What an epilogue stages, and the bytes of a chunk or a slice of all of a kind.
@@ -256,6 +285,7 @@ impl Staging {
             load_stages: rings.load_stages,
             store_buffers: rings.store_buffers,
             store_rows,
+            deferred: defers(tile, program, runs),
             load_bytes,
             store_bytes,
             bit_bytes,
@@ -294,6 +324,7 @@ impl Staging {
             ("LOAD_STAGES", self.load_stages),
             ("STORE_BUFFERS", self.store_buffers),
             ("STORE_ROWS", self.store_rows),
+            ("DEFERRED", usize::from(self.deferred)),
             ("LOAD_BYTES", self.load_bytes),
             ("STORE_BYTES", self.store_bytes),
             ("BIT_BYTES", self.bit_bytes),

@@ -50,13 +50,16 @@ struct Tiles {
         if constexpr (CONSUMERS > 1)
             if (next >= per_entry * u32(p.batch)) return false;
         const bool more = CONSUMERS > 1 || next < per_entry * u32(p.batch);
+        place(p, rows, columns, per_entry);
+        return more;
+    }
+    DEVICE void place(const Params& p, u32 rows, u32 columns, u32 per_entry) {
         u32 row, column;
         place_tile(p, next % per_entry, rows, columns, row, column);
         row = row * CLUSTER_M + (CLUSTER_M == 2 ? cluster_rank() : 0);
         column = column * CLUSTER_N + (CLUSTER_N == 2 ? cluster_rank() : 0);
         tile = {int(row * BM), int(column * BN), int(next / per_entry)};
         next += launched_blocks() / CLUSTER * turns;
-        return more;
     }
 };
 
@@ -77,8 +80,13 @@ struct Position {
 };
 
 // Blocks of K. Where there are no terms the ring holds zeros, and is gone through once: a branch around the multiplications would
-// have the compiler follow every accumulator on both of its ways.
-DEVICE u32 terms_in_blocks(const Params& p) { return p.k > 0 ? u32(p.k - 1) / BK + 1 : 1; }
+// have the compiler follow every accumulator on both of its ways. Results that leave under the products need one for each of their
+// chunks: what lies beyond K is fetched as zeros.
+DEVICE u32 terms_in_blocks(const Params& p) {
+    const u32 blocks = p.k > 0 ? u32(p.k - 1) / BK + 1 : 1;
+    if constexpr (DEFERRED) return blocks < CHUNKS ? CHUNKS : blocks;
+    return blocks;
+}
 DEVICE void clear_ring() {
 #pragma unroll 1
     for (int i = threadIdx.x * 16; i < STAGES * STAGE_BYTES; i += THREADS * 16) shared_at<uint4>(i) = uint4{};
@@ -158,32 +166,7 @@ DEVICE void produce(const Params& p, Tiles tiles) {
     }
 }
 
-{% if reductions %}// What a consumer's last tile takes part in, and which of its blocks are complete. Neither waits for the way to memory and back that
-// finding this out takes: the consumer goes on with its next tile, and settles at the end of that.
-struct Announced {
-    u32 complete;
-    TileOrigin unit;
-};
-static_assert(sizeof(Announced) <= NOTE_BYTES, "the plan made room for notes");
-DEVICE Announced& announced(u32 group) { return shared_at<Announced>(AT_PARTS + group * EPILOGUE_SMEM); }
-
-// By the warp that stages vectors.
-DEVICE void announce(const Params& p, const TileOrigin& tile, u32 count, int lane) {
-    const u32 shared = shared_address(shared_memory);
-#pragma unroll 1
-    for (u32 i = 0; i < (PING_PONG ? 1 : CONSUMERS); ++i) {
-        const u32 group = PING_PONG ? count & 1 : i;
-        barrier_wait(shared + HANDED_IN + group * 8, (PING_PONG ? count >> 1 : count) & 1);
-        if (lane == 0) {
-            const TileOrigin unit{tile.row + int(PING_PONG ? 0 : i * WARPGROUP_ROWS), tile.column, tile.batch};
-            announced(group) = {epilogue_arrive(p, unit), unit};
-            barrier_arrive(shared + ANNOUNCED + group * 8);
-        }
-        __syncwarp();
-    }
-}
-
-{% endif -%}
+{% if reductions %}{% include "mainloop/sm90a_announce.cuh" %}{% endif -%}
 {% if operand_sums %}{% include "mainloop/sm90a_sums.cuh" %}
 {% endif -%}
 // What the epilogue reads is staged tile by tile, ahead of the consumers by as much as there is room for. What it comes to is handed on when
@@ -230,8 +213,8 @@ DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
 }
 
 // ---- consumers ----
-// acc = A * B over the tile, or over this consumer's rows of it.
-DEVICE void multiply(float (&acc)[BLOCKS_M][BN / 2], Position& at, u32 blocks, u32 group) {
+// acc = A * B over the tile, or over this consumer's rows of it; `meanwhile` runs under the first blocks of K.
+template <class F> DEVICE void multiply(float (&acc)[BLOCKS_M][BN / 2], Position& at, u32 blocks, u32 group, F meanwhile) {
     const u32 shared = shared_address(shared_memory);
     const int thread = threadIdx.x & 127;
     auto release = [&](u32 stage, bool releases) {
@@ -257,6 +240,8 @@ DEVICE void multiply(float (&acc)[BLOCKS_M][BN / 2], Position& at, u32 blocks, u
                                         (block | panel | step) != 0);
         }
         multiply_commit();
+        if constexpr (DEFERRED)
+            if (block < CHUNKS) meanwhile(block);
         multiply_wait<1>();
         release(last, block > 0);
         last = at.stage;
@@ -293,7 +278,9 @@ DEVICE void move_accumulators(float* to, const float* from) {
 }
 
 {% endif -%}
-DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group) {
+{% if deferred %}{% include "mainloop/sm90a_deferred.cuh" %}
+{% endif -%}
+DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group{% if deferred %}, u32 (&kept)[CHUNKS][WORDS]{% endif %}) {
     const u32 shared = shared_address(shared_memory);
     const int thread = thread_of_warpgroup(), lane = thread & 31, first_row = (thread >> 5) * 16, group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
     const TileValues t = epilogue_begin(p, tile.batch);
@@ -301,9 +288,10 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     const bool sends = (BY_WARPS ? lane : thread) == 0;
     const int sent = BY_WARPS ? __shfl_sync(~0u, first_row, 0) : 0;   // the first row, which the compiler sees to be the same in all of a warp
     u32 loads = 0, stores = 0;
-    auto strip = [&](int n, int m, int half, int part) {
+{% if deferred %}    u32* place = nullptr;
+{% endif %}    auto strip = [&](int n, int m, int half, int part) {
         const int own = m * 64 + first_row + half * 8 + lane / 4, row = group_row + own, column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
-        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors, loads, stores, AT_BITS + group * BIT_BYTES, own};
+        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors, loads, stores, AT_BITS + group * BIT_BYTES, own{% if deferred %}, place{% endif %}};
     };
     if constexpr (VECTOR_BYTES > 0) barrier_wait(shared + VECTORS_FULL + (count & 1) * 8, count >> 1 & 1);
     RowValues rows[BLOCKS_M][2];
@@ -323,7 +311,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
                 loads = AT_LOADS + slot * LOAD_BYTES;
                 barrier_wait(shared + LOADS_FULL + slot * 8, load / LOAD_STAGES & 1);
             }
-            if constexpr (STORE_BYTES > 0) {
+            if constexpr (STORE_BYTES > 0 && !DEFERRED) {
                 // The buffer's last store has been read, and every thread of the last copy is done.
                 stores = AT_STORES + (group * STORE_BUFFERS + chunk % STORE_BUFFERS) * STORE_BYTES;
                 if (named == 0 && m == 0) store_wait_read_if<0>(sends && n == 0);
@@ -334,7 +322,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
             for (int visit = 0; visit < 2 * STRIPS; ++visit) {
                 const int half = visit / STRIPS, part = visit % STRIPS;
                 const Fetched fetched = epilogue_fetch(p, t, strip(n, m, half, part));
-                Accum strip_acc[STRIP];
+{% if deferred %}                place = &kept[chunk][visit * (STRIP / 2)];
+{% endif %}                Accum strip_acc[STRIP];
 #pragma unroll
                 for (int i = 0; i < STRIP; ++i)
                     strip_acc[i] = acc[m][named * (CHUNK / 2) + (part * (STRIP / 2) + i / 2) * 4 + half * 2 + i % 2];
@@ -342,13 +331,13 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
             }
             // Copies may read what was written, and overwrite what was read: the fence waits until that is in registers, for which an
             // arrival alone does not.
-            if constexpr (STORE_BYTES > 0 || LOAD_BYTES > 0) fence_async();
+            if constexpr ((STORE_BYTES > 0 && !DEFERRED) || LOAD_BYTES > 0) fence_async();
             if constexpr (LOAD_BYTES > 0) {
                 __syncwarp();
                 barrier_arrive_if(lane == 0, shared + LOADS_EMPTY + slot * 8);
                 ++load;
             }
-            if constexpr (STORE_BYTES > 0) {
+            if constexpr (STORE_BYTES > 0 && !DEFERRED) {
                 sync_senders(group);
                 drain_chunk(p, t, stores, tile.row + group_row + m * 64, tile.column + n * CHUNK, sent, sends, thread);
                 store_commit_if(sends);
@@ -400,7 +389,20 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
             if (threadIdx.x % 128 == 0) barrier_arrive(shared + TURN);   // the first turn is the other's
         }
     }
-    for (; tiles.advance(p); count += PING_PONG ? 2 : 1) {
+{% if deferred %}    u32 kept[CHUNKS][WORDS] = {};
+    // Which tile it is is asked for when it is needed, also under the products.
+    const u32 rows = Tiles::rows_of(p), columns = Tiles::columns_of(p), per_entry = rows * columns;
+    for (; tiles.next < per_entry * u32(p.batch); ++count) {
+        float acc[BLOCKS_M][BN / 2];
+        multiply(acc, at, blocks, group, [&](u32 chunk) {
+            send_kept(p, tiles.tile, kept, chunk, group, count > 0);
+            if (chunk == CHUNKS - 1) tiles.place(p, rows, columns, per_entry);
+        });
+        run_epilogue(p, tiles.tile, acc, count, group, kept);
+    }
+#pragma unroll 1
+    for (u32 chunk = 0; chunk < CHUNKS; ++chunk) send_kept(p, tiles.tile, kept, chunk, group, count > 0);
+{% else %}    for (; tiles.advance(p); count += PING_PONG ? 2 : 1) {
         float acc[BLOCKS_M][BN / 2];
         if constexpr (CLEARED)
 #pragma unroll
@@ -409,10 +411,11 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
             barrier_wait(shared + TURN + {% if reductions %}fresh(group){% else %}group{% endif %} * 8, turn_parity);
             turn_parity ^= 1;
         }
-        multiply(acc, at, blocks, group);
+        multiply(acc, at, blocks, group, [](u32) {});
         if constexpr (PING_PONG) at.skip(blocks);
         run_epilogue(p, tiles.tile, acc, count, group);
     }
+{% endif -%}
 {% if reductions %}    settle_last(p, group, PING_PONG ? count >> 1 : count);
     // The last blocks of the launch have the fewest tiles, and of two consumers in turns one is done while the other has a tile left.
     const u32 step = launched_blocks(), late = step - 1 - this_block(), total = Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch);

@@ -11,7 +11,8 @@ struct Strip {
     u32 vectors, loads, stores;  // offsets in shared memory of the tile's vectors, and of this chunk of the matrices
     u32 bits;                    // and of the consumer's masks that are written
     int consumer_row;            // among the consumer's rows
-    DEVICE int at(int i) const { return column + i / 2 * 8 + i % 2; }
+{% if deferred %}    u32* kept;                   // where what is written waits
+{% endif %}    DEVICE int at(int i) const { return column + i / 2 * 8 + i % 2; }
 };
 
 // Bytes within which a tensor map exclusive-ors pieces of 16 with their place beyond those.
@@ -112,7 +113,10 @@ DEVICE void read_matrix(Raw<T, N>& raw, const Strip& s, const T*, i64, int, int,
 }
 template <int AT, bool ROW_MAJOR, int N, class T>
 DEVICE void write_matrix(T*, i64, const Raw<T, N>& raw, const Strip& s, int, int, bool) {
-    using Place = Chunk64<sizeof(T), ROW_MAJOR>;
+{% if deferred %}    static_assert(sizeof(T) == 2 && ROW_MAJOR, "two elements a word, along a row");
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) s.kept[i] = reinterpret_cast<const u32*>(raw.elements)[i];
+{% else %}    using Place = Chunk64<sizeof(T), ROW_MAJOR>;
     const u32 chunk = s.stores + AT;
     if constexpr (sizeof(T) == 2) {
         move_fragments<true, ROW_MAJOR, N>(s, chunk, reinterpret_cast<const u32*>(raw.elements));
@@ -132,7 +136,7 @@ DEVICE void write_matrix(T*, i64, const Raw<T, N>& raw, const Strip& s, int, int
             }
         }
     }
-}
+{% endif %}}
 
 // A slice of a vector, by one warp. What lies beyond its end is loaded from the last element and dropped: a load without a branch.
 template <int EXTENT, class T> DEVICE void copy_vector(u32 to, const T* p, int first, int end, int lane) {

@@ -70,6 +70,37 @@ fn cooperative_tiles() {
     run(&Layout::ALL, &tiles, &recipes::bias_activation(BF16, BF16, |z| z.relu()).unwrap(), BF16);
 }
 
+/// Results that wait in registers until the next tile's products run: with several tiles a block, with one, and with none for some;
+/// from fewer blocks of K than there are chunks to send, and from no terms at all.
+#[test]
+fn results_that_leave_under_the_next_products() {
+    if !is_hopper() {
+        return;
+    }
+    let identity = recipes::identity(F16).unwrap();
+    let scaled = Epilogue::build(|e| e.store("d", e.acc() * e.scalar("alpha", F32), BF16.column_major())).unwrap();
+    let tiles = [
+        (cooperative(128, 256, 4), [1, 1]),
+        (cooperative(128, 256, 4), [2, 1]),
+        (cooperative(256, 128, 4), [1, 2]),
+        (cooperative(128, 224, 4), [2, 1]),
+        (cooperative(128, 256, 2), [1, 1]),
+    ];
+    let shapes = [SHAPES[0], SHAPES[2], Shape::new(2312, 4616, 8), Shape::new(3080, 2056, 328)];
+    for (tile, cluster) in tiles {
+        let tile = with(tile, |_, c| *c = cluster);
+        for (shape, layout) in shapes.into_iter().zip(Layout::ALL) {
+            Case::new(&Gemm::new(F16, layout, &identity).tile(tile), shape).run();
+        }
+        for k in [0, 136] {
+            let gemm = Gemm::new(BF16, TN, &scaled).tile(tile);
+            let case = Case::new(&gemm, Shape::new(264, 520, k).batched(70)).scalar("alpha", 0.75f32);
+            case.run();
+            case.ld("d", 280).run();
+        }
+    }
+}
+
 #[test]
 fn small_tiles() {
     let tiles = [cooperative(128, 64, 8), cooperative(128, 96, 6), cooperative(128, 32, 8), cooperative(128, 128, 6)];
