@@ -15,6 +15,9 @@ DEVICE void send_kept(const Params& p, const TileOrigin& tile, const u32 (&kept)
     const bool sends = lane == 0 && pending;
     const int sent = __shfl_sync(~0u, first_row, 0);   // which the compiler sees to be the same in all of a warp
     const u32 stores = AT_STORES + (group * STORE_BUFFERS + chunk % STORE_BUFFERS) * STORE_BYTES;
+    // The buffer's last store has been read: that of so many chunks before, but at a tile's beginning, where buffers are counted from the
+    // first again, of any.
+    if constexpr (CHUNKS % STORE_BUFFERS != 0) store_wait_read_if<0>(sends && chunk == 0);
     store_wait_read_if<STORE_BUFFERS - 1>(sends);
     __syncwarp();
 #pragma unroll
