@@ -143,18 +143,22 @@ const DEFERRED_CHUNK: usize = 32;
 /// The most issue slots of an element that such a tile may take, since nothing covers them.
 const MOST_EXPOSED: u32 = 1;
 
+/// Whether a tensor map sends all of a matrix in lines along N, which are whole within a warp.
+fn has_whole_lines(operand: Operand, Runs { alignment, whole }: Runs) -> bool {
+    lies_along_columns(operand.axes, operand.order) && alignment >= 16 && whole
+}
+
 /// Whether what a tile writes waits in registers, and leaves under the next one's products. Consumers that share a tile end together,
 /// so that their epilogue is seen; of one that computes next to nothing, into one matrix of 16 bits, only the conversion then is.
 pub(super) fn defers(tile: &Tile, program: &Program, runs: &[Runs]) -> bool {
     let TileShape::Sm90a { consumers: 2, schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
     let [store] = program.stores.as_slice() else { return false };
-    let Operand { dtype, axes, order, .. } = store.operand;
-    let Runs { alignment, whole } = runs[store.argument];
+    let dtype = store.operand.dtype;
     DEFERRED_ACCUMULATORS.contains(&tile.accumulators())
         && chunk_columns(tile, program, runs) >= DEFERRED_CHUNK
         && program.cost() <= MOST_EXPOSED
         && !program.of_phase(Phase::Visit).any(|step| matches!(program.steps[step].kind, StepKind::Load { .. }))
-        && (dtype.size() == 2 && !dtype.is_packed() && lies_along_columns(axes, order) && alignment >= 16 && whole)
+        && (dtype.size() == 2 && !dtype.is_packed() && has_whole_lines(store.operand, runs[store.argument]))
         && program.reductions.is_empty()
         && program.sums.is_empty()
 }
@@ -204,10 +208,9 @@ impl Needs {
             |packed: bool| program.stores.iter().enumerate().filter(move |(_, store)| store.operand.dtype.is_packed() == packed);
         let stores: Vec<Staged> =
             of_kind(false).map(|(i, store)| matrix(i, store.operand, store.argument, false, &mut store_bytes)).collect();
-        // Lines along N, all of them sent by tensor maps, are whole within a warp.
         let by_warps = stores.iter().all(|staged| {
-            let Operand { axes, order, .. } = program.stores[staged.of].operand;
-            lies_along_columns(axes, order) && staged.map.is_some_and(|map| maps[map].required)
+            let store = &program.stores[staged.of];
+            staged.map.is_some() && has_whole_lines(store.operand, runs[store.argument])
         });
         for map in stores.iter().filter_map(|staged| staged.map).filter(|_| by_warps) {
             maps[map].box_outer = WARP_ROWS;
