@@ -100,6 +100,15 @@ impl Gemm {
         self.prefer(|preferences| preferences.raster = NonZeroI32::new(group.max(-i32::MAX)))
     }
 
+    /// Whether the blocks of a Hopper kernel wait for each other, a few microseconds at most, before each takes its next tile. Default: where
+    /// K and the output are so large that blocks which drift apart would read the same operands from memory one after another. Results
+    /// are the same. Counting takes 256 bytes of device memory for each stream; where there are none, or the stream's first launch is being
+    /// captured, nobody waits.
+    #[must_use]
+    pub fn in_step(self, waits: bool) -> Gemm {
+        self.prefer(|preferences| preferences.in_step = Some(waits))
+    }
+
     /// In how many parts K is split, for outputs that leave multiprocessors idle. Each part is multiplied as an entry of a batch,
     /// into sums that the plan owns (`f32`, one matrix a part, one piece of memory for each stream); a second kernel adds them up,
     /// always in the same order, and runs the epilogue once. 0, the default, splits where `sm90a` multiplies and estimates expect it to

@@ -29,6 +29,7 @@ struct Field {
 enum Value {
     /// A number that plan and shape decide.
     Int(u32),
+    Long(u64),
     Address(usize),
     Ld(usize),
     BatchStride(usize),
@@ -69,6 +70,7 @@ impl Layout {
             };
             MapField { map: *map, slot, used: 0, bytes: 0 }
         });
+        let priorities = plan.priorities(shape);
         let mut layout = Layout { fields: Vec::with_capacity(plan.params.fields.len()), maps: maps.collect() };
         let axis = |axis: usize| if plan.transposed { 1 - axis } else { axis };
         for field in &plan.params.fields {
@@ -93,6 +95,9 @@ impl Layout {
                     Value::Wide(slot(i), needs)
                 }
                 FieldValue::Scalar(i) => Value::Scalar(slot(i)),
+                FieldValue::OperandPolicy(i) => Value::Long(priorities.operands[i].policy()),
+                FieldValue::MatrixPolicy => Value::Long(priorities.matrices.policy()),
+                FieldValue::Progress => Value::Workspace(workspace.progress),
                 FieldValue::Partials(i) => Value::Workspace(workspace.partials[i]),
                 FieldValue::Arrivals(i) => Value::Workspace(workspace.arrivals[i]),
                 FieldValue::Mapped(i) => {
@@ -116,6 +121,7 @@ impl Layout {
             let mut int = |x: u32| block.put(*offset, x.to_le_bytes());
             match *value {
                 Value::Int(x) => int(x),
+                Value::Long(x) => block.put(*offset, x.to_le_bytes()),
                 Value::Wide(slot, needs) => int(u32::from(places[slot].aligned >= needs)),
                 Value::Origin(axis) => int(origin[axis].cast_unsigned()),
                 Value::Scalar(slot) => int(match places[slot].scalar {

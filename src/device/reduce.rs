@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) struct Reducer {
     /// Bytes of the workspace.
     bytes: usize,
+    /// Whether a launch can do without: then it only counts tiles, which saves time.
+    optional: bool,
     rooms: Mutex<Rooms>,
     /// The slot of each result that is overwritten, and the identity in its format.
     identities: Vec<(usize, Vec<u8>)>,
@@ -32,7 +34,8 @@ impl Reducer {
             dtype.write(&mut bytes, 0, identity);
             (operands + argument, bytes)
         });
-        Reducer { bytes, rooms: Mutex::default(), identities: identities.collect() }
+        let optional = plan.program.reductions.is_empty() && plan.program.sums.is_empty();
+        Reducer { bytes, optional, rooms: Mutex::default(), identities: identities.collect() }
     }
 
     /// Whether a launch that visits nothing has nothing to write either.
@@ -40,12 +43,12 @@ impl Reducer {
         self.identities.is_empty()
     }
 
-    /// Whether it has a workspace.
+    /// Whether results pass through its workspace.
     pub fn owns_memory(&self) -> bool {
-        self.bytes > 0
+        self.bytes > 0 && !self.optional
     }
 
-    /// The address of the stream's workspace; 0 if none is needed.
+    /// The address of the stream's workspace; 0 if none is needed, or there is none and the launch can do without.
     ///
     /// # Errors
     /// If there is no memory for it, or the stream is being captured and has none yet.
@@ -55,7 +58,10 @@ impl Reducer {
             return Ok(0);
         }
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-        rooms.on(stream, bytes).map_err(|error| error.of_workspace(bytes))
+        match rooms.on(stream, bytes) {
+            Err(_) if self.optional => Ok(0),
+            room => room.map_err(|error| error.of_workspace(bytes)),
+        }
     }
 
     /// Puts the identities into the stream, in place of a kernel that would have nothing to visit.

@@ -30,7 +30,7 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 31] = templates![
+static TEMPLATES: [(&str, &str); 33] = templates![
     "kernel.cu",
     "restride.cu",
     "prelude/types.cuh",
@@ -60,6 +60,8 @@ static TEMPLATES: [(&str, &str); 31] = templates![
     "mainloop/sm90a_sums.cuh",
     "mainloop/sm90a_announce.cuh",
     "mainloop/sm90a_deferred.cuh",
+    "mainloop/sm90a_produce.cuh",
+    "mainloop/sm90a_step.cuh",
     "mainloop/gemv.cuh",
     "mainloop/pointwise.cuh",
 ];
@@ -223,6 +225,8 @@ struct Context {
     halved: bool,
     /// Whether a Hopper tile's results leave under the next one's products.
     deferred: bool,
+    /// Whether blocks wait for each other between tiles.
+    in_step: bool,
     constants: Vec<Constant>,
     params: Vec<String>,
     batch_pointers: Vec<Pointer>,
@@ -352,6 +356,7 @@ fn context(plan: &KernelPlan) -> Context {
         epilogue_smem: plan.parts().bytes,
         visit_cost: program.cost() as usize * plan.strip,
         halved: program.is_halved(),
+        in_step: plan.in_step,
         deferred: plan.staging.as_ref().is_some_and(|s| s.deferred),
         constants: constants.chain(reduce::constants(plan)).collect(),
         params: plan.params.fields.iter().map(|f| format!("{}{};", f.field_type.cuda(), f.value)).collect(),

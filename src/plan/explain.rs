@@ -47,6 +47,9 @@ impl KernelPlan {
         let _ = writeln!(out, "strip         {} columns a visit", self.strip);
         let along = if self.raster > 0 { "rows" } else { "columns" };
         let _ = writeln!(out, "raster        groups of {} {along} of tiles", self.raster.abs());
+        if self.in_step {
+            let _ = writeln!(out, "in step       blocks wait for each other between tiles, to read operands from memory once");
+        }
         if let Some(staging) = &self.staging {
             let _ = writeln!(
                 out,

@@ -139,7 +139,9 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     // A smooth maximum: what is nearly as long as the longer of the two still shows.
     let total = (compute.powi(4) + fetch.powi(4)).powf(0.25) + LAUNCH + if clustered { RENDEZVOUS } else { 0.0 };
     let written = (tile.bm + tile.bn) as f64 / area;
-    let read = (tile.bm as f64 / cluster_n as f64 + tile.bn as f64 / cluster_m as f64) / area;
+    // Blocks whose consumers take turns get from L2 together what they ask for at the same time, also without being a pair.
+    let sharing_m = if schedule == Schedule::PingPong { 2 } else { cluster_m };
+    let read = (tile.bm as f64 / cluster_n as f64 + tile.bn as f64 / sharing_m as f64) / area;
     let powered = 1.0 + READ_FROM_L2 * read + WRITTEN_TO_SHARED * written;
     let total = if total > POWERED { total * powered } else { total };
     // A narrow output waits for its larger operand, not for what a pair along M could share.

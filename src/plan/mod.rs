@@ -15,6 +15,7 @@ mod problem;
 mod program;
 mod raster;
 mod reduce;
+mod residency;
 mod restride;
 mod rings;
 mod split;
@@ -29,6 +30,7 @@ pub use preferences::{Math, Preferences};
 pub use problem::{Problem, Runs, Strides};
 pub use program::{Item, Phase, Program, Step, StepKind, Store};
 pub use reduce::{Parts, Reduce, Unit, Workspace};
+pub use residency::{Priorities, Priority};
 pub use restride::Restride;
 pub use split::Split;
 pub use staging::{CHUNK_ROWS, Staged, Staging};
@@ -90,6 +92,8 @@ pub struct KernelPlan {
     pub maps: Vec<TensorMap>,
     /// The parameter block.
     pub params: Params,
+    /// Whether the blocks of a persistent kernel wait for each other between tiles, so that what they share is read from memory once.
+    pub in_step: bool,
     /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation): the
     /// kernel waits by itself before it touches memory.
     pub programmatic: bool,
@@ -215,7 +219,9 @@ impl KernelPlan {
             };
             choice::choose(mainloop, &request, &mut choice);
             let Some((tile, raster)) = choice.chosen() else { continue };
-            let (staging, params) = parameters(&tile, operation, &arguments, &argument_runs, &program, target)?;
+            let drifts = || residency::drifts(shape, operation.dtype().size(), multiprocessors);
+            let in_step = mainloop == Mainloop::Sm90a && preferences.in_step.unwrap_or_else(drifts);
+            let (staging, params) = parameters(&tile, operation, &arguments, &argument_runs, &program, in_step, target)?;
             return Ok(KernelPlan {
                 target,
                 operation,
@@ -235,6 +241,7 @@ impl KernelPlan {
                 maps: staging.as_ref().map_or_else(Vec::new, |s| s.maps.clone()),
                 staging,
                 params,
+                in_step,
                 // Behind the copies an early start was measured to cost up to 15 %.
                 programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && restride.is_none(),
                 constant,
@@ -283,7 +290,7 @@ impl KernelPlan {
     /// Takes another tile, and what follows from it. Changes nothing if that cannot be.
     fn set_tile(&mut self, tile: Tile, raster: i32) -> Result<(), PlanError> {
         let (staging, params) =
-            parameters(&tile, self.operation, &self.arguments, &self.argument_runs, &self.program, self.target)?;
+            parameters(&tile, self.operation, &self.arguments, &self.argument_runs, &self.program, self.in_step, self.target)?;
         if let Some(staging) = &staging {
             (self.maps, self.strip) = (staging.maps.clone(), staging.strip);
         }
@@ -344,11 +351,12 @@ fn parameters(
     arguments: &[Argument],
     runs: &[Runs],
     program: &Program,
+    in_step: bool,
     target: Target,
 ) -> Result<(Option<Staging>, Params), PlanError> {
     let staging = Staging::of(program, operation, runs, tile, target).ok().map(|(staging, _)| staging);
     let maps = staging.as_ref().map_or(&[][..], |s| &s.maps);
-    let params = Params::of(operation, arguments, program, maps);
+    let params = Params::of(operation, arguments, program, maps, in_step);
     if params.size > PARAMETER_LIMIT { Err(PlanError::Parameters { size: params.size }) } else { Ok((staging, params)) }
 }
 

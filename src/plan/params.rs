@@ -98,6 +98,12 @@ pub enum FieldValue {
     Wide(usize),
     /// Its value.
     Scalar(usize),
+    /// How long the level-2 cache keeps what is read of `a` or `b`: a cache policy.
+    OperandPolicy(usize),
+    /// The same of the epilogue's matrices.
+    MatrixPolicy,
+    /// Address of the count of tiles that blocks have begun.
+    Progress,
     /// Address of a reduction's slices, or of those of a sum of an operand, which are counted behind.
     Partials(usize),
     /// Address of the counters of a set of axes that results of reductions vary along, or of a sum of an operand, which are counted
@@ -127,6 +133,9 @@ impl fmt::Display for FieldValue {
             FieldValue::Ld(i) => write!(f, "arg{i}_ld"),
             FieldValue::BatchStride(i) => write!(f, "arg{i}_batch_stride"),
             FieldValue::Wide(i) => write!(f, "arg{i}_wide"),
+            FieldValue::OperandPolicy(i) => write!(f, "{}_policy", operand(i)),
+            FieldValue::MatrixPolicy => f.write_str("matrix_policy"),
+            FieldValue::Progress => f.write_str("progress"),
             FieldValue::Partials(i) => write!(f, "partials{i}"),
             FieldValue::Arrivals(i) => write!(f, "arrivals{i}"),
             FieldValue::Mapped(i) => write!(f, "map{i}_used"),
@@ -159,7 +168,13 @@ pub struct Params {
 pub const LIMIT: usize = 4096;
 
 impl Params {
-    pub(super) fn of(operation: Operation, arguments: &[Argument], program: &Program, maps: &[TensorMap]) -> Params {
+    pub(super) fn of(
+        operation: Operation,
+        arguments: &[Argument],
+        program: &Program,
+        maps: &[TensorMap],
+        in_step: bool,
+    ) -> Params {
         let mut params = Params { fields: Vec::new(), size: 0 };
         let operands = match operation {
             Operation::Product { .. } => 2,
@@ -203,6 +218,15 @@ impl Params {
         }
         for i in 0..program.reductions.len() + program.sums.len() {
             params.push(FieldType::Workspace, FieldValue::Partials(i));
+        }
+        if in_step {
+            params.push(FieldType::Workspace, FieldValue::Progress);
+        }
+        if !maps.is_empty() {
+            for i in 0..operands {
+                params.push(FieldType::Long, FieldValue::OperandPolicy(i));
+            }
+            params.push(FieldType::Long, FieldValue::MatrixPolicy);
         }
         // The flags first: they fill what the maps' alignment leaves.
         for i in 0..maps.len() {
@@ -251,7 +275,7 @@ mod tests {
         let epilogue = crate::build::recipes::bias_activation(DType::F16, DType::F16, |z| z.relu()).expect("a recipe");
         let checked = crate::pass::fold(&crate::pass::inline(epilogue.checked()));
         let operation = Operation::Product { dtype: DType::F16, layout: Layout::TN };
-        Params::of(operation, checked.arguments(), &Program::of(&checked), &vec![map; maps])
+        Params::of(operation, checked.arguments(), &Program::of(&checked), &vec![map; maps], false)
     }
 
     #[test]
@@ -267,7 +291,7 @@ mod tests {
             assert!(maps.iter().all(|f| f.offset % 64 == 0));
             assert_eq!(with.size, maps[count - 1].offset + 128);
             assert!(with.fields.windows(2).all(|pair| pair[0].offset + pair[0].field_type.size() <= pair[1].offset));
-            assert!(with.size.next_multiple_of(64) == with.size && with.size - 128 * count < plain.size + 4 * count + 64);
+            assert!(with.size.next_multiple_of(64) == with.size && with.size - 128 * count < plain.size + 24 + 4 * count + 64);
         }
     }
 }

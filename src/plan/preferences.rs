@@ -35,6 +35,8 @@ pub struct Preferences {
     pub constant: [bool; 2],
     /// This rasterisation and no other: see [`Gemm::raster`](crate::Gemm::raster).
     pub raster: Option<NonZeroI32>,
+    /// Whether blocks keep in step: see [`Gemm::in_step`](crate::Gemm::in_step).
+    pub in_step: Option<bool>,
     /// This many parts of K, 1 for none at all: see [`Gemm::split`](crate::Gemm::split).
     pub split: Option<NonZeroUsize>,
 }
@@ -63,6 +65,7 @@ impl Default for Preferences {
             programmatic: true,
             constant: [false; 2],
             raster: None,
+            in_step: None,
             split: None,
         }
     }

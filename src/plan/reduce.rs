@@ -55,6 +55,9 @@ pub struct Unit {
     pub row_sharers: usize,
 }
 
+/// Bytes of the count of begun tiles, alone on its lines.
+const PROGRESS_BYTES: usize = 256;
+
 /// Bytes ahead of the parts, in which a unit notes what it takes part in and which blocks are complete.
 pub(crate) const NOTE_BYTES: usize = 16;
 
@@ -70,11 +73,13 @@ pub struct Parts {
 /// Memory of a plan in which units leave what they came to, and count who has: zero before the first launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Workspace {
+    /// Where the count of begun tiles is, of blocks that keep in step: ahead of everything else, so that it is nowhere where there is no memory.
+    pub progress: usize,
     /// Where each reduction's slices begin, then those of each sum of an operand.
     pub partials: Vec<usize>,
     /// Where the counters of each set of axes begin, then those of each sum of an operand.
     pub arrivals: Vec<usize>,
-    /// Bytes of all of it; 0 where every unit writes its block itself.
+    /// Bytes of all of it; 0 where every unit writes its block itself and nobody counts tiles.
     pub bytes: usize,
 }
 
@@ -156,7 +161,7 @@ impl Workspace {
         let blocks = |axes: Axes| product(&|(axis, count, _)| if axes.contains(*axis) { *count } else { 1 });
         let slices = |axes: Axes| product(&|(axis, count, _)| if axes.contains(*axis) { 1 } else { *count });
         let elements = |axes: Axes| product(&|(axis, _, extent)| if axes.contains(*axis) { *extent } else { 1 });
-        let mut end = 0usize;
+        let mut end = if plan.in_step { PROGRESS_BYTES } else { 0 };
         let mut place = |axes: Axes, bytes: usize| {
             let at = end;
             if slices(axes) > 1 {
@@ -179,6 +184,6 @@ impl Workspace {
                 end = end.saturating_add(bytes.checked_next_multiple_of(256).unwrap_or(usize::MAX));
             }
         }
-        Workspace { partials, arrivals, bytes: end }
+        Workspace { progress: 0, partials, arrivals, bytes: end }
     }
 }

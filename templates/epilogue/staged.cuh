@@ -24,7 +24,7 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier
             static_assert(Place::PANEL_ELEMENTS == {{ load.panel.box_inner }} && Place::LINES == {{ load.panel.box_outer }} && Place::SWIZZLE == {{ load.panel.swizzle }}, "as the map has it");
 #pragma unroll
             for (int i = 0; i < Place::PANELS; ++i)
-                tensor_load(shared_address(shared_memory) + to + {{ load.staged_at }} + i * Place::PANEL, p.{{ load.map }}, barrier,
+                tensor_load(shared_address(shared_memory) + to + {{ load.staged_at }} + i * Place::PANEL, p.{{ load.map }}, p.matrix_policy, barrier,
                             {% if load.along_strip %}column + i * Place::PANEL_ELEMENTS, row{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
         }
 {% endif %}{% endfor %}    }
@@ -44,7 +44,7 @@ DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row,
 {% if not store.whole %}        if (p.{{ store.map }}_used && {% if store.along_strip %}column + CHUNK <= p.n{% else %}row + 64 <= p.m{% endif %})
 {% endif %}#pragma unroll
         for (int i = 0; i < Place::PANELS; ++i)
-            tensor_store_if(sends, p.{{ store.map }}, shared_address(shared_memory) + from + {{ store.staged_at }} + i * Place::PANEL + first * Place::PITCH,
+            tensor_store_if(sends, p.{{ store.map }}, p.matrix_policy, shared_address(shared_memory) + from + {{ store.staged_at }} + i * Place::PANEL + first * Place::PITCH,
                             {% if store.along_strip %}column + i * Place::PANEL_ELEMENTS, row + first{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
 {% endif %}{% if not store.whole %}        {% if store.map %}else
             {% endif %}copy_out<128, {{ store.along_strip }}>(from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, p.m, p.n, thread);

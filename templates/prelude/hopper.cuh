@@ -56,26 +56,27 @@ DEVICE bool elect() {
     return elected;
 }
 
-// Boxes of a tensor: `x` counts elements along the contiguous axis, `y` along the strided one, `z` batch entries. What lies outside
+// Boxes of a tensor, with the priority that the level-2 cache gives them: `x` counts elements along the contiguous axis, `y` along the strided one, `z` batch entries. What lies outside
 // reads as zero and is not written; but a write is cut at 16 bytes along `x`, not at the element.
-DEVICE void tensor_load(u32 to, const TensorMap& map, u32 barrier, int x, int y, int z) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, { %3, %4, %5}], [%2];"
-                 ::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z) : "memory");
+DEVICE void tensor_load(u32 to, const TensorMap& map, u64 policy, u32 barrier, int x, int y, int z) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1, { %3, %4, %5}], [%2], %6;"
+                 ::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(policy) : "memory");
 }
 // To the same place in every block of the cluster, and reported to the same barrier of each.
-DEVICE void tensor_load_multicast(u32 to, const TensorMap& map, u32 barrier, int x, int y, int z, u16 blocks) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
-                 " [%0], [%1, { %3, %4, %5}], [%2], %6;"
-                 ::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(blocks) : "memory");
+DEVICE void tensor_load_multicast(u32 to, const TensorMap& map, u64 policy, u32 barrier, int x, int y, int z, u16 blocks) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
+                 " [%0], [%1, { %3, %4, %5}], [%2], %6, %7;"
+                 ::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(blocks), "l"(policy) : "memory");
 }
 // Into the level-2 cache only.
 DEVICE void tensor_prefetch_box(const TensorMap& map, int x, int y, int z) {
     asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, { %1, %2, %3}];" ::"l"(&map), "r"(x), "r"(y), "r"(z) : "memory");
 }
-DEVICE void tensor_store_if(bool stores, const TensorMap& map, u32 from, int x, int y, int z) {
+DEVICE void tensor_store_if(bool stores, const TensorMap& map, u64 policy, u32 from, int x, int y, int z) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
-                 "@p cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, { %2, %3, %4}], [%1];\n}"
-                 ::"l"(&map), "r"(from), "r"(x), "r"(y), "r"(z), "r"(int(stores)) : "memory");
+                 "@p cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, { %2, %3, %4}], [%1], %6;\n}"
+                 ::"l"(&map), "r"(from), "r"(x), "r"(y), "r"(z), "r"(int(stores)), "l"(policy) : "memory");
 }
 DEVICE void tensor_prefetch(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
 // Closes this thread's group of stores; an empty group is complete at once.

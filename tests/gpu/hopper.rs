@@ -1,9 +1,12 @@
 //! The Hopper mainloop: every schedule, tile and cluster, every way an operand of the epilogue is staged.
 
 use crate::case::Case;
-use crate::rig::rig;
+use crate::rig::{gpu, rig};
 use postlude::build::recipes;
-use postlude::plan::{Schedule, Tile, TileShape};
+use postlude::cudarc::driver::{LaunchConfig, PushKernelArg};
+use postlude::cudarc::nvrtc::Ptx;
+use postlude::jit::{Options, Source};
+use postlude::plan::{Priority, Schedule, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
 use postlude::{DType, Gemm};
@@ -98,6 +101,49 @@ fn results_that_leave_under_the_next_products() {
             case.run();
             case.ld("d", 280).run();
         }
+    }
+}
+
+/// Blocks that wait for each other before each tile: alone and in pairs, with many tiles, a batch, fewer tiles in the last round, and one.
+#[test]
+fn blocks_in_step() {
+    if !is_hopper() {
+        return;
+    }
+    let epilogue = recipes::residual(F16, F16, |z| z.relu()).unwrap();
+    let sums = Epilogue::build(|e| {
+        e.store("d", e.acc(), F16);
+        e.reduce("sum", e.acc(), Monoid::Sum, F32.over(N));
+    })
+    .unwrap();
+    let pair = with(ping_pong(128, 128, 4), |_, cluster| *cluster = [2, 1]);
+    for tile in [ping_pong(128, 128, 4), pair, cooperative(128, 64, 8), one_consumer(32, 8)] {
+        for (shape, epilogue) in
+            SHAPES.into_iter().chain([Shape::new(520, 776, 264).batched(70)]).zip([&epilogue, &sums].into_iter().cycle())
+        {
+            Case::new(&Gemm::new(F16, TN, epilogue).tile(tile).in_step(true), shape).run();
+        }
+    }
+}
+
+/// The cache policies that launches pass are those that the instruction makes.
+#[test]
+fn policies_of_the_cache() {
+    let Some(device) = gpu().filter(|device| device.target() == Target::SM_90A) else { return };
+    let stream = device.context().default_stream();
+    for (priority, name) in [(Priority::Normal, "evict_normal"), (Priority::First, "evict_first")] {
+        let text = format!(
+            "extern \"C\" __global__ void make(unsigned long long* policy) {{\n\
+             asm(\"createpolicy.fractional.L2::{name}.b64 %0, 1.0;\" : \"=l\"(*policy));\n}}\n"
+        );
+        let cubin = device.cache().compile(&Source::new(text, "make"), &device.target(), &Options::new()).unwrap();
+        let module = device.context().load_module(Ptx::from_binary(cubin.bytes.to_vec())).unwrap();
+        let function = module.load_function("make").unwrap();
+        let mut made = stream.alloc_zeros::<u64>(1).unwrap();
+        let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
+        // SAFETY: the kernel's one thread writes the one element that it is given the address of.
+        unsafe { stream.launch_builder(&function).arg(&mut made).launch(one) }.unwrap();
+        assert_eq!(stream.clone_dtoh(&made).unwrap(), [priority.policy()], "{name}");
     }
 }
 

@@ -107,6 +107,47 @@ fn a_captured_chain_replays() {
 }
 
 #[test]
+fn blocks_in_step_count_launch_after_launch() {
+    // A stream's first launch has nothing to count with if it is being captured; the launches after it have, and each leaves the count
+    // as it was.
+    let Some(device) = gpu() else { return };
+    let context = CudaContext::new(device.ordinal()).unwrap();
+    // SAFETY: everything of this context happens on one stream, in order.
+    unsafe { context.disable_event_tracking() };
+    let device = Device::of(&context).unwrap();
+    let shape = Shape::new(4096, 2048, 64);
+    let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", F16), F16)).unwrap();
+    let stream = context.new_stream().unwrap();
+    let plan = Gemm::new(F16, TN, &epilogue).in_step(true).plan(&device, shape).unwrap();
+    let of = |count: usize, x: f32| stream.clone_htod(&vec![f16::from_f32(x); count]).unwrap();
+    let (a, b) = (of(4096 * 64, 0.125), of(2048 * 64, 0.125));
+    let (mut left, mut right) = (of(4096 * 2048, 0.0), of(4096 * 2048, 0.0));
+    let mut two = || {
+        for turn in 0..2 {
+            let (from, to) = if turn == 0 { (&left, &mut right) } else { (&right, &mut left) };
+            let mut args = DeviceArgs::new().input("a", &a).input("b", &b).input("c", from).output("d", to);
+            plan.execute(&stream, &mut args).unwrap();
+        }
+    };
+    stream.synchronize().unwrap();
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    two();
+    let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+    graph.unwrap().expect("a graph of kernels").launch().unwrap();
+    for _ in 0..5 {
+        two();
+    }
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+    two();
+    let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+    let graph = graph.unwrap().expect("a graph of kernels");
+    for _ in 0..3 {
+        graph.launch().unwrap();
+    }
+    assert!(stream.clone_dtoh(&left).unwrap().iter().all(|x| x.to_f32() == 18.0));
+}
+
+#[test]
 fn plans_of_one_request_are_as_good_as_one() {
     // The second takes the launch of the first, unless that has memory of its own, as a reduction does.
     let Some(device) = gpu() else { return };

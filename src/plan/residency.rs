@@ -1,0 +1,134 @@
+//! The level-2 cache under a large product: what is kept there, and whether blocks read the same at the same time.
+//!
+//! Tiles that are computed at the same time share operands. Each is read from memory once if it stays in the cache from one use to the next,
+//! and if blocks go through K together. Memory that is read twice costs power, and above some 2048^3 power is what a product's time is made
+//! of (`docs/performance.md`).
+
+use super::raster::GROUP_BYTES;
+use super::{KernelPlan, Phase, StepKind, TileShape};
+use crate::ir::{Operand, axes::L};
+use crate::problem::Shape;
+
+/// Bytes of the cache of an H100 and an H200.
+const CACHE: usize = 50 << 20;
+
+/// Elements of a tile as large products have them.
+const TILE: usize = 128 * 192;
+/// The fewest tiles of a block from which on blocks drift apart: with 16 to 21 of them as much was read from memory in step as out of it.
+const ROUNDS: usize = 24;
+
+/// Whether blocks wait for each other between tiles: where what they read during one does not fit into the cache, so that one that is
+/// behind finds nothing left of what the others have read, and where there are enough tiles to fall behind. At 65536 x 8192 x 16384 that
+/// was 53 to 68 GB from memory, in step 20.
+pub(super) fn drifts(shape: Shape, size: usize, multiprocessors: usize) -> bool {
+    let together = multiprocessors.saturating_mul(TILE);
+    let lines = 2 * together.isqrt();
+    let elements = shape.m.saturating_mul(shape.n).saturating_mul(shape.batch);
+    lines.saturating_mul(shape.k).saturating_mul(size) > CACHE && elements / together.max(1) >= ROUNDS
+}
+
+/// How soon the cache gives up what an access brings there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// When it has not been used for long.
+    Normal,
+    /// Before anything else.
+    First,
+}
+
+impl Priority {
+    /// What `createpolicy.fractional.L2::evict_normal` and `L2::evict_first` return for all of an access; a test on the GPU compares.
+    pub const fn policy(self) -> u64 {
+        match self {
+            Priority::Normal => 0x16f0_0000_0000_0000,
+            Priority::First => 0x12f0_0000_0000_0000,
+        }
+    }
+
+    const fn first_if(condition: bool) -> Priority {
+        if condition { Priority::First } else { Priority::Normal }
+    }
+}
+
+/// What passes the cache by in launches on one shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Priorities {
+    /// Of A and B, as the kernel sees them.
+    pub operands: [Priority; 2],
+    /// Of the matrices of the epilogue.
+    pub matrices: Priority,
+}
+
+impl KernelPlan {
+    /// How launches on a shape use the cache. The epilogue's matrices go first if they are more than it holds, for nobody finds them there
+    /// afterwards. So does the operand that a group of tiles passes by, if what the group comes back to would stay but for that: where K
+    /// is short less of the operand comes by than of D, and where it is long not even the group's own lines fit.
+    pub fn priorities(&self, shape: Shape) -> Priorities {
+        let Shape { m, n, k, batch } = self.seen(shape);
+        let size = self.operation.dtype().size();
+        let bytes = |operand: &Operand| {
+            let entries = if operand.axes.contains(L) { batch } else { 1 };
+            operand.dtype.bytes(m.saturating_mul(n)).saturating_mul(entries)
+        };
+        let loads = self.program.of_phase(Phase::Visit).filter_map(|step| match &self.program.steps[step].kind {
+            StepKind::Load { operand, .. } => Some(operand),
+            _ => None,
+        });
+        let stores = self.program.stores.iter().map(|store| &store.operand);
+        let matrices = loads.chain(stores).filter(|operand| operand.axes.is_matrix()).map(bytes).fold(0, usize::saturating_add);
+        let mut operands = [Priority::Normal; 2];
+        if let TileShape::Sm90a { cluster: [along_m, along_n], .. } = self.tile.shape {
+            let (passing, line, extent) =
+                if self.raster > 0 { (1, self.tile.bm * along_m, m) } else { (0, self.tile.bn * along_n, n) };
+            let lines = line.saturating_mul(self.raster.unsigned_abs() as usize).min(extent);
+            let all = (m.saturating_add(n)).saturating_mul(k).saturating_mul(size).saturating_mul(batch).saturating_add(matrices);
+            let stays = lines.saturating_mul(k).saturating_mul(size) <= GROUP_BYTES;
+            operands[passing] = Priority::first_if(all > CACHE && stays && k > lines);
+        }
+        Priorities { operands, matrices: Priority::first_if(matrices > CACHE) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::recipes;
+    use crate::dtype::DType::F16;
+    use crate::gemm::Gemm;
+    use crate::problem::Layout::TN;
+    use crate::target::Target;
+
+    fn plan(shape: Shape) -> KernelPlan {
+        Gemm::new(F16, TN, &recipes::identity(F16).unwrap()).kernel(Target::SM_90A, 132, shape).unwrap()
+    }
+
+    #[test]
+    fn what_passes_by() {
+        use Priority::{First, Normal};
+        let of = |m, n, k| {
+            let shape = Shape::new(m, n, k);
+            let Priorities { operands, matrices } = plan(shape).priorities(shape);
+            (operands, matrices)
+        };
+        assert_eq!(of(2048, 2048, 2048), ([Normal; 2], Normal), "everything fits");
+        assert_eq!(of(4096, 14336, 4096), ([Normal, First], First));
+        assert_eq!(of(8192, 8192, 8192), ([Normal; 2], First), "a group's rows do not fit");
+        assert_eq!(of(8192, 8192, 1024), ([Normal; 2], First), "D is most of what comes by");
+        assert_eq!(of(4096, 4096, 4096), ([Normal, First], Normal), "D fits");
+        let shape = Shape::new(4096, 14336, 4096);
+        let columns = KernelPlan { raster: -8, ..plan(shape) };
+        assert_eq!(columns.priorities(shape).operands, [First, Normal], "groups of columns pass A by");
+        let batch = Shape::new(1024, 1024, 4096).batched(32);
+        assert_eq!(plan(batch).priorities(batch).matrices, First, "all entries count");
+    }
+
+    #[test]
+    fn who_drifts() {
+        let of = |m, n, k| drifts(Shape::new(m, n, k), 2, 132);
+        assert!(of(65536, 8192, 16384) && of(8192, 28672, 8192));
+        assert!(!of(8192, 8192, 8192), "few tiles");
+        assert!(!of(65536, 65536, 4096), "a tile's share of K stays in the cache");
+        assert!(!drifts(Shape::new(1, 1, 1), 2, 0) && drifts(Shape::new(usize::MAX, usize::MAX, usize::MAX), 2, 132));
+        assert!(!plan(Shape::new(8192, 8192, 8192)).in_step && plan(Shape::new(65536, 8192, 16384)).in_step);
+    }
+}
