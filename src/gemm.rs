@@ -102,8 +102,8 @@ impl Gemm {
 
     /// Whether the blocks of a Hopper kernel wait for each other, a few microseconds at most, before each takes its next tile. Default: where
     /// K and the output are so large that blocks which drift apart would read the same operands from memory one after another. Results
-    /// are the same. Counting takes 256 bytes of device memory for each stream; where there are none, or the stream's first launch is being
-    /// captured, nobody waits.
+    /// are the same. Counting takes 256 bytes of device memory for each stream; where there are none, and in launches that are captured, nobody
+    /// waits.
     #[must_use]
     pub fn in_step(self, waits: bool) -> Gemm {
         self.prefer(|preferences| preferences.in_step = Some(waits))

@@ -1,4 +1,5 @@
-//! What reductions take of a launch: the workspace of the plan, and identities where there is nothing to reduce.
+//! What reductions take of a launch: the workspace of the plan, and identities where there is nothing to reduce. Blocks that keep in step count
+//! their tiles in the same workspace.
 
 use super::DeviceError;
 use super::launch::Place;
@@ -6,7 +7,7 @@ use super::rooms::Rooms;
 use crate::args::{Slot, SlotKind};
 use crate::ir::Monoid;
 use crate::plan::KernelPlan;
-use cudarc::driver::sys::{cuMemsetD2D8Async, cuMemsetD2D16Async, cuMemsetD2D32Async};
+use cudarc::driver::sys::{CUstreamCaptureStatus, cuMemsetD2D8Async, cuMemsetD2D16Async, cuMemsetD2D32Async};
 use cudarc::driver::{CudaStream, DriverError};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) struct Reducer {
     /// Bytes of the workspace.
     bytes: usize,
-    /// Whether a launch can do without: then it only counts tiles, which saves time.
+    /// Whether a launch can do without: it only counts tiles there, which saves time.
     optional: bool,
     rooms: Mutex<Rooms>,
     /// The slot of each result that is overwritten, and the identity in its format.
@@ -48,13 +49,18 @@ impl Reducer {
         self.bytes > 0 && !self.optional
     }
 
-    /// The address of the stream's workspace; 0 if none is needed, or there is none and the launch can do without.
+    /// The address of the stream's workspace; 0 if none is needed, or the launch can do without and there is none, or it is being captured.
     ///
     /// # Errors
     /// If there is no memory for it, or the stream is being captured and has none yet.
     pub fn workspace(&self, stream: &Arc<CudaStream>) -> Result<u64, DeviceError> {
         let bytes = self.bytes;
         if bytes == 0 {
+            return Ok(0);
+        }
+        // A graph may outlive the plan, which nobody has to keep for this.
+        let free = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        if self.optional && stream.capture_status().ok() != Some(free) {
             return Ok(0);
         }
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);

@@ -108,8 +108,7 @@ fn a_captured_chain_replays() {
 
 #[test]
 fn blocks_in_step_count_launch_after_launch() {
-    // A stream's first launch has nothing to count with if it is being captured; the launches after it have, and each leaves the count
-    // as it was.
+    // Launches that are captured have nothing to count with; the others have, and each leaves the count as it was.
     let Some(device) = gpu() else { return };
     let context = CudaContext::new(device.ordinal()).unwrap();
     // SAFETY: everything of this context happens on one stream, in order.
