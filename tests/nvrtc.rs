@@ -240,7 +240,7 @@ fn every_tile_that_is_chosen() {
 }
 
 /// Tiles that pass through shared memory in halves, or leave under the next one's products, and pairs along N, which few of the shapes
-/// above take.
+/// above take; some of them with blocks that keep in step.
 #[test]
 fn rare_ways_out_and_pairs_along_n() {
     let mixed = Epilogue::build(|e| {
@@ -253,7 +253,7 @@ fn rare_ways_out_and_pairs_along_n() {
     for (i, epilogue) in epilogues.iter().enumerate() {
         let first = Gemm::new(F16, TN, epilogue).kernel(Target::SM_90A, 132, ALIGNED).unwrap();
         for (j, (tile, _)) in first.choice.candidates().enumerate() {
-            let gemm = Gemm::new([F16, BF16][j % 2], Layout::ALL[(i + j) % 4], epilogue).tile(tile);
+            let gemm = Gemm::new([F16, BF16][j % 2], Layout::ALL[(i + j) % 4], epilogue).tile(tile).in_step(j % 3 == 0);
             let staging = gemm.kernel(Target::SM_90A, 132, ALIGNED).unwrap().staging;
             let rare = staging.is_some_and(|s| s.deferred || !s.chunk.is_power_of_two());
             if rare || matches!(tile.shape, TileShape::Sm90a { cluster: [1, 2], .. }) {
