@@ -91,6 +91,16 @@ mod test_options {
     }
 
     #[test]
+    fn kernels_have_names() {
+        let words = ["--kernel".into(), "5 stages, 2 ping-pong@-8+step;@16; cluster 2x1-step".into()];
+        let options = Options::parse(&words, |_| None).expect("options");
+        let named = |tile: &str, raster, in_step| Named { tile: tile.into(), raster, in_step };
+        let expected =
+            [named("5 stages, 2 ping-pong", -8, Some(true)), named("", 16, None), named("cluster 2x1", 0, Some(false))];
+        assert_eq!(options.kernels, expected);
+    }
+
+    #[test]
     fn variables_stand_in() {
         let variable = |name: &str| (name == "POSTLUDE_BENCH_CONTEST").then(|| "4096x14336".to_owned());
         let options = Options::parse(&["--bench".into()], variable).expect("options");
@@ -110,6 +120,7 @@ mod test_options {
             ("--shape 4x4", "`4x4`"),
             ("--csv", "`--csv` needs a value"),
             ("--slices some", "`some`"),
+            ("--kernel 128x192@many", "`128x192@many`"),
             ("8192", "unknown option `8192`"),
         ] {
             assert!(parse(text).expect_err(text).contains(culprit), "{text}");

@@ -6,7 +6,7 @@ use crate::contest::{Arena, Contender, Times};
 use crate::cublaslt::Library;
 use crate::epilogues::{self, Kernel};
 use crate::operands::{Begins, Noise, Operands, Output};
-use crate::options::Options;
+use crate::options::{Named, Options};
 use crate::peer::{Epilogue, Product};
 use crate::record::Record;
 use crate::statistics::Spread;
@@ -106,6 +106,22 @@ impl<'b> Bench<'b> {
         Ok(tiles.into_iter().map(|tile| gemm.clone().tile(tile)).collect())
     }
 
+    /// The operation with the kernels that were named.
+    fn named(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
+        let plan = gemm.kernel(self.device.target(), self.device.multiprocessors(), case.shape)?;
+        let tiles: Vec<Tile> = plan.choice.candidates().map(|(tile, _)| tile).collect();
+        let of_name = |Named { tile: name, raster, in_step }: &Named| {
+            let ends = tiles.iter().find(|tile| tile.to_string().ends_with(name));
+            let tile = ends.or_else(|| tiles.iter().find(|tile| tile.to_string().contains(name)));
+            let mut gemm = gemm.clone().raster(*raster);
+            if !name.is_empty() {
+                gemm = gemm.tile(*tile.ok_or_else(|| format!("no tile is called `{name}`:\n{}", plan.choice))?);
+            }
+            Ok(if let Some(waits) = in_step { gemm.in_step(*waits) } else { gemm })
+        };
+        self.options.kernels.iter().map(of_name).collect()
+    }
+
     /// The operation on its tile, with fewer stages of the mainloop's ring: as few as two.
     fn shorter_rings(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
         let plan = gemm.kernel(self.device.target(), self.device.multiprocessors(), case.shape)?;
@@ -122,6 +138,7 @@ impl<'b> Bench<'b> {
     /// What the operation as it is chosen is held against.
     fn others(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
         Ok(match case.kind {
+            Kind::Choice if !self.options.kernels.is_empty() => self.named(gemm, case)?,
             Kind::Choice => self.candidates(gemm, case)?,
             Kind::Raster => RASTERS.map(|group| gemm.clone().raster(group)).to_vec(),
             Kind::Stages => self.shorter_rings(gemm, case)?,
@@ -213,21 +230,40 @@ impl<'b> Bench<'b> {
                 Err(error) => eprintln!("  left out: {error}"),
             }
         }
-        let contenders: Vec<_> = kernels.iter().map(|kernel| self.ours(kernel)).collect();
+        // Kernels that were named are somebody's experiment, who wants to know where all of them stand.
+        let named = !self.options.kernels.is_empty();
+        let mut products = Vec::new();
+        if named && Fused::PEERED.contains(&fused) {
+            let Case { dtype, layout, shape, .. } = *case;
+            products.push(Product::new(&self.library, dtype, layout, shape, 0..shape.m, Epilogue::of(fused))?);
+        }
+        let mut peers = Vec::new();
+        for product in &products {
+            peers.extend(self.rank(product, operands)?.into_iter().take(FINALISTS).map(|algorithm| (product, algorithm)));
+        }
+        let theirs = peers.iter().map(|&(product, algorithm)| {
+            Contender::new(move |operands: &mut Operands, turn| product.launch(self.stream(), operands, turn, algorithm))
+        });
+        let contenders: Vec<_> = kernels.iter().map(|kernel| self.ours(kernel)).chain(theirs).collect();
         let distance = self.agree(case, &contenders, operands)?;
         let first = self.arena.run(&contenders, operands, Slices::Short, 3)?;
         let least = first.ranking().first().map_or(0.0, |best| first.median(*best));
         // A model of parts is held against all of them.
-        let kept = |i: usize| i == 0 || case.kind == Kind::Parts || first.median(i) <= HOPELESS * least;
+        let kept = |i: usize| i == 0 || named || case.kind == Kind::Parts || first.median(i) <= HOPELESS * least;
         let (kept, contenders): (Vec<usize>, Vec<_>) = contenders.into_iter().enumerate().filter(|(i, _)| kept(*i)).unzip();
         self.each_slices(case, &contenders, operands, |slices, times, operands| {
-            let name = |i: usize| match case.kind {
-                Kind::Raster => format!("{}, groups of {}", kernels[i].tile(), kernels[i].raster()),
-                _ => kernels[i].name(),
+            let name = |i: usize| match (kernels.get(i), case.kind) {
+                (Some(kernel), Kind::Raster) => kernel.name_and_raster(),
+                (Some(kernel), _) if named => kernel.name_and_raster(),
+                (Some(kernel), _) => kernel.name(),
+                (None, _) => {
+                    peers.get(i - kernels.len()).map_or_else(String::new, |(product, algorithm)| product.name(*algorithm))
+                }
             };
             let side = |i: usize, who| Side { contender: i, name: who, kernel: name(kept[i]) };
-            for i in 1..kept.len() {
-                let (ours, other) = (side(0, "postlude"), side(i, "another choice"));
+            for (i, whose) in kept.iter().enumerate().skip(1) {
+                let other = if *whose < kernels.len() { "another choice" } else { "cuBLASLt" };
+                let (ours, other) = (side(0, "postlude"), side(i, other));
                 self.record(case, fused, slices, operands, times, &ours, &other, distance)?;
             }
             if kept.len() == 1 {

@@ -51,7 +51,7 @@ impl Fused {
     pub const TRAINING: [Fused; 5] = [Fused::ReluMask, Fused::GeluInput, Fused::MaskSum, Fused::GeluSum, Fused::BiasSum];
 
     /// Those that cuBLASLt has in one call.
-    const PEERED: [Fused; 4] = [Fused::Identity, Fused::Relu, Fused::Gelu, Fused::Residual];
+    pub const PEERED: [Fused; 4] = [Fused::Identity, Fused::Relu, Fused::Gelu, Fused::Residual];
 
     /// What it is called in flags.
     pub const fn word(self) -> &'static str {

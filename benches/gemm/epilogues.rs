@@ -122,13 +122,23 @@ impl Kernel {
         }
     }
 
+    /// The same with the order of the tiles, and whether blocks keep in step.
+    pub fn name_and_raster(&self) -> String {
+        format!("{}, groups of {}{}", self.name(), self.raster(), if self.is_in_step() { ", in step" } else { "" })
+    }
+
+    pub fn is_in_step(&self) -> bool {
+        self.plan.kernel().plan.in_step
+    }
+
     pub fn raster(&self) -> i32 {
         self.plan.kernel().plan.raster
     }
 
     /// Whether they run alike.
     pub fn is_like(&self, other: &Kernel) -> bool {
-        (self.tile(), self.raster(), self.parts()) == (other.tile(), other.raster(), other.parts())
+        let all = |kernel: &Kernel| (kernel.tile(), kernel.raster(), kernel.parts(), kernel.is_in_step());
+        all(self) == all(other)
     }
 
     pub fn launch(&self, stream: &Arc<CudaStream>, operands: &mut Operands, turn: usize) -> Result<()> {

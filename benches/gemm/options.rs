@@ -17,6 +17,8 @@ Usage: cargo bench --bench gemm -- [OPTION...]
   --shape LIST     as 4096x4096x4096, instead of the group's
   --slices WHICH   long (160 ms), short (2.5 ms) or both (default: the group's)
   --rounds N       how often each contender runs (default: 7 long ones, 31 short ones)
+  --kernel LIST    for group choice: only these kernels, and cuBLASLt; each a part of a tile's name, its end if there is one, then @GROUP
+                   for the order of its tiles, +step or -step for blocks in step or not; with `;` between them
   --launch HOW     stream, graph or auto: graphs of at least 20 launches for kernels below 200 us (default: auto)
   --only TEXT      only cases with TEXT in their title
   --csv FILE       append a line for each comparison as soon as it is known
@@ -35,6 +37,28 @@ pub enum LaunchMode {
     Graph,
 }
 
+/// A kernel by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// A part of its tile's name; empty for the tile that is chosen.
+    pub tile: String,
+    /// The order of its tiles; 0 for its own.
+    pub raster: i32,
+    pub in_step: Option<bool>,
+}
+
+impl Named {
+    fn parse(word: &str) -> Option<Named> {
+        let (word, in_step) = match (word.strip_suffix("+step"), word.strip_suffix("-step")) {
+            (Some(rest), _) => (rest, Some(true)),
+            (_, Some(rest)) => (rest, Some(false)),
+            _ => (word, None),
+        };
+        let (tile, raster) = word.split_once('@').unwrap_or((word, "0"));
+        Some(Named { tile: tile.trim().to_owned(), raster: raster.trim().parse().ok()?, in_step })
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
     pub groups: Vec<Group>,
@@ -43,6 +67,8 @@ pub struct Options {
     pub shapes: Option<Vec<[usize; 3]>>,
     pub slices: Option<Vec<Slices>>,
     pub rounds: Option<usize>,
+    /// What the chosen kernel is held against instead of every candidate.
+    pub kernels: Vec<Named>,
     pub launch: LaunchMode,
     pub only: String,
     pub csv: Option<PathBuf>,
@@ -73,6 +99,7 @@ impl Options {
                 "--shape" => options.shapes = Some(list(value()?, shape)?),
                 "--slices" => options.slices = Some(slices(value()?)?),
                 "--rounds" => options.rounds = Some(list(value()?, |word| word.parse().ok().filter(|n| *n > 0))?[0]),
+                "--kernel" => options.kernels = apart(value()?, ';', Named::parse)?,
                 "--launch" => {
                     options.launch = list(value()?, |word| match word {
                         "auto" => Some(LaunchMode::Auto),
@@ -119,7 +146,11 @@ fn slices(word: &str) -> Result<Vec<Slices>, String> {
 }
 
 fn list<T>(words: &str, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, String> {
-    words.split(',').map(|word| read(word).ok_or_else(|| format!("`{word}` is unknown here\n\n{USAGE}"))).collect()
+    apart(words, ',', read)
+}
+
+fn apart<T>(words: &str, by: char, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, String> {
+    words.split(by).map(|word| read(word).ok_or_else(|| format!("`{word}` is unknown here\n\n{USAGE}"))).collect()
 }
 
 fn named<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str, word: &str) -> Option<T> {
