@@ -97,7 +97,7 @@ impl Layout {
                 FieldValue::Scalar(i) => Value::Scalar(slot(i)),
                 FieldValue::OperandPolicy(i) => Value::Long(priorities.operands[i].policy()),
                 FieldValue::MatrixPolicy => Value::Long(priorities.matrices.policy()),
-                FieldValue::Progress => Value::Workspace(workspace.progress),
+                FieldValue::Progress => Value::Workspace(0),
                 FieldValue::Partials(i) => Value::Workspace(workspace.partials[i]),
                 FieldValue::Arrivals(i) => Value::Workspace(workspace.arrivals[i]),
                 FieldValue::Mapped(i) => {

@@ -55,7 +55,8 @@ pub struct Unit {
     pub row_sharers: usize,
 }
 
-/// Bytes of the count of begun tiles, alone on its lines.
+/// Bytes of the count of tiles that blocks in step have begun. It is ahead of everything else, so that its address is 0 where there is
+/// no memory.
 const PROGRESS_BYTES: usize = 256;
 
 /// Bytes ahead of the parts, in which a unit notes what it takes part in and which blocks are complete.
@@ -73,8 +74,6 @@ pub struct Parts {
 /// Memory of a plan in which units leave what they came to, and count who has: zero before the first launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Workspace {
-    /// Where the count of begun tiles is, of blocks that keep in step: ahead of everything else, so that it is nowhere where there is no memory.
-    pub progress: usize,
     /// Where each reduction's slices begin, then those of each sum of an operand.
     pub partials: Vec<usize>,
     /// Where the counters of each set of axes begin, then those of each sum of an operand.
@@ -184,6 +183,6 @@ impl Workspace {
                 end = end.saturating_add(bytes.checked_next_multiple_of(256).unwrap_or(usize::MAX));
             }
         }
-        Workspace { progress: 0, partials, arrivals, bytes: end }
+        Workspace { partials, arrivals, bytes: end }
     }
 }
