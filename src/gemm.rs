@@ -100,7 +100,8 @@ impl Gemm {
         self.prefer(|preferences| preferences.raster = NonZeroI32::new(group.max(-i32::MAX)))
     }
 
-    /// Whether the blocks of a Hopper kernel wait for each other, a few microseconds at most, before each takes its next tile. Default: where
+    /// Whether the blocks of a Hopper kernel wait for each other before each takes its next tile; a block that does so in vain, for some ten
+    /// microseconds, because another multiprocessor is busy with something else, goes on alone. Default: where
     /// K and the output are so large that blocks which drift apart would read the same operands from memory one after another. Results
     /// are the same. Counting takes 256 bytes of device memory for each stream; where there are none, and in launches that are captured, nobody
     /// waits.

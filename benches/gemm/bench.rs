@@ -166,12 +166,19 @@ impl<'b> Bench<'b> {
         Contender::new(|operands, turn| kernel.launch(self.stream(), operands, turn))
     }
 
+    /// cuBLASLt's product of a case with an epilogue of its own.
+    fn product(&self, case: &Case, fused: Fused) -> Result<Product<'_>> {
+        Product::new(&self.library, case.dtype, case.layout, case.shape, 0..case.shape.m, Epilogue::of(fused))
+    }
+
+    /// One of cuBLASLt's algorithms.
+    pub fn theirs<'a>(&'a self, product: &'a Product<'_>, algorithm: usize) -> Contender<'a> {
+        Contender::new(move |operands, turn| product.launch(self.stream(), operands, turn, algorithm))
+    }
+
     /// Times every algorithm that cuBLASLt proposes for a product, in short slices; the fastest come first.
     pub fn rank(&self, product: &Product<'_>, operands: &mut Operands) -> Result<Vec<usize>> {
-        let contender = |algorithm| {
-            Contender::new(move |operands: &mut Operands, turn| product.launch(self.stream(), operands, turn, algorithm))
-        };
-        let contenders: Vec<_> = (0..product.algorithms()).map(contender).collect();
+        let contenders: Vec<_> = (0..product.algorithms()).map(|algorithm| self.theirs(product, algorithm)).collect();
         Ok(self.arena.run(&contenders, operands, Slices::Short, SELECTION_ROUNDS)?.ranking())
     }
 
@@ -179,16 +186,11 @@ impl<'b> Bench<'b> {
     fn peer(&self, case: &Case, operands: &mut Operands) -> Result<()> {
         let fused = case.epilogues[0];
         let kernel = self.kernel(&epilogues::product(case, fused)?, case)?;
-        let product = Product::new(&self.library, case.dtype, case.layout, case.shape, 0..case.shape.m, Epilogue::of(fused))?;
+        let product = self.product(case, fused)?;
         let mut finalists = self.rank(&product, operands)?;
         finalists.truncate(FINALISTS);
         let mut contenders = vec![self.ours(&kernel)];
-        for &algorithm in &finalists {
-            let product = &product;
-            contenders.push(Contender::new(move |operands: &mut Operands, turn| {
-                product.launch(self.stream(), operands, turn, algorithm)
-            }));
-        }
+        contenders.extend(finalists.iter().map(|algorithm| self.theirs(&product, *algorithm)));
         let distance = self.agree(case, &contenders[..2], operands)?;
         self.each_slices(case, &contenders, operands, |slices, times, operands| {
             // The peer is whichever of them did best.
@@ -232,19 +234,20 @@ impl<'b> Bench<'b> {
         }
         // Kernels that were named are somebody's experiment, who wants to know where all of them stand.
         let named = !self.options.kernels.is_empty();
-        let mut products = Vec::new();
+        let (product, mut finalists);
+        let mut contenders: Vec<_> = kernels.iter().map(|kernel| self.ours(kernel)).collect();
+        let mut names: Vec<(&'static str, String)> = Vec::new();
+        for kernel in &kernels {
+            let ordered = named || case.kind == Kind::Raster;
+            names.push(("another choice", if ordered { kernel.name_and_raster() } else { kernel.name() }));
+        }
         if named && Fused::PEERED.contains(&fused) {
-            let Case { dtype, layout, shape, .. } = *case;
-            products.push(Product::new(&self.library, dtype, layout, shape, 0..shape.m, Epilogue::of(fused))?);
+            product = self.product(case, fused)?;
+            finalists = self.rank(&product, operands)?;
+            finalists.truncate(FINALISTS);
+            names.extend(finalists.iter().map(|algorithm| ("cuBLASLt", product.name(*algorithm))));
+            contenders.extend(finalists.iter().map(|algorithm| self.theirs(&product, *algorithm)));
         }
-        let mut peers = Vec::new();
-        for product in &products {
-            peers.extend(self.rank(product, operands)?.into_iter().take(FINALISTS).map(|algorithm| (product, algorithm)));
-        }
-        let theirs = peers.iter().map(|&(product, algorithm)| {
-            Contender::new(move |operands: &mut Operands, turn| product.launch(self.stream(), operands, turn, algorithm))
-        });
-        let contenders: Vec<_> = kernels.iter().map(|kernel| self.ours(kernel)).chain(theirs).collect();
         let distance = self.agree(case, &contenders, operands)?;
         let first = self.arena.run(&contenders, operands, Slices::Short, 3)?;
         let least = first.ranking().first().map_or(0.0, |best| first.median(*best));
@@ -252,22 +255,13 @@ impl<'b> Bench<'b> {
         let kept = |i: usize| i == 0 || named || case.kind == Kind::Parts || first.median(i) <= HOPELESS * least;
         let (kept, contenders): (Vec<usize>, Vec<_>) = contenders.into_iter().enumerate().filter(|(i, _)| kept(*i)).unzip();
         self.each_slices(case, &contenders, operands, |slices, times, operands| {
-            let name = |i: usize| match (kernels.get(i), case.kind) {
-                (Some(kernel), Kind::Raster) => kernel.name_and_raster(),
-                (Some(kernel), _) if named => kernel.name_and_raster(),
-                (Some(kernel), _) => kernel.name(),
-                (None, _) => {
-                    peers.get(i - kernels.len()).map_or_else(String::new, |(product, algorithm)| product.name(*algorithm))
-                }
-            };
-            let side = |i: usize, who| Side { contender: i, name: who, kernel: name(kept[i]) };
+            let side = |i: usize, who| Side { contender: i, name: who, kernel: names[kept[i]].1.clone() };
             for (i, whose) in kept.iter().enumerate().skip(1) {
-                let other = if *whose < kernels.len() { "another choice" } else { "cuBLASLt" };
-                let (ours, other) = (side(0, "postlude"), side(i, other));
+                let (ours, other) = (side(0, "postlude"), side(i, names[*whose].0));
                 self.record(case, fused, slices, operands, times, &ours, &other, distance)?;
             }
             if kept.len() == 1 {
-                eprintln!("  {}: everything else takes over {HOPELESS} times its time", name(0));
+                eprintln!("  {}: everything else takes over {HOPELESS} times its time", names[0].1);
                 self.record(case, fused, slices, operands, times, &side(0, "postlude"), &side(0, "another choice"), distance)?;
             }
             Ok(())

@@ -3,8 +3,8 @@
 //! The estimate counts clock cycles, and for launches that heat the device what they cost in clock. Its form is that of the
 //! kernel; its constants were fitted to the times of every tile on 26 shapes from 512^3 to 16384 x 16384 x 1024 and from 16
 //! to 16384 rows (bias and relu, TN), on seven of them also to those with the identity and with gelu, and on six to long
-//! slices; a few were then set by hand. On all of them it picks one within 3 % of the best; others are not held against it
-//! yet (`docs/performance.md`).
+//! slices; a few were then set by hand. On all of them it picked one within 3 % of the best before blocks in turns came to be taken alone;
+//! others are not held against it yet (`docs/performance.md`).
 
 use super::choice::{Request, tiles as count_tiles};
 use super::program::{Phase, StepKind};

@@ -11,10 +11,10 @@ use {
 /// Where it makes no difference: measured flat from 2 to 64 on an H200 with `sm80` (8192^3) and `simt` (16384 x 16384 x 512).
 const DEFAULT: i32 = 8;
 
-/// What a group's rows of A may take of the level-2 cache, in bytes, and the fewest and the most rows. On an H200 what is
-/// fetched twice costs power, and so clock: groups of half as many rows, or twice as many, were 1 to 4 % slower in long
-/// slices, at K from 1024 to 8192 (`docs/performance.md`).
+/// What a group's rows of A may take of the level-2 cache, in bytes. On an H200 what is fetched twice costs power, and so clock: groups
+/// of half as many rows, or twice as many, were 1 to 4 % slower in long slices (`docs/performance.md`).
 pub(super) const GROUP_BYTES: usize = 16 << 20;
+/// The fewest and the most rows: at K = 1024 twice the most are 0.3 to 0.6 % slower.
 const ROWS: (usize, usize) = (2048, 4096);
 
 /// The group height of a tile: see [`Gemm::raster`](crate::Gemm::raster).

@@ -3,8 +3,9 @@
 use crate::case::Case;
 use crate::rig::{gpu, rig};
 use postlude::build::recipes;
-use postlude::cudarc::driver::{LaunchConfig, PushKernelArg};
+use postlude::cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
 use postlude::cudarc::nvrtc::Ptx;
+use postlude::device::Device;
 use postlude::jit::{Options, Source};
 use postlude::plan::{Priority, Schedule, Tile, TileShape};
 use postlude::prelude::*;
@@ -126,20 +127,51 @@ fn blocks_in_step() {
     }
 }
 
+/// A kernel of the test's own.
+fn kernel(device: &Device, text: impl Into<String>, name: &str) -> CudaFunction {
+    let cubin = device.cache().compile(&Source::new(text, name), &device.target(), &Options::new()).unwrap();
+    let module = device.context().load_module(Ptx::from_binary(cubin.bytes.to_vec())).unwrap();
+    module.load_function(name).unwrap()
+}
+
+fn single_threads(blocks: u32) -> LaunchConfig {
+    LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 }
+}
+
+/// Results do not tell whether blocks wait for each other, nor whether the next launch finds the count as this one did; a kernel of nothing
+/// but the steps does: of whole and broken rounds, a batch, one tile, and more blocks than there is room for, which give each other up.
+#[test]
+fn steps_count_and_put_the_count_back() {
+    let Some(device) = gpu().filter(|device| device.target() == Target::SM_90A) else { return };
+    let text = include_str!("steps.cu").replace("STEP\n", include_str!("../../templates/mainloop/sm90a_step.cuh"));
+    let function = kernel(device, text, "steps");
+    let stream = device.context().default_stream();
+    let (mut progress, mut early) = (stream.alloc_zeros::<u32>(1).unwrap(), stream.alloc_zeros::<u32>(1).unwrap());
+    for (blocks, [rows, columns, batch]) in
+        [(132, [66u32, 8, 1]), (132, [7, 31, 3]), (100, [10, 10, 1]), (1, [1, 1, 1]), (1, [3, 3, 1]), (20_000, [200, 101, 1])]
+    {
+        for launch in 0..3 {
+            let mut arguments = stream.launch_builder(&function);
+            arguments.arg(&rows).arg(&columns).arg(&batch).arg(&mut progress).arg(&mut early);
+            // SAFETY: the kernel takes these five, and touches nothing but the two counts, which are one element each.
+            unsafe { arguments.launch(single_threads(blocks)) }.unwrap();
+            let counts = [&progress, &early].map(|count| stream.clone_dtoh(count).unwrap());
+            assert_eq!(counts, [[0], [0]], "{blocks} blocks, {rows} x {columns} x {batch} tiles, launch {launch}");
+        }
+    }
+}
+
 /// The cache policy of what goes first is that which the instruction makes.
 #[test]
 fn a_policy_of_the_cache() {
     let Some(device) = gpu().filter(|device| device.target() == Target::SM_90A) else { return };
     let text = "extern \"C\" __global__ void make(unsigned long long* policy) {\n\
                 asm(\"createpolicy.fractional.L2::evict_first.b64 %0, 1.0;\" : \"=l\"(*policy));\n}\n";
-    let cubin = device.cache().compile(&Source::new(text, "make"), &device.target(), &Options::new()).unwrap();
-    let module = device.context().load_module(Ptx::from_binary(cubin.bytes.to_vec())).unwrap();
-    let function = module.load_function("make").unwrap();
+    let function = kernel(device, text, "make");
     let stream = device.context().default_stream();
     let mut made = stream.alloc_zeros::<u64>(1).unwrap();
-    let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
     // SAFETY: the kernel's one thread writes the one element that it is given the address of.
-    unsafe { stream.launch_builder(&function).arg(&mut made).launch(one) }.unwrap();
+    unsafe { stream.launch_builder(&function).arg(&mut made).launch(single_threads(1)) }.unwrap();
     assert_eq!(stream.clone_dtoh(&made).unwrap(), [Priority::First.policy()]);
 }
 

@@ -107,8 +107,8 @@ fn a_captured_chain_replays() {
 }
 
 #[test]
-fn blocks_in_step_count_launch_after_launch() {
-    // Launches that are captured have nothing to count with; the others have, and each leaves the count as it was.
+fn blocks_in_step_run_captured_and_not() {
+    // Launches that are captured have nothing to count with; the others have. Nobody waits for ever, and nothing is lost.
     let Some(device) = gpu() else { return };
     let context = CudaContext::new(device.ordinal()).unwrap();
     // SAFETY: everything of this context happens on one stream, in order.
