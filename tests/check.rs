@@ -7,7 +7,9 @@ mod softcap;
 
 use postlude::build::recipes;
 use postlude::check::Role;
+use postlude::compat::cublaslt::{self, Formats};
 use postlude::dtype::ValueType;
+use postlude::layer::{Linear, LinearError};
 use postlude::prelude::*;
 use postlude::{Builder, Diagnostics};
 
@@ -280,6 +282,49 @@ fn recipes_pass_and_say_what_is_wrong_with_a_format() {
     assert!(recipes::split_rows(F16, F16, |z| z.sigmoid(), |z| z.tanh()).is_ok());
     assert_eq!(codes(&recipes::identity(I32).unwrap_err()), ["E0303"]);
     assert_eq!(codes(&recipes::bias_activation(I32, F16, |z| z).unwrap_err()), ["E0201"]);
+}
+
+/// The line, of this file, that each fault is reported at, less that of the call.
+fn lines_below(call: u32, found: &Diagnostics) -> Vec<u32> {
+    let line = |at: &str| -> u32 {
+        let mut parts = at.rsplitn(3, ':').skip(1);
+        let line = parts.next().unwrap().parse().unwrap();
+        assert_eq!(parts.next(), Some(file!()), "{at}");
+        line
+    };
+    found.iter().map(|d| line(d.built_at().unwrap()) - call).collect()
+}
+
+/// Nobody who calls a recipe can cure what stands in it.
+#[test]
+fn what_a_recipe_is_given_wrong_is_reported_where_it_is_called() {
+    let formats = Formats { d: I32, c: Some(I32), bias: F16, aux: F16, scaled: true };
+    let call = line!();
+    let found = [
+        recipes::identity(I32),
+        recipes::linear_combination(I32, F16),
+        recipes::bias_activation(I32, F16, |z| z),
+        recipes::residual(I32, F16, |z| z),
+        recipes::scaled(I32),
+        recipes::split_rows(I32, F16, |z| z, |z| z),
+        cublaslt::gelu_aux_bias(formats),
+    ];
+    for (i, found) in (2..).zip(found) {
+        let found = found.unwrap_err();
+        assert!(lines_below(call, &found).iter().all(|line| *line == i), "line {i} below the call:\n{found}");
+    }
+    let call = line!();
+    let within = recipes::split_rows(
+        F16,
+        F16,
+        |z| z.select(1.0, 2.0), // which is no condition
+        |z| z.tanh(),
+    );
+    assert_eq!(lines_below(call, &within.unwrap_err()), [4], "what a closure builds stands in the closure");
+    let call = line!();
+    let layer = Linear::new(F16, [16, 16], |e, z| z.lt(e.row()));
+    let Err(LinearError::Check(found)) = layer else { panic!("{layer:?}") };
+    assert_eq!(lines_below(call, &found), [1]);
 }
 
 #[test]

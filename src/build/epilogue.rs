@@ -28,11 +28,36 @@ impl Epilogue {
     /// Every fault of the graph at once; see [`check`](crate::check).
     #[track_caller]
     pub fn build(build: impl FnOnce(&Builder)) -> Result<Epilogue, Diagnostics> {
-        let built_at = Location::caller();
-        let builder = Builder::default();
-        build(&builder);
-        let (graph, foreign) = builder.finish();
-        Ok(Epilogue { checked: Arc::new(check::check_built(graph, Some(built_at), &foreign)?) })
+        let (graph, foreign) = Builder::build(build);
+        Ok(Epilogue { checked: Arc::new(check::check_built(graph, Some(Location::caller()), &foreign)?) })
+    }
+
+    /// The same for a function of yours that makes epilogues for others, as the [`recipes`](super::recipes) do: mark it `#[track_caller]`
+    /// and pass its `file!()`. A fault in what that file added is then reported where your function was called, since its caller can cure
+    /// nothing in the file; what a closure of the caller's added is reported in the closure.
+    ///
+    /// ```
+    /// use postlude::prelude::*;
+    ///
+    /// #[track_caller]
+    /// fn scaled_by(scale: DType) -> Result<Epilogue, postlude::Diagnostics> {
+    ///     Epilogue::build_for_caller(file!(), |e| e.store("d", e.acc() * e.load("scale", scale.over(N)), F16))
+    /// }
+    ///
+    /// assert!(scaled_by(F32).is_ok());
+    /// let call = line!() + 1;
+    /// let fault = scaled_by(I32).unwrap_err();
+    /// assert!(fault.iter().next().unwrap().built_at().unwrap().contains(&format!(":{call}:")));
+    /// ```
+    ///
+    /// # Errors
+    /// Every fault of the graph at once.
+    #[track_caller]
+    pub fn build_for_caller(own: &str, build: impl FnOnce(&Builder)) -> Result<Epilogue, Diagnostics> {
+        let caller = Location::caller();
+        let (mut graph, foreign) = Builder::build(build);
+        graph.relocate(|built_at| if built_at.file() == own { caller } else { built_at });
+        Ok(Epilogue { checked: Arc::new(check::check_built(graph, Some(caller), &foreign)?) })
     }
 
     /// Checks a graph.

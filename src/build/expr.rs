@@ -90,8 +90,11 @@ impl Builder {
         self.handle(ids[foreign.id.index()])
     }
 
-    pub(super) fn finish(self) -> (Graph, Vec<&'static Location<'static>>) {
-        (self.graph.into_inner(), self.foreign.into_inner())
+    /// What a closure builds, and where it used expressions of another builder.
+    pub(super) fn build(build: impl FnOnce(&Builder)) -> (Graph, Vec<&'static Location<'static>>) {
+        let builder = Builder::default();
+        build(&builder);
+        (builder.graph.into_inner(), builder.foreign.into_inner())
     }
 
     /// The accumulator of a floating-point product: `f32[M,N,L]`.

@@ -1,7 +1,7 @@
 //! Recipes: epilogues that many programs want, as plain functions with no privileges. Read one as an example of how to
 //! write your own.
 //!
-//! Every recipe stores its result as `d` in the given format.
+//! Every recipe stores its result as `d` in the given format. A format that it cannot do with is reported where the recipe was called.
 
 use super::epilogue::Epilogue;
 use super::expr::Expr;
@@ -18,8 +18,9 @@ impl<F: for<'g> Fn(Expr<'g>) -> Expr<'g>> Activation for F {}
 ///
 /// # Errors
 /// If the format cannot hold an `f32` value.
+#[track_caller]
 pub fn identity(d: DType) -> Result<Epilogue, Diagnostics> {
-    Epilogue::build(|e| e.store("d", e.acc(), d))
+    Epilogue::build_for_caller(file!(), |e| e.store("d", e.acc(), d))
 }
 
 /// D = alpha * accumulator + beta * C, with run-time scalars `alpha` and `beta` and a matrix `c`. Where beta is 0, what C holds is
@@ -27,9 +28,10 @@ pub fn identity(d: DType) -> Result<Epilogue, Diagnostics> {
 ///
 /// # Errors
 /// If a format is not floating-point.
+#[track_caller]
 pub fn linear_combination(c: impl Into<Operand>, d: DType) -> Result<Epilogue, Diagnostics> {
     let c = c.into();
-    Epilogue::build(|e| {
+    Epilogue::build_for_caller(file!(), |e| {
         let (alpha, beta) = (e.scalar("alpha", DType::F32), e.scalar("beta", DType::F32));
         e.store("d", e.acc() * alpha + e.load("c", c) * beta, d);
     })
@@ -39,16 +41,18 @@ pub fn linear_combination(c: impl Into<Operand>, d: DType) -> Result<Epilogue, D
 ///
 /// # Errors
 /// If a format is not floating-point.
+#[track_caller]
 pub fn bias_activation(bias: DType, d: DType, activation: impl Activation) -> Result<Epilogue, Diagnostics> {
-    Epilogue::build(|e| e.store("d", activation(e.acc() + e.load("bias", bias.over(N))), d))
+    Epilogue::build_for_caller(file!(), |e| e.store("d", activation(e.acc() + e.load("bias", bias.over(N))), d))
 }
 
 /// D = activation(accumulator + bias) + residual, with a vector `bias` over N and a matrix `residual`.
 ///
 /// # Errors
 /// If a format is not floating-point.
+#[track_caller]
 pub fn residual(dtype: DType, d: DType, activation: impl Activation) -> Result<Epilogue, Diagnostics> {
-    Epilogue::build(|e| {
+    Epilogue::build_for_caller(file!(), |e| {
         let z = e.acc() + e.load("bias", dtype.over(N));
         e.store("d", activation(z) + e.load("residual", dtype), d);
     })
@@ -59,8 +63,9 @@ pub fn residual(dtype: DType, d: DType, activation: impl Activation) -> Result<E
 ///
 /// # Errors
 /// If the format is not floating-point.
+#[track_caller]
 pub fn scaled(d: DType) -> Result<Epilogue, Diagnostics> {
-    Epilogue::build(|e| {
+    Epilogue::build_for_caller(file!(), |e| {
         let (rows, columns) = (e.load("row_scale", DType::F32.over(M)), e.load("column_scale", DType::F32.over(N)));
         e.store("d", e.acc() * rows * columns, d);
     })
@@ -70,8 +75,9 @@ pub fn scaled(d: DType) -> Result<Epilogue, Diagnostics> {
 ///
 /// # Errors
 /// If a format is not floating-point.
+#[track_caller]
 pub fn split_rows(bias: DType, d: DType, above: impl Activation, below: impl Activation) -> Result<Epilogue, Diagnostics> {
-    Epilogue::build(|e| {
+    Epilogue::build_for_caller(file!(), |e| {
         let z = e.acc() + e.load("bias", bias.over(N));
         let y = z.region(e.row().lt(e.scalar("boundary", DType::I32)), &above).otherwise(&below);
         e.store("d", y, d);

@@ -66,9 +66,10 @@ macro_rules! epilogues {
         ///
         /// # Errors
         /// If a format is not floating-point.
+        #[track_caller]
         pub fn $name(formats: Formats) -> Result<Epilogue, Diagnostics> {
             let $f = formats;
-            Epilogue::build(|$e| $body)
+            Epilogue::build_for_caller(file!(), |$e| $body)
         } )*
 
         /// Every one, in the order of their numbers.

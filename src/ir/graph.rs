@@ -316,6 +316,13 @@ impl Graph {
         Graph { sinks, ..self.clone() }
     }
 
+    /// Reports everything elsewhere: `place` says where, of where it was built.
+    pub(crate) fn relocate(&mut self, place: impl Fn(&'static Location<'static>) -> &'static Location<'static>) {
+        for built_at in self.built_at.iter_mut().chain(&mut self.sinks_built_at) {
+            *built_at = built_at.map(&place);
+        }
+    }
+
     /// How many nodes there are.
     pub fn len(&self) -> usize {
         self.nodes.len()

@@ -129,6 +129,7 @@ impl Linear {
     ///
     /// # Errors
     /// If `f` makes no valid graph or has no derivative, or a format is not floating-point.
+    #[track_caller]
     pub fn new(
         dtype: DType,
         extents: [usize; 2],
@@ -137,7 +138,8 @@ impl Linear {
         if dtype.value_type() != ValueType::F32 {
             return Err(LinearError::Operands(dtype));
         }
-        let epilogue = Epilogue::build(|e| e.store("y", f(e, e.acc() + e.load("bias", dtype.over(N))), dtype))?;
+        let epilogue =
+            Epilogue::build_for_caller(file!(), |e| e.store("y", f(e, e.acc() + e.load("bias", dtype.over(N))), dtype))?;
         Linear::with_epilogue(dtype, extents, &epilogue, Wrt::all())
     }
 
