@@ -106,6 +106,11 @@ impl<'b> Bench<'b> {
         Ok(tiles.into_iter().map(|tile| gemm.clone().tile(tile)).collect())
     }
 
+    /// Whether the kernels of a case were named.
+    fn are_named(&self, case: &Case) -> bool {
+        case.kind == Kind::Choice && !self.options.kernels.is_empty()
+    }
+
     /// The operation with the kernels that were named.
     fn named(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
         let plan = gemm.kernel(self.device.target(), self.device.multiprocessors(), case.shape)?;
@@ -138,7 +143,7 @@ impl<'b> Bench<'b> {
     /// What the operation as it is chosen is held against.
     fn others(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
         Ok(match case.kind {
-            Kind::Choice if !self.options.kernels.is_empty() => self.named(gemm, case)?,
+            Kind::Choice if self.are_named(case) => self.named(gemm, case)?,
             Kind::Choice => self.candidates(gemm, case)?,
             Kind::Raster => RASTERS.map(|group| gemm.clone().raster(group)).to_vec(),
             Kind::Stages => self.shorter_rings(gemm, case)?,
@@ -182,13 +187,19 @@ impl<'b> Bench<'b> {
         Ok(self.arena.run(&contenders, operands, Slices::Short, SELECTION_ROUNDS)?.ranking())
     }
 
+    /// Those of them that come into a contest.
+    fn finalists(&self, product: &Product<'_>, operands: &mut Operands) -> Result<Vec<usize>> {
+        let mut ranking = self.rank(product, operands)?;
+        ranking.truncate(FINALISTS);
+        Ok(ranking)
+    }
+
     /// Ours against cuBLASLt's best.
     fn peer(&self, case: &Case, operands: &mut Operands) -> Result<()> {
         let fused = case.epilogues[0];
         let kernel = self.kernel(&epilogues::product(case, fused)?, case)?;
         let product = self.product(case, fused)?;
-        let mut finalists = self.rank(&product, operands)?;
-        finalists.truncate(FINALISTS);
+        let finalists = self.finalists(&product, operands)?;
         let mut contenders = vec![self.ours(&kernel)];
         contenders.extend(finalists.iter().map(|algorithm| self.theirs(&product, *algorithm)));
         let distance = self.agree(case, &contenders[..2], operands)?;
@@ -233,8 +244,8 @@ impl<'b> Bench<'b> {
             }
         }
         // Kernels that were named are somebody's experiment, who wants to know where all of them stand.
-        let named = !self.options.kernels.is_empty();
-        let (product, mut finalists);
+        let named = self.are_named(case);
+        let (product, finalists);
         let mut contenders: Vec<_> = kernels.iter().map(|kernel| self.ours(kernel)).collect();
         let mut names: Vec<(&'static str, String)> = Vec::new();
         for kernel in &kernels {
@@ -243,8 +254,7 @@ impl<'b> Bench<'b> {
         }
         if named && Fused::PEERED.contains(&fused) {
             product = self.product(case, fused)?;
-            finalists = self.rank(&product, operands)?;
-            finalists.truncate(FINALISTS);
+            finalists = self.finalists(&product, operands)?;
             names.extend(finalists.iter().map(|algorithm| ("cuBLASLt", product.name(*algorithm))));
             contenders.extend(finalists.iter().map(|algorithm| self.theirs(&product, *algorithm)));
         }
