@@ -2,10 +2,10 @@
 
 use postlude::args::Misfit;
 use postlude::ir::Order;
-use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PlanError, Preferences, Problem, Schedule, Tile, TileShape};
+use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PlanError, Preferences, Problem};
 use postlude::prelude::*;
 use postlude::target::Target;
-use postlude::{Builder, Gemm, Operation};
+use postlude::{Gemm, Operation};
 
 const TARGETS: [Target; 5] = [Target::SM_75, Target::SM_80, Target::SM_86, Target::SM_89, Target::SM_90A];
 
@@ -346,112 +346,6 @@ fn sums_of_operands_are_refused_where_they_cannot_be() {
         let explained = plan.explain();
         assert!(plan.split.is_none() && explained.contains("over K and the batch, inside the product"), "{explained}");
         assert!(plan.source().unwrap().text().contains("OperandSum0"));
-    }
-}
-
-/// Halves of a tile are lines of any length, which bits, single elements and sums folded by halves cannot have.
-#[test]
-fn tiles_pass_through_shared_memory_in_halves_where_everything_allows_it() {
-    let wide = Shape::new(1536, 1536, 1536);
-    let staged = |epilogue: &Epilogue, columns: usize, shape: Shape| {
-        let gemm = Gemm::new(F16, TN, epilogue);
-        let chosen = gemm.kernel(Target::SM_90A, 132, wide).unwrap();
-        let tile = chosen
-            .choice
-            .candidates()
-            .map(|(tile, _)| tile)
-            .find(|tile| (tile.bm, tile.bn) == (128, columns) && tile.cluster() == 1);
-        let staging = gemm.tile(tile.unwrap()).kernel(Target::SM_90A, 132, shape).unwrap().staging.unwrap();
-        assert_eq!(staging.chunk, 4 * staging.strip);
-        staging.chunk
-    };
-    let residual = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", F16), F16)).unwrap();
-    assert_eq!([144, 112, 80].map(|columns| staged(&residual, columns, wide)), [72, 56, 40]);
-    assert_eq!([96, 64].map(|columns| staged(&residual, columns, wide)), [32, 64]);
-    assert_eq!(staged(&residual, 144, Shape::new(1536, 1535, 1536)), 16, "lines end inside of a piece of 16 bytes");
-    let masked = Epilogue::build(|e| e.store("d", e.load("mask", Bool).select(e.acc(), -e.acc()), F16)).unwrap();
-    let summed = Epilogue::build(|e| {
-        e.store("d", e.acc(), F16);
-        e.reduce("sums", e.acc(), Monoid::Sum, F32.over(N));
-    })
-    .unwrap();
-    assert_eq!([masked, summed].map(|epilogue| staged(&epilogue, 144, wide)), [16, 16]);
-}
-
-/// Consumers that share a tile end together: what little an epilogue computes then is seen, but not the way out.
-#[test]
-fn results_leave_under_the_next_products_where_little_is_computed() {
-    let wide = Shape::new(4096, 4096, 4096);
-    let build = |f: fn(&Builder)| Epilogue::build(f).unwrap();
-    let identity = build(|e| e.store("d", e.acc(), F16));
-    let tiles: Vec<Tile> = {
-        let plan = Gemm::new(F16, TN, &identity).kernel(Target::SM_90A, 132, wide).unwrap();
-        plan.choice.candidates().map(|(tile, _)| tile).collect()
-    };
-    let deferred = |epilogue: &Epilogue, problem: Problem| {
-        let deferred = tiles.iter().filter(|tile| {
-            let plan = Gemm::new(F16, TN, epilogue).tile(**tile).kernel(Target::SM_90A, 132, problem.clone());
-            plan.is_ok_and(|plan| {
-                let staging = plan.staging.as_ref().unwrap();
-                assert_eq!(plan.explain().contains("under the next tile's products"), staging.deferred);
-                assert_eq!(plan.source().unwrap().text().contains("send_kept"), staging.deferred);
-                staging.deferred
-            })
-        });
-        deferred.map(|tile| (tile.bm, tile.bn)).collect::<Vec<_>>()
-    };
-    let mut all = deferred(&identity, wide.into());
-    all.sort_unstable();
-    assert_eq!(all, [(128, 224), (128, 256), (256, 128)].map(|tile| [tile; 2]).concat(), "alone and in pairs");
-    let scaled = build(|e| e.store("d", e.acc() * e.scalar("alpha", F32), BF16));
-    let turned = build(|e| e.store("d", e.acc(), F16.column_major()));
-    assert_eq!([scaled, turned].map(|epilogue| deferred(&epilogue, wide.into()).len()), [6, 6]);
-    for epilogue in [
-        bias_relu(F16),
-        build(|e| e.store("d", e.acc() + e.load("c", F16), F16)),
-        build(|e| e.store("d", e.acc(), F32)),
-        build(|e| {
-            e.store("d", e.acc(), F16);
-            e.store("t", e.acc(), BF16);
-        }),
-        build(|e| {
-            e.store("d", e.acc(), F16);
-            e.reduce("sums", e.acc(), Monoid::Sum, F32.over(N));
-        }),
-    ] {
-        assert!(deferred(&epilogue, wide.into()).is_empty(), "{:?}", epilogue.checked().graph());
-    }
-    assert!(deferred(&identity, Problem::new(4096, 4095, 4096)).is_empty(), "lines end inside of a piece of 16 bytes");
-    // At full clock tiles in turns are as fast; where power limits, the larger tile is the faster one.
-    let chosen = Gemm::new(F16, TN, &identity).kernel(Target::SM_90A, 132, wide).unwrap();
-    assert!(chosen.staging.unwrap().deferred, "{}", chosen.tile);
-}
-
-/// Each consumer keeps a tile's masks to the last bit, behind what else is staged, and copies them out when the tile is done.
-#[test]
-fn masks_that_are_written_gather_until_a_tile_is_done() {
-    let shape = Shape::new(8192, 8192, 1024);
-    for masks in 0..3 {
-        let epilogue = Epilogue::build(|e| {
-            e.store("d", e.acc(), F16);
-            for (name, order) in ["rows", "columns"].into_iter().zip([Bits8.into(), Bits8.column_major()]).take(masks) {
-                e.store(name, e.acc().gt(0.0), order);
-            }
-        });
-        let gemm = Gemm::new(F16, TN, &epilogue.unwrap());
-        for (tile, _) in gemm.kernel(Target::SM_90A, 132, shape).unwrap().choice.candidates() {
-            let plan = gemm.clone().tile(tile).kernel(Target::SM_90A, 132, shape).unwrap();
-            let staging = plan.staging.as_ref().unwrap();
-            let TileShape::Sm90a { consumers, schedule, .. } = plan.tile.shape else { panic!("{}", plan.tile) };
-            let rows = if schedule == Schedule::PingPong { plan.tile.bm } else { plan.tile.bm / consumers };
-            let mask = rows * plan.tile.bn / 8;
-            assert_eq!((staging.rows, staging.bit_bytes), (rows, masks * mask), "{}", plan.tile);
-            assert!(staging.bits.iter().enumerate().all(|(i, bits)| bits.at == i * mask && bits.map.is_none()));
-            assert!(staging.vectors_at + 2 * staging.vector_bytes <= staging.bits_at);
-            assert!(staging.bits_at + consumers * staging.bit_bytes <= staging.parts_at);
-            assert_eq!(plan.source().unwrap().text().contains("copy_bits_out<true>(from"), masks > 0);
-            assert_eq!(plan.source().unwrap().text().contains("copy_bits_out<false>(from"), masks > 1);
-        }
     }
 }
 

@@ -434,13 +434,25 @@ fn fit(tile: &Tile, request: &Request) -> Result<Tile, String> {
     if let Some(obstacle) = tile.obstacle(operation, &program.reductions, alignment, strip, target) {
         return Err(obstacle);
     }
-    let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = tile.shape else { return Ok(*tile) };
+    let TileShape::Sm90a { bk, stages, consumers, schedule, cluster } = tile.shape else { return Ok(*tile) };
     let code = request.program.cost() as usize * tile.accumulators() / if request.program.is_halved() { 2 } else { 1 };
     if code > MOST_CODE && request.preferences.tile.is_none() {
         return Err(format!("its epilogue would stand in the code with {code} issue slots, which takes minutes to compile"));
     }
-    let (_, stages) = Staging::of(request.program, request.operation, request.argument_runs, tile, request.target)?;
-    Ok(Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..*tile })
+    let staged = |most| {
+        let deep = |stages| Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..*tile };
+        let (staging, stages) =
+            Staging::of(request.program, request.operation, request.argument_runs, &deep(most), request.target)?;
+        Ok::<_, String>((staging.is_common(tile), deep(stages)))
+    };
+    let (common, fitting) = staged(stages)?;
+    // Where consumers have one place for their chunks their epilogues follow each other, which takes products to hide them. Who names a
+    // tile has its stages.
+    if !common || request.preferences.tile.is_some() || hopper::hides(&fitting, request) {
+        return Ok(fitting);
+    }
+    let own = (2..stages).rev().filter_map(|stages| staged(stages).ok()).find(|(common, _)| !common);
+    Ok(own.map_or(fitting, |(_, tile)| tile))
 }
 
 /// Relative time: full rounds of as many tiles as are resident, then what is left, which takes at least as long as one

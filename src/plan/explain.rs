@@ -53,12 +53,13 @@ impl KernelPlan {
         if let Some(staging) = &self.staging {
             let _ = writeln!(
                 out,
-                "staging       {} matrices read, {} chunks ahead; {} written, {} chunks on their way{}; {} vectors",
+                "staging       {} matrices read, {} chunks ahead; {} written, {} chunks on their way{}{}; {} vectors",
                 staging.loads.len(),
                 staging.load_stages,
                 staging.stores.len(),
                 staging.store_buffers,
                 if staging.deferred { " under the next tile's products" } else { "" },
+                if staging.is_common(&self.tile) { ", both consumers' in one place" } else { "" },
                 staging.vectors.len(),
             );
         }

@@ -65,6 +65,11 @@ const CHUNK: f64 = 180.0;
 /// Cycles of each chunk for every bit mask that is written and every reduction, which are also missing from the products that they
 /// hide under; of a matrix that is read, of those chunks which are only there because they are narrower than 64 columns.
 const BESIDES: f64 = 30.0;
+/// How much longer an epilogue takes under the products of another tile, with what a chunk of a matrix that is read adds; and cycles
+/// until what it has written has left the place where the next epilogue's chunks go (`docs/performance.md`).
+const UNDER_PRODUCTS: f64 = 2.5;
+const READ: f64 = 100.0;
+const HANDOVER: f64 = 1000.0;
 /// Cycles until the products of a tile run again behind an epilogue that nothing covers.
 const RESTART: f64 = 200.0;
 /// Issue slots of an element beside those of its own values: conversion, store, accumulator.
@@ -95,9 +100,57 @@ const WRITTEN_TO_SHARED: f64 = 5.0;
 /// few blocks, which come to 1.7.
 pub(super) const NANOSECONDS: f64 = 1.0 / 1.4;
 
+/// What a tile is estimated to take, in cycles.
+struct Cycles {
+    /// Terms of K, with those that make up whole blocks.
+    terms: f64,
+    product: f64,
+    epilogue: f64,
+    /// Of the epilogue what is missing from the products that it hides under.
+    besides: f64,
+    /// Of the epilogue what the elements' values take.
+    values: f64,
+    chunks: f64,
+    /// Matrices that the epilogue reads.
+    loads: f64,
+    deferred: bool,
+}
+
+fn of_tile(tile: &Tile, request: &Request<'_>) -> Option<Cycles> {
+    let TileShape::Sm90a { bk, consumers, schedule, .. } = tile.shape else { return None };
+    let program = request.program;
+    let area = (tile.bm * tile.bn) as f64;
+    let blocks_m = tile.bm / 64 / if schedule == Schedule::PingPong { 1 } else { consumers };
+    let chunks = blocks_m * (tile.bn / chunk_columns(tile, program, request.argument_runs));
+    let deferred = defers(tile, program, request.argument_runs);
+    // A chunk that leaves under products needs a block of K.
+    let terms = request.shape.k.next_multiple_of(bk.min(64)).max(if deferred { chunks * bk } else { 0 }) as f64;
+    let product = terms * area / MULTIPLY_ADDS
+        * if consumers == 1 { SINGLE } else { 1.0 }
+        * if tile.cluster() > 1 { CLUSTERED[usize::from(consumers == 1)] } else { 1.0 };
+    let cost = f64::from(program.cost());
+    let of_element = if request.fast_math && cost <= FAST.1 { FAST.0 * cost } else { cost };
+    let values = of_element * area / 128.0;
+    let chunks = chunks as f64;
+    let masks = program.stores.iter().filter(|store| store.operand.dtype.is_packed()).count();
+    let is_load = |step: &usize| matches!(program.steps[*step].kind, StepKind::Load { .. });
+    let loads = program.of_phase(Phase::Visit).filter(is_load).count() as f64;
+    let narrower = chunks - (blocks_m * tile.bn) as f64 / 64.0;
+    let besides = BESIDES * ((masks + program.reductions.len()) as f64 * chunks + loads * narrower);
+    let epilogue = EPILOGUE + CHUNK * chunks + besides + ELEMENT * area / 128.0 + values;
+    Some(Cycles { terms, product, epilogue, besides, values, chunks, loads, deferred })
+}
+
+/// Whether a tile's epilogue is over before the next tile's products are, so that the next epilogue may wait for it.
+pub(super) fn hides(tile: &Tile, request: &Request<'_>) -> bool {
+    let Some(Cycles { product, epilogue, chunks, loads, .. }) = of_tile(tile, request) else { return false };
+    UNDER_PRODUCTS * (epilogue + READ * loads * chunks) + HANDOVER < product
+}
+
 /// Estimated cycles.
 pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
-    let TileShape::Sm90a { bk, consumers, schedule, cluster: [cluster_m, cluster_n], .. } = tile.shape else {
+    let TileShape::Sm90a { schedule, cluster: [cluster_m, cluster_n], .. } = tile.shape else { return f64::INFINITY };
+    let Some(Cycles { terms, product, epilogue, besides, values, chunks, deferred, .. }) = of_tile(tile, request) else {
         return f64::INFINITY;
     };
     let (shape, size) = (request.shape, request.operation.dtype().size());
@@ -107,26 +160,9 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let waves = (blocks / request.multiprocessors.max(1) as f64).ceil();
     let clustered = cluster_m * cluster_n > 1;
     let area = (tile.bm * tile.bn) as f64;
-    let blocks_m = tile.bm / 64 / if schedule == Schedule::PingPong { 1 } else { consumers };
-    let chunks = blocks_m * (tile.bn / chunk_columns(tile, request.program, request.argument_runs));
-    let deferred = defers(tile, request.program, request.argument_runs);
-    // A chunk that leaves under products needs a block of K.
-    let terms = shape.k.next_multiple_of(bk.min(64)).max(if deferred { chunks * bk } else { 0 }) as f64;
-    let product = terms * area / MULTIPLY_ADDS
-        * if consumers == 1 { SINGLE } else { 1.0 }
-        * if clustered { CLUSTERED[usize::from(consumers == 1)] } else { 1.0 };
-    let cost = f64::from(request.program.cost());
-    let values = if request.fast_math && cost <= FAST.1 { FAST.0 * cost } else { cost };
-    let (program, chunks) = (request.program, chunks as f64);
-    let masks = program.stores.iter().filter(|store| store.operand.dtype.is_packed()).count();
-    let is_load = |step: &usize| matches!(program.steps[*step].kind, StepKind::Load { .. });
-    let loads = program.of_phase(Phase::Visit).filter(is_load).count();
-    let narrower = chunks - (blocks_m * tile.bn) as f64 / 64.0;
-    let besides = BESIDES * ((masks + program.reductions.len()) as f64 * chunks + loads as f64 * narrower);
-    let epilogue = EPILOGUE + CHUNK * chunks + besides + (ELEMENT + values) * area / 128.0;
     let compute = match schedule {
         // Only what an element takes is seen of an epilogue, and the way out of the last one.
-        Schedule::Cooperative if deferred => waves * (product + DEFERRED * chunks + values * area / 128.0) + epilogue,
+        Schedule::Cooperative if deferred => waves * (product + DEFERRED * chunks + values) + epilogue,
         // An epilogue runs under the next product; only the last one is seen.
         Schedule::PingPong => waves * (product + besides).max(ALONE * epilogue) + ALONE * epilogue,
         Schedule::Cooperative => waves * (product + epilogue + RESTART),

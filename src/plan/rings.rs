@@ -25,6 +25,8 @@ pub(super) struct Rings {
     pub stages: usize,
     pub load_stages: usize,
     pub store_buffers: usize,
+    /// Of chunks: one a consumer, or one that consumers in turns have in common.
+    pub chunk_rings: usize,
 }
 
 /// Where each begins, one behind the other, and where they end.
@@ -43,17 +45,22 @@ pub(super) struct Places {
 const MOST_LOAD_STAGES: usize = 12;
 
 impl Sizes {
-    fn places(&self, Rings { stages, load_stages, store_buffers }: Rings) -> Places {
+    fn places(&self, Rings { stages, load_stages, store_buffers, chunk_rings }: Rings) -> Places {
         let stores = stages * self.ring;
-        let loads = stores + self.consumers * store_buffers * self.store;
-        let vectors = loads + self.consumers * load_stages * self.load;
+        let loads = stores + chunk_rings * store_buffers * self.store;
+        let vectors = loads + chunk_rings * load_stages * self.load;
         let bits = vectors + 2 * self.vectors;
         let parts = bits + self.consumers * self.bits;
         let sums = parts + self.consumers * self.parts;
         let barriers = sums + 2 * self.sums;
-        let of_consumer = 2 * (load_stages + usize::from(self.reduces));
-        let count = 2 * stages + 6 + self.consumers * of_consumer + if self.sums > 0 { 4 } else { 0 };
+        let of_chunks = 2 * chunk_rings * load_stages + if chunk_rings < self.consumers { 2 } else { 0 };
+        let of_sums = 2 * self.consumers * usize::from(self.reduces) + if self.sums > 0 { 4 } else { 0 };
+        let count = 2 * stages + 6 + of_chunks + of_sums;
         Places { stores, loads, vectors, bits, parts, sums, barriers, end: barriers + 8 * count }
+    }
+
+    fn rings(&self, stages: usize, load_stages: usize) -> Rings {
+        Rings { stages, load_stages, store_buffers: 1, chunk_rings: self.consumers }
     }
 
     /// The rings that fit into so many bytes: first comes the whole ring of the mainloop, of `most` stages, then two chunks of loads, and
@@ -62,16 +69,24 @@ impl Sizes {
     /// # Errors
     /// How many bytes are lacking, if not even two stages fit.
     pub fn fill(&self, most: usize, chunks: usize, limit: usize) -> Result<(Rings, Places), String> {
-        let fits = |rings: &Rings| self.places(*rings).end <= limit;
         let shallow = usize::from(self.load > 0);
-        let rings = |stages, load_stages| Rings { stages, load_stages, store_buffers: 1 };
-        let options = (3..=most).rev().map(|stages| rings(stages, 2 * shallow)).chain([rings(3, shallow), rings(2, shallow)]);
-        let Some(mut found) = options.filter(|rings| rings.stages <= most.max(2)).find(fits) else {
-            let lacking = self.places(rings(2, shallow)).end.saturating_sub(limit);
-            return Err(format!("with the epilogue's matrices it lacks {lacking} bytes of shared memory"));
-        };
+        let deep = (3..=most).rev().map(|stages| self.rings(stages, 2 * shallow));
+        let options = deep.chain([self.rings(3, shallow), self.rings(2, shallow)]);
+        let found = options.filter(|rings| rings.stages <= most.max(2)).find(|rings| self.places(*rings).end <= limit);
+        let lacking = || self.places(self.rings(2, shallow)).end.saturating_sub(limit);
+        let found = found.ok_or_else(|| format!("with the epilogue's matrices it lacks {} bytes of shared memory", lacking()))?;
+        Ok(self.deepened(found, chunks, limit))
+    }
+
+    /// The rings beside so many stages if consumers have one for their chunks in common, where two chunks each way fit.
+    pub fn in_common(&self, stages: usize, chunks: usize, limit: usize) -> Option<(Rings, Places)> {
+        let rings = Rings { chunk_rings: 1, store_buffers: 2, ..self.rings(stages, if self.load > 0 { 2 } else { 0 }) };
+        (self.places(rings).end <= limit).then(|| self.deepened(rings, chunks, limit))
+    }
+
+    fn deepened(&self, mut found: Rings, chunks: usize, limit: usize) -> (Rings, Places) {
         let mut deepen = |deeper: fn(Rings) -> Rings, up_to: &dyn Fn(&Rings) -> bool| {
-            while up_to(&found) && fits(&deeper(found)) {
+            while up_to(&found) && self.places(deeper(found)).end <= limit {
                 found = deeper(found);
             }
         };
@@ -83,6 +98,6 @@ impl Sizes {
         deepen(more_loads, &|rings| self.load > 0 && rings.load_stages < chunks.clamp(4, MOST_LOAD_STAGES));
         // Where a chunk is narrow the next one is written long before its store has been read.
         deepen(more_stores, &|rings| self.store > 0 && rings.store_buffers < chunks);
-        Ok((found, self.places(found)))
+        (found, self.places(found))
     }
 }

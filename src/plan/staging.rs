@@ -22,6 +22,8 @@ use std::ops::RangeInclusive;
 
 /// Rows of a chunk.
 pub const CHUNK_ROWS: usize = 64;
+/// The most columns of a chunk but for halves of tiles.
+const MOST_CHUNK: usize = 64;
 /// Rows of a chunk that are a warp's own.
 const WARP_ROWS: usize = 16;
 
@@ -42,9 +44,11 @@ pub struct Staging {
     pub bits: Vec<Staged>,
     /// Vectors over M or N that are read, by their step.
     pub vectors: Vec<Staged>,
-    /// Chunks that a consumer's loads may be ahead.
+    /// Rings that chunks go through: one a consumer, or one in common where consumers take turns.
+    pub chunk_rings: usize,
+    /// Chunks of a ring that loads may be ahead.
     pub load_stages: usize,
-    /// Chunks of a consumer that may be on their way out.
+    /// Chunks of a ring that may be on their way out.
     pub store_buffers: usize,
     /// Rows of a chunk that leave together: a warp's own, which no other warp has to wait for, or all of them.
     pub store_rows: usize,
@@ -109,7 +113,7 @@ pub(super) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize
 /// Columns of a chunk: the largest power of two, up to 64, that a tile's columns divide into; but half of the tile where those were only
 /// 16, and the epilogue allows it. Lines of such halves need no swizzle, for they are an odd number of pieces of 16 bytes, or of 32.
 pub(super) fn chunk_columns(tile: &Tile, program: &Program, runs: &[Runs]) -> usize {
-    let power = 1 << tile.bn.trailing_zeros().min(6);
+    let power = MOST_CHUNK.min(1 << tile.bn.trailing_zeros());
     let half = power == 16 && (33..=2 * MOST_HALF).contains(&tile.bn) && tile.accumulators() <= MOST_BESIDE_HALVES;
     if half && takes_any_line(program, runs) { tile.bn / 2 } else { power }
 }
@@ -253,38 +257,54 @@ impl Staging {
         tile: &Tile,
         target: Target,
     ) -> Result<(Staging, usize), String> {
-        let (TileShape::Sm90a { bk, stages: most, consumers, cluster, .. }, Operation::Product { dtype, layout }) =
+        let (TileShape::Sm90a { bk, stages: most, consumers, schedule, cluster }, Operation::Product { dtype, layout }) =
             (tile.shape, operation)
         else {
             return Err("it multiplies on Hopper".into());
         };
-        let chunk = chunk_columns(tile, program, runs);
-        let strip = strip(tile, chunk);
-        let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, dtype, layout, cluster));
+        let limit = target.shared_memory_per_block_opt_in() as usize;
         // One tile's sums are handed in while those of the next are taken.
         let sum_bytes = 4 * lines(&program.sums, tile).iter().sum::<usize>();
-        let sizes = Sizes {
-            consumers,
-            ring: stage_bytes(tile, operation, bk),
-            load: needs.load_bytes,
-            store: needs.store_bytes,
-            vectors: needs.vector_bytes,
-            bits: needs.bit_bytes,
-            parts: Parts::of(&program.reductions, tile, strip).bytes,
-            reduces: !program.reductions.is_empty(),
-            sums: sum_bytes,
+        // What chunks of so many columns need, and how many of them a tile has.
+        let of_chunks = |chunk: usize| {
+            let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, dtype, layout, cluster));
+            let sizes = Sizes {
+                consumers,
+                ring: stage_bytes(tile, operation, bk),
+                load: needs.load_bytes,
+                store: needs.store_bytes,
+                vectors: needs.vector_bytes,
+                bits: needs.bit_bytes,
+                parts: Parts::of(&program.reductions, tile, strip(tile, chunk)).bytes,
+                reduces: !program.reductions.is_empty(),
+                sums: sum_bytes,
+            };
+            (needs, sizes, tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk))
         };
-        let chunks = tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk);
-        let (rings, places) = sizes.fill(most, chunks, target.shared_memory_per_block_opt_in() as usize)?;
+        let whole = chunk_columns(tile, program, runs);
+        let mut chunk = whole;
+        let (mut needs, mut sizes, chunks) = of_chunks(whole);
+        let (mut rings, mut places) = sizes.fill(most, chunks, limit)?;
+        // Consumers in turns rather have one ring for their chunks in common, and narrower chunks, than a shorter ring of stages.
+        let deeper = (rings.stages + 1..=most).rev().filter(|_| schedule == Schedule::PingPong);
+        let widths = [whole, whole / 2].into_iter().filter(|width| *width == whole || whole == MOST_CHUNK);
+        for (stages, width) in deeper.flat_map(|stages| widths.clone().map(move |width| (stages, width))) {
+            let (its_needs, its_sizes, chunks) = of_chunks(width);
+            if let Some(found) = its_sizes.in_common(stages, chunks, limit) {
+                (chunk, needs, sizes, (rings, places)) = (width, its_needs, its_sizes, found);
+                break;
+            }
+        }
         let Needs { loads, stores, bits, vectors, store_rows, load_bytes, store_bytes, bit_bytes, vector_bytes, maps } = needs;
         let staging = Staging {
             rows: tile.consumer_rows(),
             chunk,
-            strip,
+            strip: strip(tile, chunk),
             loads,
             stores,
             bits,
             vectors,
+            chunk_rings: rings.chunk_rings,
             load_stages: rings.load_stages,
             store_buffers: rings.store_buffers,
             store_rows,
@@ -308,6 +328,11 @@ impl Staging {
         Ok((staging, rings.stages))
     }
 
+    /// Whether consumers that take turns with the tile have one place for their chunks.
+    pub(super) fn is_common(&self, tile: &Tile) -> bool {
+        matches!(tile.shape, TileShape::Sm90a { consumers, .. } if self.chunk_rings < consumers)
+    }
+
     /// Where a load's chunk or slice lies; 0 for a load that is not staged.
     pub(crate) fn of_load(&self, step: usize) -> usize {
         self.loads.iter().chain(&self.vectors).find(|s| s.of == step).map_or(0, |s| s.at)
@@ -326,6 +351,7 @@ impl Staging {
             ("CHUNK", self.chunk),
             ("LOAD_STAGES", self.load_stages),
             ("STORE_BUFFERS", self.store_buffers),
+            ("CHUNK_RINGS", self.chunk_rings),
             ("STORE_ROWS", self.store_rows),
             ("DEFERRED", usize::from(self.deferred)),
             ("LOAD_BYTES", self.load_bytes),

@@ -18,18 +18,21 @@ constexpr int STRIPS = CHUNK / (4 * STRIP);                               // vis
 constexpr bool CLEARED = {% if reductions or operand_sums or staged_bits %}true{% else %}LOAD_BYTES > 0 && BLOCKS_M * (BN / 2) > 160{% endif %};
 static_assert(THREADS == 128 * (1 + CONSUMERS) && BK % 64 == 0 && WARPGROUP_ROWS % 64 == 0 && BN % CHUNK == 0, "whole pieces");
 static_assert(STAGES * STAGE_BYTES == AT_STORES, "stages as large as the plan reckoned");
+constexpr bool SHARED_CHUNKS = CHUNK_RINGS < CONSUMERS;
+static_assert(!SHARED_CHUNKS || PING_PONG, "consumers whose epilogues follow each other");
 static_assert(!PING_PONG || (CONSUMERS == 2 && CLUSTER <= 2), "two consumers take turns");
 
 // Barriers, behind everything else: of each stage filled and emptied; whose turn it is; of the vectors and of each chunk of matrices
-// filled and emptied.
+// filled and emptied; and where consumers in turns share the place of their chunks, that the other's have left it.
 constexpr u32 FULL = AT_BARRIERS, EMPTY = FULL + STAGES * 8, TURN = EMPTY + STAGES * 8, VECTORS_FULL = TURN + 16,
-              VECTORS_EMPTY = VECTORS_FULL + 16, LOADS_FULL = VECTORS_EMPTY + 16, LOADS_EMPTY = LOADS_FULL + CONSUMERS * LOAD_STAGES * 8;
+              VECTORS_EMPTY = VECTORS_FULL + 16, LOADS_FULL = VECTORS_EMPTY + 16, LOADS_EMPTY = LOADS_FULL + CHUNK_RINGS * LOAD_STAGES * 8,
+              CHUNKS_LEFT = LOADS_EMPTY + CHUNK_RINGS * LOAD_STAGES * 8, CHUNKS_END = CHUNKS_LEFT + (SHARED_CHUNKS ? 16 : 0);
 {% if reductions %}// Of each consumer: it has handed in what a tile came to; and it is known what that completes.
-constexpr u32 HANDED_IN = LOADS_EMPTY + CONSUMERS * LOAD_STAGES * 8, ANNOUNCED = HANDED_IN + CONSUMERS * 8;
+constexpr u32 HANDED_IN = CHUNKS_END, ANNOUNCED = HANDED_IN + CONSUMERS * 8;
 {% if not operand_sums %}static_assert(ANNOUNCED + CONSUMERS * 8 == AT_END, "as many barriers as the plan made room for");
-{% endif %}{% elif not operand_sums %}static_assert(LOADS_EMPTY + CONSUMERS * LOAD_STAGES * 8 == AT_END, "as many barriers as the plan made room for");
+{% endif %}{% elif not operand_sums %}static_assert(CHUNKS_END == AT_END, "as many barriers as the plan made room for");
 {% endif %}{% if operand_sums %}// Of two tiles: their sums of operands are taken, and on their way to the result.
-constexpr u32 SUMS_FULL = {% if reductions %}ANNOUNCED + CONSUMERS * 8{% else %}LOADS_EMPTY + CONSUMERS * LOAD_STAGES * 8{% endif %}, SUMS_EMPTY = SUMS_FULL + 16;
+constexpr u32 SUMS_FULL = {% if reductions %}ANNOUNCED + CONSUMERS * 8{% else %}CHUNKS_END{% endif %}, SUMS_EMPTY = SUMS_FULL + 16;
 static_assert(SUMS_EMPTY + 16 == AT_END, "as many barriers as the plan made room for");
 {% endif %}
 DEVICE int thread_of_warpgroup() { return thread_of_block() & 127; }
@@ -126,10 +129,10 @@ DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
         const TileValues t = epilogue_begin(p, tiles.tile.batch);
 #pragma unroll 1
         for (u32 chunk = 0; chunk < CHUNKS; ++chunk) {
-            const u32 number = (PING_PONG ? count >> 1 : count) * CHUNKS + chunk;
+            const u32 number = (PING_PONG && !SHARED_CHUNKS ? count >> 1 : count) * CHUNKS + chunk;
 #pragma unroll 1
             for (u32 i = 0; i < (PING_PONG ? 1 : CONSUMERS); ++i) {
-                const u32 slot = (PING_PONG ? count & 1 : i) * LOAD_STAGES + number % LOAD_STAGES;
+                const u32 slot = (SHARED_CHUNKS ? 0 : PING_PONG ? count & 1 : i) * LOAD_STAGES + number % LOAD_STAGES;
                 barrier_wait(shared + LOADS_EMPTY + slot * 8, (number / LOAD_STAGES & 1) ^ 1);
 {% if operand_sums %}#pragma unroll 1
                 for (int part = 0; part < LOADERS; part += 32)   // one warp goes through the shares of two
@@ -227,7 +230,9 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
 #pragma unroll
     for (int i = 0; i < 2 * BLOCKS_M; ++i) rows[i / 2][i % 2] = epilogue_row(p, t, strip(0, i / 2, i % 2, 0));
 
-    u32 load = (PING_PONG ? count >> 1 : count) * CHUNKS;
+    const u32 ring = SHARED_CHUNKS ? 0 : group;
+    u32 load = (PING_PONG && !SHARED_CHUNKS ? count >> 1 : count) * CHUNKS;
+    if constexpr (SHARED_CHUNKS && STORE_BYTES > 0) barrier_wait(shared + CHUNKS_LEFT + group * 8, (count >> 1 & 1) ^ (group ^ 1));
     auto visit_columns = [&](int n, int named) {   // the chunks of one column, whose accumulators are those of column `named`
         ColumnValues columns[STRIPS];
 #pragma unroll
@@ -235,15 +240,15 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
 #pragma unroll
         for (int m = 0; m < BLOCKS_M; ++m) {
             const int chunk = n * BLOCKS_M + m;
-            const u32 slot = group * LOAD_STAGES + load % LOAD_STAGES;
+            const u32 slot = ring * LOAD_STAGES + load % LOAD_STAGES;
             if constexpr (LOAD_BYTES > 0) {
                 loads = AT_LOADS + slot * LOAD_BYTES;
                 barrier_wait(shared + LOADS_FULL + slot * 8, load / LOAD_STAGES & 1);
             }
             if constexpr (STORE_BYTES > 0 && !DEFERRED) {
                 // The buffer's last store has been read, and every thread of the last copy is done.
-                stores = AT_STORES + (group * STORE_BUFFERS + chunk % STORE_BUFFERS) * STORE_BYTES;
-                if (named == 0 && m == 0) store_wait_read_if<0>(sends && n == 0);
+                stores = AT_STORES + (ring * STORE_BUFFERS + chunk % STORE_BUFFERS) * STORE_BYTES;
+                if (!SHARED_CHUNKS && named == 0 && m == 0) store_wait_read_if<0>(sends && n == 0);
                 if (chunk > 0) store_wait_read_if<STORE_BUFFERS - 1>(sends);
                 sync_senders(group);
             }
@@ -290,7 +295,12 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     }
 {% else %}#pragma unroll
     for (int n = 0; n < CHUNKS_N; ++n) visit_columns(n, n);
-{% endif %}{% if staged_bits %}    drain_bits(p, t, AT_BITS + group * BIT_BYTES, tile.row + group_row, tile.column, group, thread);
+{% endif %}    if constexpr (SHARED_CHUNKS && STORE_BYTES > 0) {
+        store_wait_read_if<0>(sends);
+        __syncwarp();
+        barrier_arrive_if(lane == 0, shared + CHUNKS_LEFT + (group ^ 1) * 8);
+    }
+{% if staged_bits %}    drain_bits(p, t, AT_BITS + group * BIT_BYTES, tile.row + group_row, tile.column, group, thread);
 {% endif %}    if constexpr (VECTOR_BYTES > 0) {
         __syncwarp();
         barrier_arrive_if(lane == 0, shared + VECTORS_EMPTY + (count & 1) * 8);
@@ -373,6 +383,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
             barrier_init(shared + TURN + i * 8, 1);
             barrier_init(shared + VECTORS_FULL + i * 8, 1);
             barrier_init(shared + VECTORS_EMPTY + i * 8, (PING_PONG ? 1 : CONSUMERS) * 4);
+            if (SHARED_CHUNKS) barrier_init(shared + CHUNKS_LEFT + i * 8, 4);
         }
 {% if reductions %}        for (int i = 0; i < CONSUMERS; ++i) {
             barrier_init(shared + HANDED_IN + i * 8, 1);
@@ -382,7 +393,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
             barrier_init(shared + SUMS_FULL + i * 8, 1);
             barrier_init(shared + SUMS_EMPTY + i * 8, 1);
         }
-{% endif %}        for (int i = 0; i < CONSUMERS * LOAD_STAGES; ++i) {
+{% endif %}        for (int i = 0; i < CHUNK_RINGS * LOAD_STAGES; ++i) {
             barrier_init(shared + LOADS_FULL + i * 8, LOADER_WARPS);
             barrier_init(shared + LOADS_EMPTY + i * 8, 4);
         }
