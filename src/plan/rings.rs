@@ -17,6 +17,8 @@ pub(super) struct Sizes {
     pub reduces: bool,
     /// Of a tile's sums of operands.
     pub sums: usize,
+    /// Whether a warp of its own sends what is written, which takes barriers for each buffer.
+    pub handed_over: bool,
 }
 
 /// How many of each.
@@ -55,7 +57,8 @@ impl Sizes {
         let barriers = sums + 2 * self.sums;
         let of_chunks = 2 * chunk_rings * load_stages + if chunk_rings < self.consumers { 2 } else { 0 };
         let of_sums = 2 * self.consumers * usize::from(self.reduces) + if self.sums > 0 { 4 } else { 0 };
-        let count = 2 * stages + 6 + of_chunks + of_sums;
+        let of_stores = if self.handed_over { 2 * chunk_rings * store_buffers } else { 0 };
+        let count = 2 * stages + 6 + of_chunks + of_stores + of_sums;
         Places { stores, loads, vectors, bits, parts, sums, barriers, end: barriers + 8 * count }
     }
 

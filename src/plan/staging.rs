@@ -278,6 +278,7 @@ impl Staging {
                 parts: Parts::of(&program.reductions, tile, strip(tile, chunk)).bytes,
                 reduces: !program.reductions.is_empty(),
                 sums: sum_bytes,
+                handed_over: defers(tile, program, runs),
             };
             (needs, sizes, tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk))
         };
@@ -308,7 +309,7 @@ impl Staging {
             load_stages: rings.load_stages,
             store_buffers: rings.store_buffers,
             store_rows,
-            deferred: defers(tile, program, runs),
+            deferred: sizes.handed_over,
             load_bytes,
             store_bytes,
             bit_bytes,

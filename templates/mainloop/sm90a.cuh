@@ -1,7 +1,8 @@
 // ---- mainloop for Hopper: persistent blocks, a producer warpgroup that feeds a ring by TMA, consumers that multiply by wgmma ----
 // Cooperative: the consumers share a tile, each BM / CONSUMERS rows of it. Ping-pong: each has tiles of its own, in turns, so that
 // one's epilogue runs under the other's multiplications. A cluster of two blocks computes neighbouring tiles and fetches what they
-// share once. The producer's first warp fetches the operands, the second the epilogue's vectors, the others its matrices.
+// share once. The producer's first warp fetches the operands, the second the epilogue's vectors, the others its matrices{% if deferred %}, of which
+// there are none: they send what the consumers have written{% endif %}.
 {% if operand_sums %}// The last of them sums operands instead.
 {% endif -%}
 constexpr int CLUSTER = CLUSTER_M * CLUSTER_N;
@@ -30,7 +31,10 @@ constexpr u32 FULL = AT_BARRIERS, EMPTY = FULL + STAGES * 8, TURN = EMPTY + STAG
 {% if reductions %}// Of each consumer: it has handed in what a tile came to; and it is known what that completes.
 constexpr u32 HANDED_IN = CHUNKS_END, ANNOUNCED = HANDED_IN + CONSUMERS * 8;
 {% if not operand_sums %}static_assert(ANNOUNCED + CONSUMERS * 8 == AT_END, "as many barriers as the plan made room for");
-{% endif %}{% elif not operand_sums %}static_assert(CHUNKS_END == AT_END, "as many barriers as the plan made room for");
+{% endif %}{% elif deferred %}// Of each buffer of a consumer: a chunk has been written there, and sent from there.
+constexpr u32 WRITTEN = CHUNKS_END, SENT = WRITTEN + CONSUMERS * STORE_BUFFERS * 8;
+static_assert(SENT + CONSUMERS * STORE_BUFFERS * 8 == AT_END, "as many barriers as the plan made room for");
+{% elif not operand_sums %}static_assert(CHUNKS_END == AT_END, "as many barriers as the plan made room for");
 {% endif %}{% if operand_sums %}// Of two tiles: their sums of operands are taken, and on their way to the result.
 constexpr u32 SUMS_FULL = {% if reductions %}ANNOUNCED + CONSUMERS * 8{% else %}CHUNKS_END{% endif %}, SUMS_EMPTY = SUMS_FULL + 16;
 static_assert(SUMS_EMPTY + 16 == AT_END, "as many barriers as the plan made room for");
@@ -334,11 +338,12 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     for (; tiles.next < per_entry * u32(p.batch); ++count) {
         float acc[BLOCKS_M][BN / 2];
         multiply(acc, at, blocks, group, [&](u32 chunk) {
-            send_kept(p, tiles.tile, kept, chunk, group, count > 0);
+            hand_over(kept, chunk, group, count);
             if (chunk == CHUNKS - 1) tiles.place(p, rows, columns, per_entry);
         });
         run_epilogue(p, tiles.tile, acc, count, group, kept);
     }
+    wait_for_sent(group, count);
 #pragma unroll 1
     for (u32 chunk = 0; chunk < CHUNKS; ++chunk) send_kept(p, tiles.tile, kept, chunk, group, count > 0);
 {% else %}    for (; tiles.advance(p); count += PING_PONG ? 2 : 1) {
@@ -393,6 +398,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
             barrier_init(shared + SUMS_FULL + i * 8, 1);
             barrier_init(shared + SUMS_EMPTY + i * 8, 1);
         }
+{% endif %}{% if deferred %}        for (int i = 0; i < CONSUMERS * STORE_BUFFERS; ++i) {
+            barrier_init(shared + WRITTEN + i * 8, 4);
+            barrier_init(shared + SENT + i * 8, 1);
+        }
 {% endif %}        for (int i = 0; i < CHUNK_RINGS * LOAD_STAGES; ++i) {
             barrier_init(shared + LOADS_FULL + i * 8, LOADER_WARPS);
             barrier_init(shared + LOADS_EMPTY + i * 8, 4);
@@ -424,6 +433,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
             if constexpr (HANDS_ON || VECTOR_BYTES > 0) stage_vectors(p, Tiles(), threadIdx.x % 32);
         {% if operand_sums %}} else if (warp == 3) {
             sum_operands(p, Tiles());
+        {% endif %}{% if deferred %}} else if (elect()) {
+            send_handed(p, Tiles(), warp - 2);
         {% endif %}} else if (LOAD_BYTES > 0) {
             if (LOADERS > 1) stage_matrices(p, Tiles(), threadIdx.x - 64);
             else if (warp == 2 && elect()) stage_matrices(p, Tiles(), 0);

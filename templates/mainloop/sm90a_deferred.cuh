@@ -8,30 +8,86 @@ DEVICE void store_four_if(bool stores, u32 address, const u32* r) {
                  ::"r"(address), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]), "r"(int(stores)) : "memory");
 }
 
-// One chunk of what the tile before came to, if there was one. Registers have to be named in the code: every chunk's stand there, and
-// those of this one are stored.
-DEVICE void send_kept(const Params& p, const TileOrigin& tile, const u32 (&kept)[CHUNKS][WORDS], u32 chunk, u32 group, bool pending) {
+// Writes one chunk of what the tile before came to where it will be sent from. Registers have to be named in the code: every chunk's
+// stand there, and those of this one are stored.
+DEVICE void write_kept(const u32 (&kept)[CHUNKS][WORDS], u32 chunk, u32 stores) {
     const int thread = thread_of_warpgroup(), lane = thread & 31, first_row = (thread >> 5) * 16;
-    const bool sends = lane == 0 && pending;
-    const int sent = __shfl_sync(~0u, first_row, 0);   // which the compiler sees to be the same in all of a warp
-    const u32 stores = AT_STORES + (group * STORE_BUFFERS + chunk % STORE_BUFFERS) * STORE_BYTES;
-    // The buffer's last store has been read: that of so many chunks before, but at a tile's beginning, where buffers are counted from the
-    // first again, of any.
-    if constexpr (CHUNKS % STORE_BUFFERS != 0) store_wait_read_if<0>(sends && chunk == 0);
-    store_wait_read_if<STORE_BUFFERS - 1>(sends);
-    __syncwarp();
 #pragma unroll
     for (int visit = 0; visit < 2 * STRIPS; ++visit)
 #pragma unroll
         for (int word = 0; word < STRIP / 2; word += 4) {
-            const int column = visit % STRIPS * (4 * STRIP) + (word + lane / 8) * 8, row = first_row + visit / STRIPS * 8;
-            const u32 address = shared_address(shared_memory) + stores + row * Chunk64<2, true>::PITCH + Chunk64<2, true>::at(lane % 8, column * 2);
+            const u32 address = line_address<true>(stores, first_row + visit / STRIPS * 8, visit % STRIPS * (4 * STRIP) + (word + lane / 8) * 8, lane % 8);
 #pragma unroll
             for (int c = 0; c < CHUNKS; ++c) store_four_if(chunk == c, address, &kept[c][visit * (STRIP / 2) + word]);
         }
+}
+
+// A consumer's chunks as they follow each other from tile to tile, each in the next buffer: where one is, and which of that buffer's.
+struct Handed {
+    u32 buffer, parity;
+
+    DEVICE Handed(u32 group, u32 number) : buffer(group * STORE_BUFFERS + number % STORE_BUFFERS), parity(number / STORE_BUFFERS & 1) {}
+    DEVICE u32 stores() const { return AT_STORES + buffer * STORE_BYTES; }
+    DEVICE u32 written() const { return shared_address(shared_memory) + WRITTEN + buffer * 8; }
+    DEVICE u32 sent() const { return shared_address(shared_memory) + SENT + buffer * 8; }
+};
+// The way out of a chunk, by one thread.
+DEVICE void send_rows(const Params& p, const TileOrigin& tile, u32 stores, u32 chunk, u32 group, int first, bool sends) {
+    drain_chunk(p, epilogue_begin(p, tile.batch), stores, tile.row + int(group * WARPGROUP_ROWS + chunk % BLOCKS_M * 64),
+                tile.column + int(chunk / BLOCKS_M * CHUNK), first, sends, 0);
+}
+
+// Under the products a warp of the producer's sends: the fence ahead of a copy waits for the products of the warp that fences, and it
+// has none. What a consumer has of `count` tiles is on its way or there.
+DEVICE void hand_over(const u32 (&kept)[CHUNKS][WORDS], u32 chunk, u32 group, u32 count) {
+    const Handed handed(group, count > 0 ? (count - 1) * CHUNKS + chunk : 0);
+    barrier_wait(handed.sent(), handed.parity ^ 1);
+    write_kept(kept, chunk, handed.stores());
+    __syncwarp();
+    barrier_arrive_if(count > 0 && (thread_of_warpgroup() & 31) == 0, handed.written());
+}
+// All but the block's last tile, which the consumers send themselves.
+DEVICE void send_handed(const Params& p, Tiles tiles, u32 group) {
+    u32 number = 0;
+    bool more = tiles.advance(p);
+    while (more) {
+        const TileOrigin tile = tiles.tile;
+        more = tiles.advance(p);
+        if (!more) break;
+#pragma unroll 1
+        for (u32 chunk = 0; chunk < CHUNKS; ++chunk, ++number) {
+            const Handed handed(group, number);
+            barrier_wait(handed.written(), handed.parity);
+            fence_async();
+#pragma unroll
+            for (int first = 0; first < 64; first += STORE_ROWS) send_rows(p, tile, handed.stores(), chunk, group, first, true);
+            store_commit_if(true);
+            store_wait_read_if<0>(true);
+            barrier_arrive(handed.sent());
+        }
+    }
+    store_wait_all();
+}
+// Each buffer of a consumer that has `count` tiles behind it has been sent from.
+DEVICE void wait_for_sent(u32 group, u32 count) {
+    const u32 next = count > 0 ? (count - 1) * CHUNKS : 0;
+    for (u32 i = 0; i < STORE_BUFFERS; ++i) {
+        const Handed handed(group, next + i);
+        barrier_wait(handed.sent(), handed.parity ^ 1);
+    }
+}
+
+// One chunk of what the block's last tile came to, by the consumer itself.
+DEVICE void send_kept(const Params& p, const TileOrigin& tile, const u32 (&kept)[CHUNKS][WORDS], u32 chunk, u32 group, bool pending) {
+    const int thread = thread_of_warpgroup(), first_row = (thread >> 5) * 16;
+    const bool sends = (thread & 31) == 0 && pending;
+    const int sent = __shfl_sync(~0u, first_row, 0);   // which the compiler sees to be the same in all of a warp
+    const u32 stores = Handed(group, chunk).stores();
+    store_wait_read_if<STORE_BUFFERS - 1>(sends);
+    __syncwarp();
+    write_kept(kept, chunk, stores);
     fence_async();
     __syncwarp();
-    drain_chunk(p, epilogue_begin(p, tile.batch), stores, tile.row + int(group * WARPGROUP_ROWS + chunk % BLOCKS_M * 64),
-                tile.column + int(chunk / BLOCKS_M * CHUNK), sent, sends, thread);
+    send_rows(p, tile, stores, chunk, group, sent, sends);
     store_commit_if(sends);
 }

@@ -62,14 +62,15 @@ template <bool TRANSPOSED, int N> DEVICE void store_fragments(u32 address, const
     else
         asm volatile("stmatrix.sync.aligned.m8n8.x1.shared.b16 [%0], { %1};" ::"r"(address), "r"(r[0]) : "memory");
 }
+// Where line `line` of the 8 x 8 matrix at a column of a warp's eight rows lies. The twist of a row is that of its place among them.
+template <bool ROW_MAJOR> DEVICE u32 line_address(u32 chunk, int first_row, int column, int line) {
+    const u32 at = ROW_MAJOR ? first_row * Chunk64<2, true>::PITCH + Chunk64<2, true>::at(line, column * 2)
+                             : Chunk64<2, false>::at(column + line, first_row * 2);
+    return shared_address(shared_memory) + chunk + at;
+}
 // Moves 8 x 8 matrices of a strip between shared memory and `words`, TOGETHER of them from `first` on: each lane has the address of a line.
 template <bool STORES, bool ROW_MAJOR, int TOGETHER, class Word> DEVICE void move_group(const Strip& s, u32 chunk, int first, Word* words) {
-    const int matrix = s.lane / 8 % TOGETHER, line = s.lane % 8;
-    // The twist of a row is that of its place among the warp's eight.
-    const int column = s.first_column + (first + matrix) * 8;
-    const u32 at = ROW_MAJOR ? s.first_row * Chunk64<2, true>::PITCH + Chunk64<2, true>::at(line, column * 2)
-                             : Chunk64<2, false>::at(column + line, s.first_row * 2);
-    const u32 address = shared_address(shared_memory) + chunk + at;
+    const u32 address = line_address<ROW_MAJOR>(chunk, s.first_row, s.first_column + (first + s.lane / 8 % TOGETHER) * 8, s.lane % 8);
     if constexpr (STORES) store_fragments<!ROW_MAJOR, TOGETHER>(address, words + first);
     else load_fragments<!ROW_MAJOR, TOGETHER>(words + first, address);
 }
