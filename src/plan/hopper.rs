@@ -116,6 +116,7 @@ struct Cycles {
     deferred: bool,
 }
 
+/// What a Hopper tile takes: of its own, and of what is to be computed.
 fn of_tile(tile: &Tile, request: &Request<'_>) -> Option<Cycles> {
     let TileShape::Sm90a { bk, consumers, schedule, .. } = tile.shape else { return None };
     let program = request.program;
