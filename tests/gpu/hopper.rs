@@ -68,6 +68,36 @@ fn ping_pong_tiles() {
     run(&Layout::ALL, &tiles, &recipes::residual(F16, F16, |z| z.relu()).unwrap(), F16);
 }
 
+/// Both consumers' chunks in one place: two matrices that are written, without any that is read; one of either; and an output that no tensor
+/// map describes. Tiles that are named have their stages, also where the epilogue outlasts the products.
+#[test]
+fn chunks_of_both_consumers_in_one_place() {
+    let two = |wide: DType| {
+        Epilogue::build(|e| {
+            let z = e.acc() + e.load("bias", F16.over(N));
+            e.store("input", z, wide);
+            e.store("d", z.gelu_tanh(), F16);
+        })
+        .unwrap()
+    };
+    let residual = recipes::residual(F16, F16, |z| z.relu()).unwrap();
+    let cases = [
+        (ping_pong(128, 192, 5), two(F16)),
+        (ping_pong(128, 192, 5), residual.clone()),
+        (ping_pong(128, 128, 6), residual),
+        (ping_pong(64, 256, 5), two(BF16)),
+    ];
+    for (tile, epilogue) in cases {
+        let gemm = Gemm::new(F16, TN, &epilogue).tile(tile);
+        let plan = gemm.kernel(Target::SM_90A, 132, SHAPES[0]).unwrap();
+        assert_eq!(plan.staging.as_ref().unwrap().chunk_rings, 1, "{}", plan.explain());
+        run(&[TN, NT], &[tile], &epilogue, F16);
+        if is_hopper() {
+            Case::new(&gemm, SHAPES[0]).ld("d", 1545).run();
+        }
+    }
+}
+
 #[test]
 fn cooperative_tiles() {
     let tiles = [cooperative(128, 256, 4), cooperative(256, 128, 4), cooperative(128, 192, 5), cooperative(256, 192, 3)];
