@@ -310,12 +310,12 @@ fn whole_outputs_leave_by_tensor_map_alone() {
         let drain = source.text().split("DEVICE void drain_chunk").nth(1).unwrap().split("\n}").next().unwrap();
         (drain.contains("tensor_store_if"), drain.contains("copy_out"))
     };
-    let wide = |n| Problem::new(512, n, 512).ld("d", 1024);
-    assert_eq!(ways(Problem::new(512, 1000, 512)), (true, false));
+    let wide = |n| Problem::new(8192, n, 512).ld("d", 1024);
+    assert_eq!(ways(Problem::new(8192, 1000, 512)), (true, false));
     assert_eq!(ways(wide(1004)), (true, true));
     assert_eq!(ways(wide(1001)), (true, true));
-    assert_eq!(ways(Problem::new(512, 1000, 512).ld("d", 1004)), (false, true));
-    assert_eq!(ways(Problem::new(512, 1000, 512).align("d", 8)), (false, true));
+    assert_eq!(ways(Problem::new(8192, 1000, 512).ld("d", 1004)), (false, true));
+    assert_eq!(ways(Problem::new(8192, 1000, 512).align("d", 8)), (false, true));
 }
 
 /// Sums of operands over K stay with the product that has the operands: whole, on a mainloop that can take them.

@@ -85,6 +85,35 @@ fn results_leave_under_the_next_products_where_little_is_computed() {
     assert!(chosen.staging.unwrap().deferred, "{}", chosen.tile);
 }
 
+/// Lanes move what nothing covers: no tensor map, no fence, no wait. Beside products, many accumulators or matrices that are read they would not pay.
+#[test]
+fn lanes_move_what_small_tiles_write() {
+    let small = Shape::new(1024, 1024, 1024);
+    let by_lanes = |epilogue: &Epilogue, problem: Problem| {
+        let plan = Gemm::new(F16, TN, epilogue).kernel(Target::SM_90A, 132, problem).unwrap();
+        let staging = plan.staging.as_ref().unwrap();
+        let source = plan.source().unwrap();
+        assert_eq!(plan.explain().contains("moved by their lanes"), staging.by_lanes);
+        assert_eq!(source.text().contains("move_pieces(p, shares"), staging.by_lanes);
+        assert!(!staging.by_lanes || (staging.maps.len() == 2 && !source.text().contains("drain_chunk")), "{}", plan.explain());
+        staging.by_lanes
+    };
+    let identity = |dtype| recipes::identity(dtype).unwrap();
+    let relu = recipes::bias_activation(F16, F16, |z| z.relu()).unwrap();
+    let turned = Epilogue::build(|e| e.store("d", e.acc(), F16.column_major())).unwrap();
+    let summed = cublaslt::relu_aux_bias(Formats::of(F16)).unwrap();
+    for epilogue in [identity(F16), identity(F32), relu.clone(), turned, summed] {
+        assert!(by_lanes(&epilogue, small.into()), "{:?}", epilogue.checked().graph());
+    }
+    let halves = Shape::new(1536, 1536, 1536);
+    assert!(by_lanes(&relu, halves.into()), "lines of 72");
+    let residual = recipes::residual(F16, F16, |z| z.relu()).unwrap();
+    assert!(!by_lanes(&residual, small.into()), "it reads a matrix");
+    assert!(!by_lanes(&relu, Shape::new(4096, 4096, 4096).into()), "consumers take turns");
+    assert!(!by_lanes(&relu, Problem::new(1024, 1020, 1024).ld("d", 1024)), "lines end inside of a piece");
+    assert!(!by_lanes(&relu, Shape::new(16, 4096, 4096).into()), "lines along the rows of tiles, which several warps share");
+}
+
 /// Each consumer keeps a tile's masks to the last bit, behind what else is staged, and copies them out when the tile is done.
 #[test]
 fn masks_that_are_written_gather_until_a_tile_is_done() {

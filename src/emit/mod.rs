@@ -223,6 +223,8 @@ struct Context {
     visit_cost: usize,
     /// Whether a Hopper epilogue's code is for half of a tile's columns.
     halved: bool,
+    /// Whether lanes move what a Hopper epilogue writes.
+    by_lanes: bool,
     /// Whether a Hopper tile's results leave under the next one's products.
     deferred: bool,
     /// Whether blocks wait for each other between tiles.
@@ -357,6 +359,7 @@ fn context(plan: &KernelPlan) -> Context {
         visit_cost: program.cost() as usize * plan.strip,
         halved: program.is_halved(),
         in_step: plan.in_step,
+        by_lanes: plan.staging.as_ref().is_some_and(|s| s.by_lanes),
         deferred: plan.staging.as_ref().is_some_and(|s| s.deferred),
         constants: constants.chain(reduce::constants(plan)).collect(),
         params: plan.params.fields.iter().map(|f| format!("{}{};", f.field_type.cuda(), f.value)).collect(),

@@ -1,6 +1,6 @@
 //! Explaining a plan: what will run, what it takes, and why this and not another.
 
-use super::{Item, KernelPlan, MOST_PARTS, OperandSum, Phase, Split, StepKind};
+use super::{Item, KernelPlan, MOST_PARTS, OperandSum, Phase, Split, Staging, StepKind};
 use crate::ir::axes::L;
 use crate::problem::Operation;
 use std::fmt::Write;
@@ -58,7 +58,11 @@ impl KernelPlan {
                 staging.load_stages,
                 staging.stores.len(),
                 staging.store_buffers,
-                if staging.deferred { " under the next tile's products" } else { "" },
+                match staging {
+                    Staging { deferred: true, .. } => " under the next tile's products",
+                    Staging { by_lanes: true, .. } => ", moved by their lanes",
+                    _ => "",
+                },
                 if staging.is_common(&self.tile) { ", both consumers' in one place" } else { "" },
                 staging.vectors.len(),
             );

@@ -52,6 +52,8 @@ pub struct Staging {
     pub store_buffers: usize,
     /// Rows of a chunk that leave together: a warp's own, which no other warp has to wait for, or all of them.
     pub store_rows: usize,
+    /// Whether lanes move what their warp has written, in pieces of 16 bytes, instead of tensor maps.
+    pub by_lanes: bool,
     /// Whether what a tile writes waits in registers, and leaves under the next one's products.
     pub deferred: bool,
     /// Bytes of one chunk of every matrix that is read.
@@ -147,9 +149,27 @@ const DEFERRED_CHUNK: usize = 32;
 /// The most issue slots of an element that such a tile may take, since nothing covers them.
 const MOST_EXPOSED: u32 = 1;
 
-/// Whether a tensor map sends all of a matrix in lines along N, which are whole within a warp.
+/// Whether all of a matrix is whole pieces of 16 bytes in lines along N, which are whole within a warp.
 fn has_whole_lines(operand: Operand, Runs { alignment, whole }: Runs) -> bool {
     lies_along_columns(operand.axes, operand.order) && alignment >= 16 && whole
+}
+
+/// Whether the epilogue reads matrices, or masks.
+fn reads_matrices(program: &Program) -> bool {
+    program.of_phase(Phase::Visit).any(|step| matches!(program.steps[step].kind, StepKind::Load { .. }))
+}
+
+/// The most accumulators of a thread whose share of what is written its lanes move: larger tiles are no sooner done, and lack the registers.
+const MOST_BESIDE_SHARES: usize = 96;
+
+/// Whether lanes move what a tile writes. That takes instructions, but neither a fence nor a wait until the last chunk has been read: it is sooner
+/// done where nothing covers an epilogue, and in the way of the products where something does (`docs/performance.md`).
+fn is_moved_by_lanes(tile: &Tile, program: &Program, runs: &[Runs]) -> bool {
+    let TileShape::Sm90a { schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
+    let mut matrices = program.stores.iter().filter(|store| !store.operand.dtype.is_packed());
+    tile.accumulators() <= MOST_BESIDE_SHARES
+        && !reads_matrices(program)
+        && matrices.all(|store| has_whole_lines(store.operand, runs[store.argument]))
 }
 
 /// Whether what a tile writes waits in registers, and leaves under the next one's products. Consumers that share a tile end together,
@@ -161,7 +181,7 @@ pub(super) fn defers(tile: &Tile, program: &Program, runs: &[Runs]) -> bool {
     DEFERRED_ACCUMULATORS.contains(&tile.accumulators())
         && chunk_columns(tile, program, runs) >= DEFERRED_CHUNK
         && program.cost() <= MOST_EXPOSED
-        && !program.of_phase(Phase::Visit).any(|step| matches!(program.steps[step].kind, StepKind::Load { .. }))
+        && !reads_matrices(program)
         && (dtype.size() == 2 && !dtype.is_packed() && has_whole_lines(store.operand, runs[store.argument]))
         && program.reductions.is_empty()
         && program.sums.is_empty()
@@ -174,6 +194,7 @@ struct Needs {
     bits: Vec<Staged>,
     vectors: Vec<Staged>,
     store_rows: usize,
+    by_lanes: bool,
     load_bytes: usize,
     store_bytes: usize,
     bit_bytes: usize,
@@ -184,13 +205,15 @@ struct Needs {
 impl Needs {
     /// Places each operand in its chunk or slice; `maps`, those of A and B, get theirs behind.
     fn of(program: &Program, runs: &[Runs], tile: &Tile, chunk: usize, mut maps: Vec<TensorMap>) -> Needs {
+        let by_lanes = is_moved_by_lanes(tile, program, runs);
         let mut matrix = |of, operand: Operand, argument: usize, read: bool, bytes: &mut usize| {
             let (map, size) = chunk_map(operand, argument, chunk);
             // Swizzles count from multiples of 1024 bytes.
             let align = if operand.dtype.is_packed() { 16 } else { 1024 };
             let at = bytes.next_multiple_of(align);
             let Runs { alignment, whole } = runs[argument];
-            let map = map.filter(|_| alignment >= 16).map(|map| TensorMap { required: read || whole, ..map });
+            let map =
+                map.filter(|_| alignment >= 16 && (read || !by_lanes)).map(|map| TensorMap { required: read || whole, ..map });
             *bytes = at + size.next_multiple_of(align);
             maps.extend(map);
             Staged { of, at, bytes: size, map: map.map(|_| maps.len() - 1) }
@@ -214,7 +237,7 @@ impl Needs {
             of_kind(false).map(|(i, store)| matrix(i, store.operand, store.argument, false, &mut store_bytes)).collect();
         let by_warps = stores.iter().all(|staged| {
             let store = &program.stores[staged.of];
-            staged.map.is_some() && has_whole_lines(store.operand, runs[store.argument])
+            by_lanes || staged.map.is_some() && has_whole_lines(store.operand, runs[store.argument])
         });
         for map in stores.iter().filter_map(|staged| staged.map).filter(|_| by_warps) {
             maps[map].box_outer = WARP_ROWS;
@@ -234,6 +257,7 @@ impl Needs {
             stores,
             vectors,
             store_rows: if by_warps { WARP_ROWS } else { CHUNK_ROWS },
+            by_lanes,
             load_bytes,
             store_bytes,
             bit_bytes: bits.len() * one_mask,
@@ -296,7 +320,8 @@ impl Staging {
                 break;
             }
         }
-        let Needs { loads, stores, bits, vectors, store_rows, load_bytes, store_bytes, bit_bytes, vector_bytes, maps } = needs;
+        let Needs { loads, stores, bits, vectors, store_rows, by_lanes, load_bytes, store_bytes, bit_bytes, vector_bytes, maps } =
+            needs;
         let staging = Staging {
             rows: tile.consumer_rows(),
             chunk,
@@ -309,6 +334,7 @@ impl Staging {
             load_stages: rings.load_stages,
             store_buffers: rings.store_buffers,
             store_rows,
+            by_lanes,
             deferred: sizes.handed_over,
             load_bytes,
             store_bytes,

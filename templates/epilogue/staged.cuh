@@ -34,7 +34,31 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier
     if (thread % 32 == 0) barrier_arrive(barrier);
 }
 
-// Of every matrix that is written the rows of a chunk from `first` on that leave together, by the threads that have just filled them,
+{% if by_lanes %}// A lane's share of a tile: of every matrix that is written where its first piece lies in a chunk, where that goes, and what is there of the
+// problem from it on.
+struct Shares {
+{% for store in staged_stores %}    u32 from{{ loop.index0 }};
+    {{ store.dtype }}* to{{ loop.index0 }};
+    int rows{{ loop.index0 }}, columns{{ loop.index0 }};
+{% endfor %}};
+DEVICE Shares shares_of(const Params& p, const TileValues& t, int row, int column, int first_row, int lane) {
+    Shares s;
+{% for store in staged_stores %}    { // {{ store.node }}
+        using Own = Pieces<{{ store.dtype }}>;
+        const int own_row = row + first_row + Own::row(lane), own_column = column + Own::column(lane);
+        s.from{{ loop.index0 }} = {{ store.staged_at }} + Own::first(first_row, lane);
+        s.to{{ loop.index0 }} = {{ store.base }} + own_row * {{ store.ld }} + own_column;
+        s.rows{{ loop.index0 }} = p.m - own_row;
+        s.columns{{ loop.index0 }} = p.n - own_column;
+    }
+{% endfor %}    return s;
+}
+// Of the chunk that begins at this row and column of the tile, when the warp has written its part of it.
+DEVICE void move_pieces(const Params& p, const Shares& s, u32 chunk, int row, int column, int lane) {
+{% for store in staged_stores %}    Pieces<{{ store.dtype }}>::move(chunk + s.from{{ loop.index0 }}, s.to{{ loop.index0 }} + (row * {{ store.ld }} + column), {{ store.ld }}, s.rows{{ loop.index0 }} - row,
+        s.columns{{ loop.index0 }} > column, lane, p.matrix_policy); // {{ store.node }}
+{% endfor %}}
+{% else %}// Of every matrix that is written the rows of a chunk from `first` on that leave together, by the threads that have just filled them,
 // one of which `sends`. A tensor map writes whole pieces of 16 bytes: where the problem's lines end inside of one, the chunks at the
 // edge go element by element.
 DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row, int column, int first, bool sends, int thread) {
@@ -50,6 +74,7 @@ DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row,
             {% endif %}copy_out<128, {{ store.along_strip }}>(from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, p.m, p.n, thread);
 {% endif %}    }
 {% endfor %}}
+{% endif -%}
 {% if staged_bits %}
 // Of every mask that is written what a consumer has of it, when the tile is done.
 DEVICE void drain_bits(const Params& p, const TileValues& t, u32 from, int row, int column, u32 group, int thread) {

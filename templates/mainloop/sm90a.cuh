@@ -221,7 +221,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     const int thread = thread_of_warpgroup(), lane = thread & 31, first_row = (thread >> 5) * 16, group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
     const TileValues t = epilogue_begin(p, tile.batch);
     const u32 vectors = AT_VECTORS + (count & 1) * VECTOR_BYTES;
-    const bool sends = (BY_WARPS ? lane : thread) == 0;
+{% if by_lanes %}    const Shares shares = shares_of(p, t, tile.row + group_row, tile.column, first_row, lane);
+{% endif %}    const bool sends = (BY_WARPS ? lane : thread) == 0;
     const int sent = BY_WARPS ? __shfl_sync(~0u, first_row, 0) : 0;   // the first row, which the compiler sees to be the same in all of a warp
     u32 loads = 0, stores = 0;
 {% if deferred %}    u32* place = nullptr;
@@ -252,10 +253,11 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
             if constexpr (STORE_BYTES > 0 && !DEFERRED) {
                 // The buffer's last store has been read, and every thread of the last copy is done.
                 stores = AT_STORES + (ring * STORE_BUFFERS + chunk % STORE_BUFFERS) * STORE_BYTES;
-                if (!SHARED_CHUNKS && named == 0 && m == 0) store_wait_read_if<0>(sends && n == 0);
+{% if by_lanes %}                if (STORE_BUFFERS == 1 || chunk == 0) __syncwarp();   // else the last chunk's is between
+{% else %}                if (!SHARED_CHUNKS && named == 0 && m == 0) store_wait_read_if<0>(sends && n == 0);
                 if (chunk > 0) store_wait_read_if<STORE_BUFFERS - 1>(sends);
                 sync_senders(group);
-            }
+{% endif %}            }
 #pragma unroll
             for (int visit = 0; visit < 2 * STRIPS; ++visit) {
                 const int half = visit / STRIPS, part = visit % STRIPS;
@@ -267,19 +269,20 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
                     strip_acc[i] = acc[m][named * (CHUNK / 2) + (part * (STRIP / 2) + i / 2) * 4 + half * 2 + i % 2];
                 epilogue_visit(p, t, columns[part], rows[m][half], fetched, strip(n, m, half, part), strip_acc);
             }
-            // Copies may read what was written, and overwrite what was read: the fence waits until that is in registers, for which an
+{% if not by_lanes %}            // Copies may read what was written, and overwrite what was read: the fence waits until that is in registers, for which an
             // arrival alone does not.
             if constexpr ((STORE_BYTES > 0 && !DEFERRED) || LOAD_BYTES > 0) fence_async();
-            if constexpr (LOAD_BYTES > 0) {
+{% endif %}            if constexpr (LOAD_BYTES > 0) {
                 __syncwarp();
                 barrier_arrive_if(lane == 0, shared + LOADS_EMPTY + slot * 8);
                 ++load;
             }
             if constexpr (STORE_BYTES > 0 && !DEFERRED) {
                 sync_senders(group);
-                drain_chunk(p, t, stores, tile.row + group_row + m * 64, tile.column + n * CHUNK, sent, sends, thread);
+{% if by_lanes %}                move_pieces(p, shares, stores, m * 64, n * CHUNK, lane);
+{% else %}                drain_chunk(p, t, stores, tile.row + group_row + m * 64, tile.column + n * CHUNK, sent, sends, thread);
                 store_commit_if(sends);
-            }
+{% endif %}            }
         }
 #pragma unroll
         for (int part = 0; part < STRIPS; ++part) epilogue_column_end(p, t, columns[part], strip(n, 0, 0, part));
@@ -365,7 +368,8 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     const u32 step = launched_blocks(), late = step - 1 - this_block(), total = Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch);
     if constexpr (!PING_PONG) epilogue_settle_late(p, late * CONSUMERS + thread_of_block() / 128 - 1, step * CONSUMERS);
     else if (tiles.next - step / CLUSTER < total) epilogue_settle_late(p, late, step);
-{% endif %}    if (threadIdx.x % (BY_WARPS ? 32 : 128) == 0) store_wait_all();
+{% endif %}{% if not by_lanes %}    if (threadIdx.x % (BY_WARPS ? 32 : 128) == 0) store_wait_all();
+{% endif -%}
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {

@@ -187,3 +187,32 @@ DEVICE void copy_out(u32 chunk, T* p, i64 ld, int row, int column, int m, int n,
         p += STEP * ld;
     }
 }
+{% if by_lanes %}
+// A piece of 16 bytes to global memory, under a cache policy.
+DEVICE void store_piece_if(bool stores, void* to, const uint4& v, u64 policy) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p st.global.L2::cache_hint.v4.b32 [%0], { %1, %2, %3, %4}, %6;\n}"
+                 ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(int(stores)), "l"(policy) : "memory");
+}
+
+// A warp's 16 rows of a chunk as pieces of 16 bytes, of which a lane moves one of every so many rows: always the same one.
+template <class T> struct Pieces {
+    using Place = Chunk64<sizeof(T), true>;
+    static constexpr int EACH = 16 / sizeof(T), OF_ROW = CHUNK / EACH, APART = OF_ROW < 32 ? 32 / OF_ROW : 1;
+    static constexpr bool ALL_LANES = OF_ROW * APART == 32 && 16 % APART == 0;
+    static_assert(OF_ROW <= 32 && (Place::SWIZZLE == none || ALL_LANES), "rows so far apart have twists that add up");
+    static DEVICE int row(int lane) { return lane / OF_ROW; }
+    static DEVICE int column(int lane) { return lane % OF_ROW * EACH; }
+    // Where the lane's first piece lies.
+    static DEVICE u32 first(int first_row, int lane) { return Place::at(first_row + row(lane), column(lane) * int(sizeof(T))); }
+    // All of them to `to` and on. Of the matrix so many `rows` are there, if the lane's columns are.
+    static DEVICE void move(u32 first, T* to, i64 ld, int rows, bool there, int lane, u64 policy) {
+#pragma unroll
+        for (int i = 0; i < 16; i += APART) {
+            const bool own = ALL_LANES || (lane < OF_ROW * APART && i + row(lane) < 16);
+            const u32 twist = u32(i * Place::PITCH) / 128 % (Place::SWIZZLE / 16), at = (first ^ twist << 4) + i * Place::PITCH;
+            const uint4 piece = shared_at<uint4>(own ? at : first);
+            store_piece_if(own && there && i < rows, to + i * ld, piece, policy);
+        }
+    }
+};
+{% endif -%}
