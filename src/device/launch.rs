@@ -13,7 +13,7 @@ use super::{DeviceArgs, DeviceError, probe};
 use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, Given, Slot, SlotKind, bind, bind_into};
 use crate::dtype::DType;
 use crate::ir::Constant;
-use crate::plan::{KernelPlan, MapSource, TensorMap, alignment};
+use crate::plan::{KernelPlan, TensorMap, alignment};
 use crate::problem::Shape;
 use cudarc::driver::sys::{
     CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, cuLaunchKernelEx,
@@ -328,14 +328,13 @@ fn needed_alignment(
     slots: usize,
     operand: impl Fn(usize) -> usize,
 ) -> Vec<usize> {
-    let required = |argument: usize| plan.maps.iter().any(|map| map.required && map.source == MapSource::Argument(argument));
     let needs = |slot: usize| match slot.checked_sub(operands) {
         // Without terms there is nothing to read.
         None if shape.k == 0 => 1,
         // The kernels before it read them.
         None if plan.split.is_some() => 1,
         None => plan.alignment[operand(slot)],
-        Some(argument) if required(argument) => UNIT as usize,
+        Some(argument) if plan.needs_pieces(argument) => UNIT as usize,
         Some(_) => 1,
     };
     (0..slots).map(needs).collect()

@@ -262,6 +262,14 @@ impl KernelPlan {
         Parts::of(&self.program.reductions, &self.tile, self.strip)
     }
 
+    /// Whether the kernel moves an argument in pieces of 16 bytes, and in no other way.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn needs_pieces(&self, argument: usize) -> bool {
+        let is_written = |staged: &Staged| self.program.stores[staged.of].argument == argument;
+        self.maps.iter().any(|map| map.required && map.source == MapSource::Argument(argument))
+            || self.staging.as_ref().is_some_and(|staging| staging.by_lanes && staging.stores.iter().any(is_written))
+    }
+
     /// The memory that launches on a shape need for reductions.
     pub fn workspace(&self, shape: Shape) -> Workspace {
         Workspace::of(self, shape)
