@@ -269,6 +269,25 @@ fn rare_ways_out_and_pairs_along_n() {
     run(&jobs);
 }
 
+/// Lanes that move pieces of 16 bytes: the widest and the narrowest lines, and formats of every size.
+#[test]
+fn pieces_of_every_size() {
+    let signs = Epilogue::build(|e| e.store("d", e.acc().gt(e.constant(0.0)), Bool)).unwrap();
+    let [halves, floats] = [F16, F32].map(|dtype| recipes::identity(dtype).unwrap());
+    let mut jobs = Vec::new();
+    for (epilogue, widths) in [(&signs, [16, 96]), (&halves, [8, 144]), (&floats, [8, 144])] {
+        let gemm = Gemm::new(F16, TN, epilogue);
+        let first = gemm.kernel(Target::SM_90A, 132, ALIGNED).unwrap();
+        for (tile, _) in first.choice.candidates().filter(|(tile, _)| widths.contains(&tile.bn) && tile.cluster() == 1) {
+            let gemm = gemm.clone().tile(tile);
+            assert!(gemm.kernel(Target::SM_90A, 132, ALIGNED).unwrap().staging.unwrap().by_lanes, "{tile}");
+            jobs.push(job(tile.to_string(), gemm, ALIGNED, Target::SM_90A));
+        }
+    }
+    assert_eq!(jobs.len(), 6);
+    run(&jobs);
+}
+
 #[test]
 fn every_activation_in_both_modes() {
     let mut jobs = Vec::new();

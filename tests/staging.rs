@@ -112,6 +112,14 @@ fn lanes_move_what_small_tiles_write() {
     assert!(!by_lanes(&relu, Shape::new(4096, 4096, 4096).into()), "consumers take turns");
     assert!(!by_lanes(&relu, Problem::new(1024, 1020, 1024).ld("d", 1024)), "lines end inside of a piece");
     assert!(!by_lanes(&relu, Shape::new(16, 4096, 4096).into()), "lines along the rows of tiles, which several warps share");
+    let signs = Epilogue::build(|e| e.store("d", e.acc().gt(e.constant(0.0)), Bool)).unwrap();
+    let of_columns = |columns: usize| {
+        let gemm = Gemm::new(F16, TN, &signs);
+        let chosen = gemm.kernel(Target::SM_90A, 132, small).unwrap();
+        let tile = chosen.choice.candidates().map(|(tile, _)| tile).find(|tile| (tile.bm, tile.bn) == (64, columns)).unwrap();
+        gemm.tile(tile).kernel(Target::SM_90A, 132, small).unwrap().staging.unwrap().by_lanes
+    };
+    assert_eq!([8, 16, 64].map(of_columns), [false, true, true], "eight bytes are no piece");
 }
 
 /// Each consumer keeps a tile's masks to the last bit, behind what else is staged, and copies them out when the tile is done.

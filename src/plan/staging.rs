@@ -159,17 +159,23 @@ fn reads_matrices(program: &Program) -> bool {
     program.of_phase(Phase::Visit).any(|step| matches!(program.steps[step].kind, StepKind::Load { .. }))
 }
 
+/// Pieces of 16 bytes in a line of a chunk that lanes move: a warp moves whole lines.
+const PIECES_OF_LINE: RangeInclusive<usize> = 1..=32;
 /// The most accumulators of a thread whose share of what is written its lanes move: larger tiles are no sooner done, and lack the registers.
 const MOST_BESIDE_SHARES: usize = 96;
 
 /// Whether lanes move what a tile writes. That takes instructions, but neither a fence nor a wait until the last chunk has been read: it is sooner
 /// done where nothing covers an epilogue, and in the way of the products where something does (`docs/performance.md`).
-fn is_moved_by_lanes(tile: &Tile, program: &Program, runs: &[Runs]) -> bool {
+fn is_moved_by_lanes(tile: &Tile, program: &Program, runs: &[Runs], chunk: usize) -> bool {
     let TileShape::Sm90a { schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
     let mut matrices = program.stores.iter().filter(|store| !store.operand.dtype.is_packed());
+    let in_pieces = |dtype: DType| {
+        let line = chunk * dtype.size();
+        line.is_multiple_of(16) && PIECES_OF_LINE.contains(&(line / 16))
+    };
     tile.accumulators() <= MOST_BESIDE_SHARES
         && !reads_matrices(program)
-        && matrices.all(|store| has_whole_lines(store.operand, runs[store.argument]))
+        && matrices.all(|store| in_pieces(store.operand.dtype) && has_whole_lines(store.operand, runs[store.argument]))
 }
 
 /// Whether what a tile writes waits in registers, and leaves under the next one's products. Consumers that share a tile end together,
@@ -205,7 +211,7 @@ struct Needs {
 impl Needs {
     /// Places each operand in its chunk or slice; `maps`, those of A and B, get theirs behind.
     fn of(program: &Program, runs: &[Runs], tile: &Tile, chunk: usize, mut maps: Vec<TensorMap>) -> Needs {
-        let by_lanes = is_moved_by_lanes(tile, program, runs);
+        let by_lanes = is_moved_by_lanes(tile, program, runs, chunk);
         let mut matrix = |of, operand: Operand, argument: usize, read: bool, bytes: &mut usize| {
             let (map, size) = chunk_map(operand, argument, chunk);
             // Swizzles count from multiples of 1024 bytes.

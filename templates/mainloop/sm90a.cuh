@@ -251,9 +251,9 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
                 barrier_wait(shared + LOADS_FULL + slot * 8, load / LOAD_STAGES & 1);
             }
             if constexpr (STORE_BYTES > 0 && !DEFERRED) {
-                // The buffer's last store has been read, and every thread of the last copy is done.
                 stores = AT_STORES + (ring * STORE_BUFFERS + chunk % STORE_BUFFERS) * STORE_BYTES;
-{% if by_lanes %}                if (STORE_BUFFERS == 1 || chunk == 0) __syncwarp();   // else the last chunk's is between
+                // The buffer's last store has been read, and every thread of the last copy is done.
+{% if by_lanes %}                if (STORE_BUFFERS == 1 || chunk == 0) __syncwarp();   // else the chunk's before is between
 {% else %}                if (!SHARED_CHUNKS && named == 0 && m == 0) store_wait_read_if<0>(sends && n == 0);
                 if (chunk > 0) store_wait_read_if<STORE_BUFFERS - 1>(sends);
                 sync_senders(group);
