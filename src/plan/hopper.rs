@@ -7,7 +7,7 @@
 //! others are not held against it yet (`docs/performance.md`).
 
 use super::choice::{Request, tiles as count_tiles};
-use super::program::{Phase, StepKind};
+use super::program::Phase;
 use super::staging::{chunk_columns, defers};
 use super::{Schedule, Tile, TileShape};
 
@@ -134,8 +134,7 @@ fn of_tile(tile: &Tile, request: &Request<'_>) -> Option<Cycles> {
     let values = of_element * area / 128.0;
     let chunks = chunks as f64;
     let masks = program.stores.iter().filter(|store| store.operand.dtype.is_packed()).count();
-    let is_load = |step: &usize| matches!(program.steps[*step].kind, StepKind::Load { .. });
-    let loads = program.of_phase(Phase::Visit).filter(is_load).count() as f64;
+    let loads = program.loads_of(Phase::Visit).count() as f64;
     let narrower = chunks - (blocks_m * tile.bn) as f64 / 64.0;
     let besides = BESIDES * ((masks + program.reductions.len()) as f64 * chunks + loads * narrower);
     let epilogue = EPILOGUE + CHUNK * chunks + besides + ELEMENT * area / 128.0 + values;

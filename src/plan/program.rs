@@ -236,6 +236,14 @@ impl Program {
         (0..self.steps.len()).filter(move |&s| self.steps[s].phase == phase && !self.is_inline(s))
     }
 
+    /// What a phase loads: the step, the argument and the operand.
+    pub(super) fn loads_of(&self, phase: Phase) -> impl Iterator<Item = (usize, usize, Operand)> {
+        self.of_phase(phase).filter_map(|step| match self.steps[step].kind {
+            StepKind::Load { argument, operand } => Some((step, argument, operand)),
+            _ => None,
+        })
+    }
+
     /// Issue slots for one element in the visit, roughly: of all arms together, as they stand in the code.
     pub fn cost(&self) -> u32 {
         let steps = (0..self.steps.len()).filter(|&s| self.steps[s].phase == Phase::Visit).map(|s| self.step_cost(s));

@@ -130,10 +130,7 @@ fn takes_any_line(program: &Program, runs: &[Runs]) -> bool {
         |operand: Operand, argument: usize| operand.dtype.size() >= 2 && runs[argument].alignment >= 16 && runs[argument].whole;
     program.reductions.is_empty()
         && program.stores.iter().all(|store| any(store.operand, store.argument))
-        && program.of_phase(Phase::Visit).all(|step| match program.steps[step].kind {
-            StepKind::Load { argument, operand } => any(operand, argument),
-            _ => true,
-        })
+        && program.loads_of(Phase::Visit).all(|(_, argument, operand)| any(operand, argument))
 }
 
 /// Columns of a visit: those a lane holds of a chunk's row, or half of them where accumulators take most registers.
@@ -154,11 +151,6 @@ fn has_whole_lines(operand: Operand, Runs { alignment, whole }: Runs) -> bool {
     lies_along_columns(operand.axes, operand.order) && alignment >= 16 && whole
 }
 
-/// Whether the epilogue reads matrices, or masks.
-fn reads_matrices(program: &Program) -> bool {
-    program.of_phase(Phase::Visit).any(|step| matches!(program.steps[step].kind, StepKind::Load { .. }))
-}
-
 /// Pieces of 16 bytes in a line of a chunk that lanes move: a warp moves whole lines.
 const PIECES_OF_LINE: RangeInclusive<usize> = 1..=32;
 /// The most accumulators of a thread whose share of what is written its lanes move: larger tiles are no sooner done, and lack the registers.
@@ -174,7 +166,7 @@ fn is_moved_by_lanes(tile: &Tile, program: &Program, runs: &[Runs], chunk: usize
         line.is_multiple_of(16) && PIECES_OF_LINE.contains(&(line / 16))
     };
     tile.accumulators() <= MOST_BESIDE_SHARES
-        && !reads_matrices(program)
+        && program.loads_of(Phase::Visit).next().is_none()
         && matrices.all(|store| in_pieces(store.operand.dtype) && has_whole_lines(store.operand, runs[store.argument]))
 }
 
@@ -187,7 +179,7 @@ pub(super) fn defers(tile: &Tile, program: &Program, runs: &[Runs]) -> bool {
     DEFERRED_ACCUMULATORS.contains(&tile.accumulators())
         && chunk_columns(tile, program, runs) >= DEFERRED_CHUNK
         && program.cost() <= MOST_EXPOSED
-        && !reads_matrices(program)
+        && program.loads_of(Phase::Visit).next().is_none()
         && (dtype.size() == 2 && !dtype.is_packed() && has_whole_lines(store.operand, runs[store.argument]))
         && program.reductions.is_empty()
         && program.sums.is_empty()
@@ -224,15 +216,10 @@ impl Needs {
             maps.extend(map);
             Staged { of, at, bytes: size, map: map.map(|_| maps.len() - 1) }
         };
-        let loads_of = |phase: Phase| {
-            program.of_phase(phase).filter_map(|step| match program.steps[step].kind {
-                StepKind::Load { argument, operand } => Some((step, argument, operand)),
-                _ => None,
-            })
-        };
         let (mut load_bytes, mut store_bytes, mut vector_bytes) = (0, 0, 0);
-        let loads =
-            loads_of(Phase::Visit).map(|(step, argument, operand)| matrix(step, operand, argument, true, &mut load_bytes));
+        let loads = program
+            .loads_of(Phase::Visit)
+            .map(|(step, argument, operand)| matrix(step, operand, argument, true, &mut load_bytes));
         let loads: Vec<Staged> = loads.collect();
         if !loads.iter().all(|load| is_packed(program, load.of)) {
             load_bytes = load_bytes.next_multiple_of(1024);
@@ -251,7 +238,7 @@ impl Needs {
         let one_mask = tile.consumer_rows() * tile.bn / 8;
         let bits: Vec<Staged> =
             of_kind(true).enumerate().map(|(n, (i, _))| Staged { of: i, at: n * one_mask, bytes: one_mask, map: None }).collect();
-        let vectors = loads_of(Phase::Column).chain(loads_of(Phase::Row)).map(|(step, _, operand)| {
+        let vectors = program.loads_of(Phase::Column).chain(program.loads_of(Phase::Row)).map(|(step, _, operand)| {
             let extent = if operand.axes.contains(M) { tile.bm } else { tile.bn };
             let (at, bytes) = (vector_bytes, extent * operand.dtype.size());
             vector_bytes += bytes.next_multiple_of(16);
