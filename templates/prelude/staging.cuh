@@ -202,8 +202,8 @@ template <class T> struct Pieces {
     static_assert(OF_ROW <= 32 && (Place::SWIZZLE == none || ALL_LANES), "rows so far apart have twists that add up");
     static DEVICE int row(int lane) { return lane / OF_ROW; }
     static DEVICE int column(int lane) { return lane % OF_ROW * EACH; }
-    // Where the lane's first piece lies; for lanes beyond the last row somewhere in the chunk all the same, which they only read.
-    static DEVICE u32 first(int first_row, int lane) { return Place::at(first_row + row(lane) % 16, column(lane) * int(sizeof(T))); }
+    // Where the lane's first piece lies; where rows are one piece half of the lanes have none, and read another one's.
+    static DEVICE u32 first(int first_row, int lane) { return Place::at(first_row + (OF_ROW > 1 ? row(lane) : row(lane) % 16), column(lane) * int(sizeof(T))); }
     // All of them to `to` and on. Of the matrix so many `rows` are there, if the lane's columns are.
     static DEVICE void move(u32 first, T* to, i64 ld, int rows, bool there, int lane, u64 policy) {
 #pragma unroll
