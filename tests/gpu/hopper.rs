@@ -233,6 +233,29 @@ fn halves_of_tiles() {
     run(&Layout::ALL, &across, &recipes::residual(F16, F16, |z| z.relu()).unwrap(), F16);
 }
 
+/// Rows of a chunk of one piece of 16 bytes to sixteen, halves of tiles among them, in formats of every size: nothing is read, so lanes move it.
+#[test]
+fn what_lanes_move() {
+    let shared =
+        [(64, 8), (96, 6), (32, 8), (144, 6), (176, 5), (112, 7), (80, 8)].map(|(bn, stages)| cooperative(128, bn, stages));
+    let single = [(8, 8), (16, 8), (32, 8), (64, 6)].map(|(bn, stages)| one_consumer(bn, stages));
+    let tiles = [shared.as_slice(), &single].concat();
+    let relu = recipes::bias_activation(F16, F16, |z| z.relu()).unwrap();
+    let both = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F32.over(M));
+        e.store("d", z, F32);
+        e.store("t", z.tanh(), BF16);
+    });
+    let signs = Epilogue::build(|e| e.store("d", e.acc().gt(e.constant(0.0)), Bool));
+    for (epilogue, shape) in [(relu, SHAPES[0]), (both.unwrap(), SHAPES[0]), (signs.unwrap(), SHAPES[4])] {
+        for tile in &tiles {
+            let plan = Gemm::new(F16, TN, &epilogue).tile(*tile).kernel(Target::SM_90A, 132, shape).unwrap();
+            assert_eq!(plan.staging.unwrap().by_lanes, !(shape == SHAPES[4] && tile.bn == 8), "{tile}");
+        }
+        run(&[TN, NT], &tiles, &epilogue, F16);
+    }
+}
+
 /// Epilogues that take long to compile stand in the code for half of a tile's columns.
 #[test]
 fn heavy_epilogues() {
