@@ -237,7 +237,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
 
     const u32 ring = SHARED_CHUNKS ? 0 : group;
     u32 load = (PING_PONG && !SHARED_CHUNKS ? count >> 1 : count) * CHUNKS;
-    if constexpr (SHARED_CHUNKS && STORE_BYTES > 0) barrier_wait(shared + CHUNKS_LEFT + group * 8, (count >> 1 & 1) ^ (group ^ 1));
+    // Also where nothing is written: a chunk's barrier tells one use of its place from the next, but not from the one after that.
+    if constexpr (SHARED_CHUNKS) barrier_wait(shared + CHUNKS_LEFT + group * 8, (count >> 1 & 1) ^ (group ^ 1));
     auto visit_columns = [&](int n, int named) {   // the chunks of one column, whose accumulators are those of column `named`
         ColumnValues columns[STRIPS];
 #pragma unroll
@@ -302,8 +303,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     }
 {% else %}#pragma unroll
     for (int n = 0; n < CHUNKS_N; ++n) visit_columns(n, n);
-{% endif %}    if constexpr (SHARED_CHUNKS && STORE_BYTES > 0) {
-        store_wait_read_if<0>(sends);
+{% endif %}    if constexpr (SHARED_CHUNKS) {
+        if constexpr (STORE_BYTES > 0) store_wait_read_if<0>(sends);
         __syncwarp();
         barrier_arrive_if(lane == 0, shared + CHUNKS_LEFT + (group ^ 1) * 8);
     }
