@@ -80,7 +80,7 @@ impl Layout {
                 FieldValue::N => int(seen.n),
                 FieldValue::K => int(seen.k),
                 FieldValue::Batch => int(seen.batch),
-                FieldValue::Raster => Value::Int(plan.raster as u32),
+                FieldValue::Raster => Value::Int(plan.group_within(shape) as u32),
                 FieldValue::Origin(Coordinate::Row) => Value::Origin(axis(0)),
                 FieldValue::Origin(Coordinate::Column) => Value::Origin(axis(1)),
                 FieldValue::Origin(Coordinate::Batch) => Value::Origin(2),

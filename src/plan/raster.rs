@@ -41,16 +41,26 @@ impl KernelPlan {
         if matches!(tile.mainloop(), Mainloop::Gemv | Mainloop::Pointwise) {
             return Vec::new();
         }
+        let lines = self.lines(tile, group, shape);
+        let own = group.saturating_abs().min(lines);
+        let others = [own / 2, own.saturating_mul(2).min(lines)];
+        others.into_iter().filter(|other| *other > 0 && *other != own).map(|other| other * group.signum()).collect()
+    }
+
+    /// The plan's group as a kernel takes it, no higher than the grid: kernels count the tiles of a group in 32 bits.
+    pub(crate) fn group_within(&self, shape: Shape) -> i32 {
+        self.raster.saturating_abs().min(self.lines(&self.tile, self.raster, shape)).max(1) * self.raster.signum()
+    }
+
+    /// Lines of tiles that a group has at most: rows, or columns if it is negative; clusters count as one.
+    fn lines(&self, tile: &Tile, group: i32, shape: Shape) -> i32 {
         let shape = self.seen(shape);
         let [across, down] = match tile.shape {
             TileShape::Sm90a { cluster: [m, n], .. } => [m * tile.bm, n * tile.bn],
             _ => [tile.bm, tile.bn],
         };
         let lines = if group > 0 { shape.m.div_ceil(across) } else { shape.n.div_ceil(down) };
-        let lines = i32::try_from(lines).unwrap_or(i32::MAX);
-        let own = group.saturating_abs().min(lines);
-        let others = [own / 2, own.saturating_mul(2).min(lines)];
-        others.into_iter().filter(|other| *other > 0 && *other != own).map(|other| other * group.signum()).collect()
+        i32::try_from(lines).unwrap_or(i32::MAX)
     }
 }
 
@@ -74,6 +84,8 @@ mod tests {
         assert_eq!([8, 4, 2, 1].map(rasters), [vec![4], vec![2, 8], vec![1, 4], vec![2]]);
         assert_eq!((rasters(i32::MAX), rasters(6)), (vec![4], vec![3, 8]));
         assert_eq!((rasters(-5), rasters(-2), rasters(-100)), (vec![-2], vec![-1, -4], vec![-2]));
+        let within = |group| KernelPlan { raster: group, tile, ..plan.clone() }.group_within(shape);
+        assert_eq!([3, 8, 1 << 30, i32::MAX, -2, -100].map(within), [3, 8, 8, 8, -2, -5], "no higher than the grid");
         let row = Shape::new(1, 300, 64);
         assert!(plan.rasters(&tile, 8, row).is_empty(), "one row of tiles has one order");
         assert_eq!(plan.rasters(&tile, -2, row), [-1, -4]);
