@@ -5,8 +5,12 @@ use super::DeviceError;
 use cudarc::driver::sys::CUstreamCaptureStatus;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DriverError};
 use std::sync::Arc;
+use std::thread::{self, ThreadId};
 
-/// The rooms of a plan.
+/// `CU_STREAM_PER_THREAD`: one handle for as many streams as there are threads.
+const PER_THREAD: usize = 2;
+
+/// The rooms of a plan. There is one for each stream until the plan goes: a captured graph may hold its address.
 #[derive(Default)]
 pub(super) struct Rooms(Vec<Room>);
 
@@ -14,6 +18,8 @@ pub(super) struct Rooms(Vec<Room>);
 /// takes its place.
 struct Room {
     stream: Arc<CudaStream>,
+    /// Whose stream it is, if each thread has another one of that handle.
+    thread: Option<ThreadId>,
     memory: CudaSlice<u8>,
     address: u64,
 }
@@ -43,7 +49,9 @@ impl Rooms {
     /// The address of the stream's room, which the first launch on it allocates, with zeros in it.
     pub fn on(&mut self, stream: &Arc<CudaStream>, bytes: usize) -> Result<u64, NoRoom> {
         let Rooms(rooms) = self;
-        let mine = rooms.iter().position(|room| room.stream.cu_stream() == stream.cu_stream());
+        let thread = (stream.cu_stream().addr() == PER_THREAD).then(|| thread::current().id());
+        // Handles alone would not do: those of default streams are the same in every context.
+        let mine = rooms.iter().position(|room| *room.stream == **stream && room.thread == thread);
         if let Some(found) = mine.map(|i| &rooms[i]).filter(|room| room.memory.len() >= bytes) {
             return Ok(found.address);
         }
@@ -56,7 +64,17 @@ impl Rooms {
         if let Some(i) = mine {
             rooms.swap_remove(i);
         }
-        rooms.push(Room { stream: stream.clone(), memory, address });
+        rooms.push(Room { stream: stream.clone(), thread, memory, address });
         Ok(address)
+    }
+}
+
+impl Drop for Room {
+    /// Frees are put into the stream of the thread that drops, which is not the one with the last kernel.
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            // Nobody is left to hear of a failure, and a context that has failed runs no kernel any more.
+            let _ = self.stream.context().synchronize();
+        }
     }
 }

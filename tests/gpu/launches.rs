@@ -190,6 +190,27 @@ fn plans_go_from_thread_to_thread() {
 }
 
 #[test]
+fn threads_share_a_plan_but_no_workspace() {
+    // Their streams have one handle, and run at the same time.
+    let Some(device) = gpu() else { return };
+    let shape = Shape::new(2048, 256, 64);
+    let epilogue = Epilogue::build(|e| e.reduce("sum", e.acc(), Monoid::Sum, F32.over(N))).unwrap();
+    let plan = Gemm::new(F16, TN, &epilogue).plan(device, shape).unwrap();
+    let run = |value: f32| {
+        let stream = device.context().per_thread_stream();
+        let of = |count: usize, x: f32| stream.clone_htod(&vec![f16::from_f32(x); count]).unwrap();
+        let (a, b) = (of(2048 * 64, value), of(256 * 64, 1.0));
+        for round in 0..200 {
+            let mut sum = stream.clone_htod(&[f32::NAN; 256]).unwrap();
+            plan.execute(&stream, &mut DeviceArgs::new().input("a", &a).input("b", &b).output("sum", &mut sum)).unwrap();
+            let sum = stream.clone_dtoh(&sum).unwrap();
+            assert!(sum.iter().all(|x| *x == 2048.0 * 64.0 * value), "round {round}");
+        }
+    };
+    std::thread::scope(|scope| [1.0, 2.0, 3.0, 4.0].map(|value| scope.spawn(move || run(value))).map(|t| t.join().unwrap()));
+}
+
+#[test]
 fn arguments_come_in_any_order_and_number() {
     // More than a launch has room for without allocating: 20 vectors, each 2^i in column i.
     const COUNT: usize = 20;
