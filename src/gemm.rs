@@ -330,7 +330,7 @@ mod execute {
 
     impl fmt::Debug for Plan {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "Plan({} on device {}, {})", self.kernel.plan.tile, self.launch.ordinal, self.launch.shape)
+            write!(f, "Plan({} on device {}, {})", self.kernel.plan.tile, self.launch.context.ordinal(), self.launch.shape)
         }
     }
 
@@ -399,7 +399,7 @@ mod execute {
         }
         let (function, cubin) = device.load(&kernel.cubin, kernel.plan.shared_memory(), &kernel.source)?;
         kernel.cubin = cubin;
-        let launch = Launch::new(&kernel.plan, function, before, slots, shape, device.ordinal())?;
+        let launch = Launch::new(&kernel.plan, function, before, slots, shape, device.context())?;
         Ok((kernel, launch))
     }
 

@@ -154,11 +154,18 @@ pub enum Fault {
         /// The limit.
         limit: &'static str,
     },
-    /// It lives on another device than the plan was made for.
+    /// It lives on another device than the plan was made for, or in another context of the same.
     WrongDevice {
         /// The plan's device ordinal.
         needs: usize,
         /// The argument's.
+        got: usize,
+    },
+    /// Its address is no multiple of its elements' size: bytes of a larger buffer, cut off in the wrong place.
+    BetweenElements {
+        /// Bytes that the address has to be a multiple of.
+        needs: usize,
+        /// The largest power of two that it is a multiple of.
         got: usize,
     },
     /// Its address or strides are less aligned than the plan was made for.
@@ -216,8 +223,14 @@ impl fmt::Display for ArgumentError {
                 write!(f, "{what} {got}: of {dtype} it is counted in bits, and a multiple of {}", dtype.run())
             }
             Fault::TooLarge { limit } => write!(f, "the problem is too large: {limit}"),
+            Fault::WrongDevice { needs, got } if needs == got => {
+                write!(f, "lives in another context of device {got} than the plan: allocate it in the plan's")
+            }
             Fault::WrongDevice { needs, got } => {
                 write!(f, "lives on device {got}; the plan was made for device {needs}: copy it there")
+            }
+            Fault::BetweenElements { needs, got } => {
+                write!(f, "begins between elements: its address is a multiple of {got} bytes, and must be one of {needs}")
             }
             Fault::Misaligned { needs, got } => write!(
                 f,

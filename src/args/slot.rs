@@ -41,6 +41,15 @@ pub enum SlotKind {
 }
 
 impl SlotKind {
+    /// Bytes of an element in memory, whose addresses are multiples of it; 1 where there is none.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn element_size(&self) -> usize {
+        match self {
+            SlotKind::Scalar(_) => 1,
+            SlotKind::Memory { dtype, .. } => dtype.size(),
+        }
+    }
+
     /// A matrix that is read.
     fn matrix(dtype: DType, letters: [&str; 2], extents: [usize; 2], order: Order, batch: Option<usize>) -> SlotKind {
         let ([rows, columns], what) = (extents, format!("{} x {}, {}", letters[0], letters[1], order.name().replace('_', "-")));

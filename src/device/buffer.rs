@@ -5,7 +5,7 @@ use crate::dtype::Element;
 use crate::plan::Problem;
 use crate::problem::Shape;
 use cudarc::driver::{
-    CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, DriverError, SyncOnDrop,
+    CudaContext, CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceSlice, DriverError, SyncOnDrop,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -22,20 +22,20 @@ enum Handle<'a> {
 }
 
 trait Read {
-    fn ordinal(&self) -> usize;
+    fn context(&self) -> &Arc<CudaContext>;
     fn pointer<'s>(&'s self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>);
 }
 
 pub(super) trait Write {
-    fn ordinal(&self) -> usize;
+    fn context(&self) -> &Arc<CudaContext>;
     fn pointer<'s>(&'s mut self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>);
 }
 
 macro_rules! readable {
     ($($memory:ty),*) => { $(
         impl<T: Element> Read for $memory {
-            fn ordinal(&self) -> usize {
-                DeviceSlice::<T>::stream(self).context().ordinal()
+            fn context(&self) -> &Arc<CudaContext> {
+                DeviceSlice::<T>::stream(self).context()
             }
             fn pointer<'s>(&'s self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>) {
                 self.device_ptr(stream)
@@ -47,8 +47,8 @@ macro_rules! readable {
 macro_rules! writable {
     ($($memory:ty),*) => { $(
         impl<T: Element> Write for $memory {
-            fn ordinal(&self) -> usize {
-                DeviceSlice::<T>::stream(self).context().ordinal()
+            fn context(&self) -> &Arc<CudaContext> {
+                DeviceSlice::<T>::stream(self).context()
             }
             fn pointer<'s>(&'s mut self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>) {
                 self.device_ptr_mut(stream)
@@ -63,9 +63,14 @@ writable! { CudaSlice<T>, CudaViewMut<'_, T> }
 impl DeviceBuffer<'_> {
     /// The device it lives on.
     pub fn ordinal(&self) -> usize {
+        self.context().ordinal()
+    }
+
+    /// The context whose address it has.
+    pub(super) fn context(&self) -> &Arc<CudaContext> {
         match &self.0 {
-            Handle::Read(memory) => memory.ordinal(),
-            Handle::Write(memory) => memory.ordinal(),
+            Handle::Read(memory) => memory.context(),
+            Handle::Write(memory) => memory.context(),
         }
     }
 
@@ -116,8 +121,8 @@ impl Window {
 }
 
 impl Write for Window {
-    fn ordinal(&self) -> usize {
-        self.memory.context().ordinal()
+    fn context(&self) -> &Arc<CudaContext> {
+        self.memory.context()
     }
     fn pointer<'s>(&'s mut self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>) {
         let (address, guard) = self.memory.device_ptr_mut(stream);

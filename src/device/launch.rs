@@ -18,7 +18,7 @@ use crate::problem::Shape;
 use cudarc::driver::sys::{
     CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, cuLaunchKernelEx,
 };
-use cudarc::driver::{CudaFunction, CudaStream, DriverError, SyncOnDrop};
+use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, SyncOnDrop};
 use std::ptr;
 use std::sync::Arc;
 
@@ -47,7 +47,8 @@ pub(crate) struct Launch {
     /// What a launch needs, as the user sees it; made for `shape`.
     slots: Vec<Slot>,
     pub shape: Shape,
-    pub ordinal: usize,
+    /// The only one in which its addresses mean anything.
+    pub context: Arc<CudaContext>,
     layout: Layout,
     /// Bytes that what lies in each slot has to be aligned to.
     alignment: Vec<usize>,
@@ -106,7 +107,7 @@ impl Launch {
         before: Before,
         slots: Vec<Slot>,
         shape: Shape,
-        ordinal: usize,
+        context: &Arc<CudaContext>,
     ) -> Result<Launch, DeviceError> {
         if !plan.maps.is_empty() {
             probe::tensor_maps()?;
@@ -120,7 +121,7 @@ impl Launch {
         Ok(Launch {
             layout: Layout::new(plan, shape, &workspace, operand, operands),
             reducer: Reducer::new(plan, operands, workspace.bytes),
-            alignment: needed_alignment(plan, shape, operands, slots.len(), operand),
+            alignment: needed_alignment(plan, shape, operands, &slots, operand),
             grid: plan.grid(shape),
             threads: plan.tile.threads as u32,
             shared_memory: plan.shared_memory() as u32,
@@ -130,7 +131,7 @@ impl Launch {
             operand_slots: [operand(0), operand(1)],
             slots,
             shape,
-            ordinal,
+            context: context.clone(),
         })
     }
 
@@ -171,9 +172,9 @@ impl Launch {
         places: &mut [Place],
         guards: &mut [Option<SyncOnDrop<'g>>],
     ) -> Result<(), LaunchError> {
-        let got = stream.context().ordinal();
-        if got != self.ordinal {
-            return Err(LaunchError::Device(DeviceError::Stream { needs: self.ordinal, got }));
+        if *stream.context() != self.context {
+            let (needs, got) = (self.context.ordinal(), stream.context().ordinal());
+            return Err(LaunchError::Device(DeviceError::Stream { needs, got }));
         }
         let bound = &mut bound[..self.slots.len()];
         bind_into(&self.slots, self.shape, args, bound).map_err(LaunchError::Arguments)?;
@@ -272,9 +273,8 @@ impl Launch {
     fn check_devices(&self, args: &DeviceArgs<'_>) -> Result<(), LaunchError> {
         let elsewhere = args.given.iter().filter_map(|(name, given)| {
             let Given::Tensor { tensor, .. } = given else { return None };
-            let got = tensor.buffer.ordinal();
-            let fault = Fault::WrongDevice { needs: self.ordinal, got };
-            (got != self.ordinal).then(|| ArgumentError { name: name.clone(), fault })
+            let fault = || Fault::WrongDevice { needs: self.context.ordinal(), got: tensor.buffer.ordinal() };
+            (*tensor.buffer.context() != self.context).then(|| ArgumentError { name: name.clone(), fault: fault() })
         });
         // Collecting nothing allocates nothing.
         let errors: Vec<_> = elsewhere.collect();
@@ -286,7 +286,9 @@ impl Launch {
     fn check_alignment(&self, places: &[Place]) -> Result<(), ArgumentErrors> {
         let slots = self.alignment.iter().zip(places).zip(&self.slots);
         let misaligned = slots.filter(|((needs, place), _)| place.aligned < **needs).map(|((needs, place), slot)| {
-            let fault = Fault::Misaligned { needs: *needs, got: place.aligned };
+            let (needs, got) = (*needs, place.aligned);
+            let between = got < slot.kind.element_size();
+            let fault = if between { Fault::BetweenElements { needs, got } } else { Fault::Misaligned { needs, got } };
             ArgumentError { name: slot.name.to_string(), fault }
         });
         let errors: Vec<_> = misaligned.collect();
@@ -325,19 +327,19 @@ fn needed_alignment(
     plan: &KernelPlan,
     shape: Shape,
     operands: usize,
-    slots: usize,
+    slots: &[Slot],
     operand: impl Fn(usize) -> usize,
 ) -> Vec<usize> {
-    let needs = |slot: usize| match slot.checked_sub(operands) {
+    let needs = |(slot, kind): (usize, &SlotKind)| match slot.checked_sub(operands) {
         // Without terms there is nothing to read.
         None if shape.k == 0 => 1,
         // The kernels before it read them.
-        None if plan.split.is_some() => 1,
+        None if plan.split.is_some() => kind.element_size(),
         None => plan.alignment[operand(slot)],
         Some(argument) if plan.needs_pieces(argument) => UNIT as usize,
-        Some(_) => 1,
+        Some(_) => kind.element_size(),
     };
-    (0..slots).map(needs).collect()
+    slots.iter().map(|slot| &slot.kind).enumerate().map(needs).collect()
 }
 
 const NO_ATTRIBUTE: CUlaunchAttribute = CUlaunchAttribute {

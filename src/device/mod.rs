@@ -99,8 +99,11 @@ pub enum DeviceError {
         /// Bytes needed.
         bytes: usize,
     },
-    /// A stream of another device.
-    #[error("the stream belongs to device {got}; the plan was made for device {needs}")]
+    /// A stream of another device, or of another context of the same.
+    #[error(
+        "the stream belongs to {}device {got}; the plan was made for device {needs}",
+        if needs == got { "another context of " } else { "" }
+    )]
     Stream {
         /// The plan's device.
         needs: usize,

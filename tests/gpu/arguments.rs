@@ -7,7 +7,7 @@ use postlude::args::Fault;
 use postlude::build::recipes;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::cudarc::driver::{CudaContext, CudaSlice, CudaStream};
-use postlude::device::{Device, DeviceArgs};
+use postlude::device::{Device, DeviceArgs, DeviceError};
 use postlude::gemm::Plan;
 use postlude::grad::{Pair, Wrt};
 use postlude::plan::Mainloop;
@@ -145,6 +145,46 @@ fn misaligned_vectors_need_no_plan_of_their_own_and_outputs_do_on_hopper() {
     drop(args);
     let d = rig.stream.clone_dtoh(&rig.d).unwrap();
     assert!(d[0].is_nan() && d[1..=64 * 48].iter().all(|x| x.to_f32() == 33.0) && d[64 * 48 + 1..].iter().all(|x| x.is_nan()));
+}
+
+#[test]
+fn values_of_a_reserve_begin_at_elements() {
+    let Some(mut rig) = rig() else { return };
+    let pair = Epilogue::build(|e| e.store("d", e.acc().gelu_tanh(), F16)).unwrap().backward(Wrt::all()).unwrap();
+    let [bytes] = pair.reserve().sizes(SHAPE)[..] else { panic!("gelu saves what it is applied to") };
+    let mut arena = rig.stream.clone_htod(&vec![POISON; bytes + 2]).unwrap();
+    let plan = Gemm::new(F16, TN, pair.forward()).plan(&rig.device, SHAPE).unwrap();
+    let name = pair.reserve().values()[0].name.to_string();
+    for from in [1, 2] {
+        let mut reserve = pair.reserve().over(SHAPE, vec![arena.slice_mut(from..from + bytes)]).unwrap();
+        let args = DeviceArgs::new().input("a", &rig.a).input("b", &rig.b).output("d", &mut rig.d).saving(&mut reserve);
+        let mut args = args;
+        if from == 1 {
+            let found = faults(plan.execute(&rig.stream, &mut args));
+            assert_eq!(found, [(name.clone(), Fault::BetweenElements { needs: 2, got: 1 })]);
+        } else {
+            let plan = Gemm::new(F16, TN, pair.forward()).plan_for(&rig.device, SHAPE, &rig.stream, &mut args).unwrap();
+            plan.execute(&rig.stream, &mut args).unwrap();
+        }
+        drop(args);
+        assert!(from == 2 || rig.untouched());
+    }
+}
+
+#[test]
+fn memory_and_streams_of_another_context() {
+    let Some(mut rig) = rig() else { return };
+    let plan = rig.plan();
+    let ordinal = rig.device.ordinal();
+    let elsewhere = CudaContext::new_non_primary(ordinal, 0).unwrap().new_stream().unwrap();
+    let bias = elsewhere.clone_htod(&[f16::ONE; 48]).unwrap();
+    let mut args = DeviceArgs::new().input("a", &rig.a).input("b", &rig.b).input("bias", &bias).output("d", &mut rig.d);
+    let outcome = plan.execute(&elsewhere, &mut args);
+    assert!(matches!(outcome, Err(Error::Device(DeviceError::Stream { needs, got })) if needs == ordinal && got == ordinal));
+    let found = faults(plan.execute(&rig.stream, &mut args));
+    assert_eq!(found, [("bias".to_owned(), Fault::WrongDevice { needs: ordinal, got: ordinal })]);
+    drop(args);
+    assert!(rig.untouched());
 }
 
 #[test]
