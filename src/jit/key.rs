@@ -22,6 +22,9 @@ const OUTPUT: &str = "cubin";
 pub struct CacheKey([u8; 32]);
 
 impl CacheKey {
+    /// Digits of a key that is written out.
+    pub(super) const DIGITS: usize = 64;
+
     /// The key of what `compiler` makes of `source`, given `flags`.
     pub(super) fn new(compiler: &str, target: Target, flags: &[String], source: &Source) -> Self {
         Self::of_fields(FORMAT, compiler, OUTPUT, &target.to_string(), flags, source.entry(), source.text())

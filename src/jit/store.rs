@@ -24,6 +24,7 @@ use super::note;
 use super::root;
 use crate::source::Cubin;
 use crate::target::Target;
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -252,6 +253,18 @@ pub(super) fn contents(path: &Path) -> io::Result<Option<(File, Vec<u8>)>> {
 /// Whether a file is still being written, or was when its writer died.
 pub(super) fn is_temporary(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(TEMPORARY))
+}
+
+/// Whether a file has the name of a kernel or a note, sound or not. What else lies in the directory is somebody else's.
+pub(super) fn is_entry(path: &Path) -> bool {
+    fn text(part: Option<&OsStr>) -> &str {
+        part.and_then(OsStr::to_str).unwrap_or_default()
+    }
+    let key = text(path.file_stem());
+    let kinds = [FileKind::Kernel, FileKind::Note].map(FileKind::extension);
+    kinds.contains(&text(path.extension()))
+        && key.len() == CacheKey::DIGITS
+        && key.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Every file in the folders of a folder; nothing if it cannot be read. No deeper, and through no link.

@@ -6,7 +6,7 @@
 use super::config::Limits;
 use super::fault::Fault;
 use super::root;
-use super::store::{COMPILERS, LAYOUT, LOCKS, Store, files_below, is_temporary};
+use super::store::{COMPILERS, LAYOUT, LOCKS, Store, files_below, is_entry, is_temporary};
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,13 +52,16 @@ impl Found {
     }
 }
 
+/// What bears the stamp of the last sweep, in every version of the layout.
+const MARK: &str = "sweep";
+
 /// Kernels and notes, and the files that are being written.
 pub(super) fn census(store: &Store) -> (Vec<Found>, Vec<Found>) {
     let folders = fs::read_dir(store.folder("")).into_iter().flatten().flatten().map(|entry| entry.path());
     let entries = folders.filter(|folder| !folder.ends_with(LOCKS));
     let files = entries.flat_map(|folder| {
         let fixed = folder.ends_with(COMPILERS);
-        files_below(&folder).into_iter().filter(move |path| !fixed || is_temporary(path))
+        files_below(&folder).into_iter().filter(move |path| is_temporary(path) || (!fixed && is_entry(path)))
     });
     let found = files.filter_map(Found::at);
     found.partition(|found| !is_temporary(&found.path))
@@ -66,7 +69,7 @@ pub(super) fn census(store: &Store) -> (Vec<Found>, Vec<Found>) {
 
 /// Sweeps, if nobody did within the hour and nobody is at it.
 pub(super) fn if_due(store: &Store, limits: Limits) -> Option<Swept> {
-    let path = store.folder("sweep");
+    let path = store.folder(MARK);
     let now = SystemTime::now();
     if !store.writable() || !due(fs::metadata(&path), now) {
         return None;
@@ -146,20 +149,22 @@ pub(super) fn sweep(store: &Store, limits: Limits, now: SystemTime) -> Swept {
     swept
 }
 
-/// Removes the folders of other versions of the layout in which nothing is young.
+/// Removes the folders of other versions of the layout in which nothing is young. A folder that was never swept is none of ours,
+/// whatever its name.
 fn forgotten_versions(root: &Path, age: impl Fn(SystemTime) -> Duration) -> u64 {
     let is_version =
         |name: &str| name.strip_prefix('v').is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()));
     let mut removed = 0;
     for entry in fs::read_dir(root).into_iter().flatten().flatten() {
         let other = entry.file_name().to_str().is_some_and(|name| name != LAYOUT && is_version(name));
-        if !other || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        let ours = || fs::symlink_metadata(entry.path().join(MARK)).is_ok_and(|mark| mark.is_file());
+        if !other || !entry.file_type().is_ok_and(|kind| kind.is_dir()) || !ours() {
             continue;
         }
         let (mut files, mut young) = (0, false);
-        walk(&entry.path(), 6, &mut |metadata| {
-            files += u64::from(metadata.is_file());
-            young |= metadata.modified().map_or(true, |stamp| age(stamp) < FORGOTTEN);
+        walk(&entry.path(), 6, &mut |seen| {
+            files += u64::from(seen.as_ref().is_ok_and(fs::Metadata::is_file));
+            young |= seen.and_then(|metadata| metadata.modified()).map_or(true, |stamp| age(stamp) < FORGOTTEN);
         });
         if !young && fs::remove_dir_all(entry.path()).is_ok() {
             removed += files;
@@ -168,13 +173,21 @@ fn forgotten_versions(root: &Path, age: impl Fn(SystemTime) -> Duration) -> u64 
     removed
 }
 
-/// Everything in a folder and the folder itself, down to a depth; what lies deeper counts as young, being nothing of ours.
-fn walk(folder: &Path, depth: usize, see: &mut impl FnMut(fs::Metadata)) {
-    let Ok(metadata) = fs::symlink_metadata(folder) else { return };
-    let is_folder = metadata.is_dir();
+/// Everything in a folder and the folder itself, down to a depth. What lies deeper, being nothing of ours, is seen as an error, and so
+/// is what cannot be looked at.
+fn walk(path: &Path, depth: usize, see: &mut impl FnMut(io::Result<fs::Metadata>)) {
+    let metadata = fs::symlink_metadata(path);
+    let is_folder = metadata.as_ref().is_ok_and(fs::Metadata::is_dir);
     see(metadata);
-    if is_folder && depth > 0 {
-        fs::read_dir(folder).into_iter().flatten().flatten().for_each(|entry| walk(&entry.path(), depth - 1, see));
+    if !is_folder {
+        return;
+    }
+    let entries = fs::read_dir(path).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>());
+    match entries {
+        Ok(entries) if depth > 0 => entries.iter().for_each(|entry| walk(entry, depth - 1, see)),
+        Ok(entries) if entries.is_empty() => {}
+        Ok(_) => see(Err(io::ErrorKind::Unsupported.into())),
+        Err(error) => see(Err(error)),
     }
 }
 
@@ -298,13 +311,40 @@ mod tests {
         let alive = file(shard.join(".new-alive"), HOUR);
         let used = file(store.root().join("v2/sm_90a/ab/x.kernel"), day);
         let forgotten = file(store.root().join("v0/sm_90a/ab/x.kernel"), 40 * day);
+        file(store.root().join("v0/sweep"), 40 * day);
         let foreign = file(store.root().join("vault/x"), 400 * day);
-        for folder in ["v0/sm_90a/ab", "v0/sm_90a", "v0"] {
-            stamp(&store.root().join(folder), now - 40 * day);
-        }
+        let age = |folders: &[&str]| folders.iter().for_each(|folder| stamp(&store.root().join(folder), now - 40 * day));
+        age(&["v0/sm_90a/ab", "v0/sm_90a", "v0"]);
         let swept = sweep(&store, Limits::default(), now);
-        assert_eq!((swept.leftovers, swept.kept), (2, 10));
+        assert_eq!((swept.leftovers, swept.kept), (3, 10));
         assert_eq!([&dead, &alive, &used, &forgotten, &foreign].map(|path| path.exists()), [false, true, true, false, true]);
         assert!(!store.root().join("v0").exists());
+    }
+
+    #[test]
+    fn what_is_not_of_the_cache_stays() {
+        let now = SystemTime::now();
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_in(directory.path());
+        fill(&store, now);
+        let old = now - 24 * HOUR * 40;
+        let file = |path: &str| {
+            let path = store.root().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "x").unwrap();
+            stamp(&path, old);
+            path
+        };
+        let key = "ab".repeat(32);
+        let mut theirs = ["v3/weights/w.bin", "v1/train/cats/photo.png", "v1/train/ab/x.kernel"].map(file).to_vec();
+        theirs.push(file(&format!("v1/sm_90a/ab/{key}.kernel.bak")));
+        // A version of the layout, but for something young that lies deeper than anything of it.
+        theirs.extend(["v2/sweep", "v2/a/b/c/d/e/f/g/x"].map(file));
+        stamp(&theirs[5], now);
+        let folders = ["v3/weights", "v3", "v2/a/b/c/d/e/f", "v2/a/b/c/d/e", "v2/a/b/c/d", "v2/a/b/c", "v2/a/b", "v2/a", "v2"];
+        folders.iter().for_each(|folder| stamp(&store.root().join(folder), old));
+        let swept = sweep(&store, Limits { bytes: 0, files: 0 }, now);
+        assert_eq!((swept.removed, swept.kept, swept.leftovers), (10, 0, 0));
+        assert!(theirs.iter().all(|path| path.exists()), "{theirs:?}");
     }
 }
