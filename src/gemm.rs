@@ -425,9 +425,13 @@ mod execute {
         /// Checks the arguments and launches: nothing else happens here. Returns when the launch is in the stream.
         ///
         /// A launch can be recorded into a CUDA graph if the context does not order streams by events
-        /// (`CudaContext::disable_event_tracking`): a capture cannot wait for an event outside it. A plan that copies operands,
-        /// splits K or reduces has memory of its own for each stream, which its first execution there allocates: execute it once before a
-        /// capture, keep it as long as the graph, and replay the graph where nothing else runs the plan on that memory.
+        /// (`CudaContext::disable_event_tracking`): a capture cannot wait for an event outside it. Kernels are unloaded with the last of
+        /// their device and its plans, so keep one of these as long as the graph.
+        ///
+        /// A plan that copies operands, splits K or reduces has memory of its own on each stream that it has run on, which its first
+        /// execution there allocates, and which stays as long as the plan: run it on a few streams, not on ever new ones. Before a capture
+        /// execute it once, its operands shared by the batch as in the capture; keep the plan as long as the graph, and replay the graph
+        /// where nothing else runs the plan on that memory.
         ///
         /// # Errors
         /// Every argument that does not fit; nothing is launched and nothing written then.

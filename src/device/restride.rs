@@ -65,9 +65,8 @@ impl Restrider {
             if !self.restride.operands[i] || inner * outer * entries == 0 {
                 return None;
             }
-            // Room for all entries, also where they share one: it must not grow while a captured graph holds its address.
             let at = needed;
-            needed += outer * ld * size * batch;
+            needed += outer * ld * size * entries;
             Some((at, entries, ld))
         });
         let mut turn = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);

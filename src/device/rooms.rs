@@ -1,5 +1,4 @@
-//! Rooms: device memory that a plan owns, one piece for each stream that it has run on, so that launches on two streams do not
-//! share any.
+//! Rooms: device memory that a plan owns, for each stream that it has run on, so that launches on two streams do not share any.
 
 use super::DeviceError;
 use cudarc::driver::sys::CUstreamCaptureStatus;
@@ -10,7 +9,7 @@ use std::thread::{self, ThreadId};
 /// `CU_STREAM_PER_THREAD`: one handle for as many streams as there are threads.
 const PER_THREAD: usize = 2;
 
-/// The rooms of a plan. There is one for each stream until the plan goes: a captured graph may hold its address.
+/// The rooms of a plan. None goes before the plan, not even for a larger one: a captured graph may hold its address.
 #[derive(Default)]
 pub(super) struct Rooms(Vec<Room>);
 
@@ -46,13 +45,13 @@ impl NoRoom {
 }
 
 impl Rooms {
-    /// The address of the stream's room, which the first launch on it allocates, with zeros in it.
+    /// The address of a room of the stream's that has so many bytes, which the first launch to need it allocates, with zeros in it.
     pub fn on(&mut self, stream: &Arc<CudaStream>, bytes: usize) -> Result<u64, NoRoom> {
         let Rooms(rooms) = self;
         let thread = (stream.cu_stream().addr() == PER_THREAD).then(|| thread::current().id());
         // Handles alone would not do: those of default streams are the same in every context.
-        let mine = rooms.iter().position(|room| *room.stream == **stream && room.thread == thread);
-        if let Some(found) = mine.map(|i| &rooms[i]).filter(|room| room.memory.len() >= bytes) {
+        let mine = |room: &&Room| *room.stream == **stream && room.thread == thread && room.memory.len() >= bytes;
+        if let Some(found) = rooms.iter().find(mine) {
             return Ok(found.address);
         }
         if stream.capture_status().map_err(NoRoom::Unknown)? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
@@ -61,9 +60,6 @@ impl Rooms {
         let memory = stream.alloc_zeros::<u8>(bytes).map_err(NoRoom::Full)?;
         let (address, guard) = memory.device_ptr(stream);
         drop(guard);
-        if let Some(i) = mine {
-            rooms.swap_remove(i);
-        }
         rooms.push(Room { stream: stream.clone(), thread, memory, address });
         Ok(address)
     }
