@@ -1,5 +1,6 @@
 //! Planning without a GPU: every class of problems has a kernel, and what the plan says of itself is so.
 
+use postlude::args::Fault;
 use postlude::args::Misfit;
 use postlude::ir::Order;
 use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PlanError, Preferences, Problem};
@@ -36,7 +37,9 @@ fn every_class_of_problems_has_a_kernel_and_a_source() {
                 for (m, n, k) in shapes {
                     for align in [16, 8, 4, 2] {
                         let align = align.max(dtype.size());
-                        let problem = Problem::new(m, n, k).align("a", align).align("b", align).align("d", align);
+                        let problem = Problem::new(m, n, k).align("a", align).align("d", align);
+                        let multiplies = matches!(operation, Operation::Product { .. });
+                        let problem = if multiplies { problem.align("b", align) } else { problem };
                         let plan = plan(operation, &epilogue, &problem, target)
                             .unwrap_or_else(|e| panic!("{operation:?} {m}x{n}x{k} aligned to {align} for {target}: {e}"));
                         assert!(plan.shared_memory() <= target.shared_memory_per_block_opt_in() as usize);
@@ -133,6 +136,32 @@ fn what_kernels_cannot_count_is_refused() {
     assert!(kernel(Shape::LARGEST).is_ok());
     let error = kernel(Shape::LARGEST + 1).unwrap_err();
     assert!(matches!(error, PlanError::TooLarge(_)) && error.to_string().contains(&Shape::LARGEST.to_string()), "{error}");
+}
+
+#[test]
+fn strides_that_no_launch_takes_are_refused() {
+    let epilogue = Epilogue::build(|e| {
+        let z = (e.acc() + e.load("bias", F16.over(N))) * e.scalar("alpha", F32);
+        e.store("m", z.gt(0.0), DType::Bits8);
+        e.store("d", z, F16);
+    })
+    .unwrap();
+    let gemm = Gemm::new(F16, TN, &epilogue);
+    let problem = || Problem::new(512, 256, 128).batched(2);
+    let fault = |problem: Problem| match gemm.kernel(Target::SM_90A, 132, problem) {
+        Err(PlanError::Arguments(errors)) => errors.0.into_iter().map(|e| (e.name, e.fault)).next().unwrap(),
+        other => panic!("{:?}", other.map(|plan| plan.explain())),
+    };
+    let (name, unknown) = fault(problem().ld("A", 513));
+    assert!(name == "A" && matches!(&unknown, Fault::Unknown { known } if known.contains(&"a".to_owned())), "{unknown:?}");
+    for (name, least) in [("a", 128), ("d", 256), ("bias", 0), ("alpha", 0)] {
+        let (of, short) = fault(problem().ld(name, 3));
+        assert!(of == name && matches!(short, Fault::LeadingDimension { least: l, got: 3, .. } if l == least), "{short:?}");
+    }
+    assert!(matches!(fault(problem().ld("m", 513)).1, Fault::Multiple { got: 513, .. }));
+    assert!(matches!(fault(problem().batch_stride("bias", 3)).1, Fault::BatchStride { got: 3, .. }));
+    assert!(matches!(fault(problem().ld("a", usize::MAX)).1, Fault::TooLarge { .. }));
+    gemm.kernel(Target::SM_90A, 132, problem().ld("a", 136).batch_stride("b", 0).align("d", 2)).unwrap();
 }
 
 #[test]

@@ -337,6 +337,64 @@ fn too_large(shape: Shape, origin: [i32; 3]) -> Option<(&'static str, &'static s
     }
 }
 
+/// How an argument lies in memory.
+pub(crate) struct Laid {
+    /// Elements from run to run.
+    ld: usize,
+    /// Elements from batch entry to batch entry.
+    batch_stride: usize,
+    /// Elements from the first to the last.
+    needs: usize,
+}
+
+/// How an argument lies that is given these strides.
+pub(crate) fn laid_out(kind: &SlotKind, leading_dimension: Option<usize>, batch_stride: Option<usize>) -> Result<Laid, Fault> {
+    let SlotKind::Memory { dtype, what, outer, inner, matrix, batch, written } = kind else {
+        let fault = |got| Fault::LeadingDimension { what: "a scalar".into(), least: 0, got };
+        return leading_dimension.or(batch_stride).map_or(Ok(Laid { ld: 0, batch_stride: 0, needs: 0 }), |got| Err(fault(got)));
+    };
+    let (dtype, outer, inner, matrix, batch, written) = (*dtype, *outer, *inner, *matrix, *batch, *written);
+    let begins = |what, elements: usize| match elements % dtype.run() {
+        0 => Ok(elements),
+        _ => Err(Fault::Multiple { what, dtype, got: elements }),
+    };
+    let too_large = || Fault::TooLarge { limit: "the operand's last element lies beyond 2^63 bytes" };
+    let least = inner.max(1).checked_next_multiple_of(dtype.run()).ok_or_else(too_large)?;
+    let ld = match leading_dimension {
+        Some(got) if !matrix => return Err(Fault::LeadingDimension { what: what.clone(), least: 0, got }),
+        // Of lines without elements, or of none, any distance will do.
+        Some(got) if got < least && inner > 0 && outer > 0 => {
+            return Err(Fault::LeadingDimension { what: what.clone(), least, got });
+        }
+        Some(got) => begins("leading dimension", got)?,
+        None => least,
+    };
+    // Elements from the first to the last of one batch entry.
+    let span = if outer == 0 || inner == 0 { Some(0) } else { (outer - 1).checked_mul(ld).and_then(|x| x.checked_add(inner)) };
+    let span = span.ok_or_else(too_large)?;
+    let batch_stride = match (batch, batch_stride) {
+        (None, None | Some(0)) => 0,
+        (None, Some(got)) => {
+            return Err(Fault::BatchStride { why: "the batch shares this operand; declare it `batched()`", got });
+        }
+        (Some(_), Some(got)) => begins("batch stride", got)?,
+        (Some(_), None) => outer.checked_mul(ld).ok_or_else(too_large)?,
+    };
+    let entries = batch.unwrap_or(1);
+    // Entries of an output must not overlap: one after the other, or interleaved inside the leading dimension.
+    let apart = batch_stride >= span || (batch_stride >= inner && entries.checked_mul(batch_stride).is_some_and(|x| x <= ld));
+    if written && entries > 1 && !apart {
+        return Err(Fault::BatchStride { why: "batch entries of an output would overlap", got: batch_stride });
+    }
+    let needs = if span == 0 || entries == 0 {
+        Some(0)
+    } else {
+        (entries - 1).checked_mul(batch_stride).and_then(|x| x.checked_add(span))
+    };
+    let needs = needs.filter(|n| n.checked_mul(dtype.size()).is_some_and(|b| i64::try_from(b).is_ok())).ok_or_else(too_large)?;
+    Ok(Laid { ld, batch_stride, needs })
+}
+
 fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Result<Bound, Fault> {
     let (dtype, what, outer, inner, matrix, batch, written, tensor, writable) = match (kind, given) {
         (SlotKind::Scalar(needs), Given::Scalar(value)) => {
@@ -364,44 +422,8 @@ fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Resu
     if written && !tensor.mutable {
         return Err(Fault::Shared);
     }
-    let begins = |what, elements: usize| match elements % dtype.run() {
-        0 => Ok(elements),
-        _ => Err(Fault::Multiple { what, dtype, got: elements }),
-    };
-    let too_large = || Fault::TooLarge { limit: "the operand's last element lies beyond 2^63 bytes" };
-    let least = inner.max(1).checked_next_multiple_of(dtype.run()).ok_or_else(too_large)?;
-    let ld = match tensor.leading_dimension {
-        Some(got) if !matrix => return Err(Fault::LeadingDimension { what: what.clone(), least: 0, got }),
-        // Of lines without elements, or of none, any distance will do.
-        Some(got) if got < least && inner > 0 && outer > 0 => {
-            return Err(Fault::LeadingDimension { what: what.clone(), least, got });
-        }
-        Some(got) => begins("leading dimension", got)?,
-        None => least,
-    };
-    // Elements from the first to the last of one batch entry.
-    let span = if outer == 0 || inner == 0 { Some(0) } else { (outer - 1).checked_mul(ld).and_then(|x| x.checked_add(inner)) };
-    let span = span.ok_or_else(too_large)?;
-    let batch_stride = match (batch, tensor.batch_stride) {
-        (None, None | Some(0)) => 0,
-        (None, Some(got)) => {
-            return Err(Fault::BatchStride { why: "the batch shares this operand; declare it `batched()`", got });
-        }
-        (Some(_), Some(got)) => begins("batch stride", got)?,
-        (Some(_), None) => outer.checked_mul(ld).ok_or_else(too_large)?,
-    };
+    let Laid { ld, batch_stride, needs } = laid_out(kind, tensor.leading_dimension, tensor.batch_stride)?;
     let entries = batch.unwrap_or(1);
-    // Entries of an output must not overlap: one after the other, or interleaved inside the leading dimension.
-    let apart = batch_stride >= span || (batch_stride >= inner && entries.checked_mul(batch_stride).is_some_and(|x| x <= ld));
-    if written && entries > 1 && !apart {
-        return Err(Fault::BatchStride { why: "batch entries of an output would overlap", got: batch_stride });
-    }
-    let needs = if span == 0 || entries == 0 {
-        Some(0)
-    } else {
-        (entries - 1).checked_mul(batch_stride).and_then(|x| x.checked_add(span))
-    };
-    let needs = needs.filter(|n| n.checked_mul(dtype.size()).is_some_and(|b| i64::try_from(b).is_ok())).ok_or_else(too_large)?;
     // A mask of a byte for each element would be read as bits of its first few rows. Not where `Bits128` is meant: Paddle's reserves are
     // of that size, with bits in their first eighth.
     let elements = outer.checked_mul(inner).and_then(|x| x.checked_mul(entries));

@@ -12,7 +12,7 @@ pub(crate) use bind::bind;
 #[cfg(feature = "cuda")]
 pub(crate) use bind::bind_into;
 pub use bind::{ArgumentError, ArgumentErrors, Fault};
-pub(crate) use bind::{Bound, BoundTensor};
+pub(crate) use bind::{Bound, BoundTensor, laid_out};
 pub use fit::Misfit;
 pub(crate) use fit::fit_operation;
 pub use reserve::{Reserve, ReserveTag};

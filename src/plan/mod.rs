@@ -42,7 +42,7 @@ pub(crate) use params::{has_wide, lies_along_columns};
 pub use problem::alignment;
 pub(crate) use reduce::{NOTE_BYTES, sets};
 
-use crate::args::{Misfit, fit_operation, slots};
+use crate::args::{ArgumentErrors, Misfit, fit_operation, slots};
 use crate::check::{Argument, Checked, Role};
 use crate::dtype::DType;
 use crate::ir::Order;
@@ -110,6 +110,9 @@ pub enum PlanError {
     /// The epilogue does not fit the operation.
     #[error(transparent)]
     Misfit(#[from] Misfit),
+    /// The problem says of an argument what no launch could take.
+    #[error(transparent)]
+    Arguments(#[from] ArgumentErrors),
     /// The target lacks something.
     #[error("{what} is not available on {target}: {cure}")]
     Target {
@@ -148,7 +151,7 @@ impl KernelPlan {
     /// Plans a kernel for a class of problems.
     ///
     /// # Errors
-    /// If the epilogue does not fit the operation, or the target lacks what it needs.
+    /// If the epilogue does not fit the operation, the problem has strides that no launch could take, or the target lacks what it needs.
     pub fn new(
         operation: Operation,
         epilogue: &Checked,
@@ -167,6 +170,7 @@ impl KernelPlan {
         let epilogue = pass::fold(&pass::inline(epilogue));
         // Alignments are properties of memory: they are read off the problem as the user sees it.
         let slots = slots(operation, &epilogue, problem.shape);
+        problem.check(&slots)?;
         let aligned = |name: &str| slots.iter().find(|s| *s.name == *name).map_or(16, |s| problem.alignment(s));
         let alignment = match operation {
             Operation::Product { .. } => [aligned("a"), aligned("b")],

@@ -1,6 +1,6 @@
 //! Problems: extents, and how the arguments will lie in memory.
 
-use crate::args::{Slot, SlotKind};
+use crate::args::{ArgumentError, ArgumentErrors, Fault, Slot, SlotKind, laid_out};
 use crate::problem::Shape;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -68,6 +68,19 @@ impl Problem {
     pub fn align(mut self, name: &str, bytes: usize) -> Problem {
         self.strides.entry(name.into()).or_default().alignment = bytes.max(1);
         self
+    }
+
+    /// Whether a launch could take what is said of strides, and of whom.
+    pub(super) fn check(&self, slots: &[Slot]) -> Result<(), ArgumentErrors> {
+        let fault = |(name, strides): (&String, &Strides)| {
+            let fault = match slots.iter().find(|slot| *slot.name == **name) {
+                None => Fault::Unknown { known: slots.iter().map(|slot| slot.name.to_string()).collect() },
+                Some(slot) => laid_out(&slot.kind, strides.ld, strides.batch_stride).err()?,
+            };
+            Some(ArgumentError { name: name.clone(), fault })
+        };
+        let faults: Vec<_> = self.strides.iter().filter_map(fault).collect();
+        if faults.is_empty() { Ok(()) } else { Err(ArgumentErrors(faults)) }
     }
 
     /// The leading dimension of an argument, if it is known.
