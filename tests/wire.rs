@@ -415,3 +415,22 @@ fn an_epilogue_is_a_value_of_serde() {
     broken["sinks"] = serde_json::json!([]);
     assert!(serde_json::from_value::<Epilogue>(broken).unwrap_err().to_string().contains("E0101"));
 }
+
+#[test]
+fn a_format_without_names_of_fields_holds_all_of_them() {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F16.over(N)) * e.scalar("scale", F32);
+        e.store("d", e.row().lt(3).select(z.gelu(), 0.5), F16);
+        e.reduce("sum", z, Monoid::Sum, F32.over(N));
+        e.reduce("any", z.gt(0.0), Monoid::Max, Bool.pointer());
+        e.reduce("onto", z, Monoid::Sum.atomic().accumulate(), F32.over(M).batched());
+        e.reduce("of_b", e.b(), Monoid::Sum.accumulate(), F32.over(N));
+    })
+    .unwrap();
+    let bytes = postcard::to_allocvec(&epilogue).unwrap();
+    assert_eq!(postcard::from_bytes::<Epilogue>(&bytes).unwrap(), epilogue);
+    // JSON stays as it was before reductions could accumulate: it is what caches are keyed by.
+    let value = serde_json::to_value(&epilogue).unwrap();
+    let fields = |sink: usize| value["sinks"][sink]["kind"]["reduce"].as_object().unwrap().len();
+    assert_eq!([fields(1), fields(3)], [3, 4]);
+}

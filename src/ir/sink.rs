@@ -8,7 +8,8 @@
 use super::graph::NodeId;
 use super::monoid::Monoid;
 use super::operand::Operand;
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 use std::sync::Arc;
 
 /// One effect of the epilogue.
@@ -43,7 +44,7 @@ pub enum SinkKind {
 /// over K, and over the batch unless the result is batched. It is a sum, over M of `a` and over N of `b`, taken inside the
 /// product, which has the elements at hand; of elements as they are stored, each once for every entry of the batch that reads it. Where
 /// the output is empty there is no product either, and the sum is 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reduction {
     /// What combines two elements.
@@ -54,10 +55,27 @@ pub struct Reduction {
     pub atomic: bool,
     /// Whether what the memory holds takes part as one more element: the result is added to it, if it is a sum; over no
     /// elements it stays. Otherwise it is overwritten.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub accumulate: bool,
     /// How the result lies in memory.
     pub operand: Operand,
+}
+
+/// With every field, but in text without `accumulate` where it is false: documents and keys of caches are older than the field. A
+/// binary format has no names of fields, and reads a reduction without one as something else.
+impl Serialize for Reduction {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Reduction { monoid, atomic, accumulate, operand } = self;
+        let written = *accumulate || !serializer.is_human_readable();
+        let mut fields = serializer.serialize_struct("Reduction", 3 + usize::from(written))?;
+        fields.serialize_field("monoid", monoid)?;
+        fields.serialize_field("atomic", atomic)?;
+        if written {
+            fields.serialize_field("accumulate", accumulate)?;
+        }
+        fields.serialize_field("operand", operand)?;
+        fields.end()
+    }
 }
 
 /// How to reduce: a monoid, whether in any order, and whether onto what is there.
