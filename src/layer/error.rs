@@ -74,6 +74,14 @@ pub enum LinearError {
         /// Read.
         takes: Order,
     },
+    /// An output that cannot be added to.
+    #[error("the step cannot add to `{name}`: {why}")]
+    Accumulate {
+        /// The output.
+        name: String,
+        /// Why, and what to do.
+        why: &'static str,
+    },
     /// A name that is no output of a step.
     #[error("the step writes no `{name}`; it writes {}", .known.join(", "))]
     Output {

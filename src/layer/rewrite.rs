@@ -19,7 +19,7 @@ pub(super) fn formats(epilogue: &Epilogue, format: impl Fn(&str) -> Option<DType
     Ok(Epilogue::from_graph(graph)?)
 }
 
-/// The same epilogue, which adds to these outputs: a matrix is loaded and stored in place, a reduction accumulates.
+/// The same epilogue, which adds to these outputs: a matrix is loaded and stored in place, a reduction accumulates, if it does not yet.
 pub(super) fn accumulate(epilogue: &Epilogue, outputs: &[&str]) -> Result<Epilogue, LinearError> {
     let sinks = epilogue.graph().sinks();
     if let Some(name) = outputs.iter().find(|name| !sinks.iter().any(|s| *s.name == ***name)) {
@@ -29,10 +29,19 @@ pub(super) fn accumulate(epilogue: &Epilogue, outputs: &[&str]) -> Result<Epilog
     let (mut graph, ids) = copy(epilogue, |graph, node| graph.push(node, None));
     for sink in sinks {
         let mut sink = Sink { value: ids[sink.value.index()], ..sink.clone() };
-        let updates = matches!(epilogue.checked().argument(&sink.name), Some((_, a)) if matches!(a.role, Role::Update(_)));
-        if outputs.contains(&&*sink.name) && !updates {
+        if outputs.contains(&&*sink.name) {
+            let updates = matches!(epilogue.checked().argument(&sink.name), Some((_, a)) if matches!(a.role, Role::Update(_)));
+            let refused = |why| Err(LinearError::Accumulate { name: sink.name.to_string(), why });
             match &mut sink.kind {
                 SinkKind::Reduce(reduction) => *reduction = Reduction { accumulate: true, ..*reduction },
+                SinkKind::Store(operand) if operand.dtype.value_type() == ValueType::Bool => {
+                    return refused("it holds conditions, not numbers; leave it out");
+                }
+                SinkKind::Store(_) if updates => {
+                    return refused(
+                        "the epilogue updates it in place already; say there what is added, or store to another name",
+                    );
+                }
                 SinkKind::Store(operand) => {
                     let there = graph.push(Node::Load { name: sink.name.clone(), operand: *operand }, None);
                     sink.value = graph.apply(Op::Add, &[sink.value, there]);

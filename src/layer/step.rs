@@ -83,10 +83,10 @@ impl Step {
     }
 
     /// The same step, which adds to what these outputs hold, rounding once: gradients over several batches, or of a tensor with
-    /// several users.
+    /// several users. To a reduction what is held is one more element: the sum of all, but of a maximum the larger.
     ///
     /// # Errors
-    /// If it has no such output, or one that holds no numbers.
+    /// If it has no such output, or one that holds conditions, or a matrix that is updated in place already.
     pub fn accumulate(self, outputs: &[&str]) -> Result<Step, LinearError> {
         let epilogue = rewrite::accumulate(self.gemm.epilogue(), outputs)?;
         Ok(Step { gemm: self.gemm.with_epilogue(&epilogue), ..self })

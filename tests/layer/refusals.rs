@@ -71,7 +71,26 @@ fn outputs_that_cannot_be_added_to() {
     assert_eq!(error.to_string(), "the step writes no `dx`; it writes dw");
     let reserve = layer([2, 3]).pair().reserve().values()[0].name.clone();
     let error = layer([2, 3]).forward(4).accumulate(&[&reserve]).unwrap_err();
-    assert!(matches!(error, LinearError::Check(_)), "{error}");
+    let why = "it holds conditions, not numbers; leave it out";
+    assert_eq!(error.to_string(), format!("the step cannot add to `{reserve}`: {why}"));
+    let halved = Epilogue::build(|e| {
+        e.store("y", e.acc() + e.load("y", F32) * 0.5, F32);
+        e.reduce("sum", e.acc(), Monoid::Sum.accumulate(), F32.over(N));
+        e.reduce("amax", e.acc(), Monoid::AbsMax, F32.pointer());
+    });
+    let wrt = Wrt::accumulator().detached("amax");
+    let halved = Linear::with_epilogue(F32, [1, 1], &halved.unwrap(), wrt).unwrap().inference(1);
+    assert_eq!(
+        halved.clone().accumulate(&["y"]).unwrap_err().to_string(),
+        "the step cannot add to `y`: the epilogue updates it in place already; say there what is added, or store to another name"
+    );
+    assert!(layer([2, 3]).wgrad(4).unwrap().accumulate(&["dw"]).unwrap().accumulate(&["dw"]).is_err());
+    // What is held is one more element of a reduction.
+    let (x, mut y, mut sum, mut amax) = ([3.0f32], [0.0f32], [1.0f32], [4.0f32]);
+    let args = HostArgs::new().input("x", &x).input("w", &[1.0f32]).output("y", &mut y);
+    let args = args.output("sum", &mut sum).output("amax", &mut amax);
+    halved.accumulate(&["sum", "amax"]).unwrap().reference(args).unwrap();
+    assert_eq!((sum, amax), ([4.0], [4.0]));
     // Neither tensors of the step nor what its epilogue has.
     for name in ["dw", "x", "dz"] {
         let error = layer([2, 3]).wgrad(4).unwrap().plus(name, F32).unwrap_err();
