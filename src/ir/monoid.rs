@@ -54,9 +54,20 @@ macro_rules! monoids {
 
 use ValueType::{Bool, F32, I32};
 
-/// The larger, or NaN if either is.
-fn larger(a: f64, b: f64) -> f64 {
-    if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
+/// The larger, or NaN if either is. +0 is larger than -0, as on a GPU: `f64::max` leaves that open.
+pub(super) fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() {
+        f64::NAN
+    } else if a > b || (a == b && b.is_sign_negative()) {
+        a
+    } else {
+        b
+    }
+}
+
+/// The smaller, or NaN if either is. -0 is smaller than +0.
+pub(super) fn smaller(a: f64, b: f64) -> f64 {
+    -larger(-a, -b)
 }
 
 monoids! {
@@ -74,8 +85,7 @@ monoids! {
     /// The smallest; of nothing infinity, the largest integer, or true. NaN if any element is NaN. Of conditions it is
     /// whether all hold.
     Min = "min", &[F32, I32, Bool], identity |t| match t { F32 => f64::INFINITY, I32 => f64::from(i32::MAX), Bool => 1.0 },
-        lift |x| x, combine |a, b| -larger(-a, -b), i32 i32::min,
-        cuda "Min" costs 1;
+        lift |x| x, combine smaller, i32 i32::min, cuda "Min" costs 1;
     /// The largest absolute value; 0 of nothing. NaN if any element is NaN. The least integer, whose absolute value is no
     /// `i32`, counts as the largest.
     AbsMax = "absmax", &[F32, I32], identity |_| 0.0, lift f64::abs, combine larger, i32 i32::max,
@@ -160,6 +170,10 @@ mod tests {
         assert_eq!(Monoid::AbsMax.lift(I32, f64::from(i32::MIN)), f64::from(i32::MAX));
         assert_eq!(Monoid::Sum.combine(I32, f64::from(i32::MAX), 1.0), f64::from(i32::MIN));
         assert!(Monoid::Max.combine(F32, f64::NAN, 1.0).is_nan() && Monoid::Min.combine(F32, 1.0, f64::NAN).is_nan());
+        for (a, b) in [(0.0, -0.0), (-0.0, 0.0)] {
+            let signs = [Monoid::Max, Monoid::Min].map(|monoid| monoid.combine(F32, a, b).is_sign_negative());
+            assert_eq!(signs, [false, true], "{a:?} and {b:?}");
+        }
         let lse = |a, b| Monoid::LogSumExp.combine(F32, a, b);
         assert_eq!(lse(f64::NEG_INFINITY, f64::NEG_INFINITY), f64::NEG_INFINITY);
         assert_eq!(lse(f64::INFINITY, f64::INFINITY), f64::INFINITY);

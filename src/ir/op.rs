@@ -7,6 +7,7 @@
 //! executor computes and what the bounds are measured against. Integers and truth values are exact in `f64`.
 
 use super::graph::{Constant, Graph, Node, NodeId};
+use super::monoid::{larger, smaller};
 use crate::dtype::{DType, ValueType};
 use serde::{Deserialize, Serialize};
 
@@ -302,14 +303,14 @@ primitives! {
     /// `|a|`. Its derivative at 0 is 0.
     Abs = "abs", Numeric(1), cost 1, ulp 0, cuda "fabsf($0)", i32 "($0 < 0 ? wrap_sub(0, $0) : $0)", |x| x[0].wrapping_abs(),
         eval |x| x[0].abs(), adjoint |s, x, _, g| { let sign = s.f(Op::Sign, &[x[0]]); vec![Some(s.mul_(g, sign))] };
-    /// The smaller; NaN if either is NaN. Where both are equal the gradient goes to the second.
+    /// The smaller, of two zeros -0; NaN if either is NaN. Where both are equal the gradient goes to the second.
     Min = "min", Numeric(2), cost 1, ulp 0, cuda "min_nan($0, $1)", i32 "($0 < $1 ? $0 : $1)", |x| x[0].min(x[1]),
-        eval |x| if x[0].is_nan() || x[1].is_nan() { f64::NAN } else { x[0].min(x[1]) },
+        eval |x| smaller(x[0], x[1]),
         picks [0, 1] |s, x| s.f(Op::Lt, x);
-    /// The larger; NaN if either is NaN, which is what makes `max(x, 0)` the NaN-propagating ReLU. Where both are equal
+    /// The larger, of two zeros +0; NaN if either is NaN, which is what makes `max(x, 0)` the NaN-propagating ReLU. Where both are equal
     /// the gradient goes to the second.
     Max = "max", Numeric(2), cost 1, ulp 0, cuda "max_nan($0, $1)", i32 "($0 > $1 ? $0 : $1)", |x| x[0].max(x[1]),
-        eval |x| if x[0].is_nan() || x[1].is_nan() { f64::NAN } else { x[0].max(x[1]) },
+        eval |x| larger(x[0], x[1]),
         picks [0, 1] |s, x| s.f(Op::Gt, x);
     /// `a * b + c`, rounded once.
     Fma = "fma", Numeric(3), cost 1, ulp 1, cuda "fmaf($0, $1, $2)",
@@ -481,6 +482,10 @@ mod tests {
     fn edges_of_floats_are_defined() {
         let value = |op: Op, x: &[f64]| (op.row().eval)(x);
         assert!(value(Op::Max, &[f64::NAN, 0.0]).is_nan() && value(Op::Min, &[0.0, f64::NAN]).is_nan());
+        for zeros in [[0.0, -0.0], [-0.0, 0.0]] {
+            let signs = [Op::Max, Op::Min].map(|op| value(op, &zeros).is_sign_negative());
+            assert_eq!(signs, [false, true], "{zeros:?}");
+        }
         assert!(value(Op::Sign, &[f64::NAN]).is_nan());
         assert_eq!(value(Op::Sign, &[-0.0]), 0.0);
         assert_eq!(value(Op::Round, &[2.5]), 2.0);
