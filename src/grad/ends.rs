@@ -7,7 +7,7 @@ use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::Axes;
 use crate::ir::graph::{Node, NodeId};
-use crate::ir::{Monoid, Operand, Order, Reduction, SinkKind};
+use crate::ir::{Monoid, Operand, Order, Reduction, Sink, SinkKind};
 use std::sync::Arc;
 
 /// The name of an output's incoming gradient, unless that is the accumulator.
@@ -70,9 +70,15 @@ impl Outputs {
         }
         let matrix = |o: &Output| o.operand.axes.contains(Axes::MNL);
         let chosen = match &wrt.through {
-            Some(name) => outputs.iter().position(|o| *o.name == **name && matrix(o)).ok_or_else(|| GradError::Output {
-                name: name.clone(),
-                why: "it is no matrix of f32 values; choose one that is stored as f32, f16 or bf16",
+            Some(name) => outputs.iter().position(|o| *o.name == **name && matrix(o)).ok_or_else(|| {
+                let fits =
+                    |s: &Sink| s.kind.operand().axes.contains(Axes::MNL) && forward.type_of(s.value).value == ValueType::F32;
+                let why = match sinks.iter().any(|s| *s.name == **name && fits(s)) {
+                    // What fits is missing only if it was left out.
+                    true => "it is detached as well; name it in `Wrt::through` or in `Wrt::detached`, not in both",
+                    false => "it is no matrix of f32 values; choose one that is stored as f32, f16 or bf16",
+                };
+                GradError::Output { name: name.clone(), why }
             })?,
             None => {
                 let d = outputs.iter().position(|o| &*o.name == "d" && matrix(o));

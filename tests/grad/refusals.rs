@@ -85,6 +85,10 @@ fn outputs() {
         refused(amax, Wrt::all().detached("amax").through("amax")),
         "a gradient cannot come in through `amax`: it is no matrix of f32 values; choose one that is stored as f32, f16 or bf16"
     );
+    assert_eq!(
+        refused(amax, Wrt::all().through("d").detached("d").detached("amax")),
+        "a gradient cannot come in through `d`: it is detached as well; name it in `Wrt::through` or in `Wrt::detached`, not in both"
+    );
     let shared = |e: &Builder| e.store("d", e.load("x", F32.over(N)) * 2.0, F32.over(M | N));
     assert!(refused(shared, Wrt::all()).starts_with("a gradient cannot come in through `d`: the batch shares it"));
 }
