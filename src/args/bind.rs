@@ -100,6 +100,11 @@ pub enum Fault {
     },
     /// Passed with `input`, but it is written.
     ReadOnly,
+    /// Part of a reserve that was passed with `saved`, but it is written.
+    Saved {
+        /// The reserve.
+        reserve: ReserveTag,
+    },
     /// Passed with `output`, but borrowed to be read.
     Shared,
     /// Too few elements for its extents and strides.
@@ -201,6 +206,9 @@ impl fmt::Display for ArgumentError {
             }
             Fault::ScalarType { needs, got } => write!(f, "needs a scalar of type {needs}, got {got}"),
             Fault::ReadOnly => write!(f, "is written; pass a mutable buffer with `output`"),
+            Fault::Saved { reserve } => {
+                write!(f, "is part of a {reserve}, which this epilogue writes: pass it with `saving`")
+            }
             Fault::Shared => write!(f, "is written, and was borrowed to be read: borrow it mutably, as in `(&mut d).ld(..)`"),
             Fault::TooShort { what, needs, got, leading_dimension, batch_stride } => {
                 let ld = leading_dimension.map(|ld| format!("leading dimension {ld}"));
@@ -417,7 +425,7 @@ fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Resu
         got => return Err(Fault::DType { needs: dtype, got }),
     };
     if written && !writable {
-        return Err(Fault::ReadOnly);
+        return Err(tensor.reserve.map_or(Fault::ReadOnly, |reserve| Fault::Saved { reserve }));
     }
     if written && !tensor.mutable {
         return Err(Fault::Shared);

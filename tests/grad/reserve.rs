@@ -187,6 +187,18 @@ fn both(first: &Pair, second: &Pair, made_for: Shape, shape: Shape) -> Result<Ve
 }
 
 #[test]
+fn a_reserve_that_is_read_is_not_written() {
+    let relu = pair(|e| e.store("d", e.acc().relu(), F32), Wrt::all());
+    let shape = Shape::new(1, 1, 0);
+    let (reserve, mut d) = (relu.reserve().allocate(shape), [0.0f32]);
+    let args = HostArgs::new().input("a", &[1.0f32]).output("d", &mut d).saved(&reserve);
+    let operation = Operation::Pointwise { dtype: F32, order: Default::default() };
+    let errors = run(operation, relu.forward().checked(), shape, args, Precision::F32).unwrap_err();
+    assert_eq!(errors.0[0].fault, Fault::Saved { reserve: reserve.tag() });
+    assert!(errors.to_string().ends_with("which this epilogue writes: pass it with `saving`"), "{errors}");
+}
+
+#[test]
 fn only_the_right_reserve_is_taken() {
     let relu = pair(|e| e.store("d", e.acc().relu(), F32), Wrt::all());
     let shifted = pair(|e| e.store("d", (e.acc() + 1.0).relu(), F32), Wrt::all());
