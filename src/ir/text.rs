@@ -236,7 +236,7 @@ impl<'r> Reader<'r> {
             self.sink_lines.push(number);
             return Ok(());
         }
-        let (head, body) = line.split_once('=').ok_or("expected `%id = ...` or `store ...`")?;
+        let (head, body) = line.split_once('=').ok_or("expected `%id = ...`, `store ...` or `reduce ...`")?;
         let (label, annotation) = match head.split_once(':') {
             Some((label, annotation)) => (label, Some(annotation.trim())),
             None => (head, None),
