@@ -167,6 +167,9 @@ impl Checked {
     }
 }
 
+/// The most characters that an argument's name may have.
+pub(crate) const LONGEST_NAME: usize = 64;
+
 /// Checks a graph.
 ///
 /// # Errors
@@ -268,7 +271,7 @@ impl Names<'_> {
     fn add(&mut self, name: &Arc<str>, role: Role, place: Place, out: &mut Vec<Diagnostic>) {
         let shown = short(name);
         let new = |code, message: &str| Diagnostic::new(self.graph, code, place, message);
-        if name.is_empty() || name.chars().count() > 64 || name.chars().any(char::is_control) {
+        if name.is_empty() || name.chars().count() > LONGEST_NAME || name.chars().any(char::is_control) {
             out.push(
                 new("E0102", &format!("`{shown}` is no name for an argument"))
                     .mark(Part::Subject, "")

@@ -3,16 +3,32 @@
 use super::error::GradError;
 use super::joint::{FORWARD, Joint};
 use super::wrt::Wrt;
-use crate::check::Checked;
+use crate::check::{Checked, LONGEST_NAME};
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::Axes;
 use crate::ir::graph::{Node, NodeId};
 use crate::ir::{Monoid, Operand, Order, Reduction, Sink, SinkKind};
 use std::sync::Arc;
 
-/// The name of an output's incoming gradient, unless that is the accumulator.
+/// What the name of an argument's gradient begins with.
+const GRADIENT: &str = "grad_";
+/// What the name of an output's incoming gradient begins with, unless that is the accumulator.
+const UPSTREAM: &str = "upstream_";
+
+/// The name of an argument's gradient.
+pub(super) fn gradient_of(argument: &str) -> Arc<str> {
+    format!("{GRADIENT}{argument}").into()
+}
+
+/// The name of an output's incoming gradient.
 pub(super) fn upstream(output: &str) -> Arc<str> {
-    format!("upstream_{output}").into()
+    format!("{UPSTREAM}{output}").into()
+}
+
+/// Fails if there is no room for that in front of a name.
+fn room(prefix: &'static str, name: &str) -> Result<(), GradError> {
+    let most = LONGEST_NAME - prefix.len();
+    if name.chars().count() <= most { Ok(()) } else { Err(GradError::Long { name: name.into(), prefix, most }) }
 }
 
 /// Fails if an argument has one of these names.
@@ -86,6 +102,7 @@ impl Outputs {
             }
         };
         let through = outputs.remove(chosen);
+        outputs.iter().try_for_each(|output| room(UPSTREAM, &output.name))?;
         Ok(Outputs { through, others: outputs })
     }
 
@@ -140,6 +157,7 @@ pub(super) fn leaves(forward: &Checked, joint: &Joint, wrt: &Wrt, output: DType)
         }
         known.push(name.to_string());
         if wrt.wants(name) {
+            room(GRADIENT, name)?;
             leaves.push(Leaf { name: name.clone(), id, operand: Operand { dtype: format(name, operand.dtype), ..operand } });
         }
     }

@@ -73,6 +73,16 @@ pub enum GradError {
         /// The name.
         name: String,
     },
+    /// A name that leaves no room for that of its gradient.
+    #[error("the gradient of `{name}` is called `{prefix}` and that, which is too long: use a name of at most {most} characters")]
+    Long {
+        /// The name.
+        name: String,
+        /// What stands before it.
+        prefix: &'static str,
+        /// The most characters it may have.
+        most: usize,
+    },
     /// Everything that could be saved was pinned to be computed again.
     #[error(
         "the backward pass needs values of the accumulator, and every one that could be saved is pinned to be recomputed: remove a pin"

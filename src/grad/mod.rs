@@ -81,7 +81,7 @@ use crate::dtype::{DType, ValueType};
 use crate::ir::axes::Axes;
 use crate::ir::graph::{Graph, NodeId};
 use crate::ir::{Monoid, Reduce, Sink, SinkKind};
-use ends::{Leaf, Outputs, leaves, taken, upstream};
+use ends::{Leaf, Outputs, gradient_of, leaves, taken, upstream};
 use joint::{Folded, Joint};
 use select::Selected;
 use std::sync::Arc;
@@ -185,7 +185,7 @@ impl Candidate {
             let value = gradient.unwrap_or_else(|| joint.graph.constant_f32(0.0));
             let kind =
                 if operand.axes.contains(Axes::MNL) { SinkKind::Store(operand) } else { Reduce::from(Monoid::Sum).to(operand) };
-            sinks.push(Sink { name: format!("grad_{name}").into(), value, kind });
+            sinks.push(Sink { name: gradient_of(&name), value, kind });
         }
         let folded = joint.fold(sinks, incoming);
         // Sums of integer products are far larger than what is stored in the end.

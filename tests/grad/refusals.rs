@@ -62,6 +62,26 @@ fn names() {
         refused(|e| e.store("d", e.acc() + e.load("acc", F16), F16), Wrt::all()),
         "the epilogue has an argument `acc`, a name that its gradients need: build it with another name, or edit the epilogue's text"
     );
+    // The longest names that leave room for those of the gradients, and one letter more.
+    let named = |argument: usize, output: usize| {
+        let (x, s) = ("x".repeat(argument), "s".repeat(output));
+        Epilogue::build(|e| {
+            e.store(&"d".repeat(64), e.acc() + e.load(&x, F16), F16);
+            e.reduce(&s, e.acc(), Monoid::Sum, F32.over(N));
+        })
+        .unwrap()
+        .backward(Wrt::all())
+        .map_err(|e| e.to_string())
+    };
+    let long = |prefix: &str, letter: &str, most: usize| {
+        let name = letter.repeat(most + 1);
+        format!(
+            "the gradient of `{name}` is called `{prefix}` and that, which is too long: use a name of at most {most} characters"
+        )
+    };
+    assert!(named(59, 55).is_ok());
+    assert_eq!(named(60, 55).unwrap_err(), long("grad_", "x", 59));
+    assert_eq!(named(59, 56).unwrap_err(), long("upstream_", "s", 55));
     let z = Wrt::all().format("z", F32);
     assert_eq!(refused(build, z), "the epilogue has no argument `z` that is differentiated with respect to; it has acc, x");
 }
