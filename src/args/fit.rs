@@ -34,7 +34,11 @@ pub enum Misfit {
 }
 
 fn cure(has: ValueType) -> &'static str {
-    if has == ValueType::I32 { "use `acc_i32()` and cast it" } else { "use `acc()`" }
+    match has {
+        ValueType::F32 => "use `acc()`",
+        ValueType::I32 => "use `acc_i32()` and cast it",
+        ValueType::Bool => "load the matrix instead, as in `e.load(\"mask\", Bool)`; a document reads it as `acc bool`",
+    }
 }
 
 /// Whether an epilogue fits an operation, on any device.

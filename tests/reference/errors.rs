@@ -201,6 +201,18 @@ fn an_accumulator_that_the_operation_does_not_have() {
     let misfit = Misfit::Accumulator { wants: ValueType::I32, has: ValueType::F32, dtype: F32 };
     assert_eq!((errors.0[0].name.as_str(), &errors.0[0].fault), ("a", &Fault::Misfit(misfit)));
     assert!(errors.to_string().contains("use `acc()`"), "{errors}");
+    // No method of the builder makes an accumulator of conditions.
+    let operation = Operation::Pointwise { dtype: Bool, order: Default::default() };
+    let attempt = |epilogue: &Epilogue, d: &mut [i32]| {
+        let args = HostArgs::new().input("a", &[0u8, 1, 1, 0]).output("d", d);
+        run(operation, epilogue.checked(), Shape::new(2, 2, 0), args, Precision::F32)
+    };
+    let errors = attempt(&integers, &mut d).unwrap_err().to_string();
+    assert!(errors.contains("load the matrix instead") && errors.contains("`acc bool`"), "{errors}");
+    let document = "%0 = acc bool\n%1 = to_i32 %0\nstore \"d\" i32[M,N,L], %1".parse().unwrap();
+    let mut counts = [5i32; 4];
+    attempt(&document, &mut counts).unwrap();
+    assert_eq!(counts, [0, 1, 1, 0]);
     let ones = Epilogue::build(|e| e.store("d", e.constant(1), I32)).unwrap();
     let bits = [1u8; 4];
     let args = HostArgs::new().input("a", &bits[..]).input("b", &bits[..]).output("d", &mut d[..]);
