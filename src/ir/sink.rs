@@ -93,6 +93,12 @@ impl Reduce {
         SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand })
     }
 
+    /// The same reduction, whose kernel may combine partial results in any order: see [`Monoid::atomic`].
+    #[must_use]
+    pub const fn atomic(self) -> Reduce {
+        Reduce { atomic: true, ..self }
+    }
+
     /// The same reduction, in which what the memory holds takes part: see [`Monoid::accumulate`].
     #[must_use]
     pub const fn accumulate(self) -> Reduce {

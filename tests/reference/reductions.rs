@@ -8,6 +8,11 @@ use postlude::prelude::*;
 use postlude::reference::{Precision, oracle, run};
 use postlude::{HostArgs, Operand, Operation};
 
+#[test]
+fn what_is_said_of_a_reduction_is_said_in_any_order() {
+    assert_eq!(Monoid::Sum.accumulate().atomic(), Monoid::Sum.atomic().accumulate());
+}
+
 /// Every set of axes but all three.
 fn results() -> Vec<Operand> {
     let sets = [Axes::NONE, M, N, Axes::MN].into_iter().flat_map(|axes| [axes, axes | L]);
