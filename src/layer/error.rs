@@ -18,6 +18,9 @@ pub enum LinearError {
     /// A format that no layer has.
     #[error("a layer multiplies matrices of f32, f16 or bf16, and not of {0}")]
     Operands(DType),
+    /// A format that no gradient has.
+    #[error("a layer's gradients are f32, f16 or bf16, and not {0}: ask for one of these with `Linear::gradients`")]
+    Gradients(DType),
     /// An argument of the epilogue has a name of the layer's own tensors.
     #[error("the epilogue has an argument `{name}`, which is a tensor of the layer: rename it")]
     Name {

@@ -263,7 +263,7 @@ impl Linear {
     /// # Errors
     /// If dW cannot have the format that [`gradients`](Linear::gradients) asks for.
     pub fn wgrad(&self, rows: usize) -> Result<Step, LinearError> {
-        let dw = Operand { dtype: self.gradients.unwrap_or(self.dtype), axes: Axes::MNL, order: self.w };
+        let dw = Operand { dtype: self.gradient_format()?.unwrap_or(self.dtype), axes: Axes::MNL, order: self.w };
         let gemm = Gemm::new(self.dtype, Layout::of(self.x.transposed(), self.dz.order), &stored("dw", dw)?);
         let shape = Shape::new(self.inputs, self.outputs, rows).batched(self.entries);
         Ok(Step::new(gemm, shape, Names::new("x", Some("dz"))))
@@ -328,8 +328,16 @@ impl Linear {
 
     /// The backward epilogue, with gradients of arguments in the format asked for.
     fn derivative(&self) -> Result<Epilogue, LinearError> {
-        let Some(dtype) = self.gradients else { return Ok(self.pair.backward().clone()) };
+        let Some(dtype) = self.gradient_format()? else { return Ok(self.pair.backward().clone()) };
         rewrite::formats(self.pair.backward(), |name| (name != DZ).then_some(dtype))
+    }
+
+    /// The format asked for, if a gradient can have it.
+    fn gradient_format(&self) -> Result<Option<DType>, LinearError> {
+        match self.gradients {
+            Some(dtype) if dtype.value_type() != ValueType::F32 => Err(LinearError::Gradients(dtype)),
+            format => Ok(format),
+        }
     }
 }
 

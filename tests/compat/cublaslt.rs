@@ -168,6 +168,14 @@ fn the_numbers_are_those_of_the_header() {
 }
 
 #[test]
+fn faults_behind_a_number_are_nobodys_line() {
+    for named in cublaslt::ALL {
+        let faults = (named.build)(Formats::of(I32)).unwrap_err();
+        assert!(faults.iter().all(|fault| fault.built_at().is_none()), "{faults}");
+    }
+}
+
+#[test]
 fn the_order_of_a_recipes_sums_can_be_given_up() {
     let sums = cublaslt::drelu_bgrad(Formats { bias: F32, ..Formats::of(F16) }).unwrap();
     let atomic = sums.atomic();

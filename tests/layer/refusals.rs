@@ -61,8 +61,14 @@ fn epilogues_that_make_no_layer() {
         "the gradient of the product is f32, and it is multiplied with a matrix of f16: say `.format(\"acc\", ..)` to `Wrt`"
     );
     assert!(Linear::with_epilogue(F16, [1, 1], &epilogue, Wrt::all().format("acc", F16)).is_ok());
-    let error = Linear::new(F32, [1, 1], |_, z| z).unwrap().gradients(I32).wgrad(1).unwrap_err();
-    assert!(matches!(error, LinearError::Check(_)), "{error}");
+    for dtype in [I32, Bool] {
+        let (layer, previous) = (Linear::new(F32, [1, 1], |_, z| z).unwrap().gradients(dtype), layer([1, 1]).gradients(dtype));
+        let steps = [layer.wgrad(1), layer.wgrad_with_bias(1), layer.activation_grad(1), layer.dgrad_into(&previous, 1)];
+        for error in steps.map(Result::unwrap_err) {
+            let cure = "ask for one of these with `Linear::gradients`";
+            assert_eq!(error.to_string(), format!("a layer's gradients are f32, f16 or bf16, and not {dtype}: {cure}"));
+        }
+    }
 }
 
 #[test]
