@@ -82,7 +82,8 @@ impl Joint {
         for sink in joint.sinks() {
             graph.sink(Sink { value: ids[sink.value.index()].unwrap_or(sink.value), ..sink.clone() }, None);
         }
-        let of_user = self.of_user.iter().map(|id| ids[id.index()]).collect();
+        let here = |id: NodeId| ids[id.index()].or_else(|| masks::of_relu(&graph, joint.node(id), |a| ids[a.index()]));
+        let of_user = self.of_user.iter().map(|id| here(*id)).collect();
         Folded { checked: Checked::rebuilt(graph, Vec::new()), of_user }
     }
 }

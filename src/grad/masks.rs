@@ -93,6 +93,17 @@ fn one_mask(graph: &mut Graph, node: &Node) -> Option<Node> {
     Some(select(both, value, zero))
 }
 
+/// What a graph has of the condition `z > 0`, a node whose operands may be `placed` in it: `max(z, 0) > 0`. That is the same, also
+/// where z is no number, and what the derivative of a ReLU asks.
+pub(super) fn of_relu(graph: &Graph, node: &Node, placed: impl Fn(NodeId) -> Option<NodeId>) -> Option<NodeId> {
+    let [z, zero] = *node.args() else { return None };
+    let (z, zero) = (placed(z)?, placed(zero)?);
+    let apply = |op, x| Node::Apply { op, args: vec![x, zero] };
+    let asks = matches!(node, Node::Apply { op, .. } if apply(*op, z) == apply(Op::Gt, z));
+    let of_zero = *graph.node(zero) == Node::Constant(Constant::F32(0));
+    graph.find(&apply(Op::Gt, graph.find(&apply(Op::Max, z))?)).filter(|_| asks && of_zero)
+}
+
 /// Whether a condition follows from coordinates, scalars, and what is constant along a row.
 fn is_positional(graph: &Graph, condition: NodeId) -> bool {
     let along_rows = |axes: Axes| !axes.contains(N);

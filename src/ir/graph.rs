@@ -341,6 +341,11 @@ impl Graph {
         &self.nodes[id.index()]
     }
 
+    /// The node that is equal to this one, if there is one.
+    pub(crate) fn find(&self, node: &Node) -> Option<NodeId> {
+        self.ids.get(node).copied()
+    }
+
     /// Every node with its id, arguments before users.
     pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeId, &Node)> + ExactSizeIterator {
         self.nodes.iter().enumerate().map(|(i, n)| (NodeId(i as u32), n))

@@ -49,6 +49,36 @@ fn each_activation_saves_what_it_has_to() {
 }
 
 #[test]
+fn a_mask_of_relu_that_the_caller_keeps_is_saved_once() {
+    let build = |e: &Builder| {
+        let z = e.acc() + e.load("bias", F16.over(N));
+        e.store("d", z.relu(), F16);
+        e.store("active", z.gt(0.0), Bits8);
+        e.store("far", z.gt(1.0), Bits8);
+    };
+    let bits = |wrt| pair(build, wrt).reserve().bits_per_element();
+    assert_eq!(bits(Wrt::all().keeps("far")), 1);
+    assert_eq!(bits(Wrt::all().keeps("d")), 0);
+    let kept = pair(build, Wrt::all().keeps("active"));
+    assert_eq!(kept.reserve().bits_per_element(), 0);
+    assert_eq!(*kept.forward(), Epilogue::build(build).unwrap());
+    // Where z is positive, zero, negative or no number.
+    let (a, bias, mut d) = ([2.0f32, 0.0, -1.0, f32::NAN], [half::f16::ZERO; 4], [half::f16::ZERO; 4]);
+    let (shape, operation) = (Shape::new(1, 4, 0), Operation::Pointwise { dtype: F32, order: Default::default() });
+    let (mut active, mut far, mut reserve) = ([0u8], [0u8], kept.reserve().allocate(shape));
+    let args = HostArgs::new().input("a", &a).input("bias", &bias).output("d", &mut d).output("far", &mut far);
+    let args = args.output("active", &mut active).saving(&mut reserve);
+    run(operation, kept.forward().checked(), shape, args, Precision::F32).unwrap();
+    assert_eq!(active, [0b0001]);
+    let mut dz = [half::f16::ZERO; 4];
+    let mut dbias = dz;
+    let args = HostArgs::new().input("a", &[1.0f32; 4]).input("active", &active).output("grad_acc", &mut dz);
+    let args = args.output("grad_bias", &mut dbias).saved(&reserve);
+    run(operation, kept.backward().checked(), shape, args, Precision::F32).unwrap();
+    assert_eq!(dz.map(f32::from), [1.0, 0.0, 0.0, 0.0]);
+}
+
+#[test]
 fn what_follows_from_arguments_and_places_costs_nothing() {
     let none = pair(
         |e| {
