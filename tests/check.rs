@@ -11,7 +11,8 @@ use postlude::compat::cublaslt::{self, Formats};
 use postlude::dtype::ValueType;
 use postlude::layer::{Linear, LinearError};
 use postlude::prelude::*;
-use postlude::{Builder, Diagnostics};
+use postlude::{Builder, CustomOp, Diagnostics};
+use std::sync::Arc;
 
 /// The diagnostics of a graph that must have some.
 fn faults(build: impl FnOnce(&Builder)) -> Diagnostics {
@@ -221,6 +222,25 @@ fn an_expression_of_another_builder_is_found_wherever_it_stands() {
             assert!(found.iter().next().unwrap().built_at().unwrap().starts_with(file!()), "{found}");
         }
     });
+}
+
+#[test]
+fn one_name_of_a_custom_primitive_is_one_definition() {
+    let softcap = |cuda| Arc::new(CustomOp::new("softcap", 1, cuda, |x| x[0].tanh()).unwrap());
+    let (exact, fast) = (softcap("tanhf($0)"), softcap("__tanhf($0)"));
+    let at = line(2);
+    let found = faults(|e| {
+        let (y, z) = (e.custom(&exact, [e.acc()]), e.custom(&exact, [e.acc() * 2.0]));
+        let w = e.custom(&fast, [y + z]);
+        e.store("d", w, F16);
+    });
+    assert_eq!(codes(&found), ["E0108"]);
+    let fault = found.iter().next().unwrap();
+    assert!(fault.built_at().unwrap().starts_with(&below(&at, 1)), "{found}");
+    assert!(found.to_string().contains("^^^^^^^ another definition"), "{found}");
+    assert!(found.to_string().contains(&format!("at {at}:")), "{found}");
+    // One definition that was made twice is one.
+    assert!(Epilogue::build(|e| e.store("d", e.custom(&exact, [e.custom(&softcap("tanhf($0)"), [e.acc()])]), F16)).is_ok());
 }
 
 #[test]

@@ -13,6 +13,7 @@
 //! | E0105 | An expression is used with the builder that made it. |
 //! | E0106 | A graph has at most 4096 nodes and stores, which is also the most that a document may have. |
 //! | E0107 | An argument varies along M, N and L; K is the axis of the product's operands. |
+//! | E0108 | One name means one custom primitive: two definitions have two names. |
 //! | E0201 | Operands have the types the primitive takes; `f32`, `i32` and `bool` do not mix without a cast. |
 //! | E0202 | A primitive, function or custom primitive has as many operands as it declares. |
 //! | E0203 | A product has one type: its accumulator is `acc` or `acc_i32`, not both, and its operands' elements are of the same. |
@@ -34,7 +35,7 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 
 use crate::dtype::ValueType;
 use crate::ir::graph::{BuiltAt, Graph, Node, NodeId, Side};
-use crate::ir::{Axes, Monoid, Operand, Reduction, Sink, SinkKind, text};
+use crate::ir::{Axes, CustomOp, Monoid, Operand, Reduction, Sink, SinkKind, text};
 use diagnostic::{Part, Place};
 use std::collections::HashMap;
 use std::fmt;
@@ -200,6 +201,7 @@ pub(crate) fn check_built(
     }
     let types = types::infer(&graph, &mut out);
     check_liveness(&graph, built_at, &mut out);
+    check_customs(&graph, &mut out);
     let arguments = check_names(&graph, &mut out);
     sinks::check(&graph, &types, &mut out);
     out.sort_by_key(Diagnostic::order);
@@ -225,6 +227,23 @@ fn check_liveness(graph: &Graph, built_at: BuiltAt, out: &mut Vec<Diagnostic>) {
                 Diagnostic::new(graph, "E0104", Place::Node(id), &format!("argument `{}` reaches no sink", short(name)))
                     .mark(Part::Subject, "never used")
                     .help("use it, or remove it: a launch would have to pass it for nothing"),
+            );
+        }
+    }
+}
+
+/// Of a custom primitive a document holds the name: of two, nobody could read it.
+fn check_customs(graph: &Graph, out: &mut Vec<Diagnostic>) {
+    let mut first: HashMap<&str, (NodeId, &CustomOp)> = HashMap::new();
+    for (id, node) in graph.nodes() {
+        let Node::Custom { op, .. } = node else { continue };
+        let (earlier, other) = *first.entry(op.name()).or_insert((id, op));
+        if *other != **op {
+            out.push(
+                Diagnostic::new(graph, "E0108", Place::Node(id), &format!("`{}` names two custom primitives", op.name()))
+                    .mark(Part::Subject, "another definition")
+                    .note(graph, "it is first used here", Place::Node(earlier))
+                    .help("give each definition a name of its own"),
             );
         }
     }
