@@ -433,10 +433,11 @@ fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Resu
     let Laid { ld, batch_stride, needs } = laid_out(kind, tensor.leading_dimension, tensor.batch_stride)?;
     let entries = batch.unwrap_or(1);
     // A mask of a byte for each element would be read as bits of its first few rows. Not where `Bits128` is meant: Paddle's reserves are
-    // of that size, with bits in their first eighth.
+    // of that size, with bits in their first eighth. Nor where lines are said to lie apart, or a word would hold all of its bits: there
+    // the size is that of padding as well.
     let elements = outer.checked_mul(inner).and_then(|x| x.checked_mul(entries));
     let unpacked = dtype == DType::Bits8 && tensor.dtype == DType::Bool && Some(tensor.len) == elements;
-    if unpacked && tensor.len > dtype.bytes(needs) {
+    if unpacked && ld == inner.max(1).next_multiple_of(dtype.run()) && tensor.len > dtype.bytes(needs).next_multiple_of(8) {
         return Err(Fault::Unpacked { dtype, needs: dtype.bytes(needs), got: tensor.len });
     }
     if len < needs {

@@ -2,7 +2,7 @@
 
 use crate::support::product;
 use half::f16;
-use postlude::args::{ArgumentErrors, Fault, Misfit};
+use postlude::args::{ArgumentErrors, Fault, IntoTensor, Misfit};
 use postlude::dtype::ValueType;
 use postlude::prelude::*;
 use postlude::reference::{Precision, oracle, run};
@@ -142,6 +142,13 @@ fn a_byte_for_each_element_is_no_mask_of_bits() {
     assert!(errors[0].to_string().contains("declare it `Bool`, or pack it into 6 bytes"), "{}", errors[0]);
     // Six bytes are bits, and so is any other memory that is long enough.
     assert_eq!((attempt(&[1; 6]), attempt(&[2; 47])), (Ok(4.0), Ok(0.0)));
+    // A row of two elements in a padded byte, and rows of sixteen at sixteen bytes: as many bytes as elements, and bits.
+    for (shape, mask, ld) in [(Shape::new(1, 2, 4), vec![1u8, 0], 8), (Shape::new(2, 16, 4), vec![1; 32], 128)] {
+        let (b, mut d) = (vec![1.0f32; shape.n * 4], vec![9.0f32; shape.m * shape.n]);
+        let args = HostArgs::new().input("a", &a[..shape.m * 4]).input("b", &b).input("mask", (&mask).ld(ld));
+        run(product(F32, TN), masked.checked(), shape, args.output("d", &mut d), Precision::F32).unwrap();
+        assert_eq!(d[..2], [4.0, 0.0], "{shape}");
+    }
     // Paddle's reserves of ReLU are of a byte for each element, and hold bits.
     let masked = Epilogue::build(|e| e.store("mask", e.acc().ge(0.0), Bits128)).unwrap();
     let (a, b, mut mask) = ([1.0f32; 4], [1.0f32; 4 * 256], [0u8; 256]);
