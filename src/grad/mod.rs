@@ -2,7 +2,8 @@
 //!
 //! [`Epilogue::backward`] turns an epilogue into two: the [forward](Pair::forward) one, which also stores what the backward pass
 //! needs, and the [backward](Pair::backward) one, which turns incoming gradients into those of the accumulator and of every
-//! argument. Both are ordinary epilogues: they print, serialise and run like any other.
+//! argument. Both are ordinary epilogues: they print, serialise and run like any other. (To differentiate one again, give its arguments other
+//! names in its text: those of gradients are taken.)
 //!
 //! ```
 //! use postlude::prelude::*;

@@ -85,7 +85,8 @@ impl CustomOp {
 
     /// A primitive of `arity` `f32` operands, spelled `cuda` with `$0`, `$1`, ... for the operands, whose value is `eval`.
     ///
-    /// The spelling may call what CUDA device code has without headers (`expf`, `__fdividef`, ...).
+    /// The spelling may call what CUDA device code has without headers (`expf`, `__fdividef`, ...). Primitives of one name and spelling
+    /// are one, and `eval` has to be that of the spelling: of two the first would be taken.
     ///
     /// # Errors
     /// If the name is no identifier, or the spelling does not use exactly the declared operands or is not one expression.
