@@ -29,7 +29,7 @@ pub enum Error {
     Linear(#[from] LinearError),
     /// There is no kernel for the problem.
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    Plan(PlanError),
     /// A template is at fault.
     #[error(transparent)]
     Render(#[from] RenderError),
@@ -48,6 +48,16 @@ pub enum Error {
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Device(#[from] crate::device::DeviceError),
+}
+
+impl From<PlanError> for Error {
+    /// What does not fit of arguments is the same error whether planning or a launch finds it.
+    fn from(error: PlanError) -> Error {
+        match error {
+            PlanError::Arguments(faults) => Error::Arguments(faults),
+            other => Error::Plan(other),
+        }
+    }
 }
 
 /// A custom primitive that the compiler refused: the primitive, where it was used, and what the compiler said.

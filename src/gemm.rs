@@ -162,7 +162,7 @@ impl Gemm {
     /// The kernel's plan for a target and a number of multiprocessors. Needs no GPU and compiles nothing.
     ///
     /// # Errors
-    /// If the epilogue does not fit the operation, or the target lacks what it needs.
+    /// If the epilogue does not fit the operation, the problem has strides that no launch could take, or the target lacks what it needs.
     pub fn kernel(&self, target: Target, multiprocessors: usize, problem: impl Into<Problem>) -> Result<KernelPlan, PlanError> {
         let checked = self.epilogue.checked();
         KernelPlan::new(self.operation, checked, &problem.into(), target, multiprocessors, self.preferences)
@@ -308,7 +308,7 @@ pub use precompile::{Wanted, precompile};
 #[cfg(feature = "cuda")]
 mod execute {
     use super::*;
-    use crate::args::{Slot, slots};
+    use crate::args::{Slot, bind, slots};
     use crate::device::{Before, Device, DeviceArgs, Launch, LaunchError, LoadError, Restrider, Splitter};
     use crate::error::Error;
     use crate::jit::Fault;
@@ -380,7 +380,12 @@ mod execute {
             stream: &Arc<CudaStream>,
             args: &mut DeviceArgs<'_>,
         ) -> Result<Plan, Error> {
-            self.plan(device, args.problem(shape, stream))
+            let plan = self.plan(device, args.problem(shape, stream));
+            if let Err(Error::Arguments(_)) = plan {
+                // A problem knows strides alone: a launch would find everything that does not fit.
+                bind(&slots(self.operation, self.epilogue.checked(), shape), shape, args)?;
+            }
+            plan
         }
     }
 
