@@ -1,7 +1,6 @@
 //! Planning without a GPU: every class of problems has a kernel, and what the plan says of itself is so.
 
-use postlude::args::Fault;
-use postlude::args::Misfit;
+use postlude::args::{Fault, Misfit};
 use postlude::ir::Order;
 use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PlanError, Preferences, Problem};
 use postlude::prelude::*;

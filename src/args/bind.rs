@@ -353,13 +353,17 @@ pub(crate) struct Laid {
     batch_stride: usize,
     /// Elements from the first to the last.
     needs: usize,
+    /// Whether runs follow each other as closely as they can.
+    close: bool,
 }
 
 /// How an argument lies that is given these strides.
 pub(crate) fn laid_out(kind: &SlotKind, leading_dimension: Option<usize>, batch_stride: Option<usize>) -> Result<Laid, Fault> {
     let SlotKind::Memory { dtype, what, outer, inner, matrix, batch, written } = kind else {
         let fault = |got| Fault::LeadingDimension { what: "a scalar".into(), least: 0, got };
-        return leading_dimension.or(batch_stride).map_or(Ok(Laid { ld: 0, batch_stride: 0, needs: 0 }), |got| Err(fault(got)));
+        return leading_dimension
+            .or(batch_stride)
+            .map_or(Ok(Laid { ld: 0, batch_stride: 0, needs: 0, close: true }), |got| Err(fault(got)));
     };
     let (dtype, outer, inner, matrix, batch, written) = (*dtype, *outer, *inner, *matrix, *batch, *written);
     let begins = |what, elements: usize| match elements % dtype.run() {
@@ -400,7 +404,7 @@ pub(crate) fn laid_out(kind: &SlotKind, leading_dimension: Option<usize>, batch_
         (entries - 1).checked_mul(batch_stride).and_then(|x| x.checked_add(span))
     };
     let needs = needs.filter(|n| n.checked_mul(dtype.size()).is_some_and(|b| i64::try_from(b).is_ok())).ok_or_else(too_large)?;
-    Ok(Laid { ld, batch_stride, needs })
+    Ok(Laid { ld, batch_stride, needs, close: ld == least })
 }
 
 fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Result<Bound, Fault> {
@@ -430,14 +434,14 @@ fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Resu
     if written && !tensor.mutable {
         return Err(Fault::Shared);
     }
-    let Laid { ld, batch_stride, needs } = laid_out(kind, tensor.leading_dimension, tensor.batch_stride)?;
+    let Laid { ld, batch_stride, needs, close } = laid_out(kind, tensor.leading_dimension, tensor.batch_stride)?;
     let entries = batch.unwrap_or(1);
     // A mask of a byte for each element would be read as bits of its first few rows. Not where `Bits128` is meant: Paddle's reserves are
     // of that size, with bits in their first eighth. Nor where lines are said to lie apart, or a word would hold all of its bits: there
     // the size is that of padding as well.
     let elements = outer.checked_mul(inner).and_then(|x| x.checked_mul(entries));
     let unpacked = dtype == DType::Bits8 && tensor.dtype == DType::Bool && Some(tensor.len) == elements;
-    if unpacked && ld == inner.max(1).next_multiple_of(dtype.run()) && tensor.len > dtype.bytes(needs).next_multiple_of(8) {
+    if unpacked && close && tensor.len > dtype.bytes(needs).next_multiple_of(8) {
         return Err(Fault::Unpacked { dtype, needs: dtype.bytes(needs), got: tensor.len });
     }
     if len < needs {

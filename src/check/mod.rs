@@ -294,7 +294,7 @@ impl Names<'_> {
             out.push(
                 new("E0102", &format!("`{shown}` is no name for an argument"))
                     .mark(Part::Subject, "")
-                    .help("use 1 to 64 characters, none of them a control character"),
+                    .help(&format!("use 1 to {LONGEST_NAME} characters, none of them a control character")),
             );
         } else if matches!(&**name, "a" | "b") {
             out.push(

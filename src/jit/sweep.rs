@@ -209,6 +209,14 @@ mod tests {
         File::open(path).unwrap().set_modified(at).unwrap();
     }
 
+    /// A file of one letter.
+    fn file(path: PathBuf, at: SystemTime) -> PathBuf {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "x").unwrap();
+        stamp(&path, at);
+        path
+    }
+
     /// Ten kernels, the first used longest ago, and their common size.
     fn fill(store: &Store, now: SystemTime) -> u64 {
         for index in 0..10 {
@@ -301,18 +309,13 @@ mod tests {
         fill(&store, now);
         let shard = store.path(&CacheKey::for_test(0), SM).parent().unwrap().to_path_buf();
         let day = 24 * HOUR;
-        let file = |path: PathBuf, age: Duration| {
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, "x").unwrap();
-            stamp(&path, now - age);
-            path
-        };
-        let dead = file(shard.join(".new-dead"), 2 * day);
-        let alive = file(shard.join(".new-alive"), HOUR);
-        let used = file(store.root().join("v2/sm_90a/ab/x.kernel"), day);
-        let forgotten = file(store.root().join("v0/sm_90a/ab/x.kernel"), 40 * day);
-        file(store.root().join("v0/sweep"), 40 * day);
-        let foreign = file(store.root().join("vault/x"), 400 * day);
+        let dead = file(shard.join(".new-dead"), now - 2 * day);
+        let alive = file(shard.join(".new-alive"), now - HOUR);
+        let used = file(store.root().join("v2/sm_90a/ab/x.kernel"), now - day);
+        file(store.root().join("v2/sweep"), now - day);
+        let forgotten = file(store.root().join("v0/sm_90a/ab/x.kernel"), now - 40 * day);
+        file(store.root().join("v0/sweep"), now - 40 * day);
+        let foreign = file(store.root().join("vault/x"), now - 400 * day);
         let age = |folders: &[&str]| folders.iter().for_each(|folder| stamp(&store.root().join(folder), now - 40 * day));
         age(&["v0/sm_90a/ab", "v0/sm_90a", "v0"]);
         let swept = sweep(&store, Limits::default(), now);
@@ -328,13 +331,7 @@ mod tests {
         let store = store_in(directory.path());
         fill(&store, now);
         let old = now - 24 * HOUR * 40;
-        let file = |path: &str| {
-            let path = store.root().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, "x").unwrap();
-            stamp(&path, old);
-            path
-        };
+        let file = |path: &str| file(store.root().join(path), old);
         let key = "ab".repeat(32);
         let mut theirs = ["v3/weights/w.bin", "v1/train/cats/photo.png", "v1/train/ab/x.kernel"].map(file).to_vec();
         theirs.push(file(&format!("v1/sm_90a/ab/{key}.kernel.bak")));
