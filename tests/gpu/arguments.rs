@@ -7,7 +7,7 @@ use postlude::args::Fault;
 use postlude::build::recipes;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::cudarc::driver::{CudaContext, CudaSlice, CudaStream};
-use postlude::device::{Device, DeviceArgs, DeviceError};
+use postlude::device::{Device, DeviceArgs};
 use postlude::gemm::Plan;
 use postlude::grad::{Pair, Wrt};
 use postlude::plan::Mainloop;
@@ -180,22 +180,6 @@ fn values_of_a_reserve_begin_at_elements() {
         drop(args);
         assert!(from == 2 || rig.untouched());
     }
-}
-
-#[test]
-fn memory_and_streams_of_another_context() {
-    let Some(mut rig) = rig() else { return };
-    let plan = rig.plan();
-    let ordinal = rig.device.ordinal();
-    let elsewhere = CudaContext::new_non_primary(ordinal, 0).unwrap().new_stream().unwrap();
-    let bias = elsewhere.clone_htod(&[f16::ONE; 48]).unwrap();
-    let mut args = DeviceArgs::new().input("a", &rig.a).input("b", &rig.b).input("bias", &bias).output("d", &mut rig.d);
-    let outcome = plan.execute(&elsewhere, &mut args);
-    assert!(matches!(outcome, Err(Error::Device(DeviceError::Stream { needs, got })) if needs == ordinal && got == ordinal));
-    let found = faults(plan.execute(&rig.stream, &mut args));
-    assert_eq!(found, [("bias".to_owned(), Fault::WrongDevice { needs: ordinal, got: ordinal })]);
-    drop(args);
-    assert!(rig.untouched());
 }
 
 #[test]
