@@ -42,11 +42,12 @@ enum Value {
     Workspace(usize),
 }
 
-/// A tensor map, of the memory in a slot, and the flag beside it.
+/// A tensor map, of the memory in a slot, whose lines the cache fetches in pairs or not, and the flag beside it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MapField {
     pub map: TensorMap,
     pub slot: usize,
+    pub in_pairs: bool,
     used: usize,
     bytes: usize,
 }
@@ -63,14 +64,14 @@ impl Layout {
     ) -> Layout {
         let seen = plan.seen(shape);
         let slot = |argument: usize| operands + argument;
+        let priorities = plan.priorities(shape);
         let maps = plan.maps.iter().map(|map| {
             let slot = match map.source {
                 MapSource::Operand(i) => operand(i),
                 MapSource::Argument(i) => slot(i),
             };
-            MapField { map: *map, slot, used: 0, bytes: 0 }
+            MapField { map: *map, slot, in_pairs: priorities.fetches_pairs(map.source), used: 0, bytes: 0 }
         });
-        let priorities = plan.priorities(shape);
         let mut layout = Layout { fields: Vec::with_capacity(plan.params.fields.len()), maps: maps.collect() };
         let axis = |axis: usize| if plan.transposed { 1 - axis } else { axis };
         for field in &plan.params.fields {

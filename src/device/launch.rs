@@ -4,7 +4,7 @@
 //! the fields that only the extents decide, the grid. A launch looks its arguments up, fills in addresses, strides and
 //! scalars, and allocates nothing unless there are more arguments than [`INLINE`].
 
-use super::block::{Layout, ParameterBlock};
+use super::block::{Layout, MapField, ParameterBlock};
 use super::reduce::Reducer;
 use super::restride::Restrider;
 use super::split::Splitter;
@@ -13,7 +13,7 @@ use super::{DeviceArgs, DeviceError, probe};
 use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, Given, Slot, SlotKind, bind, bind_into};
 use crate::dtype::DType;
 use crate::ir::Constant;
-use crate::plan::{KernelPlan, TensorMap, alignment};
+use crate::plan::{KernelPlan, alignment};
 use crate::problem::Shape;
 use cudarc::driver::sys::{
     CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, cuLaunchKernelEx,
@@ -231,7 +231,7 @@ impl Launch {
         }
         let mut block = self.layout.block(places, origin, workspace);
         for field in &self.layout.maps {
-            let map = self.encode(&field.map, field.slot, &places[field.slot]).map_err(driver("describe a tensor"))?;
+            let map = self.encode(field, &places[field.slot]).map_err(driver("describe a tensor"))?;
             if map.is_none() && field.map.required && self.alignment[field.slot] > 1 {
                 let name = self.slots[field.slot].name.to_string();
                 let fault = Fault::TooLarge { limit: "extents of 2^32 elements and strides of 2^40 bytes" };
@@ -309,8 +309,8 @@ impl Launch {
         }
     }
 
-    fn encode(&self, map: &TensorMap, slot: usize, place: &Place) -> Result<Option<Bytes>, DriverError> {
-        self.tensor(slot, place).map_or(Ok(None), |tensor| tensor.encode(map))
+    fn encode(&self, field: &MapField, place: &Place) -> Result<Option<Bytes>, DriverError> {
+        self.tensor(field.slot, place).map_or(Ok(None), |tensor| tensor.encode(&field.map, field.in_pairs))
     }
 
     /// A slot's memory with its extents.

@@ -57,11 +57,11 @@ impl Tensor {
         described.then_some(Form { extents, strides })
     }
 
-    /// The map, or nothing if it cannot describe the tensor.
+    /// The map, or nothing if it cannot describe the tensor. The cache may fetch lines `in_pairs`.
     ///
     /// # Errors
     /// If the driver does not take what its documentation allows.
-    pub fn encode(&self, map: &TensorMap) -> Result<Option<Bytes>, DriverError> {
+    pub fn encode(&self, map: &TensorMap, in_pairs: bool) -> Result<Option<Bytes>, DriverError> {
         let Some(Form { extents, strides }) = self.form() else { return Ok(None) };
         let boxes = [map.box_inner as u32, map.box_outer as u32, 1];
         let mut encoded = CUtensorMap { opaque: [0; 16] };
@@ -79,7 +79,7 @@ impl Tensor {
                 [1; 3].as_ptr(),
                 CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
                 swizzle(map.swizzle),
-                promotion(strides[0]),
+                promotion(strides[0], in_pairs),
                 CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )
         }
@@ -90,8 +90,8 @@ impl Tensor {
 
 /// How much L2 fetches at a time. Runs that begin inside a line of 128 bytes touch two lines a box row, and fetching those in
 /// pairs brings in what nobody asked for: 5000^3 takes 1.15 to 1.5 times as long.
-fn promotion(stride: u64) -> CUtensorMapL2promotion {
-    if stride.is_multiple_of(128) {
+fn promotion(stride: u64, in_pairs: bool) -> CUtensorMapL2promotion {
+    if in_pairs && stride.is_multiple_of(128) {
         CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B
     } else {
         CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B

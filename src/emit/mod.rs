@@ -323,6 +323,9 @@ fn context(plan: &KernelPlan) -> Context {
     let packed_accumulator = plan.operation.dtype().is_packed();
     let mut constants = plan.tile.constants(plan.operation.dtype(), !program.sums.is_empty());
     constants.extend(plan.staging.iter().flat_map(Staging::constants));
+    if plan.staging.is_some() {
+        constants.push(("CHUNKS_BY_ROWS", usize::from(plan.chunks_by_rows())));
+    }
     if !program.sums.is_empty() {
         constants.push(("MOST_PARTS", plan::MOST_PARTS));
     }

@@ -53,7 +53,7 @@ impl KernelPlan {
         if let Some(staging) = &self.staging {
             let _ = writeln!(
                 out,
-                "staging       {} matrices read, {} chunks ahead; {} written, {} chunks on their way{}{}; {} vectors",
+                "staging       {} matrices read, {} chunks ahead; {} written, {} chunks on their way{}{}{}; {} vectors",
                 staging.loads.len(),
                 staging.load_stages,
                 staging.stores.len(),
@@ -64,6 +64,7 @@ impl KernelPlan {
                     _ => "",
                 },
                 if staging.is_common(&self.tile) { ", both consumers' in one place" } else { "" },
+                if self.chunks_by_rows() { ", row by row" } else { "" },
                 staging.vectors.len(),
             );
         }

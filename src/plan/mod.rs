@@ -94,6 +94,8 @@ pub struct KernelPlan {
     pub params: Params,
     /// Whether the blocks of a persistent kernel wait for each other between tiles, so that what they share is read from memory once.
     pub in_step: bool,
+    /// Whether the epilogue's matrices are more than the level-2 cache holds, on the shape that the plan was made for.
+    pub outgrows_cache: bool,
     /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation): the
     /// kernel waits by itself before it touches memory.
     pub programmatic: bool,
@@ -226,6 +228,7 @@ impl KernelPlan {
             let drifts = || residency::drifts(shape, operation.dtype().size(), multiprocessors);
             let in_step = mainloop == Mainloop::Sm90a && preferences.in_step.unwrap_or_else(drifts);
             let (staging, params) = parameters(&tile, operation, &arguments, &argument_runs, &program, in_step, target)?;
+            let outgrows_cache = residency::outgrow(&program, shape);
             return Ok(KernelPlan {
                 target,
                 operation,
@@ -246,6 +249,7 @@ impl KernelPlan {
                 staging,
                 params,
                 in_step,
+                outgrows_cache,
                 // Behind the copies an early start was measured to cost up to 15 %.
                 programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && restride.is_none(),
                 constant,
@@ -264,6 +268,17 @@ impl KernelPlan {
     /// Where in shared memory the parts of reductions lie.
     pub fn parts(&self) -> Parts {
         Parts::of(&self.program.reductions, &self.tile, self.strip)
+    }
+
+    /// Whether a Hopper consumer goes through the chunks of a tile row by row instead of column by column. Where matrices are read that
+    /// the cache does not hold, and a row is two chunks, a residual at 4096^3 costs 0.2 to 0.6 % so instead of 1.5 to 2.0; with three chunks
+    /// it costs more (`docs/performance.md`).
+    pub fn chunks_by_rows(&self) -> bool {
+        let in_turns = matches!(self.tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. });
+        let is_pair = |s: &Staging| !s.loads.is_empty() && s.rows == 2 * CHUNK_ROWS && self.tile.bn == 2 * s.chunk;
+        // Those over M are taken down the columns, and halves of the code are halves of the columns.
+        let by_columns = !self.program.reductions.is_empty() || self.program.is_halved();
+        in_turns && self.outgrows_cache && !by_columns && self.staging.as_ref().is_some_and(is_pair)
     }
 
     /// Whether the kernel moves an argument in pieces of 16 bytes, and in no other way.

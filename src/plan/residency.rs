@@ -5,7 +5,7 @@
 //! of (`docs/performance.md`).
 
 use super::raster::GROUP_BYTES;
-use super::{KernelPlan, Phase, StepKind, TileShape};
+use super::{KernelPlan, MapSource, Phase, Program, StepKind, TileShape};
 use crate::ir::{Operand, axes::L};
 use crate::problem::Shape;
 
@@ -25,6 +25,25 @@ pub(super) fn drifts(shape: Shape, size: usize, multiprocessors: usize) -> bool 
     let lines = 2 * together.isqrt();
     let elements = shape.m.saturating_mul(shape.n).saturating_mul(shape.batch);
     lines.saturating_mul(shape.k).saturating_mul(size) > CACHE && elements / together.max(1) >= ROUNDS
+}
+
+/// Bytes of all matrices that an epilogue reads and writes.
+fn matrix_bytes(program: &Program, Shape { m, n, batch, .. }: Shape) -> usize {
+    let bytes = |operand: &Operand| {
+        let entries = if operand.axes.contains(L) { batch } else { 1 };
+        operand.dtype.bytes(m.saturating_mul(n)).saturating_mul(entries)
+    };
+    let loads = program.of_phase(Phase::Visit).filter_map(|step| match &program.steps[step].kind {
+        StepKind::Load { operand, .. } => Some(operand),
+        _ => None,
+    });
+    let stores = program.stores.iter().map(|store| &store.operand);
+    loads.chain(stores).filter(|operand| operand.axes.is_matrix()).map(bytes).fold(0, usize::saturating_add)
+}
+
+/// Whether the epilogue's matrices are more than the cache holds: nobody finds them there afterwards.
+pub(super) fn outgrow(program: &Program, shape: Shape) -> bool {
+    matrix_bytes(program, shape) > CACHE
 }
 
 /// How soon the cache gives up what an access brings there.
@@ -61,23 +80,23 @@ pub struct Priorities {
     pub matrices: Priority,
 }
 
+impl Priorities {
+    /// Whether what a tensor map's boxes touch is fetched in pairs of lines, the second for the box beside. Matrices that go first do not
+    /// keep it until that box's turn: a residual at 8192 x 8192 x 1024 read 237 MB from memory in pairs, and 205 line by line.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn fetches_pairs(&self, source: MapSource) -> bool {
+        matches!(source, MapSource::Operand(_)) || self.matrices == Priority::Normal
+    }
+}
+
 impl KernelPlan {
-    /// How launches on a shape use the cache. The epilogue's matrices go first if they are more than it holds, for nobody finds them there
-    /// afterwards. So does the operand that a group of tiles passes by, if what the group comes back to would stay but for that: where K
+    /// How launches on a shape use the cache. The epilogue's matrices go first if they are more than it holds. So does the operand that a group of tiles passes by, if what the group comes back to would stay but for that: where K
     /// is short less of the operand comes by than of D, and where it is long not even the group's own lines fit.
     pub fn priorities(&self, shape: Shape) -> Priorities {
-        let Shape { m, n, k, batch } = self.seen(shape);
+        let seen = self.seen(shape);
+        let Shape { m, n, k, batch } = seen;
         let size = self.operation.dtype().size();
-        let bytes = |operand: &Operand| {
-            let entries = if operand.axes.contains(L) { batch } else { 1 };
-            operand.dtype.bytes(m.saturating_mul(n)).saturating_mul(entries)
-        };
-        let loads = self.program.of_phase(Phase::Visit).filter_map(|step| match &self.program.steps[step].kind {
-            StepKind::Load { operand, .. } => Some(operand),
-            _ => None,
-        });
-        let stores = self.program.stores.iter().map(|store| &store.operand);
-        let matrices = loads.chain(stores).filter(|operand| operand.axes.is_matrix()).map(bytes).fold(0, usize::saturating_add);
+        let matrices = matrix_bytes(&self.program, seen);
         let mut operands = [Priority::Normal; 2];
         if let TileShape::Sm90a { cluster: [along_m, along_n], .. } = self.tile.shape {
             let (passing, line, extent) =
@@ -94,14 +113,36 @@ impl KernelPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Epilogue;
     use crate::build::recipes;
-    use crate::dtype::DType::F16;
+    use crate::dtype::DType::{F16, F32};
     use crate::gemm::Gemm;
+    use crate::ir::{Monoid, axes::N};
     use crate::problem::Layout::TN;
     use crate::target::Target;
 
     fn plan(shape: Shape) -> KernelPlan {
         Gemm::new(F16, TN, &recipes::identity(F16).unwrap()).kernel(Target::SM_90A, 132, shape).unwrap()
+    }
+
+    #[test]
+    fn whose_chunks_go_row_by_row() {
+        let of = |epilogue: &Epilogue, shape| {
+            let plan = Gemm::new(F16, TN, epilogue).kernel(Target::SM_90A, 132, shape).unwrap();
+            assert_eq!(plan.explain().contains("row by row"), plan.chunks_by_rows());
+            (plan.tile.bn, plan.chunks_by_rows())
+        };
+        let residual = recipes::residual(F16, F16, |z| z).unwrap();
+        let summed = Epilogue::build(|e| {
+            let z = e.acc() + e.load("c", F16);
+            e.reduce("sum", z, Monoid::Sum, F32.over(N));
+            e.store("d", z, F16);
+        });
+        assert_eq!(of(&residual, Shape::new(4096, 4096, 4096)), (128, true));
+        assert_eq!(of(&residual, Shape::new(2048, 2048, 2048)), (128, false), "the matrices fit");
+        assert_eq!(of(&residual, Shape::new(8192, 8192, 8192)), (192, false), "three chunks beside each other");
+        assert_eq!(of(&recipes::identity(F16).unwrap(), Shape::new(8192, 8192, 2048)).1, false, "nothing is read");
+        assert!(!of(&summed.unwrap(), Shape::new(4096, 4096, 4096)).1, "sums over M go down the columns");
     }
 
     #[test]

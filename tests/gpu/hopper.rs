@@ -104,6 +104,31 @@ fn chunks_of_both_consumers_in_one_place() {
     }
 }
 
+/// Chunks that follow each other along the rows, because the cache does not hold what the epilogue reads and writes: matrices of all
+/// widths, in both orders, and a mask; in one place of both consumers and in two; ragged, and entry by entry.
+#[test]
+fn chunks_row_by_row() {
+    let mixed = Epilogue::build(|e| {
+        let z = e.acc() * e.load("scale", F32.over(M)) + e.load("bias", F16.over(N)) + e.load("c", F32);
+        e.store("d", z * e.load("aux", BF16.column_major()), F32);
+        e.store("positive", z.gt(e.constant(0.0)), Bits8);
+    });
+    let residual = recipes::residual(F16, F16, |z| z.relu()).unwrap();
+    let cases = [
+        (residual.clone(), 6, 1, Shape::new(3656, 3672, 136)),
+        (residual, 6, 1, Shape::new(520, 776, 72).batched(34)),
+        (mixed.unwrap(), 3, 2, Shape::new(2376, 2248, 200)),
+    ];
+    for (epilogue, stages, rings, shape) in cases {
+        let gemm = Gemm::new(F16, TN, &epilogue).tile(ping_pong(128, 128, stages));
+        let plan = gemm.kernel(Target::SM_90A, 132, shape).unwrap();
+        assert!(plan.chunks_by_rows() && plan.staging.as_ref().unwrap().chunk_rings == rings, "{}", plan.explain());
+        if is_hopper() {
+            Case::new(&gemm, shape).run();
+        }
+    }
+}
+
 #[test]
 fn cooperative_tiles() {
     let tiles = [cooperative(128, 256, 4), cooperative(256, 128, 4), cooperative(128, 192, 5), cooperative(256, 192, 3)];
