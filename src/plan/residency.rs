@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(of(&residual, Shape::new(4096, 4096, 4096)), (128, true));
         assert_eq!(of(&residual, Shape::new(2048, 2048, 2048)), (128, false), "the matrices fit");
         assert_eq!(of(&residual, Shape::new(8192, 8192, 8192)), (192, false), "three chunks beside each other");
-        assert_eq!(of(&recipes::identity(F16).unwrap(), Shape::new(8192, 8192, 2048)).1, false, "nothing is read");
+        assert!(!of(&recipes::identity(F16).unwrap(), Shape::new(8192, 8192, 2048)).1, "nothing is read");
         assert!(!of(&summed.unwrap(), Shape::new(4096, 4096, 4096)).1, "sums over M go down the columns");
     }
 
