@@ -223,6 +223,8 @@ struct Context {
     visit_cost: usize,
     /// Whether a Hopper epilogue's code is for half of a tile's columns.
     halved: bool,
+    /// Whether a Hopper consumer goes through a tile's chunks row by row.
+    by_rows: bool,
     /// Whether lanes move what a Hopper epilogue writes.
     by_lanes: bool,
     /// Whether a Hopper tile's results leave under the next one's products.
@@ -323,9 +325,6 @@ fn context(plan: &KernelPlan) -> Context {
     let packed_accumulator = plan.operation.dtype().is_packed();
     let mut constants = plan.tile.constants(plan.operation.dtype(), !program.sums.is_empty());
     constants.extend(plan.staging.iter().flat_map(Staging::constants));
-    if plan.staging.is_some() {
-        constants.push(("CHUNKS_BY_ROWS", usize::from(plan.chunks_by_rows())));
-    }
     if !program.sums.is_empty() {
         constants.push(("MOST_PARTS", plan::MOST_PARTS));
     }
@@ -361,6 +360,7 @@ fn context(plan: &KernelPlan) -> Context {
         epilogue_smem: plan.parts().bytes,
         visit_cost: program.cost() as usize * plan.strip,
         halved: program.is_halved(),
+        by_rows: plan.chunks_by_rows(),
         in_step: plan.in_step,
         by_lanes: plan.staging.as_ref().is_some_and(|s| s.by_lanes),
         deferred: plan.staging.as_ref().is_some_and(|s| s.deferred),

@@ -5,7 +5,7 @@
 //! of (`docs/performance.md`).
 
 use super::raster::GROUP_BYTES;
-use super::{KernelPlan, MapSource, Phase, Program, StepKind, TileShape};
+use super::{KernelPlan, Phase, Program, StepKind, TileShape};
 use crate::ir::{Operand, axes::L};
 use crate::problem::Shape;
 
@@ -84,8 +84,8 @@ impl Priorities {
     /// Whether what a tensor map's boxes touch is fetched in pairs of lines, the second for the box beside. Matrices that go first do not
     /// keep it until that box's turn: a residual at 8192 x 8192 x 1024 read 237 MB from memory in pairs, and 205 line by line.
     #[cfg(feature = "cuda")]
-    pub(crate) fn fetches_pairs(&self, source: MapSource) -> bool {
-        matches!(source, MapSource::Operand(_)) || self.matrices == Priority::Normal
+    pub(crate) fn fetches_pairs(&self, source: super::MapSource) -> bool {
+        matches!(source, super::MapSource::Operand(_)) || self.matrices == Priority::Normal
     }
 }
 

@@ -10,9 +10,7 @@ constexpr int PANELS = BK / 64;                                           // 128
 constexpr int A_BYTES = BM * 128, B_BYTES = B_K_MAJOR ? BN * 128 : (BN + 63) / 64 * 8192;   // of a panel
 constexpr int PANEL_BYTES = A_BYTES + B_BYTES, STAGE_BYTES = PANELS * PANEL_BYTES;
 constexpr int BLOCKS_M = WARPGROUP_ROWS / 64, CHUNKS_N = BN / CHUNK;
-constexpr int CHUNKS = CHUNKS_N * BLOCKS_M;                               // of a consumer and tile, column by column or row by row
-DEVICE constexpr int row_of_chunk(int chunk) { return CHUNKS_BY_ROWS ? chunk / CHUNKS_N : chunk % BLOCKS_M; }
-DEVICE constexpr int column_of_chunk(int chunk) { return CHUNKS_BY_ROWS ? chunk % CHUNKS_N : chunk / BLOCKS_M; }
+constexpr int CHUNKS = CHUNKS_N * BLOCKS_M;                               // of a consumer and tile, {% if by_rows %}row by row{% else %}column by column{% endif %}
 // Threads that stage the epilogue's matrices: one where TMA does it all.
 constexpr int LOADERS = LOADS_ARE_MAPPED ? 1 : 64, LOADER_WARPS = (LOADERS + 31) / 32;
 constexpr int STRIPS = CHUNK / (4 * STRIP);                               // visits of a lane to a row of a chunk
@@ -143,8 +141,8 @@ DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
 {% if operand_sums %}#pragma unroll 1
                 for (int part = 0; part < LOADERS; part += 32)   // one warp goes through the shares of two
     {% endif %}                fill_chunk<LOADERS>(p, t, AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
-                                    tiles.tile.row + row_of_chunk(chunk) * 64 + (PING_PONG ? 0 : i * WARPGROUP_ROWS),
-                                    tiles.tile.column + column_of_chunk(chunk) * CHUNK, {% if operand_sums %}LOADERS > 1 ? (thread_of_warpgroup() & 31) + part : 0{% else %}thread{% endif %});
+                                    tiles.tile.row + chunk {% if by_rows %}/ CHUNKS_N{% else %}% BLOCKS_M{% endif %} * 64 + (PING_PONG ? 0 : i * WARPGROUP_ROWS),
+                                    tiles.tile.column + chunk {% if by_rows %}% CHUNKS_N{% else %}/ BLOCKS_M{% endif %} * CHUNK, {% if operand_sums %}LOADERS > 1 ? (thread_of_warpgroup() & 31) + part : 0{% else %}thread{% endif %});
             }
         }
     }
@@ -241,15 +239,16 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     u32 load = (PING_PONG && !SHARED_CHUNKS ? count >> 1 : count) * CHUNKS;
     // Also where nothing is written: a chunk's barrier tells one use of its place from the next, but not from the one after that.
     if constexpr (SHARED_CHUNKS) barrier_wait(shared + CHUNKS_LEFT + group * 8, (count >> 1 & 1) ^ (group ^ 1));
-    // The chunks of one column, or those of its rows from `first` to `end`, whose accumulators are those of column `named`.
-    auto visit_columns = [&](int n, int named, int first, int end) {
+    auto visit_columns = [&](int n, int named{% if by_rows %}, int first, int end{% endif %}) {   // the chunks of one column{% if by_rows %}, rows `first` to `end`{% endif %}, whose accumulators are those of column `named`
         ColumnValues columns[STRIPS];
 #pragma unroll
         for (int part = 0; part < STRIPS; ++part) columns[part] = epilogue_column(p, t, strip(n, 0, 0, part));
 #pragma unroll
-        for (int m = first; m < end; ++m) {
-            const int chunk = CHUNKS_BY_ROWS ? m * CHUNKS_N + n : n * BLOCKS_M + m;
-            const u32 slot = ring * LOAD_STAGES + load % LOAD_STAGES;
+{% if by_rows %}        for (int m = first; m < end; ++m) {
+            const int chunk = m * CHUNKS_N + n;
+{% else %}        for (int m = 0; m < BLOCKS_M; ++m) {
+            const int chunk = n * BLOCKS_M + m;
+{% endif %}            const u32 slot = ring * LOAD_STAGES + load % LOAD_STAGES;
             if constexpr (LOAD_BYTES > 0) {
                 loads = AT_LOADS + slot * LOAD_BYTES;
                 barrier_wait(shared + LOADS_FULL + slot * 8, load / LOAD_STAGES & 1);
@@ -302,12 +301,14 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
                 for (int i = 0; i < REST; i += 4) move_accumulators(&acc[m][i], &acc[m][i + TOGETHER * (CHUNK / 2)]);
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i)
-            if (i + TOGETHER < CHUNKS_N || done == 0) visit_columns(done + i, i, 0, BLOCKS_M);
+            if (i + TOGETHER < CHUNKS_N || done == 0) visit_columns(done + i, i);
     }
-{% else %}#pragma unroll
-    for (int first = 0; first < BLOCKS_M; first += CHUNKS_BY_ROWS ? 1 : BLOCKS_M)
+{% elif by_rows %}#pragma unroll
+    for (int m = 0; m < BLOCKS_M; ++m)
 #pragma unroll
-        for (int n = 0; n < CHUNKS_N; ++n) visit_columns(n, n, first, CHUNKS_BY_ROWS ? first + 1 : BLOCKS_M);
+        for (int n = 0; n < CHUNKS_N; ++n) visit_columns(n, n, m, m + 1);
+{% else %}#pragma unroll
+    for (int n = 0; n < CHUNKS_N; ++n) visit_columns(n, n);
 {% endif %}    if constexpr (SHARED_CHUNKS) {
         if constexpr (STORE_BYTES > 0) store_wait_read_if<0>(sends);
         __syncwarp();
