@@ -161,6 +161,13 @@ mod tests {
         let shape = Shape::new(4096, 14336, 4096);
         let columns = KernelPlan { raster: -8, ..plan(shape) };
         assert_eq!(columns.priorities(shape).operands, [First, Normal], "groups of columns pass A by");
+        #[cfg(feature = "cuda")]
+        for (shape, pairs) in [(Shape::new(4096, 4096, 4096), true), (shape, false)] {
+            use crate::plan::MapSource::{Argument, Operand};
+            let priorities = plan(shape).priorities(shape);
+            let fetched = [Operand(0), Operand(1), Argument(0)].map(|source| priorities.fetches_pairs(source));
+            assert_eq!(fetched, [true, true, pairs], "{shape}: the operand that goes first comes back a block of K later");
+        }
         let batch = Shape::new(1024, 1024, 4096).batched(32);
         assert_eq!(plan(batch).priorities(batch).matrices, First, "all entries count");
     }
