@@ -271,12 +271,12 @@ impl KernelPlan {
     }
 
     /// Whether a Hopper consumer goes through the chunks of a tile row by row instead of column by column. Where matrices are read that
-    /// the cache does not hold, and a row is two chunks, a residual at 4096^3 costs 0.2 to 0.6 % so instead of 1.5 to 2.0; with three chunks
+    /// the cache does not hold, and a row is two chunks, silu times a matrix at 4096^3 costs 0.5 to 1.0 % so instead of 1.5; with three chunks
     /// it costs more (`docs/performance.md`).
     pub fn chunks_by_rows(&self) -> bool {
         let in_turns = matches!(self.tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. });
         let is_pair = |s: &Staging| !s.loads.is_empty() && s.rows == 2 * CHUNK_ROWS && self.tile.bn == 2 * s.chunk;
-        // Those over M are taken down the columns, and halves of the code are halves of the columns.
+        // Sums over M are taken down the columns, and where the code is for half of a tile that is half of its columns.
         let by_columns = !self.program.reductions.is_empty() || self.program.is_halved();
         in_turns && self.outgrows_cache && !by_columns && self.staging.as_ref().is_some_and(is_pair)
     }

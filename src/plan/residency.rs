@@ -90,8 +90,9 @@ impl Priorities {
 }
 
 impl KernelPlan {
-    /// How launches on a shape use the cache. The epilogue's matrices go first if they are more than it holds. So does the operand that a group of tiles passes by, if what the group comes back to would stay but for that: where K
-    /// is short less of the operand comes by than of D, and where it is long not even the group's own lines fit.
+    /// How launches on a shape use the cache. The epilogue's matrices go first if they are more than it holds. So does the operand that a
+    /// group of tiles passes by, if what the group comes back to would stay but for that: where K is short less of the operand comes by
+    /// than of D, and where it is long not even the group's own lines fit.
     pub fn priorities(&self, shape: Shape) -> Priorities {
         let seen = self.seen(shape);
         let Shape { m, n, k, batch } = seen;
