@@ -107,7 +107,7 @@ impl KernelPlan {
             let stays = lines.saturating_mul(k).saturating_mul(size) <= GROUP_BYTES;
             operands[passing] = Priority::first_if(all > CACHE && stays && k > lines);
         }
-        Priorities { operands, matrices: Priority::first_if(matrices > CACHE) }
+        Priorities { operands, matrices: Priority::first_if(outgrow(&self.program, seen)) }
     }
 }
 
