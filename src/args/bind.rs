@@ -1,6 +1,6 @@
 //! Binding: every slot gets the argument of its name, or every fault is reported and nothing runs.
 
-use super::{Args, Given, Misfit, ReserveTag, Slot, SlotKind};
+use super::{Args, Given, Misfit, ReserveTag, Slot, SlotKind, reserve};
 use crate::dtype::{DType, ValueType};
 use crate::ir::Constant;
 use crate::problem::Shape;
@@ -129,6 +129,17 @@ pub enum Fault {
         /// Bytes given.
         got: usize,
     },
+    /// As many elements as all batch entries together would have, for a vector or one element that they share.
+    Unbatched {
+        /// What it is.
+        what: String,
+        /// Elements needed.
+        needs: usize,
+        /// Elements given.
+        got: usize,
+        /// Batch entries.
+        batch: usize,
+    },
     /// A leading dimension below the length of a run, or one for something that is no matrix.
     LeadingDimension {
         /// What it is.
@@ -222,6 +233,11 @@ impl fmt::Display for ArgumentError {
                 "holds {got} bytes, one for each element, and {dtype} holds eight elements in a byte, the first in the lowest bit: declare it \
                  `Bool`, or pack it into {needs} bytes; if it is packed, pass a slice of those"
             ),
+            Fault::Unbatched { what, needs, got, batch } => write!(
+                f,
+                "holds {got} elements, {needs} for each of {batch} batch entries, but they share it ({what}): declare it `batched()`, as in \
+                 `F32.over(N).batched()`; if it is shared, pass a slice of {needs}"
+            ),
             Fault::LeadingDimension { what, least: 0, got } => write!(f, "{what} has no leading dimension, got {got}; remove it"),
             Fault::LeadingDimension { what, least, got } => {
                 write!(f, "{what} needs a leading dimension of at least {least}, got {got}")
@@ -265,6 +281,19 @@ impl fmt::Display for ArgumentErrors {
 }
 
 impl std::error::Error for ArgumentErrors {}
+
+/// What a missing argument would have to be.
+fn missing(slot: &Slot) -> Fault {
+    let needs = needs(&slot.kind);
+    let of_reserve = match &slot.kind {
+        SlotKind::Memory { written, .. } if reserve::has_name(&slot.name) => {
+            let (method, reserve) = if *written { ("saving", "&mut reserve") } else { ("saved", "&reserve") };
+            format!(", of the reserve: pass all of it with `.{method}({reserve})`, a `Reserve` of this `backward()` pair")
+        }
+        _ => String::new(),
+    };
+    Fault::Missing { needs: needs + &of_reserve }
+}
 
 fn needs(kind: &SlotKind) -> String {
     match kind {
@@ -310,7 +339,7 @@ pub(crate) fn bind<B>(slots: &[Slot], shape: Shape, args: &Args<B>) -> Result<Ve
     let mut bound = Vec::with_capacity(slots.len());
     for slot in slots {
         match args.given.iter().position(|(name, _)| **name == *slot.name) {
-            None => fault(&slot.name, Fault::Missing { needs: needs(&slot.kind) }),
+            None => fault(&slot.name, missing(slot)),
             Some(index) => match fit(&slot.kind, index, shape, &args.given[index].1) {
                 Ok(b) => bound.push(b),
                 Err(f) => fault(&slot.name, f),
@@ -447,6 +476,12 @@ fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Resu
     if len < needs {
         let (leading_dimension, batch_stride) = (matrix.then_some(ld), (entries > 1).then_some(batch_stride));
         return Err(Fault::TooShort { what: what.clone(), needs, got: len, leading_dimension, batch_stride });
+    }
+    // Longer memory is fine, but of exactly this length it is what a vector would be that each entry has for itself.
+    let (asked, entries) = (tensor.leading_dimension.or(tensor.batch_stride), shape.batch);
+    let all = needs.checked_mul(entries).filter(|all| !matrix && batch.is_none() && asked.is_none() && *all > needs);
+    if all == Some(len) {
+        return Err(Fault::Unbatched { what: what.clone(), needs, got: len, batch: entries });
     }
     let strided = matrix && outer > 1;
     Ok(Bound::Tensor(BoundTensor { given: index, dtype, strided, leading_dimension: ld, batch_stride, elements: needs }))

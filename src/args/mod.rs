@@ -5,7 +5,7 @@
 
 mod bind;
 mod fit;
-mod reserve;
+pub(crate) mod reserve;
 mod slot;
 
 pub(crate) use bind::bind;

@@ -6,6 +6,9 @@ use crate::problem::Shape;
 use std::fmt;
 use std::sync::Arc;
 
+/// What names of saved values begin with; their number follows.
+pub(crate) const PREFIX: &str = "reserve";
+
 /// Which pair of epilogues a reserve belongs to, and which problem it was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReserveTag {
@@ -77,6 +80,18 @@ impl<B> Args<B> {
         }
         self
     }
+}
+
+/// The name of a saved value of a pair without others: `reserve0@01234567`.
+pub(crate) fn name(value: &str, fingerprint: u64) -> Arc<str> {
+    format!("{value}@{:08x}", fingerprint as u32).into()
+}
+
+/// Whether a name is one of those.
+pub(super) fn has_name(name: &str) -> bool {
+    let digits = |text: &str, radix| !text.is_empty() && text.chars().all(|c| c.is_digit(radix));
+    let parts = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('@'));
+    parts.is_some_and(|(index, fingerprint)| digits(index, 10) && fingerprint.len() == 8 && digits(fingerprint, 16))
 }
 
 /// The bytes of a tensor as elements of a format.

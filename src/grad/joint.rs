@@ -71,12 +71,12 @@ impl Joint {
         let mut joint = self.graph.clone();
         sinks.into_iter().for_each(|sink| joint.sink(sink, None));
         let live = joint.live();
-        let mut graph = Graph::new();
+        let (mut graph, mut regions) = (Graph::new(), masks::Placed::new());
         let mut ids: Vec<Option<NodeId>> = Vec::new();
         for (id, node) in joint.nodes() {
             let operand = |a: NodeId| ids[a.index()].unwrap_or(a);
-            let place = |graph: &mut Graph| masks::place(graph, node.map_args(operand), joint.built_at(id), incoming);
-            let placed = live[id.index()].then(|| place(&mut graph));
+            let node = node.map_args(operand);
+            let placed = live[id.index()].then(|| masks::place(&mut graph, node, joint.built_at(id), incoming, &mut regions));
             ids.push(placed);
         }
         for sink in joint.sinks() {

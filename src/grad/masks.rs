@@ -9,14 +9,23 @@ use crate::ir::graph::{BuiltAt, Constant, Graph, Node, NodeId};
 use crate::ir::op::Signature;
 use crate::ir::{Op, axes::Axes};
 use crate::pass;
+use std::collections::HashMap;
 use std::sync::Arc;
+
+/// What regions have come to: arms of different regions are made of the same nodes.
+pub(super) type Placed = HashMap<Node, NodeId>;
 
 /// Adds a node over operands that are simplified already, or what it comes to. `incoming` are the names of gradients that
 /// are loaded.
-pub(super) fn place(graph: &mut Graph, node: Node, built_at: BuiltAt, incoming: &[Arc<str>]) -> NodeId {
+pub(super) fn place(graph: &mut Graph, node: Node, built_at: BuiltAt, incoming: &[Arc<str>], placed: &mut Placed) -> NodeId {
+    if let Some(id) = placed.get(&node) {
+        return *id;
+    }
     if let Some((condition, arms)) = region(graph, &node, incoming) {
-        let [then, otherwise] = arms.map(|arm| place(graph, arm, built_at, incoming));
-        return pass::place(graph, select(condition, then, otherwise), built_at);
+        let [then, otherwise] = arms.map(|arm| place(graph, arm, built_at, incoming, placed));
+        let id = pass::place(graph, select(condition, then, otherwise), built_at);
+        placed.insert(node, id);
+        return id;
     }
     if let Some(term) = only_term(graph, &node, incoming) {
         return term;
@@ -30,7 +39,7 @@ fn select(condition: NodeId, then: NodeId, otherwise: NodeId) -> Node {
 }
 
 /// Condition and arms, if a node is a select.
-fn parts(node: &Node) -> Option<[NodeId; 3]> {
+pub(super) fn parts(node: &Node) -> Option<[NodeId; 3]> {
     match node {
         Node::Apply { op, args } if op.row().signature == Signature::Select => Some([args[0], args[1], args[2]]),
         _ => None,

@@ -56,8 +56,8 @@
 //! # The reserve
 //!
 //! What the backward pass cannot compute from its arguments is saved, and as few bits as possible: see
-//! [`ReservePlan`]. ReLU takes 1 bit an element; sigmoid and tanh the output; GELU what it is applied to; a condition on
-//! coordinates, a bias, a residual nothing. A [`Reserve`] knows which pair and which shape it was made for, and a launch
+//! [`ReservePlan`]. ReLU takes 1 bit an element; sigmoid and tanh their slope, or nothing where the output is
+//! [kept](Wrt::keeps); GELU what it is applied to; a condition on coordinates, a bias, a residual nothing. A [`Reserve`] knows which pair and which shape it was made for, and a launch
 //! refuses every other.
 
 mod cut;
@@ -76,6 +76,7 @@ pub use error::GradError;
 pub use reserve::{Free, ReserveError, ReservePlan, Saved};
 pub use wrt::{Keep, Wrt};
 
+use crate::args;
 use crate::build::Epilogue;
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
@@ -142,7 +143,7 @@ impl Epilogue {
         let Some(Candidate { folded, selected, .. }) = best else { return Err(GradError::Nothing) };
         taken(forward, folded.checked.graph().sinks().iter().map(|s| &s.name).chain(&incoming))?;
         // The names hold a fingerprint of the pair, which is made of what it is without them.
-        let unnamed: Vec<Arc<str>> = (0..selected.len()).map(|i| format!("reserve{i}").into()).collect();
+        let unnamed: Vec<Arc<str>> = (0..selected.len()).map(|i| format!("{}{i}", args::reserve::PREFIX).into()).collect();
         let print = |names: &[Arc<str>]| -> Result<(Epilogue, Epilogue, Vec<NodeId>), GradError> {
             let (graph, values) = split::forward(forward, &folded, &selected, names);
             let backward = split::backward(&folded, &selected, names);
@@ -150,7 +151,7 @@ impl Epilogue {
         };
         let (before, after, _) = print(&unnamed_or_output(&selected, &unnamed))?;
         let fingerprint = reserve::fingerprint(&[&before.to_json(), &after.to_json()]);
-        let named: Vec<Arc<str>> = unnamed.iter().map(|name| format!("{name}@{:08x}", fingerprint as u32).into()).collect();
+        let named: Vec<Arc<str>> = unnamed.iter().map(|name| args::reserve::name(name, fingerprint)).collect();
         let names = unnamed_or_output(&selected, &named);
         taken(forward, named.iter())?;
         let (forward, backward, values) = print(&names)?;

@@ -16,8 +16,9 @@
 
 use super::error::GradError;
 use super::joint::Joint;
+use super::masks;
 use crate::dtype::ValueType;
-use crate::ir::graph::{Node, NodeId};
+use crate::ir::graph::{Constant, Node, NodeId};
 use crate::ir::{Graph, Op};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -134,21 +135,47 @@ impl Sweep<'_> {
         sums.remove(&home).map(|g| (home, g))
     }
 
+    /// Two more arms of a value in a block: the first one's number.
+    fn arm(&mut self, condition: NodeId, parent: usize) -> usize {
+        self.arms.push(Arms { condition, parent });
+        2 * self.arms.len() - 1
+    }
+
+    /// The condition of `select(condition, g, 0)` or `select(condition, 0, g)`, and in which arm the gradient is.
+    fn masked(&self, gradient: NodeId, g: NodeId) -> Option<(NodeId, usize)> {
+        let graph = &self.joint.graph;
+        let is_zero = |id: NodeId| *graph.node(id) == Node::Constant(Constant::F32(0));
+        match masks::parts(graph.node(gradient))? {
+            [condition, then, zero] if then == g && is_zero(zero) => Some((condition, 0)),
+            [condition, zero, otherwise] if otherwise == g && is_zero(zero) => Some((condition, 1)),
+            _ => None,
+        }
+    }
+
     /// Hands a value's gradient on to its operands.
     fn step(&mut self, id: NodeId, block: usize, g: NodeId) -> Result<(), GradError> {
         let y = self.same.get(&id).filter(|(arm, _)| *arm == block).map_or(id, |(_, y)| *y);
         let graph = &mut self.joint.graph;
         if let Some((function, args)) = self.joint.rules.get(&id).cloned() {
             let gradients = function.gradient.map(|gradient| gradient(graph, &args, y, g)).unwrap_or_default();
-            self.hand_on(block, &args, gradients);
+            for (arg, gradient) in args.iter().zip(gradients) {
+                let Some(gradient) = gradient else { continue };
+                // A rule that masks what came in says that it picks: ReLU's.
+                match self.masked(gradient, g) {
+                    Some((condition, arm)) => {
+                        let first = self.arm(condition, block);
+                        self.add(*arg, first + arm, g);
+                    }
+                    None => self.add(*arg, block, gradient),
+                }
+            }
             return Ok(());
         }
         match graph.node(id).clone() {
             Node::Apply { op, args } => match op.row().picks {
                 Some(picks) => {
                     let condition = (picks.condition)(graph, &args);
-                    let first = 2 * self.arms.len() + 1;
-                    self.arms.push(Arms { condition, parent: block });
+                    let first = self.arm(condition, block);
                     for (arm, operand) in picks.arms.into_iter().enumerate() {
                         self.add(args[operand], first + arm, g);
                         if self.through {

@@ -235,7 +235,8 @@ impl Linear {
 
     /// Y = f(X W + b), and what its derivative needs.
     pub fn forward(&self, rows: usize) -> Step {
-        self.product(self.pair.forward(), rows)
+        let saved = self.pair.reserve().values().iter().map(|value| value.name.clone());
+        self.product(self.pair.forward(), rows).saves(saved.collect())
     }
 
     /// Y = f(X W + b), and nothing saved.

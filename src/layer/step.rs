@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::gemm::{Gemm, RanOn};
 use crate::ir::Operand;
 use crate::problem::Shape;
+use std::sync::Arc;
 
 /// One launch of a layer's training: a product, or a pass over a matrix, with its epilogue and its extents.
 ///
@@ -16,6 +17,8 @@ pub struct Step {
     gemm: Gemm,
     shape: Shape,
     names: Names,
+    /// Outputs that a backward step takes for what the epilogue computes.
+    saves: Vec<Arc<str>>,
 }
 
 /// What a step calls the operands of its product.
@@ -63,7 +66,12 @@ impl Names {
 
 impl Step {
     pub(super) fn new(gemm: Gemm, shape: Shape, names: Names) -> Step {
-        Step { gemm, shape, names }
+        Step { gemm, shape, names, saves: Vec::new() }
+    }
+
+    /// The same step, whose derivative follows from these outputs.
+    pub(super) fn saves(self, saves: Vec<Arc<str>>) -> Step {
+        Step { saves, ..self }
     }
 
     /// The product with its epilogue, whose operands are `a` and `b`.
@@ -86,9 +94,14 @@ impl Step {
     /// several users. To a reduction what is held is one more element: the sum of all, but of a maximum the larger.
     ///
     /// # Errors
-    /// If it has no such output, or one that holds conditions, or a matrix that is updated in place already.
+    /// If it has no such output, or one that holds conditions, or a matrix that is updated in place already, or one from which the
+    /// derivative follows: an output of [`forward`](super::Linear::forward) that is [kept](crate::grad::Wrt::keeps).
     pub fn accumulate(self, outputs: &[&str]) -> Result<Step, LinearError> {
         let epilogue = rewrite::accumulate(self.gemm.epilogue(), outputs)?;
+        if let Some(name) = self.saves.iter().find(|name| outputs.contains(&&***name)) {
+            let why = "the derivative follows from it; add in a step of its own, or add to what comes in with `plus`";
+            return Err(LinearError::Accumulate { name: name.to_string(), why });
+        }
         Ok(Step { gemm: self.gemm.with_epilogue(&epilogue), ..self })
     }
 
@@ -127,12 +140,12 @@ impl Step {
 
 #[cfg(feature = "cuda")]
 mod on_device {
+    use super::Arc;
     use super::{Error, HostArgs, Names, Step};
     use crate::device::{Device, DeviceArgs};
     use crate::gemm::Plan;
     use crate::tune::{Autotune, Tuning};
     use cudarc::driver::CudaStream;
-    use std::sync::Arc;
 
     /// A step on a device, ready to run again and again.
     #[derive(Debug)]

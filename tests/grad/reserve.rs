@@ -252,12 +252,15 @@ fn only_the_right_reserve_is_taken() {
     let operation = Operation::Pointwise { dtype: F32, order: Default::default() };
     let error = run(operation, relu.backward().checked(), shape, args, Precision::F32).unwrap_err();
     let name = &relu.reserve().values()[0].name;
-    assert_eq!(error.to_string(), format!("argument `{name}`: missing; it needs memory of bits8, M x N, row-major"));
+    let cure = "pass all of it with `.saved(&reserve)`, a `Reserve` of this `backward()` pair";
+    let missing = format!("argument `{name}`: missing; it needs memory of bits8, M x N, row-major, of the reserve: {cure}");
+    assert_eq!(error.to_string(), missing);
     assert_eq!(dz, [0.0; 8]);
     let mut d = [7.0f32; 8];
     let args = HostArgs::new().input("a", &[1.0f32; 8]).output("d", &mut d);
     let error = run(operation, relu.forward().checked(), shape, args, Precision::F32).unwrap_err();
     assert!(matches!(&error.0[..], [e] if e.name == **name && matches!(e.fault, Fault::Missing { .. })), "{error}");
+    assert!(error.to_string().contains("`.saving(&mut reserve)`"), "{error}");
     assert_eq!(d, [7.0; 8]);
     // Memory from elsewhere under the same name belongs to no pair: its bits are believed.
     let mask = [0b0110u8, 0b1001];

@@ -79,6 +79,14 @@ fn outputs_that_cannot_be_added_to() {
     let error = layer([2, 3]).forward(4).accumulate(&[&reserve]).unwrap_err();
     let why = "it holds conditions, not numbers; leave it out";
     assert_eq!(error.to_string(), format!("the step cannot add to `{reserve}`: {why}"));
+    // Where Y is kept for the derivative, what is added would come into that.
+    let sigmoid = Epilogue::build(|e| e.store("y", (e.acc() + e.load("bias", F32.over(N))).sigmoid(), F32)).unwrap();
+    let kept = Linear::with_epilogue(F32, [1, 1], &sigmoid, Wrt::all().keeps("y")).unwrap();
+    let error = kept.forward(1).accumulate(&["y"]).unwrap_err().to_string();
+    assert!(error.starts_with("the step cannot add to `y`: the derivative follows from it"), "{error}");
+    assert!(kept.inference(1).accumulate(&["y"]).is_ok());
+    let apart = Linear::with_epilogue(F32, [1, 1], &sigmoid, Wrt::all()).unwrap();
+    assert!(apart.forward(1).accumulate(&["y"]).is_ok());
     let halved = Epilogue::build(|e| {
         e.store("y", e.acc() + e.load("y", F32) * 0.5, F32);
         e.reduce("sum", e.acc(), Monoid::Sum.accumulate(), F32.over(N));
@@ -140,7 +148,13 @@ fn reserves_that_are_missing_or_not_their_own() {
         step.reference(args).unwrap_err().to_string()
     };
     let name = layer.pair().reserve().values()[0].name.clone();
-    assert_eq!(refused(None), format!("argument `{name}`: missing; it needs memory of bits8, M x N, row-major"));
+    assert_eq!(
+        refused(None),
+        format!(
+            "argument `{name}`: missing; it needs memory of bits8, M x N, row-major, of the reserve: pass all of it with `.saved(&reserve)`, a \
+             `Reserve` of this `backward()` pair"
+        )
+    );
     let foreign = refused(Some(&other.reserve(4)));
     assert!(foreign.contains("pass the reserve of the same `backward()` pair"), "{foreign}");
     let small = refused(Some(&layer.reserve(3)));

@@ -158,6 +158,32 @@ fn a_byte_for_each_element_is_no_mask_of_bits() {
 }
 
 #[test]
+fn what_the_batch_shares_is_not_one_for_each_entry() {
+    let sums = Epilogue::build(|e| {
+        e.store("d", e.acc() + e.load("bias", F32.over(N)), F32);
+        e.reduce("max", e.acc(), Monoid::Max, F32.over(M));
+    })
+    .unwrap();
+    let attempt = |bias: usize, max: usize| {
+        let (a, b, bias, mut max, mut d) = ([1.0f32; 16], [1.0f32; 24], vec![1.0f32; bias], vec![9.0f32; max], [9.0f32; 12]);
+        let args = HostArgs::new().input("a", &a).input("b", &b).input("bias", &bias).output("max", &mut max).output("d", &mut d);
+        let result = run(product(F32, TN), sums.checked(), SHAPE, args, Precision::F32);
+        assert!(result.is_ok() || (d == [9.0; 12] && max.iter().all(|x| *x == 9.0)));
+        result
+    };
+    let faults: Vec<Fault> = attempt(6, 4).unwrap_err().0.into_iter().map(|error| error.fault).collect();
+    assert!(matches!(
+        faults[..],
+        [Fault::Unbatched { needs: 3, got: 6, .. }, Fault::Unbatched { needs: 2, got: 4, batch: 2, .. }]
+    ));
+    let errors = attempt(6, 2).unwrap_err().to_string();
+    assert!(errors.starts_with("argument `bias`: ") && errors.contains("declare it `batched()`"), "{errors}");
+    // Any other memory that is long enough is meant to be longer.
+    attempt(3, 2).unwrap();
+    attempt(7, 5).unwrap();
+}
+
+#[test]
 fn where_there_are_no_elements_any_leading_dimension_will_do() {
     let identity = Epilogue::build(|e| e.store("d", e.acc(), F32)).unwrap();
     let (none, b, mut d): ([f32; 0], _, [f32; 0]) = ([], [1.0f32; 12], []);

@@ -68,6 +68,26 @@ pub const ALL: &[Arm] = &[
         of_x: &[],
     },
     Arm {
+        // Rules that mask what comes in pick as the primitives do.
+        name: "a pole behind a ReLU",
+        build: |e| e.store("d", e.acc().recip().relu(), F32),
+        a: &[0.0, -0.0, -2.0, 0.5],
+        x: &[],
+        acc: &[-INF, 0.0, 0.0, -4.0],
+        of_x: &[],
+    },
+    Arm {
+        name: "overflow behind activations that clamp, and a square",
+        build: |e| {
+            let x = e.acc();
+            e.store("d", x.exp().relu6() + (x * 2.0).exp().hardtanh() + (-x).exp().hardsigmoid() + x.log().relu_squared(), F32);
+        },
+        a: &[200.0, -200.0],
+        x: &[],
+        acc: &[0.052_983_17, 0.0],
+        of_x: &[],
+    },
+    Arm {
         // The square root of -1 is what was picked in the last column.
         name: "nested arms and an operand of both",
         build: |e| {
