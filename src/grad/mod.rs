@@ -82,6 +82,7 @@ use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::Axes;
 use crate::ir::graph::{Graph, NodeId};
+use crate::ir::wire::Document;
 use crate::ir::{Monoid, Reduce, Sink, SinkKind};
 use ends::{Leaf, Outputs, gradient_of, leaves, taken, upstream};
 use joint::{Folded, Joint};
@@ -150,7 +151,7 @@ impl Epilogue {
             Ok((Epilogue::from_graph(graph)?, Epilogue::from_graph(backward)?, values))
         };
         let (before, after, _) = print(&unnamed_or_output(&selected, &unnamed))?;
-        let fingerprint = reserve::fingerprint(&[&before.to_json(), &after.to_json()]);
+        let fingerprint = reserve::fingerprint(&[&before, &after].map(written));
         let named: Vec<Arc<str>> = unnamed.iter().map(|name| args::reserve::name(name, fingerprint)).collect();
         let names = unnamed_or_output(&selected, &named);
         taken(forward, named.iter())?;
@@ -204,6 +205,12 @@ impl Candidate {
 /// Issue slots of an element, roughly.
 fn work(graph: &Graph) -> u32 {
     graph.nodes().map(|(_, node)| node.cost()).sum()
+}
+
+/// What an epilogue means, written down: of a function its body, since its name may stand for another one elsewhere.
+fn written(epilogue: &Epilogue) -> String {
+    let inlined = crate::pass::inline(epilogue.checked());
+    serde_json::to_string(&Document::of(inlined.graph())).unwrap_or_default()
 }
 
 /// The name of each selected value: the output's, where the caller keeps one.

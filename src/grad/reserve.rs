@@ -68,7 +68,7 @@ pub enum ReserveError {
     },
 }
 
-pub(super) fn fingerprint(texts: &[&str]) -> u64 {
+pub(super) fn fingerprint(texts: &[String]) -> u64 {
     fnv1a(texts.iter().flat_map(|t| t.bytes().chain([0])))
 }
 

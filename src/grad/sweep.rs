@@ -196,10 +196,11 @@ impl Sweep<'_> {
                         continue;
                     }
                     let built_at = graph.built_at(id);
-                    let Some(derivative) = op.derivative_op(operand) else {
+                    let Some((derivative, operands)) = op.derivative_op(operand) else {
                         return Err(GradError::Custom { primitive: op.name().into(), operand, built_at });
                     };
-                    let slope = graph.push(Node::Custom { op: Arc::new(derivative), args: args.clone() }, built_at);
+                    let operands = operands.into_iter().map(|i| args[i]).collect();
+                    let slope = graph.push(Node::Custom { op: Arc::new(derivative), args: operands }, built_at);
                     gradients.push(Some(graph.apply(Op::Mul, &[g, slope])));
                 }
                 self.hand_on(block, &args, gradients);

@@ -151,12 +151,25 @@ impl CustomOp {
         self.partials.get(operand).and_then(Option::as_ref)
     }
 
-    /// The partial derivative with respect to an operand as a primitive of its own, named `name.d0` and so on. It has no
-    /// derivative in turn.
-    pub fn derivative_op(&self, operand: usize) -> Option<CustomOp> {
+    /// The partial derivative with respect to an operand as a primitive of its own, named `name.d0` and so on, and which operands it
+    /// takes: those that its spelling uses, or else the one itself. It has no derivative in turn.
+    pub fn derivative_op(&self, operand: usize) -> Option<(CustomOp, Vec<usize>)> {
         let Partial { cuda, eval } = self.derivative(operand)?.clone();
-        let (name, arity) = (format!("{}.d{operand}", self.name), self.arity);
-        Some(CustomOp { name, arity, cuda, eval, partials: vec![None; arity] })
+        let used = used(self.arity, &cuda)?;
+        let mut operands: Vec<usize> = (0..self.arity).filter(|i| used[*i]).collect();
+        if operands.is_empty() {
+            operands.push(operand);
+        }
+        // In rising order no number is replaced by one that comes later.
+        let spelled = operands.iter().enumerate().fold(cuda, |text, (at, i)| text.replace(&format!("${i}"), &format!("${at}")));
+        let (all, taken) = (self.arity, operands.clone());
+        let value = move |x: &[f64]| {
+            let mut full = vec![f64::NAN; all];
+            taken.iter().zip(x).for_each(|(i, x)| full[*i] = *x);
+            eval(&full)
+        };
+        let (name, arity) = (format!("{}.d{operand}", self.name), operands.len());
+        Some((CustomOp { name, arity, cuda: spelled, eval: Arc::new(value), partials: vec![None; arity] }, operands))
     }
 
     /// A fingerprint of everything that reaches a kernel: name, operands, spelling, derivatives (64-bit FNV-1a). It tells
@@ -193,20 +206,21 @@ fn check_spelling(name: &str, arity: usize, cuda: &str, every_operand: bool) -> 
     if depth != 0 {
         return fault("its parentheses do not match");
     }
-    let mut used = vec![false; arity];
-    let mut rest = cuda;
+    match used(arity, cuda) {
+        Some(used) if !every_operand || used.iter().all(|u| *u) => Ok(()),
+        _ => Err(CustomOpError::Operands { name: name.into(), cuda: cuda.into(), arity }),
+    }
+}
+
+/// Which operands a spelling uses; `None` if one of them is not there.
+fn used(arity: usize, cuda: &str) -> Option<Vec<bool>> {
+    let (mut used, mut rest) = (vec![false; arity], cuda);
     while let Some(at) = rest.find('$') {
         rest = &rest[at + 1..];
         let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        match rest[..digits].parse::<usize>().ok().and_then(|i| used.get_mut(i)) {
-            Some(seen) => *seen = true,
-            None => return Err(CustomOpError::Operands { name: name.into(), cuda: cuda.into(), arity }),
-        }
+        *used.get_mut(rest[..digits].parse::<usize>().ok()?)? = true;
     }
-    if every_operand && !used.iter().all(|u| *u) {
-        return Err(CustomOpError::Operands { name: name.into(), cuda: cuda.into(), arity });
-    }
-    Ok(())
+    Some(used)
 }
 
 /// Equal by name and fingerprint.
@@ -247,7 +261,7 @@ impl Registry {
     /// Adds a custom primitive and its derivatives, in place of any of the same name.
     #[must_use]
     pub fn with(mut self, op: Arc<CustomOp>) -> Registry {
-        for derivative in (0..op.arity()).filter_map(|operand| op.derivative_op(operand)) {
+        for (derivative, _) in (0..op.arity()).filter_map(|operand| op.derivative_op(operand)) {
             self.customs.insert(derivative.name.clone(), Arc::new(derivative));
         }
         self.customs.insert(op.name.clone(), op);

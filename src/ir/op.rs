@@ -349,7 +349,9 @@ primitives! {
             let one = s.k(1.0);
             let e = s.f(Op::Sub, &[x[1], one]);
             let p = s.f(Op::Pow, &[x[0], e]);
+            let zero = s.k(0.0);
             let da = s.mul_(x[1], p);
+            let constant = s.f(Op::Eq, &[x[1], zero]); let da = s.f(Op::Select, &[constant, zero, da]);
             let log = s.f(Op::Log, &[x[0]]);
             let db = s.mul_(y, log);
             vec![Some(s.mul_(g, da)), Some(s.mul_(g, db))]
@@ -383,12 +385,10 @@ primitives! {
     /// Remainder with the sign of the dividend, as C's `fmodf` and `%`. An integer modulo zero is 0.
     Rem = "rem", Numeric(2), cost 20, ulp 0, cuda "fmodf($0, $1)",
         i32 "remainder($0, $1)", |x| if x[1] == 0 { 0 } else { x[0].wrapping_rem(x[1]) },
-        eval |x| x[0] % x[1], adjoint |s, x, _, g| {
-            let q = s.f(Op::Div, &[x[0], x[1]]);
-            let zero = s.k(0.0);
-            let down = s.f(Op::Floor, &[q]); let up = s.f(Op::Ceil, &[q]);
-            let positive = s.f(Op::Ge, &[q, zero]);
-            let t = s.f(Op::Select, &[positive, down, up]);
+        eval |x| x[0] % x[1], adjoint |s, x, y, g| {
+            // As the remainder has it: a quotient by itself may round across an integer.
+            let whole = s.f(Op::Sub, &[x[0], y]); let q = s.f(Op::Div, &[whole, x[1]]);
+            let t = s.f(Op::Round, &[q]);
             let d = s.mul_(g, t);
             vec![Some(g), Some(s.neg_(d))]
         };

@@ -23,22 +23,33 @@ const ROUNDS: usize = 24;
 pub(super) fn drifts(shape: Shape, size: usize, multiprocessors: usize) -> bool {
     let together = multiprocessors.saturating_mul(TILE);
     let lines = 2 * together.isqrt();
-    let elements = shape.m.saturating_mul(shape.n).saturating_mul(shape.batch);
-    lines.saturating_mul(shape.k).saturating_mul(size) > CACHE && elements / together.max(1) >= ROUNDS
+    let entry = shape.m.saturating_mul(shape.n);
+    // Blocks at different batch entries share nothing that one of them could find.
+    entry >= together
+        && lines.saturating_mul(shape.k).saturating_mul(size) > CACHE
+        && entry.saturating_mul(shape.batch) / together.max(1) >= ROUNDS
 }
 
-/// Bytes of all matrices that an epilogue reads and writes.
+/// Bytes of all matrices that an epilogue reads and writes, each once.
 fn matrix_bytes(program: &Program, Shape { m, n, batch, .. }: Shape) -> usize {
     let bytes = |operand: &Operand| {
         let entries = if operand.axes.contains(L) { batch } else { 1 };
         operand.dtype.bytes(m.saturating_mul(n)).saturating_mul(entries)
     };
-    let loads = program.of_phase(Phase::Visit).filter_map(|step| match &program.steps[step].kind {
-        StepKind::Load { operand, .. } => Some(operand),
-        _ => None,
-    });
-    let stores = program.stores.iter().map(|store| &store.operand);
-    loads.chain(stores).filter(|operand| operand.axes.is_matrix()).map(bytes).fold(0, usize::saturating_add)
+    let loads = || {
+        program.of_phase(Phase::Visit).filter_map(|step| match &program.steps[step].kind {
+            StepKind::Load { argument, operand } => Some((*argument, operand)),
+            _ => None,
+        })
+    };
+    let updated = |argument: usize| loads().any(|(loaded, _)| loaded == argument);
+    let stores = program.stores.iter().filter(|store| !updated(store.argument)).map(|store| &store.operand);
+    loads()
+        .map(|(_, operand)| operand)
+        .chain(stores)
+        .filter(|operand| operand.axes.is_matrix())
+        .map(bytes)
+        .fold(0, usize::saturating_add)
 }
 
 /// Whether the epilogue's matrices are more than the cache holds: nobody finds them there afterwards.
@@ -92,18 +103,19 @@ impl Priorities {
 impl KernelPlan {
     /// How launches on a shape use the cache. The epilogue's matrices go first if they are more than it holds. So does the operand that a
     /// group of tiles passes by, if what the group comes back to would stay but for that: where K is short less of the operand comes by
-    /// than of D, and where it is long not even the group's own lines fit.
+    /// than of D, and where it is long not even the group's own lines fit. Of a batch that is said of one entry: the next one may read the
+    /// same operand again.
     pub fn priorities(&self, shape: Shape) -> Priorities {
         let seen = self.seen(shape);
-        let Shape { m, n, k, batch } = seen;
+        let Shape { m, n, k, .. } = seen;
         let size = self.operation.dtype().size();
-        let matrices = matrix_bytes(&self.program, seen);
+        let matrices = matrix_bytes(&self.program, Shape { batch: 1, ..seen });
         let mut operands = [Priority::Normal; 2];
         if let TileShape::Sm90a { cluster: [along_m, along_n], .. } = self.tile.shape {
             let (passing, line, extent) =
                 if self.raster > 0 { (1, self.tile.bm * along_m, m) } else { (0, self.tile.bn * along_n, n) };
             let lines = line.saturating_mul(self.raster.unsigned_abs() as usize).min(extent);
-            let all = (m.saturating_add(n)).saturating_mul(k).saturating_mul(size).saturating_mul(batch).saturating_add(matrices);
+            let all = (m.saturating_add(n)).saturating_mul(k).saturating_mul(size).saturating_add(matrices);
             let stays = lines.saturating_mul(k).saturating_mul(size) <= GROUP_BYTES;
             operands[passing] = Priority::first_if(all > CACHE && stays && k > lines);
         }
@@ -141,6 +153,9 @@ mod tests {
         });
         assert_eq!(of(&residual, Shape::new(4096, 4096, 4096)), (128, true));
         assert_eq!(of(&residual, Shape::new(2048, 2048, 2048)), (128, false), "the matrices fit");
+        let in_place = Epilogue::build(|e| e.store("d", e.acc() + e.load("d", F16), F16)).unwrap();
+        assert_eq!(of(&in_place, Shape::new(4096, 4096, 4096)), (128, false), "one matrix, which fits");
+        assert_eq!(of(&in_place, Shape::new(8192, 4096, 4096)), (128, true), "one matrix, which does not");
         assert_eq!(of(&residual, Shape::new(8192, 8192, 8192)), (192, false), "three chunks beside each other");
         assert!(!of(&recipes::identity(F16).unwrap(), Shape::new(8192, 8192, 2048)).1, "nothing is read");
         assert!(!of(&summed.unwrap(), Shape::new(4096, 4096, 4096)).1, "sums over M go down the columns");
@@ -171,6 +186,10 @@ mod tests {
         }
         let batch = Shape::new(1024, 1024, 4096).batched(32);
         assert_eq!(plan(batch).priorities(batch).matrices, First, "all entries count");
+        let shared = Shape::new(512, 2048, 4096).batched(64);
+        assert_eq!(plan(shared).priorities(shared).operands, [Normal; 2], "the next entry may come back to B");
+        let large = Shape::new(4096, 14336, 4096).batched(2);
+        assert_eq!(plan(large).priorities(large).operands, [Normal, First], "an entry is larger than the cache");
     }
 
     #[test]
@@ -179,6 +198,8 @@ mod tests {
         assert!(of(65536, 8192, 16384) && of(8192, 28672, 8192));
         assert!(!of(8192, 8192, 8192), "few tiles");
         assert!(!of(65536, 65536, 4096), "a tile's share of K stays in the cache");
+        assert!(!drifts(Shape::new(512, 512, 16384).batched(500), 2, 132), "several entries at a time");
+        assert!(drifts(Shape::new(8192, 8192, 16384).batched(2), 2, 132), "the second entry's blocks drift on");
         assert!(!drifts(Shape::new(1, 1, 1), 2, 0) && drifts(Shape::new(usize::MAX, usize::MAX, usize::MAX), 2, 132));
         let told = [(8192, 8192), (65536, 16384)].map(|(m, k)| plan(Shape::new(m, 8192, k)).explain().contains("in step"));
         assert_eq!(told, [false, true]);

@@ -332,6 +332,7 @@ impl Tile {
                 let steps = bk * dtype.size() / 32;
                 let operands = [(bm, k_major[0], alignment[0]), (bn, k_major[1], alignment[1])];
                 first_broken(&[
+                    (threads == 32 * warps_m * warps_n, "its warps are those of the block"),
                     (bm.is_multiple_of(16 * warps_m), "a warp's rows are whole fragments"),
                     ([32, 64, 128].contains(&(bn / warps_n)), "a warp's columns are 32, 64 or 128"),
                     (steps >= 2 && steps.is_multiple_of(2) && stages >= 2, "both double buffers have something to alternate"),

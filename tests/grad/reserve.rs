@@ -4,10 +4,11 @@ use postlude::args::Fault;
 use postlude::build::activation;
 use postlude::dtype::ValueType;
 use postlude::grad::{GradError, Keep, Pair, Wrt};
-use postlude::ir::{Graph, Node, NodeId, Sink, SinkKind};
+use postlude::ir::{Function, Graph, Node, NodeId, Op, Sink, SinkKind};
 use postlude::prelude::*;
 use postlude::reference::{Precision, run};
-use postlude::{Builder, HostArgs, Operation};
+use postlude::{Builder, CustomOp, HostArgs, Operation};
+use std::sync::Arc;
 
 fn pair(build: impl FnOnce(&Builder), wrt: Wrt) -> Pair {
     Epilogue::build(build).unwrap_or_else(|e| panic!("{e}")).backward(wrt).unwrap()
@@ -280,12 +281,54 @@ fn only_the_right_reserve_is_taken() {
 }
 
 #[test]
+fn a_partial_derivative_takes_what_its_spelling_uses() {
+    let scale = CustomOp::new("scale", 2, "$0 * $1", |x| x[0] * x[1]);
+    let scale = scale.and_then(|op| op.partial(0, "$1", |x| x[1])?.partial(1, "$0", |x| x[0])).unwrap();
+    let scale = Arc::new(scale);
+    let of_acc = pair(|e| e.store("d", e.custom(&scale, [e.acc(), e.load("w", F32.over(N))]), F32), Wrt::accumulator());
+    assert!(of_acc.reserve().is_empty(), "{}", of_acc.reserve().explain(Shape::new(2, 4, 0)));
+    let (mut dz, dy, w) = ([0.0f32; 8], [1.0f32; 8], [2.0f32, 3.0, 4.0, 5.0]);
+    let args = HostArgs::new().input("a", &dy).input("w", &w).output("grad_acc", &mut dz);
+    let operation = Operation::Pointwise { dtype: F32, order: Default::default() };
+    run(operation, of_acc.backward().checked(), Shape::new(2, 4, 0), args, Precision::F32).unwrap();
+    assert_eq!(dz, [2.0, 3.0, 4.0, 5.0, 2.0, 3.0, 4.0, 5.0]);
+    let text = of_acc.backward().to_json();
+    let registry = postlude::build::registry().with(scale.clone());
+    assert_eq!(Epilogue::from_json(&text, &registry).unwrap(), *of_acc.backward());
+}
+
+#[test]
 fn the_fingerprint_is_of_graph_and_plan() {
     let relu = |e: &Builder| e.store("d", e.acc().relu(), F16);
     let one = pair(relu, Wrt::all());
     assert_eq!(one.reserve().fingerprint(), pair(relu, Wrt::all()).reserve().fingerprint());
     assert_ne!(one.reserve().fingerprint(), pair(relu, Wrt::all().masks(Bool)).reserve().fingerprint());
     assert_ne!(one.reserve().fingerprint(), pair(|e| e.store("d", e.acc().relu(), BF16), Wrt::all()).reserve().fingerprint());
+    // Of a function the body counts, for which its name may stand twice in two programs.
+    const SHIFTED: Function = Function {
+        name: "mine",
+        doc: "e^x, or e^(x + 1).",
+        parameters: &["x"],
+        body: |graph, x| graph.apply(Op::Exp, x),
+        gradient: None,
+    };
+    static ONE: Function = SHIFTED;
+    static OTHER: Function = Function {
+        body: |graph, x| {
+            let one = graph.constant_f32(1.0);
+            let more = graph.apply(Op::Add, &[x[0], one]);
+            graph.apply(Op::Exp, &[more])
+        },
+        ..SHIFTED
+    };
+    let [first, second] = [&ONE, &OTHER].map(|function| {
+        let mut graph = Graph::new();
+        let acc = graph.push(Node::Accumulator(ValueType::F32), None);
+        let value = graph.push(Node::Call { function, args: vec![acc] }, None);
+        graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F32.into()) }, None);
+        Epilogue::from_graph(graph).unwrap().backward(Wrt::all()).unwrap()
+    });
+    assert_ne!(first.reserve().fingerprint(), second.reserve().fingerprint());
     // A pair that was written down and read again is the same.
     let read: Epilogue = one.backward().to_string().parse().unwrap();
     assert_eq!(read, *one.backward());

@@ -103,3 +103,19 @@ fn what_only_a_condition_depends_on_has_zero_gradient() {
     assert!(text.contains(&format!("reduce \"grad_limit\" sum f32[N], {zero}")), "{text}");
     assert_eq!(pair.reserve().bits_per_element(), 1);
 }
+
+/// Each pair of selects doubles the ways through the graph, but not its nodes.
+#[test]
+fn a_network_of_conditional_swaps_takes_no_longer_than_it_is() {
+    let epilogue = Epilogue::build(|e| {
+        let (mut u, mut v) = (e.acc(), e.acc() + 1.0);
+        for i in 0..48 {
+            let swap = e.row().lt(e.scalar(&format!("s{i}"), I32));
+            (u, v) = (swap.select(u, v), swap.select(v, u));
+        }
+        e.store("u", u, F32);
+        e.store("v", v * 2.0, F32);
+    });
+    let pair = epilogue.unwrap().backward(Wrt::all().through("u")).unwrap();
+    assert!(pair.backward().graph().len() < 1000, "{} nodes", pair.backward().graph().len());
+}

@@ -119,4 +119,7 @@ fn kinks_have_the_documented_derivatives() {
     assert_eq!(at(Op::Max, &[0.0, 0.0]), [0.0, 1.0]);
     assert_eq!(at(Op::Min, &[0.0, 0.0]), [0.0, 1.0]);
     assert_eq!(at(Op::Max, &[2.0, f64::INFINITY]), [0.0, 1.0]);
+    // A power of 0 is constant, also at 0.
+    assert_eq!(at(Op::Pow, &[0.0, 0.0])[0], 0.0);
+    assert_eq!(at(Op::Pow, &[0.0, 1.0])[0], 1.0);
 }
