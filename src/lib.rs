@@ -27,11 +27,22 @@
 //! | --- | --- |
 //! | build a graph | [`Epilogue::build`], [`Builder`], [`Expr`]; ready-made ones are [recipes](build::recipes), and [cuBLASLt's and Paddle's](compat) |
 //! | compute once, anywhere | [`Gemm::run`]; on the CPU only, [`Gemm::reference`] |
-//! | compute again and again on a GPU | `Gemm::plan`, `Plan::execute` (feature `cuda`) |
+#![cfg_attr(
+    feature = "cuda",
+    doc = "| compute again and again on a GPU | [`Gemm::plan`], [`Plan::execute`]; faster tiles: [`Plan::autotune`] |"
+)]
+#![cfg_attr(not(feature = "cuda"), doc = "| compute again and again on a GPU | `Gemm::plan`, `Plan::execute` (feature `cuda`) |")]
 //! | differentiate | [`Epilogue::backward`], [`grad`] |
 //! | train a linear layer, or a chain of them | [`Linear`](layer::Linear), [`layer`] |
 //! | see what would run, without a GPU | [`Gemm::kernel`], [`KernelPlan::explain`](plan::KernelPlan::explain), [`KernelPlan::source`](plan::KernelPlan::source) |
-//! | compile without a GPU, fill a cache | `Gemm::compile`, `Gemm::precompile` (feature `jit`) |
+#![cfg_attr(
+    feature = "jit",
+    doc = "| compile without a GPU, fill a cache | [`Gemm::compile`], [`gemm::precompile`], [`jit::Cache`] |"
+)]
+#![cfg_attr(
+    not(feature = "jit"),
+    doc = "| compile without a GPU, fill a cache | `Gemm::compile`, `gemm::precompile` (feature `jit`) |"
+)]
 //! | print, draw, store, read back | `Display`, [`Epilogue::to_dot`], [`Epilogue::to_json`], [`Epilogue::from_text`] |
 //!
 //! # The language
@@ -39,7 +50,8 @@
 //! ## Values
 //!
 //! A graph has nodes, each a value for every element of the output, and sinks that write values to memory. Nodes have no
-//! effects: nothing can be observed of when, how often or whether one is evaluated. Equal nodes are one node.
+//! effects: nothing can be observed of when, how often or whether one is evaluated. Equal nodes are one node. A node sees its own
+//! element and none beside it, except through a reduction: of a gated unit, which has two products, one is loaded.
 //!
 //! A value has a type: `f32`, `i32` or `bool`. Floating-point operands of any format are widened to `f32` when they are
 //! loaded; the types do not mix without a [`cast`](Expr::cast). A Rust number joins in as a constant of its own type: `2.0`
@@ -188,7 +200,7 @@
 //!
 //! [`Epilogue::backward`] gives a pair of epilogues: the same one, which also saves what its derivative needs, and the one that
 //! computes the gradients of the accumulator and of every argument. What is saved is as little as possible: a bit an element for
-//! ReLU, the output for a sigmoid, nothing for what follows from coordinates and arguments. See [`grad`].
+//! ReLU, one number for a sigmoid (none where its output is kept), nothing for what follows from coordinates and arguments. See [`grad`].
 //!
 //! ```
 //! # use postlude::prelude::*;
@@ -320,15 +332,16 @@ pub use reference::Precision;
 /// What most programs need, in one line: `use postlude::prelude::*;`.
 pub mod prelude {
     pub use crate::args::{Args, HostArgs, IntoTensor, Tensor};
-    pub use crate::build::{Epilogue, Expr};
+    pub use crate::build::{Builder, Epilogue, Expr};
     #[cfg(feature = "cuda")]
     pub use crate::device::{Device, DeviceArgs};
     pub use crate::dtype::DType::{self, BF16, Bits8, Bits128, Bool, F16, F32, I32};
     #[cfg(feature = "cuda")]
     pub use crate::gemm::Plan;
     pub use crate::gemm::{Gemm, RanOn};
+    pub use crate::grad::Wrt;
     pub use crate::ir::axes::{L, M, N};
-    pub use crate::ir::{CustomOp, Monoid, Operand, Registry};
+    pub use crate::ir::{CustomOp, Monoid, Operand, Order, Registry};
     pub use crate::problem::{
         Layout::{self, NN, NT, TN, TT},
         Shape,

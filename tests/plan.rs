@@ -2,7 +2,7 @@
 
 use postlude::args::{Fault, Misfit};
 use postlude::ir::Order;
-use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PlanError, Preferences, Problem};
+use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PlanError, Preferences, Problem, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
 use postlude::{Gemm, Operation};
@@ -213,6 +213,16 @@ fn every_candidate_can_be_asked_for() {
             assert_eq!(plan(&gemm.clone().tile(*tile)).tile, *tile);
         }
     }
+}
+
+#[test]
+fn a_tile_whose_warps_are_not_those_of_its_block_is_refused() {
+    let shape = TileShape::Sm80 { bk: 64, stages: 3, warps_m: 2, warps_n: 2 };
+    let tile = |threads| Tile { bm: 64, bn: 64, shape, threads, min_blocks: 1 };
+    let plan = |tile| Gemm::new(F16, TN, &bias_relu(F16)).tile(tile).kernel(Target::SM_80, 108, Shape::new(256, 256, 256));
+    assert!(plan(tile(128)).is_ok());
+    let error = plan(tile(256)).unwrap_err().to_string();
+    assert!(error.contains("its warps are those of the block"), "{error}");
 }
 
 /// In how many parts K is.
