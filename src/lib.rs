@@ -131,7 +131,8 @@
 //! - The product accumulates in `f32` (in `i32`, wrapping, for `i32` operands). In which order is not specified; on one device
 //!   and for one plan it is always the same.
 //! - Every primitive of the epilogue is computed in `f32`. The reference rounds the exact result once; a kernel is within
-//!   the units in the last place of the primitive's [row](ir::op::Row).
+//!   the units in the last place of the primitive's [row](ir::op::Row). Only of a product that goes into a sum or a difference the
+//!   compiler may leave out the rounding (one fused multiply-add): `x * y - z * w` need not be 0 where both products round to the same.
 //! - A store rounds once, to nearest even. What is too large for a format becomes infinite.
 //! - Rounding in between is explicit: [`cast`](Expr::cast) to `F16` or `BF16` rounds an `f32` value to that precision.
 //! - Where every stored matrix is 16 bit or narrower, kernels use the hardware's approximations, each within the bound of its

@@ -2,6 +2,32 @@
 //!
 //! Everything here takes cudarc's types of the version that this crate re-exports as [`cudarc`]: a
 //! program's own context, streams and slices.
+//!
+//! # Memory and streams of others
+//!
+//! Of a library that has another version of cudarc, or none, the addresses and streams will do, where it uses the device's primary context as
+//! CUDA's runtime does. cudarc wraps them; a slice must not be dropped, since that would free what is not its own:
+//!
+//! ```no_run
+//! use postlude::cudarc::driver::sys::{CUdeviceptr, CUstream};
+//! use postlude::half::f16;
+//! use postlude::prelude::*;
+//! use std::mem::ManuallyDrop;
+//!
+//! /// Runs a plan for 256 x 512 x 1024 on four addresses.
+//! ///
+//! /// # Safety
+//! /// The addresses are those of matrices of that size, and what the stream does before and behind has to be ordered with it.
+//! unsafe fn launch(device: &Device, plan: &Plan, stream: CUstream, [a, b, d]: [CUdeviceptr; 3]) -> Result<(), postlude::Error> {
+//!     let stream = unsafe { device.context().wrap_borrowed_stream(stream) };
+//!     let matrix = |address, len| ManuallyDrop::new(unsafe { stream.upgrade_device_ptr::<f16>(address, len) });
+//!     let (a, b, mut d) = (matrix(a, 256 * 1024), matrix(b, 1024 * 512), matrix(d, 256 * 512));
+//!     plan.execute(&stream, &mut DeviceArgs::new().input("a", &*a).input("b", &*b).output("d", &mut *d))
+//! }
+//! ```
+//!
+//! (With event tracking a wrapped slice makes two events, which nobody destroys then: such programs had best call
+//! `CudaContext::disable_event_tracking`.)
 
 mod block;
 mod buffer;
