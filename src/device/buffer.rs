@@ -21,12 +21,12 @@ enum Handle<'a> {
     Write(&'a mut (dyn Write + 'a)),
 }
 
-trait Read {
+trait Read: Send + Sync {
     fn context(&self) -> &Arc<CudaContext>;
     fn pointer<'s>(&'s self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>);
 }
 
-pub(super) trait Write {
+pub(super) trait Write: Send + Sync {
     fn context(&self) -> &Arc<CudaContext>;
     fn pointer<'s>(&'s mut self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>);
 }
@@ -178,5 +178,18 @@ impl DeviceArgs<'_> {
             }
         }
         problem
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which is decided as this compiles.
+    #[test]
+    fn arguments_may_go_to_other_threads() {
+        fn goes<T: Send + Sync>() {}
+        goes::<DeviceArgs<'_>>();
+        goes::<Tensor<DeviceBuffer<'_>>>();
     }
 }
