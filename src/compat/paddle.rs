@@ -112,7 +112,8 @@ pub struct ReserveSpace {
 impl Step {
     fn new((a, b): (Tensor, Tensor), operation: Operation, shape: Shape, epilogue: Epilogue, dims: Vec<usize>) -> Step {
         let reserve = epilogue.checked().argument("aux").and_then(|(_, aux)| aux.role.operand()).map(|aux| {
-            let (columns, rows) = dims.split_last().map_or((0, 0), |(last, rows)| (*last, rows.iter().product::<usize>()));
+            let (columns, rows) = dims.split_last().map_or((0, 0), |(last, rows)| (*last, count(rows)));
+            // Both are at most `Shape::LARGEST`, so that this fits 64 bits.
             let bytes = rows * aux.dtype.bytes(columns.next_multiple_of(aux.dtype.run()));
             ReserveSpace { dtype: aux.dtype, dims: dims.clone(), bytes }
         });
@@ -157,6 +158,14 @@ pub enum PaddleError {
         /// Its value.
         b: usize,
     },
+    /// A tensor with more rows or columns than a product has.
+    #[error("{tensor} of the dimensions {dims:?} is too large: {limit}", limit = Shape::LIMIT)]
+    TooLarge {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its dimensions.
+        dims: Vec<usize>,
+    },
     /// A reserve without an activation.
     #[error("a reserve is of no use with activation `none`: leave it out")]
     UselessReserve,
@@ -195,10 +204,15 @@ impl FusedGemmEpilogue {
         if self.trans_x && x.len() != 2 {
             return rank("a transposed X", "2", x.len());
         }
-        let rows = leading.iter().fold(1, |rows: usize, extent| rows.saturating_mul(*extent));
+        let rows = count(leading);
         let (m, k) = if self.trans_x { (last, rows) } else { (rows, last) };
         let (n, inner) = if self.trans_y { (y0, y1) } else { (y1, y0) };
         same(("K of X", k), ("K of Y", inner))?;
+        for (tensor, dims, extents) in [("X", x, [m, k]), ("Y", y, [k, n])] {
+            if extents.iter().any(|extent| *extent > Shape::LARGEST) {
+                return Err(PaddleError::TooLarge { tensor, dims: dims.to_vec() });
+            }
+        }
         Ok(Extents { m, n, k })
     }
 
@@ -307,6 +321,11 @@ impl FusedGemmEpilogue {
         let dy_with_bias = product_of_y(sums(self.formats())?);
         Ok(Gradients { dx, dy, dy_with_bias })
     }
+}
+
+/// How many rows these dimensions are. What is more than can be counted is as many as can.
+fn count(dims: &[usize]) -> usize {
+    dims.iter().fold(1, |rows: usize, extent| rows.saturating_mul(*extent))
 }
 
 fn same((left, a): (&'static str, usize), (right, b): (&'static str, usize)) -> Result<(), PaddleError> {

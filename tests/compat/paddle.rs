@@ -3,7 +3,7 @@
 use postlude::HostArgs;
 use postlude::args::IntoTensor;
 use postlude::check::Role;
-use postlude::compat::paddle::{Activation, FusedGemmEpilogue, Step, Tensor};
+use postlude::compat::paddle::{Activation, FusedGemmEpilogue, PaddleError, Step, Tensor};
 use postlude::prelude::*;
 use postlude::reference::{Precision, run};
 
@@ -227,4 +227,30 @@ fn shapes_that_do_not_fit_are_refused() {
         assert!(Activation::from_name(forward).is_some());
         assert_eq!(Activation::from_name(forward), Activation::from_gradient_name(gradient));
     }
+}
+
+#[test]
+fn extents_beyond_every_kernel_are_refused() {
+    let relu = FusedGemmEpilogue { trans_x: false, trans_y: false, activation: Activation::Relu, dtype: F16 };
+    let limit = "is too large: M, N, K and the batch count up to 2147418112 each (`Shape::LARGEST`)";
+    let (huge, most) = (1 << 40, Shape::LARGEST);
+    let refused = |step: Result<Step, PaddleError>| step.unwrap_err().to_string();
+    for x in [vec![huge, huge, 4], vec![usize::MAX, 4], vec![most + 1, 4], vec![1 << 20, 1 << 20, 4]] {
+        let expected = format!("X of the dimensions {x:?} {limit}");
+        assert_eq!(refused(relu.forward(&x, &[4, 8], &[8], true)), expected);
+        assert_eq!(relu.backward(&[1, 8], &x, &[4, 8], true).unwrap_err().to_string(), expected);
+    }
+    for n in [usize::MAX, most + 1] {
+        let expected = format!("Y of the dimensions {:?} {limit}", [4, n]);
+        assert_eq!(refused(relu.forward(&[2, 4], &[4, n], &[n], true)), expected);
+        assert_eq!(relu.backward(&[2, n], &[2, 4], &[4, n], true).unwrap_err().to_string(), expected);
+    }
+    assert!(refused(relu.forward(&[2, most + 1], &[most + 1, 8], &[8], true)).starts_with("X of"));
+    // The largest that there are, in the widest format of a reserve; and rows of which there are none.
+    let gelu = FusedGemmEpilogue { activation: Activation::Gelu, dtype: F32, ..relu };
+    let reserve = |step: Result<Step, PaddleError>| step.unwrap().reserve.unwrap().bytes;
+    assert_eq!(reserve(gelu.forward(&[most, 4], &[4, most], &[most], true)), 4 * most * most);
+    assert_eq!(reserve(relu.forward(&[huge, huge, 0, 4], &[4, 8], &[8], true)), 0);
+    let gradients = relu.backward(&[huge, huge, 0, 8], &[huge, huge, 0, 4], &[4, 8], true).unwrap();
+    assert_eq!(gradients.dx.reserve.unwrap().bytes, 0);
 }
