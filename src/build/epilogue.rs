@@ -101,7 +101,8 @@ impl Epilogue {
         for (id, written, line) in parsed.annotations {
             let inferred = epilogue.checked.type_of(id).to_string();
             if inferred != written {
-                return Err(ReadError::Annotation { line, written: text::shown(&written, text::SHOWN_WORD), inferred });
+                let written = text::shown(&written, text::SHOWN_WORD);
+                return Err(ReadError::Annotation { line, written, inferred, text: text::shown_line(text, line) });
             }
         }
         Ok(epilogue)
@@ -154,7 +155,7 @@ pub enum ReadError {
     #[error(transparent)]
     Json(#[from] wire::WireError),
     /// A value's written type is not its type.
-    #[error("the type is written as `{written}`, but it is `{inferred}`\n  --> line {line}")]
+    #[error("the type is written as `{written}`, but it is `{inferred}`\n  --> line {line}\n   |\n   | {text}")]
     Annotation {
         /// The line, from 1.
         line: usize,
@@ -162,6 +163,8 @@ pub enum ReadError {
         written: String,
         /// What follows from the operands.
         inferred: String,
+        /// The line's text, cut and without control characters.
+        text: String,
     },
     /// It was read, and is not a valid graph.
     #[error(transparent)]

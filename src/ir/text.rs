@@ -188,8 +188,7 @@ pub struct Parsed {
 /// The first line that is not in the text form.
 pub fn parse(text: &str, registry: &Registry) -> Result<Parsed, ParseError> {
     let mut reader = Reader::new(registry);
-    // Editors that mark the encoding do so at the beginning.
-    for (index, raw) in text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate() {
+    for (index, raw) in lines(text).enumerate() {
         let line = raw.trim();
         if line.is_empty() || line.starts_with(';') {
             continue;
@@ -198,6 +197,16 @@ pub fn parse(text: &str, registry: &Registry) -> Result<Parsed, ParseError> {
     }
     let lines = reader.node_lines.into_iter().chain(reader.sink_lines).collect();
     Ok(Parsed { graph: reader.graph, annotations: reader.annotations, lines })
+}
+
+/// The lines of a document. Editors that mark the encoding do so at the beginning.
+fn lines(text: &str) -> std::str::Lines<'_> {
+    text.strip_prefix('\u{feff}').unwrap_or(text).lines()
+}
+
+/// A line of a document, from 1, as it may stand in a message.
+pub(crate) fn shown_line(text: &str, number: usize) -> String {
+    lines(text).nth(number - 1).map(|line| shown(line.trim(), SHOWN_LINE)).unwrap_or_default()
 }
 
 struct Reader<'r> {
@@ -374,7 +383,11 @@ fn parse_operand(text: &str) -> Result<Operand, String> {
     let text = text.trim();
     let open = text.find('[').ok_or_else(expected)?;
     let close = text.find(']').filter(|c| *c > open).ok_or_else(expected)?;
-    let dtype = DType::from_name(&text[..open]).ok_or_else(expected)?;
+    let word = &text[..open];
+    let is_word = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let no_format =
+        || format!("`{}` is no format; there are {}", shown(word, SHOWN_WORD), DType::ALL.map(DType::name).join(", "));
+    let dtype = DType::from_name(word).ok_or_else(|| if is_word { no_format() } else { expected() })?;
     let axes = Axes::from_letters(&text[open + 1..close]).ok_or_else(expected)?;
     let order = match text[close + 1..].trim() {
         "" | "row_major" => Order::RowMajor,
