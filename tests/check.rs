@@ -62,7 +62,7 @@ error[E0201]: `mul` takes operands all f32 or all i32
 fn an_epilogue_stores_something() {
     let at = line(1);
     let found = Epilogue::build(|e| {
-        e.acc().relu();
+        let _forgotten = e.acc().relu();
     });
     let expected = format!(
         "\

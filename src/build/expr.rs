@@ -19,8 +19,18 @@ pub struct Builder {
 /// A value of the epilogue under construction: a handle, copied freely.
 ///
 /// Operators and methods add nodes; nothing is computed. Numbers join in as constants: a Rust `f32` is an `f32` value, an
-/// `i32` an `i32` value, and the two do not mix without a [`cast`](Expr::cast).
+/// `i32` an `i32` value, and the two do not mix without a [`cast`](Expr::cast). What is left unused was forgotten:
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # use postlude::prelude::*;
+/// # Epilogue::build(|e| {
+/// e.acc().relu(); // and is not stored
+/// e.store("d", e.acc(), F16);
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug)]
+#[must_use = "an expression does nothing until it is stored or reduced"]
 pub struct Expr<'g> {
     pub(super) builder: &'g Builder,
     pub(super) id: NodeId,

@@ -5,7 +5,17 @@ use crate::ir::Op;
 use std::panic::Location;
 
 /// Cases of (condition, value), tried in order; made by [`Expr::region`], closed by [`Regions::otherwise`].
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # use postlude::prelude::*;
+/// # Epilogue::build(|e| {
+/// e.acc().region(e.row().lt(3), |z| z.relu()); // has no value yet
+/// e.store("d", e.acc(), F16);
+/// # }).unwrap();
+/// ```
 #[derive(Debug)]
+#[must_use = "a region has no value until it is closed by `otherwise`"]
 pub struct Regions<'g> {
     subject: Expr<'g>,
     cases: Vec<(Expr<'g>, Expr<'g>)>,
@@ -34,7 +44,6 @@ impl<'g> Expr<'g> {
 
 impl<'g> Regions<'g> {
     /// Adds a region.
-    #[must_use]
     pub fn region(mut self, condition: Expr<'g>, function: impl FnOnce(Expr<'g>) -> Expr<'g>) -> Regions<'g> {
         self.cases.push((condition, function(self.subject)));
         self
