@@ -256,6 +256,10 @@ impl fmt::Display for ValueType {
 }
 
 /// A Rust type with the layout of a storage format. Sealed: the formats are [`DType`]'s.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is the element of no format",
+    note = "elements are `f32`, `half::f16`, `half::bf16`, `i32`, and `u8` for conditions"
+)]
 pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
     /// The format.
     const DTYPE: DType;

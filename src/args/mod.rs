@@ -82,6 +82,11 @@ impl<B> Tensor<B> {
 /// let (wide, mut d) = (vec![0.0f32; 4 * 10], vec![0.0f32; 4 * 16]);
 /// let args = HostArgs::new().input("a", wide.ld(10)).output("d", (&mut d).ld(16));
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no memory that arguments in `{B}` can borrow",
+    label = "a borrowed slice of elements is wanted here",
+    note = "on the host pass `&vec`, `&array` or a slice, `&mut` as an output; on the device `&CudaSlice` or `&CudaView`, `&mut` as an output"
+)]
 pub trait IntoTensor<B>: Sized {
     /// The tensor.
     fn into_tensor(self) -> Tensor<B>;
@@ -173,6 +178,11 @@ impl<'a, T: Element, const N: usize> IntoTensor<HostBuffer<'a>> for &'a mut [T; 
 }
 
 /// A number that can be passed by value.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no number that can be passed by value",
+    label = "an `f32`, an `i32` or a `bool` is wanted here",
+    note = "convert other numbers with `as f32` or `as i32`, half-precision ones with `.to_f32()`: scalars of `F16` and `BF16` are passed as `f32`"
+)]
 pub trait IntoScalar {
     /// The constant.
     fn into_scalar(self) -> Constant;

@@ -37,6 +37,21 @@ pub struct Expr<'g> {
 }
 
 /// What can stand where an expression is wanted: an expression, or a number.
+///
+/// A region is none before it is closed:
+///
+/// ```compile_fail
+/// # use postlude::prelude::*;
+/// # Epilogue::build(|e| {
+/// e.store("d", e.acc().region(e.row().lt(3), |z| z.relu()), F32); // `.otherwise(|z| z)` is missing
+/// # }).unwrap();
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no expression, and no number that can stand for one",
+    label = "an expression, an `f32`, an `i32` or a `bool` is wanted here",
+    note = "a region has a value once it is closed: `z.region(condition, |z| ..).otherwise(|z| ..)`",
+    note = "numbers are `f32`, `i32` or `bool`: write `2.0_f32`, convert others with `as f32` or `as i32`, half-precision ones with `.to_f32()`"
+)]
 pub trait IntoExpr<'g> {
     /// The expression, in the given builder.
     fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g>;
