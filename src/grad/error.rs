@@ -11,13 +11,25 @@ pub enum GradError {
     /// A custom primitive lacks a derivative.
     #[error(
         "custom primitive `{primitive}` has no derivative with respect to its operand {operand}{}: add one with `CustomOp::partial({operand}, ..)`",
-        .built_at.map(|at| format!(" (used at {at})")).unwrap_or_default()
+        used(*.built_at)
     )]
     Custom {
         /// The primitive.
         primitive: String,
         /// The operand.
         operand: usize,
+        /// Where it was used, if a program did.
+        built_at: Option<&'static Location<'static>>,
+    },
+    /// A function that returns its argument, and brings a derivative.
+    #[error(
+        "function `{function}` brings a derivative, but its value is one of its arguments, which has its own{}: make it a `CustomOp` with \
+         `partial`s, which is a value of its own",
+        used(*.built_at)
+    )]
+    Argument {
+        /// The function.
+        function: &'static str,
         /// Where it was used, if a program did.
         built_at: Option<&'static Location<'static>>,
     },
@@ -94,6 +106,10 @@ pub enum GradError {
     /// A graph that came out breaks a rule: it is too large.
     #[error("the epilogue with its gradients is no epilogue:\n{0}")]
     Graph(#[from] Diagnostics),
+}
+
+fn used(built_at: Option<&'static Location<'static>>) -> String {
+    built_at.map(|at| format!(" (used at {at})")).unwrap_or_default()
 }
 
 fn list(names: &[String]) -> String {

@@ -3,6 +3,7 @@
 //! The accumulator of the backward epilogue is an incoming gradient; the forward accumulator is a load under a name that no
 //! argument can have, until the reserve is planned.
 
+use super::error::GradError;
 use super::masks;
 use crate::check::{Checked, Type};
 use crate::dtype::ValueType;
@@ -30,25 +31,34 @@ pub(super) struct Joint {
 }
 
 impl Joint {
-    pub fn new(forward: &Checked) -> Joint {
+    pub fn new(forward: &Checked) -> Result<Joint, GradError> {
         let (mut graph, mut rules) = (Graph::new(), HashMap::new());
         // It is there even if nothing depends on it: its gradient is 0 then.
         graph.push(accumulator(forward.accumulator().unwrap_or(ValueType::F32)), None);
         let mut of_user: Vec<NodeId> = Vec::new();
+        let mut lost = None;
         for (id, node) in forward.graph().nodes() {
+            let built_at = forward.graph().built_at(id);
             let node = match node.map_args(|a| of_user[a.index()]) {
                 Node::Accumulator(value) => accumulator(value),
                 other => other,
             };
-            of_user.push(pass::expand(&mut graph, node, forward.graph().built_at(id), &mut |function, args, result| {
+            of_user.push(pass::expand(&mut graph, node, built_at, &mut |function, args, result| {
                 if function.gradient.is_some() {
+                    // A rule belongs to a value, and this one is the argument's.
+                    if args.contains(&result) && pass::is_argument(function) {
+                        lost.get_or_insert(GradError::Argument { function: function.name, built_at });
+                    }
                     rules.insert(result, (function, args.to_vec()));
                 }
             }));
         }
+        if let Some(error) = lost {
+            return Err(error);
+        }
         let checked = Checked::rebuilt(graph, Vec::new());
         let types = checked.graph().nodes().map(|(id, _)| checked.type_of(id)).collect();
-        Joint { graph: checked.graph().clone(), types, rules, of_user }
+        Ok(Joint { graph: checked.graph().clone(), types, rules, of_user })
     }
 }
 

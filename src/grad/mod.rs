@@ -124,7 +124,8 @@ impl Epilogue {
     /// Differentiates: the epilogue that also saves what its derivative needs, and the derivative.
     ///
     /// # Errors
-    /// If a name is unknown or taken, an output or an argument has no gradient, or a custom primitive has no derivative.
+    /// If a name is unknown or taken, an output or an argument has no gradient, a custom primitive has no derivative, or
+    /// a function's is lost because its value is its argument.
     pub fn backward(&self, wrt: Wrt) -> Result<Pair, GradError> {
         let forward = self.checked();
         let outputs = Outputs::of(forward, &wrt)?;
@@ -178,7 +179,7 @@ impl Candidate {
         through: bool,
     ) -> Result<Candidate, GradError> {
         let operand = outputs.through.operand;
-        let mut joint = Joint::new(forward);
+        let mut joint = Joint::new(forward)?;
         let leaves = leaves(forward, &joint, wrt, operand.dtype)?;
         let seeds: Vec<(NodeId, NodeId)> = outputs.seeds(forward, &mut joint);
         let ids: Vec<NodeId> = leaves.iter().map(|leaf| leaf.id).collect();

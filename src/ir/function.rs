@@ -3,8 +3,9 @@
 //! A call keeps its name in the graph, so that listings, JSON and profiles say `gelu_tanh`; its meaning is the body, which
 //! the inline pass puts in its place before a kernel is planned or a value computed.
 
-use super::graph::{Graph, NodeId};
+use super::graph::{Graph, Node, NodeId};
 use super::op::Adjoint;
+use crate::dtype::ValueType;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -20,7 +21,26 @@ pub struct Function {
     pub body: fn(&mut Graph, &[NodeId]) -> NodeId,
     /// The derivative, where the one that follows from the body would need more to be saved or cancel: that of a sigmoid
     /// follows from its value.
+    ///
+    /// It has to be the derivative of the body. Equal values are one, so another one would also be taken wherever else the body's value is
+    /// computed. What is meant to have another derivative than its own (a straight-through estimator, a gradient reversal) is
+    /// a [`CustomOp`](super::CustomOp) with a [`partial`](super::CustomOp::partial), which is a value of its own.
     pub gradient: Option<Adjoint>,
+}
+
+impl Function {
+    /// The body by itself: a graph whose first values stand for the arguments, and the result.
+    pub(crate) fn apart(&self) -> (Graph, NodeId) {
+        let mut graph = Graph::new();
+        let parameters: Vec<NodeId> = (0..self.parameters.len()).map(|i| graph.push(parameter(i), None)).collect();
+        let result = (self.body)(&mut graph, &parameters);
+        (graph, result)
+    }
+}
+
+/// A placeholder that no body can make: a scalar without a name.
+fn parameter(index: usize) -> Node {
+    Node::Scalar { name: format!("\u{0}{index}").into(), value_type: ValueType::F32 }
 }
 
 /// A function is one definition: of two that only share a name neither stands for the other.
@@ -47,8 +67,6 @@ impl fmt::Debug for Function {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::ValueType;
-    use crate::ir::Node;
 
     #[test]
     fn functions_of_one_name_are_two_nodes() {

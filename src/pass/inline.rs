@@ -23,11 +23,9 @@ pub(crate) fn expand(
     let Node::Call { function, args } = node else { return graph.push(node, built_at) };
     // The body goes into a graph of its own, whose first nodes stand for the arguments, and from there node by node:
     // it may call other functions.
-    let mut body = Graph::new();
-    let parameters: Vec<NodeId> = (0..args.len()).map(|i| body.push(parameter(i), None)).collect();
-    let result = (function.body)(&mut body, &parameters);
+    let (body, result) = function.apart();
     let mut ids: Vec<NodeId> = args.clone();
-    for (_, inner) in body.nodes().skip(parameters.len()) {
+    for (_, inner) in body.nodes().skip(args.len()) {
         let inner = inner.map_args(|a| ids[a.index()]);
         let id = expand(graph, inner, built_at, called);
         ids.push(id);
@@ -37,7 +35,10 @@ pub(crate) fn expand(
     result
 }
 
-/// A placeholder that no body can make: a scalar without a name.
-fn parameter(index: usize) -> Node {
-    Node::Scalar { name: format!("\u{0}{index}").into(), value_type: crate::dtype::ValueType::F32 }
+/// Whether a function's value is one of its arguments, whatever it is called with.
+pub(crate) fn is_argument(function: &'static Function) -> bool {
+    let (mut graph, _) = function.apart();
+    let args: Vec<NodeId> = graph.nodes().take(function.parameters.len()).map(|(id, _)| id).collect();
+    let result = expand(&mut graph, Node::Call { function, args }, None, &mut |_, _, _| {});
+    result.index() < function.parameters.len()
 }

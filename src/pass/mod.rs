@@ -9,8 +9,8 @@ mod transpose;
 
 pub use fold::fold;
 pub(crate) use fold::place;
-pub(crate) use inline::expand;
 pub use inline::inline;
+pub(crate) use inline::{expand, is_argument};
 pub use transpose::transpose;
 
 use crate::check::Checked;

@@ -1,7 +1,9 @@
 //! What cannot be differentiated says so, and what to do.
 
 use crate::softcap::softcap;
+use postlude::dtype::ValueType;
 use postlude::grad::{GradError, Keep, Wrt};
+use postlude::ir::{Function, Graph, Node, NodeId, Op, Sink, SinkKind};
 use postlude::prelude::*;
 use postlude::{Builder, CustomOp};
 use std::sync::Arc;
@@ -34,6 +36,70 @@ fn a_custom_primitive_without_a_derivative() {
     let none = Arc::new(CustomOp::new("hard", 1, "rintf($0)", |x| x[0].round_ties_even()).unwrap());
     let found = refused(|e| e.store("d", e.custom(&none, [e.acc()]), F32), Wrt::all());
     assert!(found.starts_with("custom primitive `hard` has no derivative with respect to its operand 0"), "{found}");
+}
+
+static REVERSE: Function = Function {
+    name: "reverse",
+    doc: "x, whose gradient is turned round.",
+    parameters: &["x"],
+    body: |_, args| args[0],
+    gradient: Some(|graph, _, _, g| vec![Some(graph.apply(Op::Neg, &[g]))]),
+};
+
+/// The same by way of another function.
+static THROUGH: Function = Function {
+    name: "through",
+    body: |graph, args| graph.push(Node::Call { function: &PLAIN, args: args.to_vec() }, None),
+    ..REVERSE
+};
+
+static PLAIN: Function = Function { name: "plain", gradient: None, ..REVERSE };
+
+/// Twice the first; the second counts for nothing.
+static TWICE: Function = Function {
+    name: "twice",
+    doc: "2 x.",
+    parameters: &["x", "y"],
+    body: |graph, args| {
+        let two = graph.constant_f32(2.0);
+        graph.apply(Op::Mul, &[args[0], two])
+    },
+    gradient: Some(|graph, _, _, g| {
+        let two = graph.constant_f32(2.0);
+        vec![Some(graph.apply(Op::Mul, &[g, two])), None]
+    }),
+};
+
+/// D = the function of the accumulator and of what `rest` makes of it.
+fn of_function(function: &'static Function, rest: impl Fn(&mut Graph, NodeId) -> Vec<NodeId>) -> Epilogue {
+    let mut graph = Graph::new();
+    let acc = graph.push(Node::Accumulator(ValueType::F32), None);
+    let args = [vec![acc], rest(&mut graph, acc)].concat();
+    let value = graph.push(Node::Call { function, args }, None);
+    graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F32.into()) }, None);
+    Epilogue::from_graph(graph).unwrap()
+}
+
+/// Its value is the argument, so nothing would tell where its derivative belongs: the identity's was taken in silence.
+#[test]
+fn a_derivative_of_an_argument_itself() {
+    for function in [&REVERSE, &THROUGH] {
+        let found = of_function(function, |_, _| Vec::new()).backward(Wrt::all()).unwrap_err();
+        let expected = format!(
+            "function `{}` brings a derivative, but its value is one of its arguments, which has its own: make it a `CustomOp` with \
+             `partial`s, which is a value of its own",
+            function.name
+        );
+        assert_eq!(found.to_string(), expected);
+    }
+    assert!(of_function(&PLAIN, |_, _| Vec::new()).backward(Wrt::all()).is_ok());
+    // Called with an argument that happens to be its value, it is still a value of its own.
+    let twice = of_function(&TWICE, |graph, acc| {
+        let two = graph.constant_f32(2.0);
+        vec![graph.apply(Op::Mul, &[acc, two])]
+    });
+    let backward = twice.backward(Wrt::all()).unwrap().backward().to_string();
+    assert!(backward.contains("mul"), "{backward}");
 }
 
 #[test]
