@@ -9,9 +9,10 @@ use postlude::build::recipes;
 use postlude::check::Role;
 use postlude::compat::cublaslt::{self, Formats};
 use postlude::dtype::ValueType;
+use postlude::ir::{Function, Graph, Node, NodeId, Sink, SinkKind};
 use postlude::layer::{Linear, LinearError};
 use postlude::prelude::*;
-use postlude::{Builder, CustomOp, Diagnostics};
+use postlude::{Builder, CustomOp, Diagnostics, Op};
 use std::sync::Arc;
 
 /// The diagnostics of a graph that must have some.
@@ -241,6 +242,164 @@ fn one_name_of_a_custom_primitive_is_one_definition() {
     assert!(found.to_string().contains(&format!("at {at}:")), "{found}");
     // One definition that was made twice is one.
     assert!(Epilogue::build(|e| e.store("d", e.custom(&exact, [e.custom(&softcap("tanhf($0)"), [e.acc()])]), F16)).is_ok());
+}
+
+/// 2 x.
+const TWICE: Function = Function {
+    name: "twice",
+    doc: "2 x.",
+    parameters: &["x"],
+    body: |graph, args| graph.apply(Op::Add, &[args[0], args[0]]),
+    gradient: None,
+};
+
+fn call(graph: &mut Graph, function: &'static Function, args: &[NodeId]) -> NodeId {
+    graph.push(Node::Call { function, args: args.to_vec() }, None)
+}
+
+/// D = these functions of the accumulator, one after the other.
+fn calling(functions: &[&'static Function]) -> Result<Epilogue, Diagnostics> {
+    let mut graph = Graph::new();
+    let acc = graph.push(Node::Accumulator(ValueType::F32), None);
+    let value = functions.iter().fold(acc, |x, function| call(&mut graph, function, &vec![x; function.parameters.len()]));
+    graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F32.into()) }, None);
+    Epilogue::from_graph(graph)
+}
+
+/// Code and message of the one fault of an epilogue that calls these.
+#[track_caller]
+fn fault_of(functions: &[&'static Function]) -> (&'static str, String) {
+    let found = calling(functions).unwrap_err();
+    let fault = found.iter().next().unwrap();
+    assert_eq!(found.iter().count(), 1, "{found}");
+    assert!(!fault.cure().is_empty());
+    (fault.code(), fault.message().to_owned())
+}
+
+#[test]
+fn one_name_of_a_function_is_one_definition() {
+    static ONE: Function = TWICE;
+    static OTHER: Function = Function { body: |_, args| args[0], ..TWICE };
+    static RELU: Function = Function { name: "relu", ..TWICE };
+    static ADD: Function = Function { name: "add", ..TWICE };
+    static WORDS: Function = Function { name: "two words", ..TWICE };
+    static ACC: Function = Function { name: "acc", ..TWICE };
+    static NOTHING: Function = Function { name: "", ..TWICE };
+    let relu = postlude::build::registry().function("relu").unwrap();
+    let fault = |code, message: &str| (code, message.to_owned());
+    assert_eq!(fault_of(&[&ONE, &OTHER, &ONE]), fault("E0108", "`twice` names two functions"));
+    for functions in [&[&RELU][..], &[&RELU, relu], &[relu, &RELU]] {
+        assert_eq!(fault_of(functions), fault("E0108", "`relu` is an activation, and this is another function"));
+    }
+    assert_eq!(fault_of(&[&ADD, &ONE, &ADD]), fault("E0109", "`add` is a primitive, and this is a function"));
+    for (function, name) in [(&WORDS, "two words"), (&ACC, "acc"), (&NOTHING, "")] {
+        assert_eq!(fault_of(&[function]), fault("E0109", &format!("`{name}` is no name for a function")));
+    }
+    // What passes can be read back by who has the function.
+    let epilogue = calling(&[&ONE, relu, &ONE]).unwrap();
+    let registry = Registry::of(&[&ONE, relu]);
+    assert_eq!(Epilogue::from_text(&epilogue.to_string(), &registry).unwrap(), epilogue);
+    assert_eq!(Epilogue::from_json(&epilogue.to_json(), &registry).unwrap(), epilogue);
+    // A custom primitive is written as one, and may have the name.
+    let custom = Arc::new(CustomOp::new("relu", 1, "$0", |x| x[0]).unwrap());
+    assert!(Epilogue::build(|e| e.store("d", e.custom(&custom, [e.acc().relu()]), F16)).is_ok());
+}
+
+#[test]
+fn a_body_keeps_the_rules() {
+    static INTEGER: Function = Function { body: |graph, args| graph.apply(Op::ToI32, args), ..TWICE };
+    static MIXED: Function = Function {
+        body: |graph, args| {
+            let integer = graph.apply(Op::ToI32, args);
+            graph.apply(Op::Add, &[args[0], integer])
+        },
+        ..TWICE
+    };
+    static COUNT: Function = Function { body: |graph, args| graph.apply(Op::Add, args), ..TWICE };
+    static LOADS: Function =
+        Function { body: |graph, _| graph.push(Node::Load { name: "x".into(), operand: F32.into() }, None), ..TWICE };
+    static STORES: Function = Function {
+        body: |graph, args| {
+            graph.sink(Sink { name: "e".into(), value: args[0], kind: SinkKind::Store(F32.into()) }, None);
+            args[0]
+        },
+        ..TWICE
+    };
+    static FOREIGN: Function = Function {
+        body: |_, _| {
+            let mut other = Graph::new();
+            (0..9).map(|i| other.constant_f32(i as f32)).last().unwrap()
+        },
+        ..TWICE
+    };
+    static EMPTIES: Function = Function {
+        body: |graph, args| {
+            *graph = Graph::new();
+            args[0]
+        },
+        ..TWICE
+    };
+    static CALLS: Function = Function { name: "calls", body: |graph, args| call(graph, &INTEGER, args), ..TWICE };
+    static MISCALLS: Function = Function { body: |graph, args| call(graph, &CALLS, &[args[0], args[0]]), ..TWICE };
+    static CONSTANT: Function = Function { parameters: &[], body: |graph, _| graph.constant_f32(3.0), ..TWICE };
+    let expect = |functions: &[&'static Function], message: &str| {
+        assert_eq!(fault_of(functions), ("E0205", format!("the body of `twice`{message}")));
+    };
+    expect(&[&INTEGER], " gives i32, and a function's value is f32");
+    expect(&[&CALLS, &CALLS], ", which `calls` calls, gives i32, and a function's value is f32");
+    expect(&[&MIXED], " is at fault: `add` takes operands all f32 or all i32");
+    expect(&[&COUNT], " is at fault: `add` takes 2 operands, not 1");
+    expect(&[&LOADS], " uses `load`, which is no argument of it");
+    expect(&[&STORES], " stores something");
+    expect(&[&FOREIGN], " gives a value of another graph");
+    expect(&[&EMPTIES], " gives a value of another graph");
+    let miscalls = calling(&[&MISCALLS]).unwrap_err();
+    assert_eq!(codes(&miscalls), ["E0205", "E0205"]);
+    assert!(miscalls.to_string().contains("the body of `twice` is at fault: `calls` takes 1 operand, not 2"), "{miscalls}");
+    let found = calling(&[&MIXED]).unwrap_err();
+    let expected = "\
+error[E0205]: the body of `twice` is at fault: `add` takes operands all f32 or all i32
+   |
+   | %1 = twice %0
+   |      ^^^^^
+   |
+   = note: it is this line of the body: `%2 = add %0, %1`
+   = help: insert `.cast(F32)` on an integer, or write a constant in the other operand's type (`2.0`, not `2`)
+
+1 error in the epilogue";
+    assert_text(&found, expected);
+    // A wrong count of arguments is that of the call: the body is never handed it.
+    let mut graph = Graph::new();
+    let acc = graph.push(Node::Accumulator(ValueType::F32), None);
+    static FINE: Function = TWICE;
+    let value = call(&mut graph, &FINE, &[]);
+    graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F32.into()) }, None);
+    graph.sink(Sink { name: "e".into(), value: acc, kind: SinkKind::Store(F32.into()) }, None);
+    assert_eq!(codes(&Epilogue::from_graph(graph).unwrap_err()), ["E0202"]);
+    assert!(calling(&[&FINE]).is_ok() && calling(&[&CONSTANT]).is_ok());
+}
+
+#[test]
+fn a_function_does_not_call_itself() {
+    static SELF: Function = Function { body: |graph, args| call(graph, &SELF, args), ..TWICE };
+    static PING: Function = Function { name: "ping", body: |graph, args| call(graph, &PONG, args), ..TWICE };
+    static PONG: Function = Function { name: "pong", body: |graph, args| call(graph, &PING, args), ..TWICE };
+    static INTO: Function = Function { name: "into", body: |graph, args| call(graph, &PING, args), ..TWICE };
+    // Twice on the way, and no circle.
+    static LEAF: Function = Function { name: "leaf", ..TWICE };
+    static FOUR: Function = Function {
+        name: "four",
+        body: |graph, args| {
+            let two = call(graph, &LEAF, args);
+            call(graph, &LEAF, &[two])
+        },
+        ..TWICE
+    };
+    let expect = |functions: &[&'static Function], message: &str| assert_eq!(fault_of(functions), ("E0206", message.to_owned()));
+    expect(&[&SELF], "`twice` calls itself");
+    expect(&[&PING], "`ping` calls itself through `pong`");
+    expect(&[&INTO, &PONG], "`ping` calls itself through `pong`");
+    assert!(calling(&[&FOUR, &LEAF]).is_ok());
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Epilogue {
     #[track_caller]
     pub fn build(build: impl FnOnce(&Builder)) -> Result<Epilogue, Diagnostics> {
         let (graph, foreign) = Builder::build(build);
-        Ok(Epilogue { checked: Arc::new(check::check_built(graph, Some(Location::caller()), &foreign)?) })
+        Ok(Epilogue { checked: Arc::new(check::check_built(graph, activation::ALL, Some(Location::caller()), &foreign)?) })
     }
 
     /// The same for a function of yours that makes epilogues for others, as the [`recipes`](super::recipes) do: mark it `#[track_caller]`
@@ -57,7 +57,7 @@ impl Epilogue {
         let caller = Location::caller();
         let (mut graph, foreign) = Builder::build(build);
         graph.relocate(|built_at| if built_at.file() == own { caller } else { built_at });
-        Ok(Epilogue { checked: Arc::new(check::check_built(graph, Some(caller), &foreign)?) })
+        Ok(Epilogue { checked: Arc::new(check::check_built(graph, activation::ALL, Some(caller), &foreign)?) })
     }
 
     /// Checks a graph.
@@ -65,7 +65,7 @@ impl Epilogue {
     /// # Errors
     /// Every fault of the graph at once.
     pub fn from_graph(graph: Graph) -> Result<Epilogue, Diagnostics> {
-        Ok(Epilogue { checked: Arc::new(check::check(graph)?) })
+        Ok(Epilogue { checked: Arc::new(check::check_built(graph, activation::ALL, None, &[])?) })
     }
 
     /// The same epilogue, whose reductions may combine partial results in the order in which they happen to arrive: see

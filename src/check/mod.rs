@@ -13,11 +13,14 @@
 //! | E0105 | An expression is used with the builder that made it. |
 //! | E0106 | A graph has at most 4096 nodes and stores, which is also the most that a document may have. |
 //! | E0107 | An argument varies along M, N and L; K is the axis of the product's operands. |
-//! | E0108 | One name means one custom primitive: two definitions have two names. |
+//! | E0108 | One name means one function, and one custom primitive: two definitions have two names, and none has an activation's. |
+//! | E0109 | A function's name is one word, which means nothing else in the text form: it is no primitive's. |
 //! | E0201 | Operands have the types the primitive takes; `f32`, `i32` and `bool` do not mix without a cast. |
 //! | E0202 | A primitive, function or custom primitive has as many operands as it declares. |
 //! | E0203 | A product has one type: its accumulator is `acc` or `acc_i32`, not both, and its operands' elements are of the same. |
 //! | E0204 | An element of an operand of the product, `a` or `b`, is reduced by `sum`, and used for nothing else: it exists only inside the product. |
+//! | E0205 | A function's body is well typed and stores nothing; its result is an `f32` value of its arguments and constants alone. |
+//! | E0206 | A function does not call itself, nor does any that it calls. |
 //! | E0301 | A store's operand is a matrix. |
 //! | E0302 | A store's operand varies along every axis its value varies along. |
 //! | E0303 | A sink's format holds its value's type: `f32` values go to floating-point formats, `i32` to `i32`, `bool` to `bool` and to bits. |
@@ -27,6 +30,7 @@
 //! | E0307 | A reduction's result has a format of whole bytes. |
 //! | E0308 | The sum of an operand's elements varies along M if they are those of `a`, along N if those of `b`, and along the batch or not. |
 
+mod definitions;
 mod diagnostic;
 mod sinks;
 mod types;
@@ -35,7 +39,7 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 
 use crate::dtype::ValueType;
 use crate::ir::graph::{BuiltAt, Graph, Node, NodeId, Side};
-use crate::ir::{Axes, CustomOp, Monoid, Operand, Reduction, Sink, SinkKind, text};
+use crate::ir::{Axes, Function, Monoid, Operand, Reduction, Sink, SinkKind, text};
 use diagnostic::{Part, Place};
 use std::collections::HashMap;
 use std::fmt;
@@ -171,17 +175,20 @@ impl Checked {
 /// The most characters that an argument's name may have.
 pub(crate) const LONGEST_NAME: usize = 64;
 
-/// Checks a graph.
+/// Checks a graph. Activations are functions like any other here: that nothing else has the name of one is a rule of
+/// [`Epilogue`](crate::Epilogue), which knows them.
 ///
 /// # Errors
 /// Every broken rule, in the order of the listing.
 pub fn check(graph: Graph) -> Result<Checked, Diagnostics> {
-    check_built(graph, None, &[])
+    check_built(graph, &[], None, &[])
 }
 
-/// Checks a graph that was built at `built_at` and whose builder saw expressions of another builder at `foreign`.
+/// Checks a graph beside these activations, whose names are taken and whose bodies are sound. It was built at `built_at`, and its
+/// builder saw expressions of another builder at `foreign`.
 pub(crate) fn check_built(
     graph: Graph,
+    activations: &[&'static Function],
     built_at: BuiltAt,
     foreign: &[&'static Location<'static>],
 ) -> Result<Checked, Diagnostics> {
@@ -201,7 +208,7 @@ pub(crate) fn check_built(
     }
     let types = types::infer(&graph, &mut out);
     check_liveness(&graph, built_at, &mut out);
-    check_customs(&graph, &mut out);
+    definitions::check(&graph, activations, &mut out);
     let arguments = check_names(&graph, &mut out);
     sinks::check(&graph, &types, &mut out);
     out.sort_by_key(Diagnostic::order);
@@ -227,23 +234,6 @@ fn check_liveness(graph: &Graph, built_at: BuiltAt, out: &mut Vec<Diagnostic>) {
                 Diagnostic::new(graph, "E0104", Place::Node(id), &format!("argument `{}` reaches no sink", short(name)))
                     .mark(Part::Subject, "never used")
                     .help("use it, or remove it: a launch would have to pass it for nothing"),
-            );
-        }
-    }
-}
-
-/// Of a custom primitive a document holds the name: of two, nobody could read it.
-fn check_customs(graph: &Graph, out: &mut Vec<Diagnostic>) {
-    let mut first: HashMap<&str, (NodeId, &CustomOp)> = HashMap::new();
-    for (id, node) in graph.nodes() {
-        let Node::Custom { op, .. } = node else { continue };
-        let (earlier, other) = *first.entry(op.name()).or_insert((id, op));
-        if *other != **op {
-            out.push(
-                Diagnostic::new(graph, "E0108", Place::Node(id), &format!("`{}` names two custom primitives", op.name()))
-                    .mark(Part::Subject, "another definition")
-                    .note(graph, "it is first used here", Place::Node(earlier))
-                    .help("give each definition a name of its own"),
             );
         }
     }

@@ -11,13 +11,13 @@ use std::hash::{Hash, Hasher};
 
 /// A named definition over primitives: arguments and result are `f32`.
 pub struct Function {
-    /// The name, in text, JSON and messages.
+    /// The name, in text, JSON and messages: one word, which no primitive and no activation has.
     pub name: &'static str,
     /// What it computes.
     pub doc: &'static str,
     /// The names of its parameters; the first is the value it is applied to.
     pub parameters: &'static [&'static str],
-    /// The definition.
+    /// The definition: one `f32` value of the arguments and constants, over primitives and functions that do not call this one.
     pub body: fn(&mut Graph, &[NodeId]) -> NodeId,
     /// The derivative, where the one that follows from the body would need more to be saved or cancel: that of a sigmoid
     /// follows from its value.

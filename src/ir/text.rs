@@ -333,6 +333,12 @@ pub(super) fn unknown(word: &str) -> String {
     format!("`{}` is no primitive and no function of the registry", shown(word, SHOWN_WORD))
 }
 
+/// Whether a line can call a function of that name: one word, which means nothing else.
+pub(crate) fn is_free(name: &str) -> bool {
+    let word = !name.is_empty() && !name.contains(char::is_whitespace);
+    word && Reader::new(&Registry::default()).node(name) == Err(unknown(name))
+}
+
 /// The custom primitive of that name, if its definition is the one that the document was written with.
 pub(super) fn custom(registry: &Registry, name: &str, fingerprint: &str) -> Result<Arc<CustomOp>, String> {
     let op = registry.custom(name).ok_or_else(|| {
