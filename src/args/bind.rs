@@ -210,10 +210,11 @@ impl fmt::Display for ArgumentError {
             Fault::Twice => write!(f, "given twice; pass each name once"),
             Fault::Kind { needs, got } => write!(f, "needs {needs}, got {got}"),
             Fault::DType { needs, got } => {
-                write!(
-                    f,
-                    "needs elements of {needs}, got {got}; convert the data, or have the epilogue load, store or multiply {got}"
-                )
+                write!(f, "needs elements of {needs}, got {got}; convert the data, or have the ")?;
+                match &*self.name {
+                    "a" | "b" => write!(f, "operation take {got}: `Gemm::new({got:?}, ..)`, `Gemm::pointwise({got:?}, ..)`"),
+                    _ => write!(f, "epilogue load, store or multiply {got}"),
+                }
             }
             Fault::ScalarType { needs, got } => write!(f, "needs a scalar of type {needs}, got {got}"),
             Fault::ReadOnly => write!(f, "is written; pass a mutable buffer with `output`"),

@@ -2,7 +2,7 @@
 
 use crate::support::product;
 use half::f16;
-use postlude::args::{ArgumentErrors, Fault, IntoTensor, Misfit};
+use postlude::args::{ArgumentError, ArgumentErrors, Fault, IntoTensor, Misfit};
 use postlude::dtype::ValueType;
 use postlude::prelude::*;
 use postlude::reference::{Precision, oracle, run};
@@ -114,6 +114,17 @@ fn wrong_kinds_and_formats() {
     assert!(matches!(fault("scale", |args| args.scalar("scale", 1)), Fault::ScalarType { .. }));
     assert!(matches!(fault("scale", |args| args.input("scale", &WIDE[..])), Fault::Kind { .. }));
     assert!(matches!(fault("b", |args| args.scalar("b", 1.0f32)), Fault::Kind { .. }));
+}
+
+#[test]
+fn the_cure_for_a_format_is_where_the_format_was_chosen() {
+    let text = |name: &str| ArgumentError { name: name.into(), fault: Fault::DType { needs: F16, got: F32 } }.to_string();
+    for operand in ["a", "b"] {
+        let text = text(operand);
+        assert!(text.contains("or have the operation take f32: `Gemm::new(F32, ..)`"), "{text}");
+    }
+    let text = text("bias");
+    assert!(text.ends_with("convert the data, or have the epilogue load, store or multiply f32"), "{text}");
 }
 
 #[test]
