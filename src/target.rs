@@ -64,6 +64,12 @@ impl Target {
         Self { major, minor, feature: None }
     }
 
+    /// What a device of that capability asks kernels for. Hopper's own instructions need the letter, and it costs nothing elsewhere.
+    pub const fn of_device((major, minor): ComputeCapability) -> Self {
+        let plain = Self::new(major, minor);
+        if major == 9 && minor == 0 { plain.with_feature(Feature::Architecture) } else { plain }
+    }
+
     /// The same architecture with the special instructions that `feature` unlocks.
     pub const fn with_feature(self, feature: Feature) -> Self {
         Self { feature: Some(feature), ..self }
@@ -226,6 +232,7 @@ mod tests {
             !Target::SM_80.can_run_on((8, 7)) && Target::new(8, 7).can_run_on((8, 7)) && !Target::new(8, 7).can_run_on((8, 9))
         );
         assert!(Target::SM_90.can_run_on((9, 0)) && Target::SM_90A.can_run_on((9, 0)) && !Target::SM_90A.can_run_on((9, 1)));
+        assert_eq!([(8, 0), (9, 0), (10, 0)].map(Target::of_device), [Target::SM_80, Target::SM_90A, Target::new(10, 0)]);
         let family = Target::new(10, 0).with_feature(Feature::Family);
         assert!(family.can_run_on((10, 3)) && !family.can_run_on((12, 0)));
     }

@@ -52,6 +52,7 @@ fn wrong_words_are_named() {
         (&["import", "/no/such/file"], "/no/such/file: "),
         (&["import", "/dev/null"], "/dev/null is no sound bundle"),
         (&["precompile", "x.json"], "--target is missing"),
+        (&["precompile", "--target", "sm_90", "x.json"], "warning: devices of capability 9.0 ask for sm_90a"),
         (&["precompile", "--target", "sm_90a", "--shape", "1,2", "x.json"], "`1,2` is no shape"),
         (&["precompile", "--target", "sm_90a", "--shape", "1,2,3", "--frob", "x.json"], "unknown option `--frob`"),
         (&["precompile", "--target", "sm_90a", "--shape", "1,2,3", "/no/such.json"], "/no/such.json: "),

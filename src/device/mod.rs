@@ -50,7 +50,7 @@ pub(crate) use split::Splitter;
 
 use crate::jit::{Cache, JitError, Memos};
 use crate::source::{Cubin, Source};
-use crate::target::{Feature, Target};
+use crate::target::Target;
 use cudarc::driver::sys::{CUdevice_attribute, CUresult};
 use cudarc::driver::{CudaContext, CudaFunction, DriverError};
 use std::collections::HashMap;
@@ -216,9 +216,7 @@ impl Device {
         let major = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
         let multiprocessors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-        let target = Target::new(major.unsigned_abs(), minor.unsigned_abs());
-        // Hopper's own instructions need the letter, and it costs nothing elsewhere.
-        let target = if (major, minor) == (9, 0) { target.with_feature(Feature::Architecture) } else { target };
+        let target = Target::of_device((major.unsigned_abs(), minor.unsigned_abs()));
         let multiprocessors = usize::try_from(multiprocessors).unwrap_or(1).max(1);
         let name = context.name().map_err(DeviceError::driver("tell the device's name"))?;
         let (functions, launches) = Default::default();

@@ -26,6 +26,13 @@ fn target(text: &str) -> Result<(Target, usize)> {
     Ok((target, count.ok_or_else(|| format!("`{text}`: say how many multiprocessors the device has, as in `{name}:80`"))?))
 }
 
+/// What is wrong with a target that no device asks for.
+fn unasked(target: Target) -> Option<String> {
+    let (major, minor) = target.compute_capability();
+    let asked = Target::of_device((major, minor));
+    (asked != target).then(|| format!("devices of capability {major}.{minor} ask for {asked}, and never for {target}"))
+}
+
 fn shape(text: &str) -> Result<Shape> {
     let extents: Vec<usize> = text.split(',').map(str::parse).collect::<std::result::Result<_, _>>().unwrap_or_default();
     match extents[..] {
@@ -67,6 +74,9 @@ impl Makes {
 
 pub fn run(cache: &Cache, mut args: Args) -> Result<ExitCode> {
     let targets = args.values("--target")?.iter().map(|text| target(text)).collect::<Result<Vec<_>>>()?;
+    for warning in targets.iter().filter_map(|&(target, _)| unasked(target)) {
+        eprintln!("warning: {warning}");
+    }
     let shapes = args.values("--shape")?.iter().map(|text| shape(text)).collect::<Result<Vec<_>>>()?;
     let products = args.values("--product")?;
     let pointwise = args.values("--pointwise")?;
@@ -181,6 +191,9 @@ mod tests {
         for wrong in ["sm_86", "sm_86:0", "sm_86:x", "90a"] {
             assert!(target(wrong).is_err(), "{wrong}");
         }
+        let asked = [Target::SM_80, Target::SM_90A, Target::new(10, 0)].map(unasked);
+        assert_eq!(asked, [None, None, None]);
+        assert!(unasked(Target::SM_90).unwrap().contains("devices of capability 9.0 ask for sm_90a"));
         for wrong in ["", "1,2", "1,2,x", "1,2,3,4,5", "-1,2,3"] {
             assert!(shape(wrong).is_err(), "{wrong}");
         }
