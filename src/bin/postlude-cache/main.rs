@@ -27,10 +27,10 @@ Usage: postlude-cache [--dir DIR] COMMAND
   clear                  remove every kernel
   export FILE            write everything into one file
   import FILE            take everything from such a file
-  precompile --target TARGET[:MULTIPROCESSORS] --shape M,N,K[,L] [OPTIONS] EPILOGUE.json...
-                         compile epilogues, as `Epilogue::to_json` wrote them, for every target and every shape; needs NVRTC, no GPU.
-                         Devices of capability 9.0 ask for sm_90a. Without MULTIPROCESSORS: 108 for sm_80 (A100), 132 for sm_90a (H100 and
-                         H200 as SXM); others have to say
+  precompile --target TARGET[:MULTIPROCESSORS] --shape M,N,K[,L] [OPTIONS] EPILOGUE...
+                         compile epilogues, files as `Epilogue::to_json` wrote them or in the text form that printing one shows, for
+                         every target and every shape; needs NVRTC, no GPU. Devices of capability 9.0 ask for sm_90a. Without
+                         MULTIPROCESSORS: 108 for sm_80 (A100), 132 for sm_90a (H100 and H200 as SXM); others have to say
                            --product DTYPE,LAYOUT     f16,TN by default; may be given more than once
                            --pointwise DTYPE,ORDER    row or column; may be given more than once
                            --threads N                one a core by default

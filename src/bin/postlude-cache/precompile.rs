@@ -42,6 +42,17 @@ fn shape(text: &str) -> Result<Shape> {
     }
 }
 
+/// An epilogue in either form: JSON is an object, and no line of the text form begins with a brace.
+fn epilogue(text: &str) -> Result<Epilogue> {
+    // Editors that mark the encoding do so at the beginning.
+    let (text, registry) = (text.trim_start_matches('\u{feff}'), postlude::build::registry());
+    if text.trim_start().starts_with('{') {
+        return Epilogue::from_json(text, &registry).map_err(|error| format!("as JSON, for it begins with `{{`: {error}").into());
+    }
+    let both = "an epilogue is what `Epilogue::to_json` writes, or the text form that printing it shows";
+    Epilogue::from_text(text, &registry).map_err(|error| format!("as text: {error}\n{both}").into())
+}
+
 /// What makes the accumulator.
 enum Makes {
     Product(DType, Layout),
@@ -83,8 +94,7 @@ pub fn run(cache: &Cache, mut args: Args) -> Result<ExitCode> {
     let threads =
         args.value("--threads")?.map_or(Ok(0), |text| text.parse().map_err(|_| format!("`{text}` is no number of threads")))?;
     let files = args.rest()?;
-    for (what, missing) in [("--target", targets.is_empty()), ("--shape", shapes.is_empty()), ("EPILOGUE.json", files.is_empty())]
-    {
+    for (what, missing) in [("--target", targets.is_empty()), ("--shape", shapes.is_empty()), ("EPILOGUE", files.is_empty())] {
         if missing {
             return Err(format!("{what} is missing; see `postlude-cache help`").into());
         }
@@ -96,9 +106,8 @@ pub fn run(cache: &Cache, mut args: Args) -> Result<ExitCode> {
     }
     let mut epilogues = Vec::new();
     for file in &files {
-        let json = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
-        let epilogue = Epilogue::from_json(&json, &postlude::build::registry()).map_err(|error| format!("{file}: {error}"))?;
-        epilogues.push((file, epilogue));
+        let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+        epilogues.push((file, epilogue(&text).map_err(|error| format!("{file}: {error}"))?));
     }
     say!("{}", compiler()?.identity);
 
@@ -180,6 +189,20 @@ mod tests {
         assert_eq!(bar(0, 0, ""), format!("\r[{}]   0/0", "-".repeat(30)), "nothing to do");
         let (short, long) = (line(1, 200, "a"), line(200, 200, &"\u{e9}".repeat(99)));
         assert_eq!(short.chars().count(), long.chars().count(), "what was there is overwritten");
+    }
+
+    #[test]
+    fn either_form_is_an_epilogue() {
+        let relu = postlude::build::recipes::bias_activation(F16, F16, |z| z.relu()).unwrap();
+        for form in [relu.to_json(), relu.to_string(), format!("\u{feff}\n {}", relu.to_json()), format!("\n; relu\n{relu}")] {
+            assert_eq!(epilogue(&form).unwrap().to_string(), relu.to_string(), "{form}");
+        }
+        let error = |text: &str| epilogue(text).unwrap_err().to_string();
+        assert!(error("{\"nodes\": []}").starts_with("as JSON, "));
+        for neither in ["hello", "[1, 2]", ""] {
+            let text = error(neither);
+            assert!(text.starts_with("as text: ") && text.contains("`Epilogue::to_json`"), "{text}");
+        }
     }
 
     #[test]
