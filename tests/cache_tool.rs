@@ -44,6 +44,7 @@ fn wrong_words_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("cache");
     assert!(tool(&root, &["help"]).0.contains("precompile --target"));
+    assert_eq!(tool(&root, &["--version"]), (concat!("postlude-cache ", env!("CARGO_PKG_VERSION"), "\n").to_owned(), 0));
     for (words, complaint) in [
         (&["frob"][..], "unknown command `frob`"),
         (&["prune", "--bytes", "many"], "`many` is no size"),

@@ -35,6 +35,7 @@ Usage: postlude-cache [--dir DIR] COMMAND
                            --pointwise DTYPE,ORDER    row or column; may be given more than once
                            --threads N                one a core by default
   help                   print this
+  --version              print the version
 
 Without --dir the directory is $POSTLUDE_CACHE_DIR, else that of the user. $POSTLUDE_CACHE says what may be done with it: rw, ro, off or deny.
 ";
@@ -57,6 +58,10 @@ fn run(words: Vec<String>) -> Result<ExitCode> {
     let command = args.next().unwrap_or_else(|| "help".to_owned());
     if matches!(command.as_str(), "help" | "--help" | "-h") {
         say!("{}", USAGE.trim_end());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if matches!(command.as_str(), "--version" | "-V") {
+        say!("postlude-cache {}", env!("CARGO_PKG_VERSION"));
         return Ok(ExitCode::SUCCESS);
     }
     let own;
