@@ -162,7 +162,8 @@ impl Gemm {
     /// The kernel's plan for a target and a number of multiprocessors. Needs no GPU and compiles nothing.
     ///
     /// # Errors
-    /// If the epilogue does not fit the operation, the problem has strides that no launch could take, or the target lacks what it needs.
+    /// If the epilogue does not fit the operation, the problem has strides that no launch could take, or the target lacks what it needs or has no
+    /// multiprocessors.
     pub fn kernel(&self, target: Target, multiprocessors: usize, problem: impl Into<Problem>) -> Result<KernelPlan, PlanError> {
         let checked = self.epilogue.checked();
         KernelPlan::new(self.operation, checked, &problem.into(), target, multiprocessors, self.preferences)

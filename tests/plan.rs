@@ -138,6 +138,15 @@ fn what_kernels_cannot_count_is_refused() {
 }
 
 #[test]
+fn a_device_without_multiprocessors_is_refused() {
+    let gemm = Gemm::new(F16, TN, &bias_relu(F16));
+    let kernel = |count| gemm.kernel(Target::SM_90A, count, Shape::new(4096, 4096, 512));
+    assert!(kernel(1).is_ok());
+    let error = kernel(0).unwrap_err();
+    assert!(matches!(error, PlanError::NoMultiprocessors(Target::SM_90A)) && error.to_string().contains("sm_90a"), "{error}");
+}
+
+#[test]
 fn strides_that_no_launch_takes_are_refused() {
     let epilogue = Epilogue::build(|e| {
         let z = (e.acc() + e.load("bias", F16.over(N))) * e.scalar("alpha", F32);
@@ -160,6 +169,9 @@ fn strides_that_no_launch_takes_are_refused() {
     assert!(matches!(fault(problem().ld("m", 513)).1, Fault::Multiple { got: 513, .. }));
     assert!(matches!(fault(problem().batch_stride("bias", 3)).1, Fault::BatchStride { got: 3, .. }));
     assert!(matches!(fault(problem().ld("a", usize::MAX)).1, Fault::TooLarge { .. }));
+    for bytes in [0, 3, 24] {
+        assert_eq!(fault(problem().align("b", bytes)), ("b".to_owned(), Fault::Alignment { got: bytes }));
+    }
     gemm.kernel(Target::SM_90A, 132, problem().ld("a", 136).batch_stride("b", 0).align("d", 2)).unwrap();
 }
 

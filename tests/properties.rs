@@ -241,7 +241,7 @@ fn problem() -> impl Strategy<Value = Problem> {
         strides.into_iter().fold(Problem::new(m, n, k).batched(batch), |problem, (name, what, x)| match what {
             0 => problem.ld(name, x),
             1 => problem.batch_stride(name, x),
-            _ => problem.align(name, x),
+            _ => problem.align(name, 1 << (x % 9)),
         })
     })
 }

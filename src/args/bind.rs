@@ -165,6 +165,11 @@ pub enum Fault {
         /// What was given, in elements.
         got: usize,
     },
+    /// A problem says that its address is a multiple of something else than a power of two.
+    Alignment {
+        /// What was given, in bytes.
+        got: usize,
+    },
     /// Extents beyond what coordinates or addresses can count.
     TooLarge {
         /// The limit.
@@ -246,6 +251,9 @@ impl fmt::Display for ArgumentError {
             Fault::BatchStride { why, got } => write!(f, "batch stride {got}: {why}"),
             Fault::Multiple { what, dtype, got } => {
                 write!(f, "{what} {got}: of {dtype} it is counted in bits, and a multiple of {}", dtype.run())
+            }
+            Fault::Alignment { got } => {
+                write!(f, "alignment {got}: addresses are multiples of a power of two of bytes, 1 at least")
             }
             Fault::TooLarge { limit } => write!(f, "the problem is too large: {limit}"),
             Fault::WrongDevice { needs, got } if needs == got => {

@@ -460,7 +460,7 @@ fn fit(tile: &Tile, request: &Request) -> Result<Tile, String> {
 fn estimate(candidate: &Candidate, request: &Request) -> f64 {
     let resident = candidate.tile.min_blocks as u64;
     let blocks = tiles(&candidate.tile, request.shape).saturating_mul(candidate.tile.cluster() as u64);
-    let on_one = blocks.div_ceil(request.multiprocessors.max(1) as u64);
+    let on_one = blocks.div_ceil(request.multiprocessors as u64);
     let (rounds, left) = (on_one / resident, on_one % resident);
     let rest = if left > 0 { candidate.alone.max(left as f64 * candidate.full) } else { 0.0 };
     ((rounds * resident) as f64 * candidate.full + rest) * (request.shape.k as f64 + candidate.overhead)

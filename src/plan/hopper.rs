@@ -157,7 +157,7 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let whole = Tile { bm: tile.bm * cluster_m, bn: tile.bn * cluster_n, ..*tile };
     let clusters = count_tiles(&whole, shape) as f64;
     let blocks = clusters * (cluster_m * cluster_n) as f64;
-    let waves = (blocks / request.multiprocessors.max(1) as f64).ceil();
+    let waves = (blocks / request.multiprocessors as f64).ceil();
     let clustered = cluster_m * cluster_n > 1;
     let area = (tile.bm * tile.bn) as f64;
     let compute = match schedule {

@@ -141,6 +141,11 @@ pub enum PlanError {
         /// What stands against it.
         why: String,
     },
+    /// A device without multiprocessors.
+    #[error(
+        "a device of {0} with 0 multiprocessors runs nothing: give the count of the one that is planned for, as `Device::multiprocessors` has it"
+    )]
+    NoMultiprocessors(Target),
     /// An extent that kernels cannot count.
     #[error("{0} is too large: {limit}", limit = Shape::LIMIT)]
     TooLarge(Shape),
@@ -153,7 +158,8 @@ impl KernelPlan {
     /// Plans a kernel for a class of problems.
     ///
     /// # Errors
-    /// If the epilogue does not fit the operation, the problem has strides that no launch could take, or the target lacks what it needs.
+    /// If the epilogue does not fit the operation, the problem has strides that no launch could take, or the target lacks what it needs or has no
+    /// multiprocessors.
     pub fn new(
         operation: Operation,
         epilogue: &Checked,

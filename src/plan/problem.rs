@@ -63,18 +63,19 @@ impl Problem {
         self
     }
 
-    /// The bytes that an argument's address will be a multiple of.
+    /// The bytes that an argument's address will be a multiple of: a power of two, of which up to 16 count.
     #[must_use]
     pub fn align(mut self, name: &str, bytes: usize) -> Problem {
-        self.strides.entry(name.into()).or_default().alignment = bytes.max(1);
+        self.strides.entry(name.into()).or_default().alignment = bytes;
         self
     }
 
-    /// Whether a launch could take what is said of strides, and of whom.
+    /// Whether a launch could take what is said of strides and addresses, and of whom.
     pub(super) fn check(&self, slots: &[Slot]) -> Result<(), ArgumentErrors> {
         let fault = |(name, strides): (&String, &Strides)| {
             let fault = match slots.iter().find(|slot| *slot.name == **name) {
                 None => Fault::Unknown { known: slots.iter().map(|slot| slot.name.to_string()).collect() },
+                Some(_) if !strides.alignment.is_power_of_two() => Fault::Alignment { got: strides.alignment },
                 Some(slot) => laid_out(&slot.kind, strides.ld, strides.batch_stride).err()?,
             };
             Some(ArgumentError { name: name.clone(), fault })

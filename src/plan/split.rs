@@ -73,6 +73,9 @@ pub(super) fn plan(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
     if request.problem.shape.is_too_large() {
         return Err(PlanError::TooLarge(request.problem.shape));
     }
+    if request.multiprocessors == 0 {
+        return Err(PlanError::NoMultiprocessors(request.target));
+    }
     let whole = || KernelPlan::whole(request);
     match (request.preferences.split.map(NonZeroUsize::get), obstacle(request)) {
         (Some(1), _) => whole(),
@@ -134,7 +137,7 @@ fn best(request: &Request<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> 
         let Tile { bm, bn, .. } = plan.tile;
         let seen = Shape { k: k / parts, batch: parts, ..request.problem.shape };
         let seen = if plan.transposed { seen.transposed() } else { seen };
-        let (blocks, multiprocessors) = (tiles(&plan.tile, seen), request.multiprocessors.max(1) as u64);
+        let (blocks, multiprocessors) = (tiles(&plan.tile, seen), request.multiprocessors as u64);
         let each = TAKEN_IN.min(TAKEN_IN_TOGETHER / blocks.min(multiprocessors) as f64);
         let taken_in = blocks.div_ceil(multiprocessors) as f64 * (bm + bn) as f64 * seen.k as f64 * size / each;
         plan.choice.nanoseconds().map(|nanoseconds| (nanoseconds as f64).max(taken_in).max(floor))
