@@ -2,7 +2,7 @@
 
 use postlude::args::{Fault, Misfit};
 use postlude::ir::Order;
-use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PlanError, Preferences, Problem, Tile, TileShape};
+use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PARAMETER_LIMIT, PlanError, Preferences, Problem, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
 use postlude::{Gemm, Operation};
@@ -135,6 +135,28 @@ fn what_kernels_cannot_count_is_refused() {
     assert!(kernel(Shape::LARGEST).is_ok());
     let error = kernel(Shape::LARGEST + 1).unwrap_err();
     assert!(matches!(error, PlanError::TooLarge(_)) && error.to_string().contains(&Shape::LARGEST.to_string()), "{error}");
+}
+
+#[test]
+fn arguments_that_are_too_many_for_a_mainloop_leave_the_others() {
+    let gemm = |matrices: usize| {
+        let sum = Epilogue::build(|e| {
+            let sum = (0..matrices).fold(e.acc(), |z, i| z + e.load(&format!("c{i}"), F16));
+            e.store("d", sum, F16);
+        });
+        Gemm::new(F16, TN, &sum.unwrap())
+    };
+    let kernel = |gemm: Gemm| gemm.kernel(Target::SM_90A, 132, Shape::new(4096, 4096, 512));
+    let plan = kernel(gemm(22)).unwrap();
+    assert!(plan.tile.mainloop() == Mainloop::Sm80 && plan.params.size <= PARAMETER_LIMIT, "{}", plan.explain());
+    let told = plan.explain();
+    assert!(told.contains("sm90a") && told.contains("4160 bytes of kernel parameters, of 4096"), "{told}");
+    assert_eq!(kernel(gemm(8)).unwrap().tile.mainloop(), Mainloop::Sm90a);
+    // The error is for those that no candidate takes: none of the one mainloop, and none at all.
+    let forced = kernel(gemm(22).mainloop(Mainloop::Sm90a)).unwrap_err();
+    assert_eq!(forced, PlanError::Parameters { size: 4160 });
+    let most = kernel(gemm(200)).unwrap_err();
+    assert!(matches!(most, PlanError::Parameters { size } if size < 8192), "{most}");
 }
 
 #[test]

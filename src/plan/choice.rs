@@ -4,7 +4,7 @@
 //! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured. Hopper's
 //! tiles have a model of their own (`hopper`).
 
-use super::{Mainloop, Preferences, Program, Restride, Runs, Staging, Tile, TileShape, hopper, raster};
+use super::{Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Restride, Runs, Staging, Tile, TileShape, hopper, raster};
 use crate::dtype::DType;
 use crate::ir::{Order, Side};
 use crate::problem::{Operation, Shape};
@@ -53,6 +53,8 @@ pub enum Reason {
     Words(String),
     /// Its estimated time over that of the chosen candidate, in hundredths.
     Slower(u64),
+    /// The bytes of its parameters, which are more than a launch passes.
+    Parameters(usize),
 }
 
 impl<S: Into<String>> From<S> for Reason {
@@ -66,6 +68,9 @@ impl fmt::Display for Reason {
         match self {
             Reason::Words(words) => f.write_str(words),
             Reason::Slower(times) => write!(f, "estimated at {}.{:02} times the chosen one", times / 100, times % 100),
+            Reason::Parameters(size) => {
+                write!(f, "{size} bytes of kernel parameters, of {PARAMETER_LIMIT}: too many arguments for it")
+            }
         }
     }
 }
@@ -92,6 +97,15 @@ impl Choice {
     /// Nanoseconds that a launch is estimated to take; `None` where estimates only compare tiles.
     pub fn nanoseconds(&self) -> Option<u64> {
         self.nanoseconds
+    }
+
+    /// Bytes of parameters that the candidate with the fewest would pass of those which were left out because of them, if any was.
+    pub(super) fn fewest_parameters(&self) -> Option<usize> {
+        let sizes = self.verdicts.iter().filter_map(|verdict| match verdict.reason {
+            Reason::Parameters(size) => Some(size),
+            _ => None,
+        });
+        sizes.min()
     }
 
     /// Every tile that fits the problem with its rasterisation, the chosen one first, then by estimated time: what a tuner
@@ -157,6 +171,8 @@ pub(super) struct Request<'r> {
     pub operation: Operation,
     pub program: &'r Program,
     pub argument_runs: &'r [Runs],
+    /// The parameter block without tensor maps.
+    pub params: &'r Params,
     pub shape: Shape,
     pub alignment: [usize; 2],
     /// Whether runs of both operands begin at multiples of 128 bytes, as far as is known.
@@ -290,7 +306,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
     // Tiles as they fit, and what they are estimated to take.
     let mut estimates: Vec<(Tile, f64)> = Vec::new();
     let mut consider = |tile: &Tile, obstacle: Option<String>, estimate: &dyn Fn(&Tile) -> f64| match obstacle
-        .map_or_else(|| fit(tile, request), Err)
+        .map_or_else(|| fit(tile, request), |obstacle| Err(obstacle.into()))
     {
         Ok(tile) => estimates.push((tile, estimate(&tile))),
         Err(obstacle) => choice.reject(Considered::Tile(*tile), obstacle),
@@ -429,21 +445,28 @@ fn unsuitable(candidate: &Candidate, request: &Request) -> Option<String> {
 const MOST_CODE: usize = 12_000;
 
 /// The tile as it fits beside the epilogue's operands, or why it does not.
-fn fit(tile: &Tile, request: &Request) -> Result<Tile, String> {
+fn fit(tile: &Tile, request: &Request) -> Result<Tile, Reason> {
     let Request { operation, program, alignment, strip, target, .. } = *request;
     if let Some(obstacle) = tile.obstacle(operation, &program.reductions, alignment, strip, target) {
-        return Err(obstacle);
+        return Err(obstacle.into());
     }
-    let TileShape::Sm90a { bk, stages, consumers, schedule, cluster } = tile.shape else { return Ok(*tile) };
+    let passes = |maps| match request.params.size_with(maps) {
+        size if size > PARAMETER_LIMIT => Err(Reason::Parameters(size)),
+        _ => Ok(()),
+    };
+    let TileShape::Sm90a { bk, stages, consumers, schedule, cluster } = tile.shape else { return passes(0).map(|()| *tile) };
     let code = request.program.cost() as usize * tile.accumulators() / if request.program.is_halved() { 2 } else { 1 };
     if code > MOST_CODE && request.preferences.tile.is_none() {
-        return Err(format!("its epilogue would stand in the code with {code} issue slots, which takes minutes to compile"));
+        return Err(
+            format!("its epilogue would stand in the code with {code} issue slots, which takes minutes to compile").into()
+        );
     }
     let staged = |most| {
         let deep = |stages| Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..*tile };
         let (staging, stages) =
             Staging::of(request.program, request.operation, request.argument_runs, &deep(most), request.target)?;
-        Ok::<_, String>((staging.is_common(tile), deep(stages)))
+        passes(staging.maps.len())?;
+        Ok::<_, Reason>((staging.is_common(tile), deep(stages)))
     };
     let (common, fitting) = staged(stages)?;
     // Where consumers have one place for their chunks their epilogues follow each other, which takes products to hide them. Who names a

@@ -125,7 +125,7 @@ pub enum PlanError {
         /// What to do.
         cure: &'static str,
     },
-    /// Too many arguments for a parameter block.
+    /// Too many arguments for any candidate's parameter block.
     #[error("the epilogue's arguments take {size} bytes of kernel parameters; {LIMIT} are available: use fewer arguments", LIMIT = PARAMETER_LIMIT)]
     Parameters {
         /// Bytes needed.
@@ -215,10 +215,14 @@ impl KernelPlan {
             };
             let argument_runs: Vec<Runs> = arguments.iter().map(runs).collect();
             let fast_math = preferences.math.is_fast(&program);
+            let drifts = || residency::drifts(shape, operation.dtype().size(), multiprocessors);
+            let in_step = mainloop == Mainloop::Sm90a && preferences.in_step.unwrap_or_else(drifts);
+            let params = Params::of(operation, &arguments, &program, in_step);
             let request = choice::Request {
                 operation,
                 program: &program,
                 argument_runs: &argument_runs,
+                params: &params,
                 shape,
                 alignment: read,
                 rows_begin_at_lines: (begins[first] || copied[0]) && (begins[second] || copied[1]),
@@ -231,9 +235,7 @@ impl KernelPlan {
             };
             choice::choose(mainloop, &request, &mut choice);
             let Some((tile, raster)) = choice.chosen() else { continue };
-            let drifts = || residency::drifts(shape, operation.dtype().size(), multiprocessors);
-            let in_step = mainloop == Mainloop::Sm90a && preferences.in_step.unwrap_or_else(drifts);
-            let (staging, params) = parameters(&tile, operation, &arguments, &argument_runs, &program, in_step, target)?;
+            let (staging, params) = staged(&tile, operation, &argument_runs, &program, params, target);
             let outgrows_cache = residency::outgrow(&program, shape);
             return Ok(KernelPlan {
                 target,
@@ -262,7 +264,7 @@ impl KernelPlan {
                 choice,
             });
         }
-        Err(PlanError::NoTile(Box::new(choice)))
+        Err(choice.fewest_parameters().map_or_else(|| PlanError::NoTile(Box::new(choice)), |size| PlanError::Parameters { size }))
     }
 
     /// Bytes of dynamic shared memory a block takes.
@@ -317,18 +319,17 @@ impl KernelPlan {
             self.choice.relaxed(&self.tile);
             return true;
         }
-        self.choice.retreat(&self.tile).is_some_and(|(tile, raster)| self.set_tile(tile, raster).is_ok())
+        self.choice.retreat(&self.tile).map(|(tile, raster)| self.set_tile(tile, raster)).is_some()
     }
 
-    /// Takes another tile, and what follows from it. Changes nothing if that cannot be.
-    fn set_tile(&mut self, tile: Tile, raster: i32) -> Result<(), PlanError> {
-        let (staging, params) =
-            parameters(&tile, self.operation, &self.arguments, &self.argument_runs, &self.program, self.in_step, self.target)?;
+    /// Takes another tile that fits, and what follows from it.
+    fn set_tile(&mut self, tile: Tile, raster: i32) {
+        let params = Params::of(self.operation, &self.arguments, &self.program, self.in_step);
+        let (staging, params) = staged(&tile, self.operation, &self.argument_runs, &self.program, params, self.target);
         if let Some(staging) = &staging {
             (self.maps, self.strip) = (staging.maps.clone(), staging.strip);
         }
         (self.tile, self.raster, self.staging, self.params) = (tile, raster, staging, params);
-        Ok(())
     }
 
     /// The same plan with another of the tiles that fit it, and no others to fall back on. `None` if the tile is not one of
@@ -338,7 +339,7 @@ impl KernelPlan {
             return None;
         }
         let mut plan = self.clone();
-        plan.set_tile(tile, raster).ok()?;
+        plan.set_tile(tile, raster);
         plan.choice.settle(tile, raster, reason);
         Some(plan)
     }
@@ -377,20 +378,18 @@ const fn waits(mainloop: Mainloop, adds_parts: bool) -> bool {
     matches!(mainloop, Mainloop::Sm90a | Mainloop::Gemv) || adds_parts
 }
 
-/// What a launch of a tile's kernel passes, and what it stages.
-fn parameters(
+/// What a tile's kernel stages, and what its launch passes: the block it is given, with the maps that staging takes.
+fn staged(
     tile: &Tile,
     operation: Operation,
-    arguments: &[Argument],
     runs: &[Runs],
     program: &Program,
-    in_step: bool,
+    params: Params,
     target: Target,
-) -> Result<(Option<Staging>, Params), PlanError> {
+) -> (Option<Staging>, Params) {
     let staging = Staging::of(program, operation, runs, tile, target).ok().map(|(staging, _)| staging);
-    let maps = staging.as_ref().map_or(&[][..], |s| &s.maps);
-    let params = Params::of(operation, arguments, program, maps, in_step);
-    if params.size > PARAMETER_LIMIT { Err(PlanError::Parameters { size: params.size }) } else { Ok((staging, params)) }
+    let maps = staging.as_ref().map_or(0, |s| s.maps.len());
+    (staging, params.with_maps(maps))
 }
 
 fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result<(), PlanError> {

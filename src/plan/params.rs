@@ -1,8 +1,8 @@
 //! The parameter block: names, types and offsets. The one truth from which both the CUDA `struct Params` and the bytes of
 //! a launch are made.
 
+use super::Program;
 use super::reduce::sets;
-use super::{Program, TensorMap};
 use crate::check::{Argument, Role};
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::L;
@@ -168,13 +168,8 @@ pub struct Params {
 pub const LIMIT: usize = 4096;
 
 impl Params {
-    pub(super) fn of(
-        operation: Operation,
-        arguments: &[Argument],
-        program: &Program,
-        maps: &[TensorMap],
-        in_step: bool,
-    ) -> Params {
+    /// The block of a kernel without tensor maps.
+    pub(super) fn of(operation: Operation, arguments: &[Argument], program: &Program, in_step: bool) -> Params {
         let mut params = Params { fields: Vec::new(), size: 0 };
         let operands = match operation {
             Operation::Product { .. } => 2,
@@ -222,29 +217,45 @@ impl Params {
         if in_step {
             params.push(FieldType::Workspace, FieldValue::Progress);
         }
-        if !maps.is_empty() {
-            for i in 0..operands {
-                params.push(FieldType::Long, FieldValue::OperandPolicy(i));
-            }
-            params.push(FieldType::Long, FieldValue::MatrixPolicy);
-        }
-        // The flags first: they fill what the maps' alignment leaves.
-        for i in 0..maps.len() {
-            params.push(FieldType::Int, FieldValue::Mapped(i));
-        }
-        for i in 0..maps.len() {
-            params.push(FieldType::TensorMap, FieldValue::Map(i));
-        }
-        let widest = params.fields.iter().map(|field| field.field_type.alignment()).max().unwrap_or(1);
-        params.size = params.size.next_multiple_of(widest);
+        params.size = params.size.next_multiple_of(FieldType::Long.alignment());
         params
     }
 
+    /// The same block with so many tensor maps, and what belongs to them, behind what is there.
+    pub(super) fn with_maps(mut self, maps: usize) -> Params {
+        let size = self.size_with(maps);
+        for (field_type, value) in of_maps(maps) {
+            self.push(field_type, value);
+        }
+        self.size = size;
+        self
+    }
+
+    /// The bytes that it then has: what a candidate would pass, known without making its block.
+    pub(super) fn size_with(&self, maps: usize) -> usize {
+        let size = of_maps(maps).fold(self.size, |size, (field_type, _)| offset(size, field_type) + field_type.size());
+        size.next_multiple_of(if maps > 0 { FieldType::TensorMap.alignment() } else { 1 })
+    }
+
     fn push(&mut self, field_type: FieldType, value: FieldValue) {
-        let offset = self.size.next_multiple_of(field_type.alignment());
+        let offset = offset(self.size, field_type);
         self.size = offset + field_type.size();
         self.fields.push(Field { field_type, value, offset });
     }
+}
+
+/// Where a field begins behind so many bytes.
+const fn offset(size: usize, field_type: FieldType) -> usize {
+    size.next_multiple_of(field_type.alignment())
+}
+
+/// What tensor maps bring along: policies of a product's operands and of matrices, flags, the maps.
+fn of_maps(maps: usize) -> impl Iterator<Item = (FieldType, FieldValue)> {
+    let policies = [FieldValue::OperandPolicy(0), FieldValue::OperandPolicy(1), FieldValue::MatrixPolicy];
+    let policies = policies.into_iter().filter(move |_| maps > 0).map(|value| (FieldType::Long, value));
+    // The flags first: they fill what the maps' alignment leaves.
+    let flags = (0..maps).map(|i| (FieldType::Int, FieldValue::Mapped(i)));
+    policies.chain(flags).chain((0..maps).map(|i| (FieldType::TensorMap, FieldValue::Map(i))))
 }
 
 /// Whether a strip of columns is a run of consecutive elements, which a wide access can move.
@@ -260,22 +271,13 @@ pub(crate) fn has_wide(Operand { dtype, axes, order }: Operand) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{MapSource, Swizzle};
     use crate::problem::Layout;
 
     fn params(maps: usize) -> Params {
-        let map = TensorMap {
-            source: MapSource::Operand(0),
-            dtype: DType::F16,
-            box_inner: 64,
-            box_outer: 128,
-            swizzle: Swizzle::B128,
-            required: true,
-        };
         let epilogue = crate::build::recipes::bias_activation(DType::F16, DType::F16, |z| z.relu()).expect("a recipe");
         let checked = crate::pass::fold(&crate::pass::inline(epilogue.checked()));
         let operation = Operation::Product { dtype: DType::F16, layout: Layout::TN };
-        Params::of(operation, checked.arguments(), &Program::of(&checked), &vec![map; maps], false)
+        Params::of(operation, checked.arguments(), &Program::of(&checked), false).with_maps(maps)
     }
 
     #[test]
@@ -284,6 +286,7 @@ mod tests {
         assert_eq!(plain.size % 8, 0);
         for count in 1..4 {
             let with = params(count);
+            assert_eq!(plain.size_with(count), with.size);
             assert_eq!(with.fields[..plain.fields.len()], plain.fields, "what stands before keeps its place");
             let maps: Vec<_> = with.fields.iter().filter(|f| f.field_type == FieldType::TensorMap).collect();
             let names: Vec<_> = maps.iter().map(|f| f.value.to_string()).collect();
