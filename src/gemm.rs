@@ -1,5 +1,7 @@
 //! The front door: a product (or a pointwise operation) with an epilogue; reference, plan, execute.
 
+#[cfg(feature = "jit")]
+mod asked;
 #[cfg(feature = "cuda")]
 mod autotune;
 #[cfg(feature = "jit")]
@@ -224,7 +226,8 @@ mod compile {
         ) -> Result<Kernel, Error> {
             let problem = problem.into();
             let key = memo::key(self, target, multiprocessors, &problem, "");
-            memo::kernel(cache, key, || Kernel::of(self.kernel(target, multiprocessors, problem)?, cache))
+            memo::kernel(cache, key, || Kernel::of(self.kernel(target, multiprocessors, problem.clone())?, cache))
+                .map_err(|error| self.tell(error, target, multiprocessors, &problem))
         }
     }
 
@@ -347,6 +350,7 @@ mod execute {
             let problem = problem.into();
             let (target, multiprocessors) = (device.target(), device.multiprocessors());
             // What tuning found is about a GPU; a new finding forgets all memos.
+            let tell = |error| self.tell(error, target, multiprocessors, &problem);
             let key = memo::key(self, target, multiprocessors, &problem, device.name());
             let kernel = memo::kernel(device.cache(), key, || {
                 let fresh = self.kernel(target, multiprocessors, problem.clone())?;
@@ -359,9 +363,10 @@ mod execute {
                     }
                     None => Kernel::of(fresh, device.cache()),
                 }
-            })?;
+            })
+            .map_err(tell)?;
             let load = |kernel| self.load(device, kernel, problem.shape);
-            let (kernel, launch) = memo::launch(device.launches(), key, kernel, load)?;
+            let (kernel, launch) = memo::launch(device.launches(), key, kernel, load).map_err(tell)?;
             Ok(Plan { gemm: self.clone(), device: device.clone(), problem, kernel, launch, tuning: None })
         }
 

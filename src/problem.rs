@@ -115,6 +115,15 @@ impl Operation {
     }
 }
 
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operation::Product { dtype, layout } => write!(f, "product of {dtype}, {layout}"),
+            Operation::Pointwise { dtype, order } => write!(f, "pointwise over {dtype}, {}", order.name()),
+        }
+    }
+}
+
 /// Extents: M x N outputs, K products each, L batch entries. Any of them may be 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Shape {

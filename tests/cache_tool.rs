@@ -4,8 +4,10 @@
 #![cfg(target_os = "linux")]
 
 use postlude::build::recipes;
-use postlude::jit::{CACHE_DIR, CACHE_MODE, NVRTC_PATH, compiler};
+use postlude::ir::Order;
+use postlude::jit::{CACHE_DIR, CACHE_MODE, Cache, Config, Mode, NVRTC_PATH, compiler};
 use postlude::prelude::*;
+use postlude::target::Target;
 use std::path::Path;
 use std::process::Command;
 
@@ -104,14 +106,48 @@ fn an_empty_directory_is_in_order() {
     assert!(tool(&root, &["import", bundle.to_str().unwrap()]).0.contains("imported 0 kernels"));
 }
 
-#[test]
-fn kernels_are_made_listed_moved_and_removed() {
+/// Whether the tool is here, and something for it to compile with.
+fn there_is_nothing_to_compile_with() -> bool {
     match compiler() {
         Err(error) if std::env::var_os("POSTLUDE_REQUIRE_NVRTC").is_some_and(|value| value == "1") => panic!("{error}"),
-        Err(error) => return eprintln!("skipped: NVRTC not found ({error})"),
-        Ok(_) => {}
+        Err(error) => {
+            eprintln!("skipped: NVRTC not found ({error})");
+            true
+        }
+        Ok(_) => there_is_no_tool(),
     }
-    if there_is_no_tool() {
+}
+
+/// The command in the refusal makes the very kernel that was refused.
+#[test]
+fn a_refusal_names_a_command_that_works() {
+    if there_is_nothing_to_compile_with() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (root, file) = (directory.path().join("cache"), directory.path().join("relu.json"));
+    let relu = recipes::bias_activation(F16, F16, |z| z.relu()).unwrap();
+    std::fs::write(&file, relu.to_json()).unwrap();
+    let denying = || Cache::open(&root, Config::new().mode(Mode::Deny));
+    for (gemm, target, shape) in [
+        (Gemm::new(F16, NT, &relu), Target::SM_80, Shape::new(64, 128, 64).batched(2)),
+        (Gemm::pointwise(F32, Order::ColumnMajor, &relu), Target::SM_86, Shape::new(64, 128, 1)),
+        // In parts of K, which are two kernels.
+        (Gemm::new(F16, TN, &relu), Target::SM_90A, Shape::new(64, 64, 8192)),
+    ] {
+        let denied = gemm.compile(&denying(), target, 100, shape).unwrap_err().to_string();
+        let command = denied.lines().find_map(|line| line.trim().strip_prefix("postlude-cache ")).expect(&denied);
+        let words: Vec<_> =
+            command.split(' ').map(|word| if word == "EPILOGUE.json" { file.to_str().unwrap() } else { word }).collect();
+        let (made, code) = tool(&root, &words);
+        assert_eq!(code, 0, "{made}");
+        gemm.compile(&denying(), target, 100, shape).unwrap();
+    }
+}
+
+#[test]
+fn kernels_are_made_listed_moved_and_removed() {
+    if there_is_nothing_to_compile_with() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -87,6 +87,48 @@ fn after_colon(log: &str) -> String {
     if log.trim().is_empty() { String::new() } else { format!(": {}", log.trim()) }
 }
 
+impl JitError {
+    /// The same error with what the kernel was asked for, where the cure is to compile it elsewhere.
+    pub(crate) fn asked_for(mut self, asked: impl FnOnce() -> Asked) -> JitError {
+        if let JitError::NotFound(NotFound { asked: place, .. }) | JitError::Denied(Denied { asked: place, .. }) = &mut self {
+            place.get_or_insert_with(|| Arc::new(asked()));
+        }
+        self
+    }
+}
+
+/// What a kernel was asked for, as whoever planned it tells: of a source alone nobody knows what to compile it from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Asked {
+    /// Operation, problem, target with its multiprocessors, and what was planned for them.
+    pub request: String,
+    /// The command that compiles it, but for the epilogue's file; or what of the request no command says.
+    pub command: Result<String, String>,
+}
+
+impl Asked {
+    pub(crate) fn new(request: String, command: Result<String, String>) -> Asked {
+        Asked { request, command }
+    }
+}
+
+/// How it is compiled elsewhere.
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.command {
+            Ok(command) => write!(
+                f,
+                "with\n  {command}\nwhere EPILOGUE.json is what `Epilogue::to_json` writes, or by running the program there"
+            ),
+            Err(beyond) => write!(
+                f,
+                "by running the program there, or with `gemm::precompile` (the command `postlude-cache precompile` cannot say {beyond})"
+            ),
+        }
+    }
+}
+
 /// One place that was searched for NVRTC, in vain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tried {
@@ -98,9 +140,18 @@ pub struct Tried {
 
 /// The list of all places searched for NVRTC. A later call searches again, so installing it helps without a restart.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub struct NotFound {
     /// Every place, in the order of the search.
     pub tried: Arc<[Tried]>,
+    /// What it was needed for, if a plan was to be compiled.
+    pub asked: Option<Arc<Asked>>,
+}
+
+impl NotFound {
+    pub(crate) fn new(tried: Vec<Tried>) -> NotFound {
+        NotFound { tried: tried.into(), asked: None }
+    }
 }
 
 impl fmt::Display for NotFound {
@@ -112,6 +163,12 @@ impl fmt::Display for NotFound {
         f.write_str(
             "Install it with `pip install nvidia-cuda-nvrtc` (no GPU and no toolkit needed) and, if that environment is not the active \
              one, set POSTLUDE_NVRTC_PATH to its library or directory",
+        )?;
+        let Some(asked) = &self.asked else { return Ok(()) };
+        write!(
+            f,
+            "; or compile the kernel elsewhere, {asked}; bring it here with `postlude-cache export` and `import`\nAsked for: {}",
+            asked.request,
         )
     }
 }
@@ -128,24 +185,30 @@ pub struct Denied {
     pub directory: String,
     /// The compilers whose kernels are there, and the key that the kernel would have from each.
     pub keys: Arc<[(String, String)]>,
+    /// What it was asked for, if it is of a plan.
+    pub asked: Option<Arc<Asked>>,
 }
 
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { entry, target, directory, keys } = self;
+        let Self { entry, target, directory, keys, asked } = self;
         write!(f, "kernel `{entry}` for {target} is not in the cache ({directory}), and compiling is denied")?;
+        if let Some(asked) = asked {
+            write!(f, "\n  asked for: {}", asked.request)?;
+        }
         for (compiler, key) in keys.iter() {
             write!(f, "\n  from {compiler} it would be {key}")?;
         }
         if keys.is_empty() {
             f.write_str("\n  no compiler has ever filled this cache")?;
         }
+        f.write_str("\nCompile it where that is allowed")?;
+        match asked {
+            Some(asked) => write!(f, ", {asked}; ")?,
+            None => f.write_str(" (`postlude-cache precompile`, or run the program there), ")?,
+        }
         let (deny, write) = (Mode::Deny, Mode::ReadWrite);
-        write!(
-            f,
-            "\nCompile it where that is allowed (`postlude-cache precompile`, or run the program there), bring it here with \
-             `postlude-cache export` and `import`; or set {CACHE_MODE}={write} instead of {deny}"
-        )
+        write!(f, "bring it here with `postlude-cache export` and `import`; or set {CACHE_MODE}={write} instead of {deny}")
     }
 }
 
@@ -205,7 +268,7 @@ mod tests {
     #[test]
     fn messages_name_the_culprit_and_the_cure() {
         let tried = [Tried { place: "/opt/cuda/lib64".into(), reason: "no such directory".into() }];
-        let text = JitError::from(NotFound { tried: tried.into() }).to_string();
+        let text = JitError::from(NotFound::new(tried.into())).to_string();
         assert!(
             text.contains("  /opt/cuda/lib64: no such directory\n") && text.contains("pip install nvidia-cuda-nvrtc"),
             "{text}"

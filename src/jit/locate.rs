@@ -150,7 +150,7 @@ fn search<T>(places: &[Place], mut open: impl FnMut(&Candidate) -> Result<T, Str
             }
         }
     }
-    Err(NotFound { tried: tried.into() })
+    Err(NotFound::new(tried))
 }
 
 /// The names in a directory that begin with `prefix`, with what follows it.

@@ -68,7 +68,7 @@ pub use self::admin::{CachedFile, Holds, Unsound};
 pub use self::bundle::{BundleError, Bundled};
 pub use self::cache::Cache;
 pub use self::config::{CACHE_MODE, Config, Limits, Mode, ModeError};
-pub use self::error::{CompileFailure, Denied, JitError, NotFound, Tried};
+pub use self::error::{Asked, CompileFailure, Denied, JitError, NotFound, Tried};
 #[cfg_attr(not(feature = "cuda"), allow(unused_imports, reason = "only what runs kernels is tuned"))]
 pub(crate) use self::fault::Fault;
 pub use self::key::CacheKey;

@@ -2,7 +2,6 @@
 
 use super::{Item, KernelPlan, MOST_PARTS, OperandSum, Phase, Split, Staging, StepKind};
 use crate::ir::axes::L;
-use crate::problem::Operation;
 use std::fmt::Write;
 
 impl KernelPlan {
@@ -15,16 +14,14 @@ impl KernelPlan {
                 out,
                 "split         {}: K in {parts} parts, multiplied by {}; then the kernel below, which adds up their sums in order: {} bytes \
                  of scratch, {dtype}, {order}",
-                named(*operation),
-                product.tile,
-                self.scratch,
+                operation, product.tile, self.scratch,
             );
         }
         let _ = writeln!(out, "kernel        {} for {}", self.tile, self.target);
         let _ = writeln!(
             out,
             "operation     {}{}",
-            named(self.operation),
+            self.operation,
             if self.transposed { " (the transposed problem: outputs are column-major)" } else { "" }
         );
         let _ = writeln!(
@@ -119,13 +116,6 @@ impl KernelPlan {
             let _ = write!(out, "the product of the parts, {} batch entries of K\n{}", split.parts, split.product.explain());
         }
         out
-    }
-}
-
-fn named(operation: Operation) -> String {
-    match operation {
-        Operation::Product { dtype, layout } => format!("product of {dtype}, {layout}"),
-        Operation::Pointwise { dtype, order } => format!("pointwise over {dtype}, {}", order.name()),
     }
 }
 

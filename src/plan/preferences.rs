@@ -41,6 +41,26 @@ pub struct Preferences {
     pub split: Option<NonZeroUsize>,
 }
 
+impl Preferences {
+    /// What was asked for, as the methods of [`Gemm`](crate::Gemm) that say so.
+    #[cfg(feature = "jit")]
+    pub(crate) fn stated(&self) -> impl Iterator<Item = String> {
+        let Preferences { math, tf32, mainloop, tile, programmatic, constant: [a, b], raster, in_step, split } = *self;
+        let stated = [
+            (math != Math::Auto).then(|| format!("math({math:?})")),
+            tf32.then(|| "tf32(true)".into()),
+            mainloop.map(|mainloop| format!("mainloop({mainloop})")),
+            tile.map(|tile| format!("tile({tile})")),
+            (!programmatic).then(|| "programmatic_launch(false)".into()),
+            (a || b).then(|| format!("constant_operands({a}, {b})")),
+            raster.map(|group| format!("raster({group})")),
+            in_step.map(|waits| format!("in_step({waits})")),
+            split.map(|parts| format!("split({parts})")),
+        ];
+        stated.into_iter().flatten().map(|method| format!("`Gemm::{method}`"))
+    }
+}
+
 impl Math {
     /// Whether approximations are used.
     pub(super) fn is_fast(self, program: &Program) -> bool {

@@ -84,6 +84,18 @@ impl Problem {
         if faults.is_empty() { Ok(()) } else { Err(ArgumentErrors(faults)) }
     }
 
+    /// What is said beyond the extents, and counts: a line of words for each argument.
+    #[cfg(feature = "jit")]
+    pub(crate) fn stated(&self) -> impl Iterator<Item = String> + '_ {
+        self.strides.iter().filter_map(|(name, &Strides { ld, batch_stride, alignment })| {
+            let ld = ld.map(|ld| format!("leading dimension {ld}"));
+            let batch_stride = batch_stride.map(|stride| format!("batch stride {stride}"));
+            let alignment = (alignment < 16).then(|| format!("an address aligned to {alignment} bytes"));
+            let stated: Vec<_> = ld.into_iter().chain(batch_stride).chain(alignment).collect();
+            (!stated.is_empty()).then(|| format!("`{}` with {}", name.escape_debug(), stated.join(" and ")))
+        })
+    }
+
     /// The leading dimension of an argument, if it is known.
     pub(super) fn known_ld(&self, name: &str) -> Option<usize> {
         self.strides.get(name).and_then(|s| s.ld)

@@ -147,6 +147,6 @@ impl Cache {
             Some((build.identity.clone(), CacheKey::new(&build.identity, target, &flags, source).to_string()))
         });
         let directory = self.directory().map_or_else(str::to_owned, |root| root.display().to_string());
-        Denied { entry: source.entry().to_owned(), target, directory, keys: keys.collect() }
+        Denied { entry: source.entry().to_owned(), target, directory, keys: keys.collect(), asked: None }
     }
 }

@@ -73,7 +73,7 @@ impl Compile for StandIn {
     fn build(&self) -> Result<Build, JitError> {
         self.asked.fetch_add(1, SeqCst);
         if self.absent.load(SeqCst) {
-            return Err(NotFound { tried: [].into() }.into());
+            return Err(NotFound::new(Vec::new()).into());
         }
         Ok(Build { identity: self.identity.into(), common: vec![format!("--for-{}", self.identity.len())] })
     }
