@@ -265,6 +265,18 @@ fn parts(gemm: &Gemm, target: Target, problem: impl Into<Problem>) -> usize {
 }
 
 #[test]
+fn a_split_that_is_asked_for_takes_the_problem_that_one_piece_takes() {
+    let gemm = Gemm::new(F16, TN, &bias_relu(F16));
+    let of = |parts: usize, problem: Problem| gemm.clone().split(parts).kernel(Target::SM_90A, 132, problem).map(drop);
+    let shape = Shape::new(64, 64, 8192);
+    for problem in [("a", 2048), ("b", 100), ("x", 8192)].map(|(name, ld)| Problem::from(shape).ld(name, ld)) {
+        let [whole, parts] = [1, 4].map(|parts| of(parts, problem.clone()).unwrap_err().to_string());
+        assert_eq!(whole, parts);
+    }
+    assert!(of(4, Problem::from(shape).ld("a", 8200)).is_ok());
+}
+
+#[test]
 fn a_split_of_k_is_taken_or_suggested_where_tiles_are_few_and_long() {
     let expected = |gemm: &Gemm, target, problem: Problem| {
         let plan = gemm.kernel(target, 132, problem).unwrap();

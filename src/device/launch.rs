@@ -7,11 +7,11 @@
 use super::block::{Layout, MapField, ParameterBlock};
 use super::reduce::Reducer;
 use super::restride::Restrider;
+use super::scratch::{Runs, Written};
 use super::split::Splitter;
 use super::tensor_map::{Bytes, Tensor, UNIT};
 use super::{DeviceArgs, DeviceError, probe};
 use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, Given, Slot, SlotKind, bind, bind_into};
-use crate::dtype::DType;
 use crate::ir::Constant;
 use crate::plan::{KernelPlan, alignment};
 use crate::problem::Shape;
@@ -152,11 +152,15 @@ impl Launch {
         }
     }
 
-    /// What a launch with these arguments writes: which of them, its format, and elements from its first to its last.
-    pub fn written(&self, args: &DeviceArgs<'_>) -> Result<Vec<(usize, DType, usize)>, ArgumentErrors> {
+    /// What a launch with these arguments writes: which of them, and how it lies.
+    pub(super) fn written(&self, args: &DeviceArgs<'_>) -> Result<Vec<(usize, Written)>, ArgumentErrors> {
         let bound = bind(&self.slots, self.shape, args)?;
         let written = self.slots.iter().zip(bound).filter_map(|(slot, bound)| match (&slot.kind, bound) {
-            (SlotKind::Memory { written: true, .. }, Bound::Tensor(t)) => Some((t.given, t.dtype, t.elements)),
+            (&SlotKind::Memory { written: true, inner, outer, batch, .. }, Bound::Tensor(t)) => {
+                let (ld, batch_stride) = (t.leading_dimension, t.batch_stride);
+                let runs = Runs { inner, outer, ld, entries: batch.unwrap_or(1), batch_stride };
+                Some((t.given, Written { dtype: t.dtype, elements: t.elements, runs }))
+            }
             _ => None,
         });
         Ok(written.collect())

@@ -6,34 +6,34 @@
 //! # Memory and streams of others
 //!
 //! Of a library that has another version of cudarc, or none, the addresses and streams will do, where it uses the device's primary context as
-//! CUDA's runtime does. cudarc wraps them; a slice must not be dropped, since that would free what is not its own:
+//! CUDA's runtime does. cudarc wraps them; what a slice wraps is taken out again by `leak`, since dropping it would free it:
 //!
 //! ```no_run
+//! use postlude::cudarc::driver::CudaSlice;
 //! use postlude::cudarc::driver::sys::{CUdeviceptr, CUstream};
 //! use postlude::half::f16;
 //! use postlude::prelude::*;
-//! use std::mem::ManuallyDrop;
 //!
-//! /// Runs a plan for 256 x 512 x 1024 on four addresses.
+//! /// Runs a plan for 256 x 512 x 1024 on three addresses.
 //! ///
 //! /// # Safety
-//! /// The addresses are those of matrices of that size, and what the stream does before and behind has to be ordered with it.
+//! /// The addresses are those of matrices of that size, and other streams that use them are ordered with this one. The stream
+//! /// outlives the plan: memory of the plan's own is freed in its order.
 //! unsafe fn launch(device: &Device, plan: &Plan, stream: CUstream, [a, b, d]: [CUdeviceptr; 3]) -> Result<(), postlude::Error> {
 //!     let stream = unsafe { device.context().wrap_borrowed_stream(stream) };
-//!     let matrix = |address, len| ManuallyDrop::new(unsafe { stream.upgrade_device_ptr::<f16>(address, len) });
+//!     let matrix = |address, len| unsafe { stream.upgrade_device_ptr::<f16>(address, len) };
 //!     let (a, b, mut d) = (matrix(a, 256 * 1024), matrix(b, 1024 * 512), matrix(d, 256 * 512));
-//!     plan.execute(&stream, &mut DeviceArgs::new().input("a", &*a).input("b", &*b).output("d", &mut *d))
+//!     let result = plan.execute(&stream, &mut DeviceArgs::new().input("a", &a).input("b", &b).output("d", &mut d));
+//!     [a, b, d].map(CudaSlice::leak);
+//!     result
 //! }
 //! ```
-//!
-//! (With event tracking a wrapped slice makes two events, which nobody destroys then: such programs had best call
-//! `CudaContext::disable_event_tracking`.)
 
 mod block;
 mod buffer;
 mod host;
 mod launch;
-mod probe;
+pub(crate) mod probe;
 mod reduce;
 mod restride;
 mod rooms;
@@ -259,23 +259,26 @@ impl Device {
         &self.inner.launches
     }
 
-    /// Loads a binary, or finds it loaded. A binary from the disk that the driver refuses is compiled anew, once.
+    /// Loads a binary, or finds it loaded. One from the disk that the driver refuses is compiled anew; where that cannot be, those of older
+    /// compilers are tried, the newest first.
     pub(crate) fn load(
         &self,
         cubin: &Arc<Cubin>,
         shared_memory: usize,
         source: &Source,
     ) -> Result<(CudaFunction, Arc<Cubin>), LoadError> {
-        match self.function(cubin, shared_memory) {
-            Ok(function) => Ok((function, cubin.clone())),
-            Err(DeviceError::Driver { error, .. }) if is_refusal(error) => {
-                let replaced = self.cache().replace(cubin, source, &cubin.info.target, &crate::jit::Options::new());
-                match replaced.map_err(LoadError::Jit)? {
-                    Some(fresh) => Ok((self.function(&fresh, shared_memory).map_err(LoadError::Device)?, fresh)),
-                    None => Err(LoadError::Device(DeviceError::Driver { what: "load the kernel", error })),
-                }
+        let mut cubin = cubin.clone();
+        loop {
+            let error = match self.function(&cubin, shared_memory) {
+                Ok(function) => return Ok((function, cubin)),
+                Err(DeviceError::Driver { error, .. }) if is_refusal(error) => error,
+                Err(other) => return Err(LoadError::Device(other)),
+            };
+            let replaced = self.cache().replace(&cubin, source, &cubin.info.target, &crate::jit::Options::new());
+            match replaced.map_err(LoadError::Jit)?.filter(|other| other.bytes != cubin.bytes) {
+                Some(other) => cubin = other,
+                None => return Err(LoadError::Device(DeviceError::Driver { what: "load the kernel", error })),
             }
-            Err(other) => Err(LoadError::Device(other)),
         }
     }
 

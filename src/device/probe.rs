@@ -1,7 +1,8 @@
 //! Whether there is a driver. cudarc panics where the library is missing, so this asks first.
 
 use super::DeviceError;
-use cudarc::driver::sys::cuDriverGetVersion;
+use cudarc::driver::CudaEvent;
+use cudarc::driver::sys::{CUevent, CUresult, cuDriverGetVersion};
 
 #[cfg(windows)]
 const NAMES: [&str; 1] = ["nvcuda.dll"];
@@ -25,20 +26,43 @@ pub(super) fn programmatic_launches() -> bool {
     unsafe { cuDriverGetVersion(&mut version) }.result().is_ok_and(|()| version >= 12_030)
 }
 
+/// Milliseconds between two events of a stream; waits for the second. cudarc calls the function of its bindings' version, which drivers
+/// before CUDA 12.8 do not have, and panics there; every driver has the first version.
+pub(crate) fn milliseconds(start: &CudaEvent, end: &CudaEvent) -> Result<f32, DeviceError> {
+    let failed = |error| DeviceError::Driver { what: "tell the time between two events", error };
+    end.synchronize().map_err(failed)?;
+    let mut milliseconds = 0.0;
+    look_up(b"cuEventElapsedTime\0", "CUDA 2.0", |function: &Elapsed| {
+        // SAFETY: the function has had this signature since it was introduced; both events live, and their context is current, since
+        // the second has just been waited for in it.
+        unsafe { function(&mut milliseconds, start.cu_event(), end.cu_event()) }.result()
+    })?
+    .map_err(failed)?;
+    Ok(milliseconds)
+}
+
+type Elapsed = unsafe extern "C" fn(*mut f32, CUevent, CUevent) -> CUresult;
+
 fn find(function: &[u8], since: &str) -> Result<(), DeviceError> {
+    look_up(function, since, |_: &*const ()| ())
+}
+
+/// Finds a function of the driver's and does something with it.
+fn look_up<F, T>(function: &[u8], since: &str, then: impl FnOnce(&F) -> T) -> Result<T, DeviceError> {
     let mut tried = Vec::new();
     for name in NAMES {
         // SAFETY: the driver's library runs no code on loading that depends on the state of this process; cudarc loads
         // the same library by the same names.
         match unsafe { libloading::Library::new(name) } {
             Ok(library) => {
-                // SAFETY: the symbol is only looked up, never called or read through.
-                let found = unsafe { library.get::<*const ()>(function) }.is_ok();
-                // The library stays loaded: cudarc will open it again.
-                std::mem::forget(library);
-                if found {
-                    return Ok(());
+                // SAFETY: `F` is a pointer: the callers look at none but the function's own type.
+                if let Ok(found) = unsafe { library.get::<F>(function) } {
+                    let done = then(&found);
+                    // The library stays loaded: cudarc will open it again.
+                    std::mem::forget(library);
+                    return Ok(done);
                 }
+                std::mem::forget(library);
                 tried.push(format!("{name} is a driver older than {since}"));
             }
             Err(error) => tried.push(reason(&error)),

@@ -44,9 +44,9 @@ impl Reducer {
         self.identities.is_empty()
     }
 
-    /// Whether results pass through its workspace.
+    /// Whether it has a workspace.
     pub fn owns_memory(&self) -> bool {
-        self.bytes > 0 && !self.optional
+        self.bytes > 0
     }
 
     /// The address of the stream's workspace; 0 if none is needed, or the launch can do without and there is none, or it is being captured.

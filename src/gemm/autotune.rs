@@ -1,6 +1,7 @@
 //! Tuning a plan: every tile and order that may be faster runs on the user's inputs, and the fastest stays.
 
 use super::{Gemm, Kernel, Plan, parallel};
+use crate::device::probe::milliseconds;
 use crate::device::{Device, DeviceArgs, DeviceError, Launch, Scratch, ScratchError};
 use crate::dtype::DType;
 use crate::error::Error;
@@ -296,7 +297,7 @@ impl Bench<'_, '_, '_> {
             launch.run(self.stream, &mut args)?;
         }
         let end = event()?;
-        let milliseconds = start.elapsed_ms(&end).map_err(driver)?;
+        let milliseconds = milliseconds(&start, &end)?;
         Ok(f64::from(milliseconds) * 1e3 / launches as f64)
     }
 }

@@ -1,5 +1,6 @@
 //! The same work for many, on many threads.
 
+use crate::reference::side_by_side;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -8,7 +9,7 @@ pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What `work` makes of each number below `count`, in order. Each is begun in order, on one of `threads` threads.
+/// What `work` makes of each number below `count`, in order. Each is begun in order, on one of `threads` threads, this one among them.
 pub(super) fn map<T: Send>(count: usize, threads: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new((0..count).map(|_| None).collect::<Vec<Option<T>>>());
@@ -22,7 +23,7 @@ pub(super) fn map<T: Send>(count: usize, threads: usize, work: impl Fn(usize) ->
             done.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(made);
         }
     };
-    std::thread::scope(|scope| (0..threads.clamp(1, count.max(1))).for_each(|_| drop(scope.spawn(run))));
+    side_by_side(threads.min(count), run);
     done.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
 }
 

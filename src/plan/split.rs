@@ -84,6 +84,7 @@ pub(super) fn plan(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
             if let Some(why) = indivisible(request.problem.shape.k, parts) {
                 return Err(PlanError::Split { parts, why });
             }
+            request.problem.check(&slots(request.operation, request.epilogue, request.problem.shape))?;
             in_parts(request, parts, "it was asked for".into())
         }
         (None, Some(_)) => whole(),

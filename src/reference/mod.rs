@@ -36,7 +36,11 @@ mod eval;
 mod gemm;
 mod memory;
 mod reduce;
+mod threads;
 mod tile;
+
+#[cfg_attr(not(feature = "jit"), allow(unused_imports, reason = "only what compiles has more to do side by side"))]
+pub(crate) use threads::side_by_side;
 
 use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, HostArgs, Misfit, bind, fit_operation, slots};
 use crate::check::Checked;

@@ -8,6 +8,7 @@ use super::eval::{Frame, Program};
 use super::gemm::{Accumulators, Product};
 use super::memory::{Arguments, Format, Strides};
 use super::reduce::Reducer;
+use super::threads::side_by_side;
 use super::{Operation, Precision, Shape};
 use crate::check::Checked;
 use crate::ir::{NodeId, Side};
@@ -145,12 +146,7 @@ impl<'a> Job<'a> {
         let operations = operations.into_iter().fold(1usize, usize::saturating_mul);
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = cores.min(count).min(operations / WORTH_A_THREAD + 1);
-        thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(work);
-            }
-            work();
-        });
+        side_by_side(threads, work);
     }
 
     fn worker(&self) -> Worker {
