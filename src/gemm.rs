@@ -249,8 +249,19 @@ mod compile {
             let product = product.transpose()?;
             let mut best: Option<Kernel> = None;
             loop {
-                let source = plan.source()?;
-                let cubin = cache.compile(&source, &plan.target, &Options::new()).map_err(|e| blame(&plan, e))?;
+                let compiled = plan.source().map_err(Error::from).and_then(|source| {
+                    let cubin = cache.compile(&source, &plan.target, &Options::new()).map_err(|e| blame(&plan, e))?;
+                    Ok((source, cubin))
+                });
+                let (source, cubin) = match (compiled, &best) {
+                    (Ok(compiled), _) => compiled,
+                    // One that spills is still one.
+                    (Err(error), Some(best)) => {
+                        tracing::warn!(entry = best.source.entry(), %error, "a kernel whose registers ran out stays as it is");
+                        return Ok(best.clone());
+                    }
+                    (Err(error), None) => return Err(error),
+                };
                 let (plan_so_far, source) = (Arc::new(plan.clone()), Arc::new(source));
                 let (restride, split) = (restride.clone(), product.clone());
                 let kernel = Kernel { plan: plan_so_far, source, cubin, restride, split };

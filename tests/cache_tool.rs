@@ -8,6 +8,7 @@ use postlude::ir::Order;
 use postlude::jit::{CACHE_DIR, CACHE_MODE, Cache, Config, Mode, NVRTC_PATH, compiler};
 use postlude::prelude::*;
 use postlude::target::Target;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -89,6 +90,25 @@ fn the_mode_holds_for_the_tool() {
         assert!(code == 2 && text.contains("nothing is removed in mode `ro`"), "{words:?}: {text}");
     }
     assert_eq!(as_it_is("ro", &["list"]).1, 0);
+}
+
+#[test]
+fn what_cannot_be_done_is_an_error() {
+    if there_is_no_tool() {
+        return;
+    }
+    // Nobody, not even the superuser, makes files there.
+    for words in [&["clear"][..], &["prune"], &["verify", "--remove"]] {
+        let (text, code) = tool(Path::new("/proc"), words);
+        assert!(code == 2 && text.contains("nothing is removed: /proc cannot be written"), "{words:?}: {text}");
+    }
+    let command = || Command::new(env!("CARGO_BIN_EXE_postlude-cache"));
+    let (text, code) = end_of(command().arg(std::ffi::OsStr::from_bytes(b"l\xffst")));
+    assert!(code == 2 && text.contains("`l\u{fffd}st` is not UTF-8"), "{text}");
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = command().arg("help").stdout(full).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && text.contains("the output cannot be written: "), "{text}");
 }
 
 #[test]

@@ -125,6 +125,12 @@ pub enum DeviceError {
         /// Bytes needed.
         bytes: usize,
     },
+    /// What waits for the stream cannot be recorded.
+    #[error("{what} waits for the stream, which is being captured: call it before the capture, or after its end")]
+    Capture {
+        /// The call.
+        what: &'static str,
+    },
     /// A stream of another device, or of another context of the same.
     #[error(
         "the stream belongs to {}device {got}; the plan was made for device {needs}",

@@ -1,8 +1,8 @@
 //! Whether there is a driver. cudarc panics where the library is missing, so this asks first.
 
 use super::DeviceError;
-use cudarc::driver::CudaEvent;
-use cudarc::driver::sys::{CUevent, CUresult, cuDriverGetVersion};
+use cudarc::driver::sys::{CUevent, CUresult, CUstreamCaptureStatus, cuDriverGetVersion};
+use cudarc::driver::{CudaEvent, CudaStream, DriverError};
 
 #[cfg(windows)]
 const NAMES: [&str; 1] = ["nvcuda.dll"];
@@ -24,6 +24,23 @@ pub(super) fn programmatic_launches() -> bool {
     let mut version = 0;
     // SAFETY: the driver writes one integer; it needs no context, and a library is loaded, since there is a device.
     unsafe { cuDriverGetVersion(&mut version) }.result().is_ok_and(|()| version >= 12_030)
+}
+
+/// Whether what is put into the stream is recorded into a graph.
+pub(super) fn captured(stream: &CudaStream) -> Result<bool, DriverError> {
+    Ok(stream.capture_status()? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+}
+
+/// That the stream may be waited for: a capture that runs into a synchronisation is lost, so this comes before anything is done.
+///
+/// # Errors
+/// If the stream is being captured, or the driver does not tell.
+pub(crate) fn may_wait(stream: &CudaStream, what: &'static str) -> Result<(), DeviceError> {
+    match captured(stream) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(DeviceError::Capture { what }),
+        Err(error) => Err(DeviceError::Driver { what: "ask whether the stream is being captured", error }),
+    }
 }
 
 /// Milliseconds between two events of a stream; waits for the second. cudarc calls the function of its bindings' version, which drivers

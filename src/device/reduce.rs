@@ -3,11 +3,12 @@
 
 use super::DeviceError;
 use super::launch::Place;
+use super::probe::captured;
 use super::rooms::Rooms;
 use crate::args::{Slot, SlotKind};
 use crate::ir::Monoid;
 use crate::plan::KernelPlan;
-use cudarc::driver::sys::{CUstreamCaptureStatus, cuMemsetD2D8Async, cuMemsetD2D16Async, cuMemsetD2D32Async};
+use cudarc::driver::sys::{cuMemsetD2D8Async, cuMemsetD2D16Async, cuMemsetD2D32Async};
 use cudarc::driver::{CudaStream, DriverError};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -59,8 +60,7 @@ impl Reducer {
             return Ok(0);
         }
         // A graph may outlive the plan, which nobody has to keep for this.
-        let free = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        if self.optional && stream.capture_status().ok() != Some(free) {
+        if self.optional && captured(stream).unwrap_or(true) {
             return Ok(0);
         }
         let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);

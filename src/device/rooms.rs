@@ -1,7 +1,7 @@
 //! Rooms: device memory that a plan owns, for each stream that it has run on, so that launches on two streams do not share any.
 
 use super::DeviceError;
-use cudarc::driver::sys::CUstreamCaptureStatus;
+use super::probe::captured;
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DriverError};
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
@@ -54,7 +54,7 @@ impl Rooms {
         if let Some(found) = rooms.iter().find(mine) {
             return Ok(found.address);
         }
-        if stream.capture_status().map_err(NoRoom::Unknown)? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
+        if captured(stream).map_err(NoRoom::Unknown)? {
             return Err(NoRoom::Capture);
         }
         let memory = stream.alloc_zeros::<u8>(bytes).map_err(NoRoom::Full)?;

@@ -1,7 +1,7 @@
 //! Tuning a plan: every tile and order that may be faster runs on the user's inputs, and the fastest stays.
 
 use super::{Gemm, Kernel, Plan, parallel};
-use crate::device::probe::milliseconds;
+use crate::device::probe::{may_wait, milliseconds};
 use crate::device::{Device, DeviceArgs, DeviceError, Launch, Scratch, ScratchError};
 use crate::dtype::DType;
 use crate::error::Error;
@@ -9,7 +9,7 @@ use crate::jit::Cache;
 use crate::plan::{KernelPlan, Tile};
 use crate::problem::Shape;
 use crate::tune::{Autotune, Outcome, Record, Spread, Subject, Trial, Tuning, disagreement};
-use cudarc::driver::sys::{CUevent_flags, CUresult, CUstreamCaptureStatus};
+use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaSlice, CudaStream, DriverError};
 use std::sync::Arc;
 use std::time::Instant;
@@ -71,10 +71,7 @@ impl Plan {
     /// graph. The plan stays as it was then.
     pub fn autotune(&mut self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>, options: Autotune) -> Result<Tuning, Error> {
         let start = Instant::now();
-        // Refused before anything is done: a capture that runs into a synchronisation is lost.
-        if stream.capture_status().map_err(driver)? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
-            return Err(driver(DriverError(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)).into());
-        }
+        may_wait(stream, "`Plan::autotune`")?;
         let mut scratch = Scratch::new(&self.launch, stream, args).map_err(|error| match error {
             ScratchError::Arguments(error) => Error::from(error),
             ScratchError::Device(error) => error.into(),

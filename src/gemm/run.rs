@@ -54,6 +54,7 @@ impl Gemm {
 mod on_device {
     use super::*;
     use crate::device::Copies;
+    use crate::device::probe::may_wait;
     use crate::gemm::Plan;
     use crate::jit::JitError;
     use cudarc::driver::CudaStream;
@@ -82,8 +83,9 @@ mod on_device {
         /// back and waits. For first steps, tests and tools; the copies take longer than the kernel.
         ///
         /// # Errors
-        /// As `execute`, and if the device has no memory left.
+        /// As `execute`; if the device has no memory left; if the stream is being captured.
         pub fn execute_host(&self, stream: &Arc<CudaStream>, args: HostArgs<'_>) -> Result<(), Error> {
+            may_wait(stream, "`Plan::execute_host`")?;
             let mut copies = Copies::upload(stream, args)?;
             self.execute(stream, &mut copies.args())?;
             Ok(copies.download(stream)?)

@@ -59,7 +59,7 @@ impl Cache {
     /// writers and old versions left behind. This happens by itself once an hour, with the cache's own limits.
     pub fn prune(&self, limits: Limits) -> Swept {
         match self.store() {
-            Ok(store) if store.writable() => {
+            Ok(store) if self.writable() => {
                 let swept = sweep::sweep(store, limits, SystemTime::now());
                 self.tell("sweep");
                 swept

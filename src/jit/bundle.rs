@@ -140,7 +140,7 @@ impl Cache {
         Ok(bundled)
     }
 
-    /// Takes over the kernels and notes of a bundle. Files that are there already stay as they are.
+    /// Takes over the kernels and notes of a bundle. Sound files that are there already stay as they are.
     ///
     /// Kernels are code: import only what you would run.
     ///
@@ -148,7 +148,7 @@ impl Cache {
     /// If the directory cannot be written, or the file is not a whole bundle; nothing is imported then.
     pub fn import(&self, bundle: impl AsRef<Path>) -> Result<Bundled, BundleError> {
         let store = self.store().map_err(|why| BundleError::NoDirectory(why.to_owned()))?;
-        if !store.writable() {
+        if !self.writable() {
             return Err(BundleError::NotWritable { directory: store.root().display().to_string(), mode: self.mode() });
         }
         let path = bundle.as_ref().display().to_string();

@@ -16,7 +16,7 @@ use super::sweep;
 use crate::source::{Cubin, Origin, Source};
 use crate::target::Target;
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
@@ -48,6 +48,8 @@ pub struct Cache {
     missing: AtomicBool,
     /// The compilers of the directory, as last read.
     known: Mutex<Arc<[Build]>>,
+    /// Keys of kernels that the driver refused, where an older compiler's was found instead.
+    refused: Mutex<HashSet<String>>,
     notes: Mutex<HashMap<CacheKey, Vec<u8>>>,
     memos: Memos,
     counters: Counters,
@@ -141,6 +143,7 @@ impl Cache {
             build: OnceLock::new(),
             missing: AtomicBool::new(false),
             known: Mutex::new([].into()),
+            refused: Mutex::default(),
             notes: Mutex::default(),
             memos: Memos::default(),
             counters: Counters::default(),
@@ -166,6 +169,11 @@ impl Cache {
     /// Says what went wrong and costs only time: aloud, if it is the first of its kind.
     pub(crate) fn report(&self, fault: Fault, what: &dyn std::fmt::Display, why: &dyn std::fmt::Display) {
         self.faults.report(fault, what, why);
+    }
+
+    /// Whether anything in the directory may be changed: its mode allows it, and the file system did when it was opened.
+    pub fn writable(&self) -> bool {
+        self.disk.as_ref().is_ok_and(Store::writable)
     }
 
     /// What the cache may do.
@@ -209,14 +217,14 @@ impl Cache {
             return self.without_compiling(source, target, options);
         }
         // Looking for a compiler takes long where there is none.
-        if self.missing.load(Relaxed)
-            && let Some(found) = self.without_compiler(source, target, options, &"it was looked for before")?
-        {
+        let known_missing = self.missing.load(Relaxed);
+        if known_missing && let Some(found) = self.without_compiler(source, target, options, &"it was looked for before")? {
             return Ok(found);
         }
         let job = match self.job(source, target, options) {
             Err(JitError::NotFound(missing)) => {
-                let known_missing = self.missing.swap(true, Relaxed);
+                self.missing.store(true, Relaxed);
+                // What this call knew, not what another has found out since: the disk was not asked for this kernel yet.
                 let found = if known_missing { None } else { self.without_compiler(source, target, options, &missing)? };
                 return found.ok_or(JitError::NotFound(missing));
             }

@@ -16,7 +16,7 @@
 
 use super::compiler::Build;
 use super::entry;
-use super::envelope::Damage;
+use super::envelope::{self, Damage};
 use super::fault::{Fault, Faults};
 use super::key::CacheKey;
 use super::kind::FileKind;
@@ -125,11 +125,11 @@ impl Store {
         self.put(&self.note_path(key), || Some(note::encode(key, text)))
     }
 
-    /// Keeps in mind from which compiler kernels are.
+    /// Keeps in mind from which compiler kernels are. What a damaged file says of it, or another version of this library, is replaced.
     pub fn know_compiler(&self, build: &Build) {
         let key = CacheKey::of_note(&["compiler", &build.identity]);
         let path = self.file(COMPILERS, &key, FileKind::Compiler);
-        if self.writable && !path.is_file() {
+        if self.writable && self.get(&path, compiler_in).0.is_none_or(|(_, known)| known != *build) {
             self.put(&path, || Some(note::encode(&key, &serde_json::to_vec(build).ok()?)));
         }
     }
@@ -148,10 +148,11 @@ impl Store {
         files_below(&self.folder(COMPILERS)).into_iter().filter(|file| !is_temporary(file)).collect()
     }
 
-    /// Takes a file in, as it was in another directory, unless there is one of its name. Whether it is here now.
+    /// Takes a file in, as it was in another directory, unless there is a sound one of its name. Whether it is here now.
     pub fn adopt(&self, folder: &str, key: &CacheKey, kind: FileKind, bytes: &[u8]) -> bool {
         let path = self.file(folder, key, kind);
-        path.is_file() || self.put(&path, || Some(bytes.to_vec()))
+        let own = |bytes: &[u8]| kind.read(bytes).and_then(|found| envelope::of(key, (found.key, ())));
+        self.get(&path, own).0.is_some() || self.put(&path, || Some(bytes.to_vec()))
     }
 
     fn get<T>(&self, path: &Path, decode: impl FnOnce(&[u8]) -> Result<T, Damage>) -> (Option<T>, bool) {
@@ -399,6 +400,13 @@ mod tests {
         fs::write(&files[0], "damaged").unwrap();
         fs::copy(&files[1], &files[2]).unwrap();
         assert_eq!(store.compilers().len(), 1, "a copy adds nothing");
+        // Whoever has a compiler writes it down again, with the options of today.
+        let today = Build { common: vec!["--y".into()], ..build("NVRTC 13.0") };
+        for _ in 0..2 {
+            store.know_compiler(&today);
+            assert_eq!(store.compilers()[0], today);
+            store.compiler_files().iter().for_each(|file| fs::write(file, "damaged").unwrap());
+        }
     }
 
     #[cfg(unix)]

@@ -5,7 +5,7 @@ use half::f16;
 use postlude::build::recipes;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::cudarc::driver::{CudaContext, CudaStream};
-use postlude::device::{Device, DeviceArgs};
+use postlude::device::{Device, DeviceArgs, DeviceError};
 use postlude::gemm::Plan;
 use postlude::ir::Order;
 use postlude::jit::{Cache, Origin};
@@ -87,6 +87,7 @@ fn a_captured_chain_replays() {
         let one = stream.clone_htod(&vec![f16::ONE; 256]).unwrap();
         let zeros = || stream.alloc_zeros::<f16>(512 * 256).unwrap();
         let (mut left, mut right) = (zeros(), zeros());
+        let (ones, mut unused) = (vec![f16::ONE; 512], vec![f16::NAN; 512 * 256]);
         stream.synchronize().unwrap();
         stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
         for turn in 0..20 {
@@ -95,7 +96,10 @@ fn a_captured_chain_replays() {
             let mut args = DeviceArgs::new().input("a", &column).input("b", &one).output("d", to);
             plan.execute(&stream, &mut args).unwrap();
             let refused = plan.autotune(&stream, &mut args, Autotune::new());
-            assert!(matches!(refused, Err(Error::Device(_))), "{refused:?}");
+            assert!(matches!(refused, Err(Error::Device(DeviceError::Capture { .. }))), "{refused:?}");
+            let host = HostArgs::new().input("a", &ones[..512]).input("b", &ones[..256]).output("d", &mut unused);
+            let refused = plan.execute_host(&stream, host).unwrap_err().to_string();
+            assert!(refused.starts_with("`Plan::execute_host` waits for the stream, which is being captured"), "{refused}");
         }
         let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
         let graph = graph.unwrap().expect("a graph of kernels");

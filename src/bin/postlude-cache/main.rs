@@ -1,6 +1,6 @@
 //! `postlude-cache`: looks after a directory of compiled kernels, fills it, and takes it to other machines.
 
-/// Prints a line; the tool ends where nobody reads it, as behind `| head`.
+/// Prints a line; the tool ends where nobody reads it, as behind `| head`, or nothing takes it.
 macro_rules! say {
     ($($text:tt)*) => { $crate::say(format_args!($($text)*)) };
 }
@@ -43,7 +43,10 @@ Without --dir the directory is $POSTLUDE_CACHE_DIR, else that of the user. $POST
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
-    match run(std::env::args().skip(1).collect()) {
+    let words = std::env::args_os()
+        .skip(1)
+        .map(|word| word.into_string().map_err(|word| format!("`{}` is not UTF-8", word.display()).into()));
+    match words.collect::<Result<_>>().and_then(run) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
@@ -137,15 +140,21 @@ fn mode() -> Result<Mode> {
 
 fn may_remove(cache: &Cache) -> Result {
     match cache.mode() {
-        Mode::ReadWrite => Ok(()),
+        Mode::ReadWrite if cache.writable() => Ok(()),
+        Mode::ReadWrite => Err(format!("nothing is removed: {} cannot be written", cache.directory()?.display()).into()),
         mode => Err(format!("nothing is removed in mode `{mode}`: call this with {CACHE_MODE}=rw").into()),
     }
 }
 
 fn say(text: std::fmt::Arguments<'_>) {
     use std::io::Write as _;
-    if writeln!(std::io::stdout(), "{text}").is_err() {
-        std::process::exit(0);
+    match writeln!(std::io::stdout(), "{text}") {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            eprintln!("error: the output cannot be written: {error}");
+            std::process::exit(2);
+        }
     }
 }
 

@@ -96,10 +96,12 @@ impl Cache {
 
     /// A kernel from an older compiler than that of one which the driver refused.
     fn older(&self, refused: &Cubin, source: &Source, target: Target, options: &Options) -> Result<Option<Arc<Cubin>>, JitError> {
-        self.memos.forget_all();
         let newer = &refused.info.compiler;
         let found = self.by_any_compiler(source, target, options, Some(newer))?;
         if let Some(cubin) = &found {
+            // Not to be tried again, each time somebody asks.
+            self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(refused.info.key.clone());
+            self.memos.forget_all();
             self.report(Fault::Older, &format_args!("from {}", cubin.info.compiler), &format_args!("not from {newer}"));
         }
         Ok(found)
@@ -118,6 +120,9 @@ impl Cache {
             for build in &builds[newer..] {
                 let flags = options.flags(target, &build.common)?;
                 let key = CacheKey::new(&build.identity, target, &flags, source);
+                if self.refused.lock().unwrap_or_else(PoisonError::into_inner).contains(&key.to_string()) {
+                    continue;
+                }
                 match self.obtain(&key, target, Disk::Only, || Err(JitError::Denied(self.denied(source, target, options)))) {
                     Ok(found) => return Ok(Some(found)),
                     Err(Failure::Absent) => {}

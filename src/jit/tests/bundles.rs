@@ -25,6 +25,11 @@ fn a_machine_without_a_compiler_runs_what_was_brought() {
     assert_eq!(there.import(&bundle).unwrap(), out, "again is the same");
     assert_eq!(["a", "b", "c"].map(|text| origin(&there, text)), [Origin::Disk; 3]);
     assert_eq!(there.note(&CacheKey::of_note(&["tuned"])).as_deref(), Some(&b"note"[..]));
+    // What is damaged is brought again.
+    let kernel = files(&root, ".kernel").remove(0);
+    fs::write(&kernel, "damaged").unwrap();
+    assert_eq!(there.import(&bundle).unwrap(), out);
+    assert!(fs::metadata(&kernel).unwrap().len() > SIZE as u64);
     let denied = Cache::open(&root, Config::new().mode(Mode::Deny)).compiling_with(absent());
     assert_eq!(origin(&denied, "b"), Origin::Disk);
     let (listed, kernels) = (there.files(), |file: &&super::super::CachedFile| matches!(file.holds, Ok(Holds::Kernel(_))));

@@ -9,6 +9,7 @@ mod levels;
 mod modes;
 mod processes;
 mod reader;
+mod spills;
 
 use self::events::{heard, warnings};
 use super::compiler::{Build, Compile};
@@ -19,8 +20,8 @@ use crate::source::{Cubin, KernelInfo, Origin};
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 const SM: Target = Target::SM_90A;
@@ -34,6 +35,8 @@ struct StandIn {
     asked: AtomicU64,
     compiled: AtomicU64,
     takes: Duration,
+    /// Whoever looks for it waits for so many others who do.
+    together: Option<Barrier>,
     /// A file that grows by one byte a compilation, in whatever process.
     tally: Option<PathBuf>,
 }
@@ -72,6 +75,9 @@ fn made(key: &CacheKey, entry: &str, target: Target, compiler: &str) -> Cubin {
 impl Compile for StandIn {
     fn build(&self) -> Result<Build, JitError> {
         self.asked.fetch_add(1, SeqCst);
+        if let Some(together) = &self.together {
+            together.wait();
+        }
         if self.absent.load(SeqCst) {
             return Err(NotFound::new(Vec::new()).into());
         }

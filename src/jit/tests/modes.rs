@@ -92,6 +92,7 @@ fn a_machine_without_a_compiler_uses_what_is_there_newest_first() {
             assert!(right(&refused) && refused.info.compiler == older, "{:?}", refused.info);
         }
         assert!(!matches!(cache.replace(&refused, &source, &SM, &options), Ok(Some(_))), "there is no other");
+        assert_eq!(compile(&cache, "text").unwrap().info.compiler, "C 9.1", "the others are not tried again");
     }
     assert_eq!(none.asked.load(SeqCst), 1);
     let error = compile(&cache, "new").unwrap_err();
@@ -100,6 +101,21 @@ fn a_machine_without_a_compiler_uses_what_is_there_newest_first() {
     // It is installed meanwhile.
     none.absent.store(false, SeqCst);
     assert_eq!(origin(&cache, "new"), Origin::Compiled);
+}
+
+#[test]
+fn threads_that_find_no_compiler_at_once_all_look_at_the_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    let texts = ["a", "b", "c", "d"];
+    let filler = open(&root, Mode::ReadWrite, &compiler("C 1"));
+    texts.iter().for_each(|text| drop(compile(&filler, text).unwrap()));
+    let none = Arc::new(StandIn { absent: true.into(), together: Some(Barrier::new(texts.len())), ..StandIn::default() });
+    let cache = open(&root, Mode::ReadWrite, &none);
+    std::thread::scope(|scope| {
+        let threads = texts.map(|text| scope.spawn(|| origin(&cache, text)));
+        threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap(), Origin::Disk));
+    });
 }
 
 #[test]
