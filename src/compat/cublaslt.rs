@@ -169,7 +169,9 @@ fn kept(e: &Builder, formats: Formats, z: Expr<'_>) {
 fn bent(e: &Builder, formats: Formats) -> Expr<'_> {
     const K0: f32 = 0.797_884_6;
     const K1: f32 = 0.044_715;
-    let x = e.load("aux", formats.aux);
+    const FAR: f32 = 16.0;
+    // Far out t is 1 or -1, and the slope, which would overflow, is 0.
+    let x = e.load("aux", formats.aux).clamp(-FAR, FAR);
     let square = x * x;
     let t = (x * square.fma(K0 * K1, K0)).tanh();
     let slope = x * square.fma(1.5 * K0 * K1, 0.5 * K0);

@@ -10,7 +10,8 @@
 //!
 //! - N may be anything: Paddle wants a multiple of 128 for ReLU and of 8 for GELU. Where it is one, the reserves are the
 //!   same bytes: ReLU's is a mask in [`Bits128`](DType::Bits128), in the first eighth of what Paddle allocates for it.
-//! - A transposed X has two dimensions: with more it is a batch of matrices, which no single product multiplies.
+//! - The rows of a transposed X are its first dimension, and all others its columns, as Paddle's kernels multiply it. Of Paddle's shape
+//!   functions the older ones agree; newer ones take it for a batch of matrices where it has more than two dimensions.
 //! - Gradients are stored. What Paddle calls add-to, a gradient that is added to what is there, is asked of the step that runs:
 //!   `layer::Step::accumulate`.
 
@@ -201,11 +202,7 @@ impl FusedGemmEpilogue {
         let Some((&last, leading)) = x.split_last().filter(|(_, leading)| !leading.is_empty()) else {
             return rank("X", "2 or more", x.len());
         };
-        if self.trans_x && x.len() != 2 {
-            return rank("a transposed X", "2", x.len());
-        }
-        let rows = count(leading);
-        let (m, k) = if self.trans_x { (last, rows) } else { (rows, last) };
+        let (m, k) = if self.trans_x { (count(&x[1..]), x[0]) } else { (count(leading), last) };
         let (n, inner) = if self.trans_y { (y0, y1) } else { (y1, y0) };
         same(("K of X", k), ("K of Y", inner))?;
         for (tensor, dims, extents) in [("X", x, [m, k]), ("Y", y, [k, n])] {
@@ -218,7 +215,7 @@ impl FusedGemmEpilogue {
 
     /// Dimensions of Out.
     fn out(&self, x: &[usize], extents: &Extents) -> Vec<usize> {
-        let rows = if self.trans_x { &[extents.m][..] } else { &x[..x.len() - 1] };
+        let rows = if self.trans_x { &x[1..] } else { &x[..x.len() - 1] };
         rows.iter().copied().chain([extents.n]).collect()
     }
 
@@ -253,13 +250,13 @@ impl FusedGemmEpilogue {
     /// # Errors
     /// If the dimensions do not fit, or a reserve is missing.
     pub fn backward(&self, dout: &[usize], x: &[usize], y: &[usize], reserve: bool) -> Result<Gradients, PaddleError> {
-        let formats = self.formats();
+        let (formats, extents) = (self.formats(), self.extents(x, y)?);
         let epilogue = match self.activation_before(reserve)? {
             Activation::None => cublaslt::default(formats),
             Activation::Relu => cublaslt::drelu(formats),
             Activation::Gelu => cublaslt::dgelu(formats),
         };
-        self.gradients(dout, x, y, epilogue?)
+        self.gradients(dout, [x, y], extents, epilogue?)
     }
 
     /// The same, where the product that makes DX also stores its sum over its rows as `bgrad`: DBias of the previous operator,
@@ -269,7 +266,7 @@ impl FusedGemmEpilogue {
     /// # Errors
     /// As [`backward`](FusedGemmEpilogue::backward).
     pub fn backward_with_bias(&self, dout: &[usize], x: &[usize], y: &[usize], reserve: bool) -> Result<Gradients, PaddleError> {
-        let formats = self.formats();
+        let (formats, extents) = (self.formats(), self.extents(x, y)?);
         let epilogue = match self.activation_before(reserve)? {
             Activation::None => Epilogue::build(|e| {
                 e.store("d", e.acc(), formats.d);
@@ -278,7 +275,7 @@ impl FusedGemmEpilogue {
             Activation::Relu => cublaslt::drelu_bgrad(formats),
             Activation::Gelu => cublaslt::dgelu_bgrad(formats),
         };
-        self.gradients(dout, x, y, epilogue?)
+        self.gradients(dout, [x, y], extents, epilogue?)
     }
 
     /// The previous layer's activation, whose derivative needs a reserve.
@@ -291,8 +288,13 @@ impl FusedGemmEpilogue {
     }
 
     /// The gradients, with the epilogue of the product that makes DX.
-    fn gradients(&self, dout: &[usize], x: &[usize], y: &[usize], epilogue: Epilogue) -> Result<Gradients, PaddleError> {
-        let extents = self.extents(x, y)?;
+    fn gradients(
+        &self,
+        dout: &[usize],
+        [x, y]: [&[usize]; 2],
+        extents: Extents,
+        epilogue: Epilogue,
+    ) -> Result<Gradients, PaddleError> {
         let Extents { m, n, k } = extents;
         let needed = self.out(x, &extents);
         if dout.len() != needed.len() {

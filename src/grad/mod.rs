@@ -57,8 +57,8 @@
 //!
 //! What the backward pass cannot compute from its arguments is saved, and as few bits as possible: see
 //! [`ReservePlan`]. ReLU takes 1 bit an element; sigmoid and tanh their slope, or nothing where the output is
-//! [kept](Wrt::keeps); GELU what it is applied to; a condition on coordinates, a bias, a residual nothing. A [`Reserve`] knows which pair and which shape it was made for, and a launch
-//! refuses every other.
+//! [kept](Wrt::keeps); GELU what it is applied to; a condition on coordinates, a bias, a residual nothing. A [`Reserve`] knows which epilogues and which shape it
+//! was made for, and a launch refuses every other; of two pairs of the same epilogues either takes the other's.
 
 mod cut;
 mod ends;

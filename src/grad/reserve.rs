@@ -59,7 +59,9 @@ pub struct Free {
 #[non_exhaustive]
 pub enum ReserveError {
     /// The wrong number of them.
-    #[error("the reserve has {needs} values, and {got} buffers were given; each is listed in `ReservePlan::values`")]
+    #[error(
+        "the reserve has {needs} values, and {got} buffers were given: one for each of `ReservePlan::values` that is no output"
+    )]
     Count {
         /// Values to save.
         needs: usize,
@@ -129,12 +131,15 @@ impl ReservePlan {
         self.own().map(|v| v.operand.dtype.bits()).sum()
     }
 
-    /// Bytes for a problem.
+    /// Bytes for a problem; `usize::MAX` if they are more.
     pub fn bytes(&self, shape: Shape) -> usize {
-        self.own().map(|v| bytes(v.operand, shape)).sum()
+        self.own().fold(0, |sum, v| bytes(v.operand, shape).saturating_add(sum))
     }
 
     /// Memory on the host for a problem.
+    ///
+    /// # Panics
+    /// If the host has no room for so many [`bytes`](ReservePlan::bytes).
     pub fn allocate(&self, shape: Shape) -> Reserve<Vec<u8>> {
         let values = self.own().map(|v| (v.name.clone(), v.operand.dtype, vec![0; bytes(v.operand, shape)]));
         Reserve::new(ReserveTag { fingerprint: self.fingerprint, shape }, values.collect())

@@ -22,7 +22,7 @@ pub enum LinearError {
     #[error("a layer's gradients are f32, f16 or bf16, and not {0}: ask for one of these with `Linear::gradients`")]
     Gradients(DType),
     /// An argument of the epilogue has a name of the layer's own tensors.
-    #[error("the epilogue has an argument `{name}`, which is a tensor of the layer: rename it")]
+    #[error("the epilogue has an argument `{name}`, which is what the layer calls a tensor of its own: rename it")]
     Name {
         /// The name.
         name: &'static str,
@@ -31,6 +31,12 @@ pub enum LinearError {
     #[error("the step has a tensor or an argument `{name}`: choose another name")]
     Taken {
         /// The name.
+        name: String,
+    },
+    /// A matrix to be added to a product that the epilogue does not look at.
+    #[error("the epilogue does not read its product, so nothing can be added to it: load `{name}` in the epilogue")]
+    NoProduct {
+        /// The matrix.
         name: String,
     },
     /// The gradient of the product was not asked for.

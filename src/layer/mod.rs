@@ -135,9 +135,7 @@ impl Linear {
         extents: [usize; 2],
         f: impl for<'g> FnOnce(&'g Builder, Expr<'g>) -> Expr<'g>,
     ) -> Result<Linear, LinearError> {
-        if dtype.value_type() != ValueType::F32 {
-            return Err(LinearError::Operands(dtype));
-        }
+        multiplies(dtype)?;
         let epilogue =
             Epilogue::build_for_caller(file!(), |e| e.store("y", f(e, e.acc() + e.load("bias", dtype.over(N))), dtype))?;
         Linear::with_epilogue(dtype, extents, &epilogue, Wrt::all())
@@ -157,8 +155,10 @@ impl Linear {
         epilogue: &Epilogue,
         wrt: Wrt,
     ) -> Result<Linear, LinearError> {
+        multiplies(dtype)?;
         let pair = epilogue.backward(wrt)?;
-        if let Some(taken) = ["x", "w", "dy", "dz"].into_iter().find(|name| epilogue.checked().argument(name).is_some()) {
+        // The gradient of an argument `acc` would have the name of the product's.
+        if let Some(taken) = ["x", "w", "dy", "dz", "acc"].into_iter().find(|name| epilogue.checked().argument(name).is_some()) {
             return Err(LinearError::Name { name: taken });
         }
         let operand = |epilogue: &Epilogue, name: &str| epilogue.checked().argument(name).and_then(|(_, a)| a.role.operand());
@@ -370,4 +370,9 @@ mod on_device {
 /// The product as it is, under a name.
 fn stored(name: &str, operand: Operand) -> Result<Epilogue, LinearError> {
     Ok(Epilogue::build(|e| e.store(name, e.acc(), operand))?)
+}
+
+/// Whether there are layers of a format.
+fn multiplies(dtype: DType) -> Result<(), LinearError> {
+    if dtype.value_type() == ValueType::F32 { Ok(()) } else { Err(LinearError::Operands(dtype)) }
 }

@@ -1,6 +1,7 @@
 //! Paddle's operator, whole: its steps run like any other.
 
 use super::step::{Names, Step};
+use crate::check::Argument;
 use crate::compat::paddle;
 use crate::gemm::Gemm;
 
@@ -26,6 +27,10 @@ impl From<paddle::Step> for Step {
             paddle::Tensor::Y => "y",
             paddle::Tensor::DOut => "dout",
         };
+        // What a forward step writes there the next gradient follows from.
+        let written = |(_, argument): (usize, &Argument)| argument.role.is_written().then(|| argument.name.clone());
+        let reserve = step.epilogue.checked().argument("aux").and_then(written);
         Step::new(Gemm::of(step.operation, &step.epilogue), step.shape, Names::new(name(step.a), Some(name(step.b))))
+            .saves(reserve.into_iter().collect())
     }
 }

@@ -55,6 +55,9 @@ pub(super) fn accumulate(epilogue: &Epilogue, outputs: &[&str]) -> Result<Epilog
 
 /// The same epilogue over the sum of its accumulator and a matrix.
 pub(super) fn plus(epilogue: &Epilogue, name: &str, operand: Operand) -> Result<Epilogue, LinearError> {
+    if !epilogue.graph().nodes().any(|(_, node)| matches!(node, Node::Accumulator(_))) {
+        return Err(LinearError::NoProduct { name: name.into() });
+    }
     let (mut graph, ids) = copy(epilogue, |graph, node| {
         let accumulator = matches!(node, Node::Accumulator(_));
         let id = graph.push(node, None);

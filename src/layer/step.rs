@@ -109,7 +109,7 @@ impl Step {
     /// a skip connection.
     ///
     /// # Errors
-    /// If the name is taken.
+    /// If the name is taken, or the epilogue does not read its product.
     pub fn plus(self, name: &str, operand: impl Into<Operand>) -> Result<Step, LinearError> {
         let own = self.names.pairs().any(|(_, own)| own == name);
         if own || self.gemm.epilogue().checked().argument(name).is_some() {

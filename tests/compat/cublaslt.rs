@@ -195,6 +195,17 @@ fn edges_of_relu_are_as_documented() {
 }
 
 #[test]
+fn far_out_the_derivative_of_gelu_is_1_or_0() {
+    let aux: Vec<f32> = [1e20, -1e20, 3e13, -3e13, f32::INFINITY, f32::NEG_INFINITY, 9.0, -9.0, f32::MAX, f32::MIN]
+        .into_iter()
+        .chain([20.0; M_ * N_ - 10])
+        .collect();
+    let out = outputs(&cublaslt::dgelu(Formats::of(F32)).unwrap(), &[0.5; M_ * N_], &BTreeMap::from([("aux", bytes(&aux))]));
+    let expected: Vec<f64> = aux.iter().map(|x| if *x > 0.0 { 1.0 } else { 0.0 }).collect();
+    near(&floats(&out["d"], M_ * N_), &expected);
+}
+
+#[test]
 fn the_derivative_of_the_one_is_the_other() {
     // DGELU_BGRAD is what differentiation finds for GELU_AUX_BIAS, whose auxiliary the caller keeps.
     let pair = cublaslt::gelu_aux_bias(Formats::of(F32)).unwrap();

@@ -112,9 +112,9 @@ fn every_transposition_and_activation_is_plain_loops() {
         let at_y = |k: usize, j: usize| f64::from(if trans_y { y[j * K_ + k] } else { y[k * N_ + j] });
         let at_g = |i: usize, j: usize| f64::from(dout[i * N_ + j]);
         // Two rows of three each, where X is not transposed.
-        let x_dims = if trans_x { vec![K_, M_] } else { vec![2, 3, K_] };
+        let x_dims = if trans_x { vec![K_, 2, 3] } else { vec![2, 3, K_] };
         let y_dims = if trans_y { [N_, K_] } else { [K_, N_] };
-        let out_dims = if trans_x { vec![M_, N_] } else { vec![2, 3, N_] };
+        let out_dims = vec![2, 3, N_];
         let of = |tensor| match tensor {
             Tensor::X => x.clone(),
             Tensor::Y => y.clone(),
@@ -194,6 +194,10 @@ fn shapes_that_do_not_fit_are_refused() {
     let integers = FusedGemmEpilogue { dtype: I32, ..none };
     let error = refused(integers.forward(&[3, 4], &[4, 5], &[5], false));
     assert_eq!(error, "the operator multiplies matrices of f32, f16 or bf16, and not of i32");
+    for gradients in [FusedGemmEpilogue::backward, FusedGemmEpilogue::backward_with_bias] {
+        let integers = FusedGemmEpilogue { dtype: I32, ..relu };
+        assert_eq!(gradients(&integers, &[3, 5], &[3, 4], &[4, 5], true).unwrap_err().to_string(), error);
+    }
     assert_eq!(refused(none.forward(&[4], &[4, 5], &[5], false)), "X has 1 dimensions; it needs 2 or more");
     assert_eq!(refused(none.forward(&[3, 4], &[4, 5, 1], &[5], false)), "Y has 3 dimensions; it needs 2");
     assert_eq!(refused(none.forward(&[3, 4], &[4, 5], &[5, 1], false)), "bias has 2 dimensions; it needs 1");
@@ -211,7 +215,10 @@ fn shapes_that_do_not_fit_are_refused() {
         "a reserve is of no use with activation `none`: leave it out"
     );
     let transposed = FusedGemmEpilogue { trans_x: true, ..none };
-    assert_eq!(refused(transposed.forward(&[2, 4, 3], &[4, 5], &[5], false)), "a transposed X has 3 dimensions; it needs 2");
+    assert_eq!(
+        refused(transposed.forward(&[2, 4, 3], &[4, 5], &[5], false)),
+        "K of X is 2, and K of Y is 4: they have to be the same"
+    );
     let missing = relu.backward(&[3, 5], &[3, 4], &[4, 5], false).unwrap_err();
     assert_eq!(missing.to_string(), "the derivative of an activation needs its reserve: pass it, or use activation `none`");
     let dout = none.backward(&[3, 6], &[3, 4], &[4, 5], false).unwrap_err();

@@ -336,6 +336,18 @@ fn the_fingerprint_is_of_graph_and_plan() {
     assert_eq!(read, *one.forward());
 }
 
+#[test]
+fn more_bytes_than_there_are_is_as_many_as_can_be_counted() {
+    let epilogue = Epilogue::build(|e| {
+        e.store("y", e.acc() * e.load("c", F32), F32);
+        e.store("c", e.acc(), F32);
+    });
+    let pair = epilogue.unwrap().backward(Wrt::all().through("y").detached("c")).unwrap();
+    let shape = Shape::new(Shape::LARGEST, Shape::LARGEST, 1).batched(1024);
+    assert_eq!((pair.reserve().sizes(shape), pair.reserve().bytes(shape)), (vec![usize::MAX; 2], usize::MAX));
+    assert!(pair.reserve().explain(shape).contains(&usize::MAX.to_string()));
+}
+
 /// Reserves over device memory, without a copy: this need only compile.
 #[cfg(feature = "cuda")]
 #[allow(dead_code, reason = "there may be no device")]

@@ -2,7 +2,7 @@
 
 use crate::matrix::near;
 use postlude::compat::paddle::{Activation, FusedGemmEpilogue};
-use postlude::layer::Step;
+use postlude::layer::{LinearError, Step};
 use postlude::prelude::*;
 
 #[test]
@@ -26,4 +26,13 @@ fn the_operator_and_its_gradient_run_as_steps() {
     let sum = |j: usize, k: usize| f64::from(dout[j] * x[k] + dout[3 + j] * x[2 + k]) + 1.0;
     dy.iter().enumerate().for_each(|(at, dy)| near("DY", f64::from(*dy), sum(at / 2, at % 2)));
     assert_eq!(dbias, [1.0, 2.0, 3.5]);
+}
+
+#[test]
+fn what_a_gradient_follows_from_is_not_added_to() {
+    let operator = FusedGemmEpilogue { trans_x: false, trans_y: false, activation: Activation::Gelu, dtype: F32 };
+    let forward = || Step::from(operator.forward(&[1, 1], &[1, 1], &[1], true).unwrap());
+    let error = forward().accumulate(&["aux"]).unwrap_err();
+    assert!(matches!(&error, LinearError::Accumulate { name, .. } if name == "aux"), "{error}");
+    assert!(forward().accumulate(&["d"]).is_ok());
 }

@@ -39,15 +39,25 @@ fn layers_that_do_not_fit_behind_each_other() {
 #[test]
 fn formats_that_no_layer_has() {
     for dtype in [I32, Bool] {
-        let error = Linear::new(dtype, [2, 3], |_, z| z).unwrap_err();
-        assert_eq!(error.to_string(), format!("a layer multiplies matrices of f32, f16 or bf16, and not of {dtype}"));
+        let epilogue = Epilogue::build(|e| e.store("y", e.acc().relu(), F32)).unwrap();
+        for layer in [Linear::new(dtype, [2, 3], |_, z| z), Linear::with_epilogue(dtype, [2, 3], &epilogue, Wrt::all())] {
+            let error = layer.unwrap_err().to_string();
+            assert!(error.ends_with(&format!("a layer multiplies matrices of f32, f16 or bf16, and not of {dtype}")), "{error}");
+        }
     }
 }
 
 #[test]
 fn epilogues_that_make_no_layer() {
     let error = Linear::new(F32, [1, 1], |e, z| z + e.load("w", F32)).unwrap_err();
-    assert_eq!(error.to_string(), "the epilogue has an argument `w`, which is a tensor of the layer: rename it");
+    assert_eq!(
+        error.to_string(),
+        "the epilogue has an argument `w`, which is what the layer calls a tensor of its own: rename it"
+    );
+    // Its gradient would be taken for that of the product.
+    let named = Epilogue::build(|e| e.store("y", e.acc() * 2.0 + e.load("acc", F32) * 3.0, F32)).unwrap();
+    let error = Linear::with_epilogue(F32, [1, 1], &named, Wrt::arguments(["acc"])).unwrap_err();
+    assert!(matches!(error, LinearError::Name { name: "acc" }), "{error}");
     assert!(matches!(Linear::new(F32, [1, 1], |_, z| z.gt(0.0)), Err(LinearError::Check(_))));
     let epilogue = Epilogue::build(|e| e.store("y", e.acc() + e.load("bias", F32.over(N)), F32)).unwrap();
     let error = Linear::with_epilogue(F32, [1, 1], &epilogue, Wrt::arguments(["bias"])).unwrap_err();
@@ -113,6 +123,10 @@ fn outputs_that_cannot_be_added_to() {
     for name in ["y", "bias"] {
         assert!(matches!(layer([2, 3]).forward(4).plus(name, F32), Err(LinearError::Taken { .. })));
     }
+    let aside = Epilogue::build(|e| e.store("y", e.load("r", F32) * 2.0, F32)).unwrap();
+    let step = Linear::with_epilogue(F32, [2, 3], &aside, Wrt::all()).unwrap().inference(4);
+    let error = step.plus("p", F32).unwrap_err().to_string();
+    assert_eq!(error, "the epilogue does not read its product, so nothing can be added to it: load `p` in the epilogue");
 }
 
 #[test]
