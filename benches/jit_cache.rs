@@ -144,6 +144,7 @@ fn cold(c: &mut Criterion) {
     group.sampling_mode(SamplingMode::Flat).sample_size(10).warm_up_time(Duration::from_millis(1));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut threads = vec![1, 2, cores];
+    threads.sort_unstable();
     threads.dedup();
     for count in [1, 8, 64] {
         let wanted: Vec<Wanted> = (0..count)

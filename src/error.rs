@@ -1,4 +1,5 @@
-//! One error for everything a program can run into, one variant a stage.
+//! One error for all that lies between an epilogue and its results, one variant a stage. What is done beside that has errors of its own:
+//! making custom primitives and targets, moving caches, Paddle's operator.
 
 use crate::args::ArgumentErrors;
 use crate::build::ReadError;
@@ -73,6 +74,9 @@ pub struct CustomFailure {
     /// The compiler's errors.
     pub messages: Vec<String>,
 }
+
+#[cfg(feature = "jit")]
+impl std::error::Error for CustomFailure {}
 
 #[cfg(feature = "jit")]
 impl std::fmt::Display for CustomFailure {

@@ -232,7 +232,7 @@
 //! ```
 //!
 //! A graph that passes the check evaluates and renders without a panic. Every later stage has an error type that says what is
-//! needed and what was found; [`Error`] joins them.
+//! needed and what was found; [`Error`] joins those between an epilogue and its results.
 //!
 //! # Arguments
 //!

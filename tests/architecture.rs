@@ -142,7 +142,8 @@ fn report(broken: Vec<String>) {
 #[test]
 fn modules_know_only_what_they_may() {
     let mut broken = Vec::new();
-    for file in files("src") {
+    // Unit tests in files of their own may use what is above.
+    for file in files("src").into_iter().filter(|file| !file.path.contains("/tests/")) {
         let Some((_, may)) = MAY_KNOW.iter().find(|(module, _)| *module == file.module()) else {
             broken.push(format!("{}: a module without a rule: add one to tests/architecture.rs", file.path));
             continue;

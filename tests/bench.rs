@@ -159,16 +159,18 @@ mod test_record {
         let plain = Record { gpu: "H200".into(), kernel: "sm80".into(), ..record() };
         let reversed = |line: &str| line.split(',').rev().collect::<Vec<_>>().join(",");
         let text = format!("{}\n{}", reversed(&Record::HEADER.join(",")), reversed(&plain.to_line()));
-        assert_eq!(Record::read(&text).expect("a record")[0].n, 4096);
+        assert_eq!(Record::read(&(text + "\n")).expect("a record")[0].n, 4096);
     }
 
     #[test]
     fn faults_name_their_place() {
         assert_eq!(Record::read("group,gpu\n").expect_err("columns are missing"), "no column `software`");
         let line = record().to_line().replace("1234.5", "fast");
-        let error = Record::read(&format!("{}\n{line}", Record::HEADER.join(","))).expect_err("`fast` is no number");
+        let error = Record::read(&format!("{}\n{line}\n", Record::HEADER.join(","))).expect_err("`fast` is no number");
         assert_eq!(error, "line 2: `us` cannot be read");
         assert_eq!(Record::read(""), Ok(Vec::new()));
+        let whole = format!("{}\n{}\n", Record::HEADER.join(","), record().to_line());
+        assert_eq!(Record::read(&whole[..whole.len() - 2]).expect_err("a shorter number"), "its last line is cut off");
     }
 }
 
@@ -176,10 +178,14 @@ mod test_statistics {
     use crate::statistics::*;
 
     #[test]
-    fn quantiles_are_of_the_values() {
-        let values = [5.0, 1.0, 4.0, 2.0, 3.0];
-        assert_eq!([0.0, 0.1, 0.5, 0.9, 1.0].map(|q| quantile(&values, q)), [1.0, 1.0, 3.0, 5.0, 5.0]);
-        assert_eq!(quantile(&[7.0], 0.9), 7.0);
+    fn few_values_spread_from_the_least_to_the_largest() {
+        let ones = vec![1.0; 40];
+        let of = |values: &[f64]| Spread::of_ratios(values, &ones[..values.len()]);
+        assert_eq!(of(&[5.0, 1.0, 3.0, 2.0, 4.0]), Spread { median: 3.0, low: 1.0, high: 5.0 });
+        assert_eq!(of(&[4.0, 1.0]), Spread { median: 2.5, low: 1.0, high: 4.0 });
+        assert_eq!(of(&[7.0]), Spread { median: 7.0, low: 7.0, high: 7.0 });
+        let many: Vec<f64> = (0..31).rev().map(f64::from).collect();
+        assert_eq!(of(&many), Spread { median: 15.0, low: 3.0, high: 27.0 });
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl<'b> Bench<'b> {
         let finalists = self.finalists(&product, operands)?;
         let mut contenders = vec![self.ours(&kernel)];
         contenders.extend(finalists.iter().map(|algorithm| self.theirs(&product, *algorithm)));
-        let distance = self.agree(case, &contenders[..2], operands)?;
+        let distance = self.agree(case, &contenders, operands)?;
         self.each_slices(case, &contenders, operands, |slices, times, operands| {
             // The peer is whichever of them did best.
             let best = times.ranking().into_iter().find(|i| *i != 0).ok_or("no peer")?;

@@ -7,7 +7,7 @@ use crate::Result;
 use crate::case::{Slices, WARM_UP};
 use crate::operands::{Operands, Output};
 use crate::options::LaunchMode;
-use crate::statistics::{Shuffle, quantile};
+use crate::statistics::{Shuffle, median};
 use postlude::cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::cudarc::driver::{CudaGraph, CudaStream};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub struct Times {
 
 impl Times {
     pub fn median(&self, contender: usize) -> f64 {
-        quantile(&self.seconds[contender], 0.5)
+        median(&self.seconds[contender])
     }
 
     /// Contenders, the fastest first.

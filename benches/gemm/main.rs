@@ -33,22 +33,25 @@ use std::time::Instant;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     if args.iter().any(|arg| arg == "--help") {
-        return println!("{}", options::USAGE);
+        return say(options::USAGE);
     }
     let options = match Options::parse(&args, |name| std::env::var(name).ok()) {
         Ok(options) => options,
         Err(error) => fail(error),
     };
     let cases = options.cases();
+    if cases.is_empty() {
+        fail("no case is left: the groups have none of these shapes, formats, epilogues or titles");
+    }
     if options.list {
         return list(&options, &cases);
     }
     let device = match Device::find() {
         Ok(device) => device,
         Err(error) if std::env::var_os("POSTLUDE_REQUIRE_GPU").is_some() => fail(error),
-        Err(error) => return println!("skipped: {error}"),
+        Err(error) => return say(&format!("skipped: {error}")),
     };
     if let Err(error) = run(&device, &options, &cases) {
         fail(error);
@@ -60,13 +63,20 @@ fn fail(error: impl std::fmt::Display) -> ! {
     std::process::exit(1);
 }
 
+/// Prints, unless nobody reads it any more, as behind `| head`.
+fn say(text: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
 fn seconds(options: &Options, case: &Case) -> f64 {
     case.seconds(&options.slices(case.group), options.rounds)
 }
 
 fn list(options: &Options, cases: &[Case]) {
-    cases.iter().for_each(|case| println!("{:>7.1} s  {}", seconds(options, case), case.title()));
-    println!("{:>7.1} s  together, {} cases", cases.iter().map(|case| seconds(options, case)).sum::<f64>(), cases.len());
+    let lines = cases.iter().map(|case| format!("{:>7.1} s  {}\n", seconds(options, case), case.title()));
+    let together: f64 = cases.iter().map(|case| seconds(options, case)).sum();
+    say(&format!("{}{together:>7.1} s  together, {} cases", lines.collect::<String>(), cases.len()));
 }
 
 fn run(device: &Device, options: &Options, cases: &[Case]) -> Result<()> {

@@ -85,7 +85,8 @@ impl Options {
     pub fn parse(args: &[String], environment: impl Fn(&str) -> Option<String>) -> Result<Options, String> {
         let mut options = Options { groups: Group::ALL.to_vec(), ..Options::default() };
         options.only = environment("POSTLUDE_BENCH_CONTEST").unwrap_or_default();
-        options.slices = environment("POSTLUDE_BENCH_SLICES").map(|word| slices(&word)).transpose()?;
+        options.slices =
+            environment("POSTLUDE_BENCH_SLICES").filter(|word| !word.is_empty()).map(|word| slices(&word)).transpose()?;
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             let mut value = || args.next().map(String::as_str).ok_or_else(|| format!("`{arg}` needs a value\n\n{USAGE}"));
@@ -98,15 +99,15 @@ impl Options {
                 "--epilogue" => options.epilogues = Some(list(value()?, |word| named(&Fused::ALL, Fused::word, word))?),
                 "--shape" => options.shapes = Some(list(value()?, shape)?),
                 "--slices" => options.slices = Some(slices(value()?)?),
-                "--rounds" => options.rounds = Some(list(value()?, |word| word.parse().ok().filter(|n| *n > 0))?[0]),
+                "--rounds" => options.rounds = Some(one(value()?, |word| word.parse().ok().filter(|n| *n > 0))?),
                 "--kernel" => options.kernels = apart(value()?, ';', Named::parse)?,
                 "--launch" => {
-                    options.launch = list(value()?, |word| match word {
+                    options.launch = one(value()?, |word| match word {
                         "auto" => Some(LaunchMode::Auto),
                         "stream" => Some(LaunchMode::Stream),
                         "graph" => Some(LaunchMode::Graph),
                         _ => None,
-                    })?[0];
+                    })?;
                 }
                 "--only" => options.only = value()?.to_owned(),
                 "--csv" => options.csv = Some(value()?.into()),
@@ -147,6 +148,10 @@ fn slices(word: &str) -> Result<Vec<Slices>, String> {
 
 fn list<T>(words: &str, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, String> {
     apart(words, ',', read)
+}
+
+fn one<T>(word: &str, read: impl Fn(&str) -> Option<T>) -> Result<T, String> {
+    read(word).ok_or_else(|| format!("`{word}` is unknown here\n\n{USAGE}"))
 }
 
 fn apart<T>(words: &str, by: char, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, String> {

@@ -63,6 +63,9 @@ macro_rules! columns {
                 let header = fields(header);
                 $(let $name = header.iter().position(|name| name == stringify!($name))
                     .ok_or_else(|| concat!("no column `", stringify!($name), "`").to_owned())?;)*
+                if !text.ends_with('\n') {
+                    return Err("its last line is cut off".to_owned());
+                }
                 lines.map(|(number, line)| {
                     let fields = fields(line);
                     let unreadable = |column: &str| format!("line {}: `{column}` cannot be read", number + 1);

@@ -1,10 +1,23 @@
 //! Quantiles of ratios, and the order of turns.
 
-/// The value that a fraction `q` of them do not exceed: the nearest rank, so that it is one of them.
-pub fn quantile(values: &[f64], q: f64) -> f64 {
+/// The middle of some values; of two in the middle their mean.
+pub fn median(values: &[f64]) -> f64 {
+    let sorted = sorted(values);
+    let half = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[half] } else { 0.5 * (sorted[half - 1] + sorted[half]) }
+}
+
+/// The tenth and the ninetieth percentile: of few values, which have none in between, the least and the largest.
+fn tenths(values: &[f64]) -> [f64; 2] {
+    let sorted = sorted(values);
+    let outside = (sorted.len() - 1) / 10;
+    [sorted[outside], sorted[sorted.len() - 1 - outside]]
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted[((sorted.len() - 1) as f64 * q).round() as usize]
+    sorted
 }
 
 /// The middle of some ratios, and how far they spread.
@@ -21,7 +34,8 @@ impl Spread {
     /// Of the ratios inside each round: both contenders of a round met the same clock.
     pub fn of_ratios(numerators: &[f64], denominators: &[f64]) -> Spread {
         let ratios: Vec<f64> = numerators.iter().zip(denominators).map(|(n, d)| n / d).collect();
-        Spread { median: quantile(&ratios, 0.5), low: quantile(&ratios, 0.1), high: quantile(&ratios, 0.9) }
+        let [low, high] = tenths(&ratios);
+        Spread { median: median(&ratios), low, high }
     }
 }
 

@@ -277,6 +277,8 @@ impl fmt::Display for ArgumentError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArgumentErrors(pub Vec<ArgumentError>);
 
+impl std::error::Error for ArgumentError {}
+
 impl fmt::Display for ArgumentErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, error) in self.0.iter().enumerate() {

@@ -225,6 +225,8 @@ impl<'a> IntoIterator for &'a Diagnostics {
     }
 }
 
+impl std::error::Error for Diagnostic {}
+
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for diagnostic in &self.0 {

@@ -49,6 +49,7 @@ impl Formats {
 }
 
 /// One of the epilogues.
+#[derive(Debug)]
 pub struct Named {
     /// cuBLASLt's name without `CUBLASLT_EPILOGUE_`.
     pub name: &'static str,

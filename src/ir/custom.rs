@@ -239,6 +239,12 @@ impl Hash for CustomOp {
     }
 }
 
+impl fmt::Debug for Partial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Partial").field("cuda", &self.cuda).finish_non_exhaustive()
+    }
+}
+
 impl fmt::Debug for CustomOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CustomOp").field("name", &self.name).field("cuda", &self.cuda).finish_non_exhaustive()

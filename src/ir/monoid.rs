@@ -5,6 +5,7 @@ use crate::dtype::ValueType;
 use serde::{Deserialize, Serialize};
 
 /// One row of the table.
+#[derive(Debug)]
 pub struct Row {
     /// The name, in text, JSON and messages.
     pub name: &'static str,

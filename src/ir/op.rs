@@ -55,7 +55,7 @@ pub struct Fast {
 pub type Adjoint = fn(&mut Graph, &[NodeId], NodeId, NodeId) -> Vec<Option<NodeId>>;
 
 /// How a primitive whose result is one of its operands picks it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Picks {
     /// The two operands: the first is picked where the condition holds.
     pub arms: [usize; 2],
@@ -76,6 +76,7 @@ pub enum Rewrite {
 pub type Law = fn(&Graph, &[NodeId]) -> Option<Rewrite>;
 
 /// One row of the table.
+#[derive(Debug)]
 pub struct Row {
     /// The name, in text, JSON, CUDA comments and messages.
     pub name: &'static str,

@@ -16,9 +16,9 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     if !test::has_gpu() {
         let bundle = ["--only", "benches", "--filter", "gemm"].map(str::to_owned);
         bundle::run(project, &bundle)?;
-        println!("There is no GPU here. On a machine with one, in this repository with the bundle in it:");
-        println!("  target/gpu-bundle/run.sh benches gemm -- {} --csv gemm.csv", flags.join(" "));
-        println!("and then here, with the file it wrote:\n  cargo xtask bench-report gemm.csv");
+        say!("There is no GPU here. On a machine with one, in this repository with the bundle in it:");
+        say!("  target/gpu-bundle/run.sh benches gemm -- {} --csv gemm.csv", flags.join(" "));
+        say!("and then here, with the file it wrote:\n  cargo xtask bench-report gemm.csv");
         return Ok(());
     }
     let records = project.target.join("gemm.csv");

@@ -46,7 +46,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
             let folder = out.join(kind.folder);
             fs::create_dir_all(&folder).context(|| format!("cannot create {}", folder.display()))?;
             let size = fs::copy(&program, folder.join(&name)).context(|| format!("cannot copy {}", program.display()))?;
-            println!("{:>8.1} MB  {}/{name}", megabytes(size), kind.folder);
+            say!("{:>8.1} MB  {}/{name}", megabytes(size), kind.folder);
             bytes += size;
         }
     }
@@ -54,8 +54,8 @@ pub fn run(project: &Project, args: &[String]) -> Result {
         return Err(Error::new("nothing to bundle: no test, benchmark or example fits"));
     }
     write_runner(&out)?;
-    println!("{:>8.1} MB  together", megabytes(bytes));
-    println!("Run from the repository root: {} all", out.join("run.sh").display());
+    say!("{:>8.1} MB  together", megabytes(bytes));
+    say!("Run from the repository root: {} all", out.join("run.sh").display());
     Ok(())
 }
 

@@ -39,20 +39,20 @@ const SHIPPED: [&str; 6] = ["Cargo.toml", "README.md", "CHANGELOG.md", "LICENSE-
 
 pub fn run(project: &Project, args: &[String]) -> Result {
     if args.iter().any(|arg| arg == "--list") {
-        STEPS.iter().for_each(|step| println!("{:<12}{}", step.name, step.what));
+        STEPS.iter().for_each(|step| say!("{:<12}{}", step.name, step.what));
         return Ok(());
     }
     if let Some(unknown) = args.iter().find(|arg| STEPS.iter().all(|step| step.name != **arg)) {
         return Err(Error::new(format!("no step `{unknown}`; `cargo xtask ci --list` names them")));
     }
     for step in STEPS.iter().filter(|step| args.is_empty() || args.iter().any(|arg| arg == step.name)) {
-        println!("\n== {}: {}", step.name, step.what);
+        say!("\n== {}: {}", step.name, step.what);
         let start = Instant::now();
         let outcome = (step.run)(project);
         let seconds = start.elapsed().as_secs_f64();
         outcome.map_err(|error| Error::new(format!("step `{}` failed after {seconds:.1} s: {error}", step.name)))?;
         if step.name != "test" {
-            println!("== {}: ok, {seconds:.1} s", step.name);
+            say!("== {}: ok, {seconds:.1} s", step.name);
         }
     }
     Ok(())
@@ -86,7 +86,7 @@ fn package(project: &Project) -> Result {
     if !missing.is_empty() {
         return Err(Error::new(format!("the package lacks {}", missing.join(", "))));
     }
-    println!("{} files, all of templates/ among them", shipped.len());
+    say!("{} files, all of templates/ among them", shipped.len());
     // Builds what was packed, out of reach of the files that were not.
     cargo(project, &["package", "--package", "postlude", "--allow-dirty"])
 }
@@ -95,7 +95,7 @@ fn package(project: &Project) -> Result {
 fn compilers(project: &Project) -> Result {
     for release in &nvrtc::OTHERS {
         let library = release.fetch(project)?;
-        println!("NVRTC {}", release.version);
+        say!("NVRTC {}", release.version);
         test::run_with(project, &nvrtc::Nvrtc::Folder(library), &["--package", "postlude", "--test", "nvrtc"])?;
     }
     Ok(())

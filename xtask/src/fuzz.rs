@@ -59,7 +59,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
         let program = programs.iter().find(|(target, _)| target == reader.target);
         let (_, program) = program.ok_or_else(|| Error::new(format!("cargo built no tests of `{}`", reader.target)))?;
         let tally = fuzz(project, reader, program, time)?;
-        println!("{}: no fault in {}", reader.name, words(&tally));
+        say!("{}: no fault in {}", reader.name, words(&tally));
     }
     Ok(())
 }
@@ -101,7 +101,7 @@ fn fuzz(project: &Project, reader: &Reader, program: &Path, time: Duration) -> R
         let before = tally.time;
         let (tests, peak) = round(project, reader, program, cases)?;
         tally = Tally { cases: tally.cases + tests * cases, time: start.elapsed(), peak: tally.peak.max(peak) };
-        println!("{}: {}", reader.name, words(&tally));
+        say!("{}: {}", reader.name, words(&tally));
         cases = next(cases, tally.time - before, time.saturating_sub(tally.time));
     }
     Ok(tally)

@@ -1,5 +1,13 @@
 //! Postlude's own tooling: `cargo xtask`.
 
+/// Prints a line, unless nobody reads it any more, as behind `| head`.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($text)*);
+    }};
+}
+
 mod bench;
 mod bundle;
 mod cache;
@@ -46,7 +54,7 @@ Usage: cargo xtask COMMAND
         ARGS are criterion's: a name selects benchmarks.
   bench-report [FILE...] [--out DIR] [--fresh]
         Add records of the benchmark to docs/benchmarks.csv, and make docs/benchmarks.md and .svg of all of them.
-          --out DIR      write there instead
+          --out DIR      make them there, of the records of before that are there
           --fresh        forget the records of before
   fuzz [--minutes N] [TEXT]
         Repeat the tests with random input, new input every time, for so long each (10), under a limit on their memory.
@@ -56,8 +64,10 @@ Usage: cargo xtask COMMAND
 ";
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    match dispatch(&args) {
+    let words = std::env::args_os()
+        .skip(1)
+        .map(|word| word.into_string().map_err(|word| Error::new(format!("`{}` is not UTF-8", word.display()))));
+    match words.collect::<Result<Vec<_>>>().and_then(|args| dispatch(&args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -80,7 +90,7 @@ fn dispatch(args: &[String]) -> Result {
         "fuzz" => fuzz::run(&Project::open()?, args),
         "gpu-bundle" => bundle::run(&Project::open()?, args),
         "help" | "--help" | "-h" => {
-            print!("{USAGE}");
+            say!("{}", USAGE.trim_end());
             Ok(())
         }
         other => Err(Error::new(format!("unknown command `{other}`\n\n{USAGE}"))),

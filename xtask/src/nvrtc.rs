@@ -105,7 +105,7 @@ pub fn print(project: &Project, args: &[String]) -> Result {
         return Err(Error::new(format!("`nvrtc` takes no argument, not `{arg}`")));
     }
     match find_or_fetch(project)? {
-        Nvrtc::Folder(folder) => println!("{}", folder.display()),
+        Nvrtc::Folder(folder) => say!("{}", folder.display()),
         Nvrtc::Loader(name) => eprintln!("the loader finds {name}: POSTLUDE_NVRTC_PATH is not needed"),
     }
     Ok(())

@@ -79,7 +79,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
         return Err(Error::new(format!("nothing was measured: {} has no figures of the cache", measured.display())));
     }
     let table = table(&figures);
-    println!("{table}");
+    say!("{table}");
     let chart = Path::new(CHART).file_name().unwrap_or_default().to_string_lossy();
     let machine = machine();
     let long = format!("Medians, with the 95 % confidence interval, on {machine}.\n\n![The figures as bars]({chart})\n\n{table}");
@@ -95,7 +95,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
 
 fn put(file: &Path, text: String) -> Result {
     fs::write(file, text).context(|| format!("cannot write {}", file.display()))?;
-    println!("{}", file.display());
+    say!("{}", file.display());
     Ok(())
 }
 

@@ -33,6 +33,9 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     for file in &options.files {
         records = merge(records, read(file)?);
     }
+    if records.is_empty() && (options.fresh || !options.files.is_empty()) {
+        return Err(Error::new("there are no records: what is there stays as it is"));
+    }
     write(&out, &records)
 }
 
@@ -42,7 +45,10 @@ fn parse(args: &[String]) -> Result<Options> {
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--fresh" => options.fresh = true,
-            "--out" => options.out = Some(args.next().ok_or_else(|| Error::new("`--out` needs a folder"))?.into()),
+            "--out" => {
+                let folder = args.next().filter(|folder| !folder.starts_with("--"));
+                options.out = Some(folder.ok_or_else(|| Error::new("`--out` needs a folder"))?.into());
+            }
             other if other.starts_with("--") => return Err(Error::new(format!("unknown option `{other}` of `bench-report`"))),
             file => options.files.push(file.into()),
         }
@@ -56,23 +62,27 @@ fn read(file: &Path) -> Result<Vec<Record>> {
 }
 
 fn write(out: &Path, records: &[Record]) -> Result {
+    if let Some(other) = records.iter().find(|record| record.gpu != records[0].gpu) {
+        let why = format!(
+            "records of {} and of {}: a page is of one GPU; write the others elsewhere with `--out`",
+            records[0].gpu, other.gpu
+        );
+        return Err(Error::new(why));
+    }
     fs::create_dir_all(out).context(|| format!("cannot create {}", out.display()))?;
-    let put = |name: &str, text: String| {
+    let drawn = chart::svg(records);
+    let mut written = vec![(PAGE, table::page(records, drawn.as_ref().map(|_| CHART)))];
+    written.extend(drawn.map(|svg| (CHART, svg)));
+    if !records.is_empty() {
+        let lines: Vec<String> = records.iter().map(Record::to_line).collect();
+        written.push((RECORDS, format!("{}\n{}\n", Record::HEADER.join(","), lines.join("\n"))));
+    }
+    for (name, text) in &written {
         let file = out.join(name);
         fs::write(&file, text).context(|| format!("cannot write {}", file.display()))?;
-        println!("{}", file.display());
-        Ok(())
-    };
-    let drawn = chart::svg(records);
-    put(PAGE, table::page(records, drawn.as_ref().map(|_| CHART)))?;
-    if let Some(svg) = drawn {
-        put(CHART, svg)?;
     }
-    if records.is_empty() {
-        return Ok(());
-    }
-    let lines: Vec<String> = records.iter().map(Record::to_line).collect();
-    put(RECORDS, format!("{}\n{}\n", Record::HEADER.join(","), lines.join("\n")))
+    written.iter().for_each(|(name, _)| say!("{}", out.join(name).display()));
+    Ok(())
 }
 
 /// What was measured together, whatever the peers were.
@@ -90,8 +100,9 @@ fn merge(old: Vec<Record>, new: Vec<Record>) -> Vec<Record> {
     let measured_again = |record: &Record| new.iter().any(|newer| same(&contest(newer), &contest(record)));
     let mut records: Vec<Record> = old.into_iter().filter(|record| !measured_again(record)).collect();
     for record in new {
+        // Kernels of ours beside the chosen one have one name as peers.
         let peer = |record: &Record| match record.group.as_str() {
-            "choice" => record.peer_kernel.clone(),
+            "choice" | "raster" | "stages" | "parts" => record.peer_kernel.clone(),
             _ => record.peer.clone(),
         };
         records.retain(|older| !(same(&contest(older), &contest(&record)) && peer(older) == peer(&record)));
@@ -150,6 +161,27 @@ mod tests {
             |tile: &str, ratio| Record { peer_kernel: tile.into(), ..record("choice", 64, "identity", "short", ratio) };
         let merged = merge(vec![candidate("a", 1.0), candidate("b", 1.1)], vec![candidate("b", 1.2), candidate("c", 1.3)]);
         assert_eq!(ratios(&merged), [1.2, 1.3]);
+        let parts = |name: &str, ratio| Record { peer_kernel: name.into(), ..record("parts", 64, "identity", "short", ratio) };
+        assert_eq!(ratios(&merge(Vec::new(), vec![parts("2 parts", 1.0), parts("4 parts", 1.1)])), [1.0, 1.1]);
+    }
+
+    #[test]
+    fn what_makes_no_page_leaves_the_old_one() {
+        let folder = std::env::temp_dir().join(format!("postlude-report-{}", std::process::id()));
+        let opened = Project::open().ok().map(|project| Project { root: folder.clone(), ..project });
+        assert!(opened.is_some());
+        let refused = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            opened.iter().filter_map(|project| run(project, &words).err()).map(|error| error.to_string()).collect::<String>()
+        };
+        assert!(refused(&["--fresh"]).contains("no records"));
+        let both = [
+            record("large", 64, "identity", "long", 1.0),
+            Record { gpu: "another".into(), ..record("large", 64, "identity", "long", 1.0) },
+        ];
+        assert!(write(&folder, &both).is_err_and(|error| error.to_string().contains("a page is of one GPU")));
+        assert!(!folder.exists());
+        assert!(parse(&["--out".to_owned(), "--fresh".to_owned()]).is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fmt::Write;
 const READ_CEILING: f64 = 4.54e12;
 
 /// Every group, with what its table shows.
-const GROUPS: [(&str, &str, &str); 11] = [
+const GROUPS: [(&str, &str, &str); 15] = [
     ("large", "Large products", "Ratio: cuBLASLt's time over ours."),
     ("small", "Small products", "Ratio: cuBLASLt's time over ours."),
     ("decode", "Few rows", "Ratio: cuBLASLt's time over ours. Weights come from memory, which delivers at most 4.54 TB/s."),
@@ -26,6 +26,10 @@ const GROUPS: [(&str, &str, &str); 11] = [
         "Ratio: time of the fastest way to do it with cuBLASLt over ours. A pass is a kernel over D, in place.",
     ),
     ("choice", "Choice of tiles", "Every tile that fits, in short slices."),
+    ("raster", "Order of tiles", "Other groups than the one that is chosen."),
+    ("stages", "Length of the ring", "The chosen tile with fewer stages."),
+    ("split", "K in parts", "Few tiles and many terms. Ratio: cuBLASLt's time over ours."),
+    ("parts", "Choice of parts", "Other numbers of parts of K than the one that is chosen."),
     ("pointwise", "Pointwise", "Over a matrix that exists. Ratio: time of a device copy over ours."),
     (
         "training",
@@ -188,7 +192,7 @@ fn table(page: &mut String, group: &str, records: &[&Record]) {
             cells.extend([format!("{:.1}", best.us), best.kernel.clone()]);
             cells
         }),
-        "choice" => (&["chosen", "fastest other", "chosen over the fastest"], |line| {
+        "choice" | "raster" | "stages" | "parts" => (&["chosen", "fastest other", "chosen over the fastest"], |line| {
             let best = line.preferred();
             vec![best.kernel.clone(), best.peer_kernel.clone(), format!("{:.3}", line.over_the_best())]
         }),
