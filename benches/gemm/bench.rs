@@ -341,7 +341,7 @@ impl<'b> Bench<'b> {
             Spread::of_ratios(&times.seconds[peer.contender], &times.seconds[ours.contender]);
         let us = |side: &Side| significant(times.median(side.contender) * 1e6);
         let record = Record {
-            group: case.group.word().into(),
+            group: if self.are_named(case) { "kernels" } else { case.group.word() }.into(),
             gpu: self.gpu.clone(),
             software: self.software.clone(),
             dtype: case.dtype.to_string(),

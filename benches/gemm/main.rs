@@ -83,6 +83,11 @@ fn run(device: &Device, options: &Options, cases: &[Case]) -> Result<()> {
     // SAFETY: there is one stream, so nothing has to be ordered between streams. Captures could not wait for events.
     unsafe { device.context().disable_event_tracking() };
     let stream = device.context().new_stream()?;
+    if let Some(path) = options.csv.as_ref().filter(|_| options.measured) {
+        // Known before hours of measuring, not after.
+        let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        opened.map_err(|error| format!("{}: {error}", path.display()))?;
+    }
     let bench = bench::Bench::new(device, &stream, options)?;
     let estimate: f64 = cases.iter().map(|case| seconds(options, case)).sum();
     eprintln!("{device:?}: {} cases, about {estimate:.0} s", cases.len());

@@ -163,6 +163,7 @@ fn named<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str, word: &str) -> Op
 }
 
 fn shape(word: &str) -> Option<[usize; 3]> {
-    let extents: Vec<usize> = word.split('x').map(|x| x.parse().ok().filter(|x| *x > 0)).collect::<Option<_>>()?;
+    let extents: Vec<usize> =
+        word.split('x').map(|x| x.parse().ok().filter(|x| (1..=Shape::LARGEST).contains(x))).collect::<Option<_>>()?;
     extents.try_into().ok()
 }

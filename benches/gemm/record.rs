@@ -39,7 +39,7 @@ pub struct Record {
     pub ratio: f64,
     pub low: f64,
     pub high: f64,
-    /// |ours - peer's| / |peer's| over the values compared; NaN where the two compute different things.
+    /// |ours - peer's| / |ours| over the values compared; NaN where the two compute different things.
     pub distance: f64,
 }
 

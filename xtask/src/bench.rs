@@ -13,11 +13,18 @@ pub fn run(project: &Project, args: &[String]) -> Result {
             "unknown option `{unknown}` of `bench-gpu`; the benchmark's own go behind `--`"
         )));
     }
+    let looks = ["--list", "--help"].iter().any(|word| flags.iter().any(|flag| flag == word));
+    if looks {
+        let mut cargo = project.cargo();
+        return call(cargo.args(["bench", "--package", "postlude", "--bench", "gemm", "--"]).args(flags));
+    }
     if !test::has_gpu() {
         let bundle = ["--only", "benches", "--filter", "gemm"].map(str::to_owned);
         bundle::run(project, &bundle)?;
         say!("There is no GPU here. On a machine with one, in this repository with the bundle in it:");
-        say!("  target/gpu-bundle/run.sh benches gemm -- {} --csv gemm.csv", flags.join(" "));
+        let flags: String = flags.iter().map(|flag| format!("'{}' ", flag.replace('\'', r"'\''"))).collect();
+        let runner = project.target.join("gpu-bundle/run.sh");
+        say!("  {} benches gemm -- {flags}--csv gemm.csv", runner.strip_prefix(&project.root).unwrap_or(&runner).display());
         say!("and then here, with the file it wrote:\n  cargo xtask bench-report gemm.csv");
         return Ok(());
     }

@@ -38,10 +38,18 @@ pub fn run(project: &Project, args: &[String]) -> Result {
         Some(out) => std::path::absolute(out).context(|| format!("cannot make {} absolute", out.display()))?,
         None => project.target.join("gpu-bundle"),
     };
+    let kinds = || KINDS.iter().filter(|kind| options.only.as_deref().is_none_or(|only| only == kind.folder));
+    let none = || Error::new("nothing to bundle: no test, benchmark or example fits");
+    if kinds().all(|kind| select(kind, &project.targets, &options.filter).is_empty()) {
+        return Err(none());
+    }
     clear(&out)?;
+    // The runner tells that the folder is a bundle, also where a build fails below.
+    fs::create_dir_all(&out).context(|| format!("cannot create {}", out.display()))?;
+    write_runner(&out)?;
 
     let mut bytes = 0;
-    for kind in KINDS.iter().filter(|kind| options.only.as_deref().is_none_or(|only| only == kind.folder)) {
+    for kind in kinds() {
         for (name, program) in build(project, kind, &options.filter, extra)? {
             let folder = out.join(kind.folder);
             fs::create_dir_all(&folder).context(|| format!("cannot create {}", folder.display()))?;
@@ -51,9 +59,8 @@ pub fn run(project: &Project, args: &[String]) -> Result {
         }
     }
     if bytes == 0 {
-        return Err(Error::new("nothing to bundle: no test, benchmark or example fits"));
+        return Err(none());
     }
-    write_runner(&out)?;
     say!("{:>8.1} MB  together", megabytes(bytes));
     say!("Run from the repository root: {} all", out.join("run.sh").display());
     Ok(())

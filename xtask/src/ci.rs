@@ -38,7 +38,7 @@ const STEPS: [Step; 9] = [
 const SHIPPED: [&str; 6] = ["Cargo.toml", "README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "src/lib.rs"];
 
 pub fn run(project: &Project, args: &[String]) -> Result {
-    if args.iter().any(|arg| arg == "--list") {
+    if args.iter().all(|arg| arg == "--list") && !args.is_empty() {
         STEPS.iter().for_each(|step| say!("{:<12}{}", step.name, step.what));
         return Ok(());
     }

@@ -53,7 +53,7 @@ struct Tally {
 pub fn run(project: &Project, args: &[String]) -> Result {
     let options = parse(args)?;
     let readers = READERS.iter().filter(|reader| options.only.as_deref().is_none_or(|only| only == reader.name));
-    let time = Duration::from_secs(60 * options.minutes.unwrap_or(10));
+    let time = Duration::from_secs(options.minutes.unwrap_or(10).saturating_mul(60));
     let programs = build(project)?;
     for reader in readers {
         let program = programs.iter().find(|(target, _)| target == reader.target);

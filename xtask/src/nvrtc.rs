@@ -116,7 +116,11 @@ pub fn find_or_fetch(project: &Project) -> Result<Nvrtc> {
     if let Some(named) = std::env::var_os("POSTLUDE_NVRTC_PATH").filter(|value| !value.is_empty()) {
         let named = PathBuf::from(named);
         // The library's file is as good a name as its folder.
-        let folder = if named.is_file() { named.parent().map(Path::to_path_buf).unwrap_or_default() } else { named.clone() };
+        let folder = if named.is_file() {
+            named.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
+        } else {
+            named.clone()
+        };
         return match holds_nvrtc(&folder) {
             true => Ok(Nvrtc::Folder(absolute(&folder)?)),
             false => Err(Error::new(format!(

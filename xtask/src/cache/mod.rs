@@ -80,6 +80,10 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     }
     let table = table(&figures);
     say!("{table}");
+    if !flags.is_empty() {
+        eprintln!("only some were measured, so the pages stay as they are; `--report` writes what there is");
+        return Ok(());
+    }
     let chart = Path::new(CHART).file_name().unwrap_or_default().to_string_lossy();
     let machine = machine();
     let long = format!("Medians, with the 95 % confidence interval, on {machine}.\n\n![The figures as bars]({chart})\n\n{table}");

@@ -33,6 +33,12 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     for file in &options.files {
         records = merge(records, read(file)?);
     }
+    // Kernels that were named are somebody's experiment.
+    let (known, others): (Vec<Record>, Vec<Record>) = records.into_iter().partition(|record| table::has(&record.group));
+    if let Some(other) = others.first() {
+        eprintln!("left out: {} records of groups without a table, such as `{}`", others.len(), other.group);
+    }
+    let records = known;
     if records.is_empty() && (options.fresh || !options.files.is_empty()) {
         return Err(Error::new("there are no records: what is there stays as it is"));
     }

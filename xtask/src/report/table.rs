@@ -41,6 +41,11 @@ const GROUPS: [(&str, &str, &str); 15] = [
     ),
 ];
 
+/// Whether there is a table for a group.
+pub fn has(group: &str) -> bool {
+    GROUPS.iter().any(|(name, ..)| *name == group)
+}
+
 /// The whole page; `chart` is its file, if there is one.
 pub fn page(records: &[Record], chart: Option<&str>) -> String {
     let mut page = String::from(
@@ -267,7 +272,7 @@ pub(super) fn percent(ratio: f64) -> f64 {
 }
 
 fn launches(record: &Record) -> String {
-    format!("{}, {} set(s) of {} MB", record.launch, record.sets, (record.working_set / record.sets.max(1) as u64) >> 20)
+    format!("{}, {} set(s) of {} MiB", record.launch, record.sets, (record.working_set / record.sets.max(1) as u64) >> 20)
 }
 
 #[cfg(test)]
