@@ -13,7 +13,7 @@ struct Step {
     run: fn(&Project) -> Result,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step { name: "fmt", what: "formatting", run: |project| cargo(project, &["fmt", "--all", "--check"]) },
     Step { name: "clippy", what: "lints, with every part", run: |project| clippy(project, &["--test", "gpu"]) },
     Step { name: "clippy-cpu", what: "lints, without CUDA", run: |project| clippy(project, &["--no-default-features"]) },
@@ -30,6 +30,11 @@ const STEPS: [Step; 9] = [
     },
     Step { name: "package", what: "the published package has all its files, and builds", run: package },
     Step { name: "compilers", what: "kernels through other releases of NVRTC", run: compilers },
+    Step {
+        name: "bare",
+        what: "tests without compiler and driver",
+        run: |project| cargo(project, &["test", "--quiet", "--package", "postlude", "--no-default-features"]),
+    },
     // Last, so that the output ends with the summary of the test runner.
     Step { name: "test", what: "tests", run: |project| test::run(project, &[]) },
 ];
