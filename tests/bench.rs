@@ -170,7 +170,7 @@ mod test_record {
         assert_eq!(error, "line 2: `us` cannot be read");
         assert_eq!(Record::read(""), Ok(Vec::new()));
         let whole = format!("{}\n{}\n", Record::HEADER.join(","), record().to_line());
-        assert_eq!(Record::read(&whole[..whole.len() - 2]).expect_err("a shorter number"), "its last line is cut off");
+        assert_eq!(Record::read(&whole[..whole.len() - 2]).expect_err("a shorter number"), "its last line is cut off: delete it");
     }
 }
 

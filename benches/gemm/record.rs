@@ -64,7 +64,7 @@ macro_rules! columns {
                 $(let $name = header.iter().position(|name| name == stringify!($name))
                     .ok_or_else(|| concat!("no column `", stringify!($name), "`").to_owned())?;)*
                 if !text.ends_with('\n') {
-                    return Err("its last line is cut off".to_owned());
+                    return Err("its last line is cut off: delete it".to_owned());
                 }
                 lines.map(|(number, line)| {
                     let fields = fields(line);

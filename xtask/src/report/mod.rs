@@ -106,10 +106,9 @@ fn merge(old: Vec<Record>, new: Vec<Record>) -> Vec<Record> {
     let measured_again = |record: &Record| new.iter().any(|newer| same(&contest(newer), &contest(record)));
     let mut records: Vec<Record> = old.into_iter().filter(|record| !measured_again(record)).collect();
     for record in new {
-        // Kernels of ours beside the chosen one have one name as peers.
-        let peer = |record: &Record| match record.group.as_str() {
-            "choice" | "raster" | "stages" | "parts" => record.peer_kernel.clone(),
-            _ => record.peer.clone(),
+        let peer = |record: &Record| {
+            let name = if table::is_choice(&record.group) { &record.peer_kernel } else { &record.peer };
+            name.clone()
         };
         records.retain(|older| !(same(&contest(older), &contest(&record)) && peer(older) == peer(&record)));
         records.push(record);

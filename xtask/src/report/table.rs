@@ -41,6 +41,11 @@ const GROUPS: [(&str, &str, &str); 15] = [
     ),
 ];
 
+/// Whether a group holds our chosen kernel against others of ours, which have one name as peers.
+pub fn is_choice(group: &str) -> bool {
+    matches!(group, "choice" | "raster" | "stages" | "parts")
+}
+
 /// Whether there is a table for a group.
 pub fn has(group: &str) -> bool {
     GROUPS.iter().any(|(name, ..)| *name == group)
@@ -197,7 +202,7 @@ fn table(page: &mut String, group: &str, records: &[&Record]) {
             cells.extend([format!("{:.1}", best.us), best.kernel.clone()]);
             cells
         }),
-        "choice" | "raster" | "stages" | "parts" => (&["chosen", "fastest other", "chosen over the fastest"], |line| {
+        group if is_choice(group) => (&["chosen", "fastest other", "chosen over the fastest"], |line| {
             let best = line.preferred();
             vec![best.kernel.clone(), best.peer_kernel.clone(), format!("{:.3}", line.over_the_best())]
         }),
