@@ -65,6 +65,7 @@ impl Layout {
         let seen = plan.seen(shape);
         let slot = |argument: usize| operands + argument;
         let priorities = plan.priorities(shape);
+        let [last_row, last_column] = plan.last_tiles(shape);
         let maps = plan.maps.iter().map(|map| {
             let slot = match map.source {
                 MapSource::Operand(i) => operand(i),
@@ -98,6 +99,8 @@ impl Layout {
                 FieldValue::Scalar(i) => Value::Scalar(slot(i)),
                 FieldValue::OperandPolicy(i) => Value::Long(priorities.operands[i].policy()),
                 FieldValue::MatrixPolicy => Value::Long(priorities.matrices.policy()),
+                FieldValue::LastRow => int(last_row),
+                FieldValue::LastColumn => int(last_column),
                 FieldValue::Progress => Value::Workspace(0),
                 FieldValue::Partials(i) => Value::Workspace(workspace.partials[i]),
                 FieldValue::Arrivals(i) => Value::Workspace(workspace.arrivals[i]),

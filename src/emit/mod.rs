@@ -231,6 +231,8 @@ struct Context {
     deferred: bool,
     /// Whether blocks wait for each other between tiles.
     in_step: bool,
+    /// Whether the last tiles end where the output does.
+    flush: bool,
     constants: Vec<Constant>,
     params: Vec<String>,
     batch_pointers: Vec<Pointer>,
@@ -362,6 +364,7 @@ fn context(plan: &KernelPlan) -> Context {
         halved: program.is_halved(),
         by_rows: plan.chunks_by_rows(),
         in_step: plan.in_step,
+        flush: plan.flush,
         by_lanes: plan.staging.as_ref().is_some_and(|s| s.by_lanes),
         deferred: plan.staging.as_ref().is_some_and(|s| s.deferred),
         constants: constants.chain(reduce::constants(plan)).collect(),

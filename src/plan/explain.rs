@@ -44,6 +44,10 @@ impl KernelPlan {
         let _ = writeln!(out, "strip         {} columns a visit", self.strip);
         let along = if self.raster > 0 { "rows" } else { "columns" };
         let _ = writeln!(out, "raster        groups of {} {along} of tiles", self.raster.abs());
+        if self.flush {
+            let _ =
+                writeln!(out, "edges         flush: the last tiles end where the output does, over what the ones before compute");
+        }
         if self.in_step {
             let _ = writeln!(out, "in step       blocks wait for each other between tiles, to read operands from memory once");
         }

@@ -7,6 +7,7 @@
 
 mod choice;
 mod explain;
+mod flush;
 mod hopper;
 mod maps;
 mod params;
@@ -94,6 +95,9 @@ pub struct KernelPlan {
     pub params: Params,
     /// Whether the blocks of a persistent kernel wait for each other between tiles, so that what they share is read from memory once.
     pub in_step: bool,
+    /// Whether the last tiles of rows and columns end where the output does, and compute again what the tiles before them have, instead of
+    /// reaching beyond it.
+    pub flush: bool,
     /// Whether the epilogue's matrices are more than the level-2 cache holds, on the shape that the plan was made for.
     pub outgrows_cache: bool,
     /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation): the
@@ -217,7 +221,8 @@ impl KernelPlan {
             let fast_math = preferences.math.is_fast(&program);
             let drifts = || residency::drifts(shape, operation.dtype().size(), multiprocessors);
             let in_step = mainloop == Mainloop::Sm90a && preferences.in_step.unwrap_or_else(drifts);
-            let params = Params::of(operation, &arguments, &program, in_step);
+            let flush = mainloop == Mainloop::Sm90a && flush::allows(&program, &arguments);
+            let params = Params::of(operation, &arguments, &program, in_step, flush);
             let request = choice::Request {
                 operation,
                 program: &program,
@@ -257,6 +262,7 @@ impl KernelPlan {
                 staging,
                 params,
                 in_step,
+                flush,
                 outgrows_cache,
                 // Behind the copies an early start was measured to cost up to 15 %.
                 programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && restride.is_none(),
@@ -324,7 +330,7 @@ impl KernelPlan {
 
     /// Takes another tile that fits, and what follows from it.
     fn set_tile(&mut self, tile: Tile, raster: i32) {
-        let params = Params::of(self.operation, &self.arguments, &self.program, self.in_step);
+        let params = Params::of(self.operation, &self.arguments, &self.program, self.in_step, self.flush);
         let (staging, params) = staged(&tile, self.operation, &self.argument_runs, &self.program, params, self.target);
         if let Some(staging) = &staging {
             (self.maps, self.strip) = (staging.maps.clone(), staging.strip);

@@ -102,6 +102,10 @@ pub enum FieldValue {
     OperandPolicy(usize),
     /// The same of the epilogue's matrices.
     MatrixPolicy,
+    /// The row in which the last row of tiles begins, where tiles lie flush.
+    LastRow,
+    /// The column in which the last column of tiles begins.
+    LastColumn,
     /// Address of the count of tiles that blocks have begun.
     Progress,
     /// Address of a reduction's slices, or of those of a sum of an operand, which are counted behind.
@@ -135,6 +139,8 @@ impl fmt::Display for FieldValue {
             FieldValue::Wide(i) => write!(f, "arg{i}_wide"),
             FieldValue::OperandPolicy(i) => write!(f, "{}_policy", operand(i)),
             FieldValue::MatrixPolicy => f.write_str("matrix_policy"),
+            FieldValue::LastRow => f.write_str("last_row"),
+            FieldValue::LastColumn => f.write_str("last_column"),
             FieldValue::Progress => f.write_str("progress"),
             FieldValue::Partials(i) => write!(f, "partials{i}"),
             FieldValue::Arrivals(i) => write!(f, "arrivals{i}"),
@@ -169,7 +175,7 @@ pub const LIMIT: usize = 4096;
 
 impl Params {
     /// The block of a kernel without tensor maps.
-    pub(super) fn of(operation: Operation, arguments: &[Argument], program: &Program, in_step: bool) -> Params {
+    pub(super) fn of(operation: Operation, arguments: &[Argument], program: &Program, in_step: bool, flush: bool) -> Params {
         let mut params = Params { fields: Vec::new(), size: 0 };
         let operands = match operation {
             Operation::Product { .. } => 2,
@@ -180,6 +186,9 @@ impl Params {
         }
         for coordinate in Coordinate::ALL {
             params.push(FieldType::Int, FieldValue::Origin(coordinate));
+        }
+        for value in [FieldValue::LastRow, FieldValue::LastColumn].into_iter().filter(|_| flush) {
+            params.push(FieldType::Int, value);
         }
         for i in 0..operands {
             params.push(FieldType::Operand, FieldValue::OperandPointer(i));
@@ -277,7 +286,7 @@ mod tests {
         let epilogue = crate::build::recipes::bias_activation(DType::F16, DType::F16, |z| z.relu()).expect("a recipe");
         let checked = crate::pass::fold(&crate::pass::inline(epilogue.checked()));
         let operation = Operation::Product { dtype: DType::F16, layout: Layout::TN };
-        Params::of(operation, checked.arguments(), &Program::of(&checked), false).with_maps(maps)
+        Params::of(operation, checked.arguments(), &Program::of(&checked), false, false).with_maps(maps)
     }
 
     #[test]

@@ -66,7 +66,10 @@ struct Tiles {
         row = row * CLUSTER_M + (CLUSTER_M == 2 ? cluster_rank() : 0);
         column = column * CLUSTER_N + (CLUSTER_N == 2 ? cluster_rank() : 0);
         tile = {int(row * BM), int(column * BN), int(next / per_entry)};
-        next += launched_blocks() / CLUSTER * turns;
+{% if flush %}        // The last ones end where the output does, and overlap the ones before.
+        tile.row = min(tile.row, p.last_row);
+        tile.column = min(tile.column, p.last_column);
+{% endif %}        next += launched_blocks() / CLUSTER * turns;
     }
 };
 

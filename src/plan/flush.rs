@@ -1,0 +1,93 @@
+//! Tiles that lie flush with the end of the output.
+//!
+//! Where the last tile of a row or a column would reach beyond the output it begins earlier instead, and computes again what the tile before
+//! it has. That is no more work, for a tile takes the same wherever it lies, and both write the same bits; but tiles that lie mostly outside
+//! were seen to take longer than whole ones: 4096 x 4104 x 4096 is 6 % faster without them (`docs/performance.md`).
+
+use super::{KernelPlan, Program};
+use crate::check::{Argument, Role};
+use crate::problem::Shape;
+
+/// Bytes of the widest access, which a tile's first rows and columns are a multiple of in every matrix.
+const WIDEST: usize = 16;
+
+/// Whether elements may be computed twice: nothing adds them up or has overwritten what they are made of, and no byte holds elements of
+/// several tiles.
+pub(super) fn allows(program: &Program, arguments: &[Argument]) -> bool {
+    let mut matrices = arguments.iter().filter_map(|argument| argument.role.operand()).filter(|operand| operand.axes.is_matrix());
+    program.reductions.is_empty()
+        && program.sums.is_empty()
+        && !arguments.iter().any(|argument| matches!(argument.role, Role::Update(_)))
+        && !matrices.any(|operand| operand.dtype.is_packed())
+}
+
+impl KernelPlan {
+    /// The row and the column, as the kernel sees them, behind which no tile begins: so that it ends where the output does, or as little
+    /// beyond as alignment takes.
+    #[cfg(any(feature = "cuda", test))]
+    pub(crate) fn last_tiles(&self, shape: Shape) -> [usize; 2] {
+        let Shape { m, n, .. } = self.seen(shape);
+        let operands = self.arguments.iter().filter_map(|argument| argument.role.operand());
+        let matrices = operands.filter(|operand| operand.axes.is_matrix()).map(|operand| operand.dtype.size());
+        let narrowest = matrices.fold(self.operation.dtype().size(), usize::min);
+        let last = |extent: usize, tile: usize| extent.saturating_sub(tile).next_multiple_of(WIDEST / narrowest);
+        [last(m, self.tile.bm), last(n, self.tile.bn)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::{Epilogue, recipes};
+    use crate::dtype::DType::{Bits8, Bool, F16, F32};
+    use crate::gemm::Gemm;
+    use crate::ir::{Monoid, axes::N};
+    use crate::plan::Tile;
+    use crate::problem::Layout::TN;
+    use crate::target::Target;
+
+    fn plan(epilogue: &Epilogue, tile: Tile, shape: Shape) -> KernelPlan {
+        Gemm::new(F16, TN, epilogue).tile(tile).kernel(Target::SM_90A, 132, shape).unwrap()
+    }
+
+    #[test]
+    fn the_last_tiles_end_where_the_output_does() {
+        let identity = recipes::identity(F16).unwrap();
+        let wide = Epilogue::build(|e| e.store("d", e.acc(), F32)).unwrap();
+        let signs = Epilogue::build(|e| e.store("d", e.acc().gt(0.0), Bool)).unwrap();
+        let tile = Tile::ping_pong(128, 128, 4);
+        let of = |epilogue: &Epilogue, m, n| {
+            let shape = Shape::new(m, n, 256);
+            let plan = plan(epilogue, tile, shape);
+            assert!(plan.flush && plan.explain().contains("flush") && !plan.transposed, "{}", plan.explain());
+            plan.last_tiles(shape)
+        };
+        assert_eq!(of(&identity, 4096, 4104), [3968, 3976], "whole tiles begin where they always do");
+        assert_eq!(of(&identity, 4095, 4097), [3968, 3976], "to eight elements of 16 bits");
+        assert_eq!(of(&signs, 4104, 4104), [3984, 3984], "to sixteen of a byte");
+        assert_eq!(of(&wide, 4104, 4092), [3976, 3968], "the operands are narrower than the output");
+        assert_eq!(of(&identity, 200, 136), [72, 8]);
+        assert_eq!(of(&identity, 129, 128), [8, 0]);
+    }
+
+    #[test]
+    fn what_may_not_be_computed_twice() {
+        let in_place = Epilogue::build(|e| e.store("d", e.acc() + e.load("d", F16), F16));
+        let summed = Epilogue::build(|e| {
+            e.reduce("sum", e.acc(), Monoid::Sum, F32.over(N));
+            e.store("d", e.acc(), F16);
+        });
+        let masked = Epilogue::build(|e| {
+            e.store("positive", e.acc().gt(0.0), Bits8);
+            e.store("d", e.acc(), F16);
+        });
+        let unmasked = Epilogue::build(|e| e.store("d", e.load("mask", Bits8).select(e.acc(), 0.0), F16));
+        for epilogue in [in_place, summed, masked, unmasked] {
+            let epilogue = epilogue.unwrap();
+            let plan = plan(&epilogue, Tile::ping_pong(128, 128, 3), Shape::new(4104, 4104, 256));
+            assert!(!plan.flush && !plan.explain().contains("flush"), "{}", plan.explain());
+        }
+        let sm80 = Gemm::new(F16, TN, &recipes::identity(F16).unwrap()).kernel(Target::SM_80, 108, Shape::new(4104, 4104, 256));
+        assert!(!sm80.unwrap().flush, "nothing fills in what does not exist");
+    }
+}
