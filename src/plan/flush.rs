@@ -24,8 +24,7 @@ pub(super) fn allows(program: &Program, arguments: &[Argument]) -> bool {
 impl KernelPlan {
     /// The row and the column, as the kernel sees them, behind which no tile begins: so that it ends where the output does, or as little
     /// beyond as alignment takes.
-    #[cfg(any(feature = "cuda", test))]
-    pub(crate) fn last_tiles(&self, shape: Shape) -> [usize; 2] {
+    pub fn last_tiles(&self, shape: Shape) -> [usize; 2] {
         let Shape { m, n, .. } = self.seen(shape);
         let operands = self.arguments.iter().filter_map(|argument| argument.role.operand());
         let matrices = operands.filter(|operand| operand.axes.is_matrix()).map(|operand| operand.dtype.size());
