@@ -22,8 +22,8 @@ pub(super) fn allows(program: &Program, arguments: &[Argument]) -> bool {
 }
 
 impl KernelPlan {
-    /// The row and the column, as the kernel sees them, behind which no tile begins: so that it ends where the output does, or as little
-    /// beyond as alignment takes.
+    /// The row and the column, as the kernel sees them, behind which no tile begins where [`flush`](KernelPlan::flush): so that it ends where
+    /// the output of that shape does, or as little beyond as alignment takes.
     pub fn last_tiles(&self, shape: Shape) -> [usize; 2] {
         let Shape { m, n, .. } = self.seen(shape);
         let operands = self.arguments.iter().filter_map(|argument| argument.role.operand());
