@@ -29,7 +29,8 @@ impl KernelPlan {
         let operands = self.arguments.iter().filter_map(|argument| argument.role.operand());
         let matrices = operands.filter(|operand| operand.axes.is_matrix()).map(|operand| operand.dtype.size());
         let narrowest = matrices.fold(self.operation.dtype().size(), usize::min);
-        let last = |extent: usize, tile: usize| extent.saturating_sub(tile).next_multiple_of(WIDEST / narrowest);
+        let aligned = |at: usize| at.checked_next_multiple_of(WIDEST / narrowest).unwrap_or(usize::MAX);
+        let last = |extent: usize, tile: usize| aligned(extent.saturating_sub(tile));
         [last(m, self.tile.bm), last(n, self.tile.bn)]
     }
 }
@@ -67,6 +68,8 @@ mod tests {
         assert_eq!(of(&wide, 4104, 4092), [3976, 3968], "the operands are narrower than the output");
         assert_eq!(of(&identity, 200, 136), [72, 8]);
         assert_eq!(of(&identity, 129, 128), [8, 0]);
+        let beyond = plan(&identity, tile, Shape::new(128, 128, 128)).last_tiles(Shape::new(usize::MAX, 0, 1));
+        assert!(beyond[0] >= usize::MAX - 128 && beyond[1] == 0, "an extent that nothing can be planned for is no panic");
     }
 
     #[test]
