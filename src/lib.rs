@@ -146,7 +146,8 @@
 //! ## Sinks
 //!
 //! [`store`](Builder::store) writes a value as a matrix in a format of its own. There may be several. The name of a
-//! loaded matrix updates it in place: each element is read before it is written.
+//! loaded matrix updates it in place: each element is read before it is written. That is the only way: an output under a name of its
+//! own has memory of its own, which borrows see to, since kernels may compute elements at the edge twice.
 //!
 //! ```
 //! # use postlude::prelude::*;

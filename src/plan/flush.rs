@@ -12,7 +12,7 @@ use crate::problem::Shape;
 const WIDEST: usize = 16;
 
 /// Whether elements may be computed twice: nothing adds them up or has overwritten what they are made of, and no byte holds elements of
-/// several tiles.
+/// several tiles. That nothing is read where another name writes is the borrows' affair.
 pub(super) fn allows(program: &Program, arguments: &[Argument]) -> bool {
     let mut matrices = arguments.iter().filter_map(|argument| argument.role.operand()).filter(|operand| operand.axes.is_matrix());
     program.reductions.is_empty()
