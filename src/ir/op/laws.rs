@@ -1,0 +1,85 @@
+//! What the rows are written with: shorthands for derivatives, which are graphs too, and for laws.
+
+use super::{Op, Rewrite};
+use crate::ir::graph::{Constant, Graph, Node, NodeId};
+
+/// Shorthands for derivatives.
+impl Graph {
+    pub(super) fn f(&mut self, op: Op, args: &[NodeId]) -> NodeId {
+        self.apply(op, args)
+    }
+    pub(super) fn k(&mut self, x: f32) -> NodeId {
+        self.constant_f32(x)
+    }
+    pub(super) fn mul_(&mut self, a: NodeId, b: NodeId) -> NodeId {
+        self.f(Op::Mul, &[a, b])
+    }
+    pub(super) fn neg_(&mut self, a: NodeId) -> NodeId {
+        self.f(Op::Neg, &[a])
+    }
+}
+
+/// Shorthands for laws.
+impl Graph {
+    /// Whether a value is this constant, bit for bit.
+    pub(super) fn is(&self, id: NodeId, float: f32, integer: i32) -> bool {
+        match self.node(id) {
+            Node::Constant(Constant::F32(bits)) => *bits == float.to_bits(),
+            Node::Constant(Constant::I32(x)) => *x == integer,
+            _ => false,
+        }
+    }
+
+    pub(super) fn truth(&self, id: NodeId) -> Option<bool> {
+        if let Node::Constant(Constant::Bool(b)) = self.node(id) { Some(*b) } else { None }
+    }
+
+    /// The operands, if the value is this primitive.
+    pub(super) fn operands(&self, id: NodeId, of: Op) -> Option<&[NodeId]> {
+        match self.node(id) {
+            Node::Apply { op, args } if *op == of => Some(args),
+            _ => None,
+        }
+    }
+
+    /// `x op unit` and `unit op x` are `x`.
+    pub(super) fn without(&self, x: &[NodeId], float: f32, integer: i32) -> Option<Rewrite> {
+        let unit = |i: usize| self.is(x[i], float, integer);
+        let kept = if unit(1) { Some(x[0]) } else { unit(0).then_some(x[1]) };
+        kept.map(Rewrite::Is)
+    }
+
+    /// `op(op(x))` is `x`.
+    pub(super) fn twice(&self, op: Op, x: &[NodeId]) -> Option<Rewrite> {
+        self.operands(x[0], op).map(|inner| Rewrite::Is(inner[0]))
+    }
+
+    /// `x op unit` is `x`, `x op zero` is `zero`, `x op x` is `x`.
+    pub(super) fn lattice(&self, x: &[NodeId], unit: bool) -> Option<Rewrite> {
+        let decided = [x, &[x[1], x[0]]].into_iter().find_map(|x| Some(if self.truth(x[0])? == unit { x[1] } else { x[0] }));
+        decided.or((x[0] == x[1]).then_some(x[0])).map(Rewrite::Is)
+    }
+}
+
+impl Node {
+    /// The two factors of a product: a sum of such is one fused multiply-add an element.
+    pub fn factors(&self) -> Option<[NodeId; 2]> {
+        match self {
+            Node::Apply { op: Op::Mul, args } => <[NodeId; 2]>::try_from(args.as_slice()).ok(),
+            _ => None,
+        }
+    }
+
+    /// What a sum adds up, or a difference takes the second of from the first; and whether it is a difference.
+    pub fn addends(&self) -> Option<([NodeId; 2], bool)> {
+        match self {
+            Node::Apply { op: op @ (Op::Add | Op::Sub), args } => Some((args.as_slice().try_into().ok()?, *op == Op::Sub)),
+            _ => None,
+        }
+    }
+}
+
+/// A truth value as a number.
+pub(super) fn truth(b: bool) -> f64 {
+    f64::from(u8::from(b))
+}

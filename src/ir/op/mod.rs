@@ -1,0 +1,249 @@
+//! THE table of primitives. One row holds everything there is to know about one: name, doc, typing, CUDA spelling, value,
+//! derivative, cost and error bound. The enum, the names in text and JSON, the listing in the docs and the tests come from
+//! the table; nothing outside this folder matches on a primitive.
+//!
+//! In a spelling `$0`, `$1`, `$2` stand for the operands, which the printer has already made atomic expressions.
+//! Values are evaluated in `f64`: an `f32` primitive is its exact value rounded once to `f32`, which is what the reference
+//! executor computes and what the bounds are measured against. Integers and truth values are exact in `f64`.
+
+use super::graph::{Graph, Node, NodeId};
+use crate::dtype::{DType, ValueType};
+
+/// What operands a primitive takes and what it gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signature {
+    /// `f32` operands, `f32` result.
+    Float(usize),
+    /// Operands all `f32` or all `i32`; the result has their type.
+    Numeric(usize),
+    /// Two operands of one numeric type; the result is a truth value.
+    Compare,
+    /// Truth values throughout.
+    Logic(usize),
+    /// A truth value and two operands of one type, which is the result's.
+    Select,
+    /// Any one operand; the result has the given type.
+    Convert(ValueType),
+}
+
+impl Signature {
+    /// How many operands.
+    pub const fn arity(self) -> usize {
+        match self {
+            Signature::Float(n) | Signature::Numeric(n) | Signature::Logic(n) => n,
+            Signature::Compare => 2,
+            Signature::Select => 3,
+            Signature::Convert(_) => 1,
+        }
+    }
+}
+
+/// A cheaper spelling, used where every stored matrix is 16 bit or narrower, and how far it may be from the exact value.
+#[derive(Clone, Copy, Debug)]
+pub struct Fast {
+    /// The spelling.
+    pub cuda: &'static str,
+    /// Largest absolute error on the tested range.
+    pub absolute: f64,
+    /// Largest relative error on the tested range; an error within either bound passes.
+    pub relative: f64,
+}
+
+/// Gradients of the operands from the operands, the result and the result's gradient; `None` where it is zero.
+pub type Adjoint = fn(&mut Graph, &[NodeId], NodeId, NodeId) -> Vec<Option<NodeId>>;
+
+/// How a primitive whose result is one of its operands picks it.
+#[derive(Clone, Copy, Debug)]
+pub struct Picks {
+    /// The two operands: the first is picked where the condition holds.
+    pub arms: [usize; 2],
+    /// The condition.
+    pub condition: fn(&mut Graph, &[NodeId]) -> NodeId,
+}
+
+/// What an application of a primitive may be replaced by, bit for bit.
+#[derive(Clone, Debug)]
+pub enum Rewrite {
+    /// A value that is there.
+    Is(NodeId),
+    /// A simpler node.
+    Becomes(Node),
+}
+
+/// Replaces an application where that changes no bit of its value, whatever the operands are.
+pub type Law = fn(&Graph, &[NodeId]) -> Option<Rewrite>;
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Row {
+    /// The name, in text, JSON, CUDA comments and messages.
+    pub name: &'static str,
+    /// What it computes.
+    pub doc: &'static str,
+    /// Typing.
+    pub signature: Signature,
+    /// Exact CUDA spelling for `f32` (or the only one).
+    pub cuda: &'static str,
+    /// CUDA spelling for `i32`, where it differs.
+    pub cuda_i32: &'static str,
+    /// The cheaper spelling, if there is one.
+    pub fast: Option<Fast>,
+    /// The value.
+    pub eval: fn(&[f64]) -> f64,
+    /// The value for `i32` operands, where arithmetic wraps; operands of division may be anything.
+    pub eval_i32: Option<fn(&[i32]) -> i32>,
+    /// The derivative; `None` where it is zero or undefined everywhere (comparisons, rounding, logic), and where the
+    /// primitive picks an operand, which says it all.
+    pub adjoint: Option<Adjoint>,
+    /// How it picks an operand, if that is what it does: the gradient goes to the one that is picked.
+    pub picks: Option<Picks>,
+    /// What it may be replaced by where operands are special.
+    pub law: Option<Law>,
+    /// Issue slots for one element, roughly: decides whether a region's arms are worth a branch.
+    pub cost: u32,
+    /// Largest error of the exact spelling, in units in the last place of the `f32` result. 0: bit-exact, may be folded.
+    pub ulp: u32,
+}
+
+macro_rules! primitives {
+    ($( $(#[doc = $doc:literal])+ $variant:ident = $name:literal, $sig:expr, cost $cost:literal, ulp $ulp:literal,
+        cuda $cuda:literal, $(i32 $cuda_i32:literal, $eval_i32:expr,)? $(fast $fast:literal ($abs:literal, $rel:literal),)?
+        eval $eval:expr $(, adjoint $adjoint:expr)? $(, picks $arms:tt $condition:expr)? $(, law $law:expr)?; )*) => {
+        /// A primitive of the epilogue graph. See the [table](super::op) for what each one means.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum Op { $( $(#[doc = $doc])+ #[serde(rename = $name)] $variant, )* }
+
+        impl Op {
+            /// Every primitive, in table order.
+            pub const ALL: &'static [Op] = &[$(Op::$variant),*];
+        }
+
+        pub(super) static TABLE: &[Row] = &[$( Row {
+            name: $name,
+            doc: concat!($($doc),+),
+            signature: $sig,
+            cuda: $cuda,
+            cuda_i32: primitives!(@or $cuda $(, $cuda_i32)?),
+            fast: primitives!(@opt $(Fast { cuda: $fast, absolute: $abs, relative: $rel })?),
+            eval: $eval,
+            eval_i32: primitives!(@opt $($eval_i32 as fn(&[i32]) -> i32)?),
+            adjoint: primitives!(@opt $($adjoint as Adjoint)?),
+            picks: primitives!(@opt $(Picks { arms: $arms, condition: $condition })?),
+            law: primitives!(@opt $($law as Law)?),
+            cost: $cost,
+            ulp: $ulp,
+        } ),*];
+    };
+    (@or $a:literal) => { $a };
+    (@or $a:literal, $b:literal) => { $b };
+    (@opt) => { None };
+    (@opt $e:expr) => { Some($e) };
+}
+
+mod laws;
+mod table;
+
+pub use table::Op;
+
+impl Op {
+    /// The row.
+    pub fn row(self) -> &'static Row {
+        &table::TABLE[self as usize]
+    }
+
+    /// The name.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The primitive of that name, if there is one.
+    pub fn from_name(name: &str) -> Option<Op> {
+        Op::ALL.iter().copied().find(|op| op.name() == name)
+    }
+
+    /// The conversion to a format: a change of type for `f32`, `i32` and `bool`, a rounding of the `f32` value to the
+    /// precision of a narrower format otherwise.
+    pub fn cast(to: DType) -> Op {
+        match to {
+            DType::F32 => Op::ToF32,
+            DType::I32 => Op::ToI32,
+            DType::Bool | DType::Bits8 | DType::Bits128 => Op::ToBool,
+            DType::F16 => Op::RoundF16,
+            DType::BF16 => Op::RoundBf16,
+        }
+    }
+}
+
+impl Row {
+    /// Gradients of the operands from the operands, the result and the result's gradient, `None` where it is zero; nothing
+    /// at all where there is no derivative.
+    pub fn gradients(&self, graph: &mut Graph, args: &[NodeId], y: NodeId, g: NodeId) -> Option<Vec<Option<NodeId>>> {
+        if let Some(Picks { arms, condition }) = self.picks {
+            let condition = condition(graph, args);
+            let zero = graph.k(0.0);
+            let mut gradients = vec![None; args.len()];
+            gradients[arms[0]] = Some(graph.f(Op::Select, &[condition, g, zero]));
+            gradients[arms[1]] = Some(graph.f(Op::Select, &[condition, zero, g]));
+            return Some(gradients);
+        }
+        self.adjoint.map(|adjoint| adjoint(graph, args, y, g))
+    }
+
+    /// Whether a gradient flows through.
+    pub fn is_differentiable(&self) -> bool {
+        self.adjoint.is_some() || self.picks.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Signature::Numeric;
+    use super::*;
+
+    #[test]
+    fn every_row_is_complete() {
+        for &op in Op::ALL {
+            let row = op.row();
+            assert_eq!(Op::from_name(row.name), Some(op));
+            assert_eq!(serde_json::to_string(&op).unwrap(), format!("\"{}\"", row.name));
+            assert!(row.doc.trim().len() > 3, "{} has no doc", row.name);
+            let spellings = [Some(row.cuda), Some(row.cuda_i32), row.fast.map(|f| f.cuda)];
+            for spelling in spellings.into_iter().flatten() {
+                for operand in 0..row.signature.arity() {
+                    assert!(spelling.contains(&format!("${operand}")), "{}: `{spelling}` drops operand {operand}", row.name);
+                }
+                assert!(!spelling.contains(&format!("${}", row.signature.arity())), "{}: `{spelling}`", row.name);
+            }
+            let integers = matches!(row.signature, Numeric(_));
+            assert!(!integers || row.eval_i32.is_some(), "{} has no i32 value", row.name);
+        }
+    }
+
+    #[test]
+    fn integer_edges_are_defined() {
+        let value = |op: Op, x: &[i32]| (op.row().eval_i32.unwrap())(x);
+        assert_eq!(value(Op::Div, &[7, 0]), 0);
+        assert_eq!(value(Op::Rem, &[7, 0]), 0);
+        assert_eq!(value(Op::Div, &[i32::MIN, -1]), i32::MIN);
+        assert_eq!(value(Op::Rem, &[i32::MIN, -1]), 0);
+        assert_eq!(value(Op::Div, &[-7, 2]), -3);
+        assert_eq!(value(Op::Rem, &[-7, 2]), -1);
+        assert_eq!(value(Op::Mul, &[i32::MAX, 2]), -2);
+    }
+
+    #[test]
+    fn edges_of_floats_are_defined() {
+        let value = |op: Op, x: &[f64]| (op.row().eval)(x);
+        assert!(value(Op::Max, &[f64::NAN, 0.0]).is_nan() && value(Op::Min, &[0.0, f64::NAN]).is_nan());
+        for zeros in [[0.0, -0.0], [-0.0, 0.0]] {
+            let signs = [Op::Max, Op::Min].map(|op| value(op, &zeros).is_sign_negative());
+            assert_eq!(signs, [false, true], "{zeros:?}");
+        }
+        assert!(value(Op::Sign, &[f64::NAN]).is_nan());
+        assert_eq!(value(Op::Sign, &[-0.0]), 0.0);
+        assert_eq!(value(Op::Round, &[2.5]), 2.0);
+        assert_eq!(value(Op::ToI32, &[f64::NAN]), 0.0);
+        assert_eq!(value(Op::ToI32, &[3e9]), f64::from(i32::MAX));
+        assert_eq!(value(Op::Select, &[1.0, 2.0, f64::NAN]), 2.0);
+    }
+}
