@@ -127,11 +127,6 @@ impl Target {
         self.at_least(8, 0)
     }
 
-    /// Arithmetic, conversions and tensor-core products in bfloat16.
-    pub const fn has_bf16(self) -> bool {
-        self.at_least(8, 0)
-    }
-
     /// Clusters of blocks that read each other's shared memory.
     pub const fn has_clusters(self) -> bool {
         self.at_least(9, 0)
@@ -243,7 +238,7 @@ mod tests {
         assert_eq!([kib(7, 5), kib(8, 0), kib(8, 6), kib(8, 7), kib(8, 9)], [64, 163, 99, 163, 99]);
         assert_eq!([kib(9, 0), kib(10, 0), kib(10, 3), kib(12, 0), kib(12, 1)], [227, 227, 227, 99, 99]);
         assert_eq!([kib(13, 0), kib(9, 9), kib(99, 9)], [48, 48, 48], "unknown capabilities promise the minimum");
-        assert!(!Target::SM_75.has_bf16() && Target::SM_80.has_bf16() && Target::SM_80.has_cp_async_and_mma16());
+        assert!(!Target::SM_75.has_cp_async_and_mma16() && Target::SM_80.has_cp_async_and_mma16());
         assert!(Target::SM_90.has_clusters() && !Target::SM_89.has_clusters());
         assert!(Target::SM_90A.has_wgmma() && !Target::SM_90.has_wgmma());
         assert!(!Target::new(10, 0).with_feature(Feature::Architecture).has_wgmma());

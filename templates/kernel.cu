@@ -33,6 +33,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% include "prelude/raster.cuh" %}
 {% if reductions %}{% include "prelude/monoids.cuh" %}
 {% include "prelude/reduce.cuh" %}{% endif -%}
+{% if calls %}{% include "epilogue/calls.cuh" %}{% endif -%}
 {% include "epilogue/values.cuh" %}
 {% include "epilogue/phases.cuh" %}
 {% if hopper %}{% include "epilogue/staged.cuh" %}{% endif -%}

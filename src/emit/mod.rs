@@ -4,6 +4,7 @@
 //! booleans and never looks at an operator. Names in the text are ours (`v7`, `arg2`): no string of the user's reaches it,
 //! except the spelling of a custom primitive, which the user's program brought.
 
+mod calls;
 mod printer;
 mod reduce;
 mod restride;
@@ -30,7 +31,7 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 33] = templates![
+static TEMPLATES: [(&str, &str); 34] = templates![
     "kernel.cu",
     "restride.cu",
     "prelude/types.cuh",
@@ -50,6 +51,7 @@ static TEMPLATES: [(&str, &str); 33] = templates![
     "prelude/hopper.cuh",
     "prelude/staging.cuh",
     "epilogue/params.cuh",
+    "epilogue/calls.cuh",
     "epilogue/values.cuh",
     "epilogue/phases.cuh",
     "epilogue/staged.cuh",
@@ -234,6 +236,8 @@ struct Context {
     /// Whether the last tiles end where the output does.
     flush: bool,
     constants: Vec<Constant>,
+    /// The functions that are called.
+    calls: Vec<calls::Call>,
     params: Vec<String>,
     batch_pointers: Vec<Pointer>,
     tile_members: Vec<Member>,
@@ -307,9 +311,8 @@ fn context(plan: &KernelPlan) -> Context {
     let access = |step: usize| matches!(program.steps[step].kind, StepKind::Load { .. }).then(|| printer.step_access(step));
     let loads = |phase: Phase| program.of_phase(phase).filter_map(access).collect();
     let members = |phase: Phase| {
-        let list =
-            program.of_phase(phase).map(|step| Member { declaration: printer.declaration(step), node: printer.note(step) });
-        list.collect()
+        let kept = program.of_phase(phase).filter(|step| printer.is_member(*step));
+        kept.map(|step| Member { declaration: printer.declaration(step), node: printer.note(step) }).collect()
     };
     let batch_pointers = plan.arguments.iter().enumerate().filter_map(|(i, argument)| {
         let operand = argument.role.operand().filter(|o| o.axes.contains(L))?;
@@ -368,6 +371,7 @@ fn context(plan: &KernelPlan) -> Context {
         by_lanes: plan.staging.as_ref().is_some_and(|s| s.by_lanes),
         deferred: plan.staging.as_ref().is_some_and(|s| s.deferred),
         constants: constants.chain(reduce::constants(plan)).collect(),
+        calls: calls::calls(plan),
         params: plan.params.fields.iter().map(|f| format!("{}{};", f.field_type.cuda(), f.value)).collect(),
         batch_pointers: batch_pointers.collect(),
         tile_members: members(Phase::Tile),

@@ -1,12 +1,12 @@
 //! The printer: values as statements, from the table's spellings.
 
-use super::{Access, coordinate, param, place};
+use super::{Access, calls, coordinate, param, place};
 use crate::dtype::ValueType;
 use crate::ir::axes::L;
 use crate::ir::graph::Constant;
 use crate::ir::op::Signature;
 use crate::ir::{Op, Operand};
-use crate::plan::{FieldValue, Item, KernelPlan, Phase, Program, StepKind, Store};
+use crate::plan::{FieldValue, Item, KernelPlan, Phase, Program, Step, StepKind, Store};
 use crate::source::STEP_MARKER;
 
 /// Stands where line numbers resume; [`render`](super::render) fills in which one.
@@ -15,6 +15,8 @@ pub(super) const RESUME: &str = "#line RESUME";
 pub(super) struct Printer<'p> {
     plan: &'p KernelPlan,
     program: &'p Program,
+    /// The phase whose values are scalars, inside a loop over a strip's elements.
+    element: Option<Phase>,
 }
 
 /// Lines with their indentation.
@@ -52,7 +54,7 @@ impl Lines {
 
 impl<'p> Printer<'p> {
     pub(super) fn new(plan: &'p KernelPlan) -> Printer<'p> {
-        Printer { plan, program: &plan.program }
+        Printer { plan, program: &plan.program, element: None }
     }
 
     /// What a reader of the source is told about a value: the number of its step and what it is.
@@ -105,6 +107,7 @@ impl<'p> Printer<'p> {
             (StepKind::Scalar { argument }, _) => param(FieldValue::Scalar(*argument)),
             (StepKind::Accumulator, _) => "acc[i]".into(),
             (StepKind::Load { .. }, Phase::Visit) => format!("widen(f.v{step}.elements[i])"),
+            (kind, phase) if self.element == Some(phase) && !matches!(kind, StepKind::Load { .. }) => format!("e{step}"),
             (_, Phase::Tile) => format!("t.v{step}"),
             (_, Phase::Row) => format!("r.v{step}"),
             (_, Phase::Column) => format!("c.v{step}[i]"),
@@ -117,7 +120,12 @@ impl<'p> Printer<'p> {
         let args = self.program.args(step);
         let atoms: Vec<String> = args.iter().map(|&a| self.reference(a)).collect();
         match &self.program.steps[step].kind {
-            StepKind::Apply { op, .. } => substitute(self.spelling(*op, args), &atoms),
+            StepKind::Apply { op, .. } => match self.spelling(*op, args) {
+                spelling if spelling == op.row().cuda && self.plan.code.calls.contains(op) => {
+                    format!("{}({})", calls::name(*op), atoms.join(", "))
+                }
+                spelling => substitute(spelling, &atoms),
+            },
             StepKind::Custom { cuda, .. } => format!("({})", substitute(cuda, &atoms)),
             _ => self.reference(step),
         }
@@ -135,8 +143,11 @@ impl<'p> Printer<'p> {
 
     /// The computed values of a phase other than the visit, as assignments to its members.
     pub(super) fn phase(&self, phase: Phase) -> Vec<String> {
-        let computed = self.program.of_phase(phase);
-        let computed: Vec<usize> = computed.filter(|&s| !matches!(self.program.steps[s].kind, StepKind::Load { .. })).collect();
+        let computed: Vec<usize> = self.computed(phase).collect();
+        if phase == Phase::Column && self.plan.code.column_unroll < self.plan.strip {
+            let items: Vec<Item> = computed.into_iter().map(Item::Step).collect();
+            return self.rolled(phase, &items, self.plan.code.column_unroll);
+        }
         let mut out = Lines { lines: Vec::new(), depth: 1 };
         if phase.is_array() && !computed.is_empty() {
             out.pragma("#pragma unroll");
@@ -153,9 +164,69 @@ impl<'p> Printer<'p> {
 
     /// The visit of one strip, up to the stores.
     pub(super) fn visit(&self) -> Vec<String> {
+        if self.plan.code.is_rolled(self.plan.strip) {
+            return self.rolled(Phase::Visit, &self.program.visit, self.plan.code.visit_unroll);
+        }
         let mut out = Lines { lines: Vec::new(), depth: 1 };
         self.block(&self.program.visit, &mut out);
         out.lines
+    }
+
+    /// The values of a phase that its code computes.
+    fn computed(&self, phase: Phase) -> impl Iterator<Item = usize> + '_ {
+        let is_given = |step: &usize| matches!(self.program.steps[*step].kind, StepKind::Load { .. } | StepKind::Accumulator);
+        self.program.of_phase(phase).filter(move |step| !is_given(step))
+    }
+
+    /// Whether a value is kept for other phases. All are, but for those that live inside a loop over elements.
+    pub(super) fn is_member(&self, step: usize) -> bool {
+        let Step { phase, kind, .. } = &self.program.steps[step];
+        let is_rolled = *phase == Phase::Column && self.plan.code.column_unroll < self.plan.strip;
+        !is_rolled || matches!(kind, StepKind::Load { .. }) || self.program.leave(*phase)[step]
+    }
+
+    /// Values of a strip element by element: scalars inside a loop, of which only those are kept that something else uses.
+    fn rolled(&self, phase: Phase, items: &[Item], unroll: usize) -> Vec<String> {
+        let mut out = Lines { lines: Vec::new(), depth: 1 };
+        let leaves = self.program.leave(phase);
+        let kept: Vec<usize> = self.computed(phase).filter(|&step| leaves[step]).collect();
+        for &step in kept.iter().filter(|_| phase == Phase::Visit) {
+            out.push(self.declaration(step));
+        }
+        let inner = Printer { plan: self.plan, program: self.program, element: Some(phase) };
+        out.pragma(&format!("#pragma unroll {unroll}"));
+        out.open("for (int i = 0; i < STRIP; ++i) {");
+        inner.elements(items, &mut out);
+        for step in kept {
+            out.push(format!("{} = {};", self.reference(step), inner.reference(step)));
+        }
+        out.close("}");
+        out.lines
+    }
+
+    /// The values of one element, inside the loop. A region is a branch that each element takes for itself.
+    fn elements(&self, items: &[Item], out: &mut Lines) {
+        for item in items {
+            match item {
+                Item::Step(step) => {
+                    out.push(format!("{} e{step};", self.program.steps[*step].value.cuda()));
+                    self.assign(*step, out);
+                }
+                Item::Branch { select, then, otherwise } => {
+                    let args = self.program.args(*select);
+                    let result = self.reference(*select);
+                    out.push(format!("{} {result};", self.program.steps[*select].value.cuda()));
+                    out.open(format!("if ({}) {{ // {}", self.reference(args[0]), self.note(*select)));
+                    self.elements(then, out);
+                    out.push(format!("{result} = {};", self.reference(args[1])));
+                    out.close("} else {");
+                    out.depth += 1;
+                    self.elements(otherwise, out);
+                    out.push(format!("{result} = {};", self.reference(args[2])));
+                    out.close("}");
+                }
+            }
+        }
     }
 
     fn block(&self, items: &[Item], out: &mut Lines) {
@@ -266,7 +337,7 @@ fn literal(constant: Constant) -> String {
 }
 
 /// Puts the operands in the place of `$0`, `$1`, ...
-fn substitute(spelling: &str, atoms: &[String]) -> String {
+pub(super) fn substitute(spelling: &str, atoms: &[String]) -> String {
     let mut out = String::with_capacity(spelling.len() + 16);
     let mut rest = spelling;
     while let Some(at) = rest.find('$') {

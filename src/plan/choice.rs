@@ -4,7 +4,9 @@
 //! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured. Hopper's
 //! tiles have a model of their own (`hopper`).
 
-use super::{Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Restride, Runs, Staging, Tile, TileShape, hopper, raster};
+use super::{
+    Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Restride, Runs, Staging, Tile, TileShape, hopper, raster,
+};
 use crate::dtype::DType;
 use crate::ir::{Order, Side};
 use crate::problem::{Operation, Shape};
@@ -440,8 +442,7 @@ fn unsuitable(candidate: &Candidate, request: &Request) -> Option<String> {
     }
 }
 
-/// Issue slots of the epilogue's code in a Hopper kernel from which on compilers take longer than anybody waits: with 20 thousand of
-/// them, most of exact functions, it was minutes.
+/// Instructions of the epilogue's code in a Hopper kernel from which on compilers take longer than anybody waits.
 const MOST_CODE: usize = 12_000;
 
 /// The tile as it fits beside the epilogue's operands, or why it does not.
@@ -455,11 +456,9 @@ fn fit(tile: &Tile, request: &Request) -> Result<Tile, Reason> {
         _ => Ok(()),
     };
     let TileShape::Sm90a { bk, stages, consumers, schedule, cluster } = tile.shape else { return passes(0).map(|()| *tile) };
-    let code = request.program.cost() as usize * tile.accumulators() / if request.program.is_halved() { 2 } else { 1 };
+    let code = Code::of(program, tile, strip, request.fast_math).instructions;
     if code > MOST_CODE && request.preferences.tile.is_none() {
-        return Err(
-            format!("its epilogue would stand in the code with {code} issue slots, which takes minutes to compile").into()
-        );
+        return Err(format!("its epilogue would be {code} instructions of code, which takes long to compile").into());
     }
     let staged = |most| {
         let deep = |stages| Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..*tile };

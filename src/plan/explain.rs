@@ -74,6 +74,15 @@ impl KernelPlan {
             "math          {}",
             if self.fast_math { "fast: every stored matrix is 16 bit or narrower, or it was asked for" } else { "exact" }
         );
+        let _ = write!(out, "code          about {} instructions of epilogue", self.code.instructions);
+        if !self.code.calls.is_empty() {
+            let names: Vec<_> = self.code.calls.iter().map(|op| op.name()).collect();
+            let _ = write!(out, "; {} called", names.join(", "));
+        }
+        if self.code.is_rolled(self.strip) {
+            let _ = write!(out, "; a loop over a strip's elements, {} at a time", self.code.visit_unroll);
+        }
+        let _ = writeln!(out);
         let _ = writeln!(out, "parameters    {} bytes", self.params.size);
         if !self.maps.is_empty() {
             let _ = writeln!(out, "tensor maps   {}", self.maps.len());

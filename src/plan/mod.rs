@@ -6,6 +6,7 @@
 //! launch's.
 
 mod choice;
+mod code;
 mod explain;
 mod flush;
 mod hopper;
@@ -25,6 +26,7 @@ mod sums;
 mod tile;
 
 pub use choice::{Choice, Considered, Reason, Verdict};
+pub use code::Code;
 pub use maps::{MapSource, Swizzle, TensorMap};
 pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use preferences::{Math, Preferences};
@@ -45,13 +47,13 @@ pub(crate) use reduce::{NOTE_BYTES, sets};
 
 use crate::args::{ArgumentErrors, Misfit, fit_operation, slots};
 use crate::check::{Argument, Checked, Role};
-use crate::dtype::DType;
 use crate::ir::Order;
 use crate::pass;
 use crate::problem::{Operation, Shape};
 use crate::target::Target;
 use serde::Serialize;
 use split::Request;
+use std::time::Duration;
 
 /// Everything that decides a kernel.
 #[derive(Clone, Debug, Serialize)]
@@ -82,6 +84,8 @@ pub struct KernelPlan {
     pub multiprocessors: usize,
     /// The epilogue, placed.
     pub program: Program,
+    /// How its code is laid out.
+    pub code: Code,
     /// The epilogue's arguments, as the kernel sees them.
     #[serde(skip)]
     pub arguments: Vec<Argument>,
@@ -119,16 +123,6 @@ pub enum PlanError {
     /// The problem says of an argument what no launch could take.
     #[error(transparent)]
     Arguments(#[from] ArgumentErrors),
-    /// The target lacks something.
-    #[error("{what} is not available on {target}: {cure}")]
-    Target {
-        /// What is lacking.
-        what: String,
-        /// The target.
-        target: Target,
-        /// What to do.
-        cure: &'static str,
-    },
     /// Too many arguments for any candidate's parameter block.
     #[error("the epilogue's arguments take {size} bytes of kernel parameters; {LIMIT} are available: use fewer arguments", LIMIT = PARAMETER_LIMIT)]
     Parameters {
@@ -178,7 +172,7 @@ impl KernelPlan {
     /// Plans one kernel, whose accumulator is that of the operation or, if there are several parts, the sum of so many matrices.
     fn whole(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
         let Request { operation, epilogue, problem, target, multiprocessors, preferences, parts } = *request;
-        check_fit(operation, epilogue, target)?;
+        fit_operation(operation, epilogue)?;
         let epilogue = pass::fold(&pass::inline(epilogue));
         // Alignments are properties of memory: they are read off the problem as the user sees it.
         let slots = slots(operation, &epilogue, problem.shape);
@@ -242,13 +236,15 @@ impl KernelPlan {
             let Some((tile, raster)) = choice.chosen() else { continue };
             let (staging, params) = staged(&tile, operation, &argument_runs, &program, params, target);
             let outgrows_cache = residency::outgrow(&program, shape);
+            let strip = staging.as_ref().map_or(strip, |s| s.strip);
+            let code = Code::of(&program, &tile, strip, fast_math);
             return Ok(KernelPlan {
                 target,
                 operation,
                 transposed,
                 fast_math,
                 tile,
-                strip: staging.as_ref().map_or(strip, |s| s.strip),
+                strip,
                 alignment,
                 restride,
                 split: None,
@@ -256,6 +252,7 @@ impl KernelPlan {
                 raster,
                 multiprocessors,
                 program,
+                code,
                 arguments,
                 argument_runs,
                 maps: staging.as_ref().map_or_else(Vec::new, |s| s.maps.clone()),
@@ -271,6 +268,11 @@ impl KernelPlan {
             });
         }
         Err(choice.fewest_parameters().map_or_else(|| PlanError::NoTile(Box::new(choice)), |size| PlanError::Parameters { size }))
+    }
+
+    /// What compiling the kernel is estimated to take, on a processor like the one that the estimate was fitted on.
+    pub fn compile_time(&self) -> Duration {
+        self.code.compile_time(self.tile.mainloop())
     }
 
     /// Bytes of dynamic shared memory a block takes.
@@ -335,6 +337,7 @@ impl KernelPlan {
         if let Some(staging) = &staging {
             (self.maps, self.strip) = (staging.maps.clone(), staging.strip);
         }
+        self.code = Code::of(&self.program, &tile, self.strip, self.fast_math);
         (self.tile, self.raster, self.staging, self.params) = (tile, raster, staging, params);
     }
 
@@ -396,19 +399,6 @@ fn staged(
     let staging = Staging::of(program, operation, runs, tile, target).ok().map(|(staging, _)| staging);
     let maps = staging.as_ref().map_or(0, |s| s.maps.len());
     (staging, params.with_maps(maps))
-}
-
-fn check_fit(operation: Operation, epilogue: &Checked, target: Target) -> Result<(), PlanError> {
-    fit_operation(operation, epilogue)?;
-    let formats = epilogue.arguments().iter().filter_map(|a| a.role.operand()).map(|o| o.dtype).chain([operation.dtype()]);
-    if !target.has_bf16() && formats.into_iter().any(|d| d == DType::BF16) {
-        return Err(PlanError::Target {
-            what: "bf16".into(),
-            target,
-            cure: "use f16 or f32, or a GPU of compute capability 8.0 or later",
-        });
-    }
-    Ok(())
 }
 
 /// Whether most bytes of the epilogue's matrices lie column by column. The few rows of a GEMV are rows, whatever

@@ -41,9 +41,15 @@ template <> struct Narrow<f16> {
 template <> struct Narrow<bf16> {
     static constexpr bool IN_PAIRS = __CUDA_ARCH__ >= 800;
     static DEVICE bf16 of(float x) {
+#if __CUDA_ARCH__ >= 800
         u16 y;
         asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
         return bf16{y};
+#else
+        // Without the instruction: half a unit in the last place, and a tie to the even neighbour.
+        const u32 bits = __float_as_uint(x);
+        return bf16{u16(x != x ? 0x7fffu : bits + 0x7fffu + (bits >> 16 & 1u) >> 16)};
+#endif
     }
 };
 

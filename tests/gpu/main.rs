@@ -14,6 +14,7 @@ mod autotune;
 mod bits;
 mod cached;
 mod case;
+mod code;
 mod cublaslt;
 mod files;
 mod gemv;

@@ -19,3 +19,10 @@ pub fn copies_between_products(cubin: &[u8]) -> Option<usize> {
     let (first, last) = (products.next()?, products.next_back()?);
     Some(opcodes[first..last].iter().filter(|opcode| **opcode == R2UR).count())
 }
+
+/// Bytes of machine code in a binary, of the kernel and of what it calls.
+pub fn code_bytes(cubin: &[u8]) -> Option<usize> {
+    let file: ElfFile64 = ElfFile64::parse(cubin).ok()?;
+    let text = file.sections().filter(|section| section.name().is_ok_and(|name| name.starts_with(".text.")));
+    Some(text.map(|section| section.size() as usize).sum())
+}

@@ -101,12 +101,15 @@ pub struct Row {
     pub law: Option<Law>,
     /// Issue slots for one element, roughly: decides whether a region's arms are worth a branch.
     pub cost: u32,
+    /// Machine instructions of the exact spelling where it is inlined, roughly: what it costs the compiler. The slots again, unless
+    /// a long way stands in the code that few elements go.
+    pub code: u32,
     /// Largest error of the exact spelling, in units in the last place of the `f32` result. 0: bit-exact, may be folded.
     pub ulp: u32,
 }
 
 macro_rules! primitives {
-    ($( $(#[doc = $doc:literal])+ $variant:ident = $name:literal, $sig:expr, cost $cost:literal, ulp $ulp:literal,
+    ($( $(#[doc = $doc:literal])+ $variant:ident = $name:literal, $sig:expr, cost $cost:literal, $(code $code:literal,)? ulp $ulp:literal,
         cuda $cuda:literal, $(i32 $cuda_i32:literal, $eval_i32:expr,)? $(fast $fast:literal ($abs:literal, $rel:literal),)?
         eval $eval:expr $(, adjoint $adjoint:expr)? $(, picks $arms:tt $condition:expr)? $(, law $law:expr)?; )*) => {
         /// A primitive of the epilogue graph. See the [table](super::op) for what each one means.
@@ -131,6 +134,7 @@ macro_rules! primitives {
             picks: primitives!(@opt $(Picks { arms: $arms, condition: $condition })?),
             law: primitives!(@opt $($law as Law)?),
             cost: $cost,
+            code: primitives!(@or $cost $(, $code)?),
             ulp: $ulp,
         } ),*];
     };

@@ -24,7 +24,7 @@ primitives! {
         law |s, x| s.without(x, 1.0, 1);
     /// `a / b`. Integers truncate towards zero; dividing an integer by zero gives 0. The fast form gives 0 where `|b|`
     /// exceeds 2^126.
-    Div = "div", Numeric(2), cost 10, ulp 1, cuda "$0 / $1",
+    Div = "div", Numeric(2), cost 10, code 19, ulp 1, cuda "$0 / $1",
         i32 "divide($0, $1)", |x| if x[1] == 0 { 0 } else { x[0].wrapping_div(x[1]) },
         fast "__fdividef($0, $1)" (1e-37, 5e-7),
         eval |x| x[0] / x[1], adjoint |s, x, y, g| {
@@ -60,16 +60,16 @@ primitives! {
     Exp2 = "exp2", Float(1), cost 6, ulp 3, cuda "exp2f($0)", fast "exp2_fast($0)" (1e-37, 5e-7),
         eval |x| x[0].exp2(), adjoint |s, _, y, g| { let ln2 = s.k(std::f32::consts::LN_2); let d = s.mul_(y, ln2); vec![Some(s.mul_(g, d))] };
     /// Natural logarithm.
-    Log = "log", Float(1), cost 10, ulp 1, cuda "logf($0)", fast "log_fast($0)" (4e-7, 1e-6),
+    Log = "log", Float(1), cost 10, code 25, ulp 1, cuda "logf($0)", fast "log_fast($0)" (4e-7, 1e-6),
         eval |x| x[0].ln(), adjoint |s, x, _, g| vec![Some(s.f(Op::Div, &[g, x[0]]))];
     /// `log(1 + a)`, accurate near 0.
-    Log1p = "log1p", Float(1), cost 16, ulp 2, cuda "log1pf($0)",
+    Log1p = "log1p", Float(1), cost 16, code 28, ulp 2, cuda "log1pf($0)",
         eval |x| x[0].ln_1p(), adjoint |s, x, _, g| { let one = s.k(1.0); let d = s.f(Op::Add, &[one, x[0]]); vec![Some(s.f(Op::Div, &[g, d]))] };
     /// `e^a - 1`, accurate near 0.
-    Expm1 = "expm1", Float(1), cost 14, ulp 2, cuda "expm1f($0)",
+    Expm1 = "expm1", Float(1), cost 14, code 36, ulp 2, cuda "expm1f($0)",
         eval |x| x[0].exp_m1(), adjoint |s, _, y, g| { let one = s.k(1.0); let d = s.f(Op::Add, &[y, one]); vec![Some(s.mul_(g, d))] };
     /// Square root.
-    Sqrt = "sqrt", Float(1), cost 10, ulp 0, cuda "sqrtf($0)", fast "sqrt_fast($0)" (1e-19, 5e-7),
+    Sqrt = "sqrt", Float(1), cost 10, code 16, ulp 0, cuda "sqrtf($0)", fast "sqrt_fast($0)" (1e-19, 5e-7),
         eval |x| x[0].sqrt(), adjoint |s, _, y, g| { let half = s.k(0.5); let h = s.mul_(g, half); vec![Some(s.f(Op::Div, &[h, y]))] };
     /// `1 / sqrt(a)`.
     Rsqrt = "rsqrt", Float(1), cost 6, ulp 2, cuda "rsqrtf($0)",
@@ -77,10 +77,10 @@ primitives! {
             let c = s.k(-0.5); let h = s.mul_(g, c); let h = s.mul_(h, y); vec![Some(s.f(Op::Div, &[h, x[0]]))]
         };
     /// `1 / a`.
-    Recip = "recip", Float(1), cost 8, ulp 1, cuda "1.0f / $0", fast "recip_fast($0)" (1e-37, 5e-7),
+    Recip = "recip", Float(1), cost 8, code 17, ulp 1, cuda "1.0f / $0", fast "recip_fast($0)" (1e-37, 5e-7),
         eval |x| 1.0 / x[0], adjoint |s, _, y, g| { let y2 = s.mul_(y, y); let d = s.neg_(y2); vec![Some(s.mul_(g, d))] };
     /// `a` to the power `b`, as C's `powf`. The gradient of the exponent takes `log(a)` and is right for `a > 0`.
-    Pow = "pow", Float(2), cost 40, ulp 4, cuda "powf($0, $1)",
+    Pow = "pow", Float(2), cost 40, code 90, ulp 4, cuda "powf($0, $1)",
         eval |x| x[0].powf(x[1]), adjoint |s, x, y, g| {
             let one = s.k(1.0);
             let e = s.f(Op::Sub, &[x[1], one]);
@@ -104,10 +104,10 @@ primitives! {
             let c = s.k(std::f32::consts::FRAC_2_SQRT_PI); let d = s.mul_(e, c); vec![Some(s.mul_(g, d))]
         };
     /// Sine; the argument is in radians.
-    Sin = "sin", Float(1), cost 20, ulp 2, cuda "sinf($0)", fast "sin_fast($0)" (2e-6, 1e-6),
+    Sin = "sin", Float(1), cost 20, code 90, ulp 2, cuda "sinf($0)", fast "sin_fast($0)" (2e-6, 1e-6),
         eval |x| x[0].sin(), adjoint |s, x, _, g| { let d = s.f(Op::Cos, &[x[0]]); vec![Some(s.mul_(g, d))] };
     /// Cosine; the argument is in radians.
-    Cos = "cos", Float(1), cost 20, ulp 2, cuda "cosf($0)", fast "cos_fast($0)" (2e-6, 1e-6),
+    Cos = "cos", Float(1), cost 20, code 90, ulp 2, cuda "cosf($0)", fast "cos_fast($0)" (2e-6, 1e-6),
         eval |x| x[0].cos(), adjoint |s, x, _, g| { let d = s.f(Op::Sin, &[x[0]]); let d = s.neg_(d); vec![Some(s.mul_(g, d))] };
     /// Largest integer not above.
     Floor = "floor", Float(1), cost 2, ulp 0, cuda "floorf($0)", eval |x| x[0].floor();
@@ -119,7 +119,7 @@ primitives! {
     Sign = "sign", Float(1), cost 3, ulp 0, cuda "sign($0)",
         eval |x| if x[0] > 0.0 { 1.0 } else if x[0] < 0.0 { -1.0 } else { x[0] * 0.0 + if x[0].is_nan() { x[0] } else { 0.0 } };
     /// Remainder with the sign of the dividend, as C's `fmodf` and `%`. An integer modulo zero is 0.
-    Rem = "rem", Numeric(2), cost 20, ulp 0, cuda "fmodf($0, $1)",
+    Rem = "rem", Numeric(2), cost 20, code 75, ulp 0, cuda "fmodf($0, $1)",
         i32 "remainder($0, $1)", |x| if x[1] == 0 { 0 } else { x[0].wrapping_rem(x[1]) },
         eval |x| x[0] % x[1], adjoint |s, x, y, g| {
             // As the remainder has it: a quotient by itself may round across an integer.

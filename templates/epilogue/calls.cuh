@@ -1,0 +1,3 @@
+// ---- functions that are called: inlined, the code of each would stand in the kernel for every element of a thread ----
+{% for call in calls %}__device__ __noinline__ float {{ call.name }}({{ call.parameters }}) { return {{ call.value }}; }
+{% endfor %}

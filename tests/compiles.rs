@@ -1,0 +1,127 @@
+//! Whatever a plan accepts compiles: random graphs for every generation of GPU, through the real compiler.
+//!
+//! `POSTLUDE_COMPILE_TIMES` names a file, to which each compilation appends a line: what was compiled, what was estimated, what it took.
+//! Without NVRTC these tests say that they are skipped; with `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
+#![allow(missing_docs, reason = "a test binary")]
+
+#[path = "support/graphs.rs"]
+mod graphs;
+#[path = "support/sass.rs"]
+#[allow(dead_code, reason = "each test crate uses its part")]
+mod sass;
+#[path = "support/softcap.rs"]
+mod softcap;
+
+use graphs::{Style, well_typed};
+use postlude::ir::{Graph, Order};
+use postlude::jit::{Cache, Options, compiler};
+use postlude::plan::{Code, KernelPlan, Math};
+use postlude::prelude::*;
+use postlude::target::Target;
+use proptest::prelude::*;
+use proptest::sample::select;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+fn nvrtc() -> bool {
+    match compiler() {
+        Ok(_) => true,
+        Err(error) if std::env::var_os("POSTLUDE_REQUIRE_NVRTC").is_some_and(|v| v == "1") => panic!("{error}"),
+        Err(error) => {
+            eprintln!("skipped: NVRTC not found ({error})");
+            false
+        }
+    }
+}
+
+const TARGETS: [Target; 5] = [Target::SM_75, Target::SM_80, Target::SM_89, Target::SM_90, Target::SM_90A];
+
+/// Large and aligned, ragged, few rows, tiny.
+const SHAPES: [Shape; 4] =
+    [Shape::new(4096, 4096, 4096), Shape::new(4095, 4097, 99), Shape::new(1, 4096, 4096), Shape::new(3, 5, 7).batched(2)];
+
+/// An operation that a graph over an accumulator of `f32`, or of `i32`, may follow.
+fn operation(integer: bool) -> impl Strategy<Value = fn(&Epilogue) -> Gemm> {
+    let float: Vec<fn(&Epilogue) -> Gemm> = vec![
+        |e| Gemm::new(F16, TN, e),
+        |e| Gemm::new(BF16, NN, e),
+        |e| Gemm::new(F32, NT, e),
+        |e| Gemm::new(F32, TT, e).tf32(true),
+        |e| Gemm::pointwise(F16, Order::RowMajor, e),
+        |e| Gemm::pointwise(BF16, Order::ColumnMajor, e),
+    ];
+    let integers: Vec<fn(&Epilogue) -> Gemm> = vec![|e| Gemm::new(I32, TN, e), |e| Gemm::pointwise(I32, Order::RowMajor, e)];
+    select(if integer { integers } else { float })
+}
+
+fn request(style: Style, integer: bool) -> impl Strategy<Value = (Graph, fn(&Epilogue) -> Gemm)> {
+    (well_typed(if integer { style.integer() } else { style }), operation(integer))
+}
+
+/// What this thread has computed so far, where the system says; else the time, which others on the machine lengthen.
+fn processor_time() -> Duration {
+    static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+    let spent = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let spent = spent.and_then(|line| line.split(' ').next()?.parse().ok());
+    spent.map_or_else(|| START.elapsed(), Duration::from_nanos)
+}
+
+/// Compiles a plan's own kernel, and says what it took.
+fn compiles(plan: &KernelPlan) -> Result<(), TestCaseError> {
+    let source = plan.source().map_err(|error| TestCaseError::fail(error.to_string()))?;
+    let start = processor_time();
+    let cubin = Cache::in_memory().compile(&source, &plan.target, &Options::new());
+    let took = processor_time().saturating_sub(start).as_millis();
+    let cubin = cubin.map_err(|error| TestCaseError::fail(format!("{error}\n{}", plan.explain())))?;
+    let Code { instructions, .. } = plan.code;
+    let bytes = sass::code_bytes(&cubin.bytes).unwrap_or_default();
+    // The estimate may be high; what it misses is bounded.
+    prop_assert!(bytes / 16 < LEAST + 3 * instructions, "{} instructions\n{}", bytes / 16, plan.explain());
+    if let Some(file) = std::env::var_os("POSTLUDE_COMPILE_TIMES") {
+        let (target, mainloop) = (plan.target, plan.tile.mainloop());
+        let estimate = plan.compile_time().as_secs_f64() * 1e3;
+        let program = &plan.program;
+        let sinks = (program.stores.len(), program.reductions.len(), program.sums.len(), program.steps.len());
+        let line = format!("{target},{mainloop},{instructions},{},{sinks:?},{estimate:.0},{took}\n", bytes / 16);
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file).expect("a file to write times to");
+        file.write_all(line.as_bytes()).expect("a file that can be written");
+    }
+    Ok(())
+}
+
+/// Instructions of a kernel besides its epilogue's values: mainloop, stores, reductions of every kind.
+const LEAST: usize = 20_000;
+
+/// How many cases, unless the environment says.
+const CASES: u32 = 16;
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES),
+        failure_persistence: Some(Box::new(proptest::test_runner::FileFailurePersistence::WithSource("regressions"))),
+        max_shrink_iters: 64,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn whatever_a_plan_accepts_compiles(
+        (graph, operation) in prop_oneof![
+            4 => request(Style::everything(), false),
+            1 => request(Style::everything(), true),
+            2 => request(Style { steps: 150, stores: 8, ..Style::everything() }, false),
+        ],
+        target in select(TARGETS.to_vec()),
+        shape in select(SHAPES.to_vec()),
+        math in select(vec![Math::Exact, Math::Fast]),
+    ) {
+        if nvrtc() {
+            let epilogue = Epilogue::from_graph(graph).expect("a well-typed graph");
+            if let Ok(plan) = operation(&epilogue).math(math).kernel(target, 108, shape) {
+                if let Some(split) = &plan.split {
+                    compiles(&split.product)?;
+                }
+                compiles(&plan)?;
+            }
+        }
+    }
+}
