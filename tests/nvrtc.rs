@@ -5,6 +5,7 @@
 #![allow(missing_docs, reason = "a test binary")]
 
 #[path = "support/sass.rs"]
+#[allow(dead_code, reason = "each test crate uses its part")]
 mod sass;
 #[path = "support/softcap.rs"]
 mod softcap;

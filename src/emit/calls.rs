@@ -1,8 +1,9 @@
 //! The functions that a kernel calls instead of inlining them: see [`Code`](crate::plan::Code).
 
-use super::printer::substitute;
+use super::printer::{RESUME, substitute};
 use crate::ir::Op;
-use crate::plan::KernelPlan;
+use crate::plan::{KernelPlan, StepKind};
+use crate::source::STEP_MARKER;
 use serde::Serialize;
 
 /// One function.
@@ -12,19 +13,36 @@ pub(super) struct Call {
     parameters: String,
     /// What it returns.
     value: String,
+    /// For a spelling that the user brought: the lines around it, by which the compiler's messages name the step.
+    marks: Option<[String; 2]>,
 }
 
-/// The function's name in the kernel.
+/// The name of a primitive's function in the kernel.
 pub(super) fn name(op: Op) -> String {
     format!("called_{}", op.name())
 }
 
+/// The name of a custom primitive's function: that of the first step with the same spelling.
+pub(super) fn custom_name(plan: &KernelPlan, spelling: &str) -> String {
+    let first =
+        plan.program.steps.iter().position(|step| matches!(&step.kind, StepKind::Custom { cuda, .. } if cuda == spelling));
+    format!("called_custom{}", first.unwrap_or_default())
+}
+
 /// Every function that the plan has called.
 pub(super) fn calls(plan: &KernelPlan) -> Vec<Call> {
-    let call = |&op: &Op| {
-        let names: Vec<String> = (0..op.row().signature.arity()).map(|i| format!("x{i}")).collect();
-        let parameters = names.iter().map(|name| format!("float {name}")).collect::<Vec<_>>().join(", ");
-        Call { name: name(op), parameters, value: substitute(op.row().cuda, &names) }
+    let names = |arity: usize| (0..arity).map(|i| format!("x{i}")).collect::<Vec<_>>();
+    let call = |name: String, spelling: &str, arity: usize, marks| {
+        let parameters = names(arity).iter().map(|name| format!("float {name}")).collect::<Vec<_>>().join(", ");
+        Call { name, parameters, value: substitute(spelling, &names(arity)), marks }
     };
-    plan.code.calls.iter().map(call).collect()
+    let primitives = plan.code.calls.iter().map(|op| call(name(*op), op.row().cuda, op.row().signature.arity(), None));
+    let customs = plan.program.steps.iter().enumerate().filter_map(|(step, value)| {
+        let StepKind::Custom { cuda, args, .. } = &value.kind else { return None };
+        let name = custom_name(plan, cuda);
+        let is_first = plan.code.calls_custom && name == format!("called_custom{step}");
+        let marks = [format!("#line 1 \"{STEP_MARKER}{step}\""), RESUME.to_owned()];
+        is_first.then(|| call(name, cuda, args.len(), Some(marks)))
+    });
+    primitives.chain(customs).collect()
 }

@@ -126,6 +126,9 @@ impl<'p> Printer<'p> {
                 }
                 spelling => substitute(spelling, &atoms),
             },
+            StepKind::Custom { cuda, .. } if self.plan.code.calls_custom => {
+                format!("{}({})", calls::custom_name(self.plan, cuda), atoms.join(", "))
+            }
             StepKind::Custom { cuda, .. } => format!("({})", substitute(cuda, &atoms)),
             _ => self.reference(step),
         }
@@ -261,7 +264,7 @@ impl<'p> Printer<'p> {
 
     fn assign(&self, step: usize, out: &mut Lines) {
         let line = format!("{} = {}; // {}", self.reference(step), self.expression(step), self.note(step));
-        if matches!(self.program.steps[step].kind, StepKind::Custom { .. }) {
+        if matches!(self.program.steps[step].kind, StepKind::Custom { .. }) && !self.plan.code.calls_custom {
             out.push_marked(step, line);
         } else {
             out.push(line);

@@ -443,7 +443,7 @@ fn unsuitable(candidate: &Candidate, request: &Request) -> Option<String> {
 }
 
 /// Instructions of the epilogue's code in a Hopper kernel from which on compilers take longer than anybody waits.
-const MOST_CODE: usize = 12_000;
+const MOST_CODE: usize = 9000;
 
 /// The tile as it fits beside the epilogue's operands, or why it does not.
 fn fit(tile: &Tile, request: &Request) -> Result<Tile, Reason> {

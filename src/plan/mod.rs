@@ -272,7 +272,7 @@ impl KernelPlan {
 
     /// What compiling the kernel is estimated to take, on a processor like the one that the estimate was fitted on.
     pub fn compile_time(&self) -> Duration {
-        self.code.compile_time(self.tile.mainloop())
+        code::compile_time(self.tile.mainloop(), &self.code, &self.program)
     }
 
     /// Bytes of dynamic shared memory a block takes.

@@ -67,13 +67,17 @@ DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c
                 if (s.at(i) < p.n) {{ r.monoid }}::take(c.{{ r.name }}, {{ r.terms }});
 {% endif %}{% if r.elements %}        const {{ r.block_type }} block(p, s.row - s.row % UNIT_ROWS, s.column - s.column % BN, t.batch);
         const {{ r.result_type }} result{ {{ r.base }}, {{ r.ld }}};
-        if (s.row < p.m)
+        {{ r.monoid }}::State states[STRIP];
 #pragma unroll
-            for (int i = 0; i < STRIP; ++i) {
-                {{ r.monoid }}::State state = {{ r.monoid }}::identity();
-                {{ r.monoid }}::take(state, {{ r.terms }});
-                if (s.at(i) < p.n) hand_in<{{ r.monoid }}, {{ r.added }}>(p, block, {{ r.partials }}, result, s.row % UNIT_ROWS * BN + s.at(i) % BN, state);
-            }
+        for (int i = 0; i < STRIP; ++i) {
+            states[i] = {{ r.monoid }}::identity();
+            {{ r.monoid }}::take(states[i], {{ r.terms }});
+        }
+        // A loop: the way to memory is longer than an element is worth in code.
+        if (s.row < p.m)
+#pragma unroll 1
+            for (int i = 0; i < STRIP; ++i)
+                if (s.at(i) < p.n) hand_in<{{ r.monoid }}, {{ r.added }}>(p, block, {{ r.partials }}, result, s.row % UNIT_ROWS * BN + s.at(i) % BN, states[i]);
 {% endif %}    }
 {% endfor %}}
 
