@@ -45,6 +45,7 @@ mod envelope;
 mod error;
 mod fault;
 mod flight;
+mod folder;
 mod generations;
 mod key;
 mod kind;

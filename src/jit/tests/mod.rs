@@ -10,6 +10,7 @@ mod modes;
 mod processes;
 mod reader;
 mod spills;
+mod trust;
 
 use self::events::{heard, warnings};
 use super::compiler::{Build, Compile};
