@@ -40,6 +40,8 @@ mod bundle;
 mod cache;
 mod compiler;
 mod config;
+#[cfg(target_os = "linux")]
+mod elf;
 mod entry;
 mod envelope;
 mod error;

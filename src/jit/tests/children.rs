@@ -66,6 +66,7 @@ fn in_another_process() {
             .to_string(),
         "everything" => everything(&root),
         "refused" => refused(&root),
+        "find" => super::super::compiler().map_or_else(|error| format!("{error:?}"), |found| found.identity),
         other => panic!("{other}"),
     };
     println!("\nreport: {outcome}");

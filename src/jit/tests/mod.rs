@@ -6,6 +6,8 @@ mod disk;
 pub(crate) mod events;
 mod faults;
 mod levels;
+#[cfg(target_os = "linux")]
+mod libraries;
 mod modes;
 mod processes;
 mod reader;
