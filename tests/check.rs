@@ -285,6 +285,8 @@ fn one_name_of_a_function_is_one_definition() {
     static WORDS: Function = Function { name: "two words", ..TWICE };
     static ACC: Function = Function { name: "acc", ..TWICE };
     static NOTHING: Function = Function { name: "", ..TWICE };
+    static TURNED: Function = Function { name: "pay\u{202e}eet", ..TWICE };
+    static DOUBLE: Function = Function { name: "twice\u{200b}", ..TWICE };
     let relu = postlude::build::registry().function("relu").unwrap();
     let fault = |code, message: &str| (code, message.to_owned());
     assert_eq!(fault_of(&[&ONE, &OTHER, &ONE]), fault("E0108", "`twice` names two functions"));
@@ -292,7 +294,10 @@ fn one_name_of_a_function_is_one_definition() {
         assert_eq!(fault_of(functions), fault("E0108", "`relu` is an activation, and this is another function"));
     }
     assert_eq!(fault_of(&[&ADD, &ONE, &ADD]), fault("E0109", "`add` is a primitive, and this is a function"));
-    for (function, name) in [(&WORDS, "two words"), (&ACC, "acc"), (&NOTHING, "")] {
+    for (function, name) in
+        [(&WORDS, "two words"), (&ACC, "acc"), (&NOTHING, ""), (&TURNED, "pay\\u{202e}eet"), (&DOUBLE, "twice\\u{200b}")]
+    {
+        assert!(!calling(&[function]).unwrap_err().to_string().contains(['\u{202e}', '\u{200b}']));
         assert_eq!(fault_of(&[function]), fault("E0109", &format!("`{name}` is no name for a function")));
     }
     // What passes can be read back by who has the function.
@@ -515,4 +520,24 @@ fn a_graph_has_an_end() {
     let diagnostics = error.unwrap_err();
     let codes: Vec<&str> = diagnostics.iter().map(|d| d.code()).collect();
     assert_eq!(codes, ["E0106"]);
+}
+
+/// What is said about a name that nobody has checked shows what is in it.
+#[test]
+fn messages_show_what_is_not_seen_in_names() {
+    const BAD: &str = "pay\u{202e}eet\u{2028}";
+    const SHOWN: &str = "pay\\u{202e}eet\\u{2028}";
+    let epilogue = Epilogue::build(|e| e.store("d", e.acc(), F32)).unwrap();
+    let mut d = [0.0f32; 4];
+    let (a, b) = ([0.0f32; 4], [0.0f32; 4]);
+    let args = HostArgs::new().input("a", &a).input("b", &b).input(BAD, &a).output("d", &mut d);
+    let unknown = Gemm::new(F32, TN, &epilogue).reference(Shape::new(2, 2, 2), args);
+    let messages = [
+        unknown.unwrap_err().to_string(),
+        epilogue.backward(Wrt::arguments([BAD])).unwrap_err().to_string(),
+        CustomOp::new(BAD, 1, "$0", |x| x[0]).unwrap_err().to_string(),
+    ];
+    for message in messages {
+        assert!(message.contains(SHOWN) && !message.contains(['\u{202e}', '\u{2028}']), "{message}");
+    }
 }

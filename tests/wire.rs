@@ -275,6 +275,11 @@ fn constants_keep_their_bits() {
     }
 }
 
+/// Whether a character is not seen, or makes what is around it look like something else.
+fn unseen(c: char) -> bool {
+    c.is_control() || "\u{200b}\u{2028}\u{2029}\u{202e}\u{2066}\u{feff}\u{e0061}".contains(c)
+}
+
 #[test]
 fn hostile_names_are_refused_or_stay_quoted() {
     for name in HOSTILE_NAMES {
@@ -288,14 +293,16 @@ fn hostile_names_are_refused_or_stay_quoted() {
         // The text form has a line for each node and store, whatever the names hold.
         let text = text::print(&graph, |_| None);
         assert_eq!(text.lines().count(), 4, "{text}");
+        assert!(text.chars().all(|c| c == '\n' || !unseen(c)), "{text:?}");
         assert_eq!(text::parse(&text, &registry()).unwrap().graph, graph);
         assert_eq!(read(&serde_json::to_value(Document::of(&graph)).unwrap(), &registry()).unwrap(), graph);
         // So has the drawing: three nodes, two edges to them, a sink and its edge.
         let dot = postlude::ir::dot::dot(&graph, |_| String::new());
         assert_eq!(dot.lines().count(), 3 + 3 + 2 + 2 + 1, "{dot}");
         assert!(dot.lines().all(|l| l.ends_with(';') || l.ends_with('{') || l == "}"), "{dot}");
+        assert!(dot.chars().all(|c| c == '\n' || !unseen(c)), "{dot:?}");
 
-        let control = name.chars().any(char::is_control);
+        let control = name.chars().any(unseen);
         match Epilogue::from_graph(graph) {
             Ok(epilogue) => {
                 assert!(!control && !name.is_empty() && !["a", "b"].contains(name));
@@ -304,7 +311,7 @@ fn hostile_names_are_refused_or_stay_quoted() {
             Err(diagnostics) => {
                 assert!(control || name.is_empty() || ["a", "b"].contains(name) || name.chars().count() > 60, "{diagnostics}");
                 assert!(diagnostics.iter().all(|d| d.code() == "E0102"), "{diagnostics}");
-                assert!(diagnostics.to_string().chars().all(|c| c == '\n' || !c.is_control()));
+                assert!(diagnostics.to_string().chars().all(|c| c == '\n' || !unseen(c)), "{diagnostics}");
             }
         }
     }
@@ -318,11 +325,35 @@ fn messages_hold_no_control_characters_of_the_document() {
         "%1 = custom \u{7}#0123456789abcdef %0",
         "\u{0}",
         "%1 = load \"\u{1}",
+        "%1 = tanh\u{202e} %0",
+        "%1: \u{2066}f32 = tanh %0",
+        "%1 = custom soft\u{200b}cap#0123456789abcdef %0",
+        "%1 = load \"x\u{2028}\" f16[N]",
+        "%1 = load \"x\" f\u{e0061}16[N]",
+        "reduce \"x\" su\u{202e}m f32[N], %0",
+        "x\u{2028}y",
     ] {
         let text = format!("%0 = acc f32\n{line}\nstore \"d\" f16[M,N,L], %0\n");
         let error = text.parse::<Epilogue>().unwrap_err().to_string();
-        assert!(error.chars().all(|c| c == '\n' || !c.is_control()), "{error:?}");
+        assert!(error.chars().all(|c| c == '\n' || !unseen(c)), "{error:?}");
     }
+    let bad = "x\u{202e}y\u{2028}\u{7f}";
+    let sinks = || json!([store("d", 0)]);
+    for document in [
+        document(json!([{ bad: "f32" }]), sinks()),
+        document(json!([{ "acc": bad }]), sinks()),
+        document(json!([{ "acc": "f32" }, { "apply": [bad, [0]] }]), sinks()),
+        document(json!([{ "acc": "f32" }, { "call": [bad, [0]] }]), sinks()),
+        document(json!([{ "acc": "f32" }, { "custom": { "name": bad, "fingerprint": bad, "args": [0] } }]), sinks()),
+        document(json!([{ "acc": "f32" }]), json!([store(bad, 0)])),
+        json!({ bad: 1 }),
+        json!(bad),
+    ] {
+        let error = Epilogue::from_json(&document.to_string(), &registry()).unwrap_err().to_string();
+        assert!(error.chars().all(|c| c == '\n' || !unseen(c)), "{error:?}");
+    }
+    let huge = document(json!([{ "acc": "y".repeat(1 << 20) }]), sinks());
+    assert!(Epilogue::from_json(&huge.to_string(), &registry()).unwrap_err().to_string().len() < 2000);
 }
 
 #[test]

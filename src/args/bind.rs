@@ -2,7 +2,7 @@
 
 use super::{Args, Given, Misfit, ReserveTag, Slot, SlotKind, reserve};
 use crate::dtype::{DType, ValueType};
-use crate::ir::Constant;
+use crate::ir::{Constant, name::word};
 use crate::problem::Shape;
 use std::fmt;
 
@@ -200,7 +200,7 @@ pub enum Fault {
 
 impl fmt::Display for ArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "argument `{}`: ", self.name.escape_debug())?;
+        write!(f, "argument `{}`: ", word(&self.name))?;
         match &self.fault {
             Fault::Missing { needs } => write!(f, "missing; it needs {needs}"),
             Fault::Unknown { known } => write!(f, "the epilogue has no such argument; it has {}", known.join(", ")),

@@ -3,7 +3,7 @@
 use super::activation;
 use super::expr::Builder;
 use crate::check::{self, Argument, Checked, Diagnostics};
-use crate::ir::{Graph, Registry, SinkKind, dot, text, wire};
+use crate::ir::{Graph, Registry, SinkKind, dot, name, text, wire};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::panic::Location;
@@ -101,7 +101,7 @@ impl Epilogue {
         for (id, written, line) in parsed.annotations {
             let inferred = epilogue.checked.type_of(id).to_string();
             if inferred != written {
-                let written = text::shown(&written, text::SHOWN_WORD);
+                let written = name::word(&written);
                 return Err(ReadError::Annotation { line, written, inferred, text: text::shown_line(text, line) });
             }
         }
@@ -163,7 +163,7 @@ pub enum ReadError {
         written: String,
         /// What follows from the operands.
         inferred: String,
-        /// The line's text, cut and without control characters.
+        /// The line's text, cut, and with what is not seen escaped.
         text: String,
     },
     /// It was read, and is not a valid graph.

@@ -2,9 +2,10 @@
 //! the place of calls without another look.
 
 use super::diagnostic::{Diagnostic, Part, Place};
-use super::{short, types};
+use super::types;
 use crate::dtype::ValueType;
 use crate::ir::graph::{Graph, Node, NodeId};
+use crate::ir::name::word;
 use crate::ir::{CustomOp, Function, Op, text};
 use std::collections::{HashMap, HashSet};
 
@@ -52,7 +53,7 @@ fn check_names(graph: &Graph, activations: &[&'static Function], out: &mut Vec<D
         let (earlier, other) = *first.entry((kind, name)).or_insert((id, definition));
         if other != definition {
             out.push(
-                fault("E0108", format!("`{}` names two {kind}", short(name)))
+                fault("E0108", format!("`{}` names two {kind}", word(name)))
                     .mark(Part::Subject, "another definition")
                     .note(graph, "it is first used here", Place::Node(earlier))
                     .help("give each definition a name of its own"),
@@ -60,10 +61,10 @@ fn check_names(graph: &Graph, activations: &[&'static Function], out: &mut Vec<D
         } else if earlier == id && matches!(definition, Definition::Function(_)) && !text::is_free(name) {
             let message = match Op::from_name(name) {
                 Some(_) => format!("`{name}` is a primitive, and this is a function"),
-                None => format!("`{}` is no name for a function", short(name)),
+                None => format!("`{}` is no name for a function", word(name)),
             };
             out.push(fault("E0109", message).mark(Part::Subject, "").help(
-                "use one word that means nothing else in the text form, where a line that calls the function begins with it",
+                "use one word that is seen and means nothing else in the text form, where a line that calls the function begins with it",
             ));
         }
     }
@@ -82,7 +83,7 @@ impl Bodies<'_> {
     /// Checks a function's body, and those of the functions that it calls. `call` is the call in the graph that led here.
     fn visit(&mut self, function: &'static Function, call: NodeId) {
         if let Some(at) = self.chain.iter().position(|caller| *caller == function) {
-            let name = |f: &Function| format!("`{}`", short(f.name));
+            let name = |f: &Function| format!("`{}`", word(f.name));
             let through: Vec<String> = self.chain[at + 1..].iter().map(|f| name(f)).collect();
             let through = if through.is_empty() { String::new() } else { format!(" through {}", through.join(" and ")) };
             self.fault(
@@ -110,8 +111,8 @@ impl Bodies<'_> {
     fn check_body(&mut self, function: &Function, body: &Graph, result: NodeId, call: NodeId) {
         const CODE: &str = "E0205";
         let name = match self.chain.last() {
-            Some(caller) => format!("the body of `{}`, which `{}` calls,", short(function.name), short(caller.name)),
-            None => format!("the body of `{}`", short(function.name)),
+            Some(caller) => format!("the body of `{}`, which `{}` calls,", word(function.name), word(caller.name)),
+            None => format!("the body of `{}`", word(function.name)),
         };
         let parameters = function.parameters.len();
         for (id, node) in body.nodes() {

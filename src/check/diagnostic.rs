@@ -1,6 +1,7 @@
 //! Diagnostics: what is wrong, where in the listing, which Rust line built it, and what to do.
 
 use crate::ir::graph::{BuiltAt, Graph, NodeId};
+use crate::ir::name;
 use crate::ir::text::{self, Line};
 use std::fmt;
 use std::ops::Range;
@@ -65,7 +66,7 @@ impl Diagnostic {
         };
         Diagnostic {
             code,
-            message: message.into(),
+            message: name::seen(message),
             note: None,
             help: String::new(),
             built_at: place.built_at(graph),
@@ -77,14 +78,14 @@ impl Diagnostic {
 
     #[must_use]
     pub(super) fn help(mut self, help: &str) -> Diagnostic {
-        self.help = help.into();
+        self.help = name::seen(help);
         self
     }
 
     /// Points at another line that the fault has to do with.
     #[must_use]
     pub(super) fn note(mut self, graph: &Graph, what: &str, place: Place) -> Diagnostic {
-        let line = place.line(graph).map(|l| text::shown(&l.text, text::SHOWN_LINE)).unwrap_or_default();
+        let line = place.line(graph).map(|l| name::shown(&l.text, name::SHOWN_LINE)).unwrap_or_default();
         let at = place.built_at(graph).map(|at| format!("\n       at {at}")).unwrap_or_default();
         self.note = Some(format!("{what}: `{line}`{at}"));
         self
@@ -99,7 +100,7 @@ impl Diagnostic {
             Part::Operand(index) => line.operands.get(index),
         });
         if let Some(span) = span.cloned() {
-            self.marks.push((span, label.into()));
+            self.marks.push((span, name::seen(label)));
         }
         self
     }
@@ -131,12 +132,12 @@ impl Diagnostic {
 
     /// The line of the listing, underlined, each label below its part.
     fn snippet(&self, line: &Line, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "   |\n   | {}", text::shown(&line.text, text::SHOWN_LINE))?;
+        writeln!(f, "   |\n   | {}", name::shown(&line.text, name::SHOWN_LINE))?;
         // Columns and widths in characters; what lies beyond the cut is not marked.
         let mut marks: Vec<(usize, usize, &str)> = Vec::new();
         for (span, label) in &self.marks {
             let (start, width) = (line.text[..span.start].chars().count(), line.text[span.clone()].chars().count());
-            if start + width <= text::SHOWN_LINE {
+            if start + width <= name::SHOWN_LINE {
                 marks.push((start, width, label));
             }
         }

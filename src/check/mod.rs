@@ -7,14 +7,14 @@
 //! | code | rule |
 //! | --- | --- |
 //! | E0101 | A graph has at least one sink. |
-//! | E0102 | An argument's name is 1 to 64 characters, none of them a control character, and neither `a` nor `b`, which are the operands of the product. |
+//! | E0102 | An argument's name is 1 to 64 characters that are seen, none of them a control, format, bidirectional or line-separator character; and it is neither `a` nor `b`, which are the operands of the product. |
 //! | E0103 | One name means one thing: the same scalar, the same operand, or a matrix and its update in place. |
 //! | E0104 | Every argument reaches a sink. |
 //! | E0105 | An expression is used with the builder that made it. |
 //! | E0106 | A graph has at most 4096 nodes and stores, which is also the most that a document may have. |
 //! | E0107 | An argument varies along M, N and L; K is the axis of the product's operands. |
 //! | E0108 | One name means one function, and one custom primitive: two definitions have two names, and none has an activation's. |
-//! | E0109 | A function's name is one word, which means nothing else in the text form: it is no primitive's. |
+//! | E0109 | A function's name is one word of such characters, which means nothing else in the text form: it is no primitive's. |
 //! | E0201 | Operands have the types the primitive takes; `f32`, `i32` and `bool` do not mix without a cast. |
 //! | E0202 | A primitive, function or custom primitive has as many operands as it declares. |
 //! | E0203 | A product has one type: its accumulator is `acc` or `acc_i32`, not both, and its operands' elements are of the same. |
@@ -39,6 +39,7 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 
 use crate::dtype::ValueType;
 use crate::ir::graph::{BuiltAt, Graph, Node, NodeId, Side};
+use crate::ir::name::{self, LONGEST, word};
 use crate::ir::{Axes, Function, Monoid, Operand, Reduction, Sink, SinkKind, text};
 use diagnostic::{Part, Place};
 use std::collections::HashMap;
@@ -172,9 +173,6 @@ impl Checked {
     }
 }
 
-/// The most characters that an argument's name may have.
-pub(crate) const LONGEST_NAME: usize = 64;
-
 /// Checks a graph. Activations are functions like any other here: that nothing else has the name of one is a rule of
 /// [`Epilogue`](crate::Epilogue), which knows them.
 ///
@@ -231,17 +229,12 @@ fn check_liveness(graph: &Graph, built_at: BuiltAt, out: &mut Vec<Diagnostic>) {
     for ((id, node), live) in graph.nodes().zip(graph.live()) {
         if let (Node::Scalar { name, .. } | Node::Load { name, .. }, false) = (node, live) {
             out.push(
-                Diagnostic::new(graph, "E0104", Place::Node(id), &format!("argument `{}` reaches no sink", short(name)))
+                Diagnostic::new(graph, "E0104", Place::Node(id), &format!("argument `{}` reaches no sink", word(name)))
                     .mark(Part::Subject, "never used")
                     .help("use it, or remove it: a launch would have to pass it for nothing"),
             );
         }
     }
-}
-
-/// A name in a message.
-fn short(name: &str) -> String {
-    text::shown(name, text::SHOWN_WORD)
 }
 
 fn check_names(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Argument> {
@@ -278,14 +271,14 @@ struct Names<'g> {
 
 impl Names<'_> {
     fn add(&mut self, name: &Arc<str>, role: Role, place: Place, out: &mut Vec<Diagnostic>) {
-        let shown = short(name);
+        let shown = word(name);
         let new = |code, message: &str| Diagnostic::new(self.graph, code, place, message);
-        if name.is_empty() || name.chars().count() > LONGEST_NAME || name.chars().any(char::is_control) {
-            out.push(
-                new("E0102", &format!("`{shown}` is no name for an argument"))
-                    .mark(Part::Subject, "")
-                    .help(&format!("use 1 to {LONGEST_NAME} characters, none of them a control character")),
-            );
+        let cure = match name::fault(name) {
+            None if name.is_empty() || name.chars().count() > LONGEST => Some(format!("use 1 to {LONGEST} characters")),
+            fault => fault,
+        };
+        if let Some(cure) = cure {
+            out.push(new("E0102", &format!("`{shown}` is no name for an argument")).mark(Part::Subject, "").help(&cure));
         } else if matches!(&**name, "a" | "b") {
             out.push(
                 new("E0102", &format!("`{shown}` is the name of an operand of the product"))

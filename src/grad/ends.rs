@@ -3,10 +3,11 @@
 use super::error::GradError;
 use super::joint::{FORWARD, Joint};
 use super::wrt::Wrt;
-use crate::check::{Checked, LONGEST_NAME};
+use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::Axes;
 use crate::ir::graph::{Node, NodeId};
+use crate::ir::name::LONGEST;
 use crate::ir::{Monoid, Operand, Order, Reduction, Sink, SinkKind};
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ pub(super) fn upstream(output: &str) -> Arc<str> {
 
 /// Fails if there is no room for that in front of a name.
 fn room(prefix: &'static str, name: &str) -> Result<(), GradError> {
-    let most = LONGEST_NAME - prefix.len();
+    let most = LONGEST - prefix.len();
     if name.chars().count() <= most { Ok(()) } else { Err(GradError::Long { name: name.into(), prefix, most }) }
 }
 

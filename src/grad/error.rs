@@ -2,6 +2,7 @@
 
 use crate::check::Diagnostics;
 use crate::dtype::DType;
+use crate::ir::name::word;
 use std::panic::Location;
 
 /// Why an epilogue has no backward epilogue.
@@ -34,7 +35,7 @@ pub enum GradError {
         built_at: Option<&'static Location<'static>>,
     },
     /// A name that is no argument of the epilogue.
-    #[error("the epilogue has no argument `{name}` that {what}; it has {}", list(.known))]
+    #[error("the epilogue has no argument `{}` that {what}; it has {}", word(.name), list(.known))]
     Unknown {
         /// The name.
         name: String,
@@ -60,7 +61,7 @@ pub enum GradError {
     )]
     NoOutput,
     /// An output through which no gradient can come in.
-    #[error("a gradient cannot come in through `{name}`: {why}")]
+    #[error("a gradient cannot come in through `{}`: {why}", word(.name))]
     Output {
         /// The output.
         name: String,
@@ -68,7 +69,7 @@ pub enum GradError {
         why: &'static str,
     },
     /// A format that cannot hold what it was asked to.
-    #[error("`{name}` cannot be kept as {dtype}: {cure}")]
+    #[error("`{}` cannot be kept as {dtype}: {cure}", word(.name))]
     Format {
         /// What it was asked for.
         name: String,

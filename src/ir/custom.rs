@@ -6,6 +6,7 @@
 
 use super::fnv1a;
 use super::function::Function;
+use super::name::{is_unseen, seen, word};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -37,10 +38,10 @@ pub struct CustomOp {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CustomOpError {
     /// The name is no identifier.
-    #[error("custom primitive `{0}`: a name is a letter followed by at most 62 letters, digits or underscores")]
+    #[error("custom primitive `{}`: a name is a letter followed by at most 62 letters, digits or underscores", word(.0))]
     Name(String),
     /// The expression does not use each operand, or uses one that is not there.
-    #[error("custom primitive `{name}`: `{cuda}` must use operands $0 to ${last} and no other", last = arity - 1)]
+    #[error("custom primitive `{name}`: `{}` must use operands $0 to ${last} and no other", seen(.cuda), last = arity - 1)]
     Operands {
         /// The primitive.
         name: String,
@@ -50,7 +51,7 @@ pub enum CustomOpError {
         arity: usize,
     },
     /// The text would not stay inside the expression it is put into.
-    #[error("custom primitive `{name}`: `{cuda}` is no single expression: {why}")]
+    #[error("custom primitive `{name}`: `{}` is no single expression: {why}", seen(.cuda))]
     Expression {
         /// The primitive.
         name: String,
@@ -189,8 +190,8 @@ fn check_spelling(name: &str, arity: usize, cuda: &str, every_operand: bool) -> 
     if cuda.trim().is_empty() {
         return fault("it is empty");
     }
-    if cuda.chars().any(|c| c.is_control() || "{};\"'\\#".contains(c)) || cuda.contains("//") || cuda.contains("/*") {
-        return fault("it holds a brace, a semicolon, a quote, a comment, a directive or a control character");
+    if cuda.chars().any(|c| is_unseen(c) || "{};\"'\\#".contains(c)) || cuda.contains("//") || cuda.contains("/*") {
+        return fault("it holds a brace, a semicolon, a quote, a comment, a directive or a character that is not seen");
     }
     let mut depth = 0i32;
     for c in cuda.chars() {
@@ -301,9 +302,17 @@ mod tests {
     #[test]
     fn a_definition_is_one_expression_over_its_operands() {
         assert!(softcap("$1 * tanhf($0 / $1)").is_ok());
-        for bad in
-            ["$0", "$0 + $1 + $2", "$0 + $1; asm(0)", "$0 ) + ( $1", "$0 + $1 // x", "", "$0 + $1 }", "$0 + $1 \n #include"]
-        {
+        for bad in [
+            "$0",
+            "$0 + $1 + $2",
+            "$0 + \u{202e}$1",
+            "$0 + $1; asm(0)",
+            "$0 ) + ( $1",
+            "$0 + $1 // x",
+            "",
+            "$0 + $1 }",
+            "$0 + $1 \n #include",
+        ] {
             assert!(softcap(bad).is_err(), "{bad}");
         }
         assert!(matches!(CustomOp::new("9x", 1, "$0", |x| x[0]), Err(CustomOpError::Name(_))));

@@ -1,7 +1,7 @@
 //! Drawing: the graph in Graphviz's DOT language.
 
 use super::graph::{Graph, Node, NodeId};
-use super::text;
+use super::{name, text};
 use std::fmt::Write;
 
 /// The graph as a DOT document: leaves are boxes, sinks are cylinders, everything else ellipses; each with its type.
@@ -41,7 +41,7 @@ fn label(parts: &[&str]) -> String {
         for c in part.chars() {
             match c {
                 '"' | '\\' => text.extend(['\\', c]),
-                c if c.is_control() => {
+                c if name::is_unseen(c) => {
                     text.extend(c.escape_default().flat_map(|e| if e == '\\' { vec!['\\', '\\'] } else { vec![e] }))
                 }
                 c => text.push(c),

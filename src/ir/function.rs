@@ -4,6 +4,7 @@
 //! the inline pass puts in its place before a kernel is planned or a value computed.
 
 use super::graph::{Graph, Node, NodeId};
+use super::name::word;
 use super::op::Adjoint;
 use crate::dtype::ValueType;
 use std::fmt;
@@ -60,7 +61,7 @@ impl Hash for Function {
 
 impl fmt::Debug for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Function({})", self.name)
+        write!(f, "Function({})", word(self.name))
     }
 }
 

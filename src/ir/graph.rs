@@ -7,6 +7,7 @@
 use super::axes::{Axes, K, L, M, N};
 use super::custom::CustomOp;
 use super::function::Function;
+use super::name;
 use super::op::Op;
 use super::operand::Operand;
 use super::sink::{Sink, SinkKind};
@@ -304,7 +305,11 @@ impl Graph {
     /// If its value is not in this graph, as with [`push`](Graph::push).
     #[track_caller]
     pub fn sink(&mut self, sink: Sink, built_at: BuiltAt) {
-        assert!(sink.value.index() < self.nodes.len(), "sink `{}` stores a node that is not in this graph", sink.name);
+        assert!(
+            sink.value.index() < self.nodes.len(),
+            "sink `{}` stores a node that is not in this graph",
+            name::word(&sink.name)
+        );
         self.sinks.push(Sink { kind: sink.kind.canonical(), ..sink });
         self.sinks_built_at.push(built_at);
     }

@@ -12,6 +12,7 @@ mod fnv;
 pub mod function;
 pub mod graph;
 pub mod monoid;
+pub(crate) mod name;
 pub mod op;
 pub mod operand;
 pub mod sink;

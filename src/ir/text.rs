@@ -16,6 +16,7 @@
 use super::axes::Axes;
 use super::custom::{CustomOp, Registry};
 use super::graph::{Constant, Coordinate, Graph, Node, NodeId, Side};
+use super::name;
 use super::op::Op;
 use super::operand::{Operand, Order};
 use super::sink::{Sink, SinkKind};
@@ -66,10 +67,6 @@ impl Line {
     }
 }
 
-fn quoted(name: &str) -> String {
-    serde_json::Value::from(name).to_string()
-}
-
 /// An `f32` so that it reads back bit for bit: decimal where possible, else its bits.
 pub fn format_f32(bits: u32) -> String {
     let x = f32::from_bits(bits);
@@ -92,11 +89,11 @@ pub fn node_line(graph: &Graph, id: NodeId, type_name: Option<&str>) -> Line {
     let mut line = Line::new(format!("{id}{annotation} = "));
     match node {
         Node::Scalar { name, value_type } => {
-            line.subject("scalar ", &quoted(name));
+            line.subject("scalar ", &name::quoted(name));
             line.format(value_type.name());
         }
         Node::Load { name, operand } => {
-            line.subject("load ", &quoted(name));
+            line.subject("load ", &name::quoted(name));
             line.format(&operand.to_string());
         }
         Node::Custom { op, .. } => {
@@ -123,7 +120,7 @@ pub fn node_line(graph: &Graph, id: NodeId, type_name: Option<&str>) -> Line {
                 },
             );
         }
-        Node::Coordinate(_) | Node::Apply { .. } | Node::Call { .. } => line.subject("", node.mnemonic()),
+        Node::Coordinate(_) | Node::Apply { .. } | Node::Call { .. } => line.subject("", &name::seen(node.mnemonic())),
     }
     for (i, arg) in node.args().iter().enumerate() {
         line.operand(if i == 0 { " " } else { ", " }, *arg);
@@ -135,7 +132,7 @@ pub fn node_line(graph: &Graph, id: NodeId, type_name: Option<&str>) -> Line {
 pub fn sink_line(graph: &Graph, index: usize) -> Line {
     let sink = &graph.sinks()[index];
     let mut line = Line::new(String::new());
-    line.subject(&format!("{} ", sink.kind.name()), &quoted(&sink.name));
+    line.subject(&format!("{} ", sink.kind.name()), &name::quoted(&sink.name));
     let parameters = sink.kind.parameters();
     if !parameters.is_empty() {
         line.add(" ", &parameters);
@@ -167,7 +164,7 @@ pub struct ParseError {
     pub line: usize,
     /// What is wrong, and what was expected.
     pub message: String,
-    /// The line's text, cut and without control characters.
+    /// The line's text, cut, and with what is not seen escaped.
     pub text: String,
 }
 
@@ -193,7 +190,11 @@ pub fn parse(text: &str, registry: &Registry) -> Result<Parsed, ParseError> {
         if line.is_empty() || line.starts_with(';') {
             continue;
         }
-        reader.line(line, index + 1).map_err(|message| ParseError { line: index + 1, message, text: shown(line, SHOWN_LINE) })?;
+        reader.line(line, index + 1).map_err(|message| ParseError {
+            line: index + 1,
+            message,
+            text: name::shown(line, name::SHOWN_LINE),
+        })?;
     }
     let lines = reader.node_lines.into_iter().chain(reader.sink_lines).collect();
     Ok(Parsed { graph: reader.graph, annotations: reader.annotations, lines })
@@ -206,7 +207,7 @@ fn lines(text: &str) -> std::str::Lines<'_> {
 
 /// A line of a document, from 1, as it may stand in a message.
 pub(crate) fn shown_line(text: &str, number: usize) -> String {
-    lines(text).nth(number - 1).map(|line| shown(line.trim(), SHOWN_LINE)).unwrap_or_default()
+    lines(text).nth(number - 1).map(|line| name::shown(line.trim(), name::SHOWN_LINE)).unwrap_or_default()
 }
 
 struct Reader<'r> {
@@ -311,38 +312,21 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// How much of a line is shown in a message.
-pub(crate) const SHOWN_LINE: usize = 160;
-/// How much of a word is shown in a message.
-pub(crate) const SHOWN_WORD: usize = 64;
-
-/// A piece of a document as it may stand in a message: cut, and with its control characters escaped.
-pub(crate) fn shown(text: &str, most: usize) -> String {
-    let mut out = String::new();
-    for c in text.chars().take(most) {
-        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
-    }
-    if text.chars().nth(most).is_some() {
-        out.push_str("...");
-    }
-    out
-}
-
 /// No such primitive or function.
 pub(super) fn unknown(word: &str) -> String {
-    format!("`{}` is no primitive and no function of the registry", shown(word, SHOWN_WORD))
+    format!("`{}` is no primitive and no function of the registry", name::word(word))
 }
 
-/// Whether a line can call a function of that name: one word, which means nothing else.
+/// Whether a line can call a function of that name: one word that is seen, and means nothing else.
 pub(crate) fn is_free(name: &str) -> bool {
-    let word = !name.is_empty() && !name.contains(char::is_whitespace);
+    let word = !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || name::is_unseen(c));
     word && Reader::new(&Registry::default()).node(name) == Err(unknown(name))
 }
 
 /// The custom primitive of that name, if its definition is the one that the document was written with.
 pub(super) fn custom(registry: &Registry, name: &str, fingerprint: &str) -> Result<Arc<CustomOp>, String> {
     let op = registry.custom(name).ok_or_else(|| {
-        let name = shown(name, SHOWN_WORD);
+        let name = name::word(name);
         format!("custom primitive `{name}` is not in the registry; add it with `Registry::with` before reading")
     })?;
     if format!("{:016x}", op.fingerprint()) == fingerprint {
@@ -391,8 +375,7 @@ fn parse_operand(text: &str) -> Result<Operand, String> {
     let close = text.find(']').filter(|c| *c > open).ok_or_else(expected)?;
     let word = &text[..open];
     let is_word = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    let no_format =
-        || format!("`{}` is no format; there are {}", shown(word, SHOWN_WORD), DType::ALL.map(DType::name).join(", "));
+    let no_format = || format!("`{}` is no format; there are {}", name::word(word), DType::ALL.map(DType::name).join(", "));
     let dtype = DType::from_name(word).ok_or_else(|| if is_word { no_format() } else { expected() })?;
     let axes = Axes::from_letters(&text[open + 1..close]).ok_or_else(expected)?;
     let order = match text[close + 1..].trim() {

@@ -5,6 +5,7 @@
 
 use super::custom::Registry;
 use super::graph::{Constant, Coordinate, Graph, Node, NodeId, Side};
+use super::name;
 use super::op::Op;
 use super::operand::Operand;
 use super::sink::{Sink, SinkKind};
@@ -59,7 +60,7 @@ struct WireSink {
 #[non_exhaustive]
 pub enum WireError {
     /// Not JSON, or not of this shape.
-    #[error("not an epilogue document: {0}")]
+    #[error("not an epilogue document: {}", name::shown(&.0.to_string(), name::SHOWN_MESSAGE))]
     Json(#[from] serde_json::Error),
     /// Written by another version.
     #[error("the document has format version {0}; this library reads version {VERSION}")]

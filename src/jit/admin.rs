@@ -4,8 +4,8 @@ use super::cache::Cache;
 use super::config::Limits;
 use super::key::CacheKey;
 use super::kind::{FileKind, Identified};
-use super::store::contents;
-use super::sweep::{self, Found, Swept};
+use super::store::{Found, Store};
+use super::sweep::{self, Swept};
 use crate::source::KernelInfo;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -48,11 +48,11 @@ impl Cache {
         let Ok(store) = self.store() else { return Vec::new() };
         let (mut entries, _) = sweep::census(store);
         entries.sort_by_key(|found| std::cmp::Reverse(found.used));
-        let mut compilers = store.compiler_files();
-        compilers.sort();
+        let mut compilers = store.compilers_found();
+        compilers.sort_by(|one, other| one.path.cmp(&other.path));
         let entries = entries.into_iter().map(|found| (FileKind::of_entry(&found.path), found));
-        let compilers = compilers.into_iter().filter_map(Found::at).map(|found| (FileKind::Compiler, found));
-        entries.chain(compilers).map(|(kind, found)| examine(found, kind)).collect()
+        let compilers = compilers.into_iter().map(|found| (FileKind::Compiler, found));
+        entries.chain(compilers).map(|(kind, found)| examine(store, found, kind)).collect()
     }
 
     /// Removes what has not been used for longest until 70 % of `limits` are left, if the directory exceeds them, and what dead
@@ -74,10 +74,10 @@ impl Cache {
     }
 }
 
-fn examine(Found { path, bytes, used }: Found, kind: FileKind) -> CachedFile {
+fn examine(store: &Store, Found { path, bytes, used }: Found, kind: FileKind) -> CachedFile {
     let unsound = |why: &dyn std::fmt::Display| Unsound(why.to_string());
     let holds = || {
-        let content = contents(&path).map_err(|error| unsound(&error))?;
+        let content = store.contents(&path).map_err(|error| unsound(&error))?;
         let (_, content) = content.ok_or_else(|| unsound(&"it is too large for a file of the cache"))?;
         let Identified { key, folder, holds } = kind.read(&content).map_err(|damage| unsound(&damage))?;
         if placed(&path, &key, &folder) {

@@ -13,7 +13,7 @@
 use super::cache::Cache;
 use super::config::Mode;
 use super::kind::{FileKind, Identified};
-use super::store::{LARGEST, contents};
+use super::store::LARGEST;
 use super::sweep;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -118,7 +118,7 @@ impl Cache {
             out.put(&FORMAT.to_le_bytes())?;
             for (kind, file) in &files {
                 // Gone meanwhile is no loss.
-                let Ok(found) = contents(file) else { continue };
+                let Ok(found) = store.contents(file) else { continue };
                 let bytes = found.map_or_else(Vec::new, |(_, bytes)| bytes);
                 if kind.read(&bytes).is_err() {
                     bundled.damaged += 1;

@@ -105,6 +105,14 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn what_describes_another_kernel_is_damaged() {
+        let (key, other) = (CacheKey::for_test(7), CacheKey::for_test(8));
+        let mixed = encode(&key, &cubin(&other, b"image")).unwrap();
+        assert_eq!(decode(&key, &mixed), Err(Damage::Key));
+        assert_eq!(decode_any(&mixed), Err(Damage::Key));
+    }
+
+    #[test]
     fn damage_has_a_name() {
         let key = CacheKey::for_test(7);
         let whole = encode(&key, &cubin(&key, b"image")).unwrap();

@@ -1,8 +1,11 @@
 //! What goes wrong and costs only time. Each kind of it is said aloud once in the life of a cache, and after that as a debug event: a
 //! full disk is full for every kernel, and hides no damaged file.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Display};
+use std::io::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 macro_rules! faults {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
@@ -28,6 +31,10 @@ macro_rules! faults {
 faults! {
     /// A file is there and cannot be read.
     Unreadable = "a cached file cannot be read",
+    /// Somebody else may have put a file there, or may change it.
+    Untrusted = "a cached file is not used, for somebody else may have put it there",
+    /// A folder lies in the place of a file.
+    InTheWay = "a folder lay in the place of a cached file",
     /// A file is not what it should be.
     Damaged = "a cached file is damaged; where it can be written it is removed and made again",
     /// A file cannot be written: the disk is full, or somebody else's.
@@ -77,9 +84,26 @@ impl Faults {
         let bit = 1 << fault as u32;
         if self.0.fetch_or(bit, Relaxed) & bit == 0 {
             tracing::warn!(%what, %why, "{fault}; this is said only once");
+            if fault == Fault::Untrusted {
+                unheard(&format_args!("{fault}: {why}"));
+            }
         } else {
             tracing::debug!(%what, %why, "{fault}");
         }
+    }
+}
+
+/// Says on standard error, once in the life of the process, what no subscriber of `tracing` hears on this thread. It is for kernels
+/// that are refused: without a word every start would compile them again, and nobody would know why.
+pub(super) fn unheard(text: &dyn Display) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if !tracing::dispatcher::get_default(|listener| listener.is::<tracing::subscriber::NoSubscriber>()) {
+        return;
+    }
+    let text = text.to_string();
+    if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(text.clone()) {
+        // Where standard error is closed there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "postlude: {text}");
     }
 }
 

@@ -139,6 +139,19 @@ mod tests {
     }
 
     #[test]
+    fn every_option_counts() {
+        let options: Vec<String> = (0..12).map(|number| format!("--option={number}")).collect();
+        let key = |options: &[String]| CacheKey::of_fields(1, "c", "o", "t", options, "e", "s");
+        let mut keys = HashSet::from([key(&options), key(&options[1..]), key(&options[..11])]);
+        for at in 0..options.len() {
+            let mut other = options.clone();
+            other[at].push('x');
+            keys.insert(key(&other));
+        }
+        assert_eq!(keys.len(), options.len() + 3);
+    }
+
+    #[test]
     fn notes_are_told_apart() {
         let keys = [&["ab", "c"][..], &["a", "bc"], &["abc"], &["abc", ""], &["", "abc"], &[]].map(CacheKey::of_note);
         assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len());

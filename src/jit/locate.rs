@@ -9,11 +9,13 @@
 //! 4. `$CUDA_HOME` and `$CUDA_PATH`, `/usr/local/cuda`, `/opt/cuda`;
 //! 5. the wheels in `$VIRTUAL_ENV` and `$CONDA_PREFIX`, the libraries of `$CONDA_PREFIX`, the wheels in `~/.local`.
 //!
-//! Found means that it works: a candidate has all the functions, is new enough and has compiled an empty program. Some wheels do
+//! A file is examined before the loader maps it, see [`elf`](super::elf). Found means that it works: a candidate has all the functions, is new enough and has compiled an empty program. Some wheels do
 //! not find their own `libnvrtc-builtins`; it is loaded for them. What did not do is listed with its reason in [`NotFound`].
 //!
 //! The search runs once. After a failure the next call searches again.
 
+#[cfg(target_os = "linux")]
+use super::elf;
 use super::error::{NotFound, Tried};
 use super::nvrtc::Nvrtc;
 use std::ffi::OsString;
@@ -214,6 +216,9 @@ fn open(candidate: &Candidate) -> Result<Nvrtc, String> {
         Candidate::Name(name) => (Path::new(*name), RTLD_NOW | RTLD_LOCAL),
         Candidate::File(path) => (path.as_path(), RTLD_NOW | RTLD_LOCAL),
     };
+    if let Candidate::File(path) = candidate {
+        elf::check(path)?;
+    }
     // SAFETY: loading runs the initialisers of the library. It is NVIDIA's, or what the user or the system put under its name;
     // these are the same trust and the same call as linking against it.
     let library = unsafe { Library::open(Some(name), flags) }.map_err(|error| match candidate {
@@ -230,6 +235,10 @@ fn open(candidate: &Candidate) -> Result<Nvrtc, String> {
     for directory in [&file, &given].into_iter().flatten().filter_map(|file| file.parent()) {
         let builtins = directory.join(format!("libnvrtc-builtins.so.{major}.{minor}"));
         if builtins.exists() {
+            if let Err(why) = elf::check(&builtins) {
+                tracing::warn!(file = %builtins.display(), %why, "a part of NVRTC cannot be loaded");
+                continue;
+            }
             // SAFETY: as above; this is the part of NVRTC that it would load itself if it knew where to look. Later it asks for
             // it by name and gets this one.
             match unsafe { Library::open(Some(&builtins), RTLD_NOW | RTLD_LOCAL) } {
@@ -352,13 +361,30 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
+    fn a_file_of_several_names_is_tried_once() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("libnvrtc.so.13.0.88"), "").unwrap();
+        for name in ["libnvrtc.so.13", "libnvrtc.so"] {
+            std::os::unix::fs::symlink("libnvrtc.so.13.0.88", root.path().join(name)).unwrap();
+        }
+        fs::write(root.path().join("libnvrtc.so.12"), "").unwrap();
+        let mut names = Vec::new();
+        let error = search(&[Place::Path(root.path().into())], |candidate| {
+            names.push(candidate.to_string().rsplit_once('/').unwrap().1.to_owned());
+            Err::<(), _>(String::new())
+        });
+        assert_eq!((names, error.unwrap_err().tried.len()), (vec!["libnvrtc.so.13".to_owned(), "libnvrtc.so.12".to_owned()], 2));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
     fn what_is_not_a_library_is_a_reason() {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("libnvrtc.so.13");
         fs::write(&file, "not a library").unwrap();
         let error = search(&[Place::Path(root.path().into()), Place::Name("libpostlude-absent.so")], open).err().unwrap();
         assert_eq!(error.tried.len(), 2);
-        assert!(error.tried[0].reason.contains("libnvrtc.so.13"), "{error}");
+        assert!(error.tried[0].place.contains("libnvrtc.so.13") && error.tried[0].reason.contains("no ELF library"), "{error}");
         assert!(error.tried[1].reason.contains("cannot open shared object file"), "{error}");
         let libc = open(&Candidate::Name("libc.so.6")).err().unwrap();
         assert!(libc.contains("no function nvrtcVersion"), "{libc}");

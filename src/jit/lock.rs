@@ -7,7 +7,6 @@
 
 use super::fault::Fault;
 use super::key::CacheKey;
-use super::root;
 use super::store::{LOCKS, Store};
 use std::fs::{File, TryLockError};
 use std::time::{Duration, Instant};
@@ -28,14 +27,11 @@ pub(super) fn turn<T>(store: &Store, key: &CacheKey, patience: Duration, mut loo
     if patience.is_zero() || !store.writable() {
         return Turn::Ours(None);
     }
-    let folder = store.folder(LOCKS);
-    let path = folder.join(&key.to_string()[..DIGITS]);
-    let opened =
-        root::create_private(&folder).and_then(|()| File::options().create(true).truncate(false).write(true).open(&path));
-    let file = match opened {
+    let path = store.folder(LOCKS).join(&key.to_string()[..DIGITS]);
+    let file = match store.hold(&path) {
         Ok(file) => file,
         Err(error) => {
-            store.report(Fault::Unlocked, &path, &error);
+            store.report_error(Fault::Unlocked, &path, &error);
             return Turn::Ours(None);
         }
     };

@@ -40,11 +40,14 @@ mod bundle;
 mod cache;
 mod compiler;
 mod config;
+#[cfg(target_os = "linux")]
+mod elf;
 mod entry;
 mod envelope;
 mod error;
 mod fault;
 mod flight;
+mod folder;
 mod generations;
 mod key;
 mod kind;

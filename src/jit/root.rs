@@ -1,10 +1,12 @@
 //! Where the cache directory is, and whether it can be trusted.
 //!
-//! A binary from there runs with all the rights this process has on its GPU: the directory is as trusted as the program. It has to
-//! belong to the user of the process (or to the superuser, if it can only be read) and others must not be able to write to it.
+//! A binary from there runs with all the rights this process has on its GPU: the directory is as trusted as the program. What that
+//! takes is said, and examined, in [`folder`](super::folder).
 
+use super::fault::unheard;
+use super::folder::{Folder, Untrusted, fresh};
+use super::store::TEMPORARY;
 use std::ffi::OsString;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -31,58 +33,39 @@ pub(super) fn default_root(variable: impl Fn(&str) -> Option<OsString>) -> Optio
 /// A directory to keep kernels in: made if need be and `write` is wanted, and examined. Whether it can be written, or the reason
 /// to do without it.
 pub(super) fn prepare(root: &Path, write: bool) -> Result<bool, String> {
+    let folder = Folder::root(root, write).map_err(|error| {
+        let why = reason(root, write, &error);
+        if Untrusted::in_error(&error).is_some() {
+            unheard(&format_args!("kernels are cached in memory only: {}: {why}", root.display()));
+        }
+        why
+    })?;
     if !write {
-        let metadata = fs::metadata(root).map_err(|error| format!("it cannot be read: {error}"))?;
-        if !metadata.is_dir() {
-            return Err("it is no directory".to_owned());
-        }
-        return check_owner(root, None).map(|()| false);
+        return Ok(false);
     }
-    create_private(root).map_err(|error| format!("it cannot be created: {error}"))?;
-    match tempfile::tempfile_in(root) {
-        Ok(probe) => check_owner(root, Some(&probe)).map(|()| true),
-        Err(error) => {
-            check_owner(root, None)?;
-            let root = root.display();
-            tracing::warn!(%root, %error, "the kernel cache cannot be written; new kernels are kept in memory only");
-            Ok(false)
-        }
+    let name = fresh(TEMPORARY);
+    let probe = folder.create(name.as_ref()).and_then(|_| folder.remove_file(name.as_ref()));
+    if let Err(error) = &probe {
+        let root = root.display();
+        tracing::warn!(%root, %error, "the kernel cache cannot be written; new kernels are kept in memory only");
     }
+    Ok(probe.is_ok())
 }
 
-pub(super) fn create_private(directory: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(directory)
-}
-
-/// Nobody else may plant a binary here. `probe` is a file that this process has just made: its owner is the user of the process.
-#[cfg(unix)]
-fn check_owner(root: &Path, probe: Option<&fs::File>) -> Result<(), String> {
-    use std::os::unix::fs::MetadataExt as _;
-    let metadata = fs::metadata(root).map_err(|error| format!("it cannot be examined: {error}"))?;
-    if metadata.mode() & 0o022 != 0 {
-        return Err(format!("others can write to it (mode {:o}); `chmod go-w` it", metadata.mode() & 0o777));
+fn reason(root: &Path, write: bool, error: &io::Error) -> String {
+    match Untrusted::in_error(error) {
+        Some(untrusted) if untrusted.path == root => untrusted.why.clone(),
+        Some(untrusted) => untrusted.to_string(),
+        None if write => format!("it cannot be created: {error}"),
+        None if error.kind() == io::ErrorKind::NotADirectory => "it is no directory".to_owned(),
+        None => format!("it cannot be read: {error}"),
     }
-    let own = match probe {
-        Some(file) => file.metadata(),
-        None => fs::metadata("/proc/self"),
-    };
-    let own = own.map_err(|error| format!("its owner cannot be compared: {error}"))?.uid();
-    let trusted = metadata.uid() == own || (probe.is_none() && metadata.uid() == 0);
-    if trusted { Ok(()) } else { Err(format!("it belongs to user {}, this process to user {own}", metadata.uid())) }
-}
-
-#[cfg(not(unix))]
-fn check_owner(_: &Path, _: Option<&fs::File>) -> Result<(), String> {
-    Ok(())
 }
 
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
     fn root_of(pairs: &[(&str, &str)]) -> Option<PathBuf> {
@@ -110,7 +93,7 @@ mod tests {
             fs::set_permissions(&root, fs::Permissions::from_mode(mode)).unwrap();
             for write in [true, false] {
                 let reason = prepare(&root, write).unwrap_err();
-                assert!(reason.contains("others can write to it") && reason.contains("chmod go-w"), "{reason}");
+                assert!(reason.contains("others can write to it") && reason.contains("chmod -R go-w"), "{reason}");
             }
         }
     }

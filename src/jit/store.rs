@@ -14,10 +14,15 @@
 //! The time stamp of a file says when it was used last, to within an hour. It is set here: what the file system itself notes of
 //! accesses is switched off on most machines.
 
+mod tree;
+
+pub(super) use self::tree::Found;
+
 use super::compiler::Build;
 use super::entry;
 use super::envelope::{self, Damage};
 use super::fault::{Fault, Faults};
+use super::folder::{Folder, Untrusted, fresh};
 use super::key::CacheKey;
 use super::kind::FileKind;
 use super::note;
@@ -26,11 +31,10 @@ use crate::source::Cubin;
 use crate::target::Target;
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 /// Changes with the layout of the directory, so that versions can live side by side.
@@ -53,6 +57,8 @@ pub(super) const LOCKS: &str = "locks";
 /// An opened cache directory.
 pub(super) struct Store {
     root: PathBuf,
+    /// The directory, opened: the way to it is long, and was examined.
+    opened: Mutex<Option<Folder>>,
     writable: bool,
     faults: Arc<Faults>,
     read: AtomicU64,
@@ -64,7 +70,8 @@ impl Store {
     pub fn open(root: &Path, write: bool) -> Result<Self, String> {
         let root = std::path::absolute(root).map_err(|error| format!("it is no path: {error}"))?;
         let writable = root::prepare(&root, write)?;
-        Ok(Self { root, writable, faults: Arc::default(), read: AtomicU64::new(0), written: AtomicU64::new(0) })
+        let (read, written) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { root, opened: Mutex::default(), writable, faults: Arc::default(), read, written })
     }
 
     /// The directory given to [`Store::open`], made absolute.
@@ -145,7 +152,12 @@ impl Store {
 
     /// The files with the compilers that kernels are from.
     pub fn compiler_files(&self) -> Vec<PathBuf> {
-        files_below(&self.folder(COMPILERS)).into_iter().filter(|file| !is_temporary(file)).collect()
+        self.compilers_found().into_iter().map(|found| found.path).collect()
+    }
+
+    /// The same, with their sizes and times.
+    pub fn compilers_found(&self) -> Vec<Found> {
+        self.found_below(COMPILERS.as_ref()).into_iter().filter(|found| !is_temporary(&found.path)).collect()
     }
 
     /// Takes a file in, as it was in another directory, unless there is a sound one of its name. Whether it is here now.
@@ -164,21 +176,25 @@ impl Store {
             Ok(None) => Damage::Length,
             Err(error) => {
                 if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
-                    self.report(Fault::Unreadable, path, &error);
+                    self.report_error(Fault::Unreadable, path, &error);
+                }
+                // The file itself, or a link; not what is in a folder that somebody else can write to.
+                if self.writable && Untrusted::in_error(&error).is_some_and(|untrusted| untrusted.path == path) {
+                    let _ = self.unlink(path);
                 }
                 return (None, false);
             }
         };
         self.report(Fault::Damaged, path, &damage);
         if self.writable {
-            let _ = fs::remove_file(path);
+            let _ = self.unlink(path);
         }
         (None, true)
     }
 
     /// A whole file, unless it is far too large, with its time stamp renewed.
     fn load(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
-        let Some((file, bytes)) = contents(path)? else { return Ok(None) };
+        let Some((file, bytes)) = self.contents(path)? else { return Ok(None) };
         self.read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let now = SystemTime::now();
         let stamp = file.metadata().and_then(|metadata| metadata.modified());
@@ -195,18 +211,18 @@ impl Store {
             return false;
         }
         let outcome = (|| {
-            let shard = path.parent().unwrap_or(&self.root);
-            root::create_private(shard)?;
+            let (folder, name) = self.at(path, true)?;
             let bytes = encode().ok_or(io::ErrorKind::InvalidData)?;
-            // A random name, readable by the owner only, removed again if anything fails from here on.
-            let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(shard)?;
-            file.write_all(&bytes)?;
+            let temporary = fresh(TEMPORARY);
+            let mut file = folder.create(temporary.as_ref())?;
             // Not synchronised: after a crash of the machine the checksum tells a torn file from a whole one.
-            file.persist(path)?;
-            self.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-            Ok(())
+            let placed = file.write_all(&bytes).and_then(|()| self.place(&folder, temporary.as_ref(), name, path));
+            if placed.is_err() {
+                let _ = folder.remove_file(temporary.as_ref());
+            }
+            placed.map(|()| self.written.fetch_add(bytes.len() as u64, Ordering::Relaxed))
         })();
-        outcome.inspect_err(|error: &io::Error| self.report(Fault::Unwritable, path, error)).is_ok()
+        outcome.inspect_err(|error: &io::Error| self.report_error(Fault::Unwritable, path, error)).is_ok()
     }
 
     /// Forgets a kernel.
@@ -215,10 +231,15 @@ impl Store {
             return;
         }
         let path = self.path(key, target);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => self.report(Fault::Unremovable, &path, &error),
+        match self.unlink(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => self.report_error(Fault::Unremovable, &path, &error),
             _ => {}
         }
+    }
+
+    /// Says what went wrong with a file: aloud, if it is the first fault of its kind. That it is not trusted is a kind of its own.
+    pub fn report_error(&self, fault: Fault, path: &Path, error: &io::Error) {
+        self.report(if Untrusted::in_error(error).is_some() { Fault::Untrusted } else { fault }, path, error);
     }
 
     /// Says what went wrong with a file: aloud, if it is the first fault of its kind.
@@ -232,23 +253,6 @@ pub(super) fn compiler_in(bytes: &[u8]) -> Result<(CacheKey, Build), Damage> {
     let (key, text) = note::decode_any(bytes)?;
     let build: Build = serde_json::from_slice(&text).map_err(|_| Damage::Description)?;
     if key == CacheKey::of_note(&["compiler", &build.identity]) { Ok((key, build)) } else { Err(Damage::Key) }
-}
-
-/// A file and all that is in it, unless that is far too much for an entry.
-pub(super) fn contents(path: &Path) -> io::Result<Option<(File, Vec<u8>)>> {
-    // Asked before it is opened: opening a pipe would wait for somebody to write into it.
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
-    }
-    let file = File::open(path)?;
-    let length = file.metadata()?.len();
-    if length > LARGEST {
-        return Ok(None);
-    }
-    let mut bytes = Vec::with_capacity(length as usize + 1);
-    // The limit holds also if the file grows meanwhile.
-    (&file).take(LARGEST).read_to_end(&mut bytes)?;
-    Ok(Some((file, bytes)))
 }
 
 /// Whether a file is still being written, or was when its writer died.
@@ -268,18 +272,11 @@ pub(super) fn is_entry(path: &Path) -> bool {
         && key.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Every file in the folders of a folder; nothing if it cannot be read. No deeper, and through no link.
-pub(super) fn files_below(folder: &Path) -> Vec<PathBuf> {
-    let list = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().collect::<Vec<_>>();
-    let folders = list(folder).into_iter().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    let files = folders.flat_map(|folder| list(&folder.path()));
-    files.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())).map(|entry| entry.path()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::entry::tests::{as_read, cubin};
     use super::*;
+    use std::fs::{self, File};
 
     const SM: Target = Target::SM_90A;
 
@@ -333,10 +330,70 @@ mod tests {
             assert!(!path.exists());
         }
         assert!(store.write(&key, SM, &cubin(&key, b"image")) && store.read(&key, SM).0.is_some());
-        fs::remove_file(&path).unwrap();
-        fs::create_dir(&path).unwrap();
-        assert_eq!(store.read(&key, SM), (None, false), "a directory in its place");
-        assert!(!store.write(&key, SM, &cubin(&key, b"image")));
+    }
+
+    #[test]
+    fn a_folder_in_the_place_of_a_file_goes_or_is_set_aside() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_in(directory.path());
+        let key = CacheKey::for_test(2);
+        let path = store.path(&key, SM);
+        for theirs in [None, Some("theirs")] {
+            fs::create_dir_all(&path).unwrap();
+            theirs.iter().for_each(|name| fs::write(path.join(name), "x").unwrap());
+            assert_eq!(store.read(&key, SM), (None, false));
+            assert!(store.write(&key, SM, &cubin(&key, b"image")));
+            assert!(store.read(&key, SM).0.is_some());
+            let others: Vec<_> = fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path()).collect();
+            let aside: Vec<_> = others.into_iter().filter(|other| *other != path).collect();
+            assert_eq!(aside.len(), theirs.iter().count(), "{aside:?}");
+            assert!(aside.iter().all(|aside| aside.join("theirs").exists()), "{aside:?}");
+            fs::remove_file(&path).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_adopted_takes_the_place_of_what_belongs_elsewhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_in(directory.path());
+        let (key, other) = (CacheKey::for_test(2), CacheKey::for_test(3));
+        let [own, foreign] = [&key, &other].map(|key| entry::encode(key, &cubin(key, b"image")).unwrap());
+        let adopt = || assert!(store.adopt(&SM.to_string(), &key, FileKind::Kernel, &own));
+        adopt();
+        fs::write(store.path(&key, SM), &foreign).unwrap();
+        adopt();
+        assert_eq!(fs::read(store.path(&key, SM)).unwrap(), own);
+    }
+
+    #[test]
+    fn an_entry_has_the_name_of_a_key() {
+        let (key, kernel) = ("0123456789abcdef".repeat(4), |key: &str| is_entry(Path::new(&format!("x/{key}.kernel"))));
+        assert!(kernel(&key) && is_entry(Path::new(&format!("{key}.note"))));
+        for wrong in ["g", "G", "A", "/", ":", "`", "@", "é", ""] {
+            assert!(!kernel(&format!("{}{wrong}", &key[1..])), "{wrong}");
+        }
+        assert!(!kernel(&format!("{key}0")) && !is_entry(Path::new(&key)) && !is_entry(Path::new(&format!("{key}.kernel.bak"))));
+    }
+
+    #[test]
+    fn a_directory_that_is_removed_or_changed_is_seen() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_in(directory.path());
+        let (key, root) = (CacheKey::for_test(2), directory.path().join("cache"));
+        let write = || store.write(&key, SM, &cubin(&key, b"image"));
+        assert!(write());
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(store.read(&key, SM), (None, false));
+        assert!(write() && store.path(&key, SM).exists() && store.read(&key, SM).0.is_some());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            let chmod = |mode| fs::set_permissions(&root, fs::Permissions::from_mode(mode)).unwrap();
+            chmod(0o777);
+            assert!(store.read(&key, SM) == (None, false) && !write() && !store.is_trusted());
+            chmod(0o700);
+            assert!(store.read(&key, SM).0.is_some() && store.is_trusted());
+        }
     }
 
     #[test]
@@ -394,7 +451,7 @@ mod tests {
         for identity in ["NVRTC 9.0", "NVRTC 13.0", "NVRTC 12.9", "NVRTC 13.0"] {
             store.know_compiler(&build(identity));
         }
-        let files = files_below(&store.folder(COMPILERS));
+        let files = store.compiler_files();
         assert_eq!(files.len(), 3);
         assert_eq!(store.compilers(), ["NVRTC 13.0", "NVRTC 12.9", "NVRTC 9.0"].map(build));
         fs::write(&files[0], "damaged").unwrap();

@@ -5,11 +5,10 @@
 
 use super::config::Limits;
 use super::fault::Fault;
-use super::root;
-use super::store::{COMPILERS, LAYOUT, LOCKS, Store, files_below, is_entry, is_temporary};
-use std::fs::{self, File, TryLockError};
+use super::store::{COMPILERS, Found, LAYOUT, LOCKS, Store, is_entry, is_temporary};
+use std::fs::{self, TryLockError};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 /// How often a directory is swept by itself.
@@ -37,48 +36,31 @@ pub struct Swept {
     pub kept_bytes: u64,
 }
 
-/// A kernel or a note.
-pub(super) struct Found {
-    pub path: PathBuf,
-    pub bytes: u64,
-    pub used: SystemTime,
-}
-
-impl Found {
-    /// What is at a path; nothing if it is gone meanwhile.
-    pub fn at(path: PathBuf) -> Option<Self> {
-        let metadata = fs::symlink_metadata(&path).ok()?;
-        Some(Self { bytes: metadata.len(), used: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), path })
-    }
-}
-
 /// What bears the stamp of the last sweep, in every version of the layout.
 const MARK: &str = "sweep";
 
 /// Kernels and notes, and the files that are being written.
 pub(super) fn census(store: &Store) -> (Vec<Found>, Vec<Found>) {
-    let folders = fs::read_dir(store.folder("")).into_iter().flatten().flatten().map(|entry| entry.path());
-    let entries = folders.filter(|folder| !folder.ends_with(LOCKS));
-    let files = entries.flat_map(|folder| {
-        let fixed = folder.ends_with(COMPILERS);
-        files_below(&folder).into_iter().filter(move |path| is_temporary(path) || (!fixed && is_entry(path)))
+    let folders = store.folders().into_iter().filter(|folder| folder != LOCKS);
+    let files = folders.flat_map(|folder| {
+        let fixed = folder == COMPILERS;
+        let found = store.found_below(&folder).into_iter();
+        found.filter(move |found| is_temporary(&found.path) || (!fixed && is_entry(&found.path)))
     });
-    let found = files.filter_map(Found::at);
-    found.partition(|found| !is_temporary(&found.path))
+    files.partition(|found| !is_temporary(&found.path))
 }
 
 /// Sweeps, if nobody did within the hour and nobody is at it.
 pub(super) fn if_due(store: &Store, limits: Limits) -> Option<Swept> {
     let path = store.folder(MARK);
     let now = SystemTime::now();
-    if !store.writable() || !due(fs::metadata(&path), now) {
+    let last = store.look(&path);
+    let fresh = last.is_err();
+    if !store.writable() || !due(last, now) {
         return None;
     }
-    let fresh = !path.exists();
-    let opened = root::create_private(&store.folder(""))
-        .and_then(|()| File::options().create(true).truncate(false).write(true).open(&path));
-    let mark = opened.inspect_err(|error| store.report(Fault::Unswept, &path, error)).ok()?;
-    if !may_sweep(store, &path, mark.try_lock()) || !(fresh || due(mark.metadata(), now)) {
+    let mark = store.hold(&path).inspect_err(|error| store.report_error(Fault::Unswept, &path, error)).ok()?;
+    if !may_sweep(store, &path, mark.try_lock()) || !is_still_due(&mark, fresh, now) {
         return None;
     }
     if let Err(error) = mark.set_modified(now) {
@@ -93,6 +75,11 @@ pub(super) fn if_due(store: &Store, limits: Limits) -> Option<Swept> {
 fn due(mark: io::Result<fs::Metadata>, now: SystemTime) -> bool {
     let stamp = mark.and_then(|metadata| metadata.modified());
     stamp.map_or(true, |at| now.duration_since(at).map_or(true, |age| age >= EVERY))
+}
+
+/// Whether a mark that is ours now, and was found old or made anew, has not been stamped by another before it was ours.
+fn is_still_due(mark: &fs::File, fresh: bool, now: SystemTime) -> bool {
+    fresh || due(mark.metadata(), now)
 }
 
 /// Whether nobody is at it. A file system without locks does not tell; there the stamp alone keeps most of the others away, and
@@ -114,14 +101,16 @@ pub(super) fn sweep(store: &Store, limits: Limits, now: SystemTime) -> Swept {
     let (mut entries, temporary) = census(store);
     let age = |stamp: SystemTime| now.duration_since(stamp).unwrap_or_default();
     for file in temporary.iter().filter(|file| age(file.used) >= ORPHANED) {
-        swept.leftovers += u64::from(fs::remove_file(&file.path).is_ok());
+        swept.leftovers += u64::from(store.unlink(&file.path).is_ok());
     }
     for file in entries.iter_mut().filter(|file| file.used > now) {
         // Stamped by a clock that was set back since. From now on it grows old like any other.
-        let _ = File::open(&file.path).and_then(|file| file.set_modified(now));
+        let _ = store.open_file(&file.path).and_then(|file| file.set_modified(now));
         file.used = now;
     }
-    swept.leftovers += forgotten_versions(store.root(), age);
+    if store.is_trusted() {
+        swept.leftovers += forgotten_versions(store.root(), age);
+    }
     (swept.kept, swept.kept_bytes) = (entries.len() as u64, entries.iter().map(|file| file.bytes).sum());
     if swept.kept <= limits.files && swept.kept_bytes <= limits.bytes {
         return swept;
@@ -132,14 +121,14 @@ pub(super) fn sweep(store: &Store, limits: Limits, now: SystemTime) -> Swept {
         if swept.kept <= share(limits.files) && swept.kept_bytes <= share(limits.bytes) {
             break;
         }
-        match fs::remove_file(&file.path) {
+        match store.unlink(&file.path) {
             Ok(()) => {
                 swept.removed += 1;
                 swept.removed_bytes += file.bytes;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                store.report(Fault::Unremovable, &file.path, &error);
+                store.report_error(Fault::Unremovable, &file.path, &error);
                 continue;
             }
         }
@@ -197,6 +186,8 @@ mod tests {
     use super::super::key::CacheKey;
     use super::*;
     use crate::target::Target;
+    use std::fs::File;
+    use std::path::PathBuf;
 
     const SM: Target = Target::SM_90A;
     const HOUR: Duration = Duration::from_secs(3600);
@@ -288,6 +279,38 @@ mod tests {
         assert_eq!(left(&store).len(), 10, "only read");
         if_due(&store, none);
         assert_eq!(left(&store).len(), 0);
+    }
+
+    #[test]
+    fn whoever_had_to_wait_does_not_sweep_again() {
+        let now = SystemTime::now();
+        let directory = tempfile::tempdir().unwrap();
+        let mark = File::create(directory.path().join("sweep")).unwrap();
+        let at = |stamp, fresh| {
+            mark.set_modified(stamp).unwrap();
+            is_still_due(&mark, fresh, now)
+        };
+        assert!(!at(now, false), "another was faster");
+        assert!(at(now, true) && at(now - 2 * HOUR, false) && at(now + HOUR, false));
+        assert!(at(now - HOUR, false) && !at(now - HOUR + Duration::from_secs(1), false));
+    }
+
+    #[test]
+    fn ages_are_kept_to_the_second() {
+        let now = SystemTime::now();
+        let directory = tempfile::tempdir().unwrap();
+        let store = store_in(directory.path());
+        let (day, second) = (24 * HOUR, Duration::from_secs(1));
+        let shard = store.path(&CacheKey::for_test(0), SM).parent().unwrap().to_path_buf();
+        let written = [day, day - second].map(|age| file(shard.join(format!(".new-{}", age.as_secs())), now - age));
+        let versions = [("v2", 30 * day), ("v3", 30 * day - second)].map(|(version, age)| {
+            let mark = file(store.root().join(version).join(MARK), now - age);
+            stamp(mark.parent().unwrap(), now - age);
+            mark
+        });
+        assert_eq!(sweep(&store, Limits::default(), now).leftovers, 2);
+        assert_eq!(written.map(|path| path.exists()), [false, true]);
+        assert_eq!(versions.map(|path| path.exists()), [false, true]);
     }
 
     #[test]

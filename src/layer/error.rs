@@ -3,7 +3,7 @@
 use crate::check::Diagnostics;
 use crate::dtype::DType;
 use crate::grad::GradError;
-use crate::ir::Order;
+use crate::ir::{Order, name::word};
 
 /// Why a layer or one of its steps cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -28,13 +28,13 @@ pub enum LinearError {
         name: &'static str,
     },
     /// A name for something new that is in use.
-    #[error("the step has a tensor or an argument `{name}`: choose another name")]
+    #[error("the step has a tensor or an argument `{}`: choose another name", word(.name))]
     Taken {
         /// The name.
         name: String,
     },
     /// A matrix to be added to a product that the epilogue does not look at.
-    #[error("the epilogue does not read its product, so nothing can be added to it: load `{name}` in the epilogue")]
+    #[error("the epilogue does not read its product, so nothing can be added to it: load `{}` in the epilogue", word(.name))]
     NoProduct {
         /// The matrix.
         name: String,
@@ -84,7 +84,7 @@ pub enum LinearError {
         takes: Order,
     },
     /// An output that cannot be added to.
-    #[error("the step cannot add to `{name}`: {why}")]
+    #[error("the step cannot add to `{}`: {why}", word(.name))]
     Accumulate {
         /// The output.
         name: String,
@@ -92,7 +92,7 @@ pub enum LinearError {
         why: &'static str,
     },
     /// A name that is no output of a step.
-    #[error("the step writes no `{name}`; it writes {}", .known.join(", "))]
+    #[error("the step writes no `{}`; it writes {}", word(.name), .known.join(", "))]
     Output {
         /// The name.
         name: String,

@@ -1,6 +1,8 @@
 //! Problems: extents, and how the arguments will lie in memory.
 
 use crate::args::{ArgumentError, ArgumentErrors, Fault, Slot, SlotKind, laid_out};
+#[cfg(feature = "jit")]
+use crate::ir::name::word;
 use crate::problem::Shape;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -92,7 +94,7 @@ impl Problem {
             let batch_stride = batch_stride.map(|stride| format!("batch stride {stride}"));
             let alignment = (alignment < 16).then(|| format!("an address aligned to {alignment} bytes"));
             let stated: Vec<_> = ld.into_iter().chain(batch_stride).chain(alignment).collect();
-            (!stated.is_empty()).then(|| format!("`{}` with {}", name.escape_debug(), stated.join(" and ")))
+            (!stated.is_empty()).then(|| format!("`{}` with {}", word(name), stated.join(" and ")))
         })
     }
 

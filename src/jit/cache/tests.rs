@@ -106,6 +106,17 @@ fn a_refused_kernel_is_replaced_once() {
     assert_eq!(cache.replace_with(&compiled_here, &KEY, SM, fresh).unwrap(), None);
 }
 
+#[test]
+fn a_refused_kernel_is_gone_even_if_nothing_replaces_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    obtain(&Cache::at(&root));
+    let stale = obtain(&Cache::at(&root));
+    // This one does not have it in memory.
+    assert!(Cache::at(&root).replace_with(&stale, &KEY, SM, refuse).is_err());
+    assert_eq!(obtain(&Cache::at(&root)).info.origin, Origin::Compiled);
+}
+
 #[cfg(unix)]
 #[test]
 fn the_environment_says_where_and_how() {

@@ -65,6 +65,8 @@ fn in_another_process() {
             .unwrap()
             .to_string(),
         "everything" => everything(&root),
+        "refused" => refused(&root),
+        "find" => super::super::compiler().map_or_else(|error| format!("{error:?}"), |found| found.identity),
         other => panic!("{other}"),
     };
     println!("\nreport: {outcome}");
@@ -163,4 +165,11 @@ fn everything(_: &Path) -> String {
         stats.unsaved,
         heard.len()
     )
+}
+
+/// Caches that nobody listens to, in a directory that is not used.
+fn refused(root: &Path) -> String {
+    let caches = [(); 3].map(|()| Cache::at(root).compiling_with(compiler("C 1")));
+    caches.iter().for_each(|cache| drop(compile(cache, "text").unwrap()));
+    caches[0].directory().err().unwrap_or_default().to_owned()
 }

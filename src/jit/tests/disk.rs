@@ -48,6 +48,31 @@ fn whatever_befalls_an_entry_it_is_made_again() {
 }
 
 #[test]
+fn a_folder_in_the_place_of_a_kernel_costs_one_compilation() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    compile(&open(&root), "text").unwrap();
+    let path = files(&root, ".kernel").remove(0);
+    for theirs in [false, true] {
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        if theirs {
+            fs::write(path.join("theirs"), "x").unwrap();
+        }
+        let (cache, heard) = warnings(|| {
+            let cache = open(&root);
+            assert_eq!(origin(&cache, "text"), Origin::Compiled);
+            cache
+        });
+        assert!(heard.iter().any(|said| said.contains("a folder lay in the place of a cached file")), "{heard:#?}");
+        assert_eq!(cache.stats().unsaved, 0);
+        let (_, heard) = warnings(|| assert_eq!(origin(&open(&root), "text"), Origin::Disk));
+        assert_eq!(heard, Vec::<String>::new());
+        assert_eq!(files(&root, "theirs").len(), usize::from(theirs), "what is somebody's is kept");
+    }
+}
+
+#[test]
 fn every_degradation_is_reported_once() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("cache");

@@ -4,6 +4,7 @@ use super::super::fault::Fault;
 use super::super::store::LOCKS;
 use super::super::{Config, Mode, sweep};
 use super::*;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::SystemTime;
 use tracing::Level;
 
@@ -12,11 +13,20 @@ type Case = (Fault, fn(&Path) -> Cache, fn(&Cache, u8));
 
 const TIMES: u8 = 5;
 
-const CASES: [Case; 12] = [
+const CASES: [Case; 14] = [
     (Fault::Unreadable, open, |cache, nth| {
         let key = CacheKey::for_test(nth);
         fs::create_dir_all(cache.store().unwrap().note_path(&key)).unwrap();
         assert_eq!(cache.note(&key), None);
+    }),
+    (Fault::Untrusted, filled, |cache, nth| {
+        fs::set_permissions(file(cache, nth), fs::Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(origin(cache, &text(nth)), Origin::Compiled);
+    }),
+    (Fault::InTheWay, open, |cache, nth| {
+        fs::create_dir_all(file(cache, nth)).unwrap();
+        let key = key(cache, nth);
+        assert!(cache.store().unwrap().write(&key, SM, &made(&key, "k", SM, "C 1")));
     }),
     (Fault::Damaged, filled, |cache, nth| {
         fs::write(file(cache, nth), "damaged").unwrap();

@@ -6,10 +6,13 @@ mod disk;
 pub(crate) mod events;
 mod faults;
 mod levels;
+#[cfg(target_os = "linux")]
+mod libraries;
 mod modes;
 mod processes;
 mod reader;
 mod spills;
+mod trust;
 
 use self::events::{heard, warnings};
 use super::compiler::{Build, Compile};

@@ -104,6 +104,19 @@ fn a_machine_without_a_compiler_uses_what_is_there_newest_first() {
 }
 
 #[test]
+fn a_compiler_that_came_later_is_used_from_then_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("cache");
+    compile(&open(&root, Mode::ReadWrite, &compiler("C 1")), "text").unwrap();
+    let late = Arc::new(StandIn { identity: "C 2", absent: true.into(), ..StandIn::default() });
+    let cache = open(&root, Mode::ReadWrite, &late);
+    assert!(matches!(compile(&cache, "new"), Err(JitError::NotFound(_))));
+    late.absent.store(false, SeqCst);
+    assert_eq!(origin(&cache, "new"), Origin::Compiled);
+    assert_eq!(compile(&cache, "text").unwrap().info.compiler, "C 2", "not the other compiler's from disk");
+}
+
+#[test]
 fn threads_that_find_no_compiler_at_once_all_look_at_the_disk() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("cache");

@@ -1,0 +1,125 @@
+//! Names, and what else comes from a document or a caller, as they stand in a listing or a message.
+//!
+//! A listing is to be read, and to be believed. A character that is not seen can make two names look like one; one that turns the
+//! writing around, or ends the line, can make a name look like the rest of its line. No name has such a character, which is a rule of
+//! the [check](crate::check), and where something unchecked is shown they are escaped.
+
+/// The most characters that an argument's name may have.
+pub(crate) const LONGEST: usize = 64;
+
+/// How much of a line is shown in a message.
+pub(crate) const SHOWN_LINE: usize = 160;
+/// How much of a word is shown in a message.
+const SHOWN_WORD: usize = 64;
+/// How much of another library's message is shown.
+pub(crate) const SHOWN_MESSAGE: usize = 1000;
+
+/// The characters without a shape of their own, first and last of each range: Unicode's general categories Cf (format, the controls
+/// of bidirectional text among them), Zl and Zp (separators of lines and of paragraphs), and what has the property
+/// Default_Ignorable_Code_Point (Unicode 16.0). Control characters are known to `char`.
+const UNSEEN: [(char, char); 25] = [
+    ('\u{ad}', '\u{ad}'),
+    ('\u{34f}', '\u{34f}'),
+    ('\u{600}', '\u{605}'),
+    ('\u{61c}', '\u{61c}'),
+    ('\u{6dd}', '\u{6dd}'),
+    ('\u{70f}', '\u{70f}'),
+    ('\u{890}', '\u{891}'),
+    ('\u{8e2}', '\u{8e2}'),
+    ('\u{115f}', '\u{1160}'),
+    ('\u{17b4}', '\u{17b5}'),
+    ('\u{180b}', '\u{180f}'),
+    ('\u{200b}', '\u{200f}'),
+    ('\u{2028}', '\u{202e}'),
+    ('\u{2060}', '\u{206f}'),
+    ('\u{3164}', '\u{3164}'),
+    ('\u{fe00}', '\u{fe0f}'),
+    ('\u{feff}', '\u{feff}'),
+    ('\u{ffa0}', '\u{ffa0}'),
+    ('\u{fff0}', '\u{fffb}'),
+    ('\u{110bd}', '\u{110bd}'),
+    ('\u{110cd}', '\u{110cd}'),
+    ('\u{13430}', '\u{1343f}'),
+    ('\u{1bca0}', '\u{1bca3}'),
+    ('\u{1d173}', '\u{1d17a}'),
+    ('\u{e0000}', '\u{e0fff}'),
+];
+
+/// Whether a character must not stand in a listing as it is.
+pub(crate) fn is_unseen(c: char) -> bool {
+    c.is_control() || UNSEEN.iter().any(|(first, last)| (*first..=*last).contains(&c))
+}
+
+/// What is wrong with the characters of a name, and what to do; nothing if they are all seen.
+pub(crate) fn fault(name: &str) -> Option<String> {
+    let c = name.chars().find(|c| is_unseen(*c))?;
+    Some(format!(
+        "take U+{:04X} out of it: a name has no control, format, bidirectional or line-separator character",
+        u32::from(c)
+    ))
+}
+
+/// A text as it may stand in a message: every character that is not seen is escaped.
+pub(crate) fn seen(text: &str) -> String {
+    shown(text, usize::MAX)
+}
+
+/// The same, cut.
+pub(crate) fn shown(text: &str, most: usize) -> String {
+    let mut out = String::new();
+    for c in text.chars().take(most) {
+        if is_unseen(c) { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    if text.chars().nth(most).is_some() {
+        out.push_str("...");
+    }
+    out
+}
+
+/// A name as it may stand in a message.
+pub(crate) fn word(name: &str) -> String {
+    shown(name, SHOWN_WORD)
+}
+
+/// A name as a JSON string, which reads back as what it was.
+pub(crate) fn quoted(name: &str) -> String {
+    let mut out = String::new();
+    for c in serde_json::Value::from(name).to_string().chars() {
+        if is_unseen(c) {
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out += &format!("\\u{unit:04x}"));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_seen_is_escaped_and_reads_back() {
+        for (name, shape) in [
+            ("a\u{202e}b", "a\\u{202e}b"),
+            ("a\u{2028}b", "a\\u{2028}b"),
+            ("\u{feff}\u{200b}\u{ad}", "\\u{feff}\\u{200b}\\u{ad}"),
+            ("tag\u{e0061}", "tag\\u{e0061}"),
+            ("line\nend\u{85}\u{7f}", "line\\nend\\u{85}\\u{7f}"),
+            ("größe ∇ 行 שלום عدد", "größe ∇ 行 שלום عدد"),
+        ] {
+            assert_eq!(word(name), shape);
+            assert_eq!(fault(name).is_some(), name != shape, "{name:?}");
+            assert!(!quoted(name).chars().any(is_unseen), "{name:?}");
+            assert_eq!(serde_json::from_str::<String>(&quoted(name)).unwrap(), name);
+        }
+        assert!(fault("a\u{202e}").unwrap().contains("U+202E"));
+        assert_eq!(shown("abc", 2), "ab...");
+    }
+
+    #[test]
+    fn the_ranges_are_in_order() {
+        assert!(UNSEEN.iter().all(|(first, last)| first <= last));
+        assert!(UNSEEN.windows(2).all(|pair| pair[0].1 < pair[1].0));
+    }
+}

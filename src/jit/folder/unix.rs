@@ -1,0 +1,268 @@
+//! Folders as open files: every step is relative to one that was examined.
+
+use super::{no_file, untrusted};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, mkdirat, openat, readlinkat, renameat, statat, unlinkat};
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata, Permissions};
+use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+/// Opens what is only looked at and gone through: that needs no right to read it.
+const THROUGH: OFlags = if cfg!(target_os = "linux") { OFlags::PATH } else { OFlags::RDONLY };
+
+/// A pipe that nobody writes to does not keep whoever opens it, and a terminal does not become the process's own.
+const AT_ONCE: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
+
+/// The bits of a mode by which others than the owner may write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// As many links as the system follows in one path.
+const MOST_LINKS: usize = 40;
+
+/// A folder that was opened and found trusted.
+#[derive(Clone)]
+pub struct Folder {
+    file: Arc<File>,
+    path: PathBuf,
+}
+
+/// What is under a name on the way to the directory.
+enum Step {
+    Folder(File),
+    Link { owner: u32, to: PathBuf },
+}
+
+impl Folder {
+    /// The directory at a path, every folder above it examined; with `make` those that are missing are made, for the owner alone.
+    pub fn root(path: &Path, make: bool) -> io::Result<Self> {
+        let top =
+            || Ok::<File, io::Error>(openat(CWD, "/", THROUGH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?.into());
+        let (mut here, mut at) = (top()?, PathBuf::from("/"));
+        let mut pending: VecDeque<OsString> = names(path).collect();
+        let mut links = 0;
+        while let Some(name) = pending.pop_front() {
+            examine_above(&here.metadata()?, &at)?;
+            match step(&here, &name, make)? {
+                Step::Folder(next) => {
+                    here = next;
+                    if name == ".." {
+                        at.pop();
+                    } else {
+                        at.push(name);
+                    }
+                }
+                Step::Link { owner, to } => {
+                    links += 1;
+                    if links > MOST_LINKS {
+                        return Err(io::Error::other("too many links lead to it"));
+                    }
+                    examine_owner(owner, &at.join(&name), "the link")?;
+                    if to.is_absolute() {
+                        (here, at) = (top()?, PathBuf::from("/"));
+                    }
+                    names(&to).rev().for_each(|name| pending.push_front(name));
+                }
+            }
+        }
+        examine(&here.metadata()?, path)?;
+        Ok(Self { file: here.into(), path: path.to_owned() })
+    }
+
+    /// Whether a folder that was opened before is still somewhere; it is examined again.
+    pub fn is_there(&self) -> io::Result<bool> {
+        let metadata = self.file.metadata()?;
+        examine(&metadata, &self.path)?;
+        Ok(metadata.nlink() > 0)
+    }
+
+    /// Where it is, in the words of whoever asked for the directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A folder in this one; with `make` it is made if it is missing.
+    pub fn below(&self, name: &OsStr, make: bool) -> io::Result<Self> {
+        let path = self.path.join(name);
+        match step(&self.file, name, make)? {
+            Step::Folder(file) => {
+                examine(&file.metadata()?, &path)?;
+                Ok(Self { file: file.into(), path })
+            }
+            Step::Link { .. } => Err(a_link(&path)),
+        }
+    }
+
+    /// A file, to be read.
+    pub fn read(&self, name: &OsStr) -> io::Result<File> {
+        let file = self.open(name, OFlags::RDONLY | AT_ONCE)?;
+        examine(&file.metadata()?, &self.path.join(name))?;
+        Ok(file)
+    }
+
+    /// A file to be locked or stamped, whose content says nothing; it is made if it is missing. One that others can write to, as earlier
+    /// versions made them under some masks, becomes the owner's.
+    pub fn hold(&self, name: &OsStr) -> io::Result<File> {
+        let file = self.open(name, OFlags::WRONLY | OFlags::CREATE | AT_ONCE)?;
+        let metadata = file.metadata()?;
+        examine_owner(metadata.uid(), &self.path.join(name), "it")?;
+        if metadata.mode() & OTHERS_WRITE != 0 {
+            file.set_permissions(Permissions::from_mode(metadata.mode() & 0o777 & !OTHERS_WRITE))?;
+        }
+        Ok(file)
+    }
+
+    /// A new file, readable by the owner only.
+    pub fn create(&self, name: &OsStr) -> io::Result<File> {
+        self.open(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
+    }
+
+    fn open(&self, name: &OsStr, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = openat(&*self.file, name, flags, Mode::RUSR | Mode::WUSR).map(File::from).map_err(io::Error::from);
+        let file = opened.map_err(|error| if self.is_link(name) { a_link(&self.path.join(name)) } else { error })?;
+        if file.metadata()?.is_file() { Ok(file) } else { Err(no_file()) }
+    }
+
+    fn is_link(&self, name: &OsStr) -> bool {
+        let found = statat(&*self.file, name, AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_symlink())
+    }
+
+    /// What is under a name, links included.
+    pub fn look(&self, name: &OsStr) -> io::Result<Metadata> {
+        let flags = THROUGH | AT_ONCE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        File::from(openat(&*self.file, name, flags, Mode::empty())?).metadata()
+    }
+
+    /// The names in it.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        let readable = openat(&*self.file, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        for entry in Dir::read_from(&readable)? {
+            let name = OsString::from_vec(entry?.file_name().to_bytes().to_vec());
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Gives a file another name in the same folder, in place of any file of that name.
+    pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        Ok(renameat(&*self.file, from, &*self.file, to)?)
+    }
+
+    /// Removes a file, or a link itself.
+    pub fn remove_file(&self, name: &OsStr) -> io::Result<()> {
+        Ok(unlinkat(&*self.file, name, AtFlags::empty())?)
+    }
+
+    /// Removes a folder if it is empty.
+    pub fn remove_empty(&self, name: &OsStr) -> io::Result<()> {
+        Ok(unlinkat(&*self.file, name, AtFlags::REMOVEDIR)?)
+    }
+}
+
+/// The names that a path leads through, `..` among them.
+fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
+    path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsStr::from_bytes(b"..").to_owned()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    })
+}
+
+fn step(folder: &File, name: &OsStr, make: bool) -> io::Result<Step> {
+    let enter = || openat(folder, name, THROUGH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    let mut entered = enter().map_err(io::Error::from);
+    if make && entered.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        match mkdirat(folder, name, Mode::RWXU).map_err(io::Error::from) {
+            // Another process was faster.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => entered = enter().map_err(io::Error::from),
+        }
+    }
+    let error = match entered {
+        Ok(next) => return Ok(Step::Folder(next.into())),
+        Err(error) => error,
+    };
+    match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) if FileType::from_raw_mode(found.st_mode).is_symlink() => {
+            let to = OsString::from_vec(readlinkat(folder, name, Vec::new())?.into_bytes());
+            Ok(Step::Link { owner: found.st_uid, to: to.into() })
+        }
+        _ => Err(error),
+    }
+}
+
+fn a_link(path: &Path) -> io::Error {
+    untrusted(path, "it is a link, and the cache follows none below its directory; put what it leads to in its place".to_owned())
+}
+
+/// The directory, or what is below it.
+fn examine(metadata: &Metadata, path: &Path) -> io::Result<()> {
+    if metadata.mode() & OTHERS_WRITE != 0 {
+        let mode = metadata.mode() & 0o777;
+        return Err(untrusted(path, format!("others can write to it (mode {mode:o}); call `chmod -R go-w {}`", path.display())));
+    }
+    examine_owner(metadata.uid(), path, "it")
+}
+
+/// A folder above the directory.
+fn examine_above(metadata: &Metadata, path: &Path) -> io::Result<()> {
+    let (mode, owner) = (metadata.mode() & 0o7777, metadata.uid());
+    if mode & 0o002 != 0 && mode & 0o1000 == 0 {
+        let path_of = path.display();
+        let why = format!("everybody can write to this folder above the cache (mode {mode:o}); call `chmod o-w {path_of}`");
+        return Err(untrusted(path, why));
+    }
+    let refused = match examine_owner(owner, path, "this folder above the cache") {
+        Err(refused) => refused,
+        Ok(()) => return Ok(()),
+    };
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    if is_unmapped(owner, &map) { Ok(()) } else { Err(refused) }
+}
+
+fn examine_owner(owner: u32, path: &Path, what: &str) -> io::Result<()> {
+    // Most of a path is the superuser's.
+    if owner == 0 {
+        return Ok(());
+    }
+    let own = rustix::process::geteuid().as_raw();
+    if owner == own {
+        return Ok(());
+    }
+    let cure = "choose a directory of your own";
+    Err(untrusted(path, format!("{what} belongs to user {owner}, this process to user {own}; {cure}")))
+}
+
+/// Whether an owner is one that the process's user namespace, with this map of users, has no number for. The machine's own superuser
+/// is one in many containers, and the folders above a home belong to it.
+fn is_unmapped(owner: u32, map: &str) -> bool {
+    const OVERFLOW: u32 = 65_534;
+    const EVERYBODY: [&str; 3] = ["0", "0", "4294967295"];
+    owner == OVERFLOW && !map.is_empty() && !map.split_whitespace().eq(EVERYBODY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_namespace_has_users_without_a_number() {
+        let whole = "         0          0 4294967295\n";
+        assert!(!is_unmapped(65_534, whole) && !is_unmapped(65_534, "") && !is_unmapped(1000, "1000 1000 1\n"));
+        assert!(is_unmapped(65_534, "      1000       1000          1\n") && is_unmapped(65_534, "0 1000 1\n1 100000 65536\n"));
+    }
+
+    #[test]
+    fn a_path_is_its_names() {
+        let names: Vec<_> = names(Path::new("/a//b/./../c/")).collect();
+        assert_eq!(names, ["a", "b", "..", "c"]);
+    }
+}
