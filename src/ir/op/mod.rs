@@ -112,7 +112,7 @@ macro_rules! primitives {
     ($( $(#[doc = $doc:literal])+ $variant:ident = $name:literal, $sig:expr, cost $cost:literal, $(code $code:literal,)? ulp $ulp:literal,
         cuda $cuda:literal, $(i32 $cuda_i32:literal, $eval_i32:expr,)? $(fast $fast:literal ($abs:literal, $rel:literal),)?
         eval $eval:expr $(, adjoint $adjoint:expr)? $(, picks $arms:tt $condition:expr)? $(, law $law:expr)?; )*) => {
-        /// A primitive of the epilogue graph. See the [table](super::op) for what each one means.
+        /// A primitive of the epilogue graph. See the [table](crate::ir::op) for what each one means.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum Op { $( $(#[doc = $doc])+ #[serde(rename = $name)] $variant, )* }
 
