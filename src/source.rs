@@ -5,6 +5,7 @@ use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Begins the file name of a line marker; the number of a step of the plan's program follows.
 pub const STEP_MARKER: &str = "postlude:%";
@@ -20,12 +21,26 @@ pub const STEP_MARKER: &str = "postlude:%";
 pub struct Source {
     text: String,
     entry: String,
+    /// Not of the text, and so of no key.
+    #[serde(skip)]
+    expected: Option<Duration>,
 }
 
 impl Source {
     /// A source text and the name of the `extern "C" __global__` function in it.
     pub fn new(text: impl Into<String>, entry: impl Into<String>) -> Self {
-        Self { text: text.into(), entry: entry.into() }
+        Self { text: text.into(), entry: entry.into(), expected: None }
+    }
+
+    /// The same source with the time that compiling it is estimated to take, on the machine that such estimates are fitted on.
+    #[must_use]
+    pub fn expecting(self, time: Duration) -> Self {
+        Self { expected: Some(time), ..self }
+    }
+
+    /// The time that compiling it is estimated to take, where that is known.
+    pub fn expected(&self) -> Option<Duration> {
+        self.expected
     }
 
     /// The CUDA C++ text, one self-contained translation unit.

@@ -4,9 +4,11 @@
 #![cfg(all(feature = "jit", target_os = "linux"))]
 
 use postlude::jit::{
-    CACHE_DIR, CACHE_MODE, Cache, CacheStats, Compiler, Cubin, JitError, NVRTC_PATH, Options, Origin, Source, Target, compiler,
+    CACHE_DIR, CACHE_MODE, Cache, CacheStats, Compiler, Config, Cubin, JitError, Mode, NVRTC_PATH, Options, Origin, Source,
+    Target, compiler,
 };
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
@@ -301,4 +303,30 @@ fn the_second_request_is_answered_from_memory() {
     assert!(!std::sync::Arc::ptr_eq(&first.plan, &larger.plan));
     let slow = compile(&gemm.clone().mainloop(postlude::plan::Mainloop::Simt), shape);
     assert_ne!(slow.source, first.source);
+}
+
+/// A source that takes seconds: each of many remainders is a loop of its own.
+fn long_source() -> Source {
+    let lines: String = (0..1200).map(|i| format!("x[{i}] = fmodf(x[{i}], x[n + {i}]);\n")).collect();
+    kernel(&lines)
+}
+
+#[test]
+fn a_compilation_that_is_called_off_ends_soon() {
+    let Some(compiler) = nvrtc() else { return };
+    let stop = std::time::Duration::from_millis(300);
+    let config = Config::new().mode(Mode::Off).watch(move |progress| match progress.elapsed < stop {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
+    });
+    let cache = Cache::open("", config);
+    match cache.compile(&long_source(), &Target::SM_90A, &Options::new()) {
+        Err(JitError::Cancelled { elapsed, .. }) => assert!(elapsed >= stop, "{elapsed:?}"),
+        // Before 13.0 there is nothing to interrupt it with.
+        Ok(_) => assert!(compiler.identity.starts_with("NVRTC 12."), "{compiler:?}"),
+        Err(error) => panic!("{error}"),
+    }
+    // The compiler is as good as before.
+    assert!(cache.stats().held <= 1);
+    assert!(compile(&simple(), Target::SM_90A).is_ok());
 }

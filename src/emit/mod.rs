@@ -278,7 +278,7 @@ pub fn render(plan: &KernelPlan) -> Result<Source, RenderError> {
     if !text.ends_with('\n') {
         text.push('\n');
     }
-    Ok(Source::new(text, ENTRY))
+    Ok(Source::new(text, ENTRY).expecting(plan.compile_time()))
 }
 
 /// Gives the lines after a marked statement their own numbers back. From mark to mark: they are few.

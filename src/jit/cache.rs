@@ -13,6 +13,7 @@ use super::root;
 use super::stats::{CacheStats, Counters, EVENTS, Level};
 use super::store::Store;
 use super::sweep;
+use super::watch::{self, COMPILE_LIMIT, Pace};
 use crate::source::{Cubin, Origin, Source};
 use crate::target::Target;
 use std::any::Any;
@@ -20,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Compiled kernels, in memory and, where possible, on disk.
 ///
@@ -53,6 +54,7 @@ pub struct Cache {
     notes: Mutex<HashMap<CacheKey, Vec<u8>>>,
     memos: Memos,
     counters: Counters,
+    pace: Pace,
 }
 
 /// Why a look-up brought nothing.
@@ -97,7 +99,19 @@ impl Cache {
                 };
             }
         };
-        let config = Config::default().mode(mode);
+        let limit = variable(COMPILE_LIMIT).filter(|value| !value.is_empty());
+        let config = match limit.map(|value| value.to_string_lossy().trim().parse::<f64>()) {
+            Some(Ok(seconds)) if seconds == 0.0 => Config::default().compile_limit(None),
+            Some(Ok(seconds)) if seconds > 0.0 && seconds < 1e9 => {
+                Config::default().compile_limit(Some(Duration::from_secs_f64(seconds)))
+            }
+            Some(_) => {
+                tracing::warn!("{COMPILE_LIMIT} is not a number of seconds; the default limit holds");
+                Config::default()
+            }
+            None => Config::default(),
+        };
+        let config = config.mode(mode);
         match root::default_root(variable) {
             Some(root) => Cache::open(root, config),
             None => {
@@ -147,6 +161,7 @@ impl Cache {
             notes: Mutex::default(),
             memos: Memos::default(),
             counters: Counters::default(),
+            pace: Pace::default(),
         }
     }
 
@@ -232,13 +247,22 @@ impl Cache {
         };
         self.missing.store(false, Relaxed);
         loop {
-            match self.obtain(&job.key, target, Disk::Read, || job.run(&*self.compiler)) {
+            match self.obtain(&job.key, target, Disk::Read, || self.run(&job)) {
                 Ok(cubin) => return Ok(cubin),
                 Err(Failure::Jit(error)) => return Err(error),
                 // Another thread, which had no compiler yet, looked for the same kernel at the same time.
                 Err(Failure::Absent) => {}
             }
         }
+    }
+
+    /// Compiles, unless that is estimated to take too long, and tells who watches.
+    fn run(&self, job: &Job<'_>) -> Result<Cubin, JitError> {
+        let Job { source, target, flags, key } = job;
+        watch::within(self.config.compile_limit, &self.pace, source, *target)?;
+        watch::watched(&self.config.watcher, &self.pace, source, *target, |cancel| {
+            self.compiler.compile(key, source, *target, flags, cancel)
+        })
     }
 
     fn obtain(
@@ -387,12 +411,6 @@ struct Job<'a> {
     target: Target,
     flags: Vec<String>,
     key: CacheKey,
-}
-
-impl Job<'_> {
-    fn run(&self, compiler: &dyn Compile) -> Result<Cubin, JitError> {
-        compiler.compile(&self.key, self.source, self.target, &self.flags)
-    }
 }
 
 mod other;

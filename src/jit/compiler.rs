@@ -6,14 +6,23 @@ use super::locate;
 use crate::source::{Cubin, Source};
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
+use std::sync::atomic::AtomicBool;
 
 /// What the cache needs of a compiler.
 pub(super) trait Compile: Send + Sync {
     /// Which compiler it is.
     fn build(&self) -> Result<Build, JitError>;
 
-    /// A binary of `source`. `key` is what it will be known by, and `flags` are all options.
-    fn compile(&self, key: &CacheKey, source: &Source, target: Target, flags: &[String]) -> Result<Cubin, JitError>;
+    /// A binary of `source`. `key` is what it will be known by, and `flags` are all options. Once `cancel` is true the compiler may
+    /// give up.
+    fn compile(
+        &self,
+        key: &CacheKey,
+        source: &Source,
+        target: Target,
+        flags: &[String],
+        cancel: &AtomicBool,
+    ) -> Result<Cubin, JitError>;
 }
 
 /// All that a key contains of a compiler. It lies on disk beside the kernels, so that a machine without a compiler knows what to
@@ -44,8 +53,15 @@ impl Compile for TheNvrtc {
         Ok(Build { identity: nvrtc.identity.clone(), common: nvrtc.common.clone() })
     }
 
-    fn compile(&self, key: &CacheKey, source: &Source, target: Target, flags: &[String]) -> Result<Cubin, JitError> {
-        locate::nvrtc()?.compile(key, source, target, flags)
+    fn compile(
+        &self,
+        key: &CacheKey,
+        source: &Source,
+        target: Target,
+        flags: &[String],
+        cancel: &AtomicBool,
+    ) -> Result<Cubin, JitError> {
+        locate::nvrtc()?.compile(key, source, target, flags, cancel)
     }
 }
 

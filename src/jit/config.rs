@@ -1,6 +1,8 @@
 //! What a cache may do, and how large its directory may grow.
 
+use super::watch::{Progress, Watcher};
 use std::fmt;
+use std::ops::ControlFlow;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -69,11 +71,19 @@ pub struct Config {
     pub(super) mode: Mode,
     pub(super) limits: Limits,
     pub(super) patience: Duration,
+    pub(super) compile_limit: Option<Duration>,
+    pub(super) watcher: Watcher,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { mode: Mode::ReadWrite, limits: Limits::default(), patience: Duration::from_secs(30) }
+        Config {
+            mode: Mode::ReadWrite,
+            limits: Limits::default(),
+            patience: Duration::from_secs(30),
+            compile_limit: Some(Duration::from_secs(30)),
+            watcher: Watcher::default(),
+        }
     }
 }
 
@@ -100,6 +110,36 @@ impl Config {
     #[must_use]
     pub fn patience(self, time: Duration) -> Config {
         Config { patience: time, ..self }
+    }
+
+    /// The most time that a compilation may be estimated to take, 30 seconds by default; `None` for any. A kernel that is estimated
+    /// to take longer is refused as [`JitError::TooLong`](super::JitError::TooLong), and nothing is compiled. The estimate follows
+    /// from the plan, and from how fast this cache's last compilations were.
+    #[must_use]
+    pub fn compile_limit(self, limit: Option<Duration>) -> Config {
+        Config { compile_limit: limit, ..self }
+    }
+
+    /// Who is told how far each compilation is, at its start and ten times a second, from a thread of its own. `Break` calls the
+    /// compilation off: it ends as [`JitError::Cancelled`](super::JitError::Cancelled), for everyone who waits for the same kernel.
+    /// NVRTC asks between its phases, which may take seconds each; before 13.0 it cannot be interrupted, and ends as if nobody had
+    /// called it off.
+    ///
+    /// ```no_run
+    /// use postlude::jit::{Cache, Config};
+    /// use std::ops::ControlFlow;
+    ///
+    /// let config = Config::new().watch(|progress| {
+    ///     if let Some(fraction) = progress.fraction() {
+    ///         eprintln!("{} {:.0} %", progress.target, fraction * 100.0);
+    ///     }
+    ///     ControlFlow::Continue(())
+    /// });
+    /// let cache = Cache::open("/var/cache/my-service", config);
+    /// ```
+    #[must_use]
+    pub fn watch(self, tell: impl Fn(&Progress) -> ControlFlow<()> + Send + Sync + 'static) -> Config {
+        Config { watcher: Watcher::new(tell), ..self }
     }
 }
 

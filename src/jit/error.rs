@@ -2,9 +2,11 @@
 
 use super::config::{CACHE_MODE, Mode, ModeError};
 use super::log::{CompilerMessage, Severity};
+use super::watch::COMPILE_LIMIT;
 use crate::target::Target;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why a kernel could not be compiled. Cheap to clone: everyone who waited for the same compilation gets the same error.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -60,6 +62,17 @@ pub enum JitError {
     /// The kernel is not in the cache, and compiling is not allowed.
     #[error(transparent)]
     Denied(#[from] Denied),
+    /// Compiling is estimated to take longer than the cache allows.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
+    /// The watcher called the compilation off.
+    #[error("the compilation for {target} was cancelled after {:.1} s", .elapsed.as_secs_f64())]
+    Cancelled {
+        /// What was compiled for.
+        target: Target,
+        /// How long it had run.
+        elapsed: Duration,
+    },
     /// The environment names a mode that the cache does not have. Nothing is compiled then: the mode may have been meant to forbid
     /// it.
     #[error("{CACHE_MODE}: {0}")]
@@ -95,6 +108,22 @@ impl JitError {
         }
         self
     }
+}
+
+/// A kernel whose compilation is estimated to take longer than [`Config::compile_limit`](super::Config::compile_limit) allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "compiling for {target} is estimated to take {:.1} s, and the limit is {:.1} s. Shorten the epilogue, store part of it and go on in \
+     another kernel, or raise the limit: `jit::Config::compile_limit`, or {COMPILE_LIMIT}",
+    .estimate.as_secs_f64(), .limit.as_secs_f64()
+)]
+pub struct TooLong {
+    /// What it was to be compiled for.
+    pub target: Target,
+    /// The time that it would take.
+    pub estimate: Duration,
+    /// The time that it may take.
+    pub limit: Duration,
 }
 
 /// What a kernel was asked for, as whoever planned it tells: of a source alone nobody knows what to compile it from.

@@ -34,6 +34,7 @@
 //! | `POSTLUDE_NVRTC_PATH` | the NVRTC to use: its file or directory; nothing else is tried then |
 //! | `POSTLUDE_CACHE_DIR` | the cache directory of [`Cache::global`] |
 //! | `POSTLUDE_CACHE` | its [`Mode`]: `rw`, `ro`, `off` or `deny` |
+//! | `POSTLUDE_COMPILE_LIMIT` | the most seconds that a compilation of it may be estimated to take, 30 by default; 0 for any |
 
 mod admin;
 mod bundle;
@@ -66,12 +67,13 @@ mod store;
 mod sweep;
 #[cfg(all(test, unix))]
 pub(crate) mod tests;
+mod watch;
 
 pub use self::admin::{CachedFile, Holds, Unsound};
 pub use self::bundle::{BundleError, Bundled};
 pub use self::cache::Cache;
 pub use self::config::{CACHE_MODE, Config, Limits, Mode, ModeError};
-pub use self::error::{Asked, CompileFailure, Denied, JitError, NotFound, Tried};
+pub use self::error::{Asked, CompileFailure, Denied, JitError, NotFound, TooLong, Tried};
 #[cfg_attr(not(feature = "cuda"), allow(unused_imports, reason = "only what runs kernels is tuned"))]
 pub(crate) use self::fault::Fault;
 pub use self::key::CacheKey;
@@ -83,6 +85,7 @@ pub use self::options::Options;
 pub use self::root::CACHE_DIR;
 pub use self::stats::CacheStats;
 pub use self::sweep::Swept;
+pub use self::watch::{COMPILE_LIMIT, Progress};
 pub use crate::source::{Cubin, KernelInfo, Origin, PERFORMANCE_WARNINGS, Source};
 pub use crate::target::Target;
 

@@ -13,9 +13,10 @@ use crate::source::{Cubin, KernelInfo, Origin, Source};
 use crate::target::Target;
 use cudarc::nvrtc::sys;
 use libloading::Library;
-use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 /// What NVRTC is told the source is called. Always the same, because it may end up in the binary.
@@ -28,11 +29,24 @@ const OLDEST: (u32, u32) = (12, 0);
 /// also pulls in the driver. Older builds do not know the option and do not need it.
 const NO_CACHE: &CStr = c"--no-cache";
 
+/// What NVRTC asks now and then whether to give up: 1, or 0 to go on. The first argument is what it was registered with.
+type Flow = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
+type SetFlow = unsafe extern "C" fn(sys::nvrtcProgram, Option<Flow>, *mut c_void) -> c_uint;
+
+/// Whether the compilation was called off: `cancel` is an `AtomicBool`.
+unsafe extern "C" fn is_cancelled(cancel: *mut c_void, _reserved: *mut c_void) -> c_int {
+    // SAFETY: `Program::heed` registers the address of an `AtomicBool` that outlives the compilation.
+    let cancel = unsafe { &*cancel.cast::<AtomicBool>() };
+    c_int::from(cancel.load(Relaxed))
+}
+
 macro_rules! api {
     ($($(#[$doc:meta])* $field:ident = $symbol:ident($($argument:ty),*);)*) => {
         /// The functions of one loaded library. Result codes are plain numbers: a newer library may return ones without a name.
         pub(super) struct Api {
             $($(#[$doc])* $field: unsafe extern "C" fn($($argument),*) -> c_uint,)*
+            /// `nvrtcSetFlowCallback`, which there is since 13.0.
+            set_flow: Option<SetFlow>,
         }
 
         // The declarations agree with cudarc's.
@@ -45,6 +59,8 @@ macro_rules! api {
                     // SAFETY: the name is NVRTC's and the type is the C signature NVRTC documents for it, checked against
                     // cudarc's declaration above; `nvrtcResult` is a C enum without negative values, passed as `unsigned int`.
                     $($field: unsafe { *library.get(concat!(stringify!($symbol), "\0")).map_err(|_| missing(stringify!($symbol)))? },)*
+                    // SAFETY: the name is NVRTC's and the type is the C signature NVRTC documents for it.
+                    set_flow: unsafe { library.get(c"nvrtcSetFlowCallback").ok().map(|symbol| *symbol) },
                 })
             }
         }
@@ -78,6 +94,8 @@ struct Code(c_uint);
 
 impl Code {
     const INVALID_OPTION: Self = Self(sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION as c_uint);
+    /// `NVRTC_ERROR_CANCELLED`, which bindings of older versions do not know.
+    const CANCELLED: Self = Self(16);
     const COMPILATION: Self = Self(sys::nvrtcResult::NVRTC_ERROR_COMPILATION as c_uint);
 
     fn check(code: c_uint) -> Result<(), Self> {
@@ -150,6 +168,14 @@ impl<'a> Program<'a> {
             unsafe { (api.create)(&mut handle, source.as_ptr(), PROGRAM_NAME.as_ptr(), 0, std::ptr::null(), std::ptr::null()) };
         Code::check(code)?;
         Ok(Self { api, handle, _source: source })
+    }
+
+    /// Has the compiler give up once `cancel` is true, if it can.
+    fn heed(&self, cancel: &'a AtomicBool) -> Result<(), Code> {
+        let Some(set_flow) = self.api.set_flow else { return Ok(()) };
+        // SAFETY: the handle is live. `is_cancelled` only reads the flag, which the program's lifetime keeps alive, may be called by any
+        // thread, and once it has said 1 says so ever after: nobody sets the flag back.
+        Code::check(unsafe { set_flow(self.handle, Some(is_cancelled), std::ptr::from_ref(cancel).cast_mut().cast()) })
     }
 
     fn compile(&self, flags: &[CString]) -> Result<(), Code> {
@@ -234,7 +260,14 @@ impl Nvrtc {
     }
 
     /// Compiles `source` into a binary for `target`. `key` is what it will be known by.
-    pub fn compile(&self, key: &CacheKey, source: &Source, target: Target, flags: &[String]) -> Result<Cubin, JitError> {
+    pub fn compile(
+        &self,
+        key: &CacheKey,
+        source: &Source,
+        target: Target,
+        flags: &[String],
+        cancel: &AtomicBool,
+    ) -> Result<Cubin, JitError> {
         let entry = source.entry();
         let invalid = |why| JitError::InvalidSource { entry: entry.to_owned(), why };
         if !entry.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -261,7 +294,7 @@ impl Nvrtc {
         };
         let start = Instant::now();
         let program = Program::new(&self.api, text).map_err(|code| internal("nvrtcCreateProgram", code, String::new()))?;
-        let outcome = program.compile(&c_flags);
+        let outcome = program.heed(cancel).and_then(|()| program.compile(&c_flags));
         let compile_ms = start.elapsed().as_secs_f32() * 1e3;
         let written = program.log();
         let log = Log::read(&written);
@@ -276,6 +309,7 @@ impl Nvrtc {
                     log: written.into(),
                 }));
             }
+            Err(Code::CANCELLED) => return Err(JitError::Cancelled { target, elapsed: start.elapsed() }),
             Err(Code::INVALID_OPTION) if written.contains("gpu-architecture") => return Err(unsupported()),
             Err(Code::INVALID_OPTION) => {
                 return Err(JitError::InvalidOption { option: flags.join(" "), why: written.trim().to_owned() });

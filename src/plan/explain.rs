@@ -74,7 +74,12 @@ impl KernelPlan {
             "math          {}",
             if self.fast_math { "fast: every stored matrix is 16 bit or narrower, or it was asked for" } else { "exact" }
         );
-        let _ = write!(out, "code          about {} instructions of epilogue", self.code.instructions);
+        let seconds = self.compile_time().as_secs_f64();
+        let _ = write!(
+            out,
+            "code          about {} instructions of epilogue, compiled in about {seconds:.1} s",
+            self.code.instructions
+        );
         if !self.code.calls.is_empty() {
             let names: Vec<_> = self.code.calls.iter().map(|op| op.name()).collect();
             let _ = write!(out, "; {} called", names.join(", "));

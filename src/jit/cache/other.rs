@@ -64,7 +64,7 @@ impl Cache {
             }
             job => job?,
         };
-        self.replace_with(refused, &job.key, job.target, || job.run(&*self.compiler))
+        self.replace_with(refused, &job.key, job.target, || self.run(&job))
     }
 
     pub(super) fn replace_with(

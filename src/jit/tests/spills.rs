@@ -13,7 +13,7 @@ impl Compile for Spilling {
         Ok(Build { identity: "C 1".into(), common: Vec::new() })
     }
 
-    fn compile(&self, key: &CacheKey, source: &Source, target: Target, _: &[String]) -> Result<Cubin, JitError> {
+    fn compile(&self, key: &CacheKey, source: &Source, target: Target, _: &[String], _: &AtomicBool) -> Result<Cubin, JitError> {
         if self.0.fetch_add(1, SeqCst) > 0 {
             return Err(JitError::InvalidSource { entry: source.entry().into(), why: "for this test" });
         }
