@@ -239,6 +239,19 @@ impl<B> Args<B> {
         self
     }
 
+    /// The same with strides for a tensor that has none of its own.
+    pub(crate) fn strided(mut self, of: &str, leading_dimension: usize, batch_stride: usize) -> Args<B> {
+        for (name, given) in &mut self.given {
+            if let Given::Tensor { tensor, .. } = given
+                && name == of
+            {
+                tensor.leading_dimension.get_or_insert(leading_dimension);
+                tensor.batch_stride.get_or_insert(batch_stride);
+            }
+        }
+        self
+    }
+
     /// Gives arguments other names, where there is one for a name.
     pub(crate) fn rename(&mut self, other: impl Fn(&str) -> Option<&'static str>) {
         for (name, _) in &mut self.given {

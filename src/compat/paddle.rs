@@ -11,11 +11,13 @@
 //! - N may be anything: Paddle wants a multiple of 128 for ReLU and of 8 for GELU. Where it is one, the reserves are the
 //!   same bytes: ReLU's is a mask in [`Bits128`](DType::Bits128), in the first eighth of what Paddle allocates for it.
 //! - The rows of a transposed X are its first dimension, and all others its columns, as Paddle's kernels multiply it. Of Paddle's shape
-//!   functions the older ones agree; newer ones take it for a batch of matrices where it has more than two dimensions.
+//!   functions the older ones agree; newer ones take it for a batch of matrices where it has more than two dimensions. Its DX has the
+//!   rows and columns that the operator before gave X, so that reserve and DBias are that operator's.
 //! - Gradients are stored. What Paddle calls add-to, a gradient that is added to what is there, is asked of the step that runs:
 //!   `layer::Step::accumulate`.
 
 use super::cublaslt::{self, Formats};
+use crate::args::Args;
 use crate::build::Epilogue;
 use crate::check::Diagnostics;
 use crate::dtype::{DType, ValueType};
@@ -81,6 +83,9 @@ pub enum Tensor {
 }
 
 /// One product to run: `a` and `b` are these tensors as they lie, the result is `d`, a bias gradient `bgrad`, the reserve `aux`.
+///
+/// Pass every argument list through [`arrange`](Step::arrange): a transposed X of more than two dimensions makes DX a batch of
+/// products, whose tensors do not lie one entry behind the other. (Without it such a step refuses `a` as too short.)
 #[derive(Clone, Debug)]
 pub struct Step {
     /// What is passed as `a`.
@@ -97,6 +102,19 @@ pub struct Step {
     pub dims: Vec<usize>,
     /// The reserve that it writes or reads, if there is one.
     pub reserve: Option<ReserveSpace>,
+    /// How the arguments lie that are not contiguous.
+    pub strides: Vec<Strides>,
+}
+
+/// How an argument lies, in elements of its format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strides {
+    /// The argument.
+    pub name: &'static str,
+    /// The distance of its rows, or columns if it lies column by column.
+    pub leading_dimension: usize,
+    /// The distance of its batch entries; 0 if they share it.
+    pub batch_stride: usize,
 }
 
 /// What lies in `reserve_space`.
@@ -118,8 +136,19 @@ impl Step {
             let bytes = rows * aux.dtype.bytes(columns.next_multiple_of(aux.dtype.run()));
             ReserveSpace { dtype: aux.dtype, dims: dims.clone(), bytes }
         });
-        Step { a, b, operation, shape, epilogue, dims, reserve }
+        Step { a, b, operation, shape, epilogue, dims, reserve, strides: Vec::new() }
     }
+
+    /// The argument list with the tensors' strides: the buffers are those of the tensors, whole and as they lie.
+    #[must_use]
+    pub fn arrange<B>(&self, args: Args<B>) -> Args<B> {
+        arranged(&self.strides, args)
+    }
+}
+
+/// Arguments with these strides.
+pub(crate) fn arranged<B>(strides: &[Strides], args: Args<B>) -> Args<B> {
+    strides.iter().fold(args, |args, s| args.strided(s.name, s.leading_dimension, s.batch_stride))
 }
 
 /// The gradient operator.
@@ -251,17 +280,21 @@ impl FusedGemmEpilogue {
     /// If the dimensions do not fit, or a reserve is missing.
     pub fn backward(&self, dout: &[usize], x: &[usize], y: &[usize], reserve: bool) -> Result<Gradients, PaddleError> {
         let (formats, extents) = (self.formats(), self.extents(x, y)?);
-        let epilogue = match self.activation_before(reserve)? {
+        let activation = self.activation_before(reserve)?;
+        let epilogue = match activation {
             Activation::None => cublaslt::default(formats),
             Activation::Relu => cublaslt::drelu(formats),
             Activation::Gelu => cublaslt::dgelu(formats),
         };
-        self.gradients(dout, [x, y], extents, epilogue?)
+        // Elements lie without gaps, and so do the bits of rows that fill their lines: all dimensions but the first are one.
+        let lines_are_whole = x.last().is_some_and(|last| last.is_multiple_of(DType::Bits128.run()));
+        let entries = activation == Activation::Relu && !lines_are_whole;
+        self.gradients(dout, [x, y], extents, epilogue?, entries)
     }
 
     /// The same, where the product that makes DX also stores its sum over its rows as `bgrad`: DBias of the previous operator,
-    /// whose Out X is, in place of [`dy_with_bias`](Gradients::dy_with_bias) of that operator. It is summed before DX is rounded, and has as many elements as DX has
-    /// columns.
+    /// whose Out X is, in place of [`dy_with_bias`](Gradients::dy_with_bias) of that operator. It is summed before DX is rounded, over
+    /// all dimensions but the last, and has as many elements as that.
     ///
     /// # Errors
     /// As [`backward`](FusedGemmEpilogue::backward).
@@ -275,25 +308,28 @@ impl FusedGemmEpilogue {
             Activation::Relu => cublaslt::drelu_bgrad(formats),
             Activation::Gelu => cublaslt::dgelu_bgrad(formats),
         };
-        self.gradients(dout, [x, y], extents, epilogue?)
+        self.gradients(dout, [x, y], extents, epilogue?, true)
     }
 
     /// The previous layer's activation, whose derivative needs a reserve.
     fn activation_before(&self, reserve: bool) -> Result<Activation, PaddleError> {
         match self.activation {
+            Activation::None if reserve => Err(PaddleError::UselessReserve),
             Activation::None => Ok(Activation::None),
             _ if !reserve => Err(PaddleError::MissingReserve),
             activation => Ok(activation),
         }
     }
 
-    /// The gradients, with the epilogue of the product that makes DX.
+    /// The gradients, with the epilogue of the product that makes DX. `entries`: whether what that stores or reads has rows of X's
+    /// last dimension, also where X lies transposed.
     fn gradients(
         &self,
         dout: &[usize],
         [x, y]: [&[usize]; 2],
         extents: Extents,
         epilogue: Epilogue,
+        entries: bool,
     ) -> Result<Gradients, PaddleError> {
         let Extents { m, n, k } = extents;
         let needed = self.out(x, &extents);
@@ -310,6 +346,9 @@ impl FusedGemmEpilogue {
             Step::new((a, b), self.product(layout), Shape::new(m, n, k), epilogue, dims.to_vec())
         };
         let dx = match self.trans_x {
+            true if entries && x.len() > 2 => {
+                self.dx_by_entries(x, step(Tensor::Y, Tensor::DOut, Layout::of(y_lies, column), [k, m, n], epilogue, x))
+            }
             false => step(Tensor::DOut, Tensor::Y, Layout::of(row, y_lies.transposed()), [m, k, n], epilogue, x),
             true => step(Tensor::Y, Tensor::DOut, Layout::of(y_lies, column), [k, m, n], epilogue, x),
         };
@@ -322,6 +361,25 @@ impl FusedGemmEpilogue {
         let sums = if self.trans_y { cublaslt::bgradb } else { cublaslt::bgrada };
         let dy_with_bias = product_of_y(sums(self.formats())?);
         Ok(Gradients { dx, dy, dy_with_bias })
+    }
+}
+
+impl FusedGemmEpilogue {
+    /// DX of an X that lies K x .. x C, as a product for each of the rows between: K rows of C columns, as the operator before made
+    /// X. The entries lie inside of each other's rows.
+    fn dx_by_entries(&self, x: &[usize], step: Step) -> Step {
+        let (columns, n) = (x.last().copied().unwrap_or(1), step.shape.k);
+        let entries = count(&x[1..x.len() - 1]);
+        // Of Y every entry needs all.
+        let y_line = if self.trans_y { step.shape.m } else { n };
+        let line = |dtype: DType| columns.next_multiple_of(dtype.run());
+        let strides = |name, leading_dimension, batch_stride| Strides { name, leading_dimension, batch_stride };
+        let mut all = vec![strides("a", y_line, 0), strides("b", n, columns * n), strides("d", entries * columns, columns)];
+        if let Some(reserve) = &step.reserve {
+            all.push(strides("aux", entries * line(reserve.dtype), line(reserve.dtype)));
+        }
+        let shape = Shape::new(step.shape.m, columns, n).batched(entries);
+        Step { shape, strides: all, ..step }
     }
 }
 

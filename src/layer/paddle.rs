@@ -30,7 +30,11 @@ impl From<paddle::Step> for Step {
         // What a forward step writes there the next gradient follows from.
         let written = |(_, argument): (usize, &Argument)| argument.role.is_written().then(|| argument.name.clone());
         let reserve = step.epilogue.checked().argument("aux").and_then(written);
-        Step::new(Gemm::of(step.operation, &step.epilogue), step.shape, Names::new(name(step.a), Some(name(step.b))))
-            .saves(reserve.into_iter().collect())
+        Step::new(
+            Gemm::of(step.operation, &step.epilogue),
+            step.shape,
+            Names::new(name(step.a), Some(name(step.b))).lying(step.strides),
+        )
+        .saves(reserve.into_iter().collect())
     }
 }

@@ -3,9 +3,12 @@
 use super::error::LinearError;
 use super::rewrite;
 use crate::args::{Args, ArgumentErrors, Fault, HostArgs};
+use crate::compat::paddle::{Strides, arranged};
 use crate::error::Error;
 use crate::gemm::{Gemm, RanOn};
 use crate::ir::Operand;
+#[cfg(feature = "cuda")]
+use crate::plan::Problem;
 use crate::problem::Shape;
 use std::sync::Arc;
 
@@ -21,27 +24,44 @@ pub struct Step {
     saves: Vec<Arc<str>>,
 }
 
-/// What a step calls the operands of its product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Names([Option<&'static str>; 2]);
+/// What a step calls the operands of its product, and how its arguments lie that are not contiguous.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    operands: [Option<&'static str>; 2],
+    strides: Vec<Strides>,
+}
 
 impl Names {
     pub(super) fn new(a: &'static str, b: Option<&'static str>) -> Names {
-        Names([Some(a), b])
+        Names { operands: [Some(a), b], strides: Vec::new() }
+    }
+
+    /// The same names of arguments that lie so.
+    pub(super) fn lying(self, strides: Vec<Strides>) -> Names {
+        Names { strides, ..self }
+    }
+
+    /// A problem with these strides.
+    #[cfg(feature = "cuda")]
+    fn problem(&self, shape: Shape) -> Problem {
+        self.strides.iter().fold(shape.into(), |problem: Problem, s| {
+            problem.ld(s.name, s.leading_dimension).batch_stride(s.name, s.batch_stride)
+        })
     }
 
     /// Each operand's name in the product with its name in the layer.
-    fn pairs(self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        ["a", "b"].into_iter().zip(self.0).filter_map(|(operand, name)| Some((operand, name?)))
+    fn pairs(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        ["a", "b"].into_iter().zip(self.operands).filter_map(|(operand, name)| Some((operand, name?)))
     }
 
-    /// Arguments under the names of the product.
-    fn translate<B>(self, args: &mut Args<B>) {
+    /// Arguments under the names of the product, with their strides.
+    fn translate<B>(&self, args: &mut Args<B>) {
         args.rename(|given| self.pairs().find(|(_, name)| *name == given).map(|(operand, _)| operand));
+        *args = arranged(&self.strides, std::mem::take(args));
     }
 
     /// Errors under the names of the layer.
-    fn explain(self, mut errors: ArgumentErrors) -> ArgumentErrors {
+    fn explain(&self, mut errors: ArgumentErrors) -> ArgumentErrors {
         let rename = |name: &mut String| {
             if let Some((_, own)) = self.pairs().find(|(operand, _)| operand == name) {
                 *name = own.into();
@@ -56,7 +76,7 @@ impl Names {
         errors
     }
 
-    fn explain_error(self, error: Error) -> Error {
+    fn explain_error(&self, error: Error) -> Error {
         match error {
             Error::Arguments(errors) => self.explain(errors).into(),
             other => other,
@@ -161,7 +181,7 @@ mod on_device {
         /// # Errors
         /// If there is no plan, no NVRTC, or the driver refuses the kernel.
         pub fn plan(&self, device: &Device) -> Result<StepPlan, Error> {
-            Ok(StepPlan { plan: self.gemm.plan(device, self.shape)?, names: self.names })
+            Ok(StepPlan { plan: self.gemm.plan(device, self.names.problem(self.shape))?, names: self.names.clone() })
         }
 
         /// [`plan`](Step::plan) for arguments as they are: their strides and the alignment of their addresses.
@@ -171,7 +191,7 @@ mod on_device {
         pub fn plan_for(&self, device: &Device, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<StepPlan, Error> {
             self.names.translate(args);
             let plan = self.gemm.plan_for(device, self.shape, stream, args);
-            Ok(StepPlan { plan: plan.map_err(|error| self.names.explain_error(error))?, names: self.names })
+            Ok(StepPlan { plan: plan.map_err(|error| self.names.explain_error(error))?, names: self.names.clone() })
         }
     }
 

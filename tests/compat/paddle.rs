@@ -62,7 +62,8 @@ fn launch<'a>(
     if let Some((out, _)) = room {
         args = args.output("d", out);
     }
-    run(step.operation, step.epilogue.checked(), step.shape, args, Precision::F32).unwrap_or_else(|e| panic!("{e}"));
+    run(step.operation, step.epilogue.checked(), step.shape, step.arrange(args), Precision::F32)
+        .unwrap_or_else(|e| panic!("{e}"));
 }
 
 #[test]
@@ -104,17 +105,36 @@ fn near(found: &[f32], expected: impl Iterator<Item = f64>) {
     }
 }
 
+/// What the operator before computes ahead of its activation, and the reserve that it leaves, where its Out has these dimensions.
+fn made_before(activation: Activation, dims: &[usize]) -> (Vec<f32>, Vec<u8>) {
+    let (columns, count) = (dims[dims.len() - 1], dims.iter().product());
+    let z = numbers(count, 6);
+    if activation == Activation::None {
+        return (z, Vec::new());
+    }
+    // A product with the unit matrix, whose result is exact.
+    let unit: Vec<f32> = (0..columns * columns).map(|at| f32::from(at / columns == at % columns)).collect();
+    let operator = FusedGemmEpilogue { trans_x: false, trans_y: false, activation, dtype: F32 };
+    let step = operator.forward(dims, &[columns, columns], &[columns], true).unwrap();
+    let mut aux = vec![0xa5u8; step.reserve.as_ref().unwrap().bytes];
+    let of = |tensor| if tensor == Tensor::X { z.clone() } else { unit.clone() };
+    execute(&step, of, &vec![0.0; columns], &mut aux);
+    (z, aux)
+}
+
 #[test]
 fn every_transposition_and_activation_is_plain_loops() {
-    for (trans_x, trans_y) in [(false, false), (false, true), (true, false), (true, true)] {
+    // The rows of X as one dimension, two and three: with and without gaps between the lines of a mask.
+    let ranks: [&[usize]; 3] = [&[M_], &[2, 3], &[2, 1, 3]];
+    let transpositions = [(false, false), (false, true), (true, false), (true, true)];
+    for (row_dims, (trans_x, trans_y)) in ranks.into_iter().flat_map(|dims| transpositions.map(|trans| (dims, trans))) {
         let (x, y, bias, dout) = (numbers(M_ * K_, 1), numbers(K_ * N_, 2), numbers(N_, 3), numbers(M_ * N_, 4));
         let at_x = |i: usize, k: usize| f64::from(if trans_x { x[k * M_ + i] } else { x[i * K_ + k] });
         let at_y = |k: usize, j: usize| f64::from(if trans_y { y[j * K_ + k] } else { y[k * N_ + j] });
         let at_g = |i: usize, j: usize| f64::from(dout[i * N_ + j]);
-        // Two rows of three each, where X is not transposed.
-        let x_dims = if trans_x { vec![K_, 2, 3] } else { vec![2, 3, K_] };
+        let x_dims = if trans_x { [&[K_], row_dims].concat() } else { [row_dims, &[K_]].concat() };
         let y_dims = if trans_y { [N_, K_] } else { [K_, N_] };
-        let out_dims = vec![2, 3, N_];
+        let out_dims = [row_dims, &[N_]].concat();
         let of = |tensor| match tensor {
             Tensor::X => x.clone(),
             Tensor::Y => y.clone(),
@@ -137,20 +157,9 @@ fn every_transposition_and_activation_is_plain_loops() {
                     Activation::Gelu => gelu(z(i, j)),
                 }),
             );
-            // The previous layer's reserve has the shape of DX.
+            // The previous layer's reserve is what that layer's forward step leaves: its rows are all dimensions but the last.
             let [rows, columns] = if trans_x { [K_, M_] } else { [M_, K_] };
-            let before = numbers(rows * columns, 6);
-            let mut aux = match activation {
-                Activation::Relu => {
-                    let mut bits = vec![0u8; rows * 16];
-                    for (i, x) in before.iter().enumerate().filter(|(_, x)| **x >= 0.0) {
-                        assert!(x.is_finite());
-                        bits[i / columns * 16 + i % columns / 8] |= 1 << (i % columns % 8);
-                    }
-                    bits
-                }
-                _ => before.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            };
+            let (before, mut aux) = made_before(activation, &x_dims);
             let gradients = operator.backward(&out_dims, &x_dims, &y_dims, reserve).unwrap();
             assert_eq!((&gradients.dx.dims, &gradients.dy.dims[..]), (&x_dims, &y_dims[..]));
             let dx = execute(&gradients.dx, of, &[], &mut aux);
@@ -167,8 +176,8 @@ fn every_transposition_and_activation_is_plain_loops() {
             assert_eq!(with_bias.dx.reserve, gradients.dx.reserve);
             let (again, bgrad) = execute_with_sums(&with_bias.dx, of, &mut aux);
             assert_eq!(again, dx);
-            let column = |j: usize| (0..rows).map(|i| f64::from(dx[i * columns + j])).sum();
-            near(&bgrad, (0..columns).map(column));
+            let last = x_dims[x_dims.len() - 1];
+            near(&bgrad, (0..last).map(|j| dx.iter().skip(j).step_by(last).map(|x| f64::from(*x)).sum()));
             let dy = execute(&gradients.dy, of, &[], &mut Vec::new());
             near(
                 &dy,
@@ -219,6 +228,10 @@ fn shapes_that_do_not_fit_are_refused() {
         refused(transposed.forward(&[2, 4, 3], &[4, 5], &[5], false)),
         "K of X is 2, and K of Y is 4: they have to be the same"
     );
+    for gradients in [FusedGemmEpilogue::backward, FusedGemmEpilogue::backward_with_bias] {
+        let useless = gradients(&none, &[3, 5], &[3, 4], &[4, 5], true).unwrap_err();
+        assert_eq!(useless.to_string(), "a reserve is of no use with activation `none`: leave it out");
+    }
     let missing = relu.backward(&[3, 5], &[3, 4], &[4, 5], false).unwrap_err();
     assert_eq!(missing.to_string(), "the derivative of an activation needs its reserve: pass it, or use activation `none`");
     let dout = none.backward(&[3, 6], &[3, 4], &[4, 5], false).unwrap_err();

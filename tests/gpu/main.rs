@@ -28,6 +28,7 @@ mod math;
 mod memory;
 mod operand_sums;
 mod outputs;
+mod paddle;
 mod random;
 mod reductions;
 mod regions;
