@@ -64,7 +64,20 @@ impl Gemm {
         Gemm::of(Operation::Product { dtype, layout }, epilogue)
     }
 
-    /// D = epilogue(A): the same epilogue over a matrix that already exists; K does not count.
+    /// D = epilogue(A): an epilogue over a matrix that already exists, which is passed as `a`. K does not count:
+    /// [`Shape::matrix`] has none.
+    ///
+    /// An epilogue that reads no accumulator needs no `a`: it works on what it loads, and a matrix that it stores under the name of a
+    /// loaded one is updated in place. The format and order given here then mean nothing.
+    ///
+    /// ```
+    /// # use postlude::prelude::*;
+    /// let relu_ = Epilogue::build(|e| e.store("x", e.load("x", F32).relu(), F32))?;
+    /// let mut x = [1.0f32, -2.0, -0.5, 4.0];
+    /// Gemm::pointwise(F32, Order::RowMajor, &relu_).reference(Shape::matrix(2, 2), HostArgs::new().output("x", &mut x))?;
+    /// assert_eq!(x, [1.0, 0.0, 0.0, 4.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn pointwise(dtype: DType, order: Order, epilogue: &Epilogue) -> Gemm {
         Gemm::of(Operation::Pointwise { dtype, order }, epilogue)
     }

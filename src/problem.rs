@@ -154,6 +154,11 @@ impl Shape {
         Shape { m, n, k, batch: 1 }
     }
 
+    /// A matrix of M rows and N columns, for a pointwise operation, which has no K.
+    pub const fn matrix(m: usize, n: usize) -> Shape {
+        Shape { m, n, k: 0, batch: 1 }
+    }
+
     /// The same for each of `batch` entries.
     #[must_use]
     pub const fn batched(self, batch: usize) -> Shape {

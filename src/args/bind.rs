@@ -1,5 +1,6 @@
 //! Binding: every slot gets the argument of its name, or every fault is reported and nothing runs.
 
+use super::slot::is_unread_operand;
 use super::{Args, Given, Misfit, ReserveTag, Slot, SlotKind, reserve};
 use crate::dtype::{DType, ValueType};
 use crate::ir::{Constant, name::word};
@@ -361,7 +362,7 @@ pub(crate) fn bind<B>(slots: &[Slot], shape: Shape, args: &Args<B>) -> Result<Ve
         let reserve = if let Given::Tensor { tensor, .. } = given { tensor.reserve } else { None };
         if args.given[..i].iter().any(|(earlier, _)| earlier == name) {
             fault(name, Fault::Twice);
-        } else if slots.iter().any(|s| *s.name == **name) {
+        } else if slots.iter().any(|s| *s.name == **name) || is_unread_operand(name, slots) {
             continue;
         } else if let Some(reserve) = reserve {
             fault(name, Fault::ForeignReserve { reserve });

@@ -16,6 +16,7 @@ pub(crate) use bind::{Bound, BoundTensor, laid_out};
 pub use fit::Misfit;
 pub(crate) use fit::fit_operation;
 pub use reserve::{Reserve, ReserveTag};
+pub(crate) use slot::is_unread_operand;
 pub use slot::{Slot, SlotKind, slots};
 
 use crate::dtype::{DType, Element};

@@ -86,7 +86,12 @@ impl Slot {
     }
 }
 
-/// Everything a launch needs: the operation's operands first, then the epilogue's arguments in their order.
+/// Whether a name is that of an operand which the epilogue does not read: it may be given, and nobody looks at it.
+pub(crate) fn is_unread_operand(name: &str, slots: &[Slot]) -> bool {
+    name == "a" && !slots.iter().any(|slot| &*slot.name == name)
+}
+
+/// Everything a launch needs: the operands first, if the operation has any that the epilogue reads, then the epilogue's arguments in their order.
 pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot> {
     let batch = Some(shape.batch);
     let mut slots = match operation {
@@ -94,6 +99,8 @@ pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot
             Slot { name: "a".into(), kind: SlotKind::matrix(dtype, ["M", "K"], [shape.m, shape.k], layout.a(), batch) },
             Slot { name: "b".into(), kind: SlotKind::matrix(dtype, ["K", "N"], [shape.k, shape.n], layout.b(), batch) },
         ],
+        // An epilogue that reads no accumulator works on what it loads, in place if it likes.
+        Operation::Pointwise { .. } if epilogue.accumulator().is_none() => Vec::new(),
         Operation::Pointwise { dtype, order } => {
             vec![Slot { name: "a".into(), kind: SlotKind::matrix(dtype, ["M", "N"], [shape.m, shape.n], order, batch) }]
         }

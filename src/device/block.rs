@@ -78,6 +78,10 @@ impl Layout {
         for field in &plan.params.fields {
             let int = |x: usize| Value::Int(x as u32);
             let value = match field.value {
+                // A pointwise kernel whose epilogue reads no accumulator reads no operand.
+                FieldValue::OperandPointer(i) | FieldValue::OperandLd(i) | FieldValue::OperandBatchStride(i) if i >= operands => {
+                    Value::Long(0)
+                }
                 FieldValue::M => int(seen.m),
                 FieldValue::N => int(seen.n),
                 FieldValue::K => int(seen.k),

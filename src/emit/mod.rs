@@ -214,6 +214,8 @@ struct Context {
     /// Whether any operand has elements of one bit.
     packed: bool,
     packed_accumulator: bool,
+    /// Whether the epilogue reads the accumulator.
+    reads_accumulator: bool,
     a_k_major: bool,
     b_k_major: bool,
     acc_row_major: bool,
@@ -356,6 +358,7 @@ fn context(plan: &KernelPlan) -> Context {
         accumulator: plan.operation.accumulator().cuda(),
         packed: packed_accumulator || plan.arguments.iter().any(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed())),
         packed_accumulator,
+        reads_accumulator: program.steps.iter().any(|step| matches!(step.kind, StepKind::Accumulator)),
         a_k_major,
         b_k_major,
         acc_row_major,

@@ -427,7 +427,7 @@ fn lies_in_columns(operation: Operation, epilogue: &Checked) -> bool {
             count(operand.order, passes * operand.dtype.bits());
         }
     }
-    if let Operation::Pointwise { dtype, order } = operation {
+    if let (Operation::Pointwise { dtype, order }, Some(_)) = (operation, epilogue.accumulator()) {
         count(order, dtype.bits());
     }
     columns > rows

@@ -1,6 +1,6 @@
 //! Problems: extents, and how the arguments will lie in memory.
 
-use crate::args::{ArgumentError, ArgumentErrors, Fault, Slot, SlotKind, laid_out};
+use crate::args::{ArgumentError, ArgumentErrors, Fault, Slot, SlotKind, is_unread_operand, laid_out};
 #[cfg(feature = "jit")]
 use crate::ir::name::word;
 use crate::problem::Shape;
@@ -76,6 +76,7 @@ impl Problem {
     pub(super) fn check(&self, slots: &[Slot]) -> Result<(), ArgumentErrors> {
         let fault = |(name, strides): (&String, &Strides)| {
             let fault = match slots.iter().find(|slot| *slot.name == **name) {
+                None if is_unread_operand(name, slots) => return None,
                 None => Fault::Unknown { known: slots.iter().map(|slot| slot.name.to_string()).collect() },
                 Some(_) if !strides.alignment.is_power_of_two() => Fault::Alignment { got: strides.alignment },
                 Some(slot) => laid_out(&slot.kind, strides.ld, strides.batch_stride).err()?,

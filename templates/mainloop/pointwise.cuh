@@ -82,7 +82,8 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
 #pragma unroll
         for (int i = 0; i < PASS; ++i) {
             const int row = first + (v + i) * ROWS_AT_ONCE;
-{% if parts > 1 %}            load_sum(raw[i], accumulator + row * row_distance + column * column_distance, column_distance, p.batch_stride_a, row < p.m ? p.n - column : 0);
+{% if not reads_accumulator %}            raw[i]{% if not packed_accumulator %}[0]{% endif %} = {};   // there may be no matrix
+{% elif parts > 1 %}            load_sum(raw[i], accumulator + row * row_distance + column * column_distance, column_distance, p.batch_stride_a, row < p.m ? p.n - column : 0);
 {% elif packed_accumulator %}            read_matrix<0, ACC_ROW_MAJOR>(raw[i], {row, column}, accumulator, p.lda, p.m, p.n, false);
 {% else %}            load(raw[i], accumulator + row * row_distance + column * column_distance, column_distance, row < p.m ? p.n - column : 0);
 {% endif %}            rows[i] = epilogue_row(p, tile, {row, column});

@@ -134,3 +134,22 @@ fn overflow_and_rounding() {
         Case::new(&Gemm::pointwise(F32, Order::RowMajor, &epilogue), Shape::new(200, 120, 0)).fill("a", fill).run();
     }
 }
+
+#[test]
+fn matrices_are_updated_without_an_operand() {
+    let relu = Epilogue::build(|e| e.store("x", e.load("x", F16).relu(), F16)).unwrap();
+    let add_relu = Epilogue::build(|e| {
+        let y = (e.load("x", F32) + e.load("y", BF16.column_major()) + e.load("bias", F32.over(N))).relu();
+        e.store("x", y, F32);
+        e.reduce("sum", y, Monoid::Sum, F32.over(N));
+        e.store("active", y.gt(0.0), Bits8);
+    })
+    .unwrap();
+    for epilogue in [relu, add_relu] {
+        for order in [Order::RowMajor, Order::ColumnMajor] {
+            for shape in [Shape::matrix(300, 140), Shape::matrix(65, 129).batched(3), Shape::matrix(1, 7)] {
+                Case::new(&Gemm::pointwise(F16, order, &epilogue), shape).run();
+            }
+        }
+    }
+}
