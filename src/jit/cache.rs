@@ -101,7 +101,7 @@ impl Cache {
         };
         let limit = variable(COMPILE_LIMIT).filter(|value| !value.is_empty());
         let config = match limit.map(|value| value.to_string_lossy().trim().parse::<f64>()) {
-            Some(Ok(seconds)) if seconds == 0.0 => Config::default().compile_limit(None),
+            Some(Ok(0.0)) => Config::default().compile_limit(None),
             Some(Ok(seconds)) if seconds > 0.0 && seconds < 1e9 => {
                 Config::default().compile_limit(Some(Duration::from_secs_f64(seconds)))
             }
