@@ -3,7 +3,7 @@
 //!
 //! A row is a definition over primitives and other rows, nothing more: it has no privileges that a user's function lacks.
 //! Its derivative follows from the body; `gradient` says it in terms of the value instead, for one thing less to save. Where an
-//! output is kept for it, the value is the rounded one: what is rounded to a border is at the border.
+//! output is kept for it, the value is the rounded one. Which derivative each has at its borders: [`crate::grad`](crate::grad#borders).
 //! (`tanh` is a primitive, and therefore not here.)
 
 use super::expr::{Builder, Expr, IntoExpr};
@@ -83,15 +83,19 @@ mod table {
         relu(x) = x.max(0.0), gradient |y, g| [y.gt(0.0).select(g, 0.0)];
         /// x clamped to [0, 6].
         relu6(x) = x.clamp(0.0, 6.0), gradient |y, g| [(y.gt(0.0) & y.lt(6.0)).select(g, 0.0)];
-        /// x clamped to [low, high]; NaN stays NaN.
-        clamp(x, low, high) = x.max(low).min(high);
+        /// x clamped to [low, high]; NaN stays NaN. Its derivative at both bounds is 1.
+        clamp(x, low, high) = x.max(low).min(high), gradient |y, g| [
+            (x.ge(low) & x.le(high)).select(g, 0.0),
+            (x.lt(low) & low.lt(high)).select(g, 0.0),
+            (x.gt(high) | high.lt(low)).select(g, 0.0)
+        ];
         /// x where x > 0, else slope * x.
         leaky_relu(x, slope) = x.gt(0.0).select(x, x * slope);
         /// x where x > 0, else slope * x, with a slope that is loaded or passed at launch.
         prelu(x, slope) = x.gt(0.0).select(x, x * slope);
         /// x where x > 0, else alpha * (e^x - 1).
         elu(x, alpha) = x.gt(0.0).select(x, x.min(0.0).expm1() * alpha), gradient |y, g| [
-            positive(x, y, alpha).select(g, g * (y + alpha)),
+            g * positive(x, y, alpha).select(1.0, y + alpha),
             x.gt(0.0).select(0.0, g * x.min(0.0).expm1())
         ];
         /// scale * elu(x, alpha) with the self-normalising constants.
@@ -99,7 +103,7 @@ mod table {
             gradient |y, g| [g * y.gt(0.0).select(SELU_SCALE, y + SELU_SCALE * SELU_ALPHA)];
         /// x where x > 0, else alpha * (e^(x / alpha) - 1).
         celu(x, alpha) = x.gt(0.0).select(x, (x.min(0.0) / alpha).expm1() * alpha), gradient |y, g| [
-            y.gt(0.0).select(g, g * (y / alpha + 1.0)),
+            g * y.gt(0.0).select(1.0, y / alpha + 1.0),
             { let u = x.min(0.0) / alpha; x.gt(0.0).select(0.0, g * (u.expm1() - u * u.exp())) }
         ];
         /// 1 / (1 + e^-x).
@@ -117,7 +121,9 @@ mod table {
         /// x * sigmoid(1.702 x).
         gelu_quick(x) = x * (x * 1.702).sigmoid();
         /// x * relu6(x + 3) / 6.
-        hardswish(x) = x * x.hardsigmoid();
+        hardswish(x) = x * x.hardsigmoid(), gradient |y, g| [
+            g * x.le(-3.0).select(0.0, x.lt(3.0).select(x.fma(1.0 / 3.0, 0.5), 1.0))
+        ];
         /// relu6(x + 3) / 6.
         hardsigmoid(x) = (x + 3.0).relu6() * (1.0 / 6.0);
         /// x clamped to [-1, 1].
@@ -128,7 +134,7 @@ mod table {
             { let e = (-(x * beta).abs()).exp(); -g * (e.log1p() / beta + x.abs() * e / (e + 1.0)) / beta }
         ];
         /// x / (1 + |x|).
-        softsign(x) = x / (x.abs() + 1.0);
+        softsign(x) = x / (x.abs() + 1.0), gradient |y, g| [{ let r = (x.abs() + 1.0).recip(); g * (r * r) }];
         /// x * tanh(softplus(x)).
         mish(x) = x * x.softplus(1.0).tanh();
         /// relu(x)^2.

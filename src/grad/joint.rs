@@ -72,6 +72,8 @@ pub(super) struct Folded {
     pub checked: Checked,
     /// For each value of the epilogue the one here, if the backward pass has to do with it.
     pub of_user: Vec<Option<NodeId>>,
+    /// For each value of the epilogue the condition of a ReLU that it is everywhere but at the border.
+    pub at_border: Vec<Option<NodeId>>,
 }
 
 impl Joint {
@@ -94,6 +96,8 @@ impl Joint {
         }
         let here = |id: NodeId| ids[id.index()].or_else(|| masks::of_relu(&graph, joint.node(id), |a| ids[a.index()]));
         let of_user = self.of_user.iter().map(|id| here(*id)).collect();
-        Folded { checked: Checked::rebuilt(graph, Vec::new()), of_user }
+        let border = |id: NodeId| masks::at_relu(&graph, joint.node(id), |a| ids[a.index()]);
+        let at_border = self.of_user.iter().map(|id| border(*id)).collect();
+        Folded { checked: Checked::rebuilt(graph, Vec::new()), of_user, at_border }
     }
 }

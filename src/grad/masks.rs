@@ -105,10 +105,19 @@ fn one_mask(graph: &mut Graph, node: &Node) -> Option<Node> {
 /// What a graph has of the condition `z > 0`, a node whose operands may be `placed` in it: `max(z, 0) > 0`. That is the same, also
 /// where z is no number, and what the derivative of a ReLU asks.
 pub(super) fn of_relu(graph: &Graph, node: &Node, placed: impl Fn(NodeId) -> Option<NodeId>) -> Option<NodeId> {
+    asked_by_relu(graph, node, Op::Gt, placed)
+}
+
+/// The same of the condition `z >= 0`, which cuBLASLt keeps for a ReLU: it differs where z is 0, the one place where a ReLU has no derivative.
+pub(super) fn at_relu(graph: &Graph, node: &Node, placed: impl Fn(NodeId) -> Option<NodeId>) -> Option<NodeId> {
+    asked_by_relu(graph, node, Op::Ge, placed)
+}
+
+fn asked_by_relu(graph: &Graph, node: &Node, by: Op, placed: impl Fn(NodeId) -> Option<NodeId>) -> Option<NodeId> {
     let [z, zero] = *node.args() else { return None };
     let (z, zero) = (placed(z)?, placed(zero)?);
     let apply = |op, x| Node::Apply { op, args: vec![x, zero] };
-    let asks = matches!(node, Node::Apply { op, .. } if apply(*op, z) == apply(Op::Gt, z));
+    let asks = matches!(node, Node::Apply { op, .. } if apply(*op, z) == apply(by, z));
     let of_zero = *graph.node(zero) == Node::Constant(Constant::F32(0));
     graph.find(&apply(Op::Gt, graph.find(&apply(Op::Max, z))?)).filter(|_| asks && of_zero)
 }

@@ -49,18 +49,46 @@
 //!
 //! They are rows of the [table](crate::ir::op): a user's function needs none of its own, and a [`CustomOp`](crate::CustomOp)
 //! brings its [partials](crate::CustomOp::partial). Comparisons, integers, rounding to integers have none. A rounding to a
-//! narrower format passes the gradient through. At the border of a minimum or maximum the second operand gets all: ReLU's
-//! derivative at 0 is 0. A select's gradient never comes from the arm that was not picked, not even as a NaN, and a region
+//! narrower format passes the gradient through. A select's gradient never comes from the arm that was not picked, not even as a NaN, and a region
 //! of the forward pass is a region of the backward pass.
+//!
+//! # Borders
+//!
+//! At a kink the derivative is the one that PyTorch (2.7) computes, where PyTorch has the activation:
+//!
+//! | activation | derivative at its borders |
+//! | --- | --- |
+//! | `relu`, `relu_squared` | 0 at 0 |
+//! | `relu6`, `hardtanh` | 0 at both bounds |
+//! | `clamp` | 1 at both bounds, 0 at NaN; `low` and `high` have theirs only outside |
+//! | `leaky_relu`, `prelu` | the slope at 0 and at NaN |
+//! | `elu`, `selu`, `celu` | that of the exponential at 0: alpha, scale times alpha, 1 |
+//! | `hardsigmoid` | 0 at -3 and 3, and at NaN |
+//! | `hardswish` | 0 at -3, 1 at 3 |
+//! | `softshrink` | 0 at -lambda and lambda |
+//! | `threshold` | 0 at the limit |
+//! | `abs` | 0 at 0 and at NaN |
+//!
+//! These differ:
+//!
+//! - At NaN the derivatives of `relu` and `threshold` are 0, and PyTorch's are 1: the mask that is saved is `x > limit`.
+//! - Where both operands of a minimum or maximum are equal the second gets the whole gradient; PyTorch gives each a half.
+//!   A half would be a third case, and take a second bit.
+//! - `hardsigmoid` is a ReLU6 of `x + 3`: it has the border's derivative where that sum rounds to the border.
+//! - The mask `z >= 0` of cuBLASLt, where it is [kept](Wrt::keeps), stands for the ReLU's own: the derivative at 0 is 1.
+//! - Where an output is [kept](Wrt::keeps), a comparison of it with 0 is of the rounded output: that of `relu`, `elu`, `selu`, `celu`. A value that
+//!   the format rounds to 0, which in `f16` is at most 2^-25, has the derivative at 0.
 //!
 //! # The reserve
 //!
 //! What the backward pass cannot compute from its arguments is saved, and as few bits as possible: see
 //! [`ReservePlan`]. ReLU takes 1 bit an element; sigmoid and tanh their slope, or nothing where the output is
-//! [kept](Wrt::keeps); GELU what it is applied to; a condition on coordinates, a bias, a residual nothing. A [`Reserve`] knows which epilogues and which shape it
+//! [kept](Wrt::keeps); GELU what it is applied to; a select by a condition on a value that is saved the value, and a bit for the condition,
+//! since the saved value is rounded and may lie on the other side; a condition on coordinates, a bias, a residual nothing. A [`Reserve`] knows which epilogues and which shape it
 //! was made for, and a launch refuses every other; of two pairs of the same epilogues either takes the other's.
 
 mod cut;
+mod decisions;
 mod ends;
 mod error;
 mod joint;

@@ -17,6 +17,9 @@ use std::sync::Arc;
 /// ([`Wrt::keeps`](super::Wrt::keeps)) nothing, as do coordinates and everything that follows from arguments. Among equally
 /// cheap sets it is the one that leaves least to compute again.
 ///
+/// A condition on a number that is saved in fewer bits than it has is saved as well: the backward pass follows the decisions of the
+/// forward pass, and does not decide again by a rounded number.
+///
 /// A saved number is rounded once, to nearest even; what is too large for `f16` becomes infinite, as in an output, and what is too small
 /// loses digits. That of a reciprocal is its slope, the square of the output: where values in between leave the format's range, save them in
 /// `f32` ([`Wrt::exact`](super::Wrt::exact)), or keep the output.

@@ -3,9 +3,11 @@
 //! The candidates are all values that depend on the forward accumulator (or on a matrix that the forward pass overwrites)
 //! and on no incoming gradient; a derivative is such a value as well, or the condition of a mask. Everything else is
 //! there anyway: coordinates, constants, scalars, operands. Which to save is a minimum cut between the accumulator and what
-//! incoming gradients are combined with, weighted in bits: 1 for a condition, nothing for an output that the caller keeps.
+//! incoming gradients are combined with, weighted in bits: 1 for a condition, nothing for an output that the caller keeps. What
+//! jumps is [made once](super::decisions): behind a value that is rounded it is a source as the accumulator is.
 
 use super::cut::{NEVER, Network};
+use super::decisions::{self, Fate};
 use super::error::GradError;
 use super::joint::{FORWARD, Folded};
 use super::wrt::{Keep, Wrt};
@@ -83,6 +85,16 @@ pub(super) fn select(
         }
     };
     let mut network = Network::new(graph.nodes().map(|(id, _)| candidate(id).weight).collect());
+    let fate = |id: NodeId| {
+        let real = folded.checked.type_of(id).value == ValueType::F32;
+        Fate {
+            pinned: matches!(known.get(&id), Some(Known::Pinned(Keep::Recompute))),
+            real,
+            exact: !real || candidate(id).dtype == DType::F32,
+            kept: matches!(known.get(&id), Some(Known::Output(..))),
+        }
+    };
+    sources.extend(decisions::made_once(graph, &saved, fate));
     sources.iter().for_each(|id| network.source(id.index()));
     let live = graph.live();
     for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
@@ -117,7 +129,8 @@ fn known(forward: &Checked, folded: &Folded, wrt: &Wrt) -> Result<HashMap<NodeId
             let known = stores.map(|s| s.name.to_string()).collect();
             return Err(GradError::Unknown { name: name.clone(), what: "is stored and could be kept", known });
         };
-        if let Some(id) = folded.of_user[sink.value.index()] {
+        let index = sink.value.index();
+        if let Some(id) = folded.of_user[index].or(folded.at_border[index]) {
             known.insert(id, Known::Output(sink.name.clone(), sink.kind.operand()));
         }
     }

@@ -24,6 +24,11 @@ pub(super) fn forward(user: &Checked, folded: &Folded, selected: &[Selected], na
     let from = folded.checked.graph();
     let mut values = Vec::new();
     for (value, name) in selected.iter().zip(names) {
+        // An output that the caller keeps is there.
+        if let Some(sink) = user.graph().sinks().iter().find(|sink| value.output.as_ref() == Some(&sink.name)) {
+            values.push(sink.value);
+            continue;
+        }
         let needed = from.needed_by([value.value]);
         for (id, node) in from.nodes().filter(|(id, _)| needed[id.index()]) {
             if !placed.contains_key(&id) {
@@ -37,9 +42,7 @@ pub(super) fn forward(user: &Checked, folded: &Folded, selected: &[Selected], na
         }
         let saved = placed[&value.value];
         values.push(saved);
-        if value.output.is_none() {
-            graph.sink(Sink { name: name.clone(), value: saved, kind: SinkKind::Store(value.operand) }, None);
-        }
+        graph.sink(Sink { name: name.clone(), value: saved, kind: SinkKind::Store(value.operand) }, None);
     }
     (pruned(&graph, &mut values), values)
 }

@@ -132,6 +132,38 @@ fn of_every_activation() {
     });
 }
 
+/// The gradient of a clamp follows what the forward half did, not what the number that was rounded and saved would say.
+#[test]
+fn of_a_clamp_follow_the_forward_half() {
+    each(2, |i| {
+        let dtype = [F16, BF16][i];
+        let epilogue = Epilogue::build(|e| {
+            let z = e.acc() * e.scalar("alpha", F32) + e.load("c", dtype) * e.scalar("beta", F32);
+            e.store("d", z.clamp(-0.5, 0.75) * e.load("row_scale", F32.over(M)), dtype);
+            e.store("inside", z.ge(-0.5) & z.le(0.75), Bool);
+        });
+        let pair = epilogue.unwrap().backward(Wrt::accumulator()).unwrap();
+        let forward = with_scalars(&Gemm::new(dtype, TN, pair.forward()), SHAPES[0], 5).slack(SLACK).steep();
+        let Some(left) = forward.run_on(&forward.buffers()) else { return };
+        let mut backward = with_scalars(&Gemm::pointwise(F32, Order::RowMajor, pair.backward()), SHAPES[0], 6);
+        for (name, value) in &mut backward.scalars {
+            *value = forward.scalars.get(name).copied().unwrap_or(*value);
+        }
+        let mut given = take(backward.buffers(), &left);
+        given.iter_mut().filter(|b| b.name == "a").for_each(|b| b.fill(|| 1.0));
+        let Some(got) = backward.run_on(&given) else { return };
+        let elements = |buffers: &[Buffer], name: &str| -> Vec<f64> {
+            buffers.iter().filter(|b| b.name == name).flat_map(|b| b.elements()).map(|(_, x)| x).collect()
+        };
+        let (inside, gradient) = (elements(&left, "inside"), elements(&got, "grad_acc"));
+        assert!(!inside.is_empty() && inside.len() == gradient.len());
+        assert!(inside.iter().zip(&gradient).all(|(inside, g)| *inside != 0.0 || *g == 0.0), "{dtype}: a gradient from outside");
+        let count = |of: &[f64]| of.iter().filter(|x| **x != 0.0).count();
+        // A row whose scale is 0 has none.
+        assert!(2 * count(&gradient) >= count(&inside) && count(&inside) > 0, "{dtype}");
+    });
+}
+
 /// What an arm that was not picked would have come to reaches no gradient in a kernel either.
 #[test]
 fn of_arms_that_are_not_picked() {

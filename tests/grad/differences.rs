@@ -87,6 +87,22 @@ fn of_operands_along_every_axis() {
     assert!(smooth * 10 >= all * 9 && all > 60, "{smooth} of {all}");
 }
 
+/// Products that are computed again are fused with what they are added to, taken from, or are taken less by.
+#[test]
+fn of_products_less_something_that_are_computed_again() {
+    type Build = for<'g> fn(Expr<'g>, Expr<'g>, Expr<'g>) -> Expr<'g>;
+    let all: [Build; 3] = [|r, s, t| r * s - t, |r, s, t| t - r * s, |r, s, t| r * s + t];
+    for (seed, build) in all.into_iter().enumerate() {
+        let e = epilogue(|e| {
+            let [r, s, t] = ["r", "s", "t"].map(|name| e.load(name, F32));
+            e.store("d", e.acc() * build(r, s, t), F32);
+        });
+        assert!(e.backward(Wrt::accumulator()).unwrap().backward().to_string().contains("fma "));
+        let (smooth, all) = Problem::new(&e, seed as u64).check(30, 1e-5);
+        assert_eq!(smooth, all);
+    }
+}
+
 #[test]
 fn of_regions_and_coordinates() {
     let e = epilogue(|e| {

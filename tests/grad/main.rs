@@ -10,7 +10,9 @@ mod pairs;
 mod softcap;
 
 mod arms;
+mod borders;
 mod differences;
+mod kinks;
 mod network;
 mod problem;
 mod refusals;

@@ -2,6 +2,7 @@
 
 use postlude::args::Fault;
 use postlude::build::activation;
+use postlude::compat::cublaslt::{self, Formats};
 use postlude::dtype::ValueType;
 use postlude::grad::{GradError, Keep, Pair, Wrt};
 use postlude::ir::{Function, Graph, Node, NodeId, Op, Sink, SinkKind};
@@ -29,9 +30,11 @@ fn each_activation_saves_what_it_has_to() {
     // Bits, and bits if the caller keeps the output.
     let expected = |name: &str| match name {
         "relu" => (1, 0),
-        "relu6" | "hardtanh" => (1, 0),
-        "clamp" | "hardsigmoid" | "softshrink" | "leaky_relu" | "prelu" | "threshold" => (1, 1),
+        // An output that was rounded may be 6 where the value was not.
+        "relu6" | "hardtanh" | "clamp" | "hardsigmoid" | "softshrink" | "leaky_relu" | "prelu" | "threshold" => (1, 1),
         "sigmoid" | "elu" | "selu" | "celu" | "softplus" | "log_sigmoid" => (16, 0),
+        // The value, and on which side of 0 it is.
+        "relu_squared" => (17, 17),
         _ => (16, 16),
     };
     for function in activation::ALL {
@@ -59,6 +62,15 @@ fn a_mask_of_relu_that_the_caller_keeps_is_saved_once() {
     };
     let bits = |wrt| pair(build, wrt).reserve().bits_per_element();
     assert_eq!(bits(Wrt::all().keeps("far")), 1);
+    // No other comparison with 0 will do.
+    let others: [fn(Expr<'_>) -> Expr<'_>; 4] = [|z| z.lt(0.0), |z| z.le(0.0), |z| z.eq(0.0), |z| z.ne(0.0)];
+    for other in others {
+        let build = |e: &Builder| {
+            e.store("d", e.acc().relu(), F16);
+            e.store("other", other(e.acc()), Bits8);
+        };
+        assert_eq!(pair(build, Wrt::all().keeps("other")).reserve().bits_per_element(), 1);
+    }
     assert_eq!(bits(Wrt::all().keeps("d")), 0);
     let kept = pair(build, Wrt::all().keeps("active"));
     assert_eq!(kept.reserve().bits_per_element(), 0);
@@ -77,6 +89,32 @@ fn a_mask_of_relu_that_the_caller_keeps_is_saved_once() {
     let args = args.output("grad_bias", &mut dbias).saved(&reserve);
     run(operation, kept.backward().checked(), shape, args, Precision::F32).unwrap();
     assert_eq!(dz.map(f32::from), [1.0, 0.0, 0.0, 0.0]);
+}
+
+/// cuBLASLt's mask is `z >= 0`: where z is 0 the gradient of the ReLU is the mask's.
+#[test]
+fn a_mask_of_cublaslt_that_the_caller_keeps_is_the_condition() {
+    let epilogue = cublaslt::relu_aux_bias(Formats::of(F16)).unwrap();
+    let bits = |wrt| epilogue.backward(wrt).unwrap().reserve().bits_per_element();
+    assert_eq!(bits(Wrt::accumulator()), 1);
+    assert_eq!(bits(Wrt::accumulator().keeps("aux")), 0);
+    let pair = epilogue.backward(Wrt::arguments(["bias"]).keeps("aux")).unwrap();
+    assert_eq!(*pair.forward(), epilogue);
+    assert!(pair.backward().to_string().contains("load \"aux\" bits128"), "{}", pair.backward());
+    // A mask that is not kept is no condition: what is saved is the ReLU's own.
+    let own = epilogue.backward(Wrt::accumulator()).unwrap();
+    assert!(own.reserve().values()[0].value.contains("= gt "), "{:?}", own.reserve().values());
+}
+
+/// Two conditions are two bits, and what is selected by them is sixteen.
+#[test]
+fn values_weigh_what_they_take() {
+    let build = |e: &Builder| {
+        let z = e.acc();
+        e.store("d", z * z.gt(0.0).select(1.0, z.gt(-1.0).select(0.5, 0.25)), F16);
+    };
+    let found = pair(build, Wrt::all());
+    assert_eq!(found.reserve().bits_per_element(), 2, "{}", found.forward());
 }
 
 #[test]
@@ -186,6 +224,10 @@ fn sizes_are_those_of_memory() {
     assert_eq!(plan.bytes(Shape::new(4096, 4096, 1)), 4096 * 4096 / 8);
     assert_eq!(plan.bytes(Shape::new(3, 9, 1).batched(2)), 3 * 2 * 2);
     assert_eq!(plan.sizes(Shape::new(3, 9, 1)), [6]);
+    // Lines of the other bit masks are multiples of 128 bits.
+    let lines = pair(|e| e.store("d", e.acc().relu(), F16), Wrt::all().masks(Bits128));
+    assert_eq!(lines.reserve().bytes(Shape::new(3, 9, 1)), 3 * 16);
+    assert_eq!(lines.reserve().bytes(Shape::new(3, 129, 1).batched(2)), 2 * 3 * 32);
     let turned = pair(|e| e.store("d", e.acc().relu(), Operand::from(F16).column_major()), Wrt::all());
     assert_eq!(turned.reserve().bytes(Shape::new(3, 9, 1)), 9);
     assert_eq!(plan.allocate(Shape::new(3, 9, 1)).buffers().map(|(_, b)| b.len()).collect::<Vec<_>>(), [6]);

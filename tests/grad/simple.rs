@@ -119,3 +119,50 @@ fn a_network_of_conditional_swaps_takes_no_longer_than_it_is() {
     let pair = epilogue.unwrap().backward(Wrt::all().through("u")).unwrap();
     assert!(pair.backward().graph().len() < 1000, "{} nodes", pair.backward().graph().len());
 }
+
+/// A product that two values need is computed once, and so is one that is the same in every row: neither is fused.
+#[test]
+fn what_is_computed_once_is_not_fused() {
+    let twice = Epilogue::build(|e| {
+        let product = e.load("r", F32) * e.load("s", F32);
+        e.store("d", e.acc() * (product + e.load("t", F32)) * product, F32);
+    });
+    let narrow = Epilogue::build(|e| {
+        let product = e.load("r", F32.over(N)) * e.load("s", F32.over(N));
+        e.store("d", e.acc() * (product + e.load("t", F32)), F32);
+    });
+    for epilogue in [twice, narrow] {
+        let text = listing(epilogue.unwrap().backward(Wrt::accumulator()).unwrap().backward());
+        assert!(!text.contains("fma "), "{text}");
+    }
+}
+
+/// Where as many outputs lie by columns as by rows, the gradient lies by rows.
+#[test]
+fn the_gradient_of_the_accumulator_lies_as_most_outputs_do() {
+    let (row, column) = (Operand::from(F16), Operand::from(F16).column_major());
+    let cases: [(&[Operand], Order); 3] =
+        [(&[column, row], Order::RowMajor), (&[column, column, row], Order::ColumnMajor), (&[column, row, row], Order::RowMajor)];
+    for (outputs, expected) in cases {
+        let epilogue = Epilogue::build(|e| {
+            let names = ["d", "y", "z"].into_iter().zip(outputs);
+            names.for_each(|(name, operand)| e.store(name, e.acc().relu(), *operand));
+        });
+        let pair = epilogue.unwrap().backward(Wrt::accumulator()).unwrap();
+        let (_, argument) = pair.backward().checked().argument("grad_acc").unwrap();
+        assert_eq!(argument.role.operand().unwrap().order, expected, "{}", outputs.len());
+    }
+}
+
+/// One region and a factor of both arms are a product of a region: it is computed once.
+#[test]
+fn what_one_region_is_multiplied_by_stays_outside() {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc().tanh();
+        e.store("d", z.region(e.row().lt(3), |z| z.sin()).otherwise(|z| z * z), F16);
+    });
+    let text = listing(epilogue.unwrap().backward(Wrt::accumulator()).unwrap().backward());
+    let stored = text.lines().find(|l| l.starts_with("store \"grad_acc\"")).unwrap().rsplit(' ').next().unwrap();
+    let outermost = text.lines().find(|l| l.starts_with(&format!("{stored}:"))).unwrap();
+    assert!(outermost.contains("= mul "), "{text}");
+}

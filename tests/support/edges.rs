@@ -113,6 +113,24 @@ pub const ALL: &[Arm] = &[
         of_x: &[3.0, -0.75],
     },
     Arm {
+        // The sum of -0 and 0 is 0: a value of the forward pass that is computed again keeps its bits.
+        name: "a pole on one side of zero",
+        build: |e| e.store("d", e.acc() * (1.0 / (e.load("x", F32) + 0.0)), F32),
+        a: &[1.0],
+        x: &[-0.0],
+        acc: &[INF],
+        of_x: &[-INF],
+    },
+    Arm {
+        // The quotient, rounded, lies below 3 in the first column.
+        name: "a remainder, whose divisor has a whole number for a slope",
+        build: |e| e.store("d", e.acc() % e.load("x", F32), F32),
+        a: &[5.929_950_7, 7.0],
+        x: &[1.893_317, 2.0],
+        acc: &[1.0, 1.0],
+        of_x: &[-3.0, -3.0],
+    },
+    Arm {
         name: "a minimum, which sends ties to its second operand",
         build: |e| e.store("d", e.acc().min(e.load("x", F32)), F32),
         a: &[1.0, 2.0, 3.0],

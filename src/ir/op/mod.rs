@@ -165,6 +165,12 @@ impl Op {
         Op::ALL.iter().copied().find(|op| op.name() == name)
     }
 
+    /// Whether the value jumps: operands that differ by a rounding may give values that differ by more.
+    pub fn jumps(self) -> bool {
+        let row = self.row();
+        self == Op::Rem || !row.is_differentiable() && !matches!(row.signature, Signature::Logic(_))
+    }
+
     /// The conversion to a format: a change of type for `f32`, `i32` and `bool`, a rounding of the `f32` value to the
     /// precision of a narrower format otherwise.
     pub fn cast(to: DType) -> Op {

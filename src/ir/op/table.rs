@@ -36,9 +36,14 @@ primitives! {
     /// `-a`.
     Neg = "neg", Numeric(1), cost 1, ulp 0, cuda "-$0", i32 "wrap_sub(0, $0)", |x| x[0].wrapping_neg(),
         eval |x| -x[0], adjoint |s, _, _, g| vec![Some(s.neg_(g))], law |s, x| s.twice(Op::Neg, x);
-    /// `|a|`. Its derivative at 0 is 0.
+    /// `|a|`. Its derivative at 0 and at NaN is 0.
     Abs = "abs", Numeric(1), cost 1, ulp 0, cuda "fabsf($0)", i32 "($0 < 0 ? wrap_sub(0, $0) : $0)", |x| x[0].wrapping_abs(),
-        eval |x| x[0].abs(), adjoint |s, x, _, g| { let sign = s.f(Op::Sign, &[x[0]]); vec![Some(s.mul_(g, sign))] };
+        eval |x| x[0].abs(), adjoint |s, x, _, g| {
+            // By two conditions, which are two bits to save; a sign would be a number.
+            let zero = s.k(0.0); let below = s.f(Op::Lt, &[x[0], zero]); let above = s.f(Op::Gt, &[x[0], zero]);
+            let negated = s.neg_(g); let rest = s.f(Op::Select, &[below, negated, zero]);
+            vec![Some(s.f(Op::Select, &[above, g, rest]))]
+        };
     /// The smaller, of two zeros -0; NaN if either is NaN. Where both are equal the gradient goes to the second.
     Min = "min", Numeric(2), cost 1, ulp 0, cuda "min_nan($0, $1)", i32 "($0 < $1 ? $0 : $1)", |x| x[0].min(x[1]),
         eval |x| smaller(x[0], x[1]),

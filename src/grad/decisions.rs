@@ -1,0 +1,64 @@
+//! Decisions: what the forward pass decided, the backward pass does not decide again.
+//!
+//! A condition, a sign, a rounding to integers, a remainder jump. A saved number is rounded, and near a border the rounded number may lie
+//! on the other side: a derivative made of a condition on it would be another arm's. So a value that jumps is computed again
+//! only from what the backward pass has to the last bit. Otherwise it is saved, a condition as a bit, or something behind it is.
+//!
+//! Exact are conditions and integers, numbers that are saved as `f32`, and what primitives without an error make of them: others may be
+//! contracted in one of the two kernels, and have a last bit of their own in each.
+//!
+//! One exception costs nothing: the comparison with 0 of an output that the caller keeps. Rounding to nearest keeps the sign, and
+//! what is not 0 becomes 0 only below half of the format's smallest number: 2^-25 for `f16`; for `bf16` that is less than the smallest normal
+//! `f32`. There the output is 0, and its derivative is that at 0, for everybody who reads the output.
+
+use crate::ir::graph::{Constant, Graph, Node, NodeId};
+use crate::ir::op::Signature;
+
+/// What would become of a value if it were saved.
+pub(super) struct Fate {
+    /// The user wants it computed again.
+    pub pinned: bool,
+    /// It is a number with a fraction.
+    pub real: bool,
+    /// Its format holds every value of its type.
+    pub exact: bool,
+    /// It is an output that the caller keeps.
+    pub kept: bool,
+}
+
+/// The values that jump and cannot be computed again exactly. `saved` says which values depend on the forward pass.
+pub(super) fn made_once(graph: &Graph, saved: &[bool], fate: impl Fn(NodeId) -> Fate) -> Vec<NodeId> {
+    let mut once = Vec::new();
+    // Whether the backward pass has a value to the last bit, wherever the cut is.
+    let mut exact = vec![true; graph.len()];
+    for (id, node) in graph.nodes().filter(|(id, _)| saved[id.index()]) {
+        let Fate { pinned, real, exact: holds, .. } = fate(id);
+        let mut follows = node.args().iter().all(|a| exact[a.index()]);
+        match node {
+            Node::Apply { op, .. } if op.jumps() => {
+                follows |= !pinned && of_sign(graph, node).is_some_and(|value| fate(value).kept);
+                if !follows && !pinned {
+                    once.push(id);
+                    follows = true;
+                }
+            }
+            Node::Apply { op, .. } => follows &= !real || op.row().ulp == 0,
+            Node::Custom { .. } => follows = false,
+            _ => {}
+        }
+        exact[id.index()] = holds && follows;
+    }
+    once
+}
+
+/// What is compared with 0, if a node does that.
+fn of_sign(graph: &Graph, node: &Node) -> Option<NodeId> {
+    let Node::Apply { op, args } = node else { return None };
+    let is_zero = |id: NodeId| matches!(graph.node(id), Node::Constant(c @ Constant::F32(_)) if c.value() == 0.0);
+    match *args.as_slice() {
+        _ if op.row().signature != Signature::Compare => None,
+        [value, zero] if is_zero(zero) => Some(value),
+        [zero, value] if is_zero(zero) => Some(value),
+        _ => None,
+    }
+}
