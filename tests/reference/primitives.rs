@@ -2,6 +2,7 @@
 
 use crate::support::{Points, same};
 use postlude::dtype::ValueType::{self, Bool, F32, I32};
+use postlude::ir::op::Signature;
 use postlude::reference::Precision;
 use postlude::{DType, Op};
 use std::cmp::Ordering;
@@ -141,9 +142,22 @@ fn primitives_agree_with_the_arithmetic_of_the_cpu() {
         (Op::Erfc, |x| libm::erfc(f64::from(x[0])) as f32),
         (Op::Trunc, |x| if x[0].abs() < 1e9 { (x[0] as i64 as f32).copysign(x[0]) } else { x[0] }),
         (Op::Copysign, |x| f32::from_bits(x[0].to_bits() & 0x7fff_ffff | x[1].to_bits() & 0x8000_0000)),
+        (Op::Fma, |x| f64::from(x[0]).mul_add(f64::from(x[1]), f64::from(x[2])) as f32),
+        (Op::Exp2, |x| 2f64.powf(f64::from(x[0])) as f32),
+        (Op::Log1p, |x| libm::log1p(f64::from(x[0])) as f32),
+        (Op::Expm1, |x| libm::expm1(f64::from(x[0])) as f32),
+        (Op::Rsqrt, |x| f64::from(x[0]).sqrt().recip() as f32),
+        (Op::Erf, |x| libm::erf(f64::from(x[0])) as f32),
+        (Op::Sin, |x| f64::from(x[0]).sin() as f32),
+        (Op::Cos, |x| f64::from(x[0]).cos() as f32),
         (Op::MinNum, |x| number(x, Ordering::is_lt)),
         (Op::MaxNum, |x| number(x, Ordering::is_gt)),
     ];
+    for &op in Op::ALL {
+        let signature = op.row().signature;
+        let is_float = matches!(signature, Signature::Same { gives: None, takes: [F32, ..], .. });
+        assert!(!is_float || formulas.iter().any(|(with, _)| *with == op), "write the formula of `{}` here", op.name());
+    }
     for (op, formula) in formulas {
         let operands = vec![F32; op.row().signature.arity()];
         let inputs = combinations(&operands);

@@ -85,6 +85,8 @@ impl Signature {
                 let fits = takes.contains(first) && rest.iter().all(|t| t == first);
                 fits.then_some(gives.unwrap_or(*first))
             }
+            // A function without parameters: a constant.
+            (Signature::Same { takes, gives, .. }, []) => gives.or(takes.first().copied()),
             (Signature::Select, [Bool, then, otherwise]) => (then == otherwise).then_some(*then),
             (Signature::Convert(to), _) => Some(to),
             _ => None,
