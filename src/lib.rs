@@ -65,7 +65,7 @@
 //! | a coordinate | [`row`](Builder::row), [`column`](Builder::column), [`batch`](Builder::batch) | `i32[M]`, `i32[N]`, `i32[L]` |
 //! | a constant | a Rust number, or [`constant`](Builder::constant) | of its Rust type, along no axis |
 //! | a primitive | operators and methods of [`Expr`]; the table is [`Op`] | by the row's [signature](ir::op::Signature) |
-//! | an activation | methods of [`Expr`]; the table is [`build::activation::ALL`] | `f32` |
+//! | an activation | methods of [`Expr`]; the table is [`build::activation::ALL`] | `f32`; of `i32` values `i32`, where the definition is one of whole numbers (`relu`, `clamp`) |
 //! | a custom primitive | [`CustomOp`] and [`custom`](Builder::custom) | `f32` |
 //!
 //! ## Axes
@@ -103,7 +103,8 @@
 //!
 //! Row, column and batch entry are those of the output, as `i32`, counted from the [origin](Args::origin) of the launch: a
 //! shard or a slice computes with the coordinates of the whole. They take part in integer arithmetic, which wraps; division
-//! truncates towards zero, and by zero gives zero.
+//! truncates towards zero, and by zero gives zero. Bits have Rust's operators `&`, `|`, `^`, `!`, `<<` and `>>`, of which the first four
+//! take conditions, too. A shift by an amount that is not in 0 to 31 shifts out every bit.
 //!
 //! ```
 //! # use postlude::prelude::*;
@@ -141,7 +142,8 @@
 //! ## NaN
 //!
 //! `min`, `max` and with them `relu` and `clamp` give NaN where an operand is NaN, as PyTorch does. Comparisons with NaN are
-//! false, `ne` is true. To `i32`, NaN becomes 0; to `bool`, true.
+//! false, `ne` is true. To `i32`, NaN becomes 0; to `bool`, true. [`min_num`](Expr::min_num) and [`max_num`](Expr::max_num) take the operand
+//! that is a number, and [`is_nan`](Expr::is_nan) asks.
 //!
 //! ## Sinks
 //!

@@ -218,7 +218,8 @@ fn cuda(case: &Case) -> Result<Outcome, String> {
     let dtype = if epilogue.checked().accumulator() == Some(ValueType::I32) { DType::I32 } else { DType::F16 };
     let plan = Gemm::new(dtype, Layout::TN, &epilogue).kernel(Target::SM_80, 132, Shape::new(1024, 1024, 1024));
     let source = plan.map_err(|e| e.to_string())?.source().map_err(|e| e.to_string())?;
-    let from = source.text().find("struct TileValues").ok_or("the kernel has no epilogue")?;
+    let called = source.text().find("// ---- functions that are called");
+    let from = called.or_else(|| source.text().find("struct TileValues")).ok_or("the kernel has no epilogue")?;
     let reduces = epilogue.checked().graph().sinks().iter().any(|s| matches!(s.kind, SinkKind::Reduce(_)));
     let end = if reduces { "// How many visits" } else { "DEVICE void epilogue_row_end" };
     let to = source.text().find(end).ok_or("the epilogue has no end")?;

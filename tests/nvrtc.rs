@@ -367,6 +367,24 @@ fn every_file() {
     run(&jobs);
 }
 
+/// The generations differ in their instructions, and so in what a spelling becomes.
+#[test]
+fn every_primitive_on_every_generation() {
+    let files = [
+        include_str!("epilogues/primitives.evt"),
+        include_str!("epilogues/primitives_functions.evt"),
+        include_str!("epilogues/primitives_fast.evt"),
+    ];
+    let mut jobs = Vec::new();
+    for (i, text) in files.into_iter().enumerate() {
+        let epilogue = Epilogue::from_text(text, &postlude::build::registry()).unwrap();
+        for target in [Target::SM_75, Target::SM_80, Target::SM_90A] {
+            jobs.push(job(format!("file {i} on {target}"), Gemm::pointwise(F32, Order::RowMajor, &epilogue), ALIGNED, target));
+        }
+    }
+    run(&jobs);
+}
+
 #[test]
 fn every_derivative() {
     let mut epilogues = Vec::new();

@@ -19,7 +19,7 @@ const SELU_SCALE: f32 = 1.050_701;
 const SELU_ALPHA: f32 = 1.673_263_2;
 
 macro_rules! activations {
-    ($( $(#[doc = $doc:literal])+ $name:ident($x:ident $(, $p:ident)*) = $body:expr
+    ($( $(#[doc = $doc:literal])+ $(#[doc(alias = $alias:literal)])* $name:ident($x:ident $(, $p:ident)*) = $body:expr
         $(, gradient |$y:ident, $g:ident| [$($d:expr),+])?; )*) => {
         $(static $name: Function = Function {
             name: stringify!($name),
@@ -47,6 +47,7 @@ macro_rules! activations {
 
         impl<'g> Expr<'g> {
             $($(#[doc = $doc])+
+            $(#[doc(alias = $alias)])*
             #[track_caller]
             pub fn $name(self $(, $p: impl IntoExpr<'g>)*) -> Expr<'g> {
                 let at = Location::caller();
@@ -84,6 +85,7 @@ mod table {
         /// x clamped to [0, 6].
         relu6(x) = x.clamp(0.0, 6.0), gradient |y, g| [(y.gt(0.0) & y.lt(6.0)).select(g, 0.0)];
         /// x clamped to [low, high]; NaN stays NaN. Its derivative at both bounds is 1.
+        #[doc(alias = "clip")]
         clamp(x, low, high) = x.max(low).min(high), gradient |y, g| [
             (x.ge(low) & x.le(high)).select(g, 0.0),
             (x.lt(low) & low.lt(high)).select(g, 0.0),
@@ -109,6 +111,7 @@ mod table {
         /// 1 / (1 + e^-x).
         sigmoid(x) = ((-x).exp() + 1.0).recip(), gradient |y, g| [g * (y * (1.0 - y))];
         /// log(sigmoid(x)) = min(x, 0) - log(1 + e^-|x|), which neither overflows nor cancels. Its derivative is 1 - e^y.
+        #[doc(alias = "logsigmoid")]
         log_sigmoid(x) = x.min(0.0) - (-x.abs()).exp().log1p(), gradient |y, g| [g * -y.expm1()];
         /// x * sigmoid(x), also called swish.
         silu(x) = x * x.sigmoid();
@@ -117,16 +120,22 @@ mod table {
         /// x * (1 + erf(x / sqrt(2))) / 2.
         gelu_erf(x) = x * 0.5 * ((x * std::f32::consts::FRAC_1_SQRT_2).erf() + 1.0);
         /// x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2 (Hendrycks and Gimpel 2016).
+        #[doc(alias = "gelu_new")]
         gelu_tanh(x) = { let h = x * 0.5; h.fma((x * (x * x).fma(0.044715 * SQRT_2_OVER_PI, SQRT_2_OVER_PI)).tanh(), h) };
         /// x * sigmoid(1.702 x).
+        #[doc(alias = "quick_gelu")]
         gelu_quick(x) = x * (x * 1.702).sigmoid();
         /// x * relu6(x + 3) / 6.
+        #[doc(alias = "hard_swish")]
+        #[doc(alias = "hardsilu")]
         hardswish(x) = x * x.hardsigmoid(), gradient |y, g| [
             g * x.le(-3.0).select(0.0, x.lt(3.0).select(x.fma(1.0 / 3.0, 0.5), 1.0))
         ];
         /// relu6(x + 3) / 6.
+        #[doc(alias = "hard_sigmoid")]
         hardsigmoid(x) = (x + 3.0).relu6() * (1.0 / 6.0);
         /// x clamped to [-1, 1].
+        #[doc(alias = "hard_tanh")]
         hardtanh(x) = x.clamp(-1.0, 1.0), gradient |y, g| [(y.gt(-1.0) & y.lt(1.0)).select(g, 0.0)];
         /// log(1 + e^(beta x)) / beta, computed as max(x, 0) + log(1 + e^-|beta x|) / beta for beta > 0. Its derivative is 1 - e^(-beta y).
         softplus(x, beta) = x.max(0.0) + (-(x * beta).abs()).exp().log1p() / beta, gradient |y, g| [
@@ -134,17 +143,45 @@ mod table {
             { let e = (-(x * beta).abs()).exp(); -g * (e.log1p() / beta + x.abs() * e / (e + 1.0)) / beta }
         ];
         /// x / (1 + |x|).
+        #[doc(alias = "soft_sign")]
         softsign(x) = x / (x.abs() + 1.0), gradient |y, g| [{ let r = (x.abs() + 1.0).recip(); g * (r * r) }];
         /// x * tanh(softplus(x)).
         mish(x) = x * x.softplus(1.0).tanh();
         /// relu(x)^2.
+        #[doc(alias = "squared_relu")]
         relu_squared(x) = { let r = x.relu(); r * r };
         /// x - x clamped to [-lambda, lambda]: 0 near 0, and closer to 0 by lambda elsewhere.
+        #[doc(alias = "soft_shrink")]
         softshrink(x, lambda) = x - x.clamp(-lambda, lambda);
         /// x where x > limit, else value.
         threshold(x, limit, value) = x.gt(limit).select(x, value);
         /// x + sin(a x)^2 / a (Ziyin et al. 2020, "Neural Networks Fail to Learn Periodic Functions").
         snake(x, a) = { let s = (x * a).sin(); x + s * s / a };
+        /// x * sigmoid(x), which is `silu` under its other name. With a factor in the sigmoid it is `swish_beta`.
+        swish(x) = x.silu();
+        /// x * sigmoid(beta x) (Ramachandran et al. 2017, "Searching for Activation Functions"); ONNX's Swish, whose alpha is this beta.
+        swish_beta(x, beta) = x * (x * beta).sigmoid();
+        /// 0 where |x| <= lambda, else x. Its derivative at the borders is 0.
+        #[doc(alias = "hard_shrink")]
+        hardshrink(x, lambda) = x.abs().le(lambda).select(0.0, x);
+        /// x + bias where x < -lambda, x - bias where x > lambda, else 0; NaN stays NaN. ONNX's Shrink. Its derivative at the borders is 0.
+        shrink(x, bias, lambda) = x.abs().le(lambda).select(0.0, x.lt(0.0).select(x + bias, x - bias));
+        /// x - tanh(x). Near 0, where that is about x^3 / 3, it is accurate to the rounding of x and no better, as PyTorch's.
+        tanhshrink(x) = x - x.tanh();
+        /// alpha x + beta clamped to [0, 1]: ONNX's HardSigmoid, whose defaults are 0.2 and 0.5. `hardsigmoid` is PyTorch's. Its derivative
+        /// at both bounds is alpha, as that of `clamp`.
+        #[doc(alias = "hard_sigmoid")]
+        hardsigmoid_with(x, alpha, beta) = x.fma(alpha, beta).clamp(0.0, 1.0);
+        /// alpha * tanh(beta x): ONNX's ScaledTanh.
+        scaled_tanh(x, alpha, beta) = (x * beta).tanh() * alpha;
+        /// x where x > limit, else 0; NaN stays NaN. ONNX's ThresholdedRelu, whose alpha is this limit. Its derivative at the limit is 0.
+        thresholded_relu(x, limit) = x.le(limit).select(0.0, x);
+        /// alpha x + beta, rounded once: ONNX's Affine.
+        affine(x, alpha, beta) = x.fma(alpha, beta);
+        /// alpha * log(1 + e^(beta x)): ONNX's ParametricSoftplus.
+        parametric_softplus(x, alpha, beta) = (x * beta).softplus(1.0) * alpha;
+        /// PyTorch's rrelu in evaluation: x where x > 0, else x times the mean of both slopes.
+        rrelu(x, lower, upper) = x.leaky_relu((lower + upper) * 0.5);
     }
 }
 

@@ -4,7 +4,6 @@ use crate::dtype::{DType, ValueType};
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Graph, Node, NodeId, Side};
 use crate::ir::{CustomOp, Op, Operand, Reduce, Sink, SinkKind};
 use std::cell::RefCell;
-use std::ops;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -38,7 +37,17 @@ pub struct Expr<'g> {
 
 /// What can stand where an expression is wanted: an expression, or a number.
 ///
-/// A region is none before it is closed:
+/// An `f64` is not one, since the graph has none: write `z * 2.0`, or `z * x as f32`. On the left of an operator rustc names the types that
+/// can stand there, and has no room for more words.
+///
+/// ```compile_fail,E0277
+/// # use postlude::prelude::*;
+/// # Epilogue::build(|e| {
+/// e.store("d", 2.0f64 * e.acc(), F32); // 2.0 * e.acc()
+/// # }).unwrap();
+/// ```
+///
+/// A region is not one before it is closed:
 ///
 /// ```compile_fail
 /// # use postlude::prelude::*;
@@ -47,10 +56,10 @@ pub struct Expr<'g> {
 /// # }).unwrap();
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no expression, and no number that can stand for one",
+    message = "`{Self}` is not an expression, nor a number that can stand for one",
     label = "an expression, an `f32`, an `i32` or a `bool` is wanted here",
     note = "a region has a value once it is closed: `z.region(condition, |z| ..).otherwise(|z| ..)`",
-    note = "numbers are `f32`, `i32` or `bool`: write `2.0_f32`, convert others with `as f32` or `as i32`, half-precision ones with `.to_f32()`"
+    note = "numbers are `f32`, `i32` or `bool`: write `2.0` or `2.0_f32`, convert others with `as f32` or `as i32`, half-precision ones with `.to_f32()`"
 )]
 pub trait IntoExpr<'g> {
     /// The expression, in the given builder.
@@ -266,25 +275,9 @@ impl<'g> Expr<'g> {
         self.builder.push(Node::Apply { op, args }, Some(built_at))
     }
 
-    fn binary(self, op: Op, right: impl IntoExpr<'g>, built_at: &'static Location<'static>) -> Expr<'g> {
+    pub(super) fn binary(self, op: Op, right: impl IntoExpr<'g>, built_at: &'static Location<'static>) -> Expr<'g> {
         let right = right.into_expr(self.builder, built_at);
         self.apply(op, &[right], built_at)
-    }
-
-    /// `self * a + b`, rounded once.
-    #[track_caller]
-    pub fn fma(self, a: impl IntoExpr<'g>, b: impl IntoExpr<'g>) -> Expr<'g> {
-        let at = Location::caller();
-        let (a, b) = (a.into_expr(self.builder, at), b.into_expr(self.builder, at));
-        self.apply(Op::Fma, &[a, b], at)
-    }
-
-    /// Where this condition holds `then`, elsewhere `otherwise`; see [`Op::Select`].
-    #[track_caller]
-    pub fn select(self, then: impl IntoExpr<'g>, otherwise: impl IntoExpr<'g>) -> Expr<'g> {
-        let at = Location::caller();
-        let (a, b) = (then.into_expr(self.builder, at), otherwise.into_expr(self.builder, at));
-        self.apply(Op::Select, &[a, b], at)
     }
 
     /// To another type (`F32`, `I32`, `Bool`), or rounded to the precision of a narrower format (`F16`, `BF16`) while
@@ -292,82 +285,5 @@ impl<'g> Expr<'g> {
     #[track_caller]
     pub fn cast(self, to: DType) -> Expr<'g> {
         self.apply(Op::cast(to), &[], Location::caller())
-    }
-}
-
-macro_rules! methods {
-    (unary: $($u:ident $uop:ident),*; binary: $($b:ident $bop:ident),* $(,)?) => {
-        impl<'g> Expr<'g> {
-            $(#[doc = concat!("The primitive [`Op::", stringify!($uop), "`].")]
-            #[track_caller]
-            #[allow(clippy::should_implement_trait)]
-            pub fn $u(self) -> Expr<'g> { self.apply(Op::$uop, &[], Location::caller()) })*
-            $(#[doc = concat!("The primitive [`Op::", stringify!($bop), "`].")]
-            #[track_caller]
-            #[allow(clippy::should_implement_trait)]
-            pub fn $b(self, right: impl IntoExpr<'g>) -> Expr<'g> { self.binary(Op::$bop, right, Location::caller()) })*
-        }
-    };
-}
-
-methods! {
-    unary: abs Abs, exp Exp, exp2 Exp2, log Log, log1p Log1p, expm1 Expm1, sqrt Sqrt, rsqrt Rsqrt, recip Recip, tanh Tanh, erf Erf,
-        sin Sin, cos Cos, floor Floor, ceil Ceil, round Round, sign Sign, not Not;
-    binary: min Min, max Max, pow Pow, eq Eq, ne Ne, lt Lt, le Le, gt Gt, ge Ge, and And, or Or,
-}
-
-macro_rules! operators {
-    ($($tr:ident $method:ident $op:ident),*) => { $(
-        impl<'g, R: IntoExpr<'g>> ops::$tr<R> for Expr<'g> {
-            type Output = Expr<'g>;
-            #[track_caller]
-            fn $method(self, right: R) -> Expr<'g> { self.binary(Op::$op, right, Location::caller()) }
-        }
-        operators!(@left $tr $method $op f32);
-        operators!(@left $tr $method $op i32);
-    )* };
-    (@left $tr:ident $method:ident $op:ident $number:ty) => {
-        impl<'g> ops::$tr<Expr<'g>> for $number {
-            type Output = Expr<'g>;
-            #[track_caller]
-            fn $method(self, right: Expr<'g>) -> Expr<'g> {
-                let at = Location::caller();
-                self.into_expr(right.builder, at).apply(Op::$op, &[right], at)
-            }
-        }
-    };
-}
-
-operators! { Add add Add, Sub sub Sub, Mul mul Mul, Div div Div, Rem rem Rem }
-
-impl<'g, R: IntoExpr<'g>> ops::BitAnd<R> for Expr<'g> {
-    type Output = Expr<'g>;
-    #[track_caller]
-    fn bitand(self, right: R) -> Expr<'g> {
-        self.binary(Op::And, right, Location::caller())
-    }
-}
-
-impl<'g, R: IntoExpr<'g>> ops::BitOr<R> for Expr<'g> {
-    type Output = Expr<'g>;
-    #[track_caller]
-    fn bitor(self, right: R) -> Expr<'g> {
-        self.binary(Op::Or, right, Location::caller())
-    }
-}
-
-impl<'g> ops::Not for Expr<'g> {
-    type Output = Expr<'g>;
-    #[track_caller]
-    fn not(self) -> Expr<'g> {
-        self.apply(Op::Not, &[], Location::caller())
-    }
-}
-
-impl<'g> ops::Neg for Expr<'g> {
-    type Output = Expr<'g>;
-    #[track_caller]
-    fn neg(self) -> Expr<'g> {
-        self.apply(Op::Neg, &[], Location::caller())
     }
 }

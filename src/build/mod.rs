@@ -17,9 +17,11 @@
 pub mod activation;
 mod epilogue;
 mod expr;
+mod operators;
 pub mod recipes;
 mod region;
 
 pub use epilogue::{Epilogue, ReadError, registry};
 pub use expr::{Builder, Expr, IntoExpr};
+pub use operators::ComparedByOperator;
 pub use region::Regions;

@@ -10,7 +10,8 @@ use crate::dtype::DType;
 use crate::ir::Operand;
 use crate::ir::axes::{M, N};
 
-/// A function of one value, such as `|z| z.relu()`.
+/// A function of one value, such as `|z| z.relu()`. The path `Expr::relu` is not one: a method belongs to one lifetime of [`Expr`], and a
+/// recipe calls its function for a lifetime of its own.
 pub trait Activation: for<'g> Fn(Expr<'g>) -> Expr<'g> {}
 impl<F: for<'g> Fn(Expr<'g>) -> Expr<'g>> Activation for F {}
 

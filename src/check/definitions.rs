@@ -97,7 +97,7 @@ impl Bodies<'_> {
         if !self.seen.insert(function) {
             return;
         }
-        let (body, result) = function.apart();
+        let (body, result) = function.apart(ValueType::F32);
         self.check_body(function, &body, result, call);
         self.chain.push(function);
         for (_, node) in body.nodes() {

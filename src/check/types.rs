@@ -3,12 +3,18 @@
 use super::Type;
 use super::diagnostic::{Diagnostic, Part, Place};
 use crate::dtype::ValueType;
+use crate::ir::Function;
 use crate::ir::axes::{Axes, K, L, M, N};
 use crate::ir::graph::{Coordinate, Graph, Node, NodeId};
 use crate::ir::op::Signature;
 
 /// The type of every node; `None` where a fault was reported, and where an operand has none.
 pub(super) fn infer(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Option<Type>> {
+    infer_inside(graph, &[], out)
+}
+
+/// The same for the body of the last of the functions `inside`, each of which calls the next.
+fn infer_inside(graph: &Graph, inside: &[&Function], out: &mut Vec<Diagnostic>) -> Vec<Option<Type>> {
     let mut types: Vec<Option<Type>> = Vec::with_capacity(graph.len());
     let mut accumulator: Option<(ValueType, NodeId)> = None;
     for (id, node) in graph.nodes() {
@@ -46,13 +52,9 @@ pub(super) fn infer(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Option<Type
                 None
             }
             Node::Load { operand, .. } => of(operand.dtype.value_type(), operand.axes),
-            Node::Apply { op, args } => {
-                let signature = op.row().signature;
-                typed(graph, id, args, &types, signature.arity(), out)
-                    .and_then(|(operands, axes)| result(graph, id, signature, &operands, out).map(|value| Type { value, axes }))
-            }
-            Node::Call { function, args } => all_f32(graph, id, args, &types, function.parameters.len(), out),
-            Node::Custom { op, args } => all_f32(graph, id, args, &types, op.arity(), out),
+            Node::Apply { op, args } => of_signature(graph, id, args, &types, op.row().signature, out),
+            Node::Call { function, args } => of_signature(graph, id, args, &types, called(function, args, &types, inside), out),
+            Node::Custom { op, args } => of_signature(graph, id, args, &types, Signature::float(op.arity()), out),
         };
         types.push(found);
     }
@@ -104,63 +106,84 @@ pub(super) fn along_k(fault: Diagnostic) -> Diagnostic {
     fault.mark(Part::Format, "").help("name axes of the output, which are M, N and L; the product's operands are `a` and `b`")
 }
 
-fn all_f32(
+/// What a function takes: integers throughout, too, if its body does. See [`Function::apart`].
+fn called(function: &Function, args: &[NodeId], types: &[Option<Type>], inside: &[&Function]) -> Signature {
+    let arity = function.parameters.len();
+    let some_integer = args.iter().any(|a| types[a.index()].is_some_and(|t| t.value == ValueType::I32));
+    if some_integer && takes_integers(function, inside) { Signature::numeric(arity) } else { Signature::float(arity) }
+}
+
+/// Whether a function's body is one of integers. That of a function that calls itself is not: it is reported elsewhere.
+fn takes_integers(function: &Function, inside: &[&Function]) -> bool {
+    if inside.contains(&function) {
+        return false;
+    }
+    let (body, result) = function.apart(ValueType::I32);
+    let mut faults = Vec::new();
+    let types = infer_inside(&body, &[inside, &[function]].concat(), &mut faults);
+    faults.is_empty() && types.get(result.index()).is_some_and(|t| t.is_some_and(|t| t.value == ValueType::I32))
+}
+
+fn of_signature(
     graph: &Graph,
     id: NodeId,
     args: &[NodeId],
     types: &[Option<Type>],
-    arity: usize,
+    signature: Signature,
     out: &mut Vec<Diagnostic>,
 ) -> Option<Type> {
-    let (operands, axes) = typed(graph, id, args, types, arity, out)?;
-    let value = result(graph, id, Signature::Float(arity), &operands, out)?;
+    let (operands, axes) = typed(graph, id, args, types, signature.arity(), out)?;
+    let value = result(graph, id, signature, &operands, out)?;
     Some(Type { value, axes })
 }
 
 /// The result's type, or a diagnostic that marks each operand with what it is.
 fn result(graph: &Graph, id: NodeId, signature: Signature, operands: &[Type], out: &mut Vec<Diagnostic>) -> Option<ValueType> {
     use ValueType::{Bool, F32, I32};
-    let is = |wanted: ValueType| operands.iter().all(|t| t.value == wanted);
-    let (found, wants, help) = match signature {
-        Signature::Float(_) => (is(F32).then_some(F32), "f32 operands", "insert `.cast(F32)` on the operand that is not f32"),
-        Signature::Numeric(_) | Signature::Compare => {
-            let same = is(F32).then_some(F32).or(is(I32).then_some(I32));
-            let result = same.map(|s| if signature == Signature::Compare { Bool } else { s });
-            let help = if operands.iter().any(|t| t.value == Bool) {
-                "choose between numbers with `select`, or insert `.cast(F32)` on the condition"
-            } else {
-                "insert `.cast(F32)` on an integer, or write a constant in the other operand's type (`2.0`, not `2`)"
-            };
-            (result, "operands all f32 or all i32", help)
-        }
-        Signature::Logic(_) => {
-            (is(Bool).then_some(Bool), "conditions", "compare the operand with something, or insert `.cast(Bool)`")
-        }
-        Signature::Select => {
-            let conditional = operands[0].value == Bool;
-            let fits = conditional && operands[1].value == operands[2].value;
-            let help = if conditional {
-                "insert `.cast(F32)` on the arm that is not f32, or write a constant in the other arm's type (`0.0`, not `0`)"
-            } else {
-                "make the condition a comparison, or insert `.cast(Bool)`"
-            };
-            (fits.then_some(operands[1].value), "a condition and two operands of one type", help)
-        }
-        Signature::Convert(to) => (Some(to), "", ""),
-    };
-    if found.is_none() {
-        let name = graph.node(id).mnemonic();
-        let mut diagnostic = Diagnostic::new(graph, "E0201", Place::Node(id), &format!("`{name}` takes {wants}")).help(help);
-        // Of a select either the condition is wrong, or its arms do not fit each other.
-        let blamed = match signature {
-            Signature::Select if operands[0].value == Bool => 1..3,
-            Signature::Select => 0..1,
-            _ => 0..operands.len(),
-        };
-        for (index, operand) in operands.iter().enumerate().filter(|(index, _)| blamed.contains(index)) {
-            diagnostic = diagnostic.mark(Part::Operand(index), &operand.to_string());
-        }
-        out.push(diagnostic);
+    let values: Vec<ValueType> = operands.iter().map(|t| t.value).collect();
+    if let Some(found) = signature.result(&values) {
+        return Some(found);
     }
-    found
+    let has_condition = values.contains(&Bool);
+    let is_conditional = signature == Signature::Select && values[0] == Bool;
+    let (wants, help) = match signature {
+        Signature::Same { takes: [F32], .. } => ("f32 operands", "insert `.cast(F32)` on the operand that is not f32"),
+        Signature::Same { takes: [I32], .. } => ("i32 operands", "insert `.cast(I32)` on the operand that is not i32"),
+        Signature::Same { takes: [F32, I32], .. } if has_condition => {
+            ("operands all f32 or all i32", "choose between numbers with `select`, or insert `.cast(F32)` on the condition")
+        }
+        Signature::Same { takes: [F32, I32], .. } => (
+            "operands all f32 or all i32",
+            "insert `.cast(F32)` on an integer, or write a constant in the other operand's type (`2.0`, not `2`)",
+        ),
+        Signature::Same { takes: [Bool, I32], .. } => (
+            "operands all conditions or all i32",
+            "compare a number with something, or insert `.cast(Bool)`; for the bits of an f32 take its `.to_bits()`",
+        ),
+        Signature::Same { .. } => (
+            "operands of one type",
+            "insert `.cast(F32)` on an integer, or write a constant in the other operand's type (`2.0`, not `2`)",
+        ),
+        Signature::Select if is_conditional => (
+            "a condition and two operands of one type",
+            "insert `.cast(F32)` on the arm that is not f32, or write a constant in the other arm's type (`0.0`, not `0`)",
+        ),
+        Signature::Select => {
+            ("a condition and two operands of one type", "make the condition a comparison, or insert `.cast(Bool)`")
+        }
+        Signature::Convert(_) => ("one operand", "pass the value to be converted"),
+    };
+    let name = graph.node(id).mnemonic();
+    let mut diagnostic = Diagnostic::new(graph, "E0201", Place::Node(id), &format!("`{name}` takes {wants}")).help(help);
+    // Of a select either the condition is wrong, or its arms do not fit each other.
+    let blamed = match signature {
+        Signature::Select if is_conditional => 1..3,
+        Signature::Select => 0..1,
+        _ => 0..operands.len(),
+    };
+    for (index, operand) in operands.iter().enumerate().filter(|(index, _)| blamed.contains(index)) {
+        diagnostic = diagnostic.mark(Part::Operand(index), &operand.to_string());
+    }
+    out.push(diagnostic);
+    None
 }

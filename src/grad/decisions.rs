@@ -11,8 +11,8 @@
 //! what is not 0 becomes 0 only below half of the format's smallest number: 2^-25 for `f16`; for `bf16` that is less than the smallest normal
 //! `f32`. There the output is 0, and its derivative is that at 0, for everybody who reads the output.
 
+use crate::dtype::ValueType;
 use crate::ir::graph::{Constant, Graph, Node, NodeId};
-use crate::ir::op::Signature;
 
 /// What would become of a value if it were saved.
 pub(super) struct Fate {
@@ -56,7 +56,7 @@ fn of_sign(graph: &Graph, node: &Node) -> Option<NodeId> {
     let Node::Apply { op, args } = node else { return None };
     let is_zero = |id: NodeId| matches!(graph.node(id), Node::Constant(c @ Constant::F32(_)) if c.value() == 0.0);
     match *args.as_slice() {
-        _ if op.row().signature != Signature::Compare => None,
+        _ if op.row().signature.result(&[ValueType::F32; 2]) != Some(ValueType::Bool) => None,
         [value, zero] if is_zero(zero) => Some(value),
         [zero, value] if is_zero(zero) => Some(value),
         _ => None,

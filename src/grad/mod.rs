@@ -65,8 +65,10 @@
 //! | `elu`, `selu`, `celu` | that of the exponential at 0: alpha, scale times alpha, 1 |
 //! | `hardsigmoid` | 0 at -3 and 3, and at NaN |
 //! | `hardswish` | 0 at -3, 1 at 3 |
-//! | `softshrink` | 0 at -lambda and lambda |
-//! | `threshold` | 0 at the limit |
+//! | `softshrink`, `hardshrink`, `shrink` | 0 at -lambda and lambda |
+//! | `threshold`, `thresholded_relu` | 0 at the limit |
+//! | `hardsigmoid_with` | alpha at both bounds |
+//! | `rrelu` | the mean slope at 0 |
 //! | `abs` | 0 at 0 and at NaN |
 //!
 //! These differ:

@@ -3,14 +3,15 @@
 //! A call keeps its name in the graph, so that listings, JSON and profiles say `gelu_tanh`; its meaning is the body, which
 //! the inline pass puts in its place before a kernel is planned or a value computed.
 
-use super::graph::{Graph, Node, NodeId};
+use super::graph::{Constant, Graph, Node, NodeId};
 use super::name::word;
 use super::op::Adjoint;
 use crate::dtype::ValueType;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// A named definition over primitives: arguments and result are `f32`.
+/// A named definition over primitives: arguments and result are `f32`. Where the body is made of primitives that take integers, too, and
+/// its constants are whole numbers, so is the function: `relu` of `i32` is `max(x, 0)`.
 pub struct Function {
     /// The name, in text, JSON and messages: one word, which no primitive and no activation has.
     pub name: &'static str,
@@ -30,18 +31,40 @@ pub struct Function {
 }
 
 impl Function {
-    /// The body by itself: a graph whose first values stand for the arguments, and the result.
-    pub(crate) fn apart(&self) -> (Graph, NodeId) {
+    /// The body by itself, over arguments of one type: a graph whose first values stand for the arguments, and the result. Over integers
+    /// its whole constants are integers.
+    pub(crate) fn apart(&self, value: ValueType) -> (Graph, NodeId) {
         let mut graph = Graph::new();
-        let parameters: Vec<NodeId> = (0..self.parameters.len()).map(|i| graph.push(parameter(i), None)).collect();
+        let parameters: Vec<NodeId> = (0..self.parameters.len()).map(|i| graph.push(parameter(i, value), None)).collect();
         let result = (self.body)(&mut graph, &parameters);
-        (graph, result)
+        if value == ValueType::I32 { integral(&graph, result) } else { (graph, result) }
     }
 }
 
+/// The same body with an integer for each constant that is a whole number.
+fn integral(body: &Graph, result: NodeId) -> (Graph, NodeId) {
+    let mut graph = Graph::new();
+    let mut ids: Vec<NodeId> = Vec::new();
+    for (id, node) in body.nodes() {
+        let node = match node {
+            Node::Constant(Constant::F32(bits)) if whole(f32::from_bits(*bits)) => {
+                Node::Constant(Constant::I32(f32::from_bits(*bits) as i32))
+            }
+            node => node.map_args(|a| ids[a.index()]),
+        };
+        ids.push(graph.push(node, body.built_at(id)));
+    }
+    // A body that returns another graph's value is reported elsewhere.
+    (graph, ids.get(result.index()).copied().unwrap_or(result))
+}
+
+fn whole(x: f32) -> bool {
+    f64::from(x as i32) == f64::from(x)
+}
+
 /// A placeholder that no body can make: a scalar without a name.
-fn parameter(index: usize) -> Node {
-    Node::Scalar { name: format!("\u{0}{index}").into(), value_type: ValueType::F32 }
+fn parameter(index: usize, value_type: ValueType) -> Node {
+    Node::Scalar { name: format!("\u{0}{index}").into(), value_type }
 }
 
 /// A function is one definition: of two that only share a name neither stands for the other.

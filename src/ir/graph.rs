@@ -8,7 +8,7 @@ use super::axes::{Axes, K, L, M, N};
 use super::custom::CustomOp;
 use super::function::Function;
 use super::name;
-use super::op::Op;
+use super::op::{Op, Signature};
 use super::operand::Operand;
 use super::sink::{Sink, SinkKind};
 use crate::dtype::ValueType;
@@ -344,6 +344,24 @@ impl Graph {
     /// If the id is another graph's and lies beyond this one.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
+    }
+
+    /// The type of a node of a graph that keeps the rules, from what is behind it.
+    pub(crate) fn value_type(&self, id: NodeId) -> ValueType {
+        match self.node(id) {
+            Node::Accumulator(value) | Node::Element(_, value) => *value,
+            Node::Constant(constant) => constant.value_type(),
+            Node::Coordinate(_) => ValueType::I32,
+            Node::Scalar { value_type, .. } => *value_type,
+            Node::Load { operand, .. } => operand.dtype.value_type(),
+            Node::Apply { op, args } => match op.row().signature {
+                Signature::Same { gives: Some(to), .. } | Signature::Convert(to) => to,
+                Signature::Same { .. } => args.first().map_or(ValueType::F32, |a| self.value_type(*a)),
+                Signature::Select => args.get(1).map_or(ValueType::F32, |a| self.value_type(*a)),
+            },
+            Node::Call { args, .. } => args.first().map_or(ValueType::F32, |a| self.value_type(*a)),
+            Node::Custom { .. } => ValueType::F32,
+        }
     }
 
     /// The node that is equal to this one, if there is one.

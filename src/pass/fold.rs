@@ -40,16 +40,75 @@ pub(crate) fn place(graph: &mut Graph, node: Node, built_at: BuiltAt) -> NodeId 
 /// The value of a primitive of constants, where every machine computes the same.
 pub(crate) fn evaluate(op: Op, operands: &[Constant]) -> Option<Constant> {
     let row = op.row();
-    let integers: Option<Vec<i32>> = operands.iter().map(|c| if let Constant::I32(x) = c { Some(*x) } else { None }).collect();
-    if let (Signature::Numeric(_), Some(x), Some(eval)) = (row.signature, &integers, row.eval_i32) {
-        return Some(Constant::I32(eval(x)));
+    let types: Vec<ValueType> = operands.iter().map(|c| c.value_type()).collect();
+    if let Some(eval) = row.on_integers(&types) {
+        let x: Vec<i32> = operands.iter().map(|c| c.value() as i32).collect();
+        return Some(Constant::I32(eval(&x)));
     }
-    let result = match row.signature {
-        Signature::Float(_) | Signature::Numeric(_) => ValueType::F32,
-        Signature::Compare | Signature::Logic(_) => ValueType::Bool,
-        Signature::Select => operands[1].value_type(),
-        Signature::Convert(to) => to,
-    };
+    let result = row.signature.result(&types)?;
     let values: Vec<f64> = operands.iter().map(|c| c.value()).collect();
     (row.ulp == 0).then(|| Constant::of(result, (row.eval)(&values)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::check;
+    use crate::dtype::DType;
+    use crate::ir::{Sink, SinkKind};
+
+    /// Whether `op` is still there in `op(x, constant)`, folded.
+    fn stays(op: Op, constant: Constant) -> bool {
+        let mut graph = Graph::new();
+        let value_type = constant.value_type();
+        let x = graph.push(Node::Load { name: "x".into(), operand: value_type.storage().into() }, None);
+        let constant = graph.push(Node::Constant(constant), None);
+        let value = graph.apply(op, &[x, constant]);
+        let to: DType = value_type.storage();
+        graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(to.into()) }, None);
+        let folded = fold(&check(graph).unwrap());
+        folded.graph().nodes().any(|(_, node)| matches!(node, Node::Apply { op: found, .. } if *found == op))
+    }
+
+    #[test]
+    fn laws_hold_for_their_constant_and_not_for_its_neighbour() {
+        let float = |x: f32| Constant::F32(x.to_bits());
+        let (int, truth) = (Constant::I32, Constant::Bool);
+        let rows = [
+            // x + 0 is 0, not -0, where x is -0; x - -0 likewise.
+            (Op::Add, float(-0.0), float(0.0)),
+            (Op::Add, int(0), int(1)),
+            (Op::Sub, float(0.0), float(-0.0)),
+            (Op::Sub, int(0), int(1)),
+            (Op::Mul, float(1.0), float(-1.0)),
+            (Op::Mul, int(1), int(0)),
+            (Op::Div, float(1.0), float(-1.0)),
+            (Op::Div, int(1), int(0)),
+            (Op::And, int(-1), int(1)),
+            (Op::And, int(0), int(1)),
+            (Op::Or, int(0), int(1)),
+            (Op::Or, int(-1), int(1)),
+            (Op::Xor, int(0), int(-1)),
+            (Op::Xor, truth(false), truth(true)),
+            (Op::Shl, int(0), int(1)),
+            (Op::Shr, int(0), int(1)),
+        ];
+        for (op, gone, kept) in rows {
+            assert!(!stays(op, gone), "{} {gone:?}", op.name());
+            assert!(stays(op, kept), "{} {kept:?}", op.name());
+        }
+    }
+
+    #[test]
+    fn only_what_every_machine_computes_alike_is_folded() {
+        let two = Constant::F32(2f32.to_bits());
+        for &op in Op::ALL {
+            let row = op.row();
+            let arity = row.signature.arity();
+            if row.signature.result(&vec![ValueType::F32; arity]).is_none() {
+                continue;
+            }
+            assert_eq!(evaluate(op, &vec![two; arity]).is_some(), row.ulp == 0, "{}", op.name());
+        }
+    }
 }

@@ -4,6 +4,7 @@
 
 use super::rebuild;
 use crate::check::Checked;
+use crate::dtype::ValueType;
 use crate::ir::Function;
 use crate::ir::graph::{BuiltAt, Graph, Node, NodeId};
 
@@ -23,7 +24,7 @@ pub(crate) fn expand(
     let Node::Call { function, args } = node else { return graph.push(node, built_at) };
     // The body goes into a graph of its own, whose first nodes stand for the arguments, and from there node by node:
     // it may call other functions.
-    let (body, result) = function.apart();
+    let (body, result) = function.apart(args.first().map_or(ValueType::F32, |a| graph.value_type(*a)));
     let mut ids: Vec<NodeId> = args.clone();
     for (_, inner) in body.nodes().skip(args.len()) {
         let inner = inner.map_args(|a| ids[a.index()]);
@@ -37,7 +38,7 @@ pub(crate) fn expand(
 
 /// Whether a function's value is one of its arguments, whatever it is called with.
 pub(crate) fn is_argument(function: &'static Function) -> bool {
-    let (mut graph, _) = function.apart();
+    let (mut graph, _) = function.apart(ValueType::F32);
     let args: Vec<NodeId> = graph.nodes().take(function.parameters.len()).map(|(id, _)| id).collect();
     let result = expand(&mut graph, Node::Call { function, args }, None, &mut |_, _, _| {});
     result.index() < function.parameters.len()

@@ -9,7 +9,6 @@ use super::{Precision, product_operand};
 use crate::check::Checked;
 use crate::dtype::ValueType;
 use crate::ir::axes::{M, N};
-use crate::ir::op::Signature;
 use crate::ir::{Coordinate, CustomOp, Node, NodeId, Op};
 use crate::problem::Operation;
 use std::sync::Arc;
@@ -125,11 +124,10 @@ fn places(args: &[NodeId]) -> Vec<usize> {
 }
 
 fn apply(op: Op, args: &[NodeId], epilogue: &Checked) -> Kind {
-    let row = op.row();
-    let integers = args.iter().all(|a| epilogue.type_of(*a).value == ValueType::I32);
-    match (row.signature, row.eval_i32) {
-        (Signature::Numeric(_), Some(eval)) if integers => Kind::Integer(eval, places(args)),
-        _ => Kind::Primitive(row.eval, places(args)),
+    let types: Vec<ValueType> = args.iter().map(|a| epilogue.type_of(*a).value).collect();
+    match op.row().on_integers(&types) {
+        Some(eval) => Kind::Integer(eval, places(args)),
+        None => Kind::Primitive(op.row().eval, places(args)),
     }
 }
 

@@ -6,6 +6,18 @@ DEVICE int wrap_mul(int a, int b) { return int(u32(a) * u32(b)); }
 // Division is total: by zero it gives 0, and the one overflow wraps.
 DEVICE int divide(int a, int b) { return b == 0 ? 0 : b == -1 ? wrap_sub(0, a) : a / b; }
 DEVICE int remainder(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }
+// Quotients that round down, and what they leave.
+DEVICE int floor_mod(int a, int b) {
+    const int r = remainder(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+DEVICE int floor_div(int a, int b) {
+    const int r = remainder(a, b);
+    return wrap_sub(divide(a, b), int(r != 0 && (r < 0) != (b < 0)));
+}
+// Shifts are total: by an amount that is not in 0 to 31, every bit is shifted out.
+DEVICE int shift_left(int a, int by) { return u32(by) < 32u ? int(u32(a) << by) : 0; }
+DEVICE int shift_right(int a, int by) { return a >> (u32(by) < 32u ? by : 31); }
 
 // Minimum and maximum that propagate NaN: one instruction, and the form that fuses with a conversion to 16 bits.
 DEVICE float max_nan(float a, float b) {
@@ -42,6 +54,7 @@ DEVICE float exp2_fast(float x) {
     return y;
 }
 DEVICE float exp_fast(float x) { return exp2_fast(x * 1.4426950408889634f); }
+DEVICE float exp10_fast(float x) { return exp2_fast(x * 3.3219280948873623f); }
 DEVICE float log_fast(float x) {
     float y;
     asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -3,7 +3,8 @@
 use crate::rig::{Rig, rig};
 use postlude::build::activation;
 use postlude::device::DeviceArgs;
-use postlude::ir::op::Signature;
+use postlude::dtype::ValueType;
+use postlude::ir::op::{Domain, Row, Signature};
 use postlude::ir::{Graph, Node, NodeId, Operand, Order, Sink, SinkKind};
 use postlude::plan::Math;
 use postlude::prelude::*;
@@ -21,13 +22,17 @@ struct Error {
     at: [f32; 3],
 }
 
-/// Points of `f32`: dense on an interval, and every magnitude of either sign.
-fn points(low: f32, high: f32) -> Vec<f32> {
+/// Points of intervals of `f32`: dense ones, and every magnitude of either sign.
+fn points(intervals: &[[f32; 2]]) -> Vec<f32> {
     const DENSE: usize = 1 << 18;
-    let dense = (0..DENSE).map(|i| low + (high - low) * (i as f32 / (DENSE - 1) as f32));
+    let each = DENSE / intervals.len();
+    let dense = intervals
+        .iter()
+        .flat_map(|&[low, high]| (0..each).map(move |i| i as f32 / (each - 1) as f32).map(move |t| low * (1.0 - t) + high * t));
     let magnitudes =
         (0..1u32 << 15).flat_map(|i| [f32::from_bits(i << 16 | (i * 40_503) & 0xFFFF), -f32::from_bits(i << 16 | i & 0xFFFF)]);
-    let mut points: Vec<f32> = dense.chain(magnitudes).filter(|x| x.is_finite() && low <= *x && *x <= high).collect();
+    let inside = |x: &f32| intervals.iter().any(|[low, high]| low <= x && x <= high);
+    let mut points: Vec<f32> = dense.chain(magnitudes).filter(inside).collect();
     points.truncate(points.len() / 256 * 256);
     points
 }
@@ -35,7 +40,7 @@ fn points(low: f32, high: f32) -> Vec<f32> {
 /// A graph of one node over the accumulator and loaded operands.
 fn single(arity: usize, node: impl FnOnce(Vec<NodeId>) -> Node) -> Epilogue {
     let mut graph = Graph::new();
-    let mut args = vec![graph.push(Node::Accumulator(postlude::dtype::ValueType::F32), None)];
+    let mut args = vec![graph.push(Node::Accumulator(ValueType::F32), None)];
     for name in ["x1", "x2"].iter().take(arity - 1) {
         args.push(graph.push(Node::Load { name: (*name).into(), operand: Operand::from(F32) }, None));
     }
@@ -104,47 +109,32 @@ fn measure(operands: &[Vec<f32>], got: &[f32], exact: impl Fn(&[f64]) -> f64, bo
     worst
 }
 
-/// Where a primitive is tested: all of `f32` that it is defined on, or where its approximation is meant for.
-fn operands(op: Op, fast: bool) -> Vec<Vec<f32>> {
-    let all = f32::MAX;
-    let (low, high) = match (op, fast) {
-        (Op::Exp, true) => (-87.0, 88.0),
-        (Op::Exp2, true) => (-126.0, 127.9),
-        (Op::Log, true) | (Op::Sqrt, true) => (f32::MIN_POSITIVE, all),
-        (Op::Sin | Op::Cos, true) => (-100.0, 100.0),
-        (Op::Sin | Op::Cos, false) => (-1e5, 1e5),
-        (Op::Recip, true) => (-1e37, 1e37),
-        (Op::Exp | Op::Exp2 | Op::Expm1, false) => (-150.0, 130.0),
-        (Op::Tanh | Op::Erf, _) => (-12.0, 12.0),
-        (Op::Log | Op::Sqrt | Op::Rsqrt, _) => (0.0, all),
-        (Op::Log1p, _) => (-1.0, all),
-        (Op::Pow, _) => (0.0, 50.0),
-        _ => (-1000.0, 1000.0),
+/// Values of every operand, from the intervals of the table.
+fn operands(op: Op, domain: Domain) -> Vec<Vec<f32>> {
+    let first = points(Row::intervals(domain, 0));
+    let of = |operand: usize| -> Vec<f32> {
+        let own = points(Row::intervals(domain, operand));
+        let step = [1, 40_503, 9_973][operand];
+        (0..first.len()).map(|i| own[i.wrapping_mul(step) % own.len()]).collect()
     };
-    let first = points(low, high);
-    let shuffled = |factor: usize, scale: f32| -> Vec<f32> {
-        (0..first.len()).map(|i| first[i.wrapping_mul(factor) % first.len()] * scale).collect()
-    };
-    let mut operands = vec![first.clone(), shuffled(40_503, if op == Op::Pow { 0.2 } else { 1.0 }), shuffled(9_973, 1.0)];
-    operands.truncate(op.row().signature.arity());
-    if fast && op == Op::Recip {
-        operands[0].iter_mut().filter(|x| x.abs() < 1e-37).for_each(|x| *x = 1.0);
-    }
-    if fast && op == Op::Div {
-        operands[1].iter_mut().filter(|x| x.abs() < 1e-37).for_each(|x| *x = 1.0);
-    }
-    operands
+    (0..op.row().signature.arity()).map(of).collect()
 }
 
+/// The primitives from `f32` to `f32`.
 fn floats() -> impl Iterator<Item = Op> {
-    Op::ALL.iter().copied().filter(|op| matches!(op.row().signature, Signature::Float(_) | Signature::Numeric(_)))
+    let is_float = |op: &Op| {
+        let signature = op.row().signature;
+        let floats = vec![ValueType::F32; signature.arity()];
+        matches!(signature, Signature::Same { .. }) && signature.result(&floats) == Some(ValueType::F32)
+    };
+    Op::ALL.iter().copied().filter(is_float)
 }
 
 #[test]
 fn exact_primitives_hold_their_bounds() {
     let mut failures = Vec::new();
     for op in floats() {
-        let (row, operands) = (op.row(), operands(op, false));
+        let (row, operands) = (op.row(), operands(op, op.row().domain));
         let epilogue = single(operands.len(), |args| Node::Apply { op, args });
         let Some(got) = evaluate(&epilogue, &operands, Math::Exact) else { return };
         let worst = measure(&operands, &got, row.eval, |error, exact| error / unit(exact) - f64::from(row.ulp));
@@ -162,7 +152,7 @@ fn fast_primitives_hold_their_bounds() {
     for op in floats() {
         let row = op.row();
         let Some(fast) = row.fast else { continue };
-        let operands = operands(op, true);
+        let operands = operands(op, fast.domain);
         let epilogue = single(operands.len(), |args| Node::Apply { op, args });
         let Some(got) = evaluate(&epilogue, &operands, Math::Fast) else { return };
         let bound = |error: f64, exact: f64| (error - fast.absolute).min(error - fast.relative * exact.abs());
@@ -178,6 +168,172 @@ fn fast_primitives_hold_their_bounds() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+const FLOATS: [f32; 18] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    2.5,
+    -1.5,
+    3.25,
+    -7.0,
+    65519.0,
+    1e-40,
+    -1e-45,
+    1e30,
+    -3e9,
+    f32::MAX,
+    f32::INFINITY,
+    f32::NEG_INFINITY,
+    f32::NAN,
+];
+const INTEGERS: [i32; 16] = [0, 1, -1, 2, 5, -7, 7, 31, 32, 33, -32, 1 << 24 | 1, 0x3f80_0000, 0x7fc0_0000, i32::MAX, i32::MIN];
+
+/// Values of one type in memory.
+enum Values {
+    F32(Vec<f32>),
+    I32(Vec<i32>),
+    Bool(Vec<u8>),
+}
+
+impl Values {
+    /// The values at some places of the type's edges.
+    fn of(value: ValueType, places: impl Iterator<Item = usize>) -> Values {
+        match value {
+            ValueType::F32 => Values::F32(places.map(|i| FLOATS[i % FLOATS.len()]).collect()),
+            ValueType::I32 => Values::I32(places.map(|i| INTEGERS[i % INTEGERS.len()]).collect()),
+            ValueType::Bool => Values::Bool(places.map(|i| (i % 2) as u8).collect()),
+        }
+    }
+
+    fn exact(&self) -> Vec<f64> {
+        match self {
+            Values::F32(x) => x.iter().map(|x| f64::from(*x)).collect(),
+            Values::I32(x) => x.iter().map(|x| f64::from(*x)).collect(),
+            Values::Bool(x) => x.iter().map(|x| f64::from(*x)).collect(),
+        }
+    }
+
+    fn in_host<'a>(&'a self, name: &str, args: HostArgs<'a>) -> HostArgs<'a> {
+        match self {
+            Values::F32(x) => args.input(name, x),
+            Values::I32(x) => args.input(name, x),
+            Values::Bool(x) => args.input(name, x),
+        }
+    }
+
+    fn out_host<'a>(&'a mut self, name: &str, args: HostArgs<'a>) -> HostArgs<'a> {
+        match self {
+            Values::F32(x) => args.output(name, x),
+            Values::I32(x) => args.output(name, x),
+            Values::Bool(x) => args.output(name, x),
+        }
+    }
+}
+
+/// Every combination of operands at their edges.
+fn at_edges(types: &[ValueType]) -> Vec<Values> {
+    const EDGES: usize = FLOATS.len();
+    const POINTS: usize = (EDGES * EDGES * EDGES).next_multiple_of(256);
+    let strides = [1, EDGES, EDGES * EDGES];
+    types.iter().zip(strides).map(|(value, stride)| Values::of(*value, (0..POINTS).map(move |i| i / stride % EDGES))).collect()
+}
+
+/// Primitives that are exact, on operands of every type that they take: integers, conditions, zeros of either sign, NaN.
+#[test]
+fn exact_primitives_are_exact_at_edges() {
+    let mut failures = Vec::new();
+    for &op in Op::ALL {
+        for (types, result) in op.row().signature.typings() {
+            let row = op.row();
+            if row.ulp > 0 && row.on_integers(&types).is_none() {
+                continue;
+            }
+            let operands = at_edges(&types);
+            let exact: Vec<Vec<f64>> = operands.iter().map(Values::exact).collect();
+            let Some(got) = run_one(op, &types, result, &operands) else { return };
+            for (i, got) in got.iter().enumerate() {
+                let x: Vec<f64> = exact.iter().map(|x| x[i]).collect();
+                let expected = match row.on_integers(&types) {
+                    Some(eval) => f64::from(eval(&x.iter().map(|x| *x as i32).collect::<Vec<_>>())),
+                    None => result.storage().round((row.eval)(&x)),
+                };
+                if expected.to_bits() != got.to_bits() && !(expected.is_nan() && got.is_nan()) {
+                    failures.push(format!("{}{x:?} of {types:?} is {got}, not {expected}", row.name));
+                    break;
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// The values of one primitive on a GPU; without one those of the CPU reference.
+fn run_one(op: Op, types: &[ValueType], result: ValueType, operands: &[Values]) -> Option<Vec<f64>> {
+    const NAMES: [&str; 3] = ["x0", "x1", "x2"];
+    let mut graph = Graph::new();
+    let acc = graph.push(Node::Accumulator(ValueType::F32), None);
+    let load = |(name, value): (&&str, &ValueType)| Node::Load { name: (*name).into(), operand: value.storage().into() };
+    let args: Vec<NodeId> = NAMES.iter().zip(types).map(load).map(|node| graph.push(node, None)).collect();
+    let value = graph.push(Node::Apply { op, args }, None);
+    graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(result.storage().into()) }, None);
+    graph.sink(Sink { name: "acc".into(), value: acc, kind: SinkKind::Store(F32.into()) }, None);
+    let epilogue = Epilogue::from_graph(graph).unwrap();
+    let gemm = Gemm::pointwise(F32, Order::RowMajor, &epilogue).math(Math::Exact);
+    let count = operands[0].exact().len();
+    let shape = Shape::new(count / 256, 256, 0);
+    let zeros = vec![0f32; count];
+    let mut copy = zeros.clone();
+    let mut d = Values::of(result, 0..count);
+    match rig()? {
+        Rig::Gpu(device) => {
+            let stream = device.context().new_stream().unwrap();
+            let plan = gemm.plan(device, shape).unwrap();
+            let a = stream.clone_htod(&zeros).unwrap();
+            let mut copy = stream.clone_htod(&copy).unwrap();
+            let (mut floats, mut integers, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+            for (name, x) in NAMES.iter().zip(operands) {
+                match x {
+                    Values::F32(x) => floats.push((name, stream.clone_htod(x).unwrap())),
+                    Values::I32(x) => integers.push((name, stream.clone_htod(x).unwrap())),
+                    Values::Bool(x) => bytes.push((name, stream.clone_htod(x).unwrap())),
+                }
+            }
+            let mut args = DeviceArgs::new().input("a", &a).output("acc", &mut copy);
+            args = floats.iter().fold(args, |args, (name, x)| args.input(name, x));
+            args = integers.iter().fold(args, |args, (name, x)| args.input(name, x));
+            args = bytes.iter().fold(args, |args, (name, x)| args.input(name, x));
+            match &mut d {
+                Values::F32(d) => {
+                    let mut output = stream.clone_htod(d).unwrap();
+                    plan.execute(&stream, &mut args.output("d", &mut output)).unwrap();
+                    *d = stream.clone_dtoh(&output).unwrap();
+                }
+                Values::I32(d) => {
+                    let mut output = stream.clone_htod(d).unwrap();
+                    plan.execute(&stream, &mut args.output("d", &mut output)).unwrap();
+                    *d = stream.clone_dtoh(&output).unwrap();
+                }
+                Values::Bool(d) => {
+                    let mut output = stream.clone_htod(d).unwrap();
+                    plan.execute(&stream, &mut args.output("d", &mut output)).unwrap();
+                    *d = stream.clone_dtoh(&output).unwrap();
+                }
+            }
+        }
+        Rig::StandIn(cache) => {
+            if let Some(cache) = cache {
+                gemm.compile(cache, postlude::target::Target::SM_90A, 132, shape).unwrap();
+            }
+            let args = HostArgs::new().input("a", &zeros).output("acc", &mut copy);
+            let args = NAMES.iter().zip(operands).fold(args, |args, (name, x)| x.in_host(name, args));
+            gemm.reference(shape, d.out_host("d", args)).unwrap();
+        }
+    }
+    Some(d.exact())
+}
+
 /// What an activation may be off by: absolute up to 1, relative beyond.
 fn activations(math: Math, limit: f64) {
     let mut failures = Vec::new();
@@ -185,7 +341,7 @@ fn activations(math: Math, limit: f64) {
         let parameters = [1.25f32, 0.75];
         let epilogue = {
             let mut graph = Graph::new();
-            let mut args = vec![graph.push(Node::Accumulator(postlude::dtype::ValueType::F32), None)];
+            let mut args = vec![graph.push(Node::Accumulator(ValueType::F32), None)];
             for i in 1..function.parameters.len() {
                 args.push(graph.constant_f32(parameters[i - 1]));
             }
@@ -193,7 +349,7 @@ fn activations(math: Math, limit: f64) {
             graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F32.into()) }, None);
             Epilogue::from_graph(graph).unwrap()
         };
-        let x = points(-30.0, 30.0);
+        let x = points(&[[-30.0, 30.0]]);
         let shape = Shape::new(x.len() / 256, 256, 0);
         let mut unused = vec![0f32; x.len()];
         let args = HostArgs::new().input("a", &x).output("d", &mut unused);

@@ -27,6 +27,11 @@ ACTIVATIONS = [
     ("relu_squared", [], lambda x: F.relu(x).square(), [0.0], False),
     ("softshrink", [0.5], lambda x: F.softshrink(x, 0.5), [-0.5, 0.5], False),
     ("threshold", [0.25, -2.0], lambda x: F.threshold(x, 0.25, -2.0), [0.25], True),
+    ("hardshrink", [0.5], lambda x: F.hardshrink(x, 0.5), [-0.5, 0.5], False),
+    ("shrink", [0.25, 0.5], lambda x: torch.where(x.abs() <= 0.5, x * 0, torch.where(x < 0, x + 0.25, x - 0.25)), [-0.5, 0.5], False),
+    ("hardsigmoid_with", [0.25, 0.5], lambda x: torch.clamp(x * 0.25 + 0.5, 0.0, 1.0), [-2.0, 2.0], False),
+    ("thresholded_relu", [0.5], lambda x: F.threshold(x, 0.5, 0.0), [0.5], False),
+    ("rrelu", [0.125, 0.375], lambda x: F.rrelu(x, 0.125, 0.375, training=False), [0.0], False),
     ("abs", [], torch.abs, [0.0], True),
 ]
 

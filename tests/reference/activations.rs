@@ -3,9 +3,9 @@
 use crate::support::Points;
 use postlude::build::activation;
 use postlude::dtype::ValueType;
-use postlude::ir::Node;
-use postlude::reference::Precision;
-use postlude::{DType, Epilogue};
+use postlude::ir::{Node, Order};
+use postlude::reference::{Precision, run};
+use postlude::{DType, Epilogue, HostArgs, Operation};
 
 type Formula = fn(f64, &[f64]) -> f64;
 
@@ -49,6 +49,21 @@ fn formula(name: &str) -> (&'static [f64], Formula) {
         "softshrink" => (&[0.5], |x, p| if x.is_nan() { x } else { x - x.clamp(-p[0], p[0]) }),
         "threshold" => (&[0.25, -2.0], |x, p| if x > p[0] { x } else { p[1] }),
         "snake" => (&[0.75], |x, p| x + (p[0] * x).sin().powi(2) / p[0]),
+        "swish" => (&[], |x, _| x * sigmoid(x)),
+        "swish_beta" => (&[1.5], |x, p| x * sigmoid(p[0] * x)),
+        "hardshrink" => (&[0.5], |x, p| if x > p[0] || x < -p[0] || x.is_nan() { x } else { 0.0 }),
+        "shrink" => (&[0.25, 0.5], |x, p| match x {
+            x if x < -p[1] => x + p[0],
+            x if x > p[1] => x - p[0],
+            x => x * 0.0,
+        }),
+        "tanhshrink" => (&[], |x, _| x - x.tanh()),
+        "hardsigmoid_with" => (&[0.25, 0.5], |x, p| if x.is_nan() { x } else { (p[0] * x + p[1]).clamp(0.0, 1.0) }),
+        "scaled_tanh" => (&[1.5, 0.75], |x, p| p[0] * (p[1] * x).tanh()),
+        "thresholded_relu" => (&[0.25], |x, p| if x > p[0] || x.is_nan() { x } else { 0.0 }),
+        "affine" => (&[1.5, -0.25], |x, p| p[0] * x + p[1]),
+        "parametric_softplus" => (&[1.5, 0.5], |x, p| p[0] * softplus(p[1] * x)),
+        "rrelu" => (&[0.125, 0.375], |x, p| if x > 0.0 { x } else { (p[0] + p[1]) / 2.0 * x }),
         other => panic!("write the formula of `{other}` here"),
     }
 }
@@ -110,4 +125,46 @@ fn a_call_means_its_body() {
     called.graph = epilogue.graph().clone();
     let bits = |p: &Points| p.run(Precision::F32)[0].iter().map(|x| x.to_bits()).collect::<Vec<_>>();
     assert_eq!(bits(&called), bits(&inlined));
+}
+
+fn point() -> Operation {
+    Operation::Pointwise { dtype: DType::F32, order: Order::RowMajor }
+}
+
+#[test]
+fn functions_of_whole_numbers_take_integers() {
+    let x = [-9, -3, -1, 0, 1, 2, 3, 7, i32::MAX, i32::MIN];
+    let epilogue = Epilogue::build(|e| {
+        let x = e.load("x", DType::I32);
+        e.store("relu", x.relu(), DType::I32);
+        e.store("clamp", x.clamp(-2, 2), DType::I32);
+        e.store("relu6", x.relu6(), DType::I32);
+        e.store("leaky", x.leaky_relu(3), DType::I32);
+        e.store("shrunk", x.hardshrink(2), DType::I32);
+        e.store("acc", e.acc(), DType::F32);
+    });
+    let epilogue = epilogue.unwrap();
+    let (zeros, mut acc) = ([0f32; 10], [0f32; 10]);
+    let mut out = [[0i32; 10]; 5];
+    let [relu, clamp, relu6, leaky, shrunk] = &mut out;
+    let args = HostArgs::new().input("a", &zeros).input("x", &x).output("acc", &mut acc).output("relu", relu);
+    let args = args.output("clamp", clamp).output("relu6", relu6).output("leaky", leaky).output("shrunk", shrunk);
+    run(point(), epilogue.checked(), postlude::Shape::new(2, 5, 0), args, Precision::F32).unwrap();
+    type Formula = fn(i32) -> i32;
+    let formulas: [Formula; 5] = [
+        |x| x.max(0),
+        |x| x.clamp(-2, 2),
+        |x| x.clamp(0, 6),
+        |x| if x > 0 { x } else { x.wrapping_mul(3) },
+        |x| if (-2..=2).contains(&x) { 0 } else { x },
+    ];
+    for (got, formula) in out.iter().zip(formulas) {
+        // The magnitude of the least integer is that integer, which is below every limit.
+        let expected: Vec<i32> = x.iter().map(|x| formula(*x)).collect();
+        assert_eq!(got[..9], expected[..9]);
+    }
+    let text = Epilogue::build(|e| e.store("d", e.acc_i32().sigmoid(), DType::F32)).unwrap_err().to_string();
+    assert!(text.contains("`sigmoid` takes f32 operands"), "{text}");
+    let text = Epilogue::build(|e| e.store("d", e.acc_i32().clamp(0.0, 1), DType::I32)).unwrap_err().to_string();
+    assert!(text.contains("`clamp` takes operands all f32 or all i32"), "{text}");
 }

@@ -155,3 +155,34 @@ fn many_small_batch_entries_are_as_good_as_one_large() {
     run(product(F32, TN), epilogue.checked(), shape, args, Precision::F32).unwrap();
     assert!(d.iter().enumerate().all(|(i, x)| *x == 4.0 + (i / 6) as f32));
 }
+
+#[test]
+fn operators_in_place_and_sums_are_what_they_stand_for() {
+    let build = |build: fn(&Builder) -> Expr<'_>| Epilogue::build(|e| e.store("d", build(e), F32)).unwrap();
+    let in_place = build(|e| {
+        let mut z = e.acc();
+        z += 1.0;
+        z -= 2.0;
+        z *= 3.0;
+        z /= e.acc();
+        z %= 5.0;
+        z
+    });
+    assert_eq!(in_place.to_string(), build(|e| ((e.acc() + 1.0 - 2.0) * 3.0 / e.acc()) % 5.0).to_string());
+    let bits = build(|e| {
+        {
+            let mut x = e.acc().to_bits();
+            x <<= 1;
+            x >>= 1;
+            x &= -2;
+            x |= 8;
+            x ^= e.row();
+            !x.from_bits().is_nan() ^ true
+        }
+        .cast(F32)
+    });
+    let chained = build(|e| (!((((e.acc().to_bits() << 1) >> 1) & -2 | 8) ^ e.row()).from_bits().is_nan() ^ true).cast(F32));
+    assert_eq!(bits.to_string(), chained.to_string());
+    assert_eq!(build(|e| e.sum([e.acc(), e.row().cast(F32), e.acc()])), build(|e| e.acc() + e.row().cast(F32) + e.acc()));
+    assert_eq!(build(|e| e.acc() + e.sum(Vec::<Expr<'_>>::new())), build(|e| e.acc() + 0.0));
+}

@@ -40,18 +40,6 @@ fn edges(value: ValueType) -> &'static [f64] {
     }
 }
 
-/// Every way to type the operands, with the type of the result.
-fn typings(signature: Signature) -> Vec<(Vec<ValueType>, ValueType)> {
-    match signature {
-        Signature::Float(n) => vec![(vec![F32; n], F32)],
-        Signature::Numeric(n) => vec![(vec![F32; n], F32), (vec![I32; n], I32)],
-        Signature::Compare => vec![(vec![F32; 2], Bool), (vec![I32; 2], Bool)],
-        Signature::Logic(n) => vec![(vec![Bool; n], Bool)],
-        Signature::Select => [F32, I32, Bool].into_iter().map(|v| (vec![Bool, v, v], v)).collect(),
-        Signature::Convert(to) => [F32, I32, Bool].into_iter().map(|v| (vec![v], to)).collect(),
-    }
-}
-
 /// Every combination of edge values, as one list for each operand.
 fn combinations(operands: &[ValueType]) -> Vec<Vec<f64>> {
     let count: usize = operands.iter().map(|v| edges(*v).len()).product();
@@ -76,15 +64,15 @@ fn through_a_graph(op: Op, operands: &[ValueType], result: ValueType, inputs: &[
 fn every_primitive_has_the_value_of_its_row() {
     for &op in Op::ALL {
         let row = op.row();
-        for (operands, result) in typings(row.signature) {
+        for (operands, result) in row.signature.typings() {
             let inputs = combinations(&operands);
             let results = through_a_graph(op, &operands, result, &inputs, Precision::F32);
             for (i, got) in results.iter().enumerate() {
                 let x: Vec<f64> = inputs.iter().map(|x| x[i]).collect();
-                let integers = matches!(row.signature, Signature::Numeric(_)) && operands[0] == I32;
-                let expected = if integers {
+                let integers = row.on_integers(&operands);
+                let expected = if let Some(eval) = integers {
                     let x: Vec<i32> = x.iter().map(|x| *x as i32).collect();
-                    f64::from((row.eval_i32.unwrap())(&x))
+                    f64::from(eval(&x))
                 } else {
                     result.storage().round((row.eval)(&x))
                 };
@@ -102,11 +90,20 @@ fn extreme(x: &[f32], so: fn(Ordering) -> bool) -> f32 {
     }
 }
 
+/// The same of those that are numbers.
+fn number(x: &[f32], so: fn(Ordering) -> bool) -> f32 {
+    match x.iter().copied().filter(|x| !x.is_nan()).collect::<Vec<_>>()[..] {
+        [] => f32::NAN,
+        [one] => one,
+        ref two => extreme(two, so),
+    }
+}
+
 #[test]
 fn primitives_agree_with_the_arithmetic_of_the_cpu() {
     type Formula = fn(&[f32]) -> f32;
-    let formulas: [(Op, Formula); 22] = [
-        (Op::Add, |x| x[0] + x[1]),
+    let formulas = [
+        (Op::Add, (|x| x[0] + x[1]) as Formula),
         (Op::Sub, |x| x[0] - x[1]),
         (Op::Mul, |x| x[0] * x[1]),
         (Op::Div, |x| x[0] / x[1]),
@@ -128,7 +125,39 @@ fn primitives_agree_with_the_arithmetic_of_the_cpu() {
         (Op::RoundBf16, |x| half::bf16::from_f32(x[0]).to_f32()),
         (Op::Sign, |x| if x[0].is_nan() { f32::NAN } else { f32::from(i8::from(x[0] > 0.0) - i8::from(x[0] < 0.0)) }),
         (Op::ToF32, |x| x[0]),
+        (Op::Tan, |x| f64::from(x[0]).tan() as f32),
+        (Op::Asin, |x| f64::from(x[0]).asin() as f32),
+        (Op::Acos, |x| f64::from(x[0]).acos() as f32),
+        (Op::Atan, |x| f64::from(x[0]).atan() as f32),
+        (Op::Atan2, |x| f64::from(x[0]).atan2(f64::from(x[1])) as f32),
+        (Op::Sinh, |x| f64::from(x[0]).sinh() as f32),
+        (Op::Cosh, |x| f64::from(x[0]).cosh() as f32),
+        (Op::Asinh, |x| libm::asinh(f64::from(x[0])) as f32),
+        (Op::Acosh, |x| libm::acosh(f64::from(x[0])) as f32),
+        (Op::Atanh, |x| libm::atanh(f64::from(x[0])) as f32),
+        (Op::Log2, |x| (f64::from(x[0]).ln() / std::f64::consts::LN_2) as f32),
+        (Op::Log10, |x| (f64::from(x[0]).ln() / std::f64::consts::LN_10) as f32),
+        (Op::Exp10, |x| 10f64.powf(f64::from(x[0])) as f32),
+        (Op::Cbrt, |x| f64::from(x[0]).cbrt() as f32),
+        (Op::Erfc, |x| libm::erfc(f64::from(x[0])) as f32),
+        (Op::Trunc, |x| if x[0].abs() < 1e9 { (x[0] as i64 as f32).copysign(x[0]) } else { x[0] }),
+        (Op::Copysign, |x| f32::from_bits(x[0].to_bits() & 0x7fff_ffff | x[1].to_bits() & 0x8000_0000)),
+        (Op::Fma, |x| f64::from(x[0]).mul_add(f64::from(x[1]), f64::from(x[2])) as f32),
+        (Op::Exp2, |x| 2f64.powf(f64::from(x[0])) as f32),
+        (Op::Log1p, |x| libm::log1p(f64::from(x[0])) as f32),
+        (Op::Expm1, |x| libm::expm1(f64::from(x[0])) as f32),
+        (Op::Rsqrt, |x| f64::from(x[0]).sqrt().recip() as f32),
+        (Op::Erf, |x| libm::erf(f64::from(x[0])) as f32),
+        (Op::Sin, |x| f64::from(x[0]).sin() as f32),
+        (Op::Cos, |x| f64::from(x[0]).cos() as f32),
+        (Op::MinNum, |x| number(x, Ordering::is_lt)),
+        (Op::MaxNum, |x| number(x, Ordering::is_gt)),
     ];
+    for &op in Op::ALL {
+        let signature = op.row().signature;
+        let is_float = matches!(signature, Signature::Same { gives: None, takes: [F32, ..], .. });
+        assert!(!is_float || formulas.iter().any(|(with, _)| *with == op), "write the formula of `{}` here", op.name());
+    }
     for (op, formula) in formulas {
         let operands = vec![F32; op.row().signature.arity()];
         let inputs = combinations(&operands);
@@ -159,12 +188,22 @@ fn primitives_agree_with_the_arithmetic_of_the_cpu() {
 #[test]
 fn integers_wrap_in_either_precision() {
     type Formula = fn(i32, i32) -> i32;
-    let formulas: [(Op, Formula); 5] = [
-        (Op::Add, i32::wrapping_add),
+    let formulas = [
+        (Op::Add, i32::wrapping_add as Formula),
         (Op::Sub, i32::wrapping_sub),
         (Op::Mul, i32::wrapping_mul),
         (Op::Div, |a, b| if b == 0 { 0 } else { a.wrapping_div(b) }),
         (Op::Rem, |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) }),
+        (Op::FloorDiv, |a, b| if b == 0 { 0 } else { (f64::from(a) / f64::from(b)).floor() as i64 as i32 }),
+        (Op::FloorMod, |a, b| match b {
+            0 => 0,
+            b => (i64::from(a) - i64::from(b) * (f64::from(a) / f64::from(b)).floor() as i64) as i32,
+        }),
+        (Op::And, |a, b| a & b),
+        (Op::Or, |a, b| a | b),
+        (Op::Xor, |a, b| a ^ b),
+        (Op::Shl, |a, b| if b & !31 == 0 { ((i64::from(a) << b) & 0xffff_ffff) as i32 } else { 0 }),
+        (Op::Shr, |a, b| if b & !31 == 0 { (i64::from(a) >> b) as i32 } else { -i32::from(a < 0) }),
     ];
     for (op, formula) in formulas {
         let inputs = combinations(&[I32; 2]);

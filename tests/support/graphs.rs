@@ -70,10 +70,15 @@ impl Style {
     /// rounding errors: what may be compared with a GPU.
     pub fn tame() -> Style {
         use Op::{Abs, Add, Cos, Erf, Max, Min, Neg, Select, Sin, Sub, Tanh, ToF32};
-        let steep = ["relu_squared", "threshold", "snake"];
+        let steep = ["relu_squared", "threshold", "snake", "hardshrink", "shrink", "thresholded_relu"];
+        let products = ["affine", "scaled_tanh", "parametric_softplus", "swish_beta", "hardsigmoid_with", "rrelu"];
         Style {
             float_ops: vec![Add, Sub, Min, Max, Abs, Neg, Tanh, Erf, Sin, Cos, Select, ToF32],
-            functions: activation::ALL.iter().copied().filter(|f| !steep.contains(&f.name)).collect(),
+            functions: activation::ALL
+                .iter()
+                .copied()
+                .filter(|f| !steep.contains(&f.name) && !products.contains(&f.name))
+                .collect(),
             custom: None,
             tame: true,
             float_conditions: false,
@@ -410,33 +415,28 @@ impl Maker {
 
     /// A primitive on operands of a type, where it takes that type.
     fn primitive(&mut self, op: Op, operands: ValueType, step: &Step) {
-        use ValueType::{Bool, F32};
-        match op.row().signature {
-            Signature::Float(n) => {
-                let args = self.picks(F32, n, step);
-                self.apply(op, F32, &args);
-            }
-            Signature::Numeric(n) => {
-                let args = self.picks(operands, n, step);
-                self.apply(op, operands, &args);
-            }
-            Signature::Compare => {
-                let args = self.picks(operands, 2, step);
-                self.apply(op, Bool, &args);
-            }
-            Signature::Logic(n) => {
-                let args = self.picks(Bool, n, step);
-                self.apply(op, Bool, &args);
-            }
+        let signature = op.row().signature;
+        match signature {
             Signature::Select => {
                 let mut args = self.picks(operands, 3, step);
-                args[0] = self.pick(Bool, &step.picks[0]);
+                args[0] = self.pick(ValueType::Bool, &step.picks[0]);
                 self.apply(op, operands, &args);
             }
             Signature::Convert(to) => {
                 let from = if self.style.tame { ValueType::I32 } else { pick(&VALUES, step.bits >> 8) };
                 let arg = self.pick(from, &step.picks[0]);
                 self.apply(op, to, &[arg]);
+            }
+            Signature::Same { takes, .. } => {
+                let bitwise = takes.contains(&ValueType::Bool) && step.bits & 128 != 0;
+                let of = match takes.contains(&operands) {
+                    _ if bitwise => ValueType::Bool,
+                    true => operands,
+                    false => pick(takes, step.bits >> 8),
+                };
+                let args = self.picks(of, signature.arity(), step);
+                let result = signature.result(&vec![of; args.len()]).expect("it takes these");
+                self.apply(op, result, &args);
             }
         }
     }

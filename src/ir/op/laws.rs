@@ -17,6 +17,17 @@ impl Graph {
     pub(super) fn neg_(&mut self, a: NodeId) -> NodeId {
         self.f(Op::Neg, &[a])
     }
+    /// `1 - a^2`, which cancels nothing near -1 and 1.
+    pub(super) fn one_less_square(&mut self, a: NodeId) -> NodeId {
+        let one = self.k(1.0);
+        let (less, more) = (self.f(Op::Sub, &[one, a]), self.f(Op::Add, &[one, a]));
+        self.mul_(less, more)
+    }
+    /// `sqrt(1 - a^2)`.
+    pub(super) fn root_of_one_less_square(&mut self, a: NodeId) -> NodeId {
+        let square = self.one_less_square(a);
+        self.f(Op::Sqrt, &[square])
+    }
 }
 
 /// Shorthands for laws.
@@ -30,8 +41,13 @@ impl Graph {
         }
     }
 
+    /// A constant whose bits are all 1 or all 0: a condition, or an integer.
     pub(super) fn truth(&self, id: NodeId) -> Option<bool> {
-        if let Node::Constant(Constant::Bool(b)) = self.node(id) { Some(*b) } else { None }
+        match self.node(id) {
+            Node::Constant(Constant::Bool(b)) => Some(*b),
+            Node::Constant(Constant::I32(x @ (0 | -1))) => Some(*x == -1),
+            _ => None,
+        }
     }
 
     /// The operands, if the value is this primitive.
@@ -82,4 +98,9 @@ impl Node {
 /// A truth value as a number.
 pub(super) fn truth(b: bool) -> f64 {
     f64::from(u8::from(b))
+}
+
+/// The value of a primitive of integers, as numbers that hold them exactly.
+pub(super) fn integers(value: fn(&[i32]) -> i32, x: &[f64]) -> f64 {
+    f64::from(value(&x.iter().map(|x| *x as i32).collect::<Vec<_>>()))
 }

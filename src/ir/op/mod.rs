@@ -9,34 +9,11 @@
 use super::graph::{Graph, Node, NodeId};
 use crate::dtype::{DType, ValueType};
 
-/// What operands a primitive takes and what it gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signature {
-    /// `f32` operands, `f32` result.
-    Float(usize),
-    /// Operands all `f32` or all `i32`; the result has their type.
-    Numeric(usize),
-    /// Two operands of one numeric type; the result is a truth value.
-    Compare,
-    /// Truth values throughout.
-    Logic(usize),
-    /// A truth value and two operands of one type, which is the result's.
-    Select,
-    /// Any one operand; the result has the given type.
-    Convert(ValueType),
-}
+/// Where a spelling is tested: for each operand the intervals of its values. The last entry also stands for the operands that follow.
+pub type Domain = &'static [&'static [[f32; 2]]];
 
-impl Signature {
-    /// How many operands.
-    pub const fn arity(self) -> usize {
-        match self {
-            Signature::Float(n) | Signature::Numeric(n) | Signature::Logic(n) => n,
-            Signature::Compare => 2,
-            Signature::Select => 3,
-            Signature::Convert(_) => 1,
-        }
-    }
-}
+/// The domain of a row that names none.
+const WIDE: Domain = &[&[[-1000.0, 1000.0]]];
 
 /// A cheaper spelling, used where every stored matrix is 16 bit or narrower, and how far it may be from the exact value.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +24,8 @@ pub struct Fast {
     pub absolute: f64,
     /// Largest relative error on the tested range; an error within either bound passes.
     pub relative: f64,
+    /// The tested range: what the approximation is meant for.
+    pub domain: Domain,
 }
 
 /// Gradients of the operands from the operands, the result and the result's gradient; `None` where it is zero.
@@ -104,17 +83,28 @@ pub struct Row {
     /// Machine instructions of the exact spelling where it is inlined, roughly: what it costs the compiler. The slots again, unless
     /// a long way stands in the code that few elements go.
     pub code: u32,
+    /// Where the exact spelling is tested.
+    pub domain: Domain,
     /// Largest error of the exact spelling, in units in the last place of the `f32` result. 0: bit-exact, may be folded.
     pub ulp: u32,
 }
 
 macro_rules! primitives {
-    ($( $(#[doc = $doc:literal])+ $variant:ident = $name:literal, $sig:expr, cost $cost:literal, $(code $code:literal,)? ulp $ulp:literal,
-        cuda $cuda:literal, $(i32 $cuda_i32:literal, $eval_i32:expr,)? $(fast $fast:literal ($abs:literal, $rel:literal),)?
-        eval $eval:expr $(, adjoint $adjoint:expr)? $(, picks $arms:tt $condition:expr)? $(, law $law:expr)?; )*) => {
+    ($( $(#[doc = $doc:literal])+ $(#[doc(alias = $alias:literal)])* $variant:ident = $name:literal
+        $(method ($method:ident($($p:ident),*)))?, $sig:expr, cost $cost:literal, $(code $code:literal,)? ulp $ulp:tt,
+        $(domain $domain:expr,)? cuda $cuda:literal $(, integers $integers:expr)? $(, i32 $cuda_i32:literal, $eval_i32:expr)?
+        $(, fast $fast:literal ($abs:literal, $rel:literal) on $on:expr)?
+        $(, eval $eval:expr)? $(, adjoint $adjoint:expr)? $(, picks $arms:tt $condition:expr)? $(, law $law:expr)?; )*) => {
         /// A primitive of the epilogue graph. See the [table](crate::ir::op) for what each one means.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        pub enum Op { $( $(#[doc = $doc])+ #[serde(rename = $name)] $variant, )* }
+        pub enum Op { $(
+            $(#[doc = $doc])+
+            #[doc = ""]
+            #[doc = primitives!(@accuracy $ulp $($abs $rel)?)]
+            $(#[doc(alias = $alias)])*
+            #[serde(rename = $name)]
+            $variant,
+        )* }
 
         impl Op {
             /// Every primitive, in table order.
@@ -127,27 +117,59 @@ macro_rules! primitives {
             signature: $sig,
             cuda: $cuda,
             cuda_i32: primitives!(@or $cuda $(, $cuda_i32)?),
-            fast: primitives!(@opt $(Fast { cuda: $fast, absolute: $abs, relative: $rel })?),
-            eval: $eval,
-            eval_i32: primitives!(@opt $($eval_i32 as fn(&[i32]) -> i32)?),
+            fast: primitives!(@opt $(Fast { cuda: $fast, absolute: $abs, relative: $rel, domain: $on })?),
+            eval: primitives!(@eval $($eval)? $(; $integers)?),
+            eval_i32: primitives!(@opt $($eval_i32 as fn(&[i32]) -> i32)? $($integers as fn(&[i32]) -> i32)?),
             adjoint: primitives!(@opt $($adjoint as Adjoint)?),
             picks: primitives!(@opt $(Picks { arms: $arms, condition: $condition })?),
             law: primitives!(@opt $($law as Law)?),
             cost: $cost,
             code: primitives!(@or $cost $(, $code)?),
+            domain: primitives!(@domain $($domain)?),
             ulp: $ulp,
         } ),*];
+
+        /// Hands every row to `builder_method!`: its documentation, its variant, and its method, if it has one.
+        macro_rules! primitive_methods {
+            () => { $( builder_method! {
+                $(#[doc = $doc])+
+                #[doc = ""]
+                #[doc = primitives!(@accuracy $ulp $($abs $rel)?)]
+                #[doc = ""]
+                #[doc = concat!("It is the primitive [`Op::", stringify!($variant), "`].")]
+                $(#[doc(alias = $alias)])*
+                $variant $($method($($p),*))?
+            } )* };
+        }
+        pub(crate) use primitive_methods;
+    };
+    (@accuracy 0) => { "Kernels compute it exactly." };
+    (@accuracy 0 $abs:literal $rel:literal) => { concat!("Kernels compute it exactly", primitives!(@fast $abs $rel)) };
+    (@accuracy $ulp:tt $($abs:literal $rel:literal)?) => {
+        concat!("Kernels are within ", $ulp, " ulp of the exact `f32` value", primitives!(@fast $($abs $rel)?))
+    };
+    (@fast) => { "." };
+    (@fast $abs:literal $rel:literal) => {
+        concat!("; where only 16-bit results are stored, within ", $rel, " of it (relative) or ", $abs, " (absolute).")
     };
     (@or $a:literal) => { $a };
     (@or $a:literal, $b:literal) => { $b };
     (@opt) => { None };
     (@opt $e:expr) => { Some($e) };
+    (@eval $eval:expr) => { $eval };
+    (@eval ; $eval:expr) => { |x| integers($eval, x) };
+    (@domain) => { super::WIDE };
+    (@domain $domain:expr) => { $domain };
 }
+pub(crate) use primitives;
 
 mod laws;
+mod signature;
 mod table;
 
+pub use signature::Signature;
 pub use table::Op;
+pub(crate) use table::primitive_methods;
 
 impl Op {
     /// The row.
@@ -168,7 +190,7 @@ impl Op {
     /// Whether the value jumps: operands that differ by a rounding may give values that differ by more.
     pub fn jumps(self) -> bool {
         let row = self.row();
-        self == Op::Rem || !row.is_differentiable() && !matches!(row.signature, Signature::Logic(_))
+        self == Op::Rem || !row.is_differentiable() && row.signature.takes_floats()
     }
 
     /// The conversion to a format: a change of type for `f32`, `i32` and `bool`, a rounding of the `f32` value to the
@@ -185,6 +207,17 @@ impl Op {
 }
 
 impl Row {
+    /// The intervals that an operand is tested on.
+    pub fn intervals(domain: Domain, operand: usize) -> &'static [[f32; 2]] {
+        domain[operand.min(domain.len() - 1)]
+    }
+
+    /// The value on operands of these types, if they are integers and so is it.
+    pub fn on_integers(&self, operands: &[ValueType]) -> Option<fn(&[i32]) -> i32> {
+        let is_same = matches!(self.signature, Signature::Same { gives: None, .. });
+        self.eval_i32.filter(|_| is_same && operands.iter().all(|t| *t == ValueType::I32))
+    }
+
     /// Gradients of the operands from the operands, the result and the result's gradient, `None` where it is zero; nothing
     /// at all where there is no derivative.
     pub fn gradients(&self, graph: &mut Graph, args: &[NodeId], y: NodeId, g: NodeId) -> Option<Vec<Option<NodeId>>> {
@@ -207,7 +240,6 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
-    use super::Signature::Numeric;
     use super::*;
 
     #[test]
@@ -224,8 +256,13 @@ mod tests {
                 }
                 assert!(!spelling.contains(&format!("${}", row.signature.arity())), "{}: `{spelling}`", row.name);
             }
-            let integers = matches!(row.signature, Numeric(_));
-            assert!(!integers || row.eval_i32.is_some(), "{} has no i32 value", row.name);
+            let integers = row.signature.result(&vec![ValueType::I32; row.signature.arity()]) == Some(ValueType::I32);
+            let by_eval = matches!(row.signature, Signature::Convert(_) | Signature::Select);
+            assert!(!integers || by_eval || row.eval_i32.is_some(), "{} has no i32 value", row.name);
+            for domain in [Some(row.domain), row.fast.map(|fast| fast.domain)].into_iter().flatten() {
+                assert!((1..=row.signature.arity()).contains(&domain.len()), "{}: {domain:?}", row.name);
+                assert!(domain.iter().all(|of| of.iter().all(|[low, high]| low < high)), "{}: {domain:?}", row.name);
+            }
         }
     }
 
@@ -239,6 +276,21 @@ mod tests {
         assert_eq!(value(Op::Div, &[-7, 2]), -3);
         assert_eq!(value(Op::Rem, &[-7, 2]), -1);
         assert_eq!(value(Op::Mul, &[i32::MAX, 2]), -2);
+        // Python's quotients and remainders, of every pair of signs.
+        for (a, b, quotient, rest) in
+            [(7, 2, 3, 1), (-7, 2, -4, 1), (7, -2, -4, -1), (-7, -2, 3, -1), (6, -2, -3, 0), (7, 0, 0, 0)]
+        {
+            assert_eq!([value(Op::FloorDiv, &[a, b]), value(Op::FloorMod, &[a, b])], [quotient, rest], "{a} {b}");
+        }
+        assert_eq!(value(Op::FloorDiv, &[i32::MIN, -1]), i32::MIN);
+        assert_eq!(value(Op::FloorMod, &[i32::MIN, -1]), 0);
+        assert_eq!(value(Op::FloorMod, &[i32::MIN, i32::MAX]), i32::MAX - 1);
+        for (by, left, right) in [(0, -5, -5), (1, -10, -3), (31, i32::MIN, -1), (32, 0, -1), (-1, 0, -1), (i32::MIN, 0, -1)] {
+            assert_eq!([value(Op::Shl, &[-5, by]), value(Op::Shr, &[-5, by])], [left, right], "by {by}");
+        }
+        assert_eq!(value(Op::Shr, &[5, 99]), 0);
+        assert_eq!(value(Op::Popcount, &[-1]), 32);
+        assert_eq!(value(Op::Sign, &[i32::MIN]), -1);
     }
 
     #[test]
@@ -249,6 +301,11 @@ mod tests {
             let signs = [Op::Max, Op::Min].map(|op| value(op, &zeros).is_sign_negative());
             assert_eq!(signs, [false, true], "{zeros:?}");
         }
+        assert_eq!([value(Op::MinNum, &[f64::NAN, 1.0]), value(Op::MaxNum, &[1.0, f64::NAN])], [1.0, 1.0]);
+        assert!(value(Op::MinNum, &[f64::NAN, f64::NAN]).is_nan());
+        assert!(value(Op::Copysign, &[2.0, -0.0]) == -2.0);
+        assert_eq!(value(Op::ToBits, &[-0.0]), f64::from(i32::MIN));
+        assert_eq!(value(Op::FromBits, &[f64::from(0x3f80_0000)]), 1.0);
         assert!(value(Op::Sign, &[f64::NAN]).is_nan());
         assert_eq!(value(Op::Sign, &[-0.0]), 0.0);
         assert_eq!(value(Op::Round, &[2.5]), 2.0);

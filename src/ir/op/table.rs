@@ -1,7 +1,8 @@
 //! The rows of THE table of primitives, and nothing else. [`super`] explains what the columns mean.
 
-use super::Signature::{Compare, Convert, Float, Logic, Numeric, Select as Choice};
-use super::laws::truth;
+use super::Signature::{Convert, Select as Choice};
+use super::laws::{integers, truth};
+use super::signature::shorthands::{COMPARE, EQUATE, TEST, bits, bitwise, float, integer, numeric};
 use super::{Adjoint, Fast, Law, Picks, Rewrite, Row};
 use crate::dtype::{DType, ValueType};
 use crate::ir::NodeId;
@@ -11,22 +12,22 @@ use serde::{Deserialize, Serialize};
 
 primitives! {
     /// `a + b`.
-    Add = "add", Numeric(2), cost 1, ulp 1, cuda "$0 + $1", i32 "wrap_add($0, $1)", |x| x[0].wrapping_add(x[1]),
+    Add = "add", numeric(2), cost 1, ulp 1, cuda "$0 + $1", i32 "wrap_add($0, $1)", |x| x[0].wrapping_add(x[1]),
         eval |x| x[0] + x[1], adjoint |_, _, _, g| vec![Some(g), Some(g)],
         law |s, x| s.without(x, -0.0, 0);
     /// `a - b`.
-    Sub = "sub", Numeric(2), cost 1, ulp 1, cuda "$0 - $1", i32 "wrap_sub($0, $1)", |x| x[0].wrapping_sub(x[1]),
+    Sub = "sub", numeric(2), cost 1, ulp 1, cuda "$0 - $1", i32 "wrap_sub($0, $1)", |x| x[0].wrapping_sub(x[1]),
         eval |x| x[0] - x[1], adjoint |s, _, _, g| vec![Some(g), Some(s.neg_(g))],
         law |s, x| s.is(x[1], 0.0, 0).then_some(Rewrite::Is(x[0]));
     /// `a * b`.
-    Mul = "mul", Numeric(2), cost 1, ulp 1, cuda "$0 * $1", i32 "wrap_mul($0, $1)", |x| x[0].wrapping_mul(x[1]),
+    Mul = "mul", numeric(2), cost 1, ulp 1, cuda "$0 * $1", i32 "wrap_mul($0, $1)", |x| x[0].wrapping_mul(x[1]),
         eval |x| x[0] * x[1], adjoint |s, x, _, g| vec![Some(s.mul_(g, x[1])), Some(s.mul_(g, x[0]))],
         law |s, x| s.without(x, 1.0, 1);
     /// `a / b`. Integers truncate towards zero; dividing an integer by zero gives 0. The fast form gives 0 where `|b|`
     /// exceeds 2^126.
-    Div = "div", Numeric(2), cost 10, code 19, ulp 1, cuda "$0 / $1",
+    Div = "div", numeric(2), cost 10, code 19, ulp 1, cuda "$0 / $1",
         i32 "divide($0, $1)", |x| if x[1] == 0 { 0 } else { x[0].wrapping_div(x[1]) },
-        fast "__fdividef($0, $1)" (1e-37, 5e-7),
+        fast "__fdividef($0, $1)" (1e-37, 5e-7) on &[&[[-1000.0, 1000.0]], &[[-1000.0, -1e-37], [1e-37, 1000.0]]],
         eval |x| x[0] / x[1], adjoint |s, x, y, g| {
             let gx = s.f(Op::Div, &[g, x[1]]);
             let gy = s.mul_(gx, y);
@@ -34,10 +35,13 @@ primitives! {
         },
         law |s, x| s.is(x[1], 1.0, 1).then_some(Rewrite::Is(x[0]));
     /// `-a`.
-    Neg = "neg", Numeric(1), cost 1, ulp 0, cuda "-$0", i32 "wrap_sub(0, $0)", |x| x[0].wrapping_neg(),
+    #[doc(alias = "negative")]
+    Neg = "neg", numeric(1), cost 1, ulp 0, cuda "-$0", i32 "wrap_sub(0, $0)", |x| x[0].wrapping_neg(),
         eval |x| -x[0], adjoint |s, _, _, g| vec![Some(s.neg_(g))], law |s, x| s.twice(Op::Neg, x);
     /// `|a|`. Its derivative at 0 and at NaN is 0.
-    Abs = "abs", Numeric(1), cost 1, ulp 0, cuda "fabsf($0)", i32 "($0 < 0 ? wrap_sub(0, $0) : $0)", |x| x[0].wrapping_abs(),
+    #[doc(alias = "fabs")]
+    #[doc(alias = "absolute")]
+    Abs = "abs" method (abs()), numeric(1), cost 1, ulp 0, cuda "fabsf($0)", i32 "($0 < 0 ? wrap_sub(0, $0) : $0)", |x| x[0].wrapping_abs(),
         eval |x| x[0].abs(), adjoint |s, x, _, g| {
             // By two conditions, which are two bits to save; a sign would be a number.
             let zero = s.k(0.0); let below = s.f(Op::Lt, &[x[0], zero]); let above = s.f(Op::Gt, &[x[0], zero]);
@@ -45,47 +49,59 @@ primitives! {
             vec![Some(s.f(Op::Select, &[above, g, rest]))]
         };
     /// The smaller, of two zeros -0; NaN if either is NaN. Where both are equal the gradient goes to the second.
-    Min = "min", Numeric(2), cost 1, ulp 0, cuda "min_nan($0, $1)", i32 "($0 < $1 ? $0 : $1)", |x| x[0].min(x[1]),
+    #[doc(alias = "minimum")]
+    #[doc(alias = "fminimum")]
+    Min = "min" method (min(b)), numeric(2), cost 1, ulp 0, cuda "min_nan($0, $1)", i32 "($0 < $1 ? $0 : $1)", |x| x[0].min(x[1]),
         eval |x| smaller(x[0], x[1]),
         picks [0, 1] |s, x| s.f(Op::Lt, x);
     /// The larger, of two zeros +0; NaN if either is NaN, which is what makes `max(x, 0)` the NaN-propagating ReLU. Where both are equal
     /// the gradient goes to the second.
-    Max = "max", Numeric(2), cost 1, ulp 0, cuda "max_nan($0, $1)", i32 "($0 > $1 ? $0 : $1)", |x| x[0].max(x[1]),
+    #[doc(alias = "maximum")]
+    #[doc(alias = "fmaximum")]
+    Max = "max" method (max(b)), numeric(2), cost 1, ulp 0, cuda "max_nan($0, $1)", i32 "($0 > $1 ? $0 : $1)", |x| x[0].max(x[1]),
         eval |x| larger(x[0], x[1]),
         picks [0, 1] |s, x| s.f(Op::Gt, x);
     /// `a * b + c`, rounded once.
-    Fma = "fma", Numeric(3), cost 1, ulp 1, cuda "fmaf($0, $1, $2)",
+    #[doc(alias = "mul_add")]
+    #[doc(alias = "addcmul")]
+    Fma = "fma" method (fma(b, c)), numeric(3), cost 1, ulp 1, cuda "fmaf($0, $1, $2)",
         i32 "wrap_add(wrap_mul($0, $1), $2)", |x| x[0].wrapping_mul(x[1]).wrapping_add(x[2]),
         eval |x| x[0].mul_add(x[1], x[2]),
         adjoint |s, x, _, g| vec![Some(s.mul_(g, x[1])), Some(s.mul_(g, x[0])), Some(g)];
     /// `e^a`.
-    Exp = "exp", Float(1), cost 8, ulp 2, cuda "expf($0)", fast "exp_fast($0)" (1e-37, 5e-6),
+    Exp = "exp" method (exp()), float(1), cost 8, ulp 2, domain &[&[[-150.0, 130.0]]], cuda "expf($0)", fast "exp_fast($0)" (1e-37, 5e-6) on &[&[[-87.0, 88.0]]],
         eval |x| x[0].exp(), adjoint |s, _, y, g| vec![Some(s.mul_(g, y))];
     /// `2^a`.
-    Exp2 = "exp2", Float(1), cost 6, ulp 3, cuda "exp2f($0)", fast "exp2_fast($0)" (1e-37, 5e-7),
+    Exp2 = "exp2" method (exp2()), float(1), cost 6, ulp 3, domain &[&[[-150.0, 130.0]]], cuda "exp2f($0)", fast "exp2_fast($0)" (1e-37, 5e-7) on &[&[[-126.0, 127.9]]],
         eval |x| x[0].exp2(), adjoint |s, _, y, g| { let ln2 = s.k(std::f32::consts::LN_2); let d = s.mul_(y, ln2); vec![Some(s.mul_(g, d))] };
-    /// Natural logarithm.
-    Log = "log", Float(1), cost 10, code 25, ulp 1, cuda "logf($0)", fast "log_fast($0)" (4e-7, 1e-6),
+    /// Natural logarithm: -inf of 0, NaN of what is below.
+    #[doc(alias = "ln")]
+    Log = "log" method (log()), float(1), cost 10, code 25, ulp 1, domain &[&[[0.0, f32::MAX]]], cuda "logf($0)", fast "log_fast($0)" (4e-7, 1e-6) on &[&[[f32::MIN_POSITIVE, f32::MAX]]],
         eval |x| x[0].ln(), adjoint |s, x, _, g| vec![Some(s.f(Op::Div, &[g, x[0]]))];
-    /// `log(1 + a)`, accurate near 0.
-    Log1p = "log1p", Float(1), cost 16, code 28, ulp 2, cuda "log1pf($0)",
+    /// `log(1 + a)`, accurate near 0; NaN where `a < -1`.
+    #[doc(alias = "ln_1p")]
+    Log1p = "log1p" method (log1p()), float(1), cost 16, code 28, ulp 2, domain &[&[[-1.0, f32::MAX]]], cuda "log1pf($0)",
         eval |x| x[0].ln_1p(), adjoint |s, x, _, g| { let one = s.k(1.0); let d = s.f(Op::Add, &[one, x[0]]); vec![Some(s.f(Op::Div, &[g, d]))] };
     /// `e^a - 1`, accurate near 0.
-    Expm1 = "expm1", Float(1), cost 14, code 36, ulp 2, cuda "expm1f($0)",
+    #[doc(alias = "exp_m1")]
+    Expm1 = "expm1" method (expm1()), float(1), cost 14, code 36, ulp 2, domain &[&[[-150.0, 130.0]]], cuda "expm1f($0)",
         eval |x| x[0].exp_m1(), adjoint |s, _, y, g| { let one = s.k(1.0); let d = s.f(Op::Add, &[y, one]); vec![Some(s.mul_(g, d))] };
-    /// Square root.
-    Sqrt = "sqrt", Float(1), cost 10, code 16, ulp 0, cuda "sqrtf($0)", fast "sqrt_fast($0)" (1e-19, 5e-7),
+    /// Square root; NaN of what is below 0.
+    Sqrt = "sqrt" method (sqrt()), float(1), cost 10, code 16, ulp 0, domain &[&[[0.0, f32::MAX]]], cuda "sqrtf($0)", fast "sqrt_fast($0)" (1e-19, 5e-7) on &[&[[f32::MIN_POSITIVE, f32::MAX]]],
         eval |x| x[0].sqrt(), adjoint |s, _, y, g| { let half = s.k(0.5); let h = s.mul_(g, half); vec![Some(s.f(Op::Div, &[h, y]))] };
-    /// `1 / sqrt(a)`.
-    Rsqrt = "rsqrt", Float(1), cost 6, ulp 2, cuda "rsqrtf($0)",
+    /// `1 / sqrt(a)`: inf at 0, NaN below.
+    Rsqrt = "rsqrt" method (rsqrt()), float(1), cost 6, ulp 2, domain &[&[[0.0, f32::MAX]]], cuda "rsqrtf($0)",
         eval |x| 1.0 / x[0].sqrt(), adjoint |s, x, y, g| {
             let c = s.k(-0.5); let h = s.mul_(g, c); let h = s.mul_(h, y); vec![Some(s.f(Op::Div, &[h, x[0]]))]
         };
     /// `1 / a`.
-    Recip = "recip", Float(1), cost 8, code 17, ulp 1, cuda "1.0f / $0", fast "recip_fast($0)" (1e-37, 5e-7),
+    #[doc(alias = "reciprocal")]
+    Recip = "recip" method (recip()), float(1), cost 8, code 17, ulp 1, cuda "1.0f / $0", fast "recip_fast($0)" (1e-37, 5e-7) on &[&[[-1e37, -1e-37], [1e-37, 1e37]]],
         eval |x| 1.0 / x[0], adjoint |s, _, y, g| { let y2 = s.mul_(y, y); let d = s.neg_(y2); vec![Some(s.mul_(g, d))] };
     /// `a` to the power `b`, as C's `powf`. The gradient of the exponent takes `log(a)` and is right for `a > 0`.
-    Pow = "pow", Float(2), cost 40, code 90, ulp 4, cuda "powf($0, $1)",
+    #[doc(alias = "powf")]
+    #[doc(alias = "power")]
+    Pow = "pow" method (pow(b)), float(2), cost 40, code 90, ulp 4, domain &[&[[0.0, 50.0]], &[[0.0, 10.0]]], cuda "powf($0, $1)",
         eval |x| x[0].powf(x[1]), adjoint |s, x, y, g| {
             let one = s.k(1.0);
             let e = s.f(Op::Sub, &[x[1], one]);
@@ -97,34 +113,154 @@ primitives! {
             let db = s.mul_(y, log);
             vec![Some(s.mul_(g, da)), Some(s.mul_(g, db))]
         };
-    /// Hyperbolic tangent.
-    Tanh = "tanh", Float(1), cost 16, ulp 2, cuda "tanhf($0)", fast "tanh_fast($0)" (1.5e-5, 1.5e-5),
+    /// Hyperbolic tangent, between -1 and 1.
+    Tanh = "tanh" method (tanh()), float(1), cost 16, ulp 2, domain &[&[[-12.0, 12.0]]], cuda "tanhf($0)", fast "tanh_fast($0)" (1.5e-5, 1.5e-5) on &[&[[-12.0, 12.0]]],
         eval |x| x[0].tanh(), adjoint |s, _, y, g| {
             let one = s.k(1.0); let y2 = s.mul_(y, y); let d = s.f(Op::Sub, &[one, y2]); vec![Some(s.mul_(g, d))]
         };
-    /// Error function.
-    Erf = "erf", Float(1), cost 24, ulp 2, cuda "erff($0)",
+    /// Error function, between -1 and 1.
+    Erf = "erf" method (erf()), float(1), cost 24, ulp 2, domain &[&[[-12.0, 12.0]]], cuda "erff($0)",
         eval |x| libm::erf(x[0]), adjoint |s, x, _, g| {
             let x2 = s.mul_(x[0], x[0]); let n = s.neg_(x2); let e = s.f(Op::Exp, &[n]);
             let c = s.k(std::f32::consts::FRAC_2_SQRT_PI); let d = s.mul_(e, c); vec![Some(s.mul_(g, d))]
         };
     /// Sine; the argument is in radians.
-    Sin = "sin", Float(1), cost 20, code 90, ulp 2, cuda "sinf($0)", fast "sin_fast($0)" (2e-6, 1e-6),
+    Sin = "sin" method (sin()), float(1), cost 20, code 90, ulp 2, domain &[&[[-1e5, 1e5]]], cuda "sinf($0)", fast "sin_fast($0)" (2e-6, 1e-6) on &[&[[-100.0, 100.0]]],
         eval |x| x[0].sin(), adjoint |s, x, _, g| { let d = s.f(Op::Cos, &[x[0]]); vec![Some(s.mul_(g, d))] };
     /// Cosine; the argument is in radians.
-    Cos = "cos", Float(1), cost 20, code 90, ulp 2, cuda "cosf($0)", fast "cos_fast($0)" (2e-6, 1e-6),
+    Cos = "cos" method (cos()), float(1), cost 20, code 90, ulp 2, domain &[&[[-1e5, 1e5]]], cuda "cosf($0)", fast "cos_fast($0)" (2e-6, 1e-6) on &[&[[-100.0, 100.0]]],
         eval |x| x[0].cos(), adjoint |s, x, _, g| { let d = s.f(Op::Sin, &[x[0]]); let d = s.neg_(d); vec![Some(s.mul_(g, d))] };
+    /// Tangent; the argument is in radians.
+    Tan = "tan" method (tan()), float(1), cost 30, code 110, ulp 4, domain &[&[[-1e5, 1e5]]], cuda "tanf($0)",
+        eval |x| x[0].tan(), adjoint |s, _, y, g| {
+            let one = s.k(1.0); let d = s.f(Op::Fma, &[y, y, one]); vec![Some(s.mul_(g, d))]
+        };
+    /// Arcsine, in radians; NaN beyond -1 and 1.
+    #[doc(alias = "arcsin")]
+    Asin = "asin" method (asin()), float(1), cost 20, code 30, ulp 2, domain &[&[[-1.0, 1.0]]], cuda "asinf($0)",
+        eval |x| x[0].asin(), adjoint |s, x, _, g| { let root = s.root_of_one_less_square(x[0]); vec![Some(s.f(Op::Div, &[g, root]))] };
+    /// Arccosine, in radians, from 0 to pi; NaN beyond -1 and 1.
+    #[doc(alias = "arccos")]
+    Acos = "acos" method (acos()), float(1), cost 20, code 32, ulp 2, domain &[&[[-1.0, 1.0]]], cuda "acosf($0)",
+        eval |x| x[0].acos(), adjoint |s, x, _, g| {
+            let root = s.root_of_one_less_square(x[0]); let d = s.f(Op::Div, &[g, root]); vec![Some(s.neg_(d))]
+        };
+    /// Arctangent, in radians, between -pi/2 and pi/2.
+    #[doc(alias = "arctan")]
+    Atan = "atan" method (atan()), float(1), cost 20, code 35, ulp 2, domain &[&[[-f32::MAX, f32::MAX]]], cuda "atanf($0)",
+        eval |x| x[0].atan(), adjoint |s, x, _, g| {
+            let one = s.k(1.0); let d = s.f(Op::Fma, &[x[0], x[0], one]); vec![Some(s.f(Op::Div, &[g, d]))]
+        };
+    /// The angle of the point (`b`, `a`) in radians, from -pi to pi: the arctangent of `a / b` in the right quadrant. Its derivative at
+    /// (0, 0) is 0.
+    #[doc(alias = "arctan2")]
+    Atan2 = "atan2" method (atan2(b)), float(2), cost 30, code 60, ulp 3, cuda "atan2f($0, $1)",
+        eval |x| x[0].atan2(x[1]), adjoint |s, x, _, g| {
+            // Over the longer leg, whose square might overflow or vanish.
+            let (a, b) = (s.f(Op::Abs, &[x[0]]), s.f(Op::Abs, &[x[1]]));
+            let longer = s.f(Op::Max, &[a, b]);
+            let (u, v) = (s.f(Op::Div, &[x[0], longer]), s.f(Op::Div, &[x[1], longer]));
+            let (u2, zero) = (s.mul_(u, u), s.k(0.0));
+            let square = s.f(Op::Fma, &[v, v, u2]);
+            let scale = s.mul_(square, longer);
+            let scaled = s.f(Op::Div, &[g, scale]);
+            let none = s.f(Op::Eq, &[longer, zero]);
+            let (da, db) = (s.mul_(scaled, v), s.mul_(scaled, u));
+            let db = s.neg_(db);
+            vec![Some(s.f(Op::Select, &[none, zero, da])), Some(s.f(Op::Select, &[none, zero, db]))]
+        };
+    /// Hyperbolic sine.
+    Sinh = "sinh" method (sinh()), float(1), cost 24, code 50, ulp 3, domain &[&[[-95.0, 95.0]]], cuda "sinhf($0)",
+        eval |x| x[0].sinh(), adjoint |s, x, _, g| { let d = s.f(Op::Cosh, &[x[0]]); vec![Some(s.mul_(g, d))] };
+    /// Hyperbolic cosine, at least 1.
+    Cosh = "cosh" method (cosh()), float(1), cost 16, code 25, ulp 2, domain &[&[[-95.0, 95.0]]], cuda "coshf($0)",
+        eval |x| x[0].cosh(), adjoint |s, x, _, g| { let d = s.f(Op::Sinh, &[x[0]]); vec![Some(s.mul_(g, d))] };
+    /// Inverse hyperbolic sine.
+    #[doc(alias = "arcsinh")]
+    Asinh = "asinh" method (asinh()), float(1), cost 24, code 45, ulp 3, domain &[&[[-f32::MAX, f32::MAX]]], cuda "asinhf($0)",
+        eval |x| x[0].asinh(), adjoint |s, x, _, g| {
+            let one = s.k(1.0); let d = s.f(Op::Fma, &[x[0], x[0], one]); let d = s.f(Op::Sqrt, &[d]); vec![Some(s.f(Op::Div, &[g, d]))]
+        };
+    /// Inverse hyperbolic cosine, at least 0; NaN below 1.
+    #[doc(alias = "arccosh")]
+    Acosh = "acosh" method (acosh()), float(1), cost 24, code 45, ulp 4, domain &[&[[1.0, f32::MAX]]], cuda "acoshf($0)",
+        eval |x| x[0].acosh(), adjoint |s, x, _, g| {
+            // Two roots, since the square overflows.
+            let one = s.k(1.0);
+            let (less, more) = (s.f(Op::Sub, &[x[0], one]), s.f(Op::Add, &[x[0], one]));
+            let (less, more) = (s.f(Op::Sqrt, &[less]), s.f(Op::Sqrt, &[more]));
+            let d = s.mul_(less, more);
+            vec![Some(s.f(Op::Div, &[g, d]))]
+        };
+    /// Inverse hyperbolic tangent: infinite at -1 and 1, NaN beyond.
+    #[doc(alias = "arctanh")]
+    Atanh = "atanh" method (atanh()), float(1), cost 24, code 45, ulp 3, domain &[&[[-1.0, 1.0]]], cuda "atanhf($0)",
+        eval |x| x[0].atanh(), adjoint |s, x, _, g| {
+            let d = s.one_less_square(x[0]); vec![Some(s.f(Op::Div, &[g, d]))]
+        };
+    /// Logarithm to base 2: -inf of 0, NaN of what is below.
+    Log2 = "log2" method (log2()), float(1), cost 10, code 25, ulp 1, domain &[&[[0.0, f32::MAX]]], cuda "log2f($0)",
+        eval |x| x[0].log2(), adjoint |s, x, _, g| {
+            let c = s.k(std::f32::consts::LOG2_E); let h = s.mul_(g, c); vec![Some(s.f(Op::Div, &[h, x[0]]))]
+        };
+    /// Logarithm to base 10: -inf of 0, NaN of what is below.
+    Log10 = "log10" method (log10()), float(1), cost 10, code 27, ulp 2, domain &[&[[0.0, f32::MAX]]], cuda "log10f($0)",
+        eval |x| x[0].log10(), adjoint |s, x, _, g| {
+            let c = s.k(std::f32::consts::LOG10_E); let h = s.mul_(g, c); vec![Some(s.f(Op::Div, &[h, x[0]]))]
+        };
+    /// `10^a`.
+    Exp10 = "exp10" method (exp10()), float(1), cost 8, ulp 2, domain &[&[[-46.0, 39.0]]], cuda "exp10f($0)",
+        fast "exp10_fast($0)" (1e-37, 8e-6) on &[&[[-37.9, 38.5]]],
+        eval |x| libm::exp10(x[0]), adjoint |s, _, y, g| { let c = s.k(std::f32::consts::LN_10); let d = s.mul_(y, c); vec![Some(s.mul_(g, d))] };
+    /// Cube root, with the sign of `a`.
+    Cbrt = "cbrt" method (cbrt()), float(1), cost 16, code 25, ulp 1, domain &[&[[-f32::MAX, f32::MAX]]], cuda "cbrtf($0)",
+        eval |x| x[0].cbrt(), adjoint |s, _, y, g| {
+            let y2 = s.mul_(y, y); let three = s.k(3.0); let d = s.mul_(y2, three); vec![Some(s.f(Op::Div, &[g, d]))]
+        };
+    /// `1 - erf(a)`, accurate where that is small.
+    Erfc = "erfc" method (erfc()), float(1), cost 24, code 45, ulp 4, domain &[&[[-12.0, 12.0]]], cuda "erfcf($0)",
+        eval |x| libm::erfc(x[0]), adjoint |s, x, _, g| {
+            let x2 = s.mul_(x[0], x[0]); let n = s.neg_(x2); let e = s.f(Op::Exp, &[n]);
+            let c = s.k(-std::f32::consts::FRAC_2_SQRT_PI); let d = s.mul_(e, c); vec![Some(s.mul_(g, d))]
+        };
     /// Largest integer not above.
-    Floor = "floor", Float(1), cost 2, ulp 0, cuda "floorf($0)", eval |x| x[0].floor();
+    Floor = "floor" method (floor()), float(1), cost 2, ulp 0, cuda "floorf($0)", eval |x| x[0].floor();
     /// Smallest integer not below.
-    Ceil = "ceil", Float(1), cost 2, ulp 0, cuda "ceilf($0)", eval |x| x[0].ceil();
+    Ceil = "ceil" method (ceil()), float(1), cost 2, ulp 0, cuda "ceilf($0)", eval |x| x[0].ceil();
     /// Nearest integer, ties to even.
-    Round = "round", Float(1), cost 2, ulp 0, cuda "rintf($0)", eval |x| x[0].round_ties_even();
-    /// -1, 0 or 1; NaN of NaN.
-    Sign = "sign", Float(1), cost 3, ulp 0, cuda "sign($0)",
-        eval |x| if x[0] > 0.0 { 1.0 } else if x[0] < 0.0 { -1.0 } else { x[0] * 0.0 + if x[0].is_nan() { x[0] } else { 0.0 } };
+    #[doc(alias = "rint")]
+    #[doc(alias = "round_ties_even")]
+    Round = "round" method (round()), float(1), cost 2, ulp 0, cuda "rintf($0)", eval |x| x[0].round_ties_even();
+    /// Nearest integer towards 0.
+    #[doc(alias = "fix")]
+    Trunc = "trunc" method (trunc()), float(1), cost 2, ulp 0, cuda "truncf($0)", eval |x| x[0].trunc();
+    /// The magnitude of `a` with the sign of `b`, which may be that of a zero. Its derivative where `a` is 0 is 0.
+    Copysign = "copysign" method (copysign(b)), float(2), cost 1, ulp 0, cuda "copysignf($0, $1)",
+        eval |x| x[0].copysign(x[1]), adjoint |s, x, _, g| {
+            let one = s.k(1.0); let of_b = s.f(Op::Copysign, &[one, x[1]]); let of_a = s.f(Op::Sign, &[x[0]]);
+            let d = s.mul_(of_a, of_b);
+            vec![Some(s.mul_(g, d)), None]
+        };
+    /// The smaller, of two zeros -0; if one is NaN the other one (IEEE 754's `minNum`). Where both are equal the gradient goes to the
+    /// second.
+    #[doc(alias = "fmin")]
+    MinNum = "min_num" method (min_num(b)), float(2), cost 1, ulp 0, cuda "fminf($0, $1)",
+        eval |x| if x[0].is_nan() { x[1] } else if x[1].is_nan() { x[0] } else { smaller(x[0], x[1]) },
+        picks [0, 1] |s, x| { let (so, other) = (s.f(Op::Lt, x), s.f(Op::IsNan, &[x[1]])); s.f(Op::Or, &[so, other]) };
+    /// The larger, of two zeros +0; if one is NaN the other one (IEEE 754's `maxNum`). Where both are equal the gradient goes to the
+    /// second.
+    #[doc(alias = "fmax")]
+    MaxNum = "max_num" method (max_num(b)), float(2), cost 1, ulp 0, cuda "fmaxf($0, $1)",
+        eval |x| if x[0].is_nan() { x[1] } else if x[1].is_nan() { x[0] } else { larger(x[0], x[1]) },
+        picks [0, 1] |s, x| { let (so, other) = (s.f(Op::Gt, x), s.f(Op::IsNan, &[x[1]])); s.f(Op::Or, &[so, other]) };
+    /// The sign: -1, 0 or 1; NaN of NaN.
+    #[doc(alias = "signum")]
+    #[doc(alias = "sgn")]
+    Sign = "sign" method (sign()), numeric(1), cost 3, ulp 0, cuda "sign($0)", i32 "($0 > 0) - ($0 < 0)", |x| x[0].signum(),
+        eval |x| if x[0] > 0.0 { 1.0 } else if x[0] < 0.0 { -1.0 } else if x[0].is_nan() { x[0] } else { 0.0 };
     /// Remainder with the sign of the dividend, as C's `fmodf` and `%`. An integer modulo zero is 0.
-    Rem = "rem", Numeric(2), cost 20, code 75, ulp 0, cuda "fmodf($0, $1)",
+    #[doc(alias = "fmod")]
+    Rem = "rem", numeric(2), cost 20, code 75, ulp 0, cuda "fmodf($0, $1)",
         i32 "remainder($0, $1)", |x| if x[1] == 0 { 0 } else { x[0].wrapping_rem(x[1]) },
         eval |x| x[0] % x[1], adjoint |s, x, y, g| {
             // As the remainder has it: a quotient by itself may round across an integer.
@@ -133,29 +269,91 @@ primitives! {
             let d = s.mul_(g, t);
             vec![Some(g), Some(s.neg_(d))]
         };
-    /// `a == b`; false if either is NaN.
-    Eq = "eq", Compare, cost 1, ulp 0, cuda "$0 == $1", eval |x| truth(x[0] == x[1]);
-    /// `a != b`; true if either is NaN.
-    Ne = "ne", Compare, cost 1, ulp 0, cuda "$0 != $1", eval |x| truth(x[0] != x[1]);
+    /// Floor division of integers, as Python's `//`: the quotient rounds towards minus infinity. Division by zero gives 0.
+    #[doc(alias = "floor_divide")]
+    #[doc(alias = "div_floor")]
+    FloorDiv = "floor_div" method (floor_div(b)), integer(2), cost 20, ulp 0, cuda "floor_div($0, $1)",
+        integers |x| { let [a, b] = [x[0], x[1]]; if b == 0 { 0 } else { a.wrapping_div(b) - i32::from(a.wrapping_rem(b) != 0 && (a < 0) != (b < 0)) } };
+    /// Floor modulus of integers, as Python's `%`: what floor division leaves, with the sign of `b`. Modulo zero is 0.
+    #[doc(alias = "remainder")]
+    #[doc(alias = "mod_floor")]
+    #[doc(alias = "rem_euclid")]
+    FloorMod = "floor_mod" method (floor_mod(b)), integer(2), cost 20, ulp 0, cuda "floor_mod($0, $1)",
+        integers |x| { let [a, b] = [x[0], x[1]]; let r = if b == 0 { 0 } else { a.wrapping_rem(b) }; if r != 0 && (r < 0) != (b < 0) { r + b } else { r } };
+    /// The bits of an integer `b` places up, zeros behind them. All bits are gone where `b` is not in 0 to 31.
+    #[doc(alias = "bitwise_left_shift")]
+    Shl = "shl", integer(2), cost 2, ulp 0, cuda "shift_left($0, $1)",
+        integers |x| u32::try_from(x[1]).ok().and_then(|by| x[0].checked_shl(by)).unwrap_or(0),
+        law |s, x| s.is(x[1], f32::NAN, 0).then_some(Rewrite::Is(x[0]));
+    /// The bits of an integer `b` places down, copies of its sign before them (an arithmetic shift). Only the sign is left, as 0 or -1,
+    /// where `b` is not in 0 to 31.
+    #[doc(alias = "bitwise_right_shift")]
+    Shr = "shr", integer(2), cost 2, ulp 0, cuda "shift_right($0, $1)",
+        integers |x| x[0] >> if (0..32).contains(&x[1]) { x[1] } else { 31 },
+        law |s, x| s.is(x[1], f32::NAN, 0).then_some(Rewrite::Is(x[0]));
+    /// How many bits of an integer are 1.
+    #[doc(alias = "popc")]
+    #[doc(alias = "count_ones")]
+    #[doc(alias = "bit_count")]
+    Popcount = "popcount" method (popcount()), integer(1), cost 2, ulp 0, cuda "__popc($0)", integers |x| x[0].count_ones() as i32;
+    /// Whether a value is NaN.
+    #[doc(alias = "isnan")]
+    IsNan = "is_nan" method (is_nan()), TEST, cost 1, ulp 0, cuda "$0 != $0", eval |x| truth(x[0].is_nan());
+    /// Whether a value is infinite, of either sign.
+    #[doc(alias = "isinf")]
+    IsInfinite = "is_infinite" method (is_infinite()), TEST, cost 2, ulp 0, cuda "fabsf($0) == __int_as_float(0x7f800000)",
+        eval |x| truth(x[0].is_infinite());
+    /// Whether a value is neither infinite nor NaN.
+    #[doc(alias = "isfinite")]
+    IsFinite = "is_finite" method (is_finite()), TEST, cost 2, ulp 0, cuda "fabsf($0) < __int_as_float(0x7f800000)",
+        eval |x| truth(x[0].is_finite());
+    /// `a == b`; false if either is NaN. Of conditions, whether both are the same.
+    #[doc(alias = "equal")]
+    Eq = "eq" method (eq(b)), EQUATE, cost 1, ulp 0, cuda "$0 == $1", eval |x| truth(x[0] == x[1]);
+    /// `a != b`; true if either is NaN. Of conditions, whether they differ.
+    #[doc(alias = "not_equal")]
+    Ne = "ne" method (ne(b)), EQUATE, cost 1, ulp 0, cuda "$0 != $1", eval |x| truth(x[0] != x[1]);
     /// `a < b`; false if either is NaN.
-    Lt = "lt", Compare, cost 1, ulp 0, cuda "$0 < $1", eval |x| truth(x[0] < x[1]);
+    #[doc(alias = "less")]
+    Lt = "lt" method (lt(b)), COMPARE, cost 1, ulp 0, cuda "$0 < $1", eval |x| truth(x[0] < x[1]);
     /// `a <= b`; false if either is NaN.
-    Le = "le", Compare, cost 1, ulp 0, cuda "$0 <= $1", eval |x| truth(x[0] <= x[1]);
+    #[doc(alias = "less_equal")]
+    Le = "le" method (le(b)), COMPARE, cost 1, ulp 0, cuda "$0 <= $1", eval |x| truth(x[0] <= x[1]);
     /// `a > b`; false if either is NaN.
-    Gt = "gt", Compare, cost 1, ulp 0, cuda "$0 > $1", eval |x| truth(x[0] > x[1]);
+    #[doc(alias = "greater")]
+    Gt = "gt" method (gt(b)), COMPARE, cost 1, ulp 0, cuda "$0 > $1", eval |x| truth(x[0] > x[1]);
     /// `a >= b`; false if either is NaN.
-    Ge = "ge", Compare, cost 1, ulp 0, cuda "$0 >= $1", eval |x| truth(x[0] >= x[1]);
-    /// Both.
-    And = "and", Logic(2), cost 1, ulp 0, cuda "$0 && $1", eval |x| truth(x[0] != 0.0 && x[1] != 0.0),
+    #[doc(alias = "greater_equal")]
+    Ge = "ge" method (ge(b)), COMPARE, cost 1, ulp 0, cuda "$0 >= $1", eval |x| truth(x[0] >= x[1]);
+    /// Both. Of integers, the bits that both have.
+    #[doc(alias = "logical_and")]
+    #[doc(alias = "bitwise_and")]
+    And = "and" method (and(b)), bitwise(2), cost 1, ulp 0, cuda "$0 && $1", i32 "$0 & $1", |x| x[0] & x[1],
+        eval |x| truth(x[0] != 0.0 && x[1] != 0.0),
         law |s, x| s.lattice(x, true);
-    /// Either or both.
-    Or = "or", Logic(2), cost 1, ulp 0, cuda "$0 || $1", eval |x| truth(x[0] != 0.0 || x[1] != 0.0),
+    /// Either or both. Of integers, the bits that either has.
+    #[doc(alias = "logical_or")]
+    #[doc(alias = "bitwise_or")]
+    Or = "or" method (or(b)), bitwise(2), cost 1, ulp 0, cuda "$0 || $1", i32 "$0 | $1", |x| x[0] | x[1],
+        eval |x| truth(x[0] != 0.0 || x[1] != 0.0),
         law |s, x| s.lattice(x, false);
-    /// The opposite.
-    Not = "not", Logic(1), cost 1, ulp 0, cuda "!$0", eval |x| truth(x[0] == 0.0), law |s, x| s.twice(Op::Not, x);
-    /// The second operand where the first holds, else the third. Nothing of the other arm reaches the result, not even
+    /// Either, but not both. Of integers, the bits in which they differ.
+    #[doc(alias = "logical_xor")]
+    #[doc(alias = "bitwise_xor")]
+    Xor = "xor" method (xor(b)), bitwise(2), cost 1, ulp 0, cuda "$0 != $1", i32 "$0 ^ $1", |x| x[0] ^ x[1],
+        eval |x| truth((x[0] != 0.0) != (x[1] != 0.0)),
+        law |s, x| [[0, 1], [1, 0]].into_iter().find(|[_, i]| s.truth(x[*i]) == Some(false)).map(|[kept, _]| Rewrite::Is(x[kept]));
+    /// The opposite. Of an integer, every bit flipped.
+    #[doc(alias = "logical_not")]
+    #[doc(alias = "bitwise_not")]
+    #[doc(alias = "invert")]
+    Not = "not" method (not()), bitwise(1), cost 1, ulp 0, cuda "!$0", i32 "~$0", |x| !x[0],
+        eval |x| truth(x[0] == 0.0), law |s, x| s.twice(Op::Not, x);
+    /// The second operand where the first, a condition, holds, else the third. Nothing of the other arm reaches the result, not even
     /// a NaN; that neither arm has effects makes it unobservable whether both are computed.
-    Select = "select", Choice, cost 1, ulp 0, cuda "$0 ? $1 : $2",
+    #[doc(alias = "where")]
+    #[doc(alias = "where_")]
+    Select = "select" method (select(then, otherwise)), Choice, cost 1, ulp 0, cuda "$0 ? $1 : $2",
         eval |x| if x[0] != 0.0 { x[1] } else { x[2] },
         picks [1, 2] |_, x| x[0],
         law |s, x| {
@@ -176,10 +374,22 @@ primitives! {
         eval |x| f64::from(x[0] as i32);
     /// To a truth value: whether it differs from 0. NaN gives true.
     ToBool = "to_bool", Convert(ValueType::Bool), cost 1, ulp 0, cuda "($0 != 0)", eval |x| truth(x[0] != 0.0);
+    /// The bits of an `f32` as an integer. Which bits a NaN has is not specified.
+    #[doc(alias = "bitcast")]
+    #[doc(alias = "view")]
+    #[doc(alias = "float_as_int")]
+    ToBits = "to_bits" method (to_bits()), bits(&[ValueType::F32], ValueType::I32), cost 1, ulp 0, cuda "__float_as_int($0)",
+        eval |x| f64::from((x[0] as f32).to_bits() as i32);
+    /// The `f32` whose bits an integer has. Which bits a NaN keeps is not specified.
+    #[doc(alias = "bitcast")]
+    #[doc(alias = "view")]
+    #[doc(alias = "int_as_float")]
+    FromBits = "from_bits" method (from_bits()), bits(&[ValueType::I32], ValueType::F32), cost 1, ulp 0, cuda "__int_as_float($0)",
+        eval |x| f64::from(f32::from_bits(x[0] as i32 as u32));
     /// Rounds to the nearest `f16`, ties to even; stays an `f32` value. The gradient passes straight through.
-    RoundF16 = "round_f16", Float(1), cost 2, ulp 0, cuda "widen(Narrow<f16>::of($0))",
+    RoundF16 = "round_f16", float(1), cost 2, ulp 0, cuda "widen(Narrow<f16>::of($0))",
         eval |x| DType::F16.round(x[0]), adjoint |_, _, _, g| vec![Some(g)];
     /// Rounds to the nearest `bf16`, ties to even; stays an `f32` value. The gradient passes straight through.
-    RoundBf16 = "round_bf16", Float(1), cost 2, ulp 0, cuda "widen(Narrow<bf16>::of($0))",
+    RoundBf16 = "round_bf16", float(1), cost 2, ulp 0, cuda "widen(Narrow<bf16>::of($0))",
         eval |x| DType::BF16.round(x[0]), adjoint |_, _, _, g| vec![Some(g)];
 }

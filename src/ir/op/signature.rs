@@ -1,0 +1,113 @@
+//! What operands a primitive takes and what it gives, as data.
+
+use crate::dtype::ValueType::{self, Bool, F32, I32};
+
+/// What operands a primitive takes and what it gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signature {
+    /// Operands that all have one of some types.
+    Same {
+        /// How many operands.
+        arity: usize,
+        /// The types: the operands are all of the first, or all of the second, and so on.
+        takes: &'static [ValueType],
+        /// The result's type; `None` if it is that of the operands.
+        gives: Option<ValueType>,
+    },
+    /// A truth value and two operands of one type, which is the result's.
+    Select,
+    /// Any one operand; the result has the given type.
+    Convert(ValueType),
+}
+
+const fn same(arity: usize, takes: &'static [ValueType]) -> Signature {
+    Signature::Same { arity, takes, gives: None }
+}
+
+const fn gives(signature: Signature, to: ValueType) -> Signature {
+    match signature {
+        Signature::Same { arity, takes, .. } => Signature::Same { arity, takes, gives: Some(to) },
+        other => other,
+    }
+}
+
+/// Shorthands of the table.
+pub(super) mod shorthands {
+    use super::{Bool, F32, I32, Signature, ValueType, gives, same};
+
+    pub const fn integer(arity: usize) -> Signature {
+        same(arity, &[I32])
+    }
+    /// Conditions, or bit by bit on integers.
+    pub const fn bitwise(arity: usize) -> Signature {
+        same(arity, &[Bool, I32])
+    }
+    pub const COMPARE: Signature = gives(Signature::numeric(2), Bool);
+    pub const EQUATE: Signature = gives(same(2, &[F32, I32, Bool]), Bool);
+    /// A condition of one `f32`.
+    pub const TEST: Signature = gives(Signature::float(1), Bool);
+    pub const fn float(arity: usize) -> Signature {
+        Signature::float(arity)
+    }
+    pub const fn numeric(arity: usize) -> Signature {
+        Signature::numeric(arity)
+    }
+    /// The bits of a number of one type as a number of the other.
+    pub const fn bits(from: &'static [ValueType], to: ValueType) -> Signature {
+        gives(same(1, from), to)
+    }
+}
+
+impl Signature {
+    /// `f32` operands, `f32` result: also that of functions and custom primitives.
+    pub const fn float(arity: usize) -> Signature {
+        same(arity, &[F32])
+    }
+
+    /// Operands all `f32` or all `i32`; the result has their type.
+    pub const fn numeric(arity: usize) -> Signature {
+        same(arity, &[F32, I32])
+    }
+
+    /// How many operands.
+    pub const fn arity(self) -> usize {
+        match self {
+            Signature::Same { arity, .. } => arity,
+            Signature::Select => 3,
+            Signature::Convert(_) => 1,
+        }
+    }
+
+    /// Whether an operand may be an `f32`.
+    pub(super) fn takes_floats(self) -> bool {
+        match self {
+            Signature::Same { takes, .. } => takes.contains(&F32),
+            Signature::Select | Signature::Convert(_) => true,
+        }
+    }
+
+    /// The result's type on operands of these types, as many as it takes; `None` if it does not take them.
+    pub fn result(self, operands: &[ValueType]) -> Option<ValueType> {
+        match (self, operands) {
+            (Signature::Same { takes, gives, .. }, [first, rest @ ..]) => {
+                let fits = takes.contains(first) && rest.iter().all(|t| t == first);
+                fits.then_some(gives.unwrap_or(*first))
+            }
+            // A function without parameters: a constant.
+            (Signature::Same { takes, gives, .. }, []) => gives.or(takes.first().copied()),
+            (Signature::Select, [Bool, then, otherwise]) => (then == otherwise).then_some(*then),
+            (Signature::Convert(to), _) => Some(to),
+            _ => None,
+        }
+    }
+
+    /// Every way to type the operands, with the result's type.
+    pub fn typings(self) -> Vec<(Vec<ValueType>, ValueType)> {
+        const ALL: [ValueType; 3] = [F32, I32, Bool];
+        let ways = ALL.into_iter().map(|t| match self {
+            Signature::Select => vec![Bool, t, t],
+            _ => vec![t; self.arity()],
+        });
+        ways.filter_map(|operands| self.result(&operands).map(|result| (operands, result))).collect()
+    }
+}
