@@ -12,18 +12,59 @@ mod rights;
 mod softcap;
 
 use graphs::{Style, well_typed};
-use postlude::ir::Graph;
 use postlude::plan::{KernelPlan, Mainloop, Problem, Schedule, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// An epilogue of everything, or of so little that it leaves shared memory to the product.
-fn epilogue() -> impl Strategy<Value = Graph> {
+/// An epilogue of everything, or of so little that it leaves shared memory to the product, or of operands in every format and order.
+fn epilogue() -> impl Strategy<Value = Epilogue> {
     let short = Style { steps: 6, stores: 2, ..Style::everything() };
     let plain = Style { reductions: false, operand_sums: false, ..short.clone() };
-    prop_oneof![1 => well_typed(Style::everything()), 2 => well_typed(short), 2 => well_typed(plain)]
+    let random = prop_oneof![1 => well_typed(Style::everything()), 1 => well_typed(short), 1 => well_typed(plain)];
+    prop_oneof![random.prop_map(|graph| Epilogue::from_graph(graph).unwrap()), moved()]
+}
+
+/// An epilogue that computes little and moves much: matrices, masks and vectors in, matrices, masks and reductions out.
+fn moved() -> impl Strategy<Value = Epilogue> {
+    let matrix = || (select(&DType::ALL[..]), any::<bool>());
+    let matrix = move |most: usize| proptest::collection::vec(matrix(), 0..=most);
+    let vectors = proptest::collection::vec((select(vec![F16, F32, Bool, I32]), select(vec![M, N, M | L, N | L])), 0..4);
+    let reductions = proptest::collection::vec(
+        (select(vec![Monoid::Sum, Monoid::Max, Monoid::LogSumExp]), select(vec![M, N, L, M | L, N | L]), any::<bool>()),
+        0..3,
+    );
+    (matrix(3), matrix(2), matrix(2), vectors, reductions).prop_map(|(loads, mut stores, more, vectors, reductions)| {
+        stores.extend(more);
+        let order = |(dtype, by_rows): (DType, bool)| if by_rows { dtype.into() } else { dtype.column_major() };
+        let build = |e: &Builder| {
+            let mut z = e.acc();
+            for (i, &load) in loads.iter().enumerate() {
+                z = z + e.load(&format!("c{i}"), order(load)).cast(F32);
+            }
+            for (i, &(dtype, axes)) in vectors.iter().enumerate() {
+                z = z + e.load(&format!("v{i}"), dtype.over(axes)).cast(F32);
+            }
+            for (i, &store) in stores.iter().enumerate() {
+                let value = match store.0 {
+                    Bool | Bits8 | Bits128 => z.gt(0.0),
+                    I32 => z.cast(I32),
+                    _ => z,
+                };
+                e.store(&format!("d{i}"), value, order(store));
+            }
+            for (i, &(monoid, axes, atomic)) in reductions.iter().enumerate() {
+                let operand = F32.over(axes);
+                let with = if atomic { monoid.atomic() } else { monoid.into() };
+                e.reduce(&format!("r{i}"), z, with, operand);
+            }
+            if stores.is_empty() && reductions.is_empty() {
+                e.store("d", z, F16);
+            }
+        };
+        Epilogue::build(build).unwrap()
+    })
 }
 
 /// An extent: whole tiles, a little more, a single element.
@@ -34,7 +75,7 @@ fn extent() -> impl Strategy<Value = usize> {
 /// What somebody asks for.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    graph: Graph,
+    epilogue: Epilogue,
     layout: Layout,
     shape: Shape,
     target: Target,
@@ -53,17 +94,19 @@ fn asked() -> impl Strategy<Value = Asked> {
     let wishes = (any::<[bool; 2]>(), any::<bool>(), any::<bool>(), select(vec![[0, 0], [0, 0], [1, 0], [0, 3], [4, 8]]));
     let split = select(vec![None, None, Some(1), Some(2)]);
     (epilogue(), select(Layout::ALL.to_vec()), shape, device, wishes, split).prop_map(
-        |(graph, layout, ([m, n, k], batch), (target, multiprocessors), (constant, programmatic, in_step, slack), split)| Asked {
-            graph,
-            layout,
-            shape: Shape::new(m, n, k).batched(batch),
-            target,
-            multiprocessors,
-            constant,
-            programmatic,
-            in_step,
-            slack,
-            split,
+        |(epilogue, layout, ([m, n, k], batch), (target, multiprocessors), (constant, programmatic, in_step, slack), split)| {
+            Asked {
+                epilogue,
+                layout,
+                shape: Shape::new(m, n, k).batched(batch),
+                target,
+                multiprocessors,
+                constant,
+                programmatic,
+                in_step,
+                slack,
+                split,
+            }
         },
     )
 }
@@ -72,9 +115,8 @@ impl Asked {
     /// The plan, if there is one.
     fn plan(&self) -> Option<KernelPlan> {
         let Shape { m, n, k, .. } = self.shape;
-        let epilogue = Epilogue::from_graph(self.graph.clone()).unwrap();
         let [a, b] = self.constant;
-        let gemm = Gemm::new(F16, self.layout, &epilogue)
+        let gemm = Gemm::new(F16, self.layout, &self.epilogue)
             .constant_operands(a, b)
             .programmatic_launch(self.programmatic)
             .in_step(self.in_step);
