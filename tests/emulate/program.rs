@@ -1,0 +1,172 @@
+//! Kernels as programs of this machine: the very text that would go to NVRTC, with a shim in front of it and a `main` behind it.
+
+use postlude::args::{SlotKind, slots};
+use postlude::plan::{FieldValue, KernelPlan};
+use postlude::prelude::*;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// The compiler of C++, if this machine has one.
+fn compiler() -> Option<&'static str> {
+    static FOUND: OnceLock<Option<String>> = OnceLock::new();
+    let find = || {
+        let candidates = std::env::var("CXX").into_iter().chain(["c++", "g++", "clang++"].map(str::to_owned));
+        let works = |name: &String| Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
+        let found = candidates.into_iter().find(works);
+        let required = std::env::var_os("POSTLUDE_REQUIRE_CXX").is_some();
+        assert!(found.is_some() || !required, "POSTLUDE_REQUIRE_CXX is set, and there is no C++ compiler: install g++ or name one in CXX");
+        found
+    };
+    FOUND.get_or_init(find).as_deref()
+}
+
+/// Inline assembly as calls of functions that are named after its instruction: `ptx::max_NaN_f32(y, a, b)`.
+fn without_assembly(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find("asm") {
+        let (before, from) = rest.split_at(at);
+        let head = ["asm volatile(", "asm("].into_iter().find(|head| from.starts_with(head));
+        let Some(head) = head.filter(|_| !before.ends_with(|c: char| c.is_alphanumeric() || c == '_')) else {
+            out += before;
+            out += "asm";
+            rest = &from[3..];
+            continue;
+        };
+        out += before;
+        let (inside, behind) = from[head.len()..].split_once(");").expect("the end of a statement");
+        let mut quoted = inside.split('"').skip(1);
+        let instruction = quoted.next().unwrap_or_default().split([' ', ';', '\\']).next().unwrap_or_default();
+        // What stands between the quotes of two constraints begins with an operand in parentheses.
+        let operands = quoted.skip(2).step_by(2).filter_map(|after| operand(after.trim_start()));
+        let name: String = instruction.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
+        out += &format!("ptx::{name}({});", operands.collect::<Vec<_>>().join(", "));
+        rest = behind;
+    }
+    out + rest
+}
+
+/// The text in the parentheses that a text begins with; without the closing one where the statement's own end was cut off with it.
+fn operand(text: &str) -> Option<&str> {
+    let inside = text.strip_prefix('(')?;
+    let mut depth = 1;
+    for (at, c) in inside.char_indices() {
+        depth += match c {
+            '(' => 1,
+            ')' => -1,
+            _ => 0,
+        };
+        if depth == 0 {
+            return Some(&inside[..at]);
+        }
+    }
+    Some(inside)
+}
+
+/// A kernel that was compiled; `None` where there is no compiler.
+pub struct Program {
+    path: PathBuf,
+    plan: KernelPlan,
+}
+
+impl Program {
+    pub fn of(name: &str, plan: KernelPlan) -> Option<Program> {
+        let Some(compiler) = compiler() else {
+            eprintln!("{name} skipped: there is no C++ compiler; install g++ or name one in CXX");
+            return None;
+        };
+        let shim = |part: &str| format!("#include \"{}/tests/emulate/{part}.hpp\"\n", env!("CARGO_MANIFEST_DIR"));
+        let kernel = without_assembly(plan.source().unwrap().text());
+        let text = format!("{}{kernel}\n{}", shim("cuda"), shim("launch"));
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("emulated_{name}"));
+        let source = path.with_extension("cpp");
+        std::fs::write(&source, text).unwrap();
+        let flags = ["-std=c++17", "-O1", "-w", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off"];
+        let output = Command::new(compiler).args(flags).arg("-o").arg(&path).arg(&source).output().unwrap();
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        Some(Program { path, plan })
+    }
+
+    pub fn plan(&self) -> &KernelPlan {
+        &self.plan
+    }
+
+    /// What two launches leave in every buffer but the workspace, in the order of the operation's slots. `bytes` gives what each buffer
+    /// holds before, `scalar` the numbers.
+    pub fn launch(&self, gemm: &Gemm, shape: Shape, raster: i32, bytes: &[Vec<u8>], scalar: f32) -> [Vec<Vec<u8>>; 2] {
+        let plan = &self.plan;
+        let seen = if plan.transposed { Shape { m: shape.n, n: shape.m, ..shape } } else { shape };
+        let slots = slots(gemm.operation(), gemm.epilogue().checked(), shape);
+        let operands = slots.len() - plan.arguments.len();
+        let argument = |i: usize| slots.iter().position(|slot| slot.name == plan.arguments[i].name).unwrap();
+        let operand = |i: usize| if plan.transposed && operands == 2 { 1 - i } else { i };
+        let strides = |slot: usize| match &slots[slot].kind {
+            SlotKind::Memory { dtype, outer, inner, .. } => {
+                let ld = inner.next_multiple_of(dtype.run());
+                (ld, ld * outer, dtype.bytes(ld), dtype.bytes(ld * outer))
+            }
+            SlotKind::Scalar(_) => (0, 0, 0, 0),
+        };
+        let workspace = plan.workspace(shape);
+        let (mut block, mut addresses) = (vec![0u8; plan.params.size], Vec::new());
+        for field in &plan.params.fields {
+            let mut put = |bytes: &[u8]| block[field.offset..field.offset + bytes.len()].copy_from_slice(bytes);
+            let mut address = |buffer: usize, at: usize| addresses.extend([field.offset, buffer, at]);
+            match field.value {
+                FieldValue::M => put(&(seen.m as u32).to_le_bytes()),
+                FieldValue::N => put(&(seen.n as u32).to_le_bytes()),
+                FieldValue::K => put(&(seen.k as u32).to_le_bytes()),
+                FieldValue::Batch => put(&(seen.batch as u32).to_le_bytes()),
+                FieldValue::Raster => put(&raster.to_le_bytes()),
+                FieldValue::Origin(_) => put(&0u32.to_le_bytes()),
+                FieldValue::OperandPointer(i) => address(operand(i), 0),
+                FieldValue::OperandLd(i) => put(&(strides(operand(i)).0 as u64).to_le_bytes()),
+                FieldValue::OperandBatchStride(i) => put(&(strides(operand(i)).1 as u64).to_le_bytes()),
+                FieldValue::Pointer(i) => address(argument(i), 0),
+                FieldValue::Ld(i) => put(&(strides(argument(i)).0 as u64).to_le_bytes()),
+                FieldValue::BatchStride(i) => put(&(strides(argument(i)).1 as u64).to_le_bytes()),
+                FieldValue::Wide(i) => {
+                    let (_, _, ld, batch) = strides(argument(i));
+                    let needs = plan.arguments[i].role.operand().unwrap().dtype.bytes(plan.strip).min(16);
+                    put(&u32::from(ld.is_multiple_of(needs) && batch.is_multiple_of(needs)).to_le_bytes());
+                }
+                FieldValue::Scalar(_) => put(&scalar.to_le_bytes()),
+                FieldValue::Partials(i) => address(slots.len(), workspace.partials[i]),
+                FieldValue::Arrivals(i) => address(slots.len(), workspace.arrivals[i]),
+                other => panic!("no kernel that is emulated asks for {other}"),
+            }
+        }
+        let grid = plan.grid(shape).unwrap();
+        let workspace = vec![0u8; workspace.bytes];
+        let buffers: Vec<&Vec<u8>> = bytes.iter().chain([&workspace]).collect();
+        let mut numbers: Vec<usize> = vec![plan.params.size];
+        numbers.extend(grid.map(|blocks| blocks as usize));
+        numbers.extend([plan.shared_memory(), buffers.len()]);
+        numbers.extend(buffers.iter().map(|buffer| buffer.len()));
+        numbers.push(addresses.len() / 3);
+        numbers.extend(addresses);
+        let mut input: Vec<u8> = numbers.iter().flat_map(|number| (*number as u64).to_le_bytes()).collect();
+        input.extend(&block);
+        input.extend(buffers.iter().flat_map(|buffer| buffer.iter()));
+
+        let mut child = Command::new(&self.path).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let writer = std::thread::spawn(move || stdin.write_all(&input));
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{} at {shape}, raster {raster}: {} {said}", self.path.display(), output.status);
+        writer.join().unwrap().unwrap();
+        let mut rest = output.stdout.as_slice();
+        [0, 1].map(|_| {
+            let mut taken = Vec::new();
+            for buffer in &buffers {
+                let (head, tail) = rest.split_at(buffer.len());
+                taken.push(head.to_vec());
+                rest = tail;
+            }
+            taken.truncate(slots.len());
+            taken
+        })
+    }
+}
