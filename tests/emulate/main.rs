@@ -51,19 +51,45 @@ fn values(kind: &SlotKind, bytes: &[u8]) -> Vec<f64> {
     (0..runs).flat_map(|run| (0..*inner).map(move |i| run * ld + i)).map(at).collect()
 }
 
-/// Launches a kernel on shapes and rasters, and compares all that it writes with the reference, to a relative error.
-fn check(name: &str, gemm: &Gemm, shapes: &[Shape], rasters: &[i32], tolerance: f64) {
-    // One kernel serves a class of problems: what is compiled once is tried on every shape of its class.
-    let mut programs: Vec<(String, Program)> = Vec::new();
-    for &shape in shapes {
-        let plan = gemm.kernel(Target::SM_80, 108, shape).unwrap();
-        let text = plan.source().unwrap().text().to_owned();
-        if !programs.iter().any(|(known, _)| *known == text) {
-            let Some(program) = Program::of(&format!("{name}_{}", programs.len()), plan) else { return };
-            programs.push((text.clone(), program));
+/// An epilogue with its operation, tried on shapes and rasters; what it writes is within a relative error of the reference.
+struct Case {
+    name: &'static str,
+    gemm: Gemm,
+    shapes: Vec<Shape>,
+    rasters: &'static [i32],
+    tolerance: f64,
+}
+
+/// Whether a case was tried.
+#[derive(PartialEq, Eq)]
+enum Tried {
+    Passed,
+    /// There is no compiler.
+    Skipped,
+}
+
+impl Case {
+    /// Compiles the case's kernels and compares what they write with the reference. `change` is made to their text before: see `mutants`.
+    fn run(&self, name: &str, change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
+        // One kernel serves a class of problems: what is compiled once is tried on every shape of its class.
+        let mut programs: Vec<(String, Program)> = Vec::new();
+        for &shape in &self.shapes {
+            let plan = self.gemm.kernel(Target::SM_80, 108, shape).unwrap();
+            let text = plan.source().unwrap().text().to_owned();
+            if !programs.iter().any(|(known, _)| *known == text) {
+                let Some(program) = Program::of(&format!("{name}_{}", programs.len()), plan, &change(&text))? else {
+                    return Ok(Tried::Skipped);
+                };
+                programs.push((text.clone(), program));
+            }
+            let (_, program) = programs.iter().find(|(known, _)| *known == text).unwrap();
+            self.launch(program, shape)?;
         }
-        let (_, program) = programs.iter().find(|(known, _)| *known == text).unwrap();
-        let slots = slots(gemm.operation(), gemm.epilogue().checked(), shape);
+        Ok(Tried::Passed)
+    }
+
+    fn launch(&self, program: &Program, shape: Shape) -> Result<(), String> {
+        let slots = slots(self.gemm.operation(), self.gemm.epilogue().checked(), shape);
         let mut before = Vec::new();
         for (seed, slot) in slots.iter().enumerate() {
             before.push(match &slot.kind {
@@ -81,68 +107,65 @@ fn check(name: &str, gemm: &Gemm, shapes: &[Shape], rasters: &[i32], tolerance: 
                 SlotKind::Memory { dtype, .. } => args.input(&slot.name, Tensor::of_bytes(*dtype, input)),
             };
         }
-        gemm.reference(shape, args).unwrap();
-        for &raster in rasters {
-            let launches = program.launch(gemm, shape, raster, &before, 0.75);
+        self.gemm.reference(shape, args).unwrap();
+        for &raster in self.rasters {
+            let launches = program.launch(&self.gemm, shape, raster, &before, 0.75)?;
             for (turn, launched) in launches.iter().enumerate() {
                 for ((slot, expected), found) in slots.iter().zip(&expected).zip(launched) {
                     let (expected, found) = (values(&slot.kind, expected), values(&slot.kind, found));
-                    let differ = expected.iter().zip(&found).position(|(e, f)| (e - f).abs() > tolerance * e.abs().max(1.0) || e.is_nan() != f.is_nan());
-                    if let Some(at) = differ {
-                        let tile = program.plan().tile;
-                        panic!("{name}, launch {turn}: `{}`[{at}] is {}, not {}; {shape}, raster {raster}, {tile}", slot.name, found[at], expected[at]);
+                    let same =
+                        |e: f64, f: f64| e == f || (e - f).abs() <= self.tolerance * e.abs().max(1.0) || e.is_nan() && f.is_nan();
+                    if let Some(at) = expected.iter().zip(&found).position(|(e, f)| !same(*e, *f)) {
+                        let (tile, name, found, expected) = (program.plan().tile, &slot.name, found[at], expected[at]);
+                        let place = format!("launch {turn}, {shape}, raster {raster}, {tile}");
+                        return Err(format!("`{name}`[{at}] is {found}, not {expected}: {place}"));
                     }
                 }
             }
         }
+        Ok(())
     }
 }
 
-/// Edges in every direction, whole tiles, less than one, no terms.
-fn shapes() -> Vec<Shape> {
-    let extents = [(150, 200, 33), (64, 64, 32), (5, 7, 3), (129, 65, 0), (33, 130, 17)];
-    let mut all: Vec<Shape> = extents.into_iter().map(|(m, n, k)| Shape::new(m, n, k)).collect();
-    all.push(Shape::new(40, 70, 20).batched(3));
+fn shapes(extents: &[(usize, usize, usize)]) -> Vec<Shape> {
+    extents.iter().map(|&(m, n, k)| Shape::new(m, n, k)).collect()
+}
+
+/// Edges in every direction, less than a tile, no terms; and entries of a batch.
+fn edges() -> Vec<Shape> {
+    let mut all = shapes(&[(150, 200, 33), (5, 7, 3), (129, 65, 0)]);
+    all.push(Shape::new(40, 72, 20).batched(3));
     all
 }
 
-const RASTERS: [i32; 4] = [1, 2, -2, -1];
-
 /// Matrices, vectors and a number, in every layout: each element once, whatever the order of tiles.
-#[test]
-fn products_of_every_layout() {
+fn layout(name: &'static str, layout: Layout) -> Case {
     let epilogue = Epilogue::build(|e| {
         let z = e.acc() * e.load("rows", F32.over(M)) + e.load("columns", F32.over(N)) * e.scalar("by", F32);
         e.store("d", (z + e.load("c", F32)).relu() - e.load("turned", F32.column_major()), F32);
     });
-    let epilogue = epilogue.unwrap();
-    for layout in Layout::ALL {
-        check(&format!("layout_{layout:?}"), &Gemm::new(F32, layout, &epilogue), &shapes(), &RASTERS, 1e-5);
-    }
+    Case { name, gemm: Gemm::new(F32, layout, &epilogue.unwrap()), shapes: edges(), rasters: &[2, -2], tolerance: 1e-5 }
 }
 
-/// Rows that begin anywhere, so that nothing is moved in pieces of 16 bytes, and rows of which all can be.
-#[test]
-fn alignments_of_every_kind() {
-    let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", F16), F16)).unwrap();
-    let gemm = Gemm::new(F16, TN, &epilogue).mainloop(Mainloop::Simt);
-    check("unaligned", &gemm, &[Shape::new(67, 45, 31), Shape::new(64, 129, 1)], &[2], 1e-3);
-    check("aligned", &gemm, &[Shape::new(96, 160, 64), Shape::new(64, 128, 72)], &[2], 1e-3);
+/// Operands of 16 bits, whose runs begin anywhere, or where all of them can be moved in pieces of 16 bytes.
+fn halves() -> Case {
+    let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", BF16).max(e.acc()), F16)).unwrap();
+    let shapes = shapes(&[(67, 45, 31), (64, 130, 2), (96, 160, 64)]);
+    Case { name: "halves", gemm: Gemm::new(F16, TN, &epilogue).mainloop(Mainloop::Simt), shapes, rasters: &[3], tolerance: 1e-3 }
 }
 
-#[test]
-fn integers_wrap() {
+/// Integers wrap; division is total.
+fn integers() -> Case {
     let epilogue = Epilogue::build(|e| {
-        let z = e.acc_i32();
-        e.store("d", z * e.load("c", I32) - e.load("by", I32.over(N)), I32);
-        e.store("quotient", z / e.load("c", I32), I32.column_major());
+        let (z, c) = (e.acc_i32(), e.load("c", I32));
+        e.store("d", z * c - e.load("by", I32.over(N)), I32);
+        e.store("quotient", z / c + z % c, I32.column_major());
     });
-    check("integers", &Gemm::new(I32, NT, &epilogue.unwrap()), &shapes(), &[-2], 0.0);
+    Case { name: "integers", gemm: Gemm::new(I32, NT, &epilogue.unwrap()), shapes: edges(), rasters: &[-2], tolerance: 0.0 }
 }
 
 /// What tiles come to is combined by the last of them, in one order: of rows, columns, entries, all of it and every monoid.
-#[test]
-fn reductions_of_every_kind() {
+fn reductions() -> Case {
     let epilogue = Epilogue::build(|e| {
         let z = e.acc();
         e.store("d", z, F32);
@@ -153,48 +176,114 @@ fn reductions_of_every_kind() {
         e.reduce("amax", z, Monoid::AbsMax, F32.over(N | L));
         e.reduce("lse", z, Monoid::LogSumExp, F32.over(M));
         e.reduce("more", z * e.load("c", F32), Monoid::Sum.accumulate(), F32.over(N));
-        e.reduce("each", z, Monoid::Max, F32.over(M | N));
+        e.reduce("product", z * 0.0625 + 1.0, Monoid::Product, F32.over(M | N));
         e.reduce("any", z.gt(8.0), Monoid::Max, Bool.over(N));
         e.reduce("whole", z.cast(I32), Monoid::Sum, I32.over(M));
+        e.reduce("least", z.cast(I32), Monoid::Min, I32.over(M));
     });
-    check("reductions", &Gemm::new(F32, TN, &epilogue.unwrap()), &shapes(), &[1, -2], 2e-5);
+    Case { name: "reductions", gemm: Gemm::new(F32, TN, &epilogue.unwrap()), shapes: edges(), rasters: &[1], tolerance: 2e-5 }
 }
 
 /// Masks are read and written along either axis, and end inside of a byte.
-#[test]
-fn masks_of_either_order() {
+fn masks() -> Case {
     let epilogue = Epilogue::build(|e| {
         let keep = e.load("keep", Bits8).select(e.acc(), -e.acc());
-        let z = e.load("columns", Bits8.over(N)).select(keep, keep + e.load("turned", Bits8.column_major()).cast(F32));
+        let turned = e.load("turned", Bits8.column_major()).cast(F32);
+        let z = e.load("columns", Bits8.over(N)).select(keep, keep + turned) + e.load("rows", Bits8.over(M)).cast(F32);
         e.store("d", z, F32);
-        e.store("rows", z.gt(0.0), Bits8);
+        e.store("across", z.gt(0.0), Bits8);
         e.store("down", z.lt(0.5), Bits8.column_major());
         e.store("wide", z.ge(1.0), Bits128);
     });
-    check("masks", &Gemm::new(F32, TT, &epilogue.unwrap()), &shapes(), &[2], 1e-5);
+    Case { name: "masks", gemm: Gemm::new(F32, TT, &epilogue.unwrap()), shapes: edges(), rasters: &[2], tolerance: 1e-5 }
 }
 
-/// A few rows, or columns, against a matrix that passes through once.
-#[test]
-fn a_few_rows() {
+/// A few rows against a matrix that passes through once.
+fn few_rows(name: &'static str, layout: Layout, rows: usize) -> Case {
     let epilogue = Epilogue::build(|e| {
         let z = e.acc() + e.load("bias", F32.over(N));
         e.store("d", z, F32);
         e.reduce("sums", z, Monoid::Sum, F32.over(N));
     });
-    let epilogue = epilogue.unwrap();
-    for (name, layout, rows) in [("gemv_k", TN, 1), ("gemv_k4", NN, 4), ("gemv_n", TT, 1), ("gemv_n3", NT, 3)] {
-        let gemm = Gemm::new(F32, layout, &epilogue).mainloop(Mainloop::Gemv);
-        let shapes = [(67, 45), (300, 1030), (8, 0), (129, 64)].map(|(n, k)| Shape::new(rows, n, k));
-        check(name, &gemm, &shapes, &[1], 1e-4);
-    }
+    let gemm = Gemm::new(F32, layout, &epilogue.unwrap()).mainloop(Mainloop::Gemv);
+    let shapes = shapes(&[(rows, 67, 45), (rows, 300, 1030), (rows, 8, 0), (rows, 128, 64)]);
+    Case { name, gemm, shapes, rasters: &[1], tolerance: 1e-4 }
 }
 
-#[test]
-fn pointwise_matrices() {
-    let epilogue = recipes::residual(F32, F32, |z| z.relu()).unwrap();
-    for order in [Order::RowMajor, Order::ColumnMajor] {
-        let gemm = Gemm::pointwise(F32, order, &epilogue);
-        check(&format!("pointwise_{}", order.name()), &gemm, &shapes(), &RASTERS, 1e-6);
+/// No product: a matrix in either order.
+fn pointwise(name: &'static str, order: Order) -> Case {
+    let gemm = Gemm::pointwise(F32, order, &recipes::residual(F32, F32, |z| z.relu()).unwrap());
+    Case { name, gemm, shapes: edges(), rasters: &[1, -2], tolerance: 1e-6 }
+}
+
+fn cases() -> Vec<Case> {
+    vec![
+        layout("layout_tn", TN),
+        layout("layout_nn", NN),
+        layout("layout_nt", NT),
+        layout("layout_tt", TT),
+        halves(),
+        integers(),
+        reductions(),
+        masks(),
+        few_rows("row_along_k", TN, 1),
+        few_rows("rows_along_k", NN, 4),
+        few_rows("row_along_n", TT, 1),
+        few_rows("rows_along_n", NT, 3),
+        pointwise("pointwise_rows", Order::RowMajor),
+        pointwise("pointwise_columns", Order::ColumnMajor),
+    ]
+}
+
+/// Runs the cases whose names begin so.
+fn check(names: &str) {
+    let (mut tried, cases) = (0, cases());
+    for case in cases.iter().filter(|case| case.name.starts_with(names)) {
+        if let Err(fault) = case.run(case.name, &str::to_owned) {
+            panic!("{}: {fault}", case.name);
+        }
+        tried += 1;
     }
+    assert!(tried > 0, "no case is named {names}");
+}
+
+macro_rules! checks {
+    ($($test:ident: $names:literal;)*) => { $(#[test] fn $test() { check($names) })* };
+}
+
+checks! {
+    products_where_k_is_contiguous_of_both: "layout_tn";
+    products_where_k_is_contiguous_of_one: "layout_nn";
+    products_where_k_is_contiguous_of_the_other: "layout_tt";
+    products_where_k_is_contiguous_of_none: "layout_nt";
+    operands_of_16_bits: "halves";
+    integers_wrap: "integers";
+    reductions_of_every_kind: "reductions";
+    masks_of_either_order: "masks";
+    a_few_rows: "row";
+    matrices_without_a_product: "pointwise";
+}
+
+/// Faults that are put into what the templates print, one at a time, to see that some case fails: on demand, by `cargo xtask mutants
+/// --templates`. Each line of `mutants.txt` names a case, what to replace, and by what.
+#[test]
+#[ignore = "takes a compilation for every fault: cargo xtask mutants --templates"]
+fn mutants_of_templates_do_not_live() {
+    let (mut alive, cases) = (Vec::new(), cases());
+    for (number, line) in
+        include_str!("mutants.txt").lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+    {
+        let [name, from, to] = line.split(" | ").collect::<Vec<_>>()[..] else { panic!("line {}: `{line}`", number + 1) };
+        let case = cases.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("line {}: no case {name}", number + 1));
+        let change = |text: &str| {
+            assert_eq!(text.matches(from).count(), 1, "line {}: `{from}` stands in the kernel so often", number + 1);
+            text.replace(from, to)
+        };
+        match case.run("mutant", &change) {
+            Ok(Tried::Passed) => alive.push(line),
+            Ok(Tried::Skipped) => return,
+            Err(fault) => eprintln!("{line}\n    {}", fault.lines().next().unwrap_or_default()),
+        }
+    }
+    assert!(alive.is_empty(), "these faults live:\n{}", alive.join("\n"));
 }

@@ -13,10 +13,15 @@ fn compiler() -> Option<&'static str> {
     static FOUND: OnceLock<Option<String>> = OnceLock::new();
     let find = || {
         let candidates = std::env::var("CXX").into_iter().chain(["c++", "g++", "clang++"].map(str::to_owned));
-        let works = |name: &String| Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
+        let works = |name: &String| {
+            Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+        };
         let found = candidates.into_iter().find(works);
         let required = std::env::var_os("POSTLUDE_REQUIRE_CXX").is_some();
-        assert!(found.is_some() || !required, "POSTLUDE_REQUIRE_CXX is set, and there is no C++ compiler: install g++ or name one in CXX");
+        assert!(
+            found.is_some() || !required,
+            "POSTLUDE_REQUIRE_CXX is set, and there is no C++ compiler: install g++ or name one in CXX"
+        );
         found
     };
     FOUND.get_or_init(find).as_deref()
@@ -71,21 +76,24 @@ pub struct Program {
 }
 
 impl Program {
-    pub fn of(name: &str, plan: KernelPlan) -> Option<Program> {
+    /// Compiles the text of a plan's kernel. An error is a text that does not compile.
+    pub fn of(name: &str, plan: KernelPlan, text: &str) -> Result<Option<Program>, String> {
         let Some(compiler) = compiler() else {
             eprintln!("{name} skipped: there is no C++ compiler; install g++ or name one in CXX");
-            return None;
+            return Ok(None);
         };
         let shim = |part: &str| format!("#include \"{}/tests/emulate/{part}.hpp\"\n", env!("CARGO_MANIFEST_DIR"));
-        let kernel = without_assembly(plan.source().unwrap().text());
+        let kernel = without_assembly(text);
         let text = format!("{}{kernel}\n{}", shim("cuda"), shim("launch"));
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("emulated_{name}"));
         let source = path.with_extension("cpp");
         std::fs::write(&source, text).unwrap();
         let flags = ["-std=c++17", "-O1", "-w", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off"];
         let output = Command::new(compiler).args(flags).arg("-o").arg(&path).arg(&source).output().unwrap();
-        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
-        Some(Program { path, plan })
+        if !output.status.success() {
+            return Err(format!("does not compile: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+        Ok(Some(Program { path, plan }))
     }
 
     pub fn plan(&self) -> &KernelPlan {
@@ -93,8 +101,15 @@ impl Program {
     }
 
     /// What two launches leave in every buffer but the workspace, in the order of the operation's slots. `bytes` gives what each buffer
-    /// holds before, `scalar` the numbers.
-    pub fn launch(&self, gemm: &Gemm, shape: Shape, raster: i32, bytes: &[Vec<u8>], scalar: f32) -> [Vec<Vec<u8>>; 2] {
+    /// holds before, `scalar` the numbers. An error is what the program broke off with.
+    pub fn launch(
+        &self,
+        gemm: &Gemm,
+        shape: Shape,
+        raster: i32,
+        bytes: &[Vec<u8>],
+        scalar: f32,
+    ) -> Result<[Vec<Vec<u8>>; 2], String> {
         let plan = &self.plan;
         let seen = if plan.transposed { Shape { m: shape.n, n: shape.m, ..shape } } else { shape };
         let slots = slots(gemm.operation(), gemm.epilogue().checked(), shape);
@@ -150,15 +165,19 @@ impl Program {
         input.extend(&block);
         input.extend(buffers.iter().flat_map(|buffer| buffer.iter()));
 
-        let mut child = Command::new(&self.path).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            Command::new(&self.path).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let writer = std::thread::spawn(move || stdin.write_all(&input));
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{} at {shape}, raster {raster}: {} {said}", self.path.display(), output.status);
-        writer.join().unwrap().unwrap();
+        let written = writer.join().unwrap();
+        if !output.status.success() {
+            return Err(format!("{shape}, raster {raster}: {} {said}", output.status));
+        }
+        written.unwrap();
         let mut rest = output.stdout.as_slice();
-        [0, 1].map(|_| {
+        Ok([0, 1].map(|_| {
             let mut taken = Vec::new();
             for buffer in &buffers {
                 let (head, tail) = rest.split_at(buffer.len());
@@ -167,6 +186,6 @@ impl Program {
             }
             taken.truncate(slots.len());
             taken
-        })
+        }))
     }
 }
