@@ -8,7 +8,7 @@ mod program;
 
 use postlude::args::{HostArgs, SlotKind, Tensor, slots};
 use postlude::build::recipes;
-use postlude::plan::Mainloop;
+use postlude::plan::{Mainloop, Math, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
 use program::Program;
@@ -35,7 +35,8 @@ fn bytes(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
     out
 }
 
-/// Values of a buffer, as far as they belong to it: of runs that are longer than they need to be not the rest.
+/// Values of a buffer, as far as they belong to it: of runs that are longer than they need to be not the rest, but of masks whole bytes,
+/// whose last bits are written as zeros.
 fn values(kind: &SlotKind, bytes: &[u8]) -> Vec<f64> {
     let SlotKind::Memory { dtype, outer, inner, batch, .. } = kind else { return Vec::new() };
     let ld = inner.next_multiple_of(dtype.run());
@@ -48,7 +49,8 @@ fn values(kind: &SlotKind, bytes: &[u8]) -> Vec<f64> {
         Bits8 | Bits128 => f64::from(bytes[i / 8] >> (i % 8) & 1),
     };
     let runs = outer * batch.unwrap_or(1);
-    (0..runs).flat_map(|run| (0..*inner).map(move |i| run * ld + i)).map(at).collect()
+    let taken = if dtype.is_packed() { inner.next_multiple_of(8) } else { *inner };
+    (0..runs).flat_map(|run| (0..taken).map(move |i| run * ld + i)).map(at).collect()
 }
 
 /// An epilogue with its operation, tried on shapes and rasters; what it writes is within a relative error of the reference.
@@ -147,11 +149,34 @@ fn layout(name: &'static str, layout: Layout) -> Case {
     Case { name, gemm: Gemm::new(F32, layout, &epilogue.unwrap()), shapes: edges(), rasters: &[2, -2], tolerance: 1e-5 }
 }
 
+/// A tile whose threads have several groups of rows, which pass through shared memory one after the other.
+fn large_tile() -> Case {
+    let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", F32), F32)).unwrap();
+    let gemm = Gemm::new(F32, TN, &epilogue);
+    let large = gemm.kernel(Target::SM_80, 108, Shape::new(4096, 4096, 512)).unwrap();
+    let tile = large.choice.candidates().map(|(tile, _)| tile).find(|tile| tile.bm == 128 && tile.bn == 128).unwrap();
+    let shapes = shapes(&[(150, 140, 20)]);
+    Case { name: "large_tile", gemm: gemm.tile(tile), shapes, rasters: &[1], tolerance: 1e-5 }
+}
+
 /// Operands of 16 bits, whose runs begin anywhere, or where all of them can be moved in pieces of 16 bytes.
 fn halves() -> Case {
     let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", BF16).max(e.acc()), F16)).unwrap();
     let shapes = shapes(&[(67, 45, 31), (64, 130, 2), (96, 160, 64)]);
     Case { name: "halves", gemm: Gemm::new(F16, TN, &epilogue).mainloop(Mainloop::Simt), shapes, rasters: &[3], tolerance: 1e-3 }
+}
+
+/// Fast spellings as far as they are ours: what they reduce and scale. The instructions themselves are exact here. Arguments of sine and
+/// cosine are up to some thousand turns.
+fn fast() -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc();
+        e.store("turned", (z * 64.0).sin() + (z * 32.0).cos(), F32);
+        e.store("scaled", (z * 0.0625).exp() + (z.abs() + 1.0).log() * z.tanh(), F32);
+        e.store("rooted", (z.abs() + 0.5).sqrt() + (z * z + 1.0).recip(), F32);
+    });
+    let gemm = Gemm::new(F32, TN, &epilogue.unwrap()).math(Math::Fast);
+    Case { name: "fast", gemm, shapes: shapes(&[(40, 60, 33)]), rasters: &[1], tolerance: 1e-4 }
 }
 
 /// Integers wrap; division is total.
@@ -222,7 +247,9 @@ fn cases() -> Vec<Case> {
         layout("layout_nn", NN),
         layout("layout_nt", NT),
         layout("layout_tt", TT),
+        large_tile(),
         halves(),
+        fast(),
         integers(),
         reductions(),
         masks(),
@@ -256,12 +283,74 @@ checks! {
     products_where_k_is_contiguous_of_one: "layout_nn";
     products_where_k_is_contiguous_of_the_other: "layout_tt";
     products_where_k_is_contiguous_of_none: "layout_nt";
+    tiles_of_several_slabs: "large_tile";
     operands_of_16_bits: "halves";
+    fast_spellings: "fast";
     integers_wrap: "integers";
     reductions_of_every_kind: "reductions";
     masks_of_either_order: "masks";
     a_few_rows: "row";
     matrices_without_a_product: "pointwise";
+}
+
+/// Blocks of Hopper's kernels stay and go from tile to tile: together they reach each of them once, whatever the raster, the cluster and the
+/// number of blocks. The consumers of a block go the way that its producer goes, clusters stay together, and where tiles lie flush none
+/// reaches beyond the output.
+#[test]
+fn blocks_of_hopper_reach_every_tile_once() {
+    if let Err(fault) = walk(&str::to_owned) {
+        panic!("{fault}");
+    }
+}
+
+fn walk(change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
+    let summed = Epilogue::build(|e| {
+        e.store("d", e.acc(), F16);
+        e.reduce("sums", e.acc(), Monoid::Sum, F32.over(N));
+    });
+    let shape = Shape::new(4096, 4096, 256);
+    for (which, epilogue) in [recipes::identity(F16).unwrap(), summed.unwrap()].into_iter().enumerate() {
+        let plan = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_90A, 132, shape).unwrap();
+        let mut kinds = Vec::new();
+        for (tile, raster) in plan.choice.candidates() {
+            let TileShape::Sm90a { consumers, schedule, cluster, .. } = tile.shape else { panic!("{tile}") };
+            if kinds.contains(&(consumers, schedule, cluster)) {
+                continue;
+            }
+            kinds.push((consumers, schedule, cluster));
+            let plan = plan.with_tile(tile, raster, "").unwrap();
+            let (mut launches, mut said) = (String::new(), Vec::new());
+            let (bm, bn) = (tile.bm, tile.bn);
+            for (m, n) in
+                [(bm, bn), (1, 1), (3 * bm + 8, 5 * bn), (7 * bm - 1, 2 * bn + 1), (bm + 1, 9 * bn - 8), (10 * bm, 6 * bn + 3)]
+            {
+                for batch in [1, 3] {
+                    let shape = Shape::new(m, n, 64).batched(batch);
+                    let [last_row, last_column] = plan.last_tiles(shape);
+                    let blocks = plan.grid(shape).unwrap()[0] as usize;
+                    for blocks in [blocks, blocks.min(2 * tile.cluster()), blocks.min(7 * tile.cluster())] {
+                        for raster in [1, 2, 3, 64, -1, -2, -5] {
+                            let launch = format!("{m} {n} {batch} {raster} {last_row} {last_column} {blocks}");
+                            launches += &format!("{launch}\n");
+                            said.push(launch);
+                        }
+                    }
+                }
+            }
+            let name = format!("walk_{which}_{}", kinds.len());
+            let text = change(plan.source().unwrap().text());
+            let Some(found) = program::walk(&name, &text, plan.flush, &launches)? else { return Ok(Tried::Skipped) };
+            said.push("positions".into());
+            assert_eq!(found.lines().count(), said.len(), "{found}");
+            for (launch, found) in said.iter().zip(found.lines()) {
+                if !found.ends_with("ok") {
+                    return Err(format!("{tile}: {launch}: {found}"));
+                }
+            }
+        }
+        assert!(kinds.len() >= 5, "single, cooperative and in turns, alone and in clusters: {kinds:?}");
+    }
+    Ok(Tried::Passed)
 }
 
 /// Faults that are put into what the templates print, one at a time, to see that some case fails: on demand, by `cargo xtask mutants
@@ -274,12 +363,21 @@ fn mutants_of_templates_do_not_live() {
         include_str!("mutants.txt").lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
     {
         let [name, from, to] = line.split(" | ").collect::<Vec<_>>()[..] else { panic!("line {}: `{line}`", number + 1) };
-        let case = cases.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("line {}: no case {name}", number + 1));
+        // A fault stands in kernels of its kind once, and in others not at all.
+        let found = std::cell::Cell::new(false);
         let change = |text: &str| {
-            assert_eq!(text.matches(from).count(), 1, "line {}: `{from}` stands in the kernel so often", number + 1);
+            let count = text.matches(from).count();
+            assert!(count <= 1, "line {}: `{from}` stands in a kernel {count} times", number + 1);
+            found.set(found.get() || count == 1);
             text.replace(from, to)
         };
-        match case.run("mutant", &change) {
+        let tried = match cases.iter().find(|case| case.name == name) {
+            Some(case) => case.run("mutant", &change),
+            None if name == "walk" => walk(&change),
+            None => panic!("line {}: no case {name}", number + 1),
+        };
+        assert!(found.get(), "line {}: `{from}` is in no kernel", number + 1);
+        match tried {
             Ok(Tried::Passed) => alive.push(line),
             Ok(Tried::Skipped) => return,
             Err(fault) => eprintln!("{line}\n    {}", fault.lines().next().unwrap_or_default()),

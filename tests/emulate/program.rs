@@ -4,7 +4,7 @@ use postlude::args::{SlotKind, slots};
 use postlude::plan::{FieldValue, KernelPlan};
 use postlude::prelude::*;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
@@ -69,6 +69,69 @@ fn operand(text: &str) -> Option<&str> {
     Some(inside)
 }
 
+/// Compiles a program; `None` where there is no compiler, an error where the text does not compile.
+fn compile(name: &str, text: &str) -> Result<Option<PathBuf>, String> {
+    let Some(compiler) = compiler() else {
+        eprintln!("{name} skipped: there is no C++ compiler; install g++ or name one in CXX");
+        return Ok(None);
+    };
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("emulated_{name}"));
+    let source = path.with_extension("cpp");
+    std::fs::write(&source, text).unwrap();
+    let flags = ["-std=c++17", "-O1", "-w", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off"];
+    let output = Command::new(compiler).args(flags).arg("-o").arg(&path).arg(&source).output().unwrap();
+    if !output.status.success() {
+        return Err(format!("does not compile: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    Ok(Some(path))
+}
+
+/// A file of this folder, as C++ takes it in.
+fn include(part: &str) -> String {
+    format!("#include \"{}/tests/emulate/{part}.hpp\"\n", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What a program writes, given its input; an error is what it broke off with.
+fn output_of(path: &Path, input: Vec<u8>) -> Result<Vec<u8>, String> {
+    let mut child = Command::new(path).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().unwrap();
+    let written = writer.join().unwrap();
+    if !output.status.success() {
+        return Err(format!("{} {}", output.status, String::from_utf8_lossy(&output.stderr)));
+    }
+    written.unwrap();
+    Ok(output.stdout)
+}
+
+/// The walk of a Hopper kernel's blocks over tiles, which may lie flush: of the kernel's text what decides it, and nothing that multiplies.
+pub fn walk(name: &str, text: &str, flush: bool, launches: &str) -> Result<Option<String>, String> {
+    let section = |from: &str, to: &str| {
+        let (_, behind) = text.split_once(from).unwrap_or_else(|| panic!("`{from}` is not in the kernel"));
+        let inside = behind.split(to).next().unwrap_or_default();
+        format!("//{inside}\n")
+    };
+    let last = if flush { "p.last_row = row; p.last_column = column;" } else { "" };
+    let text = [
+        include("cuda"),
+        section("---- types:", "\n// ---- "),
+        section("---- configuration ----", "\n// ---- "),
+        section("---- values that the compiler", "\n// ---- "),
+        "namespace emulated { static u32 block, blocks; }\n".into(),
+        "static u32 this_block() { return emulated::block; }\nstatic u32 launched_blocks() { return emulated::blocks; }\n".into(),
+        "static u32 cluster_rank() { return emulated::block % (CLUSTER_M * CLUSTER_N); }\n".into(),
+        section("---- parameters ----", "\n// ---- "),
+        section("---- raster:", "\n// ---- "),
+        section("---- mainloop for Hopper", "\n// Blocks of K."),
+        format!("static void set_last(Params& p, int row, int column) {{ {last} }}\n"),
+        format!("constexpr bool FLUSH = {flush};\n"),
+        include("walk"),
+    ];
+    let Some(path) = compile(name, &without_assembly(&text.concat()))? else { return Ok(None) };
+    output_of(&path, launches.into()).map(|said| Some(String::from_utf8_lossy(&said).into_owned()))
+}
+
 /// A kernel that was compiled; `None` where there is no compiler.
 pub struct Program {
     path: PathBuf,
@@ -78,22 +141,8 @@ pub struct Program {
 impl Program {
     /// Compiles the text of a plan's kernel. An error is a text that does not compile.
     pub fn of(name: &str, plan: KernelPlan, text: &str) -> Result<Option<Program>, String> {
-        let Some(compiler) = compiler() else {
-            eprintln!("{name} skipped: there is no C++ compiler; install g++ or name one in CXX");
-            return Ok(None);
-        };
-        let shim = |part: &str| format!("#include \"{}/tests/emulate/{part}.hpp\"\n", env!("CARGO_MANIFEST_DIR"));
-        let kernel = without_assembly(text);
-        let text = format!("{}{kernel}\n{}", shim("cuda"), shim("launch"));
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("emulated_{name}"));
-        let source = path.with_extension("cpp");
-        std::fs::write(&source, text).unwrap();
-        let flags = ["-std=c++17", "-O1", "-w", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off"];
-        let output = Command::new(compiler).args(flags).arg("-o").arg(&path).arg(&source).output().unwrap();
-        if !output.status.success() {
-            return Err(format!("does not compile: {}", String::from_utf8_lossy(&output.stderr)));
-        }
-        Ok(Some(Program { path, plan }))
+        let text = format!("{}{}\n{}", include("cuda"), without_assembly(text), include("launch"));
+        Ok(compile(name, &text)?.map(|path| Program { path, plan }))
     }
 
     pub fn plan(&self) -> &KernelPlan {
@@ -165,18 +214,8 @@ impl Program {
         input.extend(&block);
         input.extend(buffers.iter().flat_map(|buffer| buffer.iter()));
 
-        let mut child =
-            Command::new(&self.path).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        let writer = std::thread::spawn(move || stdin.write_all(&input));
-        let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        let written = writer.join().unwrap();
-        if !output.status.success() {
-            return Err(format!("{shape}, raster {raster}: {} {said}", output.status));
-        }
-        written.unwrap();
-        let mut rest = output.stdout.as_slice();
+        let output = output_of(&self.path, input).map_err(|fault| format!("{shape}, raster {raster}: {fault}"))?;
+        let mut rest = output.as_slice();
         Ok([0, 1].map(|_| {
             let mut taken = Vec::new();
             for buffer in &buffers {
