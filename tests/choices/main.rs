@@ -20,8 +20,11 @@ fn chain<'g>(z: Expr<'g>, count: usize) -> Expr<'g> {
     (0..count).fold(z, |z, i| (z + i as f32 * 0.125).sin().tanh())
 }
 
+/// An epilogue by its name, whose matrices have one format.
+type Named = (&'static str, fn(&Builder, DType));
+
 /// The epilogues of the table, from the lightest to the heaviest.
-const EPILOGUES: [(&str, fn(&Builder, DType)); 12] = [
+const EPILOGUES: [Named; 12] = [
     ("identity", |e, d| e.store("d", e.acc(), d)),
     ("wide", |e, _| e.store("d", e.acc(), F32)),
     ("bias_relu", |e, d| e.store("d", (e.acc() + e.load("bias", d.over(N))).relu(), d)),
