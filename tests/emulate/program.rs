@@ -8,19 +8,27 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// The compiler of C++, if this machine has one.
+/// The compiler of C++, if this machine has one that will do.
 fn compiler() -> Option<&'static str> {
     static FOUND: OnceLock<Option<String>> = OnceLock::new();
     let find = || {
         let candidates = std::env::var("CXX").into_iter().chain(["c++", "g++", "clang++"].map(str::to_owned));
+        // With what the shim asks of it and of the system.
+        let probe = "#include <sys/mman.h>\n#include <ucontext.h>\n_Float16 half;\n";
         let works = |name: &String| {
-            Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+            let mut command = Command::new(name);
+            command.args(["-std=c++17", "-fsyntax-only", "-x", "c++", "-"]).stdin(Stdio::piped());
+            let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+            child.is_ok_and(|mut child| {
+                let fed = child.stdin.take().is_some_and(|mut stdin| stdin.write_all(probe.as_bytes()).is_ok());
+                child.wait().is_ok_and(|status| status.success()) && fed
+            })
         };
         let found = candidates.into_iter().find(works);
         let required = std::env::var_os("POSTLUDE_REQUIRE_CXX").is_some();
         assert!(
             found.is_some() || !required,
-            "POSTLUDE_REQUIRE_CXX is set, and there is no C++ compiler: install g++ or name one in CXX"
+            "POSTLUDE_REQUIRE_CXX is set, and no C++ compiler knows _Float16 and ucontext: install g++ 12 or name one in CXX"
         );
         found
     };
@@ -72,7 +80,7 @@ fn operand(text: &str) -> Option<&str> {
 /// Compiles a program; `None` where there is no compiler, an error where the text does not compile.
 fn compile(name: &str, text: &str) -> Result<Option<PathBuf>, String> {
     let Some(compiler) = compiler() else {
-        eprintln!("{name} skipped: there is no C++ compiler; install g++ or name one in CXX");
+        eprintln!("{name} skipped: no C++ compiler knows _Float16 and ucontext; install g++ 12 or name one in CXX");
         return Ok(None);
     };
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("emulated_{name}"));
