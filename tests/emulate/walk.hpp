@@ -33,7 +33,8 @@ int main() {
             if (PING_PONG && roles[1].size() + roles[2].size() != roles[0].size()) fault = "consumers leave out a tile";
             for (const TileOrigin& tile : roles[0]) {
                 if (tile.row < 0 || tile.column < 0 || tile.batch < 0 || tile.batch >= batch) fault = "a tile lies before the output";
-                if (FLUSH && m >= BM && n >= BN && (tile.row + BM >= m + 16 || tile.column + BN >= n + 16)) fault = "a tile reaches beyond the output";
+                const bool beyond = tile.row + BM >= m + 16 || tile.column + BN >= n + 16;
+                if (FLUSH && m >= BM && n >= BN && beyond) fault = "a tile reaches beyond the output";
                 // Of a cluster the second tile may lie beyond the output: it then writes nothing.
                 if (tile.row >= m || tile.column >= n) {
                     if (CLUSTER == 1) fault = "a tile lies beyond the output";
@@ -69,7 +70,8 @@ int main() {
             for (u32 i = 0; i < laps; ++i) one.advance(), other.advance();
             for (u32 i = 0; i < steps; ++i) one.advance();
             other.skip(steps);
-            if (one.stage != other.stage || one.parity != other.parity || one.stage != (laps + steps) % STAGES || one.parity != (laps + steps) / STAGES % 2) {
+            const u32 stage = (laps + steps) % STAGES, parity = (laps + steps) / STAGES % 2;
+            if (one.stage != stage || other.stage != stage || one.parity != parity || other.parity != parity) {
                 std::printf("a position is lost after %u and %u steps\n", laps, steps);
                 return 0;
             }
