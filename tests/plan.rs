@@ -1,6 +1,7 @@
 //! Planning without a GPU: every class of problems has a kernel, and what the plan says of itself is so.
 
 use postlude::args::{Fault, Misfit};
+use postlude::build::recipes;
 use postlude::ir::Order;
 use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PARAMETER_LIMIT, PlanError, Preferences, Problem, Tile, TileShape};
 use postlude::prelude::*;
@@ -229,6 +230,92 @@ fn branches_nest_no_deeper_than_the_hardware_brings_lanes_together() {
         deepest(&plan.program.visit)
     };
     assert_eq!([bands(1), bands(3), bands(8), bands(24)], [1, 3, 8, 8]);
+}
+
+/// A branch costs a few instructions and may part the lanes: arms that are shorter than that are computed both.
+#[test]
+fn arms_branch_from_the_cost_at_which_that_pays() {
+    // An addition in the visit costs one issue slot. Arms are `first` and `second` of them.
+    let branches = |first: usize, second: usize| {
+        let epilogue = Epilogue::build(|e| {
+            let arm = |count: usize, by: f32| (0..count).fold(e.acc(), |z, _| z + by);
+            let y = e.row().lt(e.scalar("boundary", I32)).select(arm(first, 1.0), arm(second, 2.0));
+            e.store("d", y, F16);
+        });
+        let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel(Target::SM_90A, 132, Shape::new(256, 256, 64)).unwrap();
+        plan.program.visit.iter().any(|item| matches!(item, Item::Branch { .. }))
+    };
+    assert_eq!([branches(6, 6), branches(12, 0), branches(6, 5), branches(11, 0)], [true, true, false, false]);
+}
+
+/// A condition that is one value along a row parts no lanes of a strip: also one that is loaded, but not one that varies along N.
+#[test]
+fn a_condition_that_is_loaded_branches_where_a_row_has_but_one() {
+    let branches = |axes: postlude::ir::Axes| {
+        let epilogue = Epilogue::build(|e| {
+            let (z, on) = (e.acc(), e.load("on", Bool.over(axes)));
+            e.store("d", on.select(z.gelu(), z.tanh().exp()), F16);
+        });
+        let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel(Target::SM_80, 108, Shape::new(4096, 4096, 4096)).unwrap();
+        plan.program.visit.iter().any(|item| matches!(item, Item::Branch { .. }))
+    };
+    assert_eq!([branches(M), branches(N), branches(M | N)], [true, false, false]);
+}
+
+/// A matrix that is updated passes through the kernel twice, so it weighs as much as two in the choice of an order.
+#[test]
+fn a_matrix_that_is_updated_counts_twice_towards_the_order() {
+    let transposed = |updated: bool| {
+        let column = F16.column_major();
+        let epilogue = Epilogue::build(|e| {
+            let z = if updated { e.acc() + e.load("d", column) } else { e.acc() };
+            e.store("d", z, column);
+            e.store("r", z, F16);
+        });
+        let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel(Target::SM_80, 108, Shape::new(4096, 4096, 4096));
+        plan.unwrap().transposed
+    };
+    assert_eq!([transposed(true), transposed(false)], [true, false], "with one matrix each way, rows are the order");
+}
+
+/// Whoever names a tile has it: no estimate speaks against it, be it of the code's length or of a split of K.
+#[test]
+fn a_tile_that_is_asked_for_is_taken_as_it_is() {
+    let identity = recipes::identity(F16).unwrap();
+    let heavy = Epilogue::build(|e| e.store("d", (0..60).fold(e.acc(), |z, i| (z + i as f32).sin().pow(z).tanh()), F32)).unwrap();
+    let kernel = |epilogue: &Epilogue, tile: Option<Tile>, shape: Shape| {
+        let gemm = Gemm::new(F16, TN, epilogue);
+        tile.map_or(gemm.clone(), |tile| gemm.tile(tile)).kernel(Target::SM_90A, 132, shape).unwrap()
+    };
+    let square = Shape::new(4096, 4096, 4096);
+    let large = kernel(&identity, None, square).tile;
+    let chosen = kernel(&heavy, None, square);
+    assert!(chosen.explain().contains("takes long to compile"), "{}", chosen.explain());
+    let candidates: Vec<Tile> = chosen.choice.candidates().map(|(tile, _)| tile).collect();
+    assert!(!candidates.iter().any(|tile| (tile.bm, tile.bn) == (large.bm, large.bn)), "{}", chosen.explain());
+    let named = kernel(&heavy, Some(large), square).tile;
+    assert_eq!((named.bm, named.bn), (large.bm, large.bn));
+
+    let long = Shape::new(128, 128, 65_536);
+    let split = kernel(&identity, None, long);
+    assert!(split.split.is_some());
+    assert!(kernel(&identity, Some(split.product().tile), long).split.is_none());
+}
+
+/// A launch passes so many bytes and not one more: a block that is exactly full is a kernel, the next scalar is too much.
+#[test]
+fn a_parameter_block_may_be_full() {
+    let plan = |scalars: usize| {
+        let epilogue = Epilogue::build(|e| {
+            let sum = (0..scalars).fold(e.acc(), |z, i| z + e.scalar(&format!("s{i}"), F32));
+            e.store("d", sum, F32);
+        });
+        Gemm::new(F32, TN, &epilogue.unwrap()).kernel(Target::SM_80, 108, Shape::new(256, 256, 256))
+    };
+    let most = 2 + (PARAMETER_LIMIT - plan(2).unwrap().params.size) / 4;
+    assert_eq!(plan(most).unwrap().params.size, PARAMETER_LIMIT);
+    let error = plan(most + 1).unwrap_err();
+    assert!(matches!(error, PlanError::Parameters { size } if size > PARAMETER_LIMIT), "{error}");
 }
 
 /// What a tuner may try: the chosen tile first, none twice, and each of them can be asked for.

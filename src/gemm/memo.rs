@@ -30,10 +30,12 @@ impl Identity {
         if let Some(known) = self.0.get() {
             return Some(*known);
         }
+        // Every field is named: a new one goes into the key, or is said not to.
+        let Gemm { operation, epilogue, preferences, identity: _ } = gemm;
         // Without calls, so that two functions of one name are told apart by their bodies.
-        let inlined = pass::inline(gemm.epilogue.checked());
+        let inlined = pass::inline(epilogue.checked());
         let graph = serde_json::to_vec(&wire::Document::of(inlined.graph())).ok()?;
-        let rest = serde_json::to_vec(&(gemm.operation, gemm.preferences)).ok()?;
+        let rest = serde_json::to_vec(&(operation, preferences)).ok()?;
         let mut fields: Vec<&[u8]> = vec![&graph, &rest];
         for (_, node) in inlined.graph().nodes() {
             if let Node::Custom { op, .. } = node {

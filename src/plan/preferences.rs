@@ -90,3 +90,46 @@ impl Default for Preferences {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    /// The default preferences with each field changed in turn. The pattern names every field, so that a new one does not compile
+    /// until somebody has changed it here, too.
+    macro_rules! each_changed {
+        ($($field:ident: $other:expr),* $(,)?) => {{
+            let Preferences { $($field: _),* } = Preferences::default();
+            [$((stringify!($field), Preferences { $field: $other, ..Preferences::default() })),*]
+        }};
+    }
+
+    /// The memo of plans knows preferences by their JSON form. A field that is missing there hands out a kernel that nobody asked for.
+    #[test]
+    fn every_preference_is_written_down() {
+        let one = NonZeroUsize::new(1);
+        let each = each_changed! {
+            math: Math::Exact,
+            tf32: true,
+            mainloop: Some(Mainloop::Simt),
+            tile: Some(Tile::pointwise(16, 256, 128)),
+            programmatic: false,
+            constant: [false, true],
+            raster: NonZeroI32::new(1),
+            in_step: Some(false),
+            split: one,
+        };
+        let written = |preferences: &Preferences| serde_json::to_value(preferences).expect("JSON");
+        let default = written(&Preferences::default());
+        for (field, changed) in each {
+            let Value::Object(fields) = written(&changed) else { panic!("an object") };
+            let differing: Vec<&String> =
+                fields.iter().filter(|(name, value)| default[name.as_str()] != **value).map(|(name, _)| name).collect();
+            assert_eq!(differing, [field]);
+        }
+        let sides = [[true, false], [false, true], [true, true]]
+            .map(|constant| written(&Preferences { constant, ..Preferences::default() }));
+        assert!(sides[0] != sides[1] && sides[1] != sides[2], "either operand counts");
+    }
+}

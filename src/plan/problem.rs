@@ -167,3 +167,34 @@ pub fn alignment(address: u64, strides: [usize; 2]) -> usize {
     let bits = strides.into_iter().fold(address, |bits, stride| bits | stride as u64);
     1 << bits.trailing_zeros().min(4)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The memo of plans knows a problem by its JSON form: whatever a plan can depend on is in there. The patterns name every field, so
+    /// that a new one does not compile until somebody has changed it here, too.
+    #[test]
+    fn everything_about_a_problem_is_written_down() {
+        let base = Problem::new(64, 32, 16).ld("a", 24);
+        let Problem { shape, strides } = &base;
+        let Shape { m: _, n: _, k: _, batch: _ } = shape;
+        let Strides { ld: _, batch_stride: _, alignment: _ } = strides["a"];
+        let others = [
+            Problem::new(65, 32, 16).ld("a", 24),
+            Problem::new(64, 33, 16).ld("a", 24),
+            Problem::new(64, 32, 17).ld("a", 24),
+            base.clone().batched(2),
+            base.clone().ld("a", 32),
+            base.clone().batch_stride("a", 2048),
+            base.clone().align("a", 8),
+            Problem::new(64, 32, 16).ld("b", 24),
+            Problem::new(64, 32, 16),
+        ];
+        let written = |problem: &Problem| serde_json::to_string(problem).expect("JSON");
+        let all: std::collections::BTreeSet<String> = others.iter().chain([&base]).map(written).collect();
+        assert_eq!(all.len(), others.len() + 1);
+        let read: Problem = serde_json::from_str(&written(&base)).expect("a problem");
+        assert_eq!(read, base);
+    }
+}

@@ -15,6 +15,7 @@ mod ci;
 mod error;
 mod fuzz;
 mod json;
+mod mutants;
 mod nvrtc;
 mod project;
 /// Shared with the benchmark, which writes what is read here.
@@ -59,6 +60,13 @@ Usage: cargo xtask COMMAND
   fuzz [--minutes N] [TEXT]
         Repeat the tests with random input, new input every time, for so long each (10), under a limit on their memory.
         TEXT selects one: entry, json or text.
+  mutants [--sample N] [--seed S] [FILE...] [-- ARGS...]
+        Put small faults into the library, one at a time, and name those that no test sees. Takes about a minute for each; needs no GPU.
+          --sample N     so many of the faults (20)
+          --seed S       others of them
+        ARGS are those of cargo-mutants, which is installed into target/.
+  mutants --templates
+        The same with the faults of tests/emulate/mutants.txt, in kernels that run on the processor. Needs a C++ compiler.
   help
         Print this.
 ";
@@ -88,6 +96,7 @@ fn dispatch(args: &[String]) -> Result {
         "bench-cache" => cache::run(&Project::open()?, args),
         "bench-report" => report::run(&Project::open()?, args),
         "fuzz" => fuzz::run(&Project::open()?, args),
+        "mutants" => mutants::run(&Project::open()?, args),
         "gpu-bundle" => bundle::run(&Project::open()?, args),
         "help" | "--help" | "-h" => {
             say!("{}", USAGE.trim_end());

@@ -1,0 +1,184 @@
+//! What is chosen for a problem: tile, schedule, raster, split, and what passes through shared memory.
+//!
+//! `choices.txt` is a table. What stands before the first `|` of a line is a problem; the rest is the plan of it. A change to an estimate
+//! shows there as the problems whose kernel it changes: no test can say that another choice is *wrong*, but nobody changes one unseen.
+//!
+//! `BLESS=1 cargo test --test choices` rewrites the right-hand sides. To add a problem, add its left-hand side and bless.
+
+#[path = "../support/diff.rs"]
+mod diff;
+
+use postlude::Builder;
+use postlude::plan::{KernelPlan, Problem};
+use postlude::prelude::*;
+use postlude::target::Target;
+use std::fmt::Write;
+use std::path::Path;
+
+/// Multiplies and adds that a heavy epilogue repeats.
+fn chain<'g>(z: Expr<'g>, count: usize) -> Expr<'g> {
+    (0..count).fold(z, |z, i| (z + i as f32 * 0.125).sin().tanh())
+}
+
+/// An epilogue by its name, whose matrices have one format.
+type Named = (&'static str, fn(&Builder, DType));
+
+/// The epilogues of the table, from the lightest to the heaviest.
+const EPILOGUES: [Named; 12] = [
+    ("identity", |e, d| e.store("d", e.acc(), d)),
+    ("wide", |e, _| e.store("d", e.acc(), F32)),
+    ("bias_relu", |e, d| e.store("d", (e.acc() + e.load("bias", d.over(N))).relu(), d)),
+    ("gelu", |e, d| e.store("d", e.acc().gelu(), d)),
+    ("residual", |e, d| e.store("d", e.acc() + e.load("c", d), d)),
+    ("update", |e, d| e.store("d", e.acc() + e.load("d", d), d)),
+    ("gated", |e, d| {
+        let z = e.acc() + e.load("bias", d.over(N));
+        e.store("z", z, d);
+        e.store("d", z.silu() * e.load("c", d), d);
+    }),
+    ("masked", |e, d| {
+        let z = e.acc() + e.load("bias", d.over(N));
+        e.store("mask", z.gt(0.0), Bits8);
+        e.store("d", z.relu(), d);
+    }),
+    ("unmasked", |e, d| e.store("d", e.load("mask", Bits8).select(e.acc(), 0.0), d)),
+    ("summed", |e, d| {
+        e.store("d", e.acc(), d);
+        e.reduce("sums", e.acc(), Monoid::Sum, F32.over(N));
+    }),
+    ("columns", |e, d| e.store("d", e.acc().relu(), d.column_major())),
+    ("heavy", |e, d| e.store("d", chain(e.acc(), 6), d)),
+];
+
+/// One line's left-hand side: `target operands layout shape epilogue [what:number ...]`.
+struct Line {
+    target: Target,
+    multiprocessors: usize,
+    gemm: Gemm,
+    problem: Problem,
+}
+
+impl Line {
+    fn read(text: &str) -> Option<Line> {
+        let mut words = text.split_whitespace();
+        let target: Target = words.next()?.parse().ok()?;
+        let multiprocessors = if target == Target::SM_90A { 132 } else { 108 };
+        let (dtype, tf32) = match words.next()? {
+            "tf32" => (F32, true),
+            name => (DType::ALL.into_iter().find(|dtype| dtype.name() == name)?, false),
+        };
+        let layout = match words.next()? {
+            "TN" => TN,
+            "NN" => NN,
+            "NT" => NT,
+            "TT" => TT,
+            _ => return None,
+        };
+        let extents: Vec<usize> = words.next()?.split('x').filter_map(|extent| extent.parse().ok()).collect();
+        let [m, n, k, ref batch @ ..] = extents[..] else { return None };
+        let mut problem = Problem::new(m, n, k).batched(batch.first().copied().unwrap_or(1));
+        let name = words.next()?;
+        let (_, build) = EPILOGUES.iter().find(|(known, _)| *known == name)?;
+        let epilogue = Epilogue::build(|e| build(e, dtype)).ok()?;
+        let mut gemm = Gemm::new(dtype, layout, &epilogue).tf32(tf32);
+        for word in words {
+            let (what, number) = word.split_once(':')?;
+            let number: usize = number.parse().ok()?;
+            match what {
+                "lda" => problem = problem.ld("a", number),
+                "ldb" => problem = problem.ld("b", number),
+                "ldd" => problem = problem.ld("d", number),
+                "split" => gemm = gemm.split(number),
+                _ => return None,
+            }
+        }
+        Some(Line { target, multiprocessors, gemm, problem })
+    }
+
+    fn plan(&self) -> String {
+        match self.gemm.kernel(self.target, self.multiprocessors, self.problem.clone()) {
+            Ok(plan) => words(&plan),
+            Err(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+/// What was decided, in the order in which it matters.
+fn words(plan: &KernelPlan) -> String {
+    let product = plan.product();
+    let mut out = format!("{} | raster {}", product.tile, product.raster);
+    if let Some(time) = product.choice.nanoseconds() {
+        let _ = write!(out, " | {:.1} us", time as f64 / 1e3);
+    }
+    if let Some((tile, _)) = product.choice.candidates().nth(1) {
+        let _ = write!(out, " | then {tile}");
+    }
+    if let Some(split) = &plan.split {
+        let _ = write!(out, " | split {} into {}", split.parts, plan.tile);
+    }
+    let _ = write!(out, " | strip {}", product.strip);
+    let flags = [
+        ("transposed", product.transposed),
+        ("copied", product.restride.is_some()),
+        ("in step", product.in_step),
+        ("flush", product.flush),
+        ("halved", product.staging.is_some() && product.program.is_halved()),
+        ("by rows", product.chunks_by_rows()),
+    ];
+    for (flag, _) in flags.into_iter().filter(|(_, on)| *on) {
+        let _ = write!(out, " | {flag}");
+    }
+    if let Some(s) = &product.staging {
+        let _ = write!(
+            out,
+            " | chunks of {}: {} ring(s), {} ahead, {} behind",
+            s.chunk, s.chunk_rings, s.load_stages, s.store_buffers
+        );
+        out += if s.deferred { ", deferred" } else { "" };
+        out += if s.by_lanes { ", by lanes" } else { "" };
+    }
+    out
+}
+
+#[test]
+fn the_table_says_what_is_chosen() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/choices/choices.txt");
+    let old = std::fs::read_to_string(&path).unwrap().replace("\r\n", "\n");
+    let (mut new, mut problems) = (String::new(), 0);
+    for line in old.lines() {
+        if line.is_empty() || line.starts_with('#') {
+            new += line;
+        } else {
+            let asked = line.split('|').next().unwrap_or_default().trim_end();
+            let read = Line::read(asked).unwrap_or_else(|| panic!("not a problem: `{asked}`"));
+            let _ = write!(new, "{asked:<44} | {}", read.plan());
+            problems += 1;
+        }
+        new.push('\n');
+    }
+    assert!(problems >= 60, "the table has lost its problems: {problems} are left");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &new).unwrap();
+        return;
+    }
+    assert!(new == old, "other choices than in {}; BLESS=1 rewrites it:\n{}", path.display(), changed(&old, &new));
+}
+
+/// The lines that differ.
+fn changed(old: &str, new: &str) -> String {
+    diff::lines(old, new).lines().filter(|line| !line.starts_with(' ')).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_line_that_is_no_problem_is_none() {
+    for line in [
+        "",
+        "sm_90a f16 TN 1x2 identity",
+        "sm_90a f16 TN 1x2x3 nothing",
+        "sm_90a f16 TN 1x2x3 identity x:1",
+        "sm_90a f16 XX 1x2x3 identity",
+    ] {
+        assert!(Line::read(line).is_none(), "{line}");
+    }
+    assert!(Line::read("sm_80 tf32 NT 16x32x64x3 wide lda:72 split:2").is_some());
+}

@@ -1,0 +1,172 @@
+// As much of CUDA as the kernels of `simt`, `gemv` and `pointwise` need, on a processor. The threads of a block are coroutines, which take
+// turns where they meet: at __syncthreads, __syncwarp and shuffles. Blocks run one after the other.
+//
+// Faults that a GPU may hide show here. Buffers end where unmapped memory begins, shared memory begins as NaNs, a barrier that some threads
+// miss ends the program, and threads run in both orders, so that what lacks a barrier differs.
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+struct Index { unsigned x, y, z; };
+static Index threadIdx, blockIdx, gridDim;
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(8) uint2 { unsigned x, y; };
+
+namespace emulated {
+
+[[noreturn]] static void fail(const char* what) {
+    std::fprintf(stderr, "thread %u of block %u, %u, %u: %s\n", threadIdx.x, blockIdx.x, blockIdx.y, blockIdx.z, what);
+    std::_Exit(3);
+}
+
+enum class At { running, block, warp, end };
+struct Thread { ucontext_t context; At at; uint32_t slot; };
+constexpr size_t STACK = 256 << 10;
+static std::vector<Thread> threads;
+static char* stacks;
+static ucontext_t scheduler;
+static void (*body)();
+
+static void meet(At at) {
+    Thread& mine = threads[threadIdx.x];
+    mine.at = at;
+    swapcontext(&mine.context, &scheduler);
+}
+static void run_thread() {
+    body();
+    threads[threadIdx.x].at = At::end;
+}
+// Lets those go on who have all met: a warp of those that have not ended, or the block.
+static bool release() {
+    bool any = false;
+    const size_t count = threads.size();
+    auto met = [&](size_t first, size_t end, At at) {
+        size_t here = 0, ended = 0;
+        for (size_t i = first; i < end; ++i) here += threads[i].at == at, ended += threads[i].at == At::end;
+        if (here == 0 || here + ended < end - first) return;
+        for (size_t i = first; i < end; ++i)
+            if (threads[i].at == at) threads[i].at = At::running;
+        any = true;
+    };
+    for (size_t warp = 0; warp < count; warp += 32) met(warp, std::min(count, warp + 32), At::warp);
+    met(0, count, At::block);
+    return any;
+}
+// Runs the threads of a block to their ends, in ascending or descending order between any two barriers.
+static void run_block(size_t count, bool descending) {
+    threads.resize(count);
+    if (stacks == nullptr) stacks = static_cast<char*>(mmap(nullptr, STACK * count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    for (size_t i = 0; i < count; ++i) {
+        getcontext(&threads[i].context);
+        threads[i].context.uc_stack.ss_sp = stacks + i * STACK;
+        threads[i].context.uc_stack.ss_size = STACK;
+        threads[i].context.uc_link = &scheduler;
+        threads[i].at = At::running;
+        makecontext(&threads[i].context, run_thread, 0);
+    }
+    do {
+        for (size_t i = 0; i < count; ++i) {
+            threadIdx = {unsigned(descending ? count - 1 - i : i), 0, 0};
+            if (threads[threadIdx.x].at == At::running) swapcontext(&scheduler, &threads[threadIdx.x].context);
+        }
+    } while (release());
+    for (const Thread& thread : threads)
+        if (thread.at != At::end) fail("some threads wait at a barrier that the others never reach");
+}
+
+template <class T> static T shuffle(T x, unsigned from) {
+    static_assert(sizeof(T) == 4, "a register");
+    std::memcpy(&threads[threadIdx.x].slot, &x, 4);
+    meet(At::warp);
+    const uint32_t word = threads[threadIdx.x / 32 * 32 + from % 32].slot;
+    meet(At::warp);
+    std::memcpy(&x, &word, 4);
+    return x;
+}
+
+}  // namespace emulated
+
+static inline void __syncthreads() { emulated::meet(emulated::At::block); }
+static inline void __syncwarp() { emulated::meet(emulated::At::warp); }
+static inline void __threadfence() {}
+template <class T> static T __shfl_xor_sync(unsigned, T x, int lanes) { return emulated::shuffle(x, threadIdx.x ^ unsigned(lanes)); }
+template <class T> static T __shfl_sync(unsigned, T x, int lane) { return emulated::shuffle(x, unsigned(lane)); }
+template <class T> static T __ldcg(const T* p) { return *p; }
+template <class To, class From> static To same_bits(From x) {
+    To y;
+    static_assert(sizeof x == sizeof y, "as wide");
+    std::memcpy(&y, &x, sizeof y);
+    return y;
+}
+static inline float __uint_as_float(unsigned x) { return same_bits<float>(x); }
+static inline float __int_as_float(int x) { return same_bits<float>(x); }
+static inline unsigned __float_as_uint(float x) { return same_bits<unsigned>(x); }
+static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
+    return unsigned((uint64_t(high) << 32 | low) >> (by & 31));
+}
+static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+template <class T> static T atomicAdd(T* p, T x) { T old = *p; *p = old + x; return old; }
+template <class T> static T atomicExch(T* p, T x) { T old = *p; *p = x; return old; }
+static inline unsigned atomicOr(unsigned* p, unsigned x) { unsigned old = *p; *p = old | x; return old; }
+static inline unsigned atomicAnd(unsigned* p, unsigned x) { unsigned old = *p; *p = old & x; return old; }
+static inline unsigned atomicInc(unsigned* p, unsigned last) { unsigned old = *p; *p = old >= last ? 0 : old + 1; return old; }
+static inline int min(int a, int b) { return a < b ? a : b; }
+static inline int max(int a, int b) { return a > b ? a : b; }
+static inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+static inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+
+// Instructions by their names, results first: what the test makes of inline assembly.
+namespace ptx {
+static inline void mov_u32(unsigned& y, unsigned x) { y = x; }
+static inline void mov_u32(int& thread) { thread = int(threadIdx.x); }
+static inline void max_NaN_f32(float& y, float a, float b) { y = a != a || b != b ? NAN : fmaxf(a, b); }
+static inline void min_NaN_f32(float& y, float a, float b) { y = a != a || b != b ? NAN : fminf(a, b); }
+static inline void cvt_rzi_s32_f32(int& y, float x) {
+    y = x != x ? 0 : x >= 2147483648.0f ? 2147483647 : x <= -2147483648.0f ? -2147483647 - 1 : int(x);
+}
+static inline void cvt_f32_f16(float& y, unsigned short x) { y = float(same_bits<_Float16>(x)); }
+static inline void cvt_rn_f16_f32(unsigned short& y, float x) { y = same_bits<unsigned short>(_Float16(x)); }
+static inline void cvt_rn_bf16_f32(unsigned short& y, float x) {
+    const unsigned bits = __float_as_uint(x);
+    y = x != x ? 0x7fff : (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+static inline void cvt_rn_f16x2_f32(unsigned& y, float high, float low) {
+    unsigned short h, l;
+    cvt_rn_f16_f32(h, high), cvt_rn_f16_f32(l, low);
+    y = unsigned(h) << 16 | l;
+}
+static inline void cvt_rn_bf16x2_f32(unsigned& y, float high, float low) {
+    unsigned short h, l;
+    cvt_rn_bf16_f32(h, high), cvt_rn_bf16_f32(l, low);
+    y = unsigned(h) << 16 | l;
+}
+static inline void ex2_approx_ftz_f32(float& y, float x) { y = exp2f(x); }
+static inline void lg2_approx_ftz_f32(float& y, float x) { y = log2f(x); }
+static inline void rcp_approx_ftz_f32(float& y, float x) { y = 1.0f / x; }
+static inline void sqrt_approx_ftz_f32(float& y, float x) { y = sqrtf(x); }
+static inline void tanh_approx_f32(float& y, float x) { y = tanhf(x); }
+}  // namespace ptx
+
+// Dynamic shared memory, which kernels and reductions each have a name for.
+alignas(1024) unsigned char smem[256 << 10];
+#define reduction_memory smem
+
+#define __sinf sinf
+#define __cosf cosf
+#define __CUDA_ARCH__ 800
+#define __device__
+#define __global__
+#define __shared__
+#define __grid_constant__
+#define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __cluster_dims__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))

@@ -1,0 +1,390 @@
+//! Kernels on a processor: what the templates print is compiled as C++ and held to the reference, without a GPU.
+//!
+//! That goes as far as kernels do without tensor cores: `simt`, `gemv` and `pointwise`, with the epilogue, the walk over tiles, the guards at
+//! the edges, masks and reductions that all mainloops have in common. `cuda.hpp` says how. Two launches in opposite orders of blocks have to
+//! agree bit by bit; what neither proves is what a GPU does about timing.
+
+mod program;
+
+use postlude::args::{HostArgs, SlotKind, Tensor, slots};
+use postlude::build::recipes;
+use postlude::plan::{Mainloop, Math, TileShape};
+use postlude::prelude::*;
+use postlude::target::Target;
+use program::Program;
+
+/// Numbers from -2 to 2 in steps that products keep exact for a while.
+fn bytes(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
+    let mut state = (seed as u32).wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state >> 16
+    };
+    let mut out = Vec::new();
+    while out.len() < dtype.bytes(count) {
+        let eighths = (next() % 33) as i32 - 16;
+        match dtype {
+            F32 => out.extend((eighths as f32 / 8.0).to_le_bytes()),
+            F16 => out.extend(postlude::half::f16::from_f32(eighths as f32 / 8.0).to_le_bytes()),
+            BF16 => out.extend(postlude::half::bf16::from_f32(eighths as f32 / 8.0).to_le_bytes()),
+            I32 => out.extend((eighths * 12_345).to_le_bytes()),
+            Bool => out.push((next() % 2) as u8),
+            Bits8 | Bits128 => out.push(next() as u8),
+        }
+    }
+    out
+}
+
+/// Values of a buffer, as far as they belong to it: of runs that are longer than they need to be not the rest, but of masks whole bytes,
+/// whose last bits are written as zeros.
+fn values(kind: &SlotKind, bytes: &[u8]) -> Vec<f64> {
+    let SlotKind::Memory { dtype, outer, inner, batch, .. } = kind else { return Vec::new() };
+    let ld = inner.next_multiple_of(dtype.run());
+    let at = |i: usize| match dtype {
+        F32 => f64::from(f32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap())),
+        F16 => postlude::half::f16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f64(),
+        BF16 => postlude::half::bf16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f64(),
+        I32 => f64::from(i32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap())),
+        Bool => f64::from(bytes[i]),
+        Bits8 | Bits128 => f64::from(bytes[i / 8] >> (i % 8) & 1),
+    };
+    let runs = outer * batch.unwrap_or(1);
+    let taken = if dtype.is_packed() { inner.next_multiple_of(8) } else { *inner };
+    (0..runs).flat_map(|run| (0..taken).map(move |i| run * ld + i)).map(at).collect()
+}
+
+/// An epilogue with its operation, tried on shapes and rasters; what it writes is within a relative error of the reference.
+struct Case {
+    name: &'static str,
+    gemm: Gemm,
+    shapes: Vec<Shape>,
+    rasters: &'static [i32],
+    tolerance: f64,
+}
+
+/// Whether a case was tried.
+#[derive(PartialEq, Eq)]
+enum Tried {
+    Passed,
+    /// There is no compiler.
+    Skipped,
+}
+
+impl Case {
+    /// Compiles the case's kernels and compares what they write with the reference. `change` is made to their text before: see `mutants`.
+    fn run(&self, name: &str, change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
+        // One kernel serves a class of problems: what is compiled once is tried on every shape of its class.
+        let mut programs: Vec<(String, Program)> = Vec::new();
+        for &shape in &self.shapes {
+            let plan = self.gemm.kernel(Target::SM_80, 108, shape).unwrap();
+            let text = plan.source().unwrap().text().to_owned();
+            if !programs.iter().any(|(known, _)| *known == text) {
+                let Some(program) = Program::of(&format!("{name}_{}", programs.len()), plan, &change(&text))? else {
+                    return Ok(Tried::Skipped);
+                };
+                programs.push((text.clone(), program));
+            }
+            let (_, program) = programs.iter().find(|(known, _)| *known == text).unwrap();
+            self.launch(program, shape)?;
+        }
+        Ok(Tried::Passed)
+    }
+
+    fn launch(&self, program: &Program, shape: Shape) -> Result<(), String> {
+        let slots = slots(self.gemm.operation(), self.gemm.epilogue().checked(), shape);
+        let mut before = Vec::new();
+        for (seed, slot) in slots.iter().enumerate() {
+            before.push(match &slot.kind {
+                SlotKind::Memory { dtype, outer, inner, batch, .. } => {
+                    bytes(*dtype, inner.next_multiple_of(dtype.run()) * outer * batch.unwrap_or(1), seed + 1)
+                }
+                SlotKind::Scalar(_) => Vec::new(),
+            });
+        }
+        let (mut expected, mut args) = (before.clone(), HostArgs::new());
+        for ((slot, bytes), input) in slots.iter().zip(&mut expected).zip(&before) {
+            args = match &slot.kind {
+                SlotKind::Scalar(_) => args.scalar(&slot.name, 0.75f32),
+                SlotKind::Memory { dtype, written: true, .. } => args.output(&slot.name, Tensor::of_bytes_mut(*dtype, bytes)),
+                SlotKind::Memory { dtype, .. } => args.input(&slot.name, Tensor::of_bytes(*dtype, input)),
+            };
+        }
+        self.gemm.reference(shape, args).unwrap();
+        for &raster in self.rasters {
+            let launches = program.launch(&self.gemm, shape, raster, &before, 0.75)?;
+            for (turn, launched) in launches.iter().enumerate() {
+                for ((slot, expected), found) in slots.iter().zip(&expected).zip(launched) {
+                    let (expected, found) = (values(&slot.kind, expected), values(&slot.kind, found));
+                    let same =
+                        |e: f64, f: f64| e == f || (e - f).abs() <= self.tolerance * e.abs().max(1.0) || e.is_nan() && f.is_nan();
+                    if let Some(at) = expected.iter().zip(&found).position(|(e, f)| !same(*e, *f)) {
+                        let (tile, name, found, expected) = (program.plan().tile, &slot.name, found[at], expected[at]);
+                        let place = format!("launch {turn}, {shape}, raster {raster}, {tile}");
+                        return Err(format!("`{name}`[{at}] is {found}, not {expected}: {place}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn shapes(extents: &[(usize, usize, usize)]) -> Vec<Shape> {
+    extents.iter().map(|&(m, n, k)| Shape::new(m, n, k)).collect()
+}
+
+/// Edges in every direction, less than a tile, no terms; and entries of a batch.
+fn edges() -> Vec<Shape> {
+    let mut all = shapes(&[(150, 200, 33), (5, 7, 3), (129, 65, 0)]);
+    all.push(Shape::new(40, 72, 20).batched(3));
+    all
+}
+
+/// Matrices, vectors and a number, in every layout: each element once, whatever the order of tiles.
+fn layout(name: &'static str, layout: Layout) -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() * e.load("rows", F32.over(M)) + e.load("columns", F32.over(N)) * e.scalar("by", F32);
+        e.store("d", (z + e.load("c", F32)).relu() - e.load("turned", F32.column_major()), F32);
+    });
+    let shapes = if layout == TN { edges() } else { shapes(&[(150, 200, 33), (96, 72, 20)]) };
+    Case { name, gemm: Gemm::new(F32, layout, &epilogue.unwrap()), shapes, rasters: &[2, -2], tolerance: 1e-5 }
+}
+
+/// A tile whose threads have several groups of rows, which pass through shared memory one after the other.
+fn large_tile() -> Case {
+    let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", F32), F32)).unwrap();
+    let gemm = Gemm::new(F32, TN, &epilogue);
+    let large = gemm.kernel(Target::SM_80, 108, Shape::new(4096, 4096, 512)).unwrap();
+    let tile = large.choice.candidates().map(|(tile, _)| tile).find(|tile| tile.bm == 128 && tile.bn == 128).unwrap();
+    let shapes = shapes(&[(150, 140, 20)]);
+    Case { name: "large_tile", gemm: gemm.tile(tile), shapes, rasters: &[1], tolerance: 1e-5 }
+}
+
+/// Operands of 16 bits, whose runs begin anywhere, or where all of them can be moved in pieces of 16 bytes.
+fn halves() -> Case {
+    let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", BF16).max(e.acc()), F16)).unwrap();
+    let shapes = shapes(&[(67, 45, 31), (64, 130, 2), (96, 160, 64)]);
+    Case { name: "halves", gemm: Gemm::new(F16, TN, &epilogue).mainloop(Mainloop::Simt), shapes, rasters: &[3], tolerance: 1e-3 }
+}
+
+/// Fast spellings as far as they are ours: what they reduce and scale. The instructions themselves are exact here. Arguments of sine and
+/// cosine are up to some thousand turns.
+fn fast() -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc();
+        e.store("turned", (z * 64.0).sin() + (z * 32.0).cos(), F32);
+        e.store("scaled", (z * 0.0625).exp() + (z.abs() + 1.0).log() * z.tanh(), F32);
+        e.store("rooted", (z.abs() + 0.5).sqrt() + (z * z + 1.0).recip(), F32);
+    });
+    let gemm = Gemm::new(F32, TN, &epilogue.unwrap()).math(Math::Fast);
+    Case { name: "fast", gemm, shapes: shapes(&[(40, 60, 33)]), rasters: &[1], tolerance: 1e-4 }
+}
+
+/// Integers wrap; division is total.
+fn integers() -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let (z, c) = (e.acc_i32(), e.load("c", I32));
+        e.store("d", z * c - e.load("by", I32.over(N)), I32);
+        e.store("quotient", z / c + z % c, I32.column_major());
+    });
+    let shapes = shapes(&[(50, 70, 33)]);
+    Case { name: "integers", gemm: Gemm::new(I32, NT, &epilogue.unwrap()), shapes, rasters: &[-2], tolerance: 0.0 }
+}
+
+/// What tiles come to is combined by the last of them, in one order: of rows, columns, entries, all of it and every monoid.
+fn reductions() -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc();
+        e.store("d", z, F32);
+        e.reduce("sums", z, Monoid::Sum, F32.over(N));
+        e.reduce("added", z, Monoid::Sum.atomic(), F32.over(M));
+        e.reduce("largest", z, Monoid::Max, F32.over(M | L));
+        e.reduce("smallest", z, Monoid::Min, F32.pointer());
+        e.reduce("amax", z, Monoid::AbsMax, F32.over(N | L));
+        e.reduce("lse", z, Monoid::LogSumExp, F32.over(M));
+        e.reduce("more", z * e.load("c", F32), Monoid::Sum.accumulate(), F32.over(N));
+        e.reduce("product", z * 0.0625 + 1.0, Monoid::Product, F32.over(M | N));
+        e.reduce("any", z.gt(8.0), Monoid::Max, Bool.over(N));
+        e.reduce("whole", z.cast(I32), Monoid::Sum, I32.over(M));
+        e.reduce("least", z.cast(I32), Monoid::Min, I32.over(M));
+    });
+    Case { name: "reductions", gemm: Gemm::new(F32, TN, &epilogue.unwrap()), shapes: edges(), rasters: &[1], tolerance: 2e-5 }
+}
+
+/// Masks are read and written along either axis, and end inside of a byte.
+fn masks() -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let keep = e.load("keep", Bits8).select(e.acc(), -e.acc());
+        let turned = e.load("turned", Bits8.column_major()).cast(F32);
+        let z = e.load("columns", Bits8.over(N)).select(keep, keep + turned) + e.load("rows", Bits8.over(M)).cast(F32);
+        e.store("d", z, F32);
+        e.store("across", z.gt(0.0), Bits8);
+        e.store("down", z.lt(0.5), Bits8.column_major());
+        e.store("wide", z.ge(1.0), Bits128);
+    });
+    Case { name: "masks", gemm: Gemm::new(F32, TT, &epilogue.unwrap()), shapes: edges(), rasters: &[2], tolerance: 1e-5 }
+}
+
+/// A few rows against a matrix that passes through once.
+fn few_rows(name: &'static str, layout: Layout, rows: usize) -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F32.over(N));
+        e.store("d", z, F32);
+        e.reduce("sums", z, Monoid::Sum, F32.over(N));
+    });
+    let gemm = Gemm::new(F32, layout, &epilogue.unwrap()).mainloop(Mainloop::Gemv);
+    let shapes = shapes(&[(rows, 67, 45), (rows, 300, 1030), (rows, 8, 0), (rows, 128, 64)]);
+    Case { name, gemm, shapes, rasters: &[1], tolerance: 1e-4 }
+}
+
+/// No product: a matrix in either order.
+fn pointwise(name: &'static str, order: Order) -> Case {
+    let gemm = Gemm::pointwise(F32, order, &recipes::residual(F32, F32, |z| z.relu()).unwrap());
+    let shapes = vec![Shape::new(150, 201, 0), Shape::new(40, 72, 0).batched(3)];
+    Case { name, gemm, shapes, rasters: &[1, -2], tolerance: 1e-6 }
+}
+
+fn cases() -> Vec<Case> {
+    vec![
+        layout("layout_tn", TN),
+        layout("layout_nn", NN),
+        layout("layout_nt", NT),
+        layout("layout_tt", TT),
+        large_tile(),
+        halves(),
+        fast(),
+        integers(),
+        reductions(),
+        masks(),
+        few_rows("row_along_k", TN, 1),
+        few_rows("rows_along_k", NN, 4),
+        few_rows("row_along_n", TT, 1),
+        few_rows("rows_along_n", NT, 3),
+        pointwise("pointwise_rows", Order::RowMajor),
+        pointwise("pointwise_columns", Order::ColumnMajor),
+    ]
+}
+
+/// Runs the cases whose names begin so.
+fn check(names: &str) {
+    let (mut tried, cases) = (0, cases());
+    for case in cases.iter().filter(|case| case.name.starts_with(names)) {
+        if let Err(fault) = case.run(case.name, &str::to_owned) {
+            panic!("{}: {fault}", case.name);
+        }
+        tried += 1;
+    }
+    assert!(tried > 0, "no case is named {names}");
+}
+
+macro_rules! checks {
+    ($($test:ident: $names:literal;)*) => { $(#[test] fn $test() { check($names) })* };
+}
+
+checks! {
+    products_where_k_is_contiguous_of_both: "layout_tn";
+    products_where_k_is_contiguous_of_one: "layout_nn";
+    products_where_k_is_contiguous_of_the_other: "layout_tt";
+    products_where_k_is_contiguous_of_none: "layout_nt";
+    tiles_of_several_slabs: "large_tile";
+    operands_of_16_bits: "halves";
+    fast_spellings: "fast";
+    integers_wrap: "integers";
+    reductions_of_every_kind: "reductions";
+    masks_of_either_order: "masks";
+    a_few_rows: "row";
+    matrices_without_a_product: "pointwise";
+}
+
+/// Blocks of Hopper's kernels stay and go from tile to tile: together they reach each of them once, whatever the raster, the cluster and the
+/// number of blocks. The consumers of a block go the way that its producer goes, clusters stay together, and where tiles lie flush none
+/// reaches beyond the output.
+#[test]
+fn blocks_of_hopper_reach_every_tile_once() {
+    if let Err(fault) = walk(&str::to_owned) {
+        panic!("{fault}");
+    }
+}
+
+fn walk(change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
+    let summed = Epilogue::build(|e| {
+        e.store("d", e.acc(), F16);
+        e.reduce("sums", e.acc(), Monoid::Sum, F32.over(N));
+    });
+    let shape = Shape::new(4096, 4096, 256);
+    for (which, epilogue) in [recipes::identity(F16).unwrap(), summed.unwrap()].into_iter().enumerate() {
+        let plan = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_90A, 132, shape).unwrap();
+        let mut kinds = Vec::new();
+        for (tile, raster) in plan.choice.candidates() {
+            let TileShape::Sm90a { consumers, schedule, cluster, .. } = tile.shape else { panic!("{tile}") };
+            if kinds.contains(&(consumers, schedule, cluster)) {
+                continue;
+            }
+            kinds.push((consumers, schedule, cluster));
+            let plan = plan.with_tile(tile, raster, "").unwrap();
+            let (mut launches, mut said) = (String::new(), Vec::new());
+            let (bm, bn) = (tile.bm, tile.bn);
+            for (m, n) in
+                [(bm, bn), (1, 1), (3 * bm + 8, 5 * bn), (7 * bm - 1, 2 * bn + 1), (bm + 1, 9 * bn - 8), (10 * bm, 6 * bn + 3)]
+            {
+                for batch in [1, 3] {
+                    let shape = Shape::new(m, n, 64).batched(batch);
+                    let [last_row, last_column] = plan.last_tiles(shape);
+                    let blocks = plan.grid(shape).unwrap()[0] as usize;
+                    for blocks in [blocks, blocks.min(2 * tile.cluster()), blocks.min(7 * tile.cluster())] {
+                        for raster in [1, 2, 3, 64, -1, -2, -5] {
+                            let launch = format!("{m} {n} {batch} {raster} {last_row} {last_column} {blocks}");
+                            launches += &format!("{launch}\n");
+                            said.push(launch);
+                        }
+                    }
+                }
+            }
+            let name = format!("walk_{which}_{}", kinds.len());
+            let text = change(plan.source().unwrap().text());
+            let Some(found) = program::walk(&name, &text, plan.flush, &launches)? else { return Ok(Tried::Skipped) };
+            said.push("positions".into());
+            assert_eq!(found.lines().count(), said.len(), "{found}");
+            for (launch, found) in said.iter().zip(found.lines()) {
+                if !found.ends_with("ok") {
+                    return Err(format!("{tile}: {launch}: {found}"));
+                }
+            }
+        }
+        assert!(kinds.len() >= 5, "single, cooperative and in turns, alone and in clusters: {kinds:?}");
+    }
+    Ok(Tried::Passed)
+}
+
+/// Faults that are put into what the templates print, one at a time, to see that some case fails: on demand, by `cargo xtask mutants
+/// --templates`. Each line of `mutants.txt` names a case, what to replace, and by what.
+#[test]
+#[ignore = "takes a compilation for every fault: cargo xtask mutants --templates"]
+fn mutants_of_templates_do_not_live() {
+    let (mut alive, cases) = (Vec::new(), cases());
+    for (number, line) in
+        include_str!("mutants.txt").lines().enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+    {
+        let [name, from, to] = line.split(" | ").collect::<Vec<_>>()[..] else { panic!("line {}: `{line}`", number + 1) };
+        // A fault stands in kernels of its kind once, and in others not at all.
+        let found = std::cell::Cell::new(false);
+        let change = |text: &str| {
+            let count = text.matches(from).count();
+            assert!(count <= 1, "line {}: `{from}` stands in a kernel {count} times", number + 1);
+            found.set(found.get() || count == 1);
+            text.replace(from, to)
+        };
+        let tried = match cases.iter().find(|case| case.name == name) {
+            Some(case) => case.run("mutant", &change),
+            None if name == "walk" => walk(&change),
+            None => panic!("line {}: no case {name}", number + 1),
+        };
+        assert!(found.get(), "line {}: `{from}` is in no kernel", number + 1);
+        match tried {
+            Ok(Tried::Passed) => alive.push(line),
+            Ok(Tried::Skipped) => return,
+            Err(fault) => eprintln!("{line}\n    {}", fault.lines().next().unwrap_or_default()),
+        }
+    }
+    assert!(alive.is_empty(), "these faults live:\n{}", alive.join("\n"));
+}

@@ -1,0 +1,238 @@
+//! Kernels as programs of this machine: the very text that would go to NVRTC, with a shim in front of it and a `main` behind it.
+
+use postlude::args::{SlotKind, slots};
+use postlude::plan::{FieldValue, KernelPlan};
+use postlude::prelude::*;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// The compiler of C++, if this machine has one that will do.
+fn compiler() -> Option<&'static str> {
+    static FOUND: OnceLock<Option<String>> = OnceLock::new();
+    let find = || {
+        let candidates = std::env::var("CXX").into_iter().chain(["c++", "g++", "clang++"].map(str::to_owned));
+        // With what the shim asks of it and of the system.
+        let probe = "#include <sys/mman.h>\n#include <ucontext.h>\n_Float16 half;\n";
+        let works = |name: &String| {
+            let mut command = Command::new(name);
+            command.args(["-std=c++17", "-fsyntax-only", "-x", "c++", "-"]).stdin(Stdio::piped());
+            let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+            child.is_ok_and(|mut child| {
+                let fed = child.stdin.take().is_some_and(|mut stdin| stdin.write_all(probe.as_bytes()).is_ok());
+                child.wait().is_ok_and(|status| status.success()) && fed
+            })
+        };
+        let found = candidates.into_iter().find(works);
+        let required = std::env::var_os("POSTLUDE_REQUIRE_CXX").is_some();
+        assert!(
+            found.is_some() || !required,
+            "POSTLUDE_REQUIRE_CXX is set, and no C++ compiler knows _Float16 and ucontext: install g++ 12 or name one in CXX"
+        );
+        found
+    };
+    FOUND.get_or_init(find).as_deref()
+}
+
+/// Inline assembly as calls of functions that are named after its instruction: `ptx::max_NaN_f32(y, a, b)`.
+fn without_assembly(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find("asm") {
+        let (before, from) = rest.split_at(at);
+        let head = ["asm volatile(", "asm("].into_iter().find(|head| from.starts_with(head));
+        let Some(head) = head.filter(|_| !before.ends_with(|c: char| c.is_alphanumeric() || c == '_')) else {
+            out += before;
+            out += "asm";
+            rest = &from[3..];
+            continue;
+        };
+        out += before;
+        let (inside, behind) = from[head.len()..].split_once(");").expect("the end of a statement");
+        let mut quoted = inside.split('"').skip(1);
+        let instruction = quoted.next().unwrap_or_default().split([' ', ';', '\\']).next().unwrap_or_default();
+        // What stands between the quotes of two constraints begins with an operand in parentheses.
+        let operands = quoted.skip(2).step_by(2).filter_map(|after| operand(after.trim_start()));
+        let name: String = instruction.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
+        out += &format!("ptx::{name}({});", operands.collect::<Vec<_>>().join(", "));
+        rest = behind;
+    }
+    out + rest
+}
+
+/// The text in the parentheses that a text begins with; without the closing one where the statement's own end was cut off with it.
+fn operand(text: &str) -> Option<&str> {
+    let inside = text.strip_prefix('(')?;
+    let mut depth = 1;
+    for (at, c) in inside.char_indices() {
+        depth += match c {
+            '(' => 1,
+            ')' => -1,
+            _ => 0,
+        };
+        if depth == 0 {
+            return Some(&inside[..at]);
+        }
+    }
+    Some(inside)
+}
+
+/// Compiles a program; `None` where there is no compiler, an error where the text does not compile.
+fn compile(name: &str, text: &str) -> Result<Option<PathBuf>, String> {
+    let Some(compiler) = compiler() else {
+        eprintln!("{name} skipped: no C++ compiler knows _Float16 and ucontext; install g++ 12 or name one in CXX");
+        return Ok(None);
+    };
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("emulated_{name}"));
+    let source = path.with_extension("cpp");
+    std::fs::write(&source, text).unwrap();
+    let flags = ["-std=c++17", "-O1", "-w", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off"];
+    let output = Command::new(compiler).args(flags).arg("-o").arg(&path).arg(&source).output().unwrap();
+    if !output.status.success() {
+        return Err(format!("does not compile: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    Ok(Some(path))
+}
+
+/// A file of this folder, as C++ takes it in.
+fn include(part: &str) -> String {
+    format!("#include \"{}/tests/emulate/{part}.hpp\"\n", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What a program writes, given its input; an error is what it broke off with.
+fn output_of(path: &Path, input: Vec<u8>) -> Result<Vec<u8>, String> {
+    let mut child = Command::new(path).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().unwrap();
+    let written = writer.join().unwrap();
+    if !output.status.success() {
+        return Err(format!("{} {}", output.status, String::from_utf8_lossy(&output.stderr)));
+    }
+    written.unwrap();
+    Ok(output.stdout)
+}
+
+/// The walk of a Hopper kernel's blocks over tiles, which may lie flush: of the kernel's text what decides it, and nothing that multiplies.
+pub fn walk(name: &str, text: &str, flush: bool, launches: &str) -> Result<Option<String>, String> {
+    let section = |from: &str, to: &str| {
+        let (_, behind) = text.split_once(from).unwrap_or_else(|| panic!("`{from}` is not in the kernel"));
+        let inside = behind.split(to).next().unwrap_or_default();
+        format!("//{inside}\n")
+    };
+    let last = if flush { "p.last_row = row; p.last_column = column;" } else { "" };
+    let text = [
+        include("cuda"),
+        section("---- types:", "\n// ---- "),
+        section("---- configuration ----", "\n// ---- "),
+        section("---- values that the compiler", "\n// ---- "),
+        "namespace emulated { static u32 block, blocks; }\n".into(),
+        "static u32 this_block() { return emulated::block; }\nstatic u32 launched_blocks() { return emulated::blocks; }\n".into(),
+        "static u32 cluster_rank() { return emulated::block % (CLUSTER_M * CLUSTER_N); }\n".into(),
+        section("---- parameters ----", "\n// ---- "),
+        section("---- raster:", "\n// ---- "),
+        section("---- mainloop for Hopper", "\n// Blocks of K."),
+        format!("static void set_last(Params& p, int row, int column) {{ {last} }}\n"),
+        format!("constexpr bool FLUSH = {flush};\n"),
+        include("walk"),
+    ];
+    let Some(path) = compile(name, &without_assembly(&text.concat()))? else { return Ok(None) };
+    output_of(&path, launches.into()).map(|said| Some(String::from_utf8_lossy(&said).into_owned()))
+}
+
+/// A kernel that was compiled; `None` where there is no compiler.
+pub struct Program {
+    path: PathBuf,
+    plan: KernelPlan,
+}
+
+impl Program {
+    /// Compiles the text of a plan's kernel. An error is a text that does not compile.
+    pub fn of(name: &str, plan: KernelPlan, text: &str) -> Result<Option<Program>, String> {
+        let text = format!("{}{}\n{}", include("cuda"), without_assembly(text), include("launch"));
+        Ok(compile(name, &text)?.map(|path| Program { path, plan }))
+    }
+
+    pub fn plan(&self) -> &KernelPlan {
+        &self.plan
+    }
+
+    /// What two launches leave in every buffer but the workspace, in the order of the operation's slots. `bytes` gives what each buffer
+    /// holds before, `scalar` the numbers. An error is what the program broke off with.
+    pub fn launch(
+        &self,
+        gemm: &Gemm,
+        shape: Shape,
+        raster: i32,
+        bytes: &[Vec<u8>],
+        scalar: f32,
+    ) -> Result<[Vec<Vec<u8>>; 2], String> {
+        let plan = &self.plan;
+        let seen = if plan.transposed { Shape { m: shape.n, n: shape.m, ..shape } } else { shape };
+        let slots = slots(gemm.operation(), gemm.epilogue().checked(), shape);
+        let operands = slots.len() - plan.arguments.len();
+        let argument = |i: usize| slots.iter().position(|slot| slot.name == plan.arguments[i].name).unwrap();
+        let operand = |i: usize| if plan.transposed && operands == 2 { 1 - i } else { i };
+        let strides = |slot: usize| match &slots[slot].kind {
+            SlotKind::Memory { dtype, outer, inner, .. } => {
+                let ld = inner.next_multiple_of(dtype.run());
+                (ld, ld * outer, dtype.bytes(ld), dtype.bytes(ld * outer))
+            }
+            SlotKind::Scalar(_) => (0, 0, 0, 0),
+        };
+        let workspace = plan.workspace(shape);
+        let (mut block, mut addresses) = (vec![0u8; plan.params.size], Vec::new());
+        for field in &plan.params.fields {
+            let mut put = |bytes: &[u8]| block[field.offset..field.offset + bytes.len()].copy_from_slice(bytes);
+            let mut address = |buffer: usize, at: usize| addresses.extend([field.offset, buffer, at]);
+            match field.value {
+                FieldValue::M => put(&(seen.m as u32).to_le_bytes()),
+                FieldValue::N => put(&(seen.n as u32).to_le_bytes()),
+                FieldValue::K => put(&(seen.k as u32).to_le_bytes()),
+                FieldValue::Batch => put(&(seen.batch as u32).to_le_bytes()),
+                FieldValue::Raster => put(&raster.to_le_bytes()),
+                FieldValue::Origin(_) => put(&0u32.to_le_bytes()),
+                FieldValue::OperandPointer(i) => address(operand(i), 0),
+                FieldValue::OperandLd(i) => put(&(strides(operand(i)).0 as u64).to_le_bytes()),
+                FieldValue::OperandBatchStride(i) => put(&(strides(operand(i)).1 as u64).to_le_bytes()),
+                FieldValue::Pointer(i) => address(argument(i), 0),
+                FieldValue::Ld(i) => put(&(strides(argument(i)).0 as u64).to_le_bytes()),
+                FieldValue::BatchStride(i) => put(&(strides(argument(i)).1 as u64).to_le_bytes()),
+                FieldValue::Wide(i) => {
+                    let (_, _, ld, batch) = strides(argument(i));
+                    let needs = plan.arguments[i].role.operand().unwrap().dtype.bytes(plan.strip).min(16);
+                    put(&u32::from(ld.is_multiple_of(needs) && batch.is_multiple_of(needs)).to_le_bytes());
+                }
+                FieldValue::Scalar(_) => put(&scalar.to_le_bytes()),
+                FieldValue::Partials(i) => address(slots.len(), workspace.partials[i]),
+                FieldValue::Arrivals(i) => address(slots.len(), workspace.arrivals[i]),
+                other => panic!("no kernel that is emulated asks for {other}"),
+            }
+        }
+        let grid = plan.grid(shape).unwrap();
+        let workspace = vec![0u8; workspace.bytes];
+        let buffers: Vec<&Vec<u8>> = bytes.iter().chain([&workspace]).collect();
+        let mut numbers: Vec<usize> = vec![plan.params.size];
+        numbers.extend(grid.map(|blocks| blocks as usize));
+        numbers.extend([plan.shared_memory(), buffers.len()]);
+        numbers.extend(buffers.iter().map(|buffer| buffer.len()));
+        numbers.push(addresses.len() / 3);
+        numbers.extend(addresses);
+        let mut input: Vec<u8> = numbers.iter().flat_map(|number| (*number as u64).to_le_bytes()).collect();
+        input.extend(&block);
+        input.extend(buffers.iter().flat_map(|buffer| buffer.iter()));
+
+        let output = output_of(&self.path, input).map_err(|fault| format!("{shape}, raster {raster}: {fault}"))?;
+        let mut rest = output.as_slice();
+        Ok([0, 1].map(|_| {
+            let mut taken = Vec::new();
+            for buffer in &buffers {
+                let (head, tail) = rest.split_at(buffer.len());
+                taken.push(head.to_vec());
+                rest = tail;
+            }
+            taken.truncate(slots.len());
+            taken
+        }))
+    }
+}

@@ -1,0 +1,232 @@
+//! Where things lie: nothing overlaps, everything has room, and what the hardware wants aligned is aligned.
+
+use crate::seen;
+use postlude::Operation;
+use postlude::ir::axes::{Axes, L, M, N};
+use postlude::ir::{Monoid, Side};
+use postlude::plan::{FieldValue, KernelPlan, PARAMETER_LIMIT, Phase, Schedule, Staged, StepKind, Swizzle, TileShape};
+use postlude::prelude::*;
+
+/// Bytes from `at` on, under a name.
+struct Region {
+    name: String,
+    at: usize,
+    bytes: usize,
+}
+
+fn region(name: impl Into<String>, at: usize, bytes: usize) -> Region {
+    Region { name: name.into(), at, bytes }
+}
+
+/// Regions overlap nowhere and end within `end`.
+fn disjoint(mut regions: Vec<Region>, end: usize, context: &dyn Fn() -> String) {
+    regions.retain(|region| region.bytes > 0);
+    regions.sort_by_key(|region| region.at);
+    for pair in regions.windows(2) {
+        let [first, second] = pair else { continue };
+        assert!(first.at + first.bytes <= second.at, "{} runs into {}\n{}", first.name, second.name, context());
+    }
+    if let Some(last) = regions.last() {
+        assert!(last.at + last.bytes <= end, "{} ends at {} of {end}\n{}", last.name, last.at + last.bytes, context());
+    }
+}
+
+fn consumers(plan: &KernelPlan) -> usize {
+    if let TileShape::Sm90a { consumers, .. } = plan.tile.shape { consumers } else { 1 }
+}
+
+/// The regions of a block's shared memory.
+pub fn shared(plan: &KernelPlan) {
+    let limit = plan.target.shared_memory_per_block_opt_in() as usize;
+    assert!(plan.shared_memory() <= limit, "{}", plan.explain());
+    let (Some(s), TileShape::Sm90a { bk, stages, consumers, .. }) = (&plan.staging, plan.tile.shape) else { return };
+    let Operation::Product { dtype, layout } = plan.operation else { panic!("{}", plan.explain()) };
+    // Where N is contiguous B comes in panels of 64 columns.
+    let columns = if layout.b() == Order::RowMajor { plan.tile.bn.next_multiple_of(64) } else { plan.tile.bn };
+    let stage = (plan.tile.bm + columns) * bk * dtype.size();
+    let (load_chunks, store_chunks) = (s.chunk_rings * s.load_stages, s.chunk_rings * s.store_buffers);
+    // The barriers, as the template counts them: two sides of everything that is filled and emptied.
+    let shared_place = if s.chunk_rings < consumers { 2 } else { 0 };
+    let of_reductions = if plan.program.reductions.is_empty() { 0 } else { 2 * consumers };
+    let of_sums = if s.sum_bytes > 0 { 4 } else { 0 };
+    let of_deferred = if s.deferred { 2 * consumers * s.store_buffers } else { 0 };
+    let (turns, of_vectors) = (2, 4);
+    let barriers = 2 * stages + turns + of_vectors + 2 * load_chunks + shared_place + of_reductions + of_sums + of_deferred;
+    // Vectors and sums of operands are of two tiles: one is filled while the other is read.
+    let regions = vec![
+        region("stages", 0, stages * stage),
+        region("stores", s.stores_at, store_chunks * s.store_bytes),
+        region("loads", s.loads_at, load_chunks * s.load_bytes),
+        region("vectors", s.vectors_at, 2 * s.vector_bytes),
+        region("masks", s.bits_at, consumers * s.bit_bytes),
+        region("parts of reductions", s.parts_at, consumers * s.part_bytes),
+        region("sums of operands", s.sums_at, 2 * s.sum_bytes),
+        region("barriers", s.barriers_at, 8 * barriers),
+    ];
+    disjoint(regions, s.shared_memory, &|| format!("{s:?}\n{}", plan.explain()));
+    assert_eq!((s.stores_at, s.barriers_at + 8 * barriers), (stages * stage, s.shared_memory), "what the template asserts");
+    assert!(stages >= 2 && s.store_buffers >= 1 && (s.chunk_rings == consumers || s.chunk_rings == 1));
+    assert!(s.loads.is_empty() || s.load_stages >= 1, "a load without a place");
+    for (at, to) in
+        [(s.vectors_at, 16), (s.bits_at, 16), (s.parts_at, 16), (s.sums_at, 4), (s.barriers_at, 8), (s.vector_bytes, 16)]
+    {
+        assert!(at.is_multiple_of(to), "{at} by {to}: {s:?}");
+    }
+}
+
+/// The places of pieces within the bytes that all of a kind have.
+fn pieces(what: &str, staged: &[Staged], bytes: usize, plan: &KernelPlan) {
+    let regions = staged.iter().map(|piece| region(format!("{what} {}", piece.of), piece.at, piece.bytes)).collect();
+    disjoint(regions, bytes, &|| format!("{staged:?}\n{}", plan.explain()));
+}
+
+/// What passes through shared memory: every operand once, in chunks and slices of its size, where tensor maps may put it.
+pub fn chunks(plan: &KernelPlan) {
+    let Some(s) = &plan.staging else { return };
+    let (rows, program) = (s.rows, &plan.program);
+    let turns = matches!(plan.tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. });
+    assert_eq!(rows, if turns { plan.tile.bm } else { plan.tile.bm / consumers(plan) });
+    assert!(plan.tile.bn.is_multiple_of(s.chunk) && s.chunk.is_multiple_of(4 * s.strip) && s.strip >= 1, "{s:?}");
+    assert!(s.store_rows == 16 || s.store_rows == 64);
+
+    let loads_of = |phases: &[Phase]| {
+        let loads = program.steps.iter().enumerate().filter_map(|(of, step)| match step.kind {
+            StepKind::Load { operand, argument } if phases.contains(&step.phase) => Some((of, operand, argument)),
+            _ => None,
+        });
+        loads.collect::<Vec<_>>()
+    };
+    let is_along = |operand: Operand| operand.order == Order::RowMajor;
+    // A line of a chunk lies along the contiguous axis; those of masks are whole bytes.
+    let chunk_bytes = |operand: Operand| {
+        let (lines, elements) = if is_along(operand) { (64, s.chunk) } else { (s.chunk, 64) };
+        lines * operand.dtype.bytes(elements)
+    };
+    let mut matrices = Vec::new();
+    let loads = loads_of(&[Phase::Visit]);
+    assert_eq!(s.loads.iter().map(|load| load.of).collect::<Vec<_>>(), loads.iter().map(|load| load.0).collect::<Vec<_>>());
+    matrices.extend(
+        s.loads.iter().zip(loads).map(|(load, (_, operand, argument))| (load, operand, argument, 64, s.loads_at, s.load_bytes)),
+    );
+    for store in &s.stores {
+        let stored = &program.stores[store.of];
+        matrices.push((store, stored.operand, stored.argument, s.store_rows, s.stores_at, s.store_bytes));
+    }
+    let (packed, whole): (Vec<usize>, Vec<usize>) =
+        (0..program.stores.len()).partition(|i| program.stores[*i].operand.dtype.is_packed());
+    assert_eq!(s.stores.iter().map(|store| store.of).collect::<Vec<_>>(), whole);
+    assert_eq!(s.bits.iter().map(|bits| bits.of).collect::<Vec<_>>(), packed);
+
+    for (staged, operand, argument, store_rows, region_at, stride) in matrices {
+        assert_eq!(staged.bytes, chunk_bytes(operand), "{staged:?}");
+        if operand.dtype.is_packed() {
+            assert!(staged.map.is_none() && staged.at.is_multiple_of(16));
+            continue;
+        }
+        // Swizzles count from multiples of 1024 bytes, with a map or without, in every chunk of the ring.
+        assert!([staged.at, region_at, stride].iter().all(|at| at.is_multiple_of(1024)), "{staged:?} of {s:?}");
+        let Some(map) = staged.map.map(|map| plan.maps[map]) else { continue };
+        assert_eq!((map.source, map.dtype), (postlude::plan::MapSource::Argument(argument), operand.dtype));
+        let inner = map.box_inner * operand.dtype.size();
+        let line = staged.bytes / if is_along(operand) { 64 } else { s.chunk };
+        assert!(line.is_multiple_of(inner) && inner.is_multiple_of(16), "whole boxes make a line: {map:?}");
+        assert_eq!(
+            map.box_outer,
+            if is_along(operand) { store_rows } else { s.chunk },
+            "rows that move together: {map:?} of {s:?}"
+        );
+        assert!(map.box_inner <= 256 && map.box_outer <= 256);
+        let width = match map.swizzle {
+            Swizzle::None => 0,
+            Swizzle::B32 => 32,
+            Swizzle::B64 => 64,
+            Swizzle::B128 => 128,
+        };
+        assert_eq!(width, if [32, 64, 128].contains(&inner) { inner } else { 0 }, "{map:?}");
+    }
+    for (step, operand, _) in loads_of(&[Phase::Row, Phase::Column]) {
+        let vector = s.vectors.iter().find(|vector| vector.of == step).unwrap();
+        let extent = if operand.axes.contains(M) { plan.tile.bm } else { plan.tile.bn };
+        assert!(vector.bytes == extent * operand.dtype.size() && vector.at.is_multiple_of(16), "{vector:?}");
+    }
+    assert!(s.bits.iter().all(|mask| mask.bytes == rows * plan.tile.bn / 8));
+    pieces("load", &s.loads, s.load_bytes, plan);
+    pieces("store", &s.stores, s.store_bytes, plan);
+    pieces("mask", &s.bits, s.bit_bytes, plan);
+    pieces("vector", &s.vectors, s.vector_bytes, plan);
+    assert_eq!(s.part_bytes, plan.parts().bytes);
+}
+
+/// Bytes of what elements have come to.
+fn state(monoid: Monoid) -> usize {
+    if monoid == Monoid::LogSumExp { 8 } else { 4 }
+}
+
+/// Slices and counters: a slice for each unit that shares a block of a result, a counter for each block, and none of them twice.
+pub fn workspace(plan: &KernelPlan, shape: Shape) {
+    let (workspace, program) = (plan.workspace(shape), &plan.program);
+    let shape = seen(plan, shape);
+    let rows = plan.staging.as_ref().map_or(plan.tile.bm, |s| s.rows);
+    let along = [(M, shape.m.div_ceil(rows), rows), (N, shape.n.div_ceil(plan.tile.bn), plan.tile.bn), (L, shape.batch, 1)];
+    let of = |axes: Axes| {
+        along.iter().fold((1, 1, 1), |(blocks, slices, elements), (axis, count, extent)| {
+            if axes.contains(*axis) { (blocks * count, slices, elements * extent) } else { (blocks, slices * count, elements) }
+        })
+    };
+    let mut regions = vec![region("progress", 0, if plan.in_step { 256 } else { 0 })];
+    let mut sets: Vec<Axes> = Vec::new();
+    for (i, reduction) in program.reductions.iter().enumerate() {
+        let axes = reduction.operand.axes;
+        let (blocks, slices, elements) = of(axes);
+        if !sets.contains(&axes) {
+            regions.extend(
+                (slices > 1).then(|| region(format!("counters of {axes:?}"), workspace.arrivals[sets.len()], 4 * blocks)),
+            );
+            sets.push(axes);
+        }
+        let added = reduction.atomic && reduction.monoid == Monoid::Sum;
+        let bytes = if added { 1 } else { slices } * blocks * elements * state(reduction.monoid);
+        regions.extend((slices > 1).then(|| region(format!("slices of reduction {i}"), workspace.partials[i], bytes)));
+    }
+    for (i, sum) in program.sums.iter().enumerate() {
+        let (along, across, extent) = match sum.side {
+            Side::A => (shape.m.div_ceil(plan.tile.bm), shape.n.div_ceil(plan.tile.bn), plan.tile.bm),
+            Side::B => (shape.n.div_ceil(plan.tile.bn), shape.m.div_ceil(plan.tile.bm), plan.tile.bn),
+        };
+        let (entries, together) = if sum.operand.axes.contains(L) { (shape.batch, 1) } else { (1, shape.batch) };
+        let (blocks, slices) = (along * entries, across.min(16) * together);
+        let (arrivals, partials) = (workspace.arrivals[sets.len() + i], workspace.partials[program.reductions.len() + i]);
+        regions.extend((slices > 1).then(|| region(format!("counters of sum {i}"), arrivals, 4 * blocks)));
+        regions.extend((slices > 1).then(|| region(format!("slices of sum {i}"), partials, 4 * slices * blocks * extent)));
+    }
+    assert_eq!(workspace.arrivals.len(), sets.len() + program.sums.len());
+    assert_eq!(workspace.partials.len(), program.reductions.len() + program.sums.len());
+    assert!(regions.iter().all(|region| region.at.is_multiple_of(16)));
+    disjoint(regions, workspace.bytes, &|| format!("{workspace:?} for {shape}\n{}", plan.explain()));
+}
+
+/// The parameter block: fields aligned as the compiler has them, one behind the other, and one for each thing that a kernel asks for.
+pub fn parameters(plan: &KernelPlan) {
+    let params = &plan.params;
+    for field in &params.fields {
+        let map = matches!(field.value, FieldValue::Map(_));
+        let alignment = if map { 64 } else { field.field_type.size() };
+        assert!(field.offset.is_multiple_of(alignment), "{field:?}");
+    }
+    let regions = params.fields.iter().map(|field| region(field.value.to_string(), field.offset, field.field_type.size()));
+    disjoint(regions.collect(), params.size, &|| plan.explain());
+    assert!(params.size <= PARAMETER_LIMIT && params.size.is_multiple_of(if plan.maps.is_empty() { 8 } else { 64 }));
+    let has = |value: FieldValue| params.fields.iter().filter(|field| field.value == value).count();
+    for value in [FieldValue::M, FieldValue::N, FieldValue::K, FieldValue::Batch, FieldValue::Raster] {
+        assert_eq!(has(value), 1, "{value}");
+    }
+    for (i, argument) in plan.arguments.iter().enumerate() {
+        // Folding may leave an argument without a use; whatever is written is used.
+        let count = has(FieldValue::Pointer(i)) + has(FieldValue::Scalar(i));
+        assert!(count == 1 || count == 0 && !argument.role.is_written(), "{argument:?}");
+    }
+    assert_eq!(has(FieldValue::LastRow) + has(FieldValue::LastColumn), if plan.flush { 2 } else { 0 });
+    assert_eq!(has(FieldValue::Progress), usize::from(plan.in_step));
+    assert_eq!(params.fields.iter().filter(|field| matches!(field.value, FieldValue::Map(_))).count(), plan.maps.len());
+    assert!((0..plan.maps.len()).all(|i| has(FieldValue::Map(i)) == 1 && has(FieldValue::Mapped(i)) == 1));
+}
