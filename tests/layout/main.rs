@@ -41,10 +41,10 @@ fn moved() -> impl Strategy<Value = Epilogue> {
         let build = |e: &Builder| {
             let mut z = e.acc();
             for (i, &load) in loads.iter().enumerate() {
-                z = z + e.load(&format!("c{i}"), order(load)).cast(F32);
+                z += e.load(&format!("c{i}"), order(load)).cast(F32);
             }
             for (i, &(dtype, axes)) in vectors.iter().enumerate() {
-                z = z + e.load(&format!("v{i}"), dtype.over(axes)).cast(F32);
+                z += e.load(&format!("v{i}"), dtype.over(axes)).cast(F32);
             }
             for (i, &store) in stores.iter().enumerate() {
                 let value = match store.0 {
