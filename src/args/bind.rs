@@ -1,5 +1,6 @@
 //! Binding: every slot gets the argument of its name, or every fault is reported and nothing runs.
 
+use super::place::fit;
 use super::slot::is_unread_operand;
 use super::{Args, Given, Misfit, ReserveTag, Slot, SlotKind, reserve};
 use crate::dtype::{DType, ValueType};
@@ -307,9 +308,10 @@ fn missing(slot: &Slot) -> Fault {
     Fault::Missing { needs: needs + &of_reserve }
 }
 
-fn needs(kind: &SlotKind) -> String {
+pub(super) fn needs(kind: &SlotKind) -> String {
     match kind {
         SlotKind::Scalar(value) => format!("a scalar of type {value}"),
+        SlotKind::Table(dtype) => format!("memory of {dtype}, a table of any length"),
         SlotKind::Memory { dtype, what, batch, .. } => {
             let batch = batch.filter(|l| *l != 1).map(|l| format!(", for each of {l} batch entries")).unwrap_or_default();
             format!("memory of {dtype}, {what}{batch}")
@@ -384,117 +386,4 @@ fn too_large(shape: Shape, origin: [i32; 3]) -> Option<(&'static str, &'static s
     } else {
         None
     }
-}
-
-/// How an argument lies in memory.
-pub(crate) struct Laid {
-    /// Elements from run to run.
-    ld: usize,
-    /// Elements from batch entry to batch entry.
-    batch_stride: usize,
-    /// Elements from the first to the last.
-    needs: usize,
-    /// Whether runs follow each other as closely as they can.
-    close: bool,
-}
-
-/// How an argument lies that is given these strides.
-pub(crate) fn laid_out(kind: &SlotKind, leading_dimension: Option<usize>, batch_stride: Option<usize>) -> Result<Laid, Fault> {
-    let SlotKind::Memory { dtype, what, outer, inner, matrix, batch, written } = kind else {
-        let fault = |got| Fault::LeadingDimension { what: "a scalar".into(), least: 0, got };
-        return leading_dimension
-            .or(batch_stride)
-            .map_or(Ok(Laid { ld: 0, batch_stride: 0, needs: 0, close: true }), |got| Err(fault(got)));
-    };
-    let (dtype, outer, inner, matrix, batch, written) = (*dtype, *outer, *inner, *matrix, *batch, *written);
-    let begins = |what, elements: usize| match elements % dtype.run() {
-        0 => Ok(elements),
-        _ => Err(Fault::Multiple { what, dtype, got: elements }),
-    };
-    let too_large = || Fault::TooLarge { limit: "the operand's last element lies beyond 2^63 bytes" };
-    let least = inner.max(1).checked_next_multiple_of(dtype.run()).ok_or_else(too_large)?;
-    let ld = match leading_dimension {
-        Some(got) if !matrix => return Err(Fault::LeadingDimension { what: what.clone(), least: 0, got }),
-        // Of lines without elements, or of none, any distance will do.
-        Some(got) if got < least && inner > 0 && outer > 0 => {
-            return Err(Fault::LeadingDimension { what: what.clone(), least, got });
-        }
-        Some(got) => begins("leading dimension", got)?,
-        None => least,
-    };
-    // Elements from the first to the last of one batch entry.
-    let span = if outer == 0 || inner == 0 { Some(0) } else { (outer - 1).checked_mul(ld).and_then(|x| x.checked_add(inner)) };
-    let span = span.ok_or_else(too_large)?;
-    let batch_stride = match (batch, batch_stride) {
-        (None, None | Some(0)) => 0,
-        (None, Some(got)) => {
-            return Err(Fault::BatchStride { why: "the batch shares this operand; declare it `batched()`", got });
-        }
-        (Some(_), Some(got)) => begins("batch stride", got)?,
-        (Some(_), None) => outer.checked_mul(ld).ok_or_else(too_large)?,
-    };
-    let entries = batch.unwrap_or(1);
-    // Entries of an output must not overlap: one after the other, or interleaved inside the leading dimension.
-    let apart = batch_stride >= span || (batch_stride >= inner && entries.checked_mul(batch_stride).is_some_and(|x| x <= ld));
-    if written && entries > 1 && !apart {
-        return Err(Fault::BatchStride { why: "batch entries of an output would overlap", got: batch_stride });
-    }
-    let needs = if span == 0 || entries == 0 {
-        Some(0)
-    } else {
-        (entries - 1).checked_mul(batch_stride).and_then(|x| x.checked_add(span))
-    };
-    let needs = needs.filter(|n| n.checked_mul(dtype.size()).is_some_and(|b| i64::try_from(b).is_ok())).ok_or_else(too_large)?;
-    Ok(Laid { ld, batch_stride, needs, close: ld == least })
-}
-
-fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Result<Bound, Fault> {
-    let (dtype, what, outer, inner, matrix, batch, written, tensor, writable) = match (kind, given) {
-        (SlotKind::Scalar(needs), Given::Scalar(value)) => {
-            let got = value.value_type();
-            return if got == *needs { Ok(Bound::Scalar(*value)) } else { Err(Fault::ScalarType { needs: *needs, got }) };
-        }
-        (SlotKind::Memory { dtype, what, outer, inner, matrix, batch, written }, Given::Tensor { tensor, writable }) => {
-            (*dtype, what, *outer, *inner, *matrix, *batch, *written, tensor, *writable)
-        }
-        (kind, Given::Scalar(_)) => return Err(Fault::Kind { needs: needs(kind), got: "a scalar by value".into() }),
-        (kind, Given::Tensor { .. }) => return Err(Fault::Kind { needs: needs(kind), got: "memory".into() }),
-    };
-    if let Some(reserve) = tensor.reserve.filter(|reserve| !reserve.fits(shape)) {
-        return Err(Fault::ReserveShape { reserve, shape });
-    }
-    // Bit masks are passed as the bytes they lie in.
-    let len = match tensor.dtype {
-        given if given == dtype => tensor.len,
-        DType::Bool if dtype.is_packed() => dtype.elements(tensor.len),
-        got => return Err(Fault::DType { needs: dtype, got }),
-    };
-    if written && !writable {
-        return Err(tensor.reserve.map_or(Fault::ReadOnly, |reserve| Fault::Saved { reserve }));
-    }
-    if written && !tensor.mutable {
-        return Err(Fault::Shared);
-    }
-    let Laid { ld, batch_stride, needs, close } = laid_out(kind, tensor.leading_dimension, tensor.batch_stride)?;
-    let entries = batch.unwrap_or(1);
-    // A mask of a byte for each element would be read as bits of its first few rows. Not where `Bits128` is meant: Paddle's reserves are
-    // of that size, with bits in their first eighth. Nor where lines are said to lie apart, or a word would hold all of its bits: there
-    // the size is that of padding as well.
-    let elements = outer.checked_mul(inner).and_then(|x| x.checked_mul(entries));
-    let unpacked = dtype == DType::Bits8 && tensor.dtype == DType::Bool && Some(tensor.len) == elements;
-    if unpacked && close && tensor.len > dtype.bytes(needs).next_multiple_of(8) {
-        return Err(Fault::Unpacked { dtype, needs: dtype.bytes(needs), got: tensor.len });
-    }
-    if len < needs {
-        let (leading_dimension, batch_stride) = (matrix.then_some(ld), (entries > 1).then_some(batch_stride));
-        return Err(Fault::TooShort { what: what.clone(), needs, got: len, leading_dimension, batch_stride });
-    }
-    // Longer memory is fine, but of exactly this length it is what a vector would be that each entry has for itself.
-    let (asked, entries) = (tensor.leading_dimension.or(tensor.batch_stride), shape.batch);
-    let all = needs.checked_mul(entries).filter(|all| !matrix && batch.is_none() && asked.is_none() && *all > needs);
-    if all == Some(len) {
-        return Err(Fault::Unbatched { what: what.clone(), needs, got: len, batch: entries });
-    }
-    let strided = matrix && outer > 1;
-    Ok(Bound::Tensor(BoundTensor { given: index, dtype, strided, leading_dimension: ld, batch_stride, elements: needs }))
 }

@@ -5,6 +5,7 @@
 
 mod bind;
 mod fit;
+mod place;
 pub(crate) mod reserve;
 mod slot;
 
@@ -12,9 +13,10 @@ pub(crate) use bind::bind;
 #[cfg(feature = "cuda")]
 pub(crate) use bind::bind_into;
 pub use bind::{ArgumentError, ArgumentErrors, Fault};
-pub(crate) use bind::{Bound, BoundTensor, laid_out};
+pub(crate) use bind::{Bound, BoundTensor};
 pub use fit::Misfit;
 pub(crate) use fit::fit_operation;
+pub(crate) use place::laid_out;
 pub use reserve::{Reserve, ReserveTag};
 pub(crate) use slot::is_unread_operand;
 pub use slot::{Slot, SlotKind, slots};

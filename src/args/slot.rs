@@ -21,6 +21,8 @@ pub struct Slot {
 pub enum SlotKind {
     /// A number by value.
     Scalar(ValueType),
+    /// A table: elements one after the other, as many as are passed.
+    Table(DType),
     /// `outer` runs of `inner` consecutive elements for each batch entry, the runs at the leading dimension.
     Memory {
         /// Format.
@@ -46,7 +48,7 @@ impl SlotKind {
     pub(crate) fn element_size(&self) -> usize {
         match self {
             SlotKind::Scalar(_) => 1,
-            SlotKind::Memory { dtype, .. } => dtype.size(),
+            SlotKind::Table(dtype) | SlotKind::Memory { dtype, .. } => dtype.size(),
         }
     }
 
@@ -107,6 +109,7 @@ pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot
     };
     slots.extend(epilogue.arguments().iter().map(|argument| match argument.role {
         Role::Scalar(value) => Slot { name: argument.name.clone(), kind: SlotKind::Scalar(value) },
+        Role::Table(dtype) => Slot { name: argument.name.clone(), kind: SlotKind::Table(dtype) },
         Role::Input(operand) => Slot::operand(&argument.name, operand, shape, false),
         Role::Output(operand) | Role::Update(operand) => Slot::operand(&argument.name, operand, shape, true),
     }));

@@ -215,6 +215,27 @@ impl Builder {
         self.push(Node::Load { name: name.into(), operand: operand.into() }, Some(Location::caller()))
     }
 
+    /// An element of a table in memory, at an `i32` index, widened to its value type. The result varies along the index's axes.
+    ///
+    /// The table has one dimension, and each launch passes one of any length. Where the index is negative, or not below
+    /// the length, the value is 0 (`false`, of `Bool`): nothing outside the table is read. Elements have a format of a
+    /// byte at least; of bit masks [`check`](crate::check) reports `E0110`.
+    ///
+    /// ```
+    /// # use postlude::prelude::*;
+    /// // A leaky ReLU whose slope is the expert's that the row was sent to.
+    /// # Epilogue::build(|e| {
+    /// let slope = e.gather("slope", F32, e.load("expert", I32.over(M)));
+    /// e.store("d", e.acc().gt(0.0).select(e.acc(), e.acc() * slope), F16);
+    /// # }).unwrap();
+    /// ```
+    #[track_caller]
+    pub fn gather<'g>(&'g self, name: &str, dtype: DType, index: impl IntoExpr<'g>) -> Expr<'g> {
+        let built_at = Location::caller();
+        let args = vec![index.into_expr(self, built_at).id];
+        self.push(Node::Gather { name: name.into(), dtype, args }, Some(built_at))
+    }
+
     /// Stores a value as a matrix, rounded once to its format. The name of a loaded matrix of the same format and order
     /// updates it in place. A condition may be stored one bit an element: `Bits8`, or `Bits128` as cuBLASLt has it.
     #[track_caller]

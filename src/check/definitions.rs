@@ -118,7 +118,8 @@ impl Bodies<'_> {
         for (id, node) in body.nodes() {
             let leaf = match node {
                 Node::Scalar { .. } => id.index() >= parameters,
-                Node::Accumulator(_) | Node::Element(..) | Node::Coordinate(_) | Node::Load { .. } => true,
+                Node::Accumulator(_) | Node::Element(..) | Node::Coordinate(_) => true,
+                Node::Load { .. } | Node::Gather { .. } => true,
                 Node::Constant(_) | Node::Apply { .. } | Node::Call { .. } | Node::Custom { .. } => false,
             };
             if leaf {

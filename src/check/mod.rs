@@ -37,7 +37,7 @@ mod types;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
 
-use crate::dtype::ValueType;
+use crate::dtype::{DType, ValueType};
 use crate::ir::graph::{BuiltAt, Graph, Node, NodeId, Side};
 use crate::ir::name::{self, LONGEST, word};
 use crate::ir::{Axes, Function, Monoid, Operand, Reduction, Sink, SinkKind, text};
@@ -76,6 +76,8 @@ pub struct Argument {
 pub enum Role {
     /// A number passed by value.
     Scalar(ValueType),
+    /// A table that is gathered from: elements of this format, as many as a launch passes.
+    Table(DType),
     /// Memory that is read.
     Input(Operand),
     /// Memory that is written.
@@ -85,10 +87,10 @@ pub enum Role {
 }
 
 impl Role {
-    /// The operand, unless it is a scalar by value.
+    /// The operand, unless it is a scalar by value or a table.
     pub fn operand(self) -> Option<Operand> {
         match self {
-            Role::Scalar(_) => None,
+            Role::Scalar(_) | Role::Table(_) => None,
             Role::Input(o) | Role::Output(o) | Role::Update(o) => Some(o),
         }
     }
@@ -103,6 +105,7 @@ impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Role::Scalar(v) => write!(f, "{v} scalar"),
+            Role::Table(dtype) => write!(f, "{dtype} table"),
             Role::Input(o) => write!(f, "{o} input"),
             Role::Output(o) => write!(f, "{o} output"),
             Role::Update(o) => write!(f, "{o} updated in place"),
@@ -227,7 +230,7 @@ fn check_liveness(graph: &Graph, built_at: BuiltAt, out: &mut Vec<Diagnostic>) {
         return;
     }
     for ((id, node), live) in graph.nodes().zip(graph.live()) {
-        if let (Node::Scalar { name, .. } | Node::Load { name, .. }, false) = (node, live) {
+        if let (Node::Scalar { name, .. } | Node::Load { name, .. } | Node::Gather { name, .. }, false) = (node, live) {
             out.push(
                 Diagnostic::new(graph, "E0104", Place::Node(id), &format!("argument `{}` reaches no sink", word(name)))
                     .mark(Part::Subject, "never used")
@@ -243,6 +246,7 @@ fn check_names(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Argument> {
         match node {
             Node::Scalar { name, value_type } => names.add(name, Role::Scalar(*value_type), Place::Node(id), out),
             Node::Load { name, operand } => names.add(name, Role::Input(*operand), Place::Node(id), out),
+            Node::Gather { name, dtype, .. } => names.add(name, Role::Table(*dtype), Place::Node(id), out),
             _ => {}
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Type;
 use super::diagnostic::{Diagnostic, Part, Place};
-use crate::dtype::ValueType;
+use crate::dtype::{DType, ValueType};
 use crate::ir::Function;
 use crate::ir::axes::{Axes, K, L, M, N};
 use crate::ir::graph::{Coordinate, Graph, Node, NodeId};
@@ -52,6 +52,7 @@ fn infer_inside(graph: &Graph, inside: &[&Function], out: &mut Vec<Diagnostic>) 
                 None
             }
             Node::Load { operand, .. } => of(operand.dtype.value_type(), operand.axes),
+            Node::Gather { dtype, args, .. } => gathered(graph, id, *dtype, args, &types, out),
             Node::Apply { op, args } => of_signature(graph, id, args, &types, op.row().signature, out),
             Node::Call { function, args } => of_signature(graph, id, args, &types, called(function, args, &types, inside), out),
             Node::Custom { op, args } => of_signature(graph, id, args, &types, Signature::float(op.arity()), out),
@@ -76,6 +77,7 @@ fn typed(
         let help = match node {
             Node::Call { function, .. } => format!("pass {arity} {operands}: {}", function.parameters.join(", ")),
             Node::Apply { op, .. } => format!("pass {arity} {operands}: {}", op.row().doc.trim()),
+            Node::Gather { .. } => "pass the index, as in `e.gather(\"table\", F32, e.row())`".into(),
             _ => format!("pass the {arity} {operands} it was registered with"),
         };
         out.push(Diagnostic::new(graph, "E0202", Place::Node(id), &message).mark(Part::Subject, "").help(&help));
@@ -104,6 +106,31 @@ pub(super) const ELEMENT: &str = "an operand's element exists only inside the pr
 pub(super) const ALONG_K: &str = "varies along K, which only the operands of the product do";
 pub(super) fn along_k(fault: Diagnostic) -> Diagnostic {
     fault.mark(Part::Format, "").help("name axes of the output, which are M, N and L; the product's operands are `a` and `b`")
+}
+
+/// The element of a table: it varies along the index's axes.
+fn gathered(
+    graph: &Graph,
+    id: NodeId,
+    dtype: DType,
+    args: &[NodeId],
+    types: &[Option<Type>],
+    out: &mut Vec<Diagnostic>,
+) -> Option<Type> {
+    if dtype.is_packed() {
+        let fault = Diagnostic::new(graph, "E0110", Place::Node(id), &format!("a table of {dtype} cannot be gathered from"));
+        let help = "give the table a format of at least one byte an element, such as `Bool`";
+        out.push(fault.mark(Part::Format, "several elements share a byte").help(help));
+        return None;
+    }
+    let (operands, axes) = typed(graph, id, args, types, 1, out)?;
+    if operands[0].value != ValueType::I32 {
+        let fault = Diagnostic::new(graph, "E0201", Place::Node(id), "`gather` takes an i32 index");
+        let help = "load the index as an integer format, or insert `.cast(I32)`";
+        out.push(fault.mark(Part::Operand(0), &operands[0].to_string()).help(help));
+        return None;
+    }
+    Some(Type { value: dtype.value_type(), axes })
 }
 
 /// What a function takes: integers throughout, too, if its body does. See [`Function::apart`].

@@ -96,6 +96,8 @@ impl Layout {
                 FieldValue::Pointer(i) => Value::Address(slot(i)),
                 FieldValue::Ld(i) => Value::Ld(slot(i)),
                 FieldValue::BatchStride(i) => Value::BatchStride(slot(i)),
+                // A table's one run is all of it.
+                FieldValue::Length(i) => Value::Ld(slot(i)),
                 FieldValue::Wide(i) => {
                     let needs = plan.arguments[i].role.operand().map_or(16, |operand| plan.wide_access(operand));
                     Value::Wide(slot(i), needs)

@@ -65,6 +65,7 @@ impl<'p> Printer<'p> {
             StepKind::Coordinate(c) => c.name(),
             StepKind::Scalar { .. } => "scalar",
             StepKind::Load { .. } => "load",
+            StepKind::Gather { .. } => "gather",
             StepKind::Apply { op, .. } => op.name(),
             StepKind::Custom { name, .. } => name,
         };
@@ -126,6 +127,10 @@ impl<'p> Printer<'p> {
                 }
                 spelling => substitute(spelling, &atoms),
             },
+            StepKind::Gather { argument, .. } => {
+                let [table, length] = [FieldValue::Pointer(*argument), FieldValue::Length(*argument)].map(param);
+                format!("gather({table}, {length}, {})", atoms.join(", "))
+            }
             StepKind::Custom { cuda, .. } if self.plan.code.calls_custom => {
                 format!("{}({})", calls::custom_name(self.plan, cuda), atoms.join(", "))
             }

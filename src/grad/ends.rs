@@ -147,6 +147,9 @@ pub(super) fn leaves(forward: &Checked, joint: &Joint, wrt: &Wrt, output: DType)
                 continue;
             }
             Node::Load { name, operand } => (name, operand.dtype.value_type(), *operand),
+            Node::Gather { name, .. } if wrt.names.iter().any(|n| **n == **name) => {
+                return Err(GradError::Table { name: name.to_string() });
+            }
             Node::Scalar { name, value_type } => (name, *value_type, value_type.storage().pointer()),
             _ => continue,
         };

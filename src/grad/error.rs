@@ -52,6 +52,15 @@ pub enum GradError {
         /// Its format.
         dtype: DType,
     },
+    /// A table, whose gradient would be scattered over it.
+    #[error(
+        "argument `{name}` is a table that is gathered from, and its gradient would add up where indices meet, which no epilogue does: \
+         leave it out, and the table is a constant"
+    )]
+    Table {
+        /// The argument.
+        name: String,
+    },
     /// Nothing was asked for.
     #[error("there is nothing to differentiate with respect to: name an argument, or use `Wrt::all()`")]
     Nothing,

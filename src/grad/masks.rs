@@ -5,7 +5,7 @@
 //! its gradient belongs there.
 
 use crate::ir::axes::N;
-use crate::ir::graph::{BuiltAt, Constant, Graph, Node, NodeId};
+use crate::ir::graph::{BuiltAt, Constant, Coordinate, Graph, Node, NodeId};
 use crate::ir::op::Signature;
 use crate::ir::{Op, axes::Axes};
 use crate::pass;
@@ -125,8 +125,10 @@ fn asked_by_relu(graph: &Graph, node: &Node, by: Op, placed: impl Fn(NodeId) -> 
 /// Whether a condition follows from coordinates, scalars, and what is constant along a row.
 fn is_positional(graph: &Graph, condition: NodeId) -> bool {
     let along_rows = |axes: Axes| !axes.contains(N);
+    let along_row = |index: NodeId| all_behind(graph, index, |node| !matches!(node, Node::Coordinate(Coordinate::Column)));
     all_behind(graph, condition, |node| match node {
         Node::Load { operand, .. } => along_rows(operand.axes),
+        Node::Gather { args, .. } => args.iter().all(|index| along_row(*index)),
         Node::Accumulator(_) => false,
         _ => true,
     })

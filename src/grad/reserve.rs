@@ -217,7 +217,8 @@ fn besides(backward: &Epilogue, saved: &[Saved], incoming: &[Arc<str>]) -> (Vec<
         let comes_in = matches!(node, Node::Load { name, .. } if incoming.contains(name));
         upstream[id.index()] = comes_in || matches!(node, Node::Accumulator(_)) || any(&upstream);
         forward[id.index()] = known || !upstream[id.index()] && any(&forward);
-        let own = (matches!(node, Node::Coordinate(_)), matches!(node, Node::Load { .. } | Node::Scalar { .. }));
+        let own =
+            (matches!(node, Node::Coordinate(_)), matches!(node, Node::Load { .. } | Node::Gather { .. } | Node::Scalar { .. }));
         origins[id.index()] = node.args().iter().fold(own, |(coordinates, arguments), arg| {
             let (c, a) = origins[arg.index()];
             (coordinates || c, arguments || a)

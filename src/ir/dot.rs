@@ -12,6 +12,7 @@ pub fn dot(graph: &Graph, type_of: impl Fn(NodeId) -> String) -> String {
     for (id, node) in graph.nodes() {
         let (shape, detail) = match node {
             Node::Load { name, operand } => ("box", format!("{name}: {operand}")),
+            Node::Gather { name, dtype, .. } => ("box", format!("{name}: {dtype}")),
             Node::Scalar { name, .. } => ("box", name.to_string()),
             Node::Constant(_) => ("plaintext", text::node_line(graph, id, None).text.split(' ').next_back().unwrap_or("").into()),
             Node::Accumulator(_) | Node::Element(..) | Node::Coordinate(_) => ("box", String::new()),

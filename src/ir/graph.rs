@@ -11,7 +11,7 @@ use super::name;
 use super::op::{Op, Signature};
 use super::operand::Operand;
 use super::sink::{Sink, SinkKind};
-use crate::dtype::ValueType;
+use crate::dtype::{DType, ValueType};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
@@ -173,6 +173,15 @@ pub enum Node {
         /// Its format and the axes it varies along.
         operand: Operand,
     },
+    /// An element of a table in memory, at an index that is a value of the graph: 0 where the table has no such element.
+    Gather {
+        /// The argument's name.
+        name: Arc<str>,
+        /// The format of the table's elements.
+        dtype: DType,
+        /// The index, an `i32`: one operand.
+        args: Vec<NodeId>,
+    },
     /// A primitive.
     Apply {
         /// Which.
@@ -197,9 +206,13 @@ pub enum Node {
 }
 
 impl Node {
+    /// Issue slots of a gather: two comparisons, an address, the access and a conversion.
+    pub const GATHER_COST: u32 = 6;
+
     /// Issue slots for one element, roughly.
     pub fn cost(&self) -> u32 {
         match self {
+            Node::Gather { .. } => Node::GATHER_COST,
             Node::Apply { op, .. } => op.row().cost,
             Node::Custom { .. } => CustomOp::COST,
             _ => 0,
@@ -209,7 +222,7 @@ impl Node {
     /// The nodes it uses, in order.
     pub fn args(&self) -> &[NodeId] {
         match self {
-            Node::Apply { args, .. } | Node::Call { args, .. } | Node::Custom { args, .. } => args,
+            Node::Gather { args, .. } | Node::Apply { args, .. } | Node::Call { args, .. } | Node::Custom { args, .. } => args,
             _ => &[],
         }
     }
@@ -217,7 +230,9 @@ impl Node {
     /// The same node with each argument replaced.
     pub fn map_args(&self, map: impl FnMut(NodeId) -> NodeId) -> Node {
         let mut node = self.clone();
-        if let Node::Apply { args, .. } | Node::Call { args, .. } | Node::Custom { args, .. } = &mut node {
+        if let Node::Gather { args, .. } | Node::Apply { args, .. } | Node::Call { args, .. } | Node::Custom { args, .. } =
+            &mut node
+        {
             *args = args.iter().copied().map(map).collect();
         }
         node
@@ -232,6 +247,7 @@ impl Node {
             Node::Coordinate(c) => c.name(),
             Node::Scalar { .. } => "scalar",
             Node::Load { .. } => "load",
+            Node::Gather { .. } => "gather",
             Node::Apply { op, .. } => op.name(),
             Node::Call { function, .. } => function.name,
             Node::Custom { op, .. } => op.name(),
@@ -354,6 +370,7 @@ impl Graph {
             Node::Coordinate(_) => ValueType::I32,
             Node::Scalar { value_type, .. } => *value_type,
             Node::Load { operand, .. } => operand.dtype.value_type(),
+            Node::Gather { dtype, .. } => dtype.value_type(),
             Node::Apply { op, args } => match op.row().signature {
                 Signature::Same { gives: Some(to), .. } | Signature::Convert(to) => to,
                 Signature::Same { .. } => args.first().map_or(ValueType::F32, |a| self.value_type(*a)),

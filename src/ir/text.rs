@@ -6,8 +6,11 @@
 //! %1: f32[N] = load "bias" f16[N]
 //! %2: f32[M,N,L] = add %0, %1
 //! %3: f32[M,N,L] = relu %2
-//! store "d" f16[M,N,L], %3
-//! reduce "sums" sum f32[N], %3
+//! %4: i32[M] = load "expert" i32[M]
+//! %5: f32[M] = gather "scale" f32 %4
+//! %6: f32[M,N,L] = mul %3, %5
+//! store "d" f16[M,N,L], %6
+//! reduce "sums" sum f32[N], %6
 //! ```
 //!
 //! The type after the colon is optional; where it stands it must be right. A line that begins with `;` is a comment.
@@ -95,6 +98,10 @@ pub fn node_line(graph: &Graph, id: NodeId, type_name: Option<&str>) -> Line {
         Node::Load { name, operand } => {
             line.subject("load ", &name::quoted(name));
             line.format(&operand.to_string());
+        }
+        Node::Gather { name, dtype, .. } => {
+            line.subject("gather ", &name::quoted(name));
+            line.format(dtype.name());
         }
         Node::Custom { op, .. } => {
             line.subject("custom ", op.name());
@@ -286,6 +293,15 @@ impl<'r> Reader<'r> {
                 let (name, rest) = name(rest)?;
                 Node::Load { name: name.into(), operand: parse_operand(rest)? }
             }
+            "gather" => {
+                let (name, rest) = name(rest)?;
+                let (format, index) = rest.split_once(char::is_whitespace).ok_or(EXPECTED_GATHER)?;
+                Node::Gather {
+                    name: name.into(),
+                    dtype: parse_format(format, || EXPECTED_GATHER.into())?,
+                    args: self.references(index)?,
+                }
+            }
             "custom" => {
                 let (head, args) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
                 let (name, fingerprint) = head.split_once('#').ok_or("expected `custom name#fingerprint %a, ...`")?;
@@ -368,15 +384,21 @@ fn parse_constant(text: &str) -> Result<Constant, String> {
     constant.ok_or_else(|| format!("this is no constant of type {kind}"))
 }
 
+/// What a line that gathers looks like.
+const EXPECTED_GATHER: &str = "expected `gather \"name\" format %index`";
+
+fn parse_format(word: &str, expected: impl Fn() -> String) -> Result<DType, String> {
+    let is_word = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let no_format = || format!("`{}` is no format; there are {}", name::word(word), DType::ALL.map(DType::name).join(", "));
+    DType::from_name(word).ok_or_else(|| if is_word { no_format() } else { expected() })
+}
+
 fn parse_operand(text: &str) -> Result<Operand, String> {
     let expected = || "expected a format and axes, such as f16[M,N,L] or bf16[N]".to_string();
     let text = text.trim();
     let open = text.find('[').ok_or_else(expected)?;
     let close = text.find(']').filter(|c| *c > open).ok_or_else(expected)?;
-    let word = &text[..open];
-    let is_word = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    let no_format = || format!("`{}` is no format; there are {}", name::word(word), DType::ALL.map(DType::name).join(", "));
-    let dtype = DType::from_name(word).ok_or_else(|| if is_word { no_format() } else { expected() })?;
+    let dtype = parse_format(&text[..open], expected)?;
     let axes = Axes::from_letters(&text[open + 1..close]).ok_or_else(expected)?;
     let order = match text[close + 1..].trim() {
         "" | "row_major" => Order::RowMajor,

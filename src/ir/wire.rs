@@ -10,7 +10,7 @@ use super::op::Op;
 use super::operand::Operand;
 use super::sink::{Sink, SinkKind};
 use super::text::{self, MAX_NODES};
-use crate::dtype::ValueType;
+use crate::dtype::{DType, ValueType};
 use serde::{Deserialize, Serialize};
 
 /// The version of the format that this library writes, and the only one it reads.
@@ -34,6 +34,7 @@ enum WireNode {
     Coordinate(Coordinate),
     Scalar { name: String, value_type: ValueType },
     Load { name: String, operand: Operand },
+    Gather { name: String, dtype: DType, args: Vec<u32> },
     Apply(Op, Vec<u32>),
     Call(String, Vec<u32>),
     Custom { name: String, fingerprint: String, args: Vec<u32> },
@@ -99,6 +100,7 @@ impl Document {
             Node::Coordinate(c) => WireNode::Coordinate(*c),
             Node::Scalar { name, value_type } => WireNode::Scalar { name: name.to_string(), value_type: *value_type },
             Node::Load { name, operand } => WireNode::Load { name: name.to_string(), operand: *operand },
+            Node::Gather { name, dtype, args } => WireNode::Gather { name: name.to_string(), dtype: *dtype, args: ids(args) },
             Node::Apply { op, args } => WireNode::Apply(*op, ids(args)),
             Node::Call { function, args } => WireNode::Call(function.name.into(), ids(args)),
             Node::Custom { op, args } => {
@@ -152,6 +154,7 @@ fn read_node(wire: WireNode, ids: &[NodeId], registry: &Registry) -> Result<Node
         WireNode::Coordinate(c) => Node::Coordinate(c),
         WireNode::Scalar { name, value_type } => Node::Scalar { name: name.into(), value_type },
         WireNode::Load { name, operand } => Node::Load { name: name.into(), operand },
+        WireNode::Gather { name, dtype, args } => Node::Gather { name: name.into(), dtype, args: refer(args)? },
         WireNode::Apply(op, args) => Node::Apply { op, args: refer(args)? },
         WireNode::Call(name, args) => {
             let function = registry.function(&name).ok_or_else(|| text::unknown(&name))?;

@@ -12,7 +12,7 @@
 use super::program::{Phase, Program, Store};
 use super::{Mainloop, StepKind, Tile, TileShape};
 use crate::dtype::ValueType;
-use crate::ir::{CustomOp, Op};
+use crate::ir::{CustomOp, Node, Op};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -185,6 +185,7 @@ impl Program {
             // A library function in ten characters, say.
             StepKind::Custom { cuda, .. } => CustomOp::COST.max(u32::try_from(2 * cuda.len()).unwrap_or(u32::MAX)),
             StepKind::Load { .. } => ACCESS,
+            StepKind::Gather { .. } => Node::GATHER_COST,
             _ => 0,
         };
         let steps: usize = (0..self.steps.len()).filter(|s| self.steps[*s].phase == phase).map(|s| of_step(s) as usize).sum();

@@ -462,7 +462,9 @@ impl Program {
     /// Whether a launch has to pass an argument to the kernel.
     fn uses(&self, argument: usize) -> bool {
         let loads = |s: &Step| match s.kind {
-            StepKind::Scalar { argument: a } | StepKind::Load { argument: a, .. } => a == argument,
+            StepKind::Scalar { argument: a } | StepKind::Load { argument: a, .. } | StepKind::Gather { argument: a, .. } => {
+                a == argument
+            }
             _ => false,
         };
         self.stores.iter().any(|s| s.argument == argument)

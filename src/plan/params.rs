@@ -96,6 +96,8 @@ pub enum FieldValue {
     BatchStride(usize),
     /// Whether its address and strides allow wide accesses of a strip.
     Wide(usize),
+    /// How many elements it has, a table.
+    Length(usize),
     /// Its value.
     Scalar(usize),
     /// How long the level-2 cache keeps what is read of `a` or `b`: a cache policy.
@@ -136,6 +138,7 @@ impl fmt::Display for FieldValue {
             FieldValue::Pointer(i) | FieldValue::Scalar(i) => write!(f, "arg{i}"),
             FieldValue::Ld(i) => write!(f, "arg{i}_ld"),
             FieldValue::BatchStride(i) => write!(f, "arg{i}_batch_stride"),
+            FieldValue::Length(i) => write!(f, "arg{i}_length"),
             FieldValue::Wide(i) => write!(f, "arg{i}_wide"),
             FieldValue::OperandPolicy(i) => write!(f, "{}_policy", operand(i)),
             FieldValue::MatrixPolicy => f.write_str("matrix_policy"),
@@ -200,6 +203,11 @@ impl Params {
                 Role::Scalar(value) => {
                     let field_type = if value == ValueType::F32 { FieldType::Float } else { FieldType::Int };
                     params.push(field_type, FieldValue::Scalar(i));
+                    continue;
+                }
+                Role::Table(dtype) => {
+                    params.push(FieldType::Input(dtype), FieldValue::Pointer(i));
+                    params.push(FieldType::Long, FieldValue::Length(i));
                     continue;
                 }
                 Role::Input(operand) | Role::Output(operand) | Role::Update(operand) => operand,

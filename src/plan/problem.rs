@@ -130,7 +130,7 @@ impl Problem {
     pub(crate) fn runs(&self, slot: &Slot) -> Runs {
         let whole = match &slot.kind {
             SlotKind::Memory { dtype, inner, .. } => (inner * dtype.size()).is_multiple_of(16),
-            SlotKind::Scalar(_) => true,
+            SlotKind::Scalar(_) | SlotKind::Table(_) => true,
         };
         Runs { alignment: self.alignment(slot), whole }
     }

@@ -84,7 +84,14 @@ pub enum StepKind {
         /// How it lies there.
         operand: Operand,
     },
-    /// A row of the table.
+    /// From a table in memory.
+    Gather {
+        /// Which argument.
+        argument: usize,
+        /// The index: one operand.
+        args: Vec<usize>,
+    },
+    /// A row of the table of primitives.
     Apply {
         /// Which.
         op: Op,
@@ -186,6 +193,7 @@ impl Program {
                 Node::Coordinate(c) => StepKind::Coordinate(*c),
                 Node::Scalar { name, .. } => StepKind::Scalar { argument: argument(name) },
                 Node::Load { name, operand } => StepKind::Load { argument: argument(name), operand: *operand },
+                Node::Gather { name, .. } => StepKind::Gather { argument: argument(name), args: args() },
                 Node::Apply { op, .. } => StepKind::Apply { op: *op, args: args() },
                 Node::Custom { op, .. } => StepKind::Custom { name: op.name().into(), cuda: op.cuda().into(), args: args() },
                 Node::Call { function, .. } => unreachable!("`{}` was not inlined", function.name),
@@ -221,7 +229,7 @@ impl Program {
     /// The operands of a step.
     pub fn args(&self, step: usize) -> &[usize] {
         match &self.steps[step].kind {
-            StepKind::Apply { args, .. } | StepKind::Custom { args, .. } => args,
+            StepKind::Gather { args, .. } | StepKind::Apply { args, .. } | StepKind::Custom { args, .. } => args,
             _ => &[],
         }
     }
@@ -271,6 +279,7 @@ impl Program {
         match &self.steps[step].kind {
             StepKind::Apply { op, .. } => op.row().cost,
             StepKind::Custom { .. } => CustomOp::COST,
+            StepKind::Gather { .. } => Node::GATHER_COST,
             _ => 0,
         }
     }
@@ -282,7 +291,7 @@ impl Program {
             positional[index] = match &step.kind {
                 StepKind::Constant(_) | StepKind::Coordinate(_) | StepKind::Scalar { .. } => true,
                 StepKind::Accumulator => false,
-                StepKind::Load { .. } => !step.phase.is_array(),
+                StepKind::Load { .. } | StepKind::Gather { .. } => !step.phase.is_array(),
                 StepKind::Apply { args, .. } | StepKind::Custom { args, .. } => args.iter().all(|&a| positional[a]),
             };
         }
@@ -380,7 +389,7 @@ impl<'p> Regions<'p> {
         // One list a block, filled in order of steps; a branch takes its arms' lists, which are complete by then.
         let mut lists: Vec<Vec<Item>> = vec![Vec::new(); self.blocks.len()];
         for (index, step) in self.program.steps.iter().enumerate() {
-            let computed = matches!(step.kind, StepKind::Apply { .. } | StepKind::Custom { .. });
+            let computed = matches!(step.kind, StepKind::Gather { .. } | StepKind::Apply { .. } | StepKind::Custom { .. });
             let (Phase::Visit, true, Some(home)) = (step.phase, computed, self.home[index]) else { continue };
             let item = match self.arms[index] {
                 None => Item::Step(index),

@@ -36,6 +36,8 @@ enum Kind {
     Accumulator,
     Coordinate(Coordinate),
     Load(Tensor),
+    /// From a table of so many elements.
+    Gather(Tensor, usize, usize),
     Primitive(fn(&[f64]) -> f64, Vec<usize>),
     Integer(fn(&[i32]) -> i32, Vec<usize>),
     Custom(Arc<CustomOp>, Vec<usize>),
@@ -70,6 +72,10 @@ impl Program {
                 Node::Coordinate(c) => Kind::Coordinate(*c),
                 Node::Scalar { name, .. } => Kind::Fixed(arguments.scalar(name)),
                 Node::Load { name, operand } => Kind::Load(arguments.tensor(name, *operand)),
+                Node::Gather { name, args, .. } => {
+                    let (table, length) = arguments.table(name);
+                    Kind::Gather(table, length, args[0].index())
+                }
                 Node::Apply { op, args } => apply(*op, args, epilogue),
                 Node::Custom { op, args } => Kind::Custom(op.clone(), places(args)),
                 Node::Call { function, .. } => unreachable!("`{}` has been inlined", function.name),
@@ -152,6 +158,11 @@ impl Step {
                 let start = tensor.strides.index(row, tile.columns.start, tile.batch);
                 arguments.read(tensor, start, tensor.strides.column, out);
             }
+            Kind::Gather(table, length, index) => arguments.with_bytes(table, |bytes| {
+                let element = |index: f64| usize::try_from(index as i32).ok().filter(|at| at < length);
+                let read = |index: &[f64]| element(index[0]).map_or(0.0, |at| table.dtype.read(bytes, at));
+                self.map(out, before, &[*index], |x| x, read);
+            }),
             Kind::Primitive(eval, args) => self.map(out, before, args, |x| x, eval),
             Kind::Integer(eval, args) => self.map(out, before, args, |x| x as i32, |x| f64::from(eval(x))),
             Kind::Custom(op, args) => self.map(out, before, args, |x| x, |x| op.eval(x)),

@@ -140,6 +140,17 @@ impl<'a> Arguments<'a> {
         }
     }
 
+    /// A table's place, and how many elements it has.
+    pub fn table(&self, name: &str) -> (Tensor, usize) {
+        match self.bound(name) {
+            Bound::Tensor(bound) => {
+                let strides = Strides { row: 0, column: 0, batch: 0 };
+                (Tensor { memory: bound.given, dtype: bound.dtype, strides }, bound.elements)
+            }
+            Bound::Scalar(_) => unreachable!("binding refuses a scalar where a table is needed"),
+        }
+    }
+
     /// Reads elements from `start`, `step` apart.
     pub fn read(&self, tensor: &Tensor, start: usize, step: usize, out: &mut [f64]) {
         self.with_bytes(tensor, |bytes| {

@@ -26,6 +26,10 @@ template <int N, class T> DEVICE void store_wide(T* p, const Raw<T, N>& raw) {
 #pragma unroll
     for (int i = 0; i < Raw<T, N>::CHUNKS; ++i) reinterpret_cast<typename Raw<T, N>::Word*>(p)[i] = raw.words[i];
 }
+// An element of a table, zero where it has none of that index.
+template <class T> DEVICE auto gather(const T* table, i64 length, int index) -> decltype(widen(*table)) {
+    return widen(index >= 0 && index < length ? table[index] : T{});
+}
 // Element by element, the first `count` of them at distance `stride`; the rest read as zero.
 template <int N, class T> DEVICE void load_narrow(Raw<T, N>& raw, const T* p, i64 stride, int count) {
 #pragma unroll
