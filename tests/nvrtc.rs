@@ -559,6 +559,34 @@ fn bit_masks() {
     run(&jobs);
 }
 
+/// Tables by row, by column, by element and by data, where there are neither asynchronous copies nor bf16, and where values are staged.
+#[test]
+fn gathers() {
+    let epilogue = |d: Operand| {
+        let built = Epilogue::build(|e| {
+            let index = e.load("index", I32);
+            let by_row = e.gather("slope", F16, e.load("expert", I32.over(M)));
+            let by_column = e.gather("shift", BF16, e.column() / 3);
+            let smooth = e.gather("smooth", Bool, e.load("expert", I32.over(M)));
+            let z = e.acc() * by_row + by_column + e.gather("head", F32, e.batch()) + e.gather("level", F32, index);
+            e.store("d", z.region(smooth, |z| z.gelu()).otherwise(|z| z.tanh()), d);
+            e.store("counts", e.gather("count", I32, index), I32);
+        });
+        built.unwrap()
+    };
+    let mut jobs = Vec::new();
+    for target in [Target::new(7, 5), Target::SM_80, Target::SM_90A] {
+        for (d, shape) in [(F16.into(), ALIGNED), (F32.column_major(), ODD)] {
+            let epilogue = epilogue(d);
+            jobs.push(job("product", Gemm::new(F16, TN, &epilogue), shape, target));
+            jobs.push(job("pointwise", Gemm::pointwise(F16, Order::RowMajor, &epilogue), shape, target));
+            jobs.push(job("f32", Gemm::new(F32, NN, &epilogue), shape, target));
+        }
+        jobs.push(job("few rows", Gemm::new(F16, TN, &epilogue(F16.into())), Shape::new(2, 4096, 4096), target));
+    }
+    run(&jobs);
+}
+
 #[test]
 fn many_regions_cost_few_registers() {
     // Two dozen nested arms. While they began undefined, each held registers from the start of the kernel: 255, with

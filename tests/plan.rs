@@ -212,6 +212,26 @@ fn a_grid_has_a_block_for_every_tile_and_batch_entry() {
     assert_eq!(plan.grid(Shape::new(1 << 31, 1 << 31, 1)), None);
 }
 
+/// A condition that is loaded for each row, or gathered for it, is the same all along a strip: it makes a branch. One that varies along
+/// the columns does not.
+#[test]
+fn data_of_rows_makes_regions() {
+    let explained = |condition: for<'e> fn(&'e postlude::Builder) -> postlude::Expr<'e>, mainloop| {
+        let built = Epilogue::build(|e| e.store("d", e.acc().region(condition(e), |z| z.gelu()).otherwise(|z| z.tanh()), F16));
+        let gemm = Gemm::new(F16, TN, &built.unwrap()).mainloop(mainloop);
+        gemm.kernel(Target::SM_90A, 132, Shape::new(4096, 4096, 4096)).unwrap().explain()
+    };
+    for mainloop in [Mainloop::Simt, Mainloop::Sm80, Mainloop::Sm90a] {
+        let branches = |condition| explained(condition, mainloop).contains("regions       1 branch(es)");
+        assert!(branches(|e| e.load("kind", I32.over(M)).eq(1)));
+        assert!(branches(|e| e.gather("smooth", Bool, e.load("expert", I32.over(M)))));
+        assert!(branches(|e| e.gather("slope", F32, e.batch()).gt(0.0)));
+        assert!(!branches(|e| e.load("kind", I32.over(N)).eq(1)));
+        assert!(!branches(|e| e.gather("kind", I32, e.column()).eq(1)));
+        assert!(!branches(|e| e.gather("smooth", Bool, e.load("index", I32))));
+    }
+}
+
 #[test]
 fn branches_nest_no_deeper_than_the_hardware_brings_lanes_together() {
     fn deepest(items: &[Item]) -> usize {

@@ -25,7 +25,10 @@ pub(crate) fn laid_out(kind: &SlotKind, leading_dimension: Option<usize>, batch_
         }
         SlotKind::Scalar(_) => return without_strides("a scalar", leading_dimension.or(batch_stride)),
         SlotKind::Table(_) => {
-            return without_strides("a table", leading_dimension.or(batch_stride.filter(|stride| *stride != 0)));
+            return match batch_stride.filter(|stride| *stride != 0) {
+                Some(got) => Err(Fault::BatchStride { why: "every batch entry reads the same table; remove it", got }),
+                None => without_strides("a table", leading_dimension),
+            };
         }
     };
     let begins = |what, elements: usize| match elements % dtype.run() {

@@ -56,6 +56,12 @@ impl Case {
         self
     }
 
+    /// The number of elements of a table.
+    pub fn length(mut self, name: &str, elements: usize) -> Case {
+        self.places.entry(name.into()).or_default().length = Some(elements);
+        self
+    }
+
     pub fn scalar(mut self, name: &str, value: impl IntoScalar) -> Case {
         self.scalars.insert(name.into(), value.into_scalar());
         self

@@ -44,7 +44,12 @@ pub struct Place {
     pub offset: usize,
     pub ld: Option<usize>,
     pub batch_stride: Option<usize>,
+    /// Elements of a table.
+    pub length: Option<usize>,
 }
+
+/// Elements of a table, unless said otherwise: some of the numbers that are drawn as indices lie outside.
+const TABLE: usize = 61;
 
 /// One argument in memory.
 #[derive(Clone, Debug)]
@@ -67,7 +72,11 @@ pub struct Buffer {
 impl Buffer {
     /// Memory for a slot, all poison; nothing for a scalar.
     pub fn new(slot: &Slot, order: Order, place: Place) -> Option<Buffer> {
-        let SlotKind::Memory { dtype, outer, inner, batch, written, .. } = slot.kind else { return None };
+        let (dtype, outer, inner, batch, written) = match slot.kind {
+            SlotKind::Scalar(_) => return None,
+            SlotKind::Table(dtype) => (dtype, 1, place.length.unwrap_or(TABLE), None, false),
+            SlotKind::Memory { dtype, outer, inner, batch, written, .. } => (dtype, outer, inner, batch, written),
+        };
         let ld = place.ld.unwrap_or(inner.max(1).next_multiple_of(dtype.run()));
         let batch_stride = place.batch_stride.unwrap_or(if batch.is_some() { outer * ld } else { 0 });
         let entries = batch.unwrap_or(1);

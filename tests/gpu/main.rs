@@ -17,6 +17,7 @@ mod case;
 mod code;
 mod cublaslt;
 mod files;
+mod gathers;
 mod gemv;
 mod gradients;
 mod hopper;

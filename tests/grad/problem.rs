@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 pub const SHAPE: Shape = Shape::new(3, 5, 0).batched(2);
 const ELEMENTS: usize = SHAPE.m * SHAPE.n * SHAPE.batch;
+/// Elements of a table; some of the small integers that are drawn are no index of it.
+const TABLE: usize = 3;
 
 /// A step of differences: a power of two, so that `x + h` is exact.
 const STEP: f64 = 1.0 / 512.0;
@@ -88,6 +90,11 @@ impl Problem {
                 Role::Input(operand) | Role::Update(operand) => {
                     inputs.insert(name.to_string(), filled(*operand, || value(operand.dtype)));
                 }
+                Role::Table(dtype) => {
+                    let mut bytes = vec![0; dtype.bytes(TABLE)];
+                    (0..TABLE).for_each(|index| dtype.write(&mut bytes, index, value(*dtype)));
+                    inputs.insert(name.to_string(), bytes);
+                }
                 Role::Output(_) => {}
             }
         }
@@ -120,8 +127,8 @@ impl Problem {
                 Role::Scalar(ValueType::F32) => args.scalar(name, self.scalars[&**name] as f32),
                 Role::Scalar(ValueType::I32) => args.scalar(name, self.scalars[&**name] as i32),
                 Role::Scalar(ValueType::Bool) => args.scalar(name, self.scalars[&**name] != 0.0),
-                Role::Input(operand) => match inputs.get(&**name) {
-                    Some(bytes) => args.input(name, Tensor::of_bytes(operand.dtype, bytes)),
+                Role::Table(dtype) | Role::Input(Operand { dtype, .. }) => match inputs.get(&**name) {
+                    Some(bytes) => args.input(name, Tensor::of_bytes(*dtype, bytes)),
                     None => args,
                 },
                 Role::Output(operand) | Role::Update(operand) => match room.remove(&**name) {

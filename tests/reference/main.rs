@@ -4,6 +4,7 @@
 mod activations;
 mod adjoints;
 mod errors;
+mod gathers;
 mod meaning;
 mod memory;
 mod operand_sums;

@@ -21,6 +21,7 @@ pub fn evaluate(checked: &Checked, row: i32, column: i32, batch: i32) -> Vec<f64
             Node::Coordinate(Coordinate::Column) => f64::from(column),
             Node::Coordinate(Coordinate::Batch) => f64::from(batch),
             Node::Scalar { name, .. } | Node::Load { name, .. } => leaf(name),
+            Node::Gather { name, args, .. } => leaf(name) + values[args[0].index()] / 4.0,
             Node::Apply { op, args } => match op.row().eval_i32 {
                 Some(eval) if checked.type_of(args[0]).value == ValueType::I32 => {
                     let integers: Vec<i32> = of(args).iter().map(|x| *x as i32).collect();

@@ -10,6 +10,9 @@ use std::fmt::Write;
 /// Two batch entries of a matrix that is no multiple of anything.
 const SHAPE: Shape = Shape::new(3, 5, 0).batched(2);
 
+/// Elements of a table.
+const TABLE: usize = 7;
+
 /// The values of every output, one line a row, for arguments that follow a fixed pattern.
 pub fn evaluate(epilogue: &Epilogue) -> Result<String, String> {
     let count = SHAPE.m * SHAPE.n * SHAPE.batch;
@@ -19,8 +22,10 @@ pub fn evaluate(epilogue: &Epilogue) -> Result<String, String> {
     let room = |dtype: DType| if dtype.is_packed() { SHAPE.n * dtype.run() * SHAPE.batch } else { count };
     let mut memory: Vec<(String, Role, Vec<u8>)> = Vec::new();
     for (index, argument) in epilogue.arguments().iter().enumerate() {
-        let bytes =
-            argument.role.operand().map_or_else(Vec::new, |operand| pattern(operand.dtype, room(operand.dtype), index + 1));
+        let bytes = match argument.role {
+            Role::Table(dtype) => pattern(dtype, TABLE, index + 1),
+            role => role.operand().map_or_else(Vec::new, |operand| pattern(operand.dtype, room(operand.dtype), index + 1)),
+        };
         memory.push((argument.name.to_string(), argument.role, bytes));
     }
     let a = pattern(accumulator, count, 0);
@@ -30,6 +35,7 @@ pub fn evaluate(epilogue: &Epilogue) -> Result<String, String> {
             Role::Scalar(ValueType::F32) => args.scalar(name, 0.75f32),
             Role::Scalar(ValueType::I32) => args.scalar(name, 2),
             Role::Scalar(ValueType::Bool) => args.scalar(name, true),
+            Role::Table(dtype) => args.input(name, Tensor::of_bytes(*dtype, bytes)),
             Role::Input(operand) => args.input(name, Tensor::of_bytes(operand.dtype, bytes)),
             Role::Output(operand) | Role::Update(operand) => args.output(name, Tensor::of_bytes_mut(operand.dtype, bytes)),
         };

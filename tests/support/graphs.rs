@@ -110,7 +110,7 @@ pub fn well_typed(style: Style) -> impl Strategy<Value = Graph> {
 /// A graph of any nodes over any nodes, with any names and any stores. Nothing is promised but that references point
 /// backwards, which the arena itself demands.
 pub fn arbitrary() -> impl Strategy<Value = Graph> {
-    let node = (0u8..9, vec(any::<Index>(), 0..5), any::<u32>(), name(), operand());
+    let node = (0u8..10, vec(any::<Index>(), 0..5), any::<u32>(), name(), operand());
     let sink = (name(), any::<Index>(), sink_kind());
     (vec(node, 0..24), vec(sink, 0..4)).prop_map(|(nodes, sinks)| {
         let mut graph = Graph::new();
@@ -126,6 +126,7 @@ pub fn arbitrary() -> impl Strategy<Value = Graph> {
                 5 => Node::Call { function: pick(activation::ALL, bits), args },
                 6 => Node::Custom { op: softcap(), args },
                 7 => Node::Element(pick(&Side::ALL, bits), pick(&VALUES, bits >> 1)),
+                8 => Node::Gather { name: name.as_str().into(), dtype: operand.dtype, args },
                 _ => Node::Apply { op: pick(Op::ALL, bits), args },
             };
             ids.push(graph.push(node, None));
@@ -225,6 +226,7 @@ fn constant(value: ValueType, bits: u32) -> Constant {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Load,
+    Gather,
     Scalar,
     Coordinate,
     Constant,
@@ -248,6 +250,7 @@ struct Step {
 fn step() -> impl Strategy<Value = Step> {
     let kind = prop_oneof![
         2 => Just(Kind::Load),
+        1 => Just(Kind::Gather),
         1 => Just(Kind::Scalar),
         1 => Just(Kind::Coordinate),
         1 => Just(Kind::Constant),
@@ -344,6 +347,11 @@ impl Maker {
         format!("{head}{}", self.names).into()
     }
 
+    /// A format, if the style has it, else that of its values.
+    fn format(&self, dtype: DType) -> DType {
+        if self.style.formats.contains(&dtype) { dtype } else { dtype.value_type().storage() }
+    }
+
     /// A value of a type, more often a late one. There is always one.
     fn pick(&self, value: ValueType, index: &Index) -> Value {
         let all: Vec<Value> = self.values.iter().copied().filter(|v| v.value == value).collect();
@@ -356,12 +364,16 @@ impl Maker {
     }
 
     fn step(&mut self, step: &Step) {
-        use ValueType::{F32, I32};
+        use ValueType::{Bool, F32, I32};
         match step.kind {
+            Kind::Gather => {
+                let (name, format) = (self.name("t"), self.format(step.operand.dtype));
+                let dtype = if format.is_packed() { Bool.storage() } else { format };
+                let (args, axes) = Maker::join(&self.picks(I32, 1, step));
+                self.add(Node::Gather { name, dtype, args }, dtype.value_type(), axes);
+            }
             Kind::Load => {
-                let name = self.name("x");
-                let known = self.style.formats.contains(&step.operand.dtype);
-                let dtype = if known { step.operand.dtype } else { step.operand.dtype.value_type().storage() };
+                let (name, dtype) = (self.name("x"), self.format(step.operand.dtype));
                 let operand = Operand { dtype, axes: step.operand.axes.without(K), ..step.operand };
                 self.loads.push((name.clone(), operand));
                 self.add(Node::Load { name, operand }, dtype.value_type(), operand.axes);
