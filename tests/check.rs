@@ -9,7 +9,7 @@ use postlude::build::recipes;
 use postlude::check::Role;
 use postlude::compat::cublaslt::{self, Formats};
 use postlude::dtype::ValueType;
-use postlude::ir::{Function, Graph, Node, NodeId, Sink, SinkKind};
+use postlude::ir::{Constant, Function, Graph, Node, NodeId, Sink, SinkKind};
 use postlude::layer::{Linear, LinearError};
 use postlude::prelude::*;
 use postlude::{Builder, CustomOp, Diagnostics, Op};
@@ -323,6 +323,13 @@ fn a_body_keeps_the_rules() {
     static COUNT: Function = Function { body: |graph, args| graph.apply(Op::Add, args), ..TWICE };
     static LOADS: Function =
         Function { body: |graph, _| graph.push(Node::Load { name: "x".into(), operand: F32.into() }, None), ..TWICE };
+    static GATHERS: Function = Function {
+        body: |graph, _| {
+            let index = graph.push(Node::Constant(Constant::I32(0)), None);
+            graph.push(Node::Gather { name: "x".into(), dtype: F32, args: vec![index] }, None)
+        },
+        ..TWICE
+    };
     static STORES: Function = Function {
         body: |graph, args| {
             graph.sink(Sink { name: "e".into(), value: args[0], kind: SinkKind::Store(F32.into()) }, None);
@@ -355,6 +362,7 @@ fn a_body_keeps_the_rules() {
     expect(&[&MIXED], " is at fault: `add` takes operands all f32 or all i32");
     expect(&[&COUNT], " is at fault: `add` takes 2 operands, not 1");
     expect(&[&LOADS], " uses `load`, which is no argument of it");
+    expect(&[&GATHERS], " uses `gather`, which is no argument of it");
     expect(&[&STORES], " stores something");
     expect(&[&FOREIGN], " gives a value of another graph");
     expect(&[&EMPTIES], " gives a value of another graph");

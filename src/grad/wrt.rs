@@ -56,7 +56,7 @@ impl Wrt {
         }
     }
 
-    /// The accumulator and every floating-point argument: matrices, vectors, scalars.
+    /// The accumulator and every floating-point argument: matrices, vectors, scalars. Tables that are gathered from are constants.
     pub fn all() -> Wrt {
         Wrt::new(Vec::new(), true, true)
     }

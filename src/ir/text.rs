@@ -295,7 +295,7 @@ impl<'r> Reader<'r> {
             }
             "gather" => {
                 let (name, rest) = name(rest)?;
-                let (format, index) = rest.split_once(char::is_whitespace).ok_or(EXPECTED_GATHER)?;
+                let (format, index) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
                 Node::Gather {
                     name: name.into(),
                     dtype: parse_format(format, || EXPECTED_GATHER.into())?,

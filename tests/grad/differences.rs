@@ -119,6 +119,19 @@ fn of_regions_and_coordinates() {
     assert!(smooth * 10 >= all * 8, "{smooth} of {all}");
 }
 
+/// Tables are constants; gradients of everything else pass through what was gathered from them, and find the region again.
+#[test]
+fn of_values_beside_tables() {
+    let e = epilogue(|e| {
+        let slope = e.gather("slope", F32, e.load("expert", I32.over(M)).abs());
+        let z = e.acc() * slope + e.load("bias", F32.over(N)) * e.gather("gain", F32, e.column() % 2);
+        let smooth = e.gather("smooth", Bool, e.row());
+        e.store("d", z.region(smooth, |z| z.gelu()).otherwise(|z| z.tanh()) + e.gather("shift", F32, e.row() - e.column()), F32);
+    });
+    let (smooth, all) = Problem::new(&e, 6).check(30, 1e-5);
+    assert!(smooth * 10 >= all * 9 && all >= 30, "{smooth} of {all}");
+}
+
 #[test]
 fn of_an_update_in_place_whose_old_values_are_gone() {
     let e = epilogue(|e| {

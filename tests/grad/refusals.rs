@@ -38,6 +38,34 @@ fn a_custom_primitive_without_a_derivative() {
     assert!(found.starts_with("custom primitive `hard` has no derivative with respect to its operand 0"), "{found}");
 }
 
+/// The gradient of a table would be scattered; the index has none. Beside it a table is a constant.
+#[test]
+fn a_table_that_is_gathered_from() {
+    let build = |e: &Builder| {
+        let slope = e.gather("slope", F32, e.load("expert", I32.over(M)));
+        e.store("d", (e.acc() * slope).tanh() + e.load("bias", F32.over(N)), F32);
+    };
+    for wrt in [Wrt::arguments(["slope"]), Wrt::all().format("slope", F32)] {
+        let found = refused(build, wrt);
+        assert!(found.contains("`slope`"), "{found}");
+    }
+    let found = refused(build, Wrt::arguments(["bias", "slope"]));
+    assert!(
+        found.starts_with("argument `slope` is a table") && found.ends_with("leave it out, and the table is a constant"),
+        "{found}"
+    );
+    assert!(matches!(
+        Epilogue::build(build).unwrap().backward(Wrt::arguments(["slope"])),
+        Err(GradError::Table { name }) if name == "slope"
+    ));
+    let found = refused(build, Wrt::arguments(["expert"]));
+    assert!(found.starts_with("argument `expert` holds i32 values"), "{found}");
+    let pair = Epilogue::build(build).unwrap().backward(Wrt::all()).unwrap();
+    let names: Vec<String> = pair.backward().arguments().iter().map(|a| a.name.to_string()).collect();
+    assert!(names.contains(&"slope".into()) && names.contains(&"grad_bias".into()), "{names:?}");
+    assert!(!names.iter().any(|name| name == "grad_slope"), "{names:?}");
+}
+
 static REVERSE: Function = Function {
     name: "reverse",
     doc: "x, whose gradient is turned round.",
