@@ -61,6 +61,7 @@
 //! | --- | --- | --- |
 //! | the accumulator | [`acc`](Builder::acc), for integer operands [`acc_i32`](Builder::acc_i32) | `f32[M,N,L]`, `i32[M,N,L]` |
 //! | an element in memory | [`load`](Builder::load) | of its format, along its operand's axes |
+//! | an element of a table | [`gather`](Builder::gather) | of its format, along its index's axes |
 //! | a scalar of the launch | [`scalar`](Builder::scalar) | of its format, along no axis |
 //! | a coordinate | [`row`](Builder::row), [`column`](Builder::column), [`batch`](Builder::batch) | `i32[M]`, `i32[N]`, `i32[L]` |
 //! | a constant | a Rust number, or [`constant`](Builder::constant) | of its Rust type, along no axis |
@@ -93,6 +94,25 @@
 //! [`shared`](Operand::shared) give and take the batch axis. Leading dimensions and batch strides belong to the launch, not
 //! to the graph.
 //!
+//! ## Tables
+//!
+//! [`gather`](Builder::gather) reads a table at an `i32` index that the graph computes or loads. The table has one dimension, and its
+//! length is that of the launch's argument. An index that is negative, or not below the length, reads 0: a kernel touches nothing
+//! outside the table. The result varies along the index's axes, and is computed as often.
+//!
+//! ```
+//! # use postlude::prelude::*;
+//! # let _ = Epilogue::build(|e| {
+//! let slope = e.gather("slope", F32, e.load("expert", I32.over(M))); //   one a row: the parameter of the row's expert
+//! let head = e.gather("alibi", F32, e.batch()); //                        one a batch entry
+//! let bias = e.gather("distance", F16, (e.column() - e.row()).abs()); //  one an element
+//! # e.store("d", e.acc().prelu(slope) + head * bias, F16);
+//! # })?;
+//! # Ok::<(), postlude::Diagnostics>(())
+//! ```
+//!
+//! To a derivative a table is a constant: its own gradient would be scattered over it, and is refused.
+//!
 //! ## Phases
 //!
 //! The axes also say how often a value is computed: along no axis or L, once a tile; along M, once a row; along N, once for a
@@ -123,9 +143,26 @@
 //! several functions of a value; the first condition that holds counts. The arm that is not picked never reaches the result, not
 //! even as a NaN.
 //!
-//! Where a condition is made of coordinates and scalars, and its arms cost something, the kernel branches: where the
+//! Where a condition is made of coordinates, scalars and data of the row, and its arms cost something, the kernel branches: where the
 //! condition is uniform over the strip of columns that a thread visits, one arm runs. A condition over rows alone is always
 //! uniform. The bounds may be scalars of the launch, so that moving a border compiles nothing.
+//!
+//! Data may choose as well: a condition on a value that is loaded or gathered for each row branches as one on rows does.
+//!
+//! ```
+//! # use postlude::prelude::*;
+//! let epilogue = Epilogue::build(|e| {
+//!     let gated = e.load("kind", I32.over(M)).eq(1);
+//!     let smooth = e.gather("smooth", Bool, e.load("expert", I32.over(M)));
+//!     let d = e.acc().region(gated, |z| z.sigmoid()).region(smooth, |z| z.gelu()).otherwise(|z| z.tanh());
+//!     e.store("d", d, F16);
+//! })?;
+//! # #[cfg(feature = "jit")] {
+//! let plan = Gemm::new(F16, TN, &epilogue).kernel(postlude::target::Target::SM_90A, 132, Shape::new(4096, 4096, 1024)).unwrap();
+//! assert!(plan.explain().contains("2 branch(es)"));
+//! # }
+//! # Ok::<(), postlude::Diagnostics>(())
+//! ```
 //!
 //! ## Rounding
 //!
