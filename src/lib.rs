@@ -158,7 +158,7 @@
 //!     e.store("d", d, F16);
 //! })?;
 //! # #[cfg(feature = "jit")] {
-//! let plan = Gemm::new(F16, TN, &epilogue).kernel(postlude::target::Target::SM_90A, 132, Shape::new(4096, 4096, 1024)).unwrap();
+//! let plan = postlude::Gemm::new(F16, TN, &epilogue).kernel(postlude::target::Target::SM_90A, 132, Shape::new(4096, 4096, 1024)).unwrap();
 //! assert!(plan.explain().contains("2 branch(es)"));
 //! # }
 //! # Ok::<(), postlude::Diagnostics>(())
