@@ -35,6 +35,9 @@ fn bytes(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
     out
 }
 
+/// Elements of a table.
+const TABLE: usize = 11;
+
 /// Values of a buffer, as far as they belong to it: of runs that are longer than they need to be not the rest, but of masks whole bytes,
 /// whose last bits are written as zeros.
 fn values(kind: &SlotKind, bytes: &[u8]) -> Vec<f64> {
@@ -98,6 +101,7 @@ impl Case {
                 SlotKind::Memory { dtype, outer, inner, batch, .. } => {
                     bytes(*dtype, inner.next_multiple_of(dtype.run()) * outer * batch.unwrap_or(1), seed + 1)
                 }
+                SlotKind::Table(dtype) => bytes(*dtype, TABLE, seed + 1),
                 SlotKind::Scalar(_) => Vec::new(),
             });
         }
@@ -106,7 +110,9 @@ impl Case {
             args = match &slot.kind {
                 SlotKind::Scalar(_) => args.scalar(&slot.name, 0.75f32),
                 SlotKind::Memory { dtype, written: true, .. } => args.output(&slot.name, Tensor::of_bytes_mut(*dtype, bytes)),
-                SlotKind::Memory { dtype, .. } => args.input(&slot.name, Tensor::of_bytes(*dtype, input)),
+                SlotKind::Table(dtype) | SlotKind::Memory { dtype, .. } => {
+                    args.input(&slot.name, Tensor::of_bytes(*dtype, input))
+                }
             };
         }
         self.gemm.reference(shape, args).unwrap();
@@ -225,6 +231,19 @@ fn masks() -> Case {
     Case { name: "masks", gemm: Gemm::new(F32, TT, &epilogue.unwrap()), shapes: edges(), rasters: &[2], tolerance: 1e-5 }
 }
 
+/// Tables along every axis. Of the indices some are no table's, on either side.
+fn gathers() -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let loaded = |name, axes| e.load(name, I32.over(axes)) / 12_345;
+        let z = e.acc() * e.gather("by_row", F16, loaded("rows", M)) + e.gather("by_column", BF16, loaded("columns", N));
+        let z = z + e.gather("by_element", F32, loaded("index", M | N)) + e.gather("by_distance", F32, e.column() - e.row());
+        let z = z + e.gather("by_entry", I32, e.batch()).cast(F32) * 0.001 + e.gather("by_row", F16, e.constant(10));
+        let smooth = e.gather("smooth", Bool, e.row() % 12);
+        e.store("d", z.region(smooth, |z| z.sigmoid()).otherwise(|z| z.tanh() + z), F32);
+    });
+    Case { name: "gathers", gemm: Gemm::new(F32, TN, &epilogue.unwrap()), shapes: edges(), rasters: &[2], tolerance: 1e-5 }
+}
+
 /// A few rows against a matrix that passes through once.
 fn few_rows(name: &'static str, layout: Layout, rows: usize) -> Case {
     let epilogue = Epilogue::build(|e| {
@@ -256,6 +275,7 @@ fn cases() -> Vec<Case> {
         integers(),
         reductions(),
         masks(),
+        gathers(),
         few_rows("row_along_k", TN, 1),
         few_rows("rows_along_k", NN, 4),
         few_rows("row_along_n", TT, 1),
@@ -292,6 +312,7 @@ checks! {
     integers_wrap: "integers";
     reductions_of_every_kind: "reductions";
     masks_of_either_order: "masks";
+    tables_along_every_axis: "gathers";
     a_few_rows: "row";
     matrices_without_a_product: "pointwise";
 }

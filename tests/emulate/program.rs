@@ -178,7 +178,7 @@ impl Program {
                 let ld = inner.next_multiple_of(dtype.run());
                 (ld, ld * outer, dtype.bytes(ld), dtype.bytes(ld * outer))
             }
-            SlotKind::Scalar(_) => (0, 0, 0, 0),
+            SlotKind::Scalar(_) | SlotKind::Table(_) => (0, 0, 0, 0),
         };
         let workspace = plan.workspace(shape);
         let (mut block, mut addresses) = (vec![0u8; plan.params.size], Vec::new());
@@ -202,6 +202,12 @@ impl Program {
                     let (_, _, ld, batch) = strides(argument(i));
                     let needs = plan.arguments[i].role.operand().unwrap().dtype.bytes(plan.strip).min(16);
                     put(&u32::from(ld.is_multiple_of(needs) && batch.is_multiple_of(needs)).to_le_bytes());
+                }
+                FieldValue::Length(i) => {
+                    let (SlotKind::Table(dtype), len) = (&slots[argument(i)].kind, bytes[argument(i)].len()) else {
+                        panic!("only tables have a length")
+                    };
+                    put(&(dtype.elements(len) as u64).to_le_bytes());
                 }
                 FieldValue::Scalar(_) => put(&scalar.to_le_bytes()),
                 FieldValue::Partials(i) => address(slots.len(), workspace.partials[i]),
