@@ -42,12 +42,14 @@ fn gathered(dtype: DType, length: usize, index: impl for<'e> Fn(&'e postlude::Bu
     (values, d)
 }
 
+/// An index as the epilogue builds it, and as a function of the coordinates.
 type Build = for<'e> fn(&'e postlude::Builder) -> Expr<'e>;
+type Index = fn([i64; 3]) -> i64;
 
 #[test]
 fn a_table_of_every_format_is_read_along_the_axes_of_its_index() {
     let [row, column, batch] = ORIGIN.map(i64::from);
-    let by: [(&str, Build, fn([i64; 3]) -> i64); 6] = [
+    let by: [(&str, Build, Index); 6] = [
         ("a constant", |e| e.constant(2), |_| 2),
         ("the batch entry", |e| e.batch(), |[_, _, l]| l),
         ("the row", |e| e.row(), |[i, _, _]| i),
