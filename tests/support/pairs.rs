@@ -32,6 +32,18 @@ pub fn smooth() -> Style {
     }
 }
 
+/// Smooth graphs whose decisions two evaluations share: no function jumps, and none undoes another, so that a value is not compared
+/// with its own rounding.
+pub fn decided() -> Style {
+    let smooth = smooth();
+    let jumps = ["hardshrink", "shrink", "thresholded_relu", "threshold"];
+    Style {
+        float_ops: smooth.float_ops.iter().copied().filter(|op| *op != Op::Log1p).collect(),
+        functions: smooth.functions.iter().copied().filter(|f| !jumps.contains(&f.name)).collect(),
+        ..smooth
+    }
+}
+
 /// With poles, exponentials of exponentials, borders that move with the values, and a custom primitive.
 pub fn steep() -> Style {
     let smooth = smooth();

@@ -173,7 +173,7 @@ primitives! {
     Sinh = "sinh" method (sinh()), float(1), cost 24, code 50, ulp 3, domain &[&[[-95.0, 95.0]]], cuda "sinhf($0)",
         eval |x| x[0].sinh(), adjoint |s, x, _, g| { let d = s.f(Op::Cosh, &[x[0]]); vec![Some(s.mul_(g, d))] };
     /// Hyperbolic cosine, at least 1.
-    Cosh = "cosh" method (cosh()), float(1), cost 16, code 25, ulp 2, domain &[&[[-95.0, 95.0]]], cuda "coshf($0)",
+    Cosh = "cosh" method (cosh()), float(1), cost 16, code 25, ulp 3, domain &[&[[-95.0, 95.0]]], cuda "coshf($0)",
         eval |x| x[0].cosh(), adjoint |s, x, _, g| { let d = s.f(Op::Sinh, &[x[0]]); vec![Some(s.mul_(g, d))] };
     /// Inverse hyperbolic sine.
     #[doc(alias = "arcsinh")]
