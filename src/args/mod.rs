@@ -21,6 +21,7 @@ pub use reserve::{Reserve, ReserveTag};
 pub(crate) use slot::is_unread_operand;
 pub use slot::{Slot, SlotKind, slots};
 
+use crate::check::Checked;
 use crate::dtype::{DType, Element};
 use crate::ir::Constant;
 
@@ -239,6 +240,24 @@ impl<B> Args<B> {
     #[must_use]
     pub fn scalar(mut self, name: &str, value: impl IntoScalar) -> Args<B> {
         self.given.push((name.into(), Given::Scalar(value.into_scalar())));
+        self
+    }
+
+    /// The same list without what an epilogue does not use: one list for several epilogues. What it needs and the list lacks is an
+    /// error of the launch all the same.
+    ///
+    /// ```
+    /// # use postlude::prelude::*;
+    /// let plain = Epilogue::build(|e| e.store("d", e.acc(), F32))?;
+    /// let (a, b, bias, mut d) = ([1.0f32], [2.0f32], [3.0f32], [0.0f32]);
+    /// let args = HostArgs::new().input("a", &a).input("b", &b).input("bias", &bias).output("d", &mut d);
+    /// Gemm::new(F32, TT, &plain).reference(Shape::new(1, 1, 1), args.used_by(plain.checked()))?;
+    /// assert_eq!(d, [2.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn used_by(mut self, epilogue: &Checked) -> Args<B> {
+        self.given.retain(|(name, _)| matches!(&**name, "a" | "b") || epilogue.argument(name).is_some());
         self
     }
 

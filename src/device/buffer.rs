@@ -1,7 +1,7 @@
 //! Buffers: the user's device memory, borrowed, its element type forgotten.
 
 use crate::args::{Args, Given, IntoTensor, Tensor};
-use crate::dtype::Element;
+use crate::dtype::{DType, Element};
 use crate::plan::Problem;
 use crate::problem::Shape;
 use cudarc::driver::{
@@ -159,6 +159,23 @@ impl<'a, 'b: 'a, T: Element> IntoTensor<DeviceBuffer<'a>> for &'a mut CudaViewMu
     fn into_tensor(self) -> Tensor<DeviceBuffer<'a>> {
         let len = self.len();
         Tensor::new(DeviceBuffer(Handle::Write(self)), T::DTYPE, len, true)
+    }
+}
+
+impl<'a> Tensor<DeviceBuffer<'a>> {
+    /// Device memory as elements of a format chosen at run time, borrowed as it was: `of_device_bytes(dtype, &bytes)` for an input,
+    /// `&mut bytes` for an output. A rest too short for an element does not count. An address between two elements is an error of the
+    /// launch.
+    ///
+    /// ```no_run
+    /// # use postlude::prelude::*;
+    /// # fn f(bytes: &postlude::cudarc::driver::CudaSlice<u8>, dtype: DType) {
+    /// let args = DeviceArgs::new().input("bias", postlude::Tensor::of_device_bytes(dtype, bytes));
+    /// # }
+    /// ```
+    pub fn of_device_bytes(dtype: DType, memory: impl IntoTensor<DeviceBuffer<'a>>) -> Self {
+        let Tensor { buffer, dtype: from, len, mutable, .. } = memory.into_tensor();
+        Tensor::new(buffer, dtype, dtype.elements(from.bytes(len)), mutable)
     }
 }
 

@@ -274,3 +274,39 @@ fn extents_beyond_every_kernel_are_refused() {
     let gradients = relu.backward(&[huge, huge, 0, 8], &[huge, huge, 0, 4], &[4, 8], true).unwrap();
     assert_eq!(gradients.dx.reserve.unwrap().bytes, 0);
 }
+
+/// ReLU's gradient for an X that lies transposed, K x 2 x columns, behind the operator that made X.
+fn transposed(columns: usize) -> (Step, Vec<u8>, Vec<f32>, [Vec<f32>; 2]) {
+    let (dims, n) = ([3, 2, columns], 4);
+    let (z, aux) = made_before(Activation::Relu, &dims);
+    let operator = FusedGemmEpilogue { trans_x: true, trans_y: false, activation: Activation::Relu, dtype: F32 };
+    let (dout, y) = (numbers(2 * columns * n, 4), numbers(3 * n, 2));
+    let dx = operator.backward(&[2, columns, n], &dims, &[3, n], true).unwrap().dx;
+    let expected = (0..3 * 2 * columns).map(|at| {
+        let (k, row) = (at / (2 * columns), at % (2 * columns));
+        let sum: f32 = (0..n).map(|j| dout[row * n + j] * y[k * n + j]).sum();
+        if z[at] >= 0.0 { sum } else { 0.0 }
+    });
+    (dx, aux, expected.collect(), [dout, y])
+}
+
+#[test]
+fn lines_of_a_mask_may_have_gaps_or_none() {
+    // Whole lines are one product; a line that is not whole makes a batch of them.
+    for (columns, entries) in [(128, 1), (256, 1), (3, 2), (130, 2)] {
+        let (dx, mut aux, expected, [dout, y]) = transposed(columns);
+        assert_eq!(dx.shape.batch, entries, "{columns} columns");
+        let of = |tensor| if tensor == Tensor::Y { y.clone() } else { dout.clone() };
+        near(&execute(&dx, of, &[], &mut aux), expected.iter().map(|x| f64::from(*x)));
+    }
+}
+
+#[test]
+fn an_arrangement_that_is_forgotten_is_refused() {
+    let (dx, aux, _, [dout, y]) = transposed(3);
+    let mut out = vec![0.0f32; 18];
+    let aux = postlude::Tensor::of_bytes(Bits128, &aux);
+    let args = HostArgs::new().input("a", &y).input("b", &dout).input("aux", aux).output("d", &mut out);
+    let error = run(dx.operation, dx.epilogue.checked(), dx.shape, args, Precision::F32).unwrap_err().to_string();
+    assert!(error.contains("argument `a`: too short"), "{error}");
+}

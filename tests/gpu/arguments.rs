@@ -53,6 +53,29 @@ impl Rig {
     }
 }
 
+#[test]
+fn bytes_are_elements_of_a_format_chosen_at_run_time() {
+    let Some(rig) = rig() else { return };
+    let plan = rig.plan();
+    let bias: Vec<u8> = (0..48).flat_map(|i| f16::from_f32(i as f32).to_bits().to_le_bytes()).collect();
+    let bias = rig.stream.clone_htod(&bias).unwrap();
+    let mut d = rig.stream.alloc_zeros::<u8>(2 * 64 * 48).unwrap();
+    let mut args = DeviceArgs::new().input("a", &rig.a).input("b", &rig.b).input("unused", &rig.b);
+    args = args.input("bias", postlude::Tensor::of_device_bytes(F16, &bias));
+    args = args.output("d", postlude::Tensor::of_device_bytes(F16, &mut d));
+    args = args.used_by(gemm().epilogue().checked());
+    plan.execute(&rig.stream, &mut args).unwrap();
+    drop(args);
+    let d = rig.stream.clone_dtoh(&d).unwrap();
+    let d = d.chunks(2).map(|x| f16::from_bits(u16::from_le_bytes([x[0], x[1]])).to_f32());
+    assert!(d.enumerate().all(|(i, x)| x == 32.0 + (i % 48) as f32));
+    // Memory that was borrowed to be read is not written, and another format is not taken for this one.
+    let mut args = DeviceArgs::new().input("a", &rig.a).input("b", &rig.b).input("bias", &rig.bias);
+    args = args.output("d", postlude::Tensor::of_device_bytes(F32, &bias));
+    let found = faults(plan.execute(&rig.stream, &mut args));
+    assert!(matches!(&found[..], [(name, Fault::DType { .. } | Fault::Shared)] if name == "d"), "{found:?}");
+}
+
 /// The faults of a launch that has to fail, by argument.
 fn faults(result: Result<(), Error>) -> Vec<(String, Fault)> {
     match result {

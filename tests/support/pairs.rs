@@ -32,18 +32,6 @@ pub fn smooth() -> Style {
     }
 }
 
-/// Smooth graphs whose decisions two evaluations share: no function jumps, and none undoes another, so that a value is not compared
-/// with its own rounding.
-pub fn decided() -> Style {
-    let smooth = smooth();
-    let jumps = ["hardshrink", "shrink", "thresholded_relu", "threshold"];
-    Style {
-        float_ops: smooth.float_ops.iter().copied().filter(|op| *op != Op::Log1p).collect(),
-        functions: smooth.functions.iter().copied().filter(|f| !jumps.contains(&f.name)).collect(),
-        ..smooth
-    }
-}
-
 /// With poles, exponentials of exponentials, borders that move with the values, and a custom primitive.
 pub fn steep() -> Style {
     let smooth = smooth();
@@ -58,6 +46,15 @@ fn distance() -> Arc<CustomOp> {
     let op = op.and_then(|op| op.partial(0, "$0 / sqrtf($0 * $0 + $1 * $1 + 1.0f)", move |x| x[0] / root(x)));
     let op = op.and_then(|op| op.partial(1, "$1 / sqrtf($0 * $0 + $1 * $1 + 1.0f)", move |x| x[1] / root(x)));
     Arc::new(op.expect("the spelling is sound"))
+}
+
+/// Whether two evaluations of a graph decide alike: no function jumps, none has a pole, and none undoes another, so that no value is
+/// compared with its own rounding.
+pub fn decides(epilogue: &Epilogue) -> bool {
+    let jumps = ["hardshrink", "shrink", "thresholded_relu", "threshold"];
+    let has = |wanted: &dyn Fn(&Node) -> bool| epilogue.graph().nodes().any(|(_, node)| wanted(node));
+    let uses = |op: Op| has(&|node| matches!(node, Node::Apply { op: own, .. } if *own == op));
+    !has(&|node| matches!(node, Node::Call { function, .. } if jumps.contains(&function.name))) && !uses(Op::Log1p)
 }
 
 /// Random epilogues that have a gradient, each with the number of its draw: always the same ones. Every eighth draw is over the
