@@ -73,11 +73,11 @@ DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c
             states[i] = {{ r.monoid }}::identity();
             {{ r.monoid }}::take(states[i], {{ r.terms }});
         }
-        // A loop: the way to memory is longer than an element is worth in code.
-        if (s.row < p.m)
+        // A loop, which goes round as often for every thread: the way to memory is longer than an element is worth in code.
 #pragma unroll 1
-            for (int i = 0; i < STRIP; ++i)
-                if (s.at(i) < p.n) hand_in<{{ r.monoid }}, {{ r.added }}>(p, block, {{ r.partials }}, result, s.row % UNIT_ROWS * BN + s.at(i) % BN, states[i]);
+        for (int i = 0; i < STRIP; ++i)
+            if (s.row < p.m && s.at(i) < p.n)
+                hand_in<{{ r.monoid }}, {{ r.added }}>(p, block, {{ r.partials }}, result, s.row % UNIT_ROWS * BN + s.at(i) % BN, states[i]);
 {% endif %}    }
 {% endfor %}}
 
