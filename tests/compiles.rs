@@ -4,6 +4,8 @@
 //! Without NVRTC these tests say that they are skipped; with `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
 #![allow(missing_docs, reason = "a test binary")]
 
+#[path = "support/compiler.rs"]
+mod compiler;
 #[path = "support/graphs.rs"]
 mod graphs;
 #[path = "support/sass.rs"]
@@ -12,9 +14,10 @@ mod sass;
 #[path = "support/softcap.rs"]
 mod softcap;
 
+use compiler::nvrtc;
 use graphs::{Style, well_typed};
 use postlude::ir::{Graph, Order};
-use postlude::jit::{Cache, Options, compiler};
+use postlude::jit::{Cache, Options};
 use postlude::plan::{Code, KernelPlan, Math};
 use postlude::prelude::*;
 use postlude::target::Target;
@@ -22,17 +25,6 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
-
-fn nvrtc() -> bool {
-    match compiler() {
-        Ok(_) => true,
-        Err(error) if std::env::var_os("POSTLUDE_REQUIRE_NVRTC").is_some_and(|v| v == "1") => panic!("{error}"),
-        Err(error) => {
-            eprintln!("skipped: NVRTC not found ({error})");
-            false
-        }
-    }
-}
 
 const TARGETS: [Target; 5] = [Target::SM_75, Target::SM_80, Target::SM_89, Target::SM_90, Target::SM_90A];
 

@@ -4,19 +4,22 @@
 //! Without NVRTC these tests say that they are skipped; with `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
 #![allow(missing_docs, reason = "a test binary")]
 
+#[path = "support/compiler.rs"]
+mod compiler;
 #[path = "support/sass.rs"]
 #[allow(dead_code, reason = "each test crate uses its part")]
 mod sass;
 #[path = "support/softcap.rs"]
 mod softcap;
 
+use compiler::nvrtc;
 use postlude::build::{activation, recipes};
 use postlude::compat::cublaslt;
 use postlude::dtype::ValueType;
 use postlude::gemm::Kernel;
 use postlude::grad::Wrt;
 use postlude::ir::{Graph, Node, Operand, Order, Sink, SinkKind};
-use postlude::jit::{Cache, JitError, Options, Source, compiler};
+use postlude::jit::{Cache, JitError, Options, Source};
 use postlude::plan::{Mainloop, Math, Problem, Schedule, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
@@ -24,18 +27,6 @@ use postlude::{CustomOp, Epilogue, Error, Gemm};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Whether there is a compiler, or a word that there is none.
-fn nvrtc() -> bool {
-    match compiler() {
-        Ok(_) => true,
-        Err(error) if std::env::var_os("POSTLUDE_REQUIRE_NVRTC").is_some_and(|v| v == "1") => panic!("{error}"),
-        Err(error) => {
-            eprintln!("skipped: NVRTC not found ({error})");
-            false
-        }
-    }
-}
 
 /// A kernel to compile.
 struct Job {
@@ -606,7 +597,7 @@ fn every_target_takes_the_kernels() {
     let epilogue = recipes::bias_activation(F16, F16, |z| z.gelu_tanh()).unwrap();
     let targets =
         [Target::new(7, 5), Target::new(8, 6), Target::new(8, 9), Target::new(9, 0), Target::new(10, 0), Target::new(12, 0)];
-    let known = compiler().map(|c| c.architectures).unwrap_or_default();
+    let known = postlude::jit::compiler().map(|c| c.architectures).unwrap_or_default();
     let mut jobs = Vec::new();
     for target in targets {
         let number = target.to_string().trim_start_matches("sm_").parse::<u32>().unwrap_or(0);

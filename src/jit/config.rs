@@ -120,8 +120,8 @@ impl Config {
         Config { compile_limit: limit, ..self }
     }
 
-    /// Who is told how far each compilation is, at its start and ten times a second, from a thread of its own. `Break` calls the
-    /// compilation off: it ends as [`JitError::Cancelled`](super::JitError::Cancelled), for everyone who waits for the same kernel.
+    /// A closure that is told how far each compilation is, at its start and ten times a second, from a thread of its own. `Break` calls
+    /// the compilation off: it ends as [`JitError::Cancelled`](super::JitError::Cancelled), for everyone who waits for the same kernel.
     /// NVRTC asks between its phases, which may take seconds each; before 13.0 it cannot be interrupted, and ends as if nobody had
     /// called it off.
     ///

@@ -38,7 +38,7 @@ impl Progress {
 
 type Tell = dyn Fn(&Progress) -> ControlFlow<()> + Send + Sync;
 
-/// Who is told of compilations, and may call them off.
+/// A closure that is told of compilations, and may call them off.
 #[derive(Clone, Default)]
 pub(super) struct Watcher(Option<Arc<Tell>>);
 
