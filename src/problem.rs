@@ -13,21 +13,39 @@ use std::fmt;
 /// | `TT` | row-major, K contiguous | row-major, N contiguous |
 /// | `NN` | column-major, M contiguous | column-major, K contiguous |
 /// | `NT` | column-major, M contiguous | row-major, N contiguous |
+///
+/// The arrows run along consecutive elements in memory:
+///
+/// ```text
+///        A          B              A          B              A          B              A          B
+///      K ->       N               K ->       N ->          K          N               K          N ->
+///    M [-->]    K [|  ]         M [-->]    K [-->]       M [|  ]    K [|  ]         M [|  ]    K [-->]
+///      [-->]      [v  ]           [-->]      [-->]         [v  ]      [v  ]           [v  ]      [-->]
+///         TN                         TT                        NN                        NT
+/// ```
+///
+/// Two row-major matrices as NumPy and PyTorch make them, `x @ w`, are `TT`. A linear layer, `x @ w.T` with `w` stored N x K, is `TN`,
+/// the layout that tensor cores read fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Layout {
-    /// K contiguous in both.
+    /// K contiguous in both: A row-major, B column-major, as in `x @ w.T` of row-major `x` and `w`.
     TN,
-    /// M contiguous in A, K in B.
+    /// M contiguous in A, K in B: both matrices column-major, as in BLAS and Fortran.
     NN,
-    /// M contiguous in A, N in B.
+    /// M contiguous in A, N in B: A column-major, B row-major, as in `x.T @ y` of row-major `x` and `y`.
     NT,
-    /// K contiguous in A, N in B: both matrices row-major.
+    /// K contiguous in A, N in B: both matrices row-major, as in `x @ y`.
     TT,
 }
 
 impl Layout {
     /// Every layout.
     pub const ALL: [Layout; 4] = [Layout::TN, Layout::NN, Layout::NT, Layout::TT];
+
+    /// The layout of that name: `TN`, `NN`, `NT` or `TT`.
+    pub fn from_name(name: &str) -> Option<Layout> {
+        Layout::ALL.into_iter().find(|layout| layout.to_string() == name)
+    }
 
     /// The layout of operands that lie in these orders, as M x K and K x N matrices.
     pub const fn of(a: Order, b: Order) -> Layout {

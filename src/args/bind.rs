@@ -4,7 +4,8 @@ use super::place::fit;
 use super::slot::is_unread_operand;
 use super::{Args, Given, Misfit, ReserveTag, Slot, SlotKind, reserve};
 use crate::dtype::{DType, ValueType};
-use crate::ir::{Constant, name::word};
+use crate::ir::Constant;
+use crate::ir::name::{self, word};
 use crate::problem::Shape;
 use std::fmt;
 
@@ -205,7 +206,11 @@ impl fmt::Display for ArgumentError {
         write!(f, "argument `{}`: ", word(&self.name))?;
         match &self.fault {
             Fault::Missing { needs } => write!(f, "missing; it needs {needs}"),
-            Fault::Unknown { known } => write!(f, "the epilogue has no such argument; it has {}", known.join(", ")),
+            Fault::Unknown { known } => {
+                write!(f, "the epilogue has no such argument; it has {}", known.join(", "))?;
+                name::nearest(&self.name, known.iter().map(String::as_str))
+                    .map_or(Ok(()), |meant| write!(f, "; did you mean `{meant}`?"))
+            }
             Fault::ForeignReserve { reserve } => write!(
                 f,
                 "is part of a {reserve}, which this epilogue knows nothing of: pass the reserve of the same `backward()` pair"

@@ -50,6 +50,20 @@ pub(crate) fn is_unseen(c: char) -> bool {
     c.is_control() || UNSEEN.iter().any(|(first, last)| (*first..=*last).contains(&c))
 }
 
+/// The most edits by which a name may miss the one that was meant: a letter changed, added, left out, or two exchanged.
+const MISSPELT: usize = 2;
+
+/// The name that was probably meant: the one that is reached with the fewest edits, if these are few for its length.
+pub(crate) fn nearest<'n>(given: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    if given.len() > LONGEST * 4 {
+        return None;
+    }
+    let given = given.to_lowercase();
+    let edits = known.map(|name| (strsim::damerau_levenshtein(&given, &name.to_lowercase()), name));
+    let near = edits.filter(|(edits, name)| *edits <= MISSPELT && 2 * edits < name.chars().count());
+    near.min_by_key(|(edits, _)| *edits).map(|(_, name)| name)
+}
+
 /// What is wrong with the characters of a name, and what to do; nothing if they are all seen.
 pub(crate) fn fault(name: &str) -> Option<String> {
     let c = name.chars().find(|c| is_unseen(*c))?;
@@ -97,6 +111,16 @@ pub(crate) fn quoted(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_meant_is_near() {
+        let nearest = |given: &str| nearest(given, ["a", "b", "bias", "boundary", "d"].into_iter());
+        for (given, meant) in [("Bias", "bias"), ("bais", "bias"), ("bia", "bias"), ("bondary", "boundary"), ("boundaries", "")] {
+            assert_eq!(nearest(given).unwrap_or_default(), meant, "{given}");
+        }
+        // One letter is not like another, and a name that nobody types is like none.
+        assert!(nearest("c").is_none() && nearest("gain").is_none() && nearest(&"b".repeat(1 << 20)).is_none());
+    }
 
     #[test]
     fn what_is_not_seen_is_escaped_and_reads_back() {

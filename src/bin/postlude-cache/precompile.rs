@@ -64,7 +64,7 @@ fn makes(text: &str, product: bool) -> Result<Makes> {
     let (dtype, lies) = text.split_once(',').ok_or_else(wrong)?;
     let dtype = DType::from_name(dtype).ok_or_else(wrong)?;
     if product {
-        let layout = Layout::ALL.into_iter().find(|layout| layout.to_string() == lies).ok_or_else(wrong)?;
+        let layout = Layout::from_name(lies).ok_or_else(wrong)?;
         return Ok(Makes::Product(dtype, layout));
     }
     match lies {
