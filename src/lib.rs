@@ -366,7 +366,7 @@ pub use error::Error;
 pub use gemm::Plan;
 pub use gemm::{Gemm, RanOn};
 pub use half;
-pub use ir::{CustomOp, Monoid, Op, Operand, Registry};
+pub use ir::{CustomMonoid, CustomOp, Monoid, Op, Operand, Registry};
 pub use problem::{Layout, Operation, Shape};
 pub use reference::Precision;
 

@@ -32,7 +32,8 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% include "epilogue/params.cuh" %}
 {% include "prelude/raster.cuh" %}
 {% if reductions %}{% include "prelude/monoids.cuh" %}
-{% include "prelude/reduce.cuh" %}{% endif -%}
+{% include "prelude/reduce.cuh" %}
+{% include "epilogue/monoids.cuh" %}{% endif -%}
 {% if calls %}{% include "epilogue/calls.cuh" %}{% endif -%}
 {% include "epilogue/values.cuh" %}
 {% include "epilogue/phases.cuh" %}

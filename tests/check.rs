@@ -262,7 +262,7 @@ fn calling(functions: &[&'static Function]) -> Result<Epilogue, Diagnostics> {
     let mut graph = Graph::new();
     let acc = graph.push(Node::Accumulator(ValueType::F32), None);
     let value = functions.iter().fold(acc, |x, function| call(&mut graph, function, &vec![x; function.parameters.len()]));
-    graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F32.into()) }, None);
+    graph.sink(Sink::new("d", value, SinkKind::Store(F32.into())), None);
     Epilogue::from_graph(graph)
 }
 
@@ -332,7 +332,7 @@ fn a_body_keeps_the_rules() {
     };
     static STORES: Function = Function {
         body: |graph, args| {
-            graph.sink(Sink { name: "e".into(), value: args[0], kind: SinkKind::Store(F32.into()) }, None);
+            graph.sink(Sink::new("e", args[0], SinkKind::Store(F32.into())), None);
             args[0]
         },
         ..TWICE
@@ -386,8 +386,8 @@ error[E0205]: the body of `twice` is at fault: `add` takes operands all f32 or a
     let acc = graph.push(Node::Accumulator(ValueType::F32), None);
     static FINE: Function = TWICE;
     let value = call(&mut graph, &FINE, &[]);
-    graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F32.into()) }, None);
-    graph.sink(Sink { name: "e".into(), value: acc, kind: SinkKind::Store(F32.into()) }, None);
+    graph.sink(Sink::new("d", value, SinkKind::Store(F32.into())), None);
+    graph.sink(Sink::new("e", acc, SinkKind::Store(F32.into())), None);
     assert_eq!(codes(&Epilogue::from_graph(graph).unwrap_err()), ["E0202"]);
     assert!(calling(&[&FINE]).is_ok() && calling(&[&CONSTANT]).is_ok());
 }

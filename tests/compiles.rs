@@ -8,6 +8,8 @@
 mod compiler;
 #[path = "support/graphs.rs"]
 mod graphs;
+#[path = "support/monoids.rs"]
+mod monoids;
 #[path = "support/sass.rs"]
 #[allow(dead_code, reason = "each test crate uses its part")]
 mod sass;

@@ -22,6 +22,8 @@
 mod diff;
 #[path = "support/evaluation.rs"]
 mod evaluation;
+#[path = "support/monoids.rs"]
+mod monoids;
 #[path = "support/softcap.rs"]
 mod softcap;
 
@@ -160,7 +162,7 @@ fn with_line_end(text: String) -> String {
 
 /// The activations, and the custom primitive of the tests.
 fn registry() -> Registry {
-    postlude::build::registry().with(softcap::softcap())
+    postlude::build::registry().with(softcap::softcap()).with_monoids(monoids::every())
 }
 
 /// What the check says: the arguments of a launch, or the diagnostics.

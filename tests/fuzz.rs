@@ -5,6 +5,8 @@
 
 #[path = "support/graphs.rs"]
 mod graphs;
+#[path = "support/monoids.rs"]
+mod monoids;
 #[path = "support/softcap.rs"]
 mod softcap;
 
@@ -23,7 +25,7 @@ use std::fs;
 use std::path::PathBuf;
 
 fn registry() -> Registry {
-    postlude::build::registry().with(softcap::softcap())
+    postlude::build::registry().with(softcap::softcap()).with_monoids(monoids::every())
 }
 
 /// The source of every kernel that the epilogue has: on each mainloop, as a product and over a matrix.

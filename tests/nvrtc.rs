@@ -6,6 +6,8 @@
 
 #[path = "support/compiler.rs"]
 mod compiler;
+#[path = "support/monoids.rs"]
+mod monoids;
 #[path = "support/sass.rs"]
 #[allow(dead_code, reason = "each test crate uses its part")]
 mod sass;
@@ -291,7 +293,7 @@ fn every_activation_in_both_modes() {
         let mut args = vec![z];
         args.extend((1..function.parameters.len()).map(|i| graph.constant_f32(i as f32 * 0.5)));
         let value = graph.push(Node::Call { function, args }, None);
-        graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(Operand::from(F16)) }, None);
+        graph.sink(Sink::new("d", value, SinkKind::Store(Operand::from(F16))), None);
         let epilogue = Epilogue::from_graph(graph).unwrap();
         for (j, math) in [Math::Exact, Math::Fast].into_iter().enumerate() {
             let gemms =
@@ -332,7 +334,7 @@ fn every_recipe() {
 #[test]
 fn every_file() {
     let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| ".".into())).join("tests/epilogues");
-    let registry = postlude::build::registry().with(softcap::softcap());
+    let registry = postlude::build::registry().with(softcap::softcap()).with_monoids(monoids::every());
     let mut paths: Vec<_> = std::fs::read_dir(&root).into_iter().flatten().flatten().map(|e| e.path()).collect();
     paths.retain(|p| p.extension().is_some_and(|e| e == "evt"));
     paths.sort();
@@ -385,7 +387,7 @@ fn every_derivative() {
         let parameters = (1..function.parameters.len()).map(|i| graph.constant_f32(i as f32 / 2.0));
         let args = std::iter::once(acc).chain(parameters).collect();
         let value = graph.push(Node::Call { function, args }, None);
-        graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F16.into()) }, None);
+        graph.sink(Sink::new("d", value, SinkKind::Store(F16.into())), None);
         epilogues.push((function.name, Epilogue::from_graph(graph).unwrap()));
     }
     epilogues.push(("regions", recipes::split_rows(F16, F16, |z| z.gelu(), |z| z.mish()).unwrap()));

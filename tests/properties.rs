@@ -5,6 +5,8 @@
 mod evaluate;
 #[path = "support/graphs.rs"]
 mod graphs;
+#[path = "support/monoids.rs"]
+mod monoids;
 #[path = "support/softcap.rs"]
 mod softcap;
 
@@ -24,7 +26,7 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::FileFailurePersistence;
 
 fn registry() -> Registry {
-    postlude::build::registry().with(softcap::softcap())
+    postlude::build::registry().with(softcap::softcap()).with_monoids(monoids::every())
 }
 
 /// Floating-point and integer products alike.
@@ -69,7 +71,7 @@ fn same(a: &[f64], b: &[f64]) -> bool {
 const ELEMENTS: [(i32, i32, i32); 5] = [(0, 0, 0), (1, 0, 1), (3, 200, 0), (127, 64, 2), (5000, 129, 1)];
 
 fn sink_types(checked: &Checked) -> Vec<postlude::check::Type> {
-    checked.graph().sinks().iter().map(|s| checked.type_of(s.value)).collect()
+    checked.graph().sinks().iter().map(|s| checked.type_of(s.value())).collect()
 }
 
 proptest! {

@@ -3,6 +3,8 @@
 
 #[path = "support/graphs.rs"]
 mod graphs;
+#[path = "support/monoids.rs"]
+mod monoids;
 #[path = "support/softcap.rs"]
 mod softcap;
 
@@ -48,7 +50,7 @@ fn sample() -> Epilogue {
 }
 
 fn sample_registry() -> Registry {
-    registry().with(softcap::softcap())
+    registry().with(softcap::softcap()).with_monoids(monoids::every())
 }
 
 #[test]
@@ -288,7 +290,7 @@ fn hostile_names_are_refused_or_stay_quoted() {
         let scalar = graph.push(Node::Scalar { name: format!("{name}2").as_str().into(), value_type: F32.value_type() }, None);
         let value = graph.apply(postlude::Op::Mul, &[load, scalar]);
         let kind = SinkKind::Store(Operand::from(F16));
-        graph.sink(Sink { name: format!("{name}3").as_str().into(), value, kind }, None);
+        graph.sink(Sink::new(format!("{name}3"), value, kind), None);
 
         // The text form has a line for each node and store, whatever the names hold.
         let text = text::print(&graph, |_| None);

@@ -1,6 +1,7 @@
 //! The builder and its expression handle.
 
 use crate::dtype::{DType, ValueType};
+use crate::ir::axes::{M, N};
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Graph, Node, NodeId, Side};
 use crate::ir::{CustomOp, Op, Operand, Reduce, Sink, SinkKind};
 use std::cell::RefCell;
@@ -91,6 +92,29 @@ impl<'g> IntoExpr<'g> for i32 {
 impl<'g> IntoExpr<'g> for bool {
     fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g> {
         builder.push(Node::Constant(Constant::Bool(self)), Some(built_at))
+    }
+}
+
+/// What can stand where the element of a reduction is wanted: one value, or an array of the values that make it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an element of a reduction",
+    label = "an expression, a number, or an array of expressions is wanted here",
+    note = "write numbers in an array as `e.constant(1.0)`"
+)]
+pub trait IntoElement<'g> {
+    /// The values, in the given builder.
+    fn into_values(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Vec<Expr<'g>>;
+}
+
+impl<'g, T: IntoExpr<'g>> IntoElement<'g> for T {
+    fn into_values(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Vec<Expr<'g>> {
+        vec![self.into_expr(builder, built_at)]
+    }
+}
+
+impl<'g, const A: usize> IntoElement<'g> for [Expr<'g>; A] {
+    fn into_values(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Vec<Expr<'g>> {
+        self.map(|value| value.into_expr(builder, built_at)).to_vec()
     }
 }
 
@@ -240,7 +264,9 @@ impl Builder {
     /// updates it in place. A condition may be stored one bit an element: `Bits8`, or `Bits128` as cuBLASLt has it.
     #[track_caller]
     pub fn store<'g>(&'g self, name: &str, value: impl IntoExpr<'g>, operand: impl Into<Operand>) {
-        self.sink(name, value.into_expr(self, Location::caller()), SinkKind::Store(operand.into()), Location::caller());
+        let built_at = Location::caller();
+        let value = value.into_expr(self, built_at).id;
+        self.graph.borrow_mut().sink(Sink::new(name, value, SinkKind::Store(operand.into())), Some(built_at));
     }
 
     /// Reduces a value over every axis that the operand does not vary along, and stores the result, rounded once.
@@ -248,6 +274,24 @@ impl Builder {
     /// `F32.over(N)` reduces over M (and the batch), `F32.over(M)` over N, `F32.pointer()` over everything; `.batched()`
     /// keeps batch entries apart. See [`Reduction`](crate::ir::Reduction). Deterministic, unless the monoid is
     /// [`atomic`](crate::ir::Monoid::atomic); overwrites what is there, unless it is to [`accumulate`](crate::ir::Monoid::accumulate).
+    ///
+    /// An element is one value, or as many as the monoid takes, in an array. [`ArgMax`](Monoid::ArgMax) and
+    /// [`ArgMin`](Monoid::ArgMin) take a value and an `i32` index. Without one they take the coordinate along the axis that is reduced
+    /// over: the column for a result over M, the row for one over N, the batch entry for one over both. Where M and N are both reduced
+    /// over, the index has to be given. It may be any value, such as a label that was loaded.
+    ///
+    /// ```
+    /// # use postlude::prelude::*;
+    /// # Epilogue::build(|e| {
+    /// let logits = e.acc() + e.load("bias", F32.over(N));
+    /// e.reduce("class", logits, Monoid::ArgMax, I32.over(M)); //                              the best column of each row
+    /// e.reduce("label", [logits, e.load("label_of", I32.over(N))], Monoid::ArgMax, I32.over(M));
+    /// e.reduce("mean", logits, Monoid::Mean, F32.over(M));
+    /// e.reduce("positive", logits.gt(0.0), Monoid::Count, I32.over(M));
+    /// # }).unwrap();
+    /// ```
+    ///
+    /// What the table of monoids lacks is [built](crate::CustomMonoid::build) from expressions.
     ///
     /// ```
     /// # use postlude::prelude::*;
@@ -259,13 +303,20 @@ impl Builder {
     /// # }).unwrap();
     /// ```
     #[track_caller]
-    pub fn reduce<'g>(&'g self, name: &str, value: impl IntoExpr<'g>, with: impl Into<Reduce>, operand: impl Into<Operand>) {
-        let kind = with.into().to(operand.into());
-        self.sink(name, value.into_expr(self, Location::caller()), kind, Location::caller());
-    }
-
-    fn sink(&self, name: &str, value: Expr<'_>, kind: SinkKind, built_at: &'static Location<'static>) {
-        self.graph.borrow_mut().sink(Sink { name: name.into(), value: value.id, kind }, Some(built_at));
+    pub fn reduce<'g>(&'g self, name: &str, element: impl IntoElement<'g>, with: impl Into<Reduce>, operand: impl Into<Operand>) {
+        let (with, operand, built_at) = (with.into(), operand.into(), Location::caller());
+        let mut values: Vec<NodeId> = element.into_values(self, built_at).into_iter().map(|value| value.id).collect();
+        if with.monoid.is_indexed() && values.len() == 1 {
+            // Along both axes there is no index that the graph could say.
+            let index = match (operand.axes.contains(M), operand.axes.contains(N)) {
+                (true, false) => Some(Coordinate::Column),
+                (false, true) => Some(Coordinate::Row),
+                (true, true) => Some(Coordinate::Batch),
+                (false, false) => None,
+            };
+            values.extend(index.map(|index| self.push(Node::Coordinate(index), Some(built_at)).id));
+        }
+        self.graph.borrow_mut().sink(Sink { name: name.into(), values, kind: with.to(operand) }, Some(built_at));
     }
 
     /// Applies a custom primitive.

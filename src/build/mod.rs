@@ -17,11 +17,13 @@
 pub mod activation;
 mod epilogue;
 mod expr;
+mod monoid;
 mod operators;
 pub mod recipes;
 mod region;
 
 pub use epilogue::{Epilogue, ReadError, registry};
-pub use expr::{Builder, Expr, IntoExpr};
+pub use expr::{Builder, Expr, IntoElement, IntoExpr};
+pub use monoid::MonoidError;
 pub use operators::ComparedByOperator;
 pub use region::Regions;

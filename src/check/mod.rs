@@ -163,8 +163,8 @@ impl Checked {
     /// The two factors of what a sink sums, if that is a product of numbers: it enters the sum exactly, as one fused multiply-add.
     pub(crate) fn summed_product(&self, sink: &Sink) -> Option<[NodeId; 2]> {
         let sums = matches!(sink.kind, SinkKind::Reduce(Reduction { monoid: Monoid::Sum, .. }));
-        let factors = self.graph.node(sink.value).factors()?;
-        (sums && self.type_of(sink.value).value == ValueType::F32).then_some(factors)
+        let factors = self.graph.node(sink.value()).factors()?;
+        (sums && self.type_of(sink.value()).value == ValueType::F32).then_some(factors)
     }
 
     /// The first operand of the product whose elements the graph sums over K.
@@ -172,8 +172,18 @@ impl Checked {
         self.graph
             .sinks()
             .iter()
-            .find_map(|sink| if let Node::Element(side, _) = self.graph.node(sink.value) { Some(*side) } else { None })
+            .find_map(|sink| if let Node::Element(side, _) = self.graph.node(sink.value()) { Some(*side) } else { None })
     }
+}
+
+/// The type of every value of a graph without operands in memory.
+///
+/// # Errors
+/// Every broken rule.
+pub(crate) fn value_types(graph: &Graph) -> Result<Vec<ValueType>, Diagnostics> {
+    let mut faults = Vec::new();
+    let types = types::infer(graph, &mut faults);
+    if faults.is_empty() { Ok(types.into_iter().flatten().map(|t| t.value).collect()) } else { Err(Diagnostics::new(faults)) }
 }
 
 /// Checks a graph. Activations are functions like any other here: that nothing else has the name of one is a rule of

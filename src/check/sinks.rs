@@ -6,17 +6,18 @@ use super::types::{ALONG_K, ELEMENT, along_k};
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, K, L};
 use crate::ir::graph::{Graph, Node, Side};
+use crate::ir::name::word;
 use crate::ir::{Monoid, Operand, Reduction, SinkKind};
 
 pub(super) fn check(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnostic>) {
     for (index, sink) in graph.sinks().iter().enumerate() {
         let new = |code, message: &str| Diagnostic::new(graph, code, Place::Sink(index), message);
-        let value = types.get(sink.value.index()).copied().flatten();
+        let value = types.get(sink.value().index()).copied().flatten();
         if sink.kind.operand().axes.contains(K) {
             out.push(along_k(new("E0107", &format!("{} {ALONG_K}", sink.kind.operand()))));
             continue;
         }
-        if let Node::Element(side, _) = graph.node(sink.value)
+        if let Node::Element(side, _) = graph.node(sink.value())
             && let Some(fault) = summed(*side, sink.kind, &new)
         {
             out.push(fault);
@@ -32,19 +33,31 @@ pub(super) fn check(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnos
                 continue;
             }
             SinkKind::Store(operand) => lost_axis(value, operand, &new, out),
-            SinkKind::Reduce(reduction) => reduced(value, reduction, &new, out),
+            SinkKind::Reduce(reduction) => {
+                let values: Vec<Option<Type>> = sink.values.iter().map(|v| types.get(v.index()).copied().flatten()).collect();
+                reduced(&values, reduction, &new, out);
+            }
         }
+        let monoid = if let SinkKind::Reduce(Reduction { monoid, .. }) = sink.kind { Some(monoid) } else { None };
         // A monoid that does not take the value is the fault; which format its result has is a consequence.
-        let takes = |v: &Type| !matches!(sink.kind, SinkKind::Reduce(r) if !r.monoid.row().takes.contains(&v.value));
-        let (Some(value), operand) = (value.filter(takes), sink.kind.operand()) else { continue };
-        if operand.dtype.value_type() != value.value {
-            let holds = operand.dtype.value_type();
-            let word = if matches!(sink.kind, SinkKind::Store(_)) { "stored" } else { "reduced" };
+        let takes = |v: &Type| monoid.is_none_or(|monoid| monoid.takes(0).contains(&v.value));
+        let (Some(value), holds) = (value.filter(takes), sink.kind.operand().dtype.value_type()) else { continue };
+        let gives = monoid.map_or(value.value, |monoid| monoid.gives(value.value));
+        if holds != gives {
+            let format = sink.kind.operand().dtype;
+            let (what, cure) = match monoid.filter(|_| gives != value.value) {
+                Some(monoid) => (format!("`{}` gives {gives}, which is stored", monoid.name()), format!("store it as {gives}")),
+                None => {
+                    let word = if monoid.is_some() { "reduced" } else { "stored" };
+                    let cure = format!("insert `.cast({:?})`, or store it as {gives}", holds.storage());
+                    (format!("a value of type {gives} is {word}"), cure)
+                }
+            };
             out.push(
-                new("E0303", &format!("a value of type {} is {word} as {}", value.value, operand.dtype))
+                new("E0303", &format!("{what} as {format}"))
                     .mark(Part::Format, &format!("holds {holds} values"))
                     .mark(Part::Operand(0), &value.to_string())
-                    .help(&format!("insert `.cast({:?})`, or store it as {}", holds.storage(), value.value)),
+                    .help(&cure),
             );
         }
     }
@@ -81,8 +94,13 @@ fn summed(side: Side, kind: SinkKind, new: &dyn Fn(&'static str, &str) -> Diagno
     })
 }
 
-fn reduced(value: Option<Type>, reduction: Reduction, new: &dyn Fn(&'static str, &str) -> Diagnostic, out: &mut Vec<Diagnostic>) {
-    let Reduction { monoid, operand, .. } = reduction;
+fn reduced(
+    values: &[Option<Type>],
+    reduction: Reduction,
+    new: &dyn Fn(&'static str, &str) -> Diagnostic,
+    out: &mut Vec<Diagnostic>,
+) {
+    let Reduction { monoid, operand, accumulate, .. } = reduction;
     if operand.axes.contains(Axes::MNL) {
         out.push(
             new("E0305", &format!("a reduction to {operand} reduces over nothing"))
@@ -97,17 +115,39 @@ fn reduced(value: Option<Type>, reduction: Reduction, new: &dyn Fn(&'static str,
                 .help("use `Bool.over(..)`: whole bytes can be combined one by one"),
         );
     }
-    let Some(value) = value.filter(|v| !monoid.row().takes.contains(&v.value)) else { return };
-    let takes: Vec<&str> = monoid.row().takes.iter().map(|t| t.name()).collect();
-    let cure = match value.value {
-        ValueType::Bool => {
-            "use `Monoid::Max` for whether any holds, `Monoid::Min` for whether all do; to count, insert `.cast(I32)`"
-        }
-        ValueType::F32 | ValueType::I32 => "insert `.cast(F32)`",
-    };
-    out.push(
-        new("E0306", &format!("`{}` does not reduce values of type {}", Monoid::name(monoid), value.value))
-            .mark(Part::Operand(0), &format!("{value}, not {}", takes.join(" or ")))
-            .help(cure),
-    );
+    let name = word(monoid.name());
+    if accumulate && !monoid.accumulates() {
+        out.push(
+            new("E0309", &format!("`{name}` cannot take in what the memory holds: a result of it is not one more element"))
+                .help("reduce without `.accumulate()`, and combine the results afterwards"),
+        );
+    }
+    if values.len() != monoid.arity() {
+        let (is, takes) = (values.len(), monoid.arity());
+        let plural = if takes == 1 { "value" } else { "values" };
+        let cure = match monoid.is_indexed() && is == 1 {
+            true => "reduce over one of M and N, or give the index: `e.reduce(name, [value, index], ..)`",
+            false => "give as many values as the monoid takes: `e.reduce(name, [x, y], ..)`",
+        };
+        out.push(new("E0310", &format!("an element for `{name}` is made of {takes} {plural}, and {is} are given")).help(cure));
+        return;
+    }
+    for (place, value) in values.iter().enumerate() {
+        let takes = monoid.takes(place);
+        let Some(value) = value.filter(|v| !takes.contains(&v.value)) else { continue };
+        let cure = match (takes, value.value) {
+            ([ValueType::Bool], _) => "compare: `.ne(0)`, `.gt(0.0)`",
+            ([ValueType::I32], _) => "insert `.cast(I32)`",
+            (_, ValueType::Bool) => {
+                "use `Monoid::Max` for whether any holds, `Monoid::Min` for whether all do, `Monoid::Count` for how many"
+            }
+            (_, ValueType::F32 | ValueType::I32) => "insert `.cast(F32)`",
+        };
+        let takes: Vec<&str> = takes.iter().map(|t| t.name()).collect();
+        out.push(
+            new("E0306", &format!("`{name}` does not reduce values of type {}", value.value))
+                .mark(Part::Operand(place), &format!("{value}, not {}", takes.join(" or ")))
+                .help(cure),
+        );
+    }
 }

@@ -28,9 +28,9 @@ impl Reducer {
     pub fn new(plan: &KernelPlan, operands: usize, bytes: usize) -> Reducer {
         // Onto what is there, nothing is nothing.
         let overwritten = plan.program.reductions.iter().filter(|reduce| !reduce.accumulate);
-        let reduced = overwritten.map(|reduce| (reduce.argument, reduce.operand.dtype, reduce.monoid.identity(reduce.value)));
+        let reduced = overwritten.map(|reduce| (reduce.argument, reduce.operand.dtype, reduce.monoid.of_nothing(reduce.value)));
         let sums = plan.program.sums.iter().filter(|sum| !sum.accumulate);
-        let sums = sums.map(|sum| (sum.argument, sum.operand.dtype, Monoid::Sum.identity(sum.value)));
+        let sums = sums.map(|sum| (sum.argument, sum.operand.dtype, Monoid::Sum.of_nothing(sum.value)));
         let identities = reduced.chain(sums).map(|(argument, dtype, identity)| {
             let mut bytes = vec![0; dtype.size()];
             dtype.write(&mut bytes, 0, identity);

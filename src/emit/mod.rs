@@ -5,6 +5,7 @@
 //! except the spelling of a custom primitive, which the user's program brought.
 
 mod calls;
+mod monoids;
 mod printer;
 mod reduce;
 mod restride;
@@ -31,7 +32,7 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 34] = templates![
+static TEMPLATES: [(&str, &str); 35] = templates![
     "kernel.cu",
     "restride.cu",
     "prelude/types.cuh",
@@ -52,6 +53,7 @@ static TEMPLATES: [(&str, &str); 34] = templates![
     "prelude/staging.cuh",
     "epilogue/params.cuh",
     "epilogue/calls.cuh",
+    "epilogue/monoids.cuh",
     "epilogue/values.cuh",
     "epilogue/phases.cuh",
     "epilogue/staged.cuh",
@@ -254,6 +256,7 @@ struct Context {
     row_loads: Vec<Access>,
     tile_loads: Vec<Access>,
     stores: Vec<Access>,
+    own_monoids: Vec<monoids::OwnMonoid>,
     reductions: Vec<reduce::Reduction>,
     blocks: Vec<reduce::Block>,
     /// The sums of operands over K.
@@ -389,6 +392,7 @@ fn context(plan: &KernelPlan) -> Context {
         row_loads: loads(Phase::Row),
         tile_loads: loads(Phase::Tile),
         stores: program.stores.iter().enumerate().map(|(i, s)| printer.store(i, s)).collect(),
+        own_monoids: monoids::own(plan),
         reductions: reduce::reductions(plan, &printer),
         blocks: reduce::blocks(plan),
         operand_sums: sums::operand_sums(plan, &printer),

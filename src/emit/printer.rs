@@ -140,12 +140,10 @@ impl<'p> Printer<'p> {
     }
 
     fn spelling(&self, op: Op, args: &[usize]) -> &'static str {
-        let row = op.row();
-        let integer = args.first().is_some_and(|&a| self.program.steps[a].value == ValueType::I32);
-        match row.fast {
-            _ if integer && row.signature != Signature::Select => row.cuda_i32,
-            Some(fast) if self.plan.fast_math => fast.cuda,
-            _ => row.cuda,
+        let exact = exact(op, args.first().map(|&a| self.program.steps[a].value));
+        match op.row().fast {
+            Some(fast) if self.plan.fast_math && exact == op.row().cuda => fast.cuda,
+            _ => exact,
         }
     }
 
@@ -326,8 +324,14 @@ impl<'p> Printer<'p> {
     }
 }
 
+/// The exact spelling of a primitive whose first operand is of this type.
+pub(super) fn exact(op: Op, first: Option<ValueType>) -> &'static str {
+    let row = op.row();
+    if first == Some(ValueType::I32) && row.signature != Signature::Select { row.cuda_i32 } else { row.cuda }
+}
+
 /// A constant as a literal that reads back bit for bit.
-fn literal(constant: Constant) -> String {
+pub(super) fn literal(constant: Constant) -> String {
     match constant {
         Constant::Bool(b) => b.to_string(),
         Constant::I32(i32::MIN) => "(-2147483647 - 1)".into(),

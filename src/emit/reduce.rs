@@ -1,7 +1,7 @@
 //! Reductions as the templates see them.
 
 use super::printer::Printer;
-use super::{Constant, param};
+use super::{Constant, monoids, param};
 use crate::ir::axes::{Axes, L, M, N};
 use crate::plan::{FieldValue, KernelPlan, NOTE_BYTES, Reduce, Unit, lies_along_columns, sets};
 use serde::Serialize;
@@ -14,6 +14,8 @@ pub(super) struct Reduction {
     name: String,
     /// The struct of the monoid.
     monoid: String,
+    /// Words of its state.
+    words: usize,
     /// What is taken in, inside a loop over `i`.
     terms: String,
     /// Along what the result varies: N, M, neither or both.
@@ -60,7 +62,8 @@ pub(super) fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction>
         Reduction {
             index,
             name: format!("partial{index}"),
-            monoid: format!("{}<{}>", monoid.row().cuda, value.cuda()),
+            monoid: monoids::name(plan, *monoid, *value),
+            words: monoid.words(),
             terms: terms.join(", "),
             columns: axes.without(L) == N,
             rows: axes.without(L) == M,

@@ -7,8 +7,9 @@ use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::Axes;
 use crate::ir::graph::{Node, NodeId};
+use crate::ir::monoid::Adjoint;
 use crate::ir::name::LONGEST;
-use crate::ir::{Monoid, Operand, Order, Reduction, Sink, SinkKind};
+use crate::ir::{Operand, Order, Reduction, Sink, SinkKind};
 use std::sync::Arc;
 
 /// What the name of an argument's gradient begins with.
@@ -45,6 +46,8 @@ pub(super) struct Output {
     pub name: Arc<str>,
     pub value: NodeId,
     pub operand: Operand,
+    /// The gradient of an element, if the output is a reduction.
+    adjoint: Option<Adjoint>,
 }
 
 /// All of them.
@@ -65,31 +68,36 @@ impl Outputs {
         }
         let mut outputs = Vec::new();
         for sink in sinks.iter().filter(|s| !wrt.detached.iter().any(|d| **d == *s.name)) {
-            if forward.type_of(sink.value).value != ValueType::F32 {
+            let value = forward.type_of(sink.value()).value;
+            let (gives, adjoint) = match sink.kind {
+                SinkKind::Store(_) => (value, None),
+                SinkKind::Reduce(Reduction { monoid, .. }) => (monoid.gives(value), monoid.adjoint()),
+            };
+            if gives != ValueType::F32 {
                 continue;
             }
             let why = match sink.kind {
                 SinkKind::Store(operand) if !operand.axes.contains(Axes::MNL) => {
                     Some("the batch shares it; let it vary along the batch, or leave it out with `Wrt::detached`")
                 }
-                _ if matches!(forward.graph().node(sink.value), Node::Element(..)) => Some(
+                _ if matches!(forward.graph().node(sink.value()), Node::Element(..)) => Some(
                     "it sums an operand of the product, whose gradient is a product of its own; leave it out with `Wrt::detached`",
                 ),
-                SinkKind::Reduce(Reduction { monoid, .. }) if monoid != Monoid::Sum => {
-                    Some("only sums have gradients among reductions; leave it out with `Wrt::detached`")
-                }
+                SinkKind::Reduce(_) if adjoint.is_none() => Some(
+                    "among reductions only sums, of elements and of their squares, have gradients; leave it out with `Wrt::detached`",
+                ),
                 SinkKind::Store(_) | SinkKind::Reduce(_) => None,
             };
             if let Some(why) = why {
                 return Err(GradError::Output { name: sink.name.to_string(), why });
             }
-            outputs.push(Output { name: sink.name.clone(), value: sink.value, operand: sink.kind.operand() });
+            outputs.push(Output { name: sink.name.clone(), value: sink.value(), operand: sink.kind.operand(), adjoint });
         }
         let matrix = |o: &Output| o.operand.axes.contains(Axes::MNL);
         let chosen = match &wrt.through {
             Some(name) => outputs.iter().position(|o| *o.name == **name && matrix(o)).ok_or_else(|| {
                 let fits =
-                    |s: &Sink| s.kind.operand().axes.contains(Axes::MNL) && forward.type_of(s.value).value == ValueType::F32;
+                    |s: &Sink| s.kind.operand().axes.contains(Axes::MNL) && forward.type_of(s.value()).value == ValueType::F32;
                 let why = match sinks.iter().any(|s| *s.name == **name && fits(s)) {
                     // What fits is missing only if it was left out.
                     true => "it is detached as well; name it in `Wrt::through` or in `Wrt::detached`, not in both",
@@ -116,7 +124,8 @@ impl Outputs {
         let mut seeds = vec![seed(joint, &self.through, Node::Accumulator(ValueType::F32))];
         for output in &self.others {
             let load = Node::Load { name: upstream(&output.name), operand: output.operand };
-            seeds.push(seed(joint, output, load));
+            let (value, gradient) = seed(joint, output, load);
+            seeds.push((value, output.adjoint.map_or(gradient, |adjoint| adjoint(&mut joint.graph, value, gradient))));
         }
         seeds
     }

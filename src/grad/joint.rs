@@ -7,6 +7,7 @@ use super::error::GradError;
 use super::masks;
 use crate::check::{Checked, Type};
 use crate::dtype::ValueType;
+use crate::ir::function::expand;
 use crate::ir::graph::{Graph, Node, NodeId};
 use crate::ir::{Function, Operand, Sink};
 use crate::pass;
@@ -43,7 +44,7 @@ impl Joint {
                 Node::Accumulator(value) => accumulator(value),
                 other => other,
             };
-            of_user.push(pass::expand(&mut graph, node, built_at, &mut |function, args, result| {
+            of_user.push(expand(&mut graph, node, built_at, &mut |function, args, result| {
                 if function.gradient.is_some() {
                     // A rule belongs to a value, and this one is the argument's.
                     if args.contains(&result) && pass::is_argument(function) {
@@ -92,7 +93,7 @@ impl Joint {
             ids.push(placed);
         }
         for sink in joint.sinks() {
-            graph.sink(Sink { value: ids[sink.value.index()].unwrap_or(sink.value), ..sink.clone() }, None);
+            graph.sink(sink.map(|value| ids[value.index()].unwrap_or(value)), None);
         }
         let here = |id: NodeId| ids[id.index()].or_else(|| masks::of_relu(&graph, joint.node(id), |a| ids[a.index()]));
         let of_user = self.of_user.iter().map(|id| here(*id)).collect();

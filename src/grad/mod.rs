@@ -219,7 +219,7 @@ impl Candidate {
             let value = gradient.unwrap_or_else(|| joint.graph.constant_f32(0.0));
             let kind =
                 if operand.axes.contains(Axes::MNL) { SinkKind::Store(operand) } else { Reduce::from(Monoid::Sum).to(operand) };
-            sinks.push(Sink { name: gradient_of(&name), value, kind });
+            sinks.push(Sink::new(gradient_of(&name), value, kind));
         }
         let folded = joint.fold(sinks, incoming);
         // Sums of integer products are far larger than what is stored in the end.

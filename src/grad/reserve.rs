@@ -93,7 +93,7 @@ impl ReservePlan {
                 _ if selected.pinned => "pinned",
                 ValueType::Bool => "a condition",
                 _ if matches!(forward.graph().node(*value), Node::Accumulator(_)) => "the accumulator",
-                _ if forward.graph().sinks().iter().any(|s| s.value == *value && s.name != *name) => "the output",
+                _ if forward.graph().sinks().iter().any(|s| s.value() == *value && s.name != *name) => "the output",
                 _ => "a value that the rest follows from",
             };
             let line = text::node_line(forward.graph(), *value, Some(&of.to_string())).text;

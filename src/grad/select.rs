@@ -102,7 +102,8 @@ pub(super) fn select(
             if upstream[id.index()] { network.needed(arg.index()) } else { network.edge(arg.index(), id.index()) }
         }
     }
-    graph.sinks().iter().filter(|s| saved[s.value.index()]).for_each(|s| network.needed(s.value.index()));
+    let consumed = graph.sinks().iter().flat_map(|s| &s.values);
+    consumed.filter(|value| saved[value.index()]).for_each(|value| network.needed(value.index()));
     let cut = network.cut().ok_or(GradError::Pinned)?;
     let ids: Vec<NodeId> = graph.nodes().map(|(id, _)| id).collect();
     let selected = cut.into_iter().map(|index| {
@@ -129,7 +130,7 @@ fn known(forward: &Checked, folded: &Folded, wrt: &Wrt) -> Result<HashMap<NodeId
             let known = stores.map(|s| s.name.to_string()).collect();
             return Err(GradError::Unknown { name: name.clone(), what: "is stored and could be kept", known });
         };
-        let index = sink.value.index();
+        let index = sink.value().index();
         if let Some(id) = folded.of_user[index].or(folded.at_border[index]) {
             known.insert(id, Known::Output(sink.name.clone(), sink.kind.operand()));
         }

@@ -26,7 +26,7 @@ pub(super) fn forward(user: &Checked, folded: &Folded, selected: &[Selected], na
     for (value, name) in selected.iter().zip(names) {
         // An output that the caller keeps is there.
         if let Some(sink) = user.graph().sinks().iter().find(|sink| value.output.as_ref() == Some(&sink.name)) {
-            values.push(sink.value);
+            values.push(sink.value());
             continue;
         }
         let needed = from.needed_by([value.value]);
@@ -42,7 +42,7 @@ pub(super) fn forward(user: &Checked, folded: &Folded, selected: &[Selected], na
         }
         let saved = placed[&value.value];
         values.push(saved);
-        graph.sink(Sink { name: name.clone(), value: saved, kind: SinkKind::Store(value.operand) }, None);
+        graph.sink(Sink::new(name.clone(), saved, SinkKind::Store(value.operand)), None);
     }
     (pruned(&graph, &mut values), values)
 }
@@ -54,7 +54,7 @@ pub(super) fn backward(folded: &Folded, selected: &[Selected], names: &[Arc<str>
     let loaded: HashMap<NodeId, usize> = selected.iter().enumerate().map(|(i, s)| (s.value, i)).collect();
     // What is behind a loaded value is needed no more.
     let mut needed = vec![false; from.len()];
-    from.sinks().iter().for_each(|s| needed[s.value.index()] = true);
+    from.sinks().iter().flat_map(|s| &s.values).for_each(|value| needed[value.index()] = true);
     for (id, node) in from.nodes().rev().filter(|(id, _)| !loaded.contains_key(id)) {
         if needed[id.index()] {
             node.args().iter().for_each(|a| needed[a.index()] = true);
@@ -80,7 +80,7 @@ pub(super) fn backward(folded: &Folded, selected: &[Selected], names: &[Arc<str>
         placed.insert(id, place);
     }
     for sink in from.sinks() {
-        graph.sink(Sink { value: placed[&sink.value], ..sink.clone() }, None);
+        graph.sink(sink.map(|value| placed[&value]), None);
     }
     pruned(&graph, &mut [])
 }
@@ -89,7 +89,7 @@ pub(super) fn backward(folded: &Folded, selected: &[Selected], names: &[Arc<str>
 fn uses(graph: &Graph, needed: impl Fn(NodeId) -> bool) -> Vec<usize> {
     let mut uses = vec![0; graph.len()];
     let users = graph.nodes().filter(|(id, _)| needed(*id)).flat_map(|(_, node)| node.args());
-    users.copied().chain(graph.sinks().iter().map(|sink| sink.value)).for_each(|a| uses[a.index()] += 1);
+    users.chain(graph.sinks().iter().flat_map(|sink| &sink.values)).for_each(|a| uses[a.index()] += 1);
     uses
 }
 
@@ -114,13 +114,13 @@ fn fused(checked: &Checked, node: &Node, addend: impl Fn(NodeId) -> bool) -> Opt
 
 /// The part of a graph that its sinks need; `values` follow.
 fn pruned(graph: &Graph, values: &mut [NodeId]) -> Graph {
-    let live = graph.needed_by(graph.sinks().iter().map(|s| s.value).chain(values.iter().copied()));
+    let live = graph.needed_by(graph.sinks().iter().flat_map(|s| s.values.iter().copied()).chain(values.iter().copied()));
     let (mut out, mut ids) = (Graph::new(), Vec::new());
     for (id, node) in graph.nodes() {
         ids.push(if live[id.index()] { out.push(node.map_args(|a| ids[a.index()]), graph.built_at(id)) } else { id });
     }
     for (index, sink) in graph.sinks().iter().enumerate() {
-        out.sink(Sink { value: ids[sink.value.index()], ..sink.clone() }, graph.sink_built_at(index));
+        out.sink(sink.map(|value| ids[value.index()]), graph.sink_built_at(index));
     }
     values.iter_mut().for_each(|v| *v = ids[v.index()]);
     out

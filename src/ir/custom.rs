@@ -4,9 +4,11 @@
 //! and carries the fingerprint of its text; reading one takes a [`Registry`] that holds the same text, so that
 //! a document can neither bring source of its own nor silently pick up a changed definition.
 
+use super::custom_monoid::CustomMonoid;
 use super::fnv1a;
 use super::function::Function;
-use super::name::{is_unseen, seen, word};
+use super::monoid::Monoid;
+use super::name::{is_identifier, is_unseen, seen, word};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -97,9 +99,7 @@ impl CustomOp {
         cuda: &str,
         eval: impl Fn(&[f64]) -> f64 + Send + Sync + 'static,
     ) -> Result<CustomOp, CustomOpError> {
-        let mut letters = name.chars();
-        let head = letters.next().is_some_and(|c| c.is_ascii_alphabetic());
-        if !head || name.len() > 63 || !letters.all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        if !is_identifier(name) {
             return Err(CustomOpError::Name(name.into()));
         }
         if arity == 0 || arity > 8 {
@@ -257,12 +257,13 @@ impl fmt::Debug for CustomOp {
 pub struct Registry {
     functions: BTreeMap<&'static str, &'static Function>,
     customs: BTreeMap<String, Arc<CustomOp>>,
+    monoids: BTreeMap<String, &'static CustomMonoid>,
 }
 
 impl Registry {
     /// A registry of these functions.
     pub fn of(functions: &[&'static Function]) -> Registry {
-        Registry { functions: functions.iter().map(|f| (f.name, *f)).collect(), customs: BTreeMap::new() }
+        Registry { functions: functions.iter().map(|f| (f.name, *f)).collect(), ..Registry::default() }
     }
 
     /// Adds a custom primitive and its derivatives, in place of any of the same name.
@@ -273,6 +274,32 @@ impl Registry {
         }
         self.customs.insert(op.name.clone(), op);
         self
+    }
+
+    /// Adds monoids of the program's own, in place of any of the same names. Those of the table are always there.
+    #[must_use]
+    pub fn with_monoids(mut self, monoids: impl IntoIterator<Item = Monoid>) -> Registry {
+        let own = monoids.into_iter().filter_map(Monoid::custom);
+        self.monoids.extend(own.map(|custom| (custom.name().into(), custom)));
+        self
+    }
+
+    /// The monoid that a document means by a word: one of the table, or one of the program's own whose definition is the one that the
+    /// document was written with.
+    ///
+    /// # Errors
+    /// What is wrong with the word.
+    pub(crate) fn monoid(&self, word: &str) -> Result<Monoid, String> {
+        let Some((name, _)) = word.split_once('#') else {
+            let listed = || format!("expected what to reduce with: {}", Monoid::ALL.map(Monoid::name).join(", "));
+            return Monoid::from_name(word).ok_or_else(listed);
+        };
+        let shown = super::name::word(name);
+        let custom = self.monoids.get(name).ok_or_else(|| {
+            format!("monoid `{shown}` is not in the registry; add it with `Registry::with_monoids` before reading")
+        })?;
+        let other = || format!("monoid `{shown}` is registered with another definition than the document was written with");
+        if custom.word() == word { Ok(Monoid::Custom(custom)) } else { Err(other()) }
     }
 
     /// The function of that name.

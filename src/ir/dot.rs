@@ -21,16 +21,23 @@ pub fn dot(graph: &Graph, type_of: impl Fn(NodeId) -> String) -> String {
         let label = label(&[node.mnemonic(), &detail, &type_of(id)]);
         let _ = writeln!(out, "  n{} [shape={shape}, label={label}];", id.index());
         for (i, arg) in node.args().iter().enumerate() {
-            let order = if node.args().len() > 1 { format!(" [label=\"{i}\", fontsize=9]") } else { String::new() };
-            let _ = writeln!(out, "  n{} -> n{}{order};", arg.index(), id.index());
+            let _ = writeln!(out, "  n{} -> n{}{};", arg.index(), id.index(), order(i, node.args().len()));
         }
     }
     for (index, sink) in graph.sinks().iter().enumerate() {
         let what = format!("{} {}", sink.kind.name(), sink.kind.parameters());
         let label = label(&[what.trim_end(), &sink.name, &sink.kind.operand().to_string()]);
-        let _ = writeln!(out, "  s{index} [shape=cylinder, label={label}];\n  n{} -> s{index};", sink.value.index());
+        let _ = writeln!(out, "  s{index} [shape=cylinder, label={label}];");
+        for (i, value) in sink.values.iter().enumerate() {
+            let _ = writeln!(out, "  n{} -> s{index}{};", value.index(), order(i, sink.values.len()));
+        }
     }
     out + "}\n"
+}
+
+/// Which of several operands an edge leads to.
+fn order(operand: usize, count: usize) -> String {
+    if count > 1 { format!(" [label=\"{operand}\", fontsize=9]") } else { String::new() }
 }
 
 fn label(parts: &[&str]) -> String {

@@ -3,7 +3,7 @@
 //! A call keeps its name in the graph, so that listings, JSON and profiles say `gelu_tanh`; its meaning is the body, which
 //! the inline pass puts in its place before a kernel is planned or a value computed.
 
-use super::graph::{Constant, Graph, Node, NodeId};
+use super::graph::{BuiltAt, Constant, Graph, Node, NodeId};
 use super::name::word;
 use super::op::Adjoint;
 use crate::dtype::ValueType;
@@ -39,6 +39,29 @@ impl Function {
         let result = (self.body)(&mut graph, &parameters);
         if value == ValueType::I32 { integral(&graph, result) } else { (graph, result) }
     }
+}
+
+/// Adds a node, or in a call's place the function's body. `called` is told of every call: the function, its arguments and
+/// its result.
+pub(crate) fn expand(
+    graph: &mut Graph,
+    node: Node,
+    built_at: BuiltAt,
+    called: &mut dyn FnMut(&'static Function, &[NodeId], NodeId),
+) -> NodeId {
+    let Node::Call { function, args } = node else { return graph.push(node, built_at) };
+    // The body goes into a graph of its own, whose first nodes stand for the arguments, and from there node by node:
+    // it may call other functions.
+    let (body, result) = function.apart(args.first().map_or(ValueType::F32, |a| graph.value_type(*a)));
+    let mut ids: Vec<NodeId> = args.clone();
+    for (_, inner) in body.nodes().skip(args.len()) {
+        let inner = inner.map_args(|a| ids[a.index()]);
+        let id = expand(graph, inner, built_at, called);
+        ids.push(id);
+    }
+    let result = ids[result.index()];
+    called(function, &args, result);
+    result
 }
 
 /// The same body with an integer for each constant that is a whole number.

@@ -47,6 +47,24 @@ pub enum Constant {
     Bool(bool),
 }
 
+impl From<f32> for Constant {
+    fn from(x: f32) -> Constant {
+        Constant::F32(x.to_bits())
+    }
+}
+
+impl From<i32> for Constant {
+    fn from(x: i32) -> Constant {
+        Constant::I32(x)
+    }
+}
+
+impl From<bool> for Constant {
+    fn from(x: bool) -> Constant {
+        Constant::Bool(x)
+    }
+}
+
 impl Constant {
     /// Its type.
     pub const fn value_type(self) -> ValueType {
@@ -318,11 +336,11 @@ impl Graph {
     /// Adds a sink.
     ///
     /// # Panics
-    /// If its value is not in this graph, as with [`push`](Graph::push).
+    /// If it has no value, or one that is not in this graph, as with [`push`](Graph::push).
     #[track_caller]
     pub fn sink(&mut self, sink: Sink, built_at: BuiltAt) {
         assert!(
-            sink.value.index() < self.nodes.len(),
+            !sink.values.is_empty() && sink.values.iter().all(|value| value.index() < self.nodes.len()),
             "sink `{}` stores a node that is not in this graph",
             name::word(&sink.name)
         );
@@ -408,7 +426,7 @@ impl Graph {
 
     /// For each node, whether some sink needs it.
     pub fn live(&self) -> Vec<bool> {
-        self.needed_by(self.sinks.iter().map(|s| s.value))
+        self.needed_by(self.sinks.iter().flat_map(|s| s.values.iter().copied()))
     }
 
     /// For each node, whether one of the given nodes is it or needs it.

@@ -7,6 +7,7 @@
 
 pub mod axes;
 pub mod custom;
+pub mod custom_monoid;
 pub mod dot;
 mod fnv;
 pub mod function;
@@ -21,6 +22,7 @@ pub mod wire;
 
 pub use axes::Axes;
 pub use custom::{CustomOp, CustomOpError, Registry};
+pub use custom_monoid::CustomMonoid;
 pub(crate) use fnv::fnv1a;
 pub use function::Function;
 pub use graph::{Constant, Coordinate, Graph, Node, NodeId, Side};

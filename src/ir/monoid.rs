@@ -1,8 +1,18 @@
-//! Monoids: what a reduction combines elements with. One row each: name, doc, the types it takes, its identity, value and
-//! combination; the enum, the names in text and JSON and the tests follow.
+//! Monoids: a reduction combines its elements with one. Each is one row of a table: name, doc, operand types, state and result. The
+//! enum, the names in text and JSON and the tests follow. A [program's own](CustomMonoid) stand beside the rows.
 
+use super::custom_monoid::CustomMonoid;
+use super::graph::{Graph, NodeId};
+use super::op::Op;
 use crate::dtype::ValueType;
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer};
+use std::borrow::Cow;
+
+/// The state of a row on the CPU: one number or two.
+pub type State = [f64; 2];
+
+/// The gradient of an element, from the element and the gradient of the result.
+pub type Adjoint = fn(&mut Graph, NodeId, NodeId) -> NodeId;
 
 /// One row of the table.
 #[derive(Debug)]
@@ -13,42 +23,94 @@ pub struct Row {
     pub doc: &'static str,
     /// The types of value it reduces.
     pub takes: &'static [ValueType],
-    /// What no elements reduce to, as a value of one of the types it takes.
-    pub identity: fn(ValueType) -> f64,
-    /// What an element counts as.
-    pub lift: fn(f64) -> f64,
-    /// Combines two. Exact where its result is; of numbers in any order within rounding.
-    pub combine: fn(f64, f64) -> f64,
-    /// The same for integers, whose sums and products wrap.
-    pub combine_i32: fn(i32, i32) -> i32,
+    /// Whether an element is a value and an index, an `i32`.
+    pub indexed: bool,
+    /// The type of the result, if it is not that of the elements.
+    pub gives: Option<ValueType>,
+    /// The identity state, for one of the types it takes.
+    pub identity: fn(ValueType) -> State,
+    /// Maps an element to a state. An element is a value, or a value and its index.
+    pub lift: fn(&[f64]) -> State,
+    /// Combines two states. The order matters only within rounding.
+    pub combine: fn(State, State) -> State,
+    /// The same for integers, where those wrap.
+    pub wraps: Option<fn(i32, i32) -> i32>,
+    /// The result, from the state of so many elements.
+    pub result: fn(State, f64) -> f64,
+    /// Whether what the result's memory holds can take part as one more element.
+    pub accumulates: bool,
+    /// Whether states are numbers that are added: then they may be added in memory, as they arrive.
+    pub adds: bool,
+    /// The gradient of an element, where it follows from the element alone.
+    pub adjoint: Option<Adjoint>,
     /// Its struct in `templates/prelude/monoids.cuh`, over the type of value.
     pub cuda: &'static str,
+    /// Words of 4 bytes of that struct's state.
+    pub words: usize,
     /// Issue slots of taking one element in, roughly.
     pub cost: u32,
 }
 
-macro_rules! monoids {
-    ($( $(#[doc = $doc:literal])+ $variant:ident = $name:literal, $takes:expr, identity $identity:expr, lift $lift:expr,
-        combine $combine:expr, i32 $combine_i32:expr, cuda $cuda:literal costs $cost:literal; )*) => {
-        /// What a reduction combines elements with.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        pub enum Monoid { $( $(#[doc = $doc])+ #[serde(rename = $name)] $variant, )* }
+/// The defaults of a row: a state of one number, which is the element itself and also the result.
+const NUMBER: Row = Row {
+    name: "",
+    doc: "",
+    takes: &[F32],
+    indexed: false,
+    gives: None,
+    identity: |_| [0.0; 2],
+    lift: |x| [x[0], 0.0],
+    combine: |a, _| a,
+    wraps: None,
+    result: |s, _| s[0],
+    accumulates: true,
+    adds: false,
+    adjoint: None,
+    cuda: "",
+    words: 1,
+    cost: 1,
+};
 
-        static TABLE: &[Row] = &[$( Row {
-            name: $name,
-            doc: concat!($($doc),+),
-            takes: $takes,
-            identity: $identity,
-            lift: $lift,
-            combine: $combine,
-            combine_i32: $combine_i32,
-            cuda: $cuda,
-            cost: $cost,
-        } ),*];
+/// The defaults of a row that sums a function of each element. Its result cannot be taken in as one more element.
+const TURNED: Row = Row { combine: |a, b| [a[0] + b[0], 0.0], accumulates: false, adds: true, ..NUMBER };
+
+/// The defaults of a row whose elements are a value and an index.
+const INDEXED: Row = Row {
+    takes: &[F32, I32],
+    indexed: true,
+    gives: Some(I32),
+    lift: |x| [x[0], x[1]],
+    result: index,
+    accumulates: false,
+    words: 2,
+    cost: 4,
+    ..NUMBER
+};
+
+macro_rules! monoids {
+    ($( $(#[doc = $doc:literal])+ $variant:ident = $name:literal, $row:expr; )*) => {
+        /// What a reduction combines elements with.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Monoid {
+            $( $(#[doc = $doc])+ $variant, )*
+            /// One that the program defines: see [`CustomMonoid::build`].
+            Custom(&'static CustomMonoid),
+        }
 
         impl Monoid {
-            /// Every monoid, in table order.
+            /// Every monoid of the table, in its order.
             pub const ALL: [Monoid; [$($name),*].len()] = [$(Monoid::$variant),*];
+
+            /// The row of the table, or what the program defines.
+            fn definition(self) -> Result<&'static Row, &'static CustomMonoid> {
+                match self {
+                    $( Monoid::$variant => {
+                        static ROW: Row = Row { name: $name, doc: concat!($($doc),+), ..$row };
+                        Ok(&ROW)
+                    } )*
+                    Monoid::Custom(custom) => Err(custom),
+                }
+            }
         }
     };
 }
@@ -71,67 +133,215 @@ pub(super) fn smaller(a: f64, b: f64) -> f64 {
     -larger(-a, -b)
 }
 
+/// The index in the identity state: no element of a tensor has it.
+const NOWHERE: f64 = i32::MAX as f64;
+
+/// The better of two values with its index. NaN beats any number; the smaller index wins among equals.
+fn ahead(a: State, b: State, before: fn(f64, f64) -> bool) -> State {
+    let [x, y] = [a[0], b[0]];
+    let equal = x == y || x.is_nan() && y.is_nan();
+    let second = if equal { b[1] < a[1] } else { !x.is_nan() && (y.is_nan() || before(y, x)) };
+    if second { b } else { a }
+}
+
+/// The index in the state, or -1 if there were no elements.
+fn index(state: State, count: f64) -> f64 {
+    if count == 0.0 { -1.0 } else { state[1] }
+}
+
 monoids! {
     /// The sum; 0 of nothing. The sum of a product `a * b` is taken of the exact product, which a kernel computes with one
     /// fused multiply-add an element. Integers wrap.
-    Sum = "sum", &[F32, I32], identity |_| 0.0, lift |x| x, combine |a, b| a + b, i32 i32::wrapping_add,
-        cuda "Sum" costs 1;
+    Sum = "sum", Row { takes: &[F32, I32], combine: |a, b| [a[0] + b[0], 0.0], wraps: Some(i32::wrapping_add), adds: true,
+        adjoint: Some(|_, _, gradient| gradient), cuda: "Sum", ..NUMBER };
     /// The product; 1 of nothing. Integers wrap.
-    Product = "product", &[F32, I32], identity |_| 1.0, lift |x| x, combine |a, b| a * b, i32 i32::wrapping_mul,
-        cuda "Product" costs 1;
+    Product = "product", Row { takes: &[F32, I32], identity: |_| [1.0, 0.0], combine: |a, b| [a[0] * b[0], 0.0],
+        wraps: Some(i32::wrapping_mul), cuda: "Product", ..NUMBER };
     /// The largest; of nothing minus infinity, the least integer, or false. NaN if any element is NaN. Of conditions it is
     /// whether any holds.
-    Max = "max", &[F32, I32, Bool], identity |t| match t { F32 => f64::NEG_INFINITY, I32 => f64::from(i32::MIN), Bool => 0.0 },
-        lift |x| x, combine larger, i32 i32::max, cuda "Max" costs 1;
+    Max = "max", Row { takes: &[F32, I32, Bool], identity: |t| [least(t), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
+        cuda: "Max", ..NUMBER };
     /// The smallest; of nothing infinity, the largest integer, or true. NaN if any element is NaN. Of conditions it is
     /// whether all hold.
-    Min = "min", &[F32, I32, Bool], identity |t| match t { F32 => f64::INFINITY, I32 => f64::from(i32::MAX), Bool => 1.0 },
-        lift |x| x, combine smaller, i32 i32::min, cuda "Min" costs 1;
+    Min = "min", Row { takes: &[F32, I32, Bool], identity: |t| [greatest(t), 0.0], combine: |a, b| [smaller(a[0], b[0]), 0.0],
+        cuda: "Min", ..NUMBER };
     /// The largest absolute value; 0 of nothing. NaN if any element is NaN. The least integer, whose absolute value is no
     /// `i32`, counts as the largest.
-    AbsMax = "absmax", &[F32, I32], identity |_| 0.0, lift f64::abs, combine larger, i32 i32::max,
-        cuda "AbsMax" costs 2;
+    AbsMax = "absmax", Row { takes: &[F32, I32], lift: |x| [x[0].abs(), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
+        cuda: "AbsMax", cost: 2, ..NUMBER };
     /// log(sum of e^x), computed without overflow; minus infinity of nothing.
-    LogSumExp = "logsumexp", &[F32], identity |_| f64::NEG_INFINITY, lift |x| x, combine |a, b| {
-        let (high, low) = if a > b { (a, b) } else { (b, a) };
-        // Equal infinities have no difference.
-        if high == low && high.is_infinite() || low == f64::NEG_INFINITY { larger(a, b) } else { high + (low - high).exp().ln_1p() }
-    }, i32 i32::max, cuda "LogSumExp" costs 24;
+    LogSumExp = "logsumexp", Row { identity: |_| [f64::NEG_INFINITY, 0.0], combine: |a, b| {
+            let (high, low) = if a[0] > b[0] { (a[0], b[0]) } else { (b[0], a[0]) };
+            // Equal infinities have no difference.
+            let equal = high == low && high.is_infinite() || low == f64::NEG_INFINITY;
+            [if equal { larger(high, low) } else { high + (low - high).exp().ln_1p() }, 0.0]
+        }, cuda: "LogSumExp", words: 2, cost: 24, ..NUMBER };
+    /// The mean, the sum over the number of elements; NaN of nothing.
+    Mean = "mean", Row { result: |s, count| s[0] / count, cuda: "Mean", ..TURNED };
+    /// The sum of squares; 0 of nothing. Squares are not rounded before they are added.
+    SumSquares = "sumsquares", Row { lift: |x| [x[0] * x[0], 0.0],
+        adjoint: Some(|graph, x, gradient| {
+            let twice = graph.apply(Op::Add, &[x, x]);
+            graph.apply(Op::Mul, &[twice, gradient])
+        }), cuda: "SumSquares", ..TURNED };
+    /// The Euclidean norm, the root of the sum of squares; 0 of nothing. In a kernel it overflows where that sum does, from 1.8e19 on.
+    Norm2 = "norm2", Row { lift: |x| [x[0] * x[0], 0.0], result: |s, _| s[0].sqrt(), cuda: "Norm2", ..TURNED };
+    /// The number of elements that are true, as an `i32`, which wraps.
+    Count = "count", Row { takes: &[Bool], gives: Some(I32), wraps: Some(i32::wrapping_add), cuda: "Count", ..TURNED };
+    /// The index of the largest element, as an `i32`; -1 of nothing. The smallest index wins among equals, and -0 equals +0. NaN counts
+    /// as larger than any number. The index is the element's [row or column](crate::Builder::reduce), or a value of the graph.
+    ArgMax = "argmax", Row { identity: |t| [least(t), NOWHERE], combine: |a, b| ahead(a, b, |x, y| x > y), cuda: "ArgMax", ..INDEXED };
+    /// The index of the smallest element, as an `i32`; -1 of nothing. The smallest index wins among equals, and -0 equals +0. NaN counts
+    /// as smaller than any number. The index is the element's [row or column](crate::Builder::reduce), or a value of the graph.
+    ArgMin = "argmin", Row { identity: |t| [greatest(t), NOWHERE], combine: |a, b| ahead(a, b, |x, y| x < y), cuda: "ArgMin", ..INDEXED };
+}
+
+const fn least(value: ValueType) -> f64 {
+    match value {
+        F32 => f64::NEG_INFINITY,
+        I32 => i32::MIN as f64,
+        Bool => 0.0,
+    }
+}
+
+const fn greatest(value: ValueType) -> f64 {
+    match value {
+        F32 => f64::INFINITY,
+        I32 => i32::MAX as f64,
+        Bool => 1.0,
+    }
 }
 
 impl Monoid {
-    /// The row.
-    pub fn row(self) -> &'static Row {
-        &TABLE[self as usize]
+    /// The row of the table, unless the program defines it.
+    pub fn row(self) -> Option<&'static Row> {
+        self.definition().ok()
     }
 
-    /// The name.
+    /// The definition, if it is the program's own.
+    pub fn custom(self) -> Option<&'static CustomMonoid> {
+        self.definition().err()
+    }
+
+    /// The name in messages.
     pub fn name(self) -> &'static str {
-        self.row().name
+        self.definition().map_or_else(|custom| custom.name(), |row| row.name)
     }
 
-    /// The monoid of that name, if there is one.
+    /// The name in text and JSON. A program's own carries its fingerprint.
+    pub fn word(self) -> Cow<'static, str> {
+        self.definition().map_or_else(|custom| custom.word().into(), |row| row.name.into())
+    }
+
+    /// The monoid of that name in the table, if there is one.
     pub fn from_name(name: &str) -> Option<Monoid> {
         Monoid::ALL.into_iter().find(|m| m.name() == name)
     }
 
-    /// What no elements of a type reduce to.
-    pub fn identity(self, value: ValueType) -> f64 {
-        (self.row().identity)(value)
+    /// The number of values in an element.
+    pub fn arity(self) -> usize {
+        self.definition().map_or_else(|custom| custom.takes().len(), |row| 1 + usize::from(row.indexed))
     }
 
-    /// What one element counts as.
-    pub fn lift(self, value: ValueType, x: f64) -> f64 {
-        let lifted = (self.row().lift)(x);
-        if value == ValueType::I32 { f64::from(lifted as i32) } else { lifted }
-    }
-
-    /// Combines two of a type: numbers in `f64`, integers wrapping.
-    pub fn combine(self, value: ValueType, a: f64, b: f64) -> f64 {
-        match value {
-            ValueType::I32 => f64::from((self.row().combine_i32)(a as i32, b as i32)),
-            _ => (self.row().combine)(a, b),
+    /// The types that the value at this place of an element may have.
+    pub fn takes(self, place: usize) -> &'static [ValueType] {
+        match self.definition() {
+            Ok(row) if place == 0 => row.takes,
+            Ok(row) => &[I32][..usize::from(row.indexed)],
+            Err(custom) => custom.takes().get(place).map_or(&[], std::slice::from_ref),
         }
+    }
+
+    /// Whether an element is a value and an index.
+    pub fn is_indexed(self) -> bool {
+        self.row().is_some_and(|row| row.indexed)
+    }
+
+    /// The type of the result, for elements whose first value has this type.
+    pub fn gives(self, value: ValueType) -> ValueType {
+        self.definition().map_or_else(|custom| custom.gives(), |row| row.gives.unwrap_or(value))
+    }
+
+    /// Whether what the result's memory holds can take part as one more element.
+    pub fn accumulates(self) -> bool {
+        self.row().is_some_and(|row| row.accumulates)
+    }
+
+    /// Whether states are numbers that are added.
+    pub fn adds(self) -> bool {
+        self.row().is_some_and(|row| row.adds)
+    }
+
+    /// The gradient of an element, where it follows from the element alone.
+    pub fn adjoint(self) -> Option<Adjoint> {
+        self.row().and_then(|row| row.adjoint)
+    }
+
+    /// Words of 4 bytes in a kernel's state. The CPU's state has as many numbers.
+    pub fn words(self) -> usize {
+        self.definition().map_or_else(|custom| custom.words(), |row| row.words)
+    }
+
+    /// Issue slots of taking one element in, roughly.
+    pub fn cost(self) -> u32 {
+        self.definition().map_or_else(|custom| custom.cost(), |row| row.cost)
+    }
+
+    /// The identity state, for elements of a type.
+    pub fn identity(self, value: ValueType) -> Vec<f64> {
+        self.definition().map_or_else(|custom| custom.identity(), |row| (row.identity)(value)[..row.words].to_vec())
+    }
+
+    /// Combines a state with one element, in `f64`; integers wrap.
+    pub fn take(self, value: ValueType, state: &mut [f64], element: &[f64]) {
+        match self.definition() {
+            Ok(row) => {
+                let lifted = (row.lift)(element);
+                let lifted = if value == I32 { lifted.map(|x| f64::from(x as i32)) } else { lifted };
+                row.join(value, state, &lifted[..row.words]);
+            }
+            Err(custom) => custom.take(state, element),
+        }
+    }
+
+    /// Combines a state with another one.
+    pub fn join(self, value: ValueType, state: &mut [f64], other: &[f64]) {
+        match self.definition() {
+            Ok(row) => row.join(value, state, other),
+            Err(custom) => custom.join(state, other),
+        }
+    }
+
+    /// The result, from the state of so many elements.
+    pub fn result(self, state: &[f64], count: f64) -> f64 {
+        self.definition().map_or_else(|custom| custom.result(state), |row| (row.result)(padded(state), count))
+    }
+
+    /// The result of no elements.
+    pub fn of_nothing(self, value: ValueType) -> f64 {
+        self.result(&self.identity(value), 0.0)
+    }
+}
+
+impl Row {
+    fn join(&self, value: ValueType, state: &mut [f64], other: &[f64]) {
+        let (a, b) = (padded(state), padded(other));
+        let both = match self.wraps {
+            Some(wraps) if self.gives.unwrap_or(value) == I32 => [f64::from(wraps(a[0] as i32, b[0] as i32)), 0.0],
+            _ => (self.combine)(a, b),
+        };
+        state.copy_from_slice(&both[..self.words]);
+    }
+}
+
+/// The numbers of a state, which a row may keep in one.
+fn padded(state: &[f64]) -> State {
+    [state[0], state.get(1).copied().unwrap_or_default()]
+}
+
+impl Serialize for Monoid {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.word())
     }
 }
 
@@ -139,46 +349,107 @@ impl Monoid {
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_row_is_a_monoid_in_every_type_it_takes() {
-        let samples = |value: ValueType| match value {
+    fn samples(value: ValueType) -> Vec<f64> {
+        match value {
             F32 => vec![f64::NEG_INFINITY, -70000.0, -2.5, -0.0, 0.0, 0.25, 3.0, 88.0, f64::INFINITY, f64::NAN],
             I32 => [i32::MIN, i32::MIN + 1, -7, -1, 0, 1, 9, i32::MAX].map(f64::from).to_vec(),
             Bool => vec![0.0, 1.0],
-        };
+        }
+    }
+
+    fn same(a: &[f64], b: &[f64]) -> bool {
+        a.iter().zip(b).all(|(a, b)| a == b || a.is_nan() && b.is_nan())
+    }
+
+    #[test]
+    fn every_row_is_a_monoid_in_every_type_it_takes() {
         for monoid in Monoid::ALL {
+            let row = monoid.row().unwrap();
             assert_eq!(Monoid::from_name(monoid.name()), Some(monoid));
             assert_eq!(serde_json::to_string(&monoid).unwrap(), format!("\"{}\"", monoid.name()));
-            assert!(monoid.row().doc.trim().len() > 8);
-            for &value in monoid.row().takes {
+            assert!(row.doc.trim().len() > 8);
+            assert_eq!(monoid.arity(), 1 + usize::from(row.indexed));
+            for &value in row.takes {
                 let unit = monoid.identity(value);
-                for x in samples(value) {
-                    let x = monoid.lift(value, x);
-                    let same = |a: f64, b: f64| a == b || a.is_nan() && b.is_nan();
-                    assert!(same(monoid.combine(value, unit, x), x), "{monoid:?} of {x} and its identity {unit}");
-                    assert!(same(monoid.combine(value, x, unit), x), "{monoid:?} of its identity {unit} and {x}");
-                    for y in samples(value) {
-                        let y = monoid.lift(value, y);
-                        assert!(same(monoid.combine(value, x, y), monoid.combine(value, y, x)), "{monoid:?} of {x}, {y}");
+                let joined = |a: &[f64], b: &[f64]| {
+                    let mut state = a.to_vec();
+                    monoid.join(value, &mut state, b);
+                    state
+                };
+                let elements = samples(value).into_iter().enumerate().map(|(i, x)| {
+                    let mut state = unit.clone();
+                    monoid.take(value, &mut state, &[x, i as f64]);
+                    state
+                });
+                let elements: Vec<Vec<f64>> = elements.collect();
+                for x in &elements {
+                    assert_eq!(x.len(), monoid.words());
+                    assert!(same(&joined(&unit, x), x), "{monoid:?} of its identity {unit:?} and {x:?}");
+                    assert!(same(&joined(x, &unit), x), "{monoid:?} of {x:?} and its identity {unit:?}");
+                    for y in &elements {
+                        assert!(same(&joined(x, y), &joined(y, x)), "{monoid:?} of {x:?}, {y:?}");
+                        for z in &elements {
+                            let (left, right) = (joined(&joined(x, y), z), joined(x, &joined(y, z)));
+                            let near = left.iter().zip(&right).all(|(l, r)| (l - r).abs() <= 1e-9 * l.abs().max(1.0));
+                            assert!(near || same(&left, &right), "{monoid:?} of {x:?}, {y:?}, {z:?}");
+                        }
                     }
                 }
             }
         }
     }
 
+    fn reduce(monoid: Monoid, value: ValueType, elements: &[[f64; 2]]) -> f64 {
+        let mut state = monoid.identity(value);
+        elements.iter().for_each(|x| monoid.take(value, &mut state, x));
+        monoid.result(&state, elements.len() as f64)
+    }
+
     #[test]
     fn edges_are_defined() {
-        assert_eq!(Monoid::AbsMax.lift(I32, f64::from(i32::MIN)), f64::from(i32::MAX));
-        assert_eq!(Monoid::Sum.combine(I32, f64::from(i32::MAX), 1.0), f64::from(i32::MIN));
-        assert!(Monoid::Max.combine(F32, f64::NAN, 1.0).is_nan() && Monoid::Min.combine(F32, 1.0, f64::NAN).is_nan());
+        let pair = |monoid, value, a, b| reduce(monoid, value, &[[a, 0.0], [b, 1.0]]);
+        assert_eq!(reduce(Monoid::AbsMax, I32, &[[f64::from(i32::MIN), 0.0]]), f64::from(i32::MAX));
+        assert_eq!(pair(Monoid::Sum, I32, f64::from(i32::MAX), 1.0), f64::from(i32::MIN));
+        assert_eq!(pair(Monoid::Product, I32, f64::from(i32::MAX), 2.0), -2.0);
+        assert_eq!(pair(Monoid::Count, Bool, 1.0, 1.0), 2.0);
+        let nan = f64::NAN;
+        assert!(pair(Monoid::Max, F32, nan, 1.0).is_nan() && pair(Monoid::Min, F32, 1.0, nan).is_nan());
         for (a, b) in [(0.0, -0.0), (-0.0, 0.0)] {
-            let signs = [Monoid::Max, Monoid::Min].map(|monoid| monoid.combine(F32, a, b).is_sign_negative());
+            let signs = [Monoid::Max, Monoid::Min].map(|monoid| pair(monoid, F32, a, b).is_sign_negative());
             assert_eq!(signs, [false, true], "{a:?} and {b:?}");
         }
-        let lse = |a, b| Monoid::LogSumExp.combine(F32, a, b);
+        let lse = |a, b| pair(Monoid::LogSumExp, F32, a, b);
         assert_eq!(lse(f64::NEG_INFINITY, f64::NEG_INFINITY), f64::NEG_INFINITY);
         assert_eq!(lse(f64::INFINITY, f64::INFINITY), f64::INFINITY);
         assert!((lse(1000.0, 1000.0) - 1000.0 - 2f64.ln()).abs() < 1e-9);
-        assert!(lse(f64::NAN, 0.0).is_nan() && lse(f64::NAN, f64::NEG_INFINITY).is_nan());
+        assert!(lse(nan, 0.0).is_nan() && lse(nan, f64::NEG_INFINITY).is_nan());
+    }
+
+    /// In every order of the elements.
+    #[test]
+    fn an_index_is_that_of_the_first_of_the_best() {
+        let (inf, nan) = (f64::INFINITY, f64::NAN);
+        for (monoid, values, expected) in [
+            (Monoid::ArgMax, vec![1.0, 3.0, 2.0, 3.0], 1.0),
+            (Monoid::ArgMin, vec![1.0, 3.0, 1.0, 3.0], 0.0),
+            (Monoid::ArgMax, vec![-0.0, 0.0, -1.0], 0.0),
+            (Monoid::ArgMin, vec![0.0, -0.0, 1.0], 0.0),
+            (Monoid::ArgMax, vec![1.0, nan, inf, nan], 1.0),
+            (Monoid::ArgMin, vec![-inf, 1.0, nan, nan], 2.0),
+            (Monoid::ArgMax, vec![-inf, -inf], 0.0),
+            (Monoid::ArgMin, vec![inf, inf], 0.0),
+            (Monoid::ArgMax, vec![], -1.0),
+            (Monoid::ArgMin, vec![], -1.0),
+        ] {
+            let mut elements: Vec<[f64; 2]> = values.iter().enumerate().map(|(i, x)| [*x, i as f64]).collect();
+            for _ in 0..elements.len().max(1) {
+                assert_eq!(reduce(monoid, F32, &elements), expected, "{monoid:?} of {values:?}");
+                let whole = values.iter().all(|x| x.is_finite());
+                assert!(!whole || reduce(monoid, I32, &elements) == expected, "{monoid:?} of {values:?} as integers");
+                if !elements.is_empty() {
+                    elements.rotate_left(1);
+                }
+            }
+        }
     }
 }

@@ -45,6 +45,13 @@ const UNSEEN: [(char, char); 25] = [
     ('\u{e0000}', '\u{e0fff}'),
 ];
 
+/// Whether a definition of the program's own may have this name: a letter, then at most 62 letters, digits or underscores.
+pub(crate) fn is_identifier(name: &str) -> bool {
+    let mut letters = name.chars();
+    let head = letters.next().is_some_and(|c| c.is_ascii_alphabetic());
+    head && name.len() <= 63 && letters.all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
 /// Whether a character must not stand in a listing as it is.
 pub(crate) fn is_unseen(c: char) -> bool {
     c.is_control() || UNSEEN.iter().any(|(first, last)| (*first..=*last).contains(&c))

@@ -5,11 +5,10 @@
 //! parameters in text, its operand, its view from the transposed problem. A bit mask is no kind of its own but a store in a
 //! bit format ([`DType::Bits8`](crate::DType::Bits8), [`DType::Bits128`](crate::DType::Bits128)).
 
+use super::custom::Registry;
 use super::graph::NodeId;
 use super::monoid::Monoid;
 use super::operand::Operand;
-use serde::ser::SerializeStruct;
-use serde::{Deserialize, Serialize, Serializer};
 use std::sync::Arc;
 
 /// One effect of the epilogue.
@@ -17,15 +16,35 @@ use std::sync::Arc;
 pub struct Sink {
     /// The argument's name. The name of a loaded matrix updates that matrix in place.
     pub name: Arc<str>,
-    /// The value it consumes.
-    pub value: NodeId,
+    /// The values it consumes: one, unless a reduction's elements are made of more.
+    pub values: Vec<NodeId>,
     /// What it does with it.
     pub kind: SinkKind,
 }
 
+impl Sink {
+    /// A sink of one value.
+    pub fn new(name: impl Into<Arc<str>>, value: NodeId, kind: SinkKind) -> Sink {
+        Sink { name: name.into(), values: vec![value], kind }
+    }
+
+    /// The first of the values: the only one, unless a reduction's elements are made of more.
+    ///
+    /// # Panics
+    /// If there is none: a graph takes no such sink.
+    pub fn value(&self) -> NodeId {
+        self.values[0]
+    }
+
+    /// The same sink of other values.
+    #[must_use]
+    pub fn map(&self, value: impl FnMut(NodeId) -> NodeId) -> Sink {
+        Sink { values: self.values.iter().copied().map(value).collect(), ..self.clone() }
+    }
+}
+
 /// What a sink does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SinkKind {
     /// Writes every element, rounded once to the operand's format.
     Store(Operand),
@@ -44,38 +63,18 @@ pub enum SinkKind {
 /// over K, and over the batch unless the result is batched. It is a sum, over M of `a` and over N of `b`, taken inside the
 /// product, which has the elements at hand; of elements as they are stored, each once for every entry of the batch that reads it. Where
 /// the output is empty there is no product either, and the sum is 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reduction {
     /// What combines two elements.
     pub monoid: Monoid,
     /// Whether a kernel may combine partial results in the order in which they happen to arrive. Otherwise, which is the
     /// default, two launches of one plan give the same bits. Kernels make use of it for sums.
-    #[serde(default)]
     pub atomic: bool,
     /// Whether what the memory holds takes part as one more element: the result is added to it, if it is a sum; over no
     /// elements it stays. Otherwise it is overwritten.
-    #[serde(default)]
     pub accumulate: bool,
     /// How the result lies in memory.
     pub operand: Operand,
-}
-
-/// With every field, but in text without `accumulate` where it is false: documents and keys of caches are older than the field. A
-/// binary format has no names of fields, and reads a reduction without one as something else.
-impl Serialize for Reduction {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Reduction { monoid, atomic, accumulate, operand } = self;
-        let written = *accumulate || !serializer.is_human_readable();
-        let mut fields = serializer.serialize_struct("Reduction", 3 + usize::from(written))?;
-        fields.serialize_field("monoid", monoid)?;
-        fields.serialize_field("atomic", atomic)?;
-        if written {
-            fields.serialize_field("accumulate", accumulate)?;
-        }
-        fields.serialize_field("operand", operand)?;
-        fields.end()
-    }
 }
 
 /// How to reduce: a monoid, whether in any order, and whether onto what is there.
@@ -181,7 +180,7 @@ impl SinkKind {
             SinkKind::Store(_) => String::new(),
             SinkKind::Reduce(Reduction { monoid, atomic, accumulate, .. }) => {
                 let flags = [(atomic, " atomic"), (accumulate, " accumulate")];
-                flags.into_iter().filter(|(set, _)| *set).fold(monoid.name().to_owned(), |words, (_, flag)| words + flag)
+                flags.into_iter().filter(|(set, _)| *set).fold(monoid.word().into_owned(), |words, (_, flag)| words + flag)
             }
         }
     }
@@ -191,7 +190,11 @@ impl SinkKind {
 
     /// The inverse of [`name`](SinkKind::name) and [`parameters`](SinkKind::parameters): the sink that `word` begins, from
     /// the words behind its name, and the rest of those.
-    pub(crate) fn parse(word: &str, rest: &str) -> Result<(impl FnOnce(Operand) -> SinkKind, String), String> {
+    pub(crate) fn parse(
+        registry: &Registry,
+        word: &str,
+        rest: &str,
+    ) -> Result<(impl FnOnce(Operand) -> SinkKind, String), String> {
         let head = |text: &str| {
             text.split_once(char::is_whitespace).map_or((text.to_owned(), String::new()), |(h, r)| (h.into(), r.trim().into()))
         };
@@ -199,8 +202,7 @@ impl SinkKind {
         let mut reduce = None;
         if word == "reduce" {
             let (name, behind) = head(&rest);
-            let monoid = Monoid::from_name(&name)
-                .ok_or_else(|| format!("expected what to reduce with: {}", Monoid::ALL.map(Monoid::name).join(", ")))?;
+            let monoid = registry.monoid(&name)?;
             rest = behind;
             let (mut atomic, mut accumulate) = (false, false);
             loop {

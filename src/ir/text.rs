@@ -145,7 +145,9 @@ pub fn sink_line(graph: &Graph, index: usize) -> Line {
         line.add(" ", &parameters);
     }
     line.format(&sink.kind.operand().to_string());
-    line.operand(", ", sink.value);
+    for value in &sink.values {
+        line.operand(", ", *value);
+    }
     line
 }
 
@@ -245,11 +247,15 @@ impl<'r> Reader<'r> {
         let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         if SinkKind::WORDS.contains(&word) {
             let (name, rest) = name(rest)?;
-            let (kind, value) =
-                rest.rsplit_once(',').ok_or_else(|| format!("expected `{word} \"name\" format[axes], %value`"))?;
-            let (kind, operand) = SinkKind::parse(word, kind)?;
-            let sink = Sink { name: name.into(), value: self.reference(value)?, kind: kind(parse_operand(&operand)?) };
-            self.graph.sink(sink, None);
+            let expected = || format!("expected `{word} \"name\" format[axes], %value`");
+            let (kind, values) = rest.split_at(rest.find('%').ok_or_else(expected)?);
+            let kind = kind.trim_end().strip_suffix(',').ok_or_else(expected)?;
+            let (kind, operand) = SinkKind::parse(self.registry, word, kind)?;
+            let (kind, values) = (kind(parse_operand(&operand)?), self.references(values)?);
+            if matches!(kind, SinkKind::Store(_)) && values.len() > 1 {
+                return Err("a store takes one value".into());
+            }
+            self.graph.sink(Sink { name: name.into(), values, kind }, None);
             self.sink_lines.push(number);
             return Ok(());
         }

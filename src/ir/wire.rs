@@ -8,10 +8,11 @@ use super::graph::{Constant, Coordinate, Graph, Node, NodeId, Side};
 use super::name;
 use super::op::Op;
 use super::operand::Operand;
-use super::sink::{Sink, SinkKind};
+use super::sink::{Reduction, Sink, SinkKind};
 use super::text::{self, MAX_NODES};
 use crate::dtype::{DType, ValueType};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// The version of the format that this library writes, and the only one it reads.
 pub const VERSION: u32 = 1;
@@ -53,7 +54,49 @@ enum WireConstant {
 struct WireSink {
     name: String,
     value: u32,
-    kind: SinkKind,
+    kind: WireKind,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum WireKind {
+    Store(Operand),
+    Reduce(WireReduction),
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireReduction {
+    monoid: String,
+    #[serde(default)]
+    atomic: bool,
+    #[serde(default)]
+    accumulate: bool,
+    /// The other values of an element.
+    #[serde(default)]
+    with: Vec<u32>,
+    operand: Operand,
+}
+
+/// With every field, but in text without those that say nothing: documents and keys of caches are older than these fields. A
+/// binary format has no names of fields, and reads a reduction without one as something else.
+impl Serialize for WireReduction {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let WireReduction { monoid, atomic, accumulate, with, operand } = self;
+        let all = !serializer.is_human_readable();
+        let (accumulates, has_more) = (*accumulate || all, !with.is_empty() || all);
+        let mut fields = serializer.serialize_struct("Reduction", 3 + usize::from(accumulates) + usize::from(has_more))?;
+        fields.serialize_field("monoid", monoid)?;
+        fields.serialize_field("atomic", atomic)?;
+        if accumulates {
+            fields.serialize_field("accumulate", accumulate)?;
+        }
+        if has_more {
+            fields.serialize_field("with", with)?;
+        }
+        fields.serialize_field("operand", operand)?;
+        fields.end()
+    }
 }
 
 /// Why a document is no epilogue graph.
@@ -73,6 +116,14 @@ pub enum WireError {
     #[error("node {index}: {message}")]
     Node {
         /// The node's place in the array.
+        index: usize,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A sink reduces with something that is not known.
+    #[error("sink {index}: {message}")]
+    Monoid {
+        /// The sink's place in the array.
         index: usize,
         /// What is wrong with it.
         message: String,
@@ -107,7 +158,17 @@ impl Document {
                 WireNode::Custom { name: op.name().into(), fingerprint: format!("{:016x}", op.fingerprint()), args: ids(args) }
             }
         });
-        let sinks = graph.sinks().iter().map(|s| WireSink { name: s.name.to_string(), value: s.value.0, kind: s.kind });
+        let sinks = graph.sinks().iter().map(|s| WireSink {
+            name: s.name.to_string(),
+            value: s.value().0,
+            kind: match s.kind {
+                SinkKind::Store(operand) => WireKind::Store(operand),
+                SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand }) => {
+                    let with = ids(&s.values[1..]);
+                    WireKind::Reduce(WireReduction { monoid: monoid.word().into(), atomic, accumulate, with, operand })
+                }
+            },
+        });
         Document { postlude: VERSION, nodes: nodes.collect(), sinks: sinks.collect() }
     }
 
@@ -131,8 +192,16 @@ impl Document {
             ids.push(graph.push(node, None));
         }
         for (index, sink) in self.sinks.into_iter().enumerate() {
-            let value = *ids.get(sink.value as usize).ok_or(WireError::Sink { index, value: sink.value })?;
-            graph.sink(Sink { name: sink.name.into(), value, kind: sink.kind }, None);
+            let (kind, with) = match sink.kind {
+                WireKind::Store(operand) => (SinkKind::Store(operand), Vec::new()),
+                WireKind::Reduce(WireReduction { monoid, atomic, accumulate, with, operand }) => {
+                    let monoid = registry.monoid(&monoid).map_err(|message| WireError::Monoid { index, message })?;
+                    (SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand }), with)
+                }
+            };
+            let find = |value: u32| ids.get(value as usize).copied().ok_or(WireError::Sink { index, value });
+            let values = std::iter::once(sink.value).chain(with).map(find).collect::<Result<_, _>>()?;
+            graph.sink(Sink { name: sink.name.into(), values, kind }, None);
         }
         Ok(graph)
     }

@@ -14,7 +14,7 @@ pub(super) fn formats(epilogue: &Epilogue, format: impl Fn(&str) -> Option<DType
     for sink in epilogue.graph().sinks() {
         let dtype = format(&sink.name).unwrap_or(sink.kind.operand().dtype);
         let kind = sink.kind.with_operand(Operand { dtype, ..sink.kind.operand() });
-        graph.sink(Sink { value: ids[sink.value.index()], kind, ..sink.clone() }, None);
+        graph.sink(Sink { kind, ..sink.map(|value| ids[value.index()]) }, None);
     }
     Ok(Epilogue::from_graph(graph)?)
 }
@@ -28,7 +28,7 @@ pub(super) fn accumulate(epilogue: &Epilogue, outputs: &[&str]) -> Result<Epilog
     }
     let (mut graph, ids) = copy(epilogue, |graph, node| graph.push(node, None));
     for sink in sinks {
-        let mut sink = Sink { value: ids[sink.value.index()], ..sink.clone() };
+        let mut sink = sink.map(|value| ids[value.index()]);
         if outputs.contains(&&*sink.name) {
             let updates = matches!(epilogue.checked().argument(&sink.name), Some((_, a)) if matches!(a.role, Role::Update(_)));
             let refused = |why| Err(LinearError::Accumulate { name: sink.name.to_string(), why });
@@ -44,7 +44,7 @@ pub(super) fn accumulate(epilogue: &Epilogue, outputs: &[&str]) -> Result<Epilog
                 }
                 SinkKind::Store(operand) => {
                     let there = graph.push(Node::Load { name: sink.name.clone(), operand: *operand }, None);
-                    sink.value = graph.apply(Op::Add, &[sink.value, there]);
+                    sink = sink.map(|value| graph.apply(Op::Add, &[value, there]));
                 }
             }
         }
@@ -68,7 +68,7 @@ pub(super) fn plus(epilogue: &Epilogue, name: &str, operand: Operand) -> Result<
         graph.apply(Op::Add, &[id, matrix])
     });
     for sink in epilogue.graph().sinks() {
-        graph.sink(Sink { value: ids[sink.value.index()], ..sink.clone() }, None);
+        graph.sink(sink.map(|value| ids[value.index()]), None);
     }
     Ok(Epilogue::from_graph(graph)?)
 }
@@ -76,10 +76,10 @@ pub(super) fn plus(epilogue: &Epilogue, name: &str, operand: Operand) -> Result<
 /// The sinks of an epilogue that sum, over M and the batch or not, the value that it stores under a name.
 pub(super) fn sums_of(epilogue: &Epilogue, name: &str) -> Vec<Sink> {
     let sinks = epilogue.graph().sinks();
-    let stored = sinks.iter().find(|sink| *sink.name == *name).map(|sink| sink.value);
+    let stored = sinks.iter().find(|sink| *sink.name == *name).map(Sink::value);
     let sums = |sink: &&Sink| match sink.kind {
         SinkKind::Reduce(Reduction { monoid: Monoid::Sum, operand, .. }) => {
-            Some(sink.value) == stored && operand.axes.without(L) == N
+            Some(sink.value()) == stored && operand.axes.without(L) == N
         }
         _ => false,
     };
@@ -90,11 +90,11 @@ pub(super) fn sums_of(epilogue: &Epilogue, name: &str) -> Vec<Sink> {
 pub(super) fn with_sums_of_b(epilogue: &Epilogue, sums: &[Sink]) -> Result<Epilogue, LinearError> {
     let (mut graph, ids) = copy(epilogue, |graph, node| graph.push(node, None));
     for sink in epilogue.graph().sinks() {
-        graph.sink(Sink { value: ids[sink.value.index()], ..sink.clone() }, None);
+        graph.sink(sink.map(|value| ids[value.index()]), None);
     }
     let element = graph.push(Node::Element(Side::B, ValueType::F32), None);
     for sink in sums {
-        graph.sink(Sink { value: element, ..sink.clone() }, None);
+        graph.sink(sink.map(|_| element), None);
     }
     Ok(Epilogue::from_graph(graph)?)
 }

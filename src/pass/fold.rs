@@ -65,7 +65,7 @@ mod tests {
         let constant = graph.push(Node::Constant(constant), None);
         let value = graph.apply(op, &[x, constant]);
         let to: DType = value_type.storage();
-        graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(to.into()) }, None);
+        graph.sink(Sink::new("d", value, SinkKind::Store(to.into())), None);
         let folded = fold(&check(graph).unwrap());
         folded.graph().nodes().any(|(_, node)| matches!(node, Node::Apply { op: found, .. } if *found == op))
     }

@@ -10,11 +10,10 @@ mod transpose;
 pub use fold::fold;
 pub(crate) use fold::place;
 pub use inline::inline;
-pub(crate) use inline::{expand, is_argument};
+pub(crate) use inline::is_argument;
 pub use transpose::transpose;
 
 use crate::check::Checked;
-use crate::ir::Sink;
 use crate::ir::graph::{BuiltAt, Graph, Node, NodeId};
 
 /// Rebuilds the live part of a graph node by node; `place` adds the new node (its arguments already mapped) or something
@@ -30,7 +29,7 @@ fn rebuild(checked: &Checked, mut place: impl FnMut(&mut Graph, Node, BuiltAt) -
         ids.push(new);
     }
     for (index, sink) in old.sinks().iter().enumerate() {
-        graph.sink(Sink { value: ids[sink.value.index()], ..sink.clone() }, old.sink_built_at(index));
+        graph.sink(sink.map(|value| ids[value.index()]), old.sink_built_at(index));
     }
     Checked::rebuilt(graph, checked.arguments().to_vec())
 }

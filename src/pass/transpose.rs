@@ -24,7 +24,7 @@ pub fn transpose(checked: &Checked) -> Checked {
         ids.push(graph.push(node, old.built_at(id)));
     }
     for (index, sink) in old.sinks().iter().enumerate() {
-        let sink = Sink { name: sink.name.clone(), value: ids[sink.value.index()], kind: sink.kind.transposed() };
+        let sink = Sink { kind: sink.kind.transposed(), ..sink.map(|value| ids[value.index()]) };
         graph.sink(sink, old.sink_built_at(index));
     }
     let turn = |role: Role| match role {

@@ -190,7 +190,7 @@ impl Program {
         };
         let steps: usize = (0..self.steps.len()).filter(|s| self.steps[*s].phase == phase).map(|s| of_step(s) as usize).sum();
         let ends = if phase == Phase::Visit {
-            let reductions: u32 = self.reductions.iter().map(|r| r.monoid.row().cost).sum();
+            let reductions: u32 = self.reductions.iter().map(|r| r.monoid.cost()).sum();
             (reductions + ACCESS * self.stores.len() as u32) as usize
         } else {
             0

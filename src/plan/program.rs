@@ -206,17 +206,18 @@ impl Program {
         let (mut stores, mut reductions, mut sums) = (Vec::new(), Vec::new(), Vec::new());
         for sink in graph.sinks() {
             let (argument, place) = (argument(&sink.name), |id: NodeId| places[id.index()]);
-            if let (Node::Element(side, value), SinkKind::Reduce(reduction)) = (graph.node(sink.value), sink.kind) {
+            if let (Node::Element(side, value), SinkKind::Reduce(reduction)) = (graph.node(sink.value()), sink.kind) {
                 let Reduction { operand, accumulate, .. } = reduction;
                 sums.push(OperandSum { argument, operand, side: *side, value: *value, accumulate });
                 continue;
             }
             match sink.kind {
-                SinkKind::Store(operand) => stores.push(Store { argument, operand, value: place(sink.value) }),
+                SinkKind::Store(operand) => stores.push(Store { argument, operand, value: place(sink.value()) }),
                 SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand }) => {
-                    let value = checked.type_of(sink.value).value;
+                    let value = checked.type_of(sink.value()).value;
                     let factors = checked.summed_product(sink);
-                    let terms = factors.map_or_else(|| vec![place(sink.value)], |factors| factors.map(place).to_vec());
+                    let terms =
+                        factors.map_or_else(|| sink.values.clone(), |factors| factors.to_vec()).into_iter().map(place).collect();
                     reductions.push(Reduce { argument, operand, terms, value, monoid, atomic, accumulate });
                 }
             }
@@ -255,7 +256,7 @@ impl Program {
     /// Issue slots for one element in the visit, roughly: of all arms together, as they stand in the code.
     pub fn cost(&self) -> u32 {
         let steps = (0..self.steps.len()).filter(|&s| self.steps[s].phase == Phase::Visit).map(|s| self.step_cost(s));
-        steps.chain(self.reductions.iter().map(|r| r.monoid.row().cost)).sum()
+        steps.chain(self.reductions.iter().map(|r| r.monoid.cost())).sum()
     }
 
     /// Whether a Hopper kernel's code is for half of a tile's columns, and runs twice: where the way through the visit, of each

@@ -29,9 +29,9 @@ pub struct Reduce {
     pub argument: usize,
     /// How the result lies in memory; what it does not vary along is reduced over.
     pub operand: Operand,
-    /// The value, or the two factors of a product that is summed without being rounded.
+    /// The values of an element: one, the two factors of a product that is summed without being rounded, or as many as the monoid takes.
     pub terms: Vec<usize>,
-    /// The type of what is reduced.
+    /// The type of what is reduced: of the first of its values.
     pub value: ValueType,
     /// What combines.
     pub monoid: Monoid,
@@ -86,12 +86,12 @@ impl Reduce {
     /// Whether the kernel adds slices up as they arrive. The other monoids have no such instruction for every type, and
     /// combine in a fixed order also where they need not.
     pub fn adds_as_they_arrive(&self) -> bool {
-        self.atomic && self.monoid == Monoid::Sum
+        self.atomic && self.monoid.adds()
     }
 
-    /// Bytes of what some elements have come to: a value, or the largest exponent and the sum beside it.
-    const fn state_bytes(&self) -> usize {
-        if matches!(self.monoid, Monoid::LogSumExp) { 8 } else { 4 }
+    /// Bytes of what some elements have come to.
+    fn state_bytes(&self) -> usize {
+        4 * self.monoid.words()
     }
 }
 

@@ -219,7 +219,7 @@ const fn ld(sums: Operand, shape: Shape) -> usize {
 fn store(sums: Operand) -> Checked {
     let mut graph = Graph::new();
     let value = graph.push(Node::Accumulator(sums.dtype.value_type()), None);
-    graph.sink(Sink { name: "sums".into(), value, kind: SinkKind::Store(sums) }, None);
+    graph.sink(Sink::new("sums", value, SinkKind::Store(sums)), None);
     check(graph).expect("a store of the accumulator")
 }
 

@@ -46,7 +46,7 @@ use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, HostArgs, Misfit,
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::{Axes, L, M, N};
-use crate::ir::{Monoid, Node, Order, Reduction, Sink, SinkKind};
+use crate::ir::{Node, Order, Reduction, Sink, SinkKind};
 use crate::pass::inline;
 use crate::problem::{Operation, Shape};
 use memory::{Arguments, Format, Strides};
@@ -109,18 +109,19 @@ fn target(
     outputs: &mut Vec<Output>,
     reducers: &mut Vec<Reducer>,
 ) {
-    let source = Source::Value(sink.value);
+    let source = Source::Value(sink.value());
     match sink.kind {
         SinkKind::Store(operand) => outputs.push(Output { source, memory, format, strides, shared: !operand.axes.contains(L) }),
         SinkKind::Reduce(Reduction { monoid, operand, .. }) => {
-            let (value, factors) = (epilogue.type_of(sink.value).value, epilogue.summed_product(sink));
-            let source = match epilogue.graph().node(sink.value) {
+            let (value, factors) = (epilogue.type_of(sink.value()).value, epilogue.summed_product(sink));
+            let source = match epilogue.graph().node(sink.value()) {
                 Node::Element(side, _) => Source::Element(*side),
                 _ => factors.map_or(source, Source::Product),
             };
             let (axes, absolute, partials) = (operand.axes, false, Vec::new());
+            let others = sink.values[1..].to_vec();
             let onto = sink.kind.accumulates().then(|| arguments.tensor(&sink.name, operand));
-            reducers.push(Reducer { source, monoid, absolute, value, axes, memory, format, strides, onto, partials });
+            reducers.push(Reducer { source, others, monoid, absolute, value, axes, memory, format, strides, onto, partials });
         }
     }
 }
@@ -133,8 +134,8 @@ pub struct Oracle {
     /// `sum over k of |a[row, k] * b[k, column]|`, which the rounding error of the accumulator scales with; 0 where the
     /// accumulator is exact (integers, pointwise operations).
     pub magnitude: Exact,
-    /// For each sum of numbers among the sinks, under its name, the sum of its terms' absolute values, which the rounding
-    /// error of the sum scales with.
+    /// For each reduction among the sinks that adds numbers, under its name, the same reduction of its terms' absolute values, which the
+    /// rounding error of the sum scales with.
     pub sums: Vec<Exact>,
 }
 
@@ -195,8 +196,8 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
         target(&epilogue, sink, &arguments, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
     }
     let is_sum = |s: &&Sink| {
-        let sum = matches!(s.kind, SinkKind::Reduce(Reduction { monoid: Monoid::Sum, .. }));
-        sum && epilogue.type_of(s.value).value == ValueType::F32
+        let sum = matches!(s.kind, SinkKind::Reduce(Reduction { monoid, .. }) if monoid.adds());
+        sum && epilogue.type_of(s.value()).value == ValueType::F32
     };
     let mut sums: Vec<Exact> = sinks.iter().filter(is_sum).map(|s| Exact::new(&s.name, shape, s.kind)).collect();
     for (sink, exact) in sinks.iter().filter(is_sum).zip(&mut sums) {

@@ -8,12 +8,14 @@ use super::memory::{Arguments, Format, Strides, Tensor};
 use super::tile::{Source, Tile};
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
-use crate::ir::{Monoid, Side};
+use crate::ir::{Monoid, NodeId, Side};
 use std::sync::OnceLock;
 
 /// One reduction.
 pub(super) struct Reducer {
     pub source: Source,
+    /// The other values of an element.
+    pub others: Vec<NodeId>,
     pub monoid: Monoid,
     /// Whether elements count with their absolute values, as in the magnitude of a sum.
     pub absolute: bool,
@@ -26,7 +28,7 @@ pub(super) struct Reducer {
     pub strides: Strides,
     /// What takes part besides the elements: the numbers that are there.
     pub onto: Option<Tensor>,
-    /// What each tile came to, entry after entry, in the order of the result.
+    /// What each tile came to, state after state, in the order of the result.
     pub partials: Vec<OnceLock<Vec<f64>>>,
 }
 
@@ -40,7 +42,7 @@ impl Reducer {
     /// Room for one tile's result.
     pub fn begin(&self, tile: &Tile) -> Vec<f64> {
         let [rows, columns] = self.extents(tile.rows.len(), tile.columns.len());
-        vec![self.monoid.identity(self.value); rows * columns]
+        self.monoid.identity(self.value).repeat(rows * columns)
     }
 
     /// Takes one row of a tile in.
@@ -51,6 +53,8 @@ impl Reducer {
         let [_, width] = self.extents(1, columns);
         let start = if self.axes.contains(M) { row * width } else { 0 };
         let at = |values: &[f64], column: usize| values[column.min(values.len() - 1)];
+        let words = self.monoid.words();
+        let mut element = vec![0.0; 1 + self.others.len()];
         for column in 0..columns {
             let x = match self.source {
                 Source::Value(id) => at(frame.value(id), column),
@@ -58,9 +62,10 @@ impl Reducer {
                 Source::Product([a, b]) => at(frame.value(a), column) * at(frame.value(b), column),
                 Source::Magnitude | Source::Element(_) => 0.0,
             };
-            let x = if self.absolute { x.abs() } else { x };
-            let place = &mut partial[start + if width == 1 { 0 } else { column }];
-            *place = self.monoid.combine(self.value, *place, self.monoid.lift(self.value, x));
+            element[0] = if self.absolute { x.abs() } else { x };
+            element[1..].iter_mut().zip(&self.others).for_each(|(to, id)| *to = at(frame.value(*id), column));
+            let place = start + if width == 1 { 0 } else { column };
+            self.monoid.take(self.value, &mut partial[place * words..][..words], &element);
         }
     }
 
@@ -72,18 +77,19 @@ impl Reducer {
         }
         let [rows, columns] = self.extents(shape.m, shape.n);
         let entries = if self.axes.contains(L) { shape.batch } else { 1 };
-        let mut result = vec![self.monoid.identity(self.value); rows * columns * entries];
+        let words = self.monoid.words();
+        let mut states = self.monoid.identity(self.value).repeat(rows * columns * entries);
         if let (Source::Element(side), Some(product), false) = (self.source, product, shape.is_empty()) {
-            self.elements(&mut result, side, arguments, product, shape);
+            self.elements(&mut states, side, arguments, product, shape);
         }
         for (tile, partial) in tiles.zip(&self.partials) {
             let Some(partial) = partial.get() else { continue };
             let [_, width] = self.extents(tile.rows.len(), tile.columns.len());
-            for (i, x) in partial.iter().enumerate() {
+            for (i, state) in partial.chunks_exact(words).enumerate() {
                 let along = |axis, at| if self.axes.contains(axis) { at } else { 0 };
                 let (row, column) = (along(M, tile.rows.start + i / width), along(N, tile.columns.start + i % width));
-                let place = &mut result[(along(L, tile.batch) * rows + row) * columns + column];
-                *place = self.monoid.combine(self.value, *place, *x);
+                let place = (along(L, tile.batch) * rows + row) * columns + column;
+                self.monoid.join(self.value, &mut states[place * words..][..words], state);
             }
         }
         // Of elements the tiles hold identities.
@@ -91,32 +97,37 @@ impl Reducer {
             strides.index(i / columns.max(1) % rows.max(1), i % columns.max(1), i / (rows * columns).max(1))
         };
         if let Some(onto) = &self.onto {
-            for (i, x) in result.iter_mut().enumerate() {
+            for (i, state) in states.chunks_exact_mut(words).enumerate() {
                 let mut there = [0.0];
                 arguments.read(onto, place(onto.strides, i), 1, &mut there);
                 let there = if self.absolute { there[0].abs() } else { there[0] };
-                *x = self.monoid.combine(self.value, self.monoid.lift(self.value, there), *x);
+                self.monoid.take(self.value, state, &[there]);
             }
         }
         let size = self.format.bytes(1);
-        let mut bytes = vec![0; result.len() * size];
-        result.iter().enumerate().for_each(|(i, x)| self.format.write(&mut bytes, i, *x));
+        let mut bytes = vec![0; rows * columns * entries * size];
+        let along = |axis, extent| if self.axes.contains(axis) { 1 } else { extent };
+        let count = [along(M, shape.m), along(N, shape.n), along(L, shape.batch)].map(|extent| extent as f64).iter().product();
+        for (i, state) in states.chunks_exact(words).enumerate() {
+            self.format.write(&mut bytes, i, self.monoid.result(state, count));
+        }
         let runs = bytes.chunks_exact(size).enumerate().map(|(i, bytes)| (place(self.strides, i) * size, bytes));
         arguments.write(self.memory, runs);
     }
 
     /// The sums of an operand's elements over K, and over the batch unless the result is batched.
-    fn elements(&self, result: &mut [f64], side: Side, arguments: &Arguments, product: &Product, shape: Shape) {
+    fn elements(&self, states: &mut [f64], side: Side, arguments: &Arguments, product: &Product, shape: Shape) {
         let (operand, step) = product.operand(side);
         let lines = if side == Side::A { shape.m } else { shape.n };
         let mut terms = vec![0.0; shape.k];
         for (entry, line) in (0..shape.batch).flat_map(|entry| (0..lines).map(move |line| (entry, line))) {
             let [row, column] = if side == Side::A { [line, 0] } else { [0, line] };
             arguments.read(operand, operand.strides.index(row, column, entry), step, &mut terms);
-            let place = &mut result[if self.axes.contains(L) { entry * lines + line } else { line }];
+            let (place, words) = (if self.axes.contains(L) { entry * lines + line } else { line }, self.monoid.words());
+            let state = &mut states[place * words..][..words];
             for term in &terms {
                 let x = if self.absolute { term.abs() } else { *term };
-                *place = self.monoid.combine(self.value, *place, self.monoid.lift(self.value, x));
+                self.monoid.take(self.value, state, &[x]);
             }
         }
     }

@@ -1,4 +1,5 @@
-// ---- monoids: what reductions combine with. A state is what some elements have come to; `take` takes one more in ----
+// ---- monoids: what reductions combine with. A state is what some elements have come to; `take` takes one more in, and `result` is
+// the result of so many elements ----
 template <class T> struct Sum;
 template <> struct Sum<float> {
     using State = float;
@@ -6,14 +7,14 @@ template <> struct Sum<float> {
     static DEVICE void take(State& s, float x) { s += x; }
     static DEVICE void take(State& s, float a, float b) { s = fmaf(a, b, s); }   // the product is not rounded
     static DEVICE State combine(State a, State b) { return a + b; }
-    static DEVICE float result(State s) { return s; }
+    static DEVICE float result(State s, float) { return s; }
 };
 template <> struct Sum<int> {
     using State = int;
     static DEVICE State identity() { return 0; }
     static DEVICE void take(State& s, int x) { s = wrap_add(s, x); }
     static DEVICE State combine(State a, State b) { return wrap_add(a, b); }
-    static DEVICE int result(State s) { return s; }
+    static DEVICE int result(State s, float) { return s; }
 };
 
 template <class T> struct Product;
@@ -22,14 +23,14 @@ template <> struct Product<float> {
     static DEVICE State identity() { return 1.0f; }
     static DEVICE void take(State& s, float x) { s *= x; }
     static DEVICE State combine(State a, State b) { return a * b; }
-    static DEVICE float result(State s) { return s; }
+    static DEVICE float result(State s, float) { return s; }
 };
 template <> struct Product<int> {
     using State = int;
     static DEVICE State identity() { return 1; }
     static DEVICE void take(State& s, int x) { s = wrap_mul(s, x); }
     static DEVICE State combine(State a, State b) { return wrap_mul(a, b); }
-    static DEVICE int result(State s) { return s; }
+    static DEVICE int result(State s, float) { return s; }
 };
 
 // Of numbers NaN wins. Of conditions the largest is whether any holds, the smallest whether all do.
@@ -39,21 +40,21 @@ template <> struct Max<float> {
     static DEVICE State identity() { return __uint_as_float(0xff800000u); }
     static DEVICE void take(State& s, float x) { s = max_nan(s, x); }
     static DEVICE State combine(State a, State b) { return max_nan(a, b); }
-    static DEVICE float result(State s) { return s; }
+    static DEVICE float result(State s, float) { return s; }
 };
 template <> struct Max<int> {
     using State = int;
     static DEVICE State identity() { return -2147483647 - 1; }
     static DEVICE void take(State& s, int x) { s = max(s, x); }
     static DEVICE State combine(State a, State b) { return max(a, b); }
-    static DEVICE int result(State s) { return s; }
+    static DEVICE int result(State s, float) { return s; }
 };
 template <> struct Max<bool> {
     using State = int;
     static DEVICE State identity() { return 0; }
     static DEVICE void take(State& s, bool x) { s |= int(x); }
     static DEVICE State combine(State a, State b) { return a | b; }
-    static DEVICE bool result(State s) { return s != 0; }
+    static DEVICE bool result(State s, float) { return s != 0; }
 };
 
 template <class T> struct Min;
@@ -62,21 +63,21 @@ template <> struct Min<float> {
     static DEVICE State identity() { return __uint_as_float(0x7f800000u); }
     static DEVICE void take(State& s, float x) { s = min_nan(s, x); }
     static DEVICE State combine(State a, State b) { return min_nan(a, b); }
-    static DEVICE float result(State s) { return s; }
+    static DEVICE float result(State s, float) { return s; }
 };
 template <> struct Min<int> {
     using State = int;
     static DEVICE State identity() { return 2147483647; }
     static DEVICE void take(State& s, int x) { s = min(s, x); }
     static DEVICE State combine(State a, State b) { return min(a, b); }
-    static DEVICE int result(State s) { return s; }
+    static DEVICE int result(State s, float) { return s; }
 };
 template <> struct Min<bool> {
     using State = int;
     static DEVICE State identity() { return 1; }
     static DEVICE void take(State& s, bool x) { s &= int(x); }
     static DEVICE State combine(State a, State b) { return a & b; }
-    static DEVICE bool result(State s) { return s != 0; }
+    static DEVICE bool result(State s, float) { return s != 0; }
 };
 
 // The least integer counts as the largest: it has no absolute value.
@@ -86,14 +87,14 @@ template <> struct AbsMax<float> {
     static DEVICE State identity() { return 0.0f; }
     static DEVICE void take(State& s, float x) { s = max_nan(s, fabsf(x)); }
     static DEVICE State combine(State a, State b) { return max_nan(a, b); }
-    static DEVICE float result(State s) { return s; }
+    static DEVICE float result(State s, float) { return s; }
 };
 template <> struct AbsMax<int> {
     using State = int;
     static DEVICE State identity() { return 0; }
     static DEVICE void take(State& s, int x) { s = max(s, x >= 0 ? x : x == -2147483647 - 1 ? 2147483647 : -x); }
     static DEVICE State combine(State a, State b) { return max(a, b); }
-    static DEVICE int result(State s) { return s; }
+    static DEVICE int result(State s, float) { return s; }
 };
 
 // log(sum of e^x) as the largest exponent and the sum of e^(x - largest). Selects for branches: these compile in a third of the time.
@@ -113,11 +114,45 @@ template <> struct LogSumExp<float> {
         const float largest = max_nan(a.largest, b.largest);
         return {largest, scaled(a, largest) + scaled(b, largest)};
     }
-    static DEVICE float result(State s) { return s.largest + logf(s.sum); }
+    static DEVICE float result(State s, float) { return s.largest + logf(s.sum); }
 
 private:
     static DEVICE float scaled(State s, float largest) {
         const float power = expf(s.largest - largest);
         return s.sum * (s.largest == largest ? 1.0f : power);
     }
+};
+
+// Sums of what elements are turned into, or whose results are.
+template <class T> struct Mean : Sum<T> {
+    static DEVICE float result(float s, float count) { return s / count; }
+};
+template <class T> struct SumSquares : Sum<T> {
+    static DEVICE void take(float& s, float x) { s = fmaf(x, x, s); }
+};
+template <class T> struct Norm2 : SumSquares<T> {
+    static DEVICE float result(float s, float) { return sqrtf(s); }
+};
+template <class T> struct Count : Sum<int> {
+    static DEVICE void take(int& s, bool x) { s = wrap_add(s, int(x)); }
+};
+
+// A value and its index. NaN is ahead of any number, and of equals the least index.
+template <class T> struct Indexed { T value; int index; };
+template <class T, bool LARGEST> struct Best {
+    using State = Indexed<T>;
+    static DEVICE State combine(State a, State b) {
+        const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
+        const bool better = LARGEST ? b.value > a.value : b.value < a.value;
+        const bool second = a.value == b.value || (a_nan && b_nan) ? b.index < a.index : !a_nan && (b_nan || better);
+        return {second ? b.value : a.value, second ? b.index : a.index};
+    }
+    static DEVICE void take(State& s, T x, int index) { s = combine(s, State{x, index}); }
+    static DEVICE int result(State s, float) { return s.index; }
+};
+template <class T> struct ArgMax : Best<T, true> {
+    static DEVICE Indexed<T> identity() { return {Max<T>::identity(), 2147483647}; }
+};
+template <class T> struct ArgMin : Best<T, false> {
+    static DEVICE Indexed<T> identity() { return {Min<T>::identity(), 2147483647}; }
 };

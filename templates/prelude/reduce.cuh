@@ -19,19 +19,28 @@ DEVICE int column_sharer(int thread) { return thread / 32 / ROW_SHARERS; }
 // What the lane at a distance holds.
 DEVICE float exchange(float x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
 DEVICE int exchange(int x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
-DEVICE Exponentials exchange(Exponentials x, int distance) { return {exchange(x.largest, distance), exchange(x.sum, distance)}; }
+template <class S> DEVICE S exchange(S x, int distance) {
+    int* const words = reinterpret_cast<int*>(&x);
+#pragma unroll
+    for (int i = 0; i < int(sizeof(S) / 4); ++i) words[i] = exchange(words[i], distance);
+    return x;
+}
 // N states side by side, from memory that other units have written: not from this multiprocessor's own cache.
 template <class S, int N> DEVICE void read_fresh(S (&s)[N], const S* p) {
     constexpr int WORDS = sizeof(s) / 4;
     u32* const words = reinterpret_cast<u32*>(s);
-    if constexpr (WORDS == 4) {
-        const uint4 x = __ldcg(reinterpret_cast<const uint4*>(p));
-        words[0] = x.x, words[1] = x.y, words[2] = x.z, words[3] = x.w;
-    } else if constexpr (WORDS == 2) {
-        const uint2 x = __ldcg(reinterpret_cast<const uint2*>(p));
-        words[0] = x.x, words[1] = x.y;
-    } else {
-        words[0] = __ldcg(reinterpret_cast<const u32*>(p));
+    constexpr int WIDTH = WORDS % 4 == 0 ? 4 : WORDS % 2 == 0 ? 2 : 1;
+#pragma unroll
+    for (int i = 0; i < WORDS; i += WIDTH) {
+        if constexpr (WIDTH == 4) {
+            const uint4 x = __ldcg(reinterpret_cast<const uint4*>(p) + i / 4);
+            words[i] = x.x, words[i + 1] = x.y, words[i + 2] = x.z, words[i + 3] = x.w;
+        } else if constexpr (WIDTH == 2) {
+            const uint2 x = __ldcg(reinterpret_cast<const uint2*>(p) + i / 2);
+            words[i] = x.x, words[i + 1] = x.y;
+        } else {
+            words[i] = __ldcg(reinterpret_cast<const u32*>(p) + i);
+        }
     }
 }
 
@@ -85,7 +94,7 @@ template <class M, int AT> DEVICE void leave_all(typename M::State s, const Stri
 // The part of a result that a unit has a share in, which varies along the axes KEEPS_*: its number, how many units share it, and
 // which of them this one is.
 template <bool KEEPS_M, bool KEEPS_N, bool KEEPS_L> struct Block {
-    static constexpr bool ROWS = KEEPS_M, COLUMNS = KEEPS_N;
+    static constexpr bool ROWS = KEEPS_M, COLUMNS = KEEPS_N, ENTRIES = KEEPS_L;
     static constexpr int WIDTH = KEEPS_N ? BN : 1, ELEMENTS = (KEEPS_M ? UNIT_ROWS : 1) * WIDTH;
     int row, column;   // of the unit
     u32 number, slice, slices;
@@ -122,7 +131,8 @@ template <class T, bool ROW_MAJOR, bool ACCUMULATES> struct Result {
         if ((B::ROWS && row >= p.m) || (B::COLUMNS && column >= p.n)) return;
         const i64 at = B::ROWS && B::COLUMNS ? (ROW_MAJOR ? row * ld + column : column * ld + row) : B::ROWS ? row : B::COLUMNS ? column : 0;
         if constexpr (ACCUMULATES) M::take(s, widen(base[at]));
-        base[at] = Narrow<T>::of(M::result(s));
+        const float count = (B::ROWS ? 1.0f : float(p.m)) * (B::COLUMNS ? 1.0f : float(p.n)) * (B::ENTRIES ? 1.0f : float(p.batch));
+        base[at] = Narrow<T>::of(M::result(s, count));
     }
 };
 
@@ -216,9 +226,9 @@ template <class M, bool ADDED, class B, class R> DEVICE void settle(const Params
             if (element < B::ELEMENTS) result.template write<M>(p, block, element, atomicExch(slices + element, M::identity()));
         }
     } else {
-        // N elements a thread, of 16 bytes if that divides the block; SHARERS lanes of a warp share them, each a part of the slices.
+        // N elements a thread, of 16 bytes if such divide the block; SHARERS lanes of a warp share them, each a part of the slices.
         constexpr int WORDS = sizeof(typename M::State) / 4, SIZE = B::ELEMENTS * WORDS;
-        constexpr int N = SIZE % 4 == 0 ? 4 / WORDS : SIZE % 2 == 0 ? 2 / WORDS : 1, SHARERS = sharers_of(B::ELEMENTS / N), LANES = 32 / SHARERS;
+        constexpr int N = WORDS > 2 ? 1 : SIZE % 4 == 0 ? 4 / WORDS : SIZE % 2 == 0 ? 2 / WORDS : 1, SHARERS = sharers_of(B::ELEMENTS / N), LANES = 32 / SHARERS;
 #pragma unroll 1
         for (int turn = 0; turn < turns(B::ELEMENTS / N * SHARERS); ++turn) {
             const int element = (turn * (UNIT_THREADS / SHARERS) + thread / 32 * LANES + thread % LANES) * N;

@@ -2,6 +2,7 @@
 
 use crate::case::Case;
 use crate::layout::Rng;
+use crate::monoids;
 use crate::softcap::softcap;
 use postlude::check::Role;
 use postlude::dtype::ValueType;
@@ -49,7 +50,7 @@ pub fn with_scalars(gemm: &Gemm, shape: Shape, seed: u64) -> Case {
 }
 
 fn run(name: &str, text: &str) {
-    let registry = postlude::build::registry().with(softcap());
+    let registry = postlude::build::registry().with(softcap()).with_monoids(monoids::every());
     let epilogue = Epilogue::from_text(text, &registry).unwrap_or_else(|e| panic!("{name}: {e}"));
     // Sums of everything there is: each term brings its own error.
     let slack = if name.starts_with("primitives") { 1000.0 } else { 4.0 };

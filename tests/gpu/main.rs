@@ -45,6 +45,8 @@ mod verdict;
 mod edges;
 #[path = "../support/graphs.rs"]
 mod graphs;
+#[path = "../support/monoids.rs"]
+mod monoids;
 #[path = "../support/pairs.rs"]
 mod pairs;
 #[path = "../../benches/gemm/cublaslt.rs"]

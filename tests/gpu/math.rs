@@ -45,7 +45,7 @@ fn single(arity: usize, node: impl FnOnce(Vec<NodeId>) -> Node) -> Epilogue {
         args.push(graph.push(Node::Load { name: (*name).into(), operand: Operand::from(F32) }, None));
     }
     let value = graph.push(node(args), None);
-    graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F32.into()) }, None);
+    graph.sink(Sink::new("d", value, SinkKind::Store(F32.into())), None);
     Epilogue::from_graph(graph).unwrap()
 }
 
@@ -277,8 +277,8 @@ fn run_one(op: Op, types: &[ValueType], result: ValueType, operands: &[Values]) 
     let load = |(name, value): (&&str, &ValueType)| Node::Load { name: (*name).into(), operand: value.storage().into() };
     let args: Vec<NodeId> = NAMES.iter().zip(types).map(load).map(|node| graph.push(node, None)).collect();
     let value = graph.push(Node::Apply { op, args }, None);
-    graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(result.storage().into()) }, None);
-    graph.sink(Sink { name: "acc".into(), value: acc, kind: SinkKind::Store(F32.into()) }, None);
+    graph.sink(Sink::new("d", value, SinkKind::Store(result.storage().into())), None);
+    graph.sink(Sink::new("acc", acc, SinkKind::Store(F32.into())), None);
     let epilogue = Epilogue::from_graph(graph).unwrap();
     let gemm = Gemm::pointwise(F32, Order::RowMajor, &epilogue).math(Math::Exact);
     let count = operands[0].exact().len();
@@ -346,7 +346,7 @@ fn activations(math: Math, limit: f64) {
                 args.push(graph.constant_f32(parameters[i - 1]));
             }
             let value = graph.push(Node::Call { function, args }, None);
-            graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F32.into()) }, None);
+            graph.sink(Sink::new("d", value, SinkKind::Store(F32.into())), None);
             Epilogue::from_graph(graph).unwrap()
         };
         let x = points(&[[-30.0, 30.0]]);

@@ -146,7 +146,7 @@ impl Expected {
             SinkKind::Reduce(reduction) => Some((sink.name.to_string(), reduction)),
             SinkKind::Store(_) => None,
         });
-        let summed = checked.graph().sinks().iter().filter(|s| matches!(checked.graph().node(s.value), Node::Element(..)));
+        let summed = checked.graph().sinks().iter().filter(|s| matches!(checked.graph().node(s.value()), Node::Element(..)));
         let summed: Vec<String> = summed.map(|sink| sink.name.to_string()).collect();
         let (mut ends, mut errors) = (Vec::new(), None);
         let rest = without_sums(checked);
@@ -197,12 +197,13 @@ impl Expected {
             return combining((if operand.axes.contains(L) { k } else { k * batch }) as f64) * terms;
         }
         let range = |axis, at, extent| if operand.axes.contains(axis) { at..at + 1 } else { 0..extent };
-        let (mut count, mut sum, mut most) = (0.0f64, 0.0f64, 0.0f64);
+        let (mut count, mut sum, mut squares, mut most) = (0.0f64, 0.0f64, 0.0f64, 0.0f64);
         for l in range(L, at[0], batch) {
             for i in range(M, at[1], m) {
                 for j in range(N, at[2], n) {
                     let error = self.errors.as_ref().map_or(0.0, |errors| STEEPEST * errors.at(i, j, l));
                     (count, sum, most) = (count + 1.0, sum + error, most.max(error));
+                    squares += error * error;
                 }
             }
         }
@@ -212,6 +213,14 @@ impl Expected {
             Monoid::Product => exact.abs() * (own * count + combining),
             Monoid::LogSumExp => most + combining + own * exact.abs().max(1.0),
             Monoid::Max | Monoid::Min | Monoid::AbsMax => most + own * exact.abs().max(1.0),
+            Monoid::Mean => sum / count + combining * terms + own * terms.max(1.0),
+            // |x + e|^2 - |x|^2 is 2xe + e^2, by Cauchy and Schwarz.
+            Monoid::SumSquares => 2.0 * (squares * exact).sqrt() + squares + combining * exact + own * exact.max(count),
+            Monoid::Norm2 => squares.sqrt() + (combining + own) * exact.max(1.0),
+            // Integers are compared as such.
+            Monoid::Count | Monoid::ArgMax | Monoid::ArgMin => 0.0,
+            // Those of the tests are at most squares of a spread.
+            Monoid::Custom(_) => 4.0 * most.max(most * exact.abs().sqrt()) + (combining + own) * exact.abs().max(1.0),
         }
     }
 
@@ -278,10 +287,10 @@ fn pointwise(case: &Case, given: &[Buffer], epilogue: &Epilogue, accumulator: &[
 /// The epilogue without the sums of operands, which have nothing to do with the accumulator; `None` if nothing is left.
 fn without_sums(checked: &Checked) -> Option<Epilogue> {
     let from = checked.graph();
-    let sinks: Vec<&Sink> = from.sinks().iter().filter(|s| !matches!(from.node(s.value), Node::Element(..))).collect();
+    let sinks: Vec<&Sink> = from.sinks().iter().filter(|s| !matches!(from.node(s.value()), Node::Element(..))).collect();
     let (mut rest, mut ids) = (Graph::new(), Vec::new());
     let mut live = vec![false; from.len()];
-    sinks.iter().for_each(|sink| live[sink.value.index()] = true);
+    sinks.iter().flat_map(|sink| &sink.values).for_each(|value| live[value.index()] = true);
     for (id, node) in from.nodes().rev().filter(|(_, node)| !matches!(node, Node::Element(..))) {
         if live[id.index()] {
             node.args().iter().for_each(|arg| live[arg.index()] = true);
@@ -291,7 +300,7 @@ fn without_sums(checked: &Checked) -> Option<Epilogue> {
         ids.push(if live[id.index()] { rest.push(node.map_args(|a: NodeId| ids[a.index()]), None) } else { id });
     }
     for sink in sinks {
-        rest.sink(Sink { value: ids[sink.value.index()], ..sink.clone() }, None);
+        rest.sink(sink.map(|value| ids[value.index()]), None);
     }
     (!rest.sinks().is_empty()).then(|| Epilogue::from_graph(rest).expect("a part of a checked graph"))
 }

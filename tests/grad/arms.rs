@@ -65,7 +65,7 @@ fn of_a_rule_that_masks_with_its_second_arm() {
     let acc = graph.push(Node::Accumulator(ValueType::F32), None);
     let root = graph.apply(Op::Recip, &[acc]);
     let value = graph.push(Node::Call { function: &MIRRORED, args: vec![root] }, None);
-    graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F32.into()) }, None);
+    graph.sink(Sink::new("d", value, SinkKind::Store(F32.into())), None);
     let [found, _] = gradients_of(&Epilogue::from_graph(graph).unwrap(), &[-2.0, 2.0, 0.0, -0.5], &[]);
     assert_eq!(found, [-0.25, 0.0, 0.0, -4.0]);
 }

@@ -41,7 +41,7 @@ fn epilogue(name: &str, parameters: &[f32]) -> Epilogue {
         Some(&function) => graph.push(Node::Call { function, args }, None),
         None => graph.apply(Op::from_name(name).unwrap(), &args),
     };
-    graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F32.into()) }, None);
+    graph.sink(Sink::new("d", value, SinkKind::Store(F32.into())), None);
     Epilogue::from_graph(graph).unwrap()
 }
 

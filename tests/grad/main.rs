@@ -4,6 +4,8 @@
 mod edges;
 #[path = "../support/graphs.rs"]
 mod graphs;
+#[path = "../support/monoids.rs"]
+mod monoids;
 #[path = "../support/pairs.rs"]
 mod pairs;
 #[path = "../support/softcap.rs"]

@@ -104,7 +104,7 @@ fn of_function(function: &'static Function, rest: impl Fn(&mut Graph, NodeId) ->
     let acc = graph.push(Node::Accumulator(ValueType::F32), None);
     let args = [vec![acc], rest(&mut graph, acc)].concat();
     let value = graph.push(Node::Call { function, args }, None);
-    graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F32.into()) }, None);
+    graph.sink(Sink::new("d", value, SinkKind::Store(F32.into())), None);
     Epilogue::from_graph(graph).unwrap()
 }
 
@@ -192,7 +192,7 @@ fn outputs() {
     };
     assert_eq!(
         refused(amax, Wrt::all()),
-        "a gradient cannot come in through `amax`: only sums have gradients among reductions; leave it out with `Wrt::detached`"
+        "a gradient cannot come in through `amax`: among reductions only sums, of elements and of their squares, have gradients; leave it out with `Wrt::detached`"
     );
     assert!(Epilogue::build(amax).unwrap().backward(Wrt::all().detached("amax")).is_ok());
     assert_eq!(

@@ -47,7 +47,7 @@ fn each_activation_saves_what_it_has_to() {
         let parameters = function.parameters[1..].iter().map(|p| graph.constant_f32(if *p == "low" { -1.0 } else { 0.5 }));
         let args: Vec<NodeId> = std::iter::once(acc).chain(parameters).collect();
         let value = graph.push(Node::Call { function, args }, None);
-        graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F16.into()) }, None);
+        graph.sink(Sink::new("d", value, SinkKind::Store(F16.into())), None);
         let epilogue = Epilogue::from_graph(graph).unwrap();
         let bits = |wrt: Wrt| epilogue.backward(wrt).unwrap().reserve().bits_per_element();
         let found = (bits(Wrt::all()), bits(Wrt::all().keeps("d")));
@@ -373,7 +373,7 @@ fn the_fingerprint_is_of_graph_and_plan() {
         let mut graph = Graph::new();
         let acc = graph.push(Node::Accumulator(ValueType::F32), None);
         let value = graph.push(Node::Call { function, args: vec![acc] }, None);
-        graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(F32.into()) }, None);
+        graph.sink(Sink::new("d", value, SinkKind::Store(F32.into())), None);
         Epilogue::from_graph(graph).unwrap().backward(Wrt::all()).unwrap()
     });
     assert_ne!(first.reserve().fingerprint(), second.reserve().fingerprint());

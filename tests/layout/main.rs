@@ -7,6 +7,8 @@
 #[path = "../support/graphs.rs"]
 mod graphs;
 mod memory;
+#[path = "../support/monoids.rs"]
+mod monoids;
 mod rights;
 #[path = "../support/softcap.rs"]
 mod softcap;

@@ -2,8 +2,8 @@
 
 use crate::seen;
 use postlude::Operation;
+use postlude::ir::Side;
 use postlude::ir::axes::{Axes, L, M, N};
-use postlude::ir::{Monoid, Side};
 use postlude::plan::{FieldValue, KernelPlan, PARAMETER_LIMIT, Phase, Schedule, Staged, StepKind, Swizzle, TileShape};
 use postlude::prelude::*;
 
@@ -157,11 +157,6 @@ pub fn chunks(plan: &KernelPlan) {
     assert_eq!(s.part_bytes, plan.parts().bytes);
 }
 
-/// Bytes of what elements have come to.
-fn state(monoid: Monoid) -> usize {
-    if monoid == Monoid::LogSumExp { 8 } else { 4 }
-}
-
 /// Slices and counters: a slice for each unit that shares a block of a result, a counter for each block, and none of them twice.
 pub fn workspace(plan: &KernelPlan, shape: Shape) {
     let (workspace, program) = (plan.workspace(shape), &plan.program);
@@ -184,8 +179,8 @@ pub fn workspace(plan: &KernelPlan, shape: Shape) {
             );
             sets.push(axes);
         }
-        let added = reduction.atomic && reduction.monoid == Monoid::Sum;
-        let bytes = if added { 1 } else { slices } * blocks * elements * state(reduction.monoid);
+        let added = reduction.atomic && reduction.monoid.adds();
+        let bytes = if added { 1 } else { slices } * blocks * elements * 4 * reduction.monoid.words();
         regions.extend((slices > 1).then(|| region(format!("slices of reduction {i}"), workspace.partials[i], bytes)));
     }
     for (i, sum) in program.sums.iter().enumerate() {

@@ -7,6 +7,8 @@ mod errors;
 mod gathers;
 mod meaning;
 mod memory;
+#[path = "../support/monoids.rs"]
+mod monoids;
 mod operand_sums;
 mod primitives;
 mod products;

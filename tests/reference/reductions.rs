@@ -1,8 +1,10 @@
 //! Reductions and bit masks against plain loops: every monoid, every set of axes, ragged and empty extents, more tiles than
 //! one, and memory around the result left alone.
 
+use crate::monoids;
 use crate::support::{CANARY, Numbers, POINTWISE};
 use postlude::args::{Fault, IntoTensor};
+use postlude::dtype::ValueType;
 use postlude::ir::axes::Axes;
 use postlude::prelude::*;
 use postlude::reference::{Precision, oracle, run};
@@ -26,35 +28,94 @@ fn place(axes: Axes, shape: Shape, [i, j, l]: [usize; 3]) -> (usize, usize) {
     ((l * m + i) * n + j, m * n * batch)
 }
 
+/// An element of a kind that the monoid takes, of the accumulator, and the place of each in a row-major tensor.
+fn element<'g>(e: &'g Builder, monoid: Monoid, shape: Shape) -> Vec<Expr<'g>> {
+    let place = || (e.batch() * shape.m as i32 + e.row()) * shape.n as i32 + e.column();
+    match monoid.takes(0) {
+        [ValueType::Bool] => vec![e.acc().gt(-1.0)],
+        [ValueType::I32] => vec![(e.acc() * 100.0).cast(I32)],
+        _ if monoid.is_indexed() => vec![e.acc(), place()],
+        _ if monoid.arity() == 2 => vec![e.acc(), e.acc() * e.acc()],
+        _ => vec![e.acc()],
+    }
+}
+
+fn epilogue(monoid: Monoid, operand: Operand, shape: Shape) -> Epilogue {
+    let built = Epilogue::build(|e| match element(e, monoid, shape)[..] {
+        [x] => e.reduce("r", x, monoid, operand),
+        [x, y] => e.reduce("r", [x, y], monoid, operand),
+        _ => unreachable!("one value or two"),
+    });
+    built.unwrap()
+}
+
 /// The definition: an element after the other.
 fn plain(monoid: Monoid, axes: Axes, shape: Shape, a: &[f32]) -> Vec<f64> {
     let count = place(axes, shape, [0; 3]).1;
-    let mut groups: Vec<Vec<f64>> = vec![Vec::new(); count];
+    let mut groups: Vec<Vec<(f64, usize)>> = vec![Vec::new(); count];
     for l in 0..shape.batch {
         for i in 0..shape.m {
             for j in 0..shape.n {
-                let x = f64::from(a[(l * shape.m + i) * shape.n + j]);
-                groups[place(axes, shape, [i, j, l]).0].push(x);
+                let at = (l * shape.m + i) * shape.n + j;
+                groups[place(axes, shape, [i, j, l]).0].push((f64::from(a[at]), at));
             }
         }
     }
-    let reduce = |x: &Vec<f64>| match monoid {
-        Monoid::Sum => x.iter().sum(),
-        Monoid::Product => x.iter().product(),
-        Monoid::Max => x.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-        Monoid::Min => x.iter().copied().fold(f64::INFINITY, f64::min),
-        Monoid::AbsMax => x.iter().fold(0.0, |m: f64, x| m.max(x.abs())),
-        Monoid::LogSumExp => x.iter().map(|x| x.exp()).sum::<f64>().ln(),
+    let best = |x: &[(f64, usize)], ahead: fn(f64, f64) -> bool| {
+        let first = x.iter().copied().reduce(|best, x| if ahead(x.0, best.0) { x } else { best });
+        first.map_or(-1.0, |(_, at)| at as f64)
+    };
+    let reduce = |group: &Vec<(f64, usize)>| {
+        let x = || group.iter().map(|(x, _)| *x);
+        let (count, mean) = (x().count() as f64, x().sum::<f64>() / x().count() as f64);
+        let (largest, smallest) = (x().fold(f64::NEG_INFINITY, f64::max), x().fold(f64::INFINITY, f64::min));
+        match monoid {
+            Monoid::Sum => x().sum(),
+            Monoid::Product => x().product(),
+            Monoid::Max => largest,
+            Monoid::Min => smallest,
+            Monoid::AbsMax => x().fold(0.0, |m: f64, x| m.max(x.abs())),
+            Monoid::LogSumExp => x().map(f64::exp).sum::<f64>().ln(),
+            Monoid::Mean => mean,
+            Monoid::SumSquares => x().map(|x| x * x).sum(),
+            Monoid::Norm2 => x().map(|x| x * x).sum::<f64>().sqrt(),
+            Monoid::Count => x().filter(|x| *x > -1.0).count() as f64,
+            Monoid::ArgMax => best(group, |x, y| x > y),
+            Monoid::ArgMin => best(group, |x, y| x < y),
+            Monoid::Custom(custom) => match custom.name() {
+                "variance" => x().map(|x| (x - mean) * (x - mean)).sum::<f64>() / count,
+                "spread" => largest - smallest,
+                // As the graph computes weights, which are `f32`.
+                "weighted" => {
+                    let weight = |x: f64| f64::from((x * x) as f32);
+                    x().map(|x| x * weight(x)).sum::<f64>() / x().map(weight).sum::<f64>()
+                }
+                "bits" => f64::from(x().map(|x| (x as f32 * 100.0) as i32).fold(0, |a, b| a | b)),
+                other => unreachable!("`{other}` has no definition here"),
+            },
+        }
     };
     groups.iter().map(reduce).collect()
 }
 
-fn reduce(monoid: Monoid, operand: Operand, shape: Shape, a: &[f32]) -> Vec<f32> {
-    let epilogue = Epilogue::build(|e| e.reduce("r", e.acc(), monoid, operand)).unwrap();
-    let mut r = vec![f32::NAN; place(operand.axes, shape, [0; 3]).1];
+/// To a result over these axes, in the format that the monoid gives.
+fn reduce(monoid: Monoid, axes: Axes, shape: Shape, a: &[f32]) -> Vec<f64> {
+    let count = place(axes, shape, [0; 3]).1;
+    let first = monoid.takes(0)[0];
+    if monoid.gives(first) == ValueType::I32 {
+        let mut r = vec![i32::MAX; count];
+        let args = HostArgs::new().input("a", a).output("r", &mut r);
+        run(POINTWISE, epilogue(monoid, I32.over(axes), shape).checked(), shape, args, Precision::F32).unwrap();
+        return r.into_iter().map(f64::from).collect();
+    }
+    let mut r = vec![f32::NAN; count];
     let args = HostArgs::new().input("a", a).output("r", &mut r);
-    run(POINTWISE, epilogue.checked(), shape, args, Precision::F32).unwrap();
-    r
+    run(POINTWISE, epilogue(monoid, F32.over(axes), shape).checked(), shape, args, Precision::F32).unwrap();
+    r.into_iter().map(f64::from).collect()
+}
+
+fn every_monoid() -> impl Iterator<Item = Monoid> {
+    Monoid::ALL.into_iter().chain(monoids::every())
 }
 
 /// What the memory holds takes part as one more element, the sign of a largest absolute value included.
@@ -65,9 +126,10 @@ fn every_monoid_accumulates_onto_what_is_there() {
         let shape = Shape::new(m, n, 0).batched(batch);
         let a: Vec<f32> = (0..m * n * batch).map(|_| numbers.between(0.999, 1.001) as f32).collect();
         for operand in results() {
-            for monoid in Monoid::ALL {
+            for monoid in Monoid::ALL.into_iter().filter(|monoid| monoid.accumulates()) {
                 let epilogue = Epilogue::build(|e| e.reduce("r", e.acc(), monoid.accumulate(), operand)).unwrap();
-                let (there, fresh) = (-1.25f32, reduce(monoid, operand, shape, &a));
+                let there = -1.25f32;
+                let fresh: Vec<f32> = reduce(monoid, operand.axes, shape, &a).into_iter().map(|x| x as f32).collect();
                 let mut r = vec![there; fresh.len()];
                 let args = HostArgs::new().input("a", &a).output("r", &mut r);
                 let exact = oracle(POINTWISE, epilogue.checked(), shape, &args).unwrap();
@@ -80,6 +142,7 @@ fn every_monoid_accumulates_onto_what_is_there() {
                         Monoid::Min => fresh.min(there),
                         Monoid::AbsMax => fresh.max(there.abs()),
                         Monoid::LogSumExp => (fresh.exp() + there.exp()).ln(),
+                        other => unreachable!("{other:?} does not accumulate"),
                     };
                     let expected = if shape.is_empty() { there } else { expected };
                     let near = (found - expected).abs() <= 1e-5 * expected.abs() || found == &expected;
@@ -99,12 +162,12 @@ fn every_monoid_over_every_set_of_axes_is_its_definition() {
         let shape = Shape::new(m, n, 0).batched(batch);
         // Far enough below zero that a maximum which begins with the least number of a format would be seen.
         let a: Vec<f32> = (0..m * n * batch).map(|_| numbers.between(-1.25, -0.75) as f32).collect();
-        for monoid in Monoid::ALL {
+        for monoid in every_monoid() {
             for operand in results() {
                 let expected = plain(monoid, operand.axes, shape, &a);
-                let found = reduce(monoid, operand, shape, &a);
+                let found = reduce(monoid, operand.axes, shape, &a);
                 for (i, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                    let fits = (f64::from(*found) - expected).abs() <= 1e-6 * expected.abs() + 1e-37;
+                    let fits = (found - expected).abs() <= 1e-6 * expected.abs() + 1e-37;
                     assert!(fits, "{monoid:?} to {operand} of {shape} at {i} is {found}, not {expected}");
                 }
             }
@@ -123,15 +186,29 @@ fn over_nothing_is_the_identity() {
             (Monoid::Min, f32::INFINITY),
             (Monoid::AbsMax, 0.0),
             (Monoid::LogSumExp, f32::NEG_INFINITY),
+            (Monoid::Mean, f32::NAN),
+            (Monoid::SumSquares, 0.0),
+            (Monoid::Norm2, 0.0),
+            (Monoid::Count, 0.0),
+            (Monoid::ArgMax, -1.0),
+            (Monoid::ArgMin, -1.0),
+            (monoids::variance(), f32::NAN),
+            (monoids::spread(), f32::NEG_INFINITY),
+            (monoids::bits(), 0.0),
         ] {
             for operand in results() {
-                let found = reduce(monoid, operand, shape, &[]);
-                assert!(found.iter().all(|x| *x == identity), "{monoid:?} to {operand} of {shape}: {found:?}");
-                let epilogue = Epilogue::build(|e| e.reduce("r", e.acc(), monoid, operand)).unwrap();
+                let found = reduce(monoid, operand.axes, shape, &[]);
+                let is = |x: f64| x == f64::from(identity) || x.is_nan() && identity.is_nan();
+                assert!(found.iter().all(|x| is(*x)), "{monoid:?} to {operand} of {shape}: {found:?}");
+                if monoid.gives(monoid.takes(0)[0]) != ValueType::F32 {
+                    continue;
+                }
+                let epilogue = epilogue(monoid, operand, shape);
                 let mut r = vec![0.0f32; found.len()];
                 let args = HostArgs::new().input("a", &[] as &[f32]).output("r", &mut r);
                 let exact = oracle(POINTWISE, epilogue.checked(), shape, &args).unwrap();
-                assert_eq!(exact.outputs[0].values, vec![f64::from(identity); found.len()]);
+                assert_eq!(exact.outputs[0].values.len(), found.len());
+                assert!(exact.outputs[0].values.iter().all(|x| is(*x)));
             }
         }
     }

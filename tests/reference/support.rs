@@ -126,7 +126,7 @@ impl Points {
 
     pub fn store(&mut self, name: &str, value: NodeId, dtype: DType) {
         let kind = SinkKind::Store(Operand::from(dtype));
-        self.graph.sink(Sink { name: name.into(), value, kind }, None);
+        self.graph.sink(Sink::new(name, value, kind), None);
     }
 
     fn args<'a>(inputs: &'a [(String, DType, Vec<u8>)], a: &'a [f32]) -> HostArgs<'a> {

@@ -43,7 +43,7 @@ pub fn evaluate(checked: &Checked, row: i32, column: i32, batch: i32) -> Vec<f64
             ValueType::Bool => f64::from(u8::from(value != 0.0)),
         });
     }
-    graph.sinks().iter().map(|s| values[s.value.index()]).collect()
+    graph.sinks().iter().map(|s| values[s.value().index()]).collect()
 }
 
 fn leaf(name: &str) -> f64 {

@@ -1,11 +1,12 @@
 //! Random epilogue graphs for property tests: well-typed ones by construction, and ones that keep no rule at all.
 //!
 //! A graph is drawn as a list of steps, each of which picks its operands among the values before it, so that a failing
-//! graph shrinks by losing steps. Include this file with `#[path = "support/graphs.rs"] mod graphs;`, and the primitive it
-//! uses with `#[path = "support/softcap.rs"] mod softcap;` beside it.
+//! graph shrinks by losing steps. Include this file with `#[path = "support/graphs.rs"] mod graphs;`, and the primitive and
+//! the monoids it uses with `#[path = "support/softcap.rs"] mod softcap;` and `#[path = "support/monoids.rs"] mod monoids;` beside it.
 
 #![allow(dead_code, reason = "each test crate uses its part")]
 
+use crate::monoids;
 use crate::softcap::softcap;
 use postlude::build::activation;
 use postlude::dtype::ValueType;
@@ -133,8 +134,7 @@ pub fn arbitrary() -> impl Strategy<Value = Graph> {
         }
         for (name, value, kind) in sinks {
             if !ids.is_empty() {
-                let sink = Sink { name: name.as_str().into(), value: *value.get(&ids), kind };
-                graph.sink(sink, None);
+                graph.sink(Sink::new(name.as_str(), *value.get(&ids), kind), None);
             }
         }
         graph
@@ -181,7 +181,7 @@ pub const HOSTILE_NAMES: &[&str] = &[
 
 /// Any sink.
 fn sink_kind() -> impl Strategy<Value = SinkKind> {
-    (operand(), any::<u8>()).prop_map(|(operand, bits)| match Monoid::ALL.get(usize::from(bits % 12)) {
+    (operand(), any::<u8>()).prop_map(|(operand, bits)| match Monoid::ALL.get(usize::from(bits) % (2 * Monoid::ALL.len())) {
         Some(&monoid) => SinkKind::Reduce(Reduction { monoid, atomic: bits & 64 != 0, accumulate: bits & 128 != 0, operand }),
         None => SinkKind::Store(operand),
     })
@@ -485,18 +485,33 @@ impl Maker {
         }
     }
 
+    /// A value of a type, of which there may be none.
+    fn any_of(&self, value: ValueType, bits: u32) -> Option<Value> {
+        let fits: Vec<Value> = self.values.iter().filter(|v| v.value == value).copied().collect();
+        (!fits.is_empty()).then(|| pick(&fits, bits))
+    }
+
     /// Reduces a value to any axes but all.
     fn reduce(&mut self, name: &str, value: Value, bits: u32) {
         // The relative error of a product grows without bound as a factor nears 0.
-        let bounded = |m: &Monoid| !self.style.tame || value.value != ValueType::F32 || *m != Monoid::Product;
-        let monoids = Monoid::ALL.into_iter().filter(|m| m.row().takes.contains(&value.value)).filter(bounded);
-        let monoids: Vec<Monoid> = monoids.collect();
+        // The index of the largest is another one where a rounding makes another one the largest.
+        let wild = |m: &Monoid| value.value == ValueType::F32 && (*m == Monoid::Product || m.is_indexed());
+        let own = if self.style.tame { Vec::new() } else { monoids::every().to_vec() };
+        let fits = |m: &Monoid| m.takes(0).contains(&value.value) && !(self.style.tame && wild(m));
+        let monoids: Vec<Monoid> = Monoid::ALL.into_iter().chain(own).filter(fits).collect();
+        let monoid = pick(&monoids, bits >> 3);
+        let gives = monoid.gives(value.value);
         let formats: Vec<DType> =
-            self.style.formats.iter().copied().filter(|d| d.value_type() == value.value && !d.is_packed()).collect();
+            self.style.formats.iter().copied().filter(|d| d.value_type() == gives && !d.is_packed()).collect();
+        let others: Vec<Option<Value>> = (1..monoid.arity()).map(|i| self.any_of(monoid.takes(i)[0], bits >> 12)).collect();
+        if formats.is_empty() || others.iter().any(Option::is_none) {
+            return;
+        }
         let operand = Operand { order: Order::RowMajor, ..pick(&formats, bits >> 8).over(subset((bits % 7) as u8)) };
-        let (atomic, accumulate) = (bits & 1 == 1, bits & 6 == 6);
-        let kind = SinkKind::Reduce(Reduction { monoid: pick(&monoids, bits >> 3), atomic, accumulate, operand });
-        self.graph.sink(Sink { name: name.into(), value: value.id, kind }, None);
+        let (atomic, accumulate) = (bits & 1 == 1, bits & 6 == 6 && monoid.accumulates());
+        let kind = SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand });
+        let values = std::iter::once(value).chain(others.into_iter().flatten()).map(|value| value.id).collect();
+        self.graph.sink(Sink { name: name.into(), values, kind }, None);
     }
 
     /// Sums an operand of the product over K.
@@ -508,7 +523,7 @@ impl Maker {
         let operand = pick(&formats, bits >> 4).over(axes);
         let element = self.graph.push(Node::Element(side, value), None);
         let kind = SinkKind::Reduce(Reduction { monoid: Monoid::Sum, atomic, accumulate, operand });
-        self.graph.sink(Sink { name: name.into(), value: element, kind }, None);
+        self.graph.sink(Sink::new(name, element, kind), None);
     }
 
     /// Adds the stores, and leaves only what they need: every argument must reach one.
@@ -533,7 +548,7 @@ impl Maker {
                 }
             };
             updated.insert(name.clone());
-            self.graph.sink(Sink { name, value: stored.id, kind: SinkKind::Store(operand) }, None);
+            self.graph.sink(Sink::new(name, stored.id, SinkKind::Store(operand)), None);
             if self.style.reductions && step.bits >> 8 & 1 == 1 {
                 self.reduce(&format!("r{index}"), any, step.bits >> 9);
             }
@@ -553,7 +568,7 @@ pub fn pruned(graph: &Graph) -> Graph {
         ids.push(if live[id.index()] { out.push(node.map_args(|a: NodeId| ids[a.index()]), None) } else { id });
     }
     for sink in graph.sinks() {
-        out.sink(Sink { value: ids[sink.value.index()], ..sink.clone() }, None);
+        out.sink(sink.map(|value| ids[value.index()]), None);
     }
     out
 }

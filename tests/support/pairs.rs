@@ -108,6 +108,6 @@ pub fn of_activation(function: &'static Function, dtype: DType) -> Epilogue {
         args.push(graph.apply(Op::Mul, &[shifted, sign]));
     }
     let value = graph.push(Node::Call { function, args }, None);
-    graph.sink(Sink { name: "d".into(), value, kind: SinkKind::Store(dtype.into()) }, None);
+    graph.sink(Sink::new("d", value, SinkKind::Store(dtype.into())), None);
     Epilogue::from_graph(graph).unwrap()
 }
