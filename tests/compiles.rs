@@ -1,6 +1,8 @@
 //! Whatever a plan accepts compiles: random graphs for every generation of GPU, through the real compiler.
 //!
-//! `POSTLUDE_COMPILE_TIMES` names a file, to which each compilation appends a line: what was compiled, what was estimated, what it took.
+//! `POSTLUDE_COMPILE_TIMES` names a file, to which each compilation appends a line: the kernel's target, mainloop, tile, split and
+//! halves; steps, loads, stores, reductions, words of their states, operand sums; instructions estimated and found; milliseconds estimated
+//! and taken.
 //! Without NVRTC these tests say that they are skipped; with `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
 #![allow(missing_docs, reason = "a test binary")]
 
@@ -20,7 +22,7 @@ use compiler::nvrtc;
 use graphs::{Style, well_typed};
 use postlude::ir::{Graph, Order};
 use postlude::jit::{Cache, Options};
-use postlude::plan::{Code, KernelPlan, Math};
+use postlude::plan::{Code, KernelPlan, Math, StepKind};
 use postlude::prelude::*;
 use postlude::target::Target;
 use proptest::prelude::*;
@@ -75,8 +77,16 @@ fn compiles(plan: &KernelPlan) -> Result<(), TestCaseError> {
         let (target, mainloop) = (plan.target, plan.tile.mainloop());
         let estimate = plan.compile_time().as_secs_f64() * 1e3;
         let program = &plan.program;
-        let sinks = (program.stores.len(), program.reductions.len(), program.sums.len(), program.steps.len());
-        let line = format!("{target},{mainloop},{instructions},{},{sinks:?},{estimate:.0},{took}\n", bytes / 16);
+        let loads = program.steps.iter().filter(|step| matches!(step.kind, StepKind::Load { .. })).count();
+        let words: usize = program.reductions.iter().map(|reduction| reduction.monoid.words()).sum();
+        let counts = [program.steps.len(), loads, program.stores.len(), program.reductions.len(), words, program.sums.len()];
+        let counts = counts.map(|count| count.to_string()).join(",");
+        let (split, halved) = (plan.split.is_some(), program.is_halved());
+        let line = format!(
+            "{target},{mainloop},{},{split},{halved},{counts},{instructions},{},{estimate:.0},{took}\n",
+            plan.tile.to_string().replace(", ", " "),
+            bytes / 16
+        );
         let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file).expect("a file to write times to");
         file.write_all(line.as_bytes()).expect("a file that can be written");
     }

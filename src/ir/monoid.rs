@@ -83,7 +83,7 @@ const INDEXED: Row = Row {
     result: index,
     accumulates: false,
     words: 2,
-    cost: 4,
+    cost: 10,
     ..NUMBER
 };
 

@@ -55,16 +55,12 @@ DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c
     }
 {% endfor -%}
 {% for r in reductions %}    { // {{ r.node }}: what lies beyond the edge does not count
-{% if r.columns %}        if (s.row < p.m)
-#pragma unroll
-            for (int i = 0; i < STRIP; ++i) {{ r.monoid }}::take(c.{{ r.name }}[i], {{ r.terms }});
+{% if r.columns %}#pragma unroll
+        for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>(s.row < p.m, c.{{ r.name }}[i], {{ r.terms }});
 {% endif %}{% if r.rows %}#pragma unroll
-        for (int i = 0; i < STRIP; ++i)
-            if (s.at(i) < p.n) {{ r.monoid }}::take(r.{{ r.name }}, {{ r.terms }});
-{% endif %}{% if r.all %}        if (s.row < p.m)
-#pragma unroll
-            for (int i = 0; i < STRIP; ++i)
-                if (s.at(i) < p.n) {{ r.monoid }}::take(c.{{ r.name }}, {{ r.terms }});
+        for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>(s.at(i) < p.n, r.{{ r.name }}, {{ r.terms }});
+{% endif %}{% if r.all %}#pragma unroll
+        for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>(s.row < p.m && s.at(i) < p.n, c.{{ r.name }}, {{ r.terms }});
 {% endif %}{% if r.elements %}        const {{ r.block_type }} block(p, s.row - s.row % UNIT_ROWS, s.column - s.column % BN, t.batch);
         const {{ r.result_type }} result{ {{ r.base }}, {{ r.ld }}};
         {{ r.monoid }}::State states[STRIP];
@@ -108,8 +104,8 @@ DEVICE u32 epilogue_arrive(const Params& p, const TileOrigin& unit) {
     return last;
 }
 
-// The results of the blocks that are complete.
-DEVICE void epilogue_settle(const Params& p, const TileValues& t, const TileOrigin& unit, u32 last) {
+// The results of the blocks that are complete. A persistent kernel has several places where it settles, and this code once.
+{% if hopper %}__device__ __noinline__{% else %}DEVICE{% endif %} void epilogue_settle(const Params& p, const TileValues& t, const TileOrigin& unit, u32 last) {
 {% for r in reductions %}    if (last >> {{ r.block_index }} & 1) // {{ r.node }}
         settle<{{ r.monoid }}, {{ r.added }}>(p, {{ r.block_type }}(p, unit.row, unit.column, t.batch), {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}});
 {% endfor %}}

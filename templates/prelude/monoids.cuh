@@ -156,3 +156,18 @@ template <class T> struct ArgMax : Best<T, true> {
 template <class T> struct ArgMin : Best<T, false> {
     static DEVICE Indexed<T> identity() { return {Min<T>::identity(), 2147483647}; }
 };
+
+// Takes an element in where a condition holds. States of several words are selected: ptxas takes several times as long for as many
+// branches as a thread has elements.
+template <class M, class... X> DEVICE void take_if(bool holds, typename M::State& s, X... x) {
+    if constexpr (sizeof(s) == 4) {
+        if (holds) M::take(s, x...);
+    } else {
+        typename M::State taken = s;
+        M::take(taken, x...);
+        const u32* const from = reinterpret_cast<const u32*>(&taken);
+        u32* const to = reinterpret_cast<u32*>(&s);
+#pragma unroll
+        for (int i = 0; i < int(sizeof(s) / 4); ++i) to[i] = holds ? from[i] : to[i];
+    }
+}

@@ -4,10 +4,12 @@
 use crate::case::Case;
 use crate::files::with_scalars;
 use crate::layout::Rng;
+use crate::monoids;
 use crate::rig::{gpu, rig};
 use postlude::cudarc::driver::CudaContext;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::device::{Device, DeviceArgs};
+use postlude::dtype::ValueType;
 use postlude::grad::Wrt;
 use postlude::ir::axes::Axes;
 use postlude::ir::{Order, Reduce};
@@ -138,6 +140,75 @@ fn no_number_wins() {
     }
 }
 
+/// Any monoid over every set of axes, with elements of the types it takes: a matrix `c`, whose elements are exact, turned into a
+/// condition or an integer, and functions of it for further values. Stored in this format, or what the monoid gives.
+fn of_elements(monoid: Monoid, dtype: DType) -> Epilogue {
+    Epilogue::build(|e| {
+        let z: postlude::Expr<'_> = e.load("c", F32) + e.acc() * 0.0;
+        let of_type = |value, place| match value {
+            ValueType::F32 if place == 0 => z,
+            ValueType::F32 => z * z,
+            ValueType::I32 if place == 0 => (z * 100.0).cast(I32),
+            ValueType::I32 => e.row() * 7 + e.column() * 3,
+            ValueType::Bool => z.gt(0.25),
+        };
+        let first = monoid.takes(0)[0];
+        let dtype = if monoid.gives(first) == ValueType::F32 { dtype } else { I32 };
+        for (i, axes) in sets().into_iter().enumerate() {
+            let (name, first) = (format!("r{i}"), of_type(first, 0));
+            match monoid.takes(1).first() {
+                Some(second) => e.reduce(&name, [first, of_type(*second, 1)], monoid, dtype.over(axes)),
+                None => e.reduce(&name, first, monoid, dtype.over(axes)),
+            }
+        }
+    })
+    .unwrap()
+}
+
+#[test]
+fn means_norms_and_squares_of_products() {
+    for (monoid, dtype) in [(Monoid::Mean, F32), (Monoid::SumSquares, F32), (Monoid::Norm2, BF16), (Monoid::Mean, F16)] {
+        run_all(everywhere(&over_every_set(|e| e.acc(), monoid, dtype), |case| case));
+    }
+    run_all(everywhere(&over_every_set(|e| e.acc(), Monoid::Norm2.atomic(), F32), |case| case));
+}
+
+#[test]
+fn counts_and_indices() {
+    for monoid in [Monoid::Count, Monoid::ArgMax, Monoid::ArgMin] {
+        run_all(everywhere(&of_elements(monoid, F32), |case| case));
+    }
+    run_all(everywhere(&over_every_set(|e| e.load("c", F32).gt(0.5), Monoid::Count.atomic(), I32), |case| case));
+}
+
+/// Few values, so that most elements have equals, and some that are no numbers.
+#[test]
+fn of_equal_elements_the_first_has_its_index() {
+    let few = |rng: &mut Rng, _: DType| match rng.bits() % 400 {
+        0 => f64::NAN,
+        1..20 => -0.0,
+        other => (other % 3) as f64,
+    };
+    for monoid in [Monoid::ArgMax, Monoid::ArgMin] {
+        let epilogue = Epilogue::build(|e| {
+            let c = e.load("c", F32);
+            e.store("d", e.acc(), F32);
+            e.reduce("column", c, monoid, I32.over(M));
+            e.reduce("row", c, monoid, I32.over(N).batched());
+            e.reduce("entry", c, monoid, I32.over(M | N));
+            e.reduce("integers", [(c.is_nan().select(e.constant(9.0), c)).cast(I32), e.column()], monoid, I32.over(M));
+        });
+        run_all(everywhere(&epilogue.unwrap(), |case| case.fill("c", few)));
+    }
+}
+
+#[test]
+fn monoids_of_the_program() {
+    for monoid in monoids::every() {
+        run_all(everywhere(&of_elements(monoid, F32), |case| case));
+    }
+}
+
 #[test]
 fn infinities_are_elements() {
     let ends = |rng: &mut Rng, _: DType| match rng.bits() % 500 {
@@ -187,8 +258,8 @@ fn transposed_problems_and_results_apart() {
 #[test]
 fn nothing_to_reduce_gives_identities() {
     let extents = [[0, 40, 8, 1], [40, 0, 8, 1], [40, 24, 8, 0], [0, 0, 8, 2], [0, 40, 8, 3], [300, 200, 0, 1], [40, 24, 0, 2]];
-    for monoid in Monoid::ALL {
-        let epilogue = over_every_set(|e| e.acc(), monoid, if monoid == Monoid::Max { F16 } else { F32 });
+    for monoid in Monoid::ALL.into_iter().chain(monoids::every()) {
+        let epilogue = of_elements(monoid, if monoid == Monoid::Max { F16 } else { F32 });
         let shapes = extents.map(|[m, n, k, batch]| Shape::new(m, n, k).batched(batch));
         let gemms = [Gemm::new(F16, TN, &epilogue), Gemm::pointwise(F32, Order::RowMajor, &epilogue)];
         let fits = |gemm: &Gemm, shape: Shape| Case::new(gemm, shape).batch_stride("r1", 3).slack(100.0);
@@ -215,7 +286,7 @@ fn onto_what_is_there() {
     }
     let exponentials = over_every_set(|e| e.acc() * 50.0 + 300.0, Monoid::LogSumExp.accumulate(), F32);
     run_all(everywhere(&exponentials, |case| case.slack(100.0)));
-    for monoid in Monoid::ALL {
+    for monoid in Monoid::ALL.into_iter().filter(|monoid| monoid.accumulates()) {
         let epilogue = over_every_set(|e| e.acc(), monoid.accumulate(), F32);
         let shapes = [Shape::new(0, 40, 8), Shape::new(40, 24, 8).batched(0)];
         run_all(shapes.map(|shape| Case::new(&Gemm::new(F16, TN, &epilogue), shape)).to_vec());
