@@ -27,6 +27,8 @@ use crate::target::Target;
 use std::num::{NonZeroI32, NonZeroUsize};
 
 /// An operation and its epilogue. Nothing is compiled until `plan`.
+#[doc(alias = "matmul")]
+#[doc(alias = "bmm")]
 #[derive(Clone, Debug)]
 pub struct Gemm {
     operation: Operation,

@@ -204,8 +204,8 @@
 //! A condition may be stored one bit an element: as [`Bits8`](DType::Bits8), whose rows begin with a byte, or as
 //! [`Bits128`](DType::Bits128), cuBLASLt's layout. Both are loaded like any other condition.
 //!
-//! [`reduce`](Builder::reduce) combines elements with a [monoid](ir::Monoid): their sum, product, maximum, minimum, largest absolute
-//! value, or the logarithm of the sum of their exponentials. The operand says how the result lies, and the reduction
+//! [`reduce`](Builder::reduce) combines elements with a [monoid](ir::Monoid): their sum, mean, maximum, norm, the index of the largest, and
+//! others; or with [one of your own](CustomMonoid::build). The operand says how the result lies, and the reduction
 //! goes over every axis that it does not vary along. The same bits come out each time, unless the monoid is
 //! [`atomic`](ir::Monoid::atomic). It overwrites what is there, unless it is to [`accumulate`](ir::Monoid::accumulate): then what
 //! the memory holds takes part as one more element.
@@ -218,6 +218,7 @@
 //!     e.reduce("dbias", dz, Monoid::Sum, F32.over(N)); //              over M, and over the batch
 //!     e.reduce("entry", dz, Monoid::Sum, F32.over(N).batched()); //    over M, for each batch entry
 //!     e.reduce("amax", dz, Monoid::AbsMax.atomic(), F32.pointer()); // over everything
+//!     e.reduce("best", dz, Monoid::ArgMax, I32.over(M)); //            over N: the column of each row's largest
 //!     e.reduce("sum_of_b", e.b(), Monoid::Sum, F32.over(N)); //        an operand of the product, over its own axis K
 //! })?;
 //! # Ok::<(), postlude::Diagnostics>(())
@@ -226,7 +227,8 @@
 //! ## Functions of your own
 //!
 //! A Rust function over [`Expr`] is as good as an activation of the library. A [`CustomOp`] brings a CUDA expression, with its
-//! value on the CPU and its derivative; documents name it and carry a fingerprint, never its text.
+//! value on the CPU and its derivative; documents name it and carry a fingerprint, never its text. A monoid of your own, such as a
+//! variance, is made of expressions: [`CustomMonoid::build`].
 //!
 //! ```
 //! # use postlude::prelude::*;
@@ -257,6 +259,20 @@
 //! Where the product is a linear layer's, [`Linear`](layer::Linear) has every product of a training step, each planned once: forward,
 //! both gradients, the bias gradient inside one of them, the derivative of a layer behind the product of the next, and gradients
 //! added to what is there. `examples/train_mlp` trains a network with nothing else. See [`layer`].
+//!
+//! # Looking for
+//!
+//! | | |
+//! | --- | --- |
+//! | softmax | two launches: the product also reduces to [`LogSumExp`](Monoid::LogSumExp), a pass computes `(z - lse).exp()`; in one kernel not yet |
+//! | layer norm, RMS norm | two launches: [`Mean`](Monoid::Mean) and a variance of [your own](CustomMonoid::build), or [`SumSquares`](Monoid::SumSquares), then a pass; `examples/custom_monoid` |
+//! | argmax, argmin | [`Monoid::ArgMax`], [`Monoid::ArgMin`] |
+//! | top-k | not yet |
+//! | SwiGLU, GEGLU | two launches: a product stores the gate, the other loads it; both products in one kernel not yet |
+//! | dropout | a mask that is [loaded](Builder::load), of one bit an element; random numbers in a kernel not yet |
+//! | int8, fp8, block scales | not yet; `i32` operands are there, and [scales](build::recipes::scaled) of rows and columns |
+//! | convolution, attention in one kernel | not yet |
+//! | what cuBLASLt, CUTLASS, nvmath-python, PaddlePaddle and PyTorch call something | [`compat`], and the page `docs/coming_from.md` of the repository: a line for each name |
 //!
 //! # Errors
 //!
@@ -393,3 +409,8 @@ pub mod prelude {
 #[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The programs of the page for users of other libraries. `tests/coming_from.rs` compiles the lines of its tables.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/coming_from.md")]
+struct ComingFrom;

@@ -63,3 +63,36 @@ fn the_example_of_an_activation_is_true() {
     let added = diff.lines().filter(|line| !line.starts_with("+++")).filter_map(|line| line.strip_prefix('+'));
     added.for_each(|line| assert!(code.contains(line), "not in the code: {line}"));
 }
+
+/// README and crate documentation say what there is of things that many users look for.
+#[test]
+fn a_search_is_answered() {
+    let crate_documentation = include_str!("../src/lib.rs");
+    let wanted = ["softmax", "layer norm", "RMS norm", "argmax", "top-k", "SwiGLU", "dropout", "int8", "fp8", "convolution"];
+    for (name, text) in [("README", README), ("crate documentation", crate_documentation)] {
+        for word in wanted {
+            assert!(text.contains(word), "the {name} does not say what there is of {word}");
+        }
+    }
+}
+
+/// The README names each example and each reduction.
+#[test]
+fn the_readme_knows_what_is_there() {
+    for entry in std::fs::read_dir("examples").expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_stem().expect("a name").to_string_lossy();
+        let shown = README.contains(&format!("`{name}`")) || README.contains(&format!("--example {name}\n"));
+        assert!(shown || name == "support", "the README lacks example {name}");
+    }
+    let row = README.lines().find(|line| line.starts_with("| reductions |")).expect("a row of the table");
+    for monoid in Monoid::ALL {
+        // In words, where the name is not one.
+        let word = match monoid {
+            Monoid::SumSquares => "sum of squares",
+            Monoid::Norm2 => "norm",
+            _ => monoid.name(),
+        };
+        assert!(row.contains(word), "the README lacks reduction {word}");
+    }
+}

@@ -4,11 +4,30 @@
 use std::io::Write;
 
 #[allow(dead_code)]
+#[path = "../examples/batched.rs"]
+mod batched;
+#[cfg(feature = "cuda")]
+#[allow(dead_code)]
+#[path = "../examples/cublaslt_epilogues.rs"]
+mod cublaslt_epilogues;
+#[allow(dead_code)]
 #[path = "../examples/custom_activation.rs"]
 mod custom_activation;
 #[allow(dead_code)]
+#[path = "../examples/custom_monoid.rs"]
+mod custom_monoid;
+#[allow(dead_code)]
+#[path = "../examples/custom_operator.rs"]
+mod custom_operator;
+#[allow(dead_code)]
 #[path = "../examples/inspect.rs"]
 mod inspect;
+#[allow(dead_code)]
+#[path = "../examples/masks.rs"]
+mod masks;
+#[allow(dead_code)]
+#[path = "../examples/paddle_fused_gemm.rs"]
+mod paddle_fused_gemm;
 #[allow(dead_code)]
 #[path = "../examples/quickstart.rs"]
 mod quickstart;
@@ -65,6 +84,43 @@ fn check(source: &str, text: &str) {
     }
 }
 
+/// The matrices in a text, each under its title: lines of nothing but numbers.
+fn matrices(text: &str) -> Vec<(&str, Vec<f64>)> {
+    let mut found = Vec::new();
+    let mut title = "";
+    for line in text.lines() {
+        let numbers: Option<Vec<f64>> = line.split_whitespace().map(|word| word.parse().ok()).collect();
+        match numbers {
+            Some(row) if !row.is_empty() => match found.last_mut() {
+                Some((last, values)) if *last == title => Vec::extend(values, row),
+                _ => found.push((title, row)),
+            },
+            _ => title = line,
+        }
+    }
+    found
+}
+
+/// Holds an example against its header, and every matrix that it prints against what PyTorch makes of the same.
+fn as_pytorch(name: &str, source: &str, run: impl FnOnce(&mut dyn Write) -> Result) {
+    let text = output(run);
+    check(source, &text);
+    let section = format!("\n== {name}\n");
+    let theirs = include_str!("peers/numbers.txt").split(&section).nth(1).expect("a section of the example");
+    let theirs = matrices(theirs.split("\n== ").next().unwrap_or(theirs));
+    let ours = matrices(&text);
+    let titles =
+        |matrices: &[(&str, Vec<f64>)]| matrices.iter().map(|(title, values)| (title.to_string(), values.len())).collect();
+    let (expected, found): (Vec<_>, Vec<_>) = (titles(&theirs), titles(&ours));
+    assert_eq!(found, expected);
+    for ((title, ours), (_, theirs)) in ours.iter().zip(&theirs) {
+        for (at, (x, y)) in ours.iter().zip(theirs).enumerate() {
+            // Printed to four places. The largest number of a 16-bit format here is below 4, and is rounded to 1/1024.
+            assert!(x == y || (x - y).abs() <= 1e-3 * y.abs().max(1.0), "{title}: {x} at {at}, and PyTorch has {y}");
+        }
+    }
+}
+
 /// The picture that an example says it has drawn.
 #[cfg(feature = "cuda")]
 struct Picture {
@@ -107,6 +163,37 @@ fn quickstart_prints_its_matrix() {
 #[test]
 fn custom_activation_prints_listings_and_values() {
     check(include_str!("../examples/custom_activation.rs"), &output(custom_activation::run));
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn cublaslt_epilogues_are_pytorchs() {
+    as_pytorch("cublaslt_epilogues", include_str!("../examples/cublaslt_epilogues.rs"), cublaslt_epilogues::run);
+}
+
+#[test]
+fn paddle_fused_gemm_is_pytorchs() {
+    as_pytorch("paddle_fused_gemm", include_str!("../examples/paddle_fused_gemm.rs"), paddle_fused_gemm::run);
+}
+
+#[test]
+fn custom_operators_are_pytorchs() {
+    as_pytorch("custom_operator", include_str!("../examples/custom_operator.rs"), custom_operator::run);
+}
+
+#[test]
+fn batched_is_pytorchs() {
+    as_pytorch("batched", include_str!("../examples/batched.rs"), batched::run);
+}
+
+#[test]
+fn masks_are_pytorchs() {
+    as_pytorch("masks", include_str!("../examples/masks.rs"), masks::run);
+}
+
+#[test]
+fn custom_monoid_is_pytorchs() {
+    as_pytorch("custom_monoid", include_str!("../examples/custom_monoid.rs"), custom_monoid::run);
 }
 
 #[test]

@@ -121,6 +121,7 @@ mod table {
         gelu_erf(x) = x * 0.5 * ((x * std::f32::consts::FRAC_1_SQRT_2).erf() + 1.0);
         /// x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2 (Hendrycks and Gimpel 2016).
         #[doc(alias = "gelu_new")]
+        #[doc(alias = "GELU_taylor")]
         gelu_tanh(x) = { let h = x * 0.5; h.fma((x * (x * x).fma(0.044715 * SQRT_2_OVER_PI, SQRT_2_OVER_PI)).tanh(), h) };
         /// x * sigmoid(1.702 x).
         #[doc(alias = "quick_gelu")]

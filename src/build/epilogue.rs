@@ -11,6 +11,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// A checked epilogue. Cheap to clone.
+#[doc(alias = "EVT")]
+#[doc(alias = "Sm90EVT")]
+#[doc(alias = "Sm90TreeVisitor")]
+#[doc(alias = "Sm90SplitTreeVisitor")]
+#[doc(alias = "Sm90TopologicalVisitor")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Epilogue {
     checked: Arc<Checked>,

@@ -156,6 +156,8 @@ impl Builder {
     }
 
     /// The accumulator of a floating-point product: `f32[M,N,L]`.
+    #[doc(alias = "Sm90AccFetch")]
+    #[doc(alias = "VisitorAccFetch")]
     #[track_caller]
     pub fn acc(&self) -> Expr<'_> {
         self.push(Node::Accumulator(ValueType::F32), Some(Location::caller()))
@@ -203,12 +205,16 @@ impl Builder {
     }
 
     /// The row of the output element, counted from the run-time origin: `i32[M]`.
+    #[doc(alias = "iota")]
+    #[doc(alias = "GEN_INDEX")]
     #[track_caller]
     pub fn row(&self) -> Expr<'_> {
         self.push(Node::Coordinate(Coordinate::Row), Some(Location::caller()))
     }
 
     /// The column of the output element, counted from the run-time origin: `i32[N]`.
+    #[doc(alias = "iota")]
+    #[doc(alias = "GEN_INDEX")]
     #[track_caller]
     pub fn column(&self) -> Expr<'_> {
         self.push(Node::Coordinate(Coordinate::Column), Some(Location::caller()))
@@ -227,6 +233,7 @@ impl Builder {
     }
 
     /// A scalar passed by value at launch; changing it recompiles nothing. `F16` and `BF16` scalars are passed as `f32`.
+    #[doc(alias = "Sm90ScalarBroadcast")]
     #[track_caller]
     pub fn scalar(&self, name: &str, dtype: DType) -> Expr<'_> {
         self.push(Node::Scalar { name: name.into(), value_type: dtype.value_type() }, Some(Location::caller()))
@@ -234,6 +241,10 @@ impl Builder {
 
     /// An element of an operand in memory, widened to its value type: a matrix (`F16`), a vector (`F16.over(N)`), or one
     /// number by device pointer (`F32.pointer()`). See [`Operand`].
+    #[doc(alias = "Sm90SrcFetch")]
+    #[doc(alias = "Sm90AuxLoad")]
+    #[doc(alias = "Sm90RowBroadcast")]
+    #[doc(alias = "Sm90ColBroadcast")]
     #[track_caller]
     pub fn load(&self, name: &str, operand: impl Into<Operand>) -> Expr<'_> {
         self.push(Node::Load { name: name.into(), operand: operand.into() }, Some(Location::caller()))
@@ -253,6 +264,7 @@ impl Builder {
     /// e.store("d", e.acc().gt(0.0).select(e.acc(), e.acc() * slope), F16);
     /// # }).unwrap();
     /// ```
+    #[doc(alias = "embedding")]
     #[track_caller]
     pub fn gather<'g>(&'g self, name: &str, dtype: DType, index: impl IntoExpr<'g>) -> Expr<'g> {
         let built_at = Location::caller();
@@ -262,6 +274,8 @@ impl Builder {
 
     /// Stores a value as a matrix, rounded once to its format. The name of a loaded matrix of the same format and order
     /// updates it in place. A condition may be stored one bit an element: `Bits8`, or `Bits128` as cuBLASLt has it.
+    #[doc(alias = "Sm90AuxStore")]
+    #[doc(alias = "Sm90ReLUAuxStore")]
     #[track_caller]
     pub fn store<'g>(&'g self, name: &str, value: impl IntoExpr<'g>, operand: impl Into<Operand>) {
         let built_at = Location::caller();
@@ -275,8 +289,8 @@ impl Builder {
     /// keeps batch entries apart. See [`Reduction`](crate::ir::Reduction). Deterministic, unless the monoid is
     /// [`atomic`](crate::ir::Monoid::atomic); overwrites what is there, unless it is to [`accumulate`](crate::ir::Monoid::accumulate).
     ///
-    /// An element is one value, or as many as the monoid takes, in an array. [`ArgMax`](Monoid::ArgMax) and
-    /// [`ArgMin`](Monoid::ArgMin) take a value and an `i32` index. Without one they take the coordinate along the axis that is reduced
+    /// An element is one value, or as many as the monoid takes, in an array. [`ArgMax`](crate::ir::Monoid::ArgMax) and
+    /// [`ArgMin`](crate::ir::Monoid::ArgMin) take a value and an `i32` index. Without one they take the coordinate along the axis that is reduced
     /// over: the column for a result over M, the row for one over N, the batch entry for one over both. Where M and N are both reduced
     /// over, the index has to be given. It may be any value, such as a label that was loaded.
     ///
@@ -302,6 +316,9 @@ impl Builder {
     /// e.reduce("amax", g, Monoid::AbsMax.atomic(), F32.pointer());
     /// # }).unwrap();
     /// ```
+    #[doc(alias = "Sm90RowReduction")]
+    #[doc(alias = "Sm90ColReduction")]
+    #[doc(alias = "Sm90ScalarReduction")]
     #[track_caller]
     pub fn reduce<'g>(&'g self, name: &str, element: impl IntoElement<'g>, with: impl Into<Reduce>, operand: impl Into<Operand>) {
         let (with, operand, built_at) = (with.into(), operand.into(), Location::caller());
@@ -320,6 +337,7 @@ impl Builder {
     }
 
     /// Applies a custom primitive.
+    #[doc(alias = "Sm90Compute")]
     #[track_caller]
     pub fn custom<'g, const A: usize>(&'g self, op: &Arc<CustomOp>, args: [Expr<'g>; A]) -> Expr<'g> {
         let built_at = Location::caller();

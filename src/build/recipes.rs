@@ -29,6 +29,11 @@ pub fn identity(d: DType) -> Result<Epilogue, Diagnostics> {
 ///
 /// # Errors
 /// If a format is not floating-point.
+#[doc(alias = "LinearCombination")]
+#[doc(alias = "addmm")]
+#[doc(alias = "baddbmm")]
+#[doc(alias = "alpha")]
+#[doc(alias = "beta")]
 #[track_caller]
 pub fn linear_combination(c: impl Into<Operand>, d: DType) -> Result<Epilogue, Diagnostics> {
     let c = c.into();
@@ -42,6 +47,10 @@ pub fn linear_combination(c: impl Into<Operand>, d: DType) -> Result<Epilogue, D
 ///
 /// # Errors
 /// If a format is not floating-point.
+#[doc(alias = "EpilogueWithBroadcast")]
+#[doc(alias = "LinCombPerColBiasEltAct")]
+#[doc(alias = "_addmm_activation")]
+#[doc(alias = "linear")]
 #[track_caller]
 pub fn bias_activation(bias: DType, d: DType, activation: impl Activation) -> Result<Epilogue, Diagnostics> {
     Epilogue::build_for_caller(file!(), |e| e.store("d", activation(e.acc() + e.load("bias", bias.over(N))), d))
@@ -51,6 +60,8 @@ pub fn bias_activation(bias: DType, d: DType, activation: impl Activation) -> Re
 ///
 /// # Errors
 /// If a format is not floating-point.
+#[doc(alias = "LinearCombinationResidualBlock")]
+#[doc(alias = "PerColResAddPerColBiasEltAct")]
 #[track_caller]
 pub fn residual(dtype: DType, d: DType, activation: impl Activation) -> Result<Epilogue, Diagnostics> {
     Epilogue::build_for_caller(file!(), |e| {
@@ -60,10 +71,13 @@ pub fn residual(dtype: DType, d: DType, activation: impl Activation) -> Result<E
 }
 
 /// D = row_scale * accumulator * column_scale, with `f32` vectors `row_scale` over M and `column_scale` over N: the
-/// dequantisation of a product whose operands were scaled per row and per column.
+/// dequantisation of a product whose operands were scaled per row and per column. The operands have 16 or 32 bits: 8-bit ones are not
+/// there yet.
 ///
 /// # Errors
 /// If the format is not floating-point.
+#[doc(alias = "scaled_mm")]
+#[doc(alias = "dequantize")]
 #[track_caller]
 pub fn scaled(d: DType) -> Result<Epilogue, Diagnostics> {
     Epilogue::build_for_caller(file!(), |e| {

@@ -67,6 +67,7 @@ macro_rules! epilogues {
         ///
         /// # Errors
         /// If a format is not floating-point.
+        #[doc(alias = $upper)]
         #[track_caller]
         pub fn $name(formats: Formats) -> Result<Epilogue, Diagnostics> {
             let $f = formats;

@@ -88,11 +88,11 @@ const INDEXED: Row = Row {
 };
 
 macro_rules! monoids {
-    ($( $(#[doc = $doc:literal])+ $variant:ident = $name:literal, $row:expr; )*) => {
+    ($( $(#[doc = $doc:literal])+ $(#[doc(alias = $alias:literal)])* $variant:ident = $name:literal, $row:expr; )*) => {
         /// What a reduction combines elements with.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Monoid {
-            $( $(#[doc = $doc])+ $variant, )*
+            $( $(#[doc = $doc])+ $(#[doc(alias = $alias)])* $variant, )*
             /// One that the program defines: see [`CustomMonoid::build`].
             Custom(&'static CustomMonoid),
         }
@@ -155,21 +155,27 @@ monoids! {
     Sum = "sum", Row { takes: &[F32, I32], combine: |a, b| [a[0] + b[0], 0.0], wraps: Some(i32::wrapping_add), adds: true,
         adjoint: Some(|_, _, gradient| gradient), cuda: "Sum", ..NUMBER };
     /// The product; 1 of nothing. Integers wrap.
+    #[doc(alias = "prod")]
     Product = "product", Row { takes: &[F32, I32], identity: |_| [1.0, 0.0], combine: |a, b| [a[0] * b[0], 0.0],
         wraps: Some(i32::wrapping_mul), cuda: "Product", ..NUMBER };
     /// The largest; of nothing minus infinity, the least integer, or false. NaN if any element is NaN. Of conditions it is
     /// whether any holds.
+    #[doc(alias = "amax")]
+    #[doc(alias = "any")]
     Max = "max", Row { takes: &[F32, I32, Bool], identity: |t| [least(t), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
         cuda: "Max", ..NUMBER };
     /// The smallest; of nothing infinity, the largest integer, or true. NaN if any element is NaN. Of conditions it is
     /// whether all hold.
+    #[doc(alias = "amin")]
+    #[doc(alias = "all")]
     Min = "min", Row { takes: &[F32, I32, Bool], identity: |t| [greatest(t), 0.0], combine: |a, b| [smaller(a[0], b[0]), 0.0],
         cuda: "Min", ..NUMBER };
     /// The largest absolute value; 0 of nothing. NaN if any element is NaN. The least integer, whose absolute value is no
     /// `i32`, counts as the largest.
     AbsMax = "absmax", Row { takes: &[F32, I32], lift: |x| [x[0].abs(), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
         cuda: "AbsMax", cost: 2, ..NUMBER };
-    /// log(sum of e^x), computed without overflow; minus infinity of nothing.
+    /// log(sum of e^x), computed without overflow; minus infinity of nothing. A softmax is e^(x - this), in the launch behind.
+    #[doc(alias = "softmax")]
     LogSumExp = "logsumexp", Row { identity: |_| [f64::NEG_INFINITY, 0.0], combine: |a, b| {
             let (high, low) = if a[0] > b[0] { (a[0], b[0]) } else { (b[0], a[0]) };
             // Equal infinities have no difference.
@@ -177,16 +183,21 @@ monoids! {
             [if equal { larger(high, low) } else { high + (low - high).exp().ln_1p() }, 0.0]
         }, cuda: "LogSumExp", words: 2, cost: 24, ..NUMBER };
     /// The mean, the sum over the number of elements; NaN of nothing.
+    #[doc(alias = "AVG")]
     Mean = "mean", Row { result: |s, count| s[0] / count, cuda: "Mean", ..TURNED };
-    /// The sum of squares; 0 of nothing. Squares are not rounded before they are added.
+    /// The sum of squares; 0 of nothing. Squares are not rounded before they are added. An RMS norm divides by the root of their mean,
+    /// in the launch behind.
+    #[doc(alias = "rms_norm")]
     SumSquares = "sumsquares", Row { lift: |x| [x[0] * x[0], 0.0],
         adjoint: Some(|graph, x, gradient| {
             let twice = graph.apply(Op::Add, &[x, x]);
             graph.apply(Op::Mul, &[twice, gradient])
         }), cuda: "SumSquares", ..TURNED };
     /// The Euclidean norm, the root of the sum of squares; 0 of nothing. In a kernel it overflows where that sum does, from 1.8e19 on.
+    #[doc(alias = "vector_norm")]
     Norm2 = "norm2", Row { lift: |x| [x[0] * x[0], 0.0], result: |s, _| s[0].sqrt(), cuda: "Norm2", ..TURNED };
     /// The number of elements that are true, as an `i32`, which wraps.
+    #[doc(alias = "count_nonzero")]
     Count = "count", Row { takes: &[Bool], gives: Some(I32), wraps: Some(i32::wrapping_add), cuda: "Count", ..TURNED };
     /// The index of the largest element, as an `i32`; -1 of nothing. The smallest index wins among equals, and -0 equals +0. NaN counts
     /// as larger than any number. The index is the element's [row or column](crate::Builder::reduce), or a value of the graph.

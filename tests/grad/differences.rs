@@ -119,6 +119,19 @@ fn of_regions_and_coordinates() {
     assert!(smooth * 10 >= all * 8, "{smooth} of {all}");
 }
 
+/// The gradient of a sum of squares is twice the element, times that of the sum.
+#[test]
+fn of_sums_of_squares() {
+    let e = epilogue(|e| {
+        let z = e.acc() * e.load("w", F32.over(M)) + e.load("bias", F32.over(N));
+        e.store("d", z.tanh(), F32);
+        e.reduce("columns", z, Monoid::SumSquares, F32.over(N));
+        e.reduce("all", z.sigmoid(), Monoid::SumSquares, F32.pointer());
+    });
+    let (smooth, all) = Problem::new(&e, 5).check(30, 1e-5);
+    assert_eq!(smooth, all);
+}
+
 /// Tables are constants; gradients of everything else pass through what was gathered from them, and find the region again.
 #[test]
 fn of_values_beside_tables() {

@@ -9,7 +9,7 @@ use postlude::build::activation;
 use postlude::dtype::ValueType;
 use postlude::grad::Wrt;
 use postlude::ir::axes::{L, N};
-use postlude::ir::{Function, Graph, Monoid, Node, Reduction, Sink, SinkKind};
+use postlude::ir::{Function, Graph, Node, Reduction, Sink, SinkKind};
 use postlude::prelude::*;
 use postlude::{CustomOp, DType, Op};
 use proptest::strategy::{Strategy, ValueTree};
@@ -83,7 +83,7 @@ fn has_gradient(epilogue: &Epilogue) -> bool {
 pub fn detached(epilogue: &Epilogue) -> Vec<String> {
     let out = epilogue.graph().sinks().iter().filter(|s| match s.kind {
         SinkKind::Store(operand) => !operand.axes.contains(L),
-        SinkKind::Reduce(Reduction { monoid, .. }) => monoid != Monoid::Sum,
+        SinkKind::Reduce(Reduction { monoid, .. }) => monoid.adjoint().is_none(),
     });
     out.map(|s| s.name.to_string()).collect()
 }
