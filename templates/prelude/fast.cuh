@@ -90,12 +90,15 @@ DEVICE float erfinv_fast(float x) {
     return x * (l > -7.0f ? near : far);
 }
 
+// A polynomial of r, from -1 to 1 also where r is out of its interval because x is too large for k, with the sign of the half turns.
+DEVICE float turned(float y, float rounded) {
+    return __int_as_float(__float_as_int(max_nan(min_nan(y, 1.0f), -1.0f)) ^ int(__float_as_uint(rounded) << 31));
+}
 // Sine over half turns: x = k pi + r, and an odd polynomial in r, to 1.2e-6. A sum with 1.5 * 2^23 rounds to an integer, whose last bit
 // is the sign.
 DEVICE float sine(float r, float rounded) {
     const float z = r * r;
-    const float y = fmaf(r * z, fmaf(z, fmaf(z, -0.00018542097f, 0.0083142705f), -0.16665854f), r);
-    return __int_as_float(__float_as_int(y) ^ int(__float_as_uint(rounded) << 31));
+    return turned(fmaf(r * z, fmaf(z, fmaf(z, -0.00018542097f, 0.0083142705f), -0.16665854f), r), rounded);
 }
 DEVICE float sin_fast(float x) {
     const float rounded = fmaf(x, 0.3183098861837907f, 12582912.0f);
@@ -111,8 +114,7 @@ DEVICE float cos_fast(float x) {
 // The same over half turns of x, where the reduction is exact: r (pi + r^2 P(r^2)), to 9.4e-7.
 DEVICE float sine_pi(float r, float rounded) {
     const float z = r * r;
-    const float y = r * fmaf(z, fmaf(z, fmaf(z, -0.5583961f, 2.5436049f), -5.167368f), 3.1415896f);
-    return __int_as_float(__float_as_int(y) ^ int(__float_as_uint(rounded) << 31));
+    return turned(r * fmaf(z, fmaf(z, fmaf(z, -0.5583961f, 2.5436049f), -5.167368f), 3.1415896f), rounded);
 }
 DEVICE float sinpi_fast(float x) {
     const float rounded = x + 12582912.0f;

@@ -164,7 +164,10 @@ static inline void lg2_approx_ftz_f32(float& y, float x) {
 static inline void rcp_approx_ftz_f32(float& y, float x) { y = flushed(tilted(1.0 / double(flushed(x)), 0x1p-23)); }
 static inline void sqrt_approx_ftz_f32(float& y, float x) { y = tilted(sqrt(double(flushed(x))), 0x1p-23); }
 static inline void rsqrt_approx_ftz_f32(float& y, float x) { y = tilted(1.0 / sqrt(double(flushed(x))), 0x1p-22); }
-static inline void tanh_approx_f32(float& y, float x) { y = tilted(tanh(double(x)), fabsf(x) < 9.0f ? 1e-5 : 0.0); }
+static inline void tanh_approx_f32(float& y, float x) {
+    y = tilted(tanh(double(x)), fabsf(x) < 9.0f ? 1e-5 : 0.0);
+    if (fabsf(y) > 1.0f) y = copysignf(1.0f, y);
+}
 }  // namespace ptx
 
 // Dynamic shared memory, which kernels and reductions each have a name for.

@@ -136,11 +136,11 @@ primitives! {
         };
     /// Sine; the argument is in radians.
     Sin = "sin" method (sin()), float(1), cost 20, code 90, ulp 2, domain &[&[[-1e5, 1e5]]], cuda "sinf($0)",
-        fast "sin_fast($0)" (1e-37, 2e-6) cost 13 code 12 on &[&[[-1e5, 1e5]]],
+        fast "sin_fast($0)" (1e-37, 2e-6) cost 15 code 14 on &[&[[-1e5, 1e5]]],
         eval |x| x[0].sin(), adjoint |s, x, _, g| { let d = s.f(Op::Cos, &[x[0]]); vec![Some(s.mul_(g, d))] };
     /// Cosine; the argument is in radians.
     Cos = "cos" method (cos()), float(1), cost 20, code 90, ulp 2, domain &[&[[-1e5, 1e5]]], cuda "cosf($0)",
-        fast "cos_fast($0)" (1e-37, 6e-6) cost 14 code 13 on &[&[[-1e5, 1e5]]],
+        fast "cos_fast($0)" (1e-37, 6e-6) cost 16 code 15 on &[&[[-1e5, 1e5]]],
         eval |x| x[0].cos(), adjoint |s, x, _, g| { let d = s.f(Op::Sin, &[x[0]]); let d = s.neg_(d); vec![Some(s.mul_(g, d))] };
     /// Tangent; the argument is in radians.
     Tan = "tan" method (tan()), float(1), cost 30, code 110, ulp 4, domain &[&[[-1e5, 1e5]]], cuda "tanf($0)",
@@ -265,13 +265,13 @@ primitives! {
         };
     /// `sin(pi a)`, without the rounding of `pi a`.
     Sinpi = "sinpi" method (sinpi()), float(1), cost 25, ulp 2, domain &[&[[-1e6, 1e6]]], cuda "sinpif($0)",
-        fast "sinpi_fast($0)" (1e-37, 2e-6) cost 11 code 10 on &[&[[-1e6, 1e6]]],
+        fast "sinpi_fast($0)" (1e-37, 2e-6) cost 13 code 12 on &[&[[-1e6, 1e6]]],
         eval |x| values::sinpi(x[0]), adjoint |s, x, _, g| {
             let d = s.f(Op::Cospi, &[x[0]]); let pi = s.k(std::f32::consts::PI); let d = s.mul_(d, pi); vec![Some(s.mul_(g, d))]
         };
     /// `cos(pi a)`, without the rounding of `pi a`.
     Cospi = "cospi" method (cospi()), float(1), cost 25, ulp 2, domain &[&[[-1e6, 1e6]]], cuda "cospif($0)",
-        fast "cospi_fast($0)" (1e-37, 2e-6) cost 12 code 11 on &[&[[-1e6, 1e6]]],
+        fast "cospi_fast($0)" (1e-37, 2e-6) cost 14 code 13 on &[&[[-1e6, 1e6]]],
         eval |x| values::cospi(x[0]), adjoint |s, x, _, g| {
             let d = s.f(Op::Sinpi, &[x[0]]); let pi = s.k(-std::f32::consts::PI); let d = s.mul_(d, pi); vec![Some(s.mul_(g, d))]
         };
