@@ -4,6 +4,7 @@
 {% include "prelude/types.cuh" %}
 {% include "prelude/memory.cuh" %}
 {% include "prelude/math.cuh" %}
+{% if fast %}{% include "prelude/fast.cuh" %}{% endif -%}
 {% if not hopper %}{% include "prelude/strip.cuh" %}{% endif -%}
 {% if packed %}{% include "prelude/bits.cuh" %}{% if not hopper %}{% include "prelude/strip_bits.cuh" %}{% endif %}{% endif -%}
 {% if mainloop == "sm80" or hopper %}{% include "prelude/shared.cuh" %}{% endif -%}

@@ -47,6 +47,8 @@ mod test_case {
         let one = Case::list(Group::Tax, None, Some(&[Fused::Heavy]), &shapes);
         assert_eq!(one[0].epilogues, [Fused::Identity, Fused::Heavy]);
         assert_eq!(cases(Group::Tax)[0].epilogues.len(), Fused::PLAIN.len());
+        assert_eq!(cases(Group::Activations)[0].epilogues.len(), 1 + postlude::build::activation::ALL.len());
+        assert!(Case::list(Group::Activations, None, Some(&[Fused::Heavy]), &shapes).is_empty());
     }
 
     #[test]

@@ -366,6 +366,7 @@ fn every_primitive_on_every_generation() {
     let files = [
         include_str!("epilogues/primitives.evt"),
         include_str!("epilogues/primitives_functions.evt"),
+        include_str!("epilogues/primitives_special.evt"),
         include_str!("epilogues/primitives_fast.evt"),
     ];
     let mut jobs = Vec::new();

@@ -1,5 +1,6 @@
 //! What is measured: groups of cases, each an operation on a shape with one or several epilogues.
 
+use postlude::build::activation;
 use postlude::prelude::*;
 
 /// An epilogue of the contests.
@@ -27,9 +28,17 @@ pub enum Fused {
     GeluSum,
     /// The gradient of a weight, and of its bias: D = acc, and the sum of B over K.
     BiasSum,
+    /// D = an activation of acc, by its place in the table.
+    Activation(usize),
 }
 
 impl Fused {
+    /// Every activation of the table.
+    pub fn activations() -> Vec<Fused> {
+        (0..activation::ALL.len()).map(Fused::Activation).collect()
+    }
+
+    /// Those that have a case of their own. Activations are those of the table.
     pub const ALL: [Fused; 11] = [
         Fused::Identity,
         Fused::Relu,
@@ -54,8 +63,9 @@ impl Fused {
     pub const PEERED: [Fused; 4] = [Fused::Identity, Fused::Relu, Fused::Gelu, Fused::Residual];
 
     /// What it is called in flags.
-    pub const fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
+            Fused::Activation(place) => activation::ALL[place].name,
             Fused::Identity => "identity",
             Fused::Relu => "relu",
             Fused::Gelu => "gelu",
@@ -71,8 +81,9 @@ impl Fused {
     }
 
     /// What it is called in tables.
-    pub const fn title(self) -> &'static str {
+    pub fn title(self) -> &'static str {
         match self {
+            Fused::Activation(_) => self.word(),
             Fused::Identity => "identity",
             Fused::Relu => "bias, relu",
             Fused::Gelu => "bias, gelu (tanh)",
@@ -132,6 +143,8 @@ pub enum Group {
     Layouts,
     /// Every epilogue over our identity.
     Tax,
+    /// Every activation of the table over our identity.
+    Activations,
     /// What cuBLASLt does not have in one call, against cuBLASLt and more kernels.
     Regions,
     /// The chosen tile against all others.
@@ -176,13 +189,14 @@ pub enum Kind {
 }
 
 impl Group {
-    pub const ALL: [Group; 15] = [
+    pub const ALL: [Group; 16] = [
         Group::Large,
         Group::Small,
         Group::Decode,
         Group::Unaligned,
         Group::Layouts,
         Group::Tax,
+        Group::Activations,
         Group::Regions,
         Group::Choice,
         Group::Raster,
@@ -202,6 +216,7 @@ impl Group {
             Group::Unaligned => "unaligned",
             Group::Layouts => "layouts",
             Group::Tax => "tax",
+            Group::Activations => "activations",
             Group::Regions => "regions",
             Group::Choice => "choice",
             Group::Raster => "raster",
@@ -216,7 +231,7 @@ impl Group {
 
     const fn kind(self) -> Kind {
         match self {
-            Group::Tax => Kind::Tax,
+            Group::Tax | Group::Activations => Kind::Tax,
             Group::Regions => Kind::Sequence,
             Group::Choice => Kind::Choice,
             Group::Raster => Kind::Raster,
@@ -241,6 +256,7 @@ impl Group {
     pub fn epilogues(self) -> Vec<Fused> {
         match self {
             Group::Tax => Fused::PLAIN.to_vec(),
+            Group::Activations => Fused::activations(),
             // A sitting has no room for `gelu_input` and `bias_sum`, which are for whoever asks.
             Group::Training => vec![Fused::ReluMask, Fused::MaskSum, Fused::GeluSum],
             Group::Regions => vec![Fused::Regions, Fused::Heavy],
@@ -259,6 +275,7 @@ impl Group {
             Kind::Peer => Fused::PEERED.contains(&fused),
             Kind::Sequence => matches!(fused, Fused::Regions | Fused::Heavy),
             Kind::Copy => matches!(fused, Fused::Relu | Fused::Gelu),
+            Kind::Tax if self == Group::Activations => matches!(fused, Fused::Identity | Fused::Activation(_)),
             Kind::Tax => Fused::PLAIN.contains(&fused),
             Kind::Choice | Kind::Raster | Kind::Stages | Kind::Parts => {
                 Fused::PLAIN.contains(&fused) || Fused::TRAINING.contains(&fused)
@@ -271,6 +288,7 @@ impl Group {
     pub fn shapes(self) -> Vec<[usize; 3]> {
         let cube = |x| [x, x, x];
         match self {
+            Group::Activations => vec![[8192, 3584, 1024], cube(4096)],
             Group::Large => vec![
                 cube(8192),
                 cube(4096),
@@ -331,7 +349,7 @@ impl Group {
     /// Which slices, unless others are asked for.
     pub const fn slices(self) -> &'static [Slices] {
         match self {
-            Group::Decode | Group::Choice | Group::Parts | Group::Pointwise | Group::F32 => &[Slices::Short],
+            Group::Activations | Group::Decode | Group::Choice | Group::Parts | Group::Pointwise | Group::F32 => &[Slices::Short],
             _ => &[Slices::Long, Slices::Short],
         }
     }
@@ -396,8 +414,9 @@ impl Case {
         let kind = group.kind();
         // What a tax is on has to be there.
         let sets: Vec<Vec<Fused>> = if kind == Kind::Tax {
-            let rest = wanted.iter().copied().filter(|e| *e != Fused::Identity);
-            vec![std::iter::once(Fused::Identity).chain(rest).collect()]
+            let rest: Vec<Fused> = wanted.iter().copied().filter(|e| *e != Fused::Identity).collect();
+            let all = || std::iter::once(Fused::Identity).chain(rest.iter().copied()).collect();
+            if rest.is_empty() { Vec::new() } else { vec![all()] }
         } else {
             wanted.iter().map(|e| vec![*e]).collect()
         };

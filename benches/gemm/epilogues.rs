@@ -3,11 +3,12 @@
 use crate::Result;
 use crate::case::{Case, Fused, boundary};
 use crate::operands::{Begins, Operands};
-use postlude::build::recipes;
+use postlude::build::{activation, recipes};
 use postlude::compat::cublaslt::{self, Formats};
 use postlude::cudarc::driver::CudaStream;
+use postlude::dtype::ValueType;
 use postlude::gemm::Plan;
-use postlude::ir::Order;
+use postlude::ir::{Function, Graph, Node, Order, Sink, SinkKind};
 use postlude::plan::Tile;
 use postlude::prelude::*;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ impl Fused {
         let bias_activation = |f: fn(Expr<'_>) -> Expr<'_>| recipes::bias_activation(dtype, dtype, f);
         Ok(match self {
             Fused::Identity => recipes::identity(dtype)?,
+            Fused::Activation(place) => activated(dtype, activation::ALL[place])?,
             Fused::Relu => bias_activation(|z| z.relu())?,
             Fused::Gelu => bias_activation(|z| z.gelu_tanh())?,
             Fused::Residual => Epilogue::build(|e| e.store("d", e.acc() + e.load("c", dtype), dtype))?,
@@ -54,6 +56,19 @@ impl Fused {
             other => other.epilogue(dtype)?,
         })
     }
+}
+
+/// D = an activation of acc. Its parameters are those that most use: a factor is 1, and a slope or a bound is not.
+fn activated(dtype: DType, function: &'static Function) -> Result<Epilogue> {
+    let mut graph = Graph::new();
+    let mut args = vec![graph.push(Node::Accumulator(ValueType::F32), None)];
+    for (place, name) in function.parameters.iter().enumerate().skip(1) {
+        let is_factor = matches!(*name, "alpha" | "beta");
+        args.push(graph.constant_f32(if is_factor { 1.0 } else { 0.25 * place as f32 }));
+    }
+    let value = graph.push(Node::Call { function, args }, None);
+    graph.sink(Sink::new("d", value, SinkKind::Store(dtype.into())), None);
+    Ok(Epilogue::from_graph(graph)?)
 }
 
 /// Of steps of training.

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 pub const USAGE: &str = "\
 Usage: cargo bench --bench gemm -- [OPTION...]
 
-  --group LIST     of large, small, decode, unaligned, layouts, tax, regions, choice, raster, stages, split, parts, f32, pointwise,
-                   training
+  --group LIST     of large, small, decode, unaligned, layouts, tax, activations, regions, choice, raster, stages, split, parts, f32,
+                   pointwise, training
                    (default: all)
   --dtype LIST     of f16, bf16, f32 (default: the group's)
   --epilogue LIST  of identity, relu, gelu, residual, regions, heavy, relu_mask, gelu_input, mask_sum,
-                   gelu_sum, bias_sum
+                   gelu_sum, bias_sum; for group activations: of the library's activations that are not among these
                    (default: the group's)
   --shape LIST     as 4096x4096x4096, instead of the group's
   --slices WHICH   long (160 ms), short (2.5 ms) or both (default: the group's)
@@ -96,7 +96,11 @@ impl Options {
                 "--dtype" => {
                     options.dtypes = Some(list(value()?, |word| [F16, BF16, F32].into_iter().find(|d| d.to_string() == word))?)
                 }
-                "--epilogue" => options.epilogues = Some(list(value()?, |word| named(&Fused::ALL, Fused::word, word))?),
+                "--epilogue" => {
+                    options.epilogues = Some(list(value()?, |word| {
+                        named(&Fused::ALL, Fused::word, word).or_else(|| named(&Fused::activations(), Fused::word, word))
+                    })?)
+                }
                 "--shape" => options.shapes = Some(list(value()?, shape)?),
                 "--slices" => options.slices = Some(slices(value()?)?),
                 "--rounds" => options.rounds = Some(one(value()?, |word| word.parse().ok().filter(|n| *n > 0))?),

@@ -34,7 +34,7 @@ impl Epilogue {
     /// The whole epilogue, if it has that; else what it has of it: the bias.
     pub fn of(fused: Fused) -> Epilogue {
         match fused {
-            Fused::Identity => Epilogue::None,
+            Fused::Identity | Fused::Activation(_) => Epilogue::None,
             Fused::Relu => Epilogue::ReluBias,
             Fused::Gelu => Epilogue::GeluBias,
             Fused::Residual => Epilogue::PlusC,

@@ -146,8 +146,15 @@ mod table {
         /// x / (1 + |x|).
         #[doc(alias = "soft_sign")]
         softsign(x) = x / (x.abs() + 1.0), gradient |y, g| [{ let r = (x.abs() + 1.0).recip(); g * (r * r) }];
-        /// x * tanh(softplus(x)).
-        mish(x) = x * x.softplus(1.0).tanh();
+        /// x * tanh(softplus(x)), computed as x * n / (n + 2) with n = e^x (e^x + 2), which neither overflows, since 20 is enough for x there, nor
+        /// cancels.
+        mish(x) = { let n = mish_term(x.min(20.0).exp()); x * (n / (n + 2.0)) },
+            gradient |y, g| [{
+                let e = x.min(20.0).exp();
+                let n = mish_term(e);
+                let r = (n + 2.0).recip();
+                g * x.fma(e * 4.0 * (e + 1.0) * r * r, n * r)
+            }];
         /// relu(x)^2.
         #[doc(alias = "squared_relu")]
         relu_squared(x) = { let r = x.relu(); r * r };
@@ -184,6 +191,11 @@ mod table {
         /// PyTorch's rrelu in evaluation: x where x > 0, else x times the mean of both slopes.
         rrelu(x, lower, upper) = x.leaky_relu((lower + upper) * 0.5);
     }
+}
+
+/// e (e + 2), where tanh(log(1 + e)) is that over 2 more.
+fn mish_term(e: Expr<'_>) -> Expr<'_> {
+    e.fma(e, e + e)
 }
 
 /// Whether x > 0: as `elu`'s value tells it where alpha is known to be positive, since for a negative one no value does.

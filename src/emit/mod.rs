@@ -32,13 +32,14 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 35] = templates![
+static TEMPLATES: [(&str, &str); 36] = templates![
     "kernel.cu",
     "restride.cu",
     "prelude/types.cuh",
     "prelude/fresh.cuh",
     "prelude/memory.cuh",
     "prelude/math.cuh",
+    "prelude/fast.cuh",
     "prelude/strip.cuh",
     "prelude/bits.cuh",
     "prelude/strip_bits.cuh",
@@ -196,6 +197,7 @@ struct Constant {
 #[derive(Serialize)]
 struct Context {
     about: Vec<String>,
+    fast: bool,
     mainloop: &'static str,
     product: bool,
     hopper: bool,
@@ -344,6 +346,7 @@ fn context(plan: &KernelPlan) -> Context {
             format!("{} for {}", plan.tile, plan.target),
             format!("math: {}; strips of {}", if plan.fast_math { "fast" } else { "exact" }, plan.strip),
         ],
+        fast: plan.fast_math,
         mainloop: plan.tile.mainloop().name(),
         hopper: plan.staging.is_some(),
         overlaps: plan.waits(),
@@ -369,8 +372,8 @@ fn context(plan: &KernelPlan) -> Context {
         b_align: plan.alignment[1],
         strip: plan.strip,
         epilogue_smem: plan.parts().bytes,
-        visit_cost: program.cost() as usize * plan.strip,
-        halved: program.is_halved(),
+        visit_cost: program.cost(plan.fast_math) as usize * plan.strip,
+        halved: program.is_halved(plan.fast_math),
         by_rows: plan.chunks_by_rows(),
         in_step: plan.in_step,
         flush: plan.flush,

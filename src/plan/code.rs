@@ -25,8 +25,7 @@ const MEDIUM: u32 = 12;
 /// Instructions of a call in the code: the argument, the jump, the result.
 const CALL: u32 = 5;
 
-/// Instructions of a fast spelling, and of an element's way between memory and a value.
-const FAST: u32 = 4;
+/// Instructions of an element's way between memory and a value.
 const ACCESS: u32 = 2;
 
 /// Instructions of inlined code beyond which functions of medium length are called.
@@ -116,7 +115,7 @@ impl Copies {
 impl Code {
     /// How the code is laid out on a tile whose visits cover `strip` columns.
     pub(super) fn of(program: &Program, tile: &Tile, strip: usize, fast_math: bool) -> Code {
-        let copies = Copies::of(tile, strip, program.is_halved());
+        let copies = Copies::of(tile, strip, program.is_halved(fast_math));
         let staged = matches!(tile.shape, TileShape::Sm90a { .. });
         let mut code = Code { visit_unroll: strip, column_unroll: strip, ..Code::default() };
         for least in [LONG, MEDIUM] {
@@ -178,8 +177,7 @@ impl Program {
             StepKind::Apply { op, .. } => match self.inlined(step, fast_math) {
                 Some(op) if code.calls.contains(&op) => CALL,
                 Some(op) => op.row().code,
-                None if op.row().fast.is_some() => FAST,
-                None => op.row().cost,
+                None => op.row().fast.filter(|_| fast_math).map_or(op.row().cost, |fast| fast.code),
             },
             StepKind::Custom { .. } if code.calls_custom => CALL,
             // A library function in ten characters, say.

@@ -74,7 +74,7 @@ const HANDOVER: f64 = 1000.0;
 const RESTART: f64 = 200.0;
 /// Issue slots of an element beside those of its own values: conversion, store, accumulator.
 const ELEMENT: f64 = 3.0;
-/// What part of the values' own cost counts where they are spelled fast, for the table names that of exact spellings; and
+/// What part of the values' own cost counts where they are spelled fast, since special-function instructions run beside others; and
 /// up to which cost, for nothing heavier was measured, and what is heavier belongs on tiles that leave it registers.
 const FAST: (f64, f64) = (0.3, 64.0);
 /// Cycles that the products of one tile and of the next are apart where results leave under those, for each chunk that does.
@@ -129,7 +129,7 @@ fn of_tile(tile: &Tile, request: &Request<'_>) -> Option<Cycles> {
     let product = terms * area / MULTIPLY_ADDS
         * if consumers == 1 { SINGLE } else { 1.0 }
         * if tile.cluster() > 1 { CLUSTERED[usize::from(consumers == 1)] } else { 1.0 };
-    let cost = f64::from(program.cost());
+    let cost = f64::from(program.cost(request.fast_math));
     let of_element = if request.fast_math && cost <= FAST.1 { FAST.0 * cost } else { cost };
     let values = of_element * area / 128.0;
     let chunks = chunks as f64;

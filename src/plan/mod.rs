@@ -293,7 +293,7 @@ impl KernelPlan {
         let in_turns = matches!(self.tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. });
         let is_pair = |s: &Staging| !s.loads.is_empty() && s.rows == 2 * CHUNK_ROWS && self.tile.bn == 2 * s.chunk;
         // Sums over M are taken down the columns, and where the code is for half of a tile that is half of its columns.
-        let by_columns = !self.program.reductions.is_empty() || self.program.is_halved();
+        let by_columns = !self.program.reductions.is_empty() || self.program.is_halved(self.fast_math);
         in_turns && self.outgrows_cache && !by_columns && self.staging.as_ref().is_some_and(is_pair)
     }
 

@@ -14,7 +14,7 @@ pub enum Math {
     Auto,
     /// Within the table's units in the last place.
     Exact,
-    /// Hardware approximations, within the table's bounds.
+    /// Hardware approximations and short polynomials, within the table's bounds.
     Fast,
 }
 

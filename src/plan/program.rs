@@ -164,7 +164,7 @@ pub struct Program {
 /// which there are sixteen, and ptxas 13.0 has miscompiled two kernels that nested 24 deep (`docs/performance.md`).
 const DEEPEST_BRANCH: usize = 8;
 
-/// Issue slots of one element in both arms together from which a branch pays.
+/// Issue slots of one element in both arms together, spelled exactly, from which a branch pays.
 const BRANCH_PAYS: u32 = 12;
 
 /// Issue slots on an element's way through the visit from which on a Hopper kernel's code is for half of a tile's columns, and
@@ -253,32 +253,34 @@ impl Program {
         })
     }
 
-    /// Issue slots for one element in the visit, roughly: of all arms together, as they stand in the code.
-    pub fn cost(&self) -> u32 {
-        let steps = (0..self.steps.len()).filter(|&s| self.steps[s].phase == Phase::Visit).map(|s| self.step_cost(s));
+    /// Issue slots for one element in the visit, roughly: of all arms together, as they stand in the code of exact or fast math.
+    pub fn cost(&self, fast_math: bool) -> u32 {
+        let visit = (0..self.steps.len()).filter(|&s| self.steps[s].phase == Phase::Visit);
+        let steps = visit.map(|s| self.step_cost(s, fast_math));
         steps.chain(self.reductions.iter().map(|r| r.monoid.cost())).sum()
     }
 
     /// Whether a Hopper kernel's code is for half of a tile's columns, and runs twice: where the way through the visit, of each
     /// branch along the costlier arm, is so long that compilers take long for all of it, and run out of registers. Beside
     /// reductions that would cost the registers it saves.
-    pub fn is_halved(&self) -> bool {
-        self.reductions.is_empty() && self.longest_way(&self.visit) >= HALVED
+    pub fn is_halved(&self, fast_math: bool) -> bool {
+        self.reductions.is_empty() && self.longest_way(&self.visit, fast_math) >= HALVED
     }
 
-    fn longest_way(&self, items: &[Item]) -> u32 {
+    fn longest_way(&self, items: &[Item], fast_math: bool) -> u32 {
         let cost = |item: &Item| match item {
-            Item::Step(step) => self.step_cost(*step),
+            Item::Step(step) => self.step_cost(*step, fast_math),
             Item::Branch { select, then, otherwise } => {
-                self.step_cost(*select) + self.longest_way(then).max(self.longest_way(otherwise))
+                let arms = [then, otherwise].map(|arm| self.longest_way(arm, fast_math));
+                self.step_cost(*select, fast_math) + arms[0].max(arms[1])
             }
         };
         items.iter().map(cost).sum()
     }
 
-    fn step_cost(&self, step: usize) -> u32 {
+    fn step_cost(&self, step: usize, fast_math: bool) -> u32 {
         match &self.steps[step].kind {
-            StepKind::Apply { op, .. } => op.row().cost,
+            StepKind::Apply { op, .. } => op.row().cost_of(fast_math),
             StepKind::Custom { .. } => CustomOp::COST,
             StepKind::Gather { .. } => Node::GATHER_COST,
             _ => 0,
@@ -327,8 +329,10 @@ impl<'p> Regions<'p> {
         for (select, branches) in branching.iter_mut().enumerate() {
             if let Some(arms) = all.arms[select] {
                 let inside = |block: usize| arms.iter().any(|&arm| all.is_inside(block, arm));
-                let cost: u32 =
-                    (0..program.steps.len()).filter(|&s| all.home[s].is_some_and(inside)).map(|s| program.step_cost(s)).sum();
+                let cost: u32 = (0..program.steps.len())
+                    .filter(|&s| all.home[s].is_some_and(inside))
+                    .map(|s| program.step_cost(s, false))
+                    .sum();
                 *branches = cost >= BRANCH_PAYS;
             }
         }

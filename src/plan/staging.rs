@@ -143,7 +143,7 @@ fn strip(tile: &Tile, chunk: usize) -> usize {
 const DEFERRED_ACCUMULATORS: RangeInclusive<usize> = 97..=128;
 /// The fewest columns of a chunk of it: each takes a block of K.
 const DEFERRED_CHUNK: usize = 32;
-/// The most issue slots of an element that such a tile may take, since nothing covers them.
+/// The most issue slots of an element that such a tile may take, since nothing covers them. No function takes so few, however it is spelled.
 const MOST_EXPOSED: u32 = 1;
 
 /// Whether all of a matrix is whole pieces of 16 bytes in lines along N, which are whole within a warp.
@@ -178,7 +178,7 @@ pub(super) fn defers(tile: &Tile, program: &Program, runs: &[Runs]) -> bool {
     let dtype = store.operand.dtype;
     DEFERRED_ACCUMULATORS.contains(&tile.accumulators())
         && chunk_columns(tile, program, runs) >= DEFERRED_CHUNK
-        && program.cost() <= MOST_EXPOSED
+        && program.cost(false) <= MOST_EXPOSED
         && program.loads_of(Phase::Visit).next().is_none()
         && (dtype.size() == 2 && !dtype.is_packed() && has_whole_lines(store.operand, runs[store.argument]))
         && program.reductions.is_empty()

@@ -46,39 +46,3 @@ DEVICE int to_int(float x) {
     return y;
 }
 DEVICE int to_int(bool x) { return int(x); }
-
-// Approximations: one special-function instruction each, plus what range reduction they need.
-DEVICE float exp2_fast(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-DEVICE float exp_fast(float x) { return exp2_fast(x * 1.4426950408889634f); }
-DEVICE float exp10_fast(float x) { return exp2_fast(x * 3.3219280948873623f); }
-DEVICE float log_fast(float x) {
-    float y;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y * 0.6931471805599453f;
-}
-DEVICE float recip_fast(float x) {
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-DEVICE float sqrt_fast(float x) {
-    float y;
-    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-DEVICE float tanh_fast(float x) {
-    float y;
-    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-// To [-pi, pi] by a two-part 2*pi, then the special-function unit.
-DEVICE float turn(float x) {
-    const float k = rintf(x * 0.15915494309189535f);
-    return fmaf(k, 1.7484556e-7f, fmaf(k, -6.2831855f, x));
-}
-DEVICE float sin_fast(float x) { return __sinf(turn(x)); }
-DEVICE float cos_fast(float x) { return __cosf(turn(x)); }

@@ -122,7 +122,7 @@ fn words(plan: &KernelPlan) -> String {
         ("copied", product.restride.is_some()),
         ("in step", product.in_step),
         ("flush", product.flush),
-        ("halved", product.staging.is_some() && product.program.is_halved()),
+        ("halved", product.staging.is_some() && product.program.is_halved(product.fast_math)),
         ("by rows", product.chunks_by_rows()),
     ];
     for (flag, _) in flags.into_iter().filter(|(_, on)| *on) {

@@ -32,6 +32,8 @@ static std::vector<Thread> threads;
 static char* stacks;
 static ucontext_t scheduler;
 static void (*body)();
+// Which way approximations err.
+static int tilt = 0;
 
 static void meet(At at) {
     Thread& mine = threads[threadIdx.x];
@@ -107,6 +109,7 @@ template <class To, class From> static To same_bits(From x) {
 static inline float __uint_as_float(unsigned x) { return same_bits<float>(x); }
 static inline float __int_as_float(int x) { return same_bits<float>(x); }
 static inline unsigned __float_as_uint(float x) { return same_bits<unsigned>(x); }
+static inline int __float_as_int(float x) { return same_bits<int>(x); }
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
     return unsigned((uint64_t(high) << 32 | low) >> (by & 31));
@@ -147,19 +150,31 @@ static inline void cvt_rn_bf16x2_f32(unsigned& y, float high, float low) {
     cvt_rn_bf16_f32(h, high), cvt_rn_bf16_f32(l, low);
     y = unsigned(h) << 16 | l;
 }
-static inline void ex2_approx_ftz_f32(float& y, float x) { y = exp2f(x); }
-static inline void lg2_approx_ftz_f32(float& y, float x) { y = log2f(x); }
-static inline void rcp_approx_ftz_f32(float& y, float x) { y = 1.0f / x; }
-static inline void sqrt_approx_ftz_f32(float& y, float x) { y = sqrtf(x); }
-static inline void tanh_approx_f32(float& y, float x) { y = tanhf(x); }
+// Approximations, as far off as their documentation allows, times `tilt`: up, down, or not at all. That of `tanh` allows 2^-11, and Hopper is
+// within 1e-5, which is what the table counts on; far out it is 1.
+static inline float flushed(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x; }
+static inline float tilted(double exact, double relative, double absolute = 0.0) {
+    return float(exact * (1.0 + emulated::tilt * relative) + emulated::tilt * absolute);
+}
+static inline void ex2_approx_ftz_f32(float& y, float x) { y = flushed(tilted(exp2(double(flushed(x))), 0x1p-22)); }
+static inline void lg2_approx_ftz_f32(float& y, float x) {
+    const double exact = log2(double(flushed(x)));
+    y = x > 0.5f && x < 2.0f ? tilted(exact, 0.0, x == 1.0f ? 0.0 : 0x1p-22) : tilted(exact, 0x1p-22);
+}
+static inline void rcp_approx_ftz_f32(float& y, float x) { y = flushed(tilted(1.0 / double(flushed(x)), 0x1p-23)); }
+static inline void sqrt_approx_ftz_f32(float& y, float x) { y = tilted(sqrt(double(flushed(x))), 0x1p-23); }
+static inline void rsqrt_approx_ftz_f32(float& y, float x) { y = tilted(1.0 / sqrt(double(flushed(x))), 0x1p-22); }
+static inline void tanh_approx_f32(float& y, float x) {
+    y = tilted(tanh(double(x)), fabsf(x) < 9.0f ? 1e-5 : 0.0);
+    if (fabsf(y) > 1.0f) y = copysignf(1.0f, y);
+}
 }  // namespace ptx
 
 // Dynamic shared memory, which kernels and reductions each have a name for.
 alignas(1024) unsigned char smem[256 << 10];
 #define reduction_memory smem
 
-#define __sinf sinf
-#define __cosf cosf
+#define __fdividef(a, b) ((a) / (b))
 #define __CUDA_ARCH__ 800
 #define __device__
 #define __global__

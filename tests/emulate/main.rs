@@ -4,6 +4,7 @@
 //! the edges, masks and reductions that all mainloops have in common. `cuda.hpp` says how. Two launches in opposite orders of blocks have to
 //! agree bit by bit; what neither proves is what a GPU does about timing.
 
+mod fast;
 mod program;
 
 use postlude::args::{HostArgs, SlotKind, Tensor, slots};
@@ -173,8 +174,7 @@ fn halves() -> Case {
     Case { name: "halves", gemm: Gemm::new(F16, TN, &epilogue).mainloop(Mainloop::Simt), shapes, rasters: &[3], tolerance: 1e-3 }
 }
 
-/// Fast spellings as far as they are ours: what they reduce and scale. The instructions themselves are exact here. Arguments of sine and
-/// cosine are up to some thousand turns.
+/// Fast spellings in a product; [`fast`](mod@fast) has every one of them. Arguments of sine and cosine are up to some thousand turns.
 fn fast() -> Case {
     let epilogue = Epilogue::build(|e| {
         let z = e.acc();

@@ -22,17 +22,18 @@ struct Error {
     at: [f32; 3],
 }
 
-/// Points of intervals of `f32`: dense ones, and every magnitude of either sign.
+/// Points of intervals of `f32`: dense ones, every magnitude of either sign, and every number of 16 bits.
 fn points(intervals: &[[f32; 2]]) -> Vec<f32> {
     const DENSE: usize = 1 << 18;
     let each = DENSE / intervals.len();
     let dense = intervals
         .iter()
         .flat_map(|&[low, high]| (0..each).map(move |i| i as f32 / (each - 1) as f32).map(move |t| low * (1.0 - t) + high * t));
-    let magnitudes =
-        (0..1u32 << 15).flat_map(|i| [f32::from_bits(i << 16 | (i * 40_503) & 0xFFFF), -f32::from_bits(i << 16 | i & 0xFFFF)]);
+    let magnitudes = (0..1u32 << 17)
+        .flat_map(|i| [f32::from_bits(i << 14 | i.wrapping_mul(40_503) & 0x3FFF), -f32::from_bits(i << 14 | i & 0x3FFF)]);
+    let narrow = (0..=u16::MAX).flat_map(|bits| [half::f16::from_bits(bits).to_f32(), half::bf16::from_bits(bits).to_f32()]);
     let inside = |x: &f32| intervals.iter().any(|[low, high]| low <= x && x <= high);
-    let mut points: Vec<f32> = dense.chain(magnitudes).filter(inside).collect();
+    let mut points: Vec<f32> = dense.chain(magnitudes).chain(narrow).filter(inside).collect();
     points.truncate(points.len() / 256 * 256);
     points
 }
@@ -163,6 +164,30 @@ fn fast_primitives_hold_their_bounds() {
         );
         if worst.excess > 0.0 {
             failures.push(format!("{}: {worst:?}", row.name));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Zeros, what is infinite and what is no number, of every fast spelling of one operand.
+#[test]
+fn fast_primitives_are_right_at_edges() {
+    let edges = [0.0, -0.0, 1.0, -1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+    let x: Vec<f32> = edges.into_iter().cycle().take(256).collect();
+    let mut failures = Vec::new();
+    for op in floats().filter(|op| op.row().signature.arity() == 1) {
+        let row = op.row();
+        let Some(fast) = row.fast else { continue };
+        let epilogue = single(1, |args| Node::Apply { op, args });
+        let Some(got) = evaluate(&epilogue, std::slice::from_ref(&x), Math::Fast) else { return };
+        for (x, got) in x.iter().zip(got).take(edges.len()) {
+            let exact = (row.eval)(&[f64::from(*x)]);
+            let same = exact as f32 == got || exact.is_nan() && got.is_nan();
+            if !same && (f64::from(got) - exact).abs() > fast.absolute.max(fast.relative * exact.abs())
+                || got.is_nan() != exact.is_nan()
+            {
+                failures.push(format!("{} of {x} is {got}, not {exact}", row.name));
+            }
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));

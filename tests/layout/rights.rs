@@ -118,5 +118,5 @@ pub fn tensor_maps(plan: &KernelPlan) {
         assert!(staging.stores.iter().all(moved), "only whole pieces leave so");
     }
     // Code for half of the columns runs twice, and would cost the registers that reductions keep from column to column.
-    assert!(!plan.program.is_halved() || plan.program.reductions.is_empty());
+    assert!(!plan.program.is_halved(plan.fast_math) || plan.program.reductions.is_empty());
 }

@@ -26,6 +26,10 @@ pub struct Fast {
     pub relative: f64,
     /// The tested range: what the approximation is meant for.
     pub domain: Domain,
+    /// Issue slots for one element, roughly, on the scale of [`Row::cost`].
+    pub cost: u32,
+    /// Machine instructions, roughly.
+    pub code: u32,
 }
 
 /// Gradients of the operands from the operands, the result and the result's gradient; `None` where it is zero.
@@ -78,7 +82,7 @@ pub struct Row {
     pub picks: Option<Picks>,
     /// What it may be replaced by where operands are special.
     pub law: Option<Law>,
-    /// Issue slots for one element, roughly: decides whether a region's arms are worth a branch.
+    /// Issue slots for one element of the exact spelling, roughly: an instruction takes one, and one of the special-function unit seven.
     pub cost: u32,
     /// Machine instructions of the exact spelling where it is inlined, roughly: what it costs the compiler. The slots again, unless
     /// a long way stands in the code that few elements go.
@@ -93,7 +97,7 @@ macro_rules! primitives {
     ($( $(#[doc = $doc:literal])+ $(#[doc(alias = $alias:literal)])* $variant:ident = $name:literal
         $(method ($method:ident($($p:ident),*)))?, $sig:expr, cost $cost:literal, $(code $code:literal,)? ulp $ulp:tt,
         $(domain $domain:expr,)? cuda $cuda:literal $(, integers $integers:expr)? $(, i32 $cuda_i32:literal, $eval_i32:expr)?
-        $(, fast $fast:literal ($abs:literal, $rel:literal) on $on:expr)?
+        $(, fast $fast:literal ($abs:literal, $rel:literal) $(cost $fast_cost:literal)? $(code $fast_code:literal)? on $on:expr)?
         $(, eval $eval:expr)? $(, adjoint $adjoint:expr)? $(, picks $arms:tt $condition:expr)? $(, law $law:expr)?; )*) => {
         /// A primitive of the epilogue graph. See the [table](crate::ir::op) for what each one means.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -117,7 +121,14 @@ macro_rules! primitives {
             signature: $sig,
             cuda: $cuda,
             cuda_i32: primitives!(@or $cuda $(, $cuda_i32)?),
-            fast: primitives!(@opt $(Fast { cuda: $fast, absolute: $abs, relative: $rel, domain: $on })?),
+            fast: primitives!(@opt $(Fast {
+                cuda: $fast,
+                absolute: $abs,
+                relative: $rel,
+                domain: $on,
+                cost: primitives!(@or $cost $(, $fast_cost)?),
+                code: primitives!(@or 4 $(, $fast_code)?),
+            })?),
             eval: primitives!(@eval $($eval)? $(; $integers)?),
             eval_i32: primitives!(@opt $($eval_i32 as fn(&[i32]) -> i32)? $($integers as fn(&[i32]) -> i32)?),
             adjoint: primitives!(@opt $($adjoint as Adjoint)?),
@@ -166,6 +177,7 @@ pub(crate) use primitives;
 mod laws;
 mod signature;
 mod table;
+mod values;
 
 pub use signature::Signature;
 pub use table::Op;
@@ -230,6 +242,11 @@ impl Row {
             return Some(gradients);
         }
         self.adjoint.map(|adjoint| adjoint(graph, args, y, g))
+    }
+
+    /// Issue slots for one element, roughly, of the spelling that a kernel takes.
+    pub fn cost_of(&self, fast_math: bool) -> u32 {
+        self.fast.filter(|_| fast_math).map_or(self.cost, |fast| fast.cost)
     }
 
     /// Whether a gradient flows through.

@@ -3,10 +3,10 @@
 use super::Signature::{Convert, Select as Choice};
 use super::laws::{integers, truth};
 use super::signature::shorthands::{COMPARE, EQUATE, TEST, bits, bitwise, float, integer, numeric};
-use super::{Adjoint, Fast, Law, Picks, Rewrite, Row};
+use super::{Adjoint, Fast, Law, Picks, Rewrite, Row, values};
 use crate::dtype::{DType, ValueType};
 use crate::ir::NodeId;
-use crate::ir::graph::Node;
+use crate::ir::graph::{Graph, Node};
 use crate::ir::monoid::{larger, smaller};
 use serde::{Deserialize, Serialize};
 
@@ -81,16 +81,19 @@ primitives! {
     /// `log(1 + a)`, accurate near 0; NaN where `a < -1`.
     #[doc(alias = "ln_1p")]
     Log1p = "log1p" method (log1p()), float(1), cost 16, code 28, ulp 2, domain &[&[[-1.0, f32::MAX]]], cuda "log1pf($0)",
+        fast "log1p_fast($0)" (1e-37, 4e-6) cost 15 code 10 on &[&[[-1.0, f32::MAX]]],
         eval |x| x[0].ln_1p(), adjoint |s, x, _, g| { let one = s.k(1.0); let d = s.f(Op::Add, &[one, x[0]]); vec![Some(s.f(Op::Div, &[g, d]))] };
     /// `e^a - 1`, accurate near 0.
     #[doc(alias = "exp_m1")]
     Expm1 = "expm1" method (expm1()), float(1), cost 14, code 36, ulp 2, domain &[&[[-150.0, 130.0]]], cuda "expm1f($0)",
+        fast "expm1_fast($0)" (1e-37, 5e-6) cost 15 code 10 on &[&[[-f32::MAX, 88.0]]],
         eval |x| x[0].exp_m1(), adjoint |s, _, y, g| { let one = s.k(1.0); let d = s.f(Op::Add, &[y, one]); vec![Some(s.mul_(g, d))] };
     /// Square root; NaN of what is below 0.
     Sqrt = "sqrt" method (sqrt()), float(1), cost 10, code 16, ulp 0, domain &[&[[0.0, f32::MAX]]], cuda "sqrtf($0)", fast "sqrt_fast($0)" (1e-19, 5e-7) on &[&[[f32::MIN_POSITIVE, f32::MAX]]],
         eval |x| x[0].sqrt(), adjoint |s, _, y, g| { let half = s.k(0.5); let h = s.mul_(g, half); vec![Some(s.f(Op::Div, &[h, y]))] };
     /// `1 / sqrt(a)`: inf at 0, NaN below.
     Rsqrt = "rsqrt" method (rsqrt()), float(1), cost 6, ulp 2, domain &[&[[0.0, f32::MAX]]], cuda "rsqrtf($0)",
+        fast "rsqrt_fast($0)" (1e-37, 3e-7) cost 6 code 2 on &[&[[f32::MIN_POSITIVE, f32::MAX]]],
         eval |x| 1.0 / x[0].sqrt(), adjoint |s, x, y, g| {
             let c = s.k(-0.5); let h = s.mul_(g, c); let h = s.mul_(h, y); vec![Some(s.f(Op::Div, &[h, x[0]]))]
         };
@@ -98,10 +101,12 @@ primitives! {
     #[doc(alias = "reciprocal")]
     Recip = "recip" method (recip()), float(1), cost 8, code 17, ulp 1, cuda "1.0f / $0", fast "recip_fast($0)" (1e-37, 5e-7) on &[&[[-1e37, -1e-37], [1e-37, 1e37]]],
         eval |x| 1.0 / x[0], adjoint |s, _, y, g| { let y2 = s.mul_(y, y); let d = s.neg_(y2); vec![Some(s.mul_(g, d))] };
-    /// `a` to the power `b`, as C's `powf`. The gradient of the exponent takes `log(a)` and is right for `a > 0`.
+    /// `a` to the power `b`, as C's `powf`. The gradient of the exponent takes `log(a)` and is right for `a > 0`. The fast form takes `a` for 0
+    /// below 2^-126, and exponents for what they are up to 2^22.
     #[doc(alias = "powf")]
     #[doc(alias = "power")]
     Pow = "pow" method (pow(b)), float(2), cost 40, code 90, ulp 4, domain &[&[[0.0, 50.0]], &[[0.0, 10.0]]], cuda "powf($0, $1)",
+        fast "pow_fast($0, $1)" (1e-37, 3e-5) cost 26 code 14 on &[&[[-1000.0, -f32::MIN_POSITIVE], [f32::MIN_POSITIVE, 1000.0]], &[[-10.0, 10.0]]],
         eval |x| x[0].powf(x[1]), adjoint |s, x, y, g| {
             let one = s.k(1.0);
             let e = s.f(Op::Sub, &[x[1], one]);
@@ -112,6 +117,10 @@ primitives! {
             let log = s.f(Op::Log, &[x[0]]);
             let db = s.mul_(y, log);
             vec![Some(s.mul_(g, da)), Some(s.mul_(g, db))]
+        },
+        law |s, x| {
+            let square = || Rewrite::Becomes(Node::Apply { op: Op::Mul, args: vec![x[0]; 2] });
+            if s.is(x[1], 1.0, 1) { Some(Rewrite::Is(x[0])) } else { s.is(x[1], 2.0, 2).then(square) }
         };
     /// Hyperbolic tangent, between -1 and 1.
     Tanh = "tanh" method (tanh()), float(1), cost 16, ulp 2, domain &[&[[-12.0, 12.0]]], cuda "tanhf($0)", fast "tanh_fast($0)" (1.5e-5, 1.5e-5) on &[&[[-12.0, 12.0]]],
@@ -120,34 +129,41 @@ primitives! {
         };
     /// Error function, between -1 and 1.
     Erf = "erf" method (erf()), float(1), cost 24, ulp 2, domain &[&[[-12.0, 12.0]]], cuda "erff($0)",
+        fast "erf_fast($0)" (1e-37, 3e-5) cost 20 code 13 on &[&[[-f32::MAX, f32::MAX]]],
         eval |x| libm::erf(x[0]), adjoint |s, x, _, g| {
             let x2 = s.mul_(x[0], x[0]); let n = s.neg_(x2); let e = s.f(Op::Exp, &[n]);
             let c = s.k(std::f32::consts::FRAC_2_SQRT_PI); let d = s.mul_(e, c); vec![Some(s.mul_(g, d))]
         };
     /// Sine; the argument is in radians.
-    Sin = "sin" method (sin()), float(1), cost 20, code 90, ulp 2, domain &[&[[-1e5, 1e5]]], cuda "sinf($0)", fast "sin_fast($0)" (2e-6, 1e-6) on &[&[[-100.0, 100.0]]],
+    Sin = "sin" method (sin()), float(1), cost 20, code 90, ulp 2, domain &[&[[-1e5, 1e5]]], cuda "sinf($0)",
+        fast "sin_fast($0)" (1e-37, 2e-6) cost 15 code 14 on &[&[[-1e5, 1e5]]],
         eval |x| x[0].sin(), adjoint |s, x, _, g| { let d = s.f(Op::Cos, &[x[0]]); vec![Some(s.mul_(g, d))] };
     /// Cosine; the argument is in radians.
-    Cos = "cos" method (cos()), float(1), cost 20, code 90, ulp 2, domain &[&[[-1e5, 1e5]]], cuda "cosf($0)", fast "cos_fast($0)" (2e-6, 1e-6) on &[&[[-100.0, 100.0]]],
+    Cos = "cos" method (cos()), float(1), cost 20, code 90, ulp 2, domain &[&[[-1e5, 1e5]]], cuda "cosf($0)",
+        fast "cos_fast($0)" (1e-37, 6e-6) cost 16 code 15 on &[&[[-1e5, 1e5]]],
         eval |x| x[0].cos(), adjoint |s, x, _, g| { let d = s.f(Op::Sin, &[x[0]]); let d = s.neg_(d); vec![Some(s.mul_(g, d))] };
     /// Tangent; the argument is in radians.
     Tan = "tan" method (tan()), float(1), cost 30, code 110, ulp 4, domain &[&[[-1e5, 1e5]]], cuda "tanf($0)",
+        fast "tan_fast($0)" (1e-37, 6e-6) cost 21 code 16 on &[&[[-1e5, 1e5]]],
         eval |x| x[0].tan(), adjoint |s, _, y, g| {
             let one = s.k(1.0); let d = s.f(Op::Fma, &[y, y, one]); vec![Some(s.mul_(g, d))]
         };
     /// Arcsine, in radians; NaN beyond -1 and 1.
     #[doc(alias = "arcsin")]
     Asin = "asin" method (asin()), float(1), cost 20, code 30, ulp 2, domain &[&[[-1.0, 1.0]]], cuda "asinf($0)",
+        fast "asin_fast($0)" (1e-37, 5e-6) cost 21 code 15 on &[&[[-1.0, 1.0]]],
         eval |x| x[0].asin(), adjoint |s, x, _, g| { let root = s.root_of_one_less_square(x[0]); vec![Some(s.f(Op::Div, &[g, root]))] };
     /// Arccosine, in radians, from 0 to pi; NaN beyond -1 and 1.
     #[doc(alias = "arccos")]
     Acos = "acos" method (acos()), float(1), cost 20, code 32, ulp 2, domain &[&[[-1.0, 1.0]]], cuda "acosf($0)",
+        fast "acos_fast($0)" (1e-37, 2e-6) cost 16 code 11 on &[&[[-1.0, 1.0]]],
         eval |x| x[0].acos(), adjoint |s, x, _, g| {
             let root = s.root_of_one_less_square(x[0]); let d = s.f(Op::Div, &[g, root]); vec![Some(s.neg_(d))]
         };
     /// Arctangent, in radians, between -pi/2 and pi/2.
     #[doc(alias = "arctan")]
     Atan = "atan" method (atan()), float(1), cost 20, code 35, ulp 2, domain &[&[[-f32::MAX, f32::MAX]]], cuda "atanf($0)",
+        fast "atan_fast($0)" (1e-37, 1e-6) cost 21 code 15 on &[&[[-f32::MAX, f32::MAX]]],
         eval |x| x[0].atan(), adjoint |s, x, _, g| {
             let one = s.k(1.0); let d = s.f(Op::Fma, &[x[0], x[0], one]); vec![Some(s.f(Op::Div, &[g, d]))]
         };
@@ -155,6 +171,7 @@ primitives! {
     /// (0, 0) is 0.
     #[doc(alias = "arctan2")]
     Atan2 = "atan2" method (atan2(b)), float(2), cost 30, code 60, ulp 3, cuda "atan2f($0, $1)",
+        fast "atan2_fast($0, $1)" (1e-37, 2e-6) cost 24 code 18 on &[&[[-1e30, -1e-30], [1e-30, 1e30]]],
         eval |x| x[0].atan2(x[1]), adjoint |s, x, _, g| {
             // Over the longer leg, whose square might overflow or vanish.
             let (a, b) = (s.f(Op::Abs, &[x[0]]), s.f(Op::Abs, &[x[1]]));
@@ -171,19 +188,23 @@ primitives! {
         };
     /// Hyperbolic sine.
     Sinh = "sinh" method (sinh()), float(1), cost 24, code 50, ulp 3, domain &[&[[-95.0, 95.0]]], cuda "sinhf($0)",
+        fast "sinh_fast($0)" (1e-37, 5e-6) cost 23 code 12 on &[&[[-89.0, 89.0]]],
         eval |x| x[0].sinh(), adjoint |s, x, _, g| { let d = s.f(Op::Cosh, &[x[0]]); vec![Some(s.mul_(g, d))] };
     /// Hyperbolic cosine, at least 1.
     Cosh = "cosh" method (cosh()), float(1), cost 16, code 25, ulp 3, domain &[&[[-95.0, 95.0]]], cuda "coshf($0)",
+        fast "cosh_fast($0)" (1e-37, 5e-6) cost 17 code 6 on &[&[[-89.0, 89.0]]],
         eval |x| x[0].cosh(), adjoint |s, x, _, g| { let d = s.f(Op::Sinh, &[x[0]]); vec![Some(s.mul_(g, d))] };
     /// Inverse hyperbolic sine.
     #[doc(alias = "arcsinh")]
     Asinh = "asinh" method (asinh()), float(1), cost 24, code 45, ulp 3, domain &[&[[-f32::MAX, f32::MAX]]], cuda "asinhf($0)",
+        fast "asinh_fast($0)" (1e-37, 2e-6) cost 29 code 18 on &[&[[-f32::MAX, f32::MAX]]],
         eval |x| x[0].asinh(), adjoint |s, x, _, g| {
             let one = s.k(1.0); let d = s.f(Op::Fma, &[x[0], x[0], one]); let d = s.f(Op::Sqrt, &[d]); vec![Some(s.f(Op::Div, &[g, d]))]
         };
     /// Inverse hyperbolic cosine, at least 0; NaN below 1.
     #[doc(alias = "arccosh")]
     Acosh = "acosh" method (acosh()), float(1), cost 24, code 45, ulp 4, domain &[&[[1.0, f32::MAX]]], cuda "acoshf($0)",
+        fast "acosh_fast($0)" (1e-37, 4e-6) cost 29 code 18 on &[&[[1.0, 1e38]]],
         eval |x| x[0].acosh(), adjoint |s, x, _, g| {
             // Two roots, since the square overflows.
             let one = s.k(1.0);
@@ -195,16 +216,19 @@ primitives! {
     /// Inverse hyperbolic tangent: infinite at -1 and 1, NaN beyond.
     #[doc(alias = "arctanh")]
     Atanh = "atanh" method (atanh()), float(1), cost 24, code 45, ulp 3, domain &[&[[-1.0, 1.0]]], cuda "atanhf($0)",
+        fast "atanh_fast($0)" (1e-37, 2e-6) cost 23 code 12 on &[&[[-1.0, 1.0]]],
         eval |x| x[0].atanh(), adjoint |s, x, _, g| {
             let d = s.one_less_square(x[0]); vec![Some(s.f(Op::Div, &[g, d]))]
         };
     /// Logarithm to base 2: -inf of 0, NaN of what is below.
     Log2 = "log2" method (log2()), float(1), cost 10, code 25, ulp 1, domain &[&[[0.0, f32::MAX]]], cuda "log2f($0)",
+        fast "log2_fast($0)" (4e-7, 1e-6) on &[&[[f32::MIN_POSITIVE, f32::MAX]]],
         eval |x| x[0].log2(), adjoint |s, x, _, g| {
             let c = s.k(std::f32::consts::LOG2_E); let h = s.mul_(g, c); vec![Some(s.f(Op::Div, &[h, x[0]]))]
         };
     /// Logarithm to base 10: -inf of 0, NaN of what is below.
     Log10 = "log10" method (log10()), float(1), cost 10, code 27, ulp 2, domain &[&[[0.0, f32::MAX]]], cuda "log10f($0)",
+        fast "log10_fast($0)" (2e-7, 1e-6) on &[&[[f32::MIN_POSITIVE, f32::MAX]]],
         eval |x| x[0].log10(), adjoint |s, x, _, g| {
             let c = s.k(std::f32::consts::LOG10_E); let h = s.mul_(g, c); vec![Some(s.f(Op::Div, &[h, x[0]]))]
         };
@@ -214,14 +238,58 @@ primitives! {
         eval |x| libm::exp10(x[0]), adjoint |s, _, y, g| { let c = s.k(std::f32::consts::LN_10); let d = s.mul_(y, c); vec![Some(s.mul_(g, d))] };
     /// Cube root, with the sign of `a`.
     Cbrt = "cbrt" method (cbrt()), float(1), cost 16, code 25, ulp 1, domain &[&[[-f32::MAX, f32::MAX]]], cuda "cbrtf($0)",
+        fast "cbrt_fast($0)" (3e-13, 1.2e-5) cost 16 code 4 on &[&[[-f32::MAX, f32::MAX]]],
         eval |x| x[0].cbrt(), adjoint |s, _, y, g| {
             let y2 = s.mul_(y, y); let three = s.k(3.0); let d = s.mul_(y2, three); vec![Some(s.f(Op::Div, &[g, d]))]
         };
     /// `1 - erf(a)`, accurate where that is small.
     Erfc = "erfc" method (erfc()), float(1), cost 24, code 45, ulp 4, domain &[&[[-12.0, 12.0]]], cuda "erfcf($0)",
+        fast "erfc_fast($0)" (1e-37, 8e-6) cost 27 code 16 on &[&[[-f32::MAX, f32::MAX]]],
         eval |x| libm::erfc(x[0]), adjoint |s, x, _, g| {
             let x2 = s.mul_(x[0], x[0]); let n = s.neg_(x2); let e = s.f(Op::Exp, &[n]);
             let c = s.k(-std::f32::consts::FRAC_2_SQRT_PI); let d = s.mul_(e, c); vec![Some(s.mul_(g, d))]
+        };
+    /// `1 / cbrt(a)`, with the sign of `a`; infinite at 0.
+    Rcbrt = "rcbrt" method (rcbrt()), float(1), cost 17, ulp 2, domain &[&[[-f32::MAX, f32::MAX]]], cuda "rcbrtf($0)",
+        fast "rcbrt_fast($0)" (1e-37, 1.2e-5) cost 16 code 4 on &[&[[-f32::MAX, -f32::MIN_POSITIVE], [f32::MIN_POSITIVE, f32::MAX]]],
+        eval |x| 1.0 / x[0].cbrt(), adjoint |s, x, y, g| {
+            let c = s.k(-1.0 / 3.0); let h = s.mul_(g, c); let h = s.mul_(h, y); vec![Some(s.f(Op::Div, &[h, x[0]]))]
+        };
+    /// `sqrt(a^2 + b^2)`, whose squares do not overflow. The fast form is infinite from about 1e19 on. Its derivative at (0, 0) is 0.
+    Hypot = "hypot" method (hypot(b)), float(2), cost 20, code 51, ulp 3, cuda "hypotf($0, $1)",
+        fast "hypot_fast($0, $1)" (2e-19, 5e-7) cost 9 code 3 on &[&[[-1e19, 1e19]]],
+        eval |x| x[0].hypot(x[1]), adjoint |s, x, y, g| {
+            let zero = s.k(0.0); let none = s.f(Op::Eq, &[y, zero]);
+            let along = |s: &mut Graph, leg: NodeId| { let d = s.f(Op::Div, &[leg, y]); let d = s.f(Op::Select, &[none, zero, d]); Some(s.mul_(g, d)) };
+            vec![along(s, x[0]), along(s, x[1])]
+        };
+    /// `sin(pi a)`, without the rounding of `pi a`.
+    Sinpi = "sinpi" method (sinpi()), float(1), cost 25, ulp 2, domain &[&[[-1e6, 1e6]]], cuda "sinpif($0)",
+        fast "sinpi_fast($0)" (1e-37, 2e-6) cost 13 code 12 on &[&[[-1e6, 1e6]]],
+        eval |x| values::sinpi(x[0]), adjoint |s, x, _, g| {
+            let d = s.f(Op::Cospi, &[x[0]]); let pi = s.k(std::f32::consts::PI); let d = s.mul_(d, pi); vec![Some(s.mul_(g, d))]
+        };
+    /// `cos(pi a)`, without the rounding of `pi a`.
+    Cospi = "cospi" method (cospi()), float(1), cost 25, ulp 2, domain &[&[[-1e6, 1e6]]], cuda "cospif($0)",
+        fast "cospi_fast($0)" (1e-37, 2e-6) cost 14 code 13 on &[&[[-1e6, 1e6]]],
+        eval |x| values::cospi(x[0]), adjoint |s, x, _, g| {
+            let d = s.f(Op::Sinpi, &[x[0]]); let pi = s.k(-std::f32::consts::PI); let d = s.mul_(d, pi); vec![Some(s.mul_(g, d))]
+        };
+    /// Inverse error function: infinite at -1 and 1, NaN beyond.
+    #[doc(alias = "erf_inv")]
+    Erfinv = "erfinv" method (erfinv()), float(1), cost 28, ulp 4, domain &[&[[-1.0, 1.0]]], cuda "erfinvf($0)",
+        fast "erfinv_fast($0)" (1e-37, 6e-5) cost 26 code 13 on &[&[[-1.0, 1.0]]],
+        eval |x| values::erfinv(x[0]), adjoint |s, _, y, g| {
+            let y2 = s.mul_(y, y); let e = s.f(Op::Exp, &[y2]); let c = s.k(values::HALF_ROOT_OF_PI); let d = s.mul_(e, c); vec![Some(s.mul_(g, d))]
+        };
+    /// The cumulative normal distribution, `erfc(-a / sqrt(2)) / 2`: accurate where that is small.
+    #[doc(alias = "ndtr")]
+    #[doc(alias = "norm_cdf")]
+    Normcdf = "normcdf" method (normcdf()), float(1), cost 40, code 64, ulp 6, domain &[&[[-12.0, 12.0]]], cuda "normcdff($0)",
+        fast "normcdf_fast($0)" (1e-37, 2e-5) cost 28 code 17 on &[&[[-12.0, f32::MAX]]],
+        eval |x| 0.5 * libm::erfc(-x[0] * std::f64::consts::FRAC_1_SQRT_2), adjoint |s, x, _, g| {
+            let half = s.k(-0.5); let h = s.mul_(x[0], half); let n = s.mul_(h, x[0]); let e = s.f(Op::Exp, &[n]);
+            let c = s.k(values::DENSITY_AT_0); let d = s.mul_(e, c); vec![Some(s.mul_(g, d))]
         };
     /// Largest integer not above.
     Floor = "floor" method (floor()), float(1), cost 2, ulp 0, cuda "floorf($0)", eval |x| x[0].floor();

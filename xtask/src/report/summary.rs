@@ -14,7 +14,7 @@ const LONG_K: usize = 4096;
 pub fn below(page: &mut String, group: &str, lines: &[Line<'_>]) {
     match group {
         "choice" => choice(page, lines),
-        "tax" | "pointwise" => {}
+        "tax" | "activations" | "pointwise" => {}
         "training" => sentences(page, lines, training),
         _ => sentences(page, lines, |lines, slices| compared(lines, "", slices).into_iter().collect()),
     }

@@ -8,7 +8,7 @@ use std::fmt::Write;
 const READ_CEILING: f64 = 4.54e12;
 
 /// Every group, with what its table shows.
-const GROUPS: [(&str, &str, &str); 15] = [
+const GROUPS: [(&str, &str, &str); 16] = [
     ("large", "Large products", "Ratio: cuBLASLt's time over ours."),
     ("small", "Small products", "Ratio: cuBLASLt's time over ours."),
     ("decode", "Few rows", "Ratio: cuBLASLt's time over ours. Weights come from memory, which delivers at most 4.54 TB/s."),
@@ -18,6 +18,11 @@ const GROUPS: [(&str, &str, &str); 15] = [
     (
         "tax",
         "What epilogues cost",
+        "Additional time over our identity on the same shape, each with the tile that is chosen for it.",
+    ),
+    (
+        "activations",
+        "What activations cost",
         "Additional time over our identity on the same shape, each with the tile that is chosen for it.",
     ),
     (
@@ -167,7 +172,7 @@ type Cells = fn(&Line<'_>) -> Vec<String>;
 fn table(page: &mut String, group: &str, records: &[&Record]) {
     let lines = lines(records);
     let (heads, cells): (&[&str], Cells) = match group {
-        "tax" => (&["long", "short", "kernel", "identity's kernel"], |line| {
+        "tax" | "activations" => (&["long", "short", "kernel", "identity's kernel"], |line| {
             let tax = |slices| line.hardest(slices).map_or_else(dash, tax);
             vec![tax("long"), tax("short"), line.kernels(), line.preferred().peer_kernel.clone()]
         }),

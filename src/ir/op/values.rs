@@ -1,0 +1,51 @@
+//! Values that neither the standard library nor `libm` has, to the accuracy of an `f64`.
+
+use std::f64::consts::{FRAC_2_SQRT_PI, PI};
+
+/// sqrt(pi) / 2.
+pub(super) const HALF_ROOT_OF_PI: f32 = 0.886_226_9;
+/// 1 / sqrt(2 pi), the density of the normal distribution at 0.
+pub(super) const DENSITY_AT_0: f32 = 0.398_942_3;
+
+/// What is left of a number of half turns after whole turns, from -1 to 1: exact, with the sign of a zero.
+fn half_turns(x: f64) -> f64 {
+    let rest = x % 2.0;
+    if rest.abs() > 1.0 { rest - 2f64.copysign(rest) } else { rest }
+}
+
+/// `sin(pi x)`: the distance from a half turn is exact, too.
+pub(super) fn sinpi(x: f64) -> f64 {
+    let rest = half_turns(x);
+    let within = if rest.abs() > 0.5 { (1.0 - rest.abs()).copysign(rest) } else { rest };
+    (PI * within).sin()
+}
+
+/// `cos(pi x)`.
+pub(super) fn cospi(x: f64) -> f64 {
+    (PI * (0.5 - half_turns(x).abs())).sin()
+}
+
+/// The inverse error function: Halley's steps from Winitzki's approximation ("A handy approximation for the error function and its inverse",
+/// 2008), which is right to 0.2 %. Three steps leave the rounding. Beyond 1/2 they solve for `erfc`, which keeps the digits of `1 - x`.
+pub(super) fn erfinv(x: f64) -> f64 {
+    let a = x.abs();
+    if a == 0.0 || a >= 1.0 || a.is_nan() {
+        return if a == 1.0 {
+            f64::INFINITY.copysign(x)
+        } else if a == 0.0 {
+            x
+        } else {
+            f64::NAN
+        };
+    }
+    let half = (-a * a).ln_1p() / 2.0;
+    let t = 2.0 / (PI * 0.147) + half;
+    // Below, the difference of nearly equal numbers would be off by more than a line is.
+    let mut y = if a < 1e-3 { a / FRAC_2_SQRT_PI } else { ((t * t - 2.0 * half / 0.147).sqrt() - t).sqrt() };
+    for _ in 0..4 {
+        let over = if a > 0.5 { (1.0 - a) - libm::erfc(y) } else { libm::erf(y) - a };
+        let step = over / (FRAC_2_SQRT_PI * (-y * y).exp());
+        y -= step / (1.0 + y * step);
+    }
+    y.copysign(x)
+}
