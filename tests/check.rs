@@ -125,6 +125,41 @@ error[E0103]: `x` has two meanings: f16[N] input and f16[M] input
     assert_text(&found, &expected);
 }
 
+#[test]
+fn a_default_is_of_its_argument_s_type() {
+    let at = line(2);
+    let found = faults(|e| {
+        let z = e.acc() + e.load_or("bias", F16.over(N), 0);
+        e.store("d", z * e.scalar_or("count", I32, 1.0).cast(F32), F16);
+    });
+    let (first, second) = (format!("{at}:29"), format!("{}:28", below(&at, 1)));
+    let expected = format!(
+        "\
+error[E0111]: the default of an argument of f32 is of type i32
+  --> {first}
+   |
+   | %1 = load \"bias\" f16[N] or i32 0
+   |                  ^^^^^^    ^^^^^
+   |                  |
+   |                  holds f32 values
+   |
+   = help: write a floating-point number, such as `0.0`
+
+error[E0111]: the default of an argument of i32 is of type f32
+  --> {second}
+   |
+   | %3 = scalar \"count\" i32 or f32 1.0
+   |                     ^^^    ^^^^^^^
+   |                     |
+   |                     holds i32 values
+   |
+   = help: write an integer, such as `0`
+
+2 errors in the epilogue"
+    );
+    assert_text(&found, &expected);
+}
+
 /// The place some lines below another.
 fn below(at: &str, down: u32) -> String {
     let (file, number) = at.rsplit_once(':').unwrap();
@@ -321,8 +356,7 @@ fn a_body_keeps_the_rules() {
         ..TWICE
     };
     static COUNT: Function = Function { body: |graph, args| graph.apply(Op::Add, args), ..TWICE };
-    static LOADS: Function =
-        Function { body: |graph, _| graph.push(Node::Load { name: "x".into(), operand: F32.into() }, None), ..TWICE };
+    static LOADS: Function = Function { body: |graph, _| graph.push(Node::load("x", F32), None), ..TWICE };
     static GATHERS: Function = Function {
         body: |graph, _| {
             let index = graph.push(Node::Constant(Constant::I32(0)), None);

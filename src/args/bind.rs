@@ -3,13 +3,15 @@
 use super::place::fit;
 use super::slot::is_unread_operand;
 use super::{Args, Given, Misfit, ReserveTag, Slot, SlotKind, reserve};
+use crate::check::Need;
 use crate::dtype::{DType, ValueType};
 use crate::ir::Constant;
 use crate::ir::name::{self, word};
 use crate::problem::Shape;
 use std::fmt;
 
-/// What fills a slot: a scalar's value, or the place of a tensor among the given arguments with its strides.
+/// What fills a slot: a scalar's value, or the place of a tensor among the given arguments with its strides. A number in the slot of
+/// memory is what every element is, since none was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bound {
     /// A number.
@@ -35,10 +37,23 @@ pub(crate) struct BoundTensor {
     pub elements: usize,
 }
 
-#[cfg(feature = "cuda")]
 impl Bound {
-    /// What stands in a slot before anything is bound to it.
+    /// What stands in a slot before anything is bound to it, and in one that nothing uses.
     pub(crate) const NONE: Bound = Bound::Scalar(Constant::Bool(false));
+
+    /// What fills a slot that nothing was given for, if it may be left out.
+    fn left_out(need: Need) -> Option<Bound> {
+        match need {
+            Need::Required => None,
+            Need::Optional(default) => Some(Bound::Scalar(default)),
+            Need::Unused => Some(Bound::NONE),
+        }
+    }
+
+    /// What fills a slot from the given argument of this index.
+    fn given<B>(slot: &Slot, index: usize, shape: Shape, given: &Given<B>) -> Result<Bound, Fault> {
+        if slot.need == Need::Unused { Ok(Bound::NONE) } else { fit(&slot.kind, index, shape, given) }
+    }
 }
 
 /// One argument that does not fit.
@@ -327,22 +342,29 @@ pub(super) fn needs(kind: &SlotKind) -> String {
 /// [`bind`] into memory of the caller's, one place a slot. Allocates nothing unless something does not fit.
 #[cfg(feature = "cuda")]
 pub(crate) fn bind_into<B>(slots: &[Slot], shape: Shape, args: &Args<B>, bound: &mut [Bound]) -> Result<(), ArgumentErrors> {
-    // Slots have different names, so if each finds an argument and there are no more, none is left over or given twice.
-    let mut fits = args.given.len() == slots.len() && too_large(shape, args.origin).is_none();
-    let mut next = 0;
+    let mut fits = too_large(shape, args.origin).is_none();
+    let (mut next, mut used) = (0, 0);
     for (slot, place) in slots.iter().zip(&mut *bound) {
         // Programs mostly pass arguments in the order of the slots: the search goes on where the last one ended.
         let named = |at: &usize| *args.given[*at].0 == *slot.name;
         let found = (next..args.given.len()).find(named).or_else(|| (0..next.min(args.given.len())).find(named));
-        match found.map(|at| (at, fit(&slot.kind, at, shape, &args.given[at].1))) {
-            Some((at, Ok(b))) => (*place, next) = (b, at + 1),
-            _ => fits = false,
-        }
-        if !fits {
-            break;
+        let found = match found {
+            None => Bound::left_out(slot.need),
+            Some(at) => {
+                (next, used) = (at + 1, used + 1);
+                Bound::given(slot, at, shape, &args.given[at].1).ok()
+            }
+        };
+        match found {
+            Some(b) if fits => *place = b,
+            _ => {
+                fits = false;
+                break;
+            }
         }
     }
-    if !fits {
+    // Slots have different names, so if as many found an argument as there are, none is left over or given twice.
+    if !fits || used != args.given.len() {
         bound.copy_from_slice(&bind(slots, shape, args)?);
     }
     Ok(())
@@ -358,8 +380,11 @@ pub(crate) fn bind<B>(slots: &[Slot], shape: Shape, args: &Args<B>) -> Result<Ve
     let mut bound = Vec::with_capacity(slots.len());
     for slot in slots {
         match args.given.iter().position(|(name, _)| **name == *slot.name) {
-            None => fault(&slot.name, missing(slot)),
-            Some(index) => match fit(&slot.kind, index, shape, &args.given[index].1) {
+            None => match Bound::left_out(slot.need) {
+                Some(b) => bound.push(b),
+                None => fault(&slot.name, missing(slot)),
+            },
+            Some(index) => match Bound::given(slot, index, shape, &args.given[index].1) {
                 Ok(b) => bound.push(b),
                 Err(f) => fault(&slot.name, f),
             },

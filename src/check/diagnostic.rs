@@ -40,6 +40,8 @@ pub(super) enum Part {
     Subject,
     /// An argument's format.
     Format,
+    /// What stands for an argument that is left out.
+    Default,
     /// One of the operands.
     Operand(usize),
 }
@@ -97,6 +99,7 @@ impl Diagnostic {
         let span = self.line.as_ref().and_then(|line| match part {
             Part::Subject => Some(&line.subject),
             Part::Format => line.format.as_ref(),
+            Part::Default => line.default.as_ref(),
             Part::Operand(index) => line.operands.get(index),
         });
         if let Some(span) = span.cloned() {

@@ -8,13 +8,15 @@
 //! | --- | --- |
 //! | E0101 | A graph has at least one sink. |
 //! | E0102 | An argument's name is 1 to 64 characters that are seen, none of them a control, format, bidirectional or line-separator character; and it is neither `a` nor `b`, which are the operands of the product. |
-//! | E0103 | One name means one thing: the same scalar, the same operand, or a matrix and its update in place. |
+//! | E0103 | One name means one thing: the same scalar, the same operand, with the same default or without one, or a matrix and its update in place. |
 //! | E0104 | Every argument reaches a sink. |
 //! | E0105 | An expression is used with the builder that made it. |
 //! | E0106 | A graph has at most 4096 nodes and stores, which is also the most that a document may have. |
 //! | E0107 | An argument varies along M, N and L; K is the axis of the product's operands. |
 //! | E0108 | One name means one function, and one custom primitive: two definitions have two names, and none has an activation's. |
 //! | E0109 | A function's name is one word of such characters, which means nothing else in the text form: it is no primitive's. |
+//! | E0110 | A table has a format of at least one byte an element. |
+//! | E0111 | The default of an argument that may be left out has the type of the argument's values. |
 //! | E0201 | Operands have the types the primitive takes; `f32`, `i32` and `bool` do not mix without a cast. |
 //! | E0202 | A primitive, function or custom primitive has as many operands as it declares. |
 //! | E0203 | A product has one type: its accumulator is `acc` or `acc_i32`, not both, and its operands' elements are of the same. |
@@ -24,7 +26,7 @@
 //! | E0301 | A store's operand is a matrix. |
 //! | E0302 | A store's operand varies along every axis its value varies along. |
 //! | E0303 | A sink's format holds its value's type: `f32` values go to floating-point formats, `i32` to `i32`, `bool` to `bool` and to bits. |
-//! | E0304 | A store that updates a loaded matrix has the same format, axes and order as the load, and varies along the batch. A reduction updates nothing. |
+//! | E0304 | A store that updates a loaded matrix has the same format, axes and order as the load, varies along the batch, and is never left out. A reduction updates nothing. |
 //! | E0305 | A reduction's operand lacks an axis of M, N and L, over which it reduces. |
 //! | E0306 | A reduction's monoid takes its value's type: `f32` all of them, `i32` all but `logsumexp`, `bool` `max` (any) and `min` (all). |
 //! | E0307 | A reduction's result has a format of whole bytes. |
@@ -38,7 +40,7 @@ mod types;
 pub use diagnostic::{Diagnostic, Diagnostics};
 
 use crate::dtype::{DType, ValueType};
-use crate::ir::graph::{BuiltAt, Graph, Node, NodeId, Side};
+use crate::ir::graph::{BuiltAt, Constant, Graph, Node, NodeId, Side};
 use crate::ir::name::{self, LONGEST, word};
 use crate::ir::{Axes, Function, Monoid, Operand, Reduction, Sink, SinkKind, text};
 use diagnostic::{Part, Place};
@@ -62,13 +64,53 @@ impl fmt::Display for Type {
     }
 }
 
-/// What a launch must be given under one name.
+/// What a launch is given under one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
     /// The name.
     pub name: Arc<str>,
     /// What it is.
     pub role: Role,
+    /// Whether a launch may leave it out.
+    pub need: Need,
+}
+
+/// Whether a launch may leave an argument out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Need {
+    /// It must be given.
+    Required,
+    /// It may be left out, and is this number then, rounded to its format.
+    Optional(Constant),
+    /// Nothing uses it. It may be given, and nobody looks at it.
+    Unused,
+}
+
+impl Need {
+    /// What stands for the argument where it is left out.
+    pub fn default(self) -> Option<Constant> {
+        if let Need::Optional(default) = self { Some(default) } else { None }
+    }
+}
+
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", word(&self.name), Meaning(self.role, self.need))
+    }
+}
+
+/// What a name stands for, in words.
+struct Meaning(Role, Need);
+
+impl fmt::Display for Meaning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)?;
+        match self.1 {
+            Need::Required => Ok(()),
+            Need::Optional(default) => write!(f, " (or {default})"),
+            Need::Unused => write!(f, " (unused)"),
+        }
+    }
 }
 
 /// What an argument is.
@@ -254,22 +296,28 @@ fn check_names(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Argument> {
     let mut names = Names { graph, arguments: Vec::new(), first: Vec::new(), by_name: HashMap::new() };
     for (id, node) in graph.nodes() {
         match node {
-            Node::Scalar { name, value_type } => names.add(name, Role::Scalar(*value_type), Place::Node(id), out),
-            Node::Load { name, operand } => names.add(name, Role::Input(*operand), Place::Node(id), out),
-            Node::Gather { name, dtype, .. } => names.add(name, Role::Table(*dtype), Place::Node(id), out),
+            Node::Scalar { name, value_type, default } => {
+                let need = default.map_or(Need::Required, Need::Optional);
+                names.add(name, Role::Scalar(*value_type), need, Place::Node(id), out);
+            }
+            Node::Load { name, operand, default } => {
+                let need = default.map_or(Need::Required, |default| Need::Optional(default.rounded(operand.dtype)));
+                names.add(name, Role::Input(*operand), need, Place::Node(id), out);
+            }
+            Node::Gather { name, dtype, .. } => names.add(name, Role::Table(*dtype), Need::Required, Place::Node(id), out),
             _ => {}
         }
     }
     for (index, sink) in graph.sinks().iter().enumerate() {
-        names.add(&sink.name, Role::Output(sink.kind.operand()), Place::Sink(index), out);
+        names.add(&sink.name, Role::Output(sink.kind.operand()), Need::Required, Place::Sink(index), out);
     }
     // A reduction onto what is there has a name of its own, or a fault.
     let accumulates = |name: &str| graph.sinks().iter().any(|s| *s.name == *name && s.kind.accumulates());
-    for Argument { name, role } in &mut names.arguments {
-        if let Role::Output(operand) = *role
-            && accumulates(name)
+    for argument in &mut names.arguments {
+        if let Role::Output(operand) = argument.role
+            && accumulates(&argument.name)
         {
-            *role = Role::Update(operand);
+            argument.role = Role::Update(operand);
         }
     }
     names.arguments
@@ -284,7 +332,7 @@ struct Names<'g> {
 }
 
 impl Names<'_> {
-    fn add(&mut self, name: &Arc<str>, role: Role, place: Place, out: &mut Vec<Diagnostic>) {
+    fn add(&mut self, name: &Arc<str>, role: Role, need: Need, place: Place, out: &mut Vec<Diagnostic>) {
         let shown = word(name);
         let new = |code, message: &str| Diagnostic::new(self.graph, code, place, message);
         let cure = match name::fault(name) {
@@ -302,19 +350,26 @@ impl Names<'_> {
         }
         let Some(&index) = self.by_name.get(name) else {
             self.by_name.insert(name.clone(), self.arguments.len());
-            self.arguments.push(Argument { name: name.clone(), role });
+            self.arguments.push(Argument { name: name.clone(), role, need });
             self.first.push(place);
             return;
         };
-        let (known, first) = (&mut self.arguments[index].role, self.first[index]);
+        let Argument { role: known, need: known_need, .. } = &mut self.arguments[index];
+        let (first, known_need) = (self.first[index], *known_need);
         let reduces = matches!(place, Place::Sink(i) if matches!(self.graph.sinks()[i].kind, SinkKind::Reduce(_)));
         match (*known, role) {
-            (old, new) if old == new && !new.is_written() => {}
+            (old, new) if old == new && known_need == need && !new.is_written() => {}
             (Role::Input(_), Role::Output(_)) if reduces => out.push(
                 new("E0304", &format!("`{shown}` is loaded and reduced into"))
                     .mark(Part::Subject, "")
                     .note(self.graph, "it is loaded here", first)
                     .help("elements would read what others have already changed: give the result another name"),
+            ),
+            (Role::Input(_), Role::Output(_)) if known_need != Need::Required => out.push(
+                new("E0304", &format!("`{shown}` is updated in place, and a launch may leave it out"))
+                    .mark(Part::Subject, "")
+                    .note(self.graph, "it is loaded here", first)
+                    .help("load it without a default, or store to another name: what is left out cannot be written"),
             ),
             (Role::Input(old), Role::Output(new)) if old == new && old.axes.contains(Axes::MNL) => *known = Role::Update(new),
             (Role::Input(old), Role::Output(operand)) if old == operand && old.axes.is_matrix() => out.push(
@@ -338,10 +393,13 @@ impl Names<'_> {
                     .help("give each output a name of its own"),
             ),
             (old, role) => out.push(
-                new("E0103", &format!("`{shown}` has two meanings: {old} and {role}"))
-                    .mark(Part::Format, &role.to_string())
+                new("E0103", &format!("`{shown}` has two meanings: {} and {}", Meaning(old, known_need), Meaning(role, need)))
+                    .mark(Part::Format, &Meaning(role, need).to_string())
                     .note(self.graph, "it is first used here", first)
-                    .help("give each argument a name of its own"),
+                    .help(match old == role {
+                        true => "give both the same default or none, or each argument a name of its own",
+                        false => "give each argument a name of its own",
+                    }),
             ),
         }
     }

@@ -32,7 +32,7 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 35] = templates![
+static TEMPLATES: [(&str, &str); 36] = templates![
     "kernel.cu",
     "restride.cu",
     "prelude/types.cuh",
@@ -51,6 +51,7 @@ static TEMPLATES: [(&str, &str); 35] = templates![
     "prelude/overlap.cuh",
     "prelude/hopper.cuh",
     "prelude/staging.cuh",
+    "prelude/optional.cuh",
     "epilogue/params.cuh",
     "epilogue/calls.cuh",
     "epilogue/monoids.cuh",
@@ -107,6 +108,10 @@ struct Access {
     packed: bool,
     /// The flag that says whether wide accesses are aligned.
     wide: String,
+    /// What every element is where a launch leaves the operand out, if it may.
+    default: Option<String>,
+    /// The address that is null then.
+    given: String,
     /// Where a mainloop that stages operands in shared memory keeps this one.
     staged_at: usize,
     /// Which node of the graph it is.
@@ -216,6 +221,8 @@ struct Context {
     /// Whether any operand has elements of one bit.
     packed: bool,
     packed_accumulator: bool,
+    /// Whether a launch may leave out an operand that is loaded.
+    optional: bool,
     /// Whether the epilogue reads the accumulator.
     reads_accumulator: bool,
     a_k_major: bool,
@@ -361,6 +368,10 @@ fn context(plan: &KernelPlan) -> Context {
         accumulator: plan.operation.accumulator().cuda(),
         packed: packed_accumulator || plan.arguments.iter().any(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed())),
         packed_accumulator,
+        optional: program.steps.iter().any(|step| match step.kind {
+            StepKind::Load { argument, .. } => printer.default(argument).is_some(),
+            _ => false,
+        }),
         reads_accumulator: program.steps.iter().any(|step| matches!(step.kind, StepKind::Accumulator)),
         a_k_major,
         b_k_major,
@@ -421,6 +432,8 @@ fn place(printer: &Printer, value: String, node: String, argument: usize, operan
         rows: axes.contains(M),
         packed: operand.dtype.is_packed(),
         wide: if has_wide(operand) { param(FieldValue::Wide(argument)) } else { "0".into() },
+        default: printer.default(argument).map(printer::literal),
+        given: param(FieldValue::Pointer(argument)),
         staged_at,
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn backward(folded: &Folded, selected: &[Selected], names: &[Arc<str>
     let mut placed: HashMap<NodeId, NodeId> = HashMap::new();
     for (id, node) in from.nodes().filter(|(id, _)| needed[id.index()]) {
         let place = match loaded.get(&id) {
-            Some(&i) => graph.push(Node::Load { name: names[i].clone(), operand: selected[i].operand }, from.built_at(id)),
+            Some(&i) => graph.push(Node::load(names[i].clone(), selected[i].operand), from.built_at(id)),
             None => match fused(&folded.checked, node, addend) {
                 Some(Fused { mut terms, negated }) => {
                     terms = terms.map(|a| placed[&a]);
