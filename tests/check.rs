@@ -6,7 +6,7 @@ mod diff;
 mod softcap;
 
 use postlude::build::recipes;
-use postlude::check::Role;
+use postlude::check::{Role, Severity};
 use postlude::compat::cublaslt::{self, Formats};
 use postlude::dtype::ValueType;
 use postlude::ir::{Constant, Function, Graph, Node, NodeId, Sink, SinkKind};
@@ -97,6 +97,51 @@ error[E0104]: argument `bias` reaches no sink
 1 error in the epilogue"
     );
     assert_text(&found, &expected);
+}
+
+#[test]
+fn an_unused_argument_may_be_a_warning() {
+    let at = line(2);
+    let (epilogue, warnings) = Epilogue::build_lenient(|e| {
+        let [bias, _gain] = ["bias", "gain"].map(|name| e.load(name, F16.over(N)));
+        let _index = e.gather("table", F32, e.load("index", I32.over(M)));
+        let _ = (e.scalar("alpha", F32), e.load_or("beta", F32.pointer(), 1.0));
+        e.store("d", e.acc() + bias, F16);
+    })
+    .unwrap();
+    let expected = format!(
+        "\
+warning[E0104]: argument `gain` reaches no sink
+  --> {at}:59
+   |
+   | %1 = load \"gain\" f16[N]
+   |           ^^^^^^ never used
+   |
+   = help: use it, or remove it: a launch may pass it, and nothing reads it"
+    );
+    let found = warnings[0].to_string();
+    assert!(found == expected, "\n{}", diff::lines(&expected, &found));
+    assert!(warnings.iter().all(|warning| warning.severity() == Severity::Warning && warning.code() == "E0104"));
+    let arguments: Vec<String> = epilogue.arguments().iter().map(ToString::to_string).collect();
+    let unused = ["gain: f16[N] input", "index: i32[M] input", "table: f32 table", "alpha: f32 scalar", "beta: f32[] input"];
+    let expected: Vec<String> = unused.iter().map(|argument| format!("{argument} (unused)")).collect();
+    assert_eq!(warnings.len(), unused.len());
+    assert_eq!(arguments[2..], expected);
+    // Without them it is a graph like any other.
+    let plain = Epilogue::build(|e| {
+        let bias = e.load("bias", F16.over(N));
+        e.store("d", e.acc() + bias, F16);
+    });
+    assert_eq!(epilogue.to_string(), plain.unwrap().to_string());
+    assert_eq!(epilogue.to_string().parse::<Epilogue>().unwrap().arguments(), &epilogue.arguments()[..2]);
+    // Nothing unused, nothing said; and what is wrong stays wrong.
+    let (again, warnings) = Epilogue::from_graph_lenient(epilogue.graph()).unwrap();
+    assert_eq!((again.arguments(), warnings.len()), (&epilogue.arguments()[..2], 0));
+    let found = Epilogue::build_lenient(|e| {
+        let _bias = e.load("bias", F16.over(N));
+        e.store("d", e.acc() + e.row(), F16);
+    });
+    assert_eq!(codes(&found.unwrap_err()), ["E0201"]);
 }
 
 #[test]

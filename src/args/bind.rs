@@ -417,3 +417,56 @@ fn too_large(shape: Shape, origin: [i32; 3]) -> Option<(&'static str, &'static s
         None
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "cuda")]
+mod tests {
+    use super::*;
+    use crate::args::{HostArgs, slots};
+    use crate::build::Epilogue;
+    use crate::dtype::DType::{F16, F32};
+    use crate::ir::Order;
+    use crate::ir::axes::N;
+    use crate::problem::Operation;
+
+    /// The quick way through a launch's arguments finds what the thorough one finds, or goes that way.
+    #[test]
+    fn both_ways_of_binding_agree() {
+        let (epilogue, _) = Epilogue::build_lenient(|e| {
+            let _ = e.load("unused", F16);
+            let z = e.acc() * e.scalar_or("alpha", F32, 0.5) + e.load_or("bias", F32.over(N), 2.0);
+            e.store("d", z * e.load("c", F32), F32);
+        })
+        .expect("a graph");
+        let shape = Shape::new(2, 2, 0);
+        let slots = slots(Operation::Pointwise { dtype: F32, order: Order::RowMajor }, epilogue.checked(), shape);
+        let memory = [1.0f32; 4];
+        let names = ["a", "alpha", "bias", "c", "d", "unused", "stranger", "c"];
+        // Every set of arguments, from the first to the last and back.
+        for set in 0..2 * (1 << names.len()) {
+            let (set, back) = (set / 2, set % 2 == 1);
+            let mut d = [0.0f32; 4];
+            let mut room = Some(&mut d);
+            let mut args = HostArgs::new();
+            let order: Vec<usize> = if back { (0..names.len()).rev().collect() } else { (0..names.len()).collect() };
+            for name in order.into_iter().filter(|i| set >> i & 1 == 1).map(|i| names[i]) {
+                args = match name {
+                    "alpha" => args.scalar(name, 3.0f32),
+                    "d" => args.output(name, room.take().expect("one output")),
+                    _ => args.input(name, &memory),
+                };
+            }
+            let mut bound = [Bound::NONE; 16];
+            let quick = bind_into(&slots, shape, &args, &mut bound[..slots.len()]).map(|()| bound[..slots.len()].to_vec());
+            let thorough = bind(&slots, shape, &args);
+            assert_eq!(quick, thorough, "{set:b}, back: {back}");
+            let (needed, strange) = (0b1_1001, 0b1100_0000);
+            let fits = set & needed == needed && set & strange == 0 || set & needed == 0b1_0001 && set & strange == 0b1000_0000;
+            assert_eq!(thorough.is_ok(), fits, "{set:b}");
+            if let (Ok(bound), true) = (thorough, set & 0b110 == 0) {
+                let left_out = [Bound::Scalar(0.5f32.into()), Bound::Scalar(2.0f32.into())];
+                assert!(left_out.iter().all(|value| bound.contains(value)), "{bound:?}");
+            }
+        }
+    }
+}

@@ -9,7 +9,7 @@
 //! | E0101 | A graph has at least one sink. |
 //! | E0102 | An argument's name is 1 to 64 characters that are seen, none of them a control, format, bidirectional or line-separator character; and it is neither `a` nor `b`, which are the operands of the product. |
 //! | E0103 | One name means one thing: the same scalar, the same operand, with the same default or without one, or a matrix and its update in place. |
-//! | E0104 | Every argument reaches a sink. |
+//! | E0104 | Every argument reaches a sink. A warning, where the caller asks for that ([`Epilogue::build_lenient`](crate::Epilogue::build_lenient)). |
 //! | E0105 | An expression is used with the builder that made it. |
 //! | E0106 | A graph has at most 4096 nodes and stores, which is also the most that a document may have. |
 //! | E0107 | An argument varies along M, N and L; K is the axis of the product's operands. |
@@ -37,7 +37,7 @@ mod diagnostic;
 mod sinks;
 mod types;
 
-pub use diagnostic::{Diagnostic, Diagnostics};
+pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 
 use crate::dtype::{DType, ValueType};
 use crate::ir::graph::{BuiltAt, Constant, Graph, Node, NodeId, Side};
@@ -237,6 +237,13 @@ pub fn check(graph: Graph) -> Result<Checked, Diagnostics> {
     check_built(graph, &[], None, &[])
 }
 
+/// What looking at a graph came to.
+struct Findings {
+    faults: Vec<Diagnostic>,
+    types: Vec<Option<Type>>,
+    arguments: Vec<Argument>,
+}
+
 /// Checks a graph beside these activations, whose names are taken and whose bodies are sound. It was built at `built_at`, and its
 /// builder saw expressions of another builder at `foreign`.
 pub(crate) fn check_built(
@@ -245,35 +252,72 @@ pub(crate) fn check_built(
     built_at: BuiltAt,
     foreign: &[&'static Location<'static>],
 ) -> Result<Checked, Diagnostics> {
+    let Findings { faults, types, arguments } = inspect(&graph, activations, built_at, foreign, Severity::Error);
+    let types: Vec<Type> = types.into_iter().flatten().collect();
+    if faults.is_empty() && types.len() == graph.len() {
+        Ok(Checked { graph, types, arguments })
+    } else {
+        Err(Diagnostics::new(faults))
+    }
+}
+
+/// The same for a graph that may have arguments which nothing uses. Their nodes are left out of it, with everything else that no sink needs. A
+/// launch may pass them. Returns a warning for each.
+pub(crate) fn check_lenient(
+    graph: &Graph,
+    activations: &[&'static Function],
+    built_at: BuiltAt,
+    foreign: &[&'static Location<'static>],
+) -> Result<(Checked, Vec<Diagnostic>), Diagnostics> {
+    let Findings { faults, arguments, .. } = inspect(graph, activations, built_at, foreign, Severity::Warning);
+    let (errors, warnings): (Vec<_>, Vec<_>) = faults.into_iter().partition(|fault| fault.severity() == Severity::Error);
+    if !errors.is_empty() {
+        return Err(Diagnostics::new(errors));
+    }
+    let live = if warnings.is_empty() { graph.clone() } else { graph.pruned(&mut []) };
+    let mut checked = check_built(live, activations, built_at, &[])?;
+    let unused = arguments.into_iter().filter(|a| checked.argument(&a.name).is_none());
+    let unused: Vec<_> = unused.map(|a| Argument { need: Need::Unused, ..a }).collect();
+    checked.arguments.extend(unused);
+    Ok((checked, warnings))
+}
+
+/// Looks at a graph from every side. How bad an argument is that nothing uses, the caller says.
+fn inspect(
+    graph: &Graph,
+    activations: &[&'static Function],
+    built_at: BuiltAt,
+    foreign: &[&'static Location<'static>],
+    unused: Severity,
+) -> Findings {
     let mut out = Vec::new();
     for at in foreign {
         out.push(
-            Diagnostic::new(&graph, "E0105", Place::Rust(Some(at)), "an expression of another builder is used here")
+            Diagnostic::new(graph, "E0105", Place::Rust(Some(at)), "an expression of another builder is used here")
                 .help("build every expression of an epilogue with the builder handed to its own closure"),
         );
     }
     let size = graph.len() + graph.sinks().len();
     if size > text::MAX_NODES {
         let message = format!("the epilogue has {size} nodes and stores; at most {} are taken", text::MAX_NODES);
-        let fault = Diagnostic::new(&graph, "E0106", Place::Rust(built_at), &message);
+        let fault = Diagnostic::new(graph, "E0106", Place::Rust(built_at), &message);
         out.push(fault.help("compute large tables on the host and load them, or split the epilogue"));
-        return Err(Diagnostics::new(out));
+        return Findings { faults: out, types: Vec::new(), arguments: Vec::new() };
     }
-    let types = types::infer(&graph, &mut out);
-    check_liveness(&graph, built_at, &mut out);
-    definitions::check(&graph, activations, &mut out);
-    let arguments = check_names(&graph, &mut out);
-    sinks::check(&graph, &types, &mut out);
+    let types = types::infer(graph, &mut out);
+    check_liveness(graph, built_at, unused, &mut out);
+    definitions::check(graph, activations, &mut out);
+    let arguments = check_names(graph, &mut out);
+    sinks::check(graph, &types, &mut out);
     out.sort_by_key(Diagnostic::order);
-    let types: Vec<Type> = types.into_iter().flatten().collect();
-    if out.is_empty() && types.len() == graph.len() {
-        Ok(Checked { graph, types, arguments })
-    } else {
-        Err(Diagnostics::new(out))
-    }
+    Findings { faults: out, types, arguments }
 }
 
-fn check_liveness(graph: &Graph, built_at: BuiltAt, out: &mut Vec<Diagnostic>) {
+fn check_liveness(graph: &Graph, built_at: BuiltAt, unused: Severity, out: &mut Vec<Diagnostic>) {
+    let cure = match unused {
+        Severity::Error => "use it, or remove it: a launch would have to pass it for nothing",
+        Severity::Warning => "use it, or remove it: a launch may pass it, and nothing reads it",
+    };
     if graph.sinks().is_empty() {
         out.push(
             Diagnostic::new(graph, "E0101", Place::Rust(built_at), "the epilogue stores nothing")
@@ -286,7 +330,8 @@ fn check_liveness(graph: &Graph, built_at: BuiltAt, out: &mut Vec<Diagnostic>) {
             out.push(
                 Diagnostic::new(graph, "E0104", Place::Node(id), &format!("argument `{}` reaches no sink", word(name)))
                     .mark(Part::Subject, "never used")
-                    .help("use it, or remove it: a launch would have to pass it for nothing"),
+                    .help(cure)
+                    .severity_of(unused),
             );
         }
     }

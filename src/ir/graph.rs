@@ -445,6 +445,20 @@ impl Graph {
         self.sinks_built_at[index]
     }
 
+    /// The part of it that its sinks and these values need; the values follow.
+    pub(crate) fn pruned(&self, values: &mut [NodeId]) -> Graph {
+        let live = self.needed_by(self.sinks.iter().flat_map(|s| s.values.iter().copied()).chain(values.iter().copied()));
+        let (mut out, mut ids) = (Graph::new(), Vec::new());
+        for (id, node) in self.nodes() {
+            ids.push(if live[id.index()] { out.push(node.map_args(|a| ids[a.index()]), self.built_at(id)) } else { id });
+        }
+        for (index, sink) in self.sinks().iter().enumerate() {
+            out.sink(sink.map(|value| ids[value.index()]), self.sink_built_at(index));
+        }
+        values.iter_mut().for_each(|v| *v = ids[v.index()]);
+        out
+    }
+
     /// For each node, whether some sink needs it.
     pub fn live(&self) -> Vec<bool> {
         self.needed_by(self.sinks.iter().flat_map(|s| s.values.iter().copied()))

@@ -123,6 +123,33 @@ fn what_is_passed_has_to_fit() {
     assert!(matches!(&faults(with_c().input("bais", &FLOATS[..2]))[..], [(name, Fault::Unknown { .. })] if name == "bais"));
 }
 
+/// Nobody looks at what nothing uses: neither whether it is there, nor what it is.
+#[test]
+fn what_is_unused_may_be_anything() {
+    static FLOATS: [f32; 4] = [1.0; 4];
+    static INTEGERS: [i32; 3] = [1; 3];
+    let (epilogue, _) = Epilogue::build_lenient(|e| {
+        let _unused = (e.load("c", F32), e.scalar("alpha", F32));
+        e.store("d", e.acc() + 1.0, F32);
+    })
+    .unwrap();
+    let attempt = |args: HostArgs<'_>| {
+        let mut d = [9.0f32; 4];
+        let args = args.input("a", &FLOATS).output("d", &mut d);
+        run(POINTWISE, epilogue.checked(), Shape::new(2, 2, 0), args, Precision::F32).map(|()| d)
+    };
+    for args in [
+        HostArgs::new(),
+        HostArgs::new().input("c", &FLOATS),
+        HostArgs::new().input("c", &INTEGERS).scalar("alpha", true),
+        HostArgs::new().scalar("c", 1),
+    ] {
+        assert_eq!(attempt(args), Ok([2.0; 4]));
+    }
+    assert!(attempt(HostArgs::new().input("c", &FLOATS).input("c", &FLOATS)).is_err(), "given twice");
+    assert!(attempt(HostArgs::new().input("e", &FLOATS)).is_err(), "unknown");
+}
+
 /// The gradient of what was left out is the one of memory full of the default.
 #[test]
 fn gradients_of_what_is_left_out() {
