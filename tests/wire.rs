@@ -164,6 +164,34 @@ fn unknown_words_are_refused() {
 }
 
 #[test]
+fn misspelt_words_are_told_what_was_meant() {
+    let load = |dtype: &str| json!({ "load": { "name": "x", "operand": { "dtype": dtype, "axes": "[N]" } } });
+    for (node, end) in [
+        (json!({ "apply": ["ad", [0, 0]] }), "did you mean `add`?"),
+        (json!({ "call": ["gelo", [0]] }), "did you mean `gelu`?"),
+        (json!({ "call": ["add", [0, 0]] }), "`add` is a primitive, which is applied and not called"),
+        (json!({ "coordinate": "rows" }), "did you mean `row`?"),
+        (json!({ "gathr": {} }), "did you mean `gather`?"),
+        (load("bf61"), "did you mean `bf16`?"),
+    ] {
+        let message = refused(&document(json!([{ "acc": "f32" }, node]), json!([store("d", 1)])));
+        assert!(message.ends_with(end), "{message}");
+    }
+    let reduce = json!({ "monoid": "summ", "operand": { "dtype": "f32", "axes": "[N]" } });
+    let sinks = json!([{ "name": "d", "value": 0, "kind": { "reduce": reduce } }]);
+    let message = refused(&document(json!([{ "acc": "f32" }]), sinks));
+    assert!(message.ends_with("; did you mean `sum`?"), "{message}");
+    for (line, end) in [
+        ("%1 = raw", "did you mean `row`?"),
+        ("%1 = load \"x\" bf61[N]", "did you mean `bf16`?"),
+        ("reduce \"s\" maxx f32[N], %0", "did you mean `max`?"),
+    ] {
+        let message = text::parse(&format!("%0 = acc f32\n{line}"), &registry()).unwrap_err().message;
+        assert!(message.ends_with(end), "{message}");
+    }
+}
+
+#[test]
 fn unknown_fields_are_refused_at_every_level() {
     let good = || {
         let load = json!({ "load": { "name": "x", "operand": { "dtype": "f16", "axes": "[N]", "order": "row_major" } } });

@@ -222,9 +222,8 @@ impl fmt::Display for ArgumentError {
         match &self.fault {
             Fault::Missing { needs } => write!(f, "missing; it needs {needs}"),
             Fault::Unknown { known } => {
-                write!(f, "the epilogue has no such argument; it has {}", known.join(", "))?;
-                name::nearest(&self.name, known.iter().map(String::as_str))
-                    .map_or(Ok(()), |meant| write!(f, "; did you mean `{meant}`?"))
+                let meant = name::meant(&self.name, known.iter().map(String::as_str));
+                write!(f, "the epilogue has no such argument; it has {}{meant}", known.join(", "))
             }
             Fault::ForeignReserve { reserve } => write!(
                 f,

@@ -340,7 +340,7 @@ impl<'r> Reader<'r> {
             _ => match (Op::from_name(word), self.registry.function(word)) {
                 (Some(op), _) => Node::Apply { op, args: self.references(rest)? },
                 (_, Some(function)) => Node::Call { function, args: self.references(rest)? },
-                _ => return Err(unknown(word)),
+                _ => return Err(unknown(self.registry, word)),
             },
         })
     }
@@ -359,14 +359,18 @@ impl<'r> Reader<'r> {
 }
 
 /// No such primitive or function.
-pub(super) fn unknown(word: &str) -> String {
-    format!("`{}` is no primitive and no function of the registry", name::word(word))
+pub(super) fn unknown(registry: &Registry, word: &str) -> String {
+    let leaves = ["acc", "const", "scalar", "load", "gather", "custom"];
+    let coordinates = Coordinate::ALL.map(Coordinate::name);
+    let known = Op::ALL.iter().map(|op| op.name()).chain(registry.function_names()).chain(leaves).chain(coordinates);
+    format!("`{}` is no primitive and no function of the registry{}", name::word(word), name::meant(word, known))
 }
 
 /// Whether a line can call a function of that name: one word that is seen, and means nothing else.
 pub(crate) fn is_free(name: &str) -> bool {
     let word = !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || name::is_unseen(c));
-    word && Reader::new(&Registry::default()).node(name) == Err(unknown(name))
+    let registry = Registry::default();
+    word && Reader::new(&registry).node(name) == Err(unknown(&registry, name))
 }
 
 /// The custom primitive of that name, if its definition is the one that the document was written with.
@@ -433,7 +437,9 @@ const EXPECTED_GATHER: &str = "expected `gather \"name\" format %index`";
 
 fn parse_format(word: &str, expected: impl Fn() -> String) -> Result<DType, String> {
     let is_word = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    let no_format = || format!("`{}` is no format; there are {}", name::word(word), DType::ALL.map(DType::name).join(", "));
+    let known = DType::ALL.map(DType::name);
+    let no_format =
+        || format!("`{}` is no format; there are {}{}", name::word(word), known.join(", "), name::meant(word, known.into_iter()));
     DType::from_name(word).ok_or_else(|| if is_word { no_format() } else { expected() })
 }
 

@@ -127,7 +127,7 @@ impl Serialize for WireReduction {
 #[non_exhaustive]
 pub enum WireError {
     /// Not JSON, or not of this shape.
-    #[error("not an epilogue document: {}", name::shown(&.0.to_string(), name::SHOWN_MESSAGE))]
+    #[error("not an epilogue document: {}{}", name::shown(&.0.to_string(), name::SHOWN_MESSAGE), name::meant_by_document(&.0.to_string()))]
     Json(#[from] serde_json::Error),
     /// Written by another version.
     #[error("the document has format version {0}; this library reads version {VERSION}")]
@@ -259,7 +259,11 @@ fn read_node(wire: WireNode, ids: &[NodeId], registry: &Registry) -> Result<Node
         WireNode::Gather { name, dtype, args } => Node::Gather { name: name.into(), dtype, args: refer(args)? },
         WireNode::Apply(op, args) => Node::Apply { op, args: refer(args)? },
         WireNode::Call(name, args) => {
-            let function = registry.function(&name).ok_or_else(|| text::unknown(&name))?;
+            let unknown = || match Op::from_name(&name) {
+                Some(_) => format!("`{name}` is a primitive, which is applied and not called"),
+                None => text::unknown(registry, &name),
+            };
+            let function = registry.function(&name).ok_or_else(unknown)?;
             Node::Call { function, args: refer(args)? }
         }
         WireNode::Custom { name, fingerprint, args } => {
