@@ -11,7 +11,9 @@ use postlude::compat::cublaslt::{self, Formats};
 use postlude::dtype::ValueType;
 use postlude::ir::{Constant, Function, Graph, Node, NodeId, Sink, SinkKind};
 use postlude::layer::{Linear, LinearError};
+use postlude::plan::Problem;
 use postlude::prelude::*;
+use postlude::target::Target;
 use postlude::{Builder, CustomOp, Diagnostics, Op};
 use std::sync::Arc;
 
@@ -127,6 +129,12 @@ warning[E0104]: argument `gain` reaches no sink
     let expected: Vec<String> = unused.iter().map(|argument| format!("{argument} (unused)")).collect();
     assert_eq!(warnings.len(), unused.len());
     assert_eq!(arguments[2..], expected);
+    // What is said of how they lie decides nothing, and is not looked at.
+    let gemm = Gemm::new(F16, TN, &epilogue);
+    let shape = Shape::new(64, 48, 32);
+    let said = Problem::from(shape).ld("gain", 3).batch_stride("alpha", 1).align("beta", 3);
+    let plan = |problem| gemm.kernel(Target::SM_80, 108, problem).unwrap().source().unwrap();
+    assert_eq!(plan(said), plan(shape.into()));
     // Without them it is a graph like any other.
     let plain = Epilogue::build(|e| {
         let bias = e.load("bias", F16.over(N));

@@ -65,7 +65,8 @@ impl Epilogue {
     /// strict as in [`build`](Epilogue::build).
     ///
     /// The epilogue is the one without such arguments: neither its listing nor a document has them, and an epilogue that is derived from
-    /// it does not know them. A launch of this one may pass them, in whatever format, and nobody looks at them.
+    /// it does not know them. A launch of this one may pass them, in whatever format and with whatever strides, and nobody reads them; on a
+    /// device they lie where the plan's other arguments do.
     ///
     /// ```
     /// use postlude::prelude::*;

@@ -129,3 +129,29 @@ fn what_is_required_is_missed() {
     let error = plan.execute(&stream, &mut args).unwrap_err().to_string();
     assert!(error.contains("argument `bias`: missing"), "{error}");
 }
+
+/// What nothing uses may be passed, and is not looked at.
+#[test]
+fn what_is_unused_is_ignored() {
+    let Some(device) = gpu() else { return };
+    let stream = device.context().new_stream().unwrap();
+    let (epilogue, warnings) = Epilogue::build_lenient(|e| {
+        let _unused = e.load("unused", F32);
+        e.store("d", e.acc() + e.load_or("bias", F16.over(N), 1.0), F16);
+    })
+    .unwrap();
+    assert_eq!(warnings.len(), 1);
+    let plan = Gemm::new(F16, TN, &epilogue).plan(device, Shape::new(64, 48, 32)).unwrap();
+    let ones = |len: usize| stream.clone_htod(&vec![f16::ONE; len]).unwrap();
+    let (a, b, other) = (ones(64 * 32), ones(48 * 32), ones(3));
+    for passes in [false, true] {
+        let mut d = ones(64 * 48);
+        let mut args = DeviceArgs::new().input("a", &a).input("b", &b).output("d", &mut d);
+        if passes {
+            args = args.input("unused", &other);
+        }
+        plan.execute(&stream, &mut args).unwrap();
+        drop(args);
+        assert!(stream.clone_dtoh(&d).unwrap().iter().all(|x| x.to_f32() == 33.0));
+    }
+}
