@@ -70,7 +70,7 @@ fn show(out: &mut dyn Write, epilogue: &Epilogue, x: &[f32]) -> Result<postlude:
     epilogue.to_string().lines().try_for_each(|line| writeln!(out, "  {line}"))?;
     let mut d = vec![0.0f32; x.len()];
     let args = HostArgs::new().input("a", x).output("d", &mut d);
-    let ran_on = Gemm::pointwise(F32, Order::RowMajor, epilogue).run(Shape::new(1, x.len(), 0), args)?;
+    let ran_on = Gemm::pointwise(F32, Order::RowMajor, epilogue).run(Shape::matrix(1, x.len()), args)?;
     writeln!(out, "  {d:.3?}")?;
     Ok(ran_on)
 }

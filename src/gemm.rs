@@ -62,6 +62,9 @@ impl Gemm {
     }
 
     /// D = epilogue(A B), A and B of one format, lying as the layout says.
+    ///
+    /// Two row-major matrices, `x @ y`, are [`TT`](Layout::TT); `x @ w.T`, a linear layer, is [`TN`](Layout::TN); `x.T @ y` is
+    /// [`NT`](Layout::NT), and two column-major matrices, as in BLAS, are [`NN`](Layout::NN). [`Layout`] has a picture.
     pub fn new(dtype: DType, layout: Layout, epilogue: &Epilogue) -> Gemm {
         Gemm::of(Operation::Product { dtype, layout }, epilogue)
     }

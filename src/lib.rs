@@ -63,6 +63,7 @@
 //! | an element in memory | [`load`](Builder::load) | of its format, along its operand's axes |
 //! | an element of a table | [`gather`](Builder::gather) | of its format, along its index's axes |
 //! | a scalar of the launch | [`scalar`](Builder::scalar) | of its format, along no axis |
+//! | either, where a launch may leave it out | [`load_or`](Builder::load_or), [`scalar_or`](Builder::scalar_or) | as above; left out it is its default |
 //! | a coordinate | [`row`](Builder::row), [`column`](Builder::column), [`batch`](Builder::batch) | `i32[M]`, `i32[N]`, `i32[L]` |
 //! | a constant | a Rust number, or [`constant`](Builder::constant) | of its Rust type, along no axis |
 //! | a primitive | operators and methods of [`Expr`]; the table is [`Op`] | by the row's [signature](ir::op::Signature) |

@@ -30,6 +30,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if hopper or mainloop == "sm80" or reductions or operand_sums %}{% include "prelude/fresh.cuh" %}{% endif -%}
 {% if hopper %}{% include "prelude/hopper.cuh" %}
 {% include "prelude/staging.cuh" %}{% if packed %}{% include "prelude/staging_bits.cuh" %}{% endif %}{% endif %}
+{% if optional %}{% include "prelude/optional.cuh" %}{% endif -%}
 {% include "epilogue/params.cuh" %}
 {% include "prelude/raster.cuh" %}
 {% if reductions %}{% include "prelude/monoids.cuh" %}

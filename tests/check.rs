@@ -6,12 +6,14 @@ mod diff;
 mod softcap;
 
 use postlude::build::recipes;
-use postlude::check::Role;
+use postlude::check::{Role, Severity};
 use postlude::compat::cublaslt::{self, Formats};
 use postlude::dtype::ValueType;
 use postlude::ir::{Constant, Function, Graph, Node, NodeId, Sink, SinkKind};
 use postlude::layer::{Linear, LinearError};
+use postlude::plan::Problem;
 use postlude::prelude::*;
+use postlude::target::Target;
 use postlude::{Builder, CustomOp, Diagnostics, Op};
 use std::sync::Arc;
 
@@ -100,6 +102,57 @@ error[E0104]: argument `bias` reaches no sink
 }
 
 #[test]
+fn an_unused_argument_may_be_a_warning() {
+    let at = line(2);
+    let (epilogue, warnings) = Epilogue::build_lenient(|e| {
+        let [bias, _gain] = ["bias", "gain"].map(|name| e.load(name, F16.over(N)));
+        let _index = e.gather("table", F32, e.load("index", I32.over(M)));
+        let _ = (e.scalar("alpha", F32), e.load_or("beta", F32.pointer(), 1.0));
+        e.store("d", e.acc() + bias, F16);
+    })
+    .unwrap();
+    let expected = format!(
+        "\
+warning[E0104]: argument `gain` reaches no sink
+  --> {at}:59
+   |
+   | %1 = load \"gain\" f16[N]
+   |           ^^^^^^ never used
+   |
+   = help: use it, or remove it: a launch may pass it, and nothing reads it"
+    );
+    let found = warnings[0].to_string();
+    assert!(found == expected, "\n{}", diff::lines(&expected, &found));
+    assert!(warnings.iter().all(|warning| warning.severity() == Severity::Warning && warning.code() == "E0104"));
+    let arguments: Vec<String> = epilogue.arguments().iter().map(ToString::to_string).collect();
+    let unused = ["gain: f16[N] input", "index: i32[M] input", "table: f32 table", "alpha: f32 scalar", "beta: f32[] input"];
+    let expected: Vec<String> = unused.iter().map(|argument| format!("{argument} (unused)")).collect();
+    assert_eq!(warnings.len(), unused.len());
+    assert_eq!(arguments[2..], expected);
+    // What is said of how they lie decides nothing, and is not looked at.
+    let gemm = Gemm::new(F16, TN, &epilogue);
+    let shape = Shape::new(64, 48, 32);
+    let said = Problem::from(shape).ld("gain", 3).batch_stride("alpha", 1).align("beta", 3);
+    let plan = |problem| gemm.kernel(Target::SM_80, 108, problem).unwrap().source().unwrap();
+    assert_eq!(plan(said), plan(shape.into()));
+    // Without them it is a graph like any other.
+    let plain = Epilogue::build(|e| {
+        let bias = e.load("bias", F16.over(N));
+        e.store("d", e.acc() + bias, F16);
+    });
+    assert_eq!(epilogue.to_string(), plain.unwrap().to_string());
+    assert_eq!(epilogue.to_string().parse::<Epilogue>().unwrap().arguments(), &epilogue.arguments()[..2]);
+    // Nothing unused, nothing said; and what is wrong stays wrong.
+    let (again, warnings) = Epilogue::from_graph_lenient(epilogue.graph()).unwrap();
+    assert_eq!((again.arguments(), warnings.len()), (&epilogue.arguments()[..2], 0));
+    let found = Epilogue::build_lenient(|e| {
+        let _bias = e.load("bias", F16.over(N));
+        e.store("d", e.acc() + e.row(), F16);
+    });
+    assert_eq!(codes(&found.unwrap_err()), ["E0201"]);
+}
+
+#[test]
 fn a_second_meaning_points_at_the_first() {
     let at = line(2);
     let found = faults(|e| {
@@ -121,6 +174,41 @@ error[E0103]: `x` has two meanings: f16[N] input and f16[M] input
    = help: give each argument a name of its own
 
 1 error in the epilogue"
+    );
+    assert_text(&found, &expected);
+}
+
+#[test]
+fn a_default_is_of_its_argument_s_type() {
+    let at = line(2);
+    let found = faults(|e| {
+        let z = e.acc() + e.load_or("bias", F16.over(N), 0);
+        e.store("d", z * e.scalar_or("count", I32, 1.0).cast(F32), F16);
+    });
+    let (first, second) = (format!("{at}:29"), format!("{}:28", below(&at, 1)));
+    let expected = format!(
+        "\
+error[E0111]: the default of an argument of f32 is of type i32
+  --> {first}
+   |
+   | %1 = load \"bias\" f16[N] or i32 0
+   |                  ^^^^^^    ^^^^^
+   |                  |
+   |                  holds f32 values
+   |
+   = help: write a floating-point number, such as `0.0`
+
+error[E0111]: the default of an argument of i32 is of type f32
+  --> {second}
+   |
+   | %3 = scalar \"count\" i32 or f32 1.0
+   |                     ^^^    ^^^^^^^
+   |                     |
+   |                     holds i32 values
+   |
+   = help: write an integer, such as `0`
+
+2 errors in the epilogue"
     );
     assert_text(&found, &expected);
 }
@@ -321,8 +409,7 @@ fn a_body_keeps_the_rules() {
         ..TWICE
     };
     static COUNT: Function = Function { body: |graph, args| graph.apply(Op::Add, args), ..TWICE };
-    static LOADS: Function =
-        Function { body: |graph, _| graph.push(Node::Load { name: "x".into(), operand: F32.into() }, None), ..TWICE };
+    static LOADS: Function = Function { body: |graph, _| graph.push(Node::load("x", F32), None), ..TWICE };
     static GATHERS: Function = Function {
         body: |graph, _| {
             let index = graph.push(Node::Constant(Constant::I32(0)), None);

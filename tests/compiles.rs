@@ -81,7 +81,7 @@ fn compiles(plan: &KernelPlan) -> Result<(), TestCaseError> {
         let words: usize = program.reductions.iter().map(|reduction| reduction.monoid.words()).sum();
         let counts = [program.steps.len(), loads, program.stores.len(), program.reductions.len(), words, program.sums.len()];
         let counts = counts.map(|count| count.to_string()).join(",");
-        let (split, halved) = (plan.split.is_some(), program.is_halved());
+        let (split, halved) = (plan.split.is_some(), program.is_halved(plan.fast_math));
         let line = format!(
             "{target},{mainloop},{},{split},{halved},{counts},{instructions},{},{estimate:.0},{took}\n",
             plan.tile.to_string().replace(", ", " "),

@@ -168,7 +168,7 @@ fn registry() -> Registry {
 /// What the check says: the arguments of a launch, or the diagnostics.
 fn check(case: &Case) -> Result<Outcome, String> {
     Ok(Outcome::Text(match Epilogue::from_text(&case.text, &registry()) {
-        Ok(epilogue) => epilogue.arguments().iter().map(|a| format!("{}: {}\n", a.name, a.role)).collect(),
+        Ok(epilogue) => epilogue.arguments().iter().map(|a| format!("{a}\n")).collect(),
         Err(error) => error.to_string(),
     }))
 }

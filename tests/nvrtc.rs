@@ -288,7 +288,7 @@ fn every_activation_in_both_modes() {
     for (i, function) in activation::ALL.iter().enumerate() {
         let mut graph = Graph::new();
         let acc = graph.push(Node::Accumulator(ValueType::F32), None);
-        let bias = graph.push(Node::Load { name: "bias".into(), operand: F16.over(N) }, None);
+        let bias = graph.push(Node::load("bias", F16.over(N)), None);
         let z = graph.apply(postlude::Op::Add, &[acc, bias]);
         let mut args = vec![z];
         args.extend((1..function.parameters.len()).map(|i| graph.constant_f32(i as f32 * 0.5)));
@@ -579,6 +579,50 @@ fn gathers() {
         jobs.push(job("few rows", Gemm::new(F16, TN, &epilogue(F16.into())), Shape::new(2, 4096, 4096), target));
     }
     run(&jobs);
+}
+
+/// Operands of every phase, order and width that a launch may leave out, where values are staged and where they are not.
+#[test]
+fn operands_that_are_left_out() {
+    let epilogue = |c: DType, d: Operand| {
+        let built = Epilogue::build(|e| {
+            let z = e.acc() * e.load_or("scale", F32.pointer(), 1.0) * e.load_or("rows", F32.over(M), 1.0);
+            let z = z + e.load_or("columns", F16.over(N).batched(), 0.1) + e.load_or("level", I32.over(N), -3).cast(F32);
+            let z = z + e.load_or("c", c, -2.0) - e.load_or("turned", F16.column_major(), 0.75) + e.load("other", F16);
+            let kept = e.load_or("keep", Bits8, true).select(z, 0.0) + e.load_or("masked", Bits8.over(N), true).cast(F32);
+            e.store("d", e.load_or("lit", Bool.over(M), false).select(kept, -kept), d);
+        });
+        built.unwrap()
+    };
+    let mut jobs = Vec::new();
+    for target in [Target::new(7, 5), Target::SM_80, Target::SM_90A] {
+        for (c, d, shape) in [(F16, F16.into(), ALIGNED), (BF16, F32.column_major(), ODD)] {
+            let epilogue = epilogue(c, d);
+            jobs.push(job("product", Gemm::new(F16, TN, &epilogue), shape, target));
+            jobs.push(job("pointwise", Gemm::pointwise(F16, Order::RowMajor, &epilogue), shape, target));
+            jobs.push(job("f32", Gemm::new(F32, NN, &epilogue), shape, target));
+        }
+        jobs.push(job("few rows", Gemm::new(F16, TN, &epilogue(F16, F16.into())), Shape::new(2, 4096, 4096), target));
+    }
+    run(&jobs);
+}
+
+/// The operand's way around costs no register that a kernel would spill, and the bias of a plain linear layer next to none.
+#[test]
+fn a_bias_that_may_be_left_out_costs_few_registers() {
+    if !nvrtc() {
+        return;
+    }
+    let registers = |optional: bool| {
+        let epilogue = Epilogue::build(|e| {
+            let bias = if optional { e.load_or("bias", F16.over(N), 0.0) } else { e.load("bias", F16.over(N)) };
+            e.store("d", (e.acc() + bias).relu(), F16);
+        });
+        let gemm = Gemm::new(F16, TN, &epilogue.unwrap());
+        TARGETS.map(|target| gemm.compile(Cache::global(), target, 132, ALIGNED).unwrap().cubin.info.registers)
+    };
+    let (given, optional) = (registers(false), registers(true));
+    assert!(given.iter().zip(optional).all(|(given, optional)| optional <= given + 8), "{given:?} {optional:?}");
 }
 
 #[test]

@@ -79,6 +79,32 @@ fn the_form_is_pinned() {
 }
 
 #[test]
+fn the_form_of_what_may_be_left_out_is_pinned() {
+    let operand = json!({ "dtype": "f16", "axes": "[N]", "order": "row_major" });
+    let nodes = json!([
+        { "acc": "f32" },
+        { "load_or": { "name": "bias", "operand": operand, "default": { "f32": "0.1" } } },
+        { "scalar_or": { "name": "beta", "value_type": "i32", "default": { "i32": -3 } } },
+        { "apply": ["to_f32", [2]] },
+        { "apply": ["mul", [1, 3]] },
+        { "apply": ["add", [0, 4]] },
+    ]);
+    let written = document(nodes, json!([store("d", 5)]));
+    let epilogue = Epilogue::from_json(&written.to_string(), &registry()).unwrap();
+    let built = Epilogue::build(|e| {
+        let z = e.acc();
+        let step = e.load_or("bias", F16.over(N), 0.1) * e.scalar_or("beta", I32, -3).cast(F32);
+        e.store("d", z + step, F16);
+    });
+    assert_eq!(epilogue, built.unwrap());
+    assert_eq!(serde_json::from_str::<Value>(&epilogue.to_json()).unwrap(), written);
+    // A default of another type is read, and refused by the check.
+    let of_another_type = written.to_string().replace(r#"{"i32":-3}"#, r#"{"bool":true}"#);
+    let fault = Epilogue::from_json(&of_another_type, &registry()).unwrap_err().to_string();
+    assert!(fault.contains("error[E0111]: the default of an argument of i32 is of type bool"), "{fault}");
+}
+
+#[test]
 fn the_version_is_the_one_this_library_writes() {
     for version in [0, 2, u32::MAX] {
         let mut json = document(json!([{ "acc": "f32" }]), json!([store("d", 0)]));
@@ -134,6 +160,34 @@ fn unknown_words_are_refused() {
     for node in nodes {
         let json = document(json!([{ "acc": "f32" }, node]), json!([store("d", 1)]));
         assert!(read(&json, &registry()).is_err(), "{json}");
+    }
+}
+
+#[test]
+fn misspelt_words_are_told_what_was_meant() {
+    let load = |dtype: &str| json!({ "load": { "name": "x", "operand": { "dtype": dtype, "axes": "[N]" } } });
+    for (node, end) in [
+        (json!({ "apply": ["ad", [0, 0]] }), "did you mean `add`?"),
+        (json!({ "call": ["gelo", [0]] }), "did you mean `gelu`?"),
+        (json!({ "call": ["add", [0, 0]] }), "`add` is a primitive, which is applied and not called"),
+        (json!({ "coordinate": "rows" }), "did you mean `row`?"),
+        (json!({ "gathr": {} }), "did you mean `gather`?"),
+        (load("bf61"), "did you mean `bf16`?"),
+    ] {
+        let message = refused(&document(json!([{ "acc": "f32" }, node]), json!([store("d", 1)])));
+        assert!(message.ends_with(end), "{message}");
+    }
+    let reduce = json!({ "monoid": "summ", "operand": { "dtype": "f32", "axes": "[N]" } });
+    let sinks = json!([{ "name": "d", "value": 0, "kind": { "reduce": reduce } }]);
+    let message = refused(&document(json!([{ "acc": "f32" }]), sinks));
+    assert!(message.ends_with("; did you mean `sum`?"), "{message}");
+    for (line, end) in [
+        ("%1 = raw", "did you mean `row`?"),
+        ("%1 = load \"x\" bf61[N]", "did you mean `bf16`?"),
+        ("reduce \"s\" maxx f32[N], %0", "did you mean `max`?"),
+    ] {
+        let message = text::parse(&format!("%0 = acc f32\n{line}"), &registry()).unwrap_err().message;
+        assert!(message.ends_with(end), "{message}");
     }
 }
 
@@ -286,8 +340,8 @@ fn unseen(c: char) -> bool {
 fn hostile_names_are_refused_or_stay_quoted() {
     for name in HOSTILE_NAMES {
         let mut graph = Graph::new();
-        let load = graph.push(Node::Load { name: (*name).into(), operand: F16.into() }, None);
-        let scalar = graph.push(Node::Scalar { name: format!("{name}2").as_str().into(), value_type: F32.value_type() }, None);
+        let load = graph.push(Node::load(*name, F16), None);
+        let scalar = graph.push(Node::scalar(format!("{name}2"), F32.value_type()), None);
         let value = graph.apply(postlude::Op::Mul, &[load, scalar]);
         let kind = SinkKind::Store(Operand::from(F16));
         graph.sink(Sink::new(format!("{name}3"), value, kind), None);
@@ -453,6 +507,8 @@ fn an_epilogue_is_a_value_of_serde() {
 fn a_format_without_names_of_fields_holds_all_of_them() {
     let epilogue = Epilogue::build(|e| {
         let z = e.acc() + e.load("bias", F16.over(N)) * e.scalar("scale", F32);
+        let z = z + e.load_or("more", F16.over(N), 0.1) * e.scalar_or("beta", F32, f32::NAN) - e.load_or("c", F16, -0.0);
+        let z = e.load_or("keep", Bits8, true).select(z, z * e.load_or("level", I32.over(M), i32::MIN).cast(F32));
         e.store("d", e.row().lt(3).select(z.gelu(), 0.5), F16);
         e.reduce("sum", z, Monoid::Sum, F32.over(N));
         e.reduce("any", z.gt(0.0), Monoid::Max, Bool.pointer());

@@ -131,7 +131,7 @@ impl Trainer {
     pub fn new(machine: &Machine, layers: &Layers, rows: usize) -> Result<Trainer> {
         let [first, second, last] = &layers.0;
         let step = |step| machine.step(step);
-        let update = |count: usize| machine.pass(adam()?, Shape::new(1, count, 0));
+        let update = |count: usize| machine.pass(adam()?, Shape::matrix(1, count));
         let updates = |layer: &Linear| -> Result<[Launch; 2]> {
             let [inputs, outputs] = layer.extents();
             Ok([update(inputs * outputs)?, update(outputs)?])
@@ -139,7 +139,7 @@ impl Trainer {
         let wide = || vec![0.0; rows * HIDDEN];
         Ok(Trainer {
             forward: [step(first.forward(rows))?, step(second.forward(rows))?, step(last.forward(rows))?],
-            loss: machine.pass(loss(rows)?, Shape::new(rows, CLASSES, 0))?,
+            loss: machine.pass(loss(rows)?, Shape::matrix(rows, CLASSES))?,
             wgrad: [step(first.wgrad(rows)?)?, step(second.wgrad(rows)?)?, step(last.wgrad_with_bias(rows)?)?],
             dgrad: [step(second.dgrad_into(first, rows)?)?, step(last.dgrad_into(second, rows)?)?],
             update: [updates(first)?, updates(second)?, updates(last)?],

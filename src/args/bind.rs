@@ -3,13 +3,15 @@
 use super::place::fit;
 use super::slot::is_unread_operand;
 use super::{Args, Given, Misfit, ReserveTag, Slot, SlotKind, reserve};
+use crate::check::Need;
 use crate::dtype::{DType, ValueType};
 use crate::ir::Constant;
 use crate::ir::name::{self, word};
 use crate::problem::Shape;
 use std::fmt;
 
-/// What fills a slot: a scalar's value, or the place of a tensor among the given arguments with its strides.
+/// What fills a slot: a scalar's value, or the place of a tensor among the given arguments with its strides. A number in the slot of
+/// memory is what every element is, since none was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bound {
     /// A number.
@@ -35,10 +37,23 @@ pub(crate) struct BoundTensor {
     pub elements: usize,
 }
 
-#[cfg(feature = "cuda")]
 impl Bound {
-    /// What stands in a slot before anything is bound to it.
+    /// What stands in a slot before anything is bound to it, and in one that nothing uses.
     pub(crate) const NONE: Bound = Bound::Scalar(Constant::Bool(false));
+
+    /// What fills a slot that nothing was given for, if it may be left out.
+    fn left_out(need: Need) -> Option<Bound> {
+        match need {
+            Need::Required => None,
+            Need::Optional(default) => Some(Bound::Scalar(default)),
+            Need::Unused => Some(Bound::NONE),
+        }
+    }
+
+    /// What fills a slot from the given argument of this index.
+    fn given<B>(slot: &Slot, index: usize, shape: Shape, given: &Given<B>) -> Result<Bound, Fault> {
+        if slot.need == Need::Unused { Ok(Bound::NONE) } else { fit(&slot.kind, index, shape, given) }
+    }
 }
 
 /// One argument that does not fit.
@@ -207,9 +222,8 @@ impl fmt::Display for ArgumentError {
         match &self.fault {
             Fault::Missing { needs } => write!(f, "missing; it needs {needs}"),
             Fault::Unknown { known } => {
-                write!(f, "the epilogue has no such argument; it has {}", known.join(", "))?;
-                name::nearest(&self.name, known.iter().map(String::as_str))
-                    .map_or(Ok(()), |meant| write!(f, "; did you mean `{meant}`?"))
+                let meant = name::meant(&self.name, known.iter().map(String::as_str));
+                write!(f, "the epilogue has no such argument; it has {}{meant}", known.join(", "))
             }
             Fault::ForeignReserve { reserve } => write!(
                 f,
@@ -327,22 +341,29 @@ pub(super) fn needs(kind: &SlotKind) -> String {
 /// [`bind`] into memory of the caller's, one place a slot. Allocates nothing unless something does not fit.
 #[cfg(feature = "cuda")]
 pub(crate) fn bind_into<B>(slots: &[Slot], shape: Shape, args: &Args<B>, bound: &mut [Bound]) -> Result<(), ArgumentErrors> {
-    // Slots have different names, so if each finds an argument and there are no more, none is left over or given twice.
-    let mut fits = args.given.len() == slots.len() && too_large(shape, args.origin).is_none();
-    let mut next = 0;
+    let mut fits = too_large(shape, args.origin).is_none();
+    let (mut next, mut used) = (0, 0);
     for (slot, place) in slots.iter().zip(&mut *bound) {
         // Programs mostly pass arguments in the order of the slots: the search goes on where the last one ended.
         let named = |at: &usize| *args.given[*at].0 == *slot.name;
         let found = (next..args.given.len()).find(named).or_else(|| (0..next.min(args.given.len())).find(named));
-        match found.map(|at| (at, fit(&slot.kind, at, shape, &args.given[at].1))) {
-            Some((at, Ok(b))) => (*place, next) = (b, at + 1),
-            _ => fits = false,
-        }
-        if !fits {
-            break;
+        let found = match found {
+            None => Bound::left_out(slot.need),
+            Some(at) => {
+                (next, used) = (at + 1, used + 1);
+                Bound::given(slot, at, shape, &args.given[at].1).ok()
+            }
+        };
+        match found {
+            Some(b) if fits => *place = b,
+            _ => {
+                fits = false;
+                break;
+            }
         }
     }
-    if !fits {
+    // Slots have different names, so if as many found an argument as there are, none is left over or given twice.
+    if !fits || used != args.given.len() {
         bound.copy_from_slice(&bind(slots, shape, args)?);
     }
     Ok(())
@@ -358,8 +379,11 @@ pub(crate) fn bind<B>(slots: &[Slot], shape: Shape, args: &Args<B>) -> Result<Ve
     let mut bound = Vec::with_capacity(slots.len());
     for slot in slots {
         match args.given.iter().position(|(name, _)| **name == *slot.name) {
-            None => fault(&slot.name, missing(slot)),
-            Some(index) => match fit(&slot.kind, index, shape, &args.given[index].1) {
+            None => match Bound::left_out(slot.need) {
+                Some(b) => bound.push(b),
+                None => fault(&slot.name, missing(slot)),
+            },
+            Some(index) => match Bound::given(slot, index, shape, &args.given[index].1) {
                 Ok(b) => bound.push(b),
                 Err(f) => fault(&slot.name, f),
             },
@@ -390,5 +414,58 @@ fn too_large(shape: Shape, origin: [i32; 3]) -> Option<(&'static str, &'static s
         Some(("origin", "extent plus origin counts up to 2147483647 along each axis"))
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "cuda")]
+mod tests {
+    use super::*;
+    use crate::args::{HostArgs, slots};
+    use crate::build::Epilogue;
+    use crate::dtype::DType::{F16, F32};
+    use crate::ir::Order;
+    use crate::ir::axes::N;
+    use crate::problem::Operation;
+
+    /// The quick way through a launch's arguments finds what the thorough one finds, or goes that way.
+    #[test]
+    fn both_ways_of_binding_agree() {
+        let (epilogue, _) = Epilogue::build_lenient(|e| {
+            let _ = e.load("unused", F16);
+            let z = e.acc() * e.scalar_or("alpha", F32, 0.5) + e.load_or("bias", F32.over(N), 2.0);
+            e.store("d", z * e.load("c", F32), F32);
+        })
+        .expect("a graph");
+        let shape = Shape::new(2, 2, 0);
+        let slots = slots(Operation::Pointwise { dtype: F32, order: Order::RowMajor }, epilogue.checked(), shape);
+        let memory = [1.0f32; 4];
+        let names = ["a", "alpha", "bias", "c", "d", "unused", "stranger", "c"];
+        // Every set of arguments, from the first to the last and back.
+        for set in 0..2 * (1 << names.len()) {
+            let (set, back) = (set / 2, set % 2 == 1);
+            let mut d = [0.0f32; 4];
+            let mut room = Some(&mut d);
+            let mut args = HostArgs::new();
+            let order: Vec<usize> = if back { (0..names.len()).rev().collect() } else { (0..names.len()).collect() };
+            for name in order.into_iter().filter(|i| set >> i & 1 == 1).map(|i| names[i]) {
+                args = match name {
+                    "alpha" => args.scalar(name, 3.0f32),
+                    "d" => args.output(name, room.take().expect("one output")),
+                    _ => args.input(name, &memory),
+                };
+            }
+            let mut bound = [Bound::NONE; 16];
+            let quick = bind_into(&slots, shape, &args, &mut bound[..slots.len()]).map(|()| bound[..slots.len()].to_vec());
+            let thorough = bind(&slots, shape, &args);
+            assert_eq!(quick, thorough, "{set:b}, back: {back}");
+            let (needed, strange) = (0b1_1001, 0b1100_0000);
+            let fits = set & needed == needed && set & strange == 0 || set & needed == 0b1_0001 && set & strange == 0b1000_0000;
+            assert_eq!(thorough.is_ok(), fits, "{set:b}");
+            if let (Ok(bound), true) = (thorough, set & 0b110 == 0) {
+                let left_out = [Bound::Scalar(0.5f32.into()), Bound::Scalar(2.0f32.into())];
+                assert!(left_out.iter().all(|value| bound.contains(value)), "{bound:?}");
+            }
+        }
     }
 }

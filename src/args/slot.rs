@@ -1,19 +1,21 @@
 //! Slots: what a launch of one operation and epilogue needs, name by name, for given extents.
 
-use crate::check::{Checked, Role};
+use crate::check::{Argument, Checked, Need, Role};
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{Operand, Order};
 use crate::problem::{Operation, Shape};
 use std::sync::Arc;
 
-/// One argument a launch needs.
+/// One argument of a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// The name.
     pub name: Arc<str>,
-    /// What is needed.
+    /// What it has to be.
     pub kind: SlotKind,
+    /// Whether a launch may leave it out.
+    pub need: Need,
 }
 
 /// What is needed under a name.
@@ -64,7 +66,19 @@ impl SlotKind {
 }
 
 impl Slot {
-    fn operand(name: &Arc<str>, operand: Operand, shape: Shape, written: bool) -> Slot {
+    /// Whether a launch may go without it.
+    pub fn may_be_left_out(&self) -> bool {
+        self.need != Need::Required
+    }
+
+    /// An operand of the operation.
+    fn of_operation(name: &str, kind: SlotKind) -> Slot {
+        Slot { name: name.into(), kind, need: Need::Required }
+    }
+}
+
+impl SlotKind {
+    fn operand(operand: Operand, shape: Shape, written: bool) -> SlotKind {
         let batch = operand.axes.contains(L).then_some(shape.batch);
         let vector = |inner, what: &str| SlotKind::Memory {
             dtype: operand.dtype,
@@ -84,7 +98,7 @@ impl Slot {
         if let SlotKind::Memory { written: is_written, .. } = &mut kind {
             *is_written = written;
         }
-        Slot { name: name.clone(), kind }
+        kind
     }
 }
 
@@ -98,20 +112,22 @@ pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot
     let batch = Some(shape.batch);
     let mut slots = match operation {
         Operation::Product { dtype, layout } => vec![
-            Slot { name: "a".into(), kind: SlotKind::matrix(dtype, ["M", "K"], [shape.m, shape.k], layout.a(), batch) },
-            Slot { name: "b".into(), kind: SlotKind::matrix(dtype, ["K", "N"], [shape.k, shape.n], layout.b(), batch) },
+            Slot::of_operation("a", SlotKind::matrix(dtype, ["M", "K"], [shape.m, shape.k], layout.a(), batch)),
+            Slot::of_operation("b", SlotKind::matrix(dtype, ["K", "N"], [shape.k, shape.n], layout.b(), batch)),
         ],
         // An epilogue that reads no accumulator works on what it loads, in place if it likes.
         Operation::Pointwise { .. } if epilogue.accumulator().is_none() => Vec::new(),
         Operation::Pointwise { dtype, order } => {
-            vec![Slot { name: "a".into(), kind: SlotKind::matrix(dtype, ["M", "N"], [shape.m, shape.n], order, batch) }]
+            vec![Slot::of_operation("a", SlotKind::matrix(dtype, ["M", "N"], [shape.m, shape.n], order, batch))]
         }
     };
-    slots.extend(epilogue.arguments().iter().map(|argument| match argument.role {
-        Role::Scalar(value) => Slot { name: argument.name.clone(), kind: SlotKind::Scalar(value) },
-        Role::Table(dtype) => Slot { name: argument.name.clone(), kind: SlotKind::Table(dtype) },
-        Role::Input(operand) => Slot::operand(&argument.name, operand, shape, false),
-        Role::Output(operand) | Role::Update(operand) => Slot::operand(&argument.name, operand, shape, true),
-    }));
+    let kind = |role: Role| match role {
+        Role::Scalar(value) => SlotKind::Scalar(value),
+        Role::Table(dtype) => SlotKind::Table(dtype),
+        Role::Input(operand) => SlotKind::operand(operand, shape, false),
+        Role::Output(operand) | Role::Update(operand) => SlotKind::operand(operand, shape, true),
+    };
+    let slot = |Argument { name, role, need }: &Argument| Slot { name: name.clone(), kind: kind(*role), need: *need };
+    slots.extend(epilogue.arguments().iter().map(slot));
     slots
 }

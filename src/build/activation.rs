@@ -55,7 +55,21 @@ macro_rules! activations {
                 self.builder.push(Node::Call { function: &$name, args }, Some(at))
             })*
         }
+
+        /// The activations without parameters, as functions.
+        pub mod functions {
+            use super::Expr;
+            $(activations!(@function [$($doc)+] $name $($p)*);)*
+        }
     };
+    (@function [$($doc:literal)+] $name:ident) => {
+        $(#[doc = $doc])+
+        #[track_caller]
+        pub fn $name(x: Expr<'_>) -> Expr<'_> {
+            x.$name()
+        }
+    };
+    (@function [$($doc:literal)+] $name:ident $($p:ident)+) => {};
     (@gradient [$($x:ident),+]) => { None };
     (@gradient [$($x:ident),+] $y:ident $g:ident [$($d:expr),+]) => {{
         #[allow(unused_variables, reason = "a derivative that follows from the value alone does not use the arguments")]
@@ -204,6 +218,15 @@ fn positive<'g>(x: Expr<'g>, y: Expr<'g>, alpha: Expr<'g>) -> Expr<'g> {
 }
 
 pub use table::ALL;
+/// Activations as functions, for where one is passed on: `bias_activation(F16, F16, activation::relu)`. Those with parameters are
+/// closures there: `|z| z.leaky_relu(0.1)`.
+pub use table::functions::*;
+
+/// The hyperbolic tangent: a primitive that is an activation, too.
+#[track_caller]
+pub fn tanh(x: Expr<'_>) -> Expr<'_> {
+    x.tanh()
+}
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,8 @@
 
 use super::activation;
 use super::expr::Builder;
-use crate::check::{self, Argument, Checked, Diagnostics};
+use crate::check::{self, Argument, Checked, Diagnostic, Diagnostics};
+use crate::ir::graph::BuiltAt;
 use crate::ir::{Graph, Registry, SinkKind, dot, name, text, wire};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -63,6 +64,52 @@ impl Epilogue {
         let (mut graph, foreign) = Builder::build(build);
         graph.relocate(|built_at| if built_at.file() == own { caller } else { built_at });
         Ok(Epilogue { checked: Arc::new(check::check_built(graph, activation::ALL, Some(caller), &foreign)?) })
+    }
+
+    /// The same for a graph that a program makes: an argument that nothing uses is a warning (`E0104`), and no error. All else is as
+    /// strict as in [`build`](Epilogue::build).
+    ///
+    /// The epilogue is the one without such arguments: neither its listing nor a document has them, and an epilogue that is derived from
+    /// it does not know them. A launch of this one may pass them, in whatever format and with whatever strides, and nobody reads them; on a
+    /// device they lie where the plan's other arguments do.
+    ///
+    /// ```
+    /// use postlude::prelude::*;
+    /// let (epilogue, warnings) = Epilogue::build_lenient(|e| {
+    ///     let [scale, _shift] = ["scale", "shift"].map(|name| e.load(name, F32.over(N)));
+    ///     e.store("d", e.acc() * scale, F32);
+    /// })?;
+    /// assert!(warnings[0].to_string().starts_with("warning[E0104]: argument `shift` reaches no sink"));
+    /// let (a, b, scale, shift, mut d) = ([3.0f32], [2.0f32], [0.5f32], [9.0f32], [0.0f32]);
+    /// let args = HostArgs::new().input("a", &a).input("b", &b).input("scale", &scale).input("shift", &shift).output("d", &mut d);
+    /// Gemm::new(F32, TT, &epilogue).reference(Shape::new(1, 1, 1), args)?;
+    /// assert_eq!(d, [3.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Every other fault of the graph at once.
+    #[track_caller]
+    pub fn build_lenient(build: impl FnOnce(&Builder)) -> Result<(Epilogue, Vec<Diagnostic>), Diagnostics> {
+        let (graph, foreign) = Builder::build(build);
+        Epilogue::lenient(&graph, Some(Location::caller()), &foreign)
+    }
+
+    /// [`build_lenient`](Epilogue::build_lenient) of a graph, such as one that [`text::parse`] or [`wire::Document`] read.
+    ///
+    /// # Errors
+    /// Every other fault of the graph at once.
+    pub fn from_graph_lenient(graph: &Graph) -> Result<(Epilogue, Vec<Diagnostic>), Diagnostics> {
+        Epilogue::lenient(graph, None, &[])
+    }
+
+    fn lenient(
+        graph: &Graph,
+        built_at: BuiltAt,
+        foreign: &[&'static Location<'static>],
+    ) -> Result<(Epilogue, Vec<Diagnostic>), Diagnostics> {
+        let (checked, warnings) = check::check_lenient(graph, activation::ALL, built_at, foreign)?;
+        Ok((Epilogue { checked: Arc::new(checked) }, warnings))
     }
 
     /// Checks a graph.

@@ -236,7 +236,23 @@ impl Builder {
     #[doc(alias = "Sm90ScalarBroadcast")]
     #[track_caller]
     pub fn scalar(&self, name: &str, dtype: DType) -> Expr<'_> {
-        self.push(Node::Scalar { name: name.into(), value_type: dtype.value_type() }, Some(Location::caller()))
+        self.push(Node::scalar(name, dtype.value_type()), Some(Location::caller()))
+    }
+
+    /// A scalar that a launch may leave out: it is then `default`. Leaving it out or passing it recompiles nothing.
+    ///
+    /// ```
+    /// # use postlude::prelude::*;
+    /// let scaled = Epilogue::build(|e| e.store("d", e.acc() * e.scalar_or("alpha", F32, 1.0), F32))?;
+    /// let (a, b, mut d) = ([3.0f32], [2.0f32], [0.0f32]);
+    /// Gemm::new(F32, TT, &scaled).reference(Shape::new(1, 1, 1), HostArgs::new().input("a", &a).input("b", &b).output("d", &mut d))?;
+    /// assert_eq!(d, [6.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn scalar_or(&self, name: &str, dtype: DType, default: impl Into<Constant>) -> Expr<'_> {
+        let (value_type, default) = (dtype.value_type(), Some(default.into()));
+        self.push(Node::Scalar { name: name.into(), value_type, default }, Some(Location::caller()))
     }
 
     /// An element of an operand in memory, widened to its value type: a matrix (`F16`), a vector (`F16.over(N)`), or one
@@ -247,7 +263,34 @@ impl Builder {
     #[doc(alias = "Sm90ColBroadcast")]
     #[track_caller]
     pub fn load(&self, name: &str, operand: impl Into<Operand>) -> Expr<'_> {
-        self.push(Node::Load { name: name.into(), operand: operand.into() }, Some(Location::caller()))
+        self.push(Node::load(name, operand), Some(Location::caller()))
+    }
+
+    /// An element of an operand in memory that a launch may leave out: a matrix, a vector, or one number by device pointer. Left out,
+    /// it means what memory full of `default` would: the number, rounded to the operand's format.
+    ///
+    /// One kernel serves both: it is given a null pointer, and all its threads take the same way around the load. No memory is read
+    /// then. A kernel that has such an operand pays for one comparison before each of its loads.
+    ///
+    /// The default has the type of the operand's values (`f32` for `F16`). What is left out is not written either, so that an optional
+    /// operand cannot be updated in place. A gradient with respect to it is the one that memory full of the default would have,
+    /// and an output like every other; leave the argument out of [`Wrt`](crate::grad::Wrt) where it is not wanted.
+    ///
+    /// ```
+    /// # use postlude::prelude::*;
+    /// let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load_or("bias", F32.over(N), 0.0), F32))?;
+    /// let gemm = Gemm::new(F32, TT, &epilogue);
+    /// let (a, b, bias, mut d) = ([3.0f32], [2.0f32], [0.5f32], [0.0f32]);
+    /// gemm.reference(Shape::new(1, 1, 1), HostArgs::new().input("a", &a).input("b", &b).output("d", &mut d))?;
+    /// assert_eq!(d, [6.0]);
+    /// gemm.reference(Shape::new(1, 1, 1), HostArgs::new().input("a", &a).input("b", &b).input("bias", &bias).output("d", &mut d))?;
+    /// assert_eq!(d, [6.5]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn load_or(&self, name: &str, operand: impl Into<Operand>, default: impl Into<Constant>) -> Expr<'_> {
+        let (operand, default) = (operand.into(), Some(default.into()));
+        self.push(Node::Load { name: name.into(), operand, default }, Some(Location::caller()))
     }
 
     /// An element of a table in memory, at an `i32` index, widened to its value type. The result varies along the index's axes.

@@ -170,8 +170,7 @@ fn body(
     state: Option<&[ValueType]>,
     build: impl FnOnce(&Builder, &[Expr<'_>]) -> Vec<NodeId>,
 ) -> Result<Body, MonoidError> {
-    let name_of = |i: usize| format!("{part} {i}").into();
-    let parameter = |(i, &value_type)| Node::Scalar { name: name_of(i), value_type };
+    let parameter = |(i, &value_type)| Node::scalar(format!("{part} {i}"), value_type);
     let parameters: Vec<Node> = parameters.iter().enumerate().map(parameter).collect();
     let mut results = Vec::new();
     let (graph, foreign) = Builder::build(|e| {

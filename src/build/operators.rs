@@ -118,6 +118,14 @@ mod sealed {
 /// e.store("d", if z > 0.0 { z } else { z * 0.1 }, F32); // z.gt(0.0).select(z, z * 0.1)
 /// # }).unwrap();
 /// ```
+///
+/// ```compile_fail,E0277
+/// # use postlude::prelude::*;
+/// # Epilogue::build(|e| {
+/// let kept = e.acc() == 0.0; // e.acc().eq(0.0)
+/// # e.store("d", e.acc(), F32);
+/// # }).unwrap();
+/// ```
 impl<R: ComparedByOperator> PartialEq<R> for Expr<'_> {
     fn eq(&self, _: &R) -> bool {
         false

@@ -10,8 +10,20 @@ use crate::dtype::DType;
 use crate::ir::Operand;
 use crate::ir::axes::{M, N};
 
-/// A function of one value, such as `|z| z.relu()`. The path `Expr::relu` is not one: a method belongs to one lifetime of [`Expr`], and a
-/// recipe calls its function for a lifetime of its own.
+/// A function of one value: [`activation::relu`](super::activation::relu), `|z| z.leaky_relu(0.1)`, or a function of your own. The path
+/// `Expr::relu` cannot be one: a method belongs to one lifetime of [`Expr`], and a recipe calls its function for a lifetime of its own.
+///
+/// ```
+/// use postlude::build::{activation, recipes};
+/// use postlude::prelude::*;
+/// let by_path = recipes::bias_activation(F16, F16, activation::relu)?;
+/// assert_eq!(by_path, recipes::bias_activation(F16, F16, |z| z.relu())?);
+/// fn doubled(z: Expr<'_>) -> Expr<'_> {
+///     z * 2.0
+/// }
+/// recipes::residual(F16, F16, doubled)?;
+/// # Ok::<(), postlude::Diagnostics>(())
+/// ```
 pub trait Activation: for<'g> Fn(Expr<'g>) -> Expr<'g> {}
 impl<F: for<'g> Fn(Expr<'g>) -> Expr<'g>> Activation for F {}
 

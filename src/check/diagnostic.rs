@@ -40,13 +40,25 @@ pub(super) enum Part {
     Subject,
     /// An argument's format.
     Format,
+    /// What stands for an argument that is left out.
+    Default,
     /// One of the operands.
     Operand(usize),
+}
+
+/// How bad a fault is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The graph is refused.
+    Error,
+    /// The graph is taken, and somebody should look at it.
+    Warning,
 }
 
 /// One broken rule.
 #[derive(Clone, Debug)]
 pub struct Diagnostic {
+    severity: Severity,
     code: &'static str,
     message: String,
     note: Option<String>,
@@ -65,6 +77,7 @@ impl Diagnostic {
             Place::Rust(_) => None,
         };
         Diagnostic {
+            severity: Severity::Error,
             code,
             message: name::seen(message),
             note: None,
@@ -97,6 +110,7 @@ impl Diagnostic {
         let span = self.line.as_ref().and_then(|line| match part {
             Part::Subject => Some(&line.subject),
             Part::Format => line.format.as_ref(),
+            Part::Default => line.default.as_ref(),
             Part::Operand(index) => line.operands.get(index),
         });
         if let Some(span) = span.cloned() {
@@ -108,6 +122,16 @@ impl Diagnostic {
     /// The place in the listing: faults of no node come first.
     pub(super) fn order(&self) -> Option<usize> {
         self.order
+    }
+
+    #[must_use]
+    pub(super) fn severity_of(self, severity: Severity) -> Diagnostic {
+        Diagnostic { severity, ..self }
+    }
+
+    /// Whether the graph was refused for it.
+    pub fn severity(&self) -> Severity {
+        self.severity
     }
 
     /// The rule's code, as listed in [`check`](super).
@@ -179,7 +203,11 @@ fn pad(text: &mut String, column: usize) {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "error[{}]: {}", self.code, self.message)?;
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        writeln!(f, "{severity}[{}]: {}", self.code, self.message)?;
         if let Some(at) = &self.built_at {
             writeln!(f, "  --> {at}")?;
         }

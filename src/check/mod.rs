@@ -8,13 +8,15 @@
 //! | --- | --- |
 //! | E0101 | A graph has at least one sink. |
 //! | E0102 | An argument's name is 1 to 64 characters that are seen, none of them a control, format, bidirectional or line-separator character; and it is neither `a` nor `b`, which are the operands of the product. |
-//! | E0103 | One name means one thing: the same scalar, the same operand, or a matrix and its update in place. |
-//! | E0104 | Every argument reaches a sink. |
+//! | E0103 | One name means one thing: the same scalar, the same operand, with the same default or without one, or a matrix and its update in place. |
+//! | E0104 | Every argument reaches a sink. A warning, where the caller asks for that ([`Epilogue::build_lenient`](crate::Epilogue::build_lenient)). |
 //! | E0105 | An expression is used with the builder that made it. |
 //! | E0106 | A graph has at most 4096 nodes and stores, which is also the most that a document may have. |
 //! | E0107 | An argument varies along M, N and L; K is the axis of the product's operands. |
 //! | E0108 | One name means one function, and one custom primitive: two definitions have two names, and none has an activation's. |
 //! | E0109 | A function's name is one word of such characters, which means nothing else in the text form: it is no primitive's. |
+//! | E0110 | A table has a format of at least one byte an element. |
+//! | E0111 | The default of an argument that may be left out has the type of the argument's values. |
 //! | E0201 | Operands have the types the primitive takes; `f32`, `i32` and `bool` do not mix without a cast. |
 //! | E0202 | A primitive, function or custom primitive has as many operands as it declares. |
 //! | E0203 | A product has one type: its accumulator is `acc` or `acc_i32`, not both, and its operands' elements are of the same. |
@@ -24,7 +26,7 @@
 //! | E0301 | A store's operand is a matrix. |
 //! | E0302 | A store's operand varies along every axis its value varies along. |
 //! | E0303 | A sink's format holds its value's type: `f32` values go to floating-point formats, `i32` to `i32`, `bool` to `bool` and to bits. |
-//! | E0304 | A store that updates a loaded matrix has the same format, axes and order as the load, and varies along the batch. A reduction updates nothing. |
+//! | E0304 | A store that updates a loaded matrix has the same format, axes and order as the load, varies along the batch, and is never left out. A reduction updates nothing. |
 //! | E0305 | A reduction's operand lacks an axis of M, N and L, over which it reduces. |
 //! | E0306 | A reduction's monoid takes its value's type: `f32` all of them, `i32` all but `logsumexp`, `bool` `max` (any) and `min` (all). |
 //! | E0307 | A reduction's result has a format of whole bytes. |
@@ -35,10 +37,10 @@ mod diagnostic;
 mod sinks;
 mod types;
 
-pub use diagnostic::{Diagnostic, Diagnostics};
+pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 
 use crate::dtype::{DType, ValueType};
-use crate::ir::graph::{BuiltAt, Graph, Node, NodeId, Side};
+use crate::ir::graph::{BuiltAt, Constant, Graph, Node, NodeId, Side};
 use crate::ir::name::{self, LONGEST, word};
 use crate::ir::{Axes, Function, Monoid, Operand, Reduction, Sink, SinkKind, text};
 use diagnostic::{Part, Place};
@@ -62,13 +64,53 @@ impl fmt::Display for Type {
     }
 }
 
-/// What a launch must be given under one name.
+/// What a launch is given under one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
     /// The name.
     pub name: Arc<str>,
     /// What it is.
     pub role: Role,
+    /// Whether a launch may leave it out.
+    pub need: Need,
+}
+
+/// Whether a launch may leave an argument out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Need {
+    /// It must be given.
+    Required,
+    /// It may be left out, and is this number then, rounded to its format.
+    Optional(Constant),
+    /// Nothing uses it. It may be given, and nobody looks at it.
+    Unused,
+}
+
+impl Need {
+    /// What stands for the argument where it is left out.
+    pub fn default(self) -> Option<Constant> {
+        if let Need::Optional(default) = self { Some(default) } else { None }
+    }
+}
+
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", word(&self.name), Meaning(self.role, self.need))
+    }
+}
+
+/// What a name stands for, in words.
+struct Meaning(Role, Need);
+
+impl fmt::Display for Meaning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)?;
+        match self.1 {
+            Need::Required => Ok(()),
+            Need::Optional(default) => write!(f, " (or {default})"),
+            Need::Unused => write!(f, " (unused)"),
+        }
+    }
 }
 
 /// What an argument is.
@@ -195,6 +237,13 @@ pub fn check(graph: Graph) -> Result<Checked, Diagnostics> {
     check_built(graph, &[], None, &[])
 }
 
+/// What looking at a graph came to.
+struct Findings {
+    faults: Vec<Diagnostic>,
+    types: Vec<Option<Type>>,
+    arguments: Vec<Argument>,
+}
+
 /// Checks a graph beside these activations, whose names are taken and whose bodies are sound. It was built at `built_at`, and its
 /// builder saw expressions of another builder at `foreign`.
 pub(crate) fn check_built(
@@ -203,35 +252,72 @@ pub(crate) fn check_built(
     built_at: BuiltAt,
     foreign: &[&'static Location<'static>],
 ) -> Result<Checked, Diagnostics> {
+    let Findings { faults, types, arguments } = inspect(&graph, activations, built_at, foreign, Severity::Error);
+    let types: Vec<Type> = types.into_iter().flatten().collect();
+    if faults.is_empty() && types.len() == graph.len() {
+        Ok(Checked { graph, types, arguments })
+    } else {
+        Err(Diagnostics::new(faults))
+    }
+}
+
+/// The same for a graph that may have arguments which nothing uses. Their nodes are left out of it, with everything else that no sink needs. A
+/// launch may pass them. Returns a warning for each.
+pub(crate) fn check_lenient(
+    graph: &Graph,
+    activations: &[&'static Function],
+    built_at: BuiltAt,
+    foreign: &[&'static Location<'static>],
+) -> Result<(Checked, Vec<Diagnostic>), Diagnostics> {
+    let Findings { faults, arguments, .. } = inspect(graph, activations, built_at, foreign, Severity::Warning);
+    let (errors, warnings): (Vec<_>, Vec<_>) = faults.into_iter().partition(|fault| fault.severity() == Severity::Error);
+    if !errors.is_empty() {
+        return Err(Diagnostics::new(errors));
+    }
+    let live = if warnings.is_empty() { graph.clone() } else { graph.pruned(&mut []) };
+    let mut checked = check_built(live, activations, built_at, &[])?;
+    let unused = arguments.into_iter().filter(|a| checked.argument(&a.name).is_none());
+    let unused: Vec<_> = unused.map(|a| Argument { need: Need::Unused, ..a }).collect();
+    checked.arguments.extend(unused);
+    Ok((checked, warnings))
+}
+
+/// Looks at a graph from every side. How bad an argument is that nothing uses, the caller says.
+fn inspect(
+    graph: &Graph,
+    activations: &[&'static Function],
+    built_at: BuiltAt,
+    foreign: &[&'static Location<'static>],
+    unused: Severity,
+) -> Findings {
     let mut out = Vec::new();
     for at in foreign {
         out.push(
-            Diagnostic::new(&graph, "E0105", Place::Rust(Some(at)), "an expression of another builder is used here")
+            Diagnostic::new(graph, "E0105", Place::Rust(Some(at)), "an expression of another builder is used here")
                 .help("build every expression of an epilogue with the builder handed to its own closure"),
         );
     }
     let size = graph.len() + graph.sinks().len();
     if size > text::MAX_NODES {
         let message = format!("the epilogue has {size} nodes and stores; at most {} are taken", text::MAX_NODES);
-        let fault = Diagnostic::new(&graph, "E0106", Place::Rust(built_at), &message);
+        let fault = Diagnostic::new(graph, "E0106", Place::Rust(built_at), &message);
         out.push(fault.help("compute large tables on the host and load them, or split the epilogue"));
-        return Err(Diagnostics::new(out));
+        return Findings { faults: out, types: Vec::new(), arguments: Vec::new() };
     }
-    let types = types::infer(&graph, &mut out);
-    check_liveness(&graph, built_at, &mut out);
-    definitions::check(&graph, activations, &mut out);
-    let arguments = check_names(&graph, &mut out);
-    sinks::check(&graph, &types, &mut out);
+    let types = types::infer(graph, &mut out);
+    check_liveness(graph, built_at, unused, &mut out);
+    definitions::check(graph, activations, &mut out);
+    let arguments = check_names(graph, &mut out);
+    sinks::check(graph, &types, &mut out);
     out.sort_by_key(Diagnostic::order);
-    let types: Vec<Type> = types.into_iter().flatten().collect();
-    if out.is_empty() && types.len() == graph.len() {
-        Ok(Checked { graph, types, arguments })
-    } else {
-        Err(Diagnostics::new(out))
-    }
+    Findings { faults: out, types, arguments }
 }
 
-fn check_liveness(graph: &Graph, built_at: BuiltAt, out: &mut Vec<Diagnostic>) {
+fn check_liveness(graph: &Graph, built_at: BuiltAt, unused: Severity, out: &mut Vec<Diagnostic>) {
+    let cure = match unused {
+        Severity::Error => "use it, or remove it: a launch would have to pass it for nothing",
+        Severity::Warning => "use it, or remove it: a launch may pass it, and nothing reads it",
+    };
     if graph.sinks().is_empty() {
         out.push(
             Diagnostic::new(graph, "E0101", Place::Rust(built_at), "the epilogue stores nothing")
@@ -244,7 +330,8 @@ fn check_liveness(graph: &Graph, built_at: BuiltAt, out: &mut Vec<Diagnostic>) {
             out.push(
                 Diagnostic::new(graph, "E0104", Place::Node(id), &format!("argument `{}` reaches no sink", word(name)))
                     .mark(Part::Subject, "never used")
-                    .help("use it, or remove it: a launch would have to pass it for nothing"),
+                    .help(cure)
+                    .severity_of(unused),
             );
         }
     }
@@ -254,22 +341,28 @@ fn check_names(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Argument> {
     let mut names = Names { graph, arguments: Vec::new(), first: Vec::new(), by_name: HashMap::new() };
     for (id, node) in graph.nodes() {
         match node {
-            Node::Scalar { name, value_type } => names.add(name, Role::Scalar(*value_type), Place::Node(id), out),
-            Node::Load { name, operand } => names.add(name, Role::Input(*operand), Place::Node(id), out),
-            Node::Gather { name, dtype, .. } => names.add(name, Role::Table(*dtype), Place::Node(id), out),
+            Node::Scalar { name, value_type, default } => {
+                let need = default.map_or(Need::Required, Need::Optional);
+                names.add(name, Role::Scalar(*value_type), need, Place::Node(id), out);
+            }
+            Node::Load { name, operand, default } => {
+                let need = default.map_or(Need::Required, |default| Need::Optional(default.rounded(operand.dtype)));
+                names.add(name, Role::Input(*operand), need, Place::Node(id), out);
+            }
+            Node::Gather { name, dtype, .. } => names.add(name, Role::Table(*dtype), Need::Required, Place::Node(id), out),
             _ => {}
         }
     }
     for (index, sink) in graph.sinks().iter().enumerate() {
-        names.add(&sink.name, Role::Output(sink.kind.operand()), Place::Sink(index), out);
+        names.add(&sink.name, Role::Output(sink.kind.operand()), Need::Required, Place::Sink(index), out);
     }
     // A reduction onto what is there has a name of its own, or a fault.
     let accumulates = |name: &str| graph.sinks().iter().any(|s| *s.name == *name && s.kind.accumulates());
-    for Argument { name, role } in &mut names.arguments {
-        if let Role::Output(operand) = *role
-            && accumulates(name)
+    for argument in &mut names.arguments {
+        if let Role::Output(operand) = argument.role
+            && accumulates(&argument.name)
         {
-            *role = Role::Update(operand);
+            argument.role = Role::Update(operand);
         }
     }
     names.arguments
@@ -284,7 +377,7 @@ struct Names<'g> {
 }
 
 impl Names<'_> {
-    fn add(&mut self, name: &Arc<str>, role: Role, place: Place, out: &mut Vec<Diagnostic>) {
+    fn add(&mut self, name: &Arc<str>, role: Role, need: Need, place: Place, out: &mut Vec<Diagnostic>) {
         let shown = word(name);
         let new = |code, message: &str| Diagnostic::new(self.graph, code, place, message);
         let cure = match name::fault(name) {
@@ -302,19 +395,26 @@ impl Names<'_> {
         }
         let Some(&index) = self.by_name.get(name) else {
             self.by_name.insert(name.clone(), self.arguments.len());
-            self.arguments.push(Argument { name: name.clone(), role });
+            self.arguments.push(Argument { name: name.clone(), role, need });
             self.first.push(place);
             return;
         };
-        let (known, first) = (&mut self.arguments[index].role, self.first[index]);
+        let Argument { role: known, need: known_need, .. } = &mut self.arguments[index];
+        let (first, known_need) = (self.first[index], *known_need);
         let reduces = matches!(place, Place::Sink(i) if matches!(self.graph.sinks()[i].kind, SinkKind::Reduce(_)));
         match (*known, role) {
-            (old, new) if old == new && !new.is_written() => {}
+            (old, new) if old == new && known_need == need && !new.is_written() => {}
             (Role::Input(_), Role::Output(_)) if reduces => out.push(
                 new("E0304", &format!("`{shown}` is loaded and reduced into"))
                     .mark(Part::Subject, "")
                     .note(self.graph, "it is loaded here", first)
                     .help("elements would read what others have already changed: give the result another name"),
+            ),
+            (Role::Input(_), Role::Output(_)) if known_need != Need::Required => out.push(
+                new("E0304", &format!("`{shown}` is updated in place, and a launch may leave it out"))
+                    .mark(Part::Subject, "")
+                    .note(self.graph, "it is loaded here", first)
+                    .help("load it without a default, or store to another name: what is left out cannot be written"),
             ),
             (Role::Input(old), Role::Output(new)) if old == new && old.axes.contains(Axes::MNL) => *known = Role::Update(new),
             (Role::Input(old), Role::Output(operand)) if old == operand && old.axes.is_matrix() => out.push(
@@ -338,10 +438,13 @@ impl Names<'_> {
                     .help("give each output a name of its own"),
             ),
             (old, role) => out.push(
-                new("E0103", &format!("`{shown}` has two meanings: {old} and {role}"))
-                    .mark(Part::Format, &role.to_string())
+                new("E0103", &format!("`{shown}` has two meanings: {} and {}", Meaning(old, known_need), Meaning(role, need)))
+                    .mark(Part::Format, &Meaning(role, need).to_string())
                     .note(self.graph, "it is first used here", first)
-                    .help("give each argument a name of its own"),
+                    .help(match old == role {
+                        true => "give both the same default or none, or each argument a name of its own",
+                        false => "give each argument a name of its own",
+                    }),
             ),
         }
     }

@@ -5,7 +5,7 @@ use super::diagnostic::{Diagnostic, Part, Place};
 use crate::dtype::{DType, ValueType};
 use crate::ir::Function;
 use crate::ir::axes::{Axes, K, L, M, N};
-use crate::ir::graph::{Coordinate, Graph, Node, NodeId};
+use crate::ir::graph::{Constant, Coordinate, Graph, Node, NodeId};
 use crate::ir::op::Signature;
 
 /// The type of every node; `None` where a fault was reported, and where an operand has none.
@@ -46,12 +46,18 @@ fn infer_inside(graph: &Graph, inside: &[&Function], out: &mut Vec<Diagnostic>) 
                     Coordinate::Batch => L,
                 },
             ),
-            Node::Scalar { value_type, .. } => of(*value_type, Axes::NONE),
+            Node::Scalar { value_type, default, .. } => {
+                out.extend(default.and_then(|default| other_default(graph, id, default, *value_type)));
+                of(*value_type, Axes::NONE)
+            }
             Node::Load { operand, .. } if operand.axes.contains(K) => {
                 out.push(along_k(Diagnostic::new(graph, "E0107", Place::Node(id), &format!("{operand} {ALONG_K}"))));
                 None
             }
-            Node::Load { operand, .. } => of(operand.dtype.value_type(), operand.axes),
+            Node::Load { operand, default, .. } => {
+                out.extend(default.and_then(|default| other_default(graph, id, default, operand.dtype.value_type())));
+                of(operand.dtype.value_type(), operand.axes)
+            }
             Node::Gather { dtype, args, .. } => gathered(graph, id, *dtype, args, &types, out),
             Node::Apply { op, args } => of_signature(graph, id, args, &types, op.row().signature, out),
             Node::Call { function, args } => of_signature(graph, id, args, &types, called(function, args, &types, inside), out),
@@ -106,6 +112,22 @@ pub(super) const ELEMENT: &str = "an operand's element exists only inside the pr
 pub(super) const ALONG_K: &str = "varies along K, which only the operands of the product do";
 pub(super) fn along_k(fault: Diagnostic) -> Diagnostic {
     fault.mark(Part::Format, "").help("name axes of the output, which are M, N and L; the product's operands are `a` and `b`")
+}
+
+/// What is wrong with an argument's default, if that is of another type than the argument's values.
+fn other_default(graph: &Graph, id: NodeId, default: Constant, value: ValueType) -> Option<Diagnostic> {
+    let found = default.value_type();
+    let number = match value {
+        ValueType::F32 => "a floating-point number, such as `0.0`",
+        ValueType::I32 => "an integer, such as `0`",
+        ValueType::Bool => "`true` or `false`",
+    };
+    (found != value).then(|| {
+        Diagnostic::new(graph, "E0111", Place::Node(id), &format!("the default of an argument of {value} is of type {found}"))
+            .mark(Part::Format, &format!("holds {value} values"))
+            .mark(Part::Default, "")
+            .help(&format!("write {number}"))
+    })
 }
 
 /// The element of a table: it varies along the index's axes.

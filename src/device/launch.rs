@@ -234,7 +234,9 @@ impl Launch {
             places[slot] = Place { address, ld, batch_stride, ..Place::NONE };
         }
         let mut block = self.layout.block(places, origin, workspace);
-        for field in &self.layout.maps {
+        // Of what is left out there is nothing to describe: a null address says so to the kernel.
+        let described = |field: &&MapField| places[field.slot].address != 0 || !self.slots[field.slot].may_be_left_out();
+        for field in self.layout.maps.iter().filter(described) {
             let map = self.encode(field, &places[field.slot]).map_err(driver("describe a tensor"))?;
             if map.is_none() && field.map.required && self.alignment[field.slot] > 1 {
                 let name = self.slots[field.slot].name.to_string();

@@ -29,10 +29,10 @@ use tera::Tera;
 pub const ENTRY: &str = "postlude_kernel";
 
 macro_rules! templates {
-    ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
+    ($($name:literal),* $(,)?) => { &[$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 36] = templates![
+static TEMPLATES: &[(&str, &str)] = templates![
     "kernel.cu",
     "restride.cu",
     "prelude/types.cuh",
@@ -52,6 +52,7 @@ static TEMPLATES: [(&str, &str); 36] = templates![
     "prelude/overlap.cuh",
     "prelude/hopper.cuh",
     "prelude/staging.cuh",
+    "prelude/optional.cuh",
     "epilogue/params.cuh",
     "epilogue/calls.cuh",
     "epilogue/monoids.cuh",
@@ -77,7 +78,8 @@ fn engine() -> &'static Result<Tera, String> {
         let mut tera = Tera::new();
         tera.autoescape_on(Vec::<&'static str>::new());
         // Whatever the line ends of this checkout are: the text is what kernels are cached by.
-        tera.add_raw_templates(TEMPLATES.map(|(name, text)| (name, text.replace('\r', "")))).map_err(|e| e.to_string())?;
+        tera.add_raw_templates(TEMPLATES.iter().map(|(name, text)| (*name, text.replace('\r', ""))))
+            .map_err(|e| e.to_string())?;
         Ok(tera)
     })
 }
@@ -108,6 +110,10 @@ struct Access {
     packed: bool,
     /// The flag that says whether wide accesses are aligned.
     wide: String,
+    /// What every element is where a launch leaves the operand out, if it may.
+    default: Option<String>,
+    /// The address that is null then.
+    given: String,
     /// Where a mainloop that stages operands in shared memory keeps this one.
     staged_at: usize,
     /// Which node of the graph it is.
@@ -218,6 +224,8 @@ struct Context {
     /// Whether any operand has elements of one bit.
     packed: bool,
     packed_accumulator: bool,
+    /// Whether a launch may leave out an operand that is loaded.
+    optional: bool,
     /// Whether the epilogue reads the accumulator.
     reads_accumulator: bool,
     a_k_major: bool,
@@ -364,6 +372,10 @@ fn context(plan: &KernelPlan) -> Context {
         accumulator: plan.operation.accumulator().cuda(),
         packed: packed_accumulator || plan.arguments.iter().any(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed())),
         packed_accumulator,
+        optional: program.steps.iter().any(|step| match step.kind {
+            StepKind::Load { argument, .. } => printer.default(argument).is_some(),
+            _ => false,
+        }),
         reads_accumulator: program.steps.iter().any(|step| matches!(step.kind, StepKind::Accumulator)),
         a_k_major,
         b_k_major,
@@ -424,6 +436,8 @@ fn place(printer: &Printer, value: String, node: String, argument: usize, operan
         rows: axes.contains(M),
         packed: operand.dtype.is_packed(),
         wide: if has_wide(operand) { param(FieldValue::Wide(argument)) } else { "0".into() },
+        default: printer.default(argument).map(printer::literal),
+        given: param(FieldValue::Pointer(argument)),
         staged_at,
     }
 }

@@ -82,6 +82,11 @@ impl<'p> Printer<'p> {
         if operand.axes.contains(L) { format!("t.p{argument}") } else { param(FieldValue::Pointer(argument)) }
     }
 
+    /// What an argument is where a launch leaves it out, if it may.
+    pub(super) fn default(&self, argument: usize) -> Option<Constant> {
+        self.plan.arguments[argument].need.default()
+    }
+
     /// A load, which the step has to be.
     pub(super) fn step_access(&self, step: usize) -> Access {
         let StepKind::Load { argument, operand } = self.program.steps[step].kind else {

@@ -4,6 +4,7 @@
 //! call adds the target, the number of multiprocessors and the problem.
 
 use super::{Gemm, Kernel};
+use crate::check::Need;
 #[cfg(feature = "cuda")]
 use crate::device::Launch;
 use crate::error::Error;
@@ -37,6 +38,9 @@ impl Identity {
         let graph = serde_json::to_vec(&wire::Document::of(inlined.graph())).ok()?;
         let rest = serde_json::to_vec(&(operation, preferences)).ok()?;
         let mut fields: Vec<&[u8]> = vec![&graph, &rest];
+        // Those that nothing uses have places among a plan's arguments, and are in no graph.
+        let unused = epilogue.arguments().iter().filter(|argument| argument.need == Need::Unused);
+        fields.extend(unused.map(|argument| argument.name.as_bytes()));
         for (_, node) in inlined.graph().nodes() {
             if let Node::Custom { op, .. } = node {
                 fields.push(op.cuda().as_bytes());
@@ -117,6 +121,7 @@ mod tests {
     use super::*;
     use crate::build::{Epilogue, recipes};
     use crate::dtype::DType::{BF16, F16};
+    use crate::ir::axes::N;
     use crate::ir::{CustomOp, Order};
     use crate::plan::{Mainloop, Math};
     use crate::problem::{Layout, Shape};
@@ -131,6 +136,19 @@ mod tests {
     fn custom(cuda: &str) -> Epilogue {
         let op = Arc::new(CustomOp::new("mine", 1, cuda, |x| x[0]).unwrap());
         Epilogue::build(|e| e.store("d", e.custom(&op, [e.acc()]), F16)).unwrap()
+    }
+
+    fn optional(default: f32) -> Epilogue {
+        Epilogue::build(|e| e.store("d", (e.acc() + e.load_or("bias", F16.over(N), default)).relu(), F16)).unwrap()
+    }
+
+    /// ReLU with an argument that nothing uses.
+    fn with_unused(name: &str) -> Epilogue {
+        let built = Epilogue::build_lenient(|e| {
+            let _ = e.load(name, F16);
+            e.store("d", (e.acc() + e.load("bias", F16.over(N))).relu(), F16);
+        });
+        built.unwrap().0
     }
 
     #[test]
@@ -153,6 +171,10 @@ mod tests {
             of(&base, Target::SM_80, 108, SHAPE.into(), "a GPU"),
             plain(&gemm(&gelu)),
             plain(&gemm(&renamed)),
+            plain(&gemm(&optional(0.0))),
+            plain(&gemm(&optional(1.0))),
+            plain(&gemm(&with_unused("more"))),
+            plain(&gemm(&with_unused("other"))),
             plain(&gemm(&custom("$0 + 1.0f"))),
             plain(&gemm(&custom("$0 + 2.0f"))),
             plain(&Gemm::new(BF16, Layout::TN, &relu())),

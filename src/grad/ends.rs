@@ -123,7 +123,7 @@ impl Outputs {
         };
         let mut seeds = vec![seed(joint, &self.through, Node::Accumulator(ValueType::F32))];
         for output in &self.others {
-            let load = Node::Load { name: upstream(&output.name), operand: output.operand };
+            let load = Node::load(upstream(&output.name), output.operand);
             let (value, gradient) = seed(joint, output, load);
             seeds.push((value, output.adjoint.map_or(gradient, |adjoint| adjoint(&mut joint.graph, value, gradient))));
         }
@@ -147,7 +147,7 @@ pub(super) fn leaves(forward: &Checked, joint: &Joint, wrt: &Wrt, output: DType)
     for (id, node) in joint.graph.nodes() {
         let (name, value, operand) = match node {
             // Whether or not a value of the epilogue depends on it.
-            Node::Load { name, operand } if **name == *FORWARD => {
+            Node::Load { name, operand, .. } if **name == *FORWARD => {
                 if wrt.accumulator && operand.dtype.value_type() == ValueType::F32 {
                     taken(forward, [&Arc::from("acc")].into_iter())?;
                     let operand = Operand { order: order(forward), ..format("acc", output).into() };
@@ -155,11 +155,11 @@ pub(super) fn leaves(forward: &Checked, joint: &Joint, wrt: &Wrt, output: DType)
                 }
                 continue;
             }
-            Node::Load { name, operand } => (name, operand.dtype.value_type(), *operand),
+            Node::Load { name, operand, .. } => (name, operand.dtype.value_type(), *operand),
             Node::Gather { name, .. } if wrt.names.iter().any(|n| **n == **name) => {
                 return Err(GradError::Table { name: name.to_string() });
             }
-            Node::Scalar { name, value_type } => (name, *value_type, value_type.storage().pointer()),
+            Node::Scalar { name, value_type, .. } => (name, *value_type, value_type.storage().pointer()),
             _ => continue,
         };
         if value != ValueType::F32 {

@@ -9,7 +9,7 @@ use crate::check::{Checked, Type};
 use crate::dtype::ValueType;
 use crate::ir::function::expand;
 use crate::ir::graph::{Graph, Node, NodeId};
-use crate::ir::{Function, Operand, Sink};
+use crate::ir::{Function, Sink};
 use crate::pass;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Joint {
 
 /// The forward accumulator.
 fn accumulator(value: ValueType) -> Node {
-    Node::Load { name: FORWARD.into(), operand: Operand::from(value.storage()) }
+    Node::load(FORWARD, value.storage())
 }
 
 /// A joint graph with its sinks, folded, and what became of the epilogue's values.

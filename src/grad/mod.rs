@@ -14,7 +14,7 @@
 //! })?;
 //! let pair = epilogue.backward(Wrt::all())?;
 //!
-//! let shape = Shape::new(2, 3, 0);
+//! let shape = Shape::matrix(2, 3);
 //! let mut reserve = pair.reserve().allocate(shape);
 //! let (z, bias, mut d) = ([0.5f32, -1.0, 2.0, 0.5, -1.0, 2.0], [0.0f32; 3], [0.0f32; 6]);
 //! let args = HostArgs::new().input("a", &z).input("bias", &bias).scalar("boundary", 1).output("d", &mut d);

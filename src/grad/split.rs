@@ -44,7 +44,7 @@ pub(super) fn forward(user: &Checked, folded: &Folded, selected: &[Selected], na
         values.push(saved);
         graph.sink(Sink::new(name.clone(), saved, SinkKind::Store(value.operand)), None);
     }
-    (pruned(&graph, &mut values), values)
+    (graph.pruned(&mut values), values)
 }
 
 /// The backward epilogue: what is selected is loaded, and a product that is only added to something is not rounded first.
@@ -65,7 +65,7 @@ pub(super) fn backward(folded: &Folded, selected: &[Selected], names: &[Arc<str>
     let mut placed: HashMap<NodeId, NodeId> = HashMap::new();
     for (id, node) in from.nodes().filter(|(id, _)| needed[id.index()]) {
         let place = match loaded.get(&id) {
-            Some(&i) => graph.push(Node::Load { name: names[i].clone(), operand: selected[i].operand }, from.built_at(id)),
+            Some(&i) => graph.push(Node::load(names[i].clone(), selected[i].operand), from.built_at(id)),
             None => match fused(&folded.checked, node, addend) {
                 Some(Fused { mut terms, negated }) => {
                     terms = terms.map(|a| placed[&a]);
@@ -82,7 +82,7 @@ pub(super) fn backward(folded: &Folded, selected: &[Selected], names: &[Arc<str>
     for sink in from.sinks() {
         graph.sink(sink.map(|value| placed[&value]), None);
     }
-    pruned(&graph, &mut [])
+    graph.pruned(&mut [])
 }
 
 /// How often each value is an operand or consumed by a sink, as far as its users are `needed`.
@@ -110,18 +110,4 @@ fn fused(checked: &Checked, node: &Node, addend: impl Fn(NodeId) -> bool) -> Opt
         (Some([a, b]), None) => Some(Fused { terms: [a, b, y], negated: is_difference.then_some(2) }),
         (None, None) => None,
     }
-}
-
-/// The part of a graph that its sinks need; `values` follow.
-fn pruned(graph: &Graph, values: &mut [NodeId]) -> Graph {
-    let live = graph.needed_by(graph.sinks().iter().flat_map(|s| s.values.iter().copied()).chain(values.iter().copied()));
-    let (mut out, mut ids) = (Graph::new(), Vec::new());
-    for (id, node) in graph.nodes() {
-        ids.push(if live[id.index()] { out.push(node.map_args(|a| ids[a.index()]), graph.built_at(id)) } else { id });
-    }
-    for (index, sink) in graph.sinks().iter().enumerate() {
-        out.sink(sink.map(|value| ids[value.index()]), graph.sink_built_at(index));
-    }
-    values.iter_mut().for_each(|v| *v = ids[v.index()]);
-    out
 }

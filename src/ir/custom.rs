@@ -291,7 +291,9 @@ impl Registry {
     /// What is wrong with the word.
     pub(crate) fn monoid(&self, word: &str) -> Result<Monoid, String> {
         let Some((name, _)) = word.split_once('#') else {
-            let listed = || format!("expected what to reduce with: {}", Monoid::ALL.map(Monoid::name).join(", "));
+            let known = Monoid::ALL.map(Monoid::name);
+            let meant = || super::name::meant(word, known.into_iter());
+            let listed = || format!("expected what to reduce with: {}{}", known.join(", "), meant());
             return Monoid::from_name(word).ok_or_else(listed);
         };
         let shown = super::name::word(name);

@@ -1,6 +1,6 @@
 //! Drawing: the graph in Graphviz's DOT language.
 
-use super::graph::{Graph, Node, NodeId};
+use super::graph::{Constant, Graph, Node, NodeId};
 use super::{name, text};
 use std::fmt::Write;
 
@@ -11,9 +11,9 @@ pub fn dot(graph: &Graph, type_of: impl Fn(NodeId) -> String) -> String {
     let mut out = String::from("digraph epilogue {\n  rankdir=TB;\n  node [fontname=\"monospace\"];\n");
     for (id, node) in graph.nodes() {
         let (shape, detail) = match node {
-            Node::Load { name, operand } => ("box", format!("{name}: {operand}")),
+            Node::Load { name, operand, default } => ("box", format!("{name}: {operand}{}", or(*default))),
             Node::Gather { name, dtype, .. } => ("box", format!("{name}: {dtype}")),
-            Node::Scalar { name, .. } => ("box", name.to_string()),
+            Node::Scalar { name, default, .. } => ("box", format!("{name}{}", or(*default))),
             Node::Constant(_) => ("plaintext", text::node_line(graph, id, None).text.split(' ').next_back().unwrap_or("").into()),
             Node::Accumulator(_) | Node::Element(..) | Node::Coordinate(_) => ("box", String::new()),
             _ => ("ellipse", String::new()),
@@ -33,6 +33,11 @@ pub fn dot(graph: &Graph, type_of: impl Fn(NodeId) -> String) -> String {
         }
     }
     out + "}\n"
+}
+
+/// What an argument is where it is left out.
+fn or(default: Option<Constant>) -> String {
+    default.map(|default| format!(" or {default}")).unwrap_or_default()
 }
 
 /// Which of several operands an edge leads to.

@@ -87,7 +87,7 @@ fn whole(x: f32) -> bool {
 
 /// A placeholder that no body can make: a scalar without a name.
 fn parameter(index: usize, value_type: ValueType) -> Node {
-    Node::Scalar { name: format!("\u{0}{index}").into(), value_type }
+    Node::scalar(format!("\u{0}{index}"), value_type)
 }
 
 /// A function is one definition: of two that only share a name neither stands for the other.

@@ -84,6 +84,12 @@ impl Constant {
         }
     }
 
+    /// What is there of it in memory of a format that holds its type.
+    #[must_use]
+    pub fn rounded(self, dtype: DType) -> Constant {
+        Constant::of(self.value_type(), dtype.round(self.value()))
+    }
+
     /// The constant of a type nearest to a value.
     pub fn of(value_type: ValueType, x: f64) -> Constant {
         match value_type {
@@ -183,6 +189,8 @@ pub enum Node {
         name: Arc<str>,
         /// Its type.
         value_type: ValueType,
+        /// Its value where a launch leaves the argument out, which it may if there is one.
+        default: Option<Constant>,
     },
     /// An element of an operand in memory.
     Load {
@@ -190,6 +198,9 @@ pub enum Node {
         name: Arc<str>,
         /// Its format and the axes it varies along.
         operand: Operand,
+        /// What every element is where a launch leaves the argument out, which it may if there is one. Rounded to the
+        /// format, as though memory full of it had been passed.
+        default: Option<Constant>,
     },
     /// An element of a table in memory, at an index that is a value of the graph: 0 where the table has no such element.
     Gather {
@@ -224,6 +235,16 @@ pub enum Node {
 }
 
 impl Node {
+    /// A load that every launch has to be given an argument for.
+    pub fn load(name: impl Into<Arc<str>>, operand: impl Into<Operand>) -> Node {
+        Node::Load { name: name.into(), operand: operand.into(), default: None }
+    }
+
+    /// A scalar that every launch has to be given.
+    pub fn scalar(name: impl Into<Arc<str>>, value_type: ValueType) -> Node {
+        Node::Scalar { name: name.into(), value_type, default: None }
+    }
+
     /// Issue slots of a gather: two comparisons, an address, the access and a conversion.
     pub const GATHER_COST: u32 = 6;
 
@@ -310,7 +331,7 @@ impl Graph {
     pub fn push(&mut self, node: Node, built_at: BuiltAt) -> NodeId {
         assert!(node.args().iter().all(|a| a.index() < self.nodes.len()), "{node:?} uses a node that is not in this graph");
         let node = match node {
-            Node::Load { name, operand } => Node::Load { name, operand: operand.canonical() },
+            Node::Load { name, operand, default } => Node::Load { name, operand: operand.canonical(), default },
             other => other,
         };
         if let Some(&id) = self.ids.get(&node) {
@@ -422,6 +443,20 @@ impl Graph {
     /// Where a sink was added, if it was by a program.
     pub fn sink_built_at(&self, index: usize) -> BuiltAt {
         self.sinks_built_at[index]
+    }
+
+    /// The part of it that its sinks and these values need; the values follow.
+    pub(crate) fn pruned(&self, values: &mut [NodeId]) -> Graph {
+        let live = self.needed_by(self.sinks.iter().flat_map(|s| s.values.iter().copied()).chain(values.iter().copied()));
+        let (mut out, mut ids) = (Graph::new(), Vec::new());
+        for (id, node) in self.nodes() {
+            ids.push(if live[id.index()] { out.push(node.map_args(|a| ids[a.index()]), self.built_at(id)) } else { id });
+        }
+        for (index, sink) in self.sinks().iter().enumerate() {
+            out.sink(sink.map(|value| ids[value.index()]), self.sink_built_at(index));
+        }
+        values.iter_mut().for_each(|v| *v = ids[v.index()]);
+        out
     }
 
     /// For each node, whether some sink needs it.

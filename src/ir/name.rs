@@ -71,6 +71,20 @@ pub(crate) fn nearest<'n>(given: &str, known: impl Iterator<Item = &'n str>) -> 
     near.min_by_key(|(edits, _)| *edits).map(|(_, name)| name)
 }
 
+/// [`nearest`] as the end of a message.
+pub(crate) fn meant<'n>(given: &str, known: impl Iterator<Item = &'n str>) -> String {
+    nearest(given, known).map(|name| format!("; did you mean `{}`?", word(name))).unwrap_or_default()
+}
+
+/// [`meant`] of a message of serde's, which quotes the word that it met and then those that it knows.
+pub(crate) fn meant_by_document(message: &str) -> String {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    match quoted.next() {
+        Some(given) if message.starts_with("unknown variant") || message.starts_with("unknown field") => meant(given, quoted),
+        _ => String::new(),
+    }
+}
+
 /// What is wrong with the characters of a name, and what to do; nothing if they are all seen.
 pub(crate) fn fault(name: &str) -> Option<String> {
     let c = name.chars().find(|c| is_unseen(*c))?;
@@ -127,6 +141,19 @@ mod tests {
         }
         // One letter is not like another, and a name that nobody types is like none.
         assert!(nearest("c").is_none() && nearest("gain").is_none() && nearest(&"b".repeat(1 << 20)).is_none());
+    }
+
+    #[test]
+    fn what_a_document_meant_is_near() {
+        for (message, end) in [
+            ("unknown variant `ad`, expected one of `add`, `sub` at line 1 column 2", "; did you mean `add`?"),
+            ("unknown field `nam`, expected `name` or `operand`", "; did you mean `name`?"),
+            ("unknown variant `xyz`, expected one of `add`, `sub`", ""),
+            ("missing field `name`", ""),
+            ("unknown variant ", ""),
+        ] {
+            assert_eq!(meant_by_document(message), end, "{message}");
+        }
     }
 
     #[test]

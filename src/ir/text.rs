@@ -13,6 +13,8 @@
 //! reduce "sums" sum f32[N], %6
 //! ```
 //!
+//! An argument that a launch may leave out has its default behind the word `or`: `load "bias" f16[N] or 0.0`.
+//!
 //! The type after the colon is optional; where it stands it must be right. A line that begins with `;` is a comment.
 //! Names are quoted as in JSON. Floating-point constants are decimal, or `0x` and their bits where decimal cannot say it.
 
@@ -25,6 +27,7 @@ use super::operand::{Operand, Order};
 use super::sink::{Sink, SinkKind};
 use crate::dtype::{DType, ValueType};
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -40,13 +43,15 @@ pub struct Line {
     pub subject: Range<usize>,
     /// The type or the format and axes of an argument.
     pub format: Option<Range<usize>>,
+    /// What stands for an argument that is left out.
+    pub default: Option<Range<usize>>,
     /// Each operand.
     pub operands: Vec<Range<usize>>,
 }
 
 impl Line {
     fn new(text: String) -> Line {
-        Line { text, subject: 0..0, format: None, operands: Vec::new() }
+        Line { text, subject: 0..0, format: None, default: None, operands: Vec::new() }
     }
 
     fn add(&mut self, separator: &str, part: &str) -> Range<usize> {
@@ -64,6 +69,15 @@ impl Line {
         self.format = Some(self.add(" ", part));
     }
 
+    /// Says the default's type where it is another than the argument's, which the check refuses.
+    fn default(&mut self, expected: ValueType, default: Option<Constant>) {
+        if let Some(default) = default {
+            let found = default.value_type();
+            let text = if found == expected { default.to_string() } else { format!("{found} {default}") };
+            self.default = Some(self.add(" or ", &text));
+        }
+    }
+
     fn operand(&mut self, separator: &str, id: NodeId) {
         let span = self.add(separator, &id.to_string());
         self.operands.push(span);
@@ -74,6 +88,17 @@ impl Line {
 pub fn format_f32(bits: u32) -> String {
     let x = f32::from_bits(bits);
     if x.is_finite() { format!("{x:?}") } else { format!("0x{bits:08x}") }
+}
+
+/// A value as it stands in text, so that it reads back bit for bit.
+impl fmt::Display for Constant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Constant::F32(bits) => f.write_str(&format_f32(bits)),
+            Constant::I32(x) => x.fmt(f),
+            Constant::Bool(b) => b.fmt(f),
+        }
+    }
 }
 
 /// The inverse of [`format_f32`].
@@ -91,13 +116,15 @@ pub fn node_line(graph: &Graph, id: NodeId, type_name: Option<&str>) -> Line {
     let annotation = type_name.map(|t| format!(": {t}")).unwrap_or_default();
     let mut line = Line::new(format!("{id}{annotation} = "));
     match node {
-        Node::Scalar { name, value_type } => {
+        Node::Scalar { name, value_type, default } => {
             line.subject("scalar ", &name::quoted(name));
             line.format(value_type.name());
+            line.default(*value_type, *default);
         }
-        Node::Load { name, operand } => {
+        Node::Load { name, operand, default } => {
             line.subject("load ", &name::quoted(name));
             line.format(&operand.to_string());
+            line.default(operand.dtype.value_type(), *default);
         }
         Node::Gather { name, dtype, .. } => {
             line.subject("gather ", &name::quoted(name));
@@ -118,14 +145,7 @@ pub fn node_line(graph: &Graph, id: NodeId, type_name: Option<&str>) -> Line {
         Node::Constant(c) => {
             line.subject("", "const");
             line.format(c.value_type().name());
-            line.add(
-                " ",
-                &match *c {
-                    Constant::F32(bits) => format_f32(bits),
-                    Constant::I32(x) => x.to_string(),
-                    Constant::Bool(b) => b.to_string(),
-                },
-            );
+            line.add(" ", &c.to_string());
         }
         Node::Coordinate(_) | Node::Apply { .. } | Node::Call { .. } => line.subject("", &name::seen(node.mnemonic())),
     }
@@ -293,11 +313,15 @@ impl<'r> Reader<'r> {
             "const" => Node::Constant(parse_constant(rest)?),
             "scalar" => {
                 let (name, rest) = name(rest)?;
-                Node::Scalar { name: name.into(), value_type: parse_type(rest)? }
+                let (value_type, default) = split_default(rest);
+                let value_type = parse_type(value_type)?;
+                Node::Scalar { name: name.into(), value_type, default: parse_default(value_type, default)? }
             }
             "load" => {
                 let (name, rest) = name(rest)?;
-                Node::Load { name: name.into(), operand: parse_operand(rest)? }
+                let (operand, default) = split_default(rest);
+                let operand = parse_operand(operand)?;
+                Node::Load { name: name.into(), operand, default: parse_default(operand.dtype.value_type(), default)? }
             }
             "gather" => {
                 let (name, rest) = name(rest)?;
@@ -316,7 +340,7 @@ impl<'r> Reader<'r> {
             _ => match (Op::from_name(word), self.registry.function(word)) {
                 (Some(op), _) => Node::Apply { op, args: self.references(rest)? },
                 (_, Some(function)) => Node::Call { function, args: self.references(rest)? },
-                _ => return Err(unknown(word)),
+                _ => return Err(unknown(self.registry, word)),
             },
         })
     }
@@ -335,14 +359,18 @@ impl<'r> Reader<'r> {
 }
 
 /// No such primitive or function.
-pub(super) fn unknown(word: &str) -> String {
-    format!("`{}` is no primitive and no function of the registry", name::word(word))
+pub(super) fn unknown(registry: &Registry, word: &str) -> String {
+    let leaves = ["acc", "const", "scalar", "load", "gather", "custom"];
+    let coordinates = Coordinate::ALL.map(Coordinate::name);
+    let known = Op::ALL.iter().map(|op| op.name()).chain(registry.function_names()).chain(leaves).chain(coordinates);
+    format!("`{}` is no primitive and no function of the registry{}", name::word(word), name::meant(word, known))
 }
 
 /// Whether a line can call a function of that name: one word that is seen, and means nothing else.
 pub(crate) fn is_free(name: &str) -> bool {
     let word = !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || name::is_unseen(c));
-    word && Reader::new(&Registry::default()).node(name) == Err(unknown(name))
+    let registry = Registry::default();
+    word && Reader::new(&registry).node(name) == Err(unknown(&registry, name))
 }
 
 /// The custom primitive of that name, if its definition is the one that the document was written with.
@@ -381,13 +409,27 @@ fn parse_type(text: &str) -> Result<ValueType, String> {
 
 fn parse_constant(text: &str) -> Result<Constant, String> {
     let (kind, value) = text.split_once(char::is_whitespace).ok_or("expected a type and a value")?;
-    let value = value.trim();
-    let constant = match parse_type(kind)? {
-        ValueType::F32 => parse_f32(value).map(Constant::F32),
-        ValueType::I32 => value.parse().ok().map(Constant::I32),
-        ValueType::Bool => value.parse().ok().map(Constant::Bool),
+    parse_value(parse_type(kind)?, value.trim())
+}
+
+fn parse_value(value_type: ValueType, text: &str) -> Result<Constant, String> {
+    let constant = match value_type {
+        ValueType::F32 => parse_f32(text).map(Constant::F32),
+        ValueType::I32 => text.parse().ok().map(Constant::I32),
+        ValueType::Bool => text.parse().ok().map(Constant::Bool),
     };
-    constant.ok_or_else(|| format!("this is no constant of type {kind}"))
+    constant.ok_or_else(|| format!("this is no constant of type {value_type}"))
+}
+
+/// What stands before the word `or` and behind it.
+fn split_default(text: &str) -> (&str, Option<&str>) {
+    text.split_once(" or ").map_or((text, None), |(before, default)| (before.trim_end(), Some(default.trim())))
+}
+
+fn parse_default(value_type: ValueType, text: Option<&str>) -> Result<Option<Constant>, String> {
+    let expected = |fault| format!("{fault}: behind `or` stands what the argument is where a launch leaves it out");
+    let parse = |text: &str| if text.contains(' ') { parse_constant(text) } else { parse_value(value_type, text) };
+    text.map(|text| parse(text).map_err(expected)).transpose()
 }
 
 /// What a line that gathers looks like.
@@ -395,7 +437,9 @@ const EXPECTED_GATHER: &str = "expected `gather \"name\" format %index`";
 
 fn parse_format(word: &str, expected: impl Fn() -> String) -> Result<DType, String> {
     let is_word = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    let no_format = || format!("`{}` is no format; there are {}", name::word(word), DType::ALL.map(DType::name).join(", "));
+    let known = DType::ALL.map(DType::name);
+    let no_format =
+        || format!("`{}` is no format; there are {}{}", name::word(word), known.join(", "), name::meant(word, known.into_iter()));
     DType::from_name(word).ok_or_else(|| if is_word { no_format() } else { expected() })
 }
 

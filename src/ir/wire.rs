@@ -39,6 +39,9 @@ enum WireNode {
     Apply(Op, Vec<u32>),
     Call(String, Vec<u32>),
     Custom { name: String, fingerprint: String, args: Vec<u32> },
+    // Arguments that may be left out. Kinds of their own, behind the others: binary documents without them read as before.
+    ScalarOr { name: String, value_type: ValueType, default: WireConstant },
+    LoadOr { name: String, operand: Operand, default: WireConstant },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -78,6 +81,26 @@ struct WireReduction {
     operand: Operand,
 }
 
+impl From<Constant> for WireConstant {
+    fn from(constant: Constant) -> WireConstant {
+        match constant {
+            Constant::F32(bits) => WireConstant::F32(text::format_f32(bits)),
+            Constant::I32(x) => WireConstant::I32(x),
+            Constant::Bool(b) => WireConstant::Bool(b),
+        }
+    }
+}
+
+impl WireConstant {
+    fn read(self) -> Result<Constant, String> {
+        Ok(match self {
+            WireConstant::F32(text) => Constant::F32(text::parse_f32(&text).ok_or("its constant is no f32")?),
+            WireConstant::I32(x) => Constant::I32(x),
+            WireConstant::Bool(b) => Constant::Bool(b),
+        })
+    }
+}
+
 /// With every field, but in text without those that say nothing: documents and keys of caches are older than these fields. A
 /// binary format has no names of fields, and reads a reduction without one as something else.
 impl Serialize for WireReduction {
@@ -104,7 +127,7 @@ impl Serialize for WireReduction {
 #[non_exhaustive]
 pub enum WireError {
     /// Not JSON, or not of this shape.
-    #[error("not an epilogue document: {}", name::shown(&.0.to_string(), name::SHOWN_MESSAGE))]
+    #[error("not an epilogue document: {}{}", name::shown(&.0.to_string(), name::SHOWN_MESSAGE), name::meant_by_document(&.0.to_string()))]
     Json(#[from] serde_json::Error),
     /// Written by another version.
     #[error("the document has format version {0}; this library reads version {VERSION}")]
@@ -145,12 +168,22 @@ impl Document {
         let nodes = graph.nodes().map(|(_, node)| match node {
             Node::Accumulator(v) => WireNode::Acc(*v),
             Node::Element(side, v) => WireNode::Element(*side, *v),
-            Node::Constant(Constant::F32(bits)) => WireNode::Const(WireConstant::F32(text::format_f32(*bits))),
-            Node::Constant(Constant::I32(x)) => WireNode::Const(WireConstant::I32(*x)),
-            Node::Constant(Constant::Bool(b)) => WireNode::Const(WireConstant::Bool(*b)),
+            Node::Constant(constant) => WireNode::Const((*constant).into()),
             Node::Coordinate(c) => WireNode::Coordinate(*c),
-            Node::Scalar { name, value_type } => WireNode::Scalar { name: name.to_string(), value_type: *value_type },
-            Node::Load { name, operand } => WireNode::Load { name: name.to_string(), operand: *operand },
+            Node::Scalar { name, value_type, default } => {
+                let (name, value_type) = (name.to_string(), *value_type);
+                match *default {
+                    None => WireNode::Scalar { name, value_type },
+                    Some(default) => WireNode::ScalarOr { name, value_type, default: default.into() },
+                }
+            }
+            Node::Load { name, operand, default } => {
+                let (name, operand) = (name.to_string(), *operand);
+                match *default {
+                    None => WireNode::Load { name, operand },
+                    Some(default) => WireNode::LoadOr { name, operand, default: default.into() },
+                }
+            }
             Node::Gather { name, dtype, args } => WireNode::Gather { name: name.to_string(), dtype: *dtype, args: ids(args) },
             Node::Apply { op, args } => WireNode::Apply(*op, ids(args)),
             Node::Call { function, args } => WireNode::Call(function.name.into(), ids(args)),
@@ -215,18 +248,22 @@ fn read_node(wire: WireNode, ids: &[NodeId], registry: &Registry) -> Result<Node
     Ok(match wire {
         WireNode::Acc(v) => Node::Accumulator(v),
         WireNode::Element(side, v) => Node::Element(side, v),
-        WireNode::Const(WireConstant::F32(text)) => {
-            Node::Constant(Constant::F32(text::parse_f32(&text).ok_or("its constant is no f32")?))
-        }
-        WireNode::Const(WireConstant::I32(x)) => Node::Constant(Constant::I32(x)),
-        WireNode::Const(WireConstant::Bool(b)) => Node::Constant(Constant::Bool(b)),
+        WireNode::Const(constant) => Node::Constant(constant.read()?),
         WireNode::Coordinate(c) => Node::Coordinate(c),
-        WireNode::Scalar { name, value_type } => Node::Scalar { name: name.into(), value_type },
-        WireNode::Load { name, operand } => Node::Load { name: name.into(), operand },
+        WireNode::Scalar { name, value_type } => Node::scalar(name, value_type),
+        WireNode::ScalarOr { name, value_type, default } => {
+            Node::Scalar { name: name.into(), value_type, default: Some(default.read()?) }
+        }
+        WireNode::Load { name, operand } => Node::load(name, operand),
+        WireNode::LoadOr { name, operand, default } => Node::Load { name: name.into(), operand, default: Some(default.read()?) },
         WireNode::Gather { name, dtype, args } => Node::Gather { name: name.into(), dtype, args: refer(args)? },
         WireNode::Apply(op, args) => Node::Apply { op, args: refer(args)? },
         WireNode::Call(name, args) => {
-            let function = registry.function(&name).ok_or_else(|| text::unknown(&name))?;
+            let unknown = || match Op::from_name(&name) {
+                Some(_) => format!("`{name}` is a primitive, which is applied and not called"),
+                None => text::unknown(registry, &name),
+            };
+            let function = registry.function(&name).ok_or_else(unknown)?;
             Node::Call { function, args: refer(args)? }
         }
         WireNode::Custom { name, fingerprint, args } => {

@@ -43,7 +43,7 @@ pub(super) fn accumulate(epilogue: &Epilogue, outputs: &[&str]) -> Result<Epilog
                     );
                 }
                 SinkKind::Store(operand) => {
-                    let there = graph.push(Node::Load { name: sink.name.clone(), operand: *operand }, None);
+                    let there = graph.push(Node::load(sink.name.clone(), *operand), None);
                     sink = sink.map(|value| graph.apply(Op::Add, &[value, there]));
                 }
             }
@@ -64,7 +64,7 @@ pub(super) fn plus(epilogue: &Epilogue, name: &str, operand: Operand) -> Result<
         if !accumulator {
             return id;
         }
-        let matrix = graph.push(Node::Load { name: name.into(), operand }, None);
+        let matrix = graph.push(Node::load(name, operand), None);
         graph.apply(Op::Add, &[id, matrix])
     });
     for sink in epilogue.graph().sinks() {

@@ -61,7 +61,7 @@ mod tests {
     fn stays(op: Op, constant: Constant) -> bool {
         let mut graph = Graph::new();
         let value_type = constant.value_type();
-        let x = graph.push(Node::Load { name: "x".into(), operand: value_type.storage().into() }, None);
+        let x = graph.push(Node::load("x", value_type.storage()), None);
         let constant = graph.push(Node::Constant(constant), None);
         let value = graph.apply(op, &[x, constant]);
         let to: DType = value_type.storage();

@@ -17,7 +17,7 @@ pub fn transpose(checked: &Checked) -> Checked {
         let node = match node.map_args(|a| ids[a.index()]) {
             Node::Coordinate(Coordinate::Row) => Node::Coordinate(Coordinate::Column),
             Node::Coordinate(Coordinate::Column) => Node::Coordinate(Coordinate::Row),
-            Node::Load { name, operand } => Node::Load { name, operand: operand.transposed() },
+            Node::Load { name, operand, default } => Node::Load { name, operand: operand.transposed(), default },
             Node::Element(side, value) => Node::Element(side.transposed(), value),
             other => other,
         };
@@ -33,6 +33,6 @@ pub fn transpose(checked: &Checked) -> Checked {
         Role::Output(operand) => Role::Output(operand.transposed()),
         Role::Update(operand) => Role::Update(operand.transposed()),
     };
-    let arguments = checked.arguments().iter().map(|a| Argument { name: a.name.clone(), role: turn(a.role) });
+    let arguments = checked.arguments().iter().map(|a| Argument { role: turn(a.role), ..a.clone() });
     Checked::rebuilt(graph, arguments.collect())
 }

@@ -1,6 +1,7 @@
 //! Problems: extents, and how the arguments will lie in memory.
 
 use crate::args::{ArgumentError, ArgumentErrors, Fault, Slot, SlotKind, is_unread_operand, laid_out};
+use crate::check::Need;
 #[cfg(feature = "jit")]
 use crate::ir::name::word;
 use crate::problem::Shape;
@@ -78,6 +79,7 @@ impl Problem {
             let fault = match slots.iter().find(|slot| *slot.name == **name) {
                 None if is_unread_operand(name, slots) => return None,
                 None => Fault::Unknown { known: slots.iter().map(|slot| slot.name.to_string()).collect() },
+                Some(slot) if slot.need == Need::Unused => return None,
                 Some(_) if !strides.alignment.is_power_of_two() => Fault::Alignment { got: strides.alignment },
                 Some(slot) => laid_out(&slot.kind, strides.ld, strides.batch_stride).err()?,
             };

@@ -192,7 +192,7 @@ impl Program {
                 Node::Constant(c) => StepKind::Constant(*c),
                 Node::Coordinate(c) => StepKind::Coordinate(*c),
                 Node::Scalar { name, .. } => StepKind::Scalar { argument: argument(name) },
-                Node::Load { name, operand } => StepKind::Load { argument: argument(name), operand: *operand },
+                Node::Load { name, operand, .. } => StepKind::Load { argument: argument(name), operand: *operand },
                 Node::Gather { name, .. } => StepKind::Gather { argument: argument(name), args: args() },
                 Node::Apply { op, .. } => StepKind::Apply { op: *op, args: args() },
                 Node::Custom { op, .. } => StepKind::Custom { name: op.name().into(), cuda: op.cuda().into(), args: args() },

@@ -71,7 +71,10 @@ impl Program {
                 Node::Constant(c) => Kind::Fixed(c.value()),
                 Node::Coordinate(c) => Kind::Coordinate(*c),
                 Node::Scalar { name, .. } => Kind::Fixed(arguments.scalar(name)),
-                Node::Load { name, operand } => Kind::Load(arguments.tensor(name, *operand)),
+                Node::Load { name, operand, .. } => match arguments.given_for(name) {
+                    Some(default) => Kind::Fixed(default.value()),
+                    None => Kind::Load(arguments.tensor(name, *operand)),
+                },
                 Node::Gather { name, args, .. } => {
                     let (table, length) = arguments.table(name);
                     Kind::Gather(table, length, args[0].index())

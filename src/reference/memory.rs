@@ -4,7 +4,7 @@ use crate::args::{Args, Bound, BoundTensor, Given, HostArgs, HostBuffer, Tensor 
 use crate::check::Checked;
 use crate::dtype::DType;
 use crate::ir::axes::{M, N};
-use crate::ir::{Operand, Order};
+use crate::ir::{Constant, Operand, Order};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Distances in elements from one row, column and batch entry to the next; 0 along an axis that does not count.
@@ -132,11 +132,19 @@ impl<'a> Arguments<'a> {
         }
     }
 
+    /// What every element is of an operand that was left out.
+    pub fn given_for(&self, name: &str) -> Option<Constant> {
+        match self.bound(name) {
+            Bound::Scalar(default) => Some(*default),
+            Bound::Tensor(_) => None,
+        }
+    }
+
     /// An operand's place.
     pub fn tensor(&self, name: &str, operand: Operand) -> Tensor {
         match self.bound(name) {
             Bound::Tensor(bound) => Tensor { memory: bound.given, dtype: bound.dtype, strides: Strides::of(operand, bound) },
-            Bound::Scalar(_) => unreachable!("binding refuses a scalar where memory is needed"),
+            Bound::Scalar(_) => unreachable!("binding refuses a scalar where memory is needed, and no output is left out"),
         }
     }
 

@@ -12,8 +12,8 @@
 //!    loss and multiplied and accumulated in `f32`, in an order that is not specified (the product is a blocked `f32` GEMM);
 //!    integers multiply and accumulate in `i32` and wrap. With K = 0 it is zero. For a pointwise operation it is the element
 //!    of `a` itself.
-//! 2. **Every node** has one value. A load is the operand's element at the coordinates it varies along, widened; a
-//!    coordinate is an `i32`, counted from the launch's origin; a primitive is its row's value, computed in `f64` and rounded
+//! 2. **Every node** has one value. A load is the operand's element at the coordinates it varies along, widened; of an
+//!    operand that the launch leaves out, every element is the default, rounded to the operand's format. A coordinate is an `i32`, counted from the launch's origin; a primitive is its row's value, computed in `f64` and rounded
 //!    once to `f32`, or computed in wrapping `i32` arithmetic where its operands are integers.
 //! 3. **Every store** rounds its value once, to nearest even, to the format of its operand, at the element's place. A
 //!    matrix that is loaded and stored under one name is read at an element before that element is written. A matrix that the

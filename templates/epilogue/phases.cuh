@@ -4,7 +4,7 @@ DEVICE TileValues epilogue_begin(const Params& p, int batch) {
     t.batch = batch;
 {% for pointer in batch_pointers %}    t.{{ pointer.name }} = {{ pointer.base }} + i64(batch) * {{ pointer.stride }};
 {% endfor -%}
-{% for load in tile_loads %}    t.{{ load.value }} = widen(*{{ load.base }}); // {{ load.node }}
+{% for load in tile_loads %}    t.{{ load.value }} = {% if load.default %}{{ load.given }} == nullptr ? {{ load.default }} : {% endif %}widen(*{{ load.base }}); // {{ load.node }}
 {% endfor -%}
 {% for line in tile %}{{ line }}
 {% endfor %}    return t;
@@ -14,7 +14,8 @@ DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, const 
     ColumnValues c;
 {% for load in column_loads %}    {
         Raw<{{ load.dtype }}, STRIP> raw; // {{ load.node }}
-        read_columns<{{ load.staged_at }}>(raw, s, {{ load.base }}, p.n, {{ load.wide }} != 0);
+        {% if load.default and not hopper %}if ({{ load.given }} == nullptr) fill_all(raw, {{ load.default }});
+        else {% endif %}read_columns<{{ load.staged_at }}>(raw, s, {{ load.base }}, p.n, {{ load.wide }} != 0);
         widen_all(c.{{ load.value }}, raw);
     }
 {% endfor -%}
@@ -28,7 +29,7 @@ DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, const 
 
 DEVICE RowValues epilogue_row(const Params& p, const TileValues& t, const Strip& s) {
     RowValues r;
-{% for load in row_loads %}    r.{{ load.value }} = widen(read_row<{{ load.staged_at }}>(s, {{ load.base }}, p.m)); // {{ load.node }}
+{% for load in row_loads %}    r.{{ load.value }} = {% if load.default and not hopper %}{{ load.given }} == nullptr ? {{ load.default }} : {% endif %}widen(read_row<{{ load.staged_at }}>(s, {{ load.base }}, p.m)); // {{ load.node }}
 {% endfor -%}
 {% for line in row %}{{ line }}
 {% endfor -%}
@@ -38,7 +39,8 @@ DEVICE RowValues epilogue_row(const Params& p, const TileValues& t, const Strip&
 
 DEVICE Fetched epilogue_fetch(const Params& p, const TileValues& t, const Strip& s) {
     Fetched f;
-{% for load in fetches %}    read_matrix<{{ load.staged_at }}, {{ load.along_strip }}>(f.{{ load.value }}, s, {{ load.base }}, {{ load.ld }}, p.m, p.n, {{ load.wide }} != 0); // {{ load.node }}
+{% for load in fetches %}{% if load.default %}    if ({{ load.given }} == nullptr) fill_all(f.{{ load.value }}, {{ load.default }});
+    else {% else %}    {% endif %}read_matrix<{{ load.staged_at }}, {{ load.along_strip }}>(f.{{ load.value }}, s, {{ load.base }}, {{ load.ld }}, p.m, p.n, {{ load.wide }} != 0); // {{ load.node }}
 {% endfor %}    return f;
 }
 

@@ -6,7 +6,9 @@
 {% endfor %}
 // The tile's slices of all vectors, by one warp.
 DEVICE void fill_vectors(const Params& p, const TileValues& t, u32 to, const TileOrigin& tile, int lane) {
-{% for vector in staged_vectors %}{% if vector.packed %}    for (int i = lane; i < {{ vector.extent }}; i += 32) { // {{ vector.node }}
+{% for vector in staged_vectors %}{% if vector.default %}    if ({{ vector.given }} == nullptr) fill_vector<{{ vector.extent }}>(to + {{ vector.staged_at }}, Narrow<{% if vector.packed %}b8{% else %}{{ vector.dtype }}{% endif %}>::of({{ vector.default }}), lane);
+    else
+{% endif %}{% if vector.packed %}    for (int i = lane; i < {{ vector.extent }}; i += 32) { // {{ vector.node }}
         const int at = tile.{{ vector.axis }} + i;
         shared_at<b8>(to + {{ vector.staged_at }} + i) = b8{u8(at < p.{{ vector.limit }} && widen(bit_at({{ vector.base }}, at)))};
     }
@@ -17,18 +19,20 @@ DEVICE void fill_vectors(const Params& p, const TileValues& t, u32 to, const Til
 template <int THREADS_THERE>
 DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier, int row, int column, int thread) {
     if (thread == 0) {
-        constexpr u32 MAPPED_BYTES = 0{% for load in staged_loads %}{% if load.map %} + Chunk64<sizeof({{ load.dtype }}), {{ load.along_strip }}>::BYTES{% endif %}{% endfor %};
+        constexpr u32 MAPPED_BYTES = 0{% for load in staged_loads %}{% if load.map and not load.default %} + Chunk64<sizeof({{ load.dtype }}), {{ load.along_strip }}>::BYTES{% endif %}{% endfor %};
         if (MAPPED_BYTES > 0) barrier_expect(barrier, MAPPED_BYTES);
-{% for load in staged_loads %}{% if load.map %}        { // {{ load.node }}
+{% for load in staged_loads %}{% if load.map %}        {% if load.default %}if ({{ load.given }} != nullptr) {% endif %}{ // {{ load.node }}
             using Place = Chunk64<sizeof({{ load.dtype }}), {{ load.along_strip }}>;
-            static_assert(Place::PANEL_ELEMENTS == {{ load.panel.box_inner }} && Place::LINES == {{ load.panel.box_outer }} && Place::SWIZZLE == {{ load.panel.swizzle }}, "as the map has it");
+{% if load.default %}            barrier_expect(barrier, Place::BYTES);
+{% endif %}            static_assert(Place::PANEL_ELEMENTS == {{ load.panel.box_inner }} && Place::LINES == {{ load.panel.box_outer }} && Place::SWIZZLE == {{ load.panel.swizzle }}, "as the map has it");
 #pragma unroll
             for (int i = 0; i < Place::PANELS; ++i)
                 tensor_load(shared_address(shared_memory) + to + {{ load.staged_at }} + i * Place::PANEL, p.{{ load.map }}, p.matrix_policy, barrier,
                             {% if load.along_strip %}column + i * Place::PANEL_ELEMENTS, row{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
         }
 {% endif %}{% endfor %}    }
-{% for load in staged_loads %}{% if load.packed %}    copy_bits_in<THREADS_THERE, {{ load.along_strip }}>(to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread, {{ load.wide }} != 0); // {{ load.node }}
+{% for load in staged_loads %}{% if load.default and (load.packed or not load.map) %}    if ({{ load.given }} != nullptr)
+{% endif %}{% if load.packed %}    copy_bits_in<THREADS_THERE, {{ load.along_strip }}>(to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread, {{ load.wide }} != 0); // {{ load.node }}
 {% elif not load.map %}    copy_in<THREADS_THERE, {{ load.along_strip }}>(to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread); // {{ load.node }}
 {% endif %}{% endfor %}    if (THREADS_THERE > 1) __syncwarp();
     if (thread % 32 == 0) barrier_arrive(barrier);

@@ -7,7 +7,7 @@
 mod fast;
 mod program;
 
-use postlude::args::{HostArgs, SlotKind, Tensor, slots};
+use postlude::args::{HostArgs, Slot, SlotKind, Tensor, slots};
 use postlude::build::recipes;
 use postlude::plan::{Mainloop, Math, TileShape};
 use postlude::prelude::*;
@@ -94,11 +94,23 @@ impl Case {
         Ok(Tried::Passed)
     }
 
+    /// With everything that a launch may be given, without what it may leave out, and with every other one of it.
     fn launch(&self, program: &Program, shape: Shape) -> Result<(), String> {
+        let optional = self.gemm.epilogue().arguments().iter().filter(|argument| argument.need.default().is_some());
+        let names: Vec<&str> = optional.map(|argument| &*argument.name).collect();
+        let odd = |odd: usize| names.iter().copied().skip(odd).step_by(2).collect();
+        self.launch_without(program, shape, &[])?;
+        let some: Vec<Vec<&str>> = if names.is_empty() { Vec::new() } else { vec![names.clone(), odd(0), odd(1)] };
+        some.iter().try_for_each(|names| self.launch_without(program, shape, names))
+    }
+
+    fn launch_without(&self, program: &Program, shape: Shape, left_out: &[&str]) -> Result<(), String> {
         let slots = slots(self.gemm.operation(), self.gemm.epilogue().checked(), shape);
+        let is_left_out = |slot: &Slot| left_out.contains(&&*slot.name);
         let mut before = Vec::new();
         for (seed, slot) in slots.iter().enumerate() {
             before.push(match &slot.kind {
+                _ if is_left_out(slot) => Vec::new(),
                 SlotKind::Memory { dtype, outer, inner, batch, .. } => {
                     bytes(*dtype, inner.next_multiple_of(dtype.run()) * outer * batch.unwrap_or(1), seed + 1)
                 }
@@ -109,6 +121,7 @@ impl Case {
         let (mut expected, mut args) = (before.clone(), HostArgs::new());
         for ((slot, bytes), input) in slots.iter().zip(&mut expected).zip(&before) {
             args = match &slot.kind {
+                _ if is_left_out(slot) => args,
                 SlotKind::Scalar(_) => args.scalar(&slot.name, 0.75f32),
                 SlotKind::Memory { dtype, written: true, .. } => args.output(&slot.name, Tensor::of_bytes_mut(*dtype, bytes)),
                 SlotKind::Table(dtype) | SlotKind::Memory { dtype, .. } => {
@@ -120,13 +133,15 @@ impl Case {
         for &raster in self.rasters {
             let launches = program.launch(&self.gemm, shape, raster, &before, 0.75)?;
             for (turn, launched) in launches.iter().enumerate() {
-                for ((slot, expected), found) in slots.iter().zip(&expected).zip(launched) {
+                for ((slot, expected), found) in
+                    slots.iter().zip(&expected).zip(launched).filter(|((slot, _), _)| !is_left_out(slot))
+                {
                     let (expected, found) = (values(&slot.kind, expected), values(&slot.kind, found));
                     let same =
                         |e: f64, f: f64| e == f || (e - f).abs() <= self.tolerance * e.abs().max(1.0) || e.is_nan() && f.is_nan();
                     if let Some(at) = expected.iter().zip(&found).position(|(e, f)| !same(*e, *f)) {
                         let (tile, name, found, expected) = (program.plan().tile, &slot.name, found[at], expected[at]);
-                        let place = format!("launch {turn}, {shape}, raster {raster}, {tile}");
+                        let place = format!("launch {turn}, {shape}, without {left_out:?}, raster {raster}, {tile}");
                         return Err(format!("`{name}`[{at}] is {found}, not {expected}: {place}"));
                     }
                 }
@@ -244,6 +259,20 @@ fn gathers() -> Case {
     Case { name: "gathers", gemm: Gemm::new(F32, TN, &epilogue.unwrap()), shapes: edges(), rasters: &[2], tolerance: 1e-5 }
 }
 
+/// Operands that a launch may leave out, of every phase, order and width of an element.
+fn left_out(name: &'static str, gemm: impl Fn(&Epilogue) -> Gemm, shapes: Vec<Shape>) -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() * e.load_or("scale", F32.pointer(), 0.5) * e.load_or("rows", F16.over(M), 1.25);
+        let z = z + e.load_or("columns", F16.over(N).batched(), 0.1) + e.load_or("level", I32.over(N), -3).cast(F32) * 1e-4;
+        let z = z + e.load_or("c", BF16, -2.0) - e.load_or("turned", F32.column_major(), 0.75);
+        let kept = e.load_or("keep", Bits8, true).select(z, 0.0) + e.load_or("masked", Bits8.over(N), true).cast(F32);
+        let kept = e.load_or("lit", Bits8.over(M).batched(), false).select(kept, -kept);
+        e.store("d", e.load_or("on", Bool.column_major(), true).select(kept, e.load("other", F32)), F32);
+        e.reduce("sums", kept, Monoid::Sum, F32.over(N));
+    });
+    Case { name, gemm: gemm(&epilogue.unwrap()), shapes, rasters: &[2], tolerance: 2e-5 }
+}
+
 /// A few rows against a matrix that passes through once.
 fn few_rows(name: &'static str, layout: Layout, rows: usize) -> Case {
     let epilogue = Epilogue::build(|e| {
@@ -276,6 +305,10 @@ fn cases() -> Vec<Case> {
         reductions(),
         masks(),
         gathers(),
+        left_out("left_out_simt", |e| Gemm::new(F32, TN, e).mainloop(Mainloop::Simt), edges()),
+        left_out("left_out_gemv", |e| Gemm::new(F32, NT, e).mainloop(Mainloop::Gemv), shapes(&[(3, 67, 45), (3, 128, 64)])),
+        left_out("left_out_pointwise", |e| Gemm::pointwise(F32, Order::RowMajor, e), edges()),
+        left_out("left_out_columns", |e| Gemm::pointwise(F32, Order::ColumnMajor, e), edges()),
         few_rows("row_along_k", TN, 1),
         few_rows("rows_along_k", NN, 4),
         few_rows("row_along_n", TT, 1),
@@ -313,6 +346,7 @@ checks! {
     reductions_of_every_kind: "reductions";
     masks_of_either_order: "masks";
     tables_along_every_axis: "gathers";
+    operands_that_are_left_out: "left_out";
     a_few_rows: "row";
     matrices_without_a_product: "pointwise";
 }

@@ -158,7 +158,7 @@ impl Program {
     }
 
     /// What two launches leave in every buffer but the workspace, in the order of the operation's slots. `bytes` gives what each buffer
-    /// holds before, `scalar` the numbers. An error is what the program broke off with.
+    /// holds before, which is nothing where an argument is left out, `scalar` the numbers that are passed. An error is what the program broke off with.
     pub fn launch(
         &self,
         gemm: &Gemm,
@@ -180,6 +180,7 @@ impl Program {
             }
             SlotKind::Scalar(_) | SlotKind::Table(_) => (0, 0, 0, 0),
         };
+        let default = |slot: usize| slots[slot].need.default().filter(|_| bytes[slot].is_empty());
         let workspace = plan.workspace(shape);
         let (mut block, mut addresses) = (vec![0u8; plan.params.size], Vec::new());
         for field in &plan.params.fields {
@@ -195,6 +196,8 @@ impl Program {
                 FieldValue::OperandPointer(i) => address(operand(i), 0),
                 FieldValue::OperandLd(i) => put(&(strides(operand(i)).0 as u64).to_le_bytes()),
                 FieldValue::OperandBatchStride(i) => put(&(strides(operand(i)).1 as u64).to_le_bytes()),
+                // A null pointer, which the block holds already.
+                FieldValue::Pointer(i) if default(argument(i)).is_some() => {}
                 FieldValue::Pointer(i) => address(argument(i), 0),
                 FieldValue::Ld(i) => put(&(strides(argument(i)).0 as u64).to_le_bytes()),
                 FieldValue::BatchStride(i) => put(&(strides(argument(i)).1 as u64).to_le_bytes()),

@@ -29,6 +29,8 @@ pub struct Case {
     pub scalars: BTreeMap<String, Constant>,
     pub origin: [i32; 3],
     fills: BTreeMap<String, Fill>,
+    /// Arguments that the launch leaves out.
+    left_out: Vec<String>,
     limits: Limits,
     seed: u64,
 }
@@ -37,8 +39,8 @@ impl Case {
     pub fn new(gemm: &Gemm, shape: Shape) -> Case {
         // Fresh operands for every case: a seed of the shape.
         let seed = [shape.m, shape.n, shape.k, shape.batch].iter().fold(7u64, |s, x| s.wrapping_mul(0x0100_0193) ^ *x as u64);
-        let (places, scalars, fills) = Default::default();
-        Case { gemm: gemm.clone(), shape, places, scalars, origin: [0; 3], fills, limits: Limits::default(), seed }
+        let (places, scalars, fills, left_out) = Default::default();
+        Case { gemm: gemm.clone(), shape, places, scalars, origin: [0; 3], fills, left_out, limits: Limits::default(), seed }
     }
 
     pub fn offset(mut self, name: &str, elements: usize) -> Case {
@@ -77,6 +79,12 @@ impl Case {
         self
     }
 
+    /// Leaves arguments out of the launch.
+    pub fn without(mut self, names: &[&str]) -> Case {
+        self.left_out = names.iter().map(|name| (*name).to_owned()).collect();
+        self
+    }
+
     /// Widens what the epilogue itself may be off by, beyond one or two roundings.
     pub fn slack(mut self, factor: f64) -> Case {
         self.limits.slack = factor;
@@ -97,7 +105,8 @@ impl Case {
     pub fn buffers(&self) -> Vec<Buffer> {
         let checked = self.gemm.epilogue().checked();
         let mut rng = Rng(self.seed);
-        let buffers = slots(self.gemm.operation(), checked, self.shape).into_iter().filter_map(|slot| {
+        let slots = slots(self.gemm.operation(), checked, self.shape).into_iter();
+        let buffers = slots.filter(|slot| !self.left_out.iter().any(|name| **name == *slot.name)).filter_map(|slot| {
             let role = checked.argument(&slot.name).map(|(_, argument)| argument.role);
             let order = match (role, self.gemm.operation()) {
                 (Some(role), _) => role.operand().map_or(Order::RowMajor, |o| o.order),
@@ -228,6 +237,6 @@ impl std::fmt::Display for Case {
         places
             .chain(self.scalars.iter().map(|(name, value)| format!("; {name} = {value:?}")))
             .try_for_each(|p| write!(f, "{p}"))?;
-        write!(f, "; origin {:?}\n{}", self.origin, self.gemm.epilogue())
+        write!(f, "; origin {:?}; without {:?}\n{}", self.origin, self.left_out, self.gemm.epilogue())
     }
 }

@@ -9,11 +9,11 @@ use postlude::prelude::*;
 use postlude::{DType, Epilogue, Gemm};
 
 /// Aligned, ragged, smaller than a tile, and batched.
-const SHAPES: [Shape; 4] =
+pub const SHAPES: [Shape; 4] =
     [Shape::new(264, 136, 72), Shape::new(301, 143, 33), Shape::new(5, 7, 9), Shape::new(70, 136, 40).batched(3)];
 
 /// Every mainloop takes it. The schedules of Hopper's are asked for where there is one.
-fn gemms(epilogue: &Epilogue) -> Vec<Gemm> {
+pub fn gemms(epilogue: &Epilogue) -> Vec<Gemm> {
     let mut gemms = vec![
         Gemm::new(F16, TN, epilogue),
         Gemm::new(BF16, NT, epilogue).mainloop(Mainloop::Sm80),

@@ -25,6 +25,7 @@ mod large;
 mod launches;
 mod layer;
 mod layout;
+mod left_out;
 mod math;
 mod memory;
 mod operand_sums;

@@ -43,7 +43,7 @@ fn single(arity: usize, node: impl FnOnce(Vec<NodeId>) -> Node) -> Epilogue {
     let mut graph = Graph::new();
     let mut args = vec![graph.push(Node::Accumulator(ValueType::F32), None)];
     for name in ["x1", "x2"].iter().take(arity - 1) {
-        args.push(graph.push(Node::Load { name: (*name).into(), operand: Operand::from(F32) }, None));
+        args.push(graph.push(Node::load(*name, F32), None));
     }
     let value = graph.push(node(args), None);
     graph.sink(Sink::new("d", value, SinkKind::Store(F32.into())), None);
@@ -299,7 +299,7 @@ fn run_one(op: Op, types: &[ValueType], result: ValueType, operands: &[Values]) 
     const NAMES: [&str; 3] = ["x0", "x1", "x2"];
     let mut graph = Graph::new();
     let acc = graph.push(Node::Accumulator(ValueType::F32), None);
-    let load = |(name, value): (&&str, &ValueType)| Node::Load { name: (*name).into(), operand: value.storage().into() };
+    let load = |(name, value): (&&str, &ValueType)| Node::load(*name, value.storage());
     let args: Vec<NodeId> = NAMES.iter().zip(types).map(load).map(|node| graph.push(node, None)).collect();
     let value = graph.push(Node::Apply { op, args }, None);
     graph.sink(Sink::new("d", value, SinkKind::Store(result.storage().into())), None);

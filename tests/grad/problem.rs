@@ -82,7 +82,7 @@ impl Problem {
         };
         let accumulator = operation(epilogue).dtype();
         inputs.insert("a".into(), filled(accumulator.into(), || value(accumulator)));
-        for Argument { name, role } in epilogue.arguments() {
+        for Argument { name, role, .. } in epilogue.arguments() {
             match role {
                 Role::Scalar(t) => {
                     scalars.insert(name.to_string(), value(t.storage()));
@@ -122,7 +122,7 @@ impl Problem {
         let a = operation(epilogue).dtype();
         args = args.input("a", Tensor::of_bytes(a, &inputs["a"]));
         let mut room: BTreeMap<&str, &mut Vec<u8>> = outputs.iter_mut().map(|(n, b)| (n.as_str(), b)).collect();
-        for Argument { name, role } in epilogue.arguments() {
+        for Argument { name, role, .. } in epilogue.arguments() {
             args = match role {
                 Role::Scalar(ValueType::F32) => args.scalar(name, self.scalars[&**name] as f32),
                 Role::Scalar(ValueType::I32) => args.scalar(name, self.scalars[&**name] as i32),
@@ -254,7 +254,7 @@ impl Problem {
         let gradients = self.gradients();
         let (mut smooth, mut all) = (0, 0);
         let mut leaves = vec![("acc".to_owned(), "a".to_owned(), DType::F32, ELEMENTS)];
-        for Argument { name, role } in self.epilogue.arguments() {
+        for Argument { name, role, .. } in self.epilogue.arguments() {
             match role {
                 Role::Scalar(ValueType::F32) => leaves.push((name.to_string(), name.to_string(), DType::F32, 1)),
                 // What a reduction accumulates onto passes its gradient on as it is, and so has none here.

@@ -5,6 +5,7 @@ mod activations;
 mod adjoints;
 mod errors;
 mod gathers;
+mod left_out;
 mod meaning;
 mod memory;
 #[path = "../support/monoids.rs"]

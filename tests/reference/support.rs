@@ -121,7 +121,7 @@ impl Points {
     pub fn load(&mut self, name: &str, value: ValueType, values: &[f64]) -> NodeId {
         let dtype = value.storage();
         self.inputs.push((name.into(), dtype, row(dtype, values)));
-        self.graph.push(Node::Load { name: name.into(), operand: dtype.into() }, None)
+        self.graph.push(Node::load(name, dtype), None)
     }
 
     pub fn store(&mut self, name: &str, value: NodeId, dtype: DType) {

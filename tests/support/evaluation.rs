@@ -1,6 +1,6 @@
 //! A small, fixed problem for any epilogue: what it gives on the CPU, as text.
 
-use postlude::check::Role;
+use postlude::check::{Need, Role};
 use postlude::dtype::ValueType;
 use postlude::ir::Order;
 use postlude::ir::axes::{L, M, N};
@@ -13,8 +13,18 @@ const SHAPE: Shape = Shape::new(3, 5, 0).batched(2);
 /// Elements of a table.
 const TABLE: usize = 7;
 
-/// The values of every output, one line a row, for arguments that follow a fixed pattern.
+/// The values of every output, one line a row, for arguments that follow a fixed pattern; and once more without those that may be left out.
 pub fn evaluate(epilogue: &Epilogue) -> Result<String, String> {
+    let mut out = outputs(epilogue, |_| true)?;
+    if epilogue.arguments().iter().any(|argument| argument.need != Need::Required) {
+        out += "\nwithout what may be left out\n";
+        out += &outputs(epilogue, |need| need == Need::Required)?;
+    }
+    Ok(out)
+}
+
+/// The values of every output, where a launch passes these arguments.
+fn outputs(epilogue: &Epilogue, passes: impl Fn(Need) -> bool) -> Result<String, String> {
     let count = SHAPE.m * SHAPE.n * SHAPE.batch;
     let accumulator = epilogue.checked().accumulator().unwrap_or(ValueType::F32).storage();
     let operation = Operation::Pointwise { dtype: accumulator, order: Order::RowMajor };
@@ -30,8 +40,9 @@ pub fn evaluate(epilogue: &Epilogue) -> Result<String, String> {
     }
     let a = pattern(accumulator, count, 0);
     let mut args = HostArgs::new().input("a", Tensor::of_bytes(accumulator, &a)).origin(0, 0, 0);
-    for (name, role, bytes) in &mut memory {
+    for ((name, role, bytes), argument) in memory.iter_mut().zip(epilogue.arguments()) {
         args = match role {
+            _ if !passes(argument.need) => args,
             Role::Scalar(ValueType::F32) => args.scalar(name, 0.75f32),
             Role::Scalar(ValueType::I32) => args.scalar(name, 2),
             Role::Scalar(ValueType::Bool) => args.scalar(name, true),

@@ -122,8 +122,8 @@ pub fn arbitrary() -> impl Strategy<Value = Graph> {
                 0 => Node::Accumulator(pick(&VALUES, bits)),
                 1 => Node::Constant(constant(pick(&VALUES, bits), bits)),
                 2 => Node::Coordinate(pick(&Coordinate::ALL, bits)),
-                3 => Node::Scalar { name: name.as_str().into(), value_type: pick(&VALUES, bits) },
-                4 => Node::Load { name: name.as_str().into(), operand },
+                3 => Node::Scalar { name: name.as_str().into(), value_type: pick(&VALUES, bits), default: default(bits >> 8) },
+                4 => Node::Load { name: name.as_str().into(), operand, default: default(bits) },
                 5 => Node::Call { function: pick(activation::ALL, bits), args },
                 6 => Node::Custom { op: softcap(), args },
                 7 => Node::Element(pick(&Side::ALL, bits), pick(&VALUES, bits >> 1)),
@@ -139,6 +139,11 @@ pub fn arbitrary() -> impl Strategy<Value = Graph> {
         }
         graph
     })
+}
+
+/// Of half of all arguments the default, of any type.
+fn default(bits: u32) -> Option<Constant> {
+    (bits & 4 != 0).then(|| constant(pick(&VALUES, bits), bits.rotate_right(3)))
 }
 
 /// Names: good ones, ones that want out of their quotes, and any characters.
@@ -339,7 +344,7 @@ impl Maker {
 
     fn scalar(&mut self, value: ValueType) -> Value {
         let name = self.name("s");
-        self.add(Node::Scalar { name, value_type: value }, value, Axes::NONE)
+        self.add(Node::scalar(name, value), value, Axes::NONE)
     }
 
     fn name(&mut self, head: &str) -> Arc<str> {
@@ -375,8 +380,13 @@ impl Maker {
             Kind::Load => {
                 let (name, dtype) = (self.name("x"), self.format(step.operand.dtype));
                 let operand = Operand { dtype, axes: step.operand.axes.without(K), ..step.operand };
-                self.loads.push((name.clone(), operand));
-                self.add(Node::Load { name, operand }, dtype.value_type(), operand.axes);
+                // What a launch may leave out is not updated in place.
+                let default =
+                    step.bits.is_multiple_of(3).then(|| Constant::of(dtype.value_type(), f64::from(step.bits % 7) / 2.0));
+                if default.is_none() {
+                    self.loads.push((name.clone(), operand));
+                }
+                self.add(Node::Load { name, operand, default }, dtype.value_type(), operand.axes);
             }
             Kind::Scalar => {
                 self.scalar(pick(&VALUES, step.bits));

@@ -100,7 +100,7 @@ pub fn of_activation(function: &'static Function, dtype: DType) -> Epilogue {
     let acc = graph.push(Node::Accumulator(ValueType::F32), None);
     let mut args = vec![acc];
     for parameter in &function.parameters[1..] {
-        let raw = graph.push(Node::Load { name: format!("p_{parameter}").as_str().into(), operand: F32.over(N) }, None);
+        let raw = graph.push(Node::load(format!("p_{parameter}"), F32.over(N)), None);
         let square = graph.apply(Op::Mul, &[raw, raw]);
         let half = graph.constant_f32(0.5);
         let shifted = graph.apply(Op::Add, &[square, half]);
