@@ -55,7 +55,7 @@ fn fast() -> Vec<Op> {
 fn epilogue(values: impl FnOnce(&mut Graph, [NodeId; 2]) -> Vec<(String, NodeId)>) -> Epilogue {
     let mut graph = Graph::new();
     let x = graph.push(Node::Accumulator(ValueType::F32), None);
-    let y = graph.push(Node::Load { name: "y".into(), operand: Operand::from(F32) }, None);
+    let y = graph.push(Node::load("y", F32), None);
     for (name, value) in values(&mut graph, [x, y]) {
         graph.sink(Sink::new(name, value, SinkKind::Store(F32.into())), None);
     }
