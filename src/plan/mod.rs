@@ -5,6 +5,7 @@
 //! every problem of its class (format, layout, alignment, tile), and M, N, K, leading dimensions, addresses and scalars are the
 //! launch's.
 
+mod candidates;
 mod choice;
 mod code;
 mod explain;
