@@ -280,6 +280,8 @@ pub type BuiltAt = Option<&'static Location<'static>>;
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     nodes: Vec<Node>,
+    /// The type of each node, as far as what is behind it keeps the rules.
+    types: Vec<ValueType>,
     built_at: Vec<BuiltAt>,
     sinks: Vec<Sink>,
     sinks_built_at: Vec<BuiltAt>,
@@ -317,6 +319,7 @@ impl Graph {
             return id;
         }
         let id = NodeId(self.nodes.len() as u32);
+        self.types.push(self.type_from_args(&node));
         self.ids.insert(node.clone(), id);
         self.nodes.push(node);
         self.built_at.push(built_at);
@@ -382,7 +385,11 @@ impl Graph {
 
     /// The type of a node of a graph that keeps the rules, from what is behind it.
     pub(crate) fn value_type(&self, id: NodeId) -> ValueType {
-        match self.node(id) {
+        self.types[id.index()]
+    }
+
+    fn type_from_args(&self, node: &Node) -> ValueType {
+        match node {
             Node::Accumulator(value) | Node::Element(_, value) => *value,
             Node::Constant(constant) => constant.value_type(),
             Node::Coordinate(_) => ValueType::I32,
