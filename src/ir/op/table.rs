@@ -178,13 +178,13 @@ primitives! {
     /// Inverse hyperbolic sine.
     #[doc(alias = "arcsinh")]
     Asinh = "asinh" method (asinh()), float(1), cost 24, code 45, ulp 3, domain &[&[[-f32::MAX, f32::MAX]]], cuda "asinhf($0)",
-        eval |x| x[0].asinh(), adjoint |s, x, _, g| {
+        eval |x| libm::asinh(x[0]), adjoint |s, x, _, g| {
             let one = s.k(1.0); let d = s.f(Op::Fma, &[x[0], x[0], one]); let d = s.f(Op::Sqrt, &[d]); vec![Some(s.f(Op::Div, &[g, d]))]
         };
     /// Inverse hyperbolic cosine, at least 0; NaN below 1.
     #[doc(alias = "arccosh")]
     Acosh = "acosh" method (acosh()), float(1), cost 24, code 45, ulp 4, domain &[&[[1.0, f32::MAX]]], cuda "acoshf($0)",
-        eval |x| x[0].acosh(), adjoint |s, x, _, g| {
+        eval |x| libm::acosh(x[0]), adjoint |s, x, _, g| {
             // Two roots, since the square overflows.
             let one = s.k(1.0);
             let (less, more) = (s.f(Op::Sub, &[x[0], one]), s.f(Op::Add, &[x[0], one]));
@@ -195,7 +195,7 @@ primitives! {
     /// Inverse hyperbolic tangent: infinite at -1 and 1, NaN beyond.
     #[doc(alias = "arctanh")]
     Atanh = "atanh" method (atanh()), float(1), cost 24, code 45, ulp 3, domain &[&[[-1.0, 1.0]]], cuda "atanhf($0)",
-        eval |x| x[0].atanh(), adjoint |s, x, _, g| {
+        eval |x| libm::atanh(x[0]), adjoint |s, x, _, g| {
             let d = s.one_less_square(x[0]); vec![Some(s.f(Op::Div, &[g, d]))]
         };
     /// Logarithm to base 2: -inf of 0, NaN of what is below.
