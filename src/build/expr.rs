@@ -19,7 +19,9 @@ pub struct Builder {
 /// A value of the epilogue under construction: a handle, copied freely.
 ///
 /// Operators and methods add nodes; nothing is computed. Numbers join in as constants: a Rust `f32` is an `f32` value, an
-/// `i32` an `i32` value, and the two do not mix without a [`cast`](Expr::cast). What is left unused was forgotten:
+/// `i32` an `i32` value, and the two do not mix without a [`cast`](Expr::cast). A number that is written without a type, such as
+/// the 0.1 in `z * 0.1`, [has the type of what it meets](IntoExpr): `f64` beside an `f64` value, else `f32`. What is left unused was
+/// forgotten:
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]
@@ -34,17 +36,34 @@ pub struct Builder {
 pub struct Expr<'g> {
     pub(super) builder: &'g Builder,
     pub(super) id: NodeId,
+    /// The number, of a constant that was made of a Rust `f64` and has met nothing yet.
+    number: Option<f64>,
 }
 
 /// What can stand where an expression is wanted: an expression, or a number.
 ///
-/// An `f64` is not one, since the graph has none: write `z * 2.0`, or `z * x as f32`. On the left of an operator rustc names the types that
-/// can stand there, and has no room for more words.
+/// A Rust `f64`, which every number with a point is that has no other type, takes the type of the values that it meets: it is an
+/// `f64` constant beside an `f64` value, and beside any other, or none, the nearest `f32`. One that is too large for an `f32` stays an `f64`.
+///
+/// ```
+/// # use postlude::prelude::*;
+/// let epilogue = Epilogue::build(|e| {
+///     let z = e.acc_f64() * 0.1; //                                     the f64 that is nearest to 0.1
+///     let w = e.load("w", F32) * 0.1; //                                the f32
+///     e.store("d", e.constant(0.1) * z + w.cast(F64), F64);
+/// })?;
+/// assert!(epilogue.to_string().contains("const f64 0.1") && epilogue.to_string().contains("const f32 0.1"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// To the left of an operator a number is an `f32` or an `i32`: were `f64` allowed there, too, Rust could not tell which of them the
+/// 2.0 in `(2.0 * z).relu()` is. Beside an `f64` value [`check`](crate::check) refuses it. Write the number on the right, or as
+/// `e.constant(2.0)`.
 ///
 /// ```compile_fail,E0277
 /// # use postlude::prelude::*;
 /// # Epilogue::build(|e| {
-/// e.store("d", 2.0f64 * e.acc(), F32); // 2.0 * e.acc()
+/// e.store("d", 2.0f64 * e.acc_f64(), F64); // e.acc_f64() * 2.0, or e.constant(2.0) * e.acc_f64()
 /// # }).unwrap();
 /// ```
 ///
@@ -58,13 +77,37 @@ pub struct Expr<'g> {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an expression, nor a number that can stand for one",
-    label = "an expression, an `f32`, an `i32` or a `bool` is wanted here",
+    label = "an expression, a floating-point number, an `i32` or a `bool` is wanted here",
     note = "a region has a value once it is closed: `z.region(condition, |z| ..).otherwise(|z| ..)`",
-    note = "numbers are `f32`, `i32` or `bool`: write `2.0` or `2.0_f32`, convert others with `as f32` or `as i32`, half-precision ones with `.to_f32()`"
+    note = "numbers are `f32`, `f64`, `i32` or `bool`: convert others with `as f32` or `as i32`, half-precision ones with `.to_f32()`"
 )]
 pub trait IntoExpr<'g> {
     /// The expression, in the given builder.
     fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g>;
+
+    /// The number, if its type is open.
+    #[doc(hidden)]
+    fn number(&self) -> Option<f64> {
+        None
+    }
+
+    /// Whether it is an `f64` value.
+    #[doc(hidden)]
+    fn is_f64(&self) -> bool {
+        false
+    }
+
+    /// The expression as it is beside an `f64` value, or beside none.
+    #[doc(hidden)]
+    fn beside(self, f64: bool, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g>
+    where
+        Self: Sized,
+    {
+        match self.number().filter(|_| f64) {
+            Some(x) => builder.push(Node::Constant(Constant::F64(x.to_bits())), Some(built_at)),
+            None => Expr { number: None, ..self.into_expr(builder, built_at) },
+        }
+    }
 }
 
 impl<'g> IntoExpr<'g> for Expr<'g> {
@@ -74,6 +117,28 @@ impl<'g> IntoExpr<'g> for Expr<'g> {
         }
         builder.foreign.borrow_mut().push(built_at);
         builder.adopt(self)
+    }
+
+    fn number(&self) -> Option<f64> {
+        self.number
+    }
+
+    fn is_f64(&self) -> bool {
+        self.builder.graph.borrow().value_type(self.id) == ValueType::F64
+    }
+}
+
+impl<'g> IntoExpr<'g> for f64 {
+    fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g> {
+        let nearest = self as f32;
+        // Infinity would be another number.
+        let stays = nearest.is_infinite() && self.is_finite();
+        let constant = if stays { Constant::F64(self.to_bits()) } else { nearest.into() };
+        Expr { number: Some(self), ..builder.push(Node::Constant(constant), Some(built_at)) }
+    }
+
+    fn number(&self) -> Option<f64> {
+        Some(*self)
     }
 }
 
@@ -120,7 +185,7 @@ impl<'g, const A: usize> IntoElement<'g> for [Expr<'g>; A] {
 
 impl Builder {
     pub(super) fn push(&self, node: Node, built_at: BuiltAt) -> Expr<'_> {
-        Expr { builder: self, id: self.graph.borrow_mut().push(node, built_at) }
+        self.handle(self.graph.borrow_mut().push(node, built_at))
     }
 
     /// Runs `build` over an existing graph: how the body of a function adds its nodes.
@@ -132,7 +197,7 @@ impl Builder {
     }
 
     pub(super) fn handle(&self, id: NodeId) -> Expr<'_> {
-        Expr { builder: self, id }
+        Expr { builder: self, id, number: None }
     }
 
     /// Copies what a reported expression of another builder stands for, so that everything built on it is checked with
@@ -165,6 +230,12 @@ impl Builder {
     #[track_caller]
     pub fn acc_i32(&self) -> Expr<'_> {
         self.push(Node::Accumulator(ValueType::I32), Some(Location::caller()))
+    }
+
+    /// The accumulator of an `f64` product: `f64[M,N,L]`.
+    #[track_caller]
+    pub fn acc_f64(&self) -> Expr<'_> {
+        self.push(Node::Accumulator(ValueType::F64), Some(Location::caller()))
     }
 
     /// An element of the left operand of a floating-point product, A\[m,k\]: `f32[M,K,L]`. It exists only inside the product, and all
@@ -264,9 +335,9 @@ impl Builder {
     /// updates it in place. A condition may be stored one bit an element: `Bits8`, or `Bits128` as cuBLASLt has it.
     #[track_caller]
     pub fn store<'g>(&'g self, name: &str, value: impl IntoExpr<'g>, operand: impl Into<Operand>) {
-        let built_at = Location::caller();
-        let value = value.into_expr(self, built_at).id;
-        self.graph.borrow_mut().sink(Sink::new(name, value, SinkKind::Store(operand.into())), Some(built_at));
+        let (operand, built_at) = (operand.into(), Location::caller());
+        let value = value.beside(operand.dtype == DType::F64, self, built_at).id;
+        self.graph.borrow_mut().sink(Sink::new(name, value, SinkKind::Store(operand)), Some(built_at));
     }
 
     /// Reduces a value over every axis that the operand does not vary along, and stores the result, rounded once.
@@ -305,7 +376,9 @@ impl Builder {
     #[track_caller]
     pub fn reduce<'g>(&'g self, name: &str, element: impl IntoElement<'g>, with: impl Into<Reduce>, operand: impl Into<Operand>) {
         let (with, operand, built_at) = (with.into(), operand.into(), Location::caller());
-        let mut values: Vec<NodeId> = element.into_values(self, built_at).into_iter().map(|value| value.id).collect();
+        let f64 = operand.dtype == DType::F64;
+        let values = element.into_values(self, built_at).into_iter();
+        let mut values: Vec<NodeId> = values.map(|value| value.beside(f64, self, built_at).id).collect();
         if with.monoid.is_indexed() && values.len() == 1 {
             // Along both axes there is no index that the graph could say.
             let index = match (operand.axes.contains(M), operand.axes.contains(N)) {
@@ -348,14 +421,19 @@ impl<'g> Expr<'g> {
     }
 
     pub(super) fn binary(self, op: Op, right: impl IntoExpr<'g>, built_at: &'static Location<'static>) -> Expr<'g> {
-        let right = right.into_expr(self.builder, built_at);
-        self.apply(op, &[right], built_at)
+        let f64 = self.is_f64() || right.is_f64();
+        let [left, right] = [self.beside(f64, self.builder, built_at), right.beside(f64, self.builder, built_at)];
+        left.apply(op, &[right], built_at)
     }
 
-    /// To another type (`F32`, `I32`, `Bool`), or rounded to the precision of a narrower format (`F16`, `BF16`) while
-    /// staying an `f32` value.
+    /// To another type (`F32`, `F64`, `I32`, `Bool`), or rounded once to the precision of a narrower format (`F16`, `BF16`), which gives
+    /// an `f32` value.
     #[track_caller]
     pub fn cast(self, to: DType) -> Expr<'g> {
-        self.apply(Op::cast(to), &[], Location::caller())
+        let at = Location::caller();
+        match self.number {
+            Some(_) if to == DType::F64 => self.beside(true, self.builder, at),
+            _ => self.apply(Op::cast(to), &[], at),
+        }
     }
 }

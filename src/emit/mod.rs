@@ -32,7 +32,7 @@ macro_rules! templates {
     ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("../../templates/", $name)))),*] };
 }
 
-static TEMPLATES: [(&str, &str); 35] = templates![
+static TEMPLATES: [(&str, &str); 37] = templates![
     "kernel.cu",
     "restride.cu",
     "prelude/types.cuh",
@@ -44,7 +44,9 @@ static TEMPLATES: [(&str, &str); 35] = templates![
     "prelude/strip_bits.cuh",
     "prelude/staging_bits.cuh",
     "prelude/raster.cuh",
+    "prelude/doubles.cuh",
     "prelude/monoids.cuh",
+    "prelude/monoids_of_doubles.cuh",
     "prelude/reduce.cuh",
     "prelude/shared.cuh",
     "prelude/tensor_core.cuh",
@@ -213,6 +215,10 @@ struct Context {
     staged_vectors: Vec<StagedVector>,
     element: &'static str,
     accumulator: &'static str,
+    /// Bytes of one.
+    accumulator_bytes: usize,
+    /// Whether any value is an `f64`.
+    doubles: bool,
     /// Whether any operand has elements of one bit.
     packed: bool,
     packed_accumulator: bool,
@@ -359,6 +365,8 @@ fn context(plan: &KernelPlan) -> Context {
         product: matches!(plan.operation, Operation::Product { .. }),
         element: plan.operation.dtype().cuda(),
         accumulator: plan.operation.accumulator().cuda(),
+        accumulator_bytes: plan.operation.accumulator().storage().size(),
+        doubles: plan.has_doubles(),
         packed: packed_accumulator || plan.arguments.iter().any(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed())),
         packed_accumulator,
         reads_accumulator: program.steps.iter().any(|step| matches!(step.kind, StepKind::Accumulator)),

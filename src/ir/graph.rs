@@ -41,6 +41,8 @@ impl fmt::Display for NodeId {
 pub enum Constant {
     /// An `f32`, by its bits.
     F32(u32),
+    /// An `f64`, by its bits.
+    F64(u64),
     /// An `i32`.
     I32(i32),
     /// A truth value.
@@ -70,6 +72,7 @@ impl Constant {
     pub const fn value_type(self) -> ValueType {
         match self {
             Constant::F32(_) => ValueType::F32,
+            Constant::F64(_) => ValueType::F64,
             Constant::I32(_) => ValueType::I32,
             Constant::Bool(_) => ValueType::Bool,
         }
@@ -79,6 +82,7 @@ impl Constant {
     pub fn value(self) -> f64 {
         match self {
             Constant::F32(bits) => f64::from(f32::from_bits(bits)),
+            Constant::F64(bits) => f64::from_bits(bits),
             Constant::I32(x) => f64::from(x),
             Constant::Bool(b) => f64::from(u8::from(b)),
         }
@@ -88,6 +92,7 @@ impl Constant {
     pub fn of(value_type: ValueType, x: f64) -> Constant {
         match value_type {
             ValueType::F32 => Constant::F32((x as f32).to_bits()),
+            ValueType::F64 => Constant::F64(x.to_bits()),
             ValueType::I32 => Constant::I32(x as i32),
             ValueType::Bool => Constant::Bool(x != 0.0),
         }
@@ -334,6 +339,11 @@ impl Graph {
     /// Adds an `f32` constant.
     pub fn constant_f32(&mut self, x: f32) -> NodeId {
         self.push(Node::Constant(Constant::F32(x.to_bits())), None)
+    }
+
+    /// Adds the constant of a type nearest to a value.
+    pub(crate) fn constant_of(&mut self, value_type: ValueType, x: f64) -> NodeId {
+        self.push(Node::Constant(Constant::of(value_type, x)), None)
     }
 
     /// Adds a sink.

@@ -70,20 +70,26 @@ impl Line {
     }
 }
 
-/// An `f32` so that it reads back bit for bit: decimal where possible, else its bits.
-pub fn format_f32(bits: u32) -> String {
-    let x = f32::from_bits(bits);
-    if x.is_finite() { format!("{x:?}") } else { format!("0x{bits:08x}") }
+macro_rules! floats {
+    ($($float:ident $bits:ident $digits:literal $format:ident $parse:ident),*) => { $(
+        #[doc = concat!("An `", stringify!($float), "` so that it reads back bit for bit: decimal where possible, else its bits.")]
+        pub fn $format(bits: $bits) -> String {
+            let x = $float::from_bits(bits);
+            if x.is_finite() { format!("{x:?}") } else { format!("0x{bits:0width$x}", width = $digits) }
+        }
+
+        #[doc = concat!("The inverse of [`", stringify!($format), "`].")]
+        pub fn $parse(text: &str) -> Option<$bits> {
+            match text.strip_prefix("0x") {
+                Some(hex) if hex.len() == $digits && !hex.starts_with('+') => $bits::from_str_radix(hex, 16).ok(),
+                Some(_) => None,
+                None => text.parse::<$float>().ok().filter(|x| x.is_finite()).map($float::to_bits),
+            }
+        }
+    )* };
 }
 
-/// The inverse of [`format_f32`].
-pub fn parse_f32(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x") {
-        Some(hex) if hex.len() == 8 && !hex.starts_with('+') => u32::from_str_radix(hex, 16).ok(),
-        Some(_) => None,
-        None => text.parse::<f32>().ok().filter(|x| x.is_finite()).map(f32::to_bits),
-    }
-}
+floats! { f32 u32 8 format_f32 parse_f32, f64 u64 16 format_f64 parse_f64 }
 
 /// A node's line.
 pub fn node_line(graph: &Graph, id: NodeId, type_name: Option<&str>) -> Line {
@@ -122,6 +128,7 @@ pub fn node_line(graph: &Graph, id: NodeId, type_name: Option<&str>) -> Line {
                 " ",
                 &match *c {
                     Constant::F32(bits) => format_f32(bits),
+                    Constant::F64(bits) => format_f64(bits),
                     Constant::I32(x) => x.to_string(),
                     Constant::Bool(b) => b.to_string(),
                 },
@@ -375,8 +382,7 @@ fn name(text: &str) -> Result<(String, &str), String> {
 }
 
 fn parse_type(text: &str) -> Result<ValueType, String> {
-    let types = [ValueType::F32, ValueType::I32, ValueType::Bool];
-    types.into_iter().find(|t| t.name() == text).ok_or_else(|| "expected a type: f32, i32 or bool".into())
+    ValueType::ALL.into_iter().find(|t| t.name() == text).ok_or_else(|| "expected a type: f32, f64, i32 or bool".into())
 }
 
 fn parse_constant(text: &str) -> Result<Constant, String> {
@@ -384,6 +390,7 @@ fn parse_constant(text: &str) -> Result<Constant, String> {
     let value = value.trim();
     let constant = match parse_type(kind)? {
         ValueType::F32 => parse_f32(value).map(Constant::F32),
+        ValueType::F64 => parse_f64(value).map(Constant::F64),
         ValueType::I32 => value.parse().ok().map(Constant::I32),
         ValueType::Bool => value.parse().ok().map(Constant::Bool),
     };

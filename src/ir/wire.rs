@@ -45,6 +45,7 @@ enum WireNode {
 #[serde(rename_all = "lowercase")]
 enum WireConstant {
     F32(String),
+    F64(String),
     I32(i32),
     Bool(bool),
 }
@@ -146,6 +147,7 @@ impl Document {
             Node::Accumulator(v) => WireNode::Acc(*v),
             Node::Element(side, v) => WireNode::Element(*side, *v),
             Node::Constant(Constant::F32(bits)) => WireNode::Const(WireConstant::F32(text::format_f32(*bits))),
+            Node::Constant(Constant::F64(bits)) => WireNode::Const(WireConstant::F64(text::format_f64(*bits))),
             Node::Constant(Constant::I32(x)) => WireNode::Const(WireConstant::I32(*x)),
             Node::Constant(Constant::Bool(b)) => WireNode::Const(WireConstant::Bool(*b)),
             Node::Coordinate(c) => WireNode::Coordinate(*c),
@@ -217,6 +219,9 @@ fn read_node(wire: WireNode, ids: &[NodeId], registry: &Registry) -> Result<Node
         WireNode::Element(side, v) => Node::Element(side, v),
         WireNode::Const(WireConstant::F32(text)) => {
             Node::Constant(Constant::F32(text::parse_f32(&text).ok_or("its constant is no f32")?))
+        }
+        WireNode::Const(WireConstant::F64(text)) => {
+            Node::Constant(Constant::F64(text::parse_f64(&text).ok_or("its constant is not an f64")?))
         }
         WireNode::Const(WireConstant::I32(x)) => Node::Constant(Constant::I32(x)),
         WireNode::Const(WireConstant::Bool(b)) => Node::Constant(Constant::Bool(b)),

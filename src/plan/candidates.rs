@@ -74,6 +74,14 @@ pub(super) static SIMT: [Candidate; 5] = [
     candidate(Tile::simt(32, 32, 16, 4, 4, 6), 19.0, 10.8, 16.0),
 ];
 
+/// For `f64`, whose accumulators take two registers each. The times follow from those of `f32` by the multiply-adds: they are not measured.
+pub(super) static SIMT_F64: [Candidate; 4] = [
+    candidate(Tile::simt(128, 64, 8, 8, 8, 2), 140.0, 102.0, 16.0),
+    candidate(Tile::simt(64, 64, 16, 8, 4, 3), 82.0, 62.0, 16.0),
+    candidate(Tile::simt(32, 64, 16, 4, 4, 4), 60.0, 40.0, 16.0),
+    candidate(Tile::simt(32, 32, 16, 4, 4, 6), 38.0, 21.6, 16.0),
+];
+
 /// Tiles for a few rows, B with K contiguous. The times are of a block.
 pub(super) static GEMV_K: [Candidate; 3] = [
     candidate(Tile::gemv(1, 8, 256, 4, 1), 1.0, 1.0, 0.0).up_to_rows(1),

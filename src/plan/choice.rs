@@ -4,12 +4,13 @@
 //! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured. Hopper's
 //! tiles have a model of their own (`hopper`).
 
-use super::candidates::{Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SM80, SM80_TF32, SUMS};
+use super::candidates::{Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_TF32, SUMS};
 use super::{
     Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Restride, Runs, Staging, Tile, TileShape, hopper, raster,
 };
-use crate::dtype::DType;
-use crate::ir::{Order, Side};
+use crate::check::Checked;
+use crate::dtype::{DType, ValueType};
+use crate::ir::{Node, Order};
 use crate::problem::{Operation, Shape};
 use crate::target::Target;
 use serde::Serialize;
@@ -224,6 +225,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
             (Mainloop::Gemv, _) => &GEMV_N,
             (Mainloop::Pointwise, _) if request.parts > 1 => &SUMS,
             (Mainloop::Pointwise, _) => &POINTWISE,
+            (_, DType::F64) => &SIMT_F64,
             _ => &SIMT,
         };
         for candidate in candidates {
@@ -246,15 +248,14 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
 }
 
 /// The mainloops that can compute a product or a pointwise operation, the best first, with verdicts on the others. None if
-/// the one that was asked for cannot. `shape` and `alignment` of `a` and `b` are as the user sees them; `summed` is an operand that the
-/// epilogue sums.
+/// the one that was asked for cannot. `shape` and `alignment` of `a` and `b` are as the user sees them.
 pub(super) fn mainloops(
     operation: Operation,
     shape: Shape,
     alignment: [usize; 2],
     target: Target,
     preferences: Preferences,
-    summed: Option<Side>,
+    epilogue: &Checked,
     choice: &mut Choice,
 ) -> Vec<Mainloop> {
     let forced = preferences.mainloop.or(preferences.tile.map(|t| t.mainloop()));
@@ -276,7 +277,10 @@ pub(super) fn mainloops(
                 let [a, b] = alignment;
                 Some(format!("TMA wants operands aligned to 16 bytes, a has {a} and b {b}: copying them would take longer"))
             }
-            _ if mainloop == Mainloop::Gemv && summed.is_some() => Some("it has no sums of operands".into()),
+            _ if mainloop == Mainloop::Gemv && epilogue.summed_operand().is_some() => Some("it has no sums of operands".into()),
+            _ if mainloop == Mainloop::Sm90a && why_not(mainloop, operation, target, preferences).is_none() => {
+                double(epilogue).map(|value| format!("its epilogues have no f64 values, and {value} is one: sm80 has them"))
+            }
             _ => why_not(mainloop, operation, target, preferences),
         };
         match why_not {
@@ -285,6 +289,16 @@ pub(super) fn mainloops(
         }
     }
     usable
+}
+
+/// The first value of an epilogue that is an `f64`, in the words of the listing.
+fn double(epilogue: &Checked) -> Option<String> {
+    let graph = epilogue.graph();
+    let (id, node) = graph.nodes().find(|(id, _)| epilogue.type_of(*id).value == ValueType::F64)?;
+    Some(match node {
+        Node::Scalar { name, .. } | Node::Load { name, .. } | Node::Gather { name, .. } => format!("`{name}`"),
+        _ => format!("{id} of the epilogue, `{}`,", node.mnemonic()),
+    })
 }
 
 /// Why a mainloop cannot compute what is asked, if it cannot.

@@ -33,6 +33,7 @@ pub fn evaluate(epilogue: &Epilogue) -> Result<String, String> {
     for (name, role, bytes) in &mut memory {
         args = match role {
             Role::Scalar(ValueType::F32) => args.scalar(name, 0.75f32),
+            Role::Scalar(ValueType::F64) => args.scalar(name, 0.75),
             Role::Scalar(ValueType::I32) => args.scalar(name, 2),
             Role::Scalar(ValueType::Bool) => args.scalar(name, true),
             Role::Table(dtype) => args.input(name, Tensor::of_bytes(*dtype, bytes)),
@@ -79,6 +80,7 @@ fn pattern(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
 fn number(dtype: DType, x: f64) -> String {
     match dtype.value_type() {
         ValueType::F32 => format!("{x:>8.4}"),
+        ValueType::F64 => format!("{x:>13.9}"),
         _ => format!("{x:>8}"),
     }
 }
