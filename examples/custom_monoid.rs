@@ -20,6 +20,7 @@ mod matrix;
 
 use matrix::{eighths, show};
 use postlude::CustomMonoid;
+use postlude::dtype::ValueType;
 use postlude::prelude::*;
 use std::io::Write;
 
@@ -65,7 +66,12 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     let (mut d, mut mean, mut of_rows) = (vec![0.0f32; SHAPE.m * SHAPE.n], vec![0.0f32; SHAPE.m], vec![0.0f32; SHAPE.m]);
     let args = HostArgs::new().input("a", &a).input("b", &b).input("offset", &offset).output("d", &mut d);
     Gemm::new(F32, TT, &product).run(SHAPE, args.output("mean", &mut mean).output("variance", &mut of_rows))?;
-    show(out, &format!("variance, a state of {} words: of each row", variance.words()), SHAPE.m, of_rows.iter().copied())?;
+    show(
+        out,
+        &format!("variance, a state of {} words: of each row", variance.words(ValueType::F32)),
+        SHAPE.m,
+        of_rows.iter().copied(),
+    )?;
     show(out, "mean of each row", SHAPE.m, mean.iter().copied())?;
 
     let args = HostArgs::new().input("mean", &mean).input("variance", &of_rows).input("gamma", &gamma).input("beta", &beta);

@@ -1,9 +1,9 @@
 //! Number formats: the only place that knows how a format is spelled, how wide it is and how it rounds.
 //!
 //! A [`DType`] is a *storage* format, what lies in memory. A [`ValueType`] is what a value of the epilogue graph is while
-//! it is being computed: every floating-point operand is widened to `f32` when it is loaded and rounded once, to nearest
-//! even, when it is stored. Arithmetic therefore never happens in a 16-bit format unless the graph says so with an explicit
-//! rounding ([`cast`](crate::Expr::cast) to `F16` or `BF16`).
+//! it is being computed: an operand of 16 bits is widened to `f32` when it is loaded and rounded once, to nearest even, when it
+//! is stored. Arithmetic therefore never happens in a 16-bit format unless the graph says so with an explicit rounding
+//! ([`cast`](crate::Expr::cast) to `F16` or `BF16`). `f64` operands are `f64` values, and what is computed of them stays `f64`.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -16,6 +16,8 @@ use std::fmt;
 pub enum DType {
     /// IEEE binary32.
     F32,
+    /// IEEE binary64. Its values are `f64` too, and no tensor core multiplies it here.
+    F64,
     /// IEEE binary16. Overflow rounds to infinity, as IEEE says.
     F16,
     /// bfloat16: the upper half of a binary32.
@@ -39,6 +41,8 @@ pub enum DType {
 pub enum ValueType {
     /// A binary32 number.
     F32,
+    /// A binary64 number.
+    F64,
     /// A 32-bit integer; arithmetic wraps.
     I32,
     /// A truth value.
@@ -69,11 +73,13 @@ impl Facts {
 
 impl DType {
     /// Every format, in declaration order.
-    pub const ALL: [DType; 7] = [DType::F32, DType::F16, DType::BF16, DType::I32, DType::Bool, DType::Bits8, DType::Bits128];
+    pub const ALL: [DType; 8] =
+        [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::Bool, DType::Bits8, DType::Bits128];
 
     const fn facts(self) -> Facts {
         match self {
             DType::F32 => Facts::bytes("f32", 4, "float", ValueType::F32),
+            DType::F64 => Facts::bytes("f64", 8, "double", ValueType::F64),
             DType::F16 => Facts::bytes("f16", 2, "f16", ValueType::F32),
             DType::BF16 => Facts::bytes("bf16", 2, "bf16", ValueType::F32),
             DType::I32 => Facts::bytes("i32", 4, "int", ValueType::I32),
@@ -145,6 +151,7 @@ impl DType {
     pub fn round(self, x: f64) -> f64 {
         match self {
             DType::F32 => f64::from(x as f32),
+            DType::F64 => x,
             DType::F16 => f64::from(f16::from_f32(to_odd(x)).to_f32()),
             DType::BF16 => f64::from(bf16::from_f32(to_odd(x)).to_f32()),
             DType::I32 => f64::from(x as i32),
@@ -158,18 +165,19 @@ impl DType {
     /// If the buffer is too short.
     pub fn read(self, bytes: &[u8], index: usize) -> f64 {
         let at = index / self.facts().packed * self.size();
-        let word = |n: usize| &bytes[at..at + n];
         match self {
-            DType::F32 => f64::from(f32::from_le_bytes([word(4)[0], word(4)[1], word(4)[2], word(4)[3]])),
-            DType::F16 => f64::from(f16::from_le_bytes([word(2)[0], word(2)[1]]).to_f32()),
-            DType::BF16 => f64::from(bf16::from_le_bytes([word(2)[0], word(2)[1]]).to_f32()),
-            DType::I32 => f64::from(i32::from_le_bytes([word(4)[0], word(4)[1], word(4)[2], word(4)[3]])),
+            DType::F32 => f64::from(f32::from_le_bytes(word(bytes, at))),
+            DType::F64 => f64::from_le_bytes(word(bytes, at)),
+            DType::F16 => f64::from(f16::from_le_bytes(word(bytes, at)).to_f32()),
+            DType::BF16 => f64::from(bf16::from_le_bytes(word(bytes, at)).to_f32()),
+            DType::I32 => f64::from(i32::from_le_bytes(word(bytes, at))),
             DType::Bool => f64::from(u8::from(bytes[at] != 0)),
             DType::Bits8 | DType::Bits128 => f64::from(bytes[at] >> (index % 8) & 1),
         }
     }
 
-    /// The elements from `index` on of a little-endian buffer, as `f32`: what [`read`](DType::read) gives, many at a time.
+    /// The elements from `index` on of a little-endian buffer, as `f32`: what [`read`](DType::read) gives, many at a time. Those of
+    /// `F64` are rounded.
     ///
     /// # Panics
     /// If the buffer is too short.
@@ -187,6 +195,22 @@ impl DType {
         }
     }
 
+    /// The same as `f64`, which holds every one of them.
+    ///
+    /// # Panics
+    /// If the buffer is too short.
+    pub fn read_wide(self, bytes: &[u8], index: usize, out: &mut [f64]) {
+        const AT_ONCE: usize = 512;
+        if matches!(self, DType::F64 | DType::I32) {
+            return out.iter_mut().enumerate().for_each(|(i, x)| *x = self.read(bytes, index + i));
+        }
+        let mut run = [0.0f32; AT_ONCE];
+        for (i, out) in out.chunks_mut(AT_ONCE).enumerate() {
+            self.read_run(bytes, index + i * AT_ONCE, &mut run[..out.len()]);
+            out.iter_mut().zip(run).for_each(|(x, f)| *x = f64::from(f));
+        }
+    }
+
     /// Rounds `x` as a store does and writes it at `index` of a little-endian buffer.
     ///
     /// # Panics
@@ -195,6 +219,7 @@ impl DType {
         let at = index / self.facts().packed * self.size();
         match self {
             DType::F32 => bytes[at..at + 4].copy_from_slice(&(x as f32).to_le_bytes()),
+            DType::F64 => bytes[at..at + 8].copy_from_slice(&x.to_le_bytes()),
             DType::F16 => bytes[at..at + 2].copy_from_slice(&f16::from_f32(to_odd(x)).to_le_bytes()),
             DType::BF16 => bytes[at..at + 2].copy_from_slice(&bf16::from_f32(to_odd(x)).to_le_bytes()),
             DType::I32 => bytes[at..at + 4].copy_from_slice(&(x as i32).to_le_bytes()),
@@ -202,6 +227,11 @@ impl DType {
             DType::Bits8 | DType::Bits128 => bytes[at] = bytes[at] & !(1 << (index % 8)) | u8::from(x != 0.0) << (index % 8),
         }
     }
+}
+
+/// The bytes of one element.
+fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    std::array::from_fn(|i| bytes[at + i])
 }
 
 /// `x` as an `f32`, rounded to odd: an inexact result is the neighbour whose last bit is 1. It is never a tie of a narrower
@@ -219,6 +249,14 @@ fn to_odd(x: f64) -> f32 {
 }
 
 impl ValueType {
+    /// Every type, in declaration order.
+    pub const ALL: [ValueType; 4] = [ValueType::F32, ValueType::F64, ValueType::I32, ValueType::Bool];
+
+    /// Whether it is a floating-point number.
+    pub const fn is_float(self) -> bool {
+        matches!(self, ValueType::F32 | ValueType::F64)
+    }
+
     /// The name in text, JSON and messages.
     pub const fn name(self) -> &'static str {
         self.storage().name()
@@ -228,6 +266,7 @@ impl ValueType {
     pub const fn cuda(self) -> &'static str {
         match self {
             ValueType::F32 => "float",
+            ValueType::F64 => "double",
             ValueType::I32 => "int",
             ValueType::Bool => "bool",
         }
@@ -237,6 +276,7 @@ impl ValueType {
     pub const fn storage(self) -> DType {
         match self {
             ValueType::F32 => DType::F32,
+            ValueType::F64 => DType::F64,
             ValueType::I32 => DType::I32,
             ValueType::Bool => DType::Bool,
         }
@@ -258,7 +298,7 @@ impl fmt::Display for ValueType {
 /// A Rust type with the layout of a storage format. Sealed: the formats are [`DType`]'s.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is the element of no format",
-    note = "elements are `f32`, `half::f16`, `half::bf16`, `i32`, and `u8` for conditions"
+    note = "elements are `f32`, `f64`, `half::f16`, `half::bf16`, `i32`, and `u8` for conditions"
 )]
 pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
     /// The format.
@@ -276,7 +316,7 @@ macro_rules! elements {
     };
 }
 
-elements! { f32 => F32, f16 => F16, bf16 => BF16, i32 => I32, u8 => Bool }
+elements! { f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, i32 => I32, u8 => Bool }
 
 #[cfg(test)]
 mod tests {
@@ -311,8 +351,23 @@ mod tests {
                 (0..40).for_each(|i| d.write(&mut bytes[start..], i, f64::from(i as i32 - 20) / 7.0));
                 let mut run = [0.0f32; 33];
                 d.read_run(&bytes[start..], 5, &mut run);
-                assert!(run.iter().enumerate().all(|(i, x)| f64::from(*x) == d.read(&bytes[start..], 5 + i)), "{d}");
+                let expected = |i: usize| d.read(&bytes[start..], 5 + i) as f32;
+                assert!(run.iter().enumerate().all(|(i, x)| *x == expected(i)), "{d}");
             }
+        }
+    }
+
+    #[test]
+    fn f64_is_kept_to_the_last_bit() {
+        let mut bytes = [0u8; 24];
+        for x in [0.1, -0.0, 1.0 + f64::EPSILON, f64::MIN_POSITIVE / 2.0, f64::MAX, f64::NEG_INFINITY] {
+            DType::F64.write(&mut bytes, 1, x);
+            assert_eq!(DType::F64.read(&bytes, 1).to_bits(), x.to_bits());
+            assert_eq!(DType::F64.round(x).to_bits(), x.to_bits());
+        }
+        assert_eq!((DType::F64.bits(), DType::F64.bytes(3), DType::F64.elements(17)), (64, 24, 2));
+        for value in ValueType::ALL {
+            assert_eq!(value.storage().value_type(), value);
         }
     }
 

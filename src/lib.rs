@@ -53,13 +53,13 @@
 //! effects: nothing can be observed of when, how often or whether one is evaluated. Equal nodes are one node. A node sees its own
 //! element and none beside it, except through a reduction: of a gated unit, which has two products, one is loaded.
 //!
-//! A value has a type: `f32`, `i32` or `bool`. Floating-point operands of any format are widened to `f32` when they are
-//! loaded; the types do not mix without a [`cast`](Expr::cast). A Rust number joins in as a constant of its own type: `2.0`
-//! is an `f32`, `2` an `i32`.
+//! A value has a type: `f32`, `f64`, `i32` or `bool`. Floating-point operands of 16 bits are widened to `f32` when they are
+//! loaded; the types do not mix without a [`cast`](Expr::cast). A Rust number joins in as a constant: `2` is an `i32`, and `2.0`
+//! an `f32`, or an `f64` [beside an `f64` value](build::IntoExpr).
 //!
 //! | value | built by | type |
 //! | --- | --- | --- |
-//! | the accumulator | [`acc`](Builder::acc), for integer operands [`acc_i32`](Builder::acc_i32) | `f32[M,N,L]`, `i32[M,N,L]` |
+//! | the accumulator | [`acc`](Builder::acc), for operands of `F64` [`acc_f64`](Builder::acc_f64), for integer ones [`acc_i32`](Builder::acc_i32) | `f32[M,N,L]`, `f64[M,N,L]`, `i32[M,N,L]` |
 //! | an element in memory | [`load`](Builder::load) | of its format, along its operand's axes |
 //! | an element of a table | [`gather`](Builder::gather) | of its format, along its index's axes |
 //! | a scalar of the launch | [`scalar`](Builder::scalar) | of its format, along no axis |
@@ -67,7 +67,7 @@
 //! | a coordinate | [`row`](Builder::row), [`column`](Builder::column), [`batch`](Builder::batch) | `i32[M]`, `i32[N]`, `i32[L]` |
 //! | a constant | a Rust number, or [`constant`](Builder::constant) | of its Rust type, along no axis |
 //! | a primitive | operators and methods of [`Expr`]; the table is [`Op`] | by the row's [signature](ir::op::Signature) |
-//! | an activation | methods of [`Expr`]; the table is [`build::activation::ALL`] | `f32`; of `i32` values `i32`, where the definition is one of whole numbers (`relu`, `clamp`) |
+//! | an activation | methods of [`Expr`]; the table is [`build::activation::ALL`] | `f32`; of `f64` values `f64`; of `i32` values `i32`, where the definition is one of whole numbers (`relu`, `clamp`) |
 //! | a custom primitive | [`CustomOp`] and [`custom`](Builder::custom) | `f32` |
 //!
 //! ## Axes
@@ -167,14 +167,15 @@
 //!
 //! ## Rounding
 //!
-//! - The product accumulates in `f32` (in `i32`, wrapping, for `i32` operands). In which order is not specified; on one device
+//! - The product accumulates in `f32` (in `f64` for `f64` operands, in `i32`, wrapping, for `i32` ones). In which order is not specified; on one device
 //!   and for one plan it is always the same.
 //! - Every primitive of the epilogue is computed in `f32`. The reference rounds the exact result once; a kernel is within
-//!   the units in the last place of the primitive's [row](ir::op::Row). Only of a product that goes into a sum or a difference the
+//!   the units in the last place of the primitive's [row](ir::op::Row). With `f64` values it is computed in `f64`, as the CPU's library
+//!   has it, and a kernel is within the units that the row names for `f64`. Only of a product that goes into a sum or a difference the
 //!   compiler may leave out the rounding (one fused multiply-add): `x * y - z * w` need not be 0 where both products round to the same.
 //! - A store rounds once, to nearest even. What is too large for a format becomes infinite.
-//! - Rounding in between is explicit: [`cast`](Expr::cast) to `F16` or `BF16` rounds an `f32` value to that precision.
-//! - Where every stored matrix is 16 bit or narrower, kernels use the hardware's approximations, each within the bound of its
+//! - Rounding in between is explicit: [`cast`](Expr::cast) to `F16` or `BF16` rounds a value to that precision, and gives an `f32` one.
+//! - Where every stored matrix is 16 bit or narrower, kernels use the hardware's approximations of `f32` primitives, each within the bound of its
 //!   row; so do reductions beside them. [`Gemm::math`] chooses otherwise.
 //!
 //! ## NaN
@@ -393,7 +394,7 @@ pub mod prelude {
     pub use crate::build::{Builder, Epilogue, Expr};
     #[cfg(feature = "cuda")]
     pub use crate::device::{Device, DeviceArgs};
-    pub use crate::dtype::DType::{self, BF16, Bits8, Bits128, Bool, F16, F32, I32};
+    pub use crate::dtype::DType::{self, BF16, Bits8, Bits128, Bool, F16, F32, F64, I32};
     #[cfg(feature = "cuda")]
     pub use crate::gemm::Plan;
     pub use crate::gemm::{Gemm, RanOn};

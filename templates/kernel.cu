@@ -2,6 +2,7 @@
 // {{ line }}
 {% endfor %}
 {% include "prelude/types.cuh" %}
+{% if doubles %}{% include "prelude/doubles.cuh" %}{% endif -%}
 {% include "prelude/memory.cuh" %}
 {% include "prelude/math.cuh" %}
 {% if fast %}{% include "prelude/fast.cuh" %}{% endif -%}
@@ -33,7 +34,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if optional %}{% include "prelude/optional.cuh" %}{% endif -%}
 {% include "epilogue/params.cuh" %}
 {% include "prelude/raster.cuh" %}
-{% if reductions %}{% include "prelude/monoids.cuh" %}
+{% if reductions %}{% include "prelude/monoids.cuh" %}{% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/reduce.cuh" %}
 {% include "epilogue/monoids.cuh" %}{% endif -%}
 {% if calls %}{% include "epilogue/calls.cuh" %}{% endif -%}

@@ -198,10 +198,10 @@ error[E0111]: the default of an argument of f32 is of type i32
    |
    = help: write a floating-point number, such as `0.0`
 
-error[E0111]: the default of an argument of i32 is of type f32
+error[E0111]: the default of an argument of i32 is of type f64
   --> {second}
    |
-   | %3 = scalar \"count\" i32 or f32 1.0
+   | %3 = scalar \"count\" i32 or f64 1.0
    |                     ^^^    ^^^^^^^
    |                     |
    |                     holds i32 values
@@ -635,4 +635,102 @@ fn messages_show_what_is_not_seen_in_names() {
     for message in messages {
         assert!(message.contains(SHOWN) && !message.contains(['\u{202e}', '\u{2028}']), "{message}");
     }
+}
+
+/// The constants of a graph.
+fn constants(build: impl FnOnce(&Builder)) -> Vec<Constant> {
+    let epilogue = Epilogue::build(build).unwrap_or_else(|e| panic!("{e}"));
+    epilogue.graph().nodes().filter_map(|(_, node)| if let Node::Constant(c) = node { Some(*c) } else { None }).collect()
+}
+
+#[test]
+fn a_number_has_the_type_of_what_it_meets() {
+    let (single, double) = (|x: f64| Constant::of(ValueType::F32, x), |x: f64| Constant::of(ValueType::F64, x));
+    assert_eq!(constants(|e| e.store("d", 2.0 * e.acc() * 0.1, F32)), [single(2.0), single(0.1)]);
+    assert_eq!(constants(|e| e.store("d", e.acc_f64() * 0.1, F64)), [double(0.1)]);
+    assert_eq!(constants(|e| e.store("d", e.acc_f64().fma(0.3, -0.7).max(0.1), F64)), [double(0.3), double(-0.7), double(0.1)]);
+    assert_eq!(constants(|e| e.store("d", e.acc_f64().clamp(0.1, 0.2).leaky_relu(0.3), F64)), [0.1, 0.2, 0.3].map(double));
+    // The other arm says what an arm is, of a select and of a region; a condition does not.
+    let conditional = |e: &Builder| e.store("d", e.acc_f64().gt(0.1).select(0.2, e.acc_f64()), F64);
+    assert_eq!(constants(conditional), [double(0.1), double(0.2)]);
+    let region = |e: &Builder| {
+        let z = e.acc_f64();
+        e.store("d", z.region(z.gt(0.1), |z| z).otherwise(|_| e.constant(0.2)), F64);
+    };
+    assert!(constants(region).ends_with(&[double(0.2)]));
+    // The format that it is stored in counts, too; a sum of numbers alone has single precision.
+    assert_eq!(constants(|e| e.store("d", 0.1, F64)), [double(0.1)]);
+    assert!(constants(|e| e.reduce("d", 0.1, Monoid::Sum, F64.over(N))).contains(&double(0.1)));
+    assert_eq!(constants(|e| e.store("d", e.constant(0.1) + 0.2, F32)), [single(0.1), single(0.2)]);
+    assert!(constants(|e| e.store("d", e.constant(0.1) * e.acc_f64(), F64)).contains(&double(0.1)));
+    assert!(constants(|e| e.store("d", e.sum([0.1, 0.2]) + e.acc(), F32)).contains(&single(0.2)));
+    let mut in_place = constants(|e| {
+        let mut z = e.acc_f64();
+        z += 0.1;
+        z *= 0.2;
+        e.store("d", -z, F64);
+    });
+    in_place.sort_by(|a, b| a.value().total_cmp(&b.value()));
+    assert_eq!(in_place, [double(0.1), double(0.2)]);
+}
+
+#[test]
+fn a_number_of_another_type_than_an_f64_is_told_how_to_be_one() {
+    let found = faults(|e| e.store("d", 0.1 * e.acc_f64(), F64));
+    assert_eq!(codes(&found), ["E0201"]);
+    assert!(found.to_string().contains("to the left of an operator is an f32"), "{found}");
+    let found = faults(|e| e.store("d", e.acc_f64() * 0.1f32, F64));
+    assert!(found.to_string().contains("as is one that ends in `f32`"), "{found}");
+    let found = faults(|e| e.store("d", e.acc_f64() + e.load("bias", F32.over(N)), F64));
+    assert!(found.to_string().contains("insert `.cast(F64)`"), "{found}");
+    // Infinity is not what was written.
+    let found = faults(|e| e.store("d", e.acc() * 1e39, F32));
+    assert!(codes(&found).contains(&"E0201") && found.to_string().contains("f64"), "{found}");
+    let found = faults(|e| e.store("d", e.acc_f64() + e.acc().cast(F64), F64));
+    assert_eq!(codes(&found), ["E0203"]);
+    assert!(found.to_string().contains("`acc_f64()`"), "{found}");
+}
+
+#[test]
+fn functions_over_doubles_are_those_whose_bodies_are() {
+    static TWICE: Function = Function {
+        name: "twice",
+        doc: "Twice the value.",
+        parameters: &["x"],
+        body: |graph, args| graph.apply(Op::Add, &[args[0], args[0]]),
+        gradient: None,
+    };
+    static HALF: Function = Function {
+        name: "half",
+        doc: "Half of the value, a single-precision one.",
+        body: |graph, args| {
+            let half = graph.constant_f32(0.5);
+            graph.apply(Op::Mul, &[args[0], half])
+        },
+        ..TWICE
+    };
+    let stored = |function: &'static Function| {
+        let mut graph = Graph::new();
+        let acc = graph.push(Node::Accumulator(ValueType::F64), None);
+        let value = graph.push(Node::Call { function, args: vec![acc] }, None);
+        graph.sink(Sink::new("d", value, SinkKind::Store(F64.into())), None);
+        Epilogue::from_graph(graph)
+    };
+    stored(&TWICE).unwrap_or_else(|e| panic!("{e}"));
+    let found = stored(&HALF).expect_err("a body of single precision");
+    assert!(codes(&found).contains(&"E0201") && found.to_string().contains("`half` takes f32 operands"), "{found}");
+}
+
+#[test]
+fn monoids_of_a_program_have_no_doubles() {
+    use postlude::CustomMonoid;
+    use postlude::build::MonoidError;
+    let of = |takes: DType, by: fn(Expr<'_>) -> Expr<'_>| {
+        CustomMonoid::build("most", [takes], [0.0f32], |_, [x]| [by(x)], |_, [a], [b]| [a.max(b)], |_, [s]| s)
+    };
+    assert!(of(F32, |x| x.abs()).is_ok());
+    let value = of(F64, |x| x.cast(F32)).unwrap_err();
+    assert!(matches!(&value, MonoidError::Double { .. }) && value.to_string().contains("value 0 of an element"), "{value}");
+    let inside = of(F32, |x| x.cast(F64).abs().cast(F32)).unwrap_err();
+    assert!(matches!(&inside, MonoidError::Double { .. }) && inside.to_string().contains("`lift`"), "{inside}");
 }

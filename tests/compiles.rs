@@ -78,7 +78,7 @@ fn compiles(plan: &KernelPlan) -> Result<(), TestCaseError> {
         let estimate = plan.compile_time().as_secs_f64() * 1e3;
         let program = &plan.program;
         let loads = program.steps.iter().filter(|step| matches!(step.kind, StepKind::Load { .. })).count();
-        let words: usize = program.reductions.iter().map(|reduction| reduction.monoid.words()).sum();
+        let words: usize = program.reductions.iter().map(|reduction| reduction.monoid.words(reduction.value)).sum();
         let counts = [program.steps.len(), loads, program.stores.len(), program.reductions.len(), words, program.sums.len()];
         let counts = counts.map(|count| count.to_string()).join(",");
         let (split, halved) = (plan.split.is_some(), program.is_halved(plan.fast_math));

@@ -217,7 +217,10 @@ fn grad(case: &Case) -> Result<Outcome, String> {
 /// left out.
 fn cuda(case: &Case) -> Result<Outcome, String> {
     let epilogue = case.epilogue()?;
-    let dtype = if epilogue.checked().accumulator() == Some(ValueType::I32) { DType::I32 } else { DType::F16 };
+    let dtype = match epilogue.checked().accumulator() {
+        Some(value @ (ValueType::I32 | ValueType::F64)) => value.storage(),
+        _ => DType::F16,
+    };
     let plan = Gemm::new(dtype, Layout::TN, &epilogue).kernel(Target::SM_80, 132, Shape::new(1024, 1024, 1024));
     let source = plan.map_err(|e| e.to_string())?.source().map_err(|e| e.to_string())?;
     let called = source.text().find("// ---- functions that are called");

@@ -345,6 +345,7 @@ fn every_file() {
         let epilogue = Epilogue::from_text(&std::fs::read_to_string(path).unwrap(), &registry).unwrap();
         let gemms = match epilogue.checked().accumulator() {
             Some(ValueType::I32) => vec![Gemm::new(I32, TN, &epilogue), Gemm::pointwise(I32, Order::RowMajor, &epilogue)],
+            Some(ValueType::F64) => vec![Gemm::new(F64, TN, &epilogue), Gemm::pointwise(F64, Order::RowMajor, &epilogue)],
             _ => vec![
                 Gemm::new(F16, TN, &epilogue),
                 Gemm::new(F32, NN, &epilogue),
@@ -360,6 +361,48 @@ fn every_file() {
     run(&jobs);
 }
 
+/// Doubles on every generation: products in every layout, a few rows, parts of K, reductions, and epilogues of other products.
+#[test]
+fn doubles() {
+    let plain = Epilogue::build(|e| {
+        let z = e.acc_f64() * e.load("rows", F64.over(M)) + e.load("columns", F64.over(N)) * e.scalar("alpha", F64);
+        e.store("d", z.max(e.load("c", F64)) * 0.1, F64);
+        e.store("turned", z, F64.column_major());
+    });
+    let sums = Epilogue::build(|e| {
+        let z = e.acc_f64();
+        e.reduce("sums", z, Monoid::Sum.atomic(), F64.over(N));
+        e.reduce("lse", z, Monoid::LogSumExp, F64.over(M));
+        e.reduce("mean", z, Monoid::Mean, F64.pointer());
+        e.reduce("best", z, Monoid::ArgMax, I32.over(M));
+    });
+    let beside = Epilogue::build(|e| {
+        let z = e.acc().cast(F64) + e.load("residual", F64);
+        e.store("residual", z, F64);
+        e.store("d", z.cast(BF16), BF16);
+        e.reduce("sums", z, Monoid::Sum, F64.over(N));
+    });
+    let [plain, sums, beside] = [plain, sums, beside].map(Result::unwrap);
+    let mut jobs = Vec::new();
+    for (i, target) in [Target::SM_75, Target::SM_80, Target::SM_90A].into_iter().enumerate() {
+        for (j, layout) in Layout::ALL.into_iter().enumerate() {
+            let shape = if (i + j) % 2 == 0 { ALIGNED } else { ODD };
+            let gemm = Gemm::new(F64, layout, &plain);
+            jobs.push(job(format!("{layout}"), gemm.clone(), shape, target));
+            jobs.push(job(format!("small, {layout}"), gemm.clone(), Shape::new(100, 140, 300), target));
+            for rows in [1, 3] {
+                jobs.push(job(format!("{rows} rows, {layout}"), gemm.clone(), Shape::new(rows, 4096, 4096), target));
+            }
+        }
+        jobs.push(job("parts", Gemm::new(F64, TN, &plain).split(8), Shape::new(256, 256, 65536), target));
+        jobs.push(job("sums", Gemm::new(F64, TN, &sums), ALIGNED, target));
+        jobs.push(job("sums of a matrix", Gemm::pointwise(F64, Order::RowMajor, &sums), ODD, target));
+        jobs.push(job("beside f16", Gemm::new(F16, TN, &beside), ALIGNED, target));
+        jobs.push(job("beside f32", Gemm::new(F32, NT, &beside), ODD, target));
+    }
+    run(&jobs);
+}
+
 /// The generations differ in their instructions, and so in what a spelling becomes.
 #[test]
 fn every_primitive_on_every_generation() {
@@ -368,12 +411,14 @@ fn every_primitive_on_every_generation() {
         include_str!("epilogues/primitives_functions.evt"),
         include_str!("epilogues/primitives_special.evt"),
         include_str!("epilogues/primitives_fast.evt"),
+        include_str!("epilogues/f64_primitives.evt"),
     ];
     let mut jobs = Vec::new();
     for (i, text) in files.into_iter().enumerate() {
         let epilogue = Epilogue::from_text(text, &postlude::build::registry()).unwrap();
+        let matrix = epilogue.checked().accumulator().unwrap_or(ValueType::F32).storage();
         for target in [Target::SM_75, Target::SM_80, Target::SM_90A] {
-            jobs.push(job(format!("file {i} on {target}"), Gemm::pointwise(F32, Order::RowMajor, &epilogue), ALIGNED, target));
+            jobs.push(job(format!("file {i} on {target}"), Gemm::pointwise(matrix, Order::RowMajor, &epilogue), ALIGNED, target));
         }
     }
     run(&jobs);

@@ -12,8 +12,12 @@ const TARGETS: [Target; 5] = [Target::SM_75, Target::SM_80, Target::SM_86, Targe
 
 fn bias_relu(dtype: DType) -> Epilogue {
     Epilogue::build(|e| {
-        let acc = if dtype == I32 { e.acc_i32().cast(F32) } else { e.acc() };
-        let d = if dtype == I32 { F32 } else { dtype };
+        let acc = match dtype {
+            I32 => e.acc_i32().cast(F32),
+            F64 => e.acc_f64().cast(F32),
+            _ => e.acc(),
+        };
+        let d = if matches!(dtype, I32 | F64) { F32 } else { dtype };
         e.store("d", (acc + e.load("bias", F32.over(N))).relu(), d);
     })
     .unwrap()
@@ -27,7 +31,7 @@ fn plan(operation: Operation, epilogue: &Epilogue, problem: &Problem, target: Ta
 fn every_class_of_problems_has_a_kernel_and_a_source() {
     let shapes = [(1, 1, 0), (1, 4096, 64), (17, 300, 129), (4096, 1, 8), (33, 64, 1), (5000, 5000, 5000)];
     for target in TARGETS {
-        for dtype in [F32, F16, BF16, I32] {
+        for dtype in [F32, F64, F16, BF16, I32] {
             let epilogue = bias_relu(dtype);
             let operations = Layout::ALL
                 .map(|layout| Operation::Product { dtype, layout })
@@ -560,4 +564,40 @@ fn sums_of_operands_have_a_workspace_where_tiles_share_them() {
     let (bytes, tile) = workspace(false, entries);
     let blocks = shape.n.div_ceil(tile.bn);
     assert_eq!(bytes, padded(blocks * 4) + padded(3 * blocks * tile.bn * 4));
+}
+
+/// No tensor core multiplies doubles here, and Hopper's mainloop has none in its epilogue: both are said, whether or not one was asked for.
+#[test]
+fn doubles_go_where_there_are_kernels_for_them() {
+    let product = Epilogue::build(|e| e.store("d", e.acc_f64() * 0.1, F64)).unwrap();
+    let beside = Epilogue::build(|e| e.store("d", (e.acc().cast(F64) + e.load("residual", F64)).cast(F16), F16)).unwrap();
+    let shape = Shape::new(4096, 4096, 4096);
+    for target in TARGETS {
+        let mainloop = |gemm: Gemm, shape: Shape| gemm.kernel(target, 132, shape).map(|plan| plan.mainloop());
+        assert_eq!(mainloop(Gemm::new(F64, TN, &product), shape).unwrap(), Mainloop::Simt);
+        assert_eq!(mainloop(Gemm::new(F64, TN, &product), Shape::new(1, 4096, 4096)).unwrap(), Mainloop::Gemv);
+        for forced in [Mainloop::Sm80, Mainloop::Sm90a] {
+            let refused = mainloop(Gemm::new(F64, TN, &product).mainloop(forced), shape).unwrap_err().to_string();
+            assert!(refused.contains("f64") || refused.contains("has no"), "{refused}");
+        }
+    }
+    let plan = Gemm::new(F16, TN, &beside).kernel(Target::SM_90A, 132, shape).unwrap();
+    assert_eq!(plan.mainloop(), Mainloop::Sm80);
+    assert!(
+        plan.explain().contains("its epilogues have no f64 values, and %1 of the epilogue, `to_f64`, is one"),
+        "{}",
+        plan.explain()
+    );
+    let forced = Gemm::new(F16, TN, &beside).mainloop(Mainloop::Sm90a).kernel(Target::SM_90A, 132, shape);
+    let refused = forced.unwrap_err().to_string();
+    assert!(refused.contains("sm80 has them"), "{refused}");
+    // Approximations are of single precision.
+    let fast = Gemm::pointwise(F64, Order::RowMajor, &product).math(postlude::plan::Math::Fast);
+    let exact = Gemm::pointwise(F64, Order::RowMajor, &product);
+    // The prelude's functions are not used.
+    let text = |gemm: Gemm| {
+        let source = gemm.kernel(Target::SM_80, 100, shape).unwrap().source().unwrap();
+        source.text().split_once("// ---- the epilogue, phase by phase").expect("an epilogue").1.to_owned()
+    };
+    assert_eq!(text(fast), text(exact));
 }

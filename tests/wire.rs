@@ -436,7 +436,7 @@ fn broken_lines_are_refused_with_their_line() {
         "%1 = tanh %0,",
         "%1 = tanh ,%0",
         "%1 = acc",
-        "%1 = acc f64",
+        "%1 = acc f8",
         "%1 = acc f32 f32",
         "%1 = const",
         "%1 = const f32",

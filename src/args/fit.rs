@@ -20,7 +20,7 @@ pub enum Misfit {
         dtype: DType,
     },
     /// A format that cannot be multiplied.
-    #[error("operands of {0} cannot be multiplied; use f32, f16, bf16 or i32")]
+    #[error("operands of {0} cannot be multiplied; use f32, f64, f16, bf16 or i32")]
     Operands(DType),
     /// A sum of an operand's elements without a product.
     #[error(
@@ -36,6 +36,7 @@ pub enum Misfit {
 fn cure(has: ValueType) -> &'static str {
     match has {
         ValueType::F32 => "use `acc()`",
+        ValueType::F64 => "use `acc_f64()`",
         ValueType::I32 => "use `acc_i32()` and cast it",
         ValueType::Bool => "load the matrix instead, as in `e.load(\"mask\", Bool)`; a document reads it as `acc bool`",
     }

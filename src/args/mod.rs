@@ -181,10 +181,11 @@ impl<'a, T: Element, const N: usize> IntoTensor<HostBuffer<'a>> for &'a mut [T; 
     }
 }
 
-/// A number that can be passed by value.
+/// A number that can be passed by value. A Rust `f64`, which every number with a point is that has no other type, has the type of the
+/// scalar: of an `f32` it becomes the nearest one.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no number that can be passed by value",
-    label = "an `f32`, an `i32` or a `bool` is wanted here",
+    label = "an `f32`, an `f64`, an `i32` or a `bool` is wanted here",
     note = "convert other numbers with `as f32` or `as i32`, half-precision ones with `.to_f32()`: scalars of `F16` and `BF16` are passed as `f32`"
 )]
 pub trait IntoScalar {
@@ -195,6 +196,12 @@ pub trait IntoScalar {
 impl IntoScalar for f32 {
     fn into_scalar(self) -> Constant {
         Constant::F32(self.to_bits())
+    }
+}
+
+impl IntoScalar for f64 {
+    fn into_scalar(self) -> Constant {
+        Constant::F64(self.to_bits())
     }
 }
 

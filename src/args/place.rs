@@ -2,7 +2,8 @@
 
 use super::bind::{Bound, BoundTensor, needs};
 use super::{Fault, Given, SlotKind, Tensor};
-use crate::dtype::DType;
+use crate::dtype::{DType, ValueType};
+use crate::ir::Constant;
 use crate::problem::Shape;
 
 /// How an argument lies in memory.
@@ -90,12 +91,21 @@ fn table<B>(kind: &SlotKind, dtype: DType, index: usize, tensor: &Tensor<B>) -> 
     Ok(Bound::Tensor(BoundTensor { given: index, dtype, strided, leading_dimension: elements, batch_stride, elements }))
 }
 
+/// Fits a number. An `f64` stands for the nearest `f32`, if there is one that is not infinite.
+fn scalar(needs: ValueType, value: Constant) -> Result<Constant, Fault> {
+    let nearest = Constant::of(needs, value.value());
+    match (needs, value.value_type()) {
+        (needs, got) if needs == got => Ok(value),
+        (ValueType::F32, ValueType::F64) if nearest.value().is_finite() == value.value().is_finite() => Ok(nearest),
+        (needs, got) => Err(Fault::ScalarType { needs, got }),
+    }
+}
+
 /// Fits the given argument of this index to a slot.
 pub(super) fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Result<Bound, Fault> {
     let (dtype, what, outer, inner, matrix, batch, written, tensor, writable) = match (kind, given) {
         (SlotKind::Scalar(needs), Given::Scalar(value)) => {
-            let got = value.value_type();
-            return if got == *needs { Ok(Bound::Scalar(*value)) } else { Err(Fault::ScalarType { needs: *needs, got }) };
+            return scalar(*needs, *value).map(Bound::Scalar);
         }
         (SlotKind::Memory { dtype, what, outer, inner, matrix, batch, written }, Given::Tensor { tensor, writable }) => {
             (*dtype, what, *outer, *inner, *matrix, *batch, *written, tensor, *writable)

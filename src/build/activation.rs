@@ -6,17 +6,18 @@
 //! output is kept for it, the value is the rounded one. Which derivative each has at its borders: [`crate::grad`](crate::grad#borders).
 //! (`tanh` is a primitive, and therefore not here.)
 
-use super::expr::{Builder, Expr, IntoExpr};
+use super::expr::{Builder, Expr};
+use super::into::IntoExpr;
 use crate::ir::graph::Node;
 use crate::ir::op::Adjoint;
-use crate::ir::{Function, Graph, NodeId};
+use crate::ir::{Function, Graph, NodeId, Op};
 use std::panic::Location;
 
 /// sqrt(2 / pi), the inner factor of GELU's tanh form.
-const SQRT_2_OVER_PI: f32 = 0.797_884_6;
+const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
 /// SELU's scale and alpha (Klambauer et al. 2017, "Self-Normalizing Neural Networks").
-const SELU_SCALE: f32 = 1.050_701;
-const SELU_ALPHA: f32 = 1.673_263_2;
+const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
+const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 
 macro_rules! activations {
     ($( $(#[doc = $doc:literal])+ $(#[doc(alias = $alias:literal)])* $name:ident($x:ident $(, $p:ident)*) = $body:expr
@@ -51,7 +52,8 @@ macro_rules! activations {
             #[track_caller]
             pub fn $name(self $(, $p: impl IntoExpr<'g>)*) -> Expr<'g> {
                 let at = Location::caller();
-                let args = vec![self.id $(, $p.into_expr(self.builder, at).id)*];
+                let f64 = self.is_f64() $(|| $p.is_f64())*;
+                let args = vec![self.beside(f64, self.builder, at).id $(, $p.beside(f64, self.builder, at).id)*];
                 self.builder.push(Node::Call { function: &$name, args }, Some(at))
             })*
         }
@@ -123,7 +125,7 @@ mod table {
             { let u = x.min(0.0) / alpha; x.gt(0.0).select(0.0, g * (u.expm1() - u * u.exp())) }
         ];
         /// 1 / (1 + e^-x).
-        sigmoid(x) = ((-x).exp() + 1.0).recip(), gradient |y, g| [g * (y * (1.0 - y))];
+        sigmoid(x) = ((-x).exp() + 1.0).recip(), gradient |y, g| [g * (y * one_less(y))];
         /// log(sigmoid(x)) = min(x, 0) - log(1 + e^-|x|), which neither overflows nor cancels. Its derivative is 1 - e^y.
         #[doc(alias = "logsigmoid")]
         log_sigmoid(x) = x.min(0.0) - (-x.abs()).exp().log1p(), gradient |y, g| [g * -y.expm1()];
@@ -132,7 +134,7 @@ mod table {
         /// GELU in its exact form, x * (1 + erf(x / sqrt(2))) / 2; the same as `gelu_erf`.
         gelu(x) = x.gelu_erf();
         /// x * (1 + erf(x / sqrt(2))) / 2.
-        gelu_erf(x) = x * 0.5 * ((x * std::f32::consts::FRAC_1_SQRT_2).erf() + 1.0);
+        gelu_erf(x) = x * 0.5 * ((x * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0);
         /// x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2 (Hendrycks and Gimpel 2016).
         #[doc(alias = "gelu_new")]
         #[doc(alias = "GELU_taylor")]
@@ -210,6 +212,12 @@ mod table {
 /// e (e + 2), where tanh(log(1 + e)) is that over 2 more.
 fn mish_term(e: Expr<'_>) -> Expr<'_> {
     e.fma(e, e + e)
+}
+
+/// 1 - y. To the left of an operator the 1 would be an `f32` whatever y is.
+fn one_less(y: Expr<'_>) -> Expr<'_> {
+    let at = Location::caller();
+    1.0.beside(y.is_f64(), y.builder, at).apply(Op::Sub, &[y], at)
 }
 
 /// Whether x > 0: as `elu`'s value tells it where alpha is known to be positive, since for a negative one no value does.

@@ -1,5 +1,6 @@
 //! The builder and its expression handle.
 
+use super::into::{IntoElement, IntoExpr};
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::{M, N};
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Graph, Node, NodeId, Side};
@@ -11,15 +12,17 @@ use std::sync::Arc;
 /// Collects the nodes of one epilogue. Handed to the closure of [`Epilogue::build`](crate::Epilogue::build).
 #[derive(Debug, Default)]
 pub struct Builder {
-    graph: RefCell<Graph>,
+    pub(super) graph: RefCell<Graph>,
     /// Places where an expression of another builder was used.
-    foreign: RefCell<Vec<&'static Location<'static>>>,
+    pub(super) foreign: RefCell<Vec<&'static Location<'static>>>,
 }
 
 /// A value of the epilogue under construction: a handle, copied freely.
 ///
 /// Operators and methods add nodes; nothing is computed. Numbers join in as constants: a Rust `f32` is an `f32` value, an
-/// `i32` an `i32` value, and the two do not mix without a [`cast`](Expr::cast). What is left unused was forgotten:
+/// `i32` an `i32` value, and the two do not mix without a [`cast`](Expr::cast). A number that is written without a type, such as
+/// the 0.1 in `z * 0.1`, [has the type of what it meets](IntoExpr): `f64` beside an `f64` value, else `f32`. What is left unused was
+/// forgotten:
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]
@@ -34,93 +37,13 @@ pub struct Builder {
 pub struct Expr<'g> {
     pub(super) builder: &'g Builder,
     pub(super) id: NodeId,
-}
-
-/// What can stand where an expression is wanted: an expression, or a number.
-///
-/// An `f64` is not one, since the graph has none: write `z * 2.0`, or `z * x as f32`. On the left of an operator rustc names the types that
-/// can stand there, and has no room for more words.
-///
-/// ```compile_fail,E0277
-/// # use postlude::prelude::*;
-/// # Epilogue::build(|e| {
-/// e.store("d", 2.0f64 * e.acc(), F32); // 2.0 * e.acc()
-/// # }).unwrap();
-/// ```
-///
-/// A region is not one before it is closed:
-///
-/// ```compile_fail
-/// # use postlude::prelude::*;
-/// # Epilogue::build(|e| {
-/// e.store("d", e.acc().region(e.row().lt(3), |z| z.relu()), F32); // `.otherwise(|z| z)` is missing
-/// # }).unwrap();
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not an expression, nor a number that can stand for one",
-    label = "an expression, an `f32`, an `i32` or a `bool` is wanted here",
-    note = "a region has a value once it is closed: `z.region(condition, |z| ..).otherwise(|z| ..)`",
-    note = "numbers are `f32`, `i32` or `bool`: write `2.0` or `2.0_f32`, convert others with `as f32` or `as i32`, half-precision ones with `.to_f32()`"
-)]
-pub trait IntoExpr<'g> {
-    /// The expression, in the given builder.
-    fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g>;
-}
-
-impl<'g> IntoExpr<'g> for Expr<'g> {
-    fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g> {
-        if std::ptr::eq(self.builder, builder) {
-            return self;
-        }
-        builder.foreign.borrow_mut().push(built_at);
-        builder.adopt(self)
-    }
-}
-
-impl<'g> IntoExpr<'g> for f32 {
-    fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g> {
-        builder.push(Node::Constant(Constant::F32(self.to_bits())), Some(built_at))
-    }
-}
-
-impl<'g> IntoExpr<'g> for i32 {
-    fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g> {
-        builder.push(Node::Constant(Constant::I32(self)), Some(built_at))
-    }
-}
-
-impl<'g> IntoExpr<'g> for bool {
-    fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g> {
-        builder.push(Node::Constant(Constant::Bool(self)), Some(built_at))
-    }
-}
-
-/// What can stand where the element of a reduction is wanted: one value, or an array of the values that make it.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not an element of a reduction",
-    label = "an expression, a number, or an array of expressions is wanted here",
-    note = "write numbers in an array as `e.constant(1.0)`"
-)]
-pub trait IntoElement<'g> {
-    /// The values, in the given builder.
-    fn into_values(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Vec<Expr<'g>>;
-}
-
-impl<'g, T: IntoExpr<'g>> IntoElement<'g> for T {
-    fn into_values(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Vec<Expr<'g>> {
-        vec![self.into_expr(builder, built_at)]
-    }
-}
-
-impl<'g, const A: usize> IntoElement<'g> for [Expr<'g>; A] {
-    fn into_values(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Vec<Expr<'g>> {
-        self.map(|value| value.into_expr(builder, built_at)).to_vec()
-    }
+    /// The number, of a constant that was made of a Rust `f64` and has met nothing yet.
+    pub(super) number: Option<f64>,
 }
 
 impl Builder {
     pub(super) fn push(&self, node: Node, built_at: BuiltAt) -> Expr<'_> {
-        Expr { builder: self, id: self.graph.borrow_mut().push(node, built_at) }
+        self.handle(self.graph.borrow_mut().push(node, built_at))
     }
 
     /// Runs `build` over an existing graph: how the body of a function adds its nodes.
@@ -132,12 +55,12 @@ impl Builder {
     }
 
     pub(super) fn handle(&self, id: NodeId) -> Expr<'_> {
-        Expr { builder: self, id }
+        Expr { builder: self, id, number: None }
     }
 
     /// Copies what a reported expression of another builder stands for, so that everything built on it is checked with
     /// its real type and the report holds no consequences.
-    fn adopt(&self, foreign: Expr<'_>) -> Expr<'_> {
+    pub(super) fn adopt(&self, foreign: Expr<'_>) -> Expr<'_> {
         let from = foreign.builder.graph.borrow();
         let needed = from.needed_by([foreign.id]);
         let mut ids: Vec<NodeId> = Vec::new();
@@ -167,6 +90,12 @@ impl Builder {
     #[track_caller]
     pub fn acc_i32(&self) -> Expr<'_> {
         self.push(Node::Accumulator(ValueType::I32), Some(Location::caller()))
+    }
+
+    /// The accumulator of an `f64` product: `f64[M,N,L]`.
+    #[track_caller]
+    pub fn acc_f64(&self) -> Expr<'_> {
+        self.push(Node::Accumulator(ValueType::F64), Some(Location::caller()))
     }
 
     /// An element of the left operand of a floating-point product, A\[m,k\]: `f32[M,K,L]`. It exists only inside the product, and all
@@ -251,7 +180,8 @@ impl Builder {
     /// ```
     #[track_caller]
     pub fn scalar_or(&self, name: &str, dtype: DType, default: impl Into<Constant>) -> Expr<'_> {
-        let (value_type, default) = (dtype.value_type(), Some(default.into()));
+        let value_type = dtype.value_type();
+        let default = Some(default.into().meant_as(value_type));
         self.push(Node::Scalar { name: name.into(), value_type, default }, Some(Location::caller()))
     }
 
@@ -289,7 +219,8 @@ impl Builder {
     /// ```
     #[track_caller]
     pub fn load_or(&self, name: &str, operand: impl Into<Operand>, default: impl Into<Constant>) -> Expr<'_> {
-        let (operand, default) = (operand.into(), Some(default.into()));
+        let operand = operand.into();
+        let default = Some(default.into().meant_as(operand.dtype.value_type()));
         self.push(Node::Load { name: name.into(), operand, default }, Some(Location::caller()))
     }
 
@@ -321,9 +252,9 @@ impl Builder {
     #[doc(alias = "Sm90ReLUAuxStore")]
     #[track_caller]
     pub fn store<'g>(&'g self, name: &str, value: impl IntoExpr<'g>, operand: impl Into<Operand>) {
-        let built_at = Location::caller();
-        let value = value.into_expr(self, built_at).id;
-        self.graph.borrow_mut().sink(Sink::new(name, value, SinkKind::Store(operand.into())), Some(built_at));
+        let (operand, built_at) = (operand.into(), Location::caller());
+        let value = value.beside(operand.dtype == DType::F64, self, built_at).id;
+        self.graph.borrow_mut().sink(Sink::new(name, value, SinkKind::Store(operand)), Some(built_at));
     }
 
     /// Reduces a value over every axis that the operand does not vary along, and stores the result, rounded once.
@@ -365,7 +296,9 @@ impl Builder {
     #[track_caller]
     pub fn reduce<'g>(&'g self, name: &str, element: impl IntoElement<'g>, with: impl Into<Reduce>, operand: impl Into<Operand>) {
         let (with, operand, built_at) = (with.into(), operand.into(), Location::caller());
-        let mut values: Vec<NodeId> = element.into_values(self, built_at).into_iter().map(|value| value.id).collect();
+        let f64 = operand.dtype == DType::F64;
+        let values = element.into_values(self, built_at).into_iter();
+        let mut values: Vec<NodeId> = values.map(|value| value.beside(f64, self, built_at).id).collect();
         if with.monoid.is_indexed() && values.len() == 1 {
             // Along both axes there is no index that the graph could say.
             let index = match (operand.axes.contains(M), operand.axes.contains(N)) {
@@ -409,14 +342,19 @@ impl<'g> Expr<'g> {
     }
 
     pub(super) fn binary(self, op: Op, right: impl IntoExpr<'g>, built_at: &'static Location<'static>) -> Expr<'g> {
-        let right = right.into_expr(self.builder, built_at);
-        self.apply(op, &[right], built_at)
+        let f64 = self.is_f64() || right.is_f64();
+        let [left, right] = [self.beside(f64, self.builder, built_at), right.beside(f64, self.builder, built_at)];
+        left.apply(op, &[right], built_at)
     }
 
-    /// To another type (`F32`, `I32`, `Bool`), or rounded to the precision of a narrower format (`F16`, `BF16`) while
-    /// staying an `f32` value.
+    /// To another type (`F32`, `F64`, `I32`, `Bool`), or rounded once to the precision of a narrower format (`F16`, `BF16`), which gives
+    /// an `f32` value.
     #[track_caller]
     pub fn cast(self, to: DType) -> Expr<'g> {
-        self.apply(Op::cast(to), &[], Location::caller())
+        let at = Location::caller();
+        match self.number {
+            Some(_) if to == DType::F64 => self.beside(true, self.builder, at),
+            _ => self.apply(Op::cast(to), &[], at),
+        }
     }
 }

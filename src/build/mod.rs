@@ -17,13 +17,15 @@
 pub mod activation;
 mod epilogue;
 mod expr;
+mod into;
 mod monoid;
 mod operators;
 pub mod recipes;
 mod region;
 
 pub use epilogue::{Epilogue, ReadError, registry};
-pub use expr::{Builder, Expr, IntoElement, IntoExpr};
+pub use expr::{Builder, Expr};
+pub use into::{IntoElement, IntoExpr};
 pub use monoid::MonoidError;
 pub use operators::ComparedByOperator;
 pub use region::Regions;

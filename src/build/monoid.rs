@@ -50,6 +50,16 @@ pub enum MonoidError {
         /// Which word.
         index: usize,
     },
+    /// A value is an `f64`, of which no monoid of a program's own is made.
+    #[error(
+        "monoid `{name}`: {what} is an f64, and states are made of words of 4 bytes; insert `.cast(F32)`, or reduce with one of `Monoid::ALL`"
+    )]
+    Double {
+        /// The monoid.
+        name: String,
+        /// The value that is an `f64`, in words.
+        what: String,
+    },
     /// An expression uses a node that a monoid cannot reach.
     #[error("monoid `{name}`: `{part}` uses `{what}`{}; it may use only its parameters and constants: pass it as a value of the element",
         built_at.as_ref().map(|at| format!(" at {at}")).unwrap_or_default())]
@@ -138,10 +148,13 @@ impl CustomMonoid {
                 return Err(MonoidError::Count { name: name.into(), what, count, most });
             }
         }
-        let (takes, identity) = (takes.map(DType::value_type), identity.map(Into::into));
+        let (takes, identity) = (takes.map(DType::value_type), identity.map(|word| word.into().meant_as(ValueType::F32)));
         let state = identity.map(Constant::value_type);
         if let Some(index) = state.iter().position(|word| *word == ValueType::Bool) {
             return Err(MonoidError::Condition { name: name.into(), index });
+        }
+        if let Some(index) = takes.iter().position(|value| *value == ValueType::F64) {
+            return Err(MonoidError::Double { name: name.into(), what: format!("value {index} of an element") });
         }
         let lift = body(name, "lift", &takes, Some(&state), |e, x| lift(e, array(x)).map(|word| word.id).to_vec())?;
         let both = [state, state].concat();
@@ -191,6 +204,9 @@ fn body(
         }
     }
     let types = check::value_types(&graph).map_err(|faults| MonoidError::Types { name: name.into(), part, faults })?;
+    if types.contains(&ValueType::F64) {
+        return Err(MonoidError::Double { name: name.into(), what: format!("a value of `{part}`") });
+    }
     for (index, id) in results.iter().enumerate() {
         let is = types[id.index()];
         if let Some(&wanted) = state.and_then(|state| state.get(index)).filter(|wanted| **wanted != is) {
@@ -207,7 +223,7 @@ fn body(
 /// A few elements on which the laws are tried.
 fn samples(takes: &[ValueType]) -> Vec<Vec<f64>> {
     let of = |value: ValueType, i: usize| match value {
-        ValueType::F32 => [-2.5, 0.0, 0.25, 3.0, 1000.0][i % 5],
+        ValueType::F32 | ValueType::F64 => [-2.5, 0.0, 0.25, 3.0, 1000.0][i % 5],
         ValueType::I32 => [-7.0, 0.0, 1.0, 9.0, 4096.0][i % 5],
         ValueType::Bool => [0.0, 1.0][i % 2],
     };

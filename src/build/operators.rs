@@ -1,6 +1,7 @@
 //! The methods of [`Expr`] that the table of primitives names, and Rust's operators.
 
-use super::expr::{Builder, Expr, IntoExpr};
+use super::expr::{Builder, Expr};
+use super::into::IntoExpr;
 use crate::ir::Op;
 use crate::ir::op::{primitive_methods, primitives};
 use std::ops;
@@ -17,7 +18,9 @@ macro_rules! builder_method {
             #[allow(clippy::wrong_self_convention, reason = "a handle is copied")]
             pub fn $method(self $(, $p: impl IntoExpr<'g>)*) -> Expr<'g> {
                 let at = Location::caller();
-                self.apply(Op::$variant, &[$($p.into_expr(self.builder, at)),*], at)
+                let f64 = self.is_f64() $(|| $p.is_f64())*;
+                let rest = [$($p.beside(f64, self.builder, at)),*];
+                self.beside(f64, self.builder, at).apply(Op::$variant, &rest, at)
             }
         }
     };
@@ -42,7 +45,7 @@ macro_rules! operators {
             #[track_caller]
             fn $method(self, right: Expr<'g>) -> Expr<'g> {
                 let at = Location::caller();
-                self.into_expr(right.builder, at).apply(Op::$op, &[right], at)
+                self.into_expr(right.builder, at).binary(Op::$op, right, at)
             }
         })*
     )* };
@@ -92,7 +95,7 @@ impl Builder {
     pub fn sum<'g>(&'g self, values: impl IntoIterator<Item = impl IntoExpr<'g>>) -> Expr<'g> {
         let at = Location::caller();
         let values = values.into_iter().map(|x| x.into_expr(self, at));
-        values.reduce(|sum, x| sum.apply(Op::Add, &[x], at)).unwrap_or_else(|| 0.0f32.into_expr(self, at))
+        values.reduce(|sum, x| sum.binary(Op::Add, x, at)).unwrap_or_else(|| 0.0.into_expr(self, at))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Regions: a different function in each part of the output.
 
-use super::expr::{Expr, IntoExpr};
+use super::expr::Expr;
+use super::into::IntoExpr;
 use crate::ir::Op;
 use std::panic::Location;
 
@@ -54,9 +55,10 @@ impl<'g> Regions<'g> {
         // Each closure may have returned an expression of another builder: that is reported, not mixed in.
         let own = |e: Expr<'g>| e.into_expr(self.subject.builder, self.built_at);
         let rest = own(function(self.subject));
-        self.cases
-            .into_iter()
-            .rev()
-            .fold(rest, |rest, (condition, value)| own(condition).apply(Op::Select, &[own(value), rest], self.built_at))
+        self.cases.into_iter().rev().fold(rest, |rest, (condition, value)| {
+            let f64 = value.is_f64() || rest.is_f64();
+            let arms = [own(value), rest].map(|arm| arm.beside(f64, self.subject.builder, self.built_at));
+            own(condition).apply(Op::Select, &arms, self.built_at)
+        })
     }
 }

@@ -17,20 +17,21 @@
 //! | E0109 | A function's name is one word of such characters, which means nothing else in the text form: it is no primitive's. |
 //! | E0110 | A table has a format of at least one byte an element. |
 //! | E0111 | The default of an argument that may be left out has the type of the argument's values. |
-//! | E0201 | Operands have the types the primitive takes; `f32`, `i32` and `bool` do not mix without a cast. |
+//! | E0201 | Operands have the types the primitive takes; `f32`, `f64`, `i32` and `bool` do not mix without a cast. |
 //! | E0202 | A primitive, function or custom primitive has as many operands as it declares. |
-//! | E0203 | A product has one type: its accumulator is `acc` or `acc_i32`, not both, and its operands' elements are of the same. |
+//! | E0203 | A product has one type: its accumulator is `acc`, `acc_f64` or `acc_i32`, only one of them, and its operands' elements are of the same. |
 //! | E0204 | An element of an operand of the product, `a` or `b`, is reduced by `sum`, and used for nothing else: it exists only inside the product. |
-//! | E0205 | A function's body is well typed and stores nothing; its result is an `f32` value of its arguments and constants alone. |
+//! | E0205 | A function's body is well typed and stores nothing; its result is an `f32` value of its arguments, if those are, and constants alone. |
 //! | E0206 | A function does not call itself, nor does any that it calls. |
 //! | E0301 | A store's operand is a matrix. |
 //! | E0302 | A store's operand varies along every axis its value varies along. |
-//! | E0303 | A sink's format holds its value's type: `f32` values go to floating-point formats, `i32` to `i32`, `bool` to `bool` and to bits. |
+//! | E0303 | A sink's format holds its value's type: `f32` values go to floating-point formats up to `f32`, `f64` to `f64`, `i32` to `i32`, `bool` to `bool` and to bits. |
 //! | E0304 | A store that updates a loaded matrix has the same format, axes and order as the load, varies along the batch, and is never left out. A reduction updates nothing. |
 //! | E0305 | A reduction's operand lacks an axis of M, N and L, over which it reduces. |
-//! | E0306 | A reduction's monoid takes its value's type: `f32` all of them, `i32` all but `logsumexp`, `bool` `max` (any) and `min` (all). |
+//! | E0306 | A reduction's monoid takes its value's type: `f32` and `f64` all of them, `i32` all but `logsumexp`, `bool` `max` (any) and `min` (all). |
 //! | E0307 | A reduction's result has a format of whole bytes. |
 //! | E0308 | The sum of an operand's elements varies along M if they are those of `a`, along N if those of `b`, and along the batch or not. |
+//! | E0311 | The elements of operands that are summed are not `f64` values, which kernels do not sum beside a product. |
 
 mod definitions;
 mod diagnostic;

@@ -18,7 +18,7 @@ pub(super) fn check(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnos
             continue;
         }
         if let Node::Element(side, _) = graph.node(sink.value())
-            && let Some(fault) = summed(*side, sink.kind, &new)
+            && let Some(fault) = summed(*side, value.map(|value| value.value), sink.kind, &new)
         {
             out.push(fault);
             continue;
@@ -76,8 +76,17 @@ fn lost_axis(value: Option<Type>, operand: Operand, new: &dyn Fn(&'static str, &
 }
 
 /// What is done to an element of an operand but to sum it over K, if that is anything else.
-fn summed(side: Side, kind: SinkKind, new: &dyn Fn(&'static str, &str) -> Diagnostic) -> Option<Diagnostic> {
+fn summed(
+    side: Side,
+    value: Option<ValueType>,
+    kind: SinkKind,
+    new: &dyn Fn(&'static str, &str) -> Diagnostic,
+) -> Option<Diagnostic> {
     let element = format!("`{}`, an element of an operand of the product,", side.name());
+    if value == Some(ValueType::F64) {
+        let help = "sum the operand by itself, with a pointwise operation over it: `e.reduce(\"sums\", e.acc_f64(), Monoid::Sum, F64.over(N))`";
+        return Some(new("E0311", &format!("{element} is an f64")).mark(Part::Operand(0), "f64").help(help));
+    }
     let SinkKind::Reduce(Reduction { monoid: Monoid::Sum, operand, .. }) = kind else {
         let word = if matches!(kind, SinkKind::Store(_)) { "stored" } else { "reduced by anything but `sum`" };
         return Some(
@@ -141,12 +150,16 @@ fn reduced(
             (_, ValueType::Bool) => {
                 "use `Monoid::Max` for whether any holds, `Monoid::Min` for whether all do, `Monoid::Count` for how many"
             }
-            (_, ValueType::F32 | ValueType::I32) => "insert `.cast(F32)`",
+            (_, _) => "insert `.cast(F32)`",
         };
-        let takes: Vec<&str> = takes.iter().map(|t| t.name()).collect();
+        let names: Vec<&str> = takes.iter().map(|t| t.name()).collect();
+        let takes = names.split_last().map_or_else(String::new, |(last, others)| match others {
+            [] => (*last).into(),
+            _ => format!("{} or {last}", others.join(", ")),
+        });
         out.push(
             new("E0306", &format!("`{name}` does not reduce values of type {}", value.value))
-                .mark(Part::Operand(place), &format!("{value}, not {}", takes.join(" or ")))
+                .mark(Part::Operand(place), &format!("{value}, not {takes}"))
                 .help(cure),
         );
     }

@@ -31,7 +31,7 @@ fn infer_inside(graph: &Graph, inside: &[&Function], out: &mut Vec<Diagnostic>) 
                         Diagnostic::new(graph, "E0203", Place::Node(id), message)
                             .mark(Part::Format, &format!("not {other}"))
                             .note(graph, "the other one is here", Place::Node(first))
-                            .help("a floating-point product has `acc()`, an integer one `acc_i32()`"),
+                            .help("a floating-point product has `acc()`, one of `F64` `acc_f64()`, an integer one `acc_i32()`"),
                     );
                 }
                 accumulator.get_or_insert((*value, id));
@@ -118,7 +118,7 @@ pub(super) fn along_k(fault: Diagnostic) -> Diagnostic {
 fn other_default(graph: &Graph, id: NodeId, default: Constant, value: ValueType) -> Option<Diagnostic> {
     let found = default.value_type();
     let number = match value {
-        ValueType::F32 => "a floating-point number, such as `0.0`",
+        ValueType::F32 | ValueType::F64 => "a floating-point number, such as `0.0`",
         ValueType::I32 => "an integer, such as `0`",
         ValueType::Bool => "`true` or `false`",
     };
@@ -155,22 +155,28 @@ fn gathered(
     Some(Type { value: dtype.value_type(), axes })
 }
 
-/// What a function takes: integers throughout, too, if its body does. See [`Function::apart`].
+/// What a function takes: integers or `f64`s throughout, too, if its body does. See [`Function::apart`].
 fn called(function: &Function, args: &[NodeId], types: &[Option<Type>], inside: &[&Function]) -> Signature {
     let arity = function.parameters.len();
-    let some_integer = args.iter().any(|a| types[a.index()].is_some_and(|t| t.value == ValueType::I32));
-    if some_integer && takes_integers(function, inside) { Signature::numeric(arity) } else { Signature::float(arity) }
+    let is_given = |value| args.iter().any(|a| types[a.index()].is_some_and(|t| t.value == value));
+    let takes = |value| is_given(value) && is_defined_over(value, function, inside);
+    match (takes(ValueType::I32), takes(ValueType::F64)) {
+        (true, _) => Signature::numeric(arity),
+        (_, true) => Signature::floating(arity),
+        _ => Signature::float(arity),
+    }
 }
 
-/// Whether a function's body is one of integers. That of a function that calls itself is not: it is reported elsewhere.
-fn takes_integers(function: &Function, inside: &[&Function]) -> bool {
+/// Whether a function's body is well typed over arguments of this type, and its value has it. That of a function that calls itself is
+/// not: it is reported elsewhere.
+fn is_defined_over(value: ValueType, function: &Function, inside: &[&Function]) -> bool {
     if inside.contains(&function) {
         return false;
     }
-    let (body, result) = function.apart(ValueType::I32);
+    let (body, result) = function.apart(value);
     let mut faults = Vec::new();
     let types = infer_inside(&body, &[inside, &[function]].concat(), &mut faults);
-    faults.is_empty() && types.get(result.index()).is_some_and(|t| t.is_some_and(|t| t.value == ValueType::I32))
+    faults.is_empty() && types.get(result.index()).is_some_and(|t| t.is_some_and(|t| t.value == value))
 }
 
 fn of_signature(
@@ -186,22 +192,42 @@ fn of_signature(
     Some(Type { value, axes })
 }
 
+/// The operands that a primitive takes which was given an `f64` beside something else, and how to write a number beside one.
+const NUMBERS: &str = "operands of one type";
+const NUMBER: &str = "a number to the left of an operator is an f32, as is one that ends in `f32`: write it to the right, as in `z * 0.1`, \
+                      or as `e.constant(0.1)`";
+
+/// Whether all that is not an `f64` are `f32` constants, which a program meant to be `f64` as well.
+fn takes_numbers(graph: &Graph, id: NodeId, values: &[ValueType]) -> bool {
+    let is_number = |arg: &NodeId| matches!(graph.node(*arg), Node::Constant(Constant::F32(_)));
+    graph.node(id).args().iter().zip(values).all(|(arg, value)| *value == ValueType::F64 || is_number(arg))
+}
+
 /// The result's type, or a diagnostic that marks each operand with what it is.
 fn result(graph: &Graph, id: NodeId, signature: Signature, operands: &[Type], out: &mut Vec<Diagnostic>) -> Option<ValueType> {
-    use ValueType::{Bool, F32, I32};
+    use ValueType::{Bool, F32, F64, I32};
     let values: Vec<ValueType> = operands.iter().map(|t| t.value).collect();
     if let Some(found) = signature.result(&values) {
         return Some(found);
     }
     let has_condition = values.contains(&Bool);
+    let has_double = values.contains(&F64);
     let is_conditional = signature == Signature::Select && values[0] == Bool;
     let (wants, help) = match signature {
         Signature::Same { takes: [F32], .. } => ("f32 operands", "insert `.cast(F32)` on the operand that is not f32"),
+        Signature::Same { takes: [F32, F64, ..], .. } if has_double && takes_numbers(graph, id, &values) => (NUMBERS, NUMBER),
+        Signature::Same { takes: [F32, F64, ..], .. } if has_double && !has_condition => {
+            (NUMBERS, "insert `.cast(F64)` on the operand that is not f64")
+        }
+        Signature::Same { takes: [F32, F64], .. } => ("f32 operands", "insert `.cast(F32)` on the operand that is not f32"),
         Signature::Same { takes: [I32], .. } => ("i32 operands", "insert `.cast(I32)` on the operand that is not i32"),
-        Signature::Same { takes: [F32, I32], .. } if has_condition => {
+        Signature::Same { takes: [F32, F64, I32], .. } if has_condition && has_double => {
+            (NUMBERS, "choose between numbers with `select`, or insert `.cast(F64)` on the condition")
+        }
+        Signature::Same { takes: [F32, F64, I32], .. } if has_condition => {
             ("operands all f32 or all i32", "choose between numbers with `select`, or insert `.cast(F32)` on the condition")
         }
-        Signature::Same { takes: [F32, I32], .. } => (
+        Signature::Same { takes: [F32, F64, I32], .. } => (
             "operands all f32 or all i32",
             "insert `.cast(F32)` on an integer, or write a constant in the other operand's type (`2.0`, not `2`)",
         ),
@@ -213,6 +239,9 @@ fn result(graph: &Graph, id: NodeId, signature: Signature, operands: &[Type], ou
             "operands of one type",
             "insert `.cast(F32)` on an integer, or write a constant in the other operand's type (`2.0`, not `2`)",
         ),
+        Signature::Select if is_conditional && has_double => {
+            ("a condition and two operands of one type", "insert `.cast(F64)` on the arm that is not f64")
+        }
         Signature::Select if is_conditional => (
             "a condition and two operands of one type",
             "insert `.cast(F32)` on the arm that is not f32, or write a constant in the other arm's type (`0.0`, not `0`)",

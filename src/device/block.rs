@@ -134,11 +134,12 @@ impl Layout {
                 Value::Long(x) => block.put(*offset, x.to_le_bytes()),
                 Value::Wide(slot, needs) => int(u32::from(places[slot].aligned >= needs)),
                 Value::Origin(axis) => int(origin[axis].cast_unsigned()),
-                Value::Scalar(slot) => int(match places[slot].scalar {
-                    Constant::F32(bits) => bits,
-                    Constant::I32(x) => x.cast_unsigned(),
-                    Constant::Bool(b) => u32::from(b),
-                }),
+                Value::Scalar(slot) => match places[slot].scalar {
+                    Constant::F32(bits) => int(bits),
+                    Constant::F64(bits) => block.put(*offset, bits.to_le_bytes()),
+                    Constant::I32(x) => int(x.cast_unsigned()),
+                    Constant::Bool(b) => int(u32::from(b)),
+                },
                 Value::Address(slot) => block.put(*offset, places[slot].address.to_le_bytes()),
                 Value::Workspace(at) => block.put(*offset, (workspace + at as u64).to_le_bytes()),
                 Value::Ld(slot) => block.put(*offset, (places[slot].ld as u64).to_le_bytes()),

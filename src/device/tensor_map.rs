@@ -103,6 +103,7 @@ fn element(map: &TensorMap) -> CUtensorMapDataType {
         DType::F16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         DType::BF16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
         DType::F32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        DType::F64 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
         DType::I32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
         // Bits are moved as the bytes they lie in.
         DType::Bool | DType::Bits8 | DType::Bits128 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,

@@ -45,7 +45,9 @@ static TEMPLATES: &[(&str, &str)] = templates![
     "prelude/strip_bits.cuh",
     "prelude/staging_bits.cuh",
     "prelude/raster.cuh",
+    "prelude/doubles.cuh",
     "prelude/monoids.cuh",
+    "prelude/monoids_of_doubles.cuh",
     "prelude/reduce.cuh",
     "prelude/shared.cuh",
     "prelude/tensor_core.cuh",
@@ -221,6 +223,10 @@ struct Context {
     staged_vectors: Vec<StagedVector>,
     element: &'static str,
     accumulator: &'static str,
+    /// Bytes of one.
+    accumulator_bytes: usize,
+    /// Whether any value is an `f64`.
+    doubles: bool,
     /// Whether any operand has elements of one bit.
     packed: bool,
     packed_accumulator: bool,
@@ -370,6 +376,8 @@ fn context(plan: &KernelPlan) -> Context {
         product: matches!(plan.operation, Operation::Product { .. }),
         element: plan.operation.dtype().cuda(),
         accumulator: plan.operation.accumulator().cuda(),
+        accumulator_bytes: plan.operation.accumulator().storage().size(),
+        doubles: plan.has_doubles(),
         packed: packed_accumulator || plan.arguments.iter().any(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed())),
         packed_accumulator,
         optional: program.steps.iter().any(|step| match step.kind {

@@ -4,7 +4,6 @@ use super::{Access, calls, coordinate, param, place};
 use crate::dtype::ValueType;
 use crate::ir::axes::L;
 use crate::ir::graph::Constant;
-use crate::ir::op::Signature;
 use crate::ir::{Op, Operand};
 use crate::plan::{FieldValue, Item, KernelPlan, Phase, Program, Step, StepKind, Store};
 use crate::source::STEP_MARKER;
@@ -127,7 +126,7 @@ impl<'p> Printer<'p> {
         let atoms: Vec<String> = args.iter().map(|&a| self.reference(a)).collect();
         match &self.program.steps[step].kind {
             StepKind::Apply { op, .. } => match self.spelling(*op, args) {
-                spelling if spelling == op.row().cuda && self.plan.code.calls.contains(op) => {
+                spelling if self.takes_floats(args) && spelling == op.row().cuda && self.plan.code.calls.contains(op) => {
                     format!("{}({})", calls::name(*op), atoms.join(", "))
                 }
                 spelling => substitute(spelling, &atoms),
@@ -144,11 +143,16 @@ impl<'p> Printer<'p> {
         }
     }
 
+    /// Whether the first operand is an `f32`, for which the functions are that a kernel calls.
+    fn takes_floats(&self, args: &[usize]) -> bool {
+        args.first().is_some_and(|&a| self.program.steps[a].value == ValueType::F32)
+    }
+
     fn spelling(&self, op: Op, args: &[usize]) -> &'static str {
-        let exact = exact(op, args.first().map(|&a| self.program.steps[a].value));
+        let first = args.first().map(|&a| self.program.steps[a].value);
         match op.row().fast {
-            Some(fast) if self.plan.fast_math && exact == op.row().cuda => fast.cuda,
-            _ => exact,
+            Some(fast) if self.plan.fast_math && first == Some(ValueType::F32) => fast.cuda,
+            _ => exact(op, first),
         }
     }
 
@@ -331,8 +335,7 @@ impl<'p> Printer<'p> {
 
 /// The exact spelling of a primitive whose first operand is of this type.
 pub(super) fn exact(op: Op, first: Option<ValueType>) -> &'static str {
-    let row = op.row();
-    if first == Some(ValueType::I32) && row.signature != Signature::Select { row.cuda_i32 } else { row.cuda }
+    op.row().spelling(first)
 }
 
 /// A constant as a literal that reads back bit for bit.
@@ -348,6 +351,14 @@ pub(super) fn literal(constant: Constant) -> String {
                 _ if !x.is_finite() => format!("__uint_as_float(0x{bits:08x}u)"),
                 _ if x.is_sign_negative() => format!("({x:?}f)"),
                 _ => format!("{x:?}f"),
+            }
+        }
+        Constant::F64(bits) => {
+            let x = f64::from_bits(bits);
+            match x {
+                _ if !x.is_finite() => format!("__longlong_as_double(0x{bits:016x}ll)"),
+                _ if x.is_sign_negative() => format!("({x:?})"),
+                _ => format!("{x:?}"),
             }
         }
     }

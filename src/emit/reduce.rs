@@ -63,7 +63,7 @@ pub(super) fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction>
             index,
             name: format!("partial{index}"),
             monoid: monoids::name(plan, *monoid, *value),
-            words: monoid.words(),
+            words: monoid.words(*value),
             terms: terms.join(", "),
             columns: axes.without(L) == N,
             rows: axes.without(L) == M,

@@ -42,7 +42,10 @@ pub(super) fn made_once(graph: &Graph, saved: &[bool], fate: impl Fn(NodeId) -> 
                     follows = true;
                 }
             }
-            Node::Apply { op, .. } => follows &= !real || op.row().ulp == 0,
+            Node::Apply { op, args } => {
+                let operands: Vec<_> = args.iter().map(|a| graph.value_type(*a)).collect();
+                follows &= !real || op.row().is_exact(&operands);
+            }
             Node::Custom { .. } => follows = false,
             _ => {}
         }
@@ -54,7 +57,8 @@ pub(super) fn made_once(graph: &Graph, saved: &[bool], fate: impl Fn(NodeId) -> 
 /// What is compared with 0, if a node does that.
 fn of_sign(graph: &Graph, node: &Node) -> Option<NodeId> {
     let Node::Apply { op, args } = node else { return None };
-    let is_zero = |id: NodeId| matches!(graph.node(id), Node::Constant(c @ Constant::F32(_)) if c.value() == 0.0);
+    let is_zero =
+        |id: NodeId| matches!(graph.node(id), Node::Constant(c @ (Constant::F32(_) | Constant::F64(_))) if c.value() == 0.0);
     match *args.as_slice() {
         _ if op.row().signature.result(&[ValueType::F32; 2]) != Some(ValueType::Bool) => None,
         [value, zero] if is_zero(zero) => Some(value),

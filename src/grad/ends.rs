@@ -73,7 +73,7 @@ impl Outputs {
                 SinkKind::Store(_) => (value, None),
                 SinkKind::Reduce(Reduction { monoid, .. }) => (monoid.gives(value), monoid.adjoint()),
             };
-            if gives != ValueType::F32 {
+            if !gives.is_float() {
                 continue;
             }
             let why = match sink.kind {
@@ -96,12 +96,11 @@ impl Outputs {
         let matrix = |o: &Output| o.operand.axes.contains(Axes::MNL);
         let chosen = match &wrt.through {
             Some(name) => outputs.iter().position(|o| *o.name == **name && matrix(o)).ok_or_else(|| {
-                let fits =
-                    |s: &Sink| s.kind.operand().axes.contains(Axes::MNL) && forward.type_of(s.value()).value == ValueType::F32;
+                let fits = |s: &Sink| s.kind.operand().axes.contains(Axes::MNL) && forward.type_of(s.value()).value.is_float();
                 let why = match sinks.iter().any(|s| *s.name == **name && fits(s)) {
                     // What fits is missing only if it was left out.
                     true => "it is detached as well; name it in `Wrt::through` or in `Wrt::detached`, not in both",
-                    false => "it is no matrix of f32 values; choose one that is stored as f32, f16 or bf16",
+                    false => "it is not a matrix of floating-point values; choose one that is stored as f32, f64, f16 or bf16",
                 };
                 GradError::Output { name: name.clone(), why }
             })?,
@@ -121,7 +120,8 @@ impl Outputs {
             let built_at = forward.graph().built_at(output.value);
             (joint.of_user[output.value.index()], joint.graph.push(node, built_at))
         };
-        let mut seeds = vec![seed(joint, &self.through, Node::Accumulator(ValueType::F32))];
+        let incoming = Node::Accumulator(self.through.operand.dtype.value_type());
+        let mut seeds = vec![seed(joint, &self.through, incoming)];
         for output in &self.others {
             let load = Node::load(upstream(&output.name), output.operand);
             let (value, gradient) = seed(joint, output, load);
@@ -143,14 +143,21 @@ pub(super) struct Leaf {
 pub(super) fn leaves(forward: &Checked, joint: &Joint, wrt: &Wrt, output: DType) -> Result<Vec<Leaf>, GradError> {
     let mut leaves = Vec::new();
     let mut known = Vec::new();
-    let format = |name: &str, dtype: DType| wrt.formats.get(name).copied().unwrap_or(dtype);
+    let format = |name: &str, usual: DType, value: ValueType| {
+        let dtype = wrt.formats.get(name).copied().unwrap_or(usual);
+        let cure = if value == ValueType::F64 { "the gradient of an f64 is f64" } else { "a gradient is f32, f16 or bf16" };
+        let fault = || GradError::Format { name: format!("the gradient of {name}"), dtype, cure };
+        if dtype.value_type() == value { Ok(dtype) } else { Err(fault()) }
+    };
     for (id, node) in joint.graph.nodes() {
         let (name, value, operand) = match node {
             // Whether or not a value of the epilogue depends on it.
             Node::Load { name, operand, .. } if **name == *FORWARD => {
-                if wrt.accumulator && operand.dtype.value_type() == ValueType::F32 {
+                let value = operand.dtype.value_type();
+                if wrt.accumulator && value.is_float() {
                     taken(forward, [&Arc::from("acc")].into_iter())?;
-                    let operand = Operand { order: order(forward), ..format("acc", output).into() };
+                    let usual = if output.value_type() == value { output } else { operand.dtype };
+                    let operand = Operand { order: order(forward), ..format("acc", usual, value)?.into() };
                     leaves.push(Leaf { name: "acc".into(), id, operand });
                 }
                 continue;
@@ -162,7 +169,7 @@ pub(super) fn leaves(forward: &Checked, joint: &Joint, wrt: &Wrt, output: DType)
             Node::Scalar { name, value_type, .. } => (name, *value_type, value_type.storage().pointer()),
             _ => continue,
         };
-        if value != ValueType::F32 {
+        if !value.is_float() {
             if wrt.names.iter().any(|n| **n == **name) {
                 return Err(GradError::Discrete { name: name.to_string(), dtype: operand.dtype });
             }
@@ -171,16 +178,13 @@ pub(super) fn leaves(forward: &Checked, joint: &Joint, wrt: &Wrt, output: DType)
         known.push(name.to_string());
         if wrt.wants(name) {
             room(GRADIENT, name)?;
-            leaves.push(Leaf { name: name.clone(), id, operand: Operand { dtype: format(name, operand.dtype), ..operand } });
+            let dtype = format(name, operand.dtype, value)?;
+            leaves.push(Leaf { name: name.clone(), id, operand: Operand { dtype, ..operand } });
         }
     }
     let missing = wrt.names.iter().find(|name| !known.contains(name));
     if let Some(name) = missing {
         return Err(GradError::Unknown { name: name.clone(), what: "has a gradient", known });
-    }
-    if let Some((name, dtype)) = wrt.formats.iter().find(|(_, dtype)| dtype.value_type() != ValueType::F32) {
-        let cure = "a gradient is f32, f16 or bf16";
-        return Err(GradError::Format { name: format!("the gradient of {name}"), dtype: *dtype, cure });
     }
     if let Some(name) = wrt.formats.keys().find(|name| !leaves.iter().any(|l| *l.name == ***name)) {
         let known = leaves.iter().map(|l| l.name.to_string()).collect();

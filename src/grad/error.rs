@@ -66,7 +66,7 @@ pub enum GradError {
     Nothing,
     /// No output has a gradient.
     #[error(
-        "no gradient comes in as a matrix, which is the backward epilogue's accumulator: store an f32 value as f32, f16 or bf16"
+        "no gradient comes in as a matrix, which is the backward epilogue's accumulator: store a floating-point value as f32, f64, f16 or bf16"
     )]
     NoOutput,
     /// An output through which no gradient can come in.

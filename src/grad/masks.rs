@@ -46,6 +46,11 @@ pub(super) fn parts(node: &Node) -> Option<[NodeId; 3]> {
     }
 }
 
+/// Whether a value is the number 0, and not -0.
+pub(super) fn is_zero(graph: &Graph, id: NodeId) -> bool {
+    matches!(graph.node(id), Node::Constant(Constant::F32(0) | Constant::F64(0)))
+}
+
 fn is_constant(graph: &Graph, id: NodeId) -> bool {
     matches!(graph.node(id), Node::Constant(_))
 }
@@ -77,7 +82,7 @@ fn region(graph: &Graph, node: &Node, incoming: &[Arc<str>]) -> Option<(NodeId, 
 /// What a gradient is a sum of, if nothing else comes in: an arm without one counts as 0.
 fn only_term(graph: &Graph, node: &Node, incoming: &[Arc<str>]) -> Option<NodeId> {
     let ([x, y], false) = node.addends()? else { return None };
-    let nothing = |id: NodeId| *graph.node(id) == Node::Constant(Constant::F32(0));
+    let nothing = |id: NodeId| is_zero(graph, id);
     let (term, other) = if nothing(x) { (y, x) } else { (x, y) };
     (x != y && nothing(other) && is_gradient(graph, term, incoming)).then_some(term)
 }
@@ -118,8 +123,7 @@ fn asked_by_relu(graph: &Graph, node: &Node, by: Op, placed: impl Fn(NodeId) -> 
     let (z, zero) = (placed(z)?, placed(zero)?);
     let apply = |op, x| Node::Apply { op, args: vec![x, zero] };
     let asks = matches!(node, Node::Apply { op, .. } if apply(*op, z) == apply(by, z));
-    let of_zero = *graph.node(zero) == Node::Constant(Constant::F32(0));
-    graph.find(&apply(Op::Gt, graph.find(&apply(Op::Max, z))?)).filter(|_| asks && of_zero)
+    graph.find(&apply(Op::Gt, graph.find(&apply(Op::Max, z))?)).filter(|_| asks && is_zero(graph, zero))
 }
 
 /// Whether a condition follows from coordinates, scalars, and what is constant along a row.

@@ -216,7 +216,7 @@ impl Candidate {
         let gradients = sweep::sweep(&mut joint, &seeds, &ids, through)?;
         let mut sinks = Vec::new();
         for (Leaf { name, operand, .. }, gradient) in leaves.into_iter().zip(gradients) {
-            let value = gradient.unwrap_or_else(|| joint.graph.constant_f32(0.0));
+            let value = gradient.unwrap_or_else(|| joint.graph.constant_of(operand.dtype.value_type(), 0.0));
             let kind =
                 if operand.axes.contains(Axes::MNL) { SinkKind::Store(operand) } else { Reduce::from(Monoid::Sum).to(operand) };
             sinks.push(Sink::new(gradient_of(&name), value, kind));
@@ -224,7 +224,8 @@ impl Candidate {
         let folded = joint.fold(sinks, incoming);
         // Sums of integer products are far larger than what is stored in the end.
         let integer = forward.accumulator() == Some(ValueType::I32);
-        let float = if wrt.exact || integer { DType::F32 } else { operand.dtype };
+        let narrow = operand.dtype.value_type() == ValueType::F32;
+        let float = if wrt.exact || integer || !narrow { DType::F32 } else { operand.dtype };
         let selected = select::select(forward, &folded, incoming, wrt, (float, operand.order))?;
         let bits = selected.iter().filter(|s| s.output.is_none()).map(|s| s.operand.dtype.bits()).sum();
         let names: Vec<Arc<str>> = (0..selected.len()).map(|i| i.to_string().into()).collect();

@@ -73,6 +73,7 @@ pub(super) fn select(
         let value = folded.checked.type_of(id).value;
         let dtype = match value {
             ValueType::F32 => float,
+            ValueType::F64 => DType::F64,
             ValueType::I32 => DType::I32,
             ValueType::Bool => wrt.masks,
         };
@@ -86,11 +87,12 @@ pub(super) fn select(
     };
     let mut network = Network::new(graph.nodes().map(|(id, _)| candidate(id).weight).collect());
     let fate = |id: NodeId| {
-        let real = folded.checked.type_of(id).value == ValueType::F32;
+        let value = folded.checked.type_of(id).value;
+        let real = value.is_float();
         Fate {
             pinned: matches!(known.get(&id), Some(Known::Pinned(Keep::Recompute))),
             real,
-            exact: !real || candidate(id).dtype == DType::F32,
+            exact: !real || candidate(id).dtype == value.storage(),
             kept: matches!(known.get(&id), Some(Known::Output(..))),
         }
     };

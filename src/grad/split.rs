@@ -103,7 +103,7 @@ struct Fused {
 fn fused(checked: &Checked, node: &Node, addend: impl Fn(NodeId) -> bool) -> Option<Fused> {
     let ([x, y], is_difference) = node.addends()?;
     let axes = checked.type_of(x).axes.union(checked.type_of(y).axes);
-    let fits = |id: NodeId| addend(id) && checked.type_of(id).value == ValueType::F32 && checked.type_of(id).axes == axes;
+    let fits = |id: NodeId| addend(id) && checked.type_of(id).value.is_float() && checked.type_of(id).axes == axes;
     let factors = |id: NodeId| checked.graph().node(id).factors().filter(|_| fits(id));
     match (factors(x), factors(y)) {
         (_, Some([a, b])) => Some(Fused { terms: [a, b, x], negated: is_difference.then_some(0) }),

@@ -17,8 +17,7 @@
 use super::error::GradError;
 use super::joint::Joint;
 use super::masks;
-use crate::dtype::ValueType;
-use crate::ir::graph::{Constant, Node, NodeId};
+use crate::ir::graph::{Node, NodeId};
 use crate::ir::{Graph, Op};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -81,7 +80,7 @@ fn active(joint: &Joint, leaves: &[NodeId]) -> Vec<bool> {
             continue;
         }
         let reached = |a: &NodeId| active[a.index()];
-        active[id.index()] = joint.types[id.index()].value == ValueType::F32
+        active[id.index()] = joint.types[id.index()].value.is_float()
             && match node {
                 _ if joint.rules.get(&id).is_some_and(|(_, args)| args.iter().any(reached)) => true,
                 Node::Apply { op, args } => op.row().is_differentiable() && args.iter().any(reached),
@@ -99,6 +98,12 @@ impl Sweep<'_> {
             return;
         }
         let graph: &mut Graph = &mut self.joint.graph;
+        // Behind a conversion a gradient has the type of what was converted.
+        let value = self.joint.types[to.index()].value;
+        let gradient = match graph.value_type(gradient) == value {
+            true => gradient,
+            false => graph.apply(Op::cast(value.storage()), &[gradient]),
+        };
         let sums = self.pending.entry(to).or_default();
         let sum = sums.get(&block).map_or(gradient, |sum| graph.apply(Op::Add, &[*sum, gradient]));
         sums.insert(block, sum);
@@ -124,7 +129,7 @@ impl Sweep<'_> {
             let Arms { condition, parent } = self.arms[(block - 1) / 2];
             let first = (block - 1) / 2 * 2 + 1;
             let graph = &mut self.joint.graph;
-            let zero = graph.constant_f32(0.0);
+            let zero = graph.constant_of(self.joint.types[id.index()].value, 0.0);
             let [then, otherwise] = [first, first + 1].map(|arm| sums.remove(&arm).unwrap_or(zero));
             let mut sum = graph.apply(Op::Select, &[condition, then, otherwise]);
             if let Some(other) = sums.get(&parent) {
@@ -144,7 +149,7 @@ impl Sweep<'_> {
     /// The condition of `select(condition, g, 0)` or `select(condition, 0, g)`, and in which arm the gradient is.
     fn masked(&self, gradient: NodeId, g: NodeId) -> Option<(NodeId, usize)> {
         let graph = &self.joint.graph;
-        let is_zero = |id: NodeId| *graph.node(id) == Node::Constant(Constant::F32(0));
+        let is_zero = |id: NodeId| masks::is_zero(graph, id);
         match masks::parts(graph.node(gradient))? {
             [condition, then, zero] if then == g && is_zero(zero) => Some((condition, 0)),
             [condition, zero, otherwise] if otherwise == g && is_zero(zero) => Some((condition, 1)),

@@ -10,7 +10,8 @@ use crate::dtype::ValueType;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// A named definition over primitives: arguments and result are `f32`. Where the body is made of primitives that take integers, too, and
+/// A named definition over primitives: arguments and result are `f32`. Over `f64` arguments it is defined where its body is: where that takes
+/// its constants in the type of the arguments, as an activation's does. Where the body is made of primitives that take integers, too, and
 /// its constants are whole numbers, so is the function: `relu` of `i32` is `max(x, 0)`.
 pub struct Function {
     /// The name, in text, JSON and messages: one word, which no primitive and no activation has.

@@ -5,6 +5,7 @@
 //! beside it and takes no part in equality or serialisation.
 
 use super::axes::{Axes, K, L, M, N};
+pub use super::constant::Constant;
 use super::custom::CustomOp;
 use super::function::Function;
 use super::name;
@@ -33,70 +34,6 @@ impl NodeId {
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "%{}", self.0)
-    }
-}
-
-/// A constant, compared and stored by its bits, so that NaN and -0.0 are values like any other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Constant {
-    /// An `f32`, by its bits.
-    F32(u32),
-    /// An `i32`.
-    I32(i32),
-    /// A truth value.
-    Bool(bool),
-}
-
-impl From<f32> for Constant {
-    fn from(x: f32) -> Constant {
-        Constant::F32(x.to_bits())
-    }
-}
-
-impl From<i32> for Constant {
-    fn from(x: i32) -> Constant {
-        Constant::I32(x)
-    }
-}
-
-impl From<bool> for Constant {
-    fn from(x: bool) -> Constant {
-        Constant::Bool(x)
-    }
-}
-
-impl Constant {
-    /// Its type.
-    pub const fn value_type(self) -> ValueType {
-        match self {
-            Constant::F32(_) => ValueType::F32,
-            Constant::I32(_) => ValueType::I32,
-            Constant::Bool(_) => ValueType::Bool,
-        }
-    }
-
-    /// Its value.
-    pub fn value(self) -> f64 {
-        match self {
-            Constant::F32(bits) => f64::from(f32::from_bits(bits)),
-            Constant::I32(x) => f64::from(x),
-            Constant::Bool(b) => f64::from(u8::from(b)),
-        }
-    }
-
-    /// What is there of it in memory of a format that holds its type.
-    #[must_use]
-    pub fn rounded(self, dtype: DType) -> Constant {
-        Constant::of(self.value_type(), dtype.round(self.value()))
-    }
-
-    /// The constant of a type nearest to a value.
-    pub fn of(value_type: ValueType, x: f64) -> Constant {
-        match value_type {
-            ValueType::F32 => Constant::F32((x as f32).to_bits()),
-            ValueType::I32 => Constant::I32(x as i32),
-            ValueType::Bool => Constant::Bool(x != 0.0),
-        }
     }
 }
 
@@ -301,6 +238,8 @@ pub type BuiltAt = Option<&'static Location<'static>>;
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     nodes: Vec<Node>,
+    /// The type of each node, as far as what is behind it keeps the rules.
+    types: Vec<ValueType>,
     built_at: Vec<BuiltAt>,
     sinks: Vec<Sink>,
     sinks_built_at: Vec<BuiltAt>,
@@ -338,6 +277,7 @@ impl Graph {
             return id;
         }
         let id = NodeId(self.nodes.len() as u32);
+        self.types.push(self.type_from_args(&node));
         self.ids.insert(node.clone(), id);
         self.nodes.push(node);
         self.built_at.push(built_at);
@@ -352,6 +292,11 @@ impl Graph {
     /// Adds an `f32` constant.
     pub fn constant_f32(&mut self, x: f32) -> NodeId {
         self.push(Node::Constant(Constant::F32(x.to_bits())), None)
+    }
+
+    /// Adds the constant of a type nearest to a value.
+    pub(crate) fn constant_of(&mut self, value_type: ValueType, x: f64) -> NodeId {
+        self.push(Node::Constant(Constant::of(value_type, x)), None)
     }
 
     /// Adds a sink.
@@ -403,7 +348,11 @@ impl Graph {
 
     /// The type of a node of a graph that keeps the rules, from what is behind it.
     pub(crate) fn value_type(&self, id: NodeId) -> ValueType {
-        match self.node(id) {
+        self.types[id.index()]
+    }
+
+    fn type_from_args(&self, node: &Node) -> ValueType {
+        match node {
             Node::Accumulator(value) | Node::Element(_, value) => *value,
             Node::Constant(constant) => constant.value_type(),
             Node::Coordinate(_) => ValueType::I32,

@@ -6,6 +6,7 @@
 //! [`Axes`]; both follow from its operands by the rules in [`check`](crate::check).
 
 pub mod axes;
+pub mod constant;
 pub mod custom;
 pub mod custom_monoid;
 pub mod dot;

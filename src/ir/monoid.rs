@@ -45,7 +45,7 @@ pub struct Row {
     pub adjoint: Option<Adjoint>,
     /// Its struct in `templates/prelude/monoids.cuh`, over the type of value.
     pub cuda: &'static str,
-    /// Words of 4 bytes of that struct's state.
+    /// Numbers of a state: words of 4 bytes in that struct, of 8 over `f64`.
     pub words: usize,
     /// Issue slots of taking one element in, roughly.
     pub cost: u32,
@@ -55,7 +55,7 @@ pub struct Row {
 const NUMBER: Row = Row {
     name: "",
     doc: "",
-    takes: &[F32],
+    takes: &[F32, F64],
     indexed: false,
     gives: None,
     identity: |_| [0.0; 2],
@@ -76,7 +76,7 @@ const TURNED: Row = Row { combine: |a, b| [a[0] + b[0], 0.0], accumulates: false
 
 /// The defaults of a row whose elements are a value and an index.
 const INDEXED: Row = Row {
-    takes: &[F32, I32],
+    takes: &[F32, F64, I32],
     indexed: true,
     gives: Some(I32),
     lift: |x| [x[0], x[1]],
@@ -115,7 +115,7 @@ macro_rules! monoids {
     };
 }
 
-use ValueType::{Bool, F32, I32};
+use ValueType::{Bool, F32, F64, I32};
 
 /// The larger, or NaN if either is. +0 is larger than -0, as on a GPU: `f64::max` leaves that open.
 pub(super) fn larger(a: f64, b: f64) -> f64 {
@@ -151,28 +151,28 @@ fn index(state: State, count: f64) -> f64 {
 
 monoids! {
     /// The sum; 0 of nothing. The sum of a product `a * b` is taken of the exact product, which a kernel computes with one
-    /// fused multiply-add an element. Integers wrap.
-    Sum = "sum", Row { takes: &[F32, I32], combine: |a, b| [a[0] + b[0], 0.0], wraps: Some(i32::wrapping_add), adds: true,
+    /// fused multiply-add an element; of `f64` values it is that of the rounded one. Integers wrap.
+    Sum = "sum", Row { takes: &[F32, F64, I32], combine: |a, b| [a[0] + b[0], 0.0], wraps: Some(i32::wrapping_add), adds: true,
         adjoint: Some(|_, _, gradient| gradient), cuda: "Sum", ..NUMBER };
     /// The product; 1 of nothing. Integers wrap.
     #[doc(alias = "prod")]
-    Product = "product", Row { takes: &[F32, I32], identity: |_| [1.0, 0.0], combine: |a, b| [a[0] * b[0], 0.0],
+    Product = "product", Row { takes: &[F32, F64, I32], identity: |_| [1.0, 0.0], combine: |a, b| [a[0] * b[0], 0.0],
         wraps: Some(i32::wrapping_mul), cuda: "Product", ..NUMBER };
     /// The largest; of nothing minus infinity, the least integer, or false. NaN if any element is NaN. Of conditions it is
     /// whether any holds.
     #[doc(alias = "amax")]
     #[doc(alias = "any")]
-    Max = "max", Row { takes: &[F32, I32, Bool], identity: |t| [least(t), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
+    Max = "max", Row { takes: &[F32, F64, I32, Bool], identity: |t| [least(t), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
         cuda: "Max", ..NUMBER };
     /// The smallest; of nothing infinity, the largest integer, or true. NaN if any element is NaN. Of conditions it is
     /// whether all hold.
     #[doc(alias = "amin")]
     #[doc(alias = "all")]
-    Min = "min", Row { takes: &[F32, I32, Bool], identity: |t| [greatest(t), 0.0], combine: |a, b| [smaller(a[0], b[0]), 0.0],
+    Min = "min", Row { takes: &[F32, F64, I32, Bool], identity: |t| [greatest(t), 0.0], combine: |a, b| [smaller(a[0], b[0]), 0.0],
         cuda: "Min", ..NUMBER };
     /// The largest absolute value; 0 of nothing. NaN if any element is NaN. The least integer, whose absolute value is no
     /// `i32`, counts as the largest.
-    AbsMax = "absmax", Row { takes: &[F32, I32], lift: |x| [x[0].abs(), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
+    AbsMax = "absmax", Row { takes: &[F32, F64, I32], lift: |x| [x[0].abs(), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
         cuda: "AbsMax", cost: 2, ..NUMBER };
     /// log(sum of e^x), computed without overflow; minus infinity of nothing. A softmax is e^(x - this), in the launch behind.
     #[doc(alias = "softmax")]
@@ -209,7 +209,7 @@ monoids! {
 
 const fn least(value: ValueType) -> f64 {
     match value {
-        F32 => f64::NEG_INFINITY,
+        F32 | F64 => f64::NEG_INFINITY,
         I32 => i32::MIN as f64,
         Bool => 0.0,
     }
@@ -217,7 +217,7 @@ const fn least(value: ValueType) -> f64 {
 
 const fn greatest(value: ValueType) -> f64 {
     match value {
-        F32 => f64::INFINITY,
+        F32 | F64 => f64::INFINITY,
         I32 => i32::MAX as f64,
         Bool => 1.0,
     }
@@ -288,8 +288,13 @@ impl Monoid {
         self.row().and_then(|row| row.adjoint)
     }
 
-    /// Words of 4 bytes in a kernel's state. The CPU's state has as many numbers.
-    pub fn words(self) -> usize {
+    /// Words of 4 bytes in a kernel's state, for elements whose first value has this type.
+    pub fn words(self, value: ValueType) -> usize {
+        self.numbers() * if value == F64 { 2 } else { 1 }
+    }
+
+    /// Numbers in the CPU's state.
+    pub fn numbers(self) -> usize {
         self.definition().map_or_else(|custom| custom.words(), |row| row.words)
     }
 
@@ -362,7 +367,7 @@ mod tests {
 
     fn samples(value: ValueType) -> Vec<f64> {
         match value {
-            F32 => vec![f64::NEG_INFINITY, -70000.0, -2.5, -0.0, 0.0, 0.25, 3.0, 88.0, f64::INFINITY, f64::NAN],
+            F32 | F64 => vec![f64::NEG_INFINITY, -70000.0, -2.5, -0.0, 0.0, 0.25, 3.0, 88.0, f64::INFINITY, f64::NAN],
             I32 => [i32::MIN, i32::MIN + 1, -7, -1, 0, 1, 9, i32::MAX].map(f64::from).to_vec(),
             Bool => vec![0.0, 1.0],
         }
@@ -394,7 +399,7 @@ mod tests {
                 });
                 let elements: Vec<Vec<f64>> = elements.collect();
                 for x in &elements {
-                    assert_eq!(x.len(), monoid.words());
+                    assert_eq!(x.len(), monoid.numbers());
                     assert!(same(&joined(&unit, x), x), "{monoid:?} of its identity {unit:?} and {x:?}");
                     assert!(same(&joined(x, &unit), x), "{monoid:?} of {x:?} and its identity {unit:?}");
                     for y in &elements {

@@ -27,7 +27,6 @@ use super::operand::{Operand, Order};
 use super::sink::{Sink, SinkKind};
 use crate::dtype::{DType, ValueType};
 use std::collections::HashMap;
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -84,31 +83,26 @@ impl Line {
     }
 }
 
-/// An `f32` so that it reads back bit for bit: decimal where possible, else its bits.
-pub fn format_f32(bits: u32) -> String {
-    let x = f32::from_bits(bits);
-    if x.is_finite() { format!("{x:?}") } else { format!("0x{bits:08x}") }
-}
-
-/// A value as it stands in text, so that it reads back bit for bit.
-impl fmt::Display for Constant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Constant::F32(bits) => f.write_str(&format_f32(bits)),
-            Constant::I32(x) => x.fmt(f),
-            Constant::Bool(b) => b.fmt(f),
+macro_rules! floats {
+    ($($float:ident $bits:ident $digits:literal $format:ident $parse:ident),*) => { $(
+        #[doc = concat!("An `", stringify!($float), "` so that it reads back bit for bit: decimal where possible, else its bits.")]
+        pub fn $format(bits: $bits) -> String {
+            let x = $float::from_bits(bits);
+            if x.is_finite() { format!("{x:?}") } else { format!("0x{bits:0width$x}", width = $digits) }
         }
-    }
+
+        #[doc = concat!("The inverse of [`", stringify!($format), "`].")]
+        pub fn $parse(text: &str) -> Option<$bits> {
+            match text.strip_prefix("0x") {
+                Some(hex) if hex.len() == $digits && !hex.starts_with('+') => $bits::from_str_radix(hex, 16).ok(),
+                Some(_) => None,
+                None => text.parse::<$float>().ok().filter(|x| x.is_finite()).map($float::to_bits),
+            }
+        }
+    )* };
 }
 
-/// The inverse of [`format_f32`].
-pub fn parse_f32(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x") {
-        Some(hex) if hex.len() == 8 && !hex.starts_with('+') => u32::from_str_radix(hex, 16).ok(),
-        Some(_) => None,
-        None => text.parse::<f32>().ok().filter(|x| x.is_finite()).map(f32::to_bits),
-    }
-}
+floats! { f32 u32 8 format_f32 parse_f32, f64 u64 16 format_f64 parse_f64 }
 
 /// A node's line.
 pub fn node_line(graph: &Graph, id: NodeId, type_name: Option<&str>) -> Line {
@@ -403,8 +397,7 @@ fn name(text: &str) -> Result<(String, &str), String> {
 }
 
 fn parse_type(text: &str) -> Result<ValueType, String> {
-    let types = [ValueType::F32, ValueType::I32, ValueType::Bool];
-    types.into_iter().find(|t| t.name() == text).ok_or_else(|| "expected a type: f32, i32 or bool".into())
+    ValueType::ALL.into_iter().find(|t| t.name() == text).ok_or_else(|| "expected a type: f32, f64, i32 or bool".into())
 }
 
 fn parse_constant(text: &str) -> Result<Constant, String> {
@@ -415,6 +408,7 @@ fn parse_constant(text: &str) -> Result<Constant, String> {
 fn parse_value(value_type: ValueType, text: &str) -> Result<Constant, String> {
     let constant = match value_type {
         ValueType::F32 => parse_f32(text).map(Constant::F32),
+        ValueType::F64 => parse_f64(text).map(Constant::F64),
         ValueType::I32 => text.parse().ok().map(Constant::I32),
         ValueType::Bool => text.parse().ok().map(Constant::Bool),
     };

@@ -48,6 +48,7 @@ enum WireNode {
 #[serde(rename_all = "lowercase")]
 enum WireConstant {
     F32(String),
+    F64(String),
     I32(i32),
     Bool(bool),
 }
@@ -85,6 +86,7 @@ impl From<Constant> for WireConstant {
     fn from(constant: Constant) -> WireConstant {
         match constant {
             Constant::F32(bits) => WireConstant::F32(text::format_f32(bits)),
+            Constant::F64(bits) => WireConstant::F64(text::format_f64(bits)),
             Constant::I32(x) => WireConstant::I32(x),
             Constant::Bool(b) => WireConstant::Bool(b),
         }
@@ -94,7 +96,8 @@ impl From<Constant> for WireConstant {
 impl WireConstant {
     fn read(self) -> Result<Constant, String> {
         Ok(match self {
-            WireConstant::F32(text) => Constant::F32(text::parse_f32(&text).ok_or("its constant is no f32")?),
+            WireConstant::F32(text) => Constant::F32(text::parse_f32(&text).ok_or("its constant is not an f32")?),
+            WireConstant::F64(text) => Constant::F64(text::parse_f64(&text).ok_or("its constant is not an f64")?),
             WireConstant::I32(x) => Constant::I32(x),
             WireConstant::Bool(b) => Constant::Bool(b),
         })

@@ -47,7 +47,7 @@ pub(crate) fn evaluate(op: Op, operands: &[Constant]) -> Option<Constant> {
     }
     let result = row.signature.result(&types)?;
     let values: Vec<f64> = operands.iter().map(|c| c.value()).collect();
-    (row.ulp == 0).then(|| Constant::of(result, (row.eval)(&values)))
+    row.is_exact(&types).then(|| Constant::of(result, (row.eval)(&values)))
 }
 
 #[cfg(test)]

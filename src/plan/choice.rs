@@ -4,11 +4,13 @@
 //! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured. Hopper's
 //! tiles have a model of their own (`hopper`).
 
+use super::candidates::{Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_TF32, SUMS};
 use super::{
     Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Restride, Runs, Staging, Tile, TileShape, hopper, raster,
 };
-use crate::dtype::DType;
-use crate::ir::{Order, Side};
+use crate::check::Checked;
+use crate::dtype::{DType, ValueType};
+use crate::ir::{Node, Order};
 use crate::problem::{Operation, Shape};
 use crate::target::Target;
 use serde::Serialize;
@@ -188,111 +190,7 @@ pub(super) struct Request<'r> {
     pub parts: usize,
 }
 
-/// A tile, what it takes, and for which problems it is meant. Times are measured on an H200 and relative to each other
-/// within a list (`docs/performance.md`).
-struct Candidate {
-    tile: Tile,
-    /// Time of each term of K, with one tile alone on a multiprocessor.
-    alone: f64,
-    /// The same for each tile when as many are resident as fit.
-    full: f64,
-    /// Terms of K that a tile's beginning and end cost.
-    overhead: f64,
-    /// The least alignment of both operands, in bytes, from which it is worth considering, and the most.
-    alignment: (usize, usize),
-    /// The most rows of a problem it is meant for.
-    rows: usize,
-}
-
-const fn candidate(tile: Tile, alone: f64, full: f64, overhead: f64) -> Candidate {
-    Candidate { tile, alone, full, overhead, alignment: (1, 16), rows: usize::MAX }
-}
-
-impl Candidate {
-    const fn aligned(self, least: usize, most: usize) -> Candidate {
-        Candidate { alignment: (least, most), ..self }
-    }
-
-    const fn up_to_rows(self, rows: usize) -> Candidate {
-        Candidate { rows, ..self }
-    }
-
-    /// A tensor-core tile: resident blocks share the tensor cores, so a tile takes its share whether alone or not.
-    const fn sm80(tile: Tile, time: f64, overhead: f64) -> Candidate {
-        candidate(tile, time, time, overhead)
-    }
-}
-
-/// Tiles of the tensor-core mainloop for 16-bit operands, with fewer stages further down for less shared memory.
-static SM80: [Candidate; 14] = [
-    Candidate::sm80(Tile::sm80(128, 256, 64, 4, [2, 4], 1), 67.0, 400.0).aligned(4, 16),
-    Candidate::sm80(Tile::sm80(128, 256, 64, 3, [2, 4], 1), 67.1, 400.0).aligned(4, 16),
-    Candidate::sm80(Tile::sm80(128, 128, 64, 3, [2, 2], 2), 41.0, 110.0).aligned(8, 16),
-    Candidate::sm80(Tile::sm80(128, 128, 32, 5, [2, 2], 2), 43.0, 110.0).aligned(8, 16),
-    Candidate::sm80(Tile::sm80(128, 128, 32, 3, [2, 2], 2), 45.0, 110.0),
-    Candidate::sm80(Tile::sm80(128, 64, 64, 4, [2, 2], 2), 26.0, 100.0).aligned(8, 16),
-    Candidate::sm80(Tile::sm80(128, 64, 64, 3, [2, 2], 2), 26.5, 100.0).aligned(8, 16),
-    Candidate::sm80(Tile::sm80(64, 64, 64, 6, [2, 2], 2), 17.0, 100.0).aligned(4, 16),
-    Candidate::sm80(Tile::sm80(64, 64, 64, 4, [2, 2], 2), 17.5, 100.0).aligned(4, 16),
-    Candidate::sm80(Tile::sm80(64, 64, 64, 3, [2, 2], 2), 18.0, 100.0).aligned(4, 16),
-    Candidate::sm80(Tile::sm80(64, 64, 32, 4, [2, 2], 2), 18.5, 100.0),
-    Candidate::sm80(Tile::sm80(64, 32, 128, 6, [4, 1], 1), 14.0, 100.0).aligned(8, 16).up_to_rows(64),
-    Candidate::sm80(Tile::sm80(16, 64, 128, 6, [1, 2], 1), 12.0, 100.0).aligned(8, 16).up_to_rows(32),
-    Candidate::sm80(Tile::sm80(16, 64, 128, 4, [1, 2], 1), 12.5, 100.0).aligned(8, 16).up_to_rows(32),
-];
-
-/// Tiles of the tensor-core mainloop for `f32` operands as tf32.
-static SM80_TF32: [Candidate; 6] = [
-    Candidate::sm80(Tile::sm80(128, 128, 32, 3, [2, 2], 2), 100.0, 110.0).aligned(8, 16),
-    Candidate::sm80(Tile::sm80(128, 128, 16, 5, [2, 2], 2), 101.0, 110.0).aligned(8, 16),
-    Candidate::sm80(Tile::sm80(128, 128, 32, 3, [2, 4], 1), 110.0, 110.0),
-    Candidate::sm80(Tile::sm80(128, 128, 16, 3, [2, 2], 2), 105.0, 110.0).aligned(8, 16),
-    Candidate::sm80(Tile::sm80(64, 64, 32, 4, [2, 2], 2), 40.0, 100.0),
-    Candidate::sm80(Tile::sm80(64, 64, 32, 3, [2, 2], 1), 42.0, 100.0),
-];
-
-static SIMT: [Candidate; 5] = [
-    candidate(Tile::simt(128, 128, 8, 8, 16, 2), 126.0, 97.0, 16.0),
-    candidate(Tile::simt(128, 64, 8, 8, 8, 3), 70.0, 51.0, 16.0),
-    candidate(Tile::simt(64, 64, 16, 8, 4, 4), 41.0, 31.0, 16.0),
-    candidate(Tile::simt(32, 64, 16, 4, 4, 4), 30.0, 20.0, 16.0),
-    candidate(Tile::simt(32, 32, 16, 4, 4, 6), 19.0, 10.8, 16.0),
-];
-
-/// Tiles for a few rows, B with K contiguous. The times are of a block.
-static GEMV_K: [Candidate; 3] = [
-    candidate(Tile::gemv(1, 8, 256, 4, 1), 1.0, 1.0, 0.0).up_to_rows(1),
-    candidate(Tile::gemv(2, 8, 256, 3, 1), 1.1, 1.1, 0.0).up_to_rows(2),
-    candidate(Tile::gemv(4, 8, 256, 2, 1), 1.3, 1.3, 0.0),
-];
-
-/// The same with N contiguous: blocks have to be wide, so clusters share K where there would be too few of them.
-static GEMV_N: [Candidate; 6] = [
-    candidate(Tile::gemv(1, 64, 512, 2, 2), 10.4, 7.5, 0.0).up_to_rows(1),
-    candidate(Tile::gemv(1, 32, 256, 4, 1), 11.2, 8.4, 0.0).up_to_rows(1),
-    candidate(Tile::gemv(2, 64, 256, 3, 2), 11.0, 7.8, 0.0).up_to_rows(2),
-    candidate(Tile::gemv(4, 32, 256, 2, 2), 6.0, 6.0, 0.0),
-    candidate(Tile::gemv(4, 64, 256, 2, 1), 19.8, 15.3, 0.0),
-    candidate(Tile::gemv(4, 32, 256, 2, 1), 20.0, 15.5, 0.0),
-];
-
-/// Memory-bound: a tile costs its area. Smaller ones are for problems that do not fill the device, and for single-column
-/// strips, which need a thread for every column.
-static POINTWISE: [Candidate; 3] = [
-    candidate(Tile::pointwise(16, 256, 128), 4.0, 4.0, 1.0),
-    candidate(Tile::pointwise(8, 256, 128), 2.1, 2.1, 1.0),
-    candidate(Tile::pointwise(16, 128, 128), 2.1, 2.1, 1.0),
-];
-
-/// The same for sums of several matrices, which a thread reads one by one: more blocks, with fewer threads.
-static SUMS: [Candidate; 4] = [
-    candidate(Tile::pointwise(16, 256, 128), 4.0, 4.0, 1.0),
-    candidate(Tile::pointwise(8, 256, 128), 2.0, 2.0, 1.0),
-    candidate(Tile::pointwise(8, 128, 128), 1.1, 1.1, 1.0),
-    candidate(Tile::pointwise(4, 128, 64), 0.6, 0.6, 1.0),
-];
-
-/// Nanoseconds of a unit of the times above, where it was measured: `sm80` takes 322 and 2527 us for 4096^3 and 8192^3 in f16
+/// Nanoseconds of a unit of the candidates' times, where it was measured: `sm80` takes 322 and 2527 us for 4096^3 and 8192^3 in f16
 /// (`docs/performance.md`).
 fn unit(mainloop: Mainloop, dtype: DType) -> Option<f64> {
     match (mainloop, dtype) {
@@ -327,6 +225,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
             (Mainloop::Gemv, _) => &GEMV_N,
             (Mainloop::Pointwise, _) if request.parts > 1 => &SUMS,
             (Mainloop::Pointwise, _) => &POINTWISE,
+            (_, DType::F64) => &SIMT_F64,
             _ => &SIMT,
         };
         for candidate in candidates {
@@ -349,15 +248,14 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
 }
 
 /// The mainloops that can compute a product or a pointwise operation, the best first, with verdicts on the others. None if
-/// the one that was asked for cannot. `shape` and `alignment` of `a` and `b` are as the user sees them; `summed` is an operand that the
-/// epilogue sums.
+/// the one that was asked for cannot. `shape` and `alignment` of `a` and `b` are as the user sees them.
 pub(super) fn mainloops(
     operation: Operation,
     shape: Shape,
     alignment: [usize; 2],
     target: Target,
     preferences: Preferences,
-    summed: Option<Side>,
+    epilogue: &Checked,
     choice: &mut Choice,
 ) -> Vec<Mainloop> {
     let forced = preferences.mainloop.or(preferences.tile.map(|t| t.mainloop()));
@@ -379,7 +277,10 @@ pub(super) fn mainloops(
                 let [a, b] = alignment;
                 Some(format!("TMA wants operands aligned to 16 bytes, a has {a} and b {b}: copying them would take longer"))
             }
-            _ if mainloop == Mainloop::Gemv && summed.is_some() => Some("it has no sums of operands".into()),
+            _ if mainloop == Mainloop::Gemv && epilogue.summed_operand().is_some() => Some("it has no sums of operands".into()),
+            _ if mainloop == Mainloop::Sm90a && why_not(mainloop, operation, target, preferences).is_none() => {
+                double(epilogue).map(|value| format!("its epilogues have no f64 values, and {value} is one: sm80 has them"))
+            }
             _ => why_not(mainloop, operation, target, preferences),
         };
         match why_not {
@@ -388,6 +289,16 @@ pub(super) fn mainloops(
         }
     }
     usable
+}
+
+/// The first value of an epilogue that is an `f64`, in the words of the listing.
+fn double(epilogue: &Checked) -> Option<String> {
+    let graph = epilogue.graph();
+    let (id, node) = graph.nodes().find(|(id, _)| epilogue.type_of(*id).value == ValueType::F64)?;
+    Some(match node {
+        Node::Scalar { name, .. } | Node::Load { name, .. } | Node::Gather { name, .. } => format!("`{name}`"),
+        _ => format!("{id} of the epilogue, `{}`,", node.mnemonic()),
+    })
 }
 
 /// Why a mainloop cannot compute what is asked, if it cannot.

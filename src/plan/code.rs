@@ -171,12 +171,18 @@ impl Program {
         (is_float && !(fast_math && op.row().fast.is_some())).then_some(*op)
     }
 
+    /// Whether a step takes `f64`s, which are computed by functions that are inlined, about twice as long as those of `f32`.
+    fn is_double(&self, step: usize) -> bool {
+        self.args(step).first().is_some_and(|a| self.steps[*a].value == ValueType::F64)
+    }
+
     /// Instructions of one element of a phase.
     fn length(&self, phase: Phase, code: &Code, fast_math: bool) -> usize {
         let of_step = |step: usize| match &self.steps[step].kind {
             StepKind::Apply { op, .. } => match self.inlined(step, fast_math) {
                 Some(op) if code.calls.contains(&op) => CALL,
                 Some(op) => op.row().code,
+                None if self.is_double(step) => 2 * op.row().code,
                 None => op.row().fast.filter(|_| fast_math).map_or(op.row().cost, |fast| fast.code),
             },
             StepKind::Custom { .. } if code.calls_custom => CALL,

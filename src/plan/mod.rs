@@ -5,6 +5,7 @@
 //! every problem of its class (format, layout, alignment, tile), and M, N, K, leading dimensions, addresses and scalars are the
 //! launch's.
 
+mod candidates;
 mod choice;
 mod code;
 mod explain;
@@ -47,6 +48,7 @@ pub(crate) use reduce::{NOTE_BYTES, sets};
 
 use crate::args::{ArgumentErrors, Misfit, fit_operation, slots};
 use crate::check::{Argument, Checked, Role};
+use crate::dtype::ValueType;
 use crate::ir::Order;
 use crate::pass;
 use crate::problem::{Operation, Shape};
@@ -188,8 +190,7 @@ impl KernelPlan {
         };
         let begins = [begins_at_line("a"), begins_at_line("b")];
         let mut choice = Choice::default();
-        let usable =
-            choice::mainloops(operation, problem.shape, alignment, target, preferences, epilogue.summed_operand(), &mut choice);
+        let usable = choice::mainloops(operation, problem.shape, alignment, target, preferences, &epilogue, &mut choice);
         for mainloop in usable {
             let transposed = prefers_transposed(operation, &epilogue, mainloop, problem.shape);
             let (seen, shape, operation) = if transposed {
@@ -303,6 +304,12 @@ impl KernelPlan {
         let is_written = |staged: &Staged| self.program.stores[staged.of].argument == argument;
         self.maps.iter().any(|map| map.required && map.source == MapSource::Argument(argument))
             || self.staging.as_ref().is_some_and(|staging| staging.by_lanes && staging.stores.iter().any(is_written))
+    }
+
+    /// Whether any value of the kernel is an `f64`, or the accumulator.
+    pub(crate) fn has_doubles(&self) -> bool {
+        let is_double = |step: &Step| step.value == ValueType::F64;
+        self.operation.accumulator() == ValueType::F64 || self.program.steps.iter().any(is_double)
     }
 
     /// The memory that launches on a shape need for reductions.

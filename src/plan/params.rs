@@ -21,6 +21,8 @@ pub enum FieldType {
     Long,
     /// A binary32 number.
     Float,
+    /// A binary64 number.
+    Double,
     /// The address of elements that are read.
     Input(DType),
     /// The address of elements that are written.
@@ -40,6 +42,7 @@ impl FieldType {
             FieldType::Int => "int ".into(),
             FieldType::Long => "i64 ".into(),
             FieldType::Float => "float ".into(),
+            FieldType::Double => "double ".into(),
             FieldType::Input(dtype) => format!("const {}* ", dtype.cuda()),
             FieldType::Output(dtype) => format!("{}* ", dtype.cuda()),
             FieldType::Operand => "const void* ".into(),
@@ -201,7 +204,11 @@ impl Params {
         for (i, argument) in arguments.iter().enumerate().filter(|(i, _)| program.uses(*i)) {
             let operand = match argument.role {
                 Role::Scalar(value) => {
-                    let field_type = if value == ValueType::F32 { FieldType::Float } else { FieldType::Int };
+                    let field_type = match value {
+                        ValueType::F32 => FieldType::Float,
+                        ValueType::F64 => FieldType::Double,
+                        ValueType::I32 | ValueType::Bool => FieldType::Int,
+                    };
                     params.push(field_type, FieldValue::Scalar(i));
                     continue;
                 }

@@ -83,15 +83,15 @@ pub struct Workspace {
 }
 
 impl Reduce {
-    /// Whether the kernel adds slices up as they arrive. The other monoids have no such instruction for every type, and
-    /// combine in a fixed order also where they need not.
+    /// Whether the kernel adds slices up as they arrive. The other monoids have no such instruction for every type, nor is there one that
+    /// takes an `f64` out of memory; they combine in a fixed order also where they need not.
     pub fn adds_as_they_arrive(&self) -> bool {
-        self.atomic && self.monoid.adds()
+        self.atomic && self.monoid.adds() && self.value != ValueType::F64
     }
 
     /// Bytes of what some elements have come to.
     fn state_bytes(&self) -> usize {
-        4 * self.monoid.words()
+        4 * self.monoid.words(self.value)
     }
 }
 

@@ -14,7 +14,6 @@ use super::restride::{BANDWIDTH, LAUNCH};
 use super::{KernelPlan, Mainloop, PlanError, Preferences, Problem, Tile, lies_in_columns};
 use crate::args::{Slot, slots};
 use crate::check::{Checked, check};
-use crate::dtype::{DType, ValueType};
 use crate::ir::graph::{Graph, Node};
 use crate::ir::{Operand, Order, Sink, SinkKind};
 use crate::problem::{Operation, Shape};
@@ -202,7 +201,7 @@ fn product(request: &Request<'_>, parts: usize) -> Result<KernelPlan, PlanError>
 
 /// How the sums lie: in the order of most of what the epilogue reads and writes.
 fn sums(operation: Operation, epilogue: &Checked) -> Operand {
-    let dtype = if operation.accumulator() == ValueType::I32 { DType::I32 } else { DType::F32 };
+    let dtype = operation.accumulator().storage();
     if lies_in_columns(operation, epilogue) { dtype.column_major() } else { dtype.into() }
 }
 

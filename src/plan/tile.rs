@@ -192,12 +192,13 @@ impl Tile {
 
     /// Bytes of a mainloop's own, and rows of the slab by which accumulators pass through them.
     fn own_memory(&self, dtype: DType) -> [usize; 2] {
+        let word = dtype.value_type().storage().size();
         match self.shape {
             TileShape::Simt { bk, tm, .. } => {
                 // Accumulator-typed words; rows are padded by four. The slab holds one group of four rows of every thread.
                 let stages = 2 * bk * (self.bm + 4 + self.bn + 4);
                 let rows = self.bm / (tm / 4);
-                [4 * stages.max(rows * (self.bn + 4)), rows]
+                [word * stages.max(rows * (self.bn + 4)), rows]
             }
             TileShape::Sm80 { bk, stages, warps_m, warps_n } => {
                 let ring = stages * (self.bm + self.bn) * bk * dtype.size();
@@ -211,7 +212,7 @@ impl Tile {
                 [ring.max(bytes(rows)), rows]
             }
             // A sum of every warp for each element, and the block's where others add them up.
-            TileShape::Gemv { cluster } => [4 * self.bm * self.bn * (self.threads / 32 + usize::from(cluster > 1)), 0],
+            TileShape::Gemv { cluster } => [word * self.bm * self.bn * (self.threads / 32 + usize::from(cluster > 1)), 0],
             TileShape::Sm90a { .. } | TileShape::Pointwise => [0, 0],
         }
     }
@@ -263,8 +264,9 @@ impl Tile {
             return Some(format!("needs {needs} bytes of shared memory; {target} has {has}"));
         }
         // A thread holds its accumulators, two sets of fragments and addresses.
+        let words = operation.accumulator().storage().size() / 4;
         let least = match self.shape {
-            TileShape::Simt { tm, tn, .. } => tm * tn + 2 * (tm + tn) + 24,
+            TileShape::Simt { tm, tn, .. } => words * (tm * tn + 2 * (tm + tn)) + 24,
             TileShape::Sm80 { .. } => self.bm * self.bn / self.threads + 64,
             TileShape::Gemv { .. } => 40,
             TileShape::Sm90a { .. } | TileShape::Pointwise => 32,

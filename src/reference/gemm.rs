@@ -1,7 +1,7 @@
 //! The product: the accumulators of one tile of the output.
 //!
 //! K is walked in chunks. Each chunk of A and B is widened into a small panel that stays in the cache, and the panels are
-//! multiplied into the tile: by `matrixmultiply` in `f32` or `f64`, by a plain loop in wrapping `i32`. Nothing the size of
+//! multiplied into the tile: by `matrixmultiply` in `f32` or `f64` (operands of `f64` always in that), by a plain loop in wrapping `i32`. Nothing the size of
 //! the problem is ever allocated.
 
 use super::memory::{Arguments, Tensor};
@@ -44,7 +44,7 @@ impl Product {
     pub fn accumulators(&self, precision: Precision) -> Box<dyn Accumulators> {
         match (self.accumulator, precision) {
             (ValueType::F32, Precision::F32) => Box::new(Panels::<f32>::default()),
-            (ValueType::F32, Precision::F64) => Box::new(Panels::<f64>::default()),
+            (ValueType::F32, Precision::F64) | (ValueType::F64, _) => Box::new(Panels::<f64>::default()),
             (ValueType::I32 | ValueType::Bool, _) => Box::new(Panels::<i32>::default()),
         }
     }
@@ -196,11 +196,7 @@ floating!(
     f64,
     dgemm,
     fn read(dtype: DType, bytes: &[u8], index: usize, out: &mut [f64]) {
-        let mut run = [0.0f32; CHUNK];
-        for (i, out) in out.chunks_mut(CHUNK).enumerate() {
-            dtype.read_run(bytes, index + i * CHUNK, &mut run[..out.len()]);
-            out.iter_mut().zip(run).for_each(|(x, f)| *x = f64::from(f));
-        }
+        dtype.read_wide(bytes, index, out);
     }
 );
 

@@ -9,12 +9,13 @@
 //! For every output element (row, column, batch):
 //!
 //! 1. **The accumulator** is `sum over k of a[row, k] * b[k, column]`. Floating-point operands are widened to `f32` without
-//!    loss and multiplied and accumulated in `f32`, in an order that is not specified (the product is a blocked `f32` GEMM);
-//!    integers multiply and accumulate in `i32` and wrap. With K = 0 it is zero. For a pointwise operation it is the element
+//!    loss and multiplied and accumulated in `f32`, in an order that is not specified (the product is a blocked `f32` GEMM), those of
+//!    `f64` in `f64`; integers multiply and accumulate in `i32` and wrap. With K = 0 it is zero. For a pointwise operation it is the element
 //!    of `a` itself.
 //! 2. **Every node** has one value. A load is the operand's element at the coordinates it varies along, widened; of an
-//!    operand that the launch leaves out, every element is the default, rounded to the operand's format. A coordinate is an `i32`, counted from the launch's origin; a primitive is its row's value, computed in `f64` and rounded
-//!    once to `f32`, or computed in wrapping `i32` arithmetic where its operands are integers.
+//!    operand that the launch leaves out, every element is the default, rounded to the operand's format. A coordinate is an `i32`,
+//!    counted from the launch's origin; a primitive is its row's value, computed in `f64` and rounded once to `f32` unless it is an
+//!    `f64`, or computed in wrapping `i32` arithmetic where its operands are integers.
 //! 3. **Every store** rounds its value once, to nearest even, to the format of its operand, at the element's place. A
 //!    matrix that is loaded and stored under one name is read at an element before that element is written. A matrix that the
 //!    batch shares is written once. In a bit format the bits from a run's end to the end of its last byte become 0.
@@ -44,7 +45,7 @@ pub(crate) use threads::side_by_side;
 
 use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, HostArgs, Misfit, bind, fit_operation, slots};
 use crate::check::Checked;
-use crate::dtype::{DType, ValueType};
+use crate::dtype::DType;
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{Node, Order, Reduction, Sink, SinkKind};
 use crate::pass::inline;
@@ -197,7 +198,7 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
     }
     let is_sum = |s: &&Sink| {
         let sum = matches!(s.kind, SinkKind::Reduce(Reduction { monoid, .. }) if monoid.adds());
-        sum && epilogue.type_of(s.value()).value == ValueType::F32
+        sum && epilogue.type_of(s.value()).value.is_float()
     };
     let mut sums: Vec<Exact> = sinks.iter().filter(is_sum).map(|s| Exact::new(&s.name, shape, s.kind)).collect();
     for (sink, exact) in sinks.iter().filter(is_sum).zip(&mut sums) {
@@ -206,7 +207,7 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
         reducers.last_mut().into_iter().for_each(|reducer| reducer.absolute = true);
     }
     // An exact accumulator has no magnitude: its values stay 0.
-    if matches!(operation, Operation::Product { .. }) && operation.accumulator() == ValueType::F32 {
+    if matches!(operation, Operation::Product { .. }) && operation.accumulator().is_float() {
         let strides = magnitude.strides;
         let memory = arguments.push(bytemuck::cast_slice_mut(&mut magnitude.values));
         targets.push(Output { source: Source::Magnitude, memory, format: Format::Exact, strides, shared: false });

@@ -53,7 +53,7 @@ impl Reducer {
         let [_, width] = self.extents(1, columns);
         let start = if self.axes.contains(M) { row * width } else { 0 };
         let at = |values: &[f64], column: usize| values[column.min(values.len() - 1)];
-        let words = self.monoid.words();
+        let words = self.monoid.numbers();
         let mut element = vec![0.0; 1 + self.others.len()];
         for column in 0..columns {
             let x = match self.source {
@@ -77,7 +77,7 @@ impl Reducer {
         }
         let [rows, columns] = self.extents(shape.m, shape.n);
         let entries = if self.axes.contains(L) { shape.batch } else { 1 };
-        let words = self.monoid.words();
+        let words = self.monoid.numbers();
         let mut states = self.monoid.identity(self.value).repeat(rows * columns * entries);
         if let (Source::Element(side), Some(product), false) = (self.source, product, shape.is_empty()) {
             self.elements(&mut states, side, arguments, product, shape);
@@ -123,7 +123,7 @@ impl Reducer {
         for (entry, line) in (0..shape.batch).flat_map(|entry| (0..lines).map(move |line| (entry, line))) {
             let [row, column] = if side == Side::A { [line, 0] } else { [0, line] };
             arguments.read(operand, operand.strides.index(row, column, entry), step, &mut terms);
-            let (place, words) = (if self.axes.contains(L) { entry * lines + line } else { line }, self.monoid.words());
+            let (place, words) = (if self.axes.contains(L) { entry * lines + line } else { line }, self.monoid.numbers());
             let state = &mut states[place * words..][..words];
             for term in &terms {
                 let x = if self.absolute { term.abs() } else { *term };

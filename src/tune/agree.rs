@@ -9,13 +9,14 @@ const OUTLIERS: usize = 100_000;
 const CHUNK: usize = 4096;
 
 /// How far apart two results may be, relative to the elements.
-fn tolerance(dtype: DType) -> f32 {
+fn tolerance(dtype: DType) -> f64 {
     match dtype {
         // A little more than one unit in the last place, which is what another rounding makes of a sum in another order.
         DType::F16 => 1.2e-3,
         DType::BF16 => 9e-3,
         // Sums in another order, and what an epilogue makes of the difference.
         DType::F32 => 1e-4,
+        DType::F64 => 1e-12,
         DType::I32 | DType::Bool | DType::Bits8 | DType::Bits128 => 0.0,
     }
 }
@@ -38,8 +39,8 @@ pub(crate) fn disagreement(dtype: DType, expected: &[u8], got: &[u8]) -> Option<
             continue;
         }
         let (x, y) = (&mut x[..end - start], &mut y[..end - start]);
-        dtype.read_run(expected, start, x);
-        dtype.read_run(got, start, y);
+        dtype.read_wide(expected, start, x);
+        dtype.read_wide(got, start, y);
         for (i, (x, y)) in x.iter().zip(&*y).enumerate() {
             let same = x == y || (x.is_nan() && y.is_nan());
             let near = (x - y).abs() <= relative * x.abs().max(y.abs()) + absolute && x.is_finite() && y.is_finite();
@@ -53,13 +54,13 @@ pub(crate) fn disagreement(dtype: DType, expected: &[u8], got: &[u8]) -> Option<
     (wrong > count / OUTLIERS).then(|| format!("{wrong} of {count} elements, the first at {at}: {y} for {x}"))
 }
 
-fn largest(dtype: DType, bytes: &[u8]) -> f32 {
-    let mut largest = 0f32;
+fn largest(dtype: DType, bytes: &[u8]) -> f64 {
+    let mut largest = 0f64;
     let mut chunk = [0.0; CHUNK];
     let count = dtype.elements(bytes.len());
     for start in (0..count).step_by(CHUNK) {
         let chunk = &mut chunk[..CHUNK.min(count - start)];
-        dtype.read_run(bytes, start, chunk);
+        dtype.read_wide(bytes, start, chunk);
         largest = chunk.iter().filter(|x| x.is_finite()).fold(largest, |largest, x| largest.max(x.abs()));
     }
     largest
@@ -68,7 +69,7 @@ fn largest(dtype: DType, bytes: &[u8]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::DType::{BF16, Bool, F16, F32, I32};
+    use crate::dtype::DType::{BF16, Bool, F16, F32, F64, I32};
 
     fn bytes(dtype: DType, elements: &[f64]) -> Vec<u8> {
         let mut bytes = vec![0; elements.len() * dtype.size()];
@@ -82,7 +83,9 @@ mod tests {
 
     #[test]
     fn rounding_is_forgiven_and_no_more() {
-        for (dtype, near, far) in [(F16, 1.001, 1.003), (BF16, 1.0078125, 1.03), (F32, 1.00005, 1.0005)] {
+        for (dtype, near, far) in
+            [(F16, 1.001, 1.003), (BF16, 1.0078125, 1.03), (F32, 1.00005, 1.0005), (F64, 1.0 + 5e-13, 1.0 + 1e-11)]
+        {
             assert!(!wrong(dtype, &[1.0, -3.0], &[near, -3.0]), "{dtype}");
             assert!(wrong(dtype, &[1.0, -3.0], &[far, -3.0]) && wrong(dtype, &[1.0, -3.0], &[1.0, 3.0]), "{dtype}");
         }

@@ -33,12 +33,15 @@ constexpr int STRIPS = BN / STRIP;
 
 static_assert(BN % COLUMNS == 0 && THREADS % LANES_N == 0 && THREADS % WARP == 0, "threads cover the columns");
 static_assert(BN % STRIP == 0 && BM * STRIPS <= THREADS, "one strip a thread");
-static_assert((PARTS + (CLUSTER > 1)) * BM * BN * 4 <= MAINLOOP_SMEM, "the plan made room for the parts, and for a block's sums");
+static_assert((PARTS + (CLUSTER > 1)) * BM * BN * {{ accumulator_bytes }} <= MAINLOOP_SMEM, "the plan made room for the parts, and for a block's sums");
 
 DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE int multiply_add(int a, int b, int c) { return int(u32(a) * u32(b) + u32(c)); }
 DEVICE float add(float a, float b) { return a + b; }
 DEVICE int add(int a, int b) { return int(u32(a) + u32(b)); }
+{% if doubles %}DEVICE double multiply_add(double a, double b, double c) { return __fma_rn(a, b, c); }
+DEVICE double add(double a, double b) { return a + b; }
+{% endif -%}
 
 // A thread's part of B in one step: LINES runs at a distance of `ld`.
 struct Weights {
@@ -172,9 +175,13 @@ DEVICE void add_part_of(Accum (&acc)[STRIP], const Accum* part, u32 block) {
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(u32(__cvta_generic_to_shared(part))), "r"(block));
 #pragma unroll
     for (int e = 0; e < STRIP; ++e) {
-        Raw<Accum, 1> raw;
+{% if accumulator_bytes == 8 %}        double x;
+        asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(x) : "r"(address + e * 8) : "memory");
+        acc[e] = add(acc[e], x);
+{% else %}        Raw<Accum, 1> raw;
         asm volatile("ld.shared::cluster.b32 %0, [%1];" : "=r"(raw.words[0]) : "r"(address + e * 4) : "memory");
         acc[e] = add(acc[e], raw.elements[0]);
+{% endif -%}
     }
 }
 DEVICE void sync_cluster() {

@@ -39,10 +39,12 @@ static_assert(BM % (LANES_M * TM) == 0 && BN % (LANES_N * TN) == 0, "whole warps
 static_assert(BK % RUN == 0 && BM * BK % THREADS == 0 && BN * BK % THREADS == 0, "threads share the loads evenly");
 static_assert(THREADS % STRIPS == 0 && SLAB_ROWS % ROWS_AT_ONCE == 0, "one strip a thread, whole rows at once");
 static_assert(SLAB_ROWS * ROW_GROUPS == BM, "slabs take the tile");
-static_assert(2 * STAGE * 4 <= MAINLOOP_SMEM && SLAB_ROWS * PITCH_B * 4 <= MAINLOOP_SMEM, "the plan made room for stages and slab");
+static_assert(2 * STAGE * {{ accumulator_bytes }} <= MAINLOOP_SMEM && SLAB_ROWS * PITCH_B * {{ accumulator_bytes }} <= MAINLOOP_SMEM, "the plan made room for stages and slab");
 
 DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE int multiply_add(int a, int b, int c) { return int(u32(a) * u32(b) + u32(c)); }
+{% if doubles %}DEVICE double multiply_add(double a, double b, double c) { return __fma_rn(a, b, c); }
+{% endif -%}
 
 // One thread's share of an operand's tile. The operand has an extent (the M axis of A, the N axis of B) and the K axis, either of
 // which may be contiguous. The thread's vectors lie at positions `thread + i * THREADS`; every divisor below is a power of two, so

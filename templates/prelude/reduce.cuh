@@ -19,6 +19,8 @@ DEVICE int column_sharer(int thread) { return thread / 32 / ROW_SHARERS; }
 // What the lane at a distance holds.
 DEVICE float exchange(float x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
 DEVICE int exchange(int x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
+{% if doubles %}DEVICE double exchange(double x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
+{% endif -%}
 template <class S> DEVICE S exchange(S x, int distance) {
     int* const words = reinterpret_cast<int*>(&x);
 #pragma unroll
@@ -131,7 +133,9 @@ template <class T, bool ROW_MAJOR, bool ACCUMULATES> struct Result {
         if ((B::ROWS && row >= p.m) || (B::COLUMNS && column >= p.n)) return;
         const i64 at = B::ROWS && B::COLUMNS ? (ROW_MAJOR ? row * ld + column : column * ld + row) : B::ROWS ? row : B::COLUMNS ? column : 0;
         if constexpr (ACCUMULATES) M::take(s, widen(base[at]));
-        const float count = (B::ROWS ? 1.0f : float(p.m)) * (B::COLUMNS ? 1.0f : float(p.n)) * (B::ENTRIES ? 1.0f : float(p.batch));
+{% if doubles %}        const double count = (B::ROWS ? 1.0 : p.m) * (B::COLUMNS ? 1.0 : p.n) * (B::ENTRIES ? 1.0 : p.batch);
+{% else %}        const float count = (B::ROWS ? 1.0f : float(p.m)) * (B::COLUMNS ? 1.0f : float(p.n)) * (B::ENTRIES ? 1.0f : float(p.batch));
+{% endif -%}
         base[at] = Narrow<T>::of(M::result(s, count));
     }
 };

@@ -26,7 +26,7 @@ namespace emulated {
 }
 
 enum class At { running, block, warp, end };
-struct Thread { ucontext_t context; At at; uint32_t slot; };
+struct Thread { ucontext_t context; At at; uint64_t slot; };
 constexpr size_t STACK = 256 << 10;
 static std::vector<Thread> threads;
 static char* stacks;
@@ -83,12 +83,12 @@ static void run_block(size_t count, bool descending) {
 }
 
 template <class T> static T shuffle(T x, unsigned from) {
-    static_assert(sizeof(T) == 4, "a register");
-    std::memcpy(&threads[threadIdx.x].slot, &x, 4);
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a register, or two");
+    std::memcpy(&threads[threadIdx.x].slot, &x, sizeof(T));
     meet(At::warp);
-    const uint32_t word = threads[threadIdx.x / 32 * 32 + from % 32].slot;
+    const uint64_t word = threads[threadIdx.x / 32 * 32 + from % 32].slot;
     meet(At::warp);
-    std::memcpy(&x, &word, 4);
+    std::memcpy(&x, &word, sizeof(T));
     return x;
 }
 
@@ -110,11 +110,15 @@ static inline float __uint_as_float(unsigned x) { return same_bits<float>(x); }
 static inline float __int_as_float(int x) { return same_bits<float>(x); }
 static inline unsigned __float_as_uint(float x) { return same_bits<unsigned>(x); }
 static inline int __float_as_int(float x) { return same_bits<int>(x); }
+static inline double __longlong_as_double(long long x) { return same_bits<double>(x); }
+static inline long long __double_as_longlong(double x) { return same_bits<long long>(x); }
+static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
     return unsigned((uint64_t(high) << 32 | low) >> (by & 31));
 }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 template <class T> static T atomicAdd(T* p, T x) { T old = *p; *p = old + x; return old; }
 template <class T> static T atomicExch(T* p, T x) { T old = *p; *p = x; return old; }
 static inline unsigned atomicOr(unsigned* p, unsigned x) { unsigned old = *p; *p = old | x; return old; }

@@ -6,7 +6,7 @@ use postlude::args::{SlotKind, slots};
 use postlude::build::activation;
 use postlude::dtype::ValueType;
 use postlude::ir::op::Row;
-use postlude::ir::{Graph, Node, NodeId, Operand, Order, Sink, SinkKind};
+use postlude::ir::{Graph, Node, NodeId, Order, Sink, SinkKind};
 use postlude::plan::Math;
 use postlude::prelude::*;
 use postlude::target::Target;

@@ -26,6 +26,7 @@ fn bytes(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
         let eighths = (next() % 33) as i32 - 16;
         match dtype {
             F32 => out.extend((eighths as f32 / 8.0).to_le_bytes()),
+            F64 => out.extend((f64::from(eighths) / 8.0).to_le_bytes()),
             F16 => out.extend(postlude::half::f16::from_f32(eighths as f32 / 8.0).to_le_bytes()),
             BF16 => out.extend(postlude::half::bf16::from_f32(eighths as f32 / 8.0).to_le_bytes()),
             I32 => out.extend((eighths * 12_345).to_le_bytes()),
@@ -46,6 +47,7 @@ fn values(kind: &SlotKind, bytes: &[u8]) -> Vec<f64> {
     let ld = inner.next_multiple_of(dtype.run());
     let at = |i: usize| match dtype {
         F32 => f64::from(f32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap())),
+        F64 => f64::from_le_bytes(bytes[8 * i..8 * i + 8].try_into().unwrap()),
         F16 => postlude::half::f16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f64(),
         BF16 => postlude::half::bf16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f64(),
         I32 => f64::from(i32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap())),
@@ -122,7 +124,7 @@ impl Case {
         for ((slot, bytes), input) in slots.iter().zip(&mut expected).zip(&before) {
             args = match &slot.kind {
                 _ if is_left_out(slot) => args,
-                SlotKind::Scalar(_) => args.scalar(&slot.name, 0.75f32),
+                SlotKind::Scalar(_) => args.scalar(&slot.name, 0.75),
                 SlotKind::Memory { dtype, written: true, .. } => args.output(&slot.name, Tensor::of_bytes_mut(*dtype, bytes)),
                 SlotKind::Table(dtype) | SlotKind::Memory { dtype, .. } => {
                     args.input(&slot.name, Tensor::of_bytes(*dtype, input))
@@ -212,6 +214,53 @@ fn integers() -> Case {
     Case { name: "integers", gemm: Gemm::new(I32, NT, &epilogue.unwrap()), shapes, rasters: &[-2], tolerance: 0.0 }
 }
 
+/// Doubles in every layout, split into strips of two and of one. A rounding to single precision on the way would be off by more than 1e-13.
+fn doubles(name: &'static str, layout: Layout) -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let z = (e.acc_f64() + e.load("bias", F64.over(N)) * e.scalar("by", F64)) * 0.1;
+        let c = e.load("c", F64.column_major());
+        e.store("d", z.max(c).min_num(z + 1.0) + e.gather("table", F64, e.column()), F64);
+        e.store("smooth", (z * 0.1).tanh() * e.load("rows", F64.over(M)) + z.sin().gelu().cast(F32).cast(F64) * 1e-9, F64);
+        e.store("half", z.cast(F16), F16);
+        e.store("brain", z.cast(BF16), BF16);
+        // Near a tie of half precision, from which it differs by less than single precision shows.
+        e.store("tie", (e.load("bias", F64.over(N)) * 1e-11 + 2049.0).cast(F16), F16);
+        e.store("whole", (z * 1e3).cast(I32), I32);
+        e.store("mask", z.gt(c), Bits8);
+    });
+    let shapes = if layout == TN { edges() } else { shapes(&[(150, 200, 33), (96, 71, 20)]) };
+    Case {
+        name,
+        gemm: Gemm::new(F64, layout, &epilogue.unwrap()).mainloop(Mainloop::Simt),
+        shapes,
+        rasters: &[2],
+        tolerance: 1e-13,
+    }
+}
+
+/// The same of reductions, each over doubles.
+fn reductions_of_doubles() -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc_f64() * 0.1;
+        e.store("d", z, F64);
+        e.reduce("sums", z, Monoid::Sum, F64.over(N));
+        e.reduce("added", z, Monoid::Sum.atomic(), F64.over(M));
+        e.reduce("largest", z, Monoid::Max, F64.over(M | L));
+        e.reduce("smallest", z, Monoid::Min, F64.pointer());
+        e.reduce("amax", z, Monoid::AbsMax, F64.over(N | L));
+        e.reduce("lse", z, Monoid::LogSumExp, F64.over(M));
+        e.reduce("more", z * e.load("c", F64), Monoid::Sum.accumulate(), F64.over(N));
+        e.reduce("product", z * 0.01 + 1.0, Monoid::Product, F64.over(M | N));
+        e.reduce("mean", z, Monoid::Mean, F64.pointer());
+        e.reduce("squares", z, Monoid::SumSquares, F64.over(M));
+        e.reduce("norm", z, Monoid::Norm2, F64.over(N));
+        e.reduce("first", z, Monoid::ArgMax, I32.over(M));
+        e.reduce("last", z, Monoid::ArgMin, I32.over(N));
+    });
+    let gemm = Gemm::new(F64, TN, &epilogue.unwrap());
+    Case { name: "reductions_of_doubles", gemm, shapes: edges(), rasters: &[1], tolerance: 1e-13 }
+}
+
 /// What tiles come to is combined by the last of them, in one order: of rows, columns, entries, all of it and every monoid.
 fn reductions() -> Case {
     let epilogue = Epilogue::build(|e| {
@@ -285,6 +334,29 @@ fn few_rows(name: &'static str, layout: Layout, rows: usize) -> Case {
     Case { name, gemm, shapes, rasters: &[1], tolerance: 1e-4 }
 }
 
+/// A few rows of doubles.
+fn few_doubles(name: &'static str, layout: Layout, rows: usize) -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc_f64() * 0.1 + e.load("bias", F64.over(N));
+        e.store("d", z, F64);
+        e.reduce("sums", z, Monoid::Sum, F64.over(N));
+    });
+    let gemm = Gemm::new(F64, layout, &epilogue.unwrap()).mainloop(Mainloop::Gemv);
+    let shapes = shapes(&[(rows, 67, 45), (rows, 300, 1030), (rows, 8, 0), (rows, 128, 64)]);
+    Case { name, gemm, shapes, rasters: &[1], tolerance: 1e-13 }
+}
+
+/// A matrix of doubles, and one of floats with doubles beside it.
+fn pointwise_doubles(name: &'static str, dtype: DType, order: Order) -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let z = if dtype == F64 { e.acc_f64() } else { e.acc().cast(F64) };
+        e.store("d", (z + e.load("c", F64)).exp() / 3.0, F64);
+        e.store("single", z.cast(F32), F32);
+    });
+    let shapes = vec![Shape::new(150, 201, 0), Shape::new(40, 72, 0).batched(3)];
+    Case { name, gemm: Gemm::pointwise(dtype, order, &epilogue.unwrap()), shapes, rasters: &[1, -2], tolerance: 1e-13 }
+}
+
 /// No product: a matrix in either order.
 fn pointwise(name: &'static str, order: Order) -> Case {
     let gemm = Gemm::pointwise(F32, order, &recipes::residual(F32, F32, |z| z.relu()).unwrap());
@@ -309,6 +381,18 @@ fn cases() -> Vec<Case> {
         left_out("left_out_gemv", |e| Gemm::new(F32, NT, e).mainloop(Mainloop::Gemv), shapes(&[(3, 67, 45), (3, 128, 64)])),
         left_out("left_out_pointwise", |e| Gemm::pointwise(F32, Order::RowMajor, e), edges()),
         left_out("left_out_columns", |e| Gemm::pointwise(F32, Order::ColumnMajor, e), edges()),
+        doubles("doubles_tn", TN),
+        doubles("doubles_nn", NN),
+        doubles("doubles_nt", NT),
+        doubles("doubles_tt", TT),
+        reductions_of_doubles(),
+        few_doubles("doubles_row_along_k", TN, 1),
+        few_doubles("doubles_rows_along_k", NN, 4),
+        few_doubles("doubles_row_along_n", TT, 1),
+        few_doubles("doubles_rows_along_n", NT, 3),
+        pointwise_doubles("doubles_in_rows", F64, Order::RowMajor),
+        pointwise_doubles("doubles_in_columns", F64, Order::ColumnMajor),
+        pointwise_doubles("doubles_beside_floats", F32, Order::RowMajor),
         few_rows("row_along_k", TN, 1),
         few_rows("rows_along_k", NN, 4),
         few_rows("row_along_n", TT, 1),
@@ -344,6 +428,7 @@ checks! {
     fast_spellings: "fast";
     integers_wrap: "integers";
     reductions_of_every_kind: "reductions";
+    doubles_of_every_kind: "doubles";
     masks_of_either_order: "masks";
     tables_along_every_axis: "gathers";
     operands_that_are_left_out: "left_out";

@@ -1,7 +1,7 @@
 //! Kernels as programs of this machine: the very text that would go to NVRTC, with a shim in front of it and a `main` behind it.
 
 use postlude::args::{SlotKind, slots};
-use postlude::plan::{FieldValue, KernelPlan};
+use postlude::plan::{FieldType, FieldValue, KernelPlan};
 use postlude::prelude::*;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -212,6 +212,7 @@ impl Program {
                     };
                     put(&(dtype.elements(len) as u64).to_le_bytes());
                 }
+                FieldValue::Scalar(_) if field.field_type == FieldType::Double => put(&f64::from(scalar).to_le_bytes()),
                 FieldValue::Scalar(_) => put(&scalar.to_le_bytes()),
                 FieldValue::Partials(i) => address(slots.len(), workspace.partials[i]),
                 FieldValue::Arrivals(i) => address(slots.len(), workspace.arrivals[i]),

@@ -7,6 +7,7 @@ use crate::verdict::{self, Limits};
 use postlude::args::{HostArgs, IntoScalar, slots};
 use postlude::check::Role;
 use postlude::device::Device;
+use postlude::dtype::ValueType;
 use postlude::ir::{Constant, Order, Reduction, SinkKind};
 use postlude::plan::{Mainloop, Problem};
 use postlude::{DType, Gemm, Operation, Shape};
@@ -145,6 +146,7 @@ impl Case {
         let [row, column, batch] = self.origin;
         let args = self.scalars.iter().fold(args, |args, (name, value)| match *value {
             Constant::F32(bits) => args.scalar(name, f32::from_bits(bits)),
+            Constant::F64(bits) => args.scalar(name, f64::from_bits(bits)),
             Constant::I32(x) => args.scalar(name, x),
             Constant::Bool(b) => args.scalar(name, b),
         });
@@ -188,7 +190,8 @@ impl Case {
             }
         };
         let tf32 = plan.mainloop() == Mainloop::Sm80 && ["a", "b"].iter().any(|name| self.fills.contains_key(*name));
-        let limits = Limits { fast: plan.fast_math, tf32, ..self.limits };
+        let double = self.gemm.operation().accumulator() == ValueType::F64;
+        let limits = Limits { double, fast: plan.fast_math, tf32, ..self.limits };
         if let Err(why) = verdict::compare(self, given, &got, limits) {
             panic!("{self}\n{why}\n{}", plan.explain());
         }

@@ -32,7 +32,7 @@ impl Rng {
         match dtype.value_type() {
             ValueType::I32 => (self.bits() % 201) as f64 - 100.0,
             ValueType::Bool => f64::from(u8::from(self.bits() & 1 == 1)),
-            ValueType::F32 => self.unit(),
+            ValueType::F32 | ValueType::F64 => self.unit(),
         }
     }
 }

@@ -16,6 +16,7 @@ mod cached;
 mod case;
 mod code;
 mod cublaslt;
+mod doubles;
 mod files;
 mod gathers;
 mod gemv;

@@ -213,11 +213,33 @@ const FLOATS: [f32; 18] = [
     f32::NEG_INFINITY,
     f32::NAN,
 ];
+/// As many of doubles, some of which are none of the above.
+const DOUBLES: [f64; FLOATS.len()] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0 - f64::EPSILON,
+    0.1,
+    2.5,
+    -1.5,
+    2049.0 + 1e-9,
+    257.0 - 1e-12,
+    65520.0 - 1e-9,
+    5e-324,
+    -1e-45,
+    1e300,
+    -2147483648.5,
+    f64::MAX,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+];
 const INTEGERS: [i32; 16] = [0, 1, -1, 2, 5, -7, 7, 31, 32, 33, -32, 1 << 24 | 1, 0x3f80_0000, 0x7fc0_0000, i32::MAX, i32::MIN];
 
 /// Values of one type in memory.
 enum Values {
     F32(Vec<f32>),
+    F64(Vec<f64>),
     I32(Vec<i32>),
     Bool(Vec<u8>),
 }
@@ -227,6 +249,7 @@ impl Values {
     fn of(value: ValueType, places: impl Iterator<Item = usize>) -> Values {
         match value {
             ValueType::F32 => Values::F32(places.map(|i| FLOATS[i % FLOATS.len()]).collect()),
+            ValueType::F64 => Values::F64(places.map(|i| DOUBLES[i % DOUBLES.len()]).collect()),
             ValueType::I32 => Values::I32(places.map(|i| INTEGERS[i % INTEGERS.len()]).collect()),
             ValueType::Bool => Values::Bool(places.map(|i| (i % 2) as u8).collect()),
         }
@@ -235,6 +258,7 @@ impl Values {
     fn exact(&self) -> Vec<f64> {
         match self {
             Values::F32(x) => x.iter().map(|x| f64::from(*x)).collect(),
+            Values::F64(x) => x.clone(),
             Values::I32(x) => x.iter().map(|x| f64::from(*x)).collect(),
             Values::Bool(x) => x.iter().map(|x| f64::from(*x)).collect(),
         }
@@ -243,6 +267,7 @@ impl Values {
     fn in_host<'a>(&'a self, name: &str, args: HostArgs<'a>) -> HostArgs<'a> {
         match self {
             Values::F32(x) => args.input(name, x),
+            Values::F64(x) => args.input(name, x),
             Values::I32(x) => args.input(name, x),
             Values::Bool(x) => args.input(name, x),
         }
@@ -251,6 +276,7 @@ impl Values {
     fn out_host<'a>(&'a mut self, name: &str, args: HostArgs<'a>) -> HostArgs<'a> {
         match self {
             Values::F32(x) => args.output(name, x),
+            Values::F64(x) => args.output(name, x),
             Values::I32(x) => args.output(name, x),
             Values::Bool(x) => args.output(name, x),
         }
@@ -272,7 +298,7 @@ fn exact_primitives_are_exact_at_edges() {
     for &op in Op::ALL {
         for (types, result) in op.row().signature.typings() {
             let row = op.row();
-            if row.ulp > 0 && row.on_integers(&types).is_none() {
+            if !row.is_exact(&types) && row.on_integers(&types).is_none() {
                 continue;
             }
             let operands = at_edges(&types);
@@ -289,6 +315,52 @@ fn exact_primitives_are_exact_at_edges() {
                     break;
                 }
             }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// The error of the CPU's own library, in units in the last place: the truth is not known any better.
+const LIBRARY: f64 = 2.0;
+
+/// Primitives of doubles, over the domains of the table: dense points that no `f32` is.
+#[test]
+fn primitives_of_doubles_hold_their_bounds() {
+    const POINTS: usize = 1 << 16;
+    let mut failures = Vec::new();
+    for &op in Op::ALL {
+        let row = op.row();
+        let types = vec![ValueType::F64; row.signature.arity()];
+        let is_plain = matches!(row.signature, Signature::Same { gives: None, .. });
+        if !is_plain || row.signature.result(&types).is_none() {
+            continue;
+        }
+        let of = |operand: usize| {
+            let intervals = Row::intervals(row.domain, operand);
+            let at = move |i: usize| {
+                let ([low, high], t) = (intervals[i % intervals.len()], (i * [1, 40_503, 9_973][operand] % POINTS) as f64);
+                let t = (t + 0.1) / POINTS as f64;
+                f64::from(low) * (1.0 - t) + f64::from(high) * t
+            };
+            Values::F64((0..POINTS).map(at).collect())
+        };
+        let operands: Vec<Values> = (0..types.len()).map(of).collect();
+        let exact: Vec<Vec<f64>> = operands.iter().map(Values::exact).collect();
+        let Some(got) = run_one(op, &types, ValueType::F64, &operands) else { return };
+        let (mut worst, mut at) = (0.0f64, 0);
+        for (i, got) in got.iter().enumerate() {
+            let expected = (row.eval)(&exact.iter().map(|x| x[i]).collect::<Vec<_>>());
+            let ulp = f64::EPSILON * expected.abs().max(f64::MIN_POSITIVE);
+            let error = if *got == expected || got.is_nan() && expected.is_nan() { 0.0 } else { (got - expected).abs() / ulp };
+            if !(error <= worst) {
+                (worst, at) = (error, i);
+            }
+        }
+        println!("f64   {:<10} {worst:>8.3} ulp (bound {})", row.name, row.ulp_f64);
+        let bound = if row.ulp_f64 == 0 { 0.0 } else { 2.0 * (f64::from(row.ulp_f64) + LIBRARY) };
+        if !(worst <= bound) {
+            let x: Vec<f64> = exact.iter().map(|x| x[at]).collect();
+            failures.push(format!("{}{x:?}: {worst} units, bound {bound}", row.name));
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
@@ -317,20 +389,27 @@ fn run_one(op: Op, types: &[ValueType], result: ValueType, operands: &[Values]) 
             let plan = gemm.plan(device, shape).unwrap();
             let a = stream.clone_htod(&zeros).unwrap();
             let mut copy = stream.clone_htod(&copy).unwrap();
-            let (mut floats, mut integers, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut floats, mut doubles, mut integers, mut bytes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
             for (name, x) in NAMES.iter().zip(operands) {
                 match x {
                     Values::F32(x) => floats.push((name, stream.clone_htod(x).unwrap())),
+                    Values::F64(x) => doubles.push((name, stream.clone_htod(x).unwrap())),
                     Values::I32(x) => integers.push((name, stream.clone_htod(x).unwrap())),
                     Values::Bool(x) => bytes.push((name, stream.clone_htod(x).unwrap())),
                 }
             }
             let mut args = DeviceArgs::new().input("a", &a).output("acc", &mut copy);
             args = floats.iter().fold(args, |args, (name, x)| args.input(name, x));
+            args = doubles.iter().fold(args, |args, (name, x)| args.input(name, x));
             args = integers.iter().fold(args, |args, (name, x)| args.input(name, x));
             args = bytes.iter().fold(args, |args, (name, x)| args.input(name, x));
             match &mut d {
                 Values::F32(d) => {
+                    let mut output = stream.clone_htod(d).unwrap();
+                    plan.execute(&stream, &mut args.output("d", &mut output)).unwrap();
+                    *d = stream.clone_dtoh(&output).unwrap();
+                }
+                Values::F64(d) => {
                     let mut output = stream.clone_htod(d).unwrap();
                     plan.execute(&stream, &mut args.output("d", &mut output)).unwrap();
                     *d = stream.clone_dtoh(&output).unwrap();

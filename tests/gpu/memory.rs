@@ -61,6 +61,7 @@ fn upload(stream: &Arc<CudaStream>, dtype: DType, bytes: &[u8]) -> Result<Box<dy
     }
     match dtype {
         DType::F32 => typed::<f32>(stream, bytes),
+        DType::F64 => typed::<f64>(stream, bytes),
         DType::F16 => typed::<half::f16>(stream, bytes),
         DType::BF16 => typed::<half::bf16>(stream, bytes),
         DType::I32 => typed::<i32>(stream, bytes),

@@ -7,8 +7,7 @@
 
 use crate::case::Case;
 use crate::layout::Buffer;
-use postlude::args::HostArgs;
-use postlude::build::recipes;
+use postlude::args::{HostArgs, Tensor};
 use postlude::check::Checked;
 use postlude::dtype::ValueType;
 use postlude::ir::axes::{L, M, N};
@@ -19,6 +18,8 @@ use postlude::{DType, Epilogue, Operation, Shape};
 /// What an epilogue may be off by.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// Whether all of it is computed in `f64`. The oracle is too, and is as far off.
+    pub double: bool,
     /// Whether approximations were used.
     pub fast: bool,
     /// Whether `f32` operands of more than 11 bits went through the tensor cores.
@@ -32,21 +33,27 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { fast: false, tf32: false, slack: 1.0, steep: false }
+        Limits { double: false, fast: false, tf32: false, slack: 1.0, steep: false }
     }
 }
 
 impl Limits {
     /// Absolute for values up to 1, relative beyond.
     fn epilogue(&self) -> f64 {
-        self.slack * if self.fast { 5e-5 } else { 1e-6 }
+        let own = if self.fast { 5e-5 } else { 1e-6 };
+        self.slack * if self.double { 1e-14 } else { own }
+    }
+
+    /// The error of a rounding, relative to the number.
+    fn epsilon(&self) -> f64 {
+        if self.double { f64::EPSILON } else { f64::from(f32::EPSILON) }
     }
 
     /// Rounding errors of a sum of `k` products, relative to the sum of magnitudes.
     fn accumulator(&self, operation: Operation, k: usize) -> f64 {
         let tf32 = self.tf32 && operation.dtype() == DType::F32;
         // Each addition rounds once, in the tensor cores towards zero; tf32 operands are rounded to 11 bits first.
-        (k + 4) as f64 * f64::from(f32::EPSILON) + if tf32 { 2.0 * 2f64.powi(-11) } else { 0.0 }
+        (k + 4) as f64 * self.epsilon() * if self.double { 2.0 } else { 1.0 } + if tf32 { 2.0 * 2f64.powi(-11) } else { 0.0 }
     }
 }
 
@@ -151,8 +158,8 @@ impl Expected {
         let (mut ends, mut errors) = (Vec::new(), None);
         let rest = without_sums(checked);
         if let Some(rest) = rest
-            && rest.checked().accumulator() == Some(ValueType::F32)
-            && operation.accumulator() == ValueType::F32
+            && rest.checked().accumulator().is_some_and(ValueType::is_float)
+            && operation.accumulator().is_float()
         {
             let product = product(case, given)?;
             let (sums, magnitudes) = (&product.outputs[0], &product.magnitude);
@@ -162,12 +169,12 @@ impl Expected {
                     .values
                     .iter()
                     .zip(&magnitudes.values)
-                    .map(|(sum, magnitude)| (sum + sign * (error * magnitude + f64::from(f32::EPSILON) * sum.abs())) as f32);
+                    .map(|(sum, magnitude)| sum + sign * (error * magnitude + limits.epsilon() * sum.abs()));
                 ends.push(pointwise(case, given, &rest, &moved.collect::<Vec<_>>())?);
             }
             let mut each = product.magnitude;
             for (each, sum) in each.values.iter_mut().zip(&product.outputs[0].values) {
-                *each = error * *each + f64::from(f32::EPSILON) * sum.abs();
+                *each = error * *each + limits.epsilon() * sum.abs();
             }
             errors = Some(each);
         }
@@ -189,7 +196,7 @@ impl Expected {
     /// in its own direction, and the rounding errors of combining them.
     fn reduced(&self, name: &str, Reduction { monoid, operand, .. }: Reduction, at: [usize; 3], exact: f64) -> f64 {
         let Shape { m, n, k, batch } = self.shape;
-        let epsilon = f64::from(f32::EPSILON);
+        let epsilon = self.limits.epsilon();
         // Errors of rounding have either sign.
         let combining = |count: f64| (count.sqrt() + 8.0) * epsilon;
         let terms = self.exact.sums.iter().find(|sum| *sum.name == *name).map_or(0.0, |sum| sum.at(at[1], at[2], at[0]));
@@ -244,7 +251,7 @@ impl Expected {
         let own = match dtype.value_type() {
             ValueType::Bool => return (exact, Range::Between(low, high)),
             ValueType::I32 => return (exact, Range::Between((low - bulge).floor(), (high + bulge).ceil())),
-            ValueType::F32 => self.limits.epilogue(),
+            ValueType::F32 | ValueType::F64 => self.limits.epilogue(),
         };
         let (low, high) = (low - bulge, high + bulge);
         let too_steep = |error: f64| self.limits.steep && dtype == DType::F32 && (defined - exact).abs() > SHARE * error;
@@ -265,22 +272,27 @@ impl Expected {
 
 /// The accumulator and its magnitude.
 fn product(case: &Case, given: &[Buffer]) -> Result<Oracle, String> {
-    let identity = recipes::identity(DType::F32).map_err(|e| e.to_string())?;
+    let dtype = case.gemm.operation().accumulator().storage();
+    let identity = Epilogue::build(|e| e.store("d", if dtype == DType::F64 { e.acc_f64() } else { e.acc() }, dtype));
+    let identity = identity.map_err(|e| e.to_string())?;
     let mut operands: Vec<Buffer> = given.iter().filter(|b| b.name == "a" || b.name == "b").cloned().collect();
-    let mut d = vec![0f32; case.shape.m * case.shape.n * case.shape.batch];
+    let mut d = vec![0; dtype.bytes(case.shape.m * case.shape.n * case.shape.batch)];
     let args = operands.iter_mut().fold(HostArgs::new(), |args, b| {
         let name = b.name.clone();
         args.input(&name, b.host())
     });
-    let args = args.output("d", &mut d);
+    let args = args.output("d", Tensor::of_bytes_mut(dtype, &mut d));
     reference::oracle(case.gemm.operation(), identity.checked(), case.shape, &args).map_err(|e| e.to_string())
 }
 
 /// The epilogue over another accumulator.
-fn pointwise(case: &Case, given: &[Buffer], epilogue: &Epilogue, accumulator: &[f32]) -> Result<Oracle, String> {
+fn pointwise(case: &Case, given: &[Buffer], epilogue: &Epilogue, accumulator: &[f64]) -> Result<Oracle, String> {
     let mut others: Vec<Buffer> = given.iter().filter(|b| epilogue.checked().argument(&b.name).is_some()).cloned().collect();
-    let args = case.host(&mut others).input("a", accumulator);
-    let operation = Operation::Pointwise { dtype: DType::F32, order: Order::RowMajor };
+    let dtype = case.gemm.operation().accumulator().storage();
+    let mut a = vec![0; dtype.bytes(accumulator.len())];
+    accumulator.iter().enumerate().for_each(|(i, x)| dtype.write(&mut a, i, *x));
+    let args = case.host(&mut others).input("a", Tensor::of_bytes(dtype, &a));
+    let operation = Operation::Pointwise { dtype, order: Order::RowMajor };
     reference::oracle(operation, epilogue.checked(), case.shape, &args).map_err(|e| e.to_string())
 }
 

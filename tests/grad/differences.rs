@@ -29,6 +29,24 @@ fn of_every_activation() {
     }
 }
 
+/// Constants of derivatives have every digit, and a conversion hands a gradient on in the type of what was converted.
+#[test]
+fn of_doubles() {
+    for &function in activation::ALL {
+        let (smooth, all) = Problem::new(&pairs::of_activation(function, F64), 3).check(30, 1e-8);
+        assert!(smooth * 10 >= all * 7, "{}: {smooth} of {all} elements are smooth", function.name);
+    }
+    let mixed = epilogue(|e| {
+        let z = e.acc().tanh().cast(F64) * e.load("w", F64.over(N));
+        let r = e.row().lt(3).select(z, e.load("c", F64).sin().max(z));
+        e.store("d", r.exp() * 0.1, F64);
+        e.reduce("sums", (r * r).cast(F32), Monoid::Sum, F32.over(N));
+        e.reduce("squares", r, Monoid::SumSquares, F64.over(M));
+    });
+    let (smooth, all) = Problem::new(&mixed, 5).check(30, 1e-5);
+    assert!(smooth * 10 >= all * 8, "{smooth} of {all}");
+}
+
 /// Its value is positive on both sides of 0: only what it was applied to tells them apart.
 #[test]
 fn of_an_elu_whose_alpha_is_negative() {

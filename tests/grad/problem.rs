@@ -76,7 +76,7 @@ impl Problem {
         let mut numbers = Numbers(seed);
         let (mut inputs, mut scalars, mut weights) = (Memory::new(), BTreeMap::new(), BTreeMap::new());
         let mut value = |dtype: DType| match dtype.value_type() {
-            ValueType::F32 => numbers.number(),
+            ValueType::F32 | ValueType::F64 => numbers.number(),
             ValueType::I32 => (numbers.bits() % 9) as f64 - 4.0,
             ValueType::Bool => (numbers.bits() % 2) as f64,
         };
@@ -101,7 +101,7 @@ impl Problem {
         let left_out = detached(epilogue);
         for sink in epilogue.graph().sinks().iter().filter(|s| !left_out.iter().any(|n| **n == *s.name)) {
             let operand = sink.kind.operand();
-            if operand.dtype.value_type() == ValueType::F32 {
+            if operand.dtype.value_type().is_float() {
                 weights.insert(sink.name.to_string(), (0..elements(operand)).map(|_| value(DType::F32)).collect());
             }
         }
@@ -118,13 +118,18 @@ impl Problem {
 
     /// Arguments over inputs and over room for outputs.
     fn args<'m>(&self, epilogue: &Epilogue, inputs: &'m Memory, outputs: &'m mut Memory) -> HostArgs<'m> {
+        self.args_over(operation(epilogue).dtype(), epilogue, inputs, outputs)
+    }
+
+    /// The same where the accumulator has this format.
+    fn args_over<'m>(&self, a: DType, epilogue: &Epilogue, inputs: &'m Memory, outputs: &'m mut Memory) -> HostArgs<'m> {
         let mut args = HostArgs::new();
-        let a = operation(epilogue).dtype();
         args = args.input("a", Tensor::of_bytes(a, &inputs["a"]));
         let mut room: BTreeMap<&str, &mut Vec<u8>> = outputs.iter_mut().map(|(n, b)| (n.as_str(), b)).collect();
         for Argument { name, role, .. } in epilogue.arguments() {
             args = match role {
                 Role::Scalar(ValueType::F32) => args.scalar(name, self.scalars[&**name] as f32),
+                Role::Scalar(ValueType::F64) => args.scalar(name, self.scalars[&**name]),
                 Role::Scalar(ValueType::I32) => args.scalar(name, self.scalars[&**name] as i32),
                 Role::Scalar(ValueType::Bool) => args.scalar(name, self.scalars[&**name] != 0.0),
                 Role::Table(dtype) | Role::Input(Operand { dtype, .. }) => match inputs.get(&**name) {
@@ -183,6 +188,7 @@ impl Problem {
         // What the forward pass overwrote is gone.
         let mut inputs = self.inputs.clone();
         inputs.extend(left);
+        let mut incoming = DType::F32;
         for (name, weights) in &self.weights {
             let sink = self.epilogue.graph().sinks().iter().find(|s| *s.name == **name).expect("a sink");
             let (name, operand) = if name == self.pair.through() {
@@ -193,14 +199,18 @@ impl Problem {
             };
             let from = places(sink.kind.operand());
             let to = places(operand);
-            let mut bytes = vec![0; DType::F32.bytes(weights.len())];
-            from.iter().zip(&to).for_each(|(from, to)| DType::F32.write(&mut bytes, *to, weights[*from]));
-            assert!(name == "a" || operand.dtype == DType::F32, "incoming gradients are f32 here");
+            let dtype = operand.dtype.value_type().storage();
+            let mut bytes = vec![0; dtype.bytes(weights.len())];
+            from.iter().zip(&to).for_each(|(from, to)| dtype.write(&mut bytes, *to, weights[*from]));
+            assert!(name == "a" || operand.dtype == dtype, "incoming gradients are f32 or f64 here");
+            if name == "a" {
+                incoming = dtype;
+            }
             inputs.insert(name, bytes);
         }
         let mut room = Problem::room(backward, &Memory::new());
-        let args = self.args(backward, &inputs, &mut room).saved(&reserve);
-        let operation = Operation::Pointwise { dtype: DType::F32, order: Order::RowMajor };
+        let args = self.args_over(incoming, backward, &inputs, &mut room).saved(&reserve);
+        let operation = Operation::Pointwise { dtype: incoming, order: Order::RowMajor };
         let exact = oracle(operation, backward.checked(), SHAPE, &args).unwrap_or_else(|e| panic!("{e}\n{backward}"));
         let sinks = backward.graph().sinks().iter().zip(exact.outputs);
         sinks
@@ -253,12 +263,12 @@ impl Problem {
     pub fn check(&mut self, some: usize, tolerance: f64) -> (usize, usize) {
         let gradients = self.gradients();
         let (mut smooth, mut all) = (0, 0);
-        let mut leaves = vec![("acc".to_owned(), "a".to_owned(), DType::F32, ELEMENTS)];
+        let mut leaves = vec![("acc".to_owned(), "a".to_owned(), operation(&self.epilogue).dtype(), ELEMENTS)];
         for Argument { name, role, .. } in self.epilogue.arguments() {
             match role {
-                Role::Scalar(ValueType::F32) => leaves.push((name.to_string(), name.to_string(), DType::F32, 1)),
+                Role::Scalar(value) if value.is_float() => leaves.push((name.to_string(), name.to_string(), value.storage(), 1)),
                 // What a reduction accumulates onto passes its gradient on as it is, and so has none here.
-                Role::Input(o) | Role::Update(o) if o.dtype == DType::F32 && !self.accumulates(name) => {
+                Role::Input(o) | Role::Update(o) if matches!(o.dtype, DType::F32 | DType::F64) && !self.accumulates(name) => {
                     leaves.push((name.to_string(), name.to_string(), o.dtype, elements(*o)));
                 }
                 _ => {}

@@ -184,7 +184,7 @@ fn names() {
 fn outputs() {
     assert_eq!(
         refused(|e| e.store("d", e.acc().gt(0.0), Bool), Wrt::all()),
-        "no gradient comes in as a matrix, which is the backward epilogue's accumulator: store an f32 value as f32, f16 or bf16"
+        "no gradient comes in as a matrix, which is the backward epilogue's accumulator: store a floating-point value as f32, f64, f16 or bf16"
     );
     let amax = |e: &Builder| {
         e.store("d", e.acc(), F16);
@@ -197,7 +197,7 @@ fn outputs() {
     assert!(Epilogue::build(amax).unwrap().backward(Wrt::all().detached("amax")).is_ok());
     assert_eq!(
         refused(amax, Wrt::all().detached("amax").through("amax")),
-        "a gradient cannot come in through `amax`: it is no matrix of f32 values; choose one that is stored as f32, f16 or bf16"
+        "a gradient cannot come in through `amax`: it is not a matrix of floating-point values; choose one that is stored as f32, f64, f16 or bf16"
     );
     assert_eq!(
         refused(amax, Wrt::all().through("d").detached("d").detached("amax")),

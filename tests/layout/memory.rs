@@ -2,6 +2,7 @@
 
 use crate::seen;
 use postlude::Operation;
+use postlude::dtype::ValueType;
 use postlude::ir::Side;
 use postlude::ir::axes::{Axes, L, M, N};
 use postlude::plan::{FieldValue, KernelPlan, PARAMETER_LIMIT, Phase, Schedule, Staged, StepKind, Swizzle, TileShape};
@@ -179,8 +180,8 @@ pub fn workspace(plan: &KernelPlan, shape: Shape) {
             );
             sets.push(axes);
         }
-        let added = reduction.atomic && reduction.monoid.adds();
-        let bytes = if added { 1 } else { slices } * blocks * elements * 4 * reduction.monoid.words();
+        let added = reduction.atomic && reduction.monoid.adds() && reduction.value != ValueType::F64;
+        let bytes = if added { 1 } else { slices } * blocks * elements * 4 * reduction.monoid.words(reduction.value);
         regions.extend((slices > 1).then(|| region(format!("slices of reduction {i}"), workspace.partials[i], bytes)));
     }
     for (i, sum) in program.sums.iter().enumerate() {

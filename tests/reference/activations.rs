@@ -3,7 +3,7 @@
 use crate::support::Points;
 use postlude::build::activation;
 use postlude::dtype::ValueType;
-use postlude::ir::{Node, Order};
+use postlude::ir::{Constant, Node, Order};
 use postlude::reference::{Precision, run};
 use postlude::{DType, Epilogue, HostArgs, Operation};
 
@@ -74,12 +74,12 @@ fn inputs() -> Vec<f64> {
     edges.chain((-400..400).map(|i| i as f32 * 0.0173)).map(f64::from).collect()
 }
 
-fn points(function: &'static postlude::ir::Function, parameters: &[f64], x: &[f64]) -> Points {
+fn points(function: &'static postlude::ir::Function, value: ValueType, parameters: &[f64], x: &[f64]) -> Points {
     let mut points = Points::new(x.len());
-    let mut args = vec![points.load("x", ValueType::F32, x)];
-    args.extend(parameters.iter().map(|p| points.graph.constant_f32(*p as f32)));
+    let mut args = vec![points.load("x", value, x)];
+    args.extend(parameters.iter().map(|p| points.graph.push(Node::Constant(Constant::of(value, *p)), None)));
     let y = points.graph.push(Node::Call { function, args }, None);
-    points.store("y", y, DType::F32);
+    points.store("y", y, value.storage());
     points
 }
 
@@ -89,14 +89,17 @@ fn every_activation_is_its_formula() {
     for &function in activation::ALL {
         let (parameters, formula) = formula(function.name);
         assert_eq!(parameters.len() + 1, function.parameters.len(), "{}", function.name);
-        let points = points(function, parameters, &x);
+        let [points, doubles] = [ValueType::F32, ValueType::F64].map(|value| points(function, value, parameters, &x));
         let (exact, rounded) = (points.exact().remove(0), points.run(Precision::F32).remove(0));
+        let double = doubles.run(Precision::F32).remove(0);
         for i in 0..x.len() {
             let expected = formula(x[i], parameters);
             // Constants are `f32`s, which is what the tolerance of the exact value is for.
-            for (what, got, expected, tolerance) in
-                [("exact", exact[i], expected, 3e-7), ("f32", rounded[i], f64::from(expected as f32), 2e-6)]
-            {
+            for (what, got, expected, tolerance) in [
+                ("exact", exact[i], expected, 3e-7),
+                ("f32", rounded[i], f64::from(expected as f32), 2e-6),
+                ("f64", double[i], expected, 4e-15),
+            ] {
                 let near = (got - expected).abs() <= tolerance * expected.abs() + tolerance;
                 let fits = if expected.is_finite() { near } else { got == expected || (got.is_nan() && expected.is_nan()) };
                 assert!(fits, "{} of {} ({what}) is {got}, not {expected}", function.name, x[i]);
@@ -109,7 +112,11 @@ fn every_activation_is_its_formula() {
 fn nan_stays_nan() {
     for &function in activation::ALL.iter().filter(|f| f.name != "threshold") {
         let (parameters, _) = formula(function.name);
-        assert!(points(function, parameters, &[f64::NAN]).run(Precision::F32)[0][0].is_nan(), "{}", function.name);
+        assert!(
+            points(function, ValueType::F32, parameters, &[f64::NAN]).run(Precision::F32)[0][0].is_nan(),
+            "{}",
+            function.name
+        );
     }
 }
 

@@ -34,7 +34,7 @@ fn every_derivative_is_the_limit_of_differences() {
         let conditional = row.signature == Signature::Select;
         let is_condition = |operand| conditional && operand == 0;
         let mut points = Points::new(POINTS);
-        let mut inputs = Vec::new();
+        let (mut inputs, mut types) = (Vec::new(), Vec::new());
         let mut args = Vec::new();
         for i in 0..arity {
             let (value, x): (_, Vec<f64>) = if is_condition(i) {
@@ -43,6 +43,7 @@ fn every_derivative_is_the_limit_of_differences() {
                 (ValueType::F32, (0..POINTS).map(|_| numbers.between(-3.0, 3.0)).collect())
             };
             args.push(points.load(&format!("x{i}"), value, &x));
+            types.push(value);
             inputs.push(x);
         }
         let seeds: Vec<f64> = (0..POINTS).map(|_| numbers.between(0.5, 2.0)).collect();
@@ -50,7 +51,7 @@ fn every_derivative_is_the_limit_of_differences() {
         let y = points.graph.apply(op, &args);
         let gradients = row.gradients(&mut points.graph, &args, y, seed).expect("it is differentiable");
         assert_eq!(gradients.len(), arity, "{}", op.name());
-        points.store("y", y, DType::F32);
+        points.store("y", y, row.signature.result(&types).expect("typed").storage());
         let mut keep = seed;
         for (i, x) in args.iter().enumerate() {
             // Every load has to reach a sink, whether or not a gradient uses it.
@@ -95,7 +96,9 @@ fn every_derivative_is_the_limit_of_differences() {
 fn what_has_no_derivative_is_locally_constant() {
     let mut numbers = Numbers(12);
     for &op in Op::ALL.iter().filter(|op| !op.row().is_differentiable()) {
-        let Signature::Same { arity, takes: [ValueType::F32], gives: None } = op.row().signature else { continue };
+        let Signature::Same { arity, takes: [ValueType::F32, ValueType::F64], gives: None } = op.row().signature else {
+            continue;
+        };
         for operand in 0..arity {
             let x: Vec<f64> = (0..arity).map(|_| numbers.between(-3.0, 3.0)).collect();
             assert_eq!(difference(op, &x, operand).unwrap_or(0.0), 0.0, "{} has a slope", op.name());

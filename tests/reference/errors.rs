@@ -272,3 +272,42 @@ fn coordinates_that_do_not_fit_an_i32() {
     let errors = attempt(room.without("").origin(i32::MAX, 0, 0)).unwrap_err();
     assert!(matches!(errors.0[0].fault, Fault::TooLarge { .. }));
 }
+
+#[test]
+fn scalars_of_either_precision() {
+    let epilogue = Epilogue::build(|e| e.store("d", (e.acc() * e.scalar("s", F32)).cast(F64) * e.scalar("t", F64), F64)).unwrap();
+    let (a, mut d) = ([10.0f32], [0.0f64]);
+    let operation = Operation::Pointwise { dtype: F32, order: Default::default() };
+    let mut attempt = |s: Option<f32>, of: f64, t: Result<f64, f32>| {
+        let args = HostArgs::new().input("a", &a).output("d", &mut d);
+        let args = match s {
+            Some(s) => args.scalar("s", s),
+            None => args.scalar("s", of),
+        };
+        let args = match t {
+            Ok(t) => args.scalar("t", t),
+            Err(t) => args.scalar("t", t),
+        };
+        run(operation, epilogue.checked(), Shape::new(1, 1, 0), args, Precision::F32).map(|()| d[0])
+    };
+    let expected = f64::from(10.0 * 0.1f32) * 0.1;
+    assert_eq!(attempt(None, 0.1, Ok(0.1)).unwrap(), expected);
+    assert_eq!(attempt(Some(0.1), 0.0, Ok(0.1)).unwrap(), expected);
+    assert!(attempt(None, f64::INFINITY, Ok(1.0)).unwrap().is_infinite());
+    // Infinity is not what was passed, nor is a tenth of single precision one.
+    let fault = |found: Result<f64, ArgumentErrors>| found.unwrap_err().0.remove(0).fault;
+    assert_eq!(fault(attempt(None, 1e39, Ok(0.1))), Fault::ScalarType { needs: ValueType::F32, got: ValueType::F64 });
+    assert_eq!(fault(attempt(None, 0.1, Err(0.1))), Fault::ScalarType { needs: ValueType::F64, got: ValueType::F32 });
+}
+
+#[test]
+fn memory_of_the_other_precision_is_refused() {
+    let epilogue = Epilogue::build(|e| e.store("d", e.acc_f64(), F64)).unwrap();
+    let (a, mut d) = ([1.0f32], [0.0f64]);
+    let args = HostArgs::new().input("a", &a).input("b", &a).output("d", &mut d);
+    let errors = run(product(F64, TN), epilogue.checked(), Shape::new(1, 1, 1), args, Precision::F32).unwrap_err();
+    assert_eq!(errors.0[0].fault, Fault::DType { needs: F64, got: F32 });
+    let args = HostArgs::new().input("a", &a).input("b", &a).output("d", &mut d);
+    let errors = run(product(F32, TN), epilogue.checked(), Shape::new(1, 1, 1), args, Precision::F32).unwrap_err();
+    assert!(errors.to_string().contains("use `acc()`"), "{errors}");
+}

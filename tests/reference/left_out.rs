@@ -87,7 +87,7 @@ fn what_is_left_out_is_full_of_the_default() {
 fn the_arguments_say_what_may_be_left_out() {
     let need = |name: &str| epilogue().arguments().iter().find(|a| &*a.name == name).unwrap().need;
     assert_eq!(need("d"), Need::Required);
-    assert_eq!(need("alpha"), Need::Optional(0.1.into()));
+    assert_eq!(need("alpha"), Need::Optional(0.1f32.into()));
     assert_eq!(need("columns"), Need::Optional((F16.round(f64::from(0.1f32)) as f32).into()));
     assert_eq!(need("scale"), Need::Optional(f32::INFINITY.into()));
     assert_eq!([need("level"), need("on")], [Need::Optional((-3).into()), Need::Optional(false.into())]);
@@ -160,7 +160,7 @@ fn gradients_of_what_is_left_out() {
     let pair = epilogue.unwrap().backward(Wrt::all().exact()).unwrap();
     let names = |epilogue: &Epilogue| epilogue.arguments().iter().map(|a| (a.name.to_string(), a.need)).collect::<Vec<_>>();
     let arguments = names(pair.backward());
-    assert!(arguments.contains(&("gain".into(), Need::Optional(0.5.into()))), "{arguments:?}");
+    assert!(arguments.contains(&("gain".into(), Need::Optional(0.5f32.into()))), "{arguments:?}");
     assert!(
         arguments.contains(&("grad_gain".into(), Need::Required)) && arguments.contains(&("grad_bias".into(), Need::Required))
     );

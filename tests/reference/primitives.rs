@@ -1,7 +1,7 @@
 //! Every primitive on edge inputs, through a graph: against its row, and against the arithmetic of the CPU.
 
 use crate::support::{Points, same};
-use postlude::dtype::ValueType::{self, Bool, F32, I32};
+use postlude::dtype::ValueType::{self, Bool, F32, F64, I32};
 use postlude::ir::op::Signature;
 use postlude::reference::Precision;
 use postlude::{DType, Op};
@@ -30,11 +30,31 @@ const FLOATS: [f64; 21] = [
     f64::NEG_INFINITY,
     f64::NAN,
 ];
+/// Numbers that only an `f64` holds, and some at the edge of an `f32`.
+const DOUBLES: [f64; 16] = [
+    0.0,
+    -0.0,
+    0.1,
+    -1.0 - f64::EPSILON,
+    2.5,
+    3.0 + 1e-9,
+    1e300,
+    -1e300,
+    5e-324,
+    f64::MIN_POSITIVE,
+    f64::MAX,
+    2147483647.5,
+    -2147483649.0,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+];
 const INTEGERS: [f64; 9] = [0.0, 1.0, -1.0, 2.0, -7.0, 16777217.0, -16777219.0, i32::MAX as f64, i32::MIN as f64];
 
 fn edges(value: ValueType) -> &'static [f64] {
     match value {
         F32 => &FLOATS,
+        F64 => &DOUBLES,
         I32 => &INTEGERS,
         Bool => &[0.0, 1.0],
     }

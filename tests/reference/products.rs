@@ -5,7 +5,7 @@ use postlude::build::recipes;
 use postlude::ir::Order::{ColumnMajor, RowMajor};
 use postlude::prelude::*;
 use postlude::reference::{Precision, oracle, run};
-use postlude::{HostArgs, Operation};
+use postlude::{Builder, Expr, HostArgs, Operation};
 
 /// The accumulator of an element, by the book.
 fn dot(a: &Matrix, b: &Matrix, [row, column, batch]: [usize; 3], term: impl Fn(f64, f64) -> f64) -> f64 {
@@ -19,11 +19,19 @@ fn operands(dtype: DType, layout: Layout, shape: Shape, pad: usize) -> [Matrix; 
     })
 }
 
+fn accumulator(e: &Builder, dtype: DType) -> Expr<'_> {
+    match dtype {
+        I32 => e.acc_i32(),
+        F64 => e.acc_f64(),
+        _ => e.acc(),
+    }
+}
+
 /// Runs the identity in both precisions and compares every byte of D, canaries included.
 fn identity(dtype: DType, layout: Layout, shape: Shape, pad: usize, d: &Matrix) {
     let [a, b] = operands(dtype, layout, shape, pad);
     let operand = Operand { order: d.order, ..d.dtype.into() };
-    let epilogue = Epilogue::build(|e| e.store("d", if dtype == I32 { e.acc_i32() } else { e.acc() }, operand)).unwrap();
+    let epilogue = Epilogue::build(|e| e.store("d", accumulator(e, dtype), operand)).unwrap();
     let expected = d.clone().filled(|i, j, l| dot(&a, &b, [i, j, l], |x, y| x * y));
     for precision in [Precision::F32, Precision::F64] {
         let mut d = d.clone();
@@ -37,11 +45,11 @@ fn identity(dtype: DType, layout: Layout, shape: Shape, pad: usize, d: &Matrix) 
 fn every_layout_format_and_shape_is_a_triple_loop() {
     let shapes = [(1, 1, 1), (7, 9, 5), (1, 300, 3), (300, 1, 3), (129, 257, 8), (33, 17, 1030), (5, 6, 0)];
     for layout in Layout::ALL {
-        for dtype in [F32, F16, BF16, I32] {
+        for dtype in [F32, F64, F16, BF16, I32] {
             for (i, (m, n, k)) in shapes.into_iter().enumerate() {
                 let shape = Shape::new(m, n, k).batched(1 + i % 3);
                 let pad = i % 2 * 3;
-                let stored = if dtype == I32 { I32 } else { F32 };
+                let stored = dtype.value_type().storage();
                 for order in [RowMajor, ColumnMajor] {
                     identity(dtype, layout, shape, pad, &Matrix::new(stored, order, [m, n, shape.batch], pad));
                 }
@@ -178,4 +186,25 @@ fn the_oracle_accumulates_in_f64_and_measures_the_sum() {
     let found = oracle(POINTWISE, identity.checked(), Shape::new(1, 2, 0), &args).unwrap();
     assert_eq!((found.outputs[0].values.as_slice(), found.magnitude.values.as_slice()), (&[1.0, 2.0][..], &[0.0, 0.0][..]));
     assert!(found.output("e").is_none());
+}
+
+/// Digits that `f32` would round away are there, in operands, terms, sums and the result.
+#[test]
+fn products_of_doubles_are_doubles() {
+    let tiny = 2f64.powi(-40);
+    let (a, b) = ([1.0 + tiny, 3.0, 1e200, 1.0], [1.0 - tiny, 1.0, 1e100, tiny]);
+    let epilogue = Epilogue::build(|e| e.store("d", e.acc_f64() * 0.1, F64)).unwrap();
+    for precision in [Precision::F32, Precision::F64] {
+        let mut d = [0.0f64; 4];
+        let args = HostArgs::new().input("a", &a).input("b", &b).output("d", &mut d);
+        run(product(F64, TN), epilogue.checked(), Shape::new(2, 2, 2), args, precision).unwrap();
+        let exact = [4.0 - tiny * tiny, (1.0 + tiny) * 1e100 + 3.0 * tiny, 1e200 * (1.0 - tiny) + 1.0, 1e200 * 1e100 + tiny];
+        for (got, exact) in d.iter().zip(exact) {
+            assert!((got - exact * 0.1).abs() <= 4.0 * f64::EPSILON * got.abs(), "{got}, not {}", exact * 0.1);
+        }
+    }
+    let (a, b, mut d) = ([3.0f64, 4.0], [-5.0f64, 7.0], [0.0f64]);
+    let args = HostArgs::new().input("a", &a).input("b", &b).output("d", &mut d);
+    let found = oracle(product(F64, TN), epilogue.checked(), Shape::new(1, 1, 2), &args).unwrap();
+    assert_eq!(found.magnitude.values, [43.0]);
 }

@@ -39,6 +39,7 @@ pub fn evaluate(checked: &Checked, row: i32, column: i32, batch: i32) -> Vec<f64
         };
         values.push(match checked.type_of(id).value {
             ValueType::F32 => f64::from(value as f32),
+            ValueType::F64 => value,
             ValueType::I32 => f64::from(value as i32),
             ValueType::Bool => f64::from(u8::from(value != 0.0)),
         });

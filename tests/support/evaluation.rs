@@ -44,6 +44,7 @@ fn outputs(epilogue: &Epilogue, passes: impl Fn(Need) -> bool) -> Result<String,
         args = match role {
             _ if !passes(argument.need) => args,
             Role::Scalar(ValueType::F32) => args.scalar(name, 0.75f32),
+            Role::Scalar(ValueType::F64) => args.scalar(name, 0.75),
             Role::Scalar(ValueType::I32) => args.scalar(name, 2),
             Role::Scalar(ValueType::Bool) => args.scalar(name, true),
             Role::Table(dtype) => args.input(name, Tensor::of_bytes(*dtype, bytes)),
@@ -90,6 +91,7 @@ fn pattern(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
 fn number(dtype: DType, x: f64) -> String {
     match dtype.value_type() {
         ValueType::F32 => format!("{x:>8.4}"),
+        ValueType::F64 => format!("{x:>13.9}"),
         _ => format!("{x:>8}"),
     }
 }

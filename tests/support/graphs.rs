@@ -223,6 +223,7 @@ fn pick<T: Copy>(list: &[T], bits: u32) -> T {
 fn constant(value: ValueType, bits: u32) -> Constant {
     match value {
         ValueType::F32 => Constant::F32(bits),
+        ValueType::F64 => Constant::F64(u64::from(bits) << 32 | u64::from(bits)),
         ValueType::I32 => Constant::I32(bits as i32),
         ValueType::Bool => Constant::Bool(bits & 1 == 1),
     }
@@ -544,7 +545,9 @@ impl Maker {
         let sum = last.iter().copied().reduce(|sum, v| self.apply(Op::Add, ValueType::F32, &[sum, v]));
         for (index, step) in stores.iter().enumerate() {
             let any = self.values[self.values.len() - 1 - step.picks[0].index(self.values.len())];
-            let stored = sum.filter(|_| index == 0).unwrap_or(any);
+            // A style may have no format for what a conversion gives.
+            let holds = |v: &Value| self.style.formats.iter().any(|d| d.value_type() == v.value);
+            let stored = sum.filter(|_| index == 0 || !holds(&any)).unwrap_or(any);
             let fits = |o: &Operand| o.axes == Axes::MNL && o.dtype.value_type() == stored.value;
             let update = self.loads.iter().find(|(name, operand)| fits(operand) && !updated.contains(name));
             let (name, operand) = match update {

@@ -9,7 +9,7 @@ use postlude::build::activation;
 use postlude::dtype::ValueType;
 use postlude::grad::Wrt;
 use postlude::ir::axes::{L, N};
-use postlude::ir::{Function, Graph, Node, Reduction, Sink, SinkKind};
+use postlude::ir::{Constant, Function, Graph, Node, Reduction, Sink, SinkKind};
 use postlude::prelude::*;
 use postlude::{CustomOp, DType, Op};
 use proptest::strategy::{Strategy, ValueTree};
@@ -97,14 +97,16 @@ pub fn everything(epilogue: &Epilogue) -> Wrt {
 /// over M; positive ones keep logarithms real.
 pub fn of_activation(function: &'static Function, dtype: DType) -> Epilogue {
     let mut graph = Graph::new();
-    let acc = graph.push(Node::Accumulator(ValueType::F32), None);
+    let value = dtype.value_type();
+    let acc = graph.push(Node::Accumulator(value), None);
     let mut args = vec![acc];
     for parameter in &function.parameters[1..] {
-        let raw = graph.push(Node::load(format!("p_{parameter}"), F32.over(N)), None);
+        let raw = graph.push(Node::load(format!("p_{parameter}"), value.storage().over(N)), None);
         let square = graph.apply(Op::Mul, &[raw, raw]);
-        let half = graph.constant_f32(0.5);
+        let constant = |x: f64| Node::Constant(Constant::of(value, x));
+        let half = graph.push(constant(0.5), None);
         let shifted = graph.apply(Op::Add, &[square, half]);
-        let sign = graph.constant_f32(if *parameter == "low" { -1.0 } else { 1.0 });
+        let sign = graph.push(constant(if *parameter == "low" { -1.0 } else { 1.0 }), None);
         args.push(graph.apply(Op::Mul, &[shifted, sign]));
     }
     let value = graph.push(Node::Call { function, args }, None);

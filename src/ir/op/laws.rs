@@ -8,8 +8,9 @@ impl Graph {
     pub(super) fn f(&mut self, op: Op, args: &[NodeId]) -> NodeId {
         self.apply(op, args)
     }
-    pub(super) fn k(&mut self, x: f32) -> NodeId {
-        self.constant_f32(x)
+    /// A constant of the type of another value.
+    pub(super) fn k(&mut self, like: NodeId, x: f64) -> NodeId {
+        self.constant_of(self.value_type(like), x)
     }
     pub(super) fn mul_(&mut self, a: NodeId, b: NodeId) -> NodeId {
         self.f(Op::Mul, &[a, b])
@@ -19,7 +20,7 @@ impl Graph {
     }
     /// `1 - a^2`, which cancels nothing near -1 and 1.
     pub(super) fn one_less_square(&mut self, a: NodeId) -> NodeId {
-        let one = self.k(1.0);
+        let one = self.k(a, 1.0);
         let (less, more) = (self.f(Op::Sub, &[one, a]), self.f(Op::Add, &[one, a]));
         self.mul_(less, more)
     }
@@ -36,6 +37,7 @@ impl Graph {
     pub(super) fn is(&self, id: NodeId, float: f32, integer: i32) -> bool {
         match self.node(id) {
             Node::Constant(Constant::F32(bits)) => *bits == float.to_bits(),
+            Node::Constant(Constant::F64(bits)) => *bits == f64::from(float).to_bits(),
             Node::Constant(Constant::I32(x)) => *x == integer,
             _ => false,
         }

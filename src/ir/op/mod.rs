@@ -4,7 +4,8 @@
 //!
 //! In a spelling `$0`, `$1`, `$2` stand for the operands, which the printer has already made atomic expressions.
 //! Values are evaluated in `f64`: an `f32` primitive is its exact value rounded once to `f32`, which is what the reference
-//! executor computes and what the bounds are measured against. Integers and truth values are exact in `f64`.
+//! executor computes and what the bounds are measured against. Integers and truth values are exact in `f64`. The value on
+//! `f64` operands is what this machine's library computes in `f64`, without another rounding.
 
 use super::graph::{Graph, Node, NodeId};
 use crate::dtype::{DType, ValueType};
@@ -69,6 +70,8 @@ pub struct Row {
     pub cuda: &'static str,
     /// CUDA spelling for `i32`, where it differs.
     pub cuda_i32: &'static str,
+    /// CUDA spelling for `f64`, where it differs.
+    pub cuda_f64: &'static str,
     /// The cheaper spelling, if there is one.
     pub fast: Option<Fast>,
     /// The value.
@@ -91,12 +94,15 @@ pub struct Row {
     pub domain: Domain,
     /// Largest error of the exact spelling, in units in the last place of the `f32` result. 0: bit-exact, may be folded.
     pub ulp: u32,
+    /// The same of the `f64` spelling, in units of the `f64` result. The bounds are those of CUDA's documentation.
+    pub ulp_f64: u32,
 }
 
 macro_rules! primitives {
     ($( $(#[doc = $doc:literal])+ $(#[doc(alias = $alias:literal)])* $variant:ident = $name:literal
         $(method ($method:ident($($p:ident),*)))?, $sig:expr, cost $cost:literal, $(code $code:literal,)? ulp $ulp:tt,
-        $(domain $domain:expr,)? cuda $cuda:literal $(, integers $integers:expr)? $(, i32 $cuda_i32:literal, $eval_i32:expr)?
+        $(domain $domain:expr,)? cuda $cuda:literal
+        $(, f64 $cuda_f64:literal within $ulp_f64:literal)? $(, integers $integers:expr)? $(, i32 $cuda_i32:literal, $eval_i32:expr)?
         $(, fast $fast:literal ($abs:literal, $rel:literal) $(cost $fast_cost:literal)? $(code $fast_code:literal)? on $on:expr)?
         $(, eval $eval:expr)? $(, adjoint $adjoint:expr)? $(, picks $arms:tt $condition:expr)? $(, law $law:expr)?; )*) => {
         /// A primitive of the epilogue graph. See the [table](crate::ir::op) for what each one means.
@@ -121,6 +127,7 @@ macro_rules! primitives {
             signature: $sig,
             cuda: $cuda,
             cuda_i32: primitives!(@or $cuda $(, $cuda_i32)?),
+            cuda_f64: primitives!(@or $cuda $(, $cuda_f64)?),
             fast: primitives!(@opt $(Fast {
                 cuda: $fast,
                 absolute: $abs,
@@ -138,6 +145,7 @@ macro_rules! primitives {
             code: primitives!(@or $cost $(, $code)?),
             domain: primitives!(@domain $($domain)?),
             ulp: $ulp,
+            ulp_f64: primitives!(@or $ulp $(, $ulp_f64)?),
         } ),*];
 
         /// Hands every row to `builder_method!`: its documentation, its variant, and its method, if it has one.
@@ -205,11 +213,12 @@ impl Op {
         self == Op::Rem || !row.is_differentiable() && row.signature.takes_floats()
     }
 
-    /// The conversion to a format: a change of type for `f32`, `i32` and `bool`, a rounding of the `f32` value to the
-    /// precision of a narrower format otherwise.
+    /// The conversion to a format: a change of type for `f32`, `f64`, `i32` and `bool`, a rounding to the precision of a
+    /// narrower format, which gives an `f32` value, otherwise.
     pub fn cast(to: DType) -> Op {
         match to {
             DType::F32 => Op::ToF32,
+            DType::F64 => Op::ToF64,
             DType::I32 => Op::ToI32,
             DType::Bool | DType::Bits8 | DType::Bits128 => Op::ToBool,
             DType::F16 => Op::RoundF16,
@@ -224,6 +233,21 @@ impl Row {
         domain[operand.min(domain.len() - 1)]
     }
 
+    /// The exact CUDA spelling on operands the first of which has this type.
+    pub fn spelling(&self, first: Option<ValueType>) -> &'static str {
+        match first {
+            _ if self.signature == Signature::Select => self.cuda,
+            Some(ValueType::I32) => self.cuda_i32,
+            Some(ValueType::F64) => self.cuda_f64,
+            _ => self.cuda,
+        }
+    }
+
+    /// Whether its value on operands of these types is the same on every machine.
+    pub fn is_exact(&self, operands: &[ValueType]) -> bool {
+        (if operands.contains(&ValueType::F64) { self.ulp_f64 } else { self.ulp }) == 0
+    }
+
     /// The value on operands of these types, if they are integers and so is it.
     pub fn on_integers(&self, operands: &[ValueType]) -> Option<fn(&[i32]) -> i32> {
         let is_same = matches!(self.signature, Signature::Same { gives: None, .. });
@@ -235,7 +259,7 @@ impl Row {
     pub fn gradients(&self, graph: &mut Graph, args: &[NodeId], y: NodeId, g: NodeId) -> Option<Vec<Option<NodeId>>> {
         if let Some(Picks { arms, condition }) = self.picks {
             let condition = condition(graph, args);
-            let zero = graph.k(0.0);
+            let zero = graph.k(g, 0.0);
             let mut gradients = vec![None; args.len()];
             gradients[arms[0]] = Some(graph.f(Op::Select, &[condition, g, zero]));
             gradients[arms[1]] = Some(graph.f(Op::Select, &[condition, zero, g]));
@@ -266,7 +290,7 @@ mod tests {
             assert_eq!(Op::from_name(row.name), Some(op));
             assert_eq!(serde_json::to_string(&op).unwrap(), format!("\"{}\"", row.name));
             assert!(row.doc.trim().len() > 3, "{} has no doc", row.name);
-            let spellings = [Some(row.cuda), Some(row.cuda_i32), row.fast.map(|f| f.cuda)];
+            let spellings = [Some(row.cuda), Some(row.cuda_i32), Some(row.cuda_f64), row.fast.map(|f| f.cuda)];
             for spelling in spellings.into_iter().flatten() {
                 for operand in 0..row.signature.arity() {
                     assert!(spelling.contains(&format!("${operand}")), "{}: `{spelling}` drops operand {operand}", row.name);
@@ -274,6 +298,13 @@ mod tests {
                 assert!(!spelling.contains(&format!("${}", row.signature.arity())), "{}: `{spelling}`", row.name);
             }
             let integers = row.signature.result(&vec![ValueType::I32; row.signature.arity()]) == Some(ValueType::I32);
+            // Nothing of single precision is left in what is computed of doubles.
+            let takes_doubles = row.signature.result(&vec![ValueType::F64; row.signature.arity()]).is_some();
+            let words = row.cuda_f64.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let single =
+                |word: &str| word.ends_with('f') && !["erf", "normcdf", "of"].contains(&word) || word.ends_with("_float");
+            let single: Vec<&str> = words.filter(|word| single(word)).collect();
+            assert!(!takes_doubles || single.is_empty(), "{}: {single:?} of f64", row.name);
             let by_eval = matches!(row.signature, Signature::Convert(_) | Signature::Select);
             assert!(!integers || by_eval || row.eval_i32.is_some(), "{} has no i32 value", row.name);
             for domain in [Some(row.domain), row.fast.map(|fast| fast.domain)].into_iter().flatten() {

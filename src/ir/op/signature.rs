@@ -1,6 +1,6 @@
 //! What operands a primitive takes and what it gives, as data.
 
-use crate::dtype::ValueType::{self, Bool, F32, I32};
+use crate::dtype::ValueType::{self, Bool, F32, F64, I32};
 
 /// What operands a primitive takes and what it gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ const fn gives(signature: Signature, to: ValueType) -> Signature {
 
 /// Shorthands of the table.
 pub(super) mod shorthands {
-    use super::{Bool, F32, I32, Signature, ValueType, gives, same};
+    use super::{Bool, F32, F64, I32, Signature, ValueType, gives, same};
 
     pub const fn integer(arity: usize) -> Signature {
         same(arity, &[I32])
@@ -43,11 +43,13 @@ pub(super) mod shorthands {
         same(arity, &[Bool, I32])
     }
     pub const COMPARE: Signature = gives(Signature::numeric(2), Bool);
-    pub const EQUATE: Signature = gives(same(2, &[F32, I32, Bool]), Bool);
-    /// A condition of one `f32`.
-    pub const TEST: Signature = gives(Signature::float(1), Bool);
+    pub const EQUATE: Signature = gives(same(2, &[F32, F64, I32, Bool]), Bool);
+    /// A condition of one floating-point number.
+    pub const TEST: Signature = gives(float(1), Bool);
+    /// To a precision below that of `f32`.
+    pub const ROUNDS: Signature = gives(float(1), F32);
     pub const fn float(arity: usize) -> Signature {
-        Signature::float(arity)
+        Signature::floating(arity)
     }
     pub const fn numeric(arity: usize) -> Signature {
         Signature::numeric(arity)
@@ -59,14 +61,19 @@ pub(super) mod shorthands {
 }
 
 impl Signature {
-    /// `f32` operands, `f32` result: also that of functions and custom primitives.
+    /// `f32` operands, `f32` result: that of custom primitives, and of functions.
     pub const fn float(arity: usize) -> Signature {
         same(arity, &[F32])
     }
 
-    /// Operands all `f32` or all `i32`; the result has their type.
+    /// Operands all `f32` or all `f64`; the result has their type.
+    pub const fn floating(arity: usize) -> Signature {
+        same(arity, &[F32, F64])
+    }
+
+    /// Operands all `f32`, all `f64` or all `i32`; the result has their type.
     pub const fn numeric(arity: usize) -> Signature {
-        same(arity, &[F32, I32])
+        same(arity, &[F32, F64, I32])
     }
 
     /// How many operands.
@@ -78,7 +85,7 @@ impl Signature {
         }
     }
 
-    /// Whether an operand may be an `f32`.
+    /// Whether an operand may be a floating-point number.
     pub(super) fn takes_floats(self) -> bool {
         match self {
             Signature::Same { takes, .. } => takes.contains(&F32),
@@ -103,8 +110,7 @@ impl Signature {
 
     /// Every way to type the operands, with the result's type.
     pub fn typings(self) -> Vec<(Vec<ValueType>, ValueType)> {
-        const ALL: [ValueType; 3] = [F32, I32, Bool];
-        let ways = ALL.into_iter().map(|t| match self {
+        let ways = ValueType::ALL.into_iter().map(|t| match self {
             Signature::Select => vec![Bool, t, t],
             _ => vec![t; self.arity()],
         });

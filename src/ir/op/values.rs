@@ -3,9 +3,9 @@
 use std::f64::consts::{FRAC_2_SQRT_PI, PI};
 
 /// sqrt(pi) / 2.
-pub(super) const HALF_ROOT_OF_PI: f32 = 0.886_226_9;
+pub(super) const HALF_ROOT_OF_PI: f64 = 0.886_226_925_452_758;
 /// 1 / sqrt(2 pi), the density of the normal distribution at 0.
-pub(super) const DENSITY_AT_0: f32 = 0.398_942_3;
+pub(super) const DENSITY_AT_0: f64 = 0.398_942_280_401_432_7;
 
 /// What is left of a number of half turns after whole turns, from -1 to 1: exact, with the sign of a zero.
 fn half_turns(x: f64) -> f64 {
