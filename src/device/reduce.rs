@@ -95,6 +95,16 @@ fn fill(stream: &CudaStream, to: u64, [inner, runs]: [usize; 2], distance: usize
     // A single run has no distance.
     let pitch = if runs > 1 { distance } else { inner } * element.len();
     let stream = stream.cu_stream();
+    if let &[a, b, c, d, e, f, g, h] = element {
+        // There is no instruction for elements of 8 bytes: one half of them after the other, along the shorter way.
+        let halves = [(to, u32::from_ne_bytes([a, b, c, d])), (to + 4, u32::from_ne_bytes([e, f, g, h]))];
+        let (lines, step, count, pitch) = if runs < inner { (runs, pitch, inner, 8) } else { (inner, 8, runs, pitch) };
+        for (start, half) in (0..lines).flat_map(|line| halves.map(|(to, half)| (to + (line * step) as u64, half))) {
+            // SAFETY: as below; a line is `count` words of 4 bytes at this pitch, which are halves of elements.
+            unsafe { cuMemsetD2D32Async(start, pitch, half, 1, count, stream) }.result()?;
+        }
+        return Ok(());
+    }
     // SAFETY: `to` is the address of a result whose slot says that it has as many elements at this distance, which `bind` has
     // checked of memory that the caller of the launch borrows and orders into this stream.
     let status = unsafe {
@@ -102,7 +112,7 @@ fn fill(stream: &CudaStream, to: u64, [inner, runs]: [usize; 2], distance: usize
             [a] => cuMemsetD2D8Async(to, pitch, a, inner, runs, stream),
             [a, b] => cuMemsetD2D16Async(to, pitch, u16::from_ne_bytes([a, b]), inner, runs, stream),
             [a, b, c, d] => cuMemsetD2D32Async(to, pitch, u32::from_ne_bytes([a, b, c, d]), inner, runs, stream),
-            _ => unreachable!("elements have 1, 2 or 4 bytes"),
+            _ => unreachable!("elements have 1, 2, 4 or 8 bytes"),
         }
     };
     status.result()

@@ -1,6 +1,7 @@
 // ---- fast: spellings where 16 bits are stored ----
 // Special-function instructions run at an eighth of the rate of multiply-adds, so a form has two of them at most, and no branch.
-// Near a zero of a function its value keeps its digits.
+// Near a zero of a function its value keeps its digits. Both arms of a choice are computed before it: an arm that stands inside becomes a
+// branch for each element, which costs more than both arms.
 //
 // Polynomials are minimax fits: linear programming on 300 to 800 Chebyshev points in double precision, weighted by the error relative to
 // the function. The error that is stated is the fit's own. What instructions and roundings add is in the table's bounds.
@@ -43,12 +44,14 @@ DEVICE float log10_fast(float x) { return log2_fast(x) * 0.3010299956639812f; }
 // Below 1/16 a cubic times x^2 behind x, to 5.3e-7.
 DEVICE float log1p_fast(float x) {
     const float near = fmaf(x * x, fmaf(x, fmaf(x, -0.2506938f, 0.3339821f), -0.49999958f), x);
-    return fabsf(x) < 0.0625f ? near : log_fast(1.0f + x);
+    const float far = log_fast(1.0f + x);
+    return fabsf(x) < 0.0625f ? near : far;
 }
 // Below 3/16 a cubic times x^2 behind x, to 1.8e-6.
 DEVICE float expm1_fast(float x) {
     const float near = fmaf(x * x, fmaf(x, fmaf(x, 0.04164997f, 0.1669094f), 0.50000143f), x);
-    return fabsf(x) < 0.1875f ? near : exp_fast(x) - 1.0f;
+    const float far = exp_fast(x) - 1.0f;
+    return fabsf(x) < 0.1875f ? near : far;
 }
 
 // Powers and roots.
@@ -70,7 +73,8 @@ DEVICE float hypot_fast(float x, float y) { return sqrt_fast(fmaf(x, x, y * y));
 DEVICE float erf_fast(float x) {
     const float a = fabsf(x);
     const float q = fmaf(a, fmaf(a, fmaf(a, fmaf(a, -0.0026378741f, 0.028586224f), -0.1477952f), -0.91868716f), -1.6278961f);
-    return a < 0.01f ? x * 1.1283604f : copysignf(1.0f - exp2_fast(a * q), x);
+    const float near = x * 1.1283604f, far = copysignf(1.0f - exp2_fast(a * q), x);
+    return a < 0.01f ? near : far;
 }
 // t P(t) e^(-x^2) with t = 1 / (1 + |x| / 2), to 1.4e-6.
 DEVICE float erfc_fast(float x) {
@@ -131,7 +135,8 @@ DEVICE float tan_fast(float x) {
     const float r = fmaf(k, 4.371139e-8f, fmaf(k, -1.5707964f, x));
     const float z = r * r;
     const float y = fmaf(r * z, fmaf(z, fmaf(z, fmaf(z, 0.0430919677f, 0.0413953066f), 0.136066034f), 0.333154261f), r);
-    return (__float_as_uint(rounded) & 1u) != 0u ? recip_fast(-y) : y;
+    const float turned = recip_fast(-y);
+    return (__float_as_uint(rounded) & 1u) != 0u ? turned : y;
 }
 
 // Inverse functions. Up to 1/2 an odd polynomial, to 1.8e-6; beyond, asin(x) = pi/2 - 2 asin(sqrt((1 - x) / 2)).
@@ -139,7 +144,7 @@ DEVICE float asin_fast(float x) {
     const float a = fabsf(x);
     const bool far = a > 0.5f;
     const float z = far ? fmaf(a, -0.5f, 0.5f) : a * a;
-    const float s = far ? sqrt_fast(z) : a;
+    const float root = sqrt_fast(z), s = far ? root : a;
     const float y = fmaf(s * z, fmaf(z, fmaf(z, 0.064107306f, 0.0718998f), 0.16680126f), s);
     return copysignf(far ? fmaf(y, -2.0f, 1.5707963267948966f) : y, x);
 }
@@ -160,7 +165,7 @@ DEVICE float arctangent(float t) {
 DEVICE float atan_fast(float x) {
     const float a = fabsf(x);
     const bool far = a > 1.0f;
-    const float y = arctangent(far ? recip_fast(a) : a);
+    const float inverse = recip_fast(a), y = arctangent(far ? inverse : a);
     return copysignf(far ? 1.5707963267948966f - y : y, x);
 }
 DEVICE float atan2_fast(float y, float x) {

@@ -5,7 +5,7 @@ use postlude::build::activation;
 use postlude::device::DeviceArgs;
 use postlude::dtype::ValueType;
 use postlude::ir::op::{Domain, Row, Signature};
-use postlude::ir::{Graph, Node, NodeId, Operand, Order, Sink, SinkKind};
+use postlude::ir::{Graph, Node, NodeId, Order, Sink, SinkKind};
 use postlude::plan::Math;
 use postlude::prelude::*;
 use postlude::{Epilogue, Gemm, Op, Operation};

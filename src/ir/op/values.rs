@@ -1,6 +1,6 @@
 //! Values that neither the standard library nor `libm` has, to the accuracy of an `f64`.
 
-use std::f64::consts::{FRAC_2_SQRT_PI, PI};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
 /// sqrt(pi) / 2.
 pub(super) const HALF_ROOT_OF_PI: f64 = 0.886_226_925_452_758;
@@ -23,6 +23,17 @@ pub(super) fn sinpi(x: f64) -> f64 {
 /// `cos(pi x)`.
 pub(super) fn cospi(x: f64) -> f64 {
     (PI * (0.5 - half_turns(x).abs())).sin()
+}
+
+/// The distribution function of the normal distribution, `erfc(-x / sqrt(2)) / 2`. Far out `erfc` magnifies the rounding of its argument,
+/// so what the argument loses is made up for by the first derivative.
+pub(super) fn normcdf(x: f64) -> f64 {
+    // The rest of 1 / sqrt(2) behind its nearest f64.
+    const REST: f64 = -4.833_646_656_726_457e-17;
+    let argument = -x * FRAC_1_SQRT_2;
+    let lost = (-x).mul_add(FRAC_1_SQRT_2, -argument) - x * REST;
+    let correction = if argument.is_finite() { lost * FRAC_2_SQRT_PI * (-argument * argument).exp() } else { 0.0 };
+    0.5 * (libm::erfc(argument) - correction)
 }
 
 /// The inverse error function: Halley's steps from Winitzki's approximation ("A handy approximation for the error function and its inverse",
