@@ -273,7 +273,7 @@ impl KernelPlan {
 
     /// What compiling the kernel is estimated to take, on a processor like the one that the estimate was fitted on.
     pub fn compile_time(&self) -> Duration {
-        code::compile_time(self.tile.mainloop(), &self.code, &self.program)
+        code::compile_time(&self.tile, &self.code, &self.program)
     }
 
     /// Bytes of dynamic shared memory a block takes.
