@@ -31,6 +31,8 @@
 //! | E0306 | A reduction's monoid takes its value's type: `f32` and `f64` all of them, `i32` all but `logsumexp`, `bool` `max` (any) and `min` (all). |
 //! | E0307 | A reduction's result has a format of whole bytes. |
 //! | E0308 | The sum of an operand's elements varies along M if they are those of `a`, along N if those of `b`, and along the batch or not. |
+//! | E0309 | A reduction adds to what is there only where its monoid takes a result in as one more element: not mean, norms, counts and indices. |
+//! | E0310 | An element of a reduction has as many values as the monoid takes. |
 //! | E0311 | The elements of operands that are summed are not `f64` values, which kernels do not sum beside a product. |
 
 mod definitions;
