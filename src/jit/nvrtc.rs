@@ -8,6 +8,7 @@
 
 use super::error::{CompileFailure, JitError};
 use super::key::CacheKey;
+use super::library::Traced;
 use super::log::Log;
 use crate::source::{Cubin, KernelInfo, Origin, Source};
 use crate::target::Target;
@@ -233,6 +234,8 @@ pub(super) struct Nvrtc {
     pub architectures: Arc<[u32]>,
     /// The options it wants every time.
     pub common: Vec<String>,
+    /// How the file was found, if it is certain that it has not changed since.
+    pub traced: Option<Traced>,
 }
 
 impl Nvrtc {
@@ -256,7 +259,7 @@ impl Nvrtc {
             format!("it does not compile: {}{}{log}", code.name(), if log.is_empty() { "" } else { ": " })
         })?;
         let architectures = api.architectures().into();
-        Ok(Self { identity: identity(version, &assembly), architectures, common, file, api })
+        Ok(Self { identity: identity(version, &assembly), architectures, common, file, api, traced: None })
     }
 
     /// Compiles `source` into a binary for `target`. `key` is what it will be known by.
