@@ -30,6 +30,10 @@ const OLDEST: (u32, u32) = (12, 0);
 /// also pulls in the driver. Older builds do not know the option and do not need it.
 const NO_CACHE: &CStr = c"--no-cache";
 
+/// Leaves out what NVRTC otherwise declares before every source, see [`Options::declarations`](super::Options::declarations). Newer
+/// builds know the option.
+pub(super) const MINIMAL: &CStr = c"--minimal";
+
 /// What NVRTC asks now and then whether to give up: 1, or 0 to go on. The first argument is what it was registered with.
 type Flow = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
 type SetFlow = unsafe extern "C" fn(sys::nvrtcProgram, Option<Flow>, *mut c_void) -> c_uint;
@@ -250,10 +254,15 @@ impl Nvrtc {
             program.compile(flags).map_err(|code| (code, program.log()))?;
             Ok(text(&program.read(api.ptx_size, api.ptx).map_err(|code| (code, String::new()))?))
         };
-        let (common, outcome) = match run(&[NO_CACHE.to_owned()]) {
-            Err((Code::INVALID_OPTION, _)) => (Vec::new(), run(&[])),
-            outcome => (vec![NO_CACHE.to_string_lossy().into_owned()], outcome),
-        };
+        // Newer builds know both options, older ones only the first or neither.
+        let known: [&[&CStr]; 3] = [&[NO_CACHE, MINIMAL], &[NO_CACHE], &[]];
+        let mut attempts = known.into_iter().map(|common| {
+            let flags: Vec<_> = common.iter().map(|&flag| flag.to_owned()).collect();
+            (common, run(&flags))
+        });
+        let is_known = |(_, outcome): &(_, Result<_, (Code, String)>)| !matches!(outcome, Err((Code::INVALID_OPTION, _)));
+        let (common, outcome) = attempts.find(is_known).ok_or("it takes no options at all")?;
+        let common = common.iter().map(|flag| flag.to_string_lossy().into_owned()).collect();
         let assembly = outcome.map_err(|(code, log)| {
             let log = log.split_whitespace().collect::<Vec<_>>().join(" ");
             format!("it does not compile: {}{}{log}", code.name(), if log.is_empty() { "" } else { ": " })
