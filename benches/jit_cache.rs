@@ -24,6 +24,9 @@ const MULTIPROCESSORS: usize = 132;
 /// Set in the processes that this one starts: the cache directory they use.
 const CHILD: &str = "POSTLUDE_BENCH_CACHE";
 
+/// Set in them as well: the mainloop of the kernel that they want.
+const KERNEL: &str = "POSTLUDE_BENCH_KERNEL";
+
 /// An epilogue of twenty nodes with two regions; each number gives another kernel.
 fn twenty(number: usize) -> Epilogue {
     let epilogue = Epilogue::build(|e| {
@@ -137,8 +140,7 @@ fn cold(c: &mut Criterion) {
         group.finish();
     };
     slow(c, "cold compile", &mainloops(&twenty(0)));
-    let relu = recipes::bias_activation(F16, F16, |z| z.relu()).expect("a sound epilogue");
-    slow(c, "cold, bias and relu", &mainloops(&relu));
+    slow(c, "cold, bias and relu", &mainloops(&bias_and_relu()));
     slow(c, "cold, heavy", &[("sm90a", mainloop("sm90a", &heavy()))]);
     let mut group = c.benchmark_group("cold compile");
     group.sampling_mode(SamplingMode::Flat).sample_size(10).warm_up_time(Duration::from_millis(1));
@@ -170,44 +172,53 @@ fn cold(c: &mut Criterion) {
     group.finish();
 }
 
-/// The body of the processes below: one kernel, from the environment's directory.
-fn child(directory: &Path) {
-    pointwise(&twenty(0)).compile(&Cache::at(directory), TARGET, MULTIPROCESSORS, SHAPE).expect("a kernel");
+fn bias_and_relu() -> Epilogue {
+    recipes::bias_activation(F16, F16, |z| z.relu()).expect("a sound epilogue")
 }
 
-fn eight(directory: &Path) -> Duration {
+/// The body of the processes below: one kernel, from the environment's directory.
+fn child(directory: &Path, kernel: &str) {
+    let epilogue = if kernel == "pointwise" { twenty(0) } else { bias_and_relu() };
+    let gemm = mainloop(kernel, &epilogue);
+    gemm.compile(&Cache::at(directory), TARGET, MULTIPROCESSORS, shape(kernel)).expect("a kernel");
+}
+
+fn run(count: usize, directory: &Path, kernel: &str) -> Duration {
     let program = std::env::current_exe().expect("this program");
     let start = Instant::now();
-    let children: Vec<_> =
-        (0..8).map(|_| Command::new(&program).env(CHILD, directory).stdout(Stdio::null()).spawn().expect("a process")).collect();
+    let process = |_| Command::new(&program).env(CHILD, directory).env(KERNEL, kernel).stdout(Stdio::null()).spawn();
+    let children: Vec<_> = (0..count).map(|number| process(number).expect("a process")).collect();
     for mut child in children {
         assert!(child.wait().expect("its end").success());
     }
     start.elapsed()
 }
 
-/// From the start of eight processes until the last one has its kernel and ends.
+/// From the start of one process, or of eight, until the last one has its kernel and ends.
 fn processes(c: &mut Criterion, directory: &Path) {
-    let mut group = c.benchmark_group("eight processes");
-    group.sampling_mode(SamplingMode::Flat).sample_size(10).warm_up_time(Duration::from_millis(1));
-    group.bench_function("cold", |b| {
-        b.iter_custom(|count| {
-            let one = |_| {
-                let fresh = tempfile::tempdir_in(directory).expect("a scratch folder");
-                eight(&fresh.path().join("cache"))
-            };
-            (0..count).map(one).sum()
+    for (name, processes, kernel) in [("one process", 1, "sm90a"), ("eight processes", 8, "pointwise")] {
+        let mut group = c.benchmark_group(name);
+        group.sampling_mode(SamplingMode::Flat).sample_size(10).warm_up_time(Duration::from_millis(1));
+        group.bench_function("cold", |b| {
+            b.iter_custom(|count| {
+                let one = |_| {
+                    let fresh = tempfile::tempdir_in(directory).expect("a scratch folder");
+                    run(processes, &fresh.path().join("cache"), kernel)
+                };
+                (0..count).map(one).sum()
+            });
         });
-    });
-    let warm = directory.join("warm");
-    child(&warm);
-    group.bench_function("warm", |b| b.iter_custom(|count| (0..count).map(|_| eight(&warm)).sum()));
-    group.finish();
+        let warm = directory.join("warm").join(kernel);
+        run(1, &warm, kernel);
+        group.bench_function("warm", |b| b.iter_custom(|count| (0..count).map(|_| run(processes, &warm, kernel)).sum()));
+        group.finish();
+    }
 }
 
 fn main() {
     if let Some(directory) = std::env::var_os(CHILD) {
-        return child(Path::new(&directory));
+        let kernel = std::env::var(KERNEL).expect("a kernel's mainloop");
+        return child(Path::new(&directory), &kernel);
     }
     let mut c = Criterion::default()
         .warm_up_time(Duration::from_millis(300))

@@ -156,6 +156,24 @@ fn every_input_changes_the_key() {
 }
 
 #[test]
+fn declarations_that_kernels_do_not_use_are_left_out_unless_they_are_wanted() {
+    if nvrtc().is_none() {
+        return;
+    }
+    let cache = Cache::in_memory();
+    let compile = |body: &str, options: Options| cache.compile(&kernel(body), &Target::SM_90A, &options);
+    let (body, declared) = ("x[threadIdx.x] = sizeof(cudaTextureObject_t);", Options::new().declarations(true));
+    compile(body, declared.clone()).unwrap();
+    let again = "x[threadIdx.x] += n;";
+    assert_eq!(compile(again, declared).unwrap().bytes, compile(again, Options::new()).unwrap().bytes, "the same machine code");
+    // Releases without the option to leave them out keep them.
+    if let Err(error) = compile(body, Options::new()) {
+        let JitError::Compile(failure) = &error else { panic!("{error}") };
+        assert!(failure.to_string().contains("cudaTextureObject_t"), "{error}");
+    }
+}
+
+#[test]
 fn threads_share_one_compilation() {
     if nvrtc().is_none() {
         return;
@@ -203,7 +221,9 @@ fn in_another_process() {
         Ok(cubin) => format!("{} {:x} {}", cubin.info.key, digest(&cubin), cubin.info.origin),
         Err(error) => format!("{error:?}"),
     };
-    println!("\nreport: {outcome} unsaved={} directory={}", cache.stats().unsaved, cache.directory().is_ok());
+    let (unsaved, directory) = (cache.stats().unsaved, cache.directory().is_ok());
+    let loaded = std::fs::read_to_string("/proc/self/maps").unwrap().contains("libnvrtc");
+    println!("\nreport: {outcome} unsaved={unsaved} directory={directory} loaded={loaded}");
 }
 
 #[test]
@@ -216,7 +236,8 @@ fn processes_agree_on_key_and_bytes() {
     let racing: Vec<_> = (0..4).map(|_| child("cd /;").env(CACHE_DIR, &root).spawn().unwrap()).collect();
     let mut reports: Vec<_> = racing.into_iter().map(|child| report(child.wait_with_output().unwrap())).collect();
     reports.push(report(child("").env(CACHE_DIR, &root).output().unwrap()));
-    assert!(reports[4].contains(" disk unsaved=0 directory=true"), "{reports:#?}");
+    assert!(reports[4].contains(" disk unsaved=0 directory=true loaded=false"), "{reports:#?}");
+    assert!(reports[..4].iter().any(|report| report.ends_with("loaded=true")), "somebody compiled: {reports:#?}");
     let start = |report: &str| report.split(' ').take(2).map(str::to_owned).collect::<Vec<_>>();
     assert!(reports.iter().all(|report| start(report) == start(&reports[0])), "{reports:#?}");
     let compiled = reports.iter().filter(|report| report.contains(" compiled ")).count();

@@ -34,6 +34,8 @@ pub enum Holds {
     Note,
     /// A compiler that kernels are from: its identity.
     Compiler(String),
+    /// Which compiler a library of this machine is, so that a process need not load it to know: the compiler's identity.
+    Library(String),
 }
 
 /// Why a file of a cache directory is of no use. It is a miss for whoever looks for it.

@@ -78,6 +78,7 @@ impl Bundled {
             FileKind::Kernel => self.kernels += 1,
             FileKind::Note => self.notes += 1,
             FileKind::Compiler => self.compilers += 1,
+            FileKind::Library => {}
         }
         self.bytes += bytes as u64;
     }
@@ -117,6 +118,7 @@ impl Cache {
             out.put(&MAGIC)?;
             out.put(&FORMAT.to_le_bytes())?;
             for (kind, file) in &files {
+                let Some(tag) = kind.tag() else { continue };
                 // Gone meanwhile is no loss.
                 let Ok(found) = store.contents(file) else { continue };
                 let bytes = found.map_or_else(Vec::new, |(_, bytes)| bytes);
@@ -125,7 +127,7 @@ impl Cache {
                     tracing::warn!(path = %file.display(), "a cached file is damaged; it is not exported");
                     continue;
                 }
-                out.put(&[kind.tag()])?;
+                out.put(&[tag])?;
                 out.put(&(bytes.len() as u64).to_le_bytes())?;
                 out.put(&bytes)?;
                 bundled.count(*kind, bytes.len());

@@ -45,6 +45,8 @@ pub struct Cache {
     fault: Option<ModeError>,
     compiler: Arc<dyn Compile>,
     build: OnceLock<Build>,
+    /// Which compiler a note says that it is. Good for looking a kernel up, and for nothing else.
+    recalled: OnceLock<Option<Build>>,
     /// There was no compiler the last time it was looked for.
     missing: AtomicBool,
     /// The compilers of the directory, as last read.
@@ -155,6 +157,7 @@ impl Cache {
             fault: None,
             compiler: Arc::new(TheNvrtc),
             build: OnceLock::new(),
+            recalled: OnceLock::new(),
             missing: AtomicBool::new(false),
             known: Mutex::new([].into()),
             refused: Mutex::default(),
@@ -234,6 +237,9 @@ impl Cache {
         // Looking for a compiler takes long where there is none.
         let known_missing = self.missing.load(Relaxed);
         if known_missing && let Some(found) = self.without_compiler(source, target, options, &"it was looked for before")? {
+            return Ok(found);
+        }
+        if let Some(found) = self.without_loading(source, target, options)? {
             return Ok(found);
         }
         let job = match self.job(source, target, options) {
@@ -349,9 +355,7 @@ impl Cache {
             Some(build) => build,
             None => {
                 let build = self.compiler.build()?;
-                if let Ok(store) = &self.disk {
-                    store.know_compiler(&build);
-                }
+                self.get_to_know(&build);
                 self.build.get_or_init(|| build)
             }
         };

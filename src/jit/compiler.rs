@@ -2,6 +2,7 @@
 
 use super::error::JitError;
 use super::key::CacheKey;
+use super::library::Traced;
 use super::locate;
 use crate::source::{Cubin, Source};
 use crate::target::Target;
@@ -10,8 +11,19 @@ use std::sync::atomic::AtomicBool;
 
 /// What the cache needs of a compiler.
 pub(super) trait Compile: Send + Sync {
-    /// Which compiler it is.
+    /// Which compiler it is. That may take long.
     fn build(&self) -> Result<Build, JitError>;
+
+    /// The way on which [`build`](Self::build) would find it, or `None` where that is not known, or it was found already and asking
+    /// takes no time.
+    fn way(&self) -> Option<CacheKey> {
+        None
+    }
+
+    /// The way on which it was found, and its file, where that is known for certain.
+    fn traced(&self) -> Option<Traced> {
+        None
+    }
 
     /// A binary of `source`. `key` is what it will be known by, and `flags` are all options. Once `cancel` is true the compiler may
     /// give up.
@@ -51,6 +63,14 @@ impl Compile for TheNvrtc {
     fn build(&self) -> Result<Build, JitError> {
         let nvrtc = locate::nvrtc()?;
         Ok(Build { identity: nvrtc.identity.clone(), common: nvrtc.common.clone() })
+    }
+
+    fn way(&self) -> Option<CacheKey> {
+        locate::way()
+    }
+
+    fn traced(&self) -> Option<Traced> {
+        locate::nvrtc().ok()?.traced.clone()
     }
 
     fn compile(

@@ -21,9 +21,14 @@ const SEGMENTS: usize = 32;
 const SEGMENT_SIZE: usize = 54;
 const SEGMENT_COUNT: usize = 56;
 
-/// A shared library; a segment that is mapped.
+/// A shared library; a segment that is mapped, and one of notes.
 const DYNAMIC: u16 = 3;
 const LOAD: u32 = 1;
+const NOTES: u32 = 4;
+
+/// A note with the name that the linker has given the file, and the most bytes of notes that are read.
+const BUILD_ID: u32 = 3;
+const MOST_NOTES: u64 = 4096;
 
 /// This machine, as headers have it.
 const HERE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
@@ -35,7 +40,39 @@ pub(super) fn check(path: &Path) -> Result<(), String> {
     look(path).map_err(|why| format!("{why}: {CURE}"))
 }
 
+/// The name that the linker has given a library, in hexadecimal digits, if there is one and its headers are sound.
+pub(super) fn build_id(path: &Path) -> Option<String> {
+    let (mut file, segments) = segments(path).ok()?;
+    segments.chunks_exact(SEGMENT).filter(|segment| u32_at(segment, 0) == NOTES).find_map(|segment| {
+        let mut notes = Vec::new();
+        file.seek(SeekFrom::Start(u64_at(segment, 8))).ok()?;
+        file.by_ref().take(u64_at(segment, 32).min(MOST_NOTES)).read_to_end(&mut notes).ok()?;
+        id_among(&notes)
+    })
+}
+
+/// The build ID in a segment of notes. Each note is the lengths of its owner's name and of its content, its kind, the name and the
+/// content; the last two are padded to four bytes.
+fn id_among(mut notes: &[u8]) -> Option<String> {
+    while notes.len() >= 12 {
+        let (name, content, kind) = (u32_at(notes, 0) as usize, u32_at(notes, 4) as usize, u32_at(notes, 8));
+        let from = name.checked_next_multiple_of(4)?.checked_add(12)?;
+        let to = from.checked_add(content)?;
+        let held = notes.get(from..to)?;
+        if kind == BUILD_ID && notes.get(12..16) == Some(b"GNU\0") && name == 4 {
+            return Some(held.iter().map(|byte| format!("{byte:02x}")).collect());
+        }
+        notes = notes.get(to.checked_next_multiple_of(4)?..)?;
+    }
+    None
+}
+
 fn look(path: &Path) -> Result<(), String> {
+    segments(path).map(drop)
+}
+
+/// A file of which all segments are whole, and their headers.
+fn segments(path: &Path) -> Result<(File, Vec<u8>), String> {
     let cannot = |error| format!("it cannot be read ({error})");
     // Before it is opened, which for a pipe would wait.
     if !std::fs::metadata(path).map_err(cannot)?.is_file() {
@@ -71,12 +108,16 @@ fn look(path: &Path) -> Result<(), String> {
         let (offset, bytes) = (u64_at(segment, 8), u64_at(segment, 32));
         bytes == 0 || offset.checked_add(bytes).is_some_and(|end| end <= length)
     };
-    let mapped = |segment: &&[u8]| u32::from_le_bytes([segment[0], segment[1], segment[2], segment[3]]) == LOAD;
-    if segments.chunks_exact(SEGMENT).filter(mapped).all(inside) { Ok(()) } else { Err(cut_off()) }
+    let mapped = |segment: &&[u8]| u32_at(segment, 0) == LOAD;
+    if segments.chunks_exact(SEGMENT).filter(mapped).all(inside) { Ok((file, segments)) } else { Err(cut_off()) }
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
@@ -102,6 +143,43 @@ mod tests {
         bytes[HEADER + 8] = 32;
         bytes[HEADER + 32..HEADER + 40].copy_from_slice(&(end - 32).to_le_bytes());
         bytes
+    }
+
+    #[test]
+    fn a_build_id_is_found_among_notes() {
+        let note = |name: &[u8], kind: u32, content: &[u8]| {
+            let mut note = Vec::new();
+            for number in [name.len() as u32, content.len() as u32, kind] {
+                note.extend_from_slice(&number.to_le_bytes());
+            }
+            for part in [name, content] {
+                note.extend_from_slice(part);
+                note.resize(note.len().next_multiple_of(4), 0);
+            }
+            note
+        };
+        let named = note(b"GNU\0", BUILD_ID, b"\x01\xab\xff");
+        assert_eq!(id_among(&named).as_deref(), Some("01abff"));
+        let others = [note(b"GNU\0", 1, b"abi"), note(b"stapsdt\0", BUILD_ID, b"probe")].concat();
+        assert_eq!(id_among(&[&others[..], &named].concat()).as_deref(), Some("01abff"));
+        assert_eq!(id_among(&others), None);
+        for length in 0..named.len() - 1 {
+            assert_eq!(id_among(&named[..length]), None, "cut to {length}");
+        }
+        assert_eq!(id_among(&[0xff; 40]), None, "lengths that lead nowhere");
+        // In a file: a second segment, of notes, behind the first.
+        let mut bytes = library(1000);
+        bytes[SEGMENT_COUNT] = 2;
+        let second = HEADER + SEGMENT;
+        bytes[second] = NOTES as u8;
+        bytes[second + 8..second + 16].copy_from_slice(&1000u64.to_le_bytes());
+        bytes[second + 32..second + 40].copy_from_slice(&(named.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(&named);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &bytes).unwrap();
+        assert_eq!(build_id(file.path()).as_deref(), Some("01abff"));
+        std::fs::write(file.path(), "no library").unwrap();
+        assert_eq!(build_id(file.path()), None);
     }
 
     #[test]

@@ -51,6 +51,8 @@ faults! {
     Crowded = "the lock for sweeping cannot be used; the directory is swept without",
     /// There is no compiler.
     NoCompiler = "there is no compiler; kernels that another one has made are used",
+    /// A note says of a compiler what is not true.
+    Mistaken = "a note beside the cached kernels named another compiler than the one that is there; it is replaced",
     /// NVRTC compiled a kernel, and did not tell what it needs.
     Unmeasured = "the compiler did not report registers and spills",
     /// The driver refused a kernel from disk.

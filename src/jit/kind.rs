@@ -4,8 +4,9 @@ use super::admin::Holds;
 use super::entry;
 use super::envelope::Damage;
 use super::key::CacheKey;
+use super::library;
 use super::note;
-use super::store::{COMPILERS, NOTES, compiler_in};
+use super::store::{COMPILERS, LIBRARIES, NOTES, compiler_in};
 use std::path::Path;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,6 +15,8 @@ pub(super) enum FileKind {
     Note,
     /// What is known of a compiler.
     Compiler,
+    /// Which compiler a library of this machine is.
+    Library,
 }
 
 /// Whose a file is, in which folder it belongs, and what it holds.
@@ -27,27 +30,33 @@ impl FileKind {
     pub const fn extension(self) -> &'static str {
         match self {
             FileKind::Kernel => "kernel",
-            FileKind::Note | FileKind::Compiler => "note",
+            FileKind::Note | FileKind::Compiler | FileKind::Library => "note",
         }
     }
 
     /// The kind of a file that lies outside of the compilers' folder.
     pub fn of_entry(path: &Path) -> FileKind {
         let kernel = path.extension().is_some_and(|extension| extension == FileKind::Kernel.extension());
-        if kernel { FileKind::Kernel } else { FileKind::Note }
+        let folder = path.ancestors().nth(2).and_then(Path::file_name);
+        match kernel {
+            true => FileKind::Kernel,
+            false if folder.is_some_and(|folder| folder == LIBRARIES) => FileKind::Library,
+            false => FileKind::Note,
+        }
     }
 
-    /// What stands for it in a bundle, whose end is a 0.
-    pub const fn tag(self) -> u8 {
+    /// What stands for it in a bundle, whose end is a 0. What is true of one machine only is in none.
+    pub const fn tag(self) -> Option<u8> {
         match self {
-            FileKind::Kernel => 1,
-            FileKind::Note => 2,
-            FileKind::Compiler => 3,
+            FileKind::Kernel => Some(1),
+            FileKind::Note => Some(2),
+            FileKind::Compiler => Some(3),
+            FileKind::Library => None,
         }
     }
 
     pub fn of_tag(tag: u8) -> Option<FileKind> {
-        [FileKind::Kernel, FileKind::Note, FileKind::Compiler].into_iter().find(|kind| kind.tag() == tag)
+        [FileKind::Kernel, FileKind::Note, FileKind::Compiler].into_iter().find(|kind| kind.tag() == Some(tag))
     }
 
     /// Reads and verifies a file's content.
@@ -64,6 +73,10 @@ impl FileKind {
             FileKind::Compiler => {
                 let (key, build) = compiler_in(content)?;
                 Identified { key, folder: COMPILERS.to_owned(), holds: Holds::Compiler(build.identity) }
+            }
+            FileKind::Library => {
+                let (key, library) = library::decode_any(content)?;
+                Identified { key, folder: LIBRARIES.to_owned(), holds: Holds::Library(library.build.identity) }
             }
         })
     }

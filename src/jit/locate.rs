@@ -12,16 +12,23 @@
 //! A file is examined before the loader maps it, see [`elf`](super::elf). Found means that it works: a candidate has all the functions, is new enough and has compiled an empty program. Some wheels do
 //! not find their own `libnvrtc-builtins`; it is loaded for them. What did not do is listed with its reason in [`NotFound`].
 //!
-//! The search runs once. After a failure the next call searches again.
+//! The search runs once. After a failure the next call searches again. [`way`] says where it would lead, as far as that is seen without
+//! loading a library.
+
+mod way;
+
+pub(super) use self::way::way;
 
 #[cfg(target_os = "linux")]
 use super::elf;
 use super::error::{NotFound, Tried};
+use super::library::{Stamp, Traced};
 use super::nvrtc::Nvrtc;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::SystemTime;
 
 /// The environment variable that overrides the search.
 pub const NVRTC_PATH: &str = "POSTLUDE_NVRTC_PATH";
@@ -29,9 +36,10 @@ pub const NVRTC_PATH: &str = "POSTLUDE_NVRTC_PATH";
 /// The names of the library, best first.
 const SONAMES: [&str; 2] = ["libnvrtc.so.13", "libnvrtc.so.12"];
 
+static FOUND: OnceLock<Nvrtc> = OnceLock::new();
+
 /// The NVRTC of this process.
 pub(super) fn nvrtc() -> Result<&'static Nvrtc, NotFound> {
-    static FOUND: OnceLock<Nvrtc> = OnceLock::new();
     static SEARCH: Mutex<()> = Mutex::new(());
     if let Some(found) = FOUND.get() {
         return Ok(found);
@@ -40,7 +48,12 @@ pub(super) fn nvrtc() -> Result<&'static Nvrtc, NotFound> {
     if let Some(found) = FOUND.get() {
         return Ok(found);
     }
-    let found = search(&places(|name| std::env::var_os(name)), open)?;
+    let variable = |name: &str| std::env::var_os(name);
+    let places = places(variable);
+    let (way, start) = (way::way_through(&places, variable), SystemTime::now());
+    let mut found = search(&places, open)?;
+    let stamp = found.file.as_deref().and_then(Stamp::of);
+    found.traced = stamp.filter(|stamp| stamp.is_older_than(start)).map(|stamp| Traced { way, stamp });
     tracing::debug!(compiler = %found.identity, file = ?found.file, "found NVRTC");
     Ok(FOUND.get_or_init(|| found))
 }
@@ -64,6 +77,12 @@ enum Candidate {
     Loaded(&'static str),
     Name(&'static str),
     File(PathBuf),
+}
+
+impl Candidate {
+    fn file(&self) -> Option<&Path> {
+        if let Self::File(path) = self { Some(path) } else { None }
+    }
 }
 
 impl fmt::Display for Candidate {
@@ -266,7 +285,6 @@ fn loader_text(error: &libloading::Error) -> String {
 }
 
 /// The file that is mapped at `address`, from the text of `/proc/self/maps`.
-#[cfg(target_os = "linux")]
 fn mapped_file(maps: &str, address: usize) -> Option<PathBuf> {
     let hex = |digits| usize::from_str_radix(digits, 16).ok();
     maps.lines().find_map(|line| {

@@ -52,6 +52,7 @@ mod folder;
 mod generations;
 mod key;
 mod kind;
+mod library;
 mod locate;
 mod lock;
 mod log;

@@ -8,6 +8,7 @@
 
 use super::error::{CompileFailure, JitError};
 use super::key::CacheKey;
+use super::library::Traced;
 use super::log::Log;
 use crate::source::{Cubin, KernelInfo, Origin, Source};
 use crate::target::Target;
@@ -28,6 +29,10 @@ const OLDEST: (u32, u32) = (12, 0);
 /// Builds of NVRTC since 12.9 have a cache of their own, and on a hit the log is empty: no registers, no spills, no warnings. It
 /// also pulls in the driver. Older builds do not know the option and do not need it.
 const NO_CACHE: &CStr = c"--no-cache";
+
+/// Leaves out what NVRTC otherwise declares before every source, see [`Options::declarations`](super::Options::declarations). Newer
+/// builds know the option.
+pub(super) const MINIMAL: &CStr = c"--minimal";
 
 /// What NVRTC asks now and then whether to give up: 1, or 0 to go on. The first argument is what it was registered with.
 type Flow = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
@@ -233,6 +238,8 @@ pub(super) struct Nvrtc {
     pub architectures: Arc<[u32]>,
     /// The options it wants every time.
     pub common: Vec<String>,
+    /// How the file was found, if it is certain that it has not changed since.
+    pub traced: Option<Traced>,
 }
 
 impl Nvrtc {
@@ -247,16 +254,21 @@ impl Nvrtc {
             program.compile(flags).map_err(|code| (code, program.log()))?;
             Ok(text(&program.read(api.ptx_size, api.ptx).map_err(|code| (code, String::new()))?))
         };
-        let (common, outcome) = match run(&[NO_CACHE.to_owned()]) {
-            Err((Code::INVALID_OPTION, _)) => (Vec::new(), run(&[])),
-            outcome => (vec![NO_CACHE.to_string_lossy().into_owned()], outcome),
-        };
+        // Newer builds know both options, older ones only the first or neither.
+        let known: [&[&CStr]; 3] = [&[NO_CACHE, MINIMAL], &[NO_CACHE], &[]];
+        let mut attempts = known.into_iter().map(|common| {
+            let flags: Vec<_> = common.iter().map(|&flag| flag.to_owned()).collect();
+            (common, run(&flags))
+        });
+        let is_known = |(_, outcome): &(_, Result<_, (Code, String)>)| !matches!(outcome, Err((Code::INVALID_OPTION, _)));
+        let (common, outcome) = attempts.find(is_known).ok_or("it takes no options at all")?;
+        let common = common.iter().map(|flag| flag.to_string_lossy().into_owned()).collect();
         let assembly = outcome.map_err(|(code, log)| {
             let log = log.split_whitespace().collect::<Vec<_>>().join(" ");
             format!("it does not compile: {}{}{log}", code.name(), if log.is_empty() { "" } else { ": " })
         })?;
         let architectures = api.architectures().into();
-        Ok(Self { identity: identity(version, &assembly), architectures, common, file, api })
+        Ok(Self { identity: identity(version, &assembly), architectures, common, file, api, traced: None })
     }
 
     /// Compiles `source` into a binary for `target`. `key` is what it will be known by.

@@ -4,6 +4,7 @@
 //! v1/sm_90a/ab/ab....kernel     one file a kernel; `ab` are the first two digits of its key
 //! v1/notes/cd/cd....note        notes: what was found out about kernels
 //! v1/compilers/ef/ef....note    which compilers the kernels are from
+//! v1/libraries/01/01....note    which build of the compiler a file is
 //! v1/locks/abc, v1/sweep        empty; held while working, never removed
 //! ```
 //!
@@ -14,6 +15,7 @@
 //! The time stamp of a file says when it was used last, to within an hour. It is set here: what the file system itself notes of
 //! accesses is switched off on most machines.
 
+mod libraries;
 mod tree;
 
 pub(super) use self::tree::Found;
@@ -52,6 +54,7 @@ pub(super) const TEMPORARY: &str = ".new-";
 /// The folders beside those of the targets.
 pub(super) const NOTES: &str = "notes";
 pub(super) const COMPILERS: &str = "compilers";
+pub(super) const LIBRARIES: &str = "libraries";
 pub(super) const LOCKS: &str = "locks";
 
 /// An opened cache directory.

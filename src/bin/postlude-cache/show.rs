@@ -34,8 +34,9 @@ pub fn list(files: &[CachedFile], now: SystemTime) {
                     info.compiler
                 );
             }
-            Ok(Holds::Compiler(compiler)) => {
-                say!("{:<12} {:<8} {:<18} {:>4} {:>7} {size:>11} {used:>6}  {compiler}", name(file), "", "(compiler)", "", "")
+            Ok(held @ (Holds::Compiler(compiler) | Holds::Library(compiler))) => {
+                let what = if matches!(held, Holds::Compiler(_)) { "(compiler)" } else { "(library)" };
+                say!("{:<12} {:<8} {what:<18} {:>4} {:>7} {size:>11} {used:>6}  {compiler}", name(file), "", "", "")
             }
             Ok(_) => say!("{:<12} {:<8} {:<18} {:>4} {:>7} {size:>11} {used:>6}", name(file), "", "(note)", "", ""),
             Err(why) => say!("{:<12} {why}", name(file)),
@@ -60,6 +61,7 @@ pub fn statistics(files: &[CachedFile]) {
                 add("compiler", info.compiler.clone(), file.bytes);
             }
             Ok(Holds::Compiler(_)) => add("compilers", String::new(), file.bytes),
+            Ok(Holds::Library(_)) => add("libraries", String::new(), file.bytes),
             Ok(_) => add("notes", String::new(), file.bytes),
             Err(_) => add("damaged", String::new(), file.bytes),
         }

@@ -1,4 +1,5 @@
-//! Kernels by other compilers than that of this process: where it has none, may not use it, or made what the driver refuses.
+//! Kernels by other compilers than that of this process: where it has none, may not use it, need not load it, or made what the driver
+//! refuses.
 
 use super::*;
 
@@ -15,6 +16,50 @@ impl Cache {
             return Ok(());
         }
         self.compiler.build().map(drop)
+    }
+
+    /// The binary of `source` by the compiler that is here, as far as a note tells without loading it.
+    pub(super) fn without_loading(
+        &self,
+        source: &Source,
+        target: Target,
+        options: &Options,
+    ) -> Result<Option<Arc<Cubin>>, JitError> {
+        if self.build.get().is_some() {
+            return Ok(None);
+        }
+        let Some(build) = self.recalled.get_or_init(|| self.recall()) else { return Ok(None) };
+        let flags = options.flags(target, &build.common)?;
+        let key = CacheKey::new(&build.identity, target, &flags, source);
+        match self.obtain(&key, target, Disk::Only, || Err(JitError::Denied(self.denied(source, target, options)))) {
+            Ok(found) => Ok(Some(found)),
+            Err(Failure::Absent) => Ok(None),
+            Err(Failure::Jit(error)) => Err(error),
+        }
+    }
+
+    fn recall(&self) -> Option<Build> {
+        let store = self.disk.as_ref().ok()?;
+        let (library, damaged) = store.recall(&self.compiler.way()?);
+        Counters::add(&self.counters.damaged, damaged.into());
+        let build = library?.build;
+        tracing::debug!(compiler = %build.identity, "the compiler is known without loading it");
+        store.know_compiler(&build);
+        Some(build)
+    }
+
+    /// Writes down which compiler is here, for processes that have none and for those that need not load it.
+    pub(super) fn get_to_know(&self, build: &Build) {
+        let Ok(store) = &self.disk else { return };
+        if let Some(Some(recalled)) = self.recalled.get()
+            && recalled != build
+        {
+            self.report(Fault::Mistaken, &recalled.identity, &format_args!("it is {}", build.identity));
+        }
+        store.know_compiler(build);
+        if let Some(traced) = self.compiler.traced() {
+            store.remember(&traced, build);
+        }
     }
 
     /// The binary of `source` where NVRTC must not be used.

@@ -65,6 +65,9 @@ fn in_another_process() {
             .unwrap()
             .to_string(),
         "everything" => everything(&root),
+        "recall" => recall_once(&root),
+        "plant" => plant(&root),
+        "look up" => look_up(&root),
         "refused" => refused(&root),
         "find" => super::super::compiler().map_or_else(|error| format!("{error:?}"), |found| found.identity),
         other => panic!("{other}"),
@@ -85,6 +88,33 @@ fn compile_once(root: &Path) -> String {
     let cache = racing(root);
     let origin = origin(&cache, "text");
     format!("{origin} awaited={}", cache.stats().awaited)
+}
+
+/// The same with a compiler that need not be asked which one it is.
+fn recall_once(root: &Path) -> String {
+    File::create(beside(root, &format!("ready-{}", std::process::id()))).unwrap();
+    wait_for(&beside(root, "start"));
+    let stand_in = Arc::new(StandIn { identity: "C 1", library: Some(beside(root, "library")), ..StandIn::default() });
+    let (found, heard) = warnings(|| origin(&Cache::at(root).compiling_with(stand_in.clone()), "text"));
+    format!("{found} asked={} warnings={}", stand_in.asked.load(SeqCst), heard.len())
+}
+
+/// A kernel of this environment's NVRTC, and a note of which one that is.
+fn plant(root: &Path) -> String {
+    let (cache, build) = (Cache::at(root), Build { identity: "NVRTC 99".into(), common: vec!["--common".into()] });
+    let flags = Options::new().flags(SM, &build.common).unwrap();
+    let key = CacheKey::new(&build.identity, SM, &flags, &Source::new("text", "k"));
+    let (store, file) = (cache.store().unwrap(), std::env::var_os(super::super::NVRTC_PATH).unwrap());
+    store.write(&key, SM, &made(&key, "k", SM, &build.identity));
+    store.remember(&Traced { way: locate::way().unwrap(), stamp: Stamp::of(Path::new(&file)).unwrap() }, &build);
+    key.to_string()
+}
+
+/// A kernel by this environment's NVRTC.
+fn look_up(root: &Path) -> String {
+    let (found, heard) = warnings(|| compile(&Cache::at(root), "text"));
+    let found = found.map_or_else(|error| format!("{error:?}"), |cubin| format!("{} {}", cubin.info.origin, cubin.info.key));
+    format!("{found} warnings={}", heard.len())
 }
 
 /// Large entries under four keys, over and over. The parent ends it.

@@ -11,6 +11,8 @@ mod libraries;
 mod modes;
 mod processes;
 mod reader;
+#[cfg(target_os = "linux")]
+mod recalled;
 mod spills;
 mod trust;
 mod watch;
@@ -19,6 +21,8 @@ use self::events::{heard, warnings};
 use super::compiler::{Build, Compile};
 use super::error::{JitError, NotFound};
 use super::key::CacheKey;
+use super::library::{self, Stamp, Traced};
+use super::locate;
 use super::{Cache, Options, Source, Target};
 use crate::source::{Cubin, KernelInfo, Origin};
 use std::fs::{self, File};
@@ -41,6 +45,8 @@ struct StandIn {
     takes: Duration,
     /// Whoever looks for it waits for so many others who do.
     together: Option<Barrier>,
+    /// Its file; with one, what it is can be remembered.
+    library: Option<PathBuf>,
     /// A file that grows by one byte a compilation, in whatever process.
     tally: Option<PathBuf>,
 }
@@ -86,6 +92,14 @@ impl Compile for StandIn {
             return Err(NotFound::new(Vec::new()).into());
         }
         Ok(Build { identity: self.identity.into(), common: vec![format!("--for-{}", self.identity.len())] })
+    }
+
+    fn way(&self) -> Option<CacheKey> {
+        self.library.as_ref().map(|file| library::way(&[file.display().to_string()]))
+    }
+
+    fn traced(&self) -> Option<Traced> {
+        Some(Traced { way: self.way()?, stamp: Stamp::of(self.library.as_ref()?)? })
     }
 
     fn compile(&self, key: &CacheKey, source: &Source, target: Target, _: &[String], _: &AtomicBool) -> Result<Cubin, JitError> {

@@ -17,7 +17,7 @@ const STYLE: &str = "\
 fn class(group: &str) -> &'static str {
     match group {
         "memory hit" | "memory hit by source" | "disk hit" => "hit",
-        "cold compile" | "cold, bias and relu" | "cold, heavy" | "eight processes" => "cold",
+        "cold compile" | "cold, bias and relu" | "cold, heavy" | "one process" | "eight processes" => "cold",
         _ => "front",
     }
 }

@@ -23,7 +23,7 @@ const END: &str = "<!-- end of figures -->\n";
 const MAINLOOPS: [&str; 5] = ["pointwise", "gemv", "simt", "sm80", "sm90a"];
 
 /// What is shown, in this order: the benchmark's group, what it means, and how it is named in the chart.
-const STAGES: [(&str, &str); 13] = [
+const STAGES: [(&str, &str); 14] = [
     ("build and check", "the closure runs, the graph is checked"),
     ("check", "the check alone"),
     ("plan", "mainloop, tile, placement of values"),
@@ -36,7 +36,8 @@ const STAGES: [(&str, &str); 13] = [
     ("cold compile", "NVRTC, planning and printing included"),
     ("cold, bias and relu", "the same for the kernels most programs begin with"),
     ("cold, heavy", "for exact gelu and tanh in two regions, times a matrix"),
-    ("eight processes", "from their start until the last one has its kernel and ends, NVRTC loaded by each"),
+    ("one process", "from its start until it has its kernel for bias and relu (sm90a) and ends"),
+    ("eight processes", "from their start until the last one has its kernel and ends"),
 ];
 
 /// One figure: nanoseconds, and the bounds of its confidence interval.

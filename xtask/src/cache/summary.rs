@@ -42,8 +42,14 @@ fn sentence(figures: &[Figure]) -> String {
     if let (Some(one), Some(two)) = (threads(1), threads(2)) {
         said.push(format!("Two threads compile {EPILOGUES} {:.2} times as fast as one.", one / two));
     }
-    if let (Some(cold), Some(warm)) = (median("eight processes", "cold"), median("eight processes", "warm")) {
-        let (cold, warm) = (time(cold), time(warm));
+    let processes = |group: &str| Some((time(median(group, "cold")?), time(median(group, "warm")?)));
+    if let Some((cold, warm)) = processes("one process") {
+        said.push(format!(
+            "A process that wants bias and relu on Hopper has started, has its kernel, and has ended, after {cold} with an empty \
+             directory and {warm} with a filled one."
+        ));
+    }
+    if let Some((cold, warm)) = processes("eight processes") {
         said.push(format!(
             "Eight processes that start together all have their kernel, and have ended, after {cold} with an empty directory and \
              {warm} with a filled one."
@@ -75,11 +81,16 @@ mod tests {
         let figures = [
             figure(MANY, "64 epilogues, 1 threads", 12e9),
             figure(MANY, "64 epilogues, 2 threads", 6e9),
+            figure("one process", "cold", 2e8),
+            figure("one process", "warm", 3e6),
             figure("eight processes", "cold", 3e8),
             figure("eight processes", "warm", 1e8),
         ];
         let shown = summary(&figures);
         assert!(shown.contains("Two threads compile 64 epilogues 2.00 times as fast as one."), "{shown}");
+        assert!(shown.contains(
+            "on Hopper has started, has its kernel, and has ended, after 200 ms with an empty directory and 3.00 ms with a"
+        ));
         assert!(shown.contains("300 ms with an empty directory and 100 ms with a filled one"), "{shown}");
     }
 }

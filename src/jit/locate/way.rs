@@ -1,0 +1,134 @@
+//! What the search depends on, seen without loading anything.
+//!
+//! Of a file or a directory that is known these are the libraries in it. Where the loader looks by itself is not told here: it depends on
+//! its own path, on its index, and on the program and the library that ask. These are taken as they are, so that a search which goes
+//! another way has another key. What is in the system's own directories without being in the index is not seen, nor is a library that was
+//! put where the path in this program's file leads. Then a process uses kernels from the compiler that it used before, until it
+//! compiles.
+
+use super::{FOUND, Place, libraries_in, mapped_file, places};
+use crate::jit::CacheKey;
+use crate::jit::library::{self, Stamp};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The loader's index of the system's libraries.
+const INDEX: &str = "/etc/ld.so.cache";
+
+/// Where the loader looks before that.
+const LOADER_PATH: &str = "LD_LIBRARY_PATH";
+
+/// The key of the search that [`nvrtc`](super::nvrtc) would make; `None` once it is made.
+pub fn way() -> Option<CacheKey> {
+    let variable = |name: &str| std::env::var_os(name);
+    FOUND.get().is_none().then(|| way_through(&places(variable), variable))
+}
+
+/// The key of a search.
+pub(super) fn way_through(places: &[Place], variable: impl Fn(&str) -> Option<OsString>) -> CacheKey {
+    let mut seen = Vec::new();
+    if places.iter().any(|place| matches!(place, Place::Loaded(_) | Place::Name(_))) {
+        seen.extend(of_the_process());
+        seen.push(stamped(Path::new(INDEX)));
+        let path = variable(LOADER_PATH).unwrap_or_default();
+        seen.push(format!("{LOADER_PATH}={}", path.display()));
+        for directory in std::env::split_paths(&path) {
+            seen.extend(libraries_in(&directory).iter().map(|library| stamped(library)));
+        }
+    }
+    for place in places {
+        seen.push(format!("{place:?}"));
+        let candidates = place.candidates().unwrap_or_default();
+        seen.extend(candidates.iter().filter_map(|candidate| candidate.file()).map(stamped));
+    }
+    library::way(&seen)
+}
+
+fn stamped(path: &Path) -> String {
+    format!("{} {:?}", path.display(), Stamp::of(path))
+}
+
+/// The program and the file that this code is in, which may both tell the loader where to look, and what is loaded already.
+fn of_the_process() -> Vec<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let own = mapped_file(&maps, way as fn() -> Option<CacheKey> as usize);
+    let mut files: Vec<PathBuf> = std::env::current_exe().ok().into_iter().chain(own).collect();
+    files.extend(loaded(&maps));
+    files.iter().map(|file| file.display().to_string()).collect()
+}
+
+/// The files called NVRTC that are mapped.
+fn loaded(maps: &str) -> Vec<PathBuf> {
+    let files = maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..])));
+    let is_nvrtc = |file: &PathBuf| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libnvrtc.so"));
+    let mut found: Vec<_> = files.filter(is_nvrtc).collect();
+    found.dedup();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// The key of a search in this environment.
+    fn of(pairs: &[(&str, &Path)]) -> CacheKey {
+        let variable = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
+        way_through(&places(variable), variable)
+    }
+
+    #[test]
+    fn whatever_may_turn_the_search_turns_the_key() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        let touch = |path: &str| {
+            fs::create_dir_all(at(path).parent().unwrap()).unwrap();
+            fs::write(at(path), path).unwrap();
+        };
+        let wheel = "env/lib/python3.12/site-packages/nvidia/cu13/lib/libnvrtc.so.13";
+        touch(wheel);
+        let (env, cuda, loader) = (at("env"), at("cuda"), at("loader"));
+        let pairs = [("VIRTUAL_ENV", env.as_path()), ("CUDA_HOME", &cuda), (LOADER_PATH, &loader)];
+        let first = of(&pairs);
+        assert_eq!(of(&pairs), first, "the same environment gives the same key");
+        let mut seen = vec![first];
+        let mut turned = |what: &str, now: CacheKey| {
+            assert!(!seen.contains(&now), "{what}");
+            seen.push(now);
+        };
+        turned("without an environment", of(&pairs[1..]));
+        turned("without the loader's path", of(&pairs[..2]));
+        for path in [
+            "loader/libnvrtc.so.12",
+            "cuda/lib64/libnvrtc.so.13",
+            "env/lib/python3.12/site-packages/nvidia/cu14/lib/libnvrtc.so.14",
+        ] {
+            touch(path);
+            turned(path, of(&pairs));
+        }
+        let before = of(&pairs);
+        touch("loader/libcublas.so.13");
+        assert_eq!(of(&pairs), before, "another library changes nothing");
+        fs::write(at(wheel), "replaced").unwrap();
+        turned("a library was replaced", of(&pairs));
+        let given = at(wheel);
+        turned("a file was named", of(&[(super::super::NVRTC_PATH, &given)]));
+    }
+
+    #[test]
+    fn a_named_file_is_all_that_counts() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let alone = of(&[(super::super::NVRTC_PATH, file.path())]);
+        let elsewhere = [(super::super::NVRTC_PATH, file.path()), (LOADER_PATH, Path::new("/x")), ("CUDA_HOME", Path::new("/y"))];
+        assert_eq!(of(&elsewhere), alone);
+    }
+
+    #[test]
+    fn what_is_loaded_is_seen() {
+        let maps = "7f00-8000 r-xp 00000000 08:01 42                 /opt/a b/libnvrtc.so.13\n\
+            8000-9000 r-xp 00000000 08:01 42                 /opt/a b/libnvrtc.so.13\n\
+            9000-a000 r-xp 00000000 08:01 43                 /opt/libnvrtc-builtins.so.13.0\na000-b000 rw-p 00000000 00:00 0 \n";
+        assert_eq!(loaded(maps), [PathBuf::from("/opt/a b/libnvrtc.so.13")]);
+        assert!(of_the_process().len() >= 2, "this program is mapped, and so is its code");
+    }
+}
