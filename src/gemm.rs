@@ -126,8 +126,8 @@ impl Gemm {
     /// are the same. Counting takes 256 bytes of device memory for each stream; where there are none, and in launches that are captured, nobody
     /// waits.
     #[must_use]
-    pub fn in_step(self, waits: bool) -> Gemm {
-        self.prefer(|preferences| preferences.in_step = Some(waits))
+    pub fn lockstep(self, waits: bool) -> Gemm {
+        self.prefer(|preferences| preferences.lockstep = Some(waits))
     }
 
     /// In how many parts K is split, for outputs that leave multiprocessors idle. Each part is multiplied as an entry of a batch,
@@ -219,7 +219,7 @@ mod compile {
         /// What came out.
         pub cubin: Arc<Cubin>,
         /// The kernel that runs before it and copies operands, if the plan has it so.
-        pub restride: Option<(Source, Arc<Cubin>)>,
+        pub repack: Option<(Source, Arc<Cubin>)>,
         /// The kernel that runs before it and multiplies the parts of K, if the plan has it so.
         pub split: Option<Arc<Kernel>>,
     }
@@ -252,12 +252,12 @@ mod compile {
     impl Kernel {
         /// Compiles a plan, relaxing it as long as registers run out.
         pub(super) fn of(mut plan: KernelPlan, cache: &Cache) -> Result<Kernel, Error> {
-            let restride = plan.restride.as_ref().map(|restride| -> Result<_, Error> {
-                let source = emit::render_restride(restride)?;
+            let repack = plan.repack.as_ref().map(|repack| -> Result<_, Error> {
+                let source = emit::render_repack(repack)?;
                 let cubin = cache.compile(&source, &plan.target, &Options::new())?;
                 Ok((source, cubin))
             });
-            let restride = restride.transpose()?;
+            let repack = repack.transpose()?;
             let product = plan.split.as_mut().map(|split| -> Result<_, Error> {
                 let product = Kernel::of((*split.product).clone(), cache)?;
                 // As it came out: its registers may have run out.
@@ -281,8 +281,8 @@ mod compile {
                     (Err(error), None) => return Err(error),
                 };
                 let (plan_so_far, source) = (Arc::new(plan.clone()), Arc::new(source));
-                let (restride, split) = (restride.clone(), product.clone());
-                let kernel = Kernel { plan: plan_so_far, source, cubin, restride, split };
+                let (repack, split) = (repack.clone(), product.clone());
+                let kernel = Kernel { plan: plan_so_far, source, cubin, repack, split };
                 let least = best.as_ref().map_or(u32::MAX, Kernel::spilled);
                 let best = if kernel.spilled() < least { best.insert(kernel) } else { best.get_or_insert(kernel) };
                 if best.spilled() == 0 || !plan.relax() {
@@ -342,7 +342,7 @@ pub use precompile::{Wanted, precompile};
 mod execute {
     use super::*;
     use crate::args::{Slot, bind, slots};
-    use crate::device::{Before, Device, DeviceArgs, Launch, LaunchError, LoadError, Restrider, Splitter};
+    use crate::device::{Before, Device, DeviceArgs, Launch, LaunchError, LoadError, Repacker, Splitter};
     use crate::error::Error;
     use crate::jit::Fault;
     use crate::tune::Tuning;
@@ -427,10 +427,10 @@ mod execute {
     /// Loads a kernel and those that run before it.
     fn load(device: &Device, mut kernel: Kernel, slots: Vec<Slot>, shape: Shape) -> Result<(Kernel, Launch), Error> {
         let mut before = Before::default();
-        if let (Some(restride), Some((source, cubin))) = (kernel.plan.restride, &mut kernel.restride) {
+        if let (Some(repack), Some((source, cubin))) = (kernel.plan.repack, &mut kernel.repack) {
             let (function, loaded) = device.load(cubin, 0, source)?;
             *cubin = loaded;
-            before.restrider = Some(Restrider::new(function, restride));
+            before.repacker = Some(Repacker::new(function, repack));
         }
         if let (Some(split), Some(product)) = (&kernel.plan.split, &kernel.split) {
             let (product, launch) = load(device, (**product).clone(), split.slots(shape), split.shape(shape))?;

@@ -96,7 +96,7 @@ mod test_options {
     fn kernels_have_names() {
         let words = ["--kernel".into(), "5 stages, 2 ping-pong@-8+step;@16; cluster 2x1-step".into()];
         let options = Options::parse(&words, |_| None).expect("options");
-        let named = |tile: &str, raster, in_step| Named { tile: tile.into(), raster, in_step };
+        let named = |tile: &str, raster, lockstep| Named { tile: tile.into(), raster, lockstep };
         let expected =
             [named("5 stages, 2 ping-pong", -8, Some(true)), named("", 16, None), named("cluster 2x1", 0, Some(false))];
         assert_eq!(options.kernels, expected);

@@ -81,9 +81,9 @@ fn compiles(plan: &KernelPlan) -> Result<(), TestCaseError> {
         let words: usize = program.reductions.iter().map(|reduction| reduction.monoid.words(reduction.value)).sum();
         let counts = [program.steps.len(), loads, program.stores.len(), program.reductions.len(), words, program.sums.len()];
         let counts = counts.map(|count| count.to_string()).join(",");
-        let (split, halved) = (plan.split.is_some(), program.is_halved(plan.fast_math));
+        let (split, split_epilogue) = (plan.split.is_some(), program.splits_epilogue(plan.fast_math));
         let line = format!(
-            "{target},{mainloop},{},{split},{halved},{counts},{instructions},{},{estimate:.0},{took}\n",
+            "{target},{mainloop},{},{split},{split_epilogue},{counts},{instructions},{},{estimate:.0},{took}\n",
             plan.tile.to_string().replace(", ", " "),
             bytes / 16
         );

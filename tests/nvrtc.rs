@@ -167,7 +167,7 @@ fn copies_of_unaligned_operands() {
     for dtype in [F16, BF16] {
         let gemm = Gemm::new(dtype, TN, &recipes::identity(dtype).unwrap());
         let kernel = gemm.compile(Cache::global(), Target::SM_90A, 132, ODD).unwrap();
-        let (source, cubin) = kernel.restride.as_ref().expect("nothing of it is aligned");
+        let (source, cubin) = kernel.repack.as_ref().expect("nothing of it is aligned");
         assert!(source.text().contains(source.entry()));
         assert!(!cubin.info.spills() && cubin.info.stack_bytes == 0 && cubin.info.registers > 0, "{:?}", cubin.info);
         assert!(!kernel.cubin.info.spills(), "{}", kernel.explain());
@@ -247,9 +247,9 @@ fn rare_ways_out_and_pairs_along_n() {
     for (i, epilogue) in epilogues.iter().enumerate() {
         let first = Gemm::new(F16, TN, epilogue).kernel(Target::SM_90A, 132, ALIGNED).unwrap();
         for (j, (tile, _)) in first.choice.candidates().enumerate() {
-            let gemm = Gemm::new([F16, BF16][j % 2], Layout::ALL[(i + j) % 4], epilogue).tile(tile).in_step(j % 3 == 0);
+            let gemm = Gemm::new([F16, BF16][j % 2], Layout::ALL[(i + j) % 4], epilogue).tile(tile).lockstep(j % 3 == 0);
             let staging = gemm.kernel(Target::SM_90A, 132, ALIGNED).unwrap().staging;
-            let rare = staging.is_some_and(|s| s.deferred || !s.chunk.is_power_of_two());
+            let rare = staging.is_some_and(|s| s.delayed_store || !s.chunk.is_power_of_two());
             if rare || matches!(tile.shape, TileShape::Sm90a { cluster: [1, 2], .. }) {
                 jobs.push(job(format!("{i}, {tile}"), gemm, ALIGNED, Target::SM_90A));
             }
@@ -257,7 +257,7 @@ fn rare_ways_out_and_pairs_along_n() {
     }
     assert!(
         jobs.len() >= 3 * 10 + 6,
-        "of three epilogues four tiles in halves, alone and in pairs, and two in pairs along N; of one three deferred ones: {}",
+        "of three epilogues four tiles in halves, alone and in pairs, and two in pairs along N; of one three with delayed stores: {}",
         jobs.len()
     );
     run(&jobs);
@@ -274,7 +274,7 @@ fn pieces_of_every_size() {
         let first = gemm.kernel(Target::SM_90A, 132, ALIGNED).unwrap();
         for (tile, _) in first.choice.candidates().filter(|(tile, _)| widths.contains(&tile.bn) && tile.cluster() == 1) {
             let gemm = gemm.clone().tile(tile);
-            assert!(gemm.kernel(Target::SM_90A, 132, ALIGNED).unwrap().staging.unwrap().by_lanes, "{tile}");
+            assert!(gemm.kernel(Target::SM_90A, 132, ALIGNED).unwrap().staging.unwrap().direct_store, "{tile}");
             jobs.push(job(tile.to_string(), gemm, ALIGNED, Target::SM_90A));
         }
     }

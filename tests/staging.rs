@@ -46,24 +46,24 @@ fn results_leave_under_the_next_products_where_little_is_computed() {
         let plan = Gemm::new(F16, TN, &identity).kernel(Target::SM_90A, 132, wide).unwrap();
         plan.choice.candidates().map(|(tile, _)| tile).collect()
     };
-    let deferred = |epilogue: &Epilogue, problem: Problem| {
-        let deferred = tiles.iter().filter(|tile| {
+    let delayed_store = |epilogue: &Epilogue, problem: Problem| {
+        let delayed_store = tiles.iter().filter(|tile| {
             let plan = Gemm::new(F16, TN, epilogue).tile(**tile).kernel(Target::SM_90A, 132, problem.clone());
             plan.is_ok_and(|plan| {
                 let staging = plan.staging.as_ref().unwrap();
-                assert_eq!(plan.explain().contains("under the next tile's products"), staging.deferred);
-                assert_eq!(plan.source().unwrap().text().contains("send_kept"), staging.deferred);
-                staging.deferred
+                assert_eq!(plan.explain().contains("under the next tile's products"), staging.delayed_store);
+                assert_eq!(plan.source().unwrap().text().contains("send_kept"), staging.delayed_store);
+                staging.delayed_store
             })
         });
-        deferred.map(|tile| (tile.bm, tile.bn)).collect::<Vec<_>>()
+        delayed_store.map(|tile| (tile.bm, tile.bn)).collect::<Vec<_>>()
     };
-    let mut all = deferred(&identity, wide.into());
+    let mut all = delayed_store(&identity, wide.into());
     all.sort_unstable();
     assert_eq!(all, [(128, 224), (128, 256), (256, 128)].map(|tile| [tile; 2]).concat(), "alone and in pairs");
     let scaled = build(|e| e.store("d", e.acc() * e.scalar("alpha", F32), BF16));
     let turned = build(|e| e.store("d", e.acc(), F16.column_major()));
-    assert_eq!([scaled, turned].map(|epilogue| deferred(&epilogue, wide.into()).len()), [6, 6]);
+    assert_eq!([scaled, turned].map(|epilogue| delayed_store(&epilogue, wide.into()).len()), [6, 6]);
     for epilogue in [
         recipes::bias_activation(F16, F16, |z| z.relu()).unwrap(),
         build(|e| e.store("d", e.acc() + e.load("c", F16), F16)),
@@ -77,47 +77,51 @@ fn results_leave_under_the_next_products_where_little_is_computed() {
             e.reduce("sums", e.acc(), Monoid::Sum, F32.over(N));
         }),
     ] {
-        assert!(deferred(&epilogue, wide.into()).is_empty(), "{:?}", epilogue.checked().graph());
+        assert!(delayed_store(&epilogue, wide.into()).is_empty(), "{:?}", epilogue.checked().graph());
     }
-    assert!(deferred(&identity, Problem::new(4096, 4095, 4096)).is_empty(), "lines end inside of a piece of 16 bytes");
+    assert!(delayed_store(&identity, Problem::new(4096, 4095, 4096)).is_empty(), "lines end inside of a piece of 16 bytes");
     // At full clock tiles in turns are as fast; where power limits, the larger tile is the faster one.
     let chosen = Gemm::new(F16, TN, &identity).kernel(Target::SM_90A, 132, wide).unwrap();
-    assert!(chosen.staging.unwrap().deferred, "{}", chosen.tile);
+    assert!(chosen.staging.unwrap().delayed_store, "{}", chosen.tile);
 }
 
 /// Lanes move what nothing covers: no tensor map, no fence, no wait. Beside products, many accumulators or matrices that are read they would not pay.
 #[test]
 fn lanes_move_what_small_tiles_write() {
     let small = Shape::new(1024, 1024, 1024);
-    let by_lanes = |epilogue: &Epilogue, problem: Problem| {
+    let direct_store = |epilogue: &Epilogue, problem: Problem| {
         let plan = Gemm::new(F16, TN, epilogue).kernel(Target::SM_90A, 132, problem).unwrap();
         let staging = plan.staging.as_ref().unwrap();
         let source = plan.source().unwrap();
-        assert_eq!(plan.explain().contains("moved by their lanes"), staging.by_lanes);
-        assert_eq!(source.text().contains("move_pieces(p, shares"), staging.by_lanes);
-        assert!(!staging.by_lanes || (staging.maps.len() == 2 && !source.text().contains("drain_chunk")), "{}", plan.explain());
-        staging.by_lanes
+        assert_eq!(plan.explain().contains("moved by their lanes"), staging.direct_store);
+        assert_eq!(source.text().contains("move_pieces(p, shares"), staging.direct_store);
+        assert!(
+            !staging.direct_store || (staging.maps.len() == 2 && !source.text().contains("drain_chunk")),
+            "{}",
+            plan.explain()
+        );
+        staging.direct_store
     };
     let identity = |dtype| recipes::identity(dtype).unwrap();
     let relu = recipes::bias_activation(F16, F16, |z| z.relu()).unwrap();
     let turned = Epilogue::build(|e| e.store("d", e.acc(), F16.column_major())).unwrap();
     let summed = cublaslt::relu_aux_bias(Formats::of(F16)).unwrap();
     for epilogue in [identity(F16), identity(F32), relu.clone(), turned, summed] {
-        assert!(by_lanes(&epilogue, small.into()), "{:?}", epilogue.checked().graph());
+        assert!(direct_store(&epilogue, small.into()), "{:?}", epilogue.checked().graph());
     }
     let halves = Shape::new(1536, 1536, 1536);
-    assert!(by_lanes(&relu, halves.into()), "lines of 72");
+    assert!(direct_store(&relu, halves.into()), "lines of 72");
     let residual = recipes::residual(F16, F16, |z| z.relu()).unwrap();
-    assert!(!by_lanes(&residual, small.into()), "it reads a matrix");
-    assert!(!by_lanes(&relu, Shape::new(4096, 4096, 4096).into()), "consumers take turns");
-    assert!(!by_lanes(&relu, Problem::new(1024, 1020, 1024).ld("d", 1024)), "lines end inside of a piece");
-    assert!(!by_lanes(&relu, Shape::new(16, 4096, 4096).into()), "lines along the rows of tiles, which several warps share");
+    assert!(!direct_store(&residual, small.into()), "it reads a matrix");
+    assert!(!direct_store(&relu, Shape::new(4096, 4096, 4096).into()), "consumers take turns");
+    assert!(!direct_store(&relu, Problem::new(1024, 1020, 1024).ld("d", 1024)), "lines end inside of a piece");
+    assert!(!direct_store(&relu, Shape::new(16, 4096, 4096).into()), "lines along the rows of tiles, which several warps share");
     let signs = Epilogue::build(|e| e.store("d", e.acc().gt(e.constant(0.0)), Bool)).unwrap();
     let of_columns = |columns: usize| {
         let gemm = Gemm::new(F16, TN, &signs);
         let chosen = gemm.kernel(Target::SM_90A, 132, small).unwrap();
         let tile = chosen.choice.candidates().map(|(tile, _)| tile).find(|tile| (tile.bm, tile.bn) == (64, columns)).unwrap();
-        gemm.tile(tile).kernel(Target::SM_90A, 132, small).unwrap().staging.unwrap().by_lanes
+        gemm.tile(tile).kernel(Target::SM_90A, 132, small).unwrap().staging.unwrap().direct_store
     };
     assert_eq!([8, 16, 64].map(of_columns), [false, true, true], "eight bytes are no piece");
 }

@@ -115,14 +115,14 @@ impl<'b> Bench<'b> {
     fn named(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
         let plan = gemm.kernel(self.device.target(), self.device.multiprocessors(), case.shape)?;
         let tiles: Vec<Tile> = plan.choice.candidates().map(|(tile, _)| tile).collect();
-        let of_name = |Named { tile: name, raster, in_step }: &Named| {
+        let of_name = |Named { tile: name, raster, lockstep }: &Named| {
             let ends = tiles.iter().find(|tile| tile.to_string().ends_with(name));
             let tile = ends.or_else(|| tiles.iter().find(|tile| tile.to_string().contains(name)));
             let mut gemm = gemm.clone().raster(*raster);
             if !name.is_empty() {
                 gemm = gemm.tile(*tile.ok_or_else(|| format!("no tile is called `{name}`:\n{}", plan.choice))?);
             }
-            Ok(if let Some(waits) = in_step { gemm.in_step(*waits) } else { gemm })
+            Ok(if let Some(waits) = lockstep { gemm.lockstep(*waits) } else { gemm })
         };
         self.options.kernels.iter().map(of_name).collect()
     }

@@ -143,7 +143,7 @@ impl Kernel {
     }
 
     pub fn is_in_step(&self) -> bool {
-        self.plan.kernel().plan.in_step
+        self.plan.kernel().plan.lockstep
     }
 
     pub fn raster(&self) -> i32 {

@@ -44,18 +44,18 @@ pub struct Named {
     pub tile: String,
     /// The order of its tiles; 0 for its own.
     pub raster: i32,
-    pub in_step: Option<bool>,
+    pub lockstep: Option<bool>,
 }
 
 impl Named {
     fn parse(word: &str) -> Option<Named> {
-        let (word, in_step) = match (word.strip_suffix("+step"), word.strip_suffix("-step")) {
+        let (word, lockstep) = match (word.strip_suffix("+step"), word.strip_suffix("-step")) {
             (Some(rest), _) => (rest, Some(true)),
             (_, Some(rest)) => (rest, Some(false)),
             _ => (word, None),
         };
         let (tile, raster) = word.split_once('@').unwrap_or((word, "0"));
-        Some(Named { tile: tile.trim().to_owned(), raster: raster.trim().parse().ok()?, in_step })
+        Some(Named { tile: tile.trim().to_owned(), raster: raster.trim().parse().ok()?, lockstep })
     }
 }
 

@@ -65,7 +65,7 @@ impl Layout {
         let seen = plan.seen(shape);
         let slot = |argument: usize| operands + argument;
         let priorities = plan.priorities(shape);
-        let [last_row, last_column] = plan.last_tiles(shape);
+        let [edge_row, edge_column] = plan.edge_tiles(shape);
         let maps = plan.maps.iter().map(|map| {
             let slot = match map.source {
                 MapSource::Operand(i) => operand(i),
@@ -105,8 +105,8 @@ impl Layout {
                 FieldValue::Scalar(i) => Value::Scalar(slot(i)),
                 FieldValue::OperandPolicy(i) => Value::Long(priorities.operands[i].policy()),
                 FieldValue::MatrixPolicy => Value::Long(priorities.matrices.policy()),
-                FieldValue::LastRow => int(last_row),
-                FieldValue::LastColumn => int(last_column),
+                FieldValue::EdgeRow => int(edge_row),
+                FieldValue::EdgeColumn => int(edge_column),
                 FieldValue::Progress => Value::Workspace(0),
                 FieldValue::Partials(i) => Value::Workspace(workspace.partials[i]),
                 FieldValue::Arrivals(i) => Value::Workspace(workspace.arrivals[i]),

@@ -6,7 +6,7 @@
 
 use super::block::{Layout, MapField, ParameterBlock};
 use super::reduce::Reducer;
-use super::restride::Restrider;
+use super::repack::Repacker;
 use super::scratch::{Runs, Written};
 use super::split::Splitter;
 use super::tensor_map::{Bytes, Tensor, UNIT};
@@ -62,7 +62,7 @@ pub(crate) struct Launch {
 #[derive(Default)]
 pub(crate) struct Before {
     /// Copies what the kernel cannot read as it lies.
-    pub restrider: Option<Restrider>,
+    pub repacker: Option<Repacker>,
     /// Multiplies the parts of K.
     pub splitter: Option<Splitter>,
 }
@@ -137,7 +137,7 @@ impl Launch {
 
     /// Whether it has memory of its own on the device, which only one plan may use.
     pub fn owns_memory(&self) -> bool {
-        self.before.restrider.is_some() || self.before.splitter.is_some() || self.reducer.owns_memory()
+        self.before.repacker.is_some() || self.before.splitter.is_some() || self.reducer.owns_memory()
     }
 
     pub fn run(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), LaunchError> {
@@ -222,10 +222,10 @@ impl Launch {
         if let Some(multiplied) = &multiplied {
             places[0] = multiplied.sums;
         }
-        let copied = match &self.before.restrider {
-            Some(restrider) => {
+        let copied = match &self.before.repacker {
+            Some(repacker) => {
                 let operands = self.operand_slots.map(|slot| self.tensor(slot, &places[slot]));
-                Some(restrider.copy(stream, operands).map_err(LaunchError::Device)?)
+                Some(repacker.copy(stream, operands).map_err(LaunchError::Device)?)
             }
             None => None,
         };

@@ -35,7 +35,7 @@ mod host;
 mod launch;
 pub(crate) mod probe;
 mod reduce;
-mod restride;
+mod repack;
 mod rooms;
 mod scratch;
 mod split;
@@ -44,7 +44,7 @@ mod tensor_map;
 pub use buffer::{DeviceArgs, DeviceBuffer};
 pub(crate) use host::Copies;
 pub(crate) use launch::{Before, Launch, LaunchError};
-pub(crate) use restride::Restrider;
+pub(crate) use repack::Repacker;
 pub(crate) use scratch::{Scratch, ScratchError};
 pub(crate) use split::Splitter;
 

@@ -8,10 +8,10 @@ mod calls;
 mod monoids;
 mod printer;
 mod reduce;
-mod restride;
+mod repack;
 mod sums;
 
-pub use restride::render_restride;
+pub use repack::render_repack;
 
 use crate::ir::Coordinate;
 use crate::ir::axes::{L, M};
@@ -34,7 +34,7 @@ macro_rules! templates {
 
 static TEMPLATES: &[(&str, &str)] = templates![
     "kernel.cu",
-    "restride.cu",
+    "repack.cu",
     "prelude/types.cuh",
     "prelude/fresh.cuh",
     "prelude/memory.cuh",
@@ -67,9 +67,9 @@ static TEMPLATES: &[(&str, &str)] = templates![
     "mainloop/sm90a.cuh",
     "mainloop/sm90a_sums.cuh",
     "mainloop/sm90a_announce.cuh",
-    "mainloop/sm90a_deferred.cuh",
+    "mainloop/sm90a_delayed_store.cuh",
     "mainloop/sm90a_produce.cuh",
-    "mainloop/sm90a_step.cuh",
+    "mainloop/sm90a_lockstep.cuh",
     "mainloop/gemv.cuh",
     "mainloop/pointwise.cuh",
 ];
@@ -244,17 +244,17 @@ struct Context {
     /// Issue slots of one visit, roughly.
     visit_cost: usize,
     /// Whether a Hopper epilogue's code is for half of a tile's columns.
-    halved: bool,
+    split_epilogue: bool,
     /// Whether a Hopper consumer goes through a tile's chunks row by row.
-    by_rows: bool,
+    row_order: bool,
     /// Whether lanes move what a Hopper epilogue writes.
-    by_lanes: bool,
+    direct_store: bool,
     /// Whether a Hopper tile's results leave under the next one's products.
-    deferred: bool,
+    delayed_store: bool,
     /// Whether blocks wait for each other between tiles.
-    in_step: bool,
+    lockstep: bool,
     /// Whether the last tiles end where the output does.
-    flush: bool,
+    shifted_edges: bool,
     constants: Vec<Constant>,
     /// The functions that are called.
     calls: Vec<calls::Call>,
@@ -393,12 +393,12 @@ fn context(plan: &KernelPlan) -> Context {
         strip: plan.strip,
         epilogue_smem: plan.parts().bytes,
         visit_cost: program.cost(plan.fast_math) as usize * plan.strip,
-        halved: program.is_halved(plan.fast_math),
-        by_rows: plan.chunks_by_rows(),
-        in_step: plan.in_step,
-        flush: plan.flush,
-        by_lanes: plan.staging.as_ref().is_some_and(|s| s.by_lanes),
-        deferred: plan.staging.as_ref().is_some_and(|s| s.deferred),
+        split_epilogue: program.splits_epilogue(plan.fast_math),
+        row_order: plan.chunks_by_rows(),
+        lockstep: plan.lockstep,
+        shifted_edges: plan.shifted_edges,
+        direct_store: plan.staging.as_ref().is_some_and(|s| s.direct_store),
+        delayed_store: plan.staging.as_ref().is_some_and(|s| s.delayed_store),
         constants: constants.chain(reduce::constants(plan)).collect(),
         calls: calls::calls(plan),
         params: plan.params.fields.iter().map(|f| format!("{}{};", f.field_type.cuda(), f.value)).collect(),

@@ -52,8 +52,8 @@ fn planned(plan: &KernelPlan) -> String {
 /// Every text that is compiled for a plan; `None` if one cannot be printed.
 fn sources(plan: &KernelPlan) -> Option<Vec<Source>> {
     let mut sources = vec![plan.source().ok()?];
-    if let Some(restride) = &plan.restride {
-        sources.push(emit::render_restride(restride).ok()?);
+    if let Some(repack) = &plan.repack {
+        sources.push(emit::render_repack(repack).ok()?);
     }
     if let Some(split) = &plan.split {
         sources.extend(self::sources(&split.product)?);

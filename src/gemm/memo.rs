@@ -187,7 +187,7 @@ mod tests {
             plain(&base.clone().programmatic_launch(false)),
             plain(&base.clone().constant_operands(true, false)),
             plain(&base.clone().raster(4)),
-            plain(&base.clone().in_step(true)),
+            plain(&base.clone().lockstep(true)),
             plain(&base.clone().split(1)),
             plain(&base.clone().split(2)),
         ];

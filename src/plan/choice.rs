@@ -6,7 +6,7 @@
 
 use super::candidates::{Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_TF32, SUMS};
 use super::{
-    Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Restride, Runs, Staging, Tile, TileShape, hopper, raster,
+    Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Runs, Staging, Tile, TileShape, hopper, raster,
 };
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
@@ -272,7 +272,7 @@ pub(super) fn mainloops(
             None if mainloop == Mainloop::Sm90a
                 && target.has_wgmma()
                 && alignment.iter().any(|bytes| *bytes < 16)
-                && !Restride::pays(shape, operation.dtype().size(), alignment) =>
+                && !Repack::pays(shape, operation.dtype().size(), alignment) =>
             {
                 let [a, b] = alignment;
                 Some(format!("TMA wants operands aligned to 16 bytes, a has {a} and b {b}: copying them would take longer"))

@@ -96,11 +96,11 @@ struct Copies {
 }
 
 impl Copies {
-    fn of(tile: &Tile, strip: usize, halved: bool) -> Copies {
+    fn of(tile: &Tile, strip: usize, split_epilogue: bool) -> Copies {
         match tile.shape {
             // Every accumulator of a thread, two of every eight columns, two of every sixteen rows.
             TileShape::Sm90a { .. } => {
-                let halves = if halved { 2 } else { 1 };
+                let halves = if split_epilogue { 2 } else { 1 };
                 Copies {
                     visit: tile.accumulators() / halves,
                     column: tile.bn / 4 / halves,
@@ -119,7 +119,7 @@ impl Copies {
 impl Code {
     /// How the code is laid out on a tile whose visits cover `strip` columns.
     pub(super) fn of(program: &Program, tile: &Tile, strip: usize, fast_math: bool) -> Code {
-        let copies = Copies::of(tile, strip, program.is_halved(fast_math));
+        let copies = Copies::of(tile, strip, program.splits_epilogue(fast_math));
         let staged = matches!(tile.shape, TileShape::Sm90a { .. });
         let mut code = Code { visit_unroll: strip, column_unroll: strip, ..Code::default() };
         for least in [LONG, MEDIUM] {

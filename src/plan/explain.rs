@@ -31,9 +31,9 @@ impl KernelPlan {
         );
         let _ = writeln!(out, "shared memory {} bytes, dynamic", self.shared_memory());
         let _ = writeln!(out, "alignment     a {} bytes, b {} bytes", self.alignment[0], self.alignment[1]);
-        if let Some(restride) = &self.restride {
+        if let Some(repack) = &self.repack {
             let names: Vec<_> =
-                ["a", "b"].into_iter().zip(restride.operands).filter_map(|(n, copied)| copied.then_some(n)).collect();
+                ["a", "b"].into_iter().zip(repack.operands).filter_map(|(n, copied)| copied.then_some(n)).collect();
             let _ = writeln!(
                 out,
                 "copies        {} into aligned rows before the kernel, {} bytes of scratch: TMA reads multiples of 16 bytes",
@@ -44,11 +44,11 @@ impl KernelPlan {
         let _ = writeln!(out, "strip         {} columns a visit", self.strip);
         let along = if self.raster > 0 { "rows" } else { "columns" };
         let _ = writeln!(out, "raster        groups of {} {along} of tiles", self.raster.abs());
-        if self.flush {
+        if self.shifted_edges {
             let _ =
-                writeln!(out, "edges         flush: the last tiles end where the output does, over what the ones before compute");
+                writeln!(out, "edges         shifted: the last tiles end where the output does, and overlap the tiles before");
         }
-        if self.in_step {
+        if self.lockstep {
             let _ = writeln!(out, "in step       blocks wait for each other between tiles, to read operands from memory once");
         }
         if let Some(staging) = &self.staging {
@@ -60,8 +60,8 @@ impl KernelPlan {
                 staging.stores.len(),
                 staging.store_buffers,
                 match staging {
-                    Staging { deferred: true, .. } => " under the next tile's products",
-                    Staging { by_lanes: true, .. } => ", moved by their lanes",
+                    Staging { delayed_store: true, .. } => " under the next tile's products",
+                    Staging { direct_store: true, .. } => ", moved by their lanes",
                     _ => "",
                 },
                 if staging.is_common(&self.tile) { ", both consumers' in one place" } else { "" },

@@ -8,7 +8,7 @@
 
 use super::choice::{Request, tiles as count_tiles};
 use super::program::Phase;
-use super::staging::{chunk_columns, defers};
+use super::staging::{chunk_columns, delays_store};
 use super::{Schedule, Tile, TileShape};
 
 /// The tiles, each with the most stages that may fit. Blocks that fetch enough come alone and in pairs along M; those of half a narrow
@@ -78,7 +78,7 @@ const ELEMENT: f64 = 3.0;
 /// up to which cost, for nothing heavier was measured, and what is heavier belongs on tiles that leave it registers.
 const FAST: (f64, f64) = (0.3, 64.0);
 /// Cycles that the products of one tile and of the next are apart where results leave under those, for each chunk that does.
-const DEFERRED: f64 = 150.0;
+const DELAYED_STORE: f64 = 150.0;
 /// How much longer one consumer's epilogue takes than its share of two.
 const ALONE: f64 = 1.2;
 /// Cycles of a launch before its first and after its last tile.
@@ -113,7 +113,7 @@ struct Cycles {
     chunks: f64,
     /// Matrices that the epilogue reads.
     loads: f64,
-    deferred: bool,
+    delayed_store: bool,
 }
 
 /// What a Hopper tile takes: of its own, and of what is to be computed.
@@ -123,9 +123,9 @@ fn of_tile(tile: &Tile, request: &Request<'_>) -> Option<Cycles> {
     let area = (tile.bm * tile.bn) as f64;
     let blocks_m = tile.bm / 64 / if schedule == Schedule::PingPong { 1 } else { consumers };
     let chunks = blocks_m * (tile.bn / chunk_columns(tile, program, request.argument_runs));
-    let deferred = defers(tile, program, request.argument_runs);
+    let delayed_store = delays_store(tile, program, request.argument_runs);
     // A chunk that leaves under products needs a block of K.
-    let terms = request.shape.k.next_multiple_of(bk.min(64)).max(if deferred { chunks * bk } else { 0 }) as f64;
+    let terms = request.shape.k.next_multiple_of(bk.min(64)).max(if delayed_store { chunks * bk } else { 0 }) as f64;
     let product = terms * area / MULTIPLY_ADDS
         * if consumers == 1 { SINGLE } else { 1.0 }
         * if tile.cluster() > 1 { CLUSTERED[usize::from(consumers == 1)] } else { 1.0 };
@@ -138,7 +138,7 @@ fn of_tile(tile: &Tile, request: &Request<'_>) -> Option<Cycles> {
     let narrower = chunks - (blocks_m * tile.bn) as f64 / 64.0;
     let besides = BESIDES * ((masks + program.reductions.len()) as f64 * chunks + loads * narrower);
     let epilogue = EPILOGUE + CHUNK * chunks + besides + ELEMENT * area / 128.0 + values;
-    Some(Cycles { terms, product, epilogue, besides, values, chunks, loads, deferred })
+    Some(Cycles { terms, product, epilogue, besides, values, chunks, loads, delayed_store })
 }
 
 /// Whether a tile's epilogue is over before the next tile's products are, so that the next epilogue may wait for it.
@@ -150,7 +150,7 @@ pub(super) fn hides(tile: &Tile, request: &Request<'_>) -> bool {
 /// Estimated cycles.
 pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let TileShape::Sm90a { schedule, cluster: [cluster_m, cluster_n], .. } = tile.shape else { return f64::INFINITY };
-    let Some(Cycles { terms, product, epilogue, besides, values, chunks, deferred, .. }) = of_tile(tile, request) else {
+    let Some(Cycles { terms, product, epilogue, besides, values, chunks, delayed_store, .. }) = of_tile(tile, request) else {
         return f64::INFINITY;
     };
     let (shape, size) = (request.shape, request.operation.dtype().size());
@@ -162,7 +162,7 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let area = (tile.bm * tile.bn) as f64;
     let compute = match schedule {
         // Only what an element takes is seen of an epilogue, and the way out of the last one.
-        Schedule::Cooperative if deferred => waves * (product + DEFERRED * chunks + values) + epilogue,
+        Schedule::Cooperative if delayed_store => waves * (product + DELAYED_STORE * chunks + values) + epilogue,
         // An epilogue runs under the next product; only the last one is seen.
         Schedule::PingPong => waves * (product + besides).max(ALONE * epilogue) + ALONE * epilogue,
         Schedule::Cooperative => waves * (product + epilogue + RESTART),

@@ -8,8 +8,8 @@
 mod candidates;
 mod choice;
 mod code;
+mod edges;
 mod explain;
-mod flush;
 mod hopper;
 mod maps;
 mod params;
@@ -18,8 +18,8 @@ mod problem;
 mod program;
 mod raster;
 mod reduce;
+mod repack;
 mod residency;
-mod restride;
 mod rings;
 mod split;
 mod staging;
@@ -34,8 +34,8 @@ pub use preferences::{Math, Preferences};
 pub use problem::{Problem, Runs, Strides};
 pub use program::{Item, Phase, Program, Step, StepKind, Store};
 pub use reduce::{Parts, Reduce, Unit, Workspace};
+pub use repack::Repack;
 pub use residency::{Priorities, Priority};
-pub use restride::Restride;
 pub use split::Split;
 pub use staging::{CHUNK_ROWS, Staged, Staging};
 pub(crate) use sums::MOST_PARTS;
@@ -75,7 +75,7 @@ pub struct KernelPlan {
     /// Bytes that address, leading dimension and batch stride of `a` and `b` are multiples of.
     pub alignment: [usize; 2],
     /// The operands that a launch copies into aligned rows first.
-    pub restride: Option<Restride>,
+    pub repack: Option<Repack>,
     /// The product that leaves one sum for each part of K, for this kernel to add up; its accumulator then is a matrix.
     pub split: Option<Split>,
     /// Bytes of the copies, or of the sums of parts, for the extents that were planned for.
@@ -100,10 +100,10 @@ pub struct KernelPlan {
     /// The parameter block.
     pub params: Params,
     /// Whether the blocks of a persistent kernel wait for each other between tiles, so that what they share is read from memory once.
-    pub in_step: bool,
+    pub lockstep: bool,
     /// Whether the last tiles of rows and columns end where the output does, and compute again what the tiles before them have, instead of
     /// reaching beyond it.
-    pub flush: bool,
+    pub shifted_edges: bool,
     /// Whether the epilogue's matrices are more than the level-2 cache holds, on the shape that the plan was made for.
     pub outgrows_cache: bool,
     /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation): the
@@ -202,10 +202,10 @@ impl KernelPlan {
             let alignment = [alignment[first], alignment[second]];
             let program = Program::of(&seen);
             let strip = strip(&seen, |name| aligned(name));
-            let restride = Restride::of(mainloop, operation, alignment);
-            let read = if restride.is_some() { alignment.map(|bytes| bytes.max(16)) } else { alignment };
+            let repack = Repack::of(mainloop, operation, alignment);
+            let read = if repack.is_some() { alignment.map(|bytes| bytes.max(16)) } else { alignment };
             // A copy is written right before the kernel, whatever the original is.
-            let copied = restride.map_or([false; 2], |r| r.operands);
+            let copied = repack.map_or([false; 2], |r| r.operands);
             let constant = [preferences.constant[first] && !copied[0], preferences.constant[second] && !copied[1]];
             let arguments = seen.arguments().to_vec();
             let runs = |argument: &Argument| {
@@ -215,9 +215,9 @@ impl KernelPlan {
             let argument_runs: Vec<Runs> = arguments.iter().map(runs).collect();
             let fast_math = preferences.math.is_fast(&program);
             let drifts = || residency::drifts(shape, operation.dtype().size(), multiprocessors);
-            let in_step = mainloop == Mainloop::Sm90a && preferences.in_step.unwrap_or_else(drifts);
-            let flush = mainloop == Mainloop::Sm90a && flush::allows(&program, &arguments);
-            let params = Params::of(operation, &arguments, &program, in_step, flush);
+            let lockstep = mainloop == Mainloop::Sm90a && preferences.lockstep.unwrap_or_else(drifts);
+            let shifted_edges = mainloop == Mainloop::Sm90a && edges::allows(&program, &arguments);
+            let params = Params::of(operation, &arguments, &program, lockstep, shifted_edges);
             let request = choice::Request {
                 operation,
                 program: &program,
@@ -247,9 +247,9 @@ impl KernelPlan {
                 tile,
                 strip,
                 alignment,
-                restride,
+                repack,
                 split: None,
-                scratch: restride.map_or(0, |r| r.bytes(operation, shape)),
+                scratch: repack.map_or(0, |r| r.bytes(operation, shape)),
                 raster,
                 multiprocessors,
                 program,
@@ -259,11 +259,11 @@ impl KernelPlan {
                 maps: staging.as_ref().map_or_else(Vec::new, |s| s.maps.clone()),
                 staging,
                 params,
-                in_step,
-                flush,
+                lockstep,
+                shifted_edges,
                 outgrows_cache,
                 // Behind the copies an early start was measured to cost up to 15 %.
-                programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && restride.is_none(),
+                programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && repack.is_none(),
                 constant,
                 choice,
             });
@@ -294,7 +294,7 @@ impl KernelPlan {
         let in_turns = matches!(self.tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. });
         let is_pair = |s: &Staging| !s.loads.is_empty() && s.rows == 2 * CHUNK_ROWS && self.tile.bn == 2 * s.chunk;
         // Sums over M are taken down the columns, and where the code is for half of a tile that is half of its columns.
-        let by_columns = !self.program.reductions.is_empty() || self.program.is_halved(self.fast_math);
+        let by_columns = !self.program.reductions.is_empty() || self.program.splits_epilogue(self.fast_math);
         in_turns && self.outgrows_cache && !by_columns && self.staging.as_ref().is_some_and(is_pair)
     }
 
@@ -303,7 +303,7 @@ impl KernelPlan {
     pub(crate) fn needs_pieces(&self, argument: usize) -> bool {
         let is_written = |staged: &Staged| self.program.stores[staged.of].argument == argument;
         self.maps.iter().any(|map| map.required && map.source == MapSource::Argument(argument))
-            || self.staging.as_ref().is_some_and(|staging| staging.by_lanes && staging.stores.iter().any(is_written))
+            || self.staging.as_ref().is_some_and(|staging| staging.direct_store && staging.stores.iter().any(is_written))
     }
 
     /// Whether any value of the kernel is an `f64`, or the accumulator.
@@ -339,7 +339,7 @@ impl KernelPlan {
 
     /// Takes another tile that fits, and what follows from it.
     fn set_tile(&mut self, tile: Tile, raster: i32) {
-        let params = Params::of(self.operation, &self.arguments, &self.program, self.in_step, self.flush);
+        let params = Params::of(self.operation, &self.arguments, &self.program, self.lockstep, self.shifted_edges);
         let (staging, params) = staged(&tile, self.operation, &self.argument_runs, &self.program, params, self.target);
         if let Some(staging) = &staging {
             (self.maps, self.strip) = (staging.maps.clone(), staging.strip);

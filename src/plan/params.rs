@@ -107,10 +107,10 @@ pub enum FieldValue {
     OperandPolicy(usize),
     /// The same of the epilogue's matrices.
     MatrixPolicy,
-    /// The row in which the last row of tiles begins, where tiles lie flush.
-    LastRow,
+    /// The row in which the last row of tiles begins, where edge tiles are shifted.
+    EdgeRow,
     /// The column in which the last column of tiles begins.
-    LastColumn,
+    EdgeColumn,
     /// Address of the count of tiles that blocks have begun.
     Progress,
     /// Address of a reduction's slices, or of those of a sum of an operand, which are counted behind.
@@ -145,8 +145,8 @@ impl fmt::Display for FieldValue {
             FieldValue::Wide(i) => write!(f, "arg{i}_wide"),
             FieldValue::OperandPolicy(i) => write!(f, "{}_policy", operand(i)),
             FieldValue::MatrixPolicy => f.write_str("matrix_policy"),
-            FieldValue::LastRow => f.write_str("last_row"),
-            FieldValue::LastColumn => f.write_str("last_column"),
+            FieldValue::EdgeRow => f.write_str("edge_row"),
+            FieldValue::EdgeColumn => f.write_str("edge_column"),
             FieldValue::Progress => f.write_str("progress"),
             FieldValue::Partials(i) => write!(f, "partials{i}"),
             FieldValue::Arrivals(i) => write!(f, "arrivals{i}"),
@@ -181,7 +181,13 @@ pub const LIMIT: usize = 4096;
 
 impl Params {
     /// The block of a kernel without tensor maps.
-    pub(super) fn of(operation: Operation, arguments: &[Argument], program: &Program, in_step: bool, flush: bool) -> Params {
+    pub(super) fn of(
+        operation: Operation,
+        arguments: &[Argument],
+        program: &Program,
+        lockstep: bool,
+        shifted_edges: bool,
+    ) -> Params {
         let mut params = Params { fields: Vec::new(), size: 0 };
         let operands = match operation {
             Operation::Product { .. } => 2,
@@ -193,7 +199,7 @@ impl Params {
         for coordinate in Coordinate::ALL {
             params.push(FieldType::Int, FieldValue::Origin(coordinate));
         }
-        for value in [FieldValue::LastRow, FieldValue::LastColumn].into_iter().filter(|_| flush) {
+        for value in [FieldValue::EdgeRow, FieldValue::EdgeColumn].into_iter().filter(|_| shifted_edges) {
             params.push(FieldType::Int, value);
         }
         for i in 0..operands {
@@ -238,7 +244,7 @@ impl Params {
         for i in 0..program.reductions.len() + program.sums.len() {
             params.push(FieldType::Workspace, FieldValue::Partials(i));
         }
-        if in_step {
+        if lockstep {
             params.push(FieldType::Workspace, FieldValue::Progress);
         }
         params.size = params.size.next_multiple_of(FieldType::Long.alignment());

@@ -35,8 +35,8 @@ pub struct Preferences {
     pub constant: [bool; 2],
     /// This rasterisation and no other: see [`Gemm::raster`](crate::Gemm::raster).
     pub raster: Option<NonZeroI32>,
-    /// Whether blocks keep in step: see [`Gemm::in_step`](crate::Gemm::in_step).
-    pub in_step: Option<bool>,
+    /// Whether blocks keep in step: see [`Gemm::lockstep`](crate::Gemm::lockstep).
+    pub lockstep: Option<bool>,
     /// This many parts of K, 1 for none at all: see [`Gemm::split`](crate::Gemm::split).
     pub split: Option<NonZeroUsize>,
 }
@@ -45,7 +45,7 @@ impl Preferences {
     /// What was asked for, as the methods of [`Gemm`](crate::Gemm) that say so.
     #[cfg(feature = "jit")]
     pub(crate) fn stated(&self) -> impl Iterator<Item = String> {
-        let Preferences { math, tf32, mainloop, tile, programmatic, constant: [a, b], raster, in_step, split } = *self;
+        let Preferences { math, tf32, mainloop, tile, programmatic, constant: [a, b], raster, lockstep, split } = *self;
         let stated = [
             (math != Math::Auto).then(|| format!("math({math:?})")),
             tf32.then(|| "tf32(true)".into()),
@@ -54,7 +54,7 @@ impl Preferences {
             (!programmatic).then(|| "programmatic_launch(false)".into()),
             (a || b).then(|| format!("constant_operands({a}, {b})")),
             raster.map(|group| format!("raster({group})")),
-            in_step.map(|waits| format!("in_step({waits})")),
+            lockstep.map(|waits| format!("lockstep({waits})")),
             split.map(|parts| format!("split({parts})")),
         ];
         stated.into_iter().flatten().map(|method| format!("`Gemm::{method}`"))
@@ -85,7 +85,7 @@ impl Default for Preferences {
             programmatic: true,
             constant: [false; 2],
             raster: None,
-            in_step: None,
+            lockstep: None,
             split: None,
         }
     }
@@ -117,7 +117,7 @@ mod tests {
             programmatic: false,
             constant: [false, true],
             raster: NonZeroI32::new(1),
-            in_step: Some(false),
+            lockstep: Some(false),
             split: one,
         };
         let written = |preferences: &Preferences| serde_json::to_value(preferences).expect("JSON");

@@ -169,7 +169,7 @@ const BRANCH_PAYS: u32 = 12;
 
 /// Issue slots on an element's way through the visit from which on a Hopper kernel's code is for half of a tile's columns, and
 /// runs twice.
-const HALVED: u32 = 24;
+const SPLIT_FROM: u32 = 24;
 
 impl Program {
     /// Places the values of a graph without calls.
@@ -263,8 +263,8 @@ impl Program {
     /// Whether a Hopper kernel's code is for half of a tile's columns, and runs twice: where the way through the visit, of each
     /// branch along the costlier arm, is so long that compilers take long for all of it, and run out of registers. Beside
     /// reductions that would cost the registers it saves.
-    pub fn is_halved(&self, fast_math: bool) -> bool {
-        self.reductions.is_empty() && self.longest_way(&self.visit, fast_math) >= HALVED
+    pub fn splits_epilogue(&self, fast_math: bool) -> bool {
+        self.reductions.is_empty() && self.longest_way(&self.visit, fast_math) >= SPLIT_FROM
     }
 
     fn longest_way(&self, items: &[Item], fast_math: bool) -> u32 {

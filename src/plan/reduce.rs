@@ -160,7 +160,7 @@ impl Workspace {
         let blocks = |axes: Axes| product(&|(axis, count, _)| if axes.contains(*axis) { *count } else { 1 });
         let slices = |axes: Axes| product(&|(axis, count, _)| if axes.contains(*axis) { 1 } else { *count });
         let elements = |axes: Axes| product(&|(axis, _, extent)| if axes.contains(*axis) { *extent } else { 1 });
-        let mut end = if plan.in_step { PROGRESS_BYTES } else { 0 };
+        let mut end = if plan.lockstep { PROGRESS_BYTES } else { 0 };
         let mut place = |axes: Axes, bytes: usize| {
             let at = end;
             if slices(axes) > 1 {

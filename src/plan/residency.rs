@@ -57,13 +57,13 @@ pub(super) fn outgrow(program: &Program, shape: Shape) -> bool {
     matrix_bytes(program, shape) > CACHE
 }
 
-/// How soon the cache gives up what an access brings there.
+/// The eviction priority in the L2 cache of lines that an access brings there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// When it has not been used for long, as without a word.
+    /// Least recently used first: the default.
     Normal,
-    /// Before anything else.
-    First,
+    /// Before lines of any other priority: `evict_first`.
+    EvictFirst,
 }
 
 impl Priority {
@@ -73,12 +73,12 @@ impl Priority {
     pub const fn policy(self) -> u64 {
         match self {
             Priority::Normal => 0x1000_0000_0000_0000,
-            Priority::First => 0x12f0_0000_0000_0000,
+            Priority::EvictFirst => 0x12f0_0000_0000_0000,
         }
     }
 
     const fn first_if(condition: bool) -> Priority {
-        if condition { Priority::First } else { Priority::Normal }
+        if condition { Priority::EvictFirst } else { Priority::Normal }
     }
 }
 
@@ -163,20 +163,20 @@ mod tests {
 
     #[test]
     fn what_passes_by() {
-        use Priority::{First, Normal};
+        use Priority::{EvictFirst, Normal};
         let of = |m, n, k| {
             let shape = Shape::new(m, n, k);
             let Priorities { operands, matrices } = plan(shape).priorities(shape);
             (operands, matrices)
         };
         assert_eq!(of(2048, 2048, 2048), ([Normal; 2], Normal), "everything fits");
-        assert_eq!(of(4096, 14336, 4096), ([Normal, First], First));
-        assert_eq!(of(8192, 8192, 8192), ([Normal; 2], First), "a group's rows do not fit");
-        assert_eq!(of(8192, 8192, 1024), ([Normal; 2], First), "D is most of what comes by");
-        assert_eq!(of(4096, 4096, 4096), ([Normal, First], Normal), "D fits");
+        assert_eq!(of(4096, 14336, 4096), ([Normal, EvictFirst], EvictFirst));
+        assert_eq!(of(8192, 8192, 8192), ([Normal; 2], EvictFirst), "a group's rows do not fit");
+        assert_eq!(of(8192, 8192, 1024), ([Normal; 2], EvictFirst), "D is most of what comes by");
+        assert_eq!(of(4096, 4096, 4096), ([Normal, EvictFirst], Normal), "D fits");
         let shape = Shape::new(4096, 14336, 4096);
         let columns = KernelPlan { raster: -8, ..plan(shape) };
-        assert_eq!(columns.priorities(shape).operands, [First, Normal], "groups of columns pass A by");
+        assert_eq!(columns.priorities(shape).operands, [EvictFirst, Normal], "groups of columns pass A by");
         #[cfg(feature = "cuda")]
         for (shape, pairs) in [(Shape::new(4096, 4096, 4096), true), (shape, false)] {
             use crate::plan::MapSource::{Argument, Operand};
@@ -185,11 +185,11 @@ mod tests {
             assert_eq!(fetched, [true, true, pairs], "{shape}: the operand that goes first comes back a block of K later");
         }
         let batch = Shape::new(1024, 1024, 4096).batched(32);
-        assert_eq!(plan(batch).priorities(batch).matrices, First, "all entries count");
+        assert_eq!(plan(batch).priorities(batch).matrices, EvictFirst, "all entries count");
         let shared = Shape::new(512, 2048, 4096).batched(64);
         assert_eq!(plan(shared).priorities(shared).operands, [Normal; 2], "the next entry may come back to B");
         let large = Shape::new(4096, 14336, 4096).batched(2);
-        assert_eq!(plan(large).priorities(large).operands, [Normal, First], "an entry is larger than the cache");
+        assert_eq!(plan(large).priorities(large).operands, [Normal, EvictFirst], "an entry is larger than the cache");
     }
 
     #[test]

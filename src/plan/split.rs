@@ -10,7 +10,7 @@
 //! decide; for other mainloops they only say what is worth trying (`docs/performance.md`).
 
 use super::choice::tiles;
-use super::restride::{BANDWIDTH, LAUNCH};
+use super::repack::{BANDWIDTH, LAUNCH};
 use super::{KernelPlan, Mainloop, PlanError, Preferences, Problem, Tile, lies_in_columns};
 use crate::args::{Slot, slots};
 use crate::check::{Checked, check};

@@ -53,9 +53,9 @@ pub struct Staging {
     /// Rows of a chunk that leave together: a warp's own, which no other warp has to wait for, or all of them.
     pub store_rows: usize,
     /// Whether lanes move what their warp has written, in pieces of 16 bytes, instead of tensor maps.
-    pub by_lanes: bool,
+    pub direct_store: bool,
     /// Whether what a tile writes waits in registers, and leaves under the next one's products.
-    pub deferred: bool,
+    pub delayed_store: bool,
     /// Bytes of one chunk of every matrix that is read.
     pub load_bytes: usize,
     /// Bytes of one chunk of every matrix that is written.
@@ -158,7 +158,7 @@ const MOST_BESIDE_SHARES: usize = 96;
 
 /// Whether lanes move what a tile writes. That takes instructions, but neither a fence nor a wait until the last chunk has been read: it is sooner
 /// done where nothing covers an epilogue, and in the way of the products where something does (`docs/performance.md`).
-fn is_moved_by_lanes(tile: &Tile, program: &Program, runs: &[Runs], chunk: usize) -> bool {
+fn is_direct_store(tile: &Tile, program: &Program, runs: &[Runs], chunk: usize) -> bool {
     let TileShape::Sm90a { schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
     let mut matrices = program.stores.iter().filter(|store| !store.operand.dtype.is_packed());
     let in_pieces = |dtype: DType| {
@@ -172,7 +172,7 @@ fn is_moved_by_lanes(tile: &Tile, program: &Program, runs: &[Runs], chunk: usize
 
 /// Whether what a tile writes waits in registers, and leaves under the next one's products. Consumers that share a tile end together,
 /// so that their epilogue is seen; of one that computes next to nothing, into one matrix of 16 bits, only the conversion then is.
-pub(super) fn defers(tile: &Tile, program: &Program, runs: &[Runs]) -> bool {
+pub(super) fn delays_store(tile: &Tile, program: &Program, runs: &[Runs]) -> bool {
     let TileShape::Sm90a { consumers: 2, schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
     let [store] = program.stores.as_slice() else { return false };
     let dtype = store.operand.dtype;
@@ -192,7 +192,7 @@ struct Needs {
     bits: Vec<Staged>,
     vectors: Vec<Staged>,
     store_rows: usize,
-    by_lanes: bool,
+    direct_store: bool,
     load_bytes: usize,
     store_bytes: usize,
     bit_bytes: usize,
@@ -203,15 +203,16 @@ struct Needs {
 impl Needs {
     /// Places each operand in its chunk or slice; `maps`, those of A and B, get theirs behind.
     fn of(program: &Program, runs: &[Runs], tile: &Tile, chunk: usize, mut maps: Vec<TensorMap>) -> Needs {
-        let by_lanes = is_moved_by_lanes(tile, program, runs, chunk);
+        let direct_store = is_direct_store(tile, program, runs, chunk);
         let mut matrix = |of, operand: Operand, argument: usize, read: bool, bytes: &mut usize| {
             let (map, size) = chunk_map(operand, argument, chunk);
             // Swizzles count from multiples of 1024 bytes.
             let align = if operand.dtype.is_packed() { 16 } else { 1024 };
             let at = bytes.next_multiple_of(align);
             let Runs { alignment, whole } = runs[argument];
-            let map =
-                map.filter(|_| alignment >= 16 && (read || !by_lanes)).map(|map| TensorMap { required: read || whole, ..map });
+            let map = map
+                .filter(|_| alignment >= 16 && (read || !direct_store))
+                .map(|map| TensorMap { required: read || whole, ..map });
             *bytes = at + size.next_multiple_of(align);
             maps.extend(map);
             Staged { of, at, bytes: size, map: map.map(|_| maps.len() - 1) }
@@ -230,7 +231,7 @@ impl Needs {
             of_kind(false).map(|(i, store)| matrix(i, store.operand, store.argument, false, &mut store_bytes)).collect();
         let by_warps = stores.iter().all(|staged| {
             let store = &program.stores[staged.of];
-            by_lanes || staged.map.is_some() && has_whole_lines(store.operand, runs[store.argument])
+            direct_store || staged.map.is_some() && has_whole_lines(store.operand, runs[store.argument])
         });
         for map in stores.iter().filter_map(|staged| staged.map).filter(|_| by_warps) {
             maps[map].box_outer = WARP_ROWS;
@@ -250,7 +251,7 @@ impl Needs {
             stores,
             vectors,
             store_rows: if by_warps { WARP_ROWS } else { CHUNK_ROWS },
-            by_lanes,
+            direct_store,
             load_bytes,
             store_bytes,
             bit_bytes: bits.len() * one_mask,
@@ -295,7 +296,7 @@ impl Staging {
                 parts: Parts::of(&program.reductions, tile, strip(tile, chunk)).bytes,
                 reduces: !program.reductions.is_empty(),
                 sums: sum_bytes,
-                handed_over: defers(tile, program, runs),
+                handed_over: delays_store(tile, program, runs),
             };
             (needs, sizes, tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk))
         };
@@ -313,8 +314,19 @@ impl Staging {
                 break;
             }
         }
-        let Needs { loads, stores, bits, vectors, store_rows, by_lanes, load_bytes, store_bytes, bit_bytes, vector_bytes, maps } =
-            needs;
+        let Needs {
+            loads,
+            stores,
+            bits,
+            vectors,
+            store_rows,
+            direct_store,
+            load_bytes,
+            store_bytes,
+            bit_bytes,
+            vector_bytes,
+            maps,
+        } = needs;
         let staging = Staging {
             rows: tile.consumer_rows(),
             chunk,
@@ -327,8 +339,8 @@ impl Staging {
             load_stages: rings.load_stages,
             store_buffers: rings.store_buffers,
             store_rows,
-            by_lanes,
-            deferred: sizes.handed_over,
+            direct_store,
+            delayed_store: sizes.handed_over,
             load_bytes,
             store_bytes,
             bit_bytes,
@@ -373,7 +385,7 @@ impl Staging {
             ("STORE_BUFFERS", self.store_buffers),
             ("CHUNK_RINGS", self.chunk_rings),
             ("STORE_ROWS", self.store_rows),
-            ("DEFERRED", usize::from(self.deferred)),
+            ("DELAYED_STORE", usize::from(self.delayed_store)),
             ("LOAD_BYTES", self.load_bytes),
             ("STORE_BYTES", self.store_bytes),
             ("BIT_BYTES", self.bit_bytes),

@@ -38,7 +38,7 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier
     if (thread % 32 == 0) barrier_arrive(barrier);
 }
 
-{% if by_lanes %}// A lane's share of a tile: of every matrix that is written where its first piece lies in a chunk, where that goes, and what is there of the
+{% if direct_store %}// A lane's share of a tile: of every matrix that is written where its first piece lies in a chunk, where that goes, and what is there of the
 // problem from it on.
 struct Shares {
 {% for store in staged_stores %}    u32 from{{ loop.index0 }};

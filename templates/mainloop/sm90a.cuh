@@ -1,7 +1,7 @@
 // ---- mainloop for Hopper: persistent blocks, a producer warpgroup that feeds a ring by TMA, consumers that multiply by wgmma ----
 // Cooperative: the consumers share a tile, each BM / CONSUMERS rows of it. Ping-pong: each has tiles of its own, in turns, so that
 // one's epilogue runs under the other's multiplications. A cluster of two blocks computes neighbouring tiles and fetches what they
-// share once. The producer's first warp fetches the operands, the second the epilogue's vectors, the others its matrices{% if deferred %}, of which
+// share once. The producer's first warp fetches the operands, the second the epilogue's vectors, the others its matrices{% if delayed_store %}, of which
 // there are none: they send what the consumers have written{% endif %}.
 {% if operand_sums %}// The last of them sums operands instead.
 {% endif -%}
@@ -10,7 +10,7 @@ constexpr int PANELS = BK / 64;                                           // 128
 constexpr int A_BYTES = BM * 128, B_BYTES = B_K_MAJOR ? BN * 128 : (BN + 63) / 64 * 8192;   // of a panel
 constexpr int PANEL_BYTES = A_BYTES + B_BYTES, STAGE_BYTES = PANELS * PANEL_BYTES;
 constexpr int BLOCKS_M = WARPGROUP_ROWS / 64, CHUNKS_N = BN / CHUNK;
-constexpr int CHUNKS = CHUNKS_N * BLOCKS_M;                               // of a consumer and tile, {% if by_rows %}row by row{% else %}column by column{% endif %}
+constexpr int CHUNKS = CHUNKS_N * BLOCKS_M;                               // of a consumer and tile, {% if row_order %}row by row{% else %}column by column{% endif %}
 // Threads that stage the epilogue's matrices: one where TMA does it all.
 constexpr int LOADERS = LOADS_ARE_MAPPED ? 1 : 64, LOADER_WARPS = (LOADERS + 31) / 32;
 constexpr int STRIPS = CHUNK / (4 * STRIP);                               // visits of a lane to a row of a chunk
@@ -31,7 +31,7 @@ constexpr u32 FULL = AT_BARRIERS, EMPTY = FULL + STAGES * 8, TURN = EMPTY + STAG
 {% if reductions %}// Of each consumer: it has handed in what a tile came to; and it is known what that completes.
 constexpr u32 HANDED_IN = CHUNKS_END, ANNOUNCED = HANDED_IN + CONSUMERS * 8;
 {% if not operand_sums %}static_assert(ANNOUNCED + CONSUMERS * 8 == AT_END, "as many barriers as the plan made room for");
-{% endif %}{% elif deferred %}// Of each buffer of a consumer: a chunk has been written there, and sent from there.
+{% endif %}{% elif delayed_store %}// Of each buffer of a consumer: a chunk has been written there, and sent from there.
 constexpr u32 WRITTEN = CHUNKS_END, SENT = WRITTEN + CONSUMERS * STORE_BUFFERS * 8;
 static_assert(SENT + CONSUMERS * STORE_BUFFERS * 8 == AT_END, "as many barriers as the plan made room for");
 {% elif not operand_sums %}static_assert(CHUNKS_END == AT_END, "as many barriers as the plan made room for");
@@ -66,9 +66,9 @@ struct Tiles {
         row = row * CLUSTER_M + (CLUSTER_M == 2 ? cluster_rank() : 0);
         column = column * CLUSTER_N + (CLUSTER_N == 2 ? cluster_rank() : 0);
         tile = {int(row * BM), int(column * BN), int(next / per_entry)};
-{% if flush %}        // The last ones end where the output does, and overlap the ones before.
-        tile.row = min(tile.row, p.last_row);
-        tile.column = min(tile.column, p.last_column);
+{% if shifted_edges %}        // The last ones end where the output does, and overlap the ones before.
+        tile.row = min(tile.row, p.edge_row);
+        tile.column = min(tile.column, p.edge_column);
 {% endif %}        next += launched_blocks() / CLUSTER * turns;
     }
 };
@@ -94,7 +94,7 @@ struct Position {
 // chunks: what lies beyond K is fetched as zeros.
 DEVICE u32 terms_in_blocks(const Params& p) {
     const u32 blocks = p.k > 0 ? u32(p.k - 1) / BK + 1 : 1;
-    if constexpr (DEFERRED) return blocks < CHUNKS ? CHUNKS : blocks;
+    if constexpr (DELAYED_STORE) return blocks < CHUNKS ? CHUNKS : blocks;
     return blocks;
 }
 DEVICE void clear_ring() {
@@ -144,8 +144,8 @@ DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
 {% if operand_sums %}#pragma unroll 1
                 for (int part = 0; part < LOADERS; part += 32)   // one warp goes through the shares of two
     {% endif %}                fill_chunk<LOADERS>(p, t, AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
-                                    tiles.tile.row + chunk {% if by_rows %}/ CHUNKS_N{% else %}% BLOCKS_M{% endif %} * 64 + (PING_PONG ? 0 : i * WARPGROUP_ROWS),
-                                    tiles.tile.column + chunk {% if by_rows %}% CHUNKS_N{% else %}/ BLOCKS_M{% endif %} * CHUNK, {% if operand_sums %}LOADERS > 1 ? (thread_of_warpgroup() & 31) + part : 0{% else %}thread{% endif %});
+                                    tiles.tile.row + chunk {% if row_order %}/ CHUNKS_N{% else %}% BLOCKS_M{% endif %} * 64 + (PING_PONG ? 0 : i * WARPGROUP_ROWS),
+                                    tiles.tile.column + chunk {% if row_order %}% CHUNKS_N{% else %}/ BLOCKS_M{% endif %} * CHUNK, {% if operand_sums %}LOADERS > 1 ? (thread_of_warpgroup() & 31) + part : 0{% else %}thread{% endif %});
             }
         }
     }
@@ -179,7 +179,7 @@ template <class F> DEVICE void multiply(float (&acc)[BLOCKS_M][BN / 2], Position
                                         (block | panel | step) != 0);
         }
         multiply_commit();
-        if constexpr (DEFERRED)
+        if constexpr (DELAYED_STORE)
             if (block < CHUNKS) meanwhile(block);
         multiply_wait<1>();
         release(last, block > 0);
@@ -209,7 +209,7 @@ DEVICE void sync_senders(u32 group) {
     else sync_warpgroup(group);
 }
 
-{% if halved %}// Accumulators have to be named in the code, so the second half of them takes the names of the first. As assembly, because of
+{% if split_epilogue %}// Accumulators have to be named in the code, so the second half of them takes the names of the first. As assembly, because of
 // assignments the compiler makes a permutation, with every accumulator in two registers.
 DEVICE void move_accumulators(float* to, const float* from) {
     asm volatile("mov.b32 %0, %4;\nmov.b32 %1, %5;\nmov.b32 %2, %6;\nmov.b32 %3, %7;"
@@ -217,21 +217,21 @@ DEVICE void move_accumulators(float* to, const float* from) {
 }
 
 {% endif -%}
-{% if deferred %}{% include "mainloop/sm90a_deferred.cuh" %}
+{% if delayed_store %}{% include "mainloop/sm90a_delayed_store.cuh" %}
 {% endif -%}
-DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group{% if deferred %}, u32 (&kept)[CHUNKS][WORDS]{% endif %}) {
+DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group{% if delayed_store %}, u32 (&kept)[CHUNKS][WORDS]{% endif %}) {
     const u32 shared = shared_address(shared_memory);
     const int thread = thread_of_warpgroup(), lane = thread & 31, first_row = (thread >> 5) * 16, group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
     const TileValues t = epilogue_begin(p, tile.batch);
     const u32 vectors = AT_VECTORS + (count & 1) * VECTOR_BYTES;
-{% if by_lanes %}    const Shares shares = shares_of(p, t, tile.row + group_row, tile.column, first_row, lane);
+{% if direct_store %}    const Shares shares = shares_of(p, t, tile.row + group_row, tile.column, first_row, lane);
 {% endif %}    const bool sends = (BY_WARPS ? lane : thread) == 0;
     const int sent = BY_WARPS ? __shfl_sync(~0u, first_row, 0) : 0;   // the first row, which the compiler sees to be the same in all of a warp
     u32 loads = 0, stores = 0;
-{% if deferred %}    u32* place = nullptr;
+{% if delayed_store %}    u32* place = nullptr;
 {% endif %}    auto strip = [&](int n, int m, int half, int part) {
         const int own = m * 64 + first_row + half * 8 + lane / 4, row = group_row + own, column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
-        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors, loads, stores, AT_BITS + group * BIT_BYTES, own{% if deferred %}, place{% endif %}};
+        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors, loads, stores, AT_BITS + group * BIT_BYTES, own{% if delayed_store %}, place{% endif %}};
     };
     if constexpr (VECTOR_BYTES > 0) barrier_wait(shared + VECTORS_FULL + (count & 1) * 8, count >> 1 & 1);
     RowValues rows[BLOCKS_M][2];
@@ -242,12 +242,12 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     u32 load = (PING_PONG && !SHARED_CHUNKS ? count >> 1 : count) * CHUNKS;
     // Also where nothing is written: a chunk's barrier tells one use of its place from the next, but not from the one after that.
     if constexpr (SHARED_CHUNKS) barrier_wait(shared + CHUNKS_LEFT + group * 8, (count >> 1 & 1) ^ (group ^ 1));
-    auto visit_columns = [&](int n, int named{% if by_rows %}, int first, int end{% endif %}) {   // the chunks of one column{% if by_rows %}, rows `first` to `end`{% endif %}, whose accumulators are those of column `named`
+    auto visit_columns = [&](int n, int named{% if row_order %}, int first, int end{% endif %}) {   // the chunks of one column{% if row_order %}, rows `first` to `end`{% endif %}, whose accumulators are those of column `named`
         ColumnValues columns[STRIPS];
 #pragma unroll
         for (int part = 0; part < STRIPS; ++part) columns[part] = epilogue_column(p, t, strip(n, 0, 0, part));
 #pragma unroll
-{% if by_rows %}        for (int m = first; m < end; ++m) {
+{% if row_order %}        for (int m = first; m < end; ++m) {
             const int chunk = m * CHUNKS_N + n;
 {% else %}        for (int m = 0; m < BLOCKS_M; ++m) {
             const int chunk = n * BLOCKS_M + m;
@@ -256,10 +256,10 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
                 loads = AT_LOADS + slot * LOAD_BYTES;
                 barrier_wait(shared + LOADS_FULL + slot * 8, load / LOAD_STAGES & 1);
             }
-            if constexpr (STORE_BYTES > 0 && !DEFERRED) {
+            if constexpr (STORE_BYTES > 0 && !DELAYED_STORE) {
                 stores = AT_STORES + (ring * STORE_BUFFERS + chunk % STORE_BUFFERS) * STORE_BYTES;
                 // The buffer's last store has been read, and every thread of the last copy is done.
-{% if by_lanes %}                if (STORE_BUFFERS == 1 || chunk == 0) __syncwarp();   // else the chunk's before is between
+{% if direct_store %}                if (STORE_BUFFERS == 1 || chunk == 0) __syncwarp();   // else the chunk's before is between
 {% else %}                if (!SHARED_CHUNKS && named == 0 && m == 0) store_wait_read_if<0>(sends && n == 0);
                 if (chunk > 0) store_wait_read_if<STORE_BUFFERS - 1>(sends);
                 sync_senders(group);
@@ -268,24 +268,24 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
             for (int visit = 0; visit < 2 * STRIPS; ++visit) {
                 const int half = visit / STRIPS, part = visit % STRIPS;
                 const Fetched fetched = epilogue_fetch(p, t, strip(n, m, half, part));
-{% if deferred %}                place = &kept[chunk][visit * (STRIP / 2)];
+{% if delayed_store %}                place = &kept[chunk][visit * (STRIP / 2)];
 {% endif %}                Accum strip_acc[STRIP];
 #pragma unroll
                 for (int i = 0; i < STRIP; ++i)
                     strip_acc[i] = acc[m][named * (CHUNK / 2) + (part * (STRIP / 2) + i / 2) * 4 + half * 2 + i % 2];
                 epilogue_visit(p, t, columns[part], rows[m][half], fetched, strip(n, m, half, part), strip_acc);
             }
-{% if not by_lanes %}            // Copies may read what was written, and overwrite what was read: the fence waits until that is in registers, for which an
+{% if not direct_store %}            // Copies may read what was written, and overwrite what was read: the fence waits until that is in registers, for which an
             // arrival alone does not.
-            if constexpr ((STORE_BYTES > 0 && !DEFERRED) || LOAD_BYTES > 0) fence_async();
+            if constexpr ((STORE_BYTES > 0 && !DELAYED_STORE) || LOAD_BYTES > 0) fence_async();
 {% endif %}            if constexpr (LOAD_BYTES > 0) {
                 __syncwarp();
                 barrier_arrive_if(lane == 0, shared + LOADS_EMPTY + slot * 8);
                 ++load;
             }
-            if constexpr (STORE_BYTES > 0 && !DEFERRED) {
+            if constexpr (STORE_BYTES > 0 && !DELAYED_STORE) {
                 sync_senders(group);
-{% if by_lanes %}                move_pieces(p, shares, stores, m * 64, n * CHUNK, lane);
+{% if direct_store %}                move_pieces(p, shares, stores, m * 64, n * CHUNK, lane);
 {% else %}                drain_chunk(p, t, stores, tile.row + group_row + m * 64, tile.column + n * CHUNK, sent, sends, thread);
                 store_commit_if(sends);
 {% endif %}            }
@@ -293,7 +293,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
 #pragma unroll
         for (int part = 0; part < STRIPS; ++part) epilogue_column_end(p, t, columns[part], strip(n, 0, 0, part));
     };
-{% if halved %}    // Twice through the code for half of the columns.
+{% if split_epilogue %}    // Twice through the code for half of the columns.
     constexpr int TOGETHER = (CHUNKS_N + 1) / 2, REST = (CHUNKS_N - TOGETHER) * (CHUNK / 2);   // accumulators of each block of rows
 #pragma unroll 1
     for (int done = 0; done < CHUNKS_N; done += TOGETHER) {
@@ -306,7 +306,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
         for (int i = 0; i < TOGETHER; ++i)
             if (i + TOGETHER < CHUNKS_N || done == 0) visit_columns(done + i, i);
     }
-{% elif by_rows %}#pragma unroll
+{% elif row_order %}#pragma unroll
     for (int m = 0; m < BLOCKS_M; ++m)
 #pragma unroll
         for (int n = 0; n < CHUNKS_N; ++n) visit_columns(n, n, m, m + 1);
@@ -345,7 +345,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
             if (threadIdx.x % 128 == 0) barrier_arrive(shared + TURN);   // the first turn is the other's
         }
     }
-{% if deferred %}    u32 kept[CHUNKS][WORDS] = {};
+{% if delayed_store %}    u32 kept[CHUNKS][WORDS] = {};
     // Which tile it is is asked for when it is needed, also under the products.
     const u32 rows = Tiles::rows_of(p), columns = Tiles::columns_of(p), per_entry = rows * columns;
     for (; tiles.next < per_entry * u32(p.batch); ++count) {
@@ -378,7 +378,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     const u32 step = launched_blocks(), late = step - 1 - this_block(), total = Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch);
     if constexpr (!PING_PONG) epilogue_settle_late(p, late * CONSUMERS + thread_of_block() / 128 - 1, step * CONSUMERS);
     else if (tiles.next - step / CLUSTER < total) epilogue_settle_late(p, late, step);
-{% endif %}{% if not by_lanes %}    if (threadIdx.x % (BY_WARPS ? 32 : 128) == 0) store_wait_all();
+{% endif %}{% if not direct_store %}    if (threadIdx.x % (BY_WARPS ? 32 : 128) == 0) store_wait_all();
 {% endif -%}
 }
 
@@ -412,7 +412,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
             barrier_init(shared + SUMS_FULL + i * 8, 1);
             barrier_init(shared + SUMS_EMPTY + i * 8, 1);
         }
-{% endif %}{% if deferred %}        for (int i = 0; i < CONSUMERS * STORE_BUFFERS; ++i) {
+{% endif %}{% if delayed_store %}        for (int i = 0; i < CONSUMERS * STORE_BUFFERS; ++i) {
             barrier_init(shared + WRITTEN + i * 8, 4);
             barrier_init(shared + SENT + i * 8, 1);
         }
@@ -447,7 +447,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
             if constexpr (HANDS_ON || VECTOR_BYTES > 0) stage_vectors(p, Tiles(), threadIdx.x % 32);
         {% if operand_sums %}} else if (warp == 3) {
             sum_operands(p, Tiles());
-        {% endif %}{% if deferred %}} else if (elect()) {
+        {% endif %}{% if delayed_store %}} else if (elect()) {
             send_handed(p, Tiles(), warp - 2);
         {% endif %}} else if (LOAD_BYTES > 0) {
             if (LOADERS > 1) stage_matrices(p, Tiles(), threadIdx.x - 64);

@@ -40,7 +40,7 @@ template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, con
     }
 }
 
-{% if in_step %}{% include "mainloop/sm90a_step.cuh" %}
+{% if lockstep %}{% include "mainloop/sm90a_lockstep.cuh" %}
 {% endif -%}
 DEVICE void produce(const Params& p, Tiles tiles) {
     const u32 shared = shared_address(shared_memory), blocks = terms_in_blocks(p);
@@ -61,9 +61,9 @@ DEVICE void produce(const Params& p, Tiles tiles) {
     } else {
         wait_for_earlier_kernels();
     }
-{% if in_step %}    Step step;
+{% if lockstep %}    Step step;
 {% endif %}    for (; more; more = tiles.advance(p)) {
-{% if in_step %}        step.take(p);
+{% if lockstep %}        step.take(p);
 {% endif %}#pragma unroll 1
         for (; block < blocks; ++block) {
             barrier_wait(shared + EMPTY + at.stage * 8, at.parity ^ 1);
@@ -73,5 +73,5 @@ DEVICE void produce(const Params& p, Tiles tiles) {
         }
         block = 0;
     }
-{% if in_step %}    step.leave(p);
+{% if lockstep %}    step.leave(p);
 {% endif %}}

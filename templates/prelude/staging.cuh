@@ -11,7 +11,7 @@ struct Strip {
     u32 vectors, loads, stores;  // offsets in shared memory of the tile's vectors, and of this chunk of the matrices
     u32 bits;                    // and of the consumer's masks that are written
     int consumer_row;            // among the consumer's rows
-{% if deferred %}    u32* kept;                   // where what is written waits
+{% if delayed_store %}    u32* kept;                   // where what is written waits
 {% endif %}    DEVICE int at(int i) const { return column + i / 2 * 8 + i % 2; }
 };
 
@@ -114,7 +114,7 @@ DEVICE void read_matrix(Raw<T, N>& raw, const Strip& s, const T*, i64, int, int,
 }
 template <int AT, bool ROW_MAJOR, int N, class T>
 DEVICE void write_matrix(T*, i64, const Raw<T, N>& raw, const Strip& s, int, int, bool) {
-{% if deferred %}    static_assert(sizeof(T) == 2 && ROW_MAJOR, "two elements a word, along a row");
+{% if delayed_store %}    static_assert(sizeof(T) == 2 && ROW_MAJOR, "two elements a word, along a row");
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) s.kept[i] = reinterpret_cast<const u32*>(raw.elements)[i];
 {% else %}    using Place = Chunk64<sizeof(T), ROW_MAJOR>;
@@ -187,7 +187,7 @@ DEVICE void copy_out(u32 chunk, T* p, i64 ld, int row, int column, int m, int n,
         p += STEP * ld;
     }
 }
-{% if by_lanes %}
+{% if direct_store %}
 // A piece of 16 bytes to global memory, under a cache policy.
 DEVICE void store_piece_if(bool stores, void* to, const uint4& v, u64 policy) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n@p st.global.L2::cache_hint.v4.b32 [%0], { %1, %2, %3, %4}, %6;\n}"

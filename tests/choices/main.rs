@@ -119,10 +119,10 @@ fn words(plan: &KernelPlan) -> String {
     let _ = write!(out, " | strip {}", product.strip);
     let flags = [
         ("transposed", product.transposed),
-        ("copied", product.restride.is_some()),
-        ("in step", product.in_step),
-        ("flush", product.flush),
-        ("halved", product.staging.is_some() && product.program.is_halved(product.fast_math)),
+        ("copied", product.repack.is_some()),
+        ("in step", product.lockstep),
+        ("shifted_edges", product.shifted_edges),
+        ("split_epilogue", product.staging.is_some() && product.program.splits_epilogue(product.fast_math)),
         ("by rows", product.chunks_by_rows()),
     ];
     for (flag, _) in flags.into_iter().filter(|(_, on)| *on) {
@@ -134,8 +134,8 @@ fn words(plan: &KernelPlan) -> String {
             " | chunks of {}: {} ring(s), {} ahead, {} behind",
             s.chunk, s.chunk_rings, s.load_stages, s.store_buffers
         );
-        out += if s.deferred { ", deferred" } else { "" };
-        out += if s.by_lanes { ", by lanes" } else { "" };
+        out += if s.delayed_store { ", delayed_store" } else { "" };
+        out += if s.direct_store { ", by lanes" } else { "" };
     }
     out
 }

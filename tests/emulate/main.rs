@@ -437,7 +437,7 @@ checks! {
 }
 
 /// Blocks of Hopper's kernels stay and go from tile to tile: together they reach each of them once, whatever the raster, the cluster and the
-/// number of blocks. The consumers of a block go the way that its producer goes, clusters stay together, and where tiles lie flush none
+/// number of blocks. The consumers of a block go the way that its producer goes, clusters stay together, and where edge tiles are shifted none
 /// reaches beyond the output.
 #[test]
 fn blocks_of_hopper_reach_every_tile_once() {
@@ -469,11 +469,11 @@ fn walk(change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
             {
                 for batch in [1, 3] {
                     let shape = Shape::new(m, n, 64).batched(batch);
-                    let [last_row, last_column] = plan.last_tiles(shape);
+                    let [edge_row, edge_column] = plan.edge_tiles(shape);
                     let blocks = plan.grid(shape).unwrap()[0] as usize;
                     for blocks in [blocks, blocks.min(2 * tile.cluster()), blocks.min(7 * tile.cluster())] {
                         for raster in [1, 2, 3, 64, -1, -2, -5] {
-                            let launch = format!("{m} {n} {batch} {raster} {last_row} {last_column} {blocks}");
+                            let launch = format!("{m} {n} {batch} {raster} {edge_row} {edge_column} {blocks}");
                             launches += &format!("{launch}\n");
                             said.push(launch);
                         }
@@ -482,7 +482,7 @@ fn walk(change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
             }
             let name = format!("walk_{which}_{}", kinds.len());
             let text = change(plan.source().unwrap().text());
-            let Some(found) = program::walk(&name, &text, plan.flush, &launches)? else { return Ok(Tried::Skipped) };
+            let Some(found) = program::walk(&name, &text, plan.shifted_edges, &launches)? else { return Ok(Tried::Skipped) };
             said.push("positions".into());
             assert_eq!(found.lines().count(), said.len(), "{found}");
             for (launch, found) in said.iter().zip(found.lines()) {

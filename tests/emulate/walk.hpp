@@ -1,11 +1,11 @@
 // Goes through the tiles of a Hopper kernel as its blocks would, and says what it finds: for each launch that standard input describes, a line
-// with the fault or `ok`. A description is m, n, batch, raster, last_row, last_column, blocks.
+// with the fault or `ok`. A description is m, n, batch, raster, edge_row, edge_column, blocks.
 int main() {
-    long long m, n, batch, raster, last_row, last_column, blocks;
-    while (std::scanf("%lld %lld %lld %lld %lld %lld %lld", &m, &n, &batch, &raster, &last_row, &last_column, &blocks) == 7) {
+    long long m, n, batch, raster, edge_row, edge_column, blocks;
+    while (std::scanf("%lld %lld %lld %lld %lld %lld %lld", &m, &n, &batch, &raster, &edge_row, &edge_column, &blocks) == 7) {
         Params p{};
         p.m = int(m), p.n = int(n), p.batch = int(batch), p.raster = int(raster);
-        set_last(p, int(last_row), int(last_column));
+        set_last(p, int(edge_row), int(edge_column));
         const u32 rows = u32((m + BM - 1) / BM), columns = u32((n + BN - 1) / BN);
         std::vector<int> visits(size_t(rows) * columns * batch);
         std::vector<std::vector<TileOrigin>> went(blocks);
@@ -34,7 +34,7 @@ int main() {
             for (const TileOrigin& tile : roles[0]) {
                 if (tile.row < 0 || tile.column < 0 || tile.batch < 0 || tile.batch >= batch) fault = "a tile lies before the output";
                 const bool beyond = tile.row + BM >= m + 16 || tile.column + BN >= n + 16;
-                if (FLUSH && m >= BM && n >= BN && beyond) fault = "a tile reaches beyond the output";
+                if (SHIFTED_EDGES && m >= BM && n >= BN && beyond) fault = "a tile reaches beyond the output";
                 // Of a cluster the second tile may lie beyond the output: it then writes nothing.
                 if (tile.row >= m || tile.column >= n) {
                     if (CLUSTER == 1) fault = "a tile lies beyond the output";

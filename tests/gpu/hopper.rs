@@ -183,7 +183,7 @@ fn blocks_in_step() {
         for (shape, epilogue) in
             SHAPES.into_iter().chain([Shape::new(520, 776, 264).batched(70)]).zip([&epilogue, &sums].into_iter().cycle())
         {
-            Case::new(&Gemm::new(F16, TN, epilogue).tile(tile).in_step(true), shape).run();
+            Case::new(&Gemm::new(F16, TN, epilogue).tile(tile).lockstep(true), shape).run();
         }
     }
 }
@@ -204,7 +204,7 @@ fn single_threads(blocks: u32) -> LaunchConfig {
 #[test]
 fn steps_count_and_put_the_count_back() {
     let Some(device) = gpu().filter(|device| device.target() == Target::SM_90A) else { return };
-    let text = include_str!("steps.cu").replace("STEP\n", include_str!("../../templates/mainloop/sm90a_step.cuh"));
+    let text = include_str!("steps.cu").replace("STEP\n", include_str!("../../templates/mainloop/sm90a_lockstep.cuh"));
     let function = kernel(device, text, "steps");
     let stream = device.context().default_stream();
     let (mut progress, mut early) = (stream.alloc_zeros::<u32>(1).unwrap(), stream.alloc_zeros::<u32>(1).unwrap());
@@ -233,7 +233,7 @@ fn a_policy_of_the_cache() {
     let mut made = stream.alloc_zeros::<u64>(1).unwrap();
     // SAFETY: the kernel's one thread writes the one element that it is given the address of.
     unsafe { stream.launch_builder(&function).arg(&mut made).launch(single_threads(1)) }.unwrap();
-    assert_eq!(stream.clone_dtoh(&made).unwrap(), [Priority::First.policy()]);
+    assert_eq!(stream.clone_dtoh(&made).unwrap(), [Priority::EvictFirst.policy()]);
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn what_lanes_move() {
     for (epilogue, shape) in [(relu, SHAPES[0]), (both.unwrap(), SHAPES[0]), (signs.unwrap(), SHAPES[4])] {
         for tile in &tiles {
             let plan = Gemm::new(F16, TN, &epilogue).tile(*tile).kernel(Target::SM_90A, 132, shape).unwrap();
-            assert_eq!(plan.staging.unwrap().by_lanes, !(shape == SHAPES[4] && tile.bn == 8), "{tile}");
+            assert_eq!(plan.staging.unwrap().direct_store, !(shape == SHAPES[4] && tile.bn == 8), "{tile}");
         }
         run(&[TN, NT], &tiles, &epilogue, F16);
     }

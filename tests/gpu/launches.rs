@@ -121,7 +121,7 @@ fn blocks_in_step_run_captured_and_not() {
     let shape = Shape::new(4096, 2048, 64);
     let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", F16), F16)).unwrap();
     let stream = context.new_stream().unwrap();
-    let plan = Gemm::new(F16, TN, &epilogue).in_step(true).plan(&device, shape).unwrap();
+    let plan = Gemm::new(F16, TN, &epilogue).lockstep(true).plan(&device, shape).unwrap();
     let of = |count: usize, x: f32| stream.clone_htod(&vec![f16::from_f32(x); count]).unwrap();
     let (a, b) = (of(4096 * 64, 0.125), of(2048 * 64, 0.125));
     let (mut left, mut right) = (of(4096 * 2048, 0.0), of(4096 * 2048, 0.0));

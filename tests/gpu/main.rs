@@ -35,7 +35,7 @@ mod paddle;
 mod random;
 mod reductions;
 mod regions;
-mod restride;
+mod repack;
 mod rig;
 mod shapes;
 mod split;

@@ -86,7 +86,7 @@ pub struct Asked {
     multiprocessors: usize,
     constant: [bool; 2],
     programmatic: bool,
-    in_step: bool,
+    lockstep: bool,
     /// Elements that rows of `a` and `b` are longer than they need to be.
     slack: [usize; 2],
     split: Option<usize>,
@@ -98,7 +98,7 @@ fn asked() -> impl Strategy<Value = Asked> {
     let wishes = (any::<[bool; 2]>(), any::<bool>(), any::<bool>(), select(vec![[0, 0], [0, 0], [1, 0], [0, 3], [4, 8]]));
     let split = select(vec![None, None, Some(1), Some(2)]);
     (epilogue(), select(Layout::ALL.to_vec()), shape, device, wishes, split).prop_map(
-        |(epilogue, layout, ([m, n, k], batch), (target, multiprocessors), (constant, programmatic, in_step, slack), split)| {
+        |(epilogue, layout, ([m, n, k], batch), (target, multiprocessors), (constant, programmatic, lockstep, slack), split)| {
             Asked {
                 epilogue,
                 layout,
@@ -107,7 +107,7 @@ fn asked() -> impl Strategy<Value = Asked> {
                 multiprocessors,
                 constant,
                 programmatic,
-                in_step,
+                lockstep,
                 slack,
                 split,
             }
@@ -123,7 +123,7 @@ impl Asked {
         let gemm = Gemm::new(F16, self.layout, &self.epilogue)
             .constant_operands(a, b)
             .programmatic_launch(self.programmatic)
-            .in_step(self.in_step);
+            .lockstep(self.lockstep);
         let gemm = self.split.map_or(gemm.clone(), |parts| gemm.split(parts));
         let run = |order, row, column| if order == Order::RowMajor { row } else { column };
         let mut problem = Problem::from(self.shape);
@@ -181,7 +181,7 @@ proptest! {
         for (plan, shape) in every_plan(&asked) {
             rights::strip(&plan);
             rights::grid(&plan, shape);
-            rights::flush(&plan);
+            rights::shifted_edges(&plan);
             rights::early(&plan, &asked);
             rights::tensor_maps(&plan);
         }
@@ -223,8 +223,8 @@ fn random_plans_reach_every_region() {
             note("sm80", plan.tile.mainloop() == Mainloop::Sm80);
             note("gemv", plan.tile.mainloop() == Mainloop::Gemv);
             note("split", plan.split.is_some());
-            note("copied", plan.restride.is_some());
-            note("flush", plan.flush);
+            note("copied", plan.repack.is_some());
+            note("shifted_edges", plan.shifted_edges);
             note("overlaps", plan.constant.contains(&true));
             note("workspace", plan.workspace(asked.shape).bytes > 256);
             let Some(staging) = &plan.staging else { continue };
@@ -236,13 +236,13 @@ fn random_plans_reach_every_region() {
             note("vectors", !staging.vectors.is_empty());
             note("parts", staging.part_bytes > 0);
             note("sums", staging.sum_bytes > 0);
-            note("lanes", staging.by_lanes);
+            note("lanes", staging.direct_store);
             note("one ring", staging.chunk_rings == 1);
         }
     }
     let all = [
         "copied",
-        "flush",
+        "shifted_edges",
         "gemv",
         "lanes",
         "loads",

@@ -50,9 +50,9 @@ pub fn shared(plan: &KernelPlan) {
     let shared_place = if s.chunk_rings < consumers { 2 } else { 0 };
     let of_reductions = if plan.program.reductions.is_empty() { 0 } else { 2 * consumers };
     let of_sums = if s.sum_bytes > 0 { 4 } else { 0 };
-    let of_deferred = if s.deferred { 2 * consumers * s.store_buffers } else { 0 };
+    let of_delayed = if s.delayed_store { 2 * consumers * s.store_buffers } else { 0 };
     let (turns, of_vectors) = (2, 4);
-    let barriers = 2 * stages + turns + of_vectors + 2 * load_chunks + shared_place + of_reductions + of_sums + of_deferred;
+    let barriers = 2 * stages + turns + of_vectors + 2 * load_chunks + shared_place + of_reductions + of_sums + of_delayed;
     // Vectors and sums of operands are of two tiles: one is filled while the other is read.
     let regions = vec![
         region("stages", 0, stages * stage),
@@ -169,7 +169,7 @@ pub fn workspace(plan: &KernelPlan, shape: Shape) {
             if axes.contains(*axis) { (blocks * count, slices, elements * extent) } else { (blocks, slices * count, elements) }
         })
     };
-    let mut regions = vec![region("progress", 0, if plan.in_step { 256 } else { 0 })];
+    let mut regions = vec![region("progress", 0, if plan.lockstep { 256 } else { 0 })];
     let mut sets: Vec<Axes> = Vec::new();
     for (i, reduction) in program.reductions.iter().enumerate() {
         let axes = reduction.operand.axes;
@@ -221,8 +221,8 @@ pub fn parameters(plan: &KernelPlan) {
         let count = has(FieldValue::Pointer(i)) + has(FieldValue::Scalar(i));
         assert!(count == 1 || count == 0 && !argument.role.is_written(), "{argument:?}");
     }
-    assert_eq!(has(FieldValue::LastRow) + has(FieldValue::LastColumn), if plan.flush { 2 } else { 0 });
-    assert_eq!(has(FieldValue::Progress), usize::from(plan.in_step));
+    assert_eq!(has(FieldValue::EdgeRow) + has(FieldValue::EdgeColumn), if plan.shifted_edges { 2 } else { 0 });
+    assert_eq!(has(FieldValue::Progress), usize::from(plan.lockstep));
     assert_eq!(params.fields.iter().filter(|field| matches!(field.value, FieldValue::Map(_))).count(), plan.maps.len());
     assert!((0..plan.maps.len()).all(|i| has(FieldValue::Map(i)) == 1 && has(FieldValue::Mapped(i)) == 1));
 }

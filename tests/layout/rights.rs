@@ -54,18 +54,18 @@ pub fn grid(plan: &KernelPlan, shape: Shape) {
 }
 
 /// Elements are computed twice where nothing counts them, nothing has changed what they are made of, and no byte is shared: and there only.
-pub fn flush(plan: &KernelPlan) {
+pub fn shifted_edges(plan: &KernelPlan) {
     let operands = plan.arguments.iter().filter_map(|argument| argument.role.operand());
     let shared_bytes = operands.filter(|operand| operand.axes.is_matrix()).any(|operand| operand.dtype.is_packed());
     let updated = plan.arguments.iter().any(|argument| matches!(argument.role, Role::Update(_)));
     let counted = !plan.program.reductions.is_empty() || !plan.program.sums.is_empty();
     let may = plan.tile.mainloop() == Mainloop::Sm90a && !shared_bytes && !updated && !counted;
-    assert_eq!(plan.flush, may, "{}", plan.explain());
+    assert_eq!(plan.shifted_edges, may, "{}", plan.explain());
 }
 
 /// What is read before earlier launches are done is what was said to be constant, and never a copy that a launch makes itself.
 pub fn early(plan: &KernelPlan, asked: &Asked) {
-    let copied = plan.restride.map_or([false; 2], |restride| restride.operands);
+    let copied = plan.repack.map_or([false; 2], |repack| repack.operands);
     let hopper = plan.tile.mainloop() == Mainloop::Sm90a;
     assert_eq!(copied, plan.alignment.map(|bytes| hopper && bytes < 16), "TMA reads rows of whole 16 bytes");
     let multiplies = matches!(plan.operation, Operation::Product { .. });
@@ -75,8 +75,8 @@ pub fn early(plan: &KernelPlan, asked: &Asked) {
         assert_eq!(plan.constant[side], constant, "operand {side}: {}", plan.explain());
     }
     let waits = matches!(plan.tile.mainloop(), Mainloop::Sm90a | Mainloop::Gemv) || plan.split.is_some();
-    assert_eq!(plan.programmatic, asked.programmatic && waits && plan.restride.is_none(), "{}", plan.explain());
-    assert!(!plan.in_step || hopper);
+    assert_eq!(plan.programmatic, asked.programmatic && waits && plan.repack.is_none(), "{}", plan.explain());
+    assert!(!plan.lockstep || hopper);
 }
 
 /// A tensor map describes what is aligned to 16 bytes, and a kernel cannot do without where it has no other way.
@@ -105,10 +105,10 @@ pub fn tensor_maps(plan: &KernelPlan) {
     }
     for store in &staging.stores {
         let runs = plan.argument_runs[plan.program.stores[store.of].argument];
-        assert!(store.map.is_none() || runs.alignment >= 16 && !staging.by_lanes);
+        assert!(store.map.is_none() || runs.alignment >= 16 && !staging.direct_store);
         assert!(store.map.is_none_or(|map| plan.maps[map].required == runs.whole), "what is not whole has another way");
     }
-    if staging.deferred || staging.by_lanes {
+    if staging.delayed_store || staging.direct_store {
         assert!(staging.loads.is_empty());
         let moved = |store: &postlude::plan::Staged| {
             let store = &plan.program.stores[store.of];
@@ -118,5 +118,5 @@ pub fn tensor_maps(plan: &KernelPlan) {
         assert!(staging.stores.iter().all(moved), "only whole pieces leave so");
     }
     // Code for half of the columns runs twice, and would cost the registers that reductions keep from column to column.
-    assert!(!plan.program.is_halved(plan.fast_math) || plan.program.reductions.is_empty());
+    assert!(!plan.program.splits_epilogue(plan.fast_math) || plan.program.reductions.is_empty());
 }

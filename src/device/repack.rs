@@ -3,14 +3,14 @@
 use super::DeviceError;
 use super::rooms::{NoRoom, Rooms};
 use super::tensor_map::Tensor;
-use crate::plan::Restride;
+use crate::plan::Repack;
 use cudarc::driver::{CudaFunction, CudaStream, DeviceRepr, LaunchConfig, PushKernelArg};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The copying kernel of a plan, and its scratch.
-pub(crate) struct Restrider {
+pub(crate) struct Repacker {
     function: CudaFunction,
-    restride: Restride,
+    repack: Repack,
     scratch: Mutex<Rooms>,
 }
 
@@ -46,9 +46,9 @@ struct Block([Operand; 2]);
 // SAFETY: plain integers without padding, laid out as the kernel's one parameter.
 unsafe impl DeviceRepr for Block {}
 
-impl Restrider {
-    pub fn new(function: CudaFunction, restride: Restride) -> Restrider {
-        Restrider { function, restride, scratch: Mutex::default() }
+impl Repacker {
+    pub fn new(function: CudaFunction, repack: Repack) -> Repacker {
+        Repacker { function, repack, scratch: Mutex::default() }
     }
 
     /// Puts the copies into the stream. `operands` are `a` and `b` as the kernel sees them, and as they lie.
@@ -61,8 +61,8 @@ impl Restrider {
             let Tensor { inner, outer, batch, batch_stride, size, .. } = operands[i]?;
             // A batch that shares the operand shares the copy.
             let entries = if batch_stride == 0 { batch.min(1) } else { batch };
-            let ld = self.restride.ld(inner);
-            if !self.restride.operands[i] || inner * outer * entries == 0 {
+            let ld = self.repack.ld(inner);
+            if !self.repack.operands[i] || inner * outer * entries == 0 {
                 return None;
             }
             let at = needed;
@@ -84,7 +84,7 @@ impl Restrider {
             let Tensor { address, inner, outer, size, .. } = original;
             let units = ld * size / UNIT;
             let written = (inner * size).div_ceil(UNIT) * outer * entries;
-            let blocks = written.div_ceil(Restride::THREADS * Restride::UNITS) as u64;
+            let blocks = written.div_ceil(Repack::THREADS * Repack::UNITS) as u64;
             grid += blocks;
             let to = base + at as u64;
             block.0[i] = Operand {
@@ -104,7 +104,7 @@ impl Restrider {
         }
         let grid = u32::try_from(grid).ok().filter(|blocks| *blocks <= i32::MAX as u32);
         let Some(grid) = grid else { return Err(DeviceError::ScratchTooLarge { bytes: needed }) };
-        let config = LaunchConfig { grid_dim: (grid, 1, 1), block_dim: (Restride::THREADS as u32, 1, 1), shared_mem_bytes: 0 };
+        let config = LaunchConfig { grid_dim: (grid, 1, 1), block_dim: (Repack::THREADS as u32, 1, 1), shared_mem_bytes: 0 };
         let mut launch = stream.launch_builder(&self.function);
         launch.arg(&block);
         // SAFETY: `block` is the kernel's one parameter. It reads `outer` rows of `inner` elements of every entry, which

@@ -7,14 +7,14 @@ use serde::Serialize;
 
 /// Which operands a launch copies before the kernel runs, into scratch memory of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Restride {
+pub struct Repack {
     /// Format of the operands.
     pub dtype: DType,
     /// Whether `a` and `b`, as the kernel sees them, are copied.
     pub operands: [bool; 2],
 }
 
-impl Restride {
+impl Repack {
     /// Threads of a block of the copying kernel.
     pub const THREADS: usize = 256;
     /// Units of 16 bytes that one of them writes. 1 to 4 measured the same with 256 threads.
@@ -23,10 +23,10 @@ impl Restride {
     const LINE: usize = 128;
 
     /// What a mainloop has copied of operands of that alignment; nothing if it reads them as they are.
-    pub(super) fn of(mainloop: Mainloop, operation: Operation, alignment: [usize; 2]) -> Option<Restride> {
+    pub(super) fn of(mainloop: Mainloop, operation: Operation, alignment: [usize; 2]) -> Option<Repack> {
         let operands = alignment.map(|bytes| bytes < 16);
         let needed = mainloop == Mainloop::Sm90a && operands.contains(&true);
-        needed.then_some(Restride { dtype: operation.dtype(), operands })
+        needed.then_some(Repack { dtype: operation.dtype(), operands })
     }
 
     /// Elements from row to row of the copy of an operand whose rows have `inner`.

@@ -1,12 +1,12 @@
 //! The kernel that copies unaligned operands.
 
 use super::{RenderError, engine};
-use crate::plan::Restride;
+use crate::plan::Repack;
 use crate::source::Source;
 use serde::Serialize;
 
 /// The name of its entry.
-const ENTRY: &str = "postlude_restride";
+const ENTRY: &str = "postlude_repack";
 
 #[derive(Serialize)]
 struct Context {
@@ -19,10 +19,10 @@ struct Context {
 ///
 /// # Errors
 /// Only if a template of this library is at fault.
-pub fn render_restride(restride: &Restride) -> Result<Source, RenderError> {
+pub fn render_repack(repack: &Repack) -> Result<Source, RenderError> {
     let engine = engine().as_ref().map_err(|e| RenderError(e.clone()))?;
-    let context = Context { element: restride.dtype.cuda(), units: Restride::UNITS, threads: Restride::THREADS };
+    let context = Context { element: repack.dtype.cuda(), units: Repack::UNITS, threads: Repack::THREADS };
     let context = tera::Context::from_serialize(&context).map_err(|e| RenderError(e.to_string()))?;
-    let text = engine.render("restride.cu", &context).map_err(|e| RenderError(e.to_string()))?;
+    let text = engine.render("repack.cu", &context).map_err(|e| RenderError(e.to_string()))?;
     Ok(Source::new(text, ENTRY))
 }

@@ -36,7 +36,7 @@ DEVICE uint4 shift(uint4 low, uint4 high, u32 offset) {
                       __funnelshift_r(words[2], words[3], bits), __funnelshift_r(words[3], words[4], bits));
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) postlude_restride(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS) postlude_repack(const __grid_constant__ Params p) {
     let_next_kernel_start();
     wait_for_earlier_kernels();
     const bool second = blockIdx.x >= p.operands[0].blocks;

@@ -58,8 +58,8 @@ fn batches_lie_anywhere() {
 #[test]
 fn the_plan_says_so() {
     let plan = gemm(F16, TN).kernel(Target::SM_90A, 132, Shape::new(300, 500, 101)).unwrap();
-    let restride = plan.restride.expect("rows of 101 elements are not aligned");
-    assert_eq!(restride.operands, [true, true]);
+    let repack = plan.repack.expect("rows of 101 elements are not aligned");
+    assert_eq!(repack.operands, [true, true]);
     assert_eq!(plan.scratch, (300 + 500) * 128 * 2);
     let explained = plan.explain();
     assert!(
@@ -67,8 +67,8 @@ fn the_plan_says_so() {
         "{explained}"
     );
     let one = gemm(F16, TN).kernel(Target::SM_90A, 132, Problem::new(300, 500, 128).align("b", 2)).unwrap();
-    assert_eq!(one.restride.map(|r| r.operands.iter().filter(|copied| **copied).count()), Some(1));
-    assert!(gemm(F16, TN).kernel(Target::SM_90A, 132, Shape::new(300, 500, 128)).unwrap().restride.is_none());
+    assert_eq!(one.repack.map(|r| r.operands.iter().filter(|copied| **copied).count()), Some(1));
+    assert!(gemm(F16, TN).kernel(Target::SM_90A, 132, Shape::new(300, 500, 128)).unwrap().repack.is_none());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tiles that lie flush with the end of the output.
+//! Shifted edge tiles: the last tiles end where the output does.
 //!
 //! Where the last tile of a row or a column would reach beyond the output it begins earlier instead, and computes again what the tile before
 //! it has. That is no more work, for a tile takes the same wherever it lies, and both write the same bits; but tiles that lie mostly outside
@@ -22,9 +22,9 @@ pub(super) fn allows(program: &Program, arguments: &[Argument]) -> bool {
 }
 
 impl KernelPlan {
-    /// The row and the column, as the kernel sees them, behind which no tile begins where [`flush`](KernelPlan::flush): so that it ends where
-    /// the output of that shape does, or as little beyond as alignment takes.
-    pub fn last_tiles(&self, shape: Shape) -> [usize; 2] {
+    /// Where the last tiles begin if edge tiles are [shifted](KernelPlan::shifted_edges): a row and a column, as the kernel sees them. A tile
+    /// there ends where the output does, or as little beyond as alignment takes.
+    pub fn edge_tiles(&self, shape: Shape) -> [usize; 2] {
         let Shape { m, n, .. } = self.seen(shape);
         let operands = self.arguments.iter().filter_map(|argument| argument.role.operand());
         let matrices = operands.filter(|operand| operand.axes.is_matrix()).map(|operand| operand.dtype.size());
@@ -59,8 +59,8 @@ mod tests {
         let of = |epilogue: &Epilogue, m, n| {
             let shape = Shape::new(m, n, 256);
             let plan = plan(epilogue, tile, shape);
-            assert!(plan.flush && plan.explain().contains("flush") && !plan.transposed, "{}", plan.explain());
-            plan.last_tiles(shape)
+            assert!(plan.shifted_edges && plan.explain().contains("shifted: the last") && !plan.transposed, "{}", plan.explain());
+            plan.edge_tiles(shape)
         };
         assert_eq!(of(&identity, 4096, 4104), [3968, 3976], "whole tiles begin where they always do");
         assert_eq!(of(&identity, 4095, 4097), [3968, 3976], "to eight elements of 16 bits");
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(of(&wide, 4104, 4092), [3976, 3968], "the operands are narrower than the output");
         assert_eq!(of(&identity, 200, 136), [72, 8]);
         assert_eq!(of(&identity, 129, 128), [8, 0]);
-        let beyond = plan(&identity, tile, Shape::new(128, 128, 128)).last_tiles(Shape::new(usize::MAX, 0, 1));
+        let beyond = plan(&identity, tile, Shape::new(128, 128, 128)).edge_tiles(Shape::new(usize::MAX, 0, 1));
         assert!(beyond[0] >= usize::MAX - 128 && beyond[1] == 0, "an extent that nothing can be planned for is no panic");
     }
 
@@ -87,9 +87,9 @@ mod tests {
         for epilogue in [in_place, summed, masked, unmasked] {
             let epilogue = epilogue.unwrap();
             let plan = plan(&epilogue, Tile::ping_pong(128, 128, 3), Shape::new(4104, 4104, 256));
-            assert!(!plan.flush && !plan.explain().contains("flush"), "{}", plan.explain());
+            assert!(!plan.shifted_edges && !plan.explain().contains("shifted: the last"), "{}", plan.explain());
         }
         let sm80 = Gemm::new(F16, TN, &recipes::identity(F16).unwrap()).kernel(Target::SM_80, 108, Shape::new(4104, 4104, 256));
-        assert!(!sm80.unwrap().flush, "nothing fills in what does not exist");
+        assert!(!sm80.unwrap().shifted_edges, "nothing fills in what does not exist");
     }
 }
