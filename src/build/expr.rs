@@ -202,7 +202,7 @@ impl Builder {
     /// One kernel serves both: it is given a null pointer, and all its threads take the same way around the load. No memory is read
     /// then. A kernel that has such an operand pays for one comparison before each of its loads.
     ///
-    /// The default has the type of the operand's values (`f32` for `F16`). What is left out is not written either, so that an optional
+    /// The default has the type of the operand's values (`f32` for `F16`). A launch does not write what it leaves out, so an optional
     /// operand cannot be updated in place. A gradient with respect to it is the one that memory full of the default would have,
     /// and an output like every other; leave the argument out of [`Wrt`](crate::grad::Wrt) where it is not wanted.
     ///
@@ -300,7 +300,7 @@ impl Builder {
         let values = element.into_values(self, built_at).into_iter();
         let mut values: Vec<NodeId> = values.map(|value| value.beside(f64, self, built_at).id).collect();
         if with.monoid.is_indexed() && values.len() == 1 {
-            // Along both axes there is no index that the graph could say.
+            // The graph has no coordinate that counts the elements of both axes.
             let index = match (operand.axes.contains(M), operand.axes.contains(N)) {
                 (true, false) => Some(Coordinate::Column),
                 (false, true) => Some(Coordinate::Row),

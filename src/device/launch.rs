@@ -234,7 +234,7 @@ impl Launch {
             places[slot] = Place { address, ld, batch_stride, ..Place::NONE };
         }
         let mut block = self.layout.block(places, origin, workspace);
-        // Of what is left out there is nothing to describe: a null address says so to the kernel.
+        // A null address tells the kernel that the operand is left out, so it needs no map.
         let described = |field: &&MapField| places[field.slot].address != 0 || !self.slots[field.slot].may_be_left_out();
         for field in self.layout.maps.iter().filter(described) {
             let map = self.encode(field, &places[field.slot]).map_err(driver("describe a tensor"))?;

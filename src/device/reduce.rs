@@ -96,7 +96,7 @@ fn fill(stream: &CudaStream, to: u64, [inner, runs]: [usize; 2], distance: usize
     let pitch = if runs > 1 { distance } else { inner } * element.len();
     let stream = stream.cu_stream();
     if let &[a, b, c, d, e, f, g, h] = element {
-        // There is no instruction for elements of 8 bytes: one half of them after the other, along the shorter way.
+        // The driver fills words of up to 4 bytes, so the halves of an element are filled one after the other, along the shorter way.
         let halves = [(to, u32::from_ne_bytes([a, b, c, d])), (to + 4, u32::from_ne_bytes([e, f, g, h]))];
         let (lines, step, count, pitch) = if runs < inner { (runs, pitch, inner, 8) } else { (inner, 8, runs, pitch) };
         for (start, half) in (0..lines).flat_map(|line| halves.map(|(to, half)| (to + (line * step) as u64, half))) {

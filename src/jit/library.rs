@@ -1,4 +1,4 @@
-//! What a library is known by without loading it, and what was found when it was loaded.
+//! Identifies a compiler library by its file, and remembers what it said of itself when it was loaded.
 //!
 //! Loading NVRTC takes ten times as long as all the rest of a disk hit, and a process that finds its kernel needs no more of it than
 //! its identity. So a process that has loaded NVRTC writes down which file it was and which build, under a hash of all that the search

@@ -164,7 +164,7 @@ fn verify(cache: &Cache, remove: bool) -> Result<ExitCode> {
         match &file.holds {
             Ok(Holds::Kernel(_)) => kernels += 1,
             Ok(Holds::Compiler(_)) => compilers += 1,
-            // It says of this machine what is found out again, and is no part of what was cached.
+            // A note describes this machine, and another machine finds out its own.
             Ok(Holds::Library(_)) => {}
             Ok(_) => notes += 1,
             Err(why) => {

@@ -1,10 +1,9 @@
-//! What the search depends on, seen without loading anything.
+//! Everything that the search for a compiler library depends on, found without loading anything.
 //!
-//! Of a file or a directory that is known these are the libraries in it. Where the loader looks by itself is not told here: it depends on
-//! its own path, on its index, and on the program and the library that ask. These are taken as they are, so that a search which goes
-//! another way has another key. What is in the system's own directories without being in the index is not seen, nor is a library that was
-//! put where the path in this program's file leads. Then a process uses kernels from the compiler that it used before, until it
-//! compiles.
+//! For a known file or directory that is the libraries in it. The loader's own search depends on `LD_LIBRARY_PATH`, on its index
+//! (`ld.so.cache`), and on the program and the library that ask. The key contains these, so a search that may end elsewhere has another key.
+//! Two changes are not seen: a library in a system directory that is missing from the index, and one in the run path of this program. A
+//! process then uses kernels of the compiler that it used before, until it compiles.
 
 use super::{FOUND, Place, libraries_in, mapped_file, places};
 use crate::jit::CacheKey;
