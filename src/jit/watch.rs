@@ -66,7 +66,8 @@ impl PartialEq for Watcher {
 
 impl Eq for Watcher {}
 
-/// How much longer compilations take here than on the machine that estimates are of: as the last ones were measured.
+/// How much longer compilations take here than on the machine that estimates are of: as the last ones were measured. Time that other
+/// work on the machine takes from the compiler does not count: a busy machine would else refuse kernels that it compiles when it is idle.
 pub(super) struct Pace(AtomicU64);
 
 impl Default for Pace {
@@ -90,6 +91,21 @@ impl Pace {
     }
 }
 
+/// The processor time of this thread. Elsewhere than on Linux the time since the first call.
+fn worked() -> Duration {
+    #[cfg(target_os = "linux")]
+    {
+        let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let part = |x: i64| u64::try_from(x).unwrap_or_default();
+        Duration::from_secs(part(spent.tv_sec)) + Duration::from_nanos(part(spent.tv_nsec))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+        START.elapsed()
+    }
+}
+
 /// Refuses a source that is estimated to take longer than the limit.
 pub(super) fn within(limit: Option<Duration>, pace: &Pace, source: &Source, target: Target) -> Result<(), JitError> {
     match (limit, pace.estimate(source)) {
@@ -108,9 +124,10 @@ pub(super) fn watched(
 ) -> Result<Cubin, JitError> {
     let (start, cancel) = (Instant::now(), AtomicBool::new(false));
     let run = || {
+        let before = worked();
         let compiled = compile(&cancel);
         if let (Ok(_), Some(expected)) = (&compiled, source.expected()) {
-            pace.learn(expected, start.elapsed());
+            pace.learn(expected, worked().saturating_sub(before));
         }
         compiled
     };

@@ -42,7 +42,9 @@ struct StandIn {
     /// How often it was asked for its identity, and to compile.
     asked: AtomicU64,
     compiled: AtomicU64,
+    /// How long a compilation sleeps, and how long it works.
     takes: Duration,
+    works: Duration,
     /// Whoever looks for it waits for so many others who do.
     together: Option<Barrier>,
     /// Its file; with one, what it is can be remembered.
@@ -108,6 +110,10 @@ impl Compile for StandIn {
             File::options().create(true).append(true).open(tally).unwrap().write_all(b"+").unwrap();
         }
         std::thread::sleep(self.takes);
+        let start = std::time::Instant::now();
+        while start.elapsed() < self.works {
+            std::hint::spin_loop();
+        }
         match source.text() {
             "wrong" => Err(JitError::InvalidSource { entry: source.entry().into(), why: "for this test" }),
             text => {
