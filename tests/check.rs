@@ -129,7 +129,7 @@ warning[E0104]: argument `gain` reaches no sink
     let expected: Vec<String> = unused.iter().map(|argument| format!("{argument} (unused)")).collect();
     assert_eq!(warnings.len(), unused.len());
     assert_eq!(arguments[2..], expected);
-    // What is said of how they lie decides nothing, and is not looked at.
+    // The check does not look at the layout of unused arguments.
     let gemm = Gemm::new(F16, TN, &epilogue);
     let shape = Shape::new(64, 48, 32);
     let said = Problem::from(shape).ld("gain", 3).batch_stride("alpha", 1).align("beta", 3);

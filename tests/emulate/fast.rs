@@ -62,7 +62,7 @@ fn epilogue(values: impl FnOnce(&mut Graph, [NodeId; 2]) -> Vec<(String, NodeId)
     Epilogue::from_graph(graph).unwrap()
 }
 
-/// The values of every store, with instructions that are off by `tilt`; `None` where there is no compiler.
+/// Runs the kernel with special-function instructions that err by `tilt`, and returns the values of every store. `None` without a compiler.
 fn run(name: &str, epilogue: &Epilogue, tilt: i32, x: &[f32], y: &[f32]) -> Option<Vec<Vec<f32>>> {
     let gemm = Gemm::pointwise(F32, Order::RowMajor, epilogue).math(Math::Fast);
     let shape = Shape::new(ROWS, COLUMNS, 0);
@@ -104,7 +104,7 @@ impl Worst {
     }
 }
 
-/// How far a value is off; nothing where it is what `f32` makes of the truth, and without end where one of both is no number.
+/// The error of a value: 0 where the value is the exact one rounded to `f32`, infinite where exactly one of both is NaN.
 fn off(found: f32, exact: f64) -> f64 {
     let rounded = exact as f32;
     let same = rounded == found || rounded.is_nan() && found.is_nan();

@@ -130,7 +130,7 @@ fn what_is_required_is_missed() {
     assert!(error.contains("argument `bias`: missing"), "{error}");
 }
 
-/// What nothing uses may be passed, and is not looked at.
+/// A launch may pass unused arguments, and the kernel ignores them.
 #[test]
 fn what_is_unused_is_ignored() {
     let Some(device) = gpu() else { return };

@@ -169,7 +169,7 @@ fn fast_primitives_hold_their_bounds() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Zeros, what is infinite and what is no number, of every fast spelling of one operand.
+/// Every fast spelling of one operand at zeros, infinities and NaN.
 #[test]
 fn fast_primitives_are_right_at_edges() {
     let edges = [0.0, -0.0, 1.0, -1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];

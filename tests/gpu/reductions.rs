@@ -182,7 +182,7 @@ fn counts_and_indices() {
     run_all(everywhere(&over_every_set(|e| e.load("c", F32).gt(0.5), Monoid::Count.atomic(), I32), |case| case));
 }
 
-/// Few values, so that most elements have equals, and some that are no numbers.
+/// Elements of few different values, so that most have equals, and some NaN.
 #[test]
 fn of_equal_elements_the_first_has_its_index() {
     let few = |rng: &mut Rng, _: DType| match rng.bits() % 400 {

@@ -50,7 +50,7 @@ fn estimates_follow_the_pace_of_this_machine() {
     assert!(matches!(error, JitError::TooLong(too_long) if too_long.estimate > Duration::from_secs(2)), "{error}");
 }
 
-/// A machine that is busy with something else is no slower: it would refuse what it compiles when it is idle.
+/// Waiting for other work on the machine does not lengthen estimates. Else a busy machine would refuse kernels that an idle one compiles.
 #[test]
 #[cfg(target_os = "linux")]
 fn what_a_compilation_waits_for_does_not_count() {
