@@ -6,7 +6,7 @@
 
 use super::candidates::{Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_TF32, SUMS};
 use super::{
-    Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Runs, Staging, Tile, TileShape, hopper, raster,
+    ArgumentRuns, Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, Tile, TileShape, hopper, raster,
 };
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
@@ -171,10 +171,10 @@ impl fmt::Display for Choice {
 }
 
 /// What the choice depends on, as the kernel sees it.
-pub(super) struct Request<'r> {
+pub(super) struct TileRequest<'r> {
     pub operation: Operation,
     pub program: &'r Program,
-    pub argument_runs: &'r [Runs],
+    pub argument_runs: &'r [ArgumentRuns],
     /// The parameter block without tensor maps.
     pub params: &'r Params,
     pub shape: Shape,
@@ -202,7 +202,7 @@ fn unit(mainloop: Mainloop, dtype: DType) -> Option<f64> {
 }
 
 /// Chooses the tile of a mainloop and its rasterisation, with a verdict on every candidate; none if none fits.
-pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice) {
+pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Choice) {
     // Tiles as they fit, and what they are estimated to take.
     let mut estimates: Vec<(Tile, f64)> = Vec::new();
     let mut consider = |tile: &Tile, obstacle: Option<String>, estimate: &dyn Fn(&Tile) -> f64| match obstacle
@@ -343,7 +343,7 @@ pub(super) fn tiles(tile: &Tile, shape: Shape) -> u64 {
 }
 
 /// Why a candidate is not meant for a problem.
-fn unsuitable(candidate: &Candidate, request: &Request) -> Option<String> {
+fn unsuitable(candidate: &Candidate, request: &TileRequest) -> Option<String> {
     let least = request.alignment[0].min(request.alignment[1]);
     let (from, to) = candidate.alignment;
     if !(from..=to).contains(&least) {
@@ -357,8 +357,8 @@ fn unsuitable(candidate: &Candidate, request: &Request) -> Option<String> {
 const MOST_CODE: usize = 9000;
 
 /// The tile as it fits beside the epilogue's operands, or why it does not.
-fn fit(tile: &Tile, request: &Request) -> Result<Tile, Reason> {
-    let Request { operation, program, alignment, strip, target, .. } = *request;
+fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
+    let TileRequest { operation, program, alignment, strip, target, .. } = *request;
     if let Some(obstacle) = tile.obstacle(operation, &program.reductions, alignment, strip, target) {
         return Err(obstacle.into());
     }
@@ -390,7 +390,7 @@ fn fit(tile: &Tile, request: &Request) -> Result<Tile, Reason> {
 
 /// Relative time: full rounds of as many tiles as are resident, then what is left, which takes at least as long as one
 /// tile alone.
-fn estimate(candidate: &Candidate, request: &Request) -> f64 {
+fn estimate(candidate: &Candidate, request: &TileRequest) -> f64 {
     let resident = candidate.tile.min_blocks as u64;
     let blocks = tiles(&candidate.tile, request.shape).saturating_mul(candidate.tile.cluster() as u64);
     let on_one = blocks.div_ceil(request.multiprocessors as u64);

@@ -47,7 +47,7 @@ mod tests {
     use crate::target::Target;
 
     fn plan(epilogue: &Epilogue, tile: Tile, shape: Shape) -> KernelPlan {
-        Gemm::new(F16, TN, epilogue).tile(tile).kernel(Target::SM_90A, 132, shape).unwrap()
+        Gemm::new(F16, TN, epilogue).tile(tile).kernel_plan(Target::SM_90A, 132, shape).unwrap()
     }
 
     #[test]
@@ -89,7 +89,8 @@ mod tests {
             let plan = plan(&epilogue, Tile::ping_pong(128, 128, 3), Shape::new(4104, 4104, 256));
             assert!(!plan.shifted_edges && !plan.explain().contains("shifted: the last"), "{}", plan.explain());
         }
-        let sm80 = Gemm::new(F16, TN, &recipes::identity(F16).unwrap()).kernel(Target::SM_80, 108, Shape::new(4104, 4104, 256));
+        let sm80 =
+            Gemm::new(F16, TN, &recipes::identity(F16).unwrap()).kernel_plan(Target::SM_80, 108, Shape::new(4104, 4104, 256));
         assert!(!sm80.unwrap().shifted_edges, "nothing fills in what does not exist");
     }
 }

@@ -6,7 +6,7 @@
 //! slices; a few were then set by hand. On all of them it picked one within 3 % of the best before blocks in turns came to be taken alone;
 //! others are not held against it yet (`docs/performance.md`).
 
-use super::choice::{Request, tiles as count_tiles};
+use super::choice::{TileRequest, tiles as count_tiles};
 use super::program::Phase;
 use super::staging::{chunk_columns, delays_store};
 use super::{Schedule, Tile, TileShape};
@@ -117,7 +117,7 @@ struct Cycles {
 }
 
 /// What a Hopper tile takes: of its own, and of what is to be computed.
-fn of_tile(tile: &Tile, request: &Request<'_>) -> Option<Cycles> {
+fn of_tile(tile: &Tile, request: &TileRequest<'_>) -> Option<Cycles> {
     let TileShape::Sm90a { bk, consumers, schedule, .. } = tile.shape else { return None };
     let program = request.program;
     let area = (tile.bm * tile.bn) as f64;
@@ -142,13 +142,13 @@ fn of_tile(tile: &Tile, request: &Request<'_>) -> Option<Cycles> {
 }
 
 /// Whether a tile's epilogue is over before the next tile's products are, so that the next epilogue may wait for it.
-pub(super) fn hides(tile: &Tile, request: &Request<'_>) -> bool {
+pub(super) fn hides(tile: &Tile, request: &TileRequest<'_>) -> bool {
     let Some(Cycles { product, epilogue, chunks, loads, .. }) = of_tile(tile, request) else { return false };
     UNDER_PRODUCTS * (epilogue + READ * loads * chunks) + HANDOVER < product
 }
 
 /// Estimated cycles.
-pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
+pub(super) fn estimate(tile: &Tile, request: &TileRequest<'_>) -> f64 {
     let TileShape::Sm90a { schedule, cluster: [cluster_m, cluster_n], .. } = tile.shape else { return f64::INFINITY };
     let Some(Cycles { terms, product, epilogue, besides, values, chunks, delayed_store, .. }) = of_tile(tile, request) else {
         return f64::INFINITY;

@@ -31,12 +31,12 @@ pub use code::Code;
 pub use maps::{MapSource, Swizzle, TensorMap};
 pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use preferences::{Math, Preferences};
-pub use problem::{Problem, Runs, Strides};
-pub use program::{Item, Phase, Program, Step, StepKind, Store};
-pub use reduce::{Parts, Reduce, Unit, Workspace};
+pub use problem::{ArgumentRuns, Problem, Strides};
+pub use program::{Instr, InstrKind, Item, Phase, Program, Store};
+pub use reduce::{Parts, PlannedReduction, Unit, Workspace};
 pub use repack::Repack;
 pub use residency::{Priorities, Priority};
-pub use split::Split;
+pub use split::SplitK;
 pub use staging::{CHUNK_ROWS, Staged, Staging};
 pub(crate) use sums::MOST_PARTS;
 pub use sums::OperandSum;
@@ -54,7 +54,7 @@ use crate::pass;
 use crate::problem::{Operation, Shape};
 use crate::target::Target;
 use serde::Serialize;
-use split::Request;
+use split::PlanRequest;
 use std::time::Duration;
 
 /// Everything that decides a kernel.
@@ -77,7 +77,7 @@ pub struct KernelPlan {
     /// The operands that a launch copies into aligned rows first.
     pub repack: Option<Repack>,
     /// The product that leaves one sum for each part of K, for this kernel to add up; its accumulator then is a matrix.
-    pub split: Option<Split>,
+    pub split: Option<SplitK>,
     /// Bytes of the copies, or of the sums of parts, for the extents that were planned for.
     pub scratch: usize,
     /// Group height of the rasterisation, in tiles: of rows, or of columns if it is negative.
@@ -92,7 +92,7 @@ pub struct KernelPlan {
     #[serde(skip)]
     pub arguments: Vec<Argument>,
     /// How each argument lies in memory.
-    pub argument_runs: Vec<Runs>,
+    pub argument_runs: Vec<ArgumentRuns>,
     /// What of the epilogue passes through shared memory, on the mainloop that stages it.
     pub staging: Option<Staging>,
     /// The tensor maps that a launch passes.
@@ -133,7 +133,7 @@ pub enum PlanError {
     },
     /// K cannot be split as was asked for.
     #[error(
-        "K cannot be split in {parts} parts: {why}; `Gemm::split(1)` leaves it whole, and `explain()` says what parts would pay"
+        "K cannot be split in {parts} parts: {why}; `Gemm::split_k(1)` leaves it whole, and `explain()` says what parts would pay"
     )]
     Split {
         /// How many were asked for.
@@ -168,12 +168,12 @@ impl KernelPlan {
         multiprocessors: usize,
         preferences: Preferences,
     ) -> Result<KernelPlan, PlanError> {
-        split::plan(&Request { operation, epilogue, problem, target, multiprocessors, preferences, parts: 1 })
+        split::plan(&PlanRequest { operation, epilogue, problem, target, multiprocessors, preferences, parts: 1 })
     }
 
     /// Plans one kernel, whose accumulator is that of the operation or, if there are several parts, the sum of so many matrices.
-    fn whole(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
-        let Request { operation, epilogue, problem, target, multiprocessors, preferences, parts } = *request;
+    fn whole(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
+        let PlanRequest { operation, epilogue, problem, target, multiprocessors, preferences, parts } = *request;
         fit_operation(operation, epilogue)?;
         let epilogue = pass::fold(&pass::inline(epilogue));
         // Alignments are properties of memory: they are read off the problem as the user sees it.
@@ -210,15 +210,15 @@ impl KernelPlan {
             let arguments = seen.arguments().to_vec();
             let runs = |argument: &Argument| {
                 let slot = slots.iter().find(|s| *s.name == *argument.name);
-                slot.map_or(Runs { alignment: 16, whole: true }, |s| problem.runs(s))
+                slot.map_or(ArgumentRuns { alignment: 16, whole: true }, |s| problem.runs(s))
             };
-            let argument_runs: Vec<Runs> = arguments.iter().map(runs).collect();
+            let argument_runs: Vec<ArgumentRuns> = arguments.iter().map(runs).collect();
             let fast_math = preferences.math.is_fast(&program);
             let drifts = || residency::drifts(shape, operation.dtype().size(), multiprocessors);
             let lockstep = mainloop == Mainloop::Sm90a && preferences.lockstep.unwrap_or_else(drifts);
             let shifted_edges = mainloop == Mainloop::Sm90a && edges::allows(&program, &arguments);
             let params = Params::of(operation, &arguments, &program, lockstep, shifted_edges);
-            let request = choice::Request {
+            let request = choice::TileRequest {
                 operation,
                 program: &program,
                 argument_runs: &argument_runs,
@@ -308,7 +308,7 @@ impl KernelPlan {
 
     /// Whether any value of the kernel is an `f64`, or the accumulator.
     pub(crate) fn has_doubles(&self) -> bool {
-        let is_double = |step: &Step| step.value == ValueType::F64;
+        let is_double = |step: &Instr| step.value == ValueType::F64;
         self.operation.accumulator() == ValueType::F64 || self.program.steps.iter().any(is_double)
     }
 
@@ -398,7 +398,7 @@ const fn waits(mainloop: Mainloop, adds_parts: bool) -> bool {
 fn staged(
     tile: &Tile,
     operation: Operation,
-    runs: &[Runs],
+    runs: &[ArgumentRuns],
     program: &Program,
     params: Params,
     target: Target,
@@ -468,8 +468,8 @@ fn strip(epilogue: &Checked, aligned: impl Fn(&str) -> usize) -> usize {
 impl Program {
     /// Whether a launch has to pass an argument to the kernel.
     fn uses(&self, argument: usize) -> bool {
-        let loads = |s: &Step| match s.kind {
-            StepKind::Scalar { argument: a } | StepKind::Load { argument: a, .. } | StepKind::Gather { argument: a, .. } => {
+        let loads = |s: &Instr| match s.kind {
+            InstrKind::Scalar { argument: a } | InstrKind::Load { argument: a, .. } | InstrKind::Gather { argument: a, .. } => {
                 a == argument
             }
             _ => false,

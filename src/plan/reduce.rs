@@ -24,7 +24,7 @@ use serde::Serialize;
 
 /// One reduction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Reduce {
+pub struct PlannedReduction {
     /// Which argument.
     pub argument: usize,
     /// How the result lies in memory; what it does not vary along is reduced over.
@@ -82,7 +82,7 @@ pub struct Workspace {
     pub bytes: usize,
 }
 
-impl Reduce {
+impl PlannedReduction {
     /// Whether the kernel adds slices up as they arrive. The other monoids have no such instruction for every type, nor is there one that
     /// takes an `f64` out of memory; they combine in a fixed order also where they need not.
     pub fn adds_as_they_arrive(&self) -> bool {
@@ -96,7 +96,7 @@ impl Reduce {
 }
 
 /// The sets of axes that results vary along, each once: units arrive for all of a set together.
-pub(crate) fn sets(reductions: &[Reduce]) -> Vec<Axes> {
+pub(crate) fn sets(reductions: &[PlannedReduction]) -> Vec<Axes> {
     let mut sets: Vec<Axes> = Vec::new();
     for reduction in reductions {
         if !sets.contains(&reduction.operand.axes) {
@@ -125,7 +125,7 @@ impl Tile {
 
 impl Parts {
     /// Places the parts of a unit's threads.
-    pub(super) fn of(reductions: &[Reduce], tile: &Tile, strip: usize) -> Parts {
+    pub(super) fn of(reductions: &[PlannedReduction], tile: &Tile, strip: usize) -> Parts {
         if reductions.is_empty() {
             return Parts::default();
         }

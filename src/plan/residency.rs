@@ -5,7 +5,7 @@
 //! of (`docs/performance.md`).
 
 use super::raster::GROUP_BYTES;
-use super::{KernelPlan, Phase, Program, StepKind, TileShape};
+use super::{InstrKind, KernelPlan, Phase, Program, TileShape};
 use crate::ir::{Operand, axes::L};
 use crate::problem::Shape;
 
@@ -38,7 +38,7 @@ fn matrix_bytes(program: &Program, Shape { m, n, batch, .. }: Shape) -> usize {
     };
     let loads = || {
         program.of_phase(Phase::Visit).filter_map(|step| match &program.steps[step].kind {
-            StepKind::Load { argument, operand } => Some((*argument, operand)),
+            InstrKind::Load { argument, operand } => Some((*argument, operand)),
             _ => None,
         })
     };
@@ -135,13 +135,13 @@ mod tests {
     use crate::target::Target;
 
     fn plan(shape: Shape) -> KernelPlan {
-        Gemm::new(F16, TN, &recipes::identity(F16).unwrap()).kernel(Target::SM_90A, 132, shape).unwrap()
+        Gemm::new(F16, TN, &recipes::identity(F16).unwrap()).kernel_plan(Target::SM_90A, 132, shape).unwrap()
     }
 
     #[test]
     fn whose_chunks_go_row_by_row() {
         let of = |epilogue: &Epilogue, shape| {
-            let plan = Gemm::new(F16, TN, epilogue).kernel(Target::SM_90A, 132, shape).unwrap();
+            let plan = Gemm::new(F16, TN, epilogue).kernel_plan(Target::SM_90A, 132, shape).unwrap();
             assert_eq!(plan.explain().contains("row by row"), plan.chunks_by_rows());
             (plan.tile.bn, plan.chunks_by_rows())
         };

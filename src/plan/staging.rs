@@ -10,7 +10,7 @@
 use super::rings::Sizes;
 use super::sums::lines;
 use super::{
-    MapSource, Parts, Phase, Program, Runs, Schedule, StepKind, Swizzle, TensorMap, Tile, TileShape, lies_along_columns,
+    ArgumentRuns, InstrKind, MapSource, Parts, Phase, Program, Schedule, Swizzle, TensorMap, Tile, TileShape, lies_along_columns,
 };
 use crate::dtype::DType;
 use crate::ir::axes::M;
@@ -114,7 +114,7 @@ pub(super) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize
 
 /// Columns of a chunk: the largest power of two, up to 64, that a tile's columns divide into; but half of the tile where those were only
 /// 16, and the epilogue allows it. Lines of such halves need no swizzle, for they are an odd number of pieces of 16 bytes, or of 32.
-pub(super) fn chunk_columns(tile: &Tile, program: &Program, runs: &[Runs]) -> usize {
+pub(super) fn chunk_columns(tile: &Tile, program: &Program, runs: &[ArgumentRuns]) -> usize {
     let power = MOST_CHUNK.min(1 << tile.bn.trailing_zeros());
     let half = power == 16 && (33..=2 * MOST_HALF).contains(&tile.bn) && tile.accumulators() <= MOST_BESIDE_HALVES;
     if half && takes_any_line(program, runs) { tile.bn / 2 } else { power }
@@ -125,7 +125,7 @@ const MOST_HALF: usize = 88;
 const MOST_BESIDE_HALVES: usize = 128;
 
 /// Whether chunks may have any number of columns: not where bits are moved by words, elements one by one, or sums are folded by halves.
-fn takes_any_line(program: &Program, runs: &[Runs]) -> bool {
+fn takes_any_line(program: &Program, runs: &[ArgumentRuns]) -> bool {
     let any =
         |operand: Operand, argument: usize| operand.dtype.size() >= 2 && runs[argument].alignment >= 16 && runs[argument].whole;
     program.reductions.is_empty()
@@ -147,7 +147,7 @@ const DEFERRED_CHUNK: usize = 32;
 const MOST_EXPOSED: u32 = 1;
 
 /// Whether all of a matrix is whole pieces of 16 bytes in lines along N, which are whole within a warp.
-fn has_whole_lines(operand: Operand, Runs { alignment, whole }: Runs) -> bool {
+fn has_whole_lines(operand: Operand, ArgumentRuns { alignment, whole }: ArgumentRuns) -> bool {
     lies_along_columns(operand.axes, operand.order) && alignment >= 16 && whole
 }
 
@@ -158,7 +158,7 @@ const MOST_BESIDE_SHARES: usize = 96;
 
 /// Whether lanes move what a tile writes. That takes instructions, but neither a fence nor a wait until the last chunk has been read: it is sooner
 /// done where nothing covers an epilogue, and in the way of the products where something does (`docs/performance.md`).
-fn is_direct_store(tile: &Tile, program: &Program, runs: &[Runs], chunk: usize) -> bool {
+fn is_direct_store(tile: &Tile, program: &Program, runs: &[ArgumentRuns], chunk: usize) -> bool {
     let TileShape::Sm90a { schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
     let mut matrices = program.stores.iter().filter(|store| !store.operand.dtype.is_packed());
     let in_pieces = |dtype: DType| {
@@ -172,7 +172,7 @@ fn is_direct_store(tile: &Tile, program: &Program, runs: &[Runs], chunk: usize) 
 
 /// Whether what a tile writes waits in registers, and leaves under the next one's products. Consumers that share a tile end together,
 /// so that their epilogue is seen; of one that computes next to nothing, into one matrix of 16 bits, only the conversion then is.
-pub(super) fn delays_store(tile: &Tile, program: &Program, runs: &[Runs]) -> bool {
+pub(super) fn delays_store(tile: &Tile, program: &Program, runs: &[ArgumentRuns]) -> bool {
     let TileShape::Sm90a { consumers: 2, schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
     let [store] = program.stores.as_slice() else { return false };
     let dtype = store.operand.dtype;
@@ -202,14 +202,14 @@ struct Needs {
 
 impl Needs {
     /// Places each operand in its chunk or slice; `maps`, those of A and B, get theirs behind.
-    fn of(program: &Program, runs: &[Runs], tile: &Tile, chunk: usize, mut maps: Vec<TensorMap>) -> Needs {
+    fn of(program: &Program, runs: &[ArgumentRuns], tile: &Tile, chunk: usize, mut maps: Vec<TensorMap>) -> Needs {
         let direct_store = is_direct_store(tile, program, runs, chunk);
         let mut matrix = |of, operand: Operand, argument: usize, read: bool, bytes: &mut usize| {
             let (map, size) = chunk_map(operand, argument, chunk);
             // Swizzles count from multiples of 1024 bytes.
             let align = if operand.dtype.is_packed() { 16 } else { 1024 };
             let at = bytes.next_multiple_of(align);
-            let Runs { alignment, whole } = runs[argument];
+            let ArgumentRuns { alignment, whole } = runs[argument];
             let map = map
                 .filter(|_| alignment >= 16 && (read || !direct_store))
                 .map(|map| TensorMap { required: read || whole, ..map });
@@ -271,7 +271,7 @@ impl Staging {
     pub(super) fn of(
         program: &Program,
         operation: Operation,
-        runs: &[Runs],
+        runs: &[ArgumentRuns],
         tile: &Tile,
         target: Target,
     ) -> Result<(Staging, usize), String> {
@@ -406,7 +406,7 @@ impl Staging {
 
 /// Whether the elements of a step's load are bits.
 fn is_packed(program: &Program, step: usize) -> bool {
-    matches!(program.steps[step].kind, StepKind::Load { operand, .. } if operand.dtype.is_packed())
+    matches!(program.steps[step].kind, InstrKind::Load { operand, .. } if operand.dtype.is_packed())
 }
 
 /// The maps of A and B: boxes of 64 elements of K, or of M or N where K is the strided axis. Under multicast each block of a

@@ -1,7 +1,7 @@
 //! Tiles: what each mainloop can be configured to, whether a configuration is legal, and what it takes. One formula for
 //! shared memory, used by the choice, the launch and `explain`.
 
-use super::{Parts, Reduce};
+use super::{Parts, PlannedReduction};
 use crate::dtype::DType;
 use crate::ir::Order;
 use crate::problem::Operation;
@@ -249,7 +249,7 @@ impl Tile {
     pub(super) fn obstacle(
         &self,
         operation: Operation,
-        reductions: &[Reduce],
+        reductions: &[PlannedReduction],
         alignment: [usize; 2],
         strip: usize,
         target: Target,
