@@ -2,15 +2,17 @@
 //!
 //! The mainloop follows from formats and target. Among its tiles the choice minimises estimated time: how many tiles a
 //! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured. Hopper's
-//! tiles have a model of their own (`hopper`).
+//! tiles have a model of their own (`mainloop/sm90a/cost.rs`).
 
-use super::candidates::{Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_TF32, SUMS};
-use super::{
-    ArgumentRuns, Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, Tile, TileShape, hopper, raster,
-};
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::{Node, Order};
+use crate::plan::launch::raster;
+use crate::plan::mainloop::candidates::{Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_TF32, SUMS};
+use crate::plan::mainloop::sm90a::cost;
+use crate::plan::{
+    ArgumentRuns, Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, Tile, TileShape,
+};
 use crate::problem::{Operation, Shape};
 use crate::target::Target;
 use serde::Serialize;
@@ -194,7 +196,7 @@ pub(super) struct TileRequest<'r> {
 /// (`docs/performance.md`).
 fn unit(mainloop: Mainloop, dtype: DType) -> Option<f64> {
     match (mainloop, dtype) {
-        (Mainloop::Sm90a, _) => Some(hopper::NANOSECONDS),
+        (Mainloop::Sm90a, _) => Some(cost::NANOSECONDS),
         (Mainloop::Sm80, DType::F16 | DType::BF16) => Some(0.27),
         (Mainloop::Simt, DType::F32) => Some(1.0),
         _ => None,
@@ -214,8 +216,8 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
     if let Some(tile) = request.preferences.tile {
         consider(&tile, None, &|_| 1.0);
     } else if mainloop == Mainloop::Sm90a {
-        for tile in hopper::tiles() {
-            consider(&tile, None, &|tile| hopper::estimate(tile, request));
+        for tile in cost::tiles() {
+            consider(&tile, None, &|tile| cost::estimate(tile, request));
         }
     } else {
         let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {
@@ -381,7 +383,7 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
     let (common, fitting) = staged(stages)?;
     // Where consumers have one place for their chunks their epilogues follow each other, which takes products to hide them. Who names a
     // tile has its stages.
-    if !common || request.preferences.tile.is_some() || hopper::hides(&fitting, request) {
+    if !common || request.preferences.tile.is_some() || cost::hides(&fitting, request) {
         return Ok(fitting);
     }
     let own = (2..stages).rev().filter_map(|stages| staged(stages).ok()).find(|(common, _)| !common);

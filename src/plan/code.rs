@@ -9,10 +9,10 @@
 //!
 //! The counts are estimates in machine instructions, from the `code` column of the tables.
 
-use super::program::{Phase, Program, Store};
-use super::{InstrKind, Mainloop, Tile, TileShape};
 use crate::dtype::ValueType;
 use crate::ir::{CustomOp, Node, Op};
+use crate::plan::epilogue::program::{Phase, Program, Store};
+use crate::plan::{InstrKind, Mainloop, Tile, TileShape};
 use serde::Serialize;
 use std::time::Duration;
 

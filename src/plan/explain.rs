@@ -1,7 +1,7 @@
 //! Explaining a plan: what will run, what it takes, and why this and not another.
 
-use super::{InstrKind, Item, KernelPlan, MOST_PARTS, OperandSum, Phase, SplitK, Staging};
 use crate::ir::axes::L;
+use crate::plan::{InstrKind, Item, KernelPlan, MOST_PARTS, OperandSum, Phase, SplitK, Staging};
 use std::fmt::Write;
 
 impl KernelPlan {

@@ -5,46 +5,34 @@
 //! every problem of its class (format, layout, alignment, tile), and M, N, K, leading dimensions, addresses and scalars are the
 //! launch's.
 
-mod candidates;
 mod choice;
 mod code;
-mod edges;
+mod epilogue;
 mod explain;
-mod hopper;
-mod maps;
-mod params;
+mod launch;
+mod mainloop;
 mod preferences;
-mod problem;
-mod program;
-mod raster;
-mod reduce;
-mod repack;
-mod residency;
-mod rings;
-mod split;
-mod staging;
-mod sums;
-mod tile;
+mod split_k;
 
 pub use choice::{Choice, Considered, Reason, Verdict};
 pub use code::Code;
-pub use maps::{MapSource, Swizzle, TensorMap};
-pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
+pub(crate) use epilogue::operand_sums::MOST_PARTS;
+pub use epilogue::operand_sums::OperandSum;
+pub use epilogue::program::{Instr, InstrKind, Item, Phase, Program, Store};
+pub use epilogue::reduce::{Parts, PlannedReduction, Unit, Workspace};
+pub use launch::maps::{MapSource, Swizzle, TensorMap};
+pub use launch::params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
+pub use launch::problem::{ArgumentRuns, Problem, Strides};
+pub use launch::repack::Repack;
+pub use mainloop::sm90a::l2::{Priorities, Priority};
+pub use mainloop::sm90a::staging::{CHUNK_ROWS, Staged, Staging};
+pub use mainloop::tile::{Mainloop, Schedule, Tile, TileShape};
 pub use preferences::{Math, Preferences};
-pub use problem::{ArgumentRuns, Problem, Strides};
-pub use program::{Instr, InstrKind, Item, Phase, Program, Store};
-pub use reduce::{Parts, PlannedReduction, Unit, Workspace};
-pub use repack::Repack;
-pub use residency::{Priorities, Priority};
-pub use split::SplitK;
-pub use staging::{CHUNK_ROWS, Staged, Staging};
-pub(crate) use sums::MOST_PARTS;
-pub use sums::OperandSum;
-pub use tile::{Mainloop, Schedule, Tile, TileShape};
+pub use split_k::SplitK;
 
-pub(crate) use params::{has_wide, lies_along_columns};
-pub use problem::alignment;
-pub(crate) use reduce::{NOTE_BYTES, sets};
+pub(crate) use epilogue::reduce::{NOTE_BYTES, sets};
+pub(crate) use launch::params::{has_wide, lies_along_columns};
+pub use launch::problem::alignment;
 
 use crate::args::{ArgumentErrors, Misfit, fit_operation, slots};
 use crate::check::{Argument, Checked, Role};
@@ -54,7 +42,7 @@ use crate::pass;
 use crate::problem::{Operation, Shape};
 use crate::target::Target;
 use serde::Serialize;
-use split::PlanRequest;
+use split_k::PlanRequest;
 use std::time::Duration;
 
 /// Everything that decides a kernel.
@@ -168,7 +156,7 @@ impl KernelPlan {
         multiprocessors: usize,
         preferences: Preferences,
     ) -> Result<KernelPlan, PlanError> {
-        split::plan(&PlanRequest { operation, epilogue, problem, target, multiprocessors, preferences, parts: 1 })
+        split_k::plan(&PlanRequest { operation, epilogue, problem, target, multiprocessors, preferences, parts: 1 })
     }
 
     /// Plans one kernel, whose accumulator is that of the operation or, if there are several parts, the sum of so many matrices.
@@ -214,9 +202,9 @@ impl KernelPlan {
             };
             let argument_runs: Vec<ArgumentRuns> = arguments.iter().map(runs).collect();
             let fast_math = preferences.math.is_fast(&program);
-            let drifts = || residency::drifts(shape, operation.dtype().size(), multiprocessors);
+            let drifts = || mainloop::sm90a::l2::drifts(shape, operation.dtype().size(), multiprocessors);
             let lockstep = mainloop == Mainloop::Sm90a && preferences.lockstep.unwrap_or_else(drifts);
-            let shifted_edges = mainloop == Mainloop::Sm90a && edges::allows(&program, &arguments);
+            let shifted_edges = mainloop == Mainloop::Sm90a && mainloop::sm90a::edges::allows(&program, &arguments);
             let params = Params::of(operation, &arguments, &program, lockstep, shifted_edges);
             let request = choice::TileRequest {
                 operation,
@@ -236,7 +224,7 @@ impl KernelPlan {
             choice::choose(mainloop, &request, &mut choice);
             let Some((tile, raster)) = choice.chosen() else { continue };
             let (staging, params) = staged(&tile, operation, &argument_runs, &program, params, target);
-            let outgrows_cache = residency::outgrow(&program, shape);
+            let outgrows_cache = mainloop::sm90a::l2::outgrow(&program, shape);
             let strip = staging.as_ref().map_or(strip, |s| s.strip);
             let code = Code::of(&program, &tile, strip, fast_math);
             return Ok(KernelPlan {

@@ -1,8 +1,8 @@
 //! Preferences: what the user asks for beyond the epilogue.
 
-use super::{Mainloop, Program, Tile};
 #[cfg(feature = "jit")]
 use crate::ir::Side;
+use crate::plan::{Mainloop, Program, Tile};
 use serde::{Deserialize, Serialize};
 use std::num::{NonZeroI32, NonZeroUsize};
 

@@ -204,7 +204,7 @@ fn single_threads(blocks: u32) -> LaunchConfig {
 #[test]
 fn steps_count_and_put_the_count_back() {
     let Some(device) = gpu().filter(|device| device.target() == Target::SM_90A) else { return };
-    let text = include_str!("steps.cu").replace("STEP\n", include_str!("../../templates/mainloop/sm90a_lockstep.cuh"));
+    let text = include_str!("steps.cu").replace("STEP\n", include_str!("../../templates/mainloop/sm90a/lockstep.cuh"));
     let function = kernel(device, text, "steps");
     let stream = device.context().default_stream();
     let (mut progress, mut early) = (stream.alloc_zeros::<u32>(1).unwrap(), stream.alloc_zeros::<u32>(1).unwrap());

@@ -4,8 +4,8 @@
 //! it has. That is no more work, for a tile takes the same wherever it lies, and both write the same bits; but tiles that lie mostly outside
 //! were seen to take longer than whole ones: 4096 x 4104 x 4096 is 6 % faster without them (`docs/performance.md`).
 
-use super::{KernelPlan, Program};
 use crate::check::{Argument, Role};
+use crate::plan::{KernelPlan, Program};
 use crate::problem::Shape;
 
 /// Bytes of the widest access, which a tile's first rows and columns are a multiple of in every matrix.
@@ -13,7 +13,7 @@ const WIDEST: usize = 16;
 
 /// Whether elements may be computed twice: nothing adds them up or has overwritten what they are made of, and no byte holds elements of
 /// several tiles. That nothing is read where another name writes is the borrows' affair.
-pub(super) fn allows(program: &Program, arguments: &[Argument]) -> bool {
+pub(in crate::plan) fn allows(program: &Program, arguments: &[Argument]) -> bool {
     let mut matrices = arguments.iter().filter_map(|argument| argument.role.operand()).filter(|operand| operand.axes.is_matrix());
     program.reductions.is_empty()
         && program.sums.is_empty()

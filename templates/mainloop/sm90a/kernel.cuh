@@ -104,9 +104,9 @@ DEVICE void clear_ring() {
     __syncthreads();
 }
 
-{% include "mainloop/sm90a_produce.cuh" %}
-{% if reductions %}{% include "mainloop/sm90a_announce.cuh" %}{% endif -%}
-{% if operand_sums %}{% include "mainloop/sm90a_sums.cuh" %}
+{% include "mainloop/sm90a/produce.cuh" %}
+{% if reductions %}{% include "mainloop/sm90a/announce.cuh" %}{% endif -%}
+{% if operand_sums %}{% include "mainloop/sm90a/sums.cuh" %}
 {% endif -%}
 // What the epilogue reads is staged tile by tile, ahead of the consumers by as much as there is room for. What it comes to is handed on when
 // the tile's vectors have made room: two tiles later.
@@ -217,7 +217,7 @@ DEVICE void move_accumulators(float* to, const float* from) {
 }
 
 {% endif -%}
-{% if delayed_store %}{% include "mainloop/sm90a_delayed_store.cuh" %}
+{% if delayed_store %}{% include "mainloop/sm90a/delayed_store.cuh" %}
 {% endif -%}
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group{% if delayed_store %}, u32 (&kept)[CHUNKS][WORDS]{% endif %}) {
     const u32 shared = shared_address(shared_memory);

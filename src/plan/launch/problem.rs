@@ -74,7 +74,7 @@ impl Problem {
     }
 
     /// Whether a launch could take what is said of strides and addresses, and of whom.
-    pub(super) fn check(&self, slots: &[Slot]) -> Result<(), ArgumentErrors> {
+    pub(in crate::plan) fn check(&self, slots: &[Slot]) -> Result<(), ArgumentErrors> {
         let fault = |(name, strides): (&String, &Strides)| {
             let fault = match slots.iter().find(|slot| *slot.name == **name) {
                 None if is_unread_operand(name, slots) => return None,
@@ -102,17 +102,17 @@ impl Problem {
     }
 
     /// The leading dimension of an argument, if it is known.
-    pub(super) fn known_ld(&self, name: &str) -> Option<usize> {
+    pub(in crate::plan) fn known_ld(&self, name: &str) -> Option<usize> {
         self.strides.get(name).and_then(|s| s.ld)
     }
 
     /// The bytes that an argument's address is a multiple of, as far as is known.
-    pub(super) fn known_alignment(&self, name: &str) -> usize {
+    pub(in crate::plan) fn known_alignment(&self, name: &str) -> usize {
         self.strides.get(name).copied().unwrap_or_default().alignment
     }
 
     /// The same extents, with what is known of every argument but some.
-    pub(super) fn without(mut self, names: &[&str]) -> Problem {
+    pub(in crate::plan) fn without(mut self, names: &[&str]) -> Problem {
         self.strides.retain(|name, _| !names.contains(&&**name));
         self
     }

@@ -4,9 +4,9 @@
 //! and if blocks go through K together. Memory that is read twice costs power, and above some 2048^3 power is what a product's time is made
 //! of (`docs/performance.md`).
 
-use super::raster::GROUP_BYTES;
-use super::{InstrKind, KernelPlan, Phase, Program, TileShape};
 use crate::ir::{Operand, axes::L};
+use crate::plan::launch::raster::GROUP_BYTES;
+use crate::plan::{InstrKind, KernelPlan, Phase, Program, TileShape};
 use crate::problem::Shape;
 
 /// Bytes of the cache of an H100 and an H200.
@@ -20,7 +20,7 @@ const ROUNDS: usize = 24;
 /// Whether blocks wait for each other between tiles: where what they read during one does not fit into the cache, so that one that is
 /// behind finds nothing left of what the others have read, and where there are enough tiles to fall behind. At 65536 x 8192 x 16384 that
 /// was 53 to 68 GB from memory, in step 20.
-pub(super) fn drifts(shape: Shape, size: usize, multiprocessors: usize) -> bool {
+pub(in crate::plan) fn drifts(shape: Shape, size: usize, multiprocessors: usize) -> bool {
     let together = multiprocessors.saturating_mul(TILE);
     let lines = 2 * together.isqrt();
     let entry = shape.m.saturating_mul(shape.n);
@@ -53,7 +53,7 @@ fn matrix_bytes(program: &Program, Shape { m, n, batch, .. }: Shape) -> usize {
 }
 
 /// Whether the epilogue's matrices are more than the cache holds: nobody finds them there afterwards.
-pub(super) fn outgrow(program: &Program, shape: Shape) -> bool {
+pub(in crate::plan) fn outgrow(program: &Program, shape: Shape) -> bool {
     matrix_bytes(program, shape) > CACHE
 }
 
@@ -95,8 +95,8 @@ impl Priorities {
     /// Whether what a tensor map's boxes touch is fetched in pairs of lines, the second for the box beside. Matrices that go first do not
     /// keep it until that box's turn: a residual at 8192 x 8192 x 1024 read 237 MB from memory in pairs, and 205 line by line.
     #[cfg(feature = "cuda")]
-    pub(crate) fn fetches_pairs(&self, source: super::MapSource) -> bool {
-        matches!(source, super::MapSource::Operand(_)) || self.matrices == Priority::Normal
+    pub(crate) fn fetches_pairs(&self, source: crate::plan::MapSource) -> bool {
+        matches!(source, crate::plan::MapSource::Operand(_)) || self.matrices == Priority::Normal
     }
 }
 

@@ -9,13 +9,13 @@
 //! operands do: a launch, and the sums once written and once read. For `sm90a` the estimates were held against measured times, and
 //! decide; for other mainloops they only say what is worth trying (`docs/performance.md`).
 
-use super::choice::tiles;
-use super::repack::{BANDWIDTH, LAUNCH};
-use super::{KernelPlan, Mainloop, PlanError, Preferences, Problem, Tile, lies_in_columns};
 use crate::args::{Slot, slots};
 use crate::check::{Checked, check};
 use crate::ir::graph::{Graph, Node};
 use crate::ir::{Operand, Order, Sink, SinkKind};
+use crate::plan::choice::tiles;
+use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
+use crate::plan::{KernelPlan, Mainloop, PlanError, Preferences, Problem, Tile, lies_in_columns};
 use crate::problem::{Operation, Shape};
 use crate::target::Target;
 use serde::Serialize;

@@ -11,13 +11,13 @@
 //! code stands twice, and only a strip that the border crosses evaluates both. Every other select stays a select, as does
 //! one inside eight others that branch.
 
-use super::{OperandSum, PlannedReduction};
 use crate::check::{Checked, Type};
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Node, NodeId};
 use crate::ir::op::{Op, Signature};
 use crate::ir::{CustomOp, Operand, Reduction, SinkKind};
+use crate::plan::{OperandSum, PlannedReduction};
 use serde::Serialize;
 
 /// How often a value is computed.
@@ -246,7 +246,7 @@ impl Program {
     }
 
     /// What a phase loads: the step, the argument and the operand.
-    pub(super) fn loads_of(&self, phase: Phase) -> impl Iterator<Item = (usize, usize, Operand)> {
+    pub(in crate::plan) fn loads_of(&self, phase: Phase) -> impl Iterator<Item = (usize, usize, Operand)> {
         self.of_phase(phase).filter_map(|step| match self.steps[step].kind {
             InstrKind::Load { argument, operand } => Some((step, argument, operand)),
             _ => None,

@@ -7,14 +7,14 @@
 //! tile is done.
 //! How deep the rings are follows from what the stages of the mainloop leave: see [`Staging::of`].
 
-use super::rings::Sizes;
-use super::sums::lines;
-use super::{
-    ArgumentRuns, InstrKind, MapSource, Parts, Phase, Program, Schedule, Swizzle, TensorMap, Tile, TileShape, lies_along_columns,
-};
 use crate::dtype::DType;
 use crate::ir::axes::M;
 use crate::ir::{Operand, Order};
+use crate::plan::epilogue::operand_sums::lines;
+use crate::plan::mainloop::sm90a::smem::Sizes;
+use crate::plan::{
+    ArgumentRuns, InstrKind, MapSource, Parts, Phase, Program, Schedule, Swizzle, TensorMap, Tile, TileShape, lies_along_columns,
+};
 use crate::problem::{Layout, Operation};
 use crate::target::Target;
 use serde::Serialize;
@@ -103,7 +103,7 @@ pub struct Staged {
 }
 
 /// Bytes of a stage of the mainloop's ring.
-pub(super) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
+pub(in crate::plan) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
     let b_columns = match operation {
         // Where N is contiguous B comes in panels of 64 columns.
         Operation::Product { layout, .. } if layout.b() == Order::RowMajor => tile.bn.next_multiple_of(64),
@@ -114,7 +114,7 @@ pub(super) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize
 
 /// Columns of a chunk: the largest power of two, up to 64, that a tile's columns divide into; but half of the tile where those were only
 /// 16, and the epilogue allows it. Lines of such halves need no swizzle, for they are an odd number of pieces of 16 bytes, or of 32.
-pub(super) fn chunk_columns(tile: &Tile, program: &Program, runs: &[ArgumentRuns]) -> usize {
+pub(in crate::plan) fn chunk_columns(tile: &Tile, program: &Program, runs: &[ArgumentRuns]) -> usize {
     let power = MOST_CHUNK.min(1 << tile.bn.trailing_zeros());
     let half = power == 16 && (33..=2 * MOST_HALF).contains(&tile.bn) && tile.accumulators() <= MOST_BESIDE_HALVES;
     if half && takes_any_line(program, runs) { tile.bn / 2 } else { power }
@@ -172,7 +172,7 @@ fn is_direct_store(tile: &Tile, program: &Program, runs: &[ArgumentRuns], chunk:
 
 /// Whether what a tile writes waits in registers, and leaves under the next one's products. Consumers that share a tile end together,
 /// so that their epilogue is seen; of one that computes next to nothing, into one matrix of 16 bits, only the conversion then is.
-pub(super) fn delays_store(tile: &Tile, program: &Program, runs: &[ArgumentRuns]) -> bool {
+pub(in crate::plan) fn delays_store(tile: &Tile, program: &Program, runs: &[ArgumentRuns]) -> bool {
     let TileShape::Sm90a { consumers: 2, schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
     let [store] = program.stores.as_slice() else { return false };
     let dtype = store.operand.dtype;
@@ -268,7 +268,7 @@ impl Staging {
     ///
     /// # Errors
     /// How many bytes are lacking, if not even two stages fit.
-    pub(super) fn of(
+    pub(in crate::plan) fn of(
         program: &Program,
         operation: Operation,
         runs: &[ArgumentRuns],
@@ -361,7 +361,7 @@ impl Staging {
     }
 
     /// Whether consumers that take turns with the tile have one place for their chunks.
-    pub(super) fn is_common(&self, tile: &Tile) -> bool {
+    pub(in crate::plan) fn is_common(&self, tile: &Tile) -> bool {
         matches!(tile.shape, TileShape::Sm90a { consumers, .. } if self.chunk_rings < consumers)
     }
 

@@ -15,10 +15,10 @@
 //! On Hopper, whose blocks of threads go through tiles in turns, a block of the result waits for one arrival more, which a consumer without
 //! further tiles makes: else whoever is late would be the last again and again, and the later for it.
 
-use super::{KernelPlan, Tile, TileShape};
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{Monoid, Operand};
+use crate::plan::{KernelPlan, Tile, TileShape};
 use crate::problem::Shape;
 use serde::Serialize;
 
@@ -125,7 +125,7 @@ impl Tile {
 
 impl Parts {
     /// Places the parts of a unit's threads.
-    pub(super) fn of(reductions: &[PlannedReduction], tile: &Tile, strip: usize) -> Parts {
+    pub(in crate::plan) fn of(reductions: &[PlannedReduction], tile: &Tile, strip: usize) -> Parts {
         if reductions.is_empty() {
             return Parts::default();
         }

@@ -40,7 +40,7 @@ template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, con
     }
 }
 
-{% if lockstep %}{% include "mainloop/sm90a_lockstep.cuh" %}
+{% if lockstep %}{% include "mainloop/sm90a/lockstep.cuh" %}
 {% endif -%}
 DEVICE void produce(const Params& p, Tiles tiles) {
     const u32 shared = shared_address(shared_memory), blocks = terms_in_blocks(p);

@@ -1,10 +1,10 @@
 //! The order of the tiles: in groups that share operands in the level-2 cache.
 
-use super::choice::TileRequest;
-use super::{Tile, TileShape};
+use crate::plan::choice::TileRequest;
+use crate::plan::{Tile, TileShape};
 #[cfg(any(feature = "cuda", test))]
 use {
-    super::{KernelPlan, Mainloop},
+    crate::plan::{KernelPlan, Mainloop},
     crate::problem::Shape,
 };
 
@@ -13,12 +13,12 @@ const DEFAULT: i32 = 8;
 
 /// What a group's rows of A may take of the level-2 cache, in bytes. On an H200 what is fetched twice costs power, and so clock: groups
 /// of half as many rows, or twice as many, were 1 to 4 % slower in long slices (`docs/performance.md`).
-pub(super) const GROUP_BYTES: usize = 16 << 20;
+pub(in crate::plan) const GROUP_BYTES: usize = 16 << 20;
 /// The fewest and the most rows: at K = 1024 twice the most are 0.3 to 0.6 % slower.
 const ROWS: (usize, usize) = (2048, 4096);
 
 /// The group height of a tile: see [`Gemm::raster_group`](crate::Gemm::raster_group).
-pub(super) fn group(tile: &Tile, request: &TileRequest<'_>) -> i32 {
+pub(in crate::plan) fn group(tile: &Tile, request: &TileRequest<'_>) -> i32 {
     match (request.preferences.raster_group, tile.shape) {
         (Some(group), _) => group.get(),
         (None, TileShape::Sm90a { cluster: [cluster, _], .. }) => {

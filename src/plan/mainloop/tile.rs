@@ -1,9 +1,9 @@
 //! Tiles: what each mainloop can be configured to, whether a configuration is legal, and what it takes. One formula for
 //! shared memory, used by the choice, the launch and `explain`.
 
-use super::{Parts, PlannedReduction};
 use crate::dtype::DType;
 use crate::ir::Order;
+use crate::plan::{Parts, PlannedReduction};
 use crate::problem::Operation;
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
@@ -120,32 +120,39 @@ pub enum Schedule {
 const LARGEST: usize = 1 << 16;
 
 impl Tile {
-    pub(super) const fn simt(bm: usize, bn: usize, bk: usize, tm: usize, tn: usize, min_blocks: usize) -> Tile {
+    pub(in crate::plan) const fn simt(bm: usize, bn: usize, bk: usize, tm: usize, tn: usize, min_blocks: usize) -> Tile {
         Tile { bm, bn, shape: TileShape::Simt { bk, tm, tn }, threads: bm / tm * (bn / tn), min_blocks }
     }
 
-    pub(super) const fn sm80(bm: usize, bn: usize, bk: usize, stages: usize, warps: [usize; 2], min_blocks: usize) -> Tile {
+    pub(in crate::plan) const fn sm80(
+        bm: usize,
+        bn: usize,
+        bk: usize,
+        stages: usize,
+        warps: [usize; 2],
+        min_blocks: usize,
+    ) -> Tile {
         let [warps_m, warps_n] = warps;
         Tile { bm, bn, shape: TileShape::Sm80 { bk, stages, warps_m, warps_n }, threads: 32 * warps_m * warps_n, min_blocks }
     }
 
-    pub(super) const fn cooperative(bm: usize, bn: usize, stages: usize) -> Tile {
+    pub(in crate::plan) const fn cooperative(bm: usize, bn: usize, stages: usize) -> Tile {
         let shape = TileShape::Sm90a { bk: 64, stages, consumers: 2, schedule: Schedule::Cooperative, cluster: [1, 1] };
         Tile { bm, bn, shape, threads: 384, min_blocks: 1 }
     }
 
-    pub(super) const fn ping_pong(bm: usize, bn: usize, stages: usize) -> Tile {
+    pub(in crate::plan) const fn ping_pong(bm: usize, bn: usize, stages: usize) -> Tile {
         let shape = TileShape::Sm90a { bk: 64, stages, consumers: 2, schedule: Schedule::PingPong, cluster: [1, 1] };
         Tile { bm, bn, shape, threads: 384, min_blocks: 1 }
     }
 
     /// One consumer, with twice the terms in a stage: for narrow outputs, which wait for memory.
-    pub(super) const fn single(bm: usize, bn: usize, stages: usize) -> Tile {
+    pub(in crate::plan) const fn single(bm: usize, bn: usize, stages: usize) -> Tile {
         let shape = TileShape::Sm90a { bk: 128, stages, consumers: 1, schedule: Schedule::Cooperative, cluster: [1, 1] };
         Tile { bm, bn, shape, threads: 256, min_blocks: 1 }
     }
 
-    pub(super) const fn clustered(self, along_m: usize, along_n: usize) -> Tile {
+    pub(in crate::plan) const fn clustered(self, along_m: usize, along_n: usize) -> Tile {
         match self.shape {
             TileShape::Sm90a { bk, stages, consumers, schedule, .. } => {
                 let shape = TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [along_m, along_n] };
@@ -155,11 +162,11 @@ impl Tile {
         }
     }
 
-    pub(super) const fn gemv(bm: usize, bn: usize, threads: usize, min_blocks: usize, cluster: usize) -> Tile {
+    pub(in crate::plan) const fn gemv(bm: usize, bn: usize, threads: usize, min_blocks: usize, cluster: usize) -> Tile {
         Tile { bm, bn, shape: TileShape::Gemv { cluster }, threads, min_blocks }
     }
 
-    pub(super) const fn pointwise(bm: usize, bn: usize, threads: usize) -> Tile {
+    pub(in crate::plan) const fn pointwise(bm: usize, bn: usize, threads: usize) -> Tile {
         Tile { bm, bn, shape: TileShape::Pointwise, threads, min_blocks: 1 }
     }
 
@@ -230,7 +237,7 @@ impl Tile {
     }
 
     /// Rows of the tile that a consumer computes.
-    pub(super) fn consumer_rows(&self) -> usize {
+    pub(in crate::plan) fn consumer_rows(&self) -> usize {
         match self.shape {
             TileShape::Sm90a { schedule: Schedule::Cooperative, consumers, .. } => self.bm / consumers.max(1),
             _ => self.bm,
@@ -238,7 +245,7 @@ impl Tile {
     }
 
     /// Accumulators of a thread that multiplies.
-    pub(super) fn accumulators(&self) -> usize {
+    pub(in crate::plan) fn accumulators(&self) -> usize {
         match self.shape {
             TileShape::Sm90a { .. } => self.consumer_rows() * self.bn / 128,
             _ => self.bm * self.bn / self.threads.max(1),
@@ -246,7 +253,7 @@ impl Tile {
     }
 
     /// Why the configuration cannot run, if it cannot.
-    pub(super) fn obstacle(
+    pub(in crate::plan) fn obstacle(
         &self,
         operation: Operation,
         reductions: &[PlannedReduction],
