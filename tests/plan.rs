@@ -508,7 +508,7 @@ fn whole_outputs_leave_by_tensor_map_alone() {
         let plan = gemm.kernel_plan(Target::SM_90A, 132, problem).unwrap();
         let source = plan.source().unwrap();
         let drain = source.text().split("DEVICE void drain_chunk").nth(1).unwrap().split("\n}").next().unwrap();
-        (drain.contains("tensor_store_if"), drain.contains("copy_out"))
+        (drain.contains("tma_store_if"), drain.contains("copy_out"))
     };
     let wide = |n| Problem::new(8192, n, 512).ld("d", 1024);
     assert_eq!(ways(Problem::new(8192, 1000, 512)), (true, false));
