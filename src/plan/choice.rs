@@ -9,12 +9,12 @@ use crate::dtype::{DType, ValueType};
 use crate::ir::{Node, Order};
 use crate::plan::launch::raster;
 use crate::plan::mainloop::candidates::{Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_TF32, SUMS};
-use crate::plan::mainloop::sm90a::cost;
+use crate::plan::mainloop::sm90a::cost::{self, CostModel};
 use crate::plan::{
     ArgumentRuns, Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, Tile, TileShape,
 };
 use crate::problem::{Operation, Shape};
-use crate::target::Target;
+use crate::target::{Gpu, Target};
 use serde::Serialize;
 use std::fmt;
 
@@ -120,6 +120,15 @@ impl Choice {
         self.chosen.into_iter().chain(self.others.iter().copied())
     }
 
+    /// The same tiles, each with its estimated time in hundredths of the chosen one's.
+    pub fn estimates(&self) -> impl Iterator<Item = (Tile, u64)> + '_ {
+        let of = |tile: Tile| {
+            let mut slower = self.verdicts.iter().filter(move |verdict| verdict.candidate == Considered::Tile(tile));
+            slower.find_map(|verdict| if let Reason::Slower(times) = verdict.reason { Some(times) } else { None })
+        };
+        self.candidates().map(move |(tile, _)| (tile, of(tile).unwrap_or(100)))
+    }
+
     /// Chooses otherwise, for good.
     pub(super) fn settle(&mut self, tile: Tile, raster: i32, reason: impl Into<String>) {
         self.others.clear();
@@ -185,7 +194,7 @@ pub(super) struct TileRequest<'r> {
     pub rows_begin_at_lines: bool,
     pub strip: usize,
     pub target: Target,
-    pub multiprocessors: usize,
+    pub gpu: Gpu,
     pub preferences: Preferences,
     pub fast_math: bool,
     /// Of how many matrices a pointwise kernel's accumulator is the sum.
@@ -217,7 +226,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
         consider(&tile, None, &|_| 1.0);
     } else if mainloop == Mainloop::Sm90a {
         for tile in cost::tiles() {
-            consider(&tile, None, &|tile| cost::estimate(tile, request));
+            consider(&tile, None, &|tile| cost::estimate(tile, request, CostModel::of(request.gpu.model)));
         }
     } else {
         let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {
@@ -237,7 +246,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
     estimates.sort_by(|a, b| a.1.total_cmp(&b.1));
     let Some(&(chosen, least)) = estimates.first() else { return };
     let tiles = tiles(&chosen, request.shape);
-    choice.accept(chosen, format!("the least estimated time: {tiles} tiles on {} multiprocessors", request.multiprocessors));
+    choice.accept(chosen, format!("the least estimated time: {tiles} tiles on {} multiprocessors", request.gpu.multiprocessors));
     for (tile, estimate) in &estimates[1..] {
         choice.reject(Considered::Tile(*tile), Reason::Slower((estimate / least * 100.0).round() as u64));
     }
@@ -395,7 +404,7 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
 fn estimate(candidate: &Candidate, request: &TileRequest) -> f64 {
     let resident = candidate.tile.min_blocks as u64;
     let blocks = tiles(&candidate.tile, request.shape).saturating_mul(candidate.tile.cluster() as u64);
-    let on_one = blocks.div_ceil(request.multiprocessors as u64);
+    let on_one = blocks.div_ceil(request.gpu.multiprocessors as u64);
     let (rounds, left) = (on_one / resident, on_one % resident);
     let rest = if left > 0 { candidate.alone.max(left as f64 * candidate.full) } else { 0.0 };
     ((rounds * resident) as f64 * candidate.full + rest) * (request.shape.k as f64 + candidate.overhead)

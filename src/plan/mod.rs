@@ -24,6 +24,7 @@ pub use launch::maps::{MapSource, Swizzle, TensorMap};
 pub use launch::params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use launch::problem::{ArgumentRuns, Problem, Strides};
 pub use launch::repack::Repack;
+pub use mainloop::sm90a::cost::CostModel;
 pub use mainloop::sm90a::l2::{Priorities, Priority};
 pub use mainloop::sm90a::staging::{CHUNK_ROWS, Staged, Staging};
 pub use mainloop::tile::{Mainloop, Schedule, Tile, TileShape};
@@ -40,7 +41,7 @@ use crate::dtype::ValueType;
 use crate::ir::Order;
 use crate::pass;
 use crate::problem::{Operation, Shape};
-use crate::target::Target;
+use crate::target::{Gpu, Target};
 use serde::Serialize;
 use split_k::PlanRequest;
 use std::time::Duration;
@@ -70,8 +71,8 @@ pub struct KernelPlan {
     pub scratch: usize,
     /// Group height of the rasterisation, in tiles: of rows, or of columns if it is negative.
     pub raster: i32,
-    /// Multiprocessors that a persistent kernel spreads over.
-    pub multiprocessors: usize,
+    /// The GPU that it is planned for: its multiprocessors, and the model of its tiles.
+    pub gpu: Gpu,
     /// The epilogue, placed.
     pub program: Program,
     /// How its code is laid out.
@@ -153,15 +154,16 @@ impl KernelPlan {
         epilogue: &Checked,
         problem: &Problem,
         target: Target,
-        multiprocessors: usize,
+        gpu: impl Into<Gpu>,
         preferences: Preferences,
     ) -> Result<KernelPlan, PlanError> {
-        split_k::plan(&PlanRequest { operation, epilogue, problem, target, multiprocessors, preferences, parts: 1 })
+        let gpu = gpu.into();
+        split_k::plan(&PlanRequest { operation, epilogue, problem, target, gpu, preferences, parts: 1 })
     }
 
     /// Plans one kernel, whose accumulator is that of the operation or, if there are several parts, the sum of so many matrices.
     fn whole(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
-        let PlanRequest { operation, epilogue, problem, target, multiprocessors, preferences, parts } = *request;
+        let PlanRequest { operation, epilogue, problem, target, gpu, preferences, parts } = *request;
         fit_operation(operation, epilogue)?;
         let epilogue = pass::fold(&pass::inline(epilogue));
         // Alignments are properties of memory: they are read off the problem as the user sees it.
@@ -202,7 +204,7 @@ impl KernelPlan {
             };
             let argument_runs: Vec<ArgumentRuns> = arguments.iter().map(runs).collect();
             let fast_math = preferences.math.is_fast(&program);
-            let drifts = || mainloop::sm90a::l2::drifts(shape, operation.dtype().size(), multiprocessors);
+            let drifts = || mainloop::sm90a::l2::drifts(shape, operation.dtype().size(), gpu.multiprocessors);
             let lockstep = mainloop == Mainloop::Sm90a && preferences.lockstep.unwrap_or_else(drifts);
             let shifted_edges = mainloop == Mainloop::Sm90a && mainloop::sm90a::edges::allows(&program, &arguments);
             let params = Params::of(operation, &arguments, &program, lockstep, shifted_edges);
@@ -216,7 +218,7 @@ impl KernelPlan {
                 rows_begin_at_lines: (begins[first] || copied[0]) && (begins[second] || copied[1]),
                 strip,
                 target,
-                multiprocessors,
+                gpu,
                 preferences,
                 fast_math,
                 parts,
@@ -239,7 +241,7 @@ impl KernelPlan {
                 split: None,
                 scratch: repack.map_or(0, |r| r.bytes(operation, shape)),
                 raster,
-                multiprocessors,
+                gpu,
                 program,
                 code,
                 arguments,
@@ -366,7 +368,7 @@ impl KernelPlan {
         let (rows, columns) = (shape.m.div_ceil(self.tile.bm), shape.n.div_ceil(self.tile.bn));
         if let TileShape::Sm90a { cluster: [m, n], .. } = self.tile.shape {
             let work = rows.div_ceil(m).checked_mul(columns.div_ceil(n))?.checked_mul(shape.batch)?;
-            let clusters = work.min((self.multiprocessors / (m * n)).max(1));
+            let clusters = work.min((self.gpu.multiprocessors / (m * n)).max(1));
             return (work <= i32::MAX as usize).then_some([(clusters * m * n) as u32, 1, 1]);
         }
         let tiles = rows.checked_mul(columns)?.checked_mul(self.tile.cluster())?;

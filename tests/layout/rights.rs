@@ -44,9 +44,14 @@ pub fn grid(plan: &KernelPlan, shape: Shape) {
     if let TileShape::Sm90a { cluster: [m, n], .. } = plan.tile.shape {
         let clusters = rows.div_ceil(m) * columns.div_ceil(n) * shape.batch;
         // A cluster runs also on a device that is smaller than one.
-        assert!(x <= plan.multiprocessors.max(m * n), "{x} blocks on {} multiprocessors: {}", plan.multiprocessors, plan.tile);
+        assert!(
+            x <= plan.gpu.multiprocessors.max(m * n),
+            "{x} blocks on {} multiprocessors: {}",
+            plan.gpu.multiprocessors,
+            plan.tile
+        );
         assert!(x.is_multiple_of(m * n) && x / (m * n) <= clusters && (y, z) == (1, 1));
-        assert_eq!(x / (m * n), clusters.min((plan.multiprocessors / (m * n)).max(1)), "nobody is idle for nothing");
+        assert_eq!(x / (m * n), clusters.min((plan.gpu.multiprocessors / (m * n)).max(1)), "nobody is idle for nothing");
     } else {
         assert_eq!(x, rows * columns * plan.tile.cluster());
         assert!(y * z >= shape.batch && (y - 1) * z < shape.batch);
