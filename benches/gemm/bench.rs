@@ -69,6 +69,11 @@ impl<'b> Bench<'b> {
         &self.gpu
     }
 
+    /// The slices that a case runs in.
+    pub fn slices(&self, case: &Case) -> Vec<Slices> {
+        self.options.slices(case.group)
+    }
+
     /// The file that measurements are appended to, if there is one.
     pub fn csv(&self) -> Option<&Path> {
         self.options.csv.as_deref().filter(|_| self.options.measured)
@@ -299,7 +304,7 @@ impl<'b> Bench<'b> {
         operands: &mut Operands,
         mut then: impl FnMut(Slices, &Times, &Operands) -> Result<()>,
     ) -> Result<()> {
-        for slices in self.options.slices(case.group) {
+        for slices in self.slices(case) {
             let rounds = self.options.rounds.unwrap_or(slices.rounds());
             let times = self.arena.run(contenders, operands, slices, rounds)?;
             then(slices, &times, operands)?;

@@ -83,9 +83,9 @@ impl Options {
     /// # Errors
     /// What cannot be understood, and the usage.
     pub fn parse(args: &[String], environment: impl Fn(&str) -> Option<String>) -> Result<Options, String> {
-        let mut options = Options::default();
-        // A survey is for whoever fits the model of tiles.
-        options.groups = Group::ALL.into_iter().filter(|group| *group != Group::Survey).collect();
+        // The survey is for fitting the model of tiles.
+        let groups = Group::ALL.into_iter().filter(|group| *group != Group::Survey).collect();
+        let mut options = Options { groups, ..Options::default() };
         options.only = environment("POSTLUDE_BENCH_CONTEST").unwrap_or_default();
         options.slices =
             environment("POSTLUDE_BENCH_SLICES").filter(|word| !word.is_empty()).map(|word| slices(&word)).transpose()?;

@@ -162,7 +162,8 @@ impl Gemm {
     /// earlier launch, not only the last one, may still be writing a declared operand, results are wrong.
     ///
     /// ```
-    /// use postlude::{DType::F16, Gemm, Layout::TN, Side, recipes};
+    /// use postlude::build::recipes;
+    /// use postlude::prelude::*;
     /// let gemm = Gemm::new(F16, TN, &recipes::identity(F16)?).constant_operands([Side::B]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

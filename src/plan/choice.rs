@@ -9,7 +9,7 @@ use crate::dtype::{DType, ValueType};
 use crate::ir::{Node, Order};
 use crate::plan::launch::raster;
 use crate::plan::mainloop::candidates::{Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_TF32, SUMS};
-use crate::plan::mainloop::sm90a::cost::{self, CostModel};
+use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
 use crate::plan::{
     ArgumentRuns, Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, Tile, TileShape,
 };
@@ -201,6 +201,14 @@ pub(super) struct TileRequest<'r> {
     pub parts: usize,
 }
 
+impl TileRequest<'_> {
+    /// What the estimates of Hopper's tiles depend on.
+    fn cost_inputs(&self) -> CostInputs<'_> {
+        let &TileRequest { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, .. } = self;
+        CostInputs { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines }
+    }
+}
+
 /// Nanoseconds of a unit of the candidates' times, where it was measured: `sm80` takes 322 and 2527 us for 4096^3 and 8192^3 in f16
 /// (`docs/performance.md`).
 fn unit(mainloop: Mainloop, dtype: DType) -> Option<f64> {
@@ -226,7 +234,9 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
         consider(&tile, None, &|_| 1.0);
     } else if mainloop == Mainloop::Sm90a {
         for tile in cost::tiles() {
-            consider(&tile, None, &|tile| cost::estimate(tile, request, CostModel::of(request.gpu.model)));
+            consider(&tile, None, &|tile| {
+                cost::estimate(tile, &request.cost_inputs(), CostModel::of(request.gpu.model, request.rows_begin_at_lines))
+            });
         }
     } else {
         let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {
@@ -392,7 +402,7 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
     let (common, fitting) = staged(stages)?;
     // Where consumers have one place for their chunks their epilogues follow each other, which takes products to hide them. Who names a
     // tile has its stages.
-    if !common || request.preferences.tile.is_some() || cost::hides(&fitting, request) {
+    if !common || request.preferences.tile.is_some() || cost::hides(&fitting, &request.cost_inputs()) {
         return Ok(fitting);
     }
     let own = (2..stages).rev().filter_map(|stages| staged(stages).ok()).find(|(common, _)| !common);

@@ -42,6 +42,7 @@ use crate::ir::Order;
 use crate::pass;
 use crate::problem::{Operation, Shape};
 use crate::target::{Gpu, Target};
+use mainloop::sm90a::cost::CostInputs;
 use serde::Serialize;
 use split_k::PlanRequest;
 use std::time::Duration;
@@ -98,6 +99,8 @@ pub struct KernelPlan {
     /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation): the
     /// kernel waits by itself before it touches memory.
     pub programmatic: bool,
+    /// Whether runs of both operands begin at multiples of 128 bytes, as far as is known: lines of the level-2 cache.
+    pub rows_begin_at_lines: bool,
     /// Whether the kernel may read `a` and `b` before the launches before it are done.
     pub constant: [bool; 2],
     /// Why this tile and not another.
@@ -208,6 +211,7 @@ impl KernelPlan {
             let lockstep = mainloop == Mainloop::Sm90a && preferences.lockstep.unwrap_or_else(drifts);
             let shifted_edges = mainloop == Mainloop::Sm90a && mainloop::sm90a::edges::allows(&program, &arguments);
             let params = Params::of(operation, &arguments, &program, lockstep, shifted_edges);
+            let rows_begin_at_lines = (begins[first] || copied[0]) && (begins[second] || copied[1]);
             let request = choice::TileRequest {
                 operation,
                 program: &program,
@@ -215,7 +219,7 @@ impl KernelPlan {
                 params: &params,
                 shape,
                 alignment: read,
-                rows_begin_at_lines: (begins[first] || copied[0]) && (begins[second] || copied[1]),
+                rows_begin_at_lines,
                 strip,
                 target,
                 gpu,
@@ -254,6 +258,7 @@ impl KernelPlan {
                 outgrows_cache,
                 // Behind the copies an early start was measured to cost up to 15 %.
                 programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && repack.is_none(),
+                rows_begin_at_lines,
                 constant,
                 choice,
             });
@@ -264,6 +269,14 @@ impl KernelPlan {
     /// What compiling the kernel is estimated to take, on a processor like the one that the estimate was fitted on.
     pub fn compile_time(&self) -> Duration {
         code::compile_time(&self.tile, &self.code, &self.program)
+    }
+
+    /// What a model says that one of Hopper's tiles takes for a shape, in cycles; infinitely long for other mainloops' tiles.
+    pub fn tile_cycles(&self, tile: &Tile, shape: Shape, model: &CostModel) -> f64 {
+        let &KernelPlan { operation, ref program, ref argument_runs, gpu, fast_math, rows_begin_at_lines, .. } = self;
+        let shape = self.seen(shape);
+        let inputs = CostInputs { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines };
+        mainloop::sm90a::cost::estimate(tile, &inputs, model)
     }
 
     /// Bytes of dynamic shared memory a block takes.
