@@ -417,7 +417,7 @@ fn a_split_of_k_is_taken_or_suggested_where_tiles_are_few_and_long() {
 
 #[test]
 fn parts_of_k_are_as_many_as_were_measured_to_be_fast() {
-    // Numbers of parts within a tenth of the fastest on an H200: see docs/performance.md.
+    // Numbers of parts within a tenth of the fastest on an H200: see docs/measurements/0041-split-k.md.
     let half = Gemm::new(F16, TN, &bias_relu(F16));
     let measured: [([usize; 3], &[usize]); 9] = [
         ([512, 512, 65536], &[8]),

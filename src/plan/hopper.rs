@@ -4,7 +4,7 @@
 //! kernel; its constants were fitted to the times of every tile on 26 shapes from 512^3 to 16384 x 16384 x 1024 and from 16
 //! to 16384 rows (bias and relu, TN), on seven of them also to those with the identity and with gelu, and on six to long
 //! slices; a few were then set by hand. On all of them it picked one within 3 % of the best before blocks in turns came to be taken alone;
-//! others are not held against it yet (`docs/performance.md`).
+//! others are not held against it yet (`docs/measurements/0008-choice-of-hopper-tiles.md`).
 
 use super::choice::{Request, tiles as count_tiles};
 use super::program::Phase;
@@ -66,7 +66,7 @@ const CHUNK: f64 = 180.0;
 /// hide under; of a matrix that is read, of those chunks which are only there because they are narrower than 64 columns.
 const BESIDES: f64 = 30.0;
 /// How much longer an epilogue takes under the products of another tile, with what a chunk of a matrix that is read adds; and cycles
-/// until what it has written has left the place where the next epilogue's chunks go (`docs/performance.md`).
+/// until what it has written has left the place where the next epilogue's chunks go (`docs/measurements/0028-stages-and-shared-chunks.md`).
 const UNDER_PRODUCTS: f64 = 2.5;
 const READ: f64 = 100.0;
 const HANDOVER: f64 = 1000.0;
