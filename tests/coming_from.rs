@@ -140,6 +140,7 @@ fn values() -> Result {
         e.load("mask", Bits8);
         e.load("bias", F16.over(N));
         e.load("bias", F16.over(N).batched());
+        e.load_or("bias", F16.over(N), 0.0);
         e.load("scale", F32.over(M));
         e.load("alpha", F32.over(N));
         e.load("alpha", F32.pointer());

@@ -197,3 +197,57 @@ fn cited_measurements_exist() {
     }
     assert!(cited > 10, "citations look different now: this test found {cited}");
 }
+
+/// The cells of the table below a heading, without its own two first lines.
+fn table<'a>(text: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let section = text.split(&format!("\n## {heading}\n")).nth(1).unwrap_or_else(|| panic!("a section {heading}"));
+    let lines = section.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    lines.skip(2).map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
+}
+
+/// Code spans, of one or two backticks.
+fn spans(cell: &str) -> Vec<&str> {
+    let (fence, step) = if cell.contains("``") { ("``", 2) } else { ("`", 2) };
+    cell.split(fence).skip(1).step_by(step).map(str::trim).collect()
+}
+
+/// The lines of the README for users of other libraries are lines of the page, which a test compiles.
+#[test]
+fn the_cheat_sheet_is_of_the_page() {
+    let page = include_str!("../docs/coming_from.md");
+    let rows = table(README, "If you come from another library");
+    assert!(rows.len() > 8, "the table of the README is not found: {rows:?}");
+    for row in rows {
+        let [_, theirs, ours] = row[..] else { panic!("three cells: {row:?}") };
+        for line in spans(ours) {
+            assert!(page.contains(line), "`{theirs}`: docs/coming_from.md lacks `{line}`");
+        }
+    }
+}
+
+/// Ten questions, each answered at most two files away from the README: links lead there, and the last file has the quoted words.
+#[test]
+fn answers_are_two_files_away() {
+    let contributing = include_str!("../CONTRIBUTING.md");
+    let rows = table(contributing, "Where to look");
+    assert!(rows.len() >= 10, "{} questions", rows.len());
+    for row in rows {
+        let [question, way, answer] = row[..] else { panic!("three cells: {row:?}") };
+        let links: Vec<&str> = way.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()).collect();
+        // A link to a heading alone stays in this file.
+        let files: Vec<&str> = links.into_iter().map(|file| if file.is_empty() { "CONTRIBUTING.md" } else { file }).collect();
+        assert!((1..=2).contains(&files.len()), "{question} {} files", files.len());
+        let mut at = ("README.md", README.to_owned());
+        for file in files {
+            let from = std::path::Path::new(at.0).parent().expect("a folder");
+            let linked = at.1.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+            let leads = file == at.0 || linked.map(|link| from.join(link)).any(|link| link == std::path::Path::new(file));
+            assert!(leads, "{question} {} has no link to {file}", at.0);
+            at = (file, std::fs::read_to_string(file).expect("a document"));
+        }
+        // Line ends are blanks in Markdown.
+        let text = at.1.split_whitespace().collect::<Vec<_>>().join(" ");
+        let quoted = spans(answer);
+        assert!(!quoted.is_empty() && quoted.iter().all(|words| text.contains(words)), "{question} {} lacks {quoted:?}", at.0);
+    }
+}
