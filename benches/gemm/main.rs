@@ -16,8 +16,6 @@ mod epilogues;
 mod operands;
 mod options;
 mod peer;
-#[allow(dead_code, reason = "only the tooling reads records")]
-mod record;
 mod rows;
 mod sequences;
 mod statistics;

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+
 use crate::error::{Context, Error, Result};
-use crate::json;
 use crate::project::{Project, Target, capture};
 use crate::test::split_at_dashes;
 
@@ -150,16 +151,18 @@ fn file_name(target: &Target) -> String {
     if target.kind == "lib" { "unit".to_owned() } else { target.name.clone() }
 }
 
+/// A message of cargo about something that it built.
+#[derive(Deserialize)]
+struct Artifact {
+    reason: String,
+    target: Target,
+    executable: Option<PathBuf>,
+}
+
 /// The program that one of cargo's messages reports, if it reports one.
 pub fn program(message: &str) -> Option<(Target, PathBuf)> {
-    if json::field(message, "reason").and_then(json::string).as_deref() != Some("compiler-artifact") {
-        return None;
-    }
-    let file = json::field(message, "executable").and_then(json::string)?;
-    let target = json::field(message, "target")?;
-    let kind = json::elements(json::field(target, "kind")?).first().copied().and_then(json::string)?;
-    let name = json::field(target, "name").and_then(json::string)?;
-    Some((Target { kind, name }, file.into()))
+    let Artifact { reason, target, executable } = serde_json::from_str(message).ok()?;
+    Some((target, executable.filter(|_| reason == "compiler-artifact")?))
 }
 
 fn write_runner(out: &Path) -> Result {

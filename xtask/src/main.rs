@@ -14,13 +14,9 @@ mod cache;
 mod ci;
 mod error;
 mod fuzz;
-mod json;
 mod mutants;
 mod nvrtc;
 mod project;
-/// Shared with the benchmark, which writes what is read here.
-#[path = "../../benches/gemm/record.rs"]
-mod record;
 mod report;
 mod svg;
 mod test;

@@ -7,8 +7,9 @@ mod summary;
 use std::fs;
 use std::path::Path;
 
+use serde::Deserialize;
+
 use crate::error::{Context, Error, Result};
-use crate::json;
 use crate::project::{Project, call};
 use crate::test::split_at_dashes;
 
@@ -132,8 +133,8 @@ fn read(folder: &Path) -> Result<Vec<Figure>> {
     for path in folders(folder).flat_map(|group| folders(&group).collect::<Vec<_>>()) {
         let [id, estimates] = ["benchmark.json", "estimates.json"].map(|name| fs::read_to_string(path.join("new").join(name)));
         let (Ok(id), Ok(estimates)) = (id, estimates) else { continue };
-        let strange = || Error::new(format!("{}: criterion wrote it in an unknown form", path.display()));
-        figures.push(figure(&id, &estimates).ok_or_else(strange)?);
+        let strange = |why| Error::new(format!("{}: criterion wrote it in an unknown form: {why}", path.display()));
+        figures.push(figure(&id, &estimates).map_err(strange)?);
     }
     let rank = |figure: &Figure| {
         let stage = STAGES.iter().position(|(group, _)| *group == figure.group)?;
@@ -147,18 +148,36 @@ fn read(folder: &Path) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn figure(id: &str, estimates: &str) -> Option<Figure> {
-    let text = |key| json::field(id, key).and_then(json::string);
-    let median = json::field(estimates, "median")?;
-    let number = |object: &str, key: &str| json::field(object, key)?.parse().ok();
-    let interval = json::field(median, "confidence_interval")?;
-    Some(Figure {
-        group: text("group_id")?,
-        name: text("function_id")?,
-        median: number(median, "point_estimate")?,
-        low: number(interval, "lower_bound")?,
-        high: number(interval, "upper_bound")?,
-    })
+/// A benchmark as criterion describes it.
+#[derive(Deserialize)]
+struct Id {
+    group_id: String,
+    function_id: String,
+}
+
+/// The estimates of a benchmark, as far as they matter here.
+#[derive(Deserialize)]
+struct Estimates {
+    median: Estimate,
+}
+
+#[derive(Deserialize)]
+struct Estimate {
+    point_estimate: f64,
+    confidence_interval: Interval,
+}
+
+#[derive(Deserialize)]
+struct Interval {
+    lower_bound: f64,
+    upper_bound: f64,
+}
+
+fn figure(id: &str, estimates: &str) -> serde_json::Result<Figure> {
+    let Id { group_id, function_id } = serde_json::from_str(id)?;
+    let Estimates { median } = serde_json::from_str(estimates)?;
+    let Interval { lower_bound, upper_bound } = median.confidence_interval;
+    Ok(Figure { group: group_id, name: function_id, median: median.point_estimate, low: lower_bound, high: upper_bound })
 }
 
 /// A time with three digits, in the unit that fits.
@@ -210,8 +229,8 @@ mod tests {
         let estimates = r#"{"mean":{"point_estimate":9.0},"median":{"confidence_interval":{"confidence_level":0.95,
             "lower_bound":1.5e3,"upper_bound":2500.0},"point_estimate":2e3,"standard_error":1.0}}"#;
         let read = figure(id, estimates);
-        assert_eq!(read, Some(Figure { low: 1500.0, high: 2500.0, ..figure_of("disk hit", "sm80", 2000.0) }));
-        assert_eq!(figure("{}", estimates), None);
+        assert_eq!(read.ok(), Some(Figure { low: 1500.0, high: 2500.0, ..figure_of("disk hit", "sm80", 2000.0) }));
+        assert!(figure("{}", estimates).is_err_and(|why| why.to_string().contains("group_id")));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! It brings its own background, so that it is readable on any page, and follows the reader's colour scheme.
 
-use crate::record::Record;
 use crate::svg::{line, page, rectangle, text};
+use postlude_record::Record;
 
 const WIDTH: f64 = 860.0;
 /// Where bars begin and end.

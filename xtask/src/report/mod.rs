@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Context, Error, Result};
 use crate::project::Project;
-use crate::record::Record;
+use postlude_record::Record;
 
 /// The records of every run so far, and what is made of them.
 const RECORDS: &str = "benchmarks.csv";

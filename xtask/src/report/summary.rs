@@ -1,7 +1,7 @@
 //! What stands below a table: what all its lines come to.
 
 use super::table::{ATOMIC, CUBLASLT, Line, SEPARATE, WITHOUT_TRAINING, percent};
-use crate::record::Record;
+use postlude_record::Record;
 use std::fmt::Write;
 
 /// A choice counts as good if nothing else is faster by more than this.

@@ -1,7 +1,7 @@
 //! The page: a table for each group, long and short slices side by side.
 
 use super::summary;
-use crate::record::Record;
+use postlude_record::Record;
 use std::fmt::Write;
 
 /// Bytes that the H200 reads from its memory in a second at best, as measured.
