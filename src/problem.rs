@@ -160,7 +160,7 @@ impl Shape {
     /// the last tile or step of K.
     pub const LARGEST: usize = (1 << 31) - (1 << 16);
     /// The limit in words.
-    pub(crate) const LIMIT: &'static str = "M, N, K and the batch count up to 2147418112 each (`Shape::LARGEST`)";
+    pub(crate) const LIMIT: &'static str = "M, N, K and the batch are at most 2147418112 each (`Shape::LARGEST`)";
 
     /// Whether an extent exceeds the limit.
     pub(crate) const fn is_too_large(self) -> bool {

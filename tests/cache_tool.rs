@@ -50,14 +50,14 @@ fn wrong_words_are_named() {
     assert_eq!(tool(&root, &["--version"]), (concat!("postlude-cache ", env!("CARGO_PKG_VERSION"), "\n").to_owned(), 0));
     for (words, complaint) in [
         (&["frob"][..], "unknown command `frob`"),
-        (&["prune", "--bytes", "many"], "`many` is no size"),
+        (&["prune", "--bytes", "many"], "`many` is not a size"),
         (&["export"], "FILE is missing"),
         (&["list", "x"], "`x` is one word too many"),
         (&["import", "/no/such/file"], "/no/such/file: "),
         (&["import", "/dev/null"], "/dev/null is no sound bundle"),
         (&["precompile", "x.json"], "--target is missing"),
         (&["precompile", "--target", "sm_90", "x.json"], "warning: devices of capability 9.0 ask for sm_90a"),
-        (&["precompile", "--target", "sm_90a", "--shape", "1,2", "x.json"], "`1,2` is no shape"),
+        (&["precompile", "--target", "sm_90a", "--shape", "1,2", "x.json"], "`1,2` is not a shape"),
         (&["precompile", "--target", "sm_90a", "--shape", "1,2,3", "--frob", "x.json"], "unknown option `--frob`"),
         (&["precompile", "--target", "sm_90a", "--shape", "1,2,3", "/no/such.json"], "/no/such.json: "),
     ] {
@@ -204,7 +204,7 @@ fn kernels_are_made_listed_moved_and_removed() {
     assert!(code == 1 && verified.contains("3 kernels, 0 notes and 1 compilers are sound, 1 files are damaged"), "{verified}");
     let (verified, code) = tool(&there, &["verify", "--remove"]);
     assert!(code == 0 && verified.contains("1 files are damaged, removed") && !kernel.exists(), "{verified}");
-    assert!(tool(&there, &["prune", "--files", "2"]).0.contains("left are 1 files"));
+    assert!(tool(&there, &["prune", "--files", "2"]).0.contains("1 files remain"));
     // The kernels, and the note of which compiler the library is.
     assert!(tool(&there, &["--dir", here.to_str().unwrap(), "clear"]).0.contains("removed 5 files"));
 }

@@ -9,12 +9,12 @@ use crate::problem::Operation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misfit {
-    /// The epilogue reads another accumulator than the operation makes.
+    /// The epilogue reads another accumulator than the operation computes.
     #[error("the epilogue reads an accumulator of type {wants}, but operands of {dtype} accumulate in {has}: {cure}", cure = cure(*has))]
     Accumulator {
-        /// What the epilogue reads.
+        /// The accumulator that the epilogue reads.
         wants: ValueType,
-        /// What the operation makes.
+        /// The operation's accumulator.
         has: ValueType,
         /// The operands' format.
         dtype: DType,

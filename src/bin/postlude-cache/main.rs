@@ -1,6 +1,6 @@
-//! `postlude-cache`: looks after a directory of compiled kernels, fills it, and takes it to other machines.
+//! `postlude-cache` maintains a directory of compiled kernels, fills it, and exports it to other machines.
 
-/// Prints a line; the tool ends where nobody reads it, as behind `| head`, or nothing takes it.
+/// Prints a line. The tool ends if the reader is gone, as behind `| head`, or the output fails.
 macro_rules! say {
     ($($text:tt)*) => { $crate::say(format_args!($($text)*)) };
 }
@@ -70,7 +70,7 @@ fn run(words: Vec<String>) -> Result<ExitCode> {
     let own;
     let cache = match directory {
         Some(directory) => {
-            // Looking at a directory does not make it.
+            // Looking at a directory does not create it.
             let looks = matches!(command.as_str(), "list" | "stat" | "export" | "verify");
             let mode = match (mode()?, looks) {
                 (Mode::ReadWrite, true) if !Path::new(&directory).is_dir() => Mode::ReadOnly,
@@ -131,7 +131,7 @@ fn run(words: Vec<String>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What may be done with a directory that was named.
+/// The mode for a directory named on the command line.
 fn mode() -> Result<Mode> {
     let mode = std::env::var_os(CACHE_MODE).filter(|mode| !mode.is_empty());
     mode.map_or(Ok(Mode::default()), |mode| mode.to_string_lossy().parse())
@@ -164,7 +164,7 @@ fn verify(cache: &Cache, remove: bool) -> Result<ExitCode> {
         match &file.holds {
             Ok(Holds::Kernel(_)) => kernels += 1,
             Ok(Holds::Compiler(_)) => compilers += 1,
-            // A note describes this machine, and another machine finds out its own.
+            // A note describes this machine. Another machine finds out its own.
             Ok(Holds::Library(_)) => {}
             Ok(_) => notes += 1,
             Err(why) => {
@@ -184,7 +184,7 @@ fn verify(cache: &Cache, remove: bool) -> Result<ExitCode> {
 fn report(swept: Swept) {
     let Swept { removed, removed_bytes, leftovers, kept, kept_bytes, .. } = swept;
     say!("removed {removed} files ({}) and {leftovers} leftovers", show::bytes(removed_bytes));
-    say!("left are {kept} files ({})", show::bytes(kept_bytes));
+    say!("{kept} files remain ({})", show::bytes(kept_bytes));
 }
 
 fn moved(how: &str, bundled: Bundled) {
