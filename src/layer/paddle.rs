@@ -1,4 +1,4 @@
-//! Paddle's operator, whole: its steps run like any other.
+//! Paddle's complete operator: its steps run like any other.
 
 use super::step::{Names, Step};
 use crate::check::Argument;
@@ -27,7 +27,7 @@ impl From<paddle::Step> for Step {
             paddle::Tensor::Y => "y",
             paddle::Tensor::DOut => "dout",
         };
-        // What a forward step writes there the next gradient follows from.
+        // The next gradient follows from the values that a forward step writes there.
         let written = |(_, argument): (usize, &Argument)| argument.role.is_written().then(|| argument.name.clone());
         let reserve = step.epilogue.checked().argument("aux").and_then(written);
         Step::new(

@@ -23,7 +23,7 @@ fn layers_that_do_not_fit_behind_each_other() {
     let half = Linear::new(F16, [3, 5], |_, z| z.relu()).unwrap();
     assert_eq!(
         refused(&half),
-        "`y` of the layer before is f16, and it is multiplied with a matrix of f32: store it in the format of this layer's X and W, or convert it and use `dgrad`"
+        "`y` of the layer before is f16, but is multiplied with a matrix of f32: store it in the format of this layer's X and W, or convert it and use `dgrad`"
     );
     let transposed = next.clone().trans_x(true);
     assert_eq!(
@@ -42,7 +42,7 @@ fn formats_that_no_layer_has() {
         let epilogue = Epilogue::build(|e| e.store("y", e.acc().relu(), F32)).unwrap();
         for layer in [Linear::new(dtype, [2, 3], |_, z| z), Linear::with_epilogue(dtype, [2, 3], &epilogue, Wrt::all())] {
             let error = layer.unwrap_err().to_string();
-            assert!(error.ends_with(&format!("a layer multiplies matrices of f32, f16 or bf16, and not of {dtype}")), "{error}");
+            assert!(error.ends_with(&format!("a layer multiplies matrices of f32, f16 or bf16, not of {dtype}")), "{error}");
         }
     }
 }
@@ -50,10 +50,7 @@ fn formats_that_no_layer_has() {
 #[test]
 fn epilogues_that_make_no_layer() {
     let error = Linear::new(F32, [1, 1], |e, z| z + e.load("w", F32)).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the epilogue has an argument `w`, which is what the layer calls a tensor of its own: rename it"
-    );
+    assert_eq!(error.to_string(), "the epilogue has an argument `w`, which is the name of one of the layer's tensors: rename it");
     // Its gradient would be taken for that of the product.
     let named = Epilogue::build(|e| e.store("y", e.acc() * 2.0 + e.load("acc", F32) * 3.0, F32)).unwrap();
     let error = Linear::with_epilogue(F32, [1, 1], &named, Wrt::arguments(["acc"])).unwrap_err();
@@ -68,7 +65,7 @@ fn epilogues_that_make_no_layer() {
     let error = Linear::with_epilogue(F16, [1, 1], &epilogue, Wrt::all()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the gradient of the product is f32, and it is multiplied with a matrix of f16: say `.format(\"acc\", ..)` to `Wrt`"
+        "the gradient of the product is f32, but is multiplied with a matrix of f16: say `.format(\"acc\", ..)` to `Wrt`"
     );
     assert!(Linear::with_epilogue(F16, [1, 1], &epilogue, Wrt::all().format("acc", F16)).is_ok());
     for dtype in [I32, Bool] {
@@ -87,7 +84,7 @@ fn outputs_that_cannot_be_added_to() {
     assert_eq!(error.to_string(), "the step writes no `dx`; it writes dw");
     let reserve = layer([2, 3]).pair().reserve().values()[0].name.clone();
     let error = layer([2, 3]).forward(4).accumulate(&[&reserve]).unwrap_err();
-    let why = "it holds conditions, not numbers; leave it out";
+    let why = "it holds conditions, not numbers: leave it out";
     assert_eq!(error.to_string(), format!("the step cannot add to `{reserve}`: {why}"));
     // Where Y is kept for the derivative, what is added would come into that.
     let sigmoid = Epilogue::build(|e| e.store("y", (e.acc() + e.load("bias", F32.over(N))).sigmoid(), F32)).unwrap();
@@ -106,7 +103,7 @@ fn outputs_that_cannot_be_added_to() {
     let halved = Linear::with_epilogue(F32, [1, 1], &halved.unwrap(), wrt).unwrap().inference(1);
     assert_eq!(
         halved.clone().accumulate(&["y"]).unwrap_err().to_string(),
-        "the step cannot add to `y`: the epilogue updates it in place already; say there what is added, or store to another name"
+        "the step cannot add to `y`: the epilogue already updates it in place: add there, or store to another name"
     );
     assert!(layer([2, 3]).wgrad(4).unwrap().accumulate(&["dw"]).unwrap().accumulate(&["dw"]).is_err());
     // What is held is one more element of a reduction.
