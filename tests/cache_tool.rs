@@ -54,7 +54,7 @@ fn wrong_words_are_named() {
         (&["export"], "FILE is missing"),
         (&["list", "x"], "`x` is one word too many"),
         (&["import", "/no/such/file"], "/no/such/file: "),
-        (&["import", "/dev/null"], "/dev/null is no sound bundle"),
+        (&["import", "/dev/null"], "/dev/null is not a sound bundle"),
         (&["precompile", "x.json"], "--target is missing"),
         (&["precompile", "--target", "sm_90", "x.json"], "warning: devices of capability 9.0 ask for sm_90a"),
         (&["precompile", "--target", "sm_90a", "--shape", "1,2", "x.json"], "`1,2` is not a shape"),

@@ -103,7 +103,7 @@ fn errors_come_back_with_their_step() {
     let places: Vec<_> = failure.errors().map(|message| (message.step, message.line)).collect();
     assert_eq!(places, [(Some(3), Some(7)), (Some(12), Some(3))], "{error}");
     let text = error.to_string();
-    assert!(text.contains("refused kernel `k` for sm_80:\n  step 3, line 7: identifier \"foo\" is undefined"), "{text}");
+    assert!(text.contains("rejected kernel `k` for sm_80:\n  step 3, line 7: identifier \"foo\" is undefined"), "{text}");
 
     let error = compile(&kernel("asm volatile(\"foo.bar;\");"), Target::SM_80).unwrap_err();
     assert!(error.to_string().contains("Not a name of any known instruction: 'foo'"), "{error}");

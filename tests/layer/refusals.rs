@@ -73,7 +73,7 @@ fn epilogues_that_make_no_layer() {
         let steps = [layer.wgrad(1), layer.wgrad_with_bias(1), layer.activation_grad(1), layer.dgrad_into(&previous, 1)];
         for error in steps.map(Result::unwrap_err) {
             let cure = "ask for one of these with `Linear::gradients`";
-            assert_eq!(error.to_string(), format!("a layer's gradients are f32, f16 or bf16, and not {dtype}: {cure}"));
+            assert_eq!(error.to_string(), format!("a layer's gradients are f32, f16 or bf16, not {dtype}: {cure}"));
         }
     }
 }

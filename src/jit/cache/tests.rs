@@ -136,7 +136,7 @@ fn the_environment_says_where_and_how() {
     let typo = of(&[place, (CACHE_MODE, "denny".as_ref())]);
     let error = typo.compile(&Source::new("", "k"), &SM, &Options::new()).unwrap_err();
     assert!(matches!(error, JitError::Mode(_)), "{error:?}");
-    assert!(error.to_string().starts_with("POSTLUDE_CACHE: `denny` is no mode"), "{error}");
+    assert!(error.to_string().starts_with("POSTLUDE_CACHE: `denny` is not a mode"), "{error}");
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn no_cut_and_no_flipped_bit_comes_through() {
         fs::write(&bundle, bytes).unwrap();
         let error = there.import(&bundle).unwrap_err();
         assert!(matches!(error, BundleError::Damaged { .. }), "{error}");
-        assert!(error.to_string().contains("no sound bundle"), "{error}");
+        assert!(error.to_string().contains("not a sound bundle"), "{error}");
     };
     for length in (0..whole.len()).step_by(whole.len() / 60).chain([whole.len() - 1, 1, 11, 12, 44]) {
         refused(&whole[..length]);

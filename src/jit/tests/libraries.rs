@@ -59,11 +59,11 @@ fn what_is_no_library_of_this_machine_is_a_reason() {
         bytes
     };
     for (bytes, reason) in [
-        (b"#!/bin/sh\nexit 0\n".repeat(100), "no ELF library"),
+        (b"#!/bin/sh\nexit 0\n".repeat(100), "not an ELF library"),
         (with(4, 1), "another kind of machine"),
         (with(5, 2), "another kind of machine"),
         (with(18, 0xfe), "another kind of machine"),
-        (with(16, 1), "no ELF library"),
+        (with(16, 1), "not an ELF library"),
     ] {
         fs::write(&path, bytes).unwrap();
         let said = told(&path);
@@ -78,9 +78,9 @@ fn what_is_no_file_is_a_reason() {
     if std::process::Command::new("mkfifo").arg(&path).status().is_ok_and(|status| status.success()) {
         for place in [&path, &directory.path().to_path_buf()] {
             let said = told(place);
-            assert!(said.contains("libnvrtc.so.13") && said.contains("no regular file"), "{said}");
+            assert!(said.contains("libnvrtc.so.13") && said.contains("not a regular file"), "{said}");
         }
     }
     let said = told(Path::new("/dev/zero"));
-    assert!(said.contains("/dev/zero") && said.contains("no regular file"), "{said}");
+    assert!(said.contains("/dev/zero") && said.contains("not a regular file"), "{said}");
 }

@@ -239,5 +239,5 @@ fn a_library_that_cannot_be_loaded_is_not_missed() {
     fs::write(&scene.library, "library 2").unwrap();
     assert_eq!(run("look up"), format!("{} {key} warnings=1", Origin::Disk));
     fs::remove_dir_all(scene.root.join("v1/compilers")).unwrap();
-    assert!(run("look up").contains("no ELF library"));
+    assert!(run("look up").contains("not an ELF library"));
 }
