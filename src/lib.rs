@@ -159,7 +159,8 @@
 //!     e.store("d", d, F16);
 //! })?;
 //! # #[cfg(feature = "jit")] {
-//! let plan = postlude::Gemm::new(F16, TN, &epilogue).kernel(postlude::target::Target::SM_90A, 132, Shape::new(4096, 4096, 1024)).unwrap();
+//! let (target, shape) = (postlude::target::Target::SM_90A, Shape::new(4096, 4096, 1024));
+//! let plan = postlude::Gemm::new(F16, TN, &epilogue).kernel(target, 132, shape).unwrap();
 //! assert!(plan.explain().contains("2 branch(es)"));
 //! # }
 //! # Ok::<(), postlude::Diagnostics>(())

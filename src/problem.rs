@@ -94,7 +94,8 @@ impl fmt::Display for Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// A matrix product of `a` (M x K) and `b` (K x N), both of one format, accumulated in `f32` (`f64` for `f64`, `i32` for `i32`).
+    /// A matrix product of `a` (M x K) and `b` (K x N), both of one format, accumulated in `f32` (`f64` for `f64`,
+    /// `i32` for `i32`).
     Product {
         /// Format of A and B.
         dtype: DType,

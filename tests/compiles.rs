@@ -1,9 +1,9 @@
 //! Whatever a plan accepts compiles: random graphs for every generation of GPU, through the real compiler.
 //!
-//! `POSTLUDE_COMPILE_TIMES` names a file, to which each compilation appends a line: the kernel's target, mainloop, tile, split and
-//! halves; steps, loads, stores, reductions, words of their states, operand sums; instructions estimated and found; milliseconds estimated
-//! and taken.
-//! Without NVRTC these tests say that they are skipped; with `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
+//! `POSTLUDE_COMPILE_TIMES` names a file, to which each compilation appends a line: the kernel's target, mainloop,
+//! tile, split and halves; steps, loads, stores, reductions, words of their states, operand sums; instructions
+//! estimated and found; milliseconds estimated and taken. Without NVRTC these tests say that they are skipped; with
+//! `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
 #![allow(missing_docs, reason = "a test binary")]
 
 #[path = "support/compiler.rs"]

@@ -1,7 +1,8 @@
-//! Documents from anywhere: an epilogue or an error, never a panic, nothing larger than the document accounts for, and no word of it
-//! in the source of a kernel.
+//! Documents from anywhere: an epilogue or an error, never a panic, nothing larger than the document accounts for, and
+//! no word of it in the source of a kernel.
 //!
-//! `cargo xtask fuzz` goes on for minutes, with a limit on the memory. What is worth trying every time lies in `tests/fuzz_seeds`.
+//! `cargo xtask fuzz` goes on for minutes, with a limit on the memory. What is worth trying every time lies in
+//! `tests/fuzz_seeds`.
 
 #[path = "support/graphs.rs"]
 mod graphs;

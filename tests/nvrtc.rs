@@ -1,5 +1,5 @@
-//! Kernels through the real compiler, without a GPU: no spills, no performance warnings, registers known, products that wait for no
-//! descriptors.
+//! Kernels through the real compiler, without a GPU: no spills, no performance warnings, registers known, products that
+//! wait for no descriptors.
 //!
 //! Without NVRTC these tests say that they are skipped; with `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
 #![allow(missing_docs, reason = "a test binary")]
@@ -233,8 +233,8 @@ fn every_tile_that_is_chosen() {
     run(&jobs);
 }
 
-/// Tiles that pass through shared memory in halves, or leave under the next one's products, and pairs along N, which few of the shapes
-/// above take; some of them with blocks that keep in step.
+/// Tiles that pass through shared memory in halves, or leave under the next one's products, and pairs along N, which
+/// few of the shapes above take; some of them with blocks that keep in step.
 #[test]
 fn rare_ways_out_and_pairs_along_n() {
     let mixed = Epilogue::build(|e| {
@@ -257,7 +257,8 @@ fn rare_ways_out_and_pairs_along_n() {
     }
     assert!(
         jobs.len() >= 3 * 10 + 6,
-        "of three epilogues four tiles in halves, alone and in pairs, and two in pairs along N; of one three with delayed stores: {}",
+        "of three epilogues four tiles in halves, alone and in pairs, and two in pairs along N; of one three with \
+         delayed stores: {}",
         jobs.len()
     );
     run(&jobs);
@@ -598,7 +599,8 @@ fn bit_masks() {
     run(&jobs);
 }
 
-/// Tables by row, by column, by element and by data, where there are neither asynchronous copies nor bf16, and where values are staged.
+/// Tables by row, by column, by element and by data, where there are neither asynchronous copies nor bf16, and where
+/// values are staged.
 #[test]
 fn gathers() {
     let epilogue = |d: Operand| {

@@ -216,8 +216,8 @@ fn a_grid_has_a_block_for_every_tile_and_batch_entry() {
     assert_eq!(plan.grid(Shape::new(1 << 31, 1 << 31, 1)), None);
 }
 
-/// A condition that is loaded for each row, or gathered for it, is the same all along a strip: it makes a branch. One that varies along
-/// the columns does not.
+/// A condition that is loaded for each row, or gathered for it, is the same all along a strip: it makes a branch. One
+/// that varies along the columns does not.
 #[test]
 fn data_of_rows_makes_regions() {
     let explained = |condition: for<'e> fn(&'e postlude::Builder) -> postlude::Expr<'e>, mainloop| {
@@ -566,7 +566,8 @@ fn sums_of_operands_have_a_workspace_where_tiles_share_them() {
     assert_eq!(bytes, padded(blocks * 4) + padded(3 * blocks * tile.bn * 4));
 }
 
-/// No tensor core multiplies doubles here, and Hopper's mainloop has none in its epilogue: both are said, whether or not one was asked for.
+/// No tensor core multiplies doubles here, and Hopper's mainloop has none in its epilogue: both are said, whether or
+/// not one was asked for.
 #[test]
 fn doubles_go_where_there_are_kernels_for_them() {
     let product = Epilogue::build(|e| e.store("d", e.acc_f64() * 0.1, F64)).unwrap();

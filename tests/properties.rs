@@ -1,5 +1,5 @@
-//! Properties of random graphs: the check never panics, the text and JSON forms lose nothing, passes keep the meaning. And of random
-//! problems and tiles: planning never panics.
+//! Properties of random graphs: the check never panics, the text and JSON forms lose nothing, passes keep the meaning.
+//! And of random problems and tiles: planning never panics.
 
 #[path = "support/evaluate.rs"]
 mod evaluate;
@@ -141,7 +141,8 @@ proptest! {
     fn folding_leaves_nothing_to_fold_and_the_same_values(graph in any_well_typed()) {
         let inlined = inline(&check(graph).unwrap());
         let folded = fold(&inlined);
-        prop_assert!(folded.graph().nodes().all(|(_, n)| !is_foldable(folded.graph(), n)), "{}", text::print(folded.graph(), |_| None));
+        let done = folded.graph().nodes().all(|(_, n)| !is_foldable(folded.graph(), n));
+        prop_assert!(done, "{}", text::print(folded.graph(), |_| None));
         prop_assert_eq!(folded.arguments(), inlined.arguments());
         for (after, before) in sink_types(&folded).into_iter().zip(sink_types(&inlined)) {
             prop_assert_eq!(after.value, before.value);

@@ -85,7 +85,8 @@ fn results_leave_under_the_next_products_where_little_is_computed() {
     assert!(chosen.staging.unwrap().delayed_store, "{}", chosen.tile);
 }
 
-/// Lanes move what nothing covers: no tensor map, no fence, no wait. Beside products, many accumulators or matrices that are read they would not pay.
+/// Lanes move what nothing covers: no tensor map, no fence, no wait. Beside products, many accumulators or matrices
+/// that are read they would not pay.
 #[test]
 fn lanes_move_what_small_tiles_write() {
     let small = Shape::new(1024, 1024, 1024);
@@ -154,7 +155,8 @@ fn masks_that_are_written_gather_until_a_tile_is_done() {
     }
 }
 
-/// Consumers in turns have one place for their chunks where the ring of stages would be shorter otherwise, and products hide both epilogues.
+/// Consumers in turns have one place for their chunks where the ring of stages would be shorter otherwise, and products
+/// hide both epilogues.
 #[test]
 fn consumers_in_turns_share_a_place_where_that_saves_a_stage() {
     let formats = Formats { scaled: false, ..Formats::of(F16) };

@@ -73,7 +73,9 @@ fn the_form_is_pinned() {
             { "const": { "f32": "0.5" } },
             { "apply": ["select", [6, 3, 7]] },
         ],
-        "sinks": [{ "name": "d", "value": 8, "kind": { "store": { "dtype": "bf16", "axes": "[M,N,L]", "order": "column_major" } } }],
+        "sinks": [
+        { "name": "d", "value": 8, "kind": { "store": { "dtype": "bf16", "axes": "[M,N,L]", "order": "column_major" } } }
+    ],
     });
     assert_eq!(serde_json::from_str::<Value>(&epilogue.to_json()).unwrap(), expected);
 }

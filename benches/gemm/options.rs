@@ -7,9 +7,8 @@ use std::path::PathBuf;
 pub const USAGE: &str = "\
 Usage: cargo bench --bench gemm -- [OPTION...]
 
-  --group LIST     of large, small, decode, unaligned, layouts, tax, activations, regions, choice, raster, stages, split, parts, f32,
-                   pointwise, training
-                   (default: all)
+  --group LIST     of large, small, decode, unaligned, layouts, tax, activations, regions, choice, raster, stages, split,
+                   parts, f32, pointwise, training (default: all)
   --dtype LIST     of f16, bf16, f32 (default: the group's)
   --epilogue LIST  of identity, relu, gelu, residual, regions, heavy, relu_mask, gelu_input, mask_sum,
                    gelu_sum, bias_sum; for group activations: of the library's activations that are not among these
@@ -17,8 +16,9 @@ Usage: cargo bench --bench gemm -- [OPTION...]
   --shape LIST     as 4096x4096x4096, instead of the group's
   --slices WHICH   long (160 ms), short (2.5 ms) or both (default: the group's)
   --rounds N       how often each contender runs (default: 7 long ones, 31 short ones)
-  --kernel LIST    for group choice: only these kernels, and cuBLASLt; each a part of a tile's name, its end if there is one, then @GROUP
-                   for the order of its tiles, +step or -step for blocks in step or not; with `;` between them
+  --kernel LIST    for group choice: only these kernels, and cuBLASLt. Each is a part of a tile's name (its end, if one
+                   ends so), then @GROUP for the order of its tiles, +step or -step for blocks in lockstep or not;
+                   separated by `;`
   --launch HOW     stream, graph or auto: graphs of at least 20 launches for kernels below 200 us (default: auto)
   --only TEXT      only cases with TEXT in their title
   --csv FILE       append a line for each comparison as soon as it is known

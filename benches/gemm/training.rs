@@ -44,7 +44,8 @@ impl Bench<'_> {
                 }
             }
         }
-        // Sums of 16 bits may leave their range in all of them. How long they take is known all the same; the distance is infinite.
+        // Sums of 16 bits may leave their range in all of them. How long they take is known all the same; the distance
+        // is infinite.
         let wrong = finalists.is_empty();
         if wrong && !fused.has_sums() {
             return Err("none of cuBLASLt's algorithms agrees with ours".into());

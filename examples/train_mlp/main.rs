@@ -5,8 +5,9 @@
 //! its rows to what softmax needs; one pass for loss, accuracy and their gradient; five products backward, which apply the
 //! derivatives and sum the bias gradients; six passes of the optimiser.
 //!
-//! Runs on the GPU if there is one, on the CPU if not, and says why. Checks the gradients of the first step against differences of
-//! a plain loop in `f64`, and that the loss falls as it should. Draws what the network makes of the plane:
+//! Runs on the GPU if there is one, on the CPU if not, and says why. Checks the gradients of the first step against
+//! differences of a plain loop in `f64`, and that the loss falls as it should. Draws what the network makes of the
+//! plane:
 //!
 //! ```text
 //! $ cargo run --release --example train_mlp

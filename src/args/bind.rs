@@ -258,12 +258,14 @@ impl fmt::Display for ArgumentError {
             }
             Fault::Unpacked { dtype, needs, got } => write!(
                 f,
-                "holds {got} bytes, one for each element, and {dtype} holds eight elements in a byte, the first in the lowest bit: declare it \
+                "holds {got} bytes, one for each element, and {dtype} holds eight elements in a byte, the first in the \
+                 lowest bit: declare it \
                  `Bool`, or pack it into {needs} bytes; if it is packed, pass a slice of those"
             ),
             Fault::Unbatched { what, needs, got, batch } => write!(
                 f,
-                "holds {got} elements, {needs} for each of {batch} batch entries, but they share it ({what}): declare it `batched()`, as in \
+                "holds {got} elements, {needs} for each of {batch} batch entries, but they share it ({what}): declare \
+                 it `batched()`, as in \
                  `F32.over(N).batched()`; if it is shared, pass a slice of {needs}"
             ),
             Fault::LeadingDimension { what, least: 0, got } => write!(f, "{what} has no leading dimension, got {got}; remove it"),
@@ -289,7 +291,8 @@ impl fmt::Display for ArgumentError {
             }
             Fault::Misaligned { needs, got } => write!(
                 f,
-                "is aligned to {got} bytes; this plan's kernel needs {needs}: plan for these arguments (`plan_for`), or state the alignment in the problem"
+                "is aligned to {got} bytes; this plan's kernel needs {needs}: plan for these arguments (`plan_for`), \
+                 or state the alignment in the problem"
             ),
         }
     }

@@ -10,7 +10,8 @@ use crate::problem::Operation;
 #[non_exhaustive]
 pub enum Misfit {
     /// The epilogue reads another accumulator than the operation computes.
-    #[error("the epilogue reads an accumulator of type {wants}, but operands of {dtype} accumulate in {has}: {cure}", cure = cure(*has))]
+    #[error("the epilogue reads an accumulator of type {wants}, but operands of {dtype} accumulate in {has}: \
+        {cure}", cure = cure(*has))]
     Accumulator {
         /// The accumulator that the epilogue reads.
         wants: ValueType,
@@ -24,7 +25,8 @@ pub enum Misfit {
     Operands(DType),
     /// A sum of an operand's elements without a product.
     #[error(
-        "the epilogue sums `{}`, an operand of a product, and a pointwise operation has none: reduce `acc()` instead, which is the matrix",
+        "the epilogue sums `{}`, an operand of a product, and a pointwise operation has none: reduce `acc()` instead, \
+         which is the matrix",
         side.name()
     )]
     NoProduct {

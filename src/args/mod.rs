@@ -89,7 +89,8 @@ impl<B> Tensor<B> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not memory that arguments in `{B}` can borrow",
     label = "expected a borrowed slice of elements",
-    note = "on the host pass `&vec`, `&array` or a slice, `&mut` as an output; on the device `&CudaSlice` or `&CudaView`, `&mut` as an output"
+    note = "on the host pass `&vec`, `&array` or a slice, `&mut` as an output; on the device `&CudaSlice` or \
+        `&CudaView`, `&mut` as an output"
 )]
 pub trait IntoTensor<B>: Sized {
     /// The tensor.
@@ -186,7 +187,8 @@ impl<'a, T: Element, const N: usize> IntoTensor<HostBuffer<'a>> for &'a mut [T; 
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a number that can be passed by value",
     label = "expected an `f32`, an `f64`, an `i32` or a `bool`",
-    note = "convert other numbers with `as f32` or `as i32`, half-precision ones with `.to_f32()`: scalars of `F16` and `BF16` are passed as `f32`"
+    note = "convert other numbers with `as f32` or `as i32`, half-precision ones with `.to_f32()`: scalars of `F16` \
+        and `BF16` are passed as `f32`"
 )]
 pub trait IntoScalar {
     /// The constant.

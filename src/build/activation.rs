@@ -154,7 +154,8 @@ mod table {
         /// x clamped to [-1, 1].
         #[doc(alias = "hard_tanh")]
         hardtanh(x) = x.clamp(-1.0, 1.0), gradient |y, g| [(y.gt(-1.0) & y.lt(1.0)).select(g, 0.0)];
-        /// log(1 + e^(beta x)) / beta, computed as max(x, 0) + log(1 + e^-|beta x|) / beta for beta > 0. Its derivative is 1 - e^(-beta y).
+        /// log(1 + e^(beta x)) / beta, computed as max(x, 0) + log(1 + e^-|beta x|) / beta for beta > 0. Its derivative
+        /// is 1 - e^(-beta y).
         softplus(x, beta) = x.max(0.0) + (-(x * beta).abs()).exp().log1p() / beta, gradient |y, g| [
             g * -(-(y * beta)).expm1(),
             { let e = (-(x * beta).abs()).exp(); -g * (e.log1p() / beta + x.abs() * e / (e + 1.0)) / beta }
@@ -162,8 +163,8 @@ mod table {
         /// x / (1 + |x|).
         #[doc(alias = "soft_sign")]
         softsign(x) = x / (x.abs() + 1.0), gradient |y, g| [{ let r = (x.abs() + 1.0).recip(); g * (r * r) }];
-        /// x * tanh(softplus(x)), computed as x * n / (n + 2) with n = e^x (e^x + 2), which neither overflows, since 20 is enough for x there, nor
-        /// cancels.
+        /// x * tanh(softplus(x)), computed as x * n / (n + 2) with n = e^x (e^x + 2), which neither overflows, since 20
+        /// is enough for x there, nor cancels.
         mish(x) = { let n = mish_term(x.min(20.0).exp()); x * (n / (n + 2.0)) },
             gradient |y, g| [{
                 let e = x.min(20.0).exp();
@@ -183,22 +184,25 @@ mod table {
         snake(x, a) = { let s = (x * a).sin(); x + s * s / a };
         /// x * sigmoid(x), which is `silu` under its other name. With a factor in the sigmoid it is `swish_beta`.
         swish(x) = x.silu();
-        /// x * sigmoid(beta x) (Ramachandran et al. 2017, "Searching for Activation Functions"); ONNX's Swish, whose alpha is this beta.
+        /// x * sigmoid(beta x) (Ramachandran et al. 2017, "Searching for Activation Functions"); ONNX's Swish, whose
+        /// alpha is this beta.
         swish_beta(x, beta) = x * (x * beta).sigmoid();
         /// 0 where |x| <= lambda, else x. Its derivative at the borders is 0.
         #[doc(alias = "hard_shrink")]
         hardshrink(x, lambda) = x.abs().le(lambda).select(0.0, x);
-        /// x + bias where x < -lambda, x - bias where x > lambda, else 0; NaN stays NaN. ONNX's Shrink. Its derivative at the borders is 0.
+        /// x + bias where x < -lambda, x - bias where x > lambda, else 0; NaN stays NaN. ONNX's Shrink. Its derivative
+        /// at the borders is 0.
         shrink(x, bias, lambda) = x.abs().le(lambda).select(0.0, x.lt(0.0).select(x + bias, x - bias));
         /// x - tanh(x). Near 0, where it is about x^3 / 3, it is as accurate as the rounding of x, as in PyTorch.
         tanhshrink(x) = x - x.tanh();
-        /// alpha x + beta clamped to [0, 1]: ONNX's HardSigmoid, whose defaults are 0.2 and 0.5. `hardsigmoid` is PyTorch's. Its derivative
-        /// at both bounds is alpha, as that of `clamp`.
+        /// alpha x + beta clamped to [0, 1]: ONNX's HardSigmoid, whose defaults are 0.2 and 0.5. `hardsigmoid` is
+        /// PyTorch's. Its derivative at both bounds is alpha, as that of `clamp`.
         #[doc(alias = "hard_sigmoid")]
         hardsigmoid_with(x, alpha, beta) = x.fma(alpha, beta).clamp(0.0, 1.0);
         /// alpha * tanh(beta x): ONNX's ScaledTanh.
         scaled_tanh(x, alpha, beta) = (x * beta).tanh() * alpha;
-        /// x where x > limit, else 0; NaN stays NaN. ONNX's ThresholdedRelu, whose alpha is this limit. Its derivative at the limit is 0.
+        /// x where x > limit, else 0; NaN stays NaN. ONNX's ThresholdedRelu, whose alpha is this limit. Its derivative
+        /// at the limit is 0.
         thresholded_relu(x, limit) = x.le(limit).select(0.0, x);
         /// alpha x + beta, rounded once: ONNX's Affine.
         affine(x, alpha, beta) = x.fma(alpha, beta);

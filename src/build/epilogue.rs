@@ -82,7 +82,8 @@ impl Epilogue {
     /// })?;
     /// assert!(warnings[0].to_string().starts_with("warning[E0104]: argument `shift` reaches no sink"));
     /// let (a, b, scale, shift, mut d) = ([3.0f32], [2.0f32], [0.5f32], [9.0f32], [0.0f32]);
-    /// let args = HostArgs::new().input("a", &a).input("b", &b).input("scale", &scale).input("shift", &shift).output("d", &mut d);
+    /// let args = HostArgs::new().input("a", &a).input("b", &b).input("scale", &scale).input("shift", &shift);
+    /// let args = args.output("d", &mut d);
     /// Gemm::new(F32, TT, &epilogue).reference(Shape::new(1, 1, 1), args)?;
     /// assert_eq!(d, [3.0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -175,7 +175,8 @@ impl Builder {
     /// # use postlude::prelude::*;
     /// let scaled = Epilogue::build(|e| e.store("d", e.acc() * e.scalar_or("alpha", F32, 1.0), F32))?;
     /// let (a, b, mut d) = ([3.0f32], [2.0f32], [0.0f32]);
-    /// Gemm::new(F32, TT, &scaled).reference(Shape::new(1, 1, 1), HostArgs::new().input("a", &a).input("b", &b).output("d", &mut d))?;
+    /// let args = HostArgs::new().input("a", &a).input("b", &b).output("d", &mut d);
+    /// Gemm::new(F32, TT, &scaled).reference(Shape::new(1, 1, 1), args)?;
     /// assert_eq!(d, [6.0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -215,7 +216,8 @@ impl Builder {
     /// let (a, b, bias, mut d) = ([3.0f32], [2.0f32], [0.5f32], [0.0f32]);
     /// gemm.reference(Shape::new(1, 1, 1), HostArgs::new().input("a", &a).input("b", &b).output("d", &mut d))?;
     /// assert_eq!(d, [6.0]);
-    /// gemm.reference(Shape::new(1, 1, 1), HostArgs::new().input("a", &a).input("b", &b).input("bias", &bias).output("d", &mut d))?;
+    /// let args = HostArgs::new().input("a", &a).input("b", &b).input("bias", &bias).output("d", &mut d);
+    /// gemm.reference(Shape::new(1, 1, 1), args)?;
     /// assert_eq!(d, [6.5]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -45,7 +45,8 @@ use std::panic::Location;
     message = "`{Self}` is not an expression or a number",
     label = "expected an expression, a floating-point number, an `i32` or a `bool`",
     note = "a region has a value once it is closed: `z.region(condition, |z| ..).otherwise(|z| ..)`",
-    note = "numbers are `f32`, `f64`, `i32` or `bool`: convert others with `as f32` or `as i32`, half-precision ones with `.to_f32()`"
+    note = "numbers are `f32`, `f64`, `i32` or `bool`: convert others with `as f32` or `as i32`, half-precision ones \
+        with `.to_f32()`"
 )]
 pub trait IntoExpr<'g> {
     /// The expression, in the given builder.

@@ -52,7 +52,8 @@ pub enum MonoidError {
     },
     /// A value is an `f64`. Monoids of a program's own do not support `f64`.
     #[error(
-        "monoid `{name}`: {what} is an f64, and states are made of words of 4 bytes; insert `.cast(F32)`, or reduce with one of `Monoid::ALL`"
+        "monoid `{name}`: {what} is an f64, and states are made of words of 4 bytes; insert `.cast(F32)`, or reduce \
+         with one of `Monoid::ALL`"
     )]
     Double {
         /// The monoid.
@@ -61,7 +62,8 @@ pub enum MonoidError {
         what: String,
     },
     /// An expression uses a node that a monoid cannot reach.
-    #[error("monoid `{name}`: `{part}` uses `{what}`{}; it may use only its parameters and constants: pass it as a value of the element",
+    #[error("monoid `{name}`: `{part}` uses `{what}`{}; it may use only its parameters and constants: pass it as a \
+        value of the element",
         built_at.as_ref().map(|at| format!(" at {at}")).unwrap_or_default())]
     Uses {
         /// The monoid.

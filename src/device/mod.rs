@@ -86,7 +86,8 @@ pub enum DeviceError {
     },
     /// The device has no memory left for the copies of unaligned operands.
     #[error(
-        "no {bytes} bytes of device memory for copies of unaligned operands: {error}. Align them to 16 bytes (address, leading dimension and batch stride), or free memory"
+        "no {bytes} bytes of device memory for copies of unaligned operands: {error}. Align them to 16 bytes (address, \
+         leading dimension and batch stride), or free memory"
     )]
     Scratch {
         /// Bytes needed.
@@ -96,7 +97,8 @@ pub enum DeviceError {
     },
     /// Copies of unaligned operands need memory, and a capture cannot allocate it.
     #[error(
-        "the plan copies unaligned operands into {bytes} bytes that this stream does not have yet, and a capture cannot allocate them: execute the plan once on the stream before the capture"
+        "the plan copies unaligned operands into {bytes} bytes that this stream does not have yet, and a capture \
+         cannot allocate them: execute the plan once on the stream before the capture"
     )]
     ScratchInCapture {
         /// Bytes needed.
@@ -110,7 +112,8 @@ pub enum DeviceError {
     },
     /// The device has no memory left for partial results of reductions, or for the sums of parts of K.
     #[error(
-        "no {bytes} bytes of device memory for partial results, of reductions or of parts of K: {error}. Free memory, make the batch or the matrix smaller, or plan with `Gemm::split(1)`"
+        "no {bytes} bytes of device memory for partial results, of reductions or of parts of K: {error}. Free memory, \
+         make the batch or the matrix smaller, or plan with `Gemm::split(1)`"
     )]
     Workspace {
         /// Bytes needed.
@@ -120,7 +123,8 @@ pub enum DeviceError {
     },
     /// Partial results need memory, and a capture cannot allocate it.
     #[error(
-        "the plan's reductions, or parts of K, need {bytes} bytes that this stream does not have yet, and a capture cannot allocate them: execute the plan once on the stream before the capture"
+        "the plan's reductions, or parts of K, need {bytes} bytes that this stream does not have yet, and a capture \
+         cannot allocate them: execute the plan once on the stream before the capture"
     )]
     WorkspaceInCapture {
         /// Bytes needed.

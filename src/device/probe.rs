@@ -51,8 +51,8 @@ pub(crate) fn milliseconds(start: &CudaEvent, end: &CudaEvent) -> Result<f32, De
     end.synchronize().map_err(failed)?;
     let mut milliseconds = 0.0;
     look_up(b"cuEventElapsedTime\0", "CUDA 2.0", |function: &Elapsed| {
-        // SAFETY: the function has had this signature since it was introduced; both events live, and their context is current, since
-        // the second has just been waited for in it.
+        // SAFETY: the function has had this signature since it was introduced; both events live, and their context is
+        // current, since the second has just been waited for in it.
         unsafe { function(&mut milliseconds, start.cu_event(), end.cu_event()) }.result()
     })?
     .map_err(failed)?;

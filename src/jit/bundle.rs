@@ -3,7 +3,7 @@
 //! ```text
 //! magic    8 bytes   "\x89PLBUN\r\n"
 //! format   u32       the version of this layout
-//! ...                records: what it is (u8: 1 a kernel, 2 a note, 3 a compiler), length (u64), the file as it lies in the cache
+//! ...                records: kind (u8: 1 a kernel, 2 a note, 3 a compiler), length (u64), the cache's file
 //! end      u8        0
 //! check    32 bytes  hash of all the above
 //! ```

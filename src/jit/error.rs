@@ -113,7 +113,8 @@ impl JitError {
 /// A kernel whose compilation is estimated to take longer than [`Config::compile_limit`](super::Config::compile_limit) allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "compiling for {target} is estimated to take {:.1} s, and the limit is {:.1} s. Shorten the epilogue, store part of it and go on in \
+    "compiling for {target} is estimated to take {:.1} s, and the limit is {:.1} s. Shorten the epilogue, store part \
+     of it and go on in \
      another kernel, or raise the limit: `jit::Config::compile_limit`, or {COMPILE_LIMIT}",
     .estimate.as_secs_f64(), .limit.as_secs_f64()
 )]
@@ -151,7 +152,8 @@ impl fmt::Display for Asked {
             }
             Err(beyond) => write!(
                 f,
-                "by running the program there, or with `gemm::precompile` (the command `postlude-cache precompile` cannot say {beyond})"
+                "by running the program there, or with `gemm::precompile` (the command `postlude-cache precompile` \
+                 cannot say {beyond})"
             ),
         }
     }
@@ -189,7 +191,8 @@ impl fmt::Display for NotFound {
             writeln!(f, "  {place}: {reason}")?;
         }
         f.write_str(
-            "Install it with `pip install nvidia-cuda-nvrtc` (no GPU and no toolkit needed) and, if that environment is not the active \
+            "Install it with `pip install nvidia-cuda-nvrtc` (no GPU and no toolkit needed) and, if that environment \
+             is not the active \
              one, set POSTLUDE_NVRTC_PATH to its library or directory",
         )?;
         let Some(asked) = &self.asked else { return Ok(()) };

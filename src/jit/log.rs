@@ -222,7 +222,8 @@ fn is_code(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "postlude.cu(3): warning #177-D: variable \"unused\" was declared but never referenced\n  int unused;\n      ^\n\n\
+    const GOOD: &str = "postlude.cu(3): warning #177-D: variable \"unused\" was declared but never referenced\n  int \
+        unused;\n      ^\n\n\
         Remark: The warnings can be suppressed with \"-diag-suppress <warning-number>\"\n\n\
         ptxas info    : 0 bytes gmem\n\
         ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized in the function 'k'\n\
@@ -269,7 +270,8 @@ mod tests {
     fn errors_point_at_steps() {
         let log = "postlude:%3(7): error: identifier \"foo\" is undefined\n    p[0] = foo(1);\n           ^\n\n\
             postlude:%12(9): error: a value of type \"const char *\" cannot be assigned\n    p[1] = \"x\";\n\n\
-            postlude.cu(40): error: static assertion failed\n          detected during instantiation of \"f\" at line 2 of postlude:%5\n\n\
+            postlude.cu(40): error: static assertion failed\n          detected during instantiation of \"f\" at line \
+            2 of postlude:%5\n\n\
             postlude.cu(1): catastrophic error: cannot open source file \"x.h\"\n\
             At end of source: error: expected a \"}\"\n\
             4 errors detected in the compilation of \"postlude.cu\".\n";

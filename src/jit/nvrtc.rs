@@ -65,7 +65,9 @@ macro_rules! api {
                 Ok(Self {
                     // SAFETY: the name is NVRTC's and the type is the C signature NVRTC documents for it, checked against
                     // cudarc's declaration above; `nvrtcResult` is a C enum without negative values, passed as `unsigned int`.
-                    $($field: unsafe { *library.get(concat!(stringify!($symbol), "\0")).map_err(|_| missing(stringify!($symbol)))? },)*
+                    $($field: unsafe {
+                        *library.get(concat!(stringify!($symbol), "\0")).map_err(|_| missing(stringify!($symbol)))?
+                    },)*
                     // SAFETY: the name is NVRTC's and the type is the C signature NVRTC documents for it.
                     set_flow: unsafe { library.get(c"nvrtcSetFlowCallback").ok().map(|symbol| *symbol) },
                 })
@@ -180,8 +182,8 @@ impl<'a> Program<'a> {
     /// Makes the compiler give up once `cancel` is true, if it can.
     fn heed(&self, cancel: &'a AtomicBool) -> Result<(), Code> {
         let Some(set_flow) = self.api.set_flow else { return Ok(()) };
-        // SAFETY: the handle is live. `is_cancelled` only reads the flag, which the program's lifetime keeps alive, may be called by any
-        // thread, and once it has said 1 says so ever after: nobody sets the flag back.
+        // SAFETY: the handle is live. `is_cancelled` only reads the flag, which the program's lifetime keeps alive, may
+        // be called by any thread, and once it has said 1 says so ever after: nobody sets the flag back.
         Code::check(unsafe { set_flow(self.handle, Some(is_cancelled), std::ptr::from_ref(cancel).cast_mut().cast()) })
     }
 

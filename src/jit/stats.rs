@@ -120,6 +120,7 @@ impl Counters {
             }
         };
         let info = &cubin.info;
-        tracing::debug!(target: EVENTS, level, %kernel, bytes = cubin.bytes.len(), ms, architecture = %info.target, registers = info.registers);
+        let (bytes, registers) = (cubin.bytes.len(), info.registers);
+        tracing::debug!(target: EVENTS, level, %kernel, bytes, ms, architecture = %info.target, registers);
     }
 }

@@ -44,7 +44,8 @@ pub enum LinearError {
     NoGradient,
     /// A bias gradient that is not the sum of dZ.
     #[error(
-        "no gradient of the layer is the sum of dZ over its rows: add a bias over N to the product, as `Linear::new` does, and ask for its \
+        "no gradient of the layer is the sum of dZ over its rows: add a bias over N to the product, as `Linear::new` \
+         does, and ask for its \
          gradient, or use `wgrad`"
     )]
     NoBias,

@@ -59,31 +59,35 @@
 //!
 //! | step | computes | reads | writes |
 //! | --- | --- | --- | --- |
-//! | [`forward`](Linear::forward) | Y = f(X W + b) | `x`, `w`, what f names | `y`, the reserve |
+//! | [`forward`](Linear::forward) | Y = f(X W + b) | `x`, `w`, the arguments of f | `y`, the reserve |
 //! | [`inference`](Linear::inference) | the same | the same | `y` |
-//! | [`activation_grad`](Linear::activation_grad) | dZ = dY f'(Z), db = the sum of dZ over M | `dy`, the reserve, what f names | `grad_acc` (dZ), `grad_bias`, `grad_NAME` |
+//! | [`activation_grad`](Linear::activation_grad) | dZ = dY f'(Z), db = the sum of dZ over M | `dy`, the reserve, the arguments of f | `grad_acc` (dZ), `grad_bias`, `grad_NAME` |
 //! | [`wgrad`](Linear::wgrad) | dW = X^T dZ | `x`, `dz` | `dw` |
 //! | [`wgrad_with_bias`](Linear::wgrad_with_bias) | dW = X^T dZ, db = the sum of dZ over M | `x`, `dz` | `dw`, `grad_bias` |
 //! | [`dgrad`](Linear::dgrad) | dX = dZ W^T | `dz`, `w` | `dx` |
-//! | [`dgrad_into`](Linear::dgrad_into) | dZ_prev = (dZ W^T) f_prev'(Z_prev), db_prev, of the layer before | `dz`, `w`; that layer's reserve and what its f names | that layer's `grad_acc`, `grad_bias`, `grad_NAME` |
+//! | [`dgrad_into`](Linear::dgrad_into) | dZ_prev = (dZ W^T) f_prev'(Z_prev), db_prev, of the layer before | `dz`, `w`; that layer's reserve and the arguments of its f | that layer's `grad_acc`, `grad_bias`, `grad_NAME` |
 //!
-//! In a chain of layers the gradient that [`dgrad`](Linear::dgrad) makes is wanted by nobody but the activation of the layer
-//! before. [`dgrad_into`](Linear::dgrad_into) puts that layer's derivative and bias gradient behind the product, so that a network of L layers takes
-//! L products forward, 2 L - 1 backward, and one pass over the last output, which the loss needs anyway. The last bias gradient, of
-//! a dZ that no product of ours has made, comes out of the product that reads it: [`wgrad_with_bias`](Linear::wgrad_with_bias).
+//! In a chain of layers only the previous layer's activation needs the gradient that [`dgrad`](Linear::dgrad) makes.
+//! [`dgrad_into`](Linear::dgrad_into) puts that layer's derivative and bias gradient behind the product. So a network of
+//! L layers takes L products forward, 2 L - 1 backward, and one pass over the last output, which the loss needs anyway.
+//! The last bias gradient belongs to a dZ that none of the products made. The product that reads this dZ also sums it:
+//! [`wgrad_with_bias`](Linear::wgrad_with_bias).
 //!
-//! # Adding to what is there
+//! # Accumulating
 //!
-//! Gradients are written. [`accumulate`](Step::accumulate) makes a step add to the outputs that it names, in place and before the one
-//! rounding of the store: dW over several batches, dX of a tensor with several users. [`plus`](Step::plus) adds a matrix to the
-//! product itself: what came into Y from elsewhere (a skip connection), before f' is applied.
+//! Gradients overwrite their memory. [`accumulate`](Step::accumulate) makes a step add to the outputs that it names, in
+//! place and before the one rounding of the store: dW over several batches, dX of a tensor with several users.
+//! [`plus`](Step::plus) adds a matrix to the product itself, before f' is applied: a contribution to Y from elsewhere,
+//! such as a skip connection.
 //!
 //! # Memory
 //!
-//! X is M x K, row-major, or as [`trans_x`](Linear::trans_x) says K x M; W is K x N, or as [`trans_w`](Linear::trans_w) says N x K; gradients lie like
-//! what they are gradients of. Any of them may have a leading dimension ([`IntoTensor::ld`](crate::args::IntoTensor::ld)). All leading dimensions of
-//! an input with more than two count as rows. A [batch](Linear::batched) is another thing: layers of one size side by
-//! side, each with an X and a W of its own.
+//! - X is M x K, row-major, or K x M with [`trans_x`](Linear::trans_x).
+//! - W is K x N, or N x K with [`trans_w`](Linear::trans_w).
+//! - A gradient has the layout of its tensor.
+//! - Any of them may have a leading dimension ([`IntoTensor::ld`](crate::args::IntoTensor::ld)).
+//! - All leading dimensions of an input with more than two count as rows. A [batch](Linear::batched) is different: layers
+//!   of one size side by side, each with an X and a W of its own.
 
 mod error;
 mod paddle;

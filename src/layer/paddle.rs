@@ -5,8 +5,8 @@ use crate::check::Argument;
 use crate::compat::paddle;
 use crate::gemm::Gemm;
 
-/// A step of [`fused_gemm_epilogue`](paddle) or of its gradient, whose operands are called `x`, `y` and `dout`; the epilogue's own
-/// names are `bias`, `d`, `aux` and `bgrad`.
+/// A step of [`fused_gemm_epilogue`](paddle) or of its gradient, whose operands are called `x`, `y` and `dout`; the
+/// epilogue's own names are `bias`, `d`, `aux` and `bgrad`.
 ///
 /// ```
 /// use postlude::compat::paddle::{Activation, FusedGemmEpilogue};

@@ -1,7 +1,8 @@
 //! What is chosen for a problem: tile, schedule, raster, split, and what passes through shared memory.
 //!
-//! `choices.txt` is a table. What stands before the first `|` of a line is a problem; the rest is the plan of it. A change to an estimate
-//! shows there as the problems whose kernel it changes: no test can say that another choice is *wrong*, but nobody changes one unseen.
+//! `choices.txt` is a table. What stands before the first `|` of a line is a problem; the rest is the plan of it. A
+//! change to an estimate shows there as the problems whose kernel it changes: no test can say that another choice is
+//! *wrong*, but nobody changes one unseen.
 //!
 //! `BLESS=1 cargo test --test choices` rewrites the right-hand sides. To add a problem, add its left-hand side and bless.
 

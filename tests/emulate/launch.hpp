@@ -1,6 +1,6 @@
-// Launches the kernel above it twice, from what standard input says, and writes every buffer to standard output after each launch. The second
-// launch takes the blocks in the opposite order. It finds the last buffer, which is the workspace, as the first launch left it, and the others
-// as they were.
+// Launches the kernel above it twice, from what standard input says, and writes every buffer to standard output after
+// each launch. The second launch takes the blocks in the opposite order. It finds the last buffer, which is the
+// workspace, as the first launch left it, and the others as they were.
 namespace emulated {
 
 static uint64_t number() {

@@ -1,8 +1,9 @@
 //! Kernels on a processor: what the templates print is compiled as C++ and held to the reference, without a GPU.
 //!
-//! That goes as far as kernels do without tensor cores: `simt`, `gemv` and `pointwise`, with the epilogue, the walk over tiles, the guards at
-//! the edges, masks and reductions that all mainloops have in common. `cuda.hpp` says how. Two launches in opposite orders of blocks have to
-//! agree bit by bit; what neither proves is what a GPU does about timing.
+//! That goes as far as kernels do without tensor cores: `simt`, `gemv` and `pointwise`, with the epilogue, the walk
+//! over tiles, the guards at the edges, masks and reductions that all mainloops have in common. `cuda.hpp` says how.
+//! Two launches in opposite orders of blocks have to agree bit by bit; what neither proves is what a GPU does about
+//! timing.
 
 mod fast;
 mod program;
@@ -40,8 +41,8 @@ fn bytes(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
 /// Elements of a table.
 const TABLE: usize = 11;
 
-/// Values of a buffer, as far as they belong to it: of runs that are longer than they need to be not the rest, but of masks whole bytes,
-/// whose last bits are written as zeros.
+/// Values of a buffer, as far as they belong to it: of runs that are longer than they need to be not the rest, but of
+/// masks whole bytes, whose last bits are written as zeros.
 fn values(kind: &SlotKind, bytes: &[u8]) -> Vec<f64> {
     let SlotKind::Memory { dtype, outer, inner, batch, .. } = kind else { return Vec::new() };
     let ld = inner.next_multiple_of(dtype.run());
@@ -77,7 +78,8 @@ enum Tried {
 }
 
 impl Case {
-    /// Compiles the case's kernels and compares what they write with the reference. `change` is made to their text before: see `mutants`.
+    /// Compiles the case's kernels and compares what they write with the reference. `change` is made to their text
+    /// before: see `mutants`.
     fn run(&self, name: &str, change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
         // One kernel serves a class of problems: what is compiled once is tried on every shape of its class.
         let mut programs: Vec<(String, Program)> = Vec::new();
@@ -191,7 +193,8 @@ fn halves() -> Case {
     Case { name: "halves", gemm: Gemm::new(F16, TN, &epilogue).mainloop(Mainloop::Simt), shapes, rasters: &[3], tolerance: 1e-3 }
 }
 
-/// Fast spellings in a product; [`fast`](mod@fast) has every one of them. Arguments of sine and cosine are up to some thousand turns.
+/// Fast spellings in a product; [`fast`](mod@fast) has every one of them. Arguments of sine and cosine are up to some
+/// thousand turns.
 fn fast() -> Case {
     let epilogue = Epilogue::build(|e| {
         let z = e.acc();
@@ -214,7 +217,8 @@ fn integers() -> Case {
     Case { name: "integers", gemm: Gemm::new(I32, NT, &epilogue.unwrap()), shapes, rasters: &[-2], tolerance: 0.0 }
 }
 
-/// Doubles in every layout, split into strips of two and of one. A rounding to single precision on the way would be off by more than 1e-13.
+/// Doubles in every layout, split into strips of two and of one. A rounding to single precision on the way would be off
+/// by more than 1e-13.
 fn doubles(name: &'static str, layout: Layout) -> Case {
     let epilogue = Epilogue::build(|e| {
         let z = (e.acc_f64() + e.load("bias", F64.over(N)) * e.scalar("by", F64)) * 0.1;
@@ -436,9 +440,9 @@ checks! {
     matrices_without_a_product: "pointwise";
 }
 
-/// Blocks of Hopper's kernels stay and go from tile to tile: together they reach each of them once, whatever the raster, the cluster and the
-/// number of blocks. The consumers of a block go the way that its producer goes, clusters stay together, and where edge tiles are shifted none
-/// reaches beyond the output.
+/// Blocks of Hopper's kernels stay and go from tile to tile: together they reach each of them once, whatever the
+/// raster, the cluster and the number of blocks. The consumers of a block go the way that its producer goes, clusters
+/// stay together, and where edge tiles are shifted none reaches beyond the output.
 #[test]
 fn blocks_of_hopper_reach_every_tile_once() {
     if let Err(fault) = walk(&str::to_owned) {
@@ -496,8 +500,8 @@ fn walk(change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
     Ok(Tried::Passed)
 }
 
-/// Faults that are put into what the templates print, one at a time, to see that some case fails: on demand, by `cargo xtask mutants
-/// --templates`. Each line of `mutants.txt` names a case, what to replace, and by what.
+/// Faults that are put into what the templates print, one at a time, to see that some case fails: on demand, by `cargo
+/// xtask mutants --templates`. Each line of `mutants.txt` names a case, what to replace, and by what.
 #[test]
 #[ignore = "takes a compilation for every fault: cargo xtask mutants --templates"]
 fn mutants_of_templates_do_not_live() {

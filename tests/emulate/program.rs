@@ -60,7 +60,8 @@ fn without_assembly(text: &str) -> String {
     out + rest
 }
 
-/// The text in the parentheses that a text begins with; without the closing one where the statement's own end was cut off with it.
+/// The text in the parentheses that a text begins with; without the closing one where the statement's own end was cut
+/// off with it.
 fn operand(text: &str) -> Option<&str> {
     let inside = text.strip_prefix('(')?;
     let mut depth = 1;
@@ -113,7 +114,8 @@ fn output_of(path: &Path, input: Vec<u8>) -> Result<Vec<u8>, String> {
     Ok(output.stdout)
 }
 
-/// The walk of a Hopper kernel's blocks over tiles, whose edge tiles may be shifted: of the kernel's text what decides it, and nothing that multiplies.
+/// The walk of a Hopper kernel's blocks over tiles, whose edge tiles may be shifted: of the kernel's text what decides
+/// it, and nothing that multiplies.
 pub fn walk(name: &str, text: &str, shifted_edges: bool, launches: &str) -> Result<Option<String>, String> {
     let section = |from: &str, to: &str| {
         let (_, behind) = text.split_once(from).unwrap_or_else(|| panic!("`{from}` is not in the kernel"));
@@ -157,8 +159,9 @@ impl Program {
         &self.plan
     }
 
-    /// What two launches leave in every buffer but the workspace, in the order of the operation's slots. `bytes` gives what each buffer
-    /// holds before, which is nothing where an argument is left out, `scalar` the numbers that are passed. An error is what the program broke off with.
+    /// What two launches leave in every buffer but the workspace, in the order of the operation's slots. `bytes` gives
+    /// what each buffer holds before, which is nothing where an argument is left out, `scalar` the numbers that are
+    /// passed. An error is what the program broke off with.
     pub fn launch(
         &self,
         gemm: &Gemm,

@@ -110,8 +110,9 @@ fn compare(
     Ok([ours, theirs])
 }
 
-/// How far apart two sums over a column may be. Each library adds up D before it is rounded, or as it is stored, or what its own kernel
-/// has in between: what D differs by counts whole, and roundings, of which none knows of the other, four standard deviations.
+/// How far apart two sums over a column may be. Each library adds up D before it is rounded, or as it is stored, or
+/// what its own kernel has in between: what D differs by counts whole, and roundings, of which none knows of the other,
+/// four standard deviations.
 fn apart([ours, theirs]: [&Buffer; 2], rows: usize, column: usize) -> f64 {
     let rows = (0..rows).map(|row| (ours.at(0, row, column), theirs.at(0, row, column)));
     let (differences, squares) = rows.fold((0.0, 0.0), |(differences, squares), (x, y)| {

@@ -1,4 +1,5 @@
-//! Tables read at an index of the graph, on every mainloop: along every axis, of every format, outside the table, and as regions by data.
+//! Tables read at an index of the graph, on every mainloop: along every axis, of every format, outside the table, and
+//! as regions by data.
 
 use crate::case::Case;
 use crate::hopper::{cooperative, is_hopper, one_consumer, ping_pong};

@@ -1,5 +1,5 @@
-//! Operands that a launch may leave out, on every mainloop: all of them there, none, and every other one; of every format and along every
-//! axis, staged by tensor maps, element by element and not at all.
+//! Operands that a launch may leave out, on every mainloop: all of them there, none, and every other one; of every
+//! format and along every axis, staged by tensor maps, element by element and not at all.
 
 use crate::case::Case;
 use crate::gathers::{SHAPES, gemms};

@@ -12,7 +12,8 @@ struct Tiles {
     static DEVICE u32 columns_of(const Params& p) { return p.columns; }
 };
 STEP
-// Of every block one thread. `early` counts the tiles that a block went on with although others had not come, and did not give them up.
+// Of every block one thread. `early` counts the tiles that a block went on with although others had not come, and did
+// not give them up.
 extern "C" __global__ void steps(u32 rows, u32 columns, u32 batch, u32* progress, u32* early) {
     const Params p{rows, columns, batch, progress};
     const u32 all = rows * columns * batch;

@@ -108,8 +108,8 @@ impl Problem {
         Problem { epilogue: epilogue.clone(), pair, inputs, scalars, weights }
     }
 
-    /// The same where the accumulator is 0, at which formulas that are put together from two halves meet; weights are not so small there
-    /// that a kink would look smooth.
+    /// The same where the accumulator is 0, at which formulas that are put together from two halves meet; weights are
+    /// not so small there that a kink would look smooth.
     pub fn at_zero(mut self) -> Problem {
         self.inputs.get_mut("a").expect("the accumulator").fill(0);
         self.weights.values_mut().flatten().for_each(|w| *w = w.abs().max(0.5).copysign(*w));

@@ -23,7 +23,8 @@ fn layers_that_do_not_fit_behind_each_other() {
     let half = Linear::new(F16, [3, 5], |_, z| z.relu()).unwrap();
     assert_eq!(
         refused(&half),
-        "`y` of the layer before is f16, but is multiplied with a matrix of f32: store it in the format of this layer's X and W, or convert it and use `dgrad`"
+        "`y` of the layer before is f16, but is multiplied with a matrix of f32: store it in the format of this \
+         layer's X and W, or convert it and use `dgrad`"
     );
     let transposed = next.clone().trans_x(true);
     assert_eq!(
@@ -162,7 +163,8 @@ fn reserves_that_are_missing_or_not_their_own() {
     assert_eq!(
         refused(None),
         format!(
-            "argument `{name}`: missing; it needs memory of bits8, M x N, row-major, of the reserve: pass all of it with `.saved(&reserve)`, a \
+            "argument `{name}`: missing; it needs memory of bits8, M x N, row-major, of the reserve: pass all of it \
+             with `.saved(&reserve)`, a \
              `Reserve` of this `backward()` pair"
         )
     );

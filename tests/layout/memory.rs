@@ -201,7 +201,8 @@ pub fn workspace(plan: &KernelPlan, shape: Shape) {
     disjoint(regions, workspace.bytes, &|| format!("{workspace:?} for {shape}\n{}", plan.explain()));
 }
 
-/// The parameter block: fields aligned as the compiler has them, one behind the other, and one for each thing that a kernel asks for.
+/// The parameter block: fields aligned as the compiler has them, one behind the other, and one for each thing that a
+/// kernel asks for.
 pub fn parameters(plan: &KernelPlan) {
     let params = &plan.params;
     for field in &params.fields {

@@ -53,7 +53,8 @@ pub fn grid(plan: &KernelPlan, shape: Shape) {
     }
 }
 
-/// Elements are computed twice where nothing counts them, nothing has changed what they are made of, and no byte is shared: and there only.
+/// Elements are computed twice where nothing counts them, nothing has changed what they are made of, and no byte is
+/// shared: and there only.
 pub fn shifted_edges(plan: &KernelPlan) {
     let operands = plan.arguments.iter().filter_map(|argument| argument.role.operand());
     let shared_bytes = operands.filter(|operand| operand.axes.is_matrix()).any(|operand| operand.dtype.is_packed());

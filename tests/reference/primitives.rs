@@ -119,7 +119,8 @@ fn number(x: &[f32], so: fn(Ordering) -> bool) -> f32 {
     }
 }
 
-/// Of an angle in half turns, which the remainder of an `f64` brings to one turn exactly; multiples of a quarter turn are exact, too.
+/// Of an angle in half turns, which the remainder of an `f64` brings to one turn exactly; multiples of a quarter turn
+/// are exact, too.
 fn half_turns(x: f32, function: fn(f64) -> f64) -> f32 {
     let turn = f64::from(x) % 2.0;
     let exact = (turn * 2.0).fract() == 0.0;

@@ -13,7 +13,8 @@ const SHAPE: Shape = Shape::new(3, 5, 0).batched(2);
 /// Elements of a table.
 const TABLE: usize = 7;
 
-/// The values of every output, one line a row, for arguments that follow a fixed pattern; and once more without those that may be left out.
+/// The values of every output, one line a row, for arguments that follow a fixed pattern; and once more without those
+/// that may be left out.
 pub fn evaluate(epilogue: &Epilogue) -> Result<String, String> {
     let mut out = outputs(epilogue, |_| true)?;
     if epilogue.arguments().iter().any(|argument| argument.need != Need::Required) {

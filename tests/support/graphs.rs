@@ -1,8 +1,9 @@
 //! Random epilogue graphs for property tests: well-typed ones by construction, and ones that keep no rule at all.
 //!
 //! A graph is drawn as a list of steps, each of which picks its operands among the values before it, so that a failing
-//! graph shrinks by losing steps. Include this file with `#[path = "support/graphs.rs"] mod graphs;`, and the primitive and
-//! the monoids it uses with `#[path = "support/softcap.rs"] mod softcap;` and `#[path = "support/monoids.rs"] mod monoids;` beside it.
+//! graph shrinks by losing steps. Include this file with `#[path = "support/graphs.rs"] mod graphs;`, and the primitive
+//! and the monoids it uses with `#[path = "support/softcap.rs"] mod softcap;` and `#[path = "support/monoids.rs"] mod
+//! monoids;` beside it.
 
 #![allow(dead_code, reason = "each test crate uses its part")]
 

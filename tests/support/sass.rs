@@ -7,9 +7,9 @@ use object::{Object, ObjectSection};
 const HGMMA: u16 = 0x9f0;
 const R2UR: u16 = 0x2ca;
 
-/// How many registers are copied into uniform ones between the products of a kernel for `sm_90a`, where every product waits for them:
-/// zero, if the assembler sees that warps stay together through the loop over tiles. `None`, if the code has fewer than two products, or
-/// is not what it is taken for.
+/// How many registers are copied into uniform ones between the products of a kernel for `sm_90a`, where every product
+/// waits for them: zero, if the assembler sees that warps stay together through the loop over tiles. `None`, if the
+/// code has fewer than two products, or is not what it is taken for.
 pub fn copies_between_products(cubin: &[u8]) -> Option<usize> {
     let file: ElfFile64 = ElfFile64::parse(cubin).ok()?;
     let text = file.sections().find(|section| section.name().is_ok_and(|name| name.starts_with(".text.")))?;

@@ -1,4 +1,5 @@
-//! `cargo xtask gpu-bundle`: the tests, benchmarks and examples as plain programs, to be run on a machine that has a GPU but no Rust.
+//! `cargo xtask gpu-bundle`: the tests, benchmarks and examples as plain programs, to be run on a machine that has a
+//! GPU but no Rust.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -191,7 +192,8 @@ mod tests {
 
     #[test]
     fn reads_programs_out_of_messages() {
-        let message = r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"files"},"executable":"/t/release/deps/files-0a1b"}"#;
+        let message = r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"files"},
+            "executable":"/t/release/deps/files-0a1b"}"#;
         assert_eq!(program(message), Some((target("test", "files"), PathBuf::from("/t/release/deps/files-0a1b"))));
         assert_eq!(
             program(r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"postlude"},"executable":null}"#),

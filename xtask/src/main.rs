@@ -30,7 +30,7 @@ const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
   test [--cold] [-- CARGO_TEST_ARGS...]
-        Run every test. Fetches the NVRTC library into target/ when the machine has none; needs no GPU, and uses one that is there.
+        Run every test. Fetches the NVRTC library into target/ if the machine has none. Needs no GPU, and uses a present one.
           --cold         empty the tests' kernel cache first
   ci [STEP...]
         Run every check a change has to pass, or only the named steps. `ci --list` names them.
@@ -57,7 +57,8 @@ Usage: cargo xtask COMMAND
         Repeat the tests with random input, new input every time, for so long each (10), under a limit on their memory.
         TEXT selects one: entry, json or text.
   mutants [--sample N] [--seed S] [FILE...] [-- ARGS...]
-        Put small faults into the library, one at a time, and name those that no test sees. Takes about a minute for each; needs no GPU.
+        Put small faults into the library, one at a time, and name those that no test sees. Takes about a minute for each, and
+        needs no GPU.
           --sample N     so many of the faults (20)
           --seed S       others of them
         ARGS are those of cargo-mutants, which is installed into target/.

@@ -1,8 +1,8 @@
 //! `cargo xtask mutants`: puts small faults into the library, one at a time, and says which of them no test sees.
 //!
-//! cargo-mutants does it, which this installs into `target/` at one version. There are thousands of faults and each takes about a minute, so
-//! a run tries a sample: every so many of them, beginning at a place that the seed picks. It is no part of `ci`: what lives is a question
-//! to somebody, not a failure.
+//! cargo-mutants does it, which this installs into `target/` at one version. There are thousands of faults and each
+//! takes about a minute, so a run tries a sample: every so many of them, beginning at a place that the seed picks. It
+//! is no part of `ci`: what lives is a question to somebody, not a failure.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -72,7 +72,8 @@ fn parse(args: &[String]) -> Result<Options> {
             path if !path.starts_with('-') => options.extra.extend(["--file".into(), path.into()]),
             other => {
                 return Err(Error::new(format!(
-                    "`mutants` knows `--sample`, `--seed`, `--templates` and files, not `{other}`; cargo-mutants' own go behind `--`"
+                    "`mutants` knows `--sample`, `--seed`, `--templates` and files, not `{other}`; cargo-mutants' own \
+                     go behind `--`"
                 )));
             }
         }

@@ -10,7 +10,8 @@ use crate::project::{Project, capture, spell};
 
 /// The file names of the major versions that the library can use, newest first.
 const SONAMES: [&str; 2] = ["libnvrtc.so.13", "libnvrtc.so.12"];
-/// A release of the library as a wheel. Exact ones: a newer compiler allots registers differently, and may not change what passes.
+/// A release of the library as a wheel. Exact ones: a newer compiler allots registers differently, and may not change
+/// what passes.
 pub struct Release {
     pub version: &'static str,
     /// What pip calls it.
@@ -206,7 +207,8 @@ fn download(requirement: &str, into: &Path) -> Result {
             Ok(())
         } else {
             Err(Error::new(format!(
-                "`{}` could not download {requirement} ({status}). Its own words are above. Without a network, copy the library over and \
+                "`{}` could not download {requirement} ({status}). Its own words are above. Without a network, copy \
+                 the library over and \
                  set POSTLUDE_NVRTC_PATH to its folder; to test what needs no compiler, run `cargo test --no-default-features`",
                 pip.join(" ")
             )))

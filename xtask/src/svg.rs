@@ -19,7 +19,8 @@ const DARK: &str = "\
 /// The whole picture: what it shows, in words, the colours of its own, and what has been drawn.
 pub fn page(width: f64, height: f64, label: &str, style: &str, body: &str) -> String {
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+         height=\"{height}\" role=\"img\" \
          aria-label=\"{label}\">\n<style>\n{LIGHT}{style}{DARK}</style>\n\
          <rect class=\"page\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>\n{body}</svg>\n"
     )

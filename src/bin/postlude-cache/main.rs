@@ -18,26 +18,27 @@ use std::time::SystemTime;
 const USAGE: &str = "\
 Usage: postlude-cache [--dir DIR] COMMAND
 
-  list                   every kernel, those used last first, and the compilers they are from
-  stat                   how many there are, for which targets and from which compilers
+  list                   every kernel, the most recently used first, and their compilers
+  stat                   the number of kernels, by target and compiler
   verify [--remove]      read every file to the last bit; fails if one is damaged
                            --remove        and remove it
   prune [--bytes N] [--files N]
-                         remove what has not been used for longest until 70 % of these are left (512M, 32768)
+                         remove the least recently used files until 70 % of these are left (512M, 32768)
   clear                  remove every kernel
   export FILE            write everything into one file
   import FILE            take everything from such a file
   precompile --target TARGET[:MULTIPROCESSORS] --shape M,N,K[,L] [OPTIONS] EPILOGUE...
-                         compile epilogues, files as `Epilogue::to_json` wrote them or in the text form that printing one shows, for
-                         every target and every shape; needs NVRTC, no GPU. Devices of capability 9.0 ask for sm_90a. Without
-                         MULTIPROCESSORS: 108 for sm_80 (A100), 132 for sm_90a and sm_90 (H100 and H200 as SXM); others have to say
+                         compile epilogues for every target and every shape. The files are as `Epilogue::to_json`
+                         writes them, or in the printed text form. Needs NVRTC, but no GPU. Devices of capability 9.0
+                         ask for sm_90a. Default MULTIPROCESSORS: 108 for sm_80 (A100), 132 for sm_90a and sm_90
+                         (H100 and H200 as SXM); other targets need the number
                            --product DTYPE,LAYOUT     f16,TN by default; may be given more than once
                            --pointwise DTYPE,ORDER    row or column; may be given more than once
                            --threads N                one a core by default
   help                   print this
   --version              print the version
 
-Without --dir the directory is $POSTLUDE_CACHE_DIR, else that of the user. $POSTLUDE_CACHE says what may be done with it: rw, ro, off or deny.
+Without --dir the directory is $POSTLUDE_CACHE_DIR, else the user's. $POSTLUDE_CACHE is its mode: rw, ro, off or deny.
 ";
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -42,7 +42,8 @@ fn estimates_follow_the_pace_of_this_machine() {
     let slow = Arc::new(StandIn { identity: "C 1", works: Duration::from_millis(120), ..StandIn::default() });
     let (_kept, limited) = cache(Config::new().compile_limit(Some(Duration::from_secs(2))), &slow);
     let compile = |text: &str, seconds| limited.compile(&source(text, seconds), &SM, &Options::new());
-    // Each of these takes twelve times as long as on the machine of the estimates, or six if another program has half of the processor.
+    // Each of these takes twelve times as long as on the machine of the estimates, or six if another program has half
+    // of the processor.
     for text in ["a", "b", "c", "d", "e"] {
         compile(text, 0.01).unwrap();
     }
@@ -50,7 +51,8 @@ fn estimates_follow_the_pace_of_this_machine() {
     assert!(matches!(error, JitError::TooLong(too_long) if too_long.estimate > Duration::from_secs(2)), "{error}");
 }
 
-/// Waiting for other work on the machine does not lengthen estimates. Else a busy machine would refuse kernels that an idle one compiles.
+/// Waiting for other work on the machine does not lengthen estimates. Else a busy machine would refuse kernels that an
+/// idle one compiles.
 #[test]
 #[cfg(target_os = "linux")]
 fn what_a_compilation_waits_for_does_not_count() {
