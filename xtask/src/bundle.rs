@@ -1,5 +1,5 @@
-//! `cargo xtask gpu-bundle`: the tests, benchmarks and examples as plain programs, to be run on a machine that has a
-//! GPU but no Rust.
+//! `cargo xtask gpu-bundle`: the tests, benchmarks and examples as plain programs, for a machine that has a GPU but no
+//! Rust.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::test::split_at_dashes;
 
 const RUNNER: &str = include_str!("run.sh");
 
-/// One folder of the bundle, and how cargo builds what goes into it.
+/// One folder of the bundle, and how cargo builds its programs.
 struct Kind {
     folder: &'static str,
     command: &'static [&'static str],
@@ -46,7 +46,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
         return Err(none());
     }
     clear(&out)?;
-    // The runner tells that the folder is a bundle, also where a build fails below.
+    // The runner marks the folder as a bundle, even if a build below fails.
     fs::create_dir_all(&out).context(|| format!("cannot create {}", out.display()))?;
     write_runner(&out)?;
 
@@ -88,7 +88,7 @@ fn parse(args: &[String]) -> Result<Options> {
     }
 }
 
-/// Empties an old bundle. Any other folder with something in it is left alone.
+/// Empties an old bundle. Any other folder with contents is left alone.
 fn clear(out: &Path) -> Result {
     let occupied = fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some());
     if occupied && fs::read_to_string(out.join("run.sh")).ok().as_deref().map(first_lines) != Some(first_lines(RUNNER)) {
@@ -103,7 +103,7 @@ fn clear(out: &Path) -> Result {
     Ok(())
 }
 
-/// What makes the runner script recognisable, whatever its version.
+/// The lines that identify the runner script, whatever its version.
 fn first_lines(script: &str) -> Vec<&str> {
     script.lines().take(2).collect()
 }

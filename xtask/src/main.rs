@@ -1,6 +1,6 @@
 //! Postlude's own tooling: `cargo xtask`.
 
-/// Prints a line, unless nobody reads it any more, as behind `| head`.
+/// Prints a line, unless the reader is gone, as behind `| head`.
 macro_rules! say {
     ($($text:tt)*) => {{
         use std::io::Write as _;

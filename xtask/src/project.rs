@@ -13,7 +13,7 @@ pub struct Project {
     pub root: PathBuf,
     /// Where cargo builds: `target/`, unless the user's configuration says otherwise.
     pub target: PathBuf,
-    /// What the library's package builds.
+    /// The targets of the library's package.
     pub targets: Vec<Target>,
 }
 
@@ -86,7 +86,7 @@ impl Project {
         cargo
     }
 
-    /// Runs cargo to its end and returns its standard output; what it says on the way goes to the terminal.
+    /// Runs cargo to its end and returns its standard output. Its messages go to the terminal.
     pub fn capture(&self, args: &[&str]) -> Result<String> {
         let mut cargo = self.cargo();
         cargo.args(args);

@@ -1,5 +1,5 @@
-//! `cargo xtask bench-cache`: what the benchmark of the kernel cache measured, as a table and a chart in its page, and in short
-//! in the README.
+//! `cargo xtask bench-cache`: the figures of the kernel cache's benchmark, as a table and a chart in its page, and a
+//! summary in the README.
 
 mod chart;
 mod summary;
@@ -13,17 +13,17 @@ use crate::error::{Context, Error, Result};
 use crate::project::{Project, call};
 use crate::test::split_at_dashes;
 
-/// The page and the chart in it, the page that shows both in short, and the lines between which tables stand.
+/// The page and its chart, the page with the summary, and the marks around the tables.
 const PAGE: &str = "docs/jit_cache.md";
 const CHART: &str = "docs/jit_cache.svg";
 const README: &str = "README.md";
 const BEGIN: &str = "<!-- figures: cargo xtask bench-cache -->\n";
 const END: &str = "<!-- end of figures -->\n";
 
-/// What kernels are built on, in the order in which they are shown.
+/// The mainloops, in the order of the table.
 const MAINLOOPS: [&str; 5] = ["pointwise", "gemv", "simt", "sm80", "sm90a"];
 
-/// What is shown, in this order: the benchmark's group, what it means, and how it is named in the chart.
+/// The rows in order: the benchmark's group, its meaning, and its name in the chart.
 const STAGES: [(&str, &str); 14] = [
     ("build and check", "the closure runs, the graph is checked"),
     ("check", "the check alone"),
@@ -83,7 +83,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     let table = table(&figures);
     say!("{table}");
     if !flags.is_empty() {
-        eprintln!("only some were measured, so the pages stay as they are; `--report` writes what there is");
+        eprintln!("only some were measured, so the pages stay as they are; `--report` writes these");
         return Ok(());
     }
     let chart = Path::new(CHART).file_name().unwrap_or_default().to_string_lossy();
@@ -105,7 +105,7 @@ fn put(file: &Path, text: String) -> Result {
     Ok(())
 }
 
-/// What stands between the marks of a page, and what before and behind it.
+/// The text between the marks of a page, with the text before and behind it.
 fn parts(page: &str) -> Option<[&str; 3]> {
     let (before, rest) = page.split_once(BEGIN)?;
     let (between, after) = rest.split_once(END)?;
@@ -126,7 +126,7 @@ fn machine() -> String {
     format!("{cores} cores of {}", model.unwrap_or("an unknown processor"))
 }
 
-/// Everything in criterion's folder that belongs to a stage, in the order of the stages.
+/// All figures in criterion's folder that belong to a stage, in the order of the stages.
 fn read(folder: &Path) -> Result<Vec<Figure>> {
     let folders = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut figures = Vec::new();
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(place(&format!("{END}{BEGIN}"), "new"), None);
     }
 
-    /// Nobody edits them by hand: the README repeats times and machine of the page, and shows the same chart.
+    /// The tables are not edited by hand: the README repeats times and machine of the page, and shows the same chart.
     #[test]
     fn the_readme_says_what_the_page_says() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

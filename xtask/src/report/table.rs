@@ -4,10 +4,10 @@ use super::summary;
 use postlude_record::Record;
 use std::fmt::Write;
 
-/// Bytes that the H200 reads from its memory in a second at best, as measured.
+/// The H200's highest measured read bandwidth, in bytes a second.
 const READ_CEILING: f64 = 4.54e12;
 
-/// Every group, with what its table shows.
+/// Every group, with a description of its table.
 const GROUPS: [(&str, &str, &str); 16] = [
     ("large", "Large products", "Ratio: cuBLASLt's time over ours."),
     ("small", "Small products", "Ratio: cuBLASLt's time over ours."),
@@ -43,7 +43,7 @@ const GROUPS: [(&str, &str, &str); 16] = [
     ),
 ];
 
-/// Whether a group holds our chosen kernel against others of ours, which have one name as peers.
+/// Whether a group compares our chosen kernel with others of ours, which share one name as peers.
 pub fn is_choice(group: &str) -> bool {
     matches!(group, "choice" | "raster" | "stages" | "parts")
 }
@@ -127,8 +127,8 @@ impl<'r> Line<'r> {
         (1.0 / self.preferred().ratio).max(1.0)
     }
 
-    /// What ran: in long slices and in short ones, where that is not the same, because a later build has measured only
-    /// one of them.
+    /// The kernel of the long and of the short slices, if they differ because a later build has measured only one of
+    /// them.
     fn kernels(&self) -> String {
         match [self.hardest("long"), self.hardest("short")] {
             [Some(long), Some(short)] if long.kernel != short.kernel => format!("long: {}; short: {}", long.kernel, short.kernel),
@@ -158,7 +158,7 @@ fn lines<'r>(records: &[&'r Record]) -> Vec<Line<'r>> {
     lines
 }
 
-/// How the names of peers of steps of training begin.
+/// The common beginning of the peers' names in training steps.
 pub(super) const CUBLASLT: &str = "cuBLASLt";
 pub(super) const SEPARATE: &str = "product";
 pub(super) const WITHOUT_TRAINING: &str = "without";
@@ -167,7 +167,7 @@ pub(super) const ATOMIC: &str = "atomic";
 const TRAINING: &[&str] =
     &["cuBLASLt, long", "short", "separate, long", "short", "cost, long", "short", "fixed order, long", "short", "us", "kernel"];
 
-/// What stands in a line behind the case.
+/// The cells of a row behind the case.
 type Cells = fn(&Line<'_>) -> Vec<String>;
 
 fn table(page: &mut String, group: &str, records: &[&Record]) {
@@ -272,12 +272,12 @@ fn ratio(record: Option<&Record>) -> String {
     record.map_or_else(dash, |Record { ratio, low, high, .. }| format!("{ratio:.3} [{low:.3}, {high:.3}]"))
 }
 
-/// How much longer than the peer.
+/// How much longer than the peer it takes.
 fn tax(record: &Record) -> String {
     format!("{:+.1} % [{:+.1}, {:+.1}]", percent(record.ratio), percent(record.high), percent(record.low))
 }
 
-/// Additional time over a peer's, in percent of it, of a ratio of the peer's over ours.
+/// The additional time over a peer's, in percent of it, from a ratio of the peer's time over ours.
 pub(super) fn percent(ratio: f64) -> f64 {
     100.0 * (1.0 / ratio - 1.0)
 }
