@@ -163,7 +163,7 @@ fn modules_know_only_what_they_may() {
         };
         for (number, line) in file.code() {
             for name in named(&line) {
-                // Names that are no module are re-exports at the root, which only the front door may take from there.
+                // Names that are not modules are re-exports at the root. Only the entry points may use them.
                 let allowed = name == file.module() || may.contains(&name.as_str());
                 let front = matches!(file.module(), "gemm" | "error" | "lib" | "bin");
                 if !allowed && !front {

@@ -1,6 +1,6 @@
 //! `postlude-cache`, as it is called from a shell.
 //!
-//! What compiles is skipped aloud without NVRTC; with `POSTLUDE_REQUIRE_NVRTC=1` it fails instead.
+//! Tests that compile are skipped with a message without NVRTC; with `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
 #![cfg(target_os = "linux")]
 
 use postlude::build::recipes;
@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Command;
 
-/// What the tool writes, and how it ends.
+/// The tool's output and exit code.
 fn tool(root: &Path, words: &[&str]) -> (String, i32) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_postlude-cache"));
     command.args(words).env(CACHE_DIR, root).env_remove(CACHE_MODE);
@@ -126,7 +126,7 @@ fn an_empty_directory_is_in_order() {
     assert!(tool(&root, &["import", bundle.to_str().unwrap()]).0.contains("imported 0 kernels"));
 }
 
-/// Whether the tool is here, and something for it to compile with.
+/// Whether the tool is present, with a compiler for it.
 fn there_is_nothing_to_compile_with() -> bool {
     match compiler() {
         Err(error) if std::env::var_os("POSTLUDE_REQUIRE_NVRTC").is_some_and(|value| value == "1") => panic!("{error}"),

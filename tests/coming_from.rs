@@ -1,4 +1,5 @@
-//! The page for users of other libraries, `docs/coming_from.md`: its lines compile, and what they build passes the check.
+//! The page for users of other libraries, `docs/coming_from.md`: its lines compile, and the epilogues that they build
+//! pass the check.
 //!
 //! A line stands here as it stands there; blanks do not count.
 

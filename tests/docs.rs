@@ -1,4 +1,4 @@
-//! The documentation shows what the library does: programs, diagnostics and names in it are those of the code.
+//! The documentation is true: its programs, diagnostics, names, links and paths are those of the repository.
 
 use postlude::prelude::*;
 
@@ -20,7 +20,7 @@ fn the_readme_shows_the_quickstart() {
     assert!(quickstart.contains(body), "not in examples/quickstart.rs:\n{body}");
 }
 
-/// The diagnostic of the README is one that is printed, but for the place in this file.
+/// The README shows a printed diagnostic, except its line numbers.
 #[test]
 fn the_readme_shows_a_real_diagnostic() {
     let diagnostics = Epilogue::build(|e| {

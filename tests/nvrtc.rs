@@ -46,7 +46,7 @@ fn job(name: impl Into<String>, gemm: Gemm, problem: impl Into<Problem>, target:
 const ALIGNED: Shape = Shape::new(4096, 4096, 4096);
 const ODD: Shape = Shape::new(4095, 4097, 4099);
 
-/// What is wrong with a kernel, if anything is.
+/// The fault of a kernel, if any.
 fn fault(job: &Job) -> Option<String> {
     let kernel = match job.gemm.compile(Cache::global(), job.target, 132, job.problem.clone()) {
         Ok(kernel) => kernel,
@@ -233,8 +233,8 @@ fn every_tile_that_is_chosen() {
     run(&jobs);
 }
 
-/// Tiles that pass through shared memory in halves, or leave under the next one's products, and pairs along N, which
-/// few of the shapes above take; some of them with blocks that keep in step.
+/// Tiles that pass through shared memory in halves, delayed stores, and cluster 1x2, which few of the shapes above
+/// take; some of them with blocks in lockstep.
 #[test]
 fn rare_ways_out_and_pairs_along_n() {
     let mixed = Epilogue::build(|e| {
@@ -404,7 +404,7 @@ fn doubles() {
     run(&jobs);
 }
 
-/// The generations differ in their instructions, and so in what a spelling becomes.
+/// The generations differ in their instructions, and so in the code of a spelling.
 #[test]
 fn every_primitive_on_every_generation() {
     let files = [

@@ -38,7 +38,7 @@ fn any_well_typed() -> impl Strategy<Value = Graph> {
     ]
 }
 
-/// Quotes that are not escaped come in pairs on every line.
+/// Unescaped quotes come in pairs on every line.
 fn quotes_balance(dot: &str) -> bool {
     dot.lines().all(|line| {
         let (mut open, mut escaped) = (false, false);
@@ -284,7 +284,7 @@ proptest! {
         for epilogue in [everything.unwrap(), recipes::identity(F16).unwrap()] {
             let gemm = Gemm::new(F16, layout, &epilogue);
             let gemm = parts.map_or(gemm.clone(), |parts| gemm.split(parts));
-            // A tile of any numbers is seldom one; what fits a problem of ordinary size, but for one number, often still is.
+            // A tile of random numbers is seldom legal. A legal tile with one changed number often still is.
             let ordinary = Gemm::new(F16, layout, &epilogue).kernel(target, 132, Shape::new(300, 4096, 512)).unwrap();
             let known: Vec<Tile> = ordinary.choice.candidates().map(|(tile, _)| tile).collect();
             for gemm in [gemm.clone(), gemm.clone().tile(any_tile), gemm.tile(changed(*index.get(&known), change))] {

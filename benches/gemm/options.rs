@@ -67,7 +67,7 @@ pub struct Options {
     pub shapes: Option<Vec<[usize; 3]>>,
     pub slices: Option<Vec<Slices>>,
     pub rounds: Option<usize>,
-    /// What the chosen kernel is held against instead of every candidate.
+    /// The peers of the chosen kernel, instead of every candidate.
     pub kernels: Vec<Named>,
     pub launch: LaunchMode,
     pub only: String,
@@ -81,7 +81,7 @@ impl Options {
     /// Reads flags; `environment` answers for variables.
     ///
     /// # Errors
-    /// What cannot be understood, and the usage.
+    /// The error, with the usage.
     pub fn parse(args: &[String], environment: impl Fn(&str) -> Option<String>) -> Result<Options, String> {
         let mut options = Options { groups: Group::ALL.to_vec(), ..Options::default() };
         options.only = environment("POSTLUDE_BENCH_CONTEST").unwrap_or_default();
@@ -122,7 +122,7 @@ impl Options {
         Ok(options)
     }
 
-    /// What is to be measured, in this order.
+    /// The selected cases, in this order.
     pub fn cases(&self) -> Vec<Case> {
         let of_group = |group: &Group| {
             let shapes =
@@ -138,7 +138,7 @@ impl Options {
     }
 }
 
-/// What everything runs on when nothing is measured.
+/// The device of a run that measures nothing.
 const SMALL: [usize; 3] = [256, 320, 192];
 
 fn slices(word: &str) -> Result<Vec<Slices>, String> {

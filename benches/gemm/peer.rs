@@ -10,7 +10,7 @@ use postlude::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What it does to its accumulator.
+/// The operation on its accumulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Epilogue {
     None,
@@ -31,7 +31,7 @@ pub enum Epilogue {
 }
 
 impl Epilogue {
-    /// The whole epilogue, if it has that; else what it has of it: the bias.
+    /// The whole epilogue, if cuBLASLt has it; otherwise the part that it has: the bias.
     pub fn of(fused: Fused) -> Epilogue {
         match fused {
             Fused::Identity | Fused::Activation(_) => Epilogue::None,
@@ -73,7 +73,7 @@ pub struct Product<'l> {
     epilogue: Epilogue,
     rows: Range<usize>,
     layout: Layout,
-    /// Of the whole product.
+    /// The time of the whole product.
     shape: Shape,
 }
 
@@ -118,7 +118,7 @@ impl<'l> Product<'l> {
         self.product.algorithms()
     }
 
-    /// What an algorithm is called in a table.
+    /// The name of an algorithm in a table.
     pub fn name(&self, algorithm: usize) -> String {
         format!("algorithm {} of {}", algorithm + 1, self.algorithms())
     }
@@ -140,7 +140,7 @@ impl<'l> Product<'l> {
     }
 }
 
-/// Where a set's matrices and vectors lie, as far as an epilogue has them.
+/// The addresses of a set's matrices and vectors that an epilogue has.
 fn addresses(epilogue: Epilogue, set: &mut Set, stream: &Arc<CudaStream>) -> Addresses {
     let Set { a, b, bias, c: matrix, d, training, .. } = set;
     let (a, b, c, d) = (a.address(stream), b.address(stream), matrix.address(stream), d.address_mut(stream));

@@ -1,4 +1,4 @@
-//! Paddle's operators against plain loops: every transposition and activation, and what they refuse.
+//! Paddle's operators against plain loops: every transposition and activation, and their refusals.
 
 use postlude::HostArgs;
 use postlude::args::IntoTensor;
@@ -105,7 +105,7 @@ fn near(found: &[f32], expected: impl Iterator<Item = f64>) {
     }
 }
 
-/// What the operator before computes ahead of its activation, and the reserve that it leaves, where its Out has these dimensions.
+/// The previous operator's value before its activation, and its reserve, for an Out of these dimensions.
 fn made_before(activation: Activation, dims: &[usize]) -> (Vec<f32>, Vec<u8>) {
     let (columns, count) = (dims[dims.len() - 1], dims.iter().product());
     let z = numbers(count, 6);

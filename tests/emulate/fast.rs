@@ -1,6 +1,6 @@
-//! Fast spellings on every number of 16 bits and on a dense sample of the others: their own arithmetic to the bit, with
-//! instructions as far off, up and down, as their documentation allows. What the table states has to hold for all of
-//! that.
+//! Fast spellings on every number of 16 bits and on a dense sample of the others. Their own arithmetic is exact to the
+//! bit, and instructions are as inaccurate, up and down, as their documentation allows. The table's bounds have to hold
+//! for all of that.
 
 use crate::program::Program;
 use postlude::args::{SlotKind, slots};
@@ -148,7 +148,7 @@ fn primitives_hold_what_the_table_states() {
             let inside = |operand: usize, x: f32| Row::intervals(fast.domain, operand).iter().any(|[a, b]| *a <= x && x <= *b);
             for i in 0..x.len() {
                 let is_binary = row.signature.arity() == 2;
-                // Pairs of finite numbers are special; what is infinite or NaN is so alone.
+                // Pairs of finite numbers are special; infinity and NaN are special alone.
                 let is_edge = i < edges.len() && !(is_binary && !(x[i].is_finite() && y[i].is_finite()));
                 if !is_edge && !(inside(0, x[i]) && (!is_binary || inside(1, y[i]))) {
                     continue;

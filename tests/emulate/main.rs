@@ -1,9 +1,8 @@
-//! Kernels on a processor: what the templates print is compiled as C++ and held to the reference, without a GPU.
+//! Kernels on a processor: the rendered text is compiled as C++ and compared with the reference, without a GPU.
 //!
-//! That goes as far as kernels do without tensor cores: `simt`, `gemv` and `pointwise`, with the epilogue, the walk
-//! over tiles, the guards at the edges, masks and reductions that all mainloops have in common. `cuda.hpp` says how.
-//! Two launches in opposite orders of blocks have to agree bit by bit; what neither proves is what a GPU does about
-//! timing.
+//! This covers the parts of kernels without tensor cores: `simt`, `gemv` and `pointwise`, with the epilogue, the order
+//! of tiles, the guards at the edges, masks and reductions that all mainloops share. `cuda.hpp` says how. Two launches
+//! in opposite orders of blocks have to agree bit by bit. Neither proves anything about a GPU's timing.
 
 mod fast;
 mod program;
@@ -60,7 +59,8 @@ fn values(kind: &SlotKind, bytes: &[u8]) -> Vec<f64> {
     (0..runs).flat_map(|run| (0..taken).map(move |i| run * ld + i)).map(at).collect()
 }
 
-/// An epilogue with its operation, tried on shapes and rasters; what it writes is within a relative error of the reference.
+/// An epilogue with its operation, tried on shapes and rasters. Its outputs are within a relative error of the
+/// reference.
 struct Case {
     name: &'static str,
     gemm: Gemm,
@@ -73,15 +73,15 @@ struct Case {
 #[derive(PartialEq, Eq)]
 enum Tried {
     Passed,
-    /// There is no compiler.
+    /// The machine has no compiler.
     Skipped,
 }
 
 impl Case {
-    /// Compiles the case's kernels and compares what they write with the reference. `change` is made to their text
-    /// before: see `mutants`.
+    /// Compiles the case's kernels and compares their outputs with the reference. `change` edits their text first: see
+    /// `mutants`.
     fn run(&self, name: &str, change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
-        // One kernel serves a class of problems: what is compiled once is tried on every shape of its class.
+        // One kernel serves a class of problems: a kernel is compiled once and tried on every shape of its class.
         let mut programs: Vec<(String, Program)> = Vec::new();
         for &shape in &self.shapes {
             let plan = self.gemm.kernel(Target::SM_80, 108, shape).unwrap();
@@ -98,7 +98,7 @@ impl Case {
         Ok(Tried::Passed)
     }
 
-    /// With everything that a launch may be given, without what it may leave out, and with every other one of it.
+    /// With all optional arguments, without them, and with every other one.
     fn launch(&self, program: &Program, shape: Shape) -> Result<(), String> {
         let optional = self.gemm.epilogue().arguments().iter().filter(|argument| argument.need.default().is_some());
         let names: Vec<&str> = optional.map(|argument| &*argument.name).collect();
@@ -159,7 +159,7 @@ fn shapes(extents: &[(usize, usize, usize)]) -> Vec<Shape> {
     extents.iter().map(|&(m, n, k)| Shape::new(m, n, k)).collect()
 }
 
-/// Edges in every direction, less than a tile, no terms; and entries of a batch.
+/// Edges in every direction, less than a tile, no K elements; and batch entries.
 fn edges() -> Vec<Shape> {
     let mut all = shapes(&[(150, 200, 33), (5, 7, 3), (129, 65, 0)]);
     all.push(Shape::new(40, 72, 20).batched(3));
@@ -265,7 +265,7 @@ fn reductions_of_doubles() -> Case {
     Case { name: "reductions_of_doubles", gemm, shapes: edges(), rasters: &[1], tolerance: 1e-13 }
 }
 
-/// What tiles come to is combined by the last of them, in one order: of rows, columns, entries, all of it and every monoid.
+/// The last tile combines the partial results in one order: of rows, columns, entries, everything, with every monoid.
 fn reductions() -> Case {
     let epilogue = Epilogue::build(|e| {
         let z = e.acc();
@@ -299,7 +299,7 @@ fn masks() -> Case {
     Case { name: "masks", gemm: Gemm::new(F32, TT, &epilogue.unwrap()), shapes: edges(), rasters: &[2], tolerance: 1e-5 }
 }
 
-/// Tables along every axis. Of the indices some are no table's, on either side.
+/// Tables along every axis. Some indices are outside the table, on either side.
 fn gathers() -> Case {
     let epilogue = Epilogue::build(|e| {
         let loaded = |name, axes| e.load(name, I32.over(axes)) / 12_345;
@@ -500,8 +500,8 @@ fn walk(change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
     Ok(Tried::Passed)
 }
 
-/// Faults that are put into what the templates print, one at a time, to see that some case fails: on demand, by `cargo
-/// xtask mutants --templates`. Each line of `mutants.txt` names a case, what to replace, and by what.
+/// Faults in the rendered text, one at a time, to see that some case fails: on demand, by `cargo xtask mutants
+/// --templates`. Each line of `mutants.txt` names a case, a text, and its replacement.
 #[test]
 #[ignore = "takes a compilation for every fault: cargo xtask mutants --templates"]
 fn mutants_of_templates_do_not_live() {

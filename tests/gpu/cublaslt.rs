@@ -41,7 +41,7 @@ fn case(named: &Named, formats: Formats, layout: Layout, shape: Shape) -> Case {
     ["a", "b", "c", "bias"].into_iter().fold(case, |case, name| case.fill(name, small))
 }
 
-/// What cuBLASLt makes of the same arguments with its first algorithm, or why it does not.
+/// cuBLASLt's results for the same arguments with its first algorithm, or why it has none.
 fn theirs(library: &Library, device: &Device, named: &Named, case: &Case, given: &[Buffer]) -> Result<Vec<Buffer>, String> {
     let stream = device.context().default_stream();
     let mut copy = DeviceCopy::of(&stream, given).map_err(|e| e.to_string())?;
@@ -98,7 +98,7 @@ fn compare(
             // Exact sums of what both have read, rounded once.
             "bgrad" if named.name.starts_with("BGRAD") => x == y,
             "bgrad" => (x - y).abs() <= apart(stored, case.shape.m, column) + 1.5 * unit(ours.dtype) * x.abs().max(y.abs()),
-            // What GELU is applied to is a sum like any other.
+            // GELU's argument is a sum like any other.
             name => near(ours.dtype, x, y, exact || name == "aux"),
         };
         let pairs = ours.elements().zip(theirs.elements()).filter(|((at, _), _)| counts(at[2]));

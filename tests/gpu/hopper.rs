@@ -104,9 +104,8 @@ fn chunks_of_both_consumers_in_one_place() {
     }
 }
 
-/// Chunks that follow each other along the rows, because the cache does not hold what the epilogue reads and writes:
-/// matrices of all widths, in both orders, and a mask; in one place of both consumers and in two; ragged, and entry by
-/// entry.
+/// Chunks row by row, because the cache does not hold the epilogue's matrices: all widths, both orders, and a mask;
+/// with shared and separate chunk buffers; ragged, and batched.
 #[test]
 fn chunks_row_by_row() {
     let mixed = Epilogue::build(|e| {
@@ -136,8 +135,8 @@ fn cooperative_tiles() {
     run(&Layout::ALL, &tiles, &recipes::bias_activation(BF16, BF16, |z| z.relu()).unwrap(), BF16);
 }
 
-/// Results that wait in registers until the next tile's products run: with several tiles a block, with one, and with
-/// none for some; from fewer blocks of K than there are chunks to send, and from no terms at all.
+/// Delayed stores: with several tiles a block, with one, and with none for some; with fewer blocks of K than chunks,
+/// and without K elements.
 #[test]
 fn results_that_leave_under_the_next_products() {
     if !is_hopper() {
@@ -167,8 +166,7 @@ fn results_that_leave_under_the_next_products() {
     }
 }
 
-/// Blocks that wait for each other before each tile: alone and in pairs, with many tiles, a batch, fewer tiles in the
-/// last round, and one.
+/// Blocks in lockstep: cluster 1x1 and 2x1, with many tiles, a batch, fewer tiles in the last round, and one.
 #[test]
 fn blocks_in_step() {
     if !is_hopper() {
@@ -225,7 +223,7 @@ fn steps_count_and_put_the_count_back() {
     }
 }
 
-/// The cache policy of what goes first is that which the instruction makes.
+/// The evict-first cache policy equals the one that the instruction makes.
 #[test]
 fn a_policy_of_the_cache() {
     let Some(device) = gpu().filter(|device| device.target() == Target::SM_90A) else { return };
@@ -245,7 +243,8 @@ fn small_tiles() {
     run(&Layout::ALL, &tiles, &recipes::residual(F16, F16, |z| z.gelu()).unwrap(), F16);
 }
 
-/// Tiles that pass through shared memory in halves, of lines that are no power of two: 16 and 32 bits, both orders, in and out.
+/// Tiles that pass through shared memory in halves, whose lines are not a power of two: 16 and 32 bits, both orders, in
+/// and out.
 #[test]
 fn halves_of_tiles() {
     let tiles = [
@@ -336,8 +335,8 @@ fn every_kind_of_operand() {
     run(&[TT, NN], &[ping_pong(128, 128, 6), cooperative(128, 64, 8)], &epilogue, BF16);
 }
 
-/// Outputs inside wider matrices, off by an element, and with odd leading dimensions: what a tensor map cannot describe, or would
-/// cut at 16 bytes instead of at the element.
+/// Outputs inside wider matrices, off by an element, and with odd leading dimensions: no tensor map can describe them,
+/// or TMA would clip them at 16 bytes instead of at the element.
 #[test]
 fn neighbours_stay_untouched() {
     if !is_hopper() {

@@ -53,7 +53,7 @@ fn on_every_mainloop() {
     }
 }
 
-/// Where no operand of the epilogue is aligned for tensor maps.
+/// No operand of the epilogue is aligned for tensor maps.
 #[test]
 fn where_nothing_is_aligned() {
     let (epilogue, names) = epilogue(F16);
@@ -116,7 +116,7 @@ fn one_plan_serves_both() {
     }
 }
 
-/// What may be left out has to be there where a graph says so.
+/// An optional argument has to be passed if a graph says so.
 #[test]
 fn what_is_required_is_missed() {
     let Some(device) = gpu() else { return };

@@ -90,7 +90,8 @@ fn measure(operands: &[Vec<f32>], got: &[f32], exact: impl Fn(&[f64]) -> f64, bo
         let x: Vec<f64> = operands.iter().map(|o| f64::from(o[i])).collect();
         let exact = exact(&x);
         let as_f32 = exact as f32;
-        // Beyond the range of `f32`, and where there is no value, the kernel has to agree with the rounded truth.
+        // Beyond the range of `f32`, and where the function has no value, the kernel has to agree with the rounded
+        // truth.
         let same = as_f32 == y || as_f32.is_nan() && y.is_nan();
         let error = if same && !as_f32.is_finite() { 0.0 } else { (f64::from(y) - exact).abs() };
         let error = if error.is_nan() { f64::INFINITY } else { error };
@@ -438,7 +439,7 @@ fn run_one(op: Op, types: &[ValueType], result: ValueType, operands: &[Values]) 
     Some(d.exact())
 }
 
-/// What an activation may be off by: absolute up to 1, relative beyond.
+/// The tolerance of an activation: absolute up to 1, relative beyond.
 fn activations(math: Math, limit: f64) {
     let mut failures = Vec::new();
     for function in activation::ALL {

@@ -1,4 +1,4 @@
-//! What cannot be differentiated says so, and what to do.
+//! Refusals to differentiate: each names the reason and the cure.
 
 use crate::softcap::softcap;
 use postlude::dtype::ValueType;
@@ -122,7 +122,7 @@ fn a_derivative_of_an_argument_itself() {
         assert_eq!(found.to_string(), expected);
     }
     assert!(of_function(&PLAIN, |_, _| Vec::new()).backward(Wrt::all()).is_ok());
-    // Called with an argument that happens to be its value, it is still a value of its own.
+    // A call whose argument equals its value is still a value of its own.
     let twice = of_function(&TWICE, |graph, acc| {
         let two = graph.constant_f32(2.0);
         vec![graph.apply(Op::Mul, &[acc, two])]

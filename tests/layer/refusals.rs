@@ -1,4 +1,4 @@
-//! What a layer refuses, and in which words.
+//! A layer's refusals, and their words.
 
 use postlude::grad::Wrt;
 use postlude::layer::{Linear, LinearError};
@@ -87,7 +87,7 @@ fn outputs_that_cannot_be_added_to() {
     let error = layer([2, 3]).forward(4).accumulate(&[&reserve]).unwrap_err();
     let why = "it holds conditions, not numbers: leave it out";
     assert_eq!(error.to_string(), format!("the step cannot add to `{reserve}`: {why}"));
-    // Where Y is kept for the derivative, what is added would come into that.
+    // If Y is kept for the derivative, an addition would change it.
     let sigmoid = Epilogue::build(|e| e.store("y", (e.acc() + e.load("bias", F32.over(N))).sigmoid(), F32)).unwrap();
     let kept = Linear::with_epilogue(F32, [1, 1], &sigmoid, Wrt::all().keeps("y")).unwrap();
     let error = kept.forward(1).accumulate(&["y"]).unwrap_err().to_string();
@@ -107,7 +107,7 @@ fn outputs_that_cannot_be_added_to() {
         "the step cannot add to `y`: the epilogue already updates it in place: add there, or store to another name"
     );
     assert!(layer([2, 3]).wgrad(4).unwrap().accumulate(&["dw"]).unwrap().accumulate(&["dw"]).is_err());
-    // What is held is one more element of a reduction.
+    // The present value is one more element of a reduction.
     let (x, mut y, mut sum, mut amax) = ([3.0f32], [0.0f32], [1.0f32], [4.0f32]);
     let args = HostArgs::new().input("x", &x).input("w", &[1.0f32]).output("y", &mut y);
     let args = args.output("sum", &mut sum).output("amax", &mut amax);
@@ -182,7 +182,7 @@ fn reserves_that_are_missing_or_not_their_own() {
 
 #[test]
 fn a_bias_gradient_that_is_no_sum_of_dz() {
-    // Twice the bias, no bias at all, and a bias whose gradient nobody asked for.
+    // Twice the bias, no bias, and a bias whose gradient was not requested.
     let twice = Epilogue::build(|e| e.store("y", e.acc() + e.load("bias", F32.over(N)) * 2.0, F32)).unwrap();
     let none = Epilogue::build(|e| e.store("y", e.acc(), F32)).unwrap();
     let plain = Epilogue::build(|e| e.store("y", e.acc() + e.load("bias", F32.over(N)), F32)).unwrap();

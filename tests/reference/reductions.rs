@@ -118,7 +118,7 @@ fn every_monoid() -> impl Iterator<Item = Monoid> {
     Monoid::ALL.into_iter().chain(monoids::every())
 }
 
-/// What the memory holds takes part as one more element, the sign of a largest absolute value included.
+/// The present value takes part as one more element, with its sign for a largest absolute value.
 #[test]
 fn every_monoid_accumulates_onto_what_is_there() {
     let mut numbers = Numbers(32);
