@@ -135,7 +135,7 @@ impl<'l> Product<'l> {
         let beta = f32::from(self.epilogue == Epilogue::PlusC);
         // SAFETY: the addresses are those of a set's matrices and vectors, device memory of the shape that was compared above,
         // from the first of `rows` on; `of_training` was given operands that have what its epilogue takes. They are borrowed
-        // here, and there is one stream, which whoever times it waits for.
+        // here, and there is one stream, which the timing code waits for.
         unsafe { self.product.launch(stream, &Addresses { a, c, d, ..all }, [1.0, beta], algorithm) }
     }
 }

@@ -196,7 +196,7 @@ impl Cache {
         self.disk.as_ref().is_ok_and(Store::writable)
     }
 
-    /// What the cache may do.
+    /// The rights of the cache.
     pub fn mode(&self) -> Mode {
         self.config.mode
     }

@@ -49,7 +49,7 @@ pub(super) struct Build {
 }
 
 impl Build {
-    /// The numbers in the identity, major version first. Of two builds the newer has the larger ones.
+    /// The numbers in the identity, major version first. The newer of two builds has the larger ones.
     pub fn age(&self) -> Vec<u64> {
         let numbers = self.identity.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
         numbers.map(|digits| digits.parse().unwrap_or(u64::MAX)).collect()

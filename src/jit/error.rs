@@ -86,7 +86,7 @@ pub enum JitError {
         call: &'static str,
         /// Its error code.
         code: String,
-        /// What it wrote.
+        /// Its output.
         log: Arc<str>,
     },
 }

@@ -183,7 +183,7 @@ impl<'a> Program<'a> {
     fn heed(&self, cancel: &'a AtomicBool) -> Result<(), Code> {
         let Some(set_flow) = self.api.set_flow else { return Ok(()) };
         // SAFETY: the handle is live. `is_cancelled` only reads the flag, which the program's lifetime keeps alive, may
-        // be called by any thread, and once it has said 1 says so ever after: nobody sets the flag back.
+        // be called by any thread, and once it has said 1 says so ever after: nothing resets the flag.
         Code::check(unsafe { set_flow(self.handle, Some(is_cancelled), std::ptr::from_ref(cancel).cast_mut().cast()) })
     }
 

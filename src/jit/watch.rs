@@ -83,7 +83,7 @@ impl Pace {
         source.expected().map(|expected| expected.mul_f64(f64::from_bits(self.0.load(Relaxed))))
     }
 
-    /// Learns from a compilation. Of two at the same time one may be lost.
+    /// Learns from a compilation. One of two at the same time may be lost.
     fn learn(&self, expected: Duration, took: Duration) {
         let ratio = (took.as_secs_f64() / expected.as_secs_f64().max(1e-3)).clamp(0.1, 10.0);
         let before = f64::from_bits(self.0.load(Relaxed));

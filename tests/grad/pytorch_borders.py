@@ -1,10 +1,10 @@
-"""Prints the derivatives that PyTorch has at the borders of its activations, and beside them: `pytorch_borders.txt`.
+"""Prints PyTorch's derivatives at and near the borders of its activations: `pytorch_borders.txt`.
 
     python3 tests/grad/pytorch_borders.py > tests/grad/pytorch_borders.txt
 
 A line has a name, its parameters (`-` if it has none), x, and the derivative in f32 at x. It needs PyTorch 2.7 or later:
 before, hardswish had other derivatives.
-At no number only those are listed whose kernels agree: others differ between vector and scalar code.
+At NaN it lists only activations whose kernels agree: others differ between vector and scalar code.
 """
 
 import torch

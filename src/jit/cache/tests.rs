@@ -5,7 +5,7 @@ use std::sync::Barrier;
 const SM: Target = Target::SM_90A;
 const KEY: CacheKey = CacheKey::for_test(9);
 
-/// What a cache did, but for the traffic.
+/// The counts of a cache, without the traffic.
 fn done(cache: &Cache) -> CacheStats {
     CacheStats { bytes_read: 0, bytes_written: 0, compile_us: 0, ..cache.stats() }
 }
