@@ -163,8 +163,8 @@ mod table {
         /// x / (1 + |x|).
         #[doc(alias = "soft_sign")]
         softsign(x) = x / (x.abs() + 1.0), gradient |y, g| [{ let r = (x.abs() + 1.0).recip(); g * (r * r) }];
-        /// x * tanh(softplus(x)), computed as x * n / (n + 2) with n = e^x (e^x + 2), which neither overflows, since 20
-        /// is enough for x there, nor cancels.
+        /// x * tanh(softplus(x)), computed as x * n / (n + 2) with n = e^x (e^x + 2). This form does not cancel, and x is
+        /// limited to 20 in n, so that n does not overflow.
         mish(x) = { let n = mish_term(x.min(20.0).exp()); x * (n / (n + 2.0)) },
             gradient |y, g| [{
                 let e = x.min(20.0).exp();
