@@ -1,7 +1,7 @@
-//! What a kernel costs from the graph to the binary, at every level of the cache. Needs no GPU.
+//! The cost of a kernel from the graph to the binary, at every level of the cache. Needs no GPU.
 //!
-//! `cargo xtask bench-cache` runs this and makes the table and the chart of `docs/jit_cache.md`; `cargo bench --bench jit_cache -- TEXT`
-//! runs what has TEXT in its name. Without NVRTC the compiler's part is left out, and says so.
+//! `cargo xtask bench-cache` runs this and makes the table and the chart of `docs/jit_cache.md`; `cargo bench --bench
+//! jit_cache -- TEXT` runs what has TEXT in its name. Without NVRTC the compiler's part is left out, and says so.
 #![allow(missing_docs, reason = "a benchmark")]
 
 use criterion::{Criterion, SamplingMode};

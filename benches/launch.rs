@@ -1,8 +1,8 @@
-//! What a launch costs the host: `Plan::execute` over a bare `cuLaunchKernel` of the same kernel with the same parameters, and
-//! `Gemm::plan` where the same was planned before.
+//! The host's cost of a launch: `Plan::execute` over a bare `cuLaunchKernel` of the same kernel with the same
+//! parameters, and `Gemm::plan` of a known request.
 //!
-//! `cargo bench --bench launch`. Launches go back to back in bursts that the GPU's queue takes without waiting, contenders take
-//! turns, and each figure is the median over the bursts with the tenth and ninetieth percentile.
+//! `cargo bench --bench launch`. Launches go back to back in bursts that the GPU's queue takes without waiting,
+//! contenders alternate, and each figure is the median over the bursts with the tenth and ninetieth percentile.
 //!
 //! Without a GPU it says why it does nothing.
 #![allow(missing_docs, reason = "a benchmark")]

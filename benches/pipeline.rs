@@ -1,4 +1,5 @@
-//! What a kernel costs before it runs: building, checking, planning, printing, hashing, compiling, and finding it again.
+//! The cost of a kernel before it runs: building, checking, planning, printing, hashing, compiling, and finding it
+//! again.
 //!
 //! `cargo bench --bench pipeline`. No GPU is needed; without NVRTC the compiler's part is left out.
 #![allow(missing_docs, reason = "a benchmark")]

@@ -1,7 +1,7 @@
-//! A batch of products as PyTorch's `baddbmm` has it, and what that has not: a scale and a bias for each entry, and strides.
+//! A batch of products like PyTorch's `baddbmm`, with two additions: a scale and a bias for each entry, and strides.
 //!
-//! D[l] = alpha[l] A[l] B + beta C[l] + bias[l]. The entries share B, the rows of A are wider than K, and the entries of D lie
-//! inside each other's rows: row by row and entry by entry, as attention wants its heads.
+//! D[l] = alpha[l] A[l] B + beta C[l] + bias[l]. The entries share B. The rows of A are wider than K. The entries of D
+//! are interleaved row by row, as attention needs its heads.
 //!
 //! ```text
 //! $ cargo run --release --example batched
@@ -27,13 +27,14 @@ const ROWS: usize = 4;
 const COLUMNS: usize = 5;
 const TERMS: usize = 6;
 
-/// Elements from a row of A to the next, of which the first `TERMS` count.
+/// Elements from a row of A to the next. The first `TERMS` count.
 const WIDTH: usize = 8;
 
 /// Computes the batch in one launch and prints it.
 pub fn run(out: &mut dyn Write) -> Result<()> {
     let epilogue = Epilogue::build(|e| {
-        // `batched()`: one for each entry. A matrix is, unless it is `shared()`; a vector or a number is not, unless it says so.
+        // `batched()`: one for each entry. A matrix is batched, unless it is `shared()`. A vector or a number is
+        // shared, unless it is `batched()`.
         let alpha = e.load("alpha", F32.pointer().batched());
         let bias = e.load("bias", F32.over(N).batched());
         let d = e.acc() * alpha + e.load("c", F32) * e.scalar("beta", F32) + bias;
@@ -45,7 +46,8 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     let (c, bias, alpha) = (eighths(ENTRIES * ROWS * COLUMNS, 3), eighths(ENTRIES * COLUMNS, 4), [1.0f32, 0.5, -2.0]);
     let (mut d, mut total) = (vec![0.0f32; ROWS * ENTRIES * COLUMNS], vec![0.0f32; ENTRIES]);
 
-    // Strides belong to the launch, in elements: `ld` from row to row, `batch_stride` from entry to entry; 0 shares an input.
+    // Strides belong to the launch, in elements: `ld` from row to row, `batch_stride` from entry to entry. 0 shares an
+    // input.
     let args = HostArgs::new()
         .input("a", a.ld(WIDTH).batch_stride(ROWS * WIDTH))
         .input("b", b.batch_stride(0))

@@ -1,4 +1,4 @@
-//! cuBLASLt's epilogues the way nvmath-python runs them: plan, autotune, execute. Then two of them train a layer.
+//! cuBLASLt's epilogues in the steps of nvmath-python: plan, autotune, execute. Then two of them train a layer.
 //!
 //! | nvmath-python | here |
 //! | --- | --- |
@@ -61,7 +61,7 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     }
     show(out, "RELU_BIAS: relu(0.5 x w1^T + b1)", HIDDEN, d)?;
 
-    // Training, forward: the mask is cuBLASLt's, a bit an element, and a row begins at a multiple of 128 bits.
+    // Training, forward: the mask has cuBLASLt's layout, a bit an element, and a row begins at a multiple of 128 bits.
     let gemm = Gemm::new(F16, TN, &cublaslt::relu_aux_bias(formats)?);
     let mut aux = vec![0u8; ROWS * Bits128.bytes(HIDDEN.next_multiple_of(Bits128.run()))];
     let mut d = vec![f16::ZERO; ROWS * HIDDEN];
@@ -70,7 +70,7 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     let bits = aux.chunks(aux.len() / ROWS).flat_map(|row| (0..HIDDEN).map(|j| f32::from(row[j / 8] >> (j % 8) & 1)));
     show(out, "RELU_AUX_BIAS, aux: 1 where the value before relu is not negative", HIDDEN, bits)?;
 
-    // Training, backward: behind the product that makes the gradient of the layer's output.
+    // Training, backward: behind the product that computes the gradient of the layer's output.
     let gemm = Gemm::new(F16, TT, &cublaslt::drelu_bgrad(formats)?);
     let (mut dz, mut bgrad) = (vec![f16::ZERO; ROWS * HIDDEN], vec![f16::ZERO; HIDDEN]);
     let args = HostArgs::new().input("a", &dy).input("b", &w2).scalar("alpha", 1.0);
@@ -83,7 +83,7 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// The way of a program that keeps its matrices on the GPU. Later plans of this kind find what tuning has found.
+/// The code of a program that keeps its matrices on the GPU. Later plans of this kind use the tuning record.
 fn plan_autotune_execute(device: &Device, gemm: &Gemm, shape: Shape, [x, w, b]: [&[f16]; 3], d: &mut [f16]) -> Result<()> {
     let stream = device.context().default_stream();
     let (x, w, b) = (stream.clone_htod(x)?, stream.clone_htod(w)?, stream.clone_htod(b)?);

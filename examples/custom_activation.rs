@@ -1,7 +1,7 @@
-//! Two ways to bring an activation of your own: a function over primitives, and a primitive with CUDA of its own.
+//! Two ways to write your own activation: a function over primitives, and a primitive with its own CUDA.
 //!
-//! A function is ordinary Rust over expressions: it needs nothing else, and its kernel, value and derivative follow. A custom
-//! primitive is for what the table lacks: a CUDA expression, its value on the CPU, and its derivative.
+//! A function is ordinary Rust over expressions. Its kernel, value and derivative follow. A custom primitive serves
+//! functions that the table lacks: it has a CUDA expression, a value on the CPU, and a derivative.
 //!
 //! ```text
 //! $ cargo run --release --example custom_activation
@@ -36,7 +36,7 @@ fn softcap(x: Expr<'_>, cap: f32) -> Expr<'_> {
     (x / cap).tanh() * cap
 }
 
-/// The inverse hyperbolic sine, a logarithm that passes through zero. CUDA has it, the table of primitives does not.
+/// The inverse hyperbolic sine, a logarithm that passes through zero, as a custom primitive.
 fn asinh() -> Result<Arc<CustomOp>> {
     let op = CustomOp::new("asinh", 1, "asinhf($0)", |x| x[0].asinh())?;
     let op = op.partial(0, "rsqrtf(fmaf($0, $0, 1.0f))", |x| 1.0 / (x[0] * x[0] + 1.0).sqrt())?;
@@ -56,7 +56,8 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     let off = derivative_error(&asinh, &[-45.0, -1.0, 0.0, 0.5, 10.0])?;
     writeln!(out, "  its derivative agrees with differences to {off:.5}")?;
 
-    // A document carries the name and a fingerprint, never the expression: reading it takes a program that has the primitive.
+    // A document contains the name and a fingerprint, never the expression. Reading it needs a program that has the
+    // primitive.
     let registry = postlude::build::registry().with(asinh);
     assert_eq!(Epilogue::from_json(&epilogue.to_json(), &registry)?, epilogue);
     assert!(Epilogue::from_json(&epilogue.to_json(), &postlude::build::registry()).is_err());
@@ -65,7 +66,7 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Prints an epilogue and what it makes of a row of numbers: a pointwise operation, an epilogue without a product.
+/// Prints an epilogue and its results for a row of numbers: a pointwise operation, an epilogue without a product.
 fn show(out: &mut dyn Write, epilogue: &Epilogue, x: &[f32]) -> Result<postlude::RanOn> {
     epilogue.to_string().lines().try_for_each(|line| writeln!(out, "  {line}"))?;
     let mut d = vec![0.0f32; x.len()];

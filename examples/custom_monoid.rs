@@ -1,8 +1,8 @@
-//! A monoid of your own: the variance of each row after Welford, and a layer norm with it.
+//! A monoid of your own: the variance of each row by Welford's method, and a layer norm with it.
 //!
-//! A reduction combines elements with a monoid: a state for no elements, one element as a state, two states as one, and the
-//! number that is stored. The kernel chooses the order. Two rows lie 1000 away from 0, where a mean of squares would have lost
-//! what the variance is made of.
+//! A reduction combines elements with a monoid. A monoid defines the state of no elements, an element as a state, the
+//! merge of two states, and the stored number. The kernel chooses the order. Two rows lie 1000 away from 0, where a
+//! mean of squares would lose the digits of the variance.
 //!
 //! ```text
 //! $ cargo run --release --example custom_monoid
@@ -28,8 +28,8 @@ type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 const SHAPE: Shape = Shape::new(4, 8, 6);
 
-/// The variance (Welford 1962; of two states Chan et al. 1979). A state has a count, a mean, and the sum of squared distances
-/// from that mean.
+/// The variance (Welford 1962; the merge of two states by Chan et al. 1979). A state has a count, a mean, and the sum
+/// of squared distances from that mean.
 fn variance() -> Result<Monoid, postlude::build::MonoidError> {
     CustomMonoid::build(
         "variance",
@@ -45,7 +45,7 @@ fn variance() -> Result<Monoid, postlude::build::MonoidError> {
     )
 }
 
-/// Reduces behind the product, then normalises what it stored.
+/// Reduces behind the product, then normalises the stored matrix.
 pub fn run(out: &mut dyn Write) -> Result<()> {
     let variance = variance()?;
     let product = Epilogue::build(|e| {
@@ -54,7 +54,7 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
         e.reduce("mean", d, Monoid::Mean, F32.over(M));
         e.reduce("variance", d, variance, F32.over(M));
     })?;
-    // A kernel cannot use what it reduces to, so the norm is a pass of its own, in place.
+    // A kernel cannot use its own reduction's result, so the norm is a separate pass, in place.
     let norm = Epilogue::build(|e| {
         let scale = (e.load("variance", F32.over(M)) + 1e-5).rsqrt();
         let d = (e.load("d", F32) - e.load("mean", F32.over(M))) * scale;
@@ -79,7 +79,7 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     let ran_on = pass.run(Shape::matrix(SHAPE.m, SHAPE.n), args.output("d", &mut d))?;
     show(out, "layer norm of D = A B + offset", SHAPE.n, d)?;
 
-    // A document names the monoid and carries a fingerprint of it: reading takes a program that has the same one.
+    // A document contains the monoid's name and fingerprint. Reading it needs a program that has the same monoid.
     let registry = postlude::build::registry();
     assert!(Epilogue::from_json(&product.to_json(), &registry).is_err());
     assert_eq!(Epilogue::from_json(&product.to_json(), &registry.with_monoids([variance]))?, product);

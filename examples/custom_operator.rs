@@ -1,8 +1,8 @@
-//! Two operators of your own with forward and backward passes, in place where that can be: `add_relu` and `mul_sigmoid`.
+//! Two operators of your own with forward and backward passes, in place if possible: `add_relu` and `mul_sigmoid`.
 //!
-//! `add_relu` is a Rust function over expressions; its derivative follows. `mul_sigmoid` is a registered primitive, with CUDA, a
-//! value on the CPU and derivatives of its own. Both overwrite x. The forward pass saves what the backward pass needs of the
-//! old x, and no more: nothing for `add_relu`, whose result tells where it passes.
+//! `add_relu` is a Rust function over expressions, and its derivative follows. `mul_sigmoid` is a registered primitive,
+//! with CUDA, a value on the CPU and derivatives of its own. Both overwrite x. The forward pass saves only the parts of
+//! the old x that the backward pass needs: nothing for `add_relu`, whose result determines the derivative.
 //!
 //! ```text
 //! $ cargo run --release --example custom_operator
@@ -46,7 +46,7 @@ fn mul_sigmoid() -> Result<Arc<CustomOp>> {
     Ok(Arc::new(op.partial(1, slope, move |x| x[0] * sigmoid(x[1]) * sigmoid(-x[1]))?))
 }
 
-/// Both passes of x = operator(x, y). The caller keeps what x then holds.
+/// Both passes of x = operator(x, y). The caller keeps the new x.
 fn in_place(operator: impl for<'g> Fn(&'g Builder, [Expr<'g>; 2]) -> Expr<'g>) -> Result<Pair> {
     let forward = Epilogue::build(|e| e.store("x", operator(e, [e.load("x", F32), e.load("y", F32)]), F32))?;
     Ok(forward.backward(Wrt::arguments(["x", "y"]).keeps("x"))?)
@@ -59,7 +59,8 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     let pair = in_place(|e, operands| e.custom(&op, operands))?;
     train(out, "mul_sigmoid", &pair)?;
 
-    // A document names a registered primitive and carries a fingerprint of it. To read one takes a registry that has the same.
+    // A document contains a registered primitive's name and fingerprint. Reading it needs a registry with the same
+    // primitive.
     let registry = postlude::build::registry().with(op);
     assert_eq!(&Epilogue::from_json(&pair.backward().to_json(), &registry)?, pair.backward());
 
@@ -76,7 +77,7 @@ fn train(out: &mut dyn Write, name: &str, pair: &Pair) -> Result<()> {
     let args = HostArgs::new().output("x", &mut x).input("y", &y).saving(&mut reserve);
     Gemm::pointwise(F32, Order::RowMajor, pair.forward()).run(shape, args)?;
 
-    // The backward pass takes the incoming gradient as `a`; of x and y it takes what it needs.
+    // The backward pass takes the incoming gradient as `a`, and the parts of x and y that it needs.
     let (mut grad_x, mut grad_y) = (vec![0.0f32; x.len()], vec![0.0f32; y.len()]);
     let args = HostArgs::new().input("a", &upstream).input("x", &x).input("y", &y).saved(&reserve);
     let args = args.output("grad_x", &mut grad_x).output("grad_y", &mut grad_y);
@@ -88,7 +89,7 @@ fn train(out: &mut dyn Write, name: &str, pair: &Pair) -> Result<()> {
     Ok(show(out, &format!("{name}, grad_y"), SHAPE.n, grad_y)?)
 }
 
-/// The same function in the kernel of a product; and a backward pass written by hand, which overwrites the gradient.
+/// The same function in the kernel of a product, and a hand-written backward pass that overwrites the gradient.
 fn behind_a_product(out: &mut dyn Write) -> Result<RanOn> {
     let forward = Epilogue::build(|e| e.store("c", add_relu(e.acc(), e.load("c", F32)), F32))?;
     let backward = Epilogue::build(|e| e.store("g", e.load("c", F32).gt(0.0).select(e.load("g", F32), 0.0), F32))?;

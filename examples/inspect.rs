@@ -1,5 +1,5 @@
-//! Everything there is to see of an epilogue, for any target and without a GPU: listing, JSON, DOT, plan, CUDA; and registers and
-//! spills, if NVRTC is there.
+//! Shows everything about an epilogue, for any target and without a GPU: listing, JSON, DOT, plan, CUDA. With NVRTC it
+//! also shows registers and spills.
 //!
 //! ```text
 //! $ cargo run --release --example inspect -- sm_90a
@@ -30,7 +30,7 @@ use std::path::Path;
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
-/// Multiprocessors to plan for: an H200's. With a GPU at hand, `Device::multiprocessors` tells.
+/// Multiprocessors to plan for: an H200's. `Device::multiprocessors` reports those of a present GPU.
 const MULTIPROCESSORS: usize = 132;
 
 /// Shows one epilogue for the target of that name.
@@ -68,7 +68,7 @@ fn function(text: &str, name: &str) -> String {
     lines.filter(|line| !line.starts_with("#line")).map(|line| format!("{line}\n")).collect()
 }
 
-/// What the compiler says of the kernel, or why it cannot be asked.
+/// The compiler's report on the kernel, or why there is none.
 #[cfg(feature = "jit")]
 fn compiled(gemm: &Gemm, target: Target, shape: Shape) -> String {
     match gemm.compile(postlude::jit::Cache::global(), target, MULTIPROCESSORS, shape) {

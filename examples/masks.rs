@@ -1,7 +1,8 @@
-//! Three kinds of mask: made of coordinates, stored as bits, and chosen by data.
+//! Three kinds of mask: computed from coordinates, stored as bits, and chosen by data.
 //!
-//! A mask of coordinates is computed where it is used, and takes no memory. A mask of bits takes one for each element. A number
-//! that is loaded for each row may choose the row's function: the kernel branches, and runs the chosen one only.
+//! A mask from coordinates is computed where it is used, and takes no memory. A bit mask takes one bit for each
+//! element. A number that is loaded for each row may choose the row's function: the kernel branches, and runs only the
+//! chosen one.
 //!
 //! ```text
 //! $ cargo run --release --example masks
@@ -41,7 +42,8 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Scores of attention. The launch has a shard of the rows: its origin says which, and coordinates are those of the whole.
+/// Scores of attention. The launch has a shard of the rows. Its origin says which, so coordinates are those of the
+/// whole.
 fn causal(out: &mut dyn Write) -> Result<()> {
     let epilogue = Epilogue::build(|e| {
         let score = e.acc() * e.scalar("scale", F32);
@@ -76,7 +78,7 @@ fn bits(out: &mut dyn Write) -> Result<()> {
     Ok(show(out, "backward: the gradient where the bit is set", SHAPE.n, dz)?)
 }
 
-/// Rows of several kinds, such as tokens that went to several experts.
+/// Rows of several kinds, such as tokens of several experts.
 fn by_data(out: &mut dyn Write) -> Result<RanOn> {
     let epilogue = Epilogue::build(|e| {
         let kind = e.load("kind", I32.over(M));

@@ -1,8 +1,9 @@
 //! PaddlePaddle's `fused_gemm_epilogue` and its gradient, in a network of two layers.
 //!
-//! Out1 = activation(X Y1 + Bias1) leaves a reserve space, and Out2 = Out1 Y2 + Bias2. Backward, the activation's derivative
-//! belongs to the *second* operator's gradient: its `activation_grad` is that of the operator before, whose reserve space it
-//! reads. One product then gives the gradient before the first activation, and DBias1 with it.
+//! Out1 = activation(X Y1 + Bias1) leaves a reserve space, and Out2 = Out1 Y2 + Bias2. In the backward pass the
+//! activation's derivative belongs to the *second* operator's gradient: its `activation_grad` names the previous
+//! operator's activation, and it reads that operator's reserve space. One product then computes the gradient before the
+//! first activation, and DBias1 with it.
 //!
 //! ```text
 //! $ cargo run --release --example paddle_fused_gemm
@@ -30,7 +31,7 @@ use std::io::Write;
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
-/// X has three dimensions, of which all but the last count as rows; Y1 and Y2 have two.
+/// X has three dimensions, and all but the last count as rows. Y1 and Y2 have two.
 const X: &[usize] = &[2, 3, 4];
 const Y1: &[usize] = &[4, 8];
 const OUT1: &[usize] = &[2, 3, 8];
@@ -52,7 +53,7 @@ fn step(out: &mut dyn Write, name: &str) -> Result<RanOn> {
     let activation = Activation::from_name(name).ok_or("an activation of Paddle's")?;
     let none = FusedGemmEpilogue { trans_x: false, trans_y: false, activation: Activation::None, dtype: F32 };
 
-    // fused_gemm_epilogue(X, Y1, Bias1, activation), which also returns reserve_space.
+    // fused_gemm_epilogue(X, Y1, Bias1, activation) also returns reserve_space.
     let first = FusedGemmEpilogue { activation, ..none }.forward(X, Y1, &Y1[1..], true)?;
     let space = first.reserve.clone().ok_or("a reserve space")?;
     writeln!(out, "{name}: reserve space of {:?} {}, {} bytes", space.dims, space.dtype, space.bytes)?;
@@ -65,7 +66,8 @@ fn step(out: &mut dyn Write, name: &str) -> Result<RanOn> {
     let args = HostArgs::new().input("x", &out1).input("y", &y2).input("bias", &b2).output("d", &mut out2);
     Step::from(none.forward(OUT1, Y2, &Y2[1..], false)?).run(args)?;
 
-    // fused_gemm_epilogue_grad(DOut, Out1, Y2, reserve_space, activation_grad): what comes out as DX lies before the activation.
+    // fused_gemm_epilogue_grad(DOut, Out1, Y2, reserve_space, activation_grad): its DX is the gradient before the
+    // activation.
     let gradient = Activation::from_gradient_name(&format!("{name}_grad")).ok_or("a gradient of Paddle's")?;
     let second = FusedGemmEpilogue { activation: gradient, ..none }.backward_with_bias(OUT2, OUT1, Y2, true)?;
     let (mut dz, mut dbias1) = (of(OUT1, 0), of(&Y1[1..], 0));
@@ -75,7 +77,7 @@ fn step(out: &mut dyn Write, name: &str) -> Result<RanOn> {
     let args = HostArgs::new().input("dout", &dout).input("x", &out1).output("d", &mut dy2).output("bgrad", &mut dbias2);
     Step::from(second.dy_with_bias).run(args)?;
 
-    // fused_gemm_epilogue_grad(DX, X, Y1, "none"), whose DBias is there already.
+    // fused_gemm_epilogue_grad(DX, X, Y1, "none"). Its DBias is already there.
     let first = none.backward(OUT1, X, Y1, false)?;
     let (mut dx, mut dy1) = (of(X, 0), of(Y1, 0));
     Step::from(first.dx).run(HostArgs::new().input("dout", &dz).input("y", &y1).output("d", &mut dx))?;

@@ -1,5 +1,5 @@
-//! One error for all that lies between an epilogue and its results, one variant a stage. What is done beside that has errors of its own:
-//! making custom primitives and targets, moving caches, Paddle's operator.
+//! One error for every stage between an epilogue and its results, one variant a stage. Other work has its own errors:
+//! custom primitives, targets, moving caches, Paddle's operator.
 
 use crate::args::ArgumentErrors;
 use crate::build::ReadError;
@@ -9,7 +9,7 @@ use crate::grad::{GradError, ReserveError};
 use crate::layer::LinearError;
 use crate::plan::PlanError;
 
-/// What went wrong, by stage.
+/// An error, by stage.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,19 +19,19 @@ pub enum Error {
     /// A document could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// There is no backward epilogue.
+    /// The epilogue has no backward epilogue.
     #[error(transparent)]
     Grad(#[from] GradError),
-    /// Buffers are no reserve.
+    /// Buffers do not form a reserve.
     #[error(transparent)]
     Reserve(#[from] ReserveError),
-    /// There is no such layer, or no such step of it.
+    /// The layer, or its step, does not exist.
     #[error(transparent)]
     Linear(#[from] LinearError),
-    /// There is no kernel for the problem.
+    /// The planner found no kernel for the problem.
     #[error(transparent)]
     Plan(PlanError),
-    /// A template is at fault.
+    /// A template is wrong.
     #[error(transparent)]
     Render(#[from] RenderError),
     /// Arguments do not fit; nothing ran.
@@ -45,14 +45,14 @@ pub enum Error {
     #[cfg(feature = "jit")]
     #[error(transparent)]
     Jit(#[from] crate::jit::JitError),
-    /// The device could not do something; nothing ran.
+    /// The device failed; nothing ran.
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Device(#[from] crate::device::DeviceError),
 }
 
 impl From<PlanError> for Error {
-    /// What does not fit of arguments is the same error whether planning or a launch finds it.
+    /// An argument that does not fit is the same error in planning and in a launch.
     fn from(error: PlanError) -> Error {
         match error {
             PlanError::Arguments(faults) => Error::Arguments(faults),
@@ -61,7 +61,7 @@ impl From<PlanError> for Error {
     }
 }
 
-/// A custom primitive that the compiler refused: the primitive, where it was used, and what the compiler said.
+/// A custom primitive that the compiler rejected: the primitive, its use, and the compiler's errors.
 #[cfg(feature = "jit")]
 #[derive(Clone, Debug)]
 pub struct CustomFailure {

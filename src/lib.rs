@@ -1,10 +1,9 @@
 //! Composable GEMM epilogues: a graph written in Rust becomes one fused CUDA kernel, compiled at run time.
 //!
-//! An *epilogue* is what happens to the elements of a matrix product between the accumulators and memory: a bias, an
-//! activation, a residual, a mask. Here it is a graph that ordinary Rust builds; the library checks it, evaluates it on the
-//! CPU, and renders it into the same kernel that computes the product. What makes it different from a list of
-//! supported epilogues: row, column and batch entry are values like any other, so that a different function can hold in each
-//! *region* of the output.
+//! An *epilogue* is the computation between the accumulators of a matrix product and memory: a bias, an activation, a
+//! residual, a mask. Here it is a graph that ordinary Rust builds. The library checks the graph, evaluates it on the
+//! CPU, and renders it into the kernel that computes the product. Other libraries offer a list of epilogues. Here row,
+//! column and batch entry are values like any other, so a different function can hold in each *region* of the output.
 //!
 //! ```
 //! use postlude::prelude::*;
@@ -49,32 +48,32 @@
 //!
 //! ## Values
 //!
-//! A graph has nodes, each a value for every element of the output, and sinks that write values to memory. Nodes have no
-//! effects: nothing can be observed of when, how often or whether one is evaluated. Equal nodes are one node. A node sees its own
-//! element and none beside it, except through a reduction: of a gated unit, which has two products, one is loaded.
+//! A graph has nodes, each a value for every element of the output, and sinks that write values to memory. Nodes have
+//! no effects: when, how often or whether a node is evaluated cannot be observed. Equal nodes are one node. A node sees
+//! only its own element, except through a reduction. A gated unit has two products, so one of them is loaded.
 //!
-//! A value has a type: `f32`, `f64`, `i32` or `bool`. Floating-point operands of 16 bits are widened to `f32` when they are
-//! loaded; the types do not mix without a [`cast`](Expr::cast). A Rust number joins in as a constant: `2` is an `i32`, and `2.0`
-//! an `f32`, or an `f64` [beside an `f64` value](build::IntoExpr).
+//! A value has a type: `f32`, `f64`, `i32` or `bool`. Floating-point operands of 16 bits are widened to `f32` when they
+//! are loaded. Types do not mix without a [`cast`](Expr::cast). A Rust number becomes a constant: `2` is an `i32`, and
+//! `2.0` an `f32`, or an `f64` [beside an `f64` value](build::IntoExpr).
 //!
 //! | value | built by | type |
 //! | --- | --- | --- |
-//! | the accumulator | [`acc`](Builder::acc), for operands of `F64` [`acc_f64`](Builder::acc_f64), for integer ones [`acc_i32`](Builder::acc_i32) | `f32[M,N,L]`, `f64[M,N,L]`, `i32[M,N,L]` |
+//! | the accumulator | [`acc`](Builder::acc); [`acc_f64`](Builder::acc_f64) for `F64` operands, [`acc_i32`](Builder::acc_i32) for integers | `f32[M,N,L]`, `f64[M,N,L]`, `i32[M,N,L]` |
 //! | an element in memory | [`load`](Builder::load) | of its format, along its operand's axes |
 //! | an element of a table | [`gather`](Builder::gather) | of its format, along its index's axes |
 //! | a scalar of the launch | [`scalar`](Builder::scalar) | of its format, along no axis |
-//! | either, where a launch may leave it out | [`load_or`](Builder::load_or), [`scalar_or`](Builder::scalar_or) | as above; left out it is its default |
+//! | either, if a launch may leave it out | [`load_or`](Builder::load_or), [`scalar_or`](Builder::scalar_or) | as above; its default if it is left out |
 //! | a coordinate | [`row`](Builder::row), [`column`](Builder::column), [`batch`](Builder::batch) | `i32[M]`, `i32[N]`, `i32[L]` |
 //! | a constant | a Rust number, or [`constant`](Builder::constant) | of its Rust type, along no axis |
 //! | a primitive | operators and methods of [`Expr`]; the table is [`Op`] | by the row's [signature](ir::op::Signature) |
-//! | an activation | methods of [`Expr`]; the table is [`build::activation::ALL`] | `f32`; of `f64` values `f64`; of `i32` values `i32`, where the definition is one of whole numbers (`relu`, `clamp`) |
+//! | an activation | methods of [`Expr`]; the table is [`build::activation::ALL`] | `f32`; `f64` of `f64` values; `i32` of `i32` values if it is defined on whole numbers (`relu`, `clamp`) |
 //! | a custom primitive | [`CustomOp`] and [`custom`](Builder::custom) | `f32` |
 //!
 //! ## Axes
 //!
-//! The output has rows (M), columns (N) and batch entries (L). A value varies along a subset of these axes, and that is the
-//! whole shape system: operands of different axes join by union, which is broadcasting. A vector is named by the axis it runs
-//! *over*: a bias over N has one element a column.
+//! The output has rows (M), columns (N) and batch entries (L). A value varies along a subset of these axes. This is the
+//! whole shape system: operands of different axes join by union, which is broadcasting. A vector is named by the axis
+//! it runs *over*: a bias over N has one element a column.
 //!
 //! ```
 //! # use postlude::prelude::*;
@@ -91,15 +90,15 @@
 //! # Ok::<(), postlude::Diagnostics>(())
 //! ```
 //!
-//! A matrix is row-major unless [`column_major`](Operand::column_major); [`batched`](Operand::batched) and
-//! [`shared`](Operand::shared) give and take the batch axis. Leading dimensions and batch strides belong to the launch, not
-//! to the graph.
+//! A matrix is row-major unless it is [`column_major`](Operand::column_major). [`batched`](Operand::batched) adds the
+//! batch axis, and [`shared`](Operand::shared) removes it. Leading dimensions and batch strides belong to the launch,
+//! not to the graph.
 //!
 //! ## Tables
 //!
-//! [`gather`](Builder::gather) reads a table at an `i32` index that the graph computes or loads. The table has one dimension, and its
-//! length is that of the launch's argument. An index that is negative, or not below the length, reads 0: a kernel touches nothing
-//! outside the table. The result varies along the index's axes, and is computed as often.
+//! [`gather`](Builder::gather) reads a table at an `i32` index that the graph computes or loads. The table has one
+//! dimension, and the launch's argument gives its length. An index that is negative or not below the length reads 0, so
+//! a kernel never reads outside the table. The result varies along the index's axes, and is computed as often.
 //!
 //! ```
 //! # use postlude::prelude::*;
@@ -112,20 +111,20 @@
 //! # Ok::<(), postlude::Diagnostics>(())
 //! ```
 //!
-//! To a derivative a table is a constant: its own gradient would be scattered over it, and is refused.
+//! A derivative treats a table as a constant. The gradient of a table would need a scatter, so it is rejected.
 //!
 //! ## Phases
 //!
-//! The axes also say how often a value is computed: along no axis or L, once a tile; along M, once a row; along N, once for a
-//! thread's strip of columns; along both, in the visit of every element. Nothing has to be hoisted by hand: `exp` of a scale
-//! over M costs one `exp` a row.
+//! The axes also determine how often a value is computed: along no axis or L, once a tile; along M, once a row; along
+//! N, once for a thread's strip of columns; along both, in the visit of every element. You never hoist by hand: `exp`
+//! of a scale over M costs one `exp` a row.
 //!
 //! ## Coordinates
 //!
-//! Row, column and batch entry are those of the output, as `i32`, counted from the [origin](Args::origin) of the launch: a
-//! shard or a slice computes with the coordinates of the whole. They take part in integer arithmetic, which wraps; division
-//! truncates towards zero, and by zero gives zero. Bits have Rust's operators `&`, `|`, `^`, `!`, `<<` and `>>`, of which the first four
-//! take conditions, too. A shift by an amount that is not in 0 to 31 shifts out every bit.
+//! Row, column and batch entry are `i32` coordinates of the output, counted from the [origin](Args::origin) of the
+//! launch. So a shard or a slice computes with the coordinates of the whole. Integer arithmetic wraps. Division
+//! truncates towards zero, and by zero gives zero. Bits have Rust's operators `&`, `|`, `^`, `!`, `<<` and `>>`; the
+//! first four also take conditions. A shift by an amount outside 0 to 31 shifts out every bit.
 //!
 //! ```
 //! # use postlude::prelude::*;
@@ -140,15 +139,16 @@
 //!
 //! ## Regions
 //!
-//! [`select`](Expr::select) picks one of two values, [`region`](Expr::region) and [`otherwise`](build::Regions::otherwise) one of
-//! several functions of a value; the first condition that holds counts. The arm that is not picked never reaches the result, not
-//! even as a NaN.
+//! [`select`](Expr::select) picks one of two values. [`region`](Expr::region) and
+//! [`otherwise`](build::Regions::otherwise) pick one of several functions of a value: the first condition that holds
+//! counts. The arm that is not picked never reaches the result, not even as a NaN.
 //!
-//! Where a condition is made of coordinates, scalars and data of the row, and its arms cost something, the kernel branches: where the
-//! condition is uniform over the strip of columns that a thread visits, one arm runs. A condition over rows alone is always
-//! uniform. The bounds may be scalars of the launch, so that moving a border compiles nothing.
+//! If a condition consists of coordinates, scalars and data of the row, and its arms are expensive, the kernel
+//! branches. Where the condition is uniform over the strip of columns that a thread visits, one arm runs. A condition
+//! over rows alone is always uniform. The bounds may be scalars of the launch, so moving a boundary compiles nothing.
 //!
-//! Data may choose as well: a condition on a value that is loaded or gathered for each row branches as one on rows does.
+//! Data may choose as well: a condition on a value that is loaded or gathered for each row branches like a condition on
+//! rows.
 //!
 //! ```
 //! # use postlude::prelude::*;
@@ -159,7 +159,8 @@
 //!     e.store("d", d, F16);
 //! })?;
 //! # #[cfg(feature = "jit")] {
-//! let plan = postlude::Gemm::new(F16, TN, &epilogue).kernel_plan(postlude::target::Target::SM_90A, 132, Shape::new(4096, 4096, 1024)).unwrap();
+//! let (target, shape) = (postlude::target::Target::SM_90A, Shape::new(4096, 4096, 1024));
+//! let plan = postlude::Gemm::new(F16, TN, &epilogue).kernel_plan(target, 132, shape).unwrap();
 //! assert!(plan.explain().contains("2 branch(es)"));
 //! # }
 //! # Ok::<(), postlude::Diagnostics>(())
@@ -167,28 +168,31 @@
 //!
 //! ## Rounding
 //!
-//! - The product accumulates in `f32` (in `f64` for `f64` operands, in `i32`, wrapping, for `i32` ones). In which order is not specified; on one device
-//!   and for one plan it is always the same.
-//! - Every primitive of the epilogue is computed in `f32`. The reference rounds the exact result once; a kernel is within
-//!   the units in the last place of the primitive's [row](ir::op::Row). With `f64` values it is computed in `f64`, as the CPU's library
-//!   has it, and a kernel is within the units that the row names for `f64`. Only of a product that goes into a sum or a difference the
-//!   compiler may leave out the rounding (one fused multiply-add): `x * y - z * w` need not be 0 where both products round to the same.
-//! - A store rounds once, to nearest even. What is too large for a format becomes infinite.
-//! - Rounding in between is explicit: [`cast`](Expr::cast) to `F16` or `BF16` rounds a value to that precision, and gives an `f32` one.
-//! - Where every stored matrix is 16 bit or narrower, kernels use the hardware's approximations of `f32` primitives, each within the bound of its
-//!   row; so do reductions beside them. [`Gemm::math`] chooses otherwise.
+//! - The product accumulates in `f32` (in `f64` for `f64` operands, in wrapping `i32` for `i32` operands). Its order is
+//!   not specified, but one plan on one device always uses the same.
+//! - Every primitive of the epilogue is computed in `f32`. The reference rounds the exact result once. A kernel is
+//!   within the units in the last place of the primitive's [row](ir::op::Row). `f64` values are computed in `f64`, with
+//!   the CPU's library, and the row states a bound for `f64`. The compiler may fuse a product with the sum or
+//!   difference that uses it (one fused multiply-add), and with nothing else. So `x * y - z * w` need not be 0 where
+//!   both products round to the same number.
+//! - A store rounds once, to nearest even. A value beyond a format's range becomes infinite.
+//! - Rounding in between is explicit: [`cast`](Expr::cast) to `F16` or `BF16` rounds a value to that precision and
+//!   gives an `f32`.
+//! - If every stored matrix is 16 bit or narrower, kernels use the hardware's approximations of `f32` primitives, each
+//!   within the bound of its row. Reductions beside such stores do the same. [`Gemm::math`] overrides this.
 //!
 //! ## NaN
 //!
-//! `min`, `max` and with them `relu` and `clamp` give NaN where an operand is NaN, as PyTorch does. Comparisons with NaN are
-//! false, `ne` is true. To `i32`, NaN becomes 0; to `bool`, true. [`min_num`](Expr::min_num) and [`max_num`](Expr::max_num) take the operand
-//! that is a number, and [`is_nan`](Expr::is_nan) asks.
+//! `min`, `max` and with them `relu` and `clamp` give NaN if an operand is NaN, as in PyTorch. Comparisons with NaN are
+//! false, `ne` is true. A cast of NaN to `i32` gives 0, and to `bool` true. [`min_num`](Expr::min_num) and
+//! [`max_num`](Expr::max_num) take the operand that is a number. [`is_nan`](Expr::is_nan) tests for NaN.
 //!
 //! ## Sinks
 //!
-//! [`store`](Builder::store) writes a value as a matrix in a format of its own. There may be several. The name of a
-//! loaded matrix updates it in place: each element is read before it is written. That is the only way: an output under a name of its
-//! own has memory of its own, which borrows see to, since kernels may compute elements at the edge twice.
+//! [`store`](Builder::store) writes a value as a matrix in a format of its own. An epilogue may have several stores. A
+//! store under the name of a loaded matrix updates it in place: each element is read before it is written. An output
+//! under a name of its own has memory of its own, which borrows ensure, since kernels may compute elements at the edge
+//! twice.
 //!
 //! ```
 //! # use postlude::prelude::*;
@@ -203,14 +207,14 @@
 //! # Ok::<(), postlude::Diagnostics>(())
 //! ```
 //!
-//! A condition may be stored one bit an element: as [`Bits8`](DType::Bits8), whose rows begin with a byte, or as
+//! A condition may be stored with one bit an element: as [`Bits8`](DType::Bits8), whose rows begin with a byte, or as
 //! [`Bits128`](DType::Bits128), cuBLASLt's layout. Both are loaded like any other condition.
 //!
-//! [`reduce`](Builder::reduce) combines elements with a [monoid](ir::Monoid): their sum, mean, maximum, norm, the index of the largest, and
-//! others; or with [one of your own](CustomMonoid::build). The operand says how the result lies, and the reduction
-//! goes over every axis that it does not vary along. The same bits come out each time, unless the monoid is
-//! [`atomic`](ir::Monoid::atomic). It overwrites what is there, unless it is to [`accumulate`](ir::Monoid::accumulate): then what
-//! the memory holds takes part as one more element.
+//! [`reduce`](Builder::reduce) combines elements with a [monoid](ir::Monoid): sum, mean, maximum, norm, the index of
+//! the largest, and others, or [one of your own](CustomMonoid::build). The operand describes the result, and the
+//! reduction covers every axis that the result does not vary along. The bits are the same each time, unless the monoid
+//! is [`atomic`](ir::Monoid::atomic). A reduction overwrites its memory, unless it is to
+//! [`accumulate`](ir::Monoid::accumulate): then the present value takes part as one more element.
 //!
 //! ```
 //! # use postlude::prelude::*;
@@ -228,9 +232,9 @@
 //!
 //! ## Functions of your own
 //!
-//! A Rust function over [`Expr`] is as good as an activation of the library. A [`CustomOp`] brings a CUDA expression, with its
-//! value on the CPU and its derivative; documents name it and carry a fingerprint, never its text. A monoid of your own, such as a
-//! variance, is made of expressions: [`CustomMonoid::build`].
+//! A Rust function over [`Expr`] works exactly like an activation of the library. A [`CustomOp`] has a CUDA expression,
+//! a value on the CPU and a derivative. Documents contain its name and a fingerprint, never its text. Your own monoid,
+//! such as a variance, is made of expressions: [`CustomMonoid::build`].
 //!
 //! ```
 //! # use postlude::prelude::*;
@@ -243,9 +247,10 @@
 //!
 //! # Training
 //!
-//! [`Epilogue::backward`] gives a pair of epilogues: the same one, which also saves what its derivative needs, and the one that
-//! computes the gradients of the accumulator and of every argument. What is saved is as little as possible: a bit an element for
-//! ReLU, one number for a sigmoid (none where its output is kept), nothing for what follows from coordinates and arguments. See [`grad`].
+//! [`Epilogue::backward`] gives a pair of epilogues: the same one, which also saves the values its derivative needs,
+//! and one that computes the gradients of the accumulator and of every argument. It saves as little as possible: a bit
+//! an element for ReLU, one number for a sigmoid (none if its output is kept), nothing for values that follow from
+//! coordinates and arguments. See [`grad`].
 //!
 //! ```
 //! # use postlude::prelude::*;
@@ -258,9 +263,9 @@
 //! # Ok::<(), postlude::Error>(())
 //! ```
 //!
-//! Where the product is a linear layer's, [`Linear`](layer::Linear) has every product of a training step, each planned once: forward,
-//! both gradients, the bias gradient inside one of them, the derivative of a layer behind the product of the next, and gradients
-//! added to what is there. `examples/train_mlp` trains a network with nothing else. See [`layer`].
+//! [`Linear`](layer::Linear) has every product of a linear layer's training step, each planned once: forward, both
+//! gradients, the bias gradient inside one of them, the derivative of a layer behind the product of the next, and
+//! gradients that accumulate. `examples/train_mlp` trains a network with nothing else. See [`layer`].
 //!
 //! # Looking for
 //!
@@ -271,15 +276,16 @@
 //! | argmax, argmin | [`Monoid::ArgMax`], [`Monoid::ArgMin`] |
 //! | top-k | not yet |
 //! | SwiGLU, GEGLU | two launches: a product stores the gate, the other loads it; both products in one kernel not yet |
-//! | dropout | a mask that is [loaded](Builder::load), of one bit an element; random numbers in a kernel not yet |
-//! | int8, fp8, block scales | not yet; `i32` operands are there, and [scales](build::recipes::scaled) of rows and columns |
+//! | dropout | a [loaded](Builder::load) mask of one bit an element; random numbers in a kernel not yet |
+//! | int8, fp8, block scales | not yet; `i32` operands, and [scales](build::recipes::scaled) of rows and columns, exist |
 //! | convolution, attention in one kernel | not yet |
-//! | what cuBLASLt, CUTLASS, nvmath-python, PaddlePaddle and PyTorch call something | [`compat`], and the page `docs/coming_from.md` of the repository: a line for each name |
+//! | the names of cuBLASLt, CUTLASS, nvmath-python, PaddlePaddle and PyTorch | [`compat`], and the page `docs/coming_from.md` of the repository: a line for each name |
 //!
 //! # Errors
 //!
-//! Nothing fails while a graph is built. [`Epilogue::build`] returns every fault at once as [`Diagnostics`], each with its code, its
-//! line of the listing with the culprit underlined, the Rust line that made it, and what to do. The [rules](check) are a table.
+//! Building a graph never fails. [`Epilogue::build`] returns every error at once as [`Diagnostics`]. Each has a code,
+//! its line of the listing with the culprit underlined, the Rust line that built it, and a cure. The [rules](check) are
+//! a table.
 //!
 //! ```
 //! # use postlude::prelude::*;
@@ -289,13 +295,13 @@
 //! assert!(first.to_string().contains("%2 = add %0, %1"));
 //! ```
 //!
-//! A graph that passes the check evaluates and renders without a panic. Every later stage has an error type that says what is
-//! needed and what was found; [`Error`] joins those between an epilogue and its results.
+//! A graph that passes the check evaluates and renders without a panic. Every later stage has an error type that states
+//! what it needs and what it found. [`Error`] joins the errors between an epilogue and its results.
 //!
 //! # Arguments
 //!
-//! A launch passes the product's operands as `a` and `b`, and what the epilogue names. All are checked, every fault is reported, and
-//! nothing runs if there is one. An argument is borrowed while the list lives, an output mutably.
+//! A launch passes the product's operands as `a` and `b`, and every argument that the epilogue names. All arguments are
+//! checked, every fault is reported, and with any fault nothing runs. The list borrows its arguments, outputs mutably.
 //!
 //! ```
 //! # use postlude::prelude::*;
@@ -311,13 +317,13 @@
 //!
 //! # The CPU reference
 //!
-//! [`Gemm::reference`] computes what a kernel means: it is the definition that kernels are tested against. It runs anywhere, takes
-//! the same arguments, and has an `f64` [oracle](reference::oracle) for tests. See [`reference`](mod@reference).
+//! [`Gemm::reference`] computes the meaning of a kernel: kernels are tested against this definition. It runs anywhere,
+//! takes the same arguments, and has an `f64` [oracle](reference::oracle) for tests. See [`reference`](mod@reference).
 //!
 //! # Planning
 //!
 //! [`Gemm::kernel_plan`] chooses mainloop and tile for a [`Target`](target::Target), a number of multiprocessors and a
-//! [`Problem`](plan::Problem); the result is plain data and can explain itself. It needs no GPU.
+//! [`Problem`](plan::Problem). The result is plain data and can explain itself. Planning needs no GPU.
 //!
 //! ```
 //! # use postlude::prelude::*;
@@ -329,23 +335,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A kernel serves a class of problems: operands' format, layout and alignment, and a tile. Extents, strides, addresses and
-//! scalars belong to the launch. `Gemm::plan` compiles the kernel or takes it from the cache, and loads it; `Plan::execute` checks the
-//! arguments and launches.
+//! A kernel serves a class of problems: format, layout and alignment of the operands, and a tile. Extents, strides,
+//! addresses and scalars belong to the launch. `Gemm::plan` compiles the kernel or takes it from the cache, and loads
+//! it. `Plan::execute` checks the arguments and launches.
 //!
-//! The choice of the tile is an estimate. `Plan::autotune` measures on the program's own arguments which of those that fit is the
-//! fastest, takes it, and keeps the answer beside the cached kernels for every later plan of the same kind.
+//! The choice of the tile is an estimate. `Plan::autotune` measures the tiles that fit on the program's own arguments,
+//! takes the fastest, and stores the answer beside the cached kernels for later plans of the same kind.
 //!
 //! # The cache
 //!
-//! A kernel is compiled once: then it is in memory, or one verified file away, for every process of the user. `POSTLUDE_CACHE=deny` runs
-//! what was compiled before and nothing else; `gemm::precompile`, `jit::Cache::export` and `import`, or the command
-//! `postlude-cache`, bring it there, and neither a GPU to fill a cache nor NVRTC to use it is needed. See `jit`.
+//! A kernel is compiled once. After that it is in memory, or one verified file away, for every process of the user.
+//! `POSTLUDE_CACHE=deny` runs only compiled kernels. `gemm::precompile`, `jit::Cache::export` and `import`, or the
+//! command `postlude-cache`, fill a cache. Filling a cache needs no GPU, and using it needs no NVRTC. See `jit`.
 //!
 //! # Features
 //!
-//! `cuda` (default): devices and launches. `jit`: compiling with NVRTC. Without either: graphs, the check, the CPU reference,
-//! plans and their source. Nothing needs CUDA to build; driver and NVRTC are looked up when they are first used.
+//! `cuda` (default): devices and launches. `jit`: compiling with NVRTC. Without either: graphs, the check, the CPU
+//! reference, plans and their source. No feature needs CUDA to build. Driver and NVRTC are looked up when they are
+//! first used.
 
 pub mod args;
 pub mod build;
@@ -388,7 +395,7 @@ pub use ir::{CustomMonoid, CustomOp, Monoid, Op, Operand, Registry, Side};
 pub use problem::{Layout, Operation, Shape};
 pub use reference::Precision;
 
-/// What most programs need, in one line: `use postlude::prelude::*;`.
+/// The names that most programs need, in one line: `use postlude::prelude::*;`.
 pub mod prelude {
     pub use crate::args::{Args, HostArgs, IntoTensor, Tensor};
     pub use crate::build::{Builder, Epilogue, Expr};

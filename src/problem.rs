@@ -1,4 +1,4 @@
-//! What is computed: the operation whose accumulator the epilogue sees, and its extents.
+//! The operation that produces the accumulator, and its extents.
 
 use crate::dtype::{DType, ValueType};
 use crate::ir::Order;
@@ -24,8 +24,8 @@ use std::fmt;
 ///         TN                         TT                        NN                        NT
 /// ```
 ///
-/// Two row-major matrices as NumPy and PyTorch make them, `x @ w`, are `TT`. A linear layer, `x @ w.T` with `w` stored N x K, is `TN`,
-/// the layout that tensor cores read fastest.
+/// Two row-major matrices, as NumPy and PyTorch create them, give `x @ w` as `TT`. A linear layer, `x @ w.T` with `w`
+/// stored N x K, is `TN`, the layout that tensor cores read fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Layout {
     /// K contiguous in both: A row-major, B column-major, as in `x @ w.T` of row-major `x` and `w`.
@@ -42,12 +42,12 @@ impl Layout {
     /// Every layout.
     pub const ALL: [Layout; 4] = [Layout::TN, Layout::NN, Layout::NT, Layout::TT];
 
-    /// The layout of that name: `TN`, `NN`, `NT` or `TT`.
+    /// The layout with a given name: `TN`, `NN`, `NT` or `TT`.
     pub fn from_name(name: &str) -> Option<Layout> {
         Layout::ALL.into_iter().find(|layout| layout.to_string() == name)
     }
 
-    /// The layout of operands that lie in these orders, as M x K and K x N matrices.
+    /// The layout of operands in these orders, as M x K and K x N matrices.
     pub const fn of(a: Order, b: Order) -> Layout {
         match (a, b) {
             (Order::RowMajor, Order::ColumnMajor) => Layout::TN,
@@ -73,7 +73,7 @@ impl Layout {
         }
     }
 
-    /// The layout of the transposed product, whose A is this B and whose B is this A.
+    /// The layout of the transposed product. Its A is this B, and its B is this A.
     #[must_use]
     pub const fn transposed(self) -> Layout {
         match self {
@@ -90,18 +90,19 @@ impl fmt::Display for Layout {
     }
 }
 
-/// What produces the accumulator.
+/// The operation that produces the accumulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// A matrix product of `a` (M x K) and `b` (K x N), both of one format, accumulated in `f32` (`f64` for `f64`, `i32` for `i32`).
+    /// A matrix product of `a` (M x K) and `b` (K x N), both of one format, accumulated in `f32` (`f64` for `f64`,
+    /// `i32` for `i32`).
     Product {
         /// Format of A and B.
         dtype: DType,
-        /// How they lie in memory.
+        /// Their layout.
         layout: Layout,
     },
-    /// An existing matrix `a` (M x N): no product, K does not count.
+    /// An existing matrix `a` (M x N): no product, and K is ignored.
     Pointwise {
         /// Its format.
         dtype: DType,
@@ -149,20 +150,20 @@ pub struct Shape {
     pub m: usize,
     /// Columns of the output.
     pub n: usize,
-    /// Terms of each product.
+    /// K elements of each product.
     pub k: usize,
     /// Batch entries (L).
     pub batch: usize,
 }
 
 impl Shape {
-    /// The most that M, N, K and L may each be: 2^31 - 2^16. Kernels count elements of an axis in 32 bits, up to the end of the last
-    /// tile, or step of K, that the extent begins.
+    /// The largest permitted M, N, K and L: 2^31 - 2^16. Kernels count elements of an axis in 32 bits, up to the end of
+    /// the last tile or step of K.
     pub const LARGEST: usize = (1 << 31) - (1 << 16);
-    /// That in words.
-    pub(crate) const LIMIT: &'static str = "M, N, K and the batch count up to 2147418112 each (`Shape::LARGEST`)";
+    /// The limit in words.
+    pub(crate) const LIMIT: &'static str = "M, N, K and the batch are at most 2147418112 each (`Shape::LARGEST`)";
 
-    /// Whether an extent is larger than that.
+    /// Whether an extent exceeds the limit.
     pub(crate) const fn is_too_large(self) -> bool {
         self.m > Self::LARGEST || self.n > Self::LARGEST || self.k > Self::LARGEST || self.batch > Self::LARGEST
     }
@@ -189,7 +190,7 @@ impl Shape {
         Shape { m: self.n, n: self.m, ..self }
     }
 
-    /// Whether there is no output element at all.
+    /// Whether the output has no element.
     pub const fn is_empty(self) -> bool {
         self.m == 0 || self.n == 0 || self.batch == 0
     }

@@ -1,5 +1,5 @@
-//! The two ends of a compilation: [`Source`] goes in, [`Cubin`] comes out. Plain data; the `jit` module turns the one into the
-//! other.
+//! The two ends of a compilation: [`Source`] goes in, [`Cubin`] comes out. Both are plain data; the `jit` module
+//! converts one into the other.
 
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
@@ -7,21 +7,21 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Begins the file name of a line marker; the number of a step of the plan's program follows.
+/// The beginning of a line marker's file name. The number of a step of the plan's program follows.
 pub const STEP_MARKER: &str = "postlude:%";
 
 /// A kernel as CUDA C++ text.
 ///
-/// Everything that influences a kernel is in here, or in the target and the options it is compiled with: the text includes no
-/// header and reads no environment. This is what makes the text itself a sound cache key.
+/// Everything that influences a kernel is in the source, the target or the options: the text includes no header and
+/// reads no environment. Therefore the text itself is a sound cache key.
 ///
-/// A line marker `#line 7 "postlude:%9"` says that what follows belongs to step 9 of the plan's program; a message of the compiler
-/// comes back with that number.
+/// A line marker `#line 7 "postlude:%9"` says that the following lines belong to step 9 of the plan's program. A
+/// compiler message reports that number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Source {
     text: String,
     entry: String,
-    /// Not of the text, and so of no key.
+    /// The estimate does not belong to the text, so it does not enter a key.
     #[serde(skip)]
     expected: Option<Duration>,
 }
@@ -32,13 +32,13 @@ impl Source {
         Self { text: text.into(), entry: entry.into(), expected: None }
     }
 
-    /// The same source with the time that compiling it is estimated to take, on the machine that such estimates are fitted on.
+    /// The same source with its estimated compile time, on the machine to which such estimates are fitted.
     #[must_use]
     pub fn expecting(self, time: Duration) -> Self {
         Self { expected: Some(time), ..self }
     }
 
-    /// The time that compiling it is estimated to take, where that is known.
+    /// The estimated compile time, if it is known.
     pub fn expected(&self) -> Option<Duration> {
         self.expected
     }
@@ -64,7 +64,7 @@ impl fmt::Display for Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// NVRTC compiled it for this very call.
+    /// NVRTC compiled it for this call.
     Compiled,
     /// It was read from the cache directory.
     Disk,
@@ -82,34 +82,34 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What is known about a compiled kernel besides its code.
+/// Facts about a compiled kernel besides its code.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct KernelInfo {
     /// The name of the kernel, for looking it up in the loaded module.
     pub entry: String,
-    /// What it was compiled for.
+    /// The target it was compiled for.
     pub target: Target,
     /// The key it is cached under, 64 hexadecimal digits; equal keys mean equal kernels.
     pub key: String,
     /// The compiler, down to its build.
     pub compiler: String,
-    /// Registers a thread uses. Zero means that the compiler did not tell: a kernel uses at least one.
+    /// Registers a thread uses. Zero means that the compiler did not report them: a kernel uses at least one.
     pub registers: u32,
     /// Bytes a thread writes to local memory because registers ran out, called functions included.
     pub spill_store_bytes: u32,
-    /// Bytes a thread reads back from there.
+    /// Bytes a thread reads back from local memory.
     pub spill_load_bytes: u32,
     /// Bytes of local memory a thread uses as its stack.
     pub stack_bytes: u32,
     /// Bytes of shared memory that the source declares with a fixed size.
     pub static_shared_bytes: u32,
-    /// What the compiler warned of, one text a warning. See also [`KernelInfo::performance_warnings`].
+    /// The compiler's warnings, one text a warning. See also [`KernelInfo::performance_warnings`].
     pub warnings: Vec<String>,
     /// Milliseconds the compilation took, if this process compiled the kernel.
     #[serde(default, skip_serializing)]
     pub compile_ms: Option<f32>,
-    /// Where this value came from.
+    /// The origin of this value.
     #[serde(default = "from_disk", skip_serializing)]
     pub origin: Origin,
 }
@@ -123,7 +123,7 @@ fn from_disk() -> Origin {
 pub const PERFORMANCE_WARNINGS: [&str; 5] = ["C7504", "C7508", "C7510", "C7519", "C7520"];
 
 impl KernelInfo {
-    /// Whether registers ran out.
+    /// Whether the kernel spills registers.
     pub fn spills(&self) -> bool {
         self.spill_store_bytes > 0 || self.spill_load_bytes > 0
     }
@@ -140,12 +140,12 @@ impl KernelInfo {
 pub struct Cubin {
     /// The image that the driver loads.
     pub bytes: Arc<[u8]>,
-    /// What is known about it.
+    /// Facts about the kernel.
     pub info: KernelInfo,
 }
 
 impl Cubin {
-    /// An image and what is known about it.
+    /// An image and the facts about it.
     pub fn new(bytes: impl Into<Arc<[u8]>>, info: KernelInfo) -> Self {
         Self { bytes: bytes.into(), info }
     }

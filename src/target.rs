@@ -1,12 +1,12 @@
-//! What a kernel is compiled for.
+//! The architecture that a kernel is compiled for.
 //!
-//! A [`Target`] is a GPU architecture as NVIDIA spells it: `sm_80`, `sm_90a`. It is the one description of the hardware that
-//! planning, rendering and compiling share, so it answers two kinds of questions: which device can run a kernel compiled for it
-//! ([`Target::can_run_on`]), and what a kernel may use there ([`Target::has_wgmma`], [`Target::shared_memory_per_block_opt_in`],
-//! ...).
+//! A [`Target`] is a GPU architecture as NVIDIA spells it: `sm_80`, `sm_90a`. Planning, rendering and compiling share
+//! this one description of the hardware. It answers which device can run a kernel compiled for it
+//! ([`Target::can_run_on`]), and what a kernel may use there ([`Target::has_wgmma`],
+//! [`Target::shared_memory_per_block_opt_in`], ...).
 //!
-//! The facts are data, one row a capability. A capability that is newer than the table gets the least that any device since
-//! compute capability 7.0 guarantees: a plan for it may be slow, but it is legal.
+//! The facts are data, one row a capability. A capability newer than the table gets the minimum that every device since
+//! compute capability 7.0 guarantees. A plan for it may be slow, but it is legal.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -15,12 +15,12 @@ use std::str::FromStr;
 /// A compute capability, major and minor: `(9, 0)` is a Hopper.
 pub type ComputeCapability = (u32, u32);
 
-/// The letter behind an architecture: which devices may use its special instructions.
+/// The letter behind an architecture: it says which devices may use its special instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Feature {
-    /// `a`: everything this very architecture has; runs on it and on no other.
+    /// `a`: every instruction of this architecture; runs on it and on no other.
     Architecture,
-    /// `f`: everything its family has; runs on later members of the same family.
+    /// `f`: every instruction of its family; runs on later members of the same family.
     Family,
 }
 
@@ -41,7 +41,8 @@ pub struct Target {
     feature: Option<Feature>,
 }
 
-/// A GPU to plan for, beyond its architecture: how many multiprocessors it has, and whose measurements its tiles are estimated by.
+/// A GPU to plan for, beyond its architecture: how many multiprocessors it has, and whose measurements its tiles are
+/// estimated by.
 ///
 /// A number of multiprocessors alone stands for one that is like an H200.
 ///
@@ -117,8 +118,8 @@ impl FromStr for Gpu {
     }
 }
 
-/// Capabilities whose binaries do not travel to their neighbours: NVIDIA promises binary compatibility between the minor versions
-/// of the discrete devices only, not from or to the integrated ones.
+/// Capabilities whose binaries do not run on their neighbours: NVIDIA promises binary compatibility between the minor
+/// versions of discrete devices only, not from or to integrated ones.
 const INTEGRATED: [ComputeCapability; 6] = [(5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0)];
 
 impl Target {
@@ -132,15 +133,16 @@ impl Target {
     pub const SM_89: Self = Self::new(8, 9);
     /// Hopper without its own instructions.
     pub const SM_90: Self = Self::new(9, 0);
-    /// Hopper with all it has: `wgmma`, `setmaxnreg`.
+    /// Hopper with all its instructions: `wgmma`, `setmaxnreg`.
     pub const SM_90A: Self = Self::new(9, 0).with_feature(Feature::Architecture);
 
-    /// The plain architecture of a compute capability. The minor version is a single digit, as it is in every name NVIDIA gives.
+    /// The plain architecture of a compute capability. The minor version is a single digit, as in every name by NVIDIA.
     pub const fn new(major: u32, minor: u32) -> Self {
         Self { major, minor, feature: None }
     }
 
-    /// What a device of that capability asks kernels for. Hopper's own instructions need the letter, and it costs nothing elsewhere.
+    /// The target that a device of that capability requests. Hopper's own instructions need the letter, and it costs
+    /// nothing elsewhere.
     pub const fn of_device((major, minor): ComputeCapability) -> Self {
         let plain = Self::new(major, minor);
         if major == 9 && minor == 0 { plain.with_feature(Feature::Architecture) } else { plain }
@@ -208,7 +210,7 @@ impl Target {
         self.at_least(9, 0)
     }
 
-    /// `wgmma` and `setmaxnreg`, the instructions of the `sm_90a` mainloop: Hopper's own, gone again in its successors.
+    /// `wgmma` and `setmaxnreg`, the instructions of the `sm_90a` mainloop. Only Hopper has them.
     pub const fn has_wgmma(self) -> bool {
         self.major == 9 && self.minor == 0 && matches!(self.feature, Some(Feature::Architecture))
     }
@@ -226,11 +228,11 @@ impl fmt::Display for Target {
     }
 }
 
-/// A text that is not a [`Target`].
+/// A text that does not name a [`Target`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a target: write `sm_` and the compute capability without its point, as in `sm_80` or `sm_90a`")]
 pub struct TargetError {
-    /// What was given.
+    /// The given text.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! The house keeps its rules: who may import whom, how large a file may be, where `unsafe` and the table's variants may stand.
+//! Rules of the source: imports between modules, sizes of files and lines, places of `unsafe` and of the table's variants.
 //!
 //! The rules are explained in `docs/architecture.md`.
 
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Every module, and the modules it may know besides itself. `lib`, which only re-exports, is no module.
+/// Every module, and the modules it may name besides itself. `lib` only re-exports.
 const MAY_KNOW: [(&str, &[&str]); 22] = [
     ("dtype", &[]),
     ("target", &[]),
@@ -58,8 +58,18 @@ const EVERYTHING: &[&str] = &[
 /// The largest a file may be, in lines.
 const LARGEST: usize = 500;
 
-/// Tables, which hold a row for each thing there is and no code besides.
+/// Tables, which hold rows and no code.
 const TABLES: [&str; 1] = ["src/ir/op/table.rs"];
+
+/// The longest a line may be, in columns. It is rustfmt's width.
+const WIDEST: usize = 130;
+
+/// Files whose lines are checked by their extension: the others are data.
+const WRAPPED: [&str; 6] = ["rs", "cuh", "cu", "hpp", "py", "sh"];
+
+/// Folders and files whose lines are not wrapped yet, because they are being rewritten: remove each when it is done.
+const NOT_WRAPPED: &[&str] =
+    &["src/check/", "src/dtype.rs", "src/gemm", "src/grad/", "src/ir/", "src/plan/", "src/reference/", "templates/"];
 
 struct File {
     /// Below the repository root, with forward slashes.
@@ -153,7 +163,7 @@ fn modules_know_only_what_they_may() {
         };
         for (number, line) in file.code() {
             for name in named(&line) {
-                // Names that are no module are re-exports at the root, which only the front door may take from there.
+                // Names that are not modules are re-exports at the root. Only the entry points may use them.
                 let allowed = name == file.module() || may.contains(&name.as_str());
                 let front = matches!(file.module(), "gemm" | "error" | "lib" | "bin");
                 if !allowed && !front {
@@ -190,6 +200,39 @@ fn files_stay_readable() {
     let all = files("src").into_iter().chain(files("templates"));
     let long = all.filter(|file| file.text.lines().count() > LARGEST && !TABLES.contains(&file.path.as_str()));
     report(long.map(|file| format!("{}: {} lines; split it at {LARGEST}", file.path, file.text.lines().count())).collect());
+}
+
+/// Whether a line is wider than it may be. A row of a Markdown table in documentation cannot be wrapped.
+fn is_too_wide(line: &str) -> bool {
+    let table = ["//! |", "/// |"].iter().any(|row| line.trim_start().starts_with(row));
+    line.chars().count() > WIDEST && !table
+}
+
+#[test]
+fn lines_stay_readable() {
+    let folders = ["src", "templates", "tests", "benches", "examples", "xtask"];
+    let checked = |file: &File| {
+        let extension = file.path.rsplit_once('.').map_or("", |(_, extension)| extension);
+        WRAPPED.contains(&extension) && !NOT_WRAPPED.iter().any(|place| file.path.starts_with(place))
+    };
+    let mut broken = Vec::new();
+    for file in folders.into_iter().flat_map(files).filter(checked) {
+        let wide = file.text.lines().zip(1..).filter(|(line, _)| is_too_wide(line));
+        broken.extend(
+            wide.map(|(line, number)| format!("{}:{number}: {} columns; wrap it at {WIDEST}", file.path, line.chars().count())),
+        );
+    }
+    report(broken);
+}
+
+/// Nothing is exempt for longer than it needs to be.
+#[test]
+fn what_is_not_wrapped_has_wide_lines() {
+    for place in NOT_WRAPPED {
+        let all = files(place.split('/').next().unwrap_or(place)).into_iter().filter(|file| file.path.starts_with(place));
+        let wide = all.flat_map(|file| file.text.lines().map(is_too_wide).collect::<Vec<_>>()).any(|wide| wide);
+        assert!(wide, "{place} has no wide line any more: remove it from NOT_WRAPPED");
+    }
 }
 
 #[test]
@@ -259,4 +302,7 @@ fn the_rules_see_what_they_should() {
         ["graph.apply(Op::Add, &[a, b])", "Node::Apply { op: Op::Not, args: vec![a] }", "CustomOp::new(x) => y", "Op::cast(to)"];
     assert!(asks.iter().all(|line| asks_for_a_primitive(line)) && !makes.iter().any(|line| asks_for_a_primitive(line)));
     assert_eq!(without_strings(r#"f("crate::x \" unsafe", y) // unsafe"#), "f(, y) ");
+    let wide = "x".repeat(WIDEST + 1);
+    assert!(is_too_wide(&wide) && is_too_wide(&format!("/// {wide}")));
+    assert!(!is_too_wide(&wide[1..]) && !is_too_wide(&format!("    /// | {wide} |")));
 }

@@ -1,12 +1,10 @@
-//! The parts of the benchmarks that need no GPU: which cases there are, flags, statistics, the form of the records.
+//! The parts of the benchmarks that need no GPU: cases, flags, statistics.
 #![allow(dead_code, reason = "the benchmark uses what the tests do not")]
 
 #[path = "../benches/gemm/case.rs"]
 mod case;
 #[path = "../benches/gemm/options.rs"]
 mod options;
-#[path = "../benches/gemm/record.rs"]
-mod record;
 #[path = "../benches/gemm/sample.rs"]
 mod sample;
 #[path = "../benches/gemm/statistics.rs"]
@@ -129,52 +127,6 @@ mod test_options {
         ] {
             assert!(parse(text).expect_err(text).contains(culprit), "{text}");
         }
-    }
-}
-
-mod test_record {
-    use crate::record::*;
-
-    fn record() -> Record {
-        Record {
-            group: "large".into(),
-            gpu: "NVIDIA \"H200\"".into(),
-            kernel: "sm80 128x256x64, 4 stages, 2x4 warps".into(),
-            m: 8192,
-            n: 4096,
-            k: 1024,
-            us: 1234.5,
-            ratio: 1.0625,
-            distance: f64::NAN,
-            ..Record::default()
-        }
-    }
-
-    #[test]
-    fn lines_come_back() {
-        let text = format!("{}\n{}\n", Record::HEADER.join(","), record().to_line());
-        let read = Record::read(&text).expect("a record");
-        assert!(read[0].distance.is_nan());
-        assert_eq!(Record { distance: 0.0, ..read[0].clone() }, Record { distance: 0.0, ..record() });
-    }
-
-    #[test]
-    fn columns_are_found_by_name() {
-        let plain = Record { gpu: "H200".into(), kernel: "sm80".into(), ..record() };
-        let reversed = |line: &str| line.split(',').rev().collect::<Vec<_>>().join(",");
-        let text = format!("{}\n{}", reversed(&Record::HEADER.join(",")), reversed(&plain.to_line()));
-        assert_eq!(Record::read(&(text + "\n")).expect("a record")[0].n, 4096);
-    }
-
-    #[test]
-    fn faults_name_their_place() {
-        assert_eq!(Record::read("group,gpu\n").expect_err("columns are missing"), "no column `software`");
-        let line = record().to_line().replace("1234.5", "fast");
-        let error = Record::read(&format!("{}\n{line}\n", Record::HEADER.join(","))).expect_err("`fast` is no number");
-        assert_eq!(error, "line 2: `us` cannot be read");
-        assert_eq!(Record::read(""), Ok(Vec::new()));
-        let whole = format!("{}\n{}\n", Record::HEADER.join(","), record().to_line());
-        assert_eq!(Record::read(&whole[..whole.len() - 2]).expect_err("a shorter number"), "its last line is cut off: delete it");
     }
 }
 

@@ -1,6 +1,6 @@
 //! `postlude-cache`, as it is called from a shell.
 //!
-//! What compiles is skipped aloud without NVRTC; with `POSTLUDE_REQUIRE_NVRTC=1` it fails instead.
+//! Tests that compile are skipped with a message without NVRTC; with `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
 #![cfg(target_os = "linux")]
 
 use postlude::build::recipes;
@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Command;
 
-/// What the tool writes, and how it ends.
+/// The tool's output and exit code.
 fn tool(root: &Path, words: &[&str]) -> (String, i32) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_postlude-cache"));
     command.args(words).env(CACHE_DIR, root).env_remove(CACHE_MODE);
@@ -50,14 +50,14 @@ fn wrong_words_are_named() {
     assert_eq!(tool(&root, &["--version"]), (concat!("postlude-cache ", env!("CARGO_PKG_VERSION"), "\n").to_owned(), 0));
     for (words, complaint) in [
         (&["frob"][..], "unknown command `frob`"),
-        (&["prune", "--bytes", "many"], "`many` is no size"),
+        (&["prune", "--bytes", "many"], "`many` is not a size"),
         (&["export"], "FILE is missing"),
         (&["list", "x"], "`x` is one word too many"),
         (&["import", "/no/such/file"], "/no/such/file: "),
-        (&["import", "/dev/null"], "/dev/null is no sound bundle"),
+        (&["import", "/dev/null"], "/dev/null is not a sound bundle"),
         (&["precompile", "x.json"], "--target is missing"),
         (&["precompile", "--target", "sm_90", "x.json"], "warning: devices of capability 9.0 ask for sm_90a"),
-        (&["precompile", "--target", "sm_90a", "--shape", "1,2", "x.json"], "`1,2` is no shape"),
+        (&["precompile", "--target", "sm_90a", "--shape", "1,2", "x.json"], "`1,2` is not a shape"),
         (&["precompile", "--target", "sm_90a", "--shape", "1,2,3", "--frob", "x.json"], "unknown option `--frob`"),
         (&["precompile", "--target", "sm_90a", "--shape", "1,2,3", "/no/such.json"], "/no/such.json: "),
     ] {
@@ -126,7 +126,7 @@ fn an_empty_directory_is_in_order() {
     assert!(tool(&root, &["import", bundle.to_str().unwrap()]).0.contains("imported 0 kernels"));
 }
 
-/// Whether the tool is here, and something for it to compile with.
+/// Whether the tool is present, with a compiler for it.
 fn there_is_nothing_to_compile_with() -> bool {
     match compiler() {
         Err(error) if std::env::var_os("POSTLUDE_REQUIRE_NVRTC").is_some_and(|value| value == "1") => panic!("{error}"),
@@ -204,7 +204,7 @@ fn kernels_are_made_listed_moved_and_removed() {
     assert!(code == 1 && verified.contains("3 kernels, 0 notes and 1 compilers are sound, 1 files are damaged"), "{verified}");
     let (verified, code) = tool(&there, &["verify", "--remove"]);
     assert!(code == 0 && verified.contains("1 files are damaged, removed") && !kernel.exists(), "{verified}");
-    assert!(tool(&there, &["prune", "--files", "2"]).0.contains("left are 1 files"));
+    assert!(tool(&there, &["prune", "--files", "2"]).0.contains("1 files remain"));
     // The kernels, and the note of which compiler the library is.
     assert!(tool(&there, &["--dir", here.to_str().unwrap(), "clear"]).0.contains("removed 5 files"));
 }

@@ -142,7 +142,7 @@ warning[E0104]: argument `gain` reaches no sink
     });
     assert_eq!(epilogue.to_string(), plain.unwrap().to_string());
     assert_eq!(epilogue.to_string().parse::<Epilogue>().unwrap().arguments(), &epilogue.arguments()[..2]);
-    // Nothing unused, nothing said; and what is wrong stays wrong.
+    // Without unused arguments there is no warning, and errors stay errors.
     let (again, warnings) = Epilogue::from_graph_lenient(epilogue.graph()).unwrap();
     assert_eq!((again.arguments(), warnings.len()), (&epilogue.arguments()[..2], 0));
     let found = Epilogue::build_lenient(|e| {
@@ -388,7 +388,7 @@ fn one_name_of_a_function_is_one_definition() {
         assert!(!calling(&[function]).unwrap_err().to_string().contains(['\u{202e}', '\u{200b}']));
         assert_eq!(fault_of(&[function]), fault("E0109", &format!("`{name}` is no name for a function")));
     }
-    // What passes can be read back by who has the function.
+    // A program with the function can read back a valid graph.
     let epilogue = calling(&[&ONE, relu, &ONE]).unwrap();
     let registry = Registry::of(&[&ONE, relu]);
     assert_eq!(Epilogue::from_text(&epilogue.to_string(), &registry).unwrap(), epilogue);
@@ -574,7 +574,7 @@ fn lines_below(call: u32, found: &Diagnostics) -> Vec<u32> {
     found.iter().map(|d| line(d.built_at().unwrap()) - call).collect()
 }
 
-/// Nobody who calls a recipe can cure what stands in it.
+/// A caller of a recipe cannot repair the recipe's file.
 #[test]
 fn what_a_recipe_is_given_wrong_is_reported_where_it_is_called() {
     let formats = Formats { d: I32, c: Some(I32), bias: F16, aux: F16, scaled: true };
@@ -617,7 +617,7 @@ fn a_graph_has_an_end() {
     assert_eq!(codes, ["E0106"]);
 }
 
-/// What is said about a name that nobody has checked shows what is in it.
+/// Messages about unchecked names show their characters.
 #[test]
 fn messages_show_what_is_not_seen_in_names() {
     const BAD: &str = "pay\u{202e}eet\u{2028}";

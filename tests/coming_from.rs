@@ -1,4 +1,5 @@
-//! The page for users of other libraries, `docs/coming_from.md`: its lines compile, and what they build passes the check.
+//! The page for users of other libraries, `docs/coming_from.md`: its lines compile, and the epilogues that they build
+//! pass the check.
 //!
 //! A line stands here as it stands there; blanks do not count.
 
@@ -140,6 +141,7 @@ fn values() -> Result {
         e.load("mask", Bits8);
         e.load("bias", F16.over(N));
         e.load("bias", F16.over(N).batched());
+        e.load_or("bias", F16.over(N), 0.0);
         e.load("scale", F32.over(M));
         e.load("alpha", F32.over(N));
         e.load("alpha", F32.pointer());

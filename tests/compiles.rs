@@ -1,9 +1,9 @@
 //! Whatever a plan accepts compiles: random graphs for every generation of GPU, through the real compiler.
 //!
-//! `POSTLUDE_COMPILE_TIMES` names a file, to which each compilation appends a line: the kernel's target, mainloop, tile, split and
-//! halves; steps, loads, stores, reductions, words of their states, operand sums; instructions estimated and found; milliseconds estimated
-//! and taken.
-//! Without NVRTC these tests say that they are skipped; with `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
+//! `POSTLUDE_COMPILE_TIMES` names a file, to which each compilation appends a line: the kernel's target, mainloop,
+//! tile, split and halves; steps, loads, stores, reductions, words of their states, operand sums; instructions
+//! estimated and found; milliseconds estimated and taken. Without NVRTC these tests say that they are skipped; with
+//! `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
 #![allow(missing_docs, reason = "a test binary")]
 
 #[path = "support/compiler.rs"]
@@ -54,7 +54,7 @@ fn request(style: Style, integer: bool) -> impl Strategy<Value = (Graph, fn(&Epi
     (well_typed(if integer { style.integer() } else { style }), operation(integer))
 }
 
-/// What this thread has computed so far, where the system says; else the time, which others on the machine lengthen.
+/// This thread's processor time, if the system reports it; otherwise the elapsed time, which other work lengthens.
 fn processor_time() -> Duration {
     static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
     let spent = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
@@ -62,7 +62,7 @@ fn processor_time() -> Duration {
     spent.map_or_else(|| START.elapsed(), Duration::from_nanos)
 }
 
-/// Compiles a plan's own kernel, and says what it took.
+/// Compiles a plan's own kernel, and returns the time.
 fn compiles(plan: &KernelPlan) -> Result<(), TestCaseError> {
     let source = plan.source().map_err(|error| TestCaseError::fail(error.to_string()))?;
     let start = processor_time();
@@ -71,7 +71,7 @@ fn compiles(plan: &KernelPlan) -> Result<(), TestCaseError> {
     let cubin = cubin.map_err(|error| TestCaseError::fail(format!("{error}\n{}", plan.explain())))?;
     let Code { instructions, .. } = plan.code;
     let bytes = sass::code_bytes(&cubin.bytes).unwrap_or_default();
-    // The estimate may be high; what it misses is bounded.
+    // The estimate may be too high; its shortfall is bounded.
     prop_assert!(bytes / 16 < LEAST + 3 * instructions, "{} instructions\n{}", bytes / 16, plan.explain());
     if let Some(file) = std::env::var_os("POSTLUDE_COMPILE_TIMES") {
         let (target, mainloop) = (plan.target, plan.tile.mainloop());

@@ -42,7 +42,7 @@ mod train_mlp;
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
 
-/// What an example writes.
+/// The output of an example.
 fn output(run: impl FnOnce(&mut dyn Write) -> Result) -> String {
     let mut out = Vec::new();
     if let Err(error) = run(&mut out) {
@@ -60,8 +60,8 @@ fn promised(source: &str) -> Vec<&str> {
     block.lines().skip(1).map(|line| line.strip_prefix("//!").unwrap_or(line)).map(|l| l.strip_prefix(' ').unwrap_or(l)).collect()
 }
 
-/// Holds the output against the header, line by line. `...` stands for any text, or alone for any lines. Where it ran depends
-/// on the machine; a GPU's 16-bit values may differ in the last digit, and its tables have more columns.
+/// Compares the output with the header, line by line. `...` stands for any text, or alone for any lines. The device
+/// depends on the machine. A GPU's 16-bit values may differ in the last digit, and its tables have more columns.
 fn check(source: &str, text: &str) {
     const NAMES_AND_BORDERS: usize = 23;
     let on_gpu = text.contains("Runs on the GPU: ");
@@ -249,7 +249,7 @@ fn train_mlp_learns_and_draws_a_picture() {
     let unseen = text.lines().find(|line| line.starts_with("points it has not seen")).expect("a line");
     assert!(numbers(unseen)[0] > 97.0, "{unseen}");
 
-    // Where an arm passes, the plane is its colour.
+    // Where an arm of the spiral passes, the plane has its colour.
     let picture = Picture::of(&text);
     for (arm, colour) in COLOURS.into_iter().enumerate() {
         for along in [0.4f64, 0.6, 0.8] {

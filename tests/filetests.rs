@@ -39,7 +39,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// What a mode found.
+/// The result of a mode.
 #[allow(dead_code, reason = "no mode needs more than Rust yet")]
 enum Outcome {
     /// It holds; there is nothing to compare.
@@ -116,7 +116,7 @@ impl Case {
         Epilogue::from_text(&self.text, &registry()).map_err(|e| e.to_string())
     }
 
-    /// Runs one mode and compares what it gives with its block.
+    /// Runs one mode and compares its result with its block.
     fn test(&self, mode: &Mode) -> Result<(), Failed> {
         match (mode.run)(self)? {
             Outcome::Skipped(why) => eprintln!("{}::{} skipped: {why}", mode.name, self.name),
@@ -135,7 +135,7 @@ impl Case {
         Ok(())
     }
 
-    /// Rewrites the blocks with what the modes give now.
+    /// Rewrites the blocks with the present results.
     fn bless(&mut self) -> Result<(), String> {
         let mut blocks = BTreeMap::new();
         let mut out = self.text.clone();
@@ -165,7 +165,7 @@ fn registry() -> Registry {
     postlude::build::registry().with(softcap::softcap()).with_monoids(monoids::every())
 }
 
-/// What the check says: the arguments of a launch, or the diagnostics.
+/// The result of the check: the arguments of a launch, or the diagnostics.
 fn check(case: &Case) -> Result<Outcome, String> {
     Ok(Outcome::Text(match Epilogue::from_text(&case.text, &registry()) {
         Ok(epilogue) => epilogue.arguments().iter().map(|a| format!("{a}\n")).collect(),
@@ -199,12 +199,12 @@ fn dot(case: &Case) -> Result<Outcome, String> {
     Ok(Outcome::Text(case.epilogue()?.to_dot()))
 }
 
-/// What the reference gives on a small, fixed problem.
+/// The reference's results on a small, fixed problem.
 fn eval(case: &Case) -> Result<Outcome, String> {
     Ok(Outcome::Text(evaluation::evaluate(&case.epilogue()?)?))
 }
 
-/// The derivative with respect to everything: what is saved for it, and the backward epilogue.
+/// The derivative with respect to everything: its saved values, and the backward epilogue.
 fn grad(case: &Case) -> Result<Outcome, String> {
     let pair = match case.epilogue()?.backward(Wrt::all()) {
         Ok(pair) => pair,
@@ -213,8 +213,8 @@ fn grad(case: &Case) -> Result<Outcome, String> {
     Ok(Outcome::Text(format!("{}{}", pair.reserve().explain(Shape::new(1024, 1024, 1)), pair.backward())))
 }
 
-/// The epilogue's part of the kernel, for a product that fits its accumulator. What the fragment contract leaves empty is
-/// left out.
+/// The epilogue's part of the kernel, for a product that fits its accumulator. Empty functions of the contract are left
+/// out.
 fn cuda(case: &Case) -> Result<Outcome, String> {
     let epilogue = case.epilogue()?;
     let dtype = match epilogue.checked().accumulator() {
@@ -228,7 +228,7 @@ fn cuda(case: &Case) -> Result<Outcome, String> {
     let reduces = epilogue.checked().graph().sinks().iter().any(|s| matches!(s.kind, SinkKind::Reduce(_)));
     let end = if reduces { "// How many visits" } else { "DEVICE void epilogue_row_end" };
     let to = source.text().find(end).ok_or("the epilogue has no end")?;
-    // Where the kernel's own line numbers resume depends on the prelude, which is not the subject here.
+    // The kernel's own line numbers depend on the prelude, which is irrelevant here.
     let resumed = |line: &str| line.starts_with("#line") && line.ends_with("\"kernel.cu\"");
     let lines =
         source.text()[from..to].trim_end().lines().map(|line| if resumed(line) { "#line ... \"kernel.cu\"" } else { line });

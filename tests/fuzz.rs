@@ -1,7 +1,8 @@
-//! Documents from anywhere: an epilogue or an error, never a panic, nothing larger than the document accounts for, and no word of it
-//! in the source of a kernel.
+//! Documents from anywhere: an epilogue or an error, never a panic, nothing larger than the document accounts for, and
+//! no word of it in the source of a kernel.
 //!
-//! `cargo xtask fuzz` goes on for minutes, with a limit on the memory. What is worth trying every time lies in `tests/fuzz_seeds`.
+//! `cargo xtask fuzz` runs for minutes, with a limit on the memory. Inputs worth trying every time are in
+//! `tests/fuzz_seeds`.
 
 #[path = "support/graphs.rs"]
 mod graphs;
@@ -42,7 +43,7 @@ fn sources(epilogue: &Epilogue) -> Vec<String> {
     plans.map(|plan| plan.source().expect("a plan is printed").text().to_owned()).collect()
 }
 
-/// What a reader must keep to, whatever it was given.
+/// The rules of a reader for any input.
 fn sound(read: Result<Epilogue, impl std::fmt::Display>, document: &str) -> Result<(), TestCaseError> {
     match read {
         Ok(epilogue) => {

@@ -103,11 +103,11 @@ fn errors_come_back_with_their_step() {
     let places: Vec<_> = failure.errors().map(|message| (message.step, message.line)).collect();
     assert_eq!(places, [(Some(3), Some(7)), (Some(12), Some(3))], "{error}");
     let text = error.to_string();
-    assert!(text.contains("refused kernel `k` for sm_80:\n  step 3, line 7: identifier \"foo\" is undefined"), "{text}");
+    assert!(text.contains("rejected kernel `k` for sm_80:\n  step 3, line 7: identifier \"foo\" is undefined"), "{text}");
 
     let error = compile(&kernel("asm volatile(\"foo.bar;\");"), Target::SM_80).unwrap_err();
     assert!(error.to_string().contains("Not a name of any known instruction: 'foo'"), "{error}");
-    // What one architecture has the other may lack.
+    // One architecture may lack instructions of another.
     let error = compile(&kernel("asm volatile(\"wgmma.fence.sync.aligned;\");"), Target::SM_90).unwrap_err();
     assert!(matches!(error, JitError::Compile(_)), "{error}");
     let error = compile(&kernel("#include <evil.h>"), Target::SM_80).unwrap_err();
@@ -191,7 +191,7 @@ fn threads_share_one_compilation() {
     assert_eq!((compiles, memory_hits, held), (1, 7, 1));
 }
 
-/// Runs `in_another_process` in a process of its own.
+/// Runs `in_another_process` in a separate process.
 fn child(shell: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{shell} exec \"$0\" \"$@\"")]).arg(std::env::current_exe().unwrap());
@@ -203,7 +203,7 @@ fn child(shell: &str) -> Command {
     command
 }
 
-/// What the child reported.
+/// The child's report.
 fn report(output: std::process::Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
@@ -317,7 +317,7 @@ fn the_second_request_is_answered_from_memory() {
     assert_eq!((first.cubin.info.origin, second.cubin.info.origin), (Origin::Compiled, Origin::Memory));
     assert!(std::sync::Arc::ptr_eq(&first.plan, &second.plan) && first.source == second.source);
     assert_eq!(first.cubin.bytes, second.cubin.bytes);
-    // Another product of the same meaning, and another shape, which needs a plan of its own.
+    // Another product of the same meaning, and another shape, which needs its own plan.
     let rebuilt = Gemm::new(F16, TN, &postlude::build::recipes::bias_activation(F16, F16, |z| z.relu()).unwrap());
     assert!(std::sync::Arc::ptr_eq(&first.plan, &compile(&rebuilt, shape).plan));
     let larger = compile(&gemm, Shape::new(512, 256, 64));
@@ -326,7 +326,7 @@ fn the_second_request_is_answered_from_memory() {
     assert_ne!(slow.source, first.source);
 }
 
-/// A source that takes seconds: each of many remainders is a loop of its own.
+/// A source that takes seconds: each of many remainders is a separate loop.
 fn long_source() -> Source {
     let lines: String = (0..1200).map(|i| format!("x[{i}] = fmodf(x[{i}], x[n + {i}]);\n")).collect();
     kernel(&lines)

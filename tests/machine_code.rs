@@ -1,7 +1,8 @@
 //! The machine code of a fixed set of kernels, as digests: for changes that are meant to leave every kernel as it is.
 //!
-//! `cargo xtask machine-code COMMIT` runs the ignored test here and at another commit, and names the kernels whose instructions differ.
-//! `POSTLUDE_MACHINE_CODE` names the file that the test writes: a line for each kernel, with its name, bytes of code and digest.
+//! `cargo xtask machine-code COMMIT` runs the ignored test here and at another commit, and names the kernels whose
+//! instructions differ. `POSTLUDE_MACHINE_CODE` names the file that the test writes: a line for each kernel, with its name,
+//! bytes of code and digest.
 #![allow(missing_docs, reason = "a test binary")]
 
 #[path = "support/compiler.rs"]

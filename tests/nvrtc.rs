@@ -1,5 +1,5 @@
-//! Kernels through the real compiler, without a GPU: no spills, no performance warnings, registers known, products that wait for no
-//! descriptors.
+//! Kernels through the real compiler, without a GPU: no spills, no performance warnings, registers known, products that
+//! wait for no descriptors.
 //!
 //! Without NVRTC these tests say that they are skipped; with `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
 #![allow(missing_docs, reason = "a test binary")]
@@ -46,7 +46,7 @@ fn job(name: impl Into<String>, gemm: Gemm, problem: impl Into<Problem>, target:
 const ALIGNED: Shape = Shape::new(4096, 4096, 4096);
 const ODD: Shape = Shape::new(4095, 4097, 4099);
 
-/// What is wrong with a kernel, if anything is.
+/// The fault of a kernel, if any.
 fn fault(job: &Job) -> Option<String> {
     let kernel = match job.gemm.compile(Cache::global(), job.target, 132, job.problem.clone()) {
         Ok(kernel) => kernel,
@@ -233,8 +233,8 @@ fn every_tile_that_is_chosen() {
     run(&jobs);
 }
 
-/// Tiles that pass through shared memory in halves, or leave under the next one's products, and pairs along N, which few of the shapes
-/// above take; some of them with blocks that keep in step.
+/// Tiles that pass through shared memory in halves, delayed stores, and cluster 1x2, which few of the shapes above
+/// take; some of them with blocks in lockstep.
 #[test]
 fn rare_ways_out_and_pairs_along_n() {
     let mixed = Epilogue::build(|e| {
@@ -257,7 +257,8 @@ fn rare_ways_out_and_pairs_along_n() {
     }
     assert!(
         jobs.len() >= 3 * 10 + 6,
-        "of three epilogues four tiles in halves, alone and in pairs, and two in pairs along N; of one three with delayed stores: {}",
+        "of three epilogues four tiles in halves, alone and in pairs, and two in pairs along N; of one three with \
+         delayed stores: {}",
         jobs.len()
     );
     run(&jobs);
@@ -403,7 +404,7 @@ fn doubles() {
     run(&jobs);
 }
 
-/// The generations differ in their instructions, and so in what a spelling becomes.
+/// The generations differ in their instructions, and so in the code of a spelling.
 #[test]
 fn every_primitive_on_every_generation() {
     let files = [
@@ -598,7 +599,8 @@ fn bit_masks() {
     run(&jobs);
 }
 
-/// Tables by row, by column, by element and by data, where there are neither asynchronous copies nor bf16, and where values are staged.
+/// Tables by row, by column, by element and by data, where there are neither asynchronous copies nor bf16, and where
+/// values are staged.
 #[test]
 fn gathers() {
     let epilogue = |d: Operand| {

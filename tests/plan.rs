@@ -1,4 +1,4 @@
-//! Planning without a GPU: every class of problems has a kernel, and what the plan says of itself is so.
+//! Planning without a GPU: every class of problems has a kernel, and the plan describes it truthfully.
 
 use postlude::args::{ArgumentFault, Misfit};
 use postlude::build::recipes;
@@ -222,8 +222,8 @@ fn a_grid_has_a_block_for_every_tile_and_batch_entry() {
     assert_eq!(plan.grid(Shape::new(1 << 31, 1 << 31, 1)), None);
 }
 
-/// A condition that is loaded for each row, or gathered for it, is the same all along a strip: it makes a branch. One that varies along
-/// the columns does not.
+/// A condition that is loaded or gathered for each row is the same all along a strip: it makes a branch. One that
+/// varies along the columns does not.
 #[test]
 fn data_of_rows_makes_regions() {
     let explained = |condition: for<'e> fn(&'e postlude::Builder) -> postlude::Expr<'e>, mainloop| {
@@ -308,7 +308,7 @@ fn a_matrix_that_is_updated_counts_twice_towards_the_order() {
     assert_eq!([transposed(true), transposed(false)], [true, false], "with one matrix each way, rows are the order");
 }
 
-/// Whoever names a tile has it: no estimate speaks against it, be it of the code's length or of a split of K.
+/// A named tile is always taken: no estimate rejects it, neither of the code's length nor of a split of K.
 #[test]
 fn a_tile_that_is_asked_for_is_taken_as_it_is() {
     let identity = recipes::identity(F16).unwrap();
@@ -348,7 +348,7 @@ fn a_parameter_block_may_be_full() {
     assert!(matches!(error, PlanError::Parameters { size } if size > PARAMETER_LIMIT), "{error}");
 }
 
-/// What a tuner may try: the chosen tile first, none twice, and each of them can be asked for.
+/// A tuner's candidates: the chosen tile first, none twice, and each of them can be requested.
 #[test]
 fn every_candidate_can_be_asked_for() {
     let gemm = Gemm::new(F16, TN, &bias_relu(F16));
@@ -423,7 +423,7 @@ fn a_split_of_k_is_taken_or_suggested_where_tiles_are_few_and_long() {
 
 #[test]
 fn parts_of_k_are_as_many_as_were_measured_to_be_fast() {
-    // Numbers of parts within a tenth of the fastest on an H200: see docs/performance.md.
+    // Numbers of parts within a tenth of the fastest on an H200: see docs/measurements/0041-split-k.md.
     let half = Gemm::new(F16, TN, &bias_relu(F16));
     let measured: [([usize; 3], &[usize]); 9] = [
         ([512, 512, 65536], &[8]),
@@ -538,7 +538,7 @@ fn sums_of_operands_are_refused_where_they_cannot_be() {
         matches!(error, PlanError::Misfit(Misfit::NoProduct { .. })) && error.to_string().contains("reduce `acc()` instead"),
         "{error}"
     );
-    // Otherwise there is a plan, which says what it does.
+    // Otherwise there is a plan, which describes itself.
     for (target, shape) in
         TARGETS.into_iter().flat_map(|target| [long, Shape::new(1, 4096, 64), Shape::new(4096, 3, 64)].map(|s| (target, s)))
     {
@@ -573,7 +573,8 @@ fn sums_of_operands_have_a_workspace_where_tiles_share_them() {
     assert_eq!(bytes, padded(blocks * 4) + padded(3 * blocks * tile.bn * 4));
 }
 
-/// No tensor core multiplies doubles here, and Hopper's mainloop has none in its epilogue: both are said, whether or not one was asked for.
+/// No tensor core multiplies doubles here, and Hopper's mainloop has none in its epilogue: both are said, whether or
+/// not one was asked for.
 #[test]
 fn doubles_go_where_there_are_kernels_for_them() {
     let product = Epilogue::build(|e| e.store("d", e.acc_f64() * 0.1, F64)).unwrap();

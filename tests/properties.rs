@@ -1,5 +1,5 @@
-//! Properties of random graphs: the check never panics, the text and JSON forms lose nothing, passes keep the meaning. And of random
-//! problems and tiles: planning never panics.
+//! Properties of random graphs: the check never panics, the text and JSON forms lose nothing, passes keep the meaning.
+//! And of random problems and tiles: planning never panics.
 
 #[path = "support/evaluate.rs"]
 mod evaluate;
@@ -38,7 +38,7 @@ fn any_well_typed() -> impl Strategy<Value = Graph> {
     ]
 }
 
-/// Quotes that are not escaped come in pairs on every line.
+/// Unescaped quotes come in pairs on every line.
 fn quotes_balance(dot: &str) -> bool {
     dot.lines().all(|line| {
         let (mut open, mut escaped) = (false, false);
@@ -141,7 +141,8 @@ proptest! {
     fn folding_leaves_nothing_to_fold_and_the_same_values(graph in any_well_typed()) {
         let inlined = inline(&check(graph).unwrap());
         let folded = fold(&inlined);
-        prop_assert!(folded.graph().nodes().all(|(_, n)| !is_foldable(folded.graph(), n)), "{}", text::print(folded.graph(), |_| None));
+        let done = folded.graph().nodes().all(|(_, n)| !is_foldable(folded.graph(), n));
+        prop_assert!(done, "{}", text::print(folded.graph(), |_| None));
         prop_assert_eq!(folded.arguments(), inlined.arguments());
         for (after, before) in sink_types(&folded).into_iter().zip(sink_types(&inlined)) {
             prop_assert_eq!(after.value, before.value);
@@ -283,7 +284,7 @@ proptest! {
         for epilogue in [everything.unwrap(), recipes::identity(F16).unwrap()] {
             let gemm = Gemm::new(F16, layout, &epilogue);
             let gemm = parts.map_or(gemm.clone(), |parts| gemm.split_k(parts));
-            // A tile of any numbers is seldom one; what fits a problem of ordinary size, but for one number, often still is.
+            // A tile of random numbers is seldom legal. A legal tile with one changed number often still is.
             let ordinary = Gemm::new(F16, layout, &epilogue).kernel_plan(target, 132, Shape::new(300, 4096, 512)).unwrap();
             let known: Vec<Tile> = ordinary.choice.candidates().map(|(tile, _)| tile).collect();
             for gemm in [gemm.clone(), gemm.clone().tile(any_tile), gemm.tile(changed(*index.get(&known), change))] {

@@ -1,4 +1,4 @@
-//! What Hopper's kernels stage in shared memory, by their plans.
+//! The operands that Hopper's kernels stage in shared memory, by their plans.
 
 use postlude::build::recipes;
 use postlude::compat::cublaslt::{self, Formats};
@@ -80,12 +80,13 @@ fn results_leave_under_the_next_products_where_little_is_computed() {
         assert!(delayed_store(&epilogue, wide.into()).is_empty(), "{:?}", epilogue.checked().graph());
     }
     assert!(delayed_store(&identity, Problem::new(4096, 4095, 4096)).is_empty(), "lines end inside of a piece of 16 bytes");
-    // At full clock tiles in turns are as fast; where power limits, the larger tile is the faster one.
+    // At full clock ping-pong tiles are as fast; where power limits, the larger tile is faster.
     let chosen = Gemm::new(F16, TN, &identity).kernel_plan(Target::SM_90A, 132, wide).unwrap();
     assert!(chosen.staging.unwrap().delayed_store, "{}", chosen.tile);
 }
 
-/// Lanes move what nothing covers: no tensor map, no fence, no wait. Beside products, many accumulators or matrices that are read they would not pay.
+/// Lanes move what nothing covers: no tensor map, no fence, no wait. Beside products, many accumulators or matrices
+/// that are read they would not pay.
 #[test]
 fn lanes_move_what_small_tiles_write() {
     let small = Shape::new(1024, 1024, 1024);
@@ -154,7 +155,8 @@ fn masks_that_are_written_gather_until_a_tile_is_done() {
     }
 }
 
-/// Consumers in turns have one place for their chunks where the ring of stages would be shorter otherwise, and products hide both epilogues.
+/// Ping-pong consumers share chunk buffers if the ring of stages would be shorter otherwise, and products hide both
+/// epilogues.
 #[test]
 fn consumers_in_turns_share_a_place_where_that_saves_a_stage() {
     let formats = Formats { scaled: false, ..Formats::of(F16) };

@@ -73,7 +73,9 @@ fn the_form_is_pinned() {
             { "const": { "f32": "0.5" } },
             { "apply": ["select", [6, 3, 7]] },
         ],
-        "sinks": [{ "name": "d", "value": 8, "kind": { "store": { "dtype": "bf16", "axes": "[M,N,L]", "order": "column_major" } } }],
+        "sinks": [
+        { "name": "d", "value": 8, "kind": { "store": { "dtype": "bf16", "axes": "[M,N,L]", "order": "column_major" } } }
+    ],
     });
     assert_eq!(serde_json::from_str::<Value>(&epilogue.to_json()).unwrap(), expected);
 }
@@ -236,7 +238,7 @@ fn huge_documents_are_refused() {
     let stores: String = (0..=MAX_NODES).map(|i| format!("store \"d{i}\" f16[M,N,L], %0\n")).collect();
     let error = text::parse(&format!("%0 = acc f32\n{stores}"), &registry()).unwrap_err();
     assert_eq!(error.line, MAX_NODES + 1);
-    // As many as are allowed are read, in a time that nobody notices.
+    // The permitted number is read, in negligible time.
     let chain: String = (1..MAX_NODES - 1).map(|i| format!("%{i} = neg %{}\n", i - 1)).collect();
     let document = format!("%0 = acc f32\n{chain}store \"d\" f16[M,N,L], %{}\n", MAX_NODES - 2);
     let epilogue: Epilogue = document.parse().unwrap();
@@ -331,7 +333,7 @@ fn constants_keep_their_bits() {
     }
 }
 
-/// Whether a character is not seen, or makes what is around it look like something else.
+/// Whether a character is invisible, or makes its neighbours look like something else.
 fn unseen(c: char) -> bool {
     c.is_control() || "\u{200b}\u{2028}\u{2029}\u{202e}\u{2066}\u{feff}\u{e0061}".contains(c)
 }

@@ -1,4 +1,4 @@
-//! The contests: who competes in which case, and what is recorded of it.
+//! The contests: the contenders of each case, and the records of them.
 
 use crate::Result;
 use crate::case::{Case, Fused, Kind, PARTS, RASTERS, SELECTION_ROUNDS, Slices};
@@ -8,18 +8,18 @@ use crate::epilogues::{self, Kernel};
 use crate::operands::{Begins, Noise, Operands, Output};
 use crate::options::{Named, Options};
 use crate::peer::{Epilogue, Product};
-use crate::record::Record;
 use crate::statistics::Spread;
 use postlude::cudarc::driver::CudaStream;
 use postlude::plan::{Mainloop, Tile, TileShape};
 use postlude::prelude::*;
+use postlude_record::Record;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How many of cuBLASLt's algorithms come from the selection into the contest: what is fastest in short slices need not be
-/// in long ones.
+/// The number of cuBLASLt's algorithms that go from the selection into the contest. The fastest in short slices need
+/// not be the fastest in long ones.
 pub const FINALISTS: usize = 2;
 
 /// Candidates that take longer than this many times the fastest one's time are not measured any further.
@@ -40,7 +40,7 @@ pub struct Side {
     /// Its place in the contest.
     pub contender: usize,
     pub name: &'static str,
-    /// Which kernel, or which algorithm.
+    /// The kernel, or the algorithm.
     pub kernel: String,
 }
 
@@ -156,7 +156,7 @@ impl<'b> Bench<'b> {
         Ok((2..most).rev().map(shorter).collect())
     }
 
-    /// What the operation as it is chosen is held against.
+    /// The peers of an operation with its chosen kernel.
     fn others(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
         Ok(match case.kind {
             Kind::Choice if self.are_named(case) => self.named(gemm, case)?,
@@ -189,7 +189,7 @@ impl<'b> Bench<'b> {
         Contender::new(|operands, turn| kernel.launch(self.stream(), operands, turn))
     }
 
-    /// cuBLASLt's product of a case with an epilogue of its own.
+    /// cuBLASLt's product of a case, with cuBLASLt's own epilogue.
     pub fn product(&self, case: &Case, fused: Fused) -> Result<Product<'_>> {
         Product::new(&self.library, case.dtype, case.layout, case.shape, 0..case.shape.m, Epilogue::of(fused))
     }
@@ -261,7 +261,7 @@ impl<'b> Bench<'b> {
                 Err(error) => eprintln!("  left out: {error}"),
             }
         }
-        // Kernels that were named are somebody's experiment, who wants to know where all of them stand.
+        // Kernels that were named on the command line are an experiment, so all of them are shown.
         let named = self.are_named(case);
         let (product, finalists);
         let mut contenders: Vec<_> = kernels.iter().map(|kernel| self.ours(kernel)).collect();
@@ -327,7 +327,8 @@ impl<'b> Bench<'b> {
     ) -> Result<f64> {
         let (distance, whose) = self.arena.distance(contenders, &output, operands)?;
         let limit = match (output(0), case.dtype) {
-            // Of bits it is the root of the share that differs: those where sums in different orders lie on both sides of 0.
+            // For bits it is the root of the share that differs: those where sums in different orders have different
+            // signs.
             (Output::Mask, _) => 2e-2,
             // One rounding of a product more or less, and approximate functions.
             (_, DType::F32) => 1e-4,

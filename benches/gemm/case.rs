@@ -1,4 +1,4 @@
-//! What is measured: groups of cases, each an operation on a shape with one or several epilogues.
+//! The cases: groups, each an operation on a shape with one or several epilogues.
 
 use crate::sample;
 use postlude::build::activation;
@@ -39,7 +39,7 @@ impl Fused {
         (0..activation::ALL.len()).map(Fused::Activation).collect()
     }
 
-    /// Those that have a case of their own. Activations are those of the table.
+    /// Epilogues with a case of their own. Activations are those of the table.
     pub const ALL: [Fused; 11] = [
         Fused::Identity,
         Fused::Relu,
@@ -54,7 +54,7 @@ impl Fused {
         Fused::BiasSum,
     ];
 
-    /// Those that need no more than matrices and vectors of the product's format.
+    /// Epilogues that need only matrices and vectors of the product's format.
     pub const PLAIN: [Fused; 6] = [Fused::Identity, Fused::Relu, Fused::Gelu, Fused::Residual, Fused::Regions, Fused::Heavy];
 
     /// Those of a step of training.
@@ -63,7 +63,7 @@ impl Fused {
     /// Those that cuBLASLt has in one call.
     pub const PEERED: [Fused; 4] = [Fused::Identity, Fused::Relu, Fused::Gelu, Fused::Residual];
 
-    /// What it is called in flags.
+    /// The name in flags.
     pub fn word(self) -> &'static str {
         match self {
             Fused::Activation(place) => activation::ALL[place].name,
@@ -81,7 +81,7 @@ impl Fused {
         }
     }
 
-    /// What it is called in tables.
+    /// The name in tables.
     pub fn title(self) -> &'static str {
         match self {
             Fused::Activation(_) => self.word(),
@@ -114,7 +114,7 @@ impl Fused {
         matches!(self, Fused::MaskSum | Fused::GeluSum | Fused::BiasSum)
     }
 
-    /// What it would be without what training adds.
+    /// The same without the additions of training.
     pub const fn without_training(self) -> Fused {
         match self {
             Fused::ReluMask => Fused::Relu,
@@ -132,7 +132,7 @@ pub const fn boundary(m: usize) -> usize {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// Where the card is limited by power.
+    /// Shapes on which power limits the card.
     Large,
     /// A few waves of tiles, or less than one.
     Small,
@@ -146,7 +146,7 @@ pub enum Group {
     Tax,
     /// Every activation of the table over our identity.
     Activations,
-    /// What cuBLASLt does not have in one call, against cuBLASLt and more kernels.
+    /// Epilogues that cuBLASLt does not have in one call, against cuBLASLt and further kernels.
     Regions,
     /// The chosen tile against all others.
     Choice,
@@ -164,11 +164,11 @@ pub enum Group {
     F32,
     /// An epilogue over a matrix that exists, against a copy.
     Pointwise,
-    /// What a forward step saves, and backward steps with the gradient of a bias.
+    /// The saved values of a forward step, and backward steps with a bias gradient.
     Training,
 }
 
-/// What a case's contenders are.
+/// The contenders of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Ours against cuBLASLt.
@@ -189,7 +189,7 @@ pub enum Kind {
     Survey,
     /// Our pointwise operation against a copy.
     Copy,
-    /// Ours against cuBLASLt, against several kernels, and against what it is without what training adds.
+    /// Ours against cuBLASLt, against several kernels, and against the same without the additions of training.
     Training,
 }
 
@@ -265,7 +265,7 @@ impl Group {
         match self {
             Group::Tax => Fused::PLAIN.to_vec(),
             Group::Activations => Fused::activations(),
-            // A sitting has no room for `gelu_input` and `bias_sum`, which are for whoever asks.
+            // A run has no room for `gelu_input` and `bias_sum`; ask for them.
             Group::Training => vec![Fused::ReluMask, Fused::MaskSum, Fused::GeluSum],
             Group::Regions => vec![Fused::Regions, Fused::Heavy],
             Group::Layouts | Group::Decode | Group::Split => vec![Fused::Identity, Fused::Relu],
@@ -278,7 +278,7 @@ impl Group {
         }
     }
 
-    /// Which epilogues can be asked for.
+    /// The epilogues that `--epilogue` accepts.
     fn has(self, fused: Fused) -> bool {
         match self.kind() {
             Kind::Peer => Fused::PEERED.contains(&fused),
@@ -356,7 +356,7 @@ impl Group {
         }
     }
 
-    /// Which slices, unless others are asked for.
+    /// The default slices.
     pub const fn slices(self) -> &'static [Slices] {
         match self {
             Group::Activations | Group::Decode | Group::Choice | Group::Parts | Group::Pointwise | Group::F32 => &[Slices::Short],
@@ -436,7 +436,7 @@ impl Case {
         let wanted: Vec<Fused> =
             epilogues.map_or(group.epilogues(), |list| list.iter().copied().filter(|e| group.has(*e)).collect());
         let kind = group.kind();
-        // What a tax is on has to be there.
+        // The base of a tax has to be present.
         let sets: Vec<Vec<Fused>> = if kind == Kind::Tax {
             let rest: Vec<Fused> = wanted.iter().copied().filter(|e| *e != Fused::Identity).collect();
             let all = || std::iter::once(Fused::Identity).chain(rest.iter().copied()).collect();
@@ -478,7 +478,7 @@ impl Case {
         shapes.iter().enumerate().flat_map(of).collect()
     }
 
-    /// What `--only` looks into.
+    /// The text that `--only` searches.
     pub fn title(&self) -> String {
         let Shape { m, n, k, .. } = self.shape;
         let epilogues: Vec<&str> = self.epilogues.iter().map(|e| e.word()).collect();

@@ -1,4 +1,4 @@
-//! Contests: contenders take turns in one process, shuffled in every round; what counts is the ratio of times inside a
+//! Contests: contenders alternate in one process, shuffled in every round. The result is the ratio of times inside a
 //! round.
 //!
 //! Short kernels run as CUDA graphs, every contender's: one launch after another would measure the host.
@@ -37,7 +37,7 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// What came out.
+/// The result.
 pub struct Times {
     /// Seconds of a launch: for each contender, in each round.
     pub seconds: Vec<Vec<f64>>,
@@ -59,7 +59,7 @@ impl Times {
     }
 }
 
-/// Where contests take place.
+/// The stream and events of contests.
 pub struct Arena<'s> {
     pub stream: &'s Arc<CudaStream>,
     pub mode: LaunchMode,
@@ -167,7 +167,7 @@ impl Arena<'_> {
     ) -> Result<(f64, usize)> {
         let (mut first, mut largest) = (Vec::new(), (0f64, 0));
         for (i, contender) in contenders.iter().enumerate() {
-            // Who writes no bits must not find the ones of before.
+            // A kernel that writes no bits must not find the previous ones.
             operands.poison(self.stream, output(i), i == 0)?;
             contender.once(operands)?;
             let sample = operands.sample(self.stream, output(i))?;

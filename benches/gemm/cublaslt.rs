@@ -18,22 +18,22 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 const WORKSPACE: usize = 32 << 20;
 const ALGORITHMS: usize = 8;
 
-/// A product as cuBLASLt is asked for it, in our terms.
+/// A product as a request to cuBLASLt, in our terms.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Of A, B, C and D.
+    /// The format of A, B, C and D.
     pub dtype: DType,
     pub layout: Layout,
     pub shape: Shape,
     /// `CUBLASLT_EPILOGUE_*`.
     pub epilogue: u32,
-    /// Of the bias, or of its gradient.
+    /// The format of the bias, or of its gradient.
     pub bias: DType,
     /// From row to row of the auxiliary matrix, in its elements; 0 without one.
     pub aux_ld: usize,
 }
 
-/// Where a product's matrices and vectors begin on the device; 0 for what it has not.
+/// The device addresses of a product's matrices and vectors; 0 for missing ones.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Addresses {
     pub a: u64,
@@ -80,14 +80,14 @@ impl Drop for Library {
 pub struct Product<'l> {
     library: &'l Library,
     description: sys::cublasLtMatmulDesc_t,
-    /// Of the first operand (our B), the second (our A), and D.
+    /// The layouts of the first operand (our B), the second (our A), and D.
     layouts: [sys::cublasLtMatrixLayout_t; 3],
     algorithms: Vec<sys::cublasLtMatmulHeuristicResult_t>,
 }
 
 impl<'l> Product<'l> {
     /// # Errors
-    /// If the library has no algorithm for it. Some depend on how what lies at the addresses is aligned.
+    /// If the library has no algorithm for it. Some algorithms depend on the alignment of the addresses.
     pub fn new(library: &'l Library, request: &Request, at: &Addresses) -> Result<Self> {
         let Request { dtype, layout, shape: Shape { m, n, k, .. }, .. } = *request;
         // A row-major matrix is the column-major one of the transposed extents.
@@ -161,8 +161,8 @@ impl<'l> Product<'l> {
     /// D = the epilogue of alpha A B + beta C.
     ///
     /// # Safety
-    /// What lies at the addresses is device memory of the request's extents and formats, borrowed until the stream has run
-    /// this: D, a gradient and an auxiliary that is stored mutably. Nothing else uses the library's memory on another stream.
+    /// The addresses point to device memory of the request's extents and formats, borrowed until the stream has run
+    /// this; D, a gradient and a stored auxiliary mutably. Nothing else uses the library's memory on another stream.
     pub unsafe fn launch(
         &self,
         stream: &Arc<CudaStream>,
@@ -220,7 +220,7 @@ fn set<T>(description: sys::cublasLtMatmulDesc_t, attribute: Attribute, value: &
 
 impl Drop for Product<'_> {
     fn drop(&mut self) {
-        // SAFETY: each was made by `new` and nothing uses it any more: every launch has been waited for by whoever timed it.
+        // SAFETY: each was made by `new` and nothing uses it any more: the timing code has waited for every launch.
         unsafe {
             for layout in self.layouts {
                 let _ = result::destroy_matrix_layout(layout);

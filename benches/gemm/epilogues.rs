@@ -37,7 +37,7 @@ impl Fused {
         })
     }
 
-    /// What is left of it over a matrix that has its bias.
+    /// The rest of it, over a matrix that already has its bias.
     pub fn pointwise(self, dtype: DType) -> Result<Epilogue> {
         Ok(match self {
             Fused::Regions => Epilogue::build(|e| {
@@ -48,7 +48,7 @@ impl Fused {
                 e.store("d", e.acc().silu() * e.load("c", dtype) * e.load("row_scale", F32.over(M)), dtype);
             })?,
             Fused::ReluMask => cublaslt::relu_aux(formats(dtype))?,
-            // What it is applied to is there already.
+            // Its argument is already stored.
             Fused::GeluInput => cublaslt::gelu(formats(dtype))?,
             Fused::MaskSum => cublaslt::drelu(formats(dtype))?,
             Fused::GeluSum => cublaslt::dgelu(formats(dtype))?,
@@ -71,7 +71,7 @@ fn activated(dtype: DType, function: &'static Function) -> Result<Epilogue> {
     Ok(Epilogue::from_graph(graph)?)
 }
 
-/// Of steps of training.
+/// The epilogues of training steps.
 fn formats(dtype: DType) -> Formats {
     Formats { scaled: false, ..Formats::of(dtype) }
 }
@@ -137,7 +137,7 @@ impl Kernel {
         }
     }
 
-    /// The same with the order of the tiles, and whether blocks keep in step.
+    /// The same with the order of the tiles, and whether blocks keep lockstep.
     pub fn name_and_raster(&self) -> String {
         format!("{}, groups of {}{}", self.name(), self.raster(), if self.is_in_step() { ", in step" } else { "" })
     }
@@ -166,7 +166,7 @@ impl Kernel {
     }
 }
 
-/// Compiles many kernels at once into the device's cache. A kernel that fails is reported by whoever needs it.
+/// Compiles many kernels at once into the device's cache. A kernel that fails is reported where it is needed.
 pub fn precompile(device: &Device, wanted: &[(Gemm, Shape)]) {
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len());

@@ -1,9 +1,9 @@
 //! Kernels on the GPU, against cuBLASLt and against themselves.
 //!
-//! `cargo bench --bench gemm -- --help` lists the flags, `-- --list` the cases. Contenders take turns in one process (see
-//! [`contest`]), and what is reported is the ratio of their times inside a round: a GPU's clock follows its power, and such
-//! ratios do not. Each comparison is a line on standard error and a line of CSV, written as soon as it is known; `cargo xtask
-//! bench-report` makes tables and a chart of the CSV.
+//! `cargo bench --bench gemm -- --help` lists the flags, `-- --list` the cases. Contenders alternate in one process
+//! (see [`contest`]). The result is the ratio of their times inside a round, because a GPU's clock follows its power,
+//! and such ratios do not. Each comparison is a line on standard error and a line of CSV, written as soon as it is
+//! known. `cargo xtask bench-report` makes tables and a chart of the CSV.
 //!
 //! Without a GPU it says why it does nothing.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -16,8 +16,6 @@ mod epilogues;
 mod operands;
 mod options;
 mod peer;
-#[allow(dead_code, reason = "only the tooling reads records")]
-mod record;
 mod rows;
 mod sample;
 mod sequences;
@@ -65,7 +63,7 @@ fn fail(error: impl std::fmt::Display) -> ! {
     std::process::exit(1);
 }
 
-/// Prints, unless nobody reads it any more, as behind `| head`.
+/// Prints, unless the reader is gone, as behind `| head`.
 fn say(text: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stdout(), "{text}");

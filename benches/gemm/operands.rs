@@ -77,7 +77,7 @@ impl Noise {
             .collect();
         let f16: Vec<f16> = numbers.iter().map(|x| f16::from_f32(*x)).collect();
         let bf16: Vec<bf16> = numbers.iter().map(|x| bf16::from_f32(*x)).collect();
-        // Of 24 random bits the eight below the sign and exponent.
+        // The eight of 24 random bits below the sign and exponent.
         let bytes: Vec<u8> = numbers.iter().map(|x| ((x + 0.5) * 65536.0) as u32 as u8).collect();
         let stream = stream.clone();
         let (f16, bf16) = (stream.clone_htod(&f16)?, stream.clone_htod(&bf16)?);
@@ -106,7 +106,7 @@ impl Noise {
     }
 }
 
-/// What one launch reads and writes.
+/// The memory of one launch.
 pub struct Set {
     pub a: Data,
     pub b: Data,
@@ -120,7 +120,7 @@ pub struct Set {
     pub training: Option<Training>,
 }
 
-/// What a step of training reads and writes besides.
+/// The additional memory of a training step.
 pub struct Training {
     /// One bit an element of D, rows of a multiple of 128.
     pub mask: CudaSlice<u8>,
@@ -129,12 +129,12 @@ pub struct Training {
     pub rounded_sums: Data,
 }
 
-/// What sets have besides the operands of a product and its epilogue.
+/// The memory of sets besides the operands of a product and its epilogue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Besides {
     /// The matrix that a pointwise operation reads.
     pub between: bool,
-    /// What a step of training reads and writes.
+    /// The memory of a training step.
     pub training: bool,
 }
 
@@ -143,18 +143,18 @@ pub struct Operands {
     pub shape: Shape,
     pub besides: Besides,
     pub sets: Vec<Set>,
-    /// What all sets take, as far as every launch touches it.
+    /// The bytes of all sets, as far as every launch touches them.
     pub working_set: u64,
 }
 
-/// What a launch leaves behind.
+/// The outputs of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     D,
     Mask,
-    /// What GELU was applied to, stored beside D.
+    /// GELU's argument, stored beside D.
     Stored,
-    /// The same, left by a product of its own.
+    /// The same, left by a separate product.
     Between,
     /// In `f32`, as we have them.
     Sums,
@@ -162,7 +162,7 @@ pub enum Output {
     RoundedSums,
 }
 
-/// Which matrix a launch of ours begins with.
+/// The first matrix of our launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begins {
     /// A and B.
@@ -171,7 +171,7 @@ pub enum Begins {
     Between,
     /// D, as something else has left it.
     Stored,
-    /// B, and there is no D.
+    /// B, for a launch without D.
     OperandB,
 }
 

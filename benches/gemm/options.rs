@@ -7,9 +7,8 @@ use std::path::PathBuf;
 pub const USAGE: &str = "\
 Usage: cargo bench --bench gemm -- [OPTION...]
 
-  --group LIST     of large, small, decode, unaligned, layouts, tax, activations, regions, choice, raster, stages, split, parts, f32,
-                   pointwise, training, survey
-                   (default: all but survey)
+  --group LIST     of large, small, decode, unaligned, layouts, tax, activations, regions, choice, raster, stages, split,
+                   parts, f32, pointwise, training, survey (default: all but survey)
   --dtype LIST     of f16, bf16, f32 (default: the group's)
   --epilogue LIST  of identity, relu, gelu, residual, regions, heavy, relu_mask, gelu_input, mask_sum,
                    gelu_sum, bias_sum; for group activations: of the library's activations that are not among these
@@ -17,8 +16,9 @@ Usage: cargo bench --bench gemm -- [OPTION...]
   --shape LIST     as 4096x4096x4096, instead of the group's
   --slices WHICH   long (160 ms), short (2.5 ms) or both (default: the group's)
   --rounds N       how often each contender runs (default: 7 long ones, 31 short ones)
-  --kernel LIST    for group choice: only these kernels, and cuBLASLt; each a part of a tile's name, its end if there is one, then @GROUP
-                   for the order of its tiles, +step or -step for blocks in step or not; with `;` between them
+  --kernel LIST    for group choice: only these kernels, and cuBLASLt. Each is a part of a tile's name (its end, if one
+                   ends so), then @GROUP for the order of its tiles, +step or -step for blocks in lockstep or not;
+                   separated by `;`
   --launch HOW     stream, graph or auto: graphs of at least 20 launches for kernels below 200 us (default: auto)
   --only TEXT      only cases with TEXT in their title
   --csv FILE       append a line for each comparison as soon as it is known
@@ -67,7 +67,7 @@ pub struct Options {
     pub shapes: Option<Vec<[usize; 3]>>,
     pub slices: Option<Vec<Slices>>,
     pub rounds: Option<usize>,
-    /// What the chosen kernel is held against instead of every candidate.
+    /// The peers of the chosen kernel, instead of every candidate.
     pub kernels: Vec<Named>,
     pub launch: LaunchMode,
     pub only: String,
@@ -81,7 +81,7 @@ impl Options {
     /// Reads flags; `environment` answers for variables.
     ///
     /// # Errors
-    /// What cannot be understood, and the usage.
+    /// The error, with the usage.
     pub fn parse(args: &[String], environment: impl Fn(&str) -> Option<String>) -> Result<Options, String> {
         // The survey is for fitting the model of tiles.
         let groups = Group::ALL.into_iter().filter(|group| *group != Group::Survey).collect();
@@ -124,7 +124,7 @@ impl Options {
         Ok(options)
     }
 
-    /// What is to be measured, in this order.
+    /// The selected cases, in this order.
     pub fn cases(&self) -> Vec<Case> {
         let of_group = |group: &Group| {
             let shapes =
@@ -140,7 +140,7 @@ impl Options {
     }
 }
 
-/// What everything runs on when nothing is measured.
+/// The device of a run that measures nothing.
 const SMALL: [usize; 3] = [256, 320, 192];
 
 fn slices(word: &str) -> Result<Vec<Slices>, String> {

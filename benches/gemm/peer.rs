@@ -10,7 +10,7 @@ use postlude::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What it does to its accumulator.
+/// The operation on its accumulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Epilogue {
     None,
@@ -31,7 +31,7 @@ pub enum Epilogue {
 }
 
 impl Epilogue {
-    /// The whole epilogue, if it has that; else what it has of it: the bias.
+    /// The whole epilogue, if cuBLASLt has it; otherwise the part that it has: the bias.
     pub fn of(fused: Fused) -> Epilogue {
         match fused {
             Fused::Identity | Fused::Activation(_) => Epilogue::None,
@@ -73,7 +73,7 @@ pub struct Product<'l> {
     epilogue: Epilogue,
     rows: Range<usize>,
     layout: Layout,
-    /// Of the whole product.
+    /// The time of the whole product.
     shape: Shape,
 }
 
@@ -118,7 +118,7 @@ impl<'l> Product<'l> {
         self.product.algorithms()
     }
 
-    /// What an algorithm is called in a table.
+    /// The name of an algorithm in a table.
     pub fn name(&self, algorithm: usize) -> String {
         format!("algorithm {} of {}", algorithm + 1, self.algorithms())
     }
@@ -135,12 +135,12 @@ impl<'l> Product<'l> {
         let beta = f32::from(self.epilogue == Epilogue::PlusC);
         // SAFETY: the addresses are those of a set's matrices and vectors, device memory of the shape that was compared above,
         // from the first of `rows` on; `of_training` was given operands that have what its epilogue takes. They are borrowed
-        // here, and there is one stream, which whoever times it waits for.
+        // here, and there is one stream, which the timing code waits for.
         unsafe { self.product.launch(stream, &Addresses { a, c, d, ..all }, [1.0, beta], algorithm) }
     }
 }
 
-/// Where a set's matrices and vectors lie, as far as an epilogue has them.
+/// The addresses of a set's matrices and vectors that an epilogue has.
 fn addresses(epilogue: Epilogue, set: &mut Set, stream: &Arc<CudaStream>) -> Addresses {
     let Set { a, b, bias, c: matrix, d, training, .. } = set;
     let (a, b, c, d) = (a.address(stream), b.address(stream), matrix.address(stream), d.address_mut(stream));

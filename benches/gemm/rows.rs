@@ -1,4 +1,4 @@
-//! Hand-written kernels that pass over D once, in place: what a program adds to a library's product.
+//! Hand-written kernels that pass over D once, in place: a program's additions to a library's product.
 
 use crate::Result;
 use crate::operands::{Operands, Set};

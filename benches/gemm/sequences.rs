@@ -1,4 +1,4 @@
-//! Contests against several kernels: what a program without fusion would launch.
+//! Contests against several kernels: the launches of a program without fusion.
 
 use crate::Result;
 use crate::bench::{Bench, Side};
@@ -11,9 +11,9 @@ use crate::rows::{Function, Rows};
 use std::ops::Range;
 
 impl Bench<'_> {
-    /// An epilogue that cuBLASLt has not, against its product with bias and what is needed after it:
-    /// a hand-written pass over D in place, our pointwise operation from another matrix to D, and for the regions a
-    /// product and a pass for each of them.
+    /// An epilogue that cuBLASLt does not have, against its product with bias and the remaining work: a hand-written
+    /// pass over D in place, our pointwise operation from another matrix to D, and for the regions a product and a pass
+    /// for each of them.
     pub fn sequence(&self, case: &Case, operands: &mut Operands) -> Result<()> {
         let fused = case.epilogues[0];
         let (m, edge, stream) = (case.shape.m, boundary(case.shape.m), self.stream());

@@ -31,7 +31,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of the ratios inside each round: both contenders of a round met the same clock.
+    /// The spread of the ratios inside each round: both contenders of a round ran at the same clock.
     pub fn of_ratios(numerators: &[f64], denominators: &[f64]) -> Spread {
         let ratios: Vec<f64> = numerators.iter().zip(denominators).map(|(n, d)| n / d).collect();
         let [low, high] = tenths(&ratios);
@@ -39,7 +39,7 @@ impl Spread {
     }
 }
 
-/// Shuffles: a contender inherits the clock that the one before it left, so that a fixed order would favour somebody.
+/// Shuffles. A contender inherits the clock that the previous one left, so a fixed order would favour one of them.
 pub struct Shuffle(u64);
 
 impl Shuffle {

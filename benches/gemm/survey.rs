@@ -10,7 +10,8 @@ use postlude::prelude::*;
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// Tiles that are estimated to take longer than this many hundredths of the chosen one's time are not measured, nor more than so many.
+/// Tiles that are estimated to take longer than this many hundredths of the chosen one's time are not measured, nor more
+/// than so many.
 const WITHIN: u64 = 145;
 const MOST: usize = 24;
 /// The same of slices that take long.

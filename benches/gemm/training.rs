@@ -1,4 +1,4 @@
-//! Contests of steps of training: what a forward product saves, and backward products with the gradient of a bias.
+//! Contests of training steps: forward products with saved values, and backward products with a bias gradient.
 
 use crate::Result;
 use crate::bench::{Bench, FINALISTS, Side};
@@ -11,10 +11,10 @@ use crate::sequences::swap;
 use postlude::prelude::*;
 
 impl Bench<'_> {
-    /// Against cuBLASLt's epilogue of the same name, whose gradient has D's format, since it refuses `f32` beside 16 bits, and
-    /// ours `f32`; against a product of cuBLASLt's, a pass and a sum by themselves; against ours with its sums in any order;
-    /// and against our product without what training adds. Where the product sums B itself, the peers in several launches are our
-    /// product and our sum of B.
+    /// Four peers: cuBLASLt's epilogue of the same name, whose gradient has D's format, since it rejects `f32` beside
+    /// 16 bits; cuBLASLt's product, a pass and a sum one after another; ours with atomic sums; and our product without
+    /// the additions of training. Our gradient is `f32`. If the product sums B itself, the peers in several launches
+    /// are our product and our sum of B.
     pub fn training(&self, case: &Case, operands: &mut Operands) -> Result<()> {
         let (fused, stream) = (case.epilogues[0], self.stream());
         let kernel = self.kernel(&epilogues::product(case, fused)?, case)?;
@@ -34,7 +34,7 @@ impl Bench<'_> {
             if finalists.len() == FINALISTS {
                 break;
             }
-            // One that computes something else is no peer: there are some among so many rows.
+            // An algorithm that computes something else is not a peer. With so many rows there are some.
             let theirs = Contender::new(|operands: &mut Operands, turn| whole.launch(stream, operands, turn, algorithm));
             match self.agree_on(case, &[self.ours(&kernel), theirs], |i| besides(fused, i == 1), operands) {
                 Ok(_) => finalists.push(algorithm),
@@ -44,7 +44,8 @@ impl Bench<'_> {
                 }
             }
         }
-        // Sums of 16 bits may leave their range in all of them. How long they take is known all the same; the distance is infinite.
+        // Sums of 16 bits may leave their range in all of them. How long they take is known all the same; the distance
+        // is infinite.
         let wrong = finalists.is_empty();
         if wrong && !fused.has_sums() {
             return Err("none of cuBLASLt's algorithms agrees with ours".into());
@@ -107,7 +108,7 @@ impl Bench<'_> {
         contenders.push(self.ours(&plain));
         self.each_slices(case, &contenders, operands, |slices, times, operands| {
             let ours = Side { contender: 0, name: "postlude", kernel: kernel.tile().to_string() };
-            // Of cuBLASLt's whichever did best.
+            // The best of cuBLASLt's.
             let best = times.ranking().into_iter().find(|i| (1..=finalists.len()).contains(i)).ok_or("no peer")?;
             for i in std::iter::once(best).chain(finalists.len() + 1..=peers.len()) {
                 let (name, kernel) = &peers[i - 1];
@@ -120,7 +121,7 @@ impl Bench<'_> {
     }
 }
 
-/// What a launch leaves beside D, cuBLASLt's or ours.
+/// The outputs of a launch beside D, cuBLASLt's or ours.
 fn besides(fused: Fused, theirs: bool) -> Output {
     match fused {
         Fused::ReluMask => Output::Mask,
@@ -130,7 +131,7 @@ fn besides(fused: Fused, theirs: bool) -> Output {
     }
 }
 
-/// What cuBLASLt is called in a table: with the format of its sums, if that is not ours.
+/// cuBLASLt's name in a table: with the format of its sums, if that differs from ours.
 fn theirs(case: &Case, fused: Fused) -> &'static str {
     match case.dtype {
         F16 if fused.has_sums() => "cuBLASLt, gradient f16",

@@ -1,4 +1,4 @@
-//! Operands whose product is worth looking at: a smooth random field.
+//! Operands with a picturesque product: a smooth random field.
 
 use postlude::Shape;
 use postlude::half::f16;
@@ -16,8 +16,8 @@ pub struct Field {
 }
 
 impl Field {
-    /// Every term of the product but one half is a wave along the rows times a wave along the columns: cos x cos - sin x sin
-    /// is a plane wave of random direction and phase.
+    /// Every K element of the product is half of a wave along the rows times a wave along the columns: cos x cos - sin
+    /// x sin is a plane wave of random direction and phase.
     pub fn new(shape: Shape) -> Field {
         let waves: Vec<Wave> = (0..shape.k / 2).map(Wave::random).collect();
         let power: f64 = waves.iter().map(|w| w.amplitude * w.amplitude / 2.0).sum();

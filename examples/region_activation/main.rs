@@ -3,8 +3,9 @@
 //! D = activation(A B + bias) in f16, three times: sigmoid above a row and tanh below it; three bands; tanh on and below the
 //! diagonal and nothing above it. The borders are arguments of the launch: moving them compiles nothing.
 //!
-//! Runs on the GPU if there is one, on the CPU if not, and says why. Checks itself against a plain loop and, on the GPU, against
-//! the CPU reference; there the table also shows that one kernel serves every border. Draws the last three rows:
+//! Runs on the GPU if there is one, on the CPU otherwise, and says why. Compares its results with a plain loop and, on
+//! the GPU, with the CPU reference. There the table also shows that one kernel serves every border. Draws the last
+//! three rows:
 //!
 //! ```text
 //! $ cargo run --release --example region_activation
@@ -70,7 +71,7 @@ fn causal() -> Result<Epilogue> {
     })?)
 }
 
-/// What a region computes, for the plain loop and the picture.
+/// The function of a region, for the plain loop and the picture.
 pub type Function = fn(f64) -> f64;
 
 fn sigmoid(z: f64) -> f64 {
@@ -85,13 +86,13 @@ fn zero(_: f64) -> f64 {
     0.0
 }
 
-/// One row of the table: an epilogue, its borders, and what it should compute.
+/// One row of the table: an epilogue, its borders, and the expected function.
 struct Case {
     name: &'static str,
     /// Run-time scalars.
     borders: Vec<(&'static str, i32)>,
     functions: Vec<Function>,
-    /// Which of the functions counts at a row and column.
+    /// The index of the function at a row and column.
     region: Box<dyn Fn(usize, usize) -> usize>,
 }
 
@@ -145,7 +146,7 @@ fn difference(x: f64, y: f64) -> f64 {
     (x - y).abs() / y.abs().max(1.0)
 }
 
-/// The largest difference to a plain loop, at elements spread over the output.
+/// The largest difference from a plain loop, at elements spread over the output.
 fn off_plain_loop(field: &Field, case: &Case, d: &[f16]) -> f64 {
     let places = (0..SHAPE.m * SHAPE.n).step_by(509).map(|i| (i / SHAPE.n, i % SHAPE.n));
     let off = places.map(|(row, column)| {

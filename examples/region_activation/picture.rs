@@ -13,21 +13,21 @@ pub const MARGIN: usize = 40;
 const GAP: usize = 36;
 const BAR: usize = 20;
 
-/// One output and how its regions lie.
+/// One output and its regions.
 pub struct Panel {
     /// The output, row by row.
     pub values: Vec<f16>,
     /// Rows and columns.
     pub extents: [usize; 2],
-    /// What the regions compute.
+    /// The regions' functions.
     pub functions: Vec<Function>,
-    /// Which function counts at a row and column.
+    /// The index of the function at a row and column.
     pub region: Box<dyn Fn(usize, usize) -> usize>,
     /// Where bands of rows end.
     pub rows: Vec<usize>,
 }
 
-/// Draws the panels side by side with a colour bar; returns where the file is.
+/// Draws the panels side by side with a colour bar; returns the file's path.
 pub fn draw(panels: &[Panel]) -> io::Result<PathBuf> {
     let width = 2 * MARGIN + panels.len() * (PANEL + GAP) + BAR + 30;
     let mut canvas = Canvas::new(width, PANEL + 2 * MARGIN);
@@ -62,7 +62,7 @@ pub fn colour(value: f64) -> Colour {
 }
 
 impl Canvas {
-    /// Each pixel the mean of the values it covers.
+    /// Each pixel is the mean of its values.
     fn values(&mut self, at: [usize; 2], panel: &Panel) {
         let [rows, columns] = panel.extents;
         let (down, across) = (rows / PANEL, columns / PANEL);
@@ -138,7 +138,7 @@ impl Canvas {
         let samples = (-86..=86).map(|i| f64::from(i) / 20.0).filter(|z| function(*z).abs() < 1.25);
         let points: Vec<Point> = samples.map(|z| place(z, function(z))).collect();
         self.polyline(&points, 2.6, INK);
-        // Every piece of the curve in the colour of its values.
+        // Every piece of the curve has the colour of its values.
         for ends in points.windows(2) {
             let y = (at[1] + size[1] / 2.0 - ends[0][1]) / size[1] * 2.9;
             self.stroke(ends[0], ends[1], 1.6, mix(colour(y), INK, 0.15));

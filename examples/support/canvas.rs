@@ -1,4 +1,4 @@
-//! A canvas: strokes, cards and outlines with smooth edges, saved as a PNG. What the examples draw with.
+//! A canvas: strokes, cards and outlines with smooth edges, saved as a PNG. The examples draw with it.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -14,12 +14,12 @@ pub type Colour = [f64; 3];
 /// Across and down, in pixels.
 pub type Point = [f64; 2];
 
-/// The first colour, with so much of the second.
+/// Mixes the second colour into the first, by a share.
 pub fn mix(a: Colour, b: Colour, t: f64) -> Colour {
     std::array::from_fn(|i| a[i] + (b[i] - a[i]) * t)
 }
 
-/// An image in the making.
+/// An image under construction.
 pub struct Canvas {
     pub width: usize,
     pub height: usize,
@@ -31,7 +31,7 @@ impl Canvas {
         Canvas { width, height, pixels: vec![PAPER; width * height] }
     }
 
-    /// Mixes a colour into every pixel of a rectangle by what `cover` says of its middle.
+    /// Mixes a colour into every pixel of a rectangle, by the value of `cover` at its middle.
     pub fn paint(&mut self, from: Point, to: Point, colour: Colour, cover: impl Fn(Point) -> f64) {
         let clip = |x: f64, limit: usize| (x.max(0.0) as usize).min(limit);
         for y in clip(from[1], self.height)..clip(to[1] + 1.0, self.height) {
@@ -64,7 +64,7 @@ impl Canvas {
         self.paint(from, to, colour, |p| opacity * (0.5 + width / 2.0 - to_box(p, at, size, radius).abs()).clamp(0.0, 1.0));
     }
 
-    /// Writes it into `target/`, and returns where it is.
+    /// Writes the image into `target/`, and returns its path.
     pub fn save(&self, name: &str) -> io::Result<PathBuf> {
         let (width, height) = (u32::try_from(self.width), u32::try_from(self.height));
         let (Ok(width), Ok(height)) = (width, height) else { return Err(io::ErrorKind::InvalidInput.into()) };

@@ -1,8 +1,8 @@
-//! Small matrices for examples: made by a formula that any language can repeat, and printed.
+//! Small matrices for examples: computed by a formula that any language can repeat, and printed.
 
 use std::io::{self, Write};
 
-/// Eighths from -1 to 1, others for each seed.
+/// Eighths from -1 to 1, different for each seed.
 pub fn eighths(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 7 + seed * 5) % 17) as f32 / 8.0 - 1.0).collect()
 }

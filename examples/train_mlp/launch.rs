@@ -1,4 +1,4 @@
-//! Where things run: kernels planned once on the GPU if there is one, the CPU reference if not.
+//! Execution: kernels planned once on the GPU if there is one, the CPU reference otherwise.
 
 use super::Result;
 use postlude::Gemm;
@@ -13,8 +13,8 @@ pub struct Machine {
     device: Option<Device>,
 }
 
-/// A launch that is ready to run again and again. Tensors are in host memory here, so that the same program runs anywhere; a
-/// program that has a GPU keeps them there, and calls `execute` with them.
+/// A launch that can run again and again. Tensors are in host memory here, so that the same program runs anywhere. A
+/// program with a GPU keeps them there, and calls `execute` with them.
 pub enum Launch {
     StepOnCpu(Step),
     PassOnCpu(Gemm, Shape),

@@ -1,12 +1,13 @@
-//! A network trained wholly through epilogues: spiral arms told apart by three layers.
+//! A network trained with epilogues alone: three layers classify spiral arms.
 //!
-//! Two inputs, two hidden layers of 48 (the first with a region: waves in 16 of its columns, rectified ones in the rest), three
-//! classes. A step of the training is fifteen launches and nothing else: three products forward, the last of which also reduces
-//! its rows to what softmax needs; one pass for loss, accuracy and their gradient; five products backward, which apply the
+//! Two inputs, two hidden layers of 48 (the first with a region: waves in 16 of its columns, rectified values in the
+//! rest), three classes. A training step is fifteen launches: three products forward, the last of which also reduces
+//! its rows for softmax; one pass for loss, accuracy and their gradient; five products backward, which apply the
 //! derivatives and sum the bias gradients; six passes of the optimiser.
 //!
-//! Runs on the GPU if there is one, on the CPU if not, and says why. Checks the gradients of the first step against differences of
-//! a plain loop in `f64`, and that the loss falls as it should. Draws what the network makes of the plane:
+//! Runs on the GPU if there is one, on the CPU otherwise, and says why. Compares the gradients of the first step with
+//! differences of a plain loop in `f64`, and checks that the loss falls. Draws the network's classification of the
+//! plane:
 //!
 //! ```text
 //! $ cargo run --release --example train_mlp
@@ -56,7 +57,7 @@ fn off_differences(data: &Spiral, parameters: &[Parameters; 3]) -> f64 {
             let h = 1e-6;
             let difference = (at(h) - at(-h)) / (2.0 * h);
             let off = (f64::from(tensor.gradient[index]) - difference).abs() / largest;
-            // What is no number is worse than any.
+            // NaN counts as worse than any number.
             worst = if off.is_nan() { f64::INFINITY } else { worst.max(off) };
         }
     }

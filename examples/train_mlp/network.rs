@@ -10,7 +10,7 @@ use postlude::prelude::*;
 
 /// Columns of the hidden layers.
 pub const HIDDEN: usize = 48;
-/// Columns of the first hidden layer that are waves.
+/// Columns of the first hidden layer whose activation is a wave.
 pub const WAVES: usize = 16;
 
 /// The layers: X (rows x inputs) times W (inputs x outputs), a bias, an activation.
@@ -18,12 +18,12 @@ pub struct Layers(pub [Linear; 3]);
 
 impl Layers {
     pub fn new() -> Result<Layers> {
-        // A region by columns: some of the hidden values are waves of what comes in, the others are rectified.
+        // A region by columns: some of the hidden values are waves, the others are rectified.
         let first = Linear::new(F32, [FEATURES, HIDDEN], |e, z| {
             z.region(e.column().lt(WAVES as i32), |z| z.sin()).otherwise(|z| z.relu())
         })?;
         let second = Linear::new(F32, [HIDDEN, HIDDEN], |_, z| z.silu())?;
-        // The logits, and what the loss needs of each row of them: two reductions in the product's own epilogue.
+        // The logits, and the reductions of each row that the loss needs: both in the product's own epilogue.
         let logits = Epilogue::build(|e| {
             let z = e.acc() + e.load("bias", F32.over(N));
             e.store("y", z, F32);
@@ -35,8 +35,8 @@ impl Layers {
     }
 }
 
-/// Softmax and cross-entropy, averaged over the rows: the loss, how many rows are right, and the gradient of the logits, in one
-/// pass over them.
+/// Softmax and cross-entropy, averaged over the rows: the loss, the number of correct rows, and the gradient of the
+/// logits, in one pass.
 fn loss(rows: usize) -> Result<Gemm> {
     let epilogue = Epilogue::build(|e| {
         let (z, logsumexp) = (e.acc(), e.load("logsumexp", F32.over(M)));
@@ -90,7 +90,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// He's initialisation; the first layer's is wide, so that its waves are short enough.
+    /// He's initialisation. The first layer's is wider, so that its waves are short enough.
     pub fn new(layers: &Layers, random: &mut Random) -> [Parameters; 3] {
         let gains = [4.0, 2f64.sqrt(), 1.0];
         std::array::from_fn(|i| {
@@ -102,11 +102,11 @@ impl Parameters {
     }
 }
 
-/// What a step of the training came to, before it changed anything.
+/// The results of a training step, before its update.
 #[derive(Clone, Copy)]
 pub struct Score {
     pub loss: f32,
-    /// The share of rows whose largest logit is the right one.
+    /// The share of rows whose largest logit is the correct one.
     pub accuracy: f64,
 }
 
@@ -115,7 +115,7 @@ pub struct Trainer {
     forward: [Launch; 3],
     loss: Launch,
     wgrad: [Launch; 3],
-    /// The gradient of each layer's input, with the derivative of the layer before.
+    /// The gradient of each layer's input, with the derivative of the previous layer.
     dgrad: [Launch; 2],
     update: [[Launch; 2]; 3],
     reserves: [Reserve<Vec<u8>>; 3],
@@ -153,7 +153,7 @@ impl Trainer {
         })
     }
 
-    /// The loss and every gradient: four launches to the loss, five behind it.
+    /// The loss and every gradient: four launches for the loss, five after it.
     pub fn gradients(&mut self, data: &Spiral, [p1, p2, p3]: &mut [Parameters; 3]) -> Result<Score> {
         let [h1, h2] = &mut self.hidden;
         let [reserve1, reserve2, reserve3] = &mut self.reserves;
@@ -215,7 +215,7 @@ pub fn logits(machine: &Machine, layers: &Layers, parameters: &[Parameters; 3], 
     Ok(x)
 }
 
-/// The loss by plain loops in `f64`, with one number of one tensor moved: what the gradients are checked against.
+/// The loss by plain loops in `f64`, with one number of one tensor moved. Gradients are compared with it.
 pub fn plain_loss(data: &Spiral, parameters: &[Parameters; 3], (tensor, index, offset): (usize, usize, f64)) -> f64 {
     let moved = |which: usize, values: &[f32]| {
         let mut values: Vec<f64> = values.iter().map(|x| f64::from(*x)).collect();

@@ -1,4 +1,4 @@
-//! The picture: what the network makes of the plane, with the points it learned from, and how the loss fell.
+//! The picture: the network's classification of the plane, with the training points, and the curve of the loss.
 
 use super::canvas::{Canvas, Colour, INK, PAPER, Point, WHITE, mix};
 use super::spiral::{CLASSES, FEATURES, Spiral};
@@ -15,16 +15,16 @@ const GRID: usize = 256;
 /// Half the side of the square that is drawn.
 pub const REACH: f64 = 1.15;
 
-/// What a class is drawn in.
+/// The colour of each class.
 pub const COLOURS: [Colour; CLASSES] = [[0.13, 0.31, 0.60], [0.93, 0.50, 0.28], [0.20, 0.55, 0.42]];
 
-/// The points of the plane that the network is asked about, row by row from the top.
+/// The points of the plane that the network classifies, row by row from the top.
 pub fn plane() -> Vec<f32> {
     let at = |i: usize| REACH * (2.0 * (i as f64 + 0.5) / GRID as f64 - 1.0);
     (0..GRID * GRID).flat_map(|i| [at(i % GRID) as f32, -at(i / GRID) as f32]).collect()
 }
 
-/// Draws both panels; returns where the file is. `logits` are those of [`plane`].
+/// Draws both panels; returns the file's path. `logits` are those of [`plane`].
 pub fn draw(logits: &[f32], data: &Spiral, losses: &[f32]) -> io::Result<PathBuf> {
     let mut canvas = Canvas::new(2 * MARGIN + 2 * PANEL + GAP, PANEL + 2 * MARGIN);
     regions(&mut canvas, logits);

@@ -1,4 +1,4 @@
-//! Binding: every slot gets the argument of its name, or every fault is reported and nothing runs.
+//! Binding: every slot gets the argument of its name. Otherwise every fault is reported, and nothing runs.
 
 use super::place::fit;
 use super::slot::is_unread_operand;
@@ -10,8 +10,8 @@ use crate::ir::name::{self, word};
 use crate::problem::Shape;
 use std::fmt;
 
-/// What fills a slot: a scalar's value, or the place of a tensor among the given arguments with its strides. A number in the slot of
-/// memory is what every element is, since none was given.
+/// The content of a slot: a scalar's value, or the index of a given tensor with its strides. A number in a memory slot
+/// is the value of every element, since no memory was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bound {
     /// A number.
@@ -23,25 +23,25 @@ pub(crate) enum Bound {
 /// A tensor that fits its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BoundTensor {
-    /// Which of the given arguments.
+    /// The index of the given argument.
     pub given: usize,
     /// Its format.
     pub dtype: DType,
-    /// Whether there is more than one run, and so a leading dimension that counts.
+    /// Whether there is more than one run, so that the leading dimension matters.
     pub strided: bool,
     /// Leading dimension in elements; for a vector its length.
     pub leading_dimension: usize,
-    /// Batch stride in elements; 0 where the batch shares it.
+    /// Batch stride in elements; 0 if the batch shares it.
     pub batch_stride: usize,
     /// Elements from its first to its last, gaps included.
     pub elements: usize,
 }
 
 impl Bound {
-    /// What stands in a slot before anything is bound to it, and in one that nothing uses.
+    /// The content of a slot before binding, and of an unused slot.
     pub(crate) const NONE: Bound = Bound::Scalar(Constant::Bool(false));
 
-    /// What fills a slot that nothing was given for, if it may be left out.
+    /// The content of an optional slot without an argument.
     fn left_out(need: Need) -> Option<Bound> {
         match need {
             Need::Required => None,
@@ -50,7 +50,7 @@ impl Bound {
         }
     }
 
-    /// What fills a slot from the given argument of this index.
+    /// The content of a slot from the given argument of this index.
     fn given<B>(slot: &Slot, index: usize, shape: Shape, given: &Given<B>) -> Result<Bound, ArgumentFault> {
         if slot.need == Need::Unused { Ok(Bound::NONE) } else { fit(&slot.kind, index, shape, given) }
     }
@@ -61,22 +61,22 @@ impl Bound {
 pub struct ArgumentError {
     /// The argument's name.
     pub name: String,
-    /// What is wrong, what is needed and what was given.
+    /// The fault, with the needed and the given value.
     pub fault: ArgumentFault,
 }
 
-/// What is wrong with an argument.
+/// Why an argument does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ArgumentFault {
     /// Not given.
     Missing {
-        /// What is needed.
+        /// The needed argument.
         needs: String,
     },
     /// Given, but the epilogue has no such argument.
     Unknown {
-        /// The names it has.
+        /// The epilogue's arguments.
         known: Vec<String>,
     },
     /// Part of a reserve that another pair of epilogues saves.
@@ -97,9 +97,9 @@ pub enum ArgumentFault {
     Twice,
     /// A scalar where memory is needed, or the reverse.
     Kind {
-        /// What is needed.
+        /// The needed kind.
         needs: String,
-        /// What was given.
+        /// The given kind.
         got: String,
     },
     /// The wrong format.
@@ -116,40 +116,40 @@ pub enum ArgumentFault {
         /// The type given.
         got: ValueType,
     },
-    /// Passed with `input`, but it is written.
+    /// Passed with `input`, but the epilogue writes it.
     ReadOnly,
-    /// Part of a reserve that was passed with `saved`, but it is written.
+    /// Part of a reserve that was passed with `saved`, but the epilogue writes it.
     Saved {
         /// The reserve.
         reserve: ReserveTag,
     },
-    /// Passed with `output`, but borrowed to be read.
+    /// Passed with `output`, but borrowed for reading.
     Shared,
     /// Too few elements for its extents and strides.
     TooShort {
-        /// What it is.
+        /// A description of the argument.
         what: String,
         /// Elements needed.
         needs: usize,
-        /// Elements given.
+        /// Elements in the buffer.
         got: usize,
-        /// Leading dimension used, of a matrix.
+        /// Leading dimension, of a matrix.
         leading_dimension: Option<usize>,
-        /// Batch stride used, of several entries.
+        /// Batch stride, with several entries.
         batch_stride: Option<usize>,
     },
     /// One byte for each element, where elements are bits.
     Unpacked {
         /// The format needed.
         dtype: DType,
-        /// Bytes that the bits take.
+        /// Bytes that the bit mask takes.
         needs: usize,
         /// Bytes given.
         got: usize,
     },
-    /// As many elements as all batch entries together would have, for a vector or one element that they share.
+    /// A vector or one element that the batch shares, with as many elements as all entries together would have.
     Unbatched {
-        /// What it is.
+        /// A description of the argument.
         what: String,
         /// Elements needed.
         needs: usize,
@@ -158,53 +158,54 @@ pub enum ArgumentFault {
         /// Batch entries.
         batch: usize,
     },
-    /// A leading dimension below the length of a run, or one for something that is no matrix.
+    /// A leading dimension below the length of a run, or one for an argument that is not a matrix.
     LeadingDimension {
-        /// What it is.
+        /// A description of the argument.
         what: String,
-        /// The least it may be; 0 if there is none.
+        /// The least valid value; 0 if the argument has no leading dimension.
         least: usize,
-        /// What was given.
+        /// The given value.
         got: usize,
     },
-    /// A batch stride for something the batch shares, or one that makes batch entries of an output overlap.
+    /// A batch stride for an operand that the batch shares, or one that makes batch entries of an output overlap.
     BatchStride {
-        /// What is wrong.
+        /// The reason.
         why: &'static str,
-        /// What was given.
+        /// The given value.
         got: usize,
     },
-    /// A leading dimension or batch stride that does not begin each run of a bit mask where its format has it begin.
+    /// A leading dimension or batch stride that does not begin each run of a bit mask at a valid position of its
+    /// format.
     Multiple {
-        /// Which of the two.
+        /// The kind of stride.
         what: &'static str,
         /// The mask's format.
         dtype: DType,
-        /// What was given, in elements.
+        /// The given value, in elements.
         got: usize,
     },
-    /// A problem says that its address is a multiple of something else than a power of two.
+    /// A problem states an alignment that is not a power of two.
     Alignment {
-        /// What was given, in bytes.
+        /// The given alignment, in bytes.
         got: usize,
     },
-    /// Extents beyond what coordinates or addresses can count.
+    /// Extents beyond the range of coordinates or addresses.
     TooLarge {
         /// The limit.
         limit: &'static str,
     },
-    /// It lives on another device than the plan was made for, or in another context of the same.
+    /// The memory is on another device than the plan's, or in another context of the same device.
     WrongDevice {
         /// The plan's device ordinal.
         needs: usize,
         /// The argument's.
         got: usize,
     },
-    /// Its address is no multiple of its elements' size: bytes of a larger buffer, cut off in the wrong place.
+    /// The address is not a multiple of the elements' size: bytes of a larger buffer, split at the wrong place.
     BetweenElements {
-        /// Bytes that the address has to be a multiple of.
+        /// The needed alignment of the address, in bytes.
         needs: usize,
-        /// The largest power of two that it is a multiple of.
+        /// The largest power of two that divides the address.
         got: usize,
     },
     /// Its address or strides are less aligned than the plan was made for.
@@ -227,7 +228,7 @@ impl fmt::Display for ArgumentError {
             }
             ArgumentFault::ForeignReserve { reserve } => write!(
                 f,
-                "is part of a {reserve}, which this epilogue knows nothing of: pass the reserve of the same `backward()` pair"
+                "is part of a {reserve}, which belongs to another epilogue: pass the reserve of the same `backward()` pair"
             ),
             ArgumentFault::ReserveShape { reserve, shape } => {
                 write!(f, "is part of a {reserve}, and the problem is {shape}: allocate one for this problem")
@@ -248,7 +249,7 @@ impl fmt::Display for ArgumentError {
                 write!(f, "is part of a {reserve}, which this epilogue writes: pass it with `saving`")
             }
             ArgumentFault::Shared => {
-                write!(f, "is written, and was borrowed to be read: borrow it mutably, as in `(&mut d).ld(..)`")
+                write!(f, "is written, but was borrowed for reading: borrow it mutably, as in `(&mut d).ld(..)`")
             }
             ArgumentFault::TooShort { what, needs, got, leading_dimension, batch_stride } => {
                 let ld = leading_dimension.map(|ld| format!("leading dimension {ld}"));
@@ -259,12 +260,14 @@ impl fmt::Display for ArgumentError {
             }
             ArgumentFault::Unpacked { dtype, needs, got } => write!(
                 f,
-                "holds {got} bytes, one for each element, and {dtype} holds eight elements in a byte, the first in the lowest bit: declare it \
+                "holds {got} bytes, one for each element, and {dtype} holds eight elements in a byte, the first in the \
+                 lowest bit: declare it \
                  `Bool`, or pack it into {needs} bytes; if it is packed, pass a slice of those"
             ),
             ArgumentFault::Unbatched { what, needs, got, batch } => write!(
                 f,
-                "holds {got} elements, {needs} for each of {batch} batch entries, but they share it ({what}): declare it `batched()`, as in \
+                "holds {got} elements, {needs} for each of {batch} batch entries, but they share it ({what}): declare \
+                 it `batched()`, as in \
                  `F32.over(N).batched()`; if it is shared, pass a slice of {needs}"
             ),
             ArgumentFault::LeadingDimension { what, least: 0, got } => {
@@ -275,30 +278,31 @@ impl fmt::Display for ArgumentError {
             }
             ArgumentFault::BatchStride { why, got } => write!(f, "batch stride {got}: {why}"),
             ArgumentFault::Multiple { what, dtype, got } => {
-                write!(f, "{what} {got}: of {dtype} it is counted in bits, and a multiple of {}", dtype.run())
+                write!(f, "{what} {got}: for {dtype} it counts bits, and has to be a multiple of {}", dtype.run())
             }
             ArgumentFault::Alignment { got } => {
-                write!(f, "alignment {got}: addresses are multiples of a power of two of bytes, 1 at least")
+                write!(f, "alignment {got}: an alignment is a power of two, at least 1")
             }
             ArgumentFault::TooLarge { limit } => write!(f, "the problem is too large: {limit}"),
             ArgumentFault::WrongDevice { needs, got } if needs == got => {
-                write!(f, "lives in another context of device {got} than the plan: allocate it in the plan's")
+                write!(f, "is in another context of device {got}: allocate it in the plan's context")
             }
             ArgumentFault::WrongDevice { needs, got } => {
-                write!(f, "lives on device {got}; the plan was made for device {needs}: copy it there")
+                write!(f, "is on device {got}; the plan was made for device {needs}: copy it there")
             }
             ArgumentFault::BetweenElements { needs, got } => {
                 write!(f, "begins between elements: its address is a multiple of {got} bytes, and must be one of {needs}")
             }
             ArgumentFault::Misaligned { needs, got } => write!(
                 f,
-                "is aligned to {got} bytes; this plan's kernel needs {needs}: plan for these arguments (`plan_for`), or state the alignment in the problem"
+                "is aligned to {got} bytes; this plan's kernel needs {needs}: plan for these arguments (`plan_for`), \
+                 or state the alignment in the problem"
             ),
         }
     }
 }
 
-/// Every argument that does not fit. Nothing was launched and nothing written.
+/// All arguments that do not fit. Nothing was launched and nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArgumentErrors(pub Vec<ArgumentError>);
 
@@ -318,7 +322,7 @@ impl fmt::Display for ArgumentErrors {
 
 impl std::error::Error for ArgumentErrors {}
 
-/// What a missing argument would have to be.
+/// A description of the missing argument.
 fn missing(slot: &Slot) -> ArgumentFault {
     let needs = needs(&slot.kind);
     let of_reserve = match &slot.kind {
@@ -342,13 +346,13 @@ pub(super) fn needs(kind: &SlotKind) -> String {
     }
 }
 
-/// [`bind`] into memory of the caller's, one place a slot. Allocates nothing unless something does not fit.
+/// [`bind`] into the caller's memory, one place a slot. It allocates nothing unless something does not fit.
 #[cfg(feature = "cuda")]
 pub(crate) fn bind_into<B>(slots: &[Slot], shape: Shape, args: &Args<B>, bound: &mut [Bound]) -> Result<(), ArgumentErrors> {
     let mut fits = too_large(shape, args.origin).is_none();
     let (mut next, mut used) = (0, 0);
     for (slot, place) in slots.iter().zip(&mut *bound) {
-        // Programs mostly pass arguments in the order of the slots: the search goes on where the last one ended.
+        // Programs mostly pass arguments in the order of the slots. So the search continues after the last hit.
         let named = |at: &usize| *args.given[*at].0 == *slot.name;
         let found = (next..args.given.len()).find(named).or_else(|| (0..next.min(args.given.len())).find(named));
         let found = match found {
@@ -366,7 +370,8 @@ pub(crate) fn bind_into<B>(slots: &[Slot], shape: Shape, args: &Args<B>, bound: 
             }
         }
     }
-    // Slots have different names, so if as many found an argument as there are, none is left over or given twice.
+    // Slots have different names. If as many slots found an argument as there are arguments, no argument is unused or
+    // given twice.
     if !fits || used != args.given.len() {
         bound.copy_from_slice(&bind(slots, shape, args)?);
     }
@@ -408,14 +413,14 @@ pub(crate) fn bind<B>(slots: &[Slot], shape: Shape, args: &Args<B>) -> Result<Ve
     if errors.is_empty() { Ok(bound) } else { Err(ArgumentErrors(errors)) }
 }
 
-/// What counts further than kernels do, and how far that is.
+/// The quantity that exceeds the range of kernels, and its limit.
 fn too_large(shape: Shape, origin: [i32; 3]) -> Option<(&'static str, &'static str)> {
     let extents = [shape.m, shape.n, shape.batch];
     let over = |(extent, origin): (usize, i32)| extent as i64 + i64::from(origin) > i64::from(i32::MAX);
     if shape.is_too_large() {
         Some(("shape", Shape::LIMIT))
     } else if extents.into_iter().zip(origin).any(over) {
-        Some(("origin", "extent plus origin counts up to 2147483647 along each axis"))
+        Some(("origin", "extent plus origin is at most 2147483647 along each axis"))
     } else {
         None
     }
@@ -432,7 +437,7 @@ mod tests {
     use crate::ir::axes::N;
     use crate::problem::Operation;
 
-    /// The quick way through a launch's arguments finds what the thorough one finds, or goes that way.
+    /// The fast path through a launch's arguments agrees with the thorough one, or falls back to it.
     #[test]
     fn both_ways_of_binding_agree() {
         let (epilogue, _) = Epilogue::build_lenient(|e| {

@@ -9,12 +9,13 @@ use crate::problem::Operation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Misfit {
-    /// The epilogue reads another accumulator than the operation makes.
-    #[error("the epilogue reads an accumulator of type {wants}, but operands of {dtype} accumulate in {has}: {cure}", cure = cure(*has))]
+    /// The epilogue reads another accumulator than the operation computes.
+    #[error("the epilogue reads an accumulator of type {wants}, but operands of {dtype} accumulate in {has}: \
+        {cure}", cure = cure(*has))]
     Accumulator {
-        /// What the epilogue reads.
+        /// The accumulator that the epilogue reads.
         wants: ValueType,
-        /// What the operation makes.
+        /// The operation's accumulator.
         has: ValueType,
         /// The operands' format.
         dtype: DType,
@@ -24,7 +25,8 @@ pub enum Misfit {
     Operands(DType),
     /// A sum of an operand's elements without a product.
     #[error(
-        "the epilogue sums `{}`, an operand of a product, and a pointwise operation has none: reduce `acc()` instead, which is the matrix",
+        "the epilogue sums `{}`, an operand of a product, and a pointwise operation has none: reduce `acc()` instead, \
+         which is the matrix",
         side.name()
     )]
     NoProduct {

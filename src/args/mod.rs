@@ -1,7 +1,7 @@
-//! Arguments: names to memory and numbers, checked against what an epilogue needs before anything runs.
+//! Arguments: names bound to memory and numbers, checked against the epilogue's needs before anything runs.
 //!
-//! The same list serves the device and the CPU reference; only the buffers differ. An argument is borrowed for as long as
-//! the list lives, outputs mutably, so that the borrow checker keeps what is written apart from what is read.
+//! The device and the CPU reference use the same list over different buffers. The list borrows its arguments, outputs
+//! mutably, so the borrow checker keeps written memory apart from read memory.
 
 mod bind;
 mod fit;
@@ -42,15 +42,15 @@ pub struct Args<B> {
 /// Arguments in host memory, for the CPU reference.
 pub type HostArgs<'a> = Args<HostBuffer<'a>>;
 
-/// What was passed under a name.
+/// The value passed under a name.
 #[derive(Debug)]
 pub(crate) enum Given<B> {
     Tensor { tensor: Tensor<B>, writable: bool },
     Scalar(Constant),
 }
 
-/// Memory and how a matrix or vector lies in it: contiguous, unless [`ld`](IntoTensor::ld) or
-/// [`batch_stride`](IntoTensor::batch_stride) say otherwise.
+/// Memory, and the layout of a matrix or vector in it: contiguous, unless [`ld`](IntoTensor::ld) or
+/// [`batch_stride`](IntoTensor::batch_stride) set other strides.
 #[derive(Debug)]
 pub struct Tensor<B> {
     pub(crate) buffer: B,
@@ -66,8 +66,8 @@ pub struct Tensor<B> {
 }
 
 impl<B> Tensor<B> {
-    /// A buffer that holds `len` elements, contiguous unless said otherwise. Only a buffer's own conversion makes one:
-    /// launches rely on its length.
+    /// A contiguous buffer that holds `len` elements. Only a buffer's own conversion makes one, because launches rely
+    /// on the length.
     pub(crate) fn new(buffer: B, dtype: DType, len: usize, mutable: bool) -> Tensor<B> {
         Tensor { buffer, dtype, len, mutable, leading_dimension: None, batch_stride: None, reserve: None }
     }
@@ -79,7 +79,7 @@ impl<B> Tensor<B> {
     }
 }
 
-/// What can be passed as a tensor over buffers of type `B`: a slice, or a [`Tensor`] with strides of its own.
+/// A value that can be passed as a tensor over buffers of type `B`: a slice, or a [`Tensor`] with strides of its own.
 ///
 /// ```
 /// # use postlude::prelude::*;
@@ -87,20 +87,21 @@ impl<B> Tensor<B> {
 /// let args = HostArgs::new().input("a", wide.ld(10)).output("d", (&mut d).ld(16));
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no memory that arguments in `{B}` can borrow",
-    label = "a borrowed slice of elements is wanted here",
-    note = "on the host pass `&vec`, `&array` or a slice, `&mut` as an output; on the device `&CudaSlice` or `&CudaView`, `&mut` as an output"
+    message = "`{Self}` is not memory that arguments in `{B}` can borrow",
+    label = "expected a borrowed slice of elements",
+    note = "on the host pass `&vec`, `&array` or a slice, `&mut` as an output; on the device `&CudaSlice` or \
+        `&CudaView`, `&mut` as an output"
 )]
 pub trait IntoTensor<B>: Sized {
     /// The tensor.
     fn into_tensor(self) -> Tensor<B>;
 
-    /// The same with this distance between rows (row-major) or columns (column-major), in elements.
+    /// Sets the distance between rows (row-major) or columns (column-major), in elements.
     fn ld(self, elements: usize) -> Tensor<B> {
         Tensor { leading_dimension: Some(elements), ..self.into_tensor() }
     }
 
-    /// The same with this distance between batch entries, in elements; 0 shares an input.
+    /// Sets the distance between batch entries, in elements; 0 shares an input.
     fn batch_stride(self, elements: usize) -> Tensor<B> {
         Tensor { batch_stride: Some(elements), ..self.into_tensor() }
     }
@@ -115,9 +116,9 @@ impl<B> IntoTensor<B> for Tensor<B> {
 /// Host memory, little-endian as the CPU's.
 #[derive(Debug)]
 pub enum HostBuffer<'a> {
-    /// Memory that is read.
+    /// Memory for reading.
     Read(&'a [u8]),
-    /// Memory that is written.
+    /// Memory for writing.
     Write(&'a mut [u8]),
 }
 
@@ -132,12 +133,12 @@ impl HostBuffer<'_> {
 }
 
 impl<'a> Tensor<HostBuffer<'a>> {
-    /// Elements of a format chosen at run time, as bytes; a rest too short for an element does not count.
+    /// Elements of a format chosen at run time, as bytes. A remainder too short for an element is ignored.
     pub fn of_bytes(dtype: DType, bytes: &'a [u8]) -> Self {
         Tensor::new(HostBuffer::Read(bytes), dtype, dtype.elements(bytes.len()), false)
     }
 
-    /// The same, to be written.
+    /// The same, for writing.
     pub fn of_bytes_mut(dtype: DType, bytes: &'a mut [u8]) -> Self {
         let len = dtype.elements(bytes.len());
         Tensor::new(HostBuffer::Write(bytes), dtype, len, true)
@@ -181,12 +182,13 @@ impl<'a, T: Element, const N: usize> IntoTensor<HostBuffer<'a>> for &'a mut [T; 
     }
 }
 
-/// A number that can be passed by value. A Rust `f64`, which every number with a point is that has no other type, has the type of the
-/// scalar: of an `f32` it becomes the nearest one.
+/// A number that can be passed by value. A Rust literal with a decimal point is an `f64` unless something else gives it
+/// a type. It takes the type of the scalar: for an `f32` it becomes the nearest one.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no number that can be passed by value",
-    label = "an `f32`, an `f64`, an `i32` or a `bool` is wanted here",
-    note = "convert other numbers with `as f32` or `as i32`, half-precision ones with `.to_f32()`: scalars of `F16` and `BF16` are passed as `f32`"
+    message = "`{Self}` is not a number that can be passed by value",
+    label = "expected an `f32`, an `f64`, an `i32` or a `bool`",
+    note = "convert other numbers with `as f32` or `as i32`, half-precision ones with `.to_f32()`: scalars of `F16` \
+        and `BF16` are passed as `f32`"
 )]
 pub trait IntoScalar {
     /// The constant.
@@ -224,19 +226,19 @@ impl<B> Default for Args<B> {
 }
 
 impl<B> Args<B> {
-    /// No arguments yet.
+    /// An empty list.
     pub fn new() -> Args<B> {
         Args::default()
     }
 
-    /// Memory that is read: `a`, `b`, and what the epilogue loads.
+    /// Memory that a launch reads: `a`, `b`, and the epilogue's loads.
     #[must_use]
     pub fn input(mut self, name: &str, tensor: impl IntoTensor<B>) -> Args<B> {
         self.given.push((name.into(), Given::Tensor { tensor: tensor.into_tensor(), writable: false }));
         self
     }
 
-    /// Memory that is written, or updated in place.
+    /// Memory that a launch writes or updates in place.
     #[must_use]
     pub fn output(mut self, name: &str, tensor: impl IntoTensor<B>) -> Args<B> {
         self.given.push((name.into(), Given::Tensor { tensor: tensor.into_tensor(), writable: true }));
@@ -250,8 +252,8 @@ impl<B> Args<B> {
         self
     }
 
-    /// The same list without what an epilogue does not use: one list for several epilogues. What it needs and the list lacks is an
-    /// error of the launch all the same.
+    /// The list without arguments that an epilogue does not use, so one list serves several epilogues. An argument that
+    /// is needed and missing is still an error of the launch.
     ///
     /// ```
     /// # use postlude::prelude::*;
@@ -268,7 +270,7 @@ impl<B> Args<B> {
         self
     }
 
-    /// The same with strides for a tensor that has none of its own.
+    /// Sets the strides of a tensor that has none of its own.
     pub(crate) fn strided(mut self, of: &str, leading_dimension: usize, batch_stride: usize) -> Args<B> {
         for (name, given) in &mut self.given {
             if let Given::Tensor { tensor, .. } = given
@@ -281,7 +283,7 @@ impl<B> Args<B> {
         self
     }
 
-    /// Gives arguments other names, where there is one for a name.
+    /// Renames the arguments for which `other` gives another name.
     pub(crate) fn rename(&mut self, other: impl Fn(&str) -> Option<&'static str>) {
         for (name, _) in &mut self.given {
             if let Some(other) = other(name) {
@@ -290,7 +292,7 @@ impl<B> Args<B> {
         }
     }
 
-    /// The coordinates of the first output element, where the output is a slice or a shard of a larger matrix. Default: 0.
+    /// The coordinates of the first output element, if the output is a slice or a shard of a larger matrix. Default: 0.
     #[must_use]
     pub fn origin(mut self, row: i32, column: i32, batch: i32) -> Args<B> {
         self.origin = [row, column, batch];

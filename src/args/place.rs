@@ -1,4 +1,4 @@
-//! Places: how the argument of one slot lies in memory, and whether it fits.
+//! Places: the memory layout of a slot's argument, and whether it fits.
 
 use super::bind::{Bound, BoundTensor, needs};
 use super::{ArgumentFault, Given, SlotKind, Tensor};
@@ -6,7 +6,7 @@ use crate::dtype::{DType, ValueType};
 use crate::ir::Constant;
 use crate::problem::Shape;
 
-/// How an argument lies in memory.
+/// The memory layout of an argument.
 pub(crate) struct Laid {
     /// Elements from run to run.
     ld: usize,
@@ -14,11 +14,11 @@ pub(crate) struct Laid {
     batch_stride: usize,
     /// Elements from the first to the last.
     needs: usize,
-    /// Whether runs follow each other as closely as they can.
+    /// Whether runs follow each other without gaps.
     close: bool,
 }
 
-/// How an argument lies that is given these strides.
+/// The layout of an argument with given strides.
 pub(crate) fn laid_out(
     kind: &SlotKind,
     leading_dimension: Option<usize>,
@@ -44,14 +44,14 @@ pub(crate) fn laid_out(
     let least = inner.max(1).checked_next_multiple_of(dtype.run()).ok_or_else(too_large)?;
     let ld = match leading_dimension {
         Some(got) if !matrix => return Err(ArgumentFault::LeadingDimension { what: what.clone(), least: 0, got }),
-        // Of lines without elements, or of none, any distance will do.
+        // Without elements, or with one line, any distance is valid.
         Some(got) if got < least && inner > 0 && outer > 0 => {
             return Err(ArgumentFault::LeadingDimension { what: what.clone(), least, got });
         }
         Some(got) => begins("leading dimension", got)?,
         None => least,
     };
-    // Elements from the first to the last of one batch entry.
+    // Elements from the first to the last, in one batch entry.
     let span = if outer == 0 || inner == 0 { Some(0) } else { (outer - 1).checked_mul(ld).and_then(|x| x.checked_add(inner)) };
     let span = span.ok_or_else(too_large)?;
     let batch_stride = match (batch, batch_stride) {
@@ -63,7 +63,7 @@ pub(crate) fn laid_out(
         (Some(_), None) => outer.checked_mul(ld).ok_or_else(too_large)?,
     };
     let entries = batch.unwrap_or(1);
-    // Entries of an output must not overlap: one after the other, or interleaved inside the leading dimension.
+    // Entries of an output must not overlap: they follow each other, or are interleaved inside the leading dimension.
     let apart = batch_stride >= span || (batch_stride >= inner && entries.checked_mul(batch_stride).is_some_and(|x| x <= ld));
     if written && entries > 1 && !apart {
         return Err(ArgumentFault::BatchStride { why: "batch entries of an output would overlap", got: batch_stride });
@@ -77,7 +77,7 @@ pub(crate) fn laid_out(
     Ok(Laid { ld, batch_stride, needs, close: ld == least })
 }
 
-/// How something lies that has no strides.
+/// The layout of an argument without strides.
 fn without_strides(what: &str, given: Option<usize>) -> Result<Laid, ArgumentFault> {
     match given {
         Some(got) => Err(ArgumentFault::LeadingDimension { what: what.into(), least: 0, got }),
@@ -85,7 +85,7 @@ fn without_strides(what: &str, given: Option<usize>) -> Result<Laid, ArgumentFau
     }
 }
 
-/// Fits a table: all of the memory that was given, whose length is the table's.
+/// Fits a table: the whole memory is the table, and determines its length.
 fn table<B>(kind: &SlotKind, dtype: DType, index: usize, tensor: &Tensor<B>) -> Result<Bound, ArgumentFault> {
     if tensor.dtype != dtype {
         return Err(ArgumentFault::DType { needs: dtype, got: tensor.dtype });
@@ -95,7 +95,7 @@ fn table<B>(kind: &SlotKind, dtype: DType, index: usize, tensor: &Tensor<B>) -> 
     Ok(Bound::Tensor(BoundTensor { given: index, dtype, strided, leading_dimension: elements, batch_stride, elements }))
 }
 
-/// Fits a number. An `f64` stands for the nearest `f32`, if there is one that is not infinite.
+/// Fits a number. An `f64` converts to the nearest `f32`, if that is finite.
 fn scalar(needs: ValueType, value: Constant) -> Result<Constant, ArgumentFault> {
     let nearest = Constant::of(needs, value.value());
     match (needs, value.value_type()) {
@@ -121,7 +121,7 @@ pub(super) fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<
     if let Some(reserve) = tensor.reserve.filter(|reserve| !reserve.fits(shape)) {
         return Err(ArgumentFault::ReserveShape { reserve, shape });
     }
-    // Bit masks are passed as the bytes they lie in.
+    // Bit masks are passed as bytes.
     let len = match tensor.dtype {
         given if given == dtype => tensor.len,
         DType::Bool if dtype.is_packed() => dtype.elements(tensor.len),
@@ -135,9 +135,9 @@ pub(super) fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<
     }
     let Laid { ld, batch_stride, needs, close } = laid_out(kind, tensor.leading_dimension, tensor.batch_stride)?;
     let entries = batch.unwrap_or(1);
-    // A mask of a byte for each element would be read as bits of its first few rows. Not where `Bits128` is meant: Paddle's reserves are
-    // of that size, with bits in their first eighth. Nor where lines are said to lie apart, or a word would hold all of its bits: there
-    // the size is that of padding as well.
+    // A mask with one byte for each element would be read as bits of its first few rows. `Bits128` is exempt: Paddle's
+    // reserves have that size, with bits in their first eighth. So are lines with explicit distances, and masks whose
+    // bits fit one word: padding explains such sizes too.
     let elements = outer.checked_mul(inner).and_then(|x| x.checked_mul(entries));
     let unpacked = dtype == DType::Bits8 && tensor.dtype == DType::Bool && Some(tensor.len) == elements;
     if unpacked && close && tensor.len > dtype.bytes(needs).next_multiple_of(8) {
@@ -147,7 +147,7 @@ pub(super) fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<
         let (leading_dimension, batch_stride) = (matrix.then_some(ld), (entries > 1).then_some(batch_stride));
         return Err(ArgumentFault::TooShort { what: what.clone(), needs, got: len, leading_dimension, batch_stride });
     }
-    // Longer memory is fine, but of exactly this length it is what a vector would be that each entry has for itself.
+    // Longer memory is allowed. But memory of exactly this length is probably a vector for each entry.
     let (asked, entries) = (tensor.leading_dimension.or(tensor.batch_stride), shape.batch);
     let all = needs.checked_mul(entries).filter(|all| !matrix && batch.is_none() && asked.is_none() && *all > needs);
     if all == Some(len) {

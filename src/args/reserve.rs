@@ -1,4 +1,4 @@
-//! Reserves: what a forward launch saves for the backward one, and the proof that it did.
+//! Reserves: the values that a forward launch saves for the backward one, with a proof of their origin.
 
 use super::{Args, Given, IntoTensor, Tensor};
 use crate::dtype::DType;
@@ -6,28 +6,28 @@ use crate::problem::Shape;
 use std::fmt;
 use std::sync::Arc;
 
-/// What names of saved values begin with; their number follows.
+/// The prefix of the names of saved values; a number follows.
 pub(crate) const PREFIX: &str = "reserve";
 
-/// Which pair of epilogues a reserve belongs to, and which problem it was made for.
+/// The pair of epilogues and the problem that a reserve belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReserveTag {
-    /// Of the pair's graphs and the plan of what to save.
+    /// A fingerprint of the pair's graphs and of the plan of what to save.
     pub fingerprint: u64,
     /// The problem.
     pub shape: Shape,
 }
 
 impl ReserveTag {
-    /// Whether it was made for a problem of this output: K does not count.
+    /// Whether it was made for a problem with this output. K is irrelevant.
     pub fn fits(&self, shape: Shape) -> bool {
         (self.shape.m, self.shape.n, self.shape.batch) == (shape.m, shape.n, shape.batch)
     }
 }
 
-/// Memory for what a forward launch saves: one buffer of bytes a value, made by
-/// [`ReservePlan::allocate`](crate::grad::ReservePlan::allocate), or over buffers of your own by
-/// [`ReservePlan::over`](crate::grad::ReservePlan::over).
+/// Memory for the values that a forward launch saves: one buffer of bytes a value.
+/// [`ReservePlan::allocate`](crate::grad::ReservePlan::allocate) makes it, and
+/// [`ReservePlan::over`](crate::grad::ReservePlan::over) makes it over buffers of your own.
 #[derive(Clone, Debug)]
 pub struct Reserve<T> {
     tag: ReserveTag,
@@ -39,7 +39,7 @@ impl<T> Reserve<T> {
         Reserve { tag, values }
     }
 
-    /// Which pair and problem it is for.
+    /// The pair and the problem it belongs to.
     pub fn tag(&self) -> ReserveTag {
         self.tag
     }
@@ -51,7 +51,7 @@ impl<T> Reserve<T> {
 }
 
 impl<B> Args<B> {
-    /// What a forward launch saves.
+    /// Adds the reserve that a forward launch writes.
     #[must_use]
     pub fn saving<'r, T>(mut self, reserve: &'r mut Reserve<T>) -> Args<B>
     where
@@ -65,10 +65,11 @@ impl<B> Args<B> {
         self
     }
 
-    /// What a forward launch saved, for the backward one. The launch refuses a reserve of another pair or for another shape.
+    /// Adds the reserve that a forward launch saved, for the backward launch. The launch rejects a reserve of another
+    /// pair or for another shape.
     ///
-    /// Memory that is passed as an [`input`](Args::input) under the name of one of its values belongs to no pair, and its format
-    /// and extents are all that is checked: for a mask or an auxiliary that another library has left.
+    /// Memory that is passed as an [`input`](Args::input) under the name of one of its values belongs to no pair. Only
+    /// its format and extents are checked. Use that for a mask or an auxiliary of another library.
     #[must_use]
     pub fn saved<'r, T>(mut self, reserve: &'r Reserve<T>) -> Args<B>
     where
@@ -82,12 +83,12 @@ impl<B> Args<B> {
     }
 }
 
-/// The name of a saved value of a pair without others: `reserve0@01234567`.
+/// The name of a saved value: `reserve0@01234567`.
 pub(crate) fn name(value: &str, fingerprint: u64) -> Arc<str> {
     format!("{value}@{:08x}", fingerprint as u32).into()
 }
 
-/// Whether a name is one of those.
+/// Whether a name is such a name.
 pub(super) fn has_name(name: &str) -> bool {
     let digits = |text: &str, radix| !text.is_empty() && text.chars().all(|c| c.is_digit(radix));
     let parts = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('@'));

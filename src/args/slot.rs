@@ -1,4 +1,4 @@
-//! Slots: what a launch of one operation and epilogue needs, name by name, for given extents.
+//! Slots: the arguments that a launch of one operation and epilogue needs, by name, for given extents.
 
 use crate::check::{Argument, Checked, Need, Role};
 use crate::dtype::{DType, ValueType};
@@ -12,24 +12,24 @@ use std::sync::Arc;
 pub struct Slot {
     /// The name.
     pub name: Arc<str>,
-    /// What it has to be.
+    /// The needed kind.
     pub kind: SlotKind,
     /// Whether a launch may leave it out.
     pub need: Need,
 }
 
-/// What is needed under a name.
+/// The kind of argument that a name needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlotKind {
     /// A number by value.
     Scalar(ValueType),
-    /// A table: elements one after the other, as many as are passed.
+    /// A table: consecutive elements, as many as are passed.
     Table(DType),
-    /// `outer` runs of `inner` consecutive elements for each batch entry, the runs at the leading dimension.
+    /// `outer` runs of `inner` consecutive elements for each batch entry. The leading dimension separates the runs.
     Memory {
         /// Format.
         dtype: DType,
-        /// What it is, for messages: `M x K, row-major`.
+        /// A description for messages: `M x K, row-major`.
         what: String,
         /// How many runs; 1 for vectors and scalars.
         outer: usize,
@@ -45,7 +45,7 @@ pub enum SlotKind {
 }
 
 impl SlotKind {
-    /// Bytes of an element in memory, whose addresses are multiples of it; 1 where there is none.
+    /// Bytes of an element in memory, which divide its address; 1 for a scalar by value.
     #[cfg(feature = "cuda")]
     pub(crate) fn element_size(&self) -> usize {
         match self {
@@ -54,7 +54,7 @@ impl SlotKind {
         }
     }
 
-    /// A matrix that is read.
+    /// A matrix that a launch reads.
     fn matrix(dtype: DType, letters: [&str; 2], extents: [usize; 2], order: Order, batch: Option<usize>) -> SlotKind {
         let ([rows, columns], what) = (extents, format!("{} x {}, {}", letters[0], letters[1], order.name().replace('_', "-")));
         let (outer, inner) = match order {
@@ -66,7 +66,7 @@ impl SlotKind {
 }
 
 impl Slot {
-    /// Whether a launch may go without it.
+    /// Whether a launch may leave it out.
     pub fn may_be_left_out(&self) -> bool {
         self.need != Need::Required
     }
@@ -102,12 +102,13 @@ impl SlotKind {
     }
 }
 
-/// Whether a name is that of an operand which the epilogue does not read: it may be given, and nobody looks at it.
+/// Whether a name is that of an operand which the epilogue does not read. It may be passed, and nothing reads it.
 pub(crate) fn is_unread_operand(name: &str, slots: &[Slot]) -> bool {
     name == "a" && !slots.iter().any(|slot| &*slot.name == name)
 }
 
-/// Everything a launch needs: the operands first, if the operation has any that the epilogue reads, then the epilogue's arguments in their order.
+/// All arguments of a launch: first the operands of the operation that the epilogue reads, then the epilogue's
+/// arguments in order.
 pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot> {
     let batch = Some(shape.batch);
     let mut slots = match operation {
@@ -115,7 +116,7 @@ pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot
             Slot::of_operation("a", SlotKind::matrix(dtype, ["M", "K"], [shape.m, shape.k], layout.a(), batch)),
             Slot::of_operation("b", SlotKind::matrix(dtype, ["K", "N"], [shape.k, shape.n], layout.b(), batch)),
         ],
-        // An epilogue that reads no accumulator works on what it loads, in place if it likes.
+        // An epilogue that reads no accumulator works on its loads, in place if it likes.
         Operation::Pointwise { .. } if epilogue.accumulator().is_none() => Vec::new(),
         Operation::Pointwise { dtype, order } => {
             vec![Slot::of_operation("a", SlotKind::matrix(dtype, ["M", "N"], [shape.m, shape.n], order, batch))]

@@ -1,10 +1,10 @@
-//! Activations: one row each (name, doc, parameters, body), from which the builder method, CUDA, CPU value, derivative,
-//! text and JSON names, docs and tests all follow. To add an activation, add a row.
+//! Activations: one row each (name, doc, parameters, body). The builder method, CUDA, CPU value, derivative, text and
+//! JSON names, docs and tests follow from the row. To add an activation, add a row.
 //!
-//! A row is a definition over primitives and other rows, nothing more: it has no privileges that a user's function lacks.
-//! Its derivative follows from the body; `gradient` says it in terms of the value instead, for one thing less to save. Where an
-//! output is kept for it, the value is the rounded one. Which derivative each has at its borders: [`crate::grad`](crate::grad#borders).
-//! (`tanh` is a primitive, and therefore not here.)
+//! A row is a definition over primitives and other rows. It has no privileges over a user's function. Its derivative
+//! follows from the body; `gradient` expresses it by the value instead, so that less is saved. If an output is kept for
+//! the derivative, the value is the rounded one. [`crate::grad`](crate::grad#borders) lists the derivative of each
+//! activation at its borders. (`tanh` is a primitive, and therefore not here.)
 
 use super::expr::{Builder, Expr};
 use super::into::IntoExpr;
@@ -154,7 +154,8 @@ mod table {
         /// x clamped to [-1, 1].
         #[doc(alias = "hard_tanh")]
         hardtanh(x) = x.clamp(-1.0, 1.0), gradient |y, g| [(y.gt(-1.0) & y.lt(1.0)).select(g, 0.0)];
-        /// log(1 + e^(beta x)) / beta, computed as max(x, 0) + log(1 + e^-|beta x|) / beta for beta > 0. Its derivative is 1 - e^(-beta y).
+        /// log(1 + e^(beta x)) / beta, computed as max(x, 0) + log(1 + e^-|beta x|) / beta for beta > 0. Its derivative
+        /// is 1 - e^(-beta y).
         softplus(x, beta) = x.max(0.0) + (-(x * beta).abs()).exp().log1p() / beta, gradient |y, g| [
             g * -(-(y * beta)).expm1(),
             { let e = (-(x * beta).abs()).exp(); -g * (e.log1p() / beta + x.abs() * e / (e + 1.0)) / beta }
@@ -162,8 +163,8 @@ mod table {
         /// x / (1 + |x|).
         #[doc(alias = "soft_sign")]
         softsign(x) = x / (x.abs() + 1.0), gradient |y, g| [{ let r = (x.abs() + 1.0).recip(); g * (r * r) }];
-        /// x * tanh(softplus(x)), computed as x * n / (n + 2) with n = e^x (e^x + 2), which neither overflows, since 20 is enough for x there, nor
-        /// cancels.
+        /// x * tanh(softplus(x)), computed as x * n / (n + 2) with n = e^x (e^x + 2). This form does not cancel, and x is
+        /// limited to 20 in n, so that n does not overflow.
         mish(x) = { let n = mish_term(x.min(20.0).exp()); x * (n / (n + 2.0)) },
             gradient |y, g| [{
                 let e = x.min(20.0).exp();
@@ -183,54 +184,57 @@ mod table {
         snake(x, a) = { let s = (x * a).sin(); x + s * s / a };
         /// x * sigmoid(x), which is `silu` under its other name. With a factor in the sigmoid it is `swish_beta`.
         swish(x) = x.silu();
-        /// x * sigmoid(beta x) (Ramachandran et al. 2017, "Searching for Activation Functions"); ONNX's Swish, whose alpha is this beta.
+        /// x * sigmoid(beta x) (Ramachandran et al. 2017, "Searching for Activation Functions"); ONNX's Swish, whose
+        /// alpha is this beta.
         swish_beta(x, beta) = x * (x * beta).sigmoid();
         /// 0 where |x| <= lambda, else x. Its derivative at the borders is 0.
         #[doc(alias = "hard_shrink")]
         hardshrink(x, lambda) = x.abs().le(lambda).select(0.0, x);
-        /// x + bias where x < -lambda, x - bias where x > lambda, else 0; NaN stays NaN. ONNX's Shrink. Its derivative at the borders is 0.
+        /// x + bias where x < -lambda, x - bias where x > lambda, else 0; NaN stays NaN. ONNX's Shrink. Its derivative
+        /// at the borders is 0.
         shrink(x, bias, lambda) = x.abs().le(lambda).select(0.0, x.lt(0.0).select(x + bias, x - bias));
-        /// x - tanh(x). Near 0, where that is about x^3 / 3, it is accurate to the rounding of x and no better, as PyTorch's.
+        /// x - tanh(x). Near 0, where it is about x^3 / 3, it is as accurate as the rounding of x, as in PyTorch.
         tanhshrink(x) = x - x.tanh();
-        /// alpha x + beta clamped to [0, 1]: ONNX's HardSigmoid, whose defaults are 0.2 and 0.5. `hardsigmoid` is PyTorch's. Its derivative
-        /// at both bounds is alpha, as that of `clamp`.
+        /// alpha x + beta clamped to [0, 1]: ONNX's HardSigmoid, whose defaults are 0.2 and 0.5. `hardsigmoid` is
+        /// PyTorch's. Its derivative at both bounds is alpha, as that of `clamp`.
         #[doc(alias = "hard_sigmoid")]
         hardsigmoid_with(x, alpha, beta) = x.fma(alpha, beta).clamp(0.0, 1.0);
         /// alpha * tanh(beta x): ONNX's ScaledTanh.
         scaled_tanh(x, alpha, beta) = (x * beta).tanh() * alpha;
-        /// x where x > limit, else 0; NaN stays NaN. ONNX's ThresholdedRelu, whose alpha is this limit. Its derivative at the limit is 0.
+        /// x where x > limit, else 0; NaN stays NaN. ONNX's ThresholdedRelu, whose alpha is this limit. Its derivative
+        /// at the limit is 0.
         thresholded_relu(x, limit) = x.le(limit).select(0.0, x);
         /// alpha x + beta, rounded once: ONNX's Affine.
         affine(x, alpha, beta) = x.fma(alpha, beta);
         /// alpha * log(1 + e^(beta x)): ONNX's ParametricSoftplus.
         parametric_softplus(x, alpha, beta) = (x * beta).softplus(1.0) * alpha;
-        /// PyTorch's rrelu in evaluation: x where x > 0, else x times the mean of both slopes.
+        /// PyTorch's rrelu in evaluation mode: x where x > 0, else x times the mean of both slopes.
         rrelu(x, lower, upper) = x.leaky_relu((lower + upper) * 0.5);
     }
 }
 
-/// e (e + 2), where tanh(log(1 + e)) is that over 2 more.
+/// e (e + 2), with tanh(log(1 + e)) = n / (n + 2) for this n.
 fn mish_term(e: Expr<'_>) -> Expr<'_> {
     e.fma(e, e + e)
 }
 
-/// 1 - y. To the left of an operator the 1 would be an `f32` whatever y is.
+/// 1 - y. To the left of an operator the 1 would always be an `f32`.
 fn one_less(y: Expr<'_>) -> Expr<'_> {
     let at = Location::caller();
     1.0.beside(y.is_f64(), y.builder, at).apply(Op::Sub, &[y], at)
 }
 
-/// Whether x > 0: as `elu`'s value tells it where alpha is known to be positive, since for a negative one no value does.
+/// Whether x > 0, from the value of `elu` where alpha is known to be positive. With a negative alpha no value tells.
 fn positive<'g>(x: Expr<'g>, y: Expr<'g>, alpha: Expr<'g>) -> Expr<'g> {
     if alpha.constant().is_some_and(|alpha| alpha > 0.0) { y.gt(0.0) } else { x.gt(0.0) }
 }
 
 pub use table::ALL;
-/// Activations as functions, for where one is passed on: `bias_activation(F16, F16, activation::relu)`. Those with parameters are
-/// closures there: `|z| z.leaky_relu(0.1)`.
+/// Activations as functions, to pass them on: `bias_activation(F16, F16, activation::relu)`. For those with parameters
+/// write a closure: `|z| z.leaky_relu(0.1)`.
 pub use table::functions::*;
 
-/// The hyperbolic tangent: a primitive that is an activation, too.
+/// The hyperbolic tangent: a primitive that is also an activation.
 #[track_caller]
 pub fn tanh(x: Expr<'_>) -> Expr<'_> {
     x.tanh()

@@ -22,7 +22,7 @@ pub struct Epilogue {
     checked: Arc<Checked>,
 }
 
-/// The names every document may use: the activations. Add custom primitives with [`Registry::with`].
+/// The names that every document may use: the activations. Add custom primitives with [`Registry::with`].
 pub fn registry() -> Registry {
     Registry::of(activation::ALL)
 }
@@ -31,16 +31,17 @@ impl Epilogue {
     /// Builds the graph with a closure and checks it.
     ///
     /// # Errors
-    /// Every fault of the graph at once; see [`check`](crate::check).
+    /// If the graph has errors: all of them at once; see [`check`](crate::check).
     #[track_caller]
     pub fn build(build: impl FnOnce(&Builder)) -> Result<Epilogue, Diagnostics> {
         let (graph, foreign) = Builder::build(build);
         Ok(Epilogue { checked: Arc::new(check::check_built(graph, activation::ALL, Some(Location::caller()), &foreign)?) })
     }
 
-    /// The same for a function of yours that makes epilogues for others, as the [`recipes`](super::recipes) do: mark it `#[track_caller]`
-    /// and pass its `file!()`. A fault in what that file added is then reported where your function was called, since its caller can cure
-    /// nothing in the file; what a closure of the caller's added is reported in the closure.
+    /// Builds an epilogue for the caller, as the [`recipes`](super::recipes) do. Mark your function `#[track_caller]`
+    /// and pass its `file!()`. An error in a node that your file added is then reported at the call of your function,
+    /// because its caller cannot repair your file. An error in a node of the caller's closure is reported in the
+    /// closure.
     ///
     /// ```
     /// use postlude::prelude::*;
@@ -57,7 +58,7 @@ impl Epilogue {
     /// ```
     ///
     /// # Errors
-    /// Every fault of the graph at once.
+    /// If the graph has errors: all of them at once.
     #[track_caller]
     pub fn build_for_caller(own: &str, build: impl FnOnce(&Builder)) -> Result<Epilogue, Diagnostics> {
         let caller = Location::caller();
@@ -66,12 +67,12 @@ impl Epilogue {
         Ok(Epilogue { checked: Arc::new(check::check_built(graph, activation::ALL, Some(caller), &foreign)?) })
     }
 
-    /// The same for a graph that a program makes: an argument that nothing uses is a warning (`E0104`), and no error. All else is as
-    /// strict as in [`build`](Epilogue::build).
+    /// Builds a graph that a program generates: an unused argument is a warning (`E0104`) instead of an error.
+    /// Everything else is as strict as in [`build`](Epilogue::build).
     ///
-    /// The epilogue is the one without such arguments: neither its listing nor a document has them, and an epilogue that is derived from
-    /// it does not know them. A launch of this one may pass them, in whatever format and with whatever strides, and nobody reads them; on a
-    /// device they lie where the plan's other arguments do.
+    /// The epilogue has no unused arguments: its listing, its documents and epilogues derived from it do not contain
+    /// them. A launch may still pass them, in any format and with any strides, and nothing reads them. On a device they
+    /// must be on the device of the plan's other arguments.
     ///
     /// ```
     /// use postlude::prelude::*;
@@ -81,24 +82,26 @@ impl Epilogue {
     /// })?;
     /// assert!(warnings[0].to_string().starts_with("warning[E0104]: argument `shift` reaches no sink"));
     /// let (a, b, scale, shift, mut d) = ([3.0f32], [2.0f32], [0.5f32], [9.0f32], [0.0f32]);
-    /// let args = HostArgs::new().input("a", &a).input("b", &b).input("scale", &scale).input("shift", &shift).output("d", &mut d);
+    /// let args = HostArgs::new().input("a", &a).input("b", &b).input("scale", &scale).input("shift", &shift);
+    /// let args = args.output("d", &mut d);
     /// Gemm::new(F32, TT, &epilogue).reference(Shape::new(1, 1, 1), args)?;
     /// assert_eq!(d, [3.0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// Every other fault of the graph at once.
+    /// If the graph has other errors: all of them at once.
     #[track_caller]
     pub fn build_lenient(build: impl FnOnce(&Builder)) -> Result<(Epilogue, Vec<Diagnostic>), Diagnostics> {
         let (graph, foreign) = Builder::build(build);
         Epilogue::lenient(&graph, Some(Location::caller()), &foreign)
     }
 
-    /// [`build_lenient`](Epilogue::build_lenient) of a graph, such as one that [`text::parse`] or [`wire::Document`] read.
+    /// [`build_lenient`](Epilogue::build_lenient) for an existing graph, such as one that [`text::parse`] or
+    /// [`wire::Document`] read.
     ///
     /// # Errors
-    /// Every other fault of the graph at once.
+    /// If the graph has other errors: all of them at once.
     pub fn from_graph_lenient(graph: &Graph) -> Result<(Epilogue, Vec<Diagnostic>), Diagnostics> {
         Epilogue::lenient(graph, None, &[])
     }
@@ -115,20 +118,21 @@ impl Epilogue {
     /// Checks a graph.
     ///
     /// # Errors
-    /// Every fault of the graph at once.
+    /// If the graph has errors: all of them at once.
     pub fn from_graph(graph: Graph) -> Result<Epilogue, Diagnostics> {
         Ok(Epilogue { checked: Arc::new(check::check_built(graph, activation::ALL, None, &[])?) })
     }
 
-    /// The same epilogue, whose reductions may combine partial results in the order in which they happen to arrive: see
-    /// [`Monoid::atomic`](crate::ir::Monoid::atomic). For epilogues that were not written by hand: a recipe, a derived backward.
+    /// The same epilogue, whose reductions may combine partial results in order of arrival: see
+    /// [`Monoid::atomic`](crate::ir::Monoid::atomic). Use it for epilogues that were not written by hand, such as a
+    /// recipe or a derived backward epilogue.
     #[must_use]
     pub fn atomic(&self) -> Epilogue {
         let graph = self.graph().map_sinks(SinkKind::atomic);
         Epilogue { checked: Arc::new(Checked::rebuilt(graph, self.arguments().to_vec())) }
     }
 
-    /// The graph and what the check found out about it.
+    /// The graph and the results of the check.
     pub fn checked(&self) -> &Checked {
         &self.checked
     }
@@ -138,7 +142,7 @@ impl Epilogue {
         self.checked.graph()
     }
 
-    /// What a launch must be given, in the order of first use.
+    /// The arguments of a launch, in the order of first use.
     pub fn arguments(&self) -> &[Argument] {
         self.checked.arguments()
     }
@@ -146,7 +150,7 @@ impl Epilogue {
     /// Reads the text form that [`Display`](fmt::Display) writes, and checks it.
     ///
     /// # Errors
-    /// A syntax error with its line, or every fault of the graph.
+    /// If the text has a syntax error (with its line), or the graph has errors (all of them).
     pub fn from_text(text: &str, registry: &Registry) -> Result<Epilogue, ReadError> {
         let parsed = text::parse(text, registry)?;
         let epilogue = Epilogue::from_graph(parsed.graph).map_err(|d| d.in_document(&parsed.lines))?;
@@ -163,7 +167,7 @@ impl Epilogue {
     /// Reads JSON that [`to_json`](Epilogue::to_json) wrote, and checks it.
     ///
     /// # Errors
-    /// What is wrong with the document, or every fault of the graph.
+    /// If the document is invalid, or the graph has errors (all of them).
     pub fn from_json(json: &str, registry: &Registry) -> Result<Epilogue, ReadError> {
         let document: wire::Document = serde_json::from_str(json).map_err(wire::WireError::from)?;
         Ok(Epilogue::from_graph(document.into_graph(registry)?)?)
@@ -180,14 +184,15 @@ impl Epilogue {
     }
 }
 
-/// The same form as [`to_json`](Epilogue::to_json), in any format of serde's.
+/// The same form as [`to_json`](Epilogue::to_json), in any serde format.
 impl Serialize for Epilogue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         wire::Document::of(self.graph()).serialize(serializer)
     }
 }
 
-/// Reads and checks, with the activations and no custom primitives: those need [`from_json`](Epilogue::from_json).
+/// Reads and checks a document that uses the activations and no custom primitives. For those see
+/// [`from_json`](Epilogue::from_json).
 impl<'de> Deserialize<'de> for Epilogue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Epilogue, D::Error> {
         let document = wire::Document::deserialize(deserializer)?;
@@ -203,22 +208,22 @@ pub enum ReadError {
     /// The text is not in the text form.
     #[error(transparent)]
     Text(#[from] text::ParseError),
-    /// The JSON is not an epilogue.
+    /// The JSON does not describe an epilogue.
     #[error(transparent)]
     Json(#[from] wire::WireError),
-    /// A value's written type is not its type.
+    /// The written type of a value differs from its real type.
     #[error("the type is written as `{written}`, but it is `{inferred}`\n  --> line {line}\n   |\n   | {text}")]
     Annotation {
         /// The line, from 1.
         line: usize,
-        /// What stands there.
+        /// The written type.
         written: String,
-        /// What follows from the operands.
+        /// The type that follows from the operands.
         inferred: String,
-        /// The line's text, cut, and with what is not seen escaped.
+        /// The line's text, shortened, with invisible characters escaped.
         text: String,
     },
-    /// It was read, and is not a valid graph.
+    /// The document was read, but its graph is not valid.
     #[error(transparent)]
     Check(#[from] Diagnostics),
 }

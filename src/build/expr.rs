@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::panic::Location;
 use std::sync::Arc;
 
-/// Collects the nodes of one epilogue. Handed to the closure of [`Epilogue::build`](crate::Epilogue::build).
+/// Collects the nodes of one epilogue. The closure of [`Epilogue::build`](crate::Epilogue::build) receives it.
 #[derive(Debug, Default)]
 pub struct Builder {
     pub(super) graph: RefCell<Graph>,
@@ -19,10 +19,10 @@ pub struct Builder {
 
 /// A value of the epilogue under construction: a handle, copied freely.
 ///
-/// Operators and methods add nodes; nothing is computed. Numbers join in as constants: a Rust `f32` is an `f32` value, an
-/// `i32` an `i32` value, and the two do not mix without a [`cast`](Expr::cast). A number that is written without a type, such as
-/// the 0.1 in `z * 0.1`, [has the type of what it meets](IntoExpr): `f64` beside an `f64` value, else `f32`. What is left unused was
-/// forgotten:
+/// Operators and methods add nodes; nothing is computed. Numbers become constants: a Rust `f32` is an `f32` value, an
+/// `i32` an `i32` value, and the two do not mix without a [`cast`](Expr::cast). A number without a type, such as the
+/// 0.1 in `z * 0.1`, [takes the type of its operand](IntoExpr): `f64` beside an `f64` value, else `f32`. The compiler
+/// warns of an unused expression:
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]
@@ -37,7 +37,7 @@ pub struct Builder {
 pub struct Expr<'g> {
     pub(super) builder: &'g Builder,
     pub(super) id: NodeId,
-    /// The number, of a constant that was made of a Rust `f64` and has met nothing yet.
+    /// The number of a constant that was made of a Rust `f64` and has no operand yet.
     pub(super) number: Option<f64>,
 }
 
@@ -46,7 +46,7 @@ impl Builder {
         self.handle(self.graph.borrow_mut().push(node, built_at))
     }
 
-    /// Runs `build` over an existing graph: how the body of a function adds its nodes.
+    /// Runs `build` over an existing graph. The body of a function adds its nodes in this way.
     pub(super) fn over(graph: &mut Graph, build: impl FnOnce(&Builder) -> NodeId) -> NodeId {
         let builder = Builder { graph: RefCell::new(std::mem::take(graph)), foreign: RefCell::default() };
         let id = build(&builder);
@@ -58,8 +58,8 @@ impl Builder {
         Expr { builder: self, id, number: None }
     }
 
-    /// Copies what a reported expression of another builder stands for, so that everything built on it is checked with
-    /// its real type and the report holds no consequences.
+    /// Copies the value of a reported expression of another builder. Expressions built on it are then checked with its
+    /// real type, and the report contains no consequential errors.
     pub(super) fn adopt(&self, foreign: Expr<'_>) -> Expr<'_> {
         let from = foreign.builder.graph.borrow();
         let needed = from.needed_by([foreign.id]);
@@ -71,7 +71,7 @@ impl Builder {
         self.handle(ids[foreign.id.index()])
     }
 
-    /// What a closure builds, and where it used expressions of another builder.
+    /// The result of a closure, and the places where it used expressions of another builder.
     pub(super) fn build(build: impl FnOnce(&Builder)) -> (Graph, Vec<&'static Location<'static>>) {
         let builder = Builder::default();
         build(&builder);
@@ -98,15 +98,15 @@ impl Builder {
         self.push(Node::Accumulator(ValueType::F64), Some(Location::caller()))
     }
 
-    /// An element of the left operand of a floating-point product, A\[m,k\]: `f32[M,K,L]`. It exists only inside the product, and all
-    /// that can be done with it is to sum it over K: see [`b`](Builder::b).
+    /// An element of the left operand of a floating-point product, A\[m,k\]: `f32[M,K,L]`. It exists only inside the
+    /// product, and can only be summed over K: see [`b`](Builder::b).
     #[track_caller]
     pub fn a(&self) -> Expr<'_> {
         self.push(Node::Element(Side::A, ValueType::F32), Some(Location::caller()))
     }
 
-    /// An element of the right operand of a floating-point product, B\[k,n\]: `f32[K,N,L]`. It exists only inside the product, and
-    /// all that can be done with it is to sum it over K, beside the product, which reads it anyway.
+    /// An element of the right operand of a floating-point product, B\[k,n\]: `f32[K,N,L]`. It exists only inside the
+    /// product, and can only be summed over K. The sum is computed beside the product, which reads the element anyway.
     ///
     /// ```
     /// # use postlude::prelude::*;
@@ -168,13 +168,15 @@ impl Builder {
         self.push(Node::scalar(name, dtype.value_type()), Some(Location::caller()))
     }
 
-    /// A scalar that a launch may leave out: it is then `default`. Leaving it out or passing it recompiles nothing.
+    /// A scalar that a launch may leave out; its value is then `default`. Leaving it out or passing it recompiles
+    /// nothing.
     ///
     /// ```
     /// # use postlude::prelude::*;
     /// let scaled = Epilogue::build(|e| e.store("d", e.acc() * e.scalar_or("alpha", F32, 1.0), F32))?;
     /// let (a, b, mut d) = ([3.0f32], [2.0f32], [0.0f32]);
-    /// Gemm::new(F32, TT, &scaled).reference(Shape::new(1, 1, 1), HostArgs::new().input("a", &a).input("b", &b).output("d", &mut d))?;
+    /// let args = HostArgs::new().input("a", &a).input("b", &b).output("d", &mut d);
+    /// Gemm::new(F32, TT, &scaled).reference(Shape::new(1, 1, 1), args)?;
     /// assert_eq!(d, [6.0]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -196,15 +198,16 @@ impl Builder {
         self.push(Node::load(name, operand), Some(Location::caller()))
     }
 
-    /// An element of an operand in memory that a launch may leave out: a matrix, a vector, or one number by device pointer. Left out,
-    /// it means what memory full of `default` would: the number, rounded to the operand's format.
+    /// An element of an operand in memory that a launch may leave out: a matrix, a vector, or one number by device
+    /// pointer. An operand that is left out behaves like memory full of `default`, rounded to the operand's format.
     ///
-    /// One kernel serves both: it is given a null pointer, and all its threads take the same way around the load. No memory is read
-    /// then. A kernel that has such an operand pays for one comparison before each of its loads.
+    /// One kernel serves both cases: it receives a null pointer, and all its threads branch around the load together.
+    /// It reads no memory then. A kernel with such an operand pays for one comparison before each of its loads.
     ///
-    /// The default has the type of the operand's values (`f32` for `F16`). A launch does not write what it leaves out, so an optional
-    /// operand cannot be updated in place. A gradient with respect to it is the one that memory full of the default would have,
-    /// and an output like every other; leave the argument out of [`Wrt`](crate::grad::Wrt) where it is not wanted.
+    /// The default has the type of the operand's values (`f32` for `F16`). A launch does not write an operand that it
+    /// leaves out, so an optional operand cannot be updated in place. Its gradient is that of memory full of the
+    /// default, and is an ordinary output. Omit the argument from [`Wrt`](crate::grad::Wrt) if you do not need the
+    /// gradient.
     ///
     /// ```
     /// # use postlude::prelude::*;
@@ -213,7 +216,8 @@ impl Builder {
     /// let (a, b, bias, mut d) = ([3.0f32], [2.0f32], [0.5f32], [0.0f32]);
     /// gemm.reference(Shape::new(1, 1, 1), HostArgs::new().input("a", &a).input("b", &b).output("d", &mut d))?;
     /// assert_eq!(d, [6.0]);
-    /// gemm.reference(Shape::new(1, 1, 1), HostArgs::new().input("a", &a).input("b", &b).input("bias", &bias).output("d", &mut d))?;
+    /// let args = HostArgs::new().input("a", &a).input("b", &b).input("bias", &bias).output("d", &mut d);
+    /// gemm.reference(Shape::new(1, 1, 1), args)?;
     /// assert_eq!(d, [6.5]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -226,9 +230,9 @@ impl Builder {
 
     /// An element of a table in memory, at an `i32` index, widened to its value type. The result varies along the index's axes.
     ///
-    /// The table has one dimension, and each launch passes one of any length. Where the index is negative, or not below
-    /// the length, the value is 0 (`false`, of `Bool`): nothing outside the table is read. Elements have a format of a
-    /// byte at least; of bit masks [`check`](crate::check) reports `E0110`.
+    /// The table has one dimension, and each launch passes one of any length. If the index is negative, or not below
+    /// the length, the value is 0 (`false` for `Bool`): nothing outside the table is read. Elements have at least one
+    /// byte; for bit masks [`check`](crate::check) reports `E0110`.
     ///
     /// ```
     /// # use postlude::prelude::*;
@@ -246,8 +250,9 @@ impl Builder {
         self.push(Node::Gather { name: name.into(), dtype, args }, Some(built_at))
     }
 
-    /// Stores a value as a matrix, rounded once to its format. The name of a loaded matrix of the same format and order
-    /// updates it in place. A condition may be stored one bit an element: `Bits8`, or `Bits128` as cuBLASLt has it.
+    /// Stores a value as a matrix, rounded once to its format. A store under the name of a loaded matrix of the same
+    /// format and order updates it in place. A condition may be stored with one bit an element: `Bits8`, or cuBLASLt's
+    /// `Bits128`.
     #[doc(alias = "Sm90AuxStore")]
     #[doc(alias = "Sm90ReLUAuxStore")]
     #[track_caller]
@@ -259,14 +264,16 @@ impl Builder {
 
     /// Reduces a value over every axis that the operand does not vary along, and stores the result, rounded once.
     ///
-    /// `F32.over(N)` reduces over M (and the batch), `F32.over(M)` over N, `F32.pointer()` over everything; `.batched()`
-    /// keeps batch entries apart. See [`Reduction`](crate::ir::Reduction). Deterministic, unless the monoid is
-    /// [`atomic`](crate::ir::Monoid::atomic); overwrites what is there, unless it is to [`accumulate`](crate::ir::Monoid::accumulate).
+    /// `F32.over(N)` reduces over M (and the batch), `F32.over(M)` over N, `F32.pointer()` over everything;
+    /// `.batched()` keeps batch entries apart. See [`Reduction`](crate::ir::Reduction). A reduction is deterministic,
+    /// unless the monoid is [`atomic`](crate::ir::Monoid::atomic). It overwrites its memory, unless it is to
+    /// [`accumulate`](crate::ir::Monoid::accumulate).
     ///
-    /// An element is one value, or as many as the monoid takes, in an array. [`ArgMax`](crate::ir::Monoid::ArgMax) and
-    /// [`ArgMin`](crate::ir::Monoid::ArgMin) take a value and an `i32` index. Without one they take the coordinate along the axis that is reduced
-    /// over: the column for a result over M, the row for one over N, the batch entry for one over both. Where M and N are both reduced
-    /// over, the index has to be given. It may be any value, such as a label that was loaded.
+    /// An element is one value, or an array of as many values as the monoid takes.
+    /// [`ArgMax`](crate::ir::Monoid::ArgMax) and [`ArgMin`](crate::ir::Monoid::ArgMin) take a value and an `i32` index.
+    /// By default the index is the coordinate along the reduced axis: the column for a result over M, the row for one
+    /// over N, the batch entry for one over both. If M and N are both reduced, you have to pass the index. It may be
+    /// any value, such as a loaded label.
     ///
     /// ```
     /// # use postlude::prelude::*;
@@ -279,7 +286,7 @@ impl Builder {
     /// # }).unwrap();
     /// ```
     ///
-    /// What the table of monoids lacks is [built](crate::CustomMonoid::build) from expressions.
+    /// If the table has no suitable monoid, [build](crate::CustomMonoid::build) one from expressions.
     ///
     /// ```
     /// # use postlude::prelude::*;
@@ -300,7 +307,7 @@ impl Builder {
         let values = element.into_values(self, built_at).into_iter();
         let mut values: Vec<NodeId> = values.map(|value| value.beside(f64, self, built_at).id).collect();
         if with.monoid.is_indexed() && values.len() == 1 {
-            // The graph has no coordinate that counts the elements of both axes.
+            // No coordinate of the graph counts the elements of both axes.
             let index = match (operand.axes.contains(M), operand.axes.contains(N)) {
                 (true, false) => Some(Coordinate::Column),
                 (false, true) => Some(Coordinate::Row),
@@ -323,7 +330,7 @@ impl Builder {
 }
 
 impl<'g> Expr<'g> {
-    /// Its value, if it is a constant.
+    /// The value of a constant.
     pub(super) fn constant(self) -> Option<f64> {
         match self.builder.graph.borrow().node(self.id) {
             Node::Constant(constant) => Some(constant.value()),
@@ -331,7 +338,7 @@ impl<'g> Expr<'g> {
         }
     }
 
-    /// Its number in the listing of the epilogue that is being built.
+    /// The number in the listing of the epilogue under construction.
     pub fn id(self) -> NodeId {
         self.id
     }
@@ -347,8 +354,8 @@ impl<'g> Expr<'g> {
         left.apply(op, &[right], built_at)
     }
 
-    /// To another type (`F32`, `F64`, `I32`, `Bool`), or rounded once to the precision of a narrower format (`F16`, `BF16`), which gives
-    /// an `f32` value.
+    /// Converts to another type (`F32`, `F64`, `I32`, `Bool`), or rounds once to the precision of a narrower format
+    /// (`F16`, `BF16`), which gives an `f32` value.
     #[track_caller]
     pub fn cast(self, to: DType) -> Expr<'g> {
         let at = Location::caller();

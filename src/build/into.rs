@@ -1,14 +1,15 @@
-//! What can stand where an expression is wanted: numbers, and the elements of reductions.
+//! Conversions to expressions: numbers, and the elements of reductions.
 
 use super::expr::{Builder, Expr};
 use crate::dtype::ValueType;
 use crate::ir::graph::{Constant, Node};
 use std::panic::Location;
 
-/// What can stand where an expression is wanted: an expression, or a number.
+/// A value that can be used as an expression: an expression, or a number.
 ///
-/// A Rust `f64`, which every number with a point is that has no other type, takes the type of the values that it meets: it is an
-/// `f64` constant beside an `f64` value, and beside any other, or none, the nearest `f32`. One that is too large for an `f32` stays an `f64`.
+/// A Rust literal with a decimal point is an `f64` unless something else gives it a type. A Rust `f64` takes the type
+/// of its operand: beside an `f64` value it is an `f64` constant, otherwise the nearest `f32`. A number too large for
+/// an `f32` stays an `f64`.
 ///
 /// ```
 /// # use postlude::prelude::*;
@@ -21,9 +22,9 @@ use std::panic::Location;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// To the left of an operator a number is an `f32` or an `i32`: were `f64` allowed there, too, Rust could not tell which of them the
-/// 2.0 in `(2.0 * z).relu()` is. Beside an `f64` value [`check`](crate::check) refuses it. Write the number on the right, or as
-/// `e.constant(2.0)`.
+/// To the left of an operator a number is an `f32` or an `i32`. If `f64` were allowed there too, Rust could not infer
+/// the type of the 2.0 in `(2.0 * z).relu()`. Beside an `f64` value [`check`](crate::check) rejects such a number.
+/// Write it on the right, or as `e.constant(2.0)`.
 ///
 /// ```compile_fail,E0277
 /// # use postlude::prelude::*;
@@ -32,7 +33,7 @@ use std::panic::Location;
 /// # }).unwrap();
 /// ```
 ///
-/// A region is not one before it is closed:
+/// A region is not an expression before it is closed:
 ///
 /// ```compile_fail
 /// # use postlude::prelude::*;
@@ -41,16 +42,17 @@ use std::panic::Location;
 /// # }).unwrap();
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not an expression, nor a number that can stand for one",
-    label = "an expression, a floating-point number, an `i32` or a `bool` is wanted here",
+    message = "`{Self}` is not an expression or a number",
+    label = "expected an expression, a floating-point number, an `i32` or a `bool`",
     note = "a region has a value once it is closed: `z.region(condition, |z| ..).otherwise(|z| ..)`",
-    note = "numbers are `f32`, `f64`, `i32` or `bool`: convert others with `as f32` or `as i32`, half-precision ones with `.to_f32()`"
+    note = "numbers are `f32`, `f64`, `i32` or `bool`: convert others with `as f32` or `as i32`, half-precision ones \
+        with `.to_f32()`"
 )]
 pub trait IntoExpr<'g> {
     /// The expression, in the given builder.
     fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g>;
 
-    /// The number, if its type is open.
+    /// The number, if its type is not decided yet.
     #[doc(hidden)]
     fn number(&self) -> Option<f64> {
         None
@@ -62,7 +64,7 @@ pub trait IntoExpr<'g> {
         false
     }
 
-    /// The expression as it is beside an `f64` value, or beside none.
+    /// The expression beside an `f64` value, or beside none.
     #[doc(hidden)]
     fn beside(self, f64: bool, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g>
     where
@@ -96,7 +98,7 @@ impl<'g> IntoExpr<'g> for Expr<'g> {
 impl<'g> IntoExpr<'g> for f64 {
     fn into_expr(self, builder: &'g Builder, built_at: &'static Location<'static>) -> Expr<'g> {
         let nearest = self as f32;
-        // Infinity would be another number.
+        // Infinity would be a different number.
         let stays = nearest.is_infinite() && self.is_finite();
         let constant = if stays { Constant::F64(self.to_bits()) } else { nearest.into() };
         Expr { number: Some(self), ..builder.push(Node::Constant(constant), Some(built_at)) }
@@ -125,10 +127,10 @@ impl<'g> IntoExpr<'g> for bool {
     }
 }
 
-/// What can stand where the element of a reduction is wanted: one value, or an array of the values that make it.
+/// A value that can be used as the element of a reduction: one value, or an array of the values that form it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an element of a reduction",
-    label = "an expression, a number, or an array of expressions is wanted here",
+    label = "expected an expression, a number, or an array of expressions",
     note = "write numbers in an array as `e.constant(1.0)`"
 )]
 pub trait IntoElement<'g> {

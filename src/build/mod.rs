@@ -11,8 +11,8 @@
 //! # Ok::<(), postlude::Diagnostics>(())
 //! ```
 //!
-//! Nothing fails while a graph is built. [`Epilogue::build`] checks the whole and returns every fault at once, each at its
-//! node and at the line of Rust that made it.
+//! Building a graph never fails. [`Epilogue::build`] checks the whole graph and returns every error at once, each at
+//! its node and at the line of Rust that built it.
 
 pub mod activation;
 mod epilogue;

@@ -9,7 +9,7 @@ use crate::ir::graph::Constant;
 use crate::ir::name::{is_identifier, word};
 use crate::ir::{CustomMonoid, Graph, Monoid, Node, NodeId};
 
-/// Why a definition of a monoid is refused.
+/// Why the definition of a monoid is rejected.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MonoidError {
@@ -21,7 +21,7 @@ pub enum MonoidError {
     Count {
         /// The monoid.
         name: String,
-        /// Which of the two.
+        /// The kind of number: values or words.
         what: &'static str,
         /// The number given.
         count: usize,
@@ -50,18 +50,20 @@ pub enum MonoidError {
         /// Which word.
         index: usize,
     },
-    /// A value is an `f64`, of which no monoid of a program's own is made.
+    /// A value is an `f64`. Monoids of a program's own do not support `f64`.
     #[error(
-        "monoid `{name}`: {what} is an f64, and states are made of words of 4 bytes; insert `.cast(F32)`, or reduce with one of `Monoid::ALL`"
+        "monoid `{name}`: {what} is an f64, and states are made of words of 4 bytes; insert `.cast(F32)`, or reduce \
+         with one of `Monoid::ALL`"
     )]
     Double {
         /// The monoid.
         name: String,
-        /// The value that is an `f64`, in words.
+        /// The value that is an `f64`, described in words.
         what: String,
     },
     /// An expression uses a node that a monoid cannot reach.
-    #[error("monoid `{name}`: `{part}` uses `{what}`{}; it may use only its parameters and constants: pass it as a value of the element",
+    #[error("monoid `{name}`: `{part}` uses `{what}`{}; it may use only its parameters and constants: pass it as a \
+        value of the element",
         built_at.as_ref().map(|at| format!(" at {at}")).unwrap_or_default())]
     Uses {
         /// The monoid.
@@ -70,7 +72,7 @@ pub enum MonoidError {
         part: &'static str,
         /// The node it uses.
         what: String,
-        /// Where.
+        /// The source location.
         built_at: Option<String>,
     },
     /// An expression has type errors.
@@ -80,7 +82,7 @@ pub enum MonoidError {
         name: String,
         /// The closure.
         part: &'static str,
-        /// Every fault.
+        /// All errors.
         faults: Diagnostics,
     },
     /// The definition is not a monoid. Kernels choose the order in which they combine elements.
@@ -90,7 +92,7 @@ pub enum MonoidError {
         name: String,
         /// The law that is broken.
         law: &'static str,
-        /// States that break it.
+        /// States that violate it.
         states: Vec<Vec<f64>>,
     },
 }
@@ -99,13 +101,13 @@ impl CustomMonoid {
     /// Defines a monoid: `identity` is the state of no elements, `lift` maps an element to a state, `combine` merges two
     /// states, and `result` maps the last state to the number that is stored.
     ///
-    /// `takes` lists the types of the values in an element: `[F32]` for one value, `[F32, I32]` for two. A state has up to
-    /// eight words, each `f32` or `i32`. The closures receive the builder, for constants. The CPU evaluates the same
-    /// expressions in `f64`.
+    /// `takes` lists the types of the values in an element: `[F32]` for one value, `[F32, I32]` for two. A state has up
+    /// to eight words, each `f32` or `i32`. The closures receive the builder in order to make constants. The CPU
+    /// evaluates the same expressions in `f64`.
     ///
-    /// A kernel chooses the order in which it combines elements, and keeps it from launch to launch. So `combine` has to be
-    /// associative and commutative up to rounding, and combining with `identity` must change nothing. `build` tries these
-    /// laws on a few elements. Equal definitions are one monoid, which lives as long as the program.
+    /// A kernel chooses the order in which it combines elements, and keeps it from launch to launch. So `combine` has
+    /// to be associative and commutative up to rounding, and combining with `identity` must change nothing. `build`
+    /// tries these laws on a few elements. Equal definitions are one monoid, which lives until the program ends.
     ///
     /// ```
     /// use postlude::prelude::*;

@@ -28,7 +28,7 @@ macro_rules! builder_method {
 
 primitive_methods! {}
 
-/// A binary operator: of an expression and what can stand for one, of a number and an expression, and in place.
+/// A binary operator: of an expression and a value that converts to one, of a number and an expression, and in place.
 macro_rules! operators {
     ($($tr:ident $method:ident $assign:ident $in_place:ident $op:ident [$($number:ty),*]),*) => { $(
         impl<'g, R: IntoExpr<'g>> ops::$tr<R> for Expr<'g> {
@@ -81,8 +81,8 @@ impl<'g> ops::Neg for Expr<'g> {
 }
 
 impl Builder {
-    /// The sum of values, added from the first to the last; of none the constant 0.0. An iterator's own `sum` has no builder to take
-    /// that from.
+    /// The sum of values, added from the first to the last; the constant 0.0 if there are none. An iterator's own `sum`
+    /// has no builder for that constant.
     ///
     /// ```
     /// # use postlude::prelude::*;
@@ -99,12 +99,13 @@ impl Builder {
     }
 }
 
-/// What an expression can be compared with by an operator that gives a `bool`: nothing, since its value is known only on the GPU.
+/// The types that an expression can be compared with by an operator that gives a `bool`. There are none, since the
+/// value is known only on the GPU.
 #[diagnostic::on_unimplemented(
     message = "an expression has no value while the graph is built: it cannot be compared by an operator, nor asked by `if`",
     label = "compared with an expression",
-    note = "a condition of the graph is made by a method: `z.gt(0.0)`, `.ge`, `.lt`, `.le`, `.eq`, `.ne`",
-    note = "what an `if` would choose is chosen by `select`: `z.gt(0.0).select(then, otherwise)`, or by `z.region(condition, |z| ..)`"
+    note = "a method makes a condition of the graph: `z.gt(0.0)`, `.ge`, `.lt`, `.le`, `.eq`, `.ne`",
+    note = "instead of `if` use `z.gt(0.0).select(then, otherwise)`, or `z.region(condition, |z| ..)`"
 )]
 pub trait ComparedByOperator: sealed::Never {}
 
@@ -112,7 +113,7 @@ mod sealed {
     pub trait Never {}
 }
 
-/// There is no such comparison. It stands here for its message:
+/// This comparison does not exist. The implementation provides its message:
 ///
 /// ```compile_fail,E0277
 /// # use postlude::prelude::*;
@@ -135,7 +136,7 @@ impl<R: ComparedByOperator> PartialEq<R> for Expr<'_> {
     }
 }
 
-/// There is no such comparison: see [`PartialEq`](Expr#impl-PartialEq<R>-for-Expr<'_>).
+/// This comparison does not exist: see [`PartialEq`](Expr#impl-PartialEq<R>-for-Expr<'_>).
 impl<R: ComparedByOperator> PartialOrd<R> for Expr<'_> {
     fn partial_cmp(&self, _: &R) -> Option<std::cmp::Ordering> {
         None

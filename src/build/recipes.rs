@@ -1,7 +1,7 @@
-//! Recipes: epilogues that many programs want, as plain functions with no privileges. Read one as an example of how to
-//! write your own.
+//! Recipes: frequent epilogues as plain functions without privileges. They are also examples of how to write your own.
 //!
-//! Every recipe stores its result as `d` in the given format. A format that it cannot do with is reported where the recipe was called.
+//! Every recipe stores its result as `d` in the given format. A format that a recipe does not support is reported at
+//! the call of the recipe.
 
 use super::epilogue::Epilogue;
 use super::expr::Expr;
@@ -10,8 +10,9 @@ use crate::dtype::DType;
 use crate::ir::Operand;
 use crate::ir::axes::{M, N};
 
-/// A function of one value: [`activation::relu`](super::activation::relu), `|z| z.leaky_relu(0.1)`, or a function of your own. The path
-/// `Expr::relu` cannot be one: a method belongs to one lifetime of [`Expr`], and a recipe calls its function for a lifetime of its own.
+/// A function of one value: [`activation::relu`](super::activation::relu), `|z| z.leaky_relu(0.1)`, or a function of
+/// your own. The path `Expr::relu` does not work: a method belongs to one lifetime of [`Expr`], and a recipe calls its
+/// function with a lifetime of its own.
 ///
 /// ```
 /// use postlude::build::{activation, recipes};
@@ -36,8 +37,8 @@ pub fn identity(d: DType) -> Result<Epilogue, Diagnostics> {
     Epilogue::build_for_caller(file!(), |e| e.store("d", e.acc(), d))
 }
 
-/// D = alpha * accumulator + beta * C, with run-time scalars `alpha` and `beta` and a matrix `c`. Where beta is 0, what C holds is
-/// multiplied all the same; [`cublaslt::default`](crate::compat::cublaslt::default) does not look at it, as BLAS does not.
+/// D = alpha * accumulator + beta * C, with run-time scalars `alpha` and `beta` and a matrix `c`. C is multiplied even
+/// if beta is 0. [`cublaslt::default`](crate::compat::cublaslt::default) ignores C then, as BLAS does.
 ///
 /// # Errors
 /// If a format is not floating-point.
@@ -83,8 +84,8 @@ pub fn residual(dtype: DType, d: DType, activation: impl Activation) -> Result<E
 }
 
 /// D = row_scale * accumulator * column_scale, with `f32` vectors `row_scale` over M and `column_scale` over N: the
-/// dequantisation of a product whose operands were scaled per row and per column. The operands have 16 or 32 bits: 8-bit ones are not
-/// there yet.
+/// dequantisation of a product whose operands were scaled per row and per column. The operands have 16 or 32 bits;
+/// 8-bit operands are not supported yet.
 ///
 /// # Errors
 /// If the format is not floating-point.

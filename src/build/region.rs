@@ -5,7 +5,7 @@ use super::into::IntoExpr;
 use crate::ir::Op;
 use std::panic::Location;
 
-/// Cases of (condition, value), tried in order; made by [`Expr::region`], closed by [`Regions::otherwise`].
+/// Cases of (condition, value), tried in order. [`Expr::region`] begins them, and [`Regions::otherwise`] closes them.
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]
@@ -26,8 +26,8 @@ pub struct Regions<'g> {
 impl<'g> Expr<'g> {
     /// Begins a region: where `condition` holds, the value is `function` of this one.
     ///
-    /// Where several conditions hold the first counts. A condition made of coordinates and scalars costs nothing where
-    /// it is uniform: only that arm's code runs.
+    /// If several conditions hold, the first counts. A condition made of coordinates and scalars costs nothing where it
+    /// is uniform: only that arm's code runs.
     ///
     /// ```
     /// # use postlude::prelude::*;
@@ -50,9 +50,10 @@ impl<'g> Regions<'g> {
         self
     }
 
-    /// The value everywhere else.
+    /// The value where no condition holds.
     pub fn otherwise(self, function: impl FnOnce(Expr<'g>) -> Expr<'g>) -> Expr<'g> {
-        // Each closure may have returned an expression of another builder: that is reported, not mixed in.
+        // Each closure may have returned an expression of another builder. Such an expression is reported, not mixed
+        // in.
         let own = |e: Expr<'g>| e.into_expr(self.subject.builder, self.built_at);
         let rest = own(function(self.subject));
         self.cases.into_iter().rev().fold(rest, |rest, (condition, value)| {

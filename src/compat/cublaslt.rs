@@ -1,23 +1,24 @@
-//! The sixteen epilogues of cuBLASLt, as plain functions: for programs that come from there, and as examples.
+//! The sixteen epilogues of cuBLASLt as plain functions, for programs that use cuBLASLt, and as examples.
 //!
-//! cuBLASLt thinks in columns: its column-major D with `m` rows is our row-major one with N = `m` columns, and its A, one line for each of
-//! those, is our B. Its bias, one value a row, is ours over N; column `j` of its ReLU mask is row `j` of ours, in [`Bits128`](DType::Bits128): the leading dimension
-//! in bits, a multiple of 128, the lowest bit first. Its GELU auxiliary is a matrix whose leading dimension is a multiple of 8
-//! there. Both can be passed from one library to the other as they lie.
+//! cuBLASLt is column-major: its D with `m` rows is our row-major D with N = `m` columns, and its A, one line for each
+//! of those, is our B. Its bias, one value a row, is ours over N. Column `j` of its ReLU mask is row `j` of ours, in
+//! [`Bits128`](DType::Bits128): the leading dimension counts bits, is a multiple of 128, and the lowest bit comes
+//! first. Its GELU auxiliary is a matrix whose leading dimension is a multiple of 8. Both can be passed between the
+//! libraries unchanged.
 //!
-//! All compute with Z = alpha A B + beta C (without C, Z = alpha A B), `alpha` and `beta` being scalars of the launch, and
-//! store `d`. Those with a bias add it to Z, after scaling; `aux` is the mask or the value that GELU is applied to; `bgrad` is
-//! a sum over M, one value a column, but of BGRADA and BGRADB the sum of an operand over K, as it is.
+//! All use Z = alpha A B + beta C (without C, Z = alpha A B), where `alpha` and `beta` are scalars of the launch, and
+//! store `d`. Those with a bias add it to Z after scaling. `aux` is the mask, or the argument of GELU. `bgrad` is a sum
+//! over M, one value a column; BGRADA and BGRADB sum an unscaled operand over K.
 //!
 //! # Where the semantics differ from the rest of this library
 //!
-//! - The mask holds where Z >= 0. The derivative at 0 is therefore 1 here, and 0 in [`grad`](crate::grad), as in PyTorch. It does
-//!   not hold where Z is NaN, although D is NaN there, as it is in cuBLASLt (seen of `RELU_BIAS` in 13.1).
-//! - A gradient of the bias sums what D is before it is rounded; cuBLASLt sums D as it is stored. Its gradient has D's format (13.1
-//!   refuses f32 beside 16-bit matrices), here it may be f32.
-//! - GELU is the tanh form, [`Expr::gelu_tanh`]; plain [`Expr::gelu`] is the other.
-//! - Where `beta` is 0 C is not looked at, as in cuBLASLt: it may hold anything. It is a select, through which no gradient reaches C or
-//!   `beta` there.
+//! - The mask holds where Z >= 0. The derivative at 0 is therefore 1 here, but 0 in [`grad`](crate::grad) and PyTorch.
+//!   The mask does not hold where Z is NaN, although D is NaN there, as in cuBLASLt (seen with `RELU_BIAS` in 13.1).
+//! - A bias gradient sums the unrounded D; cuBLASLt sums the stored D. Its gradient has D's format (13.1 rejects f32
+//!   beside 16-bit matrices), ours may be f32.
+//! - GELU is the tanh form, [`Expr::gelu_tanh`]. Plain [`Expr::gelu`] is the exact form.
+//! - If `beta` is 0, C is ignored, as in cuBLASLt: it may hold anything. This is a select, so no gradient reaches C or
+//!   `beta` then.
 //! - Scales and maxima of 8-bit formats have no counterpart yet.
 
 use crate::build::{Builder, Epilogue, Expr};
@@ -26,23 +27,23 @@ use crate::dtype::DType;
 use crate::ir::Monoid;
 use crate::ir::axes::{M, N};
 
-/// The formats of one of these epilogues' matrices and vectors.
+/// The formats of an epilogue's matrices and vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Formats {
-    /// Of D.
+    /// The format of D.
     pub d: DType,
-    /// Of C, if there is one.
+    /// The format of C, if there is one.
     pub c: Option<DType>,
-    /// Of the bias and of its gradient.
+    /// The format of the bias and its gradient.
     pub bias: DType,
-    /// Of the value that GELU is applied to; ReLU's mask is in bits.
+    /// The format of GELU's argument. ReLU's mask consists of bits.
     pub aux: DType,
-    /// Whether `alpha` and `beta` are scalars of the launch. Both are 1 otherwise.
+    /// Whether `alpha` and `beta` are scalars of the launch. Otherwise both are 1.
     pub scaled: bool,
 }
 
 impl Formats {
-    /// All of one format, with scalars and no C.
+    /// One format for all, with scalars and without C.
     pub const fn of(dtype: DType) -> Formats {
         Formats { d: dtype, c: None, bias: dtype, aux: dtype, scaled: true }
     }
@@ -55,7 +56,7 @@ pub struct Named {
     pub name: &'static str,
     /// cuBLASLt's number, of `cublasLtEpilogue_t`.
     pub value: u32,
-    /// What it computes.
+    /// The definition.
     pub doc: &'static str,
     /// Builds it.
     pub build: fn(Formats) -> Result<Epilogue, Diagnostics>,
@@ -74,12 +75,12 @@ macro_rules! epilogues {
             Epilogue::build_for_caller(file!(), |$e| $body)
         } )*
 
-        /// Every one, in the order of their numbers.
+        /// All epilogues, in the order of their numbers.
         pub static ALL: &[Named] = &[$(Named {
             name: $upper,
             value: $value,
             doc: concat!($($doc),+),
-            // Behind a pointer the caller is not known, and nobody can cure a line of this file.
+            // Behind a function pointer the caller is unknown, and no user can repair a line of this file.
             build: |formats| $name(formats).map_err(|faults| faults.in_document(&[])),
         }),*];
     };
@@ -114,24 +115,26 @@ epilogues! {
     dgelu = "DGELU" 192, |e, f| { e.store("d", bent(e, f), f.d); }
     /// D = Z gelu'(aux); bgrad = the sum of D over M.
     dgelu_bgrad = "DGELU_BGRAD" 208, |e, f| { summed(e, f, bent(e, f)); }
-    /// D = Z; bgrad = the sum over K of cuBLASLt's A, one value for each of its rows: of our B, one value a column.
+    /// D = Z; bgrad = the sum over K of cuBLASLt's A, one value for each of its rows. That is our B, one value a
+    /// column.
     bgrada = "BGRADA" 256, |e, f| {
         e.store("d", scaled(e, f), f.d);
         e.reduce("bgrad", e.b(), Monoid::Sum, f.bias.over(N));
     }
-    /// D = Z; bgrad = the sum over K of cuBLASLt's B, one value for each of its columns: of our A, one value a row.
+    /// D = Z; bgrad = the sum over K of cuBLASLt's B, one value for each of its columns. That is our A, one value a
+    /// row.
     bgradb = "BGRADB" 512, |e, f| {
         e.store("d", scaled(e, f), f.d);
         e.reduce("bgrad", e.a(), Monoid::Sum, f.bias.over(M));
     }
 }
 
-/// The epilogue of a number of `cublasLtEpilogue_t`.
+/// The epilogue with a number of `cublasLtEpilogue_t`.
 pub fn by_value(value: u32) -> Option<&'static Named> {
     ALL.iter().find(|named| named.value == value)
 }
 
-/// Z = alpha A B + beta C, without C where beta is 0.
+/// Z = alpha A B + beta C, without C if beta is 0.
 fn scaled(e: &Builder, formats: Formats) -> Expr<'_> {
     let z = if formats.scaled { e.acc() * e.scalar("alpha", DType::F32) } else { e.acc() };
     match formats.c {
@@ -172,7 +175,7 @@ fn bent(e: &Builder, formats: Formats) -> Expr<'_> {
     const K0: f32 = 0.797_884_6;
     const K1: f32 = 0.044_715;
     const FAR: f32 = 16.0;
-    // Far out t is 1 or -1, and the slope, which would overflow, is 0.
+    // For large |x| t is 1 or -1, and the slope, which would overflow, is 0.
     let x = e.load("aux", formats.aux).clamp(-FAR, FAR);
     let square = x * x;
     let t = (x * square.fma(K0 * K1, K0)).tanh();

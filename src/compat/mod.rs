@@ -1,8 +1,8 @@
-//! Other libraries' epilogues under their own names, as plain functions over the public builder: for programs that come from
-//! there, and as examples. Nothing in the rest of the library knows of them.
+//! Epilogues of other libraries under their own names, as plain functions over the public builder: for programs that
+//! use those libraries, and as examples. The rest of the library does not depend on them.
 //!
-//! The page `docs/coming_from.md` of the repository has a line of ours for each name of cuBLASLt's, CUTLASS's, nvmath-python's,
-//! PaddlePaddle's and PyTorch's.
+//! The page `docs/coming_from.md` of the repository has a line of ours for each name of cuBLASLt, CUTLASS,
+//! nvmath-python, PaddlePaddle and PyTorch.
 
 pub mod cublaslt;
 pub mod paddle;

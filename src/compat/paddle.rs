@@ -1,19 +1,19 @@
 //! Paddle's `fused_gemm_epilogue` and `fused_gemm_epilogue_grad`: their attributes and shapes as products with epilogues.
 //!
-//! Forward: Out = activation(X Y + bias). X has two dimensions or more, of which all but the last are rows; Y has two, bias one.
-//! Backward, as two products: DX = (DOut Y^T) with the derivative of the *previous* layer's activation, whose reserve it
-//! reads; DY = X^T DOut; DBias = the sum of DOut over its rows, which the product that makes DY can take along, if DY has
-//! elements. In a chain of these operators, where X is the previous one's Out, that one's DBias is the sum of DX over its
-//! rows, which the product that makes DX can store along with it: see [`FusedGemmEpilogue::backward_with_bias`].
+//! Forward: Out = activation(X Y + bias). X has two dimensions or more, and all but the last are rows; Y has two, bias
+//! one. Backward has two products. DX = (DOut Y^T) with the derivative of the *previous* layer's activation, whose
+//! reserve it reads. DY = X^T DOut. DBias = the sum of DOut over its rows, which the product for DY can also compute if
+//! DY has elements. In a chain of these operators X is the previous operator's Out. That operator's DBias is the sum of
+//! DX over its rows, which the product for DX can also store: see [`FusedGemmEpilogue::backward_with_bias`].
 //!
 //! # Where it differs
 //!
-//! - N may be anything: Paddle wants a multiple of 128 for ReLU and of 8 for GELU. Where it is one, the reserves are the
-//!   same bytes: ReLU's is a mask in [`Bits128`](DType::Bits128), in the first eighth of what Paddle allocates for it.
-//! - The rows of a transposed X are its first dimension, and all others its columns, as Paddle's kernels multiply it. Of Paddle's shape
-//!   functions the older ones agree; newer ones take it for a batch of matrices where it has more than two dimensions. Its DX has the
-//!   rows and columns that the operator before gave X, so that reserve and DBias are that operator's.
-//! - Gradients are stored. What Paddle calls add-to, a gradient that is added to what is there, is asked of the step that runs:
+//! - N may be any number. Paddle needs a multiple of 128 for ReLU and of 8 for GELU. For such N the reserves are the
+//!   same bytes: ReLU's is a mask in [`Bits128`](DType::Bits128), in the first eighth of Paddle's allocation.
+//! - The rows of a transposed X are its first dimension, and all others its columns, as in Paddle's kernels. Paddle's
+//!   older shape functions agree. Its newer ones treat X as a batch of matrices if it has more than two dimensions. DX
+//!   has the rows and columns that the previous operator gave X, so that reserve and DBias belong to that operator.
+//! - Gradients are stored. For Paddle's add-to, a gradient that accumulates, ask the step that runs:
 //!   `layer::Step::accumulate`.
 
 use super::cublaslt::{self, Formats};
@@ -25,7 +25,7 @@ use crate::ir::axes::N;
 use crate::ir::{Monoid, Order};
 use crate::problem::{Layout, Operation, Shape};
 
-/// The attribute `activation` and, of the gradient, `activation_grad`.
+/// The attribute `activation`, and `activation_grad` of the gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// `none`.
@@ -37,7 +37,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// The activation of a value of the attribute `activation`: `none`, `relu` or `gelu`.
+    /// The activation for a value of the attribute `activation`: `none`, `relu` or `gelu`.
     pub fn from_name(name: &str) -> Option<Activation> {
         match name {
             "none" => Some(Activation::None),
@@ -47,7 +47,7 @@ impl Activation {
         }
     }
 
-    /// The activation of a value of the gradient's attribute `activation_grad`: `none`, `relu_grad` or `gelu_grad`.
+    /// The activation for a value of the gradient's attribute `activation_grad`: `none`, `relu_grad` or `gelu_grad`.
     pub fn from_gradient_name(name: &str) -> Option<Activation> {
         match name {
             "none" => Some(Activation::None),
@@ -61,11 +61,11 @@ impl Activation {
 /// The attributes of the operator, or of its gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FusedGemmEpilogue {
-    /// X lies K x M.
+    /// X is stored K x M.
     pub trans_x: bool,
-    /// Y lies N x K.
+    /// Y is stored N x K.
     pub trans_y: bool,
-    /// Of this layer; of the gradient operator, the previous layer's.
+    /// The activation of this layer; for the gradient operator, of the previous layer.
     pub activation: Activation,
     /// The format of all tensors.
     pub dtype: DType,
@@ -82,15 +82,17 @@ pub enum TensorName {
     DOut,
 }
 
-/// One product to run: `a` and `b` are these tensors as they lie, the result is `d`, a bias gradient `bgrad`, the reserve `aux`.
+/// One product to run: `a` and `b` are these tensors unchanged, the result is `d`, a bias gradient `bgrad`, the reserve
+/// `aux`.
 ///
-/// Pass every argument list through [`arrange`](Product::arrange): a transposed X of more than two dimensions makes DX a batch of
-/// products, whose tensors do not lie one entry behind the other. (Without it such a step refuses `a` as too short.)
+/// Pass every argument list through [`arrange`](Product::arrange). A transposed X of more than two dimensions makes DX a
+/// batch of products, whose tensors are not one entry behind the other. Without `arrange` such a step rejects `a` as
+/// too short.
 #[derive(Clone, Debug)]
 pub struct Product {
-    /// What is passed as `a`.
+    /// The tensor for `a`.
     pub a: TensorName,
-    /// What is passed as `b`.
+    /// The tensor for `b`.
     pub b: TensorName,
     /// The operation.
     pub operation: Operation,
@@ -100,31 +102,32 @@ pub struct Product {
     pub epilogue: Epilogue,
     /// Dimensions of the result `d`.
     pub dims: Vec<usize>,
-    /// The reserve that it writes or reads, if there is one.
+    /// The reserve that it writes or reads, if any.
     pub reserve: Option<ReserveSpace>,
-    /// How the arguments lie that are not contiguous.
+    /// The layouts of the arguments that are not contiguous.
     pub strides: Vec<Strides>,
 }
 
-/// How an argument lies, in elements of its format.
+/// The layout of an argument, in elements of its format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strides {
     /// The argument.
     pub name: &'static str,
-    /// The distance of its rows, or columns if it lies column by column.
+    /// The distance of its rows, or of its columns if it is column-major.
     pub leading_dimension: usize,
-    /// The distance of its batch entries; 0 if they share it.
+    /// The distance of its batch entries; 0 if they share the argument.
     pub batch_stride: usize,
 }
 
-/// What lies in `reserve_space`.
+/// The content of `reserve_space`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReserveSpace {
-    /// ReLU's is a mask in [`Bits128`](DType::Bits128), GELU's has the format of all tensors.
+    /// ReLU's reserve is a mask in [`Bits128`](DType::Bits128). GELU's has the format of all tensors.
     pub dtype: DType,
-    /// Its dimensions: those of the tensor that the activation made, as Paddle infers them.
+    /// The dimensions of the activation's result, as Paddle infers them.
     pub dims: Vec<usize>,
-    /// The bytes that it takes: of a mask 16 for each 128 columns begun, where Paddle allocates one for each element.
+    /// Its size in bytes: for a mask 16 bytes for every 128 columns or part of them, where Paddle allocates one byte
+    /// for each element.
     pub bytes: usize,
 }
 
@@ -138,14 +141,14 @@ impl Product {
     ) -> Product {
         let reserve = epilogue.checked().argument("aux").and_then(|(_, aux)| aux.role.operand()).map(|aux| {
             let (columns, rows) = dims.split_last().map_or((0, 0), |(last, rows)| (*last, count(rows)));
-            // Both are at most `Shape::LARGEST`, so that this fits 64 bits.
+            // Both are at most `Shape::LARGEST`, so the product fits 64 bits.
             let bytes = rows * aux.dtype.bytes(columns.next_multiple_of(aux.dtype.run()));
             ReserveSpace { dtype: aux.dtype, dims: dims.clone(), bytes }
         });
         Product { a, b, operation, shape, epilogue, dims, reserve, strides: Vec::new() }
     }
 
-    /// The argument list with the tensors' strides: the buffers are those of the tensors, whole and as they lie.
+    /// Sets the tensors' strides in the argument list. The buffers are those of the whole, unchanged tensors.
     #[must_use]
     pub fn arrange<B>(&self, args: Args<B>) -> Args<B> {
         arranged(&self.strides, args)
@@ -164,11 +167,11 @@ pub struct Gradients {
     pub dx: Product,
     /// DY.
     pub dy: Product,
-    /// DY, and DBias as `bgrad`: where that has not come out of the next operator's DX.
+    /// DY, and DBias as `bgrad`, for the case that the next operator's DX did not compute it.
     pub dy_with_bias: Product,
 }
 
-/// Why the operator refuses its inputs.
+/// Why the operator rejects its inputs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PaddleError {
@@ -177,21 +180,21 @@ pub enum PaddleError {
     Rank {
         /// The tensor.
         tensor: &'static str,
-        /// What it needs.
+        /// The needed number.
         needs: &'static str,
-        /// How many it has.
+        /// The given number.
         got: usize,
     },
-    /// Two extents that should be the same.
+    /// Two extents that should be equal.
     #[error("{left} is {a}, and {right} is {b}: they have to be the same")]
     Extent {
-        /// One.
+        /// The first extent's name.
         left: &'static str,
-        /// Its value.
+        /// The first extent.
         a: usize,
-        /// The other.
+        /// The second extent's name.
         right: &'static str,
-        /// Its value.
+        /// The second extent.
         b: usize,
     },
     /// A tensor with more rows or columns than a product has.
@@ -203,13 +206,13 @@ pub enum PaddleError {
         dims: Vec<usize>,
     },
     /// A reserve without an activation.
-    #[error("a reserve is of no use with activation `none`: leave it out")]
+    #[error("activation `none` has no reserve: leave it out")]
     UselessReserve,
     /// An activation's gradient without a reserve.
     #[error("the derivative of an activation needs its reserve: pass it, or use activation `none`")]
     MissingReserve,
-    /// A format that the operator does not have.
-    #[error("the operator multiplies matrices of f32, f16 or bf16, and not of {0}")]
+    /// A format that the operator does not support.
+    #[error("the operator multiplies matrices of f32, f16 or bf16, not of {0}")]
     Operands(DType),
     /// An epilogue that breaks a rule.
     #[error(transparent)]
@@ -258,10 +261,10 @@ impl FusedGemmEpilogue {
         Operation::Product { dtype: self.dtype, layout }
     }
 
-    /// Out, with the reserve if asked for.
+    /// The product for Out, with the reserve on request.
     ///
     /// # Errors
-    /// If the dimensions do not fit, or there is no activation to save something of.
+    /// If the dimensions do not fit, or there is no activation to save for.
     pub fn forward(&self, x: &[usize], y: &[usize], bias: &[usize], reserve: bool) -> Result<Product, PaddleError> {
         let extents = self.extents(x, y)?;
         let &[length] = bias else { return Err(PaddleError::Rank { tensor: "bias", needs: "1", got: bias.len() }) };
@@ -280,7 +283,7 @@ impl FusedGemmEpilogue {
         Ok(Product::new((TensorName::X, TensorName::Y), operation, shape, epilogue?, dims))
     }
 
-    /// The gradients, with the reserve of the previous layer's activation if there is one.
+    /// The gradients, with the reserve of the previous layer's activation if it has one.
     ///
     /// # Errors
     /// If the dimensions do not fit, or a reserve is missing.
@@ -292,15 +295,16 @@ impl FusedGemmEpilogue {
             Activation::Relu => cublaslt::drelu(formats),
             Activation::Gelu => cublaslt::dgelu(formats),
         };
-        // Elements lie without gaps, and so do the bits of rows that fill their lines: all dimensions but the first are one.
+        // Elements have no gaps, and neither do the bits of rows that fill their lines: then all dimensions but the
+        // first are one.
         let lines_are_whole = x.last().is_some_and(|last| last.is_multiple_of(DType::Bits128.run()));
         let entries = activation == Activation::Relu && !lines_are_whole;
         self.gradients(dout, [x, y], extents, epilogue?, entries)
     }
 
-    /// The same, where the product that makes DX also stores its sum over its rows as `bgrad`: DBias of the previous operator,
-    /// whose Out X is, in place of [`dy_with_bias`](Gradients::dy_with_bias) of that operator. It is summed before DX is rounded, over
-    /// all dimensions but the last, and has as many elements as that.
+    /// The same, but the product for DX also stores its sum over its rows as `bgrad`. That is DBias of the previous
+    /// operator, whose Out is X. It replaces [`dy_with_bias`](Gradients::dy_with_bias) of that operator. The sum is
+    /// taken before DX is rounded, over all dimensions but the last, and has as many elements as the last dimension.
     ///
     /// # Errors
     /// As [`backward`](FusedGemmEpilogue::backward).
@@ -327,8 +331,8 @@ impl FusedGemmEpilogue {
         }
     }
 
-    /// The gradients, with the epilogue of the product that makes DX. `entries`: whether what that stores or reads has rows of X's
-    /// last dimension, also where X lies transposed.
+    /// The gradients, with the epilogue of the product for DX. `entries`: whether the epilogue's stores or loads have
+    /// rows of X's last dimension, even if X is transposed.
     fn gradients(
         &self,
         dout: &[usize],
@@ -345,7 +349,7 @@ impl FusedGemmEpilogue {
         for (needs, got) in needed.iter().zip(dout) {
             same(("an extent of DOut", *got), ("that of Out", *needs))?;
         }
-        // DOut lies M x N; transposed views lie the other way.
+        // DOut is stored M x N; transposed views use the other order.
         let (row, column) = (Order::RowMajor, Order::ColumnMajor);
         let (x_lies, y_lies) = (Order::stored(self.trans_x), Order::stored(self.trans_y));
         let step = |a, b, layout, [m, n, k]: [usize; 3], epilogue, dims: &[usize]| {
@@ -363,7 +367,8 @@ impl FusedGemmEpilogue {
             true => step(TensorName::DOut, TensorName::X, Layout::of(column, x_lies), [n, k, m], epilogue, y),
         };
         let dy = product_of_y(cublaslt::default(self.formats())?);
-        // The sum of DOut over its rows, which are the product's terms: of its B or, if Y lies transposed, of its A.
+        // The sum of DOut over its rows, which are the K elements of the product: of its B, or of its A if Y is
+        // transposed.
         let sums = if self.trans_y { cublaslt::bgradb } else { cublaslt::bgrada };
         let dy_with_bias = product_of_y(sums(self.formats())?);
         Ok(Gradients { dx, dy, dy_with_bias })
@@ -371,12 +376,12 @@ impl FusedGemmEpilogue {
 }
 
 impl FusedGemmEpilogue {
-    /// DX of an X that lies K x .. x C, as a product for each of the rows between: K rows of C columns, as the operator before made
-    /// X. The entries lie inside of each other's rows.
+    /// DX of an X that is stored K x .. x C, as a product for each of the rows between: K rows of C columns, as the
+    /// previous operator produced X. The rows of the entries are interleaved.
     fn dx_by_entries(&self, x: &[usize], step: Product) -> Product {
         let (columns, n) = (x.last().copied().unwrap_or(1), step.shape.k);
         let entries = count(&x[1..x.len() - 1]);
-        // Of Y every entry needs all.
+        // Every entry needs all of Y.
         let y_line = if self.trans_y { step.shape.m } else { n };
         let line = |dtype: DType| columns.next_multiple_of(dtype.run());
         let strides = |name, leading_dimension, batch_stride| Strides { name, leading_dimension, batch_stride };
@@ -389,7 +394,7 @@ impl FusedGemmEpilogue {
     }
 }
 
-/// How many rows these dimensions are. What is more than can be counted is as many as can.
+/// The number of rows of these dimensions, saturating.
 fn count(dims: &[usize]) -> usize {
     dims.iter().fold(1, |rows: usize, extent| rows.saturating_mul(*extent))
 }

@@ -1,6 +1,6 @@
 //! The parameter block of a launch.
 //!
-//! Which field gets what, and where it lies, is decided when a plan is made; a launch goes through the list.
+//! A plan decides the source and offset of each field. A launch goes through the list.
 
 use super::launch::BoundOperand;
 use super::tensor_map::Bytes;
@@ -12,7 +12,7 @@ use crate::problem::Shape;
 #[repr(C, align(64))]
 pub(super) struct ParameterBlock([u8; PARAMETER_LIMIT]);
 
-/// What a launch writes into a block.
+/// The fields that a launch writes into a block.
 pub(super) struct BlockLayout {
     fields: Vec<Field>,
     pub maps: Vec<MapField>,
@@ -24,7 +24,7 @@ struct Field {
     value: Value,
 }
 
-/// What goes into a field; numbers are slots unless said otherwise.
+/// The source of a field. Numbers are slots unless said otherwise.
 #[derive(Clone, Copy, Debug)]
 enum Value {
     /// A number that plan and shape decide.
@@ -33,16 +33,16 @@ enum Value {
     Address(usize),
     Ld(usize),
     BatchStride(usize),
-    /// Whether a slot is aligned to as many bytes.
+    /// Whether a slot is aligned to so many bytes.
     Wide(usize, usize),
     Scalar(usize),
-    /// A coordinate of the user's.
+    /// A coordinate of the launch's origin.
     Origin(usize),
-    /// A place in the workspace.
+    /// An address in the workspace.
     Workspace(usize),
 }
 
-/// A tensor map, of the memory in a slot, whose lines the cache fetches in pairs or not, and the flag beside it.
+/// A tensor map of the memory in a slot, with the flag beside it, and whether L2 fetches its lines in pairs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MapField {
     pub map: TensorMap,
@@ -53,8 +53,8 @@ pub(super) struct MapField {
 }
 
 impl BlockLayout {
-    /// What launches of a plan on a shape write. `operand` names the slot of the kernel's operand; the epilogue's arguments
-    /// begin at slot `operands`.
+    /// The fields for launches of a plan on a shape. `operand` names the slot of each operand of the kernel. The
+    /// epilogue's arguments begin at slot `operands`.
     pub fn new(
         plan: &KernelPlan,
         shape: Shape,
@@ -78,7 +78,7 @@ impl BlockLayout {
         for field in &plan.params.fields {
             let int = |x: usize| Value::Int(x as u32);
             let value = match field.value {
-                // A pointwise kernel whose epilogue reads no accumulator reads no operand.
+                // A pointwise kernel reads no operand if its epilogue reads no accumulator.
                 FieldValue::OperandPointer(i) | FieldValue::OperandLd(i) | FieldValue::OperandBatchStride(i) if i >= operands => {
                     Value::Long(0)
                 }
@@ -96,7 +96,7 @@ impl BlockLayout {
                 FieldValue::Pointer(i) => Value::Address(slot(i)),
                 FieldValue::Ld(i) => Value::Ld(slot(i)),
                 FieldValue::BatchStride(i) => Value::BatchStride(slot(i)),
-                // A table's one run is all of it.
+                // A table has one run.
                 FieldValue::Length(i) => Value::Ld(slot(i)),
                 FieldValue::Wide(i) => {
                     let needs = plan.arguments[i].role.operand().map_or(16, |operand| plan.wide_access(operand));
@@ -151,7 +151,7 @@ impl BlockLayout {
 }
 
 impl MapField {
-    /// Puts a map into the block, if there is one; a fresh block says that there is none.
+    /// Puts a map into the block, if there is one. A fresh block says that there is none.
     pub fn put(&self, block: &mut ParameterBlock, map: Option<Bytes>) {
         if let Some(bytes) = map {
             block.put(self.used, 1u32.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Buffers: the user's device memory, borrowed, its element type forgotten.
+//! Buffers: the user's device memory, borrowed, without its element type.
 
 use crate::args::{Args, Given, IntoTensor, Tensor};
 use crate::dtype::{DType, Element};
@@ -61,12 +61,12 @@ readable! { CudaSlice<T>, CudaView<'_, T> }
 writable! { CudaSlice<T>, CudaViewMut<'_, T> }
 
 impl DeviceBuffer<'_> {
-    /// The device it lives on.
+    /// The device of the memory.
     pub fn ordinal(&self) -> usize {
         self.context().ordinal()
     }
 
-    /// The context whose address it has.
+    /// The context of the address.
     pub(super) fn context(&self) -> &Arc<CudaContext> {
         match &self.0 {
             Handle::Read(memory) => memory.context(),
@@ -74,7 +74,7 @@ impl DeviceBuffer<'_> {
         }
     }
 
-    /// The same memory for a shorter time.
+    /// The same memory for a shorter lifetime.
     pub(super) fn reborrow(&mut self) -> DeviceBuffer<'_> {
         match &mut self.0 {
             Handle::Read(memory) => DeviceBuffer(Handle::Read(&**memory)),
@@ -91,7 +91,7 @@ impl DeviceBuffer<'_> {
     }
 }
 
-/// Bytes of our own, at a given distance from an address that is aligned to 256.
+/// Bytes that the library owns, at a given distance from an address aligned to 256.
 pub(super) struct Window {
     memory: CudaSlice<u8>,
     offset: usize,
@@ -101,7 +101,7 @@ pub(super) struct Window {
 impl Window {
     /// `bytes` bytes, zeroed.
     pub fn new(stream: &Arc<CudaStream>, offset: usize, bytes: usize) -> Result<Window, DriverError> {
-        // The driver has no empty allocations.
+        // The driver cannot allocate zero bytes.
         Ok(Window { memory: stream.alloc_zeros((offset + bytes).max(1))?, offset, bytes })
     }
 
@@ -163,9 +163,9 @@ impl<'a, 'b: 'a, T: Element> IntoTensor<DeviceBuffer<'a>> for &'a mut CudaViewMu
 }
 
 impl<'a> Tensor<DeviceBuffer<'a>> {
-    /// Device memory as elements of a format chosen at run time, borrowed as it was: `of_device_bytes(dtype, &bytes)` for an input,
-    /// `&mut bytes` for an output. A rest too short for an element does not count. An address between two elements is an error of the
-    /// launch.
+    /// Device memory as elements of a format chosen at run time, with the given borrow: `of_device_bytes(dtype,
+    /// &bytes)` for an input, `&mut bytes` for an output. A remainder too short for an element is ignored. An address
+    /// between two elements is an error of the launch.
     ///
     /// ```no_run
     /// # use postlude::prelude::*;
@@ -180,7 +180,7 @@ impl<'a> Tensor<DeviceBuffer<'a>> {
 }
 
 impl DeviceArgs<'_> {
-    /// The problem that these arguments are: their strides and the alignment of their addresses.
+    /// The problem with these arguments' strides and the alignment of their addresses.
     pub(crate) fn problem(&mut self, shape: Shape, stream: &CudaStream) -> Problem {
         let mut problem = Problem::from(shape);
         for (name, given) in &mut self.given {
@@ -202,7 +202,7 @@ impl DeviceArgs<'_> {
 mod tests {
     use super::*;
 
-    /// Which is decided as this compiles.
+    /// Decided at compile time.
     #[test]
     fn arguments_may_go_to_other_threads() {
         fn goes<T: Send + Sync>() {}

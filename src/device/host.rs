@@ -1,4 +1,4 @@
-//! Host memory: a launch's arguments copied to the device, and what it wrote copied back.
+//! Host memory: copies a launch's arguments to the device, and its results back.
 
 use super::{Device, DeviceArgs, DeviceError};
 use crate::args::{Args, Given, HostArgs, HostBuffer, IntoTensor, Tensor};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Arguments in host memory with a copy of each on the device.
 pub(crate) struct Copies<'h> {
     host: HostArgs<'h>,
-    /// One for each argument; a scalar has none.
+    /// One for each argument; `None` for a scalar.
     device: Vec<Option<CudaSlice<u8>>>,
 }
 
@@ -19,7 +19,7 @@ impl<'h> Copies<'h> {
         let copy = |(_, given): &(String, Given<HostBuffer<'h>>)| {
             let Given::Tensor { tensor, .. } = given else { return Ok(None) };
             let bytes = tensor.buffer.bytes();
-            // The driver has no empty allocations.
+            // The driver cannot allocate zero bytes.
             let mut slice = stream.alloc_zeros::<u8>(bytes.len().max(1)).map_err(DeviceError::driver("allocate memory"))?;
             if !bytes.is_empty() {
                 stream.memcpy_htod(bytes, &mut slice).map_err(DeviceError::driver("copy an argument to the device"))?;
@@ -46,12 +46,12 @@ impl<'h> Copies<'h> {
         Args { given: given.collect(), origin: self.host.origin }
     }
 
-    /// The arguments in host memory, as they were.
+    /// The original arguments in host memory.
     pub fn into_host(self) -> HostArgs<'h> {
         self.host
     }
 
-    /// Copies what may have been written back, and waits for it.
+    /// Copies the outputs back, and waits for the copies.
     pub fn download(self, stream: &Arc<CudaStream>) -> Result<(), DeviceError> {
         for ((_, given), copy) in self.host.given.into_iter().zip(&self.device) {
             if let (Given::Tensor { tensor: Tensor { buffer: HostBuffer::Write(bytes), .. }, writable: true }, Some(copy)) =
@@ -65,7 +65,7 @@ impl<'h> Copies<'h> {
     }
 }
 
-/// What the device is, in a few words: `NVIDIA H200 (device 0, sm_90a, 132 multiprocessors)`.
+/// A short description of the device: `NVIDIA H200 (device 0, sm_90a, 132 multiprocessors)`.
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name();

@@ -1,8 +1,8 @@
 //! Launching: arguments into the parameter block, and the block into the stream.
 //!
-//! What does not change from launch to launch is decided when a plan is made: the order of the slots, where each field lies,
-//! the fields that only the extents decide, the grid. A launch looks its arguments up, fills in addresses, strides and
-//! scalars, and allocates nothing unless there are more arguments than [`INLINE`].
+//! A plan decides everything that does not change from launch to launch: the order of the slots, the offset of each
+//! field, the fields that depend on the extents alone, the grid. A launch looks its arguments up and fills in
+//! addresses, strides and scalars. It allocates nothing unless there are more arguments than [`INLINE`].
 
 use super::block::{BlockLayout, MapField, ParameterBlock};
 use super::reduce::Reducer;
@@ -22,10 +22,10 @@ use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, SyncOnD
 use std::ptr;
 use std::sync::Arc;
 
-/// Shared memory that a kernel may have without asking.
+/// Shared memory that a kernel may use without opting in.
 const DEFAULT_SHARED_MEMORY: usize = 48 * 1024;
 
-/// Arguments that a launch finds room for without allocating.
+/// The number of arguments up to which a launch does not allocate.
 const INLINE: usize = 16;
 
 pub(super) fn allow_shared_memory(function: &CudaFunction, bytes: usize) -> Result<(), DeviceError> {
@@ -37,20 +37,20 @@ pub(super) fn allow_shared_memory(function: &CudaFunction, bytes: usize) -> Resu
     function.set_attribute(attribute, bytes).map_err(DeviceError::driver("reserve shared memory"))
 }
 
-/// What stays the same from launch to launch of a plan.
+/// The constant part of a plan's launches.
 pub(crate) struct Launch {
     function: CudaFunction,
     before: Before,
     reducer: Reducer,
-    /// Which slots the kernel's `a` and `b` are.
+    /// The slots of the kernel's `a` and `b`.
     operand_slots: [usize; 2],
-    /// What a launch needs, as the user sees it; made for `shape`.
+    /// The arguments of a launch as the user sees them; made for `shape`.
     slots: Vec<Slot>,
     pub shape: Shape,
-    /// The only one in which its addresses mean anything.
+    /// The context in which its addresses are valid.
     pub context: Arc<CudaContext>,
     layout: BlockLayout,
-    /// Bytes that what lies in each slot has to be aligned to.
+    /// The needed alignment of each slot's memory, in bytes.
     alignment: Vec<usize>,
     grid: Option<[u32; 3]>,
     threads: u32,
@@ -61,29 +61,29 @@ pub(crate) struct Launch {
 /// The kernels that run before the plan's.
 #[derive(Default)]
 pub(crate) struct Before {
-    /// Copies what the kernel cannot read as it lies.
+    /// Copies the operands that the kernel cannot read directly.
     pub repacker: Option<Repacker>,
     /// Multiplies the parts of K.
     pub splitter: Option<Splitter>,
 }
 
-/// What a launch asks of the driver beyond grid and block.
+/// The attributes of a launch beyond grid and block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attribute {
-    /// It may begin while the launch before it in the stream still runs; the kernel itself waits for that.
+    /// The kernel may begin while the previous launch of the stream still runs, and waits for that itself.
     Programmatic,
 }
 
 /// The most attributes that a launch has.
 const ATTRIBUTES: usize = 1;
 
-/// Why a launch did not happen.
+/// Why a launch failed.
 pub(crate) enum LaunchError {
     Arguments(ArgumentErrors),
     Device(DeviceError),
 }
 
-/// A tensor of a launch: where it is and how it lies. A scalar has its value instead.
+/// A tensor of a launch: address and layout. A scalar has its value instead.
 #[derive(Clone, Copy)]
 pub(super) struct BoundOperand {
     pub address: u64,
@@ -114,7 +114,7 @@ impl Launch {
             probe::tensor_maps()?;
         }
         let operands = slots.len() - plan.arguments.len();
-        // Which slot the kernel's operand is, and the reverse: a transposed product has them exchanged.
+        // Maps slots to the kernel's operands and back: a transposed product exchanges them.
         let multiplies = plan.split.is_none() && operands == 2;
         let operand = |index: usize| if plan.transposed && multiplies { 1 - index } else { index };
         let programmatic = plan.programmatic && probe::programmatic_launches();
@@ -136,7 +136,7 @@ impl Launch {
         })
     }
 
-    /// Whether it has memory of its own on the device, which only one plan may use.
+    /// Whether it owns memory on the device, which only one plan may use.
     pub fn owns_memory(&self) -> bool {
         self.before.repacker.is_some() || self.before.splitter.is_some() || self.reducer.owns_memory()
     }
@@ -153,7 +153,7 @@ impl Launch {
         }
     }
 
-    /// What a launch with these arguments writes: which of them, and how it lies.
+    /// The arguments that a launch writes, with their layouts.
     pub(super) fn written(&self, args: &DeviceArgs<'_>) -> Result<Vec<(usize, Written)>, ArgumentErrors> {
         let bound = bind(&self.slots, self.shape, args)?;
         let written = self.slots.iter().zip(bound).filter_map(|(slot, bound)| match (&slot.kind, bound) {
@@ -167,7 +167,7 @@ impl Launch {
         Ok(written.collect())
     }
 
-    /// The launch, given room for as many things as there are arguments.
+    /// Launches, with room for all arguments.
     fn run_in<'g>(
         &self,
         stream: &'g Arc<CudaStream>,
@@ -188,7 +188,7 @@ impl Launch {
             return Ok(());
         }
         let origin = args.origin;
-        // The guards order the launch after what was written and before what comes next, on every stream.
+        // The guards order the launch after earlier writes and before later uses, on every stream.
         for ((address, guard), (_, given)) in addresses.iter_mut().zip(guards).zip(&mut args.given) {
             if let Given::Tensor { tensor, .. } = given {
                 let (pointer, order) = tensor.buffer.pointer(stream);
@@ -202,7 +202,7 @@ impl Launch {
         self.put(stream, &mut places[..self.slots.len()], origin)
     }
 
-    /// Puts the launch into the stream, its arguments being where `places` says, which nobody needs any more.
+    /// Puts the launch into the stream. `places` has the arguments; nothing needs it afterwards.
     pub(super) fn put(&self, stream: &Arc<CudaStream>, places: &mut [BoundOperand], origin: [i32; 3]) -> Result<(), LaunchError> {
         if self.shape.is_empty() {
             let entered = stream.context().bind_to_thread().map_err(DeviceError::driver("enter the stream's context"));
@@ -235,7 +235,7 @@ impl Launch {
             places[slot] = BoundOperand { address, ld, batch_stride, ..BoundOperand::NONE };
         }
         let mut block = self.layout.block(places, origin, workspace);
-        // A null address tells the kernel that the operand is left out, so it needs no map.
+        // A null address tells the kernel that the operand is left out, so the operand needs no map.
         let described = |field: &&MapField| places[field.slot].address != 0 || !self.slots[field.slot].may_be_left_out();
         for field in self.layout.maps.iter().filter(described) {
             let map = self.encode(field, &places[field.slot]).map_err(driver("describe a tensor"))?;
@@ -288,8 +288,8 @@ impl Launch {
         if errors.is_empty() { Ok(()) } else { Err(LaunchError::Arguments(ArgumentErrors(errors))) }
     }
 
-    /// Operands and what the kernel copies by tensor maps must be as aligned as it was compiled for; everything else it
-    /// looks at itself.
+    /// Operands, and matrices that the kernel copies through tensor maps, must be as aligned as the kernel was compiled
+    /// for. The kernel checks the alignment of everything else.
     fn check_alignment(&self, places: &[BoundOperand]) -> Result<(), ArgumentErrors> {
         let slots = self.alignment.iter().zip(places).zip(&self.slots);
         let misaligned = slots.filter(|((needs, place), _)| place.aligned < **needs).map(|((needs, place), slot)| {
@@ -309,7 +309,7 @@ impl Launch {
             Bound::Tensor(t) => {
                 let address = addresses[t.given];
                 let (ld, batch_stride) = (t.leading_dimension, t.batch_stride);
-                // Strides that lead nowhere do not count.
+                // A stride along an extent of 1 is never used.
                 let across = (if t.strided { ld } else { 0 }, if self.shape.batch > 1 { batch_stride } else { 0 });
                 let aligned = alignment(address, [across.0, across.1].map(|elements| t.dtype.bytes(elements)));
                 BoundOperand { address, ld, batch_stride, aligned, ..BoundOperand::NONE }
@@ -330,7 +330,7 @@ impl Launch {
     }
 }
 
-/// What the slots of a plan have to be aligned to; `operand` says which operand of the kernel each of the first is.
+/// The needed alignment of each slot. `operand` maps the first slots to the kernel's operands.
 fn needed_alignment(
     plan: &KernelPlan,
     shape: Shape,
@@ -339,7 +339,7 @@ fn needed_alignment(
     operand: impl Fn(usize) -> usize,
 ) -> Vec<usize> {
     let needs = |(slot, kind): (usize, &SlotKind)| match slot.checked_sub(operands) {
-        // Without terms there is nothing to read.
+        // Without K elements nothing is read.
         None if shape.k == 0 => 1,
         // The kernels before it read them.
         None if plan.split.is_some() => kind.element_size(),

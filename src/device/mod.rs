@@ -1,12 +1,13 @@
 //! The device: contexts, modules, launches, and buffers borrowed from the user's own cudarc.
 //!
-//! Everything here takes cudarc's types of the version that this crate re-exports as [`cudarc`]: a
-//! program's own context, streams and slices.
+//! This module takes cudarc's types of the version that this crate re-exports as [`cudarc`]: a program's own context,
+//! streams and slices.
 //!
 //! # Memory and streams of others
 //!
-//! Of a library that has another version of cudarc, or none, the addresses and streams will do, where it uses the device's primary context as
-//! CUDA's runtime does. cudarc wraps them; what a slice wraps is taken out again by `leak`, since dropping it would free it:
+//! A program whose library has another version of cudarc, or none, can pass addresses and streams if it uses the
+//! device's primary context, as CUDA's runtime does. cudarc wraps them. `leak` takes a wrapped slice out again, since
+//! dropping it would free the memory:
 //!
 //! ```no_run
 //! use postlude::cudarc::driver::CudaSlice;
@@ -57,35 +58,36 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Why the device could not do something.
+/// Why the device failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// No NVIDIA driver on this machine.
+    /// The machine has no NVIDIA driver.
     #[error("no CUDA driver: {tried}. Install the NVIDIA driver, or use the CPU reference (`Gemm::reference`)")]
     NoDriver {
-        /// What was tried.
+        /// The libraries that were tried.
         tried: String,
     },
-    /// The driver refused a call.
+    /// The driver rejected a call.
     #[error("the CUDA driver failed to {what}: {error}")]
     Driver {
-        /// What was being done.
+        /// The attempted action.
         what: &'static str,
         /// The driver's error.
         error: DriverError,
     },
-    /// A GPU, but nothing to compile kernels with, and none that are compiled.
-    #[error("{device} is there, but kernels cannot be compiled for it: {error}")]
+    /// The machine has a GPU, but nothing to compile kernels with, and no compiled kernels.
+    #[error("{device} was found, but kernels cannot be compiled for it: {error}")]
     NoCompiler {
         /// The GPU.
         device: String,
-        /// What is missing.
+        /// The missing part.
         error: JitError,
     },
-    /// No room for the copies of unaligned operands.
+    /// The device has no memory left for the copies of unaligned operands.
     #[error(
-        "no {bytes} bytes of device memory for copies of unaligned operands: {error}. Align them to 16 bytes (address, leading dimension and batch stride), or free memory"
+        "no {bytes} bytes of device memory for copies of unaligned operands: {error}. Align them to 16 bytes (address, \
+         leading dimension and batch stride), or free memory"
     )]
     Scratch {
         /// Bytes needed.
@@ -95,21 +97,23 @@ pub enum DeviceError {
     },
     /// Copies of unaligned operands need memory, and a capture cannot allocate it.
     #[error(
-        "the plan copies unaligned operands into {bytes} bytes that this stream does not have yet, and a capture cannot allocate them: execute the plan once on the stream before the capture"
+        "the plan copies unaligned operands into {bytes} bytes that this stream does not have yet, and a capture \
+         cannot allocate them: execute the plan once on the stream before the capture"
     )]
     ScratchInCapture {
         /// Bytes needed.
         bytes: usize,
     },
     /// More copies of operands than a grid counts.
-    #[error("unaligned operands whose copies take {bytes} bytes are more than one launch can copy: align them to 16 bytes")]
+    #[error("copies of unaligned operands take {bytes} bytes, more than one launch can copy: align them to 16 bytes")]
     ScratchTooLarge {
         /// Bytes needed.
         bytes: usize,
     },
-    /// No room for what the tiles of a launch reduce to, or for the sums of parts of K.
+    /// The device has no memory left for partial results of reductions, or for the sums of parts of K.
     #[error(
-        "no {bytes} bytes of device memory for partial results, of reductions or of parts of K: {error}. Free memory, make the batch or the matrix smaller, or plan with `Gemm::split_k(1)`"
+        "no {bytes} bytes of device memory for partial results, of reductions or of parts of K: {error}. Free memory, \
+         make the batch or the matrix smaller, or plan with `Gemm::split_k(1)`"
     )]
     Workspace {
         /// Bytes needed.
@@ -119,13 +123,14 @@ pub enum DeviceError {
     },
     /// Partial results need memory, and a capture cannot allocate it.
     #[error(
-        "the plan's reductions, or parts of K, need {bytes} bytes that this stream does not have yet, and a capture cannot allocate them: execute the plan once on the stream before the capture"
+        "the plan's reductions, or parts of K, need {bytes} bytes that this stream does not have yet, and a capture \
+         cannot allocate them: execute the plan once on the stream before the capture"
     )]
     WorkspaceInCapture {
         /// Bytes needed.
         bytes: usize,
     },
-    /// What waits for the stream cannot be recorded.
+    /// A call that waits for the stream cannot be recorded.
     #[error("{what} waits for the stream, which is being captured: call it before the capture, or after its end")]
     Capture {
         /// The call.
@@ -137,9 +142,9 @@ pub enum DeviceError {
         if needs == got { "another context of " } else { "" }
     )]
     Stream {
-        /// The plan's device.
+        /// The plan's device ordinal.
         needs: usize,
-        /// The stream's.
+        /// The stream's device ordinal.
         got: usize,
     },
 }
@@ -150,7 +155,7 @@ impl DeviceError {
     }
 }
 
-/// A GPU to plan for: its context, what it is, and the modules loaded into it. Cheap to clone.
+/// A GPU to plan for: its context, its properties, and the modules loaded into it. Cheap to clone.
 #[derive(Clone)]
 pub struct Device {
     inner: Arc<Inner>,
@@ -162,9 +167,10 @@ struct Inner {
     target: Target,
     gpu: Gpu,
     cache: Option<Cache>,
-    /// Functions by the key of their binary. They stay: to unload a module would have to wait for kernels of it that still run.
+    /// Functions by the key of their binary. They stay loaded, because unloading a module would have to wait for its
+    /// running kernels.
     functions: Mutex<HashMap<String, CudaFunction>>,
-    /// Launches by the request they were prepared for.
+    /// Launches by the request that they were prepared for.
     launches: Memos,
 }
 
@@ -185,12 +191,12 @@ impl Device {
         Device::of(&CudaContext::new(ordinal).map_err(DeviceError::driver("open the device"))?)
     }
 
-    /// The first GPU, if kernels are to be had for it: there is a compiler, or the kernel cache of the process has kernels of one, or
-    /// its mode is `deny` ([`Cache::usable`]). The error says which of driver, GPU and compiler is missing: what a program prints
-    /// before it turns to the CPU.
+    /// The first GPU for which kernels are available: there is a compiler, or the process's kernel cache has kernels of
+    /// one, or its mode is `deny` ([`Cache::usable`]). The error says whether driver, GPU or compiler is missing. A
+    /// program prints it before it falls back to the CPU.
     ///
     /// # Errors
-    /// If there is no driver, no GPU, or neither NVRTC nor any kernel.
+    /// If driver or GPU is missing, or both NVRTC and cached kernels are.
     pub fn find() -> Result<Device, DeviceError> {
         let device = Device::new(0)?;
         match device.cache().usable() {
@@ -199,10 +205,10 @@ impl Device {
         }
     }
 
-    /// The GPU of a context that the program already has.
+    /// The GPU of an existing context.
     ///
     /// # Errors
-    /// If the driver does not tell what the device is.
+    /// If the driver does not report the device's properties.
     pub fn of(context: &Arc<CudaContext>) -> Result<Device, DeviceError> {
         Device::build(context, None)
     }
@@ -210,13 +216,13 @@ impl Device {
     /// The same device, with a kernel cache of its own instead of the process-wide one.
     ///
     /// # Errors
-    /// If the driver does not tell what the device is.
+    /// If the driver does not report the device's properties.
     pub fn with_cache(&self, cache: Cache) -> Result<Device, DeviceError> {
         Device::build(self.context(), Some(cache))
     }
 
     fn build(context: &Arc<CudaContext>, cache: Option<Cache>) -> Result<Device, DeviceError> {
-        // A context of the program's own may be of an older driver.
+        // A program's own context may come from an older driver.
         probe::driver()?;
         let attribute = |which| context.attribute(which).map_err(DeviceError::driver("read an attribute of the device"));
         let major = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
@@ -245,17 +251,17 @@ impl Device {
         self.inner.context.ordinal()
     }
 
-    /// Its name, as the driver has it.
+    /// The driver's name for it.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// What kernels for it are compiled for.
+    /// The target of its kernels.
     pub fn target(&self) -> Target {
         self.inner.target
     }
 
-    /// How many multiprocessors it has.
+    /// The number of multiprocessors.
     pub fn multiprocessors(&self) -> usize {
         self.inner.gpu.multiprocessors
     }
@@ -270,13 +276,13 @@ impl Device {
         self.inner.cache.as_ref().unwrap_or_else(|| Cache::global())
     }
 
-    /// Launches that own no memory, so that plans may share them.
+    /// Launches that own no memory, so plans may share them.
     pub(crate) fn launches(&self) -> &Memos {
         &self.inner.launches
     }
 
-    /// Loads a binary, or finds it loaded. One from the disk that the driver refuses is compiled anew; where that cannot be, those of older
-    /// compilers are tried, the newest first.
+    /// Loads a binary, or finds it loaded. If the driver rejects one from the disk, it is compiled again. If that is
+    /// impossible, binaries of older compilers are tried, the newest first.
     pub(crate) fn load(
         &self,
         cubin: &Arc<Cubin>,
@@ -317,14 +323,14 @@ pub(crate) enum LoadError {
     Device(DeviceError),
 }
 
-/// Whether the driver will not have the image, as opposed to having no room for it.
+/// Whether the driver rejects the image itself, as opposed to lacking memory for it.
 fn is_refusal(error: DriverError) -> bool {
     matches!(
         error.0,
         CUresult::CUDA_ERROR_INVALID_IMAGE
             | CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU
             | CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION
-            // Of bytes that are no image the driver thinks that they are PTX.
+            // The driver takes bytes that are not an image for PTX.
             | CUresult::CUDA_ERROR_INVALID_PTX
             | CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND
             | CUresult::CUDA_ERROR_NOT_FOUND

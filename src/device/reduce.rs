@@ -1,5 +1,5 @@
-//! What reductions take of a launch: the workspace of the plan, and identities where there is nothing to reduce. Blocks that keep in step count
-//! their tiles in the same workspace.
+//! Reductions in a launch: the workspace of the plan, and identities for empty outputs. Blocks in lockstep count their
+//! tiles in the same workspace.
 
 use super::DeviceError;
 use super::launch::BoundOperand;
@@ -16,17 +16,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(super) struct Reducer {
     /// Bytes of the workspace.
     bytes: usize,
-    /// Whether a launch can do without: it only counts tiles there, which saves time.
+    /// Whether a launch can run without it: it only counts tiles there, which saves time.
     optional: bool,
     rooms: Mutex<Rooms>,
-    /// The slot of each result that is overwritten, and the identity in its format.
+    /// The slot of each overwritten result, with the identity in its format.
     identities: Vec<(usize, Vec<u8>)>,
 }
 
 impl Reducer {
     /// For a plan whose arguments begin at slot `operands`, and a workspace of so many bytes.
     pub fn new(plan: &KernelPlan, operands: usize, bytes: usize) -> Reducer {
-        // Onto what is there, nothing is nothing.
+        // A reduction that accumulates nothing leaves its memory as it is.
         let overwritten = plan.program.reductions.iter().filter(|reduce| !reduce.accumulate);
         let reduced = overwritten.map(|reduce| (reduce.argument, reduce.operand.dtype, reduce.monoid.of_nothing(reduce.value)));
         let sums = plan.program.sums.iter().filter(|sum| !sum.accumulate);
@@ -40,7 +40,7 @@ impl Reducer {
         Reducer { bytes, optional, rooms: Mutex::default(), identities: identities.collect() }
     }
 
-    /// Whether a launch that visits nothing has nothing to write either.
+    /// Whether a launch without tiles has nothing to write.
     pub fn is_empty(&self) -> bool {
         self.identities.is_empty()
     }
@@ -50,7 +50,8 @@ impl Reducer {
         self.bytes > 0
     }
 
-    /// The address of the stream's workspace; 0 if none is needed, or the launch can do without and there is none, or it is being captured.
+    /// The address of the stream's workspace. It is 0 if none is needed, or if the launch can run without and there is
+    /// none or it is being captured.
     ///
     /// # Errors
     /// If there is no memory for it, or the stream is being captured and has none yet.
@@ -59,7 +60,7 @@ impl Reducer {
         if bytes == 0 {
             return Ok(0);
         }
-        // A graph may outlive the plan, which nobody has to keep for this.
+        // A graph may outlive the plan, and nothing keeps the plan alive for it.
         if self.optional && captured(stream).unwrap_or(true) {
             return Ok(0);
         }
@@ -70,15 +71,15 @@ impl Reducer {
         }
     }
 
-    /// Puts the identities into the stream, in place of a kernel that would have nothing to visit.
+    /// Puts the identities into the stream, in place of a kernel without tiles.
     ///
     /// # Errors
-    /// If the driver refuses.
+    /// If the driver rejects the call.
     pub fn write_identities(&self, stream: &CudaStream, slots: &[Slot], places: &[BoundOperand]) -> Result<(), DeviceError> {
         for (slot, identity) in &self.identities {
             let SlotKind::Memory { inner, outer, matrix, batch, .. } = slots[*slot].kind else { continue };
             let BoundOperand { address, ld, batch_stride, .. } = places[*slot];
-            // A matrix is shared by the batch: else nothing would be reduced.
+            // The batch shares a matrix: otherwise nothing would be reduced.
             let (runs, distance) = if matrix { (outer, ld) } else { (batch.unwrap_or(1), batch_stride) };
             fill(stream, address, [inner, runs], distance, identity)
                 .map_err(|error| DeviceError::Driver { what: "write the identities of reductions", error })?;
@@ -87,16 +88,17 @@ impl Reducer {
     }
 }
 
-/// Writes an element `inner` times side by side, and that `runs` times at a distance in elements.
+/// Writes an element `inner` times side by side, and repeats that `runs` times at a distance in elements.
 fn fill(stream: &CudaStream, to: u64, [inner, runs]: [usize; 2], distance: usize, element: &[u8]) -> Result<(), DriverError> {
     if inner == 0 || runs == 0 {
         return Ok(());
     }
-    // A single run has no distance.
+    // A single run needs no distance.
     let pitch = if runs > 1 { distance } else { inner } * element.len();
     let stream = stream.cu_stream();
     if let &[a, b, c, d, e, f, g, h] = element {
-        // The driver fills words of up to 4 bytes, so the halves of an element are filled one after the other, along the shorter way.
+        // The driver fills words of up to 4 bytes. So the halves of an element are filled one after the other, along
+        // the shorter axis.
         let halves = [(to, u32::from_ne_bytes([a, b, c, d])), (to + 4, u32::from_ne_bytes([e, f, g, h]))];
         let (lines, step, count, pitch) = if runs < inner { (runs, pitch, inner, 8) } else { (inner, 8, runs, pitch) };
         for (start, half) in (0..lines).flat_map(|line| halves.map(|(to, half)| (to + (line * step) as u64, half))) {

@@ -1,4 +1,4 @@
-//! Copies of operands that the kernel cannot read as they lie: the copying kernel, and the scratch memory it writes.
+//! Copies of operands that the kernel cannot read directly: the copying kernel, and its scratch memory.
 
 use super::DeviceError;
 use super::rooms::{NoRoom, Rooms};
@@ -14,10 +14,10 @@ pub(crate) struct Repacker {
     scratch: Mutex<Rooms>,
 }
 
-/// While it lives, no other thread puts a launch of the plan between the copies and the kernel that reads them.
+/// While this guard lives, no other thread puts a launch of the plan between the copies and the kernel that reads them.
 pub(super) struct Copied<'a> {
     _turn: MutexGuard<'a, Rooms>,
-    /// What to read in place of `a` and `b`, as the kernel sees them.
+    /// The replacements of `a` and `b`, as the kernel sees them.
     pub operands: [Option<MappedTensor>; 2],
 }
 
@@ -51,7 +51,7 @@ impl Repacker {
         Repacker { function, repack, scratch: Mutex::default() }
     }
 
-    /// Puts the copies into the stream. `operands` are `a` and `b` as the kernel sees them, and as they lie.
+    /// Puts the copies into the stream. `operands` are the kernel's `a` and `b` in the user's memory.
     ///
     /// # Errors
     /// If there is no memory for the copies, or the stream is being captured and has none yet.

@@ -1,4 +1,4 @@
-//! Rooms: device memory that a plan owns, for each stream that it has run on, so that launches on two streams do not share any.
+//! Rooms: device memory that a plan owns, one piece for each stream, so that launches on two streams share none.
 
 use super::DeviceError;
 use super::probe::captured;
@@ -9,15 +9,16 @@ use std::thread::{self, ThreadId};
 /// `CU_STREAM_PER_THREAD`: one handle for as many streams as there are threads.
 const PER_THREAD: usize = 2;
 
-/// The rooms of a plan. None goes before the plan, not even for a larger one: a captured graph may hold its address.
+/// The rooms of a plan. A room lives as long as the plan, even after a larger one is needed: a captured graph may hold
+/// its address.
 #[derive(Default)]
 pub(super) struct Rooms(Vec<Room>);
 
-/// The memory is freed in the order of the stream, after the last kernel that uses it. The stream is kept, so that no other one
-/// takes its place.
+/// The memory is freed in stream order, after the last kernel that uses it. The stream is kept alive, so that no other
+/// stream reuses its handle.
 struct Room {
     stream: Arc<CudaStream>,
-    /// Whose stream it is, if each thread has another one of that handle.
+    /// The thread of the stream, if each thread has another stream of that handle.
     thread: Option<ThreadId>,
     memory: CudaSlice<u8>,
     address: u64,
@@ -25,16 +26,16 @@ struct Room {
 
 /// Why there is no room.
 pub(super) enum NoRoom {
-    /// The driver does not tell whether the stream is being captured.
+    /// The driver does not report whether the stream is being captured.
     Unknown(DriverError),
-    /// The stream is being captured, which cannot allocate, and has no room yet.
+    /// The stream has no room yet and is being captured, which cannot allocate.
     Capture,
     /// The device's memory does not suffice.
     Full(DriverError),
 }
 
 impl NoRoom {
-    /// The error of a workspace of so many bytes.
+    /// The error for a workspace of so many bytes.
     pub fn of_workspace(self, bytes: usize) -> DeviceError {
         match self {
             NoRoom::Unknown(error) => DeviceError::Driver { what: "ask whether the stream is being captured", error },
@@ -45,11 +46,11 @@ impl NoRoom {
 }
 
 impl Rooms {
-    /// The address of a room of the stream's that has so many bytes, which the first launch to need it allocates, with zeros in it.
+    /// The address of a room of the stream with so many bytes. The first launch that needs it allocates it, zeroed.
     pub fn on(&mut self, stream: &Arc<CudaStream>, bytes: usize) -> Result<u64, NoRoom> {
         let Rooms(rooms) = self;
         let thread = (stream.cu_stream().addr() == PER_THREAD).then(|| thread::current().id());
-        // Handles alone would not do: those of default streams are the same in every context.
+        // Handles alone are ambiguous: those of default streams are the same in every context.
         let mine = |room: &&Room| *room.stream == **stream && room.thread == thread && room.memory.len() >= bytes;
         if let Some(found) = rooms.iter().find(mine) {
             return Ok(found.address);
@@ -66,10 +67,10 @@ impl Rooms {
 }
 
 impl Drop for Room {
-    /// Frees are put into the stream of the thread that drops, which is not the one with the last kernel.
+    /// Frees go into the stream of the dropping thread, which may differ from that of the last kernel.
     fn drop(&mut self) {
         if self.thread.is_some() {
-            // Nobody is left to hear of a failure, and a context that has failed runs no kernel any more.
+            // Nothing can report a failure here, and a context that has failed runs no more kernels.
             let _ = self.stream.context().synchronize();
         }
     }

@@ -1,4 +1,4 @@
-//! Scratch memory in place of what a launch writes, so that a kernel can be tried without a trace.
+//! Scratch memory in place of a launch's outputs, so that a kernel can be tried without side effects.
 
 use super::buffer::{Window, Write};
 use super::{DeviceArgs, DeviceError, Launch};
@@ -7,10 +7,10 @@ use crate::dtype::DType;
 use cudarc::driver::{CudaStream, result};
 use std::sync::Arc;
 
-/// Arguments, and a copy of each that is written, as far as a launch reaches.
+/// The arguments, with a copy of each output in the range that a launch writes.
 pub(crate) struct Scratch<'s, 'a> {
     args: &'s mut DeviceArgs<'a>,
-    /// One for each argument; what is only read has none.
+    /// One for each argument; `None` for inputs.
     copies: Vec<Option<Copy>>,
 }
 
@@ -19,7 +19,7 @@ struct Copy {
     lies: Written,
 }
 
-/// An argument that is written.
+/// An output.
 #[derive(Clone, Copy)]
 pub(super) struct Written {
     pub dtype: DType,
@@ -39,7 +39,7 @@ pub(super) struct StridedRuns {
 }
 
 impl Written {
-    /// The elements without what lies between runs, which a launch does not write: that is the user's, and may be anything.
+    /// The elements without the gaps between runs. A launch does not write the gaps, which belong to the user.
     fn without_gaps(&self, bytes: Vec<u8>) -> Vec<u8> {
         let StridedRuns { inner, outer, ld, entries, batch_stride } = self.runs;
         let run = self.dtype.bytes(inner);
@@ -56,7 +56,7 @@ impl Written {
     }
 }
 
-/// Addresses in scratch memory agree with the user's up to this, so that they are as aligned.
+/// Addresses in scratch memory agree with the user's up to this power of two, so they are as aligned.
 const ALIGNMENT: u64 = 256;
 
 /// Why there is no scratch memory.
@@ -66,7 +66,7 @@ pub(crate) enum ScratchError {
 }
 
 impl<'s, 'a> Scratch<'s, 'a> {
-    /// Makes room. The contents are anything.
+    /// Allocates the copies, with undefined contents.
     pub fn new(launch: &Launch, stream: &Arc<CudaStream>, args: &'s mut DeviceArgs<'a>) -> Result<Scratch<'s, 'a>, ScratchError> {
         let written = launch.written(args).map_err(ScratchError::Arguments)?;
         let mut copies: Vec<Option<Copy>> = (0..args.given.len()).map(|_| None).collect();
@@ -80,7 +80,7 @@ impl<'s, 'a> Scratch<'s, 'a> {
         Ok(Scratch { args, copies })
     }
 
-    /// Copies what the user's memory holds, gaps between runs included.
+    /// Copies the user's memory, including the gaps between runs.
     pub fn restore(&mut self, stream: &Arc<CudaStream>) -> Result<(), DeviceError> {
         stream.context().bind_to_thread().map_err(DeviceError::driver("enter the stream's context"))?;
         for ((_, given), copy) in self.args.given.iter_mut().zip(&mut self.copies) {
@@ -99,7 +99,7 @@ impl<'s, 'a> Scratch<'s, 'a> {
         Ok(())
     }
 
-    /// The arguments with the copies in place of what is written.
+    /// The arguments with copies in place of the outputs.
     pub fn args(&mut self) -> DeviceArgs<'_> {
         let origin = self.args.origin;
         let given = self.args.given.iter_mut().zip(&mut self.copies).map(|((name, given), copy)| {
@@ -120,7 +120,7 @@ impl<'s, 'a> Scratch<'s, 'a> {
         Args { given: given.collect(), origin }
     }
 
-    /// What the copies hold now, each with its format, without what lies between runs. Waits for it.
+    /// The present contents of the copies, each with its format, without the gaps between runs. Waits for them.
     pub fn download(&self, stream: &Arc<CudaStream>) -> Result<Vec<(DType, Vec<u8>)>, DeviceError> {
         let copies = self.copies.iter().flatten().map(|copy| {
             let bytes = copy.window.download(stream).map_err(DeviceError::driver("copy a result from the device"))?;

@@ -16,10 +16,10 @@ pub(crate) struct Splitter {
     sums: Mutex<Rooms>,
 }
 
-/// While it lives, no other thread puts a launch of the plan between the product and the kernel that adds up.
+/// While this guard lives, no other thread puts a launch of the plan between the product and the kernel that adds up.
 pub(super) struct Multiplied<'a> {
     _turn: MutexGuard<'a, Rooms>,
-    /// Where the sums are.
+    /// The address of the sums.
     pub sums: BoundOperand,
 }
 
@@ -32,8 +32,8 @@ impl Splitter {
     /// Puts the product of the parts into the stream. `operands` are the user's A and B.
     ///
     /// # Errors
-    /// If there is no memory for the sums, the stream is being captured and has none yet, or the kernel cannot read the
-    /// operands as they lie.
+    /// If there is no memory for the sums, the stream has none yet and is being captured, or the kernel cannot read the
+    /// operands directly.
     pub(super) fn multiply(&self, stream: &Arc<CudaStream>, operands: [BoundOperand; 2]) -> Result<Multiplied<'_>, LaunchError> {
         let bytes = self.split.bytes(self.shape);
         let mut turn = self.sums.lock().unwrap_or_else(PoisonError::into_inner);

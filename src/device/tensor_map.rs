@@ -1,7 +1,7 @@
-//! MappedTensor maps as the driver writes them.
+//! MappedTensor maps as the driver encodes them.
 //!
-//! The driver takes any strides that are multiples of 16 bytes: 0 for what the batch shares, entries that are interleaved or
-//! that overlap. On an H200 boxes of all of these read the right elements.
+//! The driver takes any strides that are multiples of 16 bytes: 0 for a shared batch, interleaved entries, overlapping
+//! entries. On an H200 boxes of all of these read the right elements.
 
 use crate::dtype::DType;
 use crate::plan::{Swizzle, TensorMap};
@@ -23,9 +23,9 @@ pub(super) struct MappedTensor {
     /// Runs of a batch entry.
     pub outer: usize,
     pub batch: usize,
-    /// From run to run; anything where there is only one.
+    /// From run to run; arbitrary if there is only one.
     pub ld: usize,
-    /// From entry to entry; anything where there is only one.
+    /// From entry to entry; arbitrary if there is only one.
     pub batch_stride: usize,
     /// Bytes of an element.
     pub size: usize,
@@ -38,17 +38,17 @@ struct Form {
     strides: [u64; 2],
 }
 
-/// Bytes that addresses and strides are multiples of.
+/// The alignment of addresses and strides, in bytes.
 pub(super) const UNIT: u64 = 16;
 const EXTENT_LIMIT: u64 = 1 << 32;
 const STRIDE_LIMIT: u64 = 1 << 40;
 
 impl MappedTensor {
-    /// How the tensor is described, if it can be.
+    /// The description of the tensor, if there is one.
     fn form(&self) -> Option<Form> {
         let extents = [self.inner as u64, self.outer as u64, self.batch as u64];
         let bytes = |stride: usize| (stride as u64).checked_mul(self.size as u64);
-        // A stride along an extent of 1 leads nowhere, so it may be any legal one.
+        // A stride along an extent of 1 is never used, so any legal one will do.
         let strides =
             [if self.outer > 1 { bytes(self.ld)? } else { UNIT }, if self.batch > 1 { bytes(self.batch_stride)? } else { UNIT }];
         let described = extents.iter().all(|extent| (1..=EXTENT_LIMIT).contains(extent))
@@ -57,10 +57,10 @@ impl MappedTensor {
         described.then_some(Form { extents, strides })
     }
 
-    /// The map, or nothing if it cannot describe the tensor. The cache may fetch lines `in_pairs`.
+    /// The map, or `None` if it cannot describe the tensor. The cache may fetch lines `in_pairs`.
     ///
     /// # Errors
-    /// If the driver does not take what its documentation allows.
+    /// If the driver rejects arguments that its documentation allows.
     pub fn encode(&self, map: &TensorMap, in_pairs: bool) -> Result<Option<Bytes>, DriverError> {
         let Some(Form { extents, strides }) = self.form() else { return Ok(None) };
         let boxes = [map.box_inner as u32, map.box_outer as u32, 1];
@@ -88,8 +88,8 @@ impl MappedTensor {
     }
 }
 
-/// How much L2 fetches at a time. Runs that begin inside a line of 128 bytes touch two lines a box row, and fetching those in
-/// pairs brings in what nobody asked for: 5000^3 takes 1.15 to 1.5 times as long.
+/// The L2 promotion: bytes that L2 fetches at a time. Runs that begin inside a line of 128 bytes touch two lines a box
+/// row. Fetching those in pairs brings in lines that are not needed: 5000^3 takes 1.15 to 1.5 times as long.
 fn promotion(stride: u64, in_pairs: bool) -> CUtensorMapL2promotion {
     if in_pairs && stride.is_multiple_of(128) {
         CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B
@@ -105,7 +105,7 @@ fn element(map: &TensorMap) -> CUtensorMapDataType {
         DType::F32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
         DType::F64 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
         DType::I32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
-        // Bits are moved as the bytes they lie in.
+        // Bits are moved as the bytes that contain them.
         DType::Bool | DType::Bits8 | DType::Bits128 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
     }
 }

@@ -1,4 +1,4 @@
-//! Looking after a cache directory: what is in it, whether it is sound, and making it smaller.
+//! Maintenance of a cache directory: its contents, their verification, and sweeping.
 
 use super::cache::Cache;
 use super::config::Limits;
@@ -14,38 +14,39 @@ use std::time::SystemTime;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CachedFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Its length in bytes.
     pub bytes: u64,
-    /// When it was used last, to within an hour.
+    /// When it was last used, to within an hour.
     pub used: SystemTime,
-    /// What it holds, or what is wrong with it.
+    /// Its content, or why it is unsound.
     pub holds: Result<Holds, Unsound>,
 }
 
-/// What a sound file of a cache directory holds.
+/// The content of a sound file of a cache directory.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Holds {
     /// A kernel.
     Kernel(Box<KernelInfo>),
-    /// A note: what tuning found about a kernel.
+    /// A note: a tuning record for a kernel.
     Note,
-    /// A compiler that kernels are from: its identity.
+    /// A compiler whose kernels are present: its identity.
     Compiler(String),
-    /// Which compiler a library of this machine is, so that a process need not load it to know: the compiler's identity.
+    /// The compiler in a library of this machine, so that a process can know it without loading it: the compiler's
+    /// identity.
     Library(String),
 }
 
-/// Why a file of a cache directory is of no use. It is a miss for whoever looks for it.
+/// Why a file of a cache directory is unsound. It counts as a miss.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unsound(String);
 
 impl Cache {
-    /// Reads and verifies every kernel and every note of the directory, those used last first, and then what it knows of compilers.
-    /// Nothing is changed.
+    /// Reads and verifies every kernel and every note of the directory, the most recently used first, then the records
+    /// of compilers. Changes nothing.
     pub fn files(&self) -> Vec<CachedFile> {
         let Ok(store) = self.store() else { return Vec::new() };
         let (mut entries, _) = sweep::census(store);
@@ -57,8 +58,8 @@ impl Cache {
         entries.chain(compilers).map(|(kind, found)| examine(store, found, kind)).collect()
     }
 
-    /// Removes what has not been used for longest until 70 % of `limits` are left, if the directory exceeds them, and what dead
-    /// writers and old versions left behind. This happens by itself once an hour, with the cache's own limits.
+    /// Removes the least recently used files until 70 % of `limits` are left, if the directory exceeds them, and the
+    /// leftovers of dead writers and old versions. The cache does this itself once an hour, with its own limits.
     pub fn prune(&self, limits: Limits) -> Swept {
         match self.store() {
             Ok(store) if self.writable() => {
@@ -70,7 +71,7 @@ impl Cache {
         }
     }
 
-    /// Removes every kernel and every note from the directory. What is in memory stays.
+    /// Removes every kernel and every note from the directory. Kernels in memory stay.
     pub fn clear(&self) -> Swept {
         self.prune(Limits { bytes: 0, files: 0 })
     }
@@ -91,7 +92,7 @@ fn examine(store: &Store, Found { path, bytes, used }: Found, kind: FileKind) ->
     CachedFile { holds: holds(), path, bytes, used }
 }
 
-/// Where in its folder a file lies, but for the extension.
+/// A file's path in its folder, without the extension.
 fn shard(key: &CacheKey) -> String {
     let name = key.to_string();
     format!("{}/{name}", &name[..2])

@@ -1,14 +1,14 @@
-//! A cache in one file, to be taken to another machine.
+//! A cache in one file, for another machine.
 //!
 //! ```text
 //! magic    8 bytes   "\x89PLBUN\r\n"
 //! format   u32       the version of this layout
-//! ...                records: what it is (u8: 1 a kernel, 2 a note, 3 a compiler), length (u64), the file as it lies in the cache
+//! ...                records: kind (u8: 1 a kernel, 2 a note, 3 a compiler), length (u64), the cache's file
 //! end      u8        0
 //! check    32 bytes  hash of all the above
 //! ```
 //!
-//! The whole is verified before anything is taken, and every file in it once more by itself.
+//! The whole bundle is verified before any of it is imported, and every file in it once more by itself.
 
 use super::cache::Cache;
 use super::config::Mode;
@@ -23,7 +23,7 @@ const MAGIC: [u8; 8] = *b"\x89PLBUN\r\n";
 const FORMAT: u32 = 1;
 const HASH: u64 = 32;
 
-/// Why a bundle could not be written or read. Nothing was imported from it then.
+/// Why a bundle could not be written or read. Nothing was imported from it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BundleError {
@@ -43,30 +43,30 @@ pub enum BundleError {
     Io {
         /// The file.
         path: String,
-        /// Why not.
+        /// The reason.
         error: io::Error,
     },
-    /// The file is no bundle, or not whole.
-    #[error("{path} is no sound bundle: {why}. Export it again, and copy it as a binary file")]
+    /// The file is not a bundle, or is incomplete.
+    #[error("{path} is not a sound bundle: {why}. Export it again, and copy it as a binary file")]
     Damaged {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The fault.
         why: &'static str,
     },
 }
 
-/// What went into a bundle, or came out of it.
+/// The contents of a bundle that was written or read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bundled {
     /// Kernels.
     pub kernels: u64,
-    /// Notes: what tuning found.
+    /// Notes: tuning records.
     pub notes: u64,
-    /// Compilers that the kernels are from.
+    /// Compilers of the kernels.
     pub compilers: u64,
-    /// Files that were damaged, and left out.
+    /// Damaged files, which were left out.
     pub damaged: u64,
     /// Bytes of all files.
     pub bytes: u64,
@@ -98,7 +98,7 @@ impl<W: Write> Hashing<W> {
 }
 
 impl Cache {
-    /// Writes every sound kernel and note of the directory into one file, which appears complete or not at all.
+    /// Writes every sound kernel and note of the directory into one file. The file appears complete or not at all.
     ///
     /// # Errors
     /// If there is no directory, or the file cannot be written.
@@ -119,7 +119,7 @@ impl Cache {
             out.put(&FORMAT.to_le_bytes())?;
             for (kind, file) in &files {
                 let Some(tag) = kind.tag() else { continue };
-                // Gone meanwhile is no loss.
+                // A file that vanished meanwhile is not an error.
                 let Ok(found) = store.contents(file) else { continue };
                 let bytes = found.map_or_else(Vec::new, |(_, bytes)| bytes);
                 if kind.read(&bytes).is_err() {
@@ -142,12 +142,12 @@ impl Cache {
         Ok(bundled)
     }
 
-    /// Takes over the kernels and notes of a bundle. Sound files that are there already stay as they are.
+    /// Imports the kernels and notes of a bundle. Sound files that are already present stay unchanged.
     ///
-    /// Kernels are code: import only what you would run.
+    /// Kernels are code: import only those that you would run.
     ///
     /// # Errors
-    /// If the directory cannot be written, or the file is not a whole bundle; nothing is imported then.
+    /// If the directory cannot be written, or the file is not a complete bundle. Nothing is imported then.
     pub fn import(&self, bundle: impl AsRef<Path>) -> Result<Bundled, BundleError> {
         let store = self.store().map_err(|why| BundleError::NoDirectory(why.to_owned()))?;
         if !self.writable() {
@@ -177,14 +177,14 @@ impl Cache {
     }
 }
 
-/// Why a bundle is not read.
+/// Why a bundle is rejected.
 #[derive(Debug)]
 pub(super) enum BundleFault {
     Io(io::Error),
     Damaged(&'static str),
 }
 
-/// Verifies all of a bundle, and then hands over what is in it: tags and files, which may yet be anything.
+/// Verifies the whole bundle, and then passes its tags and files on. Their contents are not verified yet.
 pub(super) fn read<R: Read + Seek>(
     mut bundle: R,
     mut take: impl FnMut(u8, Vec<u8>) -> io::Result<()>,
@@ -204,7 +204,7 @@ pub(super) fn read<R: Read + Seek>(
         if size > LARGEST {
             return Err(BundleFault::Damaged("a file in it is too large"));
         }
-        // Grows with what is there, not with what the size says.
+        // The buffer grows with the data, not with the announced size.
         let mut bytes = Vec::new();
         if (&mut reader).take(size).read_to_end(&mut bytes).map_err(BundleFault::Io)? as u64 != size {
             return Err(BundleFault::Damaged("it has no end"));
@@ -213,7 +213,7 @@ pub(super) fn read<R: Read + Seek>(
     }
 }
 
-/// Compares a bundle with its checksum, and stops before its first record. The bytes of all records.
+/// Compares a bundle with its checksum, and stops before its first record. Returns the bytes of all records.
 fn verify<R: Read + Seek>(bundle: &mut R) -> Result<u64, BundleFault> {
     const HEAD: usize = MAGIC.len() + 4;
     let short = || BundleFault::Damaged("it is too short");

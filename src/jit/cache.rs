@@ -25,33 +25,33 @@ use std::time::{Duration, Instant};
 
 /// Compiled kernels, in memory and, where possible, on disk.
 ///
-/// A look-up goes to memory, then to the disk, then to NVRTC. However many threads ask for a kernel at the same time, one of them
-/// fetches or compiles it, and of several processes with one directory one compiles while the others wait for its file. A
-/// compilation that failed is tried again by the next who asks.
+/// A look-up goes to memory, then to the disk, then to NVRTC. If several threads ask for a kernel at the same time, one
+/// of them fetches or compiles it. If several processes share a directory, one compiles while the others wait for its
+/// file. A failed compilation is tried again at the next request.
 ///
-/// Nothing about the disk is ever an error: a cache that cannot be read or written, for whatever reason, costs time, and each kind
-/// of fault is reported once as a warning (an event of `tracing`), and [`Cache::directory`] says why. What a cache may do at all is its
-/// [`Mode`].
+/// A fault of the disk is never an error. A cache that cannot be read or written costs time. Each kind of fault is
+/// reported once as a warning (an event of `tracing`), and [`Cache::directory`] says why there is no directory. The
+/// cache's [`Mode`] says what it may do.
 ///
-/// The key of a kernel contains the build of the compiler. A machine without NVRTC can use a filled directory all the same: which
-/// compilers it was filled by is written down there, and a kernel of any of them does, the newest first.
+/// The key of a kernel contains the build of the compiler. A machine without NVRTC can still use a filled directory:
+/// the directory records the compilers that filled it. A kernel of any of them will do, the newest first.
 pub struct Cache {
     flights: Flights<CacheKey, Arc<Cubin>, Failure>,
     disk: Result<Store, String>,
-    /// Those of the disk among them.
+    /// Counts for the disk alone.
     faults: Arc<Faults>,
     config: Config,
     /// The environment asked for a mode that does not exist.
     fault: Option<ModeError>,
     compiler: Arc<dyn Compile>,
     build: OnceLock<Build>,
-    /// Which compiler a note says that it is. Good for looking a kernel up, and for nothing else.
+    /// The compiler according to a note. It serves look-ups, and nothing else.
     recalled: OnceLock<Option<Build>>,
-    /// There was no compiler the last time it was looked for.
+    /// The last search found no compiler.
     missing: AtomicBool,
     /// The compilers of the directory, as last read.
     known: Mutex<Arc<[Build]>>,
-    /// Keys of kernels that the driver refused, where an older compiler's was found instead.
+    /// Keys of kernels that the driver rejected and that were replaced by an older compiler's.
     refused: Mutex<HashSet<String>>,
     notes: Mutex<HashMap<CacheKey, Vec<u8>>>,
     memos: Memos,
@@ -59,28 +59,29 @@ pub struct Cache {
     pace: Pace,
 }
 
-/// Why a look-up brought nothing.
+/// Why a look-up failed.
 #[derive(Clone, Debug)]
 enum Failure {
-    /// It is not there, and was not to be compiled.
+    /// The kernel is missing, and was not to be compiled.
     Absent,
     Jit(JitError),
 }
 
-/// What to do with the entry on disk, and without one.
+/// How to treat the entry on disk, and what to do without one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Disk {
     /// Read it, or compile.
     Read,
-    /// Compile, and replace it.
+    /// Compile, and replace the entry.
     Overwrite,
     /// Read it, or give up.
     Only,
 }
 
 impl Cache {
-    /// The cache of this process, in `$POSTLUDE_CACHE_DIR`, else `$XDG_CACHE_HOME/postlude`, else `$HOME/.cache/postlude`, else
-    /// in memory; `$POSTLUDE_CACHE` is its [`Mode`]. The environment is read on the first call.
+    /// The cache of this process, in `$POSTLUDE_CACHE_DIR`, else `$XDG_CACHE_HOME/postlude`, else
+    /// `$HOME/.cache/postlude`, else in memory. `$POSTLUDE_CACHE` is its [`Mode`]. The first call reads the
+    /// environment.
     pub fn global() -> &'static Self {
         static GLOBAL: LazyLock<Cache> = LazyLock::new(Cache::of_this_environment);
         &GLOBAL
@@ -124,7 +125,7 @@ impl Cache {
         }
     }
 
-    /// A cache that forgets everything with the process.
+    /// A cache in memory alone.
     pub fn in_memory() -> Self {
         Self::with(Err("this cache was asked to use memory only".to_owned()), Config::default())
     }
@@ -134,7 +135,8 @@ impl Cache {
         Self::open(root, Config::default())
     }
 
-    /// A cache in a directory of the caller's choice, used as the caller says. It is created if it is to be written.
+    /// A cache in a directory of the caller's choice, with the caller's configuration. The directory is created if it
+    /// is to be written.
     pub fn open(root: impl AsRef<Path>, config: Config) -> Self {
         let root = root.as_ref();
         if config.mode == Mode::Off {
@@ -184,29 +186,29 @@ impl Cache {
         self.disk.as_ref().map_err(String::as_str)
     }
 
-    /// Says what went wrong and costs only time: aloud, if it is the first of its kind.
+    /// Reports a fault that costs only time. The first of its kind is a warning.
     pub(crate) fn report(&self, fault: CacheFault, what: &dyn std::fmt::Display, why: &dyn std::fmt::Display) {
         self.faults.report(fault, what, why);
     }
 
-    /// Whether anything in the directory may be changed: its mode allows it, and the file system did when it was opened.
+    /// Whether the directory may be changed: its mode allows it, and the file system allowed it at the opening.
     pub fn writable(&self) -> bool {
         self.disk.as_ref().is_ok_and(Store::writable)
     }
 
-    /// What the cache may do.
+    /// The rights of the cache.
     pub fn mode(&self) -> Mode {
         self.config.mode
     }
 
-    /// What has been done so far. Each answer is an event of `tracing`, too, with the target `postlude::cache`, and so are these
-    /// numbers after a sweep and after [`precompile`](crate::gemm::precompile).
+    /// The counts so far. Each answer is also an event of `tracing` with the target `postlude::cache`. So are these
+    /// counts after a sweep and after [`precompile`](crate::gemm::precompile).
     pub fn stats(&self) -> CacheStats {
         let (bytes_read, bytes_written) = self.disk.as_ref().map_or((0, 0), Store::traffic);
         CacheStats { bytes_read, bytes_written, held: self.flights.len(), ..self.counters.read() }
     }
 
-    /// Says what has been done so far, if somebody listens.
+    /// Emits the counts so far, if there is a subscriber.
     pub(crate) fn tell(&self, when: &str) {
         if tracing::enabled!(target: EVENTS, tracing::Level::DEBUG) {
             self.stats().tell(when);
@@ -224,8 +226,8 @@ impl Cache {
     /// The binary of `source` for `target`.
     ///
     /// # Errors
-    /// If NVRTC is not found, does not take the target or an option, or refuses the source; or if the kernel is not there and must
-    /// not be compiled.
+    /// If NVRTC is not found, rejects the target, an option or the source; or if the kernel is missing and must not be
+    /// compiled.
     pub fn compile(&self, source: &Source, target: &Target, options: &Options) -> Result<Arc<Cubin>, JitError> {
         if let Some(fault) = &self.fault {
             return Err(fault.clone().into());
@@ -234,7 +236,7 @@ impl Cache {
         if self.config.mode == Mode::Deny {
             return self.without_compiling(source, target, options);
         }
-        // Looking for a compiler takes long where there is none.
+        // A search for a missing compiler takes long.
         let known_missing = self.missing.load(Relaxed);
         if known_missing && let Some(found) = self.without_compiler(source, target, options, &"it was looked for before")? {
             return Ok(found);
@@ -245,7 +247,8 @@ impl Cache {
         let job = match self.job(source, target, options) {
             Err(JitError::NotFound(missing)) => {
                 self.missing.store(true, Relaxed);
-                // What this call knew, not what another has found out since: the disk was not asked for this kernel yet.
+                // This call's knowledge, not what another call has found out since: the disk was not searched for this
+                // kernel yet.
                 let found = if known_missing { None } else { self.without_compiler(source, target, options, &missing)? };
                 return found.ok_or(JitError::NotFound(missing));
             }
@@ -256,13 +259,13 @@ impl Cache {
             match self.obtain(&job.key, target, Disk::Read, || self.run(&job)) {
                 Ok(cubin) => return Ok(cubin),
                 Err(Failure::Jit(error)) => return Err(error),
-                // Another thread, which had no compiler yet, looked for the same kernel at the same time.
+                // Another thread, which had no compiler yet, searched for the same kernel at the same time.
                 Err(Failure::Absent) => {}
             }
         }
     }
 
-    /// Compiles, unless that is estimated to take too long, and tells who watches.
+    /// Compiles, unless the estimate exceeds the limit, and reports progress to the watcher.
     fn run(&self, job: &Job<'_>) -> Result<Cubin, JitError> {
         let Job { source, target, flags, key } = job;
         watch::within(self.config.compile_limit, &self.pace, source, *target)?;
@@ -278,7 +281,7 @@ impl Cache {
         disk: Disk,
         run: impl FnOnce() -> Result<Cubin, JitError>,
     ) -> Result<Arc<Cubin>, Failure> {
-        // Set if the work fell to this call, which then gets the value that tells so.
+        // Set if this call does the work. Its value tells so.
         let mut own = None;
         let shared = self.flights.get_or_try(key, || {
             let cubin = self.fetch(key, target, disk, run)?;
@@ -331,7 +334,7 @@ impl Cache {
         if let Some(store) = store {
             self.save(store, key, target, &cubin);
         }
-        // Whoever won the name on disk, these bytes are as good.
+        // Another process may have won the name on disk. These bytes are equally good.
         Ok(cubin)
     }
 
@@ -365,7 +368,7 @@ impl Cache {
     }
 }
 
-/// Notes follow the kernels: in memory, and on disk where there is one.
+/// Notes are stored like kernels: in memory, and on disk if there is a directory.
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what runs kernels takes notes"))]
 impl Cache {
     /// The note of a key.
@@ -380,7 +383,7 @@ impl Cache {
         Some(note)
     }
 
-    /// Keeps a note instead of an earlier one; whether it will be found by another process.
+    /// Stores a note in place of an earlier one. Returns whether another process will find it.
     pub(crate) fn keep_note(&self, key: &CacheKey, note: &[u8]) -> bool {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).insert(*key, note.to_vec());
         self.memos.forget_all();
@@ -388,9 +391,10 @@ impl Cache {
     }
 }
 
-/// Memos: what was made of a request the last time, in memory only.
+/// Memos: the results of earlier requests, in memory only.
 impl Cache {
-    /// What was kept under a key, and how many bytes its binary has. The caller answers for it that the key says all that matters.
+    /// The value under a key, and the size of its binary in bytes. The caller guarantees that the key covers everything
+    /// that matters.
     pub(crate) fn memo<T: Any + Send + Sync>(&self, key: &CacheKey, bytes: impl Fn(&T) -> usize) -> Option<Arc<T>> {
         let found: Arc<T> = self.memos.get(key)?;
         self.counters.remembered(key, || bytes(&found));
@@ -409,7 +413,7 @@ impl std::fmt::Debug for Cache {
     }
 }
 
-/// A compilation, and the key made of all that it will use.
+/// A compilation, and the key of all its inputs.
 struct Job<'a> {
     source: &'a Source,
     target: Target,

@@ -1,4 +1,4 @@
-//! Who compiles: NVRTC, and in tests of the cache a stand-in.
+//! The compiler: NVRTC, or a stand-in in tests of the cache.
 
 use super::error::JitError;
 use super::key::CacheKey;
@@ -9,24 +9,24 @@ use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::AtomicBool;
 
-/// What the cache needs of a compiler.
+/// The interface that the cache needs of a compiler.
 pub(super) trait Compile: Send + Sync {
-    /// Which compiler it is. That may take long.
+    /// The identity of the compiler. Finding it may take long.
     fn build(&self) -> Result<Build, JitError>;
 
-    /// The way on which [`build`](Self::build) would find it, or `None` where that is not known, or it was found already and asking
-    /// takes no time.
+    /// The search by which [`build`](Self::build) would find it. `None` if that is unknown, or if the compiler is
+    /// already found and asking is fast.
     fn way(&self) -> Option<CacheKey> {
         None
     }
 
-    /// The way on which it was found, and its file, where that is known for certain.
+    /// The search by which it was found, and its file, if that is certain.
     fn traced(&self) -> Option<Traced> {
         None
     }
 
-    /// A binary of `source`. `key` is what it will be known by, and `flags` are all options. Once `cancel` is true the compiler may
-    /// give up.
+    /// A binary of `source`. `key` is the kernel's key, and `flags` are all options. Once `cancel` is true the compiler
+    /// may give up.
     fn compile(
         &self,
         key: &CacheKey,
@@ -37,19 +37,19 @@ pub(super) trait Compile: Send + Sync {
     ) -> Result<Cubin, JitError>;
 }
 
-/// All that a key contains of a compiler. It lies on disk beside the kernels, so that a machine without a compiler knows what to
-/// look for.
+/// The compiler's part of a key. It is stored beside the kernels, so that a machine without a compiler knows which keys
+/// to look for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Build {
     /// Version and build.
     pub identity: String,
-    /// The options it is given every time.
+    /// The options of every compilation.
     pub common: Vec<String>,
 }
 
 impl Build {
-    /// The numbers in the identity, major version first: of two builds the newer has the larger ones.
+    /// The numbers in the identity, major version first. The newer of two builds has the larger ones.
     pub fn age(&self) -> Vec<u64> {
         let numbers = self.identity.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
         numbers.map(|digits| digits.parse().unwrap_or(u64::MAX)).collect()

@@ -1,4 +1,4 @@
-//! What a cache may do, and how large its directory may grow.
+//! The rights of a cache, and the size limits of its directory.
 
 use super::watch::{Progress, Watcher};
 use std::fmt;
@@ -9,18 +9,19 @@ use std::time::Duration;
 /// The environment variable with the [`Mode`] of [`Cache::global`](super::Cache::global).
 pub const CACHE_MODE: &str = "POSTLUDE_CACHE";
 
-/// What a cache may do. Whatever the mode, a kernel that the process has is not fetched again.
+/// The rights of a cache. In every mode a kernel in memory is not fetched again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// `rw`: reads the directory, compiles what is not there, and keeps it there.
+    /// `rw`: reads the directory, compiles missing kernels, and stores them there.
     #[default]
     ReadWrite,
-    /// `ro`: reads the directory and compiles what is not there; changes nothing on disk, not even time stamps.
+    /// `ro`: reads the directory and compiles missing kernels; changes nothing on disk, not even time stamps.
     ReadOnly,
     /// `off`: uses no directory.
     Off,
-    /// `deny`: reads the directory and never compiles; NVRTC is not even looked for. What is not there is
-    /// [`JitError::Denied`](super::JitError::Denied). For machines that are to run what was compiled, and tested, elsewhere.
+    /// `deny`: reads the directory and never compiles; NVRTC is not searched for. A missing kernel is
+    /// [`JitError::Denied`](super::JitError::Denied). For machines that run kernels which were compiled and tested
+    /// elsewhere.
     Deny,
 }
 
@@ -35,9 +36,9 @@ impl fmt::Display for Mode {
     }
 }
 
-/// A text that names no [`Mode`].
+/// A text that does not name a [`Mode`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no mode of the kernel cache; use `rw`, `ro`, `off` or `deny`")]
+#[error("`{0}` is not a mode of the kernel cache; use `rw`, `ro`, `off` or `deny`")]
 pub struct ModeError(String);
 
 impl FromStr for Mode {
@@ -48,13 +49,13 @@ impl FromStr for Mode {
     }
 }
 
-/// How large a directory may grow. Soft: it is compared once an hour, by whoever has just written, and then the files that were
-/// used least recently go until 70 % are left.
+/// Size limits of a directory. They are soft: a process that has just written compares once an hour, and then removes
+/// the least recently used files until 70 % are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of all files together.
     pub bytes: u64,
-    /// How many files.
+    /// The number of files.
     pub files: u64,
 }
 
@@ -65,7 +66,7 @@ impl Default for Limits {
     }
 }
 
-/// How a cache is used. The default is right for most programs.
+/// The configuration of a cache. The default suits most programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     pub(super) mode: Mode,
@@ -93,37 +94,37 @@ impl Config {
         Config::default()
     }
 
-    /// What the cache may do.
+    /// Sets the cache's rights.
     #[must_use]
     pub fn mode(self, mode: Mode) -> Config {
         Config { mode, ..self }
     }
 
-    /// How large the directory may grow.
+    /// Sets the size limits of the directory.
     #[must_use]
     pub fn limits(self, limits: Limits) -> Config {
         Config { limits, ..self }
     }
 
-    /// How long to wait while another process compiles the same kernel, before compiling it too; 30 seconds by default. With zero
-    /// no lock is taken. Locks save work and decide nothing: results are right without.
+    /// Sets how long to wait while another process compiles the same kernel, before compiling it too; 30 seconds by
+    /// default. With zero no lock is taken. Locks save work and decide nothing: results are right without them.
     #[must_use]
     pub fn patience(self, time: Duration) -> Config {
         Config { patience: time, ..self }
     }
 
-    /// The most time that a compilation may be estimated to take, 30 seconds by default; `None` for any. A kernel that is estimated
-    /// to take longer is refused as [`JitError::TooLong`](super::JitError::TooLong), and nothing is compiled. The estimate follows
-    /// from the plan, and from how fast this cache's last compilations were.
+    /// Sets the longest estimated compile time, 30 seconds by default; `None` for no limit. A kernel with a longer
+    /// estimate is rejected as [`JitError::TooLong`](super::JitError::TooLong), and nothing is compiled. The estimate
+    /// follows from the plan, and from the speed of this cache's last compilations.
     #[must_use]
     pub fn compile_limit(self, limit: Option<Duration>) -> Config {
         Config { compile_limit: limit, ..self }
     }
 
-    /// A closure that is told how far each compilation is, at its start and ten times a second, from a thread of its own. `Break` calls
-    /// the compilation off: it ends as [`JitError::Cancelled`](super::JitError::Cancelled), for everyone who waits for the same kernel.
-    /// NVRTC asks between its phases, which may take seconds each; before 13.0 it cannot be interrupted, and ends as if nobody had
-    /// called it off.
+    /// Sets a closure that receives the progress of each compilation, at its start and ten times a second, on a thread
+    /// of its own. `Break` cancels the compilation: it ends as [`JitError::Cancelled`](super::JitError::Cancelled), for
+    /// every thread that waits for the same kernel. NVRTC asks between its phases, which may take seconds each. Before
+    /// 13.0 it cannot be interrupted, and ends as if it had not been cancelled.
     ///
     /// ```no_run
     /// use postlude::jit::{Cache, Config};

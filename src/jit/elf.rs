@@ -1,8 +1,8 @@
-//! Whether a file is a library that the loader can be trusted with.
+//! Checks that the loader can be trusted with a file.
 //!
-//! The loader maps a library into memory by what its headers say. Where the file ends before that, touching the memory ends the
-//! process with SIGBUS, and opening a pipe waits for somebody to write into it. So a file is looked at first: it is a regular file,
-//! a shared library of this machine's kind, and long enough for every segment that is mapped.
+//! The loader maps a library into memory by its headers. If the file ends earlier, touching the memory ends the process
+//! with SIGBUS. Opening a pipe waits for a writer. So a file is examined first: it has to be a regular file, a shared
+//! library for this kind of machine, and long enough for every mapped segment.
 //!
 //! The layout is that of the ELF-64 object file format (System V ABI, "Object Files").
 
@@ -51,8 +51,8 @@ pub(super) fn build_id(path: &Path) -> Option<String> {
     })
 }
 
-/// The build ID in a segment of notes. Each note is the lengths of its owner's name and of its content, its kind, the name and the
-/// content; the last two are padded to four bytes.
+/// The build ID in a segment of notes. Each note has the lengths of its owner's name and of its content, its kind, the
+/// name and the content. The last two are padded to four bytes.
 fn id_among(mut notes: &[u8]) -> Option<String> {
     while notes.len() >= 12 {
         let (name, content, kind) = (u32_at(notes, 0) as usize, u32_at(notes, 4) as usize, u32_at(notes, 8));
@@ -71,12 +71,12 @@ fn look(path: &Path) -> Result<(), String> {
     segments(path).map(drop)
 }
 
-/// A file of which all segments are whole, and their headers.
+/// A file whose segments are complete, with their headers.
 fn segments(path: &Path) -> Result<(File, Vec<u8>), String> {
     let cannot = |error| format!("it cannot be read ({error})");
-    // Before it is opened, which for a pipe would wait.
+    // Before it is opened, since opening a pipe would wait.
     if !std::fs::metadata(path).map_err(cannot)?.is_file() {
-        return Err("it is no regular file".to_owned());
+        return Err("it is not a regular file".to_owned());
     }
     let mut file = File::open(path).map_err(cannot)?;
     let length = file.metadata().map_err(cannot)?.len();
@@ -84,18 +84,18 @@ fn segments(path: &Path) -> Result<(File, Vec<u8>), String> {
     let mut header = Vec::new();
     file.by_ref().take(HEADER as u64).read_to_end(&mut header).map_err(cannot)?;
     if !b"\x7fELF".starts_with(&header[..header.len().min(4)]) {
-        return Err("it is no ELF library".to_owned());
+        return Err("it is not an ELF library".to_owned());
     }
     if header.len() < HEADER {
         return Err(cut_off());
     }
-    // 64 bits, the low byte first.
+    // 64 bits, little-endian.
     if header[4..6] != [2, 1] || u16_at(&header, MACHINE) != HERE {
         return Err("it is a library for another kind of machine".to_owned());
     }
     let (size, count) = (usize::from(u16_at(&header, SEGMENT_SIZE)), usize::from(u16_at(&header, SEGMENT_COUNT)));
     if u16_at(&header, TYPE) != DYNAMIC || size != SEGMENT || count == 0 {
-        return Err("it is no ELF library".to_owned());
+        return Err("it is not an ELF library".to_owned());
     }
     let start = u64_at(&header, SEGMENTS);
     if start.checked_add((size * count) as u64).is_none_or(|end| end > length) {
@@ -103,7 +103,7 @@ fn segments(path: &Path) -> Result<(File, Vec<u8>), String> {
     }
     let mut segments = vec![0; size * count];
     file.seek(SeekFrom::Start(start)).and_then(|_| file.read_exact(&mut segments)).map_err(cannot)?;
-    // Of a segment without bytes in the file nothing is mapped from there.
+    // A segment without bytes in the file maps nothing from it.
     let inside = |segment: &[u8]| {
         let (offset, bytes) = (u64_at(segment, 8), u64_at(segment, 32));
         bytes == 0 || offset.checked_add(bytes).is_some_and(|end| end <= length)

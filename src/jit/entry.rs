@@ -1,6 +1,6 @@
 //! A cached kernel as bytes.
 //!
-//! One file holds the binary and what is known about it, so the two cannot disagree:
+//! One file holds the binary and the facts about it, so the two cannot disagree:
 //!
 //! ```text
 //! info     u32       length of the following description
@@ -38,7 +38,7 @@ pub(super) fn decode_any(bytes: &[u8]) -> Result<(CacheKey, Cubin), Damage> {
     Ok((key, Cubin::new(image, info)))
 }
 
-/// Description and binary, if the lengths account for all there is.
+/// Description and binary, if the lengths account for all bytes.
 fn parts(held: &[u8]) -> Option<(&[u8], &[u8])> {
     let (info, rest) = held.split_first_chunk()?;
     let (image, rest) = rest.split_first_chunk()?;
@@ -52,7 +52,7 @@ pub(super) mod tests {
     use crate::source::Origin;
     use crate::target::Target;
 
-    /// A kernel as it comes from the compiler.
+    /// A kernel as the compiler returns it.
     pub fn cubin(key: &CacheKey, bytes: &[u8]) -> Cubin {
         let info = KernelInfo {
             entry: "k".into(),
@@ -71,7 +71,7 @@ pub(super) mod tests {
         Cubin::new(bytes, info)
     }
 
-    /// The same, as it comes from the disk.
+    /// The same kernel as the disk returns it.
     pub fn as_read(mut cubin: Cubin) -> Cubin {
         (cubin.info.compile_ms, cubin.info.origin) = (None, Origin::Disk);
         cubin

@@ -1,4 +1,4 @@
-//! What every file of the cache is wrapped in: whose it is at the front, and a hash of all of it at the end.
+//! The envelope of every file of the cache: its owner at the front, and a hash of everything at the end.
 //!
 //! ```text
 //! magic    8 bytes   the kind of file: not a text, and damaged by anything that treats it as one
@@ -14,7 +14,7 @@ use super::key::{CacheKey, FORMAT};
 
 pub(super) const HASH: usize = 32;
 
-/// Why bytes are not the file that was looked for. Always a miss, never an error.
+/// Why bytes are not the requested file. Always a miss, never an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Damage {
     #[error("it is not a file of this kind")]
@@ -31,7 +31,7 @@ pub(super) enum Damage {
     Description,
 }
 
-/// The parts of a file, wrapped.
+/// The parts of a file, with their envelope.
 pub(super) fn wrap(magic: [u8; 8], key: &CacheKey, parts: &[&[u8]]) -> Vec<u8> {
     let length: usize = parts.iter().map(|part| part.len()).sum();
     let mut bytes = Vec::with_capacity(magic.len() + 4 + HASH + length + HASH);
@@ -44,8 +44,8 @@ pub(super) fn wrap(magic: [u8; 8], key: &CacheKey, parts: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// Whose a file is, and what it holds. `complete` tells from that whether anything is missing or too much, which is a better
-/// answer than a wrong checksum.
+/// The owner of a file, and its content. `complete` checks the length by the owner, which gives a better message than a
+/// wrong checksum.
 pub(super) fn unwrap(magic: [u8; 8], bytes: &[u8], complete: impl Fn(&[u8]) -> bool) -> Result<(CacheKey, &[u8]), Damage> {
     let (found, rest) = bytes.split_first_chunk().ok_or(Damage::Length)?;
     if *found != magic {
@@ -66,7 +66,7 @@ pub(super) fn unwrap(magic: [u8; 8], bytes: &[u8], complete: impl Fn(&[u8]) -> b
     Ok((CacheKey::from_bytes(*key), held))
 }
 
-/// What a file holds, if it is the one that was looked for.
+/// The content of a file, if it is the requested one.
 pub(super) fn of<T>(key: &CacheKey, read: (CacheKey, T)) -> Result<T, Damage> {
     let (found, held) = read;
     if found == *key { Ok(held) } else { Err(Damage::Key) }

@@ -1,4 +1,4 @@
-//! What can go wrong between a source text and its binary.
+//! Errors between a source text and its binary.
 
 use super::config::{CACHE_MODE, Mode, ModeError};
 use super::log::{CompilerMessage, Severity};
@@ -8,14 +8,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a kernel could not be compiled. Cheap to clone: everyone who waited for the same compilation gets the same error.
+/// Why a kernel could not be compiled. Cheap to clone: every thread that waited for the same compilation gets the same
+/// error.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JitError {
     /// There is no usable NVRTC on this machine.
     #[error(transparent)]
     NotFound(#[from] NotFound),
-    /// NVRTC read the source and refused it.
+    /// NVRTC rejected the source.
     #[error(transparent)]
     Compile(#[from] CompileFailure),
     /// This NVRTC does not know the target.
@@ -25,27 +26,27 @@ pub enum JitError {
         if .supported.iter().all(|known| *known < .target.number()) { "newer" } else { "different" }
     )]
     UnsupportedTarget {
-        /// What was asked for.
+        /// The requested target.
         target: Target,
-        /// Who was asked.
+        /// The compiler.
         compiler: String,
         /// The architectures it knows, as the number in their names.
         supported: Arc<[u32]>,
     },
-    /// An option that NVRTC or ptxas does not take.
+    /// An option that NVRTC or ptxas rejects.
     #[error("`{option}` is not accepted: {why}. Remove it from the options")]
     InvalidOption {
         /// The option as given; all of them, if NVRTC does not say which.
         option: String,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
-    /// A source that cannot even be handed to the compiler.
+    /// A source that cannot be passed to the compiler.
     #[error("the source of kernel `{entry}` cannot be compiled: {why}")]
     InvalidSource {
         /// The name of the kernel.
         entry: String,
-        /// What is wrong with it.
+        /// The fault.
         why: &'static str,
     },
     /// The source compiled, but the kernel is not in it under its name.
@@ -54,9 +55,9 @@ pub enum JitError {
         if .found.is_empty() { "device functions".to_owned() } else { format!("`{}`", .found.join("`, `")) }
     )]
     MissingEntry {
-        /// The name that was looked for.
+        /// The requested name.
         entry: String,
-        /// The kernels that are there.
+        /// The kernels in the source.
         found: Vec<String>,
     },
     /// The kernel is not in the cache, and compiling is not allowed.
@@ -68,25 +69,24 @@ pub enum JitError {
     /// The watcher called the compilation off.
     #[error("the compilation for {target} was cancelled after {:.1} s", .elapsed.as_secs_f64())]
     Cancelled {
-        /// What was compiled for.
+        /// The target.
         target: Target,
-        /// How long it had run.
+        /// The time it had run.
         elapsed: Duration,
     },
-    /// The environment names a mode that the cache does not have. Nothing is compiled then: the mode may have been meant to forbid
-    /// it.
+    /// The environment names an unknown mode. Nothing is compiled then: the mode may have been meant to forbid it.
     #[error("{CACHE_MODE}: {0}")]
     Mode(#[from] ModeError),
     /// NVRTC itself failed: out of memory, a damaged installation, a defect.
     #[error("{compiler} failed in {call} with {code}{}. Free memory or reinstall NVRTC, then compile again", after_colon(.log))]
     Internal {
-        /// Who failed.
+        /// The compiler.
         compiler: String,
-        /// In which of its functions.
+        /// The function of the compiler that failed.
         call: &'static str,
         /// Its error code.
         code: String,
-        /// What it wrote.
+        /// Its output.
         log: Arc<str>,
     },
 }
@@ -101,7 +101,7 @@ fn after_colon(log: &str) -> String {
 }
 
 impl JitError {
-    /// The same error with what the kernel was asked for, where the cure is to compile it elsewhere.
+    /// The same error with the request, if the cure is to compile the kernel elsewhere.
     pub(crate) fn asked_for(mut self, asked: impl FnOnce() -> Asked) -> JitError {
         if let JitError::NotFound(NotFound { asked: place, .. }) | JitError::Denied(Denied { asked: place, .. }) = &mut self {
             place.get_or_insert_with(|| Arc::new(asked()));
@@ -113,26 +113,27 @@ impl JitError {
 /// A kernel whose compilation is estimated to take longer than [`Config::compile_limit`](super::Config::compile_limit) allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "compiling for {target} is estimated to take {:.1} s, and the limit is {:.1} s. Shorten the epilogue, store part of it and go on in \
+    "compiling for {target} is estimated to take {:.1} s, and the limit is {:.1} s. Shorten the epilogue, store part \
+     of it and go on in \
      another kernel, or raise the limit: `jit::Config::compile_limit`, or {COMPILE_LIMIT}",
     .estimate.as_secs_f64(), .limit.as_secs_f64()
 )]
 pub struct TooLong {
-    /// What it was to be compiled for.
+    /// The target.
     pub target: Target,
-    /// The time that it would take.
+    /// The estimated time.
     pub estimate: Duration,
-    /// The time that it may take.
+    /// The limit.
     pub limit: Duration,
 }
 
-/// What a kernel was asked for, as whoever planned it tells: of a source alone nobody knows what to compile it from.
+/// The request for a kernel, as the planner knows it. A source alone does not say what to compile it from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Asked {
-    /// Operation, problem, target with its multiprocessors, and what was planned for them.
+    /// Operation, problem, target with its multiprocessors, and preferences.
     pub request: String,
-    /// The command that compiles it, but for the epilogue's file; or what of the request no command says.
+    /// The command that compiles it, except the epilogue's file; or the part of the request that no command expresses.
     pub command: Result<String, String>,
 }
 
@@ -142,38 +143,38 @@ impl Asked {
     }
 }
 
-/// How it is compiled elsewhere.
+/// How to compile it elsewhere.
 impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.command {
-            Ok(command) => write!(
-                f,
-                "with\n  {command}\nwhere EPILOGUE.json is what `Epilogue::to_json` writes, or by running the program there"
-            ),
+            Ok(command) => {
+                write!(f, "with\n  {command}\nwhere `Epilogue::to_json` writes EPILOGUE.json, or by running the program there")
+            }
             Err(beyond) => write!(
                 f,
-                "by running the program there, or with `gemm::precompile` (the command `postlude-cache precompile` cannot say {beyond})"
+                "by running the program there, or with `gemm::precompile` (the command `postlude-cache precompile` \
+                 cannot say {beyond})"
             ),
         }
     }
 }
 
-/// One place that was searched for NVRTC, in vain.
+/// One place that was searched for NVRTC without success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tried {
     /// A file, a directory or a bare library name.
     pub place: String,
-    /// Why it did not do.
+    /// The reason.
     pub reason: String,
 }
 
-/// The list of all places searched for NVRTC. A later call searches again, so installing it helps without a restart.
+/// All places searched for NVRTC. A later call searches again, so an installation helps without a restart.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub struct NotFound {
     /// Every place, in the order of the search.
     pub tried: Arc<[Tried]>,
-    /// What it was needed for, if a plan was to be compiled.
+    /// The request, if a plan was to be compiled.
     pub asked: Option<Arc<Asked>>,
 }
 
@@ -190,7 +191,8 @@ impl fmt::Display for NotFound {
             writeln!(f, "  {place}: {reason}")?;
         }
         f.write_str(
-            "Install it with `pip install nvidia-cuda-nvrtc` (no GPU and no toolkit needed) and, if that environment is not the active \
+            "Install it with `pip install nvidia-cuda-nvrtc` (no GPU and no toolkit needed) and, if that environment \
+             is not the active \
              one, set POSTLUDE_NVRTC_PATH to its library or directory",
         )?;
         let Some(asked) = &self.asked else { return Ok(()) };
@@ -208,13 +210,13 @@ impl fmt::Display for NotFound {
 pub struct Denied {
     /// The name of the kernel.
     pub entry: String,
-    /// What it is wanted for.
+    /// The target.
     pub target: Target,
     /// The directory, or why there is none.
     pub directory: String,
-    /// The compilers whose kernels are there, and the key that the kernel would have from each.
+    /// The compilers whose kernels are present, with the key that the kernel would have from each.
     pub keys: Arc<[(String, String)]>,
-    /// What it was asked for, if it is of a plan.
+    /// The request, if it came from a plan.
     pub asked: Option<Arc<Asked>>,
 }
 
@@ -241,14 +243,14 @@ impl fmt::Display for Denied {
     }
 }
 
-/// A source that NVRTC refused, with everything it said.
+/// A source that NVRTC rejected, with all messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct CompileFailure {
     /// The name of the kernel.
     pub entry: String,
-    /// What it was compiled for.
+    /// The target.
     pub target: Target,
-    /// The compiler that refused it.
+    /// The compiler.
     pub compiler: String,
     /// Errors and warnings, each with the step of the program it belongs to.
     pub messages: Arc<[CompilerMessage]>,
@@ -267,7 +269,7 @@ impl fmt::Display for CompileFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 4;
         let Self { entry, target, compiler, log, .. } = self;
-        write!(f, "{compiler} refused kernel `{entry}` for {target}:")?;
+        write!(f, "{compiler} rejected kernel `{entry}` for {target}:")?;
         let count = self.errors().count();
         if count == 0 {
             write!(f, "\n  {}", if log.trim().is_empty() { "it did not say why" } else { log.trim() })?;

@@ -1,5 +1,5 @@
-//! What goes wrong and costs only time. Each kind of it is said aloud once in the life of a cache, and after that as a debug event: a
-//! full disk is full for every kernel, and hides no damaged file.
+//! Faults that cost only time. Each kind is a warning once in the life of a cache, and after that a debug event: a full
+//! disk affects every kernel, and hides no damaged file.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -29,45 +29,45 @@ macro_rules! faults {
 }
 
 faults! {
-    /// A file is there and cannot be read.
+    /// A file exists but cannot be read.
     Unreadable = "a cached file cannot be read",
-    /// Somebody else may have put a file there, or may change it.
-    Untrusted = "a cached file is not used, for somebody else may have put it there",
-    /// A folder lies in the place of a file.
+    /// Another user may have put a file there, or may change it.
+    Untrusted = "a cached file is not used, because another user may have put it there",
+    /// A folder occupies the place of a file.
     InTheWay = "a folder lay in the place of a cached file",
-    /// A file is not what it should be.
+    /// A file is damaged.
     Damaged = "a cached file is damaged; where it can be written it is removed and made again",
-    /// A file cannot be written: the disk is full, or somebody else's.
+    /// A file cannot be written: the disk is full, or belongs to another user.
     Unwritable = "a file cannot be cached",
     /// A file cannot be removed.
     Unremovable = "a cached file cannot be removed",
-    /// A lock cannot be had, so several processes may compile the same kernel.
+    /// A lock cannot be taken, so several processes may compile the same kernel.
     Unlocked = "a lock cannot be used; other processes may compile the same kernels",
-    /// A lock is held for longer than there is patience.
+    /// A lock is held for longer than the patience.
     Slow = "another process takes long to compile a kernel; it is compiled here too",
     /// The directory cannot be swept.
-    Unswept = "the directory cannot be swept",
-    /// The directory is swept without a lock, so perhaps by several at once.
-    Crowded = "the lock for sweeping cannot be used; the directory is swept without",
+    Unswept = "the cache directory cannot be swept",
+    /// The directory is swept without a lock, so possibly by several processes at once.
+    Crowded = "the lock for sweeping cannot be used; the cache directory is swept without it",
     /// There is no compiler.
-    NoCompiler = "there is no compiler; kernels that another one has made are used",
-    /// A note says of a compiler what is not true.
-    Mistaken = "a note beside the cached kernels named another compiler than the one that is there; it is replaced",
-    /// NVRTC compiled a kernel, and did not tell what it needs.
+    NoCompiler = "there is no compiler; kernels of other compilers are used",
+    /// A note names a wrong compiler.
+    Mistaken = "a note beside the cached kernels named another compiler than the present one; it is replaced",
+    /// NVRTC compiled a kernel without reporting its registers.
     Unmeasured = "the compiler did not report registers and spills",
-    /// The driver refused a kernel from disk.
-    Refused = "a cached kernel was refused by the driver; it is compiled again",
-    /// The driver refused a kernel from disk, and nothing can be compiled.
-    Older = "a cached kernel was refused by the driver; one from an older compiler is used",
-    /// A record of tuning is not what it should be.
+    /// The driver rejected a kernel from disk.
+    Refused = "the driver rejected a cached kernel; it is compiled again",
+    /// The driver rejected a kernel from disk, and nothing can be compiled.
+    Older = "the driver rejected a cached kernel; one from an older compiler is used",
+    /// A tuning record is damaged.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what runs kernels is tuned"))]
-    Record = "what tuning found earlier cannot be read; it is ignored",
-    /// A record of tuning is of no use any more.
+    Record = "a tuning record cannot be read; it is ignored",
+    /// A tuning record does not fit any more.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what runs kernels is tuned"))]
-    Outdated = "what tuning found earlier does not fit the problem any more; it is ignored",
-    /// A tuned kernel does not compile any more.
+    Outdated = "a tuning record does not fit the problem any more; it is ignored",
+    /// A tuned kernel no longer compiles.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what runs kernels is tuned"))]
-    Untuned = "what tuning found earlier does not compile any more; the estimate's choice is used",
+    Untuned = "a tuning record's kernel does not compile any more; the estimate's choice is used",
 }
 
 impl Display for CacheFault {
@@ -76,16 +76,16 @@ impl Display for CacheFault {
     }
 }
 
-/// The kinds that were said aloud.
+/// The kinds that have been warned about.
 #[derive(Debug, Default)]
 pub(crate) struct Faults(AtomicU32);
 
 impl Faults {
-    /// Says what happened to what: aloud, if it is the first of its kind.
+    /// Reports a fault. The first of its kind is a warning.
     pub fn report(&self, fault: CacheFault, what: &dyn Display, why: &dyn Display) {
         let bit = 1 << fault as u32;
         if self.0.fetch_or(bit, Relaxed) & bit == 0 {
-            tracing::warn!(%what, %why, "{fault}; this is said only once");
+            tracing::warn!(%what, %why, "{fault}; further cases are debug events");
             if fault == CacheFault::Untrusted {
                 unheard(&format_args!("{fault}: {why}"));
             }
@@ -95,8 +95,8 @@ impl Faults {
     }
 }
 
-/// Says on standard error, once in the life of the process, what no subscriber of `tracing` hears on this thread. It is for kernels
-/// that are refused: without a word every start would compile them again, and nobody would know why.
+/// Prints a message on standard error, once in the life of the process, if no `tracing` subscriber hears it on this
+/// thread. It serves rejected kernels: without a message every start would silently compile them again.
 pub(super) fn unheard(text: &dyn Display) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     if !tracing::dispatcher::get_default(|listener| listener.is::<tracing::subscriber::NoSubscriber>()) {
@@ -104,7 +104,7 @@ pub(super) fn unheard(text: &dyn Display) {
     }
     let text = text.to_string();
     if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(text.clone()) {
-        // Where standard error is closed there is nobody to tell.
+        // If standard error is closed, nothing can be reported.
         let _ = writeln!(std::io::stderr(), "postlude: {text}");
     }
 }

@@ -1,15 +1,15 @@
-//! Work that is done once, however many ask for it.
+//! Work that is done once, for any number of requests.
 //!
-//! The first thread to ask for a key does the work, later ones wait and share the result. A result that is an error goes to those
-//! who were waiting and is then forgotten, so that the next to ask tries again. If the worker panics, one of the waiting takes
-//! over. Results are bounded in number: what nobody has asked for in a long time is forgotten, and is work again.
+//! The first thread that asks for a key does the work. Later threads wait and share the result. An error goes to the
+//! waiting threads and is then forgotten, so the next request tries again. If the worker panics, a waiting thread takes
+//! over. The number of results is bounded: results that were not requested for long are forgotten, and computed again.
 
 use super::generations::Generations;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How many results a generation holds. A kernel takes some 30 to 60 KiB.
+/// Results in a generation. A kernel takes some 30 to 60 KiB.
 const GENERATION: usize = 512;
 
 pub(super) struct Flights<K, V, E> {
@@ -34,7 +34,7 @@ enum State<V, E> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing here can be left half done: a critical section ends with what it changes.
+    // No state is left incomplete: each critical section ends with its change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -43,7 +43,7 @@ impl<K: Hash + Eq + Clone, V: Clone, E: Clone> Flights<K, V, E> {
         Self { slots: Mutex::new(Slots { landed: Generations::new(GENERATION), flying: HashMap::new() }) }
     }
 
-    /// The value for `key`, by `work` if nobody has it or is at it.
+    /// The value for `key`. `work` computes it if no thread has it or is computing it.
     pub fn get_or_try(&self, key: &K, work: impl FnOnce() -> Result<V, E>) -> Result<V, E> {
         let flight = loop {
             let flying = {
@@ -83,13 +83,13 @@ impl<K: Hash + Eq + Clone, V: Clone, E: Clone> Flights<K, V, E> {
         }
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub fn len(&self) -> usize {
         lock(&self.slots).landed.len()
     }
 }
 
-/// Tells everyone how it ended, also when it ended in a panic.
+/// Tells every waiting thread the outcome, also after a panic.
 struct Landing<'a, K: Hash + Eq + Clone, V: Clone, E: Clone> {
     flights: &'a Flights<K, V, E>,
     key: &'a K,

@@ -1,5 +1,5 @@
-//! A map that is bounded: two generations, of which the older one is dropped when the younger one is full; what is asked for is young
-//! again.
+//! A bounded map of two generations. When the younger one is full, the older one is dropped. A requested value becomes
+//! young again.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,7 +7,7 @@ use std::hash::Hash;
 pub(super) struct Generations<K, V> {
     young: HashMap<K, V>,
     old: HashMap<K, V>,
-    /// How many a generation holds.
+    /// Values in a generation.
     size: usize,
 }
 

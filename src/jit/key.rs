@@ -1,20 +1,20 @@
 //! The name under which a kernel is cached.
 //!
-//! A [`CacheKey`] is a hash of everything that influences a binary, and of nothing else: which build of the compiler, what kind
-//! of output, the target, the options in their order, the name of the kernel, the whole source. No path, no time, no host, no
-//! build of this crate: two machines that would compile the same kernel agree on its key, so a cache directory can be copied
-//! between them.
+//! A [`CacheKey`] is a hash of everything that influences a binary, and of nothing else: the build of the compiler, the
+//! kind of output, the target, the options in order, the name of the kernel, the whole source. Paths, time, host and
+//! the build of this crate do not enter. Two machines that would compile the same kernel agree on its key, so a cache
+//! directory can be copied between them.
 //!
-//! Every field is preceded by its length, so no two different inputs hash the same bytes.
+//! Every field is preceded by its length, so different inputs never hash the same bytes.
 
 use crate::source::Source;
 use crate::target::Target;
 use std::fmt;
 
-/// The version of what is hashed and of what a cache entry contains. Raise it when either changes its meaning.
+/// The version of the hashed fields and of a cache entry's contents. Raise it when either changes its meaning.
 pub(super) const FORMAT: u32 = 1;
 
-/// The only kind of output so far.
+/// The only kind of output.
 const OUTPUT: &str = "cubin";
 
 /// A hash of everything that influences a kernel. Displayed as 64 hexadecimal digits.
@@ -22,10 +22,10 @@ const OUTPUT: &str = "cubin";
 pub struct CacheKey([u8; 32]);
 
 impl CacheKey {
-    /// Digits of a key that is written out.
+    /// Digits of a printed key.
     pub(super) const DIGITS: usize = 64;
 
-    /// The key of what `compiler` makes of `source`, given `flags`.
+    /// The key of the binary that `compiler` makes of `source` with `flags`.
     pub(super) fn new(compiler: &str, target: Target, flags: &[String], source: &Source) -> Self {
         Self::of_fields(FORMAT, compiler, OUTPUT, &target.to_string(), flags, source.entry(), source.text())
     }
@@ -47,7 +47,7 @@ impl CacheKey {
         Self(*hasher.finalize().as_bytes())
     }
 
-    /// The key of a note: of what it is about, field by field.
+    /// The key of a note, from the fields of its subject.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what runs kernels takes notes"))]
     pub(crate) fn of_note(fields: &[&str]) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key("postlude 2026 jit note key");
@@ -110,7 +110,7 @@ mod tests {
     fn golden() {
         let source = Source::new("extern \"C\" __global__ void k() {}", "k");
         let key = CacheKey::new("NVRTC 13.0 V13.0.88 CL-36424714", Target::SM_90A, &flags(&["--std=c++17", "-x"]), &source);
-        // If this changes, every kernel on every disk is compiled again: do it knowingly.
+        // If this changes, every kernel on every disk is compiled again. Change it knowingly.
         assert_eq!(key.to_string(), "63727fbf45cd5f250ed1b8d67a04ad50be6f202bd8cf62cdbf8c2b2ad5372f49");
         assert_eq!(format!("{key:?}"), format!("CacheKey({key})"));
     }

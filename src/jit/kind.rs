@@ -1,4 +1,4 @@
-//! The kinds of files of a cache directory: their names, and reading what is in one.
+//! The kinds of files of a cache directory: their names, and how to read them.
 
 use super::admin::Holds;
 use super::entry;
@@ -13,13 +13,13 @@ use std::path::Path;
 pub(super) enum FileKind {
     Kernel,
     Note,
-    /// What is known of a compiler.
+    /// The record of a compiler.
     Compiler,
-    /// Which compiler a library of this machine is.
+    /// The compiler in a library of this machine.
     Library,
 }
 
-/// Whose a file is, in which folder it belongs, and what it holds.
+/// A file's owner, folder and content.
 pub(super) struct Identified {
     pub key: CacheKey,
     pub folder: String,
@@ -45,7 +45,7 @@ impl FileKind {
         }
     }
 
-    /// What stands for it in a bundle, whose end is a 0. What is true of one machine only is in none.
+    /// The tag of a kind in a bundle, which ends with a 0. Facts about one machine are not in bundles.
     pub const fn tag(self) -> Option<u8> {
         match self {
             FileKind::Kernel => Some(1),

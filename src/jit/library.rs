@@ -1,13 +1,13 @@
-//! Identifies a compiler library by its file, and remembers what it said of itself when it was loaded.
+//! Identifies a compiler library by its file, and remembers the build that it reported when it was loaded.
 //!
-//! Loading NVRTC takes ten times as long as all the rest of a disk hit, and a process that finds its kernel needs no more of it than
-//! its identity. So a process that has loaded NVRTC writes down which file it was and which build, under a hash of all that the search
-//! for it depended on ([`locate`](super::locate)). The next process whose search would go the same way, and which finds that very file
-//! unchanged, takes the build from there.
+//! Loading NVRTC takes ten times as long as the rest of a disk hit, and a process that finds its kernel needs only
+//! NVRTC's identity. So a process that has loaded NVRTC records its file and its build, under a hash of everything that
+//! the search depended on ([`locate`](super::locate)). If the next process would search in the same way, and finds the
+//! file unchanged, it takes the build from the record.
 //!
-//! A note that is wrong cannot give a wrong kernel. A build only chooses among kernels of the same source, and each of these is
-//! verified, so the worst is a kernel from another build, as on a machine without a compiler. Nothing is compiled under a build that
-//! was not asked: whoever compiles loads the library, and a note that says something else is replaced.
+//! A wrong note cannot give a wrong kernel. A build only chooses among kernels of the same source, and each of these is
+//! verified. So the worst case is a kernel from another build, as on a machine without a compiler. Nothing is compiled
+//! under a recorded build: a process that compiles loads the library, and replaces a note that disagrees.
 
 use super::compiler::Build;
 use super::envelope::Damage;
@@ -17,25 +17,25 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// What tells a file from every other, and from itself before a change.
+/// Identifies a file among all others, and among its own earlier versions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stamp {
-    /// Without links.
+    /// The path without links.
     file: PathBuf,
     bytes: u64,
     /// Seconds and nanoseconds.
     modified: (i64, i64),
-    /// When the file system last noted a change, which nobody can set back.
+    /// When the file system last recorded a change. No user can set it back.
     changed: (i64, i64),
     device: u64,
     inode: u64,
-    /// What the linker has named it, in hexadecimal digits.
+    /// The linker's name for it, in hexadecimal digits.
     build_id: Option<String>,
 }
 
 impl Stamp {
-    /// The stamp of the file that a path leads to, if it can be had.
+    /// The stamp of the file at a path, if it can be read.
     #[cfg(target_os = "linux")]
     pub fn of(path: &Path) -> Option<Stamp> {
         use std::os::unix::fs::MetadataExt as _;
@@ -52,14 +52,14 @@ impl Stamp {
         })
     }
 
-    /// Elsewhere nothing opens a library yet.
+    /// On other systems no library is opened yet.
     #[cfg(not(target_os = "linux"))]
     pub fn of(_: &Path) -> Option<Stamp> {
         None
     }
 
-    /// Whether the file has been as it is since a while before `loading`, so that what was loaded is what was stamped. Time stamps are
-    /// coarse on some file systems, and other machines' clocks differ.
+    /// Whether the file was unchanged for a while before `loading`, so that the loaded file is the stamped one. Time
+    /// stamps are coarse on some file systems, and clocks of other machines differ.
     pub fn is_older_than(&self, loading: SystemTime) -> bool {
         const MARGIN: i64 = 2;
         let since = loading.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
@@ -67,20 +67,20 @@ impl Stamp {
     }
 }
 
-/// Where a compiler was found: under which key that is remembered, and in which file.
+/// Where a compiler was found: the key of the search, and the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Traced {
     pub way: CacheKey,
     pub stamp: Stamp,
 }
 
-/// The key of a search: a hash of all that decides how it ends, as far as that is seen without loading anything.
+/// The key of a search: a hash of everything that decides its result and can be seen without loading anything.
 pub(super) fn way(surroundings: &[String]) -> CacheKey {
     let fields: Vec<&str> = ["library"].into_iter().chain(surroundings.iter().map(String::as_str)).collect();
     CacheKey::of_note(&fields)
 }
 
-/// What is written down.
+/// The recorded facts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Library {
@@ -89,13 +89,13 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Whether the file is still as it was.
+    /// Whether the file is unchanged.
     pub fn is_there(&self) -> bool {
         Stamp::of(&self.stamp.file).is_some_and(|now| now == self.stamp)
     }
 }
 
-/// The library that a file of the cache is about, and its key.
+/// The library that a file of the cache describes, and its key.
 pub(super) fn decode_any(bytes: &[u8]) -> Result<(CacheKey, Library), Damage> {
     let (key, text) = note::decode_any(bytes)?;
     Ok((key, serde_json::from_slice(&text).map_err(|_| Damage::Description)?))

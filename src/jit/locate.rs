@@ -1,7 +1,7 @@
 //! Finding NVRTC.
 //!
-//! The library is often on the machine and yet not where the loader looks: pip puts it into the site-packages of an environment,
-//! conda into the prefix, the toolkit into `/usr/local/cuda`. The search goes, in this order, to
+//! The library is often on the machine although the loader does not find it: pip puts it into the site-packages of an
+//! environment, conda into the prefix, the toolkit into `/usr/local/cuda`. The search visits, in this order:
 //!
 //! 1. `POSTLUDE_NVRTC_PATH`, a file or a directory; if it is set, nothing else is tried;
 //! 2. a library the process has loaded already;
@@ -9,11 +9,12 @@
 //! 4. `$CUDA_HOME` and `$CUDA_PATH`, `/usr/local/cuda`, `/opt/cuda`;
 //! 5. the wheels in `$VIRTUAL_ENV` and `$CONDA_PREFIX`, the libraries of `$CONDA_PREFIX`, the wheels in `~/.local`.
 //!
-//! A file is examined before the loader maps it, see [`elf`](super::elf). Found means that it works: a candidate has all the functions, is new enough and has compiled an empty program. Some wheels do
-//! not find their own `libnvrtc-builtins`; it is loaded for them. What did not do is listed with its reason in [`NotFound`].
+//! A file is examined before the loader maps it, see [`elf`](super::elf). A library counts as found if it works: it has
+//! all the functions, is new enough and has compiled an empty program. Some wheels do not find their own
+//! `libnvrtc-builtins`; it is loaded for them. [`NotFound`] lists the rejected candidates with the reasons.
 //!
-//! The search runs once. After a failure the next call searches again. [`way`] says where it would lead, as far as that is seen without
-//! loading a library.
+//! The search runs once. After a failure the next call searches again. [`way`] predicts its result, as far as possible
+//! without loading a library.
 
 mod way;
 
@@ -58,10 +59,10 @@ pub(super) fn nvrtc() -> Result<&'static Nvrtc, NotFound> {
     Ok(FOUND.get_or_init(|| found))
 }
 
-/// Somewhere to look.
+/// A place of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SearchPlace {
-    /// Under this name, if the process has it already.
+    /// Under this name, if the process has already loaded it.
     Loaded(&'static str),
     /// Under this name, wherever the loader finds it.
     Name(&'static str),
@@ -96,7 +97,7 @@ impl fmt::Display for Candidate {
 }
 
 impl SearchPlace {
-    /// The libraries here, best first; or where none was found and why not.
+    /// The libraries here, best first; or the place and the reason why there are none.
     fn candidates(&self) -> Result<Vec<Candidate>, Tried> {
         let (directory, files, reason) = match self {
             Self::Loaded(name) => return Ok(vec![Candidate::Loaded(name)]),
@@ -164,7 +165,7 @@ fn search<T>(places: &[SearchPlace], mut open: impl FnMut(&Candidate) -> Result<
                         tried.push(Tried { place: candidate.to_string(), reason: error.to_string() });
                         continue;
                     }
-                    // Another name of a file that has already told why it does not do.
+                    // Another name of a file that was already rejected.
                     Ok(file) if files.contains(&file) => continue,
                     Ok(file) => files.push(file),
                 }
@@ -184,8 +185,9 @@ fn names_in(directory: &Path, prefix: &str) -> Vec<(PathBuf, String)> {
     entries.filter_map(|entry| Some((entry.path(), entry.file_name().to_str()?.strip_prefix(prefix)?.to_owned()))).collect()
 }
 
-/// The libraries in a directory, best first: by the name programs link to (`libnvrtc.so.13`), the highest version first; then the
-/// name without a version; then the full versions, of which the others are usually links.
+/// The libraries in a directory, best first. The name that programs link to (`libnvrtc.so.13`) comes first, with the
+/// highest version before others; then the name without a version; then the full versions, which are usually the
+/// targets of the links.
 fn libraries_in(directory: &Path) -> Vec<PathBuf> {
     let mut found: Vec<_> = names_in(directory, "libnvrtc.so")
         .into_iter()
@@ -203,7 +205,8 @@ fn libraries_in(directory: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, _, path)| path).collect()
 }
 
-/// Where pip puts NVRTC below a prefix: `nvidia/cu13/lib` since CUDA 13, `nvidia/cuda_nvrtc/lib` before; the newest first.
+/// The folders of pip's NVRTC below a prefix: `nvidia/cu13/lib` since CUDA 13, `nvidia/cuda_nvrtc/lib` before; the
+/// newest first.
 fn wheel_directories(prefix: &Path) -> Vec<PathBuf> {
     let newest_first = |directory: &Path, prefix: &str, number: fn(&str) -> Option<u32>| {
         let mut found: Vec<_> = names_in(directory, prefix)
@@ -225,13 +228,14 @@ fn wheel_directories(prefix: &Path) -> Vec<PathBuf> {
     directories
 }
 
-/// Loads a candidate, for good, and makes sure that it works.
+/// Loads a candidate for the life of the process, and checks that it works.
 #[cfg(target_os = "linux")]
 fn open(candidate: &Candidate) -> Result<Nvrtc, String> {
     use super::nvrtc::Api;
     use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
     use std::mem::ManuallyDrop;
-    /// Only what is loaded already. The same number in every Linux C library on the architectures that have CUDA.
+    /// Only libraries that are already loaded. Every Linux C library uses this number on the architectures that have
+    /// CUDA.
     const RTLD_NOLOAD: std::ffi::c_int = 4;
 
     let (name, flags) = match candidate {
@@ -248,7 +252,7 @@ fn open(candidate: &Candidate) -> Result<Nvrtc, String> {
         Candidate::Loaded(_) => "not loaded".to_owned(),
         Candidate::Name(_) | Candidate::File(_) => loader_text(&error),
     })?;
-    // Never unloaded, not even when it turns out not to do: its threads and exit handlers may outlive any use we know of.
+    // Never unloaded, even if it is rejected: its threads and exit handlers may outlive every known use.
     let library: ManuallyDrop<libloading::Library> = ManuallyDrop::new(library.into());
     let api = Api::load(&library)?;
     let (major, minor) = api.version()?;
@@ -281,7 +285,7 @@ fn open(_: &Candidate) -> Result<Nvrtc, String> {
     Err("compiling kernels is supported on Linux only".to_owned())
 }
 
-/// What the loader says, without the wrapping.
+/// The loader's message, without the wrapping.
 #[cfg(target_os = "linux")]
 fn loader_text(error: &libloading::Error) -> String {
     use std::error::Error as _;
@@ -410,7 +414,10 @@ mod tests {
         let error =
             search(&[SearchPlace::Path(root.path().into()), SearchPlace::Name("libpostlude-absent.so")], open).err().unwrap();
         assert_eq!(error.tried.len(), 2);
-        assert!(error.tried[0].place.contains("libnvrtc.so.13") && error.tried[0].reason.contains("no ELF library"), "{error}");
+        assert!(
+            error.tried[0].place.contains("libnvrtc.so.13") && error.tried[0].reason.contains("not an ELF library"),
+            "{error}"
+        );
         assert!(error.tried[1].reason.contains("cannot open shared object file"), "{error}");
         let libc = open(&Candidate::Name("libc.so.6")).err().unwrap();
         assert!(libc.contains("no function nvrtcVersion"), "{libc}");

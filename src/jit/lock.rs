@@ -1,9 +1,10 @@
 //! One process compiles, the others wait for its file.
 //!
-//! A lock saves work and decides nothing: whoever does not get one, because the file system has none or the holder takes too long,
-//! compiles as well, and the results are the same. The system drops the lock of a process that ends, however it ends. Keys that
-//! begin with the same three digits share a lock, so that there are at most 4096 files, and threads that compile different kernels
-//! rarely meet; the files are never removed, for a lock on a file without a name would be no lock.
+//! A lock saves work and decides nothing. A process that does not get one compiles as well, and the results are the
+//! same: the file system may have no locks, or the holder may take too long. The system drops the lock of a process
+//! that ends, however it ends. Keys that begin with the same three digits share a lock. So there are at most 4096
+//! files, and threads that compile different kernels rarely meet. The files are never removed, because a lock on a file
+//! without a name would exclude nobody.
 
 use super::fault::CacheFault;
 use super::key::CacheKey;
@@ -11,18 +12,18 @@ use super::store::{LOCKS, Store};
 use std::fs::{File, TryLockError};
 use std::time::{Duration, Instant};
 
-/// How many digits of a key name its lock.
+/// The number of a key's digits that name its lock.
 const DIGITS: usize = 3;
 
-/// What came of asking for the right to compile.
+/// The outcome of waiting for the right to compile.
 pub(super) enum Turn<T> {
-    /// Compile; the others wait as long as the file is held. Without a file nobody knows.
+    /// This process compiles. The others wait as long as the file is held. Without a file they do not know.
     Ours(Option<File>),
-    /// Somebody else has done it.
+    /// Another process has compiled it.
     Done(T),
 }
 
-/// Waits for the turn to compile `key`, or until `look` finds it done, or for as long as `patience` lasts.
+/// Waits for the turn to compile `key`, or until `look` finds the kernel, or until `patience` ends.
 pub(super) fn turn<T>(store: &Store, key: &CacheKey, patience: Duration, mut look: impl FnMut() -> Option<T>) -> Turn<T> {
     if patience.is_zero() || !store.writable() {
         return Turn::Ours(None);
@@ -39,7 +40,7 @@ pub(super) fn turn<T>(store: &Store, key: &CacheKey, patience: Duration, mut loo
     let mut waited = false;
     loop {
         match file.try_lock() {
-            // Somebody may have finished between the last look and now.
+            // Another process may have finished between the last look and now.
             Ok(()) => return look().map_or(Turn::Ours(Some(file)), Turn::Done),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => {
@@ -47,7 +48,7 @@ pub(super) fn turn<T>(store: &Store, key: &CacheKey, patience: Duration, mut loo
                 return Turn::Ours(None);
             }
         }
-        // The holder may be at another key of the same lock by now.
+        // The holder may now work on another key of the same lock.
         if let (true, Some(done)) = (waited, look()) {
             return Turn::Done(done);
         }

@@ -1,20 +1,20 @@
-//! Reading what the compiler writes.
+//! Reads the compiler's log.
 //!
-//! One log holds the words of two programs. The C++ front end says `FILE(LINE): SEVERITY: TEXT` and then shows the line; ptxas
-//! says `ptxas SEVERITY : TEXT` and, asked for it, what every function uses. The FILE is ours to choose: the line marker
-//! `#line 7 "postlude:%9"` in the source brings a message back to step 9 of the program.
+//! One log contains the messages of two programs. The C++ front end writes `FILE(LINE): SEVERITY: TEXT` and then shows
+//! the line. ptxas writes `ptxas SEVERITY : TEXT` and, on request, the resources of every function. The FILE is our
+//! choice: the line marker `#line 7 "postlude:%9"` in the source maps a message to step 9 of the program.
 //!
-//! The reader trusts nothing: a line it does not know is skipped, a number that does not fit is zero.
+//! The reader trusts nothing. It skips an unknown line, and takes a number that does not fit for zero.
 
 use crate::source::STEP_MARKER;
 use std::fmt;
 
-/// How bad it is.
+/// The severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// For information.
     Remark,
-    /// The kernel compiled, but look at it.
+    /// The kernel compiled, but deserves a look.
     Warning,
     /// The kernel did not compile.
     Error,
@@ -23,20 +23,20 @@ pub enum Severity {
 /// One message of the compiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompilerMessage {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
-    /// The step of the plan's program whose code it is about.
+    /// The step of the plan's program that it is about.
     pub step: Option<u32>,
     /// The line: counted from the last line marker, or in the assembly for a message of ptxas.
     pub line: Option<u32>,
     /// The compiler's own name for it: `C7510`, `#177-D`.
     pub code: Option<String>,
-    /// What it says, the quoted line of the source included.
+    /// Its text, with the quoted line of the source.
     pub text: String,
 }
 
 impl fmt::Display for CompilerMessage {
-    /// `step 9, line 7: C7510: what it says`, with what is known.
+    /// `step 9, line 7: C7510: text`, as far as known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.step, self.line) {
             (Some(step), Some(line)) => write!(f, "step {step}, line {line}: ")?,
@@ -51,7 +51,7 @@ impl fmt::Display for CompilerMessage {
     }
 }
 
-/// What a kernel needs of the machine, functions it may call included.
+/// The resources of a kernel, including the functions that it may call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Resources {
     pub registers: u32,
@@ -69,7 +69,7 @@ struct Function {
     used: Resources,
 }
 
-/// A log, read.
+/// A parsed log.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     pub messages: Vec<CompilerMessage>,
@@ -130,8 +130,8 @@ impl Log {
         self.functions.iter().filter(|function| function.kernel).map(|function| function.name.as_str())
     }
 
-    /// What the kernel `entry` needs: its own registers, and the spills of every function that is not a kernel, for it may call
-    /// them.
+    /// The resources of the kernel `entry`: its own registers, and the spills of every function that is not a kernel,
+    /// since it may call them.
     pub fn resources(&self, entry: &str) -> Option<Resources> {
         let mut used = self.functions.iter().find(|function| function.kernel && function.name == entry)?.used;
         for called in self.functions.iter().filter(|function| !function.kernel) {
@@ -147,7 +147,7 @@ impl Log {
     }
 }
 
-/// The number that ends where `what` begins.
+/// The number before `what`.
 fn number_before(line: &str, what: &str) -> u32 {
     let Some(end) = line.find(what) else { return 0 };
     let digits = line[..end].bytes().rev().take_while(u8::is_ascii_digit).count();
@@ -202,7 +202,7 @@ fn assembler(line: &str) -> Option<CompilerMessage> {
     };
     let (word, text) = words.split_once(':')?;
     let text = text.trim();
-    // `(C7510) Potential Performance Loss: ...` comes as information, and is bad news.
+    // `(C7510) Potential Performance Loss: ...` comes as information, but is a warning.
     let coded = text.strip_prefix('(').and_then(|text| text.split_once(')')).filter(|(code, _)| is_code(code));
     let severity = match word.trim() {
         "error" | "fatal" => Severity::Error,
@@ -222,7 +222,8 @@ fn is_code(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "postlude.cu(3): warning #177-D: variable \"unused\" was declared but never referenced\n  int unused;\n      ^\n\n\
+    const GOOD: &str = "postlude.cu(3): warning #177-D: variable \"unused\" was declared but never referenced\n  int \
+        unused;\n      ^\n\n\
         Remark: The warnings can be suppressed with \"-diag-suppress <warning-number>\"\n\n\
         ptxas info    : 0 bytes gmem\n\
         ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized in the function 'k'\n\
@@ -269,7 +270,8 @@ mod tests {
     fn errors_point_at_steps() {
         let log = "postlude:%3(7): error: identifier \"foo\" is undefined\n    p[0] = foo(1);\n           ^\n\n\
             postlude:%12(9): error: a value of type \"const char *\" cannot be assigned\n    p[1] = \"x\";\n\n\
-            postlude.cu(40): error: static assertion failed\n          detected during instantiation of \"f\" at line 2 of postlude:%5\n\n\
+            postlude.cu(40): error: static assertion failed\n          detected during instantiation of \"f\" at line \
+            2 of postlude:%5\n\n\
             postlude.cu(1): catastrophic error: cannot open source file \"x.h\"\n\
             At end of source: error: expected a \"}\"\n\
             4 errors detected in the compilation of \"postlude.cu\".\n";

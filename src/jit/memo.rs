@@ -1,14 +1,14 @@
-//! What was made of a request the last time, whatever it is: the shortest way to a kernel, past planning and printing.
+//! The results of earlier requests, of any type: the shortest path to a kernel, without planning and printing.
 //!
-//! The cache knows nothing of plans, so a memo is of any type; a device keeps prepared launches in the same way.
-//! They are bounded in number.
+//! The cache does not know about plans, so a memo has any type. A device keeps prepared launches in the same way. Their
+//! number is bounded.
 
 use super::generations::Generations;
 use super::key::CacheKey;
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many a generation holds. A plan with its source takes some 50 KiB.
+/// Memos in a generation. A plan with its source takes some 50 KiB.
 const GENERATION: usize = 128;
 
 type Anything = Arc<dyn Any + Send + Sync>;

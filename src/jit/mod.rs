@@ -1,22 +1,23 @@
-//! From a source text to a binary: finding NVRTC, compiling, caching.
+//! From a source text to a binary: the search for NVRTC, the compiler, the cache.
 //!
 //! ```text
 //! Source, Target, Options --> CacheKey --> memory --> disk --> NVRTC --> Cubin
 //! ```
 //!
-//! The module sees a text, a target and options, and nothing else, so nothing else can influence a kernel; the [`CacheKey`] is a
-//! hash of exactly these and of the build of the compiler. It knows neither graphs nor devices: compiling needs no GPU and no
+//! The module sees only a text, a target and options, so nothing else can influence a kernel. The [`CacheKey`] is a
+//! hash of these and of the compiler's build. The module does not know graphs or devices: compiling needs no GPU and no
 //! driver.
 //!
-//! - [`Cache::compile`] is the way in. It answers from memory, from one verified file a kernel on disk, or from NVRTC, and lets no two
-//!   threads compile the same kernel. [`KernelInfo`] tells what came out: registers, spills, warnings, and where it came from.
-//! - NVRTC is looked for in all the places where pip, conda and the toolkit put it; [`NotFound`] lists them. [`compiler`] says which
-//!   one was found.
-//! - A source that does not compile comes back as [`CompileFailure`], each message with the node of the graph it is about.
+//! - [`Cache::compile`] is the entry point. It answers from memory, from one verified file a kernel on disk, or from
+//!   NVRTC. No two threads compile the same kernel. [`KernelInfo`] describes the result: registers, spills, warnings,
+//!   and its origin.
+//! - NVRTC is searched for in all places where pip, conda and the toolkit put it; [`NotFound`] lists them. [`compiler`]
+//!   reports the one that was found.
+//! - A source that does not compile is a [`CompileFailure`]. Each message names the node of the graph that it is about.
 //!
-//! What the machine lacks costs speed, not correctness: no home directory, a full or read-only disk, a damaged entry, a lost race
-//! are all met with a compilation, and a `tracing` event that is a warning once for each kind.
-//! Where each kernel came from is an event too, see [`Cache::stats`].
+//! A missing part of the machine costs speed, not correctness. No home directory, a full or read-only disk, a damaged
+//! entry, a lost race: each costs a compilation, and is a `tracing` warning once for each kind. The origin of each
+//! kernel is an event too, see [`Cache::stats`].
 //!
 //! ```no_run
 //! use postlude::jit::{Cache, Options, Source, Target};
@@ -31,10 +32,10 @@
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `POSTLUDE_NVRTC_PATH` | the NVRTC to use: its file or directory; nothing else is tried then |
+//! | `POSTLUDE_NVRTC_PATH` | the NVRTC to use: its file or directory; the search visits nothing else |
 //! | `POSTLUDE_CACHE_DIR` | the cache directory of [`Cache::global`] |
 //! | `POSTLUDE_CACHE` | its [`Mode`]: `rw`, `ro`, `off` or `deny` |
-//! | `POSTLUDE_COMPILE_LIMIT` | the most seconds that a compilation of it may be estimated to take, 30 by default; 0 for any |
+//! | `POSTLUDE_COMPILE_LIMIT` | its longest estimated compile time in seconds, 30 by default; 0 for no limit |
 
 mod admin;
 mod bundle;
@@ -58,7 +59,7 @@ mod lock;
 mod log;
 mod memo;
 mod note;
-// Elsewhere nothing opens a library yet.
+// On other systems no library is opened yet.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod nvrtc;
 mod options;
@@ -98,16 +99,17 @@ use std::path::PathBuf;
 pub struct Compiler {
     /// Version and build, as in `NVRTC 13.0 V13.0.88 CL-36424714`; part of every [`CacheKey`].
     pub identity: String,
-    /// The file of the library, where it is known.
+    /// The file of the library, if it is known.
     pub file: Option<PathBuf>,
-    /// The architectures it compiles for, as the numbers in their names; empty if it does not tell.
+    /// The architectures it compiles for, as the numbers in their names; empty if it does not report them.
     pub architectures: Vec<u32>,
 }
 
-/// Finds NVRTC, or says where it was looked for. After a success this costs nothing; after a failure the next call looks again.
+/// Finds NVRTC, or reports the searched places. After a success this costs nothing. After a failure the next call
+/// searches again.
 ///
 /// # Errors
-/// If no place has an NVRTC that works.
+/// If no place has a working NVRTC.
 pub fn compiler() -> Result<Compiler, JitError> {
     let nvrtc = locate::nvrtc()?;
     Ok(Compiler { identity: nvrtc.identity.clone(), file: nvrtc.file.clone(), architectures: nvrtc.architectures.to_vec() })

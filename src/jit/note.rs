@@ -1,5 +1,5 @@
-//! Notes: what was found out about a kernel and is worth knowing the next time, in a few bytes beside the kernels, each in an
-//! [`envelope`]. As with kernels, what is damaged is as good as absent.
+//! Notes: facts about a kernel that help the next process, in a few bytes beside the kernels, each in an [`envelope`].
+//! As with kernels, a damaged note counts as absent.
 
 use super::envelope::{self, Damage};
 use super::key::CacheKey;
@@ -14,7 +14,7 @@ pub(super) fn decode(key: &CacheKey, bytes: &[u8]) -> Result<Vec<u8>, Damage> {
     envelope::of(key, decode_any(bytes)?)
 }
 
-/// A note and whose it is.
+/// A note and its subject.
 pub(super) fn decode_any(bytes: &[u8]) -> Result<(CacheKey, Vec<u8>), Damage> {
     let (key, note) = envelope::unwrap(MAGIC, bytes, |_| true)?;
     Ok((key, note.to_vec()))

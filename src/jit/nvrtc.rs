@@ -1,10 +1,10 @@
-//! A safe face for NVRTC.
+//! A safe interface to NVRTC.
 //!
-//! The functions are taken from the very library that `locate` opened, not by the lazy search behind cudarc's functions of the
-//! same names: that search panics where there is no library, knows only the names of its own CUDA major version, prefers an
-//! unrelated `libnvrtc.so` on the loader's path over the one the user pointed at, and turns a result code newer than its bindings
-//! into undefined behaviour. What cudarc says about NVRTC's interface is still the authority: its types are used here, and the
-//! compiler checks every signature below against its declaration.
+//! The functions come from the library that `locate` opened, not from the lazy search behind cudarc's functions of the
+//! same names. That search has four defects. It panics if there is no library. It knows only the names of its own CUDA
+//! major version. It prefers an unrelated `libnvrtc.so` on the loader's path over the user's. It turns a result code
+//! newer than its bindings into undefined behaviour. cudarc's declarations of NVRTC's interface are still used: this
+//! file uses its types, and the compiler checks every signature below against its declaration.
 
 use super::error::{CompileFailure, JitError};
 use super::key::CacheKey;
@@ -20,25 +20,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
-/// What NVRTC is told the source is called. Always the same, because it may end up in the binary.
+/// The source's name for NVRTC. It is constant, because it may end up in the binary.
 const PROGRAM_NAME: &CStr = c"postlude.cu";
 
 /// The first version that can compile for `sm_90a`.
 const OLDEST: (u32, u32) = (12, 0);
 
-/// Builds of NVRTC since 12.9 have a cache of their own, and on a hit the log is empty: no registers, no spills, no warnings. It
-/// also pulls in the driver. Older builds do not know the option and do not need it.
+/// Builds of NVRTC since 12.9 have a cache of their own. On a hit the log is empty: no registers, no spills, no
+/// warnings. It also loads the driver. Older builds do not know the option and do not need it.
 const NO_CACHE: &CStr = c"--no-cache";
 
-/// Leaves out what NVRTC otherwise declares before every source, see [`Options::declarations`](super::Options::declarations). Newer
-/// builds know the option.
+/// Leaves out NVRTC's own declarations, see [`Options::declarations`](super::Options::declarations). Newer builds know
+/// the option.
 pub(super) const MINIMAL: &CStr = c"--minimal";
 
-/// What NVRTC asks now and then whether to give up: 1, or 0 to go on. The first argument is what it was registered with.
+/// The function by which NVRTC asks whether to give up: 1, or 0 to continue. The first argument is the registered
+/// pointer.
 type Flow = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
 type SetFlow = unsafe extern "C" fn(sys::nvrtcProgram, Option<Flow>, *mut c_void) -> c_uint;
 
-/// Whether the compilation was called off: `cancel` is an `AtomicBool`.
+/// Whether the compilation was cancelled: `cancel` is an `AtomicBool`.
 unsafe extern "C" fn is_cancelled(cancel: *mut c_void, _reserved: *mut c_void) -> c_int {
     // SAFETY: `NvrtcProgram::heed` registers the address of an `AtomicBool` that outlives the compilation.
     let cancel = unsafe { &*cancel.cast::<AtomicBool>() };
@@ -47,10 +48,11 @@ unsafe extern "C" fn is_cancelled(cancel: *mut c_void, _reserved: *mut c_void) -
 
 macro_rules! api {
     ($($(#[$doc:meta])* $field:ident = $symbol:ident($($argument:ty),*);)*) => {
-        /// The functions of one loaded library. Result codes are plain numbers: a newer library may return ones without a name.
+        /// The functions of one loaded library. Result codes are plain numbers, because a newer library may return
+        /// codes without a name.
         pub(super) struct Api {
             $($(#[$doc])* $field: unsafe extern "C" fn($($argument),*) -> c_uint,)*
-            /// `nvrtcSetFlowCallback`, which there is since 13.0.
+            /// `nvrtcSetFlowCallback`, available since 13.0.
             set_flow: Option<SetFlow>,
         }
 
@@ -63,7 +65,9 @@ macro_rules! api {
                 Ok(Self {
                     // SAFETY: the name is NVRTC's and the type is the C signature NVRTC documents for it, checked against
                     // cudarc's declaration above; `nvrtcResult` is a C enum without negative values, passed as `unsigned int`.
-                    $($field: unsafe { *library.get(concat!(stringify!($symbol), "\0")).map_err(|_| missing(stringify!($symbol)))? },)*
+                    $($field: unsafe {
+                        *library.get(concat!(stringify!($symbol), "\0")).map_err(|_| missing(stringify!($symbol)))?
+                    },)*
                     // SAFETY: the name is NVRTC's and the type is the C signature NVRTC documents for it.
                     set_flow: unsafe { library.get(c"nvrtcSetFlowCallback").ok().map(|symbol| *symbol) },
                 })
@@ -99,7 +103,7 @@ struct Code(c_uint);
 
 impl Code {
     const INVALID_OPTION: Self = Self(sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION as c_uint);
-    /// `NVRTC_ERROR_CANCELLED`, which bindings of older versions do not know.
+    /// `NVRTC_ERROR_CANCELLED`, which older bindings do not have.
     const CANCELLED: Self = Self(16);
     const COMPILATION: Self = Self(sys::nvrtcResult::NVRTC_ERROR_COMPILATION as c_uint);
 
@@ -126,21 +130,21 @@ impl Code {
 }
 
 impl Api {
-    /// Where the library's code lies in memory.
+    /// The address of the library's code.
     pub fn address(&self) -> usize {
         self.version as usize
     }
 
-    /// Major and minor version, as the library says.
+    /// Major and minor version, as the library reports them.
     pub fn version(&self) -> Result<(u32, u32), String> {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: both pointers are to live integers, which is all nvrtcVersion asks for.
         let code = unsafe { (self.version)(&mut major, &mut minor) };
-        Code::check(code).map_err(|code| format!("it does not tell its version: {}", code.name()))?;
+        Code::check(code).map_err(|code| format!("it does not report its version: {}", code.name()))?;
         Ok((major.try_into().unwrap_or(0), minor.try_into().unwrap_or(0)))
     }
 
-    /// The architectures it can compile for, as numbers; empty if it does not tell.
+    /// The architectures it can compile for, as numbers; empty if it does not report them.
     fn architectures(&self) -> Vec<u32> {
         let mut count = 0;
         // SAFETY: the pointer is to a live integer.
@@ -160,7 +164,7 @@ impl Api {
 struct NvrtcProgram<'a> {
     api: &'a Api,
     handle: sys::nvrtcProgram,
-    /// NVRTC may keep pointing at it.
+    /// NVRTC may keep a pointer to it.
     _source: CString,
 }
 
@@ -175,11 +179,11 @@ impl<'a> NvrtcProgram<'a> {
         Ok(Self { api, handle, _source: source })
     }
 
-    /// Has the compiler give up once `cancel` is true, if it can.
+    /// Makes the compiler give up once `cancel` is true, if it can.
     fn heed(&self, cancel: &'a AtomicBool) -> Result<(), Code> {
         let Some(set_flow) = self.api.set_flow else { return Ok(()) };
-        // SAFETY: the handle is live. `is_cancelled` only reads the flag, which the program's lifetime keeps alive, may be called by any
-        // thread, and once it has said 1 says so ever after: nobody sets the flag back.
+        // SAFETY: the handle is live. `is_cancelled` only reads the flag, which the program's lifetime keeps alive, may
+        // be called by any thread, and once it has said 1 says so ever after: nothing resets the flag.
         Code::check(unsafe { set_flow(self.handle, Some(is_cancelled), std::ptr::from_ref(cancel).cast_mut().cast()) })
     }
 
@@ -191,7 +195,7 @@ impl<'a> NvrtcProgram<'a> {
         Code::check(unsafe { (self.api.compile)(self.handle, count, flags.as_ptr()) })
     }
 
-    /// One of the three results, all of which NVRTC hands out the same way.
+    /// One of the three results. NVRTC returns all of them in the same way.
     fn read(
         &self,
         size: unsafe extern "C" fn(sys::nvrtcProgram, *mut usize) -> c_uint,
@@ -208,7 +212,7 @@ impl<'a> NvrtcProgram<'a> {
         Ok(bytes)
     }
 
-    /// What was written during the compilation.
+    /// The log of the compilation.
     fn log(&self) -> String {
         text(&self.read(self.api.log_size, self.api.log).unwrap_or_default())
     }
@@ -232,18 +236,19 @@ pub(super) struct Nvrtc {
     api: Api,
     /// The build, as in `NVRTC 13.0 V13.0.88 CL-36424714`.
     pub identity: String,
-    /// The library's file, where it is known.
+    /// The library's file, if it is known.
     pub file: Option<PathBuf>,
     /// The architectures it knows.
     pub architectures: Arc<[u32]>,
-    /// The options it wants every time.
+    /// The options of every compilation.
     pub common: Vec<String>,
-    /// How the file was found, if it is certain that it has not changed since.
+    /// The search by which the file was found, if the file has certainly not changed since.
     pub traced: Option<Traced>,
 }
 
 impl Nvrtc {
-    /// Compiles an empty program: proof that the library works, and the source of its identity, for the assembly names the build.
+    /// Compiles an empty program. This proves that the library works, and gives its identity, because the assembly
+    /// names the build.
     pub fn probe(api: Api, file: Option<PathBuf>) -> Result<Self, String> {
         let version @ (major, minor) = api.version()?;
         if version < OLDEST {
@@ -271,7 +276,7 @@ impl Nvrtc {
         Ok(Self { identity: identity(version, &assembly), architectures, common, file, api, traced: None })
     }
 
-    /// Compiles `source` into a binary for `target`. `key` is what it will be known by.
+    /// Compiles `source` into a binary for `target`. `key` is the kernel's key.
     pub fn compile(
         &self,
         key: &CacheKey,
@@ -285,7 +290,7 @@ impl Nvrtc {
         if !entry.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
             || !entry.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         {
-            return Err(invalid("this name is no C identifier"));
+            return Err(invalid("this name is not a C identifier"));
         }
         let unsupported =
             || JitError::UnsupportedTarget { target, compiler: self.identity.clone(), supported: self.architectures.clone() };
@@ -364,8 +369,8 @@ fn has_code(image: &[u8], entry: &str) -> bool {
     image.windows(name.len()).any(|window| window == name.as_bytes())
 }
 
-/// The build of the compiler, from the comments at the head of its assembly. The version alone is not enough: builds of one
-/// version differ, and what one compiled the other must not be taken to have compiled.
+/// The build of the compiler, from the comments at the head of its assembly. The version alone is not enough: builds of
+/// one version differ, and their binaries must not be confused.
 fn identity((major, minor): (u32, u32), assembly: &str) -> String {
     let head: Vec<_> =
         assembly.lines().map_while(|line| line.strip_prefix("//")).map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -374,7 +379,7 @@ fn identity((major, minor): (u32, u32), assembly: &str) -> String {
     let release = word(|word| word.strip_prefix('V').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())));
     match (release, build) {
         (Some(release), Some(build)) => format!("NVRTC {major}.{minor} {release} {build}"),
-        // A wording not known yet: all of it, then.
+        // An unknown wording: use all of it.
         _ => format!("NVRTC {major}.{minor} {}", head.join("; ")).trim_end().to_owned(),
     }
 }

@@ -1,12 +1,12 @@
-//! How a source is compiled, beyond the target.
+//! Compile options besides the target.
 
 use super::error::JitError;
 use super::nvrtc::MINIMAL;
 use crate::target::Target;
 
-/// The choices a caller has. The default is right for use; none of them changes what a kernel means.
+/// The caller's choices. The default is right for production; none of them changes the meaning of a kernel.
 ///
-/// There is no switch for fast mathematics: the source spells every operation as exactly, or as fast, as it is meant.
+/// There is no switch for fast mathematics: the source spells every operation as exactly, or as fast, as intended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Options {
     line_info: bool,
@@ -26,8 +26,9 @@ impl Options {
         self
     }
 
-    /// Keeps what NVRTC declares by itself: textures, surfaces, and the types of CUDA's runtime, such as `cudaTextureObject_t`. No
-    /// kernel that is planned uses them, so by default NVRTC is told to leave them out, which saves it some 5 ms a kernel.
+    /// Keeps NVRTC's own declarations: textures, surfaces, and the types of CUDA's runtime, such as
+    /// `cudaTextureObject_t`. Planned kernels do not use them. So by default NVRTC leaves them out, which saves some 5
+    /// ms a kernel.
     pub fn declarations(mut self, keep: bool) -> Self {
         self.declarations = keep;
         self
@@ -39,14 +40,14 @@ impl Options {
         self
     }
 
-    /// What NVRTC is told, in this order; `common` are the options that this build of it wants every time.
+    /// The options for NVRTC, in order; `common` are the options of every compilation with this build.
     pub(super) fn flags(&self, target: Target, common: &[String]) -> Result<Vec<String>, JitError> {
         let mut flags = vec![
             format!("--gpu-architecture={target}"),
             "--std=c++17".to_owned(),
-            // The source is the whole input: the directory the process happens to be in is not.
+            // The source is the whole input. The current directory of the process does not matter.
             "--no-source-include".to_owned(),
-            // The log then tells registers, stack and spills.
+            // The log then reports registers, stack and spills.
             "--ptxas-options=-v".to_owned(),
         ];
         let kept = common.iter().filter(|flag| !self.declarations || flag.as_bytes() != MINIMAL.to_bytes());
@@ -58,7 +59,7 @@ impl Options {
             let why = match option {
                 option if !option.starts_with('-') => "an option of ptxas begins with a dash",
                 option if option.contains(',') => "NVRTC takes one option of ptxas at a time, without commas",
-                option if option.contains(['\0', '\n']) => "it contains a character that no option has",
+                option if option.contains(['\0', '\n']) => "it contains a character that options do not have",
                 _ => {
                     flags.push(format!("--ptxas-options={option}"));
                     continue;

@@ -1,7 +1,7 @@
-//! Where the cache directory is, and whether it can be trusted.
+//! The place of the cache directory, and whether it can be trusted.
 //!
-//! A binary from there runs with all the rights this process has on its GPU: the directory is as trusted as the program. What that
-//! takes is said, and examined, in [`folder`](super::folder).
+//! A binary from it runs with all the rights of this process on its GPU, so the directory is as trusted as the program.
+//! [`folder`](super::folder) states and examines the requirements.
 
 use super::fault::unheard;
 use super::folder::{Folder, Untrusted, fresh};
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 /// The environment variable that names the cache directory.
 pub const CACHE_DIR: &str = "POSTLUDE_CACHE_DIR";
 
-/// Where the cache is if nobody says otherwise: `$POSTLUDE_CACHE_DIR`, `$XDG_CACHE_HOME/postlude`, `$HOME/.cache/postlude` (on
-/// Windows `%LOCALAPPDATA%\postlude\cache`). `None` where there is no home; the shared directory for temporary files is no
-/// substitute for one.
+/// The default directory: `$POSTLUDE_CACHE_DIR`, `$XDG_CACHE_HOME/postlude`, `$HOME/.cache/postlude` (on Windows
+/// `%LOCALAPPDATA%\postlude\cache`). `None` without a home directory; the shared directory for temporary files does not
+/// replace one.
 pub(super) fn default_root(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    // The XDG rules say that a relative path is to be ignored.
+    // By the XDG rules a relative path is ignored.
     let absolute = |name| path(name).filter(|path| path.is_absolute());
     path(CACHE_DIR).or_else(|| {
         if cfg!(windows) {
@@ -30,8 +30,8 @@ pub(super) fn default_root(variable: impl Fn(&str) -> Option<OsString>) -> Optio
     })
 }
 
-/// A directory to keep kernels in: made if need be and `write` is wanted, and examined. Whether it can be written, or the reason
-/// to do without it.
+/// A directory for kernels, examined. It is made if it is missing and `write` is set. Returns whether it can be
+/// written, or the reason to do without it.
 pub(super) fn prepare(root: &Path, write: bool) -> Result<bool, String> {
     let folder = Folder::root(root, write).map_err(|error| {
         let why = reason(root, write, &error);
@@ -57,7 +57,7 @@ fn reason(root: &Path, write: bool, error: &io::Error) -> String {
         Some(untrusted) if untrusted.path == root => untrusted.why.clone(),
         Some(untrusted) => untrusted.to_string(),
         None if write => format!("it cannot be created: {error}"),
-        None if error.kind() == io::ErrorKind::NotADirectory => "it is no directory".to_owned(),
+        None if error.kind() == io::ErrorKind::NotADirectory => "it is not a directory".to_owned(),
         None => format!("it cannot be read: {error}"),
     }
 }

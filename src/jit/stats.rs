@@ -1,8 +1,9 @@
-//! What a cache has done so far, as numbers and as events.
+//! The counts of a cache, as numbers and as events.
 //!
-//! The events have the target `postlude::cache`. Each answer is one, with the `level` that it came from: `memory` (at the level
-//! TRACE, since it takes less than writing it down), `disk`, `compiled`, `awaited` (from disk, after another process had compiled
-//! it). Before the latter two, and where there is no answer, comes a `miss`. `bytes` are those of the binary, `ms` the time it took.
+//! The events have the target `postlude::cache`. Each answer is one event, with the `level` that it came from: `memory`
+//! (at the level TRACE, since it takes less time than its event), `disk`, `compiled`, `awaited` (from disk, after
+//! another process had compiled it). A `miss` comes before the latter two, and where there is no answer. `bytes` is the
+//! size of the binary, `ms` the time.
 
 use crate::source::Cubin;
 use std::fmt::Display;
@@ -13,7 +14,7 @@ pub(super) const EVENTS: &str = "postlude::cache";
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What a [`Cache`](super::Cache) has done so far.
+        /// The counts of a [`Cache`](super::Cache) so far.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct CacheStats {
@@ -27,7 +28,7 @@ macro_rules! counters {
         }
 
         impl CacheStats {
-            /// Says all of it in one event.
+            /// Emits all counts in one event.
             pub(super) fn tell(&self, when: &str) {
                 tracing::debug!(
                     target: EVENTS,
@@ -36,7 +37,7 @@ macro_rules! counters {
                     bytes_read = self.bytes_read,
                     bytes_written = self.bytes_written,
                     held = self.held,
-                    "the kernel cache so far"
+                    "counts of the kernel cache"
                 );
             }
         }
@@ -63,19 +64,19 @@ counters! {
     misses,
     /// Kernels compiled.
     compiles,
-    /// Microseconds that NVRTC took for them; those of threads side by side are added.
+    /// Microseconds spent in NVRTC; the times of parallel threads are added.
     compile_us,
     /// Compilations that failed.
     failures,
-    /// Kernels that another process was compiling, and that were read from disk after it.
+    /// Kernels that another process was compiling, and that were then read from disk.
     awaited,
     /// Entries on disk that were damaged.
     damaged,
-    /// Compiled kernels that could not be written to disk although there is a directory.
+    /// Compiled kernels that could not be written to an existing directory.
     unsaved,
 }
 
-/// Where an answer came from, if not from memory.
+/// The level of an answer other than memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Disk,
@@ -88,7 +89,7 @@ impl Counters {
         counter.fetch_add(count, Relaxed);
     }
 
-    /// An answer from memory. Nothing is written down unless somebody listens.
+    /// An answer from memory. It emits an event only if there is a subscriber.
     pub fn remembered(&self, kernel: &dyn Display, bytes: impl Fn() -> usize) {
         Self::add(&self.memory_hits, 1);
         tracing::trace!(target: EVENTS, level = "memory", %kernel, bytes = bytes(), ms = 0.0);
@@ -119,6 +120,7 @@ impl Counters {
             }
         };
         let info = &cubin.info;
-        tracing::debug!(target: EVENTS, level, %kernel, bytes = cubin.bytes.len(), ms, architecture = %info.target, registers = info.registers);
+        let (bytes, registers) = (cubin.bytes.len(), info.registers);
+        tracing::debug!(target: EVENTS, level, %kernel, bytes, ms, architecture = %info.target, registers);
     }
 }

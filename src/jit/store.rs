@@ -8,12 +8,12 @@
 //! v1/locks/abc, v1/sweep        empty; held while working, never removed
 //! ```
 //!
-//! A file appears under its name complete or not at all, so readers and writers need no lock; of two processes that write the same
-//! kernel either may win. What is read is verified to the last bit, and what fails is a miss. A file that is removed while
-//! somebody reads it is read to its end: nothing is mapped into memory.
+//! A file appears under its name complete or not at all, so readers and writers need no lock. If two processes write
+//! the same kernel, either may win. Every read is verified to the last bit, and a file that fails is a miss. A file
+//! that is removed during a read is read to its end: nothing is mapped into memory.
 //!
-//! The time stamp of a file says when it was used last, to within an hour. It is set here: what the file system itself notes of
-//! accesses is switched off on most machines.
+//! The time stamp of a file says when it was last used, to within an hour. The cache sets it: most machines switch off
+//! the file system's own record of accesses.
 
 mod libraries;
 mod tree;
@@ -39,16 +39,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-/// Changes with the layout of the directory, so that versions can live side by side.
+/// Changes with the layout of the directory, so that versions can coexist.
 pub(super) const LAYOUT: &str = "v1";
 
-/// The largest file that is taken for an entry, in bytes.
+/// The largest possible entry, in bytes.
 pub(super) const LARGEST: u64 = 256 << 20;
 
-/// How old the time stamp of an entry may be when it is used, before it is renewed.
+/// The age at which the time stamp of a used entry is renewed.
 const STAMP_AGE: Duration = Duration::from_secs(3600);
 
-/// What a name begins with while its file is being written.
+/// The prefix of a file's name while it is being written.
 pub(super) const TEMPORARY: &str = ".new-";
 
 /// The folders beside those of the targets.
@@ -60,7 +60,7 @@ pub(super) const LOCKS: &str = "locks";
 /// An opened cache directory.
 pub(super) struct Store {
     root: PathBuf,
-    /// The directory, opened: the way to it is long, and was examined.
+    /// The opened directory: the path to it is long, and was examined.
     opened: Mutex<Option<Folder>>,
     writable: bool,
     faults: Arc<Faults>,
@@ -69,9 +69,9 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Examines the directory and, if it is to be written, creates it. The error is the reason to do without.
+    /// Examines the directory and, if it is to be written, creates it. The error is the reason to do without it.
     pub fn open(root: &Path, write: bool) -> Result<Self, String> {
-        let root = std::path::absolute(root).map_err(|error| format!("it is no path: {error}"))?;
+        let root = std::path::absolute(root).map_err(|error| format!("it is not a path: {error}"))?;
         let writable = root::prepare(&root, write)?;
         let (read, written) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok(Self { root, opened: Mutex::default(), writable, faults: Arc::default(), read, written })
@@ -82,12 +82,12 @@ impl Store {
         &self.root
     }
 
-    /// Whether anything may be changed.
+    /// Whether the directory may be changed.
     pub fn writable(&self) -> bool {
         self.writable
     }
 
-    /// What was reported so far.
+    /// The reported faults.
     pub fn faults(&self) -> Arc<Faults> {
         self.faults.clone()
     }
@@ -115,27 +115,28 @@ impl Store {
         self.file(NOTES, key, FileKind::Note)
     }
 
-    /// The kernel, if it is here and sound. The flag tells that there was one that was not.
+    /// The kernel, if it is present and sound. The flag says that an unsound one is present.
     pub fn read(&self, key: &CacheKey, target: Target) -> (Option<Cubin>, bool) {
         self.get(&self.path(key, target), |bytes| entry::decode(key, bytes))
     }
 
-    /// Keeps a kernel; whether that worked.
+    /// Stores a kernel. Returns whether that worked.
     pub fn write(&self, key: &CacheKey, target: Target, cubin: &Cubin) -> bool {
         self.put(&self.path(key, target), || entry::encode(key, cubin))
     }
 
-    /// The note, if it is here and sound. The flag tells that there was one that was not.
+    /// The note, if it is present and sound. The flag says that an unsound one is present.
     pub fn read_note(&self, key: &CacheKey) -> (Option<Vec<u8>>, bool) {
         self.get(&self.note_path(key), |bytes| note::decode(key, bytes))
     }
 
-    /// Keeps a note; whether that worked.
+    /// Stores a note. Returns whether that worked.
     pub fn write_note(&self, key: &CacheKey, text: &[u8]) -> bool {
         self.put(&self.note_path(key), || Some(note::encode(key, text)))
     }
 
-    /// Keeps in mind from which compiler kernels are. What a damaged file says of it, or another version of this library, is replaced.
+    /// Records a compiler whose kernels are stored. Replaces a damaged record, or one of another version of this
+    /// library.
     pub fn know_compiler(&self, build: &Build) {
         let key = CacheKey::of_note(&["compiler", &build.identity]);
         let path = self.file(COMPILERS, &key, FileKind::Compiler);
@@ -144,7 +145,7 @@ impl Store {
         }
     }
 
-    /// The compilers that kernels are from, newest first.
+    /// The compilers of the stored kernels, newest first.
     pub fn compilers(&self) -> Vec<Build> {
         let files = self.compiler_files().into_iter();
         let mut builds: Vec<Build> = files.filter_map(|path| self.get(&path, compiler_in).0).map(|(_, build)| build).collect();
@@ -153,7 +154,7 @@ impl Store {
         builds
     }
 
-    /// The files with the compilers that kernels are from.
+    /// The records of compilers.
     pub fn compiler_files(&self) -> Vec<PathBuf> {
         self.compilers_found().into_iter().map(|found| found.path).collect()
     }
@@ -163,7 +164,8 @@ impl Store {
         self.found_below(COMPILERS.as_ref()).into_iter().filter(|found| !is_temporary(&found.path)).collect()
     }
 
-    /// Takes a file in, as it was in another directory, unless there is a sound one of its name. Whether it is here now.
+    /// Imports a file from another directory, unless a sound one of its name is present. Returns whether it is present
+    /// now.
     pub fn adopt(&self, folder: &str, key: &CacheKey, kind: FileKind, bytes: &[u8]) -> bool {
         let path = self.file(folder, key, kind);
         let own = |bytes: &[u8]| kind.read(bytes).and_then(|found| envelope::of(key, (found.key, ())));
@@ -181,7 +183,7 @@ impl Store {
                 if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
                     self.report_error(CacheFault::Unreadable, path, &error);
                 }
-                // The file itself, or a link; not what is in a folder that somebody else can write to.
+                // The file itself, or a link. Files in a folder that others can write to stay.
                 if self.writable && Untrusted::in_error(&error).is_some_and(|untrusted| untrusted.path == path) {
                     let _ = self.unlink(path);
                 }
@@ -195,13 +197,13 @@ impl Store {
         (None, true)
     }
 
-    /// A whole file, unless it is far too large, with its time stamp renewed.
+    /// A complete file, unless it is far too large. Renews its time stamp.
     fn load(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         let Some((file, bytes)) = self.contents(path)? else { return Ok(None) };
         self.read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let now = SystemTime::now();
         let stamp = file.metadata().and_then(|metadata| metadata.modified());
-        // An age that is negative is the work of a clock that was set back: such a file would never grow old.
+        // A negative age comes from a clock that was set back. Such a file would never age.
         let recent = stamp.is_ok_and(|stamp| now.duration_since(stamp).is_ok_and(|age| age < STAMP_AGE));
         if self.writable && !recent {
             let _ = file.set_modified(now);
@@ -218,7 +220,7 @@ impl Store {
             let bytes = encode().ok_or(io::ErrorKind::InvalidData)?;
             let temporary = fresh(TEMPORARY);
             let mut file = folder.create(temporary.as_ref())?;
-            // Not synchronised: after a crash of the machine the checksum tells a torn file from a whole one.
+            // Not synchronised: after a crash of the machine the checksum detects a torn file.
             let placed = file.write_all(&bytes).and_then(|()| self.place(&folder, temporary.as_ref(), name, path));
             if placed.is_err() {
                 let _ = folder.remove_file(temporary.as_ref());
@@ -228,7 +230,7 @@ impl Store {
         outcome.inspect_err(|error: &io::Error| self.report_error(CacheFault::Unwritable, path, error)).is_ok()
     }
 
-    /// Forgets a kernel.
+    /// Removes a kernel.
     pub fn remove(&self, key: &CacheKey, target: Target) {
         if !self.writable {
             return;
@@ -240,30 +242,30 @@ impl Store {
         }
     }
 
-    /// Says what went wrong with a file: aloud, if it is the first fault of its kind. That it is not trusted is a kind of its own.
+    /// Reports a fault of a file. The first of its kind is a warning. Missing trust is a kind of its own.
     pub fn report_error(&self, fault: CacheFault, path: &Path, error: &io::Error) {
         self.report(if Untrusted::in_error(error).is_some() { CacheFault::Untrusted } else { fault }, path, error);
     }
 
-    /// Says what went wrong with a file: aloud, if it is the first fault of its kind.
+    /// Reports a fault of a file. The first of its kind is a warning.
     pub fn report(&self, fault: CacheFault, path: &Path, why: &dyn Display) {
         self.faults.report(fault, &path.display(), why);
     }
 }
 
-/// The compiler that a file is about, and its key.
+/// The compiler that a file describes, and its key.
 pub(super) fn compiler_in(bytes: &[u8]) -> Result<(CacheKey, Build), Damage> {
     let (key, text) = note::decode_any(bytes)?;
     let build: Build = serde_json::from_slice(&text).map_err(|_| Damage::Description)?;
     if key == CacheKey::of_note(&["compiler", &build.identity]) { Ok((key, build)) } else { Err(Damage::Key) }
 }
 
-/// Whether a file is still being written, or was when its writer died.
+/// Whether a file is being written, or its writer died.
 pub(super) fn is_temporary(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(TEMPORARY))
 }
 
-/// Whether a file has the name of a kernel or a note, sound or not. What else lies in the directory is somebody else's.
+/// Whether a file has the name of a kernel or a note, sound or not. Other files in the directory belong to others.
 pub(super) fn is_entry(path: &Path) -> bool {
     fn text(part: Option<&OsStr>) -> &str {
         part.and_then(OsStr::to_str).unwrap_or_default()
@@ -460,7 +462,7 @@ mod tests {
         fs::write(&files[0], "damaged").unwrap();
         fs::copy(&files[1], &files[2]).unwrap();
         assert_eq!(store.compilers().len(), 1, "a copy adds nothing");
-        // Whoever has a compiler writes it down again, with the options of today.
+        // A process with a compiler records it again, with today's options.
         let today = Build { common: vec!["--y".into()], ..build("NVRTC 13.0") };
         for _ in 0..2 {
             store.know_compiler(&today);

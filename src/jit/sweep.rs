@@ -1,7 +1,7 @@
-//! Keeping the directory small: what was used least recently goes.
+//! Limits the size of the directory: removes the least recently used files.
 //!
-//! Swept are kernels and notes, files that a dead writer left behind, and versions of the layout that nobody uses any more. Readers
-//! are not disturbed: who has opened a file reads it to its end, and who comes too late compiles.
+//! A sweep covers kernels, notes, leftovers of dead writers, and unused versions of the layout. Readers are not
+//! disturbed: a process that has opened a file reads it to its end, and one that comes too late compiles.
 
 use super::config::Limits;
 use super::fault::CacheFault;
@@ -11,35 +11,35 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// How often a directory is swept by itself.
+/// The interval between automatic sweeps of a directory.
 const EVERY: Duration = Duration::from_secs(3600);
 
-/// From what age on a file that is still being written has lost its writer.
+/// The age at which a file under construction has lost its writer.
 const ORPHANED: Duration = Duration::from_secs(24 * 3600);
 
-/// From what age on a version of the layout is nobody's.
+/// The age at which a version of the layout is abandoned.
 const FORGOTTEN: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What was removed from a directory, and what is left.
+/// The removed and the remaining files of a directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Swept {
-    /// Kernels and notes removed, because they had not been used for longest.
+    /// Kernels and notes removed as least recently used.
     pub removed: u64,
     /// Their bytes.
     pub removed_bytes: u64,
-    /// Files removed that a dead writer left behind, and those of old versions of the layout.
+    /// Removed leftovers of dead writers and of old versions of the layout.
     pub leftovers: u64,
-    /// Kernels and notes left.
+    /// Remaining kernels and notes.
     pub kept: u64,
     /// Their bytes.
     pub kept_bytes: u64,
 }
 
-/// What bears the stamp of the last sweep, in every version of the layout.
+/// The file with the stamp of the last sweep, in every version of the layout.
 const MARK: &str = "sweep";
 
-/// Kernels and notes, and the files that are being written.
+/// Kernels, notes, and files under construction.
 pub(super) fn census(store: &Store) -> (Vec<Found>, Vec<Found>) {
     let folders = store.folders().into_iter().filter(|folder| folder != LOCKS);
     let files = folders.flat_map(|folder| {
@@ -50,7 +50,7 @@ pub(super) fn census(store: &Store) -> (Vec<Found>, Vec<Found>) {
     files.partition(|found| !is_temporary(&found.path))
 }
 
-/// Sweeps, if nobody did within the hour and nobody is at it.
+/// Sweeps, unless another process did within the hour or is sweeping.
 pub(super) fn if_due(store: &Store, limits: Limits) -> Option<Swept> {
     let path = store.folder(MARK);
     let now = SystemTime::now();
@@ -71,19 +71,19 @@ pub(super) fn if_due(store: &Store, limits: Limits) -> Option<Swept> {
     Some(swept)
 }
 
-/// Whether a mark is old enough. A stamp of the future is the work of a clock that was set back.
+/// Whether a mark is old enough. A stamp in the future comes from a clock that was set back.
 fn due(mark: io::Result<fs::Metadata>, now: SystemTime) -> bool {
     let stamp = mark.and_then(|metadata| metadata.modified());
     stamp.map_or(true, |at| now.duration_since(at).map_or(true, |age| age >= EVERY))
 }
 
-/// Whether a mark that is ours now, and was found old or made anew, has not been stamped by another before it was ours.
+/// Whether a sweep is still due: the mark is new, or no other process has stamped it before it became ours.
 fn is_still_due(mark: &fs::File, fresh: bool, now: SystemTime) -> bool {
     fresh || due(mark.metadata(), now)
 }
 
-/// Whether nobody is at it. A file system without locks does not tell; there the stamp alone keeps most of the others away, and
-/// without any sweep the directory would grow for ever.
+/// Whether no other process is sweeping. On a file system without locks only the stamp keeps most of the others away.
+/// Without any sweep the directory would grow forever.
 pub(super) fn may_sweep(store: &Store, path: &Path, lock: Result<(), TryLockError>) -> bool {
     match lock {
         Ok(()) => true,
@@ -95,7 +95,7 @@ pub(super) fn may_sweep(store: &Store, path: &Path, lock: Result<(), TryLockErro
     }
 }
 
-/// Removes what has not been used for longest until 70 % of the limits are left, if they are exceeded, and what nobody needs.
+/// Removes the least recently used files until 70 % of the limits are left, if they are exceeded, and all leftovers.
 pub(super) fn sweep(store: &Store, limits: Limits, now: SystemTime) -> Swept {
     let mut swept = Swept::default();
     let (mut entries, temporary) = census(store);
@@ -104,7 +104,7 @@ pub(super) fn sweep(store: &Store, limits: Limits, now: SystemTime) -> Swept {
         swept.leftovers += u64::from(store.unlink(&file.path).is_ok());
     }
     for file in entries.iter_mut().filter(|file| file.used > now) {
-        // Stamped by a clock that was set back since. From now on it grows old like any other.
+        // The stamp comes from a clock that was set back since. From now on the file ages like any other.
         let _ = store.open_file(&file.path).and_then(|file| file.set_modified(now));
         file.used = now;
     }
@@ -138,8 +138,8 @@ pub(super) fn sweep(store: &Store, limits: Limits, now: SystemTime) -> Swept {
     swept
 }
 
-/// Removes the folders of other versions of the layout in which nothing is young. A folder that was never swept is none of ours,
-/// whatever its name.
+/// Removes the folders of other versions of the layout that contain nothing young. A folder that was never swept does
+/// not belong to the cache, whatever its name.
 fn forgotten_versions(root: &Path, age: impl Fn(SystemTime) -> Duration) -> u64 {
     let is_version =
         |name: &str| name.strip_prefix('v').is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()));
@@ -162,8 +162,8 @@ fn forgotten_versions(root: &Path, age: impl Fn(SystemTime) -> Duration) -> u64 
     removed
 }
 
-/// Everything in a folder and the folder itself, down to a depth. What lies deeper, being nothing of ours, is seen as an error, and so
-/// is what cannot be looked at.
+/// Everything in a folder and the folder itself, down to a depth. A deeper level does not belong to the cache, and is
+/// an error. So is anything unreadable.
 fn walk(path: &Path, depth: usize, see: &mut impl FnMut(io::Result<fs::Metadata>)) {
     let metadata = fs::symlink_metadata(path);
     let is_folder = metadata.as_ref().is_ok_and(fs::Metadata::is_dir);

@@ -1,4 +1,4 @@
-//! How long a compilation may take, how far it is, and how it is called off.
+//! The time limit of a compilation, its progress, and its cancellation.
 
 use super::error::{JitError, TooLong};
 use crate::source::{Cubin, Source};
@@ -9,27 +9,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The environment variable with the most seconds that a compilation of [`Cache::global`](super::Cache::global) may be estimated to
-/// take; 0 for any number of them.
+/// The environment variable with the longest estimated compile time of [`Cache::global`](super::Cache::global), in
+/// seconds; 0 for no limit.
 pub const COMPILE_LIMIT: &str = "POSTLUDE_COMPILE_LIMIT";
 
-/// How often a watcher is told how far a compilation is.
+/// The interval between progress reports.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How far a compilation is.
+/// The progress of a compilation.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Progress {
-    /// What is compiled for.
+    /// The target.
     pub target: Target,
     /// The time since it began.
     pub elapsed: Duration,
-    /// The time that it is estimated to take in all; `None` for a source that no plan was printed to.
+    /// The estimated total time; `None` for a source that was not rendered from a plan.
     pub estimate: Option<Duration>,
 }
 
 impl Progress {
-    /// The part of the estimated time that has passed, from 0 to 0.99: only the end of the compilation tells that it has ended.
+    /// The elapsed part of the estimate, from 0 to 0.99: only the end of the compilation is certain.
     pub fn fraction(&self) -> Option<f64> {
         let estimate = self.estimate?.as_secs_f64().max(1e-3);
         Some((self.elapsed.as_secs_f64() / estimate).min(0.99))
@@ -38,7 +38,7 @@ impl Progress {
 
 type Tell = dyn Fn(&Progress) -> ControlFlow<()> + Send + Sync;
 
-/// A closure that is told of compilations, and may call them off.
+/// A closure that receives the progress of compilations and may cancel them.
 #[derive(Clone, Default)]
 pub(super) struct Watcher(Option<Arc<Tell>>);
 
@@ -66,8 +66,9 @@ impl PartialEq for Watcher {
 
 impl Eq for Watcher {}
 
-/// How much longer compilations take here than on the machine that estimates are of: as the last ones were measured. Time that other
-/// work on the machine takes from the compiler does not count: a busy machine would else refuse kernels that it compiles when it is idle.
+/// How much longer compilations take here than on the machine of the estimates, measured on the last ones. Time that
+/// other work takes from the compiler does not count. Otherwise a busy machine would reject kernels that it compiles
+/// when idle.
 pub(super) struct Pace(AtomicU64);
 
 impl Default for Pace {
@@ -77,21 +78,21 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// What a source is estimated to take here.
+    /// The estimated time of a source on this machine.
     pub fn estimate(&self, source: &Source) -> Option<Duration> {
         source.expected().map(|expected| expected.mul_f64(f64::from_bits(self.0.load(Relaxed))))
     }
 
-    /// Learns from a compilation. Two at the same time may both count, or one.
+    /// Learns from a compilation. One of two at the same time may be lost.
     fn learn(&self, expected: Duration, took: Duration) {
         let ratio = (took.as_secs_f64() / expected.as_secs_f64().max(1e-3)).clamp(0.1, 10.0);
         let before = f64::from_bits(self.0.load(Relaxed));
-        // Half the way, on a scale of ratios: one outlier among many changes little.
+        // Half the way, on a scale of ratios: one outlier changes little.
         self.0.store((before * ratio).sqrt().to_bits(), Relaxed);
     }
 }
 
-/// The processor time of this thread. Elsewhere than on Linux the time since the first call.
+/// The processor time of this thread. On systems other than Linux, the time since the first call.
 pub(super) fn worked() -> Duration {
     #[cfg(target_os = "linux")]
     {
@@ -106,7 +107,7 @@ pub(super) fn worked() -> Duration {
     }
 }
 
-/// Refuses a source that is estimated to take longer than the limit.
+/// Rejects a source whose estimate exceeds the limit.
 pub(super) fn within(limit: Option<Duration>, pace: &Pace, source: &Source, target: Target) -> Result<(), JitError> {
     match (limit, pace.estimate(source)) {
         (Some(limit), Some(estimate)) if estimate > limit => Err(TooLong { target, estimate, limit }.into()),
@@ -114,7 +115,8 @@ pub(super) fn within(limit: Option<Duration>, pace: &Pace, source: &Source, targ
     }
 }
 
-/// Compiles while the watcher is told how far it is. `compile` is handed what turns true once the watcher has called it off.
+/// Compiles while the watcher receives the progress. `compile` receives a flag that becomes true when the watcher
+/// cancels.
 pub(super) fn watched(
     watcher: &Watcher,
     pace: &Pace,

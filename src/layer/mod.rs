@@ -1,8 +1,8 @@
-//! A linear layer, whole: Y = f(X W + b), its gradients, and how they chain.
+//! A complete linear layer: Y = f(X W + b), its gradients, and the chain of several layers.
 //!
-//! A [`Linear`] is a definition: formats, extents, transpositions, and the epilogue f with its derivative. Each product of
-//! a training step is a [`Step`], made once for a number of rows and run again and again: on a GPU through `Step::plan`, on
-//! the CPU through [`Step::reference`]. Nothing besides the steps is launched.
+//! A [`Linear`] is a definition: formats, extents, transpositions, and the epilogue f with its derivative. Each product
+//! of a training step is a [`Step`], made once for a number of rows and run again and again: on a GPU through
+//! `Step::plan`, on the CPU through [`Step::reference`]. Nothing besides the steps is launched.
 //!
 //! ```
 //! use postlude::layer::Linear;
@@ -59,31 +59,35 @@
 //!
 //! | step | computes | reads | writes |
 //! | --- | --- | --- | --- |
-//! | [`forward`](Linear::forward) | Y = f(X W + b) | `x`, `w`, what f names | `y`, the reserve |
+//! | [`forward`](Linear::forward) | Y = f(X W + b) | `x`, `w`, the arguments of f | `y`, the reserve |
 //! | [`inference`](Linear::inference) | the same | the same | `y` |
-//! | [`activation_grad`](Linear::activation_grad) | dZ = dY f'(Z), db = the sum of dZ over M | `dy`, the reserve, what f names | `grad_acc` (dZ), `grad_bias`, `grad_NAME` |
+//! | [`activation_grad`](Linear::activation_grad) | dZ = dY f'(Z), db = the sum of dZ over M | `dy`, the reserve, the arguments of f | `grad_acc` (dZ), `grad_bias`, `grad_NAME` |
 //! | [`wgrad`](Linear::wgrad) | dW = X^T dZ | `x`, `dz` | `dw` |
 //! | [`wgrad_with_bias`](Linear::wgrad_with_bias) | dW = X^T dZ, db = the sum of dZ over M | `x`, `dz` | `dw`, `grad_bias` |
 //! | [`dgrad`](Linear::dgrad) | dX = dZ W^T | `dz`, `w` | `dx` |
-//! | [`dgrad_into`](Linear::dgrad_into) | dZ_prev = (dZ W^T) f_prev'(Z_prev), db_prev, of the layer before | `dz`, `w`; that layer's reserve and what its f names | that layer's `grad_acc`, `grad_bias`, `grad_NAME` |
+//! | [`dgrad_into`](Linear::dgrad_into) | dZ_prev = (dZ W^T) f_prev'(Z_prev), db_prev, of the layer before | `dz`, `w`; that layer's reserve and the arguments of its f | that layer's `grad_acc`, `grad_bias`, `grad_NAME` |
 //!
-//! In a chain of layers the gradient that [`dgrad`](Linear::dgrad) makes is wanted by nobody but the activation of the layer
-//! before. [`dgrad_into`](Linear::dgrad_into) puts that layer's derivative and bias gradient behind the product, so that a network of L layers takes
-//! L products forward, 2 L - 1 backward, and one pass over the last output, which the loss needs anyway. The last bias gradient, of
-//! a dZ that no product of ours has made, comes out of the product that reads it: [`wgrad_with_bias`](Linear::wgrad_with_bias).
+//! In a chain of layers only the previous layer's activation needs the gradient that [`dgrad`](Linear::dgrad) makes.
+//! [`dgrad_into`](Linear::dgrad_into) puts that layer's derivative and bias gradient behind the product. So a network of
+//! L layers takes L products forward, 2 L - 1 backward, and one pass over the last output, which the loss needs anyway.
+//! The last bias gradient belongs to a dZ that none of the products made. The product that reads this dZ also sums it:
+//! [`wgrad_with_bias`](Linear::wgrad_with_bias).
 //!
-//! # Adding to what is there
+//! # Accumulating
 //!
-//! Gradients are written. [`accumulate`](Step::accumulate) makes a step add to the outputs that it names, in place and before the one
-//! rounding of the store: dW over several batches, dX of a tensor with several users. [`plus`](Step::plus) adds a matrix to the
-//! product itself: what came into Y from elsewhere (a skip connection), before f' is applied.
+//! Gradients overwrite their memory. [`accumulate`](Step::accumulate) makes a step add to the outputs that it names, in
+//! place and before the one rounding of the store: dW over several batches, dX of a tensor with several users.
+//! [`plus`](Step::plus) adds a matrix to the product itself, before f' is applied: a contribution to Y from elsewhere,
+//! such as a skip connection.
 //!
 //! # Memory
 //!
-//! X is M x K, row-major, or as [`trans_x`](Linear::trans_x) says K x M; W is K x N, or as [`trans_w`](Linear::trans_w) says N x K; gradients lie like
-//! what they are gradients of. Any of them may have a leading dimension ([`IntoTensor::ld`](crate::args::IntoTensor::ld)). All leading dimensions of
-//! an input with more than two count as rows. A [batch](Linear::batched) is another thing: layers of one size side by
-//! side, each with an X and a W of its own.
+//! - X is M x K, row-major, or K x M with [`trans_x`](Linear::trans_x).
+//! - W is K x N, or N x K with [`trans_w`](Linear::trans_w).
+//! - A gradient has the layout of its tensor.
+//! - Any of them may have a leading dimension ([`IntoTensor::ld`](crate::args::IntoTensor::ld)).
+//! - All leading dimensions of an input with more than two count as rows. A [batch](Linear::batched) is different: layers
+//!   of one size side by side, each with an X and a W of its own.
 
 mod error;
 mod paddle;
@@ -118,17 +122,17 @@ pub struct Linear {
     gradients: Option<DType>,
     epilogue: Epilogue,
     pair: Pair,
-    /// How Y and dZ lie.
+    /// The orders of Y and dZ.
     y: Operand,
     dz: Operand,
 }
 
 impl Linear {
-    /// A layer of `[inputs, outputs]` whose tensors are all of one format: Y = f(X W + b), stored as `y`, with a vector `bias`
-    /// over the outputs. `f` may use coordinates, and load matrices, vectors and scalars of its own.
+    /// A layer of `[inputs, outputs]` whose tensors all have one format: Y = f(X W + b), stored as `y`, with a vector
+    /// `bias` over the outputs. `f` may use coordinates, and load matrices, vectors and scalars of its own.
     ///
     /// # Errors
-    /// If `f` makes no valid graph or has no derivative, or a format is not floating-point.
+    /// If `f` makes an invalid graph or has no derivative, or a format is not floating-point.
     #[track_caller]
     pub fn new(
         dtype: DType,
@@ -141,14 +145,15 @@ impl Linear {
         Linear::with_epilogue(dtype, extents, &epilogue, Wrt::all())
     }
 
-    /// A layer of `[inputs, outputs]` with any epilogue behind X W, and a say in what is saved for its derivative. X, W and
-    /// dZ have the format `dtype`; Y is the output that gradients come in [through](Wrt::through).
+    /// A layer of `[inputs, outputs]` with any epilogue behind X W, and control over the saved values. X, W and dZ have
+    /// the format `dtype`. Y is the output that gradients come in [through](Wrt::through).
     ///
-    /// Where Y is kept anyway, because the next layer's weight gradient reads it, `Wrt::all().keeps("y")` saves nothing
-    /// twice; the backward steps then take `y` as well.
+    /// If Y is kept anyway, because the next layer's weight gradient reads it, `Wrt::all().keeps("y")` saves nothing
+    /// twice. The backward steps then take `y` as well.
     ///
     /// # Errors
-    /// If there is no derivative, dZ is not asked for or has another format than W, or an argument has a name of the layer's.
+    /// If there is no derivative, dZ is not requested or has another format than W, or an argument has the name of one
+    /// of the layer's tensors.
     pub fn with_epilogue(
         dtype: DType,
         [inputs, outputs]: [usize; 2],
@@ -188,26 +193,26 @@ impl Linear {
         })
     }
 
-    /// Whether X lies transposed, K x M.
+    /// Whether X is transposed, K x M.
     #[must_use]
     pub fn trans_x(self, transposed: bool) -> Linear {
         Linear { x: Order::stored(transposed), ..self }
     }
 
-    /// Whether W lies transposed, N x K: one row an output.
+    /// Whether W is transposed, N x K: one row an output.
     #[must_use]
     pub fn trans_w(self, transposed: bool) -> Linear {
         Linear { w: Order::stored(transposed), ..self }
     }
 
-    /// `entries` layers side by side, each with an X and a W of its own. What the epilogue declares `batched()` each has of
-    /// its own too; anything else, such as the bias of [`Linear::new`], they share, and its gradient is summed over them.
+    /// `entries` layers side by side, each with its own X, W, and arguments declared `batched()`. They share all other
+    /// arguments, such as the bias of [`Linear::new`], whose gradient is summed over them.
     #[must_use]
     pub fn batched(self, entries: usize) -> Linear {
         Linear { entries, ..self }
     }
 
-    /// The format of dW and of the gradients of what f loads. Default: each that of what it is the gradient of.
+    /// The format of dW and of the gradients of f's arguments. By default each gradient has the format of its argument.
     #[must_use]
     pub fn gradients(self, dtype: DType) -> Linear {
         Linear { gradients: Some(dtype), ..self }
@@ -218,28 +223,28 @@ impl Linear {
         [self.inputs, self.outputs]
     }
 
-    /// The epilogue with its derivative, and the plan of what is saved.
+    /// The epilogue with its derivative, and the plan of the saved values.
     pub fn pair(&self) -> &Pair {
         &self.pair
     }
 
-    /// The extents of the forward product, which a reserve is made for.
+    /// The extents of the forward product, for which a reserve is made.
     pub fn shape(&self, rows: usize) -> Shape {
         Shape::new(rows, self.outputs, self.inputs).batched(self.entries)
     }
 
-    /// Host memory for what [`forward`](Linear::forward) saves.
+    /// Host memory for the values that [`forward`](Linear::forward) saves.
     pub fn reserve(&self, rows: usize) -> Reserve<Vec<u8>> {
         self.pair.reserve().allocate(self.shape(rows))
     }
 
-    /// Y = f(X W + b), and what its derivative needs.
+    /// Y = f(X W + b), and the values that its derivative needs.
     pub fn forward(&self, rows: usize) -> Step {
         let saved = self.pair.reserve().values().iter().map(|value| value.name.clone());
         self.product(self.pair.forward(), rows).saves(saved.collect())
     }
 
-    /// Y = f(X W + b), and nothing saved.
+    /// Y = f(X W + b), without saved values.
     pub fn inference(&self, rows: usize) -> Step {
         self.product(&self.epilogue, rows)
     }
@@ -249,8 +254,8 @@ impl Linear {
         Step::new(gemm, self.shape(rows), Names::new("x", Some("w")))
     }
 
-    /// dZ = dY f'(Z), and with it the gradients of the bias and of whatever else f loads: a pass over a dY that is already in
-    /// memory.
+    /// dZ = dY f'(Z), with the gradients of the bias and of all other arguments of f: a pass over a dY that is already
+    /// in memory.
     ///
     /// # Errors
     /// If a gradient cannot have the format that [`gradients`](Linear::gradients) asks for.
@@ -270,17 +275,18 @@ impl Linear {
         Ok(Step::new(gemm, shape, Names::new("x", Some("dz"))))
     }
 
-    /// dW = X^T dZ, and beside it db = the sum of dZ over M, under the name that it has in
-    /// [`activation_grad`](Linear::activation_grad): `grad_bias` for the bias of [`Linear::new`]. The sum is taken inside the product, which
-    /// reads dZ anyway, of dZ as it is stored.
+    /// dW = X^T dZ, and db = the sum of dZ over M, under its name in [`activation_grad`](Linear::activation_grad):
+    /// `grad_bias` for the bias of [`Linear::new`]. The sum is taken inside the product, which reads the stored dZ
+    /// anyway.
     ///
-    /// Where [`activation_grad`](Linear::activation_grad) or [`dgrad_into`](Linear::dgrad_into) made dZ it has summed it too, and `wgrad` is enough; this is for a
-    /// dZ that came from elsewhere: out of a loss, or into a layer without an activation. A layer without inputs has no dW, so that no
-    /// product runs that could take the sum: db is 0 then, or what it was.
+    /// If [`activation_grad`](Linear::activation_grad) or [`dgrad_into`](Linear::dgrad_into) computed dZ, it has summed
+    /// it too, and `wgrad` is enough. Use this step for a dZ from elsewhere: a loss, or a layer without an activation.
+    /// A layer without inputs has no dW, and no product runs that could take the sum: db is then 0, or keeps its value
+    /// if it accumulates.
     ///
     /// # Errors
-    /// If no gradient of a vector is the sum of dZ: the epilogue adds no bias to the product, or its gradient was not asked for. If
-    /// a gradient cannot have the format that [`gradients`](Linear::gradients) asks for.
+    /// If no gradient of a vector is the sum of dZ: the epilogue adds no bias to the product, or its gradient was not
+    /// requested. If a gradient cannot have the format that [`gradients`](Linear::gradients) requests.
     pub fn wgrad_with_bias(&self, rows: usize) -> Result<Step, LinearError> {
         let sums = rewrite::sums_of(&self.derivative()?, DZ);
         if sums.is_empty() {
@@ -294,18 +300,18 @@ impl Linear {
     /// dX = dZ W^T.
     ///
     /// # Errors
-    /// None with a format that a layer can have.
+    /// Never for a format that a layer can have.
     pub fn dgrad(&self, rows: usize) -> Result<Step, LinearError> {
         let dx = Operand { dtype: self.dtype, axes: Axes::MNL, order: self.x };
         Ok(self.dgrad_with(&stored("dx", dx)?, rows))
     }
 
-    /// dZ_prev = (dZ W^T) f_prev'(Z_prev): the gradient of what the layer before applies its activation f_prev to, where X is the
-    /// output of that layer, and with it the gradients of that layer's bias and of whatever else f_prev loads. Arguments besides
-    /// `dz` and `w` are those of `previous`'s [`activation_grad`](Linear::activation_grad).
+    /// dZ_prev = (dZ W^T) f_prev'(Z_prev): the gradient of the argument of the previous layer's activation f_prev, if X
+    /// is that layer's output. The step also computes the gradients of that layer's bias and of all other arguments of
+    /// f_prev. Arguments besides `dz` and `w` are those of `previous`'s [`activation_grad`](Linear::activation_grad).
     ///
     /// # Errors
-    /// If X is not what the layer before makes: in number of columns, batch, format or order.
+    /// If X is not the previous layer's output: in number of columns, batch, format or order.
     pub fn dgrad_into(&self, previous: &Linear, rows: usize) -> Result<Step, LinearError> {
         let same = |what, makes, takes| if makes == takes { Ok(()) } else { Err(LinearError::Chain { what, makes, takes }) };
         same("columns", previous.outputs, self.inputs)?;
@@ -327,13 +333,13 @@ impl Linear {
         Step::new(gemm, shape, Names::new("dz", Some("w")))
     }
 
-    /// The backward epilogue, with gradients of arguments in the format asked for.
+    /// The backward epilogue, with gradients of arguments in the requested format.
     fn derivative(&self) -> Result<Epilogue, LinearError> {
         let Some(dtype) = self.gradient_format()? else { return Ok(self.pair.backward().clone()) };
         rewrite::formats(self.pair.backward(), |name| (name != DZ).then_some(dtype))
     }
 
-    /// The format asked for, if a gradient can have it.
+    /// The requested format, if a gradient can have it.
     fn gradient_format(&self) -> Result<Option<DType>, LinearError> {
         match self.gradients {
             Some(dtype) if dtype.value_type() != ValueType::F32 => Err(LinearError::Gradients(dtype)),
@@ -352,13 +358,13 @@ mod on_device {
     use std::sync::Arc;
 
     impl Linear {
-        /// Device memory for what [`forward`](Linear::forward) saves.
+        /// Device memory for the values that [`forward`](Linear::forward) saves.
         ///
         /// # Errors
         /// If the device has no memory left.
         pub fn reserve_on(&self, stream: &Arc<CudaStream>, rows: usize) -> Result<Reserve<CudaSlice<u8>>, Error> {
             let (plan, shape) = (self.pair.reserve(), self.shape(rows));
-            // The driver has no empty allocations.
+            // The driver cannot allocate zero bytes.
             let buffers = plan.sizes(shape).into_iter().map(|bytes| stream.alloc_zeros(bytes.max(1)));
             let buffers = buffers.collect::<Result<Vec<_>, _>>();
             let buffers = buffers.map_err(|error| DeviceError::Driver { what: "allocate a reserve", error })?;
@@ -367,12 +373,12 @@ mod on_device {
     }
 }
 
-/// The product as it is, under a name.
+/// The plain product, stored under a name.
 fn stored(name: &str, operand: Operand) -> Result<Epilogue, LinearError> {
     Ok(Epilogue::build(|e| e.store(name, e.acc(), operand))?)
 }
 
-/// Whether there are layers of a format.
+/// Whether layers support a format.
 fn multiplies(dtype: DType) -> Result<(), LinearError> {
     if dtype.value_type() == ValueType::F32 { Ok(()) } else { Err(LinearError::Operands(dtype)) }
 }

@@ -1,12 +1,12 @@
-//! Paddle's operator, whole: its steps run like any other.
+//! Paddle's complete operator: its steps run like any other.
 
 use super::step::{Names, Step};
 use crate::check::Argument;
 use crate::compat::paddle;
 use crate::gemm::Gemm;
 
-/// A step of [`fused_gemm_epilogue`](paddle) or of its gradient, whose operands are called `x`, `y` and `dout`; the epilogue's own
-/// names are `bias`, `d`, `aux` and `bgrad`.
+/// A step of [`fused_gemm_epilogue`](paddle) or of its gradient, whose operands are called `x`, `y` and `dout`; the
+/// epilogue's own names are `bias`, `d`, `aux` and `bgrad`.
 ///
 /// ```
 /// use postlude::compat::paddle::{Activation, FusedGemmEpilogue};
@@ -27,7 +27,7 @@ impl From<paddle::Product> for Step {
             paddle::TensorName::Y => "y",
             paddle::TensorName::DOut => "dout",
         };
-        // What a forward step writes there the next gradient follows from.
+        // The next gradient follows from the values that a forward step writes there.
         let written = |(_, argument): (usize, &Argument)| argument.role.is_written().then(|| argument.name.clone());
         let reserve = step.epilogue.checked().argument("aux").and_then(written);
         Step::new(

@@ -1,4 +1,4 @@
-//! Epilogues made of epilogues: other formats of what is stored, onto what is there, with a matrix more.
+//! Derived epilogues: with other output formats, with accumulating outputs, with an added matrix.
 
 use super::error::LinearError;
 use crate::build::Epilogue;
@@ -8,7 +8,7 @@ use crate::ir::axes::{L, N};
 use crate::ir::graph::{Graph, Node, NodeId, Side};
 use crate::ir::{Monoid, Op, Operand, Reduction, Sink, SinkKind};
 
-/// The same epilogue with sinks of other formats, where there is one for a name.
+/// The same epilogue with other formats for the sinks that `format` names.
 pub(super) fn formats(epilogue: &Epilogue, format: impl Fn(&str) -> Option<DType>) -> Result<Epilogue, LinearError> {
     let (mut graph, ids) = copy(epilogue, |graph, node| graph.push(node, None));
     for sink in epilogue.graph().sinks() {
@@ -19,7 +19,7 @@ pub(super) fn formats(epilogue: &Epilogue, format: impl Fn(&str) -> Option<DType
     Ok(Epilogue::from_graph(graph)?)
 }
 
-/// The same epilogue, which adds to these outputs: a matrix is loaded and stored in place, a reduction accumulates, if it does not yet.
+/// The same epilogue, which adds to these outputs: a matrix is loaded and stored in place, and a reduction accumulates.
 pub(super) fn accumulate(epilogue: &Epilogue, outputs: &[&str]) -> Result<Epilogue, LinearError> {
     let sinks = epilogue.graph().sinks();
     if let Some(name) = outputs.iter().find(|name| !sinks.iter().any(|s| *s.name == ***name)) {
@@ -35,12 +35,10 @@ pub(super) fn accumulate(epilogue: &Epilogue, outputs: &[&str]) -> Result<Epilog
             match &mut sink.kind {
                 SinkKind::Reduce(reduction) => *reduction = Reduction { accumulate: true, ..*reduction },
                 SinkKind::Store(operand) if operand.dtype.value_type() == ValueType::Bool => {
-                    return refused("it holds conditions, not numbers; leave it out");
+                    return refused("it holds conditions, not numbers: leave it out");
                 }
                 SinkKind::Store(_) if updates => {
-                    return refused(
-                        "the epilogue updates it in place already; say there what is added, or store to another name",
-                    );
+                    return refused("the epilogue already updates it in place: add there, or store to another name");
                 }
                 SinkKind::Store(operand) => {
                     let there = graph.push(Node::load(sink.name.clone(), *operand), None);
@@ -73,7 +71,7 @@ pub(super) fn plus(epilogue: &Epilogue, name: &str, operand: Operand) -> Result<
     Ok(Epilogue::from_graph(graph)?)
 }
 
-/// The sinks of an epilogue that sum, over M and the batch or not, the value that it stores under a name.
+/// The sinks that sum, over M and possibly the batch, the value that the epilogue stores under a name.
 pub(super) fn sums_of(epilogue: &Epilogue, name: &str) -> Vec<Sink> {
     let sinks = epilogue.graph().sinks();
     let stored = sinks.iter().find(|sink| *sink.name == *name).map(Sink::value);
@@ -99,7 +97,7 @@ pub(super) fn with_sums_of_b(epilogue: &Epilogue, sums: &[Sink]) -> Result<Epilo
     Ok(Epilogue::from_graph(graph)?)
 }
 
-/// The nodes of an epilogue, each placed anew, and where each went.
+/// The nodes of an epilogue, each placed again, with their new ids.
 fn copy(epilogue: &Epilogue, mut place: impl FnMut(&mut Graph, Node) -> NodeId) -> (Graph, Vec<NodeId>) {
     let (mut graph, mut ids) = (Graph::new(), Vec::<NodeId>::new());
     for (_, node) in epilogue.graph().nodes() {

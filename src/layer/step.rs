@@ -20,11 +20,11 @@ pub struct Step {
     gemm: Gemm,
     shape: Shape,
     names: Names,
-    /// Outputs that a backward step takes for what the epilogue computes.
+    /// Outputs that a backward step treats as results of the epilogue.
     saves: Vec<Arc<str>>,
 }
 
-/// What a step calls the operands of its product, and how its arguments lie that are not contiguous.
+/// The layer's names of a product's operands, and the layouts of its arguments that are not contiguous.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     operands: [Option<&'static str>; 2],
@@ -36,7 +36,7 @@ impl Names {
         Names { operands: [Some(a), b], strides: Vec::new() }
     }
 
-    /// The same names of arguments that lie so.
+    /// The same names with layouts of their own.
     pub(super) fn lying(self, strides: Vec<Strides>) -> Names {
         Names { strides, ..self }
     }
@@ -49,18 +49,18 @@ impl Names {
         })
     }
 
-    /// Each operand's name in the product with its name in the layer.
+    /// Each operand's name in the product, with its name in the layer.
     fn pairs(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         ["a", "b"].into_iter().zip(self.operands).filter_map(|(operand, name)| Some((operand, name?)))
     }
 
-    /// Arguments under the names of the product, with their strides.
+    /// Renames arguments to the names of the product, and sets their strides.
     fn translate<B>(&self, args: &mut Args<B>) {
         args.rename(|given| self.pairs().find(|(_, name)| *name == given).map(|(operand, _)| operand));
         *args = arranged(&self.strides, std::mem::take(args));
     }
 
-    /// Errors under the names of the layer.
+    /// Renames errors to the names of the layer.
     fn explain(&self, mut errors: ArgumentErrors) -> ArgumentErrors {
         let rename = |name: &mut String| {
             if let Some((_, own)) = self.pairs().find(|(operand, _)| operand == name) {
@@ -89,12 +89,12 @@ impl Step {
         Step { gemm, shape, names, saves: Vec::new() }
     }
 
-    /// The same step, whose derivative follows from these outputs.
+    /// The same step, with outputs from which its derivative follows.
     pub(super) fn saves(self, saves: Vec<Arc<str>>) -> Step {
         Step { saves, ..self }
     }
 
-    /// The product with its epilogue, whose operands are `a` and `b`.
+    /// The product with its epilogue; its operands are `a` and `b`.
     pub fn gemm(&self) -> &Gemm {
         &self.gemm
     }
@@ -110,23 +110,25 @@ impl Step {
         Step { gemm: prefer(self.gemm), ..self }
     }
 
-    /// The same step, which adds to what these outputs hold, rounding once: gradients over several batches, or of a tensor with
-    /// several users. To a reduction what is held is one more element: the sum of all, but of a maximum the larger.
+    /// The same step, which adds to the present values of these outputs and rounds once: for gradients over several
+    /// batches, or of a tensor with several users. A reduction takes the present value as one more element: a sum adds
+    /// it, a maximum takes the larger.
     ///
     /// # Errors
-    /// If it has no such output, or one that holds conditions, or a matrix that is updated in place already, or one from which the
-    /// derivative follows: an output of [`forward`](super::Linear::forward) that is [kept](crate::grad::Wrt::keeps).
+    /// If there is no such output, or it holds conditions, or it is a matrix that is updated in place already, or the
+    /// derivative follows from it: an output of [`forward`](super::Linear::forward) that is
+    /// [kept](crate::grad::Wrt::keeps).
     pub fn accumulate(self, outputs: &[&str]) -> Result<Step, LinearError> {
         let epilogue = rewrite::accumulate(self.gemm.epilogue(), outputs)?;
         if let Some(name) = self.saves.iter().find(|name| outputs.contains(&&***name)) {
-            let why = "the derivative follows from it; add in a step of its own, or add to what comes in with `plus`";
+            let why = "the derivative follows from it: add in a separate step, or add to the product with `plus`";
             return Err(LinearError::Accumulate { name: name.to_string(), why });
         }
         Ok(Step { gemm: self.gemm.with_epilogue(&epilogue), ..self })
     }
 
-    /// The same step with a matrix added to its product before the epilogue sees it: what came into Y from elsewhere, such as
-    /// a skip connection.
+    /// The same step with a matrix added to its product before the epilogue: a contribution to Y from elsewhere, such
+    /// as a skip connection.
     ///
     /// # Errors
     /// If the name is taken, or the epilogue does not read its product.
@@ -139,10 +141,10 @@ impl Step {
         Ok(Step { gemm: self.gemm.with_epilogue(&epilogue), ..self })
     }
 
-    /// Computes on the CPU what the kernel means.
+    /// Computes the meaning of the kernel on the CPU.
     ///
     /// # Errors
-    /// Every argument that does not fit; nothing is written then.
+    /// If arguments do not fit: all of them. Nothing is written then.
     pub fn reference(&self, mut args: HostArgs<'_>) -> Result<(), ArgumentErrors> {
         self.names.translate(&mut args);
         self.gemm.reference(self.shape, args).map_err(|errors| self.names.explain(errors))
@@ -175,16 +177,16 @@ mod on_device {
     }
 
     impl Step {
-        /// Chooses the kernel and compiles it, or takes it from the cache, and loads it: see [`Gemm::plan`](crate::Gemm::plan).
-        /// Arguments are taken to be contiguous and aligned.
+        /// Chooses the kernel, compiles it or takes it from the cache, and loads it: see
+        /// [`Gemm::plan`](crate::Gemm::plan). Arguments are assumed to be contiguous and aligned.
         ///
         /// # Errors
-        /// If there is no plan, no NVRTC, or the driver refuses the kernel.
+        /// If planning fails, NVRTC is missing, or the driver rejects the kernel.
         pub fn plan(&self, device: &Device) -> Result<StepPlan, Error> {
             Ok(StepPlan { plan: self.gemm.plan(device, self.names.problem(self.shape))?, names: self.names.clone() })
         }
 
-        /// [`plan`](Step::plan) for arguments as they are: their strides and the alignment of their addresses.
+        /// [`plan`](Step::plan) for the strides and alignments of given arguments.
         ///
         /// # Errors
         /// As `plan`.
@@ -199,7 +201,7 @@ mod on_device {
         /// Checks the arguments and launches: see [`Plan::execute`].
         ///
         /// # Errors
-        /// Every argument that does not fit; nothing is launched and nothing written then.
+        /// If arguments do not fit: all of them. Nothing is launched and nothing written then.
         pub fn execute(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), Error> {
             self.names.translate(args);
             self.plan.execute(stream, args).map_err(|error| self.names.explain_error(error))

@@ -1,8 +1,8 @@
-//! Fold: what can be computed now is a constant.
+//! Fold: replaces computable values by constants.
 //!
-//! Needs nothing. Leaves no bit-exact primitive whose operands are all constants, no select with a constant condition, and
-//! nothing that a [law](crate::ir::op::Law) of the table replaces. Only rows with an error bound of 0 units in the last place are folded: any other would give a value the
-//! GPU might not. Integers are exact and always fold.
+//! Needs nothing. Leaves no bit-exact primitive whose operands are all constants, no select with a constant condition,
+//! and nothing that a [law](crate::ir::op::Law) of the table replaces. Only rows with an error bound of 0 units in the
+//! last place are folded: any other could give a value that differs from the GPU's. Integers are exact and always fold.
 
 use super::rebuild;
 use crate::check::Checked;
@@ -15,7 +15,7 @@ pub fn fold(checked: &Checked) -> Checked {
     rebuild(checked, place)
 }
 
-/// Adds a node over operands that are folded already, or what it comes to.
+/// Adds a node over folded operands, or the node that it simplifies to.
 pub(crate) fn place(graph: &mut Graph, node: Node, built_at: BuiltAt) -> NodeId {
     let constant = |graph: &Graph, id: NodeId| if let Node::Constant(c) = graph.node(id) { Some(*c) } else { None };
     if let Node::Apply { op, args } = &node {
@@ -37,7 +37,7 @@ pub(crate) fn place(graph: &mut Graph, node: Node, built_at: BuiltAt) -> NodeId 
     graph.push(node, built_at)
 }
 
-/// The value of a primitive of constants, where every machine computes the same.
+/// The value of a primitive of constants, if every machine computes the same.
 pub(crate) fn evaluate(op: Op, operands: &[Constant]) -> Option<Constant> {
     let row = op.row();
     let types: Vec<ValueType> = operands.iter().map(|c| c.value_type()).collect();
@@ -57,7 +57,7 @@ mod tests {
     use crate::dtype::DType;
     use crate::ir::{Sink, SinkKind};
 
-    /// Whether `op` is still there in `op(x, constant)`, folded.
+    /// Whether `op` is still present in `op(x, constant)`, folded.
     fn stays(op: Op, constant: Constant) -> bool {
         let mut graph = Graph::new();
         let value_type = constant.value_type();

@@ -9,12 +9,12 @@ use crate::ir::Function;
 use crate::ir::function::expand;
 use crate::ir::graph::{Node, NodeId};
 
-/// Puts the body of every called function in the call's place, recursively.
+/// Replaces each call by the body of its function, recursively.
 pub fn inline(checked: &Checked) -> Checked {
     rebuild(checked, |graph, node, built_at| expand(graph, node, built_at, &mut |_, _, _| {}))
 }
 
-/// Whether a function's value is one of its arguments, whatever it is called with.
+/// Whether a function's value is one of its arguments, for every call.
 pub(crate) fn is_argument(function: &'static Function) -> bool {
     let (mut graph, _) = function.apart(ValueType::F32);
     let args: Vec<NodeId> = graph.nodes().take(function.parameters.len()).map(|(id, _)| id).collect();

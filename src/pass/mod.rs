@@ -1,7 +1,7 @@
-//! Passes: from a checked graph to a checked graph that means the same. Each file states what it needs and what it leaves.
+//! Passes: from a checked graph to an equivalent checked graph. Each file states its precondition and its result.
 //!
-//! Every pass rebuilds the graph through the arena, so that whatever becomes equal becomes one node, and keeps the place
-//! where each node was built.
+//! Every pass rebuilds the graph through the arena. So nodes that become equal become one node, and each node keeps its
+//! source location.
 
 mod fold;
 mod inline;
@@ -24,7 +24,7 @@ fn rebuild(checked: &Checked, mut place: impl FnMut(&mut Graph, Node, BuiltAt) -
     let mut graph = Graph::new();
     let mut ids: Vec<NodeId> = Vec::with_capacity(old.len());
     for (id, node) in old.nodes() {
-        // A dead node's slot is never read: whatever uses it is dead too.
+        // A dead node's slot is never read: all of its users are dead too.
         let new = if live[id.index()] { place(&mut graph, node.map_args(|a| ids[a.index()]), old.built_at(id)) } else { id };
         ids.push(new);
     }

@@ -1,4 +1,4 @@
-//! Transpose: the same epilogue as the transposed problem sees it.
+//! Transpose: the epilogue as the transposed problem sees it.
 //!
 //! D^T = B^T A^T: exchanging A with B and M with N turns a column-major output into a row-major one, which the mainloops
 //! store in wide, coalesced accesses. Needs nothing. Leaves rows where columns were and the reverse: coordinates, axes of

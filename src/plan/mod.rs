@@ -292,7 +292,7 @@ impl KernelPlan {
 
     /// Whether a Hopper consumer goes through the chunks of a tile row by row instead of column by column. Where matrices are read that
     /// the cache does not hold, and a row is two chunks, silu times a matrix at 4096^3 costs 0.5 to 1.0 % so instead of 1.5; with three chunks
-    /// it costs more (`docs/performance.md`).
+    /// it costs more (`docs/measurements/0018-l2-promotion.md`).
     pub fn chunks_by_rows(&self) -> bool {
         let in_turns = matches!(self.tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. });
         let is_pair = |s: &Staging| !s.loads.is_empty() && s.rows == 2 * CHUNK_ROWS && self.tile.bn == 2 * s.chunk;

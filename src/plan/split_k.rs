@@ -7,7 +7,7 @@
 //! Whether that pays follows from estimates of both ways: what the choice of tile expects, but no less than it takes memory to
 //! deliver A and B, and multiprocessors to take in their shares of them. The second kernel costs what the copies of unaligned
 //! operands do: a launch, and the sums once written and once read. For `sm90a` the estimates were held against measured times, and
-//! decide; for other mainloops they only say what is worth trying (`docs/performance.md`).
+//! decide; for other mainloops they only say what is worth trying (`docs/measurements/0041-split-k.md`).
 
 use crate::args::{Slot, slots};
 use crate::check::{Checked, check};

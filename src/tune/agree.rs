@@ -1,34 +1,35 @@
-//! Whether two kernels computed the same thing: to the bit, or as far as rounding in another order explains.
+//! Whether two kernels computed the same result: to the bit, or within the rounding of another order.
 
 use crate::dtype::DType;
 
-/// One element in as many may be anything: a comparison or a cast in an epilogue may fall the other way at its threshold.
+/// One element in so many may differ arbitrarily: a comparison or a cast in an epilogue may change sides at its
+/// threshold.
 const OUTLIERS: usize = 100_000;
 
-/// Elements looked at together: whole bytes of bit masks.
+/// Elements compared together: whole bytes of bit masks.
 const CHUNK: usize = 4096;
 
-/// How far apart two results may be, relative to the elements.
+/// The largest distance of two results, relative to the elements.
 fn tolerance(dtype: DType) -> f64 {
     match dtype {
-        // A little more than one unit in the last place, which is what another rounding makes of a sum in another order.
+        // A little more than one unit in the last place: a sum in another order rounds differently.
         DType::F16 => 1.2e-3,
         DType::BF16 => 9e-3,
-        // Sums in another order, and what an epilogue makes of the difference.
+        // Sums in another order, and the epilogue's amplification of the difference.
         DType::F32 => 1e-4,
         DType::F64 => 1e-12,
         DType::I32 | DType::Bool | DType::Bits8 | DType::Bits128 => 0.0,
     }
 }
 
-/// What is wrong with `got`, if it is not what `expected` is within rounding. Both hold as many elements.
+/// How `got` differs from `expected` beyond rounding, if it does. Both have the same number of elements.
 pub(crate) fn disagreement(dtype: DType, expected: &[u8], got: &[u8]) -> Option<String> {
     if expected == got {
         return None;
     }
     let count = dtype.elements(expected.len());
     let relative = tolerance(dtype);
-    // Where terms cancel, what remains is as uncertain as they were large.
+    // Where K elements cancel, the rest is as uncertain as they were large.
     let absolute = if dtype == DType::I32 { 1.0 } else { largest(dtype, expected) * relative / 8.0 };
     let (mut wrong, mut worst) = (0, None);
     let (mut x, mut y) = ([0.0; CHUNK], [0.0; CHUNK]);

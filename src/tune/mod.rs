@@ -1,7 +1,7 @@
-//! Tuning: which of the tiles that fit a problem is fastest on the GPU at hand, found by running them.
+//! Tuning: finds the fastest of the tiles that fit a problem by running them on the present GPU.
 //!
-//! [`Plan::autotune`](crate::gemm::Plan::autotune) does it; here is what it is asked, what it answers, and how the answer is
-//! kept for the next plan.
+//! [`Plan::autotune`](crate::gemm::Plan::autotune) performs it. This module holds its options, its report, and the
+//! record that is kept for the next plan.
 
 mod agree;
 mod record;
@@ -14,7 +14,7 @@ use crate::problem::Shape;
 use std::fmt;
 use std::time::Duration;
 
-/// How much to try.
+/// The extent of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Autotune {
     pub(crate) candidates: usize,
@@ -48,8 +48,8 @@ impl Autotune {
         Autotune { rounds: count.max(1), ..self }
     }
 
-    /// How long all of it may take, compiling included. What is not compiled after half of it is not tried; rounds end with
-    /// the other half, but for the first three.
+    /// The time limit for everything, compiling included. A tile that is not compiled in the first half is not tried.
+    /// Rounds end with the second half, except the first three.
     #[must_use]
     pub fn budget(self, time: Duration) -> Autotune {
         Autotune { budget: time, ..self }
@@ -68,17 +68,17 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of some figures; `None` if there are none.
+    /// The spread of some figures; `None` if there are none.
     pub(crate) fn of(figures: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut sorted: Vec<f64> = figures.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
         let last = sorted.len().checked_sub(1)?;
-        // Rounded outwards: of few figures these are the extremes.
+        // Rounded outwards: for few figures these are the extremes.
         Some(Spread { low: sorted[last / 10], median: sorted[last / 2], high: sorted[(9 * last).div_ceil(10)] })
     }
 }
 
-/// What became of a tile.
+/// The outcome for a tile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -86,12 +86,13 @@ pub enum Outcome {
     Stays,
     /// It ran before, and another one is faster.
     Replaced,
-    /// It is faster than the present one by more than the spread, and the fastest of those: it runs from now on.
+    /// It is the fastest of the tiles that are faster than the present one by more than the spread. It runs from now
+    /// on.
     Wins,
-    /// It is not faster by more than the spread, or not the fastest that is.
+    /// It is not faster by more than the spread, or not the fastest.
     Loses,
-    /// Its results are not those of the present one: never taken, however fast. If they lie beyond what rounding explains, please
-    /// report it.
+    /// Its results differ from those of the present tile, so it is never taken. If rounding does not explain the
+    /// difference, please report it.
     Disagrees(String),
     /// It did not compile or could not be loaded.
     Fails(String),
@@ -113,35 +114,35 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A tile in an order, and what became of it.
+/// A tile in an order of tiles, and its outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
     /// The tile.
     pub tile: Tile,
-    /// The group height of its rasterisation.
+    /// The height of its raster groups.
     pub raster: i32,
-    /// Microseconds a launch, where it was timed.
+    /// Microseconds a launch, if it was timed.
     pub time: Option<Spread>,
     /// Its time over the present tile's in the same round.
     pub ratio: Option<Spread>,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What tuning found.
+/// The result of tuning.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
     /// The GPU.
     pub gpu: String,
     /// The problem.
     pub shape: Shape,
-    /// Every tile in every order, the one that ran before first.
+    /// Every tile in every order. The tile that ran before comes first.
     pub trials: Vec<Trial>,
-    /// How often each was timed.
+    /// Rounds in which each was timed.
     pub rounds: usize,
-    /// How long it took.
+    /// The duration of the search.
     pub elapsed: Duration,
-    /// Whether the next process will know: the directory, or why not.
+    /// The directory of the record, or the reason why other processes will not find it.
     pub kept: Result<String, String>,
 }
 

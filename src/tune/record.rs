@@ -1,8 +1,8 @@
-//! What tuning found, kept for the next plan.
+//! Tuning records, kept for the next plan.
 //!
-//! A record lies beside the kernels of the cache, under a hash of everything that decides which tile is fastest: GPU, version of
-//! this library, kernel class, and the shape up to an eighth. It names a tile; the plan takes it only if the tile is still
-//! one of those that fit, so a record can cost time, and nothing else.
+//! A record is stored beside the kernels of the cache, under a hash of everything that decides which tile is fastest:
+//! GPU, library version, kernel class, and the shape up to an eighth. It names a tile. The plan uses the tile only if
+//! it is still one of those that fit. So a record can cost time, and nothing else.
 
 use super::Spread;
 use crate::jit::{Cache, CacheFault, CacheKey};
@@ -10,7 +10,7 @@ use crate::plan::{KernelPlan, Preferences, Tile};
 use crate::problem::Shape;
 use serde::{Deserialize, Serialize};
 
-/// What a record is about.
+/// The subject of a record.
 pub(crate) struct Subject(CacheKey);
 
 /// The tile that was fastest.
@@ -19,14 +19,14 @@ pub(crate) struct Subject(CacheKey);
 pub(crate) struct Record {
     tile: Tile,
     raster: i32,
-    /// Microseconds a launch, and those of the tile before it if that was another.
+    /// Microseconds a launch, and those of the previous tile if it was another.
     time: f64,
     over: Option<f64>,
     rounds: usize,
 }
 
 impl Subject {
-    /// `plan` is the one that the library makes by itself; `epilogue` the canonical form of what the user wrote.
+    /// `plan` is the library's own plan; `epilogue` is the canonical form of the user's epilogue.
     pub fn new(gpu: &str, plan: &KernelPlan, epilogue: &str, preferences: &Preferences, shape: Shape) -> Subject {
         let text = |x: Result<String, serde_json::Error>| x.unwrap_or_default();
         let Shape { m, n, k, batch } = shape;
@@ -56,13 +56,13 @@ impl Record {
         Record { tile, raster, time: time.median, over: over.map(|spread| spread.median), rounds }
     }
 
-    /// The record of a subject. What cannot be read is as good as absent.
+    /// The record of a subject. An unreadable record counts as absent.
     pub fn find(cache: &Cache, subject: &Subject) -> Option<Record> {
         let note = cache.note(&subject.0)?;
         serde_json::from_slice(&note).inspect_err(|error| cache.report(CacheFault::Record, &subject.0, error)).ok()
     }
 
-    /// Keeps it. The directory, or why no other process will find it.
+    /// Stores the record. Returns the directory, or why no other process will find it.
     pub fn keep(&self, cache: &Cache, subject: &Subject) -> Result<String, String> {
         let note = serde_json::to_vec(self).map_err(|error| error.to_string())?;
         let kept = cache.keep_note(&subject.0, &note);
@@ -70,7 +70,7 @@ impl Record {
         if kept { Ok(directory.display().to_string()) } else { Err(format!("{} cannot be written", directory.display())) }
     }
 
-    /// The plan with the record's tile, unless that does not fit it any more.
+    /// The plan with the record's tile, unless the tile no longer fits.
     pub fn apply(&self, cache: &Cache, plan: &KernelPlan) -> Option<KernelPlan> {
         let Record { tile, raster, time, over, rounds } = self;
         let over = over.map_or(String::from("nothing else was faster"), |over| format!("{over:.2} us for the one before"));

@@ -5,7 +5,8 @@ use postlude::plan::CostModel;
 use postlude::target::{Gpu, GpuModel};
 use std::path::Path;
 
-/// What was measured on a GPU, of operands whose rows begin at lines or do not. Every third shape is held back: no fit has seen it.
+/// What was measured on a GPU, of operands whose rows begin at lines or do not. Every third shape is held back: no fit has
+/// seen it.
 fn measured(model: GpuModel, at_lines: bool) -> (Vec<Measured>, Vec<Measured>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/choices/tiles_{}.csv", model.name()));
     let text = std::fs::read_to_string(path).expect("the measured tiles");
@@ -42,8 +43,8 @@ fn chosen_tiles_are_near_the_best() {
     }
 }
 
-/// What a model would lose on a shape if it chose among the tiles by chance, the likelier the less it estimates them to take: a smooth
-/// stand-in for [`nearness`].
+/// What a model would lose on a shape if it chose among the tiles by chance, the likelier the less it estimates them to
+/// take: a smooth stand-in for [`nearness`].
 fn loss(shapes: &[Measured], model: &CostModel) -> f64 {
     const SHARPNESS: f64 = 30.0;
     /// How much the estimates themselves count beside the choice.

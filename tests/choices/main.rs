@@ -1,7 +1,8 @@
-//! What is chosen for a problem: tile, schedule, raster, split, and what passes through shared memory.
+//! The choice for a problem: tile, schedule, raster, split, and staged operands.
 //!
-//! `choices.txt` is a table. What stands before the first `|` of a line is a problem; the rest is the plan of it. A change to an estimate
-//! shows there as the problems whose kernel it changes: no test can say that another choice is *wrong*, but nobody changes one unseen.
+//! `choices.txt` is a table. The text before the first `|` of a line is a problem; the rest is its plan. A changed
+//! estimate shows there as the problems whose kernel it changes. No test can say that another choice is *wrong*, but
+//! none changes unseen.
 //!
 //! `BLESS=1 cargo test --test choices` rewrites the right-hand sides. To add a problem, add its left-hand side and bless.
 
@@ -105,7 +106,7 @@ impl Line {
     }
 }
 
-/// What was decided, in the order in which it matters.
+/// The decisions, the most important first.
 fn words(plan: &KernelPlan) -> String {
     let product = plan.product();
     let mut out = format!("{} | raster {}", product.tile, product.raster);

@@ -15,7 +15,7 @@ const LD: usize = 128;
 
 const POINTWISE: Operation = Operation::Pointwise { dtype: F32, order: postlude::ir::Order::RowMajor };
 
-/// Runs one over a matrix; returns what it wrote.
+/// Runs an epilogue over a matrix; returns its outputs.
 fn outputs(epilogue: &Epilogue, z: &[f32], inputs: &BTreeMap<&str, Vec<u8>>) -> BTreeMap<String, Vec<u8>> {
     let mut room: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     for argument in epilogue.arguments().iter().filter(|a| a.role.is_written()) {

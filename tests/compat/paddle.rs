@@ -1,4 +1,4 @@
-//! Paddle's operators against plain loops: every transposition and activation, and what they refuse.
+//! Paddle's operators against plain loops: every transposition and activation, and their refusals.
 
 use postlude::HostArgs;
 use postlude::args::IntoTensor;
@@ -105,7 +105,7 @@ fn near(found: &[f32], expected: impl Iterator<Item = f64>) {
     }
 }
 
-/// What the operator before computes ahead of its activation, and the reserve that it leaves, where its Out has these dimensions.
+/// The previous operator's value before its activation, and its reserve, for an Out of these dimensions.
 fn made_before(activation: Activation, dims: &[usize]) -> (Vec<f32>, Vec<u8>) {
     let (columns, count) = (dims[dims.len() - 1], dims.iter().product());
     let z = numbers(count, 6);
@@ -203,7 +203,7 @@ fn shapes_that_do_not_fit_are_refused() {
     };
     let integers = FusedGemmEpilogue { dtype: I32, ..none };
     let error = refused(integers.forward(&[3, 4], &[4, 5], &[5], false));
-    assert_eq!(error, "the operator multiplies matrices of f32, f16 or bf16, and not of i32");
+    assert_eq!(error, "the operator multiplies matrices of f32, f16 or bf16, not of i32");
     for gradients in [FusedGemmEpilogue::backward, FusedGemmEpilogue::backward_with_bias] {
         let integers = FusedGemmEpilogue { dtype: I32, ..relu };
         assert_eq!(gradients(&integers, &[3, 5], &[3, 4], &[4, 5], true).unwrap_err().to_string(), error);
@@ -220,10 +220,7 @@ fn shapes_that_do_not_fit_are_refused() {
         "K of X is 3, and K of Y is 4: they have to be the same"
     );
     assert_eq!(refused(none.forward(&[3, 7], &[4, 5], &[5], false)), "K of X is 7, and K of Y is 4: they have to be the same");
-    assert_eq!(
-        refused(none.forward(&[3, 4], &[4, 5], &[5], true)),
-        "a reserve is of no use with activation `none`: leave it out"
-    );
+    assert_eq!(refused(none.forward(&[3, 4], &[4, 5], &[5], true)), "activation `none` has no reserve: leave it out");
     let transposed = FusedGemmEpilogue { trans_x: true, ..none };
     assert_eq!(
         refused(transposed.forward(&[2, 4, 3], &[4, 5], &[5], false)),
@@ -231,7 +228,7 @@ fn shapes_that_do_not_fit_are_refused() {
     );
     for gradients in [FusedGemmEpilogue::backward, FusedGemmEpilogue::backward_with_bias] {
         let useless = gradients(&none, &[3, 5], &[3, 4], &[4, 5], true).unwrap_err();
-        assert_eq!(useless.to_string(), "a reserve is of no use with activation `none`: leave it out");
+        assert_eq!(useless.to_string(), "activation `none` has no reserve: leave it out");
     }
     let missing = relu.backward(&[3, 5], &[3, 4], &[4, 5], false).unwrap_err();
     assert_eq!(missing.to_string(), "the derivative of an activation needs its reserve: pass it, or use activation `none`");
@@ -253,7 +250,7 @@ fn shapes_that_do_not_fit_are_refused() {
 #[test]
 fn extents_beyond_every_kernel_are_refused() {
     let relu = FusedGemmEpilogue { trans_x: false, trans_y: false, activation: Activation::Relu, dtype: F16 };
-    let limit = "is too large: M, N, K and the batch count up to 2147418112 each (`Shape::LARGEST`)";
+    let limit = "is too large: M, N, K and the batch are at most 2147418112 each (`Shape::LARGEST`)";
     let (huge, most) = (1 << 40, Shape::LARGEST);
     let refused = |step: Result<Product, PaddleError>| step.unwrap_err().to_string();
     for x in [vec![huge, huge, 4], vec![usize::MAX, 4], vec![most + 1, 4], vec![1 << 20, 1 << 20, 4]] {

@@ -1,8 +1,8 @@
-// As much of CUDA as the kernels of `simt`, `gemv` and `pointwise` need, on a processor. The threads of a block are coroutines, which take
-// turns where they meet: at __syncthreads, __syncwarp and shuffles. Blocks run one after the other.
+// The part of CUDA that the kernels of `simt`, `gemv` and `pointwise` need, on a processor. The threads of a block are
+// coroutines that switch at __syncthreads, __syncwarp and shuffles. Blocks run one after the other.
 //
-// Faults that a GPU may hide show here. Buffers end where unmapped memory begins, shared memory begins as NaNs, a barrier that some threads
-// miss ends the program, and threads run in both orders, so that what lacks a barrier differs.
+// This exposes faults that a GPU may hide. Buffers end at unmapped memory, and shared memory begins as NaNs. A barrier
+// that some threads miss ends the program. Threads run in both orders, so results differ if a barrier is missing.
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <algorithm>
@@ -32,7 +32,7 @@ static std::vector<Thread> threads;
 static char* stacks;
 static ucontext_t scheduler;
 static void (*body)();
-// Which way approximations err.
+// The direction of the approximations' errors.
 static int tilt = 0;
 
 static void meet(At at) {
@@ -44,7 +44,7 @@ static void run_thread() {
     body();
     threads[threadIdx.x].at = At::end;
 }
-// Lets those go on who have all met: a warp of those that have not ended, or the block.
+// Releases the threads that have all arrived: the remaining threads of a warp, or the block.
 static bool release() {
     bool any = false;
     const size_t count = threads.size();
@@ -63,7 +63,8 @@ static bool release() {
 // Runs the threads of a block to their ends, in ascending or descending order between any two barriers.
 static void run_block(size_t count, bool descending) {
     threads.resize(count);
-    if (stacks == nullptr) stacks = static_cast<char*>(mmap(nullptr, STACK * count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    if (stacks == nullptr)
+        stacks = static_cast<char*>(mmap(nullptr, STACK * count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     for (size_t i = 0; i < count; ++i) {
         getcontext(&threads[i].context);
         threads[i].context.uc_stack.ss_sp = stacks + i * STACK;
@@ -97,7 +98,9 @@ template <class T> static T shuffle(T x, unsigned from) {
 static inline void __syncthreads() { emulated::meet(emulated::At::block); }
 static inline void __syncwarp() { emulated::meet(emulated::At::warp); }
 static inline void __threadfence() {}
-template <class T> static T __shfl_xor_sync(unsigned, T x, int lanes) { return emulated::shuffle(x, threadIdx.x ^ unsigned(lanes)); }
+template <class T> static T __shfl_xor_sync(unsigned, T x, int lanes) {
+    return emulated::shuffle(x, threadIdx.x ^ unsigned(lanes));
+}
 template <class T> static T __shfl_sync(unsigned, T x, int lane) { return emulated::shuffle(x, unsigned(lane)); }
 template <class T> static T __ldcg(const T* p) { return *p; }
 template <class To, class From> static To same_bits(From x) {
@@ -129,7 +132,7 @@ static inline int max(int a, int b) { return a > b ? a : b; }
 static inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 static inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
 
-// Instructions by their names, results first: what the test makes of inline assembly.
+// Instructions by their names, results first. The test converts inline assembly into calls of these.
 namespace ptx {
 static inline void mov_u32(unsigned& y, unsigned x) { y = x; }
 static inline void mov_u32(int& thread) { thread = int(threadIdx.x); }
@@ -154,8 +157,8 @@ static inline void cvt_rn_bf16x2_f32(unsigned& y, float high, float low) {
     cvt_rn_bf16_f32(h, high), cvt_rn_bf16_f32(l, low);
     y = unsigned(h) << 16 | l;
 }
-// Approximations, as far off as their documentation allows, times `tilt`: up, down, or not at all. That of `tanh` allows 2^-11, and Hopper is
-// within 1e-5, which is what the table counts on; far out it is 1.
+// Approximations, as inaccurate as their documentation allows, times `tilt`: up, down, or not at all. The documentation
+// of `tanh` allows 2^-11, but Hopper is within 1e-5, and the table relies on that. For large arguments it is 1.
 static inline float flushed(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x; }
 static inline float tilted(double exact, double relative, double absolute = 0.0) {
     return float(exact * (1.0 + emulated::tilt * relative) + emulated::tilt * absolute);
@@ -174,7 +177,7 @@ static inline void tanh_approx_f32(float& y, float x) {
 }
 }  // namespace ptx
 
-// Dynamic shared memory, which kernels and reductions each have a name for.
+// Dynamic shared memory. Kernels and reductions each have a name for it.
 alignas(1024) unsigned char smem[256 << 10];
 #define reduction_memory smem
 

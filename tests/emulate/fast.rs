@@ -1,5 +1,6 @@
-//! Fast spellings on every number of 16 bits and on a dense sample of the others: their own arithmetic to the bit, with instructions as far
-//! off, up and down, as their documentation allows. What the table states has to hold for all of that.
+//! Fast spellings on every number of 16 bits and on a dense sample of the others. Their own arithmetic is exact to the
+//! bit, and instructions are as inaccurate, up and down, as their documentation allows. The table's bounds have to hold
+//! for all of that.
 
 use crate::program::Program;
 use postlude::args::{SlotKind, slots};
@@ -62,7 +63,8 @@ fn epilogue(values: impl FnOnce(&mut Graph, [NodeId; 2]) -> Vec<(String, NodeId)
     Epilogue::from_graph(graph).unwrap()
 }
 
-/// Runs the kernel with special-function instructions that err by `tilt`, and returns the values of every store. `None` without a compiler.
+/// Runs the kernel with special-function instructions that err by `tilt`, and returns the values of every store. `None`
+/// without a compiler.
 fn run(name: &str, epilogue: &Epilogue, tilt: i32, x: &[f32], y: &[f32]) -> Option<Vec<Vec<f32>>> {
     let gemm = Gemm::pointwise(F32, Order::RowMajor, epilogue).math(Math::Fast);
     let shape = Shape::new(ROWS, COLUMNS, 0);
@@ -146,7 +148,7 @@ fn primitives_hold_what_the_table_states() {
             let inside = |operand: usize, x: f32| Row::intervals(fast.domain, operand).iter().any(|[a, b]| *a <= x && x <= *b);
             for i in 0..x.len() {
                 let is_binary = row.signature.arity() == 2;
-                // Pairs of finite numbers are special; what is infinite or NaN is so alone.
+                // Pairs of finite numbers are special; infinity and NaN are special alone.
                 let is_edge = i < edges.len() && !(is_binary && !(x[i].is_finite() && y[i].is_finite()));
                 if !is_edge && !(inside(0, x[i]) && (!is_binary || inside(1, y[i]))) {
                     continue;
@@ -174,7 +176,8 @@ fn unit(exact: f64) -> f64 {
     2f64.powf(exact.abs().log2().floor() - 10.0).max(2f64.powi(-24))
 }
 
-/// Units of `f16` that an activation may be off by, those of the smallest values included. Half of one is lost where it is stored.
+/// Units of `f16` that an activation may be off by, those of the smallest values included. Half of one is lost where it
+/// is stored.
 fn units(name: &str) -> Option<f64> {
     match name {
         // 1 + erf(x) cancels, also in exact math.

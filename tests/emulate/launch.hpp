@@ -1,6 +1,6 @@
-// Launches the kernel above it twice, from what standard input says, and writes every buffer to standard output after each launch. The second
-// launch takes the blocks in the opposite order. It finds the last buffer, which is the workspace, as the first launch left it, and the others
-// as they were.
+// Launches the kernel above it twice, as standard input describes, and writes every buffer to standard output after each
+// launch. The second launch runs the blocks in the opposite order. Its last buffer, the workspace, has the contents that
+// the first launch left. The others have their original contents.
 namespace emulated {
 
 static uint64_t number() {
@@ -8,7 +8,7 @@ static uint64_t number() {
     if (std::fread(&x, sizeof x, 1, stdin) != 1) fail("the input ends early");
     return x;
 }
-// Memory that ends where unmapped memory begins, but for what alignment to 16 bytes leaves.
+// Memory that ends at unmapped memory, up to the alignment to 16 bytes.
 static unsigned char* guarded(size_t bytes) {
     const size_t page = 4096, whole = (bytes + page - 1) / page * page;
     auto* const all = static_cast<unsigned char*>(mmap(nullptr, whole + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));

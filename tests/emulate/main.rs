@@ -1,8 +1,8 @@
-//! Kernels on a processor: what the templates print is compiled as C++ and held to the reference, without a GPU.
+//! Kernels on a processor: the rendered text is compiled as C++ and compared with the reference, without a GPU.
 //!
-//! That goes as far as kernels do without tensor cores: `simt`, `gemv` and `pointwise`, with the epilogue, the walk over tiles, the guards at
-//! the edges, masks and reductions that all mainloops have in common. `cuda.hpp` says how. Two launches in opposite orders of blocks have to
-//! agree bit by bit; what neither proves is what a GPU does about timing.
+//! This covers the parts of kernels without tensor cores: `simt`, `gemv` and `pointwise`, with the epilogue, the order
+//! of tiles, the guards at the edges, masks and reductions that all mainloops share. `cuda.hpp` says how. Two launches
+//! in opposite orders of blocks have to agree bit by bit. Neither proves anything about a GPU's timing.
 
 mod fast;
 mod program;
@@ -40,8 +40,8 @@ fn bytes(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
 /// Elements of a table.
 const TABLE: usize = 11;
 
-/// Values of a buffer, as far as they belong to it: of runs that are longer than they need to be not the rest, but of masks whole bytes,
-/// whose last bits are written as zeros.
+/// Values of a buffer, as far as they belong to it: of runs that are longer than they need to be not the rest, but of
+/// masks whole bytes, whose last bits are written as zeros.
 fn values(kind: &SlotKind, bytes: &[u8]) -> Vec<f64> {
     let SlotKind::Memory { dtype, outer, inner, batch, .. } = kind else { return Vec::new() };
     let ld = inner.next_multiple_of(dtype.run());
@@ -59,7 +59,8 @@ fn values(kind: &SlotKind, bytes: &[u8]) -> Vec<f64> {
     (0..runs).flat_map(|run| (0..taken).map(move |i| run * ld + i)).map(at).collect()
 }
 
-/// An epilogue with its operation, tried on shapes and rasters; what it writes is within a relative error of the reference.
+/// An epilogue with its operation, tried on shapes and rasters. Its outputs are within a relative error of the
+/// reference.
 struct Case {
     name: &'static str,
     gemm: Gemm,
@@ -72,14 +73,15 @@ struct Case {
 #[derive(PartialEq, Eq)]
 enum Tried {
     Passed,
-    /// There is no compiler.
+    /// The machine has no compiler.
     Skipped,
 }
 
 impl Case {
-    /// Compiles the case's kernels and compares what they write with the reference. `change` is made to their text before: see `mutants`.
+    /// Compiles the case's kernels and compares their outputs with the reference. `change` edits their text first: see
+    /// `mutants`.
     fn run(&self, name: &str, change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
-        // One kernel serves a class of problems: what is compiled once is tried on every shape of its class.
+        // One kernel serves a class of problems: a kernel is compiled once and tried on every shape of its class.
         let mut programs: Vec<(String, Program)> = Vec::new();
         for &shape in &self.shapes {
             let plan = self.gemm.kernel_plan(Target::SM_80, 108, shape).unwrap();
@@ -96,7 +98,7 @@ impl Case {
         Ok(Tried::Passed)
     }
 
-    /// With everything that a launch may be given, without what it may leave out, and with every other one of it.
+    /// With all optional arguments, without them, and with every other one.
     fn launch(&self, program: &Program, shape: Shape) -> Result<(), String> {
         let optional = self.gemm.epilogue().arguments().iter().filter(|argument| argument.need.default().is_some());
         let names: Vec<&str> = optional.map(|argument| &*argument.name).collect();
@@ -157,7 +159,7 @@ fn shapes(extents: &[(usize, usize, usize)]) -> Vec<Shape> {
     extents.iter().map(|&(m, n, k)| Shape::new(m, n, k)).collect()
 }
 
-/// Edges in every direction, less than a tile, no terms; and entries of a batch.
+/// Edges in every direction, less than a tile, no K elements; and batch entries.
 fn edges() -> Vec<Shape> {
     let mut all = shapes(&[(150, 200, 33), (5, 7, 3), (129, 65, 0)]);
     all.push(Shape::new(40, 72, 20).batched(3));
@@ -191,7 +193,8 @@ fn halves() -> Case {
     Case { name: "halves", gemm: Gemm::new(F16, TN, &epilogue).mainloop(Mainloop::Simt), shapes, rasters: &[3], tolerance: 1e-3 }
 }
 
-/// Fast spellings in a product; [`fast`](mod@fast) has every one of them. Arguments of sine and cosine are up to some thousand turns.
+/// Fast spellings in a product; [`fast`](mod@fast) has every one of them. Arguments of sine and cosine are up to some
+/// thousand turns.
 fn fast() -> Case {
     let epilogue = Epilogue::build(|e| {
         let z = e.acc();
@@ -214,7 +217,8 @@ fn integers() -> Case {
     Case { name: "integers", gemm: Gemm::new(I32, NT, &epilogue.unwrap()), shapes, rasters: &[-2], tolerance: 0.0 }
 }
 
-/// Doubles in every layout, split into strips of two and of one. A rounding to single precision on the way would be off by more than 1e-13.
+/// Doubles in every layout, split into strips of two and of one. A rounding to single precision on the way would be off
+/// by more than 1e-13.
 fn doubles(name: &'static str, layout: Layout) -> Case {
     let epilogue = Epilogue::build(|e| {
         let z = (e.acc_f64() + e.load("bias", F64.over(N)) * e.scalar("by", F64)) * 0.1;
@@ -261,7 +265,7 @@ fn reductions_of_doubles() -> Case {
     Case { name: "reductions_of_doubles", gemm, shapes: edges(), rasters: &[1], tolerance: 1e-13 }
 }
 
-/// What tiles come to is combined by the last of them, in one order: of rows, columns, entries, all of it and every monoid.
+/// The last tile combines the partial results in one order: of rows, columns, entries, everything, with every monoid.
 fn reductions() -> Case {
     let epilogue = Epilogue::build(|e| {
         let z = e.acc();
@@ -295,7 +299,7 @@ fn masks() -> Case {
     Case { name: "masks", gemm: Gemm::new(F32, TT, &epilogue.unwrap()), shapes: edges(), rasters: &[2], tolerance: 1e-5 }
 }
 
-/// Tables along every axis. Of the indices some are no table's, on either side.
+/// Tables along every axis. Some indices are outside the table, on either side.
 fn gathers() -> Case {
     let epilogue = Epilogue::build(|e| {
         let loaded = |name, axes| e.load(name, I32.over(axes)) / 12_345;
@@ -436,9 +440,9 @@ checks! {
     matrices_without_a_product: "pointwise";
 }
 
-/// Blocks of Hopper's kernels stay and go from tile to tile: together they reach each of them once, whatever the raster, the cluster and the
-/// number of blocks. The consumers of a block go the way that its producer goes, clusters stay together, and where edge tiles are shifted none
-/// reaches beyond the output.
+/// Blocks of Hopper's kernels stay and go from tile to tile: together they reach each of them once, whatever the
+/// raster, the cluster and the number of blocks. The consumers of a block go the way that its producer goes, clusters
+/// stay together, and where edge tiles are shifted none reaches beyond the output.
 #[test]
 fn blocks_of_hopper_reach_every_tile_once() {
     if let Err(fault) = walk(&str::to_owned) {
@@ -496,8 +500,8 @@ fn walk(change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
     Ok(Tried::Passed)
 }
 
-/// Faults that are put into what the templates print, one at a time, to see that some case fails: on demand, by `cargo xtask mutants
-/// --templates`. Each line of `mutants.txt` names a case, what to replace, and by what.
+/// Faults in the rendered text, one at a time, to see that some case fails: on demand, by `cargo xtask mutants
+/// --templates`. Each line of `mutants.txt` names a case, a text, and its replacement.
 #[test]
 #[ignore = "takes a compilation for every fault: cargo xtask mutants --templates"]
 fn mutants_of_templates_do_not_live() {

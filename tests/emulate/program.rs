@@ -13,7 +13,7 @@ fn compiler() -> Option<&'static str> {
     static FOUND: OnceLock<Option<String>> = OnceLock::new();
     let find = || {
         let candidates = std::env::var("CXX").into_iter().chain(["c++", "g++", "clang++"].map(str::to_owned));
-        // With what the shim asks of it and of the system.
+        // With the shim's includes and flags.
         let probe = "#include <sys/mman.h>\n#include <ucontext.h>\n_Float16 half;\n";
         let works = |name: &String| {
             let mut command = Command::new(name);
@@ -51,7 +51,7 @@ fn without_assembly(text: &str) -> String {
         let (inside, behind) = from[head.len()..].split_once(");").expect("the end of a statement");
         let mut quoted = inside.split('"').skip(1);
         let instruction = quoted.next().unwrap_or_default().split([' ', ';', '\\']).next().unwrap_or_default();
-        // What stands between the quotes of two constraints begins with an operand in parentheses.
+        // The text between the quotes of two constraints begins with an operand in parentheses.
         let operands = quoted.skip(2).step_by(2).filter_map(|after| operand(after.trim_start()));
         let name: String = instruction.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
         out += &format!("ptx::{name}({});", operands.collect::<Vec<_>>().join(", "));
@@ -60,7 +60,8 @@ fn without_assembly(text: &str) -> String {
     out + rest
 }
 
-/// The text in the parentheses that a text begins with; without the closing one where the statement's own end was cut off with it.
+/// The text in the parentheses that a text begins with; without the closing one where the statement's own end was cut
+/// off with it.
 fn operand(text: &str) -> Option<&str> {
     let inside = text.strip_prefix('(')?;
     let mut depth = 1;
@@ -77,7 +78,7 @@ fn operand(text: &str) -> Option<&str> {
     Some(inside)
 }
 
-/// Compiles a program; `None` where there is no compiler, an error where the text does not compile.
+/// Compiles a program; `None` without a compiler, an error if the text does not compile.
 fn compile(name: &str, text: &str) -> Result<Option<PathBuf>, String> {
     let Some(compiler) = compiler() else {
         eprintln!("{name} skipped: no C++ compiler knows _Float16 and ucontext; install g++ 12 or name one in CXX");
@@ -99,7 +100,7 @@ fn include(part: &str) -> String {
     format!("#include \"{}/tests/emulate/{part}.hpp\"\n", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// What a program writes, given its input; an error is what it broke off with.
+/// A program's output for an input. An error is the message with which it ended.
 fn output_of(path: &Path, input: Vec<u8>) -> Result<Vec<u8>, String> {
     let mut child = Command::new(path).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -113,7 +114,8 @@ fn output_of(path: &Path, input: Vec<u8>) -> Result<Vec<u8>, String> {
     Ok(output.stdout)
 }
 
-/// The walk of a Hopper kernel's blocks over tiles, whose edge tiles may be shifted: of the kernel's text what decides it, and nothing that multiplies.
+/// The walk of a Hopper kernel's blocks over tiles, whose edge tiles may be shifted: of the kernel's text what decides
+/// it, and nothing that multiplies.
 pub fn walk(name: &str, text: &str, shifted_edges: bool, launches: &str) -> Result<Option<String>, String> {
     let section = |from: &str, to: &str| {
         let (_, behind) = text.split_once(from).unwrap_or_else(|| panic!("`{from}` is not in the kernel"));
@@ -140,7 +142,7 @@ pub fn walk(name: &str, text: &str, shifted_edges: bool, launches: &str) -> Resu
     output_of(&path, launches.into()).map(|said| Some(String::from_utf8_lossy(&said).into_owned()))
 }
 
-/// A kernel that was compiled; `None` where there is no compiler.
+/// A compiled kernel; `None` without a compiler.
 pub struct Program {
     path: PathBuf,
     plan: KernelPlan,
@@ -157,8 +159,9 @@ impl Program {
         &self.plan
     }
 
-    /// What two launches leave in every buffer but the workspace, in the order of the operation's slots. `bytes` gives what each buffer
-    /// holds before, which is nothing where an argument is left out, `scalar` the numbers that are passed. An error is what the program broke off with.
+    /// The contents of every buffer except the workspace after two launches, in the order of the operation's slots.
+    /// `bytes` gives the contents before, empty for an argument that is left out, and `scalar` the passed numbers. An
+    /// error is the message with which the program ended.
     pub fn launch(
         &self,
         gemm: &Gemm,

@@ -1,5 +1,5 @@
-// Goes through the tiles of a Hopper kernel as its blocks would, and says what it finds: for each launch that standard input describes, a line
-// with the fault or `ok`. A description is m, n, batch, raster, edge_row, edge_column, blocks.
+// Visits the tiles of a Hopper kernel as its blocks would. For each launch that standard input describes, it prints a
+// line with the fault or `ok`. A description is m, n, batch, raster, edge_row, edge_column, blocks.
 int main() {
     long long m, n, batch, raster, edge_row, edge_column, blocks;
     while (std::scanf("%lld %lld %lld %lld %lld %lld %lld", &m, &n, &batch, &raster, &edge_row, &edge_column, &blocks) == 7) {
@@ -13,7 +13,7 @@ int main() {
         for (u32 block = 0; block < blocks; ++block) {
             emulated::block = block;
             emulated::blocks = u32(blocks);
-            // Consumers in turns take every second tile of their block, and the producer all of them.
+            // Ping-pong consumers take every second tile of their block, and the producer takes all.
             std::vector<std::vector<TileOrigin>> roles(PING_PONG ? 3 : 1);
             for (u32 role = 0; role < roles.size(); ++role) {
                 Tiles tiles;
@@ -27,15 +27,17 @@ int main() {
             for (u32 role = 1; role < roles.size(); ++role)
                 for (size_t i = 0; i < roles[role].size(); ++i) {
                     const size_t at = 2 * i + role - 1;
-                    if (at >= roles[0].size() || roles[0][at].row != roles[role][i].row || roles[0][at].column != roles[role][i].column)
+                    const TileOrigin tile = roles[role][i];
+                    if (at >= roles[0].size() || roles[0][at].row != tile.row || roles[0][at].column != tile.column)
                         fault = "a consumer goes elsewhere than the producer";
                 }
             if (PING_PONG && roles[1].size() + roles[2].size() != roles[0].size()) fault = "consumers leave out a tile";
             for (const TileOrigin& tile : roles[0]) {
-                if (tile.row < 0 || tile.column < 0 || tile.batch < 0 || tile.batch >= batch) fault = "a tile lies before the output";
+                if (tile.row < 0 || tile.column < 0 || tile.batch < 0 || tile.batch >= batch)
+                    fault = "a tile lies before the output";
                 const bool beyond = tile.row + BM >= m + 16 || tile.column + BN >= n + 16;
                 if (SHIFTED_EDGES && m >= BM && n >= BN && beyond) fault = "a tile reaches beyond the output";
-                // Of a cluster the second tile may lie beyond the output: it then writes nothing.
+                // The second tile of a cluster may be beyond the output. It writes nothing then.
                 if (tile.row >= m || tile.column >= n) {
                     if (CLUSTER == 1) fault = "a tile lies beyond the output";
                     continue;
@@ -46,24 +48,26 @@ int main() {
         for (int v : visits)
             if (v == 0) fault = "a tile is left out";
             else if (v > 1 && CLUSTER == 1) fault = "a tile is computed twice";
-        // Blocks of a cluster are neighbours, and take as many tiles.
+        // Blocks of a cluster are neighbours, and take the same number of tiles.
         for (u32 block = 0; block + 1 < blocks && CLUSTER == 2; block += 2) {
             if (went[block].size() != went[block + 1].size()) fault = "blocks of a cluster part";
             else for (size_t i = 0; i < went[block].size(); ++i) {
                 const TileOrigin a = went[block][i], b = went[block + 1][i];
-                if ((CLUSTER_M == 2 ? a.column != b.column : a.row != b.row) || a.batch != b.batch) fault = "blocks of a cluster share nothing";
+                if ((CLUSTER_M == 2 ? a.column != b.column : a.row != b.row) || a.batch != b.batch)
+                    fault = "blocks of a cluster share nothing";
             }
         }
-        // A group is as many rows, or columns, as the raster says: its first tiles stand side by side.
+        // A group has the raster's number of rows or columns: its first tiles are side by side.
         const u32 down = Tiles::rows_of(p), across = Tiles::columns_of(p), lines = p.raster > 0 ? down : across;
         for (u32 i = 0; i < u32(abs(p.raster)) && i < lines; ++i) {
             u32 row, column;
             place_tile(p, i, down, across, row, column);
-            if ((p.raster > 0 ? row : column) != i || (p.raster > 0 ? column : row) != 0) fault = "a group is not as high as the raster";
+            if ((p.raster > 0 ? row : column) != i || (p.raster > 0 ? column : row) != 0)
+                fault = "a group is not as high as the raster";
         }
         std::printf("%s\n", fault ? fault : "ok");
     }
-    // A position in the ring: skipping is so many steps, and the parity changes with every lap.
+    // A pipeline state: skipping equals so many steps, and the parity changes with every lap.
     for (u32 laps = 0; laps < 5 * STAGES; ++laps)
         for (u32 steps = 0; steps < 5 * STAGES; ++steps) {
             PipelineState one, other;

@@ -1,4 +1,4 @@
-//! What a launch refuses: every fault at once, and nothing runs.
+//! A launch's refusals: every fault at once, and nothing runs.
 
 use crate::layout::POISON;
 use crate::rig::gpu;

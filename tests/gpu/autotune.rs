@@ -72,7 +72,7 @@ fn memory_stays_and_results_are_right() {
         assert!(bits(&d) == bits(&before), "d");
         assert!(stream.clone_dtoh(&active).unwrap().iter().all(|x| *x == 7), "active");
         assert!(stream.clone_dtoh(&state).unwrap() == states, "state");
-        // What runs now does what ran before.
+        // The present kernel computes the same as the previous one.
         let untuned = gemm.plan(gpu().unwrap(), Problem::from(SHAPE).ld("d", wide).align("d", 2)).unwrap();
         for plan in [&plan, &untuned] {
             let mut view = d.slice_mut(3..);

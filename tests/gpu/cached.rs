@@ -22,7 +22,7 @@ fn in_another_process() {
     println!("it ran on the {ran_on}");
 }
 
-/// What a process says whose cache is this directory.
+/// The report of a process with this cache directory.
 fn child(root: &Path, activation: &str, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "cached::in_another_process", "--nocapture"]).env(CHILD, activation).env(CACHE_DIR, root);

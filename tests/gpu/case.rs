@@ -13,7 +13,7 @@ use postlude::plan::{Mainloop, Problem};
 use postlude::{DType, Gemm, Operation, Shape};
 use std::collections::BTreeMap;
 
-/// What an input's elements are.
+/// The kind of an input's elements.
 pub type Fill = fn(&mut Rng, DType) -> f64;
 
 fn operand(rng: &mut Rng, dtype: DType) -> f64 {
@@ -86,7 +86,7 @@ impl Case {
         self
     }
 
-    /// Widens what the epilogue itself may be off by, beyond one or two roundings.
+    /// Widens the epilogue's own tolerance beyond one or two roundings.
     pub fn slack(mut self, factor: f64) -> Case {
         self.limits.slack = factor;
         self
@@ -102,7 +102,7 @@ impl Case {
         Case { seed: self.seed ^ seed.wrapping_mul(0x9e37_79b9), ..self }
     }
 
-    /// The arguments in host memory: inputs random, outputs poisoned, what is updated in place random too.
+    /// The arguments in host memory: inputs random, outputs poisoned, updates in place random too.
     pub fn buffers(&self) -> Vec<Buffer> {
         let checked = self.gemm.epilogue().checked();
         let mut rng = Rng(self.seed);
@@ -172,7 +172,7 @@ impl Case {
         self.run_on(&self.buffers());
     }
 
-    /// Runs it on these arguments and compares; returns what it left, unless there is nothing to run it.
+    /// Runs it on these arguments and compares. Returns its outputs, unless there is no device.
     pub fn run_on(&self, given: &[Buffer]) -> Option<Vec<Buffer>> {
         let rig = rig()?;
         let problem = self.problem(given);
@@ -208,7 +208,7 @@ impl Case {
                 let mut copy = DeviceCopy::of(&stream, given)?;
                 copy.with(given, |args| {
                     let mut args = self.with_scalars(args);
-                    // One pass plans for the arguments as they are, the other for what is said about them.
+                    // One pass plans for the real arguments, the other for a description of them.
                     let plan = match pass {
                         0 => self.gemm.plan_for(device, self.shape, &stream, &mut args)?,
                         _ => self.gemm.plan(device, problem.clone())?,

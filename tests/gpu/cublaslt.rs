@@ -41,7 +41,7 @@ fn case(named: &Named, formats: Formats, layout: Layout, shape: Shape) -> Case {
     ["a", "b", "c", "bias"].into_iter().fold(case, |case, name| case.fill(name, small))
 }
 
-/// What cuBLASLt makes of the same arguments with its first algorithm, or why it does not.
+/// cuBLASLt's results for the same arguments with its first algorithm, or why it has none.
 fn theirs(library: &Library, device: &Device, named: &Named, case: &Case, given: &[Buffer]) -> Result<Vec<Buffer>, String> {
     let stream = device.context().default_stream();
     let mut copy = DeviceCopy::of(&stream, given).map_err(|e| e.to_string())?;
@@ -98,7 +98,7 @@ fn compare(
             // Exact sums of what both have read, rounded once.
             "bgrad" if named.name.starts_with("BGRAD") => x == y,
             "bgrad" => (x - y).abs() <= apart(stored, case.shape.m, column) + 1.5 * unit(ours.dtype) * x.abs().max(y.abs()),
-            // What GELU is applied to is a sum like any other.
+            // GELU's argument is a sum like any other.
             name => near(ours.dtype, x, y, exact || name == "aux"),
         };
         let pairs = ours.elements().zip(theirs.elements()).filter(|((at, _), _)| counts(at[2]));
@@ -110,8 +110,9 @@ fn compare(
     Ok([ours, theirs])
 }
 
-/// How far apart two sums over a column may be. Each library adds up D before it is rounded, or as it is stored, or what its own kernel
-/// has in between: what D differs by counts whole, and roundings, of which none knows of the other, four standard deviations.
+/// How far apart two sums over a column may be. Each library adds up D before it is rounded, or as it is stored, or
+/// what its own kernel has in between: what D differs by counts whole, and roundings, of which none knows of the other,
+/// four standard deviations.
 fn apart([ours, theirs]: [&Buffer; 2], rows: usize, column: usize) -> f64 {
     let rows = (0..rows).map(|row| (ours.at(0, row, column), theirs.at(0, row, column)));
     let (differences, squares) = rows.fold((0.0, 0.0), |(differences, squares), (x, y)| {

@@ -7,7 +7,7 @@ use postlude::plan::Mainloop;
 use postlude::prelude::*;
 use postlude::{Epilogue, Gemm};
 
-/// Whole tiles, edges in every direction, single rows and columns, no terms, nothing at all.
+/// Whole tiles, edges in every direction, single rows and columns, no K elements, no elements.
 const SHAPES: [[usize; 3]; 12] = [
     [128, 128, 64],
     [129, 127, 33],

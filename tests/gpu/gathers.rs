@@ -1,4 +1,5 @@
-//! Tables read at an index of the graph, on every mainloop: along every axis, of every format, outside the table, and as regions by data.
+//! Tables read at an index of the graph, on every mainloop: along every axis, of every format, outside the table, and
+//! as regions by data.
 
 use crate::case::Case;
 use crate::hopper::{cooperative, is_hopper, one_consumer, ping_pong};
@@ -29,7 +30,7 @@ pub fn gemms(epilogue: &Epilogue) -> Vec<Gemm> {
     gemms
 }
 
-/// Few rows have a mainloop of their own, and its own tables of values by row and column.
+/// Few rows have a mainloop of their own, with its own tables of values by row and column.
 fn run(epilogue: &Epilogue, change: impl Fn(Case) -> Case) {
     for gemm in gemms(epilogue) {
         SHAPES.into_iter().for_each(|shape| change(Case::new(&gemm, shape)).run());
@@ -99,7 +100,7 @@ fn indices_are_computed() {
     run(&epilogue, |case| case.length("bias", 32).length("class", 4).fill("class", |rng, _| (rng.bits() % 4) as f64));
 }
 
-/// Which rows have which activation is data: a vector says it, and a table by another vector.
+/// Data choose each row's activation: a vector, and a table indexed by another vector.
 fn regions() -> Epilogue {
     Epilogue::build(|e| {
         let smooth = e.gather("smooth", Bool, e.load("expert", I32.over(M)));

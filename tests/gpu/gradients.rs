@@ -1,5 +1,5 @@
-//! Derivatives: both halves of a pair as kernels, the backward one over what the forward one left; each against the CPU, and
-//! twice the same bits.
+//! Derivatives: both halves of a pair as kernels, the backward one over the forward one's outputs. Each is compared
+//! with the CPU, and runs twice with the same bits.
 
 use crate::case::Case;
 use crate::edges::{self, Arm};
@@ -16,7 +16,7 @@ use postlude::prelude::*;
 use postlude::{Epilogue, Gemm};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Of the random graphs, how many run on one mainloop, and on every one. Compiling them is what takes the time.
+/// How many of the random graphs run on one mainloop, and how many on every one. Compiling takes the time.
 const SOME: usize = 150;
 const EVERYWHERE: usize = 12;
 
@@ -41,8 +41,8 @@ fn mainloops(epilogue: &Epilogue) -> Vec<Gemm> {
     ]
 }
 
-/// Runs the forward half on one mainloop, and the backward half on one over the arguments that the forward half was given and
-/// what it left.
+/// Runs the forward half on one mainloop, and the backward half on another over the forward half's arguments and
+/// outputs.
 fn chain(pair: &Pair, mainloop: usize, shape: Shape, seed: u64) {
     let case = |epilogue: &Epilogue, seed: u64| {
         let gemms = mainloops(epilogue);
@@ -135,7 +135,7 @@ fn of_every_activation() {
     });
 }
 
-/// The gradient of a clamp follows what the forward half did, not what the number that was rounded and saved would say.
+/// The gradient of a clamp follows the forward half's decision, not the rounded and saved number.
 #[test]
 fn of_a_clamp_follow_the_forward_half() {
     each(2, |i| {
@@ -167,7 +167,7 @@ fn of_a_clamp_follow_the_forward_half() {
     });
 }
 
-/// What an arm that was not picked would have come to reaches no gradient in a kernel either.
+/// The value of an arm that was not picked reaches no gradient in a kernel either.
 #[test]
 fn of_arms_that_are_not_picked() {
     each(edges::ALL.len(), |i| {

@@ -68,9 +68,9 @@ fn ping_pong_tiles() {
     run(&Layout::ALL, &tiles, &recipes::residual(F16, F16, |z| z.relu()).unwrap(), F16);
 }
 
-/// Both consumers' chunks in one place: two matrices that are written, without any that is read; one of either; one that is read, and none
-/// written; and an output that no tensor map describes. Tiles that are named have their stages, also where the epilogue outlasts the
-/// products, as it does where K is short.
+/// Both consumers' chunks in one place: two matrices that are written, without any that is read; one of either; one
+/// that is read, and none written; and an output that no tensor map describes. Tiles that are named have their stages,
+/// also where the epilogue outlasts the products, as it does where K is short.
 #[test]
 fn chunks_of_both_consumers_in_one_place() {
     let two = |wide: DType| {
@@ -104,8 +104,8 @@ fn chunks_of_both_consumers_in_one_place() {
     }
 }
 
-/// Chunks that follow each other along the rows, because the cache does not hold what the epilogue reads and writes: matrices of all
-/// widths, in both orders, and a mask; in one place of both consumers and in two; ragged, and entry by entry.
+/// Chunks row by row, because the cache does not hold the epilogue's matrices: all widths, both orders, and a mask;
+/// with shared and separate chunk buffers; ragged, and batched.
 #[test]
 fn chunks_row_by_row() {
     let mixed = Epilogue::build(|e| {
@@ -135,8 +135,8 @@ fn cooperative_tiles() {
     run(&Layout::ALL, &tiles, &recipes::bias_activation(BF16, BF16, |z| z.relu()).unwrap(), BF16);
 }
 
-/// Results that wait in registers until the next tile's products run: with several tiles a block, with one, and with none for some;
-/// from fewer blocks of K than there are chunks to send, and from no terms at all.
+/// Delayed stores: with several tiles a block, with one, and with none for some; with fewer blocks of K than chunks,
+/// and without K elements.
 #[test]
 fn results_that_leave_under_the_next_products() {
     if !is_hopper() {
@@ -166,7 +166,7 @@ fn results_that_leave_under_the_next_products() {
     }
 }
 
-/// Blocks that wait for each other before each tile: alone and in pairs, with many tiles, a batch, fewer tiles in the last round, and one.
+/// Blocks in lockstep: cluster 1x1 and 2x1, with many tiles, a batch, fewer tiles in the last round, and one.
 #[test]
 fn blocks_in_step() {
     if !is_hopper() {
@@ -199,8 +199,9 @@ fn single_threads(blocks: u32) -> LaunchConfig {
     LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 }
 }
 
-/// Results do not tell whether blocks wait for each other, nor whether the next launch finds the count as this one did; a kernel of nothing
-/// but the steps does: of whole and broken rounds, a batch, one tile, and more blocks than there is room for, which give each other up.
+/// Results do not tell whether blocks wait for each other, nor whether the next launch finds the count as this one did;
+/// a kernel of nothing but the steps does: of whole and broken rounds, a batch, one tile, and more blocks than there is
+/// room for, which give each other up.
 #[test]
 fn steps_count_and_put_the_count_back() {
     let Some(device) = gpu().filter(|device| device.target() == Target::SM_90A) else { return };
@@ -222,7 +223,7 @@ fn steps_count_and_put_the_count_back() {
     }
 }
 
-/// The cache policy of what goes first is that which the instruction makes.
+/// The evict-first cache policy equals the one that the instruction makes.
 #[test]
 fn a_policy_of_the_cache() {
     let Some(device) = gpu().filter(|device| device.target() == Target::SM_90A) else { return };
@@ -242,7 +243,8 @@ fn small_tiles() {
     run(&Layout::ALL, &tiles, &recipes::residual(F16, F16, |z| z.gelu()).unwrap(), F16);
 }
 
-/// Tiles that pass through shared memory in halves, of lines that are no power of two: 16 and 32 bits, both orders, in and out.
+/// Tiles that pass through shared memory in halves, whose lines are not a power of two: 16 and 32 bits, both orders, in
+/// and out.
 #[test]
 fn halves_of_tiles() {
     let tiles = [
@@ -264,7 +266,8 @@ fn halves_of_tiles() {
     run(&Layout::ALL, &across, &recipes::residual(F16, F16, |z| z.relu()).unwrap(), F16);
 }
 
-/// Rows of a chunk of one piece of 16 bytes to sixteen, halves of tiles among them, in formats of every size: nothing is read, so lanes move it.
+/// Rows of a chunk of one piece of 16 bytes to sixteen, halves of tiles among them, in formats of every size: nothing
+/// is read, so lanes move it.
 #[test]
 fn what_lanes_move() {
     let shared =
@@ -309,8 +312,8 @@ fn clusters() {
     run(&Layout::ALL, &tiles, &recipes::bias_activation(F16, F16, |z| z.relu()).unwrap(), F16);
 }
 
-/// With one block of K a block is done while the other one's arrivals may still be on their way to its barriers. Leaving then is an error of
-/// the launch, in some launches of many: it was, in `128x64` with a cluster.
+/// With one block of K a block is done while the other one's arrivals may still be on their way to its barriers. Leaving
+/// then is an error of the launch, in some launches of many: it was, in `128x64` with a cluster.
 #[test]
 fn blocks_of_a_cluster_wait_for_each_others_arrivals() {
     let Some(device) = gpu().filter(|_| is_hopper()) else { return };
@@ -358,8 +361,8 @@ fn every_kind_of_operand() {
     run(&[TT, NN], &[ping_pong(128, 128, 6), cooperative(128, 64, 8)], &epilogue, BF16);
 }
 
-/// Outputs inside wider matrices, off by an element, and with odd leading dimensions: what a tensor map cannot describe, or would
-/// cut at 16 bytes instead of at the element.
+/// Outputs inside wider matrices, off by an element, and with odd leading dimensions: no tensor map can describe them,
+/// or TMA would clip them at 16 bytes instead of at the element.
 #[test]
 fn neighbours_stay_untouched() {
     if !is_hopper() {

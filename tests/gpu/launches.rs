@@ -73,7 +73,7 @@ fn a_launch_allocates_nothing() {
 
 #[test]
 fn a_captured_chain_replays() {
-    // Each launch reads what the one before it wrote, inside a replay and from one to the next.
+    // Each launch reads the previous launch's output, inside a replay and from one replay to the next.
     let Some(device) = gpu() else { return };
     let context = CudaContext::new(device.ordinal()).unwrap();
     // SAFETY: everything of this context happens on one stream, in order.
@@ -152,7 +152,7 @@ fn blocks_in_step_run_captured_and_not() {
 
 #[test]
 fn plans_of_one_request_are_as_good_as_one() {
-    // The second takes the launch of the first, unless that has memory of its own, as a reduction does.
+    // The second takes the launch of the first, unless that owns memory, as a reduction does.
     let Some(device) = gpu() else { return };
     let device = device.with_cache(Cache::in_memory()).unwrap();
     let shape = Shape::new(512, 64, 32);
@@ -255,7 +255,7 @@ fn arguments_come_in_any_order_and_number() {
 
 #[test]
 fn chained_launches_see_each_other() {
-    // Each launch reads what the one before it wrote: none may begin too early, whatever the stream.
+    // Each launch reads the previous launch's output: none may begin too early, on any stream.
     let Some(device) = gpu() else { return };
     let epilogue = Epilogue::build(|e| e.store("d", e.acc() + 1.0, F32)).unwrap();
     for allow in [true, false] {
@@ -269,7 +269,7 @@ fn chained_launches_see_each_other() {
             let one = stream.clone_htod(&vec![f16::ONE; 256]).unwrap();
             let zeros = || stream.alloc_zeros::<f16>(512 * 256).unwrap();
             let (mut left, mut right) = (zeros(), zeros());
-            // K is 1: what a launch wrote first is the column that the next one multiplies.
+            // K is 1: a launch writes the column that the next launch multiplies.
             for _ in 0..40 {
                 for turn in 0..2 {
                     let (from, to) = if turn == 0 { (&left, &mut right) } else { (&right, &mut left) };

@@ -19,7 +19,7 @@ const REGION: Function = |e, z| {
     bands.region(e.column().lt(16), |z| z.relu()).otherwise(|z| z.tanh())
 };
 
-/// Every step of a layer behind another like it, with and without what they add to.
+/// Every step of a layer behind another like it, with and without accumulation.
 fn steps(layer: &Linear, previous: &Linear, rows: usize) -> Vec<Step> {
     let (activation, behind) = (layer.activation_grad(rows).unwrap(), layer.dgrad_into(previous, rows).unwrap());
     let (wgrad, dgrad) = (layer.wgrad(rows).unwrap(), layer.dgrad(rows).unwrap());
@@ -83,7 +83,7 @@ fn entries_of_a_layer_with_leading_dimensions() {
     ]);
 }
 
-/// What a training step of a network leaves.
+/// The outputs of a network's training step.
 #[derive(Debug)]
 struct Left {
     y: Vec<f16>,
@@ -165,7 +165,7 @@ impl Network {
         left
     }
 
-    /// The same on device memory, with plans made once; the second of `passes` adds to what the first has left.
+    /// The same on device memory, with plans made once. The second of `passes` adds to the first one's results.
     fn on_gpu(&self, device: &Device, passes: usize) -> Result<Left, Box<dyn std::error::Error>> {
         let (stream, [first, second]) = (device.context().new_stream()?, &self.layers);
         let plans = self.steps().iter().map(|step| step.plan(device)).collect::<Result<Vec<_>, _>>()?;

@@ -5,9 +5,9 @@ use postlude::dtype::ValueType;
 use postlude::ir::Order;
 use postlude::{DType, Tensor};
 
-/// Elements behind the last one, which nobody may touch.
+/// Elements behind the last one, which a kernel must not touch.
 const TAIL: usize = 41;
-/// Every byte that is no element. It makes a NaN in every floating-point format.
+/// The value of every byte outside of elements. It makes a NaN in every floating-point format.
 pub const POISON: u8 = 0xFF;
 
 /// Random numbers (SplitMix64).
@@ -37,7 +37,7 @@ impl Rng {
     }
 }
 
-/// Where the caller wants an argument; contiguous and aligned unless said otherwise.
+/// The caller's layout of an argument; contiguous and aligned by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Place {
     /// Elements before the first; of a bit mask whole bytes.
@@ -116,7 +116,7 @@ impl Buffer {
         self.dtype.read(&self.bytes, self.place.offset + batch * self.batch_stride + outer * self.ld + inner)
     }
 
-    /// Bytes that are no element and no longer what they were; or that share a byte with the last elements of a run of bits, and
+    /// Bytes outside of elements that have changed, or that share a byte with the last elements of a run of bits and
     /// are not zero.
     pub fn strayed(&self) -> Vec<usize> {
         // The bits of each byte that belong to elements.

@@ -1,5 +1,5 @@
-//! Operands that a launch may leave out, on every mainloop: all of them there, none, and every other one; of every format and along every
-//! axis, staged by tensor maps, element by element and not at all.
+//! Operands that a launch may leave out, on every mainloop: all of them there, none, and every other one; of every
+//! format and along every axis, staged by tensor maps, element by element and not at all.
 
 use crate::case::Case;
 use crate::gathers::{SHAPES, gemms};
@@ -53,7 +53,7 @@ fn on_every_mainloop() {
     }
 }
 
-/// Where no operand of the epilogue is aligned for tensor maps.
+/// No operand of the epilogue is aligned for tensor maps.
 #[test]
 fn where_nothing_is_aligned() {
     let (epilogue, names) = epilogue(F16);
@@ -116,7 +116,7 @@ fn one_plan_serves_both() {
     }
 }
 
-/// What may be left out has to be there where a graph says so.
+/// An optional argument has to be passed if a graph says so.
 #[test]
 fn what_is_required_is_missed() {
     let Some(device) = gpu() else { return };

@@ -1,8 +1,8 @@
 //! Kernels on a real GPU, against the CPU oracle in `f64`.
 //!
-//! Every case draws random operands, poisons its outputs and everything between and behind their rows, runs the kernel
-//! twice, and compares: each element with the oracle, each byte around them with what it was, the second run with the
-//! first bit for bit. See [`verdict`] for how far an element may be from the oracle.
+//! Every case draws random operands and poisons its outputs and everything between and behind their rows. It runs the
+//! kernel twice and compares: each element with the oracle, each byte around them with its old value, the second run
+//! with the first bit for bit. [`verdict`] defines the tolerance of an element.
 //!
 //! Without a GPU the tests say that they are skipped; with `POSTLUDE_REQUIRE_GPU=1` they fail instead. To work on the tests
 //! themselves without a GPU, `POSTLUDE_GPU_STAND_IN=1` lets the CPU reference play the kernel's part, and

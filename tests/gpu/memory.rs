@@ -97,7 +97,7 @@ impl DeviceCopy {
         run(args)
     }
 
-    /// Where the first byte of a buffer's allocation is.
+    /// The address of a buffer's first byte.
     pub fn address(&mut self, buffers: &[Buffer], name: &str, stream: &Arc<CudaStream>) -> u64 {
         let found = self.0.iter_mut().zip(buffers).find(|(_, b)| b.name == name);
         found.map_or(0, |(block, _)| block.address(stream))

@@ -9,7 +9,7 @@ use postlude::prelude::*;
 use postlude::target::Target;
 use postlude::{DType, Epilogue, Gemm};
 
-/// Many tiles and parts, ragged; one tile; entries; hardly anything; a few terms more or fewer than a block; long and narrow.
+/// Many tiles and parts, ragged; one tile; entries; tiny; a few K elements more or fewer than a block; long and narrow.
 const SHAPES: [Shape; 8] = [
     Shape::new(2312, 1544, 328),
     Shape::new(24, 40, 16),
@@ -30,7 +30,7 @@ fn bias_gradient() -> Epilogue {
     .unwrap()
 }
 
-/// Of both operands, in several formats, beside reductions of the output and matrices that are read.
+/// Sums of both operands, in several formats, beside reductions of the output and matrices that are read.
 fn everything() -> Epilogue {
     Epilogue::build(|e| {
         let z = e.acc() + e.load("bias", F16.over(N));

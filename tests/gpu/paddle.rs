@@ -51,7 +51,7 @@ fn a_transposed_x_reads_the_mask_of_the_operator_before() {
         };
         near(&dx, &expected);
         near(&dbias, &sums);
-        // What the operator before cut off has no gradient, but for a sum of exactly 0.
+        // A value that the previous operator cut off has no gradient, except for a sum of exactly 0.
         let through = x.iter().zip(&dx).filter(|(x, dx)| **x == f16::ZERO && **dx != f16::ZERO).count();
         assert!(through * 100 < x.len() && dx.iter().any(|dx| *dx != f16::ZERO), "{through} of {}", x.len());
     }

@@ -48,7 +48,7 @@ fn gemms(epilogue: &Epilogue) -> Vec<Gemm> {
     ]
 }
 
-/// Runs everything on threads of their own, since compiling takes the time.
+/// Runs everything on separate threads, since compiling takes the time.
 pub fn run_all(cases: Vec<Case>) {
     let failures = std::thread::scope(|scope| {
         let runs: Vec<_> = cases.iter().map(|case| scope.spawn(|| case.run())).collect();
@@ -105,7 +105,7 @@ fn products_over_every_set_of_axes() {
 
 #[test]
 fn logarithms_of_sums_of_exponentials() {
-    // Far beyond what an exponential of its own would hold.
+    // Far beyond the range of a single exponential.
     run_all(everywhere(&over_every_set(|e| e.acc() * 50.0 + 300.0, Monoid::LogSumExp, F32), |case| case.slack(100.0)));
 }
 
@@ -140,8 +140,8 @@ fn no_number_wins() {
     }
 }
 
-/// Any monoid over every set of axes, with elements of the types it takes: a matrix `c`, whose elements are exact, turned into a
-/// condition or an integer, and functions of it for further values. Stored in this format, or what the monoid gives.
+/// Any monoid over every set of axes, with elements of its types: a matrix `c` with exact elements, turned into a
+/// condition or an integer, and functions of it for further values. Stored in this format, or in the monoid's own.
 fn of_elements(monoid: Monoid, dtype: DType) -> Epilogue {
     Epilogue::build(|e| {
         let z: postlude::Expr<'_> = e.load("c", F32) + e.acc() * 0.0;
@@ -415,7 +415,7 @@ fn a_captured_reduction_replays() {
     unsafe { context.disable_event_tracking() };
     let device = Device::of(&context).unwrap();
     let stream = context.new_stream().unwrap();
-    // K is 1, and the sum of a launch is what the next one multiplies.
+    // K is 1, and the next launch multiplies the sum of the previous one.
     let shape = Shape::new(520, 1032, 8);
     let epilogue = Epilogue::build(|e| {
         e.reduce("sum", e.acc() * (1.0 / 520.0), Monoid::Sum, F32.over(N));

@@ -1,4 +1,4 @@
-//! What the cases run on: the GPU, or the CPU reference in its place.
+//! The device of the cases: the GPU, or the CPU reference in its place.
 
 use postlude::device::Device;
 use postlude::jit::{self, Cache};
@@ -6,7 +6,7 @@ use postlude::target::{Gpu, Target};
 use std::env;
 use std::sync::OnceLock;
 
-/// What runs the cases.
+/// The device of the cases.
 #[derive(Debug)]
 pub enum Rig {
     /// A GPU, and a compiler.
@@ -16,7 +16,7 @@ pub enum Rig {
 }
 
 impl Rig {
-    /// What kernels are planned for.
+    /// The target of the kernels.
     pub fn target(&self) -> (Target, Gpu) {
         match self {
             Rig::Gpu(device) => (device.target(), device.gpu()),

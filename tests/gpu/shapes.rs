@@ -124,7 +124,7 @@ fn pointwise_bool() {
         let kept = e.acc_i32();
         e.store("d", kept + e.row(), I32);
     });
-    // Truth values are an accumulator of a type of their own.
+    // Truth values have an accumulator type of their own.
     let gemm = Gemm::pointwise(Bool, Order::RowMajor, &count.unwrap());
     assert!(gemm.kernel_plan(postlude::target::Target::SM_90A, 132, Shape::new(8, 8, 0)).is_err());
 }

@@ -17,7 +17,7 @@ const K: usize = 1920;
 /// Several tiles either way, ragged, narrow and hardly anything.
 const SHAPES: [[usize; 2]; 5] = [[264, 392], [257, 131], [16, 520], [520, 9], [1, 1]];
 
-/// Runs everything on threads of their own, since compiling takes the time.
+/// Runs everything on separate threads, since compiling takes the time.
 fn run_all(cases: &[Case]) {
     let failures = std::thread::scope(|scope| {
         let runs: Vec<_> = cases.iter().map(|case| scope.spawn(|| case.run())).collect();
@@ -125,7 +125,7 @@ fn counting() -> (Gemm, Shape) {
 
 #[test]
 fn chained_launches_see_each_other() {
-    // B is a unit matrix: each launch adds 1 to what the one before it wrote, through the same sums.
+    // B is a unit matrix: each launch adds 1 to the previous launch's output, through the same sums.
     let Some(device) = gpu() else { return };
     let (gemm, shape) = counting();
     let unit: Vec<f16> = (0..512 * 512).map(|i| if i % 513 == 0 { f16::ONE } else { f16::ZERO }).collect();
@@ -137,7 +137,7 @@ fn chained_launches_see_each_other() {
             let zeros = || stream.alloc_zeros::<f16>(512 * 512).unwrap();
             pairs.push((stream.clone_htod(&unit).unwrap(), zeros(), zeros()));
         }
-        // Two streams at the same time: each has sums of its own.
+        // Two streams at the same time: each has its own sums.
         for turn in 0..60 {
             for (stream, (unit, left, right)) in streams.iter().zip(&mut pairs) {
                 let (from, to) = if turn % 2 == 0 { (&*left, right) } else { (&*right, left) };

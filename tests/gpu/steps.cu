@@ -1,4 +1,4 @@
-// What the text of blocks in step stands on, and a kernel of nothing but steps.
+// The declarations that the text of lockstep needs, and a kernel with nothing but lockstep.
 using u32 = unsigned;
 #define DEVICE __device__ __forceinline__
 constexpr int CLUSTER = 1;
@@ -12,7 +12,8 @@ struct Tiles {
     static DEVICE u32 columns_of(const Params& p) { return p.columns; }
 };
 STEP
-// Of every block one thread. `early` counts the tiles that a block went on with although others had not come, and did not give them up.
+// One thread of every block. `early` counts the tiles that a block began although other blocks had not arrived and were
+// not given up.
 extern "C" __global__ void steps(u32 rows, u32 columns, u32 batch, u32* progress, u32* early) {
     const Params p{rows, columns, batch, progress};
     const u32 all = rows * columns * batch;

@@ -1,4 +1,4 @@
-//! Every tile of every mainloop, on shapes that are no multiple of it.
+//! Every tile of every mainloop, on shapes that are not multiples of it.
 
 use crate::case::Case;
 use postlude::build::recipes;

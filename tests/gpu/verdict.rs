@@ -1,9 +1,10 @@
 //! How far an element may be from the oracle.
 //!
-//! The oracle gives the stored value `y` before its last rounding. The kernel's accumulator differs from the exact one by
-//! rounding errors, bounded by the sum of the magnitudes of its terms; what that does to the epilogue is found by evaluating it
-//! once more with the accumulator at either end of its interval. To this come a few roundings of the epilogue itself, or
-//! the error of its approximations. An element passes if it lies between the two ends, each rounded to the output's format.
+//! The oracle gives the stored value `y` before its last rounding. The kernel's accumulator differs from the exact one
+//! by rounding errors, bounded by the sum of the magnitudes of its K elements. Their effect on the epilogue is found by
+//! evaluating it once more with the accumulator at either end of its interval. A few roundings of the epilogue itself,
+//! or the error of its approximations, are added. An element passes if it lies between the two ends, each rounded to
+//! the output's format.
 
 use crate::case::Case;
 use crate::layout::Buffer;
@@ -15,7 +16,7 @@ use postlude::ir::{Graph, Monoid, Node, NodeId, Order, Reduction, Sink, SinkKind
 use postlude::reference::{self, Exact, Oracle, Precision};
 use postlude::{DType, Epilogue, Operation, Shape};
 
-/// What an epilogue may be off by.
+/// The tolerance of an epilogue.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Whether all of it is computed in `f64`. The oracle is too, and is as far off.
@@ -99,8 +100,8 @@ pub fn compare(case: &Case, given: &[Buffer], got: &[Buffer], limits: Limits) ->
 /// One element in so many may be too steep.
 const MOST_ARE_NOT: usize = 10;
 
-/// The share of what a kernel may be off by that `f32` on the CPU may be off by, or the element is too steep: both make errors of
-/// a size, and either may be lucky.
+/// The share of a kernel's tolerance by which `f32` on the CPU may be off before the element counts as too steep. Both
+/// make errors of a similar size, and either may be lucky.
 const SHARE: f64 = 1.0 / 64.0;
 
 /// Values that pass.
@@ -127,13 +128,13 @@ struct Expected {
     exact: Oracle,
     /// With the accumulator at either end of its interval.
     ends: Vec<Oracle>,
-    /// What the definition gives, in `f32`.
+    /// The definition's result, in `f32`.
     defined: Vec<Buffer>,
     limits: Limits,
     shape: Shape,
     /// The results of reductions, by name.
     reductions: Vec<(String, Reduction)>,
-    /// Of these the names of the sums of operands.
+    /// The names of the sums of operands among these.
     summed: Vec<String>,
     /// How far each accumulator may be off.
     errors: Option<Exact>,

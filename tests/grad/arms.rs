@@ -1,4 +1,4 @@
-//! What an arm that was not picked would have come to never reaches a gradient.
+//! The value of an arm that was not picked never reaches a gradient.
 
 use crate::edges::{self, Arm};
 use postlude::dtype::ValueType;

@@ -1,4 +1,5 @@
-//! At the borders of activations derivatives are PyTorch's, as `pytorch_borders.py` prints them, but for what is listed here.
+//! At the borders of activations derivatives are PyTorch's, as `pytorch_borders.py` prints them, except those listed
+//! here.
 
 use postlude::build::activation;
 use postlude::dtype::ValueType;
@@ -11,7 +12,7 @@ use std::collections::BTreeSet;
 
 const TABLE: &str = include_str!("pytorch_borders.txt");
 
-/// Where ours differ: the name, x, and our derivative. The forward values of a threshold differ there, too.
+/// The differences: the name, x, and our derivative. The forward values of a threshold differ there, too.
 const OTHERS: &[(&str, &str, f32)] = &[("relu", "nan", 0.0), ("threshold", "nan", 0.0)];
 
 /// One line of the table.

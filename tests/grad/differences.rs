@@ -47,7 +47,7 @@ fn of_doubles() {
     assert!(smooth * 10 >= all * 8, "{smooth} of {all}");
 }
 
-/// Its value is positive on both sides of 0: only what it was applied to tells them apart.
+/// Its value is positive on both sides of 0: only its argument tells them apart.
 #[test]
 fn of_an_elu_whose_alpha_is_negative() {
     let e = epilogue(|e| e.store("d", (e.acc() * e.load("w", F32.over(M))).elu(-0.5), F32));
@@ -105,7 +105,7 @@ fn of_operands_along_every_axis() {
     assert!(smooth * 10 >= all * 9 && all > 60, "{smooth} of {all}");
 }
 
-/// Products that are computed again are fused with what they are added to, taken from, or are taken less by.
+/// Products that are recomputed are fused with the sum or difference that uses them.
 #[test]
 fn of_products_less_something_that_are_computed_again() {
     type Build = for<'g> fn(Expr<'g>, Expr<'g>, Expr<'g>) -> Expr<'g>;
@@ -171,7 +171,7 @@ fn of_an_update_in_place_whose_old_values_are_gone() {
         e.store("d", e.acc() * c.exp(), F32);
     });
     let mut problem = Problem::new(&e, 2);
-    // Both are saved: neither can be had from what the forward pass leaves.
+    // Both are saved: neither follows from the forward pass's outputs.
     assert_eq!(problem.pair.reserve().bits_per_element(), 64, "{}", problem.pair.forward());
     let (smooth, all) = problem.check(30, 1e-5);
     assert_eq!(smooth, all);

@@ -124,7 +124,8 @@ fn inputs(kinks: &[f32], near: bool, deepest: u64) -> Vec<f32> {
     std::iter::repeat_with(&mut next).filter(far).take(COUNT).collect()
 }
 
-/// How far the gradient of a function is from the true one in the Frobenius norm, as a part of it; values are saved as `wrt` says.
+/// How far the gradient of a function is from the true one in the Frobenius norm, as a part of it; values are saved as
+/// `wrt` says.
 fn error(Kinked { build, slope, .. }: &Kinked, x: &[f32], dtype: DType, wrt: Wrt) -> f64 {
     let pair = Epilogue::build(|e| e.store("d", build(e.acc()), dtype)).unwrap().backward(wrt.format("acc", F32)).unwrap();
     let mut reserve = pair.reserve().allocate(SHAPE);

@@ -1,4 +1,4 @@
-//! Derivatives of epilogues against central differences in `f64`, what is saved for them, and what is refused.
+//! Derivatives of epilogues against central differences in `f64`, their saved values, and refusals.
 
 #[path = "../support/edges.rs"]
 mod edges;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 pub const SHAPE: Shape = Shape::new(3, 5, 0).batched(2);
 const ELEMENTS: usize = SHAPE.m * SHAPE.n * SHAPE.batch;
-/// Elements of a table; some of the small integers that are drawn are no index of it.
+/// Elements of a table; some of the drawn small integers are outside of it.
 const TABLE: usize = 3;
 
 /// A step of differences: a power of two, so that `x + h` is exact.
@@ -108,8 +108,8 @@ impl Problem {
         Problem { epilogue: epilogue.clone(), pair, inputs, scalars, weights }
     }
 
-    /// The same where the accumulator is 0, at which formulas that are put together from two halves meet; weights are not so small there
-    /// that a kink would look smooth.
+    /// The same where the accumulator is 0, at which formulas that are put together from two halves meet; weights are
+    /// not so small there that a kink would look smooth.
     pub fn at_zero(mut self) -> Problem {
         self.inputs.get_mut("a").expect("the accumulator").fill(0);
         self.weights.values_mut().flatten().for_each(|w| *w = w.abs().max(0.5).copysign(*w));
@@ -145,7 +145,7 @@ impl Problem {
         args
     }
 
-    /// Room for what an epilogue writes: what it updates is there already, the rest is poison.
+    /// Memory for an epilogue's outputs: updates are initialised, the rest is poisoned.
     fn room(epilogue: &Epilogue, inputs: &Memory) -> Memory {
         let written = epilogue.arguments().iter().filter(|a| a.role.is_written());
         let room = written.map(|a| {
@@ -170,7 +170,7 @@ impl Problem {
         loss
     }
 
-    /// What the forward epilogue of the pair leaves: its outputs and what it saved.
+    /// The results of the pair's forward epilogue: its outputs and its saved values.
     pub fn forward(&self) -> (Memory, postlude::grad::Reserve<Vec<u8>>) {
         let forward = self.pair.forward();
         let mut room = Problem::room(forward, &self.inputs);
@@ -185,7 +185,7 @@ impl Problem {
     pub fn gradients(&self) -> BTreeMap<String, Vec<f64>> {
         let (left, reserve) = self.forward();
         let backward = self.pair.backward();
-        // What the forward pass overwrote is gone.
+        // Values that the forward pass overwrote are lost.
         let mut inputs = self.inputs.clone();
         inputs.extend(left);
         let mut incoming = DType::F32;
@@ -267,7 +267,7 @@ impl Problem {
         for Argument { name, role, .. } in self.epilogue.arguments() {
             match role {
                 Role::Scalar(value) if value.is_float() => leaves.push((name.to_string(), name.to_string(), value.storage(), 1)),
-                // What a reduction accumulates onto passes its gradient on as it is, and so has none here.
+                // The present value of an accumulating reduction passes its gradient on unchanged, so it has none here.
                 Role::Input(o) | Role::Update(o) if matches!(o.dtype, DType::F32 | DType::F64) && !self.accumulates(name) => {
                     leaves.push((name.to_string(), name.to_string(), o.dtype, elements(*o)));
                 }

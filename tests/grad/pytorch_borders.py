@@ -1,9 +1,10 @@
-"""Prints the derivatives that PyTorch has at the borders of its activations, and beside them: `pytorch_borders.txt`.
+"""Prints PyTorch's derivatives at and near the borders of its activations: `pytorch_borders.txt`.
 
     python3 tests/grad/pytorch_borders.py > tests/grad/pytorch_borders.txt
 
-A line is a name, its parameters (`-` if it has none), x, and the derivative in f32 at x. PyTorch 2.7 or later; before, hardswish had others.
-At no number only those are listed whose kernels agree: others differ between vector and scalar code.
+A line has a name, its parameters (`-` if it has none), x, and the derivative in f32 at x. It needs PyTorch 2.7 or later:
+before, hardswish had other derivatives.
+At NaN it lists only activations whose kernels agree: others differ between vector and scalar code.
 """
 
 import torch
@@ -28,7 +29,8 @@ ACTIVATIONS = [
     ("softshrink", [0.5], lambda x: F.softshrink(x, 0.5), [-0.5, 0.5], False),
     ("threshold", [0.25, -2.0], lambda x: F.threshold(x, 0.25, -2.0), [0.25], True),
     ("hardshrink", [0.5], lambda x: F.hardshrink(x, 0.5), [-0.5, 0.5], False),
-    ("shrink", [0.25, 0.5], lambda x: torch.where(x.abs() <= 0.5, x * 0, torch.where(x < 0, x + 0.25, x - 0.25)), [-0.5, 0.5], False),
+    ("shrink", [0.25, 0.5], lambda x: torch.where(x.abs() <= 0.5, x * 0, torch.where(x < 0, x + 0.25, x - 0.25)),
+     [-0.5, 0.5], False),
     ("hardsigmoid_with", [0.25, 0.5], lambda x: torch.clamp(x * 0.25 + 0.5, 0.0, 1.0), [-2.0, 2.0], False),
     ("thresholded_relu", [0.5], lambda x: F.threshold(x, 0.5, 0.0), [0.5], False),
     ("rrelu", [0.125, 0.375], lambda x: F.rrelu(x, 0.125, 0.375, training=False), [0.0], False),

@@ -1,4 +1,4 @@
-//! What cannot be differentiated says so, and what to do.
+//! Refusals to differentiate: each names the reason and the cure.
 
 use crate::softcap::softcap;
 use postlude::dtype::ValueType;
@@ -114,14 +114,15 @@ fn a_derivative_of_an_argument_itself() {
     for function in [&REVERSE, &THROUGH] {
         let found = of_function(function, |_, _| Vec::new()).backward(Wrt::all()).unwrap_err();
         let expected = format!(
-            "function `{}` brings a derivative, but its value is one of its arguments, which has its own: make it a `CustomOp` with \
+            "function `{}` brings a derivative, but its value is one of its arguments, which has its own: make it a \
+             `CustomOp` with \
              `partial`s, which is a value of its own",
             function.name
         );
         assert_eq!(found.to_string(), expected);
     }
     assert!(of_function(&PLAIN, |_, _| Vec::new()).backward(Wrt::all()).is_ok());
-    // Called with an argument that happens to be its value, it is still a value of its own.
+    // A call whose argument equals its value is still a value of its own.
     let twice = of_function(&TWICE, |graph, acc| {
         let two = graph.constant_f32(2.0);
         vec![graph.apply(Op::Mul, &[acc, two])]
@@ -150,11 +151,13 @@ fn names() {
     );
     assert_eq!(
         refused(|e| e.store("d", e.acc() + e.load("grad_acc", F16), F16), Wrt::accumulator()),
-        "the epilogue has an argument `grad_acc`, a name that its gradients need: build it with another name, or edit the epilogue's text"
+        "the epilogue has an argument `grad_acc`, a name that its gradients need: build it with another name, or edit \
+         the epilogue's text"
     );
     assert_eq!(
         refused(|e| e.store("d", e.acc() + e.load("acc", F16), F16), Wrt::all()),
-        "the epilogue has an argument `acc`, a name that its gradients need: build it with another name, or edit the epilogue's text"
+        "the epilogue has an argument `acc`, a name that its gradients need: build it with another name, or edit the \
+         epilogue's text"
     );
     // The longest names that leave room for those of the gradients, and one letter more.
     let named = |argument: usize, output: usize| {
@@ -184,7 +187,8 @@ fn names() {
 fn outputs() {
     assert_eq!(
         refused(|e| e.store("d", e.acc().gt(0.0), Bool), Wrt::all()),
-        "no gradient comes in as a matrix, which is the backward epilogue's accumulator: store a floating-point value as f32, f64, f16 or bf16"
+        "no gradient comes in as a matrix, which is the backward epilogue's accumulator: store a floating-point value \
+         as f32, f64, f16 or bf16"
     );
     let amax = |e: &Builder| {
         e.store("d", e.acc(), F16);
@@ -192,16 +196,19 @@ fn outputs() {
     };
     assert_eq!(
         refused(amax, Wrt::all()),
-        "a gradient cannot come in through `amax`: among reductions only sums, of elements and of their squares, have gradients; leave it out with `Wrt::detached`"
+        "a gradient cannot come in through `amax`: among reductions only sums, of elements and of their squares, have \
+         gradients; leave it out with `Wrt::detached`"
     );
     assert!(Epilogue::build(amax).unwrap().backward(Wrt::all().detached("amax")).is_ok());
     assert_eq!(
         refused(amax, Wrt::all().detached("amax").through("amax")),
-        "a gradient cannot come in through `amax`: it is not a matrix of floating-point values; choose one that is stored as f32, f64, f16 or bf16"
+        "a gradient cannot come in through `amax`: it is not a matrix of floating-point values; choose one that is \
+         stored as f32, f64, f16 or bf16"
     );
     assert_eq!(
         refused(amax, Wrt::all().through("d").detached("d").detached("amax")),
-        "a gradient cannot come in through `d`: it is detached as well; name it in `Wrt::through` or in `Wrt::detached`, not in both"
+        "a gradient cannot come in through `d`: it is detached as well; name it in `Wrt::through` or in \
+         `Wrt::detached`, not in both"
     );
     let shared = |e: &Builder| e.store("d", e.load("x", F32.over(N)) * 2.0, F32.over(M | N));
     assert!(refused(shared, Wrt::all()).starts_with("a gradient cannot come in through `d`: the batch shares it"));

@@ -1,4 +1,4 @@
-//! What is saved: the fewest bits, under the rules of the user, and no reserve but the right one.
+//! The saved values: the fewest bits, under the user's rules, and only the right reserve is accepted.
 
 use postlude::args::ArgumentFault;
 use postlude::build::activation;
@@ -43,7 +43,7 @@ fn each_activation_saves_what_it_has_to() {
     for function in activation::ALL {
         let mut graph = Graph::new();
         let acc = graph.push(Node::Accumulator(ValueType::F32), None);
-        // Parameters are constants: of one that varies the gradient would need what it is multiplied with.
+        // Parameters are constants: the gradient of one that varies would need its factor.
         let parameters = function.parameters[1..].iter().map(|p| graph.constant_f32(if *p == "low" { -1.0 } else { 0.5 }));
         let args: Vec<NodeId> = std::iter::once(acc).chain(parameters).collect();
         let value = graph.push(Node::Call { function, args }, None);
@@ -81,7 +81,7 @@ fn a_mask_of_relu_that_the_caller_keeps_is_saved_once() {
     let kept = pair(build, Wrt::all().keeps("active"));
     assert_eq!(kept.reserve().bits_per_element(), 0);
     assert_eq!(*kept.forward(), Epilogue::build(build).unwrap());
-    // Where z is positive, zero, negative or no number.
+    // Where z is positive, zero, negative or NaN.
     let (a, bias, mut d) = ([2.0f32, 0.0, -1.0, f32::NAN], [half::f16::ZERO; 4], [half::f16::ZERO; 4]);
     let (shape, operation) = (Shape::new(1, 4, 0), Operation::Pointwise { dtype: F32, order: Default::default() });
     let (mut active, mut far, mut reserve) = ([0u8], [0u8], kept.reserve().allocate(shape));
@@ -107,12 +107,12 @@ fn a_mask_of_cublaslt_that_the_caller_keeps_is_the_condition() {
     let pair = epilogue.backward(Wrt::arguments(["bias"]).keeps("aux")).unwrap();
     assert_eq!(*pair.forward(), epilogue);
     assert!(pair.backward().to_string().contains("load \"aux\" bits128"), "{}", pair.backward());
-    // A mask that is not kept is no condition: what is saved is the ReLU's own.
+    // A mask that is not kept is not a condition: the ReLU's own is saved.
     let own = epilogue.backward(Wrt::accumulator()).unwrap();
     assert!(own.reserve().values()[0].value.contains("= gt "), "{:?}", own.reserve().values());
 }
 
-/// Two conditions are two bits, and what is selected by them is sixteen.
+/// Two conditions are two bits, and a value that they select is sixteen.
 #[test]
 fn values_weigh_what_they_take() {
     let build = |e: &Builder| {
@@ -160,7 +160,7 @@ fn outputs_that_are_kept_are_free() {
     assert_eq!((bits(|z| z.exp()), bits_kept(|z| z.exp())), (16, 0));
     assert_eq!((bits(|z| z.sqrt()), bits_kept(|z| z.sqrt())), (16, 0));
     assert_eq!((bits(|z| z.gelu()), bits_kept(|z| z.gelu())), (16, 16));
-    // A copy of what it is applied to, stored for another purpose, serves as well.
+    // A copy of its argument, stored for another purpose, serves as well.
     let with_z = pair(
         |e| {
             let z = e.acc() + e.load("bias", F16.over(N));
@@ -185,7 +185,7 @@ fn one_output_serves_a_region_of_sigmoid_and_of_tanh() {
     assert_eq!(pair(build, Wrt::all().keeps("d")).reserve().bits_per_element(), 0);
     let backward = saved.backward().to_string();
     assert!(!backward.contains("tanh") && !backward.contains("exp"), "{backward}");
-    // Where one arm needs what it is applied to, both have it.
+    // If one arm needs its argument, both have it.
     let mixed = |e: &Builder| {
         e.store("d", e.acc().region(e.row().lt(3), |z| z.sigmoid()).otherwise(|z| z.gelu()), F16);
     };
@@ -213,7 +213,8 @@ fn the_user_decides() {
     assert!(pinned.backward().to_string().contains("load \"bias\" f16[N]"));
     // Nothing may be saved.
     let pins = epilogue.graph().nodes().fold(Wrt::all(), |wrt, (id, _)| wrt.pin(id, Keep::Recompute));
-    // What derivatives are made of has no number to pin; the sum and the accumulator are not enough to forbid it.
+    // The values behind derivatives cannot be pinned by number; the sum and the accumulator are not enough to forbid
+    // it.
     match epilogue.backward(pins) {
         Ok(pair) => assert!(pair.reserve().bits_per_element() > 16, "{}", pair.forward()),
         Err(e) => assert!(matches!(e, GradError::Pinned)),
@@ -352,7 +353,7 @@ fn the_fingerprint_is_of_graph_and_plan() {
     assert_eq!(one.reserve().fingerprint(), pair(relu, Wrt::all()).reserve().fingerprint());
     assert_ne!(one.reserve().fingerprint(), pair(relu, Wrt::all().masks(Bool)).reserve().fingerprint());
     assert_ne!(one.reserve().fingerprint(), pair(|e| e.store("d", e.acc().relu(), BF16), Wrt::all()).reserve().fingerprint());
-    // Of a function the body counts, for which its name may stand twice in two programs.
+    // A function counts by its body, since its name may occur twice in two programs.
     const SHIFTED: Function = Function {
         name: "mine",
         doc: "e^x, or e^(x + 1).",

@@ -138,7 +138,7 @@ fn what_is_computed_once_is_not_fused() {
     }
 }
 
-/// Where as many outputs lie by columns as by rows, the gradient lies by rows.
+/// If as many outputs are column-major as row-major, the gradient is row-major.
 #[test]
 fn the_gradient_of_the_accumulator_lies_as_most_outputs_do() {
     let (row, column) = (Operand::from(F16), Operand::from(F16).column_major());

@@ -19,7 +19,7 @@ struct Network {
     x: Vec<f32>,
     parameters: [Vec<f32>; 4],
     upstream: Vec<f32>,
-    /// What comes into the hidden values from elsewhere.
+    /// The contribution to the hidden values from elsewhere.
     skip: Vec<f32>,
 }
 

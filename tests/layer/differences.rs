@@ -191,7 +191,7 @@ fn gradients_in_another_format_are_rounded_once_at_the_end() {
     use postlude::half::f16;
     let layer = Linear::new(F16, [1, 1], |_, z| z).unwrap().gradients(F32);
     let one = |x: f32| [f16::from_f32(x)];
-    // 2049 is no f16, and adding 1 to 2048 in f16 changes nothing.
+    // 2049 is not an f16, and adding 1 to 2048 in f16 changes nothing.
     let (x, dz, mut dw) = (one(1.0), one(1.0), [2048.0f32]);
     let step = layer.wgrad(1).unwrap().accumulate(&["dw"]).unwrap();
     step.reference(HostArgs::new().input("x", &x).input("dz", &dz).output("dw", &mut dw)).unwrap();

@@ -3,7 +3,7 @@
 use postlude::Tensor;
 use postlude::args::{HostBuffer, IntoTensor};
 
-/// What lies between the rows.
+/// The value between the rows.
 const POISON: f32 = -12345.5;
 
 /// How a matrix lies.
@@ -63,7 +63,7 @@ impl Matrix {
         self.data.as_mut_slice().ld(ld)
     }
 
-    /// Fails unless every element is what it should be, and what lies between them is what it was.
+    /// Fails unless every element has its expected value, and the gaps are unchanged.
     pub fn check(&self, what: &str, expected: impl Fn(usize, usize, usize) -> f64) {
         for (l, i, j) in self.places() {
             near(&format!("{what}[{l}, {i}, {j}]"), self.at(l, i, j), expected(l, i, j));

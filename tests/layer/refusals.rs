@@ -1,4 +1,4 @@
-//! What a layer refuses, and in which words.
+//! A layer's refusals, and their words.
 
 use postlude::grad::Wrt;
 use postlude::layer::{Linear, LinearError};
@@ -23,7 +23,8 @@ fn layers_that_do_not_fit_behind_each_other() {
     let half = Linear::new(F16, [3, 5], |_, z| z.relu()).unwrap();
     assert_eq!(
         refused(&half),
-        "`y` of the layer before is f16, and it is multiplied with a matrix of f32: store it in the format of this layer's X and W, or convert it and use `dgrad`"
+        "`y` of the layer before is f16, but is multiplied with a matrix of f32: store it in the format of this \
+         layer's X and W, or convert it and use `dgrad`"
     );
     let transposed = next.clone().trans_x(true);
     assert_eq!(
@@ -42,7 +43,7 @@ fn formats_that_no_layer_has() {
         let epilogue = Epilogue::build(|e| e.store("y", e.acc().relu(), F32)).unwrap();
         for layer in [Linear::new(dtype, [2, 3], |_, z| z), Linear::with_epilogue(dtype, [2, 3], &epilogue, Wrt::all())] {
             let error = layer.unwrap_err().to_string();
-            assert!(error.ends_with(&format!("a layer multiplies matrices of f32, f16 or bf16, and not of {dtype}")), "{error}");
+            assert!(error.ends_with(&format!("a layer multiplies matrices of f32, f16 or bf16, not of {dtype}")), "{error}");
         }
     }
 }
@@ -50,10 +51,7 @@ fn formats_that_no_layer_has() {
 #[test]
 fn epilogues_that_make_no_layer() {
     let error = Linear::new(F32, [1, 1], |e, z| z + e.load("w", F32)).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the epilogue has an argument `w`, which is what the layer calls a tensor of its own: rename it"
-    );
+    assert_eq!(error.to_string(), "the epilogue has an argument `w`, which is the name of one of the layer's tensors: rename it");
     // Its gradient would be taken for that of the product.
     let named = Epilogue::build(|e| e.store("y", e.acc() * 2.0 + e.load("acc", F32) * 3.0, F32)).unwrap();
     let error = Linear::with_epilogue(F32, [1, 1], &named, Wrt::arguments(["acc"])).unwrap_err();
@@ -68,7 +66,7 @@ fn epilogues_that_make_no_layer() {
     let error = Linear::with_epilogue(F16, [1, 1], &epilogue, Wrt::all()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the gradient of the product is f32, and it is multiplied with a matrix of f16: say `.format(\"acc\", ..)` to `Wrt`"
+        "the gradient of the product is f32, but is multiplied with a matrix of f16: say `.format(\"acc\", ..)` to `Wrt`"
     );
     assert!(Linear::with_epilogue(F16, [1, 1], &epilogue, Wrt::all().format("acc", F16)).is_ok());
     for dtype in [I32, Bool] {
@@ -76,7 +74,7 @@ fn epilogues_that_make_no_layer() {
         let steps = [layer.wgrad(1), layer.wgrad_with_bias(1), layer.activation_grad(1), layer.dgrad_into(&previous, 1)];
         for error in steps.map(Result::unwrap_err) {
             let cure = "ask for one of these with `Linear::gradients`";
-            assert_eq!(error.to_string(), format!("a layer's gradients are f32, f16 or bf16, and not {dtype}: {cure}"));
+            assert_eq!(error.to_string(), format!("a layer's gradients are f32, f16 or bf16, not {dtype}: {cure}"));
         }
     }
 }
@@ -87,9 +85,9 @@ fn outputs_that_cannot_be_added_to() {
     assert_eq!(error.to_string(), "the step writes no `dx`; it writes dw");
     let reserve = layer([2, 3]).pair().reserve().values()[0].name.clone();
     let error = layer([2, 3]).forward(4).accumulate(&[&reserve]).unwrap_err();
-    let why = "it holds conditions, not numbers; leave it out";
+    let why = "it holds conditions, not numbers: leave it out";
     assert_eq!(error.to_string(), format!("the step cannot add to `{reserve}`: {why}"));
-    // Where Y is kept for the derivative, what is added would come into that.
+    // If Y is kept for the derivative, an addition would change it.
     let sigmoid = Epilogue::build(|e| e.store("y", (e.acc() + e.load("bias", F32.over(N))).sigmoid(), F32)).unwrap();
     let kept = Linear::with_epilogue(F32, [1, 1], &sigmoid, Wrt::all().keeps("y")).unwrap();
     let error = kept.forward(1).accumulate(&["y"]).unwrap_err().to_string();
@@ -106,10 +104,10 @@ fn outputs_that_cannot_be_added_to() {
     let halved = Linear::with_epilogue(F32, [1, 1], &halved.unwrap(), wrt).unwrap().inference(1);
     assert_eq!(
         halved.clone().accumulate(&["y"]).unwrap_err().to_string(),
-        "the step cannot add to `y`: the epilogue updates it in place already; say there what is added, or store to another name"
+        "the step cannot add to `y`: the epilogue already updates it in place: add there, or store to another name"
     );
     assert!(layer([2, 3]).wgrad(4).unwrap().accumulate(&["dw"]).unwrap().accumulate(&["dw"]).is_err());
-    // What is held is one more element of a reduction.
+    // The present value is one more element of a reduction.
     let (x, mut y, mut sum, mut amax) = ([3.0f32], [0.0f32], [1.0f32], [4.0f32]);
     let args = HostArgs::new().input("x", &x).input("w", &[1.0f32]).output("y", &mut y);
     let args = args.output("sum", &mut sum).output("amax", &mut amax);
@@ -165,7 +163,8 @@ fn reserves_that_are_missing_or_not_their_own() {
     assert_eq!(
         refused(None),
         format!(
-            "argument `{name}`: missing; it needs memory of bits8, M x N, row-major, of the reserve: pass all of it with `.saved(&reserve)`, a \
+            "argument `{name}`: missing; it needs memory of bits8, M x N, row-major, of the reserve: pass all of it \
+             with `.saved(&reserve)`, a \
              `Reserve` of this `backward()` pair"
         )
     );
@@ -183,7 +182,7 @@ fn reserves_that_are_missing_or_not_their_own() {
 
 #[test]
 fn a_bias_gradient_that_is_no_sum_of_dz() {
-    // Twice the bias, no bias at all, and a bias whose gradient nobody asked for.
+    // Twice the bias, no bias, and a bias whose gradient was not requested.
     let twice = Epilogue::build(|e| e.store("y", e.acc() + e.load("bias", F32.over(N)) * 2.0, F32)).unwrap();
     let none = Epilogue::build(|e| e.store("y", e.acc(), F32)).unwrap();
     let plain = Epilogue::build(|e| e.store("y", e.acc() + e.load("bias", F32.over(N)), F32)).unwrap();

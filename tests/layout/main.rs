@@ -1,8 +1,9 @@
-//! What a plan lays out holds together, whatever the epilogue, the tile and the shape: regions of shared memory, workspaces, parameter
-//! blocks, grids. Each rule is stated here a second time, in the words of the hardware, and random plans are held to it.
+//! The layout of a plan is consistent, for any epilogue, tile and shape: regions of shared memory, workspaces,
+//! parameter blocks, grids. Each rule is stated here a second time, in hardware terms, and random plans are compared
+//! with it.
 //!
-//! A plan also says what it may *not* do: compute elements twice, read ahead of earlier launches, fetch what is not aligned. Those
-//! properties go both ways, so that a plan that never does any of it fails as well.
+//! A plan also says what it may *not* do: compute elements twice, read ahead of earlier launches, fetch unaligned data.
+//! Those properties go both ways, so a plan that never does any of it fails as well.
 
 #[path = "../support/graphs.rs"]
 mod graphs;
@@ -20,7 +21,8 @@ use postlude::target::Target;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// An epilogue of everything, or of so little that it leaves shared memory to the product, or of operands in every format and order.
+/// An epilogue of everything, or of so little that it leaves shared memory to the product, or of operands in every
+/// format and order.
 fn epilogue() -> impl Strategy<Value = Epilogue> {
     let short = Style { steps: 6, stores: 2, ..Style::everything() };
     let plain = Style { reductions: false, operand_sums: false, ..short.clone() };
@@ -76,7 +78,7 @@ fn extent() -> impl Strategy<Value = usize> {
     prop_oneof![select(vec![1, 16, 128, 192, 1000, 1536, 4096, 8192]), 1..3000usize]
 }
 
-/// What somebody asks for.
+/// A random request.
 #[derive(Clone, Debug)]
 pub struct Asked {
     epilogue: Epilogue,
@@ -134,7 +136,7 @@ impl Asked {
     }
 }
 
-/// The plan, the kernel that multiplies for it, and both with every other tile that fits; each with the shape it sees.
+/// The plan, the kernel of its product, and both with every other tile that fits; each with the shape it sees.
 fn every_plan(asked: &Asked) -> Vec<(KernelPlan, Shape)> {
     let Some(plan) = asked.plan() else { return Vec::new() };
     let mut plans = vec![(plan.clone(), asked.shape)];
@@ -194,7 +196,8 @@ proptest! {
         let (mut before, mut steps) = (plan.tile, 0);
         while plan.relax() {
             let (held, blocks) = (accumulators(&plan.tile), plan.tile.min_blocks);
-            let fewer = held < accumulators(&before) || (plan.tile.bm, plan.tile.bn) == (before.bm, before.bn) && blocks < before.min_blocks;
+            let same = (plan.tile.bm, plan.tile.bn) == (before.bm, before.bn);
+        let fewer = held < accumulators(&before) || same && blocks < before.min_blocks;
             prop_assert!(fewer, "{} after {before}", plan.tile);
             memory::shared(&plan);
             rights::strip(&plan);

@@ -1,4 +1,4 @@
-//! Where things lie: nothing overlaps, everything has room, and what the hardware wants aligned is aligned.
+//! Memory layout: nothing overlaps, everything fits, and alignment meets the hardware's needs.
 
 use crate::seen;
 use postlude::Operation;
@@ -42,7 +42,7 @@ pub fn shared(plan: &KernelPlan) {
     assert!(plan.shared_memory() <= limit, "{}", plan.explain());
     let (Some(s), TileShape::Sm90a { bk, stages, consumers, .. }) = (&plan.staging, plan.tile.shape) else { return };
     let Operation::Product { dtype, layout } = plan.operation else { panic!("{}", plan.explain()) };
-    // Where N is contiguous B comes in panels of 64 columns.
+    // If N is contiguous, B comes in panels of 64 columns.
     let columns = if layout.b() == Order::RowMajor { plan.tile.bn.next_multiple_of(64) } else { plan.tile.bn };
     let stage = (plan.tile.bm + columns) * bk * dtype.size();
     let (load_chunks, store_chunks) = (s.chunk_rings * s.load_stages, s.chunk_rings * s.store_buffers);
@@ -81,7 +81,7 @@ fn pieces(what: &str, staged: &[Staged], bytes: usize, plan: &KernelPlan) {
     disjoint(regions, bytes, &|| format!("{staged:?}\n{}", plan.explain()));
 }
 
-/// What passes through shared memory: every operand once, in chunks and slices of its size, where tensor maps may put it.
+/// The staged operands: every operand once, in chunks and slices of its size, at addresses that tensor maps allow.
 pub fn chunks(plan: &KernelPlan) {
     let Some(s) = &plan.staging else { return };
     let (rows, program) = (s.rows, &plan.program);
@@ -201,7 +201,8 @@ pub fn workspace(plan: &KernelPlan, shape: Shape) {
     disjoint(regions, workspace.bytes, &|| format!("{workspace:?} for {shape}\n{}", plan.explain()));
 }
 
-/// The parameter block: fields aligned as the compiler has them, one behind the other, and one for each thing that a kernel asks for.
+/// The parameter block: fields aligned as the compiler has them, one behind the other, and one for each thing that a
+/// kernel asks for.
 pub fn parameters(plan: &KernelPlan) {
     let params = &plan.params;
     for field in &params.fields {

@@ -1,4 +1,5 @@
-//! What a plan may do, exactly where it may: wide accesses, tiles that overlap, reads ahead of earlier launches, tensor maps.
+//! The rights of a plan, exactly where it has them: wide accesses, overlapping tiles, reads ahead of earlier launches,
+//! tensor maps.
 
 use crate::{Asked, seen};
 use postlude::Operation;
@@ -35,7 +36,7 @@ pub fn strip(plan: &KernelPlan) {
     assert_eq!(plan.staging.is_some(), plan.tile.mainloop() == Mainloop::Sm90a);
 }
 
-/// A grid is no larger than the device counts and, where blocks stay, no larger than the device.
+/// A grid is within the device's count and, if blocks are persistent, within the device's size.
 pub fn grid(plan: &KernelPlan, shape: Shape) {
     let [x, y, z] = plan.grid(shape).unwrap().map(|blocks| blocks as usize);
     let shape = seen(plan, shape);
@@ -58,7 +59,8 @@ pub fn grid(plan: &KernelPlan, shape: Shape) {
     }
 }
 
-/// Elements are computed twice where nothing counts them, nothing has changed what they are made of, and no byte is shared: and there only.
+/// Elements are computed twice exactly where nothing counts them, nothing has changed their operands, and they share no
+/// byte.
 pub fn shifted_edges(plan: &KernelPlan) {
     let operands = plan.arguments.iter().filter_map(|argument| argument.role.operand());
     let shared_bytes = operands.filter(|operand| operand.axes.is_matrix()).any(|operand| operand.dtype.is_packed());
@@ -68,7 +70,8 @@ pub fn shifted_edges(plan: &KernelPlan) {
     assert_eq!(plan.shifted_edges, may, "{}", plan.explain());
 }
 
-/// What is read before earlier launches are done is what was said to be constant, and never a copy that a launch makes itself.
+/// Reads before the end of earlier launches cover only operands that were declared constant, and never a copy that a
+/// launch makes itself.
 pub fn early(plan: &KernelPlan, asked: &Asked) {
     let copied = plan.repack.map_or([false; 2], |repack| repack.operands);
     let hopper = plan.tile.mainloop() == Mainloop::Sm90a;
@@ -84,7 +87,7 @@ pub fn early(plan: &KernelPlan, asked: &Asked) {
     assert!(!plan.lockstep || hopper);
 }
 
-/// A tensor map describes what is aligned to 16 bytes, and a kernel cannot do without where it has no other way.
+/// A tensor map describes a matrix that is aligned to 16 bytes. A kernel needs the map if it has no other path.
 pub fn tensor_maps(plan: &KernelPlan) {
     let Some(staging) = &plan.staging else {
         assert!(plan.maps.is_empty());

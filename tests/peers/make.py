@@ -1,6 +1,6 @@
 """Computes the examples' matrices with PyTorch: `python tests/peers/make.py > tests/peers/numbers.txt`.
 
-Everything is in double precision, and made of the same eighths. A section is an example; its titles are those that the example prints.
+Everything is in double precision, and made of the same eighths. A section is an example; the example prints its titles.
 """
 
 import torch

@@ -94,7 +94,7 @@ fn every_activation_is_its_formula() {
         let double = doubles.run(Precision::F32).remove(0);
         for i in 0..x.len() {
             let expected = formula(x[i], parameters);
-            // Constants are `f32`s, which is what the tolerance of the exact value is for.
+            // Constants are `f32`s, which explains the tolerance of the exact value.
             for (what, got, expected, tolerance) in [
                 ("exact", exact[i], expected, 3e-7),
                 ("f32", rounded[i], f64::from(expected as f32), 2e-6),

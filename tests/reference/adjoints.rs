@@ -18,7 +18,7 @@ fn difference(op: Op, x: &[f64], operand: usize) -> Option<f64> {
     let y = [-2.0, -1.0, 0.0, 1.0, 2.0].map(|i| at(i * STEP));
     let slopes = [0, 1, 2, 3].map(|i| (y[i + 1] - y[i]) / STEP);
     let smooth = slopes.iter().all(|s| (s - slopes[0]).abs() <= 1e-2 * (1.0 + slopes[0].abs()));
-    // Of fourth order, so that a steep function counts as well.
+    // Fourth order, so that a steep function is tested as well.
     smooth.then_some((8.0 * (y[3] - y[1]) - (y[4] - y[0])) / (12.0 * STEP))
 }
 
@@ -131,7 +131,7 @@ fn kinks_have_the_documented_derivatives() {
         assert_eq!(at(op, &[1.0, f64::NAN]), [1.0, 0.0]);
     }
     assert_eq!(at(Op::Atan2, &[0.0, 0.0]), [0.0, 0.0]);
-    // Where the squares overflow or vanish.
+    // The squares overflow or vanish.
     for scale in [1e30, 1e-30] {
         let found = at(Op::Atan2, &[3.0 * scale, 4.0 * scale]);
         let near = |found: f64, expected: f64| (found * scale - expected).abs() < 1e-6;

@@ -21,12 +21,12 @@ fn element(table: &[f64], index: i64) -> f64 {
     usize::try_from(index).ok().and_then(|index| table.get(index)).copied().unwrap_or(0.0)
 }
 
-/// What is gathered from a table of this length at every element, by this index.
+/// The gathered values of a table of this length at every element, by this index.
 fn gathered(dtype: DType, length: usize, index: impl for<'e> Fn(&'e postlude::Builder) -> Expr<'e>) -> (Vec<f64>, Matrix) {
     let mut numbers = Numbers(length as u64);
     // No element is 0, which is what stands for none.
     let values: Vec<f64> = (0..length).map(|_| if dtype == Bool { 1.0 } else { numbers.small().abs() + 1.0 }).collect();
-    // What lies behind the table is no zero either.
+    // The memory behind the table is not zero either.
     let mut bytes = vec![0x3f; dtype.bytes(length + 8)];
     values.iter().enumerate().for_each(|(i, x)| dtype.write(&mut bytes, i, *x));
     let epilogue = Epilogue::build(|e| e.store("d", e.gather("table", dtype, index(e)).cast(F32) + e.acc(), F32)).unwrap();

@@ -38,7 +38,7 @@ fn memory(slot: &Slot, all: Option<Constant>) -> (DType, Vec<u8>) {
     (dtype, bytes)
 }
 
-/// What an epilogue writes where `left_out` says what is not passed; `filled` passes memory full of the default instead.
+/// An epilogue's outputs without the arguments of `left_out`; `filled` passes memory full of the default instead.
 fn outputs(operation: Operation, epilogue: &Epilogue, left_out: impl Fn(usize) -> bool, filled: bool) -> Vec<Vec<u8>> {
     let slots = slots(operation, epilogue.checked(), SHAPE);
     let default = |index: usize| slots[index].need.default().filter(|_| left_out(index));
@@ -93,7 +93,7 @@ fn the_arguments_say_what_may_be_left_out() {
     assert_eq!([need("level"), need("on")], [Need::Optional((-3).into()), Need::Optional(false.into())]);
 }
 
-/// What may be left out is looked at as closely as everything else where it is passed, and nothing else may be missing.
+/// An optional argument is checked like every other if it is passed, and no other argument may be missing.
 #[test]
 fn what_is_passed_has_to_fit() {
     static FLOATS: [f32; 4] = [1.0; 4];
@@ -127,7 +127,7 @@ fn what_is_passed_has_to_fit() {
     );
 }
 
-/// Nobody looks at what nothing uses: neither whether it is there, nor what it is.
+/// An unused argument is not checked: neither its presence nor its contents.
 #[test]
 fn what_is_unused_may_be_anything() {
     static FLOATS: [f32; 4] = [1.0; 4];

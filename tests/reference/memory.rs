@@ -28,7 +28,7 @@ fn operands_are_read_along_the_axes_they_vary_along() {
     ];
     for (name, operand, extents) in cases {
         let mut numbers = Numbers(7);
-        // A vector lies like one run; a batch stride of its own, except where the batch shares it.
+        // A vector is like one run; it has its own batch stride, unless the batch shares it.
         let order =
             if operand.axes.contains(M) && (extents[1] == 1 || operand.order == ColumnMajor) { ColumnMajor } else { RowMajor };
         let pad = if operand.axes.contains(M | N) { 2 } else { 0 };

@@ -1,4 +1,4 @@
-//! Sums of the product's operands over K against plain loops: every layout, batches, leading dimensions, onto what is there.
+//! Sums of the product's operands over K against plain loops: every layout, batches, leading dimensions, accumulation.
 
 use crate::support::{Numbers, POINTWISE};
 use postlude::args::{ArgumentError, ArgumentErrors, ArgumentFault, IntoTensor, Misfit};
@@ -8,7 +8,7 @@ use postlude::prelude::*;
 use postlude::reference::{Precision, oracle, run};
 use postlude::{HostArgs, Operation};
 
-/// Of both operands, shared by the batch and not, one onto what is there.
+/// Sums of both operands, shared by the batch and not, one of them accumulating.
 fn named() -> Epilogue {
     Epilogue::build(|e| {
         e.store("d", e.acc(), F32);
@@ -43,7 +43,7 @@ fn every_layout_is_plain_loops() {
         let args = operands.output("d", &mut d).output("of_a", &mut of_a).output("each_b", &mut each_b).output("onto", &mut onto);
         run(Operation::Product { dtype: F32, layout }, epilogue.checked(), shape, args, Precision::F32).unwrap();
 
-        // Where there is no output there is no product.
+        // Without output there is no product.
         let terms = if shape.is_empty() { 0 } else { k };
         let sum_b = |l: usize, j: usize| (0..terms).map(|x| f64::from(at_b(l, x, j))).sum::<f64>();
         for (i, found) in of_a.iter().enumerate() {

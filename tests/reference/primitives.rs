@@ -119,7 +119,8 @@ fn number(x: &[f32], so: fn(Ordering) -> bool) -> f32 {
     }
 }
 
-/// Of an angle in half turns, which the remainder of an `f64` brings to one turn exactly; multiples of a quarter turn are exact, too.
+/// An angle in half turns, which the remainder of an `f64` reduces to one turn exactly. Multiples of a quarter turn are
+/// exact, too.
 fn half_turns(x: f32, function: fn(f64) -> f64) -> f32 {
     let turn = f64::from(x) % 2.0;
     let exact = (turn * 2.0).fract() == 0.0;
@@ -152,7 +153,7 @@ fn inverse_erf_has_every_digit() {
     let eval = Op::Erfinv.row().eval;
     for i in 1..2000 {
         let y = f64::from(i) / 500.0;
-        // Beyond 1, what is left of 1 tells more than the value does; the row has to make do with the value.
+        // Beyond 1 the difference from 1 tells more than the value; the row has to work with the value.
         let digits = 4e-15 + 1e-16 / (libm::erfc(y) * y);
         let found = eval(&[libm::erf(y)]);
         assert!((found - y).abs() <= digits * y, "{y}: {found}");

@@ -188,7 +188,7 @@ fn the_oracle_accumulates_in_f64_and_measures_the_sum() {
     assert!(found.output("e").is_none());
 }
 
-/// Digits that `f32` would round away are there, in operands, terms, sums and the result.
+/// Digits that `f32` would round away are present, in operands, K elements, sums and the result.
 #[test]
 fn products_of_doubles_are_doubles() {
     let tiny = 2f64.powi(-40);

@@ -118,7 +118,7 @@ fn every_monoid() -> impl Iterator<Item = Monoid> {
     Monoid::ALL.into_iter().chain(monoids::every())
 }
 
-/// What the memory holds takes part as one more element, the sign of a largest absolute value included.
+/// The present value takes part as one more element, with its sign for a largest absolute value.
 #[test]
 fn every_monoid_accumulates_onto_what_is_there() {
     let mut numbers = Numbers(32);
@@ -344,7 +344,7 @@ fn a_mask_that_does_not_fit_is_refused() {
     assert!(matches!(short[..], [(ref name, ArgumentFault::TooShort { needs: 42, got: 40, .. })] if name == "m8"), "{short:?}");
     let text = multiple(Bits128, 136);
     let text = postlude::args::ArgumentErrors(vec![postlude::args::ArgumentError { name: "m".into(), fault: text }]).to_string();
-    assert_eq!(text, "argument `m`: leading dimension 136: of bits128 it is counted in bits, and a multiple of 128");
+    assert_eq!(text, "argument `m`: leading dimension 136: for bits128 it counts bits, and has to be a multiple of 128");
 }
 
 #[test]

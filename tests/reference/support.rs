@@ -12,7 +12,7 @@ pub fn product(dtype: DType, layout: Layout) -> Operation {
     Operation::Product { dtype, layout }
 }
 
-/// A batch of matrices with a leading dimension and a batch stride of its own; every byte that is no element is a canary.
+/// A batch of matrices with its own leading dimension and batch stride. Every byte outside of elements is a canary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
     pub dtype: DType,

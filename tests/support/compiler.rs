@@ -1,6 +1,6 @@
 //! Whether there is a compiler to test with. Include this file with `#[path = "support/compiler.rs"] mod compiler;`.
 
-/// Whether there is NVRTC. Where there is none this says so, or fails if `POSTLUDE_REQUIRE_NVRTC` is 1.
+/// Whether there is NVRTC. Without it this prints a message, or fails if `POSTLUDE_REQUIRE_NVRTC` is 1.
 pub fn nvrtc() -> bool {
     match postlude::jit::compiler() {
         Ok(_) => true,

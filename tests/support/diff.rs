@@ -3,7 +3,7 @@
 /// Lines of `old` that are not in `new` behind `-`, lines of `new` that are not in `old` behind `+`, the rest behind a blank.
 pub fn lines(old: &str, new: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
-    // What both begin and end with needs no table.
+    // The common beginning and end need no table.
     let head = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
     let tail = old[head..].iter().rev().zip(new[head..].iter().rev()).take_while(|(a, b)| a == b).count();
     let (a, b) = (&old[head..old.len() - tail], &new[head..new.len() - tail]);

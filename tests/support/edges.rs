@@ -1,4 +1,4 @@
-//! Epilogues with an arm whose derivative is no number where it is not picked, and what their gradients are there.
+//! Epilogues with an arm whose derivative is not a number where it is not picked, and their gradients there.
 //!
 //! In a framework of arrays, `where(x > 0, sqrt(x), 0)` has a NaN for a gradient at 0: 0 times the slope of the arm that was not
 //! picked. Include this file with `#[path = "../support/edges.rs"] mod edges;`.
@@ -12,7 +12,7 @@ pub struct Arm {
     pub name: &'static str,
     pub build: fn(&Builder),
     pub a: &'static [f32],
-    /// Empty if there is no `x`.
+    /// Empty without `x`.
     pub x: &'static [f32],
     pub acc: &'static [f32],
     pub of_x: &'static [f32],
@@ -148,7 +148,7 @@ pub const ALL: &[Arm] = &[
     },
 ];
 
-/// Whether values are the expected ones, but for a few roundings.
+/// Whether values are the expected ones, except for a few roundings.
 pub fn agree(found: &[f32], expected: &[f32]) -> bool {
     let near = |x: f32, y: f32| x == y || x.is_nan() && y.is_nan() || (x - y).abs() <= 2e-5 * y.abs() && y.is_finite();
     found.len() == expected.len() && found.iter().zip(expected).all(|(x, y)| near(*x, *y))

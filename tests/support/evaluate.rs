@@ -1,10 +1,10 @@
-//! A graph's value at one element, straight from the rows of the table: what a pass must not change.
+//! A graph's value at one element, straight from the rows of the table. A pass must not change it.
 
 use postlude::check::Checked;
 use postlude::dtype::ValueType;
 use postlude::ir::{Coordinate, Node, NodeId};
 
-/// What every sink stores at one element, before the rounding of the store. Calls must have been inlined.
+/// The stored values of every sink at one element, before the rounding of the store. Calls must have been inlined.
 ///
 /// Loads, scalars and the accumulator are numbers made of their names, the same at every element.
 pub fn evaluate(checked: &Checked, row: i32, column: i32, batch: i32) -> Vec<f64> {

@@ -1,4 +1,4 @@
-//! A small, fixed problem for any epilogue: what it gives on the CPU, as text.
+//! A small, fixed problem for any epilogue: its results on the CPU, as text.
 
 use postlude::check::{Need, Role};
 use postlude::dtype::ValueType;
@@ -7,13 +7,14 @@ use postlude::ir::axes::{L, M, N};
 use postlude::{DType, Epilogue, HostArgs, Operation, Precision, Shape, Tensor};
 use std::fmt::Write;
 
-/// Two batch entries of a matrix that is no multiple of anything.
+/// Two batch entries of a matrix with small odd extents.
 const SHAPE: Shape = Shape::new(3, 5, 0).batched(2);
 
 /// Elements of a table.
 const TABLE: usize = 7;
 
-/// The values of every output, one line a row, for arguments that follow a fixed pattern; and once more without those that may be left out.
+/// The values of every output, one line a row, for arguments that follow a fixed pattern; and once more without those
+/// that may be left out.
 pub fn evaluate(epilogue: &Epilogue) -> Result<String, String> {
     let mut out = outputs(epilogue, |_| true)?;
     if epilogue.arguments().iter().any(|argument| argument.need != Need::Required) {
@@ -73,7 +74,7 @@ fn outputs(epilogue: &Epilogue, passes: impl Fn(Need) -> bool) -> Result<String,
     Ok(out)
 }
 
-/// Quarters from -2 to 2, each argument at a place of its own; small integers; alternating truth.
+/// Quarters from -2 to 2, with another offset for each argument; small integers; alternating truth.
 fn pattern(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
     let mut bytes = vec![0; dtype.bytes(count)];
     for index in 0..count {

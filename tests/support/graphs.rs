@@ -1,8 +1,9 @@
 //! Random epilogue graphs for property tests: well-typed ones by construction, and ones that keep no rule at all.
 //!
 //! A graph is drawn as a list of steps, each of which picks its operands among the values before it, so that a failing
-//! graph shrinks by losing steps. Include this file with `#[path = "support/graphs.rs"] mod graphs;`, and the primitive and
-//! the monoids it uses with `#[path = "support/softcap.rs"] mod softcap;` and `#[path = "support/monoids.rs"] mod monoids;` beside it.
+//! graph shrinks by losing steps. Include this file with `#[path = "support/graphs.rs"] mod graphs;`, and the primitive
+//! and the monoids it uses with `#[path = "support/softcap.rs"] mod softcap;` and `#[path = "support/monoids.rs"] mod
+//! monoids;` beside it.
 
 #![allow(dead_code, reason = "each test crate uses its part")]
 
@@ -22,7 +23,7 @@ use proptest::sample::{Index, select};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What a random graph is made of.
+/// The parameters of a random graph.
 #[derive(Clone, Debug)]
 pub struct Style {
     /// The type of its accumulator.
@@ -37,7 +38,7 @@ pub struct Style {
     pub tame: bool,
     /// Whether conditions compare floating-point values, too, and not integers alone.
     pub float_conditions: bool,
-    /// Formats of what is loaded and stored.
+    /// Formats of loads and stores.
     pub formats: Vec<DType>,
     /// Whether values are reduced, too.
     pub reductions: bool,
@@ -141,7 +142,7 @@ pub fn arbitrary() -> impl Strategy<Value = Graph> {
     })
 }
 
-/// Of half of all arguments the default, of any type.
+/// The default of half of all arguments, of any type.
 fn default(bits: u32) -> Option<Constant> {
     (bits & 4 != 0).then(|| constant(pick(&VALUES, bits), bits.rotate_right(3)))
 }
@@ -381,7 +382,7 @@ impl Maker {
             Kind::Load => {
                 let (name, dtype) = (self.name("x"), self.format(step.operand.dtype));
                 let operand = Operand { dtype, axes: step.operand.axes.without(K), ..step.operand };
-                // What a launch may leave out is not updated in place.
+                // An optional argument is not updated in place.
                 let default =
                     step.bits.is_multiple_of(3).then(|| Constant::of(dtype.value_type(), f64::from(step.bits % 7) / 2.0));
                 if default.is_none() {
@@ -537,7 +538,7 @@ impl Maker {
         self.graph.sink(Sink::new(name, element, kind), None);
     }
 
-    /// Adds the stores, and leaves only what they need: every argument must reach one.
+    /// Adds the stores, and leaves only the nodes that they need: every argument must reach one.
     fn finish(mut self, stores: &[Step]) -> Graph {
         let mut updated = HashSet::new();
         // The first store takes the sum of the last floating-point values, which have most behind them.
@@ -545,7 +546,7 @@ impl Maker {
         let sum = last.iter().copied().reduce(|sum, v| self.apply(Op::Add, ValueType::F32, &[sum, v]));
         for (index, step) in stores.iter().enumerate() {
             let any = self.values[self.values.len() - 1 - step.picks[0].index(self.values.len())];
-            // A style may have no format for what a conversion gives.
+            // A style may have no format for a conversion's result.
             let holds = |v: &Value| self.style.formats.iter().any(|d| d.value_type() == v.value);
             let stored = sum.filter(|_| index == 0 || !holds(&any)).unwrap_or(any);
             let fits = |o: &Operand| o.axes == Axes::MNL && o.dtype.value_type() == stored.value;

@@ -48,8 +48,8 @@ fn distance() -> Arc<CustomOp> {
     Arc::new(op.expect("the spelling is sound"))
 }
 
-/// Whether two evaluations of a graph decide alike: no function jumps, none has a pole, and none undoes another, so that no value is
-/// compared with its own rounding.
+/// Whether two evaluations of a graph decide alike: no function jumps, none has a pole, and none undoes another, so
+/// that no value is compared with its own rounding.
 pub fn decides(epilogue: &Epilogue) -> bool {
     let jumps = ["hardshrink", "shrink", "thresholded_relu", "threshold"];
     let has = |wanted: &dyn Fn(&Node) -> bool| epilogue.graph().nodes().any(|(_, node)| wanted(node));

@@ -1,4 +1,4 @@
-//! Machine code of Hopper kernels: what the assembler made of the loop over products.
+//! Machine code of Hopper kernels: the assembler's version of the loop over products.
 
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
@@ -7,9 +7,9 @@ use object::{Object, ObjectSection};
 const HGMMA: u16 = 0x9f0;
 const R2UR: u16 = 0x2ca;
 
-/// How many registers are copied into uniform ones between the products of a kernel for `sm_90a`, where every product waits for them:
-/// zero, if the assembler sees that warps stay together through the loop over tiles. `None`, if the code has fewer than two products, or
-/// is not what it is taken for.
+/// The number of registers that are copied into uniform ones between the products of an `sm_90a` kernel, where every
+/// product waits for them. It is zero if the assembler sees that warps stay uniform through the loop over tiles.
+/// `None`, if the code has fewer than two products, or another form.
 pub fn copies_between_products(cubin: &[u8]) -> Option<usize> {
     let file: ElfFile64 = ElfFile64::parse(cubin).ok()?;
     let text = file.sections().find(|section| section.name().is_ok_and(|name| name.starts_with(".text.")))?;
@@ -20,7 +20,7 @@ pub fn copies_between_products(cubin: &[u8]) -> Option<usize> {
     Some(opcodes[first..last].iter().filter(|opcode| **opcode == R2UR).count())
 }
 
-/// Bytes of machine code in a binary, of the kernel and of what it calls.
+/// Bytes of machine code in a binary: the kernel and its called functions.
 pub fn code_bytes(cubin: &[u8]) -> Option<usize> {
     let file: ElfFile64 = ElfFile64::parse(cubin).ok()?;
     let text = file.sections().filter(|section| section.name().is_ok_and(|name| name.starts_with(".text.")));

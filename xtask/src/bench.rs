@@ -34,7 +34,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     }
     let mut cargo = project.cargo();
     cargo.args(["bench", "--package", "postlude", "--bench", "gemm", "--"]).args(flags).arg("--csv").arg(&records);
-    // What was measured before a case failed is worth reporting.
+    // Records from before a failed case are worth reporting.
     let outcome = call(&mut cargo);
     if records.exists() {
         report::run(project, &[records.display().to_string()])?;

@@ -1,16 +1,18 @@
-//! `cargo xtask gpu-bundle`: the tests, benchmarks and examples as plain programs, to be run on a machine that has a GPU but no Rust.
+//! `cargo xtask gpu-bundle`: the tests, benchmarks and examples as plain programs, for a machine that has a GPU but no
+//! Rust.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+
 use crate::error::{Context, Error, Result};
-use crate::json;
 use crate::project::{Project, Target, capture};
 use crate::test::split_at_dashes;
 
 const RUNNER: &str = include_str!("run.sh");
 
-/// One folder of the bundle, and how cargo builds what goes into it.
+/// One folder of the bundle, and how cargo builds its programs.
 struct Kind {
     folder: &'static str,
     command: &'static [&'static str],
@@ -44,7 +46,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
         return Err(none());
     }
     clear(&out)?;
-    // The runner tells that the folder is a bundle, also where a build fails below.
+    // The runner marks the folder as a bundle, even if a build below fails.
     fs::create_dir_all(&out).context(|| format!("cannot create {}", out.display()))?;
     write_runner(&out)?;
 
@@ -86,7 +88,7 @@ fn parse(args: &[String]) -> Result<Options> {
     }
 }
 
-/// Empties an old bundle. Any other folder with something in it is left alone.
+/// Empties an old bundle. Any other folder with contents is left alone.
 fn clear(out: &Path) -> Result {
     let occupied = fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some());
     if occupied && fs::read_to_string(out.join("run.sh")).ok().as_deref().map(first_lines) != Some(first_lines(RUNNER)) {
@@ -101,7 +103,7 @@ fn clear(out: &Path) -> Result {
     Ok(())
 }
 
-/// What makes the runner script recognisable, whatever its version.
+/// The lines that identify the runner script, whatever its version.
 fn first_lines(script: &str) -> Vec<&str> {
     script.lines().take(2).collect()
 }
@@ -150,16 +152,18 @@ fn file_name(target: &Target) -> String {
     if target.kind == "lib" { "unit".to_owned() } else { target.name.clone() }
 }
 
+/// A message of cargo about something that it built.
+#[derive(Deserialize)]
+struct Artifact {
+    reason: String,
+    target: Target,
+    executable: Option<PathBuf>,
+}
+
 /// The program that one of cargo's messages reports, if it reports one.
 pub fn program(message: &str) -> Option<(Target, PathBuf)> {
-    if json::field(message, "reason").and_then(json::string).as_deref() != Some("compiler-artifact") {
-        return None;
-    }
-    let file = json::field(message, "executable").and_then(json::string)?;
-    let target = json::field(message, "target")?;
-    let kind = json::elements(json::field(target, "kind")?).first().copied().and_then(json::string)?;
-    let name = json::field(target, "name").and_then(json::string)?;
-    Some((Target { kind, name }, file.into()))
+    let Artifact { reason, target, executable } = serde_json::from_str(message).ok()?;
+    Some((target, executable.filter(|_| reason == "compiler-artifact")?))
 }
 
 fn write_runner(out: &Path) -> Result {
@@ -188,7 +192,8 @@ mod tests {
 
     #[test]
     fn reads_programs_out_of_messages() {
-        let message = r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"files"},"executable":"/t/release/deps/files-0a1b"}"#;
+        let message = r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"files"},
+            "executable":"/t/release/deps/files-0a1b"}"#;
         assert_eq!(program(message), Some((target("test", "files"), PathBuf::from("/t/release/deps/files-0a1b"))));
         assert_eq!(
             program(r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"postlude"},"executable":null}"#),

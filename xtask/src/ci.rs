@@ -39,7 +39,7 @@ const STEPS: [Step; 10] = [
     Step { name: "test", what: "tests", run: |project| test::run(project, &[]) },
 ];
 
-/// What a package is not complete without, besides the templates.
+/// Files that every package needs, besides the templates.
 const SHIPPED: [&str; 6] = ["Cargo.toml", "README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "src/lib.rs"];
 
 pub fn run(project: &Project, args: &[String]) -> Result {
@@ -74,14 +74,14 @@ fn clippy(project: &Project, features: &[&str]) -> Result {
 }
 
 fn doc(project: &Project) -> Result {
-    // Links to what a feature brings would break without it.
+    // Links to items of a feature would break without the feature.
     for features in [&[][..], &["--no-default-features"]] {
         call(project.cargo().args(["doc", "--no-deps"]).args(features).env("RUSTDOCFLAGS", "-D warnings"))?;
     }
     Ok(())
 }
 
-/// The rendered kernels come out of files, so a package that lacks one builds nowhere but here.
+/// The rendered kernels come from files. A package that lacks one would build only here.
 fn package(project: &Project) -> Result {
     let list = project.capture(&["package", "--package", "postlude", "--list", "--allow-dirty"])?;
     let shipped: Vec<&str> = list.lines().collect();
@@ -92,11 +92,11 @@ fn package(project: &Project) -> Result {
         return Err(Error::new(format!("the package lacks {}", missing.join(", "))));
     }
     say!("{} files, all of templates/ among them", shipped.len());
-    // Builds what was packed, out of reach of the files that were not.
+    // Builds the package without access to files that were not packed.
     cargo(project, &["package", "--package", "postlude", "--allow-dirty"])
 }
 
-/// What passes with one compiler may run out of registers with another.
+/// A kernel that passes with one compiler may run out of registers with another.
 fn compilers(project: &Project) -> Result {
     for release in &nvrtc::OTHERS {
         let library = release.fetch(project)?;

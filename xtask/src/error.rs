@@ -1,8 +1,8 @@
-//! The one error: a sentence for a person, with its cure where there is one.
+//! The error: a sentence for a person, with its cure if there is one.
 
 use std::fmt;
 
-/// What went wrong, in words.
+/// An error in words.
 #[derive(Debug)]
 pub struct Error(String);
 
@@ -20,7 +20,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Adds what was being done to the error of a system call.
+/// Adds the attempted action to the error of a system call.
 pub trait Context<T> {
     fn context(self, doing: impl FnOnce() -> String) -> Result<T>;
 }

@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: the tests with random input, over and over, each reader for as long as it is given.
+//! `cargo xtask fuzz`: runs the tests with random input repeatedly, each reader for a given time.
 //!
-//! A round is a run of the test program, which draws new input every time. Its address space is limited, so that a reader that
-//! takes memory without bound fails like one that panics. A case that fails is kept by the tests themselves.
+//! A round is a run of the test program, which draws new input every time. Its address space is limited, so that a
+//! reader with unbounded memory fails like one that panics. The tests themselves keep a case that fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::bundle;
 use crate::error::{Context, Error, Result};
 use crate::project::{Project, capture};
 
-/// A reader of what may come from anywhere: its name, the target with its tests, and what their names have in common.
+/// A reader of untrusted input: its name, the target with its tests, and the common part of their names.
 struct Reader {
     name: &'static str,
     target: &'static str,
@@ -31,7 +31,7 @@ const SEEDS: &str = "the_kept_seeds";
 /// KiB of address space for a round, program and stacks included.
 const MEMORY: u64 = 512 << 10;
 
-/// How long a round is meant to take, and how many cases of each test the first one has.
+/// The intended time of a round, and the number of cases of each test in the first round.
 const ROUND: Duration = Duration::from_secs(15);
 const FIRST: u64 = 200;
 
@@ -41,7 +41,7 @@ struct Options {
     only: Option<String>,
 }
 
-/// What was done so far.
+/// The work done so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     cases: u64,
@@ -71,7 +71,7 @@ fn parse(args: &[String]) -> Result<Options> {
         match arg.as_str() {
             "--minutes" => {
                 let minutes = args.next().and_then(|text| text.parse().ok()).filter(|minutes| *minutes > 0);
-                options.minutes = Some(minutes.ok_or_else(|| Error::new("`--minutes` needs a number of them"))?);
+                options.minutes = Some(minutes.ok_or_else(|| Error::new("`--minutes` needs a number of minutes"))?);
             }
             name if READERS.iter().any(|reader| reader.name == name) => options.only = Some(name.to_owned()),
             other => return Err(Error::new(format!("`fuzz` knows entry, json, text and `--minutes`, not `{other}`"))),
@@ -80,7 +80,7 @@ fn parse(args: &[String]) -> Result<Options> {
     Ok(options)
 }
 
-/// The test programs, by the names of their targets: copies, so that whoever builds meanwhile changes nothing here.
+/// The test programs, by the names of their targets. They are copies, so that a build meanwhile does not change them.
 fn build(project: &Project) -> Result<Vec<(String, PathBuf)>> {
     let mut cargo = project.cargo();
     cargo.args(["test", "--no-run", "--package", "postlude", "--lib", "--test", "fuzz"]);
@@ -107,7 +107,7 @@ fn fuzz(project: &Project, reader: &Reader, program: &Path, time: Duration) -> R
     Ok(tally)
 }
 
-/// The cases of a round that takes as long as it is meant to, or as there is time, if the last one tells how long cases take.
+/// The number of cases for a round of the intended time, or of the remaining time, from the speed of the last one.
 fn next(cases: u64, took: Duration, left: Duration) -> u64 {
     let wanted = ROUND.min(left).as_secs_f64();
     ((cases as f64 * wanted / took.as_secs_f64().max(1e-3)) as u64).clamp(1, 10 * cases)
@@ -118,7 +118,7 @@ fn words(tally: &Tally) -> String {
     format!("{cases} cases in {} s, at most {} MiB", time.as_secs(), peak.div_ceil(1024))
 }
 
-/// Runs the tests once: how many there are, and the most memory they had, in KiB.
+/// Runs the tests once. Returns the number of tests, and the most memory they had, in KiB.
 fn round(project: &Project, reader: &Reader, program: &Path, cases: u64) -> Result<(u64, u64)> {
     let log = project.target.join("fuzz").join(format!("{}.log", reader.name));
     let failed = || format!("cannot run {}", program.display());
@@ -140,14 +140,14 @@ fn round(project: &Project, reader: &Reader, program: &Path, cases: u64) -> Resu
     }
 }
 
-/// A program that has no more than [`MEMORY`].
+/// A program that is limited to [`MEMORY`].
 fn limited(program: &Path) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -v {MEMORY} && exec \"$0\" \"$@\"")]).arg(program);
     command
 }
 
-/// Waits for a process: how it ended, and the most memory that it was seen to have, in KiB.
+/// Waits for a process. Returns its status, and the most memory that was seen, in KiB.
 fn watch(mut child: Child) -> std::io::Result<(ExitStatus, u64)> {
     let mut peak = 0;
     loop {

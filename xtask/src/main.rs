@@ -1,6 +1,6 @@
 //! Postlude's own tooling: `cargo xtask`.
 
-/// Prints a line, unless nobody reads it any more, as behind `| head`.
+/// Prints a line, unless the reader is gone, as behind `| head`.
 macro_rules! say {
     ($($text:tt)*) => {{
         use std::io::Write as _;
@@ -15,14 +15,10 @@ mod ci;
 mod error;
 mod fit_tiles;
 mod fuzz;
-mod json;
 mod machine_code;
 mod mutants;
 mod nvrtc;
 mod project;
-/// Shared with the benchmark, which writes what is read here.
-#[path = "../../benches/gemm/record.rs"]
-mod record;
 mod report;
 mod svg;
 mod test;
@@ -36,7 +32,7 @@ const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
   test [--cold] [-- CARGO_TEST_ARGS...]
-        Run every test. Fetches the NVRTC library into target/ when the machine has none; needs no GPU, and uses one that is there.
+        Run every test. Fetches the NVRTC library into target/ if the machine has none. Needs no GPU, and uses a present one.
           --cold         empty the tests' kernel cache first
   ci [STEP...]
         Run every check a change has to pass, or only the named steps. `ci --list` names them.
@@ -60,15 +56,17 @@ Usage: cargo xtask COMMAND
           --out DIR      make them there, of the records of before that are there
           --fresh        forget the records of before
   fit-tiles MODEL [--steps N]
-        Fit the cost model of Hopper's tiles to tests/choices/tiles_*.csv, and print its numbers with how near the choice is to the best
-        tile. MODEL is h200 or h200+across (of rows that do not begin at lines). The survey of the benchmark writes such files.
+        Fit the cost model of Hopper's tiles to tests/choices/tiles_*.csv. Print its numbers, and how near the choice is
+        to the best tile. MODEL is h200 or h200+across (of rows that do not begin at lines). The survey of the
+        benchmark writes such files.
   fuzz [--minutes N] [TEXT]
         Repeat the tests with random input, new input every time, for so long each (10), under a limit on their memory.
         TEXT selects one: entry, json or text.
   machine-code COMMIT
         Name the kernels whose instructions differ from those of another commit. Needs NVRTC, no GPU; takes ten minutes.
   mutants [--sample N] [--seed S] [FILE...] [-- ARGS...]
-        Put small faults into the library, one at a time, and name those that no test sees. Takes about a minute for each; needs no GPU.
+        Put small faults into the library, one at a time, and name those that no test sees. Takes about a minute for each, and
+        needs no GPU.
           --sample N     so many of the faults (20)
           --seed S       others of them
         ARGS are those of cargo-mutants, which is installed into target/.

@@ -1,8 +1,8 @@
-//! `cargo xtask mutants`: puts small faults into the library, one at a time, and says which of them no test sees.
+//! `cargo xtask mutants`: puts small faults into the library, one at a time, and names those that no test sees.
 //!
-//! cargo-mutants does it, which this installs into `target/` at one version. There are thousands of faults and each takes about a minute, so
-//! a run tries a sample: every so many of them, beginning at a place that the seed picks. It is no part of `ci`: what lives is a question
-//! to somebody, not a failure.
+//! It uses cargo-mutants, and installs it into `target/` at one version. There are thousands of faults, and each takes
+//! about a minute. So a run takes a sample: evenly spaced faults, beginning at a place that the seed picks. The command
+//! is not part of `ci`: a surviving fault is a question, not a failure.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,10 +10,10 @@ use std::process::Command;
 use crate::error::{Context, Error, Result};
 use crate::project::{Project, call, capture};
 
-/// The one that is used. Its configuration is `xtask/mutants.toml`.
+/// The version of cargo-mutants. Its configuration is `xtask/mutants.toml`.
 const VERSION: &str = "27.1.0";
 
-/// How many faults a run tries if nobody says.
+/// The default number of faults in a run.
 const SAMPLE: usize = 20;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ struct Options {
     sample: Option<usize>,
     seed: usize,
     templates: bool,
-    /// What cargo-mutants is told beyond this.
+    /// The arguments for cargo-mutants besides the configuration.
     extra: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     let list = capture(mutants(project, &tool).args(["--list", "--no-shuffle"]).args(&options.extra))?;
     let all = list.lines().count();
     if all == 0 {
-        return Err(Error::new("there is nothing to change: do the files that were named exist?"));
+        return Err(Error::new("there is nothing to change: do the named files exist?"));
     }
     let (shard, shards) = shard(all, options.sample.unwrap_or(SAMPLE), options.seed);
     say!("{all} faults; about {} of them, of seed {}", all / shards, options.seed);
@@ -47,7 +47,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     command.args(["--output".as_ref(), output.as_os_str()]).args(&options.extra);
     let status = command.status().context(|| format!("cannot start {}", tool.display()))?;
     let missed = output.join("mutants.out/missed.txt");
-    // 2 says that some live, 3 that tests of some did not end.
+    // 2 says that some faults survive, 3 that the tests of some did not end.
     match status.code() {
         Some(0) => Ok(()),
         Some(2 | 3) => Err(Error::new(format!("no test sees these:\n{}", std::fs::read_to_string(&missed).unwrap_or_default()))),
@@ -72,7 +72,8 @@ fn parse(args: &[String]) -> Result<Options> {
             path if !path.starts_with('-') => options.extra.extend(["--file".into(), path.into()]),
             other => {
                 return Err(Error::new(format!(
-                    "`mutants` knows `--sample`, `--seed`, `--templates` and files, not `{other}`; cargo-mutants' own go behind `--`"
+                    "`mutants` knows `--sample`, `--seed`, `--templates` and files, not `{other}`; cargo-mutants' own \
+                     go behind `--`"
                 )));
             }
         }
@@ -80,13 +81,13 @@ fn parse(args: &[String]) -> Result<Options> {
     Ok(options)
 }
 
-/// Of how many parts of so many faults which one is the sample.
+/// The sample as one of so many parts of all faults.
 fn shard(all: usize, sample: usize, seed: usize) -> (usize, usize) {
     let shards = (all / sample.max(1)).max(1);
     (seed % shards, shards)
 }
 
-/// cargo-mutants as it is called here: with our configuration, and with the tests' own cache of kernels.
+/// cargo-mutants with our configuration, and with the tests' own cache of kernels.
 fn mutants(project: &Project, tool: &Path) -> Command {
     let mut command = Command::new(tool);
     command.current_dir(&project.root).env("POSTLUDE_CACHE_DIR", project.target.join("kernel-cache"));
@@ -94,7 +95,7 @@ fn mutants(project: &Project, tool: &Path) -> Command {
     command
 }
 
-/// The program, installed if it is not there.
+/// The program, installed if it is missing.
 fn install(project: &Project) -> Result<PathBuf> {
     let root = project.target.join("tools");
     let tool = root.join("bin").join(format!("cargo-mutants{}", std::env::consts::EXE_SUFFIX));

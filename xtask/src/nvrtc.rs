@@ -1,4 +1,4 @@
-//! Finding the NVRTC library, or fetching it: the tests compile every kernel, with or without a GPU.
+//! Finds the NVRTC library, or fetches it: the tests compile every kernel, with or without a GPU.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,25 +10,27 @@ use crate::project::{Project, capture, spell};
 
 /// The file names of the major versions that the library can use, newest first.
 const SONAMES: [&str; 2] = ["libnvrtc.so.13", "libnvrtc.so.12"];
-/// A release of the library as a wheel. Exact ones: a newer compiler allots registers differently, and may not change what passes.
+/// A release of the library as a wheel. Releases are exact: a newer compiler allots registers differently, and must not
+/// change which changes pass.
 pub struct Release {
     pub version: &'static str,
-    /// What pip calls it.
+    /// pip's name for it.
     wheel: &'static str,
     /// The library's folder inside the wheel.
     folder: &'static str,
 }
 
-/// The release that every figure in the documentation was measured with: what is fetched where there is none.
+/// The release of every figure in the documentation. It is fetched if the machine has none.
 const MEASURED: Release = Release { version: "13.0.88", wheel: "nvidia-cuda-nvrtc", folder: "nvidia/cu13/lib" };
-/// Others that kernels have to pass, since users bring their own: of the major version before, and the newest.
+/// Other releases that kernels have to pass, since users bring their own: of the previous major version, and the
+/// newest.
 pub const OTHERS: [Release; 2] = [
     Release { version: "12.9.86", wheel: "nvidia-cuda-nvrtc-cu12", folder: "nvidia/cuda_nvrtc/lib" },
     Release { version: "13.5.37", ..MEASURED },
 ];
 
 impl Release {
-    /// As pip wants to be asked for it.
+    /// The requirement in pip's form.
     fn requirement(&self) -> String {
         format!("{}=={}", self.wheel, self.version)
     }
@@ -38,8 +40,8 @@ impl Release {
         wheel.join(self.folder)
     }
 
-    /// Fetches the library once. It appears under its final name in one step, so an interrupted fetch leaves nothing half-done
-    /// behind.
+    /// Fetches the library once. It appears under its final name in one step, so an interrupted fetch leaves no
+    /// incomplete library.
     pub fn fetch(&self, project: &Project) -> Result<PathBuf> {
         self.fetch_to(&project.target.join("nvrtc"))
     }
@@ -54,7 +56,7 @@ impl Release {
         let partial = store.join(format!("partial-{}", std::process::id()));
         fs::create_dir_all(&partial).context(|| format!("cannot create {}", partial.display()))?;
         let outcome = self.fetch_into(&partial).and_then(|wheel| self.publish(&wheel, &home));
-        // What is left behind would only cost space.
+        // A leftover would only cost space.
         let _ = fs::remove_dir_all(&partial);
         outcome?;
         eprintln!("NVRTC is in {}", library.display());
@@ -79,7 +81,7 @@ impl Release {
         Ok(unpacked)
     }
 
-    /// Gives a finished folder its final name. Another process may have been faster; then its folder is as good.
+    /// Gives a finished folder its final name. If another process was faster, its folder is equally good.
     fn publish(&self, finished: &Path, home: &Path) -> Result {
         match fs::rename(finished, home) {
             Err(_) if holds_nvrtc(&self.library(home)) => Ok(()),
@@ -88,7 +90,7 @@ impl Release {
     }
 }
 
-/// How to do without fetching; part of every error on the way.
+/// How to work without fetching; part of every error on the way.
 const CURE: &str = "install python3 and pip, or set POSTLUDE_NVRTC_PATH to the folder of a libnvrtc.so.12 or libnvrtc.so.13";
 
 /// Where the NVRTC library is.
@@ -115,7 +117,7 @@ pub fn print(project: &Project, args: &[String]) -> Result {
 pub fn find_or_fetch(project: &Project) -> Result<Nvrtc> {
     if let Some(named) = std::env::var_os("POSTLUDE_NVRTC_PATH").filter(|value| !value.is_empty()) {
         let named = PathBuf::from(named);
-        // The library's file is as good a name as its folder.
+        // The library's file is as good as its folder.
         let folder = if named.is_file() {
             named.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
         } else {
@@ -146,7 +148,7 @@ pub fn find_or_fetch(project: &Project) -> Result<Nvrtc> {
 
 /// Whether the loader finds a library by this name.
 pub fn loadable(name: &str) -> bool {
-    // SAFETY: only NVIDIA's own libraries are asked for; their initialisers have no requirements on this program.
+    // SAFETY: only NVIDIA's own libraries are requested; their initialisers have no requirements on this program.
     unsafe { libloading::Library::new(name) }.is_ok()
 }
 
@@ -206,7 +208,8 @@ fn download(requirement: &str, into: &Path) -> Result {
             Ok(())
         } else {
             Err(Error::new(format!(
-                "`{}` could not download {requirement} ({status}). Its own words are above. Without a network, copy the library over and \
+                "`{}` could not download {requirement} ({status}). Its own words are above. Without a network, copy \
+                 the library over and \
                  set POSTLUDE_NVRTC_PATH to its folder; to test what needs no compiler, run `cargo test --no-default-features`",
                 pip.join(" ")
             )))

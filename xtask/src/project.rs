@@ -4,24 +4,67 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde::Deserialize;
+
 use crate::error::{Context, Error, Result};
-use crate::json;
 
 /// One checkout of Postlude.
 pub struct Project {
     pub root: PathBuf,
     /// Where cargo builds: `target/`, unless the user's configuration says otherwise.
     pub target: PathBuf,
-    /// What the library's package builds.
+    /// The targets of the library's package.
     pub targets: Vec<Target>,
 }
 
 /// Something cargo builds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Described")]
 pub struct Target {
     /// `lib`, `test`, `bench` or `example`.
     pub kind: String,
     pub name: String,
+}
+
+/// A target as cargo describes it: a library has a kind for each form of it.
+#[derive(Deserialize)]
+struct Described {
+    kind: Vec<String>,
+    name: String,
+}
+
+impl TryFrom<Described> for Target {
+    type Error = &'static str;
+
+    fn try_from(described: Described) -> std::result::Result<Self, Self::Error> {
+        let kind = described.kind.into_iter().next().ok_or("a target without a kind")?;
+        Ok(Self { kind, name: described.name })
+    }
+}
+
+/// The answer of `cargo metadata`, as far as it matters here.
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+    target_directory: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    targets: Vec<Target>,
+}
+
+impl Metadata {
+    fn read(text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|error| Error::new(format!("`cargo metadata` answered in an unknown form: {error}")))
+    }
+
+    /// The targets of the published package.
+    fn library_targets(self) -> Result<Vec<Target>> {
+        let library = self.packages.into_iter().find(|package| package.name == "postlude");
+        library.map(|package| package.targets).ok_or_else(|| Error::new("`cargo metadata` knows no package `postlude`"))
+    }
 }
 
 impl Project {
@@ -30,10 +73,9 @@ impl Project {
         let package = std::env::var_os("CARGO_MANIFEST_DIR").ok_or_else(|| Error::new("run this as `cargo xtask ...`"))?;
         let root = Path::new(&package).parent().ok_or_else(|| Error::new("the tooling's package has no parent folder"))?;
         let mut project = Self { root: root.to_path_buf(), target: PathBuf::new(), targets: Vec::new() };
-        let metadata = project.capture(&["metadata", "--no-deps", "--format-version=1"])?;
-        let strange = || Error::new("`cargo metadata` answered in an unknown form");
-        project.target = json::field(&metadata, "target_directory").and_then(json::string).ok_or_else(strange)?.into();
-        project.targets = library_targets(&metadata).ok_or_else(strange)?;
+        let metadata = Metadata::read(&project.capture(&["metadata", "--no-deps", "--format-version=1"])?)?;
+        project.target.clone_from(&metadata.target_directory);
+        project.targets = metadata.library_targets()?;
         Ok(project)
     }
 
@@ -44,7 +86,7 @@ impl Project {
         cargo
     }
 
-    /// Runs cargo to its end and returns its standard output; what it says on the way goes to the terminal.
+    /// Runs cargo to its end and returns its standard output. Its messages go to the terminal.
     pub fn capture(&self, args: &[&str]) -> Result<String> {
         let mut cargo = self.cargo();
         cargo.args(args);
@@ -76,18 +118,6 @@ pub fn spell(command: &Command) -> String {
     words.join(" ")
 }
 
-/// What the published package builds, out of `cargo metadata`.
-fn library_targets(metadata: &str) -> Option<Vec<Target>> {
-    let packages = json::elements(json::field(metadata, "packages")?);
-    let is_library = |package: &&&str| json::field(package, "name").and_then(json::string).as_deref() == Some("postlude");
-    let package = packages.iter().find(is_library)?;
-    let target = |target: &str| {
-        let kind = json::string(json::elements(json::field(target, "kind")?).first()?)?;
-        Some(Target { kind, name: json::string(json::field(target, "name")?)? })
-    };
-    json::elements(json::field(package, "targets")?).into_iter().map(target).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,8 +129,21 @@ mod tests {
             {"name":"postlude","targets":[{"kind":["lib"],"name":"postlude"},{"kind":["test"],"name":"files","test":true}]}
         ],"target_directory":"/t"}"#;
         let target = |kind: &str, name: &str| Target { kind: kind.into(), name: name.into() };
-        assert_eq!(library_targets(metadata), Some(vec![target("lib", "postlude"), target("test", "files")]));
-        assert_eq!(library_targets(r#"{"packages":[]}"#), None);
+        let read = Metadata::read(metadata).ok();
+        assert_eq!(read.as_ref().map(|metadata| metadata.target_directory.as_path()), Some(Path::new("/t")));
+        let targets = read.and_then(|metadata| metadata.library_targets().ok());
+        assert_eq!(targets, Some(vec![target("lib", "postlude"), target("test", "files")]));
+    }
+
+    #[test]
+    fn strange_answers_are_errors() {
+        let why = |text: &str| Metadata::read(text).and_then(Metadata::library_targets).err().map(|error| error.to_string());
+        let lacks = why(r#"{"packages":[],"target_directory":"/t"}"#);
+        assert_eq!(lacks.as_deref(), Some("`cargo metadata` knows no package `postlude`"));
+        let kindless = r#"{"packages":[{"name":"postlude","targets":[{"kind":[],"name":"x"}]}],"target_directory":"/t"}"#;
+        for (text, word) in [("[]", "unknown form"), (kindless, "a target without a kind")] {
+            assert!(why(text).is_some_and(|why| why.contains(word)), "{text}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 #
 #   run.sh tests|benches|examples|all [NAME_FILTER] [-- ARGS...]
 #
-# Every program whose name contains NAME_FILTER gets ARGS. A GPU and NVRTC are required: a test that misses one fails.
+# Every program whose name contains NAME_FILTER gets ARGS. A GPU and NVRTC are required: a test that lacks one fails.
 set -uo pipefail
 
 usage() {
@@ -31,7 +31,7 @@ fi
 scratch=$(mktemp -d) || exit 2
 trap 'rm -rf "$scratch"' EXIT
 export POSTLUDE_REQUIRE_GPU=1 POSTLUDE_REQUIRE_NVRTC=1
-# What cargo would set: tests find their files from here.
+# cargo would set this: tests find their files from here.
 export CARGO_MANIFEST_DIR=$PWD
 export POSTLUDE_CACHE_DIR=${POSTLUDE_CACHE_DIR:-$scratch/kernel-cache}
 export CRITERION_HOME=${CRITERION_HOME:-$scratch/criterion}

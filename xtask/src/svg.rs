@@ -1,5 +1,5 @@
-//! Pictures of bars and words. They bring their own background, so that they are readable on any page, and follow the reader's
-//! colour scheme.
+//! Pictures of bars and words. They have their own background, so that they are readable on any page, and follow the
+//! reader's colour scheme.
 
 use std::fmt::Write;
 
@@ -16,10 +16,11 @@ const DARK: &str = "\
 }
 ";
 
-/// The whole picture: what it shows, in words, the colours of its own, and what has been drawn.
+/// The whole picture: its description, its colours, and the drawn body.
 pub fn page(width: f64, height: f64, label: &str, style: &str, body: &str) -> String {
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" role=\"img\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+         height=\"{height}\" role=\"img\" \
          aria-label=\"{label}\">\n<style>\n{LIGHT}{style}{DARK}</style>\n\
          <rect class=\"page\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>\n{body}</svg>\n"
     )

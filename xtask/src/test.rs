@@ -59,12 +59,12 @@ pub fn run_with(project: &Project, nvrtc: &Nvrtc, args: &[&str]) -> Result {
     call(&mut cargo)
 }
 
-/// Tests must not read kernels that something else on this machine compiled, nor leave theirs behind.
+/// Tests must not read kernels that another program on this machine compiled, nor leave their own behind.
 fn cache(project: &Project) -> PathBuf {
     project.target.join("kernel-cache")
 }
 
-/// What stands before and what stands behind the first `--`.
+/// The words before and behind the first `--`.
 pub fn split_at_dashes(args: &[String]) -> (&[String], &[String]) {
     match args.iter().position(|arg| arg == "--") {
         Some(at) => (&args[..at], &args[at + 1..]),

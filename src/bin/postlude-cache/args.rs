@@ -1,4 +1,4 @@
-//! The words behind the command.
+//! The arguments of the command.
 
 use crate::Result;
 use std::collections::VecDeque;
@@ -15,13 +15,13 @@ impl Args {
         self.0.pop_front()
     }
 
-    /// Takes a flag out, if it is there.
+    /// Removes a flag, if present.
     pub fn flag(&mut self, name: &str) -> bool {
         let at = self.0.iter().position(|word| word == name);
         at.and_then(|at| self.0.remove(at)).is_some()
     }
 
-    /// Takes an option and its value out, if it is there.
+    /// Removes an option and its value, if present.
     pub fn value(&mut self, name: &str) -> Result<Option<String>> {
         let Some(at) = self.0.iter().position(|word| word == name) else { return Ok(None) };
         self.0.remove(at);
@@ -29,7 +29,7 @@ impl Args {
         Ok(Some(value.ok_or_else(|| format!("`{name}` needs a value"))?))
     }
 
-    /// Every value of an option that may be given more than once.
+    /// Every value of a repeatable option.
     pub fn values(&mut self, name: &str) -> Result<Vec<String>> {
         let mut values = Vec::new();
         while let Some(value) = self.value(name)? {
@@ -38,14 +38,14 @@ impl Args {
         Ok(values)
     }
 
-    /// The one word that is left.
+    /// The only remaining word.
     pub fn one(mut self, what: &str) -> Result<String> {
         let word = self.0.pop_front().ok_or_else(|| format!("{what} is missing"))?;
         self.end()?;
         Ok(word)
     }
 
-    /// All words that are left, none of which is an option.
+    /// All remaining words, none of which is an option.
     pub fn rest(self) -> Result<Vec<String>> {
         match self.0.iter().find(|word| word.starts_with("--")) {
             Some(unknown) => Err(format!("unknown option `{unknown}`; `postlude-cache help` names them").into()),
@@ -53,7 +53,7 @@ impl Args {
         }
     }
 
-    /// That nothing is left.
+    /// Checks that no word remains.
     pub fn end(&self) -> Result {
         match self.0.front() {
             Some(word) => Err(format!("`{word}` is one word too many; see `postlude-cache help`").into()),
@@ -62,7 +62,7 @@ impl Args {
     }
 }
 
-/// A number, with K, M or G behind it for powers of 1024.
+/// A number, with an optional K, M or G for powers of 1024.
 pub fn size(text: &str) -> Result<u64> {
     let (digits, shift) = match text.strip_suffix(['K', 'M', 'G']) {
         Some(digits) => (digits, 10 * (1 + "KMG".find(&text[digits.len()..]).unwrap_or(0) as u32)),
@@ -70,7 +70,7 @@ pub fn size(text: &str) -> Result<u64> {
     };
     let number: Option<u64> = digits.parse().ok();
     let size = number.and_then(|number| number.checked_mul(1 << shift));
-    Ok(size.ok_or_else(|| format!("`{text}` is no size; write a number, as in 65536, 64K, 512M or 2G"))?)
+    Ok(size.ok_or_else(|| format!("`{text}` is not a size; write a number, as in 65536, 64K, 512M or 2G"))?)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! `postlude-cache`: looks after a directory of compiled kernels, fills it, and takes it to other machines.
+//! `postlude-cache` maintains a directory of compiled kernels, fills it, and exports it to other machines.
 
-/// Prints a line; the tool ends where nobody reads it, as behind `| head`, or nothing takes it.
+/// Prints a line. The tool ends if the reader is gone, as behind `| head`, or the output fails.
 macro_rules! say {
     ($($text:tt)*) => { $crate::say(format_args!($($text)*)) };
 }
@@ -18,26 +18,27 @@ use std::time::SystemTime;
 const USAGE: &str = "\
 Usage: postlude-cache [--dir DIR] COMMAND
 
-  list                   every kernel, those used last first, and the compilers they are from
-  stat                   how many there are, for which targets and from which compilers
+  list                   every kernel, the most recently used first, and their compilers
+  stat                   the number of kernels, by target and compiler
   verify [--remove]      read every file to the last bit; fails if one is damaged
                            --remove        and remove it
   prune [--bytes N] [--files N]
-                         remove what has not been used for longest until 70 % of these are left (512M, 32768)
+                         remove the least recently used files until 70 % of these are left (512M, 32768)
   clear                  remove every kernel
   export FILE            write everything into one file
   import FILE            take everything from such a file
   precompile --target TARGET[:MULTIPROCESSORS] --shape M,N,K[,L] [OPTIONS] EPILOGUE...
-                         compile epilogues, files as `Epilogue::to_json` wrote them or in the text form that printing one shows, for
-                         every target and every shape; needs NVRTC, no GPU. Devices of capability 9.0 ask for sm_90a. Without
-                         MULTIPROCESSORS: 108 for sm_80 (A100), 132 for sm_90a and sm_90 (H100 and H200 as SXM); others have to say
+                         compile epilogues for every target and every shape. The files are as `Epilogue::to_json`
+                         writes them, or in the printed text form. Needs NVRTC, but no GPU. Devices of capability 9.0
+                         ask for sm_90a. Default MULTIPROCESSORS: 108 for sm_80 (A100), 132 for sm_90a and sm_90
+                         (H100 and H200 as SXM); other targets need the number
                            --product DTYPE,LAYOUT     f16,TN by default; may be given more than once
                            --pointwise DTYPE,ORDER    row or column; may be given more than once
                            --threads N                one a core by default
   help                   print this
   --version              print the version
 
-Without --dir the directory is $POSTLUDE_CACHE_DIR, else that of the user. $POSTLUDE_CACHE says what may be done with it: rw, ro, off or deny.
+Without --dir the directory is $POSTLUDE_CACHE_DIR, else the user's. $POSTLUDE_CACHE is its mode: rw, ro, off or deny.
 ";
 
 type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -70,7 +71,7 @@ fn run(words: Vec<String>) -> Result<ExitCode> {
     let own;
     let cache = match directory {
         Some(directory) => {
-            // Looking at a directory does not make it.
+            // Looking at a directory does not create it.
             let looks = matches!(command.as_str(), "list" | "stat" | "export" | "verify");
             let mode = match (mode()?, looks) {
                 (Mode::ReadWrite, true) if !Path::new(&directory).is_dir() => Mode::ReadOnly,
@@ -131,7 +132,7 @@ fn run(words: Vec<String>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What may be done with a directory that was named.
+/// The mode for a directory named on the command line.
 fn mode() -> Result<Mode> {
     let mode = std::env::var_os(CACHE_MODE).filter(|mode| !mode.is_empty());
     mode.map_or(Ok(Mode::default()), |mode| mode.to_string_lossy().parse())
@@ -164,7 +165,7 @@ fn verify(cache: &Cache, remove: bool) -> Result<ExitCode> {
         match &file.holds {
             Ok(Holds::Kernel(_)) => kernels += 1,
             Ok(Holds::Compiler(_)) => compilers += 1,
-            // A note describes this machine, and another machine finds out its own.
+            // A note describes this machine. Another machine finds out its own.
             Ok(Holds::Library(_)) => {}
             Ok(_) => notes += 1,
             Err(why) => {
@@ -184,7 +185,7 @@ fn verify(cache: &Cache, remove: bool) -> Result<ExitCode> {
 fn report(swept: Swept) {
     let Swept { removed, removed_bytes, leftovers, kept, kept_bytes, .. } = swept;
     say!("removed {removed} files ({}) and {leftovers} leftovers", show::bytes(removed_bytes));
-    say!("left are {kept} files ({})", show::bytes(kept_bytes));
+    say!("{kept} files remain ({})", show::bytes(kept_bytes));
 }
 
 fn moved(how: &str, bundled: Bundled) {

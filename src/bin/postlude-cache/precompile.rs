@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Targets that everybody means the same device by, with its multiprocessors.
+/// Targets with one common device, and its multiprocessors.
 const USUAL: [(&str, usize); 3] = [("sm_80", 108), ("sm_90", 132), ("sm_90a", 132)];
 
 fn target(text: &str) -> Result<(Target, Gpu)> {
@@ -26,7 +26,7 @@ fn target(text: &str) -> Result<(Target, Gpu)> {
     Ok((target, count.ok_or_else(|| format!("`{text}`: say how many multiprocessors the device has, as in `{name}:80`"))?))
 }
 
-/// What is wrong with a target that no device asks for.
+/// The warning for a target that no device requests.
 fn unasked(target: Target) -> Option<String> {
     let (major, minor) = target.compute_capability();
     let asked = Target::of_device((major, minor));
@@ -38,29 +38,30 @@ fn shape(text: &str) -> Result<Shape> {
     match extents[..] {
         [m, n, k] => Ok(Shape::new(m, n, k)),
         [m, n, k, l] => Ok(Shape::new(m, n, k).batched(l)),
-        _ => Err(format!("`{text}` is no shape; write M,N,K or M,N,K,L").into()),
+        _ => Err(format!("`{text}` is not a shape; write M,N,K or M,N,K,L").into()),
     }
 }
 
 /// An epilogue in either form: JSON is an object, and no line of the text form begins with a brace.
 fn epilogue(text: &str) -> Result<Epilogue> {
-    // Editors that mark the encoding do so at the beginning.
+    // Some editors mark the encoding at the beginning.
     let (text, registry) = (text.trim_start_matches('\u{feff}'), postlude::build::registry());
     if text.trim_start().starts_with('{') {
-        return Epilogue::from_json(text, &registry).map_err(|error| format!("as JSON, for it begins with `{{`: {error}").into());
+        return Epilogue::from_json(text, &registry)
+            .map_err(|error| format!("as JSON, because it begins with `{{`: {error}").into());
     }
     let both = "an epilogue is what `Epilogue::to_json` writes, or the text form that printing it shows";
     Epilogue::from_text(text, &registry).map_err(|error| format!("as text: {error}\n{both}").into())
 }
 
-/// What makes the accumulator.
+/// The operation that computes the accumulator.
 enum Makes {
     Product(DType, Layout),
     Pointwise(DType, Order),
 }
 
 fn makes(text: &str, product: bool) -> Result<Makes> {
-    let wrong = || format!("`{text}` is no {}", if product { "product; write f16,TN" } else { "operation; write f16,row" });
+    let wrong = || format!("`{text}` is not {}", if product { "a product; write f16,TN" } else { "an operation; write f16,row" });
     let (dtype, lies) = text.split_once(',').ok_or_else(wrong)?;
     let dtype = DType::from_name(dtype).ok_or_else(wrong)?;
     if product {
@@ -91,8 +92,9 @@ pub fn run(cache: &Cache, mut args: Args) -> Result<ExitCode> {
     let shapes = args.values("--shape")?.iter().map(|text| shape(text)).collect::<Result<Vec<_>>>()?;
     let products = args.values("--product")?;
     let pointwise = args.values("--pointwise")?;
-    let threads =
-        args.value("--threads")?.map_or(Ok(0), |text| text.parse().map_err(|_| format!("`{text}` is no number of threads")))?;
+    let threads = args
+        .value("--threads")?
+        .map_or(Ok(0), |text| text.parse().map_err(|_| format!("`{text}` is not a number of threads")))?;
     let files = args.rest()?;
     for (what, missing) in [("--target", targets.is_empty()), ("--shape", shapes.is_empty()), ("EPILOGUE", files.is_empty())] {
         if missing {
@@ -162,13 +164,13 @@ pub fn run(cache: &Cache, mut args: Args) -> Result<ExitCode> {
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One line that is written again and again.
+/// One line that is overwritten again and again.
 fn progress(done: usize, all: usize, name: &str) {
-    // In one piece: several threads come here.
+    // Printed in one piece, because several threads print.
     let _ = std::io::stderr().write_all(line(done, all, name).as_bytes());
 }
 
-/// A bar that is full when all is done, and the name of what was done last; as long as any other, which it overwrites.
+/// A bar that is full at the end, and the name of the last kernel, padded so that it overwrites the previous line.
 fn line(done: usize, all: usize, name: &str) -> String {
     const WIDTH: usize = 30;
     let filled = WIDTH * done.min(all) / all.max(1);

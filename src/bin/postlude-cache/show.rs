@@ -1,10 +1,10 @@
-//! What is in a directory, as tables.
+//! The contents of a directory as tables.
 
 use postlude::jit::{CachedFile, Holds};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-/// A number of bytes in a unit that a reader grasps.
+/// A number of bytes in a readable unit.
 pub fn bytes(count: u64) -> String {
     match count {
         0..10_000 => format!("{count} B"),

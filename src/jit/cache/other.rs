@@ -1,24 +1,24 @@
-//! Kernels by other compilers than that of this process: where it has none, may not use it, need not load it, or made what the driver
-//! refuses.
+//! Kernels by other compilers than this process's: if it has none, may not use it or need not load it, or if the driver
+//! rejected its kernel.
 
 use super::*;
 
 impl Cache {
-    /// Whether kernels are to be had at all: the directory has some, of whatever compiler, or there is a compiler. Where
-    /// compiling is denied NVRTC is not looked for, and what is missing is known when it is asked for.
+    /// Checks that kernels are available: the directory has some, of any compiler, or there is a compiler. In mode
+    /// `deny` NVRTC is not searched for, and a missing kernel is reported at its request.
     ///
     /// # Errors
     /// If the directory knows no compiler, and NVRTC is not found.
     pub fn usable(&self) -> Result<(), JitError> {
         let known = || self.disk.as_ref().is_ok_and(|store| !store.compilers().is_empty());
-        // A mode that is none is told to whoever asks for a kernel, too.
+        // An invalid mode is also reported at the request of a kernel.
         if self.fault.is_some() || self.config.mode == Mode::Deny || known() {
             return Ok(());
         }
         self.compiler.build().map(drop)
     }
 
-    /// The binary of `source` by the compiler that is here, as far as a note tells without loading it.
+    /// The binary of `source` by the present compiler, which a note identifies without loading it.
     pub(super) fn without_loading(
         &self,
         source: &Source,
@@ -48,7 +48,7 @@ impl Cache {
         Some(build)
     }
 
-    /// Writes down which compiler is here, for processes that have none and for those that need not load it.
+    /// Records the present compiler, for processes that have none and for those that need not load it.
     pub(super) fn get_to_know(&self, build: &Build) {
         let Ok(store) = &self.disk else { return };
         if let Some(Some(recalled)) = self.recalled.get()
@@ -68,7 +68,7 @@ impl Cache {
         found.ok_or_else(|| self.denied(source, target, options).into())
     }
 
-    /// The binary of `source` where there is no NVRTC, if there is one.
+    /// The binary of `source` without NVRTC, if there is one.
     pub(super) fn without_compiler(
         &self,
         source: &Source,
@@ -83,12 +83,12 @@ impl Cache {
         Ok(found)
     }
 
-    /// Another binary for one that the driver refused to load.
+    /// Another binary for one that the driver rejected.
     ///
-    /// An image from disk may be stale in a way no checksum shows. This forgets it, compiles the kernel once more and keeps the
-    /// result instead. Where nothing can be compiled, a kernel from an older compiler in the directory may do. `None` if `refused`
-    /// was compiled by this very process, since compiling again gives the same bytes, or if compiling is denied and there is no
-    /// other: then the driver's word stands.
+    /// An image from disk may be stale in a way that no checksum shows. This function forgets it, compiles the kernel
+    /// again and keeps the result. If compiling is impossible, a kernel from an older compiler in the directory may do.
+    /// It returns `None` if this process compiled `refused` itself, since compiling again gives the same bytes. It also
+    /// returns `None` if compiling is denied and there is no other kernel. Then the driver's error stands.
     ///
     /// # Errors
     /// As for [`Cache::compile`].
@@ -123,7 +123,8 @@ impl Cache {
             return Ok(None);
         }
         self.report(CacheFault::Refused, key, &format_args!("from {}", refused.info.compiler));
-        // If someone else has replaced it already, theirs is taken. The file goes first, or a third would read it back.
+        // If another process has already replaced the file, its replacement is used. The file is removed first, or a
+        // third process would read it again.
         self.flights.forget_if(key, |held| {
             let stale = held.bytes == refused.bytes;
             if let (true, Ok(store)) = (stale, &self.disk) {
@@ -139,12 +140,12 @@ impl Cache {
         }
     }
 
-    /// A kernel from an older compiler than that of one which the driver refused.
+    /// A kernel from an older compiler than that of the rejected one.
     fn older(&self, refused: &Cubin, source: &Source, target: Target, options: &Options) -> Result<Option<Arc<Cubin>>, JitError> {
         let newer = &refused.info.compiler;
         let found = self.by_any_compiler(source, target, options, Some(newer))?;
         if let Some(cubin) = &found {
-            // Not to be tried again, each time somebody asks.
+            // Not to be tried again at each request.
             self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(refused.info.key.clone());
             self.memos.forget_all();
             self.report(CacheFault::Older, &format_args!("from {}", cubin.info.compiler), &format_args!("not from {newer}"));
@@ -152,7 +153,8 @@ impl Cache {
         Ok(found)
     }
 
-    /// The binary of `source` by any compiler whose kernels are in the directory; only by those older than one, if one is given.
+    /// The binary of `source` by any compiler whose kernels are in the directory; if `than` is given, only by older
+    /// ones.
     fn by_any_compiler(
         &self,
         source: &Source,

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 const SM: Target = Target::SM_90A;
 const KEY: CacheKey = CacheKey::for_test(9);
 
-/// What a cache did, but for the traffic.
+/// The counts of a cache, without the traffic.
 fn done(cache: &Cache) -> CacheStats {
     CacheStats { bytes_read: 0, bytes_written: 0, compile_us: 0, ..cache.stats() }
 }
@@ -136,7 +136,7 @@ fn the_environment_says_where_and_how() {
     let typo = of(&[place, (CACHE_MODE, "denny".as_ref())]);
     let error = typo.compile(&Source::new("", "k"), &SM, &Options::new()).unwrap_err();
     assert!(matches!(error, JitError::Mode(_)), "{error:?}");
-    assert!(error.to_string().starts_with("POSTLUDE_CACHE: `denny` is no mode"), "{error}");
+    assert!(error.to_string().starts_with("POSTLUDE_CACHE: `denny` is not a mode"), "{error}");
 }
 
 #[test]

@@ -11,33 +11,34 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// Opens what is only looked at and gone through: that needs no right to read it.
+/// Opens a folder only for examination and traversal, which needs no right to read it.
 const THROUGH: OFlags = if cfg!(target_os = "linux") { OFlags::PATH } else { OFlags::RDONLY };
 
-/// A pipe that nobody writes to does not keep whoever opens it, and a terminal does not become the process's own.
+/// A pipe without a writer does not block the opening, and a terminal does not become the process's own.
 const AT_ONCE: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
 
-/// The bits of a mode by which others than the owner may write.
+/// The mode bits by which users other than the owner may write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// As many links as the system follows in one path.
+/// The number of links that the system follows in one path.
 const MOST_LINKS: usize = 40;
 
-/// A folder that was opened and found trusted.
+/// An opened and trusted folder.
 #[derive(Clone)]
 pub struct Folder {
     file: Arc<File>,
     path: PathBuf,
 }
 
-/// What is under a name on the way to the directory.
+/// The kind of a name on the way to the directory.
 enum PathStep {
     Folder(File),
     Link { owner: u32, to: PathBuf },
 }
 
 impl Folder {
-    /// The directory at a path, every folder above it examined; with `make` those that are missing are made, for the owner alone.
+    /// The directory at a path, with every folder above it examined. With `make`, missing folders are made, for the
+    /// owner alone.
     pub fn root(path: &Path, make: bool) -> io::Result<Self> {
         let top =
             || Ok::<File, io::Error>(openat(CWD, "/", THROUGH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?.into());
@@ -72,19 +73,19 @@ impl Folder {
         Ok(Self { file: here.into(), path: path.to_owned() })
     }
 
-    /// Whether a folder that was opened before is still somewhere; it is examined again.
+    /// Whether an opened folder still exists; examines it again.
     pub fn is_there(&self) -> io::Result<bool> {
         let metadata = self.file.metadata()?;
         examine(&metadata, &self.path)?;
         Ok(metadata.nlink() > 0)
     }
 
-    /// Where it is, in the words of whoever asked for the directory.
+    /// Its path, as the caller of the directory wrote it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A folder in this one; with `make` it is made if it is missing.
+    /// A folder in this one. With `make` it is made if it is missing.
     pub fn below(&self, name: &OsStr, make: bool) -> io::Result<Self> {
         let path = self.path.join(name);
         match step(&self.file, name, make)? {
@@ -96,15 +97,15 @@ impl Folder {
         }
     }
 
-    /// A file, to be read.
+    /// A file, for reading.
     pub fn read(&self, name: &OsStr) -> io::Result<File> {
         let file = self.open(name, OFlags::RDONLY | AT_ONCE)?;
         examine(&file.metadata()?, &self.path.join(name))?;
         Ok(file)
     }
 
-    /// A file to be locked or stamped, whose content says nothing; it is made if it is missing. One that others can write to, as earlier
-    /// versions made them under some masks, becomes the owner's.
+    /// A file for a lock or a stamp, without content; made if it is missing. Earlier versions made files that others
+    /// can write to under some masks. Such a file becomes the owner's.
     pub fn hold(&self, name: &OsStr) -> io::Result<File> {
         let file = self.open(name, OFlags::WRONLY | OFlags::CREATE | AT_ONCE)?;
         let metadata = file.metadata()?;
@@ -132,13 +133,13 @@ impl Folder {
         found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_symlink())
     }
 
-    /// What is under a name, links included.
+    /// The kind of a name, links included.
     pub fn look(&self, name: &OsStr) -> io::Result<Metadata> {
         let flags = THROUGH | AT_ONCE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         File::from(openat(&*self.file, name, flags, Mode::empty())?).metadata()
     }
 
-    /// The names in it.
+    /// The names in the folder.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         let readable = openat(&*self.file, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -151,7 +152,7 @@ impl Folder {
         Ok(names)
     }
 
-    /// Gives a file another name in the same folder, in place of any file of that name.
+    /// Renames a file in the folder, replacing any file of that name.
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         Ok(renameat(&*self.file, from, &*self.file, to)?)
     }
@@ -167,7 +168,7 @@ impl Folder {
     }
 }
 
-/// The names that a path leads through, `..` among them.
+/// The names of a path, including `..`.
 fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
     path.components().filter_map(|part| match part {
         Component::Normal(name) => Some(name.to_owned()),
@@ -200,10 +201,10 @@ fn step(folder: &File, name: &OsStr, make: bool) -> io::Result<PathStep> {
 }
 
 fn a_link(path: &Path) -> io::Error {
-    untrusted(path, "it is a link, and the cache follows none below its directory; put what it leads to in its place".to_owned())
+    untrusted(path, "it is a link, and the cache follows none below its directory; replace it by its target".to_owned())
 }
 
-/// The directory, or what is below it.
+/// The directory, or a folder below it.
 fn examine(metadata: &Metadata, path: &Path) -> io::Result<()> {
     if metadata.mode() & OTHERS_WRITE != 0 {
         let mode = metadata.mode() & 0o777;
@@ -229,7 +230,7 @@ fn examine_above(metadata: &Metadata, path: &Path) -> io::Result<()> {
 }
 
 fn examine_owner(owner: u32, path: &Path, what: &str) -> io::Result<()> {
-    // Most of a path is the superuser's.
+    // Most of a path belongs to the superuser.
     if owner == 0 {
         return Ok(());
     }
@@ -241,8 +242,8 @@ fn examine_owner(owner: u32, path: &Path, what: &str) -> io::Result<()> {
     Err(untrusted(path, format!("{what} belongs to user {owner}, this process to user {own}; {cure}")))
 }
 
-/// Whether an owner is one that the process's user namespace, with this map of users, has no number for. The machine's own superuser
-/// is one in many containers, and the folders above a home belong to it.
+/// Whether an owner has no number in the process's user namespace with this map of users. In many containers the
+/// machine's superuser is such an owner, and the folders above a home belong to it.
 fn is_unmapped(owner: u32, map: &str) -> bool {
     const OVERFLOW: u32 = 65_534;
     const EVERYBODY: [&str; 3] = ["0", "0", "4294967295"];

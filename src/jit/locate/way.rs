@@ -1,9 +1,9 @@
-//! Everything that the search for a compiler library depends on, found without loading anything.
+//! Everything that the search for a compiler library depends on, collected without loading anything.
 //!
-//! For a known file or directory that is the libraries in it. The loader's own search depends on `LD_LIBRARY_PATH`, on its index
-//! (`ld.so.cache`), and on the program and the library that ask. The key contains these, so a search that may end elsewhere has another key.
-//! Two changes are not seen: a library in a system directory that is missing from the index, and one in the run path of this program. A
-//! process then uses kernels of the compiler that it used before, until it compiles.
+//! For a known file or directory these are its libraries. The loader's own search depends on `LD_LIBRARY_PATH`, on its
+//! index (`ld.so.cache`), and on the program and the library that ask. The key contains these, so a search with another
+//! result has another key. Two changes stay unseen: a library in a system directory that is missing from the index, and
+//! one in the run path of this program. A process then uses kernels of the previous compiler, until it compiles.
 
 use super::{FOUND, SearchPlace, libraries_in, mapped_file, places};
 use crate::jit::CacheKey;
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 /// The loader's index of the system's libraries.
 const INDEX: &str = "/etc/ld.so.cache";
 
-/// Where the loader looks before that.
+/// The directories that the loader searches first.
 const LOADER_PATH: &str = "LD_LIBRARY_PATH";
 
-/// The key of the search that [`nvrtc`](super::nvrtc) would make; `None` once it is made.
+/// The key of the search that [`nvrtc`](super::nvrtc) would make; `None` once it has been made.
 pub fn way() -> Option<CacheKey> {
     let variable = |name: &str| std::env::var_os(name);
     FOUND.get().is_none().then(|| way_through(&places(variable), variable))
@@ -47,7 +47,7 @@ fn stamped(path: &Path) -> String {
     format!("{} {:?}", path.display(), Stamp::of(path))
 }
 
-/// The program and the file that this code is in, which may both tell the loader where to look, and what is loaded already.
+/// The program and the file of this code, which may both direct the loader, and the loaded libraries.
 fn of_the_process() -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let own = mapped_file(&maps, way as fn() -> Option<CacheKey> as usize);
@@ -56,7 +56,7 @@ fn of_the_process() -> Vec<String> {
     files.iter().map(|file| file.display().to_string()).collect()
 }
 
-/// The files called NVRTC that are mapped.
+/// The mapped files with NVRTC's name.
 fn loaded(maps: &str) -> Vec<PathBuf> {
     let files = maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..])));
     let is_nvrtc = |file: &PathBuf| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libnvrtc.so"));

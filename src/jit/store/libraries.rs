@@ -1,4 +1,4 @@
-//! What was found out about libraries, beside the kernels.
+//! Records of libraries, beside the kernels.
 
 use super::{LIBRARIES, Store};
 use crate::jit::CacheKey;
@@ -13,13 +13,13 @@ impl Store {
         self.file(LIBRARIES, way, FileKind::Library)
     }
 
-    /// The library to which a search led that went the same way, if its file is unchanged. The flag tells that a note is damaged.
+    /// The library that an equal search found, if its file is unchanged. The flag says that a note is damaged.
     pub fn recall(&self, way: &CacheKey) -> (Option<Library>, bool) {
         let (library, damaged) = self.get(&self.library_path(way), |bytes| envelope::of(way, library::decode_any(bytes)?));
         (library.filter(Library::is_there), damaged)
     }
 
-    /// Writes down what a search has found, unless that is known.
+    /// Records the result of a search, unless it is known.
     pub fn remember(&self, traced: &Traced, build: &Build) {
         let library = Library { stamp: traced.stamp.clone(), build: build.clone() };
         if self.writable && self.recall(&traced.way).0.is_none_or(|known| known != library) {

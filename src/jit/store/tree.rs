@@ -1,4 +1,4 @@
-//! The files of a cache directory, reached through folders that were examined: found, opened, put in their places, removed.
+//! The files of a cache directory, reached through examined folders: finding, opening, placing, removing.
 
 use super::{LARGEST, Store};
 use crate::jit::fault::CacheFault;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::SystemTime;
 
-/// What the name of a folder begins with that lay in the place of a file.
+/// The prefix of a folder's name that occupied the place of a file.
 const ASIDE: &str = ".aside-";
 
 /// A file of the directory.
@@ -27,7 +27,8 @@ impl Found {
 }
 
 impl Store {
-    /// The trusted folder in which a path of this directory ends, and the last name of it; with `make` what is missing is made.
+    /// The trusted folder that contains a path of this directory, and the path's last name. With `make`, missing
+    /// folders are made.
     pub(super) fn at<'p>(&self, path: &'p Path, make: bool) -> io::Result<(Folder, &'p OsStr)> {
         let inside = path.strip_prefix(&self.root).map_err(|_| io::ErrorKind::InvalidInput)?;
         let (Some(name), Some(folders)) = (inside.file_name(), inside.parent()) else {
@@ -35,7 +36,7 @@ impl Store {
         };
         let reach = || folders.iter().try_fold(self.opened(make)?, |folder, name| folder.below(name, make));
         let folder = match reach() {
-            // Nothing can be made in a directory that was removed, though some file systems say that it is still there.
+            // Nothing can be made in a removed directory, though some file systems report that it still exists.
             Err(error) if make && error.kind() == io::ErrorKind::NotFound => {
                 *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 reach()?
@@ -58,24 +59,24 @@ impl Store {
         Ok(folder)
     }
 
-    /// Whether the directory itself is still trusted.
+    /// Whether the directory is still trusted.
     pub fn is_trusted(&self) -> bool {
         self.opened(false).is_ok()
     }
 
-    /// A file that is there, to be read or stamped.
+    /// An existing file, for reading or stamping.
     pub fn open_file(&self, path: &Path) -> io::Result<File> {
         let (folder, name) = self.at(path, false)?;
         folder.read(name)
     }
 
-    /// A file to be locked or stamped, made if it is missing.
+    /// A file for locking or stamping, made if it is missing.
     pub fn hold(&self, path: &Path) -> io::Result<File> {
         let (folder, name) = self.at(path, true)?;
         folder.hold(name)
     }
 
-    /// What is at a path.
+    /// The kind of a path.
     pub fn look(&self, path: &Path) -> io::Result<Metadata> {
         let (folder, name) = self.at(path, false)?;
         folder.look(name)
@@ -87,13 +88,14 @@ impl Store {
         folder.remove_file(name)
     }
 
-    /// The names of the folders of this layout; nothing if they cannot be read.
+    /// The names of the folders of this layout; empty if they cannot be read.
     pub fn folders(&self) -> Vec<OsString> {
         let found = self.at(&self.folder(""), false).and_then(|(root, layout)| root.below(layout, false)?.names());
         self.unless_untrusted(&self.folder(""), found).unwrap_or_default()
     }
 
-    /// Every file in the folders of a folder of this layout; nothing if it cannot be read. No deeper, and through no link.
+    /// Every file in the folders of a folder of this layout; empty if it cannot be read. It goes no deeper, and through
+    /// no link.
     pub fn found_below(&self, name: &OsStr) -> Vec<Found> {
         let path = self.folder("").join(name);
         let folder = self.at(&path, false).and_then(|(folder, name)| folder.below(name, false));
@@ -109,7 +111,7 @@ impl Store {
         files
     }
 
-    /// What was found, if it was. What is not trusted is reported; what cannot be read is as good as absent.
+    /// The result of a look-up. Missing trust is reported; an unreadable file counts as absent.
     fn unless_untrusted<T>(&self, path: &Path, found: io::Result<T>) -> Option<T> {
         if let Err(error) = &found
             && Untrusted::in_error(error).is_some()
@@ -119,7 +121,7 @@ impl Store {
         found.ok()
     }
 
-    /// A file and all that is in it, unless that is far too much for an entry.
+    /// A file and its content, unless that is far too large for an entry.
     pub fn contents(&self, path: &Path) -> io::Result<Option<(File, Vec<u8>)>> {
         let file = self.open_file(path)?;
         let length = file.metadata()?.len();
@@ -127,13 +129,13 @@ impl Store {
             return Ok(None);
         }
         let mut bytes = Vec::with_capacity(length as usize + 1);
-        // The limit holds also if the file grows meanwhile.
+        // The limit also holds if the file grows meanwhile.
         (&file).take(LARGEST).read_to_end(&mut bytes)?;
         Ok(Some((file, bytes)))
     }
 
-    /// Gives a file its name, also where a folder has it: no file is ever renamed over a folder, and the kernel would be compiled by
-    /// every process for good. What is in such a folder is somebody's, and kept.
+    /// Renames a file, even if a folder has the name. A file cannot replace a folder, and without this every process
+    /// would compile the kernel forever. The contents of such a folder belong to others, and are kept.
     pub(super) fn place(&self, folder: &Folder, temporary: &OsStr, name: &OsStr, path: &Path) -> io::Result<()> {
         match folder.rename(temporary, name) {
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => {}

@@ -25,7 +25,7 @@ fn a_machine_without_a_compiler_runs_what_was_brought() {
     assert_eq!(there.import(&bundle).unwrap(), out, "again is the same");
     assert_eq!(["a", "b", "c"].map(|text| origin(&there, text)), [Origin::Disk; 3]);
     assert_eq!(there.note(&CacheKey::of_note(&["tuned"])).as_deref(), Some(&b"note"[..]));
-    // What is damaged is brought again.
+    // A damaged file is imported again.
     let kernel = files(&root, ".kernel").remove(0);
     fs::write(&kernel, "damaged").unwrap();
     assert_eq!(there.import(&bundle).unwrap(), out);
@@ -78,7 +78,7 @@ fn no_cut_and_no_flipped_bit_comes_through() {
         fs::write(&bundle, bytes).unwrap();
         let error = there.import(&bundle).unwrap_err();
         assert!(matches!(error, BundleError::Damaged { .. }), "{error}");
-        assert!(error.to_string().contains("no sound bundle"), "{error}");
+        assert!(error.to_string().contains("not a sound bundle"), "{error}");
     };
     for length in (0..whole.len()).step_by(whole.len() / 60).chain([whole.len() - 1, 1, 11, 12, 44]) {
         refused(&whole[..length]);
@@ -97,7 +97,7 @@ fn bundles_that_lie_are_bounded() {
     let directory = tempfile::tempdir().unwrap();
     let bundle = directory.path().join("bundle");
     let there = Cache::at(directory.path().join("there"));
-    // With a right checksum: what it says of itself is not believed.
+    // With a right checksum: the description is not trusted.
     let import = |body: &[u8]| {
         let mut bytes = [b"\x89PLBUN\r\n\x01\0\0\0", body].concat();
         bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());

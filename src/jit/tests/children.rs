@@ -1,4 +1,4 @@
-//! Processes of their own: this very test program, started again as one of several roles.
+//! Separate processes: this test program, started again in one of several roles.
 
 use super::super::{Config, Mode};
 use super::*;
@@ -17,7 +17,7 @@ pub fn child(role: &str, root: &Path) -> Command {
     command
 }
 
-/// The same, from a shell that has prepared something.
+/// The same, from a shell that has prepared the environment.
 pub fn child_of_shell(prepare: &str, role: &str, root: &Path) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{prepare} exec \"$0\" \"$@\"")]).arg(std::env::current_exe().unwrap());
@@ -30,7 +30,7 @@ fn dress(command: &mut Command, role: &str, root: &Path) {
     command.env(ROLE, role).env(ROOT, root).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
 }
 
-/// What a child reported.
+/// The report of a child.
 pub fn report(child: Child) -> String {
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -38,7 +38,7 @@ pub fn report(child: Child) -> String {
     text.lines().find_map(|line| line.split_once("report: ")).expect(&text).1.to_owned()
 }
 
-/// Files beside the cache by which the processes agree.
+/// Files beside the cache, by which the processes coordinate.
 pub fn beside(root: &Path, name: &str) -> PathBuf {
     root.with_extension(name)
 }
@@ -90,7 +90,7 @@ fn compile_once(root: &Path) -> String {
     format!("{origin} awaited={}", cache.stats().awaited)
 }
 
-/// The same with a compiler that need not be asked which one it is.
+/// The same with a compiler whose identity is known without asking.
 fn recall_once(root: &Path) -> String {
     File::create(beside(root, &format!("ready-{}", std::process::id()))).unwrap();
     wait_for(&beside(root, "start"));
@@ -99,7 +99,7 @@ fn recall_once(root: &Path) -> String {
     format!("{found} asked={} warnings={}", stand_in.asked.load(SeqCst), heard.len())
 }
 
-/// A kernel of this environment's NVRTC, and a note of which one that is.
+/// A kernel of this environment's NVRTC, and a note of its identity.
 fn plant(root: &Path) -> String {
     let (cache, build) = (Cache::at(root), Build { identity: "NVRTC 99".into(), common: vec!["--common".into()] });
     let flags = Options::new().flags(SM, &build.common).unwrap();
@@ -137,7 +137,7 @@ pub fn large(byte: u8) -> (CacheKey, Cubin) {
     (key, cubin)
 }
 
-/// Looks kernels up at random, and counts what it saw.
+/// Looks kernels up at random, and counts the outcomes.
 fn read_until_told(root: &Path) -> String {
     let store = super::super::store::Store::open(root, true).unwrap();
     let (mut hits, mut misses, mut random) = (0u64, 0u64, u64::from(std::process::id()) | 1);
@@ -167,7 +167,7 @@ fn read_until_told(root: &Path) -> String {
     format!("{hits} {misses}")
 }
 
-/// How many entries there are to be swept.
+/// The number of entries to be swept.
 pub const ENTRIES: u64 = 10_000;
 
 pub fn numbered(number: u64) -> CacheKey {
@@ -197,7 +197,7 @@ fn everything(_: &Path) -> String {
     )
 }
 
-/// Caches that nobody listens to, in a directory that is not used.
+/// Caches without listeners, in a directory that is not used.
 fn refused(root: &Path) -> String {
     let caches = [(); 3].map(|()| Cache::at(root).compiling_with(compiler("C 1")));
     caches.iter().for_each(|cache| drop(compile(cache, "text").unwrap()));

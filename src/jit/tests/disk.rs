@@ -1,4 +1,4 @@
-//! Disks that are full, damaged, or somebody else's.
+//! Disks that are full, damaged, or of another user.
 
 use super::*;
 
@@ -78,12 +78,13 @@ fn every_degradation_is_reported_once() {
     let root = directory.path().join("cache");
     let cache = open(&root);
     compile(&cache, "first").unwrap();
-    // Nothing can be written any more, neither kernels nor locks nor the mark of a sweep: a file stands where all of it would be.
+    // Nothing can be written any more, neither kernels nor locks nor the mark of a sweep: a file stands in the place of
+    // the folders.
     fs::remove_dir_all(root.join("v1")).unwrap();
     fs::write(root.join("v1"), "").unwrap();
     let (_, heard) = warnings(|| (0..5).for_each(|index| drop(compile(&cache, &format!("text {index}")).unwrap())));
     assert_eq!(heard.len(), 3, "{heard:#?}");
-    assert!(heard.iter().all(|said| said.contains("this is said only once")), "{heard:?}");
+    assert!(heard.iter().all(|said| said.contains("further cases are debug events")), "{heard:?}");
     assert_eq!((cache.stats().compiles, cache.stats().unsaved), (6, 5));
 
     let file = directory.path().join("file");
@@ -110,7 +111,7 @@ fn two_versions_live_side_by_side() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("cache");
     compile(&open(&root), "text").unwrap();
-    // As a later version would lay it out, with files of the same names.
+    // The layout of a later version, with files of the same names.
     let kernel = files(&root, ".kernel").remove(0);
     let later = root.join("v2").join(kernel.strip_prefix(root.join("v1")).unwrap());
     fs::create_dir_all(later.parent().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What is said while something runs.
+//! Events while something runs.
 
 use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};
@@ -56,7 +56,7 @@ impl Subscriber for Collector {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Runs something and collects the events it gave on this thread, down to a level.
+/// Runs something and collects its events on this thread, down to a level.
 pub fn heard<T>(least: Level, run: impl FnOnce() -> T) -> (T, Vec<Event>) {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let result = tracing::subscriber::with_default(Collector { least, heard: heard.clone() }, run);
@@ -64,7 +64,7 @@ pub fn heard<T>(least: Level, run: impl FnOnce() -> T) -> (T, Vec<Event>) {
     (result, heard)
 }
 
-/// Runs something and collects the warnings it gave.
+/// Runs something and collects its warnings.
 pub fn warnings<T>(run: impl FnOnce() -> T) -> (T, Vec<String>) {
     let (result, heard) = heard(Level::WARN, run);
     (result, heard.iter().map(Event::text).collect())

@@ -1,4 +1,4 @@
-//! Every kind of fault is said aloud once in the life of a cache, and hides no other.
+//! Every kind of fault is a warning once in the life of a cache, and hides no other.
 
 use super::super::fault::CacheFault;
 use super::super::store::LOCKS;
@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::SystemTime;
 use tracing::Level;
 
-/// A fault, a cache that is going to meet it, and how it does for the nth time.
+/// A fault, a cache that is going to meet it, and how it does so for the nth time.
 type Case = (CacheFault, fn(&Path) -> Cache, fn(&Cache, u8));
 
 const TIMES: u8 = 5;
@@ -105,7 +105,7 @@ fn filled(root: &Path) -> Cache {
     filled_by(root, "C 1")
 }
 
-/// A cache with a file where a folder is to be.
+/// A cache with a file in the place of a folder.
 fn instead(root: &Path, folder: &str) -> Cache {
     fs::create_dir_all(root.join("v1")).unwrap();
     fs::write(root.join("v1").join(folder), "").unwrap();
@@ -124,7 +124,7 @@ fn compiled(cache: &Cache, nth: u8) {
     assert_eq!(origin(cache, &text(nth)), Origin::Compiled);
 }
 
-/// What stands in for a kernel from disk that the driver refused.
+/// A stand-in for a kernel from disk that the driver rejected.
 fn replaced(cache: &Cache, nth: u8) -> Arc<Cubin> {
     let refused = compile(cache, &text(nth)).unwrap();
     cache.replace(&refused, &Source::new(text(nth), "k"), &SM, &Options::new()).unwrap().unwrap()
@@ -140,7 +140,7 @@ fn each_is_said_once() {
         assert_eq!(about.len(), usize::from(TIMES), "{fault}: {events:#?}");
         let aloud: Vec<_> = events.iter().filter(|event| event.level == Level::WARN).map(|event| event.text()).collect();
         assert_eq!(aloud.len(), 1, "{fault}: {aloud:#?}");
-        assert!(aloud[0].contains(&fault.to_string()) && aloud[0].contains("this is said only once"), "{aloud:?}");
+        assert!(aloud[0].contains(&fault.to_string()) && aloud[0].contains("further cases are debug events"), "{aloud:?}");
     }
 }
 
@@ -159,7 +159,7 @@ fn no_kind_hides_another() {
     let (unreadable, _, meet) = CASES[0];
     let (_, heard) = warnings(|| (0..TIMES).for_each(|nth| meet(&cache, nth)));
     assert!(heard.len() == 1 && heard[0].contains(&unreadable.to_string()), "{heard:#?}");
-    // Another cache of the same process says it again.
+    // Another cache of the same process warns again.
     let (_, heard) = warnings(|| compiled(&open(&root), 0));
     assert_eq!(heard.len(), 2, "{heard:#?}");
 }

@@ -35,7 +35,7 @@ fn sixty_four_threads_share_a_failure_and_may_try_again() {
         }
     });
     let compiled = stand_in.compiled.load(SeqCst);
-    // A thread that the machine wakes late finds nobody at work, and tries again.
+    // A thread that the machine wakes late finds no worker, and tries again.
     assert!(compiled < 8, "{compiled} of 64");
     assert!(compile(&cache, "wrong").is_err());
     assert_eq!((stand_in.compiled.load(SeqCst), cache.stats().failures), (compiled + 1, compiled + 1));

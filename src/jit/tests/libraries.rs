@@ -1,11 +1,11 @@
-//! Files that are named as NVRTC and are none: each is a reason, and none ends the process or keeps it.
+//! Files named as NVRTC that are not NVRTC: each is a reason, and none ends or blocks the process.
 
 use super::super::NVRTC_PATH;
 use super::children::{child, report};
 use super::*;
 use std::time::Instant;
 
-/// What a process says that was told to take this library. It has to end by itself.
+/// The message of a process that was directed to this library. It has to end by itself.
 fn told(library: &Path) -> String {
     let mut process = child("find", library).env(NVRTC_PATH, library).spawn().unwrap();
     let start = Instant::now();
@@ -41,7 +41,7 @@ fn a_library_that_is_cut_off_is_a_reason() {
         // The same by search, below a directory.
         assert!(told(directory.path()).contains("cut off"), "{length}");
     }
-    // Where its headers say that it goes on.
+    // At the offset where its headers say that it continues.
     let mut bent = whole.clone();
     bent[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
     fs::write(&path, &bent).unwrap();
@@ -59,11 +59,11 @@ fn what_is_no_library_of_this_machine_is_a_reason() {
         bytes
     };
     for (bytes, reason) in [
-        (b"#!/bin/sh\nexit 0\n".repeat(100), "no ELF library"),
+        (b"#!/bin/sh\nexit 0\n".repeat(100), "not an ELF library"),
         (with(4, 1), "another kind of machine"),
         (with(5, 2), "another kind of machine"),
         (with(18, 0xfe), "another kind of machine"),
-        (with(16, 1), "no ELF library"),
+        (with(16, 1), "not an ELF library"),
     ] {
         fs::write(&path, bytes).unwrap();
         let said = told(&path);
@@ -78,9 +78,9 @@ fn what_is_no_file_is_a_reason() {
     if std::process::Command::new("mkfifo").arg(&path).status().is_ok_and(|status| status.success()) {
         for place in [&path, &directory.path().to_path_buf()] {
             let said = told(place);
-            assert!(said.contains("libnvrtc.so.13") && said.contains("no regular file"), "{said}");
+            assert!(said.contains("libnvrtc.so.13") && said.contains("not a regular file"), "{said}");
         }
     }
     let said = told(Path::new("/dev/zero"));
-    assert!(said.contains("/dev/zero") && said.contains("no regular file"), "{said}");
+    assert!(said.contains("/dev/zero") && said.contains("not a regular file"), "{said}");
 }

@@ -39,17 +39,17 @@ const SM: Target = Target::SM_90A;
 struct StandIn {
     identity: &'static str,
     absent: AtomicBool,
-    /// How often it was asked for its identity, and to compile.
+    /// The number of requests for its identity, and of compilations.
     asked: AtomicU64,
     compiled: AtomicU64,
     /// How long a compilation sleeps, and how long it works.
     takes: Duration,
     works: Duration,
-    /// Whoever looks for it waits for so many others who do.
+    /// A search for it waits for so many other searches.
     together: Option<Barrier>,
-    /// Its file; with one, what it is can be remembered.
+    /// Its file. With one, its identity can be remembered.
     library: Option<PathBuf>,
-    /// A file that grows by one byte a compilation, in whatever process.
+    /// A file that grows by one byte a compilation, in any process.
     tally: Option<PathBuf>,
 }
 
@@ -140,7 +140,7 @@ fn compile(cache: &Cache, text: &str) -> Result<Arc<Cubin>, JitError> {
     cache.compile(&Source::new(text, "k"), &SM, &Options::new()).inspect(|cubin| assert!(right(cubin), "{:?}", cubin.info))
 }
 
-/// Where a kernel is to be found.
+/// The place of a kernel.
 fn origin(cache: &Cache, text: &str) -> Origin {
     compile(cache, text).unwrap().info.origin
 }

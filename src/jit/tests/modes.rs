@@ -1,4 +1,4 @@
-//! What each mode does and leaves, and machines without a compiler.
+//! The actions and the files of each mode, and machines without a compiler.
 
 use super::super::{Config, Limits, Mode};
 use super::*;
@@ -59,7 +59,7 @@ fn deny_never_compiles_and_never_asks() {
     assert_eq!(denied.keys[0], ("C 1".to_owned(), wanted.to_string()), "the key that a filler will have");
     let text = denied.to_string();
     assert!(text.contains(&wanted.to_string()) && text.contains("postlude-cache precompile"), "{text}");
-    // What another process adds is found.
+    // A kernel that another process adds is found.
     compile(&filler, "other").unwrap();
     assert_eq!(origin(&cache, "other"), Origin::Disk);
     let refused = compile(&cache, "text").unwrap();
@@ -139,7 +139,7 @@ fn a_directory_without_compilers_is_as_good_as_none() {
     compile(&filler, "text").unwrap();
     fs::remove_dir_all(root.join("v1/compilers")).unwrap();
     assert!(compile(&open(&root, Mode::ReadWrite, &absent()), "text").is_err());
-    // The next process with a compiler writes it down again.
+    // The next process with a compiler records it again.
     assert_eq!(origin(&open(&root, Mode::ReadWrite, &compiler("C 1")), "text"), Origin::Disk);
     assert_eq!(origin(&open(&root, Mode::ReadWrite, &absent()), "text"), Origin::Disk);
 }

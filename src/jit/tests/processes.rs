@@ -40,7 +40,7 @@ fn sixteen_processes_without_locks_are_as_right() {
     assert_eq!((files(&root, ".kernel").len(), files(&root, ".new-").len()), (1, 0));
 }
 
-/// Whoever does not finish in time is not waited for any longer.
+/// A process that does not finish in time is not waited for.
 #[test]
 fn patience_ends() {
     let directory = tempfile::tempdir().unwrap();
@@ -49,7 +49,7 @@ fn patience_ends() {
     assert!((2..=4).contains(&compiled), "{compiled}: {reports:#?}");
 }
 
-/// A writer that is killed leaves at most a file that nobody looks at.
+/// A writer that is killed leaves at most a file that nothing reads.
 #[test]
 fn killed_writers_do_no_harm() {
     let directory = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn killed_writers_do_no_harm() {
             std::thread::sleep(Duration::from_micros(200));
         }
         if round == 0 {
-            // This one lives until an entry is whole, and so tells how long that takes here.
+            // This one lives until an entry is complete, and so measures the time.
             let start = Instant::now();
             while !entries.iter().any(|(key, _)| store.read(key, SM).0.is_some()) {
                 assert!(Instant::now() < deadline && writer.try_wait().unwrap().is_none(), "the writer finishes nothing");
@@ -88,7 +88,7 @@ fn killed_writers_do_no_harm() {
     }
     let left = files(&root, "").into_iter().filter(|path| path.to_string_lossy().contains("/.new-")).count();
     assert!(sound > 0 && left > 10, "{sound} entries read, {left} writers died at it");
-    // They are cleared away when they are old.
+    // They are removed when they are old.
     let swept = sweep::sweep(&store, Limits::default(), SystemTime::now() + Duration::from_secs(48 * 3600));
     assert_eq!(swept.leftovers as usize, left);
 }
@@ -130,7 +130,7 @@ fn no_home_and_a_full_disk_cost_nothing_but_time() {
     let mut homeless = child("everything", &root);
     homeless.env_remove(CACHE_DIR).env_remove("XDG_CACHE_HOME").env_remove("HOME");
     assert_eq!(report(homeless.spawn().unwrap()), "compiles=3 disk=0 unsaved=0 directory=false warnings=1");
-    // Files may hold nothing at all, or so little that writing fails in the middle.
+    // Files may be empty, or so small that writing fails in the middle.
     for blocks in [0, 1, 20] {
         let mut full = child_of_shell(&format!("trap '' XFSZ; ulimit -f {blocks};"), "everything", &root);
         let report = report(full.env(CACHE_DIR, &root).spawn().unwrap());
@@ -152,7 +152,7 @@ fn a_directory_that_cannot_be_written_is_read() {
     }
     let damaged = files(&root, &format!("{}.kernel", compile(&filler, "b").unwrap().info.key)).remove(0);
     fs::write(&damaged, "damaged").unwrap();
-    // Readable by all, as it would be in a container image, and looked at by somebody who is not the superuser.
+    // Readable by all, as in a container image, and read by a user other than the superuser.
     let mut paths = vec![directory.path().to_path_buf(), root.clone()];
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {

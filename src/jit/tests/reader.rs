@@ -1,7 +1,7 @@
-//! Bytes from anywhere, read as an entry, a note or a bundle: an answer, never a panic, and never more memory than the bytes
-//! account for.
+//! Untrusted bytes, read as an entry, a note or a bundle: an answer, never a panic, and never more memory than the
+//! bytes account for.
 //!
-//! `cargo xtask fuzz` goes on for minutes, with a limit on the memory. What is worth trying every time lies in
+//! `cargo xtask fuzz` runs for minutes, with a limit on the memory. Inputs worth trying every time are in
 //! `tests/fuzz_seeds/entry`.
 
 use super::super::bundle;
@@ -20,13 +20,13 @@ fn whole() -> Vec<u8> {
     entry::encode(&key, &cubin).unwrap()
 }
 
-/// Gives bytes the checksum that goes with them, as a careful attacker would.
+/// Gives bytes their checksum, as a careful attacker would.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
     bytes
 }
 
-/// A sound entry with some bytes replaced, cut out or put in.
+/// A sound entry with some bytes replaced, removed or added.
 fn bent() -> impl Strategy<Value = Vec<u8>> {
     let edit = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), prop::collection::vec(any::<u8>(), 0..12));
     prop::collection::vec(edit, 0..4).prop_map(|edits| {
@@ -81,7 +81,7 @@ fn described() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Whatever is taken for an entry is what its own bytes say, to the last one.
+/// An accepted entry agrees with its own bytes, to the last one.
 fn faithful(bytes: &[u8]) -> Result<(), TestCaseError> {
     if let Ok((key, cubin)) = entry::decode_any(bytes) {
         prop_assert_eq!(&cubin.info.key, &key.to_string());
@@ -95,7 +95,7 @@ fn faithful(bytes: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// A bundle of files sound and not, some of whose lengths are not theirs; without its checksum.
+/// A bundle of sound and unsound files, some with wrong lengths; without its checksum.
 fn bundled() -> impl Strategy<Value = Vec<u8>> {
     let noise = prop::collection::vec(any::<u8>(), 0..60);
     let file = prop_oneof![Just(whole()), bent().prop_map(sealed), described().prop_map(sealed), noise];
@@ -112,7 +112,7 @@ fn bundled() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Whatever comes out of a bundle was in it, and each file is taken for what its own bytes say.
+/// Every file from a bundle was in it, and agrees with its own bytes.
 fn accounted(bytes: &[u8]) -> Result<(), TestCaseError> {
     let mut files = Vec::new();
     let _ = bundle::read(std::io::Cursor::new(bytes), |tag, file| {

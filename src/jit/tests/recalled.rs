@@ -1,11 +1,11 @@
-//! Compilers that are known without being loaded: whatever a note says, no kernel is wrong.
+//! Compilers that are known without being loaded: no kernel is wrong, whatever a note says.
 
 use super::super::{Config, Holds, Mode, NVRTC_PATH};
 use super::children::{beside, child, report};
 use super::*;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
-/// A scratch folder with a library, and the cache's place in it.
+/// A scratch folder with a library, and the cache's directory in it.
 struct Scene {
     directory: tempfile::TempDir,
     library: PathBuf,
@@ -20,13 +20,13 @@ impl Scene {
         Scene { directory, library, root }
     }
 
-    /// What a process sees that finds this compiler in the library.
+    /// The view of a process that finds this compiler in the library.
     fn open(&self, identity: &'static str, mode: Mode) -> (Cache, Arc<StandIn>) {
         let stand_in = Arc::new(StandIn { identity, library: Some(self.library.clone()), ..StandIn::default() });
         (Cache::open(&self.root, Config::new().mode(mode)).compiling_with(stand_in.clone()), stand_in)
     }
 
-    /// Where such a process finds a kernel, from which compiler it is, and how often that one was asked which it is.
+    /// The origin of such a process's kernel, its compiler, and the number of requests for the compiler's identity.
     fn find(&self, identity: &'static str, mode: Mode, text: &str) -> (Origin, String, u64) {
         let (cache, stand_in) = self.open(identity, mode);
         let cubin = compile(&cache, text).unwrap();
@@ -47,7 +47,7 @@ impl Scene {
         notes[0].clone()
     }
 
-    /// Makes the note say something else of the library as it is now.
+    /// Makes the note name another compiler for the present library.
     fn forge(&self, identity: &'static str) {
         let (cache, stand_in) = self.open(identity, Mode::ReadWrite);
         cache.store().unwrap().remember(&stand_in.traced().unwrap(), &stand_in.build().unwrap());
@@ -110,12 +110,12 @@ fn nothing_is_compiled_under_the_name_that_a_forged_note_gives() {
     for text in ["text", "new"] {
         assert_eq!(scene.find("C 1", Mode::ReadWrite, text), disk("C 1", 0));
     }
-    // Where it cannot be corrected it costs the time that it saves.
+    // A note that cannot be corrected costs the time that it saves.
     scene.forge("C 22");
     for _ in 0..2 {
         assert_eq!(scene.find("C 1", Mode::ReadOnly, "text"), disk("C 1", 1));
     }
-    // A kernel that is there under that name is one of the same source, and verified.
+    // A kernel under that name comes from the same source, and is verified.
     let elsewhere = Cache::at(&scene.root).compiling_with(compiler("C 22"));
     compile(&elsewhere, "text").unwrap();
     assert_eq!(scene.find("C 1", Mode::ReadOnly, "text"), disk("C 22", 0));
@@ -156,7 +156,7 @@ fn a_note_that_others_may_have_written_is_not_read() {
         }),
         ("it is somebody else's", |note| match chown(note, Some(12_345), None) {
             Ok(()) => {}
-            // As good as: nobody but the superuser gives files away.
+            // Practically: only the superuser gives files away.
             Err(_) => fs::remove_file(note).unwrap(),
         }),
     ];
@@ -199,7 +199,7 @@ fn what_is_true_of_this_machine_only_is_not_exported() {
     for asked in [1, 0] {
         assert_eq!(there.find("C 1", Mode::ReadWrite, "text"), disk("C 1", asked));
     }
-    // It goes with the rest.
+    // It is removed with the rest.
     assert_eq!(cache.clear().removed, 2, "a kernel and the note");
 }
 
@@ -234,10 +234,10 @@ fn a_library_that_cannot_be_loaded_is_not_missed() {
     let run = |role: &str| report(child(role, &scene.root).env(NVRTC_PATH, &scene.library).spawn().unwrap());
     let key = run("plant");
     assert_eq!(run("look up"), format!("{} {key} warnings=0", Origin::Disk));
-    // Once it is another file it has to be loaded, and cannot: the kernel is taken as on a machine without a compiler.
+    // A changed library has to be loaded, and cannot: the kernel is taken as on a machine without a compiler.
     std::thread::sleep(Duration::from_millis(20));
     fs::write(&scene.library, "library 2").unwrap();
     assert_eq!(run("look up"), format!("{} {key} warnings=1", Origin::Disk));
     fs::remove_dir_all(scene.root.join("v1/compilers")).unwrap();
-    assert!(run("look up").contains("no ELF library"));
+    assert!(run("look up").contains("not an ELF library"));
 }

@@ -1,10 +1,10 @@
-//! Kernels whose registers ran out, and what is tried instead.
+//! Kernels that spill, and their alternatives.
 
 use super::*;
 use crate::build::recipes;
 use crate::prelude::*;
 
-/// Its first kernel spills; it refuses the next.
+/// Its first kernel spills; it rejects the next.
 #[derive(Default)]
 struct Spilling(AtomicU64);
 

@@ -1,6 +1,7 @@
-//! Binaries that somebody else has planted, or might have: none is loaded, whatever lies on the way to it.
+//! Binaries that another user has planted, or might have: none is loaded, wherever it is.
 //!
-//! What takes another owner runs for the superuser alone, who can give files away, and is skipped aloud else.
+//! Cases that need another owner run for the superuser alone, who can give files away. Otherwise they are skipped with
+//! a message.
 
 use super::children::{child, report};
 use super::*;
@@ -39,7 +40,7 @@ fn planted(root: &Path) -> PathBuf {
     cache.store().unwrap().path(&key, SM)
 }
 
-/// Nothing that was planted comes through, in any mode, and what is said names the culprit.
+/// Nothing that was planted is loaded, in any mode, and the message names the culprit.
 fn refused(root: &Path, what: &str, culprit: &Path) {
     let denying = open(root, Mode::Deny);
     assert!(compile(&denying, "text").is_err(), "{what}");
@@ -62,7 +63,7 @@ fn folders_that_others_write_to_hold_nothing() {
         chmod(folder, mode);
         refused(&root, &format!("{mode:o} at depth {depth}"), folder);
         assert_eq!(fs::read(&kernel).unwrap().len(), fs::metadata(&kernel).unwrap().len() as usize, "it is left alone");
-        // The cure that was named.
+        // The named cure.
         fs::remove_file(&kernel).unwrap();
         chmod(folder, 0o700);
         assert_eq!(origin(&open(&root, Mode::ReadWrite), "text"), Origin::Compiled);
@@ -201,7 +202,7 @@ fn what_is_planted_is_not_exported() {
     assert_eq!(open(&root, Mode::ReadOnly).export(&bundle).unwrap().kernels, 0);
 }
 
-/// As `mkdir` makes a directory under the mask of many systems.
+/// As `mkdir` makes a directory under many systems' umask.
 #[test]
 fn a_refused_directory_is_told_to_whoever_does_not_listen() {
     let directory = tempfile::tempdir().unwrap();
@@ -216,12 +217,12 @@ fn a_refused_directory_is_told_to_whoever_does_not_listen() {
     assert!(lines[0].contains(&place) && lines[0].contains("mode 775") && lines[0].contains("chmod -R go-w"), "{said}");
     let why = report(child("refused", &root).spawn().unwrap());
     assert!(lines[0].ends_with(&why), "{why}");
-    // Below it the same holds for the first file that is not used.
+    // The same holds below it for the first file that is not used.
     chmod(&root, 0o700);
     chmod(planted(&root).parent().unwrap(), 0o777);
     let said = String::from_utf8(child("refused", &root).output().unwrap().stderr).unwrap();
     assert_eq!(said.lines().filter(|line| line.contains("mode 777")).count(), 1, "{said}");
-    // With a listener it is an event, and nothing else: `everything` has one.
+    // With a listener the message is an event, and nothing else: `everything` has one.
     chmod(&root, 0o775);
     let listening = child("everything", &root).env(super::super::CACHE_DIR, &root).output().unwrap();
     assert!(listening.status.success() && !String::from_utf8_lossy(&listening.stderr).contains("mode 775"));

@@ -1,4 +1,4 @@
-//! Compilations that are too long, that are watched, and that are called off.
+//! Compilations that are too long, watched, or cancelled.
 
 use super::*;
 use crate::jit::{Config, Progress};
@@ -26,12 +26,12 @@ fn what_takes_too_long_is_refused_and_not_compiled() {
     let text = error.to_string();
     assert!(text.contains("31.0 s") && text.contains("30.0 s") && text.contains("compile_limit"), "{text}");
     assert_eq!(compiler.compiled.load(SeqCst), 0);
-    // What is shorter, and what nobody has estimated.
+    // Shorter compilations, and those without an estimate.
     compile(&limited, "short", 29.0).unwrap();
     limited.compile(&Source::new("unknown", "k"), &SM, &Options::new()).unwrap();
     let (kept, unlimited) = cache(Config::new().compile_limit(None), &compiler);
     compile(&unlimited, "long", 1e6).unwrap();
-    // A kernel that is there is no compilation.
+    // A present kernel is not a compilation.
     let again = Cache::open(kept.path().join("cache"), Config::new()).compiling_with(compiler.clone());
     assert_eq!(compile(&again, "long", 1e6).unwrap().info.origin, Origin::Disk);
     assert_eq!(compiler.compiled.load(SeqCst), 3);
@@ -50,7 +50,8 @@ fn estimates_follow_the_pace_of_this_machine() {
     assert!(matches!(error, JitError::TooLong(too_long) if too_long.estimate > Duration::from_secs(2)), "{error}");
 }
 
-/// Waiting for other work on the machine does not lengthen estimates. Else a busy machine would refuse kernels that an idle one compiles.
+/// Waiting for other work on the machine does not lengthen estimates. Otherwise a busy machine would reject kernels
+/// that an idle one compiles.
 #[test]
 #[cfg(target_os = "linux")]
 fn what_a_compilation_waits_for_does_not_count() {

@@ -161,7 +161,7 @@ pub struct Program {
 }
 
 /// How deep branches nest; a select further inside stays a select. Lanes that diverge meet again at hardware barriers, of
-/// which there are sixteen, and ptxas 13.0 has miscompiled two kernels that nested 24 deep (`docs/performance.md`).
+/// which there are sixteen, and ptxas 13.0 has miscompiled two kernels that nested 24 deep (`docs/measurements/0038-ptxas-miscompiles.md`).
 const DEEPEST_BRANCH: usize = 8;
 
 /// Issue slots of one element in both arms together, spelled exactly, from which a branch pays.

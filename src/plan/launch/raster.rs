@@ -12,7 +12,7 @@ use {
 const DEFAULT: i32 = 8;
 
 /// What a group's rows of A may take of the level-2 cache, in bytes. On an H200 what is fetched twice costs power, and so clock: groups
-/// of half as many rows, or twice as many, were 1 to 4 % slower in long slices (`docs/performance.md`).
+/// of half as many rows, or twice as many, were 1 to 4 % slower in long slices (`docs/measurements/0007-raster-groups.md`).
 pub(in crate::plan) const GROUP_BYTES: usize = 16 << 20;
 /// The fewest and the most rows: at K = 1024 twice the most are 0.3 to 0.6 % slower.
 const ROWS: (usize, usize) = (2048, 4096);

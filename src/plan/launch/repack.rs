@@ -47,7 +47,7 @@ impl Repack {
 
     /// Whether copying pays: what the product gains over the mainloop that reads operands as they lie, against what the
     /// copies take. Copying 8, 4 or 2 bytes at a time, that mainloop loses so many seconds for each operation; and with 2
-    /// bytes, which `cp.async` cannot, for each term besides. Measured on an H200 (`docs/performance.md`).
+    /// bytes, which `cp.async` cannot, for each term besides. Measured on an H200 (`docs/measurements/0040-unaligned-operands.md`).
     pub(in crate::plan) fn pays(shape: Shape, size: usize, alignment: [usize; 2]) -> bool {
         let [m, n, k, batch] = [shape.m, shape.n, shape.k, shape.batch].map(|x| x as f64);
         let copied = |extent: f64, alignment: usize| if alignment < 16 { extent * k } else { 0.0 };

@@ -3,7 +3,7 @@
 use crate::plan::Tile;
 
 /// A tile, what it takes, and for which problems it is meant. Times are measured on an H200 and relative to each other
-/// within a list (`docs/performance.md`).
+/// within a list (`docs/measurements/0003-tiles-of-sm80-and-simt.md`).
 pub(in crate::plan) struct Candidate {
     /// The tile.
     pub tile: Tile,

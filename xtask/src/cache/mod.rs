@@ -1,5 +1,5 @@
-//! `cargo xtask bench-cache`: what the benchmark of the kernel cache measured, as a table and a chart in its page, and in short
-//! in the README.
+//! `cargo xtask bench-cache`: the figures of the kernel cache's benchmark, as a table and a chart in its page, and a
+//! summary in the README.
 
 mod chart;
 mod summary;
@@ -7,22 +7,23 @@ mod summary;
 use std::fs;
 use std::path::Path;
 
+use serde::Deserialize;
+
 use crate::error::{Context, Error, Result};
-use crate::json;
 use crate::project::{Project, call};
 use crate::test::split_at_dashes;
 
-/// The page and the chart in it, the page that shows both in short, and the lines between which tables stand.
+/// The page and its chart, the page with the summary, and the marks around the tables.
 const PAGE: &str = "docs/jit_cache.md";
 const CHART: &str = "docs/jit_cache.svg";
 const README: &str = "README.md";
 const BEGIN: &str = "<!-- figures: cargo xtask bench-cache -->\n";
 const END: &str = "<!-- end of figures -->\n";
 
-/// What kernels are built on, in the order in which they are shown.
+/// The mainloops, in the order of the table.
 const MAINLOOPS: [&str; 5] = ["pointwise", "gemv", "simt", "sm80", "sm90a"];
 
-/// What is shown, in this order: the benchmark's group, what it means, and how it is named in the chart.
+/// The rows in order: the benchmark's group, its meaning, and its name in the chart.
 const STAGES: [(&str, &str); 14] = [
     ("build and check", "the closure runs, the graph is checked"),
     ("check", "the check alone"),
@@ -82,7 +83,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     let table = table(&figures);
     say!("{table}");
     if !flags.is_empty() {
-        eprintln!("only some were measured, so the pages stay as they are; `--report` writes what there is");
+        eprintln!("only some were measured, so the pages stay as they are; `--report` writes these");
         return Ok(());
     }
     let chart = Path::new(CHART).file_name().unwrap_or_default().to_string_lossy();
@@ -104,7 +105,7 @@ fn put(file: &Path, text: String) -> Result {
     Ok(())
 }
 
-/// What stands between the marks of a page, and what before and behind it.
+/// The text between the marks of a page, with the text before and behind it.
 fn parts(page: &str) -> Option<[&str; 3]> {
     let (before, rest) = page.split_once(BEGIN)?;
     let (between, after) = rest.split_once(END)?;
@@ -125,15 +126,15 @@ fn machine() -> String {
     format!("{cores} cores of {}", model.unwrap_or("an unknown processor"))
 }
 
-/// Everything in criterion's folder that belongs to a stage, in the order of the stages.
+/// All figures in criterion's folder that belong to a stage, in the order of the stages.
 fn read(folder: &Path) -> Result<Vec<Figure>> {
     let folders = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut figures = Vec::new();
     for path in folders(folder).flat_map(|group| folders(&group).collect::<Vec<_>>()) {
         let [id, estimates] = ["benchmark.json", "estimates.json"].map(|name| fs::read_to_string(path.join("new").join(name)));
         let (Ok(id), Ok(estimates)) = (id, estimates) else { continue };
-        let strange = || Error::new(format!("{}: criterion wrote it in an unknown form", path.display()));
-        figures.push(figure(&id, &estimates).ok_or_else(strange)?);
+        let strange = |why| Error::new(format!("{}: criterion wrote it in an unknown form: {why}", path.display()));
+        figures.push(figure(&id, &estimates).map_err(strange)?);
     }
     let rank = |figure: &Figure| {
         let stage = STAGES.iter().position(|(group, _)| *group == figure.group)?;
@@ -147,18 +148,36 @@ fn read(folder: &Path) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn figure(id: &str, estimates: &str) -> Option<Figure> {
-    let text = |key| json::field(id, key).and_then(json::string);
-    let median = json::field(estimates, "median")?;
-    let number = |object: &str, key: &str| json::field(object, key)?.parse().ok();
-    let interval = json::field(median, "confidence_interval")?;
-    Some(Figure {
-        group: text("group_id")?,
-        name: text("function_id")?,
-        median: number(median, "point_estimate")?,
-        low: number(interval, "lower_bound")?,
-        high: number(interval, "upper_bound")?,
-    })
+/// A benchmark as criterion describes it.
+#[derive(Deserialize)]
+struct Id {
+    group_id: String,
+    function_id: String,
+}
+
+/// The estimates of a benchmark, as far as they matter here.
+#[derive(Deserialize)]
+struct Estimates {
+    median: Estimate,
+}
+
+#[derive(Deserialize)]
+struct Estimate {
+    point_estimate: f64,
+    confidence_interval: Interval,
+}
+
+#[derive(Deserialize)]
+struct Interval {
+    lower_bound: f64,
+    upper_bound: f64,
+}
+
+fn figure(id: &str, estimates: &str) -> serde_json::Result<Figure> {
+    let Id { group_id, function_id } = serde_json::from_str(id)?;
+    let Estimates { median } = serde_json::from_str(estimates)?;
+    let Interval { lower_bound, upper_bound } = median.confidence_interval;
+    Ok(Figure { group: group_id, name: function_id, median: median.point_estimate, low: lower_bound, high: upper_bound })
 }
 
 /// A time with three digits, in the unit that fits.
@@ -210,8 +229,8 @@ mod tests {
         let estimates = r#"{"mean":{"point_estimate":9.0},"median":{"confidence_interval":{"confidence_level":0.95,
             "lower_bound":1.5e3,"upper_bound":2500.0},"point_estimate":2e3,"standard_error":1.0}}"#;
         let read = figure(id, estimates);
-        assert_eq!(read, Some(Figure { low: 1500.0, high: 2500.0, ..figure_of("disk hit", "sm80", 2000.0) }));
-        assert_eq!(figure("{}", estimates), None);
+        assert_eq!(read.ok(), Some(Figure { low: 1500.0, high: 2500.0, ..figure_of("disk hit", "sm80", 2000.0) }));
+        assert!(figure("{}", estimates).is_err_and(|why| why.to_string().contains("group_id")));
     }
 
     #[test]
@@ -228,7 +247,7 @@ mod tests {
         assert_eq!(place(&format!("{END}{BEGIN}"), "new"), None);
     }
 
-    /// Nobody edits them by hand: the README repeats times and machine of the page, and shows the same chart.
+    /// The tables are not edited by hand: the README repeats times and machine of the page, and shows the same chart.
     #[test]
     fn the_readme_says_what_the_page_says() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

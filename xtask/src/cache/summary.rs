@@ -1,17 +1,17 @@
-//! What the README shows of the figures: a column for each mainloop, and what many threads and processes make of it.
+//! The README's summary of the figures: a column for each mainloop, and the speed of many threads and processes.
 
 use super::{Figure, MAINLOOPS, time};
 
-/// The rows: the benchmark's group, and what a reader who knows nothing of it calls that.
+/// The rows: the benchmark's group, and its name for readers.
 const ROWS: [(&str, &str); 5] = [
-    ("memory hit", "asked for again"),
-    ("disk hit", "from its file, verified"),
+    ("memory hit", "in memory"),
+    ("disk hit", "on disk, read and verified"),
     ("graph to key", "graph to key: build, check, plan, print, hash"),
-    ("cold, bias and relu", "compiled, but for bias and relu alone"),
-    ("cold, heavy", "compiled, for exact gelu and tanh in two regions, times a matrix"),
+    ("cold, bias and relu", "compiled: bias and relu alone"),
+    ("cold, heavy", "compiled: exact gelu and tanh in two regions, times a matrix"),
 ];
 
-/// The group and what its names end with where many epilogues are compiled at once.
+/// The group, and the end of its names, in which many epilogues are compiled at once.
 const MANY: &str = "cold compile";
 const EPILOGUES: &str = "64 epilogues";
 
@@ -34,7 +34,7 @@ fn table(figures: &[Figure]) -> String {
     out
 }
 
-/// What threads and processes make of it, as far as it was measured.
+/// The speed of threads and processes, as far as it was measured.
 fn sentence(figures: &[Figure]) -> String {
     let median = |group: &str, name: &str| find(figures, group, name).map(|figure| figure.median);
     let threads = |count: u32| median(MANY, &format!("{EPILOGUES}, {count} threads"));
@@ -71,8 +71,8 @@ mod tests {
         let figures = [figure("memory hit", "sm80", 440.0), figure("disk hit", "simt", 3e4), figure("disk hit", "sm80", 4e4)];
         let shown = summary(&figures);
         assert!(shown.starts_with("| a kernel of twenty nodes | simt | sm80 |\n| --- | ---: | ---: |\n"), "{shown}");
-        assert!(shown.contains("| asked for again |  | 440 ns |\n"), "{shown}");
-        assert!(shown.contains("| from its file, verified | 30.0 \u{b5}s | 40.0 \u{b5}s |\n"), "{shown}");
+        assert!(shown.contains("| in memory |  | 440 ns |\n"), "{shown}");
+        assert!(shown.contains("| on disk, read and verified | 30.0 \u{b5}s | 40.0 \u{b5}s |\n"), "{shown}");
         assert!(!shown.contains("threads") && !shown.contains("processes"), "{shown}");
     }
 

@@ -2,16 +2,15 @@
 //!
 //! It brings its own background, so that it is readable on any page, and follows the reader's colour scheme.
 
-use crate::record::Record;
 use crate::svg::{line, page, rectangle, text};
+use postlude_record::Record;
 
 const WIDTH: f64 = 860.0;
-/// Where bars begin and end.
-/// Where bars are cut.
+/// The beginning and end of bars, and the place where they are cut.
 const CUT: f64 = 2.0;
 const LEFT: f64 = 170.0;
 const RIGHT: f64 = 780.0;
-/// Where ratios stand as numbers: beside the bars, so that no line runs through them.
+/// The column of the ratios as numbers: beside the bars, so that no line runs through them.
 const LABEL: f64 = 800.0;
 const BAR: f64 = 9.0;
 const GAP: f64 = 6.0;
@@ -43,7 +42,7 @@ pub fn svg(records: &[Record]) -> Option<String> {
     let panels = panels(records);
     let first = panels.first()?.shapes.first()?.bars.first()?;
     let drawn = || panels.iter().flat_map(|panel| &panel.shapes).flat_map(|shape| &shape.bars);
-    // A bar that is much longer than the others would leave nothing to see of them: it is cut, and its label says how long it is.
+    // A bar much longer than the others would shrink them to nothing. It is cut, and its label gives its length.
     let most = drawn().map(|record| record.high).fold(1.2, f64::max).min(CUT);
     let step = 0.25;
     let end = (most / step).ceil() * step;

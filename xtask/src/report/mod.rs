@@ -1,4 +1,4 @@
-//! `cargo xtask bench-report`: what the benchmarks measured, as a page with tables, a chart, and the records themselves.
+//! `cargo xtask bench-report`: the benchmarks' records as a page with tables and a chart.
 
 mod chart;
 mod summary;
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Context, Error, Result};
 use crate::project::Project;
-use crate::record::Record;
+use postlude_record::Record;
 
-/// The records of every run so far, and what is made of them.
+/// The records of every run so far, with the page and the chart.
 const RECORDS: &str = "benchmarks.csv";
 const PAGE: &str = "benchmarks.md";
 const CHART: &str = "benchmarks.svg";
@@ -33,14 +33,14 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     for file in &options.files {
         records = merge(records, read(file)?);
     }
-    // Kernels that were named are somebody's experiment.
+    // Kernels that were named on the command line are an experiment.
     let (known, others): (Vec<Record>, Vec<Record>) = records.into_iter().partition(|record| table::has(&record.group));
     if let Some(other) = others.first() {
         eprintln!("left out: {} records of groups without a table, such as `{}`", others.len(), other.group);
     }
     let records = known;
     if records.is_empty() && (options.fresh || !options.files.is_empty()) {
-        return Err(Error::new("there are no records: what is there stays as it is"));
+        return Err(Error::new("there are no records: the present page stays as it is"));
     }
     write(&out, &records)
 }
@@ -70,7 +70,7 @@ fn read(file: &Path) -> Result<Vec<Record>> {
 fn write(out: &Path, records: &[Record]) -> Result {
     if let Some(other) = records.iter().find(|record| record.gpu != records[0].gpu) {
         let why = format!(
-            "records of {} and of {}: a page is of one GPU; write the others elsewhere with `--out`",
+            "records of {} and of {}: a page has one GPU; write the others elsewhere with `--out`",
             records[0].gpu, other.gpu
         );
         return Err(Error::new(why));
@@ -91,7 +91,7 @@ fn write(out: &Path, records: &[Record]) -> Result {
     Ok(())
 }
 
-/// What was measured together, whatever the peers were.
+/// The fields that identify a contest, whatever the peers.
 fn contest(record: &Record) -> [&dyn std::fmt::Display; 9] {
     let Record { gpu, group, dtype, layout, m, n, k, epilogue, slices, .. } = record;
     [gpu, group, dtype, layout, m, n, k, epilogue, slices]
@@ -184,7 +184,7 @@ mod tests {
             record("large", 64, "identity", "long", 1.0),
             Record { gpu: "another".into(), ..record("large", 64, "identity", "long", 1.0) },
         ];
-        assert!(write(&folder, &both).is_err_and(|error| error.to_string().contains("a page is of one GPU")));
+        assert!(write(&folder, &both).is_err_and(|error| error.to_string().contains("a page has one GPU")));
         assert!(!folder.exists());
         assert!(parse(&["--out".to_owned(), "--fresh".to_owned()]).is_err());
     }
@@ -200,7 +200,7 @@ mod tests {
         assert!(parse(&words("--out")).is_err() && parse(&words("--svg")).is_err());
     }
 
-    /// Nobody edits the page or the chart by hand.
+    /// The page and the chart are not edited by hand.
     #[test]
     fn the_page_is_what_the_records_say() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");

@@ -1,16 +1,16 @@
-//! What stands below a table: what all its lines come to.
+//! The lines below a table: means and extremes of its rows.
 
 use super::table::{ATOMIC, CUBLASLT, Line, SEPARATE, WITHOUT_TRAINING, percent};
-use crate::record::Record;
+use postlude_record::Record;
 use std::fmt::Write;
 
-/// A choice counts as good if nothing else is faster by more than this.
+/// A choice counts as good if no other kernel is faster by more than this.
 const GOOD: f64 = 0.03;
 
-/// Products of a K from this on are long enough for what training costs to be small.
+/// From this K on a product is long enough to make the cost of training small.
 const LONG_K: usize = 4096;
 
-/// Sentences about the lines of a group's table, if there are any to say.
+/// Sentences about the rows of a group's table, if there are any.
 pub fn below(page: &mut String, group: &str, lines: &[Line<'_>]) {
     match group {
         "choice" => choice(page, lines),
@@ -31,7 +31,7 @@ fn choice(page: &mut String, lines: &[Line<'_>]) {
     );
 }
 
-/// One for each epilogue, kind of operands and length of slices, of what is said about their lines.
+/// One sentence for each epilogue, kind of operands and length of slices.
 fn sentences(page: &mut String, lines: &[Line<'_>], say: impl Fn(&[&Line<'_>], &str) -> Vec<String>) {
     let kind = |line: &Line<'_>| {
         let Record { epilogue, dtype, layout, .. } = line.first;

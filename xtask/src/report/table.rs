@@ -1,13 +1,13 @@
 //! The page: a table for each group, long and short slices side by side.
 
 use super::summary;
-use crate::record::Record;
+use postlude_record::Record;
 use std::fmt::Write;
 
-/// Bytes that the H200 reads from its memory in a second at best, as measured.
+/// The H200's highest measured read bandwidth, in bytes a second.
 const READ_CEILING: f64 = 4.54e12;
 
-/// Every group, with what its table shows.
+/// Every group, with a description of its table.
 const GROUPS: [(&str, &str, &str); 16] = [
     ("large", "Large products", "Ratio: cuBLASLt's time over ours."),
     ("small", "Small products", "Ratio: cuBLASLt's time over ours."),
@@ -15,38 +15,35 @@ const GROUPS: [(&str, &str, &str); 16] = [
     ("unaligned", "Unaligned extents", "Ratio: cuBLASLt's time over ours."),
     ("layouts", "Layouts", "Ratio: cuBLASLt's time over ours."),
     ("f32", "Full precision", "f32 without tf32. Ratio: cuBLASLt's time over ours."),
-    (
-        "tax",
-        "What epilogues cost",
-        "Additional time over our identity on the same shape, each with the tile that is chosen for it.",
-    ),
+    ("tax", "What epilogues cost", "Additional time over our identity on the same shape, each with its own chosen tile."),
     (
         "activations",
         "What activations cost",
-        "Additional time over our identity on the same shape, each with the tile that is chosen for it.",
+        "Additional time over our identity on the same shape, each with its own chosen tile.",
     ),
     (
         "regions",
-        "Epilogues that take cuBLASLt several kernels",
-        "Ratio: time of the fastest way to do it with cuBLASLt over ours. A pass is a kernel over D, in place.",
+        "Epilogues for which cuBLASLt needs several kernels",
+        "Ratio: time of the fastest sequence with cuBLASLt over ours. A pass is a kernel over D, in place.",
     ),
     ("choice", "Choice of tiles", "Every tile that fits, in short slices."),
-    ("raster", "Order of tiles", "Other groups than the one that is chosen."),
-    ("stages", "Length of the ring", "The chosen tile with fewer stages."),
-    ("split", "K in parts", "Few tiles and many terms. Ratio: cuBLASLt's time over ours."),
-    ("parts", "Choice of parts", "Other numbers of parts of K than the one that is chosen."),
-    ("pointwise", "Pointwise", "Over a matrix that exists. Ratio: time of a device copy over ours."),
+    ("raster", "Order of tiles", "Other groups than the chosen one."),
+    ("stages", "Stages of the ring", "The chosen tile with fewer stages."),
+    ("split", "Split-K", "Few tiles and many K elements. Ratio: cuBLASLt's time over ours."),
+    ("parts", "Choice of parts", "Other numbers of parts of K than the chosen one."),
+    ("pointwise", "Pointwise", "Over an existing matrix. Ratio: time of a device copy over ours."),
     (
         "training",
         "Training",
-        "Ratios: cuBLASLt's time over ours, and that of a product, a pass and a sum by themselves. Our gradient of the bias is f32,\n\
-         cuBLASLt's has D's format: it refuses f32 beside 16 bits. Where all its algorithms' gradients are wrong, as those of too many rows\n\
-         can be, (*) says so. The cost is additional time over our product without mask, derivative and gradient; that of the fixed order\n\
-         over the same kernel whose sums are added up with atomics, in any order.",
+        "Ratios: cuBLASLt's time over ours, and the time of a product, a pass and a sum one after another over ours. Our \
+         bias gradient is f32. cuBLASLt's has D's format, because cuBLASLt rejects f32 beside 16 bits. (*) marks cases in \
+         which the gradients of all its algorithms are wrong, which happens with too many rows. The cost is the additional \
+         time over our product without mask, derivative and gradient. The cost of the fixed order is over the same kernel \
+         with atomic sums, in any order.",
     ),
 ];
 
-/// Whether a group holds our chosen kernel against others of ours, which have one name as peers.
+/// Whether a group compares our chosen kernel with others of ours, which share one name as peers.
 pub fn is_choice(group: &str) -> bool {
     matches!(group, "choice" | "raster" | "stages" | "parts")
 }
@@ -60,8 +57,8 @@ pub fn has(group: &str) -> bool {
 pub fn page(records: &[Record], chart: Option<&str>) -> String {
     let mut page = String::from(
         "# Benchmarks\n\n<!-- Written by `cargo xtask bench-report`, from benchmarks.csv. Edits are lost. -->\n\n\
-         `cargo xtask bench-gpu` measures all of this on a machine with a GPU; elsewhere it makes a bundle to take there. How, and what was\n\
-         learned on the way, is in [performance.md](performance.md).\n\n",
+         `cargo xtask bench-gpu` measures all of this on a machine with a GPU. Elsewhere it makes a bundle for such a \
+         machine. [performance.md](performance.md) states the method and the rules that follow.\n\n",
     );
     if records.is_empty() {
         page.push_str("No run is recorded here yet.\n");
@@ -76,12 +73,15 @@ pub fn page(records: &[Record], chart: Option<&str>) -> String {
     }
     let _ = writeln!(
         page,
-        "{}. Contenders take turns in one process, in an order that is shuffled in every round; a ratio is the median of the rounds'\n\
-         ratios, in brackets the tenth and the ninetieth percentile. Above 1 Postlude is faster. Long slices (160 ms) let each contender\n\
-         reach the clock that its power allows, short ones (2.5 ms) hold all of them at one; rates are of long slices where there are\n\
-         any. cuBLASLt: the best of eight algorithms, all timed, with 32 MiB of workspace, the same layouts and the same D.\n\n\
-         Operands are random in [-0.5, 0.5]. Launches turn through sets of them which together exceed 240 MB, so that a launch finds none of\n\
-         its own in the level-2 cache; a single set is larger by itself. Kernels below 200 us run as CUDA graphs, both sides' alike.\n",
+        "{}.\n\n\
+         - Contenders take turns in one process, in an order that is shuffled in every round. A ratio is the median of the \
+         rounds' ratios, with the tenth and the ninetieth percentile in brackets. Above 1 Postlude is faster.\n\
+         - Long slices (160 ms) let each contender reach the clock that its power allows. Short ones (2.5 ms) hold all of \
+         them at one clock. Rates come from long slices if there are any.\n\
+         - cuBLASLt: the best of eight algorithms, all timed, with 32 MiB of workspace, the same layouts and the same D.\n\
+         - Operands are random in [-0.5, 0.5]. Launches alternate between sets of operands that together exceed 240 MB, so \
+         that a launch finds none of its operands in the L2 cache. A single set is larger by itself.\n\
+         - Kernels below 200 us run as CUDA graphs on both sides.\n",
         machines.join("; ")
     );
     if let Some(chart) = chart {
@@ -127,7 +127,8 @@ impl<'r> Line<'r> {
         (1.0 / self.preferred().ratio).max(1.0)
     }
 
-    /// What ran: in long slices and in short ones, where that is not the same, because a later build has measured only one of them.
+    /// The kernel of the long and of the short slices, if they differ because a later build has measured only one of
+    /// them.
     fn kernels(&self) -> String {
         match [self.hardest("long"), self.hardest("short")] {
             [Some(long), Some(short)] if long.kernel != short.kernel => format!("long: {}; short: {}", long.kernel, short.kernel),
@@ -157,7 +158,7 @@ fn lines<'r>(records: &[&'r Record]) -> Vec<Line<'r>> {
     lines
 }
 
-/// How the names of peers of steps of training begin.
+/// The common beginning of the peers' names in training steps.
 pub(super) const CUBLASLT: &str = "cuBLASLt";
 pub(super) const SEPARATE: &str = "product";
 pub(super) const WITHOUT_TRAINING: &str = "without";
@@ -166,7 +167,7 @@ pub(super) const ATOMIC: &str = "atomic";
 const TRAINING: &[&str] =
     &["cuBLASLt, long", "short", "separate, long", "short", "cost, long", "short", "fixed order, long", "short", "us", "kernel"];
 
-/// What stands in a line behind the case.
+/// The cells of a row behind the case.
 type Cells = fn(&Line<'_>) -> Vec<String>;
 
 fn table(page: &mut String, group: &str, records: &[&Record]) {
@@ -271,12 +272,12 @@ fn ratio(record: Option<&Record>) -> String {
     record.map_or_else(dash, |Record { ratio, low, high, .. }| format!("{ratio:.3} [{low:.3}, {high:.3}]"))
 }
 
-/// How much longer than the peer.
+/// How much longer than the peer it takes.
 fn tax(record: &Record) -> String {
     format!("{:+.1} % [{:+.1}, {:+.1}]", percent(record.ratio), percent(record.high), percent(record.low))
 }
 
-/// Additional time over a peer's, in percent of it, of a ratio of the peer's over ours.
+/// The additional time over a peer's, in percent of it, from a ratio of the peer's time over ours.
 pub(super) fn percent(ratio: f64) -> f64 {
     100.0 * (1.0 / ratio - 1.0)
 }

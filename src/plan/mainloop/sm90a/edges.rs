@@ -2,7 +2,7 @@
 //!
 //! Where the last tile of a row or a column would reach beyond the output it begins earlier instead, and computes again what the tile before
 //! it has. That is no more work, for a tile takes the same wherever it lies, and both write the same bits; but tiles that lie mostly outside
-//! were seen to take longer than whole ones: 4096 x 4104 x 4096 is 6 % faster without them (`docs/performance.md`).
+//! were seen to take longer than whole ones: 4096 x 4104 x 4096 is 6 % faster without them (`docs/measurements/0024-shifted-edges.md`).
 
 use crate::check::{Argument, Role};
 use crate::plan::{KernelPlan, Program};

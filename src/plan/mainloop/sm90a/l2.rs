@@ -2,7 +2,7 @@
 //!
 //! Tiles that are computed at the same time share operands. Each is read from memory once if it stays in the cache from one use to the next,
 //! and if blocks go through K together. Memory that is read twice costs power, and above some 2048^3 power is what a product's time is made
-//! of (`docs/performance.md`).
+//! of (`docs/measurements/0016-l2-reuse.md`).
 
 use crate::ir::{Operand, axes::L};
 use crate::plan::launch::raster::GROUP_BYTES;
@@ -69,7 +69,7 @@ pub enum Priority {
 impl Priority {
     /// The cache policy of an access. For what goes first that of `createpolicy.fractional.L2::evict_first`, which a test on the GPU
     /// compares; else the one that asks for nothing, as CUTLASS passes it. That of `L2::evict_normal` is another, and under it products took
-    /// up to 18 % longer (`docs/performance.md`).
+    /// up to 18 % longer (`docs/measurements/0016-l2-reuse.md`).
     pub const fn policy(self) -> u64 {
         match self {
             Priority::Normal => 0x1000_0000_0000_0000,

@@ -157,7 +157,7 @@ const PIECES_OF_LINE: RangeInclusive<usize> = 1..=32;
 const MOST_BESIDE_SHARES: usize = 96;
 
 /// Whether lanes move what a tile writes. That takes instructions, but neither a fence nor a wait until the last chunk has been read: it is sooner
-/// done where nothing covers an epilogue, and in the way of the products where something does (`docs/performance.md`).
+/// done where nothing covers an epilogue, and in the way of the products where something does (`docs/measurements/0030-direct-store.md`).
 pub(in crate::plan) fn is_direct_store(tile: &Tile, program: &Program, runs: &[ArgumentRuns], chunk: usize) -> bool {
     let TileShape::Sm90a { schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
     let mut matrices = program.stores.iter().filter(|store| !store.operand.dtype.is_packed());
