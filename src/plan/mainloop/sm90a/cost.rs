@@ -3,7 +3,7 @@
 //! The estimate counts clock cycles, and for launches that heat the device what they cost in clock. Its form is that of the kernel.
 //! There are two sets of numbers. The one for operands whose rows begin at lines was fitted to every tile on 26 shapes, most of them
 //! powers of two, in short and in long slices. The other one was fitted to a survey of shapes that nobody picked, of which most have
-//! rows that begin anywhere. `tests/choices/fit.rs` holds both against that survey (`docs/measurements/0008-choice-of-hopper-tiles.md`).
+//! rows that begin anywhere. `tests/choices/fit.rs` holds both against that survey (`docs/measurements/0042-survey-of-tiles.md`).
 
 use crate::plan::choice::tiles as count_tiles;
 use crate::plan::epilogue::program::{Phase, Program};
