@@ -380,6 +380,8 @@ pub use cudarc;
 pub use device::{Device, DeviceArgs};
 pub use dtype::{DType, Element};
 pub use error::Error;
+/// The crate of host numbers of eight bits, [`float8::F8E4M3`] and [`float8::F8E5M2`].
+pub use float8;
 #[cfg(feature = "cuda")]
 pub use gemm::Plan;
 pub use gemm::{Gemm, RanOn};
@@ -394,7 +396,7 @@ pub mod prelude {
     pub use crate::build::{Builder, Epilogue, Expr};
     #[cfg(feature = "cuda")]
     pub use crate::device::{Device, DeviceArgs};
-    pub use crate::dtype::DType::{self, BF16, Bits8, Bits128, Bool, F16, F32, F64, I32};
+    pub use crate::dtype::DType::{self, BF16, Bits8, Bits128, Bool, E4M3, E5M2, F16, F32, F64, I8, I32, U8};
     #[cfg(feature = "cuda")]
     pub use crate::gemm::Plan;
     pub use crate::gemm::{Gemm, RanOn};

@@ -4,6 +4,7 @@
 {% include "prelude/types.cuh" %}
 {% if doubles %}{% include "prelude/doubles.cuh" %}{% endif -%}
 {% include "prelude/memory.cuh" %}
+{% if eight_bits %}{% include "prelude/eight_bits.cuh" %}{% endif -%}
 {% include "prelude/math.cuh" %}
 {% if fast %}{% include "prelude/fast.cuh" %}{% endif -%}
 {% if not hopper %}{% include "prelude/strip.cuh" %}{% endif -%}

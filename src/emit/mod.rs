@@ -38,6 +38,7 @@ static TEMPLATES: &[(&str, &str)] = templates![
     "prelude/types.cuh",
     "prelude/fresh.cuh",
     "prelude/memory.cuh",
+    "prelude/eight_bits.cuh",
     "prelude/math.cuh",
     "prelude/fast.cuh",
     "prelude/strip.cuh",
@@ -98,7 +99,7 @@ struct Access {
     value: String,
     /// Storage type.
     dtype: &'static str,
-    /// Type of the widened value.
+    /// Type of the widened value, or of the one that is stored.
     value_type: &'static str,
     /// Address of the operand, batch entry included.
     base: String,
@@ -227,6 +228,8 @@ struct Context {
     accumulator_bytes: usize,
     /// Whether any value is an `f64`.
     doubles: bool,
+    /// Whether any format is a number of eight bits.
+    eight_bits: bool,
     /// Whether any operand has elements of one bit.
     packed: bool,
     packed_accumulator: bool,
@@ -378,6 +381,7 @@ fn context(plan: &KernelPlan) -> Context {
         accumulator: plan.operation.accumulator().cuda(),
         accumulator_bytes: plan.operation.accumulator().storage().size(),
         doubles: plan.has_doubles(),
+        eight_bits: plan.has_eight_bits(),
         packed: packed_accumulator || plan.arguments.iter().any(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed())),
         packed_accumulator,
         optional: program.steps.iter().any(|step| match step.kind {

@@ -48,7 +48,7 @@ pub(crate) use reduce::{NOTE_BYTES, sets};
 
 use crate::args::{ArgumentErrors, Misfit, fit_operation, slots};
 use crate::check::{Argument, Checked, Role};
-use crate::dtype::ValueType;
+use crate::dtype::{DType, ValueType};
 use crate::ir::Order;
 use crate::pass;
 use crate::problem::{Operation, Shape};
@@ -310,6 +310,16 @@ impl KernelPlan {
     pub(crate) fn has_doubles(&self) -> bool {
         let is_double = |step: &Step| step.value == ValueType::F64;
         self.operation.accumulator() == ValueType::F64 || self.program.steps.iter().any(is_double)
+    }
+
+    /// Whether any format of the kernel is a number of eight bits.
+    pub(crate) fn has_eight_bits(&self) -> bool {
+        let rounds = |step: &Step| match step.kind {
+            StepKind::Apply { op, .. } => op.row().format.is_some(),
+            _ => false,
+        };
+        let mut formats = self.arguments.iter().filter_map(|argument| argument.role.dtype());
+        formats.any(DType::is_eight_bits) || self.operation.dtype().is_eight_bits() || self.program.steps.iter().any(rounds)
     }
 
     /// The memory that launches on a shape need for reductions.
