@@ -34,7 +34,7 @@ fn every_class_of_problems_has_a_kernel_and_a_source() {
         for dtype in [F32, F64, F16, BF16, I32] {
             let epilogue = bias_relu(dtype);
             let operations = Layout::ALL
-                .map(|layout| Operation::Product { dtype, layout })
+                .map(|layout| Operation::product(dtype, layout))
                 .into_iter()
                 .chain([Order::RowMajor, Order::ColumnMajor].map(|order| Operation::Pointwise { dtype, order }));
             for operation in operations {
@@ -95,7 +95,7 @@ fn column_major_outputs_turn_the_problem() {
     for target in [Target::SM_80, Target::SM_90A] {
         let plan = Gemm::new(F16, NN, &epilogue).kernel(target, 132, Shape::new(256, 512, 64)).unwrap();
         assert!(plan.transposed);
-        assert_eq!(plan.operation, Operation::Product { dtype: F16, layout: TT });
+        assert_eq!(plan.operation, Operation::product(F16, TT));
         assert!(plan.explain().contains("transposed"));
         assert!(target != Target::SM_80 || plan.strip == 8);
     }

@@ -249,7 +249,7 @@ impl FusedGemmEpilogue {
     }
 
     fn product(&self, layout: Layout) -> Operation {
-        Operation::Product { dtype: self.dtype, layout }
+        Operation::product(self.dtype, layout)
     }
 
     /// Out, with the reserve if asked for.

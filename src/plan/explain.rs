@@ -40,6 +40,21 @@ impl KernelPlan {
                 names.join(" and "),
                 self.scratch,
             );
+            let names: Vec<_> =
+                ["a", "b"].into_iter().zip(repack.transposed).filter_map(|(n, turned)| turned.then_some(n)).collect();
+            if !names.is_empty() {
+                let _ = writeln!(
+                    out,
+                    "transposes    {}: wgmma reads eight bits with K contiguous; an operand that lies so costs no copy",
+                    names.join(" and "),
+                );
+            }
+        }
+        if self.promotes {
+            let _ = writeln!(
+                out,
+                "accumulates   in f32, what tensor cores sum of 128 terms each: `Gemm::fast_accumulation` leaves all to them, at 13 bits"
+            );
         }
         let _ = writeln!(out, "strip         {} columns a visit", self.strip);
         let along = if self.raster > 0 { "rows" } else { "columns" };

@@ -42,15 +42,18 @@ static TILES: [Tile; 24] = [
 /// Tiles for outputs that are no wider, which are not shared.
 static NARROW_TILES: [Tile; 2] = [Tile::single(64, 16, 10), Tile::single(64, 8, 10)];
 
-/// Every tile that may be chosen.
-pub(super) fn tiles() -> impl Iterator<Item = Tile> {
+/// Every tile that may be chosen, for operands whose elements have this size.
+pub(super) fn tiles(size: usize) -> impl Iterator<Item = Tile> {
     let pairs = TILES.iter().filter(|tile| tile.bn >= 64).map(|tile| tile.clustered(2, 1));
     let across = TILES.iter().filter(|tile| tile.bn == 64).map(|tile| tile.clustered(1, 2));
-    TILES.iter().chain(&NARROW_TILES).copied().chain(pairs).chain(across)
+    TILES.iter().chain(&NARROW_TILES).copied().chain(pairs).chain(across).map(move |tile| tile.of_elements(size))
 }
 
-/// Elements that a multiprocessor's tensor cores multiply and add in a cycle.
-const MULTIPLY_ADDS: f64 = 2048.0;
+/// Bytes of K by which a multiprocessor's tensor cores multiply and add in a cycle: 2048 elements of 16 bits, 4096 of eight.
+const MULTIPLY_ADDS: f64 = 4096.0;
+/// How much longer products take whose sums are promoted, and the most accumulators of a thread that has them twice.
+const PROMOTED: f64 = 1.04;
+const MOST_PROMOTED: usize = 96;
 /// How much longer one consumer takes than two.
 const SINGLE: f64 = 1.08;
 /// How much longer blocks take that wait for each other in a cluster: with two consumers, and with one.
@@ -116,6 +119,14 @@ struct Cycles {
     delayed_store: bool,
 }
 
+/// Why a tile has no room for sums that are promoted, if they are: beside those of the tensor cores a thread holds its own.
+pub(super) fn lacks_room(tile: &Tile, request: &Request<'_>) -> Option<String> {
+    let (held, is_hopper) = (tile.accumulators(), matches!(tile.shape, TileShape::Sm90a { .. }));
+    (is_hopper && request.promotes() && held > MOST_PROMOTED).then(|| {
+        format!("a thread would hold {held} sums twice, to promote them; at most {MOST_PROMOTED}, unless `Gemm::fast_accumulation` is allowed")
+    })
+}
+
 /// What a Hopper tile takes: of its own, and of what is to be computed.
 fn of_tile(tile: &Tile, request: &Request<'_>) -> Option<Cycles> {
     let TileShape::Sm90a { bk, consumers, schedule, .. } = tile.shape else { return None };
@@ -125,8 +136,10 @@ fn of_tile(tile: &Tile, request: &Request<'_>) -> Option<Cycles> {
     let chunks = blocks_m * (tile.bn / chunk_columns(tile, program, request.argument_runs));
     let delayed_store = delays_store(tile, program, request.argument_runs);
     // A chunk that leaves under products needs a block of K.
-    let terms = request.shape.k.next_multiple_of(bk.min(64)).max(if delayed_store { chunks * bk } else { 0 }) as f64;
-    let product = terms * area / MULTIPLY_ADDS
+    let size = request.operation.dtype().size();
+    let terms = request.shape.k.next_multiple_of(bk.min(128 / size)).max(if delayed_store { chunks * bk } else { 0 }) as f64;
+    let product = terms * size as f64 * area / MULTIPLY_ADDS
+        * if request.promotes() { PROMOTED } else { 1.0 }
         * if consumers == 1 { SINGLE } else { 1.0 }
         * if tile.cluster() > 1 { CLUSTERED[usize::from(consumers == 1)] } else { 1.0 };
     let cost = f64::from(program.cost(request.fast_math));

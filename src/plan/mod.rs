@@ -45,6 +45,7 @@ pub use tile::{Mainloop, Schedule, Tile, TileShape};
 pub(crate) use params::{has_wide, lies_along_columns};
 pub use problem::alignment;
 pub(crate) use reduce::{NOTE_BYTES, sets};
+pub(crate) use staging::panel_terms;
 
 use crate::args::{ArgumentErrors, Misfit, fit_operation, slots};
 use crate::check::{Argument, Checked, Role};
@@ -68,6 +69,8 @@ pub struct KernelPlan {
     pub transposed: bool,
     /// Whether approximations are used.
     pub fast_math: bool,
+    /// Whether what tensor cores sum of 128 terms is added up outside of them, in `f32`.
+    pub promotes: bool,
     /// The mainloop and its configuration.
     pub tile: Tile,
     /// Consecutive columns of one visit.
@@ -203,6 +206,7 @@ impl KernelPlan {
             let program = Program::of(&seen);
             let strip = strip(&seen, |name| aligned(name));
             let repack = Repack::of(mainloop, operation, alignment);
+            let operation = repack.map_or(operation, |r| r.read(operation));
             let read = if repack.is_some() { alignment.map(|bytes| bytes.max(16)) } else { alignment };
             // A copy is written right before the kernel, whatever the original is.
             let copied = repack.map_or([false; 2], |r| r.operands);
@@ -235,6 +239,7 @@ impl KernelPlan {
             };
             choice::choose(mainloop, &request, &mut choice);
             let Some((tile, raster)) = choice.chosen() else { continue };
+            let promotes = mainloop == Mainloop::Sm90a && choice::promotes(operation, preferences);
             let (staging, params) = staged(&tile, operation, &argument_runs, &program, params, target);
             let outgrows_cache = residency::outgrow(&program, shape);
             let strip = staging.as_ref().map_or(strip, |s| s.strip);
@@ -244,6 +249,7 @@ impl KernelPlan {
                 operation,
                 transposed,
                 fast_math,
+                promotes,
                 tile,
                 strip,
                 alignment,

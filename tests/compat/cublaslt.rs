@@ -153,7 +153,7 @@ fn sums_of_operands_stand_beside_the_product() {
         let (mut d, mut bgrad) = (vec![f32::NAN; M_ * N_], vec![f32::NAN; sums.len()]);
         let args = HostArgs::new().input("a", &a).input("b", &b).scalar("alpha", 2.0f32);
         let args = args.output("d", &mut d).output("bgrad", &mut bgrad);
-        let product = Operation::Product { dtype: F32, layout: TT };
+        let product = Operation::product(F32, TT);
         run(product, epilogue.checked(), Shape::new(M_, N_, K_), args, Precision::F32).unwrap();
         near(&d, &z);
         near(&bgrad, &sums);

@@ -224,9 +224,9 @@ fn integers() -> Case {
 }
 
 /// Operands of eight bits in a layout, loads and stores of all four formats, along and across strips, and vectors of them.
-fn eight_bits(name: &'static str, dtype: DType, layout: Layout, mainloop: Mainloop, shapes: Vec<Shape>) -> Case {
+fn eight_bits(name: &'static str, (a, b): (DType, DType), layout: Layout, mainloop: Mainloop, shapes: Vec<Shape>) -> Case {
     let epilogue = Epilogue::build(|e| {
-        let z = if dtype.value_type().is_float() { e.acc() } else { e.acc_i32().cast(F32) * 0.001 };
+        let z = if a.value_type().is_float() { e.acc() } else { e.acc_i32().cast(F32) * 0.001 };
         let z =
             z * e.load("rows", E4M3.over(M)) + e.load("columns", E5M2.over(N)) + e.load("level", I8.over(M)).cast(F32) * 0.125;
         let z = z + e.load("c", E5M2) - e.load("turned", U8.column_major()).cast(F32) * 0.5 + e.load_or("point", E4M3, 1.5);
@@ -243,7 +243,7 @@ fn eight_bits(name: &'static str, dtype: DType, layout: Layout, mainloop: Mainlo
         e.reduce("amax", z, Monoid::AbsMax, F32.pointer());
         e.reduce("largest", z, Monoid::Max, E4M3.over(N));
     });
-    let gemm = Gemm::new(dtype, layout, &epilogue.unwrap()).mainloop(mainloop);
+    let gemm = Gemm::mixed(a, b, layout, &epilogue.unwrap()).mainloop(mainloop);
     Case { name, gemm, shapes, rasters: &[2], tolerance: 0.0 }
 }
 
@@ -407,12 +407,14 @@ fn cases() -> Vec<Case> {
         halves(),
         fast(),
         integers(),
-        eight_bits("eight_bits_e4m3", E4M3, TN, Mainloop::Simt, edges()),
-        eight_bits("eight_bits_e5m2", E5M2, NT, Mainloop::Simt, shapes(&[(150, 200, 33), (96, 72, 20)])),
-        eight_bits("eight_bits_i8", I8, TT, Mainloop::Simt, edges()),
-        eight_bits("eight_bits_u8", U8, NN, Mainloop::Simt, shapes(&[(150, 200, 33), (96, 72, 20)])),
-        eight_bits("eight_bits_row_e4m3", E4M3, TN, Mainloop::Gemv, shapes(&[(1, 67, 45), (3, 128, 64)])),
-        eight_bits("eight_bits_row_i8", I8, TT, Mainloop::Gemv, shapes(&[(1, 67, 45), (3, 128, 64)])),
+        eight_bits("eight_bits_e4m3", (E4M3, E4M3), TN, Mainloop::Simt, edges()),
+        eight_bits("eight_bits_e5m2", (E5M2, E5M2), NT, Mainloop::Simt, shapes(&[(150, 200, 33), (96, 72, 20)])),
+        eight_bits("eight_bits_i8", (I8, I8), TT, Mainloop::Simt, edges()),
+        eight_bits("eight_bits_u8", (U8, U8), NN, Mainloop::Simt, shapes(&[(150, 200, 33), (96, 72, 20)])),
+        eight_bits("eight_bits_row_e4m3", (E4M3, E4M3), TN, Mainloop::Gemv, shapes(&[(1, 67, 45), (3, 128, 64)])),
+        eight_bits("eight_bits_mixed", (E5M2, E4M3), NT, Mainloop::Simt, shapes(&[(96, 80, 32)])),
+        eight_bits("eight_bits_row_mixed", (U8, I8), NN, Mainloop::Gemv, shapes(&[(3, 77, 45)])),
+        eight_bits("eight_bits_row_i8", (I8, I8), TT, Mainloop::Gemv, shapes(&[(1, 67, 45), (3, 128, 64)])),
         reductions(),
         masks(),
         gathers(),

@@ -49,7 +49,7 @@ fn theirs(library: &Library, device: &Device, named: &Named, case: &Case, given:
     let sums = at("bgrad");
     let bias = if sums != 0 { sums } else { at("bias") };
     let at = Addresses { a: at("a"), b: at("b"), c: at("c"), d: at("d"), bias, aux: at("aux") };
-    let Operation::Product { dtype, layout } = case.gemm.operation() else { return Err("no product".into()) };
+    let Operation::Product { a: dtype, layout, .. } = case.gemm.operation() else { return Err("no product".into()) };
     let of = |name: &str| given.iter().find(|b| b.name == name).map(|b| b.dtype);
     let aux_ld = of("aux").map_or(0, |dtype| case.shape.n.next_multiple_of(dtype.run()));
     let bias = of("bgrad").or(of("bias")).unwrap_or(dtype);
