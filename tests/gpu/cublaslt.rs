@@ -48,12 +48,12 @@ fn theirs(library: &Library, device: &Device, named: &Named, case: &Case, given:
     let mut at = |name: &str| copy.address(given, name, &stream);
     let sums = at("bgrad");
     let bias = if sums != 0 { sums } else { at("bias") };
-    let at = Addresses { a: at("a"), b: at("b"), c: at("c"), d: at("d"), bias, aux: at("aux") };
+    let at = Addresses { a: at("a"), b: at("b"), c: at("c"), d: at("d"), bias, aux: at("aux"), ..Addresses::default() };
     let Operation::Product { a: dtype, layout, .. } = case.gemm.operation() else { return Err("no product".into()) };
     let of = |name: &str| given.iter().find(|b| b.name == name).map(|b| b.dtype);
     let aux_ld = of("aux").map_or(0, |dtype| case.shape.n.next_multiple_of(dtype.run()));
     let bias = of("bgrad").or(of("bias")).unwrap_or(dtype);
-    let request = Request { dtype, layout, shape: case.shape, epilogue: named.value, bias, aux_ld };
+    let request = Request { dtype, layout, shape: case.shape, epilogue: named.value, bias, aux_ld, eight_bits: None };
     let product = Product::new(library, &request, &at).map_err(|e| e.to_string())?;
     let beta = if at.c == 0 { 0.0 } else { BETA };
     // SAFETY: the addresses are those of allocations in `copy` of the extents and formats of the request, contiguous as
