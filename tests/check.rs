@@ -577,7 +577,7 @@ fn lines_below(call: u32, found: &Diagnostics) -> Vec<u32> {
 /// Nobody who calls a recipe can cure what stands in it.
 #[test]
 fn what_a_recipe_is_given_wrong_is_reported_where_it_is_called() {
-    let formats = Formats { d: I32, c: Some(I32), bias: F16, aux: F16, scaled: true };
+    let formats = Formats { d: I32, c: Some(I32), bias: F16, aux: F16, scaled: true, scales: Default::default() };
     let call = line!();
     let found = [
         recipes::identity(I32),

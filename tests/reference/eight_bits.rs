@@ -75,3 +75,85 @@ fn elements_of_a_program_are_what_their_crates_say() {
     Gemm::pointwise(I8, Default::default(), &epilogue.unwrap()).reference(Shape::matrix(2, 2), args).unwrap();
     assert_eq!((d, q), ([5.5, 0.75, 383.5, 126.75], [6, 1, 255, 127]));
 }
+
+/// ONNX's formula, at ties, beyond both ends and with zero points that are odd; and what PyTorch and vLLM compute, by loops.
+#[test]
+fn quantising_is_onnxs() {
+    let x: Vec<f32> = (-40..40).map(|i| i as f32 / 4.0).chain([1e9, -1e9, f32::INFINITY, f32::NAN]).collect();
+    for (dtype, zero, least, most) in [(I8, -3, -128.0, 127.0), (U8, 7, 0.0, 255.0), (U8, 0, 0.0, 255.0)] {
+        let epilogue = Epilogue::build(|e| {
+            let q = e.acc().quantize(dtype, e.scalar("scale", F32), e.scalar("zero", I32));
+            e.store("q", q, dtype);
+            e.store("again", q.dequantize(e.scalar("scale", F32), e.scalar("zero", I32)), F32);
+            e.store("symmetric", e.acc().quantize(dtype, 0.25, 0), I32);
+        })
+        .unwrap();
+        let (mut q, mut again, mut symmetric) = (vec![0u8; x.len()], vec![0.0f32; x.len()], vec![0i32; x.len()]);
+        let args = HostArgs::new().input("a", &x).scalar("scale", 0.5).scalar("zero", zero);
+        let args = args.output("q", postlude::Tensor::of_bytes_mut(dtype, &mut q)).output("again", &mut again);
+        let args = args.output("symmetric", &mut symmetric);
+        Gemm::pointwise(F32, Default::default(), &epilogue).reference(Shape::matrix(1, x.len()), args).unwrap();
+        for (i, x) in x.iter().map(|x| f64::from(*x)).enumerate() {
+            let moved = (x / 0.5).round_ties_even() + f64::from(zero);
+            let expected = if x.is_nan() { 0.0 } else { moved.clamp(least, most) };
+            assert_eq!(dtype.read(&q, i), expected, "{dtype} {x}");
+            assert_eq!(f64::from(again[i]), (expected - f64::from(zero)) * 0.5, "{dtype} {x}");
+            assert_eq!(f64::from(symmetric[i]), dtype.round((x * 4.0).round_ties_even()), "{dtype} {x}");
+        }
+    }
+    let epilogue = Epilogue::build(|e| {
+        let q = e.acc().quantize(E4M3, 0.5, 0.0);
+        e.store("q", q, E4M3);
+        e.store("again", q.dequantize(0.5, 0), F32);
+    })
+    .unwrap();
+    let (mut q, mut again) = ([0u8; 3], [0.0f32; 3]);
+    let args = HostArgs::new().input("a", &[1.03f32, -300.0, -0.0]).output("q", postlude::Tensor::of_bytes_mut(E4M3, &mut q));
+    Gemm::pointwise(F32, Default::default(), &epilogue).reference(Shape::matrix(1, 3), args.output("again", &mut again)).unwrap();
+    assert_eq!((again.map(f32::to_bits), q[2]), ([1.0f32, -224.0, -0.0].map(f32::to_bits), 0x80));
+}
+
+#[test]
+fn recipes_of_eight_bits_are_plain_arithmetic() {
+    use postlude::build::recipes;
+    let (m, n, k) = (4, 3, 6);
+    let a: Vec<u8> = (0..m * k).map(|i| (i * 37 % 256) as u8).collect();
+    let b: Vec<i8> = (0..n * k).map(|i| (i * 53 % 256) as u8 as i8).collect();
+    let (zeros, bias) = ([3i32, -5, 128, 0], [0.5f32, -1.0, 2.0]);
+    let (rows, columns) = ([0.5f32, 1.0, 0.25, 2.0], [0.125f32, 2.0, 1.0]);
+    let sums: Vec<i32> = b.chunks_exact(k).map(|column| column.iter().map(|x| i32::from(*x)).sum()).collect();
+    let product = |i: usize, j: usize, zero: i32| -> f64 {
+        (0..k).map(|x| f64::from(i32::from(a[i * k + x]) - zero) * f64::from(b[j * k + x])).sum()
+    };
+    for (by_row, with_bias) in [(true, true), (false, false)] {
+        let axes = |vector: postlude::Operand| if by_row { vector } else { F32.pointer() };
+        let zero_point = if by_row { I32.over(M) } else { I32.pointer() };
+        let epilogue = recipes::w8a8_asymmetric(axes(F32.over(M)), axes(F32.over(N)), zero_point, F32, F32).unwrap();
+        let mut d = vec![0.0f32; m * n];
+        let count = |all: usize| if by_row { all } else { 1 };
+        let args = HostArgs::new()
+            .input("a", &a)
+            .input("b", &b)
+            .input("scale_a", &rows[..count(m)])
+            .input("scale_b", &columns[..count(n)])
+            .input("zero_point", &zeros[..count(m)])
+            .input("column_sums", &sums)
+            .output("d", &mut d);
+        let args = if with_bias { args.input("bias", &bias) } else { args };
+        Gemm::mixed(U8, I8, TN, &epilogue).reference(Shape::new(m, n, k), args).unwrap();
+        for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+            let (row, column) = if by_row { (i, j) } else { (0, 0) };
+            let scale = f64::from(rows[row]) * f64::from(columns[column]);
+            let expected = product(i, j, zeros[row]) * scale + if with_bias { f64::from(bias[j]) } else { 0.0 };
+            assert_eq!(f64::from(d[i * n + j]), expected, "{i} {j}");
+        }
+    }
+    let epilogue = recipes::w8a8(F32.pointer(), F32.over(N), F32, I8).unwrap();
+    let mut d = vec![0i8; m * n];
+    let args = HostArgs::new().input("a", &a).input("b", &b).input("scale_a", &rows[2..3]).input("scale_b", &columns);
+    let args = args.input("scale_result", &[0.125f32]).output("d", &mut d);
+    Gemm::mixed(U8, I8, TN, &epilogue).reference(Shape::new(m, n, k), args).unwrap();
+    for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+        assert_eq!(f64::from(d[i * n + j]), I8.round(product(i, j, 0) * 0.25 * f64::from(columns[j]) * 0.125), "{i} {j}");
+    }
+}
