@@ -20,6 +20,7 @@ use postlude::prelude::*;
 use postlude::{Gemm, Tensor};
 use statistics::{Shuffle, Spread, median};
 use std::error::Error;
+use std::rc::Rc;
 use std::sync::Arc;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -142,10 +143,13 @@ impl Operands {
     }
 }
 
+/// Enqueues one launch over the operands of a turn.
+type Launch<'a> = Box<dyn Fn(&mut Operands, usize) -> Result<()> + 'a>;
+
 /// One contender: what it is called, and how it launches.
 struct Contender<'a> {
     name: String,
-    launch: Box<dyn Fn(&mut Operands, usize) -> Result<()> + 'a>,
+    launch: Launch<'a>,
 }
 
 fn ours<'a>(stream: &'a Arc<CudaStream>, name: String, plan: postlude::Plan, gemm: &Gemm, does: Does) -> Contender<'a> {
@@ -196,7 +200,7 @@ fn theirs<'a>(
     let d = if dtype == I8 && does == Does::Scaled { I32 } else { does.d(dtype) };
     let eight_bits = Some(EightBits { b: dtype, d, fast: fast && dtype != I8 });
     let request = Request { dtype, layout: TN, shape, epilogue, bias: BF16, aux_ld: 0, eight_bits };
-    let product = Arc::new(Product::new(library, &request, &at(operands, 0))?);
+    let product = Rc::new(Product::new(library, &request, &at(operands, 0))?);
     let each = (0..product.algorithms()).map(|algorithm| {
         let product = product.clone();
         let launch = move |operands: &mut Operands, turn: usize| {

@@ -646,6 +646,7 @@ fn what_multiplies_eight_bits_and_why() {
         assert!(explained(&gemm(NN), Target::SM_90A).contains("transposes    a: wgmma reads eight bits with K contiguous"));
         assert!(explained(&gemm(TT), Target::SM_90A).contains("transposes    b:"));
         assert!(!explained(&gemm(TN), Target::SM_90A).contains("transposes"));
+        assert_eq!(explained(&gemm(TN), Target::SM_80).contains("eight floating-point bits as f16"), dtype == E4M3);
         assert!(explained(&gemm(NN), Target::SM_80).contains("multiplied with K contiguous, which is TN, and these are NN"));
         let promoted = explained(&gemm(TN), Target::SM_90A).contains("accumulates   in f32, what tensor cores sum of 128 terms");
         assert_eq!(promoted, dtype == E4M3);

@@ -1,6 +1,6 @@
 //! Explaining a plan: what will run, what it takes, and why this and not another.
 
-use super::{Item, KernelPlan, MOST_PARTS, OperandSum, Phase, Split, Staging, StepKind};
+use super::{Item, KernelPlan, MOST_PARTS, Mainloop, OperandSum, Phase, Split, Staging, StepKind};
 use crate::ir::axes::L;
 use std::fmt::Write;
 
@@ -54,6 +54,12 @@ impl KernelPlan {
             let _ = writeln!(
                 out,
                 "accumulates   in f32, what tensor cores sum of 128 terms each: `Gemm::fast_accumulation` leaves all to them, at 13 bits"
+            );
+        }
+        if self.tile.mainloop() == Mainloop::Sm80 && self.operation.dtype().sums_coarsely() {
+            let _ = writeln!(
+                out,
+                "multiplies    operands of eight floating-point bits as f16, which holds them: no faster than f16 is"
             );
         }
         let _ = writeln!(out, "strip         {} columns a visit", self.strip);
