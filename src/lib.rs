@@ -174,7 +174,9 @@
 //!   has it, and a kernel is within the units that the row names for `f64`. Only of a product that goes into a sum or a difference the
 //!   compiler may leave out the rounding (one fused multiply-add): `x * y - z * w` need not be 0 where both products round to the same.
 //! - A store rounds once, to nearest even. What is too large for a format becomes infinite.
-//! - Rounding in between is explicit: [`cast`](Expr::cast) to `F16` or `BF16` rounds a value to that precision, and gives an `f32` one.
+//! - Rounding in between is explicit: [`cast`](Expr::cast) to `F16`, `BF16`, `E4M3` or `E5M2` rounds a value to that precision, and gives an
+//!   `f32` one. Formats of eight bits saturate, in a cast and in a store; [`quantize`](Expr::quantize) and
+//!   [`dequantize`](Expr::dequantize) have scales and zero points besides.
 //! - Where every stored matrix is 16 bit or narrower, kernels use the hardware's approximations of `f32` primitives, each within the bound of its
 //!   row; so do reductions beside them. [`Gemm::math`] chooses otherwise.
 //!
@@ -272,7 +274,7 @@
 //! | top-k | not yet |
 //! | SwiGLU, GEGLU | two launches: a product stores the gate, the other loads it; both products in one kernel not yet |
 //! | dropout | a mask that is [loaded](Builder::load), of one bit an element; random numbers in a kernel not yet |
-//! | int8, fp8, block scales | not yet; `i32` operands are there, and [scales](build::recipes::scaled) of rows and columns |
+//! | int8, fp8 | operands and outputs of `I8`, `U8`, `E4M3`, `E5M2` ([`Gemm::mixed`], [`scaled_mm`](build::recipes::scaled_mm), [`w8a8`](build::recipes::w8a8), [`quantize`](Expr::quantize)); block scales: not yet |
 //! | convolution, attention in one kernel | not yet |
 //! | what cuBLASLt, CUTLASS, nvmath-python, PaddlePaddle and PyTorch call something | [`compat`], and the page `docs/coming_from.md` of the repository: a line for each name |
 //!

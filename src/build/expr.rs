@@ -347,8 +347,8 @@ impl<'g> Expr<'g> {
         left.apply(op, &[right], built_at)
     }
 
-    /// To another type (`F32`, `F64`, `I32`, `Bool`), or rounded once to the precision of a narrower format (`F16`, `BF16`), which gives
-    /// an `f32` value.
+    /// To another type (`F32`, `F64`, `I32`, `Bool`), or rounded once to the precision of a narrower format (`F16`, `BF16`, `E4M3`, `E5M2`),
+    /// which gives an `f32` value, or to an integer of eight bits (`I8`, `U8`), which gives an `i32`. Those of eight bits saturate.
     #[track_caller]
     pub fn cast(self, to: DType) -> Expr<'g> {
         let at = Location::caller();

@@ -121,6 +121,7 @@ fn parts_of_k_batches_and_sums_of_operands() {
         let floats = a.value_type().is_float();
         let [scaled, ..] = epilogues(a);
         Case::new(&Gemm::mixed(a, b, TN, &scaled).split(4), Shape::new(96, 160, 2048)).run();
+        Case::new(&Gemm::mixed(a, b, NT, &scaled).mainloop(Mainloop::Sm90a).split(4), Shape::new(96, 160, 2048)).run();
         Case::new(&Gemm::mixed(a, b, TN, &scaled), Shape::new(96, 160, 208).batched(3)).run();
         let summed = Epilogue::build(|e| {
             let (of_a, of_b) = if floats { (e.a(), e.b()) } else { (e.a_i32(), e.b_i32()) };

@@ -31,7 +31,8 @@ Usage: postlude-cache [--dir DIR] COMMAND
                          compile epilogues, files as `Epilogue::to_json` wrote them or in the text form that printing one shows, for
                          every target and every shape; needs NVRTC, no GPU. Devices of capability 9.0 ask for sm_90a. Without
                          MULTIPROCESSORS: 108 for sm_80 (A100), 132 for sm_90a and sm_90 (H100 and H200 as SXM); others have to say
-                           --product DTYPE,LAYOUT     f16,TN by default; may be given more than once
+                           --product DTYPE,LAYOUT     f16,TN by default; may be given more than once. Where B has another format than
+                                                      A: e4m3,e5m2,TN
                            --pointwise DTYPE,ORDER    row or column; may be given more than once
                            --threads N                one a core by default
   help                   print this
