@@ -4,7 +4,11 @@
 //! it is being computed: an operand of 16 bits is widened to `f32` when it is loaded and rounded once, to nearest even, when it
 //! is stored. Arithmetic therefore never happens in a 16-bit format unless the graph says so with an explicit rounding
 //! ([`cast`](crate::Expr::cast) to `F16` or `BF16`). `f64` operands are `f64` values, and what is computed of them stays `f64`.
+//!
+//! Numbers of eight bits are few, so a store of one saturates: what is too large becomes the largest number of the format. The floating-point
+//! ones are `f32` values, the integers `i32` values.
 
+use float8::{F8E4M3, F8E5M2};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
@@ -22,8 +26,19 @@ pub enum DType {
     F16,
     /// bfloat16: the upper half of a binary32.
     BF16,
+    /// Eight bits, three of them a fraction (E4M3FN): up to 448, NaN, no infinities. A store saturates: what is larger, infinities too,
+    /// becomes 448. In a program it is a `float8::F8E4M3`.
+    E4M3,
+    /// Eight bits, two of them a fraction: up to 57344, with infinities. A store saturates as that of `E4M3` does, so that it never writes
+    /// an infinity. In a program it is a `float8::F8E5M2`.
+    E5M2,
     /// 32-bit two's complement integer; arithmetic wraps.
     I32,
+    /// 8-bit two's complement integer, which is loaded as an `i32`. A store takes an `i32` or an `f32` value, which it rounds to the nearest
+    /// integer, ties to even, and saturates; NaN becomes 0.
+    I8,
+    /// The same without a sign: 0 to 255. In a program it is a `u8`.
+    U8,
     /// One byte, 0 or 1; any other byte reads as true. In a program it is a `u8`: any byte may be read, which a `bool` forbids.
     Bool,
     /// One bit, the lowest of a byte first; each run (a row of a row-major matrix) begins with a byte of its own, so that
@@ -73,8 +88,20 @@ impl Facts {
 
 impl DType {
     /// Every format, in declaration order.
-    pub const ALL: [DType; 8] =
-        [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::Bool, DType::Bits8, DType::Bits128];
+    pub const ALL: [DType; 12] = [
+        DType::F32,
+        DType::F64,
+        DType::F16,
+        DType::BF16,
+        DType::E4M3,
+        DType::E5M2,
+        DType::I32,
+        DType::I8,
+        DType::U8,
+        DType::Bool,
+        DType::Bits8,
+        DType::Bits128,
+    ];
 
     const fn facts(self) -> Facts {
         match self {
@@ -82,7 +109,11 @@ impl DType {
             DType::F64 => Facts::bytes("f64", 8, "double", ValueType::F64),
             DType::F16 => Facts::bytes("f16", 2, "f16", ValueType::F32),
             DType::BF16 => Facts::bytes("bf16", 2, "bf16", ValueType::F32),
+            DType::E4M3 => Facts::bytes("e4m3", 1, "e4m3", ValueType::F32),
+            DType::E5M2 => Facts::bytes("e5m2", 1, "e5m2", ValueType::F32),
             DType::I32 => Facts::bytes("i32", 4, "int", ValueType::I32),
+            DType::I8 => Facts::bytes("i8", 1, "int8", ValueType::I32),
+            DType::U8 => Facts::bytes("u8", 1, "uint8", ValueType::I32),
             DType::Bool => Facts::bytes("bool", 1, "b8", ValueType::Bool),
             DType::Bits8 => Facts::bits("bits8", 8),
             DType::Bits128 => Facts::bits("bits128", 128),
@@ -134,9 +165,41 @@ impl DType {
         self.facts().cuda
     }
 
+    /// The name in instructions that multiply it.
+    pub(crate) const fn instruction(self) -> &'static str {
+        match self {
+            DType::I8 => "s8",
+            other => other.name(),
+        }
+    }
+
     /// What an element becomes when it is loaded.
     pub const fn value_type(self) -> ValueType {
         self.facts().value
+    }
+
+    /// Whether it is a number of eight bits, whose conversions are in a part of the prelude for themselves.
+    pub const fn is_eight_bits(self) -> bool {
+        matches!(self, DType::E4M3 | DType::E5M2 | DType::I8 | DType::U8)
+    }
+
+    /// Whether a store takes values of a type: those that a load gives, and where it saturates to an integer `f32` values, too.
+    pub const fn takes(self, value: ValueType) -> bool {
+        let saturates = matches!(self, DType::I8 | DType::U8) && matches!(value, ValueType::F32);
+        saturates || self.value_type() as u8 == value as u8
+    }
+
+    /// Whether tensor cores sum its products with fewer bits than `f32` has.
+    pub(crate) const fn sums_coarsely(self) -> bool {
+        matches!(self, DType::E4M3 | DType::E5M2)
+    }
+
+    /// What gradients of such elements are kept in if nothing else is said: eight bits have too few for sums.
+    pub(crate) const fn of_gradients(self) -> DType {
+        match self {
+            DType::E4M3 | DType::E5M2 => DType::BF16,
+            other => other,
+        }
     }
 
     /// Whether matrices A and B may have this format.
@@ -144,7 +207,15 @@ impl DType {
         !matches!(self.value_type(), ValueType::Bool)
     }
 
-    /// The value nearest to `x` that this format holds, ties to even; the exact rounding of a store.
+    /// Whether a product's operands may have this format and another one.
+    pub const fn mixes_with(self, other: DType) -> bool {
+        matches!(
+            (self, other),
+            (DType::E4M3, DType::E5M2) | (DType::E5M2, DType::E4M3) | (DType::I8, DType::U8) | (DType::U8, DType::I8)
+        )
+    }
+
+    /// The value nearest to `x` that this format holds, ties to even; the exact rounding of a store. Formats of eight bits saturate.
     ///
     /// `x` is a value of the matching [`ValueType`]: a number, an `i32` or 0/1, held in an `f64`. A number need not be an
     /// `f32`: it is rounded once, not first to `f32` and then again.
@@ -154,8 +225,29 @@ impl DType {
             DType::F64 => x,
             DType::F16 => f64::from(f16::from_f32(to_odd(x)).to_f32()),
             DType::BF16 => f64::from(bf16::from_f32(to_odd(x)).to_f32()),
+            DType::E4M3 | DType::E5M2 => self.decode(self.encode(x)),
             DType::I32 => f64::from(x as i32),
+            // `as` saturates, and makes 0 of a NaN.
+            DType::I8 => f64::from(x.round_ties_even() as i8),
+            DType::U8 => f64::from(x.round_ties_even() as u8),
             DType::Bool | DType::Bits8 | DType::Bits128 => f64::from(u8::from(x != 0.0)),
+        }
+    }
+
+    /// The byte of a floating-point number of eight bits. Every NaN is one, as GPUs have it.
+    const fn encode(self, x: f64) -> u8 {
+        match self {
+            _ if x.is_nan() => 0x7f,
+            DType::E4M3 => F8E4M3::from_f64(x).to_bits(),
+            _ => F8E5M2::from_f64(x).to_bits(),
+        }
+    }
+
+    /// What a byte of a floating-point number of eight bits is.
+    const fn decode(self, byte: u8) -> f64 {
+        match self {
+            DType::E4M3 => F8E4M3::from_bits(byte).to_f64(),
+            _ => F8E5M2::from_bits(byte).to_f64(),
         }
     }
 
@@ -170,7 +262,10 @@ impl DType {
             DType::F64 => f64::from_le_bytes(word(bytes, at)),
             DType::F16 => f64::from(f16::from_le_bytes(word(bytes, at)).to_f32()),
             DType::BF16 => f64::from(bf16::from_le_bytes(word(bytes, at)).to_f32()),
+            DType::E4M3 | DType::E5M2 => self.decode(bytes[at]),
             DType::I32 => f64::from(i32::from_le_bytes(word(bytes, at))),
+            DType::I8 => f64::from(bytes[at] as i8),
+            DType::U8 => f64::from(bytes[at]),
             DType::Bool => f64::from(u8::from(bytes[at] != 0)),
             DType::Bits8 | DType::Bits128 => f64::from(bytes[at] >> (index % 8) & 1),
         }
@@ -222,7 +317,10 @@ impl DType {
             DType::F64 => bytes[at..at + 8].copy_from_slice(&x.to_le_bytes()),
             DType::F16 => bytes[at..at + 2].copy_from_slice(&f16::from_f32(to_odd(x)).to_le_bytes()),
             DType::BF16 => bytes[at..at + 2].copy_from_slice(&bf16::from_f32(to_odd(x)).to_le_bytes()),
+            DType::E4M3 | DType::E5M2 => bytes[at] = self.encode(x),
             DType::I32 => bytes[at..at + 4].copy_from_slice(&(x as i32).to_le_bytes()),
+            DType::I8 => bytes[at] = (x.round_ties_even() as i8) as u8,
+            DType::U8 => bytes[at] = x.round_ties_even() as u8,
             DType::Bool => bytes[at] = u8::from(x != 0.0),
             DType::Bits8 | DType::Bits128 => bytes[at] = bytes[at] & !(1 << (index % 8)) | u8::from(x != 0.0) << (index % 8),
         }
@@ -298,7 +396,7 @@ impl fmt::Display for ValueType {
 /// A Rust type with the layout of a storage format. Sealed: the formats are [`DType`]'s.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is the element of no format",
-    note = "elements are `f32`, `f64`, `half::f16`, `half::bf16`, `i32`, and `u8` for conditions"
+    note = "elements are `f32`, `f64`, `half::f16`, `half::bf16`, `float8::F8E4M3`, `float8::F8E5M2`, `i32`, `i8`, and `u8` for conditions and integers"
 )]
 pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
     /// The format.
@@ -316,98 +414,7 @@ macro_rules! elements {
     };
 }
 
-elements! { f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, i32 => I32, u8 => Bool }
+elements! { f32 => F32, f64 => F64, f16 => F16, bf16 => BF16, F8E4M3 => E4M3, F8E5M2 => E5M2, i32 => I32, i8 => I8, u8 => Bool }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_round_trip_and_agree_with_serde() {
-        for d in DType::ALL {
-            assert_eq!(DType::from_name(d.name()), Some(d));
-            assert_eq!(serde_json::to_string(&d).unwrap(), format!("\"{}\"", d.name()));
-        }
-    }
-
-    #[test]
-    fn read_returns_what_write_rounded() {
-        for d in DType::ALL {
-            let mut bytes = vec![0xAAu8; 3 * d.size()];
-            for x in [0.0, 1.0, -2.5, 0.1, 65519.0, 65520.0, 1e-8, 3.0e38] {
-                d.write(&mut bytes, 1, x);
-                assert_eq!(d.read(&bytes, 1), d.round(x), "{d} {x}");
-            }
-            assert!(bytes[..d.size()].iter().all(|b| *b == 0xAA) && bytes[2 * d.size()..].iter().all(|b| *b == 0xAA));
-        }
-    }
-
-    #[test]
-    fn a_run_is_its_elements() {
-        for d in DType::ALL {
-            // Aligned and not.
-            for start in 0..2 {
-                let mut bytes = vec![0u8; start + 40 * d.size()];
-                (0..40).for_each(|i| d.write(&mut bytes[start..], i, f64::from(i as i32 - 20) / 7.0));
-                let mut run = [0.0f32; 33];
-                d.read_run(&bytes[start..], 5, &mut run);
-                let expected = |i: usize| d.read(&bytes[start..], 5 + i) as f32;
-                assert!(run.iter().enumerate().all(|(i, x)| *x == expected(i)), "{d}");
-            }
-        }
-    }
-
-    #[test]
-    fn f64_is_kept_to_the_last_bit() {
-        let mut bytes = [0u8; 24];
-        for x in [0.1, -0.0, 1.0 + f64::EPSILON, f64::MIN_POSITIVE / 2.0, f64::MAX, f64::NEG_INFINITY] {
-            DType::F64.write(&mut bytes, 1, x);
-            assert_eq!(DType::F64.read(&bytes, 1).to_bits(), x.to_bits());
-            assert_eq!(DType::F64.round(x).to_bits(), x.to_bits());
-        }
-        assert_eq!((DType::F64.bits(), DType::F64.bytes(3), DType::F64.elements(17)), (64, 24, 2));
-        for value in ValueType::ALL {
-            assert_eq!(value.storage().value_type(), value);
-        }
-    }
-
-    #[test]
-    fn rounding_is_to_nearest_even() {
-        assert_eq!(DType::F16.round(2049.0), 2048.0);
-        assert_eq!(DType::F16.round(2051.0), 2052.0);
-        assert_eq!(DType::F16.round(65519.0), 65504.0);
-        assert_eq!(DType::F16.round(65520.0), f64::INFINITY);
-        assert_eq!(DType::BF16.round(257.0), 256.0);
-        assert_eq!(DType::BF16.round(259.0), 260.0);
-        assert!(DType::F16.round(f64::NAN).is_nan());
-    }
-
-    #[test]
-    fn a_number_is_rounded_once() {
-        let (tie, little) = (1.0 + 2f64.powi(-11), 2f64.powi(-40));
-        assert_eq!([tie - little, tie, tie + little].map(|x| DType::F16.round(x)), [1.0, 1.0, 1.0 + 2f64.powi(-10)]);
-        assert_eq!([-tie - little, -tie + little].map(|x| DType::F16.round(x)), [-1.0 - 2f64.powi(-10), -1.0]);
-        let tie = 1.0 + 2f64.powi(-8);
-        assert_eq!([tie - little, tie, tie + little].map(|x| DType::BF16.round(x)), [1.0, 1.0, 1.0 + 2f64.powi(-7)]);
-        // Ties of the smallest subnormals, where `f32` is subnormal or zero itself.
-        assert_eq!(DType::F16.round(2f64.powi(-25) * (1.0 + little)), 2f64.powi(-24));
-        assert_eq!(DType::BF16.round(2f64.powi(-134) * (1.0 + little)), 2f64.powi(-133));
-        assert_eq!(DType::BF16.round(-1e-300).to_bits(), (-0.0f64).to_bits());
-        assert_eq!([1e300, -1e300].map(|x| DType::BF16.round(x)), [f64::INFINITY, f64::NEG_INFINITY]);
-    }
-
-    #[test]
-    fn bits_are_counted_from_the_lowest() {
-        for format in [DType::Bits8, DType::Bits128] {
-            assert_eq!((format.bits(), format.bytes(8), format.bytes(9), format.elements(3)), (1, 1, 2, 24));
-            let mut bytes = [0u8, 0xff];
-            format.write(&mut bytes, 3, 1.0);
-            format.write(&mut bytes, 9, 0.0);
-            assert_eq!(bytes, [0b0000_1000, 0b1111_1101]);
-            let mut run = [9.0f32; 4];
-            format.read_run(&bytes, 7, &mut run);
-            assert_eq!(run, [0.0, 1.0, 0.0, 1.0]);
-        }
-        assert_eq!((DType::F16.bits(), DType::F16.bytes(3), DType::F16.elements(7)), (16, 6, 3));
-    }
-}
+mod tests;

@@ -168,16 +168,18 @@
 //!
 //! ## Rounding
 //!
-//! - The product accumulates in `f32` (in `f64` for `f64` operands, in wrapping `i32` for `i32` operands). Its order is
+//! - The product accumulates in `f32` (in `f64` for `f64` operands, in wrapping `i32` for integers). Its order is
 //!   not specified, but one plan on one device always uses the same.
 //! - Every primitive of the epilogue is computed in `f32`. The reference rounds the exact result once. A kernel is
 //!   within the units in the last place of the primitive's [row](ir::op::Row). `f64` values are computed in `f64`, with
 //!   the CPU's library, and the row states a bound for `f64`. The compiler may fuse a product with the sum or
 //!   difference that uses it (one fused multiply-add), and with nothing else. So `x * y - z * w` need not be 0 where
 //!   both products round to the same number.
-//! - A store rounds once, to nearest even. A value beyond a format's range becomes infinite.
-//! - Rounding in between is explicit: [`cast`](Expr::cast) to `F16` or `BF16` rounds a value to that precision and
-//!   gives an `f32`.
+//! - A store rounds once, to nearest even. A value beyond a format's range becomes infinite. Formats of eight bits saturate
+//!   instead.
+//! - Rounding in between is explicit: [`cast`](Expr::cast) to `F16`, `BF16`, `E4M3` or `E5M2` rounds a value to that
+//!   precision and gives an `f32`. [`quantize`](Expr::quantize) and [`dequantize`](Expr::dequantize) apply scales and zero
+//!   points as well.
 //! - If every stored matrix is 16 bit or narrower, kernels use the hardware's approximations of `f32` primitives, each
 //!   within the bound of its row. Reductions beside such stores do the same. [`Gemm::math`] overrides this.
 //!
@@ -277,7 +279,8 @@
 //! | top-k | not yet |
 //! | SwiGLU, GEGLU | two launches: a product stores the gate, the other loads it; both products in one kernel not yet |
 //! | dropout | a [loaded](Builder::load) mask of one bit an element; random numbers in a kernel not yet |
-//! | int8, fp8, block scales | not yet; `i32` operands, and [scales](build::recipes::scaled) of rows and columns, exist |
+//! | int8, fp8 | operands and outputs of `I8`, `U8`, `E4M3`, `E5M2` ([`Gemm::mixed`], [`w8a8`](build::recipes::w8a8), [`quantize`](Expr::quantize)) |
+//! | `scaled_mm` | the recipe [`scaled_mm`](build::recipes::scaled_mm); block scales: not yet |
 //! | convolution, attention in one kernel | not yet |
 //! | the names of cuBLASLt, CUTLASS, nvmath-python, PaddlePaddle and PyTorch | [`compat`], and the page `docs/coming_from.md` of the repository: a line for each name |
 //!
@@ -387,6 +390,8 @@ pub use cudarc;
 pub use device::{Device, DeviceArgs};
 pub use dtype::{DType, Element};
 pub use error::Error;
+/// The crate of host numbers of eight bits, [`float8::F8E4M3`] and [`float8::F8E5M2`].
+pub use float8;
 #[cfg(feature = "cuda")]
 pub use gemm::Plan;
 pub use gemm::{Gemm, RanOn};
@@ -401,7 +406,7 @@ pub mod prelude {
     pub use crate::build::{Builder, Epilogue, Expr};
     #[cfg(feature = "cuda")]
     pub use crate::device::{Device, DeviceArgs};
-    pub use crate::dtype::DType::{self, BF16, Bits8, Bits128, Bool, F16, F32, F64, I32};
+    pub use crate::dtype::DType::{self, BF16, Bits8, Bits128, Bool, E4M3, E5M2, F16, F32, F64, I8, I32, U8};
     #[cfg(feature = "cuda")]
     pub use crate::gemm::Plan;
     pub use crate::gemm::{Gemm, RanOn};

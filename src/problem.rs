@@ -94,11 +94,13 @@ impl fmt::Display for Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// A matrix product of `a` (M x K) and `b` (K x N), both of one format, accumulated in `f32` (`f64` for `f64`,
-    /// `i32` for `i32`).
+    /// A matrix product of `a` (M x K) and `b` (K x N), accumulated in `f32` (`f64` for `f64`, `i32` for integers). Both
+    /// have one format, except that the two fp8 formats may be mixed, and the two 8-bit integers.
     Product {
-        /// Format of A and B.
-        dtype: DType,
+        /// Format of A.
+        a: DType,
+        /// Format of B.
+        b: DType,
         /// Their layout.
         layout: Layout,
     },
@@ -112,11 +114,28 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Format of the operands.
+    /// The product of matrices of one format.
+    pub const fn product(dtype: DType, layout: Layout) -> Operation {
+        Operation::Product { a: dtype, b: dtype, layout }
+    }
+
+    /// Format of `a`. That of `b`, if there is one, has elements of the same size and values of the same type.
     pub const fn dtype(self) -> DType {
+        self.dtypes()[0]
+    }
+
+    /// Formats of `a` and `b`; without a product `a`'s twice.
+    pub const fn dtypes(self) -> [DType; 2] {
         match self {
-            Operation::Product { dtype, .. } | Operation::Pointwise { dtype, .. } => dtype,
+            Operation::Product { a, b, .. } => [a, b],
+            Operation::Pointwise { dtype, .. } => [dtype; 2],
         }
+    }
+
+    /// Whether `b` has another format than `a`.
+    pub const fn is_mixed(self) -> bool {
+        let [a, b] = self.dtypes();
+        a as u8 != b as u8
     }
 
     /// The type of its accumulator.
@@ -128,7 +147,7 @@ impl Operation {
     #[must_use]
     pub const fn transposed(self) -> Operation {
         match self {
-            Operation::Product { dtype, layout } => Operation::Product { dtype, layout: layout.transposed() },
+            Operation::Product { a, b, layout } => Operation::Product { a: b, b: a, layout: layout.transposed() },
             Operation::Pointwise { dtype, order } => Operation::Pointwise { dtype, order: order.transposed() },
         }
     }
@@ -137,7 +156,8 @@ impl Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Operation::Product { dtype, layout } => write!(f, "product of {dtype}, {layout}"),
+            Operation::Product { a, b, layout } if self.is_mixed() => write!(f, "product of {a} and {b}, {layout}"),
+            Operation::Product { a, layout, .. } => write!(f, "product of {a}, {layout}"),
             Operation::Pointwise { dtype, order } => write!(f, "pointwise over {dtype}, {}", order.name()),
         }
     }

@@ -4,6 +4,7 @@
 {% include "prelude/types.cuh" %}
 {% if doubles %}{% include "prelude/doubles.cuh" %}{% endif -%}
 {% include "prelude/memory.cuh" %}
+{% if eight_bits %}{% include "prelude/eight_bits.cuh" %}{% endif -%}
 {% include "prelude/math.cuh" %}
 {% if fast %}{% include "prelude/fast.cuh" %}{% endif -%}
 {% if not hopper %}{% include "prelude/strip.cuh" %}{% endif -%}
@@ -12,6 +13,10 @@
 {% if mainloop == "sm80" %}{% include "prelude/tensor_core.cuh" %}{% endif -%}
 // ---- configuration ----
 using Element = {{ element }};
+{% if mixed %}using ElementB = {{ cuda_b }};
+template <bool IS_A> struct ElementOf { using Type = Element; };
+template <> struct ElementOf<false> { using Type = ElementB; };
+{% endif -%}
 using Accum = {{ accumulator }};
 {% if product -%}
 constexpr bool A_K_MAJOR = {{ a_k_major }}, B_K_MAJOR = {{ b_k_major }};
@@ -32,6 +37,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if hopper %}{% include "prelude/hopper.cuh" %}
 {% include "prelude/staging.cuh" %}{% if packed %}{% include "prelude/staging_bits.cuh" %}{% endif %}{% endif %}
 {% if optional %}{% include "prelude/optional.cuh" %}{% endif -%}
+{% if eight_bits_multiplied and mainloop == "sm80" %}{% include "prelude/tensor_core_eights.cuh" %}{% endif -%}
 {% include "epilogue/params.cuh" %}
 {% include "prelude/raster.cuh" %}
 {% if reductions %}{% include "prelude/monoids.cuh" %}{% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}

@@ -36,13 +36,39 @@ DEVICE uint4 shift(uint4 low, uint4 high, u32 offset) {
                       __funnelshift_r(words[2], words[3], bits), __funnelshift_r(words[3], words[4], bits));
 }
 
+{% if transposes %}// Operands whose K is strided, as lines of K: a block turns a piece of TILE by TILE bytes, and writes zeros for what is not there.
+constexpr int TILE = {{ tile }}, UNITS_OF_TILE = TILE / UNIT;
+constexpr bool TRANSPOSED[2] = { {{ transposed_a }}, {{ transposed_b }}};
+static_assert(sizeof(Element) == 1 && THREADS == TILE * UNITS_OF_TILE, "a thread has one unit of the turned piece");
+DEVICE void transpose(const Operand& o, u64 block) {
+    __shared__ Element piece[TILE][TILE + 4];
+    const u32 across = u32(o.length - 1) / TILE + 1, down = u32(o.rows - 1) / TILE + 1;
+    const u64 entry = block / (u64(across) * down), inside = block % (u64(across) * down);
+    const int first = int(inside % across) * TILE, line = int(inside / across) * TILE, element = threadIdx.x % TILE;
+    const Element* from = o.from + entry * o.batch_stride + (i64(line) * o.ld + first + element);
+#pragma unroll
+    for (int i = threadIdx.x / TILE; i < TILE; i += THREADS / TILE)
+        piece[i][element] = line + i < o.rows && first + element < o.length ? from[i * o.ld] : Element{};
+    __syncthreads();
+    const int row = threadIdx.x / UNITS_OF_TILE, unit = threadIdx.x % UNITS_OF_TILE, to = line / UNIT + unit;
+    Raw<Element, UNIT> turned;
+#pragma unroll
+    for (int i = 0; i < UNIT; ++i) turned.elements[i] = piece[unit * UNIT + i][row];
+    if (first + row < o.length && to < o.units) o.to[entry * o.entry_units + u64(first + row) * o.units + to] = turned.words[0];
+}
+
+{% endif -%}
 extern "C" __global__ void __launch_bounds__(THREADS) postlude_repack(const __grid_constant__ Params p) {
     let_next_kernel_start();
     wait_for_earlier_kernels();
     const bool second = blockIdx.x >= p.operands[0].blocks;
     const Operand& o = p.operands[second];
     const u64 block = second ? blockIdx.x - p.operands[0].blocks : blockIdx.x;
-    const u64 first = block * (THREADS * UNITS) + threadIdx.x;
+{% if transposes %}    if (TRANSPOSED[second]) {
+        transpose(o, block);
+        return;
+    }
+{% endif %}    const u64 first = block * (THREADS * UNITS) + threadIdx.x;
     const u64 per_row = u64((o.length - 1) / ELEMENTS + 1), per_entry = per_row * o.rows, all = per_entry * o.batch;
 
     Raw<Element, ELEMENTS> low[UNITS], high[UNITS];

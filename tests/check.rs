@@ -577,7 +577,7 @@ fn lines_below(call: u32, found: &Diagnostics) -> Vec<u32> {
 /// A caller of a recipe cannot repair the recipe's file.
 #[test]
 fn what_a_recipe_is_given_wrong_is_reported_where_it_is_called() {
-    let formats = Formats { d: I32, c: Some(I32), bias: F16, aux: F16, scaled: true };
+    let formats = Formats { d: I32, c: Some(I32), bias: F16, aux: F16, scaled: true, scales: Default::default() };
     let call = line!();
     let found = [
         recipes::identity(I32),

@@ -264,6 +264,13 @@ fn products_and_arguments() -> Result {
     for gemm in gemms {
         gemm.split_k(4).kernel_plan(target, multiprocessors, Shape::new(64, 64, 4096))?;
     }
+    let by_rows = recipes::scaled_mm(F32.over(M), F32.over(N), BF16, BF16)?;
+    Gemm::new(E4M3, TN, &by_rows).fast_accumulation(true).kernel_plan(target, multiprocessors, shape)?;
+    Gemm::new(I8, TN, &recipes::w8a8(F32.over(M), F32.over(N), BF16, BF16)?).kernel_plan(target, multiprocessors, shape)?;
+    Epilogue::build(|e| {
+        let (z, scale, zero_point) = (e.acc(), e.load("scale", F32.pointer()), 0);
+        e.store("d", z.quantize(I8, scale, zero_point), I8);
+    })?;
     let plain = recipes::identity(F32)?;
     let gemm = Gemm::new(F32, TN, &plain);
     let gemm = gemm.tf32(true);

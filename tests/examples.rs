@@ -29,6 +29,9 @@ mod masks;
 #[path = "../examples/paddle_fused_gemm.rs"]
 mod paddle_fused_gemm;
 #[allow(dead_code)]
+#[path = "../examples/quantized_linear.rs"]
+mod quantized_linear;
+#[allow(dead_code)]
 #[path = "../examples/quickstart.rs"]
 mod quickstart;
 #[cfg(feature = "cuda")]
@@ -189,6 +192,12 @@ fn batched_is_pytorchs() {
 #[test]
 fn masks_are_pytorchs() {
     as_pytorch("masks", include_str!("../examples/masks.rs"), masks::run);
+}
+
+/// The example holds itself to plain loops.
+#[test]
+fn quantized_linear_is_plain_loops() {
+    check(include_str!("../examples/quantized_linear.rs"), &output(|out| quantized_linear::run(out)));
 }
 
 #[test]

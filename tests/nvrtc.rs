@@ -748,3 +748,83 @@ fn an_unknown_target_is_an_error_of_the_compiler() {
     let error = gemm.compile(&Cache::in_memory(), Target::new(30, 0), 1, ALIGNED).unwrap_err();
     assert!(matches!(error, Error::Jit(JitError::UnsupportedTarget { .. })), "{error:?}");
 }
+
+/// Epilogues of products of eight bits: none, scales with a bias and an activation, and the same quantised beside its
+/// largest value.
+fn of_eight_bits(a: DType) -> Vec<(&'static str, Epilogue)> {
+    let floats = a.value_type().is_float();
+    let plain = Epilogue::build(|e| match floats {
+        true => e.store("d", e.acc(), BF16),
+        false => e.store("d", e.acc_i32(), I32),
+    });
+    let built = |quantised: bool| {
+        Epilogue::build(|e| {
+            let z = if floats { e.acc() } else { e.acc_i32().cast(F32) };
+            let z = (z * e.load("rows", F32.over(M)) * e.load("columns", F32.over(N)) + e.load("bias", BF16.over(N))).relu();
+            if !quantised {
+                return e.store("d", z, BF16);
+            }
+            e.reduce("amax", z, Monoid::AbsMax, F32.pointer());
+            e.store("d", z * e.load("scale", F32.pointer()), a);
+        })
+    };
+    let both = Epilogue::build(|e| {
+        let c = e.load("c", a);
+        let c = if floats { c } else { c.cast(F32) };
+        let z = if floats { e.acc() } else { e.acc_i32().cast(F32) };
+        e.store("d", z + c, a);
+        let b = if floats { e.b() } else { e.b_i32() };
+        e.reduce("sums", b, Monoid::Sum, a.value_type().storage().over(N));
+    });
+    let turned = Epilogue::build(|e| {
+        let z = if floats { e.acc() } else { e.acc_i32().cast(F32) };
+        e.store("d", z * e.load("by", F32.pointer()), a.column_major());
+        e.store("e", z, E5M2);
+    });
+    let all = [("plain", plain), ("scaled", built(false)), ("quantised", built(true)), ("both", both), ("turned", turned)];
+    all.into_iter().map(|(name, epilogue)| (name, epilogue.unwrap())).collect()
+}
+
+/// Operands of eight bits on every mainloop, and on every kind of Hopper's tiles.
+#[test]
+fn products_of_eight_bits() {
+    let mut jobs = Vec::new();
+    for (a, b) in [(E4M3, E4M3), (E4M3, E5M2), (I8, I8), (U8, I8)] {
+        for (name, epilogue) in of_eight_bits(a) {
+            let gemm = |layout| Gemm::mixed(a, b, layout, &epilogue);
+            let mut add = |what: &str, gemm: Gemm, shape: Shape, target| {
+                jobs.push(job(format!("{name} of {a} and {b}, {what}"), gemm, shape, target));
+            };
+            add("odd", gemm(TN), ODD, Target::SM_90A);
+            add("narrow", gemm(TN), Shape::new(16, 4096, 4096), Target::SM_90A);
+            add("simt", gemm(NN).mainloop(Mainloop::Simt), ODD, Target::SM_80);
+            for target in TARGETS {
+                add("sm80", gemm(TN).mainloop(Mainloop::Sm80), ALIGNED, target);
+            }
+            if name != "both" {
+                add("gemv", gemm(TT).mainloop(Mainloop::Gemv), Shape::new(1, 4096, 4096), Target::SM_90A);
+            }
+            // A second format changes a word of an instruction, and integers have one way to add up.
+            let ways: &[bool] = if a != b {
+                &[]
+            } else if a == E4M3 {
+                &[false, true]
+            } else {
+                &[true]
+            };
+            for &fast in ways {
+                let gemm = gemm(TN).fast_accumulation(fast);
+                let plan = gemm.kernel_plan(Target::SM_90A, 132, ALIGNED).unwrap();
+                let mut kinds = Vec::new();
+                for (tile, _) in plan.choice.candidates() {
+                    let TileShape::Sm90a { consumers, schedule, cluster, .. } = tile.shape else { continue };
+                    if !kinds.contains(&(consumers, schedule, cluster)) {
+                        kinds.push((consumers, schedule, cluster));
+                        add(&format!("{tile}"), gemm.clone().tile(tile), ALIGNED, Target::SM_90A);
+                    }
+                }
+            }
+        }
+    }
+    run(&jobs);
+}

@@ -3,7 +3,9 @@
 use postlude::args::{ArgumentFault, Misfit};
 use postlude::build::recipes;
 use postlude::ir::Order;
-use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PARAMETER_LIMIT, PlanError, Preferences, Problem, Tile, TileShape};
+use postlude::plan::{
+    Choice, Item, KernelPlan, Mainloop, PARAMETER_LIMIT, PlanError, Preferences, Problem, Schedule, Tile, TileShape,
+};
 use postlude::prelude::*;
 use postlude::target::Target;
 use postlude::{Gemm, Operation};
@@ -34,7 +36,7 @@ fn every_class_of_problems_has_a_kernel_and_a_source() {
         for dtype in [F32, F64, F16, BF16, I32] {
             let epilogue = bias_relu(dtype);
             let operations = Layout::ALL
-                .map(|layout| Operation::Product { dtype, layout })
+                .map(|layout| Operation::product(dtype, layout))
                 .into_iter()
                 .chain([Order::RowMajor, Order::ColumnMajor].map(|order| Operation::Pointwise { dtype, order }));
             for operation in operations {
@@ -95,7 +97,7 @@ fn column_major_outputs_turn_the_problem() {
     for target in [Target::SM_80, Target::SM_90A] {
         let plan = Gemm::new(F16, NN, &epilogue).kernel_plan(target, 132, Shape::new(256, 512, 64)).unwrap();
         assert!(plan.transposed);
-        assert_eq!(plan.operation, Operation::Product { dtype: F16, layout: TT });
+        assert_eq!(plan.operation, Operation::product(F16, TT));
         assert!(plan.explain().contains("transposed"));
         assert!(target != Target::SM_80 || plan.strip == 8);
     }
@@ -608,4 +610,86 @@ fn doubles_go_where_there_are_kernels_for_them() {
         source.text().split_once("// ---- the epilogue, phase by phase").expect("an epilogue").1.to_owned()
     };
     assert_eq!(text(fast), text(exact));
+}
+
+/// The identity over sums of a format.
+fn identity_of(dtype: DType) -> Epilogue {
+    let floats = dtype.value_type().is_float();
+    Epilogue::build(|e| if floats { e.store("d", e.acc(), dtype) } else { e.store("d", e.acc_i32(), dtype) }).unwrap()
+}
+
+#[test]
+fn every_class_of_eight_bits_has_a_kernel_and_a_source() {
+    let shapes = [(1, 1, 0), (1, 4096, 64), (17, 300, 129), (4096, 1, 8), (33, 64, 1), (5000, 5000, 5000)];
+    for target in TARGETS {
+        for (a, b) in [(E4M3, E5M2), (E5M2, E5M2), (I8, U8), (U8, U8)] {
+            let epilogue = identity_of(a);
+            for layout in Layout::ALL {
+                for (m, n, k) in shapes {
+                    for align in [16, 8, 4, 2, 1] {
+                        let problem = Problem::new(m, n, k).align("a", align).align("b", align).align("d", align);
+                        let plan = Gemm::mixed(a, b, layout, &epilogue).kernel_plan(target, 132, problem);
+                        let plan =
+                            plan.unwrap_or_else(|e| panic!("{a} by {b}, {layout}, {m}x{n}x{k}, {align} for {target}: {e}"));
+                        if (m, align) == (17, 16) {
+                            assert!(plan.source().unwrap().text().contains("numbers of eight bits"));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_multiplies_eight_bits_and_why() {
+    let shape = Shape::new(512, 512, 1024);
+    let explained = |gemm: &Gemm, target: Target| gemm.kernel_plan(target, 132, shape).unwrap().explain();
+    for dtype in [E4M3, I8] {
+        let gemm = |layout| Gemm::new(dtype, layout, &identity_of(dtype));
+        let chosen = |layout, target| gemm(layout).kernel_plan(target, 132, shape).unwrap().mainloop();
+        assert_eq!([TN, NN].map(|layout| chosen(layout, Target::SM_90A)), [Mainloop::Sm90a; 2]);
+        assert_eq!([TN, NN].map(|layout| chosen(layout, Target::SM_80)), [Mainloop::Sm80, Mainloop::Simt]);
+        assert_eq!(chosen(TN, Target::SM_75), Mainloop::Simt);
+        assert!(explained(&gemm(NN), Target::SM_90A).contains("transposes    a: wgmma reads eight bits with K contiguous"));
+        assert!(explained(&gemm(TT), Target::SM_90A).contains("transposes    b:"));
+        assert!(!explained(&gemm(TN), Target::SM_90A).contains("transposes"));
+        assert_eq!(explained(&gemm(TN), Target::SM_80).contains("eight floating-point bits as f16"), dtype == E4M3);
+        assert!(explained(&gemm(NN), Target::SM_80).contains("multiplied with K contiguous, which is TN, and these are NN"));
+        let promoted = explained(&gemm(TN), Target::SM_90A).contains("accumulates   in f32, what tensor cores sum of 128 terms");
+        assert_eq!(promoted, dtype == E4M3);
+        assert!(!explained(&gemm(TN).fast_accumulation(true), Target::SM_90A).contains("accumulates   in f32"));
+    }
+}
+
+#[test]
+fn eight_bits_that_cannot_be_multiplied_are_refused() {
+    let shape = Shape::new(512, 512, 1024);
+    let refused = |gemm: &Gemm| gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap_err();
+    for (a, b) in [(E4M3, I8), (F16, BF16), (I8, I32), (E4M3, F16)] {
+        let error = refused(&Gemm::mixed(a, b, TN, &identity_of(F16)));
+        assert!(matches!(error, PlanError::Misfit(Misfit::Mixed { .. })), "{error}");
+        assert!(error.to_string().contains("only e4m3 and e5m2 may be mixed, and i8 and u8"), "{error}");
+    }
+    let error = refused(&Gemm::new(I8, TN, &identity_of(F16)));
+    assert!(error.to_string().contains("operands of i8 accumulate in i32: use `acc_i32()` and cast it"), "{error}");
+    // Tiles that the instructions have no form of, or a thread no room for.
+    let tile = |bm, bn, consumers, schedule| Tile {
+        bm,
+        bn,
+        shape: TileShape::Sm90a { bk: 128, stages: 4, consumers, schedule, cluster: [1, 1] },
+        threads: 128 * (1 + consumers),
+        min_blocks: 1,
+    };
+    let narrow = tile(64, 40, 1, Schedule::Cooperative);
+    let error = refused(&Gemm::new(I8, TN, &identity_of(I8)).tile(narrow)).to_string();
+    assert!(error.contains("8, 16 or 24 columns, or more by 16, of integers"), "{error}");
+    assert!(Gemm::new(E4M3, TN, &identity_of(E4M3)).tile(narrow).kernel_plan(Target::SM_90A, 132, shape).is_ok());
+    let large = tile(128, 256, 2, Schedule::Cooperative);
+    let error = refused(&Gemm::new(E4M3, TN, &identity_of(E4M3)).tile(large)).to_string();
+    assert!(error.contains("128 sums twice") && error.contains("unless `Gemm::fast_accumulation` is allowed"), "{error}");
+    let fast = Gemm::new(E4M3, TN, &identity_of(E4M3)).tile(large).fast_accumulation(true);
+    assert!(fast.kernel_plan(Target::SM_90A, 132, shape).is_ok());
+    let error = refused(&Gemm::new(I8, TN, &identity_of(I8)).split_k(3)).to_string();
+    assert!(error.contains("equal multiples of 16 terms"), "{error}");
 }

@@ -31,6 +31,19 @@ pub struct Request {
     pub bias: DType,
     /// From row to row of the auxiliary matrix, in its elements; 0 without one.
     pub aux_ld: usize,
+    /// What is otherwise where A and B have eight bits; K is contiguous in both then.
+    pub eight_bits: Option<EightBits>,
+}
+
+/// What products of eight bits have besides.
+#[derive(Clone, Copy, Debug)]
+pub struct EightBits {
+    /// Of B.
+    pub b: DType,
+    /// Of D. C has it too, but that it is BF16 beside a D of eight floating-point bits.
+    pub d: DType,
+    /// Whether floating-point sums are left to the tensor cores.
+    pub fast: bool,
 }
 
 /// The device addresses of a product's matrices and vectors; 0 for missing ones.
@@ -43,6 +56,9 @@ pub struct Addresses {
     /// The bias, or its gradient.
     pub bias: u64,
     pub aux: u64,
+    /// Of eight floating-point bits: what A, B and D are multiplied by, and the largest size of an element of D before that.
+    pub scales: [u64; 3],
+    pub amax: u64,
 }
 
 /// The library, and the memory that all its products share: they run one after another.
@@ -80,8 +96,10 @@ impl Drop for Library {
 pub struct Product<'l> {
     library: &'l Library,
     description: sys::cublasLtMatmulDesc_t,
-    /// The layouts of the first operand (our B), the second (our A), and D.
-    layouts: [sys::cublasLtMatrixLayout_t; 3],
+    /// The layouts of the first operand (our B), the second (our A), C and D.
+    layouts: [sys::cublasLtMatrixLayout_t; 4],
+    /// Whether alpha and beta are integers.
+    integers: bool,
     algorithms: Vec<sys::cublasLtMatmulHeuristicResult_t>,
 }
 
@@ -93,12 +111,24 @@ impl<'l> Product<'l> {
         // A row-major matrix is the column-major one of the transposed extents.
         let (b_rows, b_columns, transpose_b) = if layout.b() == Order::RowMajor { (n, k, 0i32) } else { (k, n, 1i32) };
         let (a_rows, a_columns, transpose_a) = if layout.a() == Order::RowMajor { (k, m, 0i32) } else { (m, k, 1i32) };
-        let matrix =
-            |rows: usize, columns: usize| result::create_matrix_layout(format(dtype), rows as u64, columns as u64, rows as i64);
-        let layouts = [matrix(b_rows, b_columns)?, matrix(a_rows, a_columns)?, matrix(n, m)?];
-        let description =
-            result::create_matmul_desc(sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, sys::cudaDataType_t::CUDA_R_32F)?;
-        let mut product = Product { library, description, layouts, algorithms: Vec::new() };
+        let matrix = |dtype: DType, rows: usize, columns: usize| {
+            result::create_matrix_layout(format(dtype), rows as u64, columns as u64, rows as i64)
+        };
+        let (b, d) = request.eight_bits.map_or((dtype, dtype), |eight| (eight.b, eight.d));
+        let c = if matches!(d, E4M3 | E5M2) { BF16 } else { d };
+        let layouts = [matrix(b, b_rows, b_columns)?, matrix(dtype, a_rows, a_columns)?, matrix(c, n, m)?, matrix(d, n, m)?];
+        let integers = d == I32;
+        let compute = if matches!(dtype, I8 | U8) {
+            sys::cublasComputeType_t::CUBLAS_COMPUTE_32I
+        } else {
+            sys::cublasComputeType_t::CUBLAS_COMPUTE_32F
+        };
+        let scalars = if integers { sys::cudaDataType_t::CUDA_R_32I } else { sys::cudaDataType_t::CUDA_R_32F };
+        let description = result::create_matmul_desc(compute, scalars)?;
+        let mut product = Product { library, description, layouts, integers, algorithms: Vec::new() };
+        if request.eight_bits.is_some_and(|eight| eight.fast) {
+            set(description, Attribute::CUBLASLT_MATMUL_DESC_FAST_ACCUM, &1i8)?;
+        }
         set(description, Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &transpose_b)?;
         set(description, Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &transpose_a)?;
         set(description, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &request.epilogue)?;
@@ -118,6 +148,10 @@ impl<'l> Product<'l> {
         let pointers = [
             (Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias),
             (Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, at.aux),
+            (Attribute::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, at.scales[1]),
+            (Attribute::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, at.scales[0]),
+            (Attribute::CUBLASLT_MATMUL_DESC_D_SCALE_POINTER, at.scales[2]),
+            (Attribute::CUBLASLT_MATMUL_DESC_AMAX_D_POINTER, at.amax),
         ];
         pointers.into_iter().filter(|(_, address)| *address != 0).try_for_each(|(which, at)| set(self.description, which, &at))
     }
@@ -128,7 +162,7 @@ impl<'l> Product<'l> {
         let attribute = sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
         let mut found = [MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::zeroed(); ALGORITHMS];
         let mut count = 0;
-        let [b, a, d] = self.layouts;
+        let [b, a, c, d] = self.layouts;
         // SAFETY: every handle was made by `new` and lives as long as `self`, the preference till the end of this block; the
         // attribute is a `size_t`, and `found` has room for as many results as are asked for.
         unsafe {
@@ -138,7 +172,7 @@ impl<'l> Product<'l> {
                 self.description,
                 b,
                 a,
-                d,
+                c,
                 d,
                 preference,
                 ALGORITHMS as i32,
@@ -173,22 +207,28 @@ impl<'l> Product<'l> {
         self.point_at(at)?;
         let mut workspace = self.library.workspace.borrow_mut();
         let workspace = workspace.device_ptr_mut(stream).0;
-        let [layout_b, layout_a, layout_d] = self.layouts;
-        let c = if beta == 0.0 { at.d } else { at.c };
+        let [layout_b, layout_a, layout_c, layout_d] = self.layouts;
+        let c = if beta == 0.0 && at.c == 0 { at.d } else { at.c };
+        let whole = [alpha as i32, beta as i32];
+        let [alpha, beta] = if self.integers {
+            [0, 1].map(|i| (&raw const whole[i]).cast::<c_void>())
+        } else {
+            [(&raw const alpha).cast(), (&raw const beta).cast()]
+        };
         // SAFETY: the handles live as long as `self`; the caller vouches for the addresses; the workspace has the size that the
         // algorithms were told, and is used by one stream.
         unsafe {
             result::matmul(
                 self.library.handle,
                 self.description,
-                (&raw const alpha).cast(),
-                (&raw const beta).cast(),
+                alpha,
+                beta,
                 at.b as *const c_void,
                 layout_b,
                 at.a as *const c_void,
                 layout_a,
                 c as *const c_void,
-                layout_d,
+                layout_c,
                 at.d as *mut c_void,
                 layout_d,
                 &raw const self.algorithms[algorithm].algo,
@@ -205,6 +245,10 @@ fn format(dtype: DType) -> sys::cudaDataType_t {
     match dtype {
         F16 => sys::cudaDataType_t::CUDA_R_16F,
         BF16 => sys::cudaDataType_t::CUDA_R_16BF,
+        E4M3 => sys::cudaDataType_t::CUDA_R_8F_E4M3,
+        E5M2 => sys::cudaDataType_t::CUDA_R_8F_E5M2,
+        I8 => sys::cudaDataType_t::CUDA_R_8I,
+        I32 => sys::cudaDataType_t::CUDA_R_32I,
         _ => sys::cudaDataType_t::CUDA_R_32F,
     }
 }

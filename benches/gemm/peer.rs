@@ -91,7 +91,8 @@ impl<'l> Product<'l> {
             return Err(format!("rows {rows:?} of {shape} do not lie together").into());
         }
         let part = Shape { m: rows.len(), ..shape };
-        let request = Request { dtype, layout, shape: part, epilogue: epilogue.number(), bias: dtype, aux_ld: 0 };
+        let request =
+            Request { dtype, layout, shape: part, epilogue: epilogue.number(), bias: dtype, aux_ld: 0, eight_bits: None };
         let product = cublaslt::Product::new(library, &request, &Addresses::default())?;
         Ok(Product { product, epilogue, rows, layout, shape })
     }
@@ -107,7 +108,7 @@ impl<'l> Product<'l> {
         let (dtype, shape) = (operands.dtype, operands.shape);
         let run = if matches!(epilogue, Epilogue::DgeluBgrad | Epilogue::GeluAuxBias) { 8 } else { Bits128.run() };
         let aux_ld = if epilogue == Epilogue::Bgrada { 0 } else { shape.n.next_multiple_of(run) };
-        let request = Request { dtype, layout, shape, epilogue: epilogue.number(), bias: dtype, aux_ld };
+        let request = Request { dtype, layout, shape, epilogue: epilogue.number(), bias: dtype, aux_ld, eight_bits: None };
         let at = addresses(epilogue, operands.set(0), stream);
         let product = cublaslt::Product::new(library, &request, &at)?;
         Ok(Product { product, epilogue, rows: 0..shape.m, layout, shape })
@@ -145,7 +146,7 @@ fn addresses(epilogue: Epilogue, set: &mut Set, stream: &Arc<CudaStream>) -> Add
     let Set { a, b, bias, c: matrix, d, training, .. } = set;
     let (a, b, c, d) = (a.address(stream), b.address(stream), matrix.address(stream), d.address_mut(stream));
     let bias = if epilogue.has_bias() { bias.address(stream) } else { 0 };
-    let plain = Addresses { a, b, c, d, bias, aux: 0 };
+    let plain = Addresses { a, b, c, d, bias, ..Addresses::default() };
     let Some(Training { mask, rounded_sums, .. }) = training else { return plain };
     match epilogue {
         Epilogue::GeluAuxBias => Addresses { aux: matrix.address_mut(stream), ..plain },

@@ -21,8 +21,18 @@ pub enum Misfit {
         dtype: DType,
     },
     /// A format that cannot be multiplied.
-    #[error("operands of {0} cannot be multiplied; use f32, f64, f16, bf16 or i32")]
+    #[error("operands of {0} cannot be multiplied; use f32, f64, f16, bf16, e4m3, e5m2, i32, i8 or u8")]
     Operands(DType),
+    /// Two formats that cannot be multiplied with each other.
+    #[error(
+        "a of {a} and b of {b} cannot be multiplied: only e4m3 and e5m2 may be mixed, and i8 and u8; store both in one format"
+    )]
+    Mixed {
+        /// Format of A.
+        a: DType,
+        /// Format of B.
+        b: DType,
+    },
     /// A sum of an operand's elements without a product.
     #[error(
         "the epilogue sums `{}`, an operand of a product, and a pointwise operation has none: reduce `acc()` instead, \
@@ -48,6 +58,7 @@ fn cure(has: ValueType) -> &'static str {
 pub(crate) fn fit_operation(operation: Operation, epilogue: &Checked) -> Result<(), Misfit> {
     let (dtype, has) = (operation.dtype(), operation.accumulator());
     match (operation, epilogue.summed_operand()) {
+        (Operation::Product { a, b, .. }, _) if a != b && !a.mixes_with(b) => return Err(Misfit::Mixed { a, b }),
         (Operation::Product { .. }, _) if !dtype.multiplies() => return Err(Misfit::Operands(dtype)),
         (Operation::Pointwise { .. }, Some(side)) => return Err(Misfit::NoProduct { side }),
         _ => {}

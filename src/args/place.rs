@@ -121,10 +121,10 @@ pub(super) fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<
     if let Some(reserve) = tensor.reserve.filter(|reserve| !reserve.fits(shape)) {
         return Err(ArgumentFault::ReserveShape { reserve, shape });
     }
-    // Bit masks are passed as bytes.
+    // Bit masks are passed as bytes, and a `u8` is a number where one is wanted.
     let len = match tensor.dtype {
         given if given == dtype => tensor.len,
-        DType::Bool if dtype.is_packed() => dtype.elements(tensor.len),
+        DType::Bool if dtype.is_packed() || dtype == DType::U8 => dtype.elements(tensor.len),
         got => return Err(ArgumentFault::DType { needs: dtype, got }),
     };
     if written && !writable {

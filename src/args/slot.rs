@@ -112,9 +112,9 @@ pub(crate) fn is_unread_operand(name: &str, slots: &[Slot]) -> bool {
 pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot> {
     let batch = Some(shape.batch);
     let mut slots = match operation {
-        Operation::Product { dtype, layout } => vec![
-            Slot::of_operation("a", SlotKind::matrix(dtype, ["M", "K"], [shape.m, shape.k], layout.a(), batch)),
-            Slot::of_operation("b", SlotKind::matrix(dtype, ["K", "N"], [shape.k, shape.n], layout.b(), batch)),
+        Operation::Product { a, b, layout } => vec![
+            Slot::of_operation("a", SlotKind::matrix(a, ["M", "K"], [shape.m, shape.k], layout.a(), batch)),
+            Slot::of_operation("b", SlotKind::matrix(b, ["K", "N"], [shape.k, shape.n], layout.b(), batch)),
         ],
         // An epilogue that reads no accumulator works on its loads, in place if it likes.
         Operation::Pointwise { .. } if epilogue.accumulator().is_none() => Vec::new(),

@@ -354,8 +354,8 @@ impl<'g> Expr<'g> {
         left.apply(op, &[right], built_at)
     }
 
-    /// Converts to another type (`F32`, `F64`, `I32`, `Bool`), or rounds once to the precision of a narrower format
-    /// (`F16`, `BF16`), which gives an `f32` value.
+    /// Converts to another type (`F32`, `F64`, `I32`, `Bool`), or rounds once to the precision of a narrower format. `F16`,
+    /// `BF16`, `E4M3` and `E5M2` give an `f32` value, the integers `I8` and `U8` an `i32`. Formats of eight bits saturate.
     #[track_caller]
     pub fn cast(self, to: DType) -> Expr<'g> {
         let at = Location::caller();

@@ -20,6 +20,7 @@ mod expr;
 mod into;
 mod monoid;
 mod operators;
+mod quantize;
 pub mod recipes;
 mod region;
 

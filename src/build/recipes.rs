@@ -4,7 +4,7 @@
 //! the call of the recipe.
 
 use super::epilogue::Epilogue;
-use super::expr::Expr;
+use super::expr::{Builder, Expr};
 use crate::check::Diagnostics;
 use crate::dtype::DType;
 use crate::ir::Operand;
@@ -84,19 +84,100 @@ pub fn residual(dtype: DType, d: DType, activation: impl Activation) -> Result<E
 }
 
 /// D = row_scale * accumulator * column_scale, with `f32` vectors `row_scale` over M and `column_scale` over N: the
-/// dequantisation of a product whose operands were scaled per row and per column. The operands have 16 or 32 bits;
-/// 8-bit operands are not supported yet.
+/// dequantisation of a product whose operands were scaled per row and per column. [`scaled_mm`] and [`w8a8`] have the
+/// arguments that products of eight bits have in other libraries.
 ///
 /// # Errors
 /// If the format is not floating-point.
-#[doc(alias = "scaled_mm")]
-#[doc(alias = "dequantize")]
 #[track_caller]
 pub fn scaled(d: DType) -> Result<Epilogue, Diagnostics> {
     Epilogue::build_for_caller(file!(), |e| {
         let (rows, columns) = (e.load("row_scale", DType::F32.over(M)), e.load("column_scale", DType::F32.over(N)));
         e.store("d", e.acc() * rows * columns, d);
     })
+}
+
+/// D = accumulator * (scale_a * scale_b) + bias, PyTorch's `_scaled_mm` and cuBLASLt's product of fp8: the scales are
+/// those by which A and B were divided. Each is one number by device pointer (`F32.pointer()`) or a vector, `scale_a`
+/// over M and `scale_b` over N.
+///
+/// A launch may leave out `bias`, a vector over N, which is then 0. Where D has eight bits it is multiplied by
+/// `scale_result`, one number by device pointer, which is 1 if it is left out; and it saturates, where PyTorch's own
+/// conversion does not.
+///
+/// ```
+/// use postlude::build::recipes;
+/// use postlude::float8::F8E4M3;
+/// use postlude::prelude::*;
+/// let by_rows = recipes::scaled_mm(F32.over(M), F32.over(N), BF16, F32)?;
+/// let [a, b] = [[2.0, -1.0], [0.5, 4.0]].map(|x| x.map(F8E4M3::from_f32));
+/// let mut d = [0.0f32];
+/// let args = HostArgs::new().input("a", &a).input("b", &b).output("d", &mut d);
+/// let args = args.input("scale_a", &[0.5f32]).input("scale_b", &[2.0f32]);
+/// Gemm::new(E4M3, TN, &by_rows).reference(Shape::new(1, 1, 2), args)?;
+/// assert_eq!(d, [-3.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// If a format is not floating-point, or a scale varies along another axis.
+#[doc(alias = "_scaled_mm")]
+#[track_caller]
+pub fn scaled_mm(
+    scale_a: impl Into<Operand>,
+    scale_b: impl Into<Operand>,
+    bias: DType,
+    d: DType,
+) -> Result<Epilogue, Diagnostics> {
+    let scales = [scale_a.into(), scale_b.into()];
+    Epilogue::build_for_caller(file!(), |e| store_scaled(e, e.acc(), scales, bias, d))
+}
+
+/// D = accumulator * (scale_a * scale_b) + bias for a product of 8-bit integers, whose accumulator is an `i32`; arguments
+/// as [`scaled_mm`] has them. vLLM's epilogue of weights and activations of eight bits, both quantised without a zero
+/// point.
+///
+/// # Errors
+/// If a scale, the bias or the result is not floating-point (an 8-bit integer result is: its store rounds), or a scale varies
+/// along another axis.
+#[doc(alias = "cutlass_scaled_mm")]
+#[track_caller]
+pub fn w8a8(scale_a: impl Into<Operand>, scale_b: impl Into<Operand>, bias: DType, d: DType) -> Result<Epilogue, Diagnostics> {
+    let scales = [scale_a.into(), scale_b.into()];
+    Epilogue::build_for_caller(file!(), |e| store_scaled(e, e.acc_i32().cast(DType::F32), scales, bias, d))
+}
+
+/// [`w8a8`] for activations that have a zero point: D = (accumulator - zero_point * column_sums) * (scale_a * scale_b) + bias.
+///
+/// `zero_point` is what stands for 0 in A: `I32.pointer()` for all of it, or `I32.over(M)` for each row. `column_sums`
+/// are the sums of B over K, a vector of `I32` over N. They are a constant of the weights: a product with
+/// `e.reduce("column_sums", e.b_i32(), Monoid::Sum, I32.over(N))` leaves them. The difference is exact, in integers. With
+/// a zero point of all of A these subtract from a column, not from each element.
+///
+/// # Errors
+/// As `w8a8`, or if the zero point is not an integer.
+#[doc(alias = "cutlass_scaled_mm_azp")]
+#[track_caller]
+pub fn w8a8_asymmetric(
+    scale_a: impl Into<Operand>,
+    scale_b: impl Into<Operand>,
+    zero_point: impl Into<Operand>,
+    bias: DType,
+    d: DType,
+) -> Result<Epilogue, Diagnostics> {
+    let (scales, zero_point) = ([scale_a.into(), scale_b.into()], zero_point.into());
+    Epilogue::build_for_caller(file!(), |e| {
+        let moved = e.load("zero_point", zero_point) * e.load("column_sums", DType::I32.over(N));
+        store_scaled(e, (e.acc_i32() - moved).cast(DType::F32), scales, bias, d);
+    })
+}
+
+/// What products of eight bits have in common, from their sums on.
+fn store_scaled<'g>(e: &'g Builder, z: Expr<'g>, [scale_a, scale_b]: [Operand; 2], bias: DType, d: DType) {
+    // The scales first: what does not vary along both axes is not computed for each element.
+    let z = z * (e.load("scale_a", scale_a) * e.load("scale_b", scale_b)) + e.load_or("bias", bias.over(N), 0.0);
+    let z = if d.is_eight_bits() { z * e.load_or("scale_result", DType::F32.pointer(), 1.0) } else { z };
+    e.store("d", z, d);
 }
 
 /// D = above(z) in the rows before the run-time scalar `boundary`, below(z) from there on, with z = accumulator + bias.

@@ -140,6 +140,14 @@ impl Role {
         }
     }
 
+    /// The format in memory, unless it is a scalar by value.
+    pub(crate) fn dtype(self) -> Option<DType> {
+        match self {
+            Role::Table(dtype) => Some(dtype),
+            other => other.operand().map(|operand| operand.dtype),
+        }
+    }
+
     /// Whether memory is written.
     pub fn is_written(self) -> bool {
         matches!(self, Role::Output(_) | Role::Update(_))

@@ -43,7 +43,7 @@ pub(super) fn check(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnos
         let takes = |v: &Type| monoid.is_none_or(|monoid| monoid.takes(0).contains(&v.value));
         let (Some(value), holds) = (value.filter(takes), sink.kind.operand().dtype.value_type()) else { continue };
         let gives = monoid.map_or(value.value, |monoid| monoid.gives(value.value));
-        if holds != gives {
+        if !sink.kind.operand().dtype.takes(gives) {
             let format = sink.kind.operand().dtype;
             let (what, cure) = match monoid.filter(|_| gives != value.value) {
                 Some(monoid) => (format!("`{}` gives {gives}, which is stored", monoid.name()), format!("store it as {gives}")),

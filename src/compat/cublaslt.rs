@@ -19,13 +19,20 @@
 //! - GELU is the tanh form, [`Expr::gelu_tanh`]. Plain [`Expr::gelu`] is the exact form.
 //! - If `beta` is 0, C is ignored, as in cuBLASLt: it may hold anything. This is a select, so no gradient reaches C or
 //!   `beta` then.
-//! - Scales and maxima of 8-bit formats have no counterpart yet.
+//!
+//! # Operands of eight bits
+//!
+//! [`Formats::fp8`] and [`Formats::int8`] are for products of such operands, and [`Scales`] says which scales they have.
+//! `scale_a` and `scale_b` multiply the product, and `scale_d` multiplies what is stored, as cuBLASLt's scale pointers do
+//! (its A is our B). `amax` is the largest absolute value of an element before `scale_d` and rounding, as in cuBLASLt. Both
+//! scales of operands may be vectors, which is cuBLASLt's `OUTER_VEC_32F`. For integers cuBLASLt has only the scale alpha,
+//! and only the epilogue `DEFAULT` beside a D of eight bits. Stores saturate in both libraries.
 
 use crate::build::{Builder, Epilogue, Expr};
 use crate::check::Diagnostics;
 use crate::dtype::DType;
-use crate::ir::Monoid;
 use crate::ir::axes::{M, N};
+use crate::ir::{Monoid, Operand};
 
 /// The formats of an epilogue's matrices and vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +47,65 @@ pub struct Formats {
     pub aux: DType,
     /// Whether `alpha` and `beta` are scalars of the launch. Otherwise both are 1.
     pub scaled: bool,
+    /// What there is besides where A and B have eight bits.
+    pub scales: Scales,
+}
+
+/// What products of eight bits have besides. A launch may leave out each scale, which then is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Scales {
+    /// Whether the accumulator is an `i32`: that of integers.
+    pub integers: bool,
+    /// `scale_a`, by which A was divided: `F32.pointer()`, or `F32.over(M)`.
+    pub a: Option<Operand>,
+    /// `scale_b`, by which B was divided: `F32.pointer()`, or `F32.over(N)`.
+    pub b: Option<Operand>,
+    /// Whether D is multiplied by `scale_d`, one number by device pointer.
+    pub d: bool,
+    /// Whether `amax` is left, one number by device pointer.
+    pub amax: bool,
+}
+
+impl Scales {
+    const NONE: Scales = Scales { integers: false, a: None, b: None, d: false, amax: false };
 }
 
 impl Formats {
     /// One format for all, with scalars and without C.
     pub const fn of(dtype: DType) -> Formats {
-        Formats { d: dtype, c: None, bias: dtype, aux: dtype, scaled: true }
+        Formats { d: dtype, c: None, bias: dtype, aux: dtype, scaled: true, scales: Scales::NONE }
+    }
+
+    /// Of a product of `E4M3` and `E5M2`: `alpha`, and by device pointer `scale_a` and `scale_b`; where D has eight bits,
+    /// too, `scale_d` and `amax`. C, bias and auxiliaries have 16 bits: those of D, or BF16.
+    ///
+    /// ```
+    /// use postlude::compat::cublaslt::{self, Formats};
+    /// use postlude::float8::F8E4M3;
+    /// use postlude::prelude::*;
+    /// let epilogue = cublaslt::relu_bias(Formats::fp8(E4M3))?;
+    /// let one = [F8E4M3::from_f32(1.0)];
+    /// let (mut d, mut amax) = ([F8E4M3::from_f32(0.0)], [0.0f32]);
+    /// let args = HostArgs::new().input("a", &one).input("b", &one).scalar("alpha", 1.0).input("scale_a", &[6.0f32]);
+    /// let args = args.input("bias", &[postlude::half::bf16::ZERO]).input("scale_d", &[0.5f32]);
+    /// let args = args.output("d", &mut d).output("amax", &mut amax);
+    /// Gemm::new(E4M3, TN, &epilogue).reference(Shape::new(1, 1, 1), args)?;
+    /// assert_eq!((d[0].to_f32(), amax[0]), (3.0, 6.0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn fp8(d: DType) -> Formats {
+        let narrow = d.is_eight_bits();
+        let other = if narrow || d == DType::F32 { DType::BF16 } else { d };
+        let one = Some(DType::F32.pointer());
+        let scales = Scales { integers: false, a: one, b: one, d: narrow, amax: narrow };
+        Formats { d, bias: other, aux: other, scales, ..Formats::of(d) }
+    }
+
+    /// Of a product of `I8` and `U8`, whose sums are `i32` and become `f32` before anything is done with them: `alpha`, a
+    /// bias of `F32`.
+    pub fn int8(d: DType) -> Formats {
+        let scales = Scales { integers: true, ..Scales::NONE };
+        Formats { d, bias: DType::F32, aux: DType::BF16, scales, ..Formats::of(d) }
     }
 }
 
@@ -88,23 +148,23 @@ macro_rules! epilogues {
 
 epilogues! {
     /// D = Z.
-    default = "DEFAULT" 1, |e, f| { e.store("d", scaled(e, f), f.d); }
+    default = "DEFAULT" 1, |e, f| { stored(e, f, scaled(e, f)); }
     /// D = max(Z, 0).
-    relu = "RELU" 2, |e, f| { e.store("d", scaled(e, f).relu(), f.d); }
+    relu = "RELU" 2, |e, f| { stored(e, f, scaled(e, f).relu()); }
     /// D = Z + bias.
-    bias = "BIAS" 4, |e, f| { e.store("d", biased(e, f), f.d); }
+    bias = "BIAS" 4, |e, f| { stored(e, f, biased(e, f)); }
     /// D = max(Z + bias, 0).
-    relu_bias = "RELU_BIAS" 6, |e, f| { e.store("d", biased(e, f).relu(), f.d); }
+    relu_bias = "RELU_BIAS" 6, |e, f| { stored(e, f, biased(e, f).relu()); }
     /// D = gelu(Z).
-    gelu = "GELU" 32, |e, f| { e.store("d", scaled(e, f).gelu_tanh(), f.d); }
+    gelu = "GELU" 32, |e, f| { stored(e, f, scaled(e, f).gelu_tanh()); }
     /// D = gelu(Z + bias).
-    gelu_bias = "GELU_BIAS" 36, |e, f| { e.store("d", biased(e, f).gelu_tanh(), f.d); }
+    gelu_bias = "GELU_BIAS" 36, |e, f| { stored(e, f, biased(e, f).gelu_tanh()); }
     /// D = max(Z, 0), and its mask.
     relu_aux = "RELU_AUX" 130, |e, f| { masked(e, f, scaled(e, f)); }
     /// D = max(Z + bias, 0), and its mask.
     relu_aux_bias = "RELU_AUX_BIAS" 134, |e, f| { masked(e, f, biased(e, f)); }
     /// D = Z where the mask holds, else 0.
-    drelu = "DRELU" 136, |e, f| { e.store("d", unmasked(e, f), f.d); }
+    drelu = "DRELU" 136, |e, f| { stored(e, f, unmasked(e, f)); }
     /// D = Z where the mask holds, else 0; bgrad = the sum of D over M.
     drelu_bgrad = "DRELU_BGRAD" 152, |e, f| { summed(e, f, unmasked(e, f)); }
     /// D = gelu(Z); aux = Z.
@@ -112,20 +172,20 @@ epilogues! {
     /// D = gelu(Z + bias); aux = Z + bias.
     gelu_aux_bias = "GELU_AUX_BIAS" 164, |e, f| { kept(e, f, biased(e, f)); }
     /// D = Z gelu'(aux).
-    dgelu = "DGELU" 192, |e, f| { e.store("d", bent(e, f), f.d); }
+    dgelu = "DGELU" 192, |e, f| { stored(e, f, bent(e, f)); }
     /// D = Z gelu'(aux); bgrad = the sum of D over M.
     dgelu_bgrad = "DGELU_BGRAD" 208, |e, f| { summed(e, f, bent(e, f)); }
     /// D = Z; bgrad = the sum over K of cuBLASLt's A, one value for each of its rows. That is our B, one value a
     /// column.
     bgrada = "BGRADA" 256, |e, f| {
-        e.store("d", scaled(e, f), f.d);
-        e.reduce("bgrad", e.b(), Monoid::Sum, f.bias.over(N));
+        stored(e, f, scaled(e, f));
+        e.reduce("bgrad", if f.scales.integers { e.b_i32() } else { e.b() }, Monoid::Sum, f.bias.over(N));
     }
     /// D = Z; bgrad = the sum over K of cuBLASLt's B, one value for each of its columns. That is our A, one value a
     /// row.
     bgradb = "BGRADB" 512, |e, f| {
-        e.store("d", scaled(e, f), f.d);
-        e.reduce("bgrad", e.a(), Monoid::Sum, f.bias.over(M));
+        stored(e, f, scaled(e, f));
+        e.reduce("bgrad", if f.scales.integers { e.a_i32() } else { e.a() }, Monoid::Sum, f.bias.over(M));
     }
 }
 
@@ -136,7 +196,12 @@ pub fn by_value(value: u32) -> Option<&'static Named> {
 
 /// Z = alpha A B + beta C, without C if beta is 0.
 fn scaled(e: &Builder, formats: Formats) -> Expr<'_> {
-    let z = if formats.scaled { e.acc() * e.scalar("alpha", DType::F32) } else { e.acc() };
+    let Scales { integers, a, b, .. } = formats.scales;
+    let z = if integers { e.acc_i32().cast(DType::F32) } else { e.acc() };
+    let scale = |name: &'static str, operand: Option<Operand>| operand.map(|operand| e.load_or(name, operand, 1.0));
+    let factors = [scale("scale_a", a), scale("scale_b", b), formats.scaled.then(|| e.scalar("alpha", DType::F32))];
+    // All of them first: what does not vary along both axes is not multiplied for each element.
+    let z = factors.into_iter().flatten().reduce(|x, y| x * y).map_or(z, |factor| z * factor);
     match formats.c {
         Some(c) if formats.scaled => {
             let beta = e.scalar("beta", DType::F32);
@@ -151,8 +216,17 @@ fn biased(e: &Builder, formats: Formats) -> Expr<'_> {
     scaled(e, formats) + e.load("bias", formats.bias.over(N))
 }
 
+/// Stores D, and its largest size before its scale.
+fn stored(e: &Builder, formats: Formats, value: Expr<'_>) {
+    if formats.scales.amax {
+        e.reduce("amax", value, Monoid::AbsMax, DType::F32.pointer());
+    }
+    let scaled = if formats.scales.d { value * e.load_or("scale_d", DType::F32.pointer(), 1.0) } else { value };
+    e.store("d", scaled, formats.d);
+}
+
 fn masked(e: &Builder, formats: Formats, z: Expr<'_>) {
-    e.store("d", z.relu(), formats.d);
+    stored(e, formats, z.relu());
     e.store("aux", z.ge(0.0), DType::Bits128);
 }
 
@@ -161,12 +235,12 @@ fn unmasked(e: &Builder, formats: Formats) -> Expr<'_> {
 }
 
 fn summed(e: &Builder, formats: Formats, value: Expr<'_>) {
-    e.store("d", value, formats.d);
+    stored(e, formats, value);
     e.reduce("bgrad", value, Monoid::Sum, formats.bias.over(N));
 }
 
 fn kept(e: &Builder, formats: Formats, z: Expr<'_>) {
-    e.store("d", z.gelu_tanh(), formats.d);
+    stored(e, formats, z.gelu_tanh());
     e.store("aux", z, formats.aux);
 }
 

@@ -258,7 +258,7 @@ impl FusedGemmEpilogue {
     }
 
     fn product(&self, layout: Layout) -> Operation {
-        Operation::Product { dtype: self.dtype, layout }
+        Operation::product(self.dtype, layout)
     }
 
     /// The product for Out, with the reserve on request.

@@ -9,7 +9,7 @@ use super::reduce::Reducer;
 use super::repack::Repacker;
 use super::scratch::{StridedRuns, Written};
 use super::split::Splitter;
-use super::tensor_map::{Bytes, MappedTensor, UNIT};
+use super::tensor_map::{MappedTensor, UNIT};
 use super::{DeviceArgs, DeviceError, probe};
 use crate::args::{ArgumentError, ArgumentErrors, ArgumentFault, Bound, Given, Slot, SlotKind, bind, bind_into};
 use crate::ir::Constant;
@@ -238,7 +238,10 @@ impl Launch {
         // A null address tells the kernel that the operand is left out, so the operand needs no map.
         let described = |field: &&MapField| places[field.slot].address != 0 || !self.slots[field.slot].may_be_left_out();
         for field in self.layout.maps.iter().filter(described) {
-            let map = self.encode(field, &places[field.slot]).map_err(driver("describe a tensor"))?;
+            let copy =
+                copied.as_ref().and_then(|c| self.operand_slots.iter().zip(c.operands).find(|(slot, _)| **slot == field.slot)?.1);
+            let tensor = copy.or_else(|| self.tensor(field.slot, &places[field.slot]));
+            let map = tensor.map_or(Ok(None), |t| t.encode(&field.map, field.in_pairs)).map_err(driver("describe a tensor"))?;
             if map.is_none() && field.map.required && self.alignment[field.slot] > 1 {
                 let name = self.slots[field.slot].name.to_string();
                 let fault = ArgumentFault::TooLarge { limit: "extents of 2^32 elements and strides of 2^40 bytes" };
@@ -315,10 +318,6 @@ impl Launch {
                 BoundOperand { address, ld, batch_stride, aligned, ..BoundOperand::NONE }
             }
         }
-    }
-
-    fn encode(&self, field: &MapField, place: &BoundOperand) -> Result<Option<Bytes>, DriverError> {
-        self.tensor(field.slot, place).map_or(Ok(None), |tensor| tensor.encode(&field.map, field.in_pairs))
     }
 
     /// A slot's memory with its extents.

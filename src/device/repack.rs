@@ -61,6 +61,7 @@ impl Repacker {
             let MappedTensor { inner, outer, batch, batch_stride, size, .. } = operands[i]?;
             // A batch that shares the operand shares the copy.
             let entries = if batch_stride == 0 { batch.min(1) } else { batch };
+            let (inner, outer) = if self.repack.transposed[i] { (outer, inner) } else { (inner, outer) };
             let ld = self.repack.ld(inner);
             if !self.repack.operands[i] || inner * outer * entries == 0 {
                 return None;
@@ -83,8 +84,13 @@ impl Repacker {
             let (Some((at, entries, ld)), Some(original)) = (place, operands[i]) else { continue };
             let MappedTensor { address, inner, outer, size, .. } = original;
             let units = ld * size / UNIT;
-            let written = (inner * size).div_ceil(UNIT) * outer * entries;
-            let blocks = written.div_ceil(Repack::THREADS * Repack::UNITS) as u64;
+            // Runs of the copy, and elements of one.
+            let [runs, run] = if self.repack.transposed[i] { [inner, outer] } else { [outer, inner] };
+            let blocks = if self.repack.transposed[i] {
+                runs.div_ceil(Repack::TILE) * run.div_ceil(Repack::TILE) * entries
+            } else {
+                ((run * size).div_ceil(UNIT) * runs * entries).div_ceil(Repack::THREADS * Repack::UNITS)
+            } as u64;
             grid += blocks;
             let to = base + at as u64;
             block.0[i] = Operand {
@@ -93,14 +99,14 @@ impl Repacker {
                 ld: original.ld as i64,
                 batch_stride: original.batch_stride as i64,
                 units: units as i64,
-                entry_units: (units * outer) as i64,
+                entry_units: (units * runs) as i64,
                 rows: outer as i32,
                 length: inner as i32,
                 batch: entries as i32,
                 blocks: blocks as u32,
             };
-            let batch_stride = if original.batch_stride == 0 { 0 } else { ld * outer };
-            copies[i] = Some(MappedTensor { address: to, ld, batch_stride, ..original });
+            let batch_stride = if original.batch_stride == 0 { 0 } else { ld * runs };
+            copies[i] = Some(MappedTensor { address: to, inner: run, outer: runs, ld, batch_stride, ..original });
         }
         let grid = u32::try_from(grid).ok().filter(|blocks| *blocks <= i32::MAX as u32);
         let Some(grid) = grid else { return Err(DeviceError::ScratchTooLarge { bytes: needed }) };

@@ -6,6 +6,7 @@
 
 mod calls;
 mod monoids;
+mod operands;
 mod printer;
 mod reduce;
 mod repack;
@@ -19,6 +20,7 @@ use crate::ir::{Operand, Order, Side};
 use crate::plan::{self, FieldValue, InstrKind, KernelPlan, Phase, Staged, Staging, TensorMap, has_wide, lies_along_columns};
 use crate::problem::Operation;
 use crate::source::Source;
+use operands::{Operands, Wgmma};
 use printer::Printer;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -38,6 +40,7 @@ static TEMPLATES: &[(&str, &str)] = templates![
     "prelude/types.cuh",
     "prelude/fresh.cuh",
     "prelude/memory.cuh",
+    "prelude/eight_bits.cuh",
     "prelude/math.cuh",
     "prelude/fast.cuh",
     "prelude/strip.cuh",
@@ -51,6 +54,7 @@ static TEMPLATES: &[(&str, &str)] = templates![
     "prelude/reduce.cuh",
     "prelude/shared.cuh",
     "prelude/tensor_core.cuh",
+    "prelude/tensor_core_eights.cuh",
     "prelude/overlap.cuh",
     "prelude/hopper.cuh",
     "prelude/staging.cuh",
@@ -98,7 +102,7 @@ struct Access {
     value: String,
     /// Storage type.
     dtype: &'static str,
-    /// Type of the widened value.
+    /// Type of the widened value, or of the one that is stored.
     value_type: &'static str,
     /// Address of the operand, batch entry included.
     base: String,
@@ -148,40 +152,6 @@ struct StagedVector {
     limit: &'static str,
 }
 
-/// The tensor-core instruction of a Hopper kernel, with its accumulators written out as the assembler wants them.
-#[derive(Serialize)]
-struct Wgmma {
-    n: usize,
-    registers: usize,
-    dtype: &'static str,
-    list: String,
-    outputs: String,
-}
-
-impl Wgmma {
-    fn of(plan: &KernelPlan) -> Wgmma {
-        let (n, registers) = (plan.tile.bn, plan.tile.bn / 2);
-        let (mut list, mut outputs) = (String::with_capacity(6 * registers), String::with_capacity(14 * registers));
-        // Hundreds of numbers, for which a formatter takes as long as for all the rest of a plan.
-        for i in 0..registers {
-            let comma = if i > 0 { ", " } else { "" };
-            list.extend([comma, "%"]);
-            push_number(&mut list, i);
-            outputs.extend([comma, "\"+f\"(d["]);
-            push_number(&mut outputs, i);
-            outputs.push_str("])");
-        }
-        Wgmma { n, registers, dtype: plan.operation.dtype().name(), list: format!("{{ {list}}}"), outputs }
-    }
-}
-
-fn push_number(text: &mut String, number: usize) {
-    if number >= 10 {
-        push_number(text, number / 10);
-    }
-    text.push(char::from(b'0' + (number % 10) as u8));
-}
-
 #[derive(Serialize)]
 struct Pointer {
     name: String,
@@ -222,11 +192,15 @@ struct Context {
     staged_bits: Vec<StagedMatrix>,
     staged_vectors: Vec<StagedVector>,
     element: &'static str,
+    #[serde(flatten)]
+    operands: Operands,
     accumulator: &'static str,
     /// Bytes of one.
     accumulator_bytes: usize,
     /// Whether any value is an `f64`.
     doubles: bool,
+    /// Whether any format is a number of eight bits.
+    eight_bits: bool,
     /// Whether any operand has elements of one bit.
     packed: bool,
     packed_accumulator: bool,
@@ -375,9 +349,11 @@ fn context(plan: &KernelPlan) -> Context {
         staged_vectors: staged(|s| &s.vectors).map(|s| vector(printer.step_access(s.of), plan)).collect(),
         product: matches!(plan.operation, Operation::Product { .. }),
         element: plan.operation.dtype().cuda(),
+        operands: Operands::of(plan),
         accumulator: plan.operation.accumulator().cuda(),
         accumulator_bytes: plan.operation.accumulator().storage().size(),
         doubles: plan.has_doubles(),
+        eight_bits: plan.has_eight_bits(),
         packed: packed_accumulator || plan.arguments.iter().any(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed())),
         packed_accumulator,
         optional: program.steps.iter().any(|step| match step.kind {

@@ -97,7 +97,8 @@ impl<'p> Printer<'p> {
 
     pub(super) fn store(&self, index: usize, store: &Store) -> Access {
         let staged_at = self.plan.staging.as_ref().map_or(0, |s| s.of_store(index));
-        place(self, self.reference(store.value), format!("store {index}"), store.argument, store.operand, staged_at)
+        let access = place(self, self.reference(store.value), format!("store {index}"), store.argument, store.operand, staged_at);
+        Access { value_type: self.program.steps[store.value].value.cuda(), ..access }
     }
 
     /// A value as an atomic expression; inside a loop over `i` where it is an array.

@@ -1,6 +1,7 @@
 //! The kernel that copies unaligned operands.
 
 use super::{RenderError, engine};
+use crate::dtype::DType;
 use crate::plan::Repack;
 use crate::source::Source;
 use serde::Serialize;
@@ -13,15 +14,29 @@ struct Context {
     element: &'static str,
     units: usize,
     threads: usize,
+    transposes: bool,
+    tile: usize,
+    transposed_a: bool,
+    transposed_b: bool,
 }
 
-/// The source of the kernel that copies operands. It depends on their format alone.
+/// The source of the kernel that copies operands. It depends on their format, and on which of them it transposes.
 ///
 /// # Errors
 /// Only if a template of this library is at fault.
 pub fn render_repack(repack: &Repack) -> Result<Source, RenderError> {
     let engine = engine().as_ref().map_err(|e| RenderError(e.clone()))?;
-    let context = Context { element: repack.dtype.cuda(), units: Repack::UNITS, threads: Repack::THREADS };
+    let [transposed_a, transposed_b] = repack.transposed;
+    let context = Context {
+        // Copies look at no number, and of eight bits one byte is like another.
+        element: if repack.dtype.is_eight_bits() { DType::Bool.cuda() } else { repack.dtype.cuda() },
+        units: Repack::UNITS,
+        threads: Repack::THREADS,
+        transposes: transposed_a || transposed_b,
+        tile: Repack::TILE,
+        transposed_a,
+        transposed_b,
+    };
     let context = tera::Context::from_serialize(&context).map_err(|e| RenderError(e.to_string()))?;
     let text = engine.render("repack.cu", &context).map_err(|e| RenderError(e.to_string()))?;
     Ok(Source::new(text, ENTRY))

@@ -65,7 +65,8 @@ fn sources(plan: &KernelPlan) -> Option<Vec<Source>> {
 fn command(operation: Operation, Shape { m, n, k, batch }: Shape, target: Target, gpu: Gpu) -> String {
     let batch = if batch == 1 { String::new() } else { format!(",{batch}") };
     let operation = match operation {
-        Operation::Product { dtype, layout } => format!("--product {dtype},{layout}"),
+        Operation::Product { a, b, layout } if operation.is_mixed() => format!("--product {a},{b},{layout}"),
+        Operation::Product { a, layout, .. } => format!("--product {a},{layout}"),
         Operation::Pointwise { dtype, order: Order::RowMajor } => format!("--pointwise {dtype},row"),
         Operation::Pointwise { dtype, order: Order::ColumnMajor } => format!("--pointwise {dtype},column"),
     };

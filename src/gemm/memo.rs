@@ -120,7 +120,7 @@ pub(super) fn launch(
 mod tests {
     use super::*;
     use crate::build::{Epilogue, recipes};
-    use crate::dtype::DType::{BF16, F16};
+    use crate::dtype::DType::{BF16, E4M3, E5M2, F16};
     use crate::ir::axes::N;
     use crate::ir::{CustomOp, Order, Side};
     use crate::plan::{Mainloop, Math};
@@ -185,6 +185,9 @@ mod tests {
             plain(&Gemm::pointwise(F16, Order::RowMajor, &relu())),
             plain(&base.clone().math(Math::Exact)),
             plain(&base.clone().tf32(true)),
+            plain(&base.clone().fast_accumulation(true)),
+            plain(&Gemm::mixed(E4M3, E5M2, Layout::TN, &relu())),
+            plain(&Gemm::mixed(E5M2, E4M3, Layout::TN, &relu())),
             plain(&base.clone().mainloop(Mainloop::Simt)),
             plain(&base.clone().tile(tile)),
             plain(&base.clone().programmatic_launch(false)),

@@ -73,7 +73,8 @@ impl Outputs {
                 SinkKind::Store(_) => (value, None),
                 SinkKind::Reduce(Reduction { monoid, .. }) => (monoid.gives(value), monoid.adjoint()),
             };
-            if !gives.is_float() {
+            // An integer has no gradient, and neither has what a store rounds to one.
+            if !gives.is_float() || !sink.kind.operand().dtype.value_type().is_float() {
                 continue;
             }
             let why = match sink.kind {
@@ -123,7 +124,8 @@ impl Outputs {
         let incoming = Node::Accumulator(self.through.operand.dtype.value_type());
         let mut seeds = vec![seed(joint, &self.through, incoming)];
         for output in &self.others {
-            let load = Node::load(upstream(&output.name), output.operand);
+            let operand = Operand { dtype: output.operand.dtype.of_gradients(), ..output.operand };
+            let load = Node::load(upstream(&output.name), operand);
             let (value, gradient) = seed(joint, output, load);
             seeds.push((value, output.adjoint.map_or(gradient, |adjoint| adjoint(&mut joint.graph, value, gradient))));
         }
@@ -156,7 +158,7 @@ pub(super) fn leaves(forward: &Checked, joint: &Joint, wrt: &Wrt, output: DType)
                 let value = operand.dtype.value_type();
                 if wrt.accumulator && value.is_float() {
                     taken(forward, [&Arc::from("acc")].into_iter())?;
-                    let usual = if output.value_type() == value { output } else { operand.dtype };
+                    let usual = if output.value_type() == value { output } else { operand.dtype.of_gradients() };
                     let operand = Operand { order: order(forward), ..format("acc", usual, value)?.into() };
                     leaves.push(Leaf { name: "acc".into(), id, operand });
                 }
@@ -178,7 +180,7 @@ pub(super) fn leaves(forward: &Checked, joint: &Joint, wrt: &Wrt, output: DType)
         known.push(name.to_string());
         if wrt.wants(name) {
             room(GRADIENT, name)?;
-            let dtype = format(name, operand.dtype, value)?;
+            let dtype = format(name, operand.dtype.of_gradients(), value)?;
             leaves.push(Leaf { name: name.clone(), id, operand: Operand { dtype, ..operand } });
         }
     }

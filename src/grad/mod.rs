@@ -210,7 +210,7 @@ impl Candidate {
     ) -> Result<Candidate, GradError> {
         let operand = outputs.through.operand;
         let mut joint = Joint::new(forward)?;
-        let leaves = leaves(forward, &joint, wrt, operand.dtype)?;
+        let leaves = leaves(forward, &joint, wrt, operand.dtype.of_gradients())?;
         let seeds: Vec<(NodeId, NodeId)> = outputs.seeds(forward, &mut joint);
         let ids: Vec<NodeId> = leaves.iter().map(|leaf| leaf.id).collect();
         let gradients = sweep::sweep(&mut joint, &seeds, &ids, through)?;
@@ -225,7 +225,7 @@ impl Candidate {
         // Sums of integer products are far larger than what is stored in the end.
         let integer = forward.accumulator() == Some(ValueType::I32);
         let narrow = operand.dtype.value_type() == ValueType::F32;
-        let float = if wrt.exact || integer || !narrow { DType::F32 } else { operand.dtype };
+        let float = if wrt.exact || integer || !narrow { DType::F32 } else { operand.dtype.of_gradients() };
         let selected = select::select(forward, &folded, incoming, wrt, (float, operand.order))?;
         let bits = selected.iter().filter(|s| s.output.is_none()).map(|s| s.operand.dtype.bits()).sum();
         let names: Vec<Arc<str>> = (0..selected.len()).map(|i| i.to_string().into()).collect();

@@ -132,6 +132,11 @@ fn known(forward: &Checked, folded: &Folded, wrt: &Wrt) -> Result<HashMap<NodeId
             let known = stores.map(|s| s.name.to_string()).collect();
             return Err(GradError::Unknown { name: name.clone(), what: "is stored and could be kept", known });
         };
+        let (dtype, holds) = (sink.kind.operand().dtype, forward.type_of(sink.value()).value);
+        if dtype.value_type() != holds {
+            let cure = "keep an output that is stored in a format of its value's own type";
+            return Err(GradError::Format { name: name.clone(), dtype, cure });
+        }
         let index = sink.value().index();
         if let Some(id) = folded.of_user[index].or(folded.at_border[index]) {
             known.insert(id, Known::Output(sink.name.clone(), sink.kind.operand()));

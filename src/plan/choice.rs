@@ -8,12 +8,14 @@ use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::{Node, Order};
 use crate::plan::launch::raster;
-use crate::plan::mainloop::candidates::{Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_TF32, SUMS};
+use crate::plan::mainloop::candidates::{
+    Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_EIGHT_BITS, SM80_TF32, SUMS,
+};
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
 use crate::plan::{
     ArgumentRuns, Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, Tile, TileShape,
 };
-use crate::problem::{Operation, Shape};
+use crate::problem::{Layout, Operation, Shape};
 use crate::target::{Gpu, Target};
 use serde::Serialize;
 use std::fmt;
@@ -205,8 +207,20 @@ impl TileRequest<'_> {
     /// What the estimates of Hopper's tiles depend on.
     fn cost_inputs(&self) -> CostInputs<'_> {
         let &TileRequest { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, .. } = self;
-        CostInputs { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines }
+        let promotes = self.promotes();
+        CostInputs { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, promotes }
     }
+
+    /// Whether the tensor cores' sums of a few terms are added up outside of them.
+    pub fn promotes(&self) -> bool {
+        promotes(self.operation, self.preferences)
+    }
+}
+
+/// Whether Hopper's kernel for an operation adds up in `f32` what tensor cores sum of a panel's terms.
+pub(super) fn promotes(operation: Operation, preferences: Preferences) -> bool {
+    let multiplies = matches!(operation, Operation::Product { .. });
+    multiplies && operation.dtype().sums_coarsely() && !preferences.fast_accumulation
 }
 
 /// Nanoseconds of a unit of the candidates' times, where it was measured: `sm80` takes 322 and 2527 us for 4096^3 and 8192^3 in f16
@@ -233,7 +247,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
     if let Some(tile) = request.preferences.tile {
         consider(&tile, None, &|_| 1.0);
     } else if mainloop == Mainloop::Sm90a {
-        for tile in cost::tiles() {
+        for tile in cost::tiles(request.operation.dtype().size()) {
             consider(&tile, None, &|tile| {
                 cost::estimate(tile, &request.cost_inputs(), CostModel::of(request.gpu.model, request.rows_begin_at_lines))
             });
@@ -241,6 +255,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
     } else {
         let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {
             (Mainloop::Sm80, DType::F32) => &SM80_TF32,
+            (Mainloop::Sm80, dtype) if dtype.is_eight_bits() => &SM80_EIGHT_BITS,
             (Mainloop::Sm80, _) => &SM80,
             (Mainloop::Gemv, _) if runs_along_k(request.operation) => &GEMV_K,
             (Mainloop::Gemv, _) => &GEMV_N,
@@ -293,6 +308,7 @@ pub(super) fn mainloops(
             None if mainloop == Mainloop::Sm90a
                 && target.has_wgmma()
                 && alignment.iter().any(|bytes| *bytes < 16)
+                && Repack::transposes(mainloop, operation) == [false; 2]
                 && !Repack::pays(shape, operation.dtype().size(), alignment) =>
             {
                 let [a, b] = alignment;
@@ -324,7 +340,7 @@ fn double(epilogue: &Checked) -> Option<String> {
 
 /// Why a mainloop cannot compute what is asked, if it cannot.
 fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences: Preferences) -> Option<String> {
-    let Operation::Product { dtype, .. } = operation else {
+    let Operation::Product { a: dtype, layout, .. } = operation else {
         return (mainloop != Mainloop::Pointwise).then(|| "the operation is pointwise: it has no product".into());
     };
     match (mainloop, dtype) {
@@ -335,6 +351,10 @@ fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences
         }
         (Mainloop::Sm90a, _) if !target.has_wgmma() => Some(format!("{target} has no wgmma")),
         (_, DType::F16 | DType::BF16) => None,
+        (Mainloop::Sm80, _) if dtype.is_eight_bits() && layout != Layout::TN => {
+            Some(format!("operands of eight bits are multiplied with K contiguous, which is TN, and these are {layout}"))
+        }
+        (_, DType::E4M3 | DType::E5M2 | DType::I8 | DType::U8) => None,
         (Mainloop::Sm80, DType::F32) if preferences.tf32 => None,
         (Mainloop::Sm80, DType::F32) => Some("f32 operands keep full precision unless tf32 is asked for".into()),
         (_, other) => Some(format!("operands of {other} have no tensor-core form here")),
@@ -347,9 +367,10 @@ pub(super) const FEW: usize = 4;
 /// Whether Hopper's narrow tiles keep up with reading the larger operand once: always but for one row or column against an
 /// operand with K contiguous, and wherever they need no copies.
 fn narrow_tiles_read_faster(operation: Operation, shape: Shape, alignment: [usize; 2], target: Target) -> bool {
-    let Operation::Product { dtype, layout } = operation else { return false };
+    let Operation::Product { a: dtype, layout, .. } = operation else { return false };
     let k_contiguous = if shape.m <= shape.n { layout.b() == Order::ColumnMajor } else { layout.a() == Order::RowMajor };
-    let tensor_cores = target.has_wgmma() && matches!(dtype, DType::F16 | DType::BF16);
+    let multiplies = matches!(dtype, DType::F16 | DType::BF16) || dtype.is_eight_bits() && layout == Layout::TN;
+    let tensor_cores = target.has_wgmma() && multiplies;
     tensor_cores && alignment.iter().all(|bytes| *bytes >= 16) && (shape.m.min(shape.n) > 1 || !k_contiguous)
 }
 
@@ -381,6 +402,9 @@ const MOST_CODE: usize = 9000;
 fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
     let TileRequest { operation, program, alignment, strip, target, .. } = *request;
     if let Some(obstacle) = tile.obstacle(operation, &program.reductions, alignment, strip, target) {
+        return Err(obstacle.into());
+    }
+    if let Some(obstacle) = cost::lacks_room(tile, request.promotes()) {
         return Err(obstacle.into());
     }
     let passes = |maps| match request.params.size_with(maps) {

@@ -1,7 +1,7 @@
 //! Explaining a plan: what will run, what it takes, and why this and not another.
 
 use crate::ir::axes::L;
-use crate::plan::{InstrKind, Item, KernelPlan, MOST_PARTS, OperandSum, Phase, SplitK, Staging};
+use crate::plan::{InstrKind, Item, KernelPlan, MOST_PARTS, Mainloop, OperandSum, Phase, SplitK, Staging};
 use std::fmt::Write;
 
 impl KernelPlan {
@@ -39,6 +39,27 @@ impl KernelPlan {
                 "copies        {} into aligned rows before the kernel, {} bytes of scratch: TMA reads multiples of 16 bytes",
                 names.join(" and "),
                 self.scratch,
+            );
+            let names: Vec<_> =
+                ["a", "b"].into_iter().zip(repack.transposed).filter_map(|(n, turned)| turned.then_some(n)).collect();
+            if !names.is_empty() {
+                let _ = writeln!(
+                    out,
+                    "transposes    {}: wgmma reads eight bits with K contiguous; an operand that lies so costs no copy",
+                    names.join(" and "),
+                );
+            }
+        }
+        if self.promotes {
+            let _ = writeln!(
+                out,
+                "accumulates   in f32, what tensor cores sum of 128 terms each: `Gemm::fast_accumulation` leaves all to them, at 13 bits"
+            );
+        }
+        if self.tile.mainloop() == Mainloop::Sm80 && self.operation.dtype().sums_coarsely() {
+            let _ = writeln!(
+                out,
+                "multiplies    operands of eight floating-point bits as f16, which holds them: no faster than f16 is"
             );
         }
         let _ = writeln!(out, "strip         {} columns a visit", self.strip);

@@ -8,6 +8,7 @@
 mod choice;
 mod code;
 mod epilogue;
+mod error;
 mod explain;
 mod launch;
 mod mainloop;
@@ -20,6 +21,7 @@ pub(crate) use epilogue::operand_sums::MOST_PARTS;
 pub use epilogue::operand_sums::OperandSum;
 pub use epilogue::program::{Instr, InstrKind, Item, Phase, Program, Store};
 pub use epilogue::reduce::{Parts, PlannedReduction, Unit, Workspace};
+pub use error::PlanError;
 pub use launch::maps::{MapSource, Swizzle, TensorMap};
 pub use launch::params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use launch::problem::{ArgumentRuns, Problem, Strides};
@@ -34,10 +36,11 @@ pub use split_k::SplitK;
 pub(crate) use epilogue::reduce::{NOTE_BYTES, sets};
 pub(crate) use launch::params::{has_wide, lies_along_columns};
 pub use launch::problem::alignment;
+pub(crate) use mainloop::sm90a::staging::panel_terms;
 
-use crate::args::{ArgumentErrors, Misfit, fit_operation, slots};
+use crate::args::{fit_operation, slots};
 use crate::check::{Argument, Checked, Role};
-use crate::dtype::ValueType;
+use crate::dtype::{DType, ValueType};
 use crate::ir::Order;
 use crate::pass;
 use crate::problem::{Operation, Shape};
@@ -58,6 +61,8 @@ pub struct KernelPlan {
     pub transposed: bool,
     /// Whether approximations are used.
     pub fast_math: bool,
+    /// Whether what tensor cores sum of 128 terms is added up outside of them, in `f32`.
+    pub promotes: bool,
     /// The mainloop and its configuration.
     pub tile: Tile,
     /// Consecutive columns of one visit.
@@ -105,45 +110,6 @@ pub struct KernelPlan {
     pub constant: [bool; 2],
     /// Why this tile and not another.
     pub choice: Choice,
-}
-
-/// Why there is no plan.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// The epilogue does not fit the operation.
-    #[error(transparent)]
-    Misfit(#[from] Misfit),
-    /// The problem says of an argument what no launch could take.
-    #[error(transparent)]
-    Arguments(#[from] ArgumentErrors),
-    /// Too many arguments for any candidate's parameter block.
-    #[error("the epilogue's arguments take {size} bytes of kernel parameters; {LIMIT} are available: use fewer arguments", LIMIT = PARAMETER_LIMIT)]
-    Parameters {
-        /// Bytes needed.
-        size: usize,
-    },
-    /// K cannot be split as was asked for.
-    #[error(
-        "K cannot be split in {parts} parts: {why}; `Gemm::split_k(1)` leaves it whole, and `explain()` says what parts would pay"
-    )]
-    Split {
-        /// How many were asked for.
-        parts: usize,
-        /// What stands against it.
-        why: String,
-    },
-    /// A device without multiprocessors.
-    #[error(
-        "a device of {0} with 0 multiprocessors runs nothing: give the count of the one that is planned for, as `Device::multiprocessors` has it"
-    )]
-    NoMultiprocessors(Target),
-    /// An extent that kernels cannot count.
-    #[error("{0} is too large: {limit}", limit = Shape::LIMIT)]
-    TooLarge(Shape),
-    /// No configuration fits.
-    #[error("no kernel can run this problem:\n{0}")]
-    NoTile(Box<Choice>),
 }
 
 impl KernelPlan {
@@ -196,6 +162,7 @@ impl KernelPlan {
             let program = Program::of(&seen);
             let strip = strip(&seen, |name| aligned(name));
             let repack = Repack::of(mainloop, operation, alignment);
+            let operation = repack.map_or(operation, |r| r.read(operation));
             let read = if repack.is_some() { alignment.map(|bytes| bytes.max(16)) } else { alignment };
             // A copy is written right before the kernel, whatever the original is.
             let copied = repack.map_or([false; 2], |r| r.operands);
@@ -229,6 +196,7 @@ impl KernelPlan {
             };
             choice::choose(mainloop, &request, &mut choice);
             let Some((tile, raster)) = choice.chosen() else { continue };
+            let promotes = mainloop == Mainloop::Sm90a && choice::promotes(operation, preferences);
             let (staging, params) = staged(&tile, operation, &argument_runs, &program, params, target);
             let outgrows_cache = mainloop::sm90a::l2::outgrow(&program, shape);
             let strip = staging.as_ref().map_or(strip, |s| s.strip);
@@ -238,6 +206,7 @@ impl KernelPlan {
                 operation,
                 transposed,
                 fast_math,
+                promotes,
                 tile,
                 strip,
                 alignment,
@@ -275,7 +244,8 @@ impl KernelPlan {
     pub fn tile_cycles(&self, tile: &Tile, shape: Shape, model: &CostModel) -> f64 {
         let &KernelPlan { operation, ref program, ref argument_runs, gpu, fast_math, rows_begin_at_lines, .. } = self;
         let shape = self.seen(shape);
-        let inputs = CostInputs { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines };
+        let promotes = self.promotes;
+        let inputs = CostInputs { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, promotes };
         mainloop::sm90a::cost::estimate(tile, &inputs, model)
     }
 
@@ -313,6 +283,16 @@ impl KernelPlan {
     pub(crate) fn has_doubles(&self) -> bool {
         let is_double = |step: &Instr| step.value == ValueType::F64;
         self.operation.accumulator() == ValueType::F64 || self.program.steps.iter().any(is_double)
+    }
+
+    /// Whether any format of the kernel is a number of eight bits.
+    pub(crate) fn has_eight_bits(&self) -> bool {
+        let rounds = |step: &Instr| match step.kind {
+            InstrKind::Apply { op, .. } => op.row().format.is_some(),
+            _ => false,
+        };
+        let mut formats = self.arguments.iter().filter_map(|argument| argument.role.dtype());
+        formats.any(DType::is_eight_bits) || self.operation.dtype().is_eight_bits() || self.program.steps.iter().any(rounds)
     }
 
     /// The memory that launches on a shape need for reductions.

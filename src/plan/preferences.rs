@@ -27,6 +27,9 @@ pub struct Preferences {
     pub math: Math,
     /// Whether `f32` operands may be rounded to tf32 for the tensor cores.
     pub tf32: bool,
+    /// Whether tensor cores may add up all products of floating-point numbers of eight bits: see
+    /// [`Gemm::fast_accumulation`](crate::Gemm::fast_accumulation).
+    pub fast_accumulation: bool,
     /// This mainloop and no other.
     pub mainloop: Option<Mainloop>,
     /// This tile and no other.
@@ -47,10 +50,22 @@ impl Preferences {
     /// What was asked for, as the methods of [`Gemm`](crate::Gemm) that say so.
     #[cfg(feature = "jit")]
     pub(crate) fn stated(&self) -> impl Iterator<Item = String> {
-        let Preferences { math, tf32, mainloop, tile, programmatic, constant: [a, b], raster_group, lockstep, split_k } = *self;
+        let Preferences {
+            math,
+            tf32,
+            fast_accumulation,
+            mainloop,
+            tile,
+            programmatic,
+            constant: [a, b],
+            raster_group,
+            lockstep,
+            split_k,
+        } = *self;
         let stated = [
             (math != Math::Auto).then(|| format!("math({math:?})")),
             tf32.then(|| "tf32(true)".into()),
+            fast_accumulation.then(|| "fast_accumulation(true)".into()),
             mainloop.map(|mainloop| format!("mainloop({mainloop})")),
             tile.map(|tile| format!("tile({tile})")),
             (!programmatic).then(|| "programmatic_launch(false)".into()),
@@ -89,6 +104,7 @@ impl Default for Preferences {
         Preferences {
             math: Math::Auto,
             tf32: false,
+            fast_accumulation: false,
             mainloop: None,
             tile: None,
             programmatic: true,
@@ -121,6 +137,7 @@ mod tests {
         let each = each_changed! {
             math: Math::Exact,
             tf32: true,
+            fast_accumulation: true,
             mainloop: Some(Mainloop::Simt),
             tile: Some(Tile::pointwise(16, 256, 128)),
             programmatic: false,

@@ -49,10 +49,10 @@ pub(super) struct PlanRequest<'r> {
 
 /// The most parts.
 const MOST: usize = 64;
-/// What the terms of a part are a multiple of, so that every part is as aligned as the operands; and so that it is whole blocks of
+/// Bytes that the terms of a part are a multiple of, so that every part is as aligned as the operands; and so that it is whole blocks of
 /// K and begins at a line of the cache, which those that are chosen do if K allows it.
-const WHOLE: usize = 8;
-const LINES: usize = 64;
+const WHOLE: usize = 16;
+const LINES: usize = 128;
 /// Terms below which nothing is gained.
 const LEAST_TERMS: usize = 256;
 /// Part of the time in one piece that has to be left at most.
@@ -80,7 +80,7 @@ pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
         (Some(1), _) => whole(),
         (Some(parts), Some(why)) => Err(PlanError::Split { parts, why }),
         (Some(parts), None) => {
-            if let Some(why) = indivisible(request.problem.shape.k, parts) {
+            if let Some(why) = indivisible(request.problem.shape.k, parts, whole_terms(request.operation)) {
                 return Err(PlanError::Split { parts, why });
             }
             request.problem.check(&slots(request.operation, request.epilogue, request.problem.shape))?;
@@ -120,11 +120,17 @@ fn obstacle(request: &PlanRequest<'_>) -> Option<String> {
 }
 
 /// Why K does not have so many parts.
-fn indivisible(k: usize, parts: usize) -> Option<String> {
+fn indivisible(k: usize, parts: usize, whole: usize) -> Option<String> {
     if parts > MOST {
         return Some(format!("{MOST} are the most"));
     }
-    (!k.is_multiple_of(parts * WHOLE)).then(|| format!("parts of {k} terms would not be equal multiples of {WHOLE} terms"))
+    (!k.is_multiple_of(parts * whole)).then(|| format!("parts of {k} terms would not be equal multiples of {whole} terms"))
+}
+
+/// Terms that those of a part are a multiple of: 8 of larger elements than 16 bits, too.
+const fn whole_terms(operation: Operation) -> usize {
+    let size = operation.dtype().size();
+    WHOLE / if size < 2 { size } else { 2 }
 }
 
 /// The best number of parts by estimate, what it takes, and what one piece takes, in nanoseconds; `None` if there is nothing to
@@ -149,7 +155,8 @@ fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f6
     }
     let alone = time(whole, 1)?;
     let parts = |block: usize| (2..=MOST).filter(move |parts| k.is_multiple_of(parts * block) && k / parts >= LEAST_TERMS);
-    let block = if parts(LINES).next().is_some() { LINES } else { WHOLE };
+    let (whole_terms, lines) = (whole_terms(request.operation), whole_terms(request.operation) * (LINES / WHOLE));
+    let block = if parts(lines).next().is_some() { lines } else { whole_terms };
     // Where even that is too long nothing needs to be planned.
     let hopeful = parts(block).filter(|&parts| floor.max(alone / parts as f64) + second(parts) < WORTHWHILE * alone);
     let estimates = hopeful.filter_map(|parts| {

@@ -66,7 +66,9 @@ impl EvalProgram {
             let kind = match node {
                 Node::Accumulator(_) => match operation {
                     Operation::Product { .. } => Kind::Accumulator,
-                    Operation::Pointwise { order, .. } => Kind::Load(arguments.tensor("a", product_operand(operation, order))),
+                    Operation::Pointwise { order, .. } => {
+                        Kind::Load(arguments.tensor("a", product_operand(operation.dtype(), order)))
+                    }
                 },
                 Node::Constant(c) => Kind::Fixed(c.value()),
                 Node::Coordinate(c) => Kind::Coordinate(*c),

@@ -27,8 +27,9 @@ impl Product {
     /// The operands, unless the operation is no product.
     pub fn new(operation: Operation, k: usize, arguments: &Arguments) -> Option<Product> {
         let Operation::Product { layout, .. } = operation else { return None };
-        let operand = |name, order| arguments.tensor(name, product_operand(operation, order));
-        let (a, b) = (operand("a", layout.a()), operand("b", layout.b()));
+        let operand = |name, dtype, order| arguments.tensor(name, product_operand(dtype, order));
+        let [a, b] = operation.dtypes();
+        let (a, b) = (operand("a", a, layout.a()), operand("b", b, layout.b()));
         Some(Product { a, b, k, accumulator: operation.accumulator() })
     }
 

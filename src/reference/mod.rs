@@ -74,7 +74,7 @@ pub enum Precision {
 /// let (a, b, bias) = ([1.0f32, 2.0, 3.0, 4.0], [1.0f32, 0.0, 0.0, 1.0], [-2.0f32, 0.5]);
 /// let mut d = [0.0f32; 4];
 /// let args = HostArgs::new().input("a", &a[..]).input("b", &b[..]).input("bias", &bias[..]).output("d", &mut d[..]);
-/// run(Operation::Product { dtype: F32, layout: TT }, epilogue.checked(), Shape::new(2, 2, 2), args, Precision::F32)?;
+/// run(Operation::product(F32, TT), epilogue.checked(), Shape::new(2, 2, 2), args, Precision::F32)?;
 /// assert_eq!(d, [0.0, 2.5, 1.0, 4.5]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -232,7 +232,7 @@ fn fit(
     Ok(slots.into_iter().map(|s| s.name).zip(bound).collect())
 }
 
-/// The product's operands, as an epilogue describes its own.
-fn product_operand(operation: Operation, order: Order) -> crate::ir::Operand {
-    crate::ir::Operand { dtype: operation.dtype(), axes: Axes::MNL, order }
+/// An operand of the operation, as an epilogue describes its own.
+fn product_operand(dtype: DType, order: Order) -> crate::ir::Operand {
+    crate::ir::Operand { dtype, axes: Axes::MNL, order }
 }

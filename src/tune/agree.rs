@@ -1,6 +1,6 @@
 //! Whether two kernels computed the same result: to the bit, or within the rounding of another order.
 
-use crate::dtype::DType;
+use crate::dtype::{DType, ValueType};
 
 /// One element in so many may differ arbitrarily: a comparison or a cast in an epilogue may change sides at its
 /// threshold.
@@ -18,7 +18,9 @@ fn tolerance(dtype: DType) -> f64 {
         // Sums in another order, and the epilogue's amplification of the difference.
         DType::F32 => 1e-4,
         DType::F64 => 1e-12,
-        DType::I32 | DType::Bool | DType::Bits8 | DType::Bits128 => 0.0,
+        DType::E4M3 => 0.14,
+        DType::E5M2 => 0.28,
+        DType::I32 | DType::I8 | DType::U8 | DType::Bool | DType::Bits8 | DType::Bits128 => 0.0,
     }
 }
 
@@ -30,7 +32,7 @@ pub(crate) fn disagreement(dtype: DType, expected: &[u8], got: &[u8]) -> Option<
     let count = dtype.elements(expected.len());
     let relative = tolerance(dtype);
     // Where K elements cancel, the rest is as uncertain as they were large.
-    let absolute = if dtype == DType::I32 { 1.0 } else { largest(dtype, expected) * relative / 8.0 };
+    let absolute = if dtype.value_type() == ValueType::I32 { 1.0 } else { largest(dtype, expected) * relative / 8.0 };
     let (mut wrong, mut worst) = (0, None);
     let (mut x, mut y) = ([0.0; CHUNK], [0.0; CHUNK]);
     for start in (0..count).step_by(CHUNK) {

@@ -45,10 +45,10 @@ DEVICE double add(double a, double b) { return a + b; }
 
 // A thread's part of B in one step: LINES runs at a distance of `ld`.
 struct Weights {
-    Raw<Element, WIDTH_B> raw[LINES][RUN / WIDTH_B];
+    Raw<{{ element_b }}, WIDTH_B> raw[LINES][RUN / WIDTH_B];
 
     // Runs along K: from the last of `lines` on it is the same one again, whose sums nobody will look at.
-    DEVICE void load(const Element* p, i64 ld, int lines) {
+    DEVICE void load(const {{ element_b }}* p, i64 ld, int lines) {
 #pragma unroll
         for (int l = 0; l < LINES; ++l) {
 #pragma unroll
@@ -90,9 +90,9 @@ DEVICE void multiply(Accum (&sums)[SUMS], const Tokens& a, const Weights& b) {
 }
 
 // One term, element by element; of this thread's columns, the first `columns`.
-DEVICE void multiply_term(Accum (&sums)[SUMS], const Element* a, i64 row_distance, int rows, const Element* b, i64 column_distance,
+DEVICE void multiply_term(Accum (&sums)[SUMS], const Element* a, i64 row_distance, int rows, const {{ element_b }}* b, i64 column_distance,
                           int columns) {
-    Raw<Element, COLUMNS> w;
+    Raw<{{ element_b }}, COLUMNS> w;
     Raw<Element, BM> x;
     load_narrow<COLUMNS>(w, b, column_distance, columns);
     load_narrow<BM>(x, a, row_distance, rows);
@@ -110,12 +110,12 @@ DEVICE void multiply_all(const Params& p, Accum (&sums)[SUMS], const TileOrigin&
     const i64 term_a = A_K_MAJOR ? 1 : p.lda, row_a = A_K_MAJOR ? p.lda : 1;
     const i64 term_b = B_K_MAJOR ? 1 : p.ldb, column_b = B_K_MAJOR ? p.ldb : 1;
     const Element* const origin_a = static_cast<const Element*>(p.a) + (tile.batch * p.batch_stride_a + tile.row * row_a);
-    const Element* const origin_b = static_cast<const Element*>(p.b) + (tile.batch * p.batch_stride_b + column * column_b);
+    const {{ element_b }}* const origin_b = static_cast<const {{ element_b }}*>(p.b) + (tile.batch * p.batch_stride_b + column * column_b);
 
     // Columns that the matrix's edge cuts are left to the second loop.
     const int whole = B_K_MAJOR || columns >= COLUMNS ? p.k / TERMS * TERMS : 0;
     const Element* a = origin_a + group * TERMS * term_a;
-    const Element* b = origin_b + group * TERMS * term_b;
+    const {{ element_b }}* b = origin_b + group * TERMS * term_b;
 #pragma unroll 1
     for (int left = whole - group * TERMS; left > 0; left -= STEP) {
         Weights w;

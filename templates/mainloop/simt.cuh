@@ -49,7 +49,7 @@ DEVICE int multiply_add(int a, int b, int c) { return int(u32(a) * u32(b) + u32(
 // One thread's share of an operand's tile. The operand has an extent (the M axis of A, the N axis of B) and the K axis, either of
 // which may be contiguous. The thread's vectors lie at positions `thread + i * THREADS`; every divisor below is a power of two, so
 // the coordinates of the two summands add up.
-template <bool K_MAJOR, int ALIGN, int EXTENT> struct Share {
+template <bool K_MAJOR, int ALIGN, int EXTENT{% if mixed %}, class Element{% endif %}> struct Share {
     static constexpr int COUNT = EXTENT * BK / THREADS;
     static constexpr int ALIGNED = ALIGN < int(sizeof(Element)) ? 1 : ALIGN / int(sizeof(Element));
     static constexpr int WIDTH = ALIGNED < COUNT ? ALIGNED : COUNT;
@@ -175,10 +175,10 @@ DEVICE int first_column() {
 
 // acc += A * B over the whole K axis. Every thread has left shared memory before.
 DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int batch, int row, int column{% if operand_sums %}, Sums<true>& sums_a, Sums<false>& sums_b{% endif %}) {
-    Share<A_K_MAJOR, A_ALIGN, BM> a;
-    Share<B_K_MAJOR, B_ALIGN, BN> b;
+    Share<A_K_MAJOR, A_ALIGN, BM{% if mixed %}, Element{% endif %}> a;
+    Share<B_K_MAJOR, B_ALIGN, BN{% if mixed %}, ElementB{% endif %}> b;
     a.begin(static_cast<const Element*>(p.a) + batch * p.batch_stride_a, p.lda, row, p.m);
-    b.begin(static_cast<const Element*>(p.b) + batch * p.batch_stride_b, p.ldb, column, p.n);
+    b.begin(static_cast<const {{ element_b }}*>(p.b) + batch * p.batch_stride_b, p.ldb, column, p.n);
 
     Fragments even, odd;
     const int at_a = first_row(), at_b = BK * PITCH_A + first_column();

@@ -154,7 +154,7 @@ struct Fragments {
         for (int n = 0; n < TILES_M * 2 * PAIRS_N; ++n) {
             const int line = n / RUN, along = line & 1 ? RUN - 1 - n % RUN : n % RUN;
             const int i = ELEMENT == 4 ? line : along, j = ELEMENT == 4 ? along : line;
-            multiply_accumulate<Element>(acc[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+            {% if eight_bits_multiplied %}multiply_eights{% else %}multiply_accumulate<Element>{% endif %}(acc[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
         }
     }
 };
@@ -174,7 +174,7 @@ template <bool IS_A> struct Sums : Partial<IS_A, Operand<IS_A>::K_MAJOR ? 1 : 4 
             if constexpr (Of::K_MAJOR) {
 #pragma unroll 2
                 for (int piece = Base::sharer(); piece < Of::ROW_BYTES / 16; piece += Base::SHARERS) {
-                    Raw<Element, 16 / ELEMENT> terms;
+                    Raw<{{ element_of_either }}, 16 / ELEMENT> terms;
                     const u32 from = stage + line * Of::ROW_BYTES + ((piece * 16) ^ Of::twist(line));
                     asm volatile("ld.shared.v4.b32 { %0, %1, %2, %3}, [%4];"
                                  : "=r"(terms.words[0].x), "=r"(terms.words[0].y), "=r"(terms.words[0].z), "=r"(terms.words[0].w) : "r"(from) : "memory");

@@ -111,7 +111,16 @@ DEVICE u64 wgmma_descriptor(u32 address, u32 panels) {
 DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int PENDING> DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
-// d = a * b + (keep ? d : 0) for 64 x {{ wgmma.n }} of d and 16 of K. Of lane l in warp w, d[4g + 2h + e] is row 16w + l / 4 + 8h, column
+{% if eight_bits_multiplied %}// d = a * b + (keep ? d : 0) for 64 x {{ wgmma.n }} of d and 32 of K. Of lane l in warp w, d[4g + 2h + e] is row 16w + l / 4 + 8h, column
+// 8g + l % 4 * 2 + e.
+DEVICE void wgmma_mma({{ accumulator }} (&d)[{{ wgmma.registers }}], u64 a, u64 b, bool keep) {
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %{{ wgmma.registers + 2 }}, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n{{ wgmma.n }}k32.{% if integers %}s32{% else %}f32{% endif %}.{{ wgmma.dtype }}.{{ wgmma.dtype_b }} {{ wgmma.list }}, "
+                 "%{{ wgmma.registers }}, %{{ wgmma.registers + 1 }}, keep{% if not integers %}, 1, 1{% endif %};\n}"
+                 : {{ wgmma.outputs }}
+                 : "l"(a), "l"(b), "r"(int(keep)));
+}
+{% else %}// d = a * b + (keep ? d : 0) for 64 x {{ wgmma.n }} of d and 16 of K. Of lane l in warp w, d[4g + 2h + e] is row 16w + l / 4 + 8h, column
 // 8g + l % 4 * 2 + e.
 DEVICE void wgmma_mma(float (&d)[{{ wgmma.registers }}], u64 a, u64 b, bool keep) {
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %{{ wgmma.registers + 2 }}, 0;\n"
@@ -120,3 +129,4 @@ DEVICE void wgmma_mma(float (&d)[{{ wgmma.registers }}], u64 a, u64 b, bool keep
                  : {{ wgmma.outputs }}
                  : "l"(a), "l"(b), "r"(int(keep)), "n"(int(!A_K_MAJOR)), "n"(int(!B_K_MAJOR)));
 }
+{% endif -%}

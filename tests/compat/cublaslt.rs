@@ -153,10 +153,59 @@ fn sums_of_operands_stand_beside_the_product() {
         let (mut d, mut bgrad) = (vec![f32::NAN; M_ * N_], vec![f32::NAN; sums.len()]);
         let args = HostArgs::new().input("a", &a).input("b", &b).scalar("alpha", 2.0f32);
         let args = args.output("d", &mut d).output("bgrad", &mut bgrad);
-        let product = Operation::Product { dtype: F32, layout: TT };
+        let product = Operation::product(F32, TT);
         run(product, epilogue.checked(), Shape::new(M_, N_, K_), args, Precision::F32).unwrap();
         near(&d, &z);
         near(&bgrad, &sums);
+    }
+}
+
+/// Scales of both operands, of D, and the largest size before the last of them, beside plain arithmetic; left out, a scale is 1.
+#[test]
+fn scales_of_eight_bits() {
+    let (m, n, k) = (3, 4, 5);
+    let numbers = |count: usize, seed: usize| (0..count).map(|i| ((i * 7 + seed) % 11) as f32 - 5.0).collect::<Vec<f32>>();
+    let (a, b, bias) = (numbers(m * k, 1), numbers(n * k, 2), numbers(n, 3));
+    let (rows, columns) = ([0.5f32, 2.0, 4.0], [1.0f32, 0.25, 2.0, 0.5]);
+    let to = |dtype: DType, x: &[f32]| {
+        let mut bytes = vec![0u8; dtype.bytes(x.len())];
+        x.iter().enumerate().for_each(|(i, x)| dtype.write(&mut bytes, i, f64::from(*x)));
+        bytes
+    };
+    for (dtype, d, vectors) in [(E4M3, E4M3, false), (E4M3, E4M3, true), (E5M2, F16, true), (I8, I8, true)] {
+        let mut formats = if dtype == I8 { Formats::int8(d) } else { Formats::fp8(d) };
+        formats.bias = F32;
+        if vectors {
+            (formats.scales.a, formats.scales.b) = (Some(F32.over(M)), Some(F32.over(N)));
+        }
+        let epilogue = cublaslt::relu_bias(formats).unwrap();
+        let (a_bytes, b_bytes) = (to(dtype, &a), to(dtype, &b));
+        for given in [true, false] {
+            let (mut out, mut amax) = (vec![0u8; d.bytes(m * n)], [0.0f32]);
+            let args = HostArgs::new()
+                .input("a", Tensor::of_bytes(dtype, &a_bytes))
+                .input("b", Tensor::of_bytes(dtype, &b_bytes))
+                .input("bias", &bias)
+                .scalar("alpha", 0.5)
+                .output("d", Tensor::of_bytes_mut(d, &mut out))
+                .output("amax", &mut amax);
+            let (by, scale_d) = (if vectors { (&rows[..], &columns[..]) } else { (&rows[..1], &columns[1..2]) }, [0.5f32]);
+            let args = if given { args.input("scale_a", by.0).input("scale_b", by.1).input("scale_d", &scale_d) } else { args };
+            let shape = Shape::new(m, n, k);
+            Gemm::new(dtype, TN, &epilogue).reference(shape, args.used_by(epilogue.checked())).unwrap();
+            let mut largest = 0.0f64;
+            for i in 0..m {
+                for j in 0..n {
+                    let sum: f64 = (0..k).map(|x| f64::from(a[i * k + x]) * f64::from(b[j * k + x])).sum();
+                    let scale = |by: &[f32], at: usize| if given { f64::from(by[if vectors { at } else { 0 }]) } else { 1.0 };
+                    let z = (0.5 * sum * scale(by.0, i) * scale(by.1, j) + f64::from(bias[j])).max(0.0);
+                    largest = largest.max(z);
+                    let stored = if formats.scales.d && given { 0.5 * z } else { z };
+                    assert_eq!(d.read(&out, i * n + j), d.round(stored), "{dtype} {d} {vectors} {given} {i} {j}");
+                }
+            }
+            assert_eq!(f64::from(amax[0]), if formats.scales.amax { largest } else { 0.0 });
+        }
     }
 }
 

@@ -141,6 +141,44 @@ static inline void min_NaN_f32(float& y, float a, float b) { y = a != a || b != 
 static inline void cvt_rzi_s32_f32(int& y, float x) {
     y = x != x ? 0 : x >= 2147483648.0f ? 2147483647 : x <= -2147483648.0f ? -2147483647 - 1 : int(x);
 }
+static inline void cvt_rni_s32_f32(int& y, float x) {
+    y = x != x ? 0 : x >= 2147483648.0f ? 2147483647 : x <= -2147483648.0f ? -2147483647 - 1 : int(nearbyint(double(x)));
+}
+// Numbers of eight bits by what their codes are worth: the nearest of all codes up to the largest number, of two the even one.
+static inline double worth(int code, int fraction, int bias) {
+    const int exponent = code >> fraction, rest = code & ((1 << fraction) - 1);
+    return exponent == 0 ? ldexp(rest, 1 - bias - fraction) : ldexp(rest + (1 << fraction), exponent - bias - fraction);
+}
+static inline unsigned nearest_code(float x, int fraction, int bias, int most) {
+    if (x != x) return 0x7f;
+    const double size = std::min(double(fabsf(x)), worth(most, fraction, bias));
+    int best = 0;
+    for (int code = 1; code <= most; ++code) {
+        const double mine = fabs(worth(code, fraction, bias) - size), other = fabs(worth(best, fraction, bias) - size);
+        if (mine < other || (mine == other && code % 2 == 0)) best = code;
+    }
+    return unsigned(best) | (std::signbit(x) ? 0x80u : 0u);
+}
+static inline void cvt_rn_satfinite_e4m3x2_f32(unsigned short& y, float high, float low) {
+    y = (unsigned short)(nearest_code(high, 3, 7, 0x7e) << 8 | nearest_code(low, 3, 7, 0x7e));
+}
+static inline void cvt_rn_satfinite_e5m2x2_f32(unsigned short& y, float high, float low) {
+    y = (unsigned short)(nearest_code(high, 2, 15, 0x7b) << 8 | nearest_code(low, 2, 15, 0x7b));
+}
+static inline void cvt_rn_f16x2_e4m3x2(unsigned& y, unsigned short x) {
+    auto one = [](unsigned code) {
+        const double size = worth(int(code & 0x7f), 3, 7);
+        return (code & 0x7f) == 0x7f ? 0x7fffu : unsigned(same_bits<unsigned short>(_Float16(code & 0x80 ? -size : size)));
+    };
+    y = one(x >> 8) << 16 | one(x & 0xff);
+}
+static inline void cvt_pack_sat_s8_s32_b32(unsigned& y, int high, int low, unsigned above) {
+    auto one = [](int x) { return unsigned(std::clamp(x, -128, 127)) & 0xff; };
+    y = above << 16 | one(high) << 8 | one(low);
+}
+static inline void cvt_pack_sat_u8_s32_b32(unsigned& y, int high, int low, unsigned above) {
+    y = above << 16 | unsigned(std::clamp(high, 0, 255)) << 8 | unsigned(std::clamp(low, 0, 255));
+}
 static inline void cvt_f32_f16(float& y, unsigned short x) { y = float(same_bits<_Float16>(x)); }
 static inline void cvt_rn_f16_f32(unsigned short& y, float x) { y = same_bits<unsigned short>(_Float16(x)); }
 static inline void cvt_rn_bf16_f32(unsigned short& y, float x) {

@@ -4,6 +4,7 @@
 //! of tiles, the guards at the edges, masks and reductions that all mainloops share. `cuda.hpp` says how. Two launches
 //! in opposite orders of blocks have to agree bit by bit. Neither proves anything about a GPU's timing.
 
+mod eight_bits;
 mod fast;
 mod program;
 
@@ -30,6 +31,10 @@ fn bytes(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
             F16 => out.extend(postlude::half::f16::from_f32(eighths as f32 / 8.0).to_le_bytes()),
             BF16 => out.extend(postlude::half::bf16::from_f32(eighths as f32 / 8.0).to_le_bytes()),
             I32 => out.extend((eighths * 12_345).to_le_bytes()),
+            E4M3 => out.push(postlude::float8::F8E4M3::from_f32(eighths as f32 / 8.0).to_bits()),
+            E5M2 => out.push(postlude::float8::F8E5M2::from_f32(eighths as f32 / 8.0).to_bits()),
+            I8 => out.push((eighths * 7) as u8),
+            U8 => out.push((eighths * 7 + 112) as u8),
             Bool => out.push((next() % 2) as u8),
             Bits8 | Bits128 => out.push(next() as u8),
         }
@@ -51,6 +56,10 @@ fn values(kind: &SlotKind, bytes: &[u8]) -> Vec<f64> {
         F16 => postlude::half::f16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f64(),
         BF16 => postlude::half::bf16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f64(),
         I32 => f64::from(i32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().unwrap())),
+        E4M3 => postlude::float8::F8E4M3::from_bits(bytes[i]).to_f64(),
+        E5M2 => postlude::float8::F8E5M2::from_bits(bytes[i]).to_f64(),
+        I8 => f64::from(bytes[i] as i8),
+        U8 => f64::from(bytes[i]),
         Bool => f64::from(bytes[i]),
         Bits8 | Bits128 => f64::from(bytes[i / 8] >> (i % 8) & 1),
     };
@@ -217,6 +226,30 @@ fn integers() -> Case {
     Case { name: "integers", gemm: Gemm::new(I32, NT, &epilogue.unwrap()), shapes, rasters: &[-2], tolerance: 0.0 }
 }
 
+/// Operands of eight bits in a layout, loads and stores of all four formats, along and across strips, and vectors of them.
+fn eight_bits(name: &'static str, (a, b): (DType, DType), layout: Layout, mainloop: Mainloop, shapes: Vec<Shape>) -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let z = if a.value_type().is_float() { e.acc() } else { e.acc_i32().cast(F32) * 0.001 };
+        let z =
+            z * e.load("rows", E4M3.over(M)) + e.load("columns", E5M2.over(N)) + e.load("level", I8.over(M)).cast(F32) * 0.125;
+        let z = z + e.load("c", E5M2) - e.load("turned", U8.column_major()).cast(F32) * 0.5 + e.load_or("point", E4M3, 1.5);
+        e.store("d", z, F32);
+        e.store("e4m3", z * 64.0, E4M3);
+        e.store("e5m2", z * 1e4, E5M2.column_major());
+        e.store("i8", z * 4.0, I8);
+        e.store("u8", (z * 16.0).cast(I32), U8.column_major());
+        e.store(
+            "rounded",
+            (z * 3.0).cast(E4M3) + (z * 0.1).cast(E5M2) + (z * 5.0).cast(I8).cast(F32) + z.cast(U8).cast(F32),
+            F32,
+        );
+        e.reduce("amax", z, Monoid::AbsMax, F32.pointer());
+        e.reduce("largest", z, Monoid::Max, E4M3.over(N));
+    });
+    let gemm = Gemm::mixed(a, b, layout, &epilogue.unwrap()).mainloop(mainloop);
+    Case { name, gemm, shapes, rasters: &[2], tolerance: 0.0 }
+}
+
 /// Doubles in every layout, split into strips of two and of one. A rounding to single precision on the way would be off
 /// by more than 1e-13.
 fn doubles(name: &'static str, layout: Layout) -> Case {
@@ -378,6 +411,14 @@ fn cases() -> Vec<Case> {
         halves(),
         fast(),
         integers(),
+        eight_bits("eight_bits_e4m3", (E4M3, E4M3), TN, Mainloop::Simt, edges()),
+        eight_bits("eight_bits_e5m2", (E5M2, E5M2), NT, Mainloop::Simt, shapes(&[(150, 200, 33), (96, 72, 20)])),
+        eight_bits("eight_bits_i8", (I8, I8), TT, Mainloop::Simt, edges()),
+        eight_bits("eight_bits_u8", (U8, U8), NN, Mainloop::Simt, shapes(&[(150, 200, 33), (96, 72, 20)])),
+        eight_bits("eight_bits_row_e4m3", (E4M3, E4M3), TN, Mainloop::Gemv, shapes(&[(1, 67, 45), (3, 128, 64)])),
+        eight_bits("eight_bits_mixed", (E5M2, E4M3), NT, Mainloop::Simt, shapes(&[(96, 80, 32)])),
+        eight_bits("eight_bits_row_mixed", (U8, I8), NN, Mainloop::Gemv, shapes(&[(3, 77, 45)])),
+        eight_bits("eight_bits_row_i8", (I8, I8), TT, Mainloop::Gemv, shapes(&[(1, 67, 45), (3, 128, 64)])),
         reductions(),
         masks(),
         gathers(),
@@ -432,6 +473,7 @@ checks! {
     fast_spellings: "fast";
     integers_wrap: "integers";
     reductions_of_every_kind: "reductions";
+    numbers_of_eight_bits: "eight_bits";
     doubles_of_every_kind: "doubles";
     masks_of_either_order: "masks";
     tables_along_every_axis: "gathers";

@@ -191,7 +191,8 @@ impl Case {
         };
         let tf32 = plan.mainloop() == Mainloop::Sm80 && ["a", "b"].iter().any(|name| self.fills.contains_key(*name));
         let double = self.gemm.operation().accumulator() == ValueType::F64;
-        let limits = Limits { double, fast: plan.fast_math, tf32, ..self.limits };
+        let coarse = plan.product().operation.dtype().size() == 1 && plan.mainloop() == Mainloop::Sm90a;
+        let limits = Limits { double, fast: plan.fast_math, tf32, coarse, ..self.limits };
         if let Err(why) = verdict::compare(self, given, &got, limits) {
             panic!("{self}\n{why}\n{}", plan.explain());
         }

@@ -5,9 +5,10 @@
 use crate::case::{Case, Fill};
 use crate::layout::Buffer;
 use crate::memory::DeviceCopy;
-use crate::peer::{Addresses, Library, Product, Request};
+use crate::peer::{Addresses, EightBits, Library, Product, Request};
 use crate::rig::gpu;
 use postlude::compat::cublaslt::{self, Formats, Named};
+use postlude::cudarc::driver::DevicePtr;
 use postlude::device::Device;
 use postlude::prelude::*;
 use postlude::{DType, Gemm, Operation};
@@ -48,14 +49,27 @@ fn theirs(library: &Library, device: &Device, named: &Named, case: &Case, given:
     let mut at = |name: &str| copy.address(given, name, &stream);
     let sums = at("bgrad");
     let bias = if sums != 0 { sums } else { at("bias") };
-    let at = Addresses { a: at("a"), b: at("b"), c: at("c"), d: at("d"), bias, aux: at("aux") };
-    let Operation::Product { dtype, layout } = case.gemm.operation() else { return Err("no product".into()) };
+    let at = Addresses {
+        a: at("a"),
+        b: at("b"),
+        c: at("c"),
+        d: at("d"),
+        bias,
+        aux: at("aux"),
+        scales: [at("scale_a"), at("scale_b"), at("scale_d")],
+        amax: at("amax"),
+    };
+    let Operation::Product { a: dtype, layout, .. } = case.gemm.operation() else { return Err("no product".into()) };
     let of = |name: &str| given.iter().find(|b| b.name == name).map(|b| b.dtype);
     let aux_ld = of("aux").map_or(0, |dtype| case.shape.n.next_multiple_of(dtype.run()));
     let bias = of("bgrad").or(of("bias")).unwrap_or(dtype);
-    let request = Request { dtype, layout, shape: case.shape, epilogue: named.value, bias, aux_ld };
-    let product = Product::new(library, &request, &at).map_err(|e| e.to_string())?;
+    let eight_bits = (dtype.size() == 1).then(|| EightBits { b: dtype, d: of("d").unwrap_or(dtype), fast: false });
+    let request = Request { dtype, layout, shape: case.shape, epilogue: named.value, bias, aux_ld, eight_bits };
     let beta = if at.c == 0 { 0.0 } else { BETA };
+    // Beside a D of eight bits it wants memory for a C also where beta is 0.
+    let none = stream.alloc_zeros::<u8>(2 * case.shape.m * case.shape.n).map_err(|e| e.to_string())?;
+    let at = if eight_bits.is_some() && at.c == 0 { Addresses { c: none.device_ptr(&stream).0, ..at } } else { at };
+    let product = Product::new(library, &request, &at).map_err(|e| e.to_string())?;
     // SAFETY: the addresses are those of allocations in `copy` of the extents and formats of the request, contiguous as
     // `case` has them; `copy` outlives the wait.
     unsafe { product.launch(&stream, &at, [ALPHA, beta], 0) }.map_err(|e| e.to_string())?;
@@ -70,6 +84,7 @@ fn unit(dtype: DType) -> f64 {
     match dtype {
         F16 => 2f64.powi(-10),
         BF16 => 2f64.powi(-7),
+        E4M3 => 2f64.powi(-3),
         _ => 2f64.powi(-18),
     }
 }
@@ -152,6 +167,30 @@ fn with_auxiliaries() {
 #[test]
 fn backward() {
     [F16, BF16].into_iter().for_each(|dtype| run(dtype, &BACKWARD));
+}
+
+/// fp8: scales by pointer, the scale of D and the largest size before it.
+#[test]
+fn scales_and_maxima_of_fp8() {
+    let Some((device, library)) = library() else { return };
+    let power: Fill = |rng, _| [0.25, 0.5, 1.0, 2.0][(rng.bits() % 4) as usize];
+    for d in [BF16, E4M3] {
+        let mut compared = 0;
+        for named in cublaslt::ALL.iter().filter(|named| PLAIN.contains(&named.name)) {
+            for shape in SHAPES.map(|shape| Shape { n: shape.n.next_multiple_of(16), k: shape.k.next_multiple_of(16), ..shape }) {
+                let epilogue = (named.build)(Formats::fp8(d)).unwrap_or_else(|e| panic!("{}: {e}", named.name));
+                let case = Case::new(&Gemm::new(E4M3, TN, &epilogue), shape).scalar("alpha", ALPHA);
+                let case = ["a", "b", "bias"].into_iter().fold(case, |case, name| case.fill(name, small));
+                let case = ["scale_a", "scale_b", "scale_d"].into_iter().fold(case, |case, name| case.fill(name, power));
+                match compare(&library, device, named, &case, |_| true) {
+                    Ok(_) => compared += 1,
+                    Err(why) => println!("{} of e4m3 to {d}: cuBLASLt {}: {why}", named.name, library.version()),
+                }
+                case.without(if d == E4M3 { &["scale_a", "scale_d"] } else { &["scale_b"] }).run();
+            }
+        }
+        assert!(compared > 0, "cuBLASLt {} has no product of e4m3 to {d}", library.version());
+    }
 }
 
 /// Sums of an operand over K, inside the product. cuBLASLt has them for some layouts only.

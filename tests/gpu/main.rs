@@ -17,6 +17,7 @@ mod case;
 mod code;
 mod cublaslt;
 mod doubles;
+mod eight_bits;
 mod files;
 mod gathers;
 mod gemv;

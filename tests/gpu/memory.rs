@@ -64,8 +64,11 @@ fn upload(stream: &Arc<CudaStream>, dtype: DType, bytes: &[u8]) -> Result<Box<dy
         DType::F64 => typed::<f64>(stream, bytes),
         DType::F16 => typed::<half::f16>(stream, bytes),
         DType::BF16 => typed::<half::bf16>(stream, bytes),
+        DType::E4M3 => typed::<postlude::float8::F8E4M3>(stream, bytes),
+        DType::E5M2 => typed::<postlude::float8::F8E5M2>(stream, bytes),
         DType::I32 => typed::<i32>(stream, bytes),
-        DType::Bool | DType::Bits8 | DType::Bits128 => typed::<u8>(stream, bytes),
+        DType::I8 => typed::<i8>(stream, bytes),
+        DType::U8 | DType::Bool | DType::Bits8 | DType::Bits128 => typed::<u8>(stream, bytes),
     }
 }
 

@@ -125,7 +125,7 @@ fn interleaved_batches() {
     let gemms = [Gemm::new(F16, TN, &batched(F16)), Gemm::new(F32, TT, &batched(F32))];
     for gemm in gemms {
         for (m, n, k, l) in [(33, 40, 24, 4), (34, 13, 9, 3)] {
-            let b_run = if gemm.operation() == (postlude::Operation::Product { dtype: F16, layout: TN }) { k } else { n };
+            let b_run = if gemm.operation() == (postlude::Operation::product(F16, TN)) { k } else { n };
             Case::new(&gemm, Shape::new(m, n, k).batched(l))
                 .ld("d", l * n)
                 .batch_stride("d", n)

@@ -41,7 +41,7 @@ pub fn shared(plan: &KernelPlan) {
     let limit = plan.target.shared_memory_per_block_opt_in() as usize;
     assert!(plan.shared_memory() <= limit, "{}", plan.explain());
     let (Some(s), TileShape::Sm90a { bk, stages, consumers, .. }) = (&plan.staging, plan.tile.shape) else { return };
-    let Operation::Product { dtype, layout } = plan.operation else { panic!("{}", plan.explain()) };
+    let Operation::Product { a: dtype, layout, .. } = plan.operation else { panic!("{}", plan.explain()) };
     // If N is contiguous, B comes in panels of 64 columns.
     let columns = if layout.b() == Order::RowMajor { plan.tile.bn.next_multiple_of(64) } else { plan.tile.bn };
     let stage = (plan.tile.bm + columns) * bk * dtype.size();

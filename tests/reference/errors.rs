@@ -269,7 +269,7 @@ fn an_accumulator_that_the_operation_does_not_have() {
     let ones = Epilogue::build(|e| e.store("d", e.constant(1), I32)).unwrap();
     let bits = [1u8; 4];
     let args = HostArgs::new().input("a", &bits[..]).input("b", &bits[..]).output("d", &mut d[..]);
-    let operation = Operation::Product { dtype: Bool, layout: TN };
+    let operation = Operation::product(Bool, TN);
     let errors = run(operation, ones.checked(), Shape::new(2, 2, 2), args, Precision::F32).unwrap_err();
     assert_eq!(errors.0[0].fault, ArgumentFault::Misfit(Misfit::Operands(Bool)));
     assert_eq!(d, [5; 4]);

@@ -41,7 +41,7 @@ fn every_layout_is_plain_loops() {
         let operands =
             HostArgs::new().input("a", a.ld(lda).batch_stride(lines_a * lda)).input("b", b.ld(ldb).batch_stride(lines_b * ldb));
         let args = operands.output("d", &mut d).output("of_a", &mut of_a).output("each_b", &mut each_b).output("onto", &mut onto);
-        run(Operation::Product { dtype: F32, layout }, epilogue.checked(), shape, args, Precision::F32).unwrap();
+        run(Operation::product(F32, layout), epilogue.checked(), shape, args, Precision::F32).unwrap();
 
         // Without output there is no product.
         let terms = if shape.is_empty() { 0 } else { k };
@@ -66,13 +66,13 @@ fn integers_wrap_and_magnitudes_are_those_of_the_terms() {
     let epilogue = Epilogue::build(|e| e.reduce("sums", e.a_i32(), Monoid::Sum, I32.over(M))).unwrap();
     let (a, b, mut sums) = ([i32::MAX, 3, -5, 7], [1i32, 1], [0i32; 2]);
     let args = HostArgs::new().input("a", &a).input("b", &b).output("sums", &mut sums);
-    run(Operation::Product { dtype: I32, layout: TT }, epilogue.checked(), Shape::new(2, 1, 2), args, Precision::F32).unwrap();
+    run(Operation::product(I32, TT), epilogue.checked(), Shape::new(2, 1, 2), args, Precision::F32).unwrap();
     assert_eq!(sums, [i32::MAX.wrapping_add(3), 2]);
 
     let epilogue = Epilogue::build(|e| e.reduce("sums", e.b(), Monoid::Sum, F32.over(N))).unwrap();
     let (a, b, mut sums) = ([1.0f32, 1.0], [1.0f32, -2.0, -3.0, 4.0], [0.0f32; 2]);
     let args = HostArgs::new().input("a", &a).input("b", &b).output("sums", &mut sums);
-    let exact = oracle(Operation::Product { dtype: F32, layout: TT }, epilogue.checked(), Shape::new(1, 2, 2), &args).unwrap();
+    let exact = oracle(Operation::product(F32, TT), epilogue.checked(), Shape::new(1, 2, 2), &args).unwrap();
     assert_eq!((&exact.outputs[0].values, &exact.sums[0].values), (&vec![-2.0, 2.0], &vec![4.0, 6.0]));
 }
 

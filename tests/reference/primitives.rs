@@ -185,6 +185,8 @@ fn primitives_agree_with_the_arithmetic_of_the_cpu() {
         (Op::Pow, |x| f64::from(x[0]).powf(f64::from(x[1])) as f32),
         (Op::RoundF16, |x| half::f16::from_f32(x[0]).to_f32()),
         (Op::RoundBf16, |x| half::bf16::from_f32(x[0]).to_f32()),
+        (Op::RoundE4m3, |x| float8::F8E4M3::from_f32(x[0]).to_f32()),
+        (Op::RoundE5m2, |x| float8::F8E5M2::from_f32(x[0]).to_f32()),
         (Op::Sign, |x| if x[0].is_nan() { f32::NAN } else { f32::from(i8::from(x[0] > 0.0) - i8::from(x[0] < 0.0)) }),
         (Op::ToF32, |x| x[0]),
         (Op::Tan, |x| f64::from(x[0]).tan() as f32),

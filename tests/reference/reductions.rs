@@ -266,7 +266,7 @@ fn a_reduction_is_of_the_product_and_the_same_twice() {
     let once = || {
         let (mut d, mut sums) = (vec![0.0f32; 300 * 520 * 2], vec![0.0f32; 520 * 2]);
         let args = HostArgs::new().input("a", &a).input("b", &b).output("d", &mut d).output("sums", &mut sums);
-        run(Operation::Product { dtype: F32, layout: TT }, epilogue.checked(), shape, args, Precision::F32).unwrap();
+        run(Operation::product(F32, TT), epilogue.checked(), shape, args, Precision::F32).unwrap();
         (d, sums)
     };
     let (d, sums) = once();

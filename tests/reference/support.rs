@@ -9,7 +9,7 @@ use postlude::{Args, DType, Epilogue, HostArgs, Layout, Operand, Operation, Shap
 pub const POINTWISE: Operation = Operation::Pointwise { dtype: DType::F32, order: Order::RowMajor };
 
 pub fn product(dtype: DType, layout: Layout) -> Operation {
-    Operation::Product { dtype, layout }
+    Operation::product(dtype, layout)
 }
 
 /// A batch of matrices with its own leading dimension and batch stride. Every byte outside of elements is a canary.

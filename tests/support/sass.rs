@@ -3,8 +3,9 @@
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 
-/// Opcodes, the low twelve bits of an instruction: a warpgroup's product; a vector register copied into a uniform one.
-const HGMMA: u16 = 0x9f0;
+/// Opcodes, the low twelve bits of an instruction: a warpgroup's product of 16 bits, of integers and of floating-point
+/// numbers of eight bits; a vector register copied into a uniform one.
+const PRODUCTS: [u16; 3] = [0x9f0, 0x9f1, 0x9f3];
 const R2UR: u16 = 0x2ca;
 
 /// The number of registers that are copied into uniform ones between the products of an `sm_90a` kernel, where every
@@ -15,7 +16,7 @@ pub fn copies_between_products(cubin: &[u8]) -> Option<usize> {
     let text = file.sections().find(|section| section.name().is_ok_and(|name| name.starts_with(".text.")))?;
     let code = text.data().ok()?;
     let opcodes: Vec<u16> = code.chunks_exact(16).map(|word| u16::from_le_bytes([word[0], word[1]]) & 0xfff).collect();
-    let mut products = opcodes.iter().enumerate().filter(|(_, opcode)| **opcode == HGMMA).map(|(at, _)| at);
+    let mut products = opcodes.iter().enumerate().filter(|(_, opcode)| PRODUCTS.contains(opcode)).map(|(at, _)| at);
     let (first, last) = (products.next()?, products.next_back()?);
     Some(opcodes[first..last].iter().filter(|opcode| **opcode == R2UR).count())
 }

@@ -32,7 +32,8 @@ Usage: postlude-cache [--dir DIR] COMMAND
                          writes them, or in the printed text form. Needs NVRTC, but no GPU. Devices of capability 9.0
                          ask for sm_90a. Default MULTIPROCESSORS: 108 for sm_80 (A100), 132 for sm_90a and sm_90
                          (H100 and H200 as SXM); other targets need the number
-                           --product DTYPE,LAYOUT     f16,TN by default; may be given more than once
+                           --product DTYPE,LAYOUT     f16,TN by default; may be given more than once. If B has another
+                                                      format than A: e4m3,e5m2,TN
                            --pointwise DTYPE,ORDER    row or column; may be given more than once
                            --threads N                one a core by default
   help                   print this

@@ -56,17 +56,23 @@ fn epilogue(text: &str) -> Result<Epilogue> {
 
 /// The operation that computes the accumulator.
 enum Makes {
-    Product(DType, Layout),
+    Product(DType, DType, Layout),
     Pointwise(DType, Order),
 }
 
 fn makes(text: &str, product: bool) -> Result<Makes> {
-    let wrong = || format!("`{text}` is not {}", if product { "a product; write f16,TN" } else { "an operation; write f16,row" });
+    let wrong = || {
+        format!(
+            "`{text}` is not {}",
+            if product { "a product; write f16,TN, or e4m3,e5m2,TN" } else { "an operation; write f16,row" }
+        )
+    };
     let (dtype, lies) = text.split_once(',').ok_or_else(wrong)?;
     let dtype = DType::from_name(dtype).ok_or_else(wrong)?;
     if product {
+        let (b, lies) = lies.split_once(',').map_or((Some(dtype), lies), |(b, lies)| (DType::from_name(b), lies));
         let layout = Layout::from_name(lies).ok_or_else(wrong)?;
-        return Ok(Makes::Product(dtype, layout));
+        return Ok(Makes::Product(dtype, b.ok_or_else(wrong)?, layout));
     }
     match lies {
         "row" => Ok(Makes::Pointwise(dtype, Order::RowMajor)),
@@ -78,7 +84,7 @@ fn makes(text: &str, product: bool) -> Result<Makes> {
 impl Makes {
     fn with(&self, epilogue: &Epilogue) -> Gemm {
         match *self {
-            Makes::Product(dtype, layout) => Gemm::new(dtype, layout, epilogue),
+            Makes::Product(a, b, layout) => Gemm::mixed(a, b, layout, epilogue),
             Makes::Pointwise(dtype, order) => Gemm::pointwise(dtype, order, epilogue),
         }
     }
@@ -104,7 +110,7 @@ pub fn run(cache: &Cache, mut args: Args) -> Result<ExitCode> {
     let mut operations = products.iter().map(|text| makes(text, true)).collect::<Result<Vec<_>>>()?;
     operations.extend(pointwise.iter().map(|text| makes(text, false)).collect::<Result<Vec<_>>>()?);
     if operations.is_empty() {
-        operations.push(Makes::Product(F16, TN));
+        operations.push(Makes::Product(F16, F16, TN));
     }
     let mut epilogues = Vec::new();
     for file in &files {
@@ -222,9 +228,9 @@ mod tests {
         for wrong in ["", "1,2", "1,2,x", "1,2,3,4,5", "-1,2,3"] {
             assert!(shape(wrong).is_err(), "{wrong}");
         }
-        assert!(matches!(makes("bf16,NT", true), Ok(Makes::Product(BF16, Layout::NT))));
+        assert!(matches!(makes("bf16,NT", true), Ok(Makes::Product(BF16, BF16, Layout::NT))));
         assert!(matches!(makes("f32,column", false), Ok(Makes::Pointwise(F32, Order::ColumnMajor))));
-        for wrong in ["f16", "f17,TN", "f16,tn", "f16,row"] {
+        for wrong in ["f16", "e4m3,f17,TN", "f17,TN", "f16,tn", "f16,row"] {
             assert!(makes(wrong, true).is_err(), "{wrong}");
         }
     }

@@ -24,6 +24,12 @@ impl Graph {
         let (less, more) = (self.f(Op::Sub, &[one, a]), self.f(Op::Add, &[one, a]));
         self.mul_(less, more)
     }
+    /// `g` where `|a|` is at most so large, else 0.
+    pub(super) fn within(&mut self, a: NodeId, limit: f64, g: NodeId) -> NodeId {
+        let (size, limit, zero) = (self.f(Op::Abs, &[a]), self.k(a, limit), self.k(g, 0.0));
+        let inside = self.f(Op::Le, &[size, limit]);
+        self.f(Op::Select, &[inside, g, zero])
+    }
     /// `sqrt(1 - a^2)`.
     pub(super) fn root_of_one_less_square(&mut self, a: NodeId) -> NodeId {
         let square = self.one_less_square(a);

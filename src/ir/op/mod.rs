@@ -66,6 +66,8 @@ pub struct Row {
     pub doc: &'static str,
     /// Typing.
     pub signature: Signature,
+    /// The format that it rounds to, where the prelude's part for that has to be there.
+    pub format: Option<DType>,
     /// Exact CUDA spelling for `f32` (or the only one).
     pub cuda: &'static str,
     /// CUDA spelling for `i32`, where it differs.
@@ -100,7 +102,7 @@ pub struct Row {
 
 macro_rules! primitives {
     ($( $(#[doc = $doc:literal])+ $(#[doc(alias = $alias:literal)])* $variant:ident = $name:literal
-        $(method ($method:ident($($p:ident),*)))?, $sig:expr, cost $cost:literal, $(code $code:literal,)? ulp $ulp:tt,
+        $(method ($method:ident($($p:ident),*)))?, $sig:expr, cost $cost:literal, $(code $code:literal,)? $(format $format:ident,)? ulp $ulp:tt,
         $(domain $domain:expr,)? cuda $cuda:literal
         $(, f64 $cuda_f64:literal within $ulp_f64:literal)? $(, integers $integers:expr)? $(, i32 $cuda_i32:literal, $eval_i32:expr)?
         $(, fast $fast:literal ($abs:literal, $rel:literal) $(cost $fast_cost:literal)? $(code $fast_code:literal)? on $on:expr)?
@@ -125,6 +127,7 @@ macro_rules! primitives {
             name: $name,
             doc: concat!($($doc),+),
             signature: $sig,
+            format: primitives!(@opt $(DType::$format)?),
             cuda: $cuda,
             cuda_i32: primitives!(@or $cuda $(, $cuda_i32)?),
             cuda_f64: primitives!(@or $cuda $(, $cuda_f64)?),
@@ -213,8 +216,8 @@ impl Op {
         self == Op::Rem || !row.is_differentiable() && row.signature.takes_floats()
     }
 
-    /// The conversion to a format: a change of type for `f32`, `f64`, `i32` and `bool`, a rounding to the precision of a
-    /// narrower format, which gives an `f32` value, otherwise.
+    /// The conversion to a format: a change of type for `f32`, `f64`, `i32` and `bool`; the rounding of a store otherwise, whose result
+    /// has the type of what is loaded from there.
     pub fn cast(to: DType) -> Op {
         match to {
             DType::F32 => Op::ToF32,
@@ -223,6 +226,10 @@ impl Op {
             DType::Bool | DType::Bits8 | DType::Bits128 => Op::ToBool,
             DType::F16 => Op::RoundF16,
             DType::BF16 => Op::RoundBf16,
+            DType::E4M3 => Op::RoundE4m3,
+            DType::E5M2 => Op::RoundE5m2,
+            DType::I8 => Op::ToI8,
+            DType::U8 => Op::ToU8,
         }
     }
 }

@@ -463,4 +463,20 @@ primitives! {
     /// Rounds to the nearest `bf16`, ties to even, once; the result is an `f32` value. The gradient passes straight through.
     RoundBf16 = "round_bf16", ROUNDS, cost 2, ulp 0, cuda "widen(Narrow<bf16>::of($0))", f64 "widen(Narrow<bf16>::of(to_odd($0)))" within 0,
         eval |x| DType::BF16.round(x[0]), adjoint |_, _, _, g| vec![Some(g)];
+    /// Rounds to the nearest `e4m3`, ties to even, once; what is larger than 448 becomes 448. The result is an `f32` value. The gradient
+    /// passes straight through up to 448, and is zero beyond.
+    RoundE4m3 = "round_e4m3", ROUNDS, cost 2, format E4M3, ulp 0,
+        cuda "widen(Narrow<e4m3>::of($0))", f64 "widen(Narrow<e4m3>::of(to_odd($0)))" within 0,
+        eval |x| DType::E4M3.round(x[0]), adjoint |s, x, _, g| vec![Some(s.within(x[0], 448.0, g))];
+    /// Rounds to the nearest `e5m2`, ties to even, once; what is larger than 57344 becomes 57344. The result is an `f32` value. The
+    /// gradient passes straight through up to 57344, and is zero beyond.
+    RoundE5m2 = "round_e5m2", ROUNDS, cost 2, format E5M2, ulp 0,
+        cuda "widen(Narrow<e5m2>::of($0))", f64 "widen(Narrow<e5m2>::of(to_odd($0)))" within 0,
+        eval |x| DType::E5M2.round(x[0]), adjoint |s, x, _, g| vec![Some(s.within(x[0], 57344.0, g))];
+    /// To the nearest integer from -128 to 127, ties to even; NaN gives 0.
+    ToI8 = "to_i8", Convert(ValueType::I32), cost 2, format I8, ulp 0,
+        cuda "widen(Narrow<int8>::of($0))", f64 "widen(Narrow<int8>::of(to_odd($0)))" within 0, eval |x| DType::I8.round(x[0]);
+    /// To the nearest integer from 0 to 255, ties to even; NaN gives 0.
+    ToU8 = "to_u8", Convert(ValueType::I32), cost 2, format U8, ulp 0,
+        cuda "widen(Narrow<uint8>::of($0))", f64 "widen(Narrow<uint8>::of(to_odd($0)))" within 0, eval |x| DType::U8.round(x[0]);
 }

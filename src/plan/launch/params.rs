@@ -306,7 +306,7 @@ mod tests {
     fn params(maps: usize) -> Params {
         let epilogue = crate::build::recipes::bias_activation(DType::F16, DType::F16, |z| z.relu()).expect("a recipe");
         let checked = crate::pass::fold(&crate::pass::inline(epilogue.checked()));
-        let operation = Operation::Product { dtype: DType::F16, layout: Layout::TN };
+        let operation = Operation::product(DType::F16, Layout::TN);
         Params::of(operation, checked.arguments(), &Program::of(&checked), false, false).with_maps(maps)
     }
 

@@ -1,8 +1,9 @@
 //! Re-striding: operands that TMA cannot read are copied into rows that it can, by a small kernel before the product.
 
 use crate::dtype::DType;
+use crate::ir::Order;
 use crate::plan::Mainloop;
-use crate::problem::{Operation, Shape};
+use crate::problem::{Layout, Operation, Shape};
 use serde::Serialize;
 
 /// Which operands a launch copies before the kernel runs, into scratch memory of the plan.
@@ -12,6 +13,8 @@ pub struct Repack {
     pub dtype: DType,
     /// Whether `a` and `b`, as the kernel sees them, are copied.
     pub operands: [bool; 2],
+    /// Which of them lie with K strided, and are copied so that it is contiguous.
+    pub transposed: [bool; 2],
 }
 
 impl Repack {
@@ -22,11 +25,33 @@ impl Repack {
     /// Bytes that a copy's rows begin at multiples of: a line of the cache.
     const LINE: usize = 128;
 
+    /// Lines and elements of the piece that a block of the copying kernel transposes.
+    pub const TILE: usize = 64;
+
     /// What a mainloop has copied of operands of that alignment; nothing if it reads them as they are.
     pub(in crate::plan) fn of(mainloop: Mainloop, operation: Operation, alignment: [usize; 2]) -> Option<Repack> {
-        let operands = alignment.map(|bytes| bytes < 16);
+        let transposed = Self::transposes(mainloop, operation);
+        let operands = [0, 1].map(|i| alignment[i] < 16 || transposed[i]);
         let needed = mainloop == Mainloop::Sm90a && operands.contains(&true);
-        needed.then_some(Repack { dtype: operation.dtype(), operands })
+        needed.then_some(Repack { dtype: operation.dtype(), operands, transposed })
+    }
+
+    /// Which operands a mainloop reads only with K contiguous, and lie otherwise.
+    pub(in crate::plan) fn transposes(mainloop: Mainloop, operation: Operation) -> [bool; 2] {
+        match operation {
+            Operation::Product { a, layout, .. } if mainloop == Mainloop::Sm90a && a.is_eight_bits() => {
+                [layout.a() == Order::ColumnMajor, layout.b() == Order::RowMajor]
+            }
+            _ => [false; 2],
+        }
+    }
+
+    /// The operation on the copies.
+    pub(in crate::plan) fn read(&self, operation: Operation) -> Operation {
+        match operation {
+            Operation::Product { a, b, .. } if self.transposed != [false; 2] => Operation::Product { a, b, layout: Layout::TN },
+            other => other,
+        }
     }
 
     /// Elements from row to row of the copy of an operand whose rows have `inner`.
@@ -38,7 +63,7 @@ impl Repack {
     pub fn bytes(&self, operation: Operation, shape: Shape) -> usize {
         let Operation::Product { layout, .. } = operation else { return 0 };
         let rows = |order, outer: usize, inner: usize| {
-            let (outer, inner) = if order == crate::ir::Order::RowMajor { (outer, inner) } else { (inner, outer) };
+            let (outer, inner) = if order == Order::RowMajor { (outer, inner) } else { (inner, outer) };
             (outer * self.ld(inner)).saturating_mul(self.dtype.size() * shape.batch)
         };
         let [a, b] = [rows(layout.a(), shape.m, shape.k), rows(layout.b(), shape.k, shape.n)];

@@ -32,6 +32,11 @@ impl Candidate {
         Candidate { rows, ..self }
     }
 
+    const fn of_eight_bits(&self) -> Candidate {
+        let Candidate { tile, alone, full, overhead, alignment, rows } = *self;
+        Candidate { tile: tile.of_elements(1), alone, full, overhead, alignment, rows }
+    }
+
     /// A tensor-core tile: resident blocks share the tensor cores, so a tile takes its share whether alone or not.
     const fn sm80(tile: Tile, time: f64, overhead: f64) -> Candidate {
         candidate(tile, time, time, overhead)
@@ -54,6 +59,18 @@ pub(in crate::plan) static SM80: [Candidate; 14] = [
     Candidate::sm80(Tile::sm80(64, 32, 128, 6, [4, 1], 1), 14.0, 100.0).aligned(8, 16).up_to_rows(64),
     Candidate::sm80(Tile::sm80(16, 64, 128, 6, [1, 2], 1), 12.0, 100.0).aligned(8, 16).up_to_rows(32),
     Candidate::sm80(Tile::sm80(16, 64, 128, 4, [1, 2], 1), 12.5, 100.0).aligned(8, 16).up_to_rows(32),
+];
+
+/// The same for operands of eight bits, twice as many terms in a stage. The times are those of 16 bits: among tiles, not measured.
+pub(in crate::plan) static SM80_EIGHT_BITS: [Candidate; 8] = [
+    SM80[0].of_eight_bits(),
+    SM80[1].of_eight_bits(),
+    SM80[2].of_eight_bits(),
+    SM80[5].of_eight_bits(),
+    SM80[7].of_eight_bits(),
+    SM80[8].of_eight_bits(),
+    SM80[11].of_eight_bits(),
+    SM80[12].of_eight_bits(),
 ];
 
 /// Tiles of the tensor-core mainloop for `f32` operands as tf32.

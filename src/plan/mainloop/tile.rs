@@ -4,7 +4,7 @@
 use crate::dtype::DType;
 use crate::ir::Order;
 use crate::plan::{Parts, PlannedReduction};
-use crate::problem::Operation;
+use crate::problem::{Layout, Operation};
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -152,6 +152,18 @@ impl Tile {
         Tile { bm, bn, shape, threads: 256, min_blocks: 1 }
     }
 
+    /// The same bytes of K in a stage, of elements of this size.
+    pub(in crate::plan) const fn of_elements(self, size: usize) -> Tile {
+        let shape = match self.shape {
+            TileShape::Sm90a { bk, stages, consumers, schedule, cluster } => {
+                TileShape::Sm90a { bk: bk * 2 / size, stages, consumers, schedule, cluster }
+            }
+            TileShape::Sm80 { bk, stages, warps_m, warps_n } => TileShape::Sm80 { bk: bk * 2 / size, stages, warps_m, warps_n },
+            other => other,
+        };
+        Tile { shape, ..self }
+    }
+
     pub(in crate::plan) const fn clustered(self, along_m: usize, along_n: usize) -> Tile {
         match self.shape {
             TileShape::Sm90a { bk, stages, consumers, schedule, .. } => {
@@ -297,7 +309,7 @@ impl Tile {
         if let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = self.shape {
             let ping_pong = schedule == Schedule::PingPong;
             let rows = self.consumer_rows();
-            let Operation::Product { layout, .. } = operation else { return Some("it multiplies") };
+            let Operation::Product { a, layout, .. } = operation else { return Some("it multiplies") };
             let halves = |extent: usize, k_major: bool, shared: usize| shared == 1 || !k_major || extent.is_multiple_of(16);
             return first_broken(&[
                 (matches!(consumers, 1 | 2) && (!ping_pong || consumers == 2), "one or two consumers, two for ping-pong"),
@@ -307,8 +319,13 @@ impl Tile {
                 ),
                 (rows > 0 && rows.is_multiple_of(64) && bm.is_multiple_of(rows) && bm <= 256, "a consumer's rows come by 64"),
                 ((8..=256).contains(&bn) && bn.is_multiple_of(8), "8 to 256 columns, by 8"),
+                (
+                    !a.is_eight_bits() || a.sums_coarsely() || bn < 32 || bn.is_multiple_of(16),
+                    "8, 16 or 24 columns, or more by 16, of integers",
+                ),
                 (self.accumulators() <= 200, "a thread holds at most 200 accumulators"),
-                (bk > 0 && bk.is_multiple_of(64), "K comes by 64"),
+                (bk > 0 && (bk * a.size()).is_multiple_of(128), "K comes by 128 bytes"),
+                (!a.is_eight_bits() || layout == Layout::TN, "operands of eight bits lie with K contiguous"),
                 (matches!(cluster, [1, 1] | [2, 1] | [1, 2]), "a cluster is one block or two"),
                 (
                     halves(bm, layout.a() == Order::RowMajor, cluster[1])
@@ -336,9 +353,12 @@ impl Tile {
                 ])
             }
             TileShape::Sm80 { bk, stages, warps_m, warps_n } => {
-                let Operation::Product { dtype, layout } = operation else { return Some("it multiplies") };
+                let Operation::Product { a: dtype, layout, .. } = operation else { return Some("it multiplies") };
                 let k_major = [layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor];
                 let steps = bk * dtype.size() / 32;
+                if dtype.is_eight_bits() && layout != Layout::TN {
+                    return Some("operands of eight bits lie with K contiguous");
+                }
                 let operands = [(bm, k_major[0], alignment[0]), (bn, k_major[1], alignment[1])];
                 first_broken(&[
                     (threads == 32 * warps_m * warps_n, "its warps are those of the block"),
@@ -354,7 +374,7 @@ impl Tile {
                 ])
             }
             TileShape::Gemv { cluster } => {
-                let Operation::Product { dtype, layout } = operation else { return Some("it multiplies") };
+                let Operation::Product { a: dtype, layout, .. } = operation else { return Some("it multiplies") };
                 let vector = 16 / dtype.size();
                 let columns = if layout.b() == Order::ColumnMajor { bn } else { vector };
                 first_broken(&[

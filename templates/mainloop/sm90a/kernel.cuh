@@ -6,7 +6,7 @@
 {% if operand_sums %}// The last of them sums operands instead.
 {% endif -%}
 constexpr int CLUSTER = CLUSTER_M * CLUSTER_N;
-constexpr int PANELS = BK / 64;                                           // 128 bytes of K each
+constexpr int PANELS = BK / {{ panel_terms }};                                           // 128 bytes of K each
 constexpr int A_BYTES = BM * 128, B_BYTES = B_K_MAJOR ? BN * 128 : (BN + 63) / 64 * 8192;   // of a panel
 constexpr int PANEL_BYTES = A_BYTES + B_BYTES, STAGE_BYTES = PANELS * PANEL_BYTES;
 constexpr int BLOCKS_M = WARPGROUP_ROWS / 64, CHUNKS_N = BN / CHUNK;
@@ -16,8 +16,8 @@ constexpr int LOADERS = LOADS_ARE_MAPPED ? 1 : 64, LOADER_WARPS = (LOADERS + 31)
 constexpr int STRIPS = CHUNK / (4 * STRIP);                               // visits of a lane to a row of a chunk
 // Whether accumulators are zeroed before a tile, so that they are not live before: the assembler does not see that the first product
 // overwrites them. Reductions and masks need the registers in the epilogue before, as do matrices that are read beside the most accumulators.
-constexpr bool CLEARED = {% if reductions or operand_sums or staged_bits %}true{% else %}LOAD_BYTES > 0 && BLOCKS_M * (BN / 2) > 160{% endif %};
-static_assert(THREADS == 128 * (1 + CONSUMERS) && BK % 64 == 0 && WARPGROUP_ROWS % 64 == 0 && BN % CHUNK == 0, "whole pieces");
+constexpr bool CLEARED = {% if reductions or operand_sums or staged_bits or eight_bits %}true{% else %}LOAD_BYTES > 0 && BLOCKS_M * (BN / 2) > 160{% endif %};
+static_assert(THREADS == 128 * (1 + CONSUMERS) && BK % {{ panel_terms }} == 0 && WARPGROUP_ROWS % 64 == 0 && BN % CHUNK == 0, "whole pieces");
 static_assert(STAGES * STAGE_BYTES == AT_STORES, "stages as large as the plan reckoned");
 constexpr bool SHARED_CHUNKS = CHUNK_RINGS < CONSUMERS;
 static_assert(!SHARED_CHUNKS || PING_PONG, "consumers whose epilogues follow each other");
@@ -153,7 +153,7 @@ DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
 
 // ---- consumers ----
 // acc = A * B over the tile, or over this consumer's rows of it; `meanwhile` runs under the first blocks of K.
-template <class F> DEVICE void multiply(float (&acc)[BLOCKS_M][BN / 2], PipelineState& at, u32 blocks, u32 group, F meanwhile) {
+template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][BN / 2], PipelineState& at, u32 blocks, u32 group, F meanwhile) {
     const u32 shared = shared_address(shared_memory);
     const int thread = threadIdx.x & 127;
     auto release = [&](u32 stage, bool releases) {
@@ -161,7 +161,33 @@ template <class F> DEVICE void multiply(float (&acc)[BLOCKS_M][BN / 2], Pipeline
         if constexpr (CLUSTER == 1) mbarrier_arrive_if(releases && thread == 0, barrier);
         else mbarrier_arrive_cluster_if(releases && thread < CLUSTER, barrier, thread);
     };
-    u32 last = 0, block = 0;
+{% if promotes %}    // The tensor cores keep 13 bits of a sum, so that they are asked for short ones: of a panel each, added up here while the other
+    // consumer's products run.
+    float part[BLOCKS_M][BN / 2];
+    u32 block = 0;
+#pragma unroll 1
+    do {
+        mbarrier_wait(shared + FULL + at.stage * 8, at.parity);
+#pragma unroll
+        for (int panel = 0; panel < PANELS; ++panel) {
+            const u32 from = shared + at.stage * STAGE_BYTES + panel * PANEL_BYTES;
+            const u64 a = wgmma_descriptor(from + (PING_PONG ? 0 : group * (BLOCKS_M * 8192)), 8192);
+            const u64 b = wgmma_descriptor(from + A_BYTES, 8192);
+            wgmma_fence();
+#pragma unroll
+            for (int step = 0; step < 4; ++step)
+#pragma unroll
+                for (int m = 0; m < BLOCKS_M; ++m) wgmma_mma(part[m], a + (m * 512 + step * 2), b + step * 2, step != 0);
+            wgmma_commit();
+            wgmma_wait<0>();
+            if (panel == PANELS - 1) release(at.stage, true);
+#pragma unroll
+            for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] += part[i / (BN / 2)][i % (BN / 2)];
+        }
+        at.advance();
+    } while (++block < blocks);
+    if constexpr (PING_PONG) mbarrier_arrive_if(thread == 0, shared + TURN + (group ^ 1) * 8);
+{% else %}    u32 last = 0, block = 0;
 #pragma unroll 1
     do {
         mbarrier_wait(shared + FULL + at.stage * 8, at.parity);
@@ -189,6 +215,7 @@ template <class F> DEVICE void multiply(float (&acc)[BLOCKS_M][BN / 2], Pipeline
     if constexpr (PING_PONG) mbarrier_arrive_if(thread == 0, shared + TURN + (group ^ 1) * 8);
     wgmma_wait<0>();
     release(last, true);
+{% endif -%}
 }
 
 {% if reductions %}// By a consumer that has handed in so many tiles.
@@ -211,15 +238,17 @@ DEVICE void sync_senders(u32 group) {
 
 {% if split_epilogue %}// Accumulators have to be named in the code, so the second half of them takes the names of the first. As assembly, because of
 // assignments the compiler makes a permutation, with every accumulator in two registers.
-DEVICE void move_accumulators(float* to, const float* from) {
+DEVICE void move_accumulators({{ accumulator }}* to, const {{ accumulator }}* from) {
     asm volatile("mov.b32 %0, %4;\nmov.b32 %1, %5;\nmov.b32 %2, %6;\nmov.b32 %3, %7;"
-                 : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3]) : "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]));
+{% if integers %}                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
+{% else %}                 : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3]) : "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]));
+{% endif -%}
 }
 
 {% endif -%}
 {% if delayed_store %}{% include "mainloop/sm90a/delayed_store.cuh" %}
 {% endif -%}
-DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group{% if delayed_store %}, u32 (&kept)[CHUNKS][WORDS]{% endif %}) {
+DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator }} (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group{% if delayed_store %}, u32 (&kept)[CHUNKS][WORDS]{% endif %}) {
     const u32 shared = shared_address(shared_memory);
     const int thread = thread_of_warpgroup(), lane = thread & 31, first_row = (thread >> 5) * 16, group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
     const TileValues t = epilogue_begin(p, tile.batch);
@@ -349,7 +378,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     // Which tile it is is asked for when it is needed, also under the products.
     const u32 rows = Tiles::rows_of(p), columns = Tiles::columns_of(p), per_entry = rows * columns;
     for (; tiles.next < per_entry * u32(p.batch); ++count) {
-        float acc[BLOCKS_M][BN / 2];
+        {{ accumulator }} acc[BLOCKS_M][BN / 2];
         multiply(acc, at, blocks, group, [&](u32 chunk) {
             hand_over(kept, chunk, group, count);
             if (chunk == CHUNKS - 1) tiles.place(p, rows, columns, per_entry);
@@ -360,10 +389,10 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
 #pragma unroll 1
     for (u32 chunk = 0; chunk < CHUNKS; ++chunk) send_kept(p, tiles.tile, kept, chunk, group, count > 0);
 {% else %}    for (; tiles.advance(p); count += PING_PONG ? 2 : 1) {
-        float acc[BLOCKS_M][BN / 2];
+        {{ accumulator }} acc[BLOCKS_M][BN / 2];
         if constexpr (CLEARED)
 #pragma unroll
-            for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] = 0.0f;
+            for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] = {{ zero }};
         if constexpr (PING_PONG) {
             mbarrier_wait(shared + TURN + {% if reductions %}fresh(group){% else %}group{% endif %} * 8, turn_parity);
             turn_parity ^= 1;

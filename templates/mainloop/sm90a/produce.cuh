@@ -27,14 +27,14 @@ template <bool IS_A> DEVICE void prefetch_operand(const Params& p, const Tiles& 
     if (block * BK >= p.k) return;
 #pragma unroll
     for (int panel = 0; panel < PANELS; ++panel)
-        each_box<IS_A>(tiles, 0, block * BK + panel * 64, [&](u32, int x, int y) { tma_prefetch_l2(IS_A ? p.map0 : p.map1, x, y, tiles.tile.batch); });
+        each_box<IS_A>(tiles, 0, block * BK + panel * {{ panel_terms }}, [&](u32, int x, int y) { tma_prefetch_l2(IS_A ? p.map0 : p.map1, x, y, tiles.tile.batch); });
 }
 template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, const Tiles& tiles, u32 stage, u32 block) {
     const u32 shared = shared_address(shared_memory), barrier = shared + FULL + stage * 8;
 #pragma unroll
     for (int panel = 0; panel < PANELS; ++panel) {
         const u32 to = shared + stage * STAGE_BYTES + panel * PANEL_BYTES;
-        const int k = block * BK + panel * 64;
+        const int k = block * BK + panel * {{ panel_terms }};
         if constexpr (WITH_A) fetch_operand<true>(p, tiles, to, barrier, k);
         if constexpr (WITH_B) fetch_operand<false>(p, tiles, to + A_BYTES, barrier, k);
     }

@@ -22,13 +22,18 @@ template <bool IS_A> DEVICE void sum_stage(u32 stage, u32 sums) {
         if constexpr (K_MAJOR) load_matrices(terms, (place ^ step % 4 * 32) + step / 4 * PANEL_BYTES);
         else load_matrices_transposed(terms, place + (step / 4 * PANEL_BYTES + step % 4 * 2048));
     };
-    auto pair = [](u32 two) { return widen(Element{u16(two)}) + widen(Element{u16(two >> 16)}); };
-    float kept = 0.0f, given = 0.0f;
+{% if eight_bits_multiplied %}    auto pair = [](u32 four) {   // of terms twice as many
+        Raw<{{ element_of_either }}, 4> terms;
+        terms.words[0] = four;
+        return add_terms(add_terms(widen(terms.elements[0]), widen(terms.elements[1])), add_terms(widen(terms.elements[2]), widen(terms.elements[3])));
+    };
+{% else %}    auto pair = [](u32 two) { return widen(Element{u16(two)}) + widen(Element{u16(two >> 16)}); };
+{% endif %}    {{ accumulator }} kept = {{ zero }}, given = {{ zero }};
     auto add = [&](int group) {
-        float sum = kept + __shfl_xor_sync(~0u, given, 1);
+        {{ accumulator }} sum = kept + __shfl_xor_sync(~0u, given, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
         const int line = group * 16 + (lane & 1) * 8 + lane / 4;
-        if (lane % 4 < 2 && line < EXTENT) shared_at<float>(sums + line * 4) += sum;
+        if (lane % 4 < 2 && line < EXTENT) shared_at<{{ accumulator }}>(sums + line * 4) += sum;
     };
     // So many steps are under way, those of the next group too.
     constexpr int AHEAD = 2;
@@ -38,9 +43,10 @@ template <bool IS_A> DEVICE void sum_stage(u32 stage, u32 sums) {
 #pragma unroll 1
     for (int group = 0; group < GROUPS; ++group) {
         const u32 next = place_of(group + 1 < GROUPS ? group + 1 : group);
-        float of[2] = {};   // line lane / 4, and the line eight further on
-#pragma unroll
-        for (int step = 0; step < STEPS; ++step) {
+        {{ accumulator }} of[2] = {};   // line lane / 4, and the line eight further on
+{% if eight_bits_multiplied %}#pragma unroll AHEAD   // eight bits are widened by way of f16, which takes registers
+{% else %}#pragma unroll
+{% endif %}        for (int step = 0; step < STEPS; ++step) {
             // As a tree: additions that wait for each other are what takes the time.
 #pragma unroll
             for (int i = 0; i < 2; ++i) of[i] += pair(terms[step % AHEAD][i]) + pair(terms[step % AHEAD][i + 2]);
@@ -64,7 +70,7 @@ DEVICE void sum_operands(const Params& p, Tiles tiles) {
         const bool any = takes_part(p, tiles.tile);
         if (any) {
             mbarrier_wait(shared + SUMS_EMPTY + (count & 1) * 8, (count >> 1 & 1) ^ 1);
-            for (int i = thread_of_warpgroup() & 31; i < LINES_A + LINES_B; i += 32) shared_at<float>(AT_SUMS + (count & 1) * SUM_BYTES + i * 4) = 0.0f;
+            for (int i = thread_of_warpgroup() & 31; i < LINES_A + LINES_B; i += 32) shared_at<{{ accumulator }}>(AT_SUMS + (count & 1) * SUM_BYTES + i * 4) = {{ zero }};
             __syncwarp();
         }
         // The next block to be summed, of each operand.
@@ -103,7 +109,7 @@ DEVICE void hand_on_sums(const Params& p, const TileOrigin& tile, u32& count, in
     const u32 shared = shared_address(shared_memory), slot = count & 1;
     mbarrier_wait(shared + SUMS_FULL + slot * 8, count >> 1 & 1);
     const TileValues t = epilogue_begin(p, tile.batch);
-    publish_sums(p, t, tile, &shared_at<float>(AT_SUMS + slot * SUM_BYTES), lane, 32);
+    publish_sums(p, t, tile, &shared_at<{{ accumulator }}>(AT_SUMS + slot * SUM_BYTES), lane, 32);
     __syncwarp();
     u32 last = 0;
     if (lane == 0) {

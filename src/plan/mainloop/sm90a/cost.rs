@@ -44,11 +44,11 @@ static TILES: [Tile; 24] = [
 /// Tiles for outputs that are no wider, which are not shared.
 static NARROW_TILES: [Tile; 2] = [Tile::single(64, 16, 10), Tile::single(64, 8, 10)];
 
-/// Every tile that may be chosen.
-pub(in crate::plan) fn tiles() -> impl Iterator<Item = Tile> {
+/// Every tile that may be chosen, for operands whose elements have this size.
+pub(in crate::plan) fn tiles(size: usize) -> impl Iterator<Item = Tile> {
     let pairs = TILES.iter().filter(|tile| tile.bn >= 64).map(|tile| tile.clustered(2, 1));
     let across = TILES.iter().filter(|tile| tile.bn == 64).map(|tile| tile.clustered(1, 2));
-    TILES.iter().chain(&NARROW_TILES).copied().chain(pairs).chain(across)
+    TILES.iter().chain(&NARROW_TILES).copied().chain(pairs).chain(across).map(move |tile| tile.of_elements(size))
 }
 
 /// Declares the model: a field for each number, with its value where rows of both operands begin at lines and where they do not, and all
@@ -172,8 +172,11 @@ model! {
     written_to_shared: 5.0, 0.0;
 }
 
-/// Elements that a multiprocessor's tensor cores multiply and add in a cycle.
-const MULTIPLY_ADDS: f64 = 2048.0;
+/// Bytes of K by which a multiprocessor's tensor cores multiply and add in a cycle: 2048 elements of 16 bits, 4096 of eight.
+const MULTIPLY_ADDS: f64 = 4096.0;
+/// How much longer products take whose sums are promoted, and the most accumulators of a thread that has them twice.
+const PROMOTED: f64 = 1.04;
+const MOST_PROMOTED: usize = 96;
 
 /// Nanoseconds of a cycle: between launches that fill the device for 100 us, which come to 1.2 estimated cycles a nanosecond, and short
 /// ones of few blocks, which come to 1.7.
@@ -190,6 +193,19 @@ pub(in crate::plan) struct CostInputs<'r> {
     pub fast_math: bool,
     /// Whether runs of both operands begin at multiples of 128 bytes, as far as is known.
     pub rows_begin_at_lines: bool,
+    /// Whether the tensor cores' sums of a few elements of K are added up outside of them.
+    pub promotes: bool,
+}
+
+/// Why a tile has no room for sums that are promoted, if they are: beside those of the tensor cores a thread holds its own.
+pub(in crate::plan) fn lacks_room(tile: &Tile, promotes: bool) -> Option<String> {
+    let (held, is_hopper) = (tile.accumulators(), matches!(tile.shape, TileShape::Sm90a { .. }));
+    (is_hopper && promotes && held > MOST_PROMOTED).then(|| {
+        format!(
+            "a thread would hold {held} sums twice, to promote them; at most {MOST_PROMOTED}, unless \
+             `Gemm::fast_accumulation` is allowed"
+        )
+    })
 }
 
 /// What a tile is estimated to take, in cycles.
@@ -217,8 +233,10 @@ fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cy
     let chunk = chunk_columns(tile, program, inputs.argument_runs);
     let chunks = blocks_m * (tile.bn / chunk);
     let delayed_store = delays_store(tile, program, inputs.argument_runs);
-    let terms = inputs.shape.k.next_multiple_of(bk.min(64)) as f64;
-    let product = (terms * area / MULTIPLY_ADDS + (terms / bk as f64).ceil() * model.block)
+    let size = inputs.operation.dtype().size();
+    let terms = inputs.shape.k.next_multiple_of(bk.min(128 / size)) as f64;
+    let product = (terms * size as f64 * area / MULTIPLY_ADDS + (terms / bk as f64).ceil() * model.block)
+        * if inputs.promotes { PROMOTED } else { 1.0 }
         * if consumers == 1 { model.single } else { 1.0 }
         * if tile.cluster() > 1 { if consumers == 1 { model.clustered_single } else { model.clustered } } else { 1.0 };
     let cost = f64::from(program.cost(inputs.fast_math));

@@ -102,6 +102,11 @@ pub struct Staged {
     pub map: Option<usize>,
 }
 
+/// Terms of K in a panel of a stage: 128 bytes, which the swizzle spans.
+pub(crate) const fn panel_terms(dtype: DType) -> usize {
+    128 / dtype.size()
+}
+
 /// Bytes of a stage of the mainloop's ring.
 pub(in crate::plan) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
     let b_columns = match operation {
@@ -275,7 +280,7 @@ impl Staging {
         tile: &Tile,
         target: Target,
     ) -> Result<(Staging, usize), String> {
-        let (TileShape::Sm90a { bk, stages: most, consumers, schedule, cluster }, Operation::Product { dtype, layout }) =
+        let (TileShape::Sm90a { bk, stages: most, consumers, schedule, cluster }, Operation::Product { layout, .. }) =
             (tile.shape, operation)
         else {
             return Err("it multiplies on Hopper".into());
@@ -285,7 +290,7 @@ impl Staging {
         let sum_bytes = 4 * lines(&program.sums, tile).iter().sum::<usize>();
         // What chunks of so many columns need, and how many of them a tile has.
         let of_chunks = |chunk: usize| {
-            let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, dtype, layout, cluster));
+            let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, operation.dtypes(), layout, cluster));
             let sizes = Sizes {
                 consumers,
                 ring: stage_bytes(tile, operation, bk),
@@ -409,15 +414,15 @@ fn is_packed(program: &Program, step: usize) -> bool {
     matches!(program.steps[step].kind, InstrKind::Load { operand, .. } if operand.dtype.is_packed())
 }
 
-/// The maps of A and B: boxes of 64 elements of K, or of M or N where K is the strided axis. Under multicast each block of a
+/// The maps of A and B: boxes of 128 bytes of K, or of M or N where K is the strided axis. Under multicast each block of a
 /// cluster fetches half of a box.
-fn operand_maps(tile: &Tile, dtype: DType, layout: Layout, cluster: [usize; 2]) -> Vec<TensorMap> {
+fn operand_maps(tile: &Tile, dtypes: [DType; 2], layout: Layout, cluster: [usize; 2]) -> Vec<TensorMap> {
     let [cluster_m, cluster_n] = cluster;
     let operands = [(tile.bm, layout.a() == Order::RowMajor, cluster_n), (tile.bn, layout.b() == Order::ColumnMajor, cluster_m)];
     let map = |(i, (extent, k_major, shared)): (usize, (usize, bool, usize))| TensorMap {
         source: MapSource::Operand(i),
-        dtype,
-        box_inner: 64,
+        dtype: dtypes[i],
+        box_inner: panel_terms(dtypes[i]),
         box_outer: if k_major { extent } else { 64 } / shared,
         swizzle: Swizzle::B128,
         required: true,

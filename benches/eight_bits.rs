@@ -1,0 +1,318 @@
+//! Products of eight bits against cuBLASLt's, the best of the eight algorithms that it proposes.
+//!
+//! `cargo bench --bench eight_bits`. Contenders take turns in one process, shuffled in every round, over matrices that
+//! are more than the level-2 cache holds together; a figure is the median over the rounds of the ratio of times inside a
+//! round. `-- --tiles` also measures the tiles that are estimated to be the best beside the one that is chosen.
+//!
+//! Without a GPU it says why it does nothing.
+#![allow(missing_docs, reason = "a benchmark")]
+
+#[path = "gemm/cublaslt.rs"]
+mod cublaslt;
+#[path = "gemm/statistics.rs"]
+#[allow(dead_code, reason = "the other benchmark uses the rest")]
+mod statistics;
+
+use cublaslt::{Addresses, EightBits, Library, Product, Request};
+use postlude::cudarc::driver::sys::CUevent_flags;
+use postlude::cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
+use postlude::prelude::*;
+use postlude::{Gemm, Tensor};
+use statistics::{Shuffle, Spread, median};
+use std::error::Error;
+use std::rc::Rc;
+use std::sync::Arc;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const SHAPES: [Shape; 5] = [
+    Shape::new(8192, 8192, 8192),
+    Shape::new(4096, 4096, 4096),
+    Shape::new(16384, 8192, 1024),
+    Shape::new(4096, 14336, 4096),
+    Shape::new(2048, 2048, 2048),
+];
+/// Seconds of a contender in a round, and rounds.
+const SLICE: f64 = 2e-3;
+const ROUNDS: usize = 15;
+/// Bytes that the sets of matrices come to together.
+const BEYOND_CACHE: usize = 200 << 20;
+
+/// What is done with the sums.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Does {
+    /// Stored as they are: floating-point ones as BF16, integers as I32.
+    Plain,
+    /// Scaled by rows and columns, with a bias and relu, as BF16.
+    Scaled,
+    /// A bias, relu, the largest size and a scale, to eight bits; of integers scales of rows and columns besides.
+    Quantised,
+}
+
+impl Does {
+    const ALL: [Does; 3] = [Does::Plain, Does::Scaled, Does::Quantised];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Does::Plain => "plain",
+            Does::Scaled => "row and column scales, bias, relu",
+            Does::Quantised => "bias, relu, amax, to eight bits",
+        }
+    }
+
+    fn d(self, dtype: DType) -> DType {
+        match self {
+            Does::Plain if dtype == I8 => I32,
+            Does::Plain | Does::Scaled => BF16,
+            Does::Quantised => dtype,
+        }
+    }
+
+    fn epilogue(self, dtype: DType) -> Result<Epilogue> {
+        Ok(Epilogue::build(|e| {
+            let z = if dtype == I8 { e.acc_i32().cast(F32) } else { e.acc() };
+            let scaled = |z| z * e.load("rows", F32.over(M)) * e.load("columns", F32.over(N));
+            match self {
+                Does::Plain if dtype == I8 => e.store("d", e.acc_i32(), I32),
+                Does::Plain => e.store("d", z, BF16),
+                Does::Scaled => e.store("d", (scaled(z) + e.load("bias", BF16.over(N))).relu(), BF16),
+                Does::Quantised => {
+                    let z = if dtype == I8 { scaled(z) } else { z };
+                    let z = (z + e.load("bias", BF16.over(N))).relu();
+                    e.reduce("amax", z, Monoid::AbsMax, F32.pointer());
+                    e.store("d", z * e.load("scale", F32.pointer()), dtype);
+                }
+            }
+        })?)
+    }
+
+    /// cuBLASLt's epilogue that does most of it.
+    const fn peer(self, dtype: DType) -> (&'static str, u32) {
+        match (self, dtype) {
+            (Does::Plain, _) => ("plain", 1),
+            (_, DType::I8) => ("plain", 1),
+            (Does::Scaled, _) => ("bias, relu", 6),
+            (Does::Quantised, _) => ("bias, relu, amax", 6),
+        }
+    }
+}
+
+/// The matrices of one turn, and what all turns share.
+struct Operands {
+    sets: Vec<[CudaSlice<u8>; 4]>,
+    rows: CudaSlice<f32>,
+    columns: CudaSlice<f32>,
+    bias: CudaSlice<postlude::half::bf16>,
+    scale: CudaSlice<f32>,
+    amax: CudaSlice<f32>,
+}
+
+impl Operands {
+    fn new(stream: &Arc<CudaStream>, dtype: DType, Shape { m, n, k, .. }: Shape) -> Result<Operands> {
+        let count = BEYOND_CACHE.div_ceil((m + n) * k + 2 * m * n).clamp(1, 12);
+        let mut state = 1u64;
+        let mut noise = |len: usize| -> Result<CudaSlice<u8>> {
+            let block: Vec<u8> = (0..len.min(1 << 22))
+                .map(|_| {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let x = (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5;
+                    if dtype == I8 { (x * 200.0) as i8 as u8 } else { postlude::float8::F8E4M3::from_f32(x).to_bits() }
+                })
+                .collect();
+            let mut all = stream.alloc_zeros::<u8>(len)?;
+            let block = stream.clone_htod(&block)?;
+            for start in (0..len).step_by(block.len()) {
+                let end = (start + block.len()).min(len);
+                stream.memcpy_dtod(&block.slice(..end - start), &mut all.slice_mut(start..end))?;
+            }
+            Ok(all)
+        };
+        let mut sets = Vec::new();
+        for _ in 0..count {
+            sets.push([noise(m * k)?, noise(k * n)?, stream.alloc_zeros(4 * m * n)?, stream.alloc_zeros(2 * m * n)?]);
+        }
+        let ones = |len: usize| stream.clone_htod(&vec![1.0f32 / 64.0; len]);
+        Ok(Operands {
+            sets,
+            rows: ones(m)?,
+            columns: ones(n)?,
+            bias: stream.alloc_zeros(n)?,
+            scale: ones(1)?,
+            amax: stream.alloc_zeros(1)?,
+        })
+    }
+}
+
+/// Enqueues one launch over the operands of a turn.
+type Launch<'a> = Box<dyn Fn(&mut Operands, usize) -> Result<()> + 'a>;
+
+/// One contender: what it is called, and how it launches.
+struct Contender<'a> {
+    name: String,
+    launch: Launch<'a>,
+}
+
+fn ours<'a>(stream: &'a Arc<CudaStream>, name: String, plan: postlude::Plan, gemm: &Gemm, does: Does) -> Contender<'a> {
+    let (dtype, epilogue) = (gemm.operation().dtype(), gemm.epilogue().clone());
+    let launch = move |operands: &mut Operands, turn: usize| {
+        let turn = turn % operands.sets.len();
+        let Operands { sets, rows, columns, bias, scale, amax } = operands;
+        let [a, b, d, _] = &mut sets[turn];
+        let args = DeviceArgs::new()
+            .input("a", Tensor::of_device_bytes(dtype, &*a))
+            .input("b", Tensor::of_device_bytes(dtype, &*b))
+            .input("rows", &*rows)
+            .input("columns", &*columns)
+            .input("bias", &*bias)
+            .input("scale", &*scale)
+            .output("d", Tensor::of_device_bytes(does.d(dtype), d))
+            .output("amax", amax);
+        Ok(plan.execute(stream, &mut args.used_by(epilogue.checked()))?)
+    };
+    Contender { name, launch: Box::new(launch) }
+}
+
+fn theirs<'a>(
+    stream: &'a Arc<CudaStream>,
+    library: &'a Library,
+    does: Does,
+    dtype: DType,
+    fast: bool,
+    shape: Shape,
+    operands: &mut Operands,
+) -> Result<Vec<Contender<'a>>> {
+    let at = move |operands: &mut Operands, turn: usize| {
+        let turn = turn % operands.sets.len();
+        let Operands { sets, bias, scale, amax, .. } = operands;
+        let [a, b, d, c] = &mut sets[turn];
+        let mut at = Addresses { a: a.device_ptr(stream).0, b: b.device_ptr(stream).0, ..Addresses::default() };
+        (at.d, at.c) =
+            (d.device_ptr_mut(stream).0, if does == Does::Quantised && dtype != I8 { c.device_ptr(stream).0 } else { 0 });
+        if does.peer(dtype).1 != 1 {
+            at.bias = bias.device_ptr(stream).0;
+        }
+        if does == Does::Quantised && dtype != I8 {
+            (at.scales[2], at.amax) = (scale.device_ptr(stream).0, amax.device_ptr_mut(stream).0);
+        }
+        at
+    };
+    let (what, epilogue) = does.peer(dtype);
+    let d = if dtype == I8 && does == Does::Scaled { I32 } else { does.d(dtype) };
+    let eight_bits = Some(EightBits { b: dtype, d, fast: fast && dtype != I8 });
+    let request = Request { dtype, layout: TN, shape, epilogue, bias: BF16, aux_ld: 0, eight_bits };
+    let product = Rc::new(Product::new(library, &request, &at(operands, 0))?);
+    let each = (0..product.algorithms()).map(|algorithm| {
+        let product = product.clone();
+        let launch = move |operands: &mut Operands, turn: usize| {
+            let addresses = at(operands, turn);
+            // SAFETY: the addresses are those of a set's matrices and vectors, of the shape that the product was made
+            // for; they live as long as the operands, which every slice waits for, and there is one stream.
+            unsafe { product.launch(stream, &addresses, [1.0, 0.0], algorithm) }
+        };
+        Contender { name: format!("cuBLASLt ({what} to {d}), algorithm {}", algorithm + 1), launch: Box::new(launch) }
+    });
+    Ok(each.collect())
+}
+
+/// Seconds of a launch.
+fn time(stream: &Arc<CudaStream>, contender: &Contender<'_>, operands: &mut Operands, launches: usize) -> Result<f64> {
+    let start = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
+    (0..launches).try_for_each(|turn| (contender.launch)(operands, turn))?;
+    let end = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
+    end.synchronize()?;
+    Ok(f64::from(start.elapsed_ms(&end)?) / 1e3 / launches as f64)
+}
+
+/// Seconds of every contender in every round; of those that fail nothing.
+fn contest(
+    stream: &Arc<CudaStream>,
+    contenders: &[Contender<'_>],
+    operands: &mut Operands,
+    rounds: usize,
+) -> Result<Vec<Vec<f64>>> {
+    let mut launches = Vec::new();
+    for contender in contenders {
+        let once = time(stream, contender, operands, 1).and_then(|_| time(stream, contender, operands, 4));
+        launches.push(once.map_or(0, |seconds| (SLICE / seconds).ceil() as usize));
+    }
+    let (mut seconds, mut shuffle) = (vec![Vec::new(); contenders.len()], Shuffle::new(7));
+    for _ in 0..rounds {
+        for i in shuffle.order(contenders.len()).into_iter().filter(|i| launches[*i] > 0) {
+            seconds[i].push(time(stream, &contenders[i], operands, launches[i])?);
+        }
+    }
+    Ok(seconds)
+}
+
+fn run(device: &Device, tiles: usize, rounds: usize, only: Option<usize>) -> Result<()> {
+    // SAFETY: there is one stream, so nothing has to be ordered between streams.
+    unsafe { device.context().disable_event_tracking() };
+    let stream = device.context().new_stream()?;
+    let library = Library::new(&stream)?;
+    println!("{device:?}, cuBLASLt {}", library.version());
+    for shape in SHAPES.into_iter().enumerate().filter(|(i, _)| only.is_none_or(|only| *i < only)).map(|(_, shape)| shape) {
+        for (dtype, fast) in [(E4M3, false), (E4M3, true), (I8, true)] {
+            let mut operands = Operands::new(&stream, dtype, shape)?;
+            let mode = if dtype == I8 {
+                ""
+            } else if fast {
+                ", fast"
+            } else {
+                ", promoted"
+            };
+            for does in Does::ALL {
+                let gemm = Gemm::new(dtype, TN, &does.epilogue(dtype)?).fast_accumulation(fast);
+                let plan = gemm.plan(device, shape)?;
+                let others: Vec<_> = plan.kernel().plan.choice.candidates().skip(1).take(tiles).collect();
+                let mut contenders = vec![ours(&stream, plan.kernel().plan.tile.to_string(), plan, &gemm, does)];
+                for (tile, raster) in others {
+                    let plan = gemm.clone().tile(tile).raster_group(raster).plan(device, shape)?;
+                    contenders.push(ours(&stream, tile.to_string(), plan, &gemm, does));
+                }
+                let mine = contenders.len();
+                // What it has no algorithm for it does not take part in.
+                contenders.extend(theirs(&stream, &library, does, dtype, fast, shape, &mut operands).unwrap_or_default());
+                let seconds = contest(&stream, &contenders, &mut operands, rounds)?;
+                let rate = |i: usize| 2.0 * (shape.m * shape.n) as f64 * shape.k as f64 / median(&seconds[i]) / 1e12;
+                let peers = (mine..contenders.len()).filter(|i| !seconds[*i].is_empty());
+                println!("{shape}, {dtype}{mode}: {}", does.name());
+                if let Some(best) = peers.min_by(|x, y| median(&seconds[*x]).total_cmp(&median(&seconds[*y]))) {
+                    let Spread { median: ratio, low, high } = Spread::of_ratios(&seconds[best], &seconds[0]);
+                    let (mine, theirs) = (rate(0), rate(best));
+                    println!(
+                        "  {ratio:.3} [{low:.3}, {high:.3}]  {mine:.0} over {theirs:.0} TFLOP/s  {}  {}",
+                        contenders[0].name, contenders[best].name
+                    );
+                } else {
+                    println!("  {:.0} TFLOP/s  {}; cuBLASLt ran none", rate(0), contenders[0].name);
+                }
+                for (i, contender) in contenders.iter().enumerate().take(mine).skip(1) {
+                    let Spread { median: ratio, .. } = Spread::of_ratios(&seconds[i], &seconds[0]);
+                    println!("    {ratio:.3} times the chosen one's time: {}", contender.name);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn main() {
+    let device = match Device::new(0) {
+        Ok(device) => device,
+        Err(error) => return println!("skipped: no GPU ({error})"),
+    };
+    if let Err(error) = postlude::jit::compiler() {
+        return println!("skipped: NVRTC not found ({error})");
+    }
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |name: &str| {
+        let at = args.iter().position(|arg| arg == name)?;
+        args.get(at + 1)?.parse().ok()
+    };
+    // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
+    let rounds = if args.iter().any(|arg| arg == "--bench") { ROUNDS } else { 1 };
+    if let Err(error) = run(&device, number("--tiles").unwrap_or(0), rounds, number("--shapes")) {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
+}

@@ -1,0 +1,109 @@
+//! What a program may ask for beyond the epilogue: each method makes another product.
+
+use super::Gemm;
+use crate::ir::Side;
+use crate::plan::{Mainloop, Math, Preferences, Tile};
+use std::num::{NonZeroI32, NonZeroUsize};
+
+impl Gemm {
+    /// Another preference makes another product.
+    fn prefer(self, change: impl FnOnce(&mut Preferences)) -> Gemm {
+        let mut other = Gemm { preferences: self.preferences, ..Gemm::of(self.operation, &self.epilogue) };
+        change(&mut other.preferences);
+        other
+    }
+
+    /// How transcendental primitives are spelled. Default: fast where every stored matrix is 16 bit or narrower.
+    #[must_use]
+    pub fn math(self, math: Math) -> Gemm {
+        self.prefer(|preferences| preferences.math = math)
+    }
+
+    /// Whether `f32` operands may be rounded to tf32 (10 bits of mantissa) for the tensor cores. Default: no.
+    #[must_use]
+    pub fn tf32(self, allow: bool) -> Gemm {
+        self.prefer(|preferences| preferences.tf32 = allow)
+    }
+
+    /// Whether tensor cores may add up all products of `E4M3` and `E5M2` operands by themselves. Default: no.
+    ///
+    /// Hopper's tensor cores keep 13 bits behind the point of the largest addend and cut off the rest. Over 8192 elements of
+    /// K with one sign the sum is 13 % too low, over 65536 about half. By default, kernels of `sm90a` take out the sum of 128
+    /// elements of K and add these sums up in `f32`, which is within 5e-4 for any K. Other mainloops multiply these formats
+    /// in `f16` or `f32`, so this option does not change them.
+    #[must_use]
+    pub fn fast_accumulation(self, allow: bool) -> Gemm {
+        self.prefer(|preferences| preferences.fast_accumulation = allow)
+    }
+
+    /// This mainloop and no other.
+    #[must_use]
+    pub fn mainloop(self, mainloop: Mainloop) -> Gemm {
+        self.prefer(|preferences| preferences.mainloop = Some(mainloop))
+    }
+
+    /// This tile and no other.
+    #[must_use]
+    pub fn tile(self, tile: Tile) -> Gemm {
+        self.prefer(|preferences| preferences.tile = Some(tile))
+    }
+
+    /// The order of the tiles: groups of this many rows of tiles, each group swept from column to column, or of as many
+    /// columns if it is negative. Tiles that run at the same time then share operands in the level-2 cache. 0, the default,
+    /// leaves it to the choice. A run-time number: it changes no kernel.
+    #[must_use]
+    pub fn raster_group(self, group: i32) -> Gemm {
+        // Of the one number without an absolute value, the nearest that has one.
+        self.prefer(|preferences| preferences.raster_group = NonZeroI32::new(group.max(-i32::MAX)))
+    }
+
+    /// Whether the blocks of a Hopper kernel wait for each other before each takes its next tile; a block that does so in vain, for some ten
+    /// microseconds, because another multiprocessor is busy with something else, goes on alone. Default: where
+    /// K and the output are so large that blocks which drift apart would read the same operands from memory one after another. Results
+    /// are the same. Counting takes 256 bytes of device memory for each stream; where there are none, and in launches that are captured, nobody
+    /// waits.
+    #[must_use]
+    pub fn lockstep(self, waits: bool) -> Gemm {
+        self.prefer(|preferences| preferences.lockstep = Some(waits))
+    }
+
+    /// In how many parts K is split, for outputs that leave multiprocessors idle. Each part is multiplied as an entry of a batch,
+    /// into sums that the plan owns (`f32`, one matrix a part, one piece of memory for each stream); a second kernel adds them up,
+    /// always in the same order, and runs the epilogue once. 0, the default, splits where `sm90a` multiplies and estimates expect it to
+    /// pay, and `explain()` says what they expect of any mainloop; 1 leaves K whole; any other number, up to 64, is how many, and
+    /// planning fails if K is not so many times a multiple of 8, or the problem has a batch. A capture cannot allocate: run a plan that splits once on the
+    /// stream before it is captured there.
+    #[must_use]
+    pub fn split_k(self, parts: usize) -> Gemm {
+        self.prefer(|preferences| preferences.split_k = NonZeroUsize::new(parts))
+    }
+
+    /// Whether a launch may begin while the one before it in the stream still runs. Default: yes, where the kernel can.
+    ///
+    /// Such a kernel prepares itself and then waits, before it reads or writes anything, until all that precedes it in the
+    /// stream is done, whatever that is: results are the same, gaps between kernels shorter. A kernel of the program's own
+    /// that follows sees nothing of it unless it is launched the same way. Captured into a graph, the launch becomes a
+    /// programmatic edge.
+    #[must_use]
+    pub fn programmatic_launch(self, allow: bool) -> Gemm {
+        self.prefer(|preferences| preferences.programmatic = allow)
+    }
+
+    /// Declares operands constant: nothing that may still run when a launch begins writes them, as with the weights of inference.
+    ///
+    /// A programmatic launch then fetches them while its predecessors finish, which shortens short kernels. Default: neither. If an
+    /// earlier launch, not only the last one, may still be writing a declared operand, results are wrong.
+    ///
+    /// ```
+    /// use postlude::build::recipes;
+    /// use postlude::prelude::*;
+    /// let gemm = Gemm::new(F16, TN, &recipes::identity(F16)?).constant_operands([Side::B]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn constant_operands(self, operands: impl IntoIterator<Item = Side>) -> Gemm {
+        let mut constant = [false; 2];
+        operands.into_iter().for_each(|side| constant[side as usize] = true);
+        self.prefer(|preferences| preferences.constant = constant)
+    }
+}
