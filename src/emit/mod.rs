@@ -70,6 +70,7 @@ static TEMPLATES: &[(&str, &str)] = templates![
     "mainloop/sm90a_delayed_store.cuh",
     "mainloop/sm90a_produce.cuh",
     "mainloop/sm90a_lockstep.cuh",
+    "mainloop/sm90a_exchange.cuh",
     "mainloop/gemv.cuh",
     "mainloop/pointwise.cuh",
 ];
@@ -160,7 +161,8 @@ struct Wgmma {
 
 impl Wgmma {
     fn of(plan: &KernelPlan) -> Wgmma {
-        let (n, registers) = (plan.tile.bn, plan.tile.bn / 2);
+        let n = plan.tile.multiplied_columns();
+        let registers = n / 2;
         let (mut list, mut outputs) = (String::with_capacity(6 * registers), String::with_capacity(14 * registers));
         // Hundreds of numbers, for which a formatter takes as long as for all the rest of a plan.
         for i in 0..registers {
@@ -214,6 +216,11 @@ struct Context {
     /// Of how many matrices a pointwise kernel's accumulator is the sum.
     parts: usize,
     cluster_size: usize,
+    /// Whether the blocks of a cluster share K.
+    splits_k: bool,
+    /// What a Hopper kernel calls the columns that a block multiplies, and the blocks that fetch together.
+    multiplied: &'static str,
+    fetchers: &'static str,
     constant_a: bool,
     constant_b: bool,
     wgmma: Option<Wgmma>,
@@ -366,6 +373,9 @@ fn context(plan: &KernelPlan) -> Context {
         overlaps: plan.waits(),
         parts: plan.split.as_ref().map_or(1, |split| split.parts),
         cluster_size: plan.tile.cluster(),
+        splits_k: plan.tile.parts() > 1,
+        multiplied: if plan.tile.parts() > 1 { "MULTIPLIED" } else { "BN" },
+        fetchers: if plan.tile.parts() > 1 { "1" } else { "CLUSTER" },
         constant_a: plan.constant[0],
         constant_b: plan.constant[1],
         wgmma: plan.staging.is_some().then(|| Wgmma::of(plan)),

@@ -6,7 +6,7 @@
 
 use super::candidates::{Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_TF32, SUMS};
 use super::{
-    Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Runs, Staging, Tile, TileShape, hopper, raster,
+    Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Runs, Staging, Tile, TileShape, few, hopper, raster,
 };
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
@@ -37,6 +37,8 @@ pub enum Considered {
     Tile(Tile),
     /// So many parts of K.
     Split(usize),
+    /// The best tile of the problem the other way round: transposed if the plan is not, or as it is if the plan is transposed.
+    Turned(Tile),
 }
 
 impl fmt::Display for Considered {
@@ -45,6 +47,7 @@ impl fmt::Display for Considered {
             Considered::Mainloop(mainloop) => mainloop.fmt(f),
             Considered::Tile(tile) => tile.fmt(f),
             Considered::Split(parts) => write!(f, "split of K in {parts} parts"),
+            Considered::Turned(tile) => write!(f, "{tile}, the other way round"),
         }
     }
 }
@@ -85,6 +88,9 @@ pub struct Choice {
     chosen: Option<(Tile, i32)>,
     /// What the chosen tile is estimated to take, where estimates have a unit.
     nanoseconds: Option<u64>,
+    /// The same, also of a tile that was asked for.
+    #[serde(skip)]
+    estimated: Option<u64>,
     /// Every candidate that was considered.
     pub verdicts: Vec<Verdict>,
     /// The other tiles that fit, the best first.
@@ -101,6 +107,11 @@ impl Choice {
     /// Nanoseconds that a launch is estimated to take; `None` where estimates only compare tiles.
     pub fn nanoseconds(&self) -> Option<u64> {
         self.nanoseconds
+    }
+
+    /// What the tile is estimated to take, to compare plans of one problem.
+    pub(super) fn estimated(&self) -> Option<u64> {
+        self.estimated
     }
 
     /// Bytes of parameters that the candidate with the fewest would pass of those which were left out because of them, if any was.
@@ -145,6 +156,14 @@ impl Choice {
     /// Notes what became of parts of K.
     pub(super) fn split(&mut self, parts: usize, chosen: bool, reason: String) {
         self.verdicts.push(Verdict { candidate: Considered::Split(parts), chosen, reason: reason.into() });
+    }
+
+    /// Notes what the best tile the other way round would take: of the transposed problem, or of the problem as it is.
+    pub(super) fn turned(&mut self, tile: Tile, transposed: bool, time: u64, chosen: u64) {
+        let [time, chosen] = [time, chosen].map(|nanoseconds| nanoseconds as f64 / 1e3);
+        let way = if transposed { "transposed" } else { "as it is" };
+        let words = format!("{way} the problem is estimated at {time:.1} us, as chosen at {chosen:.1} us");
+        self.reject(Considered::Turned(tile), words);
     }
 
     fn accept(&mut self, tile: Tile, reason: impl Into<Reason>) {
@@ -211,11 +230,14 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
         Ok(tile) => estimates.push((tile, estimate(&tile))),
         Err(obstacle) => choice.reject(Considered::Tile(*tile), obstacle),
     };
+    let few_rows = mainloop == Mainloop::Sm90a && few::applies(request.shape, request.operation.dtype().size());
+    let on_hopper = |tile: &Tile| if few_rows { few::estimate(tile, request) } else { hopper::estimate(tile, request) };
     if let Some(tile) = request.preferences.tile {
-        consider(&tile, None, &|_| 1.0);
+        consider(&tile, None, &on_hopper);
     } else if mainloop == Mainloop::Sm90a {
-        for tile in hopper::tiles() {
-            consider(&tile, None, &|tile| hopper::estimate(tile, request));
+        let made = if few_rows { few::tiles(request) } else { Vec::new() };
+        for tile in made.iter().copied().chain(hopper::tiles().filter(|tile| !made.contains(tile))) {
+            consider(&tile, None, &on_hopper);
         }
     } else {
         let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {
@@ -245,6 +267,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
     let measured = request.preferences.tile.is_none();
     let unit = unit(mainloop, request.operation.dtype()).filter(|_| measured);
     choice.nanoseconds = unit.map(|unit| (least * unit) as u64);
+    choice.estimated = few_rows.then(|| (least * hopper::NANOSECONDS) as u64);
 }
 
 /// The mainloops that can compute a product or a pointwise operation, the best first, with verdicts on the others. None if
@@ -366,13 +389,18 @@ fn fit(tile: &Tile, request: &Request) -> Result<Tile, Reason> {
         size if size > PARAMETER_LIMIT => Err(Reason::Parameters(size)),
         _ => Ok(()),
     };
-    let TileShape::Sm90a { bk, stages, consumers, schedule, cluster } = tile.shape else { return passes(0).map(|()| *tile) };
+    let TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k } = tile.shape else {
+        return passes(0).map(|()| *tile);
+    };
+    if splits_k && !program.sums.is_empty() {
+        return Err("its blocks share K, and sums of an operand are taken by blocks that have all of it".into());
+    }
     let code = Code::of(program, tile, strip, request.fast_math).instructions;
     if code > MOST_CODE && request.preferences.tile.is_none() {
         return Err(format!("its epilogue would be {code} instructions of code, which takes long to compile").into());
     }
     let staged = |most| {
-        let deep = |stages| Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..*tile };
+        let deep = |stages| Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k }, ..*tile };
         let (staging, stages) =
             Staging::of(request.program, request.operation, request.argument_runs, &deep(most), request.target)?;
         passes(staging.maps.len())?;

@@ -23,7 +23,7 @@ pub(super) fn allows(program: &Program, arguments: &[Argument]) -> bool {
 
 impl KernelPlan {
     /// Where the last tiles begin if edge tiles are [shifted](KernelPlan::shifted_edges): a row and a column, as the kernel sees them. A tile
-    /// there ends where the output does, or as little beyond as alignment takes.
+    /// there ends where the output does, or as little beyond as alignment takes. Blocks that share K are one tile.
     pub fn edge_tiles(&self, shape: Shape) -> [usize; 2] {
         let Shape { m, n, .. } = self.seen(shape);
         let operands = self.arguments.iter().filter_map(|argument| argument.role.operand());
@@ -31,7 +31,7 @@ impl KernelPlan {
         let narrowest = matrices.fold(self.operation.dtype().size(), usize::min);
         let aligned = |at: usize| at.checked_next_multiple_of(WIDEST / narrowest).unwrap_or(usize::MAX);
         let last = |extent: usize, tile: usize| aligned(extent.saturating_sub(tile));
-        [last(m, self.tile.bm), last(n, self.tile.bn)]
+        [last(m, self.tile.bm), last(n, self.tile.multiplied_columns())]
     }
 }
 

@@ -147,6 +147,16 @@ pub(super) fn hides(tile: &Tile, request: &Request<'_>) -> bool {
     UNDER_PRODUCTS * (epilogue + READ * loads * chunks) + HANDOVER < product
 }
 
+/// Cycles of a tile's epilogue.
+pub(super) fn epilogue(tile: &Tile, request: &Request<'_>) -> f64 {
+    of_tile(tile, request).map_or(0.0, |cycles| cycles.epilogue)
+}
+
+/// Whether a tile's epilogue runs under the products of another.
+pub(super) const fn takes_turns(tile: &Tile) -> bool {
+    matches!(tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. })
+}
+
 /// Estimated cycles.
 pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let TileShape::Sm90a { schedule, cluster: [cluster_m, cluster_n], .. } = tile.shape else { return f64::INFINITY };

@@ -10,6 +10,7 @@ mod choice;
 mod code;
 mod edges;
 mod explain;
+mod few;
 mod hopper;
 mod maps;
 mod params;
@@ -191,8 +192,8 @@ impl KernelPlan {
         let begins = [begins_at_line("a"), begins_at_line("b")];
         let mut choice = Choice::default();
         let usable = choice::mainloops(operation, problem.shape, alignment, target, preferences, &epilogue, &mut choice);
-        for mainloop in usable {
-            let transposed = prefers_transposed(operation, &epilogue, mainloop, problem.shape);
+        // The plan with a mainloop, of the problem as it is or transposed; or what stands against it.
+        let attempt = |mainloop: Mainloop, transposed: bool, mut choice: Choice| {
             let (seen, shape, operation) = if transposed {
                 (pass::transpose(&epilogue), problem.shape.transposed(), operation.transposed())
             } else {
@@ -234,12 +235,12 @@ impl KernelPlan {
                 parts,
             };
             choice::choose(mainloop, &request, &mut choice);
-            let Some((tile, raster)) = choice.chosen() else { continue };
+            let Some((tile, raster)) = choice.chosen() else { return Err(choice) };
             let (staging, params) = staged(&tile, operation, &argument_runs, &program, params, target);
             let outgrows_cache = residency::outgrow(&program, shape);
             let strip = staging.as_ref().map_or(strip, |s| s.strip);
             let code = Code::of(&program, &tile, strip, fast_math);
-            return Ok(KernelPlan {
+            Ok(KernelPlan {
                 target,
                 operation,
                 transposed,
@@ -266,7 +267,18 @@ impl KernelPlan {
                 programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && repack.is_none(),
                 constant,
                 choice,
-            });
+            })
+        };
+        for mainloop in usable {
+            let transposed = prefers_transposed(operation, &epilogue, mainloop, problem.shape);
+            let before = choice.clone();
+            match attempt(mainloop, transposed, choice) {
+                Ok(plan) if mainloop == Mainloop::Sm90a && few::applies(problem.shape, operation.dtype().size()) => {
+                    return Ok(few::better(plan, attempt(mainloop, !transposed, before).ok()));
+                }
+                Ok(plan) => return Ok(plan),
+                Err(verdicts) => choice = verdicts,
+            }
         }
         Err(choice.fewest_parameters().map_or_else(|| PlanError::NoTile(Box::new(choice)), |size| PlanError::Parameters { size }))
     }
@@ -378,7 +390,7 @@ impl KernelPlan {
         let (rows, columns) = (shape.m.div_ceil(self.tile.bm), shape.n.div_ceil(self.tile.bn));
         if let TileShape::Sm90a { cluster: [m, n], .. } = self.tile.shape {
             let work = rows.div_ceil(m).checked_mul(columns.div_ceil(n))?.checked_mul(shape.batch)?;
-            let clusters = work.min((self.multiprocessors / (m * n)).max(1));
+            let clusters = work.min(self.tile.clusters_at_once(self.multiprocessors));
             return (work <= i32::MAX as usize).then_some([(clusters * m * n) as u32, 1, 1]);
         }
         let tiles = rows.checked_mul(columns)?.checked_mul(self.tile.cluster())?;

@@ -11,7 +11,7 @@
 
 use super::choice::tiles;
 use super::repack::{BANDWIDTH, LAUNCH};
-use super::{KernelPlan, Mainloop, PlanError, Preferences, Problem, Tile, lies_in_columns};
+use super::{KernelPlan, Mainloop, PlanError, Preferences, Problem, lies_in_columns};
 use crate::args::{Slot, slots};
 use crate::check::{Checked, check};
 use crate::ir::graph::{Graph, Node};
@@ -134,12 +134,12 @@ fn best(request: &Request<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> 
     let size = request.operation.dtype().size() as f64;
     let floor = (m as f64 + n as f64) * k as f64 * size / MEMORY;
     let time = |plan: &KernelPlan, parts: usize| {
-        let Tile { bm, bn, .. } = plan.tile;
+        let (lines, shared) = (plan.tile.bm + plan.tile.multiplied_columns(), plan.tile.parts());
         let seen = Shape { k: k / parts, batch: parts, ..request.problem.shape };
         let seen = if plan.transposed { seen.transposed() } else { seen };
         let (blocks, multiprocessors) = (tiles(&plan.tile, seen), request.multiprocessors as u64);
         let each = TAKEN_IN.min(TAKEN_IN_TOGETHER / blocks.min(multiprocessors) as f64);
-        let taken_in = blocks.div_ceil(multiprocessors) as f64 * (bm + bn) as f64 * seen.k as f64 * size / each;
+        let taken_in = blocks.div_ceil(multiprocessors) as f64 * lines as f64 * (seen.k / shared) as f64 * size / each;
         plan.choice.nanoseconds().map(|nanoseconds| (nanoseconds as f64).max(taken_in).max(floor))
     };
     let second = |parts: usize| 1e9 * (LAUNCH + 2.0 * 4.0 * parts as f64 * m as f64 * n as f64 / BANDWIDTH);

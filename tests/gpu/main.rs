@@ -17,6 +17,7 @@ mod case;
 mod code;
 mod cublaslt;
 mod doubles;
+mod few;
 mod files;
 mod gathers;
 mod gemv;
