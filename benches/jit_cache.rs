@@ -74,7 +74,7 @@ fn front(c: &mut Criterion) {
     let graph = epilogue.graph().clone();
     c.benchmark_group("check").bench_function("all", |b| b.iter(|| postlude::check::check(black_box(graph.clone()))));
     for (name, gemm) in mainloops(&epilogue) {
-        let plan = || gemm.kernel(TARGET, MULTIPROCESSORS, black_box(shape(name))).expect("a plan");
+        let plan = || gemm.kernel_plan(TARGET, MULTIPROCESSORS, black_box(shape(name))).expect("a plan");
         c.benchmark_group("plan").bench_function(name, |b| b.iter(plan));
         let planned = plan();
         c.benchmark_group("render").bench_function(name, |b| b.iter(|| black_box(&planned).source()));
@@ -99,7 +99,7 @@ fn hits(c: &mut Criterion, directory: &Path) {
         c.benchmark_group("graph to key").bench_function(name, |b| {
             b.iter(|| {
                 let gemm = mainloop(name, &twenty(black_box(0)));
-                let source = gemm.kernel(TARGET, MULTIPROCESSORS, shape(name)).expect("a plan").source().expect("a source");
+                let source = gemm.kernel_plan(TARGET, MULTIPROCESSORS, shape(name)).expect("a plan").source().expect("a source");
                 cache.key(&source, &TARGET, &options)
             });
         });

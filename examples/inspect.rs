@@ -45,7 +45,7 @@ pub fn run(out: &mut dyn Write, target: &str) -> Result<()> {
     let target: Target = target.parse()?;
     let gemm = Gemm::new(F16, TN, &epilogue);
     let shape = Shape::new(8192, 8192, 8192);
-    let plan = gemm.kernel(target, MULTIPROCESSORS, shape)?;
+    let plan = gemm.kernel_plan(target, MULTIPROCESSORS, shape)?;
     let source = plan.source()?;
     writeln!(out, "{}", plan.explain())?;
     writeln!(out, "{}", function(source.text(), "epilogue_visit"))?;

@@ -34,7 +34,7 @@
 #![cfg_attr(not(feature = "cuda"), doc = "| compute again and again on a GPU | `Gemm::plan`, `Plan::execute` (feature `cuda`) |")]
 //! | differentiate | [`Epilogue::backward`], [`grad`] |
 //! | train a linear layer, or a chain of them | [`Linear`](layer::Linear), [`layer`] |
-//! | see what would run, without a GPU | [`Gemm::kernel`], [`KernelPlan::explain`](plan::KernelPlan::explain), [`KernelPlan::source`](plan::KernelPlan::source) |
+//! | see what would run, without a GPU | [`Gemm::kernel_plan`], [`KernelPlan::explain`](plan::KernelPlan::explain), [`KernelPlan::source`](plan::KernelPlan::source) |
 #![cfg_attr(
     feature = "jit",
     doc = "| compile without a GPU, fill a cache | [`Gemm::compile`], [`gemm::precompile`], [`jit::Cache`] |"
@@ -159,7 +159,7 @@
 //!     e.store("d", d, F16);
 //! })?;
 //! # #[cfg(feature = "jit")] {
-//! let plan = postlude::Gemm::new(F16, TN, &epilogue).kernel(postlude::target::Target::SM_90A, 132, Shape::new(4096, 4096, 1024)).unwrap();
+//! let plan = postlude::Gemm::new(F16, TN, &epilogue).kernel_plan(postlude::target::Target::SM_90A, 132, Shape::new(4096, 4096, 1024)).unwrap();
 //! assert!(plan.explain().contains("2 branch(es)"));
 //! # }
 //! # Ok::<(), postlude::Diagnostics>(())
@@ -316,14 +316,14 @@
 //!
 //! # Planning
 //!
-//! [`Gemm::kernel`] chooses mainloop and tile for a [`Target`](target::Target), a number of multiprocessors and a
+//! [`Gemm::kernel_plan`] chooses mainloop and tile for a [`Target`](target::Target), a number of multiprocessors and a
 //! [`Problem`](plan::Problem); the result is plain data and can explain itself. It needs no GPU.
 //!
 //! ```
 //! # use postlude::prelude::*;
 //! use postlude::target::Target;
 //! let epilogue = postlude::build::recipes::bias_activation(F16, F16, |z| z.gelu())?;
-//! let plan = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_90A, 132, Shape::new(4096, 4096, 4096))?;
+//! let plan = Gemm::new(F16, TN, &epilogue).kernel_plan(Target::SM_90A, 132, Shape::new(4096, 4096, 4096))?;
 //! assert!(plan.explain().contains("shared memory"));
 //! assert!(plan.source()?.text().contains("epilogue_visit"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -384,7 +384,7 @@ pub use error::Error;
 pub use gemm::Plan;
 pub use gemm::{Gemm, RanOn};
 pub use half;
-pub use ir::{CustomMonoid, CustomOp, Monoid, Op, Operand, Registry};
+pub use ir::{CustomMonoid, CustomOp, Monoid, Op, Operand, Registry, Side};
 pub use problem::{Layout, Operation, Shape};
 pub use reference::Precision;
 
@@ -400,7 +400,7 @@ pub mod prelude {
     pub use crate::gemm::{Gemm, RanOn};
     pub use crate::grad::Wrt;
     pub use crate::ir::axes::{L, M, N};
-    pub use crate::ir::{CustomOp, Monoid, Operand, Order, Registry};
+    pub use crate::ir::{CustomOp, Monoid, Operand, Order, Registry, Side};
     pub use crate::problem::{
         Layout::{self, NN, NT, TN, TT},
         Shape,

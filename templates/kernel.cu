@@ -44,6 +44,6 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if operand_sums %}{% include "epilogue/operand_sums.cuh" %}{% endif -%}
 {% if mainloop == "simt" %}{% include "mainloop/simt.cuh" %}{% endif -%}
 {% if mainloop == "sm80" %}{% include "mainloop/sm80.cuh" %}{% endif -%}
-{% if mainloop == "sm90a" %}{% include "mainloop/sm90a.cuh" %}{% endif -%}
+{% if mainloop == "sm90a" %}{% include "mainloop/sm90a/kernel.cuh" %}{% endif -%}
 {% if mainloop == "gemv" %}{% include "mainloop/gemv.cuh" %}{% endif -%}
 {% if mainloop == "pointwise" %}{% include "mainloop/pointwise.cuh" %}{% endif -%}

@@ -133,7 +133,7 @@ warning[E0104]: argument `gain` reaches no sink
     let gemm = Gemm::new(F16, TN, &epilogue);
     let shape = Shape::new(64, 48, 32);
     let said = Problem::from(shape).ld("gain", 3).batch_stride("alpha", 1).align("beta", 3);
-    let plan = |problem| gemm.kernel(Target::SM_80, 108, problem).unwrap().source().unwrap();
+    let plan = |problem| gemm.kernel_plan(Target::SM_80, 108, problem).unwrap().source().unwrap();
     assert_eq!(plan(said), plan(shape.into()));
     // Without them it is a graph like any other.
     let plain = Epilogue::build(|e| {

@@ -258,14 +258,14 @@ fn products_and_arguments() -> Result {
         Gemm::new(F16, TN, &recipes::bias_activation(F16, F16, identity)?),
     ];
     let (target, multiprocessors, shape) = (Target::SM_90A, 132, Shape::new(64, 64, 64).batched(8));
-    assert!(gemm.kernel(target, multiprocessors, shape)?.explain().contains("candidates"));
+    assert!(gemm.kernel_plan(target, multiprocessors, shape)?.explain().contains("candidates"));
     for gemm in gemms {
-        gemm.split(4).kernel(target, multiprocessors, Shape::new(64, 64, 4096))?;
+        gemm.split_k(4).kernel_plan(target, multiprocessors, Shape::new(64, 64, 4096))?;
     }
     let plain = recipes::identity(F32)?;
     let gemm = Gemm::new(F32, TN, &plain);
     let gemm = gemm.tf32(true);
-    gemm.kernel(target, multiprocessors, shape)?;
+    gemm.kernel_plan(target, multiprocessors, shape)?;
 
     // Rows of a mask, side by side and 256 bits apart.
     let (zeros, bias) = ([postlude::half::f16::ZERO; 16], [postlude::half::f16::ONE; 4]);

@@ -22,7 +22,7 @@ use compiler::nvrtc;
 use graphs::{Style, well_typed};
 use postlude::ir::{Graph, Order};
 use postlude::jit::{Cache, Options};
-use postlude::plan::{Code, KernelPlan, Math, StepKind};
+use postlude::plan::{Code, InstrKind, KernelPlan, Math};
 use postlude::prelude::*;
 use postlude::target::Target;
 use proptest::prelude::*;
@@ -77,7 +77,7 @@ fn compiles(plan: &KernelPlan) -> Result<(), TestCaseError> {
         let (target, mainloop) = (plan.target, plan.tile.mainloop());
         let estimate = plan.compile_time().as_secs_f64() * 1e3;
         let program = &plan.program;
-        let loads = program.steps.iter().filter(|step| matches!(step.kind, StepKind::Load { .. })).count();
+        let loads = program.steps.iter().filter(|step| matches!(step.kind, InstrKind::Load { .. })).count();
         let words: usize = program.reductions.iter().map(|reduction| reduction.monoid.words(reduction.value)).sum();
         let counts = [program.steps.len(), loads, program.stores.len(), program.reductions.len(), words, program.sums.len()];
         let counts = counts.map(|count| count.to_string()).join(",");
@@ -120,7 +120,7 @@ proptest! {
     ) {
         if nvrtc() {
             let epilogue = Epilogue::from_graph(graph).expect("a well-typed graph");
-            if let Ok(plan) = operation(&epilogue).math(math).kernel(target, 108, shape) {
+            if let Ok(plan) = operation(&epilogue).math(math).kernel_plan(target, 108, shape) {
                 if let Some(split) = &plan.split {
                     compiles(&split.product)?;
                 }

@@ -221,7 +221,7 @@ fn cuda(case: &Case) -> Result<Outcome, String> {
         Some(value @ (ValueType::I32 | ValueType::F64)) => value.storage(),
         _ => DType::F16,
     };
-    let plan = Gemm::new(dtype, Layout::TN, &epilogue).kernel(Target::SM_80, 132, Shape::new(1024, 1024, 1024));
+    let plan = Gemm::new(dtype, Layout::TN, &epilogue).kernel_plan(Target::SM_80, 132, Shape::new(1024, 1024, 1024));
     let source = plan.map_err(|e| e.to_string())?.source().map_err(|e| e.to_string())?;
     let called = source.text().find("// ---- functions that are called");
     let from = called.or_else(|| source.text().find("struct TileValues")).ok_or("the kernel has no epilogue")?;

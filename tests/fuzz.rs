@@ -38,7 +38,7 @@ fn sources(epilogue: &Epilogue) -> Vec<String> {
         Gemm::new(F16, TN, epilogue).mainloop(Mainloop::Sm90a),
         Gemm::new(F32, NT, epilogue).mainloop(Mainloop::Simt),
     ];
-    let plans = kernels.iter().filter_map(|gemm| gemm.kernel(Target::SM_90A, 132, shape).ok());
+    let plans = kernels.iter().filter_map(|gemm| gemm.kernel_plan(Target::SM_90A, 132, shape).ok());
     plans.map(|plan| plan.source().expect("a plan is printed").text().to_owned()).collect()
 }
 

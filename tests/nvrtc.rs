@@ -115,7 +115,7 @@ fn the_struct_lies_as_the_block() {
     })
     .unwrap();
     for gemm in [Gemm::new(F16, TN, &epilogue), Gemm::new(F32, TT, &epilogue), Gemm::pointwise(F16, Order::RowMajor, &epilogue)] {
-        let plan = gemm.kernel(Target::SM_90A, 132, ALIGNED).unwrap();
+        let plan = gemm.kernel_plan(Target::SM_90A, 132, ALIGNED).unwrap();
         let source = plan.source().unwrap();
         let mut text = format!("{}static_assert(sizeof(Params) == {}, \"\");\n", source.text(), plan.params.size);
         // NVRTC has no `offsetof`; a member lies at the next multiple of its alignment behind the one before.
@@ -180,7 +180,7 @@ fn parts_of_k() {
     for (i, (dtype, d)) in [(F16, F16), (BF16, F32), (F32, F32)].into_iter().enumerate() {
         let epilogue = recipes::residual(d, d, |z| z.gelu()).unwrap();
         for (j, parts) in [2, 5, 16, 64].into_iter().enumerate() {
-            let gemm = Gemm::new(dtype, Layout::ALL[(i + j) % 4], &epilogue).split(parts);
+            let gemm = Gemm::new(dtype, Layout::ALL[(i + j) % 4], &epilogue).split_k(parts);
             for bytes in [16, dtype.size()] {
                 let problem = Problem::new(264, 392, 5120).align("a", bytes).align("d", bytes);
                 jobs.push(job(format!("{dtype} in {parts} parts at {bytes}"), gemm.clone(), problem, TARGETS[(i + j) % 2]));
@@ -245,10 +245,10 @@ fn rare_ways_out_and_pairs_along_n() {
     let epilogues = [mixed, recipes::identity(F16), recipes::residual(F16, F16, |z| z.gelu_tanh())].map(Result::unwrap);
     let mut jobs = Vec::new();
     for (i, epilogue) in epilogues.iter().enumerate() {
-        let first = Gemm::new(F16, TN, epilogue).kernel(Target::SM_90A, 132, ALIGNED).unwrap();
+        let first = Gemm::new(F16, TN, epilogue).kernel_plan(Target::SM_90A, 132, ALIGNED).unwrap();
         for (j, (tile, _)) in first.choice.candidates().enumerate() {
             let gemm = Gemm::new([F16, BF16][j % 2], Layout::ALL[(i + j) % 4], epilogue).tile(tile).lockstep(j % 3 == 0);
-            let staging = gemm.kernel(Target::SM_90A, 132, ALIGNED).unwrap().staging;
+            let staging = gemm.kernel_plan(Target::SM_90A, 132, ALIGNED).unwrap().staging;
             let rare = staging.is_some_and(|s| s.delayed_store || !s.chunk.is_power_of_two());
             if rare || matches!(tile.shape, TileShape::Sm90a { cluster: [1, 2], .. }) {
                 jobs.push(job(format!("{i}, {tile}"), gemm, ALIGNED, Target::SM_90A));
@@ -286,8 +286,9 @@ fn few_rows_behind_wide_weights() {
     for (i, [m, n, k]) in shapes.into_iter().enumerate() {
         for (j, epilogue) in epilogues.iter().enumerate() {
             let shape = Shape::new(m, n, k);
-            let gemm = Gemm::new([F16, BF16][i % 2], Layout::ALL[(i + j) % 4], epilogue).constant_operands(false, j % 2 == 0);
-            let plan = gemm.kernel(Target::SM_90A, 132, shape).unwrap();
+            let gemm = Gemm::new([F16, BF16][i % 2], Layout::ALL[(i + j) % 4], epilogue)
+                .constant_operands((j % 2 == 0).then_some(Side::B));
+            let plan = gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap();
             let parts = plan.choice.candidates().map(|(tile, _)| tile).filter(|tile| tile.parts() > 1);
             let tiles: Vec<Tile> = std::iter::once(plan.tile).chain(parts.skip((i + j) % 4).step_by(4).take(1)).collect();
             for tile in tiles {
@@ -308,10 +309,10 @@ fn pieces_of_every_size() {
     let mut jobs = Vec::new();
     for (epilogue, widths) in [(&signs, [16, 96]), (&halves, [8, 144]), (&floats, [8, 144])] {
         let gemm = Gemm::new(F16, TN, epilogue);
-        let first = gemm.kernel(Target::SM_90A, 132, ALIGNED).unwrap();
+        let first = gemm.kernel_plan(Target::SM_90A, 132, ALIGNED).unwrap();
         for (tile, _) in first.choice.candidates().filter(|(tile, _)| widths.contains(&tile.bn) && tile.cluster() == 1) {
             let gemm = gemm.clone().tile(tile);
-            assert!(gemm.kernel(Target::SM_90A, 132, ALIGNED).unwrap().staging.unwrap().direct_store, "{tile}");
+            assert!(gemm.kernel_plan(Target::SM_90A, 132, ALIGNED).unwrap().staging.unwrap().direct_store, "{tile}");
             jobs.push(job(tile.to_string(), gemm, ALIGNED, Target::SM_90A));
         }
     }
@@ -431,7 +432,7 @@ fn doubles() {
                 jobs.push(job(format!("{rows} rows, {layout}"), gemm.clone(), Shape::new(rows, 4096, 4096), target));
             }
         }
-        jobs.push(job("parts", Gemm::new(F64, TN, &plain).split(8), Shape::new(256, 256, 65536), target));
+        jobs.push(job("parts", Gemm::new(F64, TN, &plain).split_k(8), Shape::new(256, 256, 65536), target));
         jobs.push(job("sums", Gemm::new(F64, TN, &sums), ALIGNED, target));
         jobs.push(job("sums of a matrix", Gemm::pointwise(F64, Order::RowMajor, &sums), ODD, target));
         jobs.push(job("beside f16", Gemm::new(F16, TN, &beside), ALIGNED, target));
@@ -501,7 +502,7 @@ fn drelu_with_bias_gradient() -> Epilogue {
 fn gradients_of_biases() {
     let epilogue = drelu_with_bias_gradient();
     let mut jobs = Vec::new();
-    let first = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_90A, 132, ALIGNED).unwrap();
+    let first = Gemm::new(F16, TN, &epilogue).kernel_plan(Target::SM_90A, 132, ALIGNED).unwrap();
     // Every tile that may be chosen, not only the one that is.
     for (i, (tile, _)) in first.choice.candidates().enumerate() {
         let layout = Layout::ALL[i % 4];
@@ -556,7 +557,7 @@ fn sums_of_operands() {
     let mut jobs = Vec::new();
     for (i, epilogue) in epilogues.iter().enumerate() {
         // Every tile that may be chosen; with longer epilogues, those that leave consumers registers.
-        let first = Gemm::new(F16, TN, epilogue).kernel(Target::SM_90A, 132, Shape::new(4096, 4096, 4096)).unwrap();
+        let first = Gemm::new(F16, TN, epilogue).kernel_plan(Target::SM_90A, 132, Shape::new(4096, 4096, 4096)).unwrap();
         let held = |tile: &Tile| match tile.shape {
             TileShape::Sm90a { consumers, schedule: Schedule::Cooperative, .. } => tile.bm * tile.bn / (128 * consumers),
             _ => tile.bm * tile.bn / 128,
@@ -623,7 +624,7 @@ fn bit_masks() {
     }
     // A mask that is written takes registers that the largest tiles hardly have.
     let stored = cublaslt::relu_aux_bias(formats).unwrap();
-    let first = Gemm::new(F16, TN, &stored).kernel(Target::SM_90A, 132, Shape::new(8192, 8192, 1024)).unwrap();
+    let first = Gemm::new(F16, TN, &stored).kernel_plan(Target::SM_90A, 132, Shape::new(8192, 8192, 1024)).unwrap();
     for (tile, _) in first.choice.candidates() {
         jobs.push(job(
             format!("relu, {tile}"),

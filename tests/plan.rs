@@ -1,6 +1,6 @@
 //! Planning without a GPU: every class of problems has a kernel, and what the plan says of itself is so.
 
-use postlude::args::{Fault, Misfit};
+use postlude::args::{ArgumentFault, Misfit};
 use postlude::build::recipes;
 use postlude::ir::Order;
 use postlude::plan::{Choice, Item, KernelPlan, Mainloop, PARAMETER_LIMIT, PlanError, Preferences, Problem, Tile, TileShape};
@@ -60,7 +60,7 @@ fn every_class_of_problems_has_a_kernel_and_a_source() {
 
 #[test]
 fn formats_and_target_decide_the_mainloop() {
-    let chosen = |gemm: &Gemm, target: Target| gemm.kernel(target, 132, Shape::new(512, 512, 512)).unwrap().tile.mainloop();
+    let chosen = |gemm: &Gemm, target: Target| gemm.kernel_plan(target, 132, Shape::new(512, 512, 512)).unwrap().tile.mainloop();
     let half = Gemm::new(F16, TN, &bias_relu(F16));
     assert_eq!(chosen(&half, Target::SM_90A), Mainloop::Sm90a);
     assert_eq!(chosen(&half, Target::SM_90), Mainloop::Sm80);
@@ -75,9 +75,9 @@ fn formats_and_target_decide_the_mainloop() {
 #[test]
 fn an_impossible_wish_is_refused_with_its_reason() {
     let single = Gemm::new(F32, TN, &bias_relu(F32)).mainloop(Mainloop::Sm80);
-    let error = single.kernel(Target::SM_90A, 132, Shape::new(64, 64, 64)).unwrap_err();
+    let error = single.kernel_plan(Target::SM_90A, 132, Shape::new(64, 64, 64)).unwrap_err();
     assert!(error.to_string().contains("tf32"), "{error}");
-    let integers = Gemm::new(I32, TN, &bias_relu(F32)).kernel(Target::SM_90A, 132, Shape::new(64, 64, 64)).unwrap_err();
+    let integers = Gemm::new(I32, TN, &bias_relu(F32)).kernel_plan(Target::SM_90A, 132, Shape::new(64, 64, 64)).unwrap_err();
     assert!(integers.to_string().contains("acc_i32"), "{integers}");
 }
 
@@ -93,7 +93,7 @@ fn column_major_outputs_turn_the_problem() {
     })
     .unwrap();
     for target in [Target::SM_80, Target::SM_90A] {
-        let plan = Gemm::new(F16, NN, &epilogue).kernel(target, 132, Shape::new(256, 512, 64)).unwrap();
+        let plan = Gemm::new(F16, NN, &epilogue).kernel_plan(target, 132, Shape::new(256, 512, 64)).unwrap();
         assert!(plan.transposed);
         assert_eq!(plan.operation, Operation::Product { dtype: F16, layout: TT });
         assert!(plan.explain().contains("transposed"));
@@ -104,13 +104,13 @@ fn column_major_outputs_turn_the_problem() {
 #[test]
 fn a_narrow_output_lies_along_the_columns_of_hopper_tiles() {
     let gemm = Gemm::new(F16, TN, &bias_relu(F16));
-    let transposed = |m, n| gemm.kernel(Target::SM_90A, 132, Shape::new(m, n, 4096)).unwrap().transposed;
+    let transposed = |m, n| gemm.kernel_plan(Target::SM_90A, 132, Shape::new(m, n, 4096)).unwrap().transposed;
     assert!(transposed(16, 4096) && transposed(128, 4096) && !transposed(4096, 16) && !transposed(136, 4096));
 }
 
 #[test]
 fn strips_follow_what_is_aligned() {
-    let strip = |problem: Problem| Gemm::new(F16, TN, &bias_relu(F16)).kernel(Target::SM_80, 132, problem).unwrap().strip;
+    let strip = |problem: Problem| Gemm::new(F16, TN, &bias_relu(F16)).kernel_plan(Target::SM_80, 132, problem).unwrap().strip;
     assert_eq!(strip(Problem::new(256, 256, 64)), 8);
     assert_eq!(strip(Problem::new(256, 252, 64)), 4);
     assert_eq!(strip(Problem::new(256, 255, 64)), 2);
@@ -120,7 +120,7 @@ fn strips_follow_what_is_aligned() {
 
 #[test]
 fn a_plan_explains_itself() {
-    let plan = Gemm::new(F16, TN, &bias_relu(F16)).kernel(Target::SM_80, 132, Shape::new(4096, 4096, 4096)).unwrap();
+    let plan = Gemm::new(F16, TN, &bias_relu(F16)).kernel_plan(Target::SM_80, 132, Shape::new(4096, 4096, 4096)).unwrap();
     let text = plan.explain();
     for part in ["sm80 128x256x64", "shared memory 147456 bytes", "sm_80 has no wgmma", "times the chosen one"] {
         assert!(text.contains(part), "`{part}` is missing in\n{text}");
@@ -134,7 +134,7 @@ fn a_plan_explains_itself() {
 fn what_kernels_cannot_count_is_refused() {
     let identity = Epilogue::build(|e| e.store("d", e.acc(), F16)).unwrap();
     let gemm = Gemm::new(F16, TN, &identity);
-    let kernel = |k| gemm.kernel(Target::SM_90A, 132, Shape::new(4, 4, k));
+    let kernel = |k| gemm.kernel_plan(Target::SM_90A, 132, Shape::new(4, 4, k));
     assert!(kernel(Shape::LARGEST).is_ok());
     let error = kernel(Shape::LARGEST + 1).unwrap_err();
     assert!(matches!(error, PlanError::TooLarge(_)) && error.to_string().contains(&Shape::LARGEST.to_string()), "{error}");
@@ -149,7 +149,7 @@ fn arguments_that_are_too_many_for_a_mainloop_leave_the_others() {
         });
         Gemm::new(F16, TN, &sum.unwrap())
     };
-    let kernel = |gemm: Gemm| gemm.kernel(Target::SM_90A, 132, Shape::new(4096, 4096, 512));
+    let kernel = |gemm: Gemm| gemm.kernel_plan(Target::SM_90A, 132, Shape::new(4096, 4096, 512));
     let plan = kernel(gemm(22)).unwrap();
     assert!(plan.tile.mainloop() == Mainloop::Sm80 && plan.params.size <= PARAMETER_LIMIT, "{}", plan.explain());
     let told = plan.explain();
@@ -165,7 +165,7 @@ fn arguments_that_are_too_many_for_a_mainloop_leave_the_others() {
 #[test]
 fn a_device_without_multiprocessors_is_refused() {
     let gemm = Gemm::new(F16, TN, &bias_relu(F16));
-    let kernel = |count| gemm.kernel(Target::SM_90A, count, Shape::new(4096, 4096, 512));
+    let kernel = |count| gemm.kernel_plan(Target::SM_90A, count, Shape::new(4096, 4096, 512));
     assert!(kernel(1).is_ok());
     let error = kernel(0).unwrap_err();
     assert!(matches!(error, PlanError::NoMultiprocessors(Target::SM_90A)) && error.to_string().contains("sm_90a"), "{error}");
@@ -181,23 +181,29 @@ fn strides_that_no_launch_takes_are_refused() {
     .unwrap();
     let gemm = Gemm::new(F16, TN, &epilogue);
     let problem = || Problem::new(512, 256, 128).batched(2);
-    let fault = |problem: Problem| match gemm.kernel(Target::SM_90A, 132, problem) {
+    let fault = |problem: Problem| match gemm.kernel_plan(Target::SM_90A, 132, problem) {
         Err(PlanError::Arguments(errors)) => errors.0.into_iter().map(|e| (e.name, e.fault)).next().unwrap(),
         other => panic!("{:?}", other.map(|plan| plan.explain())),
     };
     let (name, unknown) = fault(problem().ld("A", 513));
-    assert!(name == "A" && matches!(&unknown, Fault::Unknown { known } if known.contains(&"a".to_owned())), "{unknown:?}");
+    assert!(
+        name == "A" && matches!(&unknown, ArgumentFault::Unknown { known } if known.contains(&"a".to_owned())),
+        "{unknown:?}"
+    );
     for (name, least) in [("a", 128), ("d", 256), ("bias", 0), ("alpha", 0)] {
         let (of, short) = fault(problem().ld(name, 3));
-        assert!(of == name && matches!(short, Fault::LeadingDimension { least: l, got: 3, .. } if l == least), "{short:?}");
+        assert!(
+            of == name && matches!(short, ArgumentFault::LeadingDimension { least: l, got: 3, .. } if l == least),
+            "{short:?}"
+        );
     }
-    assert!(matches!(fault(problem().ld("m", 513)).1, Fault::Multiple { got: 513, .. }));
-    assert!(matches!(fault(problem().batch_stride("bias", 3)).1, Fault::BatchStride { got: 3, .. }));
-    assert!(matches!(fault(problem().ld("a", usize::MAX)).1, Fault::TooLarge { .. }));
+    assert!(matches!(fault(problem().ld("m", 513)).1, ArgumentFault::Multiple { got: 513, .. }));
+    assert!(matches!(fault(problem().batch_stride("bias", 3)).1, ArgumentFault::BatchStride { got: 3, .. }));
+    assert!(matches!(fault(problem().ld("a", usize::MAX)).1, ArgumentFault::TooLarge { .. }));
     for bytes in [0, 3, 24] {
-        assert_eq!(fault(problem().align("b", bytes)), ("b".to_owned(), Fault::Alignment { got: bytes }));
+        assert_eq!(fault(problem().align("b", bytes)), ("b".to_owned(), ArgumentFault::Alignment { got: bytes }));
     }
-    gemm.kernel(Target::SM_90A, 132, problem().ld("a", 136).batch_stride("b", 0).align("d", 2)).unwrap();
+    gemm.kernel_plan(Target::SM_90A, 132, problem().ld("a", 136).batch_stride("b", 0).align("d", 2)).unwrap();
 }
 
 #[test]
@@ -205,14 +211,14 @@ fn a_grid_has_a_block_for_every_tile_and_batch_entry() {
     let gemm = Gemm::new(F16, TN, &bias_relu(F16));
     for batch in [1, 2, 65_535, 65_536, 200_000, 5_000_000] {
         let shape = Shape::new(300, 500, 64).batched(batch);
-        let persistent = gemm.kernel(Target::SM_90A, 132, shape).unwrap().grid(shape).unwrap();
+        let persistent = gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap().grid(shape).unwrap();
         assert!(persistent[0] <= 132 && persistent[1..] == [1, 1] && (batch < 132 || persistent[0] == 132));
-        let plan = gemm.kernel(Target::SM_80, 132, shape).unwrap();
+        let plan = gemm.kernel_plan(Target::SM_80, 132, shape).unwrap();
         let [tiles, entries, slices] = plan.grid(shape).unwrap();
         assert_eq!(tiles as usize, 300usize.div_ceil(plan.tile.bm) * 500usize.div_ceil(plan.tile.bn));
         assert!(entries <= 65_535 && slices <= 65_535 && entries as usize * slices as usize >= batch);
     }
-    let plan = gemm.kernel(Target::SM_90A, 132, Shape::new(64, 64, 64)).unwrap();
+    let plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::new(64, 64, 64)).unwrap();
     assert_eq!(plan.grid(Shape::new(1 << 31, 1 << 31, 1)), None);
 }
 
@@ -223,7 +229,7 @@ fn data_of_rows_makes_regions() {
     let explained = |condition: for<'e> fn(&'e postlude::Builder) -> postlude::Expr<'e>, mainloop| {
         let built = Epilogue::build(|e| e.store("d", e.acc().region(condition(e), |z| z.gelu()).otherwise(|z| z.tanh()), F16));
         let gemm = Gemm::new(F16, TN, &built.unwrap()).mainloop(mainloop);
-        gemm.kernel(Target::SM_90A, 132, Shape::new(4096, 4096, 4096)).unwrap().explain()
+        gemm.kernel_plan(Target::SM_90A, 132, Shape::new(4096, 4096, 4096)).unwrap().explain()
     };
     for mainloop in [Mainloop::Simt, Mainloop::Sm80, Mainloop::Sm90a] {
         let branches = |condition| explained(condition, mainloop).contains("regions       1 branch(es)");
@@ -241,7 +247,7 @@ fn branches_nest_no_deeper_than_the_hardware_brings_lanes_together() {
     fn deepest(items: &[Item]) -> usize {
         let depth = |item: &Item| match item {
             Item::Branch { then, otherwise, .. } => 1 + deepest(then).max(deepest(otherwise)),
-            Item::Step(_) => 0,
+            Item::Instr(_) => 0,
         };
         items.iter().map(depth).max().unwrap_or(0)
     }
@@ -250,7 +256,7 @@ fn branches_nest_no_deeper_than_the_hardware_brings_lanes_together() {
             let y = (0..count).fold(e.acc().tanh(), |y, i| (e.column() % count).eq(i).select((e.acc() * i as f32).sigmoid(), y));
             e.store("d", y, F16);
         });
-        let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel(Target::SM_90A, 132, Shape::new(256, 256, 64)).unwrap();
+        let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel_plan(Target::SM_90A, 132, Shape::new(256, 256, 64)).unwrap();
         deepest(&plan.program.visit)
     };
     assert_eq!([bands(1), bands(3), bands(8), bands(24)], [1, 3, 8, 8]);
@@ -266,7 +272,7 @@ fn arms_branch_from_the_cost_at_which_that_pays() {
             let y = e.row().lt(e.scalar("boundary", I32)).select(arm(first, 1.0), arm(second, 2.0));
             e.store("d", y, F16);
         });
-        let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel(Target::SM_90A, 132, Shape::new(256, 256, 64)).unwrap();
+        let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel_plan(Target::SM_90A, 132, Shape::new(256, 256, 64)).unwrap();
         plan.program.visit.iter().any(|item| matches!(item, Item::Branch { .. }))
     };
     assert_eq!([branches(6, 6), branches(12, 0), branches(6, 5), branches(11, 0)], [true, true, false, false]);
@@ -280,7 +286,7 @@ fn a_condition_that_is_loaded_branches_where_a_row_has_but_one() {
             let (z, on) = (e.acc(), e.load("on", Bool.over(axes)));
             e.store("d", on.select(z.gelu(), z.tanh().exp()), F16);
         });
-        let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel(Target::SM_80, 108, Shape::new(4096, 4096, 4096)).unwrap();
+        let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel_plan(Target::SM_80, 108, Shape::new(4096, 4096, 4096)).unwrap();
         plan.program.visit.iter().any(|item| matches!(item, Item::Branch { .. }))
     };
     assert_eq!([branches(M), branches(N), branches(M | N)], [true, false, false]);
@@ -296,7 +302,7 @@ fn a_matrix_that_is_updated_counts_twice_towards_the_order() {
             e.store("d", z, column);
             e.store("r", z, F16);
         });
-        let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel(Target::SM_80, 108, Shape::new(4096, 4096, 4096));
+        let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel_plan(Target::SM_80, 108, Shape::new(4096, 4096, 4096));
         plan.unwrap().transposed
     };
     assert_eq!([transposed(true), transposed(false)], [true, false], "with one matrix each way, rows are the order");
@@ -309,7 +315,7 @@ fn a_tile_that_is_asked_for_is_taken_as_it_is() {
     let heavy = Epilogue::build(|e| e.store("d", (0..60).fold(e.acc(), |z, i| (z + i as f32).sin().pow(z).tanh()), F32)).unwrap();
     let kernel = |epilogue: &Epilogue, tile: Option<Tile>, shape: Shape| {
         let gemm = Gemm::new(F16, TN, epilogue);
-        tile.map_or(gemm.clone(), |tile| gemm.tile(tile)).kernel(Target::SM_90A, 132, shape).unwrap()
+        tile.map_or(gemm.clone(), |tile| gemm.tile(tile)).kernel_plan(Target::SM_90A, 132, shape).unwrap()
     };
     let square = Shape::new(4096, 4096, 4096);
     let large = kernel(&identity, None, square).tile;
@@ -334,7 +340,7 @@ fn a_parameter_block_may_be_full() {
             let sum = (0..scalars).fold(e.acc(), |z, i| z + e.scalar(&format!("s{i}"), F32));
             e.store("d", sum, F32);
         });
-        Gemm::new(F32, TN, &epilogue.unwrap()).kernel(Target::SM_80, 108, Shape::new(256, 256, 256))
+        Gemm::new(F32, TN, &epilogue.unwrap()).kernel_plan(Target::SM_80, 108, Shape::new(256, 256, 256))
     };
     let most = 2 + (PARAMETER_LIMIT - plan(2).unwrap().params.size) / 4;
     assert_eq!(plan(most).unwrap().params.size, PARAMETER_LIMIT);
@@ -347,7 +353,7 @@ fn a_parameter_block_may_be_full() {
 fn every_candidate_can_be_asked_for() {
     let gemm = Gemm::new(F16, TN, &bias_relu(F16));
     for target in [Target::SM_80, Target::SM_90A] {
-        let plan = |gemm: &Gemm| gemm.kernel(target, 132, Shape::new(4096, 4096, 4096)).expect("a plan");
+        let plan = |gemm: &Gemm| gemm.kernel_plan(target, 132, Shape::new(4096, 4096, 4096)).expect("a plan");
         let chosen = plan(&gemm);
         let candidates: Vec<_> = chosen.choice.candidates().map(|(tile, _)| tile).collect();
         assert!(candidates.len() > 3 && candidates[0] == chosen.tile);
@@ -362,7 +368,7 @@ fn every_candidate_can_be_asked_for() {
 fn a_tile_whose_warps_are_not_those_of_its_block_is_refused() {
     let shape = TileShape::Sm80 { bk: 64, stages: 3, warps_m: 2, warps_n: 2 };
     let tile = |threads| Tile { bm: 64, bn: 64, shape, threads, min_blocks: 1 };
-    let plan = |tile| Gemm::new(F16, TN, &bias_relu(F16)).tile(tile).kernel(Target::SM_80, 108, Shape::new(256, 256, 256));
+    let plan = |tile| Gemm::new(F16, TN, &bias_relu(F16)).tile(tile).kernel_plan(Target::SM_80, 108, Shape::new(256, 256, 256));
     assert!(plan(tile(128)).is_ok());
     let error = plan(tile(256)).unwrap_err().to_string();
     assert!(error.contains("its warps are those of the block"), "{error}");
@@ -370,13 +376,13 @@ fn a_tile_whose_warps_are_not_those_of_its_block_is_refused() {
 
 /// In how many parts K is.
 fn parts(gemm: &Gemm, target: Target, problem: impl Into<Problem>) -> usize {
-    gemm.kernel(target, 132, problem).unwrap().split.map_or(1, |split| split.parts)
+    gemm.kernel_plan(target, 132, problem).unwrap().split.map_or(1, |split| split.parts)
 }
 
 #[test]
 fn a_split_that_is_asked_for_takes_the_problem_that_one_piece_takes() {
     let gemm = Gemm::new(F16, TN, &bias_relu(F16));
-    let of = |parts: usize, problem: Problem| gemm.clone().split(parts).kernel(Target::SM_90A, 132, problem).map(drop);
+    let of = |parts: usize, problem: Problem| gemm.clone().split_k(parts).kernel_plan(Target::SM_90A, 132, problem).map(drop);
     let shape = Shape::new(64, 64, 8192);
     for problem in [("a", 2048), ("b", 100), ("x", 8192)].map(|(name, ld)| Problem::from(shape).ld(name, ld)) {
         let [whole, parts] = [1, 4].map(|parts| of(parts, problem.clone()).unwrap_err().to_string());
@@ -388,8 +394,8 @@ fn a_split_that_is_asked_for_takes_the_problem_that_one_piece_takes() {
 #[test]
 fn a_split_of_k_is_taken_or_suggested_where_tiles_are_few_and_long() {
     let expected = |gemm: &Gemm, target, problem: Problem| {
-        let plan = gemm.kernel(target, 132, problem).unwrap();
-        let suggested = plan.explain().contains("parts: worth trying with `Gemm::split`");
+        let plan = gemm.kernel_plan(target, 132, problem).unwrap();
+        let suggested = plan.explain().contains("parts: worth trying with `Gemm::split_k`");
         // Measured times decide for `sm90a`; the others' estimates only tell.
         assert!(plan.split.is_none() || (plan.mainloop() == Mainloop::Sm90a && !suggested), "{}", plan.explain());
         suggested || plan.split.is_some_and(|split| split.parts > 1)
@@ -401,7 +407,7 @@ fn a_split_of_k_is_taken_or_suggested_where_tiles_are_few_and_long() {
         for (gemm, target) in [(&half, Target::SM_90A), (&half, Target::SM_80), (&single, Target::SM_90A)] {
             let problem = Problem::new(m, n, k);
             assert!(expected(gemm, target, problem.clone()), "{m}x{n}x{k}");
-            assert!(!expected(&gemm.clone().split(1), target, problem.clone()));
+            assert!(!expected(&gemm.clone().split_k(1), target, problem.clone()));
             assert!(!expected(gemm, target, problem.batched(2)), "a batch");
         }
     }
@@ -411,7 +417,7 @@ fn a_split_of_k_is_taken_or_suggested_where_tiles_are_few_and_long() {
     }
     assert!(!even(&half, Shape::new(256, 256, 16411)), "a prime number of terms");
     assert!(expected(&half, Target::SM_80, Problem::new(256, 256, 16008)), "parts that are no whole blocks");
-    let tile = half.kernel(Target::SM_80, 132, Shape::new(256, 256, 16384)).unwrap().tile;
+    let tile = half.kernel_plan(Target::SM_80, 132, Shape::new(256, 256, 16384)).unwrap().tile;
     assert!(!expected(&half.tile(tile), Target::SM_80, Problem::new(256, 256, 16384)), "a tile that was asked for");
 }
 
@@ -442,9 +448,9 @@ fn a_split_plan_is_a_batch_and_its_sum() {
     for layout in Layout::ALL {
         for (d, order) in [(Operand::from(F16), Order::RowMajor), (F16.column_major(), Order::ColumnMajor)] {
             let epilogue = Epilogue::build(|e| e.store("d", e.acc() * e.load("scale", F32.over(M)), d)).unwrap();
-            let gemm = Gemm::new(F16, layout, &epilogue).split(8);
+            let gemm = Gemm::new(F16, layout, &epilogue).split_k(8);
             let problem = Problem::from(shape).ld("a", 4104).ld("b", 4112);
-            let plan = gemm.kernel(Target::SM_90A, 132, problem).unwrap();
+            let plan = gemm.kernel_plan(Target::SM_90A, 132, problem).unwrap();
             let split = plan.split.as_ref().unwrap();
             assert_eq!((split.parts, split.shape(shape)), (8, Shape::new(250, 130, 512).batched(8)));
             assert_eq!((plan.tile.mainloop(), plan.mainloop()), (Mainloop::Pointwise, Mainloop::Sm90a));
@@ -468,7 +474,7 @@ fn a_split_plan_is_a_batch_and_its_sum() {
         }
     }
     // An ordinary pointwise kernel knows nothing of parts.
-    let plan = Gemm::pointwise(F32, Order::RowMajor, &bias_relu(F32)).kernel(Target::SM_90A, 132, shape).unwrap();
+    let plan = Gemm::pointwise(F32, Order::RowMajor, &bias_relu(F32)).kernel_plan(Target::SM_90A, 132, shape).unwrap();
     assert!(!plan.source().unwrap().text().contains("PARTS") && !plan.programmatic);
 }
 
@@ -476,7 +482,8 @@ fn a_split_plan_is_a_batch_and_its_sum() {
 fn an_impossible_split_is_refused_with_its_reason() {
     let gemm = Gemm::new(F16, TN, &bias_relu(F16));
     let refused =
-        |gemm: &Gemm, parts: usize, problem: Problem| match gemm.clone().split(parts).kernel(Target::SM_90A, 132, problem) {
+        |gemm: &Gemm, parts: usize, problem: Problem| match gemm.clone().split_k(parts).kernel_plan(Target::SM_90A, 132, problem)
+        {
             Err(PlanError::Split { parts: asked, why }) if asked == parts => why,
             other => panic!("{other:?}"),
         };
@@ -488,8 +495,8 @@ fn an_impossible_split_is_refused_with_its_reason() {
     assert!(refused(&gemm, 2, Problem::new(64, 64, 0)).contains("nothing to add up"));
     let pointwise = Gemm::pointwise(F16, Order::RowMajor, &bias_relu(F16));
     assert!(refused(&pointwise, 2, Problem::new(64, 64, 64)).contains("pointwise"));
-    assert_eq!(parts(&gemm.clone().split(8), Target::SM_90A, Shape::new(64, 64, 64)), 8);
-    let plan = gemm.kernel(Target::SM_90A, 132, Shape::new(1024, 1024, 8192)).unwrap();
+    assert_eq!(parts(&gemm.clone().split_k(8), Target::SM_90A, Shape::new(64, 64, 64)), 8);
+    let plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::new(1024, 1024, 8192)).unwrap();
     assert!(plan.explain().contains("parts: not worth it: estimated at "), "what was considered is told\n{}", plan.explain());
 }
 
@@ -498,10 +505,10 @@ fn an_impossible_split_is_refused_with_its_reason() {
 fn whole_outputs_leave_by_tensor_map_alone() {
     let gemm = Gemm::new(F16, TN, &bias_relu(F16));
     let ways = |problem: Problem| {
-        let plan = gemm.kernel(Target::SM_90A, 132, problem).unwrap();
+        let plan = gemm.kernel_plan(Target::SM_90A, 132, problem).unwrap();
         let source = plan.source().unwrap();
         let drain = source.text().split("DEVICE void drain_chunk").nth(1).unwrap().split("\n}").next().unwrap();
-        (drain.contains("tensor_store_if"), drain.contains("copy_out"))
+        (drain.contains("tma_store_if"), drain.contains("copy_out"))
     };
     let wide = |n| Problem::new(8192, n, 512).ld("d", 1024);
     assert_eq!(ways(Problem::new(8192, 1000, 512)), (true, false));
@@ -521,8 +528,8 @@ fn sums_of_operands_are_refused_where_they_cannot_be() {
     let epilogue = epilogue.unwrap();
     let gemm = Gemm::new(F16, TN, &epilogue);
     let long = Shape::new(256, 256, 65_536);
-    let refused = |gemm: &Gemm, shape: Shape| gemm.kernel(Target::SM_90A, 132, shape).unwrap_err();
-    let error = refused(&gemm.clone().split(4), long);
+    let refused = |gemm: &Gemm, shape: Shape| gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap_err();
+    let error = refused(&gemm.clone().split_k(4), long);
     assert!(matches!(&error, PlanError::Split { parts: 4, why } if why.contains("sums an operand over K")), "{error}");
     let error = refused(&gemm.clone().mainloop(Mainloop::Gemv), Shape::new(1, 512, 512));
     assert!(matches!(error, PlanError::NoTile(_)) && error.to_string().contains("it has no sums of operands"), "{error}");
@@ -535,7 +542,7 @@ fn sums_of_operands_are_refused_where_they_cannot_be() {
     for (target, shape) in
         TARGETS.into_iter().flat_map(|target| [long, Shape::new(1, 4096, 64), Shape::new(4096, 3, 64)].map(|s| (target, s)))
     {
-        let plan = gemm.kernel(target, 132, shape).unwrap();
+        let plan = gemm.kernel_plan(target, 132, shape).unwrap();
         let explained = plan.explain();
         assert!(plan.split.is_none() && explained.contains("over K and the batch, inside the product"), "{explained}");
         assert!(plan.source().unwrap().text().contains("OperandSum0"));
@@ -550,7 +557,7 @@ fn sums_of_operands_have_a_workspace_where_tiles_share_them() {
         Epilogue::build(|e| e.reduce("sums", e.b(), Monoid::Sum, operand)).unwrap()
     };
     let workspace = |batched: bool, shape: Shape| {
-        let plan = Gemm::new(F32, TT, &build(batched)).kernel(Target::SM_80, 108, shape).unwrap();
+        let plan = Gemm::new(F32, TT, &build(batched)).kernel_plan(Target::SM_80, 108, shape).unwrap();
         (plan.workspace(shape).bytes, plan.tile)
     };
     let shape = Shape::new(10_000, 1000, 64);
@@ -573,7 +580,7 @@ fn doubles_go_where_there_are_kernels_for_them() {
     let beside = Epilogue::build(|e| e.store("d", (e.acc().cast(F64) + e.load("residual", F64)).cast(F16), F16)).unwrap();
     let shape = Shape::new(4096, 4096, 4096);
     for target in TARGETS {
-        let mainloop = |gemm: Gemm, shape: Shape| gemm.kernel(target, 132, shape).map(|plan| plan.mainloop());
+        let mainloop = |gemm: Gemm, shape: Shape| gemm.kernel_plan(target, 132, shape).map(|plan| plan.mainloop());
         assert_eq!(mainloop(Gemm::new(F64, TN, &product), shape).unwrap(), Mainloop::Simt);
         assert_eq!(mainloop(Gemm::new(F64, TN, &product), Shape::new(1, 4096, 4096)).unwrap(), Mainloop::Gemv);
         for forced in [Mainloop::Sm80, Mainloop::Sm90a] {
@@ -581,14 +588,14 @@ fn doubles_go_where_there_are_kernels_for_them() {
             assert!(refused.contains("f64") || refused.contains("has no"), "{refused}");
         }
     }
-    let plan = Gemm::new(F16, TN, &beside).kernel(Target::SM_90A, 132, shape).unwrap();
+    let plan = Gemm::new(F16, TN, &beside).kernel_plan(Target::SM_90A, 132, shape).unwrap();
     assert_eq!(plan.mainloop(), Mainloop::Sm80);
     assert!(
         plan.explain().contains("its epilogues have no f64 values, and %1 of the epilogue, `to_f64`, is one"),
         "{}",
         plan.explain()
     );
-    let forced = Gemm::new(F16, TN, &beside).mainloop(Mainloop::Sm90a).kernel(Target::SM_90A, 132, shape);
+    let forced = Gemm::new(F16, TN, &beside).mainloop(Mainloop::Sm90a).kernel_plan(Target::SM_90A, 132, shape);
     let refused = forced.unwrap_err().to_string();
     assert!(refused.contains("sm80 has them"), "{refused}");
     // Approximations are of single precision.
@@ -596,7 +603,7 @@ fn doubles_go_where_there_are_kernels_for_them() {
     let exact = Gemm::pointwise(F64, Order::RowMajor, &product);
     // The prelude's functions are not used.
     let text = |gemm: Gemm| {
-        let source = gemm.kernel(Target::SM_80, 100, shape).unwrap().source().unwrap();
+        let source = gemm.kernel_plan(Target::SM_80, 100, shape).unwrap().source().unwrap();
         source.text().split_once("// ---- the epilogue, phase by phase").expect("an epilogue").1.to_owned()
     };
     assert_eq!(text(fast), text(exact));

@@ -252,7 +252,7 @@ fn problem() -> impl Strategy<Value = Problem> {
 
 /// A plan whose words and source can be had, or a refusal in words.
 fn plans_or_refuses(gemm: &Gemm, target: Target, multiprocessors: usize, problem: &Problem) -> Result<(), TestCaseError> {
-    match gemm.kernel(target, multiprocessors, problem.clone()) {
+    match gemm.kernel_plan(target, multiprocessors, problem.clone()) {
         Ok(plan) => {
             prop_assert!(plan.shared_memory() <= target.shared_memory_per_block_opt_in() as usize);
             prop_assert!(plan.source().is_ok() && !plan.explain().is_empty());
@@ -284,9 +284,9 @@ proptest! {
         });
         for epilogue in [everything.unwrap(), recipes::identity(F16).unwrap()] {
             let gemm = Gemm::new(F16, layout, &epilogue);
-            let gemm = parts.map_or(gemm.clone(), |parts| gemm.split(parts));
+            let gemm = parts.map_or(gemm.clone(), |parts| gemm.split_k(parts));
             // A tile of any numbers is seldom one; what fits a problem of ordinary size, but for one number, often still is.
-            let ordinary = Gemm::new(F16, layout, &epilogue).kernel(target, 132, Shape::new(300, 4096, 512)).unwrap();
+            let ordinary = Gemm::new(F16, layout, &epilogue).kernel_plan(target, 132, Shape::new(300, 4096, 512)).unwrap();
             let known: Vec<Tile> = ordinary.choice.candidates().map(|(tile, _)| tile).collect();
             for gemm in [gemm.clone(), gemm.clone().tile(any_tile), gemm.tile(changed(*index.get(&known), change))] {
                 plans_or_refuses(&gemm, target, multiprocessors, &problem)?;

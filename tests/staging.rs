@@ -13,13 +13,13 @@ fn tiles_pass_through_shared_memory_in_halves_where_everything_allows_it() {
     let wide = Shape::new(1536, 1536, 1536);
     let staged = |epilogue: &Epilogue, columns: usize, shape: Shape| {
         let gemm = Gemm::new(F16, TN, epilogue);
-        let chosen = gemm.kernel(Target::SM_90A, 132, wide).unwrap();
+        let chosen = gemm.kernel_plan(Target::SM_90A, 132, wide).unwrap();
         let tile = chosen
             .choice
             .candidates()
             .map(|(tile, _)| tile)
             .find(|tile| (tile.bm, tile.bn) == (128, columns) && tile.cluster() == 1);
-        let staging = gemm.tile(tile.unwrap()).kernel(Target::SM_90A, 132, shape).unwrap().staging.unwrap();
+        let staging = gemm.tile(tile.unwrap()).kernel_plan(Target::SM_90A, 132, shape).unwrap().staging.unwrap();
         assert_eq!(staging.chunk, 4 * staging.strip);
         staging.chunk
     };
@@ -43,12 +43,12 @@ fn results_leave_under_the_next_products_where_little_is_computed() {
     let build = |f: fn(&Builder)| Epilogue::build(f).unwrap();
     let identity = build(|e| e.store("d", e.acc(), F16));
     let tiles: Vec<Tile> = {
-        let plan = Gemm::new(F16, TN, &identity).kernel(Target::SM_90A, 132, wide).unwrap();
+        let plan = Gemm::new(F16, TN, &identity).kernel_plan(Target::SM_90A, 132, wide).unwrap();
         plan.choice.candidates().map(|(tile, _)| tile).collect()
     };
     let delayed_store = |epilogue: &Epilogue, problem: Problem| {
         let delayed_store = tiles.iter().filter(|tile| {
-            let plan = Gemm::new(F16, TN, epilogue).tile(**tile).kernel(Target::SM_90A, 132, problem.clone());
+            let plan = Gemm::new(F16, TN, epilogue).tile(**tile).kernel_plan(Target::SM_90A, 132, problem.clone());
             plan.is_ok_and(|plan| {
                 let staging = plan.staging.as_ref().unwrap();
                 assert_eq!(plan.explain().contains("under the next tile's products"), staging.delayed_store);
@@ -81,7 +81,7 @@ fn results_leave_under_the_next_products_where_little_is_computed() {
     }
     assert!(delayed_store(&identity, Problem::new(4096, 4095, 4096)).is_empty(), "lines end inside of a piece of 16 bytes");
     // At full clock tiles in turns are as fast; where power limits, the larger tile is the faster one.
-    let chosen = Gemm::new(F16, TN, &identity).kernel(Target::SM_90A, 132, wide).unwrap();
+    let chosen = Gemm::new(F16, TN, &identity).kernel_plan(Target::SM_90A, 132, wide).unwrap();
     assert!(chosen.staging.unwrap().delayed_store, "{}", chosen.tile);
 }
 
@@ -90,7 +90,7 @@ fn results_leave_under_the_next_products_where_little_is_computed() {
 fn lanes_move_what_small_tiles_write() {
     let small = Shape::new(1024, 1024, 1024);
     let direct_store = |epilogue: &Epilogue, problem: Problem| {
-        let plan = Gemm::new(F16, TN, epilogue).kernel(Target::SM_90A, 132, problem).unwrap();
+        let plan = Gemm::new(F16, TN, epilogue).kernel_plan(Target::SM_90A, 132, problem).unwrap();
         let staging = plan.staging.as_ref().unwrap();
         let source = plan.source().unwrap();
         assert_eq!(plan.explain().contains("moved by their lanes"), staging.direct_store);
@@ -119,9 +119,9 @@ fn lanes_move_what_small_tiles_write() {
     let signs = Epilogue::build(|e| e.store("d", e.acc().gt(e.constant(0.0)), Bool)).unwrap();
     let of_columns = |columns: usize| {
         let gemm = Gemm::new(F16, TN, &signs);
-        let chosen = gemm.kernel(Target::SM_90A, 132, small).unwrap();
+        let chosen = gemm.kernel_plan(Target::SM_90A, 132, small).unwrap();
         let tile = chosen.choice.candidates().map(|(tile, _)| tile).find(|tile| (tile.bm, tile.bn) == (64, columns)).unwrap();
-        gemm.tile(tile).kernel(Target::SM_90A, 132, small).unwrap().staging.unwrap().direct_store
+        gemm.tile(tile).kernel_plan(Target::SM_90A, 132, small).unwrap().staging.unwrap().direct_store
     };
     assert_eq!([8, 16, 64].map(of_columns), [false, true, true], "eight bytes are no piece");
 }
@@ -138,8 +138,8 @@ fn masks_that_are_written_gather_until_a_tile_is_done() {
             }
         });
         let gemm = Gemm::new(F16, TN, &epilogue.unwrap());
-        for (tile, _) in gemm.kernel(Target::SM_90A, 132, shape).unwrap().choice.candidates() {
-            let plan = gemm.clone().tile(tile).kernel(Target::SM_90A, 132, shape).unwrap();
+        for (tile, _) in gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap().choice.candidates() {
+            let plan = gemm.clone().tile(tile).kernel_plan(Target::SM_90A, 132, shape).unwrap();
             let staging = plan.staging.as_ref().unwrap();
             let TileShape::Sm90a { consumers, schedule, .. } = plan.tile.shape else { panic!("{}", plan.tile) };
             let rows = if schedule == Schedule::PingPong { plan.tile.bm } else { plan.tile.bm / consumers };
@@ -168,13 +168,13 @@ fn consumers_in_turns_share_a_place_where_that_saves_a_stage() {
     let of = |epilogue: &Epilogue, columns: usize, k: usize, named: Option<Tile>| {
         let shape = Shape::new(8192, 8192, k);
         let gemm = Gemm::new(F16, TN, epilogue);
-        let plan = gemm.kernel(Target::SM_90A, 132, shape).unwrap();
+        let plan = gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap();
         let in_turns = |tile: &Tile| {
             let TileShape::Sm90a { schedule, cluster, .. } = tile.shape else { return false };
             (schedule, cluster) == (Schedule::PingPong, [1, 1]) && (tile.bm, tile.bn) == (128, columns)
         };
         let tile = named.unwrap_or_else(|| plan.choice.candidates().map(|(tile, _)| tile).find(in_turns).unwrap());
-        let plan = gemm.tile(tile).kernel(Target::SM_90A, 132, shape).unwrap();
+        let plan = gemm.tile(tile).kernel_plan(Target::SM_90A, 132, shape).unwrap();
         let (staging, TileShape::Sm90a { stages, .. }) = (plan.staging.as_ref().unwrap(), plan.tile.shape) else { panic!() };
         assert_eq!(plan.explain().contains("both consumers' in one place"), staging.chunk_rings == 1);
         assert!(staging.shared_memory <= Target::SM_90A.shared_memory_per_block_opt_in() as usize);
@@ -189,7 +189,7 @@ fn consumers_in_turns_share_a_place_where_that_saves_a_stage() {
         "longer than the products it would hide under"
     );
     assert_eq!(of(&residual, 192, 64, None), (4, 2, 64));
-    let named = Gemm::new(F16, TN, &residual).kernel(Target::SM_90A, 132, Shape::new(8192, 8192, 4096)).unwrap();
+    let named = Gemm::new(F16, TN, &residual).kernel_plan(Target::SM_90A, 132, Shape::new(8192, 8192, 4096)).unwrap();
     let named = named
         .choice
         .candidates()

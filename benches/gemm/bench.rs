@@ -96,7 +96,7 @@ impl<'b> Bench<'b> {
 
     /// The operation with each tile that fits, the chosen one first, and with those of the portable mainloop.
     fn candidates(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
-        let plan = |gemm: &Gemm| gemm.kernel(self.device.target(), self.device.multiprocessors(), case.shape);
+        let plan = |gemm: &Gemm| gemm.kernel_plan(self.device.target(), self.device.multiprocessors(), case.shape);
         let mut tiles: Vec<Tile> = plan(gemm)?.choice.candidates().map(|(tile, _)| tile).collect();
         if let Ok(portable) = plan(&gemm.clone().mainloop(Mainloop::Sm80)) {
             let others: Vec<Tile> =
@@ -113,12 +113,12 @@ impl<'b> Bench<'b> {
 
     /// The operation with the kernels that were named.
     fn named(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
-        let plan = gemm.kernel(self.device.target(), self.device.multiprocessors(), case.shape)?;
+        let plan = gemm.kernel_plan(self.device.target(), self.device.multiprocessors(), case.shape)?;
         let tiles: Vec<Tile> = plan.choice.candidates().map(|(tile, _)| tile).collect();
         let of_name = |Named { tile: name, raster, lockstep }: &Named| {
             let ends = tiles.iter().find(|tile| tile.to_string().ends_with(name));
             let tile = ends.or_else(|| tiles.iter().find(|tile| tile.to_string().contains(name)));
-            let mut gemm = gemm.clone().raster(*raster);
+            let mut gemm = gemm.clone().raster_group(*raster);
             if !name.is_empty() {
                 gemm = gemm.tile(*tile.ok_or_else(|| format!("no tile is called `{name}`:\n{}", plan.choice))?);
             }
@@ -129,7 +129,7 @@ impl<'b> Bench<'b> {
 
     /// The operation on its tile, with fewer stages of the mainloop's ring: as few as two.
     fn shorter_rings(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
-        let plan = gemm.kernel(self.device.target(), self.device.multiprocessors(), case.shape)?;
+        let plan = gemm.kernel_plan(self.device.target(), self.device.multiprocessors(), case.shape)?;
         let TileShape::Sm90a { bk, stages: most, consumers, schedule, cluster, splits_k } = plan.tile.shape else {
             return Ok(Vec::new());
         };
@@ -145,9 +145,9 @@ impl<'b> Bench<'b> {
         Ok(match case.kind {
             Kind::Choice if self.are_named(case) => self.named(gemm, case)?,
             Kind::Choice => self.candidates(gemm, case)?,
-            Kind::Raster => RASTERS.map(|group| gemm.clone().raster(group)).to_vec(),
+            Kind::Raster => RASTERS.map(|group| gemm.clone().raster_group(group)).to_vec(),
             Kind::Stages => self.shorter_rings(gemm, case)?,
-            Kind::Parts => PARTS.map(|parts| gemm.clone().split(parts)).to_vec(),
+            Kind::Parts => PARTS.map(|parts| gemm.clone().split_k(parts)).to_vec(),
             Kind::Peer | Kind::Tax | Kind::Sequence | Kind::Copy | Kind::Training => Vec::new(),
         })
     }

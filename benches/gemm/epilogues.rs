@@ -100,7 +100,7 @@ pub fn atomic(case: &Case, fused: Fused) -> Result<Gemm> {
 fn over(case: &Case, epilogue: &Epilogue) -> Gemm {
     // Decoding multiplies by weights, which no kernel writes.
     let decoding = case.shape.m <= 128;
-    Gemm::new(case.dtype, case.layout, epilogue).constant_operands(false, decoding)
+    Gemm::new(case.dtype, case.layout, epilogue).constant_operands(decoding.then_some(Side::B))
 }
 
 /// The pointwise operation that is left of an epilogue.

@@ -51,7 +51,7 @@ impl Bound {
     }
 
     /// What fills a slot from the given argument of this index.
-    fn given<B>(slot: &Slot, index: usize, shape: Shape, given: &Given<B>) -> Result<Bound, Fault> {
+    fn given<B>(slot: &Slot, index: usize, shape: Shape, given: &Given<B>) -> Result<Bound, ArgumentFault> {
         if slot.need == Need::Unused { Ok(Bound::NONE) } else { fit(&slot.kind, index, shape, given) }
     }
 }
@@ -62,13 +62,13 @@ pub struct ArgumentError {
     /// The argument's name.
     pub name: String,
     /// What is wrong, what is needed and what was given.
-    pub fault: Fault,
+    pub fault: ArgumentFault,
 }
 
 /// What is wrong with an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum ArgumentFault {
     /// Not given.
     Missing {
         /// What is needed.
@@ -220,73 +220,77 @@ impl fmt::Display for ArgumentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "argument `{}`: ", word(&self.name))?;
         match &self.fault {
-            Fault::Missing { needs } => write!(f, "missing; it needs {needs}"),
-            Fault::Unknown { known } => {
+            ArgumentFault::Missing { needs } => write!(f, "missing; it needs {needs}"),
+            ArgumentFault::Unknown { known } => {
                 let meant = name::meant(&self.name, known.iter().map(String::as_str));
                 write!(f, "the epilogue has no such argument; it has {}{meant}", known.join(", "))
             }
-            Fault::ForeignReserve { reserve } => write!(
+            ArgumentFault::ForeignReserve { reserve } => write!(
                 f,
                 "is part of a {reserve}, which this epilogue knows nothing of: pass the reserve of the same `backward()` pair"
             ),
-            Fault::ReserveShape { reserve, shape } => {
+            ArgumentFault::ReserveShape { reserve, shape } => {
                 write!(f, "is part of a {reserve}, and the problem is {shape}: allocate one for this problem")
             }
-            Fault::Misfit(misfit) => misfit.fmt(f),
-            Fault::Twice => write!(f, "given twice; pass each name once"),
-            Fault::Kind { needs, got } => write!(f, "needs {needs}, got {got}"),
-            Fault::DType { needs, got } => {
+            ArgumentFault::Misfit(misfit) => misfit.fmt(f),
+            ArgumentFault::Twice => write!(f, "given twice; pass each name once"),
+            ArgumentFault::Kind { needs, got } => write!(f, "needs {needs}, got {got}"),
+            ArgumentFault::DType { needs, got } => {
                 write!(f, "needs elements of {needs}, got {got}; convert the data, or have the ")?;
                 match &*self.name {
                     "a" | "b" => write!(f, "operation take {got}: `Gemm::new({got:?}, ..)`, `Gemm::pointwise({got:?}, ..)`"),
                     _ => write!(f, "epilogue load, store or multiply {got}"),
                 }
             }
-            Fault::ScalarType { needs, got } => write!(f, "needs a scalar of type {needs}, got {got}"),
-            Fault::ReadOnly => write!(f, "is written; pass a mutable buffer with `output`"),
-            Fault::Saved { reserve } => {
+            ArgumentFault::ScalarType { needs, got } => write!(f, "needs a scalar of type {needs}, got {got}"),
+            ArgumentFault::ReadOnly => write!(f, "is written; pass a mutable buffer with `output`"),
+            ArgumentFault::Saved { reserve } => {
                 write!(f, "is part of a {reserve}, which this epilogue writes: pass it with `saving`")
             }
-            Fault::Shared => write!(f, "is written, and was borrowed to be read: borrow it mutably, as in `(&mut d).ld(..)`"),
-            Fault::TooShort { what, needs, got, leading_dimension, batch_stride } => {
+            ArgumentFault::Shared => {
+                write!(f, "is written, and was borrowed to be read: borrow it mutably, as in `(&mut d).ld(..)`")
+            }
+            ArgumentFault::TooShort { what, needs, got, leading_dimension, batch_stride } => {
                 let ld = leading_dimension.map(|ld| format!("leading dimension {ld}"));
                 let stride = batch_stride.map(|stride| format!("batch stride {stride}"));
                 let lies: Vec<_> = ld.into_iter().chain(stride).collect();
                 let with = if lies.is_empty() { "" } else { " with " };
                 write!(f, "too short: {what}{with}{} needs {needs} elements, got {got}", lies.join(" and "))
             }
-            Fault::Unpacked { dtype, needs, got } => write!(
+            ArgumentFault::Unpacked { dtype, needs, got } => write!(
                 f,
                 "holds {got} bytes, one for each element, and {dtype} holds eight elements in a byte, the first in the lowest bit: declare it \
                  `Bool`, or pack it into {needs} bytes; if it is packed, pass a slice of those"
             ),
-            Fault::Unbatched { what, needs, got, batch } => write!(
+            ArgumentFault::Unbatched { what, needs, got, batch } => write!(
                 f,
                 "holds {got} elements, {needs} for each of {batch} batch entries, but they share it ({what}): declare it `batched()`, as in \
                  `F32.over(N).batched()`; if it is shared, pass a slice of {needs}"
             ),
-            Fault::LeadingDimension { what, least: 0, got } => write!(f, "{what} has no leading dimension, got {got}; remove it"),
-            Fault::LeadingDimension { what, least, got } => {
+            ArgumentFault::LeadingDimension { what, least: 0, got } => {
+                write!(f, "{what} has no leading dimension, got {got}; remove it")
+            }
+            ArgumentFault::LeadingDimension { what, least, got } => {
                 write!(f, "{what} needs a leading dimension of at least {least}, got {got}")
             }
-            Fault::BatchStride { why, got } => write!(f, "batch stride {got}: {why}"),
-            Fault::Multiple { what, dtype, got } => {
+            ArgumentFault::BatchStride { why, got } => write!(f, "batch stride {got}: {why}"),
+            ArgumentFault::Multiple { what, dtype, got } => {
                 write!(f, "{what} {got}: of {dtype} it is counted in bits, and a multiple of {}", dtype.run())
             }
-            Fault::Alignment { got } => {
+            ArgumentFault::Alignment { got } => {
                 write!(f, "alignment {got}: addresses are multiples of a power of two of bytes, 1 at least")
             }
-            Fault::TooLarge { limit } => write!(f, "the problem is too large: {limit}"),
-            Fault::WrongDevice { needs, got } if needs == got => {
+            ArgumentFault::TooLarge { limit } => write!(f, "the problem is too large: {limit}"),
+            ArgumentFault::WrongDevice { needs, got } if needs == got => {
                 write!(f, "lives in another context of device {got} than the plan: allocate it in the plan's")
             }
-            Fault::WrongDevice { needs, got } => {
+            ArgumentFault::WrongDevice { needs, got } => {
                 write!(f, "lives on device {got}; the plan was made for device {needs}: copy it there")
             }
-            Fault::BetweenElements { needs, got } => {
+            ArgumentFault::BetweenElements { needs, got } => {
                 write!(f, "begins between elements: its address is a multiple of {got} bytes, and must be one of {needs}")
             }
-            Fault::Misaligned { needs, got } => write!(
+            ArgumentFault::Misaligned { needs, got } => write!(
                 f,
                 "is aligned to {got} bytes; this plan's kernel needs {needs}: plan for these arguments (`plan_for`), or state the alignment in the problem"
             ),
@@ -315,7 +319,7 @@ impl fmt::Display for ArgumentErrors {
 impl std::error::Error for ArgumentErrors {}
 
 /// What a missing argument would have to be.
-fn missing(slot: &Slot) -> Fault {
+fn missing(slot: &Slot) -> ArgumentFault {
     let needs = needs(&slot.kind);
     let of_reserve = match &slot.kind {
         SlotKind::Memory { written, .. } if reserve::has_name(&slot.name) => {
@@ -324,7 +328,7 @@ fn missing(slot: &Slot) -> Fault {
         }
         _ => String::new(),
     };
-    Fault::Missing { needs: needs + &of_reserve }
+    ArgumentFault::Missing { needs: needs + &of_reserve }
 }
 
 pub(super) fn needs(kind: &SlotKind) -> String {
@@ -372,9 +376,9 @@ pub(crate) fn bind_into<B>(slots: &[Slot], shape: Shape, args: &Args<B>, bound: 
 /// Matches arguments to slots; the result is in the order of the slots.
 pub(crate) fn bind<B>(slots: &[Slot], shape: Shape, args: &Args<B>) -> Result<Vec<Bound>, ArgumentErrors> {
     let mut errors = Vec::new();
-    let mut fault = |name: &str, fault: Fault| errors.push(ArgumentError { name: name.into(), fault });
+    let mut fault = |name: &str, fault: ArgumentFault| errors.push(ArgumentError { name: name.into(), fault });
     if let Some((name, limit)) = too_large(shape, args.origin) {
-        fault(name, Fault::TooLarge { limit });
+        fault(name, ArgumentFault::TooLarge { limit });
     }
     let mut bound = Vec::with_capacity(slots.len());
     for slot in slots {
@@ -392,13 +396,13 @@ pub(crate) fn bind<B>(slots: &[Slot], shape: Shape, args: &Args<B>) -> Result<Ve
     for (i, (name, given)) in args.given.iter().enumerate() {
         let reserve = if let Given::Tensor { tensor, .. } = given { tensor.reserve } else { None };
         if args.given[..i].iter().any(|(earlier, _)| earlier == name) {
-            fault(name, Fault::Twice);
+            fault(name, ArgumentFault::Twice);
         } else if slots.iter().any(|s| *s.name == **name) || is_unread_operand(name, slots) {
             continue;
         } else if let Some(reserve) = reserve {
-            fault(name, Fault::ForeignReserve { reserve });
+            fault(name, ArgumentFault::ForeignReserve { reserve });
         } else {
-            fault(name, Fault::Unknown { known: slots.iter().map(|s| s.name.to_string()).collect() });
+            fault(name, ArgumentFault::Unknown { known: slots.iter().map(|s| s.name.to_string()).collect() });
         }
     }
     if errors.is_empty() { Ok(bound) } else { Err(ArgumentErrors(errors)) }

@@ -12,7 +12,7 @@ mod slot;
 pub(crate) use bind::bind;
 #[cfg(feature = "cuda")]
 pub(crate) use bind::bind_into;
-pub use bind::{ArgumentError, ArgumentErrors, Fault};
+pub use bind::{ArgumentError, ArgumentErrors, ArgumentFault};
 pub(crate) use bind::{Bound, BoundTensor};
 pub use fit::Misfit;
 pub(crate) use fit::fit_operation;

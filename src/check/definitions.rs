@@ -1,7 +1,7 @@
 //! Definitions: what calls and custom primitives stand for. A document holds their names alone, and after the check bodies are put in
 //! the place of calls without another look.
 
-use super::diagnostic::{Diagnostic, Part, Place};
+use super::diagnostic::{Diagnostic, FaultSite, Part};
 use super::types;
 use crate::dtype::ValueType;
 use crate::ir::graph::{Graph, Node, NodeId};
@@ -37,7 +37,7 @@ fn check_names(graph: &Graph, activations: &[&'static Function], out: &mut Vec<D
             _ => continue,
         };
         let name = node.mnemonic();
-        let fault = |code, message: String| Diagnostic::new(graph, code, Place::Node(id), &message);
+        let fault = |code, message: String| Diagnostic::new(graph, code, FaultSite::Node(id), &message);
         if let Definition::Function(function) = definition
             && let Some(activation) = activations.iter().find(|activation| activation.name == name)
         {
@@ -55,7 +55,7 @@ fn check_names(graph: &Graph, activations: &[&'static Function], out: &mut Vec<D
             out.push(
                 fault("E0108", format!("`{}` names two {kind}", word(name)))
                     .mark(Part::Subject, "another definition")
-                    .note(graph, "it is first used here", Place::Node(earlier))
+                    .note(graph, "it is first used here", FaultSite::Node(earlier))
                     .help("give each definition a name of its own"),
             );
         } else if earlier == id && matches!(definition, Definition::Function(_)) && !text::is_free(name) {
@@ -141,7 +141,7 @@ impl Bodies<'_> {
         for inner in &faults {
             let fault = self.new_fault(CODE, call, &format!("{name} is at fault: {}", inner.message()), inner.cure());
             self.out.push(match inner.order() {
-                Some(index) => fault.note(body, "it is this line of the body", Place::Node(NodeId(index as u32))),
+                Some(index) => fault.note(body, "it is this line of the body", FaultSite::Node(NodeId(index as u32))),
                 None => fault,
             });
         }
@@ -159,7 +159,7 @@ impl Bodies<'_> {
     }
 
     fn new_fault(&self, code: &'static str, call: NodeId, message: &str, help: &str) -> Diagnostic {
-        Diagnostic::new(self.graph, code, Place::Node(call), message).mark(Part::Subject, "").help(help)
+        Diagnostic::new(self.graph, code, FaultSite::Node(call), message).mark(Part::Subject, "").help(help)
     }
 
     fn fault(&mut self, code: &'static str, call: NodeId, message: &str, help: &str) {

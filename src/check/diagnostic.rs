@@ -8,26 +8,26 @@ use std::ops::Range;
 
 /// Where a fault lies.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum FaultSite {
     Node(NodeId),
     Sink(usize),
     Rust(BuiltAt),
 }
 
-impl Place {
+impl FaultSite {
     fn line(self, graph: &Graph) -> Option<Line> {
         match self {
-            Place::Node(id) => Some(text::node_line(graph, id, None)),
-            Place::Sink(index) => Some(text::sink_line(graph, index)),
-            Place::Rust(_) => None,
+            FaultSite::Node(id) => Some(text::node_line(graph, id, None)),
+            FaultSite::Sink(index) => Some(text::sink_line(graph, index)),
+            FaultSite::Rust(_) => None,
         }
     }
 
     fn built_at(self, graph: &Graph) -> Option<String> {
         let at = match self {
-            Place::Node(id) => graph.built_at(id),
-            Place::Sink(index) => graph.sink_built_at(index),
-            Place::Rust(at) => at,
+            FaultSite::Node(id) => graph.built_at(id),
+            FaultSite::Sink(index) => graph.sink_built_at(index),
+            FaultSite::Rust(at) => at,
         };
         at.map(ToString::to_string)
     }
@@ -70,11 +70,11 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    pub(super) fn new(graph: &Graph, code: &'static str, place: Place, message: &str) -> Diagnostic {
+    pub(super) fn new(graph: &Graph, code: &'static str, place: FaultSite, message: &str) -> Diagnostic {
         let order = match place {
-            Place::Node(id) => Some(id.index()),
-            Place::Sink(index) => Some(graph.len() + index),
-            Place::Rust(_) => None,
+            FaultSite::Node(id) => Some(id.index()),
+            FaultSite::Sink(index) => Some(graph.len() + index),
+            FaultSite::Rust(_) => None,
         };
         Diagnostic {
             severity: Severity::Error,
@@ -97,7 +97,7 @@ impl Diagnostic {
 
     /// Points at another line that the fault has to do with.
     #[must_use]
-    pub(super) fn note(mut self, graph: &Graph, what: &str, place: Place) -> Diagnostic {
+    pub(super) fn note(mut self, graph: &Graph, what: &str, place: FaultSite) -> Diagnostic {
         let line = place.line(graph).map(|l| name::shown(&l.text, name::SHOWN_LINE)).unwrap_or_default();
         let at = place.built_at(graph).map(|at| format!("\n       at {at}")).unwrap_or_default();
         self.note = Some(format!("{what}: `{line}`{at}"));

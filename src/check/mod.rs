@@ -46,7 +46,7 @@ use crate::dtype::{DType, ValueType};
 use crate::ir::graph::{BuiltAt, Constant, Graph, Node, NodeId, Side};
 use crate::ir::name::{self, LONGEST, word};
 use crate::ir::{Axes, Function, Monoid, Operand, Reduction, Sink, SinkKind, text};
-use diagnostic::{Part, Place};
+use diagnostic::{FaultSite, Part};
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::Location;
@@ -296,14 +296,14 @@ fn inspect(
     let mut out = Vec::new();
     for at in foreign {
         out.push(
-            Diagnostic::new(graph, "E0105", Place::Rust(Some(at)), "an expression of another builder is used here")
+            Diagnostic::new(graph, "E0105", FaultSite::Rust(Some(at)), "an expression of another builder is used here")
                 .help("build every expression of an epilogue with the builder handed to its own closure"),
         );
     }
     let size = graph.len() + graph.sinks().len();
     if size > text::MAX_NODES {
         let message = format!("the epilogue has {size} nodes and stores; at most {} are taken", text::MAX_NODES);
-        let fault = Diagnostic::new(graph, "E0106", Place::Rust(built_at), &message);
+        let fault = Diagnostic::new(graph, "E0106", FaultSite::Rust(built_at), &message);
         out.push(fault.help("compute large tables on the host and load them, or split the epilogue"));
         return Findings { faults: out, types: Vec::new(), arguments: Vec::new() };
     }
@@ -323,7 +323,7 @@ fn check_liveness(graph: &Graph, built_at: BuiltAt, unused: Severity, out: &mut 
     };
     if graph.sinks().is_empty() {
         out.push(
-            Diagnostic::new(graph, "E0101", Place::Rust(built_at), "the epilogue stores nothing")
+            Diagnostic::new(graph, "E0101", FaultSite::Rust(built_at), "the epilogue stores nothing")
                 .help("end it with `e.store(\"d\", value, F16)`"),
         );
         return;
@@ -331,7 +331,7 @@ fn check_liveness(graph: &Graph, built_at: BuiltAt, unused: Severity, out: &mut 
     for ((id, node), live) in graph.nodes().zip(graph.live()) {
         if let (Node::Scalar { name, .. } | Node::Load { name, .. } | Node::Gather { name, .. }, false) = (node, live) {
             out.push(
-                Diagnostic::new(graph, "E0104", Place::Node(id), &format!("argument `{}` reaches no sink", word(name)))
+                Diagnostic::new(graph, "E0104", FaultSite::Node(id), &format!("argument `{}` reaches no sink", word(name)))
                     .mark(Part::Subject, "never used")
                     .help(cure)
                     .severity_of(unused),
@@ -346,18 +346,18 @@ fn check_names(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Argument> {
         match node {
             Node::Scalar { name, value_type, default } => {
                 let need = default.map_or(Need::Required, Need::Optional);
-                names.add(name, Role::Scalar(*value_type), need, Place::Node(id), out);
+                names.add(name, Role::Scalar(*value_type), need, FaultSite::Node(id), out);
             }
             Node::Load { name, operand, default } => {
                 let need = default.map_or(Need::Required, |default| Need::Optional(default.rounded(operand.dtype)));
-                names.add(name, Role::Input(*operand), need, Place::Node(id), out);
+                names.add(name, Role::Input(*operand), need, FaultSite::Node(id), out);
             }
-            Node::Gather { name, dtype, .. } => names.add(name, Role::Table(*dtype), Need::Required, Place::Node(id), out),
+            Node::Gather { name, dtype, .. } => names.add(name, Role::Table(*dtype), Need::Required, FaultSite::Node(id), out),
             _ => {}
         }
     }
     for (index, sink) in graph.sinks().iter().enumerate() {
-        names.add(&sink.name, Role::Output(sink.kind.operand()), Need::Required, Place::Sink(index), out);
+        names.add(&sink.name, Role::Output(sink.kind.operand()), Need::Required, FaultSite::Sink(index), out);
     }
     // A reduction onto what is there has a name of its own, or a fault.
     let accumulates = |name: &str| graph.sinks().iter().any(|s| *s.name == *name && s.kind.accumulates());
@@ -375,12 +375,12 @@ fn check_names(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Argument> {
 struct Names<'g> {
     graph: &'g Graph,
     arguments: Vec<Argument>,
-    first: Vec<Place>,
+    first: Vec<FaultSite>,
     by_name: HashMap<Arc<str>, usize>,
 }
 
 impl Names<'_> {
-    fn add(&mut self, name: &Arc<str>, role: Role, need: Need, place: Place, out: &mut Vec<Diagnostic>) {
+    fn add(&mut self, name: &Arc<str>, role: Role, need: Need, place: FaultSite, out: &mut Vec<Diagnostic>) {
         let shown = word(name);
         let new = |code, message: &str| Diagnostic::new(self.graph, code, place, message);
         let cure = match name::fault(name) {
@@ -404,7 +404,7 @@ impl Names<'_> {
         };
         let Argument { role: known, need: known_need, .. } = &mut self.arguments[index];
         let (first, known_need) = (self.first[index], *known_need);
-        let reduces = matches!(place, Place::Sink(i) if matches!(self.graph.sinks()[i].kind, SinkKind::Reduce(_)));
+        let reduces = matches!(place, FaultSite::Sink(i) if matches!(self.graph.sinks()[i].kind, SinkKind::Reduce(_)));
         match (*known, role) {
             (old, new) if old == new && known_need == need && !new.is_written() => {}
             (Role::Input(_), Role::Output(_)) if reduces => out.push(

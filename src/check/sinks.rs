@@ -1,7 +1,7 @@
 //! Rules of sinks: what may be stored, reduced, and in which format.
 
 use super::Type;
-use super::diagnostic::{Diagnostic, Part, Place};
+use super::diagnostic::{Diagnostic, FaultSite, Part};
 use super::types::{ALONG_K, ELEMENT, along_k};
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, K, L};
@@ -11,7 +11,7 @@ use crate::ir::{Monoid, Operand, Reduction, SinkKind};
 
 pub(super) fn check(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnostic>) {
     for (index, sink) in graph.sinks().iter().enumerate() {
-        let new = |code, message: &str| Diagnostic::new(graph, code, Place::Sink(index), message);
+        let new = |code, message: &str| Diagnostic::new(graph, code, FaultSite::Sink(index), message);
         let value = types.get(sink.value().index()).copied().flatten();
         if sink.kind.operand().axes.contains(K) {
             out.push(along_k(new("E0107", &format!("{} {ALONG_K}", sink.kind.operand()))));

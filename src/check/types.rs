@@ -1,7 +1,7 @@
 //! Types of values: what each node is and the axes it varies along, from its operands.
 
 use super::Type;
-use super::diagnostic::{Diagnostic, Part, Place};
+use super::diagnostic::{Diagnostic, FaultSite, Part};
 use crate::dtype::{DType, ValueType};
 use crate::ir::Function;
 use crate::ir::axes::{Axes, K, L, M, N};
@@ -28,9 +28,9 @@ fn infer_inside(graph: &Graph, inside: &[&Function], out: &mut Vec<Diagnostic>) 
                         false => "two accumulators of different types",
                     };
                     out.push(
-                        Diagnostic::new(graph, "E0203", Place::Node(id), message)
+                        Diagnostic::new(graph, "E0203", FaultSite::Node(id), message)
                             .mark(Part::Format, &format!("not {other}"))
-                            .note(graph, "the other one is here", Place::Node(first))
+                            .note(graph, "the other one is here", FaultSite::Node(first))
                             .help("a floating-point product has `acc()`, one of `F64` `acc_f64()`, an integer one `acc_i32()`"),
                     );
                 }
@@ -51,7 +51,7 @@ fn infer_inside(graph: &Graph, inside: &[&Function], out: &mut Vec<Diagnostic>) 
                 of(*value_type, Axes::NONE)
             }
             Node::Load { operand, .. } if operand.axes.contains(K) => {
-                out.push(along_k(Diagnostic::new(graph, "E0107", Place::Node(id), &format!("{operand} {ALONG_K}"))));
+                out.push(along_k(Diagnostic::new(graph, "E0107", FaultSite::Node(id), &format!("{operand} {ALONG_K}"))));
                 None
             }
             Node::Load { operand, default, .. } => {
@@ -86,7 +86,7 @@ fn typed(
             Node::Gather { .. } => "pass the index, as in `e.gather(\"table\", F32, e.row())`".into(),
             _ => format!("pass the {arity} {operands} it was registered with"),
         };
-        out.push(Diagnostic::new(graph, "E0202", Place::Node(id), &message).mark(Part::Subject, "").help(&help));
+        out.push(Diagnostic::new(graph, "E0202", FaultSite::Node(id), &message).mark(Part::Subject, "").help(&help));
         return None;
     }
     let operands: Option<Vec<Type>> = args.iter().map(|a| types[a.index()]).collect();
@@ -94,7 +94,7 @@ fn typed(
     let axes = operands.iter().fold(Axes::NONE, |axes, t| axes | t.axes);
     if axes.contains(K) {
         let message = format!("`{}` takes an element of an operand of the product", graph.node(id).mnemonic());
-        let mut diagnostic = Diagnostic::new(graph, "E0204", Place::Node(id), &message).help(ELEMENT);
+        let mut diagnostic = Diagnostic::new(graph, "E0204", FaultSite::Node(id), &message).help(ELEMENT);
         for (index, operand) in operands.iter().enumerate().filter(|(_, operand)| operand.axes.contains(K)) {
             diagnostic = diagnostic.mark(Part::Operand(index), &operand.to_string());
         }
@@ -123,7 +123,7 @@ fn other_default(graph: &Graph, id: NodeId, default: Constant, value: ValueType)
         ValueType::Bool => "`true` or `false`",
     };
     (found != value).then(|| {
-        Diagnostic::new(graph, "E0111", Place::Node(id), &format!("the default of an argument of {value} is of type {found}"))
+        Diagnostic::new(graph, "E0111", FaultSite::Node(id), &format!("the default of an argument of {value} is of type {found}"))
             .mark(Part::Format, &format!("holds {value} values"))
             .mark(Part::Default, "")
             .help(&format!("write {number}"))
@@ -140,14 +140,14 @@ fn gathered(
     out: &mut Vec<Diagnostic>,
 ) -> Option<Type> {
     if dtype.is_packed() {
-        let fault = Diagnostic::new(graph, "E0110", Place::Node(id), &format!("a table of {dtype} cannot be gathered from"));
+        let fault = Diagnostic::new(graph, "E0110", FaultSite::Node(id), &format!("a table of {dtype} cannot be gathered from"));
         let help = "give the table a format of at least one byte an element, such as `Bool`";
         out.push(fault.mark(Part::Format, "several elements share a byte").help(help));
         return None;
     }
     let (operands, axes) = typed(graph, id, args, types, 1, out)?;
     if operands[0].value != ValueType::I32 {
-        let fault = Diagnostic::new(graph, "E0201", Place::Node(id), "`gather` takes an i32 index");
+        let fault = Diagnostic::new(graph, "E0201", FaultSite::Node(id), "`gather` takes an i32 index");
         let help = "load the index as an integer format, or insert `.cast(I32)`";
         out.push(fault.mark(Part::Operand(0), &operands[0].to_string()).help(help));
         return None;
@@ -252,7 +252,7 @@ fn result(graph: &Graph, id: NodeId, signature: Signature, operands: &[Type], ou
         Signature::Convert(_) => ("one operand", "pass the value to be converted"),
     };
     let name = graph.node(id).mnemonic();
-    let mut diagnostic = Diagnostic::new(graph, "E0201", Place::Node(id), &format!("`{name}` takes {wants}")).help(help);
+    let mut diagnostic = Diagnostic::new(graph, "E0201", FaultSite::Node(id), &format!("`{name}` takes {wants}")).help(help);
     // Of a select either the condition is wrong, or its arms do not fit each other.
     let blamed = match signature {
         Signature::Select if is_conditional => 1..3,

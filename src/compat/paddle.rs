@@ -73,7 +73,7 @@ pub struct FusedGemmEpilogue {
 
 /// A tensor of the operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tensor {
+pub enum TensorName {
     /// X.
     X,
     /// Y.
@@ -84,14 +84,14 @@ pub enum Tensor {
 
 /// One product to run: `a` and `b` are these tensors as they lie, the result is `d`, a bias gradient `bgrad`, the reserve `aux`.
 ///
-/// Pass every argument list through [`arrange`](Step::arrange): a transposed X of more than two dimensions makes DX a batch of
+/// Pass every argument list through [`arrange`](Product::arrange): a transposed X of more than two dimensions makes DX a batch of
 /// products, whose tensors do not lie one entry behind the other. (Without it such a step refuses `a` as too short.)
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct Product {
     /// What is passed as `a`.
-    pub a: Tensor,
+    pub a: TensorName,
     /// What is passed as `b`.
-    pub b: Tensor,
+    pub b: TensorName,
     /// The operation.
     pub operation: Operation,
     /// Its extents.
@@ -128,15 +128,21 @@ pub struct ReserveSpace {
     pub bytes: usize,
 }
 
-impl Step {
-    fn new((a, b): (Tensor, Tensor), operation: Operation, shape: Shape, epilogue: Epilogue, dims: Vec<usize>) -> Step {
+impl Product {
+    fn new(
+        (a, b): (TensorName, TensorName),
+        operation: Operation,
+        shape: Shape,
+        epilogue: Epilogue,
+        dims: Vec<usize>,
+    ) -> Product {
         let reserve = epilogue.checked().argument("aux").and_then(|(_, aux)| aux.role.operand()).map(|aux| {
             let (columns, rows) = dims.split_last().map_or((0, 0), |(last, rows)| (*last, count(rows)));
             // Both are at most `Shape::LARGEST`, so that this fits 64 bits.
             let bytes = rows * aux.dtype.bytes(columns.next_multiple_of(aux.dtype.run()));
             ReserveSpace { dtype: aux.dtype, dims: dims.clone(), bytes }
         });
-        Step { a, b, operation, shape, epilogue, dims, reserve, strides: Vec::new() }
+        Product { a, b, operation, shape, epilogue, dims, reserve, strides: Vec::new() }
     }
 
     /// The argument list with the tensors' strides: the buffers are those of the tensors, whole and as they lie.
@@ -155,11 +161,11 @@ pub(crate) fn arranged<B>(strides: &[Strides], args: Args<B>) -> Args<B> {
 #[derive(Clone, Debug)]
 pub struct Gradients {
     /// DX, and with [`FusedGemmEpilogue::backward_with_bias`] the previous operator's DBias as `bgrad`.
-    pub dx: Step,
+    pub dx: Product,
     /// DY.
-    pub dy: Step,
+    pub dy: Product,
     /// DY, and DBias as `bgrad`: where that has not come out of the next operator's DX.
-    pub dy_with_bias: Step,
+    pub dy_with_bias: Product,
 }
 
 /// Why the operator refuses its inputs.
@@ -256,7 +262,7 @@ impl FusedGemmEpilogue {
     ///
     /// # Errors
     /// If the dimensions do not fit, or there is no activation to save something of.
-    pub fn forward(&self, x: &[usize], y: &[usize], bias: &[usize], reserve: bool) -> Result<Step, PaddleError> {
+    pub fn forward(&self, x: &[usize], y: &[usize], bias: &[usize], reserve: bool) -> Result<Product, PaddleError> {
         let extents = self.extents(x, y)?;
         let &[length] = bias else { return Err(PaddleError::Rank { tensor: "bias", needs: "1", got: bias.len() }) };
         same(("the length of bias", length), ("N of Y", extents.n))?;
@@ -271,7 +277,7 @@ impl FusedGemmEpilogue {
         let operation = self.product(Layout::of(Order::stored(self.trans_x), Order::stored(self.trans_y)));
         let shape = Shape::new(extents.m, extents.n, extents.k);
         let dims = self.out(x, &extents);
-        Ok(Step::new((Tensor::X, Tensor::Y), operation, shape, epilogue?, dims))
+        Ok(Product::new((TensorName::X, TensorName::Y), operation, shape, epilogue?, dims))
     }
 
     /// The gradients, with the reserve of the previous layer's activation if there is one.
@@ -343,18 +349,18 @@ impl FusedGemmEpilogue {
         let (row, column) = (Order::RowMajor, Order::ColumnMajor);
         let (x_lies, y_lies) = (Order::stored(self.trans_x), Order::stored(self.trans_y));
         let step = |a, b, layout, [m, n, k]: [usize; 3], epilogue, dims: &[usize]| {
-            Step::new((a, b), self.product(layout), Shape::new(m, n, k), epilogue, dims.to_vec())
+            Product::new((a, b), self.product(layout), Shape::new(m, n, k), epilogue, dims.to_vec())
         };
         let dx = match self.trans_x {
             true if entries && x.len() > 2 => {
-                self.dx_by_entries(x, step(Tensor::Y, Tensor::DOut, Layout::of(y_lies, column), [k, m, n], epilogue, x))
+                self.dx_by_entries(x, step(TensorName::Y, TensorName::DOut, Layout::of(y_lies, column), [k, m, n], epilogue, x))
             }
-            false => step(Tensor::DOut, Tensor::Y, Layout::of(row, y_lies.transposed()), [m, k, n], epilogue, x),
-            true => step(Tensor::Y, Tensor::DOut, Layout::of(y_lies, column), [k, m, n], epilogue, x),
+            false => step(TensorName::DOut, TensorName::Y, Layout::of(row, y_lies.transposed()), [m, k, n], epilogue, x),
+            true => step(TensorName::Y, TensorName::DOut, Layout::of(y_lies, column), [k, m, n], epilogue, x),
         };
         let product_of_y = |epilogue| match self.trans_y {
-            false => step(Tensor::X, Tensor::DOut, Layout::of(x_lies.transposed(), row), [k, n, m], epilogue, y),
-            true => step(Tensor::DOut, Tensor::X, Layout::of(column, x_lies), [n, k, m], epilogue, y),
+            false => step(TensorName::X, TensorName::DOut, Layout::of(x_lies.transposed(), row), [k, n, m], epilogue, y),
+            true => step(TensorName::DOut, TensorName::X, Layout::of(column, x_lies), [n, k, m], epilogue, y),
         };
         let dy = product_of_y(cublaslt::default(self.formats())?);
         // The sum of DOut over its rows, which are the product's terms: of its B or, if Y lies transposed, of its A.
@@ -367,7 +373,7 @@ impl FusedGemmEpilogue {
 impl FusedGemmEpilogue {
     /// DX of an X that lies K x .. x C, as a product for each of the rows between: K rows of C columns, as the operator before made
     /// X. The entries lie inside of each other's rows.
-    fn dx_by_entries(&self, x: &[usize], step: Step) -> Step {
+    fn dx_by_entries(&self, x: &[usize], step: Product) -> Product {
         let (columns, n) = (x.last().copied().unwrap_or(1), step.shape.k);
         let entries = count(&x[1..x.len() - 1]);
         // Of Y every entry needs all.
@@ -379,7 +385,7 @@ impl FusedGemmEpilogue {
             all.push(strides("aux", entries * line(reserve.dtype), line(reserve.dtype)));
         }
         let shape = Shape::new(step.shape.m, columns, n).batched(entries);
-        Step { shape, strides: all, ..step }
+        Product { shape, strides: all, ..step }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Which field gets what, and where it lies, is decided when a plan is made; a launch goes through the list.
 
-use super::launch::Place;
+use super::launch::BoundOperand;
 use super::tensor_map::Bytes;
 use crate::ir::{Constant, Coordinate};
 use crate::plan::{FieldValue, KernelPlan, MapSource, PARAMETER_LIMIT, TensorMap, Workspace};
@@ -13,7 +13,7 @@ use crate::problem::Shape;
 pub(super) struct ParameterBlock([u8; PARAMETER_LIMIT]);
 
 /// What a launch writes into a block.
-pub(super) struct Layout {
+pub(super) struct BlockLayout {
     fields: Vec<Field>,
     pub maps: Vec<MapField>,
 }
@@ -52,7 +52,7 @@ pub(super) struct MapField {
     bytes: usize,
 }
 
-impl Layout {
+impl BlockLayout {
     /// What launches of a plan on a shape write. `operand` names the slot of the kernel's operand; the epilogue's arguments
     /// begin at slot `operands`.
     pub fn new(
@@ -61,7 +61,7 @@ impl Layout {
         workspace: &Workspace,
         operand: impl Fn(usize) -> usize,
         operands: usize,
-    ) -> Layout {
+    ) -> BlockLayout {
         let seen = plan.seen(shape);
         let slot = |argument: usize| operands + argument;
         let priorities = plan.priorities(shape);
@@ -73,7 +73,7 @@ impl Layout {
             };
             MapField { map: *map, slot, in_pairs: priorities.fetches_pairs(map.source), used: 0, bytes: 0 }
         });
-        let mut layout = Layout { fields: Vec::with_capacity(plan.params.fields.len()), maps: maps.collect() };
+        let mut layout = BlockLayout { fields: Vec::with_capacity(plan.params.fields.len()), maps: maps.collect() };
         let axis = |axis: usize| if plan.transposed { 1 - axis } else { axis };
         for field in &plan.params.fields {
             let int = |x: usize| Value::Int(x as u32);
@@ -125,7 +125,7 @@ impl Layout {
     }
 
     /// The block of a launch, without its maps. `workspace` is the workspace's address.
-    pub fn block(&self, places: &[Place], origin: [i32; 3], workspace: u64) -> ParameterBlock {
+    pub fn block(&self, places: &[BoundOperand], origin: [i32; 3], workspace: u64) -> ParameterBlock {
         let mut block = ParameterBlock([0; PARAMETER_LIMIT]);
         for Field { offset, value } in &self.fields {
             let mut int = |x: u32| block.put(*offset, x.to_le_bytes());

@@ -4,14 +4,14 @@
 //! the fields that only the extents decide, the grid. A launch looks its arguments up, fills in addresses, strides and
 //! scalars, and allocates nothing unless there are more arguments than [`INLINE`].
 
-use super::block::{Layout, MapField, ParameterBlock};
+use super::block::{BlockLayout, MapField, ParameterBlock};
 use super::reduce::Reducer;
 use super::repack::Repacker;
-use super::scratch::{Runs, Written};
+use super::scratch::{StridedRuns, Written};
 use super::split::Splitter;
-use super::tensor_map::{Bytes, Tensor, UNIT};
+use super::tensor_map::{Bytes, MappedTensor, UNIT};
 use super::{DeviceArgs, DeviceError, probe};
-use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, Given, Slot, SlotKind, bind, bind_into};
+use crate::args::{ArgumentError, ArgumentErrors, ArgumentFault, Bound, Given, Slot, SlotKind, bind, bind_into};
 use crate::ir::Constant;
 use crate::plan::{KernelPlan, alignment};
 use crate::problem::Shape;
@@ -49,7 +49,7 @@ pub(crate) struct Launch {
     pub shape: Shape,
     /// The only one in which its addresses mean anything.
     pub context: Arc<CudaContext>,
-    layout: Layout,
+    layout: BlockLayout,
     /// Bytes that what lies in each slot has to be aligned to.
     alignment: Vec<usize>,
     grid: Option<[u32; 3]>,
@@ -85,7 +85,7 @@ pub(crate) enum LaunchError {
 
 /// A tensor of a launch: where it is and how it lies. A scalar has its value instead.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct BoundOperand {
     pub address: u64,
     pub ld: usize,
     pub batch_stride: usize,
@@ -94,8 +94,9 @@ pub(super) struct Place {
     pub aligned: usize,
 }
 
-impl Place {
-    pub const NONE: Place = Place { address: 0, ld: 0, batch_stride: 0, scalar: Constant::Bool(false), aligned: 16 };
+impl BoundOperand {
+    pub const NONE: BoundOperand =
+        BoundOperand { address: 0, ld: 0, batch_stride: 0, scalar: Constant::Bool(false), aligned: 16 };
 }
 
 impl Launch {
@@ -119,7 +120,7 @@ impl Launch {
         let programmatic = plan.programmatic && probe::programmatic_launches();
         let workspace = plan.workspace(shape);
         Ok(Launch {
-            layout: Layout::new(plan, shape, &workspace, operand, operands),
+            layout: BlockLayout::new(plan, shape, &workspace, operand, operands),
             reducer: Reducer::new(plan, operands, workspace.bytes),
             alignment: needed_alignment(plan, shape, operands, &slots, operand),
             grid: plan.grid(shape),
@@ -143,10 +144,10 @@ impl Launch {
     pub fn run(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), LaunchError> {
         let count = self.slots.len().max(args.given.len());
         if count <= INLINE {
-            let (mut bound, mut places) = ([Bound::NONE; INLINE], [Place::NONE; INLINE]);
+            let (mut bound, mut places) = ([Bound::NONE; INLINE], [BoundOperand::NONE; INLINE]);
             self.run_in(stream, args, &mut bound, &mut [0; INLINE], &mut places, &mut [const { None }; INLINE])
         } else {
-            let (mut bound, mut places) = (vec![Bound::NONE; count], vec![Place::NONE; count]);
+            let (mut bound, mut places) = (vec![Bound::NONE; count], vec![BoundOperand::NONE; count]);
             let mut guards: Vec<_> = (0..count).map(|_| None).collect();
             self.run_in(stream, args, &mut bound, &mut vec![0; count], &mut places, &mut guards)
         }
@@ -158,7 +159,7 @@ impl Launch {
         let written = self.slots.iter().zip(bound).filter_map(|(slot, bound)| match (&slot.kind, bound) {
             (&SlotKind::Memory { written: true, inner, outer, batch, .. }, Bound::Tensor(t)) => {
                 let (ld, batch_stride) = (t.leading_dimension, t.batch_stride);
-                let runs = Runs { inner, outer, ld, entries: batch.unwrap_or(1), batch_stride };
+                let runs = StridedRuns { inner, outer, ld, entries: batch.unwrap_or(1), batch_stride };
                 Some((t.given, Written { dtype: t.dtype, elements: t.elements, runs }))
             }
             _ => None,
@@ -173,7 +174,7 @@ impl Launch {
         args: &'g mut DeviceArgs<'_>,
         bound: &mut [Bound],
         addresses: &mut [u64],
-        places: &mut [Place],
+        places: &mut [BoundOperand],
         guards: &mut [Option<SyncOnDrop<'g>>],
     ) -> Result<(), LaunchError> {
         if *stream.context() != self.context {
@@ -202,7 +203,7 @@ impl Launch {
     }
 
     /// Puts the launch into the stream, its arguments being where `places` says, which nobody needs any more.
-    pub(super) fn put(&self, stream: &Arc<CudaStream>, places: &mut [Place], origin: [i32; 3]) -> Result<(), LaunchError> {
+    pub(super) fn put(&self, stream: &Arc<CudaStream>, places: &mut [BoundOperand], origin: [i32; 3]) -> Result<(), LaunchError> {
         if self.shape.is_empty() {
             let entered = stream.context().bind_to_thread().map_err(DeviceError::driver("enter the stream's context"));
             let written = entered.and_then(|()| self.reducer.write_identities(stream, &self.slots, places));
@@ -210,7 +211,7 @@ impl Launch {
         }
         self.check_alignment(places).map_err(LaunchError::Arguments)?;
         let Some(grid) = self.grid else {
-            let fault = Fault::TooLarge { limit: "2147483647 tiles for each batch entry" };
+            let fault = ArgumentFault::TooLarge { limit: "2147483647 tiles for each batch entry" };
             return Err(LaunchError::Arguments(ArgumentErrors(vec![ArgumentError { name: "a".into(), fault }])));
         };
         let driver = |what| move |error| LaunchError::Device(DeviceError::Driver { what, error });
@@ -230,8 +231,8 @@ impl Launch {
             None => None,
         };
         for (slot, copy) in self.operand_slots.into_iter().zip(copied.iter().flat_map(|c| c.operands)) {
-            let Some(Tensor { address, ld, batch_stride, .. }) = copy else { continue };
-            places[slot] = Place { address, ld, batch_stride, ..Place::NONE };
+            let Some(MappedTensor { address, ld, batch_stride, .. }) = copy else { continue };
+            places[slot] = BoundOperand { address, ld, batch_stride, ..BoundOperand::NONE };
         }
         let mut block = self.layout.block(places, origin, workspace);
         // A null address tells the kernel that the operand is left out, so it needs no map.
@@ -240,7 +241,7 @@ impl Launch {
             let map = self.encode(field, &places[field.slot]).map_err(driver("describe a tensor"))?;
             if map.is_none() && field.map.required && self.alignment[field.slot] > 1 {
                 let name = self.slots[field.slot].name.to_string();
-                let fault = Fault::TooLarge { limit: "extents of 2^32 elements and strides of 2^40 bytes" };
+                let fault = ArgumentFault::TooLarge { limit: "extents of 2^32 elements and strides of 2^40 bytes" };
                 return Err(LaunchError::Arguments(ArgumentErrors(vec![ArgumentError { name, fault }])));
             }
             field.put(&mut block, map);
@@ -279,7 +280,7 @@ impl Launch {
     fn check_devices(&self, args: &DeviceArgs<'_>) -> Result<(), LaunchError> {
         let elsewhere = args.given.iter().filter_map(|(name, given)| {
             let Given::Tensor { tensor, .. } = given else { return None };
-            let fault = || Fault::WrongDevice { needs: self.context.ordinal(), got: tensor.buffer.ordinal() };
+            let fault = || ArgumentFault::WrongDevice { needs: self.context.ordinal(), got: tensor.buffer.ordinal() };
             (*tensor.buffer.context() != self.context).then(|| ArgumentError { name: name.clone(), fault: fault() })
         });
         // Collecting nothing allocates nothing.
@@ -289,42 +290,43 @@ impl Launch {
 
     /// Operands and what the kernel copies by tensor maps must be as aligned as it was compiled for; everything else it
     /// looks at itself.
-    fn check_alignment(&self, places: &[Place]) -> Result<(), ArgumentErrors> {
+    fn check_alignment(&self, places: &[BoundOperand]) -> Result<(), ArgumentErrors> {
         let slots = self.alignment.iter().zip(places).zip(&self.slots);
         let misaligned = slots.filter(|((needs, place), _)| place.aligned < **needs).map(|((needs, place), slot)| {
             let (needs, got) = (*needs, place.aligned);
             let between = got < slot.kind.element_size();
-            let fault = if between { Fault::BetweenElements { needs, got } } else { Fault::Misaligned { needs, got } };
+            let fault =
+                if between { ArgumentFault::BetweenElements { needs, got } } else { ArgumentFault::Misaligned { needs, got } };
             ArgumentError { name: slot.name.to_string(), fault }
         });
         let errors: Vec<_> = misaligned.collect();
         if errors.is_empty() { Ok(()) } else { Err(ArgumentErrors(errors)) }
     }
 
-    fn place(&self, bound: &Bound, addresses: &[u64]) -> Place {
+    fn place(&self, bound: &Bound, addresses: &[u64]) -> BoundOperand {
         match bound {
-            Bound::Scalar(value) => Place { scalar: *value, ..Place::NONE },
+            Bound::Scalar(value) => BoundOperand { scalar: *value, ..BoundOperand::NONE },
             Bound::Tensor(t) => {
                 let address = addresses[t.given];
                 let (ld, batch_stride) = (t.leading_dimension, t.batch_stride);
                 // Strides that lead nowhere do not count.
                 let across = (if t.strided { ld } else { 0 }, if self.shape.batch > 1 { batch_stride } else { 0 });
                 let aligned = alignment(address, [across.0, across.1].map(|elements| t.dtype.bytes(elements)));
-                Place { address, ld, batch_stride, aligned, ..Place::NONE }
+                BoundOperand { address, ld, batch_stride, aligned, ..BoundOperand::NONE }
             }
         }
     }
 
-    fn encode(&self, field: &MapField, place: &Place) -> Result<Option<Bytes>, DriverError> {
+    fn encode(&self, field: &MapField, place: &BoundOperand) -> Result<Option<Bytes>, DriverError> {
         self.tensor(field.slot, place).map_or(Ok(None), |tensor| tensor.encode(&field.map, field.in_pairs))
     }
 
     /// A slot's memory with its extents.
-    fn tensor(&self, slot: usize, place: &Place) -> Option<Tensor> {
+    fn tensor(&self, slot: usize, place: &BoundOperand) -> Option<MappedTensor> {
         let SlotKind::Memory { inner, outer, dtype, .. } = &self.slots[slot].kind else { return None };
-        let Place { address, ld, batch_stride, .. } = *place;
+        let BoundOperand { address, ld, batch_stride, .. } = *place;
         let (inner, outer, batch, size) = (*inner, *outer, self.shape.batch, dtype.size());
-        Some(Tensor { address, inner, outer, batch, ld, batch_stride, size })
+        Some(MappedTensor { address, inner, outer, batch, ld, batch_stride, size })
     }
 }
 

@@ -109,7 +109,7 @@ pub enum DeviceError {
     },
     /// No room for what the tiles of a launch reduce to, or for the sums of parts of K.
     #[error(
-        "no {bytes} bytes of device memory for partial results, of reductions or of parts of K: {error}. Free memory, make the batch or the matrix smaller, or plan with `Gemm::split(1)`"
+        "no {bytes} bytes of device memory for partial results, of reductions or of parts of K: {error}. Free memory, make the batch or the matrix smaller, or plan with `Gemm::split_k(1)`"
     )]
     Workspace {
         /// Bytes needed.

@@ -2,7 +2,7 @@
 //! their tiles in the same workspace.
 
 use super::DeviceError;
-use super::launch::Place;
+use super::launch::BoundOperand;
 use super::probe::captured;
 use super::rooms::Rooms;
 use crate::args::{Slot, SlotKind};
@@ -74,10 +74,10 @@ impl Reducer {
     ///
     /// # Errors
     /// If the driver refuses.
-    pub fn write_identities(&self, stream: &CudaStream, slots: &[Slot], places: &[Place]) -> Result<(), DeviceError> {
+    pub fn write_identities(&self, stream: &CudaStream, slots: &[Slot], places: &[BoundOperand]) -> Result<(), DeviceError> {
         for (slot, identity) in &self.identities {
             let SlotKind::Memory { inner, outer, matrix, batch, .. } = slots[*slot].kind else { continue };
-            let Place { address, ld, batch_stride, .. } = places[*slot];
+            let BoundOperand { address, ld, batch_stride, .. } = places[*slot];
             // A matrix is shared by the batch: else nothing would be reduced.
             let (runs, distance) = if matrix { (outer, ld) } else { (batch.unwrap_or(1), batch_stride) };
             fill(stream, address, [inner, runs], distance, identity)

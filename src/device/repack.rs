@@ -2,7 +2,7 @@
 
 use super::DeviceError;
 use super::rooms::{NoRoom, Rooms};
-use super::tensor_map::Tensor;
+use super::tensor_map::MappedTensor;
 use crate::plan::Repack;
 use cudarc::driver::{CudaFunction, CudaStream, DeviceRepr, LaunchConfig, PushKernelArg};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ pub(crate) struct Repacker {
 pub(super) struct Copied<'a> {
     _turn: MutexGuard<'a, Rooms>,
     /// What to read in place of `a` and `b`, as the kernel sees them.
-    pub operands: [Option<Tensor>; 2],
+    pub operands: [Option<MappedTensor>; 2],
 }
 
 const UNIT: usize = 16;
@@ -55,10 +55,10 @@ impl Repacker {
     ///
     /// # Errors
     /// If there is no memory for the copies, or the stream is being captured and has none yet.
-    pub(super) fn copy(&self, stream: &Arc<CudaStream>, operands: [Option<Tensor>; 2]) -> Result<Copied<'_>, DeviceError> {
+    pub(super) fn copy(&self, stream: &Arc<CudaStream>, operands: [Option<MappedTensor>; 2]) -> Result<Copied<'_>, DeviceError> {
         let mut needed = 0;
         let places = [0, 1].map(|i| {
-            let Tensor { inner, outer, batch, batch_stride, size, .. } = operands[i]?;
+            let MappedTensor { inner, outer, batch, batch_stride, size, .. } = operands[i]?;
             // A batch that shares the operand shares the copy.
             let entries = if batch_stride == 0 { batch.min(1) } else { batch };
             let ld = self.repack.ld(inner);
@@ -81,7 +81,7 @@ impl Repacker {
         let (mut block, mut grid, mut copies) = (Block::default(), 0u64, [None, None]);
         for (i, place) in places.into_iter().enumerate() {
             let (Some((at, entries, ld)), Some(original)) = (place, operands[i]) else { continue };
-            let Tensor { address, inner, outer, size, .. } = original;
+            let MappedTensor { address, inner, outer, size, .. } = original;
             let units = ld * size / UNIT;
             let written = (inner * size).div_ceil(UNIT) * outer * entries;
             let blocks = written.div_ceil(Repack::THREADS * Repack::UNITS) as u64;
@@ -100,7 +100,7 @@ impl Repacker {
                 blocks: blocks as u32,
             };
             let batch_stride = if original.batch_stride == 0 { 0 } else { ld * outer };
-            copies[i] = Some(Tensor { address: to, ld, batch_stride, ..original });
+            copies[i] = Some(MappedTensor { address: to, ld, batch_stride, ..original });
         }
         let grid = u32::try_from(grid).ok().filter(|blocks| *blocks <= i32::MAX as u32);
         let Some(grid) = grid else { return Err(DeviceError::ScratchTooLarge { bytes: needed }) };

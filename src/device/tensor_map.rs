@@ -1,4 +1,4 @@
-//! Tensor maps as the driver writes them.
+//! MappedTensor maps as the driver writes them.
 //!
 //! The driver takes any strides that are multiples of 16 bytes: 0 for what the batch shares, entries that are interleaved or
 //! that overlap. On an H200 boxes of all of these read the right elements.
@@ -16,7 +16,7 @@ pub(super) type Bytes = [u8; 128];
 
 /// A tensor of a launch; extents and strides in elements.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tensor {
+pub(super) struct MappedTensor {
     pub address: u64,
     /// Elements of a run.
     pub inner: usize,
@@ -43,7 +43,7 @@ pub(super) const UNIT: u64 = 16;
 const EXTENT_LIMIT: u64 = 1 << 32;
 const STRIDE_LIMIT: u64 = 1 << 40;
 
-impl Tensor {
+impl MappedTensor {
     /// How the tensor is described, if it can be.
     fn form(&self) -> Option<Form> {
         let extents = [self.inner as u64, self.outer as u64, self.batch as u64];
@@ -123,48 +123,48 @@ fn swizzle(swizzle: Swizzle) -> CUtensorMapSwizzle {
 mod tests {
     use super::*;
 
-    const GOOD: Tensor = Tensor { address: 256, inner: 13, outer: 70, batch: 3, ld: 16, batch_stride: 1200, size: 2 };
+    const GOOD: MappedTensor = MappedTensor { address: 256, inner: 13, outer: 70, batch: 3, ld: 16, batch_stride: 1200, size: 2 };
 
     #[test]
     fn strides_are_bytes() {
         assert_eq!(GOOD.form(), Some(Form { extents: [13, 70, 3], strides: [32, 2400] }));
-        assert_eq!(Tensor { size: 4, ..GOOD }.form(), Some(Form { extents: [13, 70, 3], strides: [64, 4800] }));
+        assert_eq!(MappedTensor { size: 4, ..GOOD }.form(), Some(Form { extents: [13, 70, 3], strides: [64, 4800] }));
     }
 
     #[test]
     fn shared_and_interleaved_entries_are_described() {
-        let strides = |tensor: Tensor| tensor.form().map(|form| form.strides);
-        assert_eq!(strides(Tensor { batch_stride: 0, ..GOOD }), Some([32, 0]));
-        assert_eq!(strides(Tensor { ld: 4096, batch_stride: 16, ..GOOD }), Some([8192, 32]));
+        let strides = |tensor: MappedTensor| tensor.form().map(|form| form.strides);
+        assert_eq!(strides(MappedTensor { batch_stride: 0, ..GOOD }), Some([32, 0]));
+        assert_eq!(strides(MappedTensor { ld: 4096, batch_stride: 16, ..GOOD }), Some([8192, 32]));
     }
 
     #[test]
     fn a_stride_that_leads_nowhere_does_not_matter() {
         for ld in [0, 1, 13, usize::MAX] {
-            assert!(Tensor { outer: 1, ld, ..GOOD }.form().is_some(), "{ld}");
-            assert!(Tensor { outer: 2, ld, ..GOOD }.form().is_none() || ld == 0, "{ld}");
-            assert!(Tensor { batch: 1, batch_stride: ld, ..GOOD }.form().is_some(), "{ld}");
+            assert!(MappedTensor { outer: 1, ld, ..GOOD }.form().is_some(), "{ld}");
+            assert!(MappedTensor { outer: 2, ld, ..GOOD }.form().is_none() || ld == 0, "{ld}");
+            assert!(MappedTensor { batch: 1, batch_stride: ld, ..GOOD }.form().is_some(), "{ld}");
         }
-        let row = Tensor { outer: 1, batch: 1, ..GOOD }.form();
+        let row = MappedTensor { outer: 1, batch: 1, ..GOOD }.form();
         assert_eq!(row, Some(Form { extents: [13, 1, 1], strides: [16, 16] }));
     }
 
     #[test]
     fn what_the_engine_cannot_reach_is_not_described() {
         let no = [
-            Tensor { address: 264, ..GOOD },
-            Tensor { ld: 13, ..GOOD },
-            Tensor { batch_stride: 1201, ..GOOD },
-            Tensor { inner: 0, ..GOOD },
-            Tensor { outer: 0, ..GOOD },
-            Tensor { batch: 0, ..GOOD },
-            Tensor { outer: (1 << 32) + 1, ..GOOD },
-            Tensor { ld: 1 << 39, ..GOOD },
-            Tensor { batch_stride: usize::MAX & !15, ..GOOD },
+            MappedTensor { address: 264, ..GOOD },
+            MappedTensor { ld: 13, ..GOOD },
+            MappedTensor { batch_stride: 1201, ..GOOD },
+            MappedTensor { inner: 0, ..GOOD },
+            MappedTensor { outer: 0, ..GOOD },
+            MappedTensor { batch: 0, ..GOOD },
+            MappedTensor { outer: (1 << 32) + 1, ..GOOD },
+            MappedTensor { ld: 1 << 39, ..GOOD },
+            MappedTensor { batch_stride: usize::MAX & !15, ..GOOD },
         ];
         for tensor in no {
             assert_eq!(tensor.form(), None, "{tensor:?}");
         }
-        assert!(Tensor { outer: 1 << 32, ld: (1 << 39) - 8, ..GOOD }.form().is_some());
+        assert!(MappedTensor { outer: 1 << 32, ld: (1 << 39) - 8, ..GOOD }.form().is_some());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::printer::{RESUME, substitute};
 use crate::ir::Op;
-use crate::plan::{KernelPlan, StepKind};
+use crate::plan::{InstrKind, KernelPlan};
 use crate::source::STEP_MARKER;
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ pub(super) fn name(op: Op) -> String {
 /// The name of a custom primitive's function: that of the first step with the same spelling.
 pub(super) fn custom_name(plan: &KernelPlan, spelling: &str) -> String {
     let first =
-        plan.program.steps.iter().position(|step| matches!(&step.kind, StepKind::Custom { cuda, .. } if cuda == spelling));
+        plan.program.steps.iter().position(|step| matches!(&step.kind, InstrKind::Custom { cuda, .. } if cuda == spelling));
     format!("called_custom{}", first.unwrap_or_default())
 }
 
@@ -38,7 +38,7 @@ pub(super) fn calls(plan: &KernelPlan) -> Vec<Call> {
     };
     let primitives = plan.code.calls.iter().map(|op| call(name(*op), op.row().cuda, op.row().signature.arity(), None));
     let customs = plan.program.steps.iter().enumerate().filter_map(|(step, value)| {
-        let StepKind::Custom { cuda, args, .. } = &value.kind else { return None };
+        let InstrKind::Custom { cuda, args, .. } = &value.kind else { return None };
         let name = custom_name(plan, cuda);
         let is_first = plan.code.calls_custom && name == format!("called_custom{step}");
         let marks = [format!("#line 1 \"{STEP_MARKER}{step}\""), RESUME.to_owned()];

@@ -16,7 +16,7 @@ pub use repack::render_repack;
 use crate::ir::Coordinate;
 use crate::ir::axes::{L, M};
 use crate::ir::{Operand, Order, Side};
-use crate::plan::{self, FieldValue, KernelPlan, Phase, Staged, Staging, StepKind, TensorMap, has_wide, lies_along_columns};
+use crate::plan::{self, FieldValue, InstrKind, KernelPlan, Phase, Staged, Staging, TensorMap, has_wide, lies_along_columns};
 use crate::problem::Operation;
 use crate::source::Source;
 use printer::Printer;
@@ -64,13 +64,13 @@ static TEMPLATES: &[(&str, &str)] = templates![
     "epilogue/operand_sums.cuh",
     "mainloop/simt.cuh",
     "mainloop/sm80.cuh",
-    "mainloop/sm90a.cuh",
-    "mainloop/sm90a_sums.cuh",
-    "mainloop/sm90a_announce.cuh",
-    "mainloop/sm90a_delayed_store.cuh",
-    "mainloop/sm90a_produce.cuh",
-    "mainloop/sm90a_lockstep.cuh",
-    "mainloop/sm90a_exchange.cuh",
+    "mainloop/sm90a/kernel.cuh",
+    "mainloop/sm90a/sums.cuh",
+    "mainloop/sm90a/announce.cuh",
+    "mainloop/sm90a/delayed_store.cuh",
+    "mainloop/sm90a/produce.cuh",
+    "mainloop/sm90a/lockstep.cuh",
+    "mainloop/sm90a/exchange.cuh",
     "mainloop/gemv.cuh",
     "mainloop/pointwise.cuh",
 ];
@@ -300,7 +300,7 @@ pub fn render(plan: &KernelPlan) -> Result<Source, RenderError> {
     let mut text = Vec::with_capacity(96 << 10);
     engine.render_to("kernel.cu", &context, &mut text).map_err(|e| RenderError(e.to_string()))?;
     let mut text = String::from_utf8(text).map_err(|e| RenderError(e.to_string()))?;
-    if plan.program.steps.iter().any(|step| matches!(step.kind, StepKind::Custom { .. })) {
+    if plan.program.steps.iter().any(|step| matches!(step.kind, InstrKind::Custom { .. })) {
         text = resume_lines(&text);
     }
     if !text.ends_with('\n') {
@@ -336,7 +336,7 @@ fn context(plan: &KernelPlan) -> Context {
         Operation::Product { layout, .. } => (layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor, true),
         Operation::Pointwise { order, .. } => (true, true, order == Order::RowMajor),
     };
-    let access = |step: usize| matches!(program.steps[step].kind, StepKind::Load { .. }).then(|| printer.step_access(step));
+    let access = |step: usize| matches!(program.steps[step].kind, InstrKind::Load { .. }).then(|| printer.step_access(step));
     let loads = |phase: Phase| program.of_phase(phase).filter_map(access).collect();
     let members = |phase: Phase| {
         let kept = program.of_phase(phase).filter(|step| printer.is_member(*step));
@@ -391,10 +391,10 @@ fn context(plan: &KernelPlan) -> Context {
         packed: packed_accumulator || plan.arguments.iter().any(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed())),
         packed_accumulator,
         optional: program.steps.iter().any(|step| match step.kind {
-            StepKind::Load { argument, .. } => printer.default(argument).is_some(),
+            InstrKind::Load { argument, .. } => printer.default(argument).is_some(),
             _ => false,
         }),
-        reads_accumulator: program.steps.iter().any(|step| matches!(step.kind, StepKind::Accumulator)),
+        reads_accumulator: program.steps.iter().any(|step| matches!(step.kind, InstrKind::Accumulator)),
         a_k_major,
         b_k_major,
         acc_row_major,

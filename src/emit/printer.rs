@@ -5,7 +5,7 @@ use crate::dtype::ValueType;
 use crate::ir::axes::L;
 use crate::ir::graph::Constant;
 use crate::ir::{Op, Operand};
-use crate::plan::{FieldValue, Item, KernelPlan, Phase, Program, Step, StepKind, Store};
+use crate::plan::{FieldValue, Instr, InstrKind, Item, KernelPlan, Phase, Program, Store};
 use crate::source::STEP_MARKER;
 
 /// Stands where line numbers resume; [`render`](super::render) fills in which one.
@@ -59,14 +59,14 @@ impl<'p> Printer<'p> {
     /// What a reader of the source is told about a value: the number of its step and what it is.
     pub(super) fn note(&self, step: usize) -> String {
         let what = match &self.program.steps[step].kind {
-            StepKind::Accumulator => "acc",
-            StepKind::Constant(_) => "const",
-            StepKind::Coordinate(c) => c.name(),
-            StepKind::Scalar { .. } => "scalar",
-            StepKind::Load { .. } => "load",
-            StepKind::Gather { .. } => "gather",
-            StepKind::Apply { op, .. } => op.name(),
-            StepKind::Custom { name, .. } => name,
+            InstrKind::Accumulator => "acc",
+            InstrKind::Constant(_) => "const",
+            InstrKind::Coordinate(c) => c.name(),
+            InstrKind::Scalar { .. } => "scalar",
+            InstrKind::Load { .. } => "load",
+            InstrKind::Gather { .. } => "gather",
+            InstrKind::Apply { op, .. } => op.name(),
+            InstrKind::Custom { name, .. } => name,
         };
         format!("%{step} {what}")
     }
@@ -88,7 +88,7 @@ impl<'p> Printer<'p> {
 
     /// A load, which the step has to be.
     pub(super) fn step_access(&self, step: usize) -> Access {
-        let StepKind::Load { argument, operand } = self.program.steps[step].kind else {
+        let InstrKind::Load { argument, operand } = self.program.steps[step].kind else {
             unreachable!("step {step} is no load");
         };
         let staged_at = self.plan.staging.as_ref().map_or(0, |s| s.of_load(step));
@@ -104,15 +104,15 @@ impl<'p> Printer<'p> {
     pub(super) fn reference(&self, step: usize) -> String {
         let value = &self.program.steps[step];
         match (&value.kind, value.phase) {
-            (StepKind::Constant(c), _) => literal(*c),
-            (StepKind::Coordinate(c), _) => coordinate(*c),
-            (StepKind::Scalar { argument }, _) if value.value == ValueType::Bool => {
+            (InstrKind::Constant(c), _) => literal(*c),
+            (InstrKind::Coordinate(c), _) => coordinate(*c),
+            (InstrKind::Scalar { argument }, _) if value.value == ValueType::Bool => {
                 format!("({} != 0)", param(FieldValue::Scalar(*argument)))
             }
-            (StepKind::Scalar { argument }, _) => param(FieldValue::Scalar(*argument)),
-            (StepKind::Accumulator, _) => "acc[i]".into(),
-            (StepKind::Load { .. }, Phase::Visit) => format!("widen(f.v{step}.elements[i])"),
-            (kind, phase) if self.element == Some(phase) && !matches!(kind, StepKind::Load { .. }) => format!("e{step}"),
+            (InstrKind::Scalar { argument }, _) => param(FieldValue::Scalar(*argument)),
+            (InstrKind::Accumulator, _) => "acc[i]".into(),
+            (InstrKind::Load { .. }, Phase::Visit) => format!("widen(f.v{step}.elements[i])"),
+            (kind, phase) if self.element == Some(phase) && !matches!(kind, InstrKind::Load { .. }) => format!("e{step}"),
             (_, Phase::Tile) => format!("t.v{step}"),
             (_, Phase::Row) => format!("r.v{step}"),
             (_, Phase::Column) => format!("c.v{step}[i]"),
@@ -125,20 +125,20 @@ impl<'p> Printer<'p> {
         let args = self.program.args(step);
         let atoms: Vec<String> = args.iter().map(|&a| self.reference(a)).collect();
         match &self.program.steps[step].kind {
-            StepKind::Apply { op, .. } => match self.spelling(*op, args) {
+            InstrKind::Apply { op, .. } => match self.spelling(*op, args) {
                 spelling if self.takes_floats(args) && spelling == op.row().cuda && self.plan.code.calls.contains(op) => {
                     format!("{}({})", calls::name(*op), atoms.join(", "))
                 }
                 spelling => substitute(spelling, &atoms),
             },
-            StepKind::Gather { argument, .. } => {
+            InstrKind::Gather { argument, .. } => {
                 let [table, length] = [FieldValue::Pointer(*argument), FieldValue::Length(*argument)].map(param);
                 format!("gather({table}, {length}, {})", atoms.join(", "))
             }
-            StepKind::Custom { cuda, .. } if self.plan.code.calls_custom => {
+            InstrKind::Custom { cuda, .. } if self.plan.code.calls_custom => {
                 format!("{}({})", calls::custom_name(self.plan, cuda), atoms.join(", "))
             }
-            StepKind::Custom { cuda, .. } => format!("({})", substitute(cuda, &atoms)),
+            InstrKind::Custom { cuda, .. } => format!("({})", substitute(cuda, &atoms)),
             _ => self.reference(step),
         }
     }
@@ -160,7 +160,7 @@ impl<'p> Printer<'p> {
     pub(super) fn phase(&self, phase: Phase) -> Vec<String> {
         let computed: Vec<usize> = self.computed(phase).collect();
         if phase == Phase::Column && self.plan.code.column_unroll < self.plan.strip {
-            let items: Vec<Item> = computed.into_iter().map(Item::Step).collect();
+            let items: Vec<Item> = computed.into_iter().map(Item::Instr).collect();
             return self.rolled(phase, &items, self.plan.code.column_unroll);
         }
         let mut out = Lines { lines: Vec::new(), depth: 1 };
@@ -189,15 +189,15 @@ impl<'p> Printer<'p> {
 
     /// The values of a phase that its code computes.
     fn computed(&self, phase: Phase) -> impl Iterator<Item = usize> + '_ {
-        let is_given = |step: &usize| matches!(self.program.steps[*step].kind, StepKind::Load { .. } | StepKind::Accumulator);
+        let is_given = |step: &usize| matches!(self.program.steps[*step].kind, InstrKind::Load { .. } | InstrKind::Accumulator);
         self.program.of_phase(phase).filter(move |step| !is_given(step))
     }
 
     /// Whether a value is kept for other phases. All are, but for those that live inside a loop over elements.
     pub(super) fn is_member(&self, step: usize) -> bool {
-        let Step { phase, kind, .. } = &self.program.steps[step];
+        let Instr { phase, kind, .. } = &self.program.steps[step];
         let is_rolled = *phase == Phase::Column && self.plan.code.column_unroll < self.plan.strip;
-        !is_rolled || matches!(kind, StepKind::Load { .. }) || self.program.leave(*phase)[step]
+        !is_rolled || matches!(kind, InstrKind::Load { .. }) || self.program.leave(*phase)[step]
     }
 
     /// Values of a strip element by element: scalars inside a loop, of which only those are kept that something else uses.
@@ -223,7 +223,7 @@ impl<'p> Printer<'p> {
     fn elements(&self, items: &[Item], out: &mut Lines) {
         for item in items {
             match item {
-                Item::Step(step) => {
+                Item::Instr(step) => {
                     out.push(format!("{} e{step};", self.program.steps[*step].value.cuda()));
                     self.assign(*step, out);
                 }
@@ -248,9 +248,9 @@ impl<'p> Printer<'p> {
         let mut rest = items;
         while let Some((first, after)) = rest.split_first() {
             match first {
-                Item::Step(_) => {
+                Item::Instr(_) => {
                     // A run of plain values shares one loop over the strip.
-                    let run = rest.iter().map_while(|item| if let Item::Step(s) = item { Some(*s) } else { None });
+                    let run = rest.iter().map_while(|item| if let Item::Instr(s) = item { Some(*s) } else { None });
                     let run: Vec<usize> = run.collect();
                     self.run(&run, out);
                     rest = &rest[run.len()..];
@@ -276,7 +276,7 @@ impl<'p> Printer<'p> {
 
     fn assign(&self, step: usize, out: &mut Lines) {
         let line = format!("{} = {}; // {}", self.reference(step), self.expression(step), self.note(step));
-        if matches!(self.program.steps[step].kind, StepKind::Custom { .. }) && !self.plan.code.calls_custom {
+        if matches!(self.program.steps[step].kind, InstrKind::Custom { .. }) && !self.plan.code.calls_custom {
             out.push_marked(step, line);
         } else {
             out.push(line);

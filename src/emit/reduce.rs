@@ -3,7 +3,7 @@
 use super::printer::Printer;
 use super::{Constant, monoids, param};
 use crate::ir::axes::{Axes, L, M, N};
-use crate::plan::{FieldValue, KernelPlan, NOTE_BYTES, Reduce, Unit, lies_along_columns, sets};
+use crate::plan::{FieldValue, KernelPlan, NOTE_BYTES, PlannedReduction, Unit, lies_along_columns, sets};
 use serde::Serialize;
 
 /// A reduction.
@@ -54,8 +54,8 @@ pub(super) struct Block {
 
 pub(super) fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction> {
     let (sets, parts) = (sets(&plan.program.reductions), plan.parts());
-    let reduction = |(index, reduce): (usize, &Reduce)| {
-        let Reduce { argument, operand, terms, value, monoid, accumulate, .. } = reduce;
+    let reduction = |(index, reduce): (usize, &PlannedReduction)| {
+        let PlannedReduction { argument, operand, terms, value, monoid, accumulate, .. } = reduce;
         let (axes, block_index) = (operand.axes, sets.iter().position(|axes| *axes == operand.axes).unwrap_or_default());
         let terms: Vec<String> = terms.iter().map(|&term| printer.reference(term)).collect();
         let along_columns = lies_along_columns(axes, operand.order);

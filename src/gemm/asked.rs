@@ -21,7 +21,7 @@ impl Gemm {
     }
 
     fn asked(&self, target: Target, multiprocessors: usize, problem: &Problem) -> Asked {
-        let plan = self.kernel(target, multiprocessors, problem.clone()).ok();
+        let plan = self.kernel_plan(target, multiprocessors, problem.clone()).ok();
         let stated: Vec<_> = problem.stated().chain(self.preferences.stated()).collect();
         let mut request = format!("{}, {}, for {target}:{multiprocessors}", self.operation, problem.shape);
         for what in stated.iter().cloned().chain(plan.as_ref().map(planned)) {
@@ -31,7 +31,10 @@ impl Gemm {
         // What the command would make of a document of the epilogue; what is stated besides may change nothing.
         let read = Epilogue::from_json(&self.epilogue.to_json(), &registry()).ok();
         let by_command = |epilogue: &Epilogue| {
-            Gemm::of(self.operation, epilogue).kernel(target, multiprocessors, problem.shape).ok().and_then(|plan| sources(&plan))
+            Gemm::of(self.operation, epilogue)
+                .kernel_plan(target, multiprocessors, problem.shape)
+                .ok()
+                .and_then(|plan| sources(&plan))
         };
         let wanted = plan.as_ref().and_then(sources);
         if wanted.is_some() && read.as_ref().and_then(by_command) == wanted {
@@ -110,7 +113,7 @@ mod tests {
             (Gemm::pointwise(F32, Order::ColumnMajor, &relu()), SHAPE.into(), "--shape 512,256,128 --pointwise f32,column "),
             (gemm.clone(), SHAPE.batched(3).into(), "--shape 512,256,128,3 --product f16,TN "),
             // What is said and changes no kernel.
-            (gemm.clone().raster(4).math(crate::plan::Math::Fast), Problem::from(SHAPE).ld("a", 136), "--product f16,TN "),
+            (gemm.clone().raster_group(4).math(crate::plan::Math::Fast), Problem::from(SHAPE).ld("a", 136), "--product f16,TN "),
         ] {
             let (told, text) = asked(&gemm, Target::SM_80, 108, problem);
             assert!(told.command.is_ok_and(|command| command.contains(words)), "{text}");
@@ -122,13 +125,13 @@ mod tests {
         let gemm = Gemm::new(F16, TN, &relu());
         let op = Arc::new(CustomOp::new("mine", 1, "$0 + 1.0f", |x| x[0] + 1.0).unwrap());
         let custom = Epilogue::build(|e| e.store("d", e.custom(&op, [e.acc()]), F16)).unwrap();
-        let tile = gemm.kernel(Target::SM_80, 108, SHAPE).unwrap().choice.candidates().nth(1).unwrap().0;
+        let tile = gemm.kernel_plan(Target::SM_80, 108, SHAPE).unwrap().choice.candidates().nth(1).unwrap().0;
         for (gemm, problem, beyond) in [
             (gemm.clone(), Problem::from(SHAPE).ld("a", 129), "`a` with leading dimension 129"),
             (gemm.clone(), Problem::from(SHAPE).align("b", 2), "`b` with an address aligned to 2 bytes"),
             (Gemm::new(F32, TN, &relu()).tf32(true), SHAPE.into(), "`Gemm::tf32(true)`"),
             (gemm.clone().tile(tile), SHAPE.into(), "`Gemm::tile("),
-            (gemm.clone().split(2), SHAPE.into(), "`Gemm::split(2)`"),
+            (gemm.clone().split_k(2), SHAPE.into(), "`Gemm::split_k(2)`"),
             (Gemm::new(F16, TN, &custom), SHAPE.into(), "functions and primitives of the program's own"),
         ] {
             let (told, text) = asked(&gemm, Target::SM_80, 108, problem);

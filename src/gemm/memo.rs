@@ -122,7 +122,7 @@ mod tests {
     use crate::build::{Epilogue, recipes};
     use crate::dtype::DType::{BF16, F16};
     use crate::ir::axes::N;
-    use crate::ir::{CustomOp, Order};
+    use crate::ir::{CustomOp, Order, Side};
     use crate::plan::{Mainloop, Math};
     use crate::problem::{Layout, Shape};
     use std::collections::HashSet;
@@ -159,7 +159,7 @@ mod tests {
         let first = plain(&base);
         assert_eq!(plain(&base), first);
         assert_eq!(plain(&Gemm::new(F16, Layout::TN, &relu())), first, "built anew");
-        let tile = base.kernel(Target::SM_80, 108, SHAPE).unwrap().tile;
+        let tile = base.kernel_plan(Target::SM_80, 108, SHAPE).unwrap().tile;
         let gelu = recipes::bias_activation(F16, F16, |z| z.gelu()).unwrap();
         let renamed = recipes::bias_activation(F16, BF16, |z| z.relu()).unwrap();
         let gemm = |epilogue: &Epilogue| Gemm::new(F16, Layout::TN, epilogue);
@@ -185,11 +185,11 @@ mod tests {
             plain(&base.clone().mainloop(Mainloop::Simt)),
             plain(&base.clone().tile(tile)),
             plain(&base.clone().programmatic_launch(false)),
-            plain(&base.clone().constant_operands(true, false)),
-            plain(&base.clone().raster(4)),
+            plain(&base.clone().constant_operands([Side::A])),
+            plain(&base.clone().raster_group(4)),
             plain(&base.clone().lockstep(true)),
-            plain(&base.clone().split(1)),
-            plain(&base.clone().split(2)),
+            plain(&base.clone().split_k(1)),
+            plain(&base.clone().split_k(2)),
         ];
         let all: HashSet<_> = others.iter().copied().chain([first]).collect();
         assert_eq!(all.len(), others.len() + 1);

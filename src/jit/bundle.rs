@@ -155,7 +155,7 @@ impl Cache {
         }
         let path = bundle.as_ref().display().to_string();
         let mut bundled = Bundled::default();
-        let read = File::open(bundle.as_ref()).map_err(Fault::Io).and_then(|file| {
+        let read = File::open(bundle.as_ref()).map_err(BundleFault::Io).and_then(|file| {
             read(file, |tag, bytes| match FileKind::of_tag(tag).map(|kind| (kind, kind.read(&bytes))) {
                 Some((kind, Ok(Identified { key, folder, .. }))) => {
                     if !store.adopt(&folder, &key, kind, &bytes) {
@@ -171,24 +171,27 @@ impl Cache {
             })
         });
         read.map(|()| bundled).map_err(|fault| match fault {
-            Fault::Io(error) => BundleError::Io { path, error },
-            Fault::Damaged(why) => BundleError::Damaged { path, why },
+            BundleFault::Io(error) => BundleError::Io { path, error },
+            BundleFault::Damaged(why) => BundleError::Damaged { path, why },
         })
     }
 }
 
 /// Why a bundle is not read.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum BundleFault {
     Io(io::Error),
     Damaged(&'static str),
 }
 
 /// Verifies all of a bundle, and then hands over what is in it: tags and files, which may yet be anything.
-pub(super) fn read<R: Read + Seek>(mut bundle: R, mut take: impl FnMut(u8, Vec<u8>) -> io::Result<()>) -> Result<(), Fault> {
+pub(super) fn read<R: Read + Seek>(
+    mut bundle: R,
+    mut take: impl FnMut(u8, Vec<u8>) -> io::Result<()>,
+) -> Result<(), BundleFault> {
     let records = verify(&mut bundle)?;
     let mut reader = BufReader::new(bundle.take(records));
-    let no_end = |_| Fault::Damaged("it has no end");
+    let no_end = |_| BundleFault::Damaged("it has no end");
     loop {
         let mut tag = [0];
         reader.read_exact(&mut tag).map_err(no_end)?;
@@ -199,40 +202,40 @@ pub(super) fn read<R: Read + Seek>(mut bundle: R, mut take: impl FnMut(u8, Vec<u
         reader.read_exact(&mut size).map_err(no_end)?;
         let size = u64::from_le_bytes(size);
         if size > LARGEST {
-            return Err(Fault::Damaged("a file in it is too large"));
+            return Err(BundleFault::Damaged("a file in it is too large"));
         }
         // Grows with what is there, not with what the size says.
         let mut bytes = Vec::new();
-        if (&mut reader).take(size).read_to_end(&mut bytes).map_err(Fault::Io)? as u64 != size {
-            return Err(Fault::Damaged("it has no end"));
+        if (&mut reader).take(size).read_to_end(&mut bytes).map_err(BundleFault::Io)? as u64 != size {
+            return Err(BundleFault::Damaged("it has no end"));
         }
-        take(tag[0], bytes).map_err(Fault::Io)?;
+        take(tag[0], bytes).map_err(BundleFault::Io)?;
     }
 }
 
 /// Compares a bundle with its checksum, and stops before its first record. The bytes of all records.
-fn verify<R: Read + Seek>(bundle: &mut R) -> Result<u64, Fault> {
+fn verify<R: Read + Seek>(bundle: &mut R) -> Result<u64, BundleFault> {
     const HEAD: usize = MAGIC.len() + 4;
-    let short = || Fault::Damaged("it is too short");
-    let length = bundle.seek(SeekFrom::End(0)).map_err(Fault::Io)?;
+    let short = || BundleFault::Damaged("it is too short");
+    let length = bundle.seek(SeekFrom::End(0)).map_err(BundleFault::Io)?;
     let records = length.checked_sub(HASH + HEAD as u64).ok_or_else(short)?;
-    bundle.rewind().map_err(Fault::Io)?;
+    bundle.rewind().map_err(BundleFault::Io)?;
     let mut hasher = blake3::Hasher::new();
-    io::copy(&mut bundle.take(length - HASH), &mut hasher).map_err(Fault::Io)?;
+    io::copy(&mut bundle.take(length - HASH), &mut hasher).map_err(BundleFault::Io)?;
     let mut check = [0; HASH as usize];
-    bundle.read_exact(&mut check).map_err(Fault::Io)?;
-    bundle.rewind().map_err(Fault::Io)?;
+    bundle.read_exact(&mut check).map_err(BundleFault::Io)?;
+    bundle.rewind().map_err(BundleFault::Io)?;
     let mut head = [0; HEAD];
-    bundle.read_exact(&mut head).map_err(Fault::Io)?;
+    bundle.read_exact(&mut head).map_err(BundleFault::Io)?;
     let (magic, format) = head.split_at(MAGIC.len());
     if magic != MAGIC {
-        return Err(Fault::Damaged("it does not begin like one"));
+        return Err(BundleFault::Damaged("it does not begin like one"));
     }
     if format != FORMAT.to_le_bytes() {
-        return Err(Fault::Damaged("it is from another version of this library"));
+        return Err(BundleFault::Damaged("it is from another version of this library"));
     }
     if *hasher.finalize().as_bytes() != check {
-        return Err(Fault::Damaged("its checksum is wrong"));
+        return Err(BundleFault::Damaged("its checksum is wrong"));
     }
     Ok(records)
 }

@@ -3,7 +3,7 @@
 use super::compiler::{Build, Compile, TheNvrtc};
 use super::config::{CACHE_MODE, Config, Mode, ModeError};
 use super::error::{Denied, JitError};
-use super::fault::{Fault, Faults};
+use super::fault::{CacheFault, Faults};
 use super::flight::Flights;
 use super::key::CacheKey;
 use super::lock::{self, Turn};
@@ -185,7 +185,7 @@ impl Cache {
     }
 
     /// Says what went wrong and costs only time: aloud, if it is the first of its kind.
-    pub(crate) fn report(&self, fault: Fault, what: &dyn std::fmt::Display, why: &dyn std::fmt::Display) {
+    pub(crate) fn report(&self, fault: CacheFault, what: &dyn std::fmt::Display, why: &dyn std::fmt::Display) {
         self.faults.report(fault, what, why);
     }
 
@@ -326,7 +326,7 @@ impl Cache {
         })?;
         self.counters.answered(Level::Compiled, key, &cubin, cubin.info.compile_ms.unwrap_or_default().into());
         if cubin.info.registers == 0 {
-            self.report(Fault::Unmeasured, key, &format_args!("from {}", cubin.info.compiler));
+            self.report(CacheFault::Unmeasured, key, &format_args!("from {}", cubin.info.compiler));
         }
         if let Some(store) = store {
             self.save(store, key, target, &cubin);

@@ -11,17 +11,17 @@ macro_rules! faults {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
         /// A kind of fault.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Fault {
+        pub(crate) enum CacheFault {
             $($(#[$doc])* $name,)*
         }
 
-        impl Fault {
+        impl CacheFault {
             #[cfg(test)]
-            const ALL: &[Fault] = &[$(Fault::$name),*];
+            const ALL: &[CacheFault] = &[$(CacheFault::$name),*];
 
             fn text(self) -> &'static str {
                 match self {
-                    $(Fault::$name => $text,)*
+                    $(CacheFault::$name => $text,)*
                 }
             }
         }
@@ -70,7 +70,7 @@ faults! {
     Untuned = "what tuning found earlier does not compile any more; the estimate's choice is used",
 }
 
-impl Display for Fault {
+impl Display for CacheFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.text())
     }
@@ -82,11 +82,11 @@ pub(crate) struct Faults(AtomicU32);
 
 impl Faults {
     /// Says what happened to what: aloud, if it is the first of its kind.
-    pub fn report(&self, fault: Fault, what: &dyn Display, why: &dyn Display) {
+    pub fn report(&self, fault: CacheFault, what: &dyn Display, why: &dyn Display) {
         let bit = 1 << fault as u32;
         if self.0.fetch_or(bit, Relaxed) & bit == 0 {
             tracing::warn!(%what, %why, "{fault}; this is said only once");
-            if fault == Fault::Untrusted {
+            if fault == CacheFault::Untrusted {
                 unheard(&format_args!("{fault}: {why}"));
             }
         } else {
@@ -115,10 +115,10 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_bit_and_its_words() {
-        assert!(Fault::ALL.len() <= u32::BITS as usize);
-        for (at, fault) in Fault::ALL.iter().enumerate() {
+        assert!(CacheFault::ALL.len() <= u32::BITS as usize);
+        for (at, fault) in CacheFault::ALL.iter().enumerate() {
             assert_eq!(*fault as usize, at);
-            assert!(Fault::ALL[..at].iter().all(|other| other.text() != fault.text()), "{fault}");
+            assert!(CacheFault::ALL[..at].iter().all(|other| other.text() != fault.text()), "{fault}");
         }
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn nvrtc() -> Result<&'static Nvrtc, NotFound> {
 
 /// Somewhere to look.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum SearchPlace {
     /// Under this name, if the process has it already.
     Loaded(&'static str),
     /// Under this name, wherever the loader finds it.
@@ -95,7 +95,7 @@ impl fmt::Display for Candidate {
     }
 }
 
-impl Place {
+impl SearchPlace {
     /// The libraries here, best first; or where none was found and why not.
     fn candidates(&self) -> Result<Vec<Candidate>, Tried> {
         let (directory, files, reason) = match self {
@@ -115,23 +115,27 @@ impl Place {
     }
 }
 
-fn places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<Place> {
+fn places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<SearchPlace> {
     let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(given) = path(NVRTC_PATH) {
-        return vec![Place::Path(given)];
+        return vec![SearchPlace::Path(given)];
     }
-    let mut places: Vec<_> = SONAMES.into_iter().map(Place::Loaded).collect();
-    places.extend(SONAMES.into_iter().map(Place::Name));
-    places.push(Place::Name("libnvrtc.so"));
+    let mut places: Vec<_> = SONAMES.into_iter().map(SearchPlace::Loaded).collect();
+    places.extend(SONAMES.into_iter().map(SearchPlace::Name));
+    places.push(SearchPlace::Name("libnvrtc.so"));
     let fixed = ["/usr/local/cuda", "/opt/cuda"].map(|root| Some(PathBuf::from(root)));
     for root in [path("CUDA_HOME"), path("CUDA_PATH")].into_iter().chain(fixed).flatten() {
-        places.extend(["lib64", TARGET_LIB].map(|lib| Place::Path(root.join(lib))));
+        places.extend(["lib64", TARGET_LIB].map(|lib| SearchPlace::Path(root.join(lib))));
     }
-    places.extend(path("VIRTUAL_ENV").map(Place::Wheels));
+    places.extend(path("VIRTUAL_ENV").map(SearchPlace::Wheels));
     if let Some(prefix) = path("CONDA_PREFIX") {
-        places.extend([Place::Wheels(prefix.clone()), Place::Path(prefix.join("lib")), Place::Path(prefix.join(TARGET_LIB))]);
+        places.extend([
+            SearchPlace::Wheels(prefix.clone()),
+            SearchPlace::Path(prefix.join("lib")),
+            SearchPlace::Path(prefix.join(TARGET_LIB)),
+        ]);
     }
-    places.extend(path("HOME").map(|home| Place::Wheels(home.join(".local"))));
+    places.extend(path("HOME").map(|home| SearchPlace::Wheels(home.join(".local"))));
     let mut unique = Vec::new();
     places.into_iter().for_each(|place| {
         if !unique.contains(&place) {
@@ -145,7 +149,7 @@ fn places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<Place> {
 const TARGET_LIB: &str = if cfg!(target_arch = "aarch64") { "targets/sbsa-linux/lib" } else { "targets/x86_64-linux/lib" };
 
 /// Opens one candidate after the other, until one opens.
-fn search<T>(places: &[Place], mut open: impl FnMut(&Candidate) -> Result<T, String>) -> Result<T, NotFound> {
+fn search<T>(places: &[SearchPlace], mut open: impl FnMut(&Candidate) -> Result<T, String>) -> Result<T, NotFound> {
     let mut tried = Vec::new();
     let mut files = Vec::new();
     for place in places {
@@ -307,7 +311,7 @@ mod tests {
     #[test]
     fn an_override_is_the_only_place() {
         let places = places(environment(&[(NVRTC_PATH, "/x/libnvrtc.so.13"), ("CUDA_HOME", "/c")]));
-        assert_eq!(places, [Place::Path("/x/libnvrtc.so.13".into())]);
+        assert_eq!(places, [SearchPlace::Path("/x/libnvrtc.so.13".into())]);
     }
 
     #[test]
@@ -319,23 +323,23 @@ mod tests {
             ("CONDA_PREFIX", "/co"),
             ("HOME", "/h"),
         ]));
-        let path = |path: &str| Place::Path(path.into());
-        let target = |root: &str| Place::Path(Path::new(root).join(TARGET_LIB));
+        let path = |path: &str| SearchPlace::Path(path.into());
+        let target = |root: &str| SearchPlace::Path(Path::new(root).join(TARGET_LIB));
         let expected = [
-            Place::Loaded("libnvrtc.so.13"),
-            Place::Loaded("libnvrtc.so.12"),
-            Place::Name("libnvrtc.so.13"),
-            Place::Name("libnvrtc.so.12"),
-            Place::Name("libnvrtc.so"),
+            SearchPlace::Loaded("libnvrtc.so.13"),
+            SearchPlace::Loaded("libnvrtc.so.12"),
+            SearchPlace::Name("libnvrtc.so.13"),
+            SearchPlace::Name("libnvrtc.so.12"),
+            SearchPlace::Name("libnvrtc.so"),
             path("/usr/local/cuda/lib64"),
             target("/usr/local/cuda"),
             path("/opt/cuda/lib64"),
             target("/opt/cuda"),
-            Place::Wheels("/v".into()),
-            Place::Wheels("/co".into()),
+            SearchPlace::Wheels("/v".into()),
+            SearchPlace::Wheels("/co".into()),
             path("/co/lib"),
             target("/co"),
-            Place::Wheels("/h/.local".into()),
+            SearchPlace::Wheels("/h/.local".into()),
         ];
         assert_eq!(found, expected);
     }
@@ -355,8 +359,11 @@ mod tests {
         );
         touch(&lib("python3.11", "cu14"), &["libnvrtc.so.14"]);
         touch(&lib("python3.11", "cublas"), &["libcublas.so.13"]);
-        let places =
-            [Place::Wheels(root.path().into()), Place::Path(root.path().into()), Place::Path(root.path().join("absent"))];
+        let places = [
+            SearchPlace::Wheels(root.path().into()),
+            SearchPlace::Path(root.path().into()),
+            SearchPlace::Path(root.path().join("absent")),
+        ];
 
         let refuse_all = |candidate: &Candidate| match candidate {
             Candidate::File(path) => Err::<(), _>(format!("refused {}", path.file_name().unwrap().display())),
@@ -387,7 +394,7 @@ mod tests {
         }
         fs::write(root.path().join("libnvrtc.so.12"), "").unwrap();
         let mut names = Vec::new();
-        let error = search(&[Place::Path(root.path().into())], |candidate| {
+        let error = search(&[SearchPlace::Path(root.path().into())], |candidate| {
             names.push(candidate.to_string().rsplit_once('/').unwrap().1.to_owned());
             Err::<(), _>(String::new())
         });
@@ -400,7 +407,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("libnvrtc.so.13");
         fs::write(&file, "not a library").unwrap();
-        let error = search(&[Place::Path(root.path().into()), Place::Name("libpostlude-absent.so")], open).err().unwrap();
+        let error =
+            search(&[SearchPlace::Path(root.path().into()), SearchPlace::Name("libpostlude-absent.so")], open).err().unwrap();
         assert_eq!(error.tried.len(), 2);
         assert!(error.tried[0].place.contains("libnvrtc.so.13") && error.tried[0].reason.contains("no ELF library"), "{error}");
         assert!(error.tried[1].reason.contains("cannot open shared object file"), "{error}");

@@ -5,7 +5,7 @@
 //! begin with the same three digits share a lock, so that there are at most 4096 files, and threads that compile different kernels
 //! rarely meet; the files are never removed, for a lock on a file without a name would be no lock.
 
-use super::fault::Fault;
+use super::fault::CacheFault;
 use super::key::CacheKey;
 use super::store::{LOCKS, Store};
 use std::fs::{File, TryLockError};
@@ -31,7 +31,7 @@ pub(super) fn turn<T>(store: &Store, key: &CacheKey, patience: Duration, mut loo
     let file = match store.hold(&path) {
         Ok(file) => file,
         Err(error) => {
-            store.report_error(Fault::Unlocked, &path, &error);
+            store.report_error(CacheFault::Unlocked, &path, &error);
             return Turn::Ours(None);
         }
     };
@@ -43,7 +43,7 @@ pub(super) fn turn<T>(store: &Store, key: &CacheKey, patience: Duration, mut loo
             Ok(()) => return look().map_or(Turn::Ours(Some(file)), Turn::Done),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => {
-                store.report(Fault::Unlocked, &path, &error);
+                store.report(CacheFault::Unlocked, &path, &error);
                 return Turn::Ours(None);
             }
         }
@@ -52,7 +52,7 @@ pub(super) fn turn<T>(store: &Store, key: &CacheKey, patience: Duration, mut loo
             return Turn::Done(done);
         }
         if start.elapsed() >= patience {
-            store.report(Fault::Slow, &path, &format_args!("{key} is not there after {patience:?}"));
+            store.report(CacheFault::Slow, &path, &format_args!("{key} is not there after {patience:?}"));
             return Turn::Ours(None);
         }
         std::thread::sleep(pause.min(patience.saturating_sub(start.elapsed())));

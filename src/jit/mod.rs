@@ -76,7 +76,7 @@ pub use self::cache::Cache;
 pub use self::config::{CACHE_MODE, Config, Limits, Mode, ModeError};
 pub use self::error::{Asked, CompileFailure, Denied, JitError, NotFound, TooLong, Tried};
 #[cfg_attr(not(feature = "cuda"), allow(unused_imports, reason = "only what runs kernels is tuned"))]
-pub(crate) use self::fault::Fault;
+pub(crate) use self::fault::CacheFault;
 pub use self::key::CacheKey;
 pub use self::locate::NVRTC_PATH;
 pub use self::log::{CompilerMessage, Severity};

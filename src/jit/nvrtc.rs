@@ -40,7 +40,7 @@ type SetFlow = unsafe extern "C" fn(sys::nvrtcProgram, Option<Flow>, *mut c_void
 
 /// Whether the compilation was called off: `cancel` is an `AtomicBool`.
 unsafe extern "C" fn is_cancelled(cancel: *mut c_void, _reserved: *mut c_void) -> c_int {
-    // SAFETY: `Program::heed` registers the address of an `AtomicBool` that outlives the compilation.
+    // SAFETY: `NvrtcProgram::heed` registers the address of an `AtomicBool` that outlives the compilation.
     let cancel = unsafe { &*cancel.cast::<AtomicBool>() };
     c_int::from(cancel.load(Relaxed))
 }
@@ -157,14 +157,14 @@ impl Api {
 }
 
 /// One program of NVRTC, destroyed when dropped.
-struct Program<'a> {
+struct NvrtcProgram<'a> {
     api: &'a Api,
     handle: sys::nvrtcProgram,
     /// NVRTC may keep pointing at it.
     _source: CString,
 }
 
-impl<'a> Program<'a> {
+impl<'a> NvrtcProgram<'a> {
     fn new(api: &'a Api, source: CString) -> Result<Self, Code> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` is a live place for the result; both texts end in NUL and outlive the program, one being static, the
@@ -214,7 +214,7 @@ impl<'a> Program<'a> {
     }
 }
 
-impl Drop for Program<'_> {
+impl Drop for NvrtcProgram<'_> {
     fn drop(&mut self) {
         // SAFETY: the handle came from nvrtcCreateProgram and this is the only place that destroys it. A failure leaves nothing
         // to do.
@@ -250,7 +250,7 @@ impl Nvrtc {
             return Err(format!("it is version {major}.{minor}; at least {}.{} is needed", OLDEST.0, OLDEST.1));
         }
         let run = |flags: &[CString]| {
-            let program = Program::new(&api, CString::default()).map_err(|code| (code, String::new()))?;
+            let program = NvrtcProgram::new(&api, CString::default()).map_err(|code| (code, String::new()))?;
             program.compile(flags).map_err(|code| (code, program.log()))?;
             Ok(text(&program.read(api.ptx_size, api.ptx).map_err(|code| (code, String::new()))?))
         };
@@ -305,7 +305,7 @@ impl Nvrtc {
             log: log.into(),
         };
         let start = Instant::now();
-        let program = Program::new(&self.api, text).map_err(|code| internal("nvrtcCreateProgram", code, String::new()))?;
+        let program = NvrtcProgram::new(&self.api, text).map_err(|code| internal("nvrtcCreateProgram", code, String::new()))?;
         let outcome = program.heed(cancel).and_then(|()| program.compile(&c_flags));
         let compile_ms = start.elapsed().as_secs_f32() * 1e3;
         let written = program.log();

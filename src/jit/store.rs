@@ -23,7 +23,7 @@ pub(super) use self::tree::Found;
 use super::compiler::Build;
 use super::entry;
 use super::envelope::{self, Damage};
-use super::fault::{Fault, Faults};
+use super::fault::{CacheFault, Faults};
 use super::folder::{Folder, Untrusted, fresh};
 use super::key::CacheKey;
 use super::kind::FileKind;
@@ -179,7 +179,7 @@ impl Store {
             Ok(None) => Damage::Length,
             Err(error) => {
                 if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
-                    self.report_error(Fault::Unreadable, path, &error);
+                    self.report_error(CacheFault::Unreadable, path, &error);
                 }
                 // The file itself, or a link; not what is in a folder that somebody else can write to.
                 if self.writable && Untrusted::in_error(&error).is_some_and(|untrusted| untrusted.path == path) {
@@ -188,7 +188,7 @@ impl Store {
                 return (None, false);
             }
         };
-        self.report(Fault::Damaged, path, &damage);
+        self.report(CacheFault::Damaged, path, &damage);
         if self.writable {
             let _ = self.unlink(path);
         }
@@ -225,7 +225,7 @@ impl Store {
             }
             placed.map(|()| self.written.fetch_add(bytes.len() as u64, Ordering::Relaxed))
         })();
-        outcome.inspect_err(|error: &io::Error| self.report_error(Fault::Unwritable, path, error)).is_ok()
+        outcome.inspect_err(|error: &io::Error| self.report_error(CacheFault::Unwritable, path, error)).is_ok()
     }
 
     /// Forgets a kernel.
@@ -235,18 +235,18 @@ impl Store {
         }
         let path = self.path(key, target);
         match self.unlink(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => self.report_error(Fault::Unremovable, &path, &error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => self.report_error(CacheFault::Unremovable, &path, &error),
             _ => {}
         }
     }
 
     /// Says what went wrong with a file: aloud, if it is the first fault of its kind. That it is not trusted is a kind of its own.
-    pub fn report_error(&self, fault: Fault, path: &Path, error: &io::Error) {
-        self.report(if Untrusted::in_error(error).is_some() { Fault::Untrusted } else { fault }, path, error);
+    pub fn report_error(&self, fault: CacheFault, path: &Path, error: &io::Error) {
+        self.report(if Untrusted::in_error(error).is_some() { CacheFault::Untrusted } else { fault }, path, error);
     }
 
     /// Says what went wrong with a file: aloud, if it is the first fault of its kind.
-    pub fn report(&self, fault: Fault, path: &Path, why: &dyn Display) {
+    pub fn report(&self, fault: CacheFault, path: &Path, why: &dyn Display) {
         self.faults.report(fault, &path.display(), why);
     }
 }

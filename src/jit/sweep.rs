@@ -4,7 +4,7 @@
 //! are not disturbed: who has opened a file reads it to its end, and who comes too late compiles.
 
 use super::config::Limits;
-use super::fault::Fault;
+use super::fault::CacheFault;
 use super::store::{COMPILERS, Found, LAYOUT, LOCKS, Store, is_entry, is_temporary};
 use std::fs::{self, TryLockError};
 use std::io;
@@ -59,12 +59,12 @@ pub(super) fn if_due(store: &Store, limits: Limits) -> Option<Swept> {
     if !store.writable() || !due(last, now) {
         return None;
     }
-    let mark = store.hold(&path).inspect_err(|error| store.report_error(Fault::Unswept, &path, error)).ok()?;
+    let mark = store.hold(&path).inspect_err(|error| store.report_error(CacheFault::Unswept, &path, error)).ok()?;
     if !may_sweep(store, &path, mark.try_lock()) || !is_still_due(&mark, fresh, now) {
         return None;
     }
     if let Err(error) = mark.set_modified(now) {
-        store.report(Fault::Unswept, &path, &error);
+        store.report(CacheFault::Unswept, &path, &error);
     }
     let swept = sweep(store, limits, now);
     tracing::debug!(?swept, "the kernel cache was swept");
@@ -89,7 +89,7 @@ pub(super) fn may_sweep(store: &Store, path: &Path, lock: Result<(), TryLockErro
         Ok(()) => true,
         Err(TryLockError::WouldBlock) => false,
         Err(TryLockError::Error(error)) => {
-            store.report(Fault::Crowded, path, &error);
+            store.report(CacheFault::Crowded, path, &error);
             true
         }
     }
@@ -128,7 +128,7 @@ pub(super) fn sweep(store: &Store, limits: Limits, now: SystemTime) -> Swept {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
-                store.report_error(Fault::Unremovable, &file.path, &error);
+                store.report_error(CacheFault::Unremovable, &file.path, &error);
                 continue;
             }
         }

@@ -20,12 +20,12 @@ use crate::gemm::Gemm;
 /// assert_eq!(out, [1.5, 2.5, 0.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-impl From<paddle::Step> for Step {
-    fn from(step: paddle::Step) -> Step {
+impl From<paddle::Product> for Step {
+    fn from(step: paddle::Product) -> Step {
         let name = |tensor| match tensor {
-            paddle::Tensor::X => "x",
-            paddle::Tensor::Y => "y",
-            paddle::Tensor::DOut => "dout",
+            paddle::TensorName::X => "x",
+            paddle::TensorName::Y => "y",
+            paddle::TensorName::DOut => "dout",
         };
         // What a forward step writes there the next gradient follows from.
         let written = |(_, argument): (usize, &Argument)| argument.role.is_written().then(|| argument.name.clone());

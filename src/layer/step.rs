@@ -2,7 +2,7 @@
 
 use super::error::LinearError;
 use super::rewrite;
-use crate::args::{Args, ArgumentErrors, Fault, HostArgs};
+use crate::args::{Args, ArgumentErrors, ArgumentFault, HostArgs};
 use crate::compat::paddle::{Strides, arranged};
 use crate::error::Error;
 use crate::gemm::{Gemm, RanOn};
@@ -69,7 +69,7 @@ impl Names {
         };
         for error in &mut errors.0 {
             rename(&mut error.name);
-            if let Fault::Unknown { known } = &mut error.fault {
+            if let ArgumentFault::Unknown { known } = &mut error.fault {
                 known.iter_mut().for_each(rename);
             }
         }

@@ -2,15 +2,17 @@
 //!
 //! The mainloop follows from formats and target. Among its tiles the choice minimises estimated time: how many tiles a
 //! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured. Hopper's
-//! tiles have a model of their own (`hopper`).
+//! tiles have a model of their own (`mainloop/sm90a/cost.rs`).
 
-use super::candidates::{Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_TF32, SUMS};
-use super::{
-    Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Runs, Staging, Tile, TileShape, few, hopper, raster,
-};
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::{Node, Order};
+use crate::plan::launch::raster;
+use crate::plan::mainloop::candidates::{Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_TF32, SUMS};
+use crate::plan::mainloop::sm90a::{cost, few_rows};
+use crate::plan::{
+    ArgumentRuns, Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, Tile, TileShape,
+};
 use crate::problem::{Operation, Shape};
 use crate::target::Target;
 use serde::Serialize;
@@ -190,10 +192,10 @@ impl fmt::Display for Choice {
 }
 
 /// What the choice depends on, as the kernel sees it.
-pub(super) struct Request<'r> {
+pub(super) struct TileRequest<'r> {
     pub operation: Operation,
     pub program: &'r Program,
-    pub argument_runs: &'r [Runs],
+    pub argument_runs: &'r [ArgumentRuns],
     /// The parameter block without tensor maps.
     pub params: &'r Params,
     pub shape: Shape,
@@ -213,7 +215,7 @@ pub(super) struct Request<'r> {
 /// (`docs/performance.md`).
 fn unit(mainloop: Mainloop, dtype: DType) -> Option<f64> {
     match (mainloop, dtype) {
-        (Mainloop::Sm90a, _) => Some(hopper::NANOSECONDS),
+        (Mainloop::Sm90a, _) => Some(cost::NANOSECONDS),
         (Mainloop::Sm80, DType::F16 | DType::BF16) => Some(0.27),
         (Mainloop::Simt, DType::F32) => Some(1.0),
         _ => None,
@@ -221,7 +223,7 @@ fn unit(mainloop: Mainloop, dtype: DType) -> Option<f64> {
 }
 
 /// Chooses the tile of a mainloop and its rasterisation, with a verdict on every candidate; none if none fits.
-pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice) {
+pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Choice) {
     // Tiles as they fit, and what they are estimated to take.
     let mut estimates: Vec<(Tile, f64)> = Vec::new();
     let mut consider = |tile: &Tile, obstacle: Option<String>, estimate: &dyn Fn(&Tile) -> f64| match obstacle
@@ -230,13 +232,13 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
         Ok(tile) => estimates.push((tile, estimate(&tile))),
         Err(obstacle) => choice.reject(Considered::Tile(*tile), obstacle),
     };
-    let few_rows = mainloop == Mainloop::Sm90a && few::applies(request.shape, request.operation.dtype().size());
-    let on_hopper = |tile: &Tile| if few_rows { few::estimate(tile, request) } else { hopper::estimate(tile, request) };
+    let few = mainloop == Mainloop::Sm90a && few_rows::applies(request.shape, request.operation.dtype().size());
+    let on_hopper = |tile: &Tile| if few { few_rows::estimate(tile, request) } else { cost::estimate(tile, request) };
     if let Some(tile) = request.preferences.tile {
         consider(&tile, None, &on_hopper);
     } else if mainloop == Mainloop::Sm90a {
-        let made = if few_rows { few::tiles(request) } else { Vec::new() };
-        for tile in made.iter().copied().chain(hopper::tiles().filter(|tile| !made.contains(tile))) {
+        let made = if few { few_rows::tiles(request) } else { Vec::new() };
+        for tile in made.iter().copied().chain(cost::tiles().filter(|tile| !made.contains(tile))) {
             consider(&tile, None, &on_hopper);
         }
     } else {
@@ -267,7 +269,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
     let measured = request.preferences.tile.is_none();
     let unit = unit(mainloop, request.operation.dtype()).filter(|_| measured);
     choice.nanoseconds = unit.map(|unit| (least * unit) as u64);
-    choice.estimated = few_rows.then(|| (least * hopper::NANOSECONDS) as u64);
+    choice.estimated = few.then(|| (least * cost::NANOSECONDS) as u64);
 }
 
 /// The mainloops that can compute a product or a pointwise operation, the best first, with verdicts on the others. None if
@@ -366,7 +368,7 @@ pub(super) fn tiles(tile: &Tile, shape: Shape) -> u64 {
 }
 
 /// Why a candidate is not meant for a problem.
-fn unsuitable(candidate: &Candidate, request: &Request) -> Option<String> {
+fn unsuitable(candidate: &Candidate, request: &TileRequest) -> Option<String> {
     let least = request.alignment[0].min(request.alignment[1]);
     let (from, to) = candidate.alignment;
     if !(from..=to).contains(&least) {
@@ -380,8 +382,8 @@ fn unsuitable(candidate: &Candidate, request: &Request) -> Option<String> {
 const MOST_CODE: usize = 9000;
 
 /// The tile as it fits beside the epilogue's operands, or why it does not.
-fn fit(tile: &Tile, request: &Request) -> Result<Tile, Reason> {
-    let Request { operation, program, alignment, strip, target, .. } = *request;
+fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
+    let TileRequest { operation, program, alignment, strip, target, .. } = *request;
     if let Some(obstacle) = tile.obstacle(operation, &program.reductions, alignment, strip, target) {
         return Err(obstacle.into());
     }
@@ -409,7 +411,7 @@ fn fit(tile: &Tile, request: &Request) -> Result<Tile, Reason> {
     let (common, fitting) = staged(stages)?;
     // Where consumers have one place for their chunks their epilogues follow each other, which takes products to hide them. Who names a
     // tile has its stages.
-    if !common || request.preferences.tile.is_some() || hopper::hides(&fitting, request) {
+    if !common || request.preferences.tile.is_some() || cost::hides(&fitting, request) {
         return Ok(fitting);
     }
     let own = (2..stages).rev().filter_map(|stages| staged(stages).ok()).find(|(common, _)| !common);
@@ -418,7 +420,7 @@ fn fit(tile: &Tile, request: &Request) -> Result<Tile, Reason> {
 
 /// Relative time: full rounds of as many tiles as are resident, then what is left, which takes at least as long as one
 /// tile alone.
-fn estimate(candidate: &Candidate, request: &Request) -> f64 {
+fn estimate(candidate: &Candidate, request: &TileRequest) -> f64 {
     let resident = candidate.tile.min_blocks as u64;
     let blocks = tiles(&candidate.tile, request.shape).saturating_mul(candidate.tile.cluster() as u64);
     let on_one = blocks.div_ceil(request.multiprocessors as u64);

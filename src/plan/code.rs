@@ -9,10 +9,10 @@
 //!
 //! The counts are estimates in machine instructions, from the `code` column of the tables.
 
-use super::program::{Phase, Program, Store};
-use super::{Mainloop, StepKind, Tile, TileShape};
 use crate::dtype::ValueType;
 use crate::ir::{CustomOp, Node, Op};
+use crate::plan::epilogue::program::{Phase, Program, Store};
+use crate::plan::{InstrKind, Mainloop, Tile, TileShape};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -170,7 +170,7 @@ impl Program {
 
     /// The primitive of a step that is spelled exactly, for `f32`.
     fn inlined(&self, step: usize, fast_math: bool) -> Option<Op> {
-        let StepKind::Apply { op, args } = &self.steps[step].kind else { return None };
+        let InstrKind::Apply { op, args } = &self.steps[step].kind else { return None };
         let is_float = args.first().is_some_and(|a| self.steps[*a].value == ValueType::F32);
         (is_float && !(fast_math && op.row().fast.is_some())).then_some(*op)
     }
@@ -183,17 +183,17 @@ impl Program {
     /// Instructions of one element of a phase.
     fn length(&self, phase: Phase, code: &Code, fast_math: bool) -> usize {
         let of_step = |step: usize| match &self.steps[step].kind {
-            StepKind::Apply { op, .. } => match self.inlined(step, fast_math) {
+            InstrKind::Apply { op, .. } => match self.inlined(step, fast_math) {
                 Some(op) if code.calls.contains(&op) => CALL,
                 Some(op) => op.row().code,
                 None if self.is_double(step) => 2 * op.row().code,
                 None => op.row().fast.filter(|_| fast_math).map_or(op.row().cost, |fast| fast.code),
             },
-            StepKind::Custom { .. } if code.calls_custom => CALL,
+            InstrKind::Custom { .. } if code.calls_custom => CALL,
             // A library function in ten characters, say.
-            StepKind::Custom { cuda, .. } => CustomOp::COST.max(u32::try_from(2 * cuda.len()).unwrap_or(u32::MAX)),
-            StepKind::Load { .. } => ACCESS,
-            StepKind::Gather { .. } => Node::GATHER_COST,
+            InstrKind::Custom { cuda, .. } => CustomOp::COST.max(u32::try_from(2 * cuda.len()).unwrap_or(u32::MAX)),
+            InstrKind::Load { .. } => ACCESS,
+            InstrKind::Gather { .. } => Node::GATHER_COST,
             _ => 0,
         };
         let steps: usize = (0..self.steps.len()).filter(|s| self.steps[*s].phase == phase).map(|s| of_step(s) as usize).sum();

@@ -1,14 +1,14 @@
 //! Explaining a plan: what will run, what it takes, and why this and not another.
 
-use super::{Item, KernelPlan, MOST_PARTS, OperandSum, Phase, Split, Staging, StepKind};
 use crate::ir::axes::L;
+use crate::plan::{InstrKind, Item, KernelPlan, MOST_PARTS, OperandSum, Phase, SplitK, Staging};
 use std::fmt::Write;
 
 impl KernelPlan {
     /// The plan in words: kernel, tile, memory, where each value is computed, and the verdict on every candidate.
     pub fn explain(&self) -> String {
         let mut out = String::new();
-        if let Some(Split { parts, operation, sums, product }) = &self.split {
+        if let Some(SplitK { parts, operation, sums, product }) = &self.split {
             let (order, dtype) = (sums.order.name().replace('_', "-"), sums.dtype);
             let _ = writeln!(
                 out,
@@ -104,7 +104,7 @@ impl KernelPlan {
             count(Phase::Row),
             count(Phase::Column),
             count(Phase::Visit),
-            self.program.steps.iter().filter(|s| s.phase == Phase::Visit && matches!(s.kind, StepKind::Load { .. })).count(),
+            self.program.steps.iter().filter(|s| s.phase == Phase::Visit && matches!(s.kind, InstrKind::Load { .. })).count(),
         );
         if !self.program.reductions.is_empty() {
             let (count, bytes) = (self.program.reductions.len(), self.parts().bytes);

@@ -5,47 +5,34 @@
 //! every problem of its class (format, layout, alignment, tile), and M, N, K, leading dimensions, addresses and scalars are the
 //! launch's.
 
-mod candidates;
 mod choice;
 mod code;
-mod edges;
+mod epilogue;
 mod explain;
-mod few;
-mod hopper;
-mod maps;
-mod params;
+mod launch;
+mod mainloop;
 mod preferences;
-mod problem;
-mod program;
-mod raster;
-mod reduce;
-mod repack;
-mod residency;
-mod rings;
-mod split;
-mod staging;
-mod sums;
-mod tile;
+mod split_k;
 
 pub use choice::{Choice, Considered, Reason, Verdict};
 pub use code::Code;
-pub use maps::{MapSource, Swizzle, TensorMap};
-pub use params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
+pub(crate) use epilogue::operand_sums::MOST_PARTS;
+pub use epilogue::operand_sums::OperandSum;
+pub use epilogue::program::{Instr, InstrKind, Item, Phase, Program, Store};
+pub use epilogue::reduce::{Parts, PlannedReduction, Unit, Workspace};
+pub use launch::maps::{MapSource, Swizzle, TensorMap};
+pub use launch::params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
+pub use launch::problem::{ArgumentRuns, Problem, Strides};
+pub use launch::repack::Repack;
+pub use mainloop::sm90a::l2::{Priorities, Priority};
+pub use mainloop::sm90a::staging::{CHUNK_ROWS, Staged, Staging};
+pub use mainloop::tile::{Mainloop, Schedule, Tile, TileShape};
 pub use preferences::{Math, Preferences};
-pub use problem::{Problem, Runs, Strides};
-pub use program::{Item, Phase, Program, Step, StepKind, Store};
-pub use reduce::{Parts, Reduce, Unit, Workspace};
-pub use repack::Repack;
-pub use residency::{Priorities, Priority};
-pub use split::Split;
-pub use staging::{CHUNK_ROWS, Staged, Staging};
-pub(crate) use sums::MOST_PARTS;
-pub use sums::OperandSum;
-pub use tile::{Mainloop, Schedule, Tile, TileShape};
+pub use split_k::SplitK;
 
-pub(crate) use params::{has_wide, lies_along_columns};
-pub use problem::alignment;
-pub(crate) use reduce::{NOTE_BYTES, sets};
+pub(crate) use epilogue::reduce::{NOTE_BYTES, sets};
+pub(crate) use launch::params::{has_wide, lies_along_columns};
+pub use launch::problem::alignment;
 
 use crate::args::{ArgumentErrors, Misfit, fit_operation, slots};
 use crate::check::{Argument, Checked, Role};
@@ -54,8 +41,9 @@ use crate::ir::Order;
 use crate::pass;
 use crate::problem::{Operation, Shape};
 use crate::target::Target;
+use mainloop::sm90a::few_rows;
 use serde::Serialize;
-use split::Request;
+use split_k::PlanRequest;
 use std::time::Duration;
 
 /// Everything that decides a kernel.
@@ -78,7 +66,7 @@ pub struct KernelPlan {
     /// The operands that a launch copies into aligned rows first.
     pub repack: Option<Repack>,
     /// The product that leaves one sum for each part of K, for this kernel to add up; its accumulator then is a matrix.
-    pub split: Option<Split>,
+    pub split: Option<SplitK>,
     /// Bytes of the copies, or of the sums of parts, for the extents that were planned for.
     pub scratch: usize,
     /// Group height of the rasterisation, in tiles: of rows, or of columns if it is negative.
@@ -93,7 +81,7 @@ pub struct KernelPlan {
     #[serde(skip)]
     pub arguments: Vec<Argument>,
     /// How each argument lies in memory.
-    pub argument_runs: Vec<Runs>,
+    pub argument_runs: Vec<ArgumentRuns>,
     /// What of the epilogue passes through shared memory, on the mainloop that stages it.
     pub staging: Option<Staging>,
     /// The tensor maps that a launch passes.
@@ -134,7 +122,7 @@ pub enum PlanError {
     },
     /// K cannot be split as was asked for.
     #[error(
-        "K cannot be split in {parts} parts: {why}; `Gemm::split(1)` leaves it whole, and `explain()` says what parts would pay"
+        "K cannot be split in {parts} parts: {why}; `Gemm::split_k(1)` leaves it whole, and `explain()` says what parts would pay"
     )]
     Split {
         /// How many were asked for.
@@ -169,12 +157,12 @@ impl KernelPlan {
         multiprocessors: usize,
         preferences: Preferences,
     ) -> Result<KernelPlan, PlanError> {
-        split::plan(&Request { operation, epilogue, problem, target, multiprocessors, preferences, parts: 1 })
+        split_k::plan(&PlanRequest { operation, epilogue, problem, target, multiprocessors, preferences, parts: 1 })
     }
 
     /// Plans one kernel, whose accumulator is that of the operation or, if there are several parts, the sum of so many matrices.
-    fn whole(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
-        let Request { operation, epilogue, problem, target, multiprocessors, preferences, parts } = *request;
+    fn whole(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
+        let PlanRequest { operation, epilogue, problem, target, multiprocessors, preferences, parts } = *request;
         fit_operation(operation, epilogue)?;
         let epilogue = pass::fold(&pass::inline(epilogue));
         // Alignments are properties of memory: they are read off the problem as the user sees it.
@@ -211,15 +199,15 @@ impl KernelPlan {
             let arguments = seen.arguments().to_vec();
             let runs = |argument: &Argument| {
                 let slot = slots.iter().find(|s| *s.name == *argument.name);
-                slot.map_or(Runs { alignment: 16, whole: true }, |s| problem.runs(s))
+                slot.map_or(ArgumentRuns { alignment: 16, whole: true }, |s| problem.runs(s))
             };
-            let argument_runs: Vec<Runs> = arguments.iter().map(runs).collect();
+            let argument_runs: Vec<ArgumentRuns> = arguments.iter().map(runs).collect();
             let fast_math = preferences.math.is_fast(&program);
-            let drifts = || residency::drifts(shape, operation.dtype().size(), multiprocessors);
+            let drifts = || mainloop::sm90a::l2::drifts(shape, operation.dtype().size(), multiprocessors);
             let lockstep = mainloop == Mainloop::Sm90a && preferences.lockstep.unwrap_or_else(drifts);
-            let shifted_edges = mainloop == Mainloop::Sm90a && edges::allows(&program, &arguments);
+            let shifted_edges = mainloop == Mainloop::Sm90a && mainloop::sm90a::edges::allows(&program, &arguments);
             let params = Params::of(operation, &arguments, &program, lockstep, shifted_edges);
-            let request = choice::Request {
+            let request = choice::TileRequest {
                 operation,
                 program: &program,
                 argument_runs: &argument_runs,
@@ -237,7 +225,7 @@ impl KernelPlan {
             choice::choose(mainloop, &request, &mut choice);
             let Some((tile, raster)) = choice.chosen() else { return Err(choice) };
             let (staging, params) = staged(&tile, operation, &argument_runs, &program, params, target);
-            let outgrows_cache = residency::outgrow(&program, shape);
+            let outgrows_cache = mainloop::sm90a::l2::outgrow(&program, shape);
             let strip = staging.as_ref().map_or(strip, |s| s.strip);
             let code = Code::of(&program, &tile, strip, fast_math);
             Ok(KernelPlan {
@@ -273,8 +261,8 @@ impl KernelPlan {
             let transposed = prefers_transposed(operation, &epilogue, mainloop, problem.shape);
             let before = choice.clone();
             match attempt(mainloop, transposed, choice) {
-                Ok(plan) if mainloop == Mainloop::Sm90a && few::applies(problem.shape, operation.dtype().size()) => {
-                    return Ok(few::better(plan, attempt(mainloop, !transposed, before).ok()));
+                Ok(plan) if mainloop == Mainloop::Sm90a && few_rows::applies(problem.shape, operation.dtype().size()) => {
+                    return Ok(few_rows::better(plan, attempt(mainloop, !transposed, before).ok()));
                 }
                 Ok(plan) => return Ok(plan),
                 Err(verdicts) => choice = verdicts,
@@ -320,7 +308,7 @@ impl KernelPlan {
 
     /// Whether any value of the kernel is an `f64`, or the accumulator.
     pub(crate) fn has_doubles(&self) -> bool {
-        let is_double = |step: &Step| step.value == ValueType::F64;
+        let is_double = |step: &Instr| step.value == ValueType::F64;
         self.operation.accumulator() == ValueType::F64 || self.program.steps.iter().any(is_double)
     }
 
@@ -410,7 +398,7 @@ const fn waits(mainloop: Mainloop, adds_parts: bool) -> bool {
 fn staged(
     tile: &Tile,
     operation: Operation,
-    runs: &[Runs],
+    runs: &[ArgumentRuns],
     program: &Program,
     params: Params,
     target: Target,
@@ -480,8 +468,8 @@ fn strip(epilogue: &Checked, aligned: impl Fn(&str) -> usize) -> usize {
 impl Program {
     /// Whether a launch has to pass an argument to the kernel.
     fn uses(&self, argument: usize) -> bool {
-        let loads = |s: &Step| match s.kind {
-            StepKind::Scalar { argument: a } | StepKind::Load { argument: a, .. } | StepKind::Gather { argument: a, .. } => {
+        let loads = |s: &Instr| match s.kind {
+            InstrKind::Scalar { argument: a } | InstrKind::Load { argument: a, .. } | InstrKind::Gather { argument: a, .. } => {
                 a == argument
             }
             _ => false,

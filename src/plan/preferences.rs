@@ -1,6 +1,8 @@
 //! Preferences: what the user asks for beyond the epilogue.
 
-use super::{Mainloop, Program, Tile};
+#[cfg(feature = "jit")]
+use crate::ir::Side;
+use crate::plan::{Mainloop, Program, Tile};
 use serde::{Deserialize, Serialize};
 use std::num::{NonZeroI32, NonZeroUsize};
 
@@ -33,32 +35,39 @@ pub struct Preferences {
     pub programmatic: bool,
     /// Whether `a` and `b` are constant: see [`Gemm::constant_operands`](crate::Gemm::constant_operands).
     pub constant: [bool; 2],
-    /// This rasterisation and no other: see [`Gemm::raster`](crate::Gemm::raster).
-    pub raster: Option<NonZeroI32>,
+    /// This rasterisation and no other: see [`Gemm::raster_group`](crate::Gemm::raster_group).
+    pub raster_group: Option<NonZeroI32>,
     /// Whether blocks keep in step: see [`Gemm::lockstep`](crate::Gemm::lockstep).
     pub lockstep: Option<bool>,
-    /// This many parts of K, 1 for none at all: see [`Gemm::split`](crate::Gemm::split).
-    pub split: Option<NonZeroUsize>,
+    /// This many parts of K, 1 for none at all: see [`Gemm::split_k`](crate::Gemm::split_k).
+    pub split_k: Option<NonZeroUsize>,
 }
 
 impl Preferences {
     /// What was asked for, as the methods of [`Gemm`](crate::Gemm) that say so.
     #[cfg(feature = "jit")]
     pub(crate) fn stated(&self) -> impl Iterator<Item = String> {
-        let Preferences { math, tf32, mainloop, tile, programmatic, constant: [a, b], raster, lockstep, split } = *self;
+        let Preferences { math, tf32, mainloop, tile, programmatic, constant: [a, b], raster_group, lockstep, split_k } = *self;
         let stated = [
             (math != Math::Auto).then(|| format!("math({math:?})")),
             tf32.then(|| "tf32(true)".into()),
             mainloop.map(|mainloop| format!("mainloop({mainloop})")),
             tile.map(|tile| format!("tile({tile})")),
             (!programmatic).then(|| "programmatic_launch(false)".into()),
-            (a || b).then(|| format!("constant_operands({a}, {b})")),
-            raster.map(|group| format!("raster({group})")),
+            (a || b).then(|| format!("constant_operands([{}])", sides([a, b]))),
+            raster_group.map(|group| format!("raster_group({group})")),
             lockstep.map(|waits| format!("lockstep({waits})")),
-            split.map(|parts| format!("split({parts})")),
+            split_k.map(|parts| format!("split_k({parts})")),
         ];
         stated.into_iter().flatten().map(|method| format!("`Gemm::{method}`"))
     }
+}
+
+/// The sides that are declared, as Rust spells them.
+#[cfg(feature = "jit")]
+fn sides(declared: [bool; 2]) -> String {
+    let named = Side::ALL.into_iter().zip(declared).filter(|(_, is)| *is);
+    named.map(|(side, _)| format!("Side::{side:?}")).collect::<Vec<_>>().join(", ")
 }
 
 impl Math {
@@ -84,9 +93,9 @@ impl Default for Preferences {
             tile: None,
             programmatic: true,
             constant: [false; 2],
-            raster: None,
+            raster_group: None,
             lockstep: None,
-            split: None,
+            split_k: None,
         }
     }
 }
@@ -116,9 +125,9 @@ mod tests {
             tile: Some(Tile::pointwise(16, 256, 128)),
             programmatic: false,
             constant: [false, true],
-            raster: NonZeroI32::new(1),
+            raster_group: NonZeroI32::new(1),
             lockstep: Some(false),
-            split: one,
+            split_k: one,
         };
         let written = |preferences: &Preferences| serde_json::to_value(preferences).expect("JSON");
         let default = written(&Preferences::default());

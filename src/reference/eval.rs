@@ -3,8 +3,8 @@
 //! Every live node becomes one step that fills one vector: as long as the tile is wide where the node varies along N, of
 //! one element where it does not. Steps that do not vary along M run once for a tile, the others once for each of its rows.
 
-use super::memory::{Arguments, Tensor};
-use super::tile::Tile;
+use super::memory::{Arguments, OperandView};
+use super::tile::EvalTile;
 use super::{Precision, product_operand};
 use crate::check::Checked;
 use crate::dtype::ValueType;
@@ -14,13 +14,13 @@ use crate::problem::Operation;
 use std::sync::Arc;
 
 /// A graph as a list of steps.
-pub(super) struct Program {
-    steps: Vec<Step>,
+pub(super) struct EvalProgram {
+    steps: Vec<EvalInstr>,
     values: usize,
 }
 
 /// Computes one value.
-struct Step {
+struct EvalInstr {
     value: usize,
     kind: Kind,
     /// Whether it varies along the tile's columns.
@@ -35,9 +35,9 @@ enum Kind {
     Fixed(f64),
     Accumulator,
     Coordinate(Coordinate),
-    Load(Tensor),
+    Load(OperandView),
     /// From a table of so many elements.
-    Gather(Tensor, usize, usize),
+    Gather(OperandView, usize, usize),
     Primitive(fn(&[f64]) -> f64, Vec<usize>),
     Integer(fn(&[i32]) -> i32, Vec<usize>),
     Custom(Arc<CustomOp>, Vec<usize>),
@@ -47,16 +47,16 @@ enum Kind {
 pub(super) struct Frame(Vec<Vec<f64>>);
 
 /// Where an evaluation stands: a tile, and a row of it for what varies along M.
-struct Place<'p, 'a> {
+struct EvalPoint<'p, 'a> {
     arguments: &'p Arguments<'a>,
-    tile: &'p Tile,
+    tile: &'p EvalTile,
     row: usize,
     accumulators: &'p dyn Fn(&mut [f64]),
 }
 
-impl Program {
+impl EvalProgram {
     /// The program of a graph without calls.
-    pub fn new(operation: Operation, epilogue: &Checked, arguments: &Arguments, precision: Precision) -> Program {
+    pub fn new(operation: Operation, epilogue: &Checked, arguments: &Arguments, precision: Precision) -> EvalProgram {
         let graph = epilogue.graph();
         let live = graph.live();
         // Elements of operands are summed elsewhere: they have no value at an element of the output.
@@ -86,9 +86,9 @@ impl Program {
             };
             let computed = matches!(kind, Kind::Primitive(..) | Kind::Integer(..) | Kind::Custom(..));
             let round = computed && of.value == ValueType::F32 && precision == Precision::F32;
-            Step { value: id.index(), kind, wide: of.axes.contains(N), tall: of.axes.contains(M), round }
+            EvalInstr { value: id.index(), kind, wide: of.axes.contains(N), tall: of.axes.contains(M), round }
         });
-        Program { steps: steps.collect(), values: graph.len() }
+        EvalProgram { steps: steps.collect(), values: graph.len() }
     }
 
     /// How many values an element takes.
@@ -106,17 +106,17 @@ impl Program {
     }
 
     /// Computes what does not vary along the rows of a tile.
-    pub fn begin(&self, frame: &mut Frame, arguments: &Arguments, tile: &Tile) {
+    pub fn begin(&self, frame: &mut Frame, arguments: &Arguments, tile: &EvalTile) {
         for step in &self.steps {
             frame.0[step.value].resize(if step.wide { tile.columns.len() } else { 1 }, 0.0);
         }
-        let place = Place { arguments, tile, row: tile.rows.start, accumulators: &|_| {} };
+        let place = EvalPoint { arguments, tile, row: tile.rows.start, accumulators: &|_| {} };
         self.steps.iter().filter(|s| !s.tall).for_each(|s| s.run(&mut frame.0, &place));
     }
 
     /// Computes everything else for one row.
-    pub fn row(&self, frame: &mut Frame, arguments: &Arguments, tile: &Tile, row: usize, accumulators: &dyn Fn(&mut [f64])) {
-        let place = Place { arguments, tile, row, accumulators };
+    pub fn row(&self, frame: &mut Frame, arguments: &Arguments, tile: &EvalTile, row: usize, accumulators: &dyn Fn(&mut [f64])) {
+        let place = EvalPoint { arguments, tile, row, accumulators };
         self.steps.iter().filter(|s| s.tall).for_each(|s| s.run(&mut frame.0, &place));
     }
 }
@@ -140,11 +140,11 @@ fn apply(op: Op, args: &[NodeId], epilogue: &Checked) -> Kind {
     }
 }
 
-impl Step {
-    fn run(&self, values: &mut [Vec<f64>], place: &Place<'_, '_>) {
+impl EvalInstr {
+    fn run(&self, values: &mut [Vec<f64>], place: &EvalPoint<'_, '_>) {
         let (before, rest) = values.split_at_mut(self.value);
         let out = &mut rest[0][..];
-        let &Place { arguments, tile, row, accumulators } = place;
+        let &EvalPoint { arguments, tile, row, accumulators } = place;
         match &self.kind {
             Kind::Fixed(x) => out.fill(*x),
             Kind::Accumulator => accumulators(out),

@@ -4,8 +4,8 @@
 //! multiplied into the tile: by `matrixmultiply` in `f32` or `f64` (operands of `f64` always in that), by a plain loop in wrapping `i32`. Nothing the size of
 //! the problem is ever allocated.
 
-use super::memory::{Arguments, Tensor};
-use super::tile::Tile;
+use super::memory::{Arguments, OperandView};
+use super::tile::EvalTile;
 use super::{Precision, product_operand};
 use crate::dtype::{DType, ValueType};
 use crate::ir::{Order, Side};
@@ -17,8 +17,8 @@ const CHUNK: usize = 512;
 
 /// The two operands of a product.
 pub(super) struct Product {
-    a: Tensor,
-    b: Tensor,
+    a: OperandView,
+    b: OperandView,
     k: usize,
     accumulator: ValueType,
 }
@@ -33,7 +33,7 @@ impl Product {
     }
 
     /// One of the operands, and elements from term to term.
-    pub fn operand(&self, side: Side) -> (&Tensor, usize) {
+    pub fn operand(&self, side: Side) -> (&OperandView, usize) {
         match side {
             Side::A => (&self.a, self.a.strides.column),
             Side::B => (&self.b, self.b.strides.row),
@@ -58,7 +58,7 @@ impl Product {
 /// The accumulators of one tile.
 pub(super) trait Accumulators {
     /// Computes them.
-    fn compute(&mut self, product: &Product, arguments: &Arguments, tile: &Tile);
+    fn compute(&mut self, product: &Product, arguments: &Arguments, tile: &EvalTile);
 
     /// Copies one row of the tile.
     fn row(&self, row: usize, out: &mut [f64]);
@@ -95,7 +95,7 @@ struct Panels<T> {
 }
 
 impl<T: Term> Accumulators for Panels<T> {
-    fn compute(&mut self, product: &Product, arguments: &Arguments, tile: &Tile) {
+    fn compute(&mut self, product: &Product, arguments: &Arguments, tile: &EvalTile) {
         self.columns = tile.columns.len();
         self.c.clear();
         self.c.resize(tile.rows.len() * tile.columns.len(), T::default());
@@ -119,7 +119,7 @@ impl<T: Term> Accumulators for Panels<T> {
 
 impl<T: Term> Panel<T> {
     /// Copies a part of an operand, run by run in the order it lies in.
-    fn load(&mut self, arguments: &Arguments, from: &Tensor, batch: usize, rows: Range<usize>, columns: Range<usize>) {
+    fn load(&mut self, arguments: &Arguments, from: &OperandView, batch: usize, rows: Range<usize>, columns: Range<usize>) {
         (self.rows, self.columns) = (rows.len(), columns.len());
         self.order = if from.strides.column == 1 { Order::RowMajor } else { Order::ColumnMajor };
         self.values.resize(self.rows * self.columns, T::default());

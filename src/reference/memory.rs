@@ -69,7 +69,7 @@ impl Format {
 
 /// An operand in memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tensor {
+pub(super) struct OperandView {
     pub memory: usize,
     pub dtype: DType,
     pub strides: Strides,
@@ -141,33 +141,33 @@ impl<'a> Arguments<'a> {
     }
 
     /// An operand's place.
-    pub fn tensor(&self, name: &str, operand: Operand) -> Tensor {
+    pub fn tensor(&self, name: &str, operand: Operand) -> OperandView {
         match self.bound(name) {
-            Bound::Tensor(bound) => Tensor { memory: bound.given, dtype: bound.dtype, strides: Strides::of(operand, bound) },
+            Bound::Tensor(bound) => OperandView { memory: bound.given, dtype: bound.dtype, strides: Strides::of(operand, bound) },
             Bound::Scalar(_) => unreachable!("binding refuses a scalar where memory is needed, and no output is left out"),
         }
     }
 
     /// A table's place, and how many elements it has.
-    pub fn table(&self, name: &str) -> (Tensor, usize) {
+    pub fn table(&self, name: &str) -> (OperandView, usize) {
         match self.bound(name) {
             Bound::Tensor(bound) => {
                 let strides = Strides { row: 0, column: 0, batch: 0 };
-                (Tensor { memory: bound.given, dtype: bound.dtype, strides }, bound.elements)
+                (OperandView { memory: bound.given, dtype: bound.dtype, strides }, bound.elements)
             }
             Bound::Scalar(_) => unreachable!("binding refuses a scalar where a table is needed"),
         }
     }
 
     /// Reads elements from `start`, `step` apart.
-    pub fn read(&self, tensor: &Tensor, start: usize, step: usize, out: &mut [f64]) {
+    pub fn read(&self, tensor: &OperandView, start: usize, step: usize, out: &mut [f64]) {
         self.with_bytes(tensor, |bytes| {
             out.iter_mut().enumerate().for_each(|(i, x)| *x = tensor.dtype.read(bytes, start + i * step));
         });
     }
 
     /// Lends a tensor's memory.
-    pub fn with_bytes(&self, tensor: &Tensor, read: impl FnOnce(&[u8])) {
+    pub fn with_bytes(&self, tensor: &OperandView, read: impl FnOnce(&[u8])) {
         match &self.memory[tensor.memory] {
             Memory::Read(bytes) => read(bytes),
             Memory::Written(lock) => read(&lock.read().unwrap_or_else(PoisonError::into_inner)),

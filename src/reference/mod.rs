@@ -43,7 +43,7 @@ mod tile;
 #[cfg_attr(not(feature = "jit"), allow(unused_imports, reason = "only what compiles has more to do side by side"))]
 pub(crate) use threads::side_by_side;
 
-use crate::args::{ArgumentError, ArgumentErrors, Bound, Fault, HostArgs, Misfit, bind, fit_operation, slots};
+use crate::args::{ArgumentError, ArgumentErrors, ArgumentFault, Bound, HostArgs, Misfit, bind, fit_operation, slots};
 use crate::check::Checked;
 use crate::dtype::DType;
 use crate::ir::axes::{Axes, L, M, N};
@@ -225,7 +225,7 @@ fn fit(
 ) -> Result<Vec<(Arc<str>, Bound)>, ArgumentErrors> {
     fit_operation(operation, epilogue).map_err(|misfit| {
         let name = if let Misfit::NoProduct { side } = misfit { side.name() } else { "a" };
-        ArgumentErrors(vec![ArgumentError { name: name.into(), fault: Fault::Misfit(misfit) }])
+        ArgumentErrors(vec![ArgumentError { name: name.into(), fault: ArgumentFault::Misfit(misfit) }])
     })?;
     let slots = slots(operation, epilogue, shape);
     let bound = bind(&slots, shape, &memory::claims(args))?;

@@ -4,8 +4,8 @@
 use super::Shape;
 use super::eval::Frame;
 use super::gemm::Product;
-use super::memory::{Arguments, Format, Strides, Tensor};
-use super::tile::{Source, Tile};
+use super::memory::{Arguments, Format, OperandView, Strides};
+use super::tile::{EvalTile, Source};
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{Monoid, NodeId, Side};
@@ -27,7 +27,7 @@ pub(super) struct Reducer {
     pub format: Format,
     pub strides: Strides,
     /// What takes part besides the elements: the numbers that are there.
-    pub onto: Option<Tensor>,
+    pub onto: Option<OperandView>,
     /// What each tile came to, state after state, in the order of the result.
     pub partials: Vec<OnceLock<Vec<f64>>>,
 }
@@ -40,7 +40,7 @@ impl Reducer {
     }
 
     /// Room for one tile's result.
-    pub fn begin(&self, tile: &Tile) -> Vec<f64> {
+    pub fn begin(&self, tile: &EvalTile) -> Vec<f64> {
         let [rows, columns] = self.extents(tile.rows.len(), tile.columns.len());
         self.monoid.identity(self.value).repeat(rows * columns)
     }
@@ -71,7 +71,7 @@ impl Reducer {
 
     /// Combines the tiles, which come in the order of `partials`, and writes the result. What no tile covers, because an
     /// axis has no extent, is the identity, or stays what it is.
-    pub fn finish(&self, arguments: &Arguments, product: Option<&Product>, shape: Shape, tiles: impl Iterator<Item = Tile>) {
+    pub fn finish(&self, arguments: &Arguments, product: Option<&Product>, shape: Shape, tiles: impl Iterator<Item = EvalTile>) {
         if self.onto.is_some() && shape.is_empty() {
             return;
         }

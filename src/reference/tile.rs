@@ -4,7 +4,7 @@
 //! copies it into place run by run. Tiles never share an element, so which thread computes which tile, and when, cannot be
 //! observed.
 
-use super::eval::{Frame, Program};
+use super::eval::{EvalProgram, Frame};
 use super::gemm::{Accumulators, Product};
 use super::memory::{Arguments, Format, Strides};
 use super::reduce::Reducer;
@@ -24,7 +24,7 @@ const TILE: [usize; 2] = [128, 256];
 const WORTH_A_THREAD: usize = 1 << 20;
 
 /// A piece of one batch entry of the output.
-pub(super) struct Tile {
+pub(super) struct EvalTile {
     pub batch: usize,
     pub rows: Range<usize>,
     pub columns: Range<usize>,
@@ -57,7 +57,7 @@ pub(super) struct Output {
 pub(super) struct Job<'a> {
     shape: Shape,
     arguments: Arguments<'a>,
-    program: Program,
+    program: EvalProgram,
     product: Option<Product>,
     precision: Precision,
     outputs: Vec<Output>,
@@ -84,7 +84,7 @@ impl<'a> Job<'a> {
         outputs: Vec<Output>,
         reducers: Vec<Reducer>,
     ) -> Job<'a> {
-        let program = Program::new(operation, epilogue, &arguments, precision);
+        let program = EvalProgram::new(operation, epilogue, &arguments, precision);
         let product = Product::new(operation, shape.k, &arguments);
         let mut job = Job { shape, arguments, program, product, precision, outputs, reducers };
         let count = job.count();
@@ -107,10 +107,10 @@ impl<'a> Job<'a> {
         rows * columns * self.entries()
     }
 
-    fn tile_at(&self, index: usize) -> Tile {
+    fn tile_at(&self, index: usize) -> EvalTile {
         let [rows, columns] = self.tiles();
         let (batch, row, column) = (index / (rows * columns), index / columns % rows, index % columns);
-        Tile { batch, rows: part(row, TILE[0], self.shape.m), columns: part(column, TILE[1], self.shape.n) }
+        EvalTile { batch, rows: part(row, TILE[0], self.shape.m), columns: part(column, TILE[1], self.shape.n) }
     }
 
     /// Computes and writes every output.
@@ -216,7 +216,7 @@ impl<'a> Job<'a> {
     }
 
     /// Copies a tile into place, run by run.
-    fn commit(&self, staged: &[u8], output: &Output, tile: &Tile) {
+    fn commit(&self, staged: &[u8], output: &Output, tile: &EvalTile) {
         let row_major = output.row_major();
         let run = if row_major { tile.columns.len() } else { tile.rows.len() };
         let runs = staged.chunks_exact(output.format.bytes(run)).enumerate().map(|(i, bytes)| {

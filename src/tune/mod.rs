@@ -36,7 +36,7 @@ impl Autotune {
     }
 
     /// How many tiles to compare, the present one included: the best by estimate, each in up to three orders
-    /// ([`Gemm::raster`](crate::Gemm::raster)).
+    /// ([`Gemm::raster_group`](crate::Gemm::raster_group)).
     #[must_use]
     pub fn candidates(self, count: usize) -> Autotune {
         Autotune { candidates: count.max(1), ..self }

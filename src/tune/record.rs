@@ -5,7 +5,7 @@
 //! one of those that fit, so a record can cost time, and nothing else.
 
 use super::Spread;
-use crate::jit::{Cache, CacheKey, Fault};
+use crate::jit::{Cache, CacheFault, CacheKey};
 use crate::plan::{KernelPlan, Preferences, Tile};
 use crate::problem::Shape;
 use serde::{Deserialize, Serialize};
@@ -59,7 +59,7 @@ impl Record {
     /// The record of a subject. What cannot be read is as good as absent.
     pub fn find(cache: &Cache, subject: &Subject) -> Option<Record> {
         let note = cache.note(&subject.0)?;
-        serde_json::from_slice(&note).inspect_err(|error| cache.report(Fault::Record, &subject.0, error)).ok()
+        serde_json::from_slice(&note).inspect_err(|error| cache.report(CacheFault::Record, &subject.0, error)).ok()
     }
 
     /// Keeps it. The directory, or why no other process will find it.
@@ -77,7 +77,7 @@ impl Record {
         let reason = format!("tuned: {time:.2} us, {over}, {rounds} rounds");
         let tuned = plan.with_tile(*tile, *raster, reason);
         if tuned.is_none() {
-            cache.report(Fault::Outdated, tile, &format_args!("the plan is {}", plan.tile));
+            cache.report(CacheFault::Outdated, tile, &format_args!("the plan is {}", plan.tile));
         }
         tuned
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     fn plan(gemm: &Gemm, shape: Shape) -> KernelPlan {
-        gemm.kernel(Target::SM_80, 108, shape).unwrap()
+        gemm.kernel_plan(Target::SM_80, 108, shape).unwrap()
     }
 
     fn subject(gpu: &str, gemm: &Gemm, preferences: &Preferences, shape: Shape) -> Subject {
@@ -128,10 +128,10 @@ mod tests {
         let others = [
             subject("another GPU", &gemm, &plain, SHAPE).0,
             subject("a GPU", &gemm, &Preferences { programmatic: false, ..plain }, SHAPE).0,
-            subject("a GPU", &gemm, &Preferences { split: NonZeroUsize::new(1), ..plain }, SHAPE).0,
-            subject("a GPU", &gemm.clone().split(2), &plain, SHAPE).0,
-            subject("a GPU", &gemm.clone().split(4), &plain, SHAPE).0,
-            subject("a GPU", &Gemm::new(F16, Layout::TT, &epilogue()).split(4), &plain, SHAPE).0,
+            subject("a GPU", &gemm, &Preferences { split_k: NonZeroUsize::new(1), ..plain }, SHAPE).0,
+            subject("a GPU", &gemm.clone().split_k(2), &plain, SHAPE).0,
+            subject("a GPU", &gemm.clone().split_k(4), &plain, SHAPE).0,
+            subject("a GPU", &Gemm::new(F16, Layout::TT, &epilogue()).split_k(4), &plain, SHAPE).0,
             subject("a GPU", &gemm, &plain, Shape::new(1025, 1024, 1024)).0,
             subject("a GPU", &gemm, &plain, Shape::new(1024, 1024, 512)).0,
             subject("a GPU", &gemm, &plain, SHAPE.batched(2)).0,

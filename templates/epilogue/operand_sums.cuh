@@ -49,7 +49,7 @@ template <bool OF_A, bool BATCHED, bool ACCUMULATES, class T> struct OperandSum 
             result[at] = Narrow<T>::of(sum);
         }
     }
-    DEVICE void hand_in(const Accum* sums, int thread, int threads) const {
+    DEVICE void publish_partial(const Accum* sums, int thread, int threads) const {
         if (!Share<OF_A>::any(p, tile)) return;
         const bool alone = slices() == 1;
         Accum* const to = place() + slice() * distance();
@@ -66,7 +66,7 @@ template <bool OF_A, bool BATCHED, bool ACCUMULATES, class T> struct OperandSum 
         const u32 count = slices();
         return Share<OF_A>::any(p, tile) && count > 1 && atomicInc(static_cast<u32*>(arrivals) + number(), count - 1) == count - 1;
     }
-    DEVICE void settle(int thread, int threads) const {
+    DEVICE void fixup(int thread, int threads) const {
         constexpr u32 AHEAD = 4;   // hides some of the way to memory, and leaves registers
         const u32 count = slices();
 #pragma unroll 1
@@ -95,8 +95,8 @@ template <bool OF_A, bool BATCHED, bool ACCUMULATES, class T> struct OperandSum 
 {% for s in operand_sums %}using OperandSum{{ s.index }} = OperandSum<{{ s.of_a }}, {{ s.batched }}, {{ s.accumulates }}, {{ s.dtype }}>;
 {% endfor %}
 // What a tile has come to, beside what the others have.
-DEVICE void hand_in_sums(const Params& p, const TileValues& t, const TileOrigin& tile, const Accum* sums, int thread, int threads) {
-{% for s in operand_sums %}    OperandSum{{ s.index }}{p, tile, {{ s.base }}, {{ s.slices }}, {{ s.arrivals }}}.hand_in(sums + {% if s.of_a %}0{% else %}LINES_A{% endif %}, thread, threads); // {{ s.node }}
+DEVICE void publish_sums(const Params& p, const TileValues& t, const TileOrigin& tile, const Accum* sums, int thread, int threads) {
+{% for s in operand_sums %}    OperandSum{{ s.index }}{p, tile, {{ s.base }}, {{ s.slices }}, {{ s.arrivals }}}.publish_partial(sums + {% if s.of_a %}0{% else %}LINES_A{% endif %}, thread, threads); // {{ s.node }}
 {% endfor %}}
 // By one thread, when all have handed in: of which sets of results the tile is the last to arrive, as bits.
 DEVICE u32 arrive_for_sums(const Params& p, const TileValues& t, const TileOrigin& tile) {
@@ -107,9 +107,9 @@ DEVICE u32 arrive_for_sums(const Params& p, const TileValues& t, const TileOrigi
     return last;
 }
 // The results that are complete.
-DEVICE void settle_sums(const Params& p, const TileValues& t, const TileOrigin& tile, u32 last, int thread, int threads) {
+DEVICE void fixup_sums(const Params& p, const TileValues& t, const TileOrigin& tile, u32 last, int thread, int threads) {
 {% for s in operand_sums %}    if (last >> {{ s.set }} & 1) // {{ s.node }}
-        OperandSum{{ s.index }}{p, tile, {{ s.base }}, {{ s.slices }}, {{ s.arrivals }}}.settle(thread, threads);
+        OperandSum{{ s.index }}{p, tile, {{ s.base }}, {{ s.slices }}, {{ s.arrivals }}}.fixup(thread, threads);
 {% endfor %}}
 {% if not hopper %}
 // A thread's part of a tile's sums of an operand, where all threads of a block take part: of PER_THREAD lines what it took in of the
@@ -162,12 +162,12 @@ template <class A, class B> DEVICE void finish_sums(const Params& p, const TileO
     b.combine(sums + LINES_A, memory + A::ROOM);
     __syncthreads();
     const TileValues t = epilogue_begin(p, tile.batch);
-    hand_in_sums(p, t, tile, sums, threadIdx.x, THREADS);
+    publish_sums(p, t, tile, sums, threadIdx.x, THREADS);
     __syncthreads();
     u32* const last = reinterpret_cast<u32*>(memory);
     if (threadIdx.x == 0) *last = arrive_for_sums(p, t, tile);
     __syncthreads();
-    settle_sums(p, t, tile, *last, threadIdx.x, THREADS);
+    fixup_sums(p, t, tile, *last, threadIdx.x, THREADS);
     __syncthreads();
 }
 {% endif -%}

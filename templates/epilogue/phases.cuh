@@ -75,7 +75,7 @@ DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c
 #pragma unroll 1
         for (int i = 0; i < STRIP; ++i)
             if (s.row < p.m && s.at(i) < p.n)
-                hand_in<{{ r.monoid }}, {{ r.added }}>(p, block, {{ r.partials }}, result, s.row % UNIT_ROWS * BN + s.at(i) % BN, states[i]);
+                publish_partial<{{ r.monoid }}, {{ r.added }}>(p, block, {{ r.partials }}, result, s.row % UNIT_ROWS * BN + s.at(i) % BN, states[i]);
 {% endif %}    }
 {% endfor %}}
 
@@ -89,11 +89,11 @@ DEVICE void epilogue_column_end(const Params& p, const TileValues& t, ColumnValu
 {% endif %}{% endfor %}}
 
 // What the unit has come to, beside what the other units of its blocks have.
-DEVICE void epilogue_hand_in(const Params& p, const TileValues& t, const TileOrigin& unit) {
+DEVICE void epilogue_publish(const Params& p, const TileValues& t, const TileOrigin& unit) {
     if (unit.row >= p.m || unit.column >= p.n) return;
 {% for block in blocks %}    const {{ block.type }} {{ block.name }}(p, unit.row, unit.column, t.batch);
 {% endfor -%}
-{% for r in reductions %}{% if not r.elements %}    hand_in_parts<{{ r.monoid }}, {{ r.added }}, {{ r.parts_at }}>(p, {{ r.block }}, {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}}); // {{ r.node }}
+{% for r in reductions %}{% if not r.elements %}    publish_partials<{{ r.monoid }}, {{ r.added }}, {{ r.parts_at }}>(p, {{ r.block }}, {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}}); // {{ r.node }}
 {% endif %}{% endfor %}}
 
 // By one thread, when all of the unit have handed in: of which sets of blocks the unit is the last to arrive, as bits.
@@ -106,16 +106,16 @@ DEVICE u32 epilogue_arrive(const Params& p, const TileOrigin& unit) {
     return last;
 }
 
-// The results of the blocks that are complete. A persistent kernel has several places where it settles, and this code once.
-{% if hopper %}__device__ __noinline__{% else %}DEVICE{% endif %} void epilogue_settle(const Params& p, const TileValues& t, const TileOrigin& unit, u32 last) {
+// The results of the blocks that are complete. A persistent kernel has several places that do the fix-up, and this code once.
+{% if hopper %}__device__ __noinline__{% else %}DEVICE{% endif %} void epilogue_fixup(const Params& p, const TileValues& t, const TileOrigin& unit, u32 last) {
 {% for r in reductions %}    if (last >> {{ r.block_index }} & 1) // {{ r.node }}
-        settle<{{ r.monoid }}, {{ r.added }}>(p, {{ r.block_type }}(p, unit.row, unit.column, t.batch), {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}});
+        fixup<{{ r.monoid }}, {{ r.added }}>(p, {{ r.block_type }}(p, unit.row, unit.column, t.batch), {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}});
 {% endfor %}}
 
 {% if hopper %}// The arrivals of blocks' own: those of number `first` and every so many further. Ends with the results of what these complete.
-DEVICE void epilogue_settle_late(const Params& p, u32 first, u32 step) {
+DEVICE void epilogue_fixup_late(const Params& p, u32 first, u32 step) {
     u32* const last = unit_memory<u32>(0);
-{% for block in blocks %}    if ({{ block.type }}::settles_late(p))
+{% for block in blocks %}    if ({{ block.type }}::fixes_up_late(p))
 #pragma unroll 1
         for (u32 number = first; number < {{ block.type }}::count(p); number += step) {
             const TileOrigin unit = {{ block.type }}::origin(p, number);
@@ -125,16 +125,16 @@ DEVICE void epilogue_settle_late(const Params& p, u32 first, u32 step) {
                 __threadfence();
             }
             sync_unit();
-            epilogue_settle(p, epilogue_begin(p, unit.batch), unit, *last);
+            epilogue_fixup(p, epilogue_begin(p, unit.batch), unit, *last);
         }
 {% endfor %}}
 {% else %}DEVICE void epilogue_end(const Params& p, const TileValues& t, const TileOrigin& unit) {
-    epilogue_hand_in(p, t, unit);
+    epilogue_publish(p, t, unit);
     sync_unit();
     u32* const last = unit_memory<u32>(0);
     if (thread_of_unit() == 0) *last = epilogue_arrive(p, unit);
     sync_unit();
-    epilogue_settle(p, t, unit, *last);
+    epilogue_fixup(p, t, unit, *last);
 }
 {% endif -%}
 {% else %}DEVICE void epilogue_row_end(const Params& p, const TileValues& t, RowValues& r, const Strip& s) {}

@@ -20,14 +20,14 @@ template <int THREADS_THERE>
 DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier, int row, int column, int thread) {
     if (thread == 0) {
         constexpr u32 MAPPED_BYTES = 0{% for load in staged_loads %}{% if load.map and not load.default %} + Chunk64<sizeof({{ load.dtype }}), {{ load.along_strip }}>::BYTES{% endif %}{% endfor %};
-        if (MAPPED_BYTES > 0) barrier_expect(barrier, MAPPED_BYTES);
+        if (MAPPED_BYTES > 0) mbarrier_expect_tx(barrier, MAPPED_BYTES);
 {% for load in staged_loads %}{% if load.map %}        {% if load.default %}if ({{ load.given }} != nullptr) {% endif %}{ // {{ load.node }}
             using Place = Chunk64<sizeof({{ load.dtype }}), {{ load.along_strip }}>;
-{% if load.default %}            barrier_expect(barrier, Place::BYTES);
+{% if load.default %}            mbarrier_expect_tx(barrier, Place::BYTES);
 {% endif %}            static_assert(Place::PANEL_ELEMENTS == {{ load.panel.box_inner }} && Place::LINES == {{ load.panel.box_outer }} && Place::SWIZZLE == {{ load.panel.swizzle }}, "as the map has it");
 #pragma unroll
             for (int i = 0; i < Place::PANELS; ++i)
-                tensor_load(shared_address(shared_memory) + to + {{ load.staged_at }} + i * Place::PANEL, p.{{ load.map }}, p.matrix_policy, barrier,
+                tma_load(shared_address(shared_memory) + to + {{ load.staged_at }} + i * Place::PANEL, p.{{ load.map }}, p.matrix_policy, barrier,
                             {% if load.along_strip %}column + i * Place::PANEL_ELEMENTS, row{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
         }
 {% endif %}{% endfor %}    }
@@ -35,7 +35,7 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier
 {% endif %}{% if load.packed %}    copy_bits_in<THREADS_THERE, {{ load.along_strip }}>(to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread, {{ load.wide }} != 0); // {{ load.node }}
 {% elif not load.map %}    copy_in<THREADS_THERE, {{ load.along_strip }}>(to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread); // {{ load.node }}
 {% endif %}{% endfor %}    if (THREADS_THERE > 1) __syncwarp();
-    if (thread % 32 == 0) barrier_arrive(barrier);
+    if (thread % 32 == 0) mbarrier_arrive(barrier);
 }
 
 {% if direct_store %}// A lane's share of a tile: of every matrix that is written where its first piece lies in a chunk, where that goes, and what is there of the
@@ -72,7 +72,7 @@ DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row,
 {% if not store.whole %}        if (p.{{ store.map }}_used && {% if store.along_strip %}column + CHUNK <= p.n{% else %}row + 64 <= p.m{% endif %})
 {% endif %}#pragma unroll
         for (int i = 0; i < Place::PANELS; ++i)
-            tensor_store_if(sends, p.{{ store.map }}, p.matrix_policy, shared_address(shared_memory) + from + {{ store.staged_at }} + i * Place::PANEL + first * Place::PITCH,
+            tma_store_if(sends, p.{{ store.map }}, p.matrix_policy, shared_address(shared_memory) + from + {{ store.staged_at }} + i * Place::PANEL + first * Place::PITCH,
                             {% if store.along_strip %}column + i * Place::PANEL_ELEMENTS, row + first{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
 {% endif %}{% if not store.whole %}        {% if store.map %}else
             {% endif %}copy_out<128, {{ store.along_strip }}>(from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, p.m, p.n, thread);

@@ -113,9 +113,9 @@ template <bool KEEPS_M, bool KEEPS_N, bool KEEPS_L> struct Block {
     static DEVICE u32 columns_of(const Params& p) { return KEEPS_N ? fresh(p.n - 1) / BN + 1 : 1; }
     static DEVICE u32 count(const Params& p) { return (KEEPS_L ? u32(p.batch) : 1) * rows_of(p) * columns_of(p); }
     // Whether such blocks are complete only when an arrival of their own has come, which a consumer without further tiles makes. Else one
-    // that is late would be the last to arrive again and again, would settle each time, and be the later for it. Many blocks are many
+    // that is late would be the last to arrive again and again, would do the fix-up each time, and be the later for it. Many blocks are many
     // consumers' affair anyway.
-    static DEVICE bool settles_late(const Params& p) { return !(KEEPS_M && KEEPS_N) && count(p) <= 2 * launched_blocks() * CONSUMERS; }
+    static DEVICE bool fixes_up_late(const Params& p) { return !(KEEPS_M && KEEPS_N) && count(p) <= 2 * launched_blocks() * CONSUMERS; }
     // Where the block of a number begins.
     static DEVICE TileOrigin origin(const Params& p, u32 number) {
         const u32 rows = rows_of(p), columns = columns_of(p);
@@ -152,7 +152,7 @@ DEVICE constexpr int sharers_of(int count) {
 
 // Hands in what a unit has come to at one element of its block. ADDED: sums are added to those of other units as they arrive.
 template <class M, bool ADDED, class B, class R>
-DEVICE void hand_in(const Params& p, const B& block, void* workspace, const R& result, int element, typename M::State s) {
+DEVICE void publish_partial(const Params& p, const B& block, void* workspace, const R& result, int element, typename M::State s) {
     typename M::State* const slices = static_cast<typename M::State*>(workspace) + (i64(block.number) * B::ELEMENTS + element);
     if (block.slices == 1) result.template write<M>(p, block, element, s);
     else if constexpr (ADDED) atomicAdd(slices, s);
@@ -160,7 +160,7 @@ DEVICE void hand_in(const Params& p, const B& block, void* workspace, const R& r
 }
 // The same of a whole unit, whose parts lie at AT.
 template <class M, bool ADDED, int AT, class B, class R>
-DEVICE void hand_in_parts(const Params& p, const B& block, void* workspace, const R& result) {
+DEVICE void publish_partials(const Params& p, const B& block, void* workspace, const R& result) {
     const typename M::State* const parts = unit_memory<typename M::State>(AT);
     const int thread = thread_of_unit();
     if constexpr (B::ROWS || B::COLUMNS) {
@@ -172,19 +172,19 @@ DEVICE void hand_in_parts(const Params& p, const B& block, void* workspace, cons
             typename M::State s = parts[element];
 #pragma unroll
             for (int i = 1; i < SHARERS; ++i) s = M::combine(s, parts[i * B::ELEMENTS + element]);
-            hand_in<M, ADDED>(p, block, workspace, result, element, s);
+            publish_partial<M, ADDED>(p, block, workspace, result, element, s);
         }
     } else if (thread < 32) {
         typename M::State s = M::identity();
         for (int i = thread; i < COLUMN_SHARERS * WARP_STRIPS; i += 32) s = M::combine(s, parts[i]);
         s = fold_lanes<M, 1, 32>(s);
-        if (thread == 0) hand_in<M, ADDED>(p, block, workspace, result, 0, s);
+        if (thread == 0) publish_partial<M, ADDED>(p, block, workspace, result, 0, s);
     }
 }
 // Whether a unit is the last of its block to arrive; alone it has nothing to wait for. The counter wraps.
 template <class B> DEVICE u32 arrive(const Params& p, void* counters, const B& block) {
     if (block.slices == 1) return 0;
-    const u32 last = block.slices - {% if hopper %}!B::settles_late(p){% else %}1{% endif %};
+    const u32 last = block.slices - {% if hopper %}!B::fixes_up_late(p){% else %}1{% endif %};
     return atomicInc(static_cast<u32*>(counters) + block.number, last) == last;
 }
 // The slices of elements side by side, from `first` on every STEP-th, in their order: as many at a time as hide the way to memory.
@@ -219,7 +219,7 @@ DEVICE void combine_slices(typename M::State (&s)[N], const B& block, const type
     }
 }
 // The result of a block whose units have all handed in, by the last of them.
-template <class M, bool ADDED, class B, class R> DEVICE void settle(const Params& p, const B& block, void* workspace, const R& result) {
+template <class M, bool ADDED, class B, class R> DEVICE void fixup(const Params& p, const B& block, void* workspace, const R& result) {
     typename M::State* const slices = static_cast<typename M::State*>(workspace) + i64(block.number) * B::ELEMENTS;
     const int thread = thread_of_unit();
     if constexpr (ADDED) {

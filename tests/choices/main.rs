@@ -88,7 +88,7 @@ impl Line {
                 "lda" => problem = problem.ld("a", number),
                 "ldb" => problem = problem.ld("b", number),
                 "ldd" => problem = problem.ld("d", number),
-                "split" => gemm = gemm.split(number),
+                "split" => gemm = gemm.split_k(number),
                 _ => return None,
             }
         }
@@ -96,7 +96,7 @@ impl Line {
     }
 
     fn plan(&self) -> String {
-        match self.gemm.kernel(self.target, self.multiprocessors, self.problem.clone()) {
+        match self.gemm.kernel_plan(self.target, self.multiprocessors, self.problem.clone()) {
             Ok(plan) => words(&plan),
             Err(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
         }

@@ -3,7 +3,7 @@
 use postlude::HostArgs;
 use postlude::args::IntoTensor;
 use postlude::check::Role;
-use postlude::compat::paddle::{Activation, FusedGemmEpilogue, PaddleError, Step, Tensor};
+use postlude::compat::paddle::{Activation, FusedGemmEpilogue, PaddleError, Product, TensorName};
 use postlude::prelude::*;
 use postlude::reference::{Precision, run};
 
@@ -16,14 +16,14 @@ fn numbers(count: usize, seed: usize) -> Vec<f32> {
 }
 
 /// Runs a step; `aux` is a reserve to read or to fill.
-fn execute(step: &Step, of: impl Fn(Tensor) -> Vec<f32>, bias: &[f32], aux: &mut Vec<u8>) -> Vec<f32> {
+fn execute(step: &Product, of: impl Fn(TensorName) -> Vec<f32>, bias: &[f32], aux: &mut Vec<u8>) -> Vec<f32> {
     let mut out = vec![f32::NAN; step.dims.iter().product()];
     launch(step, of, bias, aux, &mut out, HostArgs::new());
     out
 }
 
 /// Runs a step that stores a matrix and a bias gradient.
-fn execute_with_sums(step: &Step, of: impl Fn(Tensor) -> Vec<f32>, aux: &mut Vec<u8>) -> (Vec<f32>, Vec<f32>) {
+fn execute_with_sums(step: &Product, of: impl Fn(TensorName) -> Vec<f32>, aux: &mut Vec<u8>) -> (Vec<f32>, Vec<f32>) {
     let over_rows = step.epilogue.checked().argument("bgrad").unwrap().1.role.operand().unwrap().axes == M;
     let count = if over_rows { step.shape.m } else { step.shape.n };
     let (mut out, mut sums) = (vec![f32::NAN; step.dims.iter().product()], vec![f32::NAN; count]);
@@ -32,8 +32,8 @@ fn execute_with_sums(step: &Step, of: impl Fn(Tensor) -> Vec<f32>, aux: &mut Vec
 }
 
 fn launch<'a>(
-    step: &Step,
-    of: impl Fn(Tensor) -> Vec<f32>,
+    step: &Product,
+    of: impl Fn(TensorName) -> Vec<f32>,
     bias: &'a [f32],
     aux: &'a mut Vec<u8>,
     out: &'a mut Vec<f32>,
@@ -117,7 +117,7 @@ fn made_before(activation: Activation, dims: &[usize]) -> (Vec<f32>, Vec<u8>) {
     let operator = FusedGemmEpilogue { trans_x: false, trans_y: false, activation, dtype: F32 };
     let step = operator.forward(dims, &[columns, columns], &[columns], true).unwrap();
     let mut aux = vec![0xa5u8; step.reserve.as_ref().unwrap().bytes];
-    let of = |tensor| if tensor == Tensor::X { z.clone() } else { unit.clone() };
+    let of = |tensor| if tensor == TensorName::X { z.clone() } else { unit.clone() };
     execute(&step, of, &vec![0.0; columns], &mut aux);
     (z, aux)
 }
@@ -136,9 +136,9 @@ fn every_transposition_and_activation_is_plain_loops() {
         let y_dims = if trans_y { [N_, K_] } else { [K_, N_] };
         let out_dims = [row_dims, &[N_]].concat();
         let of = |tensor| match tensor {
-            Tensor::X => x.clone(),
-            Tensor::Y => y.clone(),
-            Tensor::DOut => dout.clone(),
+            TensorName::X => x.clone(),
+            TensorName::Y => y.clone(),
+            TensorName::DOut => dout.clone(),
         };
         for activation in [Activation::None, Activation::Relu, Activation::Gelu] {
             let operator = FusedGemmEpilogue { trans_x, trans_y, activation, dtype: F32 };
@@ -198,8 +198,9 @@ fn shapes_that_do_not_fit_are_refused() {
     let operator = |activation| FusedGemmEpilogue { trans_x: false, trans_y: false, activation, dtype: F16 };
     let none = operator(Activation::None);
     let relu = operator(Activation::from_gradient_name("relu_grad").unwrap());
-    let refused =
-        |step: Result<Step, _>| step.map(|_| ()).map_err(|e: postlude::compat::paddle::PaddleError| e.to_string()).unwrap_err();
+    let refused = |step: Result<Product, _>| {
+        step.map(|_| ()).map_err(|e: postlude::compat::paddle::PaddleError| e.to_string()).unwrap_err()
+    };
     let integers = FusedGemmEpilogue { dtype: I32, ..none };
     let error = refused(integers.forward(&[3, 4], &[4, 5], &[5], false));
     assert_eq!(error, "the operator multiplies matrices of f32, f16 or bf16, and not of i32");
@@ -254,7 +255,7 @@ fn extents_beyond_every_kernel_are_refused() {
     let relu = FusedGemmEpilogue { trans_x: false, trans_y: false, activation: Activation::Relu, dtype: F16 };
     let limit = "is too large: M, N, K and the batch count up to 2147418112 each (`Shape::LARGEST`)";
     let (huge, most) = (1 << 40, Shape::LARGEST);
-    let refused = |step: Result<Step, PaddleError>| step.unwrap_err().to_string();
+    let refused = |step: Result<Product, PaddleError>| step.unwrap_err().to_string();
     for x in [vec![huge, huge, 4], vec![usize::MAX, 4], vec![most + 1, 4], vec![1 << 20, 1 << 20, 4]] {
         let expected = format!("X of the dimensions {x:?} {limit}");
         assert_eq!(refused(relu.forward(&x, &[4, 8], &[8], true)), expected);
@@ -268,7 +269,7 @@ fn extents_beyond_every_kernel_are_refused() {
     assert!(refused(relu.forward(&[2, most + 1], &[most + 1, 8], &[8], true)).starts_with("X of"));
     // The largest that there are, in the widest format of a reserve; and rows of which there are none.
     let gelu = FusedGemmEpilogue { activation: Activation::Gelu, dtype: F32, ..relu };
-    let reserve = |step: Result<Step, PaddleError>| step.unwrap().reserve.unwrap().bytes;
+    let reserve = |step: Result<Product, PaddleError>| step.unwrap().reserve.unwrap().bytes;
     assert_eq!(reserve(gelu.forward(&[most, 4], &[4, most], &[most], true)), 4 * most * most);
     assert_eq!(reserve(relu.forward(&[huge, huge, 0, 4], &[4, 8], &[8], true)), 0);
     let gradients = relu.backward(&[huge, huge, 0, 8], &[huge, huge, 0, 4], &[4, 8], true).unwrap();
@@ -276,7 +277,7 @@ fn extents_beyond_every_kernel_are_refused() {
 }
 
 /// ReLU's gradient for an X that lies transposed, K x 2 x columns, behind the operator that made X.
-fn transposed(columns: usize) -> (Step, Vec<u8>, Vec<f32>, [Vec<f32>; 2]) {
+fn transposed(columns: usize) -> (Product, Vec<u8>, Vec<f32>, [Vec<f32>; 2]) {
     let (dims, n) = ([3, 2, columns], 4);
     let (z, aux) = made_before(Activation::Relu, &dims);
     let operator = FusedGemmEpilogue { trans_x: true, trans_y: false, activation: Activation::Relu, dtype: F32 };
@@ -296,7 +297,7 @@ fn lines_of_a_mask_may_have_gaps_or_none() {
     for (columns, entries) in [(128, 1), (256, 1), (3, 2), (130, 2)] {
         let (dx, mut aux, expected, [dout, y]) = transposed(columns);
         assert_eq!(dx.shape.batch, entries, "{columns} columns");
-        let of = |tensor| if tensor == Tensor::Y { y.clone() } else { dout.clone() };
+        let of = |tensor| if tensor == TensorName::Y { y.clone() } else { dout.clone() };
         near(&execute(&dx, of, &[], &mut aux), expected.iter().map(|x| f64::from(*x)));
     }
 }

@@ -66,7 +66,7 @@ fn epilogue(values: impl FnOnce(&mut Graph, [NodeId; 2]) -> Vec<(String, NodeId)
 fn run(name: &str, epilogue: &Epilogue, tilt: i32, x: &[f32], y: &[f32]) -> Option<Vec<Vec<f32>>> {
     let gemm = Gemm::pointwise(F32, Order::RowMajor, epilogue).math(Math::Fast);
     let shape = Shape::new(ROWS, COLUMNS, 0);
-    let plan = gemm.kernel(Target::SM_80, 108, shape).unwrap();
+    let plan = gemm.kernel_plan(Target::SM_80, 108, shape).unwrap();
     let text = format!("static const int tilted = emulated::tilt = {tilt};\n{}", plan.source().unwrap().text());
     let program = Program::of(&format!("{name}_{}", tilt + 1), plan, &text).unwrap_or_else(|fault| panic!("{fault}"))?;
     let mut found: Vec<Vec<f32>> = Vec::new();

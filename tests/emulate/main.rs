@@ -82,7 +82,7 @@ impl Case {
         // One kernel serves a class of problems: what is compiled once is tried on every shape of its class.
         let mut programs: Vec<(String, Program)> = Vec::new();
         for &shape in &self.shapes {
-            let plan = self.gemm.kernel(Target::SM_80, 108, shape).unwrap();
+            let plan = self.gemm.kernel_plan(Target::SM_80, 108, shape).unwrap();
             let text = plan.source().unwrap().text().to_owned();
             if !programs.iter().any(|(known, _)| *known == text) {
                 let Some(program) = Program::of(&format!("{name}_{}", programs.len()), plan, &change(&text))? else {
@@ -178,7 +178,7 @@ fn layout(name: &'static str, layout: Layout) -> Case {
 fn large_tile() -> Case {
     let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", F32), F32)).unwrap();
     let gemm = Gemm::new(F32, TN, &epilogue);
-    let large = gemm.kernel(Target::SM_80, 108, Shape::new(4096, 4096, 512)).unwrap();
+    let large = gemm.kernel_plan(Target::SM_80, 108, Shape::new(4096, 4096, 512)).unwrap();
     let tile = large.choice.candidates().map(|(tile, _)| tile).find(|tile| tile.bm == 128 && tile.bn == 128).unwrap();
     let shapes = shapes(&[(150, 140, 20)]);
     Case { name: "large_tile", gemm: gemm.tile(tile), shapes, rasters: &[1], tolerance: 1e-5 }
@@ -453,7 +453,7 @@ fn walk(change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
     });
     let shape = Shape::new(4096, 4096, 256);
     for (which, epilogue) in [recipes::identity(F16).unwrap(), summed.unwrap()].into_iter().enumerate() {
-        let plan = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_90A, 132, shape).unwrap();
+        let plan = Gemm::new(F16, TN, &epilogue).kernel_plan(Target::SM_90A, 132, shape).unwrap();
         let mut kinds = Vec::new();
         for (tile, raster) in plan.choice.candidates() {
             let TileShape::Sm90a { consumers, schedule, cluster, .. } = tile.shape else { panic!("{tile}") };

@@ -66,7 +66,7 @@ int main() {
     // A position in the ring: skipping is so many steps, and the parity changes with every lap.
     for (u32 laps = 0; laps < 5 * STAGES; ++laps)
         for (u32 steps = 0; steps < 5 * STAGES; ++steps) {
-            Position one, other;
+            PipelineState one, other;
             for (u32 i = 0; i < laps; ++i) one.advance(), other.advance();
             for (u32 i = 0; i < steps; ++i) one.advance();
             other.skip(steps);

@@ -3,7 +3,7 @@
 use crate::layout::POISON;
 use crate::rig::gpu;
 use half::f16;
-use postlude::args::Fault;
+use postlude::args::ArgumentFault;
 use postlude::build::recipes;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::cudarc::driver::{CudaContext, CudaSlice, CudaStream};
@@ -73,11 +73,11 @@ fn bytes_are_elements_of_a_format_chosen_at_run_time() {
     let mut args = DeviceArgs::new().input("a", &rig.a).input("b", &rig.b).input("bias", &rig.bias);
     args = args.output("d", postlude::Tensor::of_device_bytes(F32, &bias));
     let found = faults(plan.execute(&rig.stream, &mut args));
-    assert!(matches!(&found[..], [(name, Fault::DType { .. } | Fault::Shared)] if name == "d"), "{found:?}");
+    assert!(matches!(&found[..], [(name, ArgumentFault::DType { .. } | ArgumentFault::Shared)] if name == "d"), "{found:?}");
 }
 
 /// The faults of a launch that has to fail, by argument.
-fn faults(result: Result<(), Error>) -> Vec<(String, Fault)> {
+fn faults(result: Result<(), Error>) -> Vec<(String, ArgumentFault)> {
     match result {
         Err(Error::Arguments(errors)) => errors.0.into_iter().map(|e| (e.name, e.fault)).collect(),
         other => panic!("{other:?}"),
@@ -109,11 +109,11 @@ fn every_fault_is_reported_and_nothing_runs() {
     drop(args);
     let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["a", "b", "bias", "d", "alpha"], "{found:?}");
-    assert!(matches!(found[0].1, Fault::LeadingDimension { least: 32, got: 31, .. }), "{found:?}");
-    assert!(matches!(found[1].1, Fault::Missing { .. }), "{found:?}");
-    assert!(matches!(found[2].1, Fault::DType { needs: F16, got: F32 }), "{found:?}");
-    assert!(matches!(found[3].1, Fault::TooShort { .. }), "{found:?}");
-    assert!(matches!(found[4].1, Fault::Unknown { .. }), "{found:?}");
+    assert!(matches!(found[0].1, ArgumentFault::LeadingDimension { least: 32, got: 31, .. }), "{found:?}");
+    assert!(matches!(found[1].1, ArgumentFault::Missing { .. }), "{found:?}");
+    assert!(matches!(found[2].1, ArgumentFault::DType { needs: F16, got: F32 }), "{found:?}");
+    assert!(matches!(found[3].1, ArgumentFault::TooShort { .. }), "{found:?}");
+    assert!(matches!(found[4].1, ArgumentFault::Unknown { .. }), "{found:?}");
     assert!(rig.untouched());
 }
 
@@ -123,13 +123,13 @@ fn an_output_passed_as_an_input() {
     let plan = rig.plan();
     let other = rig.stream.clone_htod(&vec![f16::ONE; 64 * 48]).unwrap();
     let mut args = DeviceArgs::new().input("a", &rig.a).input("b", &rig.b).input("bias", &rig.bias).input("d", &other);
-    assert_eq!(faults(plan.execute(&rig.stream, &mut args)), [("d".to_owned(), Fault::ReadOnly)]);
+    assert_eq!(faults(plan.execute(&rig.stream, &mut args)), [("d".to_owned(), ArgumentFault::ReadOnly)]);
     drop(args);
     let mut args = DeviceArgs::new().input("a", &rig.a).input("b", &rig.b).input("bias", &rig.bias).output("d", &mut rig.d);
     args = args.origin(i32::MAX - 10, 0, 0);
     let found = faults(plan.execute(&rig.stream, &mut args));
     drop(args);
-    assert!(matches!(found[..], [(ref name, Fault::TooLarge { .. })] if name == "origin"), "{found:?}");
+    assert!(matches!(found[..], [(ref name, ArgumentFault::TooLarge { .. })] if name == "origin"), "{found:?}");
     assert!(rig.untouched());
 }
 
@@ -140,7 +140,7 @@ fn operands_less_aligned_than_planned() {
     let (a, b) = (rig.a.slice(1..), rig.b.slice(4..));
     let mut args = DeviceArgs::new().input("a", &a).input("b", &b).input("bias", &rig.bias).output("d", &mut rig.d);
     let found = faults(plan.execute(&rig.stream, &mut args));
-    let expected = [(2, "a"), (8, "b")].map(|(got, name)| (name.to_owned(), Fault::Misaligned { needs: 16, got }));
+    let expected = [(2, "a"), (8, "b")].map(|(got, name)| (name.to_owned(), ArgumentFault::Misaligned { needs: 16, got }));
     assert_eq!(found, expected);
     // A plan for them as they are takes them.
     let plan = gemm().plan_for(&rig.device, SHAPE, &rig.stream, &mut args).unwrap();
@@ -155,8 +155,8 @@ fn planning_for_arguments_finds_what_a_launch_would() {
     let mut args = DeviceArgs::new().input("a", (&rig.a).ld(3)).input("b", &rig.b).output("d", &mut rig.d);
     let found = faults(gemm().plan_for(&rig.device, SHAPE, &rig.stream, &mut args).map(drop));
     let [(a, short), (bias, missing)] = &found[..] else { panic!("{found:?}") };
-    assert!(a == "a" && matches!(short, Fault::LeadingDimension { got: 3, .. }), "{found:?}");
-    assert!(bias == "bias" && matches!(missing, Fault::Missing { .. }), "{found:?}");
+    assert!(a == "a" && matches!(short, ArgumentFault::LeadingDimension { got: 3, .. }), "{found:?}");
+    assert!(bias == "bias" && matches!(missing, ArgumentFault::Missing { .. }), "{found:?}");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn misaligned_vectors_need_no_plan_of_their_own_and_outputs_do_on_hopper() {
     let mut args = DeviceArgs::new().input("a", &rig.a).input("b", &rig.b).input("bias", &bias).output("d", &mut d);
     let outcome = plan.execute(&rig.stream, &mut args);
     if plan.kernel().plan.tile.mainloop() == Mainloop::Sm90a {
-        assert_eq!(faults(outcome), [("d".to_owned(), Fault::Misaligned { needs: 16, got: 2 })]);
+        assert_eq!(faults(outcome), [("d".to_owned(), ArgumentFault::Misaligned { needs: 16, got: 2 })]);
         let plan = gemm().plan_for(&rig.device, SHAPE, &rig.stream, &mut args).unwrap();
         plan.execute(&rig.stream, &mut args).unwrap();
     } else {
@@ -194,7 +194,7 @@ fn values_of_a_reserve_begin_at_elements() {
         let mut args = args;
         if from == 1 {
             let found = faults(plan.execute(&rig.stream, &mut args));
-            let between = |fault: &Fault| matches!(fault, Fault::BetweenElements { needs: 2.., got: 1 });
+            let between = |fault: &ArgumentFault| matches!(fault, ArgumentFault::BetweenElements { needs: 2.., got: 1 });
             assert!(matches!(&found[..], [(of, fault)] if *of == name && between(fault)), "{found:?}");
         } else {
             let plan = Gemm::new(F16, TN, pair.forward()).plan_for(&rig.device, SHAPE, &rig.stream, &mut args).unwrap();
@@ -232,12 +232,13 @@ fn reserves_of_other_pairs_and_problems() {
         faults(backward.execute(&rig.stream, &mut args))
     });
     let outcomes: Vec<_> = outcomes.collect();
-    let missing = |fault: &(String, Fault)| fault.0 == name(&relu) && matches!(fault.1, Fault::Missing { .. });
+    let missing = |fault: &(String, ArgumentFault)| fault.0 == name(&relu) && matches!(fault.1, ArgumentFault::Missing { .. });
     assert!(matches!(&outcomes[0][..], [fault] if missing(fault)), "{outcomes:?}");
-    let foreign = |fault: &(String, Fault)| fault.0 == name(&shifted) && matches!(fault.1, Fault::ForeignReserve { .. });
+    let foreign =
+        |fault: &(String, ArgumentFault)| fault.0 == name(&shifted) && matches!(fault.1, ArgumentFault::ForeignReserve { .. });
     assert!(matches!(&outcomes[1][..], [first, second] if missing(first) && foreign(second)), "{outcomes:?}");
     for outcome in &outcomes[2..] {
-        assert!(matches!(&outcome[..], [(of, Fault::ReserveShape { .. })] if *of == name(&relu)), "{outcomes:?}");
+        assert!(matches!(&outcome[..], [(of, ArgumentFault::ReserveShape { .. })] if *of == name(&relu)), "{outcomes:?}");
     }
     assert!(rig.untouched());
     // The forward half has nowhere to save to.

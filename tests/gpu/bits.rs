@@ -88,7 +88,7 @@ fn along_rows() {
 #[test]
 fn along_columns() {
     let epilogue = masked(Order::ColumnMajor, F32.column_major());
-    let plan = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_80, 108, SHAPES[0]).unwrap();
+    let plan = Gemm::new(F16, TN, &epilogue).kernel_plan(Target::SM_80, 108, SHAPES[0]).unwrap();
     assert!(plan.transposed, "the plan computes the transposed problem");
     everywhere(&epilogue, |case| run_masked(case, Order::ColumnMajor));
 }
@@ -96,7 +96,7 @@ fn along_columns() {
 #[test]
 fn across_the_other_matrices() {
     let epilogue = masked(Order::ColumnMajor, F32.into());
-    let plan = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_80, 108, SHAPES[0]).unwrap();
+    let plan = Gemm::new(F16, TN, &epilogue).kernel_plan(Target::SM_80, 108, SHAPES[0]).unwrap();
     assert!(!plan.transposed, "most bytes are d's");
     everywhere(&epilogue, |case| run_masked(case, Order::ColumnMajor));
     everywhere(&masked(Order::RowMajor, F32.column_major()), |case| run_masked(case, Order::RowMajor));
@@ -116,7 +116,7 @@ fn strips_of_any_width() {
         for gemm in [gemm.clone().mainloop(Mainloop::Sm80), gemm.mainloop(Mainloop::Simt)] {
             for shape in [Shape::new(67, 136, 40), Shape::new(136, 200, 24).batched(3)] {
                 let case = Case::new(&gemm, shape).offset("d", offset);
-                let plan = gemm.kernel(Target::SM_90A, 132, case.problem(&case.buffers())).unwrap();
+                let plan = gemm.kernel_plan(Target::SM_90A, 132, case.problem(&case.buffers())).unwrap();
                 assert_eq!(plan.strip, strip, "{}", plan.explain());
                 case.run();
             }

@@ -177,7 +177,7 @@ impl Case {
         let rig = rig()?;
         let problem = self.problem(given);
         let (target, multiprocessors) = rig.target();
-        let plan = self.gemm.kernel(target, multiprocessors, problem.clone()).unwrap_or_else(|e| panic!("{self}: {e}"));
+        let plan = self.gemm.kernel_plan(target, multiprocessors, problem.clone()).unwrap_or_else(|e| panic!("{self}: {e}"));
         let got = match rig {
             Rig::Gpu(device) => self.launch(device, given, &problem),
             Rig::StandIn(cache) => {

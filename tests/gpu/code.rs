@@ -20,7 +20,7 @@ fn gemms(epilogue: &Epilogue) -> Vec<Gemm> {
 const SHAPES: [Shape; 3] = [Shape::new(300, 140, 24), Shape::new(1, 136, 40), Shape::new(65, 129, 8)];
 
 fn plan(gemm: &Gemm, shape: Shape) -> KernelPlan {
-    gemm.kernel(Target::SM_90A, 132, shape).unwrap()
+    gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap()
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn addresses_and_strides_that_forbid_wide_accesses() {
 fn parts_of_k() {
     let epilogue = Epilogue::build(|e| e.store("d", e.acc_f64() + e.load("bias", F64.over(N)), F64)).unwrap();
     for layout in [TN, NT] {
-        let gemm = Gemm::new(F64, layout, &epilogue).split(4);
+        let gemm = Gemm::new(F64, layout, &epilogue).split_k(4);
         Case::new(&gemm, Shape::new(64, 96, 4096)).slack(4.0).run();
     }
 }

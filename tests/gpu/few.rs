@@ -85,7 +85,8 @@ fn blocks_that_share_k() {
     for (i, tile) in tiles.into_iter().enumerate() {
         for (j, epilogue) in epilogues().iter().enumerate() {
             let gemm = Gemm::new([F16, BF16][(i + j) % 2], Layout::ALL[(i + j) % 4], epilogue).tile(tile);
-            let gemm = gemm.constant_operands(i % 3 == 0, j % 2 == 0);
+            let gemm = gemm
+                .constant_operands(Side::ALL.into_iter().filter(|side| if *side == Side::A { i % 3 == 0 } else { j % 2 == 0 }));
             for shape in SHAPES.into_iter().skip((i + j) % 2).step_by(2) {
                 cases.push(case(&gemm, shape));
             }
@@ -115,7 +116,8 @@ fn what_is_chosen() {
     let mut cases = Vec::new();
     for (i, [m, n, k]) in shapes.into_iter().enumerate() {
         for (j, epilogue) in epilogues().iter().enumerate().skip(i % 2).step_by(2) {
-            let gemm = Gemm::new([F16, BF16][j % 2], Layout::ALL[(i + j / 2) % 4], epilogue).constant_operands(false, j % 2 == 0);
+            let gemm = Gemm::new([F16, BF16][j % 2], Layout::ALL[(i + j / 2) % 4], epilogue)
+                .constant_operands((j % 2 == 0).then_some(Side::B));
             let shape = if (i + j) % 3 == 0 { Shape::new(n, m, k) } else { Shape::new(m, n, k) };
             cases.push(case(&gemm, shape));
         }

@@ -19,7 +19,7 @@ fn run(case: &Case) {
     let mut case = case.clone();
     case.gemm = case.gemm.mainloop(Mainloop::Gemv);
     let problem = case.problem(&case.buffers());
-    let plan = case.gemm.kernel(postlude::target::Target::SM_90A, 132, problem).unwrap();
+    let plan = case.gemm.kernel_plan(postlude::target::Target::SM_90A, 132, problem).unwrap();
     assert_eq!(plan.tile.mainloop(), Mainloop::Gemv, "{}", plan.explain());
     case.run();
 }
@@ -61,7 +61,7 @@ fn few_rows_tt() {
 #[test]
 fn constant_weights_change_nothing() {
     for layout in [TN, TT] {
-        let gemm = Gemm::new(F16, layout, &gated(F16, F16)).constant_operands(false, true);
+        let gemm = Gemm::new(F16, layout, &gated(F16, F16)).constant_operands([Side::B]);
         for m in 1..=4 {
             run(&Case::new(&gemm, Shape::new(m, 264, 4104)));
         }

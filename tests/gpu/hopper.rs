@@ -92,7 +92,7 @@ fn chunks_of_both_consumers_in_one_place() {
     ];
     for (tile, epilogue) in cases {
         let gemm = Gemm::new(F16, TN, &epilogue).tile(tile);
-        let plan = gemm.kernel(Target::SM_90A, 132, SHAPES[0]).unwrap();
+        let plan = gemm.kernel_plan(Target::SM_90A, 132, SHAPES[0]).unwrap();
         assert_eq!(plan.staging.as_ref().unwrap().chunk_rings, 1, "{}", plan.explain());
         run(&[TN, NT], &[tile], &epilogue, F16);
         if is_hopper() {
@@ -121,7 +121,7 @@ fn chunks_row_by_row() {
     ];
     for (epilogue, stages, rings, shape) in cases {
         let gemm = Gemm::new(F16, TN, &epilogue).tile(ping_pong(128, 128, stages));
-        let plan = gemm.kernel(Target::SM_90A, 132, shape).unwrap();
+        let plan = gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap();
         assert!(plan.chunks_by_rows() && plan.staging.as_ref().unwrap().chunk_rings == rings, "{}", plan.explain());
         if is_hopper() {
             Case::new(&gemm, shape).run();
@@ -204,7 +204,7 @@ fn single_threads(blocks: u32) -> LaunchConfig {
 #[test]
 fn steps_count_and_put_the_count_back() {
     let Some(device) = gpu().filter(|device| device.target() == Target::SM_90A) else { return };
-    let text = include_str!("steps.cu").replace("STEP\n", include_str!("../../templates/mainloop/sm90a_lockstep.cuh"));
+    let text = include_str!("steps.cu").replace("STEP\n", include_str!("../../templates/mainloop/sm90a/lockstep.cuh"));
     let function = kernel(device, text, "steps");
     let stream = device.context().default_stream();
     let (mut progress, mut early) = (stream.alloc_zeros::<u32>(1).unwrap(), stream.alloc_zeros::<u32>(1).unwrap());
@@ -280,7 +280,7 @@ fn what_lanes_move() {
     let signs = Epilogue::build(|e| e.store("d", e.acc().gt(e.constant(0.0)), Bool));
     for (epilogue, shape) in [(relu, SHAPES[0]), (both.unwrap(), SHAPES[0]), (signs.unwrap(), SHAPES[4])] {
         for tile in &tiles {
-            let plan = Gemm::new(F16, TN, &epilogue).tile(*tile).kernel(Target::SM_90A, 132, shape).unwrap();
+            let plan = Gemm::new(F16, TN, &epilogue).tile(*tile).kernel_plan(Target::SM_90A, 132, shape).unwrap();
             assert_eq!(plan.staging.unwrap().direct_store, !(shape == SHAPES[4] && tile.bn == 8), "{tile}");
         }
         run(&[TN, NT], &tiles, &epilogue, F16);

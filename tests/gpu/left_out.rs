@@ -48,7 +48,7 @@ fn on_every_mainloop() {
         for shape in [Shape::new(3, 136, 264), Shape::new(133, 2, 51)] {
             run_without(&names, &Case::new(&Gemm::new(F16, NT, &epilogue).mainloop(Mainloop::Gemv), shape));
         }
-        let split = Gemm::new(F16, TN, &epilogue).split(4);
+        let split = Gemm::new(F16, TN, &epilogue).split_k(4);
         run_without(&names, &Case::new(&split, Shape::new(72, 136, 640)));
     }
 }

@@ -31,7 +31,7 @@ fn column_major() {
         e.store("d", z, F16.column_major());
     })
     .unwrap();
-    let plan = Gemm::new(F16, TN, &epilogue).kernel(postlude::target::Target::SM_80, 108, SHAPES[0]).unwrap();
+    let plan = Gemm::new(F16, TN, &epilogue).kernel_plan(postlude::target::Target::SM_80, 108, SHAPES[0]).unwrap();
     assert!(plan.transposed, "the plan computes the transposed problem");
     everywhere(&epilogue, |case| {
         case.clone().run();

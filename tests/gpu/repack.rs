@@ -57,7 +57,7 @@ fn batches_lie_anywhere() {
 
 #[test]
 fn the_plan_says_so() {
-    let plan = gemm(F16, TN).kernel(Target::SM_90A, 132, Shape::new(300, 500, 101)).unwrap();
+    let plan = gemm(F16, TN).kernel_plan(Target::SM_90A, 132, Shape::new(300, 500, 101)).unwrap();
     let repack = plan.repack.expect("rows of 101 elements are not aligned");
     assert_eq!(repack.operands, [true, true]);
     assert_eq!(plan.scratch, (300 + 500) * 128 * 2);
@@ -66,15 +66,15 @@ fn the_plan_says_so() {
         explained.contains(&format!("copies        a and b into aligned rows before the kernel, {} bytes", plan.scratch)),
         "{explained}"
     );
-    let one = gemm(F16, TN).kernel(Target::SM_90A, 132, Problem::new(300, 500, 128).align("b", 2)).unwrap();
+    let one = gemm(F16, TN).kernel_plan(Target::SM_90A, 132, Problem::new(300, 500, 128).align("b", 2)).unwrap();
     assert_eq!(one.repack.map(|r| r.operands.iter().filter(|copied| **copied).count()), Some(1));
-    assert!(gemm(F16, TN).kernel(Target::SM_90A, 132, Shape::new(300, 500, 128)).unwrap().repack.is_none());
+    assert!(gemm(F16, TN).kernel_plan(Target::SM_90A, 132, Shape::new(300, 500, 128)).unwrap().repack.is_none());
 }
 
 #[test]
 fn only_where_it_pays() {
     let free = Gemm::new(F16, TN, &recipes::identity(F16).unwrap());
-    let mainloop = |m, n, k| free.kernel(Target::SM_90A, 132, Shape::new(m, n, k)).unwrap().tile.mainloop();
+    let mainloop = |m, n, k| free.kernel_plan(Target::SM_90A, 132, Shape::new(m, n, k)).unwrap().tile.mainloop();
     assert_eq!(mainloop(4095, 4097, 4099), Mainloop::Sm90a);
     assert_eq!(mainloop(253, 255, 257), Mainloop::Sm90a, "odd rows are the other mainloop's weakness");
     assert_eq!(mainloop(4100, 4100, 4100), Mainloop::Sm90a);

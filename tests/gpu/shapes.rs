@@ -126,7 +126,7 @@ fn pointwise_bool() {
     });
     // Truth values are an accumulator of a type of their own.
     let gemm = Gemm::pointwise(Bool, Order::RowMajor, &count.unwrap());
-    assert!(gemm.kernel(postlude::target::Target::SM_90A, 132, Shape::new(8, 8, 0)).is_err());
+    assert!(gemm.kernel_plan(postlude::target::Target::SM_90A, 132, Shape::new(8, 8, 0)).is_err());
 }
 
 #[test]

@@ -38,11 +38,11 @@ fn every_layout_format_and_mainloop() {
         for (i, (dtype, mainloop)) in ours.into_iter().chain([F32, F16].map(|dtype| (dtype, Mainloop::Simt))).enumerate() {
             for (j, [m, n]) in SHAPES.into_iter().enumerate() {
                 let parts = [2, 3, 5, 8, 12, 16, 20][(i + j) % 7];
-                let gemm = Gemm::new(dtype, layout, &residual(dtype)).mainloop(mainloop).split(parts);
+                let gemm = Gemm::new(dtype, layout, &residual(dtype)).mainloop(mainloop).split_k(parts);
                 cases.push(Case::new(&gemm, Shape::new(m, n, K)));
             }
         }
-        cases.push(Case::new(&Gemm::new(F32, layout, &residual(F32)).tf32(true).split(4), Shape::new(260, 136, K)));
+        cases.push(Case::new(&Gemm::new(F32, layout, &residual(F32)).tf32(true).split_k(4), Shape::new(260, 136, K)));
     }
     run_all(&cases);
 }
@@ -50,7 +50,7 @@ fn every_layout_format_and_mainloop() {
 #[test]
 fn every_number_of_parts() {
     let cases = [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 30, 40, 48, 60].map(|parts| {
-        let gemm = Gemm::new(F16, TN, &residual(F16)).split(parts);
+        let gemm = Gemm::new(F16, TN, &residual(F16)).split_k(parts);
         Case::new(&gemm, Shape::new(136, 200, K)).seed(parts as u64)
     });
     run_all(&cases);
@@ -83,7 +83,7 @@ fn every_kind_of_epilogue() {
     for (i, epilogue) in epilogues.iter().enumerate() {
         for (j, [m, n]) in SHAPES.into_iter().enumerate() {
             let layout = Layout::ALL[(i + j) % 4];
-            let case = Case::new(&Gemm::new(F16, layout, epilogue).split([4, 6, 16][j % 3]), Shape::new(m, n, K)).slack(2.0);
+            let case = Case::new(&Gemm::new(F16, layout, epilogue).split_k([4, 6, 16][j % 3]), Shape::new(m, n, K)).slack(2.0);
             let named = |name: &str| epilogue.checked().argument(name).is_some();
             let case = if named("boundary") { case.scalar("boundary", 140) } else { case };
             let case = if named("alpha") { case.scalar("alpha", 0.25f32) } else { case };
@@ -100,11 +100,11 @@ fn operands_lie_anywhere() {
         let shape = Shape::new(136, 200, K);
         let row_a = if layout.a() == postlude::ir::Order::RowMajor { K } else { shape.m };
         let row_b = if layout.b() == postlude::ir::Order::RowMajor { shape.n } else { K };
-        let case = Case::new(&Gemm::new(F16, layout, &residual(F16)).split(8), shape);
+        let case = Case::new(&Gemm::new(F16, layout, &residual(F16)).split_k(8), shape);
         cases.push(case.clone().ld("a", row_a + 24).ld("b", row_b + 8).ld("d", shape.n + 16));
         cases.push(case.clone().offset("a", 1).ld("b", row_b + 3).offset("d", 1));
         cases.push(case.offset("a", 4).ld("a", row_a + 4).offset("b", 2).ld("b", row_b + 2));
-        let single = Case::new(&Gemm::new(F32, layout, &residual(F32)).split(5), shape);
+        let single = Case::new(&Gemm::new(F32, layout, &residual(F32)).split_k(5), shape);
         cases.push(single.offset("a", 1).ld("b", row_b + 1));
     }
     run_all(&cases);
@@ -113,14 +113,14 @@ fn operands_lie_anywhere() {
 #[test]
 fn long_products() {
     let cases =
-        Layout::ALL.map(|layout| Case::new(&Gemm::new(BF16, layout, &residual(BF16)).split(8), Shape::new(256, 264, 16384)));
+        Layout::ALL.map(|layout| Case::new(&Gemm::new(BF16, layout, &residual(BF16)).split_k(8), Shape::new(256, 264, 16384)));
     run_all(&cases);
 }
 
 /// A product that adds 1 to each of its sums of 512 ones.
 fn counting() -> (Gemm, Shape) {
     let epilogue = Epilogue::build(|e| e.store("d", e.acc() + 1.0, F16)).unwrap();
-    (Gemm::new(F16, TN, &epilogue).split(8), Shape::new(512, 512, 512))
+    (Gemm::new(F16, TN, &epilogue).split_k(8), Shape::new(512, 512, 512))
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What is saved: the fewest bits, under the rules of the user, and no reserve but the right one.
 
-use postlude::args::Fault;
+use postlude::args::ArgumentFault;
 use postlude::build::activation;
 use postlude::compat::cublaslt::{self, Formats};
 use postlude::dtype::ValueType;
@@ -251,7 +251,7 @@ recomputed    nothing
 }
 
 /// Runs both halves of a pair; the reserve goes from the first to the second.
-fn both(first: &Pair, second: &Pair, made_for: Shape, shape: Shape) -> Result<Vec<f32>, Vec<(String, Fault)>> {
+fn both(first: &Pair, second: &Pair, made_for: Shape, shape: Shape) -> Result<Vec<f32>, Vec<(String, ArgumentFault)>> {
     let operation = Operation::Pointwise { dtype: F32, order: Default::default() };
     let mut reserve = first.reserve().allocate(made_for);
     let a: Vec<f32> = (0..made_for.m * made_for.n).map(|i| i as f32 - 3.0).collect();
@@ -273,7 +273,7 @@ fn a_reserve_that_is_read_is_not_written() {
     let args = HostArgs::new().input("a", &[1.0f32]).output("d", &mut d).saved(&reserve);
     let operation = Operation::Pointwise { dtype: F32, order: Default::default() };
     let errors = run(operation, relu.forward().checked(), shape, args, Precision::F32).unwrap_err();
-    assert_eq!(errors.0[0].fault, Fault::Saved { reserve: reserve.tag() });
+    assert_eq!(errors.0[0].fault, ArgumentFault::Saved { reserve: reserve.tag() });
     assert!(errors.to_string().ends_with("which this epilogue writes: pass it with `saving`"), "{errors}");
 }
 
@@ -287,13 +287,13 @@ fn only_the_right_reserve_is_taken() {
     assert!(both(&relu, &relu, shape, Shape::new(2, 4, 77)).is_ok());
     let faults = both(&relu, &shifted, shape, shape).unwrap_err();
     assert!(
-        matches!(&faults[..], [(missing, Fault::Missing { .. }), (foreign, Fault::ForeignReserve { .. })]
+        matches!(&faults[..], [(missing, ArgumentFault::Missing { .. }), (foreign, ArgumentFault::ForeignReserve { .. })]
         if *missing == *shifted.reserve().values()[0].name && *foreign == *relu.reserve().values()[0].name),
         "{faults:?}"
     );
     for other in [Shape::new(4, 2, 0), Shape::new(2, 3, 0), Shape::new(1, 4, 0), Shape::new(2, 4, 0).batched(1).transposed()] {
         let faults = both(&relu, &relu, shape, other).unwrap_err();
-        assert!(matches!(&faults[..], [(_, Fault::ReserveShape { .. })]), "{faults:?}");
+        assert!(matches!(&faults[..], [(_, ArgumentFault::ReserveShape { .. })]), "{faults:?}");
     }
     // Forgotten.
     let mut dz = [0.0f32; 8];
@@ -308,7 +308,7 @@ fn only_the_right_reserve_is_taken() {
     let mut d = [7.0f32; 8];
     let args = HostArgs::new().input("a", &[1.0f32; 8]).output("d", &mut d);
     let error = run(operation, relu.forward().checked(), shape, args, Precision::F32).unwrap_err();
-    assert!(matches!(&error.0[..], [e] if e.name == **name && matches!(e.fault, Fault::Missing { .. })), "{error}");
+    assert!(matches!(&error.0[..], [e] if e.name == **name && matches!(e.fault, ArgumentFault::Missing { .. })), "{error}");
     assert!(error.to_string().contains("`.saving(&mut reserve)`"), "{error}");
     assert_eq!(d, [7.0; 8]);
     // Memory from elsewhere under the same name belongs to no pair: its bits are believed.
@@ -322,7 +322,7 @@ fn only_the_right_reserve_is_taken() {
     let args = HostArgs::new().input("a", &[1.0f32; 8]).output("grad_acc", &mut dz).saved(&short);
     let error = run(operation, relu.backward().checked(), shape, args, Precision::F32).unwrap_err();
     assert!(
-        matches!(error.0[..], [postlude::args::ArgumentError { fault: Fault::TooShort { needs: 12, got: 8, .. }, .. }]),
+        matches!(error.0[..], [postlude::args::ArgumentError { fault: ArgumentFault::TooShort { needs: 12, got: 8, .. }, .. }]),
         "{error}"
     );
     assert!(relu.reserve().over(shape, vec![vec![0u8; 1]; 2]).is_err());

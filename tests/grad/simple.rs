@@ -85,7 +85,8 @@ fn a_kernel_branches_where_the_forward_one_does() {
     let epilogue = recipes::split_rows(F16, F16, |z| z.gelu(), |z| z.mish()).unwrap();
     let pair = epilogue.backward(Wrt::accumulator()).unwrap();
     let branches = |epilogue: &Epilogue| {
-        let plan = Gemm::new(F16, TN, epilogue).kernel(postlude::target::Target::SM_90A, 132, Shape::new(256, 256, 64)).unwrap();
+        let plan =
+            Gemm::new(F16, TN, epilogue).kernel_plan(postlude::target::Target::SM_90A, 132, Shape::new(256, 256, 64)).unwrap();
         let branch = |item: &postlude::plan::Item| matches!(item, postlude::plan::Item::Branch { .. });
         plan.program.visit.iter().filter(|i| branch(i)).count()
     };

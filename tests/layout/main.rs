@@ -119,18 +119,18 @@ impl Asked {
     /// The plan, if there is one.
     fn plan(&self) -> Option<KernelPlan> {
         let Shape { m, n, k, .. } = self.shape;
-        let [a, b] = self.constant;
+        let constant = Side::ALL.into_iter().zip(self.constant).filter_map(|(side, is)| is.then_some(side));
         let gemm = Gemm::new(F16, self.layout, &self.epilogue)
-            .constant_operands(a, b)
+            .constant_operands(constant)
             .programmatic_launch(self.programmatic)
             .lockstep(self.lockstep);
-        let gemm = self.split.map_or(gemm.clone(), |parts| gemm.split(parts));
+        let gemm = self.split.map_or(gemm.clone(), |parts| gemm.split_k(parts));
         let run = |order, row, column| if order == Order::RowMajor { row } else { column };
         let mut problem = Problem::from(self.shape);
         for (name, least, slack) in [("a", run(self.layout.a(), k, m), 0), ("b", run(self.layout.b(), n, k), 1)] {
             problem = problem.ld(name, least + self.slack[slack]);
         }
-        gemm.kernel(self.target, self.multiprocessors, problem).ok()
+        gemm.kernel_plan(self.target, self.multiprocessors, problem).ok()
     }
 }
 

@@ -5,7 +5,7 @@ use postlude::Operation;
 use postlude::dtype::ValueType;
 use postlude::ir::Side;
 use postlude::ir::axes::{Axes, L, M, N};
-use postlude::plan::{FieldValue, KernelPlan, PARAMETER_LIMIT, Phase, Schedule, Staged, StepKind, Swizzle, TileShape};
+use postlude::plan::{FieldValue, InstrKind, KernelPlan, PARAMETER_LIMIT, Phase, Schedule, Staged, Swizzle, TileShape};
 use postlude::prelude::*;
 
 /// Bytes from `at` on, under a name.
@@ -92,7 +92,7 @@ pub fn chunks(plan: &KernelPlan) {
 
     let loads_of = |phases: &[Phase]| {
         let loads = program.steps.iter().enumerate().filter_map(|(of, step)| match step.kind {
-            StepKind::Load { operand, argument } if phases.contains(&step.phase) => Some((of, operand, argument)),
+            InstrKind::Load { operand, argument } if phases.contains(&step.phase) => Some((of, operand, argument)),
             _ => None,
         });
         loads.collect::<Vec<_>>()

@@ -3,7 +3,7 @@
 use crate::{Asked, seen};
 use postlude::Operation;
 use postlude::check::Role;
-use postlude::plan::{KernelPlan, Mainloop, MapSource, StepKind, TileShape};
+use postlude::plan::{InstrKind, KernelPlan, Mainloop, MapSource, TileShape};
 use postlude::prelude::*;
 
 /// The strip of a visit is the one of its tile: aligned for every matrix along it, and whole within the tile.
@@ -95,7 +95,7 @@ pub fn tensor_maps(plan: &KernelPlan) {
         assert_eq!(map.box_outer, if k_major[i] { extent } else { 64 } / shared);
     }
     let argument = |step: usize| match plan.program.steps[step].kind {
-        StepKind::Load { argument, .. } => argument,
+        InstrKind::Load { argument, .. } => argument,
         _ => panic!("step {step} loads nothing"),
     };
     for load in &staging.loads {

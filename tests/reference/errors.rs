@@ -2,7 +2,7 @@
 
 use crate::support::product;
 use half::f16;
-use postlude::args::{ArgumentError, ArgumentErrors, Fault, IntoTensor, Misfit};
+use postlude::args::{ArgumentError, ArgumentErrors, ArgumentFault, IntoTensor, Misfit};
 use postlude::dtype::ValueType;
 use postlude::prelude::*;
 use postlude::reference::{Precision, oracle, run};
@@ -68,7 +68,7 @@ fn attempt(args: HostArgs<'_>) -> Result<(), ArgumentErrors> {
 }
 
 /// The only fault of a launch without `name` and with `add`; nothing may have been written.
-fn fault(name: &str, add: impl for<'a> FnOnce(HostArgs<'a>) -> HostArgs<'a>) -> Fault {
+fn fault(name: &str, add: impl for<'a> FnOnce(HostArgs<'a>) -> HostArgs<'a>) -> ArgumentFault {
     let mut room = Room::new();
     let errors = attempt(add(room.without(name))).unwrap_err();
     assert_eq!(errors.0.len(), 1, "{errors}");
@@ -92,10 +92,10 @@ fn all_arguments_fit() {
 #[test]
 fn missing_unknown_and_repeated_arguments() {
     for name in ["a", "b", "bias", "scale", "c", "d"] {
-        assert!(matches!(fault(name, |args| args), Fault::Missing { .. }), "{name}");
+        assert!(matches!(fault(name, |args| args), ArgumentFault::Missing { .. }), "{name}");
     }
-    assert!(matches!(fault("", |args| args.scalar("extra", 1.0f32)), Fault::Unknown { known } if known.len() == 6));
-    assert_eq!(fault("", |args| args.scalar("scale", 1.0f32)), Fault::Twice);
+    assert!(matches!(fault("", |args| args.scalar("extra", 1.0f32)), ArgumentFault::Unknown { known } if known.len() == 6));
+    assert_eq!(fault("", |args| args.scalar("scale", 1.0f32)), ArgumentFault::Twice);
 }
 
 #[test]
@@ -109,16 +109,16 @@ fn every_fault_is_reported_at_once() {
 fn wrong_kinds_and_formats() {
     static WIDE: [f32; 24] = [0.0; 24];
     static NARROW: [i32; 24] = [0; 24];
-    assert_eq!(fault("a", |args| args.input("a", &NARROW[..])), Fault::DType { needs: F32, got: I32 });
-    assert_eq!(fault("bias", |args| args.input("bias", &WIDE[..])), Fault::DType { needs: F16, got: F32 });
-    assert!(matches!(fault("scale", |args| args.scalar("scale", 1)), Fault::ScalarType { .. }));
-    assert!(matches!(fault("scale", |args| args.input("scale", &WIDE[..])), Fault::Kind { .. }));
-    assert!(matches!(fault("b", |args| args.scalar("b", 1.0f32)), Fault::Kind { .. }));
+    assert_eq!(fault("a", |args| args.input("a", &NARROW[..])), ArgumentFault::DType { needs: F32, got: I32 });
+    assert_eq!(fault("bias", |args| args.input("bias", &WIDE[..])), ArgumentFault::DType { needs: F16, got: F32 });
+    assert!(matches!(fault("scale", |args| args.scalar("scale", 1)), ArgumentFault::ScalarType { .. }));
+    assert!(matches!(fault("scale", |args| args.input("scale", &WIDE[..])), ArgumentFault::Kind { .. }));
+    assert!(matches!(fault("b", |args| args.scalar("b", 1.0f32)), ArgumentFault::Kind { .. }));
 }
 
 #[test]
 fn the_cure_for_a_format_is_where_the_format_was_chosen() {
-    let text = |name: &str| ArgumentError { name: name.into(), fault: Fault::DType { needs: F16, got: F32 } }.to_string();
+    let text = |name: &str| ArgumentError { name: name.into(), fault: ArgumentFault::DType { needs: F16, got: F32 } }.to_string();
     for operand in ["a", "b"] {
         let text = text(operand);
         assert!(text.contains("or have the operation take f32: `Gemm::new(F32, ..)`"), "{text}");
@@ -130,9 +130,9 @@ fn the_cure_for_a_format_is_where_the_format_was_chosen() {
 #[test]
 fn memory_that_cannot_be_written() {
     static WIDE: [f32; 12] = [0.0; 12];
-    assert_eq!(fault("c", |args| args.input("c", &WIDE[..])), Fault::ReadOnly);
+    assert_eq!(fault("c", |args| args.input("c", &WIDE[..])), ArgumentFault::ReadOnly);
     // Passed as an output, but borrowed as an input.
-    assert_eq!(fault("c", |args| args.output("c", &WIDE[..])), Fault::Shared);
+    assert_eq!(fault("c", |args| args.output("c", &WIDE[..])), ArgumentFault::Shared);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_byte_for_each_element_is_no_mask_of_bits() {
         run(product(F32, TN), masked.checked(), Shape::new(6, 8, 4), args, Precision::F32).map(|()| d[0])
     };
     let ArgumentErrors(errors) = attempt(&[1; 48]).unwrap_err();
-    assert_eq!(errors[0].fault, Fault::Unpacked { dtype: Bits8, needs: 6, got: 48 });
+    assert_eq!(errors[0].fault, ArgumentFault::Unpacked { dtype: Bits8, needs: 6, got: 48 });
     assert!(errors[0].to_string().contains("declare it `Bool`, or pack it into 6 bytes"), "{}", errors[0]);
     // Six bytes are bits, and so is any other memory that is long enough.
     assert_eq!((attempt(&[1; 6]), attempt(&[2; 47])), (Ok(4.0), Ok(0.0)));
@@ -182,10 +182,10 @@ fn what_the_batch_shares_is_not_one_for_each_entry() {
         assert!(result.is_ok() || (d == [9.0; 12] && max.iter().all(|x| *x == 9.0)));
         result
     };
-    let faults: Vec<Fault> = attempt(6, 4).unwrap_err().0.into_iter().map(|error| error.fault).collect();
+    let faults: Vec<ArgumentFault> = attempt(6, 4).unwrap_err().0.into_iter().map(|error| error.fault).collect();
     assert!(matches!(
         faults[..],
-        [Fault::Unbatched { needs: 3, got: 6, .. }, Fault::Unbatched { needs: 2, got: 4, batch: 2, .. }]
+        [ArgumentFault::Unbatched { needs: 3, got: 6, .. }, ArgumentFault::Unbatched { needs: 2, got: 4, batch: 2, .. }]
     ));
     let errors = attempt(6, 2).unwrap_err().to_string();
     assert!(errors.starts_with("argument `bias`: ") && errors.contains("declare it `batched()`"), "{errors}");
@@ -206,7 +206,7 @@ fn where_there_are_no_elements_any_leading_dimension_will_do() {
 fn memory_that_is_too_short() {
     static ZEROS: [f32; 24] = [0.0; 24];
     let lengths = |fault| match fault {
-        Fault::TooShort { needs, got, .. } => (needs, got),
+        ArgumentFault::TooShort { needs, got, .. } => (needs, got),
         other => panic!("{other:?}"),
     };
     assert_eq!(lengths(fault("a", |args| args.input("a", &ZEROS[..15]))), (16, 15));
@@ -218,9 +218,18 @@ fn memory_that_is_too_short() {
 fn strides_that_do_not_fit() {
     static ZEROS: [f32; 24] = [0.0; 24];
     static HALVES: [f16; 24] = [f16::ZERO; 24];
-    assert!(matches!(fault("a", |args| args.input("a", (&ZEROS[..]).ld(3))), Fault::LeadingDimension { least: 4, got: 3, .. }));
-    assert!(matches!(fault("bias", |args| args.input("bias", (&HALVES[..]).ld(3))), Fault::LeadingDimension { least: 0, .. }));
-    assert!(matches!(fault("bias", |args| args.input("bias", (&HALVES[..]).batch_stride(3))), Fault::BatchStride { got: 3, .. }));
+    assert!(matches!(
+        fault("a", |args| args.input("a", (&ZEROS[..]).ld(3))),
+        ArgumentFault::LeadingDimension { least: 4, got: 3, .. }
+    ));
+    assert!(matches!(
+        fault("bias", |args| args.input("bias", (&HALVES[..]).ld(3))),
+        ArgumentFault::LeadingDimension { least: 0, .. }
+    ));
+    assert!(matches!(
+        fault("bias", |args| args.input("bias", (&HALVES[..]).batch_stride(3))),
+        ArgumentFault::BatchStride { got: 3, .. }
+    ));
 }
 
 #[test]
@@ -230,7 +239,7 @@ fn batch_entries_of_an_output_may_not_overlap() {
         let tensor = (&mut memory).batch_stride(stride);
         let errors = attempt(room.without("d").output("d", tensor)).unwrap_err();
         assert_eq!((errors.0.len(), errors.0[0].name.as_str()), (1, "d"));
-        assert!(matches!(errors.0[0].fault, Fault::BatchStride { got, .. } if got == stride));
+        assert!(matches!(errors.0[0].fault, ArgumentFault::BatchStride { got, .. } if got == stride));
         assert!(memory.iter().all(|x| *x == f16::ONE) && room.c == Room::new().c);
     }
 }
@@ -243,7 +252,7 @@ fn an_accumulator_that_the_operation_does_not_have() {
     let args = HostArgs::new().input("a", &a[..]).input("b", &a[..]).output("d", &mut d[..]);
     let errors = run(product(F32, TN), integers.checked(), Shape::new(2, 2, 2), args, Precision::F32).unwrap_err();
     let misfit = Misfit::Accumulator { wants: ValueType::I32, has: ValueType::F32, dtype: F32 };
-    assert_eq!((errors.0[0].name.as_str(), &errors.0[0].fault), ("a", &Fault::Misfit(misfit)));
+    assert_eq!((errors.0[0].name.as_str(), &errors.0[0].fault), ("a", &ArgumentFault::Misfit(misfit)));
     assert!(errors.to_string().contains("use `acc()`"), "{errors}");
     // No method of the builder makes an accumulator of conditions.
     let operation = Operation::Pointwise { dtype: Bool, order: Default::default() };
@@ -262,7 +271,7 @@ fn an_accumulator_that_the_operation_does_not_have() {
     let args = HostArgs::new().input("a", &bits[..]).input("b", &bits[..]).output("d", &mut d[..]);
     let operation = Operation::Product { dtype: Bool, layout: TN };
     let errors = run(operation, ones.checked(), Shape::new(2, 2, 2), args, Precision::F32).unwrap_err();
-    assert_eq!(errors.0[0].fault, Fault::Misfit(Misfit::Operands(Bool)));
+    assert_eq!(errors.0[0].fault, ArgumentFault::Misfit(Misfit::Operands(Bool)));
     assert_eq!(d, [5; 4]);
 }
 
@@ -270,7 +279,7 @@ fn an_accumulator_that_the_operation_does_not_have() {
 fn coordinates_that_do_not_fit_an_i32() {
     let mut room = Room::new();
     let errors = attempt(room.without("").origin(i32::MAX, 0, 0)).unwrap_err();
-    assert!(matches!(errors.0[0].fault, Fault::TooLarge { .. }));
+    assert!(matches!(errors.0[0].fault, ArgumentFault::TooLarge { .. }));
 }
 
 #[test]
@@ -296,8 +305,8 @@ fn scalars_of_either_precision() {
     assert!(attempt(None, f64::INFINITY, Ok(1.0)).unwrap().is_infinite());
     // Infinity is not what was passed, nor is a tenth of single precision one.
     let fault = |found: Result<f64, ArgumentErrors>| found.unwrap_err().0.remove(0).fault;
-    assert_eq!(fault(attempt(None, 1e39, Ok(0.1))), Fault::ScalarType { needs: ValueType::F32, got: ValueType::F64 });
-    assert_eq!(fault(attempt(None, 0.1, Err(0.1))), Fault::ScalarType { needs: ValueType::F64, got: ValueType::F32 });
+    assert_eq!(fault(attempt(None, 1e39, Ok(0.1))), ArgumentFault::ScalarType { needs: ValueType::F32, got: ValueType::F64 });
+    assert_eq!(fault(attempt(None, 0.1, Err(0.1))), ArgumentFault::ScalarType { needs: ValueType::F64, got: ValueType::F32 });
 }
 
 #[test]
@@ -306,7 +315,7 @@ fn memory_of_the_other_precision_is_refused() {
     let (a, mut d) = ([1.0f32], [0.0f64]);
     let args = HostArgs::new().input("a", &a).input("b", &a).output("d", &mut d);
     let errors = run(product(F64, TN), epilogue.checked(), Shape::new(1, 1, 1), args, Precision::F32).unwrap_err();
-    assert_eq!(errors.0[0].fault, Fault::DType { needs: F64, got: F32 });
+    assert_eq!(errors.0[0].fault, ArgumentFault::DType { needs: F64, got: F32 });
     let args = HostArgs::new().input("a", &a).input("b", &a).output("d", &mut d);
     let errors = run(product(F32, TN), epilogue.checked(), Shape::new(1, 1, 1), args, Precision::F32).unwrap_err();
     assert!(errors.to_string().contains("use `acc()`"), "{errors}");

@@ -1,7 +1,7 @@
 //! Tables read at an index of the graph, against plain loops.
 
 use crate::support::{Matrix, Numbers, POINTWISE, product};
-use postlude::args::{Fault, IntoTensor};
+use postlude::args::{ArgumentFault, IntoTensor};
 use postlude::ir::Order::{ColumnMajor, RowMajor};
 use postlude::prelude::*;
 use postlude::reference::{Precision, oracle, run};
@@ -139,9 +139,12 @@ fn what_is_not_the_table_is_refused() {
     };
     let args = || HostArgs::new().input("a", &a);
     let (missing, told) = fault(args());
-    assert!(matches!(missing, Fault::Missing { .. }) && told.contains("memory of f32, a table of any length"), "{told}");
-    assert!(matches!(fault(args().scalar("t", 1.0f32)).0, Fault::Kind { .. }));
-    assert_eq!(fault(args().input("t", &integers)).0, Fault::DType { needs: F32, got: I32 });
-    assert!(matches!(fault(args().input("t", table.as_slice().ld(2))).0, Fault::LeadingDimension { least: 0, got: 2, .. }));
-    assert!(matches!(fault(args().input("t", table.as_slice().batch_stride(4))).0, Fault::BatchStride { got: 4, .. }));
+    assert!(matches!(missing, ArgumentFault::Missing { .. }) && told.contains("memory of f32, a table of any length"), "{told}");
+    assert!(matches!(fault(args().scalar("t", 1.0f32)).0, ArgumentFault::Kind { .. }));
+    assert_eq!(fault(args().input("t", &integers)).0, ArgumentFault::DType { needs: F32, got: I32 });
+    assert!(matches!(
+        fault(args().input("t", table.as_slice().ld(2))).0,
+        ArgumentFault::LeadingDimension { least: 0, got: 2, .. }
+    ));
+    assert!(matches!(fault(args().input("t", table.as_slice().batch_stride(4))).0, ArgumentFault::BatchStride { got: 4, .. }));
 }

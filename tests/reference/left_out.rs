@@ -1,7 +1,7 @@
 //! Arguments that a launch leaves out: each means what memory full of its default would.
 
 use crate::support::{POINTWISE, product};
-use postlude::args::{Fault, Slot, SlotKind, slots};
+use postlude::args::{ArgumentFault, Slot, SlotKind, slots};
 use postlude::check::Need;
 use postlude::dtype::ValueType;
 use postlude::grad::Wrt;
@@ -111,16 +111,20 @@ fn what_is_passed_has_to_fit() {
     let with_c = || HostArgs::new().input("c", &FLOATS);
     assert_eq!(faults(with_c()), []);
     assert_eq!(faults(with_c().input("bias", &FLOATS[..2])), []);
-    assert!(matches!(&faults(HostArgs::new())[..], [(name, Fault::Missing { .. })] if name == "c"));
+    assert!(matches!(&faults(HostArgs::new())[..], [(name, ArgumentFault::Missing { .. })] if name == "c"));
     for (args, fault) in [
-        (with_c().input("bias", &INTEGERS[..2]), Fault::DType { needs: F32, got: I32 }),
-        (with_c().input("bias", &FLOATS[..2]).input("bias", &FLOATS[..2]), Fault::Twice),
+        (with_c().input("bias", &INTEGERS[..2]), ArgumentFault::DType { needs: F32, got: I32 }),
+        (with_c().input("bias", &FLOATS[..2]).input("bias", &FLOATS[..2]), ArgumentFault::Twice),
     ] {
         assert_eq!(faults(args), [("bias".to_owned(), fault)]);
     }
-    assert!(matches!(&faults(with_c().input("bias", &FLOATS[..1]))[..], [(name, Fault::TooShort { .. })] if name == "bias"));
-    assert!(matches!(&faults(with_c().scalar("bias", 0.0f32))[..], [(name, Fault::Kind { .. })] if name == "bias"));
-    assert!(matches!(&faults(with_c().input("bais", &FLOATS[..2]))[..], [(name, Fault::Unknown { .. })] if name == "bais"));
+    assert!(
+        matches!(&faults(with_c().input("bias", &FLOATS[..1]))[..], [(name, ArgumentFault::TooShort { .. })] if name == "bias")
+    );
+    assert!(matches!(&faults(with_c().scalar("bias", 0.0f32))[..], [(name, ArgumentFault::Kind { .. })] if name == "bias"));
+    assert!(
+        matches!(&faults(with_c().input("bais", &FLOATS[..2]))[..], [(name, ArgumentFault::Unknown { .. })] if name == "bais")
+    );
 }
 
 /// Nobody looks at what nothing uses: neither whether it is there, nor what it is.

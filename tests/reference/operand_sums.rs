@@ -1,7 +1,7 @@
 //! Sums of the product's operands over K against plain loops: every layout, batches, leading dimensions, onto what is there.
 
 use crate::support::{Numbers, POINTWISE};
-use postlude::args::{ArgumentError, ArgumentErrors, Fault, IntoTensor, Misfit};
+use postlude::args::{ArgumentError, ArgumentErrors, ArgumentFault, IntoTensor, Misfit};
 use postlude::ir::{Order, Side};
 use postlude::pass::transpose;
 use postlude::prelude::*;
@@ -91,6 +91,6 @@ fn a_pointwise_operation_has_no_operands_to_sum() {
     let mut sums = [0.0f32; 2];
     let args = HostArgs::new().input("a", &[0.0f32; 4]).output("sums", &mut sums);
     let ArgumentErrors(errors) = run(POINTWISE, epilogue.checked(), Shape::new(2, 2, 0), args, Precision::F32).unwrap_err();
-    assert_eq!(errors, [ArgumentError { name: "b".into(), fault: Fault::Misfit(Misfit::NoProduct { side: Side::B }) }]);
+    assert_eq!(errors, [ArgumentError { name: "b".into(), fault: ArgumentFault::Misfit(Misfit::NoProduct { side: Side::B }) }]);
     assert!(errors[0].to_string().contains("reduce `acc()` instead"), "{}", errors[0]);
 }

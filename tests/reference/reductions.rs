@@ -3,7 +3,7 @@
 
 use crate::monoids;
 use crate::support::{CANARY, Numbers, POINTWISE};
-use postlude::args::{Fault, IntoTensor};
+use postlude::args::{ArgumentFault, IntoTensor};
 use postlude::dtype::ValueType;
 use postlude::ir::axes::Axes;
 use postlude::prelude::*;
@@ -338,10 +338,10 @@ fn a_mask_that_does_not_fit_is_refused() {
         result.map_err(|e| e.0.into_iter().map(|e| (e.name, e.fault)).collect::<Vec<_>>())
     };
     assert_eq!(fault((6, 16), (34, 128)), Ok(()));
-    let multiple = |dtype, got| Fault::Multiple { what: "leading dimension", dtype, got };
+    let multiple = |dtype, got| ArgumentFault::Multiple { what: "leading dimension", dtype, got };
     assert_eq!(fault((9, 20), (34, 136)), Err(vec![("m8".into(), multiple(Bits8, 20)), ("m128".into(), multiple(Bits128, 136))]));
     let short = fault((5, 16), (34, 128)).unwrap_err();
-    assert!(matches!(short[..], [(ref name, Fault::TooShort { needs: 42, got: 40, .. })] if name == "m8"), "{short:?}");
+    assert!(matches!(short[..], [(ref name, ArgumentFault::TooShort { needs: 42, got: 40, .. })] if name == "m8"), "{short:?}");
     let text = multiple(Bits128, 136);
     let text = postlude::args::ArgumentErrors(vec![postlude::args::ArgumentError { name: "m".into(), fault: text }]).to_string();
     assert_eq!(text, "argument `m`: leading dimension 136: of bits128 it is counted in bits, and a multiple of 128");

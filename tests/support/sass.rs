@@ -26,3 +26,15 @@ pub fn code_bytes(cubin: &[u8]) -> Option<usize> {
     let text = file.sections().filter(|section| section.name().is_ok_and(|name| name.starts_with(".text.")));
     Some(text.map(|section| section.size() as usize).sum())
 }
+
+/// A digest of the instructions of a binary, whatever its functions are called. It is the same for programs of one toolchain.
+pub fn digest(cubin: &[u8]) -> Option<u64> {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let file: ElfFile64 = ElfFile64::parse(cubin).ok()?;
+    let text = file.sections().filter(|section| section.name().is_ok_and(|name| name.starts_with(".text.")));
+    let mut functions: Vec<&[u8]> = text.map(|section| section.data().ok()).collect::<Option<_>>()?;
+    functions.sort_unstable();
+    let mut hasher = DefaultHasher::new();
+    functions.hash(&mut hasher);
+    Some(hasher.finish())
+}

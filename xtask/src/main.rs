@@ -15,6 +15,7 @@ mod ci;
 mod error;
 mod fuzz;
 mod json;
+mod machine_code;
 mod mutants;
 mod nvrtc;
 mod project;
@@ -60,6 +61,8 @@ Usage: cargo xtask COMMAND
   fuzz [--minutes N] [TEXT]
         Repeat the tests with random input, new input every time, for so long each (10), under a limit on their memory.
         TEXT selects one: entry, json or text.
+  machine-code COMMIT
+        Name the kernels whose instructions differ from those of another commit. Needs NVRTC, no GPU; takes ten minutes.
   mutants [--sample N] [--seed S] [FILE...] [-- ARGS...]
         Put small faults into the library, one at a time, and name those that no test sees. Takes about a minute for each; needs no GPU.
           --sample N     so many of the faults (20)
@@ -96,6 +99,7 @@ fn dispatch(args: &[String]) -> Result {
         "bench-cache" => cache::run(&Project::open()?, args),
         "bench-report" => report::run(&Project::open()?, args),
         "fuzz" => fuzz::run(&Project::open()?, args),
+        "machine-code" => machine_code::run(&Project::open()?, args),
         "mutants" => mutants::run(&Project::open()?, args),
         "gpu-bundle" => bundle::run(&Project::open()?, args),
         "help" | "--help" | "-h" => {

@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn options_are_checked() {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let parsed = parse(&words("--sample 5 --seed 3 src/plan/rings.rs -- --list")).ok();
-        let extra = words("--list --file src/plan/rings.rs");
+        let parsed = parse(&words("--sample 5 --seed 3 src/plan/mainloop/sm90a/smem.rs -- --list")).ok();
+        let extra = words("--list --file src/plan/mainloop/sm90a/smem.rs");
         assert_eq!(parsed, Some(Options { sample: Some(5), seed: 3, templates: false, extra }));
         assert_eq!(parse(&words("--templates")).ok(), Some(Options { templates: true, ..Options::default() }));
         for wrong in ["--sample", "--sample x", "--seeds 1"] {

@@ -54,7 +54,7 @@ impl Cache {
         if let Some(Some(recalled)) = self.recalled.get()
             && recalled != build
         {
-            self.report(Fault::Mistaken, &recalled.identity, &format_args!("it is {}", build.identity));
+            self.report(CacheFault::Mistaken, &recalled.identity, &format_args!("it is {}", build.identity));
         }
         store.know_compiler(build);
         if let Some(traced) = self.compiler.traced() {
@@ -78,7 +78,7 @@ impl Cache {
     ) -> Result<Option<Arc<Cubin>>, JitError> {
         let found = self.by_any_compiler(source, target, options, None)?;
         if let Some(cubin) = &found {
-            self.report(Fault::NoCompiler, &format_args!("from {}", cubin.info.compiler), missing);
+            self.report(CacheFault::NoCompiler, &format_args!("from {}", cubin.info.compiler), missing);
         }
         Ok(found)
     }
@@ -122,7 +122,7 @@ impl Cache {
         if refused.info.compile_ms.is_some() {
             return Ok(None);
         }
-        self.report(Fault::Refused, key, &format_args!("from {}", refused.info.compiler));
+        self.report(CacheFault::Refused, key, &format_args!("from {}", refused.info.compiler));
         // If someone else has replaced it already, theirs is taken. The file goes first, or a third would read it back.
         self.flights.forget_if(key, |held| {
             let stale = held.bytes == refused.bytes;
@@ -147,7 +147,7 @@ impl Cache {
             // Not to be tried again, each time somebody asks.
             self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(refused.info.key.clone());
             self.memos.forget_all();
-            self.report(Fault::Older, &format_args!("from {}", cubin.info.compiler), &format_args!("not from {newer}"));
+            self.report(CacheFault::Older, &format_args!("from {}", cubin.info.compiler), &format_args!("not from {newer}"));
         }
         Ok(found)
     }

@@ -31,7 +31,7 @@ pub struct Folder {
 }
 
 /// What is under a name on the way to the directory.
-enum Step {
+enum PathStep {
     Folder(File),
     Link { owner: u32, to: PathBuf },
 }
@@ -47,7 +47,7 @@ impl Folder {
         while let Some(name) = pending.pop_front() {
             examine_above(&here.metadata()?, &at)?;
             match step(&here, &name, make)? {
-                Step::Folder(next) => {
+                PathStep::Folder(next) => {
                     here = next;
                     if name == ".." {
                         at.pop();
@@ -55,7 +55,7 @@ impl Folder {
                         at.push(name);
                     }
                 }
-                Step::Link { owner, to } => {
+                PathStep::Link { owner, to } => {
                     links += 1;
                     if links > MOST_LINKS {
                         return Err(io::Error::other("too many links lead to it"));
@@ -88,11 +88,11 @@ impl Folder {
     pub fn below(&self, name: &OsStr, make: bool) -> io::Result<Self> {
         let path = self.path.join(name);
         match step(&self.file, name, make)? {
-            Step::Folder(file) => {
+            PathStep::Folder(file) => {
                 examine(&file.metadata()?, &path)?;
                 Ok(Self { file: file.into(), path })
             }
-            Step::Link { .. } => Err(a_link(&path)),
+            PathStep::Link { .. } => Err(a_link(&path)),
         }
     }
 
@@ -176,7 +176,7 @@ fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
     })
 }
 
-fn step(folder: &File, name: &OsStr, make: bool) -> io::Result<Step> {
+fn step(folder: &File, name: &OsStr, make: bool) -> io::Result<PathStep> {
     let enter = || openat(folder, name, THROUGH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
     let mut entered = enter().map_err(io::Error::from);
     if make && entered.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
@@ -187,13 +187,13 @@ fn step(folder: &File, name: &OsStr, make: bool) -> io::Result<Step> {
         }
     }
     let error = match entered {
-        Ok(next) => return Ok(Step::Folder(next.into())),
+        Ok(next) => return Ok(PathStep::Folder(next.into())),
         Err(error) => error,
     };
     match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) if FileType::from_raw_mode(found.st_mode).is_symlink() => {
             let to = OsString::from_vec(readlinkat(folder, name, Vec::new())?.into_bytes());
-            Ok(Step::Link { owner: found.st_uid, to: to.into() })
+            Ok(PathStep::Link { owner: found.st_uid, to: to.into() })
         }
         _ => Err(error),
     }

@@ -5,7 +5,7 @@
 //! Two changes are not seen: a library in a system directory that is missing from the index, and one in the run path of this program. A
 //! process then uses kernels of the compiler that it used before, until it compiles.
 
-use super::{FOUND, Place, libraries_in, mapped_file, places};
+use super::{FOUND, SearchPlace, libraries_in, mapped_file, places};
 use crate::jit::CacheKey;
 use crate::jit::library::{self, Stamp};
 use std::ffi::OsString;
@@ -24,9 +24,9 @@ pub fn way() -> Option<CacheKey> {
 }
 
 /// The key of a search.
-pub(super) fn way_through(places: &[Place], variable: impl Fn(&str) -> Option<OsString>) -> CacheKey {
+pub(super) fn way_through(places: &[SearchPlace], variable: impl Fn(&str) -> Option<OsString>) -> CacheKey {
     let mut seen = Vec::new();
-    if places.iter().any(|place| matches!(place, Place::Loaded(_) | Place::Name(_))) {
+    if places.iter().any(|place| matches!(place, SearchPlace::Loaded(_) | SearchPlace::Name(_))) {
         seen.extend(of_the_process());
         seen.push(stamped(Path::new(INDEX)));
         let path = variable(LOADER_PATH).unwrap_or_default();

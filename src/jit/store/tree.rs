@@ -1,7 +1,7 @@
 //! The files of a cache directory, reached through folders that were examined: found, opened, put in their places, removed.
 
 use super::{LARGEST, Store};
-use crate::jit::fault::Fault;
+use crate::jit::fault::CacheFault;
 use crate::jit::folder::{Folder, Untrusted, fresh};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -114,7 +114,7 @@ impl Store {
         if let Err(error) = &found
             && Untrusted::in_error(error).is_some()
         {
-            self.report_error(Fault::Untrusted, path, error);
+            self.report_error(CacheFault::Untrusted, path, error);
         }
         found.ok()
     }
@@ -140,11 +140,11 @@ impl Store {
             outcome => return outcome,
         }
         if folder.remove_empty(name).is_ok() {
-            self.report(Fault::InTheWay, path, &"the folder was empty, and is removed");
+            self.report(CacheFault::InTheWay, path, &"the folder was empty, and is removed");
         } else if folder.look(name).is_ok_and(|found| found.is_dir()) {
             let aside = fresh(ASIDE);
             folder.rename(name, aside.as_ref())?;
-            self.report(Fault::InTheWay, path, &format_args!("the folder is not empty, and is now called {aside}"));
+            self.report(CacheFault::InTheWay, path, &format_args!("the folder is not empty, and is now called {aside}"));
         }
         folder.rename(temporary, name)
     }

@@ -1,6 +1,6 @@
 //! Every kind of fault is said aloud once in the life of a cache, and hides no other.
 
-use super::super::fault::Fault;
+use super::super::fault::CacheFault;
 use super::super::store::LOCKS;
 use super::super::{Config, Mode, sweep};
 use super::*;
@@ -9,33 +9,33 @@ use std::time::SystemTime;
 use tracing::Level;
 
 /// A fault, a cache that is going to meet it, and how it does for the nth time.
-type Case = (Fault, fn(&Path) -> Cache, fn(&Cache, u8));
+type Case = (CacheFault, fn(&Path) -> Cache, fn(&Cache, u8));
 
 const TIMES: u8 = 5;
 
 const CASES: [Case; 14] = [
-    (Fault::Unreadable, open, |cache, nth| {
+    (CacheFault::Unreadable, open, |cache, nth| {
         let key = CacheKey::for_test(nth);
         fs::create_dir_all(cache.store().unwrap().note_path(&key)).unwrap();
         assert_eq!(cache.note(&key), None);
     }),
-    (Fault::Untrusted, filled, |cache, nth| {
+    (CacheFault::Untrusted, filled, |cache, nth| {
         fs::set_permissions(file(cache, nth), fs::Permissions::from_mode(0o666)).unwrap();
         assert_eq!(origin(cache, &text(nth)), Origin::Compiled);
     }),
-    (Fault::InTheWay, open, |cache, nth| {
+    (CacheFault::InTheWay, open, |cache, nth| {
         fs::create_dir_all(file(cache, nth)).unwrap();
         let key = key(cache, nth);
         assert!(cache.store().unwrap().write(&key, SM, &made(&key, "k", SM, "C 1")));
     }),
-    (Fault::Damaged, filled, |cache, nth| {
+    (CacheFault::Damaged, filled, |cache, nth| {
         fs::write(file(cache, nth), "damaged").unwrap();
         assert_eq!(origin(cache, &text(nth)), Origin::Compiled);
     }),
-    (Fault::Unwritable, |root| instead(root, "sm_90a"), compiled),
-    (Fault::Unlocked, |root| instead(root, LOCKS), compiled),
+    (CacheFault::Unwritable, |root| instead(root, "sm_90a"), compiled),
+    (CacheFault::Unlocked, |root| instead(root, LOCKS), compiled),
     (
-        Fault::Slow,
+        CacheFault::Slow,
         |root| with(root, Config::new().patience(Duration::from_millis(2)), compiler("C 1")),
         |cache, nth| {
             let folder = cache.store().unwrap().folder(LOCKS);
@@ -46,7 +46,7 @@ const CASES: [Case; 14] = [
         },
     ),
     (
-        Fault::Unswept,
+        CacheFault::Unswept,
         |root| {
             fs::create_dir_all(root.join("v1/sweep")).unwrap();
             File::open(root.join("v1/sweep")).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
@@ -54,31 +54,31 @@ const CASES: [Case; 14] = [
         },
         compiled,
     ),
-    (Fault::Crowded, open, |cache, _| {
+    (CacheFault::Crowded, open, |cache, _| {
         let unsupported = fs::TryLockError::Error(std::io::ErrorKind::Unsupported.into());
         assert!(sweep::may_sweep(cache.store().unwrap(), Path::new("sweep"), Err(unsupported)));
     }),
-    (Fault::Unremovable, open, |cache, nth| {
+    (CacheFault::Unremovable, open, |cache, nth| {
         fs::create_dir_all(file(cache, nth)).unwrap();
         cache.store().unwrap().remove(&key(cache, nth), SM);
     }),
     (
-        Fault::NoCompiler,
+        CacheFault::NoCompiler,
         |root| filled(root).compiling_with(absent()),
         |cache, nth| {
             assert_eq!(origin(cache, &text(nth)), Origin::Disk);
         },
     ),
-    (Fault::Refused, filled, |cache, nth| assert_eq!(replaced(cache, nth).info.origin, Origin::Compiled)),
+    (CacheFault::Refused, filled, |cache, nth| assert_eq!(replaced(cache, nth).info.origin, Origin::Compiled)),
     (
-        Fault::Older,
+        CacheFault::Older,
         |root| {
             drop((filled_by(root, "C 1"), filled_by(root, "C 2")));
             with(root, Config::new().mode(Mode::Deny), absent())
         },
         |cache, nth| assert_eq!(replaced(cache, nth).info.compiler, "C 1"),
     ),
-    (Fault::Unmeasured, open, |cache, nth| drop(compile(cache, &format!("unmeasured {nth}")).unwrap())),
+    (CacheFault::Unmeasured, open, |cache, nth| drop(compile(cache, &format!("unmeasured {nth}")).unwrap())),
 ];
 
 fn with(root: &Path, config: Config, compiler: Arc<StandIn>) -> Cache {
@@ -152,7 +152,10 @@ fn no_kind_hides_another() {
     let cache = instead(&root, "sm_90a");
     let (_, heard) = warnings(|| (0..TIMES).for_each(|nth| compiled(&cache, nth)));
     assert_eq!(heard.len(), 2, "{heard:#?}");
-    assert!(heard[0].contains(&Fault::Unlocked.to_string()) && heard[1].contains(&Fault::Unwritable.to_string()), "{heard:#?}");
+    assert!(
+        heard[0].contains(&CacheFault::Unlocked.to_string()) && heard[1].contains(&CacheFault::Unwritable.to_string()),
+        "{heard:#?}"
+    );
     let (unreadable, _, meet) = CASES[0];
     let (_, heard) = warnings(|| (0..TIMES).for_each(|nth| meet(&cache, nth)));
     assert!(heard.len() == 1 && heard[0].contains(&unreadable.to_string()), "{heard:#?}");
@@ -169,6 +172,6 @@ fn what_is_only_read_is_doubted_aloud_once() {
     files(&root, ".kernel").iter().for_each(|kernel| fs::write(kernel, "damaged").unwrap());
     let cache = with(&root, Config::new().mode(Mode::ReadOnly), compiler("C 1"));
     let (_, heard) = warnings(|| (0..TIMES).for_each(|nth| compiled(&cache, nth)));
-    assert!(heard.len() == 1 && heard[0].contains(&Fault::Damaged.to_string()), "{heard:#?}");
+    assert!(heard.len() == 1 && heard[0].contains(&CacheFault::Damaged.to_string()), "{heard:#?}");
     assert_eq!(files(&root, ".kernel").len(), usize::from(TIMES));
 }

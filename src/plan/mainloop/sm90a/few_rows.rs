@@ -3,15 +3,15 @@
 //! The weights come from memory once, and all else is to keep them coming: blocks with equal work on nearly all multiprocessors, rings that
 //! fill shared memory, and no second kernel. So tiles are made for the problem instead of picked from a list. They are exactly as wide as
 //! the rows there are; as high as lets one wave of blocks cover the weights; or, where K is long and tiles are few, shared by a cluster
-//! whose blocks have a part of K each. Either side may be the columns of the tile: [`KernelPlan`](super::KernelPlan) plans both ways.
+//! whose blocks have a part of K each. Either side may be the columns of the tile: [`KernelPlan`](crate::plan::KernelPlan) plans both ways.
 //!
 //! The estimate counts nanoseconds: what memory delivers, what a multiprocessor takes in, and products, of which the longest shows most.
 //! Its constants follow from times on an H200 (`docs/measurements/few-rows.md`).
 
-use super::choice::Request;
-use super::hopper::{self, NANOSECONDS};
-use super::staging::stage_bytes;
-use super::{KernelPlan, Tile, TileShape};
+use crate::plan::choice::TileRequest;
+use crate::plan::mainloop::sm90a::cost::{self, NANOSECONDS};
+use crate::plan::mainloop::sm90a::staging::stage_bytes;
+use crate::plan::{KernelPlan, Tile, TileShape};
 use crate::problem::Shape;
 
 /// The most rows that are few.
@@ -26,7 +26,7 @@ const RING: usize = 224 << 10;
 const STAGES: usize = 16;
 
 /// Whether a product's time is that of reading the operand on its longer side.
-pub(super) fn applies(shape: Shape, size: usize) -> bool {
+pub(in crate::plan) fn applies(shape: Shape, size: usize) -> bool {
     let (rows, features) = (shape.m.min(shape.n), shape.m.max(shape.n));
     (1..=ROWS).contains(&rows)
         && features >= 4 * rows
@@ -64,7 +64,7 @@ fn hurried(stages: usize, ring: usize, bk: usize) -> f64 {
 }
 
 /// The tiles that are made for a problem, as the kernel sees it, with blocks of K of each length that leaves enough of them.
-pub(super) fn tiles(request: &Request<'_>) -> Vec<Tile> {
+pub(in crate::plan) fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
     let Shape { m, n, .. } = request.shape;
     let tiles = if m >= n { upright(m, n) } else { lying(m, n, request.multiprocessors) };
     let deep = |tile: Tile, bk: usize| {
@@ -123,8 +123,8 @@ fn lying(rows: usize, features: usize, multiprocessors: usize) -> Vec<Tile> {
     widths.map(of).collect()
 }
 
-/// What a tile is estimated to take, in the unit of [`hopper::estimate`].
-pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
+/// What a tile is estimated to take, in the unit of [`cost::estimate`].
+pub(in crate::plan) fn estimate(tile: &Tile, request: &TileRequest<'_>) -> f64 {
     let TileShape::Sm90a { bk, stages, consumers, cluster: [along_m, along_n], .. } = tile.shape else { return f64::INFINITY };
     let (shape, size) = (request.shape, request.operation.dtype().size() as f64);
     let parts = tile.parts();
@@ -149,13 +149,13 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
     let tied = if parts == 1 && along_m * along_n > 1 && waves < 2.0 { TIED } else { 1.0 };
     let waits = tied * hurried(stages, ring, bk);
     let turns = if waves > 1.0 { TURNS } else { 1.0 };
-    let epilogue = hopper::epilogue(tile, request) * if hopper::takes_turns(tile) { 1.0 } else { waves } / CLOCK;
+    let epilogue = cost::epilogue(tile, request) * if cost::takes_turns(tile) { 1.0 } else { waves } / CLOCK;
     let exchange = EXCHANGE * (parts as f64).log2();
     (together * waits * turns + epilogue + exchange + LAUNCH) / NANOSECONDS
 }
 
 /// The plan with the shorter estimate of two, one of which is of the transposed problem; its verdicts say what the other would take.
-pub(super) fn better(first: KernelPlan, second: Option<KernelPlan>) -> KernelPlan {
+pub(in crate::plan) fn better(first: KernelPlan, second: Option<KernelPlan>) -> KernelPlan {
     let Some(second) = second else { return first };
     let time = |plan: &KernelPlan| plan.choice.estimated().unwrap_or(u64::MAX);
     let (mut better, other) = if time(&second) < time(&first) { (second, first) } else { (first, second) };

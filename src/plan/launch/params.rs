@@ -1,12 +1,12 @@
 //! The parameter block: names, types and offsets. The one truth from which both the CUDA `struct Params` and the bytes of
 //! a launch are made.
 
-use super::Program;
-use super::reduce::sets;
 use crate::check::{Argument, Role};
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::L;
 use crate::ir::{Coordinate, Operand, Order};
+use crate::plan::Program;
+use crate::plan::epilogue::reduce::sets;
 use crate::problem::Operation;
 use serde::Serialize;
 use std::fmt;
@@ -181,7 +181,7 @@ pub const LIMIT: usize = 4096;
 
 impl Params {
     /// The block of a kernel without tensor maps.
-    pub(super) fn of(
+    pub(in crate::plan) fn of(
         operation: Operation,
         arguments: &[Argument],
         program: &Program,
@@ -252,7 +252,7 @@ impl Params {
     }
 
     /// The same block with so many tensor maps, and what belongs to them, behind what is there.
-    pub(super) fn with_maps(mut self, maps: usize) -> Params {
+    pub(in crate::plan) fn with_maps(mut self, maps: usize) -> Params {
         let size = self.size_with(maps);
         for (field_type, value) in of_maps(maps) {
             self.push(field_type, value);
@@ -262,7 +262,7 @@ impl Params {
     }
 
     /// The bytes that it then has: what a candidate would pass, known without making its block.
-    pub(super) fn size_with(&self, maps: usize) -> usize {
+    pub(in crate::plan) fn size_with(&self, maps: usize) -> usize {
         let size = of_maps(maps).fold(self.size, |size, (field_type, _)| offset(size, field_type) + field_type.size());
         size.next_multiple_of(if maps > 0 { FieldType::TensorMap.alignment() } else { 1 })
     }

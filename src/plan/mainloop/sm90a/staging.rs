@@ -7,14 +7,14 @@
 //! tile is done.
 //! How deep the rings are follows from what the stages of the mainloop leave: see [`Staging::of`].
 
-use super::rings::Sizes;
-use super::sums::lines;
-use super::{
-    MapSource, Parts, Phase, Program, Runs, Schedule, StepKind, Swizzle, TensorMap, Tile, TileShape, lies_along_columns,
-};
 use crate::dtype::DType;
 use crate::ir::axes::M;
 use crate::ir::{Operand, Order};
+use crate::plan::epilogue::operand_sums::lines;
+use crate::plan::mainloop::sm90a::smem::Sizes;
+use crate::plan::{
+    ArgumentRuns, InstrKind, MapSource, Parts, Phase, Program, Schedule, Swizzle, TensorMap, Tile, TileShape, lies_along_columns,
+};
 use crate::problem::{Layout, Operation};
 use crate::target::Target;
 use serde::Serialize;
@@ -107,7 +107,7 @@ pub struct Staged {
 }
 
 /// Bytes of a stage of the mainloop's ring.
-pub(super) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
+pub(in crate::plan) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
     let b_columns = match operation {
         // Where N is contiguous B comes in panels of 64 columns.
         Operation::Product { layout, .. } if layout.b() == Order::RowMajor => tile.multiplied_columns().next_multiple_of(64),
@@ -119,7 +119,7 @@ pub(super) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize
 /// Columns of a chunk: the largest power of two, up to 64, that a tile's columns divide into; but half of the tile where those were only
 /// 16, or all of it where they were only 8, and the epilogue allows it. Lines of such chunks need no swizzle, for they are an odd number of
 /// pieces of 16 bytes, or of 32.
-pub(super) fn chunk_columns(tile: &Tile, program: &Program, runs: &[Runs]) -> usize {
+pub(in crate::plan) fn chunk_columns(tile: &Tile, program: &Program, runs: &[ArgumentRuns]) -> usize {
     let power = MOST_CHUNK.min(1 << tile.bn.trailing_zeros());
     let odd = match power {
         16 => tile.bn / 2,
@@ -135,7 +135,7 @@ const MOST_HALF: usize = 88;
 const MOST_BESIDE_HALVES: usize = 128;
 
 /// Whether chunks may have any number of columns: not where bits are moved by words, elements one by one, or sums are folded by halves.
-fn takes_any_line(program: &Program, runs: &[Runs]) -> bool {
+fn takes_any_line(program: &Program, runs: &[ArgumentRuns]) -> bool {
     let any =
         |operand: Operand, argument: usize| operand.dtype.size() >= 2 && runs[argument].alignment >= 16 && runs[argument].whole;
     program.reductions.is_empty()
@@ -157,7 +157,7 @@ const DEFERRED_CHUNK: usize = 32;
 const MOST_EXPOSED: u32 = 1;
 
 /// Whether all of a matrix is whole pieces of 16 bytes in lines along N, which are whole within a warp.
-fn has_whole_lines(operand: Operand, Runs { alignment, whole }: Runs) -> bool {
+fn has_whole_lines(operand: Operand, ArgumentRuns { alignment, whole }: ArgumentRuns) -> bool {
     lies_along_columns(operand.axes, operand.order) && alignment >= 16 && whole
 }
 
@@ -168,7 +168,7 @@ const MOST_BESIDE_SHARES: usize = 96;
 
 /// Whether lanes move what a tile writes. That takes instructions, but neither a fence nor a wait until the last chunk has been read: it is sooner
 /// done where nothing covers an epilogue, and in the way of the products where something does (`docs/performance.md`).
-fn is_direct_store(tile: &Tile, program: &Program, runs: &[Runs], chunk: usize) -> bool {
+fn is_direct_store(tile: &Tile, program: &Program, runs: &[ArgumentRuns], chunk: usize) -> bool {
     let TileShape::Sm90a { schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
     let mut matrices = program.stores.iter().filter(|store| !store.operand.dtype.is_packed());
     let in_pieces = |dtype: DType| {
@@ -182,7 +182,7 @@ fn is_direct_store(tile: &Tile, program: &Program, runs: &[Runs], chunk: usize) 
 
 /// Whether what a tile writes waits in registers, and leaves under the next one's products. Consumers that share a tile end together,
 /// so that their epilogue is seen; of one that computes next to nothing, into one matrix of 16 bits, only the conversion then is.
-pub(super) fn delays_store(tile: &Tile, program: &Program, runs: &[Runs]) -> bool {
+pub(in crate::plan) fn delays_store(tile: &Tile, program: &Program, runs: &[ArgumentRuns]) -> bool {
     let TileShape::Sm90a { consumers: 2, schedule: Schedule::Cooperative, splits_k: false, .. } = tile.shape else {
         return false;
     };
@@ -214,14 +214,14 @@ struct Needs {
 
 impl Needs {
     /// Places each operand in its chunk or slice; `maps`, those of A and B, get theirs behind.
-    fn of(program: &Program, runs: &[Runs], tile: &Tile, chunk: usize, mut maps: Vec<TensorMap>) -> Needs {
+    fn of(program: &Program, runs: &[ArgumentRuns], tile: &Tile, chunk: usize, mut maps: Vec<TensorMap>) -> Needs {
         let direct_store = is_direct_store(tile, program, runs, chunk);
         let mut matrix = |of, operand: Operand, argument: usize, read: bool, bytes: &mut usize| {
             let (map, size) = chunk_map(operand, argument, chunk);
             // Swizzles count from multiples of 1024 bytes.
             let align = if operand.dtype.is_packed() { 16 } else { 1024 };
             let at = bytes.next_multiple_of(align);
-            let Runs { alignment, whole } = runs[argument];
+            let ArgumentRuns { alignment, whole } = runs[argument];
             let map = map
                 .filter(|_| alignment >= 16 && (read || !direct_store))
                 .map(|map| TensorMap { required: read || whole, ..map });
@@ -280,10 +280,10 @@ impl Staging {
     ///
     /// # Errors
     /// How many bytes are lacking, if not even two stages fit.
-    pub(super) fn of(
+    pub(in crate::plan) fn of(
         program: &Program,
         operation: Operation,
-        runs: &[Runs],
+        runs: &[ArgumentRuns],
         tile: &Tile,
         target: Target,
     ) -> Result<(Staging, usize), String> {
@@ -376,7 +376,7 @@ impl Staging {
     }
 
     /// Whether consumers that take turns with the tile have one place for their chunks.
-    pub(super) fn is_common(&self, tile: &Tile) -> bool {
+    pub(in crate::plan) fn is_common(&self, tile: &Tile) -> bool {
         matches!(tile.shape, TileShape::Sm90a { consumers, .. } if self.chunk_rings < consumers)
     }
 
@@ -424,7 +424,7 @@ impl Staging {
 
 /// Whether the elements of a step's load are bits.
 fn is_packed(program: &Program, step: usize) -> bool {
-    matches!(program.steps[step].kind, StepKind::Load { operand, .. } if operand.dtype.is_packed())
+    matches!(program.steps[step].kind, InstrKind::Load { operand, .. } if operand.dtype.is_packed())
 }
 
 /// The maps of A and B: boxes of 64 elements of K, or of M or N where K is the strided axis. Under multicast each block of a

@@ -5,10 +5,10 @@
 //! *slice* in the workspace, and the last to arrive adds the slices up in their order; a tile that takes part alone writes the result
 //! itself. Of A the same holds for the tiles in a row.
 
-use super::Tile;
 use crate::dtype::ValueType;
 use crate::ir::axes::L;
 use crate::ir::{Operand, Side};
+use crate::plan::Tile;
 use crate::problem::Shape;
 use serde::Serialize;
 
@@ -39,7 +39,7 @@ impl OperandSum {
 
     /// Blocks of the result, each with a counter of who has arrived, and bytes of the slices of all of them; none of either where a
     /// tile takes part alone in every problem of this shape, as the kernel sees it.
-    pub(super) fn workspace(&self, tile: &Tile, shape: Shape) -> Option<[usize; 2]> {
+    pub(in crate::plan) fn workspace(&self, tile: &Tile, shape: Shape) -> Option<[usize; 2]> {
         let [along, across] = match self.side {
             Side::A => [shape.m.div_ceil(tile.bm), shape.n.div_ceil(tile.bn)],
             Side::B => [shape.n.div_ceil(tile.bn), shape.m.div_ceil(tile.bm)],

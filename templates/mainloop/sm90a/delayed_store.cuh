@@ -41,10 +41,10 @@ DEVICE void send_rows(const Params& p, const TileOrigin& tile, u32 stores, u32 c
 // has none. What a consumer has of `count` tiles is on its way or there.
 DEVICE void hand_over(const u32 (&kept)[CHUNKS][WORDS], u32 chunk, u32 group, u32 count) {
     const Handed handed(group, count > 0 ? (count - 1) * CHUNKS + chunk : 0);
-    barrier_wait(handed.sent(), handed.parity ^ 1);
+    mbarrier_wait(handed.sent(), handed.parity ^ 1);
     write_kept(kept, chunk, handed.stores());
     __syncwarp();
-    barrier_arrive_if(count > 0 && (thread_of_warpgroup() & 31) == 0, handed.written());
+    mbarrier_arrive_if(count > 0 && (thread_of_warpgroup() & 31) == 0, handed.written());
 }
 // All but the block's last tile, which the consumers send themselves.
 DEVICE void send_handed(const Params& p, Tiles tiles, u32 group) {
@@ -57,23 +57,23 @@ DEVICE void send_handed(const Params& p, Tiles tiles, u32 group) {
 #pragma unroll 1
         for (u32 chunk = 0; chunk < CHUNKS; ++chunk, ++number) {
             const Handed handed(group, number);
-            barrier_wait(handed.written(), handed.parity);
-            fence_async();
+            mbarrier_wait(handed.written(), handed.parity);
+            fence_proxy_async();
 #pragma unroll
             for (int first = 0; first < 64; first += STORE_ROWS) send_rows(p, tile, handed.stores(), chunk, group, first, true);
-            store_commit_if(true);
-            store_wait_read_if<0>(true);
-            barrier_arrive(handed.sent());
+            tma_store_commit_if(true);
+            tma_store_wait_read_if<0>(true);
+            mbarrier_arrive(handed.sent());
         }
     }
-    store_wait_all();
+    tma_store_wait_all();
 }
 // Each buffer of a consumer that has `count` tiles behind it has been sent from.
 DEVICE void wait_for_sent(u32 group, u32 count) {
     const u32 next = count > 0 ? (count - 1) * CHUNKS : 0;
     for (u32 i = 0; i < STORE_BUFFERS; ++i) {
         const Handed handed(group, next + i);
-        barrier_wait(handed.sent(), handed.parity ^ 1);
+        mbarrier_wait(handed.sent(), handed.parity ^ 1);
     }
 }
 
@@ -83,11 +83,11 @@ DEVICE void send_kept(const Params& p, const TileOrigin& tile, const u32 (&kept)
     const bool sends = (thread & 31) == 0 && pending;
     const int sent = __shfl_sync(~0u, first_row, 0);   // which the compiler sees to be the same in all of a warp
     const u32 stores = Handed(group, chunk).stores();
-    store_wait_read_if<STORE_BUFFERS - 1>(sends);
+    tma_store_wait_read_if<STORE_BUFFERS - 1>(sends);
     __syncwarp();
     write_kept(kept, chunk, stores);
-    fence_async();
+    fence_proxy_async();
     __syncwarp();
     send_rows(p, tile, stores, chunk, group, sent, sends);
-    store_commit_if(sends);
+    tma_store_commit_if(sends);
 }

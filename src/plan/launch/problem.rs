@@ -1,6 +1,6 @@
 //! Problems: extents, and how the arguments will lie in memory.
 
-use crate::args::{ArgumentError, ArgumentErrors, Fault, Slot, SlotKind, is_unread_operand, laid_out};
+use crate::args::{ArgumentError, ArgumentErrors, ArgumentFault, Slot, SlotKind, is_unread_operand, laid_out};
 use crate::check::Need;
 #[cfg(feature = "jit")]
 use crate::ir::name::word;
@@ -74,13 +74,13 @@ impl Problem {
     }
 
     /// Whether a launch could take what is said of strides and addresses, and of whom.
-    pub(super) fn check(&self, slots: &[Slot]) -> Result<(), ArgumentErrors> {
+    pub(in crate::plan) fn check(&self, slots: &[Slot]) -> Result<(), ArgumentErrors> {
         let fault = |(name, strides): (&String, &Strides)| {
             let fault = match slots.iter().find(|slot| *slot.name == **name) {
                 None if is_unread_operand(name, slots) => return None,
-                None => Fault::Unknown { known: slots.iter().map(|slot| slot.name.to_string()).collect() },
+                None => ArgumentFault::Unknown { known: slots.iter().map(|slot| slot.name.to_string()).collect() },
                 Some(slot) if slot.need == Need::Unused => return None,
-                Some(_) if !strides.alignment.is_power_of_two() => Fault::Alignment { got: strides.alignment },
+                Some(_) if !strides.alignment.is_power_of_two() => ArgumentFault::Alignment { got: strides.alignment },
                 Some(slot) => laid_out(&slot.kind, strides.ld, strides.batch_stride).err()?,
             };
             Some(ArgumentError { name: name.clone(), fault })
@@ -102,17 +102,17 @@ impl Problem {
     }
 
     /// The leading dimension of an argument, if it is known.
-    pub(super) fn known_ld(&self, name: &str) -> Option<usize> {
+    pub(in crate::plan) fn known_ld(&self, name: &str) -> Option<usize> {
         self.strides.get(name).and_then(|s| s.ld)
     }
 
     /// The bytes that an argument's address is a multiple of, as far as is known.
-    pub(super) fn known_alignment(&self, name: &str) -> usize {
+    pub(in crate::plan) fn known_alignment(&self, name: &str) -> usize {
         self.strides.get(name).copied().unwrap_or_default().alignment
     }
 
     /// The same extents, with what is known of every argument but some.
-    pub(super) fn without(mut self, names: &[&str]) -> Problem {
+    pub(in crate::plan) fn without(mut self, names: &[&str]) -> Problem {
         self.strides.retain(|name, _| !names.contains(&&**name));
         self
     }
@@ -129,12 +129,12 @@ impl Problem {
     }
 
     /// How every run of an argument lies.
-    pub(crate) fn runs(&self, slot: &Slot) -> Runs {
+    pub(crate) fn runs(&self, slot: &Slot) -> ArgumentRuns {
         let whole = match &slot.kind {
             SlotKind::Memory { dtype, inner, .. } => (inner * dtype.size()).is_multiple_of(16),
             SlotKind::Scalar(_) | SlotKind::Table(_) => true,
         };
-        Runs { alignment: self.alignment(slot), whole }
+        ArgumentRuns { alignment: self.alignment(slot), whole }
     }
 
     /// The alignment of every run of an argument, in bytes: 16, 8, 4, 2 or 1.
@@ -157,7 +157,7 @@ impl Problem {
 
 /// How the runs of an argument lie in memory, as far as is known beforehand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Runs {
+pub struct ArgumentRuns {
     /// Bytes that address, leading dimension and batch stride are multiples of: 16, 8, 4, 2 or 1.
     pub alignment: usize,
     /// Whether each run is a multiple of 16 bytes long: the least that a tensor map writes.

@@ -16,8 +16,8 @@ template <bool IS_A> DEVICE void fetch_operand(const Params& p, const Tiles& til
     const TensorMap& map = IS_A ? p.map0 : p.map1;
     const u64 policy = IS_A ? p.a_policy : p.b_policy;
     each_box<IS_A>(tiles, to, k, [&](u32 at, int x, int y) {
-{% if not splits_k %}        if constexpr ((IS_A ? CLUSTER_N : CLUSTER_M) == 2) tensor_load_multicast(at, map, policy, barrier, x, y, tiles.tile.batch, 3);
-        else {% else %}        {% endif %}tensor_load(at, map, policy, barrier, x, y, tiles.tile.batch);
+{% if not splits_k %}        if constexpr ((IS_A ? CLUSTER_N : CLUSTER_M) == 2) tma_load_multicast(at, map, policy, barrier, x, y, tiles.tile.batch, 3);
+        else {% else %}        {% endif %}tma_load(at, map, policy, barrier, x, y, tiles.tile.batch);
     });
 }
 // Into the level-2 cache, where nothing that a kernel before still writes can be missed: a block of K of the first tile's operand, another
@@ -30,7 +30,7 @@ template <bool IS_A> DEVICE void prefetch_operand(const Params& p, const Tiles& 
 {% endif %}    if (block * BK >= p.k) return;
 #pragma unroll
     for (int panel = 0; panel < PANELS; ++panel)
-        each_box<IS_A>(tiles, 0, block * BK + panel * 64, [&](u32, int x, int y) { tensor_prefetch_box(IS_A ? p.map0 : p.map1, x, y, tiles.tile.batch); });
+        each_box<IS_A>(tiles, 0, block * BK + panel * 64, [&](u32, int x, int y) { tma_prefetch_l2(IS_A ? p.map0 : p.map1, x, y, tiles.tile.batch); });
 }
 template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, const Tiles& tiles, u32 stage, u32 block) {
     const u32 shared = shared_address(shared_memory), barrier = shared + FULL + stage * 8;
@@ -43,19 +43,19 @@ template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, con
     }
 }
 
-{% if lockstep %}{% include "mainloop/sm90a_lockstep.cuh" %}
+{% if lockstep %}{% include "mainloop/sm90a/lockstep.cuh" %}
 {% endif -%}
 DEVICE void produce(const Params& p, Tiles tiles) {
     const u32 shared = shared_address(shared_memory), blocks = terms_in_blocks(p);
 {% if splits_k %}    const u32 first = p.k > 0 ? share_of(u32(p.k - 1) / BK + 1).first : 0;
-{% endif %}    Position at;
+{% endif %}    PipelineState at;
     bool more = tiles.advance(p);
     u32 block = 0;
     if constexpr (CONSTANT_A || CONSTANT_B) {
         // The constant operand depends on no earlier kernel: the ring is filled with it while they still run.
         const u32 ahead = !more || p.k == 0 ? 0 : blocks < STAGES ? blocks : STAGES;
         for (u32 i = 0; i < ahead; ++i) {
-            barrier_arrive_expect(shared + FULL + i * 8, STAGE_BYTES);
+            mbarrier_arrive_expect_tx(shared + FULL + i * 8, STAGE_BYTES);
             fetch_stage<CONSTANT_A, CONSTANT_B>(p, tiles, i, {% if splits_k %}first + {% endif %}i);
         }
         wait_for_earlier_kernels();
@@ -70,8 +70,8 @@ DEVICE void produce(const Params& p, Tiles tiles) {
 {% if lockstep %}        step.take(p);
 {% endif %}#pragma unroll 1
         for (; block < blocks; ++block) {
-            barrier_wait(shared + EMPTY + at.stage * 8, at.parity ^ 1);
-            barrier_arrive_expect(shared + FULL + at.stage * 8, p.k > 0 ? STAGE_BYTES : 0);
+            mbarrier_wait(shared + EMPTY + at.stage * 8, at.parity ^ 1);
+            mbarrier_arrive_expect_tx(shared + FULL + at.stage * 8, p.k > 0 ? STAGE_BYTES : 0);
             if (p.k > 0) fetch_stage<true, true>(p, tiles, at.stage, {% if splits_k %}first + {% endif %}block);
             at.advance();
         }

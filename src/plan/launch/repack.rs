@@ -1,7 +1,7 @@
 //! Re-striding: operands that TMA cannot read are copied into rows that it can, by a small kernel before the product.
 
-use super::Mainloop;
 use crate::dtype::DType;
+use crate::plan::Mainloop;
 use crate::problem::{Operation, Shape};
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ impl Repack {
     const LINE: usize = 128;
 
     /// What a mainloop has copied of operands of that alignment; nothing if it reads them as they are.
-    pub(super) fn of(mainloop: Mainloop, operation: Operation, alignment: [usize; 2]) -> Option<Repack> {
+    pub(in crate::plan) fn of(mainloop: Mainloop, operation: Operation, alignment: [usize; 2]) -> Option<Repack> {
         let operands = alignment.map(|bytes| bytes < 16);
         let needed = mainloop == Mainloop::Sm90a && operands.contains(&true);
         needed.then_some(Repack { dtype: operation.dtype(), operands })
@@ -48,7 +48,7 @@ impl Repack {
     /// Whether copying pays: what the product gains over the mainloop that reads operands as they lie, against what the
     /// copies take. Copying 8, 4 or 2 bytes at a time, that mainloop loses so many seconds for each operation; and with 2
     /// bytes, which `cp.async` cannot, for each term besides. Measured on an H200 (`docs/performance.md`).
-    pub(super) fn pays(shape: Shape, size: usize, alignment: [usize; 2]) -> bool {
+    pub(in crate::plan) fn pays(shape: Shape, size: usize, alignment: [usize; 2]) -> bool {
         let [m, n, k, batch] = [shape.m, shape.n, shape.k, shape.batch].map(|x| x as f64);
         let copied = |extent: f64, alignment: usize| if alignment < 16 { extent * k } else { 0.0 };
         let bytes = 2.0 * size as f64 * batch * (copied(m, alignment[0]) + copied(n, alignment[1]));
@@ -62,6 +62,6 @@ impl Repack {
 }
 
 /// Seconds that one more kernel in the stream takes, at least.
-pub(super) const LAUNCH: f64 = 3e-6;
+pub(in crate::plan) const LAUNCH: f64 = 3e-6;
 /// Bytes that the copying kernel reads and writes each second.
-pub(super) const BANDWIDTH: f64 = 3.9e12;
+pub(in crate::plan) const BANDWIDTH: f64 = 3.9e12;

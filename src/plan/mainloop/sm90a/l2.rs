@@ -4,9 +4,9 @@
 //! and if blocks go through K together. Memory that is read twice costs power, and above some 2048^3 power is what a product's time is made
 //! of (`docs/performance.md`).
 
-use super::raster::GROUP_BYTES;
-use super::{KernelPlan, Phase, Program, StepKind, TileShape};
 use crate::ir::{Operand, axes::L};
+use crate::plan::launch::raster::GROUP_BYTES;
+use crate::plan::{InstrKind, KernelPlan, Phase, Program, TileShape};
 use crate::problem::Shape;
 
 /// Bytes of the cache of an H100 and an H200.
@@ -20,7 +20,7 @@ const ROUNDS: usize = 24;
 /// Whether blocks wait for each other between tiles: where what they read during one does not fit into the cache, so that one that is
 /// behind finds nothing left of what the others have read, and where there are enough tiles to fall behind. At 65536 x 8192 x 16384 that
 /// was 53 to 68 GB from memory, in step 20.
-pub(super) fn drifts(shape: Shape, size: usize, multiprocessors: usize) -> bool {
+pub(in crate::plan) fn drifts(shape: Shape, size: usize, multiprocessors: usize) -> bool {
     let together = multiprocessors.saturating_mul(TILE);
     let lines = 2 * together.isqrt();
     let entry = shape.m.saturating_mul(shape.n);
@@ -38,7 +38,7 @@ fn matrix_bytes(program: &Program, Shape { m, n, batch, .. }: Shape) -> usize {
     };
     let loads = || {
         program.of_phase(Phase::Visit).filter_map(|step| match &program.steps[step].kind {
-            StepKind::Load { argument, operand } => Some((*argument, operand)),
+            InstrKind::Load { argument, operand } => Some((*argument, operand)),
             _ => None,
         })
     };
@@ -53,7 +53,7 @@ fn matrix_bytes(program: &Program, Shape { m, n, batch, .. }: Shape) -> usize {
 }
 
 /// Whether the epilogue's matrices are more than the cache holds: nobody finds them there afterwards.
-pub(super) fn outgrow(program: &Program, shape: Shape) -> bool {
+pub(in crate::plan) fn outgrow(program: &Program, shape: Shape) -> bool {
     matrix_bytes(program, shape) > CACHE
 }
 
@@ -98,10 +98,10 @@ impl Priorities {
     /// keep it until that box's turn: a residual at 8192 x 8192 x 1024 read 237 MB from memory in pairs, and 205 line by line. Nor does an
     /// operand that is read once come sooner in pairs: line by line 48 x 3584 x 18944 takes 2 to 3.5 % less (`docs/measurements/few-rows.md`).
     #[cfg(feature = "cuda")]
-    pub(crate) fn fetches_pairs(&self, source: super::MapSource) -> bool {
+    pub(crate) fn fetches_pairs(&self, source: crate::plan::MapSource) -> bool {
         match source {
-            super::MapSource::Operand(operand) => self.streamed != Some(operand),
-            super::MapSource::Argument(_) => self.matrices == Priority::Normal,
+            crate::plan::MapSource::Operand(operand) => self.streamed != Some(operand),
+            crate::plan::MapSource::Argument(_) => self.matrices == Priority::Normal,
         }
     }
 }
@@ -155,13 +155,13 @@ mod tests {
     use crate::target::Target;
 
     fn plan(shape: Shape) -> KernelPlan {
-        Gemm::new(F16, TN, &recipes::identity(F16).unwrap()).kernel(Target::SM_90A, 132, shape).unwrap()
+        Gemm::new(F16, TN, &recipes::identity(F16).unwrap()).kernel_plan(Target::SM_90A, 132, shape).unwrap()
     }
 
     #[test]
     fn whose_chunks_go_row_by_row() {
         let of = |epilogue: &Epilogue, shape| {
-            let plan = Gemm::new(F16, TN, epilogue).kernel(Target::SM_90A, 132, shape).unwrap();
+            let plan = Gemm::new(F16, TN, epilogue).kernel_plan(Target::SM_90A, 132, shape).unwrap();
             assert_eq!(plan.explain().contains("row by row"), plan.chunks_by_rows());
             (plan.tile.bn, plan.chunks_by_rows())
         };

@@ -19,8 +19,8 @@ static_assert(PARTIAL_BYTES == (PARTS - 1) * FROM_ONE, "as much room as the plan
 DEVICE void exchange(float (&own)[BLOCKS_M][BN / 2], const float (&sums)[BLOCKS_M][MULTIPLIED / 2], u32 count, u32 group, bool last) {
     const u32 shared = shared_address(shared_memory), rank = cluster_rank(), place = AT_PARTIALS + group * PARTIAL_BYTES;
     const int thread = thread_of_warpgroup();
-    if (thread == 0) barrier_arrive_expect(shared + PARTIALS_FULL + group * 8, PARTIAL_BYTES);
-    barrier_wait(shared + PARTIALS_EMPTY + group * 8, (count & 1) ^ 1);
+    if (thread == 0) mbarrier_arrive_expect_tx(shared + PARTIALS_FULL + group * 8, PARTIAL_BYTES);
+    mbarrier_wait(shared + PARTIALS_EMPTY + group * 8, (count & 1) ^ 1);
 #pragma unroll
     for (u32 distance = 1; distance < PARTS; ++distance) {   // so that no block is everyone's first goal
         const u32 to = (rank + distance) % PARTS, slot = rank < to ? rank : rank - 1;
@@ -31,7 +31,7 @@ DEVICE void exchange(float (&own)[BLOCKS_M][BN / 2], const float (&sums)[BLOCKS_
             for (int i = 0; i < BLOCKS_M * GROUPS; ++i)
                 send_if(to == part, at + i * 2048, barrier, &sums[i / GROUPS][(part * GROUPS + i % GROUPS) * 4]);
     }
-    barrier_wait(shared + PARTIALS_FULL + group * 8, count & 1);
+    mbarrier_wait(shared + PARTIALS_FULL + group * 8, count & 1);
     // In the order of the blocks, so that an element is the same whichever block finishes it: edge tiles are shifted, and finish some twice.
 #pragma unroll
     for (int i = 0; i < BLOCKS_M * GROUPS; ++i) {
@@ -49,7 +49,7 @@ DEVICE void exchange(float (&own)[BLOCKS_M][BN / 2], const float (&sums)[BLOCKS_
         }
     }
     // All have read before the others may write again: the fence waits until that is in registers, for which an arrival alone does not.
-    fence_async();
+    fence_proxy_async();
     sync_warpgroup(group);
-    barrier_arrive_at_if(!last && thread < PARTS && thread != rank, shared + PARTIALS_EMPTY + group * 8, thread);
+    mbarrier_arrive_cluster_if(!last && thread < PARTS && thread != rank, shared + PARTIALS_EMPTY + group * 8, thread);
 }

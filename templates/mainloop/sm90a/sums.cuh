@@ -58,12 +58,12 @@ template <bool IS_A> DEVICE void sum_stage(u32 stage, u32 sums) {
 // Goes through the ring of stages like the consumers, and sums those that are its tile's share.
 DEVICE void sum_operands(const Params& p, Tiles tiles) {
     const u32 shared = shared_address(shared_memory);
-    Position at;
+    PipelineState at;
     u32 count = 0;   // of tiles that have taken part
     while (tiles.advance(p)) {
         const bool any = takes_part(p, tiles.tile);
         if (any) {
-            barrier_wait(shared + SUMS_EMPTY + (count & 1) * 8, (count >> 1 & 1) ^ 1);
+            mbarrier_wait(shared + SUMS_EMPTY + (count & 1) * 8, (count >> 1 & 1) ^ 1);
             for (int i = thread_of_warpgroup() & 31; i < LINES_A + LINES_B; i += 32) shared_at<float>(AT_SUMS + (count & 1) * SUM_BYTES + i * 4) = 0.0f;
             __syncwarp();
         }
@@ -72,7 +72,7 @@ DEVICE void sum_operands(const Params& p, Tiles tiles) {
         u32 next_b = Share<false>::any(p, tiles.tile) ? Share<false>::first(tiles.tile) : ~0u;
 #pragma unroll 1
         for (u32 block = 0; block == 0 || block * BK < fresh(p.k); ++block) {
-            barrier_wait(shared + FULL + at.stage * 8, at.parity);
+            mbarrier_wait(shared + FULL + at.stage * 8, at.parity);
             const bool summed = block == next_a || block == next_b;
             if (LINES_A > 0 && block == next_a) {
                 sum_stage<true>(at.stage * STAGE_BYTES, AT_SUMS + (count & 1) * SUM_BYTES);
@@ -83,16 +83,16 @@ DEVICE void sum_operands(const Params& p, Tiles tiles) {
                 next_b += Share<false>::parts(p);
             }
             // Copies may overwrite what was read: the fence waits until that is in registers, for which an arrival alone does not.
-            if (summed) fence_async();
+            if (summed) fence_proxy_async();
             __syncwarp();
             const int lane = thread_of_warpgroup() & 31;
-            if constexpr (CLUSTER == 1) barrier_arrive_if(lane == 0, shared + EMPTY + at.stage * 8);
-            else barrier_arrive_at_if(lane < CLUSTER, shared + EMPTY + at.stage * 8, lane);
+            if constexpr (CLUSTER == 1) mbarrier_arrive_if(lane == 0, shared + EMPTY + at.stage * 8);
+            else mbarrier_arrive_cluster_if(lane < CLUSTER, shared + EMPTY + at.stage * 8, lane);
             at.advance();
         }
         if (any) {
             __syncwarp();
-            barrier_arrive_if((thread_of_warpgroup() & 31) == 0, shared + SUMS_FULL + (count & 1) * 8);
+            mbarrier_arrive_if((thread_of_warpgroup() & 31) == 0, shared + SUMS_FULL + (count & 1) * 8);
             ++count;
         }
     }
@@ -101,17 +101,17 @@ DEVICE void sum_operands(const Params& p, Tiles tiles) {
 DEVICE void hand_on_sums(const Params& p, const TileOrigin& tile, u32& count, int lane) {
     if (!takes_part(p, tile)) return;
     const u32 shared = shared_address(shared_memory), slot = count & 1;
-    barrier_wait(shared + SUMS_FULL + slot * 8, count >> 1 & 1);
+    mbarrier_wait(shared + SUMS_FULL + slot * 8, count >> 1 & 1);
     const TileValues t = epilogue_begin(p, tile.batch);
-    hand_in_sums(p, t, tile, &shared_at<float>(AT_SUMS + slot * SUM_BYTES), lane, 32);
+    publish_sums(p, t, tile, &shared_at<float>(AT_SUMS + slot * SUM_BYTES), lane, 32);
     __syncwarp();
     u32 last = 0;
     if (lane == 0) {
-        barrier_arrive(shared + SUMS_EMPTY + slot * 8);
+        mbarrier_arrive(shared + SUMS_EMPTY + slot * 8);
         last = arrive_for_sums(p, t, tile);
     }
     last = __shfl_sync(~0u, last, 0);
     __syncwarp();
-    if (last) settle_sums(p, t, tile, last, lane, 32);
+    if (last) fixup_sums(p, t, tile, last, lane, 32);
     ++count;
 }

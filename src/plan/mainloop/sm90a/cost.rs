@@ -6,10 +6,10 @@
 //! slices; a few were then set by hand. On all of them it picked one within 3 % of the best before blocks in turns came to be taken alone;
 //! others are not held against it yet (`docs/performance.md`).
 
-use super::choice::{Request, tiles as count_tiles};
-use super::program::Phase;
-use super::staging::{chunk_columns, delays_store};
-use super::{Schedule, Tile, TileShape};
+use crate::plan::choice::{TileRequest, tiles as count_tiles};
+use crate::plan::epilogue::program::Phase;
+use crate::plan::mainloop::sm90a::staging::{chunk_columns, delays_store};
+use crate::plan::{Schedule, Tile, TileShape};
 
 /// The tiles, each with the most stages that may fit. Blocks that fetch enough come alone and in pairs along M; those of half a narrow
 /// output's columns also in pairs along N, which fetch its larger operand once.
@@ -43,7 +43,7 @@ static TILES: [Tile; 24] = [
 static NARROW_TILES: [Tile; 2] = [Tile::single(64, 16, 10), Tile::single(64, 8, 10)];
 
 /// Every tile that may be chosen.
-pub(super) fn tiles() -> impl Iterator<Item = Tile> {
+pub(in crate::plan) fn tiles() -> impl Iterator<Item = Tile> {
     let pairs = TILES.iter().filter(|tile| tile.bn >= 64).map(|tile| tile.clustered(2, 1));
     let across = TILES.iter().filter(|tile| tile.bn == 64).map(|tile| tile.clustered(1, 2));
     TILES.iter().chain(&NARROW_TILES).copied().chain(pairs).chain(across)
@@ -98,7 +98,7 @@ const WRITTEN_TO_SHARED: f64 = 5.0;
 
 /// Of a cycle: between launches that fill the device for 100 us, which come to 1.2 estimated cycles a nanosecond, and short ones of
 /// few blocks, which come to 1.7.
-pub(super) const NANOSECONDS: f64 = 1.0 / 1.4;
+pub(in crate::plan) const NANOSECONDS: f64 = 1.0 / 1.4;
 
 /// What a tile is estimated to take, in cycles.
 struct Cycles {
@@ -117,7 +117,7 @@ struct Cycles {
 }
 
 /// What a Hopper tile takes: of its own, and of what is to be computed.
-fn of_tile(tile: &Tile, request: &Request<'_>) -> Option<Cycles> {
+fn of_tile(tile: &Tile, request: &TileRequest<'_>) -> Option<Cycles> {
     let TileShape::Sm90a { bk, consumers, schedule, .. } = tile.shape else { return None };
     let program = request.program;
     let area = (tile.bm * tile.bn) as f64;
@@ -142,23 +142,23 @@ fn of_tile(tile: &Tile, request: &Request<'_>) -> Option<Cycles> {
 }
 
 /// Whether a tile's epilogue is over before the next tile's products are, so that the next epilogue may wait for it.
-pub(super) fn hides(tile: &Tile, request: &Request<'_>) -> bool {
+pub(in crate::plan) fn hides(tile: &Tile, request: &TileRequest<'_>) -> bool {
     let Some(Cycles { product, epilogue, chunks, loads, .. }) = of_tile(tile, request) else { return false };
     UNDER_PRODUCTS * (epilogue + READ * loads * chunks) + HANDOVER < product
 }
 
 /// Cycles of a tile's epilogue.
-pub(super) fn epilogue(tile: &Tile, request: &Request<'_>) -> f64 {
+pub(in crate::plan) fn epilogue(tile: &Tile, request: &TileRequest<'_>) -> f64 {
     of_tile(tile, request).map_or(0.0, |cycles| cycles.epilogue)
 }
 
 /// Whether a tile's epilogue runs under the products of another.
-pub(super) const fn takes_turns(tile: &Tile) -> bool {
+pub(in crate::plan) const fn takes_turns(tile: &Tile) -> bool {
     matches!(tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. })
 }
 
 /// Estimated cycles.
-pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
+pub(in crate::plan) fn estimate(tile: &Tile, request: &TileRequest<'_>) -> f64 {
     let TileShape::Sm90a { schedule, cluster: [cluster_m, cluster_n], .. } = tile.shape else { return f64::INFINITY };
     let Some(Cycles { terms, product, epilogue, besides, values, chunks, delayed_store, .. }) = of_tile(tile, request) else {
         return f64::INFINITY;
@@ -177,7 +177,7 @@ pub(super) fn estimate(tile: &Tile, request: &Request<'_>) -> f64 {
         Schedule::PingPong => waves * (product + besides).max(ALONE * epilogue) + ALONE * epilogue,
         Schedule::Cooperative => waves * (product + epilogue + RESTART),
     };
-    let narrow = shape.m.min(shape.n) <= super::NARROW;
+    let narrow = shape.m.min(shape.n) <= crate::plan::NARROW;
     let l2 = if request.rows_begin_at_lines { FROM_L2 } else { FROM_L2_ACROSS_LINES };
     let bytes = |lines: usize, sharing: usize| blocks * lines as f64 / sharing as f64 * terms * size as f64;
     // The larger operand of a narrow output, which are the rows of its tiles, comes from memory.

@@ -1,10 +1,10 @@
 //! The tiles among which the choice picks, but for those of Hopper, with the times that they were measured to take.
 
-use super::Tile;
+use crate::plan::Tile;
 
 /// A tile, what it takes, and for which problems it is meant. Times are measured on an H200 and relative to each other
 /// within a list (`docs/performance.md`).
-pub(super) struct Candidate {
+pub(in crate::plan) struct Candidate {
     /// The tile.
     pub tile: Tile,
     /// Time of each term of K, with one tile alone on a multiprocessor.
@@ -39,7 +39,7 @@ impl Candidate {
 }
 
 /// Tiles of the tensor-core mainloop for 16-bit operands, with fewer stages further down for less shared memory.
-pub(super) static SM80: [Candidate; 14] = [
+pub(in crate::plan) static SM80: [Candidate; 14] = [
     Candidate::sm80(Tile::sm80(128, 256, 64, 4, [2, 4], 1), 67.0, 400.0).aligned(4, 16),
     Candidate::sm80(Tile::sm80(128, 256, 64, 3, [2, 4], 1), 67.1, 400.0).aligned(4, 16),
     Candidate::sm80(Tile::sm80(128, 128, 64, 3, [2, 2], 2), 41.0, 110.0).aligned(8, 16),
@@ -57,7 +57,7 @@ pub(super) static SM80: [Candidate; 14] = [
 ];
 
 /// Tiles of the tensor-core mainloop for `f32` operands as tf32.
-pub(super) static SM80_TF32: [Candidate; 6] = [
+pub(in crate::plan) static SM80_TF32: [Candidate; 6] = [
     Candidate::sm80(Tile::sm80(128, 128, 32, 3, [2, 2], 2), 100.0, 110.0).aligned(8, 16),
     Candidate::sm80(Tile::sm80(128, 128, 16, 5, [2, 2], 2), 101.0, 110.0).aligned(8, 16),
     Candidate::sm80(Tile::sm80(128, 128, 32, 3, [2, 4], 1), 110.0, 110.0),
@@ -66,7 +66,7 @@ pub(super) static SM80_TF32: [Candidate; 6] = [
     Candidate::sm80(Tile::sm80(64, 64, 32, 3, [2, 2], 1), 42.0, 100.0),
 ];
 
-pub(super) static SIMT: [Candidate; 5] = [
+pub(in crate::plan) static SIMT: [Candidate; 5] = [
     candidate(Tile::simt(128, 128, 8, 8, 16, 2), 126.0, 97.0, 16.0),
     candidate(Tile::simt(128, 64, 8, 8, 8, 3), 70.0, 51.0, 16.0),
     candidate(Tile::simt(64, 64, 16, 8, 4, 4), 41.0, 31.0, 16.0),
@@ -75,7 +75,7 @@ pub(super) static SIMT: [Candidate; 5] = [
 ];
 
 /// For `f64`, whose accumulators take two registers each. The times follow from those of `f32` by the multiply-adds: they are not measured.
-pub(super) static SIMT_F64: [Candidate; 4] = [
+pub(in crate::plan) static SIMT_F64: [Candidate; 4] = [
     candidate(Tile::simt(128, 64, 8, 8, 8, 2), 140.0, 102.0, 16.0),
     candidate(Tile::simt(64, 64, 16, 8, 4, 3), 82.0, 62.0, 16.0),
     candidate(Tile::simt(32, 64, 16, 4, 4, 4), 60.0, 40.0, 16.0),
@@ -83,14 +83,14 @@ pub(super) static SIMT_F64: [Candidate; 4] = [
 ];
 
 /// Tiles for a few rows, B with K contiguous. The times are of a block.
-pub(super) static GEMV_K: [Candidate; 3] = [
+pub(in crate::plan) static GEMV_K: [Candidate; 3] = [
     candidate(Tile::gemv(1, 8, 256, 4, 1), 1.0, 1.0, 0.0).up_to_rows(1),
     candidate(Tile::gemv(2, 8, 256, 3, 1), 1.1, 1.1, 0.0).up_to_rows(2),
     candidate(Tile::gemv(4, 8, 256, 2, 1), 1.3, 1.3, 0.0),
 ];
 
 /// The same with N contiguous: blocks have to be wide, so clusters share K where there would be too few of them.
-pub(super) static GEMV_N: [Candidate; 6] = [
+pub(in crate::plan) static GEMV_N: [Candidate; 6] = [
     candidate(Tile::gemv(1, 64, 512, 2, 2), 10.4, 7.5, 0.0).up_to_rows(1),
     candidate(Tile::gemv(1, 32, 256, 4, 1), 11.2, 8.4, 0.0).up_to_rows(1),
     candidate(Tile::gemv(2, 64, 256, 3, 2), 11.0, 7.8, 0.0).up_to_rows(2),
@@ -101,14 +101,14 @@ pub(super) static GEMV_N: [Candidate; 6] = [
 
 /// Memory-bound: a tile costs its area. Smaller ones are for problems that do not fill the device, and for single-column
 /// strips, which need a thread for every column.
-pub(super) static POINTWISE: [Candidate; 3] = [
+pub(in crate::plan) static POINTWISE: [Candidate; 3] = [
     candidate(Tile::pointwise(16, 256, 128), 4.0, 4.0, 1.0),
     candidate(Tile::pointwise(8, 256, 128), 2.1, 2.1, 1.0),
     candidate(Tile::pointwise(16, 128, 128), 2.1, 2.1, 1.0),
 ];
 
 /// The same for sums of several matrices, which a thread reads one by one: more blocks, with fewer threads.
-pub(super) static SUMS: [Candidate; 4] = [
+pub(in crate::plan) static SUMS: [Candidate; 4] = [
     candidate(Tile::pointwise(16, 256, 128), 4.0, 4.0, 1.0),
     candidate(Tile::pointwise(8, 256, 128), 2.0, 2.0, 1.0),
     candidate(Tile::pointwise(8, 128, 128), 1.1, 1.1, 1.0),

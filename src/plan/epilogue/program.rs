@@ -11,13 +11,13 @@
 //! code stands twice, and only a strip that the border crosses evaluates both. Every other select stays a select, as does
 //! one inside eight others that branch.
 
-use super::{OperandSum, Reduce};
 use crate::check::{Checked, Type};
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Node, NodeId};
 use crate::ir::op::{Op, Signature};
 use crate::ir::{CustomOp, Operand, Reduction, SinkKind};
+use crate::plan::{OperandSum, PlannedReduction};
 use serde::Serialize;
 
 /// How often a value is computed.
@@ -53,19 +53,19 @@ impl Phase {
 
 /// One value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Step {
+pub struct Instr {
     /// Its type.
     pub value: ValueType,
     /// Where it is computed.
     pub phase: Phase,
     /// How.
-    pub kind: StepKind,
+    pub kind: InstrKind,
 }
 
 /// How a value comes about. Numbers are places in [`Program::steps`], arguments those of [`Checked::arguments`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StepKind {
+pub enum InstrKind {
     /// The mainloop hands it over.
     Accumulator,
     /// A literal.
@@ -118,7 +118,7 @@ fn constant_as_text<S: serde::Serializer>(constant: &Constant, s: S) -> Result<S
 #[serde(rename_all = "snake_case")]
 pub enum Item {
     /// Compute a value.
-    Step(usize),
+    Instr(usize),
     /// A select as a branch: its arms' own values, then the select's.
     Branch {
         /// The select.
@@ -145,13 +145,13 @@ pub struct Store {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Program {
     /// Every live value, operands before users.
-    pub steps: Vec<Step>,
+    pub steps: Vec<Instr>,
     /// The visit: values of [`Phase::Visit`] that are not loads or the accumulator.
     pub visit: Vec<Item>,
     /// The stores, after everything in the visit.
     pub stores: Vec<Store>,
     /// The reductions, after the stores.
-    pub reductions: Vec<Reduce>,
+    pub reductions: Vec<PlannedReduction>,
     /// The sums of operands over K, which the mainloop takes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sums: Vec<OperandSum>,
@@ -188,19 +188,19 @@ impl Program {
             let Type { value, axes } = checked.type_of(id);
             let args = || node.args().iter().map(|a| places[a.index()]).collect();
             let kind = match node {
-                Node::Accumulator(_) => StepKind::Accumulator,
-                Node::Constant(c) => StepKind::Constant(*c),
-                Node::Coordinate(c) => StepKind::Coordinate(*c),
-                Node::Scalar { name, .. } => StepKind::Scalar { argument: argument(name) },
-                Node::Load { name, operand, .. } => StepKind::Load { argument: argument(name), operand: *operand },
-                Node::Gather { name, .. } => StepKind::Gather { argument: argument(name), args: args() },
-                Node::Apply { op, .. } => StepKind::Apply { op: *op, args: args() },
-                Node::Custom { op, .. } => StepKind::Custom { name: op.name().into(), cuda: op.cuda().into(), args: args() },
+                Node::Accumulator(_) => InstrKind::Accumulator,
+                Node::Constant(c) => InstrKind::Constant(*c),
+                Node::Coordinate(c) => InstrKind::Coordinate(*c),
+                Node::Scalar { name, .. } => InstrKind::Scalar { argument: argument(name) },
+                Node::Load { name, operand, .. } => InstrKind::Load { argument: argument(name), operand: *operand },
+                Node::Gather { name, .. } => InstrKind::Gather { argument: argument(name), args: args() },
+                Node::Apply { op, .. } => InstrKind::Apply { op: *op, args: args() },
+                Node::Custom { op, .. } => InstrKind::Custom { name: op.name().into(), cuda: op.cuda().into(), args: args() },
                 Node::Call { function, .. } => unreachable!("`{}` was not inlined", function.name),
                 Node::Element(..) => unreachable!("elements of operands have been left out"),
             };
             places[id.index()] = steps.len();
-            steps.push(Step { value, phase: Phase::of(axes), kind });
+            steps.push(Instr { value, phase: Phase::of(axes), kind });
             built_at.push(graph.built_at(id));
         }
         let (mut stores, mut reductions, mut sums) = (Vec::new(), Vec::new(), Vec::new());
@@ -218,7 +218,7 @@ impl Program {
                     let factors = checked.summed_product(sink);
                     let terms =
                         factors.map_or_else(|| sink.values.clone(), |factors| factors.to_vec()).into_iter().map(place).collect();
-                    reductions.push(Reduce { argument, operand, terms, value, monoid, atomic, accumulate });
+                    reductions.push(PlannedReduction { argument, operand, terms, value, monoid, atomic, accumulate });
                 }
             }
         }
@@ -230,14 +230,14 @@ impl Program {
     /// The operands of a step.
     pub fn args(&self, step: usize) -> &[usize] {
         match &self.steps[step].kind {
-            StepKind::Gather { args, .. } | StepKind::Apply { args, .. } | StepKind::Custom { args, .. } => args,
+            InstrKind::Gather { args, .. } | InstrKind::Apply { args, .. } | InstrKind::Custom { args, .. } => args,
             _ => &[],
         }
     }
 
     /// Whether the value stands for itself wherever it is used, and is never stored: constants, coordinates, scalars.
     pub fn is_inline(&self, step: usize) -> bool {
-        matches!(self.steps[step].kind, StepKind::Constant(_) | StepKind::Coordinate(_) | StepKind::Scalar { .. })
+        matches!(self.steps[step].kind, InstrKind::Constant(_) | InstrKind::Coordinate(_) | InstrKind::Scalar { .. })
     }
 
     /// The steps of a phase that have to be computed there, in order.
@@ -246,9 +246,9 @@ impl Program {
     }
 
     /// What a phase loads: the step, the argument and the operand.
-    pub(super) fn loads_of(&self, phase: Phase) -> impl Iterator<Item = (usize, usize, Operand)> {
+    pub(in crate::plan) fn loads_of(&self, phase: Phase) -> impl Iterator<Item = (usize, usize, Operand)> {
         self.of_phase(phase).filter_map(|step| match self.steps[step].kind {
-            StepKind::Load { argument, operand } => Some((step, argument, operand)),
+            InstrKind::Load { argument, operand } => Some((step, argument, operand)),
             _ => None,
         })
     }
@@ -269,7 +269,7 @@ impl Program {
 
     fn longest_way(&self, items: &[Item], fast_math: bool) -> u32 {
         let cost = |item: &Item| match item {
-            Item::Step(step) => self.step_cost(*step, fast_math),
+            Item::Instr(step) => self.step_cost(*step, fast_math),
             Item::Branch { select, then, otherwise } => {
                 let arms = [then, otherwise].map(|arm| self.longest_way(arm, fast_math));
                 self.step_cost(*select, fast_math) + arms[0].max(arms[1])
@@ -280,9 +280,9 @@ impl Program {
 
     fn step_cost(&self, step: usize, fast_math: bool) -> u32 {
         match &self.steps[step].kind {
-            StepKind::Apply { op, .. } => op.row().cost_of(fast_math),
-            StepKind::Custom { .. } => CustomOp::COST,
-            StepKind::Gather { .. } => Node::GATHER_COST,
+            InstrKind::Apply { op, .. } => op.row().cost_of(fast_math),
+            InstrKind::Custom { .. } => CustomOp::COST,
+            InstrKind::Gather { .. } => Node::GATHER_COST,
             _ => 0,
         }
     }
@@ -292,10 +292,10 @@ impl Program {
         let mut positional = vec![false; self.steps.len()];
         for (index, step) in self.steps.iter().enumerate() {
             positional[index] = match &step.kind {
-                StepKind::Constant(_) | StepKind::Coordinate(_) | StepKind::Scalar { .. } => true,
-                StepKind::Accumulator => false,
-                StepKind::Load { .. } | StepKind::Gather { .. } => !step.phase.is_array(),
-                StepKind::Apply { args, .. } | StepKind::Custom { args, .. } => args.iter().all(|&a| positional[a]),
+                InstrKind::Constant(_) | InstrKind::Coordinate(_) | InstrKind::Scalar { .. } => true,
+                InstrKind::Accumulator => false,
+                InstrKind::Load { .. } | InstrKind::Gather { .. } => !step.phase.is_array(),
+                InstrKind::Apply { args, .. } | InstrKind::Custom { args, .. } => args.iter().all(|&a| positional[a]),
             };
         }
         positional
@@ -317,7 +317,7 @@ impl<'p> Regions<'p> {
     fn of(program: &'p Program) -> Regions<'p> {
         let positional = program.is_positional();
         let candidate = |s: usize| match &program.steps[s].kind {
-            StepKind::Apply { op, args } if op.row().signature == Signature::Select => {
+            InstrKind::Apply { op, args } if op.row().signature == Signature::Select => {
                 program.steps[s].phase == Phase::Visit && positional[args[0]]
             }
             _ => false,
@@ -394,10 +394,10 @@ impl<'p> Regions<'p> {
         // One list a block, filled in order of steps; a branch takes its arms' lists, which are complete by then.
         let mut lists: Vec<Vec<Item>> = vec![Vec::new(); self.blocks.len()];
         for (index, step) in self.program.steps.iter().enumerate() {
-            let computed = matches!(step.kind, StepKind::Gather { .. } | StepKind::Apply { .. } | StepKind::Custom { .. });
+            let computed = matches!(step.kind, InstrKind::Gather { .. } | InstrKind::Apply { .. } | InstrKind::Custom { .. });
             let (Phase::Visit, true, Some(home)) = (step.phase, computed, self.home[index]) else { continue };
             let item = match self.arms[index] {
-                None => Item::Step(index),
+                None => Item::Instr(index),
                 Some([then, otherwise]) => Item::Branch {
                     select: index,
                     then: std::mem::take(&mut lists[then]),

@@ -4,8 +4,8 @@
 //! it has. That is no more work, for a tile takes the same wherever it lies, and both write the same bits; but tiles that lie mostly outside
 //! were seen to take longer than whole ones: 4096 x 4104 x 4096 is 6 % faster without them (`docs/performance.md`).
 
-use super::{KernelPlan, Program};
 use crate::check::{Argument, Role};
+use crate::plan::{KernelPlan, Program};
 use crate::problem::Shape;
 
 /// Bytes of the widest access, which a tile's first rows and columns are a multiple of in every matrix.
@@ -13,7 +13,7 @@ const WIDEST: usize = 16;
 
 /// Whether elements may be computed twice: nothing adds them up or has overwritten what they are made of, and no byte holds elements of
 /// several tiles. That nothing is read where another name writes is the borrows' affair.
-pub(super) fn allows(program: &Program, arguments: &[Argument]) -> bool {
+pub(in crate::plan) fn allows(program: &Program, arguments: &[Argument]) -> bool {
     let mut matrices = arguments.iter().filter_map(|argument| argument.role.operand()).filter(|operand| operand.axes.is_matrix());
     program.reductions.is_empty()
         && program.sums.is_empty()
@@ -47,7 +47,7 @@ mod tests {
     use crate::target::Target;
 
     fn plan(epilogue: &Epilogue, tile: Tile, shape: Shape) -> KernelPlan {
-        Gemm::new(F16, TN, epilogue).tile(tile).kernel(Target::SM_90A, 132, shape).unwrap()
+        Gemm::new(F16, TN, epilogue).tile(tile).kernel_plan(Target::SM_90A, 132, shape).unwrap()
     }
 
     #[test]
@@ -89,7 +89,8 @@ mod tests {
             let plan = plan(&epilogue, Tile::ping_pong(128, 128, 3), Shape::new(4104, 4104, 256));
             assert!(!plan.shifted_edges && !plan.explain().contains("shifted: the last"), "{}", plan.explain());
         }
-        let sm80 = Gemm::new(F16, TN, &recipes::identity(F16).unwrap()).kernel(Target::SM_80, 108, Shape::new(4104, 4104, 256));
+        let sm80 =
+            Gemm::new(F16, TN, &recipes::identity(F16).unwrap()).kernel_plan(Target::SM_80, 108, Shape::new(4104, 4104, 256));
         assert!(!sm80.unwrap().shifted_edges, "nothing fills in what does not exist");
     }
 }

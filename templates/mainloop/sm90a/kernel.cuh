@@ -85,7 +85,7 @@ struct Tiles {
 };
 
 // A position in the ring of stages, which runs on from tile to tile.
-struct Position {
+struct PipelineState {
     u32 stage = 0, parity = 0;
     DEVICE void advance() {
         if (++stage == STAGES) {
@@ -119,13 +119,13 @@ DEVICE u32 terms_in_blocks(const Params& p) {
 DEVICE void clear_ring() {
 #pragma unroll 1
     for (int i = threadIdx.x * 16; i < STAGES * STAGE_BYTES; i += THREADS * 16) shared_at<uint4>(i) = uint4{};
-    fence_async();
+    fence_proxy_async();
     __syncthreads();
 }
 
-{% include "mainloop/sm90a_produce.cuh" %}
-{% if reductions %}{% include "mainloop/sm90a_announce.cuh" %}{% endif -%}
-{% if operand_sums %}{% include "mainloop/sm90a_sums.cuh" %}
+{% include "mainloop/sm90a/produce.cuh" %}
+{% if reductions %}{% include "mainloop/sm90a/announce.cuh" %}{% endif -%}
+{% if operand_sums %}{% include "mainloop/sm90a/sums.cuh" %}
 {% endif -%}
 // What the epilogue reads is staged tile by tile, ahead of the consumers by as much as there is room for. What it comes to is handed on when
 // the tile's vectors have made room: two tiles later.
@@ -141,10 +141,10 @@ DEVICE void stage_vectors(const Params& p, Tiles tiles, int lane) {
 {% endif %}    };
     for (u32 count = 0; tiles.advance(p); ++count) {
         const u32 slot = count & 1;
-        if constexpr (VECTOR_BYTES > 0) barrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
+        if constexpr (VECTOR_BYTES > 0) mbarrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
         fill_vectors(p, epilogue_begin(p, tiles.tile.batch), AT_VECTORS + slot * VECTOR_BYTES, tiles.tile, lane);
         __syncwarp();
-        if (lane == 0) barrier_arrive(shared + VECTORS_FULL + slot * 8);
+        if (lane == 0) mbarrier_arrive(shared + VECTORS_FULL + slot * 8);
         if (HANDS_ON && count >= 2 && behind.advance(p)) hand_on(done++);
     }
     while (HANDS_ON && behind.advance(p)) hand_on(done++);
@@ -159,7 +159,7 @@ DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
 #pragma unroll 1
             for (u32 i = 0; i < (PING_PONG ? 1 : CONSUMERS); ++i) {
                 const u32 slot = (SHARED_CHUNKS ? 0 : PING_PONG ? count & 1 : i) * LOAD_STAGES + number % LOAD_STAGES;
-                barrier_wait(shared + LOADS_EMPTY + slot * 8, (number / LOAD_STAGES & 1) ^ 1);
+                mbarrier_wait(shared + LOADS_EMPTY + slot * 8, (number / LOAD_STAGES & 1) ^ 1);
 {% if operand_sums %}#pragma unroll 1
                 for (int part = 0; part < LOADERS; part += 32)   // one warp goes through the shares of two
     {% endif %}                fill_chunk<LOADERS>(p, t, AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
@@ -172,51 +172,51 @@ DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
 
 // ---- consumers ----
 // acc = A * B over the tile, or over this consumer's rows of it; `meanwhile` runs under the first blocks of K.
-template <class F> DEVICE void multiply(float (&acc)[BLOCKS_M][{{ multiplied }} / 2], Position& at, u32 blocks, u32 group, F meanwhile) {
+template <class F> DEVICE void multiply(float (&acc)[BLOCKS_M][{{ multiplied }} / 2], PipelineState& at, u32 blocks, u32 group, F meanwhile) {
     const u32 shared = shared_address(shared_memory);
     const int thread = threadIdx.x & 127;
     auto release = [&](u32 stage, bool releases) {
         const u32 barrier = shared + EMPTY + stage * 8;
-        if constexpr ({{ fetchers }} == 1) barrier_arrive_if(releases && thread == 0, barrier);
-        else barrier_arrive_at_if(releases && thread < CLUSTER, barrier, thread);
+        if constexpr ({{ fetchers }} == 1) mbarrier_arrive_if(releases && thread == 0, barrier);
+        else mbarrier_arrive_cluster_if(releases && thread < CLUSTER, barrier, thread);
     };
     u32 last = 0, block = 0;
 #pragma unroll 1
     do {
-        barrier_wait(shared + FULL + at.stage * 8, at.parity);
-        multiply_begin();
+        mbarrier_wait(shared + FULL + at.stage * 8, at.parity);
+        wgmma_fence();
 #pragma unroll
         for (int panel = 0; panel < PANELS; ++panel) {
             const u32 from = shared + at.stage * STAGE_BYTES + panel * PANEL_BYTES;
-            const u64 a = operand_descriptor(from + (PING_PONG ? 0 : group * (BLOCKS_M * 8192)), 8192);
-            const u64 b = operand_descriptor(from + A_BYTES, 8192);
+            const u64 a = wgmma_descriptor(from + (PING_PONG ? 0 : group * (BLOCKS_M * 8192)), 8192);
+            const u64 b = wgmma_descriptor(from + A_BYTES, 8192);
 #pragma unroll
             for (int step = 0; step < 4; ++step)
 #pragma unroll
                 for (int m = 0; m < BLOCKS_M; ++m)
-                    multiply_accumulate(acc[m], a + (m * 512 + step * (A_K_MAJOR ? 2 : 128)), b + step * (B_K_MAJOR ? 2 : 128),
+                    wgmma_mma(acc[m], a + (m * 512 + step * (A_K_MAJOR ? 2 : 128)), b + step * (B_K_MAJOR ? 2 : 128),
                                         (block | panel | step) != 0);
         }
-        multiply_commit();
+        wgmma_commit();
         if constexpr (DELAYED_STORE)
             if (block < CHUNKS) meanwhile(block);
-        multiply_wait<1>();
+        wgmma_wait<1>();
         release(last, block > 0);
         last = at.stage;
         at.advance();
     } while (++block < blocks);
-    if constexpr (PING_PONG) barrier_arrive_if(thread == 0, shared + TURN + (group ^ 1) * 8);
-    multiply_wait<0>();
+    if constexpr (PING_PONG) mbarrier_arrive_if(thread == 0, shared + TURN + (group ^ 1) * 8);
+    wgmma_wait<0>();
     release(last, true);
 }
 
 {% if reductions %}// By a consumer that has handed in so many tiles.
-DEVICE void settle_last(const Params& p, u32 group, u32 tiles) {
+DEVICE void fixup_last(const Params& p, u32 group, u32 tiles) {
     if (tiles == 0) return;
     group = fresh(group);
-    barrier_wait(shared_address(shared_memory) + ANNOUNCED + group * 8, (tiles - 1) & 1);
+    mbarrier_wait(shared_address(shared_memory) + ANNOUNCED + group * 8, (tiles - 1) & 1);
     const Announced last = announced(group);
-    if (last.complete) epilogue_settle(p, epilogue_begin(p, last.unit.batch), last.unit, last.complete);
+    if (last.complete) epilogue_fixup(p, epilogue_begin(p, last.unit.batch), last.unit, last.complete);
 }
 
 {% endif -%}
@@ -236,9 +236,9 @@ DEVICE void move_accumulators(float* to, const float* from) {
 }
 
 {% endif -%}
-{% if delayed_store %}{% include "mainloop/sm90a_delayed_store.cuh" %}
+{% if delayed_store %}{% include "mainloop/sm90a/delayed_store.cuh" %}
 {% endif -%}
-{% if splits_k %}{% include "mainloop/sm90a_exchange.cuh" %}
+{% if splits_k %}{% include "mainloop/sm90a/exchange.cuh" %}
 {% endif -%}
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group{% if delayed_store %}, u32 (&kept)[CHUNKS][WORDS]{% endif %}) {
     const u32 shared = shared_address(shared_memory);
@@ -254,7 +254,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
         const int own = m * 64 + first_row + half * 8 + lane / 4, row = group_row + own, column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
         return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors, loads, stores, AT_BITS + group * BIT_BYTES, own{% if delayed_store %}, place{% endif %}};
     };
-    if constexpr (VECTOR_BYTES > 0) barrier_wait(shared + VECTORS_FULL + (count & 1) * 8, count >> 1 & 1);
+    if constexpr (VECTOR_BYTES > 0) mbarrier_wait(shared + VECTORS_FULL + (count & 1) * 8, count >> 1 & 1);
     RowValues rows[BLOCKS_M][2];
 #pragma unroll
     for (int i = 0; i < 2 * BLOCKS_M; ++i) rows[i / 2][i % 2] = epilogue_row(p, t, strip(0, i / 2, i % 2, 0));
@@ -262,7 +262,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
     const u32 ring = SHARED_CHUNKS ? 0 : group;
     u32 load = (PING_PONG && !SHARED_CHUNKS ? count >> 1 : count) * CHUNKS;
     // Also where nothing is written: a chunk's barrier tells one use of its place from the next, but not from the one after that.
-    if constexpr (SHARED_CHUNKS) barrier_wait(shared + CHUNKS_LEFT + group * 8, (count >> 1 & 1) ^ (group ^ 1));
+    if constexpr (SHARED_CHUNKS) mbarrier_wait(shared + CHUNKS_LEFT + group * 8, (count >> 1 & 1) ^ (group ^ 1));
     auto visit_columns = [&](int n, int named{% if row_order %}, int first, int end{% endif %}) {   // the chunks of one column{% if row_order %}, rows `first` to `end`{% endif %}, whose accumulators are those of column `named`
         ColumnValues columns[STRIPS];
 #pragma unroll
@@ -275,14 +275,14 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
 {% endif %}            const u32 slot = ring * LOAD_STAGES + load % LOAD_STAGES;
             if constexpr (LOAD_BYTES > 0) {
                 loads = AT_LOADS + slot * LOAD_BYTES;
-                barrier_wait(shared + LOADS_FULL + slot * 8, load / LOAD_STAGES & 1);
+                mbarrier_wait(shared + LOADS_FULL + slot * 8, load / LOAD_STAGES & 1);
             }
             if constexpr (STORE_BYTES > 0 && !DELAYED_STORE) {
                 stores = AT_STORES + (ring * STORE_BUFFERS + chunk % STORE_BUFFERS) * STORE_BYTES;
                 // The buffer's last store has been read, and every thread of the last copy is done.
 {% if direct_store %}                if (STORE_BUFFERS == 1 || chunk == 0) __syncwarp();   // else the chunk's before is between
-{% else %}                if (!SHARED_CHUNKS && named == 0 && m == 0) store_wait_read_if<0>(sends && n == 0);
-                if (chunk > 0) store_wait_read_if<STORE_BUFFERS - 1>(sends);
+{% else %}                if (!SHARED_CHUNKS && named == 0 && m == 0) tma_store_wait_read_if<0>(sends && n == 0);
+                if (chunk > 0) tma_store_wait_read_if<STORE_BUFFERS - 1>(sends);
                 sync_senders(group);
 {% endif %}            }
 #pragma unroll
@@ -298,17 +298,17 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
             }
 {% if not direct_store %}            // Copies may read what was written, and overwrite what was read: the fence waits until that is in registers, for which an
             // arrival alone does not.
-            if constexpr ((STORE_BYTES > 0 && !DELAYED_STORE) || LOAD_BYTES > 0) fence_async();
+            if constexpr ((STORE_BYTES > 0 && !DELAYED_STORE) || LOAD_BYTES > 0) fence_proxy_async();
 {% endif %}            if constexpr (LOAD_BYTES > 0) {
                 __syncwarp();
-                barrier_arrive_if(lane == 0, shared + LOADS_EMPTY + slot * 8);
+                mbarrier_arrive_if(lane == 0, shared + LOADS_EMPTY + slot * 8);
                 ++load;
             }
             if constexpr (STORE_BYTES > 0 && !DELAYED_STORE) {
                 sync_senders(group);
 {% if direct_store %}                move_pieces(p, shares, stores, m * 64, n * CHUNK, lane);
 {% else %}                drain_chunk(p, t, stores, tile.row + group_row + m * 64, tile.column + n * CHUNK, sent, sends, thread);
-                store_commit_if(sends);
+                tma_store_commit_if(sends);
 {% endif %}            }
         }
 #pragma unroll
@@ -334,28 +334,28 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, float (&acc)[B
 {% else %}#pragma unroll
     for (int n = 0; n < CHUNKS_N; ++n) visit_columns(n, n);
 {% endif %}    if constexpr (SHARED_CHUNKS) {
-        if constexpr (STORE_BYTES > 0) store_wait_read_if<0>(sends);
+        if constexpr (STORE_BYTES > 0) tma_store_wait_read_if<0>(sends);
         __syncwarp();
-        barrier_arrive_if(lane == 0, shared + CHUNKS_LEFT + (group ^ 1) * 8);
+        mbarrier_arrive_if(lane == 0, shared + CHUNKS_LEFT + (group ^ 1) * 8);
     }
 {% if staged_bits %}    drain_bits(p, t, AT_BITS + group * BIT_BYTES, tile.row + group_row, tile.column, group, thread);
 {% endif %}    if constexpr (VECTOR_BYTES > 0) {
         __syncwarp();
-        barrier_arrive_if(lane == 0, shared + VECTORS_EMPTY + (count & 1) * 8);
+        mbarrier_arrive_if(lane == 0, shared + VECTORS_EMPTY + (count & 1) * 8);
     }
 #pragma unroll
     for (int i = 0; i < 2 * BLOCKS_M; ++i) epilogue_row_end(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0));
-{% if reductions %}    settle_last(p, group, PING_PONG ? count >> 1 : count);
+{% if reductions %}    fixup_last(p, group, PING_PONG ? count >> 1 : count);
     sync_unit();
-    epilogue_hand_in(p, t, {tile.row + group_row, tile.column, tile.batch});
+    epilogue_publish(p, t, {tile.row + group_row, tile.column, tile.batch});
     sync_unit();
-    barrier_arrive_if(thread == 0, shared + HANDED_IN + group * 8);
+    mbarrier_arrive_if(thread == 0, shared + HANDED_IN + group * 8);
 {% endif -%}
 }
 
 DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     const u32 shared = shared_address(shared_memory), blocks = terms_in_blocks(p);
-    Position at;
+    PipelineState at;
     u32 count = 0, turn_parity = 0;
     if constexpr (PING_PONG) {
         count = group;
@@ -363,7 +363,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
         tiles.turns = 2;
         if (group == 1) {
             at.skip(blocks);
-            if (threadIdx.x % 128 == 0) barrier_arrive(shared + TURN);   // the first turn is the other's
+            if (threadIdx.x % 128 == 0) mbarrier_arrive(shared + TURN);   // the first turn is the other's
         }
     }
 {% if delayed_store %}    u32 kept[CHUNKS][WORDS] = {};
@@ -386,7 +386,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
 #pragma unroll
             for (int i = 0; i < BLOCKS_M * ({{ multiplied }} / 2); ++i) acc[i / ({{ multiplied }} / 2)][i % ({{ multiplied }} / 2)] = 0.0f;
         if constexpr (PING_PONG) {
-            barrier_wait(shared + TURN + {% if reductions %}fresh(group){% else %}group{% endif %} * 8, turn_parity);
+            mbarrier_wait(shared + TURN + {% if reductions %}fresh(group){% else %}group{% endif %} * 8, turn_parity);
             turn_parity ^= 1;
         }
         multiply(acc, at, blocks, group, [](u32) {});
@@ -397,19 +397,19 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
 {% else %}        run_epilogue(p, tiles.tile, acc, count, group);
 {% endif %}    }
 {% endif -%}
-{% if reductions %}    settle_last(p, group, PING_PONG ? count >> 1 : count);
+{% if reductions %}    fixup_last(p, group, PING_PONG ? count >> 1 : count);
     // The last blocks of the launch have the fewest tiles, and of two consumers in turns one is done while the other has a tile left.
     const u32 step = launched_blocks(), late = step - 1 - this_block(), total = Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch);
-    if constexpr (!PING_PONG) epilogue_settle_late(p, late * CONSUMERS + thread_of_block() / 128 - 1, step * CONSUMERS);
-    else if (tiles.next - step / CLUSTER < total) epilogue_settle_late(p, late, step);
-{% endif %}{% if not direct_store %}    if (threadIdx.x % (BY_WARPS ? 32 : 128) == 0) store_wait_all();
+    if constexpr (!PING_PONG) epilogue_fixup_late(p, late * CONSUMERS + thread_of_block() / 128 - 1, step * CONSUMERS);
+    else if (tiles.next - step / CLUSTER < total) epilogue_fixup_late(p, late, step);
+{% endif %}{% if not direct_store %}    if (threadIdx.x % (BY_WARPS ? 32 : 128) == 0) tma_store_wait_all();
 {% endif -%}
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
     const u32 shared = shared_address(shared_memory), warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
     if constexpr (!(CONSTANT_A || CONSTANT_B)) {   // constant weights come first, and most of what comes
-        if (warp == 2 && p.k > 0 && elect()) {
+        if (warp == 2 && p.k > 0 && elect_one()) {
             Tiles first;
             if (first.advance(p)) {
                 prefetch_operand<true>(p, first);
@@ -419,39 +419,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     }
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
-            barrier_init(shared + FULL + i * 8, 1);
-            barrier_init(shared + EMPTY + i * 8, {% if operand_sums %}((PING_PONG ? 1 : CONSUMERS) + 1) * CLUSTER{% else %}(PING_PONG ? 1 : CONSUMERS) * {{ fetchers }}{% endif %});
+            mbarrier_init(shared + FULL + i * 8, 1);
+            mbarrier_init(shared + EMPTY + i * 8, {% if operand_sums %}((PING_PONG ? 1 : CONSUMERS) + 1) * CLUSTER{% else %}(PING_PONG ? 1 : CONSUMERS) * {{ fetchers }}{% endif %});
         }
         for (int i = 0; i < 2; ++i) {
-            barrier_init(shared + TURN + i * 8, 1);
-            barrier_init(shared + VECTORS_FULL + i * 8, 1);
-            barrier_init(shared + VECTORS_EMPTY + i * 8, (PING_PONG ? 1 : CONSUMERS) * 4);
-            if (SHARED_CHUNKS) barrier_init(shared + CHUNKS_LEFT + i * 8, 4);
+            mbarrier_init(shared + TURN + i * 8, 1);
+            mbarrier_init(shared + VECTORS_FULL + i * 8, 1);
+            mbarrier_init(shared + VECTORS_EMPTY + i * 8, (PING_PONG ? 1 : CONSUMERS) * 4);
+            if (SHARED_CHUNKS) mbarrier_init(shared + CHUNKS_LEFT + i * 8, 4);
         }
 {% if splits_k %}        for (int i = 0; i < CONSUMERS; ++i) {
-            barrier_init(shared + PARTIALS_FULL + i * 8, 1);
-            barrier_init(shared + PARTIALS_EMPTY + i * 8, PARTS - 1);
+            mbarrier_init(shared + PARTIALS_FULL + i * 8, 1);
+            mbarrier_init(shared + PARTIALS_EMPTY + i * 8, PARTS - 1);
         }
 {% endif %}{% if reductions %}        for (int i = 0; i < CONSUMERS; ++i) {
-            barrier_init(shared + HANDED_IN + i * 8, 1);
-            barrier_init(shared + ANNOUNCED + i * 8, 1);
+            mbarrier_init(shared + HANDED_IN + i * 8, 1);
+            mbarrier_init(shared + ANNOUNCED + i * 8, 1);
         }
 {% endif %}{% if operand_sums %}        for (int i = 0; i < 2; ++i) {
-            barrier_init(shared + SUMS_FULL + i * 8, 1);
-            barrier_init(shared + SUMS_EMPTY + i * 8, 1);
+            mbarrier_init(shared + SUMS_FULL + i * 8, 1);
+            mbarrier_init(shared + SUMS_EMPTY + i * 8, 1);
         }
 {% endif %}{% if delayed_store %}        for (int i = 0; i < CONSUMERS * STORE_BUFFERS; ++i) {
-            barrier_init(shared + WRITTEN + i * 8, 4);
-            barrier_init(shared + SENT + i * 8, 1);
+            mbarrier_init(shared + WRITTEN + i * 8, 4);
+            mbarrier_init(shared + SENT + i * 8, 1);
         }
 {% endif %}        for (int i = 0; i < CHUNK_RINGS * LOAD_STAGES; ++i) {
-            barrier_init(shared + LOADS_FULL + i * 8, LOADER_WARPS);
-            barrier_init(shared + LOADS_EMPTY + i * 8, 4);
+            mbarrier_init(shared + LOADS_FULL + i * 8, LOADER_WARPS);
+            mbarrier_init(shared + LOADS_EMPTY + i * 8, 4);
         }
-        barrier_init_done();
+        mbarrier_init_fence();
         if (p.k > 0) {
-            tensor_prefetch(p.map0);
-            tensor_prefetch(p.map1);
+            tma_prefetch_descriptor(p.map0);
+            tma_prefetch_descriptor(p.map1);
         }
     }
     if (p.k == 0) clear_ring();
@@ -468,22 +468,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     }
 
     if (warp < 4) {
-        if constexpr (CONSUMERS == 2) fewer_registers<PRODUCER_REGISTERS>();
+        if constexpr (CONSUMERS == 2) setmaxnreg_dec<PRODUCER_REGISTERS>();
         if (warp == 0) {
-            if (elect()) produce(p, Tiles());
+            if (elect_one()) produce(p, Tiles());
         } else if (warp == 1) {
             if constexpr (HANDS_ON || VECTOR_BYTES > 0) stage_vectors(p, Tiles(), threadIdx.x % 32);
         {% if operand_sums %}} else if (warp == 3) {
             sum_operands(p, Tiles());
-        {% endif %}{% if delayed_store %}} else if (elect()) {
+        {% endif %}{% if delayed_store %}} else if (elect_one()) {
             send_handed(p, Tiles(), warp - 2);
         {% endif %}} else if (LOAD_BYTES > 0) {
             if (LOADERS > 1) stage_matrices(p, Tiles(), threadIdx.x - 64);
-            else if (warp == 2 && elect()) stage_matrices(p, Tiles(), 0);
+            else if (warp == 2 && elect_one()) stage_matrices(p, Tiles(), 0);
         }
         __syncwarp();
     } else {
-        if constexpr (CONSUMERS == 2) more_registers<CONSUMER_REGISTERS>();
+        if constexpr (CONSUMERS == 2) setmaxnreg_inc<CONSUMER_REGISTERS>();
         consume(p, Tiles(), CONSUMERS == 1 ? 0 : warp / 4 - 1);
     }
     if constexpr ({{ fetchers }} > 1) {   // no block may leave while another can still signal it

@@ -15,16 +15,16 @@
 //! On Hopper, whose blocks of threads go through tiles in turns, a block of the result waits for one arrival more, which a consumer without
 //! further tiles makes: else whoever is late would be the last again and again, and the later for it.
 
-use super::{KernelPlan, Tile, TileShape};
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{Monoid, Operand};
+use crate::plan::{KernelPlan, Tile, TileShape};
 use crate::problem::Shape;
 use serde::Serialize;
 
 /// One reduction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Reduce {
+pub struct PlannedReduction {
     /// Which argument.
     pub argument: usize,
     /// How the result lies in memory; what it does not vary along is reduced over.
@@ -82,7 +82,7 @@ pub struct Workspace {
     pub bytes: usize,
 }
 
-impl Reduce {
+impl PlannedReduction {
     /// Whether the kernel adds slices up as they arrive. The other monoids have no such instruction for every type, nor is there one that
     /// takes an `f64` out of memory; they combine in a fixed order also where they need not.
     pub fn adds_as_they_arrive(&self) -> bool {
@@ -96,7 +96,7 @@ impl Reduce {
 }
 
 /// The sets of axes that results vary along, each once: units arrive for all of a set together.
-pub(crate) fn sets(reductions: &[Reduce]) -> Vec<Axes> {
+pub(crate) fn sets(reductions: &[PlannedReduction]) -> Vec<Axes> {
     let mut sets: Vec<Axes> = Vec::new();
     for reduction in reductions {
         if !sets.contains(&reduction.operand.axes) {
@@ -125,7 +125,7 @@ impl Tile {
 
 impl Parts {
     /// Places the parts of a unit's threads.
-    pub(super) fn of(reductions: &[Reduce], tile: &Tile, strip: usize) -> Parts {
+    pub(in crate::plan) fn of(reductions: &[PlannedReduction], tile: &Tile, strip: usize) -> Parts {
         if reductions.is_empty() {
             return Parts::default();
         }

@@ -1,9 +1,9 @@
 //! Tiles: what each mainloop can be configured to, whether a configuration is legal, and what it takes. One formula for
 //! shared memory, used by the choice, the launch and `explain`.
 
-use super::{Parts, Reduce};
 use crate::dtype::DType;
 use crate::ir::Order;
+use crate::plan::{Parts, PlannedReduction};
 use crate::problem::Operation;
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
@@ -124,35 +124,42 @@ pub enum Schedule {
 const LARGEST: usize = 1 << 16;
 
 impl Tile {
-    pub(super) const fn simt(bm: usize, bn: usize, bk: usize, tm: usize, tn: usize, min_blocks: usize) -> Tile {
+    pub(in crate::plan) const fn simt(bm: usize, bn: usize, bk: usize, tm: usize, tn: usize, min_blocks: usize) -> Tile {
         Tile { bm, bn, shape: TileShape::Simt { bk, tm, tn }, threads: bm / tm * (bn / tn), min_blocks }
     }
 
-    pub(super) const fn sm80(bm: usize, bn: usize, bk: usize, stages: usize, warps: [usize; 2], min_blocks: usize) -> Tile {
+    pub(in crate::plan) const fn sm80(
+        bm: usize,
+        bn: usize,
+        bk: usize,
+        stages: usize,
+        warps: [usize; 2],
+        min_blocks: usize,
+    ) -> Tile {
         let [warps_m, warps_n] = warps;
         Tile { bm, bn, shape: TileShape::Sm80 { bk, stages, warps_m, warps_n }, threads: 32 * warps_m * warps_n, min_blocks }
     }
 
-    pub(super) const fn cooperative(bm: usize, bn: usize, stages: usize) -> Tile {
+    pub(in crate::plan) const fn cooperative(bm: usize, bn: usize, stages: usize) -> Tile {
         let shape =
             TileShape::Sm90a { bk: 64, stages, consumers: 2, schedule: Schedule::Cooperative, cluster: [1, 1], splits_k: false };
         Tile { bm, bn, shape, threads: 384, min_blocks: 1 }
     }
 
-    pub(super) const fn ping_pong(bm: usize, bn: usize, stages: usize) -> Tile {
+    pub(in crate::plan) const fn ping_pong(bm: usize, bn: usize, stages: usize) -> Tile {
         let shape =
             TileShape::Sm90a { bk: 64, stages, consumers: 2, schedule: Schedule::PingPong, cluster: [1, 1], splits_k: false };
         Tile { bm, bn, shape, threads: 384, min_blocks: 1 }
     }
 
     /// One consumer, with twice the terms in a stage: for narrow outputs, which wait for memory.
-    pub(super) const fn single(bm: usize, bn: usize, stages: usize) -> Tile {
+    pub(in crate::plan) const fn single(bm: usize, bn: usize, stages: usize) -> Tile {
         let shape =
             TileShape::Sm90a { bk: 128, stages, consumers: 1, schedule: Schedule::Cooperative, cluster: [1, 1], splits_k: false };
         Tile { bm, bn, shape, threads: 256, min_blocks: 1 }
     }
 
-    pub(super) const fn clustered(self, along_m: usize, along_n: usize) -> Tile {
+    pub(in crate::plan) const fn clustered(self, along_m: usize, along_n: usize) -> Tile {
         match self.shape {
             TileShape::Sm90a { bk, stages, consumers, schedule, .. } => {
                 let cluster = [along_m, along_n];
@@ -164,7 +171,7 @@ impl Tile {
     }
 
     /// The tile of a cluster of so many blocks that share its K, each of which finishes its part of the columns.
-    pub(super) const fn in_parts(self, parts: usize) -> Tile {
+    pub(in crate::plan) const fn in_parts(self, parts: usize) -> Tile {
         match self.shape {
             TileShape::Sm90a { bk, stages, consumers, schedule, .. } => {
                 let cluster = [1, parts];
@@ -175,11 +182,11 @@ impl Tile {
         }
     }
 
-    pub(super) const fn gemv(bm: usize, bn: usize, threads: usize, min_blocks: usize, cluster: usize) -> Tile {
+    pub(in crate::plan) const fn gemv(bm: usize, bn: usize, threads: usize, min_blocks: usize, cluster: usize) -> Tile {
         Tile { bm, bn, shape: TileShape::Gemv { cluster }, threads, min_blocks }
     }
 
-    pub(super) const fn pointwise(bm: usize, bn: usize, threads: usize) -> Tile {
+    pub(in crate::plan) const fn pointwise(bm: usize, bn: usize, threads: usize) -> Tile {
         Tile { bm, bn, shape: TileShape::Pointwise, threads, min_blocks: 1 }
     }
 
@@ -205,7 +212,7 @@ impl Tile {
 
     /// Clusters that run at the same time, of blocks that fill a multiprocessor each. Those of four leave some multiprocessors of a group of
     /// 16 or 18 alone: of an H200's 132 they reach 120.
-    pub(super) fn clusters_at_once(&self, multiprocessors: usize) -> usize {
+    pub(in crate::plan) fn clusters_at_once(&self, multiprocessors: usize) -> usize {
         let reached = if self.cluster() > 2 { multiprocessors * 10 / 11 } else { multiprocessors };
         (reached / self.cluster()).max(1)
     }
@@ -272,7 +279,7 @@ impl Tile {
     }
 
     /// Rows of the tile that a consumer computes.
-    pub(super) fn consumer_rows(&self) -> usize {
+    pub(in crate::plan) fn consumer_rows(&self) -> usize {
         match self.shape {
             TileShape::Sm90a { schedule: Schedule::Cooperative, consumers, .. } => self.bm / consumers.max(1),
             _ => self.bm,
@@ -280,7 +287,7 @@ impl Tile {
     }
 
     /// Accumulators that a thread has in the epilogue.
-    pub(super) fn accumulators(&self) -> usize {
+    pub(in crate::plan) fn accumulators(&self) -> usize {
         match self.shape {
             TileShape::Sm90a { .. } => self.consumer_rows() * self.bn / 128,
             _ => self.bm * self.bn / self.threads.max(1),
@@ -293,10 +300,10 @@ impl Tile {
     }
 
     /// Why the configuration cannot run, if it cannot.
-    pub(super) fn obstacle(
+    pub(in crate::plan) fn obstacle(
         &self,
         operation: Operation,
-        reductions: &[Reduce],
+        reductions: &[PlannedReduction],
         alignment: [usize; 2],
         strip: usize,
         target: Target,

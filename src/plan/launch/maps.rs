@@ -16,7 +16,7 @@ pub struct TensorMap {
     pub dtype: DType,
     /// Elements of a box along the contiguous axis: at most 256, a multiple of 16 bytes and no wider than the swizzle.
     pub box_inner: usize,
-    /// Runs of a box: at most 256.
+    /// ArgumentRuns of a box: at most 256.
     pub box_outer: usize,
     /// How the box lies in shared memory.
     pub swizzle: Swizzle,

@@ -1,7 +1,7 @@
 //! The shared memory of a Hopper block: what lies there, how deep its rings are, and where each begins.
 
 /// Bytes of what lies in shared memory, each once.
-pub(super) struct Sizes {
+pub(in crate::plan) struct Sizes {
     pub consumers: usize,
     /// Of a stage of the mainloop.
     pub ring: usize,
@@ -25,7 +25,7 @@ pub(super) struct Sizes {
 
 /// How many of each.
 #[derive(Clone, Copy)]
-pub(super) struct Rings {
+pub(in crate::plan) struct Rings {
     pub stages: usize,
     pub load_stages: usize,
     pub store_buffers: usize,
@@ -34,7 +34,7 @@ pub(super) struct Rings {
 }
 
 /// Where each begins, one behind the other, and where they end.
-pub(super) struct Places {
+pub(in crate::plan) struct Places {
     pub stores: usize,
     pub loads: usize,
     pub vectors: usize,

@@ -1,10 +1,10 @@
 //! The order of the tiles: in groups that share operands in the level-2 cache.
 
-use super::choice::Request;
-use super::{Tile, TileShape};
+use crate::plan::choice::TileRequest;
+use crate::plan::{Tile, TileShape};
 #[cfg(any(feature = "cuda", test))]
 use {
-    super::{KernelPlan, Mainloop},
+    crate::plan::{KernelPlan, Mainloop},
     crate::problem::Shape,
 };
 
@@ -13,13 +13,13 @@ const DEFAULT: i32 = 8;
 
 /// What a group's rows of A may take of the level-2 cache, in bytes. On an H200 what is fetched twice costs power, and so clock: groups
 /// of half as many rows, or twice as many, were 1 to 4 % slower in long slices (`docs/performance.md`).
-pub(super) const GROUP_BYTES: usize = 16 << 20;
+pub(in crate::plan) const GROUP_BYTES: usize = 16 << 20;
 /// The fewest and the most rows: at K = 1024 twice the most are 0.3 to 0.6 % slower.
 const ROWS: (usize, usize) = (2048, 4096);
 
-/// The group height of a tile: see [`Gemm::raster`](crate::Gemm::raster).
-pub(super) fn group(tile: &Tile, request: &Request<'_>) -> i32 {
-    match (request.preferences.raster, tile.shape) {
+/// The group height of a tile: see [`Gemm::raster_group`](crate::Gemm::raster_group).
+pub(in crate::plan) fn group(tile: &Tile, request: &TileRequest<'_>) -> i32 {
+    match (request.preferences.raster_group, tile.shape) {
         (Some(group), _) => group.get(),
         (None, TileShape::Sm90a { cluster: [cluster, _], .. }) => {
             let (shape, size) = (request.shape, request.operation.dtype().size());
@@ -79,7 +79,7 @@ mod tests {
         let epilogue = recipes::identity(F16).unwrap();
         let tile = Tile::sm80(128, 64, 64, 4, [2, 2], 2);
         let shape = Shape::new(1000, 300, 64); // 8 rows of 5 tiles
-        let plan = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_80, 108, shape).unwrap();
+        let plan = Gemm::new(F16, TN, &epilogue).kernel_plan(Target::SM_80, 108, shape).unwrap();
         let rasters = |group| plan.rasters(&tile, group, shape);
         assert_eq!([8, 4, 2, 1].map(rasters), [vec![4], vec![2, 8], vec![1, 4], vec![2]]);
         assert_eq!((rasters(i32::MAX), rasters(6)), (vec![4], vec![3, 8]));
@@ -95,10 +95,10 @@ mod tests {
     fn clusters_are_one_and_what_shares_nothing_has_no_order() {
         let epilogue = recipes::identity(F16).unwrap();
         let shape = Shape::new(4096, 4096, 4096);
-        let plan = Gemm::new(F16, TN, &epilogue).kernel(Target::SM_90A, 132, shape).unwrap();
+        let plan = Gemm::new(F16, TN, &epilogue).kernel_plan(Target::SM_90A, 132, shape).unwrap();
         let pairs = plan.choice.candidates().map(|(tile, _)| tile).find(|tile| tile.bm == 128 && tile.cluster() == 2).unwrap();
         assert_eq!(plan.rasters(&pairs, 16, shape), [8]);
-        let pointwise = Gemm::pointwise(F16, Order::RowMajor, &epilogue).kernel(Target::SM_90A, 132, shape).unwrap();
+        let pointwise = Gemm::pointwise(F16, Order::RowMajor, &epilogue).kernel_plan(Target::SM_90A, 132, shape).unwrap();
         assert!(pointwise.rasters(&pointwise.tile, 8, shape).is_empty());
     }
 }

@@ -1,5 +1,5 @@
 // What a consumer's last tile takes part in, and which of its blocks are complete. Neither waits for the way to memory and back that
-// finding this out takes: the consumer goes on with its next tile, and settles at the end of that.
+// finding this out takes: the consumer goes on with its next tile, and does the fix-up at the end of that.
 struct Announced {
     u32 complete;
     TileOrigin unit;
@@ -13,11 +13,11 @@ DEVICE void announce(const Params& p, const TileOrigin& tile, u32 count, int lan
 #pragma unroll 1
     for (u32 i = 0; i < (PING_PONG ? 1 : CONSUMERS); ++i) {
         const u32 group = PING_PONG ? count & 1 : i;
-        barrier_wait(shared + HANDED_IN + group * 8, (PING_PONG ? count >> 1 : count) & 1);
+        mbarrier_wait(shared + HANDED_IN + group * 8, (PING_PONG ? count >> 1 : count) & 1);
         if (lane == 0) {
             const TileOrigin unit{tile.row + int(PING_PONG ? 0 : i * WARPGROUP_ROWS), tile.column, tile.batch};
             announced(group) = {epilogue_arrive(p, unit), unit};
-            barrier_arrive(shared + ANNOUNCED + group * 8);
+            mbarrier_arrive(shared + ANNOUNCED + group * 8);
         }
         __syncwarp();
     }

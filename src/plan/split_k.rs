@@ -9,13 +9,13 @@
 //! operands do: a launch, and the sums once written and once read. For `sm90a` the estimates were held against measured times, and
 //! decide; for other mainloops they only say what is worth trying (`docs/performance.md`).
 
-use super::choice::tiles;
-use super::repack::{BANDWIDTH, LAUNCH};
-use super::{KernelPlan, Mainloop, PlanError, Preferences, Problem, lies_in_columns};
 use crate::args::{Slot, slots};
 use crate::check::{Checked, check};
 use crate::ir::graph::{Graph, Node};
 use crate::ir::{Operand, Order, Sink, SinkKind};
+use crate::plan::choice::tiles;
+use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
+use crate::plan::{KernelPlan, Mainloop, PlanError, Preferences, Problem, lies_in_columns};
 use crate::problem::{Operation, Shape};
 use crate::target::Target;
 use serde::Serialize;
@@ -23,7 +23,7 @@ use std::num::NonZeroUsize;
 
 /// The product of a plan that splits K.
 #[derive(Clone, Debug, Serialize)]
-pub struct Split {
+pub struct SplitK {
     /// How many parts.
     pub parts: usize,
     /// The operation as the user sees it.
@@ -36,7 +36,7 @@ pub struct Split {
 
 /// What a plan is asked for.
 #[derive(Clone, Copy)]
-pub(super) struct Request<'r> {
+pub(super) struct PlanRequest<'r> {
     pub operation: Operation,
     pub epilogue: &'r Checked,
     pub problem: &'r Problem,
@@ -68,7 +68,7 @@ const ROW: usize = 16;
 
 /// Plans a problem, in parts if that is asked for, or if `sm90a` multiplies and the estimates expect it to pay. The verdict says what
 /// they expect.
-pub(super) fn plan(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
+pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     if request.problem.shape.is_too_large() {
         return Err(PlanError::TooLarge(request.problem.shape));
     }
@@ -76,7 +76,7 @@ pub(super) fn plan(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
         return Err(PlanError::NoMultiprocessors(request.target));
     }
     let whole = || KernelPlan::whole(request);
-    match (request.preferences.split.map(NonZeroUsize::get), obstacle(request)) {
+    match (request.preferences.split_k.map(NonZeroUsize::get), obstacle(request)) {
         (Some(1), _) => whole(),
         (Some(parts), Some(why)) => Err(PlanError::Split { parts, why }),
         (Some(parts), None) => {
@@ -99,7 +99,7 @@ pub(super) fn plan(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
             if pays && whole.mainloop() == Mainloop::Sm90a {
                 return in_parts(request, parts, estimates);
             }
-            let pays = if pays { "worth trying with `Gemm::split`" } else { "not worth it" };
+            let pays = if pays { "worth trying with `Gemm::split_k`" } else { "not worth it" };
             whole.choice.split(parts, false, format!("{pays}: {estimates}"));
             Ok(whole)
         }
@@ -107,7 +107,7 @@ pub(super) fn plan(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
 }
 
 /// Why a problem has no parts.
-fn obstacle(request: &Request<'_>) -> Option<String> {
+fn obstacle(request: &PlanRequest<'_>) -> Option<String> {
     let shape = request.problem.shape;
     match request.operation {
         Operation::Pointwise { .. } => Some("the operation is pointwise: it has no product".into()),
@@ -129,7 +129,7 @@ fn indivisible(k: usize, parts: usize) -> Option<String> {
 
 /// The best number of parts by estimate, what it takes, and what one piece takes, in nanoseconds; `None` if there is nothing to
 /// choose.
-fn best(request: &Request<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> {
+fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> {
     let Shape { m, n, k, .. } = request.problem.shape;
     let size = request.operation.dtype().size() as f64;
     let floor = (m as f64 + n as f64) * k as f64 * size / MEMORY;
@@ -160,12 +160,12 @@ fn best(request: &Request<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> 
 }
 
 /// The plan in so many parts.
-fn in_parts(request: &Request<'_>, parts: usize, reason: String) -> Result<KernelPlan, PlanError> {
-    let Request { operation, epilogue, problem, target, multiprocessors, preferences, .. } = *request;
+fn in_parts(request: &PlanRequest<'_>, parts: usize, reason: String) -> Result<KernelPlan, PlanError> {
+    let PlanRequest { operation, epilogue, problem, target, multiprocessors, preferences, .. } = *request;
     let product = product(request, parts)?;
     let sums = sums(operation, epilogue);
     let Preferences { math, programmatic, .. } = preferences;
-    let mut plan = KernelPlan::whole(&Request {
+    let mut plan = KernelPlan::whole(&PlanRequest {
         operation: Operation::Pointwise { dtype: sums.dtype, order: sums.order },
         epilogue,
         problem: &problem.clone().without(&["a", "b"]).ld("a", ld(sums, problem.shape)),
@@ -174,15 +174,15 @@ fn in_parts(request: &Request<'_>, parts: usize, reason: String) -> Result<Kerne
         preferences: Preferences { math, programmatic, ..Preferences::default() },
         parts,
     })?;
-    let split = Split { parts, operation, sums, product: Box::new(product) };
+    let split = SplitK { parts, operation, sums, product: Box::new(product) };
     plan.choice.split(parts, true, reason);
     (plan.scratch, plan.split) = (split.bytes(problem.shape), Some(split));
     Ok(plan)
 }
 
 /// The plan of the kernel that multiplies the parts.
-fn product(request: &Request<'_>, parts: usize) -> Result<KernelPlan, PlanError> {
-    let Request { operation, epilogue, problem, preferences, .. } = *request;
+fn product(request: &PlanRequest<'_>, parts: usize) -> Result<KernelPlan, PlanError> {
+    let PlanRequest { operation, epilogue, problem, preferences, .. } = *request;
     let (shape, sums) = (problem.shape, sums(operation, epilogue));
     let terms = shape.k / parts;
     let lds = lds(operation, problem);
@@ -196,7 +196,7 @@ fn product(request: &Request<'_>, parts: usize) -> Result<KernelPlan, PlanError>
         .ld("sums", ld(sums, shape))
         .batch_stride("a", a)
         .batch_stride("b", b);
-    KernelPlan::whole(&Request { epilogue: &store(sums), problem: &in_parts, preferences, parts: 1, ..*request })
+    KernelPlan::whole(&PlanRequest { epilogue: &store(sums), problem: &in_parts, preferences, parts: 1, ..*request })
 }
 
 /// How the sums lie: in the order of most of what the epilogue reads and writes.
@@ -237,7 +237,7 @@ fn distances(operation: Operation, terms: usize, [a, b]: [usize; 2]) -> [usize; 
     [across(layout.a() == Order::RowMajor, a), across(layout.b() == Order::ColumnMajor, b)]
 }
 
-impl Split {
+impl SplitK {
     /// The problem that the product sees, of a problem of the user's.
     pub fn shape(&self, shape: Shape) -> Shape {
         Shape { k: shape.k / self.parts, batch: self.parts, ..shape }

@@ -1,0 +1,131 @@
+//! From a plan to a kernel: rendering, compiling, and planning again where registers ran out.
+
+use super::*;
+use crate::error::{CustomFailure, Error};
+use crate::jit::{Cache, JitError, Options};
+use crate::plan::InstrKind;
+use crate::source::Cubin;
+use std::sync::Arc;
+
+/// A plan, its source and its binary. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// What was decided.
+    pub plan: Arc<KernelPlan>,
+    /// What was compiled.
+    pub source: Arc<Source>,
+    /// What came out.
+    pub cubin: Arc<Cubin>,
+    /// The kernel that runs before it and copies operands, if the plan has it so.
+    pub repack: Option<(Source, Arc<Cubin>)>,
+    /// The kernel that runs before it and multiplies the parts of K, if the plan has it so.
+    pub split: Option<Arc<Kernel>>,
+}
+
+impl Gemm {
+    /// Compiles the kernel for a target, or takes it from the cache. Needs NVRTC, but neither GPU nor driver: this is
+    /// how a cache is filled beforehand. `multiprocessors` is the device's count, which the choice of tile depends on.
+    ///
+    /// A kernel whose registers ran out is compiled again: with fewer blocks to a multiprocessor, then with a smaller
+    /// tile. If nothing helps it is the one that spills least.
+    ///
+    /// Asked for the same once more, it takes the kernel from memory and neither plans nor prints.
+    ///
+    /// # Errors
+    /// If there is no plan, no NVRTC, or a custom primitive does not compile.
+    pub fn compile(
+        &self,
+        cache: &Cache,
+        target: Target,
+        multiprocessors: usize,
+        problem: impl Into<Problem>,
+    ) -> Result<Kernel, Error> {
+        let problem = problem.into();
+        let key = memo::key(self, target, multiprocessors, &problem, "");
+        memo::kernel(cache, key, || Kernel::of(self.kernel_plan(target, multiprocessors, problem.clone())?, cache))
+            .map_err(|error| self.tell(error, target, multiprocessors, &problem))
+    }
+}
+
+impl Kernel {
+    /// Compiles a plan, relaxing it as long as registers run out.
+    pub(super) fn of(mut plan: KernelPlan, cache: &Cache) -> Result<Kernel, Error> {
+        let repack = plan.repack.as_ref().map(|repack| -> Result<_, Error> {
+            let source = emit::render_repack(repack)?;
+            let cubin = cache.compile(&source, &plan.target, &Options::new())?;
+            Ok((source, cubin))
+        });
+        let repack = repack.transpose()?;
+        let product = plan.split.as_mut().map(|split| -> Result<_, Error> {
+            let product = Kernel::of((*split.product).clone(), cache)?;
+            // As it came out: its registers may have run out.
+            *split.product = (*product.plan).clone();
+            Ok(Arc::new(product))
+        });
+        let product = product.transpose()?;
+        let mut best: Option<Kernel> = None;
+        loop {
+            let compiled = plan.source().map_err(Error::from).and_then(|source| {
+                let cubin = cache.compile(&source, &plan.target, &Options::new()).map_err(|e| blame(&plan, e))?;
+                Ok((source, cubin))
+            });
+            let (source, cubin) = match (compiled, &best) {
+                (Ok(compiled), _) => compiled,
+                // One that spills is still one.
+                (Err(error), Some(best)) => {
+                    tracing::warn!(entry = best.source.entry(), %error, "a kernel whose registers ran out stays as it is");
+                    return Ok(best.clone());
+                }
+                (Err(error), None) => return Err(error),
+            };
+            let (plan_so_far, source) = (Arc::new(plan.clone()), Arc::new(source));
+            let (repack, split) = (repack.clone(), product.clone());
+            let kernel = Kernel { plan: plan_so_far, source, cubin, repack, split };
+            let least = best.as_ref().map_or(u32::MAX, Kernel::spilled);
+            let best = if kernel.spilled() < least { best.insert(kernel) } else { best.get_or_insert(kernel) };
+            if best.spilled() == 0 || !plan.relax() {
+                return Ok(best.clone());
+            }
+        }
+    }
+
+    /// Bytes that a thread moves because registers ran out.
+    fn spilled(&self) -> u32 {
+        self.cubin.info.spill_store_bytes.saturating_add(self.cubin.info.spill_load_bytes)
+    }
+
+    /// The plan in words, with what the compiler says of the kernel.
+    pub fn explain(&self) -> String {
+        let product = self.split.as_ref().map(|product| product.compiled()).unwrap_or_default();
+        let own = if product.is_empty() { "" } else { "the kernel that adds up and runs the epilogue\n" };
+        format!("{}{product}{own}{}", self.plan.explain(), self.compiled())
+    }
+
+    /// What the compiler says.
+    fn compiled(&self) -> String {
+        let info = &self.cubin.info;
+        let compiled = match info.compile_ms {
+            Some(ms) => format!("compiled in {ms:.0} ms"),
+            None => format!("from the {} cache", info.origin),
+        };
+        format!(
+            "registers     {} a thread; {} bytes spilled, {} bytes of stack\nbinary        {} bytes, {compiled}, {}\n",
+            info.registers,
+            self.spilled(),
+            info.stack_bytes,
+            self.cubin.bytes.len(),
+            info.compiler,
+        )
+    }
+}
+
+/// Blames a compiler error on the custom primitive it belongs to.
+fn blame(plan: &KernelPlan, error: JitError) -> Error {
+    let JitError::Compile(failure) = &error else { return error.into() };
+    let Some(at) = failure.errors().find_map(|m| m.step) else { return error.into() };
+    let step = plan.program.steps.get(at as usize);
+    let Some(InstrKind::Custom { name, cuda, .. }) = step.map(|step| &step.kind) else { return error.into() };
+    let messages = failure.errors().filter(|m| m.step == Some(at)).map(|m| m.text.clone()).collect();
+    let built_at = plan.program.built_at.get(at as usize).copied().flatten().map(ToString::to_string);
+    Error::Custom(CustomFailure { primitive: name.clone(), cuda: cuda.clone(), built_at, messages })
+}

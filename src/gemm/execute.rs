@@ -1,0 +1,152 @@
+//! From a kernel to launches on a device.
+
+use super::*;
+use crate::args::{Slot, bind, slots};
+use crate::device::{Before, Device, DeviceArgs, Launch, LaunchError, LoadError, Repacker, Splitter};
+use crate::error::Error;
+use crate::jit::CacheFault;
+use crate::tune::Tuning;
+use cudarc::driver::CudaStream;
+use std::fmt;
+use std::sync::Arc;
+
+/// A kernel on a device, ready to run again and again on one shape.
+pub struct Plan {
+    pub(super) gemm: Gemm,
+    pub(super) device: Device,
+    pub(super) problem: Problem,
+    pub(super) kernel: Kernel,
+    pub(super) launch: Arc<Launch>,
+    /// What tuning found, if it was tuned here.
+    pub(super) tuning: Option<Tuning>,
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Plan({} on device {}, {})", self.kernel.plan.tile, self.launch.context.ordinal(), self.launch.shape)
+    }
+}
+
+impl Gemm {
+    /// Chooses the kernel for a problem and compiles it, or takes it from the cache, and loads it. Takes the tile that
+    /// [`autotune`](Plan::autotune) found for such a problem on such a GPU, if it ever did.
+    ///
+    /// Asked for the same once more, it neither plans nor looks beyond memory: planning for every call is affordable.
+    ///
+    /// # Errors
+    /// If there is no plan, no NVRTC, or the driver refuses the kernel.
+    pub fn plan(&self, device: &Device, problem: impl Into<Problem>) -> Result<Plan, Error> {
+        let problem = problem.into();
+        let (target, multiprocessors) = (device.target(), device.multiprocessors());
+        // What tuning found is about a GPU; a new finding forgets all memos.
+        let tell = |error| self.tell(error, target, multiprocessors, &problem);
+        let key = memo::key(self, target, multiprocessors, &problem, device.name());
+        let kernel = memo::kernel(device.cache(), key, || {
+            let fresh = self.kernel_plan(target, multiprocessors, problem.clone())?;
+            let tuned = self.tuned(device, &fresh, problem.shape);
+            match tuned.map(|plan| Kernel::of(plan, device.cache())) {
+                Some(Ok(kernel)) => Ok(kernel),
+                Some(Err(error)) => {
+                    device.cache().report(CacheFault::Untuned, &fresh.tile, &error);
+                    Kernel::of(fresh, device.cache())
+                }
+                None => Kernel::of(fresh, device.cache()),
+            }
+        })
+        .map_err(tell)?;
+        let load = |kernel| self.load(device, kernel, problem.shape);
+        let (kernel, launch) = memo::launch(device.launches(), key, kernel, load).map_err(tell)?;
+        Ok(Plan { gemm: self.clone(), device: device.clone(), problem, kernel, launch, tuning: None })
+    }
+
+    /// Loads a kernel and prepares its launches.
+    pub(super) fn load(&self, device: &Device, kernel: Kernel, shape: Shape) -> Result<(Kernel, Launch), Error> {
+        load(device, kernel, slots(self.operation, self.epilogue.checked(), shape), shape)
+    }
+
+    /// [`plan`](Gemm::plan) for arguments as they are: their strides and the alignment of their addresses.
+    ///
+    /// # Errors
+    /// As `plan`.
+    pub fn plan_for(
+        &self,
+        device: &Device,
+        shape: Shape,
+        stream: &Arc<CudaStream>,
+        args: &mut DeviceArgs<'_>,
+    ) -> Result<Plan, Error> {
+        let plan = self.plan(device, args.problem(shape, stream));
+        if let Err(Error::Arguments(_)) = plan {
+            // A problem knows strides alone: a launch would find everything that does not fit.
+            bind(&slots(self.operation, self.epilogue.checked(), shape), shape, args)?;
+        }
+        plan
+    }
+}
+
+/// Loads a kernel and those that run before it.
+fn load(device: &Device, mut kernel: Kernel, slots: Vec<Slot>, shape: Shape) -> Result<(Kernel, Launch), Error> {
+    let mut before = Before::default();
+    if let (Some(repack), Some((source, cubin))) = (kernel.plan.repack, &mut kernel.repack) {
+        let (function, loaded) = device.load(cubin, 0, source)?;
+        *cubin = loaded;
+        before.repacker = Some(Repacker::new(function, repack));
+    }
+    if let (Some(split), Some(product)) = (&kernel.plan.split, &kernel.split) {
+        let (product, launch) = load(device, (**product).clone(), split.slots(shape), split.shape(shape))?;
+        kernel.split = Some(Arc::new(product));
+        before.splitter = Some(Splitter::new(launch, split.clone(), shape));
+    }
+    let (function, cubin) = device.load(&kernel.cubin, kernel.plan.shared_memory(), &kernel.source)?;
+    kernel.cubin = cubin;
+    let launch = Launch::new(&kernel.plan, function, before, slots, shape, device.context())?;
+    Ok((kernel, launch))
+}
+
+impl From<LoadError> for Error {
+    fn from(error: LoadError) -> Error {
+        match error {
+            LoadError::Jit(error) => error.into(),
+            LoadError::Device(error) => error.into(),
+        }
+    }
+}
+
+impl From<LaunchError> for Error {
+    fn from(error: LaunchError) -> Error {
+        match error {
+            LaunchError::Arguments(error) => error.into(),
+            LaunchError::Device(error) => error.into(),
+        }
+    }
+}
+
+impl Plan {
+    /// Checks the arguments and launches: nothing else happens here. Returns when the launch is in the stream.
+    ///
+    /// A launch can be recorded into a CUDA graph if the context does not order streams by events
+    /// (`CudaContext::disable_event_tracking`): a capture cannot wait for an event outside it. Kernels are unloaded with the last of
+    /// their device and its plans, so keep one of these as long as the graph.
+    ///
+    /// A plan that copies operands, splits K or reduces has memory of its own on each stream that it has run on, which its first
+    /// execution there allocates, and which stays as long as the plan: run it on a few streams, not on ever new ones. Before a capture
+    /// execute it once, its operands shared by the batch as in the capture; keep the plan as long as the graph, and replay the graph
+    /// where nothing else runs the plan on that memory.
+    ///
+    /// # Errors
+    /// Every argument that does not fit; nothing is launched and nothing written then.
+    pub fn execute(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), Error> {
+        Ok(self.launch.run(stream, args)?)
+    }
+
+    /// The kernel: plan, source and binary.
+    pub fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    /// What runs and why.
+    pub fn explain(&self) -> String {
+        let tuning = self.tuning.as_ref().map(ToString::to_string).unwrap_or_default();
+        self.kernel.explain() + &tuning
+    }
+}
