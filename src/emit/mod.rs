@@ -10,6 +10,7 @@ mod printer;
 mod reduce;
 mod repack;
 mod sums;
+mod wgmma;
 
 pub use repack::render_repack;
 
@@ -24,6 +25,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 use tera::Tera;
+use wgmma::Wgmma;
 
 /// The name of every kernel's entry.
 pub const ENTRY: &str = "postlude_kernel";
@@ -149,41 +151,6 @@ struct StagedVector {
     limit: &'static str,
 }
 
-/// The tensor-core instruction of a Hopper kernel, with its accumulators written out as the assembler wants them.
-#[derive(Serialize)]
-struct Wgmma {
-    n: usize,
-    registers: usize,
-    dtype: &'static str,
-    list: String,
-    outputs: String,
-}
-
-impl Wgmma {
-    fn of(plan: &KernelPlan) -> Wgmma {
-        let n = plan.tile.multiplied_columns();
-        let registers = n / 2;
-        let (mut list, mut outputs) = (String::with_capacity(6 * registers), String::with_capacity(14 * registers));
-        // Hundreds of numbers, for which a formatter takes as long as for all the rest of a plan.
-        for i in 0..registers {
-            let comma = if i > 0 { ", " } else { "" };
-            list.extend([comma, "%"]);
-            push_number(&mut list, i);
-            outputs.extend([comma, "\"+f\"(d["]);
-            push_number(&mut outputs, i);
-            outputs.push_str("])");
-        }
-        Wgmma { n, registers, dtype: plan.operation.dtype().name(), list: format!("{{ {list}}}"), outputs }
-    }
-}
-
-fn push_number(text: &mut String, number: usize) {
-    if number >= 10 {
-        push_number(text, number / 10);
-    }
-    text.push(char::from(b'0' + (number % 10) as u8));
-}
-
 #[derive(Serialize)]
 struct Pointer {
     name: String,
@@ -221,6 +188,9 @@ struct Context {
     /// What a Hopper kernel calls the columns that a block multiplies, and the blocks that fetch together.
     multiplied: &'static str,
     fetchers: &'static str,
+    /// Whether a launch fetches the weights of few rows ahead, which are A or B.
+    weights_a: bool,
+    weights_b: bool,
     constant_a: bool,
     constant_b: bool,
     wgmma: Option<Wgmma>,
@@ -376,6 +346,8 @@ fn context(plan: &KernelPlan) -> Context {
         splits_k: plan.tile.parts() > 1,
         multiplied: if plan.tile.parts() > 1 { "MULTIPLIED" } else { "BN" },
         fetchers: if plan.tile.parts() > 1 { "1" } else { "CLUSTER" },
+        weights_a: plan.weights == Some(0),
+        weights_b: plan.weights == Some(1),
         constant_a: plan.constant[0],
         constant_b: plan.constant[1],
         wgmma: plan.staging.is_some().then(|| Wgmma::of(plan)),

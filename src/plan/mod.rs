@@ -100,6 +100,8 @@ pub struct KernelPlan {
     pub programmatic: bool,
     /// Whether the kernel may read `a` and `b` before the launches before it are done.
     pub constant: [bool; 2],
+    /// The operand that is the weights of few rows: the beginning of it comes into the level-2 cache before the launches before are done.
+    pub weights: Option<usize>,
     /// Why this tile and not another.
     pub choice: Choice,
 }
@@ -228,6 +230,7 @@ impl KernelPlan {
             let outgrows_cache = mainloop::sm90a::l2::outgrow(&program, shape);
             let strip = staging.as_ref().map_or(strip, |s| s.strip);
             let code = Code::of(&program, &tile, strip, fast_math);
+            let few = staging.is_some() && few_rows::applies(shape, operation.dtype().size());
             Ok(KernelPlan {
                 target,
                 operation,
@@ -253,6 +256,7 @@ impl KernelPlan {
                 outgrows_cache,
                 // Behind the copies an early start was measured to cost up to 15 %.
                 programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && repack.is_none(),
+                weights: (few && repack.is_none() && constant == [false; 2]).then_some(usize::from(shape.m < shape.n)),
                 constant,
                 choice,
             })

@@ -412,9 +412,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
         if (warp == 2 && p.k > 0 && elect_one()) {
             Tiles first;
             if (first.advance(p)) {
-                prefetch_operand<true>(p, first);
-                prefetch_operand<false>(p, first);
-            }
+{% if not weights_a %}                prefetch_operand<true>(p, first);
+{% endif %}{% if not weights_b %}                prefetch_operand<false>(p, first);
+{% endif %}            }
         }
     }
     if (threadIdx.x == 0) {
@@ -461,7 +461,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     } else {
         sync_behind_first_warp(warp);
     }
-    if constexpr (CONSTANT_A || CONSTANT_B) let_next_kernel_start();
+{% if weights_a or weights_b %}    if (warp == 2 && p.k > 0 && elect_one()) {
+        Tiles first;
+        if (first.advance(p)) prefetch_weights(p, first);
+    }
+{% endif %}    if constexpr (CONSTANT_A || CONSTANT_B) let_next_kernel_start();
     if (warp > 0) {   // the first warp has more to do under the end of earlier kernels, and waits by itself
         wait_for_earlier_kernels();
         if constexpr (!(CONSTANT_A || CONSTANT_B)) let_next_kernel_start();

@@ -6,6 +6,7 @@
 
 use crate::ir::{Operand, axes::L};
 use crate::plan::launch::raster::GROUP_BYTES;
+use crate::plan::mainloop::sm90a::few_rows::ROWS;
 use crate::plan::{InstrKind, KernelPlan, Phase, Program, TileShape};
 use crate::problem::Shape;
 
@@ -89,32 +90,31 @@ pub struct Priorities {
     pub operands: [Priority; 2],
     /// Of the matrices of the epilogue.
     pub matrices: Priority,
-    /// The operand that tiles read once, if either is so large that it is not the cache's affair.
-    pub streamed: Option<usize>,
+    /// The operand that is the weights of few rows, if it takes half of the cache or more.
+    pub weights: Option<usize>,
 }
 
 impl Priorities {
     /// Whether what a tensor map's boxes touch is fetched in pairs of lines, the second for the box beside. Matrices that go first do not
-    /// keep it until that box's turn: a residual at 8192 x 8192 x 1024 read 237 MB from memory in pairs, and 205 line by line. Nor does an
-    /// operand that is read once come sooner in pairs: line by line 48 x 3584 x 18944 takes 2 to 3.5 % less (`docs/measurements/few-rows.md`).
+    /// keep it until that box's turn: a residual at 8192 x 8192 x 1024 read 237 MB from memory in pairs, and 205 line by line. Nor do the
+    /// weights of few rows come sooner in pairs: line by line 48 x 3584 x 18944 takes 2 to 3.5 % less (`docs/measurements/few-rows.md`).
     #[cfg(feature = "cuda")]
     pub(crate) fn fetches_pairs(&self, source: crate::plan::MapSource) -> bool {
         match source {
-            crate::plan::MapSource::Operand(operand) => self.streamed != Some(operand),
+            crate::plan::MapSource::Operand(operand) => self.weights != Some(operand),
             crate::plan::MapSource::Argument(_) => self.matrices == Priority::Normal,
         }
     }
 }
 
 impl KernelPlan {
-    /// The operand that passes the cache by because the tiles of the other side are one, where that is the larger one and takes half of the
-    /// cache or more.
-    fn streamed(&self, Shape { m, n, k, .. }: Shape) -> Option<usize> {
+    /// The weights of few rows, if they take half of the cache or more, and whether tiles read them once.
+    fn weights(&self, Shape { m, n, k, .. }: Shape) -> Option<(usize, bool)> {
         let TileShape::Sm90a { cluster: [along_m, along_n], .. } = self.tile.shape else { return None };
-        let (operand, longer, shorter, other) =
+        let (operand, longer, rows, of_tile) =
             if m > n { (0, m, n, self.tile.bn * along_n) } else { (1, n, m, self.tile.bm * along_m) };
         let bytes = longer.saturating_mul(k).saturating_mul(self.operation.dtype().size());
-        (shorter <= other && bytes >= CACHE / 2).then_some(operand)
+        (rows <= ROWS && bytes >= CACHE / 2).then_some((operand, rows <= of_tile))
     }
 
     /// How launches on a shape use the cache. The epilogue's matrices go first if they are more than it holds. So does the operand that a
@@ -135,11 +135,15 @@ impl KernelPlan {
             let stays = lines.saturating_mul(k).saturating_mul(size) <= GROUP_BYTES;
             operands[passing] = Priority::first_if(all > CACHE && stays && k > lines);
         }
-        let streamed = self.streamed(seen);
-        if let Some(operand) = streamed {
+        let weights = self.weights(seen);
+        if let Some((operand, true)) = weights {
             operands[operand] = Priority::EvictFirst;
         }
-        Priorities { operands, streamed, matrices: Priority::first_if(outgrow(&self.program, seen)) }
+        Priorities {
+            operands,
+            weights: weights.map(|(operand, _)| operand),
+            matrices: Priority::first_if(outgrow(&self.program, seen)),
+        }
     }
 }
 
@@ -204,17 +208,17 @@ mod tests {
             let fetched = [Operand(0), Operand(1), Argument(0)].map(|source| priorities.fetches_pairs(source));
             assert_eq!(fetched, [true, true, pairs], "{shape}: the operand that goes first comes back a block of K later");
         }
-        let streamed = |m, n, k| {
+        let weights = |m, n, k| {
             let shape = Shape::new(m, n, k);
             let plan = plan(shape);
-            let Priorities { operands, streamed, .. } = plan.priorities(shape);
-            // The weights are the second operand, and the first of the transposed problem.
-            streamed.map(|operand| (operand == usize::from(!plan.transposed), operands[operand], operands[1 - operand]))
+            let Priorities { operands, weights, .. } = plan.priorities(shape);
+            // They are the second operand, and the first of the transposed problem.
+            weights.map(|operand| (operand == usize::from(!plan.transposed), operands[operand], operands[1 - operand]))
         };
-        assert_eq!(streamed(48, 18944, 3584), Some((true, EvictFirst, Normal)), "weights that are read once");
-        assert_eq!(streamed(48, 4096, 14336), Some((true, EvictFirst, Normal)));
-        assert_eq!(streamed(48, 1024, 4096), None, "the next launch finds them in the cache");
-        assert_eq!(streamed(2048, 2048, 16384), None, "many tiles read both operands");
+        assert_eq!(weights(48, 18944, 3584), Some((true, EvictFirst, Normal)), "weights that are read once");
+        assert_eq!(weights(48, 4096, 14336), Some((true, EvictFirst, Normal)));
+        assert_eq!(weights(48, 1024, 4096), None, "the next launch finds them in the cache");
+        assert_eq!(weights(2048, 2048, 16384), None, "many tiles read both operands");
         let batch = Shape::new(1024, 1024, 4096).batched(32);
         assert_eq!(plan(batch).priorities(batch).matrices, EvictFirst, "all entries count");
         let shared = Shape::new(512, 2048, 4096).batched(64);
