@@ -230,7 +230,10 @@ impl KernelPlan {
             let outgrows_cache = mainloop::sm90a::l2::outgrow(&program, shape);
             let strip = staging.as_ref().map_or(strip, |s| s.strip);
             let code = Code::of(&program, &tile, strip, fast_math);
-            let few = staging.is_some() && few_rows::applies(shape, operation.dtype().size());
+            let ahead = staging.is_some()
+                && repack.is_none()
+                && constant == [false; 2]
+                && few_rows::fetches_ahead(shape, operation.dtype().size());
             Ok(KernelPlan {
                 target,
                 operation,
@@ -256,7 +259,7 @@ impl KernelPlan {
                 outgrows_cache,
                 // Behind the copies an early start was measured to cost up to 15 %.
                 programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && repack.is_none(),
-                weights: (few && repack.is_none() && constant == [false; 2]).then_some(usize::from(shape.m < shape.n)),
+                weights: ahead.then_some(usize::from(shape.m < shape.n)),
                 constant,
                 choice,
             })

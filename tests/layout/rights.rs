@@ -79,7 +79,7 @@ pub fn early(plan: &KernelPlan, asked: &Asked) {
     let waits = matches!(plan.tile.mainloop(), Mainloop::Sm90a | Mainloop::Gemv) || plan.split.is_some();
     assert_eq!(plan.programmatic, asked.programmatic && waits && plan.repack.is_none(), "{}", plan.explain());
     assert!(!plan.lockstep || hopper);
-    // What is fetched ahead of them without that is the longer operand, and only into the cache.
+    // What comes into the cache without that is the longer operand.
     let seen = seen(plan, asked.shape);
     let longer = usize::from(seen.m < seen.n);
     assert!(

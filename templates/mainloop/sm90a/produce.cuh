@@ -32,7 +32,7 @@ template <bool IS_A> DEVICE void prefetch_operand(const Params& p, const Tiles& 
     for (int panel = 0; panel < PANELS; ++panel)
         each_box<IS_A>(tiles, 0, block * BK + panel * 64, [&](u32, int x, int y) { tma_prefetch_l2(IS_A ? p.map0 : p.map1, x, y, tiles.tile.batch); });
 }
-{% if weights_a or weights_b %}// The same of the weights, as much as the ring will hold: each of the tiles that read the same has its share.
+{% if weights_a or weights_b %}// The same of the weights, as much as the ring holds: each of the tiles that read the same has its share.
 DEVICE void prefetch_weights(const Params& p, const Tiles& tiles) {
     constexpr bool IS_A = {{ weights_a }};
     const u32 blocks = terms_in_blocks(p), ahead = blocks < STAGES ? blocks : STAGES{% if splits_k %}, first = share_of(u32(p.k - 1) / BK + 1).first{% endif %};

@@ -30,36 +30,46 @@ const TILES: usize = 24;
 /// Whether a product's time is that of reading the operand on its longer side.
 pub(in crate::plan) fn applies(shape: Shape, size: usize) -> bool {
     let (rows, features) = (shape.m.min(shape.n), shape.m.max(shape.n));
-    (1..=ROWS).contains(&rows)
-        && features >= 4 * rows
-        && shape.k >= TERMS
-        && [shape.k, shape.batch, size].into_iter().fold(features, usize::saturating_mul) >= WEIGHTS
+    (1..=ROWS).contains(&rows) && features >= 4 * rows && shape.k >= TERMS && bytes_of_weights(shape, size) >= WEIGHTS
+}
+
+/// The least bytes of weights whose beginning is fetched into the level-2 cache while earlier launches still run. At 64 x 8192 x 8192 and
+/// 48 x 18944 x 3584 that takes 3 and 4.5 % off, and at 16 x 4096 x 4096 it adds 14 %.
+const AHEAD: usize = 80 << 20;
+
+/// Whether the beginning of the weights is fetched ahead.
+pub(in crate::plan) fn fetches_ahead(shape: Shape, size: usize) -> bool {
+    applies(shape, size) && bytes_of_weights(shape, size) >= AHEAD
+}
+
+fn bytes_of_weights(shape: Shape, size: usize) -> usize {
+    [shape.k, shape.batch, size].into_iter().fold(shape.m.max(shape.n), usize::saturating_mul)
 }
 
 /// Bytes a nanosecond that memory delivers; how much longer it takes where multiprocessors have unequal work, for each whole share that the
 /// busiest has too much; and for each further tile that reads the same weights.
 const MEMORY: f64 = 4650.0;
-const UNEQUAL: f64 = 0.28;
-const AGAIN: f64 = 0.12;
+const UNEQUAL: f64 = 0.19;
+const AGAIN: f64 = 0.16;
 /// Bytes a nanosecond that one multiprocessor takes in, and how much longer that takes one consumer than two.
-const TAKEN_IN: f64 = 133.0;
-const SINGLE: f64 = 1.04;
+const TAKEN_IN: f64 = 141.0;
+const SINGLE: f64 = 1.06;
 /// Multiply-adds a nanosecond of one multiprocessor beside so many copies.
-const PRODUCTS: f64 = 3550.0;
+const PRODUCTS: f64 = 3100.0;
 /// Nanoseconds of a launch; of the exchange of sums for each doubling of parts; and the bytes a nanosecond of those that come.
 const LAUNCH: f64 = 1400.0;
-const EXCHANGE: f64 = 160.0;
-const EXCHANGED: f64 = 25.0;
+const EXCHANGE: f64 = 100.0;
+const EXCHANGED: f64 = 24.0;
 /// Cycles a nanosecond, in which epilogues are reckoned.
 const CLOCK: f64 = 1.75;
 /// How much longer tiles take that reach beyond the rows there are, for the square of the part of their lines that does: copies of lines that
 /// do not exist are no faster than others.
-const PADDED: f64 = 1.4;
-/// How much longer blocks take that go from tile to tile, those of a cluster that share what they fetch, and those whose tiles are so many rows of
-/// weights, or more.
-const TURNS: f64 = 1.04;
-const TIED: f64 = 1.15;
-const TALL: (usize, f64) = (192, 1.045);
+const PADDED: f64 = 2.0;
+/// How much longer blocks of a cluster take that share what they fetch, blocks that go from tile to tile, and those with all of K whose
+/// tiles are so many rows of weights, or more.
+const TIED: f64 = 1.12;
+const TURNS: f64 = 1.07;
+const TALL: (usize, f64) = (192, 1.09);
 /// How much longer blocks of so few terms take one consumer of 64 rows.
 const SHORT: (usize, f64) = (64, 1.015);
 
@@ -68,7 +78,7 @@ const SHORT: (usize, f64) = (64, 1.015);
 fn hurried(stages: usize, ring: usize, products: f64) -> f64 {
     let few = match stages {
         ..=2 => 0.15,
-        3 => 0.08 * products.min(1.0),
+        3 => 0.04 * products.min(1.0),
         4 => 0.02 * products.min(1.0),
         _ => 0.0,
     };
@@ -159,8 +169,8 @@ pub(in crate::plan) fn estimate(tile: &Tile, request: &TileRequest<'_>) -> f64 {
     // Neighbours of a cluster have half of what they share from each other.
     let [shared_m, shared_n] = if parts > 1 { [1, 1] } else { [along_m, along_n] };
     let columns = tile.multiplied_columns() as f64;
-    let alone = if consumers == 1 { SINGLE } else { 1.0 };
     let lines = tile.bm as f64 / shared_n as f64 + columns / shared_m as f64;
+    let alone = if consumers == 1 { SINGLE } else { 1.0 };
     let taken_in = waves * lines * terms * size * alone / TAKEN_IN;
     let products = waves * tile.bm as f64 * columns * terms / PRODUCTS;
     let together = (memory.powi(3) + taken_in.powi(3) + products.powi(3)).cbrt();
@@ -168,13 +178,14 @@ pub(in crate::plan) fn estimate(tile: &Tile, request: &TileRequest<'_>) -> f64 {
     // Multicast ties rings to the slowest of their blocks, which pays only where blocks have several tiles.
     let slower = [
         (parts == 1 && along_m * along_n > 1 && waves < 2.0, TIED),
-        (upright && tile.bm >= TALL.0, TALL.1),
-        (tile.bm == 64 && bk <= SHORT.0, SHORT.1),
+        (upright && parts == 1 && tile.bm >= TALL.0, TALL.1),
         (waves > 1.0, TURNS),
+        (tile.bm == 64 && bk <= SHORT.0, SHORT.1),
     ];
     let slower: f64 = slower.into_iter().filter(|(is, _)| *is).map(|(_, factor)| factor).product();
     let beyond = if upright { along * tile.bn * along_n } else { across * tile.bm * along_m } - rows;
-    let padded = 1.0 + PADDED * (beyond as f64 / readers as f64 / (tile.bm as f64 + columns)).powi(2);
+    let part = beyond as f64 / readers as f64 / (tile.bm as f64 + columns);
+    let padded = 1.0 + PADDED * part * part;
     let epilogue = cost::epilogue(tile, request) * if cost::takes_turns(tile) { 1.0 } else { waves } / CLOCK;
     let come = ((parts - 1) * tile.bm * tile.bn * size_of::<f32>()) as f64;
     let exchange = EXCHANGE * (parts as f64).log2() + come / EXCHANGED;
