@@ -153,7 +153,7 @@ fn cold(c: &mut Criterion) {
             .map(|number| Wanted {
                 gemm: pointwise(&twenty(number)),
                 target: TARGET,
-                multiprocessors: MULTIPROCESSORS,
+                gpu: MULTIPROCESSORS.into(),
                 problem: SHAPE.into(),
             })
             .collect();

@@ -41,6 +41,82 @@ pub struct Target {
     feature: Option<Feature>,
 }
 
+/// A GPU to plan for, beyond its architecture: how many multiprocessors it has, and whose measurements its tiles are estimated by.
+///
+/// A number of multiprocessors alone stands for one that is like an H200.
+///
+/// ```
+/// # use postlude::target::{Gpu, GpuModel};
+/// assert_eq!("132@h100".parse::<Gpu>()?, Gpu { multiprocessors: 132, model: GpuModel::H100 });
+/// assert_eq!(Gpu::from(78).to_string(), "78");
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Gpu {
+    /// How many multiprocessors it has.
+    pub multiprocessors: usize,
+    /// Which measured GPU it is like.
+    pub model: GpuModel,
+}
+
+/// The GPUs whose tiles were measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GpuModel {
+    /// 4.8 TB/s of memory.
+    #[default]
+    H200,
+    /// 3.35 TB/s of memory.
+    H100,
+}
+
+impl GpuModel {
+    /// Every model.
+    pub const ALL: [GpuModel; 2] = [GpuModel::H200, GpuModel::H100];
+
+    /// The name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            GpuModel::H200 => "h200",
+            GpuModel::H100 => "h100",
+        }
+    }
+
+    /// The model that a device is like, by the bytes a second that its memory moves.
+    pub const fn of_bandwidth(bytes_per_second: u64) -> GpuModel {
+        // Between the 3.35 TB/s of an H100 and the 4.8 of an H200.
+        if bytes_per_second > 0 && bytes_per_second < 4_000_000_000_000 { GpuModel::H100 } else { GpuModel::H200 }
+    }
+}
+
+impl From<usize> for Gpu {
+    fn from(multiprocessors: usize) -> Gpu {
+        Gpu { multiprocessors, model: GpuModel::default() }
+    }
+}
+
+impl fmt::Display for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.model {
+            GpuModel::H200 => write!(f, "{}", self.multiprocessors),
+            other => write!(f, "{}@{}", self.multiprocessors, other.name()),
+        }
+    }
+}
+
+impl FromStr for Gpu {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Gpu, String> {
+        let (count, model) = text.split_once('@').unwrap_or((text, GpuModel::default().name()));
+        let known = GpuModel::ALL.into_iter().find(|known| known.name() == model);
+        let model = known.ok_or_else(|| format!("`{model}` is not a GPU whose tiles were measured: h200 and h100 are"))?;
+        let multiprocessors = count.parse().ok().filter(|count| *count > 0);
+        let multiprocessors = multiprocessors.ok_or_else(|| format!("`{count}` is not a number of multiprocessors"))?;
+        Ok(Gpu { multiprocessors, model })
+    }
+}
+
 /// Capabilities whose binaries do not travel to their neighbours: NVIDIA promises binary compatibility between the minor versions
 /// of the discrete devices only, not from or to the integrated ones.
 const INTEGRATED: [ComputeCapability; 6] = [(5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0)];

@@ -15,6 +15,7 @@ use postlude::plan::{Mainloop, Tile, TileShape};
 use postlude::prelude::*;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 
 /// How many of cuBLASLt's algorithms come from the selection into the contest: what is fastest in short slices need not be
@@ -63,6 +64,21 @@ impl<'b> Bench<'b> {
         &self.noise
     }
 
+    /// The name of the GPU.
+    pub fn gpu(&self) -> &str {
+        &self.gpu
+    }
+
+    /// The slices that a case runs in.
+    pub fn slices(&self, case: &Case) -> Vec<Slices> {
+        self.options.slices(case.group)
+    }
+
+    /// The file that measurements are appended to, if there is one.
+    pub fn csv(&self) -> Option<&Path> {
+        self.options.csv.as_deref().filter(|_| self.options.measured)
+    }
+
     pub fn stream(&self) -> &'b Arc<CudaStream> {
         self.arena.stream
     }
@@ -96,7 +112,7 @@ impl<'b> Bench<'b> {
 
     /// The operation with each tile that fits, the chosen one first, and with those of the portable mainloop.
     fn candidates(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
-        let plan = |gemm: &Gemm| gemm.kernel_plan(self.device.target(), self.device.multiprocessors(), case.shape);
+        let plan = |gemm: &Gemm| gemm.kernel_plan(self.device.target(), self.device.gpu(), case.shape);
         let mut tiles: Vec<Tile> = plan(gemm)?.choice.candidates().map(|(tile, _)| tile).collect();
         if let Ok(portable) = plan(&gemm.clone().mainloop(Mainloop::Sm80)) {
             let others: Vec<Tile> =
@@ -113,7 +129,7 @@ impl<'b> Bench<'b> {
 
     /// The operation with the kernels that were named.
     fn named(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
-        let plan = gemm.kernel_plan(self.device.target(), self.device.multiprocessors(), case.shape)?;
+        let plan = gemm.kernel_plan(self.device.target(), self.device.gpu(), case.shape)?;
         let tiles: Vec<Tile> = plan.choice.candidates().map(|(tile, _)| tile).collect();
         let of_name = |Named { tile: name, raster, lockstep }: &Named| {
             let ends = tiles.iter().find(|tile| tile.to_string().ends_with(name));
@@ -129,7 +145,7 @@ impl<'b> Bench<'b> {
 
     /// The operation on its tile, with fewer stages of the mainloop's ring: as few as two.
     fn shorter_rings(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
-        let plan = gemm.kernel_plan(self.device.target(), self.device.multiprocessors(), case.shape)?;
+        let plan = gemm.kernel_plan(self.device.target(), self.device.gpu(), case.shape)?;
         let TileShape::Sm90a { bk, stages: most, consumers, schedule, cluster, splits_k } = plan.tile.shape else {
             return Ok(Vec::new());
         };
@@ -148,6 +164,7 @@ impl<'b> Bench<'b> {
             Kind::Raster => RASTERS.map(|group| gemm.clone().raster_group(group)).to_vec(),
             Kind::Stages => self.shorter_rings(gemm, case)?,
             Kind::Parts => PARTS.map(|parts| gemm.clone().split_k(parts)).to_vec(),
+            Kind::Survey => self.surveyed(gemm, case)?,
             Kind::Peer | Kind::Tax | Kind::Sequence | Kind::Copy | Kind::Training => Vec::new(),
         })
     }
@@ -158,6 +175,7 @@ impl<'b> Bench<'b> {
             Kind::Tax => self.tax(case, operands),
             Kind::Sequence => self.sequence(case, operands),
             Kind::Choice | Kind::Raster | Kind::Stages | Kind::Parts => self.choice(case, operands),
+            Kind::Survey => self.survey(case, operands),
             Kind::Copy => self.copy(case, operands),
             Kind::Training => self.training(case, operands),
         }
@@ -172,7 +190,7 @@ impl<'b> Bench<'b> {
     }
 
     /// cuBLASLt's product of a case with an epilogue of its own.
-    fn product(&self, case: &Case, fused: Fused) -> Result<Product<'_>> {
+    pub fn product(&self, case: &Case, fused: Fused) -> Result<Product<'_>> {
         Product::new(&self.library, case.dtype, case.layout, case.shape, 0..case.shape.m, Epilogue::of(fused))
     }
 
@@ -286,7 +304,7 @@ impl<'b> Bench<'b> {
         operands: &mut Operands,
         mut then: impl FnMut(Slices, &Times, &Operands) -> Result<()>,
     ) -> Result<()> {
-        for slices in self.options.slices(case.group) {
+        for slices in self.slices(case) {
             let rounds = self.options.rounds.unwrap_or(slices.rounds());
             let times = self.arena.run(contenders, operands, slices, rounds)?;
             then(slices, &times, operands)?;
@@ -370,7 +388,7 @@ impl<'b> Bench<'b> {
             "  {:<5} {:.3} [{:.3}, {:.3}]  {:.1} us ({})  {} {:.1} us ({})",
             record.slices, ratio, low, high, record.us, record.kernel, record.peer, record.peer_us, record.peer_kernel
         );
-        let Some(path) = self.options.csv.as_ref().filter(|_| self.options.measured) else { return Ok(()) };
+        let Some(path) = self.csv() else { return Ok(()) };
         let mut file = OpenOptions::new().create(true).append(true).open(path)?;
         if file.metadata()?.len() == 0 {
             writeln!(file, "{}", Record::HEADER.join(","))?;

@@ -1,5 +1,6 @@
 //! What is measured: groups of cases, each an operation on a shape with one or several epilogues.
 
+use crate::sample;
 use postlude::build::activation;
 use postlude::prelude::*;
 
@@ -160,6 +161,8 @@ pub enum Group {
     Split,
     /// One piece of K against parts.
     Parts,
+    /// Every tile that might be best, on shapes that nobody picked.
+    Survey,
     /// Full precision, without tensor cores.
     F32,
     /// An epilogue over a matrix that exists, against a copy.
@@ -185,6 +188,8 @@ pub enum Kind {
     Stages,
     /// Our choice against other numbers of parts of K.
     Parts,
+    /// Every tile that might be best, each for itself.
+    Survey,
     /// Our pointwise operation against a copy.
     Copy,
     /// Ours against cuBLASLt, against several kernels, and against what it is without what training adds.
@@ -192,7 +197,7 @@ pub enum Kind {
 }
 
 impl Group {
-    pub const ALL: [Group; 18] = [
+    pub const ALL: [Group; 19] = [
         Group::Large,
         Group::Small,
         Group::Decode,
@@ -208,6 +213,7 @@ impl Group {
         Group::Stages,
         Group::Split,
         Group::Parts,
+        Group::Survey,
         Group::F32,
         Group::Pointwise,
         Group::Training,
@@ -230,6 +236,7 @@ impl Group {
             Group::Stages => "stages",
             Group::Split => "split",
             Group::Parts => "parts",
+            Group::Survey => "survey",
             Group::F32 => "f32",
             Group::Pointwise => "pointwise",
             Group::Training => "training",
@@ -244,6 +251,7 @@ impl Group {
             Group::Raster => Kind::Raster,
             Group::Stages => Kind::Stages,
             Group::Parts => Kind::Parts,
+            Group::Survey => Kind::Survey,
             Group::Pointwise => Kind::Copy,
             Group::Training => Kind::Training,
             _ => Kind::Peer,
@@ -272,6 +280,7 @@ impl Group {
             Group::Choice | Group::Raster | Group::Parts => vec![Fused::Relu],
             Group::Stages => vec![Fused::Identity, Fused::Gelu],
             Group::F32 => vec![Fused::Identity],
+            Group::Survey => Fused::PLAIN.to_vec(),
             Group::Pointwise => vec![Fused::Relu, Fused::Gelu],
             _ => Fused::PEERED.to_vec(),
         }
@@ -284,7 +293,7 @@ impl Group {
             Kind::Sequence => matches!(fused, Fused::Regions | Fused::Heavy),
             Kind::Copy => matches!(fused, Fused::Relu | Fused::Gelu),
             Kind::Tax if self == Group::Activations => matches!(fused, Fused::Identity | Fused::Activation(_)),
-            Kind::Tax => Fused::PLAIN.contains(&fused),
+            Kind::Tax | Kind::Survey => Fused::PLAIN.contains(&fused),
             Kind::Choice | Kind::Raster | Kind::Stages | Kind::Parts => {
                 Fused::PLAIN.contains(&fused) || Fused::TRAINING.contains(&fused)
             }
@@ -357,6 +366,7 @@ impl Group {
                 let few = [[512, 512, 8192], [1024, 1024, 8192], [2048, 2048, 16384], [128, 128, 16384], [64, 4096, 32768]];
                 Group::Split.shapes().into_iter().chain(few).collect()
             }
+            Group::Survey => sample::shapes(),
             Group::F32 => vec![cube(2048), cube(4096)],
             // K does not count.
             Group::Pointwise => vec![[8192, 8192, 8]],
@@ -385,6 +395,7 @@ impl Group {
             | Group::Parts
             | Group::Pointwise
             | Group::F32 => &[Slices::Short],
+            Group::Survey => &[Slices::Brief],
             _ => &[Slices::Long, Slices::Short],
         }
     }
@@ -397,6 +408,8 @@ pub enum Slices {
     Long,
     /// So short that the clock does not change between contenders.
     Short,
+    /// As long as a survey of hundreds of shapes can afford.
+    Brief,
 }
 
 impl Slices {
@@ -404,6 +417,7 @@ impl Slices {
         match self {
             Slices::Long => "long",
             Slices::Short => "short",
+            Slices::Brief => "brief",
         }
     }
 
@@ -411,6 +425,7 @@ impl Slices {
         match self {
             Slices::Long => 0.16,
             Slices::Short => 0.0025,
+            Slices::Brief => 0.001,
         }
     }
 
@@ -419,6 +434,15 @@ impl Slices {
         match self {
             Slices::Long => 7,
             Slices::Short => 31,
+            Slices::Brief => 5,
+        }
+    }
+
+    /// Seconds before a contest: the clock falls while the chip warms up.
+    pub const fn warm_up(self) -> f64 {
+        match self {
+            Slices::Long | Slices::Short => 0.25,
+            Slices::Brief => 0.03,
         }
     }
 }
@@ -455,6 +479,9 @@ impl Case {
         } else {
             wanted.iter().map(|e| vec![*e]).collect()
         };
+        if kind == Kind::Survey {
+            return Case::surveyed(&dtypes, &wanted, shapes);
+        }
         let mut cases = Vec::new();
         for dtype in dtypes {
             for &[m, n, k] in shapes {
@@ -473,6 +500,17 @@ impl Case {
             }
         }
         cases
+    }
+
+    /// Each shape once, with the epilogue and the layout of its place.
+    fn surveyed(dtypes: &[DType], wanted: &[Fused], shapes: &[[usize; 3]]) -> Vec<Case> {
+        let (group, kind) = (Group::Survey, Kind::Survey);
+        let of = |(place, &[m, n, k]): (usize, &[usize; 3])| {
+            let (fused, layout) = sample::form(place);
+            let case = |dtype| Case { group, kind, dtype, layout, shape: Shape::new(m, n, k), epilogues: vec![fused] };
+            dtypes.iter().filter(move |_| wanted.contains(&fused)).map(move |dtype| case(*dtype)).collect::<Vec<_>>()
+        };
+        shapes.iter().enumerate().flat_map(of).collect()
     }
 
     /// What `--only` looks into.
@@ -506,12 +544,14 @@ impl Case {
             Kind::Raster => (RASTERS.len(), 0),
             Kind::Stages => (3, 0),
             Kind::Parts => (PARTS.len(), 0),
+            Kind::Survey => (20, 8),
             Kind::Copy => (3, 0),
             // Eight algorithms of the epilogue, and eight of the product alone.
             Kind::Training => (6, 16),
         };
         let selection = (selected * SELECTION_ROUNDS) as f64 * turn(Slices::Short);
-        let contest = |slices: &Slices| WARM_UP + (contenders * rounds.unwrap_or(slices.rounds())) as f64 * turn(*slices);
+        let contest =
+            |slices: &Slices| slices.warm_up() + (contenders * rounds.unwrap_or(slices.rounds())) as f64 * turn(*slices);
         let operands = 0.4 + 0.3 * self.bytes(Fused::Residual) as f64 / 1e9;
         operands + selection + slices.iter().map(contest).sum::<f64>()
     }
@@ -519,6 +559,3 @@ impl Case {
 
 /// How often contenders for a place in a contest are timed.
 pub const SELECTION_ROUNDS: usize = 5;
-
-/// Seconds before a contest: the clock falls while the chip warms up.
-pub const WARM_UP: f64 = 0.25;

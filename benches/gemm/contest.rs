@@ -4,7 +4,7 @@
 //! Short kernels run as CUDA graphs, every contender's: one launch after another would measure the host.
 
 use crate::Result;
-use crate::case::{Slices, WARM_UP};
+use crate::case::Slices;
 use crate::operands::{Operands, Output};
 use crate::options::LaunchMode;
 use crate::statistics::{Shuffle, median};
@@ -105,7 +105,7 @@ impl Arena<'_> {
             runners.push((runner, once));
         }
         if self.measured {
-            let share = WARM_UP / contenders.len() as f64;
+            let share = slices.warm_up() / contenders.len() as f64;
             for (runner, once) in &mut runners {
                 let slice = *once * (runner.repeats * runner.launches) as f64;
                 for _ in 0..(share / slice).ceil() as usize {

@@ -178,7 +178,7 @@ pub fn precompile(device: &Device, wanted: &[(Gemm, Shape)]) {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some((gemm, shape)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let _ = gemm.compile(device.cache(), device.target(), device.multiprocessors(), *shape);
+                    let _ = gemm.compile(device.cache(), device.target(), device.gpu(), *shape);
                 }
             });
         }

@@ -19,8 +19,10 @@ mod peer;
 #[allow(dead_code, reason = "only the tooling reads records")]
 mod record;
 mod rows;
+mod sample;
 mod sequences;
 mod statistics;
+mod survey;
 mod training;
 
 use case::{Case, Fused, Kind};

@@ -8,8 +8,8 @@ pub const USAGE: &str = "\
 Usage: cargo bench --bench gemm -- [OPTION...]
 
   --group LIST     of large, small, decode, unaligned, layouts, tax, activations, regions, choice, raster, stages, split, parts, f32,
-                   pointwise, training
-                   (default: all)
+                   pointwise, training, survey
+                   (default: all but survey)
   --dtype LIST     of f16, bf16, f32 (default: the group's)
   --epilogue LIST  of identity, relu, gelu, residual, regions, heavy, relu_mask, gelu_input, mask_sum,
                    gelu_sum, bias_sum; for group activations: of the library's activations that are not among these
@@ -83,7 +83,9 @@ impl Options {
     /// # Errors
     /// What cannot be understood, and the usage.
     pub fn parse(args: &[String], environment: impl Fn(&str) -> Option<String>) -> Result<Options, String> {
-        let mut options = Options { groups: Group::ALL.to_vec(), ..Options::default() };
+        // The survey is for fitting the model of tiles.
+        let groups = Group::ALL.into_iter().filter(|group| *group != Group::Survey).collect();
+        let mut options = Options { groups, ..Options::default() };
         options.only = environment("POSTLUDE_BENCH_CONTEST").unwrap_or_default();
         options.slices =
             environment("POSTLUDE_BENCH_SLICES").filter(|word| !word.is_empty()).map(|word| slices(&word)).transpose()?;

@@ -50,7 +50,7 @@ pub(crate) use split::Splitter;
 
 use crate::jit::{Cache, JitError, Memos};
 use crate::source::{Cubin, Source};
-use crate::target::Target;
+use crate::target::{Gpu, GpuModel, Target};
 use cudarc::driver::sys::{CUdevice_attribute, CUresult};
 use cudarc::driver::{CudaContext, CudaFunction, DriverError};
 use std::collections::HashMap;
@@ -160,7 +160,7 @@ struct Inner {
     context: Arc<CudaContext>,
     name: String,
     target: Target,
-    multiprocessors: usize,
+    gpu: Gpu,
     cache: Option<Cache>,
     /// Functions by the key of their binary. They stay: to unload a module would have to wait for kernels of it that still run.
     functions: Mutex<HashMap<String, CudaFunction>>,
@@ -170,8 +170,8 @@ struct Inner {
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { target, multiprocessors, .. } = &*self.inner;
-        write!(f, "Device({}, {target}, {multiprocessors} multiprocessors)", self.ordinal())
+        let Inner { target, gpu, .. } = &*self.inner;
+        write!(f, "Device({}, {target}, {} multiprocessors)", self.ordinal(), gpu.multiprocessors)
     }
 }
 
@@ -224,10 +224,15 @@ impl Device {
         let multiprocessors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let target = Target::of_device((major.unsigned_abs(), minor.unsigned_abs()));
         let multiprocessors = usize::try_from(multiprocessors).unwrap_or(1).max(1);
+        // Kilohertz and bits; both edges of the clock move data.
+        let clock = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?;
+        let width = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?;
+        let bandwidth = 2 * 1000 * u64::from(clock.unsigned_abs()) * u64::from(width.unsigned_abs()) / 8;
+        let gpu = Gpu { multiprocessors, model: GpuModel::of_bandwidth(bandwidth) };
         let name = context.name().map_err(DeviceError::driver("tell the device's name"))?;
         let (functions, launches) = Default::default();
         let context = context.clone();
-        Ok(Device { inner: Arc::new(Inner { context, name, target, multiprocessors, cache, functions, launches }) })
+        Ok(Device { inner: Arc::new(Inner { context, name, target, gpu, cache, functions, launches }) })
     }
 
     /// Its context.
@@ -252,7 +257,12 @@ impl Device {
 
     /// How many multiprocessors it has.
     pub fn multiprocessors(&self) -> usize {
-        self.inner.multiprocessors
+        self.inner.gpu.multiprocessors
+    }
+
+    /// What plans for it depend on beside the target: its multiprocessors, and the model of its tiles.
+    pub fn gpu(&self) -> Gpu {
+        self.inner.gpu
     }
 
     /// The kernel cache it compiles through.

@@ -9,21 +9,21 @@ use crate::jit::Asked;
 use crate::plan::{KernelPlan, Problem};
 use crate::problem::{Operation, Shape};
 use crate::source::Source;
-use crate::target::Target;
+use crate::target::{Gpu, Target};
 
 impl Gemm {
     /// An error of compiling or loading that tells the request, where that helps.
-    pub(super) fn tell(&self, error: Error, target: Target, multiprocessors: usize, problem: &Problem) -> Error {
+    pub(super) fn tell(&self, error: Error, target: Target, gpu: Gpu, problem: &Problem) -> Error {
         match error {
-            Error::Jit(error) => Error::Jit(error.asked_for(|| self.asked(target, multiprocessors, problem))),
+            Error::Jit(error) => Error::Jit(error.asked_for(|| self.asked(target, gpu, problem))),
             other => other,
         }
     }
 
-    fn asked(&self, target: Target, multiprocessors: usize, problem: &Problem) -> Asked {
-        let plan = self.kernel_plan(target, multiprocessors, problem.clone()).ok();
+    fn asked(&self, target: Target, gpu: Gpu, problem: &Problem) -> Asked {
+        let plan = self.kernel_plan(target, gpu, problem.clone()).ok();
         let stated: Vec<_> = problem.stated().chain(self.preferences.stated()).collect();
-        let mut request = format!("{}, {}, for {target}:{multiprocessors}", self.operation, problem.shape);
+        let mut request = format!("{}, {}, for {target}:{gpu}", self.operation, problem.shape);
         for what in stated.iter().cloned().chain(plan.as_ref().map(planned)) {
             request += ", ";
             request += &what;
@@ -31,14 +31,11 @@ impl Gemm {
         // What the command would make of a document of the epilogue; what is stated besides may change nothing.
         let read = Epilogue::from_json(&self.epilogue.to_json(), &registry()).ok();
         let by_command = |epilogue: &Epilogue| {
-            Gemm::of(self.operation, epilogue)
-                .kernel_plan(target, multiprocessors, problem.shape)
-                .ok()
-                .and_then(|plan| sources(&plan))
+            Gemm::of(self.operation, epilogue).kernel_plan(target, gpu, problem.shape).ok().and_then(|plan| sources(&plan))
         };
         let wanted = plan.as_ref().and_then(sources);
         if wanted.is_some() && read.as_ref().and_then(by_command) == wanted {
-            return Asked::new(request, Ok(command(self.operation, problem.shape, target, multiprocessors)));
+            return Asked::new(request, Ok(command(self.operation, problem.shape, target, gpu)));
         }
         let own = (read.is_none() || stated.is_empty()).then(|| "functions and primitives of the program's own".to_owned());
         Asked::new(request, Err(stated.into_iter().chain(own).collect::<Vec<_>>().join(", ")))
@@ -65,14 +62,14 @@ fn sources(plan: &KernelPlan) -> Option<Vec<Source>> {
 }
 
 /// The words by which `postlude-cache` compiles it.
-fn command(operation: Operation, Shape { m, n, k, batch }: Shape, target: Target, multiprocessors: usize) -> String {
+fn command(operation: Operation, Shape { m, n, k, batch }: Shape, target: Target, gpu: Gpu) -> String {
     let batch = if batch == 1 { String::new() } else { format!(",{batch}") };
     let operation = match operation {
         Operation::Product { dtype, layout } => format!("--product {dtype},{layout}"),
         Operation::Pointwise { dtype, order: Order::RowMajor } => format!("--pointwise {dtype},row"),
         Operation::Pointwise { dtype, order: Order::ColumnMajor } => format!("--pointwise {dtype},column"),
     };
-    format!("postlude-cache precompile --target {target}:{multiprocessors} --shape {m},{n},{k}{batch} {operation} EPILOGUE.json")
+    format!("postlude-cache precompile --target {target}:{gpu} --shape {m},{n},{k}{batch} {operation} EPILOGUE.json")
 }
 
 #[cfg(test)]
@@ -92,10 +89,10 @@ mod tests {
     }
 
     /// What a cache that must not compile, and has nothing, says of a request.
-    fn asked(gemm: &Gemm, target: Target, multiprocessors: usize, problem: impl Into<Problem>) -> (Asked, String) {
+    fn asked(gemm: &Gemm, target: Target, gpu: usize, problem: impl Into<Problem>) -> (Asked, String) {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::open(directory.path().join("cache"), Config::new().mode(Mode::Deny));
-        let error = gemm.compile(&cache, target, multiprocessors, problem).unwrap_err();
+        let error = gemm.compile(&cache, target, gpu, problem).unwrap_err();
         let Error::Jit(JitError::Denied(denied)) = &error else { panic!("{error}") };
         ((**denied.asked.as_ref().expect("the request")).clone(), error.to_string())
     }
@@ -145,7 +142,7 @@ mod tests {
         let gemm = Gemm::new(F16, TN, &relu());
         let missing: JitError = NotFound::new(Vec::new()).into();
         assert!(!missing.to_string().contains("--target"), "nothing was asked for");
-        let text = gemm.tell(missing.into(), Target::SM_80, 108, &SHAPE.into()).to_string();
+        let text = gemm.tell(missing.into(), Target::SM_80, 108.into(), &SHAPE.into()).to_string();
         assert!(text.contains("pip install") && text.contains("--target sm_80:108 --shape 512,256,128"), "{text}");
     }
 }

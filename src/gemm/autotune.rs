@@ -76,7 +76,7 @@ impl Plan {
             ScratchError::Arguments(error) => Error::from(error),
             ScratchError::Device(error) => error.into(),
         })?;
-        let fresh = self.gemm.kernel_plan(self.device.target(), self.device.multiprocessors(), self.problem.clone())?;
+        let fresh = self.gemm.kernel_plan(self.device.target(), self.device.gpu(), self.problem.clone())?;
         let ready = self.contenders(&fresh, options, start.checked_add(options.budget / 2));
 
         let mut bench = Bench { stream, scratch: &mut scratch, plug: stream.alloc_zeros(PLUG).ok(), results: Vec::new() };
@@ -313,7 +313,7 @@ mod tests {
         let device = Device::find().unwrap().with_cache(Cache::in_memory()).unwrap();
         let shape = Shape::new(2048, 2048, 2048);
         let gemm = Gemm::new(F16, Layout::TN, &recipes::bias_activation(F16, F16, |z| z.relu()).unwrap());
-        let fresh = gemm.kernel_plan(device.target(), device.multiprocessors(), shape).unwrap();
+        let fresh = gemm.kernel_plan(device.target(), device.gpu(), shape).unwrap();
         // A record of the tile that is the slowest by estimate.
         let (slow, raster) = fresh.choice.candidates().last().unwrap();
         let time = Spread::of([1.0]).unwrap();

@@ -37,13 +37,14 @@ impl Gemm {
         &self,
         cache: &Cache,
         target: Target,
-        multiprocessors: usize,
+        gpu: impl Into<Gpu>,
         problem: impl Into<Problem>,
     ) -> Result<Kernel, Error> {
         let problem = problem.into();
-        let key = memo::key(self, target, multiprocessors, &problem, "");
-        memo::kernel(cache, key, || Kernel::of(self.kernel_plan(target, multiprocessors, problem.clone())?, cache))
-            .map_err(|error| self.tell(error, target, multiprocessors, &problem))
+        let gpu = gpu.into();
+        let key = memo::key(self, target, gpu, &problem, "");
+        memo::kernel(cache, key, || Kernel::of(self.kernel_plan(target, gpu, problem.clone())?, cache))
+            .map_err(|error| self.tell(error, target, gpu, &problem))
     }
 }
 

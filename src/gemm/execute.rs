@@ -37,12 +37,12 @@ impl Gemm {
     /// If there is no plan, no NVRTC, or the driver refuses the kernel.
     pub fn plan(&self, device: &Device, problem: impl Into<Problem>) -> Result<Plan, Error> {
         let problem = problem.into();
-        let (target, multiprocessors) = (device.target(), device.multiprocessors());
+        let (target, gpu) = (device.target(), device.gpu());
         // What tuning found is about a GPU; a new finding forgets all memos.
-        let tell = |error| self.tell(error, target, multiprocessors, &problem);
-        let key = memo::key(self, target, multiprocessors, &problem, device.name());
+        let tell = |error| self.tell(error, target, gpu, &problem);
+        let key = memo::key(self, target, gpu, &problem, device.name());
         let kernel = memo::kernel(device.cache(), key, || {
-            let fresh = self.kernel_plan(target, multiprocessors, problem.clone())?;
+            let fresh = self.kernel_plan(target, gpu, problem.clone())?;
             let tuned = self.tuned(device, &fresh, problem.shape);
             match tuned.map(|plan| Kernel::of(plan, device.cache())) {
                 Some(Ok(kernel)) => Ok(kernel),

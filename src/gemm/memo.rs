@@ -18,7 +18,7 @@ use crate::pass;
 use crate::plan::KernelPlan;
 use crate::plan::Problem;
 use crate::source::Origin;
-use crate::target::Target;
+use crate::target::{Gpu, Target};
 use std::sync::{Arc, OnceLock};
 
 /// The hash of what a [`Gemm`] is, once somebody has asked for it.
@@ -51,12 +51,12 @@ impl Identity {
 }
 
 /// The key of a request. `also` is what it depends on beside what it says.
-pub(super) fn key(gemm: &Gemm, target: Target, multiprocessors: usize, problem: &Problem, also: &str) -> Option<CacheKey> {
+pub(super) fn key(gemm: &Gemm, target: Target, gpu: Gpu, problem: &Problem, also: &str) -> Option<CacheKey> {
     let identity = gemm.identity.of(gemm)?;
     let problem = serde_json::to_vec(problem).ok()?;
     let target = target.to_string();
-    let count = (multiprocessors as u64).to_le_bytes();
-    Some(CacheKey::of_memo(&[identity.as_bytes(), target.as_bytes(), &count, &problem, also.as_bytes()]))
+    let gpu = gpu.to_string();
+    Some(CacheKey::of_memo(&[identity.as_bytes(), target.as_bytes(), gpu.as_bytes(), &problem, also.as_bytes()]))
 }
 
 /// The kernel of a request: the one of the last time or, if there was none, what `make` makes.
@@ -154,8 +154,10 @@ mod tests {
     #[test]
     fn whatever_decides_a_kernel_is_in_the_key() {
         let base = Gemm::new(F16, Layout::TN, &relu());
-        let of = |gemm: &Gemm, target, count, problem: Problem, also| key(gemm, target, count, &problem, also).unwrap();
-        let plain = |gemm: &Gemm| of(gemm, Target::SM_80, 108, SHAPE.into(), "");
+        let of = |gemm: &Gemm, target, gpu: &str, problem: Problem, also| {
+            key(gemm, target, gpu.parse().unwrap(), &problem, also).unwrap()
+        };
+        let plain = |gemm: &Gemm| of(gemm, Target::SM_80, "108", SHAPE.into(), "");
         let first = plain(&base);
         assert_eq!(plain(&base), first);
         assert_eq!(plain(&Gemm::new(F16, Layout::TN, &relu())), first, "built anew");
@@ -164,11 +166,12 @@ mod tests {
         let renamed = recipes::bias_activation(F16, BF16, |z| z.relu()).unwrap();
         let gemm = |epilogue: &Epilogue| Gemm::new(F16, Layout::TN, epilogue);
         let others = [
-            of(&base, Target::SM_90A, 108, SHAPE.into(), ""),
-            of(&base, Target::SM_80, 107, SHAPE.into(), ""),
-            of(&base, Target::SM_80, 108, SHAPE.batched(2).into(), ""),
-            of(&base, Target::SM_80, 108, Problem::from(SHAPE).ld("a", 40), ""),
-            of(&base, Target::SM_80, 108, SHAPE.into(), "a GPU"),
+            of(&base, Target::SM_90A, "108", SHAPE.into(), ""),
+            of(&base, Target::SM_80, "107", SHAPE.into(), ""),
+            of(&base, Target::SM_80, "108@h100", SHAPE.into(), ""),
+            of(&base, Target::SM_80, "108", SHAPE.batched(2).into(), ""),
+            of(&base, Target::SM_80, "108", Problem::from(SHAPE).ld("a", 40), ""),
+            of(&base, Target::SM_80, "108", SHAPE.into(), "a GPU"),
             plain(&gemm(&gelu)),
             plain(&gemm(&renamed)),
             plain(&gemm(&optional(0.0))),

@@ -27,7 +27,7 @@ use crate::plan::{KernelPlan, Mainloop, Math, PlanError, Preferences, Problem, T
 use crate::problem::{Layout, Operation, Shape};
 use crate::reference::{self, Precision};
 use crate::source::Source;
-use crate::target::Target;
+use crate::target::{Gpu, Target};
 use std::num::{NonZeroI32, NonZeroUsize};
 
 /// An operation and its epilogue. Nothing is compiled until `plan`.
@@ -162,7 +162,8 @@ impl Gemm {
     /// earlier launch, not only the last one, may still be writing a declared operand, results are wrong.
     ///
     /// ```
-    /// use postlude::{DType::F16, Gemm, Layout::TN, Side, recipes};
+    /// use postlude::build::recipes;
+    /// use postlude::prelude::*;
     /// let gemm = Gemm::new(F16, TN, &recipes::identity(F16)?).constant_operands([Side::B]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -196,14 +197,9 @@ impl Gemm {
     /// # Errors
     /// If the epilogue does not fit the operation, the problem has strides that no launch could take, or the target lacks what it needs or has no
     /// multiprocessors.
-    pub fn kernel_plan(
-        &self,
-        target: Target,
-        multiprocessors: usize,
-        problem: impl Into<Problem>,
-    ) -> Result<KernelPlan, PlanError> {
+    pub fn kernel_plan(&self, target: Target, gpu: impl Into<Gpu>, problem: impl Into<Problem>) -> Result<KernelPlan, PlanError> {
         let checked = self.epilogue.checked();
-        KernelPlan::new(self.operation, checked, &problem.into(), target, multiprocessors, self.preferences)
+        KernelPlan::new(self.operation, checked, &problem.into(), target, gpu, self.preferences)
     }
 }
 

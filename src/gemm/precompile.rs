@@ -4,7 +4,7 @@ use super::{Gemm, Kernel, parallel};
 use crate::error::Error;
 use crate::jit::Cache;
 use crate::plan::Problem;
-use crate::target::Target;
+use crate::target::{Gpu, Target};
 
 /// A kernel that will be wanted.
 #[derive(Clone, Debug)]
@@ -13,8 +13,8 @@ pub struct Wanted {
     pub gemm: Gemm,
     /// What it will run on.
     pub target: Target,
-    /// How many multiprocessors that has; the choice of the tile depends on it.
-    pub multiprocessors: usize,
+    /// Its multiprocessors and model; the choice of the tile depends on them.
+    pub gpu: Gpu,
     /// The problem.
     pub problem: Problem,
 }
@@ -32,8 +32,8 @@ pub fn precompile(
 ) -> Vec<Result<Kernel, Error>> {
     let threads = if threads == 0 { parallel::cores() } else { threads };
     let kernels = parallel::map(wanted.len(), threads, |at| {
-        let Wanted { gemm, target, multiprocessors, problem } = &wanted[at];
-        let kernel = gemm.compile(cache, *target, *multiprocessors, problem.clone());
+        let Wanted { gemm, target, gpu, problem } = &wanted[at];
+        let kernel = gemm.compile(cache, *target, *gpu, problem.clone());
         finished(at, &kernel);
         kernel
     });
@@ -49,13 +49,13 @@ impl Gemm {
     pub fn precompile(
         &self,
         cache: &Cache,
-        targets: &[(Target, usize)],
+        targets: &[(Target, impl Into<Gpu> + Copy)],
         problem: impl Into<Problem>,
     ) -> Result<Vec<Kernel>, Error> {
         let problem = problem.into();
-        let wanted = targets.iter().map(|&(target, multiprocessors)| {
-            let (gemm, problem) = (self.clone(), problem.clone());
-            Wanted { gemm, target, multiprocessors, problem }
+        let wanted = targets.iter().map(|&(target, gpu)| {
+            let (gemm, gpu, problem) = (self.clone(), gpu.into(), problem.clone());
+            Wanted { gemm, target, gpu, problem }
         });
         precompile(cache, &wanted.collect::<Vec<_>>(), 0, |_, _| ()).into_iter().collect()
     }

@@ -92,7 +92,7 @@ impl Pace {
 }
 
 /// The processor time of this thread. Elsewhere than on Linux the time since the first call.
-fn worked() -> Duration {
+pub(super) fn worked() -> Duration {
     #[cfg(target_os = "linux")]
     {
         let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

@@ -9,12 +9,13 @@ use crate::dtype::{DType, ValueType};
 use crate::ir::{Node, Order};
 use crate::plan::launch::raster;
 use crate::plan::mainloop::candidates::{Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_TF32, SUMS};
-use crate::plan::mainloop::sm90a::{cost, few_rows};
+use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
+use crate::plan::mainloop::sm90a::few_rows;
 use crate::plan::{
     ArgumentRuns, Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, Tile, TileShape,
 };
 use crate::problem::{Operation, Shape};
-use crate::target::Target;
+use crate::target::{Gpu, Target};
 use serde::Serialize;
 use std::fmt;
 
@@ -131,6 +132,15 @@ impl Choice {
         self.chosen.into_iter().chain(self.others.iter().copied())
     }
 
+    /// The same tiles, each with its estimated time in hundredths of the chosen one's.
+    pub fn estimates(&self) -> impl Iterator<Item = (Tile, u64)> + '_ {
+        let of = |tile: Tile| {
+            let mut slower = self.verdicts.iter().filter(move |verdict| verdict.candidate == Considered::Tile(tile));
+            slower.find_map(|verdict| if let Reason::Slower(times) = verdict.reason { Some(times) } else { None })
+        };
+        self.candidates().map(move |(tile, _)| (tile, of(tile).unwrap_or(100)))
+    }
+
     /// Chooses otherwise, for good.
     pub(super) fn settle(&mut self, tile: Tile, raster: i32, reason: impl Into<String>) {
         self.others.clear();
@@ -204,11 +214,19 @@ pub(super) struct TileRequest<'r> {
     pub rows_begin_at_lines: bool,
     pub strip: usize,
     pub target: Target,
-    pub multiprocessors: usize,
+    pub gpu: Gpu,
     pub preferences: Preferences,
     pub fast_math: bool,
     /// Of how many matrices a pointwise kernel's accumulator is the sum.
     pub parts: usize,
+}
+
+impl TileRequest<'_> {
+    /// What the estimates of Hopper's tiles depend on.
+    fn cost_inputs(&self) -> CostInputs<'_> {
+        let &TileRequest { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, .. } = self;
+        CostInputs { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines }
+    }
 }
 
 /// Nanoseconds of a unit of the candidates' times, where it was measured: `sm80` takes 322 and 2527 us for 4096^3 and 8192^3 in f16
@@ -229,15 +247,18 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
     let mut consider = |tile: &Tile, obstacle: Option<String>, estimate: &dyn Fn(&Tile) -> f64| match obstacle
         .map_or_else(|| fit(tile, request), |obstacle| Err(obstacle.into()))
     {
+        // Tiles that differ in stages may fit with as many.
+        Ok(tile) if estimates.iter().any(|(known, _)| *known == tile) => {}
         Ok(tile) => estimates.push((tile, estimate(&tile))),
         Err(obstacle) => choice.reject(Considered::Tile(*tile), obstacle),
     };
     let few = mainloop == Mainloop::Sm90a && few_rows::applies(request.shape, request.operation.dtype().size());
-    let on_hopper = |tile: &Tile| if few { few_rows::estimate(tile, request) } else { cost::estimate(tile, request) };
+    let (inputs, model) = (request.cost_inputs(), CostModel::of(request.gpu.model, request.rows_begin_at_lines));
+    let on_hopper = |tile: &Tile| if few { few_rows::estimate(tile, &inputs) } else { cost::estimate(tile, &inputs, model) };
     if let Some(tile) = request.preferences.tile {
         consider(&tile, None, &on_hopper);
     } else if mainloop == Mainloop::Sm90a {
-        let made = if few { few_rows::tiles(request) } else { Vec::new() };
+        let made = if few { few_rows::tiles(&inputs) } else { Vec::new() };
         for tile in made.iter().copied().chain(cost::tiles().filter(|tile| !made.contains(tile))) {
             consider(&tile, None, &on_hopper);
         }
@@ -259,7 +280,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
     estimates.sort_by(|a, b| a.1.total_cmp(&b.1));
     let Some(&(chosen, least)) = estimates.first() else { return };
     let tiles = tiles(&chosen, request.shape);
-    choice.accept(chosen, format!("the least estimated time: {tiles} tiles on {} multiprocessors", request.multiprocessors));
+    choice.accept(chosen, format!("the least estimated time: {tiles} tiles on {} multiprocessors", request.gpu.multiprocessors));
     for (tile, estimate) in &estimates[1..] {
         choice.reject(Considered::Tile(*tile), Reason::Slower((estimate / least * 100.0).round() as u64));
     }
@@ -411,7 +432,7 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
     let (common, fitting) = staged(stages)?;
     // Where consumers have one place for their chunks their epilogues follow each other, which takes products to hide them. Who names a
     // tile has its stages.
-    if !common || request.preferences.tile.is_some() || cost::hides(&fitting, request) {
+    if !common || request.preferences.tile.is_some() || cost::hides(&fitting, &request.cost_inputs()) {
         return Ok(fitting);
     }
     let own = (2..stages).rev().filter_map(|stages| staged(stages).ok()).find(|(common, _)| !common);
@@ -423,7 +444,7 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
 fn estimate(candidate: &Candidate, request: &TileRequest) -> f64 {
     let resident = candidate.tile.min_blocks as u64;
     let blocks = tiles(&candidate.tile, request.shape).saturating_mul(candidate.tile.cluster() as u64);
-    let on_one = blocks.div_ceil(request.multiprocessors as u64);
+    let on_one = blocks.div_ceil(request.gpu.multiprocessors as u64);
     let (rounds, left) = (on_one / resident, on_one % resident);
     let rest = if left > 0 { candidate.alone.max(left as f64 * candidate.full) } else { 0.0 };
     ((rounds * resident) as f64 * candidate.full + rest) * (request.shape.k as f64 + candidate.overhead)

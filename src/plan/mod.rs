@@ -24,6 +24,7 @@ pub use launch::maps::{MapSource, Swizzle, TensorMap};
 pub use launch::params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use launch::problem::{ArgumentRuns, Problem, Strides};
 pub use launch::repack::Repack;
+pub use mainloop::sm90a::cost::CostModel;
 pub use mainloop::sm90a::l2::{Priorities, Priority};
 pub use mainloop::sm90a::staging::{CHUNK_ROWS, Staged, Staging};
 pub use mainloop::tile::{Mainloop, Schedule, Tile, TileShape};
@@ -40,8 +41,8 @@ use crate::dtype::ValueType;
 use crate::ir::Order;
 use crate::pass;
 use crate::problem::{Operation, Shape};
-use crate::target::Target;
-use mainloop::sm90a::few_rows;
+use crate::target::{Gpu, Target};
+use mainloop::sm90a::{cost::CostInputs, few_rows};
 use serde::Serialize;
 use split_k::PlanRequest;
 use std::time::Duration;
@@ -71,8 +72,8 @@ pub struct KernelPlan {
     pub scratch: usize,
     /// Group height of the rasterisation, in tiles: of rows, or of columns if it is negative.
     pub raster: i32,
-    /// Multiprocessors that a persistent kernel spreads over.
-    pub multiprocessors: usize,
+    /// The GPU that it is planned for: its multiprocessors, and the model of its tiles.
+    pub gpu: Gpu,
     /// The epilogue, placed.
     pub program: Program,
     /// How its code is laid out.
@@ -98,9 +99,11 @@ pub struct KernelPlan {
     /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation): the
     /// kernel waits by itself before it touches memory.
     pub programmatic: bool,
+    /// Whether runs of both operands begin at multiples of 128 bytes, as far as is known: lines of the level-2 cache.
+    pub rows_begin_at_lines: bool,
     /// Whether the kernel may read `a` and `b` before the launches before it are done.
     pub constant: [bool; 2],
-    /// The operand that is the weights of few rows: the beginning of it comes into the level-2 cache before the launches before are done.
+    /// The weights of few rows, if their beginning comes into the level-2 cache before the launches before are done.
     pub weights: Option<usize>,
     /// Why this tile and not another.
     pub choice: Choice,
@@ -156,15 +159,16 @@ impl KernelPlan {
         epilogue: &Checked,
         problem: &Problem,
         target: Target,
-        multiprocessors: usize,
+        gpu: impl Into<Gpu>,
         preferences: Preferences,
     ) -> Result<KernelPlan, PlanError> {
-        split_k::plan(&PlanRequest { operation, epilogue, problem, target, multiprocessors, preferences, parts: 1 })
+        let gpu = gpu.into();
+        split_k::plan(&PlanRequest { operation, epilogue, problem, target, gpu, preferences, parts: 1 })
     }
 
     /// Plans one kernel, whose accumulator is that of the operation or, if there are several parts, the sum of so many matrices.
     fn whole(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
-        let PlanRequest { operation, epilogue, problem, target, multiprocessors, preferences, parts } = *request;
+        let PlanRequest { operation, epilogue, problem, target, gpu, preferences, parts } = *request;
         fit_operation(operation, epilogue)?;
         let epilogue = pass::fold(&pass::inline(epilogue));
         // Alignments are properties of memory: they are read off the problem as the user sees it.
@@ -205,10 +209,11 @@ impl KernelPlan {
             };
             let argument_runs: Vec<ArgumentRuns> = arguments.iter().map(runs).collect();
             let fast_math = preferences.math.is_fast(&program);
-            let drifts = || mainloop::sm90a::l2::drifts(shape, operation.dtype().size(), multiprocessors);
+            let drifts = || mainloop::sm90a::l2::drifts(shape, operation.dtype().size(), gpu.multiprocessors);
             let lockstep = mainloop == Mainloop::Sm90a && preferences.lockstep.unwrap_or_else(drifts);
             let shifted_edges = mainloop == Mainloop::Sm90a && mainloop::sm90a::edges::allows(&program, &arguments);
             let params = Params::of(operation, &arguments, &program, lockstep, shifted_edges);
+            let rows_begin_at_lines = (begins[first] || copied[0]) && (begins[second] || copied[1]);
             let request = choice::TileRequest {
                 operation,
                 program: &program,
@@ -216,10 +221,10 @@ impl KernelPlan {
                 params: &params,
                 shape,
                 alignment: read,
-                rows_begin_at_lines: (begins[first] || copied[0]) && (begins[second] || copied[1]),
+                rows_begin_at_lines,
                 strip,
                 target,
-                multiprocessors,
+                gpu,
                 preferences,
                 fast_math,
                 parts,
@@ -230,10 +235,7 @@ impl KernelPlan {
             let outgrows_cache = mainloop::sm90a::l2::outgrow(&program, shape);
             let strip = staging.as_ref().map_or(strip, |s| s.strip);
             let code = Code::of(&program, &tile, strip, fast_math);
-            let ahead = staging.is_some()
-                && repack.is_none()
-                && constant == [false; 2]
-                && few_rows::fetches_ahead(shape, operation.dtype().size());
+            let hidden = staging.is_some() && repack.is_none() && constant == [false; 2];
             Ok(KernelPlan {
                 target,
                 operation,
@@ -246,7 +248,7 @@ impl KernelPlan {
                 split: None,
                 scratch: repack.map_or(0, |r| r.bytes(operation, shape)),
                 raster,
-                multiprocessors,
+                gpu,
                 program,
                 code,
                 arguments,
@@ -259,19 +261,20 @@ impl KernelPlan {
                 outgrows_cache,
                 // Behind the copies an early start was measured to cost up to 15 %.
                 programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && repack.is_none(),
-                weights: ahead.then_some(usize::from(shape.m < shape.n)),
+                weights: few_rows::ahead(shape, operation.dtype().size()).filter(|_| hidden),
+                rows_begin_at_lines,
                 constant,
                 choice,
             })
         };
         for mainloop in usable {
             let transposed = prefers_transposed(operation, &epilogue, mainloop, problem.shape);
-            let before = choice.clone();
+            let few = few_rows::applies(problem.shape, operation.dtype().size());
+            let before = (few && mainloop == Mainloop::Sm90a).then(|| choice.clone());
             match attempt(mainloop, transposed, choice) {
-                Ok(plan) if mainloop == Mainloop::Sm90a && few_rows::applies(problem.shape, operation.dtype().size()) => {
-                    return Ok(few_rows::better(plan, attempt(mainloop, !transposed, before).ok()));
+                Ok(plan) => {
+                    return Ok(few_rows::better(plan, before.and_then(|before| attempt(mainloop, !transposed, before).ok())));
                 }
-                Ok(plan) => return Ok(plan),
                 Err(verdicts) => choice = verdicts,
             }
         }
@@ -281,6 +284,14 @@ impl KernelPlan {
     /// What compiling the kernel is estimated to take, on a processor like the one that the estimate was fitted on.
     pub fn compile_time(&self) -> Duration {
         code::compile_time(&self.tile, &self.code, &self.program)
+    }
+
+    /// What a model says that one of Hopper's tiles takes for a shape, in cycles; infinitely long for other mainloops' tiles.
+    pub fn tile_cycles(&self, tile: &Tile, shape: Shape, model: &CostModel) -> f64 {
+        let &KernelPlan { operation, ref program, ref argument_runs, gpu, fast_math, rows_begin_at_lines, .. } = self;
+        let shape = self.seen(shape);
+        let inputs = CostInputs { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines };
+        mainloop::sm90a::cost::estimate(tile, &inputs, model)
     }
 
     /// Bytes of dynamic shared memory a block takes.
@@ -385,7 +396,7 @@ impl KernelPlan {
         let (rows, columns) = (shape.m.div_ceil(self.tile.bm), shape.n.div_ceil(self.tile.bn));
         if let TileShape::Sm90a { cluster: [m, n], .. } = self.tile.shape {
             let work = rows.div_ceil(m).checked_mul(columns.div_ceil(n))?.checked_mul(shape.batch)?;
-            let clusters = work.min(self.tile.clusters_at_once(self.multiprocessors));
+            let clusters = work.min(self.tile.clusters_at_once(self.gpu.multiprocessors));
             return (work <= i32::MAX as usize).then_some([(clusters * m * n) as u32, 1, 1]);
         }
         let tiles = rows.checked_mul(columns)?.checked_mul(self.tile.cluster())?;

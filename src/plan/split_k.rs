@@ -17,7 +17,7 @@ use crate::plan::choice::tiles;
 use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
 use crate::plan::{KernelPlan, Mainloop, PlanError, Preferences, Problem, lies_in_columns};
 use crate::problem::{Operation, Shape};
-use crate::target::Target;
+use crate::target::{Gpu, Target};
 use serde::Serialize;
 use std::num::NonZeroUsize;
 
@@ -41,7 +41,7 @@ pub(super) struct PlanRequest<'r> {
     pub epilogue: &'r Checked,
     pub problem: &'r Problem,
     pub target: Target,
-    pub multiprocessors: usize,
+    pub gpu: Gpu,
     pub preferences: Preferences,
     /// Of how many matrices a pointwise operation's accumulator is the sum.
     pub parts: usize,
@@ -72,7 +72,7 @@ pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     if request.problem.shape.is_too_large() {
         return Err(PlanError::TooLarge(request.problem.shape));
     }
-    if request.multiprocessors == 0 {
+    if request.gpu.multiprocessors == 0 {
         return Err(PlanError::NoMultiprocessors(request.target));
     }
     let whole = || KernelPlan::whole(request);
@@ -137,13 +137,13 @@ fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f6
         let (lines, shared) = (plan.tile.bm + plan.tile.multiplied_columns(), plan.tile.parts());
         let seen = Shape { k: k / parts, batch: parts, ..request.problem.shape };
         let seen = if plan.transposed { seen.transposed() } else { seen };
-        let (blocks, multiprocessors) = (tiles(&plan.tile, seen), request.multiprocessors as u64);
+        let (blocks, multiprocessors) = (tiles(&plan.tile, seen), request.gpu.multiprocessors as u64);
         let each = TAKEN_IN.min(TAKEN_IN_TOGETHER / blocks.min(multiprocessors) as f64);
         let taken_in = blocks.div_ceil(multiprocessors) as f64 * lines as f64 * (seen.k / shared) as f64 * size / each;
         plan.choice.nanoseconds().map(|nanoseconds| (nanoseconds as f64).max(taken_in).max(floor))
     };
     let second = |parts: usize| 1e9 * (LAUNCH + 2.0 * 4.0 * parts as f64 * m as f64 * n as f64 / BANDWIDTH);
-    let resident = request.multiprocessors.saturating_mul(3 * whole.tile.min_blocks);
+    let resident = request.gpu.multiprocessors.saturating_mul(3 * whole.tile.min_blocks);
     if tiles(&whole.tile, request.problem.shape) > resident as u64 {
         return None; // nobody is idle
     }
@@ -161,7 +161,7 @@ fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f6
 
 /// The plan in so many parts.
 fn in_parts(request: &PlanRequest<'_>, parts: usize, reason: String) -> Result<KernelPlan, PlanError> {
-    let PlanRequest { operation, epilogue, problem, target, multiprocessors, preferences, .. } = *request;
+    let PlanRequest { operation, epilogue, problem, target, gpu, preferences, .. } = *request;
     let product = product(request, parts)?;
     let sums = sums(operation, epilogue);
     let Preferences { math, programmatic, .. } = preferences;
@@ -170,7 +170,7 @@ fn in_parts(request: &PlanRequest<'_>, parts: usize, reason: String) -> Result<K
         epilogue,
         problem: &problem.clone().without(&["a", "b"]).ld("a", ld(sums, problem.shape)),
         target,
-        multiprocessors,
+        gpu,
         preferences: Preferences { math, programmatic, ..Preferences::default() },
         parts,
     })?;

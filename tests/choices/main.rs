@@ -7,6 +7,8 @@
 
 #[path = "../support/diff.rs"]
 mod diff;
+mod fit;
+mod survey;
 
 use postlude::Builder;
 use postlude::plan::{KernelPlan, Problem};

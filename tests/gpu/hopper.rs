@@ -309,6 +309,32 @@ fn clusters() {
     run(&Layout::ALL, &tiles, &recipes::bias_activation(F16, F16, |z| z.relu()).unwrap(), F16);
 }
 
+/// With one block of K a block is done while the other one's arrivals may still be on their way to its barriers. Leaving then is an error of
+/// the launch, in some launches of many: it was, in `128x64` with a cluster.
+#[test]
+fn blocks_of_a_cluster_wait_for_each_others_arrivals() {
+    let Some(device) = gpu().filter(|_| is_hopper()) else { return };
+    let stream = device.context().new_stream().unwrap();
+    let (m, n, k) = (2272, 1784, 16);
+    let [a, b] = [m * k, n * k].map(|len| stream.alloc_zeros::<half::f16>(len).unwrap());
+    let mut d = stream.alloc_zeros::<half::f16>(m * n).unwrap();
+    let gemm = Gemm::new(F16, TN, &recipes::identity(F16).unwrap());
+    let shape = Shape::new(m, n, k);
+    let fitting = gemm.kernel_plan(device.target(), device.gpu(), shape).unwrap();
+    let is_cluster = |tile: &Tile| matches!(tile.shape, TileShape::Sm90a { cluster, .. } if cluster != [1, 1]);
+    let clusters: Vec<Tile> = fitting.choice.candidates().map(|(tile, _)| tile).filter(is_cluster).collect();
+    assert!(clusters.len() > 10, "{}", clusters.len());
+    for tile in clusters {
+        let gemm = gemm.clone().tile(tile);
+        let plan = gemm.plan(device, shape).unwrap();
+        for _ in 0..300 {
+            plan.execute(&stream, &mut Args::new().input("a", &a).input("b", &b).output("d", &mut d)).unwrap();
+        }
+        stream.synchronize().unwrap_or_else(|error| panic!("{tile}: {error}"));
+        Case::new(&gemm, shape).run();
+    }
+}
+
 /// Every format, both orders, in and out, with vectors over both axes: more than the staging of two deep rings holds.
 #[test]
 fn every_kind_of_operand() {

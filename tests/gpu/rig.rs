@@ -2,7 +2,7 @@
 
 use postlude::device::Device;
 use postlude::jit::{self, Cache};
-use postlude::target::Target;
+use postlude::target::{Gpu, Target};
 use std::env;
 use std::sync::OnceLock;
 
@@ -17,10 +17,10 @@ pub enum Rig {
 
 impl Rig {
     /// What kernels are planned for.
-    pub fn target(&self) -> (Target, usize) {
+    pub fn target(&self) -> (Target, Gpu) {
         match self {
-            Rig::Gpu(device) => (device.target(), device.multiprocessors()),
-            Rig::StandIn(_) => (Target::SM_90A, 132),
+            Rig::Gpu(device) => (device.target(), device.gpu()),
+            Rig::StandIn(_) => (Target::SM_90A, 132.into()),
         }
     }
 }

@@ -44,10 +44,15 @@ pub fn grid(plan: &KernelPlan, shape: Shape) {
     if let TileShape::Sm90a { cluster: [m, n], .. } = plan.tile.shape {
         let clusters = rows.div_ceil(m) * columns.div_ceil(n) * shape.batch;
         // A cluster runs also on a device that is smaller than one.
-        assert!(x <= plan.multiprocessors.max(m * n), "{x} blocks on {} multiprocessors: {}", plan.multiprocessors, plan.tile);
+        assert!(
+            x <= plan.gpu.multiprocessors.max(m * n),
+            "{x} blocks on {} multiprocessors: {}",
+            plan.gpu.multiprocessors,
+            plan.tile
+        );
         assert!(x.is_multiple_of(m * n) && x / (m * n) <= clusters && (y, z) == (1, 1));
         // Clusters of four do not reach every multiprocessor of a group of them.
-        let reached = if m * n > 2 { plan.multiprocessors * 10 / 11 } else { plan.multiprocessors };
+        let reached = if m * n > 2 { plan.gpu.multiprocessors * 10 / 11 } else { plan.gpu.multiprocessors };
         assert_eq!(x / (m * n), clusters.min((reached / (m * n)).max(1)), "nobody is idle for nothing");
     } else {
         assert_eq!(x, rows * columns * plan.tile.cluster());

@@ -13,6 +13,7 @@ mod bundle;
 mod cache;
 mod ci;
 mod error;
+mod fit_tiles;
 mod fuzz;
 mod json;
 mod machine_code;
@@ -58,6 +59,9 @@ Usage: cargo xtask COMMAND
         Add records of the benchmark to docs/benchmarks.csv, and make docs/benchmarks.md and .svg of all of them.
           --out DIR      make them there, of the records of before that are there
           --fresh        forget the records of before
+  fit-tiles MODEL [--steps N]
+        Fit the cost model of Hopper's tiles to tests/choices/tiles_*.csv, and print its numbers with how near the choice is to the best
+        tile. MODEL is h200 or h200+across (of rows that do not begin at lines). The survey of the benchmark writes such files.
   fuzz [--minutes N] [TEXT]
         Repeat the tests with random input, new input every time, for so long each (10), under a limit on their memory.
         TEXT selects one: entry, json or text.
@@ -98,6 +102,7 @@ fn dispatch(args: &[String]) -> Result {
         "bench-gpu" => bench::run(&Project::open()?, args),
         "bench-cache" => cache::run(&Project::open()?, args),
         "bench-report" => report::run(&Project::open()?, args),
+        "fit-tiles" => fit_tiles::run(&Project::open()?, args),
         "fuzz" => fuzz::run(&Project::open()?, args),
         "machine-code" => machine_code::run(&Project::open()?, args),
         "mutants" => mutants::run(&Project::open()?, args),

@@ -6,7 +6,7 @@ use postlude::gemm::{Wanted, precompile};
 use postlude::ir::Order;
 use postlude::jit::{Cache, Origin, compiler};
 use postlude::prelude::*;
-use postlude::target::Target;
+use postlude::target::{Gpu, Target};
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,13 +15,13 @@ use std::time::Instant;
 /// Targets that everybody means the same device by, with its multiprocessors.
 const USUAL: [(&str, usize); 3] = [("sm_80", 108), ("sm_90", 132), ("sm_90a", 132)];
 
-fn target(text: &str) -> Result<(Target, usize)> {
+fn target(text: &str) -> Result<(Target, Gpu)> {
     let (name, count) = text.split_once(':').map_or((text, None), |(name, count)| (name, Some(count)));
     let target = name.parse()?;
     let usual = USUAL.iter().find(|(usual, _)| *usual == name).map(|(_, count)| *count);
     let count = match count {
-        Some(count) => count.parse().ok().filter(|count| *count > 0),
-        None => usual,
+        Some(count) => Some(count.parse()?),
+        None => usual.map(Gpu::from),
     };
     Ok((target, count.ok_or_else(|| format!("`{text}`: say how many multiprocessors the device has, as in `{name}:80`"))?))
 }
@@ -114,9 +114,9 @@ pub fn run(cache: &Cache, mut args: Args) -> Result<ExitCode> {
     let (mut wanted, mut names) = (Vec::new(), Vec::new());
     for (file, epilogue) in &epilogues {
         for operation in &operations {
-            for &(target, multiprocessors) in &targets {
+            for &(target, gpu) in &targets {
                 for &shape in &shapes {
-                    wanted.push(Wanted { gemm: operation.with(epilogue), target, multiprocessors, problem: shape.into() });
+                    wanted.push(Wanted { gemm: operation.with(epilogue), target, gpu, problem: shape.into() });
                     names.push(format!("{file} for {target}, {shape}"));
                 }
             }
@@ -207,8 +207,8 @@ mod tests {
 
     #[test]
     fn words_are_read() {
-        assert_eq!(target("sm_90a").unwrap(), (Target::SM_90A, 132));
-        assert_eq!(target("sm_86:84").unwrap(), (Target::SM_86, 84));
+        assert_eq!(target("sm_90a").unwrap(), (Target::SM_90A, 132.into()));
+        assert_eq!(target("sm_86:84").unwrap(), (Target::SM_86, 84.into()));
         assert_eq!(shape("1,2,3").unwrap(), Shape::new(1, 2, 3));
         assert_eq!(shape("1,2,3,4").unwrap(), Shape::new(1, 2, 3).batched(4));
         for wrong in ["sm_86", "sm_86:0", "sm_86:x", "90a"] {

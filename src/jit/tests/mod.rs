@@ -110,8 +110,9 @@ impl Compile for StandIn {
             File::options().create(true).append(true).open(tally).unwrap().write_all(b"+").unwrap();
         }
         std::thread::sleep(self.takes);
-        let start = std::time::Instant::now();
-        while start.elapsed() < self.works {
+        // By the clock that the pace is learned from, so that a busy machine makes no difference.
+        let start = crate::jit::watch::worked();
+        while crate::jit::watch::worked().saturating_sub(start) < self.works {
             std::hint::spin_loop();
         }
         match source.text() {

@@ -42,7 +42,7 @@ fn estimates_follow_the_pace_of_this_machine() {
     let slow = Arc::new(StandIn { identity: "C 1", works: Duration::from_millis(120), ..StandIn::default() });
     let (_kept, limited) = cache(Config::new().compile_limit(Some(Duration::from_secs(2))), &slow);
     let compile = |text: &str, seconds| limited.compile(&source(text, seconds), &SM, &Options::new());
-    // Each of these takes twelve times as long as on the machine of the estimates, or six if another program has half of the processor.
+    // Each of these takes twelve times as long as on the machine of the estimates.
     for text in ["a", "b", "c", "d", "e"] {
         compile(text, 0.01).unwrap();
     }

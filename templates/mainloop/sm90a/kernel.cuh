@@ -490,8 +490,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
         if constexpr (CONSUMERS == 2) setmaxnreg_inc<CONSUMER_REGISTERS>();
         consume(p, Tiles(), CONSUMERS == 1 ? 0 : warp / 4 - 1);
     }
-    if constexpr ({{ fetchers }} > 1) {   // no block may leave while another can still signal it
-        __syncwarp();
-        cluster_sync();
-    }
 }

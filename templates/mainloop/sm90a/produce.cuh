@@ -90,4 +90,9 @@ DEVICE void produce(const Params& p, Tiles tiles) {
         block = 0;
     }
 {% if lockstep %}    step.leave(p);
-{% endif %}}
+{% endif %}    // A block must not leave while arrivals from the other blocks of its cluster are on their way to its barriers. They have all come
+    // when every stage is empty. A barrier of the cluster would have to release them, which fences the whole device.
+    if constexpr ({{ fetchers }} > 1)
+#pragma unroll 1
+        for (u32 i = 0; i < STAGES; ++i, at.advance()) mbarrier_wait(shared + EMPTY + at.stage * 8, at.parity ^ 1);
+}

@@ -8,8 +8,7 @@
 //! The estimate counts nanoseconds: what memory delivers, what a multiprocessor takes in, and products, of which the longest shows most.
 //! Its constants follow from times on an H200 (`docs/measurements/few-rows.md`).
 
-use crate::plan::choice::TileRequest;
-use crate::plan::mainloop::sm90a::cost::{self, NANOSECONDS};
+use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
 use crate::plan::mainloop::sm90a::staging::stage_bytes;
 use crate::plan::{KernelPlan, Tile, TileShape};
 use crate::problem::Shape;
@@ -37,9 +36,9 @@ pub(in crate::plan) fn applies(shape: Shape, size: usize) -> bool {
 /// 48 x 18944 x 3584 that takes 3 and 4.5 % off, and at 16 x 4096 x 4096 it adds 14 %.
 const AHEAD: usize = 80 << 20;
 
-/// Whether the beginning of the weights is fetched ahead.
-pub(in crate::plan) fn fetches_ahead(shape: Shape, size: usize) -> bool {
-    applies(shape, size) && bytes_of_weights(shape, size) >= AHEAD
+/// Which operand the weights are, if their beginning is worth fetching ahead.
+pub(in crate::plan) fn ahead(shape: Shape, size: usize) -> Option<usize> {
+    (applies(shape, size) && bytes_of_weights(shape, size) >= AHEAD).then_some(usize::from(shape.m < shape.n))
 }
 
 fn bytes_of_weights(shape: Shape, size: usize) -> usize {
@@ -87,19 +86,19 @@ fn hurried(stages: usize, ring: usize, products: f64) -> f64 {
 
 /// The tiles that are made for a problem, as the kernel sees it, with blocks of K of each length that leaves enough of them: those with the
 /// shortest estimates.
-pub(in crate::plan) fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
-    let Shape { m, n, .. } = request.shape;
-    let tiles = if m >= n { upright(m, n) } else { lying(m, n, request.multiprocessors) };
+pub(in crate::plan) fn tiles(inputs: &CostInputs<'_>) -> Vec<Tile> {
+    let Shape { m, n, .. } = inputs.shape;
+    let tiles = if m >= n { upright(m, n) } else { lying(m, n, inputs.gpu.multiprocessors) };
     let deep = |tile: Tile, bk: usize| {
         let TileShape::Sm90a { consumers, schedule, cluster, splits_k, .. } = tile.shape else { return None };
         let partials = (tile.parts() - 1) * tile.bm * tile.bn * size_of::<f32>();
-        let stages = (RING.saturating_sub(partials) / stage_bytes(&tile, request.operation, bk)).min(STAGES.1);
+        let stages = (RING.saturating_sub(partials) / stage_bytes(&tile, inputs.operation, bk)).min(STAGES.1);
         let shape = TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k };
         (stages >= STAGES.0).then_some(Tile { shape, ..tile })
     };
     let lengths = |tile: &Tile| if tile.bm == 64 && tile.multiplied_columns() <= 16 { [256, 128] } else { [128, 64] };
     let tiles = tiles.into_iter().flat_map(|tile| lengths(&tile).map(|bk| deep(tile, bk))).flatten();
-    let mut estimates: Vec<(Tile, f64)> = tiles.map(|tile| (tile, estimate(&tile, request))).collect();
+    let mut estimates: Vec<(Tile, f64)> = tiles.map(|tile| (tile, estimate(&tile, inputs))).collect();
     estimates.sort_by(|a, b| a.1.total_cmp(&b.1));
     estimates.truncate(TILES);
     estimates.into_iter().map(|(tile, _)| tile).collect()
@@ -148,17 +147,17 @@ fn lying(rows: usize, features: usize, multiprocessors: usize) -> Vec<Tile> {
 }
 
 /// What a tile is estimated to take, in the unit of [`cost::estimate`].
-pub(in crate::plan) fn estimate(tile: &Tile, request: &TileRequest<'_>) -> f64 {
+pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let TileShape::Sm90a { bk, stages, consumers, cluster: [along_m, along_n], .. } = tile.shape else { return f64::INFINITY };
-    let (shape, size) = (request.shape, request.operation.dtype().size() as f64);
+    let (shape, size) = (inputs.shape, inputs.operation.dtype().size() as f64);
     let parts = tile.parts();
     let [across, along] = [shape.m.div_ceil(tile.bm * along_m), shape.n.div_ceil(tile.bn * along_n)];
     let clusters = across * along * shape.batch;
-    let at_once = tile.clusters_at_once(request.multiprocessors);
+    let at_once = tile.clusters_at_once(inputs.gpu.multiprocessors);
     let waves = clusters.div_ceil(at_once) as f64;
     let terms = shape.k.div_ceil(parts).next_multiple_of(bk) as f64;
     // Blocks of K that a multiprocessor without work could have taken.
-    let unequal = waves * request.multiprocessors as f64 / (clusters * along_m * along_n) as f64 - 1.0;
+    let unequal = waves * inputs.gpu.multiprocessors as f64 / (clusters * along_m * along_n) as f64 - 1.0;
     let (entry, rows) = (shape.k as f64 * size * shape.batch as f64, shape.m.min(shape.n));
     // How many tiles read the same weights, and how many times the rows they are.
     let upright = shape.m >= shape.n;
@@ -174,7 +173,7 @@ pub(in crate::plan) fn estimate(tile: &Tile, request: &TileRequest<'_>) -> f64 {
     let taken_in = waves * lines * terms * size * alone / TAKEN_IN;
     let products = waves * tile.bm as f64 * columns * terms / PRODUCTS;
     let together = (memory.powi(3) + taken_in.powi(3) + products.powi(3)).cbrt();
-    let ring = stages * stage_bytes(tile, request.operation, bk);
+    let ring = stages * stage_bytes(tile, inputs.operation, bk);
     // Multicast ties rings to the slowest of their blocks, which pays only where blocks have several tiles.
     let slower = [
         (parts == 1 && along_m * along_n > 1 && waves < 2.0, TIED),
@@ -186,7 +185,7 @@ pub(in crate::plan) fn estimate(tile: &Tile, request: &TileRequest<'_>) -> f64 {
     let beyond = if upright { along * tile.bn * along_n } else { across * tile.bm * along_m } - rows;
     let part = beyond as f64 / readers as f64 / (tile.bm as f64 + columns);
     let padded = 1.0 + PADDED * part * part;
-    let epilogue = cost::epilogue(tile, request) * if cost::takes_turns(tile) { 1.0 } else { waves } / CLOCK;
+    let epilogue = cost::epilogue(tile, inputs) * if cost::takes_turns(tile) { 1.0 } else { waves } / CLOCK;
     let come = ((parts - 1) * tile.bm * tile.bn * size_of::<f32>()) as f64;
     let exchange = EXCHANGE * (parts as f64).log2() + come / EXCHANGED;
     (together * hurried(stages, ring, products / memory) * slower * padded + epilogue + exchange + LAUNCH) / NANOSECONDS

@@ -1,0 +1,21 @@
+//! `cargo xtask fit-tiles`: fits the cost model of Hopper's tiles to the measured ones in `tests/choices`.
+
+use crate::error::{Error, Result};
+use crate::project::{Project, call};
+
+/// The models: of a GPU, and whether rows of the operands begin at lines of the level-2 cache.
+const MODELS: [&str; 4] = ["h200", "h200+across", "h100", "h100+across"];
+
+pub fn run(project: &Project, args: &[String]) -> Result {
+    let (model, steps) = match args {
+        [model] => (model, "8000"),
+        [model, flag, steps] if flag == "--steps" => (model, steps.as_str()),
+        _ => return Err(Error::new(format!("`fit-tiles` takes one of {}, and `--steps N`", MODELS.join(", ")))),
+    };
+    if !MODELS.contains(&model.as_str()) {
+        return Err(Error::new(format!("there is no model `{model}`: there are {}", MODELS.join(", "))));
+    }
+    let mut cargo = project.cargo();
+    cargo.args(["test", "--package", "postlude", "--test", "choices", "--", "--ignored", "--nocapture", "fit::fit"]);
+    call(cargo.env("POSTLUDE_FIT_TILES", model).env("POSTLUDE_FIT_STEPS", steps))
+}
