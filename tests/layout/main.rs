@@ -239,7 +239,6 @@ fn random_plans_reach_every_region() {
             note("lanes", staging.direct_store);
             note("one ring", staging.chunk_rings == 1);
             note("blocks that share K", plan.tile.parts() > 1);
-            note("weights ahead", plan.weights.is_some());
         }
     }
     let all = [
@@ -260,7 +259,6 @@ fn random_plans_reach_every_region() {
         "stores of rows",
         "sums",
         "vectors",
-        "weights ahead",
         "workspace",
     ];
     let missing: Vec<_> = all.into_iter().filter(|what| !reached.contains(what)).collect();
