@@ -290,7 +290,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
     let measured = request.preferences.tile.is_none();
     let unit = unit(mainloop, request.operation.dtype()).filter(|_| measured);
     choice.nanoseconds = unit.map(|unit| (least * unit) as u64);
-    choice.estimated = few.then(|| (least * cost::NANOSECONDS) as u64);
+    choice.estimated = few.then_some((least * cost::NANOSECONDS) as u64);
 }
 
 /// The mainloops that can compute a product or a pointwise operation, the best first, with verdicts on the others. None if

@@ -230,7 +230,7 @@ impl KernelPlan {
                 parts,
             };
             choice::choose(mainloop, &request, &mut choice);
-            let Some((tile, raster)) = choice.chosen() else { return Err(choice) };
+            let Some((tile, raster)) = choice.chosen() else { return Err(Box::new(choice)) };
             let (staging, params) = staged(&tile, operation, &argument_runs, &program, params, target);
             let outgrows_cache = mainloop::sm90a::l2::outgrow(&program, shape);
             let strip = staging.as_ref().map_or(strip, |s| s.strip);
@@ -275,7 +275,7 @@ impl KernelPlan {
                 Ok(plan) => {
                     return Ok(few_rows::better(plan, before.and_then(|before| attempt(mainloop, !transposed, before).ok())));
                 }
-                Err(verdicts) => choice = verdicts,
+                Err(verdicts) => choice = *verdicts,
             }
         }
         Err(choice.fewest_parameters().map_or_else(|| PlanError::NoTile(Box::new(choice)), |size| PlanError::Parameters { size }))

@@ -107,8 +107,8 @@ pub(in crate::plan) fn tiles(inputs: &CostInputs<'_>) -> Vec<Tile> {
 /// So many columns, rounded up to what chunks divide well.
 fn width(columns: usize) -> usize {
     let by = match columns {
-        ..=96 => 8,
-        ..=176 => 16,
+        0..=96 => 8,
+        97..=176 => 16,
         _ => 32,
     };
     columns.max(1).next_multiple_of(by)
