@@ -104,7 +104,7 @@ mod test_options {
 
     #[test]
     fn variables_stand_in() {
-        let variable = |name: &str| (name == "POSTLUDE_BENCH_CONTEST").then(|| "4096x14336".to_owned());
+        let variable = |name: &str| (name == "POSTLUDE_BENCH_CONTEST").then(|| "4096x14336x".to_owned());
         let options = Options::parse(&["--bench".into()], variable).expect("options");
         assert!(options.cases().iter().all(|case| case.shape.n == 14336) && !options.cases().is_empty());
     }

@@ -264,6 +264,44 @@ fn rare_ways_out_and_pairs_along_n() {
     run(&jobs);
 }
 
+/// Few rows: every kind of tile that is made for such a problem, behind epilogues that stage, reduce, branch and pack.
+#[test]
+fn few_rows_behind_wide_weights() {
+    let mixed = Epilogue::build(|e| {
+        let z = e.acc() * e.load("scale", F32.over(M)) + e.load("bias", F16.over(N));
+        let banded = z.region(e.row().lt(e.scalar("boundary", I32)), |z| z.sigmoid()).otherwise(|z| z.gelu_tanh());
+        e.store("d", banded * e.load("c", F16), F16);
+        e.store("z", z, F32.column_major());
+    });
+    let summed = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F16.over(N));
+        e.store("positive", z.gt(0.0), Bits8);
+        e.store("d", z.relu(), F16);
+        e.reduce("sums", z, Monoid::Sum, F32.over(N));
+        e.reduce("largest", z, Monoid::Max, F32.over(M));
+    });
+    let epilogues = [mixed, summed, recipes::identity(F16), recipes::bias_activation(F16, F16, |z| z.relu())].map(Result::unwrap);
+    let shapes = [[48, 3584, 18944], [96, 4096, 14336], [192, 8192, 8192], [64, 28672, 8192], [24, 9216, 4608], [8, 4096, 4096]];
+    let mut jobs = Vec::new();
+    let mut split = 0;
+    for (i, [m, n, k]) in shapes.into_iter().enumerate() {
+        for (j, epilogue) in epilogues.iter().enumerate() {
+            let shape = Shape::new(m, n, k);
+            let gemm = Gemm::new([F16, BF16][i % 2], Layout::ALL[(i + j) % 4], epilogue)
+                .constant_operands((j % 2 == 0).then_some(Side::B));
+            let plan = gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap();
+            let parts = plan.choice.candidates().map(|(tile, _)| tile).filter(|tile| tile.parts() > 1);
+            let tiles: Vec<Tile> = std::iter::once(plan.tile).chain(parts.skip((i + j) % 4).step_by(4).take(1)).collect();
+            for tile in tiles {
+                split += usize::from(tile.parts() > 1);
+                jobs.push(job(format!("{shape}, {i}, {j}, {tile}"), gemm.clone().tile(tile), shape, Target::SM_90A));
+            }
+        }
+    }
+    assert!(split >= 20, "blocks that share K: {split} of {}", jobs.len());
+    run(&jobs);
+}
+
 /// Lanes that move pieces of 16 bytes: the widest and the narrowest lines, and formats of every size.
 #[test]
 fn pieces_of_every_size() {

@@ -106,8 +106,71 @@ fn column_major_outputs_turn_the_problem() {
 #[test]
 fn a_narrow_output_lies_along_the_columns_of_hopper_tiles() {
     let gemm = Gemm::new(F16, TN, &bias_relu(F16));
-    let transposed = |m, n| gemm.kernel_plan(Target::SM_90A, 132, Shape::new(m, n, 4096)).unwrap().transposed;
+    let transposed = |m, n| gemm.kernel_plan(Target::SM_90A, 132, Shape::new(m, n, 256)).unwrap().transposed;
     assert!(transposed(16, 4096) && transposed(128, 4096) && !transposed(4096, 16) && !transposed(136, 4096));
+}
+
+/// Few rows are planned both ways round, and the verdict says what the other way would take.
+#[test]
+fn few_rows_lie_as_is_estimated() {
+    let gemm = Gemm::new(BF16, TN, &bias_relu(BF16));
+    let plan = |m, n, k| gemm.kernel_plan(Target::SM_90A, 132, Shape::new(m, n, k)).unwrap();
+    let (columns, rows) = (plan(48, 3584, 18944), plan(64, 18944, 3584));
+    assert!(columns.transposed && !rows.transposed, "{}\n{}", columns.explain(), rows.explain());
+    assert!(columns.explain().contains("the other way round: as it is the problem is estimated at"), "{}", columns.explain());
+    assert!(rows.explain().contains("the other way round: transposed the problem is estimated at"), "{}", rows.explain());
+    // Whichever side the few are on.
+    let turned = plan(3584, 48, 18944);
+    assert_eq!((turned.tile, turned.transposed), (columns.tile, false));
+}
+
+/// Tiles for few rows have no more columns than the rows there are, rounded up to what their blocks finish, and fill the
+/// multiprocessors with one wave where they can.
+#[test]
+fn tiles_are_made_for_few_rows() {
+    let gemm = Gemm::new(BF16, TN, &recipes::identity(BF16).unwrap());
+    for rows in [1, 8, 20, 48, 61, 96, 130, 192, 256] {
+        for [features, k] in [[4096, 14336], [18944, 3584], [6144, 4096], [3584, 18944]] {
+            let plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::new(rows, features, k)).unwrap();
+            let Mainloop::Sm90a = plan.mainloop() else { continue };
+            let (tile, split) = (plan.product().tile, plan.split.is_some());
+            let (width, least) =
+                if plan.product().transposed { (tile.multiplied_columns(), 8 * tile.parts()) } else { (tile.bm, 64) };
+            assert!(split || width < rows.next_multiple_of(least) + 32.max(least), "{rows} x {features} x {k}: {tile}");
+            let grid = plan.product().grid(Shape::new(rows, features, k)).unwrap()[0];
+            assert!(split || (64..=132).contains(&grid), "{rows} x {features} x {k}: {grid} blocks of {tile}");
+        }
+    }
+}
+
+/// Blocks that share K are no form for a sum of an operand over K; whoever asks for one is told so, and a plan takes
+/// another tile.
+#[test]
+fn sums_of_an_operand_have_blocks_with_all_of_k() {
+    let sums = Epilogue::build(|e| {
+        e.store("d", e.acc(), F16);
+        e.reduce("sum", e.b(), Monoid::Sum, F32.over(N));
+    });
+    let gemm = Gemm::new(F16, TN, &sums.unwrap());
+    let shape = Shape::new(48, 3584, 18944);
+    let plan = gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap();
+    assert_eq!(plan.tile.parts(), 1);
+    assert!(plan.explain().contains("its blocks share K, and sums of an operand are taken by blocks that have all of it"));
+    let shared = Gemm::new(F16, TN, &recipes::identity(F16).unwrap()).kernel_plan(Target::SM_90A, 132, shape).unwrap().tile;
+    assert!(shared.parts() > 1);
+    let error = gemm.tile(shared).kernel_plan(Target::SM_90A, 132, shape).unwrap_err().to_string();
+    assert!(error.contains("share K"), "{error}");
+}
+
+/// The beginning of long weights is fetched ahead, but not of short ones, nor where they come into the ring themselves.
+#[test]
+fn which_weights_are_fetched_ahead() {
+    let gemm = Gemm::new(BF16, TN, &recipes::identity(BF16).unwrap());
+    let ahead = |gemm: &Gemm, n, k| gemm.kernel_plan(Target::SM_90A, 132, Shape::new(64, n, k)).unwrap().weights.is_some();
+    assert!(ahead(&gemm, 8192, 8192) && !ahead(&gemm, 4096, 4096));
+    assert!(!ahead(&gemm.clone().constant_operands([Side::B]), 8192, 8192));
+    let plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::new(64, 8192, 8192)).unwrap();
+    assert!(plan.explain().contains("come into the level-2 cache before earlier launches are done"), "{}", plan.explain());
 }
 
 #[test]
@@ -677,7 +740,7 @@ fn eight_bits_that_cannot_be_multiplied_are_refused() {
     let tile = |bm, bn, consumers, schedule| Tile {
         bm,
         bn,
-        shape: TileShape::Sm90a { bk: 128, stages: 4, consumers, schedule, cluster: [1, 1] },
+        shape: TileShape::Sm90a { bk: 128, stages: 4, consumers, schedule, cluster: [1, 1], splits_k: false },
         threads: 128 * (1 + consumers),
         min_blocks: 1,
     };

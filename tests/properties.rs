@@ -208,7 +208,7 @@ fn tile() -> impl Strategy<Value = Tile> {
         }),
         ([number(), number(), number(), number(), number()], any::<bool>()).prop_map(|([bk, stages, consumers, m, n], turns)| {
             let schedule = if turns { Schedule::PingPong } else { Schedule::Cooperative };
-            TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [m, n] }
+            TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [m, n], splits_k: false }
         }),
         number().prop_map(|cluster| TileShape::Gemv { cluster }),
         Just(TileShape::Pointwise),
@@ -229,7 +229,9 @@ fn changed(mut tile: Tile, (place, number): (usize, usize)) -> Tile {
     match shape {
         TileShape::Simt { bk, tm, tn } => numbers.extend([bk, tm, tn]),
         TileShape::Sm80 { bk, stages, warps_m, warps_n } => numbers.extend([bk, stages, warps_m, warps_n]),
-        TileShape::Sm90a { bk, stages, consumers, schedule: _, cluster: [m, n] } => numbers.extend([bk, stages, consumers, m, n]),
+        TileShape::Sm90a { bk, stages, consumers, schedule: _, cluster: [m, n], .. } => {
+            numbers.extend([bk, stages, consumers, m, n])
+        }
         TileShape::Gemv { cluster } => numbers.push(cluster),
         TileShape::Pointwise => {}
     }

@@ -146,11 +146,11 @@ impl<'b> Bench<'b> {
     /// The operation on its tile, with fewer stages of the mainloop's ring: as few as two.
     fn shorter_rings(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
         let plan = gemm.kernel_plan(self.device.target(), self.device.gpu(), case.shape)?;
-        let TileShape::Sm90a { bk, stages: most, consumers, schedule, cluster } = plan.tile.shape else {
+        let TileShape::Sm90a { bk, stages: most, consumers, schedule, cluster, splits_k } = plan.tile.shape else {
             return Ok(Vec::new());
         };
         let shorter = |stages| {
-            let shape = TileShape::Sm90a { bk, stages, consumers, schedule, cluster };
+            let shape = TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k };
             gemm.clone().tile(Tile { shape, ..plan.tile })
         };
         Ok((2..most).rev().map(shorter).collect())

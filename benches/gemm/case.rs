@@ -138,6 +138,9 @@ pub enum Group {
     Small,
     /// Few rows: weights are read once, from HBM.
     Decode,
+    /// Layers of models behind 8 to 256 rows, with weights declared constant; and the same with plain launches.
+    Few,
+    FewPlain,
     /// Extents that no tile divides, and leading dimensions that are not aligned.
     Unaligned,
     /// The other orders of A and B.
@@ -194,10 +197,12 @@ pub enum Kind {
 }
 
 impl Group {
-    pub const ALL: [Group; 17] = [
+    pub const ALL: [Group; 19] = [
         Group::Large,
         Group::Small,
         Group::Decode,
+        Group::Few,
+        Group::FewPlain,
         Group::Unaligned,
         Group::Layouts,
         Group::Tax,
@@ -219,6 +224,8 @@ impl Group {
             Group::Large => "large",
             Group::Small => "small",
             Group::Decode => "decode",
+            Group::Few => "few",
+            Group::FewPlain => "few_plain",
             Group::Unaligned => "unaligned",
             Group::Layouts => "layouts",
             Group::Tax => "tax",
@@ -256,6 +263,7 @@ impl Group {
         match self {
             Group::Large | Group::Small | Group::Decode | Group::Training => vec![F16, BF16],
             Group::F32 => vec![F32],
+            Group::Few | Group::FewPlain => vec![BF16],
             _ => vec![F16],
         }
     }
@@ -268,7 +276,7 @@ impl Group {
             // A run has no room for `gelu_input` and `bias_sum`; ask for them.
             Group::Training => vec![Fused::ReluMask, Fused::MaskSum, Fused::GeluSum],
             Group::Regions => vec![Fused::Regions, Fused::Heavy],
-            Group::Layouts | Group::Decode | Group::Split => vec![Fused::Identity, Fused::Relu],
+            Group::Layouts | Group::Decode | Group::Few | Group::FewPlain | Group::Split => vec![Fused::Identity, Fused::Relu],
             Group::Choice | Group::Raster | Group::Parts => vec![Fused::Relu],
             Group::Stages => vec![Fused::Identity, Fused::Gelu],
             Group::F32 => vec![Fused::Identity],
@@ -312,6 +320,26 @@ impl Group {
                 let weights = [[4096, 4096], [14336, 4096], [8192, 8192]];
                 weights.into_iter().flat_map(|[n, k]| [1, 8, 16, 64, 128].map(|m| [m, n, k])).collect()
             }
+            Group::Few | Group::FewPlain => vec![
+                [48, 3584, 18944],
+                [96, 4096, 14336],
+                [192, 8192, 8192],
+                [192, 6144, 4096],
+                [16, 8192, 8192],
+                [64, 28672, 8192],
+                [192, 28672, 8192],
+                [192, 32000, 4096],
+                [96, 18944, 3584],
+                [48, 4608, 3584],
+                [8, 4096, 4096],
+                [32, 5120, 13824],
+                [24, 28672, 4096],
+                [128, 3584, 18944],
+                [256, 3584, 14336],
+                [56, 18432, 7168],
+                [80, 2560, 2560],
+                [64, 128_256, 4096],
+            ],
             Group::Unaligned => vec![cube(5000), [4095, 4097, 4099]],
             Group::Layouts => vec![cube(4096), [8192, 8192, 1024]],
             Group::Tax => vec![cube(8192), cube(4096), cube(2048), [16384, 16384, 1024], [8192, 8192, 1024]],
@@ -359,7 +387,14 @@ impl Group {
     /// The default slices.
     pub const fn slices(self) -> &'static [Slices] {
         match self {
-            Group::Activations | Group::Decode | Group::Choice | Group::Parts | Group::Pointwise | Group::F32 => &[Slices::Short],
+            Group::Activations
+            | Group::Decode
+            | Group::Few
+            | Group::FewPlain
+            | Group::Choice
+            | Group::Parts
+            | Group::Pointwise
+            | Group::F32 => &[Slices::Short],
             Group::Survey => &[Slices::Brief],
             _ => &[Slices::Long, Slices::Short],
         }

@@ -1,7 +1,7 @@
 //! The epilogues of the contests, and their kernels.
 
 use crate::Result;
-use crate::case::{Case, Fused, boundary};
+use crate::case::{Case, Fused, Group, boundary};
 use crate::operands::{Begins, Operands};
 use postlude::build::{activation, recipes};
 use postlude::compat::cublaslt::{self, Formats};
@@ -99,7 +99,11 @@ pub fn atomic(case: &Case, fused: Fused) -> Result<Gemm> {
 
 fn over(case: &Case, epilogue: &Epilogue) -> Gemm {
     // Decoding multiplies by weights, which no kernel writes.
-    let decoding = case.shape.m <= 128;
+    let decoding = match case.group {
+        Group::Few => true,
+        Group::FewPlain => false,
+        _ => case.shape.m <= 128,
+    };
     Gemm::new(case.dtype, case.layout, epilogue).constant_operands(decoding.then_some(Side::B))
 }
 

@@ -11,6 +11,7 @@ mod printer;
 mod reduce;
 mod repack;
 mod sums;
+mod wgmma;
 
 pub use repack::render_repack;
 
@@ -20,12 +21,13 @@ use crate::ir::{Operand, Order, Side};
 use crate::plan::{self, FieldValue, InstrKind, KernelPlan, Phase, Staged, Staging, TensorMap, has_wide, lies_along_columns};
 use crate::problem::Operation;
 use crate::source::Source;
-use operands::{Operands, Wgmma};
+use operands::Operands;
 use printer::Printer;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 use tera::Tera;
+use wgmma::Wgmma;
 
 /// The name of every kernel's entry.
 pub const ENTRY: &str = "postlude_kernel";
@@ -73,7 +75,9 @@ static TEMPLATES: &[(&str, &str)] = templates![
     "mainloop/sm90a/announce.cuh",
     "mainloop/sm90a/delayed_store.cuh",
     "mainloop/sm90a/produce.cuh",
+    "mainloop/sm90a/stage.cuh",
     "mainloop/sm90a/lockstep.cuh",
+    "mainloop/sm90a/exchange.cuh",
     "mainloop/gemv.cuh",
     "mainloop/pointwise.cuh",
 ];
@@ -184,6 +188,14 @@ struct Context {
     /// Of how many matrices a pointwise kernel's accumulator is the sum.
     parts: usize,
     cluster_size: usize,
+    /// Whether the blocks of a cluster share K.
+    splits_k: bool,
+    /// What a Hopper kernel calls the columns that a block multiplies, and the blocks that fetch together.
+    multiplied: &'static str,
+    fetchers: &'static str,
+    /// Whether a launch fetches the weights of few rows ahead, which are A or B.
+    weights_a: bool,
+    weights_b: bool,
     constant_a: bool,
     constant_b: bool,
     wgmma: Option<Wgmma>,
@@ -340,6 +352,11 @@ fn context(plan: &KernelPlan) -> Context {
         overlaps: plan.waits(),
         parts: plan.split.as_ref().map_or(1, |split| split.parts),
         cluster_size: plan.tile.cluster(),
+        splits_k: plan.tile.parts() > 1,
+        multiplied: if plan.tile.parts() > 1 { "MULTIPLIED" } else { "BN" },
+        fetchers: if plan.tile.parts() > 1 { "1" } else { "CLUSTER" },
+        weights_a: plan.weights == Some(0),
+        weights_b: plan.weights == Some(1),
         constant_a: plan.constant[0],
         constant_b: plan.constant[1],
         wgmma: plan.staging.is_some().then(|| Wgmma::of(plan)),

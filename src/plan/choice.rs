@@ -12,6 +12,7 @@ use crate::plan::mainloop::candidates::{
     Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_EIGHT_BITS, SM80_TF32, SUMS,
 };
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
+use crate::plan::mainloop::sm90a::few_rows;
 use crate::plan::{
     ArgumentRuns, Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, Tile, TileShape,
 };
@@ -41,6 +42,8 @@ pub enum Considered {
     Tile(Tile),
     /// So many parts of K.
     Split(usize),
+    /// The best tile of the problem the other way round: transposed if the plan is not, or as it is if the plan is transposed.
+    Turned(Tile),
 }
 
 impl fmt::Display for Considered {
@@ -49,6 +52,7 @@ impl fmt::Display for Considered {
             Considered::Mainloop(mainloop) => mainloop.fmt(f),
             Considered::Tile(tile) => tile.fmt(f),
             Considered::Split(parts) => write!(f, "split of K in {parts} parts"),
+            Considered::Turned(tile) => write!(f, "{tile}, the other way round"),
         }
     }
 }
@@ -89,6 +93,9 @@ pub struct Choice {
     chosen: Option<(Tile, i32)>,
     /// What the chosen tile is estimated to take, where estimates have a unit.
     nanoseconds: Option<u64>,
+    /// The same, also of a tile that was asked for.
+    #[serde(skip)]
+    estimated: Option<u64>,
     /// Every candidate that was considered.
     pub verdicts: Vec<Verdict>,
     /// The other tiles that fit, the best first.
@@ -107,7 +114,13 @@ impl Choice {
         self.nanoseconds
     }
 
-    /// Bytes of parameters that the candidate with the fewest would pass of those which were left out because of them, if any was.
+    /// What the tile is estimated to take, to compare plans of one problem.
+    pub(super) fn estimated(&self) -> Option<u64> {
+        self.estimated
+    }
+
+    /// Bytes of parameters that the candidate with the fewest would pass of those which were left out because of them, if
+    /// any was.
     pub(super) fn fewest_parameters(&self) -> Option<usize> {
         let sizes = self.verdicts.iter().filter_map(|verdict| match verdict.reason {
             Reason::Parameters(size) => Some(size),
@@ -158,6 +171,14 @@ impl Choice {
     /// Notes what became of parts of K.
     pub(super) fn split(&mut self, parts: usize, chosen: bool, reason: String) {
         self.verdicts.push(Verdict { candidate: Considered::Split(parts), chosen, reason: reason.into() });
+    }
+
+    /// Notes what the best tile the other way round would take: of the transposed problem, or of the problem as it is.
+    pub(super) fn turned(&mut self, tile: Tile, transposed: bool, time: u64, chosen: u64) {
+        let [time, chosen] = [time, chosen].map(|nanoseconds| nanoseconds as f64 / 1e3);
+        let way = if transposed { "transposed" } else { "as it is" };
+        let words = format!("{way} the problem is estimated at {time:.1} us, as chosen at {chosen:.1} us");
+        self.reject(Considered::Turned(tile), words);
     }
 
     fn accept(&mut self, tile: Tile, reason: impl Into<Reason>) {
@@ -223,8 +244,8 @@ pub(super) fn promotes(operation: Operation, preferences: Preferences) -> bool {
     multiplies && operation.dtype().sums_coarsely() && !preferences.fast_accumulation
 }
 
-/// Nanoseconds of a unit of the candidates' times, where it was measured: `sm80` takes 322 and 2527 us for 4096^3 and 8192^3 in f16
-/// (`docs/measurements/0001-mma-sync-against-cublaslt.md`).
+/// Nanoseconds of a unit of the candidates' times, where it was measured: `sm80` takes 322 and 2527 us for 4096^3 and
+/// 8192^3 in f16 (`docs/measurements/0001-mma-sync-against-cublaslt.md`).
 fn unit(mainloop: Mainloop, dtype: DType) -> Option<f64> {
     match (mainloop, dtype) {
         (Mainloop::Sm90a, _) => Some(cost::NANOSECONDS),
@@ -241,16 +262,21 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
     let mut consider = |tile: &Tile, obstacle: Option<String>, estimate: &dyn Fn(&Tile) -> f64| match obstacle
         .map_or_else(|| fit(tile, request), |obstacle| Err(obstacle.into()))
     {
+        // Tiles that differ in stages may fit with as many.
+        Ok(tile) if estimates.iter().any(|(known, _)| *known == tile) => {}
         Ok(tile) => estimates.push((tile, estimate(&tile))),
         Err(obstacle) => choice.reject(Considered::Tile(*tile), obstacle),
     };
+    let few = mainloop == Mainloop::Sm90a && few_rows::applies(request.shape, request.operation.dtype().size());
+    let (inputs, model) = (request.cost_inputs(), CostModel::of(request.gpu.model, request.rows_begin_at_lines));
+    let on_hopper = |tile: &Tile| if few { few_rows::estimate(tile, &inputs) } else { cost::estimate(tile, &inputs, model) };
     if let Some(tile) = request.preferences.tile {
-        consider(&tile, None, &|_| 1.0);
+        consider(&tile, None, &on_hopper);
     } else if mainloop == Mainloop::Sm90a {
-        for tile in cost::tiles(request.operation.dtype().size()) {
-            consider(&tile, None, &|tile| {
-                cost::estimate(tile, &request.cost_inputs(), CostModel::of(request.gpu.model, request.rows_begin_at_lines))
-            });
+        let size = request.operation.dtype().size();
+        let made = if few && size == 2 { few_rows::tiles(&inputs) } else { Vec::new() };
+        for tile in made.iter().copied().chain(cost::tiles(size).filter(|tile| !made.contains(tile))) {
+            consider(&tile, None, &on_hopper);
         }
     } else {
         let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {
@@ -281,6 +307,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
     let measured = request.preferences.tile.is_none();
     let unit = unit(mainloop, request.operation.dtype()).filter(|_| measured);
     choice.nanoseconds = unit.map(|unit| (least * unit) as u64);
+    choice.estimated = few.then_some((least * cost::NANOSECONDS) as u64);
 }
 
 /// The mainloops that can compute a product or a pointwise operation, the best first, with verdicts on the others. None if
@@ -411,21 +438,26 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
         size if size > PARAMETER_LIMIT => Err(Reason::Parameters(size)),
         _ => Ok(()),
     };
-    let TileShape::Sm90a { bk, stages, consumers, schedule, cluster } = tile.shape else { return passes(0).map(|()| *tile) };
+    let TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k } = tile.shape else {
+        return passes(0).map(|()| *tile);
+    };
+    if splits_k && !program.sums.is_empty() {
+        return Err("its blocks share K, and sums of an operand are taken by blocks that have all of it".into());
+    }
     let code = Code::of(program, tile, strip, request.fast_math).instructions;
     if code > MOST_CODE && request.preferences.tile.is_none() {
         return Err(format!("its epilogue would be {code} instructions of code, which takes long to compile").into());
     }
     let staged = |most| {
-        let deep = |stages| Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..*tile };
+        let deep = |stages| Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k }, ..*tile };
         let (staging, stages) =
             Staging::of(request.program, request.operation, request.argument_runs, &deep(most), request.target)?;
         passes(staging.maps.len())?;
         Ok::<_, Reason>((staging.is_common(tile), deep(stages)))
     };
     let (common, fitting) = staged(stages)?;
-    // Where consumers have one place for their chunks their epilogues follow each other, which takes products to hide them. Who names a
-    // tile has its stages.
+    // Where consumers have one place for their chunks their epilogues follow each other, which takes products to hide
+    // them. Who names a tile has its stages.
     if !common || request.preferences.tile.is_some() || cost::hides(&fitting, &request.cost_inputs()) {
         return Ok(fitting);
     }

@@ -117,6 +117,13 @@ impl KernelPlan {
             let _ =
                 writeln!(out, "launch        may begin while the one before it in the stream still runs, and waits by itself");
         }
+        if let Some(operand) = self.weights {
+            let name = ["a", "b"][operand];
+            let _ = writeln!(
+                out,
+                "weights       {name}, whose first blocks of K come into the level-2 cache before earlier launches are done"
+            );
+        }
         let count = |phase| self.program.of_phase(phase).count();
         let _ = writeln!(
             out,

@@ -1,9 +1,9 @@
 //! Plans: everything that decides a kernel, as plain data.
 //!
 //! [`KernelPlan::new`] turns a checked epilogue, an operation and a problem into a plan for one target; `emit` prints it.
-//! A plan holds no pointer, and of the extents only what was decided by them: the order of tiles, bytes of scratch. One kernel serves
-//! every problem of its class (format, layout, alignment, tile), and M, N, K, leading dimensions, addresses and scalars are the
-//! launch's.
+//! A plan holds no pointer, and of the extents only what was decided by them: the order of tiles, bytes of scratch. One
+//! kernel serves every problem of its class (format, layout, alignment, tile), and M, N, K, leading dimensions, addresses
+//! and scalars are the launch's.
 
 mod choice;
 mod code;
@@ -26,10 +26,11 @@ pub use launch::maps::{MapSource, Swizzle, TensorMap};
 pub use launch::params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use launch::problem::{ArgumentRuns, Problem, Strides};
 pub use launch::repack::Repack;
+pub use mainloop::name::Mainloop;
 pub use mainloop::sm90a::cost::CostModel;
 pub use mainloop::sm90a::l2::{Priorities, Priority};
 pub use mainloop::sm90a::staging::{CHUNK_ROWS, Staged, Staging};
-pub use mainloop::tile::{Mainloop, Schedule, Tile, TileShape};
+pub use mainloop::tile::{Schedule, Tile, TileShape};
 pub use preferences::{Math, Preferences};
 pub use split_k::SplitK;
 
@@ -45,7 +46,7 @@ use crate::ir::Order;
 use crate::pass;
 use crate::problem::{Operation, Shape};
 use crate::target::{Gpu, Target};
-use mainloop::sm90a::cost::CostInputs;
+use mainloop::sm90a::{cost::CostInputs, few_rows};
 use serde::Serialize;
 use split_k::PlanRequest;
 use std::time::Duration;
@@ -94,10 +95,11 @@ pub struct KernelPlan {
     pub maps: Vec<TensorMap>,
     /// The parameter block.
     pub params: Params,
-    /// Whether the blocks of a persistent kernel wait for each other between tiles, so that what they share is read from memory once.
+    /// Whether the blocks of a persistent kernel wait for each other between tiles, so that what they share is read from
+    /// memory once.
     pub lockstep: bool,
-    /// Whether the last tiles of rows and columns end where the output does, and compute again what the tiles before them have, instead of
-    /// reaching beyond it.
+    /// Whether the last tiles of rows and columns end where the output does, and compute again what the tiles before them
+    /// have, instead of reaching beyond it.
     pub shifted_edges: bool,
     /// Whether the epilogue's matrices are more than the level-2 cache holds, on the shape that the plan was made for.
     pub outgrows_cache: bool,
@@ -108,6 +110,8 @@ pub struct KernelPlan {
     pub rows_begin_at_lines: bool,
     /// Whether the kernel may read `a` and `b` before the launches before it are done.
     pub constant: [bool; 2],
+    /// The weights of few rows, if their beginning comes into the level-2 cache before the launches before are done.
+    pub weights: Option<usize>,
     /// Why this tile and not another.
     pub choice: Choice,
 }
@@ -116,8 +120,8 @@ impl KernelPlan {
     /// Plans a kernel for a class of problems.
     ///
     /// # Errors
-    /// If the epilogue does not fit the operation, the problem has strides that no launch could take, or the target lacks what it needs or has no
-    /// multiprocessors.
+    /// If the epilogue does not fit the operation, the problem has strides that no launch could take, or the target lacks
+    /// what it needs or has no multiprocessors.
     pub fn new(
         operation: Operation,
         epilogue: &Checked,
@@ -150,8 +154,8 @@ impl KernelPlan {
         let begins = [begins_at_line("a"), begins_at_line("b")];
         let mut choice = Choice::default();
         let usable = choice::mainloops(operation, problem.shape, alignment, target, preferences, &epilogue, &mut choice);
-        for mainloop in usable {
-            let transposed = prefers_transposed(operation, &epilogue, mainloop, problem.shape);
+        // The plan with a mainloop, of the problem as it is or transposed; or what stands against it.
+        let attempt = |mainloop: Mainloop, transposed: bool, mut choice: Choice| {
             let (seen, shape, operation) = if transposed {
                 (pass::transpose(&epilogue), problem.shape.transposed(), operation.transposed())
             } else {
@@ -195,13 +199,14 @@ impl KernelPlan {
                 parts,
             };
             choice::choose(mainloop, &request, &mut choice);
-            let Some((tile, raster)) = choice.chosen() else { continue };
+            let Some((tile, raster)) = choice.chosen() else { return Err(Box::new(choice)) };
             let promotes = mainloop == Mainloop::Sm90a && choice::promotes(operation, preferences);
             let (staging, params) = staged(&tile, operation, &argument_runs, &program, params, target);
             let outgrows_cache = mainloop::sm90a::l2::outgrow(&program, shape);
             let strip = staging.as_ref().map_or(strip, |s| s.strip);
             let code = Code::of(&program, &tile, strip, fast_math);
-            return Ok(KernelPlan {
+            let hidden = staging.is_some() && repack.is_none() && constant == [false; 2];
+            Ok(KernelPlan {
                 target,
                 operation,
                 transposed,
@@ -227,10 +232,22 @@ impl KernelPlan {
                 outgrows_cache,
                 // Behind the copies an early start was measured to cost up to 15 %.
                 programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && repack.is_none(),
+                weights: few_rows::ahead(shape, operation.dtype().size()).filter(|_| hidden),
                 rows_begin_at_lines,
                 constant,
                 choice,
-            });
+            })
+        };
+        for mainloop in usable {
+            let transposed = prefers_transposed(operation, &epilogue, mainloop, problem.shape);
+            let few = few_rows::applies(problem.shape, operation.dtype().size());
+            let before = (few && mainloop == Mainloop::Sm90a).then(|| choice.clone());
+            match attempt(mainloop, transposed, choice) {
+                Ok(plan) => {
+                    return Ok(few_rows::better(plan, before.and_then(|before| attempt(mainloop, !transposed, before).ok())));
+                }
+                Err(verdicts) => choice = *verdicts,
+            }
         }
         Err(choice.fewest_parameters().map_or_else(|| PlanError::NoTile(Box::new(choice)), |size| PlanError::Parameters { size }))
     }
@@ -260,9 +277,9 @@ impl KernelPlan {
         Parts::of(&self.program.reductions, &self.tile, self.strip)
     }
 
-    /// Whether a Hopper consumer goes through the chunks of a tile row by row instead of column by column. Where matrices are read that
-    /// the cache does not hold, and a row is two chunks, silu times a matrix at 4096^3 costs 0.5 to 1.0 % so instead of 1.5; with three chunks
-    /// it costs more (`docs/measurements/0018-l2-promotion.md`).
+    /// Whether a Hopper consumer goes through the chunks of a tile row by row instead of column by column. Where matrices
+    /// are read that the cache does not hold, and a row is two chunks, silu times a matrix at 4096^3 costs 0.5 to 1.0 %
+    /// so instead of 1.5; with three chunks it costs more (`docs/measurements/0018-l2-promotion.md`).
     pub fn chunks_by_rows(&self) -> bool {
         let in_turns = matches!(self.tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. });
         let is_pair = |s: &Staging| !s.loads.is_empty() && s.rows == 2 * CHUNK_ROWS && self.tile.bn == 2 * s.chunk;
@@ -361,7 +378,7 @@ impl KernelPlan {
         let (rows, columns) = (shape.m.div_ceil(self.tile.bm), shape.n.div_ceil(self.tile.bn));
         if let TileShape::Sm90a { cluster: [m, n], .. } = self.tile.shape {
             let work = rows.div_ceil(m).checked_mul(columns.div_ceil(n))?.checked_mul(shape.batch)?;
-            let clusters = work.min((self.gpu.multiprocessors / (m * n)).max(1));
+            let clusters = work.min(self.tile.clusters_at_once(self.gpu.multiprocessors));
             return (work <= i32::MAX as usize).then_some([(clusters * m * n) as u32, 1, 1]);
         }
         let tiles = rows.checked_mul(columns)?.checked_mul(self.tile.cluster())?;

@@ -4,10 +4,11 @@
 //! the one before, and its accumulators are stored as they are. A pointwise kernel, which is the plan, adds up the entries'
 //! sums in their order and runs the epilogue once.
 //!
-//! Whether that pays follows from estimates of both ways: what the choice of tile expects, but no less than it takes memory to
-//! deliver A and B, and multiprocessors to take in their shares of them. The second kernel costs what the copies of unaligned
-//! operands do: a launch, and the sums once written and once read. For `sm90a` the estimates were held against measured times, and
-//! decide; for other mainloops they only say what is worth trying (`docs/measurements/0041-split-k.md`).
+//! Whether that pays follows from estimates of both ways: what the choice of tile expects, but no less than it takes
+//! memory to deliver A and B, and multiprocessors to take in their shares of them. The second kernel costs what the
+//! copies of unaligned operands do: a launch, and the sums once written and once read. For `sm90a` the estimates were
+//! held against measured times, and decide; for other mainloops they only say what is worth trying
+//! (`docs/measurements/0041-split-k.md`).
 
 use crate::args::{Slot, slots};
 use crate::check::{Checked, check};
@@ -15,7 +16,7 @@ use crate::ir::graph::{Graph, Node};
 use crate::ir::{Operand, Order, Sink, SinkKind};
 use crate::plan::choice::tiles;
 use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
-use crate::plan::{KernelPlan, Mainloop, PlanError, Preferences, Problem, Tile, lies_in_columns};
+use crate::plan::{KernelPlan, Mainloop, PlanError, Preferences, Problem, lies_in_columns};
 use crate::problem::{Operation, Shape};
 use crate::target::{Gpu, Target};
 use serde::Serialize;
@@ -49,8 +50,8 @@ pub(super) struct PlanRequest<'r> {
 
 /// The most parts.
 const MOST: usize = 64;
-/// Bytes that the terms of a part are a multiple of, so that every part is as aligned as the operands; and so that it is whole blocks of
-/// K and begins at a line of the cache, which those that are chosen do if K allows it.
+/// Bytes that the terms of a part are a multiple of, so that every part is as aligned as the operands; and so that it is
+/// whole blocks of K and begins at a line of the cache, which those that are chosen do if K allows it.
 const WHOLE: usize = 16;
 const LINES: usize = 128;
 /// Terms below which nothing is gained.
@@ -59,15 +60,15 @@ const LEAST_TERMS: usize = 256;
 const WORTHWHILE: f64 = 0.85;
 /// Bytes a nanosecond that memory delivers of A and B: what `gemv` reaches on an H200.
 const MEMORY: f64 = 4.35e3;
-/// Bytes a nanosecond that one multiprocessor takes in, however few of them work, and that all of them do together: tiles of `sm90a`
-/// on an H200.
+/// Bytes a nanosecond that one multiprocessor takes in, however few of them work, and that all of them do together: tiles
+/// of `sm90a` on an H200.
 const TAKEN_IN: f64 = 150.0;
 const TAKEN_IN_TOGETHER: f64 = 11_000.0;
 /// Bytes that the rows of the sums begin at multiples of.
 const ROW: usize = 16;
 
-/// Plans a problem, in parts if that is asked for, or if `sm90a` multiplies and the estimates expect it to pay. The verdict says what
-/// they expect.
+/// Plans a problem, in parts if that is asked for, or if `sm90a` multiplies and the estimates expect it to pay. The
+/// verdict says what they expect.
 pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     if request.problem.shape.is_too_large() {
         return Err(PlanError::TooLarge(request.problem.shape));
@@ -140,12 +141,12 @@ fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f6
     let size = request.operation.dtype().size() as f64;
     let floor = (m as f64 + n as f64) * k as f64 * size / MEMORY;
     let time = |plan: &KernelPlan, parts: usize| {
-        let Tile { bm, bn, .. } = plan.tile;
+        let (lines, shared) = (plan.tile.bm + plan.tile.multiplied_columns(), plan.tile.parts());
         let seen = Shape { k: k / parts, batch: parts, ..request.problem.shape };
         let seen = if plan.transposed { seen.transposed() } else { seen };
         let (blocks, multiprocessors) = (tiles(&plan.tile, seen), request.gpu.multiprocessors as u64);
         let each = TAKEN_IN.min(TAKEN_IN_TOGETHER / blocks.min(multiprocessors) as f64);
-        let taken_in = blocks.div_ceil(multiprocessors) as f64 * (bm + bn) as f64 * seen.k as f64 * size / each;
+        let taken_in = blocks.div_ceil(multiprocessors) as f64 * lines as f64 * (seen.k / shared) as f64 * size / each;
         plan.choice.nanoseconds().map(|nanoseconds| (nanoseconds as f64).max(taken_in).max(floor))
     };
     let second = |parts: usize| 1e9 * (LAUNCH + 2.0 * 4.0 * parts as f64 * m as f64 * n as f64 / BANDWIDTH);

@@ -497,16 +497,19 @@ fn walk(change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
         e.store("d", e.acc(), F16);
         e.reduce("sums", e.acc(), Monoid::Sum, F32.over(N));
     });
-    let shape = Shape::new(4096, 4096, 256);
+    // Large, and few rows, where blocks share K.
+    let shapes = [Shape::new(4096, 4096, 256), Shape::new(4096, 48, 14336)];
     for (which, epilogue) in [recipes::identity(F16).unwrap(), summed.unwrap()].into_iter().enumerate() {
-        let plan = Gemm::new(F16, TN, &epilogue).kernel_plan(Target::SM_90A, 132, shape).unwrap();
+        let plans = shapes.map(|shape| Gemm::new(F16, TN, &epilogue).kernel_plan(Target::SM_90A, 132, shape).unwrap());
         let mut kinds = Vec::new();
-        for (tile, raster) in plan.choice.candidates() {
-            let TileShape::Sm90a { consumers, schedule, cluster, .. } = tile.shape else { panic!("{tile}") };
-            if kinds.contains(&(consumers, schedule, cluster)) {
+        for (plan, tile, raster) in
+            plans.iter().flat_map(|plan| plan.choice.candidates().map(move |(tile, raster)| (plan, tile, raster)))
+        {
+            let TileShape::Sm90a { consumers, schedule, cluster, splits_k, .. } = tile.shape else { panic!("{tile}") };
+            if kinds.contains(&(consumers, schedule, cluster, splits_k)) {
                 continue;
             }
-            kinds.push((consumers, schedule, cluster));
+            kinds.push((consumers, schedule, cluster, splits_k));
             let plan = plan.with_tile(tile, raster, "").unwrap();
             let (mut launches, mut said) = (String::new(), Vec::new());
             let (bm, bn) = (tile.bm, tile.bn);
@@ -528,7 +531,7 @@ fn walk(change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
             }
             let name = format!("walk_{which}_{}", kinds.len());
             let text = change(plan.source().unwrap().text());
-            let Some(found) = program::walk(&name, &text, plan.shifted_edges, &launches)? else { return Ok(Tried::Skipped) };
+            let Some(found) = program::walk(&name, &text, &plan, &launches)? else { return Ok(Tried::Skipped) };
             said.push("positions".into());
             assert_eq!(found.lines().count(), said.len(), "{found}");
             for (launch, found) in said.iter().zip(found.lines()) {
@@ -538,6 +541,7 @@ fn walk(change: &dyn Fn(&str) -> String) -> Result<Tried, String> {
             }
         }
         assert!(kinds.len() >= 5, "single, cooperative and in turns, alone and in clusters: {kinds:?}");
+        assert!(kinds.iter().filter(|kind| kind.3).count() >= 2, "pairs and fours that share K: {kinds:?}");
     }
     Ok(Tried::Passed)
 }

@@ -116,7 +116,8 @@ fn output_of(path: &Path, input: Vec<u8>) -> Result<Vec<u8>, String> {
 
 /// The walk of a Hopper kernel's blocks over tiles, whose edge tiles may be shifted: of the kernel's text what decides
 /// it, and nothing that multiplies.
-pub fn walk(name: &str, text: &str, shifted_edges: bool, launches: &str) -> Result<Option<String>, String> {
+pub fn walk(name: &str, text: &str, plan: &KernelPlan, launches: &str) -> Result<Option<String>, String> {
+    let (shifted_edges, parts) = (plan.shifted_edges, plan.tile.parts());
     let section = |from: &str, to: &str| {
         let (_, behind) = text.split_once(from).unwrap_or_else(|| panic!("`{from}` is not in the kernel"));
         let inside = behind.split(to).next().unwrap_or_default();
@@ -135,7 +136,7 @@ pub fn walk(name: &str, text: &str, shifted_edges: bool, launches: &str) -> Resu
         section("---- raster:", "\n// ---- "),
         section("---- mainloop for Hopper", "\n// Blocks of K."),
         format!("static void set_last(Params& p, int row, int column) {{ {last} }}\n"),
-        format!("constexpr bool SHIFTED_EDGES = {shifted_edges};\n"),
+        format!("constexpr bool SHIFTED_EDGES = {shifted_edges};\nconstexpr int PARTS_OF_K = {parts};\n"),
         include("walk"),
     ];
     let Some(path) = compile(name, &without_assembly(&text.concat()))? else { return Ok(None) };

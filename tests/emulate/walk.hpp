@@ -36,7 +36,7 @@ int main() {
                 if (tile.row < 0 || tile.column < 0 || tile.batch < 0 || tile.batch >= batch)
                     fault = "a tile lies before the output";
                 const bool beyond = tile.row + BM >= m + 16 || tile.column + BN >= n + 16;
-                if (SHIFTED_EDGES && m >= BM && n >= BN && beyond) fault = "a tile reaches beyond the output";
+                if (SHIFTED_EDGES && m >= BM && n >= BN * PARTS_OF_K && beyond) fault = "a tile reaches beyond the output";
                 // The second tile of a cluster may be beyond the output. It writes nothing then.
                 if (tile.row >= m || tile.column >= n) {
                     if (CLUSTER == 1) fault = "a tile lies beyond the output";
@@ -48,13 +48,15 @@ int main() {
         for (int v : visits)
             if (v == 0) fault = "a tile is left out";
             else if (v > 1 && CLUSTER == 1) fault = "a tile is computed twice";
-        // Blocks of a cluster are neighbours, and take the same number of tiles.
-        for (u32 block = 0; block + 1 < blocks && CLUSTER == 2; block += 2) {
+        // Blocks of a cluster are neighbours, and take as many tiles.
+        for (u32 block = 0; block + 1 < blocks && CLUSTER > 1; ++block) {
+            if (block % CLUSTER + 1 == CLUSTER) continue;
             if (went[block].size() != went[block + 1].size()) fault = "blocks of a cluster part";
             else for (size_t i = 0; i < went[block].size(); ++i) {
                 const TileOrigin a = went[block][i], b = went[block + 1][i];
                 if ((CLUSTER_M == 2 ? a.column != b.column : a.row != b.row) || a.batch != b.batch)
                     fault = "blocks of a cluster share nothing";
+                if (PARTS_OF_K > 1 && b.column != a.column + BN) fault = "blocks that share K leave columns out";
             }
         }
         // A group has the raster's number of rows or columns: its first tiles are side by side.

@@ -13,7 +13,7 @@ use postlude::target::Target;
 use postlude::{DType, Gemm};
 
 fn tile(bm: usize, bn: usize, stages: usize, consumers: usize, schedule: Schedule) -> Tile {
-    let shape = TileShape::Sm90a { bk: 64, stages, consumers, schedule, cluster: [1, 1] };
+    let shape = TileShape::Sm90a { bk: 64, stages, consumers, schedule, cluster: [1, 1], splits_k: false };
     Tile { bm, bn, shape, threads: 128 * (1 + consumers), min_blocks: 1 }
 }
 
@@ -26,9 +26,9 @@ pub fn ping_pong(bm: usize, bn: usize, stages: usize) -> Tile {
 }
 
 fn with(tile: Tile, change: impl FnOnce(&mut usize, &mut [usize; 2])) -> Tile {
-    let TileShape::Sm90a { mut bk, stages, consumers, schedule, mut cluster } = tile.shape else { return tile };
+    let TileShape::Sm90a { mut bk, stages, consumers, schedule, mut cluster, splits_k } = tile.shape else { return tile };
     change(&mut bk, &mut cluster);
-    Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster }, ..tile }
+    Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k }, ..tile }
 }
 
 pub fn one_consumer(bn: usize, stages: usize) -> Tile {

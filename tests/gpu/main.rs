@@ -18,6 +18,7 @@ mod code;
 mod cublaslt;
 mod doubles;
 mod eight_bits;
+mod few;
 mod files;
 mod gathers;
 mod gemv;

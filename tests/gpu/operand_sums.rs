@@ -176,7 +176,7 @@ fn operand_sums_on_every_tile_of_hopper() {
         [Shape::new(2312, 1544, 200), Shape::new(520, 776, 1416), Shape::new(40, 24, 72), Shape::new(264, 200, 136).batched(5)];
     let (light, heavy) = (bias_gradient(), everything());
     let cases = tiles.into_iter().enumerate().flat_map(|(i, (bm, bn, bk, stages, consumers, schedule, cluster))| {
-        let shape = TileShape::Sm90a { bk, stages, consumers, schedule, cluster };
+        let shape = TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k: false };
         let tile = Tile { bm, bn, shape, threads: 128 * (1 + consumers), min_blocks: 1 };
         let of = |epilogue: &Epilogue, layout: usize| Gemm::new([F16, BF16][i % 2], Layout::ALL[layout % 4], epilogue).tile(tile);
         let gemms = [

@@ -330,7 +330,7 @@ fn every_tile_of_hopper() {
     let shapes =
         [Shape::new(2312, 1544, 200), Shape::new(520, 776, 264), Shape::new(40, 24, 72), Shape::new(264, 200, 8).batched(5)];
     let cases = tiles.into_iter().enumerate().flat_map(|(i, (bm, bn, stages, consumers, schedule, cluster))| {
-        let shape = TileShape::Sm90a { bk: 64, stages, consumers, schedule, cluster };
+        let shape = TileShape::Sm90a { bk: 64, stages, consumers, schedule, cluster, splits_k: false };
         let tile = Tile { bm, bn, shape, threads: 128 * (1 + consumers), min_blocks: 1 };
         let gemm = Gemm::new(F16, Layout::ALL[i % 4], &drelu()).tile(tile);
         shapes.map(|shape| Case::new(&gemm, shape))

@@ -241,9 +241,11 @@ fn random_plans_reach_every_region() {
             note("sums", staging.sum_bytes > 0);
             note("lanes", staging.direct_store);
             note("one ring", staging.chunk_rings == 1);
+            note("blocks that share K", plan.tile.parts() > 1);
         }
     }
     let all = [
+        "blocks that share K",
         "copied",
         "shifted_edges",
         "gemv",

@@ -43,7 +43,8 @@ pub fn shared(plan: &KernelPlan) {
     let (Some(s), TileShape::Sm90a { bk, stages, consumers, .. }) = (&plan.staging, plan.tile.shape) else { return };
     let Operation::Product { a: dtype, layout, .. } = plan.operation else { panic!("{}", plan.explain()) };
     // If N is contiguous, B comes in panels of 64 columns.
-    let columns = if layout.b() == Order::RowMajor { plan.tile.bn.next_multiple_of(64) } else { plan.tile.bn };
+    let multiplied = plan.tile.bn * plan.tile.parts();
+    let columns = if layout.b() == Order::RowMajor { multiplied.next_multiple_of(64) } else { multiplied };
     let stage = (plan.tile.bm + columns) * bk * dtype.size();
     let (load_chunks, store_chunks) = (s.chunk_rings * s.load_stages, s.chunk_rings * s.store_buffers);
     // The barriers, as the template counts them: two sides of everything that is filled and emptied.
@@ -51,8 +52,10 @@ pub fn shared(plan: &KernelPlan) {
     let of_reductions = if plan.program.reductions.is_empty() { 0 } else { 2 * consumers };
     let of_sums = if s.sum_bytes > 0 { 4 } else { 0 };
     let of_delayed = if s.delayed_store { 2 * consumers * s.store_buffers } else { 0 };
+    let of_partials = if plan.tile.parts() > 1 { 2 * consumers } else { 0 };
     let (turns, of_vectors) = (2, 4);
-    let barriers = 2 * stages + turns + of_vectors + 2 * load_chunks + shared_place + of_reductions + of_sums + of_delayed;
+    let barriers =
+        2 * stages + turns + of_vectors + 2 * load_chunks + shared_place + of_reductions + of_sums + of_delayed + of_partials;
     // Vectors and sums of operands are of two tiles: one is filled while the other is read.
     let regions = vec![
         region("stages", 0, stages * stage),
@@ -62,8 +65,12 @@ pub fn shared(plan: &KernelPlan) {
         region("masks", s.bits_at, consumers * s.bit_bytes),
         region("parts of reductions", s.parts_at, consumers * s.part_bytes),
         region("sums of operands", s.sums_at, 2 * s.sum_bytes),
+        region("sums of other blocks", s.partials_at, consumers * s.partial_bytes),
         region("barriers", s.barriers_at, 8 * barriers),
     ];
+    // Of every element that a consumer finishes a sum from each of the other blocks.
+    assert_eq!(s.partial_bytes, (plan.tile.parts() - 1) * s.rows * plan.tile.bn * 4, "{s:?}");
+    assert!(s.partial_bytes == 0 || s.partials_at.is_multiple_of(16), "sums come by 16 bytes: {s:?}");
     disjoint(regions, s.shared_memory, &|| format!("{s:?}\n{}", plan.explain()));
     assert_eq!((s.stores_at, s.barriers_at + 8 * barriers), (stages * stage, s.shared_memory), "what the template asserts");
     assert!(stages >= 2 && s.store_buffers >= 1 && (s.chunk_rings == consumers || s.chunk_rings == 1));

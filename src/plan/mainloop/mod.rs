@@ -1,5 +1,6 @@
 //! The mainloops: their tiles, what each tile takes, and what is particular to Hopper's.
 
 pub(super) mod candidates;
+pub(super) mod name;
 pub(super) mod sm90a;
 pub(super) mod tile;

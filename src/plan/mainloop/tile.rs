@@ -3,46 +3,10 @@
 
 use crate::dtype::DType;
 use crate::ir::Order;
-use crate::plan::{Parts, PlannedReduction};
+use crate::plan::{Mainloop, Parts, PlannedReduction};
 use crate::problem::{Layout, Operation};
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
-use std::fmt;
-
-/// Which mainloop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mainloop {
-    /// Multiply-adds one at a time, full precision, any operand.
-    Simt,
-    /// Tensor cores through `mma.sync`, fed by `cp.async`.
-    Sm80,
-    /// Hopper's tensor cores through `wgmma`, fed by TMA.
-    Sm90a,
-    /// Multiply-adds one at a time, full precision, for a few rows: B passes through registers once.
-    Gemv,
-    /// No product: the accumulator is a matrix in memory.
-    Pointwise,
-}
-
-impl Mainloop {
-    /// The name, which is also that of its template.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Mainloop::Simt => "simt",
-            Mainloop::Sm80 => "sm80",
-            Mainloop::Sm90a => "sm90a",
-            Mainloop::Gemv => "gemv",
-            Mainloop::Pointwise => "pointwise",
-        }
-    }
-}
-
-impl fmt::Display for Mainloop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
 
 /// A configuration of a mainloop. Extents are in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -96,6 +60,10 @@ pub enum TileShape {
         schedule: Schedule,
         /// Blocks of a cluster along M and N: neighbours, which fetch what they share once.
         cluster: [usize; 2],
+        /// Whether the blocks of a cluster along N share K instead: each multiplies its part of the terms for the columns
+        /// of all of them, and they exchange their sums, so that each finishes its own columns.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        splits_k: bool,
     },
     /// All threads share K, and those of the other blocks of a cluster.
     Gemv {
@@ -137,26 +105,29 @@ impl Tile {
     }
 
     pub(in crate::plan) const fn cooperative(bm: usize, bn: usize, stages: usize) -> Tile {
-        let shape = TileShape::Sm90a { bk: 64, stages, consumers: 2, schedule: Schedule::Cooperative, cluster: [1, 1] };
+        let shape =
+            TileShape::Sm90a { bk: 64, stages, consumers: 2, schedule: Schedule::Cooperative, cluster: [1, 1], splits_k: false };
         Tile { bm, bn, shape, threads: 384, min_blocks: 1 }
     }
 
     pub(in crate::plan) const fn ping_pong(bm: usize, bn: usize, stages: usize) -> Tile {
-        let shape = TileShape::Sm90a { bk: 64, stages, consumers: 2, schedule: Schedule::PingPong, cluster: [1, 1] };
+        let shape =
+            TileShape::Sm90a { bk: 64, stages, consumers: 2, schedule: Schedule::PingPong, cluster: [1, 1], splits_k: false };
         Tile { bm, bn, shape, threads: 384, min_blocks: 1 }
     }
 
     /// One consumer, with twice the terms in a stage: for narrow outputs, which wait for memory.
     pub(in crate::plan) const fn single(bm: usize, bn: usize, stages: usize) -> Tile {
-        let shape = TileShape::Sm90a { bk: 128, stages, consumers: 1, schedule: Schedule::Cooperative, cluster: [1, 1] };
+        let shape =
+            TileShape::Sm90a { bk: 128, stages, consumers: 1, schedule: Schedule::Cooperative, cluster: [1, 1], splits_k: false };
         Tile { bm, bn, shape, threads: 256, min_blocks: 1 }
     }
 
     /// The same bytes of K in a stage, of elements of this size.
     pub(in crate::plan) const fn of_elements(self, size: usize) -> Tile {
         let shape = match self.shape {
-            TileShape::Sm90a { bk, stages, consumers, schedule, cluster } => {
-                TileShape::Sm90a { bk: bk * 2 / size, stages, consumers, schedule, cluster }
+            TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k } => {
+                TileShape::Sm90a { bk: bk * 2 / size, stages, consumers, schedule, cluster, splits_k }
             }
             TileShape::Sm80 { bk, stages, warps_m, warps_n } => TileShape::Sm80 { bk: bk * 2 / size, stages, warps_m, warps_n },
             other => other,
@@ -167,8 +138,21 @@ impl Tile {
     pub(in crate::plan) const fn clustered(self, along_m: usize, along_n: usize) -> Tile {
         match self.shape {
             TileShape::Sm90a { bk, stages, consumers, schedule, .. } => {
-                let shape = TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [along_m, along_n] };
+                let cluster = [along_m, along_n];
+                let shape = TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k: false };
                 Tile { shape, ..self }
+            }
+            _ => self,
+        }
+    }
+
+    /// The tile of a cluster of so many blocks that share its K, each of which finishes its part of the columns.
+    pub(in crate::plan) const fn in_parts(self, parts: usize) -> Tile {
+        match self.shape {
+            TileShape::Sm90a { bk, stages, consumers, schedule, .. } => {
+                let cluster = [1, parts];
+                let shape = TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k: parts > 1 };
+                Tile { bn: self.bn / parts, shape, ..self }
             }
             _ => self,
         }
@@ -202,8 +186,28 @@ impl Tile {
         }
     }
 
-    /// Bytes of dynamic shared memory a block takes on the mainloops that stage nothing: their own stages, which the epilogue's slabs
-    /// overlay, and behind them, aligned to 16 bytes, what the epilogue's reductions ask for.
+    /// Clusters that run at the same time, of blocks that fill a multiprocessor each. Those of four leave some
+    /// multiprocessors of a group of 16 or 18 alone: of an H200's 132 they reach 120.
+    pub(in crate::plan) fn clusters_at_once(&self, multiprocessors: usize) -> usize {
+        let reached = if self.cluster() > 2 { multiprocessors * 10 / 11 } else { multiprocessors };
+        (reached / self.cluster()).max(1)
+    }
+
+    /// Blocks of a cluster that share K; 1 where each has all of it.
+    pub const fn parts(&self) -> usize {
+        match self.shape {
+            TileShape::Sm90a { splits_k: true, cluster: [_, parts], .. } => parts,
+            _ => 1,
+        }
+    }
+
+    /// Columns that a block multiplies: those of the tile, or of all blocks that share K with it.
+    pub const fn multiplied_columns(&self) -> usize {
+        self.bn * self.parts()
+    }
+
+    /// Bytes of dynamic shared memory a block takes on the mainloops that stage nothing: their own stages, which the
+    /// epilogue's slabs overlay, and behind them, aligned to 16 bytes, what the epilogue's reductions ask for.
     pub fn shared_memory(&self, dtype: DType, epilogue: usize) -> usize {
         let [mainloop, _] = self.own_memory(dtype);
         if epilogue == 0 { mainloop } else { mainloop.next_multiple_of(16) + epilogue }
@@ -241,7 +245,9 @@ impl Tile {
         let shape = match self.shape {
             TileShape::Simt { bk, tm, tn } => [bk, tm, tn, 1, 1],
             TileShape::Sm80 { bk, stages, warps_m, warps_n } => [bk, stages, warps_m, warps_n, 1],
-            TileShape::Sm90a { bk, stages, consumers, schedule: _, cluster: [m, n] } => [bk, stages, consumers, m, n],
+            TileShape::Sm90a { bk, stages, consumers, schedule: _, cluster: [m, n], splits_k: _ } => {
+                [bk, stages, consumers, m, n]
+            }
             TileShape::Gemv { cluster } => [cluster, 1, 1, 1, 1],
             TileShape::Pointwise => [1; 5],
         };
@@ -256,12 +262,17 @@ impl Tile {
         }
     }
 
-    /// Accumulators of a thread that multiplies.
+    /// Accumulators that a thread has in the epilogue.
     pub(in crate::plan) fn accumulators(&self) -> usize {
         match self.shape {
             TileShape::Sm90a { .. } => self.consumer_rows() * self.bn / 128,
             _ => self.bm * self.bn / self.threads.max(1),
         }
+    }
+
+    /// Accumulators of a thread that multiplies.
+    fn multiplied(&self) -> usize {
+        self.accumulators().saturating_mul(self.parts())
     }
 
     /// Why the configuration cannot run, if it cannot.
@@ -306,7 +317,7 @@ impl Tile {
         let strips = bn / strip;
         let whole_rows = |rows: usize| threads.is_multiple_of(strips) && rows > 0 && rows.is_multiple_of(threads / strips);
         let first_broken = |rules: &[(bool, &'static str)]| rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule);
-        if let TileShape::Sm90a { bk, consumers, schedule, cluster, .. } = self.shape {
+        if let TileShape::Sm90a { bk, consumers, schedule, cluster, splits_k, .. } = self.shape {
             let ping_pong = schedule == Schedule::PingPong;
             let rows = self.consumer_rows();
             let Operation::Product { a, layout, .. } = operation else { return Some("it multiplies") };
@@ -318,18 +329,22 @@ impl Tile {
                     "a producer and the consumers, one block a multiprocessor",
                 ),
                 (rows > 0 && rows.is_multiple_of(64) && bm.is_multiple_of(rows) && bm <= 256, "a consumer's rows come by 64"),
-                ((8..=256).contains(&bn) && bn.is_multiple_of(8), "8 to 256 columns, by 8"),
+                ((8..=256).contains(&self.multiplied_columns()) && bn.is_multiple_of(8), "8 to 256 columns, by 8"),
                 (
                     !a.is_eight_bits() || a.sums_coarsely() || bn < 32 || bn.is_multiple_of(16),
                     "8, 16 or 24 columns, or more by 16, of integers",
                 ),
-                (self.accumulators() <= 200, "a thread holds at most 200 accumulators"),
+                (self.multiplied() <= 200, "a thread holds at most 200 accumulators"),
                 (bk > 0 && (bk * a.size()).is_multiple_of(128), "K comes by 128 bytes"),
                 (!a.is_eight_bits() || layout == Layout::TN, "operands of eight bits lie with K contiguous"),
-                (matches!(cluster, [1, 1] | [2, 1] | [1, 2]), "a cluster is one block or two"),
+                (splits_k || matches!(cluster, [1, 1] | [2, 1] | [1, 2]), "a cluster is one block or two"),
+                (!splits_k || matches!(cluster, [1, 2 | 4]), "two or four blocks along N share K"),
+                (!splits_k || !ping_pong, "blocks that share K have consumers that share the tile"),
+                (!splits_k || !a.is_eight_bits(), "blocks share K of 16-bit operands"),
                 (
-                    halves(bm, layout.a() == Order::RowMajor, cluster[1])
-                        && halves(bn, layout.b() == Order::ColumnMajor, cluster[0]),
+                    splits_k
+                        || halves(bm, layout.a() == Order::RowMajor, cluster[1])
+                            && halves(bn, layout.b() == Order::ColumnMajor, cluster[0]),
                     "blocks of a cluster fetch whole halves",
                 ),
                 (alignment.iter().all(|a| *a >= 16), "TMA copies operands aligned to 16 bytes"),
@@ -399,10 +414,11 @@ impl Tile {
             TileShape::Sm80 { bk, stages, warps_m, warps_n } => {
                 list.extend([("BK", bk), ("STAGES", stages), ("WARPS_M", warps_m), ("WARPS_N", warps_n)]);
             }
-            TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [cluster_m, cluster_n] } => {
+            TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [cluster_m, cluster_n], splits_k: _ } => {
                 let ping_pong = usize::from(schedule == Schedule::PingPong);
-                // What three warpgroups of 168 registers a thread have, given to those that hold accumulators; to sum takes more than 24.
-                let [producer, consumer] = if self.accumulators() > 160 && !sums { [24, 240] } else { [40, 232] };
+                // What three warpgroups of 168 registers a thread have, given to those that hold accumulators; to sum
+                // takes more than 24.
+                let [producer, consumer] = if self.multiplied() > 160 && !sums { [24, 240] } else { [40, 232] };
                 list.extend([("BK", bk), ("STAGES", stages), ("CONSUMERS", consumers), ("PING_PONG", ping_pong)]);
                 list.extend([("CLUSTER_M", cluster_m), ("CLUSTER_N", cluster_n)]);
                 list.extend([("PRODUCER_REGISTERS", producer), ("CONSUMER_REGISTERS", consumer)]);
@@ -413,29 +429,6 @@ impl Tile {
         list.extend([("THREADS", self.threads), ("MIN_BLOCKS", self.min_blocks)]);
         list.extend([("MAINLOOP_SMEM", memory), ("SLAB_ROWS", slab_rows)].into_iter().filter(|(_, number)| *number > 0));
         list
-    }
-}
-
-impl fmt::Display for Tile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}x{}", self.mainloop(), self.bm, self.bn)?;
-        match self.shape {
-            TileShape::Simt { bk, tm, tn } => write!(f, "x{bk}, {tm}x{tn} a thread"),
-            TileShape::Sm80 { bk, stages, warps_m, warps_n } => write!(f, "x{bk}, {stages} stages, {warps_m}x{warps_n} warps"),
-            TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [m, n] } => {
-                let schedule = match schedule {
-                    Schedule::Cooperative => "cooperative",
-                    Schedule::PingPong => "ping-pong",
-                };
-                write!(f, "x{bk}, {stages} stages, {consumers} {schedule}")?;
-                if [m, n] == [1, 1] { Ok(()) } else { write!(f, ", cluster {m}x{n}") }
-            }
-            TileShape::Gemv { cluster } => {
-                write!(f, ", {} threads", self.threads)?;
-                if cluster > 1 { write!(f, ", cluster {cluster}") } else { Ok(()) }
-            }
-            TileShape::Pointwise => Ok(()),
-        }
     }
 }
 

@@ -6,8 +6,11 @@
 {% if operand_sums %}// The last of them sums operands instead.
 {% endif -%}
 constexpr int CLUSTER = CLUSTER_M * CLUSTER_N;
-constexpr int PANELS = BK / {{ panel_terms }};                                           // 128 bytes of K each
-constexpr int A_BYTES = BM * 128, B_BYTES = B_K_MAJOR ? BN * 128 : (BN + 63) / 64 * 8192;   // of a panel
+{% if splits_k %}// Blocks of a cluster share K: each multiplies its part of the terms for the columns of all of them.
+constexpr int PARTS = CLUSTER_N, MULTIPLIED = BN * PARTS;
+{% endif -%}
+constexpr int PANELS = BK / {{ panel_terms }};                                         // 128 bytes of K each
+constexpr int A_BYTES = BM * 128, B_BYTES = B_K_MAJOR ? {{ multiplied }} * 128 : ({{ multiplied }} + 63) / 64 * 8192;   // of a panel
 constexpr int PANEL_BYTES = A_BYTES + B_BYTES, STAGE_BYTES = PANELS * PANEL_BYTES;
 constexpr int BLOCKS_M = WARPGROUP_ROWS / 64, CHUNKS_N = BN / CHUNK;
 constexpr int CHUNKS = CHUNKS_N * BLOCKS_M;                               // of a consumer and tile, {% if row_order %}row by row{% else %}column by column{% endif %}
@@ -22,19 +25,25 @@ static_assert(STAGES * STAGE_BYTES == AT_STORES, "stages as large as the plan re
 constexpr bool SHARED_CHUNKS = CHUNK_RINGS < CONSUMERS;
 static_assert(!SHARED_CHUNKS || PING_PONG, "consumers whose epilogues follow each other");
 static_assert(!PING_PONG || (CONSUMERS == 2 && CLUSTER <= 2), "two consumers take turns");
+{% if splits_k %}static_assert(CLUSTER_M == 1 && !PING_PONG && !DELAYED_STORE, "blocks that share K share nothing else");
+{% endif -%}
+
 
 // Barriers, behind everything else: of each stage filled and emptied; whose turn it is; of the vectors and of each chunk of matrices
 // filled and emptied; and where consumers in turns share the place of their chunks, that the other's have left it.
 constexpr u32 FULL = AT_BARRIERS, EMPTY = FULL + STAGES * 8, TURN = EMPTY + STAGES * 8, VECTORS_FULL = TURN + 16,
               VECTORS_EMPTY = VECTORS_FULL + 16, LOADS_FULL = VECTORS_EMPTY + 16, LOADS_EMPTY = LOADS_FULL + CHUNK_RINGS * LOAD_STAGES * 8,
               CHUNKS_LEFT = LOADS_EMPTY + CHUNK_RINGS * LOAD_STAGES * 8, CHUNKS_END = CHUNKS_LEFT + (SHARED_CHUNKS ? 16 : 0);
+{% if splits_k %}// Of each consumer: the sums of other blocks have come; and those of the tile before have been taken from there.
+constexpr u32 PARTIALS_FULL = CHUNKS_END, PARTIALS_EMPTY = PARTIALS_FULL + CONSUMERS * 8, PARTIALS_END = PARTIALS_EMPTY + CONSUMERS * 8;
+{% endif -%}
 {% if reductions %}// Of each consumer: it has handed in what a tile came to; and it is known what that completes.
-constexpr u32 HANDED_IN = CHUNKS_END, ANNOUNCED = HANDED_IN + CONSUMERS * 8;
+constexpr u32 HANDED_IN = {% if splits_k %}PARTIALS_END{% else %}CHUNKS_END{% endif %}, ANNOUNCED = HANDED_IN + CONSUMERS * 8;
 {% if not operand_sums %}static_assert(ANNOUNCED + CONSUMERS * 8 == AT_END, "as many barriers as the plan made room for");
 {% endif %}{% elif delayed_store %}// Of each buffer of a consumer: a chunk has been written there, and sent from there.
 constexpr u32 WRITTEN = CHUNKS_END, SENT = WRITTEN + CONSUMERS * STORE_BUFFERS * 8;
 static_assert(SENT + CONSUMERS * STORE_BUFFERS * 8 == AT_END, "as many barriers as the plan made room for");
-{% elif not operand_sums %}static_assert(CHUNKS_END == AT_END, "as many barriers as the plan made room for");
+{% elif not operand_sums %}static_assert({% if splits_k %}PARTIALS_END{% else %}CHUNKS_END{% endif %} == AT_END, "as many barriers as the plan made room for");
 {% endif %}{% if operand_sums %}// Of two tiles: their sums of operands are taken, and on their way to the result.
 constexpr u32 SUMS_FULL = {% if reductions %}ANNOUNCED + CONSUMERS * 8{% else %}CHUNKS_END{% endif %}, SUMS_EMPTY = SUMS_FULL + 16;
 static_assert(SUMS_EMPTY + 16 == AT_END, "as many barriers as the plan made room for");
@@ -64,11 +73,13 @@ struct Tiles {
         u32 row, column;
         place_tile(p, next % per_entry, rows, columns, row, column);
         row = row * CLUSTER_M + (CLUSTER_M == 2 ? cluster_rank() : 0);
-        column = column * CLUSTER_N + (CLUSTER_N == 2 ? cluster_rank() : 0);
+{% if splits_k %}        tile = {int(row * BM), int(column * MULTIPLIED), int(next / per_entry)};
+{% else %}        column = column * CLUSTER_N + (CLUSTER_N == 2 ? cluster_rank() : 0);
         tile = {int(row * BM), int(column * BN), int(next / per_entry)};
-{% if shifted_edges %}        // The last ones end where the output does, and overlap the ones before.
+{% endif %}{% if shifted_edges %}        // The last ones end where the output does, and overlap the ones before.
         tile.row = min(tile.row, p.edge_row);
         tile.column = min(tile.column, p.edge_column);
+{% endif %}{% if splits_k %}        tile.column += cluster_rank() * BN;
 {% endif %}        next += launched_blocks() / CLUSTER * turns;
     }
 };
@@ -92,11 +103,19 @@ struct PipelineState {
 // Blocks of K. Where there are no terms the ring holds zeros, and is gone through once: a branch around the multiplications would
 // have the compiler follow every accumulator on both of its ways. Results that leave under the products need one for each of their
 // chunks: what lies beyond K is fetched as zeros.
+{% if splits_k %}// Those of this block, of all. One that has none goes through one beyond K, of zeros.
+struct BlocksOfK { u32 first, count; };
+DEVICE BlocksOfK share_of(u32 blocks) {
+    const u32 rank = cluster_rank(), first = blocks * rank / PARTS, count = blocks * (rank + 1) / PARTS - first;
+    return {count > 0 ? first : blocks, count > 0 ? count : 1};
+}
+{% endif -%}
 DEVICE u32 terms_in_blocks(const Params& p) {
     const u32 blocks = p.k > 0 ? u32(p.k - 1) / BK + 1 : 1;
-    if constexpr (DELAYED_STORE) return blocks < CHUNKS ? CHUNKS : blocks;
+{% if splits_k %}    return share_of(blocks).count;
+{% else %}    if constexpr (DELAYED_STORE) return blocks < CHUNKS ? CHUNKS : blocks;
     return blocks;
-}
+{% endif %}}
 DEVICE void clear_ring() {
 #pragma unroll 1
     for (int i = threadIdx.x * 16; i < STAGES * STAGE_BYTES; i += THREADS * 16) shared_at<uint4>(i) = uint4{};
@@ -108,57 +127,15 @@ DEVICE void clear_ring() {
 {% if reductions %}{% include "mainloop/sm90a/announce.cuh" %}{% endif -%}
 {% if operand_sums %}{% include "mainloop/sm90a/sums.cuh" %}
 {% endif -%}
-// What the epilogue reads is staged tile by tile, ahead of the consumers by as much as there is room for. What it comes to is handed on when
-// the tile's vectors have made room: two tiles later.
-constexpr bool HANDS_ON = {% if reductions or operand_sums %}true{% else %}false{% endif %};
-DEVICE void stage_vectors(const Params& p, Tiles tiles, int lane) {
-    const u32 shared = shared_address(shared_memory);
-    Tiles behind = tiles;
-    u32 done = 0;
-    [[maybe_unused]] u32 summed = 0;
-    auto hand_on = [&](u32 number) {
-{% if operand_sums %}        hand_on_sums(p, behind.tile, summed, lane);
-{% endif %}{% if reductions %}        announce(p, behind.tile, number, lane);
-{% endif %}    };
-    for (u32 count = 0; tiles.advance(p); ++count) {
-        const u32 slot = count & 1;
-        if constexpr (VECTOR_BYTES > 0) mbarrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
-        fill_vectors(p, epilogue_begin(p, tiles.tile.batch), AT_VECTORS + slot * VECTOR_BYTES, tiles.tile, lane);
-        __syncwarp();
-        if (lane == 0) mbarrier_arrive(shared + VECTORS_FULL + slot * 8);
-        if (HANDS_ON && count >= 2 && behind.advance(p)) hand_on(done++);
-    }
-    while (HANDS_ON && behind.advance(p)) hand_on(done++);
-}
-DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
-    const u32 shared = shared_address(shared_memory);
-    for (u32 count = 0; tiles.advance(p); ++count) {
-        const TileValues t = epilogue_begin(p, tiles.tile.batch);
-#pragma unroll 1
-        for (u32 chunk = 0; chunk < CHUNKS; ++chunk) {
-            const u32 number = (PING_PONG && !SHARED_CHUNKS ? count >> 1 : count) * CHUNKS + chunk;
-#pragma unroll 1
-            for (u32 i = 0; i < (PING_PONG ? 1 : CONSUMERS); ++i) {
-                const u32 slot = (SHARED_CHUNKS ? 0 : PING_PONG ? count & 1 : i) * LOAD_STAGES + number % LOAD_STAGES;
-                mbarrier_wait(shared + LOADS_EMPTY + slot * 8, (number / LOAD_STAGES & 1) ^ 1);
-{% if operand_sums %}#pragma unroll 1
-                for (int part = 0; part < LOADERS; part += 32)   // one warp goes through the shares of two
-    {% endif %}                fill_chunk<LOADERS>(p, t, AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
-                                    tiles.tile.row + chunk {% if row_order %}/ CHUNKS_N{% else %}% BLOCKS_M{% endif %} * 64 + (PING_PONG ? 0 : i * WARPGROUP_ROWS),
-                                    tiles.tile.column + chunk {% if row_order %}% CHUNKS_N{% else %}/ BLOCKS_M{% endif %} * CHUNK, {% if operand_sums %}LOADERS > 1 ? (thread_of_warpgroup() & 31) + part : 0{% else %}thread{% endif %});
-            }
-        }
-    }
-}
-
+{% include "mainloop/sm90a/stage.cuh" %}
 // ---- consumers ----
 // acc = A * B over the tile, or over this consumer's rows of it; `meanwhile` runs under the first blocks of K.
-template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][BN / 2], PipelineState& at, u32 blocks, u32 group, F meanwhile) {
+template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ multiplied }} / 2], PipelineState& at, u32 blocks, u32 group, F meanwhile) {
     const u32 shared = shared_address(shared_memory);
     const int thread = threadIdx.x & 127;
     auto release = [&](u32 stage, bool releases) {
         const u32 barrier = shared + EMPTY + stage * 8;
-        if constexpr (CLUSTER == 1) mbarrier_arrive_if(releases && thread == 0, barrier);
+        if constexpr ({{ fetchers }} == 1) mbarrier_arrive_if(releases && thread == 0, barrier);
         else mbarrier_arrive_cluster_if(releases && thread < CLUSTER, barrier, thread);
     };
 {% if promotes %}    // The tensor cores keep 13 bits of a sum, so that they are asked for short ones: of a panel each, added up here while the other
@@ -247,6 +224,8 @@ DEVICE void move_accumulators({{ accumulator }}* to, const {{ accumulator }}* fr
 
 {% endif -%}
 {% if delayed_store %}{% include "mainloop/sm90a/delayed_store.cuh" %}
+{% endif -%}
+{% if splits_k %}{% include "mainloop/sm90a/exchange.cuh" %}
 {% endif -%}
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator }} (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group{% if delayed_store %}, u32 (&kept)[CHUNKS][WORDS]{% endif %}) {
     const u32 shared = shared_address(shared_memory);
@@ -389,18 +368,21 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
 #pragma unroll 1
     for (u32 chunk = 0; chunk < CHUNKS; ++chunk) send_kept(p, tiles.tile, kept, chunk, group, count > 0);
 {% else %}    for (; tiles.advance(p); count += PING_PONG ? 2 : 1) {
-        {{ accumulator }} acc[BLOCKS_M][BN / 2];
+        {{ accumulator }} acc[BLOCKS_M][{{ multiplied }} / 2];
         if constexpr (CLEARED)
 #pragma unroll
-            for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] = {{ zero }};
+            for (int i = 0; i < BLOCKS_M * ({{ multiplied }} / 2); ++i) acc[i / ({{ multiplied }} / 2)][i % ({{ multiplied }} / 2)] = {{ zero }};
         if constexpr (PING_PONG) {
             mbarrier_wait(shared + TURN + {% if reductions %}fresh(group){% else %}group{% endif %} * 8, turn_parity);
             turn_parity ^= 1;
         }
         multiply(acc, at, blocks, group, [](u32) {});
         if constexpr (PING_PONG) at.skip(blocks);
-        run_epilogue(p, tiles.tile, acc, count, group);
-    }
+{% if splits_k %}        float own[BLOCKS_M][BN / 2];
+        exchange(own, acc, count, group, tiles.next >= Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch));
+        run_epilogue(p, tiles.tile, own, count, group);
+{% else %}        run_epilogue(p, tiles.tile, acc, count, group);
+{% endif %}    }
 {% endif -%}
 {% if reductions %}    fixup_last(p, group, PING_PONG ? count >> 1 : count);
     // The last blocks of the launch have the fewest tiles, and of two consumers in turns one is done while the other has a tile left.
@@ -417,15 +399,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
         if (warp == 2 && p.k > 0 && elect_one()) {
             Tiles first;
             if (first.advance(p)) {
-                prefetch_operand<true>(p, first);
-                prefetch_operand<false>(p, first);
-            }
+{% if not weights_a %}                prefetch_operand<true>(p, first);
+{% endif %}{% if not weights_b %}                prefetch_operand<false>(p, first);
+{% endif %}            }
         }
     }
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
             mbarrier_init(shared + FULL + i * 8, 1);
-            mbarrier_init(shared + EMPTY + i * 8, {% if operand_sums %}((PING_PONG ? 1 : CONSUMERS) + 1) * CLUSTER{% else %}(PING_PONG ? 1 : CONSUMERS) * CLUSTER{% endif %});
+            mbarrier_init(shared + EMPTY + i * 8, {% if operand_sums %}((PING_PONG ? 1 : CONSUMERS) + 1) * CLUSTER{% else %}(PING_PONG ? 1 : CONSUMERS) * {{ fetchers }}{% endif %});
         }
         for (int i = 0; i < 2; ++i) {
             mbarrier_init(shared + TURN + i * 8, 1);
@@ -433,7 +415,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
             mbarrier_init(shared + VECTORS_EMPTY + i * 8, (PING_PONG ? 1 : CONSUMERS) * 4);
             if (SHARED_CHUNKS) mbarrier_init(shared + CHUNKS_LEFT + i * 8, 4);
         }
-{% if reductions %}        for (int i = 0; i < CONSUMERS; ++i) {
+{% if splits_k %}        for (int i = 0; i < CONSUMERS; ++i) {
+            mbarrier_init(shared + PARTIALS_FULL + i * 8, 1);
+            mbarrier_init(shared + PARTIALS_EMPTY + i * 8, PARTS - 1);
+        }
+{% endif %}{% if reductions %}        for (int i = 0; i < CONSUMERS; ++i) {
             mbarrier_init(shared + HANDED_IN + i * 8, 1);
             mbarrier_init(shared + ANNOUNCED + i * 8, 1);
         }
@@ -462,7 +448,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     } else {
         sync_behind_first_warp(warp);
     }
-    if constexpr (CONSTANT_A || CONSTANT_B) let_next_kernel_start();
+{% if weights_a or weights_b %}    if (warp == 2 && p.k > 0 && elect_one()) {
+        Tiles first;
+        if (first.advance(p)) prefetch_weights(p, first);
+    }
+{% endif %}    if constexpr (CONSTANT_A || CONSTANT_B) let_next_kernel_start();
     if (warp > 0) {   // the first warp has more to do under the end of earlier kernels, and waits by itself
         wait_for_earlier_kernels();
         if constexpr (!(CONSTANT_A || CONSTANT_B)) let_next_kernel_start();

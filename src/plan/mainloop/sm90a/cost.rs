@@ -1,9 +1,10 @@
 //! The choice among Hopper's tiles: which there are, and what each is estimated to take.
 //!
-//! The estimate counts clock cycles, and for launches that heat the device what they cost in clock. Its form is that of the kernel.
-//! There are two sets of numbers. The one for operands whose rows begin at lines was fitted to every tile on 26 shapes, most of them
-//! powers of two, in short and in long slices. The other one was fitted to a survey of shapes that nobody picked, of which most have
-//! rows that begin anywhere. `tests/choices/fit.rs` holds both against that survey (`docs/measurements/0042-survey-of-tiles.md`).
+//! The estimate counts clock cycles, and for launches that heat the device what they cost in clock. Its form is that of
+//! the kernel. There are two sets of numbers. The one for operands whose rows begin at lines was fitted to every tile on
+//! 26 shapes, most of them powers of two, in short and in long slices. The other one was fitted to a survey of shapes
+//! that nobody picked, of which most have rows that begin anywhere. `tests/choices/fit.rs` holds both against that survey
+//! (`docs/measurements/0042-survey-of-tiles.md`).
 
 use crate::plan::choice::tiles as count_tiles;
 use crate::plan::epilogue::program::{Phase, Program};
@@ -13,8 +14,8 @@ use crate::problem::{Layout, Operation, Shape};
 use crate::target::{Gpu, GpuModel};
 use serde::Serialize;
 
-/// The tiles, each with the most stages that may fit. Blocks that fetch enough come alone and in pairs along M; those of half a narrow
-/// output's columns also in pairs along N, which fetch its larger operand once.
+/// The tiles, each with the most stages that may fit. Blocks that fetch enough come alone and in pairs along M; those of
+/// half a narrow output's columns also in pairs along N, which fetch its larger operand once.
 static TILES: [Tile; 24] = [
     Tile::ping_pong(128, 192, 5),
     Tile::ping_pong(128, 176, 5),
@@ -51,8 +52,8 @@ pub(in crate::plan) fn tiles(size: usize) -> impl Iterator<Item = Tile> {
     TILES.iter().chain(&NARROW_TILES).copied().chain(pairs).chain(across).map(move |tile| tile.of_elements(size))
 }
 
-/// Declares the model: a field for each number, with its value where rows of both operands begin at lines and where they do not, and all
-/// of them by name.
+/// Declares the model: a field for each number, with its value where rows of both operands begin at lines and where they
+/// do not, and all of them by name.
 macro_rules! model {
     ($($(#[$doc:meta])* $name:ident: $at_lines:literal, $across_lines:literal;)*) => {
         /// What Hopper's tiles cost: the numbers of the estimate, most of them in clock cycles.
@@ -119,8 +120,9 @@ model! {
     chunk: 180.0, 312.6;
     /// The same where lanes store their chunks themselves.
     chunk_direct: 180.0, 493.8;
-    /// Cycles of each chunk for every bit mask that is written and every reduction, which are also missing from the products that they
-    /// hide under; for a matrix that is read, of those chunks which are only there because they are narrower than 64 columns.
+    /// Cycles of each chunk for every bit mask that is written and every reduction, which are also missing from the
+    /// products that they hide under; for a matrix that is read, of those chunks which are only there because they are
+    /// narrower than 64 columns.
     besides: 30.0, 30.0;
     /// How much longer an epilogue takes under the products of another tile.
     under_products: 2.5, 2.5;
@@ -132,9 +134,11 @@ model! {
     restart: 200.0, 0.0;
     /// Issue slots of an element beside those of its own values: conversion, store, accumulator.
     element: 3.0, 20.33;
-    /// The part of the values' own cost that counts where they are spelled fast, since special-function instructions run beside others.
+    /// The part of the values' own cost that counts where they are spelled fast, since special-function instructions run
+    /// beside others.
     fast: 0.3, 1.176;
-    /// The cost up to which that holds. Nothing heavier was measured, and heavier epilogues belong on tiles that leave them registers.
+    /// The cost up to which that holds. Nothing heavier was measured, and heavier epilogues belong on tiles that leave
+    /// them registers.
     fast_limit: 64.0, 64.0;
     /// Cycles between the products of one tile and of the next where results leave under those, for each chunk that does.
     delayed_store: 150.0, 603.3;
@@ -164,7 +168,8 @@ model! {
     clustered_m_other: 1.0, 0.72;
     /// The same of clusters along N, in the other layouts.
     clustered_n_other: 1.0, 0.826;
-    /// Cycles from which on a launch is large enough for the device's limit of power to show, where such launches follow each other.
+    /// Cycles from which on a launch is large enough for the device's limit of power to show, where such launches follow
+    /// each other.
     powered: 200000.0, 635700.0;
     /// What that costs as a part of the whole for each element read from L2 for a multiply-add.
     read_from_l2: 3.0, 29.6;
@@ -178,8 +183,8 @@ const MULTIPLY_ADDS: f64 = 4096.0;
 const PROMOTED: f64 = 1.04;
 const MOST_PROMOTED: usize = 96;
 
-/// Nanoseconds of a cycle: between launches that fill the device for 100 us, which come to 1.2 estimated cycles a nanosecond, and short
-/// ones of few blocks, which come to 1.7.
+/// Nanoseconds of a cycle: between launches that fill the device for 100 us, which come to 1.2 estimated cycles a
+/// nanosecond, and short ones of few blocks, which come to 1.7.
 pub(in crate::plan) const NANOSECONDS: f64 = 1.0 / 1.4;
 
 /// What an estimate depends on beside the tile, as the kernel sees it.
@@ -259,6 +264,17 @@ pub(in crate::plan) fn hides(tile: &Tile, inputs: &CostInputs<'_>) -> bool {
     let model = CostModel::of(inputs.gpu.model, inputs.rows_begin_at_lines);
     let Some(Cycles { product, epilogue, chunks, loads, .. }) = of_tile(tile, inputs, model) else { return false };
     model.under_products * (epilogue + model.read * loads * chunks) + model.handover < product
+}
+
+/// Cycles of a tile's epilogue.
+pub(in crate::plan) fn epilogue(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
+    let model = CostModel::of(inputs.gpu.model, inputs.rows_begin_at_lines);
+    of_tile(tile, inputs, model).map_or(0.0, |cycles| cycles.epilogue)
+}
+
+/// Whether a tile's epilogue runs under the products of another.
+pub(in crate::plan) const fn takes_turns(tile: &Tile) -> bool {
+    matches!(tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. })
 }
 
 /// Estimated cycles.

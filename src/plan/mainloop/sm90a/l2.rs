@@ -1,11 +1,12 @@
 //! The level-2 cache under a large product: what is kept there, and whether blocks read the same at the same time.
 //!
-//! Tiles that are computed at the same time share operands. Each is read from memory once if it stays in the cache from one use to the next,
-//! and if blocks go through K together. Memory that is read twice costs power, and above some 2048^3 power is what a product's time is made
-//! of (`docs/measurements/0016-l2-reuse.md`).
+//! Tiles that are computed at the same time share operands. Each is read from memory once if it stays in the cache from
+//! one use to the next, and if blocks go through K together. Memory that is read twice costs power, and above some 2048^3
+//! power is what a product's time is made of (`docs/measurements/0016-l2-reuse.md`).
 
 use crate::ir::{Operand, axes::L};
 use crate::plan::launch::raster::GROUP_BYTES;
+use crate::plan::mainloop::sm90a::few_rows::ROWS;
 use crate::plan::{InstrKind, KernelPlan, Phase, Program, TileShape};
 use crate::problem::Shape;
 
@@ -14,12 +15,13 @@ const CACHE: usize = 50 << 20;
 
 /// Elements of a tile as large products have them.
 const TILE: usize = 128 * 192;
-/// The fewest tiles of a block from which on blocks drift apart: with 16 to 21 of them as much was read from memory in step as out of it.
+/// The fewest tiles of a block from which on blocks drift apart: with 16 to 21 of them as much was read from memory in
+/// step as out of it.
 const ROUNDS: usize = 24;
 
-/// Whether blocks wait for each other between tiles: where what they read during one does not fit into the cache, so that one that is
-/// behind finds nothing left of what the others have read, and where there are enough tiles to fall behind. At 65536 x 8192 x 16384 that
-/// was 53 to 68 GB from memory, in step 20.
+/// Whether blocks wait for each other between tiles: where what they read during one does not fit into the cache, so that
+/// one that is behind finds nothing left of what the others have read, and where there are enough tiles to fall behind.
+/// At 65536 x 8192 x 16384 that was 53 to 68 GB from memory, in step 20.
 pub(in crate::plan) fn drifts(shape: Shape, size: usize, multiprocessors: usize) -> bool {
     let together = multiprocessors.saturating_mul(TILE);
     let lines = 2 * together.isqrt();
@@ -67,9 +69,9 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// The cache policy of an access. For what goes first that of `createpolicy.fractional.L2::evict_first`, which a test on the GPU
-    /// compares; else the one that asks for nothing, as CUTLASS passes it. That of `L2::evict_normal` is another, and under it products took
-    /// up to 18 % longer (`docs/measurements/0016-l2-reuse.md`).
+    /// The cache policy of an access. For what goes first that of `createpolicy.fractional.L2::evict_first`, which a test
+    /// on the GPU compares; else the one that asks for nothing, as CUTLASS passes it. That of `L2::evict_normal` is
+    /// another, and under it products took up to 18 % longer (`docs/measurements/0016-l2-reuse.md`).
     pub const fn policy(self) -> u64 {
         match self {
             Priority::Normal => 0x1000_0000_0000_0000,
@@ -89,22 +91,38 @@ pub struct Priorities {
     pub operands: [Priority; 2],
     /// Of the matrices of the epilogue.
     pub matrices: Priority,
+    /// The operand that is the weights of few rows, if it takes half of the cache or more.
+    pub weights: Option<usize>,
 }
 
 impl Priorities {
-    /// Whether what a tensor map's boxes touch is fetched in pairs of lines, the second for the box beside. Matrices that go first do not
-    /// keep it until that box's turn: a residual at 8192 x 8192 x 1024 read 237 MB from memory in pairs, and 205 line by line.
+    /// Whether what a tensor map's boxes touch is fetched in pairs of lines, the second for the box beside. Matrices that
+    /// go first do not keep it until that box's turn: a residual at 8192 x 8192 x 1024 read 237 MB from memory in pairs,
+    /// and 205 line by line. Nor do the weights of few rows come sooner in pairs: line by line 48 x 3584 x 18944 takes 2
+    /// to 3.5 % less (`docs/measurements/0044-few-rows.md`).
     #[cfg(feature = "cuda")]
     pub(crate) fn fetches_pairs(&self, source: crate::plan::MapSource) -> bool {
-        matches!(source, crate::plan::MapSource::Operand(_)) || self.matrices == Priority::Normal
+        match source {
+            crate::plan::MapSource::Operand(operand) => self.weights != Some(operand),
+            crate::plan::MapSource::Argument(_) => self.matrices == Priority::Normal,
+        }
     }
 }
 
 impl KernelPlan {
-    /// How launches on a shape use the cache. The epilogue's matrices go first if they are more than it holds. So does the operand that a
-    /// group of tiles passes by, if what the group comes back to would stay but for that: where K is short less of the operand comes by
-    /// than of D, and where it is long not even the group's own lines fit. Of a batch that is said of one entry: the next one may read the
-    /// same operand again.
+    /// The weights of few rows, if they take half of the cache or more, and whether tiles read them once.
+    fn weights(&self, Shape { m, n, k, .. }: Shape) -> Option<(usize, bool)> {
+        let TileShape::Sm90a { cluster: [along_m, along_n], .. } = self.tile.shape else { return None };
+        let (operand, longer, rows, of_tile) =
+            if m > n { (0, m, n, self.tile.bn * along_n) } else { (1, n, m, self.tile.bm * along_m) };
+        let bytes = longer.saturating_mul(k).saturating_mul(self.operation.dtype().size());
+        (rows <= ROWS && bytes >= CACHE / 2).then_some((operand, rows <= of_tile))
+    }
+
+    /// How launches on a shape use the cache. The epilogue's matrices go first if they are more than it holds. So does
+    /// the operand that a group of tiles passes by, if what the group comes back to would stay but for that: where K is
+    /// short less of the operand comes by than of D, and where it is long not even the group's own lines fit. Of a batch
+    /// that is said of one entry: the next one may read the same operand again.
     pub fn priorities(&self, shape: Shape) -> Priorities {
         let seen = self.seen(shape);
         let Shape { m, n, k, .. } = seen;
@@ -119,7 +137,15 @@ impl KernelPlan {
             let stays = lines.saturating_mul(k).saturating_mul(size) <= GROUP_BYTES;
             operands[passing] = Priority::first_if(all > CACHE && stays && k > lines);
         }
-        Priorities { operands, matrices: Priority::first_if(outgrow(&self.program, seen)) }
+        let weights = self.weights(seen);
+        if let Some((operand, true)) = weights {
+            operands[operand] = Priority::EvictFirst;
+        }
+        Priorities {
+            operands,
+            weights: weights.map(|(operand, _)| operand),
+            matrices: Priority::first_if(outgrow(&self.program, seen)),
+        }
     }
 }
 
@@ -166,7 +192,7 @@ mod tests {
         use Priority::{EvictFirst, Normal};
         let of = |m, n, k| {
             let shape = Shape::new(m, n, k);
-            let Priorities { operands, matrices } = plan(shape).priorities(shape);
+            let Priorities { operands, matrices, .. } = plan(shape).priorities(shape);
             (operands, matrices)
         };
         assert_eq!(of(2048, 2048, 2048), ([Normal; 2], Normal), "everything fits");
@@ -184,6 +210,17 @@ mod tests {
             let fetched = [Operand(0), Operand(1), Argument(0)].map(|source| priorities.fetches_pairs(source));
             assert_eq!(fetched, [true, true, pairs], "{shape}: the operand that goes first comes back a block of K later");
         }
+        let weights = |m, n, k| {
+            let shape = Shape::new(m, n, k);
+            let plan = plan(shape);
+            let Priorities { operands, weights, .. } = plan.priorities(shape);
+            // They are the second operand, and the first of the transposed problem.
+            weights.map(|operand| (operand == usize::from(!plan.transposed), operands[operand], operands[1 - operand]))
+        };
+        assert_eq!(weights(48, 18944, 3584), Some((true, EvictFirst, Normal)), "weights that are read once");
+        assert_eq!(weights(48, 4096, 14336), Some((true, EvictFirst, Normal)));
+        assert_eq!(weights(48, 1024, 4096), None, "the next launch finds them in the cache");
+        assert_eq!(weights(2048, 2048, 16384), None, "many tiles read both operands");
         let batch = Shape::new(1024, 1024, 4096).batched(32);
         assert_eq!(plan(batch).priorities(batch).matrices, EvictFirst, "all entries count");
         let shared = Shape::new(512, 2048, 4096).batched(64);

@@ -17,6 +17,8 @@ pub(in crate::plan) struct Sizes {
     pub reduces: bool,
     /// Of a tile's sums of operands.
     pub sums: usize,
+    /// Of a consumer's sums that come from blocks which share K with its own.
+    pub partials: usize,
     /// Whether a warp of its own sends what is written, which takes barriers for each buffer.
     pub handed_over: bool,
 }
@@ -39,6 +41,7 @@ pub(in crate::plan) struct Places {
     pub bits: usize,
     pub parts: usize,
     pub sums: usize,
+    pub partials: usize,
     pub barriers: usize,
     pub end: usize,
 }
@@ -54,20 +57,22 @@ impl Sizes {
         let bits = vectors + 2 * self.vectors;
         let parts = bits + self.consumers * self.bits;
         let sums = parts + self.consumers * self.parts;
-        let barriers = sums + 2 * self.sums;
+        let partials = if self.partials > 0 { (sums + 2 * self.sums).next_multiple_of(16) } else { sums + 2 * self.sums };
+        let barriers = partials + self.consumers * self.partials;
         let of_chunks = 2 * chunk_rings * load_stages + if chunk_rings < self.consumers { 2 } else { 0 };
         let of_sums = 2 * self.consumers * usize::from(self.reduces) + if self.sums > 0 { 4 } else { 0 };
         let of_stores = if self.handed_over { 2 * chunk_rings * store_buffers } else { 0 };
-        let count = 2 * stages + 6 + of_chunks + of_stores + of_sums;
-        Places { stores, loads, vectors, bits, parts, sums, barriers, end: barriers + 8 * count }
+        let of_partials = if self.partials > 0 { 2 * self.consumers } else { 0 };
+        let count = 2 * stages + 6 + of_chunks + of_stores + of_sums + of_partials;
+        Places { stores, loads, vectors, bits, parts, sums, partials, barriers, end: barriers + 8 * count }
     }
 
     fn rings(&self, stages: usize, load_stages: usize) -> Rings {
         Rings { stages, load_stages, store_buffers: 1, chunk_rings: self.consumers }
     }
 
-    /// The rings that fit into so many bytes: first comes the whole ring of the mainloop, of `most` stages, then two chunks of loads, and
-    /// what is left deepens the rings of the epilogue, whose tiles have so many `chunks`.
+    /// The rings that fit into so many bytes: first comes the whole ring of the mainloop, of `most` stages, then two
+    /// chunks of loads, and what is left deepens the rings of the epilogue, whose tiles have so many `chunks`.
     ///
     /// # Errors
     /// How many bytes are lacking, if not even two stages fit.

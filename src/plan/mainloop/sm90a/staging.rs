@@ -68,6 +68,8 @@ pub struct Staging {
     pub part_bytes: usize,
     /// Bytes of what a tile sums of the operands.
     pub sum_bytes: usize,
+    /// Bytes of a consumer's sums that come from the blocks which share K with its own.
+    pub partial_bytes: usize,
     /// Where the stores begin, behind the stages of the mainloop.
     pub stores_at: usize,
     /// Where the loads begin.
@@ -80,6 +82,8 @@ pub struct Staging {
     pub parts_at: usize,
     /// Where the sums of operands begin.
     pub sums_at: usize,
+    /// Where the sums of other blocks begin.
+    pub partials_at: usize,
     /// Where the barriers begin.
     pub barriers_at: usize,
     /// Bytes of shared memory of a block.
@@ -111,25 +115,32 @@ pub(crate) const fn panel_terms(dtype: DType) -> usize {
 pub(in crate::plan) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
     let b_columns = match operation {
         // Where N is contiguous B comes in panels of 64 columns.
-        Operation::Product { layout, .. } if layout.b() == Order::RowMajor => tile.bn.next_multiple_of(64),
-        _ => tile.bn,
+        Operation::Product { layout, .. } if layout.b() == Order::RowMajor => tile.multiplied_columns().next_multiple_of(64),
+        _ => tile.multiplied_columns(),
     };
     (tile.bm + b_columns) * bk * operation.dtype().size()
 }
 
-/// Columns of a chunk: the largest power of two, up to 64, that a tile's columns divide into; but half of the tile where those were only
-/// 16, and the epilogue allows it. Lines of such halves need no swizzle, for they are an odd number of pieces of 16 bytes, or of 32.
+/// Columns of a chunk: the largest power of two, up to 64, that a tile's columns divide into; but half of the tile where
+/// those were only 16, or all of it where they were only 8, and the epilogue allows it. Lines of such chunks need no
+/// swizzle, for they are an odd number of pieces of 16 bytes, or of 32.
 pub(in crate::plan) fn chunk_columns(tile: &Tile, program: &Program, runs: &[ArgumentRuns]) -> usize {
     let power = MOST_CHUNK.min(1 << tile.bn.trailing_zeros());
-    let half = power == 16 && (33..=2 * MOST_HALF).contains(&tile.bn) && tile.accumulators() <= MOST_BESIDE_HALVES;
-    if half && takes_any_line(program, runs) { tile.bn / 2 } else { power }
+    let odd = match power {
+        16 => tile.bn / 2,
+        8 => tile.bn,
+        _ => return power,
+    };
+    let pays = (17..=MOST_HALF).contains(&odd) && tile.accumulators() <= MOST_BESIDE_HALVES;
+    if pays && takes_any_line(program, runs) { odd } else { power }
 }
 
 /// The most columns of half a tile, and the most accumulators beside the quarter of them that a lane visits at once.
 const MOST_HALF: usize = 88;
 const MOST_BESIDE_HALVES: usize = 128;
 
-/// Whether chunks may have any number of columns: not where bits are moved by words, elements one by one, or sums are folded by halves.
+/// Whether chunks may have any number of columns: not where bits are moved by words, elements one by one, or sums are
+/// folded by halves.
 fn takes_any_line(program: &Program, runs: &[ArgumentRuns]) -> bool {
     let any =
         |operand: Operand, argument: usize| operand.dtype.size() >= 2 && runs[argument].alignment >= 16 && runs[argument].whole;
@@ -143,12 +154,13 @@ fn strip(tile: &Tile, chunk: usize) -> usize {
     if tile.accumulators() > 160 && chunk == 64 { chunk / 8 } else { chunk / 4 }
 }
 
-/// The accumulators of a thread whose tile may wait in registers, as 16 bits each, while the next one's are multiplied: no more than
-/// there is room for, and so many that blocks are likely to have another tile.
+/// The accumulators of a thread whose tile may wait in registers, as 16 bits each, while the next one's are multiplied:
+/// no more than there is room for, and so many that blocks are likely to have another tile.
 const DEFERRED_ACCUMULATORS: RangeInclusive<usize> = 97..=128;
 /// The fewest columns of a chunk of it: each takes a block of K.
 const DEFERRED_CHUNK: usize = 32;
-/// The most issue slots of an element that such a tile may take, since nothing covers them. No function takes so few, however it is spelled.
+/// The most issue slots of an element that such a tile may take, since nothing covers them. No function takes so few,
+/// however it is spelled.
 const MOST_EXPOSED: u32 = 1;
 
 /// Whether all of a matrix is whole pieces of 16 bytes in lines along N, which are whole within a warp.
@@ -158,11 +170,13 @@ fn has_whole_lines(operand: Operand, ArgumentRuns { alignment, whole }: Argument
 
 /// Pieces of 16 bytes in a line of a chunk that lanes move: a warp moves whole lines.
 const PIECES_OF_LINE: RangeInclusive<usize> = 1..=32;
-/// The most accumulators of a thread whose share of what is written its lanes move: larger tiles are no sooner done, and lack the registers.
+/// The most accumulators of a thread whose share of what is written its lanes move: larger tiles are no sooner done, and
+/// lack the registers.
 const MOST_BESIDE_SHARES: usize = 96;
 
-/// Whether lanes move what a tile writes. That takes instructions, but neither a fence nor a wait until the last chunk has been read: it is sooner
-/// done where nothing covers an epilogue, and in the way of the products where something does (`docs/measurements/0030-direct-store.md`).
+/// Whether lanes move what a tile writes. That takes instructions, but neither a fence nor a wait until the last chunk
+/// has been read: it is sooner done where nothing covers an epilogue, and in the way of the products where something does
+/// (`docs/measurements/0030-direct-store.md`).
 pub(in crate::plan) fn is_direct_store(tile: &Tile, program: &Program, runs: &[ArgumentRuns], chunk: usize) -> bool {
     let TileShape::Sm90a { schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
     let mut matrices = program.stores.iter().filter(|store| !store.operand.dtype.is_packed());
@@ -175,10 +189,13 @@ pub(in crate::plan) fn is_direct_store(tile: &Tile, program: &Program, runs: &[A
         && matrices.all(|store| in_pieces(store.operand.dtype) && has_whole_lines(store.operand, runs[store.argument]))
 }
 
-/// Whether what a tile writes waits in registers, and leaves under the next one's products. Consumers that share a tile end together,
-/// so that their epilogue is seen; of one that computes next to nothing, into one matrix of 16 bits, only the conversion then is.
+/// Whether what a tile writes waits in registers, and leaves under the next one's products. Consumers that share a tile
+/// end together, so that their epilogue is seen; of one that computes next to nothing, into one matrix of 16 bits, only
+/// the conversion then is.
 pub(in crate::plan) fn delays_store(tile: &Tile, program: &Program, runs: &[ArgumentRuns]) -> bool {
-    let TileShape::Sm90a { consumers: 2, schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
+    let TileShape::Sm90a { consumers: 2, schedule: Schedule::Cooperative, splits_k: false, .. } = tile.shape else {
+        return false;
+    };
     let [store] = program.stores.as_slice() else { return false };
     let dtype = store.operand.dtype;
     DEFERRED_ACCUMULATORS.contains(&tile.accumulators())
@@ -268,8 +285,9 @@ impl Needs {
 }
 
 impl Staging {
-    /// Places the operands of an epilogue beside the stages of a tile, and lowers the number of stages to what fits. `runs` are those of each argument: below 16 bytes of alignment no tensor map describes it, and what is written and not whole the
-    /// kernel can also write element by element.
+    /// Places the operands of an epilogue beside the stages of a tile, and lowers the number of stages to what fits.
+    /// `runs` are those of each argument: below 16 bytes of alignment no tensor map describes it, and what is written and
+    /// not whole the kernel can also write element by element.
     ///
     /// # Errors
     /// How many bytes are lacking, if not even two stages fit.
@@ -280,7 +298,7 @@ impl Staging {
         tile: &Tile,
         target: Target,
     ) -> Result<(Staging, usize), String> {
-        let (TileShape::Sm90a { bk, stages: most, consumers, schedule, cluster }, Operation::Product { layout, .. }) =
+        let (TileShape::Sm90a { bk, stages: most, consumers, schedule, .. }, Operation::Product { layout, .. }) =
             (tile.shape, operation)
         else {
             return Err("it multiplies on Hopper".into());
@@ -290,7 +308,7 @@ impl Staging {
         let sum_bytes = 4 * lines(&program.sums, tile).iter().sum::<usize>();
         // What chunks of so many columns need, and how many of them a tile has.
         let of_chunks = |chunk: usize| {
-            let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, operation.dtypes(), layout, cluster));
+            let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, operation.dtypes(), layout));
             let sizes = Sizes {
                 consumers,
                 ring: stage_bytes(tile, operation, bk),
@@ -301,6 +319,7 @@ impl Staging {
                 parts: Parts::of(&program.reductions, tile, strip(tile, chunk)).bytes,
                 reduces: !program.reductions.is_empty(),
                 sums: sum_bytes,
+                partials: (tile.parts() - 1) * tile.consumer_rows() * tile.bn * size_of::<f32>(),
                 handed_over: delays_store(tile, program, runs),
             };
             (needs, sizes, tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk))
@@ -352,12 +371,14 @@ impl Staging {
             vector_bytes,
             part_bytes: sizes.parts,
             sum_bytes,
+            partial_bytes: sizes.partials,
             stores_at: places.stores,
             loads_at: places.loads,
             vectors_at: places.vectors,
             bits_at: places.bits,
             parts_at: places.parts,
             sums_at: places.sums,
+            partials_at: places.partials,
             barriers_at: places.barriers,
             shared_memory: places.end,
             maps,
@@ -402,6 +423,9 @@ impl Staging {
             ("AT_BARRIERS", self.barriers_at),
             ("AT_END", self.shared_memory),
         ];
+        if self.partial_bytes > 0 {
+            list.extend([("PARTIAL_BYTES", self.partial_bytes), ("AT_PARTIALS", self.partials_at)]);
+        }
         if self.sum_bytes > 0 {
             list.extend([("SUM_BYTES", self.sum_bytes), ("AT_SUMS", self.sums_at)]);
         }
@@ -415,10 +439,16 @@ fn is_packed(program: &Program, step: usize) -> bool {
 }
 
 /// The maps of A and B: boxes of 128 bytes of K, or of M or N where K is the strided axis. Under multicast each block of a
-/// cluster fetches half of a box.
-fn operand_maps(tile: &Tile, dtypes: [DType; 2], layout: Layout, cluster: [usize; 2]) -> Vec<TensorMap> {
-    let [cluster_m, cluster_n] = cluster;
-    let operands = [(tile.bm, layout.a() == Order::RowMajor, cluster_n), (tile.bn, layout.b() == Order::ColumnMajor, cluster_m)];
+/// cluster fetches half of a box. Blocks that share K fetch all that they multiply.
+fn operand_maps(tile: &Tile, dtypes: [DType; 2], layout: Layout) -> Vec<TensorMap> {
+    let [cluster_m, cluster_n] = match tile.shape {
+        TileShape::Sm90a { cluster, splits_k: false, .. } => cluster,
+        _ => [1; 2],
+    };
+    let operands = [
+        (tile.bm, layout.a() == Order::RowMajor, cluster_n),
+        (tile.multiplied_columns(), layout.b() == Order::ColumnMajor, cluster_m),
+    ];
     let map = |(i, (extent, k_major, shared)): (usize, (usize, bool, usize))| TensorMap {
         source: MapSource::Operand(i),
         dtype: dtypes[i],

@@ -1,0 +1,67 @@
+//! The mainloops, and the words for them and their tiles.
+
+use crate::plan::{Schedule, Tile, TileShape};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Which mainloop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mainloop {
+    /// Multiply-adds one at a time, full precision, any operand.
+    Simt,
+    /// Tensor cores through `mma.sync`, fed by `cp.async`.
+    Sm80,
+    /// Hopper's tensor cores through `wgmma`, fed by TMA.
+    Sm90a,
+    /// Multiply-adds one at a time, full precision, for a few rows: B passes through registers once.
+    Gemv,
+    /// No product: the accumulator is a matrix in memory.
+    Pointwise,
+}
+
+impl Mainloop {
+    /// The name, which is also that of its template.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mainloop::Simt => "simt",
+            Mainloop::Sm80 => "sm80",
+            Mainloop::Sm90a => "sm90a",
+            Mainloop::Gemv => "gemv",
+            Mainloop::Pointwise => "pointwise",
+        }
+    }
+}
+
+impl fmt::Display for Mainloop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Tile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}x{}", self.mainloop(), self.bm, self.bn)?;
+        match self.shape {
+            TileShape::Simt { bk, tm, tn } => write!(f, "x{bk}, {tm}x{tn} a thread"),
+            TileShape::Sm80 { bk, stages, warps_m, warps_n } => write!(f, "x{bk}, {stages} stages, {warps_m}x{warps_n} warps"),
+            TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [m, n], splits_k } => {
+                let schedule = match schedule {
+                    Schedule::Cooperative => "cooperative",
+                    Schedule::PingPong => "ping-pong",
+                };
+                write!(f, "x{bk}, {stages} stages, {consumers} {schedule}")?;
+                match (splits_k, [m, n]) {
+                    (true, _) => write!(f, ", K in {n} parts"),
+                    (false, [1, 1]) => Ok(()),
+                    (false, _) => write!(f, ", cluster {m}x{n}"),
+                }
+            }
+            TileShape::Gemv { cluster } => {
+                write!(f, ", {} threads", self.threads)?;
+                if cluster > 1 { write!(f, ", cluster {cluster}") } else { Ok(()) }
+            }
+            TileShape::Pointwise => Ok(()),
+        }
+    }
+}

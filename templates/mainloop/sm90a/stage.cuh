@@ -1,0 +1,43 @@
+// ---- producer: what the epilogue reads ----
+// What the epilogue reads is staged tile by tile, ahead of the consumers by as much as there is room for. What it comes to is handed on when
+// the tile's vectors have made room: two tiles later.
+constexpr bool HANDS_ON = {% if reductions or operand_sums %}true{% else %}false{% endif %};
+DEVICE void stage_vectors(const Params& p, Tiles tiles, int lane) {
+    const u32 shared = shared_address(shared_memory);
+    Tiles behind = tiles;
+    u32 done = 0;
+    [[maybe_unused]] u32 summed = 0;
+    auto hand_on = [&](u32 number) {
+{% if operand_sums %}        hand_on_sums(p, behind.tile, summed, lane);
+{% endif %}{% if reductions %}        announce(p, behind.tile, number, lane);
+{% endif %}    };
+    for (u32 count = 0; tiles.advance(p); ++count) {
+        const u32 slot = count & 1;
+        if constexpr (VECTOR_BYTES > 0) mbarrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
+        fill_vectors(p, epilogue_begin(p, tiles.tile.batch), AT_VECTORS + slot * VECTOR_BYTES, tiles.tile, lane);
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(shared + VECTORS_FULL + slot * 8);
+        if (HANDS_ON && count >= 2 && behind.advance(p)) hand_on(done++);
+    }
+    while (HANDS_ON && behind.advance(p)) hand_on(done++);
+}
+DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
+    const u32 shared = shared_address(shared_memory);
+    for (u32 count = 0; tiles.advance(p); ++count) {
+        const TileValues t = epilogue_begin(p, tiles.tile.batch);
+#pragma unroll 1
+        for (u32 chunk = 0; chunk < CHUNKS; ++chunk) {
+            const u32 number = (PING_PONG && !SHARED_CHUNKS ? count >> 1 : count) * CHUNKS + chunk;
+#pragma unroll 1
+            for (u32 i = 0; i < (PING_PONG ? 1 : CONSUMERS); ++i) {
+                const u32 slot = (SHARED_CHUNKS ? 0 : PING_PONG ? count & 1 : i) * LOAD_STAGES + number % LOAD_STAGES;
+                mbarrier_wait(shared + LOADS_EMPTY + slot * 8, (number / LOAD_STAGES & 1) ^ 1);
+{% if operand_sums %}#pragma unroll 1
+                for (int part = 0; part < LOADERS; part += 32)   // one warp goes through the shares of two
+    {% endif %}                fill_chunk<LOADERS>(p, t, AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
+                                    tiles.tile.row + chunk {% if row_order %}/ CHUNKS_N{% else %}% BLOCKS_M{% endif %} * 64 + (PING_PONG ? 0 : i * WARPGROUP_ROWS),
+                                    tiles.tile.column + chunk {% if row_order %}% CHUNKS_N{% else %}/ BLOCKS_M{% endif %} * CHUNK, {% if operand_sums %}LOADERS > 1 ? (thread_of_warpgroup() & 31) + part : 0{% else %}thread{% endif %});
+            }
+        }
+    }
+}
