@@ -22,6 +22,7 @@ mod monoid;
 mod operators;
 pub mod recipes;
 mod region;
+pub mod rows;
 
 pub use epilogue::{Epilogue, ReadError, registry};
 pub use expr::{Builder, Expr};

@@ -2,11 +2,12 @@
 
 use super::Type;
 use super::diagnostic::{Diagnostic, Part, Place};
+use super::sinks;
 use crate::dtype::{DType, ValueType};
-use crate::ir::Function;
 use crate::ir::axes::{Axes, K, L, M, N};
 use crate::ir::graph::{Constant, Coordinate, Graph, Node, NodeId};
 use crate::ir::op::Signature;
+use crate::ir::{Function, Monoid};
 
 /// The type of every node; `None` where a fault was reported, and where an operand has none.
 pub(super) fn infer(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Option<Type>> {
@@ -62,6 +63,7 @@ fn infer_inside(graph: &Graph, inside: &[&Function], out: &mut Vec<Diagnostic>) 
             Node::Apply { op, args } => of_signature(graph, id, args, &types, op.row().signature, out),
             Node::Call { function, args } => of_signature(graph, id, args, &types, called(function, args, &types, inside), out),
             Node::Custom { op, args } => of_signature(graph, id, args, &types, Signature::float(op.arity()), out),
+            Node::Reduce { monoid, over, args } => reduced(graph, id, *monoid, *over, args, &types, out),
         };
         types.push(found);
     }
@@ -153,6 +155,38 @@ fn gathered(
         return None;
     }
     Some(Type { value: dtype.value_type(), axes })
+}
+
+/// What a reduction inside the graph comes to: it varies along the axes of its operands that it does not go over.
+fn reduced(
+    graph: &Graph,
+    id: NodeId,
+    monoid: Monoid,
+    over: Axes,
+    args: &[NodeId],
+    types: &[Option<Type>],
+    out: &mut Vec<Diagnostic>,
+) -> Option<Type> {
+    let new = |code, message: &str| Diagnostic::new(graph, code, Place::Node(id), message);
+    if over == Axes::NONE || over.contains(K) {
+        let message = format!("a reduction over {over}, which is not a set of axes of the output");
+        out.push(new("E0207", &message).mark(Part::Format, "").help("reduce over M, N, L or some of them: `x.sum_over(N)`"));
+        return None;
+    }
+    let values: Vec<Option<Type>> = args.iter().map(|a| types[a.index()]).collect();
+    let faults = out.len();
+    sinks::check_element(
+        &values,
+        monoid,
+        &new,
+        "reduce over one of M and N, or give the index: `e.reduce_over([value, index], ..)`",
+        out,
+    );
+    if out.len() > faults {
+        return None;
+    }
+    let (operands, axes) = typed(graph, id, args, types, monoid.arity(), out)?;
+    Some(Type { value: monoid.gives(operands[0].value), axes: axes.without(over) })
 }
 
 /// What a function takes: integers or `f64`s throughout, too, if its body does. See [`Function::apart`].

@@ -47,6 +47,12 @@ pub(super) fn made_once(graph: &Graph, saved: &[bool], fate: impl Fn(NodeId) -> 
                 follows &= !real || op.row().is_exact(&operands);
             }
             Node::Custom { .. } => follows = false,
+            // Sums are added up in another order, and an index of the largest jumps.
+            Node::Reduce { .. } if real => follows = false,
+            Node::Reduce { .. } if !follows && !pinned => {
+                once.push(id);
+                follows = true;
+            }
             _ => {}
         }
         exact[id.index()] = holds && follows;

@@ -227,7 +227,7 @@ impl Candidate {
         let narrow = operand.dtype.value_type() == ValueType::F32;
         let float = if wrt.exact || integer || !narrow { DType::F32 } else { operand.dtype };
         let selected = select::select(forward, &folded, incoming, wrt, (float, operand.order))?;
-        let bits = selected.iter().filter(|s| s.output.is_none()).map(|s| s.operand.dtype.bits()).sum();
+        let bits = selected.iter().filter(|s| s.output.is_none()).map(|s| reserve::bits(s.operand)).sum();
         let names: Vec<Arc<str>> = (0..selected.len()).map(|i| i.to_string().into()).collect();
         let cost = (bits, work(&split::backward(&folded, &selected, &names)));
         Ok(Candidate { folded, selected, cost })

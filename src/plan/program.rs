@@ -198,6 +198,7 @@ impl Program {
                 Node::Custom { op, .. } => StepKind::Custom { name: op.name().into(), cuda: op.cuda().into(), args: args() },
                 Node::Call { function, .. } => unreachable!("`{}` was not inlined", function.name),
                 Node::Element(..) => unreachable!("elements of operands have been left out"),
+                Node::Reduce { .. } => unreachable!("no plan is made for a reduction inside the graph"),
             };
             places[id.index()] = steps.len();
             steps.push(Step { value, phase: Phase::of(axes), kind });
@@ -215,7 +216,7 @@ impl Program {
                 SinkKind::Store(operand) => stores.push(Store { argument, operand, value: place(sink.value()) }),
                 SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand }) => {
                     let value = checked.type_of(sink.value()).value;
-                    let factors = checked.summed_product(sink);
+                    let factors = checked.summed_product(monoid, sink.value());
                     let terms =
                         factors.map_or_else(|| sink.values.clone(), |factors| factors.to_vec()).into_iter().map(place).collect();
                     reductions.push(Reduce { argument, operand, terms, value, monoid, atomic, accumulate });

@@ -75,6 +75,9 @@ pub(super) fn plan(request: &Request<'_>) -> Result<KernelPlan, PlanError> {
     if request.multiprocessors == 0 {
         return Err(PlanError::NoMultiprocessors(request.target));
     }
+    if request.epilogue.graph().stages().into_iter().any(|stage| stage > 0) {
+        return Err(PlanError::Reduction { why: "no kernel has one yet".into() });
+    }
     let whole = || KernelPlan::whole(request);
     match (request.preferences.split.map(NonZeroUsize::get), obstacle(request)) {
         (Some(1), _) => whole(),
