@@ -212,6 +212,11 @@ impl Checked {
         (monoid == Monoid::Sum && self.type_of(element).value == ValueType::F32).then_some(factors)
     }
 
+    /// The values that a kernel combines for an element: the factors of a product that is summed, or the element itself.
+    pub(crate) fn terms(&self, monoid: Monoid, element: &[NodeId]) -> Vec<NodeId> {
+        self.summed_product(monoid, element[0]).map_or_else(|| element.to_vec(), |factors| factors.to_vec())
+    }
+
     /// The first operand of the product whose elements the graph sums over K.
     pub fn summed_operand(&self) -> Option<Side> {
         self.graph

@@ -9,7 +9,9 @@ mod monoids;
 mod printer;
 mod reduce;
 mod repack;
+mod rows;
 mod sums;
+mod wgmma;
 
 pub use repack::render_repack;
 
@@ -24,6 +26,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 use tera::Tera;
+use wgmma::Wgmma;
 
 /// The name of every kernel's entry.
 pub const ENTRY: &str = "postlude_kernel";
@@ -48,7 +51,10 @@ static TEMPLATES: &[(&str, &str)] = templates![
     "prelude/doubles.cuh",
     "prelude/monoids.cuh",
     "prelude/monoids_of_doubles.cuh",
+    "prelude/lanes.cuh",
+    "prelude/fold_lanes.cuh",
     "prelude/reduce.cuh",
+    "prelude/rows.cuh",
     "prelude/shared.cuh",
     "prelude/tensor_core.cuh",
     "prelude/overlap.cuh",
@@ -60,6 +66,7 @@ static TEMPLATES: &[(&str, &str)] = templates![
     "epilogue/monoids.cuh",
     "epilogue/values.cuh",
     "epilogue/phases.cuh",
+    "epilogue/stages.cuh",
     "epilogue/staged.cuh",
     "epilogue/operand_sums.cuh",
     "mainloop/simt.cuh",
@@ -71,7 +78,9 @@ static TEMPLATES: &[(&str, &str)] = templates![
     "mainloop/sm90a_produce.cuh",
     "mainloop/sm90a_lockstep.cuh",
     "mainloop/gemv.cuh",
+    "mainloop/existing.cuh",
     "mainloop/pointwise.cuh",
+    "mainloop/rows.cuh",
 ];
 
 fn engine() -> &'static Result<Tera, String> {
@@ -146,40 +155,6 @@ struct StagedVector {
     /// The axis it runs over, as the tile's origin has it, and the problem's extent along it.
     axis: &'static str,
     limit: &'static str,
-}
-
-/// The tensor-core instruction of a Hopper kernel, with its accumulators written out as the assembler wants them.
-#[derive(Serialize)]
-struct Wgmma {
-    n: usize,
-    registers: usize,
-    dtype: &'static str,
-    list: String,
-    outputs: String,
-}
-
-impl Wgmma {
-    fn of(plan: &KernelPlan) -> Wgmma {
-        let (n, registers) = (plan.tile.bn, plan.tile.bn / 2);
-        let (mut list, mut outputs) = (String::with_capacity(6 * registers), String::with_capacity(14 * registers));
-        // Hundreds of numbers, for which a formatter takes as long as for all the rest of a plan.
-        for i in 0..registers {
-            let comma = if i > 0 { ", " } else { "" };
-            list.extend([comma, "%"]);
-            push_number(&mut list, i);
-            outputs.extend([comma, "\"+f\"(d["]);
-            push_number(&mut outputs, i);
-            outputs.push_str("])");
-        }
-        Wgmma { n, registers, dtype: plan.operation.dtype().name(), list: format!("{{ {list}}}"), outputs }
-    }
-}
-
-fn push_number(text: &mut String, number: usize) {
-    if number >= 10 {
-        push_number(text, number / 10);
-    }
-    text.push(char::from(b'0' + (number % 10) as u8));
 }
 
 #[derive(Serialize)]
@@ -275,6 +250,11 @@ struct Context {
     own_monoids: Vec<monoids::OwnMonoid>,
     reductions: Vec<reduce::Reduction>,
     blocks: Vec<reduce::Block>,
+    /// What is reduced along rows before the visit.
+    stages: Vec<rows::Stage>,
+    row_stores: Vec<rows::RowStore>,
+    /// Whether the threads that share a row hold it.
+    holds_rows: bool,
     /// The sums of operands over K.
     operand_sums: Vec<sums::OperandSum>,
     /// Whether there are any of A, and of B.
@@ -348,6 +328,7 @@ fn context(plan: &KernelPlan) -> Context {
     let written = |list: fn(&Staging) -> &Vec<Staged>| {
         staged(list).map(|s| matrix(plan, s, printer.store(s.of, &program.stores[s.of]))).collect()
     };
+    let matrices = program.stores.iter().enumerate().filter(|(_, store)| store.operand.axes.is_matrix());
     let packed_accumulator = plan.operation.dtype().is_packed();
     let mut constants = plan.tile.constants(plan.operation.dtype(), !program.sums.is_empty());
     constants.extend(plan.staging.iter().flat_map(Staging::constants));
@@ -407,14 +388,17 @@ fn context(plan: &KernelPlan) -> Context {
         column_members: members(Phase::Column),
         row_members: members(Phase::Row),
         fetches: loads(Phase::Visit),
-        tile: printer.phase(Phase::Tile),
-        column: printer.phase(Phase::Column),
-        row: printer.phase(Phase::Row),
-        visit: printer.visit(),
+        tile: printer.phase(Phase::Tile, 0),
+        column: printer.phase(Phase::Column, 0),
+        row: printer.phase(Phase::Row, 0),
+        visit: printer.visit(&program.visit),
         column_loads: loads(Phase::Column),
         row_loads: loads(Phase::Row),
         tile_loads: loads(Phase::Tile),
-        stores: program.stores.iter().enumerate().map(|(i, s)| printer.store(i, s)).collect(),
+        stores: matrices.map(|(i, s)| printer.store(i, s)).collect(),
+        stages: rows::stages(plan, &printer),
+        row_stores: rows::stores(plan, &printer),
+        holds_rows: rows::holds(plan),
         own_monoids: monoids::own(plan),
         reductions: reduce::reductions(plan, &printer),
         blocks: reduce::blocks(plan),

@@ -178,7 +178,7 @@ monoids! {
     /// `i32`, counts as the largest.
     AbsMax = "absmax", Row { takes: &[F32, F64, I32], lift: |x| [x[0].abs(), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
         inner_adjoint: Some(inner::of_absmax), cuda: "AbsMax", cost: 2, ..NUMBER };
-    /// log(sum of e^x), computed without overflow; minus infinity of nothing. A softmax is e^(x - this), in the launch behind.
+    /// log(sum of e^x), computed without overflow; minus infinity of nothing. A softmax is e^(x - this): see [`Expr::softmax_over`](crate::Expr::softmax_over).
     #[doc(alias = "softmax")]
     LogSumExp = "logsumexp", Row { identity: |_| [f64::NEG_INFINITY, 0.0], combine: |a, b| {
             let (high, low) = if a[0] > b[0] { (a[0], b[0]) } else { (b[0], a[0]) };
@@ -190,8 +190,8 @@ monoids! {
     #[doc(alias = "AVG")]
     Mean = "mean", Row { result: |s, count| s[0] / count,
         inner_adjoint: Some(inner::of_mean), cuda: "Mean", ..TURNED };
-    /// The sum of squares; 0 of nothing. Squares are not rounded before they are added. An RMS norm divides by the root of their mean,
-    /// in the launch behind.
+    /// The sum of squares; 0 of nothing. Squares are not rounded before they are added. An RMS norm divides by the root of their mean:
+    /// see [`Expr::mean_square_over`](crate::Expr::mean_square_over).
     #[doc(alias = "rms_norm")]
     SumSquares = "sumsquares", Row { lift: |x| [x[0] * x[0], 0.0],
         adjoint: Some(|graph, x, gradient| {

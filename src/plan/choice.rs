@@ -6,7 +6,7 @@
 
 use super::candidates::{Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_TF32, SUMS};
 use super::{
-    Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Runs, Staging, Tile, TileShape, hopper, raster,
+    Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Runs, Staging, Tile, TileShape, hopper, raster, rows,
 };
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
@@ -217,6 +217,10 @@ pub(super) fn choose(mainloop: Mainloop, request: &Request, choice: &mut Choice)
         for tile in hopper::tiles() {
             consider(&tile, None, &|tile| hopper::estimate(tile, request));
         }
+    } else if mainloop == Mainloop::Rows {
+        for (rank, tile) in (1u8..).zip(rows::tiles(request)) {
+            consider(&tile, None, &|_| f64::from(rank));
+        }
     } else {
         let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {
             (Mainloop::Sm80, DType::F32) => &SM80_TF32,
@@ -260,6 +264,19 @@ pub(super) fn mainloops(
 ) -> Vec<Mainloop> {
     let forced = preferences.mainloop.or(preferences.tile.map(|t| t.mainloop()));
     let mut usable = Vec::new();
+    if rows::reduces(epilogue) {
+        let why_not = match forced {
+            Some(other) if other != Mainloop::Rows => {
+                Some(format!("{other} was asked for, and the epilogue uses what its rows come to"))
+            }
+            _ => None,
+        };
+        match why_not {
+            Some(why) => choice.reject(Considered::Mainloop(Mainloop::Rows), why),
+            None => usable.push(Mainloop::Rows),
+        }
+        return usable;
+    }
     for mainloop in [Mainloop::Gemv, Mainloop::Sm90a, Mainloop::Sm80, Mainloop::Simt, Mainloop::Pointwise] {
         let why_not = match forced {
             Some(other) if other != mainloop => Some(format!("{other} was asked for")),
@@ -308,7 +325,7 @@ fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences
     };
     match (mainloop, dtype) {
         (Mainloop::Simt | Mainloop::Gemv, _) => None,
-        (Mainloop::Pointwise, _) => Some("the operation is a product".into()),
+        (Mainloop::Pointwise | Mainloop::Rows, _) => Some("the operation is a product".into()),
         (Mainloop::Sm80, _) if !target.has_cp_async_and_mma16() => {
             Some(format!("{target} has no cp.async and mma.sync.m16n8k16"))
         }
@@ -361,6 +378,9 @@ fn fit(tile: &Tile, request: &Request) -> Result<Tile, Reason> {
     let Request { operation, program, alignment, strip, target, .. } = *request;
     if let Some(obstacle) = tile.obstacle(operation, &program.reductions, alignment, strip, target) {
         return Err(obstacle.into());
+    }
+    if matches!(tile.shape, TileShape::Rows { .. }) && request.shape.n > tile.bn {
+        return Err(format!("has rows of {} columns, and the problem's have {}", tile.bn, request.shape.n).into());
     }
     let passes = |maps| match request.params.size_with(maps) {
         size if size > PARAMETER_LIMIT => Err(Reason::Parameters(size)),

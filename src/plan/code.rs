@@ -10,7 +10,7 @@
 //! The counts are estimates in machine instructions, from the `code` column of the tables.
 
 use super::program::{Phase, Program, Store};
-use super::{Mainloop, StepKind, Tile, TileShape};
+use super::{Mainloop, Stage, StepKind, Tile, TileShape};
 use crate::dtype::ValueType;
 use crate::ir::{CustomOp, Node, Op};
 use serde::Serialize;
@@ -54,7 +54,7 @@ struct Price {
 
 fn price(tile: &Tile) -> Price {
     match tile.mainloop() {
-        Mainloop::Pointwise => Price { kernel: 50.0, thousand: 48.0, store: 18.0, word: 54.0, sum: 0.0 },
+        Mainloop::Pointwise | Mainloop::Rows => Price { kernel: 50.0, thousand: 48.0, store: 18.0, word: 54.0, sum: 0.0 },
         // The loop over K stands in the code once for each row.
         Mainloop::Gemv if tile.bm > 1 => Price { kernel: 230.0, thousand: 110.0, store: 8.0, word: 45.0, sum: 0.0 },
         Mainloop::Gemv => Price { kernel: 95.0, thousand: 57.0, store: 8.0, word: 45.0, sum: 0.0 },
@@ -108,6 +108,10 @@ impl Copies {
                 }
             }
             TileShape::Gemv { .. } => Copies { visit: strip, column: strip, row: 1 },
+            TileShape::Rows { group, span, together, .. } => {
+                let visits = span / (group * strip).max(1);
+                Copies { visit: strip * visits * together, column: strip * visits, row: together }
+            }
             _ => {
                 let visits = (ELEMENTS / strip).min(VISITS);
                 Copies { visit: strip * visits, column: strip, row: visits }
@@ -198,7 +202,8 @@ impl Program {
         };
         let steps: usize = (0..self.steps.len()).filter(|s| self.steps[*s].phase == phase).map(|s| of_step(s) as usize).sum();
         let ends = if phase == Phase::Visit {
-            let reductions: u32 = self.reductions.iter().map(|r| r.monoid.cost()).sum();
+            let inside = self.stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.cost());
+            let reductions: u32 = self.reductions.iter().map(|r| r.monoid.cost()).chain(inside).sum();
             (reductions + ACCESS * self.stores.len() as u32) as usize
         } else {
             0
@@ -215,7 +220,8 @@ impl Program {
             }
         }
         let stored = self.stores.iter().map(|Store { value, .. }| *value);
-        for value in stored.chain(self.reductions.iter().flat_map(|r| r.terms.iter().copied())) {
+        let reduced = self.reductions.iter().flat_map(|r| &r.terms).chain(self.stages.iter().flat_map(Stage::terms));
+        for value in stored.chain(reduced.copied()) {
             leaves[value] |= self.steps[value].phase == phase;
         }
         leaves

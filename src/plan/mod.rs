@@ -21,6 +21,7 @@ mod reduce;
 mod repack;
 mod residency;
 mod rings;
+mod rows;
 mod split;
 mod staging;
 mod sums;
@@ -36,6 +37,7 @@ pub use program::{Item, Phase, Program, Step, StepKind, Store};
 pub use reduce::{Parts, Reduce, Unit, Workspace};
 pub use repack::Repack;
 pub use residency::{Priorities, Priority};
+pub use rows::{RowReduce, Stage};
 pub use split::Split;
 pub use staging::{CHUNK_ROWS, Staged, Staging};
 pub(crate) use sums::MOST_PARTS;
@@ -200,7 +202,10 @@ impl KernelPlan {
         let mut choice = Choice::default();
         let usable = choice::mainloops(operation, problem.shape, alignment, target, preferences, &epilogue, &mut choice);
         for mainloop in usable {
-            let transposed = prefers_transposed(operation, &epilogue, mainloop, problem.shape);
+            let transposed = match mainloop {
+                Mainloop::Rows => rows::is_transposed(&epilogue)?,
+                _ => prefers_transposed(operation, &epilogue, mainloop, problem.shape),
+            };
             let (seen, shape, operation) = if transposed {
                 (pass::transpose(&epilogue), problem.shape.transposed(), operation.transposed())
             } else {
@@ -208,6 +213,7 @@ impl KernelPlan {
             };
             let [first, second] = if transposed { [1, 0] } else { [0, 1] };
             let alignment = [alignment[first], alignment[second]];
+            let seen = if mainloop == Mainloop::Rows { pass::spread(&seen) } else { seen };
             let program = Program::of(&seen);
             let strip = strip(&seen, |name| aligned(name));
             let repack = Repack::of(mainloop, operation, alignment);

@@ -106,6 +106,11 @@ impl Problem {
         self.strides.get(name).and_then(|s| s.ld)
     }
 
+    /// The batch stride of an argument, if it is known.
+    pub(super) fn known_batch_stride(&self, name: &str) -> Option<usize> {
+        self.strides.get(name).and_then(|s| s.batch_stride)
+    }
+
     /// The bytes that an argument's address is a multiple of, as far as is known.
     pub(super) fn known_alignment(&self, name: &str) -> usize {
         self.strides.get(name).copied().unwrap_or_default().alignment

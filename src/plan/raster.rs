@@ -38,7 +38,7 @@ impl KernelPlan {
     /// The groups that a tuner would time beside a tile's own, where tiles share operands at all: half as high, and twice, as long
     /// as that is another order.
     pub(crate) fn rasters(&self, tile: &Tile, group: i32, shape: Shape) -> Vec<i32> {
-        if matches!(tile.mainloop(), Mainloop::Gemv | Mainloop::Pointwise) {
+        if matches!(tile.mainloop(), Mainloop::Gemv | Mainloop::Pointwise | Mainloop::Rows) {
             return Vec::new();
         }
         let lines = self.lines(tile, group, shape);

@@ -116,6 +116,7 @@ impl Tile {
                 let lanes = (self.bn / warps_n / strip).clamp(1, 32);
                 return Unit { rows: self.bm, threads: self.threads, row_lanes: lanes, row_sharers: warps_n };
             }
+            TileShape::Rows { group, .. } => group,
             _ => (self.bn / strip).max(1),
         };
         let row_lanes = strips.min(32);

@@ -23,6 +23,8 @@ pub enum Mainloop {
     Gemv,
     /// No product: the accumulator is a matrix in memory.
     Pointwise,
+    /// The same, for epilogues that use what their rows come to: those who share a row hold it, or read it again for each stage.
+    Rows,
 }
 
 impl Mainloop {
@@ -34,6 +36,7 @@ impl Mainloop {
             Mainloop::Sm90a => "sm90a",
             Mainloop::Gemv => "gemv",
             Mainloop::Pointwise => "pointwise",
+            Mainloop::Rows => "rows",
         }
     }
 }
@@ -104,6 +107,17 @@ pub enum TileShape {
     },
     /// Rows go by in batches.
     Pointwise,
+    /// Threads share rows, which a tile has whole: `span` is `bn` where they hold one, and less where they read it again.
+    Rows {
+        /// Threads that share a row.
+        group: usize,
+        /// Columns of a row that they hold at a time.
+        span: usize,
+        /// Rows that a thread has a part of at a time.
+        together: usize,
+        /// Whether the next rows are on their way while these are reduced.
+        ahead: bool,
+    },
 }
 
 /// How the consumers of a block share the work.
@@ -116,8 +130,9 @@ pub enum Schedule {
     PingPong,
 }
 
-/// What no number of a tile exceeds.
+/// What no number of a tile exceeds, but for the length of rows.
 const LARGEST: usize = 1 << 16;
+const LONGEST_ROW: usize = 1 << 24;
 
 impl Tile {
     pub(super) const fn simt(bm: usize, bn: usize, bk: usize, tm: usize, tn: usize, min_blocks: usize) -> Tile {
@@ -171,6 +186,7 @@ impl Tile {
             TileShape::Sm90a { .. } => Mainloop::Sm90a,
             TileShape::Gemv { .. } => Mainloop::Gemv,
             TileShape::Pointwise => Mainloop::Pointwise,
+            TileShape::Rows { .. } => Mainloop::Rows,
         }
     }
 
@@ -213,7 +229,9 @@ impl Tile {
             }
             // A sum of every warp for each element, and the block's where others add them up.
             TileShape::Gemv { cluster } => [word * self.bm * self.bn * (self.threads / 32 + usize::from(cluster > 1)), 0],
-            TileShape::Sm90a { .. } | TileShape::Pointwise => [0, 0],
+            // What the warps of a row came to, twice: of a state of up to 32 bytes.
+            TileShape::Rows { group, .. } if group > 32 => [2 * self.threads, 0],
+            TileShape::Sm90a { .. } | TileShape::Pointwise | TileShape::Rows { .. } => [0, 0],
         }
     }
 
@@ -225,8 +243,11 @@ impl Tile {
             TileShape::Sm90a { bk, stages, consumers, schedule: _, cluster: [m, n] } => [bk, stages, consumers, m, n],
             TileShape::Gemv { cluster } => [cluster, 1, 1, 1, 1],
             TileShape::Pointwise => [1; 5],
+            TileShape::Rows { group, together, .. } => [group, together, 1, 1, 1],
         };
-        [self.bm, self.bn, self.threads, self.min_blocks].into_iter().chain(shape)
+        // Rows may be longer than any other tile is wide.
+        let columns = if matches!(self.shape, TileShape::Rows { .. }) { 1 } else { self.bn };
+        [self.bm, columns, self.threads, self.min_blocks].into_iter().chain(shape)
     }
 
     /// Rows of the tile that a consumer computes.
@@ -241,6 +262,9 @@ impl Tile {
     pub(super) fn accumulators(&self) -> usize {
         match self.shape {
             TileShape::Sm90a { .. } => self.consumer_rows() * self.bn / 128,
+            // Where a row is read again nothing is held to the end.
+            TileShape::Rows { span, .. } if span < self.bn => 0,
+            TileShape::Rows { group, span, together, .. } => span / group.max(1) * together,
             _ => self.bm * self.bn / self.threads.max(1),
         }
     }
@@ -269,7 +293,7 @@ impl Tile {
             TileShape::Simt { tm, tn, .. } => words * (tm * tn + 2 * (tm + tn)) + 24,
             TileShape::Sm80 { .. } => self.bm * self.bn / self.threads + 64,
             TileShape::Gemv { .. } => 40,
-            TileShape::Sm90a { .. } | TileShape::Pointwise => 32,
+            TileShape::Sm90a { .. } | TileShape::Pointwise | TileShape::Rows { .. } => 32,
         };
         if self.cluster() > 1 && !target.has_clusters() {
             return Some(format!("{target} has no clusters"));
@@ -309,6 +333,25 @@ impl Tile {
                     "blocks of a cluster fetch whole halves",
                 ),
                 (alignment.iter().all(|a| *a >= 16), "TMA copies operands aligned to 16 bytes"),
+            ]);
+        }
+        if let TileShape::Rows { group, span, together, .. } = self.shape {
+            let at_once = (threads / group.max(1)).max(1) * together.max(1);
+            return first_broken(&[
+                (
+                    [threads, group, together].iter().all(|x| x.is_power_of_two()),
+                    "threads, groups of them and rows together are powers of two",
+                ),
+                ((32..=1024).contains(&threads) && group <= threads, "a block has 32 to 1024 threads, and whole groups"),
+                (
+                    span > 0 && span.is_multiple_of((group * strip).max(8)) && bn.is_multiple_of(span),
+                    "a group's strips cover a row in whole spans",
+                ),
+                (bn <= LONGEST_ROW, "a row has at most 16777216 columns"),
+                (
+                    bm.is_multiple_of(at_once) && (bn == span || bm == at_once),
+                    "a tile has whole batches of rows, and one where they are read again",
+                ),
             ]);
         }
         if bn < 8 || strip > bn || !bn.is_multiple_of(strip) || ![bm, bn, threads].iter().all(|x| x.is_power_of_two()) {
@@ -358,7 +401,7 @@ impl Tile {
                     (bm * strips <= threads, "one strip a thread"),
                 ])
             }
-            TileShape::Sm90a { .. } => None,
+            TileShape::Sm90a { .. } | TileShape::Rows { .. } => None,
             TileShape::Pointwise => first_broken(&[(whole_rows(bm), "threads visit whole rows")]),
         }
     }
@@ -382,6 +425,9 @@ impl Tile {
             }
             TileShape::Gemv { cluster } => list.push(("CLUSTER", cluster)),
             TileShape::Pointwise => {}
+            TileShape::Rows { group, span, together, ahead } => {
+                list.extend([("GROUP", group), ("SPAN", span), ("TOGETHER", together), ("AHEAD", usize::from(ahead))])
+            }
         }
         list.extend([("THREADS", self.threads), ("MIN_BLOCKS", self.min_blocks)]);
         list.extend([("MAINLOOP_SMEM", memory), ("SLAB_ROWS", slab_rows)].into_iter().filter(|(_, number)| *number > 0));
@@ -408,6 +454,10 @@ impl fmt::Display for Tile {
                 if cluster > 1 { write!(f, ", cluster {cluster}") } else { Ok(()) }
             }
             TileShape::Pointwise => Ok(()),
+            TileShape::Rows { group, span, .. } => {
+                write!(f, ", {group} threads a row")?;
+                if span == self.bn { write!(f, ", which they hold") } else { write!(f, ", {span} columns at a time") }
+            }
         }
     }
 }
