@@ -54,9 +54,18 @@ impl Coordinate {
     /// Every coordinate.
     pub const ALL: [Coordinate; 3] = [Coordinate::Row, Coordinate::Column, Coordinate::Batch];
 
+    /// The axis that it counts the elements along.
+    pub const fn axis(self) -> Axes {
+        match self {
+            Coordinate::Row => M,
+            Coordinate::Column => N,
+            Coordinate::Batch => L,
+        }
+    }
+
     /// The one that counts the elements along an axis, if that is one axis.
     pub(crate) fn along(axis: Axes) -> Option<Coordinate> {
-        Coordinate::ALL.into_iter().zip([M, N, L]).find(|(_, of)| *of == axis).map(|(coordinate, _)| coordinate)
+        Coordinate::ALL.into_iter().find(|coordinate| coordinate.axis() == axis)
     }
 
     /// The name in text and JSON.
@@ -262,6 +271,8 @@ pub struct Graph {
     nodes: Vec<Node>,
     /// The type of each node, as far as what is behind it keeps the rules.
     types: Vec<ValueType>,
+    /// The axes that each node varies along.
+    axes: Vec<Axes>,
     built_at: Vec<BuiltAt>,
     sinks: Vec<Sink>,
     sinks_built_at: Vec<BuiltAt>,
@@ -300,6 +311,7 @@ impl Graph {
         }
         let id = NodeId(self.nodes.len() as u32);
         self.types.push(self.type_from_args(&node));
+        self.axes.push(self.axes_from_args(&node));
         self.ids.insert(node.clone(), id);
         self.nodes.push(node);
         self.built_at.push(built_at);
@@ -389,6 +401,23 @@ impl Graph {
             Node::Call { args, .. } => args.first().map_or(ValueType::F32, |a| self.value_type(*a)),
             Node::Custom { .. } => ValueType::F32,
             Node::Reduce { monoid, args, .. } => monoid.gives(args.first().map_or(ValueType::F32, |a| self.value_type(*a))),
+        }
+    }
+
+    /// The axes that a node varies along, from what is behind it.
+    pub(crate) fn axes(&self, id: NodeId) -> Axes {
+        self.axes[id.index()]
+    }
+
+    fn axes_from_args(&self, node: &Node) -> Axes {
+        let joined = || node.args().iter().fold(Axes::NONE, |axes, a| axes | self.axes(*a));
+        match node {
+            Node::Accumulator(_) => Axes::MNL,
+            Node::Element(side, _) => side.axes(),
+            Node::Coordinate(coordinate) => coordinate.axis(),
+            Node::Load { operand, .. } => operand.axes,
+            Node::Reduce { over, .. } => joined().without(*over),
+            _ => joined(),
         }
     }
 

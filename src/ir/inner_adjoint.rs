@@ -30,7 +30,28 @@ impl Reduced<'_> {
     }
 
     fn sum(self, graph: &mut Graph, gradient: NodeId) -> NodeId {
-        self.reduce(graph, Monoid::Sum, vec![gradient])
+        self.linear(graph, Monoid::Sum, gradient)
+    }
+
+    /// The sum or the mean of a gradient along the same axes. Factors that do not vary along them are taken out, as by hand: each is
+    /// multiplied once for all of the elements.
+    fn linear(self, graph: &mut Graph, monoid: Monoid, gradient: NodeId) -> NodeId {
+        let (mut inside, mut scales) = (gradient, Vec::new());
+        loop {
+            let node = graph.node(inside);
+            let varies = |at: usize| graph.axes(node.args()[at]).without(self.over) != graph.axes(node.args()[at]);
+            let alone = |at: &usize| varies(*at) && (0..node.args().len()).all(|other| other == *at || !varies(other));
+            let Some(at) = node.linear_in().iter().copied().find(alone) else { break };
+            scales.push((node.clone(), at));
+            inside = node.args()[at];
+        }
+        let mut result = self.reduce(graph, monoid, vec![inside]);
+        for (scale, at) in scales.into_iter().rev() {
+            let mut place = 0..;
+            let scaled = scale.map_args(|a| if place.next() == Some(at) { result } else { a });
+            result = graph.push(scaled, graph.built_at(self.result));
+        }
+        result
     }
 
     /// The gradient of the first of the elements whose `key` is the largest or, by [`Monoid::ArgMin`], the least; 0 for the others.
@@ -49,7 +70,7 @@ pub(super) fn of_sum(graph: &mut Graph, of: Reduced<'_>, gradient: NodeId) -> Op
 }
 
 pub(super) fn of_mean(graph: &mut Graph, of: Reduced<'_>, gradient: NodeId) -> Option<NodeId> {
-    Some(of.reduce(graph, Monoid::Mean, vec![gradient]))
+    Some(of.linear(graph, Monoid::Mean, gradient))
 }
 
 pub(super) fn of_max(graph: &mut Graph, of: Reduced<'_>, gradient: NodeId) -> Option<NodeId> {

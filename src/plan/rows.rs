@@ -174,7 +174,7 @@ impl Row<'_> {
         let min_blocks = (REGISTERS / (registers * threads)).clamp(1, RESIDENT / threads);
         let at_once = threads / group * together;
         // What they take of a tile is the less, the more rows it has: as many as leave a tile for every block.
-        let batches = shape.m.saturating_mul(shape.batch).div_ceil((at_once * multiprocessors * min_blocks).max(1));
+        let batches = shape.m.saturating_mul(shape.batch).div_ceil((at_once * min_blocks).saturating_mul(multiprocessors).max(1));
         let batches = if states > 0 { batches.clamp(1, MOST_BATCHES) } else { 1 };
         let span = (group * visits * strip).next_multiple_of(BYTE.max(group * strip));
         let shape = TileShape::Rows { group, span, together, ahead: ahead && batches > 1 };

@@ -2,11 +2,12 @@
 
 use crate::pairs::everything;
 use crate::problem::Problem;
-use postlude::Builder;
 use postlude::build::recipes::{self, Mask, Norm};
 use postlude::grad::{GradError, Wrt};
 use postlude::ir::Node;
+use postlude::ir::NodeId;
 use postlude::prelude::*;
+use postlude::{Builder, Op};
 
 fn epilogue(build: impl FnOnce(&Builder)) -> Epilogue {
     Epilogue::build(build).unwrap_or_else(|e| panic!("{e}"))
@@ -94,6 +95,11 @@ fn of_softmax_and_norms_are_short() {
     let layer_norm = recipes::layer_norm(Norm::default(), F16).unwrap();
     let pair = layer_norm.backward(Wrt::accumulator().detached("mean").detached("rstd")).unwrap();
     assert_eq!((reductions(pair.backward()), pair.reserve().bits_per_element()), (2, 16), "{}", pair.backward());
+    // What rows have in common is taken out of their sums: nothing is divided for each element.
+    let divides = |id: NodeId, node: &Node| {
+        matches!(node, Node::Apply { op: Op::Div, .. }) && pair.backward().checked().type_of(id).axes.is_matrix()
+    };
+    assert!(!pair.backward().graph().nodes().any(|(id, node)| divides(id, node)), "{}", pair.backward());
 }
 
 #[test]
