@@ -9,7 +9,7 @@
 
 use postlude::build::recipes::{self, Mask, Norm};
 use postlude::cudarc::driver::sys::CUevent_flags;
-use postlude::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
+use postlude::cudarc::driver::{CudaSlice, CudaStream};
 use postlude::device::{Device, DeviceArgs};
 use postlude::plan::Tile;
 use postlude::prelude::*;
@@ -71,7 +71,7 @@ fn cases(d: DType) -> Result<Vec<Case>> {
 
 fn run(device: &Device, rounds: usize) -> Result<()> {
     let stream = device.context().new_stream()?;
-    println!("{:<20} {:>5} {:>6} {:>9} {:>9} {:>6}  {}", "", "", "N", "copy", "kernel", "share", "tile");
+    println!("{:<20} {:>5} {:>6} {:>9} {:>9} {:>6}  tile", "", "", "N", "copy", "kernel", "share");
     let tiles = std::env::args().any(|a| a == "--tiles");
     for d in if tiles { &[F16][..] } else { &[F16, BF16] } {
         for case in cases(*d)? {
@@ -139,8 +139,6 @@ fn measure(
         kernel / copy,
         info.registers
     );
-    drop(launch);
-    let _ = a.device_ptr(stream);
     Ok(())
 }
 

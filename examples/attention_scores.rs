@@ -16,6 +16,7 @@
 //! Picture: target/attention_scores.png
 //! ```
 
+#[allow(dead_code, reason = "each example draws with its part")]
 #[path = "support/canvas.rs"]
 mod canvas;
 
@@ -36,8 +37,8 @@ fn tokens() -> (Vec<f32>, Vec<f32>) {
     let feature = |token: usize, f: usize, is_key: bool| {
         let pace = 3.0 / 1.45f64.powi((f / 2) as i32);
         let turn = pace * token as f64;
-        let place = if f % 2 == 0 { turn.cos() } else { turn.sin() };
-        let anchor = f < 4 && (!is_key || token % ANCHORS == 0);
+        let place = if f.is_multiple_of(2) { turn.cos() } else { turn.sin() };
+        let anchor = f < 4 && (!is_key || token.is_multiple_of(ANCHORS));
         (1.3 * place + if anchor { 2.2 } else { 0.0 }) as f32
     };
     let all = |is_key: bool| (0..TOKENS * WIDTH).map(|i| feature(i / WIDTH, i % WIDTH, is_key)).collect();

@@ -155,10 +155,10 @@ fn reductions_go_over_their_axes_and_no_others() {
     let largest = bias.iter().copied().fold(f32::MIN, f32::max);
     for l in 0..entries {
         for i in 0..rows {
-            for j in 0..columns {
+            for (j, by_hand) in bias.iter().enumerate() {
                 let [here_i, here_j, here_l] = [i, j, l].map(|here| move |at: usize| at == here);
                 assert_eq!(by_row.at(i, j, l), sum(&here_i, &any, &here_l, &x) + sum(&here_i, &any, &any, &shared));
-                assert_eq!(by_column.at(i, j, l), sum(&any, &here_j, &here_l, &x) + rows as f64 * f64::from(bias[j]));
+                assert_eq!(by_column.at(i, j, l), sum(&any, &here_j, &here_l, &x) + rows as f64 * f64::from(*by_hand));
                 assert_eq!(all.at(i, j, l), sum(&any, &any, &here_l, &x) + f64::from(largest));
                 assert_eq!(over_entries.at(i, j, 0), sum(&here_i, &here_j, &any, &x));
                 assert_eq!(count.at(i, j, l), (rows * entries) as f64);
