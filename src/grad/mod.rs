@@ -41,8 +41,9 @@
 //! | a scalar | `grad_NAME` | the sum over everything |
 //!
 //! The incoming gradient of one stored matrix is the accumulator, so there has to be one; those of further outputs are loaded as
-//! `upstream_NAME`, as they lie in the forward pass. Of reductions only sums have gradients; others are left out by
-//! [`Wrt::detached`]. What no gradient reaches gets zeros. The backward epilogue takes the arguments that it needs and no
+//! `upstream_NAME`, as they lie in the forward pass. Of reductions that are stored only sums have gradients; others, and vectors of what rows come
+//! to, are left out by [`Wrt::detached`]. Through a reduction whose result the epilogue uses gradients go by sums, means, norms, logsumexp and, over
+//! one axis, largest and smallest elements: the first of equals gets all of it. What no gradient reaches gets zeros. The backward epilogue takes the arguments that it needs and no
 //! other: [`arguments`](crate::Epilogue::arguments) lists them, and a bias is not among them.
 //!
 //! # Derivatives
