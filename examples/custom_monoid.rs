@@ -54,7 +54,7 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
         e.reduce("mean", d, Monoid::Mean, F32.over(M));
         e.reduce("variance", d, variance, F32.over(M));
     })?;
-    // A kernel cannot use its own reduction's result, so the norm is a separate pass, in place.
+    // The statistics are outputs of the product, so the norm is a separate pass, in place.
     let norm = Epilogue::build(|e| {
         let scale = (e.load("variance", F32.over(M)) + 1e-5).rsqrt();
         let d = (e.load("d", F32) - e.load("mean", F32.over(M))) * scale;

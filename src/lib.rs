@@ -273,8 +273,9 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | softmax | two launches: the product also reduces to [`LogSumExp`](Monoid::LogSumExp), a pass computes `(z - lse).exp()`; in one kernel not yet |
-//! | layer norm, RMS norm | two launches: [`Mean`](Monoid::Mean) and a variance of [your own](CustomMonoid::build), or [`SumSquares`](Monoid::SumSquares), then a pass; `examples/custom_monoid` |
+//! | softmax | [`softmax_over`](Expr::softmax_over), [`recipes::softmax`](build::recipes::softmax): over a matrix one kernel, behind a product two; behind it in one not yet |
+//! | layer norm, RMS norm | [`recipes::layer_norm`](build::recipes::layer_norm), [`recipes::rms_norm`](build::recipes::rms_norm), or what you make of [`mean_over`](Expr::mean_over) |
+//! | cross-entropy | [`recipes::cross_entropy`](build::recipes::cross_entropy), with its gradient |
 //! | argmax, argmin | [`Monoid::ArgMax`], [`Monoid::ArgMin`] |
 //! | top-k | not yet |
 //! | SwiGLU, GEGLU | two launches: a product stores the gate, the other loads it; both products in one kernel not yet |

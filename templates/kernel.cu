@@ -33,7 +33,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% endfor -%}
 {% if overlaps %}constexpr bool CONSTANT_A = {{ constant_a }}, CONSTANT_B = {{ constant_b }};
 {% include "prelude/overlap.cuh" %}{% endif -%}
-{% if hopper or mainloop == "sm80" or reductions or operand_sums %}{% include "prelude/fresh.cuh" %}{% endif -%}
+{% if hopper or mainloop == "sm80" or reductions or operand_sums or stages %}{% include "prelude/fresh.cuh" %}{% endif -%}
 {% if hopper %}{% include "prelude/hopper.cuh" %}
 {% include "prelude/staging.cuh" %}{% if packed %}{% include "prelude/staging_bits.cuh" %}{% endif %}{% endif %}
 {% if optional %}{% include "prelude/optional.cuh" %}{% endif -%}
@@ -43,9 +43,12 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if reductions %}{% include "prelude/monoids.cuh" %}{% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/reduce.cuh" %}
 {% include "epilogue/monoids.cuh" %}{% endif -%}
+{% if mainloop == "rows" %}{% if not reductions %}{% include "prelude/monoids.cuh" %}{% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
+{% include "prelude/lanes.cuh" %}{% include "prelude/fold_lanes.cuh" %}{% include "epilogue/monoids.cuh" %}{% endif %}{% include "prelude/rows.cuh" %}{% endif -%}
 {% if calls %}{% include "epilogue/calls.cuh" %}{% endif -%}
 {% include "epilogue/values.cuh" %}
 {% include "epilogue/phases.cuh" %}
+{% if mainloop == "rows" %}{% include "epilogue/stages.cuh" %}{% endif -%}
 {% if hopper %}{% include "epilogue/staged.cuh" %}{% endif -%}
 {% if operand_sums %}{% include "epilogue/operand_sums.cuh" %}{% endif -%}
 {% if mainloop == "simt" %}{% include "mainloop/simt.cuh" %}{% endif -%}
@@ -53,3 +56,4 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if mainloop == "sm90a" %}{% include "mainloop/sm90a/kernel.cuh" %}{% endif -%}
 {% if mainloop == "gemv" %}{% include "mainloop/gemv.cuh" %}{% endif -%}
 {% if mainloop == "pointwise" %}{% include "mainloop/pointwise.cuh" %}{% endif -%}
+{% if mainloop == "rows" %}{% include "mainloop/rows.cuh" %}{% endif -%}

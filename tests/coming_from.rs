@@ -162,8 +162,8 @@ fn values() -> Result {
         z.cast(BF16);
         e.column().le(e.row()).select(z, 0.0);
         e.gather("table", F32, e.load("index", I32.over(M)));
-        (z - e.load("lse", F32.over(M))).exp();
-        (z - e.load("mean", F32.over(M))) * e.load("rstd", F32.over(M));
+        z.softmax_over(N);
+        z * (z.mean_square_over(N) + 1e-6).rsqrt();
         e.load("gate", F16).silu() * e.acc();
         e.load("keep", Bits8).select(z * (1.0 / 0.9), 0.0);
     }

@@ -4,6 +4,9 @@
 use std::io::Write;
 
 #[allow(dead_code)]
+#[path = "../examples/attention_scores.rs"]
+mod attention_scores;
+#[allow(dead_code)]
 #[path = "../examples/batched.rs"]
 mod batched;
 #[cfg(feature = "cuda")]
@@ -241,6 +244,20 @@ fn region_activation_checks_itself_and_draws_a_picture() {
     let seam = MARGIN + PANEL / 2;
     assert!(at(MARGIN + 300, seam).iter().all(|x| *x > 220));
     assert!(at(MARGIN + 300, seam - 2).iter().all(|x| *x < 80));
+}
+
+#[test]
+fn attention_scores_look_at_what_is_before() {
+    let text = output(attention_scores::run);
+    check(include_str!("../examples/attention_scores.rs"), &text);
+    let anchor = text.lines().find_map(|line| line.strip_prefix("an anchor gets ")).expect("a line");
+    let [share, even] = [0, 1].map(|i| {
+        let numbers = anchor.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
+        numbers.collect::<Vec<_>>()[i]
+    });
+    assert!(share > 3.0 * even, "{anchor}");
+    let picture = text.lines().find_map(|line| line.strip_prefix("Picture: ")).expect("a path");
+    assert!(std::fs::metadata(picture).is_ok_and(|file| file.len() > 1000));
 }
 
 #[cfg(feature = "cuda")]

@@ -866,3 +866,46 @@ fn products_of_eight_bits() {
     }
     run(&jobs);
 }
+
+/// Softmax and norms with their derivatives, over rows that a warp holds, a block holds, and nobody holds; and behind products.
+#[test]
+fn rows_that_are_reduced_first() {
+    let mut jobs = Vec::new();
+    let norm = recipes::Norm { weights: Some(F16), residual: None };
+    let all = |d: DType| {
+        let with_residual = recipes::Norm { weights: Some(d), residual: Some(d) };
+        [
+            ("softmax", recipes::softmax(recipes::Mask::Causal, d), vec![]),
+            ("log_softmax", recipes::log_softmax(recipes::Mask::Loaded(Bits8), d), vec![]),
+            ("layer_norm", recipes::layer_norm(norm, d), vec!["mean", "rstd"]),
+            ("rms_norm", recipes::rms_norm(with_residual, d), vec!["rstd"]),
+            ("l2_normalize", recipes::l2_normalize(d), vec![]),
+            ("quantize_rows", recipes::quantize_rows(d), vec!["row_scale"]),
+        ]
+    };
+    for (i, d) in [F16, BF16, F32].into_iter().enumerate() {
+        for (j, (name, epilogue, vectors)) in all(d).into_iter().enumerate() {
+            let epilogue = epilogue.unwrap();
+            // Sums over M take registers and shared memory for each column of a row.
+            let backward = |wrt: Wrt| epilogue.backward(vectors.iter().fold(wrt, |wrt, name| wrt.detached(name))).ok();
+            let (all, input) = (backward(Wrt::all()), backward(Wrt::accumulator()));
+            for (k, n) in [40, 1000, 4096, 16384, 70000].into_iter().enumerate() {
+                let pair = if n < 10_000 { &all } else { &input };
+                let (target, order) = (TARGETS[(i + j + k) % 2], [Order::RowMajor, Order::ColumnMajor][usize::from(k == 1)]);
+                jobs.push(job(
+                    format!("{name} {d} of {n}"),
+                    Gemm::pointwise(d, order, &epilogue),
+                    Problem::new(512, n, 0),
+                    target,
+                ));
+                if let Some(pair) = pair {
+                    let gemm = Gemm::pointwise(d, Order::RowMajor, pair.backward());
+                    jobs.push(job(format!("{name} backward {d} of {n}"), gemm, Problem::new(512, n, 0), target));
+                }
+            }
+            let product = Gemm::new(d, Layout::ALL[(i + j) % 4], &epilogue);
+            jobs.push(job(format!("{name} {d} behind a product"), product, Problem::new(264, 392, 128), TARGETS[(i + j) % 2]));
+        }
+    }
+    run(&jobs);
+}

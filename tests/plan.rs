@@ -526,7 +526,7 @@ fn a_split_plan_is_a_batch_and_its_sum() {
             assert_eq!((plan.transposed, plan.scratch), (order == Order::ColumnMajor, 8 * ld * outer * 4));
             let across = |contiguous: bool, ld: usize| if contiguous { 512 } else { 512 * ld };
             let distances = [across(layout.a() == Order::RowMajor, 4104), across(layout.b() == Order::ColumnMajor, 4112)];
-            assert_eq!(split.distances(shape, [4104, 4112]), distances);
+            assert_eq!(split.distances(shape, [4104, 4112]), Some(distances));
             let [text, product] = [plan.source().unwrap(), split.product.source().unwrap()].map(|s| s.text().to_owned());
             assert!(text.contains("PARTS = 8;") && text.contains("wait_for_earlier_kernels();") && !product.contains("PARTS"));
             assert!(plan.programmatic && !text.contains("{{") && product.contains("wgmma"));
@@ -755,4 +755,50 @@ fn eight_bits_that_cannot_be_multiplied_are_refused() {
     assert!(fast.kernel_plan(Target::SM_90A, 132, shape).is_ok());
     let error = refused(&Gemm::new(I8, TN, &identity_of(I8)).split_k(3)).to_string();
     assert!(error.contains("equal multiples of 16 terms"), "{error}");
+}
+
+/// Which kernels an epilogue gets that uses what its rows come to, and what the plan says of them.
+#[test]
+fn rows_are_held_where_they_fit() {
+    let softmax = recipes::softmax(recipes::Mask::None, F16).unwrap();
+    let rows = Gemm::pointwise(F16, Order::RowMajor, &softmax);
+    let plan = |gemm: &Gemm, shape| gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap();
+    for (n, held) in [(1, true), (128, true), (1000, true), (16_384, true), (70_000, false)] {
+        let plan = plan(&rows, Shape::matrix(512, n));
+        let TileShape::Rows { span, .. } = plan.tile.shape else { panic!("{}", plan.explain()) };
+        assert!(plan.tile.bn >= n && (span == plan.tile.bn) == held, "{n}: {}", plan.explain());
+        assert_eq!(plan.program.stages.len(), 2, "the largest, then the sum of exponentials");
+        let said = if held { "memory is read once" } else { "each is read 3 times" };
+        assert!(plan.explain().contains(said), "{}", plan.explain());
+    }
+    // A column of a row-major matrix is a row of the transposed problem.
+    let columns = Epilogue::build(|e| e.store("d", e.acc().softmax_over(M), F16)).unwrap();
+    assert!(plan(&Gemm::pointwise(F16, Order::RowMajor, &columns), Shape::matrix(300, 70)).transposed);
+    let behind = plan(&Gemm::new(F16, TN, &softmax), Shape::new(512, 1000, 256).batched(3));
+    let split = behind.split.as_ref().expect("a product");
+    assert_eq!((split.parts, behind.mainloop(), behind.scratch), (1, Mainloop::Sm90a, 3 * 512 * 1000 * 4));
+    assert!(behind.explain().contains("two kernels") && behind.explain().contains("a row lies in several tiles"));
+}
+
+#[test]
+fn reductions_that_no_kernel_has_are_refused_in_words() {
+    let refused = |build: &dyn Fn(&postlude::Builder)| {
+        let epilogue = Epilogue::build(build).unwrap();
+        Gemm::pointwise(F32, Order::RowMajor, &epilogue)
+            .kernel_plan(Target::SM_90A, 132, Shape::matrix(64, 64))
+            .unwrap_err()
+            .to_string()
+    };
+    let both = refused(&|e| e.store("d", e.acc() - e.acc().mean_over(M | N), F32));
+    assert!(both.contains("one goes over [M,N]") && both.contains("store the result with `Builder::reduce`"), "{both}");
+    let mixed = refused(&|e| e.store("d", e.acc().sum_over(M) - e.acc().sum_over(N), F32));
+    assert!(mixed.contains("over [M] and another over [N]") || mixed.contains("over [N] and another over [M]"), "{mixed}");
+    let vector = refused(&|e| {
+        e.store("d", e.acc(), F32);
+        e.store("least", e.load("bias", F32.over(N)).min_over(N), F32.over(N));
+    });
+    assert!(vector.contains("`least` is a vector over [N], the axis that is reduced over"), "{vector}");
+    let softmax = recipes::softmax(recipes::Mask::None, F16).unwrap();
+    let split = Gemm::new(F16, TN, &softmax).split_k(4).kernel_plan(Target::SM_90A, 132, Shape::new(64, 64, 4096)).unwrap_err();
+    assert!(split.to_string().contains("the kernel that reduces rows adds up no parts"), "{split}");
 }

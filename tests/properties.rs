@@ -212,6 +212,12 @@ fn tile() -> impl Strategy<Value = Tile> {
         }),
         number().prop_map(|cluster| TileShape::Gemv { cluster }),
         Just(TileShape::Pointwise),
+        ([number(), number(), number()], any::<bool>()).prop_map(|([group, span, together], ahead)| TileShape::Rows {
+            group,
+            span,
+            together,
+            ahead
+        }),
     ];
     ([number(), number(), number(), number()], shape).prop_map(|([bm, bn, threads, min_blocks], shape)| Tile {
         bm,
@@ -234,6 +240,7 @@ fn changed(mut tile: Tile, (place, number): (usize, usize)) -> Tile {
         }
         TileShape::Gemv { cluster } => numbers.push(cluster),
         TileShape::Pointwise => {}
+        TileShape::Rows { group, span, together, ahead: _ } => numbers.extend([group, span, together]),
     }
     let place = place % numbers.len();
     *numbers[place] = number;
@@ -292,6 +299,14 @@ proptest! {
             for gemm in [gemm.clone(), gemm.clone().tile(any_tile), gemm.tile(changed(*index.get(&known), change))] {
                 plans_or_refuses(&gemm, target, multiprocessors, &problem)?;
             }
+        }
+        let softmax = recipes::softmax(recipes::Mask::Causal, F16).unwrap();
+        let rows = Gemm::pointwise(F16, Order::RowMajor, &softmax);
+        let ordinary = rows.kernel_plan(target, 132, Shape::matrix(300, 4096)).unwrap();
+        let known: Vec<Tile> = ordinary.choice.candidates().map(|(tile, _)| tile).collect();
+        let changed = rows.clone().tile(changed(*index.get(&known), change));
+        for gemm in [rows.clone(), rows.tile(any_tile), changed, Gemm::new(F16, layout, &softmax)] {
+            plans_or_refuses(&gemm, target, multiprocessors, &problem)?;
         }
     }
 }

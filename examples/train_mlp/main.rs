@@ -1,8 +1,8 @@
 //! A network trained with epilogues alone: three layers classify spiral arms.
 //!
-//! Two inputs, two hidden layers of 48 (the first with a region: waves in 16 of its columns, rectified values in the
-//! rest), three classes. A training step is fifteen launches: three products forward, the last of which also reduces
-//! its rows for softmax; one pass for loss, accuracy and their gradient; five products backward, which apply the
+//! Two inputs, two hidden layers of 48 (the first with a region: waves in 16 of its columns, rectified ones in the rest), three
+//! classes. A step of the training is fifteen launches and nothing else: three products forward; one pass for softmax, loss,
+//! accuracy and the gradient; five products backward, which apply the
 //! derivatives and sum the bias gradients; six passes of the optimiser.
 //!
 //! Runs on the GPU if there is one, on the CPU otherwise, and says why. Compares the gradients of the first step with

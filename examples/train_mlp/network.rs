@@ -4,7 +4,7 @@ use super::Result;
 use super::launch::{Launch, Machine};
 use super::spiral::{CLASSES, FEATURES, Random, Spiral};
 use postlude::Gemm;
-use postlude::grad::{Reserve, Wrt};
+use postlude::grad::Reserve;
 use postlude::layer::Linear;
 use postlude::prelude::*;
 
@@ -23,30 +23,20 @@ impl Layers {
             z.region(e.column().lt(WAVES as i32), |z| z.sin()).otherwise(|z| z.relu())
         })?;
         let second = Linear::new(F32, [HIDDEN, HIDDEN], |_, z| z.silu())?;
-        // The logits, and the reductions of each row that the loss needs: both in the product's own epilogue.
-        let logits = Epilogue::build(|e| {
-            let z = e.acc() + e.load("bias", F32.over(N));
-            e.store("y", z, F32);
-            e.reduce("logsumexp", z, Monoid::LogSumExp, F32.over(M));
-            e.reduce("largest", z, Monoid::Max, F32.over(M));
-        })?;
-        let wrt = Wrt::all().detached("logsumexp").detached("largest");
-        Ok(Layers([first, second, Linear::with_epilogue(F32, [HIDDEN, CLASSES], &logits, wrt)?]))
+        Ok(Layers([first, second, Linear::new(F32, [HIDDEN, CLASSES], |_, z| z)?]))
     }
 }
 
-/// Softmax and cross-entropy, averaged over the rows: the loss, the number of correct rows, and the gradient of the
-/// logits, in one pass.
+/// Softmax and cross-entropy, averaged over the rows: the loss, how many rows are right, and the gradient of the logits, in one
+/// pass over them. It uses what each row comes to.
 fn loss(rows: usize) -> Result<Gemm> {
     let epilogue = Epilogue::build(|e| {
-        let (z, logsumexp) = (e.acc(), e.load("logsumexp", F32.over(M)));
+        let (z, log_softmax) = (e.acc(), e.acc().log_softmax_over(N));
         let own = e.column().eq(e.load("label", I32.over(M)));
         let share = 1.0 / rows as f32;
-        let dz = ((z - logsumexp).exp() - own.select(1.0, 0.0)) * share;
-        e.store("dz", dz, F32);
-        e.reduce("loss", own.select((logsumexp - z) * share, 0.0), Monoid::Sum, F32.pointer());
-        let right = own & z.ge(e.load("largest", F32.over(M)));
-        e.reduce("right", right.cast(I32), Monoid::Sum, I32.pointer());
+        e.store("dz", (log_softmax.exp() - own.select(1.0, 0.0)) * share, F32);
+        e.reduce("loss", own.select(log_softmax * -share, 0.0), Monoid::Sum, F32.pointer());
+        e.reduce("right", own & e.column().eq(z.argmax_over(N)), Monoid::Count, I32.pointer());
     })?;
     Ok(Gemm::pointwise(F32, Default::default(), &epilogue))
 }
@@ -121,8 +111,6 @@ pub struct Trainer {
     reserves: [Reserve<Vec<u8>>; 3],
     hidden: [Vec<f32>; 2],
     logits: Vec<f32>,
-    logsumexp: Vec<f32>,
-    largest: Vec<f32>,
     dz: [Vec<f32>; 3],
     steps: i32,
 }
@@ -146,8 +134,6 @@ impl Trainer {
             reserves: [first.reserve(rows), second.reserve(rows), last.reserve(rows)],
             hidden: [wide(), wide()],
             logits: vec![0.0; rows * CLASSES],
-            logsumexp: vec![0.0; rows],
-            largest: vec![0.0; rows],
             dz: [wide(), wide(), vec![0.0; rows * CLASSES]],
             steps: 0,
         })
@@ -164,12 +150,10 @@ impl Trainer {
         let args = HostArgs::new().input("x", &*h1).input("w", &p2.w.value).input("bias", &p2.bias.value);
         self.forward[1].run(args.output("y", &mut *h2).saving(reserve2))?;
         let args = HostArgs::new().input("x", &*h2).input("w", &p3.w.value).input("bias", &p3.bias.value);
-        let args = args.output("logsumexp", &mut self.logsumexp).output("largest", &mut self.largest);
         self.forward[2].run(args.output("y", &mut self.logits).saving(reserve3))?;
 
         let (mut loss, mut right) = ([0.0f32], [0i32]);
-        let args = HostArgs::new().input("a", &self.logits).input("label", &data.labels).input("logsumexp", &self.logsumexp);
-        let args = args.input("largest", &self.largest).output("dz", &mut *dz3);
+        let args = HostArgs::new().input("a", &self.logits).input("label", &data.labels).output("dz", &mut *dz3);
         self.loss.run(args.output("loss", &mut loss).output("right", &mut right))?;
 
         let args = HostArgs::new().input("x", &*h2).input("dz", &*dz3).output("dw", &mut p3.w.gradient);
@@ -205,10 +189,7 @@ pub fn logits(machine: &Machine, layers: &Layers, parameters: &[Parameters; 3], 
     let mut x = points.to_vec();
     for (layer, p) in layers.0.iter().zip(parameters) {
         let mut y = vec![0.0; rows * layer.extents()[1]];
-        let (mut logsumexp, mut largest) = (vec![0.0f32; rows], vec![0.0f32; rows]);
         let args = HostArgs::new().input("x", &x).input("w", &p.w.value).input("bias", &p.bias.value).output("y", &mut y);
-        let last = layer.extents()[1] == CLASSES;
-        let args = if last { args.output("logsumexp", &mut logsumexp).output("largest", &mut largest) } else { args };
         machine.step(layer.inference(rows))?.run(args)?;
         x = y;
     }

@@ -23,6 +23,7 @@ mod operators;
 mod quantize;
 pub mod recipes;
 mod region;
+pub mod rows;
 
 pub use epilogue::{Epilogue, ReadError, registry};
 pub use expr::{Builder, Expr};

@@ -1,5 +1,5 @@
-//! Definitions: what calls and custom primitives stand for. A document holds their names alone, and after the check bodies are put in
-//! the place of calls without another look.
+//! Definitions: what calls and custom primitives stand for. A document holds their names alone, and after the check
+//! bodies are put in the place of calls without another look.
 
 use super::diagnostic::{Diagnostic, FaultSite, Part};
 use super::types;
@@ -120,6 +120,10 @@ impl Bodies<'_> {
                 Node::Scalar { .. } => id.index() >= parameters,
                 Node::Accumulator(_) | Node::Element(..) | Node::Coordinate(_) => true,
                 Node::Load { .. } | Node::Gather { .. } => true,
+                Node::Reduce { .. } => {
+                    let message = format!("{name} reduces, and a function is of one element");
+                    return self.fault(CODE, call, &message, "reduce in the epilogue, and pass the result as an argument");
+                }
                 Node::Constant(_) | Node::Apply { .. } | Node::Call { .. } | Node::Custom { .. } => false,
             };
             if leaf {

@@ -23,7 +23,8 @@
 //! | E0204 | An element of an operand of the product, `a` or `b`, is reduced by `sum`, and used for nothing else: it exists only inside the product. |
 //! | E0205 | A function's body is well typed and stores nothing; its result is an `f32` value of its arguments, if those are, and constants alone. |
 //! | E0206 | A function does not call itself, nor does any that it calls. |
-//! | E0301 | A store's operand is a matrix. |
+//! | E0207 | A reduction inside the graph goes over M, N or L, at least one of them. Of its monoid and elements E0306 and E0310 say what those of a sink do. |
+//! | E0301 | A store's operand is a matrix, unless the value comes from a reduction inside the graph. |
 //! | E0302 | A store's operand varies along every axis its value varies along. |
 //! | E0303 | A sink's format holds its value's type: `f32` values go to floating-point formats up to `f32`, `f64` to `f64`, `i32` to `i32`, `bool` to `bool` and to bits. |
 //! | E0304 | A store that updates a loaded matrix has the same format, axes and order as the load, varies along the batch, and is never left out. A reduction updates nothing. |
@@ -45,7 +46,7 @@ pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::dtype::{DType, ValueType};
 use crate::ir::graph::{BuiltAt, Constant, Graph, Node, NodeId, Side};
 use crate::ir::name::{self, LONGEST, word};
-use crate::ir::{Axes, Function, Monoid, Operand, Reduction, Sink, SinkKind, text};
+use crate::ir::{Axes, Function, Monoid, Operand, SinkKind, text};
 use diagnostic::{FaultSite, Part};
 use std::collections::HashMap;
 use std::fmt;
@@ -213,11 +214,16 @@ impl Checked {
         self.graph.nodes().find_map(|(_, n)| if let Node::Accumulator(v) | Node::Element(_, v) = n { Some(*v) } else { None })
     }
 
-    /// The two factors of what a sink sums, if that is a product of numbers: it enters the sum exactly, as one fused multiply-add.
-    pub(crate) fn summed_product(&self, sink: &Sink) -> Option<[NodeId; 2]> {
-        let sums = matches!(sink.kind, SinkKind::Reduce(Reduction { monoid: Monoid::Sum, .. }));
-        let factors = self.graph.node(sink.value()).factors()?;
-        (sums && self.type_of(sink.value()).value == ValueType::F32).then_some(factors)
+    /// The two factors of an element that is summed, if that is a product of numbers: it enters the sum exactly, as one
+    /// fused multiply-add.
+    pub(crate) fn summed_product(&self, monoid: Monoid, element: NodeId) -> Option<[NodeId; 2]> {
+        let factors = self.graph.node(element).factors()?;
+        (monoid == Monoid::Sum && self.type_of(element).value == ValueType::F32).then_some(factors)
+    }
+
+    /// The values that a kernel combines for an element: the factors of a product that is summed, or the element itself.
+    pub(crate) fn terms(&self, monoid: Monoid, element: &[NodeId]) -> Vec<NodeId> {
+        self.summed_product(monoid, element[0]).map_or_else(|| element.to_vec(), |factors| factors.to_vec())
     }
 
     /// The first operand of the product whose elements the graph sums over K.
@@ -272,8 +278,8 @@ pub(crate) fn check_built(
     }
 }
 
-/// The same for a graph that may have arguments which nothing uses. Their nodes are left out of it, with everything else that no sink needs. A
-/// launch may pass them. Returns a warning for each.
+/// The same for a graph that may have arguments which nothing uses. Their nodes are left out of it, with everything else
+/// that no sink needs. A launch may pass them. Returns a warning for each.
 pub(crate) fn check_lenient(
     graph: &Graph,
     activations: &[&'static Function],

@@ -10,6 +10,7 @@ use crate::ir::name::word;
 use crate::ir::{Monoid, Operand, Reduction, SinkKind};
 
 pub(super) fn check(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnostic>) {
+    let stages = graph.stages();
     for (index, sink) in graph.sinks().iter().enumerate() {
         let new = |code, message: &str| Diagnostic::new(graph, code, FaultSite::Sink(index), message);
         let value = types.get(sink.value().index()).copied().flatten();
@@ -24,7 +25,7 @@ pub(super) fn check(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnos
             continue;
         }
         match sink.kind {
-            SinkKind::Store(operand) if !operand.axes.is_matrix() => {
+            SinkKind::Store(operand) if !operand.axes.is_matrix() && stages[sink.value().index()] == 0 => {
                 out.push(
                     new("E0301", &format!("a store writes a matrix, not {operand}"))
                         .mark(Part::Format, "")
@@ -131,12 +132,31 @@ fn reduced(
                 .help("reduce without `.accumulate()`, and combine the results afterwards"),
         );
     }
+    check_element(
+        values,
+        monoid,
+        new,
+        "reduce over one of M and N, or give the index: `e.reduce(name, [value, index], ..)`",
+        out,
+    );
+}
+
+/// Whether values make an element of a reduction: as many as its monoid takes, and of its types. `indexed` is the cure
+/// where an index is missing.
+pub(super) fn check_element(
+    values: &[Option<Type>],
+    monoid: Monoid,
+    new: &dyn Fn(&'static str, &str) -> Diagnostic,
+    indexed: &str,
+    out: &mut Vec<Diagnostic>,
+) {
+    let name = word(monoid.name());
     if values.len() != monoid.arity() {
         let (is, takes) = (values.len(), monoid.arity());
         let plural = if takes == 1 { "value" } else { "values" };
         let cure = match monoid.is_indexed() && is == 1 {
-            true => "reduce over one of M and N, or give the index: `e.reduce(name, [value, index], ..)`",
-            false => "give as many values as the monoid takes: `e.reduce(name, [x, y], ..)`",
+            true => indexed,
+            false => "give as many values as the monoid takes, in an array: `[x, y]`",
         };
         out.push(new("E0310", &format!("an element for `{name}` is made of {takes} {plural}, and {is} are given")).help(cure));
         return;

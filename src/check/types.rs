@@ -2,11 +2,12 @@
 
 use super::Type;
 use super::diagnostic::{Diagnostic, FaultSite, Part};
+use super::sinks;
 use crate::dtype::{DType, ValueType};
-use crate::ir::Function;
-use crate::ir::axes::{Axes, K, L, M, N};
-use crate::ir::graph::{Constant, Coordinate, Graph, Node, NodeId};
+use crate::ir::axes::{Axes, K};
+use crate::ir::graph::{Constant, Graph, Node, NodeId};
 use crate::ir::op::Signature;
+use crate::ir::{Function, Monoid};
 
 /// The type of every node; `None` where a fault was reported, and where an operand has none.
 pub(super) fn infer(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Option<Type>> {
@@ -18,7 +19,7 @@ fn infer_inside(graph: &Graph, inside: &[&Function], out: &mut Vec<Diagnostic>) 
     let mut types: Vec<Option<Type>> = Vec::with_capacity(graph.len());
     let mut accumulator: Option<(ValueType, NodeId)> = None;
     for (id, node) in graph.nodes() {
-        let of = |value, axes| Some(Type { value, axes });
+        let of = |value| Some(Type { value, axes: graph.axes(id) });
         let found = match node {
             Node::Accumulator(value) | Node::Element(_, value) => {
                 if let Some((other, first)) = accumulator.filter(|(other, _)| other != value) {
@@ -35,20 +36,13 @@ fn infer_inside(graph: &Graph, inside: &[&Function], out: &mut Vec<Diagnostic>) 
                     );
                 }
                 accumulator.get_or_insert((*value, id));
-                of(*value, if let Node::Element(side, _) = node { side.axes() } else { Axes::MNL })
+                of(*value)
             }
-            Node::Constant(c) => of(c.value_type(), Axes::NONE),
-            Node::Coordinate(c) => of(
-                ValueType::I32,
-                match c {
-                    Coordinate::Row => M,
-                    Coordinate::Column => N,
-                    Coordinate::Batch => L,
-                },
-            ),
+            Node::Constant(c) => of(c.value_type()),
+            Node::Coordinate(_) => of(ValueType::I32),
             Node::Scalar { value_type, default, .. } => {
                 out.extend(default.and_then(|default| other_default(graph, id, default, *value_type)));
-                of(*value_type, Axes::NONE)
+                of(*value_type)
             }
             Node::Load { operand, .. } if operand.axes.contains(K) => {
                 out.push(along_k(Diagnostic::new(graph, "E0107", FaultSite::Node(id), &format!("{operand} {ALONG_K}"))));
@@ -56,12 +50,13 @@ fn infer_inside(graph: &Graph, inside: &[&Function], out: &mut Vec<Diagnostic>) 
             }
             Node::Load { operand, default, .. } => {
                 out.extend(default.and_then(|default| other_default(graph, id, default, operand.dtype.value_type())));
-                of(operand.dtype.value_type(), operand.axes)
+                of(operand.dtype.value_type())
             }
             Node::Gather { dtype, args, .. } => gathered(graph, id, *dtype, args, &types, out),
             Node::Apply { op, args } => of_signature(graph, id, args, &types, op.row().signature, out),
             Node::Call { function, args } => of_signature(graph, id, args, &types, called(function, args, &types, inside), out),
             Node::Custom { op, args } => of_signature(graph, id, args, &types, Signature::float(op.arity()), out),
+            Node::Reduce { monoid, over, args } => reduced(graph, id, *monoid, *over, args, &types, out),
         };
         types.push(found);
     }
@@ -75,7 +70,7 @@ fn typed(
     types: &[Option<Type>],
     arity: usize,
     out: &mut Vec<Diagnostic>,
-) -> Option<(Vec<Type>, Axes)> {
+) -> Option<Vec<Type>> {
     if args.len() != arity {
         let node = graph.node(id);
         let operands = if arity == 1 { "operand" } else { "operands" };
@@ -91,8 +86,7 @@ fn typed(
     }
     let operands: Option<Vec<Type>> = args.iter().map(|a| types[a.index()]).collect();
     let operands = operands?;
-    let axes = operands.iter().fold(Axes::NONE, |axes, t| axes | t.axes);
-    if axes.contains(K) {
+    if operands.iter().any(|operand| operand.axes.contains(K)) {
         let message = format!("`{}` takes an element of an operand of the product", graph.node(id).mnemonic());
         let mut diagnostic = Diagnostic::new(graph, "E0204", FaultSite::Node(id), &message).help(ELEMENT);
         for (index, operand) in operands.iter().enumerate().filter(|(_, operand)| operand.axes.contains(K)) {
@@ -101,7 +95,7 @@ fn typed(
         out.push(diagnostic);
         return None;
     }
-    Some((operands, axes))
+    Some(operands)
 }
 
 /// What can be done with an element of an operand.
@@ -145,14 +139,46 @@ fn gathered(
         out.push(fault.mark(Part::Format, "several elements share a byte").help(help));
         return None;
     }
-    let (operands, axes) = typed(graph, id, args, types, 1, out)?;
+    let operands = typed(graph, id, args, types, 1, out)?;
     if operands[0].value != ValueType::I32 {
         let fault = Diagnostic::new(graph, "E0201", FaultSite::Node(id), "`gather` takes an i32 index");
         let help = "load the index as an integer format, or insert `.cast(I32)`";
         out.push(fault.mark(Part::Operand(0), &operands[0].to_string()).help(help));
         return None;
     }
-    Some(Type { value: dtype.value_type(), axes })
+    Some(Type { value: dtype.value_type(), axes: graph.axes(id) })
+}
+
+/// What a reduction inside the graph comes to: it varies along the axes of its operands that it does not go over.
+fn reduced(
+    graph: &Graph,
+    id: NodeId,
+    monoid: Monoid,
+    over: Axes,
+    args: &[NodeId],
+    types: &[Option<Type>],
+    out: &mut Vec<Diagnostic>,
+) -> Option<Type> {
+    let new = |code, message: &str| Diagnostic::new(graph, code, FaultSite::Node(id), message);
+    if over == Axes::NONE || over.contains(K) {
+        let message = format!("a reduction over {over}, which is not a set of axes of the output");
+        out.push(new("E0207", &message).mark(Part::Format, "").help("reduce over M, N, L or some of them: `x.sum_over(N)`"));
+        return None;
+    }
+    let values: Vec<Option<Type>> = args.iter().map(|a| types[a.index()]).collect();
+    let faults = out.len();
+    sinks::check_element(
+        &values,
+        monoid,
+        &new,
+        "reduce over one of M and N, or give the index: `e.reduce_over([value, index], ..)`",
+        out,
+    );
+    if out.len() > faults {
+        return None;
+    }
+    let operands = typed(graph, id, args, types, monoid.arity(), out)?;
+    Some(Type { value: monoid.gives(operands[0].value), axes: graph.axes(id) })
 }
 
 /// What a function takes: integers or `f64`s throughout, too, if its body does. See [`Function::apart`].
@@ -167,8 +193,8 @@ fn called(function: &Function, args: &[NodeId], types: &[Option<Type>], inside: 
     }
 }
 
-/// Whether a function's body is well typed over arguments of this type, and its value has it. That of a function that calls itself is
-/// not: it is reported elsewhere.
+/// Whether a function's body is well typed over arguments of this type, and its value has it. That of a function that
+/// calls itself is not: it is reported elsewhere.
 fn is_defined_over(value: ValueType, function: &Function, inside: &[&Function]) -> bool {
     if inside.contains(&function) {
         return false;
@@ -187,9 +213,9 @@ fn of_signature(
     signature: Signature,
     out: &mut Vec<Diagnostic>,
 ) -> Option<Type> {
-    let (operands, axes) = typed(graph, id, args, types, signature.arity(), out)?;
+    let operands = typed(graph, id, args, types, signature.arity(), out)?;
     let value = result(graph, id, signature, &operands, out)?;
-    Some(Type { value, axes })
+    Some(Type { value, axes: graph.axes(id) })
 }
 
 /// The operands that a primitive takes which was given an `f64` beside something else, and how to write a number beside one.

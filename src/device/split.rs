@@ -1,4 +1,4 @@
-//! The product of the parts of K: a launch before the plan's own, into sums that the plan owns.
+//! The product of the parts of K, or of all of it: a launch before the plan's own, into sums that the plan owns.
 
 use super::launch::{BoundOperand, Launch, LaunchError};
 use super::rooms::Rooms;
@@ -40,10 +40,13 @@ impl Splitter {
         let address = turn.on(stream, bytes).map_err(|error| LaunchError::Device(error.of_workspace(bytes)))?;
         let distances = self.split.distances(self.shape, operands.map(|place| place.ld));
         let size = self.split.operation.dtype().size();
-        let part = |i: usize| BoundOperand {
-            batch_stride: distances[i],
-            aligned: alignment(operands[i].aligned as u64, [0, distances[i] * size]),
-            ..operands[i]
+        let part = |i: usize| match distances {
+            Some(distances) => BoundOperand {
+                batch_stride: distances[i],
+                aligned: alignment(operands[i].aligned as u64, [0, distances[i] * size]),
+                ..operands[i]
+            },
+            None => operands[i],
         };
         let [ld, batch_stride] = self.split.sums_strides(self.shape);
         let sums = BoundOperand { address, ld, batch_stride, ..BoundOperand::NONE };

@@ -10,7 +10,9 @@ mod operands;
 mod printer;
 mod reduce;
 mod repack;
+mod rows;
 mod sums;
+mod templates;
 mod wgmma;
 
 pub use repack::render_repack;
@@ -32,63 +34,13 @@ use wgmma::Wgmma;
 /// The name of every kernel's entry.
 pub const ENTRY: &str = "postlude_kernel";
 
-macro_rules! templates {
-    ($($name:literal),* $(,)?) => { &[$(($name, include_str!(concat!("../../templates/", $name)))),*] };
-}
-
-static TEMPLATES: &[(&str, &str)] = templates![
-    "kernel.cu",
-    "repack.cu",
-    "prelude/types.cuh",
-    "prelude/fresh.cuh",
-    "prelude/memory.cuh",
-    "prelude/eight_bits.cuh",
-    "prelude/math.cuh",
-    "prelude/fast.cuh",
-    "prelude/strip.cuh",
-    "prelude/bits.cuh",
-    "prelude/strip_bits.cuh",
-    "prelude/staging_bits.cuh",
-    "prelude/raster.cuh",
-    "prelude/doubles.cuh",
-    "prelude/monoids.cuh",
-    "prelude/monoids_of_doubles.cuh",
-    "prelude/reduce.cuh",
-    "prelude/shared.cuh",
-    "prelude/tensor_core.cuh",
-    "prelude/tensor_core_eights.cuh",
-    "prelude/overlap.cuh",
-    "prelude/hopper.cuh",
-    "prelude/staging.cuh",
-    "prelude/optional.cuh",
-    "epilogue/params.cuh",
-    "epilogue/calls.cuh",
-    "epilogue/monoids.cuh",
-    "epilogue/values.cuh",
-    "epilogue/phases.cuh",
-    "epilogue/staged.cuh",
-    "epilogue/operand_sums.cuh",
-    "mainloop/simt.cuh",
-    "mainloop/sm80.cuh",
-    "mainloop/sm90a/kernel.cuh",
-    "mainloop/sm90a/sums.cuh",
-    "mainloop/sm90a/announce.cuh",
-    "mainloop/sm90a/delayed_store.cuh",
-    "mainloop/sm90a/produce.cuh",
-    "mainloop/sm90a/stage.cuh",
-    "mainloop/sm90a/lockstep.cuh",
-    "mainloop/sm90a/exchange.cuh",
-    "mainloop/gemv.cuh",
-    "mainloop/pointwise.cuh",
-];
-
 fn engine() -> &'static Result<Tera, String> {
     static ENGINE: OnceLock<Result<Tera, String>> = OnceLock::new();
     ENGINE.get_or_init(|| {
         let mut tera = Tera::new();
         tera.autoescape_on(Vec::<&'static str>::new());
         // Whatever the line ends of this checkout are: the text is what kernels are cached by.
-        tera.add_raw_templates(TEMPLATES.iter().map(|(name, text)| (*name, text.replace('\r', ""))))
+        tera.add_raw_templates(templates::ALL.iter().map(|(name, text)| (*name, text.replace('\r', ""))))
             .map_err(|e| e.to_string())?;
         Ok(tera)
     })
@@ -261,6 +213,11 @@ struct Context {
     own_monoids: Vec<monoids::OwnMonoid>,
     reductions: Vec<reduce::Reduction>,
     blocks: Vec<reduce::Block>,
+    /// What is reduced along rows before the visit.
+    stages: Vec<rows::Stage>,
+    row_stores: Vec<rows::RowStore>,
+    /// Whether the threads that share a row hold it.
+    holds_rows: bool,
     /// The sums of operands over K.
     operand_sums: Vec<sums::OperandSum>,
     /// Whether there are any of A, and of B.
@@ -334,6 +291,7 @@ fn context(plan: &KernelPlan) -> Context {
     let written = |list: fn(&Staging) -> &Vec<Staged>| {
         staged(list).map(|s| matrix(plan, s, printer.store(s.of, &program.stores[s.of]))).collect()
     };
+    let matrices = program.stores.iter().enumerate().filter(|(_, store)| store.operand.axes.is_matrix());
     let packed_accumulator = plan.operation.dtype().is_packed();
     let mut constants = plan.tile.constants(plan.operation.dtype(), !program.sums.is_empty());
     constants.extend(plan.staging.iter().flat_map(Staging::constants));
@@ -400,14 +358,17 @@ fn context(plan: &KernelPlan) -> Context {
         column_members: members(Phase::Column),
         row_members: members(Phase::Row),
         fetches: loads(Phase::Visit),
-        tile: printer.phase(Phase::Tile),
-        column: printer.phase(Phase::Column),
-        row: printer.phase(Phase::Row),
-        visit: printer.visit(),
+        tile: printer.phase(Phase::Tile, 0),
+        column: printer.phase(Phase::Column, 0),
+        row: printer.phase(Phase::Row, 0),
+        visit: printer.visit(&program.visit),
         column_loads: loads(Phase::Column),
         row_loads: loads(Phase::Row),
         tile_loads: loads(Phase::Tile),
-        stores: program.stores.iter().enumerate().map(|(i, s)| printer.store(i, s)).collect(),
+        stores: matrices.map(|(i, s)| printer.store(i, s)).collect(),
+        stages: rows::stages(plan, &printer),
+        row_stores: rows::stores(plan, &printer),
+        holds_rows: rows::holds(plan),
         own_monoids: monoids::own(plan),
         reductions: reduce::reductions(plan, &printer),
         blocks: reduce::blocks(plan),

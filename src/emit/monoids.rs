@@ -38,7 +38,7 @@ pub(super) fn name(plan: &KernelPlan, monoid: Monoid, value: ValueType) -> Strin
     match monoid.row() {
         Some(row) => format!("{}<{}>", row.cuda, value.cuda()),
         None => {
-            let first = plan.program.reductions.iter().position(|reduce| reduce.monoid == monoid);
+            let first = plan.program.monoids().position(|(other, _)| other == monoid);
             format!("Own{}", first.unwrap_or_default())
         }
     }
@@ -47,9 +47,9 @@ pub(super) fn name(plan: &KernelPlan, monoid: Monoid, value: ValueType) -> Strin
 /// Every monoid that the program defines and the plan uses, once.
 pub(super) fn own(plan: &KernelPlan) -> Vec<OwnMonoid> {
     let mut found: Vec<(String, &'static CustomMonoid)> = Vec::new();
-    for reduce in &plan.program.reductions {
-        let Some(custom) = reduce.monoid.custom() else { continue };
-        let name = name(plan, reduce.monoid, reduce.value);
+    for (monoid, value) in plan.program.monoids() {
+        let Some(custom) = monoid.custom() else { continue };
+        let name = name(plan, monoid, value);
         if found.iter().all(|(other, _)| *other != name) {
             found.push((name, custom));
         }

@@ -65,6 +65,7 @@ impl<'p> Printer<'p> {
             InstrKind::Scalar { .. } => "scalar",
             InstrKind::Load { .. } => "load",
             InstrKind::Gather { .. } => "gather",
+            InstrKind::Reduced => "reduce",
             InstrKind::Apply { op, .. } => op.name(),
             InstrKind::Custom { name, .. } => name,
         };
@@ -157,9 +158,10 @@ impl<'p> Printer<'p> {
         }
     }
 
-    /// The computed values of a phase other than the visit, as assignments to its members.
-    pub(super) fn phase(&self, phase: Phase) -> Vec<String> {
-        let computed: Vec<usize> = self.computed(phase).collect();
+    /// The computed values of a phase other than the visit, behind so many reductions along the row, as assignments to
+    /// its members.
+    pub(super) fn phase(&self, phase: Phase, stage: usize) -> Vec<String> {
+        let computed: Vec<usize> = self.computed(phase).filter(|&step| self.program.steps[step].stage == stage).collect();
         if phase == Phase::Column && self.plan.code.column_unroll < self.plan.strip {
             let items: Vec<Item> = computed.into_iter().map(Item::Instr).collect();
             return self.rolled(phase, &items, self.plan.code.column_unroll);
@@ -178,20 +180,19 @@ impl<'p> Printer<'p> {
         out.lines
     }
 
-    /// The visit of one strip, up to the stores.
-    pub(super) fn visit(&self) -> Vec<String> {
+    /// A visit of one strip, up to the stores or to what it reduces.
+    pub(super) fn visit(&self, items: &[Item]) -> Vec<String> {
         if self.plan.code.is_rolled(self.plan.strip) {
-            return self.rolled(Phase::Visit, &self.program.visit, self.plan.code.visit_unroll);
+            return self.rolled(Phase::Visit, items, self.plan.code.visit_unroll);
         }
         let mut out = Lines { lines: Vec::new(), depth: 1 };
-        self.block(&self.program.visit, &mut out);
+        self.block(items, &mut out);
         out.lines
     }
 
     /// The values of a phase that its code computes.
     fn computed(&self, phase: Phase) -> impl Iterator<Item = usize> + '_ {
-        let is_given = |step: &usize| matches!(self.program.steps[*step].kind, InstrKind::Load { .. } | InstrKind::Accumulator);
-        self.program.of_phase(phase).filter(move |step| !is_given(step))
+        self.program.of_phase(phase).filter(move |&step| !self.program.is_given(step))
     }
 
     /// Whether a value is kept for other phases. All are, but for those that live inside a loop over elements.
@@ -205,7 +206,9 @@ impl<'p> Printer<'p> {
     fn rolled(&self, phase: Phase, items: &[Item], unroll: usize) -> Vec<String> {
         let mut out = Lines { lines: Vec::new(), depth: 1 };
         let leaves = self.program.leave(phase);
-        let kept: Vec<usize> = self.computed(phase).filter(|&step| leaves[step]).collect();
+        let mut inside = vec![false; leaves.len()];
+        mark(items, &mut inside);
+        let kept: Vec<usize> = self.computed(phase).filter(|&step| leaves[step] && inside[step]).collect();
         for &step in kept.iter().filter(|_| phase == Phase::Visit) {
             out.push(self.declaration(step));
         }
@@ -331,6 +334,19 @@ impl<'p> Printer<'p> {
         self.each(out, |out| {
             out.push(format!("v{select}[i] = {} ? a{select}[i] : b{select}[i];", self.reference(condition)));
         });
+    }
+}
+
+/// Marks the values that some items compute.
+fn mark(items: &[Item], inside: &mut [bool]) {
+    for item in items {
+        match item {
+            Item::Instr(step) => inside[*step] = true,
+            Item::Branch { select, then, otherwise } => {
+                inside[*select] = true;
+                [then, otherwise].into_iter().for_each(|arm| mark(arm, inside));
+            }
+        }
     }
 }
 

@@ -1,15 +1,17 @@
 //! Decisions: what the forward pass decided, the backward pass does not decide again.
 //!
-//! A condition, a sign, a rounding to integers, a remainder jump. A saved number is rounded, and near a border the rounded number may lie
-//! on the other side: a derivative made of a condition on it would be another arm's. So a value that jumps is computed again
-//! only from what the backward pass has to the last bit. Otherwise it is saved, a condition as a bit, or something behind it is.
+//! A condition, a sign, a rounding to integers, a remainder jump. A saved number is rounded, and near a border the
+//! rounded number may lie on the other side: a derivative made of a condition on it would be another arm's. So a value
+//! that jumps is computed again only from what the backward pass has to the last bit. Otherwise it is saved, a condition
+//! as a bit, or something behind it is.
 //!
-//! Exact are conditions and integers, numbers that are saved as `f32`, and what primitives without an error make of them: others may be
-//! contracted in one of the two kernels, and have a last bit of their own in each.
+//! Exact are conditions and integers, numbers that are saved as `f32`, and what primitives without an error make of them:
+//! others may be contracted in one of the two kernels, and have a last bit of their own in each.
 //!
-//! One exception costs nothing: the comparison with 0 of an output that the caller keeps. Rounding to nearest keeps the sign, and
-//! what is not 0 becomes 0 only below half of the format's smallest number: 2^-25 for `f16`; for `bf16` that is less than the smallest normal
-//! `f32`. There the output is 0, and its derivative is that at 0, for everybody who reads the output.
+//! One exception costs nothing: the comparison with 0 of an output that the caller keeps. Rounding to nearest keeps the
+//! sign, and what is not 0 becomes 0 only below half of the format's smallest number: 2^-25 for `f16`; for `bf16` that is
+//! less than the smallest normal `f32`. There the output is 0, and its derivative is that at 0, for everybody who reads
+//! the output.
 
 use crate::dtype::ValueType;
 use crate::ir::graph::{Constant, Graph, Node, NodeId};
@@ -47,6 +49,12 @@ pub(super) fn made_once(graph: &Graph, saved: &[bool], fate: impl Fn(NodeId) -> 
                 follows &= !real || op.row().is_exact(&operands);
             }
             Node::Custom { .. } => follows = false,
+            // Sums are added up in another order, and an index of the largest jumps.
+            Node::Reduce { .. } if real => follows = false,
+            Node::Reduce { .. } if !follows && !pinned => {
+                once.push(id);
+                follows = true;
+            }
             _ => {}
         }
         exact[id.index()] = holds && follows;

@@ -78,6 +78,9 @@ impl Outputs {
                 continue;
             }
             let why = match sink.kind {
+                SinkKind::Store(operand) if !operand.axes.is_matrix() => {
+                    Some("it is a vector of results of reductions; leave it out with `Wrt::detached`")
+                }
                 SinkKind::Store(operand) if !operand.axes.contains(Axes::MNL) => {
                     Some("the batch shares it; let it vary along the batch, or leave it out with `Wrt::detached`")
                 }

@@ -2,6 +2,7 @@
 
 use crate::check::Diagnostics;
 use crate::dtype::DType;
+use crate::ir::Axes;
 use crate::ir::name::word;
 use std::panic::Location;
 
@@ -32,6 +33,21 @@ pub enum GradError {
         /// The function.
         function: &'static str,
         /// Where it was used, if a program did.
+        built_at: Option<&'static Location<'static>>,
+    },
+    /// A reduction inside the graph whose operand gets no gradient from its result.
+    #[error(
+        "`{}` over {over}, whose result the epilogue uses, has no gradient{}: build it of sums, means and largest elements over one axis, or load its \
+         result in a second epilogue",
+        word(.monoid),
+        used(*.built_at)
+    )]
+    Reduction {
+        /// The monoid.
+        monoid: String,
+        /// The axes.
+        over: Axes,
+        /// Where it was built, if a program did.
         built_at: Option<&'static Location<'static>>,
     },
     /// A name that is no argument of the epilogue.

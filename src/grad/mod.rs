@@ -1,9 +1,9 @@
 //! Training: from an epilogue to the pair of it and its derivative.
 //!
-//! [`Epilogue::backward`] turns an epilogue into two: the [forward](Pair::forward) one, which also stores what the backward pass
-//! needs, and the [backward](Pair::backward) one, which turns incoming gradients into those of the accumulator and of every
-//! argument. Both are ordinary epilogues: they print, serialise and run like any other. (To differentiate one again, give its arguments other
-//! names in its text: those of gradients are taken.)
+//! [`Epilogue::backward`] turns an epilogue into two: the [forward](Pair::forward) one, which also stores what the
+//! backward pass needs, and the [backward](Pair::backward) one, which turns incoming gradients into those of the
+//! accumulator and of every argument. Both are ordinary epilogues: they print, serialise and run like any other. (To
+//! differentiate one again, give its arguments other names in its text: those of gradients are taken.)
 //!
 //! ```
 //! use postlude::prelude::*;
@@ -40,17 +40,19 @@
 //! | a vector over N, M | `grad_NAME` | the sum over M, N, and over the batch if that shares it |
 //! | a scalar | `grad_NAME` | the sum over everything |
 //!
-//! The incoming gradient of one stored matrix is the accumulator, so there has to be one; those of further outputs are loaded as
-//! `upstream_NAME`, as they lie in the forward pass. Of reductions only sums have gradients; others are left out by
-//! [`Wrt::detached`]. What no gradient reaches gets zeros. The backward epilogue takes the arguments that it needs and no
-//! other: [`arguments`](crate::Epilogue::arguments) lists them, and a bias is not among them.
+//! The incoming gradient of one stored matrix is the accumulator, so there has to be one; those of further outputs are
+//! loaded as `upstream_NAME`, as they lie in the forward pass. Of reductions that are stored only sums have gradients;
+//! others, and vectors of what rows come to, are left out by [`Wrt::detached`]. Through a reduction whose result the
+//! epilogue uses gradients go by sums, means, norms, logsumexp and, over one axis, largest and smallest elements: the
+//! first of equals gets all of it. What no gradient reaches gets zeros. The backward epilogue takes the arguments that it
+//! needs and no other: [`arguments`](crate::Epilogue::arguments) lists them, and a bias is not among them.
 //!
 //! # Derivatives
 //!
-//! They are rows of the [table](crate::ir::op): a user's function needs none of its own, and a [`CustomOp`](crate::CustomOp)
-//! brings its [partials](crate::CustomOp::partial). Comparisons, integers, rounding to integers have none. A rounding to a
-//! narrower format passes the gradient through. A select's gradient never comes from the arm that was not picked, not even as a NaN, and a region
-//! of the forward pass is a region of the backward pass.
+//! They are rows of the [table](crate::ir::op): a user's function needs none of its own, and a
+//! [`CustomOp`](crate::CustomOp) brings its [partials](crate::CustomOp::partial). Comparisons, integers, rounding to
+//! integers have none. A rounding to a narrower format passes the gradient through. A select's gradient never comes from
+//! the arm that was not picked, not even as a NaN, and a region of the forward pass is a region of the backward pass.
 //!
 //! # Borders
 //!
@@ -78,16 +80,17 @@
 //!   A half would be a third case, and take a second bit.
 //! - `hardsigmoid` is a ReLU6 of `x + 3`: it has the border's derivative where that sum rounds to the border.
 //! - The mask `z >= 0` of cuBLASLt, where it is [kept](Wrt::keeps), stands for the ReLU's own: the derivative at 0 is 1.
-//! - Where an output is [kept](Wrt::keeps), a comparison of it with 0 is of the rounded output: that of `relu`, `elu`, `selu`, `celu`. A value that
-//!   the format rounds to 0, which in `f16` is at most 2^-25, has the derivative at 0.
+//! - Where an output is [kept](Wrt::keeps), a comparison of it with 0 is of the rounded output: that of `relu`, `elu`,
+//!   `selu`, `celu`. A value that the format rounds to 0, which in `f16` is at most 2^-25, has the derivative at 0.
 //!
 //! # The reserve
 //!
-//! What the backward pass cannot compute from its arguments is saved, and as few bits as possible: see
-//! [`ReservePlan`]. ReLU takes 1 bit an element; sigmoid and tanh their slope, or nothing where the output is
-//! [kept](Wrt::keeps); GELU what it is applied to; a select by a condition on a value that is saved the value, and a bit for the condition,
-//! since the saved value is rounded and may lie on the other side; a condition on coordinates, a bias, a residual nothing. A [`Reserve`] knows which epilogues and which shape it
-//! was made for, and a launch refuses every other; of two pairs of the same epilogues either takes the other's.
+//! What the backward pass cannot compute from its arguments is saved, and as few bits as possible: see [`ReservePlan`].
+//! ReLU takes 1 bit an element; sigmoid and tanh their slope, or nothing where the output is [kept](Wrt::keeps); GELU
+//! what it is applied to; a select by a condition on a value that is saved the value, and a bit for the condition, since
+//! the saved value is rounded and may lie on the other side; a condition on coordinates, a bias, a residual nothing. A
+//! [`Reserve`] knows which epilogues and which shape it was made for, and a launch refuses every other; of two pairs of
+//! the same epilogues either takes the other's.
 
 mod cut;
 mod decisions;
@@ -227,7 +230,7 @@ impl Candidate {
         let narrow = operand.dtype.value_type() == ValueType::F32;
         let float = if wrt.exact || integer || !narrow { DType::F32 } else { operand.dtype.of_gradients() };
         let selected = select::select(forward, &folded, incoming, wrt, (float, operand.order))?;
-        let bits = selected.iter().filter(|s| s.output.is_none()).map(|s| s.operand.dtype.bits()).sum();
+        let bits = selected.iter().filter(|s| s.output.is_none()).map(|s| reserve::bits(s.operand)).sum();
         let names: Vec<Arc<str>> = (0..selected.len()).map(|i| i.to_string().into()).collect();
         let cost = (bits, work(&split::backward(&folded, &selected, &names)));
         Ok(Candidate { folded, selected, cost })

@@ -4,6 +4,7 @@ use super::select::Selected;
 use crate::args::{Reserve, ReserveTag};
 use crate::build::Epilogue;
 use crate::dtype::ValueType;
+use crate::ir::axes::{L, M, N};
 use crate::ir::graph::{Node, NodeId};
 use crate::ir::{Operand, Order, fnv1a, text};
 use crate::problem::Shape;
@@ -12,17 +13,17 @@ use std::sync::Arc;
 
 /// What a forward launch saves for the backward one.
 ///
-/// It is the cheapest set of values from which the backward pass can be computed: conditions take 1 bit an element, numbers
-/// those of the output's format (of `f32` with [`Wrt::exact`](super::Wrt::exact), and behind an integer product), outputs that the caller keeps anyway
-/// ([`Wrt::keeps`](super::Wrt::keeps)) nothing, as do coordinates and everything that follows from arguments. Among equally
-/// cheap sets it is the one that leaves least to compute again.
+/// It is the cheapest set of values from which the backward pass can be computed: conditions take 1 bit an element,
+/// numbers those of the output's format (of `f32` with [`Wrt::exact`](super::Wrt::exact), and behind an integer product),
+/// outputs that the caller keeps anyway ([`Wrt::keeps`](super::Wrt::keeps)) nothing, as do coordinates and everything
+/// that follows from arguments. Among equally cheap sets it is the one that leaves least to compute again.
 ///
-/// A condition on a number that is saved in fewer bits than it has is saved as well: the backward pass follows the decisions of the
-/// forward pass, and does not decide again by a rounded number.
+/// A condition on a number that is saved in fewer bits than it has is saved as well: the backward pass follows the
+/// decisions of the forward pass, and does not decide again by a rounded number.
 ///
-/// A saved number is rounded once, to nearest even; what is too large for `f16` becomes infinite, as in an output, and what is too small
-/// loses digits. That of a reciprocal is its slope, the square of the output: where values in between leave the format's range, save them in
-/// `f32` ([`Wrt::exact`](super::Wrt::exact)), or keep the output.
+/// A saved number is rounded once, to nearest even; what is too large for `f16` becomes infinite, as in an output, and
+/// what is too small loses digits. That of a reciprocal is its slope, the square of the output: where values in between
+/// leave the format's range, save them in `f32` ([`Wrt::exact`](super::Wrt::exact)), or keep the output.
 #[derive(Clone, Debug)]
 pub struct ReservePlan {
     fingerprint: u64,
@@ -131,7 +132,7 @@ impl ReservePlan {
 
     /// Bits an element of the output takes.
     pub fn bits_per_element(&self) -> usize {
-        self.own().map(|v| v.operand.dtype.bits()).sum()
+        self.own().map(|v| bits(v.operand)).sum()
     }
 
     /// Bytes for a problem; `usize::MAX` if they are more.
@@ -174,7 +175,7 @@ impl ReservePlan {
         let _ =
             writeln!(out, "reserve       {} an element, {} bytes for {shape}", count(self.bits_per_element()), self.bytes(shape));
         for value in &self.values {
-            let bits = if value.is_output { 0 } else { value.operand.dtype.bits() };
+            let bits = if value.is_output { 0 } else { bits(value.operand) };
             let Saved { name, operand, value, why, .. } = value;
             let _ = writeln!(out, "  {name}  {operand}, {}: {why}\n    {value}", count(bits));
         }
@@ -194,11 +195,18 @@ impl ReservePlan {
     }
 }
 
-/// Bytes of a contiguous matrix.
+/// Bits that an element of the output takes: none where only a row or a column does.
+pub(super) fn bits(operand: Operand) -> usize {
+    if operand.axes.is_matrix() { operand.dtype.bits() } else { 0 }
+}
+
+/// Bytes of a contiguous matrix, or of a vector of results of reductions.
 fn bytes(operand: Operand, shape: Shape) -> usize {
+    let along = |axis, extent| if operand.axes.contains(axis) { extent } else { 1 };
+    let shape = Shape { m: along(M, shape.m), n: along(N, shape.n), batch: along(L, shape.batch), ..shape };
     let (outer, inner) = match operand.order {
-        Order::RowMajor => (shape.m, shape.n),
-        Order::ColumnMajor => (shape.n, shape.m),
+        Order::RowMajor if operand.axes.contains(N) => (shape.m, shape.n),
+        Order::RowMajor | Order::ColumnMajor => (shape.n, shape.m),
     };
     let line = operand.dtype.bytes(inner.checked_next_multiple_of(operand.dtype.run()).unwrap_or(usize::MAX));
     line.saturating_mul(outer).saturating_mul(shape.batch)

@@ -11,7 +11,7 @@ use super::decisions::{self, Fate};
 use super::error::GradError;
 use super::joint::{FORWARD, Folded};
 use super::wrt::{Keep, Wrt};
-use crate::check::{Checked, Role};
+use crate::check::{Checked, Role, Type};
 use crate::dtype::{DType, ValueType};
 use crate::ir::graph::{Node, NodeId};
 use crate::ir::{Operand, Order, SinkKind};
@@ -70,8 +70,11 @@ pub(super) fn select(
     }
     let known = known(forward, folded, wrt)?;
     let candidate = |id: NodeId| -> Candidate {
-        let value = folded.checked.type_of(id).value;
+        let Type { value, axes } = folded.checked.type_of(id);
         let dtype = match value {
+            // Results of reductions are few.
+            ValueType::F32 if !axes.is_matrix() => DType::F32,
+            ValueType::I32 | ValueType::Bool if !axes.is_matrix() => value.storage(),
             ValueType::F32 => float,
             ValueType::F64 => DType::F64,
             ValueType::I32 => DType::I32,
@@ -82,7 +85,7 @@ pub(super) fn select(
             Some(Known::Output(name, operand)) => of(0, operand.dtype, Some((name.clone(), *operand)), false),
             Some(Known::Pinned(Keep::As(dtype))) => of(0, *dtype, None, true),
             Some(Known::Pinned(Keep::Recompute)) => of(NEVER, dtype, None, true),
-            None => of(dtype.bits() as u64, dtype, None, false),
+            None => of(if axes.is_matrix() { dtype.bits() as u64 } else { 0 }, dtype, None, false),
         }
     };
     let mut network = Network::new(graph.nodes().map(|(id, _)| candidate(id).weight).collect());
@@ -110,7 +113,8 @@ pub(super) fn select(
     let ids: Vec<NodeId> = graph.nodes().map(|(id, _)| id).collect();
     let selected = cut.into_iter().map(|index| {
         let (id, Candidate { dtype, output, pinned, .. }) = (ids[index], candidate(ids[index]));
-        let operand = Operand { order, ..Operand::from(dtype) };
+        let axes = folded.checked.type_of(id).axes;
+        let operand = if axes.is_matrix() { Operand { order, ..Operand::from(dtype) } } else { dtype.over(axes) };
         let (output, operand) = output.map_or((None, operand), |(name, operand)| (Some(name), operand));
         Selected { value: id, operand, output, pinned }
     });

@@ -18,6 +18,7 @@ use super::error::GradError;
 use super::joint::Joint;
 use super::masks;
 use crate::ir::graph::{Node, NodeId};
+use crate::ir::inner_adjoint::Reduced;
 use crate::ir::{Graph, Op};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -64,8 +65,12 @@ pub(super) fn sweep(
     for id in ids.into_iter().rev() {
         if let Some(leaf) = leaves.iter().position(|leaf| *leaf == id) {
             found[leaf] = sweep.collapse(id, Some(0)).map(|(_, g)| g);
-        } else if let Some((block, g)) = sweep.collapse(id, None) {
-            sweep.step(id, block, g)?;
+        } else {
+            // A reduction sums gradients up, so that none may be arbitrary anywhere.
+            let reduces = matches!(sweep.joint.graph.node(id), Node::Reduce { .. });
+            if let Some((block, g)) = sweep.collapse(id, reduces.then_some(0)) {
+                sweep.step(id, block, g)?;
+            }
         }
     }
     Ok(found)
@@ -85,6 +90,8 @@ fn active(joint: &Joint, leaves: &[NodeId]) -> Vec<bool> {
                 _ if joint.rules.get(&id).is_some_and(|(_, args)| args.iter().any(reached)) => true,
                 Node::Apply { op, args } => op.row().is_differentiable() && args.iter().any(reached),
                 Node::Custom { args, .. } => args.iter().any(reached),
+                // An index has no gradient.
+                Node::Reduce { args, .. } => reached(&args[0]),
                 _ => false,
             };
     }
@@ -209,6 +216,14 @@ impl Sweep<'_> {
                     gradients.push(Some(graph.apply(Op::Mul, &[g, slope])));
                 }
                 self.hand_on(block, &args, gradients);
+            }
+            Node::Reduce { monoid, over, args } => {
+                let built_at = graph.built_at(id);
+                let gradient = monoid
+                    .inner_adjoint()
+                    .and_then(|adjoint| adjoint(graph, Reduced { over, args: &args, result: y }, g))
+                    .ok_or_else(|| GradError::Reduction { monoid: monoid.name().into(), over, built_at })?;
+                self.add(args[0], block, gradient);
             }
             _ => {}
         }

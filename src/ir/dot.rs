@@ -16,6 +16,7 @@ pub fn dot(graph: &Graph, type_of: impl Fn(NodeId) -> String) -> String {
             Node::Scalar { name, default, .. } => ("box", format!("{name}{}", or(*default))),
             Node::Constant(_) => ("plaintext", text::node_line(graph, id, None).text.split(' ').next_back().unwrap_or("").into()),
             Node::Accumulator(_) | Node::Element(..) | Node::Coordinate(_) => ("box", String::new()),
+            Node::Reduce { monoid, over, .. } => ("ellipse", format!("{} {over}", monoid.word())),
             _ => ("ellipse", String::new()),
         };
         let label = label(&[node.mnemonic(), &detail, &type_of(id)]);

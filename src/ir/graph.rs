@@ -8,6 +8,7 @@ use super::axes::{Axes, K, L, M, N};
 pub use super::constant::Constant;
 use super::custom::CustomOp;
 use super::function::Function;
+use super::monoid::Monoid;
 use super::name;
 use super::op::{Op, Signature};
 use super::operand::Operand;
@@ -52,6 +53,20 @@ pub enum Coordinate {
 impl Coordinate {
     /// Every coordinate.
     pub const ALL: [Coordinate; 3] = [Coordinate::Row, Coordinate::Column, Coordinate::Batch];
+
+    /// The axis that it counts the elements along.
+    pub const fn axis(self) -> Axes {
+        match self {
+            Coordinate::Row => M,
+            Coordinate::Column => N,
+            Coordinate::Batch => L,
+        }
+    }
+
+    /// The one that counts the elements along an axis, if that is one axis.
+    pub(crate) fn along(axis: Axes) -> Option<Coordinate> {
+        Coordinate::ALL.into_iter().find(|coordinate| coordinate.axis() == axis)
+    }
 
     /// The name in text and JSON.
     pub const fn name(self) -> &'static str {
@@ -113,8 +128,8 @@ impl Side {
 pub enum Node {
     /// The accumulator: the element of the matrix product, or of the matrix a pointwise kernel reads.
     Accumulator(ValueType),
-    /// An element of an operand of the product, A\[m,k\] or B\[k,n\], of the accumulator's type. It exists only inside the product:
-    /// all that can be done with it is a sum over K.
+    /// An element of an operand of the product, A\[m,k\] or B\[k,n\], of the accumulator's type. It exists only inside
+    /// the product: all that can be done with it is a sum over K.
     Element(Side, ValueType),
     /// A constant.
     Constant(Constant),
@@ -169,6 +184,16 @@ pub enum Node {
         /// Its operands.
         args: Vec<NodeId>,
     },
+    /// What the elements along some axes come to: a reduction whose result the graph uses. It varies along the other axes of its
+    /// operands. Every element of the output takes part, whether or not the operand varies from one to the next.
+    Reduce {
+        /// What combines two elements.
+        monoid: Monoid,
+        /// The axes that it goes over, of M, N and L.
+        over: Axes,
+        /// The values of an element, as many as the monoid takes.
+        args: Vec<NodeId>,
+    },
 }
 
 impl Node {
@@ -191,6 +216,7 @@ impl Node {
             Node::Gather { .. } => Node::GATHER_COST,
             Node::Apply { op, .. } => op.row().cost,
             Node::Custom { .. } => CustomOp::COST,
+            Node::Reduce { monoid, .. } => monoid.cost(),
             _ => 0,
         }
     }
@@ -199,6 +225,7 @@ impl Node {
     pub fn args(&self) -> &[NodeId] {
         match self {
             Node::Gather { args, .. } | Node::Apply { args, .. } | Node::Call { args, .. } | Node::Custom { args, .. } => args,
+            Node::Reduce { args, .. } => args,
             _ => &[],
         }
     }
@@ -206,8 +233,11 @@ impl Node {
     /// The same node with each argument replaced.
     pub fn map_args(&self, map: impl FnMut(NodeId) -> NodeId) -> Node {
         let mut node = self.clone();
-        if let Node::Gather { args, .. } | Node::Apply { args, .. } | Node::Call { args, .. } | Node::Custom { args, .. } =
-            &mut node
+        if let Node::Gather { args, .. }
+        | Node::Apply { args, .. }
+        | Node::Call { args, .. }
+        | Node::Custom { args, .. }
+        | Node::Reduce { args, .. } = &mut node
         {
             *args = args.iter().copied().map(map).collect();
         }
@@ -227,6 +257,7 @@ impl Node {
             Node::Apply { op, .. } => op.name(),
             Node::Call { function, .. } => function.name,
             Node::Custom { op, .. } => op.name(),
+            Node::Reduce { .. } => "reduce",
         }
     }
 }
@@ -240,6 +271,8 @@ pub struct Graph {
     nodes: Vec<Node>,
     /// The type of each node, as far as what is behind it keeps the rules.
     types: Vec<ValueType>,
+    /// The axes that each node varies along.
+    axes: Vec<Axes>,
     built_at: Vec<BuiltAt>,
     sinks: Vec<Sink>,
     sinks_built_at: Vec<BuiltAt>,
@@ -262,8 +295,8 @@ impl Graph {
     /// Adds a node, or finds the equal one that is already there.
     ///
     /// # Panics
-    /// If an argument is not in this graph but comes from another one, which only a program can get wrong: [`Epilogue::build`] reports
-    /// that as an error, and so do text and JSON.
+    /// If an argument is not in this graph but comes from another one, which only a program can get wrong:
+    /// [`Epilogue::build`] reports that as an error, and so do text and JSON.
     ///
     /// [`Epilogue::build`]: crate::Epilogue::build
     #[track_caller]
@@ -278,6 +311,7 @@ impl Graph {
         }
         let id = NodeId(self.nodes.len() as u32);
         self.types.push(self.type_from_args(&node));
+        self.axes.push(self.axes_from_args(&node));
         self.ids.insert(node.clone(), id);
         self.nodes.push(node);
         self.built_at.push(built_at);
@@ -366,6 +400,24 @@ impl Graph {
             },
             Node::Call { args, .. } => args.first().map_or(ValueType::F32, |a| self.value_type(*a)),
             Node::Custom { .. } => ValueType::F32,
+            Node::Reduce { monoid, args, .. } => monoid.gives(args.first().map_or(ValueType::F32, |a| self.value_type(*a))),
+        }
+    }
+
+    /// The axes that a node varies along, from what is behind it.
+    pub(crate) fn axes(&self, id: NodeId) -> Axes {
+        self.axes[id.index()]
+    }
+
+    fn axes_from_args(&self, node: &Node) -> Axes {
+        let joined = || node.args().iter().fold(Axes::NONE, |axes, a| axes | self.axes(*a));
+        match node {
+            Node::Accumulator(_) => Axes::MNL,
+            Node::Element(side, _) => side.axes(),
+            Node::Coordinate(coordinate) => coordinate.axis(),
+            Node::Load { operand, .. } => operand.axes,
+            Node::Reduce { over, .. } => joined().without(*over),
+            _ => joined(),
         }
     }
 
@@ -394,6 +446,17 @@ impl Graph {
         self.sinks_built_at[index]
     }
 
+    /// For each node, how many reductions inside the graph lie on the longest way to it, the node itself included. What has
+    /// none behind it is computed at once; what has some waits for their results.
+    pub(crate) fn stages(&self) -> Vec<usize> {
+        let mut stages: Vec<usize> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let before = node.args().iter().map(|a| stages[a.index()]).max().unwrap_or_default();
+            stages.push(before + usize::from(matches!(node, Node::Reduce { .. })));
+        }
+        stages
+    }
+
     /// The part of it that its sinks and these values need; the values follow.
     pub(crate) fn pruned(&self, values: &mut [NodeId]) -> Graph {
         let live = self.needed_by(self.sinks.iter().flat_map(|s| s.values.iter().copied()).chain(values.iter().copied()));
@@ -415,12 +478,17 @@ impl Graph {
 
     /// For each node, whether one of the given nodes is it or needs it.
     pub(crate) fn needed_by(&self, roots: impl IntoIterator<Item = NodeId>) -> Vec<bool> {
+        self.needed_beside(roots, |_| false)
+    }
+
+    /// The same, where some nodes are given: what only they need counts for nothing.
+    pub(crate) fn needed_beside(&self, roots: impl IntoIterator<Item = NodeId>, is_given: impl Fn(NodeId) -> bool) -> Vec<bool> {
         let mut live = vec![false; self.nodes.len()];
         for root in roots {
             live[root.index()] = true;
         }
         for (id, node) in self.nodes().rev() {
-            if live[id.index()] {
+            if live[id.index()] && !is_given(id) {
                 for arg in node.args() {
                     live[arg.index()] = true;
                 }

@@ -13,6 +13,7 @@ pub mod dot;
 mod fnv;
 pub mod function;
 pub mod graph;
+pub mod inner_adjoint;
 pub mod monoid;
 pub(crate) mod name;
 pub mod op;

@@ -1,8 +1,10 @@
-//! Monoids: a reduction combines its elements with one. Each is one row of a table: name, doc, operand types, state and result. The
-//! enum, the names in text and JSON and the tests follow. A [program's own](CustomMonoid) stand beside the rows.
+//! Monoids: a reduction combines its elements with one. Each is one row of a table: name, doc, operand types, state and
+//! result. The enum, the names in text and JSON and the tests follow. A [program's own](CustomMonoid) stand beside the
+//! rows.
 
 use super::custom_monoid::CustomMonoid;
 use super::graph::{Graph, NodeId};
+use super::inner_adjoint::{self as inner, InnerAdjoint};
 use super::op::Op;
 use crate::dtype::ValueType;
 use serde::{Serialize, Serializer};
@@ -43,6 +45,8 @@ pub struct Row {
     pub adds: bool,
     /// The gradient of an element, where it follows from the element alone.
     pub adjoint: Option<Adjoint>,
+    /// The same where the result is a value of the graph, from which elements get their gradients.
+    pub inner_adjoint: Option<InnerAdjoint>,
     /// Its struct in `templates/prelude/monoids.cuh`, over the type of value.
     pub cuda: &'static str,
     /// Numbers of a state: words of 4 bytes in that struct, of 8 over `f64`.
@@ -66,6 +70,7 @@ const NUMBER: Row = Row {
     accumulates: true,
     adds: false,
     adjoint: None,
+    inner_adjoint: None,
     cuda: "",
     words: 1,
     cost: 1,
@@ -153,7 +158,7 @@ monoids! {
     /// The sum; 0 of nothing. The sum of a product `a * b` is taken of the exact product, which a kernel computes with one
     /// fused multiply-add an element; of `f64` values it is that of the rounded one. Integers wrap.
     Sum = "sum", Row { takes: &[F32, F64, I32], combine: |a, b| [a[0] + b[0], 0.0], wraps: Some(i32::wrapping_add), adds: true,
-        adjoint: Some(|_, _, gradient| gradient), cuda: "Sum", ..NUMBER };
+        adjoint: Some(|_, _, gradient| gradient), inner_adjoint: Some(inner::of_sum), cuda: "Sum", ..NUMBER };
     /// The product; 1 of nothing. Integers wrap.
     #[doc(alias = "prod")]
     Product = "product", Row { takes: &[F32, F64, I32], identity: |_| [1.0, 0.0], combine: |a, b| [a[0] * b[0], 0.0],
@@ -163,47 +168,53 @@ monoids! {
     #[doc(alias = "amax")]
     #[doc(alias = "any")]
     Max = "max", Row { takes: &[F32, F64, I32, Bool], identity: |t| [least(t), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
-        cuda: "Max", ..NUMBER };
+        inner_adjoint: Some(inner::of_max), cuda: "Max", ..NUMBER };
     /// The smallest; of nothing infinity, the largest integer, or true. NaN if any element is NaN. Of conditions it is
     /// whether all hold.
     #[doc(alias = "amin")]
     #[doc(alias = "all")]
     Min = "min", Row { takes: &[F32, F64, I32, Bool], identity: |t| [greatest(t), 0.0], combine: |a, b| [smaller(a[0], b[0]), 0.0],
-        cuda: "Min", ..NUMBER };
+        inner_adjoint: Some(inner::of_min), cuda: "Min", ..NUMBER };
     /// The largest absolute value; 0 of nothing. NaN if any element is NaN. The least integer, whose absolute value is no
     /// `i32`, counts as the largest.
     AbsMax = "absmax", Row { takes: &[F32, F64, I32], lift: |x| [x[0].abs(), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
-        cuda: "AbsMax", cost: 2, ..NUMBER };
-    /// log(sum of e^x), computed without overflow; minus infinity of nothing. A softmax is e^(x - this), in the launch behind.
+        inner_adjoint: Some(inner::of_absmax), cuda: "AbsMax", cost: 2, ..NUMBER };
+    /// log(sum of e^x), computed without overflow; minus infinity of nothing. A softmax is e^(x - this): see
+    /// [`Expr::softmax_over`](crate::Expr::softmax_over).
     #[doc(alias = "softmax")]
     LogSumExp = "logsumexp", Row { identity: |_| [f64::NEG_INFINITY, 0.0], combine: |a, b| {
             let (high, low) = if a[0] > b[0] { (a[0], b[0]) } else { (b[0], a[0]) };
             // Equal infinities have no difference.
             let equal = high == low && high.is_infinite() || low == f64::NEG_INFINITY;
             [if equal { larger(high, low) } else { high + (low - high).exp().ln_1p() }, 0.0]
-        }, cuda: "LogSumExp", words: 2, cost: 24, ..NUMBER };
+        }, inner_adjoint: Some(inner::of_logsumexp), cuda: "LogSumExp", words: 2, cost: 24, ..NUMBER };
     /// The mean, the sum over the number of elements; NaN of nothing.
     #[doc(alias = "AVG")]
-    Mean = "mean", Row { result: |s, count| s[0] / count, cuda: "Mean", ..TURNED };
-    /// The sum of squares; 0 of nothing. Squares are not rounded before they are added. An RMS norm divides by the root of their mean,
-    /// in the launch behind.
+    Mean = "mean", Row { result: |s, count| s[0] / count,
+        inner_adjoint: Some(inner::of_mean), cuda: "Mean", ..TURNED };
+    /// The sum of squares; 0 of nothing. Squares are not rounded before they are added. An RMS norm divides by the root
+    /// of their mean: see [`Expr::mean_square_over`](crate::Expr::mean_square_over).
     #[doc(alias = "rms_norm")]
     SumSquares = "sumsquares", Row { lift: |x| [x[0] * x[0], 0.0],
         adjoint: Some(|graph, x, gradient| {
             let twice = graph.apply(Op::Add, &[x, x]);
             graph.apply(Op::Mul, &[twice, gradient])
-        }), cuda: "SumSquares", ..TURNED };
-    /// The Euclidean norm, the root of the sum of squares; 0 of nothing. In a kernel it overflows where that sum does, from 1.8e19 on.
+        }), inner_adjoint: Some(inner::of_sum_squares), cuda: "SumSquares", ..TURNED };
+    /// The Euclidean norm, the root of the sum of squares; 0 of nothing. In a kernel it overflows where that sum does,
+    /// from 1.8e19 on.
     #[doc(alias = "vector_norm")]
-    Norm2 = "norm2", Row { lift: |x| [x[0] * x[0], 0.0], result: |s, _| s[0].sqrt(), cuda: "Norm2", ..TURNED };
+    Norm2 = "norm2", Row { lift: |x| [x[0] * x[0], 0.0], result: |s, _| s[0].sqrt(),
+        inner_adjoint: Some(inner::of_norm2), cuda: "Norm2", ..TURNED };
     /// The number of elements that are true, as an `i32`, which wraps.
     #[doc(alias = "count_nonzero")]
     Count = "count", Row { takes: &[Bool], gives: Some(I32), wraps: Some(i32::wrapping_add), cuda: "Count", ..TURNED };
-    /// The index of the largest element, as an `i32`; -1 of nothing. The smallest index wins among equals, and -0 equals +0. NaN counts
-    /// as larger than any number. The index is the element's [row or column](crate::Builder::reduce), or a value of the graph.
+    /// The index of the largest element, as an `i32`; -1 of nothing. The smallest index wins among equals, and -0 equals
+    /// +0. NaN counts as larger than any number. The index is the element's [row or column](crate::Builder::reduce), or a
+    /// value of the graph.
     ArgMax = "argmax", Row { identity: |t| [least(t), NOWHERE], combine: |a, b| ahead(a, b, |x, y| x > y), cuda: "ArgMax", ..INDEXED };
-    /// The index of the smallest element, as an `i32`; -1 of nothing. The smallest index wins among equals, and -0 equals +0. NaN counts
-    /// as smaller than any number. The index is the element's [row or column](crate::Builder::reduce), or a value of the graph.
+    /// The index of the smallest element, as an `i32`; -1 of nothing. The smallest index wins among equals, and -0 equals
+    /// +0. NaN counts as smaller than any number. The index is the element's [row or column](crate::Builder::reduce), or
+    /// a value of the graph.
     ArgMin = "argmin", Row { identity: |t| [greatest(t), NOWHERE], combine: |a, b| ahead(a, b, |x, y| x < y), cuda: "ArgMin", ..INDEXED };
 }
 
@@ -286,6 +297,11 @@ impl Monoid {
     /// The gradient of an element, where it follows from the element alone.
     pub fn adjoint(self) -> Option<Adjoint> {
         self.row().and_then(|row| row.adjoint)
+    }
+
+    /// The gradient of an element of a reduction inside a graph, where it follows from reductions over the same axes.
+    pub fn inner_adjoint(self) -> Option<InnerAdjoint> {
+        self.row().and_then(|row| row.inner_adjoint)
     }
 
     /// Words of 4 bytes in a kernel's state, for elements whose first value has this type.

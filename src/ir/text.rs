@@ -9,7 +9,9 @@
 //! %4: i32[M] = load "expert" i32[M]
 //! %5: f32[M] = gather "scale" f32 %4
 //! %6: f32[M,N,L] = mul %3, %5
-//! store "d" f16[M,N,L], %6
+//! %7: f32[M,L] = reduce max [N] %6
+//! %8: f32[M,N,L] = sub %6, %7
+//! store "d" f16[M,N,L], %8
 //! reduce "sums" sum f32[N], %6
 //! ```
 //!
@@ -127,6 +129,10 @@ pub fn node_line(graph: &Graph, id: NodeId, type_name: Option<&str>) -> Line {
         Node::Custom { op, .. } => {
             line.subject("custom ", op.name());
             line.add("#", &format!("{:016x}", op.fingerprint()));
+        }
+        Node::Reduce { monoid, over, .. } => {
+            line.subject("reduce ", &monoid.word());
+            line.format(&over.to_string());
         }
         Node::Accumulator(v) => {
             line.subject("", "acc");
@@ -326,6 +332,15 @@ impl<'r> Reader<'r> {
                     args: self.references(index)?,
                 }
             }
+            "reduce" => {
+                let (monoid, rest) = rest.split_once(char::is_whitespace).ok_or(EXPECTED_REDUCE)?;
+                let axes = rest.trim().strip_prefix('[').and_then(|rest| rest.split_once(']')).ok_or(EXPECTED_REDUCE)?;
+                Node::Reduce {
+                    monoid: self.registry.monoid(monoid)?,
+                    over: Axes::from_letters(axes.0).ok_or(EXPECTED_REDUCE)?,
+                    args: self.references(axes.1)?,
+                }
+            }
             "custom" => {
                 let (head, args) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
                 let (name, fingerprint) = head.split_once('#').ok_or("expected `custom name#fingerprint %a, ...`")?;
@@ -354,7 +369,7 @@ impl<'r> Reader<'r> {
 
 /// No such primitive or function.
 pub(super) fn unknown(registry: &Registry, word: &str) -> String {
-    let leaves = ["acc", "const", "scalar", "load", "gather", "custom"];
+    let leaves = ["acc", "const", "scalar", "load", "gather", "custom", "reduce"];
     let coordinates = Coordinate::ALL.map(Coordinate::name);
     let known = Op::ALL.iter().map(|op| op.name()).chain(registry.function_names()).chain(leaves).chain(coordinates);
     format!("`{}` is no primitive and no function of the registry{}", name::word(word), name::meant(word, known))
@@ -428,6 +443,9 @@ fn parse_default(value_type: ValueType, text: Option<&str>) -> Result<Option<Con
 
 /// What a line that gathers looks like.
 const EXPECTED_GATHER: &str = "expected `gather \"name\" format %index`";
+
+/// What a line that reduces looks like.
+const EXPECTED_REDUCE: &str = "expected `reduce monoid [axes] %value`, such as `reduce sum [N] %3`";
 
 fn parse_format(word: &str, expected: impl Fn() -> String) -> Result<DType, String> {
     let is_word = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');

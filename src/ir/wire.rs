@@ -3,6 +3,7 @@
 //! Reading pushes every node through the arena again, so a document cannot hold a dangling or forward reference, and a
 //! graph read is canonical. Custom primitives travel as a name and a fingerprint, never as source.
 
+use super::axes::Axes;
 use super::custom::Registry;
 use super::graph::{Constant, Coordinate, Graph, Node, NodeId, Side};
 use super::name;
@@ -42,6 +43,7 @@ enum WireNode {
     // Arguments that may be left out. Kinds of their own, behind the others: binary documents without them read as before.
     ScalarOr { name: String, value_type: ValueType, default: WireConstant },
     LoadOr { name: String, operand: Operand, default: WireConstant },
+    Reduce { monoid: String, over: Axes, args: Vec<u32> },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -189,6 +191,9 @@ impl Document {
             }
             Node::Gather { name, dtype, args } => WireNode::Gather { name: name.to_string(), dtype: *dtype, args: ids(args) },
             Node::Apply { op, args } => WireNode::Apply(*op, ids(args)),
+            Node::Reduce { monoid, over, args } => {
+                WireNode::Reduce { monoid: monoid.word().into(), over: *over, args: ids(args) }
+            }
             Node::Call { function, args } => WireNode::Call(function.name.into(), ids(args)),
             Node::Custom { op, args } => {
                 WireNode::Custom { name: op.name().into(), fingerprint: format!("{:016x}", op.fingerprint()), args: ids(args) }
@@ -261,6 +266,7 @@ fn read_node(wire: WireNode, ids: &[NodeId], registry: &Registry) -> Result<Node
         WireNode::LoadOr { name, operand, default } => Node::Load { name: name.into(), operand, default: Some(default.read()?) },
         WireNode::Gather { name, dtype, args } => Node::Gather { name: name.into(), dtype, args: refer(args)? },
         WireNode::Apply(op, args) => Node::Apply { op, args: refer(args)? },
+        WireNode::Reduce { monoid, over, args } => Node::Reduce { monoid: registry.monoid(&monoid)?, over, args: refer(args)? },
         WireNode::Call(name, args) => {
             let unknown = || match Op::from_name(&name) {
                 Some(_) => format!("`{name}` is a primitive, which is applied and not called"),

@@ -5,12 +5,14 @@
 
 mod fold;
 mod inline;
+mod spread;
 mod transpose;
 
 pub use fold::fold;
 pub(crate) use fold::place;
 pub use inline::inline;
 pub(crate) use inline::is_argument;
+pub use spread::spread;
 pub use transpose::transpose;
 
 use crate::check::Checked;

@@ -2,7 +2,8 @@
 //!
 //! D^T = B^T A^T: exchanging A with B and M with N turns a column-major output into a row-major one, which the mainloops
 //! store in wide, coalesced accesses. Needs nothing. Leaves rows where columns were and the reverse: coordinates, axes of
-//! vectors, orders of matrices, elements of A where those of B were. Applying it twice gives the graph back.
+//! vectors, orders of matrices, elements of A where those of B were,
+//! reductions over rows where they went over columns. Applying it twice gives the graph back.
 
 use crate::check::{Argument, Checked, Role};
 use crate::ir::Sink;
@@ -19,6 +20,7 @@ pub fn transpose(checked: &Checked) -> Checked {
             Node::Coordinate(Coordinate::Column) => Node::Coordinate(Coordinate::Row),
             Node::Load { name, operand, default } => Node::Load { name, operand: operand.transposed(), default },
             Node::Element(side, value) => Node::Element(side.transposed(), value),
+            Node::Reduce { monoid, over, args } => Node::Reduce { monoid, over: over.transposed(), args },
             other => other,
         };
         ids.push(graph.push(node, old.built_at(id)));

@@ -14,7 +14,7 @@ use crate::plan::mainloop::candidates::{
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
 use crate::plan::mainloop::sm90a::few_rows;
 use crate::plan::{
-    ArgumentRuns, Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, Tile, TileShape,
+    ArgumentRuns, Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, Tile, TileShape, rows,
 };
 use crate::problem::{Layout, Operation, Shape};
 use crate::target::{Gpu, Target};
@@ -278,6 +278,10 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
         for tile in made.iter().copied().chain(cost::tiles(size).filter(|tile| !made.contains(tile))) {
             consider(&tile, None, &on_hopper);
         }
+    } else if mainloop == Mainloop::Rows {
+        for (rank, tile) in (1u8..).zip(rows::tiles(request)) {
+            consider(&tile, None, &|_| f64::from(rank));
+        }
     } else {
         let candidates: &[Candidate] = match (mainloop, request.operation.dtype()) {
             (Mainloop::Sm80, DType::F32) => &SM80_TF32,
@@ -323,6 +327,19 @@ pub(super) fn mainloops(
 ) -> Vec<Mainloop> {
     let forced = preferences.mainloop.or(preferences.tile.map(|t| t.mainloop()));
     let mut usable = Vec::new();
+    if rows::reduces(epilogue) {
+        let why_not = match forced {
+            Some(other) if other != Mainloop::Rows => {
+                Some(format!("{other} was asked for, and the epilogue uses what its rows come to"))
+            }
+            _ => None,
+        };
+        match why_not {
+            Some(why) => choice.reject(Considered::Mainloop(Mainloop::Rows), why),
+            None => usable.push(Mainloop::Rows),
+        }
+        return usable;
+    }
     for mainloop in [Mainloop::Gemv, Mainloop::Sm90a, Mainloop::Sm80, Mainloop::Simt, Mainloop::Pointwise] {
         let why_not = match forced {
             Some(other) if other != mainloop => Some(format!("{other} was asked for")),
@@ -372,7 +389,7 @@ fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences
     };
     match (mainloop, dtype) {
         (Mainloop::Simt | Mainloop::Gemv, _) => None,
-        (Mainloop::Pointwise, _) => Some("the operation is a product".into()),
+        (Mainloop::Pointwise | Mainloop::Rows, _) => Some("the operation is a product".into()),
         (Mainloop::Sm80, _) if !target.has_cp_async_and_mma16() => {
             Some(format!("{target} has no cp.async and mma.sync.m16n8k16"))
         }
@@ -433,6 +450,9 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
     }
     if let Some(obstacle) = cost::lacks_room(tile, request.promotes()) {
         return Err(obstacle.into());
+    }
+    if matches!(tile.shape, TileShape::Rows { .. }) && request.shape.n > tile.bn {
+        return Err(format!("has rows of {} columns, and the problem's have {}", tile.bn, request.shape.n).into());
     }
     let passes = |maps| match request.params.size_with(maps) {
         size if size > PARAMETER_LIMIT => Err(Reason::Parameters(size)),

@@ -3,8 +3,8 @@
 //! A mainloop inlines the epilogue for many elements side by side, up to 200 on Hopper. So the code of a primitive stands in the
 //! kernel as often as that, times the nodes that use it. Two rules bound the product:
 //!
-//! - The library's long functions (sine, power, remainder) are *called* where an exact spelling needs them. Where the inlined code
-//!   exceeds [`INLINED`], functions of medium length are called, too, and with them custom primitives.
+//! - The library's long functions (sine, power, remainder) are *called* where an exact spelling needs them. Where the
+//!   inlined code exceeds [`INLINED`], functions of medium length are called, too, and with them custom primitives.
 //! - Where one strip's code still exceeds [`STRIP_CODE`], a strip's elements share code: the loop over them stays a loop.
 //!
 //! The counts are estimates in machine instructions, from the `code` column of the tables.
@@ -12,7 +12,7 @@
 use crate::dtype::ValueType;
 use crate::ir::{CustomOp, Node, Op};
 use crate::plan::epilogue::program::{Phase, Program, Store};
-use crate::plan::{InstrKind, Mainloop, Tile, TileShape};
+use crate::plan::{InstrKind, Mainloop, Stage, Tile, TileShape};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -41,9 +41,10 @@ pub(super) const SIDE_BY_SIDE: usize = 2048;
 const ELEMENTS: usize = 32;
 const VISITS: usize = 8;
 
-/// Milliseconds that a compiler takes: for a kernel without an epilogue, for each thousand instructions of its epilogue, for each store,
-/// each word of a reduction's state and each sum of an operand. Fitted to 240 random epilogues with NVRTC 13.0 on a core of a 2-core server;
-/// those of Hopper's mainloop to 170 on a core of a 16-core server, whose times are about twice as long.
+/// Milliseconds that a compiler takes: for a kernel without an epilogue, for each thousand instructions of its epilogue,
+/// for each store, each word of a reduction's state and each sum of an operand. Fitted to 240 random epilogues with NVRTC
+/// 13.0 on a core of a 2-core server; those of Hopper's mainloop to 170 on a core of a 16-core server, whose times are
+/// about twice as long.
 struct Price {
     kernel: f64,
     thousand: f64,
@@ -54,7 +55,7 @@ struct Price {
 
 fn price(tile: &Tile) -> Price {
     match tile.mainloop() {
-        Mainloop::Pointwise => Price { kernel: 50.0, thousand: 48.0, store: 18.0, word: 54.0, sum: 0.0 },
+        Mainloop::Pointwise | Mainloop::Rows => Price { kernel: 50.0, thousand: 48.0, store: 18.0, word: 54.0, sum: 0.0 },
         // The loop over K stands in the code once for each row.
         Mainloop::Gemv if tile.bm > 1 => Price { kernel: 230.0, thousand: 110.0, store: 8.0, word: 45.0, sum: 0.0 },
         Mainloop::Gemv => Price { kernel: 95.0, thousand: 57.0, store: 8.0, word: 45.0, sum: 0.0 },
@@ -108,6 +109,10 @@ impl Copies {
                 }
             }
             TileShape::Gemv { .. } => Copies { visit: strip, column: strip, row: 1 },
+            TileShape::Rows { group, span, together, .. } => {
+                let visits = span / (group * strip).max(1);
+                Copies { visit: strip * visits * together, column: strip * visits, row: together }
+            }
             _ => {
                 let visits = (ELEMENTS / strip).min(VISITS);
                 Copies { visit: strip * visits, column: strip, row: visits }
@@ -198,7 +203,8 @@ impl Program {
         };
         let steps: usize = (0..self.steps.len()).filter(|s| self.steps[*s].phase == phase).map(|s| of_step(s) as usize).sum();
         let ends = if phase == Phase::Visit {
-            let reductions: u32 = self.reductions.iter().map(|r| r.monoid.cost()).sum();
+            let inside = self.stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.cost());
+            let reductions: u32 = self.reductions.iter().map(|r| r.monoid.cost()).chain(inside).sum();
             (reductions + ACCESS * self.stores.len() as u32) as usize
         } else {
             0
@@ -215,7 +221,8 @@ impl Program {
             }
         }
         let stored = self.stores.iter().map(|Store { value, .. }| *value);
-        for value in stored.chain(self.reductions.iter().flat_map(|r| r.terms.iter().copied())) {
+        let reduced = self.reductions.iter().flat_map(|r| &r.terms).chain(self.stages.iter().flat_map(Stage::terms));
+        for value in stored.chain(reduced.copied()) {
             leaves[value] |= self.steps[value].phase == phase;
         }
         leaves

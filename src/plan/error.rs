@@ -31,6 +31,15 @@ pub enum PlanError {
         /// What stands against it.
         why: String,
     },
+    /// A reduction inside the graph that no kernel takes.
+    #[error(
+        "no kernel reduces inside the graph as this epilogue asks: {why}; store the result with `Builder::reduce`, and load \
+         it in a second epilogue"
+    )]
+    Reduction {
+        /// What stands against it.
+        why: String,
+    },
     /// A device without multiprocessors.
     #[error(
         "a device of {0} with 0 multiprocessors runs nothing: give the count of the one that is planned for, as `Device::multiprocessors` has it"

@@ -1,14 +1,21 @@
 //! Explaining a plan: what will run, what it takes, and why this and not another.
 
 use crate::ir::axes::L;
-use crate::plan::{InstrKind, Item, KernelPlan, MOST_PARTS, Mainloop, OperandSum, Phase, SplitK, Staging};
+use crate::plan::{InstrKind, Item, KernelPlan, MOST_PARTS, Mainloop, OperandSum, Phase, SplitK, Staging, TileShape};
 use std::fmt::Write;
 
 impl KernelPlan {
     /// The plan in words: kernel, tile, memory, where each value is computed, and the verdict on every candidate.
     pub fn explain(&self) -> String {
         let mut out = String::new();
-        if let Some(SplitK { parts, operation, sums, product }) = &self.split {
+        if let Some(SplitK { parts: 1, operation, product, .. }) = &self.split {
+            let _ = writeln!(
+                out,
+                "two kernels   {operation}, multiplied by {}, which stores its accumulators; then the kernel below, since a row lies in \
+                 several tiles: {} bytes of scratch, written once and read once",
+                product.tile, self.scratch,
+            );
+        } else if let Some(SplitK { parts, operation, sums, product }) = &self.split {
             let (order, dtype) = (sums.order.name().replace('_', "-"), sums.dtype);
             let _ = writeln!(
                 out,
@@ -134,6 +141,16 @@ impl KernelPlan {
             count(Phase::Visit),
             self.program.steps.iter().filter(|s| s.phase == Phase::Visit && matches!(s.kind, InstrKind::Load { .. })).count(),
         );
+        if !self.program.stages.is_empty() {
+            let counts: Vec<String> = self.program.stages.iter().map(|stage| stage.reductions.len().to_string()).collect();
+            let _ = writeln!(
+                out,
+                "rows          reduced in {} stage(s), {} at a time; {}",
+                counts.len(),
+                counts.join(" and "),
+                self.reads()
+            );
+        }
         if !self.program.reductions.is_empty() {
             let (count, bytes) = (self.program.reductions.len(), self.parts().bytes);
             let arriving = self.program.reductions.iter().filter(|r| r.adds_as_they_arrive()).count();
@@ -158,10 +175,27 @@ impl KernelPlan {
             let _ = writeln!(out, "regions       {branches} branch(es): where a condition is uniform over a strip one arm runs");
         }
         let _ = write!(out, "candidates\n{}", self.choice);
-        if let Some(split) = &self.split {
+        if let Some(SplitK { parts: 1, product, .. }) = &self.split {
+            let _ = write!(out, "the product\n{}", product.explain());
+        } else if let Some(split) = &self.split {
             let _ = write!(out, "the product of the parts, {} batch entries of K\n{}", split.parts, split.product.explain());
         }
         out
+    }
+}
+
+impl KernelPlan {
+    /// How often a kernel of rows reads its matrices.
+    fn reads(&self) -> String {
+        match self.tile.shape {
+            TileShape::Rows { span, .. } if span < self.tile.bn => {
+                format!(
+                    "too long to be held, so that each is read {} times, mostly from the level-2 cache",
+                    self.program.stages.len() + 1
+                )
+            }
+            _ => "held in registers, so that memory is read once".into(),
+        }
     }
 }
 

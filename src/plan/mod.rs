@@ -13,6 +13,7 @@ mod explain;
 mod launch;
 mod mainloop;
 mod preferences;
+mod rows;
 mod split_k;
 
 pub use choice::{Choice, Considered, Reason, Verdict};
@@ -32,6 +33,7 @@ pub use mainloop::sm90a::l2::{Priorities, Priority};
 pub use mainloop::sm90a::staging::{CHUNK_ROWS, Staged, Staging};
 pub use mainloop::tile::{Schedule, Tile, TileShape};
 pub use preferences::{Math, Preferences};
+pub use rows::{RowReduce, Stage};
 pub use split_k::SplitK;
 
 pub(crate) use epilogue::reduce::{NOTE_BYTES, sets};
@@ -163,6 +165,7 @@ impl KernelPlan {
             };
             let [first, second] = if transposed { [1, 0] } else { [0, 1] };
             let alignment = [alignment[first], alignment[second]];
+            let seen = if mainloop == Mainloop::Rows { pass::spread(&seen) } else { seen };
             let program = Program::of(&seen);
             let strip = strip(&seen, |name| aligned(name));
             let repack = Repack::of(mainloop, operation, alignment);
@@ -239,7 +242,10 @@ impl KernelPlan {
             })
         };
         for mainloop in usable {
-            let transposed = prefers_transposed(operation, &epilogue, mainloop, problem.shape);
+            let transposed = match mainloop {
+                Mainloop::Rows => rows::is_transposed(&epilogue)?,
+                _ => prefers_transposed(operation, &epilogue, mainloop, problem.shape),
+            };
             let few = few_rows::applies(problem.shape, operation.dtype().size());
             let before = (few && mainloop == Mainloop::Sm90a).then(|| choice.clone());
             match attempt(mainloop, transposed, choice) {

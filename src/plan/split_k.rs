@@ -10,22 +10,22 @@
 //! held against measured times, and decide; for other mainloops they only say what is worth trying
 //! (`docs/measurements/0041-split-k.md`).
 
-use crate::args::{Slot, slots};
+use crate::args::{Slot, fit_operation, slots};
 use crate::check::{Checked, check};
 use crate::ir::graph::{Graph, Node};
 use crate::ir::{Operand, Order, Sink, SinkKind};
 use crate::plan::choice::tiles;
 use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
-use crate::plan::{KernelPlan, Mainloop, PlanError, Preferences, Problem, lies_in_columns};
+use crate::plan::{KernelPlan, Mainloop, PlanError, Preferences, Problem, lies_in_columns, rows};
 use crate::problem::{Operation, Shape};
 use crate::target::{Gpu, Target};
 use serde::Serialize;
 use std::num::NonZeroUsize;
 
-/// The product of a plan that splits K.
+/// The product of a plan of two kernels: that splits K, or whose second kernel reduces rows.
 #[derive(Clone, Debug, Serialize)]
 pub struct SplitK {
-    /// How many parts.
+    /// How many parts of K; 1 where rows are reduced.
     pub parts: usize,
     /// The operation as the user sees it.
     pub operation: Operation,
@@ -77,6 +77,9 @@ pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
         return Err(PlanError::NoMultiprocessors(request.target));
     }
     let whole = || KernelPlan::whole(request);
+    if rows::reduces(request.epilogue) && matches!(request.operation, Operation::Product { .. }) {
+        return behind_product(request);
+    }
     match (request.preferences.split_k.map(NonZeroUsize::get), obstacle(request)) {
         (Some(1), _) => whole(),
         (Some(parts), Some(why)) => Err(PlanError::Split { parts, why }),
@@ -104,6 +107,24 @@ pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
             whole.choice.split(parts, false, format!("{pays}: {estimates}"));
             Ok(whole)
         }
+    }
+}
+
+/// Plans an epilogue that uses what its rows come to, behind a product whose tiles have parts of rows: the product stores
+/// its accumulators.
+fn behind_product(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
+    if request.epilogue.summed_operand().is_some() {
+        let why = "it sums an operand of the product beside them".into();
+        return Err(PlanError::Reduction { why });
+    }
+    fit_operation(request.operation, request.epilogue)?;
+    request.problem.check(&slots(request.operation, request.epilogue, request.problem.shape))?;
+    match request.preferences.split_k.map(NonZeroUsize::get) {
+        Some(parts) if parts > 1 => {
+            let why = "the kernel that reduces rows adds up no parts".into();
+            Err(PlanError::Split { parts, why })
+        }
+        _ => in_parts(request, 1, String::new()),
     }
 }
 
@@ -176,16 +197,25 @@ fn in_parts(request: &PlanRequest<'_>, parts: usize, reason: String) -> Result<K
     let mut plan = KernelPlan::whole(&PlanRequest {
         operation: Operation::Pointwise { dtype: sums.dtype, order: sums.order },
         epilogue,
-        problem: &problem.clone().without(&["a", "b"]).ld("a", ld(sums, problem.shape)),
+        problem: &sums_of(problem, sums),
         target,
         gpu,
         preferences: Preferences { math, programmatic, ..Preferences::default() },
         parts,
     })?;
     let split = SplitK { parts, operation, sums, product: Box::new(product) };
-    plan.choice.split(parts, true, reason);
+    if parts > 1 {
+        plan.choice.split(parts, true, reason);
+    }
     (plan.scratch, plan.split) = (split.bytes(problem.shape), Some(split));
     Ok(plan)
+}
+
+/// The problem of the kernel behind the product, whose `a` are the sums.
+fn sums_of(problem: &Problem, sums: Operand) -> Problem {
+    let Shape { m, n, .. } = problem.shape;
+    let (ld, outer) = (ld(sums, problem.shape), if sums.order == Order::RowMajor { m } else { n });
+    problem.clone().without(&["a", "b"]).ld("a", ld).batch_stride("a", ld * outer)
 }
 
 /// The plan of the kernel that multiplies the parts.
@@ -196,14 +226,19 @@ fn product(request: &PlanRequest<'_>, parts: usize) -> Result<KernelPlan, PlanEr
     let lds = lds(operation, problem);
     let [a, b] = distances(operation, terms, lds);
     let alignment = |name| problem.known_alignment(name);
-    let in_parts = Problem::from(Shape { k: terms, batch: parts, ..shape })
+    let entries = if parts > 1 { parts } else { shape.batch };
+    let in_parts = Problem::from(Shape { k: terms, batch: entries, ..shape })
         .align("a", alignment("a"))
         .align("b", alignment("b"))
         .ld("a", lds[0])
         .ld("b", lds[1])
-        .ld("sums", ld(sums, shape))
-        .batch_stride("a", a)
-        .batch_stride("b", b);
+        .ld("sums", ld(sums, shape));
+    let stated = ["a", "b"].map(|name| problem.known_batch_stride(name));
+    let strides = if parts > 1 { [Some(a), Some(b)] } else { stated };
+    let in_parts = ["a", "b"].into_iter().zip(strides).fold(in_parts, |problem, (name, stride)| match stride {
+        Some(stride) => problem.batch_stride(name, stride),
+        None => problem,
+    });
     KernelPlan::whole(&PlanRequest { epilogue: &store(sums), problem: &in_parts, preferences, parts: 1, ..*request })
 }
 
@@ -248,7 +283,8 @@ fn distances(operation: Operation, terms: usize, [a, b]: [usize; 2]) -> [usize; 
 impl SplitK {
     /// The problem that the product sees, of a problem of the user's.
     pub fn shape(&self, shape: Shape) -> Shape {
-        Shape { k: shape.k / self.parts, batch: self.parts, ..shape }
+        let batch = if self.parts > 1 { self.parts } else { shape.batch };
+        Shape { k: shape.k / self.parts, batch, ..shape }
     }
 
     /// Elements from row to row of the sums, or from column to column, and from part to part.
@@ -259,12 +295,12 @@ impl SplitK {
 
     /// Bytes of the sums.
     pub fn bytes(&self, shape: Shape) -> usize {
-        self.sums_strides(shape)[1].saturating_mul(self.parts * self.sums.dtype.size())
+        self.sums_strides(shape)[1].saturating_mul(self.shape(shape).batch).saturating_mul(self.sums.dtype.size())
     }
 
-    /// Elements from part to part of A and B, whose leading dimensions are given.
-    pub fn distances(&self, shape: Shape, lds: [usize; 2]) -> [usize; 2] {
-        distances(self.operation, shape.k / self.parts, lds)
+    /// Elements from part to part of A and B, whose leading dimensions are given; `None` where there is one part.
+    pub fn distances(&self, shape: Shape, lds: [usize; 2]) -> Option<[usize; 2]> {
+        (self.parts > 1).then(|| distances(self.operation, shape.k / self.parts, lds))
     }
 
     /// What a launch of the product takes: A, B and the sums, for a problem of the user's.

@@ -11,7 +11,11 @@ use crate::dtype::ValueType;
 use crate::ir::axes::{M, N};
 use crate::ir::{Coordinate, CustomOp, Node, NodeId, Op};
 use crate::problem::Operation;
+use std::collections::HashMap;
 use std::sync::Arc;
+
+/// Where the results lie of reductions inside the graph.
+pub(super) type Results = HashMap<NodeId, OperandView>;
 
 /// A graph as a list of steps.
 pub(super) struct EvalProgram {
@@ -55,10 +59,17 @@ struct EvalPoint<'p, 'a> {
 }
 
 impl EvalProgram {
-    /// The program of a graph without calls.
-    pub fn new(operation: Operation, epilogue: &Checked, arguments: &Arguments, precision: Precision) -> EvalProgram {
+    /// The program that computes some values of a graph without calls, from the results of the reductions that are done.
+    pub fn new(
+        operation: Operation,
+        epilogue: &Checked,
+        arguments: &Arguments,
+        precision: Precision,
+        values: impl IntoIterator<Item = NodeId>,
+        done: &Results,
+    ) -> EvalProgram {
         let graph = epilogue.graph();
-        let live = graph.live();
+        let live = graph.needed_beside(values, |id| done.contains_key(&id));
         // Elements of operands are summed elsewhere: they have no value at an element of the output.
         let valued = graph.nodes().filter(|(id, node)| live[id.index()] && !matches!(node, Node::Element(..)));
         let steps = valued.map(|(id, node)| {
@@ -83,6 +94,7 @@ impl EvalProgram {
                 }
                 Node::Apply { op, args } => apply(*op, args, epilogue),
                 Node::Custom { op, args } => Kind::Custom(op.clone(), places(args)),
+                Node::Reduce { .. } => Kind::Load(done[&id]),
                 Node::Call { function, .. } => unreachable!("`{}` has been inlined", function.name),
                 Node::Element(..) => unreachable!("elements of operands have been left out"),
             };

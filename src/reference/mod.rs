@@ -8,14 +8,17 @@
 //!
 //! For every output element (row, column, batch):
 //!
-//! 1. **The accumulator** is `sum over k of a[row, k] * b[k, column]`. Floating-point operands are widened to `f32` without
-//!    loss and multiplied and accumulated in `f32`, in an order that is not specified (the product is a blocked `f32` GEMM), those of
-//!    `f64` in `f64`; integers multiply and accumulate in `i32` and wrap. With K = 0 it is zero. For a pointwise operation it is the element
-//!    of `a` itself.
+//! 1. **The accumulator** is `sum over k of a[row, k] * b[k, column]`. Floating-point operands are widened to `f32`
+//!    without loss and multiplied and accumulated in `f32`, in an order that is not specified (the product is a blocked
+//!    `f32` GEMM), those of `f64` in `f64`; integers multiply and accumulate in `i32` and wrap. With K = 0 it is zero.
+//!    For a pointwise operation it is the element of `a` itself.
 //! 2. **Every node** has one value. A load is the operand's element at the coordinates it varies along, widened; of an
-//!    operand that the launch leaves out, every element is the default, rounded to the operand's format. A coordinate is an `i32`,
-//!    counted from the launch's origin; a primitive is its row's value, computed in `f64` and rounded once to `f32` unless it is an
-//!    `f64`, or computed in wrapping `i32` arithmetic where its operands are integers.
+//!    operand that the launch leaves out, every element is the default, rounded to the operand's format. A coordinate is
+//!    an `i32`, counted from the launch's origin; a primitive is its row's value, computed in `f64` and rounded once to
+//!    `f32` unless it is an `f64`, or computed in wrapping `i32` arithmetic where its operands are integers. A reduction
+//!    inside the graph combines its operand's elements along the axes that it goes over, every element of the output
+//!    once, in `f64` as a sink does, and is rounded once to `f32` unless it is an `f64`. So a value never depends on what
+//!    is stored.
 //! 3. **Every store** rounds its value once, to nearest even, to the format of its operand, at the element's place. A
 //!    matrix that is loaded and stored under one name is read at an element before that element is written. A matrix that the
 //!    batch shares is written once. In a bit format the bits from a run's end to the end of its last byte become 0.
@@ -37,6 +40,7 @@ mod eval;
 mod gemm;
 mod memory;
 mod reduce;
+mod rows;
 mod threads;
 mod tile;
 
@@ -52,8 +56,9 @@ use crate::pass::inline;
 use crate::problem::{Operation, Shape};
 use memory::{Arguments, Format, Strides};
 use reduce::Reducer;
+use rows::Rooms;
 use std::sync::Arc;
-use tile::{Job, Output, Source};
+use tile::{Job, Output, Source, Task};
 
 /// In what arithmetic an epilogue is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,15 +94,18 @@ pub fn run(
     precision: Precision,
 ) -> Result<(), ArgumentErrors> {
     let bound = fit(operation, epilogue, shape, &args)?;
-    let arguments = Arguments::take(bound, args, epilogue);
-    let epilogue = inline(epilogue);
+    let epilogue = &inline(epilogue);
+    let task = Task { operation, epilogue, shape, precision };
+    let mut rooms = Rooms::of(task);
+    let mut arguments = Arguments::take(bound, args, epilogue);
+    let done = rooms.reduce(task, &mut arguments);
     let (mut outputs, mut reducers) = (Vec::new(), Vec::new());
     for sink in epilogue.graph().sinks() {
         let tensor = arguments.tensor(&sink.name, sink.kind.operand());
         let place = (tensor.memory, Format::Stored(tensor.dtype), tensor.strides);
-        target(&epilogue, sink, &arguments, place, &mut outputs, &mut reducers);
+        target(epilogue, sink, &arguments, place, &mut outputs, &mut reducers);
     }
-    Job::new(operation, &epilogue, shape, arguments, precision, outputs, reducers).run();
+    Job::new(task, &arguments, outputs, reducers, &done).run();
     Ok(())
 }
 
@@ -112,9 +120,9 @@ fn target(
 ) {
     let source = Source::Value(sink.value());
     match sink.kind {
-        SinkKind::Store(operand) => outputs.push(Output { source, memory, format, strides, shared: !operand.axes.contains(L) }),
+        SinkKind::Store(operand) => outputs.push(Output { source, memory, format, strides, axes: operand.axes }),
         SinkKind::Reduce(Reduction { monoid, operand, .. }) => {
-            let (value, factors) = (epilogue.type_of(sink.value()).value, epilogue.summed_product(sink));
+            let (value, factors) = (epilogue.type_of(sink.value()).value, epilogue.summed_product(monoid, sink.value()));
             let source = match epilogue.graph().node(sink.value()) {
                 Node::Element(side, _) => Source::Element(*side),
                 _ => factors.map_or(source, Source::Product),
@@ -135,8 +143,8 @@ pub struct Oracle {
     /// `sum over k of |a[row, k] * b[k, column]|`, which the rounding error of the accumulator scales with; 0 where the
     /// accumulator is exact (integers, pointwise operations).
     pub magnitude: Exact,
-    /// For each reduction among the sinks that adds numbers, under its name, the same reduction of its terms' absolute values, which the
-    /// rounding error of the sum scales with.
+    /// For each reduction among the sinks that adds numbers, under its name, the same reduction of its terms' absolute
+    /// values, which the rounding error of the sum scales with.
     pub sums: Vec<Exact>,
 }
 
@@ -186,15 +194,18 @@ impl Oracle {
 /// As [`run`].
 pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &HostArgs<'_>) -> Result<Oracle, ArgumentErrors> {
     let bound = fit(operation, epilogue, shape, args)?;
-    let mut arguments = Arguments::view(bound, args);
-    let epilogue = inline(epilogue);
+    let epilogue = &inline(epilogue);
+    let task = Task { operation, epilogue, shape, precision: Precision::F64 };
+    let mut rooms = Rooms::of(task);
     let sinks = epilogue.graph().sinks();
     let mut outputs: Vec<Exact> = sinks.iter().map(|s| Exact::new(&s.name, shape, s.kind)).collect();
     let mut magnitude = Exact::new("magnitude", shape, SinkKind::Store(DType::F32.into()));
     let (mut targets, mut reducers) = (Vec::new(), Vec::new());
+    let mut arguments = Arguments::view(bound, args);
+    let done = rooms.reduce(task, &mut arguments);
     for (sink, exact) in sinks.iter().zip(&mut outputs) {
         let memory = arguments.push(bytemuck::cast_slice_mut(&mut exact.values));
-        target(&epilogue, sink, &arguments, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
+        target(epilogue, sink, &arguments, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
     }
     let is_sum = |s: &&Sink| {
         let sum = matches!(s.kind, SinkKind::Reduce(Reduction { monoid, .. }) if monoid.adds());
@@ -203,16 +214,16 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
     let mut sums: Vec<Exact> = sinks.iter().filter(is_sum).map(|s| Exact::new(&s.name, shape, s.kind)).collect();
     for (sink, exact) in sinks.iter().filter(is_sum).zip(&mut sums) {
         let memory = arguments.push(bytemuck::cast_slice_mut(&mut exact.values));
-        target(&epilogue, sink, &arguments, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
+        target(epilogue, sink, &arguments, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
         reducers.last_mut().into_iter().for_each(|reducer| reducer.absolute = true);
     }
     // An exact accumulator has no magnitude: its values stay 0.
     if matches!(operation, Operation::Product { .. }) && operation.accumulator().is_float() {
         let strides = magnitude.strides;
         let memory = arguments.push(bytemuck::cast_slice_mut(&mut magnitude.values));
-        targets.push(Output { source: Source::Magnitude, memory, format: Format::Exact, strides, shared: false });
+        targets.push(Output { source: Source::Magnitude, memory, format: Format::Exact, strides, axes: Axes::MNL });
     }
-    Job::new(operation, &epilogue, shape, arguments, Precision::F64, targets, reducers).run();
+    Job::new(task, &arguments, targets, reducers, &done).run();
     Ok(Oracle { outputs, magnitude, sums })
 }
 

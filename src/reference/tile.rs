@@ -4,13 +4,14 @@
 //! copies it into place run by run. Tiles never share an element, so which thread computes which tile, and when, cannot be
 //! observed.
 
-use super::eval::{EvalProgram, Frame};
+use super::eval::{EvalProgram, Frame, Results};
 use super::gemm::{Accumulators, Product};
 use super::memory::{Arguments, Format, Strides};
 use super::reduce::Reducer;
 use super::threads::side_by_side;
 use super::{Operation, Precision, Shape};
 use crate::check::Checked;
+use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{NodeId, Side};
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -49,14 +50,36 @@ pub(super) struct Output {
     pub memory: usize,
     pub format: Format,
     pub strides: Strides,
-    /// Whether the batch shares it: it is written once.
-    pub shared: bool,
+    /// The axes that it varies along. What it lacks is written once.
+    pub axes: Axes,
+}
+
+impl Source {
+    /// The nodes that are needed.
+    fn values(self) -> impl Iterator<Item = NodeId> {
+        let [a, b] = match self {
+            Source::Value(id) => [Some(id), None],
+            Source::Product(factors) => factors.map(Some),
+            Source::Magnitude | Source::Element(_) => [None; 2],
+        };
+        a.into_iter().chain(b)
+    }
+}
+
+/// What is evaluated, and how.
+#[derive(Clone, Copy)]
+pub(super) struct Task<'t> {
+    pub operation: Operation,
+    /// Without calls.
+    pub epilogue: &'t Checked,
+    pub shape: Shape,
+    pub precision: Precision,
 }
 
 /// Everything a thread needs.
-pub(super) struct Job<'a> {
+pub(super) struct Job<'j, 'a> {
     shape: Shape,
-    arguments: Arguments<'a>,
+    arguments: &'j Arguments<'a>,
     program: EvalProgram,
     product: Option<Product>,
     precision: Precision,
@@ -73,19 +96,19 @@ struct Worker {
     staged: Vec<Vec<u8>>,
 }
 
-impl<'a> Job<'a> {
-    /// A job for a graph without calls and arguments that fit it.
+impl<'j, 'a> Job<'j, 'a> {
+    /// A job for a graph without calls and arguments that fit it. The reductions inside the graph that it needs are done.
     pub fn new(
-        operation: Operation,
-        epilogue: &Checked,
-        shape: Shape,
-        arguments: Arguments<'a>,
-        precision: Precision,
+        Task { operation, epilogue, shape, precision }: Task<'_>,
+        arguments: &'j Arguments<'a>,
         outputs: Vec<Output>,
         reducers: Vec<Reducer>,
-    ) -> Job<'a> {
-        let program = EvalProgram::new(operation, epilogue, &arguments, precision);
-        let product = Product::new(operation, shape.k, &arguments);
+        done: &Results,
+    ) -> Job<'j, 'a> {
+        let values = outputs.iter().map(|o| o.source).chain(reducers.iter().map(|r| r.source)).flat_map(Source::values);
+        let values = values.chain(reducers.iter().flat_map(|r| r.others.iter().copied()));
+        let program = EvalProgram::new(operation, epilogue, arguments, precision, values, done);
+        let product = Product::new(operation, shape.k, arguments);
         let mut job = Job { shape, arguments, program, product, precision, outputs, reducers };
         let count = job.count();
         job.reducers.iter_mut().for_each(|r| r.partials.resize_with(count, Default::default));
@@ -94,7 +117,11 @@ impl<'a> Job<'a> {
 
     /// Batch entries that have to be visited: one, where the batch shares every output.
     fn entries(&self) -> usize {
-        if self.reducers.is_empty() && self.outputs.iter().all(|o| o.shared) { self.shape.batch.min(1) } else { self.shape.batch }
+        if self.reducers.is_empty() && self.outputs.iter().all(|o| !o.axes.contains(L)) {
+            self.shape.batch.min(1)
+        } else {
+            self.shape.batch
+        }
     }
 
     /// Tiles along M and N.
@@ -119,12 +146,7 @@ impl<'a> Job<'a> {
             self.visit();
         }
         for reducer in &self.reducers {
-            reducer.finish(
-                &self.arguments,
-                self.product.as_ref(),
-                self.shape,
-                (0..self.count()).map(|index| self.tile_at(index)),
-            );
+            reducer.finish(self.arguments, self.product.as_ref(), self.shape, (0..self.count()).map(|index| self.tile_at(index)));
         }
     }
 
@@ -166,25 +188,26 @@ impl<'a> Job<'a> {
         let Worker { frame, accumulators, magnitudes, magnitude, staged } = worker;
         for accumulators in [&mut *accumulators, &mut *magnitudes].into_iter().flatten() {
             if let Some(product) = &self.product {
-                accumulators.compute(product, &self.arguments, tile);
+                accumulators.compute(product, self.arguments, tile);
             }
         }
         let [rows, columns] = [tile.rows.len(), tile.columns.len()];
         for (bytes, output) in staged.iter_mut().zip(&self.outputs) {
+            let [rows, columns] = output.extents(rows, columns);
             let (runs, run) = if output.row_major() { (rows, columns) } else { (columns, rows) };
             bytes.clear();
             bytes.resize(runs * output.format.bytes(run), 0);
         }
         let mut partials: Vec<Vec<f64>> = self.reducers.iter().map(|r| r.begin(tile)).collect();
         magnitude.resize(columns, 0.0);
-        self.program.begin(frame, &self.arguments, tile);
+        self.program.begin(frame, self.arguments, tile);
         for row in 0..rows {
             let accumulator = |out: &mut [f64]| {
                 if let Some(accumulators) = accumulators.as_deref() {
                     accumulators.row(row, out);
                 }
             };
-            self.program.row(frame, &self.arguments, tile, tile.rows.start + row, &accumulator);
+            self.program.row(frame, self.arguments, tile, tile.rows.start + row, &accumulator);
             if let Some(magnitudes) = magnitudes.as_deref() {
                 magnitudes.row(row, magnitude);
             }
@@ -194,6 +217,10 @@ impl<'a> Job<'a> {
                     Source::Product(_) | Source::Element(_) => unreachable!("only a reduction takes a product apart"),
                     Source::Magnitude => magnitude,
                 };
+                let [rows, columns] = output.extents(rows, columns);
+                if row >= rows {
+                    continue;
+                }
                 let run = |elements| output.format.run(elements);
                 let (start, step) = if output.row_major() { (row * run(columns), 1) } else { (row, run(rows)) };
                 for column in 0..columns {
@@ -209,7 +236,7 @@ impl<'a> Job<'a> {
             let _ = reducer.partials[index].set(partial);
         }
         for (bytes, output) in staged.iter().zip(&self.outputs) {
-            if !output.shared || tile.batch == 0 {
+            if output.is_written_by(tile) {
                 self.commit(bytes, output, tile);
             }
         }
@@ -218,7 +245,8 @@ impl<'a> Job<'a> {
     /// Copies a tile into place, run by run.
     fn commit(&self, staged: &[u8], output: &Output, tile: &EvalTile) {
         let row_major = output.row_major();
-        let run = if row_major { tile.columns.len() } else { tile.rows.len() };
+        let [rows, columns] = output.extents(tile.rows.len(), tile.columns.len());
+        let run = if row_major { columns } else { rows };
         let runs = staged.chunks_exact(output.format.bytes(run)).enumerate().map(|(i, bytes)| {
             let (row, column) = if row_major { (i, 0) } else { (0, i) };
             let index = output.strides.index(tile.rows.start + row, tile.columns.start + column, tile.batch);
@@ -232,6 +260,18 @@ impl Output {
     /// Whether a row lies in one run; a column does otherwise.
     fn row_major(&self) -> bool {
         self.strides.column == 1
+    }
+
+    /// Of a tile's rows and columns, those that it has elements for.
+    fn extents(&self, rows: usize, columns: usize) -> [usize; 2] {
+        let along = |axis, extent: usize| if self.axes.contains(axis) { extent } else { extent.min(1) };
+        [along(M, rows), along(N, columns)]
+    }
+
+    /// Whether a tile writes its part: of those that share it the first does.
+    fn is_written_by(&self, tile: &EvalTile) -> bool {
+        let firsts = [(M, tile.rows.start), (N, tile.columns.start), (L, tile.batch)];
+        firsts.into_iter().all(|(axis, first)| self.axes.contains(axis) || first == 0)
     }
 }
 

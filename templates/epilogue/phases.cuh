@@ -34,7 +34,8 @@ DEVICE RowValues epilogue_row(const Params& p, const TileValues& t, const Strip&
 {% for line in row %}{{ line }}
 {% endfor -%}
 {% for r in reductions %}{% if r.rows %}    r.{{ r.name }} = {{ r.monoid }}::identity(); // {{ r.node }}
-{% endif %}{% endfor %}    return r;
+{% endif %}{% endfor %}{% for stage in stages %}{% for r in stage.reductions %}    r.{{ r.name }} = {{ r.monoid }}::identity(); // {{ r.node }}
+{% endfor %}{% endfor %}    return r;
 }
 
 DEVICE Fetched epilogue_fetch(const Params& p, const TileValues& t, const Strip& s) {

@@ -15,7 +15,8 @@ struct RowValues {
 {% for member in row_members %}    {{ member.declaration }} // {{ member.node }}
 {% endfor -%}
 {% for r in reductions %}{% if r.rows %}    {{ r.monoid }}::State {{ r.name }}; // {{ r.node }}
-{% endif %}{% endfor %}};
+{% endif %}{% endfor %}{% for stage in stages %}{% for r in stage.reductions %}    {{ r.monoid }}::State {{ r.name }}; // {{ r.node }}
+{% endfor %}{% endfor %}};
 struct Fetched {
 {% for load in fetches %}    Raw<{{ load.dtype }}, STRIP> {{ load.value }}; // {{ load.node }}
 {% endfor %}};

@@ -18,29 +18,7 @@ constexpr int TOGETHER = PARTS < 8 ? PARTS : 8;                 // parts whose l
 static_assert(BN % STRIP == 0 && THREADS % STRIPS == 0, "one strip a thread");
 static_assert(BM % ROWS_AT_ONCE == 0 && VISITS % PASS == 0, "whole passes cover the tile");
 
-{% if packed_accumulator -%}
-using Vector = Raw<Element, STRIP>;
-
-{% else -%}
-constexpr int ALIGNED = A_ALIGN < int(sizeof(Element)) ? 1 : A_ALIGN / int(sizeof(Element));
-constexpr int WIDTH = !ACC_ROW_MAJOR ? 1 : ALIGNED < STRIP ? ALIGNED : STRIP;
-constexpr int VECTORS = STRIP / WIDTH;
-using Vector = Raw<Element, WIDTH>;
-
-// `left`: how many of the strip's columns lie inside the matrix.
-DEVICE void load(Vector (&raw)[VECTORS], const Element* from, i64 column_distance, int left) {
-    if (left >= STRIP) {
-#pragma unroll
-        for (int v = 0; v < VECTORS; ++v) load_wide<WIDTH>(raw[v], from + v * WIDTH * column_distance);
-    } else {
-#pragma unroll
-        for (int v = 0; v < VECTORS; ++v)
-            load_narrow<WIDTH>(raw[v], from + v * WIDTH * column_distance, column_distance, left - v * WIDTH);
-    }
-}
-
-{% endif -%}
-{% if parts > 1 %}// The sum over the parts, in groups: those of a group come together, whether in one piece or element by element.
+{% include "mainloop/existing.cuh" %}{% if parts > 1 %}// The sum over the parts, in groups: those of a group come together, whether in one piece or element by element.
 DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_distance, i64 part_distance, int left) {
 #pragma unroll 1
     for (int group = 0; group < PARTS; group += TOGETHER) {

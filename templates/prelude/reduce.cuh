@@ -16,18 +16,7 @@ template <class T> DEVICE T* unit_memory(u32 offset) { return reinterpret_cast<T
 DEVICE int row_sharer(int thread) { return thread / 32 % ROW_SHARERS; }
 DEVICE int column_sharer(int thread) { return thread / 32 / ROW_SHARERS; }
 
-// What the lane at a distance holds.
-DEVICE float exchange(float x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
-DEVICE int exchange(int x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
-{% if doubles %}DEVICE double exchange(double x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
-{% endif -%}
-template <class S> DEVICE S exchange(S x, int distance) {
-    int* const words = reinterpret_cast<int*>(&x);
-#pragma unroll
-    for (int i = 0; i < int(sizeof(S) / 4); ++i) words[i] = exchange(words[i], distance);
-    return x;
-}
-// N states side by side, from memory that other units have written: not from this multiprocessor's own cache.
+{% include "prelude/lanes.cuh" %}// N states side by side, from memory that other units have written: not from this multiprocessor's own cache.
 template <class S, int N> DEVICE void read_fresh(S (&s)[N], const S* p) {
     constexpr int WORDS = sizeof(s) / 4;
     u32* const words = reinterpret_cast<u32*>(s);
@@ -46,13 +35,7 @@ template <class S, int N> DEVICE void read_fresh(S (&s)[N], const S* p) {
     }
 }
 
-// Combines lanes from ROW_LANES apart on, or FROM, to all of a warp or TO: every lane ends with the same.
-template <class M, int FROM, int TO> DEVICE typename M::State fold_lanes(typename M::State s) {
-#pragma unroll
-    for (int distance = TO / 2; distance >= FROM; distance /= 2) s = M::combine(s, exchange(s, distance));
-    return s;
-}
-// Combines the lanes that share COUNT columns, and halves what each of them holds as long as there is something to halve. `first`
+{% include "prelude/fold_lanes.cuh" %}// Combines the lanes that share COUNT columns, and halves what each of them holds as long as there is something to halve. `first`
 // becomes the first column that this lane is left with.
 template <class M, int COUNT, int DISTANCE> DEVICE void fold_columns(typename M::State* s, int thread, int& first) {
     if constexpr (DISTANCE >= ROW_LANES && DISTANCE > 0) {

@@ -39,6 +39,7 @@ mod reductions;
 mod regions;
 mod repack;
 mod rig;
+mod rows;
 mod shapes;
 mod split;
 mod strides;

@@ -19,4 +19,5 @@ mod network;
 mod problem;
 mod refusals;
 mod reserve;
+mod rows;
 mod simple;

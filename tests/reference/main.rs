@@ -15,4 +15,5 @@ mod operand_sums;
 mod primitives;
 mod products;
 mod reductions;
+mod rows;
 mod support;

@@ -112,7 +112,7 @@ pub fn well_typed(style: Style) -> impl Strategy<Value = Graph> {
 /// A graph of any nodes over any nodes, with any names and any stores. Nothing is promised but that references point
 /// backwards, which the arena itself demands.
 pub fn arbitrary() -> impl Strategy<Value = Graph> {
-    let node = (0u8..10, vec(any::<Index>(), 0..5), any::<u32>(), name(), operand());
+    let node = (0u8..11, vec(any::<Index>(), 0..5), any::<u32>(), name(), operand());
     let sink = (name(), any::<Index>(), sink_kind());
     (vec(node, 0..24), vec(sink, 0..4)).prop_map(|(nodes, sinks)| {
         let mut graph = Graph::new();
@@ -129,6 +129,7 @@ pub fn arbitrary() -> impl Strategy<Value = Graph> {
                 6 => Node::Custom { op: softcap(), args },
                 7 => Node::Element(pick(&Side::ALL, bits), pick(&VALUES, bits >> 1)),
                 8 => Node::Gather { name: name.as_str().into(), dtype: operand.dtype, args },
+                9 => Node::Reduce { monoid: pick(&Monoid::ALL, bits), over: operand.axes, args },
                 _ => Node::Apply { op: pick(Op::ALL, bits), args },
             };
             ids.push(graph.push(node, None));

@@ -9,7 +9,7 @@ use postlude::build::activation;
 use postlude::dtype::ValueType;
 use postlude::grad::Wrt;
 use postlude::ir::axes::{L, N};
-use postlude::ir::{Constant, Function, Graph, Node, Reduction, Sink, SinkKind};
+use postlude::ir::{Axes, Constant, Function, Graph, Node, Reduction, Sink, SinkKind};
 use postlude::prelude::*;
 use postlude::{CustomOp, DType, Op};
 use proptest::strategy::{Strategy, ValueTree};
@@ -82,7 +82,7 @@ fn has_gradient(epilogue: &Epilogue) -> bool {
 /// Outputs that cannot carry a gradient.
 pub fn detached(epilogue: &Epilogue) -> Vec<String> {
     let out = epilogue.graph().sinks().iter().filter(|s| match s.kind {
-        SinkKind::Store(operand) => !operand.axes.contains(L),
+        SinkKind::Store(operand) => !operand.axes.contains(Axes::MNL),
         SinkKind::Reduce(Reduction { monoid, .. }) => monoid.adjoint().is_none(),
     });
     out.map(|s| s.name.to_string()).collect()

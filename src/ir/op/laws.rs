@@ -86,6 +86,15 @@ impl Graph {
 }
 
 impl Node {
+    /// The operands that the value is linear in, each by itself: what sums of it may take the others out of.
+    pub fn linear_in(&self) -> &'static [usize] {
+        match self {
+            Node::Apply { op: Op::Mul, .. } => &[0, 1],
+            Node::Apply { op: Op::Div | Op::Neg, .. } => &[0],
+            _ => &[],
+        }
+    }
+
     /// The two factors of a product: a sum of such is one fused multiply-add an element.
     pub fn factors(&self) -> Option<[NodeId; 2]> {
         match self {

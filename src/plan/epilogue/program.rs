@@ -16,8 +16,8 @@ use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Node, NodeId};
 use crate::ir::op::{Op, Signature};
-use crate::ir::{CustomOp, Operand, Reduction, SinkKind};
-use crate::plan::{OperandSum, PlannedReduction};
+use crate::ir::{CustomOp, Monoid, Operand, Reduction, SinkKind};
+use crate::plan::{OperandSum, PlannedReduction, RowReduce, Stage};
 use serde::Serialize;
 
 /// How often a value is computed.
@@ -45,6 +45,16 @@ impl Phase {
         }
     }
 
+    /// The same behind so many reductions along the row: what is one value for a tile otherwise is made for each row, and
+    /// what is one for a column for each element.
+    pub fn behind(stage: usize, axes: Axes) -> Phase {
+        match Phase::of(axes) {
+            Phase::Tile if stage > 0 => Phase::Row,
+            Phase::Column if stage > 0 => Phase::Visit,
+            phase => phase,
+        }
+    }
+
     /// Whether the value is an array over the strip.
     pub fn is_array(self) -> bool {
         matches!(self, Phase::Column | Phase::Visit)
@@ -58,8 +68,16 @@ pub struct Instr {
     pub value: ValueType,
     /// Where it is computed.
     pub phase: Phase,
+    /// How many reductions along the row lie behind it, one behind the other.
+    #[serde(skip_serializing_if = "is_first")]
+    pub stage: usize,
     /// How.
     pub kind: InstrKind,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_first(stage: &usize) -> bool {
+    *stage == 0
 }
 
 /// How a value comes about. Numbers are places in [`Program::steps`], arguments those of [`Checked::arguments`].
@@ -98,6 +116,8 @@ pub enum InstrKind {
         /// Its operands.
         args: Vec<usize>,
     },
+    /// What a row has come to: the result of one of the [`Stage`]s' reductions.
+    Reduced,
     /// The user's own expression.
     Custom {
         /// The primitive's name.
@@ -148,6 +168,9 @@ pub struct Program {
     pub steps: Vec<Instr>,
     /// The visit: values of [`Phase::Visit`] that are not loads or the accumulator.
     pub visit: Vec<Item>,
+    /// What is reduced along rows before the visit, stage after stage.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<Stage>,
     /// The stores, after everything in the visit.
     pub stores: Vec<Store>,
     /// The reductions, after the stores.
@@ -161,7 +184,8 @@ pub struct Program {
 }
 
 /// How deep branches nest; a select further inside stays a select. Lanes that diverge meet again at hardware barriers, of
-/// which there are sixteen, and ptxas 13.0 has miscompiled two kernels that nested 24 deep (`docs/measurements/0038-ptxas-miscompiles.md`).
+/// which there are sixteen, and ptxas 13.0 has miscompiled two kernels that nested 24 deep
+/// (`docs/measurements/0038-ptxas-miscompiles.md`).
 const DEEPEST_BRANCH: usize = 8;
 
 /// Issue slots of one element in both arms together, spelled exactly, from which a branch pays.
@@ -178,7 +202,8 @@ impl Program {
     /// If the graph still has calls.
     pub fn of(checked: &Checked) -> Program {
         let graph = checked.graph();
-        let live = graph.live();
+        let (live, behind) = (graph.live(), graph.stages());
+        let mut stages: Vec<Stage> = Vec::new();
         let mut places = vec![usize::MAX; graph.len()];
         let (mut steps, mut built_at) = (Vec::new(), Vec::new());
         let argument = |name: &str| checked.argument(name).map_or(usize::MAX, |(index, _)| index);
@@ -198,9 +223,18 @@ impl Program {
                 Node::Custom { op, .. } => InstrKind::Custom { name: op.name().into(), cuda: op.cuda().into(), args: args() },
                 Node::Call { function, .. } => unreachable!("`{}` was not inlined", function.name),
                 Node::Element(..) => unreachable!("elements of operands have been left out"),
+                Node::Reduce { monoid, args, .. } => {
+                    let (value, terms) = (checked.type_of(args[0]).value, checked.terms(*monoid, args));
+                    let stage = behind[id.index()];
+                    stages.resize_with(stages.len().max(stage), Stage::default);
+                    let terms = terms.into_iter().map(|a| places[a.index()]).collect();
+                    stages[stage - 1].reductions.push(RowReduce { step: steps.len(), terms, value, monoid: *monoid });
+                    InstrKind::Reduced
+                }
             };
             places[id.index()] = steps.len();
-            steps.push(Instr { value, phase: Phase::of(axes), kind });
+            let stage = behind[id.index()];
+            steps.push(Instr { value, phase: Phase::behind(stage, axes), stage, kind });
             built_at.push(graph.built_at(id));
         }
         let (mut stores, mut reductions, mut sums) = (Vec::new(), Vec::new(), Vec::new());
@@ -215,15 +249,18 @@ impl Program {
                 SinkKind::Store(operand) => stores.push(Store { argument, operand, value: place(sink.value()) }),
                 SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand }) => {
                     let value = checked.type_of(sink.value()).value;
-                    let factors = checked.summed_product(sink);
-                    let terms =
-                        factors.map_or_else(|| sink.values.clone(), |factors| factors.to_vec()).into_iter().map(place).collect();
+                    let terms = checked.terms(monoid, &sink.values).into_iter().map(place).collect();
                     reductions.push(PlannedReduction { argument, operand, terms, value, monoid, atomic, accumulate });
                 }
             }
         }
-        let mut program = Program { steps, visit: Vec::new(), stores, reductions, sums, built_at };
-        program.visit = Regions::of(&program).items();
+        let mut program = Program { steps, visit: Vec::new(), stages, stores, reductions, sums, built_at };
+        let ends = program.stores.iter().map(|s| s.value).chain(program.reductions.iter().flat_map(|r| r.terms.iter().copied()));
+        program.visit = Regions::of(&program, &ends.collect::<Vec<_>>()).items();
+        for stage in 0..program.stages.len() {
+            let terms: Vec<usize> = program.stages[stage].terms().copied().collect();
+            program.stages[stage].visit = Regions::of(&program, &terms).items();
+        }
         program
     }
 
@@ -238,6 +275,17 @@ impl Program {
     /// Whether the value stands for itself wherever it is used, and is never stored: constants, coordinates, scalars.
     pub fn is_inline(&self, step: usize) -> bool {
         matches!(self.steps[step].kind, InstrKind::Constant(_) | InstrKind::Coordinate(_) | InstrKind::Scalar { .. })
+    }
+
+    /// Whether no expression computes the value: a load, the accumulator, the result of a reduction.
+    pub fn is_given(&self, step: usize) -> bool {
+        matches!(self.steps[step].kind, InstrKind::Load { .. } | InstrKind::Accumulator | InstrKind::Reduced)
+    }
+
+    /// Every monoid with the type that it reduces: of the sinks' reductions, then of those along rows.
+    pub fn monoids(&self) -> impl Iterator<Item = (Monoid, ValueType)> + '_ {
+        let inside = self.stages.iter().flat_map(|stage| &stage.reductions).map(|r| (r.monoid, r.value));
+        self.reductions.iter().map(|r| (r.monoid, r.value)).chain(inside)
     }
 
     /// The steps of a phase that have to be computed there, in order.
@@ -257,7 +305,8 @@ impl Program {
     pub fn cost(&self, fast_math: bool) -> u32 {
         let visit = (0..self.steps.len()).filter(|&s| self.steps[s].phase == Phase::Visit);
         let steps = visit.map(|s| self.step_cost(s, fast_math));
-        steps.chain(self.reductions.iter().map(|r| r.monoid.cost())).sum()
+        let inside = self.stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.cost());
+        steps.chain(self.reductions.iter().map(|r| r.monoid.cost())).chain(inside).sum()
     }
 
     /// Whether a Hopper kernel's code is for half of a tile's columns, and runs twice: where the way through the visit, of each
@@ -294,6 +343,7 @@ impl Program {
             positional[index] = match &step.kind {
                 InstrKind::Constant(_) | InstrKind::Coordinate(_) | InstrKind::Scalar { .. } => true,
                 InstrKind::Accumulator => false,
+                InstrKind::Reduced => true,
                 InstrKind::Load { .. } | InstrKind::Gather { .. } => !step.phase.is_array(),
                 InstrKind::Apply { args, .. } | InstrKind::Custom { args, .. } => args.iter().all(|&a| positional[a]),
             };
@@ -314,7 +364,8 @@ struct Regions<'p> {
 }
 
 impl<'p> Regions<'p> {
-    fn of(program: &'p Program) -> Regions<'p> {
+    /// The blocks that some values need.
+    fn of(program: &'p Program, ends: &[usize]) -> Regions<'p> {
         let positional = program.is_positional();
         let candidate = |s: usize| match &program.steps[s].kind {
             InstrKind::Apply { op, args } if op.row().signature == Signature::Select => {
@@ -325,7 +376,7 @@ impl<'p> Regions<'p> {
         let mut branching: Vec<bool> = (0..program.steps.len()).map(candidate).collect();
         // Place everything as if each candidate branched, then keep the branches that pay and place again: an arm that
         // does not pay gives its values back to the block around it.
-        let all = Regions::place(program, &branching);
+        let all = Regions::place(program, ends, &branching);
         for (select, branches) in branching.iter_mut().enumerate() {
             if let Some(arms) = all.arms[select] {
                 let inside = |block: usize| arms.iter().any(|&arm| all.is_inside(block, arm));
@@ -336,16 +387,13 @@ impl<'p> Regions<'p> {
                 *branches = cost >= BRANCH_PAYS;
             }
         }
-        Regions::place(program, &branching)
+        Regions::place(program, ends, &branching)
     }
 
-    fn place(program: &'p Program, branching: &[bool]) -> Regions<'p> {
+    fn place(program: &'p Program, ends: &[usize], branching: &[bool]) -> Regions<'p> {
         let count = program.steps.len();
         let mut this = Regions { program, blocks: vec![(0, 0)], arms: vec![None; count], home: vec![None; count] };
-        for value in program.stores.iter().map(|s| s.value).chain(program.reductions.iter().flat_map(|r| r.terms.iter().copied()))
-        {
-            this.home[value] = Some(0);
-        }
+        ends.iter().for_each(|&value| this.home[value] = Some(0));
         // Users come after their operands: walking back, every use of a step is known when the step is reached.
         for step in (0..count).rev() {
             if program.steps[step].phase != Phase::Visit {

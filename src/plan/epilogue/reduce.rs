@@ -7,13 +7,14 @@
 //! result   written by the last unit of a block to arrive
 //! ```
 //!
-//! A *unit* is the threads that share a part of a tile: a block, or a consumer warpgroup on Hopper. Units that differ only along
-//! the axes that are reduced over share a *block* of the result, and each leaves a *slice* for it in the workspace; the last one to
-//! arrive combines the slices in their order, so that the result does not depend on who it was. The counters of arrivals
-//! wrap, so that what is zeroed once serves every launch. A unit without company writes its block itself.
+//! A *unit* is the threads that share a part of a tile: a block, or a consumer warpgroup on Hopper. Units that differ
+//! only along the axes that are reduced over share a *block* of the result, and each leaves a *slice* for it in the
+//! workspace; the last one to arrive combines the slices in their order, so that the result does not depend on who it
+//! was. The counters of arrivals wrap, so that what is zeroed once serves every launch. A unit without company writes its
+//! block itself.
 //!
-//! On Hopper, whose blocks of threads go through tiles in turns, a block of the result waits for one arrival more, which a consumer without
-//! further tiles makes: else whoever is late would be the last again and again, and the later for it.
+//! On Hopper, whose blocks of threads go through tiles in turns, a block of the result waits for one arrival more, which
+//! a consumer without further tiles makes: else whoever is late would be the last again and again, and the later for it.
 
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
@@ -29,7 +30,8 @@ pub struct PlannedReduction {
     pub argument: usize,
     /// How the result lies in memory; what it does not vary along is reduced over.
     pub operand: Operand,
-    /// The values of an element: one, the two factors of a product that is summed without being rounded, or as many as the monoid takes.
+    /// The values of an element: one, the two factors of a product that is summed without being rounded, or as many as
+    /// the monoid takes.
     pub terms: Vec<usize>,
     /// The type of what is reduced: of the first of its values.
     pub value: ValueType,
@@ -55,8 +57,8 @@ pub struct Unit {
     pub row_sharers: usize,
 }
 
-/// Bytes of the count of tiles that blocks in step have begun. It is ahead of everything else, so that its address is 0 where there is
-/// no memory.
+/// Bytes of the count of tiles that blocks in step have begun. It is ahead of everything else, so that its address is 0
+/// where there is no memory.
 const PROGRESS_BYTES: usize = 256;
 
 /// Bytes ahead of the parts, in which a unit notes what it takes part in and which blocks are complete.
@@ -83,8 +85,8 @@ pub struct Workspace {
 }
 
 impl PlannedReduction {
-    /// Whether the kernel adds slices up as they arrive. The other monoids have no such instruction for every type, nor is there one that
-    /// takes an `f64` out of memory; they combine in a fixed order also where they need not.
+    /// Whether the kernel adds slices up as they arrive. The other monoids have no such instruction for every type, nor
+    /// is there one that takes an `f64` out of memory; they combine in a fixed order also where they need not.
     pub fn adds_as_they_arrive(&self) -> bool {
         self.atomic && self.monoid.adds() && self.value != ValueType::F64
     }
@@ -116,6 +118,7 @@ impl Tile {
                 let lanes = (self.bn / warps_n / strip).clamp(1, 32);
                 return Unit { rows: self.bm, threads: self.threads, row_lanes: lanes, row_sharers: warps_n };
             }
+            TileShape::Rows { group, .. } => group,
             _ => (self.bn / strip).max(1),
         };
         let row_lanes = strips.min(32);

@@ -106,6 +106,11 @@ impl Problem {
         self.strides.get(name).and_then(|s| s.ld)
     }
 
+    /// The batch stride of an argument, if it is known.
+    pub(in crate::plan) fn known_batch_stride(&self, name: &str) -> Option<usize> {
+        self.strides.get(name).and_then(|s| s.batch_stride)
+    }
+
     /// The bytes that an argument's address is a multiple of, as far as is known.
     pub(in crate::plan) fn known_alignment(&self, name: &str) -> usize {
         self.strides.get(name).copied().unwrap_or_default().alignment
@@ -174,8 +179,8 @@ pub fn alignment(address: u64, strides: [usize; 2]) -> usize {
 mod tests {
     use super::*;
 
-    /// The memo of plans knows a problem by its JSON form: whatever a plan can depend on is in there. The patterns name every field, so
-    /// that a new one does not compile until somebody has changed it here, too.
+    /// The memo of plans knows a problem by its JSON form: whatever a plan can depend on is in there. The patterns name
+    /// every field, so that a new one does not compile until somebody has changed it here, too.
     #[test]
     fn everything_about_a_problem_is_written_down() {
         let base = Problem::new(64, 32, 16).ld("a", 24);

@@ -11,8 +11,9 @@ use {
 /// Where it makes no difference: measured flat from 2 to 64 on an H200 with `sm80` (8192^3) and `simt` (16384 x 16384 x 512).
 const DEFAULT: i32 = 8;
 
-/// What a group's rows of A may take of the level-2 cache, in bytes. On an H200 what is fetched twice costs power, and so clock: groups
-/// of half as many rows, or twice as many, were 1 to 4 % slower in long slices (`docs/measurements/0007-raster-groups.md`).
+/// What a group's rows of A may take of the level-2 cache, in bytes. On an H200 what is fetched twice costs power, and so
+/// clock: groups of half as many rows, or twice as many, were 1 to 4 % slower in long slices
+/// (`docs/measurements/0007-raster-groups.md`).
 pub(in crate::plan) const GROUP_BYTES: usize = 16 << 20;
 /// The fewest and the most rows: at K = 1024 twice the most are 0.3 to 0.6 % slower.
 const ROWS: (usize, usize) = (2048, 4096);
@@ -35,10 +36,10 @@ pub(in crate::plan) fn group(tile: &Tile, request: &TileRequest<'_>) -> i32 {
 
 #[cfg(any(feature = "cuda", test))]
 impl KernelPlan {
-    /// The groups that a tuner would time beside a tile's own, where tiles share operands at all: half as high, and twice, as long
-    /// as that is another order.
+    /// The groups that a tuner would time beside a tile's own, where tiles share operands at all: half as high, and
+    /// twice, as long as that is another order.
     pub(crate) fn rasters(&self, tile: &Tile, group: i32, shape: Shape) -> Vec<i32> {
-        if matches!(tile.mainloop(), Mainloop::Gemv | Mainloop::Pointwise) {
+        if matches!(tile.mainloop(), Mainloop::Gemv | Mainloop::Pointwise | Mainloop::Rows) {
             return Vec::new();
         }
         let lines = self.lines(tile, group, shape);

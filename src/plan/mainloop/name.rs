@@ -18,6 +18,9 @@ pub enum Mainloop {
     Gemv,
     /// No product: the accumulator is a matrix in memory.
     Pointwise,
+    /// No product either, for epilogues that use the results of their rows' reductions: the threads that share a row hold it,
+    /// or read it again for each stage.
+    Rows,
 }
 
 impl Mainloop {
@@ -29,6 +32,7 @@ impl Mainloop {
             Mainloop::Sm90a => "sm90a",
             Mainloop::Gemv => "gemv",
             Mainloop::Pointwise => "pointwise",
+            Mainloop::Rows => "rows",
         }
     }
 }
@@ -62,6 +66,10 @@ impl fmt::Display for Tile {
                 if cluster > 1 { write!(f, ", cluster {cluster}") } else { Ok(()) }
             }
             TileShape::Pointwise => Ok(()),
+            TileShape::Rows { group, span, .. } => {
+                write!(f, ", {group} threads a row")?;
+                if span == self.bn { write!(f, ", which they hold") } else { write!(f, ", {span} columns at a time") }
+            }
         }
     }
 }

@@ -72,6 +72,17 @@ pub enum TileShape {
     },
     /// Rows go by in batches.
     Pointwise,
+    /// Threads share rows, which a tile has whole: `span` is `bn` where they hold one, and less where they read it again.
+    Rows {
+        /// Threads that share a row.
+        group: usize,
+        /// Columns of a row that they hold at a time.
+        span: usize,
+        /// Rows that a thread has a part of at a time.
+        together: usize,
+        /// Whether the next rows are on their way while these are reduced.
+        ahead: bool,
+    },
 }
 
 /// How the consumers of a block share the work.
@@ -84,8 +95,9 @@ pub enum Schedule {
     PingPong,
 }
 
-/// What no number of a tile exceeds.
+/// What no number of a tile exceeds, but for the length of rows.
 const LARGEST: usize = 1 << 16;
+const LONGEST_ROW: usize = 1 << 24;
 
 impl Tile {
     pub(in crate::plan) const fn simt(bm: usize, bn: usize, bk: usize, tm: usize, tn: usize, min_blocks: usize) -> Tile {
@@ -174,6 +186,7 @@ impl Tile {
             TileShape::Sm90a { .. } => Mainloop::Sm90a,
             TileShape::Gemv { .. } => Mainloop::Gemv,
             TileShape::Pointwise => Mainloop::Pointwise,
+            TileShape::Rows { .. } => Mainloop::Rows,
         }
     }
 
@@ -236,7 +249,9 @@ impl Tile {
             }
             // A sum of every warp for each element, and the block's where others add them up.
             TileShape::Gemv { cluster } => [word * self.bm * self.bn * (self.threads / 32 + usize::from(cluster > 1)), 0],
-            TileShape::Sm90a { .. } | TileShape::Pointwise => [0, 0],
+            // What the warps of a row came to, twice: of a state of up to 32 bytes.
+            TileShape::Rows { group, .. } if group > 32 => [2 * self.threads, 0],
+            TileShape::Sm90a { .. } | TileShape::Pointwise | TileShape::Rows { .. } => [0, 0],
         }
     }
 
@@ -250,8 +265,11 @@ impl Tile {
             }
             TileShape::Gemv { cluster } => [cluster, 1, 1, 1, 1],
             TileShape::Pointwise => [1; 5],
+            TileShape::Rows { group, together, .. } => [group, together, 1, 1, 1],
         };
-        [self.bm, self.bn, self.threads, self.min_blocks].into_iter().chain(shape)
+        // Rows may be longer than any other tile is wide.
+        let columns = if matches!(self.shape, TileShape::Rows { .. }) { 1 } else { self.bn };
+        [self.bm, columns, self.threads, self.min_blocks].into_iter().chain(shape)
     }
 
     /// Rows of the tile that a consumer computes.
@@ -266,6 +284,9 @@ impl Tile {
     pub(in crate::plan) fn accumulators(&self) -> usize {
         match self.shape {
             TileShape::Sm90a { .. } => self.consumer_rows() * self.bn / 128,
+            // Where a row is read again nothing is held to the end.
+            TileShape::Rows { span, .. } if span < self.bn => 0,
+            TileShape::Rows { group, span, together, .. } => span / group.max(1) * together,
             _ => self.bm * self.bn / self.threads.max(1),
         }
     }
@@ -299,7 +320,7 @@ impl Tile {
             TileShape::Simt { tm, tn, .. } => words * (tm * tn + 2 * (tm + tn)) + 24,
             TileShape::Sm80 { .. } => self.bm * self.bn / self.threads + 64,
             TileShape::Gemv { .. } => 40,
-            TileShape::Sm90a { .. } | TileShape::Pointwise => 32,
+            TileShape::Sm90a { .. } | TileShape::Pointwise | TileShape::Rows { .. } => 32,
         };
         if self.cluster() > 1 && !target.has_clusters() {
             return Some(format!("{target} has no clusters"));
@@ -348,6 +369,25 @@ impl Tile {
                     "blocks of a cluster fetch whole halves",
                 ),
                 (alignment.iter().all(|a| *a >= 16), "TMA copies operands aligned to 16 bytes"),
+            ]);
+        }
+        if let TileShape::Rows { group, span, together, .. } = self.shape {
+            let at_once = (threads / group.max(1)).max(1) * together.max(1);
+            return first_broken(&[
+                (
+                    [threads, group, together].iter().all(|x| x.is_power_of_two()),
+                    "threads, groups of them and rows together are powers of two",
+                ),
+                ((32..=1024).contains(&threads) && group <= threads, "a block has 32 to 1024 threads, and whole groups"),
+                (
+                    span > 0 && span.is_multiple_of((group * strip).max(8)) && bn.is_multiple_of(span),
+                    "a group's strips cover a row in whole spans",
+                ),
+                (bn <= LONGEST_ROW, "a row has at most 16777216 columns"),
+                (
+                    bm.is_multiple_of(at_once) && (bn == span || bm == at_once),
+                    "a tile has whole batches of rows, and one where they are read again",
+                ),
             ]);
         }
         if bn < 8 || strip > bn || !bn.is_multiple_of(strip) || ![bm, bn, threads].iter().all(|x| x.is_power_of_two()) {
@@ -400,7 +440,7 @@ impl Tile {
                     (bm * strips <= threads, "one strip a thread"),
                 ])
             }
-            TileShape::Sm90a { .. } => None,
+            TileShape::Sm90a { .. } | TileShape::Rows { .. } => None,
             TileShape::Pointwise => first_broken(&[(whole_rows(bm), "threads visit whole rows")]),
         }
     }
@@ -425,6 +465,9 @@ impl Tile {
             }
             TileShape::Gemv { cluster } => list.push(("CLUSTER", cluster)),
             TileShape::Pointwise => {}
+            TileShape::Rows { group, span, together, ahead } => {
+                list.extend([("GROUP", group), ("SPAN", span), ("TOGETHER", together), ("AHEAD", usize::from(ahead))])
+            }
         }
         list.extend([("THREADS", self.threads), ("MIN_BLOCKS", self.min_blocks)]);
         list.extend([("MAINLOOP_SMEM", memory), ("SLAB_ROWS", slab_rows)].into_iter().filter(|(_, number)| *number > 0));

@@ -1,0 +1,154 @@
+//! Rows: softmax and norms, forward and backward, as a share of what a copy of device memory moves.
+//!
+//! `cargo bench --bench rows`. A matrix has 64 million elements, so that it passes by the caches. Counted are the bytes
+//! that have to be read and written once; the copy is the driver's, of as many bytes. Contenders take turns, and each
+//! figure is the median of its rounds. With `-- --tiles` every tile that fits is measured, of f16.
+//!
+//! Without a GPU it says why it does nothing.
+#![allow(missing_docs, reason = "a benchmark")]
+
+use postlude::build::recipes::{self, Mask, Norm};
+use postlude::cudarc::driver::sys::CUevent_flags;
+use postlude::cudarc::driver::{CudaSlice, CudaStream};
+use postlude::device::{Device, DeviceArgs};
+use postlude::plan::Tile;
+use postlude::prelude::*;
+use postlude::{Tensor, jit};
+use std::error::Error;
+use std::sync::Arc;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const ELEMENTS: usize = 1 << 26;
+const ROWS: [usize; 4] = [128, 1024, 4096, 16384];
+const ROUNDS: usize = 9;
+/// Launches of a round.
+const LAUNCHES: usize = 5;
+
+fn main() {
+    let device = match Device::new(0) {
+        Ok(device) => device,
+        Err(error) => return println!("skipped: no GPU ({error})"),
+    };
+    if let Err(error) = jit::compiler() {
+        return println!("skipped: NVRTC not found ({error})");
+    }
+    println!("{device:?}");
+    // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
+    let rounds = if std::env::args().any(|a| a == "--bench") { ROUNDS } else { 1 };
+    if let Err(error) = run(&device, rounds) {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
+}
+
+/// An epilogue over a matrix, and the matrices that it has to move once.
+struct Case {
+    name: &'static str,
+    epilogue: Epilogue,
+    reads: usize,
+    writes: usize,
+}
+
+fn cases(d: DType) -> Result<Vec<Case>> {
+    let norm = Norm { weights: Some(d), residual: None };
+    let (softmax, layer_norm, rms_norm) =
+        (recipes::softmax(Mask::None, d)?, recipes::layer_norm(norm, d)?, recipes::rms_norm(norm, d)?);
+    let of_softmax = softmax.backward(Wrt::accumulator().keeps("d"))?.backward().clone();
+    let of_layer = |wrt: Wrt| layer_norm.backward(wrt.detached("mean").detached("rstd")).map(|pair| pair.backward().clone());
+    let of_rms = rms_norm.backward(Wrt::accumulator().detached("rstd"))?.backward().clone();
+    let case = |name, epilogue, reads| Case { name, epilogue, reads, writes: 1 };
+    Ok(vec![
+        case("layer norm, input", of_layer(Wrt::accumulator())?, 2),
+        case("layer norm, all", of_layer(Wrt::accumulator().and("weight").and("bias"))?, 2),
+        case("rms norm, input", of_rms, 2),
+        case("softmax, input", of_softmax, 2),
+        case("softmax", softmax, 1),
+        case("layer norm", layer_norm, 1),
+        case("rms norm", rms_norm, 1),
+    ])
+}
+
+fn run(device: &Device, rounds: usize) -> Result<()> {
+    let stream = device.context().new_stream()?;
+    println!("{:<20} {:>5} {:>6} {:>9} {:>9} {:>6}  tile", "", "", "N", "copy", "kernel", "share");
+    let tiles = std::env::args().any(|a| a == "--tiles");
+    for d in if tiles { &[F16][..] } else { &[F16, BF16] } {
+        for case in cases(*d)? {
+            for n in ROWS {
+                let gemm = Gemm::pointwise(*d, Order::RowMajor, &case.epilogue);
+                let shape = Shape::matrix(ELEMENTS / n, n);
+                let plan = gemm.kernel_plan(device.target(), device.multiprocessors(), shape)?;
+                let candidates: Vec<Tile> = plan.choice.candidates().map(|(tile, _)| tile).collect();
+                for tile in candidates.into_iter().take(if tiles { usize::MAX } else { 1 }) {
+                    measure(device, &stream, &case, *d, shape, &gemm.clone().tile(tile), rounds)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn measure(
+    device: &Device,
+    stream: &Arc<CudaStream>,
+    case: &Case,
+    d: DType,
+    shape: Shape,
+    gemm: &Gemm,
+    rounds: usize,
+) -> Result<()> {
+    let plan = gemm.plan(device, shape)?;
+    let mut memory: Vec<(String, DType, bool, CudaSlice<u8>)> = Vec::new();
+    for argument in case.epilogue.arguments() {
+        if let Some(operand) = argument.role.operand() {
+            let along = |axis, extent| if operand.axes.contains(axis) { extent } else { 1 };
+            let bytes = operand.dtype.bytes(along(M, shape.m) * along(N, shape.n));
+            memory.push((argument.name.to_string(), operand.dtype, argument.role.is_written(), stream.alloc_zeros(bytes)?));
+        }
+    }
+    let (a, mut b) = (stream.alloc_zeros::<u8>(2 * ELEMENTS)?, stream.alloc_zeros::<u8>(2 * ELEMENTS)?);
+    let reads = memory.iter().filter(|(_, _, written, bytes)| !written && bytes.len() == 2 * ELEMENTS).count() + 1;
+    assert_eq!(reads, case.reads, "{}", case.epilogue);
+    let mut launch = || -> Result<()> {
+        let mut args = DeviceArgs::new().input("a", Tensor::of_device_bytes(d, &a));
+        for (name, dtype, written, bytes) in &mut memory {
+            args = match written {
+                true => args.output(name, Tensor::of_device_bytes(*dtype, bytes)),
+                false => args.input(name, Tensor::of_device_bytes(*dtype, &*bytes)),
+            };
+        }
+        Ok(plan.execute(stream, &mut args)?)
+    };
+    let bytes = (2 * ELEMENTS * (case.reads + case.writes)) as f64;
+    let (mut kernel, mut copy) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        kernel.push(bytes / seconds(stream, &mut launch)? / 1e9);
+        let both = (4 * ELEMENTS) as f64;
+        copy.push(both / seconds(stream, &mut || Ok(stream.memcpy_dtod(&a, &mut b)?))? / 1e9);
+    }
+    let median = |figures: &mut Vec<f64>| {
+        figures.sort_by(f64::total_cmp);
+        figures[figures.len() / 2]
+    };
+    let (kernel, copy) = (median(&mut kernel), median(&mut copy));
+    let (name, tile, info) = (case.name, plan.kernel().plan.tile, &plan.kernel().cubin.info);
+    println!(
+        "{name:<20} {d:>5} {:>6} {copy:>9.0} {kernel:>9.0} {:>6.3}  {tile}, {} registers",
+        shape.n,
+        kernel / copy,
+        info.registers
+    );
+    Ok(())
+}
+
+/// What one of a round of launches takes.
+fn seconds(stream: &Arc<CudaStream>, launch: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+    launch()?;
+    let start = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
+    for _ in 0..LAUNCHES {
+        launch()?;
+    }
+    let end = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
+    Ok(f64::from(start.elapsed_ms(&end)?) / 1e3 / LAUNCHES as f64)
+}

@@ -1,0 +1,20 @@
+// ---- rows: what the GROUP threads that share a row have come to, combined so that each of them has it ----
+constexpr int GROUP_WARPS = GROUP / 32;
+extern __shared__ __align__(16) u8 smem[];
+
+// The warps of a row leave what they came to in one of two places by turns, so that one barrier is enough: whoever writes to the first again has
+// passed the barrier of the second, which nobody passes before it has read the first. The warps are combined in their order.
+template <class M> DEVICE typename M::State combine_row(typename M::State s, int& turn) {
+    s = fold_lanes<M, 1, GROUP < 32 ? GROUP : 32>(s);
+    if constexpr (GROUP > 32) {
+        static_assert(sizeof(s) <= 32, "a warp's place holds a state");
+        const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+        u8* const places = smem + (turn ^= 1) * THREADS;
+        if (lane == 0) *reinterpret_cast<typename M::State*>(places + warp * 32) = s;
+        __syncthreads();
+        s = *reinterpret_cast<typename M::State*>(places + (warp / GROUP_WARPS * GROUP_WARPS + lane % GROUP_WARPS) * 32);
+        s = fold_lanes<M, 1, GROUP_WARPS>(s);
+    }
+    return s;
+}
+

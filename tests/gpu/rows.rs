@@ -1,0 +1,145 @@
+//! Kernels that use what their rows come to: rows that a warp holds, a block holds and nobody holds, however they lie;
+//! and behind products.
+
+use crate::case::Case;
+use postlude::build::recipes::{self, Mask, Norm};
+use postlude::plan::Mainloop;
+use postlude::prelude::*;
+use postlude::{DType, Epilogue, Gemm};
+
+/// Runs everything on threads of their own, since compiling takes the time.
+fn run_all(cases: &[Case]) {
+    let failures = std::thread::scope(|scope| {
+        let runs: Vec<_> = cases.iter().map(|case| scope.spawn(|| case.run())).collect();
+        runs.into_iter().filter_map(|run| run.join().err()).count()
+    });
+    assert_eq!(failures, 0, "of {} cases", cases.len());
+}
+
+/// Sums of thousands of terms in another order, and exponentials of what is less by such a sum.
+const SLACK: f64 = 40.0;
+
+fn forward(d: DType) -> Vec<Epilogue> {
+    let norm = Norm { weights: Some(d), residual: Some(d) };
+    let all = [
+        recipes::softmax(Mask::Loaded(Bits8), d),
+        recipes::log_softmax(Mask::None, d),
+        recipes::layer_norm(norm, d),
+        recipes::rms_norm(Norm { residual: None, ..norm }, d),
+        recipes::l2_normalize(d),
+    ];
+    all.into_iter().map(|recipe| recipe.unwrap()).collect()
+}
+
+/// Scalars that are left out, but for that one which keeps norms of random rows apart from 0.
+fn case(gemm: &Gemm, shape: Shape) -> Case {
+    let case = Case::new(gemm, shape).slack(SLACK);
+    let has = |name: &str| gemm.epilogue().arguments().iter().any(|a| &*a.name == name);
+    let case = if has("epsilon") { case.scalar("epsilon", 0.125f32) } else { case };
+    if has("scale") { case.scalar("scale", 0.5f32) } else { case }
+}
+
+/// From one element to more than a block holds, and rows that end inside of a strip.
+const ROWS: [[usize; 2]; 9] =
+    [[33, 1], [257, 40], [100, 128], [65, 1000], [40, 4096], [3, 4097], [5, 16384], [2, 33001], [1, 100_000]];
+
+#[test]
+fn rows_of_every_length() {
+    let mut cases = Vec::new();
+    for (i, d) in [F16, BF16, F32].into_iter().enumerate() {
+        for (j, epilogue) in forward(d).into_iter().enumerate() {
+            for [m, n] in ROWS.into_iter().skip((i + j) % 3).step_by(3) {
+                cases.push(case(&Gemm::pointwise(d, Order::RowMajor, &epilogue), Shape::matrix(m, n)));
+            }
+        }
+    }
+    run_all(&cases);
+}
+
+#[test]
+fn rows_that_lie_anyhow() {
+    let mut cases = Vec::new();
+    for (i, epilogue) in forward(F16).into_iter().enumerate() {
+        let gemm = Gemm::pointwise(F16, [Order::RowMajor, Order::ColumnMajor][i % 2], &epilogue);
+        let shape = Shape::matrix(37, 520).batched(3);
+        cases.push(case(&gemm, shape));
+        cases.push(case(&gemm, shape).ld("a", 523).ld("d", 531).batch_stride("d", 531 * 40));
+        cases.push(case(&gemm, shape).offset("a", 1).offset("d", 3));
+    }
+    let turned = Epilogue::build(|e| e.store("d", e.acc().softmax_over(M), F16.column_major())).unwrap();
+    cases.push(case(&Gemm::pointwise(F16, Order::ColumnMajor, &turned), Shape::matrix(2000, 70)));
+    let across = Epilogue::build(|e| e.store("d", e.acc().softmax_over(M), F32)).unwrap();
+    cases.push(case(&Gemm::pointwise(F16, Order::RowMajor, &across), Shape::matrix(200, 70)));
+    run_all(&cases);
+}
+
+/// What a row comes to is used, stored, and summed with other rows'.
+#[test]
+fn stages_vectors_and_sums() {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F32.over(N));
+        let first = z.max_over(N) - z.min_over(N) + z.mean_over(N);
+        let second = (z - first).norm_over(N) * 0.03125;
+        let best = e.column().eq(z.argmax_over(N));
+        let y = best.region(best, |_| best).otherwise(|b| b).select(z * first, second - z);
+        e.store("d", y, F32);
+        e.store("second", second, F32.over(M).batched());
+        e.store("best", best, Bits8);
+        e.reduce("columns", y, Monoid::Sum, F32.over(N));
+        e.reduce("rows", y, Monoid::AbsMax, F32.over(M).batched());
+        e.reduce("all", y * y, Monoid::Sum, F32.pointer());
+    });
+    let epilogue = epilogue.unwrap();
+    let cases = [[300, 129], [1000, 1024], [70, 5000], [9, 30_000]].map(|[m, n]| {
+        let gemm = Gemm::pointwise(F32, Order::RowMajor, &epilogue);
+        Case::new(&gemm, Shape::matrix(m, n).batched(2)).slack(SLACK)
+    });
+    run_all(&cases);
+}
+
+/// A product's tiles have parts of rows: its accumulators go through memory.
+#[test]
+fn rows_behind_a_product() {
+    let mut cases = Vec::new();
+    let mainloops = [(F16, Mainloop::Sm90a), (BF16, Mainloop::Sm80), (F32, Mainloop::Simt), (F16, Mainloop::Gemv)];
+    for (i, (d, mainloop)) in mainloops.into_iter().enumerate() {
+        for (j, epilogue) in forward(d).into_iter().enumerate() {
+            let gemm = Gemm::new(d, Layout::ALL[(i + j) % 4], &epilogue).mainloop(mainloop);
+            cases.push(case(&gemm, Shape::new(130, 264, 96).batched(1 + j % 3)));
+            cases.push(case(&gemm, Shape::new(4, 1000, 200)));
+        }
+    }
+    run_all(&cases);
+}
+
+#[test]
+fn gradients_of_rows() {
+    let mut cases = Vec::new();
+    for d in [F16, F32] {
+        for epilogue in forward(d) {
+            let detached =
+                ["mean", "rstd", "sum"].into_iter().filter(|name| epilogue.arguments().iter().any(|a| &*a.name == *name));
+            let pair = epilogue.backward(detached.fold(Wrt::all(), Wrt::detached)).unwrap();
+            for [m, n] in [[70, 200], [9, 4096]] {
+                cases.push(case(&Gemm::pointwise(d, Order::RowMajor, pair.backward()), Shape::matrix(m, n)).steep());
+                cases.push(case(&Gemm::pointwise(d, Order::RowMajor, pair.forward()), Shape::matrix(m, n)));
+            }
+        }
+    }
+    run_all(&cases);
+}
+
+/// Infinities, NaNs and rows of nothing else, in softmax.
+#[test]
+fn rows_of_what_is_no_number() {
+    let softmax = recipes::softmax(Mask::None, F32).unwrap();
+    let gemm = Gemm::pointwise(F32, Order::RowMajor, &softmax);
+    let fills: [crate::case::Fill; 4] = [
+        |rng, _| [f64::NEG_INFINITY, 1.0, -2.0][(rng.bits() % 3) as usize],
+        |_, _| f64::NEG_INFINITY,
+        |rng, _| [f64::NAN, 1.0][usize::from(rng.bits() % 512 == 0)],
+        |rng, _| [3e38, -3e38, 88.0, 0.0][(rng.bits() % 4) as usize],
+    ];
+    let cases = fills.map(|fill| Case::new(&gemm, Shape::matrix(20, 300)).slack(SLACK).scalar("scale", 1.0f32).fill("a", fill));
+    run_all(&cases);
+}

@@ -1,0 +1,221 @@
+//! Reductions inside the graph against plain loops in `f64`: axes, batches, stages that wait for each other, updates in place.
+
+use crate::support::{Matrix, Numbers, POINTWISE};
+use postlude::build::recipes::{self, Mask, Norm};
+use postlude::ir::Order::{ColumnMajor, RowMajor};
+use postlude::prelude::*;
+use postlude::reference::{Precision, run};
+use postlude::{Operation, Tensor};
+
+/// More rows and columns than a tile of the reference has, and entries.
+const EXTENTS: [usize; 3] = [131, 270, 2];
+
+fn matrix(seed: u64) -> Matrix {
+    let mut numbers = Numbers(seed);
+    Matrix::new(F32, RowMajor, EXTENTS, 3).filled(|_, _, _| numbers.between(-3.0, 3.0))
+}
+
+fn shape() -> Shape {
+    Shape::matrix(EXTENTS[0], EXTENTS[1]).batched(EXTENTS[2])
+}
+
+/// A row of a matrix, as `f64`.
+fn row(a: &Matrix, i: usize, l: usize) -> Vec<f64> {
+    (0..a.extents[1]).map(|j| a.at(i, j, l)).collect()
+}
+
+/// D against a formula of a row, an element and its column.
+fn check(
+    epilogue: &Epilogue,
+    bound: f64,
+    args: impl FnOnce(HostArgs<'static>) -> HostArgs<'static>,
+    f: impl Fn(&[f64], usize) -> f64,
+) {
+    let a = matrix(7);
+    let mut d = Matrix::new(F32, RowMajor, EXTENTS, 1);
+    let [mut mean, mut rstd, mut loss, mut scale] = [(); 4].map(|()| vec![0f32; EXTENTS[0] * EXTENTS[2]]);
+    let mut given = args(HostArgs::new()).input("a", a.input()).output("d", d.output());
+    for (name, room) in [("mean", &mut mean), ("rstd", &mut rstd), ("loss", &mut loss), ("row_scale", &mut scale)] {
+        if epilogue.arguments().iter().any(|a| &*a.name == name) {
+            given = given.output(name, &mut room[..]);
+        }
+    }
+    run(POINTWISE, epilogue.checked(), shape(), given, Precision::F32).unwrap();
+    for l in 0..EXTENTS[2] {
+        for i in 0..EXTENTS[0] {
+            let row = row(&a, i, l);
+            for j in 0..EXTENTS[1] {
+                let (got, exact) = (d.at(i, j, l), f(&row, j));
+                assert!((got - exact).abs() <= bound * exact.abs().max(1.0), "{i} {j} {l}: {got}, not {exact}");
+            }
+        }
+    }
+}
+
+fn mean(x: &[f64]) -> f64 {
+    x.iter().sum::<f64>() / x.len() as f64
+}
+
+fn exponentials(x: &[f64]) -> f64 {
+    x.iter().map(|x| x.exp()).sum()
+}
+
+#[test]
+fn recipes_follow_their_formulas() {
+    let square = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>();
+    check(
+        &recipes::softmax(Mask::None, F32).unwrap(),
+        1e-6,
+        |a| a.scalar("scale", 0.5f32),
+        |x, j| (x[j] / 2.0).exp() / x.iter().map(|x| (x / 2.0).exp()).sum::<f64>(),
+    );
+    check(&recipes::log_softmax(Mask::None, F32).unwrap(), 1e-6, |a| a, |x, j| x[j] - exponentials(x).ln());
+    check(
+        &recipes::layer_norm(Norm::default(), F32).unwrap(),
+        2e-6,
+        |a| a,
+        |x, j| {
+            let variance = x.iter().map(|y| (y - mean(x)).powi(2)).sum::<f64>() / x.len() as f64;
+            (x[j] - mean(x)) / (variance + 1e-5).sqrt()
+        },
+    );
+    check(
+        &recipes::rms_norm(Norm::default(), F32).unwrap(),
+        1e-6,
+        |a| a.scalar("epsilon", 0.25f32),
+        |x, j| x[j] / (square(x) / x.len() as f64 + 0.25).sqrt(),
+    );
+    check(&recipes::l2_normalize(F32).unwrap(), 1e-6, |a| a, |x, j| x[j] / square(x).sqrt());
+    check(
+        &recipes::quantize_rows(F32).unwrap(),
+        0.0,
+        |a| a,
+        |x, j| {
+            let scale = (x.iter().fold(0f64, |m, x| m.max(x.abs())) / 127.0) as f32;
+            f64::from((x[j] as f32 / scale).round_ties_even())
+        },
+    );
+    static TARGET: [i32; EXTENTS[0] * EXTENTS[2]] = [5; EXTENTS[0] * EXTENTS[2]];
+    check(
+        &recipes::cross_entropy(F32).unwrap(),
+        1e-6,
+        |a| a.input("target", &TARGET[..]),
+        |x, j| x[j].exp() / exponentials(x) - if j == 5 { 1.0 } else { 0.0 },
+    );
+}
+
+#[test]
+fn a_loss_and_an_index_are_vectors() {
+    let a = Matrix::new(F32, RowMajor, [2, 3, 1], 0).filled(|i, j, _| [[1.0, 3.0, 2.0], [0.0, 0.0, 0.0]][i][j]);
+    let (target, mut loss, mut class, mut d) = ([2i32, 0], [0f32; 2], [0i32; 2], [0f32; 6]);
+    let epilogue = recipes::cross_entropy(F32).unwrap();
+    let args = HostArgs::new().input("a", a.input()).input("target", &target).output("loss", &mut loss).output("d", &mut d);
+    run(POINTWISE, epilogue.checked(), Shape::matrix(2, 3), args, Precision::F32).unwrap();
+    let exact = [exponentials(&[1.0, 3.0, 2.0]).ln() - 2.0, 3f64.ln()];
+    assert!(loss.iter().zip(exact).all(|(got, exact)| (f64::from(*got) - exact).abs() < 1e-6), "{loss:?}, not {exact:?}");
+    let args = HostArgs::new().input("a", a.input()).output("d", &mut class);
+    run(POINTWISE, recipes::argmax().unwrap().checked(), Shape::matrix(2, 3), args, Precision::F32).unwrap();
+    assert_eq!(class, [1, 0]);
+}
+
+/// Every axis, of matrices that vary along all of them, of one that the batch shares, and of a vector.
+#[test]
+fn reductions_go_over_their_axes_and_no_others() {
+    let epilogue = Epilogue::build(|e| {
+        let (x, shared, bias) = (e.acc(), e.load("shared", F32.over(M | N)), e.load("bias", F32.over(N)));
+        e.store("rows", x.sum_over(N) + shared.sum_over(N), F32);
+        e.store("columns", x.sum_over(M) + bias.sum_over(M), F32);
+        e.store("all", x.sum_over(M | N) + bias.max_over(N), F32);
+        e.store("entries", x.sum_over(L), F32.over(M | N));
+        e.store("count", e.constant(1.0).sum_over(M | L), F32);
+    });
+    let [rows, columns, entries] = [5usize, 7, 3];
+    let mut numbers = Numbers(3);
+    let x = Matrix::new(F32, RowMajor, [rows, columns, entries], 0).filled(|_, _, _| numbers.small());
+    let shared = Matrix::new(F32, RowMajor, [rows, columns, 1], 0).filled(|_, _, _| numbers.small());
+    let bias: Vec<f32> = (0..columns).map(|_| numbers.small() as f32).collect();
+    let [mut by_row, mut by_column, mut all, mut count] =
+        [(); 4].map(|()| Matrix::new(F32, RowMajor, [rows, columns, entries], 0));
+    let mut over_entries = Matrix::new(F32, RowMajor, [rows, columns, 1], 0);
+    let args = HostArgs::new().input("a", x.input()).input("shared", Tensor::of_bytes(F32, &shared.bytes)).input("bias", &bias);
+    let args = args.output("rows", by_row.output()).output("columns", by_column.output()).output("all", all.output());
+    let args = args.output("entries", Tensor::of_bytes_mut(F32, &mut over_entries.bytes)).output("count", count.output());
+    let shape = Shape::matrix(rows, columns).batched(entries);
+    run(POINTWISE, epilogue.unwrap().checked(), shape, args, Precision::F32).unwrap();
+    let sum = |i: &dyn Fn(usize) -> bool, j: &dyn Fn(usize) -> bool, l: &dyn Fn(usize) -> bool, m: &Matrix| {
+        let mut sum = 0.0;
+        for (a, b, c) in
+            (0..m.extents[0]).flat_map(|a| (0..m.extents[1]).flat_map(move |b| (0..m.extents[2]).map(move |c| (a, b, c))))
+        {
+            sum += if i(a) && j(b) && l(c) { m.at(a, b, c) } else { 0.0 };
+        }
+        sum
+    };
+    let any = |_: usize| true;
+    let largest = bias.iter().copied().fold(f32::MIN, f32::max);
+    for l in 0..entries {
+        for i in 0..rows {
+            for (j, by_hand) in bias.iter().enumerate() {
+                let [here_i, here_j, here_l] = [i, j, l].map(|here| move |at: usize| at == here);
+                assert_eq!(by_row.at(i, j, l), sum(&here_i, &any, &here_l, &x) + sum(&here_i, &any, &any, &shared));
+                assert_eq!(by_column.at(i, j, l), sum(&any, &here_j, &here_l, &x) + rows as f64 * f64::from(*by_hand));
+                assert_eq!(all.at(i, j, l), sum(&any, &any, &here_l, &x) + f64::from(largest));
+                assert_eq!(over_entries.at(i, j, 0), sum(&here_i, &here_j, &any, &x));
+                assert_eq!(count.at(i, j, l), (rows * entries) as f64);
+            }
+        }
+    }
+}
+
+/// Results are of what was there before anything was written.
+#[test]
+fn an_update_in_place_reduces_what_it_replaces() {
+    let epilogue = Epilogue::build(|e| {
+        let x = e.load("x", F32);
+        e.store("x", x - x.mean_over(N), F32);
+    });
+    let mut x = matrix(9);
+    let before = x.clone();
+    let args = HostArgs::new().output("x", x.output());
+    run(POINTWISE, epilogue.unwrap().checked(), shape(), args, Precision::F32).unwrap();
+    for (i, l) in [(0, 0), (130, 1)] {
+        let row = row(&before, i, l);
+        assert!((0..EXTENTS[1]).all(|j| (x.at(i, j, l) - (row[j] - mean(&row))).abs() < 1e-5));
+    }
+}
+
+/// The transposed epilogue over the transposed matrix gives the same, and so does the text read back.
+#[test]
+fn transposing_exchanges_the_axes() {
+    let epilogue = recipes::softmax(Mask::Causal, F32).unwrap();
+    let turned = postlude::pass::transpose(epilogue.checked());
+    assert!(turned.graph().nodes().any(|(_, node)| matches!(node, postlude::ir::Node::Reduce { over, .. } if *over == M)));
+    assert_eq!(&postlude::pass::transpose(&turned), epilogue.checked());
+    let a = matrix(11);
+    let [mut d, mut t] = [RowMajor, ColumnMajor].map(|order| match order {
+        RowMajor => Matrix::new(F32, order, EXTENTS, 0),
+        ColumnMajor => Matrix::new(F32, order, [EXTENTS[1], EXTENTS[0], EXTENTS[2]], 0),
+    });
+    let args = HostArgs::new().input("a", a.input()).output("d", d.output());
+    run(POINTWISE, epilogue.checked(), shape(), args, Precision::F32).unwrap();
+    let args = HostArgs::new().input("a", a.input()).output("d", t.output());
+    let operation = Operation::Pointwise { dtype: F32, order: ColumnMajor };
+    run(operation, &turned, shape().transposed(), args, Precision::F32).unwrap();
+    assert!(d.bytes == t.bytes);
+    assert_eq!(d.at(0, 0, 0), 1.0);
+    assert_eq!(d.at(0, 1, 0), 0.0);
+}
+
+#[test]
+fn results_of_nothing_are_identities() {
+    let epilogue = Epilogue::build(|e| {
+        let x = e.acc();
+        e.reduce("least", x.max_over(M | L), Monoid::Min, F32.over(N));
+        e.store("d", x, F32);
+    });
+    let mut least = [0f32; 2];
+    let (a, mut d): ([f32; 0], [f32; 0]) = ([], []);
+    let args = HostArgs::new().input("a", &a[..]).output("least", &mut least).output("d", &mut d[..]);
+    run(POINTWISE, epilogue.unwrap().checked(), Shape::matrix(0, 2), args, Precision::F32).unwrap();
+    assert_eq!(least, [f32::INFINITY; 2]);
+}
