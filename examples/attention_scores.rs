@@ -64,7 +64,7 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     let rows = || shares.chunks_exact(TOKENS).enumerate();
     let off = rows().map(|(_, row)| (row.iter().map(|x| f64::from(*x)).sum::<f64>() - 1.0).abs()).fold(0.0, f64::max);
     let ahead = rows().flat_map(|(i, row)| &row[i + 1..]).any(|share| *share != 0.0);
-    // What is no number is off, too.
+    // A value that is not a number is off, too.
     if off.is_nan() || off > 1e-5 || ahead {
         return Err(format!("a row adds up to 1 but for {off}; somebody looks ahead: {ahead}").into());
     }

@@ -56,7 +56,7 @@ pub struct Addresses {
     /// The bias, or its gradient.
     pub bias: u64,
     pub aux: u64,
-    /// Of eight floating-point bits: what A, B and D are multiplied by, and the largest size of an element of D before that.
+    /// For fp8: what A, B and D are multiplied by, and the largest absolute value of an element of D before that.
     pub scales: [u64; 3],
     pub amax: u64,
 }

@@ -86,10 +86,10 @@ reductions! {
     product_over = Product;
     /// The mean along these axes; NaN of nothing.
     mean_over = Mean;
-    /// The largest along these axes. Of conditions it is whether any holds.
+    /// The largest along these axes; for conditions, whether any holds.
     #[doc(alias = "amax")]
     max_over = Max;
-    /// The smallest along these axes. Of conditions it is whether all hold.
+    /// The smallest along these axes; for conditions, whether all hold.
     #[doc(alias = "amin")]
     min_over = Min;
     /// The largest absolute value along these axes; 0 of nothing.

@@ -27,7 +27,7 @@ enum Definition<'g> {
     Custom(&'g CustomOp),
 }
 
-/// Of two definitions of one name nobody could read the document.
+/// A document with two definitions of one name could not be read.
 fn check_names(graph: &Graph, activations: &[&'static Function], out: &mut Vec<Diagnostic>) {
     let mut first: HashMap<(&str, &str), (NodeId, Definition)> = HashMap::new();
     for (id, node) in graph.nodes() {

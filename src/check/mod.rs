@@ -23,7 +23,7 @@
 //! | E0204 | An element of an operand of the product, `a` or `b`, is reduced by `sum`, and used for nothing else: it exists only inside the product. |
 //! | E0205 | A function's body is well typed and stores nothing; its result is an `f32` value of its arguments, if those are, and constants alone. |
 //! | E0206 | A function does not call itself, nor does any that it calls. |
-//! | E0207 | A reduction inside the graph goes over M, N or L, at least one of them. Of its monoid and elements E0306 and E0310 say what those of a sink do. |
+//! | E0207 | A reduction inside the graph goes over M, N or L, at least one of them. E0306 and E0310 check its monoid and elements as they check those of a sink. |
 //! | E0301 | A store's operand is a matrix, unless the value comes from a reduction inside the graph. |
 //! | E0302 | A store's operand varies along every axis its value varies along. |
 //! | E0303 | A sink's format holds its value's type: `f32` values go to floating-point formats up to `f32`, `f64` to `f64`, `i32` to `i32`, `bool` to `bool` and to bits. |
@@ -440,7 +440,7 @@ impl Names<'_> {
                     .note(self.graph, "it is loaded here", first)
                     .help("a batch entry would read what another has written: let it vary along the batch (`F16`), or store elsewhere"),
             ),
-            // What is no matrix cannot be stored at all, which is said elsewhere.
+            // A value that is not a matrix cannot be stored at all, which another check says.
             (Role::Input(_), Role::Output(new)) if !new.axes.is_matrix() => {}
             (Role::Input(old), Role::Output(operand)) => out.push(
                 new("E0304", &format!("`{shown}` is loaded as {old} and stored as {operand}"))

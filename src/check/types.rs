@@ -279,7 +279,7 @@ fn result(graph: &Graph, id: NodeId, signature: Signature, operands: &[Type], ou
     };
     let name = graph.node(id).mnemonic();
     let mut diagnostic = Diagnostic::new(graph, "E0201", FaultSite::Node(id), &format!("`{name}` takes {wants}")).help(help);
-    // Of a select either the condition is wrong, or its arms do not fit each other.
+    // In a select, either the condition is wrong or its arms do not fit each other.
     let blamed = match signature {
         Signature::Select if is_conditional => 1..3,
         Signature::Select => 0..1,

@@ -76,8 +76,8 @@ impl Formats {
         Formats { d: dtype, c: None, bias: dtype, aux: dtype, scaled: true, scales: Scales::NONE }
     }
 
-    /// Of a product of `E4M3` and `E5M2`: `alpha`, and by device pointer `scale_a` and `scale_b`; where D has eight bits,
-    /// too, `scale_d` and `amax`. C, bias and auxiliaries have 16 bits: those of D, or BF16.
+    /// The formats of a product of `E4M3` and `E5M2`. It takes `alpha`, and `scale_a` and `scale_b` by device pointer. If D
+    /// has eight bits too, it takes `scale_d` and leaves `amax`. C, bias and auxiliaries have 16 bits: D's format, or BF16.
     ///
     /// ```
     /// use postlude::compat::cublaslt::{self, Formats};
@@ -101,8 +101,8 @@ impl Formats {
         Formats { d, bias: other, aux: other, scales, ..Formats::of(d) }
     }
 
-    /// Of a product of `I8` and `U8`, whose sums are `i32` and become `f32` before anything is done with them: `alpha`, a
-    /// bias of `F32`.
+    /// The formats of a product of `I8` and `U8`: `alpha`, and a bias of `F32`. The sums are `i32`, and become `f32` before
+    /// the rest of the epilogue.
     pub fn int8(d: DType) -> Formats {
         let scales = Scales { integers: true, ..Scales::NONE };
         Formats { d, bias: DType::F32, aux: DType::BF16, scales, ..Formats::of(d) }

@@ -102,7 +102,7 @@ pub(super) fn of_sum_squares(graph: &mut Graph, of: Reduced<'_>, gradient: NodeI
     Some(graph.apply(Op::Mul, &[twice, sum]))
 }
 
-/// Of nothing but zeros it is 0.
+/// It is 0 where all elements are 0.
 pub(super) fn of_norm2(graph: &mut Graph, of: Reduced<'_>, gradient: NodeId) -> Option<NodeId> {
     let (sum, zero) = (of.sum(graph, gradient), graph.constant_of(graph.value_type(of.result), 0.0));
     let (is_zero, scale) = (graph.apply(Op::Eq, &[of.result, zero]), graph.apply(Op::Div, &[sum, of.result]));

@@ -109,7 +109,7 @@ const MOST_BATCHES: usize = 1024;
 struct Row<'r> {
     request: &'r TileRequest<'r>,
     strips: usize,
-    /// Of all matrices that are read, and of the widest.
+    /// Bytes of all matrices that are read, and of the widest one.
     bytes: usize,
     widest: usize,
 }
