@@ -202,7 +202,7 @@ impl Tile {
     /// Clusters that run at the same time, of blocks that fill a multiprocessor each. Those of four leave some
     /// multiprocessors of a group of 16 or 18 alone: of an H200's 132 they reach 120.
     pub(in crate::plan) fn clusters_at_once(&self, multiprocessors: usize) -> usize {
-        let reached = if self.cluster() > 2 { multiprocessors * 10 / 11 } else { multiprocessors };
+        let reached = if self.cluster() > 2 { multiprocessors.saturating_mul(10) / 11 } else { multiprocessors };
         (reached / self.cluster()).max(1)
     }
 
@@ -265,10 +265,10 @@ impl Tile {
             }
             TileShape::Gemv { cluster } => [cluster, 1, 1, 1, 1],
             TileShape::Pointwise => [1; 5],
-            TileShape::Rows { group, together, .. } => [group, together, 1, 1, 1],
+            // Rows may be longer than any other tile is wide.
+            TileShape::Rows { group, together, span, .. } => [group, together, span.min(LARGEST), 1, 1],
         };
-        // Rows may be longer than any other tile is wide.
-        let columns = if matches!(self.shape, TileShape::Rows { .. }) { 1 } else { self.bn };
+        let columns = if matches!(self.shape, TileShape::Rows { .. }) { self.bn.min(LARGEST) } else { self.bn };
         [self.bm, columns, self.threads, self.min_blocks].into_iter().chain(shape)
     }
 

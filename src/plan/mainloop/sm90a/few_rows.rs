@@ -139,7 +139,7 @@ fn upright(features: usize, rows: usize) -> Vec<Tile> {
 /// blocks that share K in pairs.
 fn lying(rows: usize, features: usize, multiprocessors: usize) -> Vec<Tile> {
     let of = |height: usize, waves: usize, parts: usize| {
-        let across = (multiprocessors * waves / parts / rows.div_ceil(height)).max(1);
+        let across = (multiprocessors.saturating_mul(waves) / parts / rows.div_ceil(height)).max(1);
         let columns = width(features.div_ceil(across)).next_multiple_of(8 * parts);
         (16..=256).contains(&columns).then(|| high(height, columns).in_parts(parts))
     };
@@ -153,18 +153,18 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let (shape, size) = (inputs.shape, inputs.operation.dtype().size() as f64);
     let parts = tile.parts();
     let [across, along] = [shape.m.div_ceil(tile.bm * along_m), shape.n.div_ceil(tile.bn * along_n)];
-    let clusters = across * along * shape.batch;
+    let clusters = across.saturating_mul(along).saturating_mul(shape.batch);
     let at_once = tile.clusters_at_once(inputs.gpu.multiprocessors);
     let waves = clusters.div_ceil(at_once) as f64;
     let terms = shape.k.div_ceil(parts).next_multiple_of(bk) as f64;
     // Blocks of K that a multiprocessor without work could have taken.
-    let unequal = waves * inputs.gpu.multiprocessors as f64 / (clusters * along_m * along_n) as f64 - 1.0;
+    let unequal = waves * inputs.gpu.multiprocessors as f64 / (clusters as f64 * (along_m * along_n) as f64) - 1.0;
     let (entry, rows) = (shape.k as f64 * size * shape.batch as f64, shape.m.min(shape.n));
     // How many tiles read the same weights, and how many times the rows they are.
     let upright = shape.m >= shape.n;
     let readers = if upright { along } else { across };
     let weights = shape.m.max(shape.n) as f64 * (1.0 + AGAIN * (readers - 1) as f64);
-    let bytes = (weights + rows as f64) * entry + (shape.m * shape.n * shape.batch) as f64 * size;
+    let bytes = (weights + rows as f64) * entry + shape.m as f64 * shape.n as f64 * shape.batch as f64 * size;
     let memory = bytes / MEMORY * (1.0 + UNEQUAL * unequal);
     // Neighbours of a cluster have half of what they share from each other.
     let [shared_m, shared_n] = if parts > 1 { [1, 1] } else { [along_m, along_n] };
