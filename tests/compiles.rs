@@ -32,9 +32,14 @@ use std::time::{Duration, Instant};
 
 const TARGETS: [Target; 5] = [Target::SM_75, Target::SM_80, Target::SM_89, Target::SM_90, Target::SM_90A];
 
-/// Large and aligned, ragged, few rows, tiny.
-const SHAPES: [Shape; 4] =
-    [Shape::new(4096, 4096, 4096), Shape::new(4095, 4097, 99), Shape::new(1, 4096, 4096), Shape::new(3, 5, 7).batched(2)];
+/// Large and aligned, ragged, one row, few rows, tiny.
+const SHAPES: [Shape; 5] = [
+    Shape::new(4096, 4096, 4096),
+    Shape::new(4095, 4097, 99),
+    Shape::new(1, 4096, 4096),
+    Shape::new(48, 4608, 3584),
+    Shape::new(3, 5, 7).batched(2),
+];
 
 /// An operation that a graph over an accumulator of `f32`, or of `i32`, may follow.
 fn operation(integer: bool) -> impl Strategy<Value = fn(&Epilogue) -> Gemm> {
@@ -43,10 +48,19 @@ fn operation(integer: bool) -> impl Strategy<Value = fn(&Epilogue) -> Gemm> {
         |e| Gemm::new(BF16, NN, e),
         |e| Gemm::new(F32, NT, e),
         |e| Gemm::new(F32, TT, e).tf32(true),
+        |e| Gemm::new(E4M3, TN, e),
+        |e| Gemm::mixed(E5M2, E4M3, NT, e).fast_accumulation(true),
         |e| Gemm::pointwise(F16, Order::RowMajor, e),
         |e| Gemm::pointwise(BF16, Order::ColumnMajor, e),
+        |e| Gemm::pointwise(E5M2, Order::RowMajor, e),
     ];
-    let integers: Vec<fn(&Epilogue) -> Gemm> = vec![|e| Gemm::new(I32, TN, e), |e| Gemm::pointwise(I32, Order::RowMajor, e)];
+    let integers: Vec<fn(&Epilogue) -> Gemm> = vec![
+        |e| Gemm::new(I32, TN, e),
+        |e| Gemm::new(I8, TN, e),
+        |e| Gemm::mixed(U8, I8, NN, e),
+        |e| Gemm::pointwise(I32, Order::RowMajor, e),
+        |e| Gemm::pointwise(I8, Order::ColumnMajor, e),
+    ];
     select(if integer { integers } else { float })
 }
 
@@ -113,6 +127,9 @@ proptest! {
             4 => request(Style::everything(), false),
             1 => request(Style::everything(), true),
             2 => request(Style { steps: 150, stores: 8, ..Style::everything() }, false),
+            2 => request(Style { inner: Some(N), ..Style::everything() }, false),
+            1 => request(Style { inner: Some(M), operand_sums: false, ..Style::everything() }, false),
+            1 => request(Style { inner: Some(N), operand_sums: false, ..Style::everything() }, true),
         ],
         target in select(TARGETS.to_vec()),
         shape in select(SHAPES.to_vec()),

@@ -42,6 +42,8 @@ pub struct Style {
     pub formats: Vec<DType>,
     /// Whether values are reduced, too.
     pub reductions: bool,
+    /// The axes that reductions inside the graph go over, if there are any.
+    pub inner: Option<Axes>,
     /// Whether operands of the product are summed, too: such an epilogue is a product's.
     pub operand_sums: bool,
     /// The most steps.
@@ -62,6 +64,7 @@ impl Style {
             float_conditions: true,
             formats: DType::ALL.to_vec(),
             reductions: true,
+            inner: None,
             operand_sums: true,
             steps: 32,
             stores: 4,
@@ -244,6 +247,7 @@ enum Kind {
     Call,
     Custom,
     Region,
+    Inner,
 }
 
 /// One step: what to add, which values it takes, and a number for everything else.
@@ -268,6 +272,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => Just(Kind::Call),
         1 => Just(Kind::Custom),
         2 => Just(Kind::Region),
+        1 => Just(Kind::Inner),
     ];
     let picks = [any::<Index>(), any::<Index>(), any::<Index>()];
     (kind, picks, any::<u32>(), operand()).prop_map(|(kind, picks, bits, operand)| Step { kind, picks, bits, operand })
@@ -427,6 +432,15 @@ impl Maker {
                     let (args, axes) = Maker::join(&self.picks(F32, op.arity(), step));
                     self.add(Node::Custom { op, args }, F32, axes);
                 }
+            }
+            Kind::Inner => {
+                let Some(over) = self.style.inner else { return };
+                let value = self.pick(pick(&VALUES, step.bits), &step.picks[0]);
+                let fits = |m: &Monoid| m.arity() == 1 && m.takes(0).contains(&value.value);
+                let monoids: Vec<Monoid> = Monoid::ALL.into_iter().chain(monoids::every()).filter(fits).collect();
+                let monoid = pick(&monoids, step.bits >> 3);
+                let node = Node::Reduce { monoid, over, args: vec![value.id] };
+                self.add(node, monoid.gives(value.value), value.axes.without(over));
             }
             Kind::Region => {
                 let (then, otherwise) = (self.pick(F32, &step.picks[0]), self.pick(F32, &step.picks[1]));
