@@ -194,7 +194,7 @@ impl DType {
         matches!(self, DType::E4M3 | DType::E5M2)
     }
 
-    /// What gradients of such elements are kept in if nothing else is said: eight bits have too few for sums.
+    /// The format that gradients of such elements have by default: eight bits are too few for sums.
     pub(crate) const fn of_gradients(self) -> DType {
         match self {
             DType::E4M3 | DType::E5M2 => DType::BF16,

@@ -230,11 +230,14 @@ impl Device {
         let multiprocessors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let target = Target::of_device((major.unsigned_abs(), minor.unsigned_abs()));
         let multiprocessors = usize::try_from(multiprocessors).unwrap_or(1).max(1);
-        // Kilohertz and bits; both edges of the clock move data.
-        let clock = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?;
-        let width = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?;
-        let bandwidth = 2 * 1000 * u64::from(clock.unsigned_abs()) * u64::from(width.unsigned_abs()) / 8;
-        let gpu = Gpu { multiprocessors, model: GpuModel::of_bandwidth(bandwidth) };
+        // Only Hopper's tiles have a model for each GPU. Kilohertz and bits; both edges of the clock move data. A driver that
+        // does not tell leaves the default model.
+        let told = |which| context.attribute(which).map_or(0, |told| u64::from(told.unsigned_abs()));
+        let clock = told(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+        let width = told(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
+        let bandwidth = 2 * 1000 * clock * width / 8;
+        let model = if target.has_wgmma() { GpuModel::of_bandwidth(bandwidth) } else { GpuModel::default() };
+        let gpu = Gpu { multiprocessors, model };
         let name = context.name().map_err(DeviceError::driver("tell the device's name"))?;
         let (functions, launches) = Default::default();
         let context = context.clone();

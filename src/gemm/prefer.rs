@@ -53,7 +53,7 @@ impl Gemm {
     /// leaves it to the choice. A run-time number: it changes no kernel.
     #[must_use]
     pub fn raster_group(self, group: i32) -> Gemm {
-        // Of the one number without an absolute value, the nearest that has one.
+        // The least `i32` has no absolute value: the next one stands for it.
         self.prefer(|preferences| preferences.raster_group = NonZeroI32::new(group.max(-i32::MAX)))
     }
 

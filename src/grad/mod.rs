@@ -41,11 +41,12 @@
 //! | a scalar | `grad_NAME` | the sum over everything |
 //!
 //! The incoming gradient of one stored matrix is the accumulator, so there has to be one; those of further outputs are
-//! loaded as `upstream_NAME`, as they lie in the forward pass. Of reductions that are stored only sums have gradients;
-//! others, and vectors of what rows come to, are left out by [`Wrt::detached`]. Through a reduction whose result the
-//! epilogue uses gradients go by sums, means, norms, logsumexp and, over one axis, largest and smallest elements: the
-//! first of equals gets all of it. What no gradient reaches gets zeros. The backward epilogue takes the arguments that it
-//! needs and no other: [`arguments`](crate::Epilogue::arguments) lists them, and a bias is not among them.
+//! loaded as `upstream_NAME`, as they lie in the forward pass. A stored reduction has a gradient only if it is a sum.
+//! Other stored reductions, and vectors of what rows come to, are left out by [`Wrt::detached`]. Gradients pass through a
+//! reduction inside the graph if it is a sum, a mean, a norm, a logsumexp or, over one axis, the largest or the smallest
+//! element; the first of equal elements gets all of it. An argument that no gradient reaches gets zeros. The backward
+//! epilogue takes only the arguments that it needs: [`arguments`](crate::Epilogue::arguments) lists them, and a bias is
+//! not among them.
 //!
 //! # Derivatives
 //!

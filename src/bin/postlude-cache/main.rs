@@ -27,11 +27,12 @@ Usage: postlude-cache [--dir DIR] COMMAND
   clear                  remove every kernel
   export FILE            write everything into one file
   import FILE            take everything from such a file
-  precompile --target TARGET[:MULTIPROCESSORS] --shape M,N,K[,L] [OPTIONS] EPILOGUE...
+  precompile --target TARGET[:GPU] --shape M,N,K[,L] [OPTIONS] EPILOGUE...
                          compile epilogues for every target and every shape. The files are as `Epilogue::to_json`
                          writes them, or in the printed text form. Needs NVRTC, but no GPU. Devices of capability 9.0
-                         ask for sm_90a. Default MULTIPROCESSORS: 108 for sm_80 (A100), 132 for sm_90a and sm_90
-                         (H100 and H200 as SXM); other targets need the number
+                         ask for sm_90a. A GPU is its number of multiprocessors, and for an H100 the word @h100 behind
+                         it, since its tiles are estimated by other numbers: 132@h100. Default: 108 for sm_80 (A100),
+                         132 for sm_90a and sm_90 (H200 as SXM); other targets need the number
                            --product DTYPE,LAYOUT     f16,TN by default; may be given more than once. If B has another
                                                       format than A: e4m3,e5m2,TN
                            --pointwise DTYPE,ORDER    row or column; may be given more than once

@@ -217,6 +217,8 @@ mod tests {
     fn words_are_read() {
         assert_eq!(target("sm_90a").unwrap(), (Target::SM_90A, 132.into()));
         assert_eq!(target("sm_86:84").unwrap(), (Target::SM_86, 84.into()));
+        assert_eq!(target("sm_90a:132@h100").unwrap().1, "132@h100".parse().unwrap());
+        assert!(target("sm_90a:132@b200").is_err() && target("sm_90a:@h100").is_err());
         assert_eq!(shape("1,2,3").unwrap(), Shape::new(1, 2, 3));
         assert_eq!(shape("1,2,3,4").unwrap(), Shape::new(1, 2, 3).batched(4));
         for wrong in ["sm_86", "sm_86:0", "sm_86:x", "90a"] {
