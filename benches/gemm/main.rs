@@ -13,6 +13,7 @@ mod case;
 mod contest;
 mod cublaslt;
 mod epilogues;
+mod fused;
 mod operands;
 mod options;
 mod peer;

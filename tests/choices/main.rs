@@ -6,9 +6,18 @@
 //!
 //! `BLESS=1 cargo test --test choices` rewrites the right-hand sides. To add a problem, add its left-hand side and bless.
 
+#[path = "../../benches/gemm/case.rs"]
+#[allow(dead_code, reason = "the benchmark uses what the tests do not")]
+mod case;
 #[path = "../support/diff.rs"]
 mod diff;
 mod fit;
+#[path = "../../benches/gemm/fused.rs"]
+#[allow(dead_code, reason = "the benchmark uses what the tests do not")]
+mod fused;
+#[path = "../../benches/gemm/sample.rs"]
+#[allow(dead_code, reason = "the benchmark uses what the tests do not")]
+mod sample;
 mod survey;
 
 use postlude::Builder;

@@ -15,6 +15,12 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     if !MODELS.contains(&model.as_str()) {
         return Err(Error::new(format!("there is no model `{model}`: there are {}", MODELS.join(", "))));
     }
+    let file = format!("tests/choices/tiles_{}.csv", model.trim_end_matches("+across"));
+    if !project.root.join(&file).is_file() {
+        return Err(Error::new(format!(
+            "there is no {file}: run `cargo bench --bench gemm -- --group survey --csv {file}` on such a GPU first"
+        )));
+    }
     let mut cargo = project.cargo();
     cargo.args(["test", "--package", "postlude", "--test", "choices", "--", "--ignored", "--nocapture", "fit::fit"]);
     call(cargo.env("POSTLUDE_FIT_TILES", model).env("POSTLUDE_FIT_STEPS", steps))
