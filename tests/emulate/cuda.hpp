@@ -103,6 +103,8 @@ template <class T> static T __shfl_xor_sync(unsigned, T x, int lanes) {
 }
 template <class T> static T __shfl_sync(unsigned, T x, int lane) { return emulated::shuffle(x, unsigned(lane)); }
 template <class T> static T __ldcg(const T* p) { return *p; }
+static inline double normcdf(double x) { return std::erfc(x * -0.7071067811865476) / 2; }
+static inline float normcdff(float x) { return float(normcdf(double(x))); }
 template <class To, class From> static To same_bits(From x) {
     To y;
     static_assert(sizeof x == sizeof y, "as wide");
