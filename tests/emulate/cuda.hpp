@@ -97,7 +97,6 @@ template <class T> static T shuffle(T x, unsigned from) {
 
 static inline void __syncthreads() { emulated::meet(emulated::At::block); }
 static inline void __syncwarp() { emulated::meet(emulated::At::warp); }
-static inline void __threadfence() {}
 template <class T> static T __shfl_xor_sync(unsigned, T x, int lanes) {
     return emulated::shuffle(x, threadIdx.x ^ unsigned(lanes));
 }
@@ -136,6 +135,7 @@ static inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
 
 // Instructions by their names, results first. The test converts inline assembly into calls of these.
 namespace ptx {
+static void fence_acq_rel_gpu() {}
 static inline void mov_u32(unsigned& y, unsigned x) { y = x; }
 static inline void mov_u32(int& thread) { thread = int(threadIdx.x); }
 static inline void max_NaN_f32(float& y, float a, float b) { y = a != a || b != b ? NAN : fmaxf(a, b); }

@@ -317,7 +317,7 @@ impl Staging {
                 vectors: needs.vector_bytes,
                 bits: needs.bit_bytes,
                 parts: Parts::of(&program.reductions, tile, strip(tile, chunk)).bytes,
-                reduces: !program.reductions.is_empty(),
+                reduces: program.reductions.iter().any(|reduction| !reduction.is_total(tile)),
                 sums: sum_bytes,
                 partials: (tile.parts() - 1) * tile.consumer_rows() * tile.bn * size_of::<f32>(),
                 handed_over: delays_store(tile, program, runs),
