@@ -67,10 +67,6 @@ const WIDEST: usize = 130;
 /// Files whose lines are checked by their extension: the others are data.
 const WRAPPED: [&str; 6] = ["rs", "cuh", "cu", "hpp", "py", "sh"];
 
-/// Folders and files whose lines are not wrapped yet, because they are being rewritten: remove each when it is done.
-const NOT_WRAPPED: &[&str] =
-    &["src/check/", "src/dtype.rs", "src/gemm", "src/grad/", "src/ir/", "src/plan/", "src/reference/", "templates/"];
-
 struct File {
     /// Below the repository root, with forward slashes.
     path: String,
@@ -213,7 +209,7 @@ fn lines_stay_readable() {
     let folders = ["src", "templates", "tests", "benches", "examples", "xtask"];
     let checked = |file: &File| {
         let extension = file.path.rsplit_once('.').map_or("", |(_, extension)| extension);
-        WRAPPED.contains(&extension) && !NOT_WRAPPED.iter().any(|place| file.path.starts_with(place))
+        WRAPPED.contains(&extension)
     };
     let mut broken = Vec::new();
     for file in folders.into_iter().flat_map(files).filter(checked) {
@@ -223,16 +219,6 @@ fn lines_stay_readable() {
         );
     }
     report(broken);
-}
-
-/// Nothing is exempt for longer than it needs to be.
-#[test]
-fn what_is_not_wrapped_has_wide_lines() {
-    for place in NOT_WRAPPED {
-        let all = files(place.split('/').next().unwrap_or(place)).into_iter().filter(|file| file.path.starts_with(place));
-        let wide = all.flat_map(|file| file.text.lines().map(is_too_wide).collect::<Vec<_>>()).any(|wide| wide);
-        assert!(wide, "{place} has no wide line any more: remove it from NOT_WRAPPED");
-    }
 }
 
 #[test]

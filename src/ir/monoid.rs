@@ -1,6 +1,6 @@
-//! Monoids: a reduction combines its elements with one. Each is one row of a table: name, doc, operand types, state and
-//! result. The enum, the names in text and JSON and the tests follow. A [program's own](CustomMonoid) stand beside the
-//! rows.
+//! Monoids: a reduction combines its elements with one. Each monoid is one row of a table: name, doc, operand types,
+//! state and result. The enum, the names in text and JSON and the tests follow from it. A program's [own
+//! monoids](CustomMonoid) are used like rows.
 
 use super::custom_monoid::CustomMonoid;
 use super::graph::{Graph, NodeId};
@@ -23,35 +23,35 @@ pub struct Row {
     pub name: &'static str,
     /// What it computes.
     pub doc: &'static str,
-    /// The types of value it reduces.
+    /// The types of the values that it reduces.
     pub takes: &'static [ValueType],
     /// Whether an element is a value and an index, an `i32`.
     pub indexed: bool,
-    /// The type of the result, if it is not that of the elements.
+    /// The type of the result, if it differs from that of the elements.
     pub gives: Option<ValueType>,
-    /// The identity state, for one of the types it takes.
+    /// The identity state, for one of the types that it takes.
     pub identity: fn(ValueType) -> State,
     /// Maps an element to a state. An element is a value, or a value and its index.
     pub lift: fn(&[f64]) -> State,
     /// Combines two states. The order matters only within rounding.
     pub combine: fn(State, State) -> State,
-    /// The same for integers, where those wrap.
+    /// The same for integers, if they wrap.
     pub wraps: Option<fn(i32, i32) -> i32>,
-    /// The result, from the state of so many elements.
+    /// The result, from a state and the number of its elements.
     pub result: fn(State, f64) -> f64,
-    /// Whether what the result's memory holds can take part as one more element.
+    /// Whether the value in the result's memory can take part as one more element.
     pub accumulates: bool,
-    /// Whether states are numbers that are added: then they may be added in memory, as they arrive.
+    /// Whether states are numbers that are added. Then they may be added in memory, as they arrive.
     pub adds: bool,
-    /// The gradient of an element, where it follows from the element alone.
+    /// The gradient of an element, if it follows from the element alone.
     pub adjoint: Option<Adjoint>,
-    /// The same where the result is a value of the graph, from which elements get their gradients.
+    /// The same for a reduction inside the graph, whose result is a value of the graph.
     pub inner_adjoint: Option<InnerAdjoint>,
     /// Its struct in `templates/prelude/monoids.cuh`, over the type of value.
     pub cuda: &'static str,
     /// Numbers of a state: words of 4 bytes in that struct, of 8 over `f64`.
     pub words: usize,
-    /// Issue slots of taking one element in, roughly.
+    /// Issue slots of taking one element, roughly.
     pub cost: u32,
 }
 
@@ -76,7 +76,7 @@ const NUMBER: Row = Row {
     cost: 1,
 };
 
-/// The defaults of a row that sums a function of each element. Its result cannot be taken in as one more element.
+/// The defaults of a row that sums a function of each element. Its result is not an element.
 const TURNED: Row = Row { combine: |a, b| [a[0] + b[0], 0.0], accumulates: false, adds: true, ..NUMBER };
 
 /// The defaults of a row whose elements are a value and an index.
@@ -94,11 +94,11 @@ const INDEXED: Row = Row {
 
 macro_rules! monoids {
     ($( $(#[doc = $doc:literal])+ $(#[doc(alias = $alias:literal)])* $variant:ident = $name:literal, $row:expr; )*) => {
-        /// What a reduction combines elements with.
+        /// The monoid that combines the elements of a reduction.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Monoid {
             $( $(#[doc = $doc])+ $(#[doc(alias = $alias)])* $variant, )*
-            /// One that the program defines: see [`CustomMonoid::build`].
+            /// A monoid that the program defines: see [`CustomMonoid::build`].
             Custom(&'static CustomMonoid),
         }
 
@@ -106,7 +106,7 @@ macro_rules! monoids {
             /// Every monoid of the table, in its order.
             pub const ALL: [Monoid; [$($name),*].len()] = [$(Monoid::$variant),*];
 
-            /// The row of the table, or what the program defines.
+            /// The row of the table, or the program's definition.
             fn definition(self) -> Result<&'static Row, &'static CustomMonoid> {
                 match self {
                     $( Monoid::$variant => {
@@ -122,7 +122,7 @@ macro_rules! monoids {
 
 use ValueType::{Bool, F32, F64, I32};
 
-/// The larger, or NaN if either is. +0 is larger than -0, as on a GPU: `f64::max` leaves that open.
+/// The larger, or NaN if either is. +0 is larger than -0, as on a GPU; `f64::max` does not specify that.
 pub(super) fn larger(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() {
         f64::NAN
@@ -138,10 +138,10 @@ pub(super) fn smaller(a: f64, b: f64) -> f64 {
     -larger(-a, -b)
 }
 
-/// The index in the identity state: no element of a tensor has it.
+/// The index in the identity state. No element of a tensor has it.
 const NOWHERE: f64 = i32::MAX as f64;
 
-/// The better of two values with its index. NaN beats any number; the smaller index wins among equals.
+/// The better of two values with its index. NaN precedes any number, and the smaller index wins among equals.
 fn ahead(a: State, b: State, before: fn(f64, f64) -> bool) -> State {
     let [x, y] = [a[0], b[0]];
     let equal = x == y || x.is_nan() && y.is_nan();
@@ -155,31 +155,31 @@ fn index(state: State, count: f64) -> f64 {
 }
 
 monoids! {
-    /// The sum; 0 of nothing. The sum of a product `a * b` is taken of the exact product, which a kernel computes with one
-    /// fused multiply-add an element; of `f64` values it is that of the rounded one. Integers wrap.
+    /// The sum; 0 for no elements. The sum of a product `a * b` uses the exact product, which a kernel computes with
+    /// one fused multiply-add for each element. For `f64` values it uses the rounded product. Integers wrap.
     Sum = "sum", Row { takes: &[F32, F64, I32], combine: |a, b| [a[0] + b[0], 0.0], wraps: Some(i32::wrapping_add), adds: true,
         adjoint: Some(|_, _, gradient| gradient), inner_adjoint: Some(inner::of_sum), cuda: "Sum", ..NUMBER };
-    /// The product; 1 of nothing. Integers wrap.
+    /// The product; 1 for no elements. Integers wrap.
     #[doc(alias = "prod")]
     Product = "product", Row { takes: &[F32, F64, I32], identity: |_| [1.0, 0.0], combine: |a, b| [a[0] * b[0], 0.0],
         wraps: Some(i32::wrapping_mul), cuda: "Product", ..NUMBER };
-    /// The largest; of nothing minus infinity, the least integer, or false. NaN if any element is NaN. Of conditions it is
-    /// whether any holds.
+    /// The largest element; for no elements minus infinity, the least integer, or false. NaN if any element is NaN. For
+    /// conditions it is whether any holds.
     #[doc(alias = "amax")]
     #[doc(alias = "any")]
     Max = "max", Row { takes: &[F32, F64, I32, Bool], identity: |t| [least(t), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
         inner_adjoint: Some(inner::of_max), cuda: "Max", ..NUMBER };
-    /// The smallest; of nothing infinity, the largest integer, or true. NaN if any element is NaN. Of conditions it is
-    /// whether all hold.
+    /// The smallest element; for no elements infinity, the largest integer, or true. NaN if any element is NaN. For
+    /// conditions it is whether all hold.
     #[doc(alias = "amin")]
     #[doc(alias = "all")]
-    Min = "min", Row { takes: &[F32, F64, I32, Bool], identity: |t| [greatest(t), 0.0], combine: |a, b| [smaller(a[0], b[0]), 0.0],
-        inner_adjoint: Some(inner::of_min), cuda: "Min", ..NUMBER };
-    /// The largest absolute value; 0 of nothing. NaN if any element is NaN. The least integer, whose absolute value is no
-    /// `i32`, counts as the largest.
+    Min = "min", Row { takes: &[F32, F64, I32, Bool], identity: |t| [greatest(t), 0.0],
+        combine: |a, b| [smaller(a[0], b[0]), 0.0], inner_adjoint: Some(inner::of_min), cuda: "Min", ..NUMBER };
+    /// The largest absolute value; 0 for no elements. NaN if any element is NaN. The least integer, whose absolute
+    /// value is not an `i32`, counts as the largest.
     AbsMax = "absmax", Row { takes: &[F32, F64, I32], lift: |x| [x[0].abs(), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
         inner_adjoint: Some(inner::of_absmax), cuda: "AbsMax", cost: 2, ..NUMBER };
-    /// log(sum of e^x), computed without overflow; minus infinity of nothing. A softmax is e^(x - this): see
+    /// log(sum of e^x), computed without overflow; minus infinity for no elements. A softmax is e^(x - this): see
     /// [`Expr::softmax_over`](crate::Expr::softmax_over).
     #[doc(alias = "softmax")]
     LogSumExp = "logsumexp", Row { identity: |_| [f64::NEG_INFINITY, 0.0], combine: |a, b| {
@@ -188,34 +188,36 @@ monoids! {
             let equal = high == low && high.is_infinite() || low == f64::NEG_INFINITY;
             [if equal { larger(high, low) } else { high + (low - high).exp().ln_1p() }, 0.0]
         }, inner_adjoint: Some(inner::of_logsumexp), cuda: "LogSumExp", words: 2, cost: 24, ..NUMBER };
-    /// The mean, the sum over the number of elements; NaN of nothing.
+    /// The mean, the sum divided by the number of elements; NaN for no elements.
     #[doc(alias = "AVG")]
     Mean = "mean", Row { result: |s, count| s[0] / count,
         inner_adjoint: Some(inner::of_mean), cuda: "Mean", ..TURNED };
-    /// The sum of squares; 0 of nothing. Squares are not rounded before they are added. An RMS norm divides by the root
-    /// of their mean: see [`Expr::mean_square_over`](crate::Expr::mean_square_over).
+    /// The sum of squares; 0 for no elements. Squares are not rounded before they are added. An RMS norm divides by the
+    /// root of their mean: see [`Expr::mean_square_over`](crate::Expr::mean_square_over).
     #[doc(alias = "rms_norm")]
     SumSquares = "sumsquares", Row { lift: |x| [x[0] * x[0], 0.0],
         adjoint: Some(|graph, x, gradient| {
             let twice = graph.apply(Op::Add, &[x, x]);
             graph.apply(Op::Mul, &[twice, gradient])
         }), inner_adjoint: Some(inner::of_sum_squares), cuda: "SumSquares", ..TURNED };
-    /// The Euclidean norm, the root of the sum of squares; 0 of nothing. In a kernel it overflows where that sum does,
-    /// from 1.8e19 on.
+    /// The Euclidean norm, the root of the sum of squares; 0 for no elements. In a kernel it overflows where that sum
+    /// does, from 1.8e19 on.
     #[doc(alias = "vector_norm")]
     Norm2 = "norm2", Row { lift: |x| [x[0] * x[0], 0.0], result: |s, _| s[0].sqrt(),
         inner_adjoint: Some(inner::of_norm2), cuda: "Norm2", ..TURNED };
     /// The number of elements that are true, as an `i32`, which wraps.
     #[doc(alias = "count_nonzero")]
     Count = "count", Row { takes: &[Bool], gives: Some(I32), wraps: Some(i32::wrapping_add), cuda: "Count", ..TURNED };
-    /// The index of the largest element, as an `i32`; -1 of nothing. The smallest index wins among equals, and -0 equals
-    /// +0. NaN counts as larger than any number. The index is the element's [row or column](crate::Builder::reduce), or a
-    /// value of the graph.
-    ArgMax = "argmax", Row { identity: |t| [least(t), NOWHERE], combine: |a, b| ahead(a, b, |x, y| x > y), cuda: "ArgMax", ..INDEXED };
-    /// The index of the smallest element, as an `i32`; -1 of nothing. The smallest index wins among equals, and -0 equals
-    /// +0. NaN counts as smaller than any number. The index is the element's [row or column](crate::Builder::reduce), or
-    /// a value of the graph.
-    ArgMin = "argmin", Row { identity: |t| [greatest(t), NOWHERE], combine: |a, b| ahead(a, b, |x, y| x < y), cuda: "ArgMin", ..INDEXED };
+    /// The index of the largest element, as an `i32`; -1 for no elements. The smallest index wins among equals, and -0
+    /// equals +0. NaN counts as larger than any number. The index is the element's [row or
+    /// column](crate::Builder::reduce), or a value of the graph.
+    ArgMax = "argmax", Row { identity: |t| [least(t), NOWHERE], combine: |a, b| ahead(a, b, |x, y| x > y), cuda: "ArgMax",
+        ..INDEXED };
+    /// The index of the smallest element, as an `i32`; -1 for no elements. The smallest index wins among equals, and -0
+    /// equals +0. NaN counts as smaller than any number. The index is the element's [row or
+    /// column](crate::Builder::reduce), or a value of the graph.
+    ArgMin = "argmin", Row { identity: |t| [greatest(t), NOWHERE], combine: |a, b| ahead(a, b, |x, y| x < y), cuda: "ArgMin",
+        ..INDEXED };
 }
 
 const fn least(value: ValueType) -> f64 {
@@ -240,7 +242,7 @@ impl Monoid {
         self.definition().ok()
     }
 
-    /// The definition, if it is the program's own.
+    /// The definition, if it belongs to the program.
     pub fn custom(self) -> Option<&'static CustomMonoid> {
         self.definition().err()
     }
@@ -250,12 +252,12 @@ impl Monoid {
         self.definition().map_or_else(|custom| custom.name(), |row| row.name)
     }
 
-    /// The name in text and JSON. A program's own carries its fingerprint.
+    /// The name in text and JSON. The name of a program's own monoid includes its fingerprint.
     pub fn word(self) -> Cow<'static, str> {
         self.definition().map_or_else(|custom| custom.word().into(), |row| row.name.into())
     }
 
-    /// The monoid of that name in the table, if there is one.
+    /// The monoid with that name in the table, if there is one.
     pub fn from_name(name: &str) -> Option<Monoid> {
         Monoid::ALL.into_iter().find(|m| m.name() == name)
     }
@@ -284,7 +286,7 @@ impl Monoid {
         self.definition().map_or_else(|custom| custom.gives(), |row| row.gives.unwrap_or(value))
     }
 
-    /// Whether what the result's memory holds can take part as one more element.
+    /// Whether the value in the result's memory can take part as one more element.
     pub fn accumulates(self) -> bool {
         self.row().is_some_and(|row| row.accumulates)
     }
@@ -294,12 +296,12 @@ impl Monoid {
         self.row().is_some_and(|row| row.adds)
     }
 
-    /// The gradient of an element, where it follows from the element alone.
+    /// The gradient of an element, if it follows from the element alone.
     pub fn adjoint(self) -> Option<Adjoint> {
         self.row().and_then(|row| row.adjoint)
     }
 
-    /// The gradient of an element of a reduction inside a graph, where it follows from reductions over the same axes.
+    /// The gradient of an element of a reduction inside a graph, if it follows from reductions over the same axes.
     pub fn inner_adjoint(self) -> Option<InnerAdjoint> {
         self.row().and_then(|row| row.inner_adjoint)
     }
@@ -314,7 +316,7 @@ impl Monoid {
         self.definition().map_or_else(|custom| custom.words(), |row| row.words)
     }
 
-    /// Issue slots of taking one element in, roughly.
+    /// Issue slots of taking one element, roughly.
     pub fn cost(self) -> u32 {
         self.definition().map_or_else(|custom| custom.cost(), |row| row.cost)
     }
@@ -344,12 +346,12 @@ impl Monoid {
         }
     }
 
-    /// The result, from the state of so many elements.
+    /// The result, from a state and the number of its elements.
     pub fn result(self, state: &[f64], count: f64) -> f64 {
         self.definition().map_or_else(|custom| custom.result(state), |row| (row.result)(padded(state), count))
     }
 
-    /// The result of no elements.
+    /// The result for no elements.
     pub fn of_nothing(self, value: ValueType) -> f64 {
         self.result(&self.identity(value), 0.0)
     }
@@ -366,7 +368,7 @@ impl Row {
     }
 }
 
-/// The numbers of a state, which a row may keep in one.
+/// The numbers of a state. A row may use only one of them.
 fn padded(state: &[f64]) -> State {
     [state[0], state.get(1).copied().unwrap_or_default()]
 }
@@ -457,7 +459,7 @@ mod tests {
         assert!(lse(nan, 0.0).is_nan() && lse(nan, f64::NEG_INFINITY).is_nan());
     }
 
-    /// In every order of the elements.
+    /// The result is the same in every order of the elements.
     #[test]
     fn an_index_is_that_of_the_first_of_the_best() {
         let (inf, nan) = (f64::INFINITY, f64::NAN);
