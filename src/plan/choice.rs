@@ -14,7 +14,7 @@ use crate::plan::mainloop::candidates::{
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
 use crate::plan::mainloop::sm90a::few_rows;
 use crate::plan::{
-    ArgumentRuns, Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, Tile, TileShape, rows,
+    ArgumentRuns, Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, TMA_UNIT, Tile, TileShape, rows,
 };
 use crate::problem::{Layout, Operation, Shape};
 use crate::target::{Gpu, Target};
@@ -353,12 +353,12 @@ pub(super) fn mainloops(
             }
             None if mainloop == Mainloop::Sm90a
                 && target.has_wgmma()
-                && alignment.iter().any(|bytes| *bytes < 16)
+                && alignment.iter().any(|bytes| *bytes < TMA_UNIT)
                 && Repack::transposes(mainloop, operation) == [false; 2]
                 && !Repack::pays(shape, operation.dtype().size(), alignment) =>
             {
                 let [a, b] = alignment;
-                Some(format!("TMA wants operands aligned to 16 bytes, a has {a} and b {b}: copying them would take longer"))
+                Some(format!("TMA wants operands aligned to {TMA_UNIT} bytes, a has {a} and b {b}: copies would take longer"))
             }
             _ if mainloop == Mainloop::Gemv && epilogue.summed_operand().is_some() => Some("it has no sums of operands".into()),
             _ if mainloop == Mainloop::Sm90a && why_not(mainloop, operation, target, preferences).is_none() => {
@@ -417,7 +417,7 @@ fn narrow_tiles_read_faster(operation: Operation, shape: Shape, alignment: [usiz
     let k_contiguous = if shape.m <= shape.n { layout.b() == Order::ColumnMajor } else { layout.a() == Order::RowMajor };
     let multiplies = matches!(dtype, DType::F16 | DType::BF16) || dtype.is_eight_bits() && layout == Layout::TN;
     let tensor_cores = target.has_wgmma() && multiplies;
-    tensor_cores && alignment.iter().all(|bytes| *bytes >= 16) && (shape.m.min(shape.n) > 1 || !k_contiguous)
+    tensor_cores && alignment.iter().all(|bytes| *bytes >= TMA_UNIT) && (shape.m.min(shape.n) > 1 || !k_contiguous)
 }
 
 /// Whether K is the contiguous axis of B.

@@ -1,7 +1,7 @@
 //! The explanation of a plan: what will run, what it takes, and why the planner chose it.
 
 use crate::ir::axes::L;
-use crate::plan::{InstrKind, Item, KernelPlan, MOST_PARTS, Mainloop, OperandSum, Phase, SplitK, Staging, TileShape};
+use crate::plan::{InstrKind, Item, KernelPlan, MOST_PARTS, Mainloop, OperandSum, Phase, SplitK, Staging, TMA_UNIT, TileShape};
 use std::fmt::Write;
 
 impl KernelPlan {
@@ -43,7 +43,8 @@ impl KernelPlan {
                 ["a", "b"].into_iter().zip(repack.operands).filter_map(|(n, copied)| copied.then_some(n)).collect();
             let _ = writeln!(
                 out,
-                "copies        {} into aligned rows before the kernel, {} bytes of scratch: TMA reads multiples of 16 bytes",
+                "copies        {} into aligned rows before the kernel, {} bytes of scratch: TMA reads multiples of {TMA_UNIT} \
+                 bytes",
                 names.join(" and "),
                 self.scratch,
             );

@@ -23,7 +23,7 @@ pub use epilogue::operand_sums::OperandSum;
 pub use epilogue::program::{Instr, InstrKind, Item, Phase, Program, Store};
 pub use epilogue::reduce::{Parts, PlannedReduction, Unit, Workspace};
 pub use error::PlanError;
-pub use launch::maps::{MapSource, Swizzle, TensorMap};
+pub use launch::maps::{MapSource, Swizzle, TMA_UNIT, TensorMap};
 pub use launch::params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use launch::problem::{ArgumentRuns, Problem, Strides};
 pub use launch::repack::Repack;
@@ -172,7 +172,7 @@ impl KernelPlan {
             let strip = strip(&seen, |name| aligned(name));
             let repack = Repack::of(mainloop, operation, alignment);
             let operation = repack.map_or(operation, |r| r.read(operation));
-            let read = if repack.is_some() { alignment.map(|bytes| bytes.max(16)) } else { alignment };
+            let read = if repack.is_some() { alignment.map(|bytes| bytes.max(TMA_UNIT)) } else { alignment };
             // A copy is written right before the kernel runs, even if the original is constant.
             let copied = repack.map_or([false; 2], |r| r.operands);
             let constant = [preferences.constant[first] && !copied[0], preferences.constant[second] && !copied[1]];

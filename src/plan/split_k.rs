@@ -15,7 +15,7 @@ use crate::ir::graph::{Graph, Node};
 use crate::ir::{Operand, Order, Sink, SinkKind};
 use crate::plan::choice::tiles;
 use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
-use crate::plan::{KernelPlan, Mainloop, PlanError, Preferences, Problem, lies_in_columns, rows};
+use crate::plan::{KernelPlan, Mainloop, PlanError, Preferences, Problem, TMA_UNIT, lies_in_columns, rows};
 use crate::problem::{Operation, Shape};
 use crate::target::{Gpu, Target};
 use serde::Serialize;
@@ -51,7 +51,7 @@ pub(super) struct PlanRequest<'r> {
 const MOST: usize = 64;
 /// Bytes that a part of K is a multiple of. With the first, every part is as aligned as the operands. With the second
 /// it also consists of whole blocks of K and begins at a cache line. Chosen parts use the second if K allows it.
-const WHOLE: usize = 16;
+const WHOLE: usize = TMA_UNIT;
 const LINES: usize = 128;
 /// The fewest K elements of a part. Shorter parts gain nothing.
 const LEAST_TERMS: usize = 256;

@@ -82,8 +82,8 @@ DEVICE void move_pieces(const Params& p, const Shares& s, u32 chunk, int row, in
         s.rows{{ loop.index0 }} - row, s.columns{{ loop.index0 }} > column, lane, p.matrix_policy); // {{ store.node }}
 {% endfor %}}
 {% else %}// Stores the rows of a chunk of every matrix from `first` on that leave together. The threads that have filled them
-// call this, and one of them `sends`. TMA clips a store at 16 bytes: if the problem's lines end inside such a piece, the chunks
-// at the edge are stored element by element.
+// call this, and one of them `sends`. If the problem's lines end inside a TMA unit (`TMA_UNIT` in `plan`), the chunks at
+// the edge are stored element by element.
 DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row, int column, int first, bool sends, int thread) {
 {% for store in staged_stores %}    { // {{ store.node }}
 {% if store.map %}        using Place = Chunk64<sizeof({{ store.dtype }}), {{ store.along_strip }}>;

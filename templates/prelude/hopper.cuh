@@ -59,8 +59,8 @@ DEVICE bool elect_one() {
 }
 
 // Boxes of a tensor, with a priority in the L2 cache. `x` counts elements along the contiguous axis, `y` along the strided
-// axis, `z` batch entries. What lies outside reads as zero and is not written. TMA clips a write along `x` at a multiple of 16
-// bytes, not at the element.
+// axis, `z` batch entries. What lies outside reads as zero and is not written. TMA clips a
+// write along `x` at a multiple of its unit (`TMA_UNIT` in `plan`), not at the element.
 DEVICE void tma_load(u32 to, const TensorMap& map, u64 policy, u32 barrier, int x, int y, int z) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint"
                  " [%0], [%1, { %3, %4, %5}], [%2], %6;"

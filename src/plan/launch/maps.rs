@@ -6,6 +6,11 @@
 use crate::dtype::DType;
 use serde::Serialize;
 
+/// Bytes of a TMA unit, the least that TMA moves. Addresses, strides and lines of a box are multiples of it. TMA also
+/// clips a box at a multiple of it, not at the element: if the memory's lines end inside a unit, a store of the box
+/// would write beyond them. Such a matrix needs another path for its last chunk.
+pub const TMA_UNIT: usize = 16;
+
 /// One tensor map of a kernel. Its three axes are the contiguous one, the strided one and the batch. A box covers one
 /// batch entry, and reads zero where it reaches beyond the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -14,7 +19,8 @@ pub struct TensorMap {
     pub source: MapSource,
     /// Format of the elements.
     pub dtype: DType,
-    /// Elements of a box along the contiguous axis: at most 256, a multiple of 16 bytes and no wider than the swizzle.
+    /// Elements of a box along the contiguous axis: at most 256, no wider than the swizzle, and a multiple of [`TMA_UNIT`]
+    /// in bytes.
     pub box_inner: usize,
     /// Lines of a box: at most 256.
     pub box_outer: usize,

@@ -4,6 +4,7 @@ use crate::args::{ArgumentError, ArgumentErrors, ArgumentFault, Slot, SlotKind, 
 use crate::check::Need;
 #[cfg(feature = "jit")]
 use crate::ir::name::word;
+use crate::plan::TMA_UNIT;
 use crate::problem::Shape;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -137,7 +138,7 @@ impl Problem {
     /// The layout of the runs of an argument.
     pub(crate) fn runs(&self, slot: &Slot) -> ArgumentRuns {
         let whole = match &slot.kind {
-            SlotKind::Memory { dtype, inner, .. } => (inner * dtype.size()).is_multiple_of(16),
+            SlotKind::Memory { dtype, inner, .. } => (inner * dtype.size()).is_multiple_of(TMA_UNIT),
             SlotKind::Scalar(_) | SlotKind::Table(_) => true,
         };
         ArgumentRuns { alignment: self.alignment(slot), whole }
@@ -166,7 +167,7 @@ impl Problem {
 pub struct ArgumentRuns {
     /// Bytes that address, leading dimension and batch stride are multiples of: 16, 8, 4, 2 or 1.
     pub alignment: usize,
-    /// Whether the length of each run is a multiple of 16 bytes: the least that a tensor map writes.
+    /// Whether the length of each run is a multiple of [`TMA_UNIT`], so that TMA can write it.
     pub whole: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::ir::Order;
-use crate::plan::Mainloop;
+use crate::plan::{Mainloop, TMA_UNIT};
 use crate::problem::{Layout, Operation, Shape};
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ impl Repack {
     /// The operands of this alignment that must be copied for a mainloop; `None` if it reads both as they are.
     pub(in crate::plan) fn of(mainloop: Mainloop, operation: Operation, alignment: [usize; 2]) -> Option<Repack> {
         let transposed = Self::transposes(mainloop, operation);
-        let operands = [0, 1].map(|i| alignment[i] < 16 || transposed[i]);
+        let operands = [0, 1].map(|i| alignment[i] < TMA_UNIT || transposed[i]);
         let needed = mainloop == Mainloop::Sm90a && operands.contains(&true);
         needed.then_some(Repack { dtype: operation.dtype(), operands, transposed })
     }
@@ -76,7 +76,7 @@ impl Repack {
     /// H200 (`docs/measurements/0040-unaligned-operands.md`).
     pub(in crate::plan) fn pays(shape: Shape, size: usize, alignment: [usize; 2]) -> bool {
         let [m, n, k, batch] = [shape.m, shape.n, shape.k, shape.batch].map(|x| x as f64);
-        let copied = |extent: f64, alignment: usize| if alignment < 16 { extent * k } else { 0.0 };
+        let copied = |extent: f64, alignment: usize| if alignment < TMA_UNIT { extent * k } else { 0.0 };
         let bytes = 2.0 * size as f64 * batch * (copied(m, alignment[0]) + copied(n, alignment[1]));
         let (each_operation, each_term) = match alignment[0].min(alignment[1]) {
             8 => (1.07e-15, 0.0),

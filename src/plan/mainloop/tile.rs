@@ -3,7 +3,7 @@
 
 use crate::dtype::DType;
 use crate::ir::Order;
-use crate::plan::{Mainloop, Parts, PlannedReduction};
+use crate::plan::{Mainloop, Parts, PlannedReduction, TMA_UNIT};
 use crate::problem::{Layout, Operation};
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
@@ -371,7 +371,7 @@ impl Tile {
                             && halves(bn, layout.b() == Order::ColumnMajor, cluster[0]),
                     "blocks of a cluster fetch whole halves",
                 ),
-                (alignment.iter().all(|a| *a >= 16), "TMA copies operands aligned to 16 bytes"),
+                (alignment.iter().all(|a| *a >= TMA_UNIT), "TMA copies operands aligned to 16 bytes"),
             ]);
         }
         if let TileShape::Rows { group, span, together, .. } = self.shape {

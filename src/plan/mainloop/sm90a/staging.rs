@@ -12,7 +12,8 @@ use crate::ir::{Operand, Order};
 use crate::plan::epilogue::operand_sums::lines;
 use crate::plan::mainloop::sm90a::smem::Sizes;
 use crate::plan::{
-    ArgumentRuns, InstrKind, MapSource, Parts, Phase, Program, Schedule, Swizzle, TensorMap, Tile, TileShape, lies_along_columns,
+    ArgumentRuns, InstrKind, MapSource, Parts, Phase, Program, Schedule, Swizzle, TMA_UNIT, TensorMap, Tile, TileShape,
+    lies_along_columns,
 };
 use crate::problem::{Layout, Operation};
 use crate::target::Target;
@@ -141,8 +142,9 @@ const MOST_BESIDE_HALVES: usize = 128;
 /// Whether chunks may have any number of columns. They may not if bits are moved by words, if elements are moved one by
 /// one, or if sums are folded by halves.
 fn takes_any_line(program: &Program, runs: &[ArgumentRuns]) -> bool {
-    let any =
-        |operand: Operand, argument: usize| operand.dtype.size() >= 2 && runs[argument].alignment >= 16 && runs[argument].whole;
+    let any = |operand: Operand, argument: usize| {
+        operand.dtype.size() >= 2 && runs[argument].alignment >= TMA_UNIT && runs[argument].whole
+    };
     program.reductions.is_empty()
         && program.stores.iter().all(|store| any(store.operand, store.argument))
         && program.loads_of(Phase::Visit).all(|(_, argument, operand)| any(operand, argument))
@@ -162,9 +164,9 @@ const DEFERRED_CHUNK: usize = 32;
 /// spelling.
 const MOST_EXPOSED: u32 = 1;
 
-/// Whether a matrix consists of whole pieces of 16 bytes, in lines along N that a warp has whole.
+/// Whether a matrix consists of whole [`TMA_UNIT`]s, in lines along N that a warp has whole.
 fn has_whole_lines(operand: Operand, ArgumentRuns { alignment, whole }: ArgumentRuns) -> bool {
-    lies_along_columns(operand.axes, operand.order) && alignment >= 16 && whole
+    lies_along_columns(operand.axes, operand.order) && alignment >= TMA_UNIT && whole
 }
 
 /// Pieces of 16 bytes in a line of a chunk with direct store: a warp copies whole lines.
@@ -232,7 +234,7 @@ impl Needs {
             let at = bytes.next_multiple_of(align);
             let ArgumentRuns { alignment, whole } = runs[argument];
             let map = map
-                .filter(|_| alignment >= 16 && (read || !direct_store))
+                .filter(|_| alignment >= TMA_UNIT && (read || !direct_store))
                 .map(|map| TensorMap { required: read || whole, ..map });
             *bytes = at + size.next_multiple_of(align);
             maps.extend(map);
@@ -483,5 +485,5 @@ fn chunk_map(operand: Operand, argument: usize, chunk: usize) -> (Option<TensorM
         swizzle,
         required: false,
     };
-    ((pitch >= 16).then_some(map), lines * elements * size)
+    ((pitch >= TMA_UNIT).then_some(map), lines * elements * size)
 }
