@@ -220,7 +220,7 @@ impl Checked {
     /// one fused multiply-add.
     pub(crate) fn summed_product(&self, monoid: Monoid, element: NodeId) -> Option<[NodeId; 2]> {
         let factors = self.graph.node(element).factors()?;
-        (monoid == Monoid::Sum && self.type_of(element).value == ValueType::F32).then_some(factors)
+        (monoid.fuses() && self.type_of(element).value == ValueType::F32).then_some(factors)
     }
 
     /// The values that a kernel combines for an element: the factors of a summed product, or the element itself.

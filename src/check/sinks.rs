@@ -89,7 +89,11 @@ fn summed(
             "sum the operand in a pointwise operation of its own: `e.reduce(\"sums\", e.acc_f64(), Monoid::Sum, F64.over(N))`";
         return Some(new("E0311", &format!("{element} is an f64")).mark(Part::Operand(0), "f64").help(help));
     }
-    let SinkKind::Reduce(Reduction { monoid: Monoid::Sum, operand, .. }) = kind else {
+    let sum = match kind {
+        SinkKind::Reduce(Reduction { monoid, operand, .. }) => monoid.takes_operands().then_some(operand),
+        _ => None,
+    };
+    let Some(operand) = sum else {
         let word = if matches!(kind, SinkKind::Store(_)) { "stored" } else { "reduced by anything but `sum`" };
         return Some(
             new("E0204", &format!("{element} is {word}")).mark(Part::Operand(0), &side.axes().to_string()).help(ELEMENT),

@@ -19,6 +19,7 @@ pub(crate) mod name;
 pub mod op;
 pub mod operand;
 pub mod sink;
+pub mod spread;
 pub mod text;
 pub mod wire;
 
