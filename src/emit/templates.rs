@@ -52,6 +52,7 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "mainloop/sm90a/stage.cuh",
     "mainloop/sm90a/lockstep.cuh",
     "mainloop/sm90a/exchange.cuh",
+    "mainloop/sm90a/move_accumulators.cuh",
     "mainloop/gemv.cuh",
     "mainloop/existing.cuh",
     "mainloop/pointwise.cuh",

@@ -1,5 +1,5 @@
-// What a consumer's last tile takes part in, and which of its blocks are complete. Neither waits for the way to memory and back that
-// finding this out takes: the consumer goes on with its next tile, and does the fix-up at the end of that.
+// The unit of a consumer's last tile, and which of its blocks are complete. Finding that out takes a round trip to memory. The
+// consumer does not wait for it: it continues with its next tile, and does the fix-up at the end of that tile.
 struct Announced {
     u32 complete;
     TileOrigin unit;
@@ -7,7 +7,7 @@ struct Announced {
 static_assert(sizeof(Announced) <= NOTE_BYTES, "the plan made room for notes");
 DEVICE Announced& announced(u32 group) { return shared_at<Announced>(AT_PARTS + group * EPILOGUE_SMEM); }
 
-// By the warp that stages vectors.
+// Called by the warp that stages vectors.
 DEVICE void announce(const Params& p, const TileOrigin& tile, u32 count, int lane) {
     const u32 shared = shared_address(shared_memory);
     // A lane for each consumer: the way to memory and back takes as long for one as for all.
