@@ -5,7 +5,7 @@ use postlude::Operation;
 use postlude::dtype::ValueType;
 use postlude::ir::Side;
 use postlude::ir::axes::{Axes, L, M, N};
-use postlude::plan::{FieldValue, InstrKind, KernelPlan, PARAMETER_LIMIT, Phase, Schedule, Staged, Swizzle, TileShape};
+use postlude::plan::{FieldValue, InstrKind, KernelPlan, PARAMETER_LIMIT, Phase, Program, Schedule, Staged, Swizzle, TileShape};
 use postlude::prelude::*;
 
 /// Bytes from `at` on, under a name.
@@ -50,7 +50,7 @@ pub fn shared(plan: &KernelPlan) {
     // The barriers, as the template counts them: two sides of everything that is filled and emptied.
     let shared_place = if s.chunk_rings < consumers { 2 } else { 0 };
     // Totals are published without the producer's help.
-    let published = plan.program.reductions.iter().any(|reduction| reduction.operand.axes != Axes::NONE);
+    let published = !plan.program.reductions.is_empty() && !only_totals(&plan.program);
     let of_reductions = if published { 2 * consumers } else { 0 };
     let of_sums = if s.sum_bytes > 0 { 4 } else { 0 };
     let of_delayed = if s.delayed_store { 2 * consumers * s.store_buffers } else { 0 };
@@ -167,6 +167,11 @@ pub fn chunks(plan: &KernelPlan) {
     assert_eq!(s.part_bytes, plan.parts().bytes);
 }
 
+/// Whether results with one element are all that is published.
+fn only_totals(program: &Program) -> bool {
+    program.sums.is_empty() && program.reductions.iter().all(|reduction| reduction.operand.axes == Axes::NONE)
+}
+
 /// Slices and counters: a slice for each unit that shares a block of a result, a counter for each block, and none of them twice.
 pub fn workspace(plan: &KernelPlan, asked: Shape) {
     let (workspace, program) = (plan.workspace(asked), &plan.program);
@@ -178,7 +183,7 @@ pub fn workspace(plan: &KernelPlan, asked: Shape) {
         TileShape::Sm90a { consumers, .. } => Some(consumers * plan.grid(asked).map_or(0, |[blocks, ..]| blocks as usize)),
         _ => None,
     };
-    let total = |axes: Axes| consumers.filter(|_| axes == Axes::NONE);
+    let total = |_: Axes| consumers.filter(|_| only_totals(program));
     let of = |axes: Axes| {
         if let Some(slices) = total(axes) {
             return (1, slices, 1);

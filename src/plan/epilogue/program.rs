@@ -252,10 +252,22 @@ impl Program {
                 SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand }) => {
                     let value = checked.type_of(sink.value()).value;
                     let terms = checked.terms(monoid, &sink.values).into_iter().map(place).collect();
-                    reductions.push(PlannedReduction { argument, operand, terms, value, monoid, atomic, accumulate });
+                    let only_totals = false;
+                    reductions.push(PlannedReduction {
+                        argument,
+                        operand,
+                        terms,
+                        value,
+                        monoid,
+                        atomic,
+                        accumulate,
+                        only_totals,
+                    });
                 }
             }
         }
+        let only_totals = sums.is_empty() && reductions.iter().all(|reduction| reduction.operand.axes == Axes::NONE);
+        reductions.iter_mut().for_each(|reduction| reduction.only_totals = only_totals);
         let mut program = Program { steps, visit: Vec::new(), stages, stores, reductions, sums, built_at };
         let ends = program.stores.iter().map(|s| s.value).chain(program.reductions.iter().flat_map(|r| r.terms.iter().copied()));
         program.visit = Regions::of(&program, &ends.collect::<Vec<_>>()).items();

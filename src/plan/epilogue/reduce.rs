@@ -14,7 +14,8 @@
 //! no other writes the block itself.
 //!
 //! On Hopper a result with a single element is a *total*: a consumer combines all of its tiles in shared memory, and
-//! publishes once, when it has no further tile. Its slices are counted by consumer, not by tile.
+//! publishes once, when it has no further tile. Its slices are counted by consumer, not by tile. Beside results that are
+//! published tile by tile it is published like them, since both would use the same notes in shared memory.
 //!
 //! On Hopper, blocks of threads go from tile to tile. There a block of the result waits for one more arrival, which
 //! comes from a consumer without further tiles. Otherwise the slowest unit would always be the last to arrive, and
@@ -46,6 +47,8 @@ pub struct PlannedReduction {
     /// Whether the result is combined with the values already in memory. The unit that writes an element reads it
     /// first.
     pub accumulate: bool,
+    /// Whether the program publishes nothing but results with a single element.
+    pub only_totals: bool,
 }
 
 /// How the threads of a unit share its rows and columns. Consecutive lanes cover a row, the other lanes of a warp
@@ -99,7 +102,7 @@ impl PlannedReduction {
 
     /// Whether a consumer combines its tiles itself and publishes once: see the module's page.
     pub(crate) fn is_total(&self, tile: &Tile) -> bool {
-        matches!(tile.shape, TileShape::Sm90a { .. }) && self.operand.axes == Axes::NONE
+        matches!(tile.shape, TileShape::Sm90a { .. }) && self.only_totals
     }
 
     /// Bytes of the state of a reduction.
@@ -174,16 +177,16 @@ impl Workspace {
         let units = [(M, shape.m.div_ceil(rows), rows), (N, shape.n.div_ceil(plan.tile.bn), plan.tile.bn), (L, shape.batch, 1)];
         let product = |of: &dyn Fn(&(Axes, usize, usize)) -> usize| units.iter().map(of).fold(1usize, usize::saturating_mul);
         let blocks = |axes: Axes| product(&|(axis, count, _)| if axes.contains(*axis) { *count } else { 1 });
+        let totals =
+            |axes: Axes| reductions.iter().any(|reduction| reduction.operand.axes == axes && reduction.is_total(&plan.tile));
         let slices = |axes: Axes| match plan.tile.shape {
             // Each consumer of a launch publishes a total.
-            TileShape::Sm90a { consumers, .. } if axes == Axes::NONE => blocks_launched.saturating_mul(consumers),
+            TileShape::Sm90a { consumers, .. } if totals(axes) => blocks_launched.saturating_mul(consumers),
             _ => product(&|(axis, count, _)| if axes.contains(*axis) { 1 } else { *count }),
         };
         let elements = |axes: Axes| product(&|(axis, _, extent)| if axes.contains(*axis) { *extent } else { 1 });
         let mut end = if plan.lockstep { PROGRESS_BYTES } else { 0 };
         // A unit without company writes its block itself, but a total.
-        let totals =
-            |axes: Axes| reductions.iter().any(|reduction| reduction.operand.axes == axes && reduction.is_total(&plan.tile));
         let mut place = |axes: Axes, bytes: usize| {
             let at = end;
             if slices(axes) > 1 || totals(axes) {

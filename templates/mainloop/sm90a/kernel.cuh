@@ -398,7 +398,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
 {% endif %}    }
 {% endif -%}
 {% if totals %}    publish_totals(p, this_block() * CONSUMERS + group, launched_blocks() * CONSUMERS);
-{% endif %}{% if tile_reductions %}    fixup_last(p, group, PING_PONG ? count >> 1 : count);
+{% elif reductions %}    fixup_last(p, group, PING_PONG ? count >> 1 : count);
     // The last blocks of the launch have the fewest tiles. A ping-pong consumer is done while the other one has a tile left.
     const u32 step = launched_blocks(), late = step - 1 - this_block();
     const u32 total = Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch);
