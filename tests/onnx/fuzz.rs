@@ -47,7 +47,7 @@ fn value(field: u8, name: &str, dims: &[u64]) -> Vec<u8> {
 }
 
 /// A small network with most kinds of nodes.
-fn seed() -> Vec<u8> {
+pub fn seed() -> Vec<u8> {
     let graph = [
         node("Conv", &["x", "w"], "c", &[ints("pads", &[1, 1, 1, 1]), ints("strides", &[2, 2])]),
         node("MaxPool", &["c"], "p", &[ints("kernel_shape", &[2, 2])]),
@@ -59,7 +59,7 @@ fn seed() -> Vec<u8> {
         node("Pad", &["f", "pads"], "y", &[]),
         bytes(5, &[number(1, 2), vector("w", 1, &[0; 72], 1), number(1, 3), number(1, 3)].concat()),
         bytes(5, &vector("zero", 7, &[0; 8], 1)),
-        bytes(5, &vector("pads", 7, &[1; 32], 4)),
+        bytes(5, &vector("pads", 7, &[0; 32], 4)),
         bytes(5, &vector("shape", 7, &[[0xff; 8], [1, 0, 0, 0, 0, 0, 0, 0]].concat(), 2)),
         value(11, "x", &[1, 1, 8, 8]),
         value(12, "y", &[]),

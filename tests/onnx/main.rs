@@ -4,6 +4,7 @@
 //! say so and do nothing, unless `POSTLUDE_REQUIRE_ONNX` is set. `conformance.txt` lists every case, and why those
 //! do not pass that do not: the test fails if a listed case stops to pass, or begins to. `BLESS=1` rewrites the list.
 
+mod command;
 mod conformance;
 mod fuzz;
 mod light;

@@ -151,7 +151,17 @@ impl Grouper<'_> {
                 Err(why) => self.alone(id, node, &why),
             },
             Kind::Anchor(_) => self.alone(id, node, "no kernel serves convolutions and the like yet"),
-            Kind::Pointwise(_) if shapes.len() == 1 => self.pointwise(id, node, &shapes[0]),
+            Kind::Pointwise(_) if shapes.len() > 1 || node.operator_name() == "Dropout" => {
+                self.alone(id, node, "kernels have neither a mask of it nor its form in training");
+            }
+            Kind::Pointwise(pointwise) => {
+                let format = |edge: &Option<EdgeId>| edge.map(|edge| self.network.type_of(edge).format);
+                let formats: Vec<_> = node.inputs.iter().map(format).collect();
+                match pointwise.obstacle(&node.attributes, &formats, self.network.type_of(node.outputs[0]).format) {
+                    Some(why) => self.alone(id, node, why),
+                    None => self.pointwise(id, node, &shapes[0]),
+                }
+            }
             Kind::Normalisation(_) | Kind::Reduction(_) => match row_axis(self.network, node) {
                 Some(axis) => self.rows(id, node, axis),
                 None => self.alone(id, node, "kernels have functions of rows along the last axes alone"),

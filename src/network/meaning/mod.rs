@@ -8,6 +8,7 @@ pub(crate) mod convert;
 pub(crate) mod convolve;
 pub(crate) mod index;
 pub(crate) mod layout;
+pub(crate) mod loss;
 pub(crate) mod normal;
 pub(crate) mod pool;
 pub(crate) mod product;

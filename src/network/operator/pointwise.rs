@@ -138,6 +138,25 @@ impl Pointwise {
         }
     }
 
+    /// Why no kernel computes what a node of these formats means, if so. Its expression may be near, and is not the same.
+    pub(crate) fn obstacle(&self, attributes: &Attributes, formats: &[Option<Format>], to: Format) -> Option<&'static str> {
+        let from_float = formats.first().copied().flatten().is_some_and(Format::is_float);
+        let converts = matches!(self.gives, Gives::Named | Gives::Like(_));
+        if is_whole(self, formats, to) {
+            return Some("kernels saturate integers of its format, where it wraps");
+        }
+        if converts && from_float && matches!(to, Format::I8 | Format::U8) {
+            return Some("kernels round to integers of its format, where it cuts off");
+        }
+        if attributes.int_or("saturate", 1) == 0 && matches!(to, Format::E4M3 | Format::E5M2) {
+            return Some("kernels saturate numbers of eight bits");
+        }
+        if attributes.int_or("block_size", 0) != 0 {
+            return Some("kernels have no scale for each block");
+        }
+        attributes.flag("training_mode").then_some("kernels have its form of inference alone")
+    }
+
     /// The shapes of the operands with axes of extent 1 where they are stretched along.
     pub(crate) fn placed(&self, attributes: &Attributes, shapes: &[Option<Vec<Dim>>]) -> Vec<Option<Vec<Dim>>> {
         let rank = shapes.first().and_then(|shape| shape.as_ref()).map_or(0, Vec::len);

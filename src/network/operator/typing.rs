@@ -443,6 +443,16 @@ pub(super) fn range(site: &Site<'_>) -> Typed {
     Ok(open(site.input(0)?.format, 1))
 }
 
+/// A loss: one number, or one for each target.
+pub(super) fn loss(site: &Site<'_>) -> Typed {
+    let x = site.input(0)?;
+    let each = site.attributes.text_or("reduction", "mean") == "none";
+    let dims = if each { site.input(1)?.dims.clone() } else { Some(Vec::new()) };
+    let mut types = vec![Type { format: x.format, dims }];
+    types.resize(site.outputs, x.clone());
+    Ok(types)
+}
+
 /// `TopK`: elements in the first input's format, and indices.
 pub(super) fn top_k(site: &Site<'_>) -> Typed {
     let x = site.input(0)?;

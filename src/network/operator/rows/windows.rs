@@ -2,7 +2,7 @@
 
 use super::super::{Kind, Normalisation, Operator, Reduction, typing};
 use crate::network::attribute::AttributeType::{self, *};
-use crate::network::meaning::{normal, pool, reduce};
+use crate::network::meaning::{loss, normal, pool, reduce};
 
 type Rules = (super::super::Typing, super::super::Meaning);
 
@@ -13,6 +13,7 @@ const fn pooling(name: &'static str, doc: &'static str, rules: Rules) -> Operato
 const REDUCES: &[(&str, AttributeType)] = &[("keepdims", Int), ("noop_with_empty_axes", Int)];
 const ARG: &[(&str, AttributeType)] = &[("axis", Int), ("keepdims", Int), ("select_last_index", Int)];
 const SCAN: &[(&str, AttributeType)] = &[("exclusive", Int), ("reverse", Int)];
+const LOSS: &[(&str, AttributeType)] = &[("ignore_index", Int), ("reduction", Text)];
 const AXIS: &[(&str, AttributeType)] = &[("axis", Int)];
 
 const fn reduces(name: &'static str, doc: &'static str, of: Reduction, meaning: super::super::Meaning) -> Operator {
@@ -170,4 +171,23 @@ pub(super) static ROWS: &[Operator] = &[
         (typing::same, normal::local_response),
     )
     .with(&[("alpha", Float), ("beta", Float), ("bias", Float), ("size", Int)]),
+    Operator::new(
+        "NegativeLogLikelihoodLoss",
+        "The negative of each target's score, weighted and reduced.",
+        (2, 3),
+        Kind::Opaque,
+        typing::loss,
+        loss::negative_log_likelihood,
+    )
+    .with(LOSS),
+    Operator::new(
+        "SoftmaxCrossEntropyLoss",
+        "The same of the softmax's logarithms, which are a second output on demand.",
+        (2, 3),
+        Kind::Opaque,
+        typing::loss,
+        loss::softmax_cross_entropy,
+    )
+    .outputs(1, 2)
+    .with(LOSS),
 ];
