@@ -34,6 +34,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if overlaps %}constexpr bool CONSTANT_A = {{ constant_a }}, CONSTANT_B = {{ constant_b }};
 {% include "prelude/overlap.cuh" %}{% endif -%}
 {% if hopper or mainloop == "sm80" or reductions or operand_sums or stages %}{% include "prelude/fresh.cuh" %}{% endif -%}
+{% if reductions or operand_sums %}{% include "prelude/fence.cuh" %}{% endif -%}
 {% if hopper %}{% include "prelude/hopper.cuh" %}
 {% include "prelude/staging.cuh" %}{% if packed %}{% include "prelude/staging_bits.cuh" %}{% endif %}{% endif %}
 {% if optional %}{% include "prelude/optional.cuh" %}{% endif -%}

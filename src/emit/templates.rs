@@ -9,6 +9,7 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "kernel.cu",
     "repack.cu",
     "prelude/types.cuh",
+    "prelude/fence.cuh",
     "prelude/fresh.cuh",
     "prelude/memory.cuh",
     "prelude/eight_bits.cuh",

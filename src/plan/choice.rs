@@ -14,7 +14,8 @@ use crate::plan::mainloop::candidates::{
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
 use crate::plan::mainloop::sm90a::few_rows;
 use crate::plan::{
-    ArgumentRuns, Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, Tile, TileShape, rows,
+    ArgumentRuns, Code, MOST_CHUNK, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, Tile, TileShape,
+    rows,
 };
 use crate::problem::{Layout, Operation, Shape};
 use crate::target::{Gpu, Target};
@@ -151,9 +152,9 @@ impl Choice {
         self.accept(tile, reason);
     }
 
-    /// Notes that registers ran out, and that the tile now asks for fewer blocks to a multiprocessor.
-    pub(super) fn relaxed(&mut self, tile: &Tile) {
-        self.accept(*tile, format!("registers ran out; compiled again for {} block(s) a multiprocessor", tile.min_blocks));
+    /// Notes that registers ran out, and what of the tile is compiled again.
+    pub(super) fn relaxed(&mut self, tile: &Tile, what: &str) {
+        self.accept(*tile, format!("registers ran out; compiled again {what}"));
     }
 
     /// The next best tile whose threads hold fewer accumulators, where registers ran out for good.
@@ -471,7 +472,7 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
     let staged = |most| {
         let deep = |stages| Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k }, ..*tile };
         let (staging, stages) =
-            Staging::of(request.program, request.operation, request.argument_runs, &deep(most), request.target)?;
+            Staging::of(request.program, request.operation, request.argument_runs, &deep(most), request.target, MOST_CHUNK)?;
         passes(staging.maps.len())?;
         Ok::<_, Reason>((staging.is_common(tile), deep(stages)))
     };

@@ -153,10 +153,12 @@ impl KernelPlan {
         }
         if !self.program.reductions.is_empty() {
             let (count, bytes) = (self.program.reductions.len(), self.parts().bytes);
-            let arriving = self.program.reductions.iter().filter(|r| r.adds_as_they_arrive()).count();
+            let arriving = self.program.reductions.iter().filter(|r| r.adds_as_they_arrive(&self.tile)).count();
+            let totals = self.program.reductions.iter().filter(|r| r.is_total(&self.tile)).count();
+            let totals = if totals > 0 { format!(", {totals} once for all tiles of a consumer") } else { String::new() };
             let _ = writeln!(
                 out,
-                "reductions    {count}, of which {arriving} add up as tiles arrive, the others in the tiles' order; {bytes} bytes of \
+                "reductions    {count}, of which {arriving} add up as tiles arrive{totals}, the others in the tiles' order; {bytes} bytes of \
                  shared memory for each unit of {} threads",
                 self.tile.unit(self.strip).threads,
             );

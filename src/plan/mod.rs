@@ -39,6 +39,7 @@ pub use split_k::SplitK;
 pub(crate) use epilogue::reduce::{NOTE_BYTES, sets};
 pub(crate) use launch::params::{has_wide, lies_along_columns};
 pub use launch::problem::alignment;
+use mainloop::sm90a::staging::MOST_CHUNK;
 pub(crate) use mainloop::sm90a::staging::panel_terms;
 
 use crate::args::{fit_operation, slots};
@@ -204,7 +205,7 @@ impl KernelPlan {
             choice::choose(mainloop, &request, &mut choice);
             let Some((tile, raster)) = choice.chosen() else { return Err(Box::new(choice)) };
             let promotes = mainloop == Mainloop::Sm90a && choice::promotes(operation, preferences);
-            let (staging, params) = staged(&tile, operation, &argument_runs, &program, params, target);
+            let (staging, params) = staged(&tile, operation, &argument_runs, &program, params, target, MOST_CHUNK);
             let outgrows_cache = mainloop::sm90a::l2::outgrow(&program, shape);
             let strip = staging.as_ref().map_or(strip, |s| s.strip);
             let code = Code::of(&program, &tile, strip, fast_math);
@@ -332,21 +333,28 @@ impl KernelPlan {
         operand.dtype.bytes(staged.map_or(self.strip, line)).min(16)
     }
 
-    /// Leaves more registers to a thread: asks the compiler for fewer blocks to a multiprocessor or, when it is one
-    /// already, takes the next best tile whose threads hold fewer accumulators. False if there is none.
+    /// Leaves more registers to a thread. It asks the compiler for fewer blocks to a multiprocessor. If that is one already,
+    /// it halves the epilogue's chunks, whose columns' values a thread holds. If that is done too, it takes the next best tile
+    /// whose threads hold fewer accumulators. False if there is none.
     pub fn relax(&mut self) -> bool {
         if self.tile.min_blocks > 1 {
             self.tile.min_blocks -= 1;
-            self.choice.relaxed(&self.tile);
+            self.choice.relaxed(&self.tile, &format!("for {} block(s) a multiprocessor", self.tile.min_blocks));
             return true;
         }
-        self.choice.retreat(&self.tile).map(|(tile, raster)| self.set_tile(tile, raster)).is_some()
+        let has_columns = self.program.of_phase(Phase::Column).next().is_some();
+        if has_columns && self.staging.as_ref().is_some_and(|staging| staging.chunk == MOST_CHUNK) {
+            self.set_tile(self.tile, self.raster, MOST_CHUNK / 2);
+            self.choice.relaxed(&self.tile, &format!("with chunks of {} columns", MOST_CHUNK / 2));
+            return true;
+        }
+        self.choice.retreat(&self.tile).map(|(tile, raster)| self.set_tile(tile, raster, MOST_CHUNK)).is_some()
     }
 
-    /// Takes another tile that fits, and what follows from it.
-    fn set_tile(&mut self, tile: Tile, raster: i32) {
+    /// Takes a tile that fits, with chunks of at most so many columns, and what follows from it.
+    fn set_tile(&mut self, tile: Tile, raster: i32, widest: usize) {
         let params = Params::of(self.operation, &self.arguments, &self.program, self.lockstep, self.shifted_edges);
-        let (staging, params) = staged(&tile, self.operation, &self.argument_runs, &self.program, params, self.target);
+        let (staging, params) = staged(&tile, self.operation, &self.argument_runs, &self.program, params, self.target, widest);
         if let Some(staging) = &staging {
             (self.maps, self.strip) = (staging.maps.clone(), staging.strip);
         }
@@ -361,7 +369,7 @@ impl KernelPlan {
             return None;
         }
         let mut plan = self.clone();
-        plan.set_tile(tile, raster);
+        plan.set_tile(tile, raster, MOST_CHUNK);
         plan.choice.settle(tile, raster, reason);
         Some(plan)
     }
@@ -408,8 +416,9 @@ fn staged(
     program: &Program,
     params: Params,
     target: Target,
+    widest: usize,
 ) -> (Option<Staging>, Params) {
-    let staging = Staging::of(program, operation, runs, tile, target).ok().map(|(staging, _)| staging);
+    let staging = Staging::of(program, operation, runs, tile, target, widest).ok().map(|(staging, _)| staging);
     let maps = staging.as_ref().map_or(0, |s| s.maps.len());
     (staging, params.with_maps(maps))
 }

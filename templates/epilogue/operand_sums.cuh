@@ -101,9 +101,9 @@ DEVICE void publish_sums(const Params& p, const TileValues& t, const TileOrigin&
 // By one thread, when all have handed in: of which sets of results the tile is the last to arrive, as bits.
 DEVICE u32 arrive_for_sums(const Params& p, const TileValues& t, const TileOrigin& tile) {
     u32 last = 0;
-    __threadfence();
+    fence_device();
 {% for s in operand_sums %}{% if s.counts %}    last |= u32(OperandSum{{ s.index }}{p, tile, {{ s.base }}, {{ s.slices }}, {{ s.arrivals }}}.arrive()) << {{ s.set }}; // {{ s.node }}
-{% endif %}{% endfor %}    __threadfence();
+{% endif %}{% endfor %}    fence_device();
     return last;
 }
 // The results that are complete.

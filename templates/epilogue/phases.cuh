@@ -86,32 +86,44 @@ DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c
 
 DEVICE void epilogue_column_end(const Params& p, const TileValues& t, ColumnValues& c, const Strip& s) {
 {% for r in reductions %}{% if r.columns %}    leave_columns<{{ r.monoid }}, {{ r.parts_at }}>(c.{{ r.name }}, s); // {{ r.node }}
-{% endif %}{% if r.all %}    leave_all<{{ r.monoid }}, {{ r.parts_at }}>(c.{{ r.name }}, s); // {{ r.node }}
+{% endif %}{% if r.total %}    add_to_total<{{ r.monoid }}, {{ r.parts_at }}>(c.{{ r.name }}); // {{ r.node }}
+{% elif r.all %}    leave_all<{{ r.monoid }}, {{ r.parts_at }}>(c.{{ r.name }}, s); // {{ r.node }}
 {% endif %}{% endfor %}}
 
+{% if totals %}// Totals: one result for all tiles. A consumer combines its tiles itself, and publishes once, when it has no further tile.
+DEVICE void clear_totals() {
+{% for r in reductions %}{% if r.total %}    unit_memory<{{ r.monoid }}::State>({{ r.parts_at }})[thread_of_unit()] = {{ r.monoid }}::identity(); // {{ r.node }}
+{% endif %}{% endfor %}}
+DEVICE void publish_totals(const Params& p, u32 unit, u32 units) {
+{% for r in reductions %}{% if r.total %}    publish_total<{{ r.monoid }}, {{ r.parts_at }}>({{ r.partials }}, unit); // {{ r.node }}
+{% endif %}{% endfor %}    if (!last_of_units({{ total_arrivals }}, units)) return;
+{% for r in reductions %}{% if r.total %}    fixup_total<{{ r.monoid }}, {{ r.parts_at }}>(p, {{ r.partials }}, units, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}}); // {{ r.node }}
+{% endif %}{% endfor %}}
+
+{% endif %}{% if tile_reductions %}
 // What the unit has come to, beside what the other units of its blocks have.
 DEVICE void epilogue_publish(const Params& p, const TileValues& t, const TileOrigin& unit) {
     if (unit.row >= p.m || unit.column >= p.n) return;
 {% for block in blocks %}    const {{ block.type }} {{ block.name }}(p, unit.row, unit.column, t.batch);
 {% endfor -%}
-{% for r in reductions %}{% if not r.elements %}    publish_partials<{{ r.monoid }}, {{ r.added }}, {{ r.parts_at }}>(p, {{ r.block }}, {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}}); // {{ r.node }}
+{% for r in reductions %}{% if not r.elements and not r.total %}    publish_partials<{{ r.monoid }}, {{ r.added }}, {{ r.parts_at }}>(p, {{ r.block }}, {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}}); // {{ r.node }}
 {% endif %}{% endfor %}}
 
 // By one thread, when all of the unit have handed in: of which sets of blocks the unit is the last to arrive, as bits.
 DEVICE u32 epilogue_arrive(const Params& p, const TileOrigin& unit) {
     if (unit.row >= p.m || unit.column >= p.n) return 0;
     u32 last = 0;
-    __threadfence();
+    fence_device();
 {% for block in blocks %}    last |= arrive(p, {{ block.arrivals }}, {{ block.type }}(p, unit.row, unit.column, unit.batch)) << {{ block.index }};
-{% endfor %}    __threadfence();
+{% endfor %}    fence_device();
     return last;
 }
 
 // The results of the blocks that are complete. A persistent kernel has several places that do the fix-up, and this code once.
 {% if hopper %}__device__ __noinline__{% else %}DEVICE{% endif %} void epilogue_fixup(const Params& p, const TileValues& t, const TileOrigin& unit, u32 last) {
-{% for r in reductions %}    if (last >> {{ r.block_index }} & 1) // {{ r.node }}
+{% for r in reductions %}{% if not r.total %}    if (last >> {{ r.block_index }} & 1) // {{ r.node }}
         fixup<{{ r.monoid }}, {{ r.added }}>(p, {{ r.block_type }}(p, unit.row, unit.column, t.batch), {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}});
-{% endfor %}}
+{% endif %}{% endfor %}}
 
 {% if hopper %}// The arrivals of blocks' own: those of number `first` and every so many further. Ends with the results of what these complete.
 DEVICE void epilogue_fixup_late(const Params& p, u32 first, u32 step) {
@@ -123,7 +135,7 @@ DEVICE void epilogue_fixup_late(const Params& p, u32 first, u32 step) {
             sync_unit();
             if (thread_of_unit() == 0) {
                 *last = arrive(p, {{ block.arrivals }}, {{ block.type }}(p, unit.row, unit.column, unit.batch)) << {{ block.index }};
-                __threadfence();
+                fence_device();
             }
             sync_unit();
             epilogue_fixup(p, epilogue_begin(p, unit.batch), unit, *last);
@@ -137,7 +149,7 @@ DEVICE void epilogue_fixup_late(const Params& p, u32 first, u32 step) {
     sync_unit();
     epilogue_fixup(p, t, unit, *last);
 }
-{% endif -%}
+{% endif %}{% endif -%}
 {% else %}DEVICE void epilogue_row_end(const Params& p, const TileValues& t, RowValues& r, const Strip& s) {}
 DEVICE void epilogue_column_end(const Params& p, const TileValues& t, ColumnValues& c, const Strip& s) {}
 DEVICE void epilogue_end(const Params& p, const TileValues& t, const TileOrigin& unit) {}

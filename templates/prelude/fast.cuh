@@ -47,11 +47,11 @@ DEVICE float log1p_fast(float x) {
     const float far = log_fast(1.0f + x);
     return fabsf(x) < 0.0625f ? near : far;
 }
-// Below 3/16 a cubic times x^2 behind x, to 1.8e-6.
+// Below 2^-7 x + x^2 / 2, to 1.1e-5; above, the difference has lost 2e-5 at most.
 DEVICE float expm1_fast(float x) {
-    const float near = fmaf(x * x, fmaf(x, fmaf(x, 0.04164997f, 0.1669094f), 0.50000143f), x);
+    const float near = fmaf(x * 0.5f, x, x);
     const float far = exp_fast(x) - 1.0f;
-    return fabsf(x) < 0.1875f ? near : far;
+    return fabsf(x) < 0.0078125f ? near : far;
 }
 
 // Powers and roots.
@@ -85,7 +85,14 @@ DEVICE float erfc_fast(float x) {
     const float y = p * exp2_fast(a * -1.4426950408889634f * a);
     return x < 0.0f ? 2.0f - y : y;
 }
-DEVICE float normcdf_fast(float x) { return 0.5f * erfc_fast(x * -0.7071067811865476f); }
+// 2^Q(|x|) is the tail, to 1.4e-5 down to -7; below, it vanishes a little too soon.
+DEVICE float normcdf_fast(float x) {
+    const float a = fabsf(x);
+    float q = fmaf(a, fmaf(a, fmaf(a, -1.5882525e-6f, 5.6154116e-5f), -8.8322068e-4f), 0.0083032297f);
+    q = fmaf(a, fmaf(a, fmaf(a, fmaf(a, q, -0.053501289f), -0.45896447f), -1.1510355f), -1.0000139f);
+    const float tail = exp2_fast(q), rest = 1.0f - tail;
+    return x < 0.0f ? tail : rest;
+}
 // x P(w) with w = -log2(1 - x^2), to 2.2e-5, and from w = 7 on x Q(sqrt(w)), to 4.8e-5.
 DEVICE float erfinv_fast(float x) {
     const float l = log2_fast(fmaf(-x, x, 1.0f)), s = sqrt_fast(-l);

@@ -76,6 +76,40 @@ template <class M, int AT> DEVICE void leave_all(typename M::State s, const Stri
     if (thread % 32 == 0) parts[strip.column % BN / (ROW_LANES * STRIP)] = s;
 }
 
+{% if totals %}// Adds a thread's part of a tile to what its earlier tiles have come to.
+template <class M, int AT> DEVICE void add_to_total(typename M::State s) {
+    typename M::State& total = unit_memory<typename M::State>(AT)[thread_of_unit()];
+    total = M::combine(total, s);
+}
+// Combines what the threads of a unit hold. Every thread gets the sum; what lay at AT is lost.
+template <class M, int AT> DEVICE typename M::State fold_unit(typename M::State s) {
+    typename M::State* const parts = unit_memory<typename M::State>(AT);
+    const int thread = thread_of_unit();
+    s = fold_lanes<M, 1, 32>(s);
+    sync_unit();
+    if (thread % 32 == 0) parts[thread / 32] = s;
+    sync_unit();
+    s = parts[0];
+#pragma unroll
+    for (int i = 1; i < UNIT_THREADS / 32; ++i) s = M::combine(s, parts[i]);
+    return s;
+}
+template <class M, int AT> DEVICE void publish_total(void* workspace, u32 unit) {
+    const typename M::State s = fold_unit<M, AT>(unit_memory<typename M::State>(AT)[thread_of_unit()]);
+    if (thread_of_unit() == 0) static_cast<typename M::State*>(workspace)[unit] = s;
+}
+// Whether all other units have published, so that this one finishes the results. The counter wraps.
+DEVICE bool last_of_units(void* counter, u32 units) {
+    u32* const last = unit_memory<u32>(0);
+    if (thread_of_unit() == 0) {
+        fence_device();
+        *last = atomicInc(static_cast<u32*>(counter), units - 1) == units - 1;
+        fence_device();
+    }
+    sync_unit();
+    return *last != 0;
+}
+{% endif -%}
 // The part of a result that a unit has a share in, which varies along the axes KEEPS_*: its number, how many units share it, and
 // which of them this one is.
 template <bool KEEPS_M, bool KEEPS_N, bool KEEPS_L> struct Block {
@@ -229,3 +263,25 @@ template <class M, bool ADDED, class B, class R> DEVICE void fixup(const Params&
         }
     }
 }
+{% if totals %}// A total's one element, from what so many units have published, in their order.
+struct Everything {
+    static constexpr bool ROWS = false, COLUMNS = false, ENTRIES = false;
+    static constexpr int WIDTH = 1;
+    int row = 0, column = 0;
+};
+template <class M, int AT, class R> DEVICE void fixup_total(const Params& p, const void* workspace, u32 units, const R& result) {
+    constexpr u32 AHEAD = 4;
+    const typename M::State* const slices = static_cast<const typename M::State*>(workspace);
+    typename M::State s = M::identity();
+#pragma unroll 1
+    for (u32 done = thread_of_unit(); done < units; done += AHEAD * UNIT_THREADS) {
+        typename M::State ahead[AHEAD][1];
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; ++i) read_fresh(ahead[i], slices + min(done + i * UNIT_THREADS, units - 1));
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; ++i) s = M::combine(s, done + i * UNIT_THREADS < units ? ahead[i][0] : M::identity());
+    }
+    s = fold_unit<M, AT>(s);
+    if (thread_of_unit() == 0) result.template write<M>(p, Everything(), 0, s);
+}
+{% endif -%}

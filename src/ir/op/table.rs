@@ -86,7 +86,7 @@ primitives! {
     /// `e^a - 1`, accurate near 0.
     #[doc(alias = "exp_m1")]
     Expm1 = "expm1" method (expm1()), float(1), cost 14, code 36, ulp 2, domain &[&[[-150.0, 130.0]]], cuda "expm1f($0)", f64 "expm1($0)" within 1,
-        fast "expm1_fast($0)" (1e-37, 5e-6) cost 15 code 10 on &[&[[-f32::MAX, 88.0]]],
+        fast "expm1_fast($0)" (1e-37, 5e-5) cost 12 code 7 on &[&[[-f32::MAX, 88.0]]],
         eval |x| x[0].exp_m1(), adjoint |s, _, y, g| { let one = s.k(g, 1.0); let d = s.f(Op::Add, &[y, one]); vec![Some(s.mul_(g, d))] };
     /// Square root; NaN of what is below 0.
     Sqrt = "sqrt" method (sqrt()), float(1), cost 10, code 16, ulp 0, domain &[&[[0.0, f32::MAX]]], cuda "sqrtf($0)", f64 "sqrt($0)" within 0, fast "sqrt_fast($0)" (1e-19, 5e-7) on &[&[[f32::MIN_POSITIVE, f32::MAX]]],
@@ -286,7 +286,7 @@ primitives! {
     #[doc(alias = "ndtr")]
     #[doc(alias = "norm_cdf")]
     Normcdf = "normcdf" method (normcdf()), float(1), cost 40, code 64, ulp 6, domain &[&[[-12.0, 12.0]]], cuda "normcdff($0)", f64 "normcdf($0)" within 7,
-        fast "normcdf_fast($0)" (1e-37, 2e-5) cost 28 code 17 on &[&[[-12.0, f32::MAX]]],
+        fast "normcdf_fast($0)" (1e-15, 2e-5) cost 19 code 12 on &[&[[-f32::MAX, f32::MAX]]],
         eval |x| values::normcdf(x[0]), adjoint |s, x, _, g| {
             let half = s.k(g, -0.5); let h = s.mul_(x[0], half); let n = s.mul_(h, x[0]); let e = s.f(Op::Exp, &[n]);
             let c = s.k(g, values::DENSITY_AT_0); let d = s.mul_(e, c); vec![Some(s.mul_(g, d))]

@@ -13,6 +13,9 @@
 //! was. The counters of arrivals wrap, so that what is zeroed once serves every launch. A unit without company writes its
 //! block itself.
 //!
+//! On Hopper a result with a single element is a *total*: a consumer combines all of its tiles in shared memory, and
+//! publishes once, when it has no further tile. Its slices are counted by consumer, not by tile.
+//!
 //! On Hopper, whose blocks of threads go through tiles in turns, a block of the result waits for one arrival more, which
 //! a consumer without further tiles makes: else whoever is late would be the last again and again, and the later for it.
 
@@ -85,10 +88,15 @@ pub struct Workspace {
 }
 
 impl PlannedReduction {
-    /// Whether the kernel adds slices up as they arrive. The other monoids have no such instruction for every type, nor
+    /// Whether a tile's kernel adds slices up as they arrive. The other monoids have no such instruction for every type, nor
     /// is there one that takes an `f64` out of memory; they combine in a fixed order also where they need not.
-    pub fn adds_as_they_arrive(&self) -> bool {
-        self.atomic && self.monoid.adds() && self.value != ValueType::F64
+    pub fn adds_as_they_arrive(&self, tile: &Tile) -> bool {
+        self.atomic && !self.is_total(tile) && self.monoid.adds() && self.value != ValueType::F64
+    }
+
+    /// Whether a consumer combines its tiles itself and publishes once: see the module's page.
+    pub(crate) fn is_total(&self, tile: &Tile) -> bool {
+        matches!(tile.shape, TileShape::Sm90a { .. }) && self.operand.axes == Axes::NONE
     }
 
     /// Bytes of what some elements have come to.
@@ -138,6 +146,7 @@ impl Parts {
         let at = reductions.iter().map(|reduction| {
             let axes = reduction.operand.axes;
             let parts = match (axes.contains(M), axes.contains(N)) {
+                _ if reduction.is_total(tile) => threads,
                 // An element of a matrix is one thread's.
                 (true, true) => 0,
                 (true, false) => row_sharers * rows,
@@ -155,18 +164,26 @@ impl Parts {
 impl Workspace {
     /// The workspace of a plan's launches on a shape.
     pub(crate) fn of(plan: &KernelPlan, shape: Shape) -> Workspace {
+        let blocks_launched = plan.grid(shape).map_or(usize::MAX, |[blocks, ..]| blocks as usize);
         let shape = plan.seen(shape);
         let reductions = &plan.program.reductions;
         let rows = plan.tile.unit(plan.strip).rows;
         let units = [(M, shape.m.div_ceil(rows), rows), (N, shape.n.div_ceil(plan.tile.bn), plan.tile.bn), (L, shape.batch, 1)];
         let product = |of: &dyn Fn(&(Axes, usize, usize)) -> usize| units.iter().map(of).fold(1usize, usize::saturating_mul);
         let blocks = |axes: Axes| product(&|(axis, count, _)| if axes.contains(*axis) { *count } else { 1 });
-        let slices = |axes: Axes| product(&|(axis, count, _)| if axes.contains(*axis) { 1 } else { *count });
+        let slices = |axes: Axes| match plan.tile.shape {
+            // Each consumer of a launch publishes a total.
+            TileShape::Sm90a { consumers, .. } if axes == Axes::NONE => blocks_launched.saturating_mul(consumers),
+            _ => product(&|(axis, count, _)| if axes.contains(*axis) { 1 } else { *count }),
+        };
         let elements = |axes: Axes| product(&|(axis, _, extent)| if axes.contains(*axis) { *extent } else { 1 });
         let mut end = if plan.lockstep { PROGRESS_BYTES } else { 0 };
+        // A unit without company writes its block itself, but a total.
+        let totals =
+            |axes: Axes| reductions.iter().any(|reduction| reduction.operand.axes == axes && reduction.is_total(&plan.tile));
         let mut place = |axes: Axes, bytes: usize| {
             let at = end;
-            if slices(axes) > 1 {
+            if slices(axes) > 1 || totals(axes) {
                 end = end.saturating_add(bytes.checked_next_multiple_of(256).unwrap_or(usize::MAX));
             }
             at
@@ -174,7 +191,7 @@ impl Workspace {
         let arrivals: Vec<usize> = sets(reductions).into_iter().map(|axes| place(axes, blocks(axes).saturating_mul(4))).collect();
         let partials = reductions.iter().map(|reduction| {
             let axes = reduction.operand.axes;
-            let slices = if reduction.adds_as_they_arrive() { 1 } else { slices(axes) };
+            let slices = if reduction.adds_as_they_arrive(&plan.tile) { 1 } else { slices(axes) };
             let states = slices.saturating_mul(blocks(axes)).saturating_mul(elements(axes));
             place(axes, states.saturating_mul(reduction.state_bytes()))
         });

@@ -37,7 +37,7 @@ constexpr u32 FULL = AT_BARRIERS, EMPTY = FULL + STAGES * 8, TURN = EMPTY + STAG
 {% if splits_k %}// Of each consumer: the sums of other blocks have come; and those of the tile before have been taken from there.
 constexpr u32 PARTIALS_FULL = CHUNKS_END, PARTIALS_EMPTY = PARTIALS_FULL + CONSUMERS * 8, PARTIALS_END = PARTIALS_EMPTY + CONSUMERS * 8;
 {% endif -%}
-{% if reductions %}// Of each consumer: it has handed in what a tile came to; and it is known what that completes.
+{% if tile_reductions %}// Of each consumer: it has handed in what a tile came to; and it is known what that completes.
 constexpr u32 HANDED_IN = {% if splits_k %}PARTIALS_END{% else %}CHUNKS_END{% endif %}, ANNOUNCED = HANDED_IN + CONSUMERS * 8;
 {% if not operand_sums %}static_assert(ANNOUNCED + CONSUMERS * 8 == AT_END, "as many barriers as the plan made room for");
 {% endif %}{% elif delayed_store %}// Of each buffer of a consumer: a chunk has been written there, and sent from there.
@@ -45,7 +45,7 @@ constexpr u32 WRITTEN = CHUNKS_END, SENT = WRITTEN + CONSUMERS * STORE_BUFFERS *
 static_assert(SENT + CONSUMERS * STORE_BUFFERS * 8 == AT_END, "as many barriers as the plan made room for");
 {% elif not operand_sums %}static_assert({% if splits_k %}PARTIALS_END{% else %}CHUNKS_END{% endif %} == AT_END, "as many barriers as the plan made room for");
 {% endif %}{% if operand_sums %}// Of two tiles: their sums of operands are taken, and on their way to the result.
-constexpr u32 SUMS_FULL = {% if reductions %}ANNOUNCED + CONSUMERS * 8{% else %}CHUNKS_END{% endif %}, SUMS_EMPTY = SUMS_FULL + 16;
+constexpr u32 SUMS_FULL = {% if tile_reductions %}ANNOUNCED + CONSUMERS * 8{% else %}CHUNKS_END{% endif %}, SUMS_EMPTY = SUMS_FULL + 16;
 static_assert(SUMS_EMPTY + 16 == AT_END, "as many barriers as the plan made room for");
 {% endif %}
 DEVICE int thread_of_warpgroup() { return thread_of_block() & 127; }
@@ -124,7 +124,7 @@ DEVICE void clear_ring() {
 }
 
 {% include "mainloop/sm90a/produce.cuh" %}
-{% if reductions %}{% include "mainloop/sm90a/announce.cuh" %}{% endif -%}
+{% if tile_reductions %}{% include "mainloop/sm90a/announce.cuh" %}{% endif -%}
 {% if operand_sums %}{% include "mainloop/sm90a/sums.cuh" %}
 {% endif -%}
 {% include "mainloop/sm90a/stage.cuh" %}
@@ -195,7 +195,7 @@ template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ mu
 {% endif -%}
 }
 
-{% if reductions %}// By a consumer that has handed in so many tiles.
+{% if tile_reductions %}// By a consumer that has handed in so many tiles.
 DEVICE void fixup_last(const Params& p, u32 group, u32 tiles) {
     if (tiles == 0) return;
     group = fresh(group);
@@ -332,7 +332,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
     }
 #pragma unroll
     for (int i = 0; i < 2 * BLOCKS_M; ++i) epilogue_row_end(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0));
-{% if reductions %}    fixup_last(p, group, PING_PONG ? count >> 1 : count);
+{% if tile_reductions %}    fixup_last(p, group, PING_PONG ? count >> 1 : count);
     sync_unit();
     epilogue_publish(p, t, {tile.row + group_row, tile.column, tile.batch});
     sync_unit();
@@ -344,7 +344,8 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     const u32 shared = shared_address(shared_memory), blocks = terms_in_blocks(p);
     PipelineState at;
     u32 count = 0, turn_parity = 0;
-    if constexpr (PING_PONG) {
+{% if totals %}    clear_totals();
+{% endif %}    if constexpr (PING_PONG) {
         count = group;
         tiles.next += group * (launched_blocks() / CLUSTER);
         tiles.turns = 2;
@@ -384,7 +385,8 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
 {% else %}        run_epilogue(p, tiles.tile, acc, count, group);
 {% endif %}    }
 {% endif -%}
-{% if reductions %}    fixup_last(p, group, PING_PONG ? count >> 1 : count);
+{% if totals %}    publish_totals(p, this_block() * CONSUMERS + group, launched_blocks() * CONSUMERS);
+{% endif %}{% if tile_reductions %}    fixup_last(p, group, PING_PONG ? count >> 1 : count);
     // The last blocks of the launch have the fewest tiles, and of two consumers in turns one is done while the other has a tile left.
     const u32 step = launched_blocks(), late = step - 1 - this_block(), total = Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch);
     if constexpr (!PING_PONG) epilogue_fixup_late(p, late * CONSUMERS + thread_of_block() / 128 - 1, step * CONSUMERS);
@@ -419,7 +421,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
             mbarrier_init(shared + PARTIALS_FULL + i * 8, 1);
             mbarrier_init(shared + PARTIALS_EMPTY + i * 8, PARTS - 1);
         }
-{% endif %}{% if reductions %}        for (int i = 0; i < CONSUMERS; ++i) {
+{% endif %}{% if tile_reductions %}        for (int i = 0; i < CONSUMERS; ++i) {
             mbarrier_init(shared + HANDED_IN + i * 8, 1);
             mbarrier_init(shared + ANNOUNCED + i * 8, 1);
         }

@@ -1,7 +1,7 @@
 // ---- producer: what the epilogue reads ----
 // What the epilogue reads is staged tile by tile, ahead of the consumers by as much as there is room for. What it comes to is handed on when
 // the tile's vectors have made room: two tiles later.
-constexpr bool HANDS_ON = {% if reductions or operand_sums %}true{% else %}false{% endif %};
+constexpr bool HANDS_ON = {% if tile_reductions or operand_sums %}true{% else %}false{% endif %};
 DEVICE void stage_vectors(const Params& p, Tiles tiles, int lane) {
     const u32 shared = shared_address(shared_memory);
     Tiles behind = tiles;
@@ -9,7 +9,7 @@ DEVICE void stage_vectors(const Params& p, Tiles tiles, int lane) {
     [[maybe_unused]] u32 summed = 0;
     auto hand_on = [&](u32 number) {
 {% if operand_sums %}        hand_on_sums(p, behind.tile, summed, lane);
-{% endif %}{% if reductions %}        announce(p, behind.tile, number, lane);
+{% endif %}{% if tile_reductions %}        announce(p, behind.tile, number, lane);
 {% endif %}    };
     for (u32 count = 0; tiles.advance(p); ++count) {
         const u32 slot = count & 1;

@@ -179,8 +179,10 @@ model! {
 
 /// Bytes of K by which a multiprocessor's tensor cores multiply and add in a cycle: 2048 elements of 16 bits, 4096 of eight.
 const MULTIPLY_ADDS: f64 = 4096.0;
-/// How much longer products take whose sums are promoted, and the most accumulators of a thread that has them twice.
+/// Products whose sums are promoted: how much longer they take, the cycles that a consumer waits for the last sums of a panel before
+/// it can add them, and the most accumulators of a thread that has them twice.
 const PROMOTED: f64 = 1.04;
+const PROMOTION: f64 = 190.0;
 const MOST_PROMOTED: usize = 96;
 
 /// Nanoseconds of a cycle: between launches that fill the device for 100 us, which come to 1.2 estimated cycles a
@@ -240,7 +242,14 @@ fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cy
     let delayed_store = delays_store(tile, program, inputs.argument_runs);
     let size = inputs.operation.dtype().size();
     let terms = inputs.shape.k.next_multiple_of(bk.min(128 / size)) as f64;
-    let product = (terms * size as f64 * area / MULTIPLY_ADDS + (terms / bk as f64).ceil() * model.block)
+    let multiplied = terms * size as f64 * area / MULTIPLY_ADDS;
+    // A consumer multiplies a panel, waits for its sums and adds them. Meanwhile only the other consumer multiplies.
+    let promoted = if inputs.promotes {
+        multiplied / consumers as f64 + terms * size as f64 / 128.0 * (PROMOTION + tile.accumulators() as f64)
+    } else {
+        0.0
+    };
+    let product = (multiplied.max(promoted) + (terms / bk as f64).ceil() * model.block)
         * if inputs.promotes { PROMOTED } else { 1.0 }
         * if consumers == 1 { model.single } else { 1.0 }
         * if tile.cluster() > 1 { if consumers == 1 { model.clustered_single } else { model.clustered } } else { 1.0 };

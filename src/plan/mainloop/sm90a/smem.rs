@@ -13,7 +13,7 @@ pub(in crate::plan) struct Sizes {
     /// Of a consumer's bit masks that are written, and of its parts of reductions.
     pub bits: usize,
     pub parts: usize,
-    /// Whether there are reductions, which need barriers of their own.
+    /// Whether tiles publish results of reductions, which need barriers of their own.
     pub reduces: bool,
     /// Of a tile's sums of operands.
     pub sums: usize,

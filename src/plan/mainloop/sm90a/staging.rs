@@ -23,7 +23,7 @@ use std::ops::RangeInclusive;
 /// Rows of a chunk.
 pub const CHUNK_ROWS: usize = 64;
 /// The most columns of a chunk but for halves of tiles.
-const MOST_CHUNK: usize = 64;
+pub(in crate::plan) const MOST_CHUNK: usize = 64;
 /// Rows of a chunk that are a warp's own.
 const WARP_ROWS: usize = 16;
 
@@ -286,6 +286,7 @@ impl Needs {
 
 impl Staging {
     /// Places the operands of an epilogue beside the stages of a tile, and lowers the number of stages to what fits.
+    /// Chunks have at most `widest` columns: narrower ones need fewer registers for values along N.
     /// `runs` are those of each argument: below 16 bytes of alignment no tensor map describes it, and what is written and
     /// not whole the kernel can also write element by element.
     ///
@@ -297,6 +298,7 @@ impl Staging {
         runs: &[ArgumentRuns],
         tile: &Tile,
         target: Target,
+        widest: usize,
     ) -> Result<(Staging, usize), String> {
         let (TileShape::Sm90a { bk, stages: most, consumers, schedule, .. }, Operation::Product { layout, .. }) =
             (tile.shape, operation)
@@ -317,14 +319,17 @@ impl Staging {
                 vectors: needs.vector_bytes,
                 bits: needs.bit_bytes,
                 parts: Parts::of(&program.reductions, tile, strip(tile, chunk)).bytes,
-                reduces: !program.reductions.is_empty(),
+                reduces: program.reductions.iter().any(|reduction| !reduction.is_total(tile)),
                 sums: sum_bytes,
                 partials: (tile.parts() - 1) * tile.consumer_rows() * tile.bn * size_of::<f32>(),
                 handed_over: delays_store(tile, program, runs),
             };
             (needs, sizes, tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk))
         };
-        let whole = chunk_columns(tile, program, runs);
+        let whole = match chunk_columns(tile, program, runs) {
+            MOST_CHUNK => MOST_CHUNK.min(widest),
+            columns => columns,
+        };
         let mut chunk = whole;
         let (mut needs, mut sizes, chunks) = of_chunks(whole);
         let (mut rings, mut places) = sizes.fill(most, chunks, limit)?;
