@@ -99,7 +99,7 @@ macro_rules! compare {
 
 pub(super) static ROWS: &[Operator] = &[
     row("Abs", "|x|.", 1, |s| s.x(0).abs()).whole(|x, _, _| Some(x[0].abs())),
-    row("Neg", "-x.", 1, |s| -s.x(0)).whole(|x, _, _| Some(-x[0])),
+    row("Neg", "x with the other sign.", 1, |s| -s.x(0)).whole(|x, _, _| Some(-x[0])),
     row("Sign", "-1, 0 or 1, as x is negative, zero or positive.", 1, |s| s.x(0).sign()).whole(|x, _, _| Some(x[0].signum())),
     row("Floor", "The largest whole number up to x.", 1, |s| s.x(0).floor()),
     row("Ceil", "The smallest whole number from x on.", 1, |s| s.x(0).ceil()),
