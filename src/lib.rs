@@ -373,6 +373,7 @@ pub mod ir;
 #[cfg(feature = "jit")]
 pub mod jit;
 pub mod layer;
+pub mod network;
 pub mod pass;
 pub mod plan;
 pub mod problem;

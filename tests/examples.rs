@@ -23,6 +23,9 @@ mod custom_monoid;
 #[path = "../examples/custom_operator.rs"]
 mod custom_operator;
 #[allow(dead_code)]
+#[path = "../examples/encoder_block.rs"]
+mod encoder_block;
+#[allow(dead_code)]
 #[path = "../examples/inspect.rs"]
 mod inspect;
 #[allow(dead_code)]
@@ -164,6 +167,11 @@ fn near(pixel: &[u8], colour: [u8; 3]) -> bool {
 #[test]
 fn quickstart_prints_its_matrix() {
     check(include_str!("../examples/quickstart.rs"), &output(quickstart::run));
+}
+
+#[test]
+fn encoder_block_explains_its_kernels() {
+    check(include_str!("../examples/encoder_block.rs"), &output(encoder_block::run));
 }
 
 #[test]

@@ -31,6 +31,7 @@ mod layout;
 mod left_out;
 mod math;
 mod memory;
+mod network;
 mod operand_sums;
 mod outputs;
 mod paddle;

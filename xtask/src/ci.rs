@@ -15,7 +15,11 @@ struct Step {
 
 const STEPS: [Step; 10] = [
     Step { name: "fmt", what: "formatting", run: |project| cargo(project, &["fmt", "--all", "--check"]) },
-    Step { name: "clippy", what: "lints, with every part", run: |project| clippy(project, &["--test", "gpu"]) },
+    Step {
+        name: "clippy",
+        what: "lints, with every part",
+        run: |project| clippy(project, &["--test", "gpu", "--features", "postlude/onnx"]),
+    },
     Step { name: "clippy-cpu", what: "lints, without CUDA", run: |project| clippy(project, &["--no-default-features"]) },
     Step {
         name: "clippy-jit",
@@ -75,7 +79,7 @@ fn clippy(project: &Project, features: &[&str]) -> Result {
 
 fn doc(project: &Project) -> Result {
     // Links to items of a feature would break without the feature.
-    for features in [&[][..], &["--no-default-features"]] {
+    for features in [&["--features", "postlude/onnx"][..], &["--no-default-features"]] {
         call(project.cargo().args(["doc", "--no-deps"]).args(features).env("RUSTDOCFLAGS", "-D warnings"))?;
     }
     Ok(())

@@ -19,10 +19,12 @@ struct Reader {
     tests: &'static str,
 }
 
-const READERS: [Reader; 3] = [
+const READERS: [Reader; 5] = [
     Reader { name: "entry", target: "postlude", tests: "jit::tests::reader::" },
     Reader { name: "json", target: "fuzz", tests: "json" },
     Reader { name: "text", target: "fuzz", tests: "text" },
+    Reader { name: "network", target: "network", tests: "json_of_networks" },
+    Reader { name: "onnx", target: "onnx", tests: "fuzz_" },
 ];
 
 /// The tests of kept input, which is the same every time.
@@ -74,7 +76,9 @@ fn parse(args: &[String]) -> Result<Options> {
                 options.minutes = Some(minutes.ok_or_else(|| Error::new("`--minutes` needs a number of minutes"))?);
             }
             name if READERS.iter().any(|reader| reader.name == name) => options.only = Some(name.to_owned()),
-            other => return Err(Error::new(format!("`fuzz` knows entry, json, text and `--minutes`, not `{other}`"))),
+            other => {
+                return Err(Error::new(format!("`fuzz` knows entry, json, text, network, onnx and `--minutes`, not `{other}`")));
+            }
         }
     }
     Ok(options)
@@ -83,7 +87,8 @@ fn parse(args: &[String]) -> Result<Options> {
 /// The test programs, by the names of their targets. They are copies, so that a build meanwhile does not change them.
 fn build(project: &Project) -> Result<Vec<(String, PathBuf)>> {
     let mut cargo = project.cargo();
-    cargo.args(["test", "--no-run", "--package", "postlude", "--lib", "--test", "fuzz"]);
+    cargo.args(["test", "--no-run", "--package", "postlude", "--features", "onnx", "--lib"]);
+    cargo.args(["--test", "fuzz", "--test", "network", "--test", "onnx"]);
     let messages = capture(cargo.arg("--message-format=json-render-diagnostics"))?;
     let folder = project.target.join("fuzz");
     fs::create_dir_all(&folder).context(|| format!("cannot create {}", folder.display()))?;

@@ -18,6 +18,7 @@ mod fuzz;
 mod machine_code;
 mod mutants;
 mod nvrtc;
+mod onnx;
 mod project;
 mod report;
 mod svg;
@@ -38,6 +39,8 @@ Usage: cargo xtask COMMAND
         Run every check a change has to pass, or only the named steps. `ci --list` names them.
   nvrtc
         Print the folder of the NVRTC library that the tests use, fetching it when the machine has none.
+  onnx
+        Print the folder of ONNX's own tests, fetching them into target/ once.
   gpu-bundle [--out DIR] [--only tests|benches|examples] [--filter TEXT] [-- CARGO_ARGS...]
         Build the test, benchmark and example programs, stripped, with a script that runs them on a machine without Rust.
           --out DIR      where to put them (default: target/gpu-bundle)
@@ -61,7 +64,7 @@ Usage: cargo xtask COMMAND
         benchmark writes such files.
   fuzz [--minutes N] [TEXT]
         Repeat the tests with random input, new input every time, for so long each (10), under a limit on their memory.
-        TEXT selects one: entry, json or text.
+        TEXT selects one: entry, json, text, network or onnx.
   machine-code COMMIT
         Name the kernels whose instructions differ from those of another commit. Needs NVRTC, no GPU; takes ten minutes.
   mutants [--sample N] [--seed S] [FILE...] [-- ARGS...]
@@ -97,6 +100,7 @@ fn dispatch(args: &[String]) -> Result {
         "test" => test::run(&Project::open()?, args),
         "ci" => ci::run(&Project::open()?, args),
         "nvrtc" => nvrtc::print(&Project::open()?, args),
+        "onnx" => onnx::print(&Project::open()?, args),
         "bench-gpu" => bench::run(&Project::open()?, args),
         "bench-cache" => cache::run(&Project::open()?, args),
         "bench-report" => report::run(&Project::open()?, args),

@@ -178,7 +178,7 @@ fn candidates(env: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
 }
 
 /// The subfolders whose names start so, in order of name.
-fn subfolders(folder: &Path, start: &str) -> Vec<PathBuf> {
+pub fn subfolders(folder: &Path, start: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> =
         entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(start)).map(|entry| entry.path()).collect();
@@ -187,7 +187,7 @@ fn subfolders(folder: &Path, start: &str) -> Vec<PathBuf> {
 }
 
 /// Downloads the wheel with whichever pip there is.
-fn download(requirement: &str, into: &Path) -> Result {
+pub fn download(requirement: &str, into: &Path) -> Result {
     let mut tried = Vec::new();
     for pip in [&["python3", "-m", "pip"][..], &["pip3"]] {
         let start = |args: &[&str]| {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Context, Error, Result};
 use crate::nvrtc::{self, Nvrtc};
+use crate::onnx;
 use crate::project::{Project, call};
 
 pub fn run(project: &Project, args: &[String]) -> Result {
@@ -26,13 +27,19 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     if extra.is_empty() {
         gpu(project, &nvrtc)?;
     }
-    let args: Vec<&str> = package_selection(extra).into_iter().chain(extra.iter().map(String::as_str)).collect();
+    let mut args: Vec<&str> = package_selection(extra).into_iter().collect();
+    // Everything is tested, so what is optional is built, too, and ONNX's own tests are at hand.
+    if !args.is_empty() {
+        onnx::find_or_fetch(project)?;
+        args.extend(["--features", "postlude/onnx"]);
+    }
+    args.extend(extra.iter().map(String::as_str));
     run_with(project, &nvrtc, &args)
 }
 
 /// The tests that need a GPU. Without one they are built, and neither run nor counted.
 fn gpu(project: &Project, nvrtc: &Nvrtc) -> Result {
-    const TARGETS: [&str; 5] = ["--package", "postlude", "--lib", "--test", "gpu"];
+    const TARGETS: [&str; 7] = ["--package", "postlude", "--features", "onnx", "--lib", "--test", "gpu"];
     if has_gpu() {
         eprintln!("GPU: found, so its tests must pass");
         return run_with(project, nvrtc, &[&TARGETS[..], &["--", "--include-ignored"]].concat());
@@ -46,6 +53,7 @@ pub fn run_with(project: &Project, nvrtc: &Nvrtc, args: &[&str]) -> Result {
     let mut cargo = project.cargo();
     cargo.args(["test", "--no-fail-fast"]).args(args);
     cargo.env("POSTLUDE_CACHE_DIR", cache(project)).env_remove("POSTLUDE_CACHE").env("POSTLUDE_REQUIRE_NVRTC", "1");
+    cargo.env("POSTLUDE_REQUIRE_ONNX", "1");
     match nvrtc {
         Nvrtc::Folder(folder) => {
             eprintln!("NVRTC: {}", folder.display());

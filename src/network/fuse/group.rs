@@ -1,0 +1,409 @@
+//! Grouping: which nodes become one kernel.
+//!
+//! Nodes are taken in order. A node joins the group of one of its inputs if the epilogue language can say it there, and no
+//! other kernel would have to run in between. What decides is what an epilogue can say, not a list of patterns:
+//!
+//! - a product, or a function of rows, begins a group;
+//! - a pointwise node joins any group whose space is its shape, with everything else that it reads loaded as operands;
+//! - a function of rows joins a group without a product, whose rows are its own;
+//! - groups of pointwise nodes that a joining node reads join, too.
+//!
+//! Views have no kernel where strides say what they are.
+
+use super::space::Placement;
+use super::view::View;
+use crate::dtype::DType;
+use crate::ir::Order;
+use crate::ir::axes::{M, N};
+use crate::network::graph::{EdgeId, Node, NodeId, Source};
+use crate::network::meaning::layout;
+use crate::network::network::Network;
+use crate::network::operator::{Anchor, Kind, Normalisation, Reduction};
+use crate::network::tensor::strides;
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// What a group computes in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum GroupKind {
+    /// Behind a product.
+    Product,
+    /// Over tensors that exist, a row at a time: columns begin at this axis.
+    Rows(usize),
+    /// Over tensors that exist.
+    Pointwise,
+    /// A copy into another order.
+    Copy,
+    /// No kernel computes it, and why.
+    Alone(String),
+}
+
+/// The nodes of a kernel.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub kind: GroupKind,
+    pub nodes: Vec<NodeId>,
+    pub shape: Vec<usize>,
+}
+
+/// The most nodes and the most tensors that a kernel reads: beyond, registers and code cost more than a trip to memory.
+const MOST_NODES: usize = 48;
+const MOST_LOADS: usize = 12;
+
+/// Views that a copy makes where strides cannot.
+const COPIED: [&str; 6] = ["Transpose", "Slice", "Expand", "Reshape", "Flatten", "Identity"];
+
+/// Why an edge is left in memory, for a reader.
+pub(super) type Reasons = HashMap<(EdgeId, NodeId), &'static str>;
+
+/// The groups of a network, in an order in which they can run, the views, and why edges stay in memory.
+pub(super) struct Grouping {
+    pub groups: Vec<Group>,
+    pub views: HashMap<EdgeId, View>,
+    pub reasons: Reasons,
+    /// Nodes that are views, without a kernel.
+    pub free: Vec<NodeId>,
+}
+
+struct Grouper<'a> {
+    network: &'a Network,
+    groups: Vec<Group>,
+    group_of: HashMap<NodeId, usize>,
+    views: HashMap<EdgeId, View>,
+    reasons: Reasons,
+    free: Vec<NodeId>,
+    /// Edges that must have memory of their own.
+    forced: HashSet<EdgeId>,
+    users: Vec<Vec<NodeId>>,
+}
+
+/// The axis at which the rows of a function begin, if it is one that kernels have and its rows are the last axes.
+pub(super) fn row_axis(network: &Network, node: &Node) -> Option<usize> {
+    let x = network.type_of(node.inputs.first().copied().flatten()?).shape()?;
+    let axis = |default: i64| crate::network::meaning::axis(node.attributes.int_or("axis", default), x.len()).ok();
+    match node.kind() {
+        Kind::Normalisation(Normalisation::Softmax | Normalisation::LogSoftmax) => {
+            axis(-1).filter(|axis| x[axis + 1..].iter().all(|extent| *extent == 1))
+        }
+        Kind::Normalisation(Normalisation::LayerNorm | Normalisation::RmsNorm) => axis(-1),
+        Kind::Reduction(Reduction::Other) => None,
+        Kind::Reduction(_) => {
+            let axes = match node.inputs.get(1).copied().flatten() {
+                Some(edge) => crate::network::meaning::axes(&network.value_of(edge)?.sizes(), x.len()).ok()?,
+                None => Vec::new(),
+            };
+            let all = axes.is_empty() && !node.attributes.flag("noop_with_empty_axes");
+            let axes: Vec<usize> = if all { (0..x.len()).collect() } else { axes };
+            let first = *axes.first()?;
+            (axes.len() == x.len() - first).then_some(first)
+        }
+        _ => None,
+    }
+}
+
+/// Groups the nodes of a network all of whose shapes are known.
+pub(super) fn group(network: &Network, forced: HashSet<EdgeId>) -> Grouping {
+    let (groups, group_of) = (Vec::new(), HashMap::new());
+    let (views, reasons, free) = (HashMap::new(), HashMap::new(), Vec::new());
+    let users = network.graph().users();
+    let mut grouper = Grouper { network, groups, group_of, views, reasons, free, forced, users };
+    for (id, edge) in network.graph().edges() {
+        if let (Source::Input(_) | Source::Constant(_), Some(shape)) = (&edge.source, network.type_of(id).shape()) {
+            grouper.views.insert(id, View::whole(id, &shape));
+        }
+    }
+    for (id, node) in network.graph().nodes() {
+        grouper.node(id, node);
+    }
+    grouper.finish()
+}
+
+impl Grouper<'_> {
+    fn shape(&self, edge: EdgeId) -> Option<Vec<usize>> {
+        self.network.type_of(edge).shape()
+    }
+
+    /// The group that computes an edge, directly or through views.
+    fn computes(&self, edge: EdgeId) -> Option<usize> {
+        let root = self.views.get(&edge).map_or(edge, |view| view.root);
+        self.network.graph().producer(root).and_then(|node| self.group_of.get(&node).copied())
+    }
+
+    /// Whether kernels have the formats of a node's edges. Indices and shapes that are constants do not count.
+    fn has_kernel_formats(&self, node: &Node) -> bool {
+        let edges = node.inputs.iter().flatten().chain(&node.outputs);
+        let counts = |edge: &&EdgeId| !node.outputs.contains(edge) && self.network.value_of(**edge).is_some();
+        edges.filter(|edge| !counts(edge)).all(|edge| self.network.type_of(*edge).format.dtype().is_some())
+    }
+
+    fn node(&mut self, id: NodeId, node: &Node) {
+        let shapes: Option<Vec<Vec<usize>>> = node.outputs.iter().map(|edge| self.shape(*edge)).collect();
+        let Some(shapes) = shapes else { return self.alone(id, node, "its shape is not known before it runs") };
+        let view = matches!(node.kind(), Kind::View) || node.operator_name() == "Dropout";
+        if view && self.as_views(id, node, &shapes) {
+            return;
+        }
+        if !self.has_kernel_formats(node) {
+            return self.alone(id, node, "kernels do not have its formats");
+        }
+        match node.kind() {
+            Kind::Anchor(Anchor::MatMul | Anchor::Gemm) => match super::product::serves(self.network, node, &self.views) {
+                Ok(()) => self.begin(id, node, GroupKind::Product, &shapes[0]),
+                Err(why) => self.alone(id, node, &why),
+            },
+            Kind::Anchor(_) => self.alone(id, node, "no kernel serves convolutions and the like yet"),
+            Kind::Pointwise(_) if shapes.len() > 1 || node.operator_name() == "Dropout" => {
+                self.alone(id, node, "kernels have neither a mask of it nor its form in training");
+            }
+            Kind::Pointwise(pointwise) => {
+                let format = |edge: &Option<EdgeId>| edge.map(|edge| self.network.type_of(edge).format);
+                let formats: Vec<_> = node.inputs.iter().map(format).collect();
+                match pointwise.obstacle(&node.attributes, &formats, self.network.type_of(node.outputs[0]).format) {
+                    Some(why) => self.alone(id, node, why),
+                    None => self.pointwise(id, node, &shapes[0]),
+                }
+            }
+            Kind::Normalisation(_) | Kind::Reduction(_) => match row_axis(self.network, node) {
+                Some(axis) => self.rows(id, node, axis),
+                None => self.alone(id, node, "kernels have functions of rows along the last axes alone"),
+            },
+            Kind::View if COPIED.contains(&node.operator_name()) => {
+                let shape = self.copied_shape(node, &shapes[0]);
+                self.begin(id, node, GroupKind::Copy, &shape);
+            }
+            kind => self.alone(id, node, &format!("no kernel serves operators of the kind {}", kind.word())),
+        }
+    }
+
+    /// Makes the outputs views of the input's memory, if strides can say so and none has to have memory of its own.
+    fn as_views(&mut self, id: NodeId, node: &Node, shapes: &[Vec<usize>]) -> bool {
+        let Some(input) = node.inputs.first().copied().flatten() else { return false };
+        let Some(from) = self.views.get(&input).cloned() else { return false };
+        let constants: Vec<_> = node.inputs.iter().map(|edge| edge.and_then(|edge| self.network.value_of(edge))).collect();
+        let output = |(i, shape): (usize, &Vec<usize>)| from.behind(node, i, shape, &constants);
+        let Some(views) = shapes.iter().enumerate().map(output).collect::<Option<Vec<View>>>() else { return false };
+        // What a caller gets lies in order, in memory of the network's own.
+        let given = self.network.graph().producer(from.root).is_none();
+        if node.outputs.iter().zip(&views).any(|(edge, view)| self.forced.contains(edge) && (given || !view.is_contiguous())) {
+            return false;
+        }
+        self.views.extend(node.outputs.iter().copied().zip(views));
+        self.free.push(id);
+        true
+    }
+
+    /// The shape over which a copy runs: that of the result, or of what is copied in order.
+    fn copied_shape(&self, node: &Node, shape: &[usize]) -> Vec<usize> {
+        let from = node.inputs.first().copied().flatten().and_then(|edge| self.views.get(&edge));
+        let constants: Vec<_> = node.inputs.iter().map(|edge| edge.and_then(|edge| self.network.value_of(edge))).collect();
+        match from {
+            Some(from) if from.behind(node, 0, shape, &constants).is_none() => from.shape(),
+            _ => shape.to_vec(),
+        }
+    }
+
+    fn own_memory(&mut self, node: &Node) {
+        for edge in &node.outputs {
+            if let Some(shape) = self.shape(*edge) {
+                let view = self.as_read(node, *edge, &shape).unwrap_or_else(|| View::whole(*edge, &shape));
+                self.views.insert(*edge, view);
+            }
+        }
+    }
+
+    /// The memory of a product's result in the order of its only reader, a transposition, if the kernel can write it so.
+    fn as_read(&self, node: &Node, edge: EdgeId, shape: &[usize]) -> Option<View> {
+        let [reader] = self.users[edge.index()][..] else { return None };
+        let reader = self.network.graph().node(reader);
+        let plain =
+            matches!(node.kind(), Kind::Anchor(_)) && reader.operator_name() == "Transpose" && !self.forced.contains(&edge);
+        let order = layout::permutation(reader.attributes.ints("perm"), shape.len()).ok().filter(|_| plain)?;
+        let read: Vec<usize> = order.iter().map(|axis| shape[*axis]).collect();
+        let mut dims: Vec<(usize, usize)> = shape.iter().map(|extent| (*extent, 0)).collect();
+        order.iter().zip(strides(&read)).for_each(|(axis, stride)| dims[*axis].1 = stride);
+        let view = View { root: edge, offset: 0, dims };
+        let space = super::product::matrices(self.network, node, &self.views).ok()?.space;
+        match space.place(&view, DType::F32) {
+            Placement::Operand { operand, .. } if operand.axes.contains(M | N) && operand.order == Order::RowMajor => Some(view),
+            _ => None,
+        }
+    }
+
+    fn begin(&mut self, id: NodeId, node: &Node, kind: GroupKind, shape: &[usize]) {
+        for edge in node.inputs.iter().flatten() {
+            if self.computes(*edge).is_some() {
+                let why = match kind {
+                    GroupKind::Product => "a product reads all of it before it computes an element",
+                    GroupKind::Copy => "a copy into another order reads it elsewhere",
+                    GroupKind::Rows(_) => "a function of rows reads whole rows, which lie in several tiles of a product",
+                    GroupKind::Pointwise => "its reader computes another shape",
+                    GroupKind::Alone(_) => "no kernel computes its reader",
+                };
+                self.reasons.entry((*edge, id)).or_insert(why);
+            }
+        }
+        self.group_of.insert(id, self.groups.len());
+        self.groups.push(Group { kind, nodes: vec![id], shape: shape.to_vec() });
+        self.own_memory(node);
+    }
+
+    fn alone(&mut self, id: NodeId, node: &Node, why: &str) {
+        self.begin(id, node, GroupKind::Alone(why.to_owned()), &[]);
+    }
+
+    fn join(&mut self, group: usize, id: NodeId, node: &Node) {
+        self.group_of.insert(id, group);
+        self.groups[group].nodes.push(id);
+        self.own_memory(node);
+    }
+
+    /// The groups that a group depends on, directly.
+    fn needs(&self, group: usize) -> BTreeSet<usize> {
+        let nodes = self.groups[group].nodes.iter().map(|id| self.network.graph().node(*id));
+        let edges = nodes.flat_map(|node| node.inputs.iter().flatten());
+        edges.filter_map(|edge| self.computes(*edge)).filter(|other| *other != group).collect()
+    }
+
+    /// Whether a group depends on another.
+    fn depends(&self, group: usize, on: usize) -> bool {
+        let (mut open, mut seen) = (vec![group], HashSet::new());
+        while let Some(next) = open.pop() {
+            for need in self.needs(next) {
+                if need == on {
+                    return true;
+                }
+                if seen.insert(need) {
+                    open.push(need);
+                }
+            }
+        }
+        false
+    }
+
+    /// Tensors that a group loads from memory.
+    fn loads(&self, group: usize) -> usize {
+        let nodes = self.groups[group].nodes.iter().map(|id| self.network.graph().node(*id));
+        let edges: HashSet<EdgeId> = nodes.flat_map(|node| node.inputs.iter().flatten().copied()).collect();
+        edges.into_iter().filter(|edge| self.computes(*edge) != Some(group)).count()
+    }
+
+    /// Why a node cannot join a group, if so. Its shape, and its rows, are the caller's business.
+    fn obstacle(&self, group: usize, node: &Node) -> Option<&'static str> {
+        let others = node.inputs.iter().flatten().filter_map(|edge| self.computes(*edge)).filter(|other| *other != group);
+        if others.clone().any(|other| self.depends(other, group)) {
+            return Some("another kernel has to run in between");
+        }
+        if self.reads_moved(node, group) {
+            return Some("its reader sees it in another shape or order");
+        }
+        let full = self.groups[group].nodes.len() >= MOST_NODES || self.loads(group) + node.inputs.len() > MOST_LOADS;
+        full.then_some("the kernel would be too long")
+    }
+
+    /// Whether a node reads what a group computes elsewhere than it is computed: a view of it, or what rows come to without
+    /// the axes that they went over.
+    fn reads_moved(&self, node: &Node, group: usize) -> bool {
+        let own = node.inputs.iter().flatten().filter(|edge| self.computes(**edge) == Some(group));
+        let moved = |edge: &EdgeId| self.views.get(edge).is_some_and(|view| view.root != *edge);
+        let fits = |edge: &EdgeId| self.shape(*edge).is_some_and(|shape| self.fits(group, &shape));
+        own.clone().any(moved) || own.clone().any(|edge| !fits(edge))
+    }
+
+    /// The groups of a node's inputs, the last first, with an edge from each.
+    fn sources(&self, node: &Node) -> Vec<(usize, EdgeId)> {
+        let mut found: Vec<(usize, EdgeId)> =
+            node.inputs.iter().flatten().filter_map(|edge| Some((self.computes(*edge)?, *edge))).collect();
+        found.sort_by_key(|(group, _)| std::cmp::Reverse(*group));
+        found.dedup_by_key(|(group, _)| *group);
+        found
+    }
+
+    /// Whether a shape is that of the group, or that of its rows: 1 along the columns.
+    fn fits(&self, group: usize, shape: &[usize]) -> bool {
+        let Group { kind, shape: own, .. } = &self.groups[group];
+        let rows =
+            |axis: usize| shape.len() == own.len() && shape[..axis] == own[..axis] && shape[axis..].iter().all(|e| *e == 1);
+        shape == own.as_slice() || matches!(kind, GroupKind::Rows(axis) if rows(*axis))
+    }
+
+    fn pointwise(&mut self, id: NodeId, node: &Node, shape: &[usize]) {
+        for (group, edge) in self.sources(node) {
+            let obstacle = match &self.groups[group].kind {
+                GroupKind::Alone(_) => Some("no kernel computes it"),
+                GroupKind::Copy => Some("a copy writes it"),
+                _ if !self.fits(group, shape) => Some("its reader computes another shape"),
+                _ => self.obstacle(group, node),
+            };
+            match obstacle {
+                Some(why) => {
+                    self.reasons.insert((edge, id), why);
+                }
+                None => {
+                    self.join(group, id, node);
+                    self.absorb(group);
+                    return;
+                }
+            }
+        }
+        self.begin(id, node, GroupKind::Pointwise, shape);
+    }
+
+    /// Takes in groups of pointwise nodes that the group reads, where no other kernel has to run in between.
+    fn absorb(&mut self, group: usize) {
+        for other in self.needs(group) {
+            let Group { kind, nodes, shape } = &self.groups[other];
+            let same = *kind == GroupKind::Pointwise && *shape == self.groups[group].shape;
+            let short = nodes.len() + self.groups[group].nodes.len() <= MOST_NODES;
+            let few = self.loads(other) + self.loads(group) <= MOST_LOADS;
+            let graph = self.network.graph();
+            let moved = self.groups[group].nodes.iter().any(|node| self.reads_moved(graph.node(*node), other));
+            let between = self.needs(group).iter().any(|need| *need != other && self.depends(*need, other));
+            if same && short && few && !moved && !between && !self.depends(other, group) {
+                let nodes = std::mem::take(&mut self.groups[other].nodes);
+                self.group_of.extend(nodes.iter().map(|node| (*node, group)));
+                self.groups[group].nodes.extend(nodes);
+                self.groups[group].nodes.sort_unstable();
+            }
+        }
+    }
+
+    fn rows(&mut self, id: NodeId, node: &Node, axis: usize) {
+        let Some(shape) = node.inputs.first().copied().flatten().and_then(|edge| self.shape(edge)) else { return };
+        for (group, edge) in self.sources(node) {
+            let Group { kind, shape: own, .. } = &self.groups[group];
+            let obstacle = match kind {
+                GroupKind::Pointwise if *own == shape => self.obstacle(group, node),
+                GroupKind::Rows(other) if *other == axis && *own == shape => self.obstacle(group, node),
+                GroupKind::Product => Some("a function of rows reads whole rows, which lie in several tiles of a product"),
+                _ => Some("its reader computes another shape"),
+            };
+            match obstacle {
+                Some(why) => {
+                    self.reasons.insert((edge, id), why);
+                }
+                None => {
+                    self.groups[group].kind = GroupKind::Rows(axis);
+                    self.join(group, id, node);
+                    self.absorb(group);
+                    return;
+                }
+            }
+        }
+        self.begin(id, node, GroupKind::Rows(axis), &shape);
+    }
+
+    /// The groups in an order in which they can run.
+    fn finish(self) -> Grouping {
+        let mut order: Vec<usize> = Vec::new();
+        let mut done = vec![false; self.groups.len()];
+        let needs: Vec<BTreeSet<usize>> = (0..self.groups.len()).map(|group| self.needs(group)).collect();
+        while order.len() < self.groups.len() {
+            let ready = |group: &usize| !done[*group] && needs[*group].iter().all(|need| done[*need]);
+            // Groups have no cycles: each joining node was checked. Were there one, this would end all the same.
+            let Some(next) = (0..self.groups.len()).find(ready) else { break };
+            done[next] = true;
+            order.push(next);
+        }
+        let groups = order.into_iter().map(|group| self.groups[group].clone()).filter(|group| !group.nodes.is_empty()).collect();
+        Grouping { groups, views: self.views, reasons: self.reasons, free: self.free }
+    }
+}

@@ -1,0 +1,108 @@
+//! The products that begin a kernel: their operands as matrices with strides.
+//!
+//! A convolution becomes a kernel here: by another function like [`matrices`], and its line in [`serves`].
+
+use super::space::Space;
+use super::view::{View, collapsed};
+use crate::dtype::DType;
+use crate::ir::Order;
+use crate::network::graph::{EdgeId, Node};
+use crate::network::network::Network;
+use crate::network::operator::{Anchor, Kind};
+use crate::problem::{Layout, Operation, Shape};
+use std::collections::HashMap;
+
+/// An operand with its strides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Matrix {
+    pub view: View,
+    pub ld: usize,
+    pub batch_stride: usize,
+}
+
+/// A product as a kernel computes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Product {
+    pub operation: Operation,
+    pub space: Space,
+    pub shape: Shape,
+    pub operands: [Matrix; 2],
+}
+
+/// Whether a kernel serves a product: if not, why.
+pub(super) fn serves(network: &Network, node: &Node, views: &HashMap<EdgeId, View>) -> Result<(), String> {
+    matrices(network, node, views).map(drop)
+}
+
+/// Order and leading dimension of a matrix with these strides.
+fn matrix(rows: usize, columns: usize, [row, column]: [usize; 2]) -> Option<(Order, usize)> {
+    match (row, column) {
+        (row, 0 | 1) if column == 1 || columns == 1 => {
+            (rows == 1 || row >= columns).then_some((Order::RowMajor, if rows == 1 { columns } else { row }))
+        }
+        (0 | 1, column) if row == 1 || rows == 1 => {
+            (columns == 1 || column >= rows).then_some((Order::ColumnMajor, column.max(rows)))
+        }
+        _ => None,
+    }
+}
+
+/// The product of a `MatMul` or `Gemm`.
+///
+/// # Errors
+/// If its operands are not matrices with strides that a kernel takes: why.
+pub(super) fn matrices(network: &Network, node: &Node, views: &HashMap<EdgeId, View>) -> Result<Product, String> {
+    let operand = |index: usize| {
+        let edge = node.inputs.get(index).copied().flatten().ok_or("it lacks an operand")?;
+        let view = views.get(&edge).ok_or("the shape of an operand is not known")?;
+        let dtype = network.type_of(edge).format.dtype().ok_or("kernels do not have its format")?;
+        Ok::<(View, DType), &str>((view.clone(), dtype))
+    };
+    let ((mut a, dtype), (mut b, other)) = (operand(0)?, operand(1)?);
+    if dtype != other || matches!(dtype, DType::Bool) {
+        return Err(format!("kernels have no product of {dtype} and {other}"));
+    }
+    let output = network.type_of(node.outputs[0]).shape().ok_or("its shape is not known")?;
+    if node.kind().word() == "anchor" && matches!(node.kind(), Kind::Anchor(Anchor::Gemm)) {
+        let turn = |name: &str, view: &mut View| {
+            if node.attributes.flag(name) {
+                view.dims.reverse();
+            }
+        };
+        turn("transA", &mut a);
+        turn("transB", &mut b);
+    }
+    if a.dims.len() < 2 || b.dims.len() < 2 {
+        return Err("an operand is a vector".to_owned());
+    }
+    let rank = output.len();
+    let stretch = |view: &View| {
+        let (batch, inner) = view.dims.split_at(view.dims.len() - 2);
+        let outer = View { dims: batch.to_vec(), ..view.clone() };
+        outer.stretched(&output[..rank - 2]).map(|outer| (outer.dims, [inner[0], inner[1]]))
+    };
+    let ((batch_a, [m, k]), (batch_b, [_, n])) =
+        (stretch(&a).ok_or("a batch does not fit")?, stretch(&b).ok_or("a batch does not fit")?);
+    // Weights that the batch shares: its entries are further rows.
+    let rows: Vec<(usize, usize)> = batch_a.iter().copied().chain([m]).collect();
+    let shared = batch_b.iter().all(|(extent, stride)| *stride == 0 || *extent == 1) && collapsed(&rows).is_some();
+    let (space, batches, row) = if shared {
+        (Space::new(&output, 0, rank - 1), [0, 0], collapsed(&rows))
+    } else {
+        let batches = (collapsed(&batch_a), collapsed(&batch_b));
+        let (Some(x), Some(y)) = batches else { return Err("the strides of a batch are more than one".to_owned()) };
+        (Space::new(&output, rank - 2, rank - 1), [x, y], collapsed(&[m]))
+    };
+    let extents = space.extents();
+    let strides = [row.unwrap_or(0), collapsed(&[k]).unwrap_or(0)];
+    let wrong = "an operand is contiguous along neither of its axes";
+    let (order_a, ld_a) = matrix(extents.m, k.0, strides).ok_or(wrong)?;
+    let (order_b, ld_b) =
+        matrix(k.0, n.0, [collapsed(&[(k.0, b.dims[b.dims.len() - 2].1)]).unwrap_or(0), collapsed(&[n]).unwrap_or(0)])
+            .ok_or(wrong)?;
+    let operation = Operation::product(dtype, Layout::of(order_a, order_b));
+    let shape = Shape { k: k.0, ..extents };
+    let operands =
+        [Matrix { view: a, ld: ld_a, batch_stride: batches[0] }, Matrix { view: b, ld: ld_b, batch_stride: batches[1] }];
+    Ok(Product { operation, space, shape, operands })
+}

@@ -1,0 +1,142 @@
+//! Spaces: the rows, columns and batch of a kernel, and how a tensor lies in them.
+
+use super::view::{View, collapsed};
+use crate::build::{Builder, Expr};
+use crate::dtype::DType;
+use crate::ir::axes::{Axes, L, M, N};
+use crate::ir::{Operand, Order};
+use crate::problem::Shape;
+
+/// The axes of a kernel's output in three runs: those of the batch, those of rows, those of columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Space {
+    pub shape: Vec<usize>,
+    /// Where the axes of rows begin, and those of columns.
+    pub rows: usize,
+    pub columns: usize,
+}
+
+/// How a kernel reads a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Placement {
+    /// As an operand with strides.
+    Operand { operand: Operand, ld: Option<usize>, batch_stride: Option<usize> },
+    /// As a table, at an index that is computed from coordinates.
+    Table,
+}
+
+impl Space {
+    pub fn new(shape: &[usize], rows: usize, columns: usize) -> Space {
+        Space { shape: shape.to_vec(), rows, columns }
+    }
+
+    fn extent(&self, from: usize, to: usize) -> usize {
+        self.shape[from..to].iter().product()
+    }
+
+    /// Rows, columns and batch, without K.
+    pub fn extents(&self) -> Shape {
+        let batch = self.extent(0, self.rows);
+        Shape::matrix(self.extent(self.rows, self.columns), self.extent(self.columns, self.shape.len())).batched(batch)
+    }
+
+    /// How a tensor of these axes, stretched to the space, is read.
+    pub fn place(&self, view: &View, dtype: DType) -> Placement {
+        let part = |from: usize, to: usize| collapsed(&view.dims[from..to]);
+        let strides = (part(0, self.rows), part(self.rows, self.columns), part(self.columns, self.shape.len()));
+        let (Some(batch), Some(row), Some(column)) = strides else { return Placement::Table };
+        let Shape { m, n, .. } = self.extents();
+        let (axes, order, ld) = match (row, column) {
+            (0, 0) => (Axes::NONE, Order::RowMajor, None),
+            (0, 1) => (N, Order::RowMajor, None),
+            (1, 0) => (M, Order::RowMajor, None),
+            (row, 1) if row >= n => (Axes::MN, Order::RowMajor, Some(row)),
+            (1, column) if column >= m => (Axes::MN, Order::ColumnMajor, Some(column)),
+            _ => return Placement::Table,
+        };
+        let axes = if batch == 0 { axes } else { axes.union(L) };
+        let batch_stride = (batch != 0).then_some(batch);
+        Placement::Operand { operand: Operand { dtype, axes, order }, ld, batch_stride }
+    }
+
+    /// The place of an element in the root's memory, from the coordinates of the output.
+    pub fn index<'g>(&self, e: &'g Builder, view: &View) -> Expr<'g> {
+        let mut sum: Option<Expr<'g>> = None;
+        let runs = [(0, self.rows), (self.rows, self.columns), (self.columns, self.shape.len())];
+        for (run, (from, to)) in runs.into_iter().enumerate() {
+            let mut inner = 1usize;
+            // Axes that have one stride together take one division less.
+            let mut at = to;
+            while at > from {
+                let mut begin = at - 1;
+                while begin > from && collapsed(&view.dims[begin - 1..at]).is_some() {
+                    begin -= 1;
+                }
+                let extent: usize = self.extent(begin, at);
+                let stride = collapsed(&view.dims[begin..at]).unwrap_or(0);
+                if stride != 0 && extent > 1 {
+                    let coordinate = match run {
+                        0 => e.batch(),
+                        1 => e.row(),
+                        _ => e.column(),
+                    };
+                    let whole = self.extent(from, begin) == 1;
+                    let shifted = if inner == 1 { coordinate } else { coordinate / inner as i32 };
+                    let digit = if whole { shifted } else { shifted % extent as i32 };
+                    let term = if stride == 1 { digit } else { digit * stride as i32 };
+                    sum = Some(sum.map_or(term, |sum| sum + term));
+                }
+                inner *= extent;
+                at = begin;
+            }
+        }
+        let offset = view.offset as i32;
+        match sum {
+            Some(sum) if offset == 0 => sum,
+            Some(sum) => sum + offset,
+            None => e.constant(offset),
+        }
+    }
+
+    /// The space over a shape whose columns begin at an axis at which tensors lie best: fewest tables, then no batch,
+    /// then about a thousand columns.
+    pub fn for_tensors(shape: &[usize], views: &[(View, DType)], columns: Option<usize>) -> Space {
+        const WIDTH: usize = 1024;
+        let rank = shape.len();
+        let mut best: Option<((usize, usize, usize), Space)> = None;
+        let starts = columns.map_or(0..rank + 1, |columns| columns..columns + 1);
+        for columns in starts {
+            for rows in 0..=columns {
+                let space = Space::new(shape, rows, columns);
+                let tables = views.iter().filter(|(view, dtype)| space.place(view, *dtype) == Placement::Table).count();
+                let Shape { n, batch, .. } = space.extents();
+                let key = (tables, usize::from(batch > 1), n.abs_diff(WIDTH));
+                if best.as_ref().is_none_or(|(least, _)| key < *least) {
+                    best = Some((key, space));
+                }
+            }
+        }
+        best.map_or_else(|| Space::new(shape, 0, rank.saturating_sub(1)), |(_, space)| space)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::graph::EdgeId;
+
+    #[test]
+    fn channels_are_a_vector_over_rows() {
+        // [2, 3, 4, 5] with one number a channel: a batch of images, a row for each channel.
+        let shape = [2, 3, 4, 5];
+        let (x, scale) = (View::whole(EdgeId::new(0), &shape), View::whole(EdgeId::new(1), &[3, 1, 1]));
+        let scale = scale.stretched(&shape).unwrap();
+        let space = Space::for_tensors(&shape, &[(x, DType::F32), (scale.clone(), DType::F32)], None);
+        assert_eq!((space.rows, space.columns), (1, 2));
+        assert_eq!(
+            space.place(&scale, DType::F32),
+            Placement::Operand { operand: DType::F32.over(M), ld: None, batch_stride: None }
+        );
+        assert_eq!(Space::new(&shape, 0, 3).place(&scale, DType::F32), Placement::Table);
+    }
+}

@@ -1,0 +1,143 @@
+//! Views: an edge as a part of another edge's memory, in another shape or order.
+
+use crate::network::graph::{EdgeId, Node};
+use crate::network::meaning::layout;
+use crate::network::tensor::{Tensor, strides};
+
+/// Where the elements of an edge lie: in the memory of `root`, from `offset` on, a stride for each axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// The edge whose memory it is.
+    pub root: EdgeId,
+    /// Elements before the first.
+    pub offset: usize,
+    /// Extent and stride of each axis.
+    pub dims: Vec<(usize, usize)>,
+}
+
+impl View {
+    /// All of an edge's own memory.
+    pub(super) fn whole(root: EdgeId, shape: &[usize]) -> View {
+        View { root, offset: 0, dims: shape.iter().copied().zip(strides(shape)).collect() }
+    }
+
+    /// The extents.
+    pub(super) fn shape(&self) -> Vec<usize> {
+        self.dims.iter().map(|(extent, _)| *extent).collect()
+    }
+
+    /// Whether the elements lie side by side, in order.
+    pub(super) fn is_contiguous(&self) -> bool {
+        collapsed(&self.dims).is_some_and(|stride| stride <= 1)
+    }
+
+    /// The same elements in another shape, if strides can say so.
+    fn reshaped(&self, shape: &[usize]) -> Option<View> {
+        if self.is_contiguous() {
+            return Some(View { offset: self.offset, ..View::whole(self.root, shape) });
+        }
+        // Axes of extent 1 come and go, and an axis may fall apart into several.
+        let mut dims = Vec::new();
+        let mut from = self.dims.iter().filter(|(extent, _)| *extent != 1);
+        let mut open: Option<(usize, usize)> = None;
+        for extent in shape {
+            if *extent == 1 {
+                dims.push((1, 0));
+                continue;
+            }
+            let (left, stride) = match open.take() {
+                Some(open) => open,
+                None => *from.next()?,
+            };
+            if left == 0 || !left.is_multiple_of(*extent) {
+                return None;
+            }
+            let rest = left / extent;
+            dims.push((*extent, stride * rest));
+            open = (rest > 1).then_some((rest, stride));
+        }
+        (open.is_none() && from.next().is_none()).then_some(View { root: self.root, offset: self.offset, dims })
+    }
+
+    /// The shape with axes of extent 1 where it is stretched, of stride 0.
+    pub(super) fn stretched(&self, shape: &[usize]) -> Option<View> {
+        let lacking = shape.len().checked_sub(self.dims.len())?;
+        let dims: Option<Vec<(usize, usize)>> = shape
+            .iter()
+            .enumerate()
+            .map(|(axis, extent)| match axis.checked_sub(lacking).map(|axis| self.dims[axis]) {
+                None | Some((1, _)) => Some((*extent, 0)),
+                Some((own, stride)) => (own == *extent).then_some((*extent, stride)),
+            })
+            .collect();
+        Some(View { root: self.root, offset: self.offset, dims: dims? })
+    }
+
+    /// The first output of a view operator, or another of a split, if strides can say so.
+    pub(super) fn behind(&self, node: &Node, output: usize, shape: &[usize], constants: &[Option<&Tensor>]) -> Option<View> {
+        let constant = |index: usize| constants.get(index).copied().flatten().map(Tensor::sizes);
+        match node.operator_name() {
+            "Identity" => Some(self.clone()),
+            "Dropout" if output == 0 && node.inputs.get(2).copied().flatten().is_none() => Some(self.clone()),
+            "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => self.reshaped(shape),
+            "Transpose" => {
+                let order = layout::permutation(node.attributes.ints("perm"), self.dims.len()).ok()?;
+                Some(View { dims: order.into_iter().map(|axis| self.dims[axis]).collect(), ..self.clone() })
+            }
+            "Expand" => self.stretched(shape),
+            "Slice" => {
+                let (starts, ends) = (constant(1)?, constant(2)?);
+                let slices = layout::slices(&self.shape(), &starts, &ends, constant(3), constant(4)).ok()?;
+                let mut view = self.clone();
+                for ((begin, step, count), (extent, stride)) in slices.into_iter().zip(&mut view.dims) {
+                    let step = usize::try_from(step).ok()?;
+                    view.offset += usize::try_from(begin).ok()? * *stride;
+                    (*extent, *stride) = (count, *stride * step);
+                }
+                Some(view)
+            }
+            "Split" => {
+                let axis = crate::network::meaning::axis(node.attributes.int_or("axis", 0), self.dims.len()).ok()?;
+                let parts = layout::split_extents(self.dims[axis].0, constant(1), node.outputs.len()).ok()?;
+                let mut view = self.clone();
+                view.offset += parts[..output].iter().sum::<usize>() * view.dims[axis].1;
+                view.dims[axis].0 = parts[output];
+                Some(view)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The one stride that neighbouring axes have together, if there is one: 0 where nothing varies.
+pub(super) fn collapsed(dims: &[(usize, usize)]) -> Option<usize> {
+    let mut varying = dims.iter().rev().filter(|(extent, _)| *extent != 1);
+    let Some((extent, stride)) = varying.next() else { return Some(0) };
+    let mut next = extent * stride;
+    for (extent, own) in varying {
+        if *own != next {
+            return None;
+        }
+        next = own * extent;
+    }
+    Some(*stride)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_strides() {
+        // [2, 5, 12] as three heads of four, heads first.
+        let x = View::whole(EdgeId::new(0), &[2, 5, 12]);
+        let heads = x.reshaped(&[2, 5, 3, 4]).unwrap();
+        let turned = View { dims: [0, 2, 1, 3].map(|axis| heads.dims[axis]).to_vec(), ..heads };
+        assert_eq!(turned.dims, [(2, 60), (3, 4), (5, 12), (4, 1)]);
+        assert!(!turned.is_contiguous() && turned.reshaped(&[2, 15, 4]).is_none());
+        assert_eq!(turned.reshaped(&[2, 3, 5, 2, 2]).unwrap().dims[3..], [(2, 2), (2, 1)]);
+        assert_eq!(collapsed(&turned.dims[2..]), None);
+        assert_eq!(collapsed(&[(4, 3), (3, 1)]), Some(1));
+        assert_eq!(collapsed(&[(4, 0), (3, 0)]), Some(0));
+    }
+}

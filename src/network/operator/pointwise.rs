@@ -1,0 +1,358 @@
+//! Pointwise operators: one expression each, from which typing, the meaning on the CPU and fusion follow.
+
+use super::{Call, Site};
+use crate::args::{HostArgs, Tensor as ArgTensor};
+use crate::build::{Builder, Epilogue, Expr};
+use crate::dtype::DType;
+use crate::gemm::Gemm;
+use crate::ir::Order;
+use crate::network::attribute::Attributes;
+use crate::network::fault::Fault;
+use crate::network::format::Format;
+use crate::network::tensor::Tensor;
+use crate::network::types::{Dim, Type, broadcast, broadcast_shapes};
+use crate::problem::Shape;
+use std::fmt;
+
+/// The operands of an expression.
+#[derive(Clone, Copy, Debug)]
+pub struct Operands<'g, 'a> {
+    pub(crate) builder: &'g Builder,
+    pub(crate) values: &'a [Option<Expr<'g>>],
+    /// The node's attributes.
+    pub attributes: &'a Attributes,
+    /// The format of the result.
+    pub to: Format,
+    /// The format of the first operand.
+    pub from: Format,
+}
+
+impl<'g> Operands<'g, '_> {
+    /// An operand that every node has.
+    ///
+    /// # Panics
+    /// If the node lacks it. The check counts a node's inputs, and a row asks for no more than it takes at least.
+    pub fn x(&self, index: usize) -> Expr<'g> {
+        self.get(index).expect("the check counted the inputs")
+    }
+
+    /// An operand that may be left out.
+    pub fn get(&self, index: usize) -> Option<Expr<'g>> {
+        self.values.get(index).copied().flatten()
+    }
+
+    /// Every operand.
+    pub fn all(&self) -> impl Iterator<Item = Expr<'g>> + '_ {
+        self.values.iter().copied().flatten()
+    }
+
+    /// A number attribute.
+    pub fn float(&self, name: &str, default: f32) -> f64 {
+        self.attributes.float_or(name, default)
+    }
+
+    /// A constant.
+    pub fn constant(&self, x: f64) -> Expr<'g> {
+        self.builder.constant(x)
+    }
+}
+
+/// The expression of an operator.
+pub type Body = for<'g> fn(&Operands<'g, '_>) -> Expr<'g>;
+/// The value of an operator on whole numbers, which is wrapped to the result's format. `None` where that has no meaning.
+pub type Whole = fn(&[i128], &Attributes, Format) -> Option<i128>;
+
+/// The format of a pointwise result, and which operands have to share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gives {
+    /// The operands' format, which they share from this one on.
+    Shared(usize),
+    /// A condition; the operands share a format.
+    Condition,
+    /// The first operand's format; the others have any.
+    First,
+    /// The format of this operand.
+    Like(usize),
+    /// The format of this operand, or an unsigned byte.
+    QuantizedLike(usize),
+    /// The format that the attribute `to` names.
+    Named,
+}
+
+/// How operands of fewer axes lie under the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// By NumPy's rules: their last axes agree.
+    Numpy,
+    /// Vectors along axis 1.
+    Channel,
+    /// Vectors along the attribute `axis`, which defaults to 1.
+    Axis,
+}
+
+/// A function of elements at one place.
+#[derive(Clone, Copy)]
+pub struct Pointwise {
+    /// The expression.
+    pub body: Body,
+    /// The value on whole numbers that the expression's language has no type for.
+    pub whole: Option<Whole>,
+    /// The format of the result.
+    pub gives: Gives,
+    /// How operands broadcast.
+    pub spread: Spread,
+}
+
+impl fmt::Debug for Pointwise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pointwise({:?}, {:?})", self.gives, self.spread)
+    }
+}
+
+impl Pointwise {
+    pub(super) const fn new(body: Body) -> Pointwise {
+        Pointwise { body, whole: None, gives: Gives::Shared(0), spread: Spread::Numpy }
+    }
+
+    /// The format of the result.
+    ///
+    /// # Errors
+    /// If operands differ that have to share one.
+    pub(crate) fn result(&self, name: &str, formats: &[Option<Format>], attributes: &Attributes) -> Result<Format, Fault> {
+        let at = |index: usize| formats.get(index).copied().flatten();
+        let shared = |from: usize| {
+            let mut all = formats.iter().skip(from).flatten().copied();
+            let first = all.next().ok_or_else(|| Fault::Format(format!("{name} lacks an operand")))?;
+            match all.find(|other| *other != first) {
+                Some(other) => Err(Fault::Format(format!("{name} takes operands of one format, not {first} and {other}"))),
+                None => Ok(first),
+            }
+        };
+        match self.gives {
+            Gives::Shared(from) => shared(from),
+            Gives::Condition => shared(0).map(|_| Format::Bool),
+            Gives::First => shared(0).or_else(|fault| at(0).ok_or(fault)),
+            Gives::Like(index) => at(index).ok_or_else(|| Fault::Format(format!("{name} lacks its operand {index}"))),
+            Gives::QuantizedLike(index) => Ok(at(index).unwrap_or(Format::U8)),
+            Gives::Named => named_format(attributes, "to"),
+        }
+    }
+
+    /// Why no kernel computes what a node of these formats means, if so. Its expression may be near, and is not the same.
+    pub(crate) fn obstacle(&self, attributes: &Attributes, formats: &[Option<Format>], to: Format) -> Option<&'static str> {
+        let from_float = formats.first().copied().flatten().is_some_and(Format::is_float);
+        let converts = matches!(self.gives, Gives::Named | Gives::Like(_));
+        if is_whole(self, formats, to) {
+            return Some("kernels saturate integers of its format, where it wraps");
+        }
+        if converts && from_float && matches!(to, Format::I8 | Format::U8) {
+            return Some("kernels round to integers of its format, where it cuts off");
+        }
+        if attributes.int_or("saturate", 1) == 0 && matches!(to, Format::E4M3 | Format::E5M2) {
+            return Some("kernels saturate numbers of eight bits");
+        }
+        if attributes.int_or("block_size", 0) != 0 {
+            return Some("kernels have no scale for each block");
+        }
+        attributes.flag("training_mode").then_some("kernels have its form of inference alone")
+    }
+
+    /// The shapes of the operands with axes of extent 1 where they are stretched along.
+    pub(crate) fn placed(&self, attributes: &Attributes, shapes: &[Option<Vec<Dim>>]) -> Vec<Option<Vec<Dim>>> {
+        let rank = shapes.first().and_then(|shape| shape.as_ref()).map_or(0, Vec::len);
+        let axis = match self.spread {
+            Spread::Numpy => return shapes.to_vec(),
+            Spread::Channel => 1,
+            Spread::Axis => wrapped_axis(attributes.int_or("axis", 1), rank),
+        };
+        let place = |(index, shape): (usize, &Option<Vec<Dim>>)| match shape {
+            Some(dims) if index > 0 && dims.len() == 1 && axis < rank => {
+                let mut placed = vec![Dim::Known(1); rank];
+                placed[axis] = dims[0].clone();
+                Some(placed)
+            }
+            other => other.clone(),
+        };
+        shapes.iter().enumerate().map(place).collect()
+    }
+
+    /// The expression on operands of an epilogue under construction.
+    pub(crate) fn apply<'g>(
+        &self,
+        builder: &'g Builder,
+        values: &[Option<Expr<'g>>],
+        attributes: &Attributes,
+        [from, to]: [Format; 2],
+    ) -> Expr<'g> {
+        (self.body)(&Operands { builder, values, attributes, to, from })
+    }
+
+    /// The epilogue that computes a node over operands `x0`, `x1`, ... of these formats, and stores it as `y`.
+    pub(crate) fn epilogue(
+        &self,
+        attributes: &Attributes,
+        operands: &[Option<(DType, bool)>],
+        [from, to]: [Format; 2],
+        stored: DType,
+    ) -> Result<Epilogue, Fault> {
+        let built = Epilogue::build_lenient(|e| {
+            let load = |(index, operand): (usize, &Option<(DType, bool)>)| {
+                let (dtype, single) = (*operand)?;
+                let name = format!("x{index}");
+                Some(if single { e.load(&name, dtype.pointer()) } else { e.load(&name, dtype) })
+            };
+            let values: Vec<Option<Expr<'_>>> = operands.iter().enumerate().map(load).collect();
+            e.store("y", self.apply(e, &values, attributes, [from, to]), stored);
+        });
+        built.map(|(epilogue, _)| epilogue).map_err(|faults| {
+            let first = faults.iter().next().map(|fault| fault.message().to_owned()).unwrap_or_default();
+            Fault::Format(format!("its expression has no meaning on {from}: {first}"))
+        })
+    }
+}
+
+/// The format that a word attribute names.
+///
+/// # Errors
+/// If there is no such attribute, or no such format.
+pub(crate) fn named_format(attributes: &Attributes, name: &str) -> Result<Format, Fault> {
+    let word = attributes.text_or(name, "");
+    let format = Format::ALL.into_iter().find(|format| format.name() == word);
+    format.ok_or_else(|| Fault::attribute(name, format!("names a format such as `f16`, not `{word}`")))
+}
+
+/// An axis counted from the end if it is negative.
+pub(crate) fn wrapped_axis(axis: i64, rank: usize) -> usize {
+    let wrapped = if axis < 0 { axis + rank as i64 } else { axis };
+    usize::try_from(wrapped).unwrap_or(usize::MAX)
+}
+
+fn row(name: &str) -> Result<&'static Pointwise, Fault> {
+    let row = super::Operator::named(name).and_then(super::Operator::expression);
+    row.ok_or_else(|| Fault::Unsupported(format!("{name} as a pointwise operator")))
+}
+
+/// The types of every pointwise row.
+pub(super) fn typing(site: &Site<'_>) -> Result<Vec<Type>, Fault> {
+    let pointwise = row(site.name)?;
+    let formats: Vec<Option<Format>> = site.inputs.iter().map(|input| input.map(|t| t.format)).collect();
+    let to = pointwise.result(site.name, &formats, site.attributes)?;
+    let from = formats.iter().flatten().next().copied().unwrap_or(to);
+    // The expression's own check says whether it takes such values; scalars are as good as matrices here.
+    let kernels: Option<Vec<Option<(DType, bool)>>> =
+        formats.iter().map(|format| format.map_or(Some(None), |f| f.dtype().map(|d| Some((d, false))))).collect();
+    match (kernels, to.dtype()) {
+        (Some(operands), Some(stored)) if !is_whole(pointwise, &formats, to) => {
+            pointwise.epilogue(site.attributes, &operands, [from, to], stored)?;
+        }
+        _ if pointwise.whole.is_none() => return Err(Fault::format(site.name, from)),
+        _ => {}
+    }
+    let shapes: Vec<Option<Vec<Dim>>> = site.inputs.iter().map(|input| input.and_then(|t| t.dims.clone())).collect();
+    let unknown = site.inputs.iter().zip(&shapes).any(|(input, shape)| input.is_some() && shape.is_none());
+    let placed = pointwise.placed(site.attributes, &shapes);
+    let dims = broadcast(placed.iter().flatten().map(Vec::as_slice))?;
+    let dims = (!unknown).then_some(dims);
+    let mut types = vec![Type { format: to, dims: dims.clone() }];
+    // Dropout's mask.
+    types.extend((1..site.outputs).map(|_| Type { format: Format::Bool, dims: dims.clone() }));
+    Ok(types)
+}
+
+/// Whether a node is computed in whole numbers: all operands are integers, and one has a format that the expression
+/// would not wrap as its own.
+fn is_whole(pointwise: &Pointwise, formats: &[Option<Format>], to: Format) -> bool {
+    let mut all = formats.iter().flatten();
+    let own = |format: &Format| matches!(format, Format::I32 | Format::Bool);
+    let exact = all.clone().all(|format| !format.is_float()) && !to.is_float();
+    pointwise.whole.is_some() && exact && !(all.all(own) && own(&to))
+}
+
+/// The meaning of every pointwise row: its epilogue, over the first operand's matrix, by the reference.
+pub(crate) fn meaning(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
+    let pointwise = row(call.name)?;
+    let formats: Vec<Option<Format>> = call.inputs.iter().map(|input| input.map(Tensor::format)).collect();
+    let to = pointwise.result(call.name, &formats, call.attributes)?;
+    let from = formats.iter().flatten().next().copied().unwrap_or(to);
+    let shapes: Vec<Option<Vec<Dim>>> =
+        call.inputs.iter().map(|input| input.map(|t| t.shape().iter().copied().map(Dim::Known).collect())).collect();
+    let placed: Vec<Option<Vec<usize>>> = pointwise
+        .placed(call.attributes, &shapes)
+        .into_iter()
+        .map(|dims| dims.map(|dims| dims.iter().filter_map(Dim::known).collect()))
+        .collect();
+    let shape = broadcast_shapes(placed.iter().flatten().map(Vec::as_slice))?;
+    let mut operands = Vec::new();
+    for (tensor, place) in call.inputs.iter().zip(&placed) {
+        operands.push(match (tensor, place) {
+            (Some(tensor), Some(place)) if tensor.len() == 1 => Some(tensor.reshaped(&vec![1; place.len()])?),
+            (Some(tensor), Some(place)) => Some(tensor.reshaped(place)?.broadcast(&shape)?),
+            _ => None,
+        });
+    }
+    let mut results = vec![if is_whole(pointwise, &formats, to) {
+        on_integers(pointwise, call, &operands, &shape, to)?
+    } else {
+        on_numbers(pointwise, call, &operands, &shape, [from, to])?
+    }];
+    for _ in 1..call.outputs {
+        let all = vec![1.0; shape.iter().product()];
+        results.push(Tensor::of_numbers(Format::Bool, &shape, &all)?);
+    }
+    Ok(results)
+}
+
+fn on_integers(
+    pointwise: &Pointwise,
+    call: &Call<'_>,
+    operands: &[Option<Tensor>],
+    shape: &[usize],
+    to: Format,
+) -> Result<Tensor, Fault> {
+    let whole = pointwise.whole.ok_or_else(|| Fault::format(call.name, to))?;
+    let mut out = Tensor::blank(to, shape)?;
+    let count = out.len();
+    let given: Vec<&Tensor> = operands.iter().flatten().collect();
+    let bytes = out.bytes_mut();
+    let mut x = vec![0; given.len()];
+    for at in 0..count {
+        for (x, tensor) in x.iter_mut().zip(&given) {
+            *x = tensor.format().read_integer(tensor.bytes(), if tensor.len() == 1 { 0 } else { at });
+        }
+        let value = whole(&x, call.attributes, to).ok_or_else(|| Fault::format(call.name, to))?;
+        to.write_integer(bytes, at, value);
+    }
+    Ok(out)
+}
+
+fn on_numbers(
+    pointwise: &Pointwise,
+    call: &Call<'_>,
+    operands: &[Option<Tensor>],
+    shape: &[usize],
+    formats: [Format; 2],
+) -> Result<Tensor, Fault> {
+    let stored = formats[1].dtype().ok_or_else(|| Fault::format(call.name, formats[1]))?;
+    let mut described = Vec::new();
+    for operand in operands {
+        described.push(operand.as_ref().map(|t| Ok::<_, Fault>((t.dtype(call.name)?, t.len() == 1))).transpose()?);
+    }
+    let epilogue = pointwise.epilogue(call.attributes, &described, formats, stored)?;
+    let mut out = Tensor::blank(formats[1], shape)?;
+    if out.is_empty() {
+        return Ok(out);
+    }
+    // Lines of some length: the reference goes through a matrix by tiles.
+    let columns = [4096, 1024, 256, 64, 16, 4].into_iter().find(|width| out.len().is_multiple_of(*width)).unwrap_or(1);
+    let (rows, columns) = if out.len() % 4 == 0 { (out.len() / columns, columns) } else { (1, out.len()) };
+    let bytes = out.bytes_mut();
+    let mut args = HostArgs::new().output("y", ArgTensor::of_bytes_mut(stored, bytes));
+    for (index, (tensor, described)) in operands.iter().zip(&described).enumerate() {
+        if let (Some(tensor), Some((dtype, _))) = (tensor, described) {
+            args = args.input(&format!("x{index}"), ArgTensor::of_bytes(*dtype, tensor.bytes()));
+        }
+    }
+    let gemm = Gemm::pointwise(DType::F32, Order::RowMajor, &epilogue);
+    gemm.reference(Shape::matrix(rows, columns), args).map_err(|errors| Fault::Value(errors.to_string()))?;
+    Ok(out)
+}

@@ -1,0 +1,81 @@
+//! Products.
+
+use super::super::{ANY, Anchor, Kind, Operator, typing};
+use crate::network::attribute::AttributeType::*;
+use crate::network::meaning::{convolve, product};
+
+const CONV: &[(&str, crate::network::attribute::AttributeType)] =
+    &[("auto_pad", Text), ("dilations", Ints), ("group", Int), ("kernel_shape", Ints), ("pads", Ints), ("strides", Ints)];
+
+const fn row(
+    name: &'static str,
+    doc: &'static str,
+    inputs: (usize, usize),
+    anchor: Anchor,
+    rules: (super::super::Typing, super::super::Meaning),
+) -> Operator {
+    Operator::new(name, doc, inputs, Kind::Anchor(anchor), rules.0, rules.1)
+}
+
+pub(super) static ROWS: &[Operator] = &[
+    row("MatMul", "The matrix product, as NumPy's matmul.", (2, 2), Anchor::MatMul, (typing::matmul, product::matmul)),
+    row("Gemm", "alpha A' B' + beta C, where a mark transposes on demand.", (2, 3), Anchor::Gemm, (typing::gemm, product::gemm))
+        .with(&[("alpha", Float), ("beta", Float), ("transA", Int), ("transB", Int)]),
+    row("Conv", "A convolution, in groups, with a bias of each channel.", (2, 3), Anchor::Conv, (typing::conv, convolve::conv))
+        .with(CONV),
+    row(
+        "ConvTranspose",
+        "The convolution whose derivative is a convolution.",
+        (2, 3),
+        Anchor::Other,
+        (typing::conv_transpose, convolve::conv_transpose),
+    )
+    .with(&[
+        ("auto_pad", Text),
+        ("dilations", Ints),
+        ("group", Int),
+        ("kernel_shape", Ints),
+        ("output_padding", Ints),
+        ("output_shape", Ints),
+        ("pads", Ints),
+        ("strides", Ints),
+    ]),
+    row(
+        "MatMulInteger",
+        "The product of integers less zero points, in `i32`.",
+        (2, 4),
+        Anchor::Other,
+        (typing::matmul_integer, product::matmul_integer),
+    ),
+    row(
+        "ConvInteger",
+        "The convolution of integers less zero points, in `i32`.",
+        (2, 4),
+        Anchor::Other,
+        (typing::conv_integer, convolve::conv_integer),
+    )
+    .with(CONV),
+    row(
+        "QLinearMatMul",
+        "The product of quantised numbers, quantised.",
+        (8, 8),
+        Anchor::Other,
+        (typing::qlinear_matmul, product::qlinear_matmul),
+    ),
+    row(
+        "QLinearConv",
+        "The convolution of quantised numbers, quantised.",
+        (8, 9),
+        Anchor::Other,
+        (typing::qlinear_conv, convolve::qlinear_conv),
+    )
+    .with(CONV),
+    row(
+        "Einsum",
+        "Sums of products over indices that letters name.",
+        (1, ANY),
+        Anchor::Other,
+        (typing::first_format, product::einsum),
+    )
+    .with(&[("equation", Text)]),
+];

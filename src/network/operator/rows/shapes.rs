@@ -1,0 +1,81 @@
+//! Operators that move elements or make them.
+
+use super::super::{ANY, Kind, Operator, typing};
+use crate::network::attribute::AttributeType::*;
+use crate::network::meaning::{convert, index, layout};
+
+type Rules = (super::super::Typing, super::super::Meaning);
+
+/// The same elements in another shape or order.
+const fn view(name: &'static str, doc: &'static str, inputs: (usize, usize), rules: Rules) -> Operator {
+    Operator::new(name, doc, inputs, Kind::View, rules.0, rules.1)
+}
+
+const fn opaque(name: &'static str, doc: &'static str, inputs: (usize, usize), rules: Rules) -> Operator {
+    Operator::new(name, doc, inputs, Kind::Opaque, rules.0, rules.1)
+}
+
+pub(super) static ROWS: &[Operator] = &[
+    view("Identity", "The input itself.", (1, 1), (typing::same, layout::identity)),
+    view("Reshape", "The same elements in another shape.", (2, 2), (typing::reshape, layout::reshape))
+        .with(&[("allowzero", Int)]),
+    view("Flatten", "The same elements as a matrix.", (1, 1), (typing::flatten, layout::flatten)).with(&[("axis", Int)]),
+    view("Squeeze", "Without axes of extent 1.", (1, 2), (typing::squeeze, layout::squeeze)),
+    view("Unsqueeze", "With further axes of extent 1.", (2, 2), (typing::unsqueeze, layout::unsqueeze)),
+    view("Transpose", "Axes in another order.", (1, 1), (typing::transpose, layout::transpose)).with(&[("perm", Ints)]),
+    view("Expand", "Stretched to a shape.", (2, 2), (typing::expand, layout::expand)),
+    view("Slice", "Elements from starts to ends, by steps.", (3, 5), (typing::slice, layout::slice)),
+    view("Split", "Parts along an axis.", (1, 2), (typing::split, layout::split))
+        .outputs(1, ANY)
+        .with(&[("axis", Int), ("num_outputs", Int)]),
+    view("Concat", "Tensors side by side along an axis.", (1, ANY), (typing::concat, layout::concat)).with(&[("axis", Int)]),
+    view("DepthToSpace", "Channels as blocks of pixels.", (1, 1), (typing::same_rank, layout::depth_to_space))
+        .with(&[("blocksize", Int), ("mode", Text)]),
+    view("SpaceToDepth", "Blocks of pixels as channels.", (1, 1), (typing::same_rank, layout::space_to_depth))
+        .with(&[("blocksize", Int)]),
+    view("BitCast", "The same bits in another format.", (1, 1), (typing::cast_type, convert::bit_cast)).with(&[("to", Text)]),
+    opaque("Tile", "Copies side by side.", (2, 2), (typing::same_rank, layout::tile)),
+    opaque("Pad", "With elements before and behind.", (2, 4), (typing::same_rank, layout::pad)).with(&[("mode", Text)]),
+    opaque("Gather", "Slices that indices name.", (2, 2), (typing::gather, index::gather)).with(&[("axis", Int)]),
+    opaque("GatherElements", "Elements that indices name.", (2, 2), (typing::gather_elements, index::gather_elements))
+        .with(&[("axis", Int)]),
+    opaque("GatherND", "Slices that rows of indices name.", (2, 2), (typing::first_format, index::gather_nd))
+        .with(&[("batch_dims", Int)]),
+    opaque("ScatterElements", "Updates at elements that indices name.", (3, 3), (typing::same, index::scatter_elements))
+        .with(&[("axis", Int), ("reduction", Text)]),
+    opaque("ScatterND", "Updates at slices that rows of indices name.", (3, 3), (typing::same, index::scatter_nd))
+        .with(&[("reduction", Text)]),
+    opaque("Shape", "The extents.", (1, 1), (typing::shape_of, layout::shape_of)).with(&[("start", Int), ("end", Int)]),
+    opaque("Size", "The number of elements.", (1, 1), (typing::size_of, layout::size_of)),
+    opaque("Constant", "A tensor.", (0, 0), (typing::constant, index::constant)).with(&[
+        ("value", Tensor),
+        ("value_float", Float),
+        ("value_floats", Floats),
+        ("value_int", Int),
+        ("value_ints", Ints),
+    ]),
+    opaque("ConstantOfShape", "A shape full of one number.", (1, 1), (typing::constant_of_shape, index::constant_of_shape))
+        .with(&[("value", Tensor)]),
+    opaque("Range", "Numbers from a start by a step.", (3, 3), (typing::range, index::range)),
+    opaque("OneHot", "One value where an index says so, another elsewhere.", (3, 3), (typing::one_hot, index::one_hot))
+        .with(&[("axis", Int)]),
+    opaque("Trilu", "A triangle of each matrix.", (1, 2), (typing::same, index::trilu)).with(&[("upper", Int)]),
+    opaque("EyeLike", "Ones along a diagonal.", (1, 1), (typing::eye_like, index::eye_like)).with(&[("dtype", Text), ("k", Int)]),
+    opaque("NonZero", "The indices of what is not 0.", (1, 1), (typing::indices, index::non_zero)),
+    opaque("Compress", "The slices for which a condition holds.", (2, 2), (typing::first_format, index::compress))
+        .with(&[("axis", Int)]),
+    opaque(
+        "ReverseSequence",
+        "The first elements of each batch entry in reverse order.",
+        (2, 2),
+        (typing::same, index::reverse_sequence),
+    )
+    .with(&[("batch_axis", Int), ("time_axis", Int)]),
+    opaque(
+        "DynamicQuantizeLinear",
+        "To eight bits, by a scale that the elements ask for.",
+        (1, 1),
+        (typing::dynamic_quantize, convert::dynamic_quantize),
+    )
+    .outputs(3, 3),
+];

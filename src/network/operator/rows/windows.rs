@@ -1,0 +1,193 @@
+//! Operators that combine elements: pools, reductions, scans, and functions of whole rows.
+
+use super::super::{Kind, Normalisation, Operator, Reduction, typing};
+use crate::network::attribute::AttributeType::{self, *};
+use crate::network::meaning::{loss, normal, pool, reduce};
+
+type Rules = (super::super::Typing, super::super::Meaning);
+
+const fn pooling(name: &'static str, doc: &'static str, rules: Rules) -> Operator {
+    Operator::new(name, doc, (1, 1), Kind::Pooling, rules.0, rules.1)
+}
+
+const REDUCES: &[(&str, AttributeType)] = &[("keepdims", Int), ("noop_with_empty_axes", Int)];
+const ARG: &[(&str, AttributeType)] = &[("axis", Int), ("keepdims", Int), ("select_last_index", Int)];
+const SCAN: &[(&str, AttributeType)] = &[("exclusive", Int), ("reverse", Int)];
+const LOSS: &[(&str, AttributeType)] = &[("ignore_index", Int), ("reduction", Text)];
+const AXIS: &[(&str, AttributeType)] = &[("axis", Int)];
+
+const fn reduces(name: &'static str, doc: &'static str, of: Reduction, meaning: super::super::Meaning) -> Operator {
+    Operator::new(name, doc, (1, 2), Kind::Reduction(of), typing::reduction, meaning).with(REDUCES)
+}
+
+const fn normalises(name: &'static str, doc: &'static str, of: Normalisation, rules: Rules) -> Operator {
+    Operator::new(name, doc, (1, 1), Kind::Normalisation(of), rules.0, rules.1)
+}
+
+pub(super) static ROWS: &[Operator] = &[
+    pooling("MaxPool", "The largest element of each window, with its place on demand.", (typing::pool, pool::max))
+        .outputs(1, 2)
+        .with(&[
+            ("auto_pad", Text),
+            ("ceil_mode", Int),
+            ("dilations", Ints),
+            ("kernel_shape", Ints),
+            ("pads", Ints),
+            ("storage_order", Int),
+            ("strides", Ints),
+        ]),
+    pooling("AveragePool", "The mean of each window.", (typing::pool, pool::average)).with(&[
+        ("auto_pad", Text),
+        ("ceil_mode", Int),
+        ("count_include_pad", Int),
+        ("dilations", Ints),
+        ("kernel_shape", Ints),
+        ("pads", Ints),
+        ("strides", Ints),
+    ]),
+    pooling("LpPool", "The p-norm of each window.", (typing::pool, pool::lp)).with(&[
+        ("auto_pad", Text),
+        ("ceil_mode", Int),
+        ("dilations", Ints),
+        ("kernel_shape", Ints),
+        ("p", Int),
+        ("pads", Ints),
+        ("strides", Ints),
+    ]),
+    pooling("GlobalAveragePool", "The mean of each channel.", (typing::global_pool, pool::global_average)),
+    pooling("GlobalMaxPool", "The largest element of each channel.", (typing::global_pool, pool::global_max)),
+    pooling("GlobalLpPool", "The p-norm of each channel.", (typing::global_pool, pool::global_lp)).with(&[("p", Int)]),
+    reduces("ReduceSum", "The sum along axes.", Reduction::Sum, reduce::sum),
+    reduces("ReduceMean", "The mean along axes.", Reduction::Mean, reduce::mean),
+    reduces("ReduceMax", "The largest along axes.", Reduction::Max, reduce::max),
+    reduces("ReduceMin", "The smallest along axes.", Reduction::Min, reduce::min),
+    reduces("ReduceProd", "The product along axes.", Reduction::Other, reduce::product),
+    reduces("ReduceL1", "The sum of absolute values along axes.", Reduction::Other, reduce::l1),
+    reduces("ReduceL2", "The Euclidean norm along axes.", Reduction::Other, reduce::l2),
+    reduces("ReduceSumSquare", "The sum of squares along axes.", Reduction::Other, reduce::sum_square),
+    reduces("ReduceLogSum", "The logarithm of the sum along axes.", Reduction::Other, reduce::log_sum),
+    reduces("ReduceLogSumExp", "The logarithm of the sum of e^x along axes.", Reduction::Other, reduce::log_sum_exp),
+    Operator::new(
+        "ArgMax",
+        "The index of the largest along an axis.",
+        (1, 1),
+        Kind::Reduction(Reduction::Other),
+        typing::arg,
+        reduce::arg_max,
+    )
+    .with(ARG),
+    Operator::new(
+        "ArgMin",
+        "The index of the smallest along an axis.",
+        (1, 1),
+        Kind::Reduction(Reduction::Other),
+        typing::arg,
+        reduce::arg_min,
+    )
+    .with(ARG),
+    Operator::new("CumSum", "The sum along an axis up to each element.", (2, 2), Kind::Opaque, typing::same, reduce::cum_sum)
+        .with(SCAN),
+    Operator::new(
+        "CumProd",
+        "The product along an axis up to each element.",
+        (2, 2),
+        Kind::Opaque,
+        typing::same,
+        reduce::cum_prod,
+    )
+    .with(SCAN),
+    Operator::new(
+        "TopK",
+        "The best elements along an axis, with their indices.",
+        (2, 2),
+        Kind::Opaque,
+        typing::top_k,
+        reduce::top_k,
+    )
+    .outputs(2, 2)
+    .with(&[("axis", Int), ("largest", Int), ("sorted", Int)]),
+    normalises("Softmax", "e^x over the sum of all along an axis.", Normalisation::Softmax, (typing::same, normal::softmax))
+        .with(AXIS),
+    normalises("LogSoftmax", "The logarithm of the softmax.", Normalisation::LogSoftmax, (typing::same, normal::log_softmax))
+        .with(AXIS),
+    normalises(
+        "Hardmax",
+        "1 at the first largest element along an axis, else 0.",
+        Normalisation::Other,
+        (typing::same, normal::hardmax),
+    )
+    .with(AXIS),
+    normalises(
+        "LayerNormalization",
+        "Rows centred, over their deviation, times a scale, plus a bias.",
+        Normalisation::LayerNorm,
+        (typing::norm, normal::layer_norm),
+    )
+    .inputs(2, 3)
+    .outputs(1, 3)
+    .with(&[("axis", Int), ("epsilon", Float), ("stash_type", Int)]),
+    normalises(
+        "RMSNormalization",
+        "Rows over the root of their mean square, times a scale.",
+        Normalisation::RmsNorm,
+        (typing::norm, normal::rms_norm),
+    )
+    .inputs(2, 2)
+    .with(&[("axis", Int), ("epsilon", Float), ("stash_type", Int)]),
+    normalises(
+        "InstanceNormalization",
+        "Channels of each image centred, over their deviation.",
+        Normalisation::Other,
+        (typing::same, normal::instance_norm),
+    )
+    .inputs(3, 3)
+    .with(&[("epsilon", Float)]),
+    normalises(
+        "GroupNormalization",
+        "Groups of channels of each image centred, over their deviation.",
+        Normalisation::Other,
+        (typing::same, normal::group_norm),
+    )
+    .inputs(3, 3)
+    .with(&[("epsilon", Float), ("num_groups", Int), ("stash_type", Int)]),
+    normalises(
+        "LpNormalization",
+        "Elements over the norm along an axis.",
+        Normalisation::Other,
+        (typing::same, normal::lp_normalization),
+    )
+    .with(&[("axis", Int), ("p", Int)]),
+    normalises(
+        "MeanVarianceNormalization",
+        "Centred, over the deviation, along axes.",
+        Normalisation::Other,
+        (typing::same, normal::mean_variance),
+    )
+    .with(&[("axes", Ints)]),
+    normalises(
+        "LRN",
+        "Over a power of the squares of neighbouring channels.",
+        Normalisation::Other,
+        (typing::same, normal::local_response),
+    )
+    .with(&[("alpha", Float), ("beta", Float), ("bias", Float), ("size", Int)]),
+    Operator::new(
+        "NegativeLogLikelihoodLoss",
+        "The negative of each target's score, weighted and reduced.",
+        (2, 3),
+        Kind::Opaque,
+        typing::loss,
+        loss::negative_log_likelihood,
+    )
+    .with(LOSS),
+    Operator::new(
+        "SoftmaxCrossEntropyLoss",
+        "The same of the softmax's logarithms, which are a second output on demand.",
+        (2, 3),
+        Kind::Opaque,
+        typing::loss,
+        loss::softmax_cross_entropy,
+    )
+    .outputs(1, 2)
+    .with(LOSS),
+];

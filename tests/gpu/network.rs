@@ -1,0 +1,122 @@
+//! Networks on a GPU, against the same network node by node on the CPU.
+
+#[path = "../network/graphs.rs"]
+mod graphs;
+
+use crate::rig::gpu;
+use graphs::{encoder, tensor};
+use postlude::cudarc::driver::CudaContext;
+use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use postlude::device::Device;
+use postlude::network::{Attributes, Network, NetworkPlanError, Tensor};
+use postlude::prelude::*;
+use std::time::Instant;
+
+/// Whether two tensors agree to within a part of the largest element.
+fn agrees(name: &str, x: &Tensor, y: &Tensor, tolerance: f64) {
+    assert_eq!((x.format(), x.shape()), (y.format(), y.shape()), "{name}");
+    let (x, y) = (x.numbers(), y.numbers());
+    let largest = x.iter().fold(0.0f64, |a, b| a.max(b.abs()));
+    let worst = x.iter().zip(&y).map(|(x, y)| (x - y).abs()).fold(0.0f64, |a, b| if b.is_nan() { b } else { a.max(b) });
+    assert!(worst <= tolerance * largest, "{name}: off by {worst} of {largest}");
+}
+
+fn check(network: &Network, inputs: &[(&str, Tensor)], tolerance: f64) {
+    let Some(device) = gpu() else { return };
+    let stream = device.context().default_stream();
+    let mut plan = network.plan(device, &[]).unwrap();
+    let (expected, fused) = (network.run(inputs).unwrap(), plan.fused().run(inputs).unwrap());
+    // Twice: the arena holds what the first run left.
+    for _ in 0..2 {
+        let found = plan.run(&stream, inputs).unwrap();
+        for (((name, x), (_, y)), (_, z)) in expected.iter().zip(&found).zip(&fused) {
+            agrees(name, x, y, tolerance);
+            agrees(name, z, y, tolerance);
+        }
+    }
+}
+
+#[test]
+fn encoder_layers() {
+    for (format, tolerance) in [(F16, 1e-2), (BF16, 6e-2), (F32, 1e-5)] {
+        for (batch, length, heads, head) in [(1, 64, 4, 32), (3, 40, 2, 64), (2, 33, 3, 24)] {
+            let network = encoder(format, batch, length, heads, head);
+            check(&network, &[("x", tensor(format, &[batch, length, heads * head], 1))], tolerance);
+        }
+    }
+}
+
+#[test]
+fn views_are_strides_or_tables() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F16, (2, 3, 8, 20));
+        let [scale, shift, mean] = [4, 5, 6].map(|seed| g.constant(&format!("c{seed}"), tensor(F16, &[3], seed)));
+        let variance = g.constant("variance", Tensor::of_numbers(F16, &[3], &[0.5, 1.0, 2.0]).unwrap());
+        let normed = g.apply("BatchNormalization", &[x, scale, shift, mean, variance], Attributes::new());
+        let turned = x.transpose(&[0, 1, 3, 2]).reshape(&[2, 3, 160]);
+        g.output("y", normed.relu().reshape(&[2, 3, 160]) + turned);
+        g.output("turned", x.transpose(&[3, 1, 0, 2]));
+        let parts = g.apply_all("Split", &[Some(x)], Attributes::new().with("axis", 3i64), 2);
+        g.output("product", parts[0].reshape(&[2, 24, 10]).matmul(parts[1].reshape(&[2, 24, 10]).transpose(&[0, 2, 1])));
+        g.output("softmax", (x * g.number(F16, 0.5)).softmax(-1));
+    })
+    .unwrap();
+    check(&network, &[("x", tensor(F16, &[2, 3, 8, 20], 1))], 2e-2);
+}
+
+#[test]
+fn what_no_kernel_serves_is_a_typed_error() {
+    let Some(device) = gpu() else { return };
+    let network = Network::build(|g| {
+        let (x, w) = (g.input("x", F32, (1, 2, 5, 5)), g.constant("w", tensor(F32, &[3, 2, 3, 3], 2)));
+        g.output("y", g.apply("Conv", &[x, w], Attributes::new()));
+    })
+    .unwrap();
+    match network.plan(device, &[]) {
+        Err(NetworkPlanError::Unserved(nodes)) => assert_eq!(nodes[0].operator, "Conv"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_captured_network_replays() {
+    let Some(device) = gpu() else { return };
+    let context = CudaContext::new(device.ordinal()).unwrap();
+    // SAFETY: everything of this context happens on one stream, or is waited for.
+    unsafe { context.disable_event_tracking() };
+    let device = Device::of(&context).unwrap();
+    let stream = context.new_stream().unwrap();
+    for (batch, length, heads, head) in [(1, 128, 12, 64), (8, 512, 12, 64)] {
+        let network = encoder(F16, batch, length, heads, head);
+        let start = Instant::now();
+        let mut plan = network.plan(&device, &[]).unwrap();
+        let planned = start.elapsed();
+        let x = tensor(F16, &[batch, length, heads * head], 1);
+        let memory = stream.clone_htod(x.bytes()).unwrap();
+        let inputs = [("x", &memory)];
+        plan.execute(&stream, &inputs).unwrap();
+        stream.synchronize().unwrap();
+        let first = stream.clone_dtoh(&plan.output("y").unwrap()).unwrap();
+        stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+        plan.execute(&stream, &inputs).unwrap();
+        let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+        let graph = graph.unwrap().expect("a graph of kernels");
+        const RUNS: u32 = 200;
+        for _ in 0..RUNS {
+            graph.launch().unwrap();
+        }
+        stream.synchronize().unwrap();
+        let start = Instant::now();
+        for _ in 0..RUNS {
+            graph.launch().unwrap();
+        }
+        stream.synchronize().unwrap();
+        let each = start.elapsed() / RUNS;
+        assert_eq!(stream.clone_dtoh(&plan.output("y").unwrap()).unwrap(), first);
+        println!(
+            "encoder {batch} x {length} x {}: {each:?} in {} kernels, planned in {planned:?}",
+            heads * head,
+            plan.kernels().len()
+        );
+    }
+}

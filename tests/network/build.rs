@@ -1,0 +1,88 @@
+//! Building: listings, and errors that point.
+
+use postlude::network::{Attributes, CustomOperator, Network, RunError, Tensor, Type};
+use postlude::prelude::*;
+
+#[test]
+fn a_listing_shows_types() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F16, ("batch", 8));
+        let w = g.constant("w", Tensor::of_numbers(F16, &[8, 4], &[0.5; 32]).unwrap());
+        g.output("y", x.matmul(w).relu());
+    })
+    .unwrap();
+    let expected = "input `x`: f16[batch,8]\nconstant `w`: f16[8,4]\n`v0`: f16[batch,4] = `MatMul` `x`, `w`\n\
+        `v1`: f16[batch,4] = `Relu` `v0`\noutput `y` = `v1`\n";
+    assert_eq!(network.to_string().replace('`', ""), expected.replace('`', ""));
+    assert!(network.to_dot().contains("MatMul"));
+}
+
+#[test]
+fn every_error_is_found_at_once() {
+    let faults = Network::build(|g| {
+        let x = g.input("x", F32, (2, 3));
+        let y = g.input("y", F16, (3, 4));
+        let z = g.input("z", F32, (5,));
+        g.output("a", x.matmul(y));
+        g.output("b", x + z);
+        g.output("c", g.apply("Softmx", &[x], Attributes::new()));
+        g.output("d", g.apply("Softmax", &[x], Attributes::new().with("axes", 1i64)));
+        g.output("d", g.apply("Elu", &[x], Attributes::new().with("alpha", 1i64)));
+        g.output("e", g.apply("Gemm", &[x], Attributes::new()));
+        g.output("f", g.apply("Not", &[x], Attributes::new()));
+    })
+    .unwrap_err();
+    let codes: Vec<&str> = faults.iter().map(|fault| fault.code()).collect();
+    for code in ["N0204", "N0205", "N0201", "N0203", "N0103", "N0202"] {
+        assert!(codes.contains(&code), "{code} is not among {codes:?}:\n{faults}");
+    }
+    assert_eq!(codes.len(), 8, "{faults}");
+    let text = faults.to_string();
+    assert!(text.contains("did you mean `Softmax`?") && text.contains("tests/network/build.rs:"), "{text}");
+    assert!(text.ends_with("8 errors in the network"), "{text}");
+}
+
+#[test]
+fn inputs_are_checked_by_name_and_type() {
+    let network = Network::build(|g| {
+        let (x, y) = (g.input("x", F32, ("n", 2)), g.input("y", F32, ("n", 2)));
+        g.output("z", x + y);
+    })
+    .unwrap();
+    let tensor = |rows: usize| Tensor::of_numbers(F32, &[rows, 2], &vec![1.0; rows * 2]).unwrap();
+    assert!(matches!(network.run(&[("x", tensor(1))]), Err(RunError::Missing { .. })));
+    assert!(matches!(network.run(&[("x", tensor(1)), ("q", tensor(1))]), Err(RunError::Unknown { .. })));
+    assert!(matches!(network.run(&[("x", tensor(1)), ("y", tensor(3))]), Err(RunError::Symbol { .. })));
+    let wrong = Tensor::of_numbers(F16, &[1, 2], &[1.0; 2]).unwrap();
+    assert!(matches!(network.run(&[("x", tensor(1)), ("y", wrong)]), Err(RunError::Type { .. })));
+    assert_eq!(network.run(&[("x", tensor(3)), ("y", tensor(3))]).unwrap()[0].1.numbers(), [2.0; 6]);
+}
+
+#[test]
+fn two_edges_join_two_nodes() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (4,));
+        let parts = g.apply_all("Split", &[Some(x)], Attributes::new(), 2);
+        g.output("y", parts[0] - parts[1]);
+    })
+    .unwrap();
+    let x = Tensor::of(&[5.0f32, 6.0, 1.0, 3.0], &[4]).unwrap();
+    assert_eq!(network.run(&[("x", x)]).unwrap()[0].1.numbers(), [4.0, 3.0]);
+}
+
+#[test]
+fn a_custom_operator_reports_its_fault() {
+    let odd = CustomOperator::new(
+        "Odd",
+        1,
+        |x| Ok(vec![Type::new(x[0].format, (1,))]),
+        |_| Err(postlude::network::Fault::Value("no".to_owned())),
+    );
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (1,));
+        g.output("y", g.custom(&odd, [x])[0]);
+    })
+    .unwrap();
+    let error = network.run(&[("x", Tensor::of(&[1.0f32], &[1]).unwrap())]).unwrap_err();
+    assert!(error.to_string().starts_with("node n0 (Odd): no"), "{error}");
+}

@@ -1,0 +1,162 @@
+//! Fusion: how many kernels, and that they compute what the nodes do.
+
+use crate::graphs::{encoder, tensor};
+use postlude::network::fuse::FuseError;
+use postlude::network::{Attributes, Network, Tensor};
+use postlude::prelude::*;
+
+/// Runs a network node by node and fused; both agree to within what rounding between nodes explains.
+fn agrees(network: &Network, inputs: &[(&str, Tensor)], tolerance: f64) {
+    let fused = network.fuse().unwrap();
+    let (nodes, kernels) = (network.run(inputs).unwrap(), fused.run(inputs).unwrap());
+    for ((name, x), (_, y)) in nodes.iter().zip(&kernels) {
+        assert_eq!((x.format(), x.shape()), (y.format(), y.shape()), "{name}");
+        for (x, y) in x.numbers().iter().zip(y.numbers()) {
+            assert!((x - y).abs() <= tolerance * (1.0 + x.abs()), "{name}: {x} and {y}\n{}", fused.explain());
+        }
+    }
+}
+
+fn kernels(network: &Network) -> usize {
+    let fused = network.fuse().unwrap();
+    assert_eq!(fused.unserved().count(), 0, "{}", fused.explain());
+    fused.kernels().count()
+}
+
+#[test]
+fn a_chain_behind_a_product_is_its_epilogue() {
+    let network = Network::build(|g| {
+        let (x, w, b) = (g.input("x", F32, (6, 5)), g.input("w", F32, (5, 7)), g.input("b", F32, (7,)));
+        let (rows, residual) = (g.input("rows", F32, (6, 1)), g.input("residual", F32, (6, 7)));
+        let z = x.matmul(w) + b;
+        g.output("z", z);
+        g.output("y", (z.gelu() * rows + residual).max(g.number(F32, 0.0)));
+    })
+    .unwrap();
+    assert_eq!(kernels(&network), 1);
+    let inputs = [
+        ("x", tensor(F32, &[6, 5], 1)),
+        ("w", tensor(F32, &[5, 7], 2)),
+        ("b", tensor(F32, &[7], 3)),
+        ("rows", tensor(F32, &[6, 1], 4)),
+        ("residual", tensor(F32, &[6, 7], 5)),
+    ];
+    agrees(&network, &inputs, 1e-6);
+}
+
+#[test]
+fn a_gate_joins_the_product_it_multiplies() {
+    let network = Network::build(|g| {
+        let (x, w, u) = (g.input("x", F32, (4, 8)), g.input("w", F32, (8, 8)), g.input("u", F32, (4, 8)));
+        // The gate is computed before the product is, and belongs to its epilogue all the same.
+        let gate = (u + u.tanh()).sigmoid();
+        g.output("y", x.matmul(w) * gate);
+    })
+    .unwrap();
+    assert_eq!(kernels(&network), 1);
+    let inputs = [("x", tensor(F32, &[4, 8], 1)), ("w", tensor(F32, &[8, 8], 2)), ("u", tensor(F32, &[4, 8], 3))];
+    agrees(&network, &inputs, 1e-6);
+}
+
+#[test]
+fn a_reader_of_two_products_waits_for_both() {
+    let network = Network::build(|g| {
+        let (x, w, u) = (g.input("x", F32, (4, 8)), g.input("w", F32, (8, 8)), g.input("u", F32, (8, 8)));
+        let first = x.matmul(w).relu();
+        let second = first.matmul(u);
+        // It could not stand behind the first: the second has to run in between.
+        g.output("y", first + second);
+    })
+    .unwrap();
+    assert_eq!(kernels(&network), 2);
+    let inputs = [("x", tensor(F32, &[4, 8], 1)), ("w", tensor(F32, &[8, 8], 2)), ("u", tensor(F32, &[8, 8], 3))];
+    agrees(&network, &inputs, 1e-6);
+    assert!(network.fuse().unwrap().explain().contains("a product reads all of it"));
+}
+
+#[test]
+fn an_encoder_layer() {
+    let network = encoder(F32, 1, 6, 2, 4);
+    let fused = network.fuse().unwrap();
+    println!("{}", fused.explain());
+    assert_eq!(fused.unserved().count(), 0, "{}", fused.explain());
+    assert_eq!(fused.kernels().count(), 11, "{}", fused.explain());
+    agrees(&network, &[("x", tensor(F32, &[1, 6, 8], 1))], 1e-5);
+    // Heads of several sequences have two strides, so q, k, v and what is mixed are copied.
+    let network = encoder(F32, 3, 6, 2, 4);
+    assert_eq!(network.fuse().unwrap().unserved().count(), 0);
+    agrees(&network, &[("x", tensor(F32, &[3, 6, 8], 1))], 1e-5);
+}
+
+#[test]
+fn rows_take_what_is_before_and_behind() {
+    let network = Network::build(|g| {
+        let (x, mask) = (g.input("x", F32, (2, 3, 4, 8)), g.input("mask", F32, (2, 1, 1, 8)));
+        let p = (x * g.number(F32, 0.5) + mask).softmax(-1);
+        g.output("y", p * p.apply("ReduceMax", &[g.indices(&[-1])], Attributes::new()));
+    })
+    .unwrap();
+    assert_eq!(kernels(&network), 1);
+    agrees(&network, &[("x", tensor(F32, &[2, 3, 4, 8], 1)), ("mask", tensor(F32, &[2, 1, 1, 8], 2))], 1e-6);
+}
+
+#[test]
+fn channels_and_views_are_read_in_place() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (2, 3, 4, 5));
+        let [scale, shift, mean] = [4, 5, 6].map(|seed| g.constant(&format!("c{seed}"), tensor(F32, &[3], seed)));
+        let variance = g.constant("variance", Tensor::of_numbers(F32, &[3], &[0.5, 1.0, 2.0]).unwrap());
+        let normed = g.apply("BatchNormalization", &[x, scale, shift, mean, variance], Attributes::new());
+        let turned = x.transpose(&[0, 1, 3, 2]).reshape(&[2, 3, 20]);
+        g.output("y", normed.relu().reshape(&[2, 3, 20]) + turned);
+        g.output("turned", x.transpose(&[3, 1, 0, 2]));
+    })
+    .unwrap();
+    let fused = network.fuse().unwrap();
+    assert_eq!(fused.unserved().count(), 0, "{}", fused.explain());
+    agrees(&network, &[("x", tensor(F32, &[2, 3, 4, 5], 1))], 1e-6);
+}
+
+#[test]
+fn what_no_kernel_serves_is_named() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (1, 2, 5, 5));
+        let w = g.constant("w", tensor(F32, &[3, 2, 3, 3], 2));
+        let y = g.apply("Conv", &[x, w], Attributes::new()).relu();
+        g.output("y", y * y);
+    })
+    .unwrap();
+    let fused = network.fuse().unwrap();
+    let unserved: Vec<String> = fused.unserved().map(|(node, why)| format!("{}: {why}", node.operator_name())).collect();
+    assert_eq!(unserved, ["Conv: no kernel serves convolutions and the like yet"]);
+    assert_eq!(fused.kernels().count(), 1);
+    agrees(&network, &[("x", tensor(F32, &[1, 2, 5, 5], 1))], 1e-6);
+}
+
+#[test]
+fn extents_have_to_be_bound() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, ("batch", 2));
+        g.output("y", x.relu());
+    })
+    .unwrap();
+    assert_eq!(network.fuse().unwrap_err(), FuseError::Unbound("batch".to_owned()));
+    assert_eq!(kernels(&network.bind(&[("batch", 4)]).unwrap()), 1);
+    assert!(network.bind(&[("bach", 4)]).unwrap_err().to_string().contains("did you mean `batch`?"));
+}
+
+#[test]
+fn memory_is_used_again() {
+    let network = Network::build(|g| {
+        let mut x = g.input("x", F32, (64, 64));
+        let w = g.constant("w", tensor(F32, &[64, 64], 1));
+        for _ in 0..6 {
+            x = x.matmul(w).relu();
+        }
+        g.output("y", x);
+    })
+    .unwrap();
+    let fused = network.fuse().unwrap();
+    let memory = fused.memory();
+    assert_eq!((memory.sum, memory.peak, memory.bound), (6 * 16384, 2 * 16384, 2 * 16384));
+}

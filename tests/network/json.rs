@@ -1,0 +1,100 @@
+//! JSON: round trips, and documents from anywhere.
+
+use crate::graphs::{encoder, tensor};
+use postlude::network::json::NetworkReadError;
+use postlude::network::{Attributes, Network, Operators, Tensor};
+use postlude::prelude::*;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::Value;
+
+fn sample() -> Network {
+    Network::build(|g| {
+        let (x, w) = (g.input("x", F16, ("batch", 4)), g.constant("w", tensor(F16, &[4, 4], 1)));
+        let elu = g.apply("Elu", &[x.matmul(w)], Attributes::new().with("alpha", f32::INFINITY));
+        let padded = g.apply("Pad", &[elu, g.indices(&[0, 1, 0, 1])], Attributes::new().with("mode", "edge"));
+        let full = g.apply("ConstantOfShape", &[g.indices(&[4])], Attributes::new().with("value", Tensor::scalar(F16, 2.0)));
+        let parts = g.apply_all("Split", &[Some(padded), Some(g.indices(&[2, 4]))], Attributes::new().with("axis", 1i64), 2);
+        g.output("y", parts[1] + full);
+    })
+    .unwrap()
+}
+
+#[test]
+fn networks_survive() {
+    for network in [sample(), encoder(F32, 1, 4, 2, 4)] {
+        let json = network.to_json();
+        let read = Network::from_json(&json, &Operators::new()).unwrap();
+        assert_eq!(read, network);
+        assert_eq!((read.to_json(), read.to_string()), (json, network.to_string()));
+    }
+}
+
+#[test]
+fn faults_are_named() {
+    let read = |json: String| Network::from_json(&json, &Operators::new()).unwrap_err();
+    let json = sample().to_json();
+    assert!(matches!(read(json.replace("\"network\": 1", "\"network\": 7")), NetworkReadError::Version(7)));
+    assert!(read(json.replace("\"MatMul\"", "\"MatMil\"")).to_string().contains("did you mean `MatMul`?"));
+    assert!(matches!(read("{}".to_owned()), NetworkReadError::Json(_)));
+    let empty = r#"{"network": 1, "edges": [{"name": "x"}], "nodes": [], "outputs": [["y", 0]]}"#;
+    assert!(matches!(read(empty.to_owned()), NetworkReadError::Edge { edge: 0, .. }));
+}
+
+/// The value at a random place.
+fn place(mut value: &mut Value, path: Vec<Index>) -> &mut Value {
+    for index in path {
+        let inside = match value {
+            Value::Array(list) => !list.is_empty(),
+            Value::Object(fields) => !fields.is_empty(),
+            _ => false,
+        };
+        if !inside {
+            break;
+        }
+        value = match value {
+            Value::Array(list) => index.get_mut(list),
+            Value::Object(fields) => {
+                let at = index.index(fields.len());
+                fields.values_mut().nth(at).expect("a field")
+            }
+            other => other,
+        };
+    }
+    value
+}
+
+fn json_value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        any::<i64>().prop_map(Value::from),
+        (-3i64..20).prop_map(Value::from),
+        prop::sample::select(&["f32", "i64", "Relu", "Reshape", "Concat", "", "00", "x"][..]).prop_map(Value::from),
+        prop::collection::vec((0i64..6).prop_map(Value::from), 0..4).prop_map(Value::from),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A network or an error, never a panic; and what is read can be fused, or says why not.
+    #[test]
+    fn json_of_networks_with_other_values_in_it(
+        edits in prop::collection::vec((prop::collection::vec(any::<Index>(), 1..6), json_value()), 0..4),
+    ) {
+        let mut document: Value = serde_json::from_str(&sample().to_json()).unwrap();
+        for (path, new) in edits {
+            *place(&mut document, path) = new;
+        }
+        match Network::from_json(&document.to_string(), &Operators::new()) {
+            Ok(network) => {
+                prop_assert_eq!(&Network::from_json(&network.to_json(), &Operators::new()).unwrap(), &network);
+                let bound = network.bind(&network.symbols().iter().map(|symbol| (&**symbol, 2)).collect::<Vec<_>>());
+                if let Ok(bound) = bound {
+                    let _ = bound.fuse().map(|fused| fused.explain());
+                }
+            }
+            Err(error) => prop_assert!(!error.to_string().is_empty() && error.to_string().len() < 100_000),
+        }
+    }
+}

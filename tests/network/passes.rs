@@ -1,0 +1,44 @@
+//! Passes keep the meaning.
+
+use crate::graphs::{numbers, tensor};
+use postlude::network::{Attributes, Network, Tensor};
+use postlude::prelude::*;
+
+#[test]
+fn what_is_known_is_computed_once() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (2, 3));
+        let shape = g.apply("Shape", &[x], Attributes::new());
+        let ones = g.apply("ConstantOfShape", &[shape], Attributes::new().with("value", Tensor::of(&[1.0f32], &[1]).unwrap()));
+        let dead = (x + ones).exp();
+        let _ = dead.relu();
+        g.output("y", (x * (ones + ones)) - (x * (ones + ones)).relu());
+    })
+    .unwrap();
+    let (simple, did) = network.simplified();
+    assert_eq!((did.before, did.after), (11, 3), "{did:?}\n{simple}");
+    let x = [("x", tensor(F32, &[2, 3], 1))];
+    assert_eq!(network.run(&x).unwrap(), simple.run(&x).unwrap());
+}
+
+#[test]
+fn batch_norms_fold_into_weights() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (2, 3, 6, 6));
+        let w = g.constant("w", tensor(F32, &[4, 3, 3, 3], 2));
+        let b = g.constant("b", tensor(F32, &[4], 3));
+        let y = g.apply("Conv", &[x, w, b], Attributes::new().with("pads", vec![1, 1, 1, 1]));
+        let [scale, shift, mean] = [4, 5, 6].map(|seed| g.constant(&format!("c{seed}"), tensor(F32, &[4], seed)));
+        let variance: Vec<f64> = numbers(4, 7).iter().map(|x| x.abs() + 0.5).collect();
+        let variance = g.constant("variance", Tensor::of_numbers(F32, &[4], &variance).unwrap());
+        let normed = g.apply("BatchNormalization", &[y, scale, shift, mean, variance], Attributes::new());
+        g.output("y", normed.relu());
+    })
+    .unwrap();
+    let (simple, did) = network.simplified();
+    assert_eq!((did.batch_norms, did.after), (1, 2), "{simple}");
+    let x = [("x", tensor(F32, &[2, 3, 6, 6], 8))];
+    let (exact, folded) = (network.run(&x).unwrap(), simple.run(&x).unwrap());
+    let near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-5;
+    assert!(exact[0].1.numbers().iter().zip(&folded[0].1.numbers()).all(near));
+}
