@@ -354,8 +354,8 @@
 //!
 //! # Features
 //!
-//! `cuda` (default): devices and launches. `jit`: compiling with NVRTC. Without either: graphs, the check, the CPU
-//! reference, plans and their source. No feature needs CUDA to build. Driver and NVRTC are looked up when they are
+//! `cuda` (default): devices and launches. `jit`: compiling with NVRTC. `dlpack`: tensors of other libraries. Without
+//! them: graphs, the check, the CPU reference, plans and their source. No feature needs CUDA to build. Driver and NVRTC are looked up when they are
 //! first used.
 
 pub mod args;
@@ -364,6 +364,8 @@ pub mod check;
 pub mod compat;
 #[cfg(feature = "cuda")]
 pub mod device;
+#[cfg(feature = "dlpack")]
+pub mod dlpack;
 pub mod dtype;
 pub mod emit;
 pub mod error;

@@ -236,13 +236,19 @@ impl Diagnostics {
         self.0.iter()
     }
 
-    /// The same for a graph that was read from a document, whose nodes and then sinks stand in these lines.
-    pub(crate) fn in_document(mut self, lines: &[usize]) -> Diagnostics {
+    /// The same for a graph that a program in another language built, or a document. `place` says where, by the place in the
+    /// listing: first nodes, then sinks.
+    #[must_use]
+    pub fn located(mut self, place: impl Fn(usize) -> Option<String>) -> Diagnostics {
         for diagnostic in &mut self.0 {
-            let line = diagnostic.order.and_then(|order| lines.get(order));
-            diagnostic.built_at = line.map(|line| format!("line {line}"));
+            diagnostic.built_at = diagnostic.order.and_then(&place);
         }
         self
+    }
+
+    /// The same for a graph that was read from a document, whose nodes and then sinks stand in these lines.
+    pub(crate) fn in_document(self, lines: &[usize]) -> Diagnostics {
+        self.located(|order| lines.get(order).map(|line| format!("line {line}")))
     }
 }
 

@@ -380,8 +380,8 @@ impl Graph {
         &self.nodes[id.index()]
     }
 
-    /// The type of a node of a graph that keeps the rules, from what is behind it.
-    pub(crate) fn value_type(&self, id: NodeId) -> ValueType {
+    /// The type of a node of a graph that keeps the rules, of this graph.
+    pub fn value_type(&self, id: NodeId) -> ValueType {
         self.types[id.index()]
     }
 
