@@ -14,7 +14,8 @@
 //! let (a, mut d) = (of([1.0, 2.0, 3.0, 4.0])?, of([0.0; 4])?);
 //! // SAFETY: both descriptors tell the truth about their memory.
 //! let (a, d) = unsafe { (Tensor::from_dlpack(&a)?, Tensor::from_dlpack_mut(&mut d)?) };
-//! Gemm::pointwise(F32, Order::RowMajor, &epilogue).reference(Shape::matrix(2, 2), HostArgs::new().input("a", a).output("d", d))?;
+//! let args = HostArgs::new().input("a", a).output("d", d);
+//! Gemm::pointwise(F32, Order::RowMajor, &epilogue).reference(Shape::matrix(2, 2), args)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -355,8 +355,8 @@
 //! # Features
 //!
 //! `cuda` (default): devices and launches. `jit`: compiling with NVRTC. `dlpack`: tensors of other libraries. Without
-//! them: graphs, the check, the CPU reference, plans and their source. No feature needs CUDA to build. Driver and NVRTC are looked up when they are
-//! first used.
+//! them: graphs, the check, the CPU reference, plans and their source. No feature needs CUDA to build. Driver and NVRTC
+//! are looked up when they are first used.
 
 pub mod args;
 pub mod build;
