@@ -64,7 +64,9 @@ def _lies(x: Tensor) -> Tensor:
     """The tensor, or a copy of one that no launch reads: expanded, or with gaps in both directions."""
     if x.dim() < 2:
         return x.contiguous()
-    return x if x.stride(-1) == 1 and x.stride(-2) >= x.size(-1) or x.stride(-2) == 1 and x.stride(-1) >= x.size(-2) else x.contiguous()
+    rows = x.stride(-1) == 1 and x.stride(-2) >= x.size(-1)
+    columns = x.stride(-2) == 1 and x.stride(-1) >= x.size(-2)
+    return x if rows or columns else x.contiguous()
 
 
 def _matmul(run: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -274,7 +276,8 @@ def _operator_backward(ctx, gradients):
     needs = ctx.needs_input_grad[0:2]
     da, db, others = _backward(_through_operator, pair, a, b, args, saved, named, ctx.origin, needs)
     shaped = [others[name].reshape(x.shape) if name in others else None for name, x in zip(names, tensors)]
-    return da if needs[0] else None, db if needs[1] else None, shaped, None, None, None, None, None
+    # An empty list counts as one of tensors.
+    return da if needs[0] else None, db if needs[1] else None, shaped, None if ctx.numbers else [], None, None, None, None
 
 
 _gemm.register_autograd(_operator_backward, setup_context=_setup)
