@@ -87,7 +87,7 @@ impl DeviceBuffer<'_> {
     }
 
     /// Its address, ordered into the stream until the guard is dropped.
-    pub(super) fn pointer<'s>(&'s mut self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>) {
+    pub(crate) fn pointer<'s>(&'s mut self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>) {
         match &mut self.0 {
             Handle::Read(memory) => memory.pointer(stream),
             Handle::Write(memory) => memory.pointer(stream),

@@ -2,10 +2,10 @@
 
 use crate::error::raise;
 use crate::graph::dtype;
+use postlude::Epilogue as Checked;
 use postlude::check::Role;
 use postlude::grad::Wrt;
 use postlude::ir::axes::{L, M, N};
-use postlude::Epilogue as Checked;
 use pyo3::prelude::*;
 use std::sync::Arc;
 

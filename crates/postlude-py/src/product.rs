@@ -7,6 +7,8 @@ use crate::graph::dtype;
 use crate::tensor::{Borrowed, Place, read};
 use postlude::args::{HostBuffer, SlotKind, slots};
 use postlude::check::Role;
+use postlude::cudarc::driver::{CudaContext, CudaStream};
+use postlude::gemm::Planner;
 use postlude::ir::graph::Constant;
 use postlude::ir::{Operand, Order};
 use postlude::plan::Problem;
@@ -28,7 +30,7 @@ pub struct Product {
     b: Option<DType>,
     options: Options,
     gemms: Mutex<HashMap<Operation, Arc<Gemm>>>,
-    plans: Mutex<HashMap<Vec<u64>, Arc<Mutex<Plan>>>>,
+    planners: Mutex<HashMap<(usize, Operation), Arc<Planner>>>,
 }
 
 /// What a call may ask for beyond the epilogue.
@@ -55,9 +57,6 @@ struct Call<'py> {
     origin: [i32; 3],
 }
 
-/// The most plans that a product keeps.
-const PLANS: usize = 512;
-
 #[pymethods]
 impl Product {
     #[new]
@@ -76,7 +75,7 @@ impl Product {
             b: b.map(dtype).transpose()?,
             options: Options { tf32, fast_accumulation, split_k },
             gemms: Mutex::default(),
-            plans: Mutex::default(),
+            planners: Mutex::default(),
         })
     }
 
@@ -120,9 +119,9 @@ impl Product {
         match call.place {
             Place::Host => run_on_host(py, &call)?,
             Place::Cuda(_) => {
-                let (plan, stream) = self.plan(py, &call)?;
+                let (planner, stream) = self.planner(&call)?;
                 let mut args = device_args(&call, stream.context());
-                plan.lock().map_err(poisoned)?.execute(&stream, &mut args).map_err(raise)?;
+                plan(py, &planner, call.shape, &mut args, &stream)?.execute(&stream, &mut args).map_err(raise)?;
             }
         }
         let mut written = call.given.into_iter().filter(|(.., written)| *written).filter_map(|(_, given, _)| match given {
@@ -131,7 +130,9 @@ impl Product {
         });
         match (written.next(), written.next()) {
             (Some(only), None) => Ok(only),
-            (first, second) => Ok(PyTuple::new(py, first.into_iter().chain(second).chain(written).collect::<Vec<_>>())?.into_any()),
+            (first, second) => {
+                Ok(PyTuple::new(py, first.into_iter().chain(second).chain(written).collect::<Vec<_>>())?.into_any())
+            }
         }
     }
 
@@ -149,7 +150,10 @@ impl Product {
     ) -> PyResult<String> {
         let call = self.read(a, b, args, out, (0, 0, 0))?;
         match (target, call.place) {
-            (None, Place::Cuda(_)) => Ok(self.plan(a.py(), &call)?.0.lock().map_err(poisoned)?.explain()),
+            (None, Place::Cuda(_)) => {
+                let (planner, stream) = self.planner(&call)?;
+                Ok(plan(a.py(), &planner, call.shape, &mut device_args(&call, stream.context()), &stream)?.explain())
+            }
             (target, _) => Ok(self.planned(&call, target, multiprocessors)?.explain()),
         }
     }
@@ -168,9 +172,12 @@ impl Product {
         let call = self.read(a, b, args, out, (0, 0, 0))?;
         match (target, call.place) {
             (None, Place::Cuda(_)) => {
-                let (plan, _) = self.plan(a.py(), &call)?;
-                let plan = plan.lock().map_err(poisoned)?;
-                Ok(plan.kernel().source.text().to_owned())
+                let (planner, stream) = self.planner(&call)?;
+                Ok(plan(a.py(), &planner, call.shape, &mut device_args(&call, stream.context()), &stream)?
+                    .kernel()
+                    .source
+                    .text()
+                    .to_owned())
             }
             (target, _) => Ok(self.planned(&call, target, multiprocessors)?.source().map_err(raise)?.text().to_owned()),
         }
@@ -192,12 +199,11 @@ impl Product {
             return Err(argument("`autotune` measures kernels: pass tensors of a GPU"));
         }
         let budget = Duration::try_from_secs_f64(seconds).map_err(|error| argument(error.to_string()))?;
-        let (plan, stream) = self.plan(py, &call)?;
-        let mut args = device_args(&call, stream.context());
+        let (planner, stream) = self.planner(&call)?;
+        let (mut args, shape) = (device_args(&call, stream.context()), call.shape);
         // The interpreter goes on meanwhile.
-        let tuning = py.detach(|| -> PyResult<_> {
-            plan.lock().map_err(poisoned)?.autotune(&stream, &mut args, Autotune::new().budget(budget)).map_err(raise)
-        })?;
+        let tuning = py.detach(|| planner.autotune(shape, &stream, &mut args, Autotune::new().budget(budget)));
+        let tuning = tuning.map_err(raise)?;
         Ok(tuning.to_string())
     }
 }
@@ -234,13 +240,15 @@ impl Product {
         if self.b.is_none() && self.epilogue.0.checked().accumulator().is_none() {
             given.clear();
         }
-        let is_update = |name: &str| self.epilogue.0.arguments().iter().any(|x| *x.name == *name && matches!(x.role, Role::Update(_)));
+        let is_update =
+            |name: &str| self.epilogue.0.arguments().iter().any(|x| *x.name == *name && matches!(x.role, Role::Update(_)));
         for (name, value) in args.iter() {
             let name: String = name.extract()?;
             if value.is_none() {
                 continue;
             }
-            let wanted = self.epilogue.0.arguments().iter().find(|argument| *argument.name == *name).map(|argument| argument.role);
+            let wanted =
+                self.epilogue.0.arguments().iter().find(|argument| *argument.name == *name).map(|argument| argument.role);
             let number = match wanted {
                 Some(Role::Scalar(value_type)) => number(&value)?.map(|x| Constant::of(value_type, x)),
                 _ => number(&value)?.map(Constant::from),
@@ -300,7 +308,9 @@ impl Product {
                 let (batch_b, k_b, n, order_b) = matrix("b", b)?;
                 let operation = Operation::Product { a: self.a, b: format, layout: Layout::of(order, order_b) };
                 if k_b != k {
-                    return Err(argument(format!("argument `b`: has {k_b} rows, and `a` has {k} columns: they are the same axis K")));
+                    return Err(argument(format!(
+                        "argument `b`: has {k_b} rows, and `a` has {k} columns: they are the same axis K"
+                    )));
                 }
                 Ok((operation, Shape::new(m, n, k).batched(if batch == 1 { batch_b } else { batch })))
             }
@@ -353,28 +363,13 @@ impl Product {
         }
     }
 
-    /// The plan of a call for the tensors' GPU, and its stream.
-    fn plan(
-        &self,
-        py: Python<'_>,
-        call: &Call<'_>,
-    ) -> PyResult<(Arc<Mutex<Plan>>, Arc<postlude::cudarc::driver::CudaStream>)> {
+    /// The planner of a call for the tensors' GPU, and its stream.
+    fn planner(&self, call: &Call<'_>) -> PyResult<(Arc<Planner>, Arc<CudaStream>)> {
         let Place::Cuda(ordinal) = call.place else { return Err(argument("no tensor is on a GPU")) };
         let (device, stream) = device::device(ordinal, call.stream)?;
-        let key = key(ordinal, call);
-        if let Some(plan) = self.plans.lock().map_err(poisoned)?.get(&key) {
-            return Ok((plan.clone(), stream));
-        }
-        let mut args = device_args(call, stream.context());
-        // Compiling takes a while: the interpreter goes on meanwhile.
-        let (gemm, shape) = (&call.gemm, call.shape);
-        let plan = py.detach(|| gemm.plan_for(&device, shape, &stream, &mut args)).map_err(raise)?;
-        let plan = Arc::new(Mutex::new(plan));
-        let mut plans = self.plans.lock().map_err(poisoned)?;
-        if plans.len() >= PLANS {
-            plans.clear();
-        }
-        Ok((plans.entry(key).or_insert(plan).clone(), stream))
+        let mut planners = self.planners.lock().map_err(poisoned)?;
+        let planner = planners.entry((ordinal, call.gemm.operation()));
+        Ok((planner.or_insert_with(|| Arc::new(Planner::new(&call.gemm, &device))).clone(), stream))
     }
 
     /// The plan for a target, without a GPU.
@@ -384,7 +379,9 @@ impl Product {
         let kinds = slots(call.gemm.operation(), self.epilogue.0.checked(), call.shape);
         let mut problem = Problem::from(call.shape);
         for (name, given, _) in &call.given {
-            let (Given::Tensor(tensor, _), Some(slot)) = (given, kinds.iter().find(|slot| *slot.name == **name)) else { continue };
+            let (Given::Tensor(tensor, _), Some(slot)) = (given, kinds.iter().find(|slot| *slot.name == **name)) else {
+                continue;
+            };
             if let SlotKind::Memory { matrix: true, .. } = slot.kind {
                 let across = tensor.layout.strides().iter().rev().take(2).copied().max().unwrap_or_default();
                 if across > 1 {
@@ -413,46 +410,34 @@ fn check(place: Place, given: &[(String, Given<'_>, bool)]) -> PyResult<()> {
             return Err(argument(format!("argument `{name}`: is on {}, and `a` is on {place}: copy it there", tensor.place)));
         }
         if written && !tensor.writable {
-            return Err(argument(format!("argument `{name}`: is written, but its owner permits reading only: pass a writable one")));
+            return Err(argument(format!(
+                "argument `{name}`: is written, but its owner permits reading only: pass a writable one"
+            )));
         }
         for (other, (known, theirs, _)) in tensors.clone().enumerate().filter(|_| written) {
             if other != at && tensor.overlaps(theirs) {
-                return Err(argument(format!("argument `{name}`: is written, and shares memory with `{known}`: pass memory of its own")));
+                return Err(argument(format!(
+                    "argument `{name}`: is written, and shares memory with `{known}`: pass memory of its own"
+                )));
             }
         }
     }
     Ok(())
 }
 
-/// Everything that a plan depends on beside the product: extents, strides and alignment.
-fn key(ordinal: usize, call: &Call<'_>) -> Vec<u64> {
-    let Shape { m, n, k, batch } = call.shape;
-    let mut key = Vec::with_capacity(6 + 4 * call.given.len());
-    let order = match call.gemm.operation() {
-        Operation::Product { layout, .. } => layout as u64,
-        Operation::Pointwise { order, .. } => order as u64,
-    };
-    key.extend([ordinal as u64, order, m as u64, n as u64, k as u64, batch as u64]);
-    for (at, (_, given, _)) in call.given.iter().enumerate() {
-        let Given::Tensor(tensor, _) = given else { continue };
-        let strides = tensor.layout.strides();
-        key.push((at as u64) << 8 | (strides.len() as u64) << 4 | u64::from(tensor.address.trailing_zeros().min(8)));
-        key.extend(strides.iter().map(|stride| *stride as u64));
-    }
-    // Which arguments are passed counts as well, and so do their names.
-    key.extend(call.given.iter().filter(|(name, ..)| !matches!(&**name, "a" | "b")).map(|(name, ..)| fingerprint(name)));
-    key
-}
-
-fn fingerprint(name: &str) -> u64 {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    hasher.finish()
+/// The plan of a call. Compiling takes a while: the interpreter goes on meanwhile.
+fn plan(
+    py: Python<'_>,
+    planner: &Planner,
+    shape: Shape,
+    args: &mut DeviceArgs<'_>,
+    stream: &Arc<CudaStream>,
+) -> PyResult<Arc<Plan>> {
+    py.detach(|| planner.plan(shape, stream, args)).map_err(raise)
 }
 
 /// The arguments of a launch.
-fn device_args<'a>(call: &'a Call<'_>, context: &'a Arc<postlude::cudarc::driver::CudaContext>) -> DeviceArgs<'a> {
+fn device_args<'a>(call: &'a Call<'_>, context: &'a Arc<CudaContext>) -> DeviceArgs<'a> {
     let mut args = DeviceArgs::new();
     for (name, given, written) in &call.given {
         args = match given {

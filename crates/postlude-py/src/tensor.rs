@@ -102,7 +102,10 @@ fn numbers<const N: usize, T: Copy + Default + for<'a, 'py> FromPyObject<'a, 'py
 ) -> PyResult<([T; N], usize)> {
     let tuple = tuple.cast::<PyTuple>()?;
     if tuple.len() > N {
-        return Err(argument(format!("argument `{name}`: has {} axes, and a launch takes up to {N}: merge the leading ones", tuple.len())));
+        return Err(argument(format!(
+            "argument `{name}`: has {} axes, and a launch takes up to {N}: merge the leading ones",
+            tuple.len()
+        )));
     }
     let mut out = [T::default(); N];
     for (to, from) in out.iter_mut().zip(tuple.iter()) {
