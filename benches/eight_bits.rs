@@ -2,7 +2,8 @@
 //!
 //! `cargo bench --bench eight_bits`. Contenders take turns in one process, shuffled in every round, over matrices that
 //! are more than the level-2 cache holds together; a figure is the median over the rounds of the ratio of times inside a
-//! round. `-- --tiles` also measures the tiles that are estimated to be the best beside the one that is chosen.
+//! round. `-- --tiles 8` also measures the eight tiles that are estimated to be the best beside the one that is chosen.
+//! `--shape 4096x4096x4096` measures that shape instead of the list, and `--only TEXT` the cases whose title contains TEXT.
 //!
 //! Without a GPU it says why it does nothing.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -244,13 +245,43 @@ fn contest(
     Ok(seconds)
 }
 
-fn run(device: &Device, tiles: usize, rounds: usize, only: Option<usize>) -> Result<()> {
+/// What to measure.
+struct Options {
+    /// Tiles beside the chosen one.
+    tiles: usize,
+    rounds: usize,
+    shapes: Vec<Shape>,
+    /// A part of the titles of the cases.
+    only: String,
+}
+
+impl Options {
+    fn of(args: &[String]) -> Result<Options> {
+        let value = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1));
+        let shape = |text: &String| -> Result<Shape> {
+            let extents: Vec<usize> = text.split('x').map(str::parse).collect::<std::result::Result<_, _>>()?;
+            let &[m, n, k] = extents.as_slice() else {
+                return Err(format!("`{text}` is not a shape: write it as 4096x4096x4096").into());
+            };
+            Ok(Shape::new(m, n, k))
+        };
+        Ok(Options {
+            tiles: value("--tiles").map_or(Ok(0), |tiles| tiles.parse())?,
+            // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
+            rounds: if args.iter().any(|arg| arg == "--bench") { ROUNDS } else { 1 },
+            shapes: value("--shape").map_or(Ok(SHAPES.to_vec()), |text| shape(text).map(|shape| vec![shape]))?,
+            only: value("--only").cloned().unwrap_or_default(),
+        })
+    }
+}
+
+fn run(device: &Device, options: &Options) -> Result<()> {
     // SAFETY: there is one stream, so nothing has to be ordered between streams.
     unsafe { device.context().disable_event_tracking() };
     let stream = device.context().new_stream()?;
     let library = Library::new(&stream)?;
     println!("{device:?}, cuBLASLt {}", library.version());
-    for shape in SHAPES.into_iter().enumerate().filter(|(i, _)| only.is_none_or(|only| *i < only)).map(|(_, shape)| shape) {
+    for &shape in &options.shapes {
         for (dtype, fast) in [(E4M3, false), (E4M3, true), (I8, true)] {
             let mut operands = Operands::new(&stream, dtype, shape)?;
             let mode = if dtype == I8 {
@@ -261,9 +292,13 @@ fn run(device: &Device, tiles: usize, rounds: usize, only: Option<usize>) -> Res
                 ", promoted"
             };
             for does in Does::ALL {
+                let title = format!("{shape}, {dtype}{mode}: {}", does.name());
+                if !title.contains(&options.only) {
+                    continue;
+                }
                 let gemm = Gemm::new(dtype, TN, &does.epilogue(dtype)?).fast_accumulation(fast);
                 let plan = gemm.plan(device, shape)?;
-                let others: Vec<_> = plan.kernel().plan.choice.candidates().skip(1).take(tiles).collect();
+                let others: Vec<_> = plan.kernel().plan.choice.candidates().skip(1).take(options.tiles).collect();
                 let mut contenders = vec![ours(&stream, plan.kernel().plan.tile.to_string(), plan, &gemm, does)];
                 for (tile, raster) in others {
                     let plan = gemm.clone().tile(tile).raster_group(raster).plan(device, shape)?;
@@ -272,10 +307,10 @@ fn run(device: &Device, tiles: usize, rounds: usize, only: Option<usize>) -> Res
                 let mine = contenders.len();
                 // What it has no algorithm for it does not take part in.
                 contenders.extend(theirs(&stream, &library, does, dtype, fast, shape, &mut operands).unwrap_or_default());
-                let seconds = contest(&stream, &contenders, &mut operands, rounds)?;
+                let seconds = contest(&stream, &contenders, &mut operands, options.rounds)?;
                 let rate = |i: usize| 2.0 * (shape.m * shape.n) as f64 * shape.k as f64 / median(&seconds[i]) / 1e12;
                 let peers = (mine..contenders.len()).filter(|i| !seconds[*i].is_empty());
-                println!("{shape}, {dtype}{mode}: {}", does.name());
+                println!("{title}");
                 if let Some(best) = peers.min_by(|x, y| median(&seconds[*x]).total_cmp(&median(&seconds[*y]))) {
                     let Spread { median: ratio, low, high } = Spread::of_ratios(&seconds[best], &seconds[0]);
                     let (mine, theirs) = (rate(0), rate(best));
@@ -305,13 +340,8 @@ fn main() {
         return println!("skipped: NVRTC not found ({error})");
     }
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let number = |name: &str| {
-        let at = args.iter().position(|arg| arg == name)?;
-        args.get(at + 1)?.parse().ok()
-    };
-    // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
-    let rounds = if args.iter().any(|arg| arg == "--bench") { ROUNDS } else { 1 };
-    if let Err(error) = run(&device, number("--tiles").unwrap_or(0), rounds, number("--shapes")) {
+    let options = Options::of(&args);
+    if let Err(error) = options.and_then(|options| run(&device, &options)) {
         eprintln!("error: {error}");
         std::process::exit(1);
     }

@@ -1,12 +1,14 @@
-//! Number formats: the only place that knows how a format is spelled, how wide it is and how it rounds.
+//! Number formats. Only this module knows how a format is spelled, how wide it is and how it rounds.
 //!
-//! A [`DType`] is a *storage* format, what lies in memory. A [`ValueType`] is what a value of the epilogue graph is while
-//! it is being computed: an operand of 16 bits is widened to `f32` when it is loaded and rounded once, to nearest even, when it
-//! is stored. Arithmetic therefore never happens in a 16-bit format unless the graph says so with an explicit rounding
-//! ([`cast`](crate::Expr::cast) to `F16` or `BF16`). `f64` operands are `f64` values, and what is computed of them stays `f64`.
+//! A [`DType`] is a *storage* format: the format of elements in memory. A [`ValueType`] is the type of a value of the
+//! epilogue graph while it is computed. An operand of 16 bits is widened to `f32` when it is loaded, and rounded once,
+//! to nearest even, when it is stored. So arithmetic never happens in a 16-bit format, unless the graph contains an
+//! explicit rounding ([`cast`](crate::Expr::cast) to `F16` or `BF16`). `f64` operands are `f64` values, and results
+//! that are computed from them stay `f64`.
 //!
-//! Numbers of eight bits are few, so a store of one saturates: what is too large becomes the largest number of the format. The floating-point
-//! ones are `f32` values, the integers `i32` values.
+//! A store to a format of eight bits saturates, because its range is small: a number that is too large becomes the
+//! largest number of the format. Floating-point formats of eight bits are `f32` values, and integer formats `i32`
+//! values.
 
 use float8::{F8E4M3, F8E5M2};
 use half::slice::HalfFloatSliceExt;
@@ -22,35 +24,35 @@ pub enum DType {
     F32,
     /// IEEE binary64. Its values are `f64` too, and no tensor core multiplies it here.
     F64,
-    /// IEEE binary16. Overflow rounds to infinity, as IEEE says.
+    /// IEEE binary16. Overflow rounds to infinity, as IEEE 754 requires.
     F16,
     /// bfloat16: the upper half of a binary32.
     BF16,
-    /// Eight bits, three of them a fraction (E4M3FN): up to 448, NaN, no infinities. A store saturates: what is larger, infinities too,
-    /// becomes 448. In a program it is a `float8::F8E4M3`.
+    /// Eight bits with a fraction of three (E4M3FN): up to 448, NaN, no infinities. A store saturates: larger numbers
+    /// and infinities become 448. In a program it is a `float8::F8E4M3`.
     E4M3,
-    /// Eight bits, two of them a fraction: up to 57344, with infinities. A store saturates as that of `E4M3` does, so that it never writes
-    /// an infinity. In a program it is a `float8::F8E5M2`.
+    /// Eight bits with a fraction of two: up to 57344, with infinities. A store saturates like that of `E4M3`, so it
+    /// never writes an infinity. In a program it is a `float8::F8E5M2`.
     E5M2,
     /// 32-bit two's complement integer; arithmetic wraps.
     I32,
-    /// 8-bit two's complement integer, which is loaded as an `i32`. A store takes an `i32` or an `f32` value, which it rounds to the nearest
-    /// integer, ties to even, and saturates; NaN becomes 0.
+    /// 8-bit two's complement integer, which is loaded as an `i32`. A store takes an `i32` or an `f32` value, which it
+    /// rounds to the nearest integer, ties to even, and saturates. NaN becomes 0.
     I8,
     /// The same without a sign: 0 to 255. In a program it is a `u8`.
     U8,
-    /// One byte, 0 or 1; any other byte reads as true. In a program it is a `u8`: any byte may be read, which a `bool` forbids.
+    /// One byte, 0 or 1. Any other byte reads as true. In a program it is a `u8`, because a `bool` forbids other bytes.
     Bool,
-    /// One bit, the lowest of a byte first; each run (a row of a row-major matrix) begins with a byte of its own, so that
-    /// leading dimension and batch stride, in elements, are multiples of 8. What `numpy.packbits(mask, axis=-1,
-    /// bitorder="little")` makes. In a program these bytes are `u8`.
+    /// One bit, the lowest of a byte first. Each run (a row of a row-major matrix) begins with a new byte, so leading
+    /// dimension and batch stride, in elements, are multiples of 8. `numpy.packbits(mask, axis=-1, bitorder="little")`
+    /// makes this layout. In a program these bytes are `u8`.
     Bits8,
-    /// The same with runs that begin with 128 bits of their own: leading dimension and batch stride are multiples of 128.
-    /// cuBLASLt's ReLU masks, whose columns are the rows of our row-major matrices.
+    /// The same, but each run begins with new 128 bits: leading dimension and batch stride are multiples of 128. These
+    /// are cuBLASLt's ReLU masks, whose columns are the rows of our row-major matrices.
     Bits128,
 }
 
-/// What a value is while it is computed.
+/// The type of a value while it is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueType {
@@ -70,7 +72,7 @@ struct Facts {
     size: usize,
     /// Elements in such a piece.
     packed: usize,
-    /// What the length of a run is rounded up to.
+    /// The length of a run is rounded up to a multiple of this.
     run: usize,
     cuda: &'static str,
     value: ValueType,
@@ -130,7 +132,7 @@ impl DType {
         DType::ALL.into_iter().find(|d| d.name() == name)
     }
 
-    /// Bytes per element; for the bit formats of the byte that eight elements share.
+    /// Bytes of an element; for the bit formats, of the byte that eight elements share.
     pub const fn size(self) -> usize {
         self.facts().size
     }
@@ -140,7 +142,7 @@ impl DType {
         self.facts().packed > 1
     }
 
-    /// What leading dimensions and batch strides are multiples of, in elements: 1, but 8 or 128 for the bit formats.
+    /// Leading dimensions and batch strides are multiples of this, in elements: 1, or 8 and 128 for the bit formats.
     pub const fn run(self) -> usize {
         self.facts().run
     }
@@ -150,12 +152,12 @@ impl DType {
         self.facts().size * 8 / self.facts().packed
     }
 
-    /// Bytes that `elements` consecutive ones take, the first of which begins a byte.
+    /// Bytes of `elements` consecutive elements, the first of which begins a byte.
     pub const fn bytes(self, elements: usize) -> usize {
         elements.div_ceil(self.facts().packed).saturating_mul(self.facts().size)
     }
 
-    /// Elements that lie in `bytes`; a rest too short for an element does not count.
+    /// Elements in `bytes`. A remainder too short for an element does not count.
     pub const fn elements(self, bytes: usize) -> usize {
         bytes / self.facts().size * self.facts().packed
     }
@@ -165,7 +167,7 @@ impl DType {
         self.facts().cuda
     }
 
-    /// The name in instructions that multiply it.
+    /// The name in instructions that multiply this format.
     pub(crate) const fn instruction(self) -> &'static str {
         match self {
             DType::I8 => "s8",
@@ -173,17 +175,17 @@ impl DType {
         }
     }
 
-    /// What an element becomes when it is loaded.
+    /// The type of a loaded element.
     pub const fn value_type(self) -> ValueType {
         self.facts().value
     }
 
-    /// Whether it is a number of eight bits, whose conversions are in a part of the prelude for themselves.
+    /// Whether it is a number of eight bits. The conversions of these formats are a separate part of the prelude.
     pub const fn is_eight_bits(self) -> bool {
         matches!(self, DType::E4M3 | DType::E5M2 | DType::I8 | DType::U8)
     }
 
-    /// Whether a store takes values of a type: those that a load gives, and where it saturates to an integer `f32` values, too.
+    /// Whether a store takes values of a type: the type of a load, and `f32` if the store saturates to an integer.
     pub const fn takes(self, value: ValueType) -> bool {
         let saturates = matches!(self, DType::I8 | DType::U8) && matches!(value, ValueType::F32);
         saturates || self.value_type() as u8 == value as u8
@@ -194,7 +196,7 @@ impl DType {
         matches!(self, DType::E4M3 | DType::E5M2)
     }
 
-    /// The format that gradients of such elements have by default: eight bits are too few for sums.
+    /// The default format of gradients of such elements: eight bits are not enough for sums.
     pub(crate) const fn of_gradients(self) -> DType {
         match self {
             DType::E4M3 | DType::E5M2 => DType::BF16,
@@ -215,10 +217,11 @@ impl DType {
         )
     }
 
-    /// The value nearest to `x` that this format holds, ties to even; the exact rounding of a store. Formats of eight bits saturate.
+    /// The value of this format nearest to `x`, ties to even: the exact rounding of a store. Formats of eight bits
+    /// saturate.
     ///
-    /// `x` is a value of the matching [`ValueType`]: a number, an `i32` or 0/1, held in an `f64`. A number need not be an
-    /// `f32`: it is rounded once, not first to `f32` and then again.
+    /// `x` is a value of the matching [`ValueType`]: a number, an `i32` or 0/1, held in an `f64`. A number does not
+    /// have to be an `f32`: it is rounded once, without a rounding to `f32` before.
     pub fn round(self, x: f64) -> f64 {
         match self {
             DType::F32 => f64::from(x as f32),
@@ -227,14 +230,14 @@ impl DType {
             DType::BF16 => f64::from(bf16::from_f32(to_odd(x)).to_f32()),
             DType::E4M3 | DType::E5M2 => self.decode(self.encode(x)),
             DType::I32 => f64::from(x as i32),
-            // `as` saturates, and makes 0 of a NaN.
+            // `as` saturates, and turns NaN into 0.
             DType::I8 => f64::from(x.round_ties_even() as i8),
             DType::U8 => f64::from(x.round_ties_even() as u8),
             DType::Bool | DType::Bits8 | DType::Bits128 => f64::from(u8::from(x != 0.0)),
         }
     }
 
-    /// The byte of a floating-point number of eight bits. Every NaN is one, as GPUs have it.
+    /// The byte of a floating-point number of eight bits. Every NaN becomes the same byte, as on GPUs.
     const fn encode(self, x: f64) -> u8 {
         match self {
             _ if x.is_nan() => 0x7f,
@@ -243,7 +246,7 @@ impl DType {
         }
     }
 
-    /// What a byte of a floating-point number of eight bits is.
+    /// The value of a byte that holds a floating-point number of eight bits.
     const fn decode(self, byte: u8) -> f64 {
         match self {
             DType::E4M3 => F8E4M3::from_bits(byte).to_f64(),
@@ -271,8 +274,8 @@ impl DType {
         }
     }
 
-    /// The elements from `index` on of a little-endian buffer, as `f32`: what [`read`](DType::read) gives, many at a time. Those of
-    /// `F64` are rounded.
+    /// The elements from `index` on of a little-endian buffer, as `f32`: the values of [`read`](DType::read), many at a
+    /// time. `F64` elements are rounded.
     ///
     /// # Panics
     /// If the buffer is too short.
@@ -290,7 +293,7 @@ impl DType {
         }
     }
 
-    /// The same as `f64`, which holds every one of them.
+    /// The same as `f64`, which represents all of them exactly.
     ///
     /// # Panics
     /// If the buffer is too short.
@@ -332,8 +335,8 @@ fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|i| bytes[at + i])
 }
 
-/// `x` as an `f32`, rounded to odd: an inexact result is the neighbour whose last bit is 1. It is never a tie of a narrower
-/// format, so that rounding it again gives what rounding `x` at once would.
+/// `x` as an `f32`, rounded to odd: an inexact result is the neighbour whose last bit is 1. It is never a tie of a
+/// narrower format, so rounding it again gives the same result as rounding `x` directly.
 fn to_odd(x: f64) -> f32 {
     let near = x as f32;
     let exact = f64::from(near);
@@ -393,10 +396,11 @@ impl fmt::Display for ValueType {
     }
 }
 
-/// A Rust type with the layout of a storage format. Sealed: the formats are [`DType`]'s.
+/// A Rust type with the layout of a storage format. The trait is sealed, because [`DType`] lists the formats.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is the element of no format",
-    note = "elements are `f32`, `f64`, `half::f16`, `half::bf16`, `float8::F8E4M3`, `float8::F8E5M2`, `i32`, `i8`, and `u8` for conditions and integers"
+    message = "`{Self}` is not the element of a format",
+    note = "elements are `f32`, `f64`, `half::f16`, `half::bf16`, `float8::F8E4M3`, `float8::F8E5M2`, `i32`, `i8`, and `u8` \
+            for conditions and integers"
 )]
 pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
     /// The format.

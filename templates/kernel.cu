@@ -34,6 +34,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if overlaps %}constexpr bool CONSTANT_A = {{ constant_a }}, CONSTANT_B = {{ constant_b }};
 {% include "prelude/overlap.cuh" %}{% endif -%}
 {% if hopper or mainloop == "sm80" or reductions or operand_sums or stages %}{% include "prelude/fresh.cuh" %}{% endif -%}
+{% if reductions or operand_sums %}{% include "prelude/fence.cuh" %}{% endif -%}
 {% if hopper %}{% include "prelude/hopper.cuh" %}
 {% include "prelude/staging.cuh" %}{% if packed %}{% include "prelude/staging_bits.cuh" %}{% endif %}{% endif %}
 {% if optional %}{% include "prelude/optional.cuh" %}{% endif -%}
@@ -43,8 +44,10 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if reductions %}{% include "prelude/monoids.cuh" %}{% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/reduce.cuh" %}
 {% include "epilogue/monoids.cuh" %}{% endif -%}
-{% if mainloop == "rows" %}{% if not reductions %}{% include "prelude/monoids.cuh" %}{% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
-{% include "prelude/lanes.cuh" %}{% include "prelude/fold_lanes.cuh" %}{% include "epilogue/monoids.cuh" %}{% endif %}{% include "prelude/rows.cuh" %}{% endif -%}
+{% if mainloop == "rows" %}{% if not reductions %}{% include "prelude/monoids.cuh" %}{# -#}
+    {% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
+{% include "prelude/lanes.cuh" %}{% include "prelude/fold_lanes.cuh" %}{% include "epilogue/monoids.cuh" %}{% endif %}{# -#}
+    {% include "prelude/rows.cuh" %}{% endif -%}
 {% if calls %}{% include "epilogue/calls.cuh" %}{% endif -%}
 {% include "epilogue/values.cuh" %}
 {% include "epilogue/phases.cuh" %}

@@ -1,24 +1,24 @@
 {% include "prelude/types.cuh" %}
 {% include "prelude/memory.cuh" %}
 {% include "prelude/overlap.cuh" -%}
-// ---- re-striding: operands whose rows lie anywhere, copied into rows that begin at multiples of 16 bytes ----
+// ---- repacking: operands whose rows begin anywhere, copied into rows that begin at multiples of 16 bytes ----
 //
-// A thread makes UNITS units of 16 bytes of the copy, each out of the one or two aligned units of the original that it overlaps, by a
-// shift. What the copy's rows have beyond the operand's is undefined. Nothing is read outside the operand: a unit that reaches over
-// its first or last byte is put together element by element.
+// A thread makes UNITS units of 16 bytes of the copy. Each comes, by a shift, from the one or two aligned units of the original
+// that it overlaps. Bytes of a copy's row beyond the operand's row are undefined. Nothing outside the operand is read: a unit
+// that crosses its first or last byte is assembled element by element.
 using Element = {{ element }};
 constexpr int UNITS = {{ units }}, THREADS = {{ threads }};
 constexpr int ELEMENTS = 16 / int(sizeof(Element)); // of a unit
 constexpr int UNIT = 16;
 
-// Rows of `length` elements at a distance of `ld`, in `batch` entries; of an operand that needs no copy `blocks` is 0.
+// Rows of `length` elements at a distance of `ld`, in `batch` entries. `blocks` is 0 for an operand that needs no copy.
 struct Operand {
     const Element* from;
     uint4* to;
     i64 ld, batch_stride;           // of the original, in elements
     i64 units, entry_units;         // of a row and of an entry of the copy
     int rows, length, batch;
-    u32 blocks;                     // of the grid that work on it
+    u32 blocks;                     // blocks of the grid that copy it
 };
 struct Params { Operand operands[2]; };
 
@@ -36,10 +36,10 @@ DEVICE uint4 shift(uint4 low, uint4 high, u32 offset) {
                       __funnelshift_r(words[2], words[3], bits), __funnelshift_r(words[3], words[4], bits));
 }
 
-{% if transposes %}// Operands whose K is strided, as lines of K: a block turns a piece of TILE by TILE bytes, and writes zeros for what is not there.
+{% if transposes %}// Operands with K strided, as lines of K: a block transposes a piece of TILE by TILE bytes.
 constexpr int TILE = {{ tile }}, UNITS_OF_TILE = TILE / UNIT;
 constexpr bool TRANSPOSED[2] = { {{ transposed_a }}, {{ transposed_b }}};
-static_assert(sizeof(Element) == 1 && THREADS == TILE * UNITS_OF_TILE, "a thread has one unit of the turned piece");
+static_assert(sizeof(Element) == 1 && THREADS == TILE * UNITS_OF_TILE, "a thread has one unit of the transposed piece");
 DEVICE void transpose(const Operand& o, u64 block) {
     __shared__ Element piece[TILE][TILE + 4];
     const u32 across = u32(o.length - 1) / TILE + 1, down = u32(o.rows - 1) / TILE + 1;
@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) postlude_repack(const __gr
     uint4* to[UNITS];
 #pragma unroll
     for (int i = 0; i < UNITS; ++i) {
-        const u64 at = first + i * THREADS < all ? first + i * THREADS : all - 1; // the last unit again, by several threads
+        const u64 at = first + i * THREADS < all ? first + i * THREADS : all - 1; // several threads may copy the last unit
         const u64 entry = o.batch == 1 ? 0 : at / per_entry, inside = at - entry * per_entry;
         const u64 row = per_entry >> 32 ? inside / per_row : u32(inside) / u32(per_row), unit = inside - row * per_row;
         const Element* const begin = o.from + entry * o.batch_stride;

@@ -94,7 +94,7 @@ error[E0104]: argument `bias` reaches no sink
    | %0 = load \"bias\" f16[N]
    |           ^^^^^^ never used
    |
-   = help: use it, or remove it: a launch would have to pass it for nothing
+   = help: use it, or remove it: otherwise a launch would have to pass it without effect
 
 1 error in the epilogue"
     );
@@ -386,7 +386,7 @@ fn one_name_of_a_function_is_one_definition() {
         [(&WORDS, "two words"), (&ACC, "acc"), (&NOTHING, ""), (&TURNED, "pay\\u{202e}eet"), (&DOUBLE, "twice\\u{200b}")]
     {
         assert!(!calling(&[function]).unwrap_err().to_string().contains(['\u{202e}', '\u{200b}']));
-        assert_eq!(fault_of(&[function]), fault("E0109", &format!("`{name}` is no name for a function")));
+        assert_eq!(fault_of(&[function]), fault("E0109", &format!("`{name}` is not a name for a function")));
     }
     // A program with the function can read back a valid graph.
     let epilogue = calling(&[&ONE, relu, &ONE]).unwrap();
@@ -446,19 +446,19 @@ fn a_body_keeps_the_rules() {
     };
     expect(&[&INTEGER], " gives i32, and a function's value is f32");
     expect(&[&CALLS, &CALLS], ", which `calls` calls, gives i32, and a function's value is f32");
-    expect(&[&MIXED], " is at fault: `add` takes operands all f32 or all i32");
-    expect(&[&COUNT], " is at fault: `add` takes 2 operands, not 1");
-    expect(&[&LOADS], " uses `load`, which is no argument of it");
-    expect(&[&GATHERS], " uses `gather`, which is no argument of it");
+    expect(&[&MIXED], " is wrong: `add` takes operands all f32 or all i32");
+    expect(&[&COUNT], " is wrong: `add` takes 2 operands, not 1");
+    expect(&[&LOADS], " uses `load`, which is not one of its arguments");
+    expect(&[&GATHERS], " uses `gather`, which is not one of its arguments");
     expect(&[&STORES], " stores something");
     expect(&[&FOREIGN], " gives a value of another graph");
     expect(&[&EMPTIES], " gives a value of another graph");
     let miscalls = calling(&[&MISCALLS]).unwrap_err();
     assert_eq!(codes(&miscalls), ["E0205", "E0205"]);
-    assert!(miscalls.to_string().contains("the body of `twice` is at fault: `calls` takes 1 operand, not 2"), "{miscalls}");
+    assert!(miscalls.to_string().contains("the body of `twice` is wrong: `calls` takes 1 operand, not 2"), "{miscalls}");
     let found = calling(&[&MIXED]).unwrap_err();
     let expected = "\
-error[E0205]: the body of `twice` is at fault: `add` takes operands all f32 or all i32
+error[E0205]: the body of `twice` is wrong: `add` takes operands all f32 or all i32
    |
    | %1 = twice %0
    |      ^^^^^
@@ -680,7 +680,7 @@ fn a_number_of_another_type_than_an_f64_is_told_how_to_be_one() {
     assert_eq!(codes(&found), ["E0201"]);
     assert!(found.to_string().contains("to the left of an operator is an f32"), "{found}");
     let found = faults(|e| e.store("d", e.acc_f64() * 0.1f32, F64));
-    assert!(found.to_string().contains("as is one that ends in `f32`"), "{found}");
+    assert!(found.to_string().contains("so is one that ends in `f32`"), "{found}");
     let found = faults(|e| e.store("d", e.acc_f64() + e.load("bias", F32.over(N)), F64));
     assert!(found.to_string().contains("insert `.cast(F64)`"), "{found}");
     // Infinity is not what was written.

@@ -170,7 +170,7 @@ fn which_weights_are_fetched_ahead() {
     assert!(ahead(&gemm, 8192, 8192) && !ahead(&gemm, 4096, 4096));
     assert!(!ahead(&gemm.clone().constant_operands([Side::B]), 8192, 8192));
     let plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::new(64, 8192, 8192)).unwrap();
-    assert!(plan.explain().contains("come into the level-2 cache before earlier launches are done"), "{}", plan.explain());
+    assert!(plan.explain().contains("are fetched into the L2 cache before earlier launches are done"), "{}", plan.explain());
 }
 
 #[test]
@@ -719,7 +719,7 @@ fn what_multiplies_eight_bits_and_why() {
         assert!(!explained(&gemm(TN), Target::SM_90A).contains("transposes"));
         assert_eq!(explained(&gemm(TN), Target::SM_80).contains("eight floating-point bits as f16"), dtype == E4M3);
         assert!(explained(&gemm(NN), Target::SM_80).contains("multiplied with K contiguous, which is TN, and these are NN"));
-        let promoted = explained(&gemm(TN), Target::SM_90A).contains("accumulates   in f32, what tensor cores sum of 128 terms");
+        let promoted = explained(&gemm(TN), Target::SM_90A).contains("accumulates   in f32 the tensor cores' sums of 128");
         assert_eq!(promoted, dtype == E4M3);
         assert!(!explained(&gemm(TN).fast_accumulation(true), Target::SM_90A).contains("accumulates   in f32"));
     }

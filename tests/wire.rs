@@ -126,7 +126,7 @@ fn references_point_backwards() {
     let nowhere = document(json!([{ "acc": "f32" }, { "call": ["relu", [4294967295u32]] }]), json!([store("d", 1)]));
     assert!(refused(&nowhere).starts_with("node 1: it uses node 4294967295"));
     let sink = document(json!([{ "acc": "f32" }]), json!([store("d", 1)]));
-    assert_eq!(refused(&sink), "sink 0 stores node 1, which is not there");
+    assert_eq!(refused(&sink), "sink 0 stores node 1, which does not exist");
     for negative in [json!(-1), json!(1.5), json!(4294967296u64), json!("0"), json!(null)] {
         let json = document(json!([{ "acc": "f32" }, { "apply": ["neg", [negative]] }]), json!([store("d", 1)]));
         assert!(refused(&json).starts_with("not an epilogue document"));
@@ -171,7 +171,7 @@ fn misspelt_words_are_told_what_was_meant() {
     for (node, end) in [
         (json!({ "apply": ["ad", [0, 0]] }), "did you mean `add`?"),
         (json!({ "call": ["gelo", [0]] }), "did you mean `gelu`?"),
-        (json!({ "call": ["add", [0, 0]] }), "`add` is a primitive, which is applied and not called"),
+        (json!({ "call": ["add", [0, 0]] }), "`add` is a primitive: apply it instead of calling it"),
         (json!({ "coordinate": "rows" }), "did you mean `row`?"),
         (json!({ "gathr": {} }), "did you mean `gather`?"),
         (load("bf61"), "did you mean `bf16`?"),

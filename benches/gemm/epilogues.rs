@@ -78,10 +78,10 @@ impl Kernel {
 
     /// The same with the order of the tiles, and whether blocks keep lockstep.
     pub fn name_and_raster(&self) -> String {
-        format!("{}, groups of {}{}", self.name(), self.raster(), if self.is_in_step() { ", in step" } else { "" })
+        format!("{}, groups of {}{}", self.name(), self.raster(), if self.is_in_lockstep() { ", lockstep" } else { "" })
     }
 
-    pub fn is_in_step(&self) -> bool {
+    pub fn is_in_lockstep(&self) -> bool {
         self.plan.kernel().plan.lockstep
     }
 
@@ -91,7 +91,7 @@ impl Kernel {
 
     /// Whether they run alike.
     pub fn is_like(&self, other: &Kernel) -> bool {
-        let all = |kernel: &Kernel| (kernel.tile(), kernel.raster(), kernel.parts(), kernel.is_in_step());
+        let all = |kernel: &Kernel| (kernel.tile(), kernel.raster(), kernel.parts(), kernel.is_in_lockstep());
         all(self) == all(other)
     }
 

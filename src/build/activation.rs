@@ -112,7 +112,7 @@ mod table {
         /// x where x > 0, else slope * x, with a slope that is loaded or passed at launch.
         prelu(x, slope) = x.gt(0.0).select(x, x * slope);
         /// x where x > 0, else alpha * (e^x - 1).
-        elu(x, alpha) = x.gt(0.0).select(x, x.min(0.0).expm1() * alpha), gradient |y, g| [
+        elu(x, alpha) = x.gt(0.0).select(x, x.expm1() * alpha), gradient |y, g| [
             g * positive(x, y, alpha).select(1.0, y + alpha),
             x.gt(0.0).select(0.0, g * x.min(0.0).expm1())
         ];
@@ -134,7 +134,7 @@ mod table {
         /// GELU in its exact form, x * (1 + erf(x / sqrt(2))) / 2; the same as `gelu_erf`.
         gelu(x) = x.gelu_erf();
         /// x * (1 + erf(x / sqrt(2))) / 2.
-        gelu_erf(x) = x * 0.5 * ((x * std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0);
+        gelu_erf(x) = x * x.normcdf();
         /// x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2 (Hendrycks and Gimpel 2016).
         #[doc(alias = "gelu_new")]
         #[doc(alias = "GELU_taylor")]

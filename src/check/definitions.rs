@@ -1,5 +1,5 @@
-//! Definitions: what calls and custom primitives stand for. A document holds their names alone, and after the check
-//! bodies are put in the place of calls without another look.
+//! Definitions of calls and custom primitives. A document contains only their names. After the check, bodies replace
+//! calls without another check.
 
 use super::diagnostic::{Diagnostic, FaultSite, Part};
 use super::types;
@@ -9,7 +9,7 @@ use crate::ir::name::word;
 use crate::ir::{CustomOp, Function, Op, text};
 use std::collections::{HashMap, HashSet};
 
-/// Checks names and bodies. Those of `activations` are known to be sound.
+/// Checks names and bodies. The bodies of `activations` are known to be correct.
 pub(super) fn check(graph: &Graph, activations: &[&'static Function], out: &mut Vec<Diagnostic>) {
     check_names(graph, activations, out);
     let mut bodies = Bodies { graph, seen: activations.iter().copied().collect(), chain: Vec::new(), out };
@@ -20,14 +20,14 @@ pub(super) fn check(graph: &Graph, activations: &[&'static Function], out: &mut 
     }
 }
 
-/// What a name stands for.
+/// The definition of a name.
 #[derive(Clone, Copy, PartialEq)]
 enum Definition<'g> {
     Function(&'static Function),
     Custom(&'g CustomOp),
 }
 
-/// A document with two definitions of one name could not be read.
+/// A document in which one name has two definitions could not be read.
 fn check_names(graph: &Graph, activations: &[&'static Function], out: &mut Vec<Diagnostic>) {
     let mut first: HashMap<(&str, &str), (NodeId, Definition)> = HashMap::new();
     for (id, node) in graph.nodes() {
@@ -61,16 +61,17 @@ fn check_names(graph: &Graph, activations: &[&'static Function], out: &mut Vec<D
         } else if earlier == id && matches!(definition, Definition::Function(_)) && !text::is_free(name) {
             let message = match Op::from_name(name) {
                 Some(_) => format!("`{name}` is a primitive, and this is a function"),
-                None => format!("`{}` is no name for a function", word(name)),
+                None => format!("`{}` is not a name for a function", word(name)),
             };
             out.push(fault("E0109", message).mark(Part::Subject, "").help(
-                "use one word that is seen and means nothing else in the text form, where a line that calls the function begins with it",
+                "use one visible word without another meaning in the text form, where a line that calls the function begins \
+                 with it",
             ));
         }
     }
 }
 
-/// The bodies of functions, each looked at once.
+/// The bodies of functions. Each is checked once.
 struct Bodies<'c> {
     graph: &'c Graph,
     seen: HashSet<&'static Function>,
@@ -121,13 +122,13 @@ impl Bodies<'_> {
                 Node::Accumulator(_) | Node::Element(..) | Node::Coordinate(_) => true,
                 Node::Load { .. } | Node::Gather { .. } => true,
                 Node::Reduce { .. } => {
-                    let message = format!("{name} reduces, and a function is of one element");
+                    let message = format!("{name} reduces, and a function works on one element");
                     return self.fault(CODE, call, &message, "reduce in the epilogue, and pass the result as an argument");
                 }
                 Node::Constant(_) | Node::Apply { .. } | Node::Call { .. } | Node::Custom { .. } => false,
             };
             if leaf {
-                let message = format!("{name} uses `{}`, which is no argument of it", node.mnemonic());
+                let message = format!("{name} uses `{}`, which is not one of its arguments", node.mnemonic());
                 let help = "pass the value as an argument: only those and constants reach a body";
                 return self.fault(CODE, call, &message, help);
             }
@@ -143,7 +144,7 @@ impl Bodies<'_> {
         let mut faults = Vec::new();
         let types = types::infer(body, &mut faults);
         for inner in &faults {
-            let fault = self.new_fault(CODE, call, &format!("{name} is at fault: {}", inner.message()), inner.cure());
+            let fault = self.new_fault(CODE, call, &format!("{name} is wrong: {}", inner.message()), inner.cure());
             self.out.push(match inner.order() {
                 Some(index) => fault.note(body, "it is this line of the body", FaultSite::Node(NodeId(index as u32))),
                 None => fault,
@@ -151,7 +152,7 @@ impl Bodies<'_> {
         }
         match types.get(result.index()).filter(|_| types.len() >= parameters) {
             None => {
-                let help = "return a value of the graph that the body is handed, and leave that in its place";
+                let help = "return a value of the graph that the body receives, and do not replace that graph";
                 self.fault(CODE, call, &format!("{name} gives a value of another graph"), help);
             }
             Some(Some(found)) if found.value != ValueType::F32 => {

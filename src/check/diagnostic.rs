@@ -36,22 +36,22 @@ impl FaultSite {
 /// A part of a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
-    /// What the line is about: an argument's name, or the operation.
+    /// The subject of the line: an argument's name, or the operation.
     Subject,
     /// An argument's format.
     Format,
-    /// What stands for an argument that is left out.
+    /// The default of an argument that may be left out.
     Default,
     /// One of the operands.
     Operand(usize),
 }
 
-/// How bad a fault is.
+/// The severity of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The graph is refused.
     Error,
-    /// The graph is taken, and somebody should look at it.
+    /// The graph is accepted, but the user should look at the fault.
     Warning,
 }
 
@@ -95,7 +95,7 @@ impl Diagnostic {
         self
     }
 
-    /// Points at another line that the fault has to do with.
+    /// Points at another line that is related to the fault.
     #[must_use]
     pub(super) fn note(mut self, graph: &Graph, what: &str, place: FaultSite) -> Diagnostic {
         let line = place.line(graph).map(|l| name::shown(&l.text, name::SHOWN_LINE)).unwrap_or_default();
@@ -104,7 +104,7 @@ impl Diagnostic {
         self
     }
 
-    /// Underlines a part of the line and says what it is.
+    /// Underlines a part of the line with a label.
     #[must_use]
     pub(super) fn mark(mut self, part: Part, label: &str) -> Diagnostic {
         let span = self.line.as_ref().and_then(|line| match part {
@@ -119,7 +119,7 @@ impl Diagnostic {
         self
     }
 
-    /// The place in the listing: faults of no node come first.
+    /// The place in the listing. Faults without a node come first.
     pub(super) fn order(&self) -> Option<usize> {
         self.order
     }
@@ -139,17 +139,17 @@ impl Diagnostic {
         self.code
     }
 
-    /// What is wrong.
+    /// The fault in words.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What to do about it.
+    /// The cure in words.
     pub fn cure(&self) -> &str {
         &self.help
     }
 
-    /// Where the culprit was built: `file:line:column` of the Rust code, or the line of the document it was read from.
+    /// Where the faulty line was built: `file:line:column` of the Rust code, or the line of the document.
     pub fn built_at(&self) -> Option<&str> {
         self.built_at.as_deref()
     }
@@ -157,7 +157,7 @@ impl Diagnostic {
     /// The line of the listing, underlined, each label below its part.
     fn snippet(&self, line: &Line, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "   |\n   | {}", name::shown(&line.text, name::SHOWN_LINE))?;
-        // Columns and widths in characters; what lies beyond the cut is not marked.
+        // Columns and widths in characters. Marks beyond the cut are dropped.
         let mut marks: Vec<(usize, usize, &str)> = Vec::new();
         for (span, label) in &self.marks {
             let (start, width) = (line.text[..span.start].chars().count(), line.text[span.clone()].chars().count());
@@ -173,7 +173,7 @@ impl Diagnostic {
             carets.push_str(&"^".repeat(*width));
         }
         writeln!(f, "   | {}", format!("{carets} {last}").trim_end())?;
-        // The labels that are left, the last first, under bars that lead up to their carets.
+        // The remaining labels, the last first, under bars that lead up to their carets.
         let mut open: Vec<(usize, &str)> = rest.iter().filter(|(.., label)| !label.is_empty()).map(|m| (m.0, m.2)).collect();
         let bars = |open: &[(usize, &str)]| {
             let mut text = String::new();
@@ -195,7 +195,7 @@ impl Diagnostic {
     }
 }
 
-/// Fills up with blanks to a column.
+/// Appends blanks up to a column.
 fn pad(text: &mut String, column: usize) {
     let length = text.chars().count();
     text.push_str(&" ".repeat(column.saturating_sub(length)));
@@ -236,8 +236,8 @@ impl Diagnostics {
         self.0.iter()
     }
 
-    /// The same for a graph that a program in another language built, or a document. `place` says where, by the place in the
-    /// listing: first nodes, then sinks.
+    /// The same for a graph that a program in another language built. `place` says where each part was built, by its place
+    /// in the listing: first nodes, then sinks.
     #[must_use]
     pub fn located(mut self, place: impl Fn(usize) -> Option<String>) -> Diagnostics {
         for diagnostic in &mut self.0 {
@@ -246,7 +246,8 @@ impl Diagnostics {
         self
     }
 
-    /// The same for a graph that was read from a document, whose nodes and then sinks stand in these lines.
+    /// The same for a graph that was read from a document. `lines` are the document's lines of the nodes and then the
+    /// sinks.
     pub(crate) fn in_document(self, lines: &[usize]) -> Diagnostics {
         self.located(|order| lines.get(order).map(|line| format!("line {line}")))
     }
@@ -272,7 +273,7 @@ impl fmt::Display for Diagnostics {
     }
 }
 
-/// What `unwrap` and a `main` that returns it print: the same as [`Display`](fmt::Display), on lines of its own.
+/// The output of `unwrap` and of a `main` that returns it: the same as [`Display`](fmt::Display), on separate lines.
 impl fmt::Debug for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\n{self}")

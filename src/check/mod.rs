@@ -1,19 +1,19 @@
 //! The check: from a [`Graph`] to a [`Checked`], or to every diagnostic at once.
 //!
-//! Whatever comes after takes a [`Checked`]. If the check passes, rendering and evaluation do not panic.
+//! All later code takes a [`Checked`]. If the check passes, rendering and evaluation do not panic.
 //!
 //! # Rules
 //!
 //! | code | rule |
 //! | --- | --- |
 //! | E0101 | A graph has at least one sink. |
-//! | E0102 | An argument's name is 1 to 64 characters that are seen, none of them a control, format, bidirectional or line-separator character; and it is neither `a` nor `b`, which are the operands of the product. |
+//! | E0102 | An argument's name is 1 to 64 visible characters, none of them a control, format, bidirectional or line-separator character; and it is neither `a` nor `b`, which are the operands of the product. |
 //! | E0103 | One name means one thing: the same scalar, the same operand, with the same default or without one, or a matrix and its update in place. |
 //! | E0104 | Every argument reaches a sink. A warning, where the caller asks for that ([`Epilogue::build_lenient`](crate::Epilogue::build_lenient)). |
-//! | E0105 | An expression is used with the builder that made it. |
+//! | E0106 | A graph has at most 4096 nodes and stores, which is also the limit for documents. |
 //! | E0106 | A graph has at most 4096 nodes and stores, which is also the most that a document may have. |
-//! | E0107 | An argument varies along M, N and L; K is the axis of the product's operands. |
-//! | E0108 | One name means one function, and one custom primitive: two definitions have two names, and none has an activation's. |
+//! | E0108 | One name means one function, and one custom primitive: two definitions have two names, and neither has an activation's name. |
+//! | E0109 | A function's name is one word of such characters without another meaning in the text form: it is not a primitive's name. |
 //! | E0109 | A function's name is one word of such characters, which means nothing else in the text form: it is no primitive's. |
 //! | E0110 | A table has a format of at least one byte an element. |
 //! | E0111 | The default of an argument that may be left out has the type of the argument's values. |
@@ -21,9 +21,9 @@
 //! | E0202 | A primitive, function or custom primitive has as many operands as it declares. |
 //! | E0203 | A product has one type: its accumulator is `acc`, `acc_f64` or `acc_i32`, only one of them, and its operands' elements are of the same. |
 //! | E0204 | An element of an operand of the product, `a` or `b`, is reduced by `sum`, and used for nothing else: it exists only inside the product. |
-//! | E0205 | A function's body is well typed and stores nothing; its result is an `f32` value of its arguments, if those are, and constants alone. |
-//! | E0206 | A function does not call itself, nor does any that it calls. |
-//! | E0207 | A reduction inside the graph goes over M, N or L, at least one of them. E0306 and E0310 check its monoid and elements as they check those of a sink. |
+//! | E0205 | A function's body is well typed and stores nothing; its result is an `f32` value that depends only on its arguments, if those are `f32`, and on constants. |
+//! | E0206 | A function does not call itself, directly or through other functions. |
+//! | E0207 | A reduction inside the graph goes over at least one of M, N and L. E0306 and E0310 check its monoid and elements as they check those of a sink. |
 //! | E0301 | A store's operand is a matrix, unless the value comes from a reduction inside the graph. |
 //! | E0302 | A store's operand varies along every axis its value varies along. |
 //! | E0303 | A sink's format holds its value's type: `f32` values go to floating-point formats up to `f32`, `f64` to `f64`, `i32` to `i32`, `bool` to `bool` and to bits. |
@@ -33,7 +33,7 @@
 //! | E0307 | A reduction's result has a format of whole bytes. |
 //! | E0308 | The sum of an operand's elements varies along M if they are those of `a`, along N if those of `b`, and along the batch or not. |
 //! | E0309 | A reduction adds to what is there only where its monoid takes a result in as one more element: not mean, norms, counts and indices. |
-//! | E0310 | An element of a reduction has as many values as the monoid takes. |
+//! | E0309 | A reduction adds to the values in memory only if its monoid can take a result as one more element: not mean, norms, counts and indices. |
 //! | E0311 | The elements of operands that are summed are not `f64` values, which kernels do not sum beside a product. |
 
 mod definitions;
@@ -53,10 +53,10 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-/// The type of a value: what it is and the axes it varies along.
+/// The type of a value, and the axes that it varies along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Type {
-    /// What it is while it is computed.
+    /// The type of the value while it is computed.
     pub value: ValueType,
     /// The axes it varies along.
     pub axes: Axes,
@@ -68,12 +68,12 @@ impl fmt::Display for Type {
     }
 }
 
-/// What a launch is given under one name.
+/// An argument of a launch: the memory or number under one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
     /// The name.
     pub name: Arc<str>,
-    /// What it is.
+    /// The kind of argument.
     pub role: Role,
     /// Whether a launch may leave it out.
     pub need: Need,
@@ -84,14 +84,14 @@ pub struct Argument {
 pub enum Need {
     /// It must be given.
     Required,
-    /// It may be left out, and is this number then, rounded to its format.
+    /// It may be left out. Its value is then this number, rounded to its format.
     Optional(Constant),
-    /// Nothing uses it. It may be given, and nobody looks at it.
+    /// No value depends on it. It may be given, and is ignored.
     Unused,
 }
 
 impl Need {
-    /// What stands for the argument where it is left out.
+    /// The value of the argument if a launch leaves it out.
     pub fn default(self) -> Option<Constant> {
         if let Need::Optional(default) = self { Some(default) } else { None }
     }
@@ -103,7 +103,7 @@ impl fmt::Display for Argument {
     }
 }
 
-/// What a name stands for, in words.
+/// The meaning of a name, in words.
 struct Meaning(Role, Need);
 
 impl fmt::Display for Meaning {
@@ -117,18 +117,19 @@ impl fmt::Display for Meaning {
     }
 }
 
-/// What an argument is.
+/// The kind of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A number passed by value.
     Scalar(ValueType),
-    /// A table that is gathered from: elements of this format, as many as a launch passes.
+    /// A table for `gather`: elements of this format, as many as a launch passes.
     Table(DType),
     /// Memory that is read.
     Input(Operand),
     /// Memory that is written.
     Output(Operand),
-    /// Memory that is read and then written in place: a matrix element by element, or what a reduction accumulates onto.
+    /// Memory that is read and then written in place: a matrix element by element, or the target of an accumulating
+    /// reduction.
     Update(Operand),
 }
 
@@ -186,7 +187,7 @@ impl Checked {
         self.types[id.index()]
     }
 
-    /// What a launch must be given, in the order of first use.
+    /// The arguments of a launch, in the order of first use.
     pub fn arguments(&self) -> &[Argument] {
         &self.arguments
     }
@@ -196,8 +197,8 @@ impl Checked {
         self.arguments.iter().enumerate().find(|(_, a)| &*a.name == name)
     }
 
-    /// A graph that a pass made of a checked one: it keeps the rules by construction, and a launch still passes the
-    /// arguments it did, even those the pass found no use for.
+    /// The result of a pass on a checked graph. It keeps the rules by construction, and a launch still passes the same
+    /// arguments, even those that the pass made unused.
     pub(crate) fn rebuilt(graph: Graph, arguments: Vec<Argument>) -> Checked {
         let mut faults = Vec::new();
         let types: Vec<Type> = types::infer(&graph, &mut faults).into_iter().flatten().collect();
@@ -209,19 +210,20 @@ impl Checked {
         Checked { graph, types, arguments }
     }
 
-    /// The type of the accumulator, if the graph uses it or the elements of operands, which have the same.
+    /// The type of the accumulator, if the graph uses the accumulator or elements of operands, which have the same
+    /// type.
     pub fn accumulator(&self) -> Option<ValueType> {
         self.graph.nodes().find_map(|(_, n)| if let Node::Accumulator(v) | Node::Element(_, v) = n { Some(*v) } else { None })
     }
 
-    /// The two factors of an element that is summed, if that is a product of numbers: it enters the sum exactly, as one
-    /// fused multiply-add.
+    /// The two factors of a summed element, if it is a product of numbers. Such a product enters the sum exactly, as
+    /// one fused multiply-add.
     pub(crate) fn summed_product(&self, monoid: Monoid, element: NodeId) -> Option<[NodeId; 2]> {
         let factors = self.graph.node(element).factors()?;
-        (monoid == Monoid::Sum && self.type_of(element).value == ValueType::F32).then_some(factors)
+        (monoid.fuses() && self.type_of(element).value == ValueType::F32).then_some(factors)
     }
 
-    /// The values that a kernel combines for an element: the factors of a product that is summed, or the element itself.
+    /// The values that a kernel combines for an element: the factors of a summed product, or the element itself.
     pub(crate) fn terms(&self, monoid: Monoid, element: &[NodeId]) -> Vec<NodeId> {
         self.summed_product(monoid, element[0]).map_or_else(|| element.to_vec(), |factors| factors.to_vec())
     }
@@ -245,8 +247,8 @@ pub(crate) fn value_types(graph: &Graph) -> Result<Vec<ValueType>, Diagnostics> 
     if faults.is_empty() { Ok(types.into_iter().flatten().map(|t| t.value).collect()) } else { Err(Diagnostics::new(faults)) }
 }
 
-/// Checks a graph. Activations are functions like any other here: that nothing else has the name of one is a rule of
-/// [`Epilogue`](crate::Epilogue), which knows them.
+/// Checks a graph. Activations are ordinary functions here. [`Epilogue`](crate::Epilogue), which knows the activations,
+/// makes sure that their names have no other meaning.
 ///
 /// # Errors
 /// Every broken rule, in the order of the listing.
@@ -254,15 +256,15 @@ pub fn check(graph: Graph) -> Result<Checked, Diagnostics> {
     check_built(graph, &[], None, &[])
 }
 
-/// What looking at a graph came to.
+/// The results of inspecting a graph.
 struct Findings {
     faults: Vec<Diagnostic>,
     types: Vec<Option<Type>>,
     arguments: Vec<Argument>,
 }
 
-/// Checks a graph beside these activations, whose names are taken and whose bodies are sound. It was built at `built_at`, and its
-/// builder saw expressions of another builder at `foreign`.
+/// Checks a graph beside these activations, whose names are taken and whose bodies are correct. `built_at` is the place
+/// where the graph was built, and `foreign` are the places where its builder saw expressions of another builder.
 pub(crate) fn check_built(
     graph: Graph,
     activations: &[&'static Function],
@@ -278,8 +280,8 @@ pub(crate) fn check_built(
     }
 }
 
-/// The same for a graph that may have arguments which nothing uses. Their nodes are left out of it, with everything else
-/// that no sink needs. A launch may pass them. Returns a warning for each.
+/// The same for a graph that may have unused arguments. Their nodes are removed from the graph, with everything else
+/// that no sink needs, but a launch may still pass them. Returns a warning for each.
 pub(crate) fn check_lenient(
     graph: &Graph,
     activations: &[&'static Function],
@@ -299,7 +301,7 @@ pub(crate) fn check_lenient(
     Ok((checked, warnings))
 }
 
-/// Looks at a graph from every side. How bad an argument is that nothing uses, the caller says.
+/// Inspects a graph under all rules. `unused` is the severity of an unused argument.
 fn inspect(
     graph: &Graph,
     activations: &[&'static Function],
@@ -316,7 +318,7 @@ fn inspect(
     }
     let size = graph.len() + graph.sinks().len();
     if size > text::MAX_NODES {
-        let message = format!("the epilogue has {size} nodes and stores; at most {} are taken", text::MAX_NODES);
+        let message = format!("the epilogue has {size} nodes and stores; at most {} are allowed", text::MAX_NODES);
         let fault = Diagnostic::new(graph, "E0106", FaultSite::Rust(built_at), &message);
         out.push(fault.help("compute large tables on the host and load them, or split the epilogue"));
         return Findings { faults: out, types: Vec::new(), arguments: Vec::new() };
@@ -332,7 +334,7 @@ fn inspect(
 
 fn check_liveness(graph: &Graph, built_at: BuiltAt, unused: Severity, out: &mut Vec<Diagnostic>) {
     let cure = match unused {
-        Severity::Error => "use it, or remove it: a launch would have to pass it for nothing",
+        Severity::Error => "use it, or remove it: otherwise a launch would have to pass it without effect",
         Severity::Warning => "use it, or remove it: a launch may pass it, and nothing reads it",
     };
     if graph.sinks().is_empty() {
@@ -373,7 +375,7 @@ fn check_names(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Argument> {
     for (index, sink) in graph.sinks().iter().enumerate() {
         names.add(&sink.name, Role::Output(sink.kind.operand()), Need::Required, FaultSite::Sink(index), out);
     }
-    // A reduction onto what is there has a name of its own, or a fault.
+    // The target of an accumulating reduction has its own name, or a fault is reported.
     let accumulates = |name: &str| graph.sinks().iter().any(|s| *s.name == *name && s.kind.accumulates());
     for argument in &mut names.arguments {
         if let Role::Output(operand) = argument.role
@@ -385,7 +387,7 @@ fn check_names(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Argument> {
     names.arguments
 }
 
-/// The arguments seen so far, and where each was first.
+/// The arguments seen so far, and the first place of each.
 struct Names<'g> {
     graph: &'g Graph,
     arguments: Vec<Argument>,
@@ -402,7 +404,7 @@ impl Names<'_> {
             fault => fault,
         };
         if let Some(cure) = cure {
-            out.push(new("E0102", &format!("`{shown}` is no name for an argument")).mark(Part::Subject, "").help(&cure));
+            out.push(new("E0102", &format!("`{shown}` is not a name for an argument")).mark(Part::Subject, "").help(&cure));
         } else if matches!(&**name, "a" | "b") {
             out.push(
                 new("E0102", &format!("`{shown}` is the name of an operand of the product"))
@@ -425,22 +427,25 @@ impl Names<'_> {
                 new("E0304", &format!("`{shown}` is loaded and reduced into"))
                     .mark(Part::Subject, "")
                     .note(self.graph, "it is loaded here", first)
-                    .help("elements would read what others have already changed: give the result another name"),
+                    .help("elements would read values that others have already changed: give the result another name"),
             ),
             (Role::Input(_), Role::Output(_)) if known_need != Need::Required => out.push(
                 new("E0304", &format!("`{shown}` is updated in place, and a launch may leave it out"))
                     .mark(Part::Subject, "")
                     .note(self.graph, "it is loaded here", first)
-                    .help("load it without a default, or store to another name: what is left out cannot be written"),
+                    .help("load it without a default, or store to another name: memory that is left out cannot be written"),
             ),
             (Role::Input(old), Role::Output(new)) if old == new && old.axes.contains(Axes::MNL) => *known = Role::Update(new),
             (Role::Input(old), Role::Output(operand)) if old == operand && old.axes.is_matrix() => out.push(
                 new("E0304", &format!("`{shown}` is updated in place and shared by the batch"))
                     .mark(Part::Format, "does not vary along L")
                     .note(self.graph, "it is loaded here", first)
-                    .help("a batch entry would read what another has written: let it vary along the batch (`F16`), or store elsewhere"),
+                    .help(
+                        "a batch entry would read what another has written: let it vary along the batch (`F16`), or store \
+                         elsewhere",
+                    ),
             ),
-            // A value that is not a matrix cannot be stored at all, which another check says.
+            // Only a matrix can be stored, and another rule reports that.
             (Role::Input(_), Role::Output(new)) if !new.axes.is_matrix() => {}
             (Role::Input(old), Role::Output(operand)) => out.push(
                 new("E0304", &format!("`{shown}` is loaded as {old} and stored as {operand}"))

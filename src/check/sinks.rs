@@ -1,4 +1,4 @@
-//! Rules of sinks: what may be stored, reduced, and in which format.
+//! Rules of sinks: which values may be stored or reduced, and in which formats.
 
 use super::Type;
 use super::diagnostic::{Diagnostic, FaultSite, Part};
@@ -40,7 +40,7 @@ pub(super) fn check(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnos
             }
         }
         let monoid = if let SinkKind::Reduce(Reduction { monoid, .. }) = sink.kind { Some(monoid) } else { None };
-        // A monoid that does not take the value is the fault; which format its result has is a consequence.
+        // If the monoid does not take the value, that is the fault, and the format of its result is a consequence.
         let takes = |v: &Type| monoid.is_none_or(|monoid| monoid.takes(0).contains(&v.value));
         let (Some(value), holds) = (value.filter(takes), sink.kind.operand().dtype.value_type()) else { continue };
         let gives = monoid.map_or(value.value, |monoid| monoid.gives(value.value));
@@ -64,7 +64,7 @@ pub(super) fn check(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnos
     }
 }
 
-/// A store that does not vary along an axis of its value would write one element many times.
+/// A store that does not vary along an axis of its value would write one element several times.
 fn lost_axis(value: Option<Type>, operand: Operand, new: &dyn Fn(&'static str, &str) -> Diagnostic, out: &mut Vec<Diagnostic>) {
     let Some(value) = value.filter(|v| !operand.axes.contains(v.axes)) else { return };
     let lost = value.axes.without(operand.axes);
@@ -76,7 +76,7 @@ fn lost_axis(value: Option<Type>, operand: Operand, new: &dyn Fn(&'static str, &
     );
 }
 
-/// What is done to an element of an operand but to sum it over K, if that is anything else.
+/// The fault, if an element of an operand is used for anything but a sum over K.
 fn summed(
     side: Side,
     value: Option<ValueType>,
@@ -85,10 +85,15 @@ fn summed(
 ) -> Option<Diagnostic> {
     let element = format!("`{}`, an element of an operand of the product,", side.name());
     if value == Some(ValueType::F64) {
-        let help = "sum the operand by itself, with a pointwise operation over it: `e.reduce(\"sums\", e.acc_f64(), Monoid::Sum, F64.over(N))`";
+        let help =
+            "sum the operand in a pointwise operation of its own: `e.reduce(\"sums\", e.acc_f64(), Monoid::Sum, F64.over(N))`";
         return Some(new("E0311", &format!("{element} is an f64")).mark(Part::Operand(0), "f64").help(help));
     }
-    let SinkKind::Reduce(Reduction { monoid: Monoid::Sum, operand, .. }) = kind else {
+    let sum = match kind {
+        SinkKind::Reduce(Reduction { monoid, operand, .. }) => monoid.takes_operands().then_some(operand),
+        _ => None,
+    };
+    let Some(operand) = sum else {
         let word = if matches!(kind, SinkKind::Store(_)) { "stored" } else { "reduced by anything but `sum`" };
         return Some(
             new("E0204", &format!("{element} is {word}")).mark(Part::Operand(0), &side.axes().to_string()).help(ELEMENT),
@@ -128,7 +133,7 @@ fn reduced(
     let name = word(monoid.name());
     if accumulate && !monoid.accumulates() {
         out.push(
-            new("E0309", &format!("`{name}` cannot take in what the memory holds: a result of it is not one more element"))
+            new("E0309", &format!("`{name}` cannot accumulate onto memory: its result is not one more element"))
                 .help("reduce without `.accumulate()`, and combine the results afterwards"),
         );
     }
@@ -141,8 +146,8 @@ fn reduced(
     );
 }
 
-/// Whether values make an element of a reduction: as many as its monoid takes, and of its types. `indexed` is the cure
-/// where an index is missing.
+/// Checks that values make an element of a reduction: as many as its monoid takes, and of its types. `indexed` is the
+/// cure for a missing index.
 pub(super) fn check_element(
     values: &[Option<Type>],
     monoid: Monoid,
@@ -158,7 +163,7 @@ pub(super) fn check_element(
             true => indexed,
             false => "give as many values as the monoid takes, in an array: `[x, y]`",
         };
-        out.push(new("E0310", &format!("an element for `{name}` is made of {takes} {plural}, and {is} are given")).help(cure));
+        out.push(new("E0310", &format!("an element for `{name}` has {takes} {plural}, and {is} are given")).help(cure));
         return;
     }
     for (place, value) in values.iter().enumerate() {

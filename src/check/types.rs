@@ -1,4 +1,4 @@
-//! Types of values: what each node is and the axes it varies along, from its operands.
+//! Types of values: the type of each node and the axes it varies along, from its operands.
 
 use super::Type;
 use super::diagnostic::{Diagnostic, FaultSite, Part};
@@ -9,7 +9,7 @@ use crate::ir::graph::{Constant, Graph, Node, NodeId};
 use crate::ir::op::Signature;
 use crate::ir::{Function, Monoid};
 
-/// The type of every node; `None` where a fault was reported, and where an operand has none.
+/// The type of every node; `None` if a fault was reported, or if an operand has no type.
 pub(super) fn infer(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Option<Type>> {
     infer_inside(graph, &[], out)
 }
@@ -98,17 +98,17 @@ fn typed(
     Some(operands)
 }
 
-/// What can be done with an element of an operand.
+/// The help for a misused element of an operand.
 pub(super) const ELEMENT: &str = "an operand's element exists only inside the product: sum it over K, as it is, with \
                                   `e.reduce(\"sums\", e.b(), Monoid::Sum, F32.over(N))`, of `e.a()` over M";
 
-/// What is wrong with an argument that varies along K, and the cure.
+/// The fault of an argument that varies along K, and the cure.
 pub(super) const ALONG_K: &str = "varies along K, which only the operands of the product do";
 pub(super) fn along_k(fault: Diagnostic) -> Diagnostic {
     fault.mark(Part::Format, "").help("name axes of the output, which are M, N and L; the product's operands are `a` and `b`")
 }
 
-/// What is wrong with an argument's default, if that is of another type than the argument's values.
+/// The fault of an argument's default whose type is not that of the argument's values.
 fn other_default(graph: &Graph, id: NodeId, default: Constant, value: ValueType) -> Option<Diagnostic> {
     let found = default.value_type();
     let number = match value {
@@ -149,7 +149,8 @@ fn gathered(
     Some(Type { value: dtype.value_type(), axes: graph.axes(id) })
 }
 
-/// What a reduction inside the graph comes to: it varies along the axes of its operands that it does not go over.
+/// The result of a reduction inside the graph. It varies along the axes of its operands that the reduction does not go
+/// over.
 fn reduced(
     graph: &Graph,
     id: NodeId,
@@ -181,7 +182,7 @@ fn reduced(
     Some(Type { value: monoid.gives(operands[0].value), axes: graph.axes(id) })
 }
 
-/// What a function takes: integers or `f64`s throughout, too, if its body does. See [`Function::apart`].
+/// The signature of a function: it also takes integers or `f64`s throughout, if its body does. See [`Function::apart`].
 fn called(function: &Function, args: &[NodeId], types: &[Option<Type>], inside: &[&Function]) -> Signature {
     let arity = function.parameters.len();
     let is_given = |value| args.iter().any(|a| types[a.index()].is_some_and(|t| t.value == value));
@@ -193,8 +194,8 @@ fn called(function: &Function, args: &[NodeId], types: &[Option<Type>], inside: 
     }
 }
 
-/// Whether a function's body is well typed over arguments of this type, and its value has it. That of a function that
-/// calls itself is not: it is reported elsewhere.
+/// Whether a function's body is well typed over arguments of this type, with a result of the same type. The body of a
+/// function that calls itself is not; that is reported elsewhere.
 fn is_defined_over(value: ValueType, function: &Function, inside: &[&Function]) -> bool {
     if inside.contains(&function) {
         return false;
@@ -218,18 +219,18 @@ fn of_signature(
     Some(Type { value, axes: graph.axes(id) })
 }
 
-/// The operands that a primitive takes which was given an `f64` beside something else, and how to write a number beside one.
+/// The message and the help for a primitive with an `f64` beside another type: how to write a number beside an `f64`.
 const NUMBERS: &str = "operands of one type";
-const NUMBER: &str = "a number to the left of an operator is an f32, as is one that ends in `f32`: write it to the right, as in `z * 0.1`, \
-                      or as `e.constant(0.1)`";
+const NUMBER: &str = "a number to the left of an operator is an f32, and so is one that ends in `f32`: write it to the right, \
+                      as in `z * 0.1`, or as `e.constant(0.1)`";
 
-/// Whether all that is not an `f64` are `f32` constants, which a program meant to be `f64` as well.
+/// Whether all operands that are not `f64` are `f32` constants, which the program meant as `f64`.
 fn takes_numbers(graph: &Graph, id: NodeId, values: &[ValueType]) -> bool {
     let is_number = |arg: &NodeId| matches!(graph.node(*arg), Node::Constant(Constant::F32(_)));
     graph.node(id).args().iter().zip(values).all(|(arg, value)| *value == ValueType::F64 || is_number(arg))
 }
 
-/// The result's type, or a diagnostic that marks each operand with what it is.
+/// The type of the result, or a diagnostic that marks each operand with its type.
 fn result(graph: &Graph, id: NodeId, signature: Signature, operands: &[Type], out: &mut Vec<Diagnostic>) -> Option<ValueType> {
     use ValueType::{Bool, F32, F64, I32};
     let values: Vec<ValueType> = operands.iter().map(|t| t.value).collect();

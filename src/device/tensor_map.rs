@@ -4,7 +4,7 @@
 //! entries. On an H200 boxes of all of these read the right elements.
 
 use crate::dtype::DType;
-use crate::plan::{Swizzle, TensorMap};
+use crate::plan::{Swizzle, TMA_UNIT, TensorMap};
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::{
     CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
@@ -39,7 +39,7 @@ struct Form {
 }
 
 /// The alignment of addresses and strides, in bytes.
-pub(super) const UNIT: u64 = 16;
+pub(super) const UNIT: u64 = TMA_UNIT as u64;
 const EXTENT_LIMIT: u64 = 1 << 32;
 const STRIDE_LIMIT: u64 = 1 << 40;
 

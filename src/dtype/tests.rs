@@ -23,7 +23,7 @@ fn read_returns_what_write_rounded() {
 #[test]
 fn a_run_is_its_elements() {
     for d in DType::ALL {
-        // Aligned and not.
+        // Aligned and unaligned.
         for start in 0..2 {
             let mut bytes = vec![0u8; start + 40 * d.size()];
             (0..40).for_each(|i| d.write(&mut bytes[start..], i, f64::from(i as i32 - 20) / 7.0));
@@ -67,7 +67,7 @@ fn a_number_is_rounded_once() {
     assert_eq!([-tie - little, -tie + little].map(|x| DType::F16.round(x)), [-1.0 - 2f64.powi(-10), -1.0]);
     let tie = 1.0 + 2f64.powi(-8);
     assert_eq!([tie - little, tie, tie + little].map(|x| DType::BF16.round(x)), [1.0, 1.0, 1.0 + 2f64.powi(-7)]);
-    // Ties of the smallest subnormals, where `f32` is subnormal or zero itself.
+    // Ties of the smallest subnormals, where `f32` is also subnormal or zero.
     assert_eq!(DType::F16.round(2f64.powi(-25) * (1.0 + little)), 2f64.powi(-24));
     assert_eq!(DType::BF16.round(2f64.powi(-134) * (1.0 + little)), 2f64.powi(-133));
     assert_eq!(DType::BF16.round(-1e-300).to_bits(), (-0.0f64).to_bits());

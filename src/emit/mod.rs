@@ -212,6 +212,11 @@ struct Context {
     stores: Vec<Access>,
     own_monoids: Vec<monoids::OwnMonoid>,
     reductions: Vec<reduce::Reduction>,
+    /// Whether results are published tile by tile, and whether any is a total of all tiles.
+    tile_reductions: bool,
+    totals: bool,
+    /// The counter of the consumers that have published their totals.
+    total_arrivals: Option<String>,
     blocks: Vec<reduce::Block>,
     /// What is reduced along rows before the visit.
     stages: Vec<rows::Stage>,
@@ -371,6 +376,9 @@ fn context(plan: &KernelPlan) -> Context {
         holds_rows: rows::holds(plan),
         own_monoids: monoids::own(plan),
         reductions: reduce::reductions(plan, &printer),
+        tile_reductions: program.reductions.iter().any(|reduce| !reduce.is_total(&plan.tile)),
+        totals: program.reductions.iter().any(|reduce| reduce.is_total(&plan.tile)),
+        total_arrivals: reduce::total_arrivals(plan),
         blocks: reduce::blocks(plan),
         operand_sums: sums::operand_sums(plan, &printer),
         sums_a: program.sums.iter().any(|sum| sum.side == Side::A),
@@ -378,12 +386,12 @@ fn context(plan: &KernelPlan) -> Context {
     }
 }
 
-/// Where an operand's element lies: its base address and, for a matrix, its leading dimension.
 /// What a launch puts into a field.
 fn param(value: FieldValue) -> String {
     format!("p.{value}")
 }
 
+/// Where an operand's element lies: its base address and, for a matrix, its leading dimension.
 fn place(printer: &Printer, value: String, node: String, argument: usize, operand: Operand, staged_at: usize) -> Access {
     let axes = operand.axes;
     let along_strip = lies_along_columns(axes, operand.order);

@@ -23,6 +23,8 @@ pub(super) struct Reduction {
     rows: bool,
     all: bool,
     elements: bool,
+    /// Whether a consumer combines all of its tiles, and publishes once.
+    total: bool,
     /// Where the unit's parts lie.
     parts_at: usize,
     /// Whether slices are added up as they arrive.
@@ -69,8 +71,9 @@ pub(super) fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction>
             rows: axes.without(L) == M,
             all: axes.without(L) == Axes::NONE,
             elements: axes.is_matrix(),
+            total: reduce.is_total(&plan.tile),
             parts_at: parts.at[index],
-            added: reduce.adds_as_they_arrive(),
+            added: reduce.adds_as_they_arrive(&plan.tile),
             partials: param(FieldValue::Partials(index)),
             result_type: format!("Result<{}, {along_columns}, {accumulate}>", operand.dtype.cuda()),
             base: printer.base(*argument, *operand),
@@ -91,7 +94,17 @@ pub(super) fn blocks(plan: &KernelPlan) -> Vec<Block> {
         cuda_type: block_type(axes),
         arrivals: param(FieldValue::Arrivals(index)),
     };
-    sets(&plan.program.reductions).into_iter().enumerate().map(block).collect()
+    let totals =
+        |axes: Axes| plan.program.reductions.iter().any(|reduce| reduce.operand.axes == axes && reduce.is_total(&plan.tile));
+    sets(&plan.program.reductions).into_iter().enumerate().filter(|(_, axes)| !totals(*axes)).map(block).collect()
+}
+
+/// The counter of the consumers that have published their totals, if the plan has any.
+pub(super) fn total_arrivals(plan: &KernelPlan) -> Option<String> {
+    let reductions = &plan.program.reductions;
+    let total = reductions.iter().find(|reduce| reduce.is_total(&plan.tile))?;
+    let set = sets(reductions).iter().position(|axes| *axes == total.operand.axes)?;
+    Some(param(FieldValue::Arrivals(set)))
 }
 
 fn block_type(axes: Axes) -> String {

@@ -1,4 +1,5 @@
-//! What a kernel was asked for, in the error that sends to another machine to compile it: nothing of this runs before there is one.
+//! The request behind a kernel, for the error that suggests compiling it on another machine. None of this runs before
+//! such an error.
 
 use super::Gemm;
 use crate::build::{Epilogue, registry};
@@ -12,7 +13,7 @@ use crate::source::Source;
 use crate::target::{Gpu, Target};
 
 impl Gemm {
-    /// An error of compiling or loading that tells the request, where that helps.
+    /// Adds the request to an error of compiling or loading, if it helps.
     pub(super) fn tell(&self, error: Error, target: Target, gpu: Gpu, problem: &Problem) -> Error {
         match error {
             Error::Jit(error) => Error::Jit(error.asked_for(|| self.asked(target, gpu, problem))),
@@ -28,7 +29,8 @@ impl Gemm {
             request += ", ";
             request += &what;
         }
-        // What the command would make of a document of the epilogue; what is stated besides may change nothing.
+        // The sources that the command would compile for the epilogue's JSON form. The statements beyond the shape may
+        // change nothing.
         let read = Epilogue::from_json(&self.epilogue.to_json(), &registry()).ok();
         let by_command = |epilogue: &Epilogue| {
             Gemm::of(self.operation, epilogue).kernel_plan(target, gpu, problem.shape).ok().and_then(|plan| sources(&plan))
@@ -61,7 +63,7 @@ fn sources(plan: &KernelPlan) -> Option<Vec<Source>> {
     Some(sources)
 }
 
-/// The words by which `postlude-cache` compiles it.
+/// The command line with which `postlude-cache` compiles it.
 fn command(operation: Operation, Shape { m, n, k, batch }: Shape, target: Target, gpu: Gpu) -> String {
     let batch = if batch == 1 { String::new() } else { format!(",{batch}") };
     let operation = match operation {
@@ -89,7 +91,7 @@ mod tests {
         recipes::bias_activation(F16, F16, |z| z.relu()).unwrap()
     }
 
-    /// What a cache that must not compile, and has nothing, says of a request.
+    /// The error of a cache that must not compile, and is empty, for a request.
     fn asked(gemm: &Gemm, target: Target, gpu: usize, problem: impl Into<Problem>) -> (Asked, String) {
         let directory = tempfile::tempdir().unwrap();
         let cache = Cache::open(directory.path().join("cache"), Config::new().mode(Mode::Deny));

@@ -1,4 +1,4 @@
-//! Tuning a plan: every tile and order that may be faster runs on the user's inputs, and the fastest stays.
+//! Tuning a plan: every tile and order that may be faster runs on the user's inputs, and the fastest is kept.
 
 use super::{Gemm, Kernel, Plan, parallel};
 use crate::device::probe::{may_wait, milliseconds};
@@ -14,22 +14,22 @@ use cudarc::driver::{CudaSlice, CudaStream, DriverError};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How long the launches of one measurement take together, roughly, and the most there are.
+/// The total time of one measurement's launches in microseconds, roughly, and the most launches.
 const BURST: f64 = 200.0;
 const LAUNCHES: usize = 16;
 
-/// Bytes whose clearing keeps the GPU busy while the launches of a burst are queued behind it, so that short kernels run
-/// back to back; and how often they are cleared.
+/// Bytes whose clearing keeps the GPU busy while the launches of a burst are queued behind it, so that short kernels
+/// run back to back; and how often they are cleared.
 const PLUG: usize = 64 << 20;
 const PLUGS: usize = 4;
 
-/// Rounds that no budget cuts.
+/// Rounds that run whatever the budget is.
 const LEAST_ROUNDS: usize = 3;
 
-/// A ratio below which a tile is worth changing to, besides being outside the spread.
+/// The highest ratio at which a change of tile is worthwhile. The ratio must also be outside the spread.
 const WORTHWHILE: f64 = 0.99;
 
-/// A tile in the running.
+/// A tile that takes part in the comparison.
 struct Contender {
     tile: Tile,
     raster: i32,
@@ -39,14 +39,14 @@ struct Contender {
     times: Vec<f64>,
 }
 
-/// What became of a candidate before any ran.
+/// The state of a candidate before the first measurement.
 enum Ready {
     Yes(Box<Contender>),
     No((Tile, i32), Outcome),
 }
 
 impl Gemm {
-    /// The plan with the tile that was found to be the fastest, if one was.
+    /// The plan with the tile that tuning found to be the fastest, if there is a record.
     pub(super) fn tuned(&self, device: &Device, fresh: &KernelPlan, shape: Shape) -> Option<KernelPlan> {
         Record::find(device.cache(), &self.subject(device, fresh, shape))?.apply(device.cache(), fresh)
     }
@@ -57,18 +57,18 @@ impl Gemm {
 }
 
 impl Plan {
-    /// Measures which of the tiles that fit the problem is the fastest, and runs that from now on: this plan, and every later
-    /// one of the same kind, also in other processes that share the kernel cache.
+    /// Measures which of the tiles that fit the problem is the fastest. From then on that tile runs, in this plan and
+    /// in every later plan of the same kind, also in other processes that share the kernel cache.
     ///
-    /// Tiles run on the arguments' inputs and on scratch memory in place of whatever a launch writes, which stays as it is to
-    /// the last bit. A tile wins if its results are those of the present one within rounding, and it is faster by more than the
-    /// spread of the measurements. Waits for the stream.
+    /// Tiles run on the arguments' inputs. Scratch memory replaces every output, so the outputs keep every bit. A tile
+    /// wins if its results equal those of the present one within rounding, and if it is faster by more than the spread
+    /// of the measurements. Waits for the stream.
     ///
-    /// Measure where and how the plan will run: what else the GPU does meanwhile counts.
+    /// Measure where and how the plan will run, because other work of the GPU affects the result.
     ///
     /// # Errors
-    /// As [`execute`](Plan::execute); if the device has no memory for the scratch copies; if the stream is being recorded into a
-    /// graph. The plan stays as it was then.
+    /// Those of [`execute`](Plan::execute); if the device has no memory for the scratch copies; or if a graph is
+    /// recorded from the stream. The plan is then unchanged.
     pub fn autotune(&mut self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>, options: Autotune) -> Result<Tuning, Error> {
         let start = Instant::now();
         may_wait(stream, "`Plan::autotune`")?;
@@ -102,13 +102,13 @@ impl Plan {
         self.settle(&fresh, own, contenders, trials, start)
     }
 
-    /// Whether a candidate is what runs now.
+    /// Whether a candidate is the kernel that runs now.
     fn runs(&self, (tile, raster): &(Tile, i32)) -> bool {
         same(tile, &self.kernel.plan.tile) && *raster == self.kernel.plan.raster
     }
 
-    /// What may be faster: the best other tiles by estimate, then all of them, and the present one, in other orders. These need
-    /// no kernels of their own.
+    /// The candidates: the best other tiles by estimate, then all tiles, including the present one, in other orders.
+    /// Other orders need no kernels of their own.
     fn candidates(&self, fresh: &KernelPlan, tiles: usize) -> Vec<(Tile, i32)> {
         let present = |tile: &Tile| same(tile, &self.kernel.plan.tile);
         let (own, others): (Vec<_>, Vec<_>) = fresh.choice.candidates().partition(|(tile, _)| present(tile));
@@ -122,7 +122,7 @@ impl Plan {
         tiles.iter().copied().chain(tiles.iter().flat_map(orders)).filter(|candidate| !self.runs(candidate)).collect()
     }
 
-    /// Compiles and loads what may be faster.
+    /// Compiles and loads the candidates.
     fn contenders(&self, fresh: &KernelPlan, options: Autotune, deadline: Option<Instant>) -> Vec<Ready> {
         let candidates = &self.candidates(fresh, options.candidates)[..];
         let compiled = compile(fresh, candidates, self.device.cache(), deadline);
@@ -143,7 +143,7 @@ impl Plan {
         ready
     }
 
-    /// Takes the fastest, keeps the answer, and reports.
+    /// Takes the fastest tile, stores the record, and reports.
     fn settle(
         &mut self,
         fresh: &KernelPlan,
@@ -168,7 +168,7 @@ impl Plan {
         }));
         trials.extend(others);
 
-        // As the plan without tuning has it: with as many blocks to a multiprocessor as were wished for.
+        // As in the plan without tuning: with as many blocks on a multiprocessor as the planner asked for.
         let present = fresh.choice.candidates().find(|(other, _)| same(other, &tile)).map(|(tile, _)| (tile, raster));
         let record = match best.map(|i| &contenders[i]) {
             Some(c) => Spread::of(c.times.iter().copied()).map(|won| Record::new(c.tile, c.raster, won, time, rounds)),
@@ -179,7 +179,7 @@ impl Plan {
             record.as_ref().map_or(Err("nothing was measured".into()), |record| record.keep(self.device.cache(), &subject));
         let winner = best.and_then(|i| contenders.into_iter().nth(i));
         if let Some(Contender { mut kernel, launch, .. }) = winner {
-            // The verdicts of the tuned plan say how it came to be; the tile is the one that compiled.
+            // The verdicts of the tuned plan say why it was chosen. The tile is the one that compiled.
             if let Some(plan) = record.and_then(|record| record.apply(self.device.cache(), fresh)) {
                 Arc::make_mut(&mut kernel.plan).choice = plan.choice;
             }
@@ -196,17 +196,17 @@ fn driver(error: DriverError) -> DeviceError {
     DeviceError::Driver { what: "time a kernel", error }
 }
 
-/// Whether two tiles are one, but for how many blocks the compiler was asked to leave room for.
+/// Whether two tiles are the same, apart from the number of blocks for which the compiler leaves registers.
 fn same(a: &Tile, b: &Tile) -> bool {
     Tile { min_blocks: b.min_blocks, ..*a } == *b
 }
 
-/// Whether a moment is over. A budget may reach further than the clock, which is never.
+/// Whether a deadline has passed. `None` never passes: the budget exceeds the range of the clock.
 fn is_past(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
-/// Compiles plans with other tiles on all cores. `None` for what was not begun by the deadline.
+/// Compiles plans with other tiles on all cores. `None` for candidates that were not begun before the deadline.
 fn compile(
     fresh: &KernelPlan,
     tiles: &[(Tile, i32)],
@@ -220,17 +220,17 @@ fn compile(
     })
 }
 
-/// Where tiles are compared.
+/// The stream and memory with which tiles are compared.
 struct Bench<'b, 's, 'a> {
     stream: &'b Arc<CudaStream>,
     scratch: &'b mut Scratch<'s, 'a>,
     plug: Option<CudaSlice<u8>>,
-    /// What the present kernel wrote.
+    /// The results of the present kernel.
     results: Vec<(DType, Vec<u8>)>,
 }
 
 impl Bench<'_, '_, '_> {
-    /// Runs the present kernel, notes its results, and says how many microseconds a launch of it takes.
+    /// Runs the present kernel, stores its results, and returns the microseconds of a launch.
     fn first_run(&mut self, launch: &Launch) -> Result<f64, Error> {
         self.scratch.restore(self.stream)?;
         launch.run(self.stream, &mut self.scratch.args())?;
@@ -238,7 +238,7 @@ impl Bench<'_, '_, '_> {
         self.burst(launch, 1)
     }
 
-    /// What is wrong with another kernel or its results, if anything is.
+    /// The fault of another kernel or its results, if there is one.
     fn check(&mut self, launch: &Launch) -> Result<Option<Outcome>, Error> {
         self.scratch.restore(self.stream)?;
         if let Err(error) = launch.run(self.stream, &mut self.scratch.args()) {
@@ -250,7 +250,7 @@ impl Bench<'_, '_, '_> {
         Ok(how.map(Outcome::Disagrees))
     }
 
-    /// Lets everybody run once a round, in another order every time. Returns the present kernel's times.
+    /// Runs each kernel once a round, in a different order every time. Returns the present kernel's times.
     fn rounds(
         &mut self,
         own: &Launch,
@@ -264,7 +264,7 @@ impl Bench<'_, '_, '_> {
             if round >= LEAST_ROUNDS && is_past(deadline) {
                 break;
             }
-            // Updates in place would grow without end.
+            // Updates in place would grow without limit.
             self.scratch.restore(self.stream)?;
             let count = others.len() + 1;
             for turn in 0..count {
@@ -280,7 +280,7 @@ impl Bench<'_, '_, '_> {
         Ok(times)
     }
 
-    /// Microseconds a launch, of several back to back.
+    /// Microseconds of a launch, averaged over several back to back.
     fn burst(&mut self, launch: &Launch, launches: usize) -> Result<f64, Error> {
         let event = || self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(driver);
         let mut args = self.scratch.args();
@@ -314,7 +314,7 @@ mod tests {
         let shape = Shape::new(2048, 2048, 2048);
         let gemm = Gemm::new(F16, Layout::TN, &recipes::bias_activation(F16, F16, |z| z.relu()).unwrap());
         let fresh = gemm.kernel_plan(device.target(), device.gpu(), shape).unwrap();
-        // A record of the tile that is the slowest by estimate.
+        // A record of the slowest tile by estimate.
         let (slow, raster) = fresh.choice.candidates().last().unwrap();
         let time = Spread::of([1.0]).unwrap();
         let subject = gemm.subject(&device, &fresh, shape);
@@ -338,7 +338,7 @@ mod tests {
         drop(args);
         assert!(stream.clone_dtoh(&d).unwrap().iter().all(|x| x.is_nan()), "tuning writes nothing of the user's");
 
-        // The next plan knows.
+        // The next plan uses the record.
         let next = gemm.plan(&device, shape).unwrap();
         assert_eq!(next.kernel.plan.tile, plan.kernel.plan.tile);
         let mut args = DeviceArgs::new().input("a", &ones).input("b", &ones).input("bias", &ones).output("d", &mut d);
@@ -356,7 +356,7 @@ mod tests {
             let plain = recipes::identity(F16).unwrap();
             if bias { recipes::bias_activation(F16, F16, |z| z.relu()).unwrap() } else { plain }
         };
-        // Another epilogue's kernel stands in for a miscompiled one: it leaves the bias out.
+        // Another epilogue's kernel, which omits the bias, stands in for a miscompiled one.
         let (gemm, wrong) = (Gemm::new(F16, Layout::TN, &recipe(true)), Gemm::new(F16, Layout::TN, &recipe(false)));
         let (plan, wrong) = (gemm.plan(&device, shape).unwrap(), wrong.plan(&device, shape).unwrap());
         let stream = device.context().default_stream();

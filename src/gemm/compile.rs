@@ -1,4 +1,4 @@
-//! From a plan to a kernel: rendering, compiling, and planning again where registers ran out.
+//! From a plan to a kernel: rendering, compiling, and planning again if registers run out.
 
 use super::*;
 use crate::error::{CustomFailure, Error};
@@ -10,26 +10,27 @@ use std::sync::Arc;
 /// A plan, its source and its binary. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// What was decided.
+    /// The plan.
     pub plan: Arc<KernelPlan>,
-    /// What was compiled.
+    /// The compiled source.
     pub source: Arc<Source>,
-    /// What came out.
+    /// The binary.
     pub cubin: Arc<Cubin>,
-    /// The kernel that runs before it and copies operands, if the plan has it so.
+    /// The kernel that copies operands before this one, if the plan has one.
     pub repack: Option<(Source, Arc<Cubin>)>,
-    /// The kernel that runs before it and multiplies the parts of K, if the plan has it so.
+    /// The kernel that multiplies the parts of K before this one, if the plan has one.
     pub split: Option<Arc<Kernel>>,
 }
 
 impl Gemm {
-    /// Compiles the kernel for a target, or takes it from the cache. Needs NVRTC, but neither GPU nor driver: this is
-    /// how a cache is filled beforehand. `multiprocessors` is the device's count, which the choice of tile depends on.
+    /// Compiles the kernel for a target, or takes it from the cache. It needs NVRTC, but neither a GPU nor a driver, so
+    /// a cache can be filled in advance. `gpu` states the device's multiprocessors and model, on which the choice of
+    /// tile depends.
     ///
-    /// A kernel whose registers ran out is compiled again: with fewer blocks to a multiprocessor, then with a smaller
-    /// tile. If nothing helps it is the one that spills least.
+    /// A kernel that runs out of registers is compiled again: with fewer blocks on a multiprocessor, then with a
+    /// smaller tile. If nothing helps, the result is the kernel that spills least.
     ///
-    /// Asked for the same once more, it takes the kernel from memory and neither plans nor prints.
+    /// A repeated request takes the kernel from memory, and neither plans nor prints.
     ///
     /// # Errors
     /// If there is no plan, no NVRTC, or a custom primitive does not compile.
@@ -49,7 +50,7 @@ impl Gemm {
 }
 
 impl Kernel {
-    /// Compiles a plan, relaxing it as long as registers run out.
+    /// Compiles a plan, and relaxes it as long as registers run out.
     pub(super) fn of(mut plan: KernelPlan, cache: &Cache) -> Result<Kernel, Error> {
         let repack = plan.repack.as_ref().map(|repack| -> Result<_, Error> {
             let source = emit::render_repack(repack)?;
@@ -59,7 +60,7 @@ impl Kernel {
         let repack = repack.transpose()?;
         let product = plan.split.as_mut().map(|split| -> Result<_, Error> {
             let product = Kernel::of((*split.product).clone(), cache)?;
-            // As it came out: its registers may have run out.
+            // The compiled plan replaces the planned one, because its registers may have run out.
             *split.product = (*product.plan).clone();
             Ok(Arc::new(product))
         });
@@ -72,7 +73,7 @@ impl Kernel {
             });
             let (source, cubin) = match (compiled, &best) {
                 (Ok(compiled), _) => compiled,
-                // One that spills is still one.
+                // A kernel that spills still works.
                 (Err(error), Some(best)) => {
                     tracing::warn!(entry = best.source.entry(), %error, "a kernel whose registers ran out stays as it is");
                     return Ok(best.clone());
@@ -90,19 +91,19 @@ impl Kernel {
         }
     }
 
-    /// Bytes that a thread moves because registers ran out.
+    /// Bytes that a thread spills to memory and reloads because registers ran out.
     fn spilled(&self) -> u32 {
         self.cubin.info.spill_store_bytes.saturating_add(self.cubin.info.spill_load_bytes)
     }
 
-    /// The plan in words, with what the compiler says of the kernel.
+    /// The plan in words, with the compiler's figures for the kernel.
     pub fn explain(&self) -> String {
         let product = self.split.as_ref().map(|product| product.compiled()).unwrap_or_default();
         let own = if product.is_empty() { "" } else { "the kernel that adds up and runs the epilogue\n" };
         format!("{}{product}{own}{}", self.plan.explain(), self.compiled())
     }
 
-    /// What the compiler says.
+    /// The compiler's figures.
     fn compiled(&self) -> String {
         let info = &self.cubin.info;
         let compiled = match info.compile_ms {
@@ -120,7 +121,7 @@ impl Kernel {
     }
 }
 
-/// Blames a compiler error on the custom primitive it belongs to.
+/// Attributes a compiler error to its custom primitive.
 fn blame(plan: &KernelPlan, error: JitError) -> Error {
     let JitError::Compile(failure) = &error else { return error.into() };
     let Some(at) = failure.errors().find_map(|m| m.step) else { return error.into() };

@@ -17,7 +17,7 @@ pub struct Plan {
     pub(super) problem: Problem,
     pub(super) kernel: Kernel,
     pub(super) launch: Arc<Launch>,
-    /// What tuning found, if it was tuned here.
+    /// The result of tuning, if this plan was tuned.
     pub(super) tuning: Option<Tuning>,
 }
 
@@ -28,17 +28,17 @@ impl fmt::Debug for Plan {
 }
 
 impl Gemm {
-    /// Chooses the kernel for a problem and compiles it, or takes it from the cache, and loads it. Takes the tile that
-    /// [`autotune`](Plan::autotune) found for such a problem on such a GPU, if it ever did.
+    /// Chooses the kernel for a problem, compiles it or takes it from the cache, and loads it. If
+    /// [`autotune`](Plan::autotune) has found a tile for such a problem on such a GPU, that tile is used.
     ///
-    /// Asked for the same once more, it neither plans nor looks beyond memory: planning for every call is affordable.
+    /// A repeated request neither plans nor looks beyond memory, so planning for every call is affordable.
     ///
     /// # Errors
     /// If there is no plan, no NVRTC, or the driver refuses the kernel.
     pub fn plan(&self, device: &Device, problem: impl Into<Problem>) -> Result<Plan, Error> {
         let problem = problem.into();
         let (target, gpu) = (device.target(), device.gpu());
-        // What tuning found is about a GPU; a new finding forgets all memos.
+        // Tuning results belong to one GPU. A new result discards all memos.
         let tell = |error| self.tell(error, target, gpu, &problem);
         let key = memo::key(self, target, gpu, &problem, device.name());
         let kernel = memo::kernel(device.cache(), key, || {
@@ -64,10 +64,10 @@ impl Gemm {
         load(device, kernel, slots(self.operation, self.epilogue.checked(), shape), shape)
     }
 
-    /// [`plan`](Gemm::plan) for arguments as they are: their strides and the alignment of their addresses.
+    /// [`plan`](Gemm::plan) for given arguments: for their strides and the alignment of their addresses.
     ///
     /// # Errors
-    /// As `plan`.
+    /// Those of `plan`.
     pub fn plan_for(
         &self,
         device: &Device,
@@ -80,14 +80,14 @@ impl Gemm {
         }
         let plan = self.plan(device, args.problem(shape, stream));
         if let Err(Error::Arguments(_)) = plan {
-            // A problem knows strides alone: a launch would find everything that does not fit.
+            // A problem states only strides. Binding the arguments finds everything else that does not fit.
             bind(&slots(self.operation, self.epilogue.checked(), shape), shape, args)?;
         }
         plan
     }
 }
 
-/// Loads a kernel and those that run before it.
+/// Loads a kernel and the kernels that run before it.
 fn load(device: &Device, mut kernel: Kernel, slots: Vec<Slot>, shape: Shape) -> Result<(Kernel, Launch), Error> {
     let mut before = Before::default();
     if let (Some(repack), Some((source, cubin))) = (kernel.plan.repack, &mut kernel.repack) {
@@ -125,19 +125,20 @@ impl From<LaunchError> for Error {
 }
 
 impl Plan {
-    /// Checks the arguments and launches: nothing else happens here. Returns when the launch is in the stream.
+    /// Checks the arguments and launches, and does nothing else. It returns when the launch is in the stream.
     ///
     /// A launch can be recorded into a CUDA graph if the context does not order streams by events
-    /// (`CudaContext::disable_event_tracking`): a capture cannot wait for an event outside it. Kernels are unloaded with the last of
-    /// their device and its plans, so keep one of these as long as the graph.
+    /// (`CudaContext::disable_event_tracking`), because a capture cannot wait for an event outside of it. Kernels are
+    /// unloaded when their device and all of its plans are dropped, so keep one of these as long as the graph.
     ///
-    /// A plan that copies operands, splits K or reduces has memory of its own on each stream that it has run on, which its first
-    /// execution there allocates, and which stays as long as the plan: run it on a few streams, not on ever new ones. Before a capture
-    /// execute it once, its operands shared by the batch as in the capture; keep the plan as long as the graph, and replay the graph
-    /// where nothing else runs the plan on that memory.
+    /// A plan that copies operands, splits K or reduces owns memory on each stream on which it has run. The first
+    /// execution on a stream allocates it, and it is freed with the plan. So run such a plan on a few streams, not on
+    /// new ones all the time. Execute it once before a capture, with its operands shared by the batch as in the
+    /// capture. Keep the plan as long as the graph, and replay the graph only while nothing else runs the plan on that
+    /// memory.
     ///
     /// # Errors
-    /// Every argument that does not fit; nothing is launched and nothing written then.
+    /// Every argument that does not fit. Then nothing is launched or written.
     pub fn execute(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), Error> {
         Ok(self.launch.run(stream, args)?)
     }
@@ -147,7 +148,7 @@ impl Plan {
         &self.kernel
     }
 
-    /// What runs and why.
+    /// The kernel that runs, with the reasons for its choice.
     pub fn explain(&self) -> String {
         let tuning = self.tuning.as_ref().map(ToString::to_string).unwrap_or_default();
         self.kernel.explain() + &tuning

@@ -1,7 +1,7 @@
-//! The short way to a kernel that this process has made before: past planning and printing, by what was asked for.
+//! The memo: it finds a kernel that this process has made before by its request, without planning or printing.
 //!
-//! What a request says is hashed in two parts. Epilogue, operation and preferences are the [`Gemm`]'s, which hashes them once; each
-//! call adds the target, the number of multiprocessors and the problem.
+//! A request is hashed in two parts. The [`Gemm`] hashes epilogue, operation and preferences once. Each call adds the
+//! target, the GPU and the problem.
 
 use super::{Gemm, Kernel};
 use crate::check::Need;
@@ -21,24 +21,24 @@ use crate::source::Origin;
 use crate::target::{Gpu, Target};
 use std::sync::{Arc, OnceLock};
 
-/// The hash of what a [`Gemm`] is, once somebody has asked for it.
+/// The hash of a [`Gemm`], once it has been computed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Identity(OnceLock<CacheKey>);
 
 impl Identity {
-    /// Whatever goes into a plan besides target and problem; `None` if it cannot be written down.
+    /// The hash of everything that a plan depends on, except target and problem; `None` if it cannot be serialised.
     fn of(&self, gemm: &Gemm) -> Option<CacheKey> {
         if let Some(known) = self.0.get() {
             return Some(*known);
         }
-        // Every field is named: a new one goes into the key, or is said not to.
+        // The pattern names every field, so a new field has to be added to the key or excluded here.
         let Gemm { operation, epilogue, preferences, identity: _ } = gemm;
-        // Without calls, so that two functions of one name are told apart by their bodies.
+        // Without calls, so that two functions with the same name are told apart by their bodies.
         let inlined = pass::inline(epilogue.checked());
         let graph = serde_json::to_vec(&wire::Document::of(inlined.graph())).ok()?;
         let rest = serde_json::to_vec(&(operation, preferences)).ok()?;
         let mut fields: Vec<&[u8]> = vec![&graph, &rest];
-        // Those that nothing uses have places among a plan's arguments, and are in no graph.
+        // Unused arguments have places among a plan's arguments, but do not appear in the graph.
         let unused = epilogue.arguments().iter().filter(|argument| argument.need == Need::Unused);
         fields.extend(unused.map(|argument| argument.name.as_bytes()));
         for (_, node) in inlined.graph().nodes() {
@@ -50,7 +50,7 @@ impl Identity {
     }
 }
 
-/// The key of a request. `also` is what it depends on beside what it says.
+/// The key of a request. `also` is a further dependency that the request does not state.
 pub(super) fn key(gemm: &Gemm, target: Target, gpu: Gpu, problem: &Problem, also: &str) -> Option<CacheKey> {
     let identity = gemm.identity.of(gemm)?;
     let problem = serde_json::to_vec(problem).ok()?;
@@ -59,7 +59,7 @@ pub(super) fn key(gemm: &Gemm, target: Target, gpu: Gpu, problem: &Problem, also
     Some(CacheKey::of_memo(&[identity.as_bytes(), target.as_bytes(), gpu.as_bytes(), &problem, also.as_bytes()]))
 }
 
-/// The kernel of a request: the one of the last time or, if there was none, what `make` makes.
+/// The kernel of a request: the memorised one or, if there is none, the one that `make` makes.
 pub(super) fn kernel(
     cache: &Cache,
     key: Option<CacheKey>,
@@ -75,7 +75,7 @@ pub(super) fn kernel(
     Ok(made)
 }
 
-/// The kernel as the next one who asks sees it.
+/// The kernel as later requests see it.
 fn remembered(kernel: &Kernel) -> Kernel {
     let mut known = kernel.clone();
     if known.cubin.info.origin != Origin::Memory {
@@ -84,17 +84,17 @@ fn remembered(kernel: &Kernel) -> Kernel {
     known
 }
 
-/// A kernel that was loaded, and its launches.
+/// A loaded kernel with its launches.
 #[cfg(feature = "cuda")]
 struct Prepared {
-    /// The plan that was asked for: by address, since a tuner's finding makes another for the same request.
+    /// The requested plan, compared by address, since tuning makes another plan for the same request.
     plan: Arc<KernelPlan>,
     kernel: Kernel,
     launch: Arc<Launch>,
 }
 
-/// A kernel ready to launch: as it was the last time, if that was the same kernel and left nothing on the device that plans cannot
-/// share.
+/// A kernel that is ready to launch: the memorised one, if it is the same kernel and owns no memory on the device that
+/// plans cannot share.
 #[cfg(feature = "cuda")]
 pub(super) fn launch(
     launches: &Memos,
@@ -142,7 +142,7 @@ mod tests {
         Epilogue::build(|e| e.store("d", (e.acc() + e.load_or("bias", F16.over(N), default)).relu(), F16)).unwrap()
     }
 
-    /// ReLU with an argument that nothing uses.
+    /// ReLU with an unused argument.
     fn with_unused(name: &str) -> Epilogue {
         let built = Epilogue::build_lenient(|e| {
             let _ = e.load(name, F16);

@@ -1,4 +1,4 @@
-//! The front door: a product (or a pointwise operation) with an epilogue; reference, plan, execute.
+//! The entry point: a product (or a pointwise operation) with an epilogue, and the ways to plan and run it.
 
 #[cfg(feature = "jit")]
 mod asked;
@@ -60,7 +60,7 @@ impl Gemm {
         Gemm { preferences: self.preferences, ..Gemm::of(self.operation, epilogue) }
     }
 
-    /// D = epilogue(A B), A and B of one format, lying as the layout says.
+    /// D = epilogue(A B), with A and B of one format, in the given layout.
     ///
     /// Two row-major matrices, `x @ y`, are [`TT`](Layout::TT); `x @ w.T`, a linear layer, is [`TN`](Layout::TN); `x.T @ y` is
     /// [`NT`](Layout::NT), and two column-major matrices, as in BLAS, are [`NN`](Layout::NN). [`Layout`] has a picture.
@@ -68,7 +68,7 @@ impl Gemm {
         Gemm::of(Operation::product(dtype, layout), epilogue)
     }
 
-    /// [`new`](Gemm::new) where A and B may have two formats: `E4M3` and `E5M2`, or `I8` and `U8`.
+    /// [`new`](Gemm::new) for A and B of two formats: `E4M3` and `E5M2`, or `I8` and `U8`.
     ///
     /// ```
     /// # use postlude::prelude::*;
@@ -83,11 +83,11 @@ impl Gemm {
         Gemm::of(Operation::Product { a, b, layout }, epilogue)
     }
 
-    /// D = epilogue(A): an epilogue over a matrix that already exists, which is passed as `a`. K does not count:
-    /// [`Shape::matrix`] has none.
+    /// D = epilogue(A): an epilogue over an existing matrix, which is passed as `a`. K has no meaning, and
+    /// [`Shape::matrix`] omits it.
     ///
-    /// An epilogue that reads no accumulator needs no `a`: it works on what it loads, and a matrix that it stores under the name of a
-    /// loaded one is updated in place. The format and order given here then mean nothing.
+    /// An epilogue that reads no accumulator needs no `a`: it works on its loads. A matrix that it stores under the
+    /// name of a loaded one is updated in place. The format and order given here then have no meaning.
     ///
     /// ```
     /// # use postlude::prelude::*;
@@ -111,10 +111,10 @@ impl Gemm {
         &self.epilogue
     }
 
-    /// Computes on the CPU what the kernel means.
+    /// Computes the result of the kernel on the CPU, as its definition.
     ///
     /// # Errors
-    /// Every argument that does not fit; nothing is written then.
+    /// Every argument that does not fit. Then nothing is written.
     pub fn reference(&self, shape: Shape, args: HostArgs<'_>) -> Result<(), ArgumentErrors> {
         reference::run(self.operation, self.epilogue.checked(), shape, args, Precision::F32)
     }
@@ -122,8 +122,8 @@ impl Gemm {
     /// The kernel's plan for a target and a number of multiprocessors. Needs no GPU and compiles nothing.
     ///
     /// # Errors
-    /// If the epilogue does not fit the operation, the problem has strides that no launch could take, or the target lacks what it needs or has no
-    /// multiprocessors.
+    /// If the epilogue does not fit the operation, if the problem has strides that no launch could take, or if the
+    /// target lacks a feature or has no multiprocessors.
     pub fn kernel_plan(&self, target: Target, gpu: impl Into<Gpu>, problem: impl Into<Problem>) -> Result<KernelPlan, PlanError> {
         let checked = self.epilogue.checked();
         KernelPlan::new(self.operation, checked, &problem.into(), target, gpu, self.preferences)
@@ -134,7 +134,7 @@ impl KernelPlan {
     /// The CUDA source.
     ///
     /// # Errors
-    /// Only if a template of this library is at fault.
+    /// Only if a template of this library is wrong.
     pub fn source(&self) -> Result<Source, RenderError> {
         emit::render(self)
     }

@@ -1,15 +1,16 @@
-//! The same work for many, on many threads.
+//! The same work for many items, on many threads.
 
 use crate::reference::side_by_side;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// As many threads as the machine has for a process.
+/// The number of threads that the machine offers to a process.
 pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What `work` makes of each number below `count`, in order. Each is begun in order, on one of `threads` threads, this one among them.
+/// The results of `work` for each number below `count`, in order. The calls begin in order, on `threads` threads,
+/// including this one.
 pub(super) fn map<T: Send>(count: usize, threads: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new((0..count).map(|_| None).collect::<Vec<Option<T>>>());

@@ -1,4 +1,4 @@
-//! Filling a cache beforehand, on every core and without a GPU.
+//! Filling a cache in advance, on every core and without a GPU.
 
 use super::{Gemm, Kernel, parallel};
 use crate::error::Error;
@@ -6,24 +6,25 @@ use crate::jit::Cache;
 use crate::plan::Problem;
 use crate::target::{Gpu, Target};
 
-/// A kernel that will be wanted.
+/// A kernel that will be needed.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The product and its epilogue.
     pub gemm: Gemm,
-    /// What it will run on.
+    /// The target that it will run on.
     pub target: Target,
-    /// Its multiprocessors and model; the choice of the tile depends on them.
+    /// The GPU's multiprocessors and model, on which the choice of the tile depends.
     pub gpu: Gpu,
     /// The problem.
     pub problem: Problem,
 }
 
-/// Compiles every kernel that the cache does not have, on `threads` threads (0: one a core). `finished` is told of each as soon as
-/// it is there, by its place in `wanted`. The answers are in the order of `wanted`; one that fails does not stop the others.
+/// Compiles every kernel that the cache does not have, on `threads` threads (0: one for each core). It calls `finished`
+/// for each kernel as soon as it is there, with its index in `wanted`. The results are in the order of `wanted`. A
+/// kernel that fails does not stop the others.
 ///
-/// The cache then has what [`Gemm::compile`] and `Gemm::plan` ask for if they ask with the same target, count and problem: also
-/// in another process, and on a machine without NVRTC.
+/// The cache then has the kernels for [`Gemm::compile`] and `Gemm::plan` with the same target, GPU and problem: also in
+/// another process, and on a machine without NVRTC.
 pub fn precompile(
     cache: &Cache,
     wanted: &[Wanted],
@@ -42,10 +43,10 @@ pub fn precompile(
 }
 
 impl Gemm {
-    /// Fills a cache for several targets, each with its number of multiprocessors, on every core.
+    /// Fills a cache for several targets, each with its GPU, on every core.
     ///
     /// # Errors
-    /// Of the targets that fail, the first.
+    /// The first error among the targets.
     pub fn precompile(
         &self,
         cache: &Cache,

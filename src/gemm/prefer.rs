@@ -1,4 +1,4 @@
-//! What a program may ask for beyond the epilogue: each method makes another product.
+//! The requests of a program beyond the epilogue. Each method makes another product.
 
 use super::Gemm;
 use crate::ir::Side;
@@ -36,63 +36,68 @@ impl Gemm {
         self.prefer(|preferences| preferences.fast_accumulation = allow)
     }
 
-    /// This mainloop and no other.
+    /// Uses only this mainloop.
     #[must_use]
     pub fn mainloop(self, mainloop: Mainloop) -> Gemm {
         self.prefer(|preferences| preferences.mainloop = Some(mainloop))
     }
 
-    /// This tile and no other.
+    /// Uses only this tile.
     #[must_use]
     pub fn tile(self, tile: Tile) -> Gemm {
         self.prefer(|preferences| preferences.tile = Some(tile))
     }
 
     /// The order of the tiles: groups of this many rows of tiles, each group swept from column to column, or of as many
-    /// columns if it is negative. Tiles that run at the same time then share operands in the level-2 cache. 0, the default,
-    /// leaves it to the choice. A run-time number: it changes no kernel.
+    /// columns if it is negative. Tiles that run at the same time then share operands in the L2 cache. With 0, the
+    /// default, the planner chooses. The number is a parameter of the launch, so it changes no kernel.
     #[must_use]
     pub fn raster_group(self, group: i32) -> Gemm {
-        // The least `i32` has no absolute value: the next one stands for it.
+        // The least `i32` has no absolute value, so the next number replaces it.
         self.prefer(|preferences| preferences.raster_group = NonZeroI32::new(group.max(-i32::MAX)))
     }
 
-    /// Whether the blocks of a Hopper kernel wait for each other before each takes its next tile; a block that does so in vain, for some ten
-    /// microseconds, because another multiprocessor is busy with something else, goes on alone. Default: where
-    /// K and the output are so large that blocks which drift apart would read the same operands from memory one after another. Results
-    /// are the same. Counting takes 256 bytes of device memory for each stream; where there are none, and in launches that are captured, nobody
-    /// waits.
+    /// Whether the blocks of a Hopper kernel run in lockstep: each waits for the others before it takes its next tile.
+    /// Default: yes, if K and the output are so large that blocks that drift apart would read the same operands from
+    /// memory one after another.
+    ///
+    /// Results are the same. A block that has waited for some ten microseconds, because another multiprocessor is busy
+    /// with other work, continues alone. Counting takes 256 bytes of device memory for each stream. Without them, and
+    /// in captured launches, blocks do not wait.
     #[must_use]
     pub fn lockstep(self, waits: bool) -> Gemm {
         self.prefer(|preferences| preferences.lockstep = Some(waits))
     }
 
-    /// In how many parts K is split, for outputs that leave multiprocessors idle. Each part is multiplied as an entry of a batch,
-    /// into sums that the plan owns (`f32`, one matrix a part, one piece of memory for each stream); a second kernel adds them up,
-    /// always in the same order, and runs the epilogue once. 0, the default, splits where `sm90a` multiplies and estimates expect it to
-    /// pay, and `explain()` says what they expect of any mainloop; 1 leaves K whole; any other number, up to 64, is how many, and
-    /// planning fails if K is not so many times a multiple of 8, or the problem has a batch. A capture cannot allocate: run a plan that splits once on the
-    /// stream before it is captured there.
+    /// The number of parts in which K is split, for outputs that leave multiprocessors idle.
+    ///
+    /// Each part is multiplied as an entry of a batch, into sums that the plan owns (`f32`, one matrix for each part,
+    /// separate memory for each stream). A second kernel adds them up, always in the same order, and runs the epilogue
+    /// once. With 0, the default, K is split if `sm90a` multiplies and estimates expect it to pay; `explain()` states
+    /// the estimates for every mainloop. 1 leaves K whole. Any other number, up to 64, is the number of parts; planning
+    /// fails if K is not a multiple of 8 times that number, or if the problem has a batch. A capture cannot allocate:
+    /// run a plan that splits K once on a stream before you capture it there.
     #[must_use]
     pub fn split_k(self, parts: usize) -> Gemm {
         self.prefer(|preferences| preferences.split_k = NonZeroUsize::new(parts))
     }
 
-    /// Whether a launch may begin while the one before it in the stream still runs. Default: yes, where the kernel can.
+    /// Whether a launch may begin while the one before it in the stream still runs. Default: yes, if the kernel
+    /// supports it.
     ///
-    /// Such a kernel prepares itself and then waits, before it reads or writes anything, until all that precedes it in the
-    /// stream is done, whatever that is: results are the same, gaps between kernels shorter. A kernel of the program's own
-    /// that follows sees nothing of it unless it is launched the same way. Captured into a graph, the launch becomes a
-    /// programmatic edge.
+    /// Such a kernel prepares itself. Before it reads or writes memory it waits until all earlier work in the stream is
+    /// done. So results are the same, and the gaps between kernels are shorter. A kernel of the program that follows is
+    /// not affected, unless it is launched the same way. In a captured graph the launch becomes a programmatic edge.
     #[must_use]
     pub fn programmatic_launch(self, allow: bool) -> Gemm {
         self.prefer(|preferences| preferences.programmatic = allow)
     }
 
-    /// Declares operands constant: nothing that may still run when a launch begins writes them, as with the weights of inference.
+    /// Declares operands constant: no work that may still run when a launch begins writes them. The weights of
+    /// inference are an example.
     ///
-    /// A programmatic launch then fetches them while its predecessors finish, which shortens short kernels. Default: neither. If an
-    /// earlier launch, not only the last one, may still be writing a declared operand, results are wrong.
+    /// A programmatic launch then fetches them before earlier kernels are done, which shortens short kernels. Default:
+    /// none. If any earlier launch may still be writing a declared operand, not only the last one, results are wrong.
     ///
     /// ```
     /// use postlude::build::recipes;

@@ -1,4 +1,4 @@
-//! First steps: arguments in host memory, computed on the GPU if there is one and on the CPU if not.
+//! First steps: arguments in host memory, computed on the GPU if there is one, and otherwise on the CPU.
 
 use super::Gemm;
 use crate::args::HostArgs;
@@ -8,13 +8,13 @@ use crate::error::Error;
 use crate::problem::Shape;
 use std::fmt;
 
-/// What [`Gemm::run`] ran on.
+/// The device on which [`Gemm::run`] ran.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RanOn {
-    /// A GPU: which.
+    /// A GPU, with its name.
     Gpu(String),
-    /// The CPU reference: why there was no GPU, or no compiler for it.
+    /// The CPU reference, with the reason why there was no GPU or no compiler for it.
     Cpu(String),
 }
 
@@ -28,15 +28,15 @@ impl fmt::Display for RanOn {
 }
 
 impl Gemm {
-    /// Computes once on arguments in host memory: on the first GPU, or with [`reference`](Gemm::reference) where there is no
-    /// GPU, or neither NVRTC nor the compiled kernel. Says which it was, and why.
+    /// Computes once on arguments in host memory: on the first GPU, or with [`reference`](Gemm::reference) if there is
+    /// no GPU, or neither NVRTC nor the compiled kernel. It returns which of these ran, and why.
     ///
-    /// For first steps, tests and tools. It opens the device and copies every argument there and back: a program that runs
-    /// a kernel again and again makes a plan (`Gemm::plan`) and executes it on memory of its own.
+    /// It is meant for first steps, tests and tools. It opens the device and copies every argument there and back. A
+    /// program that runs a kernel repeatedly should make a plan (`Gemm::plan`) and execute it on its own memory.
     ///
     /// # Errors
-    /// As `Gemm::plan` and `Plan::execute`; nothing is written then. A missing GPU or compiler is no
-    /// error; a kernel that is not in the cache is one where the cache's mode is `deny`.
+    /// Those of `Gemm::plan` and `Plan::execute`. Then nothing is written. A missing GPU or compiler is not an error. A
+    /// kernel that is not in the cache is an error if the cache's mode is `deny`.
     pub fn run(&self, shape: Shape, args: HostArgs<'_>) -> Result<RanOn, Error> {
         #[cfg(feature = "cuda")]
         let why = match Device::find() {
@@ -79,11 +79,12 @@ mod on_device {
     }
 
     impl Plan {
-        /// [`execute`](Plan::execute) on arguments in host memory: copies them to the device, launches, copies the outputs
-        /// back and waits. For first steps, tests and tools; the copies take longer than the kernel.
+        /// [`execute`](Plan::execute) on arguments in host memory: copies them to the device, launches, copies the
+        /// outputs back and waits. It is meant for first steps, tests and tools, because the copies take longer than
+        /// the kernel.
         ///
         /// # Errors
-        /// As `execute`; if the device has no memory left; if the stream is being captured.
+        /// Those of `execute`; if the device has no memory left; or if the stream is being captured.
         pub fn execute_host(&self, stream: &Arc<CudaStream>, args: HostArgs<'_>) -> Result<(), Error> {
             may_wait(stream, "`Plan::execute_host`")?;
             let mut copies = Copies::upload(stream, args)?;

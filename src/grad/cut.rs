@@ -1,6 +1,6 @@
 //! Minimum cuts: the cheapest set of vertices that lies on every path from a source to a use.
 //!
-//! Of several such sets it is the one nearest to the uses, behind which the least has to be computed again.
+//! Among several such sets it takes the one nearest to the uses, which leaves the least to compute again.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ pub(super) struct Network {
     uses: Vec<usize>,
 }
 
-/// A directed edge and how much more it carries; its reverse is the edge beside it.
+/// A directed edge and its remaining capacity. Its reverse is the next edge.
 struct Arc {
     to: usize,
     left: u64,
@@ -30,19 +30,19 @@ impl Network {
         self.edges.push((from, to));
     }
 
-    /// Where values come from that are there only in the forward pass.
+    /// Marks a value that exists only in the forward pass.
     pub fn source(&mut self, vertex: usize) {
         self.sources.push(vertex);
     }
 
-    /// What has to be known.
+    /// Marks a value that the backward pass needs.
     pub fn needed(&mut self, vertex: usize) {
         self.uses.push(vertex);
     }
 
-    /// The cut, in order of vertices; `None` if every one holds a vertex of weight [`NEVER`].
+    /// The cut, in order of vertices; `None` if every cut contains a vertex of weight [`NEVER`].
     pub fn cut(&self) -> Option<Vec<usize>> {
-        // Vertex v is an arc of its weight from 2v to 2v + 1; edges and both ends carry anything.
+        // Vertex v is an arc of its weight from 2v to 2v + 1. Edges and both ends have unlimited capacity.
         let count = self.weights.len();
         let (source, sink) = (2 * count, 2 * count + 1);
         let (mut arcs, mut leaving) = (Vec::new(), vec![Vec::new(); 2 * count + 2]);
@@ -57,7 +57,7 @@ impl Network {
         self.sources.iter().for_each(|v| add(source, 2 * v, NEVER));
         self.uses.iter().for_each(|v| add(2 * v + 1, sink, NEVER));
         let mut flow = 0;
-        // Along a shortest path while there is one.
+        // Augments along shortest paths.
         loop {
             let mut reached_by: Vec<Option<usize>> = vec![None; leaving.len()];
             let mut queue = VecDeque::from([source]);
@@ -82,7 +82,7 @@ impl Network {
                 return None;
             }
         }
-        // What still reaches a use lies behind the cut.
+        // Vertices that still reach a use lie behind the cut.
         let mut behind = vec![false; leaving.len()];
         behind[sink] = true;
         let mut stack = vec![sink];
@@ -128,7 +128,7 @@ mod tests {
         chain.source(0);
         chain.needed(3);
         assert_eq!(chain.cut(), Some(vec![3]));
-        // Nothing is needed, nothing is cut.
+        // If nothing is needed, nothing is cut.
         let mut idle = Network::new(vec![16; 2]);
         idle.edge(0, 1);
         idle.source(0);
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_costs_nothing_is_cut_only_where_it_helps() {
-        // 0 -> 1 -> 2 needed, and 1 -> 3 which nobody needs.
+        // 0 -> 1 -> 2 is needed, and 1 -> 3 is not.
         let mut network = Network::new(vec![16, 0, 16, 0]);
         [(0, 1), (1, 2), (1, 3)].into_iter().for_each(|(from, to)| network.edge(from, to));
         network.source(0);

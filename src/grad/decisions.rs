@@ -1,24 +1,24 @@
-//! Decisions: what the forward pass decided, the backward pass does not decide again.
+//! Decisions: the backward pass follows the decisions of the forward pass, and does not decide again.
 //!
-//! A condition, a sign, a rounding to integers, a remainder jump. A saved number is rounded, and near a border the
-//! rounded number may lie on the other side: a derivative made of a condition on it would be another arm's. So a value
-//! that jumps is computed again only from what the backward pass has to the last bit. Otherwise it is saved, a condition
-//! as a bit, or something behind it is.
+//! A condition, a sign, a rounding to integers and a remainder jump. A saved number is rounded, and near a border the
+//! rounded number may lie on the other side. The derivative of a condition on it would then be that of the other arm.
+//! So a value that jumps is computed again only from values that the backward pass has to the last bit. Otherwise the
+//! forward pass saves it (a condition as one bit), or saves a value behind it.
 //!
-//! Exact are conditions and integers, numbers that are saved as `f32`, and what primitives without an error make of them:
-//! others may be contracted in one of the two kernels, and have a last bit of their own in each.
+//! Exact values are conditions and integers, numbers that are saved as `f32`, and the results of primitives without an
+//! error on exact values. Other results may be contracted in one of the two kernels, and then differ in the last bit.
 //!
 //! One exception costs nothing: the comparison with 0 of an output that the caller keeps. Rounding to nearest keeps the
-//! sign, and what is not 0 becomes 0 only below half of the format's smallest number: 2^-25 for `f16`; for `bf16` that is
-//! less than the smallest normal `f32`. There the output is 0, and its derivative is that at 0, for everybody who reads
-//! the output.
+//! sign, and a nonzero value becomes 0 only below half of the format's smallest number: 2^-25 for `f16`. For `bf16`
+//! that is less than the smallest normal `f32`. There the output is 0, and the derivative is that at 0, as for every
+//! other reader of the output.
 
 use crate::dtype::ValueType;
 use crate::ir::graph::{Constant, Graph, Node, NodeId};
 
-/// What would become of a value if it were saved.
+/// The properties of a value that decide whether it is saved.
 pub(super) struct Fate {
-    /// The user wants it computed again.
+    /// The user wants it recomputed.
     pub pinned: bool,
     /// It is a number with a fraction.
     pub real: bool,
@@ -28,7 +28,7 @@ pub(super) struct Fate {
     pub kept: bool,
 }
 
-/// The values that jump and cannot be computed again exactly. `saved` says which values depend on the forward pass.
+/// The values that jump and cannot be recomputed exactly. `saved` says which values depend on the forward pass.
 pub(super) fn made_once(graph: &Graph, saved: &[bool], fate: impl Fn(NodeId) -> Fate) -> Vec<NodeId> {
     let mut once = Vec::new();
     // Whether the backward pass has a value to the last bit, wherever the cut is.
@@ -49,7 +49,7 @@ pub(super) fn made_once(graph: &Graph, saved: &[bool], fate: impl Fn(NodeId) -> 
                 follows &= !real || op.row().is_exact(&operands);
             }
             Node::Custom { .. } => follows = false,
-            // Sums are added up in another order, and an index of the largest jumps.
+            // Sums are added up in another order, and the index of the largest element jumps.
             Node::Reduce { .. } if real => follows = false,
             Node::Reduce { .. } if !follows && !pinned => {
                 once.push(id);
@@ -62,7 +62,7 @@ pub(super) fn made_once(graph: &Graph, saved: &[bool], fate: impl Fn(NodeId) -> 
     once
 }
 
-/// What is compared with 0, if a node does that.
+/// The value that a node compares with 0, if it does that.
 fn of_sign(graph: &Graph, node: &Node) -> Option<NodeId> {
     let Node::Apply { op, args } = node else { return None };
     let is_zero =

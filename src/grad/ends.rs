@@ -1,4 +1,4 @@
-//! Ends: the outputs through which gradients come in, and the arguments that get theirs.
+//! Ends: the outputs through which gradients come in, and the arguments that get gradients.
 
 use super::error::GradError;
 use super::joint::{FORWARD, Joint};
@@ -12,9 +12,9 @@ use crate::ir::name::LONGEST;
 use crate::ir::{Operand, Order, Reduction, Sink, SinkKind};
 use std::sync::Arc;
 
-/// What the name of an argument's gradient begins with.
+/// The prefix of an argument's gradient.
 const GRADIENT: &str = "grad_";
-/// What the name of an output's incoming gradient begins with, unless that is the accumulator.
+/// The prefix of an output's incoming gradient, unless that gradient is the accumulator.
 const UPSTREAM: &str = "upstream_";
 
 /// The name of an argument's gradient.
@@ -27,7 +27,7 @@ pub(super) fn upstream(output: &str) -> Arc<str> {
     format!("{UPSTREAM}{output}").into()
 }
 
-/// Fails if there is no room for that in front of a name.
+/// Fails if the prefix makes a name too long.
 fn room(prefix: &'static str, name: &str) -> Result<(), GradError> {
     let most = LONGEST - prefix.len();
     if name.chars().count() <= most { Ok(()) } else { Err(GradError::Long { name: name.into(), prefix, most }) }
@@ -50,9 +50,9 @@ pub(super) struct Output {
     adjoint: Option<Adjoint>,
 }
 
-/// All of them.
+/// The outputs with gradients.
 pub(super) struct Outputs {
-    /// The one whose gradient is the accumulator.
+    /// The output whose gradient is the accumulator.
     pub through: Output,
     pub others: Vec<Output>,
 }
@@ -73,7 +73,7 @@ impl Outputs {
                 SinkKind::Store(_) => (value, None),
                 SinkKind::Reduce(Reduction { monoid, .. }) => (monoid.gives(value), monoid.adjoint()),
             };
-            // An integer has no gradient, and neither has what a store rounds to one.
+            // An integer does not have a gradient, nor does a value that a store rounds to an integer.
             if !gives.is_float() || !sink.kind.operand().dtype.value_type().is_float() {
                 continue;
             }
@@ -85,10 +85,12 @@ impl Outputs {
                     Some("the batch shares it; let it vary along the batch, or leave it out with `Wrt::detached`")
                 }
                 _ if matches!(forward.graph().node(sink.value()), Node::Element(..)) => Some(
-                    "it sums an operand of the product, whose gradient is a product of its own; leave it out with `Wrt::detached`",
+                    "it sums an operand of the product, whose gradient is a product of its own; leave it out with \
+                     `Wrt::detached`",
                 ),
                 SinkKind::Reduce(_) if adjoint.is_none() => Some(
-                    "among reductions only sums, of elements and of their squares, have gradients; leave it out with `Wrt::detached`",
+                    "among reductions only sums, of elements and of their squares, have gradients; leave it out with \
+                     `Wrt::detached`",
                 ),
                 SinkKind::Store(_) | SinkKind::Reduce(_) => None,
             };
@@ -102,7 +104,7 @@ impl Outputs {
             Some(name) => outputs.iter().position(|o| *o.name == **name && matrix(o)).ok_or_else(|| {
                 let fits = |s: &Sink| s.kind.operand().axes.contains(Axes::MNL) && forward.type_of(s.value()).value.is_float();
                 let why = match sinks.iter().any(|s| *s.name == **name && fits(s)) {
-                    // What fits is missing only if it was left out.
+                    // An output that fits is missing only if it was left out.
                     true => "it is detached as well; name it in `Wrt::through` or in `Wrt::detached`, not in both",
                     false => "it is not a matrix of floating-point values; choose one that is stored as f32, f64, f16 or bf16",
                 };
@@ -136,15 +138,15 @@ impl Outputs {
     }
 }
 
-/// What is differentiated with respect to.
+/// A value to differentiate with respect to.
 pub(super) struct Leaf {
     pub name: Arc<str>,
     pub id: NodeId,
-    /// Of its gradient.
+    /// The layout of its gradient.
     pub operand: Operand,
 }
 
-/// The accumulator and the arguments that were asked for.
+/// The accumulator and the requested arguments.
 pub(super) fn leaves(forward: &Checked, joint: &Joint, wrt: &Wrt, output: DType) -> Result<Vec<Leaf>, GradError> {
     let mut leaves = Vec::new();
     let mut known = Vec::new();
@@ -156,7 +158,7 @@ pub(super) fn leaves(forward: &Checked, joint: &Joint, wrt: &Wrt, output: DType)
     };
     for (id, node) in joint.graph.nodes() {
         let (name, value, operand) = match node {
-            // Whether or not a value of the epilogue depends on it.
+            // Present even if no value of the epilogue depends on it.
             Node::Load { name, operand, .. } if **name == *FORWARD => {
                 let value = operand.dtype.value_type();
                 if wrt.accumulator && value.is_float() {

@@ -1,7 +1,7 @@
-//! The joint graph: the forward values and, after the sweep, the gradients made of them.
+//! The joint graph: the forward values and, after the sweep, the gradients made from them.
 //!
-//! The accumulator of the backward epilogue is an incoming gradient; the forward accumulator is a load under a name that no
-//! argument can have, until the reserve is planned.
+//! The accumulator of the backward epilogue is an incoming gradient. Until the reserve is planned, the forward
+//! accumulator is a load under a name that no argument can have.
 
 use super::error::GradError;
 use super::masks;
@@ -14,10 +14,10 @@ use crate::pass;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What the forward accumulator is called in a joint graph.
+/// The name of the forward accumulator in a joint graph.
 pub(super) const FORWARD: &str = "\0acc";
 
-/// A derivative that a function brings: its arguments, and the function.
+/// A function's own derivative: the function and its arguments.
 pub(super) type Rule = (&'static Function, Vec<NodeId>);
 
 /// The forward values of an epilogue, calls replaced by their bodies.
@@ -25,16 +25,16 @@ pub(super) struct Joint {
     pub graph: Graph,
     /// Types of the forward values.
     pub types: Vec<Type>,
-    /// Values of functions that bring a derivative of their own.
+    /// Values of functions with a derivative of their own.
     pub rules: HashMap<NodeId, Rule>,
-    /// For each value of the epilogue, the one here.
+    /// For each value of the epilogue, the value in this graph.
     pub of_user: Vec<NodeId>,
 }
 
 impl Joint {
     pub fn new(forward: &Checked) -> Result<Joint, GradError> {
         let (mut graph, mut rules) = (Graph::new(), HashMap::new());
-        // It is there even if nothing depends on it: its gradient is 0 then.
+        // It exists even if nothing depends on it. Its gradient is then 0.
         graph.push(accumulator(forward.accumulator().unwrap_or(ValueType::F32)), None);
         let mut of_user: Vec<NodeId> = Vec::new();
         let mut lost = None;
@@ -46,7 +46,7 @@ impl Joint {
             };
             of_user.push(expand(&mut graph, node, built_at, &mut |function, args, result| {
                 if function.gradient.is_some() {
-                    // A rule belongs to a value, and this one is the argument's.
+                    // A rule belongs to a value, and this value is the argument's.
                     if args.contains(&result) && pass::is_argument(function) {
                         lost.get_or_insert(GradError::Argument { function: function.name, built_at });
                     }
@@ -68,18 +68,18 @@ fn accumulator(value: ValueType) -> Node {
     Node::load(FORWARD, value.storage())
 }
 
-/// A joint graph with its sinks, folded, and what became of the epilogue's values.
+/// A joint graph with its sinks after folding, and the places of the epilogue's values.
 pub(super) struct Folded {
     pub checked: Checked,
-    /// For each value of the epilogue the one here, if the backward pass has to do with it.
+    /// For each value of the epilogue, the value in this graph, if the backward pass is related to it.
     pub of_user: Vec<Option<NodeId>>,
-    /// For each value of the epilogue the condition of a ReLU that it is everywhere but at the border.
+    /// For each value of the epilogue, the condition of a ReLU that equals it everywhere except at the border.
     pub at_border: Vec<Option<NodeId>>,
 }
 
 impl Joint {
-    /// Folds constants, applies the laws of the table, joins nested masks into one, and puts regions outermost. `incoming`
-    /// are the names of gradients that are loaded.
+    /// Folds constants, applies the laws of the table, joins nested masks into one, and makes regions outermost.
+    /// `incoming` are the names of gradients that are loaded.
     pub fn fold(&self, sinks: Vec<Sink>, incoming: &[Arc<str>]) -> Folded {
         let mut joint = self.graph.clone();
         sinks.into_iter().for_each(|sink| joint.sink(sink, None));

@@ -1,8 +1,8 @@
 //! Masks and regions of gradients: one mask instead of two, and regions outermost.
 //!
-//! Both replace values by equal ones, bit for bit, but for the sign of a zero. A mask of a mask is one mask, and one bit to save. What several regions
-//! of one condition are combined to is one region: where the condition is positional a kernel runs one arm, and all of
-//! its gradient belongs there.
+//! Both rewrites keep every bit, except for the sign of a zero. A mask of a mask becomes one mask, with one bit to
+//! save. A primitive on several regions with one condition becomes one region: if the condition is positional, a kernel
+//! runs one arm, and the whole gradient of the region belongs there.
 
 use crate::ir::axes::N;
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Graph, Node, NodeId};
@@ -12,11 +12,10 @@ use crate::pass;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What regions have come to: arms of different regions are made of the same nodes.
+/// The results of placed regions, because arms of different regions share nodes.
 pub(super) type Placed = HashMap<Node, NodeId>;
 
-/// Adds a node over operands that are simplified already, or what it comes to. `incoming` are the names of gradients that
-/// are loaded.
+/// Adds a node over simplified operands, or its simplification. `incoming` are the names of gradients that are loaded.
 pub(super) fn place(graph: &mut Graph, node: Node, built_at: BuiltAt, incoming: &[Arc<str>], placed: &mut Placed) -> NodeId {
     if let Some(id) = placed.get(&node) {
         return *id;
@@ -55,14 +54,14 @@ fn is_constant(graph: &Graph, id: NodeId) -> bool {
     matches!(graph.node(id), Node::Constant(_))
 }
 
-/// A primitive of regions of one positional condition, as a region of that primitive; a mask of such a region as well.
-/// Only of gradients: a value of the forward pass stays as it is, so that what is saved is what is computed there.
+/// Rewrites a primitive of regions with one positional condition, or a mask of such a region, as a region. It rewrites
+/// only gradients. Values of the forward pass stay unchanged, so that the saved value is the one computed there.
 fn region(graph: &Graph, node: &Node, incoming: &[Arc<str>]) -> Option<(NodeId, [Node; 2])> {
     let Node::Apply { args, .. } = node else { return None };
     let regions = || args.iter().filter_map(|a| parts(graph.node(*a)));
     let [condition, ..] = regions().next()?;
     let same = regions().filter(|[c, ..]| *c == condition).count();
-    // A mask: its own condition is not the region's.
+    // A mask: its condition differs from the region's.
     let masks = parts(node).is_some_and(|[mask, a, b]| {
         mask != condition && !is_positional(graph, mask) && (is_constant(graph, a) || is_constant(graph, b))
     });
@@ -79,7 +78,7 @@ fn region(graph: &Graph, node: &Node, incoming: &[Arc<str>]) -> Option<(NodeId, 
     Some((condition, [arm(1), arm(2)]))
 }
 
-/// What a gradient is a sum of, if nothing else comes in: an arm without one counts as 0.
+/// The only nonzero term of a gradient, if there is one: an arm without a gradient counts as 0.
 fn only_term(graph: &Graph, node: &Node, incoming: &[Arc<str>]) -> Option<NodeId> {
     let ([x, y], false) = node.addends()? else { return None };
     let nothing = |id: NodeId| is_zero(graph, id);
@@ -87,8 +86,8 @@ fn only_term(graph: &Graph, node: &Node, incoming: &[Arc<str>]) -> Option<NodeId
     (x != y && nothing(other) && is_gradient(graph, term, incoming)).then_some(term)
 }
 
-/// A mask of a mask as a mask by both conditions. Not where one condition is positional and the other is not: the first is
-/// a branch that whole strips take, and costs nothing to save.
+/// A mask of a mask, as a mask by both conditions. It is not applied if only one of the conditions is positional: that
+/// one is a branch for whole strips, and costs nothing to save.
 fn one_mask(graph: &mut Graph, node: &Node) -> Option<Node> {
     let [outer, then, otherwise] = parts(node)?;
     let (inner, zero, outer_holds) =
@@ -107,13 +106,14 @@ fn one_mask(graph: &mut Graph, node: &Node) -> Option<Node> {
     Some(select(both, value, zero))
 }
 
-/// What a graph has of the condition `z > 0`, a node whose operands may be `placed` in it: `max(z, 0) > 0`. That is the same, also
-/// where z is no number, and what the derivative of a ReLU asks.
+/// The value in a graph of the condition `z > 0`, for a node whose operands may be `placed` in the graph: `max(z, 0) >
+/// 0`. The two are equal, also if z is NaN. The derivative of a ReLU uses this condition.
 pub(super) fn of_relu(graph: &Graph, node: &Node, placed: impl Fn(NodeId) -> Option<NodeId>) -> Option<NodeId> {
     asked_by_relu(graph, node, Op::Gt, placed)
 }
 
-/// The same of the condition `z >= 0`, which cuBLASLt keeps for a ReLU: it differs where z is 0, the one place where a ReLU has no derivative.
+/// The same for the condition `z >= 0`, which cuBLASLt keeps for a ReLU. It differs where z is 0, the only place where
+/// a ReLU has no derivative.
 pub(super) fn at_relu(graph: &Graph, node: &Node, placed: impl Fn(NodeId) -> Option<NodeId>) -> Option<NodeId> {
     asked_by_relu(graph, node, Op::Ge, placed)
 }
@@ -126,7 +126,7 @@ fn asked_by_relu(graph: &Graph, node: &Node, by: Op, placed: impl Fn(NodeId) -> 
     graph.find(&apply(Op::Gt, graph.find(&apply(Op::Max, z))?)).filter(|_| asks && is_zero(graph, zero))
 }
 
-/// Whether a condition follows from coordinates, scalars, and what is constant along a row.
+/// Whether a condition follows from coordinates, scalars, and values that are constant along a row.
 fn is_positional(graph: &Graph, condition: NodeId) -> bool {
     let along_rows = |axes: Axes| !axes.contains(N);
     let along_row = |index: NodeId| all_behind(graph, index, |node| !matches!(node, Node::Coordinate(Coordinate::Column)));
@@ -147,7 +147,7 @@ fn is_gradient(graph: &Graph, value: NodeId, incoming: &[Arc<str>]) -> bool {
     })
 }
 
-/// Whether something holds of a value and of everything it is made of.
+/// Whether a property holds for a value and for everything it is computed from.
 fn all_behind(graph: &Graph, value: NodeId, holds: impl Fn(&Node) -> bool) -> bool {
     let needed = graph.needed_by([value]);
     graph.nodes().filter(|(id, _)| needed[id.index()]).all(|(_, node)| holds(node))

@@ -1,9 +1,9 @@
 //! Training: from an epilogue to the pair of it and its derivative.
 //!
-//! [`Epilogue::backward`] turns an epilogue into two: the [forward](Pair::forward) one, which also stores what the
-//! backward pass needs, and the [backward](Pair::backward) one, which turns incoming gradients into those of the
-//! accumulator and of every argument. Both are ordinary epilogues: they print, serialise and run like any other. (To
-//! differentiate one again, give its arguments other names in its text: those of gradients are taken.)
+//! [`Epilogue::backward`] turns an epilogue into two. The [forward](Pair::forward) epilogue also stores what the
+//! backward pass needs. The [backward](Pair::backward) epilogue turns incoming gradients into those of the accumulator
+//! and of every argument. Both are ordinary epilogues: they print, serialise and run like any other. (To differentiate
+//! one again, rename its arguments in its text, because the names of gradients are taken.)
 //!
 //! ```
 //! use postlude::prelude::*;
@@ -21,39 +21,42 @@
 //! Gemm::pointwise(F32, Default::default(), pair.forward()).reference(shape, args.saving(&mut reserve))?;
 //!
 //! let (upstream, mut dz, mut dbias) = ([1.0f32; 6], [0.0f32; 6], [0.0f32; 3]);
-//! let args = HostArgs::new().input("a", &upstream).scalar("boundary", 1).output("grad_acc", &mut dz).output("grad_bias", &mut dbias);
+//! let args = HostArgs::new().input("a", &upstream).scalar("boundary", 1);
+//! let args = args.output("grad_acc", &mut dz).output("grad_bias", &mut dbias);
 //! Gemm::pointwise(F32, Default::default(), pair.backward()).reference(shape, args.saved(&reserve))?;
 //! assert_eq!(dz[3..], [1.0, 0.0, 1.0]); // relu in the second row
 //! assert!((dbias[1] - 0.19661).abs() < 1e-5); // sigmoid' (-1) + 0
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What the backward epilogue is
+//! # The backward epilogue
 //!
-//! Its accumulator is the incoming gradient of one output ([`Wrt::through`]): it runs behind the product that makes that
-//! gradient (the next layer's), or over the gradient as a pointwise operation. It computes, as far as asked for:
+//! Its accumulator is the incoming gradient of one output ([`Wrt::through`]). It runs behind the product that computes
+//! that gradient (of the next layer), or over the gradient as a pointwise operation. It computes the requested
+//! gradients:
 //!
-//! | gradient of | name | what it is |
+//! | gradient of | name | value |
 //! | --- | --- | --- |
 //! | the accumulator | `grad_acc` | a matrix |
-//! | a matrix | `grad_NAME` | a matrix; where the batch shares it, the sum over the batch |
-//! | a vector over N, M | `grad_NAME` | the sum over M, N, and over the batch if that shares it |
+//! | a matrix | `grad_NAME` | a matrix; if the batch shares it, the sum over the batch |
+//! | a vector over N, M | `grad_NAME` | the sum over M, N, and over the batch if the batch shares it |
 //! | a scalar | `grad_NAME` | the sum over everything |
 //!
-//! The incoming gradient of one stored matrix is the accumulator, so there has to be one; those of further outputs are
-//! loaded as `upstream_NAME`, as they lie in the forward pass. A stored reduction has a gradient only if it is a sum.
-//! Other stored reductions, and vectors of what rows come to, are left out by [`Wrt::detached`]. Gradients pass through a
-//! reduction inside the graph if it is a sum, a mean, a norm, a logsumexp or, over one axis, the largest or the smallest
-//! element; the first of equal elements gets all of it. An argument that no gradient reaches gets zeros. The backward
-//! epilogue takes only the arguments that it needs: [`arguments`](crate::Epilogue::arguments) lists them, and a bias is
-//! not among them.
+//! The incoming gradient of one stored matrix is the accumulator, so at least one matrix must be stored. Those of
+//! further outputs are loaded as `upstream_NAME`, in the layout of the forward pass. A stored reduction has a gradient
+//! only if it is a sum. Leave out other stored reductions, and vectors of reduction results, with [`Wrt::detached`].
+//! Gradients pass through a reduction inside the graph if it is a sum, a mean, a norm, a logsumexp or, over one axis,
+//! the largest or the smallest element; the first of equal elements gets the whole gradient. An argument that no
+//! gradient reaches gets zeros. The backward epilogue takes only the arguments that it needs:
+//! [`arguments`](crate::Epilogue::arguments) lists them, and a bias is not among them.
 //!
 //! # Derivatives
 //!
-//! They are rows of the [table](crate::ir::op): a user's function needs none of its own, and a
-//! [`CustomOp`](crate::CustomOp) brings its [partials](crate::CustomOp::partial). Comparisons, integers, rounding to
-//! integers have none. A rounding to a narrower format passes the gradient through. A select's gradient never comes from
-//! the arm that was not picked, not even as a NaN, and a region of the forward pass is a region of the backward pass.
+//! Derivatives are rows of the [table](crate::ir::op). A user's function needs no derivative of its own, and a
+//! [`CustomOp`](crate::CustomOp) has [partials](crate::CustomOp::partial). Comparisons, integers and roundings to
+//! integers have none. A rounding to a narrower format passes the gradient through. A select's gradient never comes
+//! from the arm that was not selected, not even as a NaN, and a region of the forward pass is a region of the backward
+//! pass.
 //!
 //! # Borders
 //!
@@ -76,22 +79,29 @@
 //!
 //! These differ:
 //!
-//! - At NaN the derivatives of `relu` and `threshold` are 0, and PyTorch's are 1: the mask that is saved is `x > limit`.
-//! - Where both operands of a minimum or maximum are equal the second gets the whole gradient; PyTorch gives each a half.
+//! - At NaN the derivatives of `relu` and `threshold` are 0, and PyTorch's are 1: the saved mask is `x > limit`.
+//! - If both operands of a minimum or maximum are equal, the second gets the whole gradient. PyTorch gives each a half.
 //!   A half would be a third case, and take a second bit.
 //! - `hardsigmoid` is a ReLU6 of `x + 3`: it has the border's derivative where that sum rounds to the border.
-//! - The mask `z >= 0` of cuBLASLt, where it is [kept](Wrt::keeps), stands for the ReLU's own: the derivative at 0 is 1.
-//! - Where an output is [kept](Wrt::keeps), a comparison of it with 0 is of the rounded output: that of `relu`, `elu`,
-//!   `selu`, `celu`. A value that the format rounds to 0, which in `f16` is at most 2^-25, has the derivative at 0.
+//! - The mask `z >= 0` of cuBLASLt, if it is [kept](Wrt::keeps), replaces the ReLU's own mask: the derivative at 0 is
+//!   1.
+//! - If an output of `relu`, `elu`, `selu` or `celu` is [kept](Wrt::keeps), the backward pass compares the rounded
+//!   output with 0. A value that the format rounds to 0, at most 2^-25 in `f16`, has the derivative at 0.
 //!
 //! # The reserve
 //!
-//! What the backward pass cannot compute from its arguments is saved, and as few bits as possible: see [`ReservePlan`].
-//! ReLU takes 1 bit an element; sigmoid and tanh their slope, or nothing where the output is [kept](Wrt::keeps); GELU
-//! what it is applied to; a select by a condition on a value that is saved the value, and a bit for the condition, since
-//! the saved value is rounded and may lie on the other side; a condition on coordinates, a bias, a residual nothing. A
-//! [`Reserve`] knows which epilogues and which shape it was made for, and a launch refuses every other; of two pairs of
-//! the same epilogues either takes the other's.
+//! The forward pass saves what the backward pass cannot compute from its arguments, with as few bits as possible: see
+//! [`ReservePlan`]. For example, for each element:
+//!
+//! - ReLU takes 1 bit.
+//! - Sigmoid and tanh take their slope, or nothing if the output is [kept](Wrt::keeps).
+//! - GELU takes its operand.
+//! - A select by a condition on a saved value takes the value, and a bit for the condition, because the saved value is
+//!   rounded and may lie on the other side.
+//! - A condition on coordinates, a bias or a residual takes nothing.
+//!
+//! A [`Reserve`] knows its epilogues and its shape, and a launch refuses any other. Two pairs of the same epilogues
+//! accept each other's reserves.
 
 mod cut;
 mod decisions;
@@ -143,7 +153,7 @@ impl Pair {
         &self.backward
     }
 
-    /// What is saved in between.
+    /// The plan of the values that are saved in between.
     pub fn reserve(&self) -> &ReservePlan {
         &self.reserve
     }
@@ -155,7 +165,7 @@ impl Pair {
 }
 
 impl Epilogue {
-    /// Differentiates: the epilogue that also saves what its derivative needs, and the derivative.
+    /// Differentiates. The result is the epilogue that also saves what its derivative needs, and the derivative.
     ///
     /// # Errors
     /// If a name is unknown or taken, an output or an argument has no gradient, a custom primitive has no derivative, or
@@ -168,7 +178,8 @@ impl Epilogue {
             let cure = "use `Bits8`, `Bits128` or `Bool`";
             return Err(GradError::Format { name: "a saved condition".into(), dtype: wrt.masks, cure });
         }
-        // Derivatives in terms of what a region's arms are, or of what the region is: whichever takes fewer bits, then less work.
+        // Derivatives use the values of a region's arms, or the value of the region: whichever needs fewer bits, then
+        // less work.
         let mut best: Option<Candidate> = None;
         for through in [false, true] {
             let candidate = Candidate::new(forward, &outputs, &incoming, &wrt, through)?;
@@ -178,7 +189,7 @@ impl Epilogue {
         }
         let Some(Candidate { folded, selected, .. }) = best else { return Err(GradError::Nothing) };
         taken(forward, folded.checked.graph().sinks().iter().map(|s| &s.name).chain(&incoming))?;
-        // The names hold a fingerprint of the pair, which is made of what it is without them.
+        // The names contain a fingerprint of the pair, which is computed without them.
         let unnamed: Vec<Arc<str>> = (0..selected.len()).map(|i| format!("{}{i}", args::reserve::PREFIX).into()).collect();
         let print = |names: &[Arc<str>]| -> Result<(Epilogue, Epilogue, Vec<NodeId>), GradError> {
             let (graph, values) = split::forward(forward, &folded, &selected, names);
@@ -196,7 +207,7 @@ impl Epilogue {
     }
 }
 
-/// One way to differentiate, and what it saves.
+/// One way to differentiate, and the values that it saves.
 struct Candidate {
     folded: Folded,
     selected: Vec<Selected>,
@@ -226,7 +237,7 @@ impl Candidate {
             sinks.push(Sink::new(gradient_of(&name), value, kind));
         }
         let folded = joint.fold(sinks, incoming);
-        // Sums of integer products are far larger than what is stored in the end.
+        // Sums of integer products are far larger than the stored results.
         let integer = forward.accumulator() == Some(ValueType::I32);
         let narrow = operand.dtype.value_type() == ValueType::F32;
         let float = if wrt.exact || integer || !narrow { DType::F32 } else { operand.dtype.of_gradients() };
@@ -243,13 +254,13 @@ fn work(graph: &Graph) -> u32 {
     graph.nodes().map(|(_, node)| node.cost()).sum()
 }
 
-/// What an epilogue means, written down: of a function its body, since its name may stand for another one elsewhere.
+/// The definition of an epilogue as text. Functions are inlined, since a name may have another meaning elsewhere.
 fn written(epilogue: &Epilogue) -> String {
     let inlined = crate::pass::inline(epilogue.checked());
     serde_json::to_string(&Document::of(inlined.graph())).unwrap_or_default()
 }
 
-/// The name of each selected value: the output's, where the caller keeps one.
+/// The name of each selected value: the output's name, if the caller keeps the output.
 fn unnamed_or_output(selected: &[Selected], names: &[Arc<str>]) -> Vec<Arc<str>> {
     selected.iter().zip(names).map(|(s, name)| s.output.clone().unwrap_or_else(|| name.clone())).collect()
 }

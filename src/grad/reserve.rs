@@ -1,4 +1,4 @@
-//! The reserve: the plan of what a forward launch saves, in bytes and in words.
+//! The reserve: the plan of the values that a forward launch saves, in bytes and in words.
 
 use super::select::Selected;
 use crate::args::{Reserve, ReserveTag};
@@ -11,25 +11,26 @@ use crate::problem::Shape;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// What a forward launch saves for the backward one.
+/// The values that a forward launch saves for the backward one.
 ///
-/// It is the cheapest set of values from which the backward pass can be computed: conditions take 1 bit an element,
-/// numbers those of the output's format (of `f32` with [`Wrt::exact`](super::Wrt::exact), and behind an integer product),
-/// outputs that the caller keeps anyway ([`Wrt::keeps`](super::Wrt::keeps)) nothing, as do coordinates and everything
-/// that follows from arguments. Among equally cheap sets it is the one that leaves least to compute again.
+/// It is the cheapest set of values from which the backward pass can be computed. Conditions take 1 bit an element.
+/// Numbers take the bits of the output's format (of `f32` with [`Wrt::exact`](super::Wrt::exact), and behind an integer
+/// product). Outputs that the caller keeps anyway ([`Wrt::keeps`](super::Wrt::keeps)), coordinates, and everything that
+/// follows from arguments take nothing. Among equally cheap sets it is the one that leaves least to recompute.
 ///
-/// A condition on a number that is saved in fewer bits than it has is saved as well: the backward pass follows the
+/// If a number is saved in fewer bits than it has, conditions on it are saved as well: the backward pass follows the
 /// decisions of the forward pass, and does not decide again by a rounded number.
 ///
-/// A saved number is rounded once, to nearest even; what is too large for `f16` becomes infinite, as in an output, and
-/// what is too small loses digits. That of a reciprocal is its slope, the square of the output: where values in between
-/// leave the format's range, save them in `f32` ([`Wrt::exact`](super::Wrt::exact)), or keep the output.
+/// A saved number is rounded once, to nearest even. A number that is too large for `f16` becomes infinite, as in an
+/// output, and one that is too small loses digits. For a reciprocal the saved value is its slope, the square of the
+/// output. If such intermediate values leave the format's range, save them in `f32`
+/// ([`Wrt::exact`](super::Wrt::exact)), or keep the output.
 #[derive(Clone, Debug)]
 pub struct ReservePlan {
     fingerprint: u64,
     values: Vec<Saved>,
     free: Vec<Free>,
-    /// What the backward pass computes again: the words of the listing, in order, and their issue slots.
+    /// The primitives that the backward pass recomputes, as sorted words of the listing, and their issue slots.
     recomputed: (Vec<String>, u32),
 }
 
@@ -44,27 +45,28 @@ pub struct Saved {
     pub is_output: bool,
     /// Its line in the listing of the forward epilogue.
     pub value: String,
-    /// Why this and not another.
+    /// Why this value was chosen.
     pub why: &'static str,
 }
 
-/// One value that the backward pass needs of the forward pass, and for which nothing is saved: it follows from coordinates and
-/// arguments.
+/// A value of the forward pass that the backward pass needs, but that does not have to be saved: it follows from
+/// coordinates and arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Free {
     /// Its line in the listing of the backward epilogue.
     pub value: String,
-    /// What it follows from.
+    /// Its origin.
     pub why: &'static str,
 }
 
-/// Why buffers are no reserve.
+/// Why buffers cannot be a reserve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReserveError {
-    /// The wrong number of them.
+    /// The wrong number of buffers.
     #[error(
-        "the reserve has {needs} values, and {got} buffers were given: one for each of `ReservePlan::values` that is no output"
+        "the reserve has {needs} values, and {got} buffers were given: pass one for each of `ReservePlan::values` that is not \
+         an output"
     )]
     Count {
         /// Values to save.
@@ -110,7 +112,7 @@ impl ReservePlan {
         &self.values
     }
 
-    /// What takes no memory: conditions on coordinates, what follows from arguments.
+    /// The values that take no memory: conditions on coordinates, and values that follow from arguments.
     pub fn free(&self) -> &[Free] {
         &self.free
     }
@@ -125,17 +127,17 @@ impl ReservePlan {
         self.own().next().is_none()
     }
 
-    /// A fingerprint of both epilogues and of this plan; its lower half stands in the names of the arguments.
+    /// A fingerprint of both epilogues and of this plan. The names of the arguments contain its lower half.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// Bits an element of the output takes.
+    /// Bits for each element of the output.
     pub fn bits_per_element(&self) -> usize {
         self.own().map(|v| bits(v.operand)).sum()
     }
 
-    /// Bytes for a problem; `usize::MAX` if they are more.
+    /// Bytes for a problem; `usize::MAX` if they exceed that.
     pub fn bytes(&self, shape: Shape) -> usize {
         self.own().fold(0, |sum, v| bytes(v.operand, shape).saturating_add(sum))
     }
@@ -143,17 +145,17 @@ impl ReservePlan {
     /// Memory on the host for a problem.
     ///
     /// # Panics
-    /// If the host has no room for so many [`bytes`](ReservePlan::bytes).
+    /// If the host lacks memory for these [`bytes`](ReservePlan::bytes).
     pub fn allocate(&self, shape: Shape) -> Reserve<Vec<u8>> {
         let values = self.own().map(|v| (v.name.clone(), v.operand.dtype, vec![0; bytes(v.operand, shape)]));
         Reserve::new(ReserveTag { fingerprint: self.fingerprint, shape }, values.collect())
     }
 
-    /// A reserve over buffers of your own, one a value that is no output, in order: on a device `CudaSlice<u8>`s, of the
-    /// bytes that [`sizes`](ReservePlan::sizes) says.
+    /// A reserve over buffers of your own, one for each value that is not an output, in order: on a device
+    /// `CudaSlice<u8>`s with the bytes that [`sizes`](ReservePlan::sizes) states.
     ///
     /// # Errors
-    /// If there are more or fewer. That a buffer is long enough is checked by the launch.
+    /// If there are more or fewer buffers. The launch checks that each buffer is long enough.
     pub fn over<T>(&self, shape: Shape, buffers: Vec<T>) -> Result<Reserve<T>, ReserveError> {
         let (needs, got) = (self.own().count(), buffers.len());
         if needs != got {
@@ -168,7 +170,7 @@ impl ReservePlan {
         self.own().map(|v| bytes(v.operand, shape)).collect()
     }
 
-    /// The plan in words: what is saved, how large it is, what is free, and what is computed again.
+    /// The plan in words: the saved values with their sizes, the free values, and the recomputed ones.
     pub fn explain(&self, shape: Shape) -> String {
         let mut out = String::new();
         let count = |bits: usize| format!("{bits} bit{}", if bits == 1 { "" } else { "s" });
@@ -195,12 +197,12 @@ impl ReservePlan {
     }
 }
 
-/// Bits that an element of the output takes: none where only a row or a column does.
+/// Bits for each element of the output; none for a value along a row or a column.
 pub(super) fn bits(operand: Operand) -> usize {
     if operand.axes.is_matrix() { operand.dtype.bits() } else { 0 }
 }
 
-/// Bytes of a contiguous matrix, or of a vector of results of reductions.
+/// Bytes of a contiguous matrix, or of a vector of reduction results.
 fn bytes(operand: Operand, shape: Shape) -> usize {
     let along = |axis, extent| if operand.axes.contains(axis) { extent } else { 1 };
     let shape = Shape { m: along(M, shape.m), n: along(N, shape.n), batch: along(L, shape.batch), ..shape };
@@ -212,11 +214,11 @@ fn bytes(operand: Operand, shape: Shape) -> usize {
     line.saturating_mul(outer).saturating_mul(shape.batch)
 }
 
-/// What a backward epilogue has besides what was saved: what it computes of that, and what is free.
+/// The values of a backward epilogue beside the saved ones: the recomputed values and the free ones.
 fn besides(backward: &Epilogue, saved: &[Saved], incoming: &[Arc<str>]) -> (Vec<Free>, (Vec<String>, u32)) {
     let graph = backward.graph();
     let (mut upstream, mut forward) = (vec![false; graph.len()], vec![false; graph.len()]);
-    // Whether coordinates and whether arguments are behind a value.
+    // Whether coordinates, and whether arguments, are behind a value.
     let mut origins = vec![(false, false); graph.len()];
     let (mut free, mut words, mut cost) = (vec![false; graph.len()], Vec::new(), 0);
     for (id, node) in graph.nodes() {
@@ -232,7 +234,7 @@ fn besides(backward: &Epilogue, saved: &[Saved], incoming: &[Arc<str>]) -> (Vec<
             (coordinates || c, arguments || a)
         });
         if upstream[id.index()] || forward[id.index()] {
-            // It is free where something else begins.
+            // A value is free if another kind of value uses it.
             for arg in node.args().iter().map(|arg| arg.index()) {
                 free[arg] |= !upstream[arg] && !forward[arg] && origins[arg] != (false, false);
             }

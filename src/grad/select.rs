@@ -1,10 +1,11 @@
-//! What to save: the cheapest set of forward values from which the backward pass can be computed.
+//! The choice of what to save: the cheapest set of forward values from which the backward pass can be computed.
 //!
-//! The candidates are all values that depend on the forward accumulator (or on a matrix that the forward pass overwrites)
-//! and on no incoming gradient; a derivative is such a value as well, or the condition of a mask. Everything else is
-//! there anyway: coordinates, constants, scalars, operands. Which to save is a minimum cut between the accumulator and what
-//! incoming gradients are combined with, weighted in bits: 1 for a condition, nothing for an output that the caller keeps. What
-//! jumps is [made once](super::decisions): behind a value that is rounded it is a source as the accumulator is.
+//! The candidates are all values that depend on the forward accumulator (or on a matrix that the forward pass
+//! overwrites) and on no incoming gradient. A derivative is such a value, and so is the condition of a mask. Everything
+//! else is available anyway: coordinates, constants, scalars, operands. The choice is a minimum cut between the
+//! accumulator and the values that incoming gradients are combined with, weighted in bits: 1 for a condition, nothing
+//! for an output that the caller keeps. A value that jumps is [made once](super::decisions): behind a rounded value it
+//! is a source, like the accumulator.
 
 use super::cut::{NEVER, Network};
 use super::decisions::{self, Fate};
@@ -21,16 +22,16 @@ use std::sync::Arc;
 /// One value that the backward pass takes from the forward pass.
 #[derive(Clone, Debug)]
 pub(super) struct Selected {
-    /// In the folded graph.
+    /// Its place in the folded graph.
     pub value: NodeId,
     /// How it lies in memory.
     pub operand: Operand,
-    /// The output that is the value, if the caller keeps one.
+    /// The output that equals the value, if the caller keeps one.
     pub output: Option<Arc<str>>,
     pub pinned: bool,
 }
 
-/// What a value is worth to the plan.
+/// The cost and layout of a value that may be saved.
 struct Candidate {
     weight: u64,
     dtype: DType,
@@ -41,7 +42,7 @@ struct Candidate {
 /// The values to save, in order of the graph.
 ///
 /// # Errors
-/// If pins leave no choice, or name what is not there.
+/// If pins leave no choice, or name a value that does not exist.
 pub(super) fn select(
     forward: &Checked,
     folded: &Folded,
@@ -121,7 +122,7 @@ pub(super) fn select(
     Ok(selected.collect())
 }
 
-/// What the user said of a value.
+/// The user's statement about a value.
 enum Known {
     Output(Arc<str>, Operand),
     Pinned(Keep),

@@ -9,11 +9,12 @@ use crate::ir::{Op, Sink, SinkKind};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The forward epilogue with what it saves, and where each of the values is in it. `names` are those of the selection.
+/// The forward epilogue with the stores of saved values, and the places of these values. `names` are those of the
+/// selection.
 pub(super) fn forward(user: &Checked, folded: &Folded, selected: &[Selected], names: &[Arc<str>]) -> (Graph, Vec<NodeId>) {
     let mut graph = user.graph().clone();
     let accumulator = user.accumulator().unwrap_or(ValueType::F32);
-    // Where the user's own graph has the value it is taken from there.
+    // A value that the user's own graph has is taken from there.
     let mut placed: HashMap<NodeId, NodeId> = HashMap::new();
     let live = user.graph().live();
     for (id, _) in user.graph().nodes().filter(|(id, _)| live[id.index()]) {
@@ -24,7 +25,7 @@ pub(super) fn forward(user: &Checked, folded: &Folded, selected: &[Selected], na
     let from = folded.checked.graph();
     let mut values = Vec::new();
     for (value, name) in selected.iter().zip(names) {
-        // An output that the caller keeps is there.
+        // An output that the caller keeps is already stored.
         if let Some(sink) = user.graph().sinks().iter().find(|sink| value.output.as_ref() == Some(&sink.name)) {
             values.push(sink.value());
             continue;
@@ -47,12 +48,12 @@ pub(super) fn forward(user: &Checked, folded: &Folded, selected: &[Selected], na
     (graph.pruned(&mut values), values)
 }
 
-/// The backward epilogue: what is selected is loaded, and a product that is only added to something is not rounded first.
+/// The backward epilogue. It loads the selected values. A product that is only added to something is not rounded first.
 pub(super) fn backward(folded: &Folded, selected: &[Selected], names: &[Arc<str>]) -> Graph {
     let from = folded.checked.graph();
     let mut graph = Graph::new();
     let loaded: HashMap<NodeId, usize> = selected.iter().enumerate().map(|(i, s)| (s.value, i)).collect();
-    // What is behind a loaded value is needed no more.
+    // Values behind a loaded value are no longer needed.
     let mut needed = vec![false; from.len()];
     from.sinks().iter().flat_map(|s| &s.values).for_each(|value| needed[value.index()] = true);
     for (id, node) in from.nodes().rev().filter(|(id, _)| !loaded.contains_key(id)) {
@@ -93,13 +94,14 @@ fn uses(graph: &Graph, needed: impl Fn(NodeId) -> bool) -> Vec<usize> {
     uses
 }
 
-/// A product and what is added to it; one of them may be negated.
+/// A product and its addend. One of the terms may be negated.
 struct Fused {
     terms: [NodeId; 3],
     negated: Option<usize>,
 }
 
-/// A sum or difference of floating-point values, one of which is a product that nobody else needs and that varies like the sum.
+/// A sum or difference of floating-point values, one of which is a product without other users that varies like the
+/// sum.
 fn fused(checked: &Checked, node: &Node, addend: impl Fn(NodeId) -> bool) -> Option<Fused> {
     let ([x, y], is_difference) = node.addends()?;
     let axes = checked.type_of(x).axes.union(checked.type_of(y).axes);

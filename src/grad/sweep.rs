@@ -1,18 +1,18 @@
-//! The sweep: from outputs to arguments, each value's gradient from those of its users.
+//! The sweep: from outputs to arguments, it computes each value's gradient from those of its users.
 //!
 //! # Arms
 //!
-//! A select, a minimum and a maximum pick one of two operands, and the other may be anything: infinite, or no number. A
-//! gradient that is 0 there does not stay 0 on its way through the other arm, since 0 times infinity is no number. So no
-//! gradient is masked on its way in. What only one arm needs gets the whole gradient, right where that arm is picked
-//! and arbitrary elsewhere, and what leaves the arm is selected by the condition once more:
+//! A select, a minimum and a maximum pick one of two operands, and the other may be anything: infinite, or NaN. A
+//! gradient that is 0 there does not stay 0 on its way through the other arm, since 0 times infinity is NaN. So no
+//! gradient is masked on its way in. Values that only one arm needs get the whole gradient: correct where that arm is
+//! picked, and arbitrary elsewhere. The gradient that leaves the arm is selected by the condition once more:
 //!
 //! ```text
 //! y = select(c, f(x), g(x))        dx = select(c, dy * f'(x), dy * g'(x))
 //! ```
 //!
-//! Nothing of an arm that was not picked reaches a gradient, and where the condition is positional the kernel of the
-//! backward epilogue branches as that of the forward one does.
+//! No gradient depends on an arm that was not picked. If the condition is positional, the kernel of the backward
+//! epilogue branches like that of the forward one.
 
 use super::error::GradError;
 use super::joint::Joint;
@@ -23,11 +23,11 @@ use crate::ir::{Graph, Op};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The two arms of a value that picks: blocks `2 i + 1` and `2 i + 2` for the `i`-th. Block 0 is outside of all.
+/// The two arms of a value that picks: blocks `2 i + 1` and `2 i + 2` for the `i`-th. Block 0 is outside of all arms.
 #[derive(Clone, Copy)]
 struct Arms {
     condition: NodeId,
-    /// The block that the value itself lies in.
+    /// The block of the value itself.
     parent: usize,
 }
 
@@ -36,18 +36,18 @@ struct Sweep<'j> {
     /// Whether a gradient has to reach this value.
     active: Vec<bool>,
     arms: Vec<Arms>,
-    /// Whether an arm may take its value from what picked it.
+    /// Whether an arm may take its value from the value that picked it.
     through: bool,
-    /// For an arm's value, the arm's block and the value that is the same there.
+    /// For an arm's value, the arm's block and the value that equals it there.
     same: HashMap<NodeId, (usize, NodeId)>,
-    /// For each value, the sum of what came in from each block.
+    /// For each value, the sum of the gradients from each block.
     pending: HashMap<NodeId, BTreeMap<usize, NodeId>>,
 }
 
-/// Adds to a joint graph the gradients of `leaves`, given those of outputs; `None` where none comes in.
+/// Adds the gradients of `leaves` to a joint graph, from those of outputs; `None` for a leaf without a gradient.
 ///
-/// With `through`, a derivative that follows from the value of an arm takes it from the select: they are the same where it
-/// matters, and the value of a sigmoid in one region and a hyperbolic tangent in the other are one output.
+/// With `through`, a derivative that follows from the value of an arm takes it from the select: the two are equal where
+/// it matters, and then a sigmoid in one region and a hyperbolic tangent in the other share one output.
 pub(super) fn sweep(
     joint: &mut Joint,
     outputs: &[(NodeId, NodeId)],
@@ -66,7 +66,7 @@ pub(super) fn sweep(
         if let Some(leaf) = leaves.iter().position(|leaf| *leaf == id) {
             found[leaf] = sweep.collapse(id, Some(0)).map(|(_, g)| g);
         } else {
-            // A reduction sums gradients up, so that none may be arbitrary anywhere.
+            // A reduction sums up gradients, so none of them may be arbitrary anywhere.
             let reduces = matches!(sweep.joint.graph.node(id), Node::Reduce { .. });
             if let Some((block, g)) = sweep.collapse(id, reduces.then_some(0)) {
                 sweep.step(id, block, g)?;
@@ -90,7 +90,7 @@ fn active(joint: &Joint, leaves: &[NodeId]) -> Vec<bool> {
                 _ if joint.rules.get(&id).is_some_and(|(_, args)| args.iter().any(reached)) => true,
                 Node::Apply { op, args } => op.row().is_differentiable() && args.iter().any(reached),
                 Node::Custom { args, .. } => args.iter().any(reached),
-                // An index has no gradient.
+                // An index does not have a gradient.
                 Node::Reduce { args, .. } => reached(&args[0]),
                 _ => false,
             };
@@ -99,13 +99,13 @@ fn active(joint: &Joint, leaves: &[NodeId]) -> Vec<bool> {
 }
 
 impl Sweep<'_> {
-    /// Adds to a value's gradient what comes in from a user in a block.
+    /// Adds a gradient from a user in a block to a value's gradient.
     fn add(&mut self, to: NodeId, block: usize, gradient: NodeId) {
         if !self.active[to.index()] {
             return;
         }
         let graph: &mut Graph = &mut self.joint.graph;
-        // Behind a conversion a gradient has the type of what was converted.
+        // Behind a conversion, a gradient has the type of the converted value.
         let value = self.joint.types[to.index()].value;
         let gradient = match graph.value_type(gradient) == value {
             true => gradient,
@@ -120,7 +120,7 @@ impl Sweep<'_> {
         self.arms[(block - 1) / 2].parent
     }
 
-    /// The innermost block that both lie in. A block's number is larger than that of the one around it.
+    /// The innermost block that contains both. A block's number is larger than that of the block around it.
     fn common(&self, mut a: usize, mut b: usize) -> usize {
         while a != b {
             if a > b { a = self.parent(a) } else { b = self.parent(b) }
@@ -128,7 +128,8 @@ impl Sweep<'_> {
         a
     }
 
-    /// A value's whole gradient, and the block in which it is right: the given one, or the innermost that holds all users.
+    /// A value's whole gradient, and the block in which it is correct: the given one, or the innermost that contains
+    /// all users.
     fn collapse(&mut self, id: NodeId, to: Option<usize>) -> Option<(usize, NodeId)> {
         let mut sums = self.pending.remove(&id)?;
         let home = to.or_else(|| sums.keys().copied().reduce(|a, b| self.common(a, b)))?;
@@ -147,13 +148,13 @@ impl Sweep<'_> {
         sums.remove(&home).map(|g| (home, g))
     }
 
-    /// Two more arms of a value in a block: the first one's number.
+    /// Two more arms of a value in a block. Returns the number of the first one.
     fn arm(&mut self, condition: NodeId, parent: usize) -> usize {
         self.arms.push(Arms { condition, parent });
         2 * self.arms.len() - 1
     }
 
-    /// The condition of `select(condition, g, 0)` or `select(condition, 0, g)`, and in which arm the gradient is.
+    /// The condition of `select(condition, g, 0)` or `select(condition, 0, g)`, and the arm that holds the gradient.
     fn masked(&self, gradient: NodeId, g: NodeId) -> Option<(NodeId, usize)> {
         let graph = &self.joint.graph;
         let is_zero = |id: NodeId| masks::is_zero(graph, id);
@@ -164,7 +165,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Hands a value's gradient on to its operands.
+    /// Passes a value's gradient on to its operands.
     fn step(&mut self, id: NodeId, block: usize, g: NodeId) -> Result<(), GradError> {
         let y = self.same.get(&id).filter(|(arm, _)| *arm == block).map_or(id, |(_, y)| *y);
         let graph = &mut self.joint.graph;
@@ -172,7 +173,7 @@ impl Sweep<'_> {
             let gradients = function.gradient.map(|gradient| gradient(graph, &args, y, g)).unwrap_or_default();
             for (arg, gradient) in args.iter().zip(gradients) {
                 let Some(gradient) = gradient else { continue };
-                // A rule that masks what came in says that it picks: ReLU's.
+                // A rule that masks the gradient picks an arm, like that of ReLU.
                 match self.masked(gradient, g) {
                     Some((condition, arm)) => {
                         let first = self.arm(condition, block);

@@ -1,16 +1,16 @@
-//! What to differentiate with respect to, and what the forward pass may keep for it.
+//! The request of a backward pass: what to differentiate with respect to, and what the forward pass may keep for it.
 
 use crate::dtype::DType;
 use crate::ir::NodeId;
 use std::collections::BTreeMap;
 
-/// What a backward epilogue computes, and what it may take from the forward pass.
+/// The gradients that a backward epilogue computes, and the values that it may take from the forward pass.
 ///
 /// ```
 /// use postlude::prelude::*;
 /// use postlude::grad::Wrt;
 /// let epilogue = postlude::build::recipes::bias_activation(F16, F16, |z| z.relu())?;
-/// // Gradients of the accumulator and the bias; the caller keeps `d`, from which ReLU's mask can be had.
+/// Gradients of the accumulator and the bias. The caller keeps `d`, from which ReLU's mask follows.
 /// let pair = epilogue.backward(Wrt::all().keeps("d"))?;
 /// assert_eq!(pair.reserve().bits_per_element(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 pub struct Wrt {
     /// Arguments that were named.
     pub(super) names: Vec<String>,
-    /// Whether every floating-point argument is meant besides.
+    /// Whether every floating-point argument is included, too.
     pub(super) all: bool,
     pub(super) accumulator: bool,
     pub(super) through: Option<String>,
@@ -31,12 +31,12 @@ pub struct Wrt {
     pub(super) formats: BTreeMap<String, DType>,
 }
 
-/// What is done with one value that the backward pass needs.
+/// How one value that the backward pass needs is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// It is saved in this format, if anything behind it is needed.
+    /// It is saved in this format, if any value behind it is needed.
     As(DType),
-    /// It is never saved: it is computed again from what is.
+    /// It is never saved, but recomputed from saved values.
     Recompute,
 }
 
@@ -56,12 +56,13 @@ impl Wrt {
         }
     }
 
-    /// The accumulator and every floating-point argument: matrices, vectors, scalars. Tables that are gathered from are constants.
+    /// The accumulator and every floating-point argument: matrices, vectors, scalars. Tables for `gather` are
+    /// constants.
     pub fn all() -> Wrt {
         Wrt::new(Vec::new(), true, true)
     }
 
-    /// The accumulator alone: what the backward products need.
+    /// Only the accumulator: what the backward products need.
     pub fn accumulator() -> Wrt {
         Wrt::new(Vec::new(), false, true)
     }
@@ -71,7 +72,7 @@ impl Wrt {
         Wrt::new(names.into_iter().map(str::to_owned).collect(), false, false)
     }
 
-    /// And this argument.
+    /// Adds this argument.
     #[must_use]
     pub fn and(mut self, name: &str) -> Wrt {
         self.names.push(name.into());
@@ -93,14 +94,14 @@ impl Wrt {
         self
     }
 
-    /// The caller keeps this output until the backward pass, which may therefore load it at no cost.
+    /// States that the caller keeps this output until the backward pass, which may therefore load it at no cost.
     #[must_use]
     pub fn keeps(mut self, output: &str) -> Wrt {
         self.kept.push(output.into());
         self
     }
 
-    /// Values that are saved are saved as `f32`. Otherwise they are rounded to the format of the output.
+    /// Saves values as `f32`. Otherwise they are rounded to the format of the output.
     #[must_use]
     pub fn exact(mut self) -> Wrt {
         self.exact = true;
@@ -115,15 +116,15 @@ impl Wrt {
         self
     }
 
-    /// Decides about one value, by its number in the listing ([`Expr::id`](crate::Expr::id) while it is built).
+    /// Decides about one value by its number in the listing ([`Expr::id`](crate::Expr::id) while it is built).
     #[must_use]
     pub fn pin(mut self, value: NodeId, keep: Keep) -> Wrt {
         self.pins.insert(value, keep);
         self
     }
 
-    /// The format of one gradient: of an argument by its name, of the accumulator by `acc`. By default a gradient has the
-    /// format of what it is the gradient of, and the accumulator's that of the output.
+    /// The format of one gradient: that of an argument by its name, or that of the accumulator by `acc`. By default a
+    /// gradient has the format of its argument, and the accumulator's gradient that of the output.
     #[must_use]
     pub fn format(mut self, name: &str, dtype: DType) -> Wrt {
         self.formats.insert(name.into(), dtype);

@@ -1,12 +1,12 @@
 //! Axes: the whole shape system.
 //!
 //! A value of the graph varies along a subset of {M, N, L}: rows, columns and batch. The accumulator varies along all
-//! three, a bias over N along N only, a scalar along none. Operands of different axes join by union; that one rule is
-//! broadcasting. It also says where a value is computed: once per tile (no axis, or L), per column (N), per row (M), or
-//! per element (M and N).
+//! three, a bias over N along N only, a scalar along none. Operands with different axes join by union; this one rule is
+//! broadcasting. It also determines where a value is computed: once per tile (no axis, or L), per column (N), per row
+//! (M), or per element (M and N).
 //!
-//! The product adds up along a fourth axis, K, which its result does not have. Only the elements of its operands vary along
-//! it, and all that can be done with those is to sum them over K.
+//! The product adds up along a fourth axis, K, which its result does not have. Only the elements of its operands vary
+//! along K, and they can only be summed over K.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -22,18 +22,18 @@ pub const M: Axes = Axes(1);
 pub const N: Axes = Axes(2);
 /// The batch.
 pub const L: Axes = Axes(4);
-/// Terms of the product.
+/// K elements of the product.
 pub const K: Axes = Axes(8);
 
 impl Axes {
-    /// Varies along nothing: one value for the whole launch.
+    /// No axis: one value for the whole launch.
     pub const NONE: Axes = Axes(0);
     /// A matrix, the same for every batch entry.
     pub const MN: Axes = Axes(3);
     /// A batch of matrices.
     pub const MNL: Axes = Axes(7);
 
-    /// In the order in which they are written.
+    /// The axes in the order in which they are written.
     const LETTERS: [(Axes, &'static str); 4] = [(M, "M"), (K, "K"), (N, "N"), (L, "L")];
 
     /// Whether every axis of `other` is in `self`.
@@ -46,7 +46,7 @@ impl Axes {
         Axes(self.0 & !other.0)
     }
 
-    /// Every axis of either: how operands join.
+    /// Every axis of either set: the axes of joined operands.
     pub const fn union(self, other: Axes) -> Axes {
         Axes(self.0 | other.0)
     }
@@ -61,7 +61,7 @@ impl Axes {
         Axes((self.0 & 12) | ((self.0 & 1) << 1) | ((self.0 & 2) >> 1))
     }
 
-    /// Parses the inside of `[M,N,L]`, in that order; K stands behind M.
+    /// Parses the inside of `[M,N,L]`, in that order; K follows M.
     pub fn from_letters(letters: &str) -> Option<Axes> {
         let (mut axes, mut left) = (Axes::NONE, &Axes::LETTERS[..]);
         if letters.trim().is_empty() {
@@ -102,7 +102,7 @@ impl<'de> Deserialize<'de> for Axes {
         text.strip_prefix('[')
             .and_then(|t| t.strip_suffix(']'))
             .and_then(Axes::from_letters)
-            .ok_or_else(|| serde::de::Error::custom(format!("`{text}` is no list of axes such as [M,N,L]")))
+            .ok_or_else(|| serde::de::Error::custom(format!("`{text}` is not a list of axes such as [M,N,L]")))
     }
 }
 

@@ -42,8 +42,8 @@ impl From<bool> for Constant {
 }
 
 impl Constant {
-    /// The constant where a value of this type is wanted. Rust takes a number with a point for an `f64`, so where an `f32` is wanted
-    /// the number is rounded to one.
+    /// The constant as a value of the wanted type. Rust takes a number with a point for an `f64`, so if an `f32` is
+    /// wanted the number is rounded to one.
     pub(crate) fn meant_as(self, wanted: ValueType) -> Constant {
         match (self, wanted) {
             (Constant::F64(bits), ValueType::F32) => Constant::from(f64::from_bits(bits) as f32),
@@ -71,7 +71,7 @@ impl Constant {
         }
     }
 
-    /// What is there of it in memory of a format that holds its type.
+    /// The constant after a store in this format, which holds its type.
     #[must_use]
     pub fn rounded(self, dtype: DType) -> Constant {
         Constant::of(self.value_type(), dtype.round(self.value()))
@@ -88,7 +88,7 @@ impl Constant {
     }
 }
 
-/// A value as it stands in text, so that it reads back bit for bit.
+/// The value in text, which reads back bit for bit.
 impl fmt::Display for Constant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

@@ -1,8 +1,8 @@
 //! Custom primitives: a CUDA expression with its CPU evaluation and derivative, registered by the user's program.
 //!
-//! The expression reaches a kernel only from a [`CustomOp`] that the program itself built. A serialised graph names it
-//! and carries the fingerprint of its text; reading one takes a [`Registry`] that holds the same text, so that
-//! a document can neither bring source of its own nor silently pick up a changed definition.
+//! The expression reaches a kernel only from a [`CustomOp`] that the program itself built. A serialised graph contains
+//! its name and the fingerprint of its text. Reading the graph requires a [`Registry`] with the same text. So a
+//! document can neither contribute source of its own nor silently use a changed definition.
 
 use super::custom_monoid::CustomMonoid;
 use super::fnv1a;
@@ -36,13 +36,13 @@ pub struct CustomOp {
     partials: Vec<Option<Partial>>,
 }
 
-/// What is wrong with a definition of a custom primitive.
+/// A fault in a definition of a custom primitive.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CustomOpError {
-    /// The name is no identifier.
+    /// The name is not an identifier.
     #[error("custom primitive `{}`: a name is a letter followed by at most 62 letters, digits or underscores", word(.0))]
     Name(String),
-    /// The expression does not use each operand, or uses one that is not there.
+    /// The expression does not use each operand, or uses one that does not exist.
     #[error("custom primitive `{name}`: `{}` must use operands $0 to ${last} and no other", seen(.cuda), last = arity - 1)]
     Operands {
         /// The primitive.
@@ -52,8 +52,8 @@ pub enum CustomOpError {
         /// How many operands it declares.
         arity: usize,
     },
-    /// The text would not stay inside the expression it is put into.
-    #[error("custom primitive `{name}`: `{}` is no single expression: {why}", seen(.cuda))]
+    /// The text would not stay inside the parentheses around it.
+    #[error("custom primitive `{name}`: `{}` is not a single expression: {why}", seen(.cuda))]
     Expression {
         /// The primitive.
         name: String,
@@ -62,8 +62,11 @@ pub enum CustomOpError {
         /// What breaks out.
         why: &'static str,
     },
-    /// A derivative with respect to an operand that is not there.
-    #[error("custom primitive `{name}`: a partial derivative for operand {operand}; its operands are 0 to {last}", last = arity - 1)]
+    /// A derivative with respect to an operand that does not exist.
+    #[error(
+        "custom primitive `{name}`: a partial derivative for operand {operand}; its operands are 0 to {last}",
+        last = arity - 1
+    )]
     Partial {
         /// The primitive.
         name: String,
@@ -83,16 +86,19 @@ pub enum CustomOpError {
 }
 
 impl CustomOp {
-    /// Issue slots that one is taken to cost for an element, for nothing is known of its spelling: about what a special function does.
+    /// Issue slots of one element, as an estimate: the cost of a spelling is unknown, and a special function costs
+    /// about this much.
     pub const COST: u32 = 16;
 
     /// A primitive of `arity` `f32` operands, spelled `cuda` with `$0`, `$1`, ... for the operands, whose value is `eval`.
     ///
-    /// The spelling may call what CUDA device code has without headers (`expf`, `__fdividef`, ...). Primitives of one name and spelling
-    /// are one, and `eval` has to be that of the spelling: of two the first would be taken.
+    /// The spelling may call whatever CUDA device code has without headers (`expf`, `__fdividef`, ...). Primitives with
+    /// the same name and spelling are one primitive, so `eval` must compute the same as the spelling. With two
+    /// definitions the first one is used.
     ///
     /// # Errors
-    /// If the name is no identifier, or the spelling does not use exactly the declared operands or is not one expression.
+    /// If the name is not an identifier, or if the spelling does not use exactly the declared operands or is not one
+    /// expression.
     pub fn new(
         name: &str,
         arity: usize,
@@ -112,7 +118,7 @@ impl CustomOp {
     /// Adds the partial derivative with respect to one operand.
     ///
     /// # Errors
-    /// If there is no such operand, or the spelling is not one expression over the operands.
+    /// If the operand does not exist, or the spelling is not one expression over the operands.
     pub fn partial(
         mut self,
         operand: usize,
@@ -147,13 +153,14 @@ impl CustomOp {
         (self.eval)(x)
     }
 
-    /// The partial derivative with respect to an operand, if it was given.
+    /// The partial derivative with respect to an operand, if it is defined.
     pub fn derivative(&self, operand: usize) -> Option<&Partial> {
         self.partials.get(operand).and_then(Option::as_ref)
     }
 
-    /// The partial derivative with respect to an operand as a primitive of its own, named `name.d0` and so on, and which operands it
-    /// takes: those that its spelling uses, or else the one itself. It has no derivative in turn.
+    /// The partial derivative with respect to an operand as a separate primitive, named `name.d0` and so on, and its
+    /// operands: those that its spelling uses, or otherwise the operand itself. This primitive does not have a
+    /// derivative.
     pub fn derivative_op(&self, operand: usize) -> Option<(CustomOp, Vec<usize>)> {
         let Partial { cuda, eval } = self.derivative(operand)?.clone();
         let used = used(self.arity, &cuda)?;
@@ -161,7 +168,7 @@ impl CustomOp {
         if operands.is_empty() {
             operands.push(operand);
         }
-        // In rising order no number is replaced by one that comes later.
+        // In rising order, no replacement changes a later number.
         let spelled = operands.iter().enumerate().fold(cuda, |text, (at, i)| text.replace(&format!("${i}"), &format!("${at}")));
         let (all, taken) = (self.arity, operands.clone());
         let value = move |x: &[f64]| {
@@ -173,9 +180,9 @@ impl CustomOp {
         Some((CustomOp { name, arity, cuda: spelled, eval: Arc::new(value), partials: vec![None; arity] }, operands))
     }
 
-    /// A fingerprint of everything that reaches a kernel: name, operands, spelling, derivatives (64-bit FNV-1a). It tells
-    /// an edited definition from the one a document was written with; it is no protection against forgery, and needs to
-    /// be none, since the text comes from the program.
+    /// A fingerprint of everything that reaches a kernel: name, operands, spelling, derivatives (64-bit FNV-1a). It
+    /// tells an edited definition from the one that a document was written with. It does not protect against forgery,
+    /// and does not need to, because the text comes from the program.
     pub fn fingerprint(&self) -> u64 {
         let arity = self.arity.to_string();
         let partials = self.partials.iter().map(|partial| partial.as_ref().map_or("", |p| &p.cuda));
@@ -184,7 +191,7 @@ impl CustomOp {
     }
 }
 
-/// Keeps a spelling inside the parentheses it will be printed in.
+/// Makes sure that a spelling stays inside the parentheses around it.
 fn check_spelling(name: &str, arity: usize, cuda: &str, every_operand: bool) -> Result<(), CustomOpError> {
     let fault = |why| Err(CustomOpError::Expression { name: name.into(), cuda: cuda.into(), why });
     if cuda.trim().is_empty() {
@@ -213,7 +220,7 @@ fn check_spelling(name: &str, arity: usize, cuda: &str, every_operand: bool) -> 
     }
 }
 
-/// Which operands a spelling uses; `None` if one of them is not there.
+/// The operands that a spelling uses; `None` if one of them does not exist.
 fn used(arity: usize, cuda: &str) -> Option<Vec<bool>> {
     let (mut used, mut rest) = (vec![false; arity], cuda);
     while let Some(at) = rest.find('$') {
@@ -252,7 +259,7 @@ impl fmt::Debug for CustomOp {
     }
 }
 
-/// The names a document may use: functions, and custom primitives of the reading program.
+/// The names that a document may use: functions, and custom primitives of the reading program.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     functions: BTreeMap<&'static str, &'static Function>,
@@ -266,7 +273,7 @@ impl Registry {
         Registry { functions: functions.iter().map(|f| (f.name, *f)).collect(), ..Registry::default() }
     }
 
-    /// Adds a custom primitive and its derivatives, in place of any of the same name.
+    /// Adds a custom primitive and its derivatives. They replace others with the same names.
     #[must_use]
     pub fn with(mut self, op: Arc<CustomOp>) -> Registry {
         for (derivative, _) in (0..op.arity()).filter_map(|operand| op.derivative_op(operand)) {
@@ -276,7 +283,8 @@ impl Registry {
         self
     }
 
-    /// Adds monoids of the program's own, in place of any of the same names. Those of the table are always there.
+    /// Adds the program's own monoids. They replace others with the same names. Those of the table are always
+    /// available.
     #[must_use]
     pub fn with_monoids(mut self, monoids: impl IntoIterator<Item = Monoid>) -> Registry {
         let own = monoids.into_iter().filter_map(Monoid::custom);
@@ -284,16 +292,16 @@ impl Registry {
         self
     }
 
-    /// The monoid that a document means by a word: one of the table, or one of the program's own whose definition is the one that the
+    /// The monoid for a word of a document: one of the table, or one of the program's own with the definition that the
     /// document was written with.
     ///
     /// # Errors
-    /// What is wrong with the word.
+    /// The fault of the word.
     pub(crate) fn monoid(&self, word: &str) -> Result<Monoid, String> {
         let Some((name, _)) = word.split_once('#') else {
             let known = Monoid::ALL.map(Monoid::name);
             let meant = || super::name::meant(word, known.into_iter());
-            let listed = || format!("expected what to reduce with: {}{}", known.join(", "), meant());
+            let listed = || format!("expected a monoid: {}{}", known.join(", "), meant());
             return Monoid::from_name(word).ok_or_else(listed);
         };
         let shown = super::name::word(name);

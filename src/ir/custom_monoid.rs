@@ -1,7 +1,7 @@
 //! Monoids that the program defines: lift, combine and result are expressions.
 //!
-//! The CPU evaluates the expressions. A kernel gets them as a struct beside those of the table. A serialised graph holds the
-//! monoid's name and the fingerprint of its definition, as it does for a [`CustomOp`](super::CustomOp).
+//! The CPU evaluates the expressions. A kernel contains them as a struct beside those of the table. A serialised graph
+//! contains the monoid's name and the fingerprint of its definition, as for a [`CustomOp`](super::CustomOp).
 
 use super::fnv1a;
 use super::graph::{Constant, Graph, Node, NodeId};
@@ -31,7 +31,7 @@ pub struct CustomMonoid {
     fingerprint: u64,
 }
 
-/// Bodies of up to so many nodes are evaluated on the stack.
+/// Bodies with at most this many nodes are evaluated on the stack.
 const FEW: usize = 64;
 
 impl Body {
@@ -107,7 +107,7 @@ impl CustomMonoid {
     /// The most values in an element.
     pub const MOST_VALUES: usize = 4;
 
-    /// The one object of this definition. [`CustomMonoid::build`] checks the parts and the laws.
+    /// The object of this definition. [`CustomMonoid::build`] checks the parts and the laws.
     pub(crate) fn interned(
         name: &str,
         takes: Vec<ValueType>,
@@ -236,7 +236,7 @@ impl CustomMonoid {
             self.join(&mut state, b);
             state
         };
-        // Sums of three in another order differ by roundings.
+        // Sums of three values in another order differ by roundings.
         let near = |a: &[f64], b: &[f64]| {
             let size = a.iter().chain(b).filter(|x| x.is_finite()).fold(1e-30, |m: f64, x| m.max(x.abs()));
             a.iter().zip(b).all(|(a, b)| a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-9 * size)

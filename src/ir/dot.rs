@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// The graph as a DOT document: leaves are boxes, sinks are cylinders, everything else ellipses; each with its type.
 ///
-/// Every label is a JSON string with DOT's own escapes removed, so that no name can end its label.
+/// Every label is a JSON string without DOT's own escapes, so that no name can end its label.
 pub fn dot(graph: &Graph, type_of: impl Fn(NodeId) -> String) -> String {
     let mut out = String::from("digraph epilogue {\n  rankdir=TB;\n  node [fontname=\"monospace\"];\n");
     for (id, node) in graph.nodes() {
@@ -36,12 +36,12 @@ pub fn dot(graph: &Graph, type_of: impl Fn(NodeId) -> String) -> String {
     out + "}\n"
 }
 
-/// What an argument is where it is left out.
+/// The value of an argument that is left out.
 fn or(default: Option<Constant>) -> String {
     default.map(|default| format!(" or {default}")).unwrap_or_default()
 }
 
-/// Which of several operands an edge leads to.
+/// The label of an edge to one of several operands.
 fn order(operand: usize, count: usize) -> String {
     if count > 1 { format!(" [label=\"{operand}\", fontsize=9]") } else { String::new() }
 }

@@ -1,4 +1,4 @@
-//! 64-bit FNV-1a (Fowler, Noll and Vo): tells texts apart that nobody forges.
+//! 64-bit FNV-1a (Fowler, Noll and Vo): tells texts apart that are not forged.
 
 /// The hash of some bytes.
 pub(crate) fn fnv1a(bytes: impl IntoIterator<Item = u8>) -> u64 {

@@ -1,7 +1,7 @@
 //! Functions: named definitions over primitives. An activation is one.
 //!
-//! A call keeps its name in the graph, so that listings, JSON and profiles say `gelu_tanh`; its meaning is the body, which
-//! the inline pass puts in its place before a kernel is planned or a value computed.
+//! A call keeps its name in the graph, so that listings, JSON and profiles say `gelu_tanh`. Its meaning is the body.
+//! The inline pass replaces the call with it before a kernel is planned or a value is computed.
 
 use super::graph::{BuiltAt, Constant, Graph, Node, NodeId};
 use super::name::word;
@@ -10,30 +10,32 @@ use crate::dtype::ValueType;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// A named definition over primitives: arguments and result are `f32`. Over `f64` arguments it is defined where its body is: where that takes
-/// its constants in the type of the arguments, as an activation's does. Where the body is made of primitives that take integers, too, and
-/// its constants are whole numbers, so is the function: `relu` of `i32` is `max(x, 0)`.
+/// A named definition over primitives. Arguments and result are `f32`. The function is also defined over `f64`
+/// arguments if its body is, that is, if the body takes its constants in the type of the arguments, like an
+/// activation's. It is also defined over integers if the body's primitives take integers and its constants are whole
+/// numbers: `relu` of `i32` is `max(x, 0)`.
 pub struct Function {
-    /// The name, in text, JSON and messages: one word, which no primitive and no activation has.
+    /// The name in text, JSON and messages: one word that is not the name of a primitive or an activation.
     pub name: &'static str,
-    /// What it computes.
+    /// What the function computes.
     pub doc: &'static str,
-    /// The names of its parameters; the first is the value it is applied to.
+    /// The names of its parameters. The first is the value that it is applied to.
     pub parameters: &'static [&'static str],
     /// The definition: one `f32` value of the arguments and constants, over primitives and functions that do not call this one.
     pub body: fn(&mut Graph, &[NodeId]) -> NodeId,
-    /// The derivative, where the one that follows from the body would need more to be saved or cancel: that of a sigmoid
-    /// follows from its value.
+    /// The derivative, if the one that follows from the body would save more or cancel: that of a sigmoid follows from
+    /// its value.
     ///
-    /// It has to be the derivative of the body. Equal values are one, so another one would also be taken wherever else the body's value is
-    /// computed. What is meant to have another derivative than its own (a straight-through estimator, a gradient reversal) is
-    /// a [`CustomOp`](super::CustomOp) with a [`partial`](super::CustomOp::partial), which is a value of its own.
+    /// It must be the derivative of the body. Equal values are one node, so a different derivative would also apply
+    /// wherever else the body's value is computed. A function with a deliberately different derivative (a
+    /// straight-through estimator, a gradient reversal) is a [`CustomOp`](super::CustomOp) with a
+    /// [`partial`](super::CustomOp::partial), whose value is distinct.
     pub gradient: Option<Adjoint>,
 }
 
 impl Function {
-    /// The body by itself, over arguments of one type: a graph whose first values stand for the arguments, and the result. Over integers
-    /// its whole constants are integers.
+    /// The body alone, over arguments of one type: a graph whose first values stand for the arguments, and the result.
+    /// Over integers its whole constants are integers.
     pub(crate) fn apart(&self, value: ValueType) -> (Graph, NodeId) {
         let mut graph = Graph::new();
         let parameters: Vec<NodeId> = (0..self.parameters.len()).map(|i| graph.push(parameter(i, value), None)).collect();
@@ -42,8 +44,8 @@ impl Function {
     }
 }
 
-/// Adds a node, or in a call's place the function's body. `called` is told of every call: the function, its arguments and
-/// its result.
+/// Adds a node. In place of a call it adds the function's body, and passes the function, its arguments and its result
+/// to `called`.
 pub(crate) fn expand(
     graph: &mut Graph,
     node: Node,
@@ -51,8 +53,8 @@ pub(crate) fn expand(
     called: &mut dyn FnMut(&'static Function, &[NodeId], NodeId),
 ) -> NodeId {
     let Node::Call { function, args } = node else { return graph.push(node, built_at) };
-    // The body goes into a graph of its own, whose first nodes stand for the arguments, and from there node by node:
-    // it may call other functions.
+    // The body goes into a separate graph, whose first nodes stand for the arguments, and from there node by node,
+    // because it may call other functions.
     let (body, result) = function.apart(args.first().map_or(ValueType::F32, |a| graph.value_type(*a)));
     let mut ids: Vec<NodeId> = args.clone();
     for (_, inner) in body.nodes().skip(args.len()) {
@@ -65,7 +67,7 @@ pub(crate) fn expand(
     result
 }
 
-/// The same body with an integer for each constant that is a whole number.
+/// The same body with integers in place of constants that are whole numbers.
 fn integral(body: &Graph, result: NodeId) -> (Graph, NodeId) {
     let mut graph = Graph::new();
     let mut ids: Vec<NodeId> = Vec::new();
@@ -78,7 +80,7 @@ fn integral(body: &Graph, result: NodeId) -> (Graph, NodeId) {
         };
         ids.push(graph.push(node, body.built_at(id)));
     }
-    // A body that returns another graph's value is reported elsewhere.
+    // Another rule reports a body that returns a value of another graph.
     (graph, ids.get(result.index()).copied().unwrap_or(result))
 }
 
@@ -91,7 +93,7 @@ fn parameter(index: usize, value_type: ValueType) -> Node {
     Node::scalar(format!("\u{0}{index}"), value_type)
 }
 
-/// A function is one definition: of two that only share a name neither stands for the other.
+/// A function is one definition. Two functions that only share a name are different.
 impl PartialEq for Function {
     fn eq(&self, other: &Function) -> bool {
         std::ptr::eq(self, other)

@@ -1,8 +1,8 @@
 //! The graph: an append-only, hash-consed arena of nodes, and the sinks that give it effects.
 //!
 //! A node refers only to nodes before it, so ids are a topological order and the wire format is an array. Pushing an
-//! equal node twice gives the same id: common subexpressions are shared by construction. Where a node was built is kept
-//! beside it and takes no part in equality or serialisation.
+//! equal node twice gives the same id, so common subexpressions are shared by construction. The place where a node was
+//! built is stored beside it, and does not affect equality or serialisation.
 
 use super::axes::{Axes, K, L, M, N};
 pub use super::constant::Constant;
@@ -38,7 +38,7 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// Which coordinate of the output element.
+/// A coordinate of the output element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Coordinate {
@@ -54,7 +54,7 @@ impl Coordinate {
     /// Every coordinate.
     pub const ALL: [Coordinate; 3] = [Coordinate::Row, Coordinate::Column, Coordinate::Batch];
 
-    /// The axis that it counts the elements along.
+    /// The axis along which it counts elements.
     pub const fn axis(self) -> Axes {
         match self {
             Coordinate::Row => M,
@@ -63,7 +63,7 @@ impl Coordinate {
         }
     }
 
-    /// The one that counts the elements along an axis, if that is one axis.
+    /// The coordinate along an axis, if this is a single axis.
     pub(crate) fn along(axis: Axes) -> Option<Coordinate> {
         Coordinate::ALL.into_iter().find(|coordinate| coordinate.axis() == axis)
     }
@@ -78,7 +78,7 @@ impl Coordinate {
     }
 }
 
-/// Which operand of the product.
+/// An operand of the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
@@ -100,7 +100,7 @@ impl Side {
         }
     }
 
-    /// The axis of the output that it varies along: M or N.
+    /// The axis of the output along which it varies: M or N.
     pub const fn axis(self) -> Axes {
         match self {
             Side::A => M,
@@ -108,12 +108,12 @@ impl Side {
         }
     }
 
-    /// The axes that its elements vary along.
+    /// The axes along which its elements vary.
     pub const fn axes(self) -> Axes {
         self.axis().union(K).union(L)
     }
 
-    /// The same operand as the transposed problem calls it.
+    /// The same operand in the transposed problem.
     #[must_use]
     pub const fn transposed(self) -> Side {
         match self {
@@ -126,10 +126,10 @@ impl Side {
 /// A value of the graph.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Node {
-    /// The accumulator: the element of the matrix product, or of the matrix a pointwise kernel reads.
+    /// The accumulator: the element of the matrix product, or of the matrix that a pointwise kernel reads.
     Accumulator(ValueType),
-    /// An element of an operand of the product, A\[m,k\] or B\[k,n\], of the accumulator's type. It exists only inside
-    /// the product: all that can be done with it is a sum over K.
+    /// An element of an operand of the product, A\[m,k\] or B\[k,n\], with the accumulator's type. It exists only
+    /// inside the product, and can only be summed over K.
     Element(Side, ValueType),
     /// A constant.
     Constant(Constant),
@@ -141,7 +141,7 @@ pub enum Node {
         name: Arc<str>,
         /// Its type.
         value_type: ValueType,
-        /// Its value where a launch leaves the argument out, which it may if there is one.
+        /// Its value if a launch leaves the argument out, which is allowed only with a default.
         default: Option<Constant>,
     },
     /// An element of an operand in memory.
@@ -150,11 +150,11 @@ pub enum Node {
         name: Arc<str>,
         /// Its format and the axes it varies along.
         operand: Operand,
-        /// What every element is where a launch leaves the argument out, which it may if there is one. Rounded to the
-        /// format, as though memory full of it had been passed.
+        /// The value of every element if a launch leaves the argument out, which is allowed only with a default. It is
+        /// rounded to the format, as if memory filled with it had been passed.
         default: Option<Constant>,
     },
-    /// An element of a table in memory, at an index that is a value of the graph: 0 where the table has no such element.
+    /// An element of a table in memory, at an index that is a value of the graph; 0 if the index is out of range.
     Gather {
         /// The argument's name.
         name: Arc<str>,
@@ -165,31 +165,31 @@ pub enum Node {
     },
     /// A primitive.
     Apply {
-        /// Which.
+        /// The primitive.
         op: Op,
         /// Its operands.
         args: Vec<NodeId>,
     },
     /// A named function, defined over primitives.
     Call {
-        /// Which.
+        /// The function.
         function: &'static Function,
         /// Its arguments.
         args: Vec<NodeId>,
     },
     /// A primitive that the user registered.
     Custom {
-        /// Which.
+        /// The primitive.
         op: Arc<CustomOp>,
         /// Its operands.
         args: Vec<NodeId>,
     },
-    /// What the elements along some axes come to: a reduction whose result the graph uses. It varies along the other axes of its
-    /// operands. Every element of the output takes part, whether or not the operand varies from one to the next.
+    /// A reduction along some axes whose result the graph uses. It varies along the other axes of its operands. Every
+    /// element of the output takes part, even if the operand does not vary from one element to the next.
     Reduce {
-        /// What combines two elements.
+        /// The monoid that combines elements.
         monoid: Monoid,
-        /// The axes that it goes over, of M, N and L.
+        /// The axes that it goes over: M, N and L.
         over: Axes,
         /// The values of an element, as many as the monoid takes.
         args: Vec<NodeId>,
@@ -197,12 +197,12 @@ pub enum Node {
 }
 
 impl Node {
-    /// A load that every launch has to be given an argument for.
+    /// A load of an argument that every launch must pass.
     pub fn load(name: impl Into<Arc<str>>, operand: impl Into<Operand>) -> Node {
         Node::Load { name: name.into(), operand: operand.into(), default: None }
     }
 
-    /// A scalar that every launch has to be given.
+    /// A scalar that every launch must pass.
     pub fn scalar(name: impl Into<Arc<str>>, value_type: ValueType) -> Node {
         Node::Scalar { name: name.into(), value_type, default: None }
     }
@@ -244,7 +244,7 @@ impl Node {
         node
     }
 
-    /// The word it begins with in the listing.
+    /// The first word of its line in the listing.
     pub fn mnemonic(&self) -> &str {
         match self {
             Node::Accumulator(_) => "acc",
@@ -262,14 +262,14 @@ impl Node {
     }
 }
 
-/// Where in the user's program a node was built.
+/// The place in the user's program where a node was built.
 pub type BuiltAt = Option<&'static Location<'static>>;
 
-/// A graph of values and the sinks that store them. Nothing about it has been checked.
+/// A graph of values and the sinks that store them. It is not checked yet.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     nodes: Vec<Node>,
-    /// The type of each node, as far as what is behind it keeps the rules.
+    /// The type of each node, provided that the nodes behind it keep the rules.
     types: Vec<ValueType>,
     /// The axes that each node varies along.
     axes: Vec<Axes>,
@@ -279,7 +279,7 @@ pub struct Graph {
     ids: HashMap<Node, NodeId>,
 }
 
-/// Equality of content: the places where nodes were built do not count.
+/// Equality of content. The places where nodes were built do not affect it.
 impl PartialEq for Graph {
     fn eq(&self, other: &Graph) -> bool {
         self.nodes == other.nodes && self.sinks == other.sinks
@@ -292,11 +292,11 @@ impl Graph {
         Graph::default()
     }
 
-    /// Adds a node, or finds the equal one that is already there.
+    /// Adds a node, or finds the equal one that already exists.
     ///
     /// # Panics
-    /// If an argument is not in this graph but comes from another one, which only a program can get wrong:
-    /// [`Epilogue::build`] reports that as an error, and so do text and JSON.
+    /// If an argument is not in this graph but in another one. Only a program can make this mistake:
+    /// [`Epilogue::build`] reports it as an error, and so do text and JSON.
     ///
     /// [`Epilogue::build`]: crate::Epilogue::build
     #[track_caller]
@@ -336,7 +336,7 @@ impl Graph {
     /// Adds a sink.
     ///
     /// # Panics
-    /// If it has no value, or one that is not in this graph, as with [`push`](Graph::push).
+    /// If it has no value, or a value that is not in this graph, as with [`push`](Graph::push).
     #[track_caller]
     pub fn sink(&mut self, sink: Sink, built_at: BuiltAt) {
         assert!(
@@ -348,14 +348,14 @@ impl Graph {
         self.sinks_built_at.push(built_at);
     }
 
-    /// The same graph, every sink of another kind.
+    /// The same graph with another kind for every sink.
     #[must_use]
     pub fn map_sinks(&self, kind: impl Fn(SinkKind) -> SinkKind) -> Graph {
         let sinks = self.sinks.iter().map(|sink| Sink { kind: kind(sink.kind).canonical(), ..sink.clone() }).collect();
         Graph { sinks, ..self.clone() }
     }
 
-    /// Reports everything elsewhere: `place` says where, of where it was built.
+    /// Moves the reported places: `place` maps the old place to the new one.
     pub(crate) fn relocate(&mut self, place: impl Fn(&'static Location<'static>) -> &'static Location<'static>) {
         for built_at in self.built_at.iter_mut().chain(&mut self.sinks_built_at) {
             *built_at = built_at.map(&place);
@@ -375,12 +375,12 @@ impl Graph {
     /// A node.
     ///
     /// # Panics
-    /// If the id is another graph's and lies beyond this one.
+    /// If the id belongs to another graph and is out of range here.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }
 
-    /// The type of a node of a graph that keeps the rules, of this graph.
+    /// The type of a node, from its operands, in a graph that keeps the rules.
     pub fn value_type(&self, id: NodeId) -> ValueType {
         self.types[id.index()]
     }
@@ -404,7 +404,7 @@ impl Graph {
         }
     }
 
-    /// The axes that a node varies along, from what is behind it.
+    /// The axes that a node varies along, from its operands.
     pub(crate) fn axes(&self, id: NodeId) -> Axes {
         self.axes[id.index()]
     }
@@ -421,7 +421,7 @@ impl Graph {
         }
     }
 
-    /// The node that is equal to this one, if there is one.
+    /// The node that equals this one, if it exists.
     pub(crate) fn find(&self, node: &Node) -> Option<NodeId> {
         self.ids.get(node).copied()
     }
@@ -446,8 +446,8 @@ impl Graph {
         self.sinks_built_at[index]
     }
 
-    /// For each node, how many reductions inside the graph lie on the longest way to it, the node itself included. What has
-    /// none behind it is computed at once; what has some waits for their results.
+    /// For each node, the number of reductions inside the graph on the longest path to it, including the node itself. A
+    /// node without such reductions is computed at once. Other nodes wait for their results.
     pub(crate) fn stages(&self) -> Vec<usize> {
         let mut stages: Vec<usize> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
@@ -457,7 +457,7 @@ impl Graph {
         stages
     }
 
-    /// The part of it that its sinks and these values need; the values follow.
+    /// The part of the graph that its sinks and these values need. The values are updated.
     pub(crate) fn pruned(&self, values: &mut [NodeId]) -> Graph {
         let live = self.needed_by(self.sinks.iter().flat_map(|s| s.values.iter().copied()).chain(values.iter().copied()));
         let (mut out, mut ids) = (Graph::new(), Vec::new());
@@ -476,12 +476,12 @@ impl Graph {
         self.needed_by(self.sinks.iter().flat_map(|s| s.values.iter().copied()))
     }
 
-    /// For each node, whether one of the given nodes is it or needs it.
+    /// For each node, whether it is one of the given nodes, or one of them needs it.
     pub(crate) fn needed_by(&self, roots: impl IntoIterator<Item = NodeId>) -> Vec<bool> {
         self.needed_beside(roots, |_| false)
     }
 
-    /// The same, where some nodes are given: what only they need counts for nothing.
+    /// The same if some nodes are given: nodes that only they need do not count.
     pub(crate) fn needed_beside(&self, roots: impl IntoIterator<Item = NodeId>, is_given: impl Fn(NodeId) -> bool) -> Vec<bool> {
         let mut live = vec![false; self.nodes.len()];
         for root in roots {

@@ -1,15 +1,15 @@
-//! Gradients of the elements of a reduction inside a graph, from that of its result: a column of the table of monoids.
+//! Gradients of the elements of a reduction inside a graph, from the gradient of its result: a column of the table of
+//! monoids.
 //!
-//! The gradient of a value that does not vary along an axis is the sum along that axis of what each element of the output
-//! has of it. So the gradient of a result is summed along the axes that the reduction went over, before elements get
-//! theirs.
+//! The gradient of a value that does not vary along an axis is the sum along that axis over the output's elements. So
+//! the gradient of a result is summed along the axes of the reduction, before the elements get theirs.
 
 use super::axes::Axes;
 use super::graph::{Coordinate, Graph, Node, NodeId};
 use super::monoid::Monoid;
 use super::op::Op;
 
-/// A reduction inside a graph: what it goes over, the values of an element, and its result.
+/// A reduction inside a graph: its axes, the values of an element, and its result.
 #[derive(Clone, Copy, Debug)]
 pub struct Reduced<'r> {
     /// The axes.
@@ -20,12 +20,12 @@ pub struct Reduced<'r> {
     pub result: NodeId,
 }
 
-/// The gradient of an element, from the gradient of the result as each element of the output has it. `None` where it does
-/// not follow from reductions over the same axes.
+/// The gradient of an element, from the gradient of the result at each element of the output. `None` if it does not
+/// follow from reductions over the same axes.
 pub type InnerAdjoint = fn(&mut Graph, Reduced<'_>, NodeId) -> Option<NodeId>;
 
 impl Reduced<'_> {
-    /// What values come to along the same axes.
+    /// A reduction of values along the same axes.
     fn reduce(self, graph: &mut Graph, monoid: Monoid, args: Vec<NodeId>) -> NodeId {
         graph.push(Node::Reduce { monoid, over: self.over, args }, graph.built_at(self.result))
     }
@@ -34,8 +34,8 @@ impl Reduced<'_> {
         self.linear(graph, Monoid::Sum, gradient)
     }
 
-    /// The sum or the mean of a gradient along the same axes. Factors that do not vary along them are taken out, as by
-    /// hand: each is multiplied once for all of the elements.
+    /// The sum or the mean of a gradient along the same axes. Factors that do not vary along them are taken out, as in
+    /// a calculation by hand: each is multiplied once for all of the elements.
     fn linear(self, graph: &mut Graph, monoid: Monoid, gradient: NodeId) -> NodeId {
         let (mut inside, mut scales) = (gradient, Vec::new());
         loop {
@@ -55,8 +55,8 @@ impl Reduced<'_> {
         result
     }
 
-    /// The gradient of the first of the elements whose `key` is the largest or, by [`Monoid::ArgMin`], the least; 0 for
-    /// the others.
+    /// The gradient of the first of the elements whose `key` is the largest or, with [`Monoid::ArgMin`], the least; 0
+    /// for the others.
     fn at_first(self, graph: &mut Graph, by: Monoid, key: NodeId, gradient: NodeId) -> Option<NodeId> {
         let coordinate = Coordinate::along(self.over)?;
         let place = graph.push(Node::Coordinate(coordinate), graph.built_at(self.result));
@@ -90,7 +90,7 @@ pub(super) fn of_absmax(graph: &mut Graph, of: Reduced<'_>, gradient: NodeId) ->
     Some(graph.apply(Op::Mul, &[there, sign]))
 }
 
-/// An element's share is its softmax, which is a value that the epilogue often has.
+/// An element's share is its softmax, which the epilogue often computes anyway.
 pub(super) fn of_logsumexp(graph: &mut Graph, of: Reduced<'_>, gradient: NodeId) -> Option<NodeId> {
     let (sum, less) = (of.sum(graph, gradient), graph.apply(Op::Sub, &[of.args[0], of.result]));
     let share = graph.apply(Op::Exp, &[less]);
@@ -102,7 +102,7 @@ pub(super) fn of_sum_squares(graph: &mut Graph, of: Reduced<'_>, gradient: NodeI
     Some(graph.apply(Op::Mul, &[twice, sum]))
 }
 
-/// It is 0 where all elements are 0.
+/// It is 0 if all elements are 0.
 pub(super) fn of_norm2(graph: &mut Graph, of: Reduced<'_>, gradient: NodeId) -> Option<NodeId> {
     let (sum, zero) = (of.sum(graph, gradient), graph.constant_of(graph.value_type(of.result), 0.0));
     let (is_zero, scale) = (graph.apply(Op::Eq, &[of.result, zero]), graph.apply(Op::Div, &[sum, of.result]));

@@ -1,9 +1,9 @@
-//! The epilogue graph: what a value is, when it is evaluated, what axes mean.
+//! The epilogue graph: its values, when they are evaluated, and what axes mean.
 //!
-//! A [`Graph`] is a list of [`Node`]s, each using only nodes before it, and of [`Sink`]s that write values to memory.
-//! Nodes have no effects, so nothing can be observed of when, how often or whether a node is evaluated; a sink's effect
-//! happens once for every element of the output. A node's type is a [`ValueType`](crate::dtype::ValueType) and a set of
-//! [`Axes`]; both follow from its operands by the rules in [`check`](crate::check).
+//! A [`Graph`] is a list of [`Node`]s, each of which uses only nodes before it, and a list of [`Sink`]s that write
+//! values to memory. Nodes have no effects, so a program cannot observe when, how often or whether a node is evaluated.
+//! A sink takes effect once for every element of the output. A node has a [`ValueType`](crate::dtype::ValueType) and a
+//! set of [`Axes`]. Both follow from its operands by the rules in [`check`](crate::check).
 
 pub mod axes;
 pub mod constant;
@@ -19,6 +19,7 @@ pub(crate) mod name;
 pub mod op;
 pub mod operand;
 pub mod sink;
+pub mod spread;
 pub mod text;
 pub mod wire;
 

@@ -1,11 +1,12 @@
-//! Monoids: a reduction combines its elements with one. Each is one row of a table: name, doc, operand types, state and
-//! result. The enum, the names in text and JSON and the tests follow. A [program's own](CustomMonoid) stand beside the
-//! rows.
+//! Monoids: a reduction combines its elements with one. Each monoid is one row of a table: name, doc, operand types,
+//! state and result. The enum, the names in text and JSON and the tests follow from it. A program's [own
+//! monoids](CustomMonoid) are used like rows.
 
 use super::custom_monoid::CustomMonoid;
 use super::graph::{Graph, NodeId};
 use super::inner_adjoint::{self as inner, InnerAdjoint};
 use super::op::Op;
+use super::spread::{self, Spread};
 use crate::dtype::ValueType;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
@@ -23,35 +24,41 @@ pub struct Row {
     pub name: &'static str,
     /// What it computes.
     pub doc: &'static str,
-    /// The types of value it reduces.
+    /// The types of the values that it reduces.
     pub takes: &'static [ValueType],
     /// Whether an element is a value and an index, an `i32`.
     pub indexed: bool,
-    /// The type of the result, if it is not that of the elements.
+    /// The type of the result, if it differs from that of the elements.
     pub gives: Option<ValueType>,
-    /// The identity state, for one of the types it takes.
+    /// The identity state, for one of the types that it takes.
     pub identity: fn(ValueType) -> State,
     /// Maps an element to a state. An element is a value, or a value and its index.
     pub lift: fn(&[f64]) -> State,
     /// Combines two states. The order matters only within rounding.
     pub combine: fn(State, State) -> State,
-    /// The same for integers, where those wrap.
+    /// The same for integers, if they wrap.
     pub wraps: Option<fn(i32, i32) -> i32>,
-    /// The result, from the state of so many elements.
+    /// The result, from a state and the number of its elements.
     pub result: fn(State, f64) -> f64,
-    /// Whether what the result's memory holds can take part as one more element.
+    /// Whether the value in the result's memory can take part as one more element.
     pub accumulates: bool,
-    /// Whether states are numbers that are added: then they may be added in memory, as they arrive.
+    /// Whether states are numbers that are added. Then they may be added in memory, as they arrive.
     pub adds: bool,
-    /// The gradient of an element, where it follows from the element alone.
+    /// Whether an `f32` product enters exactly, as one fused multiply-add.
+    pub fuses: bool,
+    /// Whether mainloops can reduce elements of an operand of the product with it.
+    pub operands: bool,
+    /// The values that replace a reduction inside the graph where each element is held, if that is faster.
+    pub spread: Option<Spread>,
+    /// The gradient of an element, if it follows from the element alone.
     pub adjoint: Option<Adjoint>,
-    /// The same where the result is a value of the graph, from which elements get their gradients.
+    /// The same for a reduction inside the graph, whose result is a value of the graph.
     pub inner_adjoint: Option<InnerAdjoint>,
     /// Its struct in `templates/prelude/monoids.cuh`, over the type of value.
     pub cuda: &'static str,
     /// Numbers of a state: words of 4 bytes in that struct, of 8 over `f64`.
     pub words: usize,
-    /// Issue slots of taking one element in, roughly.
+    /// Issue slots of taking one element, roughly.
     pub cost: u32,
 }
 
@@ -69,6 +76,9 @@ const NUMBER: Row = Row {
     result: |s, _| s[0],
     accumulates: true,
     adds: false,
+    fuses: false,
+    operands: false,
+    spread: None,
     adjoint: None,
     inner_adjoint: None,
     cuda: "",
@@ -76,7 +86,7 @@ const NUMBER: Row = Row {
     cost: 1,
 };
 
-/// The defaults of a row that sums a function of each element. Its result cannot be taken in as one more element.
+/// The defaults of a row that sums a function of each element. Its result is not an element.
 const TURNED: Row = Row { combine: |a, b| [a[0] + b[0], 0.0], accumulates: false, adds: true, ..NUMBER };
 
 /// The defaults of a row whose elements are a value and an index.
@@ -94,11 +104,11 @@ const INDEXED: Row = Row {
 
 macro_rules! monoids {
     ($( $(#[doc = $doc:literal])+ $(#[doc(alias = $alias:literal)])* $variant:ident = $name:literal, $row:expr; )*) => {
-        /// What a reduction combines elements with.
+        /// The monoid that combines the elements of a reduction.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Monoid {
             $( $(#[doc = $doc])+ $(#[doc(alias = $alias)])* $variant, )*
-            /// One that the program defines: see [`CustomMonoid::build`].
+            /// A monoid that the program defines: see [`CustomMonoid::build`].
             Custom(&'static CustomMonoid),
         }
 
@@ -106,7 +116,7 @@ macro_rules! monoids {
             /// Every monoid of the table, in its order.
             pub const ALL: [Monoid; [$($name),*].len()] = [$(Monoid::$variant),*];
 
-            /// The row of the table, or what the program defines.
+            /// The row of the table, or the program's definition.
             fn definition(self) -> Result<&'static Row, &'static CustomMonoid> {
                 match self {
                     $( Monoid::$variant => {
@@ -122,7 +132,7 @@ macro_rules! monoids {
 
 use ValueType::{Bool, F32, F64, I32};
 
-/// The larger, or NaN if either is. +0 is larger than -0, as on a GPU: `f64::max` leaves that open.
+/// The larger, or NaN if either is. +0 is larger than -0, as on a GPU; `f64::max` does not specify that.
 pub(super) fn larger(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() {
         f64::NAN
@@ -138,10 +148,10 @@ pub(super) fn smaller(a: f64, b: f64) -> f64 {
     -larger(-a, -b)
 }
 
-/// The index in the identity state: no element of a tensor has it.
+/// The index in the identity state. No element of a tensor has it.
 const NOWHERE: f64 = i32::MAX as f64;
 
-/// The better of two values with its index. NaN beats any number; the smaller index wins among equals.
+/// The better of two values with its index. NaN precedes any number, and the smaller index wins among equals.
 fn ahead(a: State, b: State, before: fn(f64, f64) -> bool) -> State {
     let [x, y] = [a[0], b[0]];
     let equal = x == y || x.is_nan() && y.is_nan();
@@ -155,31 +165,32 @@ fn index(state: State, count: f64) -> f64 {
 }
 
 monoids! {
-    /// The sum; 0 of nothing. The sum of a product `a * b` is taken of the exact product, which a kernel computes with one
-    /// fused multiply-add an element; of `f64` values it is that of the rounded one. Integers wrap.
+    /// The sum; 0 for no elements. The sum of a product `a * b` uses the exact product, which a kernel computes with
+    /// one fused multiply-add for each element. For `f64` values it uses the rounded product. Integers wrap.
     Sum = "sum", Row { takes: &[F32, F64, I32], combine: |a, b| [a[0] + b[0], 0.0], wraps: Some(i32::wrapping_add), adds: true,
-        adjoint: Some(|_, _, gradient| gradient), inner_adjoint: Some(inner::of_sum), cuda: "Sum", ..NUMBER };
-    /// The product; 1 of nothing. Integers wrap.
+        fuses: true, operands: true, adjoint: Some(|_, _, gradient| gradient), inner_adjoint: Some(inner::of_sum),
+        cuda: "Sum", ..NUMBER };
+    /// The product; 1 for no elements. Integers wrap.
     #[doc(alias = "prod")]
     Product = "product", Row { takes: &[F32, F64, I32], identity: |_| [1.0, 0.0], combine: |a, b| [a[0] * b[0], 0.0],
         wraps: Some(i32::wrapping_mul), cuda: "Product", ..NUMBER };
-    /// The largest; of nothing minus infinity, the least integer, or false. NaN if any element is NaN. Of conditions it is
-    /// whether any holds.
+    /// The largest element; for no elements minus infinity, the least integer, or false. NaN if any element is NaN. For
+    /// conditions it is whether any holds.
     #[doc(alias = "amax")]
     #[doc(alias = "any")]
     Max = "max", Row { takes: &[F32, F64, I32, Bool], identity: |t| [least(t), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
         inner_adjoint: Some(inner::of_max), cuda: "Max", ..NUMBER };
-    /// The smallest; of nothing infinity, the largest integer, or true. NaN if any element is NaN. Of conditions it is
-    /// whether all hold.
+    /// The smallest element; for no elements infinity, the largest integer, or true. NaN if any element is NaN. For
+    /// conditions it is whether all hold.
     #[doc(alias = "amin")]
     #[doc(alias = "all")]
-    Min = "min", Row { takes: &[F32, F64, I32, Bool], identity: |t| [greatest(t), 0.0], combine: |a, b| [smaller(a[0], b[0]), 0.0],
-        inner_adjoint: Some(inner::of_min), cuda: "Min", ..NUMBER };
-    /// The largest absolute value; 0 of nothing. NaN if any element is NaN. The least integer, whose absolute value is no
-    /// `i32`, counts as the largest.
+    Min = "min", Row { takes: &[F32, F64, I32, Bool], identity: |t| [greatest(t), 0.0],
+        combine: |a, b| [smaller(a[0], b[0]), 0.0], inner_adjoint: Some(inner::of_min), cuda: "Min", ..NUMBER };
+    /// The largest absolute value; 0 for no elements. NaN if any element is NaN. The least integer, whose absolute
+    /// value is not an `i32`, counts as the largest.
     AbsMax = "absmax", Row { takes: &[F32, F64, I32], lift: |x| [x[0].abs(), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
         inner_adjoint: Some(inner::of_absmax), cuda: "AbsMax", cost: 2, ..NUMBER };
-    /// log(sum of e^x), computed without overflow; minus infinity of nothing. A softmax is e^(x - this): see
+    /// log(sum of e^x), computed without overflow; minus infinity for no elements. A softmax is e^(x - this): see
     /// [`Expr::softmax_over`](crate::Expr::softmax_over).
     #[doc(alias = "softmax")]
     LogSumExp = "logsumexp", Row { identity: |_| [f64::NEG_INFINITY, 0.0], combine: |a, b| {
@@ -187,35 +198,38 @@ monoids! {
             // Equal infinities have no difference.
             let equal = high == low && high.is_infinite() || low == f64::NEG_INFINITY;
             [if equal { larger(high, low) } else { high + (low - high).exp().ln_1p() }, 0.0]
-        }, inner_adjoint: Some(inner::of_logsumexp), cuda: "LogSumExp", words: 2, cost: 24, ..NUMBER };
-    /// The mean, the sum over the number of elements; NaN of nothing.
+        }, spread: Some(spread::of_logsumexp), inner_adjoint: Some(inner::of_logsumexp), cuda: "LogSumExp", words: 2, cost: 24,
+        ..NUMBER };
+    /// The mean, the sum divided by the number of elements; NaN for no elements.
     #[doc(alias = "AVG")]
     Mean = "mean", Row { result: |s, count| s[0] / count,
         inner_adjoint: Some(inner::of_mean), cuda: "Mean", ..TURNED };
-    /// The sum of squares; 0 of nothing. Squares are not rounded before they are added. An RMS norm divides by the root
-    /// of their mean: see [`Expr::mean_square_over`](crate::Expr::mean_square_over).
+    /// The sum of squares; 0 for no elements. Squares are not rounded before they are added. An RMS norm divides by the
+    /// root of their mean: see [`Expr::mean_square_over`](crate::Expr::mean_square_over).
     #[doc(alias = "rms_norm")]
     SumSquares = "sumsquares", Row { lift: |x| [x[0] * x[0], 0.0],
         adjoint: Some(|graph, x, gradient| {
             let twice = graph.apply(Op::Add, &[x, x]);
             graph.apply(Op::Mul, &[twice, gradient])
         }), inner_adjoint: Some(inner::of_sum_squares), cuda: "SumSquares", ..TURNED };
-    /// The Euclidean norm, the root of the sum of squares; 0 of nothing. In a kernel it overflows where that sum does,
-    /// from 1.8e19 on.
+    /// The Euclidean norm, the root of the sum of squares; 0 for no elements. In a kernel it overflows where that sum
+    /// does, from 1.8e19 on.
     #[doc(alias = "vector_norm")]
     Norm2 = "norm2", Row { lift: |x| [x[0] * x[0], 0.0], result: |s, _| s[0].sqrt(),
         inner_adjoint: Some(inner::of_norm2), cuda: "Norm2", ..TURNED };
     /// The number of elements that are true, as an `i32`, which wraps.
     #[doc(alias = "count_nonzero")]
     Count = "count", Row { takes: &[Bool], gives: Some(I32), wraps: Some(i32::wrapping_add), cuda: "Count", ..TURNED };
-    /// The index of the largest element, as an `i32`; -1 of nothing. The smallest index wins among equals, and -0 equals
-    /// +0. NaN counts as larger than any number. The index is the element's [row or column](crate::Builder::reduce), or a
-    /// value of the graph.
-    ArgMax = "argmax", Row { identity: |t| [least(t), NOWHERE], combine: |a, b| ahead(a, b, |x, y| x > y), cuda: "ArgMax", ..INDEXED };
-    /// The index of the smallest element, as an `i32`; -1 of nothing. The smallest index wins among equals, and -0 equals
-    /// +0. NaN counts as smaller than any number. The index is the element's [row or column](crate::Builder::reduce), or
-    /// a value of the graph.
-    ArgMin = "argmin", Row { identity: |t| [greatest(t), NOWHERE], combine: |a, b| ahead(a, b, |x, y| x < y), cuda: "ArgMin", ..INDEXED };
+    /// The index of the largest element, as an `i32`; -1 for no elements. The smallest index wins among equals, and -0
+    /// equals +0. NaN counts as larger than any number. The index is the element's [row or
+    /// column](crate::Builder::reduce), or a value of the graph.
+    ArgMax = "argmax", Row { identity: |t| [least(t), NOWHERE], combine: |a, b| ahead(a, b, |x, y| x > y), cuda: "ArgMax",
+        ..INDEXED };
+    /// The index of the smallest element, as an `i32`; -1 for no elements. The smallest index wins among equals, and -0
+    /// equals +0. NaN counts as smaller than any number. The index is the element's [row or
+    /// column](crate::Builder::reduce), or a value of the graph.
+    ArgMin = "argmin", Row { identity: |t| [greatest(t), NOWHERE], combine: |a, b| ahead(a, b, |x, y| x < y), cuda: "ArgMin",
+        ..INDEXED };
 }
 
 const fn least(value: ValueType) -> f64 {
@@ -240,7 +254,7 @@ impl Monoid {
         self.definition().ok()
     }
 
-    /// The definition, if it is the program's own.
+    /// The definition, if it belongs to the program.
     pub fn custom(self) -> Option<&'static CustomMonoid> {
         self.definition().err()
     }
@@ -250,12 +264,12 @@ impl Monoid {
         self.definition().map_or_else(|custom| custom.name(), |row| row.name)
     }
 
-    /// The name in text and JSON. A program's own carries its fingerprint.
+    /// The name in text and JSON. The name of a program's own monoid includes its fingerprint.
     pub fn word(self) -> Cow<'static, str> {
         self.definition().map_or_else(|custom| custom.word().into(), |row| row.name.into())
     }
 
-    /// The monoid of that name in the table, if there is one.
+    /// The monoid with that name in the table, if there is one.
     pub fn from_name(name: &str) -> Option<Monoid> {
         Monoid::ALL.into_iter().find(|m| m.name() == name)
     }
@@ -284,7 +298,7 @@ impl Monoid {
         self.definition().map_or_else(|custom| custom.gives(), |row| row.gives.unwrap_or(value))
     }
 
-    /// Whether what the result's memory holds can take part as one more element.
+    /// Whether the value in the result's memory can take part as one more element.
     pub fn accumulates(self) -> bool {
         self.row().is_some_and(|row| row.accumulates)
     }
@@ -294,12 +308,27 @@ impl Monoid {
         self.row().is_some_and(|row| row.adds)
     }
 
-    /// The gradient of an element, where it follows from the element alone.
+    /// Whether an `f32` product enters exactly, as one fused multiply-add.
+    pub fn fuses(self) -> bool {
+        self.row().is_some_and(|row| row.fuses)
+    }
+
+    /// Whether mainloops can reduce elements of an operand of the product with it.
+    pub fn takes_operands(self) -> bool {
+        self.row().is_some_and(|row| row.operands)
+    }
+
+    /// The values that replace a reduction inside the graph where each element is held, if that is faster.
+    pub fn spread(self) -> Option<Spread> {
+        self.row().and_then(|row| row.spread)
+    }
+
+    /// The gradient of an element, if it follows from the element alone.
     pub fn adjoint(self) -> Option<Adjoint> {
         self.row().and_then(|row| row.adjoint)
     }
 
-    /// The gradient of an element of a reduction inside a graph, where it follows from reductions over the same axes.
+    /// The gradient of an element of a reduction inside a graph, if it follows from reductions over the same axes.
     pub fn inner_adjoint(self) -> Option<InnerAdjoint> {
         self.row().and_then(|row| row.inner_adjoint)
     }
@@ -314,7 +343,7 @@ impl Monoid {
         self.definition().map_or_else(|custom| custom.words(), |row| row.words)
     }
 
-    /// Issue slots of taking one element in, roughly.
+    /// Issue slots of taking one element, roughly.
     pub fn cost(self) -> u32 {
         self.definition().map_or_else(|custom| custom.cost(), |row| row.cost)
     }
@@ -344,12 +373,12 @@ impl Monoid {
         }
     }
 
-    /// The result, from the state of so many elements.
+    /// The result, from a state and the number of its elements.
     pub fn result(self, state: &[f64], count: f64) -> f64 {
         self.definition().map_or_else(|custom| custom.result(state), |row| (row.result)(padded(state), count))
     }
 
-    /// The result of no elements.
+    /// The result for no elements.
     pub fn of_nothing(self, value: ValueType) -> f64 {
         self.result(&self.identity(value), 0.0)
     }
@@ -366,7 +395,7 @@ impl Row {
     }
 }
 
-/// The numbers of a state, which a row may keep in one.
+/// The numbers of a state. A row may use only one of them.
 fn padded(state: &[f64]) -> State {
     [state[0], state.get(1).copied().unwrap_or_default()]
 }
@@ -378,110 +407,4 @@ impl Serialize for Monoid {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn samples(value: ValueType) -> Vec<f64> {
-        match value {
-            F32 | F64 => vec![f64::NEG_INFINITY, -70000.0, -2.5, -0.0, 0.0, 0.25, 3.0, 88.0, f64::INFINITY, f64::NAN],
-            I32 => [i32::MIN, i32::MIN + 1, -7, -1, 0, 1, 9, i32::MAX].map(f64::from).to_vec(),
-            Bool => vec![0.0, 1.0],
-        }
-    }
-
-    fn same(a: &[f64], b: &[f64]) -> bool {
-        a.iter().zip(b).all(|(a, b)| a == b || a.is_nan() && b.is_nan())
-    }
-
-    #[test]
-    fn every_row_is_a_monoid_in_every_type_it_takes() {
-        for monoid in Monoid::ALL {
-            let row = monoid.row().unwrap();
-            assert_eq!(Monoid::from_name(monoid.name()), Some(monoid));
-            assert_eq!(serde_json::to_string(&monoid).unwrap(), format!("\"{}\"", monoid.name()));
-            assert!(row.doc.trim().len() > 8);
-            assert_eq!(monoid.arity(), 1 + usize::from(row.indexed));
-            for &value in row.takes {
-                let unit = monoid.identity(value);
-                let joined = |a: &[f64], b: &[f64]| {
-                    let mut state = a.to_vec();
-                    monoid.join(value, &mut state, b);
-                    state
-                };
-                let elements = samples(value).into_iter().enumerate().map(|(i, x)| {
-                    let mut state = unit.clone();
-                    monoid.take(value, &mut state, &[x, i as f64]);
-                    state
-                });
-                let elements: Vec<Vec<f64>> = elements.collect();
-                for x in &elements {
-                    assert_eq!(x.len(), monoid.numbers());
-                    assert!(same(&joined(&unit, x), x), "{monoid:?} of its identity {unit:?} and {x:?}");
-                    assert!(same(&joined(x, &unit), x), "{monoid:?} of {x:?} and its identity {unit:?}");
-                    for y in &elements {
-                        assert!(same(&joined(x, y), &joined(y, x)), "{monoid:?} of {x:?}, {y:?}");
-                        for z in &elements {
-                            let (left, right) = (joined(&joined(x, y), z), joined(x, &joined(y, z)));
-                            let near = left.iter().zip(&right).all(|(l, r)| (l - r).abs() <= 1e-9 * l.abs().max(1.0));
-                            assert!(near || same(&left, &right), "{monoid:?} of {x:?}, {y:?}, {z:?}");
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    fn reduce(monoid: Monoid, value: ValueType, elements: &[[f64; 2]]) -> f64 {
-        let mut state = monoid.identity(value);
-        elements.iter().for_each(|x| monoid.take(value, &mut state, x));
-        monoid.result(&state, elements.len() as f64)
-    }
-
-    #[test]
-    fn edges_are_defined() {
-        let pair = |monoid, value, a, b| reduce(monoid, value, &[[a, 0.0], [b, 1.0]]);
-        assert_eq!(reduce(Monoid::AbsMax, I32, &[[f64::from(i32::MIN), 0.0]]), f64::from(i32::MAX));
-        assert_eq!(pair(Monoid::Sum, I32, f64::from(i32::MAX), 1.0), f64::from(i32::MIN));
-        assert_eq!(pair(Monoid::Product, I32, f64::from(i32::MAX), 2.0), -2.0);
-        assert_eq!(pair(Monoid::Count, Bool, 1.0, 1.0), 2.0);
-        let nan = f64::NAN;
-        assert!(pair(Monoid::Max, F32, nan, 1.0).is_nan() && pair(Monoid::Min, F32, 1.0, nan).is_nan());
-        for (a, b) in [(0.0, -0.0), (-0.0, 0.0)] {
-            let signs = [Monoid::Max, Monoid::Min].map(|monoid| pair(monoid, F32, a, b).is_sign_negative());
-            assert_eq!(signs, [false, true], "{a:?} and {b:?}");
-        }
-        let lse = |a, b| pair(Monoid::LogSumExp, F32, a, b);
-        assert_eq!(lse(f64::NEG_INFINITY, f64::NEG_INFINITY), f64::NEG_INFINITY);
-        assert_eq!(lse(f64::INFINITY, f64::INFINITY), f64::INFINITY);
-        assert!((lse(1000.0, 1000.0) - 1000.0 - 2f64.ln()).abs() < 1e-9);
-        assert!(lse(nan, 0.0).is_nan() && lse(nan, f64::NEG_INFINITY).is_nan());
-    }
-
-    /// In every order of the elements.
-    #[test]
-    fn an_index_is_that_of_the_first_of_the_best() {
-        let (inf, nan) = (f64::INFINITY, f64::NAN);
-        for (monoid, values, expected) in [
-            (Monoid::ArgMax, vec![1.0, 3.0, 2.0, 3.0], 1.0),
-            (Monoid::ArgMin, vec![1.0, 3.0, 1.0, 3.0], 0.0),
-            (Monoid::ArgMax, vec![-0.0, 0.0, -1.0], 0.0),
-            (Monoid::ArgMin, vec![0.0, -0.0, 1.0], 0.0),
-            (Monoid::ArgMax, vec![1.0, nan, inf, nan], 1.0),
-            (Monoid::ArgMin, vec![-inf, 1.0, nan, nan], 2.0),
-            (Monoid::ArgMax, vec![-inf, -inf], 0.0),
-            (Monoid::ArgMin, vec![inf, inf], 0.0),
-            (Monoid::ArgMax, vec![], -1.0),
-            (Monoid::ArgMin, vec![], -1.0),
-        ] {
-            let mut elements: Vec<[f64; 2]> = values.iter().enumerate().map(|(i, x)| [*x, i as f64]).collect();
-            for _ in 0..elements.len().max(1) {
-                assert_eq!(reduce(monoid, F32, &elements), expected, "{monoid:?} of {values:?}");
-                let whole = values.iter().all(|x| x.is_finite());
-                assert!(!whole || reduce(monoid, I32, &elements) == expected, "{monoid:?} of {values:?} as integers");
-                if !elements.is_empty() {
-                    elements.rotate_left(1);
-                }
-            }
-        }
-    }
-}
+mod tests;

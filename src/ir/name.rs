@@ -1,8 +1,9 @@
-//! Names, and what else comes from a document or a caller, as they stand in a listing or a message.
+//! Names and other text from documents or callers, as they appear in a listing or a message.
 //!
-//! A listing is to be read, and to be believed. A character that is not seen can make two names look like one; one that turns the
-//! writing around, or ends the line, can make a name look like the rest of its line. No name has such a character, which is a rule of
-//! the [check](crate::check), and where something unchecked is shown they are escaped.
+//! A reader must be able to trust a listing. An invisible character can make two names look the same. A character that
+//! reverses the writing direction or ends the line can make a name look like the rest of its line. Names must not
+//! contain such characters, which is a rule of the [check](crate::check). They are escaped wherever unchecked text is
+//! shown.
 
 /// The most characters that an argument's name may have.
 pub(crate) const LONGEST: usize = 64;
@@ -14,9 +15,9 @@ const SHOWN_WORD: usize = 64;
 /// How much of another library's message is shown.
 pub(crate) const SHOWN_MESSAGE: usize = 1000;
 
-/// The characters without a shape of their own, first and last of each range: Unicode's general categories Cf (format, the controls
-/// of bidirectional text among them), Zl and Zp (separators of lines and of paragraphs), and what has the property
-/// Default_Ignorable_Code_Point (Unicode 16.0). Control characters are known to `char`.
+/// The characters without a visible shape, first and last of each range: Unicode's general categories Cf (format,
+/// including the controls of bidirectional text), Zl and Zp (separators of lines and of paragraphs), and the characters
+/// with the property Default_Ignorable_Code_Point (Unicode 16.0). `char` itself knows control characters.
 const UNSEEN: [(char, char); 25] = [
     ('\u{ad}', '\u{ad}'),
     ('\u{34f}', '\u{34f}'),
@@ -45,22 +46,23 @@ const UNSEEN: [(char, char); 25] = [
     ('\u{e0000}', '\u{e0fff}'),
 ];
 
-/// Whether a definition of the program's own may have this name: a letter, then at most 62 letters, digits or underscores.
+/// Whether a name is allowed for a program's own definition: a letter, then at most 62 letters, digits or underscores.
 pub(crate) fn is_identifier(name: &str) -> bool {
     let mut letters = name.chars();
     let head = letters.next().is_some_and(|c| c.is_ascii_alphabetic());
     head && name.len() <= 63 && letters.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Whether a character must not stand in a listing as it is.
+/// Whether a character must be escaped in a listing.
 pub(crate) fn is_unseen(c: char) -> bool {
     c.is_control() || UNSEEN.iter().any(|(first, last)| (*first..=*last).contains(&c))
 }
 
-/// The most edits by which a name may miss the one that was meant: a letter changed, added, left out, or two exchanged.
+/// The most edits between a misspelt name and the intended one. An edit changes, adds or omits a letter, or exchanges
+/// two.
 const MISSPELT: usize = 2;
 
-/// The name that was probably meant: the one that is reached with the fewest edits, if these are few for its length.
+/// The name that was probably intended: the one with the fewest edits, if these are few for its length.
 pub(crate) fn nearest<'n>(given: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     if given.len() > LONGEST * 4 {
         return None;
@@ -76,7 +78,7 @@ pub(crate) fn meant<'n>(given: &str, known: impl Iterator<Item = &'n str>) -> St
     nearest(given, known).map(|name| format!("; did you mean `{}`?", word(name))).unwrap_or_default()
 }
 
-/// [`meant`] of a message of serde's, which quotes the word that it met and then those that it knows.
+/// [`meant`] for a message of serde, which quotes the unknown word and then the known ones.
 pub(crate) fn meant_by_document(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     match quoted.next() {
@@ -85,21 +87,21 @@ pub(crate) fn meant_by_document(message: &str) -> String {
     }
 }
 
-/// What is wrong with the characters of a name, and what to do; nothing if they are all seen.
+/// The fault and the cure of a name with invisible characters; `None` if all are visible.
 pub(crate) fn fault(name: &str) -> Option<String> {
     let c = name.chars().find(|c| is_unseen(*c))?;
     Some(format!(
-        "take U+{:04X} out of it: a name has no control, format, bidirectional or line-separator character",
+        "remove U+{:04X} from it: a name has no control, format, bidirectional or line-separator character",
         u32::from(c)
     ))
 }
 
-/// A text as it may stand in a message: every character that is not seen is escaped.
+/// A text for a message: every invisible character is escaped.
 pub(crate) fn seen(text: &str) -> String {
     shown(text, usize::MAX)
 }
 
-/// The same, cut.
+/// The same, truncated.
 pub(crate) fn shown(text: &str, most: usize) -> String {
     let mut out = String::new();
     for c in text.chars().take(most) {
@@ -111,12 +113,12 @@ pub(crate) fn shown(text: &str, most: usize) -> String {
     out
 }
 
-/// A name as it may stand in a message.
+/// A name for a message.
 pub(crate) fn word(name: &str) -> String {
     shown(name, SHOWN_WORD)
 }
 
-/// A name as a JSON string, which reads back as what it was.
+/// A name as a JSON string, which reads back as the same name.
 pub(crate) fn quoted(name: &str) -> String {
     let mut out = String::new();
     for c in serde_json::Value::from(name).to_string().chars() {
@@ -139,7 +141,7 @@ mod tests {
         for (given, meant) in [("Bias", "bias"), ("bais", "bias"), ("bia", "bias"), ("bondary", "boundary"), ("boundaries", "")] {
             assert_eq!(nearest(given).unwrap_or_default(), meant, "{given}");
         }
-        // One letter is not like another, and a name that nobody types is like none.
+        // A single letter does not resemble another, and a very long name resembles none.
         assert!(nearest("c").is_none() && nearest("gain").is_none() && nearest(&"b".repeat(1 << 20)).is_none());
     }
 

@@ -9,10 +9,10 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// A row's elements lie side by side; the leading dimension is the distance between rows.
+    /// A row's elements are contiguous; the leading dimension is the distance between rows.
     #[default]
     RowMajor,
-    /// A column's elements lie side by side; the leading dimension is the distance between columns.
+    /// A column's elements are contiguous; the leading dimension is the distance between columns.
     ColumnMajor,
 }
 
@@ -25,12 +25,12 @@ impl Order {
         }
     }
 
-    /// How a matrix lies that is stored transposed, or is not.
+    /// The order of a matrix that is stored transposed, or not.
     pub const fn stored(transposed: bool) -> Order {
         if transposed { Order::ColumnMajor } else { Order::RowMajor }
     }
 
-    /// The other one.
+    /// The other order.
     pub const fn transposed(self) -> Order {
         match self {
             Order::RowMajor => Order::ColumnMajor,
@@ -66,13 +66,13 @@ pub struct Operand {
 }
 
 impl Operand {
-    /// Stored column by column.
+    /// Column-major.
     #[must_use]
     pub const fn column_major(self) -> Operand {
         Operand { order: Order::ColumnMajor, ..self }
     }
 
-    /// One per batch entry, at a batch stride given at launch.
+    /// One for each batch entry, at a batch stride given at launch.
     #[must_use]
     pub const fn batched(self) -> Operand {
         Operand { axes: self.axes.union(L), ..self }
@@ -91,7 +91,7 @@ impl Operand {
         Operand { dtype: self.dtype, axes: self.axes.transposed(), order }
     }
 
-    /// The same operand in the one way it is written in a graph: an order means nothing on what is no matrix.
+    /// The same operand in the only form that a graph contains: an order has no meaning unless the operand is a matrix.
     #[must_use]
     pub(crate) const fn canonical(self) -> Operand {
         if self.axes.is_matrix() { self } else { Operand { order: Order::RowMajor, ..self } }

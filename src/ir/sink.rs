@@ -1,9 +1,9 @@
 //! Sinks: the nodes with effects.
 //!
-//! A sink consumes one value of the graph and writes memory: a [store](SinkKind::Store) every element, a
-//! [reduction](SinkKind::Reduce) what many elements come to. What is particular to a kind stands here: its word and
-//! parameters in text, its operand, its view from the transposed problem. A bit mask is no kind of its own but a store in a
-//! bit format ([`DType::Bits8`](crate::DType::Bits8), [`DType::Bits128`](crate::DType::Bits128)).
+//! A sink consumes one value of the graph and writes memory: a [store](SinkKind::Store) writes every element, and a
+//! [reduction](SinkKind::Reduce) combines many elements. This file contains everything that depends on the kind: its
+//! word and parameters in text, its operand, its view from the transposed problem. A bit mask is not a separate kind,
+//! but a store in a bit format ([`DType::Bits8`](crate::DType::Bits8), [`DType::Bits128`](crate::DType::Bits128)).
 
 use super::custom::Registry;
 use super::graph::NodeId;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 pub struct Sink {
     /// The argument's name. The name of a loaded matrix updates that matrix in place.
     pub name: Arc<str>,
-    /// The values it consumes: one, unless a reduction's elements are made of more.
+    /// The values it consumes: one, unless a reduction's elements consist of several.
     pub values: Vec<NodeId>,
-    /// What it does with it.
+    /// The kind of effect.
     pub kind: SinkKind,
 }
 
@@ -28,56 +28,57 @@ impl Sink {
         Sink { name: name.into(), values: vec![value], kind }
     }
 
-    /// The first of the values: the only one, unless a reduction's elements are made of more.
+    /// The first of the values: the only one, unless a reduction's elements consist of several.
     ///
     /// # Panics
-    /// If there is none: a graph takes no such sink.
+    /// If there is none. A graph does not accept such a sink.
     pub fn value(&self) -> NodeId {
         self.values[0]
     }
 
-    /// The same sink of other values.
+    /// The same sink with other values.
     #[must_use]
     pub fn map(&self, value: impl FnMut(NodeId) -> NodeId) -> Sink {
         Sink { values: self.values.iter().copied().map(value).collect(), ..self.clone() }
     }
 }
 
-/// What a sink does.
+/// The kind of a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SinkKind {
     /// Writes every element, rounded once to the operand's format.
     Store(Operand),
-    /// Combines the elements along every axis that its operand does not vary along, and writes what remains.
+    /// Combines the elements along every axis that its operand does not vary along, and writes the results.
     Reduce(Reduction),
 }
 
-/// A reduction: over every axis that its operand does not vary along.
+/// A reduction over every axis that its operand does not vary along.
 ///
-/// A result over N (`F32.over(N)`) combines all rows of all batch entries, a batched one (`F32.over(N).batched()`) the rows
-/// of each entry, one number ([`F32.pointer()`](crate::DType::pointer)) everything. Every element of the output takes part,
-/// whether or not the value varies from one to the next: the sum of 1 over M is M. There is nothing beyond the edge of the
-/// output; over no elements the result is the monoid's identity.
+/// A result over N (`F32.over(N)`) combines all rows of all batch entries. A batched result (`F32.over(N).batched()`)
+/// combines the rows of each entry, and one number ([`F32.pointer()`](crate::DType::pointer)) combines everything.
+/// Every element of the output takes part, even if the value does not vary from one element to the next: the sum of 1
+/// over M is M. Nothing beyond the edge of the output takes part. Over no elements the result is the monoid's identity.
 ///
-/// Of an operand's elements ([`Builder::a`](crate::Builder::a), [`Builder::b`](crate::Builder::b)) a reduction goes over that operand's own axes:
-/// over K, and over the batch unless the result is batched. It is a sum, over M of `a` and over N of `b`, taken inside the
-/// product, which has the elements at hand; of elements as they are stored, each once for every entry of the batch that reads it. Where
-/// the output is empty there is no product either, and the sum is 0.
+/// A reduction of an operand's elements ([`Builder::a`](crate::Builder::a), [`Builder::b`](crate::Builder::b)) goes
+/// over that operand's own axes: over K, and over the batch unless the result is batched. It must be a sum, over M for
+/// `a` and over N for `b`. The product, which has the elements at hand, computes it from the stored elements. Each
+/// element counts once for every entry of the batch that reads it. If the output is empty there is no product, and the
+/// sum is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reduction {
-    /// What combines two elements.
+    /// The monoid that combines elements.
     pub monoid: Monoid,
-    /// Whether a kernel may combine partial results in the order in which they happen to arrive. Otherwise, which is the
-    /// default, two launches of one plan give the same bits. Kernels make use of it for sums.
+    /// Whether a kernel may combine partial results in the order in which they arrive. By default it may not, and two
+    /// launches of one plan give the same bits. Kernels use this freedom for sums.
     pub atomic: bool,
-    /// Whether what the memory holds takes part as one more element: the result is added to it, if it is a sum; over no
-    /// elements it stays. Otherwise it is overwritten.
+    /// Whether the value in memory takes part as one more element: a sum is added to it. Over no elements it stays
+    /// unchanged. By default it is overwritten.
     pub accumulate: bool,
     /// How the result lies in memory.
     pub operand: Operand,
 }
 
-/// How to reduce: a monoid, whether in any order, and whether onto what is there.
+/// A kind of reduction: a monoid, whether any order is allowed, and whether it accumulates onto memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reduce {
     pub(crate) monoid: Monoid,
@@ -86,19 +87,19 @@ pub struct Reduce {
 }
 
 impl Reduce {
-    /// The same, to a result of this kind.
+    /// The sink that reduces to this operand.
     pub(crate) const fn to(self, operand: Operand) -> SinkKind {
         let Reduce { monoid, atomic, accumulate } = self;
         SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand })
     }
 
-    /// The same reduction, whose kernel may combine partial results in any order: see [`Monoid::atomic`].
+    /// The same reduction, but its kernel may combine partial results in any order: see [`Monoid::atomic`].
     #[must_use]
     pub const fn atomic(self) -> Reduce {
         Reduce { atomic: true, ..self }
     }
 
-    /// The same reduction, in which what the memory holds takes part: see [`Monoid::accumulate`].
+    /// The same reduction, but the value in memory takes part: see [`Monoid::accumulate`].
     #[must_use]
     pub const fn accumulate(self) -> Reduce {
         Reduce { accumulate: true, ..self }
@@ -112,12 +113,13 @@ impl From<Monoid> for Reduce {
 }
 
 impl Monoid {
-    /// The reduction whose kernel may combine partial results in any order: cheaper, and not the same bits twice.
+    /// The reduction whose kernel may combine partial results in any order: cheaper, but its bits vary from launch to
+    /// launch.
     pub const fn atomic(self) -> Reduce {
         Reduce { monoid: self, atomic: true, accumulate: false }
     }
 
-    /// The reduction in which what the memory holds takes part as one more element: a sum is added to it.
+    /// The reduction in which the value in memory takes part as one more element: a sum is added to it.
     pub const fn accumulate(self) -> Reduce {
         Reduce { monoid: self, atomic: false, accumulate: true }
     }
@@ -131,12 +133,12 @@ impl SinkKind {
         }
     }
 
-    /// Whether it combines its result with what the memory holds.
+    /// Whether it combines its result with the value in memory.
     pub const fn accumulates(self) -> bool {
         matches!(self, SinkKind::Reduce(Reduction { accumulate: true, .. }))
     }
 
-    /// The same sink, in which a reduction may combine partial results in any order: see [`Monoid::atomic`].
+    /// The same sink, but a reduction may combine partial results in any order: see [`Monoid::atomic`].
     #[must_use]
     pub const fn atomic(self) -> SinkKind {
         match self {
@@ -160,13 +162,13 @@ impl SinkKind {
         self.with_operand(self.operand().transposed())
     }
 
-    /// The same sink with its operand in the one way it is written in a graph.
+    /// The same sink with its operand in the only form that a graph contains.
     #[must_use]
     pub(crate) const fn canonical(self) -> SinkKind {
         self.with_operand(self.operand().canonical())
     }
 
-    /// The word it begins with in text and JSON.
+    /// Its first word in text and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             SinkKind::Store(_) => "store",
@@ -185,11 +187,11 @@ impl SinkKind {
         }
     }
 
-    /// The words that sinks begin with.
+    /// The first words of sinks.
     pub(crate) const WORDS: [&'static str; 2] = ["store", "reduce"];
 
-    /// The inverse of [`name`](SinkKind::name) and [`parameters`](SinkKind::parameters): the sink that `word` begins, from
-    /// the words behind its name, and the rest of those.
+    /// The inverse of [`name`](SinkKind::name) and [`parameters`](SinkKind::parameters). Returns the sink that begins
+    /// with `word`, from the words after its name, and the remaining words.
     pub(crate) fn parse(
         registry: &Registry,
         word: &str,
@@ -213,7 +215,7 @@ impl SinkKind {
                     _ => break,
                 };
                 if std::mem::replace(flag, true) {
-                    return Err(format!("`{word}` stands twice"));
+                    return Err(format!("`{word}` appears twice"));
                 }
                 rest = behind;
             }

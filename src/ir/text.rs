@@ -1,5 +1,5 @@
-//! The text form: one line a node, one line a sink. What the listing shows, what diagnostics underline, and what
-//! [`parse`] reads back.
+//! The text form: one line for each node and each sink. The listing shows it, diagnostics underline parts of it, and
+//! [`parse`] reads it back.
 //!
 //! ```text
 //! %0: f32[M,N,L] = acc f32
@@ -15,10 +15,10 @@
 //! reduce "sums" sum f32[N], %6
 //! ```
 //!
-//! An argument that a launch may leave out has its default behind the word `or`: `load "bias" f16[N] or 0.0`.
+//! An argument that a launch may leave out has its default after the word `or`: `load "bias" f16[N] or 0.0`.
 //!
-//! The type after the colon is optional; where it stands it must be right. A line that begins with `;` is a comment.
-//! Names are quoted as in JSON. Floating-point constants are decimal, or `0x` and their bits where decimal cannot say it.
+//! The type after the colon is optional, but must be correct. A line that begins with `;` is a comment. Names are
+//! quoted as in JSON. Floating-point constants are decimal, or `0x` and their bits if decimal cannot express them.
 
 use super::axes::Axes;
 use super::custom::{CustomOp, Registry};
@@ -35,16 +35,16 @@ use std::sync::Arc;
 /// The most nodes a document may have.
 pub const MAX_NODES: usize = 4096;
 
-/// A line of the listing, and where its parts stand in it, as byte ranges.
+/// A line of the listing, with the byte ranges of its parts.
 #[derive(Clone, Debug)]
 pub struct Line {
     /// The text, without a line end.
     pub text: String,
-    /// What the line is about: the name of an argument, else the word after the equals sign.
+    /// The subject of the line: the name of an argument, or otherwise the word after the equals sign.
     pub subject: Range<usize>,
     /// The type or the format and axes of an argument.
     pub format: Option<Range<usize>>,
-    /// What stands for an argument that is left out.
+    /// The default of an argument that may be left out.
     pub default: Option<Range<usize>>,
     /// Each operand.
     pub operands: Vec<Range<usize>>,
@@ -70,7 +70,7 @@ impl Line {
         self.format = Some(self.add(" ", part));
     }
 
-    /// Says the default's type where it is another than the argument's, which the check refuses.
+    /// Writes the default, with its type if that differs from the argument's, which the check refuses.
     fn default(&mut self, expected: ValueType, default: Option<Constant>) {
         if let Some(default) = default {
             let found = default.value_type();
@@ -87,7 +87,7 @@ impl Line {
 
 macro_rules! floats {
     ($($float:ident $bits:ident $digits:literal $format:ident $parse:ident),*) => { $(
-        #[doc = concat!("An `", stringify!($float), "` so that it reads back bit for bit: decimal where possible, else its bits.")]
+        #[doc = concat!("An `", stringify!($float), "` that reads back bit for bit: decimal if possible, otherwise its bits.")]
         pub fn $format(bits: $bits) -> String {
             let x = $float::from_bits(bits);
             if x.is_finite() { format!("{x:?}") } else { format!("0x{bits:0width$x}", width = $digits) }
@@ -185,24 +185,24 @@ pub fn print(graph: &Graph, type_of: impl Fn(NodeId) -> Option<String>) -> Strin
     text
 }
 
-/// Why a text is not in the text form.
+/// The reason why a text is not in the text form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}\n  --> line {line}\n   |\n   | {text}")]
 pub struct ParseError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong, and what was expected.
+    /// The fault, and what was expected.
     pub message: String,
-    /// The line's text, cut, and with what is not seen escaped.
+    /// The line's text, truncated, with invisible characters escaped.
     pub text: String,
 }
 
-/// A graph read from text, with the types its author wrote down.
+/// A graph read from text, with the types that its author wrote.
 #[derive(Clone, Debug)]
 pub struct Parsed {
     /// The graph.
     pub graph: Graph,
-    /// Node, its annotated type, and the line it stands in.
+    /// Node, its annotated type, and its line.
     pub annotations: Vec<(NodeId, String, usize)>,
     /// The line of each node, then of each sink.
     pub lines: Vec<usize>,
@@ -229,12 +229,12 @@ pub fn parse(text: &str, registry: &Registry) -> Result<Parsed, ParseError> {
     Ok(Parsed { graph: reader.graph, annotations: reader.annotations, lines })
 }
 
-/// The lines of a document. Editors that mark the encoding do so at the beginning.
+/// The lines of a document, without the byte-order mark that some editors write.
 fn lines(text: &str) -> std::str::Lines<'_> {
     text.strip_prefix('\u{feff}').unwrap_or(text).lines()
 }
 
-/// A line of a document, from 1, as it may stand in a message.
+/// A line of a document, counted from 1, for a message.
 pub(crate) fn shown_line(text: &str, number: usize) -> String {
     lines(text).nth(number - 1).map(|line| name::shown(line.trim(), name::SHOWN_LINE)).unwrap_or_default()
 }
@@ -367,15 +367,16 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// No such primitive or function.
+/// The message for an unknown primitive or function.
 pub(super) fn unknown(registry: &Registry, word: &str) -> String {
     let leaves = ["acc", "const", "scalar", "load", "gather", "custom", "reduce"];
     let coordinates = Coordinate::ALL.map(Coordinate::name);
     let known = Op::ALL.iter().map(|op| op.name()).chain(registry.function_names()).chain(leaves).chain(coordinates);
-    format!("`{}` is no primitive and no function of the registry{}", name::word(word), name::meant(word, known))
+    let shown = name::word(word);
+    format!("`{shown}` is neither a primitive nor a function of the registry{}", name::meant(word, known))
 }
 
-/// Whether a line can call a function of that name: one word that is seen, and means nothing else.
+/// Whether a line can call a function of that name: one visible word without another meaning.
 pub(crate) fn is_free(name: &str) -> bool {
     let word = !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || name::is_unseen(c));
     let registry = Registry::default();
@@ -399,7 +400,7 @@ fn parse_label(text: &str) -> Result<u32, String> {
     digits.and_then(|d| d.parse().ok()).ok_or_else(|| "expected a value such as %3".to_string())
 }
 
-/// A quoted name at the start, and what follows it.
+/// A quoted name at the start, and the text after it.
 fn name(text: &str) -> Result<(String, &str), String> {
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<String>();
     match stream.next() {
@@ -427,31 +428,33 @@ fn parse_value(value_type: ValueType, text: &str) -> Result<Constant, String> {
         ValueType::I32 => text.parse().ok().map(Constant::I32),
         ValueType::Bool => text.parse().ok().map(Constant::Bool),
     };
-    constant.ok_or_else(|| format!("this is no constant of type {value_type}"))
+    constant.ok_or_else(|| format!("this is not a constant of type {value_type}"))
 }
 
-/// What stands before the word `or` and behind it.
+/// The text before the word `or`, and the text after it.
 fn split_default(text: &str) -> (&str, Option<&str>) {
     text.split_once(" or ").map_or((text, None), |(before, default)| (before.trim_end(), Some(default.trim())))
 }
 
 fn parse_default(value_type: ValueType, text: Option<&str>) -> Result<Option<Constant>, String> {
-    let expected = |fault| format!("{fault}: behind `or` stands what the argument is where a launch leaves it out");
+    let expected = |fault| format!("{fault}: after `or` comes the argument's value if a launch leaves it out");
     let parse = |text: &str| if text.contains(' ') { parse_constant(text) } else { parse_value(value_type, text) };
     text.map(|text| parse(text).map_err(expected)).transpose()
 }
 
-/// What a line that gathers looks like.
+/// The form of a line with a gather.
 const EXPECTED_GATHER: &str = "expected `gather \"name\" format %index`";
 
-/// What a line that reduces looks like.
+/// The form of a line with a reduction.
 const EXPECTED_REDUCE: &str = "expected `reduce monoid [axes] %value`, such as `reduce sum [N] %3`";
 
 fn parse_format(word: &str, expected: impl Fn() -> String) -> Result<DType, String> {
     let is_word = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let known = DType::ALL.map(DType::name);
-    let no_format =
-        || format!("`{}` is no format; there are {}{}", name::word(word), known.join(", "), name::meant(word, known.into_iter()));
+    let no_format = || {
+        let meant = name::meant(word, known.into_iter());
+        format!("`{}` is not a format; there are {}{meant}", name::word(word), known.join(", "))
+    };
     DType::from_name(word).ok_or_else(|| if is_word { no_format() } else { expected() })
 }
 
@@ -465,7 +468,7 @@ fn parse_operand(text: &str) -> Result<Operand, String> {
     let order = match text[close + 1..].trim() {
         "" | "row_major" => Order::RowMajor,
         "column_major" => Order::ColumnMajor,
-        _ => return Err("after the axes only `row_major` or `column_major` may stand".into()),
+        _ => return Err("only `row_major` or `column_major` may follow the axes".into()),
     };
     Ok(Operand { dtype, axes, order })
 }

@@ -1,7 +1,7 @@
 //! The wire form: a versioned array of nodes for serde.
 //!
-//! Reading pushes every node through the arena again, so a document cannot hold a dangling or forward reference, and a
-//! graph read is canonical. Custom primitives travel as a name and a fingerprint, never as source.
+//! Reading pushes every node through the arena again, so a document cannot contain a dangling or forward reference, and
+//! the resulting graph is canonical. Custom primitives are serialised as a name and a fingerprint, never as source.
 
 use super::axes::Axes;
 use super::custom::Registry;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize, Serializer};
 /// The version of the format that this library writes, and the only one it reads.
 pub const VERSION: u32 = 1;
 
-/// A graph as it is serialised.
+/// A graph in its serialised form.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
@@ -40,7 +40,8 @@ enum WireNode {
     Apply(Op, Vec<u32>),
     Call(String, Vec<u32>),
     Custom { name: String, fingerprint: String, args: Vec<u32> },
-    // Arguments that may be left out. Kinds of their own, behind the others: binary documents without them read as before.
+    // Arguments that may be left out. They are separate kinds at the end, so binary documents without them read as
+    // before.
     ScalarOr { name: String, value_type: ValueType, default: WireConstant },
     LoadOr { name: String, operand: Operand, default: WireConstant },
     Reduce { monoid: String, over: Axes, args: Vec<u32> },
@@ -106,8 +107,8 @@ impl WireConstant {
     }
 }
 
-/// With every field, but in text without those that say nothing: documents and keys of caches are older than these fields. A
-/// binary format has no names of fields, and reads a reduction without one as something else.
+/// Text omits the fields that have their default, because older documents and cache keys lack these fields. A binary
+/// format writes every field: it has no field names, and would misread a reduction without one.
 impl Serialize for WireReduction {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let WireReduction { monoid, atomic, accumulate, with, operand } = self;
@@ -127,12 +128,16 @@ impl Serialize for WireReduction {
     }
 }
 
-/// Why a document is no epilogue graph.
+/// The reason why a document is not an epilogue graph.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
     /// Not JSON, or not of this shape.
-    #[error("not an epilogue document: {}{}", name::shown(&.0.to_string(), name::SHOWN_MESSAGE), name::meant_by_document(&.0.to_string()))]
+    #[error(
+        "not an epilogue document: {}{}",
+        name::shown(&.0.to_string(), name::SHOWN_MESSAGE),
+        name::meant_by_document(&.0.to_string())
+    )]
     Json(#[from] serde_json::Error),
     /// Written by another version.
     #[error("the document has format version {0}; this library reads version {VERSION}")]
@@ -145,19 +150,19 @@ pub enum WireError {
     Node {
         /// The node's place in the array.
         index: usize,
-        /// What is wrong with it.
+        /// The fault.
         message: String,
     },
-    /// A sink reduces with something that is not known.
+    /// A sink reduces with an unknown monoid.
     #[error("sink {index}: {message}")]
     Monoid {
         /// The sink's place in the array.
         index: usize,
-        /// What is wrong with it.
+        /// The fault.
         message: String,
     },
-    /// A sink stores a node that is not there.
-    #[error("sink {index} stores node {value}, which is not there")]
+    /// A sink stores a node that does not exist.
+    #[error("sink {index} stores node {value}, which does not exist")]
     Sink {
         /// The sink's place in the array.
         index: usize,
@@ -226,7 +231,7 @@ impl Document {
             return Err(WireError::TooLarge(size));
         }
         let mut graph = Graph::new();
-        // Equal nodes of a document become one: places in the array are mapped to ids.
+        // Equal nodes of a document become one, so places in the array are mapped to ids.
         let mut ids: Vec<NodeId> = Vec::with_capacity(self.nodes.len());
         for (index, wire) in self.nodes.into_iter().enumerate() {
             let node = read_node(wire, &ids, registry).map_err(|message| WireError::Node { index, message })?;
@@ -269,7 +274,7 @@ fn read_node(wire: WireNode, ids: &[NodeId], registry: &Registry) -> Result<Node
         WireNode::Reduce { monoid, over, args } => Node::Reduce { monoid: registry.monoid(&monoid)?, over, args: refer(args)? },
         WireNode::Call(name, args) => {
             let unknown = || match Op::from_name(&name) {
-                Some(_) => format!("`{name}` is a primitive, which is applied and not called"),
+                Some(_) => format!("`{name}` is a primitive: apply it instead of calling it"),
                 None => text::unknown(registry, &name),
             };
             let function = registry.function(&name).ok_or_else(unknown)?;

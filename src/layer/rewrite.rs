@@ -6,7 +6,7 @@ use crate::check::Role;
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::{L, N};
 use crate::ir::graph::{Graph, Node, NodeId, Side};
-use crate::ir::{Monoid, Op, Operand, Reduction, Sink, SinkKind};
+use crate::ir::{Op, Operand, Reduction, Sink, SinkKind};
 
 /// The same epilogue with other formats for the sinks that `format` names.
 pub(super) fn formats(epilogue: &Epilogue, format: impl Fn(&str) -> Option<DType>) -> Result<Epilogue, LinearError> {
@@ -76,8 +76,8 @@ pub(super) fn sums_of(epilogue: &Epilogue, name: &str) -> Vec<Sink> {
     let sinks = epilogue.graph().sinks();
     let stored = sinks.iter().find(|sink| *sink.name == *name).map(Sink::value);
     let sums = |sink: &&Sink| match sink.kind {
-        SinkKind::Reduce(Reduction { monoid: Monoid::Sum, operand, .. }) => {
-            Some(sink.value()) == stored && operand.axes.without(L) == N
+        SinkKind::Reduce(Reduction { monoid, operand, .. }) => {
+            monoid.takes_operands() && Some(sink.value()) == stored && operand.axes.without(L) == N
         }
         _ => false,
     };

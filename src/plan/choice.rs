@@ -1,8 +1,8 @@
 //! The choice of mainloop, tile and rasterisation, with a reason for everything that was not chosen.
 //!
-//! The mainloop follows from formats and target. Among its tiles the choice minimises estimated time: how many tiles a
-//! multiprocessor gets, times what one takes, alone or among as many as are resident. Those times are measured. Hopper's
-//! tiles have a model of their own (`mainloop/sm90a/cost.rs`).
+//! The mainloop follows from formats and target. Among its tiles the choice takes the one with the least estimated
+//! time: the tiles a multiprocessor gets, times the measured time of one tile, alone or beside as many as are resident.
+//! Hopper's tiles have a model of their own (`mainloop/sm90a/cost.rs`).
 
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
@@ -14,14 +14,15 @@ use crate::plan::mainloop::candidates::{
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
 use crate::plan::mainloop::sm90a::few_rows;
 use crate::plan::{
-    ArgumentRuns, Code, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, Tile, TileShape, rows,
+    ArgumentRuns, Code, MOST_CHUNK, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, TMA_UNIT, Tile,
+    TileShape, rows,
 };
 use crate::problem::{Layout, Operation, Shape};
 use crate::target::{Gpu, Target};
 use serde::Serialize;
 use std::fmt;
 
-/// A candidate and what became of it. Put into words only when it is printed: there are dozens to a plan.
+/// A candidate and its verdict. It becomes words only when it is printed, because a plan has dozens of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// The candidate.
@@ -32,7 +33,7 @@ pub struct Verdict {
     pub reason: Reason,
 }
 
-/// What a verdict is on.
+/// The subject of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Considered {
@@ -40,9 +41,10 @@ pub enum Considered {
     Mainloop(Mainloop),
     /// One of its tiles.
     Tile(Tile),
-    /// So many parts of K.
+    /// A split of K in this many parts.
     Split(usize),
-    /// The best tile of the problem the other way round: transposed if the plan is not, or as it is if the plan is transposed.
+    /// The best tile of the other orientation: of the transposed problem, or of the untransposed one if the plan is
+    /// transposed.
     Turned(Tile),
 }
 
@@ -63,9 +65,9 @@ impl fmt::Display for Considered {
 pub enum Reason {
     /// In words.
     Words(String),
-    /// Its estimated time over that of the chosen candidate, in hundredths.
+    /// Its estimated time divided by the chosen candidate's, in hundredths.
     Slower(u64),
-    /// The bytes of its parameters, which are more than a launch passes.
+    /// The bytes of its parameters, which exceed what a launch can pass.
     Parameters(usize),
 }
 
@@ -91,9 +93,9 @@ impl fmt::Display for Reason {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Choice {
     chosen: Option<(Tile, i32)>,
-    /// What the chosen tile is estimated to take, where estimates have a unit.
+    /// The estimated time of the chosen tile, where estimates have a unit.
     nanoseconds: Option<u64>,
-    /// The same, also of a tile that was asked for.
+    /// The same, also for a tile that the caller asked for.
     #[serde(skip)]
     estimated: Option<u64>,
     /// Every candidate that was considered.
@@ -109,18 +111,17 @@ impl Choice {
         self.chosen
     }
 
-    /// Nanoseconds that a launch is estimated to take; `None` where estimates only compare tiles.
+    /// The estimated nanoseconds of a launch; `None` where estimates only compare tiles.
     pub fn nanoseconds(&self) -> Option<u64> {
         self.nanoseconds
     }
 
-    /// What the tile is estimated to take, to compare plans of one problem.
+    /// The estimated time of the tile, which compares plans of one problem.
     pub(super) fn estimated(&self) -> Option<u64> {
         self.estimated
     }
 
-    /// Bytes of parameters that the candidate with the fewest would pass of those which were left out because of them, if
-    /// any was.
+    /// The fewest bytes of parameters among the candidates that were rejected because of them, if there is one.
     pub(super) fn fewest_parameters(&self) -> Option<usize> {
         let sizes = self.verdicts.iter().filter_map(|verdict| match verdict.reason {
             Reason::Parameters(size) => Some(size),
@@ -129,8 +130,8 @@ impl Choice {
         sizes.min()
     }
 
-    /// Every tile that fits the problem with its rasterisation, the chosen one first, then by estimated time: what a tuner
-    /// would measure with [`Gemm::tile`](crate::Gemm::tile).
+    /// Every tile that fits the problem, with its rasterisation: the chosen one first, then by estimated time. A tuner
+    /// measures these with [`Gemm::tile`](crate::Gemm::tile).
     pub fn candidates(&self) -> impl Iterator<Item = (Tile, i32)> + '_ {
         self.chosen.into_iter().chain(self.others.iter().copied())
     }
@@ -144,16 +145,16 @@ impl Choice {
         self.candidates().map(move |(tile, _)| (tile, of(tile).unwrap_or(100)))
     }
 
-    /// Chooses otherwise, for good.
+    /// Replaces the choice, and drops the other candidates.
     pub(super) fn settle(&mut self, tile: Tile, raster: i32, reason: impl Into<String>) {
         self.others.clear();
         self.chosen = Some((tile, raster));
         self.accept(tile, reason);
     }
 
-    /// Notes that registers ran out, and that the tile now asks for fewer blocks to a multiprocessor.
-    pub(super) fn relaxed(&mut self, tile: &Tile) {
-        self.accept(*tile, format!("registers ran out; compiled again for {} block(s) a multiprocessor", tile.min_blocks));
+    /// Notes that registers ran out, and what of the tile is compiled again.
+    pub(super) fn relaxed(&mut self, tile: &Tile, what: &str) {
+        self.accept(*tile, format!("registers ran out; compiled again {what}"));
     }
 
     /// The next best tile whose threads hold fewer accumulators, where registers ran out for good.
@@ -168,12 +169,12 @@ impl Choice {
         self.verdicts.push(Verdict { candidate, chosen: false, reason: reason.into() });
     }
 
-    /// Notes what became of parts of K.
+    /// Records the verdict on a split of K.
     pub(super) fn split(&mut self, parts: usize, chosen: bool, reason: String) {
         self.verdicts.push(Verdict { candidate: Considered::Split(parts), chosen, reason: reason.into() });
     }
 
-    /// Notes what the best tile the other way round would take: of the transposed problem, or of the problem as it is.
+    /// Records the estimate of the best tile of the other orientation.
     pub(super) fn turned(&mut self, tile: Tile, transposed: bool, time: u64, chosen: u64) {
         let [time, chosen] = [time, chosen].map(|nanoseconds| nanoseconds as f64 / 1e3);
         let way = if transposed { "transposed" } else { "as it is" };
@@ -186,10 +187,10 @@ impl Choice {
     }
 }
 
-/// How many of the slower tiles are told one by one.
+/// How many of the slower tiles are listed one by one.
 const SLOWER: usize = 8;
 
-/// The verdicts in words; of slower tiles only the best.
+/// The verdicts in words. Only the best of the slower tiles are listed.
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut slower = 0;
@@ -204,7 +205,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// What the choice depends on, as the kernel sees it.
+/// The inputs of the choice, as the kernel sees them.
 pub(super) struct TileRequest<'r> {
     pub operation: Operation,
     pub program: &'r Program,
@@ -213,38 +214,38 @@ pub(super) struct TileRequest<'r> {
     pub params: &'r Params,
     pub shape: Shape,
     pub alignment: [usize; 2],
-    /// Whether runs of both operands begin at multiples of 128 bytes, as far as is known.
+    /// Whether rows of both operands begin at multiples of 128 bytes, as far as is known.
     pub rows_begin_at_lines: bool,
     pub strip: usize,
     pub target: Target,
     pub gpu: Gpu,
     pub preferences: Preferences,
     pub fast_math: bool,
-    /// Of how many matrices a pointwise kernel's accumulator is the sum.
+    /// The number of matrices whose sum is a pointwise kernel's accumulator.
     pub parts: usize,
 }
 
 impl TileRequest<'_> {
-    /// What the estimates of Hopper's tiles depend on.
+    /// The inputs of the cost estimates of Hopper's tiles.
     fn cost_inputs(&self) -> CostInputs<'_> {
         let &TileRequest { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, .. } = self;
         let promotes = self.promotes();
         CostInputs { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, promotes }
     }
 
-    /// Whether the tensor cores' sums of a few terms are added up outside of them.
+    /// Whether the kernel promotes the tensor cores' partial sums.
     pub fn promotes(&self) -> bool {
         promotes(self.operation, self.preferences)
     }
 }
 
-/// Whether Hopper's kernel for an operation adds up in `f32` what tensor cores sum of a panel's terms.
+/// Whether Hopper's kernel for an operation promotes: it adds up in `f32` the tensor cores' sums of 128 K elements.
 pub(super) fn promotes(operation: Operation, preferences: Preferences) -> bool {
     let multiplies = matches!(operation, Operation::Product { .. });
     multiplies && operation.dtype().sums_coarsely() && !preferences.fast_accumulation
 }
 
-/// Nanoseconds of a unit of the candidates' times, where it was measured: `sm80` takes 322 and 2527 us for 4096^3 and
+/// Nanoseconds of one unit of the candidates' times, where it was measured: `sm80` takes 322 and 2527 us for 4096^3 and
 /// 8192^3 in f16 (`docs/measurements/0001-mma-sync-against-cublaslt.md`).
 fn unit(mainloop: Mainloop, dtype: DType) -> Option<f64> {
     match (mainloop, dtype) {
@@ -255,14 +256,15 @@ fn unit(mainloop: Mainloop, dtype: DType) -> Option<f64> {
     }
 }
 
-/// Chooses the tile of a mainloop and its rasterisation, with a verdict on every candidate; none if none fits.
+/// Chooses the tile of a mainloop and its rasterisation, with a verdict on every candidate. It chooses none if none
+/// fits.
 pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Choice) {
-    // Tiles as they fit, and what they are estimated to take.
+    // The tiles that fit, with their estimated times.
     let mut estimates: Vec<(Tile, f64)> = Vec::new();
     let mut consider = |tile: &Tile, obstacle: Option<String>, estimate: &dyn Fn(&Tile) -> f64| match obstacle
         .map_or_else(|| fit(tile, request), |obstacle| Err(obstacle.into()))
     {
-        // Tiles that differ in stages may fit with as many.
+        // Tiles that differ only in their stages may fit with the same number of stages.
         Ok(tile) if estimates.iter().any(|(known, _)| *known == tile) => {}
         Ok(tile) => estimates.push((tile, estimate(&tile))),
         Err(obstacle) => choice.reject(Considered::Tile(*tile), obstacle),
@@ -314,8 +316,9 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
     choice.estimated = few.then_some((least * cost::NANOSECONDS) as u64);
 }
 
-/// The mainloops that can compute a product or a pointwise operation, the best first, with verdicts on the others. None if
-/// the one that was asked for cannot. `shape` and `alignment` of `a` and `b` are as the user sees them.
+/// The mainloops that can compute a product or a pointwise operation, the best first, with verdicts on the others. The
+/// list is empty if the mainloop that the caller asked for cannot. `shape` and `alignment` describe `a` and `b` as the
+/// user sees them.
 pub(super) fn mainloops(
     operation: Operation,
     shape: Shape,
@@ -351,12 +354,12 @@ pub(super) fn mainloops(
             }
             None if mainloop == Mainloop::Sm90a
                 && target.has_wgmma()
-                && alignment.iter().any(|bytes| *bytes < 16)
+                && alignment.iter().any(|bytes| *bytes < TMA_UNIT)
                 && Repack::transposes(mainloop, operation) == [false; 2]
                 && !Repack::pays(shape, operation.dtype().size(), alignment) =>
             {
                 let [a, b] = alignment;
-                Some(format!("TMA wants operands aligned to 16 bytes, a has {a} and b {b}: copying them would take longer"))
+                Some(format!("TMA wants operands aligned to {TMA_UNIT} bytes, a has {a} and b {b}: copies would take longer"))
             }
             _ if mainloop == Mainloop::Gemv && epilogue.summed_operand().is_some() => Some("it has no sums of operands".into()),
             _ if mainloop == Mainloop::Sm90a && why_not(mainloop, operation, target, preferences).is_none() => {
@@ -382,7 +385,7 @@ fn double(epilogue: &Checked) -> Option<String> {
     })
 }
 
-/// Why a mainloop cannot compute what is asked, if it cannot.
+/// Why a mainloop cannot compute the operation, if it cannot.
 fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences: Preferences) -> Option<String> {
     let Operation::Product { a: dtype, layout, .. } = operation else {
         return (mainloop != Mainloop::Pointwise).then(|| "the operation is pointwise: it has no product".into());
@@ -405,17 +408,17 @@ fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences
     }
 }
 
-/// Rows up to which a product is bound by reading B, so that nothing is gained from tensor cores.
+/// The most rows for which `gemv` is considered. Reading B bounds such a product, so tensor cores gain nothing.
 pub(super) const FEW: usize = 4;
 
-/// Whether Hopper's narrow tiles keep up with reading the larger operand once: always but for one row or column against an
-/// operand with K contiguous, and wherever they need no copies.
+/// Whether Hopper's narrow tiles read the larger operand as fast as `gemv`. They do if they need no copies, except for
+/// one row or column against an operand with K contiguous.
 fn narrow_tiles_read_faster(operation: Operation, shape: Shape, alignment: [usize; 2], target: Target) -> bool {
     let Operation::Product { a: dtype, layout, .. } = operation else { return false };
     let k_contiguous = if shape.m <= shape.n { layout.b() == Order::ColumnMajor } else { layout.a() == Order::RowMajor };
     let multiplies = matches!(dtype, DType::F16 | DType::BF16) || dtype.is_eight_bits() && layout == Layout::TN;
     let tensor_cores = target.has_wgmma() && multiplies;
-    tensor_cores && alignment.iter().all(|bytes| *bytes >= 16) && (shape.m.min(shape.n) > 1 || !k_contiguous)
+    tensor_cores && alignment.iter().all(|bytes| *bytes >= TMA_UNIT) && (shape.m.min(shape.n) > 1 || !k_contiguous)
 }
 
 /// Whether K is the contiguous axis of B.
@@ -439,10 +442,10 @@ fn unsuitable(candidate: &Candidate, request: &TileRequest) -> Option<String> {
     }
 }
 
-/// Instructions of the epilogue's code in a Hopper kernel from which on compilers take longer than anybody waits.
+/// The most instructions of epilogue code in a Hopper kernel. Longer code takes the compiler too long.
 const MOST_CODE: usize = 9000;
 
-/// The tile as it fits beside the epilogue's operands, or why it does not.
+/// The tile as it fits beside the epilogue's operands, or the reason why it does not fit.
 fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
     let TileRequest { operation, program, alignment, strip, target, .. } = *request;
     if let Some(obstacle) = tile.obstacle(operation, &program.reductions, alignment, strip, target) {
@@ -471,13 +474,13 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
     let staged = |most| {
         let deep = |stages| Tile { shape: TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k }, ..*tile };
         let (staging, stages) =
-            Staging::of(request.program, request.operation, request.argument_runs, &deep(most), request.target)?;
+            Staging::of(request.program, request.operation, request.argument_runs, &deep(most), request.target, MOST_CHUNK)?;
         passes(staging.maps.len())?;
         Ok::<_, Reason>((staging.is_common(tile), deep(stages)))
     };
     let (common, fitting) = staged(stages)?;
-    // Where consumers have one place for their chunks their epilogues follow each other, which takes products to hide
-    // them. Who names a tile has its stages.
+    // Consumers that share chunk buffers run their epilogues one after the other. That costs time unless products hide
+    // it. A caller who names a tile gets the stages of that tile.
     if !common || request.preferences.tile.is_some() || cost::hides(&fitting, &request.cost_inputs()) {
         return Ok(fitting);
     }
@@ -485,8 +488,8 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
     Ok(own.map_or(fitting, |(_, tile)| tile))
 }
 
-/// Relative time: full rounds of as many tiles as are resident, then what is left, which takes at least as long as one
-/// tile alone.
+/// Relative time: full rounds of as many tiles as are resident, then the remaining tiles, which take at least as long
+/// as one tile alone.
 fn estimate(candidate: &Candidate, request: &TileRequest) -> f64 {
     let resident = candidate.tile.min_blocks as u64;
     let blocks = tiles(&candidate.tile, request.shape).saturating_mul(candidate.tile.cluster() as u64);

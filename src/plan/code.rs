@@ -1,7 +1,8 @@
-//! How much code an epilogue is, and how it is kept short: what a compiler takes grows with the instructions that it sees.
+//! The size of an epilogue's code, and how it is limited: compile time grows with the instructions that the compiler
+//! sees.
 //!
-//! A mainloop inlines the epilogue for many elements side by side, up to 200 on Hopper. So the code of a primitive stands in the
-//! kernel as often as that, times the nodes that use it. Two rules bound the product:
+//! A mainloop inlines the epilogue for many elements side by side, up to 200 on Hopper. So a primitive's code appears
+//! in the kernel that many times for each node that uses it. Two rules bound the product:
 //!
 //! - The library's long functions (sine, power, remainder) are *called* where an exact spelling needs them. Where the
 //!   inlined code exceeds [`INLINED`], functions of medium length are called, too, and with them custom primitives.
@@ -16,16 +17,17 @@ use crate::plan::{InstrKind, Mainloop, Stage, Tile, TileShape};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Instructions from which on a function is called wherever its exact spelling is used.
+/// A function with at least this many instructions is always called where its exact spelling is used.
 const LONG: u32 = 40;
 
-/// Instructions from which on a function is called where inlined code exceeds [`INLINED`]. A call takes about [`CALL`] of them.
+/// A function with at least this many instructions is called if the inlined code exceeds [`INLINED`]. A call takes
+/// about [`CALL`].
 const MEDIUM: u32 = 12;
 
-/// Instructions of a call in the code: the argument, the jump, the result.
+/// Instructions of a call: the argument, the jump, the result.
 const CALL: u32 = 5;
 
-/// Instructions of an element's way between memory and a value.
+/// Instructions that move an element between memory and a value.
 const ACCESS: u32 = 2;
 
 /// Instructions of inlined code beyond which functions of medium length are called.
@@ -34,17 +36,18 @@ const INLINED: usize = 6000;
 /// Instructions that one strip's elements may take side by side.
 const STRIP_CODE: usize = 4096;
 
-/// Issue slots up to which visits stand side by side. Beyond, they take registers, and long to compile.
+/// Issue slots up to which visits are unrolled side by side. More of them need too many registers and too much compile
+/// time.
 pub(super) const SIDE_BY_SIDE: usize = 2048;
 
-/// The most elements whose visits stand side by side on mainloops that loop over visits, and the most visits.
+/// The most elements, and the most visits, that a mainloop with a loop over visits unrolls side by side.
 const ELEMENTS: usize = 32;
 const VISITS: usize = 8;
 
-/// Milliseconds that a compiler takes: for a kernel without an epilogue, for each thousand instructions of its epilogue,
-/// for each store, each word of a reduction's state and each sum of an operand. Fitted to 240 random epilogues with NVRTC
-/// 13.0 on a core of a 2-core server; those of Hopper's mainloop to 170 on a core of a 16-core server, whose times are
-/// about twice as long.
+/// Compile time in milliseconds: for a kernel without an epilogue, and for each thousand instructions of the epilogue,
+/// each store, each word of a reduction's state and each sum of an operand. The numbers were fitted to 240 random
+/// epilogues with NVRTC 13.0 on a core of a 2-core server. Those of Hopper's mainloop were fitted to 170 epilogues on a
+/// core of a 16-core server, whose times are about twice as long.
 struct Price {
     kernel: f64,
     thousand: f64,
@@ -56,7 +59,7 @@ struct Price {
 fn price(tile: &Tile) -> Price {
     match tile.mainloop() {
         Mainloop::Pointwise | Mainloop::Rows => Price { kernel: 50.0, thousand: 48.0, store: 18.0, word: 54.0, sum: 0.0 },
-        // The loop over K stands in the code once for each row.
+        // The loop over K is unrolled once for each row.
         Mainloop::Gemv if tile.bm > 1 => Price { kernel: 230.0, thousand: 110.0, store: 8.0, word: 45.0, sum: 0.0 },
         Mainloop::Gemv => Price { kernel: 95.0, thousand: 57.0, store: 8.0, word: 45.0, sum: 0.0 },
         Mainloop::Simt => Price { kernel: 150.0, thousand: 48.0, store: 36.0, word: 80.0, sum: 65.0 },
@@ -65,7 +68,7 @@ fn price(tile: &Tile) -> Price {
     }
 }
 
-/// What compiling a kernel is estimated to take on the machine that the prices are of.
+/// The estimated compile time of a kernel, on the machine on which the prices were measured.
 pub(super) fn compile_time(tile: &Tile, code: &Code, program: &Program) -> Duration {
     let Price { kernel, thousand, store, word, sum } = price(tile);
     let of = |price: f64, count: usize| price * count as f64;
@@ -74,14 +77,14 @@ pub(super) fn compile_time(tile: &Tile, code: &Code, program: &Program) -> Durat
     Duration::from_secs_f64((kernel + of(thousand, code.instructions) / 1e3 + ends) / 1e3)
 }
 
-/// How the code of an epilogue is laid out in a kernel.
+/// The layout of an epilogue's code in a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Code {
     /// The primitives whose exact spelling is called.
     pub calls: Vec<Op>,
     /// Whether custom primitives are called.
     pub calls_custom: bool,
-    /// Elements of a strip whose code stands side by side, in the visit.
+    /// Elements of a strip whose code is unrolled side by side in the visit.
     pub visit_unroll: usize,
     /// The same for values along N.
     pub column_unroll: usize,
@@ -89,7 +92,7 @@ pub struct Code {
     pub instructions: usize,
 }
 
-/// How often an element's, or a row's, code stands in a kernel.
+/// How many copies of the code of an element, a column or a row a kernel contains.
 struct Copies {
     visit: usize,
     column: usize,
@@ -122,7 +125,7 @@ impl Copies {
 }
 
 impl Code {
-    /// How the code is laid out on a tile whose visits cover `strip` columns.
+    /// The layout of the code on a tile whose visits cover `strip` columns.
     pub(super) fn of(program: &Program, tile: &Tile, strip: usize, fast_math: bool) -> Code {
         let copies = Copies::of(tile, strip, program.splits_epilogue(fast_math));
         let staged = matches!(tile.shape, TileShape::Sm90a { .. });
@@ -132,10 +135,10 @@ impl Code {
             code.calls_custom = least == MEDIUM;
             let [visit, column, row, once] =
                 [Phase::Visit, Phase::Column, Phase::Row, Phase::Tile].map(|phase| program.length(phase, &code, fast_math));
-            // Hopper's visits index registers, so that the code of each stands by itself.
+            // Hopper's visits index registers, so each visit has its own copy of the code.
             code.visit_unroll = if staged { strip } else { unroll(strip, visit) };
             code.column_unroll = unroll(strip, column);
-            // Mainloops that loop over visits put so many side by side as are short.
+            // Mainloops that loop over visits unroll as many as fit into the limit.
             let beside = if staged { copies.visit } else { copies.visit.min((SIDE_BY_SIDE / visit.max(1)).max(strip)) };
             code.instructions = visit * (beside * code.visit_unroll).div_ceil(strip)
                 + column * (copies.column * code.column_unroll).div_ceil(strip)
@@ -154,7 +157,7 @@ impl Code {
     }
 }
 
-/// How many elements may stand side by side, of a strip, whose code is of this length.
+/// How many elements of a strip may be unrolled side by side, if the code of each has this length.
 fn unroll(strip: usize, length: usize) -> usize {
     let mut most = strip;
     while most > 1 && most * length > STRIP_CODE {
@@ -180,7 +183,7 @@ impl Program {
         (is_float && !(fast_math && op.row().fast.is_some())).then_some(*op)
     }
 
-    /// Whether a step takes `f64`s, which are computed by functions that are inlined, about twice as long as those of `f32`.
+    /// Whether a step takes `f64` operands. Their functions are inlined, and are about twice as long as those of `f32`.
     fn is_double(&self, step: usize) -> bool {
         self.args(step).first().is_some_and(|a| self.steps[*a].value == ValueType::F64)
     }
@@ -195,7 +198,7 @@ impl Program {
                 None => op.row().fast.filter(|_| fast_math).map_or(op.row().cost, |fast| fast.code),
             },
             InstrKind::Custom { .. } if code.calls_custom => CALL,
-            // A library function in ten characters, say.
+            // A rough guess: ten characters for a call of a library function.
             InstrKind::Custom { cuda, .. } => CustomOp::COST.max(u32::try_from(2 * cuda.len()).unwrap_or(u32::MAX)),
             InstrKind::Load { .. } => ACCESS,
             InstrKind::Gather { .. } => Node::GATHER_COST,
@@ -212,7 +215,7 @@ impl Program {
         steps + ends
     }
 
-    /// The values of a phase that are used outside it: by other phases, stores and reductions.
+    /// For each value of a phase, whether another phase, a store or a reduction uses it.
     pub(crate) fn leave(&self, phase: Phase) -> Vec<bool> {
         let mut leaves = vec![false; self.steps.len()];
         for (user, step) in self.steps.iter().enumerate() {

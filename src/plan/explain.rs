@@ -1,7 +1,7 @@
-//! Explaining a plan: what will run, what it takes, and why this and not another.
+//! The explanation of a plan: what will run, what it takes, and why the planner chose it.
 
 use crate::ir::axes::L;
-use crate::plan::{InstrKind, Item, KernelPlan, MOST_PARTS, Mainloop, OperandSum, Phase, SplitK, Staging, TileShape};
+use crate::plan::{InstrKind, Item, KernelPlan, MOST_PARTS, Mainloop, OperandSum, Phase, SplitK, Staging, TMA_UNIT, TileShape};
 use std::fmt::Write;
 
 impl KernelPlan {
@@ -11,16 +11,16 @@ impl KernelPlan {
         if let Some(SplitK { parts: 1, operation, product, .. }) = &self.split {
             let _ = writeln!(
                 out,
-                "two kernels   {operation}, multiplied by {}, which stores its accumulators; then the kernel below, since a row lies in \
-                 several tiles: {} bytes of scratch, written once and read once",
+                "two kernels   {operation}, multiplied by {}, which stores its accumulators; then the kernel below, since a row \
+                 lies in several tiles: {} bytes of scratch, written once and read once",
                 product.tile, self.scratch,
             );
         } else if let Some(SplitK { parts, operation, sums, product }) = &self.split {
             let (order, dtype) = (sums.order.name().replace('_', "-"), sums.dtype);
             let _ = writeln!(
                 out,
-                "split         {}: K in {parts} parts, multiplied by {}; then the kernel below, which adds up their sums in order: {} bytes \
-                 of scratch, {dtype}, {order}",
+                "split         {}: K in {parts} parts, multiplied by {}; then the kernel below, which adds up their sums in \
+                 order: {} bytes of scratch, {dtype}, {order}",
                 operation, product.tile, self.scratch,
             );
         }
@@ -43,7 +43,8 @@ impl KernelPlan {
                 ["a", "b"].into_iter().zip(repack.operands).filter_map(|(n, copied)| copied.then_some(n)).collect();
             let _ = writeln!(
                 out,
-                "copies        {} into aligned rows before the kernel, {} bytes of scratch: TMA reads multiples of 16 bytes",
+                "copies        {} into aligned rows before the kernel, {} bytes of scratch: TMA reads multiples of {TMA_UNIT} \
+                 bytes",
                 names.join(" and "),
                 self.scratch,
             );
@@ -52,7 +53,7 @@ impl KernelPlan {
             if !names.is_empty() {
                 let _ = writeln!(
                     out,
-                    "transposes    {}: wgmma reads eight bits with K contiguous; an operand that lies so costs no copy",
+                    "transposes    {}: wgmma reads eight bits with K contiguous; such an operand needs no copy",
                     names.join(" and "),
                 );
             }
@@ -60,7 +61,8 @@ impl KernelPlan {
         if self.promotes {
             let _ = writeln!(
                 out,
-                "accumulates   in f32, what tensor cores sum of 128 terms each: `Gemm::fast_accumulation` leaves all to them, at 13 bits"
+                "accumulates   in f32 the tensor cores' sums of 128 K elements; with `Gemm::fast_accumulation` tensor cores add \
+                 up everything, with 13 bits"
             );
         }
         if self.tile.mainloop() == Mainloop::Sm80 && self.operation.dtype().sums_coarsely() {
@@ -77,7 +79,7 @@ impl KernelPlan {
                 writeln!(out, "edges         shifted: the last tiles end where the output does, and overlap the tiles before");
         }
         if self.lockstep {
-            let _ = writeln!(out, "in step       blocks wait for each other between tiles, to read operands from memory once");
+            let _ = writeln!(out, "lockstep      blocks wait for each other between tiles, to read operands from memory once");
         }
         if let Some(staging) = &self.staging {
             let _ = writeln!(
@@ -128,7 +130,7 @@ impl KernelPlan {
             let name = ["a", "b"][operand];
             let _ = writeln!(
                 out,
-                "weights       {name}, whose first blocks of K come into the level-2 cache before earlier launches are done"
+                "weights       {name}, whose first blocks of K are fetched into the L2 cache before earlier launches are done"
             );
         }
         let count = |phase| self.program.of_phase(phase).count();
@@ -153,11 +155,13 @@ impl KernelPlan {
         }
         if !self.program.reductions.is_empty() {
             let (count, bytes) = (self.program.reductions.len(), self.parts().bytes);
-            let arriving = self.program.reductions.iter().filter(|r| r.adds_as_they_arrive()).count();
+            let arriving = self.program.reductions.iter().filter(|r| r.adds_as_they_arrive(&self.tile)).count();
+            let totals = self.program.reductions.iter().filter(|r| r.is_total(&self.tile)).count();
+            let totals = if totals > 0 { format!(", {totals} once for all tiles of a consumer") } else { String::new() };
             let _ = writeln!(
                 out,
-                "reductions    {count}, of which {arriving} add up as tiles arrive, the others in the tiles' order; {bytes} bytes of \
-                 shared memory for each unit of {} threads",
+                "reductions    {count}, of which {arriving} add up as tiles arrive{totals}, the others in the tiles' \
+                 order; {bytes} bytes of shared memory for each unit of {} threads",
                 self.tile.unit(self.strip).threads,
             );
         }
@@ -165,8 +169,8 @@ impl KernelPlan {
             let over = if operand.axes.contains(L) { "K" } else { "K and the batch" };
             let _ = writeln!(
                 out,
-                "operand sums  {} over {over}, inside the product, by up to {MOST_PARTS} tiles each, whose slices are added up in order; K \
-                 stays in one piece",
+                "operand sums  {} over {over}, inside the product, by up to {MOST_PARTS} tiles each, whose slices are added up \
+                 in order; K stays in one piece",
                 side.name(),
             );
         }
@@ -185,12 +189,12 @@ impl KernelPlan {
 }
 
 impl KernelPlan {
-    /// How often a kernel of rows reads its matrices.
+    /// How often a kernel of the mainloop `rows` reads its matrices.
     fn reads(&self) -> String {
         match self.tile.shape {
             TileShape::Rows { span, .. } if span < self.tile.bn => {
                 format!(
-                    "too long to be held, so that each is read {} times, mostly from the level-2 cache",
+                    "too long to be held, so that each is read {} times, mostly from the L2 cache",
                     self.program.stages.len() + 1
                 )
             }

@@ -1,9 +1,9 @@
 //! Plans: everything that decides a kernel, as plain data.
 //!
-//! [`KernelPlan::new`] turns a checked epilogue, an operation and a problem into a plan for one target; `emit` prints it.
-//! A plan holds no pointer, and of the extents only what was decided by them: the order of tiles, bytes of scratch. One
-//! kernel serves every problem of its class (format, layout, alignment, tile), and M, N, K, leading dimensions, addresses
-//! and scalars are the launch's.
+//! [`KernelPlan::new`] turns a checked epilogue, an operation and a problem into a plan for one target, and `emit`
+//! prints it. A plan holds no pointers. Extents enter only through decisions: tile order and scratch size. One kernel
+//! serves every problem of its class (format, layout, alignment, tile). M, N, K, leading dimensions, addresses and
+//! scalars are parameters of the launch.
 
 mod choice;
 mod code;
@@ -23,7 +23,7 @@ pub use epilogue::operand_sums::OperandSum;
 pub use epilogue::program::{Instr, InstrKind, Item, Phase, Program, Store};
 pub use epilogue::reduce::{Parts, PlannedReduction, Unit, Workspace};
 pub use error::PlanError;
-pub use launch::maps::{MapSource, Swizzle, TensorMap};
+pub use launch::maps::{MapSource, Swizzle, TMA_UNIT, TensorMap};
 pub use launch::params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use launch::problem::{ArgumentRuns, Problem, Strides};
 pub use launch::repack::Repack;
@@ -39,6 +39,7 @@ pub use split_k::SplitK;
 pub(crate) use epilogue::reduce::{NOTE_BYTES, sets};
 pub(crate) use launch::params::{has_wide, lies_along_columns};
 pub use launch::problem::alignment;
+use mainloop::sm90a::staging::MOST_CHUNK;
 pub(crate) use mainloop::sm90a::staging::panel_terms;
 
 use crate::args::{fit_operation, slots};
@@ -56,7 +57,7 @@ use std::time::Duration;
 /// Everything that decides a kernel.
 #[derive(Clone, Debug, Serialize)]
 pub struct KernelPlan {
-    /// What it is compiled for.
+    /// The GPU architecture that it is compiled for.
     pub target: Target,
     /// The operation as the kernel sees it.
     pub operation: Operation,
@@ -64,7 +65,7 @@ pub struct KernelPlan {
     pub transposed: bool,
     /// Whether approximations are used.
     pub fast_math: bool,
-    /// Whether what tensor cores sum of 128 terms is added up outside of them, in `f32`.
+    /// Whether the kernel itself adds up, in `f32`, the tensor cores' sums of 128 K elements.
     pub promotes: bool,
     /// The mainloop and its configuration.
     pub tile: Tile,
@@ -74,15 +75,15 @@ pub struct KernelPlan {
     pub alignment: [usize; 2],
     /// The operands that a launch copies into aligned rows first.
     pub repack: Option<Repack>,
-    /// The product that leaves one sum for each part of K, for this kernel to add up; its accumulator then is a matrix.
+    /// The product that leaves one sum for each part of K. This kernel adds them up; its accumulator is then a matrix.
     pub split: Option<SplitK>,
-    /// Bytes of the copies, or of the sums of parts, for the extents that were planned for.
+    /// Bytes of the copies, or of the sums of parts, for the planned extents.
     pub scratch: usize,
-    /// Group height of the rasterisation, in tiles: of rows, or of columns if it is negative.
+    /// Group height of the rasterisation in tiles: rows, or columns if it is negative.
     pub raster: i32,
-    /// The GPU that it is planned for: its multiprocessors, and the model of its tiles.
+    /// The GPU that it is planned for: its multiprocessors and its cost model.
     pub gpu: Gpu,
-    /// The epilogue, placed.
+    /// The epilogue, with its values placed in phases.
     pub program: Program,
     /// How its code is laid out.
     pub code: Code,
@@ -91,30 +92,31 @@ pub struct KernelPlan {
     pub arguments: Vec<Argument>,
     /// How each argument lies in memory.
     pub argument_runs: Vec<ArgumentRuns>,
-    /// What of the epilogue passes through shared memory, on the mainloop that stages it.
+    /// The parts of the epilogue that pass through shared memory, if the mainloop stages them.
     pub staging: Option<Staging>,
     /// The tensor maps that a launch passes.
     pub maps: Vec<TensorMap>,
     /// The parameter block.
     pub params: Params,
-    /// Whether the blocks of a persistent kernel wait for each other between tiles, so that what they share is read from
-    /// memory once.
+    /// Whether the blocks of a persistent kernel run in lockstep: they wait for each other between tiles, so that
+    /// memory is read once for all of them.
     pub lockstep: bool,
-    /// Whether the last tiles of rows and columns end where the output does, and compute again what the tiles before them
-    /// have, instead of reaching beyond it.
+    /// Whether edge tiles are shifted: the last tiles of rows and columns end where the output does, and overlap the
+    /// tiles before them.
     pub shifted_edges: bool,
-    /// Whether the epilogue's matrices are more than the level-2 cache holds, on the shape that the plan was made for.
+    /// Whether the epilogue's matrices exceed the L2 cache, on the shape that the plan was made for.
     pub outgrows_cache: bool,
-    /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation): the
-    /// kernel waits by itself before it touches memory.
+    /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation).
+    /// The kernel itself waits before it touches memory.
     pub programmatic: bool,
-    /// Whether runs of both operands begin at multiples of 128 bytes, as far as is known: lines of the level-2 cache.
+    /// Whether runs of both operands begin at multiples of 128 bytes, as far as is known: lines of the L2 cache.
     pub rows_begin_at_lines: bool,
-    /// Whether the kernel may read `a` and `b` before the launches before it are done.
+    /// Whether the kernel may read `a` and `b` before earlier launches are done.
     pub constant: [bool; 2],
-    /// The weights of few rows, if their beginning comes into the level-2 cache before the launches before are done.
+    /// The weights of few rows, if the kernel prefetches their beginning into the L2 cache before earlier launches are
+    /// done.
     pub weights: Option<usize>,
-    /// Why this tile and not another.
+    /// Why this tile was chosen and not another.
     pub choice: Choice,
 }
 
@@ -122,8 +124,8 @@ impl KernelPlan {
     /// Plans a kernel for a class of problems.
     ///
     /// # Errors
-    /// If the epilogue does not fit the operation, the problem has strides that no launch could take, or the target lacks
-    /// what it needs or has no multiprocessors.
+    /// If the epilogue does not fit the operation, if the problem has strides that no launch could take, or if the
+    /// target lacks a feature or has no multiprocessors.
     pub fn new(
         operation: Operation,
         epilogue: &Checked,
@@ -136,12 +138,13 @@ impl KernelPlan {
         split_k::plan(&PlanRequest { operation, epilogue, problem, target, gpu, preferences, parts: 1 })
     }
 
-    /// Plans one kernel, whose accumulator is that of the operation or, if there are several parts, the sum of so many matrices.
+    /// Plans one kernel. Its accumulator is that of the operation or, with several parts, the sum of that many
+    /// matrices.
     fn whole(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
         let PlanRequest { operation, epilogue, problem, target, gpu, preferences, parts } = *request;
         fit_operation(operation, epilogue)?;
         let epilogue = pass::fold(&pass::inline(epilogue));
-        // Alignments are properties of memory: they are read off the problem as the user sees it.
+        // Alignments are properties of memory, so they come from the problem as the user sees it.
         let slots = slots(operation, &epilogue, problem.shape);
         problem.check(&slots)?;
         let aligned = |name: &str| slots.iter().find(|s| *s.name == *name).map_or(16, |s| problem.alignment(s));
@@ -156,7 +159,7 @@ impl KernelPlan {
         let begins = [begins_at_line("a"), begins_at_line("b")];
         let mut choice = Choice::default();
         let usable = choice::mainloops(operation, problem.shape, alignment, target, preferences, &epilogue, &mut choice);
-        // The plan with a mainloop, of the problem as it is or transposed; or what stands against it.
+        // The plan with a mainloop, of the problem as it is or transposed, or the obstacles to it.
         let attempt = |mainloop: Mainloop, transposed: bool, mut choice: Choice| {
             let (seen, shape, operation) = if transposed {
                 (pass::transpose(&epilogue), problem.shape.transposed(), operation.transposed())
@@ -170,8 +173,8 @@ impl KernelPlan {
             let strip = strip(&seen, |name| aligned(name));
             let repack = Repack::of(mainloop, operation, alignment);
             let operation = repack.map_or(operation, |r| r.read(operation));
-            let read = if repack.is_some() { alignment.map(|bytes| bytes.max(16)) } else { alignment };
-            // A copy is written right before the kernel, whatever the original is.
+            let read = if repack.is_some() { alignment.map(|bytes| bytes.max(TMA_UNIT)) } else { alignment };
+            // A copy is written right before the kernel runs, even if the original is constant.
             let copied = repack.map_or([false; 2], |r| r.operands);
             let constant = [preferences.constant[first] && !copied[0], preferences.constant[second] && !copied[1]];
             let arguments = seen.arguments().to_vec();
@@ -204,7 +207,7 @@ impl KernelPlan {
             choice::choose(mainloop, &request, &mut choice);
             let Some((tile, raster)) = choice.chosen() else { return Err(Box::new(choice)) };
             let promotes = mainloop == Mainloop::Sm90a && choice::promotes(operation, preferences);
-            let (staging, params) = staged(&tile, operation, &argument_runs, &program, params, target);
+            let (staging, params) = staged(&tile, operation, &argument_runs, &program, params, target, MOST_CHUNK);
             let outgrows_cache = mainloop::sm90a::l2::outgrow(&program, shape);
             let strip = staging.as_ref().map_or(strip, |s| s.strip);
             let code = Code::of(&program, &tile, strip, fast_math);
@@ -233,7 +236,7 @@ impl KernelPlan {
                 lockstep,
                 shifted_edges,
                 outgrows_cache,
-                // Behind the copies an early start was measured to cost up to 15 %.
+                // With copies before the kernel, an early start cost up to 15 %.
                 programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && repack.is_none(),
                 weights: few_rows::ahead(shape, operation.dtype().size()).filter(|_| hidden),
                 rows_begin_at_lines,
@@ -258,12 +261,12 @@ impl KernelPlan {
         Err(choice.fewest_parameters().map_or_else(|| PlanError::NoTile(Box::new(choice)), |size| PlanError::Parameters { size }))
     }
 
-    /// What compiling the kernel is estimated to take, on a processor like the one that the estimate was fitted on.
+    /// The estimated compile time of the kernel, on a processor like the one on which the estimate was fitted.
     pub fn compile_time(&self) -> Duration {
         code::compile_time(&self.tile, &self.code, &self.program)
     }
 
-    /// What a model says that one of Hopper's tiles takes for a shape, in cycles; infinitely long for other mainloops' tiles.
+    /// A model's estimate for one of Hopper's tiles on a shape, in cycles; infinity for tiles of other mainloops.
     pub fn tile_cycles(&self, tile: &Tile, shape: Shape, model: &CostModel) -> f64 {
         let &KernelPlan { operation, ref program, ref argument_runs, gpu, fast_math, rows_begin_at_lines, .. } = self;
         let shape = self.seen(shape);
@@ -278,23 +281,23 @@ impl KernelPlan {
         self.staging.as_ref().map_or_else(unstaged, |s| s.shared_memory)
     }
 
-    /// Where in shared memory the parts of reductions lie.
+    /// The offsets of the parts of reductions in shared memory.
     pub fn parts(&self) -> Parts {
         Parts::of(&self.program.reductions, &self.tile, self.strip)
     }
 
-    /// Whether a Hopper consumer goes through the chunks of a tile row by row instead of column by column. Where matrices
-    /// are read that the cache does not hold, and a row is two chunks, silu times a matrix at 4096^3 costs 0.5 to 1.0 %
-    /// so instead of 1.5; with three chunks it costs more (`docs/measurements/0018-l2-promotion.md`).
+    /// Whether a Hopper consumer goes through the chunks of a tile row by row instead of column by column. It does if
+    /// the epilogue reads matrices that exceed the cache, and a row is two chunks: silu times a matrix at 4096^3 then
+    /// costs 0.5 to 1.0 % instead of 1.5. With three chunks it costs more (`docs/measurements/0018-l2-promotion.md`).
     pub fn chunks_by_rows(&self) -> bool {
         let in_turns = matches!(self.tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. });
         let is_pair = |s: &Staging| !s.loads.is_empty() && s.rows == 2 * CHUNK_ROWS && self.tile.bn == 2 * s.chunk;
-        // Sums over M are taken down the columns, and where the code is for half of a tile that is half of its columns.
+        // Sums over M are taken down the columns. A split epilogue covers half of the columns.
         let by_columns = !self.program.reductions.is_empty() || self.program.splits_epilogue(self.fast_math);
         in_turns && self.outgrows_cache && !by_columns && self.staging.as_ref().is_some_and(is_pair)
     }
 
-    /// Whether the kernel moves an argument in pieces of 16 bytes, and in no other way.
+    /// Whether the kernel moves an argument only in pieces of 16 bytes.
     #[cfg(feature = "cuda")]
     pub(crate) fn needs_pieces(&self, argument: usize) -> bool {
         let is_written = |staged: &Staged| self.program.stores[staged.of].argument == argument;
@@ -302,7 +305,7 @@ impl KernelPlan {
             || self.staging.as_ref().is_some_and(|staging| staging.direct_store && staging.stores.iter().any(is_written))
     }
 
-    /// Whether any value of the kernel is an `f64`, or the accumulator.
+    /// Whether any value of the kernel, or its accumulator, is an `f64`.
     pub(crate) fn has_doubles(&self) -> bool {
         let is_double = |step: &Instr| step.value == ValueType::F64;
         self.operation.accumulator() == ValueType::F64 || self.program.steps.iter().any(is_double)
@@ -318,13 +321,13 @@ impl KernelPlan {
         formats.any(DType::is_eight_bits) || self.operation.dtype().is_eight_bits() || self.program.steps.iter().any(rounds)
     }
 
-    /// The memory that launches on a shape need for reductions.
+    /// The device memory that reductions need for launches on a shape.
     pub fn workspace(&self, shape: Shape) -> Workspace {
         Workspace::of(self, shape)
     }
 
-    /// Bytes that wide accesses to an operand have to be aligned to: those of a strip, but where masks pass through shared memory
-    /// those of a chunk's line.
+    /// The alignment of wide accesses to an operand, in bytes: that of a strip, or of a chunk's line for masks that
+    /// pass through shared memory.
     #[cfg(feature = "cuda")]
     pub(crate) fn wide_access(&self, operand: crate::ir::Operand) -> usize {
         let staged = self.staging.as_ref().filter(|_| operand.dtype.is_packed());
@@ -332,21 +335,28 @@ impl KernelPlan {
         operand.dtype.bytes(staged.map_or(self.strip, line)).min(16)
     }
 
-    /// Leaves more registers to a thread: asks the compiler for fewer blocks to a multiprocessor or, when it is one
-    /// already, takes the next best tile whose threads hold fewer accumulators. False if there is none.
+    /// Leaves more registers to a thread. It asks the compiler for fewer blocks to a multiprocessor. If that is one already,
+    /// it halves the epilogue's chunks, whose columns' values a thread holds. If that is done too, it takes the next best tile
+    /// whose threads hold fewer accumulators. False if there is none.
     pub fn relax(&mut self) -> bool {
         if self.tile.min_blocks > 1 {
             self.tile.min_blocks -= 1;
-            self.choice.relaxed(&self.tile);
+            self.choice.relaxed(&self.tile, &format!("for {} block(s) a multiprocessor", self.tile.min_blocks));
             return true;
         }
-        self.choice.retreat(&self.tile).map(|(tile, raster)| self.set_tile(tile, raster)).is_some()
+        let has_columns = self.program.of_phase(Phase::Column).next().is_some();
+        if has_columns && self.staging.as_ref().is_some_and(|staging| staging.chunk == MOST_CHUNK) {
+            self.set_tile(self.tile, self.raster, MOST_CHUNK / 2);
+            self.choice.relaxed(&self.tile, &format!("with chunks of {} columns", MOST_CHUNK / 2));
+            return true;
+        }
+        self.choice.retreat(&self.tile).map(|(tile, raster)| self.set_tile(tile, raster, MOST_CHUNK)).is_some()
     }
 
-    /// Takes another tile that fits, and what follows from it.
-    fn set_tile(&mut self, tile: Tile, raster: i32) {
+    /// Changes to a tile that fits, with chunks of at most `widest` columns, with everything that depends on it.
+    fn set_tile(&mut self, tile: Tile, raster: i32, widest: usize) {
         let params = Params::of(self.operation, &self.arguments, &self.program, self.lockstep, self.shifted_edges);
-        let (staging, params) = staged(&tile, self.operation, &self.argument_runs, &self.program, params, self.target);
+        let (staging, params) = staged(&tile, self.operation, &self.argument_runs, &self.program, params, self.target, widest);
         if let Some(staging) = &staging {
             (self.maps, self.strip) = (staging.maps.clone(), staging.strip);
         }
@@ -354,31 +364,31 @@ impl KernelPlan {
         (self.tile, self.raster, self.staging, self.params) = (tile, raster, staging, params);
     }
 
-    /// The same plan with another of the tiles that fit it, and no others to fall back on. `None` if the tile is not one of
-    /// them.
+    /// The same plan with another of the tiles that fit it, and without others to fall back on. `None` if the tile is
+    /// not one of them.
     pub fn with_tile(&self, tile: Tile, raster: i32, reason: impl Into<String>) -> Option<KernelPlan> {
         if matches!(raster, 0 | i32::MIN) || !self.choice.candidates().any(|(fitting, _)| fitting == tile) {
             return None;
         }
         let mut plan = self.clone();
-        plan.set_tile(tile, raster);
+        plan.set_tile(tile, raster, MOST_CHUNK);
         plan.choice.settle(tile, raster, reason);
         Some(plan)
     }
 
-    /// A problem of the user's as the kernel sees it.
+    /// The user's shape as the kernel sees it.
     pub(crate) fn seen(&self, shape: Shape) -> Shape {
         if self.transposed { shape.transposed() } else { shape }
     }
 
-    /// Whether the kernel waits by itself for the one before it, and so may begin while that still runs.
+    /// Whether the kernel itself waits for the one before it, and so may begin while that one still runs.
     pub(crate) fn waits(&self) -> bool {
         waits(self.tile.mainloop(), self.split.is_some())
     }
 
-    /// The grid of a launch: the tiles of one batch entry, and the entries in two dimensions, of which the last may lie beyond
-    /// the batch; or as many blocks as there is work and place for, if they are persistent. `None` if there are more tiles
-    /// than a grid counts.
+    /// The grid of a launch: the tiles of one batch entry, and the entries in two dimensions, which may count more
+    /// entries than the batch has. A persistent kernel has as many blocks as there is work and room for. `None` if
+    /// there are more tiles than a grid can count.
     pub fn grid(&self, shape: Shape) -> Option<[u32; 3]> {
         let shape = self.seen(shape);
         let (rows, columns) = (shape.m.div_ceil(self.tile.bm), shape.n.div_ceil(self.tile.bn));
@@ -395,12 +405,13 @@ impl KernelPlan {
     }
 }
 
-/// Whether a mainloop's kernels contain `griddepcontrol.wait` ahead of every access to memory; those that add up parts of K do.
+/// Whether a mainloop's kernels execute `griddepcontrol.wait` before every access to memory. Kernels that add up parts
+/// of K do.
 const fn waits(mainloop: Mainloop, adds_parts: bool) -> bool {
     matches!(mainloop, Mainloop::Sm90a | Mainloop::Gemv) || adds_parts
 }
 
-/// What a tile's kernel stages, and what its launch passes: the block it is given, with the maps that staging takes.
+/// The staging of a tile's kernel, and the parameter block with the tensor maps that the staging adds.
 fn staged(
     tile: &Tile,
     operation: Operation,
@@ -408,15 +419,16 @@ fn staged(
     program: &Program,
     params: Params,
     target: Target,
+    widest: usize,
 ) -> (Option<Staging>, Params) {
-    let staging = Staging::of(program, operation, runs, tile, target).ok().map(|(staging, _)| staging);
+    let staging = Staging::of(program, operation, runs, tile, target, widest).ok().map(|(staging, _)| staging);
     let maps = staging.as_ref().map_or(0, |s| s.maps.len());
     (staging, params.with_maps(maps))
 }
 
-/// Whether most bytes of the epilogue's matrices lie column by column. The few rows of a GEMV are rows, whatever
-/// its outputs are. Hopper's mainloop stages either order as fast, but its
-/// tiles have at least 64 rows: there the shorter side of a narrow output becomes the columns.
+/// Whether to plan the transposed problem. The few rows of `gemv` become rows, whatever the order of its outputs.
+/// Hopper's mainloop stages either order equally fast, but its tiles have at least 64 rows, so the shorter side of a
+/// narrow output becomes the columns. Otherwise the order of most bytes decides.
 fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainloop, shape: Shape) -> bool {
     if mainloop == Mainloop::Gemv && shape.m.min(shape.n) <= choice::FEW {
         return shape.m > shape.n;
@@ -427,7 +439,7 @@ fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainlo
     lies_in_columns(operation, epilogue)
 }
 
-/// Whether most bytes of the matrices of an epilogue, and of an accumulator in memory, lie column by column.
+/// Whether most bytes of an epilogue's matrices, and of an accumulator in memory, are column-major.
 fn lies_in_columns(operation: Operation, epilogue: &Checked) -> bool {
     let (mut rows, mut columns) = (0, 0);
     let mut count = |order: Order, bits: usize| match order {
@@ -446,27 +458,27 @@ fn lies_in_columns(operation: Operation, epilogue: &Checked) -> bool {
     columns > rows
 }
 
-/// Bytes of a line of the caches.
+/// Bytes of a cache line.
 const LINE: usize = 128;
 
-/// The extent up to which an output is narrow.
+/// The largest extent of a narrow output.
 const NARROW: usize = 128;
 
-/// How many columns a visit covers: as many as fill a 16-byte access to the narrowest row-major matrix, if every one of
-/// them is aligned to it.
+/// The columns of a visit: as many as fill a 16-byte access to the narrowest row-major matrix, if every such matrix is
+/// aligned to it.
 fn strip(epilogue: &Checked, aligned: impl Fn(&str) -> usize) -> usize {
     let matrices = epilogue.arguments().iter().filter_map(|argument| {
         let operand = argument.role.operand()?;
         let along = operand.axes.is_matrix() && lies_along_columns(operand.axes, operand.order);
         along.then(|| (operand.dtype, aligned(&argument.name)))
     });
-    // Bit masks take strips of any width, wherever they begin.
+    // Bit masks allow strips of any width, wherever they begin.
     let (masks, matrices): (Vec<_>, Vec<_>) = matrices.partition(|(dtype, _)| dtype.is_packed());
     let matrices: Vec<_> = matrices.into_iter().map(|(dtype, aligned)| (dtype.size(), aligned)).collect();
     let narrowest = matrices.iter().map(|(size, ..)| *size).min().unwrap_or(if masks.is_empty() { 4 } else { 1 });
     let widest = (16 / narrowest).min(8);
-    // The largest power of two whose accesses are aligned for every matrix; but never so few columns that a lane moves
-    // less than a word, which measured slower even where the words have to be moved in halves.
+    // The largest power of two whose accesses are aligned for every matrix. A lane always moves at least a word: fewer
+    // columns measured slower even where words have to be moved in halves.
     let fits = |strip: &usize| matrices.iter().all(|(size, aligned)| aligned % (size * strip).min(16) == 0);
     [8, 4, 2, 1].into_iter().filter(|s| *s <= widest).find(fits).unwrap_or(1).max(4 / narrowest)
 }

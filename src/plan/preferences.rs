@@ -1,4 +1,4 @@
-//! Preferences: what the user asks for beyond the epilogue.
+//! Preferences: the user's requests beyond the epilogue.
 
 #[cfg(feature = "jit")]
 use crate::ir::Side;
@@ -10,7 +10,7 @@ use std::num::{NonZeroI32, NonZeroUsize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Math {
-    /// Fast where every matrix that is stored is 16 bit or narrower, exact otherwise; where none is stored, the formats of the
+    /// Fast if every stored matrix is 16 bit or narrower, exact otherwise. If no matrix is stored, the formats of the
     /// reductions decide.
     #[default]
     Auto,
@@ -20,7 +20,7 @@ pub enum Math {
     Fast,
 }
 
-/// What the user asks for beyond the epilogue.
+/// The user's requests beyond the epilogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Preferences {
     /// How transcendental primitives are spelled.
@@ -30,24 +30,24 @@ pub struct Preferences {
     /// Whether tensor cores may add up all products of floating-point numbers of eight bits: see
     /// [`Gemm::fast_accumulation`](crate::Gemm::fast_accumulation).
     pub fast_accumulation: bool,
-    /// This mainloop and no other.
+    /// Use only this mainloop.
     pub mainloop: Option<Mainloop>,
-    /// This tile and no other.
+    /// Use only this tile.
     pub tile: Option<Tile>,
-    /// Whether a launch may begin while the one before it in the stream still runs, where the kernel can.
+    /// Whether a launch may begin while the one before it in the stream still runs, if the kernel supports that.
     pub programmatic: bool,
     /// Whether `a` and `b` are constant: see [`Gemm::constant_operands`](crate::Gemm::constant_operands).
     pub constant: [bool; 2],
-    /// This rasterisation and no other: see [`Gemm::raster_group`](crate::Gemm::raster_group).
+    /// Use only this rasterisation: see [`Gemm::raster_group`](crate::Gemm::raster_group).
     pub raster_group: Option<NonZeroI32>,
-    /// Whether blocks keep in step: see [`Gemm::lockstep`](crate::Gemm::lockstep).
+    /// Whether blocks run in lockstep: see [`Gemm::lockstep`](crate::Gemm::lockstep).
     pub lockstep: Option<bool>,
-    /// This many parts of K, 1 for none at all: see [`Gemm::split_k`](crate::Gemm::split_k).
+    /// Split K in this many parts, 1 for no split: see [`Gemm::split_k`](crate::Gemm::split_k).
     pub split_k: Option<NonZeroUsize>,
 }
 
 impl Preferences {
-    /// What was asked for, as the methods of [`Gemm`](crate::Gemm) that say so.
+    /// The requests, as calls of the methods of [`Gemm`](crate::Gemm).
     #[cfg(feature = "jit")]
     pub(crate) fn stated(&self) -> impl Iterator<Item = String> {
         let Preferences {
@@ -78,7 +78,7 @@ impl Preferences {
     }
 }
 
-/// The sides that are declared, as Rust spells them.
+/// The sides that are declared constant, as Rust spells them.
 #[cfg(feature = "jit")]
 fn sides(declared: [bool; 2]) -> String {
     let named = Side::ALL.into_iter().zip(declared).filter(|(_, is)| *is);
@@ -121,8 +121,8 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
-    /// The default preferences with each field changed in turn. The pattern names every field, so that a new one does not compile
-    /// until somebody has changed it here, too.
+    /// The default preferences with each field changed, one at a time. The pattern names every field, so a new field
+    /// does not compile until somebody adds it here.
     macro_rules! each_changed {
         ($($field:ident: $other:expr),* $(,)?) => {{
             let Preferences { $($field: _),* } = Preferences::default();
@@ -130,7 +130,8 @@ mod tests {
         }};
     }
 
-    /// The memo of plans knows preferences by their JSON form. A field that is missing there hands out a kernel that nobody asked for.
+    /// The memo of plans identifies preferences by their JSON form. A field that is missing there would return a kernel
+    /// for other preferences.
     #[test]
     fn every_preference_is_written_down() {
         let one = NonZeroUsize::new(1);

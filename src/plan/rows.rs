@@ -1,12 +1,12 @@
-//! Rows: kernels that use what their rows come to.
+//! Rows: kernels that use the results of reductions along their rows.
 //!
-//! Values have a *stage*: how many reductions along the row lie behind them, one behind the other. Threads that share a
-//! row read it once and hold it in registers, in the formats of memory; each stage computes from there what its
-//! reductions take, and combines it over the row. So memory is read once, and what stages have in common is computed
-//! again. A row that is too long to be held is read again for each stage, mostly from the level-2 cache.
+//! Each value has a *stage*: the number of reductions along the row behind it, one behind the other. Threads that share
+//! a row read it once and hold it in registers, in the formats of memory. Each stage computes the terms of its
+//! reductions from there, and combines them over the row. So memory is read once, and values that stages share are
+//! computed again. A row that is too long to be held is read again for each stage, mostly from the L2 cache.
 //!
-//! Behind a product a row is in several tiles. There the product stores its accumulators, and the kernel of rows is a
-//! second one, as the one that adds up parts of K is.
+//! Behind a product, several tiles share a row. There the product stores its accumulators, and a second kernel computes
+//! the rows, like the kernel that adds up parts of K.
 
 use super::choice::TileRequest;
 use super::{InstrKind, Item, PlanError, Program, Tile, TileShape};
@@ -17,10 +17,10 @@ use crate::ir::name::word;
 use crate::ir::{Monoid, Node, SinkKind};
 use serde::Serialize;
 
-/// What is reduced along rows at once.
+/// The reductions along rows of one stage.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Stage {
-    /// What the visit of a strip computes for it.
+    /// The values that the visit of a strip computes for it.
     pub visit: Vec<Item>,
     /// The reductions.
     pub reductions: Vec<RowReduce>,
@@ -33,7 +33,7 @@ impl Stage {
     }
 }
 
-/// A reduction along the row whose result the kernel uses.
+/// A reduction along the row whose result the same kernel uses.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RowReduce {
     /// The step that is its result.
@@ -43,16 +43,16 @@ pub struct RowReduce {
     pub terms: Vec<usize>,
     /// The type of the first of them.
     pub value: ValueType,
-    /// What combines.
+    /// The monoid that combines values.
     pub monoid: Monoid,
 }
 
-/// Whether an epilogue uses what it reduces.
+/// Whether an epilogue uses the results of its own reductions.
 pub(super) fn reduces(epilogue: &Checked) -> bool {
     epilogue.graph().nodes().any(|(_, node)| matches!(node, Node::Reduce { .. }))
 }
 
-/// Whether the kernel computes the transposed problem, whose rows are the columns: where reductions go over M.
+/// Whether the kernel computes the transposed problem, because reductions go over M.
 ///
 /// # Errors
 /// If reductions go over anything else, or a vector is stored along the reduced axis.
@@ -80,24 +80,25 @@ pub(super) fn is_transposed(epilogue: &Checked) -> Result<bool, PlanError> {
     }
 }
 
-/// Bytes that a thread holds of a row of one matrix, where few threads share it and where many do: fewer of them combine sooner.
+/// Bytes of a row of one matrix that a thread holds, if few threads share the row and if many do. Fewer threads combine
+/// sooner.
 const HELD: usize = 64;
 const HELD_OF_MANY: usize = 2 * HELD;
 const MANY: usize = 256;
-/// Bytes that it holds of all matrices, at most.
+/// The most bytes that it holds of all matrices.
 const MOST_HELD: usize = 256;
-/// Strips of a row that a thread has at a time, at most.
+/// The most strips of a row that a thread has at a time.
 const MOST_VISITS: usize = 8;
-/// Threads that share a row, at least where there is so much of it: a load of a warp has no sector for less.
+/// The fewest threads that share a row, if it has as many strips: a warp's load fetches whole sectors.
 const LEAST_GROUP: usize = 4;
-/// Columns that lanes put a byte of a mask together for.
+/// Columns whose lanes assemble a byte of a mask.
 const BYTE: usize = 8;
 /// Threads of a block.
 const LEAST_THREADS: usize = 128;
 const MOST_THREADS: usize = 1024;
-/// Rows that one thread has parts of at a time, at most.
+/// The most rows of which one thread has parts at a time.
 const MOST_TOGETHER: usize = 4;
-/// Registers of a thread beside what it holds, about, and those of a multiprocessor.
+/// Registers of a thread beside the row that it holds, roughly, and registers of a multiprocessor.
 const BESIDE: usize = 44;
 const REGISTERS: usize = 65_536;
 /// The most threads of a multiprocessor.
@@ -105,7 +106,7 @@ const RESIDENT: usize = 2048;
 /// The most batches of rows of a tile.
 const MOST_BATCHES: usize = 1024;
 
-/// What a row is for its kernel: strips, and bytes of a strip.
+/// A row as its kernel sees it: strips, and bytes of a strip.
 struct Row<'r> {
     request: &'r TileRequest<'r>,
     strips: usize,
@@ -124,12 +125,12 @@ pub(super) fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
     let order = match (row.states(), is_many) {
         (0, false) => [HELD, HELD_OF_MANY, HELD / 2],
         (0, true) => [HELD_OF_MANY, HELD, HELD / 2],
-        // Sums over M take registers of their own.
+        // Sums over M need registers of their own.
         (_, _) => [HELD / 2, HELD, HELD_OF_MANY],
     };
     let mut tiles: Vec<Tile> = order.into_iter().filter_map(|bytes| row.held(bytes)).collect();
-    // Where registers run out the next one is taken that holds less; but with sums over M, each row that is read again
-    // leaves some for every column, which takes longer than spills.
+    // If registers run out, the plan falls back to the next tile that holds less. With sums over M, each row that is
+    // read again would leave a slice for every column, which takes longer than spills.
     if tiles.is_empty() || row.states() == 0 {
         tiles.push(row.again());
     }
@@ -138,18 +139,18 @@ pub(super) fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
 }
 
 impl Row<'_> {
-    /// Strips that a thread has at a time, if it holds so many bytes of a matrix.
+    /// Strips that a thread has at a time, if it holds this many bytes of a matrix.
     fn visits(&self, bytes: usize) -> usize {
         (bytes / self.widest).clamp(1, MOST_VISITS)
     }
 
-    /// Threads that share the row then.
+    /// Threads that then share the row.
     fn group(&self, bytes: usize) -> usize {
         let least = LEAST_GROUP.max(BYTE / self.request.strip).min(self.strips.next_power_of_two());
         self.strips.div_ceil(self.visits(bytes)).next_power_of_two().max(least)
     }
 
-    /// Words of what a thread has summed over M, for each of its columns.
+    /// Words of the sums over M that a thread holds, for each of its columns.
     fn states(&self) -> usize {
         let down = self.request.program.reductions.iter().filter(|reduce| !reduce.operand.axes.contains(M));
         down.map(|reduce| reduce.monoid.words(reduce.value)).sum()
@@ -174,7 +175,7 @@ impl Row<'_> {
         let registers = if ahead { registers + held } else { registers };
         let min_blocks = (REGISTERS / (registers * threads)).clamp(1, RESIDENT / threads);
         let at_once = threads / group * together;
-        // What they take of a tile is the less, the more rows it has: as many as leave a tile for every block.
+        // Sums over M cost a tile less, the more rows it has: take as many rows as leave a tile for every block.
         let batches =
             shape.m.saturating_mul(shape.batch).div_ceil((at_once * min_blocks).saturating_mul(gpu.multiprocessors).max(1));
         let batches = if states > 0 { batches.clamp(1, MOST_BATCHES) } else { 1 };
@@ -187,7 +188,7 @@ impl Row<'_> {
     fn again(&self) -> Tile {
         let group = (MOST_THREADS / 2).min(self.strips.next_power_of_two().max(32));
         let span = group * self.visits(HELD) * self.request.strip;
-        // More than one span: else it would be held.
+        // More than one span, because a single span would be held.
         let columns = self.request.shape.n.max(1).next_multiple_of(span).max(2 * span);
         let shape = TileShape::Rows { group, span, together: 1, ahead: false };
         Tile { bm: 1, bn: columns, shape, threads: group, min_blocks: (MOST_THREADS / group).min(RESIDENT / group) }

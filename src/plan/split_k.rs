@@ -1,14 +1,13 @@
-//! Split of K: few tiles with many terms each, as several times as many with fewer.
+//! Split-K: few tiles with a long K become several times as many tiles with a shorter one.
 //!
-//! The parts of K are the entries of a batch, so the mainloop needs to know nothing of it: an entry lies so many terms behind
-//! the one before, and its accumulators are stored as they are. A pointwise kernel, which is the plan, adds up the entries'
-//! sums in their order and runs the epilogue once.
+//! The parts of K are the entries of a batch, so the mainloop does not know about them: an entry lies a part of K
+//! behind the one before, and its accumulators are stored as they are. The plan itself is a pointwise kernel, which
+//! adds up the entries' sums in their order and runs the epilogue once.
 //!
-//! Whether that pays follows from estimates of both ways: what the choice of tile expects, but no less than it takes
-//! memory to deliver A and B, and multiprocessors to take in their shares of them. The second kernel costs what the
-//! copies of unaligned operands do: a launch, and the sums once written and once read. For `sm90a` the estimates were
-//! held against measured times, and decide; for other mainloops they only say what is worth trying
-//! (`docs/measurements/0041-split-k.md`).
+//! Estimates of both ways decide whether that pays. A way takes at least the time in which memory delivers A and B, and
+//! in which multiprocessors take in their shares of them. The second kernel costs as much as the copies of unaligned
+//! operands: a launch, and the sums written once and read once. For `sm90a` the estimates were compared with measured
+//! times, and decide. For other mainloops they only say what is worth trying (`docs/measurements/0041-split-k.md`).
 
 use crate::args::{Slot, fit_operation, slots};
 use crate::check::{Checked, check};
@@ -16,26 +15,26 @@ use crate::ir::graph::{Graph, Node};
 use crate::ir::{Operand, Order, Sink, SinkKind};
 use crate::plan::choice::tiles;
 use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
-use crate::plan::{KernelPlan, Mainloop, PlanError, Preferences, Problem, lies_in_columns, rows};
+use crate::plan::{KernelPlan, Mainloop, PlanError, Preferences, Problem, TMA_UNIT, lies_in_columns, rows};
 use crate::problem::{Operation, Shape};
 use crate::target::{Gpu, Target};
 use serde::Serialize;
 use std::num::NonZeroUsize;
 
-/// The product of a plan of two kernels: that splits K, or whose second kernel reduces rows.
+/// The product of a plan of two kernels: one that splits K, or one whose second kernel reduces rows.
 #[derive(Clone, Debug, Serialize)]
 pub struct SplitK {
-    /// How many parts of K; 1 where rows are reduced.
+    /// The number of parts of K; 1 if rows are reduced.
     pub parts: usize,
     /// The operation as the user sees it.
     pub operation: Operation,
-    /// How the sums of the parts lie.
+    /// The layout of the sums of the parts.
     pub sums: Operand,
     /// The kernel that multiplies, with a batch entry for each part.
     pub product: Box<KernelPlan>,
 }
 
-/// What a plan is asked for.
+/// The inputs of a plan.
 #[derive(Clone, Copy)]
 pub(super) struct PlanRequest<'r> {
     pub operation: Operation,
@@ -44,31 +43,31 @@ pub(super) struct PlanRequest<'r> {
     pub target: Target,
     pub gpu: Gpu,
     pub preferences: Preferences,
-    /// Of how many matrices a pointwise operation's accumulator is the sum.
+    /// The number of matrices whose sum is a pointwise operation's accumulator.
     pub parts: usize,
 }
 
 /// The most parts.
 const MOST: usize = 64;
-/// Bytes that the terms of a part are a multiple of, so that every part is as aligned as the operands; and so that it is
-/// whole blocks of K and begins at a line of the cache, which those that are chosen do if K allows it.
-const WHOLE: usize = 16;
+/// Bytes that a part of K is a multiple of. With the first, every part is as aligned as the operands. With the second
+/// it also consists of whole blocks of K and begins at a cache line. Chosen parts use the second if K allows it.
+const WHOLE: usize = TMA_UNIT;
 const LINES: usize = 128;
-/// Terms below which nothing is gained.
+/// The fewest K elements of a part. Shorter parts gain nothing.
 const LEAST_TERMS: usize = 256;
-/// Part of the time in one piece that has to be left at most.
+/// The longest time that is worth a split, as a share of the time in one piece.
 const WORTHWHILE: f64 = 0.85;
-/// Bytes a nanosecond that memory delivers of A and B: what `gemv` reaches on an H200.
+/// Bytes of A and B that memory delivers in a nanosecond: what `gemv` reaches on an H200.
 const MEMORY: f64 = 4.35e3;
-/// Bytes a nanosecond that one multiprocessor takes in, however few of them work, and that all of them do together: tiles
-/// of `sm90a` on an H200.
+/// Bytes a nanosecond that one multiprocessor takes in, however few of them work, and that all of them take in
+/// together: tiles of `sm90a` on an H200.
 const TAKEN_IN: f64 = 150.0;
 const TAKEN_IN_TOGETHER: f64 = 11_000.0;
-/// Bytes that the rows of the sums begin at multiples of.
+/// Alignment of the rows of the sums in bytes.
 const ROW: usize = 16;
 
-/// Plans a problem, in parts if that is asked for, or if `sm90a` multiplies and the estimates expect it to pay. The
-/// verdict says what they expect.
+/// Plans a problem. K is split if the caller asks for it, or if `sm90a` multiplies and the estimates expect it to pay.
+/// The verdict states the estimates.
 pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     if request.problem.shape.is_too_large() {
         return Err(PlanError::TooLarge(request.problem.shape));
@@ -110,8 +109,8 @@ pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     }
 }
 
-/// Plans an epilogue that uses what its rows come to, behind a product whose tiles have parts of rows: the product stores
-/// its accumulators.
+/// Plans an epilogue that uses the results of its rows' reductions behind a product, whose tiles have parts of rows.
+/// The product stores its accumulators.
 fn behind_product(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     if request.epilogue.summed_operand().is_some() {
         let why = "it sums an operand of the product beside them".into();
@@ -128,7 +127,7 @@ fn behind_product(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     }
 }
 
-/// Why a problem has no parts.
+/// Why K of a problem cannot be split.
 fn obstacle(request: &PlanRequest<'_>) -> Option<String> {
     let shape = request.problem.shape;
     match request.operation {
@@ -141,7 +140,7 @@ fn obstacle(request: &PlanRequest<'_>) -> Option<String> {
     }
 }
 
-/// Why K does not have so many parts.
+/// Why K cannot be split in this many parts.
 fn indivisible(k: usize, parts: usize, whole: usize) -> Option<String> {
     if parts > MOST {
         return Some(format!("{MOST} are the most"));
@@ -149,14 +148,14 @@ fn indivisible(k: usize, parts: usize, whole: usize) -> Option<String> {
     (!k.is_multiple_of(parts * whole)).then(|| format!("parts of {k} terms would not be equal multiples of {whole} terms"))
 }
 
-/// Terms that those of a part are a multiple of: 8 of larger elements than 16 bits, too.
+/// K elements that a part is a multiple of: 8 also for elements larger than 16 bits.
 const fn whole_terms(operation: Operation) -> usize {
     let size = operation.dtype().size();
     WHOLE / if size < 2 { size } else { 2 }
 }
 
-/// The best number of parts by estimate, what it takes, and what one piece takes, in nanoseconds; `None` if there is nothing to
-/// choose.
+/// The best number of parts by estimate, its time, and the time in one piece, in nanoseconds. `None` if there is
+/// nothing to choose.
 fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> {
     let Shape { m, n, k, .. } = request.problem.shape;
     let size = request.operation.dtype().size() as f64;
@@ -173,13 +172,13 @@ fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f6
     let second = |parts: usize| 1e9 * (LAUNCH + 2.0 * 4.0 * parts as f64 * m as f64 * n as f64 / BANDWIDTH);
     let resident = request.gpu.multiprocessors.saturating_mul(3 * whole.tile.min_blocks);
     if tiles(&whole.tile, request.problem.shape) > resident as u64 {
-        return None; // nobody is idle
+        return None; // No multiprocessor is idle.
     }
     let alone = time(whole, 1)?;
     let parts = |block: usize| (2..=MOST).filter(move |parts| k.is_multiple_of(parts * block) && k / parts >= LEAST_TERMS);
     let (whole_terms, lines) = (whole_terms(request.operation), whole_terms(request.operation) * (LINES / WHOLE));
     let block = if parts(lines).next().is_some() { lines } else { whole_terms };
-    // Where even that is too long nothing needs to be planned.
+    // If this lower bound is too long already, the parts need not be planned.
     let hopeful = parts(block).filter(|&parts| floor.max(alone / parts as f64) + second(parts) < WORTHWHILE * alone);
     let estimates = hopeful.filter_map(|parts| {
         let product = product(request, parts).ok()?;
@@ -188,7 +187,7 @@ fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f6
     estimates.min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// The plan in so many parts.
+/// The plan of a split in this many parts.
 fn in_parts(request: &PlanRequest<'_>, parts: usize, reason: String) -> Result<KernelPlan, PlanError> {
     let PlanRequest { operation, epilogue, problem, target, gpu, preferences, .. } = *request;
     let product = product(request, parts)?;
@@ -211,7 +210,7 @@ fn in_parts(request: &PlanRequest<'_>, parts: usize, reason: String) -> Result<K
     Ok(plan)
 }
 
-/// The problem of the kernel behind the product, whose `a` are the sums.
+/// The problem of the kernel behind the product. Its `a` is the sums.
 fn sums_of(problem: &Problem, sums: Operand) -> Problem {
     let Shape { m, n, .. } = problem.shape;
     let (ld, outer) = (ld(sums, problem.shape), if sums.order == Order::RowMajor { m } else { n });
@@ -242,7 +241,7 @@ fn product(request: &PlanRequest<'_>, parts: usize) -> Result<KernelPlan, PlanEr
     KernelPlan::whole(&PlanRequest { epilogue: &store(sums), problem: &in_parts, preferences, parts: 1, ..*request })
 }
 
-/// How the sums lie: in the order of most of what the epilogue reads and writes.
+/// The layout of the sums: the order of most bytes that the epilogue reads and writes.
 fn sums(operation: Operation, epilogue: &Checked) -> Operand {
     let dtype = operation.accumulator().storage();
     if lies_in_columns(operation, epilogue) { dtype.column_major() } else { dtype.into() }
@@ -265,7 +264,7 @@ fn store(sums: Operand) -> Checked {
     check(graph).expect("a store of the accumulator")
 }
 
-/// The leading dimensions of A and B as they are known, or as they would be.
+/// The known leading dimensions of A and B, or those of contiguous operands.
 fn lds(operation: Operation, problem: &Problem) -> [usize; 2] {
     let Shape { m, n, k, .. } = problem.shape;
     let Operation::Product { layout, .. } = operation else { return [0; 2] };
@@ -273,7 +272,7 @@ fn lds(operation: Operation, problem: &Problem) -> [usize; 2] {
     [("a", run(layout.a(), k, m)), ("b", run(layout.b(), n, k))].map(|(name, run)| problem.known_ld(name).unwrap_or(run))
 }
 
-/// Elements of A and B from part to part of so many terms.
+/// Elements of A and B from part to part, for parts of this many K elements.
 fn distances(operation: Operation, terms: usize, [a, b]: [usize; 2]) -> [usize; 2] {
     let Operation::Product { layout, .. } = operation else { return [0; 2] };
     let across = |k_contiguous: bool, ld: usize| if k_contiguous { terms } else { terms.saturating_mul(ld) };
@@ -281,7 +280,7 @@ fn distances(operation: Operation, terms: usize, [a, b]: [usize; 2]) -> [usize; 
 }
 
 impl SplitK {
-    /// The problem that the product sees, of a problem of the user's.
+    /// The user's shape as the product sees it.
     pub fn shape(&self, shape: Shape) -> Shape {
         let batch = if self.parts > 1 { self.parts } else { shape.batch };
         Shape { k: shape.k / self.parts, batch, ..shape }
@@ -298,12 +297,12 @@ impl SplitK {
         self.sums_strides(shape)[1].saturating_mul(self.shape(shape).batch).saturating_mul(self.sums.dtype.size())
     }
 
-    /// Elements from part to part of A and B, whose leading dimensions are given; `None` where there is one part.
+    /// Elements from part to part of A and B with these leading dimensions; `None` if there is one part.
     pub fn distances(&self, shape: Shape, lds: [usize; 2]) -> Option<[usize; 2]> {
         (self.parts > 1).then(|| distances(self.operation, shape.k / self.parts, lds))
     }
 
-    /// What a launch of the product takes: A, B and the sums, for a problem of the user's.
+    /// The arguments of a launch of the product: A, B and the sums, for a user's shape.
     pub fn slots(&self, shape: Shape) -> Vec<Slot> {
         slots(self.operation, &store(self.sums), self.shape(shape))
     }

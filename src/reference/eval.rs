@@ -1,7 +1,8 @@
 //! The interpreter: the values of a graph, a row of a tile at a time.
 //!
-//! Every live node becomes one step that fills one vector: as long as the tile is wide where the node varies along N, of
-//! one element where it does not. Steps that do not vary along M run once for a tile, the others once for each of its rows.
+//! Every live node becomes one step that fills one vector. The vector is as long as the tile is wide if the node varies
+//! along N, and has one element otherwise. Steps that do not vary along M run once for a tile, and the others once for
+//! each of its rows.
 
 use super::memory::{Arguments, OperandView};
 use super::tile::EvalTile;
@@ -14,7 +15,7 @@ use crate::problem::Operation;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Where the results lie of reductions inside the graph.
+/// The places of the results of reductions inside the graph.
 pub(super) type Results = HashMap<NodeId, OperandView>;
 
 /// A graph as a list of steps.
@@ -40,7 +41,7 @@ enum Kind {
     Accumulator,
     Coordinate(Coordinate),
     Load(OperandView),
-    /// From a table of so many elements.
+    /// From a table with this many elements.
     Gather(OperandView, usize, usize),
     Primitive(fn(&[f64]) -> f64, Vec<usize>),
     Integer(fn(&[i32]) -> i32, Vec<usize>),
@@ -50,7 +51,7 @@ enum Kind {
 /// One value for each node, over the columns of a tile. Integers and truth values are held exactly.
 pub(super) struct Frame(Vec<Vec<f64>>);
 
-/// Where an evaluation stands: a tile, and a row of it for what varies along M.
+/// The point of an evaluation: a tile, and a row of it for values that vary along M.
 struct EvalPoint<'p, 'a> {
     arguments: &'p Arguments<'a>,
     tile: &'p EvalTile,
@@ -59,7 +60,7 @@ struct EvalPoint<'p, 'a> {
 }
 
 impl EvalProgram {
-    /// The program that computes some values of a graph without calls, from the results of the reductions that are done.
+    /// The program that computes some values of a graph without calls, from the results of the finished reductions.
     pub fn new(
         operation: Operation,
         epilogue: &Checked,
@@ -70,7 +71,7 @@ impl EvalProgram {
     ) -> EvalProgram {
         let graph = epilogue.graph();
         let live = graph.needed_beside(values, |id| done.contains_key(&id));
-        // Elements of operands are summed elsewhere: they have no value at an element of the output.
+        // Elements of operands are summed elsewhere. They have no value at an element of the output.
         let valued = graph.nodes().filter(|(id, node)| live[id.index()] && !matches!(node, Node::Element(..)));
         let steps = valued.map(|(id, node)| {
             let of = epilogue.type_of(id);
@@ -105,7 +106,7 @@ impl EvalProgram {
         EvalProgram { steps: steps.collect(), values: graph.len() }
     }
 
-    /// How many values an element takes.
+    /// The number of values that an element takes.
     pub fn len(&self) -> usize {
         self.steps.len()
     }
@@ -119,7 +120,7 @@ impl EvalProgram {
         Frame(vec![Vec::new(); self.values])
     }
 
-    /// Computes what does not vary along the rows of a tile.
+    /// Computes the values that do not vary along the rows of a tile.
     pub fn begin(&self, frame: &mut Frame, arguments: &Arguments, tile: &EvalTile) {
         for step in &self.steps {
             frame.0[step.value].resize(if step.wide { tile.columns.len() } else { 1 }, 0.0);
@@ -128,7 +129,7 @@ impl EvalProgram {
         self.steps.iter().filter(|s| !s.tall).for_each(|s| s.run(&mut frame.0, &place));
     }
 
-    /// Computes everything else for one row.
+    /// Computes all other values for one row.
     pub fn row(&self, frame: &mut Frame, arguments: &Arguments, tile: &EvalTile, row: usize, accumulators: &dyn Fn(&mut [f64])) {
         let place = EvalPoint { arguments, tile, row, accumulators };
         self.steps.iter().filter(|s| s.tall).for_each(|s| s.run(&mut frame.0, &place));
@@ -136,7 +137,7 @@ impl EvalProgram {
 }
 
 impl Frame {
-    /// A node's value: one for each column of the tile, or one for all.
+    /// A node's value: one for each column of the tile, or one for all columns.
     pub fn value(&self, id: NodeId) -> &[f64] {
         &self.0[id.index()]
     }
@@ -186,7 +187,7 @@ impl EvalInstr {
         }
     }
 
-    /// Fills `out` with the values of `eval` over the operands, of which those with one element stand for all columns.
+    /// Fills `out` with the values of `eval` over the operands. An operand with one element applies to all columns.
     fn map<T: Copy>(
         &self,
         out: &mut [f64],

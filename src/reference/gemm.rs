@@ -1,8 +1,8 @@
 //! The product: the accumulators of one tile of the output.
 //!
-//! K is walked in chunks. Each chunk of A and B is widened into a small panel that stays in the cache, and the panels are
-//! multiplied into the tile: by `matrixmultiply` in `f32` or `f64` (operands of `f64` always in that), by a plain loop in wrapping `i32`. Nothing the size of
-//! the problem is ever allocated.
+//! K is walked in chunks. Each chunk of A and B is widened into a small panel that stays in the cache, and the panels
+//! are multiplied into the tile: by `matrixmultiply` in `f32` or `f64` (`f64` operands always in `f64`), or by a plain
+//! loop in wrapping `i32`. No allocation has the size of the problem.
 
 use super::memory::{Arguments, OperandView};
 use super::tile::EvalTile;
@@ -12,7 +12,7 @@ use crate::ir::{Order, Side};
 use crate::problem::Operation;
 use std::ops::Range;
 
-/// Terms of a product taken at a time.
+/// K elements of a product in a chunk.
 const CHUNK: usize = 512;
 
 /// The two operands of a product.
@@ -24,7 +24,7 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// The operands, unless the operation is no product.
+    /// The operands, if the operation is a product.
     pub fn new(operation: Operation, k: usize, arguments: &Arguments) -> Option<Product> {
         let Operation::Product { layout, .. } = operation else { return None };
         let operand = |name, dtype, order| arguments.tensor(name, product_operand(dtype, order));
@@ -33,7 +33,7 @@ impl Product {
         Some(Product { a, b, k, accumulator: operation.accumulator() })
     }
 
-    /// One of the operands, and elements from term to term.
+    /// One of the operands, and the distance from one K element to the next.
     pub fn operand(&self, side: Side) -> (&OperandView, usize) {
         match side {
             Side::A => (&self.a, self.a.strides.column),
@@ -41,7 +41,7 @@ impl Product {
         }
     }
 
-    /// Room for the accumulators of a tile.
+    /// Memory for the accumulators of a tile.
     pub fn accumulators(&self, precision: Precision) -> Box<dyn Accumulators> {
         match (self.accumulator, precision) {
             (ValueType::F32, Precision::F32) => Box::new(Panels::<f32>::default()),
@@ -50,7 +50,7 @@ impl Product {
         }
     }
 
-    /// Room for the sums of absolute values of a tile.
+    /// Memory for the sums of absolute values of a tile.
     pub fn magnitudes() -> Box<dyn Accumulators> {
         Box::new(Panels { map: Some(f64::abs), ..Panels::default() })
     }
@@ -65,7 +65,7 @@ pub(super) trait Accumulators {
     fn row(&self, row: usize, out: &mut [f64]);
 }
 
-/// What panels are made of.
+/// The elements of panels.
 trait Term: Copy + Default {
     /// Reads consecutive elements.
     fn read(dtype: DType, bytes: &[u8], index: usize, out: &mut [Self]);
@@ -91,7 +91,7 @@ struct Panels<T> {
     b: Panel<T>,
     c: Vec<T>,
     columns: usize,
-    /// What is done to each element.
+    /// The function that is applied to each element.
     map: Option<fn(T) -> T>,
 }
 
@@ -119,7 +119,7 @@ impl<T: Term> Accumulators for Panels<T> {
 }
 
 impl<T: Term> Panel<T> {
-    /// Copies a part of an operand, run by run in the order it lies in.
+    /// Copies a part of an operand, run by run in the order of memory.
     fn load(&mut self, arguments: &Arguments, from: &OperandView, batch: usize, rows: Range<usize>, columns: Range<usize>) {
         (self.rows, self.columns) = (rows.len(), columns.len());
         self.order = if from.strides.column == 1 { Order::RowMajor } else { Order::ColumnMajor };
@@ -158,10 +158,10 @@ macro_rules! floating {
             fn accumulate(a: &Panel<$t>, b: &Panel<$t>, c: &mut [$t]) {
                 let (m, k, n) = (a.rows, a.columns, b.columns);
                 assert!(a.values.len() == m * k && b.rows == k && b.values.len() == k * n && c.len() == m * n);
-                // Extents of tiles and chunks: far below `isize::MAX`.
+                // Extents of tiles and chunks are far below `isize::MAX`.
                 let ((rsa, csa), (rsb, csb)) = (a.strides(), b.strides());
-                // SAFETY: `a`, `b` and `c` are m x k, k x n and m x n contiguous matrices, as the assertion above says, with
-                // the strides of their orders; `c` is borrowed mutably and therefore apart from both.
+                // SAFETY: `a`, `b` and `c` are m x k, k x n and m x n contiguous matrices, as the assertion above says,
+                // with the strides of their orders. `c` is borrowed mutably, so it does not overlap them.
                 unsafe {
                     matrixmultiply::$gemm(
                         m,

@@ -1,4 +1,4 @@
-//! Memory: where the elements of an argument lie, and how they are read and written from several threads.
+//! Memory: where the elements of an argument lie, and how several threads read and write them.
 
 use crate::args::{Args, Bound, BoundTensor, Given, HostArgs, HostBuffer, Tensor as Claim};
 use crate::check::Checked;
@@ -7,7 +7,8 @@ use crate::ir::axes::{M, N};
 use crate::ir::{Constant, Operand, Order};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Distances in elements from one row, column and batch entry to the next; 0 along an axis that does not count.
+/// Distances in elements from one row, column and batch entry to the next; 0 along an axis that an operand does not
+/// vary along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Strides {
     pub row: usize,
@@ -27,7 +28,7 @@ impl Strides {
         Strides { row: along(M, row), column: along(N, column), batch: bound.batch_stride }
     }
 
-    /// The element's place.
+    /// The element's index.
     pub fn index(self, row: usize, column: usize, batch: usize) -> usize {
         row * self.row + column * self.column + batch * self.batch
     }
@@ -38,12 +39,12 @@ impl Strides {
 pub(super) enum Format {
     /// Rounded to a storage format.
     Stored(DType),
-    /// As it is, a native `f64`.
+    /// Unrounded, as a native `f64`.
     Exact,
 }
 
 impl Format {
-    /// Bytes that consecutive elements take, the first of which begins a byte.
+    /// Bytes of consecutive elements, the first of which begins a byte.
     pub fn bytes(self, elements: usize) -> usize {
         match self {
             Format::Stored(dtype) => dtype.bytes(elements),
@@ -51,7 +52,7 @@ impl Format {
         }
     }
 
-    /// What a run that is followed by another is rounded up to, in elements, so that no two share a byte.
+    /// The length to which a run is rounded up if another follows, in elements, so that no two runs share a byte.
     pub fn run(self, elements: usize) -> usize {
         match self {
             Format::Stored(dtype) => dtype.elements(dtype.bytes(elements)),
@@ -75,8 +76,8 @@ pub(super) struct OperandView {
     pub strides: Strides,
 }
 
-/// Bytes that the threads share: read by all, or written in turn. What is written is locked for the moment it takes to
-/// copy a tile, and every element is read and written by one tile only.
+/// Bytes that the threads share: read by all, or written by one thread at a time. Written memory is locked while a tile
+/// is copied, and only one tile reads and writes each element.
 enum Memory<'a> {
     Read(&'a [u8]),
     Written(RwLock<&'a mut [u8]>),
@@ -90,7 +91,7 @@ pub(super) struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Takes the buffers over; what the epilogue writes can be written.
+    /// Takes ownership of the buffers. Those that the epilogue writes are writable.
     pub fn take(bound: Vec<(Arc<str>, Bound)>, args: HostArgs<'a>, epilogue: &Checked) -> Arguments<'a> {
         let written = |name: &str| epilogue.argument(name).is_some_and(|(_, a)| a.role.is_written());
         let memory = args.given.into_iter().map(|(name, given)| match given {
@@ -104,7 +105,7 @@ impl<'a> Arguments<'a> {
         Arguments { memory: memory.collect(), bound, origin: args.origin }
     }
 
-    /// Looks at the buffers only.
+    /// Only reads the buffers.
     pub fn view(bound: Vec<(Arc<str>, Bound)>, args: &'a HostArgs<'_>) -> Arguments<'a> {
         let memory = args.given.iter().map(|(_, given)| match given {
             Given::Tensor { tensor, .. } => Memory::Read(tensor.buffer.bytes()),
@@ -113,7 +114,7 @@ impl<'a> Arguments<'a> {
         Arguments { memory: memory.collect(), bound, origin: args.origin }
     }
 
-    /// Adds memory to write to and returns its place.
+    /// Adds writable memory and returns its index.
     pub fn push(&mut self, bytes: &'a mut [u8]) -> usize {
         self.memory.push(Memory::Written(RwLock::new(bytes)));
         self.memory.len() - 1
@@ -132,7 +133,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// What every element is of an operand that was left out.
+    /// The value of every element of an operand that was left out.
     pub fn given_for(&self, name: &str) -> Option<Constant> {
         match self.bound(name) {
             Bound::Scalar(default) => Some(*default),
@@ -140,7 +141,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// An operand's place.
+    /// An operand's memory and strides.
     pub fn tensor(&self, name: &str, operand: Operand) -> OperandView {
         match self.bound(name) {
             Bound::Tensor(bound) => OperandView { memory: bound.given, dtype: bound.dtype, strides: Strides::of(operand, bound) },
@@ -148,7 +149,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// A table's place, and how many elements it has.
+    /// A table's memory, and its number of elements.
     pub fn table(&self, name: &str) -> (OperandView, usize) {
         match self.bound(name) {
             Bound::Tensor(bound) => {
@@ -159,14 +160,14 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Reads elements from `start`, `step` apart.
+    /// Reads elements from `start` on, `step` apart.
     pub fn read(&self, tensor: &OperandView, start: usize, step: usize, out: &mut [f64]) {
         self.with_bytes(tensor, |bytes| {
             out.iter_mut().enumerate().for_each(|(i, x)| *x = tensor.dtype.read(bytes, start + i * step));
         });
     }
 
-    /// Lends a tensor's memory.
+    /// Lends a tensor's memory to `read`.
     pub fn with_bytes(&self, tensor: &OperandView, read: impl FnOnce(&[u8])) {
         match &self.memory[tensor.memory] {
             Memory::Read(bytes) => read(bytes),
@@ -186,7 +187,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// The same arguments, borrowed for reading: what binding looks at while the outputs are held elsewhere.
+/// The same arguments, borrowed for reading: binding examines them while the outputs are held elsewhere.
 pub(super) fn claims<'a>(args: &'a HostArgs<'_>) -> HostArgs<'a> {
     let given = args.given.iter().map(|(name, given)| {
         let given = match given {

@@ -1,40 +1,42 @@
-//! The CPU reference: it *defines* what an epilogue means.
+//! The CPU reference: it *defines* the meaning of an epilogue.
 //!
-//! Every other way to run a graph is measured against this one. There is no device, no plan and no kernel here; the graph
-//! is walked node by node, its calls replaced by their bodies, and every element of every output is computed from the
-//! rows of the [table](crate::ir::op).
+//! Every other way to run a graph is measured against this one. It uses no device, plan or kernel. It replaces calls by
+//! their bodies, walks the graph node by node, and computes every element of every output from the rows of the
+//! [table](crate::ir::op).
 //!
-//! # What a graph means
+//! # The meaning of a graph
 //!
 //! For every output element (row, column, batch):
 //!
 //! 1. **The accumulator** is `sum over k of a[row, k] * b[k, column]`. Floating-point operands are widened to `f32`
-//!    without loss and multiplied and accumulated in `f32`, in an order that is not specified (the product is a blocked
-//!    `f32` GEMM), those of `f64` in `f64`; integers multiply and accumulate in `i32` and wrap. With K = 0 it is zero.
-//!    For a pointwise operation it is the element of `a` itself.
-//! 2. **Every node** has one value. A load is the operand's element at the coordinates it varies along, widened; of an
-//!    operand that the launch leaves out, every element is the default, rounded to the operand's format. A coordinate is
-//!    an `i32`, counted from the launch's origin; a primitive is its row's value, computed in `f64` and rounded once to
-//!    `f32` unless it is an `f64`, or computed in wrapping `i32` arithmetic where its operands are integers. A reduction
-//!    inside the graph combines its operand's elements along the axes that it goes over, every element of the output
-//!    once, in `f64` as a sink does, and is rounded once to `f32` unless it is an `f64`. So a value never depends on what
-//!    is stored.
-//! 3. **Every store** rounds its value once, to nearest even, to the format of its operand, at the element's place. A
-//!    matrix that is loaded and stored under one name is read at an element before that element is written. A matrix that the
-//!    batch shares is written once. In a bit format the bits from a run's end to the end of its last byte become 0.
-//! 4. **Every reduction** combines its value's elements along the axes that its operand does not vary along, in `f64` (a
-//!    product that is summed is not rounded before; integers wrap), and rounds the result once to the operand's format. One
-//!    that accumulates takes the number that is there as one more element. A sum of an operand's elements goes over K, and over
-//!    the batch unless its result is batched, in `f64` too.
+//!    without loss, and multiplied and accumulated in `f32`, in an unspecified order (the product is a blocked `f32`
+//!    GEMM). `f64` operands are multiplied and accumulated in `f64`. Integers multiply and accumulate in `i32` and
+//!    wrap. With K = 0 the accumulator is zero. For a pointwise operation it is the element of `a` itself.
+//! 2. **Every node** has one value. A load is the operand's element at the coordinates that it varies along, widened.
+//!    If the launch leaves the operand out, every element is the default, rounded to the operand's format. A coordinate
+//!    is an `i32`, counted from the launch's origin. A primitive is its row's value, computed in `f64` and rounded once
+//!    to `f32` unless it is an `f64`, or computed in wrapping `i32` arithmetic if its operands are integers. A
+//!    reduction inside the graph combines its operand's elements along its axes, every element of the output once. It
+//!    is computed in `f64`, like that of a sink, and rounded once to `f32` unless it is an `f64`. So a value never
+//!    depends on what is stored.
+//! 3. **Every store** rounds its value once, to nearest even, to the format of its operand, and writes it at the
+//!    element's place. If a matrix is loaded and stored under one name, each element is read before it is written. A
+//!    matrix that the batch shares is written once. In a bit format the bits from a run's end to the end of its last
+//!    byte become 0.
+//! 4. **Every reduction** combines its value's elements along the axes that its operand does not vary along, in `f64`,
+//!    and rounds the result once to the operand's format. A product that is summed is not rounded before; integers
+//!    wrap. An accumulating reduction takes the number in memory as one more element. A sum of an operand's elements
+//!    goes over K, and over the batch unless its result is batched, also in `f64`.
 //!
-//! Nothing else is touched: neither the elements between one row's end and the next row, nor anything at all where M, N or
-//! the batch is empty, but for the identities of reductions over an axis without extent; nor where an argument does not fit.
+//! No other memory changes: neither the elements between one row's end and the next row, nor anything if an argument
+//! does not fit. If M, N or the batch is empty, only reductions over an axis without extent write, and they write
+//! identities.
 //!
 //! # The oracle
 //!
-//! [`Precision::F64`] leaves out every rounding but the last: the product is accumulated in `f64` and so is each primitive.
-//! [`oracle`] leaves out the last one too and hands back the values themselves, with the magnitude of each sum, so that a test
-//! can say how far an `f32` evaluation may be from the truth.
+//! [`Precision::F64`] omits every rounding except the last: the product and each primitive are computed in `f64`.
+//! [`oracle`] omits the last rounding, too. It returns the values themselves, with the magnitude of each sum, so that a
+//! test can bound the error of an `f32` evaluation.
 
 mod eval;
 mod gemm;
@@ -60,7 +62,7 @@ use rows::Rooms;
 use std::sync::Arc;
 use tile::{Job, Output, Source, Task};
 
-/// In what arithmetic an epilogue is evaluated.
+/// The arithmetic in which an epilogue is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precision {
     /// The meaning of the graph: `f32` accumulation, and every primitive rounded to `f32`.
@@ -85,7 +87,7 @@ pub enum Precision {
 /// ```
 ///
 /// # Errors
-/// Every argument that is missing, unknown or does not fit. Nothing has been written then.
+/// Every argument that is missing, unknown or does not fit. Then nothing is written.
 pub fn run(
     operation: Operation,
     epilogue: &Checked,
@@ -109,7 +111,7 @@ pub fn run(
     Ok(())
 }
 
-/// What a sink writes, and where.
+/// Adds the target of a sink: an output or a reduction.
 fn target(
     epilogue: &Checked,
     sink: &Sink,
@@ -135,25 +137,25 @@ fn target(
     }
 }
 
-/// What [`oracle`] found: the value of every stored element before it is rounded.
+/// The result of [`oracle`]: the value of every stored element before it is rounded.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     /// One for each sink, in their order.
     pub outputs: Vec<Exact>,
-    /// `sum over k of |a[row, k] * b[k, column]|`, which the rounding error of the accumulator scales with; 0 where the
-    /// accumulator is exact (integers, pointwise operations).
+    /// `sum over k of |a[row, k] * b[k, column]|`. The rounding error of the accumulator is proportional to it. It is 0
+    /// if the accumulator is exact (integers, pointwise operations).
     pub magnitude: Exact,
     /// For each reduction among the sinks that adds numbers, under its name, the same reduction of its terms' absolute
-    /// values, which the rounding error of the sum scales with.
+    /// values. The rounding error of the sum is proportional to it.
     pub sums: Vec<Exact>,
 }
 
-/// One matrix of `f64` values for each batch entry, or what the axes of a reduction's result leave of it.
+/// One matrix of `f64` values for each batch entry, or the part of it along the axes of a reduction's result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exact {
     /// The name of the output.
     pub name: Arc<str>,
-    /// The values: entry after entry, each row-major and contiguous. What does not vary along an axis has one for all.
+    /// The values: entry after entry, each row-major and contiguous. An axis along which they do not vary has extent 1.
     pub values: Vec<f64>,
     strides: Strides,
 }
@@ -163,7 +165,7 @@ impl Exact {
         let axes = kind.operand().axes;
         let along = |axis, extent| if axes.contains(axis) { extent } else { 1 };
         let (rows, columns) = (along(M, shape.m), along(N, shape.n));
-        // What a store of no batch entries writes is nothing; what a reduction of none comes to is an identity.
+        // A store without batch entries writes nothing. A reduction without batch entries gives an identity.
         let stored = matches!(kind, SinkKind::Store(_));
         let entries = if axes.contains(L) || stored && shape.batch == 0 { shape.batch } else { 1 };
         let stride = |axis, stride| if axes.contains(axis) { stride } else { 0 };
@@ -187,11 +189,11 @@ impl Oracle {
     }
 }
 
-/// Evaluates in [`Precision::F64`] and returns the stored values unrounded. Takes the arguments of [`run`], outputs
-/// included, and writes none of them.
+/// Evaluates in [`Precision::F64`] and returns the stored values unrounded. It takes the arguments of [`run`],
+/// including outputs, and writes none of them.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &HostArgs<'_>) -> Result<Oracle, ArgumentErrors> {
     let bound = fit(operation, epilogue, shape, args)?;
     let epilogue = &inline(epilogue);
@@ -217,7 +219,7 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
         target(epilogue, sink, &arguments, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
         reducers.last_mut().into_iter().for_each(|reducer| reducer.absolute = true);
     }
-    // An exact accumulator has no magnitude: its values stay 0.
+    // An exact accumulator has no magnitude, so the values stay 0.
     if matches!(operation, Operation::Product { .. }) && operation.accumulator().is_float() {
         let strides = magnitude.strides;
         let memory = arguments.push(bytemuck::cast_slice_mut(&mut magnitude.values));
@@ -227,7 +229,7 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
     Ok(Oracle { outputs, magnitude, sums })
 }
 
-/// Matches the arguments to what the operation and the epilogue need; the result names each.
+/// Matches the arguments to the needs of the operation and the epilogue. The result names each.
 fn fit(
     operation: Operation,
     epilogue: &Checked,
@@ -243,7 +245,7 @@ fn fit(
     Ok(slots.into_iter().map(|s| s.name).zip(bound).collect())
 }
 
-/// An operand of the operation, as an epilogue describes its own.
+/// An operand of the operation, described like an operand of an epilogue.
 fn product_operand(dtype: DType, order: Order) -> crate::ir::Operand {
     crate::ir::Operand { dtype, axes: Axes::MNL, order }
 }

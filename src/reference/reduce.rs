@@ -1,5 +1,5 @@
-//! Reductions: a tile reduces what it covers, and the tiles' results are combined in the order of the tiles, so that the
-//! number of threads, and which of them took which tile, cannot be observed.
+//! Reductions: a tile reduces its own elements, and the tiles' results are combined in the order of the tiles. So the
+//! result does not depend on the number of threads, or on which thread took which tile.
 
 use super::Shape;
 use super::eval::Frame;
@@ -19,36 +19,36 @@ pub(super) struct Reducer {
     pub monoid: Monoid,
     /// Whether elements count with their absolute values, as in the magnitude of a sum.
     pub absolute: bool,
-    /// The type of what is reduced.
+    /// The type of the reduced values.
     pub value: ValueType,
     /// The axes of the result.
     pub axes: Axes,
     pub memory: usize,
     pub format: Format,
     pub strides: Strides,
-    /// What takes part besides the elements: the numbers that are there.
+    /// The numbers in memory, if they take part besides the elements.
     pub onto: Option<OperandView>,
-    /// What each tile came to, state after state, in the order of the result.
+    /// The states of each tile, in the order of the result.
     pub partials: Vec<OnceLock<Vec<f64>>>,
 }
 
 impl Reducer {
-    /// Extents of the part of the result that lies in a tile, or of all of it.
+    /// Extents of the part of the result that lies in a tile, or of the whole result.
     fn extents(&self, rows: usize, columns: usize) -> [usize; 2] {
         let along = |axis, extent| if self.axes.contains(axis) { extent } else { 1 };
         [along(M, rows), along(N, columns)]
     }
 
-    /// Room for one tile's result.
+    /// The identity states for one tile's result.
     pub fn begin(&self, tile: &EvalTile) -> Vec<f64> {
         let [rows, columns] = self.extents(tile.rows.len(), tile.columns.len());
         self.monoid.identity(self.value).repeat(rows * columns)
     }
 
-    /// Takes one row of a tile in.
+    /// Takes the elements of one row of a tile.
     pub fn row(&self, partial: &mut [f64], frame: &Frame, row: usize, columns: usize) {
         if matches!(self.source, Source::Element(_)) {
-            return; // no tile has its elements
+            return; // Tiles do not have its elements.
         }
         let [_, width] = self.extents(1, columns);
         let start = if self.axes.contains(M) { row * width } else { 0 };
@@ -69,8 +69,8 @@ impl Reducer {
         }
     }
 
-    /// Combines the tiles, which come in the order of `partials`, and writes the result. What no tile covers, because an
-    /// axis has no extent, is the identity, or stays what it is.
+    /// Combines the tiles, which come in the order of `partials`, and writes the result. If an axis has no extent, no
+    /// tile covers the result. It is then the identity, or stays unchanged if the reduction accumulates.
     pub fn finish(&self, arguments: &Arguments, product: Option<&Product>, shape: Shape, tiles: impl Iterator<Item = EvalTile>) {
         if self.onto.is_some() && shape.is_empty() {
             return;
@@ -92,7 +92,7 @@ impl Reducer {
                 self.monoid.join(self.value, &mut states[place * words..][..words], state);
             }
         }
-        // Of elements the tiles hold identities.
+        // For sums of operands' elements the tiles hold identities.
         let place = |strides: Strides, i: usize| {
             strides.index(i / columns.max(1) % rows.max(1), i % columns.max(1), i / (rows * columns).max(1))
         };

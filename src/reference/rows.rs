@@ -1,4 +1,4 @@
-//! Reductions inside the graph: each is a pass over the output, made before what needs its result.
+//! Reductions inside the graph. Each is a pass over the output before the steps that need its result.
 
 use super::eval::Results;
 use super::memory::{Arguments, Format, OperandView, Strides};
@@ -10,18 +10,18 @@ use crate::dtype::{DType, ValueType};
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{Monoid, Node, NodeId};
 
-/// A reduction inside the graph, and memory for its results.
+/// A reduction inside the graph, and the memory for its results.
 struct Room {
     id: NodeId,
-    /// How many reductions lie behind it, itself included.
+    /// The number of reductions behind it, including itself.
     stage: usize,
     dtype: DType,
-    /// The axes of the output that it does not go over: it has a result for each element along them.
+    /// The axes of the output that it does not go over. It has a result for each element along them.
     axes: Axes,
     bytes: Vec<u8>,
 }
 
-/// All that some sink needs.
+/// All reductions that some sink needs.
 pub(super) struct Rooms(Vec<Room>);
 
 impl Rooms {
@@ -41,7 +41,7 @@ impl Rooms {
         Rooms(rooms.collect())
     }
 
-    /// Makes them all, those first that others need.
+    /// Computes all of them, in an order in which operands come first.
     pub fn reduce<'a>(&'a mut self, task: Task<'_>, arguments: &mut Arguments<'a>) -> Results {
         let places: Vec<(NodeId, usize, Axes, OperandView)> = self
             .0
@@ -73,7 +73,7 @@ fn strides(axes: Axes, shape: Shape) -> Strides {
     Strides { row: along(M, columns), column: along(N, 1), batch: along(L, rows * columns) }
 }
 
-/// The reduction as a sink of its results would make it.
+/// The reducer that a sink of its results would have.
 fn reducer(epilogue: &Checked, id: NodeId, axes: Axes, tensor: &OperandView) -> Reducer {
     let Node::Reduce { monoid, args, .. } = epilogue.graph().node(id) else {
         unreachable!("{id} has a room, and only reductions do");

@@ -2,7 +2,7 @@
 
 use std::thread::{self, Builder};
 
-/// Does the same on `threads` threads, this one among them; on fewer where the system has no more.
+/// Runs the same work on `threads` threads, including this one, or on fewer if the system has no more.
 pub(crate) fn side_by_side(threads: usize, work: impl Fn() + Sync) {
     thread::scope(|scope| {
         for _ in 1..threads {

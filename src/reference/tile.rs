@@ -1,8 +1,8 @@
-//! Tiles: the output in pieces, each computed by one thread and written at once.
+//! Tiles: the output in pieces. One thread computes each tile and writes it at once.
 //!
-//! A thread takes the next tile, computes it into memory of its own, already rounded and in the order of the output, and
-//! copies it into place run by run. Tiles never share an element, so which thread computes which tile, and when, cannot be
-//! observed.
+//! A thread takes the next tile, computes it in its own memory, already rounded and in the order of the output, and
+//! copies it into place run by run. Tiles never share an element, so the result does not depend on which thread
+//! computes which tile, or when.
 
 use super::eval::{EvalProgram, Frame, Results};
 use super::gemm::{Accumulators, Product};
@@ -21,7 +21,7 @@ use std::thread;
 /// Rows and columns of a tile: its panels fit a core's cache, and the widening of a panel is small beside its product.
 const TILE: [usize; 2] = [128, 256];
 
-/// Element operations that are worth a thread.
+/// The fewest element operations that are worth a thread.
 const WORTH_A_THREAD: usize = 1 << 20;
 
 /// A piece of one batch entry of the output.
@@ -31,7 +31,7 @@ pub(super) struct EvalTile {
     pub columns: Range<usize>,
 }
 
-/// What an output is made of.
+/// The source of an output's values.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     /// A node.
@@ -50,12 +50,12 @@ pub(super) struct Output {
     pub memory: usize,
     pub format: Format,
     pub strides: Strides,
-    /// The axes that it varies along. What it lacks is written once.
+    /// The axes that it varies along. Along other axes it is written once.
     pub axes: Axes,
 }
 
 impl Source {
-    /// The nodes that are needed.
+    /// The nodes that it needs.
     fn values(self) -> impl Iterator<Item = NodeId> {
         let [a, b] = match self {
             Source::Value(id) => [Some(id), None],
@@ -66,17 +66,17 @@ impl Source {
     }
 }
 
-/// What is evaluated, and how.
+/// The evaluation: the epilogue, the problem and the precision.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'t> {
     pub operation: Operation,
-    /// Without calls.
+    /// A graph without calls.
     pub epilogue: &'t Checked,
     pub shape: Shape,
     pub precision: Precision,
 }
 
-/// Everything a thread needs.
+/// The state that all threads share.
 pub(super) struct Job<'j, 'a> {
     shape: Shape,
     arguments: &'j Arguments<'a>,
@@ -87,7 +87,7 @@ pub(super) struct Job<'j, 'a> {
     reducers: Vec<Reducer>,
 }
 
-/// What a thread has of its own.
+/// The state of one thread.
 struct Worker {
     frame: Frame,
     accumulators: Option<Box<dyn Accumulators>>,
@@ -97,7 +97,8 @@ struct Worker {
 }
 
 impl<'j, 'a> Job<'j, 'a> {
-    /// A job for a graph without calls and arguments that fit it. The reductions inside the graph that it needs are done.
+    /// A job for a graph without calls and arguments that fit it. The reductions inside the graph that it needs are
+    /// finished.
     pub fn new(
         Task { operation, epilogue, shape, precision }: Task<'_>,
         arguments: &'j Arguments<'a>,
@@ -115,7 +116,7 @@ impl<'j, 'a> Job<'j, 'a> {
         job
     }
 
-    /// Batch entries that have to be visited: one, where the batch shares every output.
+    /// Batch entries that are visited: one if the batch shares every output.
     fn entries(&self) -> usize {
         if self.reducers.is_empty() && self.outputs.iter().all(|o| !o.axes.contains(L)) {
             self.shape.batch.min(1)
@@ -232,7 +233,7 @@ impl<'j, 'a> Job<'j, 'a> {
             }
         }
         for (reducer, partial) in self.reducers.iter().zip(partials) {
-            // One thread takes a tile: the place is empty.
+            // Only one thread takes a tile, so the place is empty.
             let _ = reducer.partials[index].set(partial);
         }
         for (bytes, output) in staged.iter().zip(&self.outputs) {
@@ -257,18 +258,18 @@ impl<'j, 'a> Job<'j, 'a> {
 }
 
 impl Output {
-    /// Whether a row lies in one run; a column does otherwise.
+    /// Whether a run is a row; otherwise it is a column.
     fn row_major(&self) -> bool {
         self.strides.column == 1
     }
 
-    /// Of a tile's rows and columns, those that it has elements for.
+    /// The rows and columns of a tile for which it has elements.
     fn extents(&self, rows: usize, columns: usize) -> [usize; 2] {
         let along = |axis, extent: usize| if self.axes.contains(axis) { extent } else { extent.min(1) };
         [along(M, rows), along(N, columns)]
     }
 
-    /// Whether a tile writes its part: of those that share it the first does.
+    /// Whether a tile writes its part: the first of the tiles that share it does.
     fn is_written_by(&self, tile: &EvalTile) -> bool {
         let firsts = [(M, tile.rows.start), (N, tile.columns.start), (L, tile.batch)];
         firsts.into_iter().all(|(axis, first)| self.axes.contains(axis) || first == 0)

@@ -15,5 +15,6 @@
 {% endfor %}        return {{ m.result.results }};
     }
 };
-{% endfor %}{% for r in reductions %}static_assert(sizeof({{ r.monoid }}::State) == {{ r.words }} * 4, "{{ r.node }}: words of a state");
+{% endfor %}{% for r in reductions %}static_assert(sizeof({{ r.monoid }}::State) == {{ r.words }} * 4,
+    "{{ r.node }}: words of a state");
 {% endfor %}

@@ -1,14 +1,16 @@
-// ---- sums of an operand's elements over K, beside the product, through whose shared memory they pass anyway ----
-// All tiles of a column read the same lines of B. The first of them take part in their sums, at most MOST_PARTS: of so many blocks of K
-// each sums one. What a tile comes to is a slice in the workspace, and the last to arrive adds the slices up in their order. Of A the
-// same holds for the tiles of a row. A tile's sums lie side by side, those of A first.
-constexpr int LINES_A = {% if sums_a %}BM{% else %}0{% endif %}, LINES_B = {% if sums_b %}BN{% else %}0{% endif %};   // that a tile sums
+// ---- sums of an operand's elements over K, beside the product, whose shared memory holds the elements anyway ----
+// All tiles of a column read the same lines of B. The first of these tiles, at most MOST_PARTS, share the work: each sums one of
+// every so many blocks of K. Each leaves its partial sums as a slice in the workspace. The last tile to arrive adds up the slices
+// in their order. The tiles of a row share the sums of A in the same way. A tile's sums are contiguous, those of A first.
+
+// Lines that a tile sums.
+constexpr int LINES_A = {% if sums_a %}BM{% else %}0{% endif %}, LINES_B = {% if sums_b %}BN{% else %}0{% endif %};
 
 DEVICE float add_terms(float a, float b) { return a + b; }
 DEVICE int add_terms(int a, int b) { return wrap_add(a, b); }
 
-// Which blocks of K a tile sums of an operand: one of every `parts`, from number `first` on. What follows from extents is computed
-// where it is used: the warp that sums has few registers.
+// The blocks of K that a tile sums of an operand: one of every `parts`, from number `first` on. Numbers that follow from
+// extents are computed where they are used, because the warp that sums has few registers.
 template <bool OF_A> struct Share {
     static DEVICE u32 parts(const Params& p) {
         const u32 across = OF_A ? fresh(p.n - 1) / BN : fresh(p.m - 1) / BM, blocks = p.k > 0 ? fresh(p.k - 1) / BK : 0;
@@ -19,9 +21,11 @@ template <bool OF_A> struct Share {
         return (OF_A ? LINES_A > 0 && tile.row < p.m : LINES_B > 0 && tile.column < p.n) && first(tile) < parts(p);
     }
 };
-DEVICE bool takes_part(const Params& p, const TileOrigin& tile) { return Share<true>::any(p, tile) || Share<false>::any(p, tile); }
+DEVICE bool takes_part(const Params& p, const TileOrigin& tile) {
+    return Share<true>::any(p, tile) || Share<false>::any(p, tile);
+}
 
-// A tile's part of one result, by threads `thread` of `threads`; four lines at a time.
+// A tile's part of one result. `thread` is one of `threads` threads, each with four lines at a time.
 template <bool OF_A, bool BATCHED, bool ACCUMULATES, class T> struct OperandSum {
     static constexpr int EXTENT = OF_A ? BM : BN;
     using Four = Raw<Accum, 4>;
@@ -31,11 +35,13 @@ template <bool OF_A, bool BATCHED, bool ACCUMULATES, class T> struct OperandSum 
     void *workspace, *arrivals;
 
     DEVICE u32 lines() const { return OF_A ? fresh(p.m - 1) / BM + 1 : fresh(p.n - 1) / BN + 1; }
-    // Of the lines that this tile has: their number, how many tiles take part in them, and which of those this is.
-    DEVICE u32 number() const { return (BATCHED ? tile.batch * lines() : 0) + (OF_A ? u32(tile.row) / BM : u32(tile.column) / BN); }
+    // For the lines of this tile: their number, how many tiles share them, and which of these tiles this one is.
+    DEVICE u32 number() const {
+        return (BATCHED ? tile.batch * lines() : 0) + (OF_A ? u32(tile.row) / BM : u32(tile.column) / BN);
+    }
     DEVICE u32 slices() const { return (BATCHED ? 1 : u32(p.batch)) * Share<OF_A>::parts(p); }
     DEVICE u32 slice() const { return (BATCHED ? 0 : tile.batch * Share<OF_A>::parts(p)) + Share<OF_A>::first(tile); }
-    // Of slice 0, and from slice to slice.
+    // The place of slice 0, and the distance from slice to slice.
     DEVICE Accum* place() const { return static_cast<Accum*>(workspace) + i64(number()) * EXTENT; }
     DEVICE i64 distance() const { return i64(BATCHED ? p.batch : 1) * lines() * EXTENT; }
 
@@ -64,10 +70,11 @@ template <bool OF_A, bool BATCHED, bool ACCUMULATES, class T> struct OperandSum 
     // Whether the tile is the last to arrive. The counter wraps.
     DEVICE bool arrive() const {
         const u32 count = slices();
-        return Share<OF_A>::any(p, tile) && count > 1 && atomicInc(static_cast<u32*>(arrivals) + number(), count - 1) == count - 1;
+        return Share<OF_A>::any(p, tile) && count > 1
+            && atomicInc(static_cast<u32*>(arrivals) + number(), count - 1) == count - 1;
     }
     DEVICE void fixup(int thread, int threads) const {
-        constexpr u32 AHEAD = 4;   // hides some of the way to memory, and leaves registers
+        constexpr u32 AHEAD = 4;   // hides part of the memory latency, and leaves registers
         const u32 count = slices();
 #pragma unroll 1
         for (int line = thread * 4; line < EXTENT; line += threads * 4) {
@@ -79,7 +86,7 @@ template <bool OF_A, bool BATCHED, bool ACCUMULATES, class T> struct OperandSum 
                 Four ahead[AHEAD];
 #pragma unroll
                 for (u32 i = 0; i < AHEAD; ++i) {
-                    // From memory that other tiles have written: not from this multiprocessor's own cache.
+                    // Other tiles have written this memory, so the load bypasses this multiprocessor's own cache.
                     ahead[i].words[0] = slice + i < count ? __ldcg(reinterpret_cast<const uint4*>(from)) : uint4{};
                     from += distance();
                 }
@@ -92,31 +99,35 @@ template <bool OF_A, bool BATCHED, bool ACCUMULATES, class T> struct OperandSum 
         }
     }
 };
-{% for s in operand_sums %}using OperandSum{{ s.index }} = OperandSum<{{ s.of_a }}, {{ s.batched }}, {{ s.accumulates }}, {{ s.dtype }}>;
+{% for s in operand_sums %}using OperandSum{{ s.index }} =
+    OperandSum<{{ s.of_a }}, {{ s.batched }}, {{ s.accumulates }}, {{ s.dtype }}>;
 {% endfor %}
-// What a tile has come to, beside what the others have.
-DEVICE void publish_sums(const Params& p, const TileValues& t, const TileOrigin& tile, const Accum* sums, int thread, int threads) {
-{% for s in operand_sums %}    OperandSum{{ s.index }}{p, tile, {{ s.base }}, {{ s.slices }}, {{ s.arrivals }}}.publish_partial(sums + {% if s.of_a %}0{% else %}LINES_A{% endif %}, thread, threads); // {{ s.node }}
+// Publishes a tile's sums beside those of other tiles.
+DEVICE void publish_sums(const Params& p, const TileValues& t, const TileOrigin& tile, const Accum* sums, int thread,
+                         int threads) {
+{% for s in operand_sums %}    OperandSum{{ s.index }}{p, tile, {{ s.base }}, {{ s.slices }}, {{ s.arrivals }}}
+        .publish_partial(sums + {% if s.of_a %}0{% else %}LINES_A{% endif %}, thread, threads); // {{ s.node }}
 {% endfor %}}
-// By one thread, when all have handed in: of which sets of results the tile is the last to arrive, as bits.
+// Called by one thread, after all have published. Returns as bits the sets of results for which the tile is the last to arrive.
 DEVICE u32 arrive_for_sums(const Params& p, const TileValues& t, const TileOrigin& tile) {
     u32 last = 0;
-    __threadfence();
-{% for s in operand_sums %}{% if s.counts %}    last |= u32(OperandSum{{ s.index }}{p, tile, {{ s.base }}, {{ s.slices }}, {{ s.arrivals }}}.arrive()) << {{ s.set }}; // {{ s.node }}
-{% endif %}{% endfor %}    __threadfence();
+    fence_device();
+{% for s in operand_sums %}{% if s.counts %}    last |= u32(OperandSum{{ s.index }}{
+        p, tile, {{ s.base }}, {{ s.slices }}, {{ s.arrivals }}}.arrive()) << {{ s.set }}; // {{ s.node }}
+{% endif %}{% endfor %}    fence_device();
     return last;
 }
-// The results that are complete.
+// Writes the results that are complete.
 DEVICE void fixup_sums(const Params& p, const TileValues& t, const TileOrigin& tile, u32 last, int thread, int threads) {
 {% for s in operand_sums %}    if (last >> {{ s.set }} & 1) // {{ s.node }}
         OperandSum{{ s.index }}{p, tile, {{ s.base }}, {{ s.slices }}, {{ s.arrivals }}}.fixup(thread, threads);
 {% endfor %}}
 {% if not hopper %}
-// A thread's part of a tile's sums of an operand, where all threads of a block take part: of PER_THREAD lines what it took in of the
-// blocks that are the tile's share. Threads that have the same lines are SHARERS.
+// A thread's part of a tile's sums of an operand, if all threads of a block take part: for each of PER_THREAD lines the sum of
+// the elements in the tile's blocks. SHARERS threads have the same lines.
 template <bool OF_A, int LINES_APART> struct Partial {
     static constexpr bool WANTED = (OF_A ? LINES_A : LINES_B) > 0;
-    static constexpr int EXTENT = OF_A ? BM : BN, OF_TURN = THREADS * LINES_APART;   // lines that the threads have in one turn
+    static constexpr int EXTENT = OF_A ? BM : BN, OF_TURN = THREADS * LINES_APART;   // lines of all threads in one turn
     static constexpr int SHARERS = OF_TURN > EXTENT ? OF_TURN / EXTENT : 1, TURNS = EXTENT > OF_TURN ? EXTENT / OF_TURN : 1;
     static constexpr int ROOM = WANTED ? SHARERS * EXTENT : 0;
     static_assert(OF_TURN % EXTENT == 0 || EXTENT % OF_TURN == 0, "threads share lines evenly");
@@ -125,21 +136,22 @@ template <bool OF_A, int LINES_APART> struct Partial {
     DEVICE Partial(const Params& p, const TileOrigin& tile) {
         if (Share<OF_A>::any(p, tile)) next = Share<OF_A>::first(tile);
     }
-    // Whether the tile sums a block of K; the blocks come in order.
+    // Whether the tile sums a block of K. The blocks come in order.
     DEVICE bool sums_block(const Params& p, u32 block) {
         if (!WANTED || block != next) return false;
         next += Share<OF_A>::parts(p);
         return true;
     }
-    // The first of this thread's lines in a turn, and which of their sharers it is.
+    // The first of this thread's lines in a turn, and the thread's number among the sharers of these lines.
     static DEVICE int line(int turn) { return (int(threadIdx.x) % (THREADS / SHARERS) + turn * THREADS) * LINES_APART; }
     static DEVICE int sharer() { return int(threadIdx.x) / (THREADS / SHARERS); }
     DEVICE void leave(Accum* to) const {
         if constexpr (WANTED)
 #pragma unroll
-            for (int i = 0; i < TURNS * LINES_APART; ++i) to[sharer() * EXTENT + line(i / LINES_APART) + i % LINES_APART] = sums[i];
+            for (int i = 0; i < TURNS * LINES_APART; ++i)
+                to[sharer() * EXTENT + line(i / LINES_APART) + i % LINES_APART] = sums[i];
     }
-    // Of every line all, in the sharers' order.
+    // Adds up each line's parts in the sharers' order.
     static DEVICE void combine(Accum* to, const Accum* from) {
         if constexpr (WANTED)
             for (int i = threadIdx.x; i < EXTENT; i += THREADS) {
@@ -150,8 +162,9 @@ template <bool OF_A, int LINES_APART> struct Partial {
             }
     }
 };
-// What the threads of a block have summed, to the results. Shared memory is free before and after.
-template <class A, class B> DEVICE void finish_sums(const Params& p, const TileOrigin& tile, const A& a, const B& b, Accum* memory) {
+// Turns the sums of a block's threads into results. Shared memory is free before and after.
+template <class A, class B>
+DEVICE void finish_sums(const Params& p, const TileOrigin& tile, const A& a, const B& b, Accum* memory) {
     if (!takes_part(p, tile)) return;
     Accum* const sums = memory + (A::ROOM + B::ROOM);
     __syncthreads();

@@ -4,7 +4,9 @@ DEVICE TileValues epilogue_begin(const Params& p, int batch) {
     t.batch = batch;
 {% for pointer in batch_pointers %}    t.{{ pointer.name }} = {{ pointer.base }} + i64(batch) * {{ pointer.stride }};
 {% endfor -%}
-{% for load in tile_loads %}    t.{{ load.value }} = {% if load.default %}{{ load.given }} == nullptr ? {{ load.default }} : {% endif %}widen(*{{ load.base }}); // {{ load.node }}
+{% for load in tile_loads %}    t.{{ load.value }} = {% if load.default -%}
+{{ load.given }} == nullptr ? {{ load.default }} : {% endif -%}
+widen(*{{ load.base }}); // {{ load.node }}
 {% endfor -%}
 {% for line in tile %}{{ line }}
 {% endfor %}    return t;
@@ -29,23 +31,30 @@ DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, const 
 
 DEVICE RowValues epilogue_row(const Params& p, const TileValues& t, const Strip& s) {
     RowValues r;
-{% for load in row_loads %}    r.{{ load.value }} = {% if load.default and not hopper %}{{ load.given }} == nullptr ? {{ load.default }} : {% endif %}widen(read_row<{{ load.staged_at }}>(s, {{ load.base }}, p.m)); // {{ load.node }}
+{% for load in row_loads %}    r.{{ load.value }} = {% if load.default and not hopper -%}
+{{ load.given }} == nullptr ? {{ load.default }} : {% endif -%}
+widen(read_row<{{ load.staged_at }}>(s, {{ load.base }}, p.m)); // {{ load.node }}
 {% endfor -%}
 {% for line in row %}{{ line }}
 {% endfor -%}
 {% for r in reductions %}{% if r.rows %}    r.{{ r.name }} = {{ r.monoid }}::identity(); // {{ r.node }}
-{% endif %}{% endfor %}{% for stage in stages %}{% for r in stage.reductions %}    r.{{ r.name }} = {{ r.monoid }}::identity(); // {{ r.node }}
+{% endif %}{% endfor %}{% for stage in stages %}
+{%- for r in stage.reductions %}    r.{{ r.name }} = {{ r.monoid }}::identity(); // {{ r.node }}
 {% endfor %}{% endfor %}    return r;
 }
 
 DEVICE Fetched epilogue_fetch(const Params& p, const TileValues& t, const Strip& s) {
     Fetched f;
-{% for load in fetches %}{% if load.default %}    if ({{ load.given }} == nullptr) fill_all(f.{{ load.value }}, {{ load.default }});
-    else {% else %}    {% endif %}read_matrix<{{ load.staged_at }}, {{ load.along_strip }}>(f.{{ load.value }}, s, {{ load.base }}, {{ load.ld }}, p.m, p.n, {{ load.wide }} != 0); // {{ load.node }}
+{% for load in fetches -%}
+{% if load.default %}    if ({{ load.given }} == nullptr) fill_all(f.{{ load.value }}, {{ load.default }});
+    else {% else %}    {% endif %}read_matrix<{{ load.staged_at }}, {{ load.along_strip }}>({# -#}
+            f.{{ load.value }}, s, {{ load.base }}, {{ load.ld }}, p.m, p.n, {{ load.wide }} != 0); // {{ load.node }}
 {% endfor %}    return f;
 }
 
-DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c, RowValues& r, const Fetched& f, const Strip& s, const Accum (&acc)[STRIP]) {
+DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c, RowValues& r, {# -#}
+                           const Fetched& f, const Strip& s, {# -#}
+                           const Accum (&acc)[STRIP]) {
 {% for line in visit %}{{ line }}
 {% endfor -%}
 {% for store in stores %}    { // {{ store.node }}
@@ -54,17 +63,19 @@ DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c
 #pragma unroll
         for (int i = 0; i < STRIP; ++i) values[i] = {{ store.value }};
         narrow_all(raw, values);
-        write_matrix<{{ store.staged_at }}, {{ store.along_strip }}>({{ store.base }}, {{ store.ld }}, raw, s, p.m, p.n, {{ store.wide }} != 0);
+        write_matrix<{{ store.staged_at }}, {{ store.along_strip }}>({# -#}
+            {{ store.base }}, {{ store.ld }}, raw, s, p.m, p.n, {{ store.wide }} != 0);
     }
 {% endfor -%}
-{% for r in reductions %}    { // {{ r.node }}: what lies beyond the edge does not count
+{% for r in reductions %}    { // {{ r.node }}: elements outside of the matrix do not count
 {% if r.columns %}#pragma unroll
         for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>(s.row < p.m, c.{{ r.name }}[i], {{ r.terms }});
 {% endif %}{% if r.rows %}#pragma unroll
         for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>(s.at(i) < p.n, r.{{ r.name }}, {{ r.terms }});
 {% endif %}{% if r.all %}#pragma unroll
         for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>(s.row < p.m && s.at(i) < p.n, c.{{ r.name }}, {{ r.terms }});
-{% endif %}{% if r.elements %}        const {{ r.block_type }} block(p, s.row - s.row % UNIT_ROWS, s.column - s.column % BN, t.batch);
+{% endif %}{% if r.elements %}        const {{ r.block_type }} block({# -#}
+            p, s.row - s.row % UNIT_ROWS, s.column - s.column % BN, t.batch);
         const {{ r.result_type }} result{ {{ r.base }}, {{ r.ld }}};
         {{ r.monoid }}::State states[STRIP];
 #pragma unroll
@@ -72,11 +83,13 @@ DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c
             states[i] = {{ r.monoid }}::identity();
             {{ r.monoid }}::take(states[i], {{ r.terms }});
         }
-        // A loop, which goes round as often for every thread: the way to memory is longer than an element is worth in code.
+        // A loop with the same number of rounds for every thread. Memory latency exceeds the cost of an element, so unrolled
+        // code would not pay.
 #pragma unroll 1
         for (int i = 0; i < STRIP; ++i)
             if (s.row < p.m && s.at(i) < p.n)
-                publish_partial<{{ r.monoid }}, {{ r.added }}>(p, block, {{ r.partials }}, result, s.row % UNIT_ROWS * BN + s.at(i) % BN, states[i]);
+                publish_partial<{{ r.monoid }}, {{ r.added }}>({# -#}
+                    p, block, {{ r.partials }}, result, s.row % UNIT_ROWS * BN + s.at(i) % BN, states[i]);
 {% endif %}    }
 {% endfor %}}
 
@@ -86,34 +99,55 @@ DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c
 
 DEVICE void epilogue_column_end(const Params& p, const TileValues& t, ColumnValues& c, const Strip& s) {
 {% for r in reductions %}{% if r.columns %}    leave_columns<{{ r.monoid }}, {{ r.parts_at }}>(c.{{ r.name }}, s); // {{ r.node }}
-{% endif %}{% if r.all %}    leave_all<{{ r.monoid }}, {{ r.parts_at }}>(c.{{ r.name }}, s); // {{ r.node }}
+{% endif %}{% if r.total %}    add_to_total<{{ r.monoid }}, {{ r.parts_at }}>(c.{{ r.name }}); // {{ r.node }}
+{% elif r.all %}    leave_all<{{ r.monoid }}, {{ r.parts_at }}>(c.{{ r.name }}, s); // {{ r.node }}
 {% endif %}{% endfor %}}
 
-// What the unit has come to, beside what the other units of its blocks have.
+{% if totals %}// Totals: one result for all tiles. A consumer combines its tiles itself, and publishes after its last one.
+DEVICE void clear_totals() {
+{% for r in reductions %}{% if r.total %}    unit_memory<{{ r.monoid }}::State>({{ r.parts_at }})[thread_of_unit()] = {# -#}
+        {{ r.monoid }}::identity(); // {{ r.node }}
+{% endif %}{% endfor %}}
+DEVICE void publish_totals(const Params& p, u32 unit, u32 units) {
+{% for r in reductions %}{% if r.total %}    publish_total<{{ r.monoid }}, {{ r.parts_at }}>({# -#}
+        {{ r.partials }}, unit); // {{ r.node }}
+{% endif %}{% endfor %}    if (!last_of_units({{ total_arrivals }}, units)) return;
+{% for r in reductions %}{% if r.total %}    fixup_total<{{ r.monoid }}, {{ r.parts_at }}>({# -#}
+        p, {{ r.partials }}, units, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}}); // {{ r.node }}
+{% endif %}{% endfor %}}
+
+{% endif %}{% if tile_reductions %}
+// Publishes the unit's partial results beside those of the other units of its blocks.
 DEVICE void epilogue_publish(const Params& p, const TileValues& t, const TileOrigin& unit) {
     if (unit.row >= p.m || unit.column >= p.n) return;
 {% for block in blocks %}    const {{ block.type }} {{ block.name }}(p, unit.row, unit.column, t.batch);
 {% endfor -%}
-{% for r in reductions %}{% if not r.elements %}    publish_partials<{{ r.monoid }}, {{ r.added }}, {{ r.parts_at }}>(p, {{ r.block }}, {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}}); // {{ r.node }}
+{% for r in reductions %}{% if not r.elements and not r.total %}    publish_partials<{# -#}
+        {{ r.monoid }}, {{ r.added }}, {{ r.parts_at }}>({# -#}
+        p, {{ r.block }}, {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}}); // {{ r.node }}
 {% endif %}{% endfor %}}
 
-// By one thread, when all of the unit have handed in: of which sets of blocks the unit is the last to arrive, as bits.
+// Called by one thread, after the whole unit has published. Returns as bits the sets of blocks for which the unit is the last
+// to arrive.
 DEVICE u32 epilogue_arrive(const Params& p, const TileOrigin& unit) {
     if (unit.row >= p.m || unit.column >= p.n) return 0;
     u32 last = 0;
-    __threadfence();
-{% for block in blocks %}    last |= arrive(p, {{ block.arrivals }}, {{ block.type }}(p, unit.row, unit.column, unit.batch)) << {{ block.index }};
-{% endfor %}    __threadfence();
+    fence_device();
+{% for block in blocks %}    last |= {# -#}
+        arrive(p, {{ block.arrivals }}, {{ block.type }}(p, unit.row, unit.column, unit.batch)) << {{ block.index }};
+{% endfor %}    fence_device();
     return last;
 }
 
-// The results of the blocks that are complete. A persistent kernel has several places that do the fix-up, and this code once.
-{% if hopper %}__device__ __noinline__{% else %}DEVICE{% endif %} void epilogue_fixup(const Params& p, const TileValues& t, const TileOrigin& unit, u32 last) {
-{% for r in reductions %}    if (last >> {{ r.block_index }} & 1) // {{ r.node }}
-        fixup<{{ r.monoid }}, {{ r.added }}>(p, {{ r.block_type }}(p, unit.row, unit.column, t.batch), {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}});
-{% endfor %}}
+// Writes the results of the blocks that are complete. A persistent kernel calls this from several places, so it is not inlined.
+{% if hopper %}__device__ __noinline__{% else %}DEVICE{% endif %} {# -#}
+void epilogue_fixup(const Params& p, const TileValues& t, const TileOrigin& unit, u32 last) {
+{% for r in reductions %}{% if not r.total %}    if (last >> {{ r.block_index }} & 1) // {{ r.node }}
+        fixup<{{ r.monoid }}, {{ r.added }}>(p, {{ r.block_type }}(p, unit.row, unit.column, t.batch), {{ r.partials }}, {# -#}
+                                             {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}});
+{% endif %}{% endfor %}}
 
-{% if hopper %}// The arrivals of blocks' own: those of number `first` and every so many further. Ends with the results of what these complete.
+{% if hopper %}// Makes the late arrivals for block `first` and every `step`-th block after it, and writes what they complete.
 DEVICE void epilogue_fixup_late(const Params& p, u32 first, u32 step) {
     u32* const last = unit_memory<u32>(0);
 {% for block in blocks %}    if ({{ block.type }}::fixes_up_late(p))
@@ -122,8 +156,9 @@ DEVICE void epilogue_fixup_late(const Params& p, u32 first, u32 step) {
             const TileOrigin unit = {{ block.type }}::origin(p, number);
             sync_unit();
             if (thread_of_unit() == 0) {
-                *last = arrive(p, {{ block.arrivals }}, {{ block.type }}(p, unit.row, unit.column, unit.batch)) << {{ block.index }};
-                __threadfence();
+                *last = {# -#}
+                    arrive(p, {{ block.arrivals }}, {{ block.type }}(p, unit.row, unit.column, unit.batch)) << {{ block.index }};
+                fence_device();
             }
             sync_unit();
             epilogue_fixup(p, epilogue_begin(p, unit.batch), unit, *last);
@@ -137,12 +172,12 @@ DEVICE void epilogue_fixup_late(const Params& p, u32 first, u32 step) {
     sync_unit();
     epilogue_fixup(p, t, unit, *last);
 }
-{% endif -%}
+{% endif %}{% endif -%}
 {% else %}DEVICE void epilogue_row_end(const Params& p, const TileValues& t, RowValues& r, const Strip& s) {}
 DEVICE void epilogue_column_end(const Params& p, const TileValues& t, ColumnValues& c, const Strip& s) {}
 DEVICE void epilogue_end(const Params& p, const TileValues& t, const TileOrigin& unit) {}
 {% endif %}
-// How many visits may stand side by side in the code, of `most`: heavy ones take registers, and long to compile.
+// How many visits, at most `most`, may be unrolled side by side. Long visits need registers and take long to compile.
 DEVICE constexpr int visits_together(int most) {
     while (most > 1 && most * VISIT_COST > 2048) most /= 2;
     return most;

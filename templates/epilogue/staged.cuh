@@ -1,45 +1,63 @@
-// ---- what the epilogue has staged: which operands, and their way between global and shared memory ----
+// ---- staging of the epilogue's operands: which ones, and their way between global and shared memory ----
 // The plan has placed the matrices by the same numbers.
-{% for load in staged_loads %}static_assert({% if load.packed %}BitChunk<{{ load.along_strip }}>{% else %}Chunk64<sizeof({{ load.dtype }}), {{ load.along_strip }}>{% endif %}::BYTES == {{ load.bytes }}, "{{ load.node }}");
-{% endfor %}{% for store in staged_stores %}static_assert(Chunk64<sizeof({{ store.dtype }}), {{ store.along_strip }}>::BYTES == {{ store.bytes }}, "{{ store.node }}");
-{% endfor %}{% for store in staged_bits %}static_assert(BitTile<{{ store.along_strip }}>::BYTES == {{ store.bytes }}, "{{ store.node }}");
+{% for load in staged_loads %}static_assert(
+    {% if load.packed %}BitChunk<{{ load.along_strip }}>{% else %}Chunk64<sizeof({{ load.dtype }}), {{ load.along_strip }}>
+    {% endif %}::BYTES == {{ load.bytes }}, "{{ load.node }}");
+{% endfor %}{% for store in staged_stores %}static_assert(
+    Chunk64<sizeof({{ store.dtype }}), {{ store.along_strip }}>::BYTES == {{ store.bytes }}, "{{ store.node }}");
+{% endfor %}{% for store in staged_bits %}static_assert(
+    BitTile<{{ store.along_strip }}>::BYTES == {{ store.bytes }}, "{{ store.node }}");
 {% endfor %}
-// The tile's slices of all vectors, by one warp.
+// Fills the tile's slices of all vectors; called by one warp.
 DEVICE void fill_vectors(const Params& p, const TileValues& t, u32 to, const TileOrigin& tile, int lane) {
-{% for vector in staged_vectors %}{% if vector.default %}    if ({{ vector.given }} == nullptr) fill_vector<{{ vector.extent }}>(to + {{ vector.staged_at }}, Narrow<{% if vector.packed %}b8{% else %}{{ vector.dtype }}{% endif %}>::of({{ vector.default }}), lane);
+{% for vector in staged_vectors %}{% if vector.default %}    if ({{ vector.given }} == nullptr)
+        fill_vector<{{ vector.extent }}>(to + {{ vector.staged_at }},
+            Narrow<{% if vector.packed %}b8{% else %}{{ vector.dtype }}{% endif %}>::of({{ vector.default }}), lane);
     else
 {% endif %}{% if vector.packed %}    for (int i = lane; i < {{ vector.extent }}; i += 32) { // {{ vector.node }}
         const int at = tile.{{ vector.axis }} + i;
-        shared_at<b8>(to + {{ vector.staged_at }} + i) = b8{u8(at < p.{{ vector.limit }} && widen(bit_at({{ vector.base }}, at)))};
+        shared_at<b8>(to + {{ vector.staged_at }} + i) =
+            b8{u8(at < p.{{ vector.limit }} && widen(bit_at({{ vector.base }}, at)))};
     }
-{% else %}    copy_vector<{{ vector.extent }}>(to + {{ vector.staged_at }}, {{ vector.base }}, tile.{{ vector.axis }}, p.{{ vector.limit }}, lane); // {{ vector.node }}
+{% else %}    copy_vector<{{ vector.extent }}>(
+        to + {{ vector.staged_at }}, {{ vector.base }}, tile.{{ vector.axis }}, p.{{ vector.limit }}, lane); // {{ vector.node }}
 {% endif %}{% endfor %}}
 
-// A chunk of every matrix that is read, by whole warps, each of which arrives at the barrier once, or by one thread.
+// Fills a chunk of every matrix that is read. Whole warps call this, and each arrives at the barrier once; or a single thread
+// does.
 template <int THREADS_THERE>
 DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier, int row, int column, int thread) {
     if (thread == 0) {
-        constexpr u32 MAPPED_BYTES = 0{% for load in staged_loads %}{% if load.map and not load.default %} + Chunk64<sizeof({{ load.dtype }}), {{ load.along_strip }}>::BYTES{% endif %}{% endfor %};
+        constexpr u32 MAPPED_BYTES = 0{% for load in staged_loads %}{% if load.map and not load.default %}
+            + Chunk64<sizeof({{ load.dtype }}), {{ load.along_strip }}>::BYTES{% endif %}{% endfor %};
         if (MAPPED_BYTES > 0) mbarrier_expect_tx(barrier, MAPPED_BYTES);
-{% for load in staged_loads %}{% if load.map %}        {% if load.default %}if ({{ load.given }} != nullptr) {% endif %}{ // {{ load.node }}
+{% for load in staged_loads %}{% if load.map %}        {% if load.default %}if ({{ load.given }} != nullptr)
+        {% endif %}{ // {{ load.node }}
             using Place = Chunk64<sizeof({{ load.dtype }}), {{ load.along_strip }}>;
 {% if load.default %}            mbarrier_expect_tx(barrier, Place::BYTES);
-{% endif %}            static_assert(Place::PANEL_ELEMENTS == {{ load.panel.box_inner }} && Place::LINES == {{ load.panel.box_outer }} && Place::SWIZZLE == {{ load.panel.swizzle }}, "as the map has it");
+{% endif %}            static_assert(Place::PANEL_ELEMENTS == {{ load.panel.box_inner }}
+                          && Place::LINES == {{ load.panel.box_outer }}
+                          && Place::SWIZZLE == {{ load.panel.swizzle }}, "as the map has it");
 #pragma unroll
             for (int i = 0; i < Place::PANELS; ++i)
-                tma_load(shared_address(shared_memory) + to + {{ load.staged_at }} + i * Place::PANEL, p.{{ load.map }}, p.matrix_policy, barrier,
-                            {% if load.along_strip %}column + i * Place::PANEL_ELEMENTS, row{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
+                tma_load(shared_address(shared_memory) + to + {{ load.staged_at }} + i * Place::PANEL, p.{{ load.map }},
+                         p.matrix_policy, barrier,
+                         {% if load.along_strip %}column + i * Place::PANEL_ELEMENTS, row
+                         {% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
         }
 {% endif %}{% endfor %}    }
 {% for load in staged_loads %}{% if load.default and (load.packed or not load.map) %}    if ({{ load.given }} != nullptr)
-{% endif %}{% if load.packed %}    copy_bits_in<THREADS_THERE, {{ load.along_strip }}>(to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread, {{ load.wide }} != 0); // {{ load.node }}
-{% elif not load.map %}    copy_in<THREADS_THERE, {{ load.along_strip }}>(to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread); // {{ load.node }}
+{% endif %}{% if load.packed %}    copy_bits_in<THREADS_THERE, {{ load.along_strip }}>(
+        to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread,
+        {{ load.wide }} != 0); // {{ load.node }}
+{% elif not load.map %}    copy_in<THREADS_THERE, {{ load.along_strip }}>(
+        to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread); // {{ load.node }}
 {% endif %}{% endfor %}    if (THREADS_THERE > 1) __syncwarp();
     if (thread % 32 == 0) mbarrier_arrive(barrier);
 }
 
-{% if direct_store %}// A lane's share of a tile: of every matrix that is written where its first piece lies in a chunk, where that goes, and what is there of the
-// problem from it on.
+{% if direct_store %}// A lane's share of a tile. For every matrix that is written: where the lane's first piece lies in a chunk,
+// where it goes, and how many rows and columns of the problem begin there.
 struct Shares {
 {% for store in staged_stores %}    u32 from{{ loop.index0 }};
     {{ store.dtype }}* to{{ loop.index0 }};
@@ -57,31 +75,39 @@ DEVICE Shares shares_of(const Params& p, const TileValues& t, int row, int colum
     }
 {% endfor %}    return s;
 }
-// Of the chunk that begins at this row and column of the tile, when the warp has written its part of it.
+// Stores a warp's part of a chunk. The chunk begins at this row and column of the tile, and the warp has written its part.
 DEVICE void move_pieces(const Params& p, const Shares& s, u32 chunk, int row, int column, int lane) {
-{% for store in staged_stores %}    Pieces<{{ store.dtype }}>::move(chunk + s.from{{ loop.index0 }}, s.to{{ loop.index0 }} + (row * {{ store.ld }} + column), {{ store.ld }}, s.rows{{ loop.index0 }} - row,
-        s.columns{{ loop.index0 }} > column, lane, p.matrix_policy); // {{ store.node }}
+{% for store in staged_stores %}    Pieces<{{ store.dtype }}>::move(
+        chunk + s.from{{ loop.index0 }}, s.to{{ loop.index0 }} + (row * {{ store.ld }} + column), {{ store.ld }},
+        s.rows{{ loop.index0 }} - row, s.columns{{ loop.index0 }} > column, lane, p.matrix_policy); // {{ store.node }}
 {% endfor %}}
-{% else %}// Of every matrix that is written the rows of a chunk from `first` on that leave together, by the threads that have just filled them,
-// one of which `sends`. A tensor map writes whole pieces of 16 bytes: where the problem's lines end inside of one, the chunks at the
-// edge go element by element.
+{% else %}// Stores the rows of a chunk of every matrix from `first` on that leave together. The threads that have filled them
+// call this, and one of them `sends`. If the problem's lines end inside a TMA unit (`TMA_UNIT` in `plan`), the chunks at
+// the edge are stored element by element.
 DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row, int column, int first, bool sends, int thread) {
 {% for store in staged_stores %}    { // {{ store.node }}
 {% if store.map %}        using Place = Chunk64<sizeof({{ store.dtype }}), {{ store.along_strip }}>;
-        static_assert(Place::PANEL_ELEMENTS == {{ store.panel.box_inner }} && Place::SWIZZLE == {{ store.panel.swizzle }}, "as the map has it");
-{% if not store.whole %}        if (p.{{ store.map }}_used && {% if store.along_strip %}column + CHUNK <= p.n{% else %}row + 64 <= p.m{% endif %})
+        static_assert(Place::PANEL_ELEMENTS == {{ store.panel.box_inner }} && Place::SWIZZLE == {{ store.panel.swizzle }},
+                      "as the map has it");
+{% if not store.whole %}        if (p.{{ store.map }}_used
+            && {% if store.along_strip %}column + CHUNK <= p.n{% else %}row + 64 <= p.m{% endif %})
 {% endif %}#pragma unroll
         for (int i = 0; i < Place::PANELS; ++i)
-            tma_store_if(sends, p.{{ store.map }}, p.matrix_policy, shared_address(shared_memory) + from + {{ store.staged_at }} + i * Place::PANEL + first * Place::PITCH,
-                            {% if store.along_strip %}column + i * Place::PANEL_ELEMENTS, row + first{% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
+            tma_store_if(sends, p.{{ store.map }}, p.matrix_policy,
+                         shared_address(shared_memory) + from + {{ store.staged_at }} + i * Place::PANEL + first * Place::PITCH,
+                         {% if store.along_strip %}column + i * Place::PANEL_ELEMENTS, row + first
+                         {% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
 {% endif %}{% if not store.whole %}        {% if store.map %}else
-            {% endif %}copy_out<128, {{ store.along_strip }}>(from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, p.m, p.n, thread);
+            {% endif %}copy_out<128, {{ store.along_strip }}>(
+                from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, p.m, p.n, thread);
 {% endif %}    }
 {% endfor %}}
 {% endif -%}
 {% if staged_bits %}
-// Of every mask that is written what a consumer has of it, when the tile is done.
+// Stores a consumer's part of every mask that is written, when the tile is done.
 DEVICE void drain_bits(const Params& p, const TileValues& t, u32 from, int row, int column, u32 group, int thread) {
-{% for store in staged_bits %}    copy_bits_out<{{ store.along_strip }}>(from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, p.m, p.n, group, thread, {{ store.wide }} != 0); // {{ store.node }}
+{% for store in staged_bits %}    copy_bits_out<{{ store.along_strip }}>(
+        from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column,
+        p.m, p.n, group, thread, {{ store.wide }} != 0); // {{ store.node }}
 {% endfor %}}
 {% endif -%}

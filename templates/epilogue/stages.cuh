@@ -1,29 +1,35 @@
-// ---- stages: what is reduced along rows before the visit, and what rows have of it ----
-{% for stage in stages %}DEVICE void epilogue_take_{{ stage.number }}(const Params& p, const TileValues& t, ColumnValues& c, RowValues& r, const Fetched& f, const Strip& s, const Accum (&acc)[STRIP]) {
+// ---- stages: the reductions along rows before the visit, and what follows from them for a row ----
+{% for stage in stages %}DEVICE void epilogue_take_{{ stage.number }}(
+    const Params& p, const TileValues& t, ColumnValues& c, RowValues& r, const Fetched& f, const Strip& s,
+    const Accum (&acc)[STRIP]) {
 {% for line in stage.visit %}{{ line }}
 {% endfor %}    if (s.at(STRIP - 1) < p.n) {
 {% for r in stage.reductions %}#pragma unroll
         for (int i = 0; i < STRIP; ++i) {{ r.monoid }}::take(r.{{ r.name }}, {{ r.terms }}); // {{ r.node }}
-{% endfor %}    } else { // what lies beyond the edge does not count
+{% endfor %}    } else { // elements outside of the matrix do not count
 {% for r in stage.reductions %}#pragma unroll
         for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>(s.at(i) < p.n, r.{{ r.name }}, {{ r.terms }});
 {% endfor %}    }
 }
 DEVICE void epilogue_reduce_{{ stage.number }}(const Params& p, const TileValues& t, RowValues& r, const Strip& s, int& turn) {
-{% for r in stage.reductions %}    {{ r.result }} = {{ r.monoid }}::result(combine_row<{{ r.monoid }}>(r.{{ r.name }}, turn), {% if doubles %}double{% else %}float{% endif %}(p.n)); // {{ r.node }}
+{% for r in stage.reductions %}    {{ r.result }} = {{ r.monoid }}::result(
+        combine_row<{{ r.monoid }}>(r.{{ r.name }}, turn), {% if doubles %}double{% else %}float{% endif %}(p.n)); // {{ r.node }}
 {% endfor -%}
 {% for line in stage.row %}{{ line }}
 {% endfor %}}
 {% endfor -%}
-{% if reductions %}// What a thread has summed down its columns.
+{% if reductions %}// Copies a thread's sums down its columns.
 DEVICE void carry_sums(ColumnValues& to, const ColumnValues& from) {
 {% for r in reductions %}{% if r.columns %}#pragma unroll
     for (int i = 0; i < STRIP; ++i) to.{{ r.name }}[i] = from.{{ r.name }}[i];
 {% endif %}{% if r.all %}    to.{{ r.name }} = from.{{ r.name }};
 {% endif %}{% endfor %}}
 {% endif -%}
-// By one of the threads that share a row.
+// Called by one of the threads that share a row.
 DEVICE void epilogue_store_row(const Params& p, const TileValues& t, const RowValues& r, const Strip& s) {
     if (s.row >= p.m) return;
-{% for store in row_stores %}    {% if not store.by_row %}if (s.row == 0) {% endif %}{% if not store.by_entry %}if (t.batch == 0) {% endif %}{{ store.base }}[{% if store.by_row %}s.row{% else %}0{% endif %}] = Narrow<{{ store.dtype }}>::of({{ store.value }}); // {{ store.node }}
+{% for store in row_stores %}    {% if not store.by_row %}if (s.row == 0)
+        {% endif %}{% if not store.by_entry %}if (t.batch == 0)
+        {% endif %}{{ store.base }}[{% if store.by_row %}s.row{% else %}0{% endif %}] =
+            Narrow<{{ store.dtype }}>::of({{ store.value }}); // {{ store.node }}
 {% endfor %}}

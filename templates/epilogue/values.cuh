@@ -1,4 +1,4 @@
-// ---- values of the epilogue by how often they are computed: the number is the step's in the plan's program ----
+// ---- values of the epilogue by how often they are computed: the number is that of the step in the plan's program ----
 struct TileValues {
     int batch;
 {% for pointer in batch_pointers %}    {{ pointer.declaration }} {{ pointer.name }};
@@ -15,7 +15,8 @@ struct RowValues {
 {% for member in row_members %}    {{ member.declaration }} // {{ member.node }}
 {% endfor -%}
 {% for r in reductions %}{% if r.rows %}    {{ r.monoid }}::State {{ r.name }}; // {{ r.node }}
-{% endif %}{% endfor %}{% for stage in stages %}{% for r in stage.reductions %}    {{ r.monoid }}::State {{ r.name }}; // {{ r.node }}
+{% endif %}{% endfor %}{% for stage in stages %}
+{%- for r in stage.reductions %}    {{ r.monoid }}::State {{ r.name }}; // {{ r.node }}
 {% endfor %}{% endfor %}};
 struct Fetched {
 {% for load in fetches %}    Raw<{{ load.dtype }}, STRIP> {{ load.value }}; // {{ load.node }}

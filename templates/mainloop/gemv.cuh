@@ -1,20 +1,20 @@
-// ---- mainloop: GEMV. A few rows of A against a B that passes through the registers once; memory bandwidth is all that counts ----
+// ---- mainloop: GEMV. Few rows of A against a B that passes through the registers once; memory bandwidth is the limit ----
 //
-// A block owns BM rows, which are all or nearly all there are, and BN columns. Its threads, and those of the other blocks of its
-// cluster, share the K axis; each holds the sums of its terms for COLUMNS columns, which are added up in the end: across lanes by
+// A block owns BM rows, which are all rows or nearly all, and BN columns. Its threads, and those of the other blocks of its
+// cluster, share the K axis. Each holds partial sums for COLUMNS columns. At the end these are added up: across lanes by
 // shuffles, across warps through shared memory, across blocks through that of the cluster. The order of the additions is fixed.
-// Several blocks to a multiprocessor keep loads in flight while one of them adds up.
+// Several blocks on a multiprocessor keep loads in flight while one of them adds up.
 //
-// BM, BN, THREADS, CLUSTER are powers of two, and every strip of a tile is one thread's.
+// BM, BN, THREADS, CLUSTER are powers of two. One thread visits each strip of a tile.
 namespace gemv {
 
 constexpr int WARP = 32;
 constexpr int VECTOR = 16 / int(sizeof(Element));
 constexpr int COLUMNS = B_K_MAJOR ? BN : VECTOR;   // of a thread
-constexpr int TERMS = B_K_MAJOR ? VECTOR : 8;      // of a thread in one step
-constexpr int LANES_N = BN / COLUMNS;              // threads side by side along N, which stand next to each other
+constexpr int TERMS = B_K_MAJOR ? VECTOR : 8;      // of a thread in one step: K elements
+constexpr int LANES_N = BN / COLUMNS;              // neighbouring threads along N
 constexpr int GROUPS = THREADS / LANES_N;          // threads of a block that share columns
-constexpr int STEP = GROUPS * TERMS * CLUSTER;     // terms of a step
+constexpr int STEP = GROUPS * TERMS * CLUSTER;     // K elements of a step
 
 constexpr int LINES = B_K_MAJOR ? COLUMNS : TERMS; // runs of consecutive elements of B that a thread loads in a step
 constexpr int RUN = B_K_MAJOR ? TERMS : COLUMNS;
@@ -33,7 +33,8 @@ constexpr int STRIPS = BN / STRIP;
 
 static_assert(BN % COLUMNS == 0 && THREADS % LANES_N == 0 && THREADS % WARP == 0, "threads cover the columns");
 static_assert(BN % STRIP == 0 && BM * STRIPS <= THREADS, "one strip a thread");
-static_assert((PARTS + (CLUSTER > 1)) * BM * BN * {{ accumulator_bytes }} <= MAINLOOP_SMEM, "the plan made room for the parts, and for a block's sums");
+static_assert((PARTS + (CLUSTER > 1)) * BM * BN * {{ accumulator_bytes }} <= MAINLOOP_SMEM,
+              "the plan made room for the parts, and for a block's sums");
 
 DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE int multiply_add(int a, int b, int c) { return int(u32(a) * u32(b) + u32(c)); }
@@ -47,7 +48,7 @@ DEVICE double add(double a, double b) { return a + b; }
 struct Weights {
     Raw<{{ element_b }}, WIDTH_B> raw[LINES][RUN / WIDTH_B];
 
-    // Runs along K: from the last of `lines` on it is the same one again, whose sums nobody will look at.
+    // If runs lie along K, lines after the last of `lines` repeat it. Their sums are never used.
     DEVICE void load(const {{ element_b }}* p, i64 ld, int lines) {
 #pragma unroll
         for (int l = 0; l < LINES; ++l) {
@@ -62,7 +63,7 @@ struct Weights {
     }
 };
 
-// The same of A, for all rows; those beyond the matrix are the first one again.
+// The same for A, for all rows. Rows outside of the matrix repeat the first one.
 struct Tokens {
     Raw<Element, WIDTH_A> raw[BM][TERMS / WIDTH_A];
 
@@ -89,9 +90,9 @@ DEVICE void multiply(Accum (&sums)[SUMS], const Tokens& a, const Weights& b) {
             for (int i = 0; i < BM; ++i) sums[i * COLUMNS + c] = multiply_add(a.at(i, t), b.at(t, c), sums[i * COLUMNS + c]);
 }
 
-// One term, element by element; of this thread's columns, the first `columns`.
-DEVICE void multiply_term(Accum (&sums)[SUMS], const Element* a, i64 row_distance, int rows, const {{ element_b }}* b, i64 column_distance,
-                          int columns) {
+// One K element, element by element, for the first `columns` of this thread's columns.
+DEVICE void multiply_term(Accum (&sums)[SUMS], const Element* a, i64 row_distance, int rows, const {{ element_b }}* b,
+                          i64 column_distance, int columns) {
     Raw<{{ element_b }}, COLUMNS> w;
     Raw<Element, BM> x;
     load_narrow<COLUMNS>(w, b, column_distance, columns);
@@ -103,16 +104,17 @@ DEVICE void multiply_term(Accum (&sums)[SUMS], const Element* a, i64 row_distanc
             sums[i * COLUMNS + c] = multiply_add(widen(x.elements[i]), widen(w.elements[c]), sums[i * COLUMNS + c]);
 }
 
-// This thread's sums. With `CONSTANT_B` the weights are under way before the kernels that may still be writing A have ended.
+// This thread's sums. With `CONSTANT_B` the weights are loaded before the kernels that may still be writing A have ended.
 DEVICE void multiply_all(const Params& p, Accum (&sums)[SUMS], const TileOrigin& tile, u32 rank) {
     const int column = tile.column + (B_K_MAJOR ? 0 : int(threadIdx.x) % LANES_N * COLUMNS);
     const int group = rank * GROUPS + threadIdx.x / LANES_N, columns = p.n - column, rows = p.m - tile.row;
     const i64 term_a = A_K_MAJOR ? 1 : p.lda, row_a = A_K_MAJOR ? p.lda : 1;
     const i64 term_b = B_K_MAJOR ? 1 : p.ldb, column_b = B_K_MAJOR ? p.ldb : 1;
     const Element* const origin_a = static_cast<const Element*>(p.a) + (tile.batch * p.batch_stride_a + tile.row * row_a);
-    const {{ element_b }}* const origin_b = static_cast<const {{ element_b }}*>(p.b) + (tile.batch * p.batch_stride_b + column * column_b);
+    const {{ element_b }}* const origin_b =
+        static_cast<const {{ element_b }}*>(p.b) + (tile.batch * p.batch_stride_b + column * column_b);
 
-    // Columns that the matrix's edge cuts are left to the second loop.
+    // Columns that the edge of the matrix cuts are left to the second loop.
     const int whole = B_K_MAJOR || columns >= COLUMNS ? p.k / TERMS * TERMS : 0;
     const Element* a = origin_a + group * TERMS * term_a;
     const {{ element_b }}* b = origin_b + group * TERMS * term_b;
@@ -132,8 +134,8 @@ DEVICE void multiply_all(const Params& p, Accum (&sums)[SUMS], const TileOrigin&
         multiply_term(sums, origin_a + k * term_a, row_a, rows, origin_b + k * term_b, column_b, columns);
 }
 
-// Adds up the lanes that share columns, halving what each of them holds as long as there is something to halve. `first` becomes the
-// index of the first of HELD sums that are left.
+// Adds up the lanes that share columns. Each step halves the sums that a lane holds, as long as it holds more than one. `first`
+// becomes the index of the first of the HELD sums that are left.
 template <int COUNT, int DISTANCE> DEVICE void fold(Accum* sums, int& first) {
     if constexpr (DISTANCE >= LANES_N && DISTANCE < WARP && DISTANCE > 0) {
         constexpr int HALF = COUNT > 1 ? COUNT / 2 : 1;
@@ -149,7 +151,7 @@ template <int COUNT, int DISTANCE> DEVICE void fold(Accum* sums, int& first) {
     }
 }
 
-// The sums of the block's threads, side by side in shared memory.
+// Stores the sums of the block's threads in shared memory, one after the other.
 DEVICE void store_parts(Accum* parts, Accum (&sums)[SUMS]) {
     int first = 0;
     fold<SUMS, WARP / 2>(sums, first);
@@ -169,7 +171,7 @@ DEVICE void add_part(Accum (&acc)[STRIP], const Accum* part) {
 }
 
 {% if cluster_size > 1 -%}
-// The same strip in the shared memory of another block of the cluster.
+// Adds the same strip from the shared memory of another block of the cluster.
 DEVICE void add_part_of(Accum (&acc)[STRIP], const Accum* part, u32 block) {
     u32 address;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(u32(__cvta_generic_to_shared(part))), "r"(block));
@@ -191,7 +193,8 @@ DEVICE void sync_cluster() {
 
 } // namespace gemv
 
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+{% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char smem[];
     Accum* const parts = reinterpret_cast<Accum*>(smem);
 
@@ -199,7 +202,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     if constexpr (!CONSTANT_B) wait_for_earlier_kernels();
     const u32 rank = CLUSTER > 1 ? blockIdx.x % CLUSTER : 0;
     const u32 index = blockIdx.x / CLUSTER;
-    const TileOrigin tile = p.m <= BM ? TileOrigin{0, int(index * BN), int(blockIdx.z * gridDim.y + blockIdx.y)} : locate(p, index);
+    const TileOrigin tile =
+        p.m <= BM ? TileOrigin{0, int(index * BN), int(blockIdx.z * gridDim.y + blockIdx.y)} : locate(p, index);
     if (tile.batch >= p.batch) return;
 
     Accum sums[gemv::SUMS];
@@ -207,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     for (int i = 0; i < gemv::SUMS; ++i) sums[i] = Accum(0);
     gemv::multiply_all(p, sums, tile, rank);
 
-    // Threads without a strip visit one outside the matrix. What the epilogue loads is under way while the sums are added up.
+    // Threads without a strip visit one outside the matrix. The epilogue's loads are in flight while the sums are added up.
     const int at = threadIdx.x, lane_row = at / gemv::STRIPS, lane_column = at % gemv::STRIPS * STRIP;
     const Strip strip{lane_row < BM ? tile.row + lane_row : p.m, tile.column + lane_column};
     const TileValues values = epilogue_begin(p, tile.batch);
@@ -223,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
 #pragma unroll 2
     for (int part = 0; part < gemv::PARTS; ++part) gemv::add_part(acc, parts + part * (BM * BN) + place);
 {% if cluster_size > 1 %}
-    // Every block leaves its sums behind the parts; the first one adds them up and goes on.
+    // Every block stores its sums behind the parts. The first block adds them up and continues.
     Accum* const block = parts + gemv::PARTS * (BM * BN) + place;
     if (lane_row < BM)
 #pragma unroll
@@ -232,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     if (rank == 0)
 #pragma unroll
         for (int other = 1; other < CLUSTER; ++other) gemv::add_part_of(acc, block, other);
-    gemv::sync_cluster(); // no block may leave while another reads from it
+    gemv::sync_cluster(); // a block must not exit while another reads from it
     if (rank > 0) return;
 {% endif %}
 #pragma unroll

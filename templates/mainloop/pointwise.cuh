@@ -1,7 +1,8 @@
-// ---- mainloop: pointwise. The accumulator is a matrix that already exists; memory bandwidth is all that counts ----
+// ---- mainloop: pointwise. The accumulator is a matrix in memory; memory bandwidth is the limit ----
 //
-// A block owns a BM x BN tile. A thread keeps its strip of columns for the whole tile and goes down the rows, some of them at a time:
-// all loads of a pass are in flight before the first of its visits. BM, BN are powers of two, and THREADS a multiple of BN / STRIP.
+// A block owns a BM x BN tile. A thread keeps its strip of columns for the whole tile and goes down the rows, several at a
+// time: all loads of a pass are in flight before its first visit. BM, BN are powers of two, and THREADS is a multiple of BN /
+// STRIP.
 {% if parts > 1 %}//
 // The accumulator is the sum of PARTS matrices, `batch_stride_a` apart and always added in their order.
 constexpr int PARTS = {{ parts }};
@@ -18,7 +19,8 @@ constexpr int TOGETHER = PARTS < 8 ? PARTS : 8;                 // parts whose l
 static_assert(BN % STRIP == 0 && THREADS % STRIPS == 0, "one strip a thread");
 static_assert(BM % ROWS_AT_ONCE == 0 && VISITS % PASS == 0, "whole passes cover the tile");
 
-{% include "mainloop/existing.cuh" %}{% if parts > 1 %}// The sum over the parts, in groups: those of a group come together, whether in one piece or element by element.
+{% include "mainloop/existing.cuh" %}
+{%- if parts > 1 %}// The sum over the parts, in groups. The loads of a group are in flight together, wide or element by element.
 DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_distance, i64 part_distance, int left) {
 #pragma unroll 1
     for (int group = 0; group < PARTS; group += TOGETHER) {
@@ -26,11 +28,13 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
         if (left >= STRIP) {
 #pragma unroll
             for (int i = 0; i < TOGETHER; ++i)
-                if (PARTS % TOGETHER == 0 || group + i < PARTS) load(parts[i], from + (group + i) * part_distance, column_distance, STRIP);
+                if (PARTS % TOGETHER == 0 || group + i < PARTS)
+                    load(parts[i], from + (group + i) * part_distance, column_distance, STRIP);
         } else {
 #pragma unroll
             for (int i = 0; i < TOGETHER; ++i)
-                if (PARTS % TOGETHER == 0 || group + i < PARTS) load(parts[i], from + (group + i) * part_distance, column_distance, left);
+                if (PARTS % TOGETHER == 0 || group + i < PARTS)
+                    load(parts[i], from + (group + i) * part_distance, column_distance, left);
         }
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
@@ -46,8 +50,10 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
 }
 
 {% endif %}DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first, int column) {
-    const Element* const accumulator = static_cast<const Element*>(p.a) + batch * p.batch_stride_a{% if packed_accumulator %} / 8{% endif %};
-{% if not packed_accumulator %}    const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1, column_distance = ACC_ROW_MAJOR ? 1 : p.lda;
+    const Element* const accumulator =
+        static_cast<const Element*>(p.a) + batch * p.batch_stride_a{% if packed_accumulator %} / 8{% endif %};
+{% if not packed_accumulator %}    const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1;
+    const i64 column_distance = ACC_ROW_MAJOR ? 1 : p.lda;
 {% endif %}    first += threadIdx.x / STRIPS;
     column += threadIdx.x % STRIPS * STRIP;
     ColumnValues columns = epilogue_column(p, tile, {first, column});
@@ -61,9 +67,12 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
         for (int i = 0; i < PASS; ++i) {
             const int row = first + (v + i) * ROWS_AT_ONCE;
 {% if not reads_accumulator %}            raw[i]{% if not packed_accumulator %}[0]{% endif %} = {};   // there may be no matrix
-{% elif parts > 1 %}            load_sum(raw[i], accumulator + row * row_distance + column * column_distance, column_distance, p.batch_stride_a, row < p.m ? p.n - column : 0);
-{% elif packed_accumulator %}            read_matrix<0, ACC_ROW_MAJOR>(raw[i], {row, column}, accumulator, p.lda, p.m, p.n, false);
-{% else %}            load(raw[i], accumulator + row * row_distance + column * column_distance, column_distance, row < p.m ? p.n - column : 0);
+{% elif parts > 1 %}            load_sum(raw[i], accumulator + row * row_distance + column * column_distance, column_distance,
+                     p.batch_stride_a, row < p.m ? p.n - column : 0);
+{% elif packed_accumulator %}            read_matrix<0, ACC_ROW_MAJOR>(
+                raw[i], {row, column}, accumulator, p.lda, p.m, p.n, false);
+{% else %}            load(raw[i], accumulator + row * row_distance + column * column_distance, column_distance,
+                 row < p.m ? p.n - column : 0);
 {% endif %}            rows[i] = epilogue_row(p, tile, {row, column});
             fetched[i] = epilogue_fetch(p, tile, {row, column});
         }
@@ -72,7 +81,9 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
             const int row = first + (v + i) * ROWS_AT_ONCE;
             Accum acc[STRIP];
 #pragma unroll
-            for (int e = 0; e < STRIP; ++e) acc[e] = widen({% if packed_accumulator %}raw[i].elements[e]{% else %}raw[i][e / WIDTH].elements[e % WIDTH]{% endif %});
+            for (int e = 0; e < STRIP; ++e)
+                acc[e] = widen({% if packed_accumulator %}raw[i].elements[e]
+                               {% else %}raw[i][e / WIDTH].elements[e % WIDTH]{% endif %});
             epilogue_visit(p, tile, columns, rows[i], fetched[i], {row, column}, acc);
             epilogue_row_end(p, tile, rows[i], {row, column});
         }
@@ -84,7 +95,7 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
 {% if parts > 1 %}    let_next_kernel_start();
-    wait_for_earlier_kernels();   // the sums are written by the one before
+    wait_for_earlier_kernels();   // the kernel before this one writes the sums
 {% endif %}    const TileOrigin tile = locate(p);
     if (tile.batch >= p.batch) return;
     const TileValues values = epilogue_begin(p, tile.batch);

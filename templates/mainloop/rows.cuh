@@ -1,8 +1,9 @@
-// ---- mainloop: rows. The accumulator is a matrix that already exists, and the epilogue uses what its rows come to ----
+// ---- mainloop: rows. The accumulator is a matrix in memory, and the epilogue uses the results of its rows' reductions ----
 //
-// GROUP threads share a row, SPAN columns of it at a time, each VISITS strips; a block has AT_ONCE * TOGETHER rows at a time.{% if holds_rows %} They hold a row as
-// it lies in memory, and every stage starts from there: memory is read once.{% else %} A row is longer than what
-// they hold, so each stage reads it again.{% endif %}
+// GROUP threads share a row, SPAN columns of it at a time, each thread VISITS strips. A block has AT_ONCE * TOGETHER rows.
+{% if holds_rows %}// The threads hold a row in the format of memory, and every stage starts from there: memory is read once.
+{% else %}// A row is longer than the threads can hold, so each stage reads it again.
+{% endif %}//
 namespace rows {
 
 constexpr int AT_ONCE = THREADS / GROUP, STEP = GROUP * STRIP, VISITS = SPAN / STEP;
@@ -10,36 +11,41 @@ constexpr int AT_ONCE = THREADS / GROUP, STEP = GROUP * STRIP, VISITS = SPAN / S
 static_assert(THREADS % GROUP == 0 && SPAN % STEP == 0 && BN % SPAN == 0, "groups of threads cover rows in whole strips");
 static_assert(BM % (AT_ONCE * TOGETHER) == 0, "a tile has whole batches of rows");
 
-{% include "mainloop/existing.cuh" %}// What a thread holds of a row: VISITS strips, STEP columns apart.
+{% include "mainloop/existing.cuh" %}// A thread's part of a row: VISITS strips, STEP columns apart.
 struct Held {
     Vector raw[VISITS]{% if not packed_accumulator %}[VECTORS]{% endif %};
     Fetched fetched[VISITS];
 
     DEVICE void read(const Params& p, const TileValues& t, const Strip& first) {
-{% if reads_accumulator %}        const Element* const accumulator = static_cast<const Element*>(p.a) + t.batch * p.batch_stride_a{% if packed_accumulator %} / 8{% endif %};
-{% if not packed_accumulator %}        const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1, column_distance = ACC_ROW_MAJOR ? 1 : p.lda;
+{% if reads_accumulator %}        const Element* const accumulator =
+            static_cast<const Element*>(p.a) + t.batch * p.batch_stride_a{% if packed_accumulator %} / 8{% endif %};
+{% if not packed_accumulator %}        const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1;
+        const i64 column_distance = ACC_ROW_MAJOR ? 1 : p.lda;
 {% endif %}{% endif %}#pragma unroll
         for (int v = 0; v < VISITS; ++v) {
             const Strip s{first.row, first.column + v * STEP};
 {% if not reads_accumulator %}            raw[v]{% if not packed_accumulator %}[0]{% endif %} = {};   // there may be no matrix
 {% elif packed_accumulator %}            read_matrix<0, ACC_ROW_MAJOR>(raw[v], s, accumulator, p.lda, p.m, p.n, false);
-{% else %}            load(raw[v], accumulator + s.row * row_distance + s.column * column_distance, column_distance, s.row < p.m ? p.n - s.column : 0);
+{% else %}            load(raw[v], accumulator + s.row * row_distance + s.column * column_distance, column_distance,
+                 s.row < p.m ? p.n - s.column : 0);
 {% endif %}            fetched[v] = epilogue_fetch(p, t, s);
         }
     }
     DEVICE void widen_strip(Accum (&acc)[STRIP], int v) const {
 #pragma unroll
-        for (int e = 0; e < STRIP; ++e) acc[e] = widen({% if packed_accumulator %}raw[v].elements[e]{% else %}raw[v][e / WIDTH].elements[e % WIDTH]{% endif %});
+        for (int e = 0; e < STRIP; ++e)
+            acc[e] = widen({% if packed_accumulator %}raw[v].elements[e]
+                           {% else %}raw[v][e / WIDTH].elements[e % WIDTH]{% endif %});
     }
 };
 
 DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) {
     const int first = int(threadIdx.x) / GROUP, lane = int(threadIdx.x) % GROUP * STRIP;
     int turn = 0;
-{% if holds_rows %}{% if reductions %}    ColumnValues columns[VISITS];   // of which what is summed is kept
+{% if holds_rows %}{% if reductions %}    ColumnValues columns[VISITS];   // only their sums are kept
 #pragma unroll
     for (int v = 0; v < VISITS; ++v) columns[v] = epilogue_column(p, t, {tile.row + first, lane + v * STEP});
-{% endif %}    Held next[AHEAD ? TOGETHER : 1];   // what is on its way
+{% endif %}    Held next[AHEAD ? TOGETHER : 1];   // loads in flight
     if constexpr (AHEAD)
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) next[i].read(p, t, {tile.row + i * AT_ONCE + first, lane});
@@ -58,7 +64,7 @@ DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) 
 #pragma unroll
             for (int i = 0; i < TOGETHER; ++i) {
                 const int behind = batch + (TOGETHER + i) * AT_ONCE;
-                next[i].read(p, t, {behind < BM ? tile.row + behind + first : p.m, lane});   // there is no such row
+                next[i].read(p, t, {behind < BM ? tile.row + behind + first : p.m, lane});   // no such row
             }
 {% for stage in stages %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
@@ -73,7 +79,8 @@ DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) 
             }
         }
 #pragma unroll
-        for (int i = 0; i < TOGETHER; ++i) epilogue_reduce_{{ stage.number }}(p, t, rows[i], {tile.row + batch + i * AT_ONCE + first, lane}, turn);
+        for (int i = 0; i < TOGETHER; ++i)
+            epilogue_reduce_{{ stage.number }}(p, t, rows[i], {tile.row + batch + i * AT_ONCE + first, lane}, turn);
 {% endfor %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             const int row = tile.row + batch + i * AT_ONCE + first;
@@ -110,7 +117,7 @@ DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) 
     }
     epilogue_reduce_{{ stage.number }}(p, t, r, {row, lane}, turn);
 {% endfor %}#pragma unroll 1
-    for (int from = 0; from < BN; from += SPAN) {   // all of the tile, whose sums have parts
+    for (int from = 0; from < BN; from += SPAN) {   // the whole tile, because all of its columns have parts of sums
         Held held;
         held.read(p, t, {row, from + lane});
 #pragma unroll
@@ -131,7 +138,7 @@ DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) 
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
 {% if overlaps %}    let_next_kernel_start();
-    wait_for_earlier_kernels();   // the accumulators are written by the one before
+    wait_for_earlier_kernels();   // the kernel before this one writes the accumulators
 {% endif %}    const TileOrigin tile = locate(p);
     if (tile.batch >= p.batch) return;
     const TileValues values = epilogue_begin(p, tile.batch);

@@ -1,10 +1,11 @@
-// ---- mainloop: SIMT. One multiply-add at a time, full precision; any element, any layout, any alignment, any extent ----
+// ---- mainloop: SIMT. Single multiply-adds, full precision; any element, any layout, any alignment, any extent ----
 //
-// A block owns a BM x BN tile and a thread TM x TN of it, as groups of 4 x 4. The K axis passes through two stages of shared memory,
-// BK at a time, as accumulator-typed rows of constant k: while one stage is multiplied, the next lies in registers on its way from
-// global memory. The finished accumulators go through shared memory once more, so that the epilogue sees whole rows.
+// A block owns a BM x BN tile, and a thread TM x TN of it, as groups of 4 x 4. The K axis passes through two stages of shared
+// memory, BK at a time, as accumulator-typed rows of constant k. While one stage is multiplied, the next one is in registers on
+// its way from global memory. The finished accumulators pass through shared memory once more, so that the epilogue sees whole
+// rows.
 //
-// All of BM, BN, BK, TM, TN are powers of two; BK >= 8, TM and TN >= 4, THREADS = (BM / TM) * (BN / TN) >= 32.
+// BM, BN, BK, TM, TN are powers of two; BK >= 8, TM and TN >= 4, THREADS = (BM / TM) * (BN / TN) >= 32.
 namespace simt {
 
 constexpr int WARP = 32;
@@ -12,17 +13,19 @@ constexpr int GROUP = 4;       // consecutive rows or columns of one thread: one
 constexpr int RUN = 8;         // consecutive k that a warp loads from one row of a K-major operand
 constexpr int ROW_GROUPS = TM / GROUP;
 
-// Pairs of k in the body of the inner loop: about 512 multiply-adds hide the loads of shared memory, more only cost compile time. A
-// large thread tile hides them by itself.
+// Pairs of k in the body of the inner loop: about 512 multiply-adds hide the loads from shared memory, and more only cost
+// compile time. A large thread tile hides them without unrolling.
 constexpr int UNROLL = TM * TN > 64 ? 1 : 256 / (TM * TN);
 
-// A warp's lanes form a grid of LANES_M x LANES_N. Its groups repeat at a distance of one grid, so that lanes lie next to each other.
+// A warp's lanes form a grid of LANES_M x LANES_N. A lane's groups repeat at the distance of one grid, so that lanes are
+// adjacent.
 constexpr int LANES_N = BN / TN < 8 ? BN / TN : 8;
 constexpr int LANES_M = WARP / LANES_N;
 constexpr int GRID_M = LANES_M * GROUP, GRID_N = LANES_N * GROUP;
 constexpr int WARPS_N = BN / (LANES_N * TN);
 
-// Rows of shared memory are four words longer than the tile: transposing stores and the epilogue's slab then spread over all banks.
+// Rows of shared memory are four words longer than the tile, so transposing stores and the epilogue's slab spread over all
+// banks.
 constexpr int PITCH_A = BM + GROUP, PITCH_B = BN + GROUP;
 constexpr int STAGE = BK * (PITCH_A + PITCH_B);
 
@@ -39,15 +42,17 @@ static_assert(BM % (LANES_M * TM) == 0 && BN % (LANES_N * TN) == 0, "whole warps
 static_assert(BK % RUN == 0 && BM * BK % THREADS == 0 && BN * BK % THREADS == 0, "threads share the loads evenly");
 static_assert(THREADS % STRIPS == 0 && SLAB_ROWS % ROWS_AT_ONCE == 0, "one strip a thread, whole rows at once");
 static_assert(SLAB_ROWS * ROW_GROUPS == BM, "slabs take the tile");
-static_assert(2 * STAGE * {{ accumulator_bytes }} <= MAINLOOP_SMEM && SLAB_ROWS * PITCH_B * {{ accumulator_bytes }} <= MAINLOOP_SMEM, "the plan made room for stages and slab");
+static_assert(2 * STAGE * {{ accumulator_bytes }} <= MAINLOOP_SMEM
+              && SLAB_ROWS * PITCH_B * {{ accumulator_bytes }} <= MAINLOOP_SMEM,
+              "the plan made room for stages and slab");
 
 DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE int multiply_add(int a, int b, int c) { return int(u32(a) * u32(b) + u32(c)); }
 {% if doubles %}DEVICE double multiply_add(double a, double b, double c) { return __fma_rn(a, b, c); }
 {% endif -%}
 
-// One thread's share of an operand's tile. The operand has an extent (the M axis of A, the N axis of B) and the K axis, either of
-// which may be contiguous. The thread's vectors lie at positions `thread + i * THREADS`; every divisor below is a power of two, so
+// One thread's share of an operand's tile. The operand has an extent (the M axis of A, the N axis of B) and the K axis. Either of
+// them may be contiguous. The thread's vectors lie at positions `thread + i * THREADS`. Every divisor below is a power of two, so
 // the coordinates of the two summands add up.
 template <bool K_MAJOR, int ALIGN, int EXTENT{% if mixed %}, class Element{% endif %}> struct Share {
     static constexpr int COUNT = EXTENT * BK / THREADS;
@@ -145,7 +150,7 @@ private:
     }
 };
 
-{% if operand_sums %}// A thread's part in the sums of an operand: of its lines every SHARERS-th term of a block.
+{% if operand_sums %}// A thread's part in the sums of an operand: every SHARERS-th element of its lines in a block of K.
 template <bool OF_A> struct Sums : Partial<OF_A, 1> {
     using Base = Partial<OF_A, 1>;
     static constexpr int PITCH = OF_A ? PITCH_A : PITCH_B;
@@ -163,7 +168,7 @@ template <bool OF_A> struct Sums : Partial<OF_A, 1> {
 static_assert(Sums<true>::ROOM + Sums<false>::ROOM + LINES_A + LINES_B <= 2 * STAGE, "sums pass through the stages' memory");
 
 {% endif -%}
-// Where this thread's first group lies in the tile.
+// The place of this thread's first group in the tile.
 DEVICE int first_row() {
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     return warp / WARPS_N * (LANES_M * TM) + lane / LANES_N * GROUP;
@@ -173,8 +178,9 @@ DEVICE int first_column() {
     return warp % WARPS_N * (LANES_N * TN) + lane % LANES_N * GROUP;
 }
 
-// acc += A * B over the whole K axis. Every thread has left shared memory before.
-DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int batch, int row, int column{% if operand_sums %}, Sums<true>& sums_a, Sums<false>& sums_b{% endif %}) {
+// acc += A * B over the whole K axis. On entry no thread uses shared memory.
+DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int batch, int row, int column
+                     {% if operand_sums %}, Sums<true>& sums_a, Sums<false>& sums_b{% endif %}) {
     Share<A_K_MAJOR, A_ALIGN, BM{% if mixed %}, Element{% endif %}> a;
     Share<B_K_MAJOR, B_ALIGN, BN{% if mixed %}, ElementB{% endif %}> b;
     a.begin(static_cast<const Element*>(p.a) + batch * p.batch_stride_a, p.lda, row, p.m);
@@ -207,7 +213,7 @@ DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int bat
             even.multiply_into(acc);
             if (k + 2 < BK) {
                 even.load(current + at_a + (k + 2) * PITCH_A, current + at_b + (k + 2) * PITCH_B);
-            } else { // after the last tile this moves values that nobody uses: cheaper than a branch among the arithmetic
+            } else { // after the last tile this moves values that are never used: cheaper than a branch between the multiply-adds
                 a.store(next);
                 b.store(next + BK * PITCH_A);
                 __syncthreads();
@@ -221,10 +227,10 @@ DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int bat
     }
 }
 
-// Row `i` of the slab holds this row of the tile, for the slab of row group `group`.
+// The row of the tile in row `i` of the slab, for the slab of row group `group`.
 DEVICE int slab_row(int group, int i) { return i / GRID_M * (LANES_M * TM) + group * GRID_M + i % GRID_M; }
 
-// The accumulators of one row group, all threads together, as a slab of rows.
+// Stores the accumulators of one row group of all threads as a slab of rows.
 DEVICE void store_slab(Accum* smem, const Accum (&acc)[TM][TN], int group) {
     const int row = first_row() / (LANES_M * TM) * GRID_M + first_row() % (LANES_M * TM);
     Accum* const to = smem + row * PITCH_B + first_column();
@@ -243,8 +249,8 @@ DEVICE void store_slab(Accum* smem, const Accum (&acc)[TM][TN], int group) {
     }
 }
 
-// A thread keeps its strip of columns for the whole tile and goes down the rows, some of them at a time: all fetches of a pass are in
-// flight before the first of its visits.
+// A thread keeps its strip of columns for the whole tile and goes down the rows, several at a time: all fetches of a pass are
+// in flight before its first visit.
 DEVICE void visit(const Params& p, const TileValues& tile, const Accum (&acc)[TM][TN], Accum* smem, int first, int column) {
     const int lane_row = threadIdx.x / STRIPS, lane_column = threadIdx.x % STRIPS * STRIP;
     column += lane_column;

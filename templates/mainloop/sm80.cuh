@@ -1,49 +1,52 @@
 // ---- mainloop for the tensor cores of sm_80 and later: cp.async stages, ldmatrix, mma.sync ----
 // Every warp accumulates a WARP_M x WARP_N part of the BM x BN tile. Operand blocks of BK go through a ring of STAGES in shared
-// memory; inside a block the registers are double-buffered too, so that matrix loads run under the multiplications before them.
+// memory. Inside a block the registers are double-buffered too, so that matrix loads run under the multiplications before them.
 constexpr int WARP_M = BM / WARPS_M, WARP_N = BN / WARPS_N, WARPS = WARPS_M * WARPS_N;
 constexpr int ELEMENT = int(sizeof(Element));
 constexpr int STEP = 32 / ELEMENT;      // K of one mma.sync, always 32 bytes: 16 elements of 16 bits, 8 of tf32
 constexpr int STEPS = BK / STEP;        // steps of a block
 constexpr int TILES_M = WARP_M / 16, PAIRS_N = WARP_N / 16;   // 16-row and 16-column (two mma.sync wide) pieces of a warp's part
 static_assert(THREADS == 32 * WARPS && BM % WARPS_M == 0 && BN % WARPS_N == 0, "warps cover the tile");
-static_assert(WARP_M % 16 == 0 && WARP_N >= 32 && (WARP_N & (WARP_N - 1)) == 0, "whole fragments, and slab rows free of conflicts");
+static_assert(WARP_M % 16 == 0 && WARP_N >= 32 && (WARP_N & (WARP_N - 1)) == 0,
+              "whole fragments, and slab rows free of bank conflicts");
 static_assert(STAGES >= 2 && STEPS >= 2 && STEPS % 2 == 0, "both double buffers need something to alternate");
 
 extern __shared__ __align__(1024) u8 shared_memory[];
 
-// One operand of the tile. "Row" means a row of its shared-memory block: an index of the strided axis (M or N if K is contiguous,
-// else K), with the contiguous axis running along it.
+// One operand of the tile. A "row" is a row of its block in shared memory: an index of the strided axis (M or N if K is
+// contiguous, otherwise K), with the contiguous axis running along it.
 template <bool IS_A> struct Operand {
     static constexpr bool K_MAJOR = IS_A ? A_K_MAJOR : B_K_MAJOR;
     static constexpr int EXTENT = IS_A ? BM : BN, WARP_EXTENT = IS_A ? WARP_M : WARP_N, ALIGN = IS_A ? A_ALIGN : B_ALIGN;
     static constexpr int ROWS = K_MAJOR ? EXTENT : BK, ROW_BYTES = (K_MAJOR ? BK : EXTENT) * ELEMENT, BYTES = ROWS * ROW_BYTES;
-    // What one thread moves at a time. Aligned to 2 bytes only, it cannot be copied asynchronously and passes through registers.
+    // Bytes of one copy of a thread. Elements aligned only to 2 bytes cannot be copied asynchronously, and pass through
+    // registers.
     static constexpr bool ASYNC = ALIGN >= 4;
     static constexpr int UNIT = ALIGN >= 16 ? 16 : ALIGN >= 8 ? 8 : 4;
     static constexpr int UNITS_PER_ROW = ROW_BYTES / UNIT, PASS_ROWS = THREADS / UNITS_PER_ROW, PASSES = ROWS / PASS_ROWS;
     // Passes issued in one step. The last step of a block comes after the barrier: too late for the block's group of asynchronous
-    // copies, in time for stores that are first read two barriers later.
+    // copies, but in time for stores that are first read two barriers later.
     static constexpr int SHARES = ASYNC || STAGES == 2 ? STEPS - 1 : STEPS, SHARE = (PASSES + SHARES - 1) / SHARES;
-    static_assert(ROW_BYTES >= 64 && ROW_BYTES <= 1024 && (ROW_BYTES & (ROW_BYTES - 1)) == 0, "places in a row are exclusive-ored");
+    static_assert(ROW_BYTES >= 64 && ROW_BYTES <= 1024 && (ROW_BYTES & (ROW_BYTES - 1)) == 0,
+                  "places in a row are exclusive-ored");
     static_assert(K_MAJOR || (WARP_EXTENT & (WARP_EXTENT - 1)) == 0, "and so are fragments along a row");
     static_assert(THREADS % UNITS_PER_ROW == 0 && PASS_ROWS > 0 && ROWS % PASS_ROWS == 0, "passes cover the block evenly");
     static_assert(PASS_ROWS % 8 == 0 || (PASS_ROWS & (PASS_ROWS - 1)) == 0, "the twist of a pass is a constant");
 
-    // The swizzle: byte offsets inside a row are exclusive-ored with this, so that what one access of a warp touches in several
-    // rows falls into different banks: eight rows of 16 bytes for ldmatrix; for transposed 32-bit words four rows of 32 bytes. It
-    // is linear where rows add without carry, which is how the constants below come out of it.
+    // The swizzle: byte offsets inside a row are exclusive-ored with this number. So one access of a warp to several rows
+    // reaches different banks: eight rows of 16 bytes for ldmatrix, and for transposed 32-bit words four rows of 32 bytes. The
+    // twist is linear if rows add without carry, which lets it be taken out of the constants below.
     static DEVICE constexpr u32 twist(int row) {
         if (!K_MAJOR && ELEMENT == 4) return (row & 3) << 5;
         return ROW_BYTES >= 128 ? (row & 7) << 4 : (row >> 1 & 3) << 4;
     }
 
-    const u8* source;           // of this thread's next unit
-    i64 pass_step, block_step;  // from pass to pass, and what is left from block to block, in bytes
-    int row, column;            // of this thread's first unit: row, element along it
-    int extent;                 // of M or N inside the tile
-    u32 to;                     // of this thread's first unit, from the start of a stage
-    u32 from;                   // of this lane's first fragment, from the start of a stage
+    const u8* source;           // this thread's next unit
+    i64 pass_step, block_step;  // from pass to pass, and the rest of the way from block to block, in bytes
+    int row, column;            // this thread's first unit: row, element along it
+    int extent;                 // the part of M or N inside the tile
+    u32 to;                     // this thread's first unit, from the start of a stage
+    u32 from;                   // this lane's first fragment, from the start of a stage
     u32 held[ASYNC ? 1 : SHARE];
 
     DEVICE void begin(const Params& p, int batch, int start, u32 offset) {
@@ -63,8 +66,8 @@ template <bool IS_A> struct Operand {
         if constexpr (!K_MAJOR && ELEMENT == 4) {
             from = offset + lane % 4 * ROW_BYTES + (((first + lane / 4) * 4) ^ twist(lane % 4));
         } else {
-            // Matrices 0..3 of a load in the order of mma.sync's registers: A wants the second half of the rows before the second
-            // half of K, B the other way round.
+            // Matrices 0..3 of a load in the order of mma.sync's registers. A needs the second half of the rows before the
+            // second half of K, and B the reverse.
             const bool rows_first = IS_A == K_MAJOR;
             const int r = rows_first ? lane & 15 : (lane & 7) | (lane >> 4 << 3), half = rows_first ? lane >> 4 : lane >> 3 & 1;
             const int fragment_row = K_MAJOR ? first + r : r, fragment_byte = (K_MAJOR ? 0 : first * ELEMENT) + half * 16;
@@ -74,8 +77,8 @@ template <bool IS_A> struct Operand {
 
     DEVICE void skip(i64 ld, i64 k) { source += (K_MAJOR ? k : k * ld) * ELEMENT; }
 
-    // Issues share `share` of the copies of one block, of which K ends after `k_left`. With WHOLE that is not inside the block:
-    // either k_left is at least BK, or there is no block at all.
+    // Issues share `share` of the copies of one block, whose K ends after `k_left`. With WHOLE, K does not end inside the
+    // block: either k_left is at least BK, or there is no block.
     template <bool WHOLE> DEVICE void copy(int share, u32 stage, int k_left) {
         const int along = (K_MAJOR ? k_left : extent) - column, across = K_MAJOR ? extent : k_left;
         const int valid = (along <= 0 ? 0 : along < UNIT / ELEMENT ? along : UNIT / ELEMENT) * ELEMENT;
@@ -84,7 +87,7 @@ template <bool IS_A> struct Operand {
             const int pass = share * SHARE + i;
             if (pass >= PASSES) continue;
             int size = row + pass * PASS_ROWS < across ? valid : 0;
-            // Copies of a constant size cost a predicate; of a variable one, address arithmetic for every copy.
+            // Copies of a constant size cost a predicate. Copies of a variable size cost address arithmetic for every copy.
             if (WHOLE) size = K_MAJOR ? (k_left > 0 && row + pass * PASS_ROWS < extent ? UNIT : 0) : (k_left > 0 ? valid : 0);
             if constexpr (ASYNC) {
                 copy_async<UNIT>(target(stage, pass), source, size);
@@ -95,10 +98,10 @@ template <bool IS_A> struct Operand {
             }
             source += pass_step;
             if (pass == PASSES - 1) source += block_step;
-            asm volatile("" : "+l"(source));   // keeps one running pointer, where the compiler would rather multiply
+            asm volatile("" : "+l"(source));   // keeps one running pointer; otherwise the compiler multiplies
         }
     }
-    // Stores what `copy` could only load, after the multiplications that hide the latency.
+    // Stores the units that `copy` could only load, after the multiplications that hide the latency.
     DEVICE void settle(int share, u32 stage) {
         if constexpr (!ASYNC) {
 #pragma unroll
@@ -106,9 +109,11 @@ template <bool IS_A> struct Operand {
                 if (share * SHARE + i < PASSES) store_shared_word(target(stage, share * SHARE + i), held[i]);
         }
     }
-    DEVICE u32 target(u32 stage, int pass) const { return ((stage + to) ^ twist(pass * PASS_ROWS)) + pass * PASS_ROWS * ROW_BYTES; }
+    DEVICE u32 target(u32 stage, int pass) const {
+        return ((stage + to) ^ twist(pass * PASS_ROWS)) + pass * PASS_ROWS * ROW_BYTES;
+    }
 
-    // The operand of the 16 rows (A) or columns (B) number `piece` of this warp, for one step of K.
+    // Loads the operand of the 16 rows (A) or columns (B) number `piece` of this warp, for one step of K.
     DEVICE void load(u32 (&r)[4], u32 stage, int piece, int step) const {
         if constexpr (K_MAJOR) {
             load_matrices(r, ((stage + from) ^ step * 32) + piece * 16 * ROW_BYTES);
@@ -148,19 +153,21 @@ struct Fragments {
                 for (int j = 0; j < PAIRS_N; ++j) b[j][i] = round_to_tf32(b[j][i]);
             }
         }
-        // To and fro, so that consecutive instructions share an operand: B with 16 bits, A with tf32, as measured.
+        // Back and forth, so that consecutive instructions share an operand: B with 16 bits, A with tf32, as measured.
         constexpr int RUN = ELEMENT == 4 ? 2 * PAIRS_N : TILES_M;
 #pragma unroll
         for (int n = 0; n < TILES_M * 2 * PAIRS_N; ++n) {
             const int line = n / RUN, along = line & 1 ? RUN - 1 - n % RUN : n % RUN;
             const int i = ELEMENT == 4 ? line : along, j = ELEMENT == 4 ? along : line;
-            {% if eight_bits_multiplied %}multiply_eights{% else %}multiply_accumulate<Element>{% endif %}(acc[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+            {% if eight_bits_multiplied %}multiply_eights{% else %}multiply_accumulate<Element>{% endif %}(
+                acc[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
         }
     }
 };
 
-{% if operand_sums %}// A thread's part in the sums of an operand, of the blocks as they lie in shared memory. Where K is contiguous it has a line, and of that
-// every SHARERS-th piece of 16 bytes; else the lines that share a word, and of those every SHARERS-th term.
+{% if operand_sums %}// A thread's part in the sums of an operand, from the blocks in shared memory. If K is contiguous a thread
+// has a line, and every SHARERS-th piece of 16 bytes of it. Otherwise it has the lines that share a word, and every SHARERS-th K
+// element of them.
 template <bool IS_A> struct Sums : Partial<IS_A, Operand<IS_A>::K_MAJOR ? 1 : 4 / ELEMENT> {
     using Of = Operand<IS_A>;
     using Base = Partial<IS_A, Of::K_MAJOR ? 1 : 4 / ELEMENT>;
@@ -177,9 +184,11 @@ template <bool IS_A> struct Sums : Partial<IS_A, Operand<IS_A>::K_MAJOR ? 1 : 4 
                     Raw<{{ element_of_either }}, 16 / ELEMENT> terms;
                     const u32 from = stage + line * Of::ROW_BYTES + ((piece * 16) ^ Of::twist(line));
                     asm volatile("ld.shared.v4.b32 { %0, %1, %2, %3}, [%4];"
-                                 : "=r"(terms.words[0].x), "=r"(terms.words[0].y), "=r"(terms.words[0].z), "=r"(terms.words[0].w) : "r"(from) : "memory");
+                                 : "=r"(terms.words[0].x), "=r"(terms.words[0].y), "=r"(terms.words[0].z), "=r"(terms.words[0].w)
+                                 : "r"(from) : "memory");
 #pragma unroll
-                    for (int i = 0; i < 16 / ELEMENT; ++i) this->sums[turn] = add_terms(this->sums[turn], widen(terms.elements[i]));
+                    for (int i = 0; i < 16 / ELEMENT; ++i)
+                        this->sums[turn] = add_terms(this->sums[turn], widen(terms.elements[i]));
                 }
             } else {
 #pragma unroll 4
@@ -187,24 +196,27 @@ template <bool IS_A> struct Sums : Partial<IS_A, Operand<IS_A>::K_MAJOR ? 1 : 4 
                     Raw<Element, 4 / ELEMENT> lines;
                     lines.words[0] = load_shared_word(stage + k * Of::ROW_BYTES + ((line * ELEMENT) ^ Of::twist(k)));
 #pragma unroll
-                    for (int i = 0; i < 4 / ELEMENT; ++i)
-                        this->sums[turn * (4 / ELEMENT) + i] = add_terms(this->sums[turn * (4 / ELEMENT) + i], widen(lines.elements[i]));
+                    for (int i = 0; i < 4 / ELEMENT; ++i) {
+                        Accum& sum = this->sums[turn * (4 / ELEMENT) + i];
+                        sum = add_terms(sum, widen(lines.elements[i]));
+                    }
                 }
             }
         }
     }
 };
-static_assert((Sums<true>::ROOM + Sums<false>::ROOM + LINES_A + LINES_B) * 4 <= STAGES * STAGE_BYTES, "sums pass through the stages' memory");
+static_assert((Sums<true>::ROOM + Sums<false>::ROOM + LINES_A + LINES_B) * 4 <= STAGES * STAGE_BYTES,
+              "sums pass through the stages' memory");
 
 {% endif -%}
-// acc += A * B over the tile. Out of range, operands read as zero. All of shared memory is free again at the end.
+// acc += A * B over the tile. Operands read as zero outside of their matrices. On exit all of shared memory is free again.
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
     Operand<true> A;
     Operand<false> B;
     A.begin(p, tile.batch, tile.row, 0);
     B.begin(p, tile.batch, tile.column, Operand<true>::BYTES);
 
-    // The last block of K, which may be a partial one, goes first: the others are whole, and the loop need not look.
+    // The last block of K, which may be a partial one, comes first. The others are whole, so the loop does not check.
     const int head = (p.k - 1) / BK * BK, blocks = p.k > 0 ? head / BK + 1 : 0;
     A.skip(p.lda, head);
     B.skip(p.ldb, head);
@@ -236,14 +248,14 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
     fragments[0].load(A, B, read, 0);
 #pragma unroll 1
     for (int left = blocks; left > 0; --left) {
-        const int k_left = left >= STAGES ? BK : 0;   // of the block to be copied
+        const int k_left = left >= STAGES ? BK : 0;   // of the block that is copied
 {% if operand_sums %}        sums_a.take(p, read, blocks - left);
         sums_b.take(p, read, blocks - left);
 {% endif %}#pragma unroll
         for (int step = 0; step < STEPS; ++step) {
             if (step == STEPS - 1) {
-                // The next block has landed, for every thread; and no thread reads the block before this one any more, whose stage
-                // is the next to be written.
+                // The next block has arrived, for every thread. No thread reads the block before this one any more, and its
+                // stage is the next to be written.
                 copy_async_commit();
                 copy_async_wait<STAGES - 2>();
                 __syncthreads();
@@ -263,21 +275,23 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
 {% endif %}}
 
 // ---- from accumulators to strips ----
-// Each warp passes its part through a slab of shared memory of its own, so that a thread owns STRIP consecutive columns and the
-// lanes of a warp lie side by side. The slab takes the part whole if the mainloop's memory holds that for all warps, so that the
-// accumulators are out of the registers while the epilogue runs; otherwise a power-of-two fraction of its rows at a time.
+// Each warp passes its part through its own slab of shared memory, so that a thread owns STRIP consecutive columns and the
+// lanes of a warp are adjacent. If the mainloop's memory has room for the parts of all warps, the slab holds the whole part,
+// which frees the accumulators' registers for the epilogue. Otherwise it holds a power-of-two fraction of the rows at a time.
 constexpr int SLAB_PITCH = WARP_N + 8;   // words from row to row: four rows of fragments fall into different banks
-static_assert(STAGES * STAGE_BYTES <= MAINLOOP_SMEM && WARPS * SLAB_ROWS * SLAB_PITCH * 4 <= MAINLOOP_SMEM, "the plan made room for stages and slabs");
+static_assert(STAGES * STAGE_BYTES <= MAINLOOP_SMEM && WARPS * SLAB_ROWS * SLAB_PITCH * 4 <= MAINLOOP_SMEM,
+              "the plan made room for stages and slabs");
 constexpr int STRIPS = WARP_N / STRIP, LANES = STRIPS < 32 ? STRIPS : 32;   // strips in a row of the slab, lanes along it
 constexpr int GROUPS = STRIPS / LANES;                                      // strips of one lane in a row
 constexpr int VISIT_ROWS = 32 / LANES, VISITS = WARP_M / VISIT_ROWS;        // rows that a warp visits at a time, and how often
 constexpr int SLAB_VISITS = SLAB_ROWS / VISIT_ROWS;
-// Visits fetched together: four hide the latency of matrix loads; without any two will do, in half the code.
-constexpr int MOST_AHEAD = visits_together(__is_empty(Fetched) ? 2 : 4), AHEAD = SLAB_VISITS < MOST_AHEAD ? SLAB_VISITS : MOST_AHEAD;
+// Visits fetched together: four hide the latency of matrix loads. Without such loads two are enough, with half the code.
+constexpr int MOST_AHEAD = visits_together(__is_empty(Fetched) ? 2 : 4);
+constexpr int AHEAD = SLAB_VISITS < MOST_AHEAD ? SLAB_VISITS : MOST_AHEAD;
 static_assert(WARP_M % SLAB_ROWS == 0 && SLAB_VISITS % AHEAD == 0, "slabs take a warp's part, and are visited in whole batches");
 
-// Strips of eight are read in two halves of 16 bytes. All first halves of a row lie together, then all second halves, so that lanes
-// side by side read 16 bytes side by side; the gap of four words keeps the fragments' writes free of conflicts.
+// Strips of eight are read in two halves of 16 bytes. All first halves of a row are contiguous, then all second halves, so that
+// adjacent lanes read adjacent 16 bytes. The gap of four words keeps the fragments' writes free of bank conflicts.
 constexpr int SECOND_HALVES = WARP_N / 2 + 4;
 DEVICE constexpr int slab_word(int column) {
     return STRIP == 8 ? (column >> 2 & 1) * SECOND_HALVES + (column >> 3) * 4 + (column & 3) : column;
@@ -312,7 +326,7 @@ DEVICE void load_strip(Accum (&strip)[STRIP], const Accum* slab, int row, int in
 
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
     const int thread = thread_of_block(), lane = thread & 31, warp = thread >> 5;
-    // Where eight lanes' reads span two rows, those are two apart instead of one: then they fall into different banks.
+    // If eight lanes' reads span two rows, these are two apart instead of one, so that they fall into different banks.
     const int line = lane / LANES, offset = STRIP == 8 && LANES == 4 ? (line & 1) << 1 | (line >> 1 & 1) | (line & 4) : line;
     const int first_row = tile.row + warp / WARPS_N * WARP_M + offset;
     const int first_column = tile.column + warp % WARPS_N * WARP_N + lane % LANES * STRIP;
@@ -323,7 +337,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
 #pragma unroll
     for (int g = 0; g < GROUPS; ++g) columns[g] = epilogue_column(p, values, {first_row, first_column + g * LANES * STRIP});
 
-    // Loads of the visits to come are issued before anything waits for shared memory.
+    // Loads of later visits are issued before the first wait for shared memory.
     struct Batch {
         RowValues rows[AHEAD];
         Fetched fetched[AHEAD][GROUPS];
@@ -334,7 +348,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
             const int row = first_row + (visit + i) * VISIT_ROWS;
             next.rows[i] = epilogue_row(p, values, {row, first_column});
 #pragma unroll
-            for (int g = 0; g < GROUPS; ++g) next.fetched[i][g] = epilogue_fetch(p, values, {row, first_column + g * LANES * STRIP});
+            for (int g = 0; g < GROUPS; ++g)
+                next.fetched[i][g] = epilogue_fetch(p, values, {row, first_column + g * LANES * STRIP});
         }
     };
     fetch(0);
@@ -361,14 +376,15 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
             for (int g = 0; g < GROUPS; ++g) {
                 Accum strip[STRIP];
                 load_strip(strip, slab, ((visit + i) * VISIT_ROWS) % SLAB_ROWS + offset, lane % LANES + g * LANES);
-                epilogue_visit(p, values, columns[g], now.rows[i], now.fetched[i][g], {row, first_column + g * LANES * STRIP}, strip);
+                epilogue_visit(p, values, columns[g], now.rows[i], now.fetched[i][g],
+                               {row, first_column + g * LANES * STRIP}, strip);
             }
             epilogue_row_end(p, values, now.rows[i], {row, first_column});
         }
     }
 #pragma unroll
     for (int g = 0; g < GROUPS; ++g) epilogue_column_end(p, values, columns[g], {first_row, first_column + g * LANES * STRIP});
-    if constexpr (EPILOGUE_SMEM > 0) __syncthreads();   // the slabs are done with
+    if constexpr (EPILOGUE_SMEM > 0) __syncthreads();   // the slabs are free
     epilogue_end(p, values, tile);
 }
 

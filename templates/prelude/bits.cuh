@@ -1,13 +1,13 @@
 // ---- bit masks: elements of one bit, the lowest of a byte first; every run begins with a byte of its own ----
-// A pointer to them counts bytes; leading dimensions and batch strides count bits, and are multiples of 8.
+// A pointer to bits counts bytes. Leading dimensions and batch strides count bits, and are multiples of 8.
 struct b1 { u8 bits; };
 
 DEVICE bool widen(b1 x) { return (x.bits & 1) != 0; }
 DEVICE b1 bit_at(const b1* p, int i) { return b1{u8(p[i / 8].bits >> i % 8)}; }
-// The lowest `count` of a word's bits, none if it is negative.
+// The lowest `count` of a word's bits; none if it is negative.
 DEVICE u32 lowest_bits(u32 word, int count) { return count >= 32 ? word : count <= 0 ? 0 : word & ((1u << count) - 1); }
 
-// Where element i of a strip lies among the bits that hold it: as far from the first as in the matrix.
+// The place of element i of a strip among the bits that hold it: as far from the first one as in the matrix.
 DEVICE constexpr int bit_place(int i) { return {% if hopper %}i / 2 * 8 + i % 2{% else %}i{% endif %}; }
 template <int N> struct Raw<b1, N> {
     static constexpr int WORDS = bit_place(N - 1) / 32 + 1;

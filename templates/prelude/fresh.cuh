@@ -1,4 +1,4 @@
-// ---- values that the compiler has to compute where they are used, instead of keeping them in registers from before ----
+// ---- values that the compiler must compute where they are used, instead of keeping them in registers ----
 DEVICE u32 fresh(u32 x) {
     u32 y;
     asm volatile("mov.u32 %0, %1;" : "=r"(y) : "r"(x));

@@ -1,5 +1,5 @@
 // ---- sm_90a: barriers in shared memory, bulk tensor copies, warpgroups, clusters. Addresses are of shared memory. ----
-// Blocks of the launch, and which this is, read where they are asked for.
+// The number of this block, and of the launch's blocks, read where they are needed.
 DEVICE u32 this_block() {
     u32 x;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
@@ -15,24 +15,26 @@ DEVICE void mbarrier_init(u32 barrier, u32 arrivals) {
 }
 DEVICE void mbarrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 DEVICE void mbarrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
-// Functions that end in `_if` are for consumers: a branch around a single instruction would end a block of code, and through every
-// block of code the compiler follows every accumulator.
+// Functions that end in `_if` are for consumers. A branch around a single instruction would end a basic block, and the compiler
+// tracks every accumulator through every basic block.
 DEVICE void mbarrier_arrive_if(bool arrives, u32 barrier) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%1];\n}" ::"r"(int(arrives)), "r"(barrier) : "memory");
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%1];\n}"
+                 ::"r"(int(arrives)), "r"(barrier) : "memory");
 }
-// Arrives, and has the phase wait for `bytes` more that asynchronous copies will report.
+// Arrives, and makes the phase wait for `bytes` more bytes that asynchronous copies will report.
 DEVICE void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Has the current phase wait for `bytes` more, without arriving.
+// Makes the current phase wait for `bytes` more bytes, without arriving.
 DEVICE void mbarrier_expect_tx(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Arrives at the same barrier of another block of the cluster. Without a release at cluster scope, which would fence the whole
-// device: all that precedes are reads by the tensor cores.
+// Arrives at the same barrier of another block of the cluster. It does not release at cluster scope, which would fence the
+// whole device: only reads by the tensor cores precede it.
 DEVICE void mbarrier_arrive_cluster_if(bool arrives, u32 barrier, u32 block) {
     asm volatile("{\n.reg .pred p;\n.reg .b32 remote;\nsetp.ne.b32 p, %0, 0;\nmapa.shared::cluster.u32 remote, %1, %2;\n"
-                 "@p mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(int(arrives)), "r"(barrier), "r"(block) : "memory");
+                 "@p mbarrier.arrive.shared::cluster.b64 _, [remote];\n}"
+                 ::"r"(int(arrives)), "r"(barrier), "r"(block) : "memory");
 }
 // Returns when the phase of that parity is complete.
 DEVICE void mbarrier_wait(u32 barrier, u32 parity) {
@@ -40,7 +42,7 @@ DEVICE void mbarrier_wait(u32 barrier, u32 parity) {
                  "@!done bra again;\n}" ::"r"(barrier), "r"(parity) : "memory");
 }
 
-// The other blocks of a cluster see what this one did before: nothing in shared memory but barriers is meant.
+// Synchronises the blocks of a cluster. It orders barriers in shared memory, and no other data.
 DEVICE void cluster_sync() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
@@ -56,22 +58,25 @@ DEVICE bool elect_one() {
     return elected;
 }
 
-// Boxes of a tensor, with the priority that the level-2 cache gives them: `x` counts elements along the contiguous axis, `y` along the strided one, `z` batch entries. What lies outside
-// reads as zero and is not written; but a write is cut at 16 bytes along `x`, not at the element.
+// Boxes of a tensor, with a priority in the L2 cache. `x` counts elements along the contiguous axis, `y` along the strided
+// axis, `z` batch entries. What lies outside reads as zero and is not written. TMA clips a
+// write along `x` at a multiple of its unit (`TMA_UNIT` in `plan`), not at the element.
 DEVICE void tma_load(u32 to, const TensorMap& map, u64 policy, u32 barrier, int x, int y, int z) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint"
                  " [%0], [%1, { %3, %4, %5}], [%2], %6;"
                  ::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "l"(policy) : "memory");
 }
-// To the same place in every block of the cluster, and reported to the same barrier of each.
+// Copies to the same place in every block of the cluster, and reports to the same barrier of each.
 DEVICE void tma_load_multicast(u32 to, const TensorMap& map, u64 policy, u32 barrier, int x, int y, int z, u16 blocks) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint"
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+                 ".L2::cache_hint"
                  " [%0], [%1, { %3, %4, %5}], [%2], %6, %7;"
                  ::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(blocks), "l"(policy) : "memory");
 }
-// Into the level-2 cache only.
+// Copies into the L2 cache only.
 DEVICE void tma_prefetch_l2(const TensorMap& map, int x, int y, int z) {
-    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, { %1, %2, %3}];" ::"l"(&map), "r"(x), "r"(y), "r"(z) : "memory");
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, { %1, %2, %3}];"
+                 ::"l"(&map), "r"(x), "r"(y), "r"(z) : "memory");
 }
 DEVICE void tma_store_if(bool stores, const TensorMap& map, u64 policy, u32 from, int x, int y, int z) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %5, 0;\n"
@@ -85,10 +90,11 @@ DEVICE void tma_store_commit_if(bool commits) {
 }
 // Returns when all but this thread's last PENDING groups of stores have been read from shared memory.
 template <int PENDING> DEVICE void tma_store_wait_read_if(bool waits) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p cp.async.bulk.wait_group.read %1;\n}" ::"r"(int(waits)), "n"(PENDING) : "memory");
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p cp.async.bulk.wait_group.read %1;\n}"
+                 ::"r"(int(waits)), "n"(PENDING) : "memory");
 }
 DEVICE void tma_store_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-// All of the block wait for its first warp, which waits for nobody: what it needs it has made ready itself.
+// The whole block waits for its first warp. That warp does not wait, because it prepares for itself what it needs.
 DEVICE void sync_behind_first_warp(u32 warp) {
     if (warp == 0) asm volatile("barrier.cta.arrive.aligned 0, %0;" ::"n"(THREADS) : "memory");
     else asm volatile("barrier.cta.sync.aligned 0, %0;" ::"n"(THREADS) : "memory");
@@ -96,36 +102,38 @@ DEVICE void sync_behind_first_warp(u32 warp) {
 // Makes this thread's writes to shared memory visible to bulk copies.
 DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Warpgroups of 128 threads, numbered from 0 among the consumers. The barrier's number is in a register, which reserves all sixteen:
-// predicated barriers with literal numbers have the assembler take the warp for diverged, all of a consumer's loop over tiles then
-// computes descriptors in vector registers, and each product waits for their way from there.
+// Warpgroups of 128 threads, numbered from 0 among the consumers. The barrier's number is in a register, which reserves all
+// sixteen barriers. Predicated barriers with literal numbers make ptxas assume that the warp has diverged. It then computes
+// descriptors in vector registers in a consumer's whole loop over tiles, and each product waits for them.
 DEVICE void sync_warpgroup(int group) { asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); }
 template <int REGISTERS> DEVICE void setmaxnreg_inc() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
 template <int REGISTERS> DEVICE void setmaxnreg_dec() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
 
-// Operands of wgmma in shared memory, swizzled by 128 bytes, 1024 bytes from one group of eight lines to the next. `panels` is the
-// distance of panels of 64 elements, for operands whose K is the strided axis; the others ignore it.
+// Operands of wgmma in shared memory, swizzled by 128 bytes, with 1024 bytes from one group of eight lines to the next.
+// `panels` is the distance of panels of 64 elements, for operands with K strided. Other operands ignore it.
 DEVICE u64 wgmma_descriptor(u32 address, u32 panels) {
     return u64((address & 0x3ffff) >> 4) | u64(panels >> 4) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
 }
 DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int PENDING> DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
-{% if eight_bits_multiplied %}// d = a * b + (keep ? d : 0) for 64 x {{ wgmma.n }} of d and 32 of K. Of lane l in warp w, d[4g + 2h + e] is row 16w + l / 4 + 8h, column
-// 8g + l % 4 * 2 + e.
+{% if eight_bits_multiplied %}// d = a * b + (keep ? d : 0) for 64 x {{ wgmma.n }} of d and 32 of K. In lane l of warp w,
+// d[4g + 2h + e] is row 16w + l / 4 + 8h, column 8g + l % 4 * 2 + e.
 DEVICE void wgmma_mma({{ accumulator }} (&d)[{{ wgmma.registers }}], u64 a, u64 b, bool keep) {
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %{{ wgmma.registers + 2 }}, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n{{ wgmma.n }}k32.{% if integers %}s32{% else %}f32{% endif %}.{{ wgmma.dtype }}.{{ wgmma.dtype_b }} {{ wgmma.list }}, "
+                 "wgmma.mma_async.sync.aligned.m64n{{ wgmma.n }}k32.{% if integers %}s32{% else %}f32{% endif %}"
+                 ".{{ wgmma.dtype }}.{{ wgmma.dtype_b }} {{ wgmma.list }}, "
                  "%{{ wgmma.registers }}, %{{ wgmma.registers + 1 }}, keep{% if not integers %}, 1, 1{% endif %};\n}"
                  : {{ wgmma.outputs }}
                  : "l"(a), "l"(b), "r"(int(keep)));
 }
-{% else %}// d = a * b + (keep ? d : 0) for 64 x {{ wgmma.n }} of d and 16 of K. Of lane l in warp w, d[4g + 2h + e] is row 16w + l / 4 + 8h, column
-// 8g + l % 4 * 2 + e.
+{% else %}// d = a * b + (keep ? d : 0) for 64 x {{ wgmma.n }} of d and 16 of K. In lane l of warp w, d[4g + 2h + e] is row
+// 16w + l / 4 + 8h, column 8g + l % 4 * 2 + e.
 DEVICE void wgmma_mma(float (&d)[{{ wgmma.registers }}], u64 a, u64 b, bool keep) {
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %{{ wgmma.registers + 2 }}, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n{{ wgmma.n }}k16.f32.{{ wgmma.dtype }}.{{ wgmma.dtype }} {{ wgmma.list }}, "
-                 "%{{ wgmma.registers }}, %{{ wgmma.registers + 1 }}, keep, 1, 1, %{{ wgmma.registers + 3 }}, %{{ wgmma.registers + 4 }};\n}"
+                 "%{{ wgmma.registers }}, %{{ wgmma.registers + 1 }}, keep, 1, 1, "
+                 "%{{ wgmma.registers + 3 }}, %{{ wgmma.registers + 4 }};\n}"
                  : {{ wgmma.outputs }}
                  : "l"(a), "l"(b), "r"(int(keep)), "n"(int(!A_K_MAJOR)), "n"(int(!B_K_MAJOR)));
 }

@@ -1,4 +1,4 @@
-// What the lane at a distance holds.
+// The value of the lane at a distance.
 DEVICE float exchange(float x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
 DEVICE int exchange(int x, int distance) { return __shfl_xor_sync(~0u, x, distance); }
 {% if doubles %}DEVICE double exchange(double x, int distance) { return __shfl_xor_sync(~0u, x, distance); }

@@ -1,12 +1,12 @@
-// ---- math: what the table of primitives spells as a call ----
-// Wrapping integer arithmetic: signed overflow is undefined in C++, so it goes through unsigned.
+// ---- math: functions that the table of primitives calls ----
+// Wrapping integer arithmetic: signed overflow is undefined in C++, so these functions use unsigned arithmetic.
 DEVICE int wrap_add(int a, int b) { return int(u32(a) + u32(b)); }
 DEVICE int wrap_sub(int a, int b) { return int(u32(a) - u32(b)); }
 DEVICE int wrap_mul(int a, int b) { return int(u32(a) * u32(b)); }
-// Division is total: by zero it gives 0, and the one overflow wraps.
+// Division is total: division by zero gives 0, and the one overflow wraps.
 DEVICE int divide(int a, int b) { return b == 0 ? 0 : b == -1 ? wrap_sub(0, a) : a / b; }
 DEVICE int remainder(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }
-// Quotients that round down, and what they leave.
+// Quotients that round down, and their remainders.
 DEVICE int floor_mod(int a, int b) {
     const int r = remainder(a, b);
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
@@ -15,11 +15,11 @@ DEVICE int floor_div(int a, int b) {
     const int r = remainder(a, b);
     return wrap_sub(divide(a, b), int(r != 0 && (r < 0) != (b < 0)));
 }
-// Shifts are total: by an amount that is not in 0 to 31, every bit is shifted out.
+// Shifts are total: an amount outside of 0 to 31 shifts every bit out.
 DEVICE int shift_left(int a, int by) { return u32(by) < 32u ? int(u32(a) << by) : 0; }
 DEVICE int shift_right(int a, int by) { return a >> (u32(by) < 32u ? by : 31); }
 
-// Minimum and maximum that propagate NaN: one instruction, and the form that fuses with a conversion to 16 bits.
+// Minimum and maximum that propagate NaN: one instruction, in the form that fuses with a conversion to 16 bits.
 DEVICE float max_nan(float a, float b) {
 #if __CUDA_ARCH__ >= 800
     float y;
@@ -39,7 +39,7 @@ DEVICE float min_nan(float a, float b) {
 #endif
 }
 DEVICE float sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x != x ? x : 0.0f; }
-// Towards zero, saturating, NaN to 0.
+// Rounds towards zero and saturates; NaN becomes 0.
 DEVICE int to_int(float x) {
     int y;
     asm("cvt.rzi.s32.f32 %0, %1;" : "=r"(y) : "f"(x));

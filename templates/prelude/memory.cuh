@@ -1,4 +1,4 @@
-// ---- memory: vector access of N consecutive elements in any storage format, widened to arithmetic values ----
+// ---- memory: vector access of N consecutive elements in any storage format, and their conversion to arithmetic values ----
 template <int BYTES> struct Chunk;
 template <> struct Chunk<16> { using Type = uint4; };
 template <> struct Chunk<8> { using Type = uint2; };
@@ -6,7 +6,7 @@ template <> struct Chunk<4> { using Type = u32; };
 template <> struct Chunk<2> { using Type = u16; };
 template <> struct Chunk<1> { using Type = u8; };
 
-// N elements as they lie in memory, moved in the widest chunks that N allows.
+// N elements in the format of memory, moved in the widest chunks that N allows.
 template <class T, int N> struct Raw {
     static constexpr int ALL = sizeof(T) * N, BYTES = (ALL & -ALL) < 16 ? ALL & -ALL : 16, CHUNKS = ALL / BYTES;
     using Word = typename Chunk<BYTES>::Type;
@@ -26,11 +26,11 @@ template <int N, class T> DEVICE void store_wide(T* p, const Raw<T, N>& raw) {
 #pragma unroll
     for (int i = 0; i < Raw<T, N>::CHUNKS; ++i) reinterpret_cast<typename Raw<T, N>::Word*>(p)[i] = raw.words[i];
 }
-// An element of a table, zero where it has none of that index.
+// An element of a table; zero if the index is out of range.
 template <class T> DEVICE auto gather(const T* table, i64 length, int index) -> decltype(widen(*table)) {
     return widen(index >= 0 && index < length ? table[index] : T{});
 }
-// Element by element, the first `count` of them at distance `stride`; the rest read as zero.
+// Loads the first `count` elements one by one, at distance `stride`. The rest read as zero.
 template <int N, class T> DEVICE void load_narrow(Raw<T, N>& raw, const T* p, i64 stride, int count) {
 #pragma unroll
     for (int i = 0; i < N; ++i) raw.elements[i] = i < count ? p[i * stride] : T{};

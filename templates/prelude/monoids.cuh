@@ -1,5 +1,5 @@
-// ---- monoids: what reductions combine with. A state is what some elements have come to; `take` takes one more in, and `result` is
-// the result of so many elements ----
+// ---- monoids: the operators of reductions. A state is the combination of some elements; `take` adds one element, and `result`
+// converts the state of `count` elements into the result ----
 template <class T> struct Sum;
 template <> struct Sum<float> {
     using State = float;
@@ -33,7 +33,7 @@ template <> struct Product<int> {
     static DEVICE int result(State s, float) { return s; }
 };
 
-// Of numbers NaN wins. Of conditions the largest is whether any holds, the smallest whether all do.
+// For numbers, NaN wins. For conditions, the maximum is whether any holds, and the minimum whether all do.
 template <class T> struct Max;
 template <> struct Max<float> {
     using State = float;
@@ -80,7 +80,7 @@ template <> struct Min<bool> {
     static DEVICE bool result(State s, float) { return s != 0; }
 };
 
-// The least integer counts as the largest: it has no absolute value.
+// The least integer has no absolute value, so it counts as the largest integer.
 template <class T> struct AbsMax;
 template <> struct AbsMax<float> {
     using State = float;
@@ -97,14 +97,15 @@ template <> struct AbsMax<int> {
     static DEVICE int result(State s, float) { return s; }
 };
 
-// log(sum of e^x) as the largest exponent and the sum of e^(x - largest). Selects for branches: these compile in a third of the time.
+// log(sum of e^x), as the largest exponent and the sum of e^(x - largest). Selects replace branches: they compile in a third of
+// the time.
 struct Exponentials { float largest, sum; };
 template <class T> struct LogSumExp;
 template <> struct LogSumExp<float> {
     using State = Exponentials;
     static DEVICE State identity() { return {__uint_as_float(0xff800000u), 0.0f}; }
     static DEVICE void take(State& s, float x) {
-        // Equal infinities have no difference. NaN is not above, and goes into the sum.
+        // Equal infinities have no difference. NaN is not above, and enters the sum.
         const float power = expf(-fabsf(x - s.largest)), smaller = x == s.largest ? 1.0f : power;
         const bool above = x > s.largest;
         s.sum = fmaf(above ? s.sum : smaller, above ? smaller : 1.0f, above ? 1.0f : s.sum);
@@ -123,7 +124,7 @@ private:
     }
 };
 
-// Sums of what elements are turned into, or whose results are.
+// Sums that transform their elements or their result.
 template <class T> struct Mean : Sum<T> {
     static DEVICE float result(float s, float count) { return s / count; }
 };
@@ -137,7 +138,7 @@ template <class T> struct Count : Sum<int> {
     static DEVICE void take(int& s, bool x) { s = wrap_add(s, int(x)); }
 };
 
-// A value and its index. NaN is ahead of any number, and of equals the least index.
+// A value and its index. NaN precedes any number, and among equal values the least index wins.
 template <class T> struct Indexed { T value; int index; };
 template <class T, bool LARGEST> struct Best {
     using State = Indexed<T>;
@@ -157,8 +158,8 @@ template <class T> struct ArgMin : Best<T, false> {
     static DEVICE Indexed<T> identity() { return {Min<T>::identity(), 2147483647}; }
 };
 
-// Takes an element in where a condition holds. States of several words are selected: ptxas takes several times as long for as many
-// branches as a thread has elements.
+// Takes an element if a condition holds. States of several words are selected: with a branch for each element of a thread,
+// ptxas takes several times as long.
 template <class M, class... X> DEVICE void take_if(bool holds, typename M::State& s, X... x) {
     if constexpr (sizeof(s) == 4) {
         if (holds) M::take(s, x...);

@@ -38,7 +38,7 @@ template <> struct LogSumExp<double> {
     struct State { double largest, sum; };
     static DEVICE State identity() { return {__longlong_as_double(0xfff0000000000000ll), 0.0}; }
     static DEVICE void take(State& s, double x) {
-        // Equal infinities have no difference. NaN is not above, and goes into the sum.
+        // Equal infinities have no difference. NaN is not above, and enters the sum.
         const double power = exp(-fabs(x - s.largest)), smaller = x == s.largest ? 1.0 : power;
         const bool above = x > s.largest;
         s.sum = fma(above ? s.sum : smaller, above ? smaller : 1.0, above ? 1.0 : s.sum);

@@ -1,6 +1,6 @@
 // ---- programmatic dependent launch: kernels that follow each other overlap ----
-// Waits for the kernels before this one in the stream; lets the next one start. Without the launch attribute, and before sm_90,
-// neither does anything.
+// Waits for the kernels before this one in the stream, or lets the next one start. Without the launch attribute, and before
+// sm_90, neither has an effect.
 DEVICE void wait_for_earlier_kernels() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -1,9 +1,10 @@
-// ---- rows: what the GROUP threads that share a row have come to, combined so that each of them has it ----
+// ---- rows: combines the states of the GROUP threads that share a row, so that each of them has the result ----
 constexpr int GROUP_WARPS = GROUP / 32;
 extern __shared__ __align__(16) u8 smem[];
 
-// The warps of a row leave what they came to in one of two places by turns, so that one barrier is enough: whoever writes to the first again has
-// passed the barrier of the second, which nobody passes before it has read the first. The warps are combined in their order.
+// The warps of a row alternate between two places for their states, so that one barrier is enough. A warp writes to the first
+// place again only after the barrier of the second, and no warp passes that barrier before it has read the first. The warps are
+// combined in their order.
 template <class M> DEVICE typename M::State combine_row(typename M::State s, int& turn) {
     s = fold_lanes<M, 1, GROUP < 32 ? GROUP : 32>(s);
     if constexpr (GROUP > 32) {

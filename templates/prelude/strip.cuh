@@ -4,8 +4,8 @@ struct Strip {
     DEVICE int at(int i) const { return column + i; }
 };
 
-// The first `count` of N elements at distance `stride`, none if it is negative. `wide` says that they lie side by side, aligned to
-// their chunks; a strip that the matrix's edge cuts goes element by element.
+// The first `count` of N elements at distance `stride`; none if it is negative. `wide` says that they are contiguous and
+// aligned to their chunks. A strip that the edge of the matrix cuts is read or written element by element.
 template <int N, class T> DEVICE void read_strip(Raw<T, N>& raw, const T* p, i64 stride, int count, bool wide) {
     if (wide && count >= N) load_wide<N>(raw, p);
     else load_narrow<N>(raw, p, stride, count);
@@ -15,8 +15,8 @@ template <int N, class T> DEVICE void write_strip(T* p, const Raw<T, N>& raw, i6
     else store_narrow<N>(p, raw, stride, count);
 }
 
-// How the epilogue reaches its operands. The first template argument says where a mainloop that stages them keeps them, which here
-// none does.
+// The epilogue's access to its operands. The first template argument is the place where a mainloop stages an operand. Here no
+// operand is staged.
 template <int, int N, class T> DEVICE void read_columns(Raw<T, N>& raw, const Strip& s, const T* p, int n, bool wide) {
     read_strip(raw, p + s.column, 1, n - s.column, wide);
 }

@@ -1,4 +1,4 @@
-// ---- bit masks of strips: a strip has at most eight columns and begins where it does not cross a byte ----
+// ---- bit masks of strips: a strip has at most eight columns and does not cross a byte ----
 // The first `count` of N elements from element `first` of a run on; the rest read as zero.
 template <int N> DEVICE void read_run(Raw<b1, N>& raw, const b1* p, i64 first, int count) {
     raw.elements.words[0] = count > 0 ? lowest_bits(p[first / 8].bits >> first % 8, count < N ? count : N) : 0;
@@ -21,8 +21,9 @@ DEVICE void read_matrix(Raw<b1, N>& raw, const Strip& s, const b1* p, i64 ld, in
     }
 }
 
-// What is left of a run's last byte is written as zero. Lanes that share a byte stand next to each other and all come here: one of
-// them writes for all. The rows of a byte along M may be anybody's, so each thread changes its bit of the word around it at once.
+// The unused bits of a run's last byte are written as zero. Lanes that share a byte are adjacent and all reach this function,
+// and one of them writes for all. Any thread may own the rows of a byte along M, so each thread changes its bit of the word
+// atomically.
 template <int, bool ROW_MAJOR, int N>
 DEVICE void write_matrix(b1* p, i64 ld, const Raw<b1, N>& raw, const Strip& s, int m, int n, bool) {
     const int count = s.row < m ? n - s.column : 0;

@@ -1,6 +1,6 @@
 // ---- tensor cores of sm_80 and later: asynchronous copies, warp-wide multiply-accumulate ----
-// Copies BYTES from global to shared memory without passing through registers; of these the first `valid` are read and the rest
-// become zero. With none valid `from` is not dereferenced. 16-byte copies bypass L1, which only they can.
+// Copies BYTES bytes from global to shared memory without registers. The first `valid` bytes are read, and the rest become
+// zero. If none is valid, `from` is not dereferenced. Only 16-byte copies can bypass L1, and they do.
 template <int BYTES> DEVICE void copy_async(u32 to, const void* from, int valid) {
     static_assert(BYTES == 16 || BYTES == 8 || BYTES == 4, "cp.async moves 16, 8 or 4 bytes");
     if constexpr (BYTES == 16)
@@ -19,18 +19,21 @@ template <int PENDING> DEVICE void copy_async_wait() { asm volatile("cp.async.wa
 //   b  column g; b0 the first half of K, b1 the second; word t of the half
 template <class T> DEVICE void multiply_accumulate(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1);
 template <> DEVICE void multiply_accumulate<f16>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 { %0, %1, %2, %3}, { %4, %5, %6, %7}, { %8, %9}, { %0, %1, %2, %3};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 { %0, %1, %2, %3}, { %4, %5, %6, %7}, { %8, %9}, "
+                 "{ %0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 template <> DEVICE void multiply_accumulate<bf16>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 { %0, %1, %2, %3}, { %4, %5, %6, %7}, { %8, %9}, { %0, %1, %2, %3};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 { %0, %1, %2, %3}, { %4, %5, %6, %7}, { %8, %9}, "
+                 "{ %0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 template <> DEVICE void multiply_accumulate<float>(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 { %0, %1, %2, %3}, { %4, %5, %6, %7}, { %8, %9}, { %0, %1, %2, %3};"
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 { %0, %1, %2, %3}, { %4, %5, %6, %7}, { %8, %9}, "
+                 "{ %0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-// The tensor core ignores the low 13 bits of an f32; rounding to nearest first halves the error and removes its bias.
+// The tensor core ignores the low 13 bits of an f32. Rounding to nearest first halves the error and removes its bias.
 DEVICE u32 round_to_tf32(u32 x) {
     u32 y;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(__uint_as_float(x)));

@@ -12,7 +12,7 @@ struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 struct b8 { u8 bits; };
 
-// What the tensor memory accelerator knows of a matrix; the driver writes it, a kernel only passes its address on.
+// A tensor map of TMA. The driver writes it, and a kernel only passes its address on.
 struct alignas(64) TensorMap { u8 bytes[128]; };
 
 DEVICE float widen(float x) { return x; }
@@ -25,7 +25,7 @@ DEVICE float widen(f16 x) {
 }
 DEVICE float widen(bf16 x) { return __uint_as_float(u32(x.bits) << 16); }
 
-// One rounding, to nearest even; f16 and bf16 overflow to infinity as IEEE says.
+// One rounding, to nearest even. f16 and bf16 overflow to infinity, as IEEE 754 requires.
 template <class T> struct Narrow;
 template <> struct Narrow<float> { static constexpr bool IN_PAIRS = false; static DEVICE float of(float x) { return x; } };
 template <> struct Narrow<int> { static constexpr bool IN_PAIRS = false; static DEVICE int of(int x) { return x; } };
@@ -46,14 +46,14 @@ template <> struct Narrow<bf16> {
         asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
         return bf16{y};
 #else
-        // Without the instruction: half a unit in the last place, and a tie to the even neighbour.
+        // Without the instruction: adds half a unit in the last place, and rounds ties to even.
         const u32 bits = __float_as_uint(x);
         return bf16{u16(x != x ? 0x7fffu : bits + 0x7fffu + (bits >> 16 & 1u) >> 16)};
 #endif
     }
 };
 
-// Two 16-bit values in one register: one conversion instruction for both, `low` at the lower address.
+// Two 16-bit values in one register, with one conversion instruction for both; `low` is at the lower address.
 template <class T> DEVICE u32 narrow_pair(float low, float high);
 template <> DEVICE u32 narrow_pair<f16>(float low, float high) {
     u32 y;

@@ -132,7 +132,7 @@ fn words(plan: &KernelPlan) -> String {
     let flags = [
         ("transposed", product.transposed),
         ("copied", product.repack.is_some()),
-        ("in step", product.lockstep),
+        ("lockstep", product.lockstep),
         ("shifted_edges", product.shifted_edges),
         ("split_epilogue", product.staging.is_some() && product.program.splits_epilogue(product.fast_math)),
         ("by rows", product.chunks_by_rows()),

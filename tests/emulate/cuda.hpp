@@ -97,12 +97,13 @@ template <class T> static T shuffle(T x, unsigned from) {
 
 static inline void __syncthreads() { emulated::meet(emulated::At::block); }
 static inline void __syncwarp() { emulated::meet(emulated::At::warp); }
-static inline void __threadfence() {}
 template <class T> static T __shfl_xor_sync(unsigned, T x, int lanes) {
     return emulated::shuffle(x, threadIdx.x ^ unsigned(lanes));
 }
 template <class T> static T __shfl_sync(unsigned, T x, int lane) { return emulated::shuffle(x, unsigned(lane)); }
 template <class T> static T __ldcg(const T* p) { return *p; }
+static inline double normcdf(double x) { return std::erfc(x * -0.7071067811865476) / 2; }
+static inline float normcdff(float x) { return float(normcdf(double(x))); }
 template <class To, class From> static To same_bits(From x) {
     To y;
     static_assert(sizeof x == sizeof y, "as wide");
@@ -134,6 +135,7 @@ static inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
 
 // Instructions by their names, results first. The test converts inline assembly into calls of these.
 namespace ptx {
+static void fence_acq_rel_gpu() {}
 static inline void mov_u32(unsigned& y, unsigned x) { y = x; }
 static inline void mov_u32(int& thread) { thread = int(threadIdx.x); }
 static inline void max_NaN_f32(float& y, float a, float b) { y = a != a || b != b ? NAN : fmaxf(a, b); }

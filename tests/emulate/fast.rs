@@ -180,9 +180,8 @@ fn unit(exact: f64) -> f64 {
 /// is stored.
 fn units(name: &str) -> Option<f64> {
     match name {
-        // 1 + erf(x) cancels, also in exact math.
-        "gelu" | "gelu_erf" => Some(2.5),
-        "softplus" | "mish" | "elu" | "selu" | "celu" | "log_sigmoid" | "silu" | "sigmoid" => Some(0.02),
+        "gelu" | "gelu_erf" | "elu" | "selu" | "celu" => Some(0.08),
+        "softplus" | "mish" | "log_sigmoid" | "silu" | "sigmoid" => Some(0.02),
         _ => None,
     }
 }

@@ -114,9 +114,8 @@ fn a_derivative_of_an_argument_itself() {
     for function in [&REVERSE, &THROUGH] {
         let found = of_function(function, |_, _| Vec::new()).backward(Wrt::all()).unwrap_err();
         let expected = format!(
-            "function `{}` brings a derivative, but its value is one of its arguments, which has its own: make it a \
-             `CustomOp` with \
-             `partial`s, which is a value of its own",
+            "function `{}` has a derivative of its own, but its value is one of its arguments, which has another: make it a \
+             `CustomOp` with `partial`s, whose value is distinct",
             function.name
         );
         assert_eq!(found.to_string(), expected);
@@ -173,7 +172,8 @@ fn names() {
     let long = |prefix: &str, letter: &str, most: usize| {
         let name = letter.repeat(most + 1);
         format!(
-            "the gradient of `{name}` is called `{prefix}` and that, which is too long: use a name of at most {most} characters"
+            "the name of the gradient of `{name}` begins with `{prefix}`, which makes it too long: use a name of at most {most} \
+             characters"
         )
     };
     assert!(named(59, 55).is_ok());

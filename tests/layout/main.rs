@@ -193,15 +193,17 @@ proptest! {
     #[test]
     fn whoever_lacks_registers_gets_more(asked in asked()) {
         let Some(mut plan) = asked.plan() else { return Ok(()) };
-        let (mut before, mut steps) = (plan.tile, 0);
+        let chunk = |plan: &KernelPlan| plan.staging.as_ref().map_or(0, |staging| staging.chunk);
+        let (mut before, mut columns, mut steps) = (plan.tile, chunk(&plan), 0);
         while plan.relax() {
             let (held, blocks) = (accumulators(&plan.tile), plan.tile.min_blocks);
             let same = (plan.tile.bm, plan.tile.bn) == (before.bm, before.bn);
-        let fewer = held < accumulators(&before) || same && blocks < before.min_blocks;
+            let narrower = blocks == before.min_blocks && chunk(&plan) < columns;
+            let fewer = held < accumulators(&before) || same && (blocks < before.min_blocks || narrower);
             prop_assert!(fewer, "{} after {before}", plan.tile);
             memory::shared(&plan);
             rights::strip(&plan);
-            (before, steps) = (plan.tile, steps + 1);
+            (before, columns, steps) = (plan.tile, chunk(&plan), steps + 1);
             prop_assert!(steps < 100);
         }
     }

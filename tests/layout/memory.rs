@@ -49,7 +49,9 @@ pub fn shared(plan: &KernelPlan) {
     let (load_chunks, store_chunks) = (s.chunk_rings * s.load_stages, s.chunk_rings * s.store_buffers);
     // The barriers, as the template counts them: two sides of everything that is filled and emptied.
     let shared_place = if s.chunk_rings < consumers { 2 } else { 0 };
-    let of_reductions = if plan.program.reductions.is_empty() { 0 } else { 2 * consumers };
+    // Totals are published without the producer's help.
+    let published = plan.program.reductions.iter().any(|reduction| reduction.operand.axes != Axes::NONE);
+    let of_reductions = if published { 2 * consumers } else { 0 };
     let of_sums = if s.sum_bytes > 0 { 4 } else { 0 };
     let of_delayed = if s.delayed_store { 2 * consumers * s.store_buffers } else { 0 };
     let of_partials = if plan.tile.parts() > 1 { 2 * consumers } else { 0 };
@@ -166,12 +168,21 @@ pub fn chunks(plan: &KernelPlan) {
 }
 
 /// Slices and counters: a slice for each unit that shares a block of a result, a counter for each block, and none of them twice.
-pub fn workspace(plan: &KernelPlan, shape: Shape) {
-    let (workspace, program) = (plan.workspace(shape), &plan.program);
-    let shape = seen(plan, shape);
+pub fn workspace(plan: &KernelPlan, asked: Shape) {
+    let (workspace, program) = (plan.workspace(asked), &plan.program);
+    let shape = seen(plan, asked);
     let rows = plan.staging.as_ref().map_or(plan.tile.bm, |s| s.rows);
     let along = [(M, shape.m.div_ceil(rows), rows), (N, shape.n.div_ceil(plan.tile.bn), plan.tile.bn), (L, shape.batch, 1)];
+    // On Hopper each consumer of each block has a slice of a total, however many tiles it goes through.
+    let consumers = match plan.tile.shape {
+        TileShape::Sm90a { consumers, .. } => Some(consumers * plan.grid(asked).map_or(0, |[blocks, ..]| blocks as usize)),
+        _ => None,
+    };
+    let total = |axes: Axes| consumers.filter(|_| axes == Axes::NONE);
     let of = |axes: Axes| {
+        if let Some(slices) = total(axes) {
+            return (1, slices, 1);
+        }
         along.iter().fold((1, 1, 1), |(blocks, slices, elements), (axis, count, extent)| {
             if axes.contains(*axis) { (blocks * count, slices, elements * extent) } else { (blocks, slices * count, elements) }
         })
@@ -182,14 +193,14 @@ pub fn workspace(plan: &KernelPlan, shape: Shape) {
         let axes = reduction.operand.axes;
         let (blocks, slices, elements) = of(axes);
         if !sets.contains(&axes) {
-            regions.extend(
-                (slices > 1).then(|| region(format!("counters of {axes:?}"), workspace.arrivals[sets.len()], 4 * blocks)),
-            );
+            let counters = || region(format!("counters of {axes:?}"), workspace.arrivals[sets.len()], 4 * blocks);
+            regions.extend((slices > 1 || total(axes).is_some()).then(counters));
             sets.push(axes);
         }
-        let added = reduction.atomic && reduction.monoid.adds() && reduction.value != ValueType::F64;
+        let added = reduction.atomic && total(axes).is_none() && reduction.monoid.adds() && reduction.value != ValueType::F64;
         let bytes = if added { 1 } else { slices } * blocks * elements * 4 * reduction.monoid.words(reduction.value);
-        regions.extend((slices > 1).then(|| region(format!("slices of reduction {i}"), workspace.partials[i], bytes)));
+        let slices_of = || region(format!("slices of reduction {i}"), workspace.partials[i], bytes);
+        regions.extend((slices > 1 || total(axes).is_some()).then(slices_of));
     }
     for (i, sum) in program.sums.iter().enumerate() {
         let (along, across, extent) = match sum.side {

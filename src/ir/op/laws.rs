@@ -1,4 +1,4 @@
-//! What the rows are written with: shorthands for derivatives, which are graphs too, and for laws.
+//! Shorthands for the rows: for derivatives, which are graphs too, and for laws.
 
 use super::{Op, Rewrite};
 use crate::ir::graph::{Constant, Graph, Node, NodeId};
@@ -24,7 +24,7 @@ impl Graph {
         let (less, more) = (self.f(Op::Sub, &[one, a]), self.f(Op::Add, &[one, a]));
         self.mul_(less, more)
     }
-    /// `g` where `|a|` is at most so large, else 0.
+    /// `g` if `|a|` is at most `limit`, otherwise 0.
     pub(super) fn within(&mut self, a: NodeId, limit: f64, g: NodeId) -> NodeId {
         let (size, limit, zero) = (self.f(Op::Abs, &[a]), self.k(a, limit), self.k(g, 0.0));
         let inside = self.f(Op::Le, &[size, limit]);
@@ -86,7 +86,7 @@ impl Graph {
 }
 
 impl Node {
-    /// The operands that the value is linear in, each by itself: what sums of it may take the others out of.
+    /// The operands in which the value is linear, each on its own. A sum of the value may take the other operands out.
     pub fn linear_in(&self) -> &'static [usize] {
         match self {
             Node::Apply { op: Op::Mul, .. } => &[0, 1],
@@ -95,7 +95,7 @@ impl Node {
         }
     }
 
-    /// The two factors of a product: a sum of such is one fused multiply-add an element.
+    /// The two factors of a product. A sum of such products is one fused multiply-add an element.
     pub fn factors(&self) -> Option<[NodeId; 2]> {
         match self {
             Node::Apply { op: Op::Mul, args } => <[NodeId; 2]>::try_from(args.as_slice()).ok(),
@@ -103,7 +103,7 @@ impl Node {
         }
     }
 
-    /// What a sum adds up, or a difference takes the second of from the first; and whether it is a difference.
+    /// The two terms of a sum or a difference, and whether it is a difference.
     pub fn addends(&self) -> Option<([NodeId; 2], bool)> {
         match self {
             Node::Apply { op: op @ (Op::Add | Op::Sub), args } => Some((args.as_slice().try_into().ok()?, *op == Op::Sub)),
@@ -117,7 +117,7 @@ pub(super) fn truth(b: bool) -> f64 {
     f64::from(u8::from(b))
 }
 
-/// The value of a primitive of integers, as numbers that hold them exactly.
+/// The value of a primitive of integers, as numbers that represent them exactly.
 pub(super) fn integers(value: fn(&[i32]) -> i32, x: &[f64]) -> f64 {
     f64::from(value(&x.iter().map(|x| *x as i32).collect::<Vec<_>>()))
 }

@@ -1,22 +1,23 @@
-//! THE table of primitives. One row holds everything there is to know about one: name, doc, typing, CUDA spelling, value,
-//! derivative, cost and error bound. The enum, the names in text and JSON, the listing in the docs and the tests come from
-//! the table; nothing outside this folder matches on a primitive.
+//! THE table of primitives. One row holds everything about one primitive: name, doc, typing, CUDA spelling, value,
+//! derivative, cost and error bound. The enum, the names in text and JSON, the listing in the docs and the tests come
+//! from the table. No code outside this folder matches on a primitive.
 //!
-//! In a spelling `$0`, `$1`, `$2` stand for the operands, which the printer has already made atomic expressions.
-//! Values are evaluated in `f64`: an `f32` primitive is its exact value rounded once to `f32`, which is what the reference
-//! executor computes and what the bounds are measured against. Integers and truth values are exact in `f64`. The value on
-//! `f64` operands is what this machine's library computes in `f64`, without another rounding.
+//! In a spelling, `$0`, `$1`, `$2` stand for the operands, which the printer has already made atomic expressions.
+//! Values are evaluated in `f64`. An `f32` primitive is its exact value rounded once to `f32`. The reference executor
+//! computes this value, and error bounds are measured against it. Integers and truth values are exact in `f64`. The
+//! value for `f64` operands is that of this machine's library in `f64`, without another rounding.
 
 use super::graph::{Graph, Node, NodeId};
 use crate::dtype::{DType, ValueType};
 
-/// Where a spelling is tested: for each operand the intervals of its values. The last entry also stands for the operands that follow.
+/// Where a spelling is tested: the intervals of each operand's values. The last entry also applies to the operands that
+/// follow.
 pub type Domain = &'static [&'static [[f32; 2]]];
 
-/// The domain of a row that names none.
+/// The domain of a row that states none.
 const WIDE: Domain = &[&[[-1000.0, 1000.0]]];
 
-/// A cheaper spelling, used where every stored matrix is 16 bit or narrower, and how far it may be from the exact value.
+/// A cheaper spelling, used if every stored matrix is 16 bit or narrower, and its distance from the exact value.
 #[derive(Clone, Copy, Debug)]
 pub struct Fast {
     /// The spelling.
@@ -25,7 +26,7 @@ pub struct Fast {
     pub absolute: f64,
     /// Largest relative error on the tested range; an error within either bound passes.
     pub relative: f64,
-    /// The tested range: what the approximation is meant for.
+    /// The tested range, for which the approximation is meant.
     pub domain: Domain,
     /// Issue slots for one element, roughly, on the scale of [`Row::cost`].
     pub cost: u32,
@@ -33,28 +34,28 @@ pub struct Fast {
     pub code: u32,
 }
 
-/// Gradients of the operands from the operands, the result and the result's gradient; `None` where it is zero.
+/// Gradients of the operands from the operands, the result and the result's gradient; `None` for a gradient of zero.
 pub type Adjoint = fn(&mut Graph, &[NodeId], NodeId, NodeId) -> Vec<Option<NodeId>>;
 
-/// How a primitive whose result is one of its operands picks it.
+/// How a primitive selects one of its operands as its result.
 #[derive(Clone, Copy, Debug)]
 pub struct Picks {
-    /// The two operands: the first is picked where the condition holds.
+    /// The two operands. The first is selected if the condition holds.
     pub arms: [usize; 2],
     /// The condition.
     pub condition: fn(&mut Graph, &[NodeId]) -> NodeId,
 }
 
-/// What an application of a primitive may be replaced by, bit for bit.
+/// A replacement for an application of a primitive, equal bit for bit.
 #[derive(Clone, Debug)]
 pub enum Rewrite {
-    /// A value that is there.
+    /// An existing value.
     Is(NodeId),
     /// A simpler node.
     Becomes(Node),
 }
 
-/// Replaces an application where that changes no bit of its value, whatever the operands are.
+/// Replaces an application if that changes no bit of its value, whatever the operands are.
 pub type Law = fn(&Graph, &[NodeId]) -> Option<Rewrite>;
 
 /// One row of the table.
@@ -66,48 +67,52 @@ pub struct Row {
     pub doc: &'static str,
     /// Typing.
     pub signature: Signature,
-    /// The format that it rounds to, where the prelude's part for that has to be there.
+    /// The format that it rounds to, if a part of the prelude must be included for it.
     pub format: Option<DType>,
     /// Exact CUDA spelling for `f32` (or the only one).
     pub cuda: &'static str,
-    /// CUDA spelling for `i32`, where it differs.
+    /// CUDA spelling for `i32`, if it differs.
     pub cuda_i32: &'static str,
-    /// CUDA spelling for `f64`, where it differs.
+    /// CUDA spelling for `f64`, if it differs.
     pub cuda_f64: &'static str,
     /// The cheaper spelling, if there is one.
     pub fast: Option<Fast>,
     /// The value.
     pub eval: fn(&[f64]) -> f64,
-    /// The value for `i32` operands, where arithmetic wraps; operands of division may be anything.
+    /// The value for `i32` operands, if arithmetic wraps. Operands of a division may be anything.
     pub eval_i32: Option<fn(&[i32]) -> i32>,
-    /// The derivative; `None` where it is zero or undefined everywhere (comparisons, rounding, logic), and where the
-    /// primitive picks an operand, which says it all.
+    /// The derivative; `None` if it is zero or undefined everywhere (comparisons, rounding, logic), or if the primitive
+    /// selects an operand, which determines its derivative.
     pub adjoint: Option<Adjoint>,
-    /// How it picks an operand, if that is what it does: the gradient goes to the one that is picked.
+    /// How it selects an operand, if it does: the gradient goes to the selected operand.
     pub picks: Option<Picks>,
-    /// What it may be replaced by where operands are special.
+    /// Its replacement for special operands.
     pub law: Option<Law>,
-    /// Issue slots for one element of the exact spelling, roughly: an instruction takes one, and one of the special-function unit seven.
+    /// Issue slots of the exact spelling for one element, roughly: one for an instruction, and seven for one of the
+    /// special-function unit.
     pub cost: u32,
-    /// Machine instructions of the exact spelling where it is inlined, roughly: what it costs the compiler. The slots again, unless
-    /// a long way stands in the code that few elements go.
+    /// Machine instructions of the exact spelling where it is inlined, roughly: its cost for the compiler. By default
+    /// the issue slots, unless the code contains a long path that few elements take.
     pub code: u32,
     /// Where the exact spelling is tested.
     pub domain: Domain,
-    /// Largest error of the exact spelling, in units in the last place of the `f32` result. 0: bit-exact, may be folded.
+    /// Largest error of the exact spelling, in units in the last place of the `f32` result. 0: bit-exact, may be
+    /// folded.
     pub ulp: u32,
-    /// The same of the `f64` spelling, in units of the `f64` result. The bounds are those of CUDA's documentation.
+    /// The same for the `f64` spelling, in units of the `f64` result. The bounds are those of CUDA's documentation.
     pub ulp_f64: u32,
 }
 
 macro_rules! primitives {
     ($( $(#[doc = $doc:literal])+ $(#[doc(alias = $alias:literal)])* $variant:ident = $name:literal
-        $(method ($method:ident($($p:ident),*)))?, $sig:expr, cost $cost:literal, $(code $code:literal,)? $(format $format:ident,)? ulp $ulp:tt,
+        $(method ($method:ident($($p:ident),*)))?, $sig:expr, cost $cost:literal,
+        $(code $code:literal,)? $(format $format:ident,)? ulp $ulp:tt,
         $(domain $domain:expr,)? cuda $cuda:literal
-        $(, f64 $cuda_f64:literal within $ulp_f64:literal)? $(, integers $integers:expr)? $(, i32 $cuda_i32:literal, $eval_i32:expr)?
+        $(, f64 $cuda_f64:literal within $ulp_f64:literal)?
+        $(, integers $integers:expr)? $(, i32 $cuda_i32:literal, $eval_i32:expr)?
         $(, fast $fast:literal ($abs:literal, $rel:literal) $(cost $fast_cost:literal)? $(code $fast_code:literal)? on $on:expr)?
         $(, eval $eval:expr)? $(, adjoint $adjoint:expr)? $(, picks $arms:tt $condition:expr)? $(, law $law:expr)?; )*) => {
-        /// A primitive of the epilogue graph. See the [table](crate::ir::op) for what each one means.
+        /// A primitive of the epilogue graph. The [table](crate::ir::op) defines each one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum Op { $(
             $(#[doc = $doc])+
@@ -151,7 +156,7 @@ macro_rules! primitives {
             ulp_f64: primitives!(@or $ulp $(, $ulp_f64)?),
         } ),*];
 
-        /// Hands every row to `builder_method!`: its documentation, its variant, and its method, if it has one.
+        /// Passes every row to `builder_method!`: its documentation, its variant, and its method, if it has one.
         macro_rules! primitive_methods {
             () => { $( builder_method! {
                 $(#[doc = $doc])+
@@ -216,8 +221,8 @@ impl Op {
         self == Op::Rem || !row.is_differentiable() && row.signature.takes_floats()
     }
 
-    /// The conversion to a format: a change of type for `f32`, `f64`, `i32` and `bool`; the rounding of a store otherwise, whose result
-    /// has the type of what is loaded from there.
+    /// The conversion to a format. For `f32`, `f64`, `i32` and `bool` it changes the type. For other formats it rounds
+    /// like a store, and its result has the type of a load from that format.
     pub fn cast(to: DType) -> Op {
         match to {
             DType::F32 => Op::ToF32,
@@ -235,12 +240,12 @@ impl Op {
 }
 
 impl Row {
-    /// The intervals that an operand is tested on.
+    /// The test intervals of an operand.
     pub fn intervals(domain: Domain, operand: usize) -> &'static [[f32; 2]] {
         domain[operand.min(domain.len() - 1)]
     }
 
-    /// The exact CUDA spelling on operands the first of which has this type.
+    /// The exact CUDA spelling for operands whose first has this type.
     pub fn spelling(&self, first: Option<ValueType>) -> &'static str {
         match first {
             _ if self.signature == Signature::Select => self.cuda,
@@ -255,14 +260,14 @@ impl Row {
         (if operands.contains(&ValueType::F64) { self.ulp_f64 } else { self.ulp }) == 0
     }
 
-    /// The value on operands of these types, if they are integers and so is it.
+    /// The value on operands of these types, if they and the result are integers.
     pub fn on_integers(&self, operands: &[ValueType]) -> Option<fn(&[i32]) -> i32> {
         let is_same = matches!(self.signature, Signature::Same { gives: None, .. });
         self.eval_i32.filter(|_| is_same && operands.iter().all(|t| *t == ValueType::I32))
     }
 
-    /// Gradients of the operands from the operands, the result and the result's gradient, `None` where it is zero; nothing
-    /// at all where there is no derivative.
+    /// Gradients of the operands from the operands, the result and the result's gradient, `None` for a gradient of
+    /// zero; no list if there is no derivative.
     pub fn gradients(&self, graph: &mut Graph, args: &[NodeId], y: NodeId, g: NodeId) -> Option<Vec<Option<NodeId>>> {
         if let Some(Picks { arms, condition }) = self.picks {
             let condition = condition(graph, args);
@@ -275,7 +280,7 @@ impl Row {
         self.adjoint.map(|adjoint| adjoint(graph, args, y, g))
     }
 
-    /// Issue slots for one element, roughly, of the spelling that a kernel takes.
+    /// Issue slots for one element, roughly, in the spelling that a kernel uses.
     pub fn cost_of(&self, fast_math: bool) -> u32 {
         self.fast.filter(|_| fast_math).map_or(self.cost, |fast| fast.cost)
     }
@@ -305,7 +310,7 @@ mod tests {
                 assert!(!spelling.contains(&format!("${}", row.signature.arity())), "{}: `{spelling}`", row.name);
             }
             let integers = row.signature.result(&vec![ValueType::I32; row.signature.arity()]) == Some(ValueType::I32);
-            // Nothing of single precision is left in what is computed of doubles.
+            // The spelling for doubles must not use single precision.
             let takes_doubles = row.signature.result(&vec![ValueType::F64; row.signature.arity()]).is_some();
             let words = row.cuda_f64.split(|c: char| !c.is_alphanumeric() && c != '_');
             let single =
@@ -331,7 +336,7 @@ mod tests {
         assert_eq!(value(Op::Div, &[-7, 2]), -3);
         assert_eq!(value(Op::Rem, &[-7, 2]), -1);
         assert_eq!(value(Op::Mul, &[i32::MAX, 2]), -2);
-        // Python's quotients and remainders, of every pair of signs.
+        // Python's quotients and remainders, for every pair of signs.
         for (a, b, quotient, rest) in
             [(7, 2, 3, 1), (-7, 2, -4, 1), (7, -2, -4, -1), (-7, -2, 3, -1), (6, -2, -3, 0), (7, 0, 0, 0)]
         {

@@ -1,20 +1,20 @@
-//! What operands a primitive takes and what it gives, as data.
+//! The operands that a primitive takes and the result that it gives, as data.
 
 use crate::dtype::ValueType::{self, Bool, F32, F64, I32};
 
-/// What operands a primitive takes and what it gives.
+/// The operands that a primitive takes and the result that it gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signature {
-    /// Operands that all have one of some types.
+    /// Operands that all have the same one of these types.
     Same {
         /// How many operands.
         arity: usize,
-        /// The types: the operands are all of the first, or all of the second, and so on.
+        /// The types: all operands have the first, or all have the second, and so on.
         takes: &'static [ValueType],
         /// The result's type; `None` if it is that of the operands.
         gives: Option<ValueType>,
     },
-    /// A truth value and two operands of one type, which is the result's.
+    /// A truth value and two operands of one type, which is also the result's.
     Select,
     /// Any one operand; the result has the given type.
     Convert(ValueType),
@@ -38,15 +38,15 @@ pub(super) mod shorthands {
     pub const fn integer(arity: usize) -> Signature {
         same(arity, &[I32])
     }
-    /// Conditions, or bit by bit on integers.
+    /// Conditions, or integers bit by bit.
     pub const fn bitwise(arity: usize) -> Signature {
         same(arity, &[Bool, I32])
     }
     pub const COMPARE: Signature = gives(Signature::numeric(2), Bool);
     pub const EQUATE: Signature = gives(same(2, &[F32, F64, I32, Bool]), Bool);
-    /// A condition of one floating-point number.
+    /// A condition on one floating-point number.
     pub const TEST: Signature = gives(float(1), Bool);
-    /// To a precision below that of `f32`.
+    /// A rounding to a precision below that of `f32`.
     pub const ROUNDS: Signature = gives(float(1), F32);
     pub const fn float(arity: usize) -> Signature {
         Signature::floating(arity)
@@ -54,14 +54,14 @@ pub(super) mod shorthands {
     pub const fn numeric(arity: usize) -> Signature {
         Signature::numeric(arity)
     }
-    /// The bits of a number of one type as a number of the other.
+    /// The bits of a number of one type, as a number of the other.
     pub const fn bits(from: &'static [ValueType], to: ValueType) -> Signature {
         gives(same(1, from), to)
     }
 }
 
 impl Signature {
-    /// `f32` operands, `f32` result: that of custom primitives, and of functions.
+    /// `f32` operands, `f32` result: the signature of custom primitives and of functions.
     pub const fn float(arity: usize) -> Signature {
         same(arity, &[F32])
     }
@@ -76,7 +76,7 @@ impl Signature {
         same(arity, &[F32, F64, I32])
     }
 
-    /// How many operands.
+    /// The number of operands.
     pub const fn arity(self) -> usize {
         match self {
             Signature::Same { arity, .. } => arity,
@@ -93,7 +93,7 @@ impl Signature {
         }
     }
 
-    /// The result's type on operands of these types, as many as it takes; `None` if it does not take them.
+    /// The result's type for operands of these types, as many as it takes; `None` if it does not take them.
     pub fn result(self, operands: &[ValueType]) -> Option<ValueType> {
         match (self, operands) {
             (Signature::Same { takes, gives, .. }, [first, rest @ ..]) => {

@@ -7,13 +7,13 @@ pub(super) const HALF_ROOT_OF_PI: f64 = 0.886_226_925_452_758;
 /// 1 / sqrt(2 pi), the density of the normal distribution at 0.
 pub(super) const DENSITY_AT_0: f64 = 0.398_942_280_401_432_7;
 
-/// What is left of a number of half turns after whole turns, from -1 to 1: exact, with the sign of a zero.
+/// The remainder of a number of half turns after whole turns, from -1 to 1: exact, with the sign of a zero.
 fn half_turns(x: f64) -> f64 {
     let rest = x % 2.0;
     if rest.abs() > 1.0 { rest - 2f64.copysign(rest) } else { rest }
 }
 
-/// `sin(pi x)`: the distance from a half turn is exact, too.
+/// `sin(pi x)`. The distance from a half turn is exact, too.
 pub(super) fn sinpi(x: f64) -> f64 {
     let rest = half_turns(x);
     let within = if rest.abs() > 0.5 { (1.0 - rest.abs()).copysign(rest) } else { rest };
@@ -25,10 +25,10 @@ pub(super) fn cospi(x: f64) -> f64 {
     (PI * (0.5 - half_turns(x).abs())).sin()
 }
 
-/// The distribution function of the normal distribution, `erfc(-x / sqrt(2)) / 2`. Far out `erfc` magnifies the rounding of its argument,
-/// so what the argument loses is made up for by the first derivative.
+/// The distribution function of the normal distribution, `erfc(-x / sqrt(2)) / 2`. Far from 0 `erfc` magnifies the
+/// rounding of its argument, so the first derivative corrects the loss.
 pub(super) fn normcdf(x: f64) -> f64 {
-    // The rest of 1 / sqrt(2) behind its nearest f64.
+    // The difference between 1 / sqrt(2) and its nearest f64.
     const REST: f64 = -4.833_646_656_726_457e-17;
     let argument = -x * FRAC_1_SQRT_2;
     let lost = (-x).mul_add(FRAC_1_SQRT_2, -argument) - x * REST;
@@ -36,8 +36,9 @@ pub(super) fn normcdf(x: f64) -> f64 {
     0.5 * (libm::erfc(argument) - correction)
 }
 
-/// The inverse error function: Halley's steps from Winitzki's approximation ("A handy approximation for the error function and its inverse",
-/// 2008), which is right to 0.2 %. Three steps leave the rounding. Beyond 1/2 they solve for `erfc`, which keeps the digits of `1 - x`.
+/// The inverse error function: Halley's steps from Winitzki's approximation ("A handy approximation for the error
+/// function and its inverse", 2008), whose error is 0.2 %. After three steps only rounding is left. Beyond 1/2 they
+/// solve for `erfc`, which keeps the digits of `1 - x`.
 pub(super) fn erfinv(x: f64) -> f64 {
     let a = x.abs();
     if a == 0.0 || a >= 1.0 || a.is_nan() {
@@ -51,7 +52,7 @@ pub(super) fn erfinv(x: f64) -> f64 {
     }
     let half = (-a * a).ln_1p() / 2.0;
     let t = 2.0 / (PI * 0.147) + half;
-    // Below, the difference of nearly equal numbers would be off by more than a line is.
+    // Below, the difference of nearly equal numbers would have a larger error than a line.
     let mut y = if a < 1e-3 { a / FRAC_2_SQRT_PI } else { ((t * t - 2.0 * half / 0.147).sqrt() - t).sqrt() };
     for _ in 0..4 {
         let over = if a > 0.5 { (1.0 - a) - libm::erfc(y) } else { libm::erf(y) - a };

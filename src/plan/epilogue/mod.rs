@@ -1,4 +1,4 @@
-//! The epilogue of a plan: its values in the phases that compute them, its reductions, and the sums of operands beside it.
+//! The epilogue of a plan: its values, placed in phases, its reductions, and the sums of operands beside it.
 
 pub(super) mod operand_sums;
 pub(super) mod program;

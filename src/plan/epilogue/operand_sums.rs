@@ -1,9 +1,9 @@
-//! Sums of an operand's elements over K, beside the product, which reads them anyway.
+//! Sums of an operand's elements over K, beside the product, which reads the elements anyway.
 //!
-//! All tiles in a column of tiles read the same lines of B. The first of them, at most [`MOST_PARTS`], take part in their sums: of
-//! so many blocks of K each sums one, so that none of them is long behind the others. What such a tile comes to is a
-//! *slice* in the workspace, and the last to arrive adds the slices up in their order; a tile that takes part alone writes the result
-//! itself. Of A the same holds for the tiles in a row.
+//! All tiles in a column of tiles read the same lines of B. The first of these tiles, at most [`MOST_PARTS`], share the
+//! work: each sums one of every so many blocks of K, so none of them falls far behind the others. Each leaves its
+//! partial sums as a *slice* in the workspace. The last tile to arrive adds up the slices in their order. A tile
+//! without partners writes the result itself. The tiles in a row share the sums of A in the same way.
 
 use crate::dtype::ValueType;
 use crate::ir::axes::L;
@@ -17,18 +17,18 @@ use serde::Serialize;
 pub struct OperandSum {
     /// Which argument.
     pub argument: usize,
-    /// How the result lies in memory; what of the batch it does not vary along is summed over.
+    /// How the result lies in memory. If it does not vary along L, the batch is summed, too.
     pub operand: Operand,
-    /// Whose elements, as the kernel sees it.
+    /// The operand whose elements are summed, as the kernel sees it.
     pub side: Side,
     /// The type of the sum.
     pub value: ValueType,
-    /// Whether what the result's memory holds takes part.
+    /// Whether the sum is added to the values already in memory.
     pub accumulate: bool,
 }
 
-/// The most tiles that share the terms of a sum. Few enough for one warp to add their slices up, and enough for one of so many blocks
-/// of K to be summed while the others are multiplied.
+/// The most tiles that share a sum. One warp can still add up this many slices, and each tile sums few enough blocks of
+/// K that the other multiplications hide it.
 pub(crate) const MOST_PARTS: usize = 16;
 
 impl OperandSum {
@@ -37,8 +37,8 @@ impl OperandSum {
         extent(self.side, tile)
     }
 
-    /// Blocks of the result, each with a counter of who has arrived, and bytes of the slices of all of them; none of either where a
-    /// tile takes part alone in every problem of this shape, as the kernel sees it.
+    /// The number of blocks of the result, each with a counter of arrivals, and the bytes of all their slices. `None`
+    /// if every tile works alone in every problem of this shape, as the kernel sees it.
     pub(in crate::plan) fn workspace(&self, tile: &Tile, shape: Shape) -> Option<[usize; 2]> {
         let [along, across] = match self.side {
             Side::A => [shape.m.div_ceil(tile.bm), shape.n.div_ceil(tile.bn)],
@@ -59,7 +59,7 @@ fn extent(side: Side, tile: &Tile) -> usize {
     }
 }
 
-/// Lines that a tile sums of A and of B: all of its own, or none.
+/// Lines of A and of B that a tile sums: all of its own, or none.
 pub(crate) fn lines(sums: &[OperandSum], tile: &Tile) -> [usize; 2] {
     Side::ALL.map(|side| if sums.iter().any(|sum| sum.side == side) { extent(side, tile) } else { 0 })
 }

@@ -1,15 +1,16 @@
 //! The program: every value of an epilogue placed where it varies, regions as branches.
 //!
-//! A value that varies along neither M nor N is computed once per tile, along N only once per thread and column strip,
-//! along M only once per row, else in the visit of a strip. Loop-invariant motion is nothing but [`Phase::of`].
+//! A value that varies along neither M nor N is computed once per tile. A value that varies along N only is computed
+//! once per thread and column strip, along M only once per row, and otherwise in the visit of a strip. [`Phase::of`] is
+//! all there is to loop-invariant motion.
 //!
 //! # Regions
 //!
-//! A select whose condition is *positional* (made of coordinates, scalars and constants, or constant along a row) becomes
-//! a branch if what only its arms need costs enough: where the condition is uniform over a strip, one arm runs. A
-//! condition that varies along the strip runs an arm if any of its elements wants it, and picks per element; so no arm's
-//! code stands twice, and only a strip that the border crosses evaluates both. Every other select stays a select, as does
-//! one inside eight others that branch.
+//! A select becomes a branch if its condition is *positional* and the code that only its arms need costs enough. A
+//! condition is positional if it consists of coordinates, scalars and constants, or is constant along a row. Where the
+//! condition is uniform over a strip, one arm runs. A condition that varies along the strip runs an arm if any of its
+//! elements needs it, and selects for each element. So no arm's code is duplicated, and only strips that the boundary
+//! crosses evaluate both arms. Every other select stays a select, and so does one inside eight others that branch.
 
 use crate::check::{Checked, Type};
 use crate::dtype::ValueType;
@@ -45,8 +46,8 @@ impl Phase {
         }
     }
 
-    /// The same behind so many reductions along the row: what is one value for a tile otherwise is made for each row, and
-    /// what is one for a column for each element.
+    /// The phase of a value behind this many reductions along the row. A value that is otherwise computed once per tile
+    /// is then computed for each row, and a value per column for each element.
     pub fn behind(stage: usize, axes: Axes) -> Phase {
         match Phase::of(axes) {
             Phase::Tile if stage > 0 => Phase::Row,
@@ -66,12 +67,12 @@ impl Phase {
 pub struct Instr {
     /// Its type.
     pub value: ValueType,
-    /// Where it is computed.
+    /// The phase that computes it.
     pub phase: Phase,
     /// How many reductions along the row lie behind it, one behind the other.
     #[serde(skip_serializing_if = "is_first")]
     pub stage: usize,
-    /// How.
+    /// How it is computed.
     pub kind: InstrKind,
 }
 
@@ -80,15 +81,16 @@ const fn is_first(stage: &usize) -> bool {
     *stage == 0
 }
 
-/// How a value comes about. Numbers are places in [`Program::steps`], arguments those of [`Checked::arguments`].
+/// How a value is computed. Numbers are indices into [`Program::steps`]; arguments are indices into
+/// [`Checked::arguments`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InstrKind {
-    /// The mainloop hands it over.
+    /// The mainloop passes it to the epilogue.
     Accumulator,
     /// A literal.
     Constant(#[serde(serialize_with = "constant_as_text")] Constant),
-    /// From the place of the element.
+    /// From the coordinates of the element.
     Coordinate(Coordinate),
     /// From the parameter block.
     Scalar {
@@ -99,7 +101,7 @@ pub enum InstrKind {
     Load {
         /// Which argument.
         argument: usize,
-        /// How it lies there.
+        /// How it lies in memory.
         operand: Operand,
     },
     /// From a table in memory.
@@ -109,16 +111,16 @@ pub enum InstrKind {
         /// The index: one operand.
         args: Vec<usize>,
     },
-    /// A row of the table of primitives.
+    /// A primitive of the table.
     Apply {
         /// Which.
         op: Op,
         /// Its operands.
         args: Vec<usize>,
     },
-    /// What a row has come to: the result of one of the [`Stage`]s' reductions.
+    /// The result of a reduction along the row, from one of the [`Stage`]s.
     Reduced,
-    /// The user's own expression.
+    /// A custom primitive of the user.
     Custom {
         /// The primitive's name.
         name: String,
@@ -133,19 +135,19 @@ fn constant_as_text<S: serde::Serializer>(constant: &Constant, s: S) -> Result<S
     s.collect_str(&constant.value())
 }
 
-/// What is done in the visit of a strip, in order.
+/// What the visit of a strip does, in order.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Item {
     /// Compute a value.
     Instr(usize),
-    /// A select as a branch: its arms' own values, then the select's.
+    /// A select as a branch: the values that only its arms need, then the select itself.
     Branch {
         /// The select.
         select: usize,
-        /// What only the first arm needs.
+        /// The values that only the first arm needs.
         then: Vec<Item>,
-        /// What only the second arm needs.
+        /// The values that only the second arm needs.
         otherwise: Vec<Item>,
     },
 }
@@ -161,21 +163,21 @@ pub struct Store {
     pub value: usize,
 }
 
-/// An epilogue, placed.
+/// An epilogue whose values are placed in phases.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Program {
     /// Every live value, operands before users.
     pub steps: Vec<Instr>,
     /// The visit: values of [`Phase::Visit`] that are not loads or the accumulator.
     pub visit: Vec<Item>,
-    /// What is reduced along rows before the visit, stage after stage.
+    /// The reductions along rows before the visit, stage by stage.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<Stage>,
     /// The stores, after everything in the visit.
     pub stores: Vec<Store>,
     /// The reductions, after the stores.
     pub reductions: Vec<PlannedReduction>,
-    /// The sums of operands over K, which the mainloop takes.
+    /// The sums of operands over K, which the mainloop computes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sums: Vec<OperandSum>,
     /// Where in the user's program each value was built.
@@ -183,15 +185,15 @@ pub struct Program {
     pub built_at: Vec<BuiltAt>,
 }
 
-/// How deep branches nest; a select further inside stays a select. Lanes that diverge meet again at hardware barriers, of
+/// How deep branches nest. A select further inside stays a select. Diverged lanes meet again at hardware barriers, of
 /// which there are sixteen, and ptxas 13.0 has miscompiled two kernels that nested 24 deep
 /// (`docs/measurements/0038-ptxas-miscompiles.md`).
 const DEEPEST_BRANCH: usize = 8;
 
-/// Issue slots of one element in both arms together, spelled exactly, from which a branch pays.
+/// A select becomes a branch from this many issue slots of one element on, both arms together, spelled exactly.
 const BRANCH_PAYS: u32 = 12;
 
-/// Issue slots on an element's way through the visit from which on a Hopper kernel's code is for half of a tile's columns, and
+/// From this many issue slots of an element in the visit on, a Hopper kernel's code covers half of a tile's columns and
 /// runs twice.
 const SPLIT_FROM: u32 = 24;
 
@@ -272,7 +274,8 @@ impl Program {
         }
     }
 
-    /// Whether the value stands for itself wherever it is used, and is never stored: constants, coordinates, scalars.
+    /// Whether the value is an expression that is repeated wherever it is used, and has no variable: constants,
+    /// coordinates, scalars.
     pub fn is_inline(&self, step: usize) -> bool {
         matches!(self.steps[step].kind, InstrKind::Constant(_) | InstrKind::Coordinate(_) | InstrKind::Scalar { .. })
     }
@@ -282,13 +285,13 @@ impl Program {
         matches!(self.steps[step].kind, InstrKind::Load { .. } | InstrKind::Accumulator | InstrKind::Reduced)
     }
 
-    /// Every monoid with the type that it reduces: of the sinks' reductions, then of those along rows.
+    /// Every monoid with the type that it reduces: first those of the sinks, then those of reductions along rows.
     pub fn monoids(&self) -> impl Iterator<Item = (Monoid, ValueType)> + '_ {
         let inside = self.stages.iter().flat_map(|stage| &stage.reductions).map(|r| (r.monoid, r.value));
         self.reductions.iter().map(|r| (r.monoid, r.value)).chain(inside)
     }
 
-    /// The steps of a phase that have to be computed there, in order.
+    /// The steps that a phase computes, in order.
     pub fn of_phase(&self, phase: Phase) -> impl Iterator<Item = usize> + '_ {
         (0..self.steps.len()).filter(move |&s| self.steps[s].phase == phase && !self.is_inline(s))
     }
@@ -301,7 +304,7 @@ impl Program {
         })
     }
 
-    /// Issue slots for one element in the visit, roughly: of all arms together, as they stand in the code of exact or fast math.
+    /// Issue slots of one element in the visit, roughly: all arms together, in the spelling of exact or fast math.
     pub fn cost(&self, fast_math: bool) -> u32 {
         let visit = (0..self.steps.len()).filter(|&s| self.steps[s].phase == Phase::Visit);
         let steps = visit.map(|s| self.step_cost(s, fast_math));
@@ -309,9 +312,9 @@ impl Program {
         steps.chain(self.reductions.iter().map(|r| r.monoid.cost())).chain(inside).sum()
     }
 
-    /// Whether a Hopper kernel's code is for half of a tile's columns, and runs twice: where the way through the visit, of each
-    /// branch along the costlier arm, is so long that compilers take long for all of it, and run out of registers. Beside
-    /// reductions that would cost the registers it saves.
+    /// Whether a Hopper kernel's code covers half of a tile's columns and runs twice. It does if the longest path
+    /// through the visit, along the costlier arm of each branch, takes compilers long and runs out of registers. With
+    /// reductions it would cost the registers that it saves.
     pub fn splits_epilogue(&self, fast_math: bool) -> bool {
         self.reductions.is_empty() && self.longest_way(&self.visit, fast_math) >= SPLIT_FROM
     }
@@ -336,7 +339,7 @@ impl Program {
         }
     }
 
-    /// Whether a condition follows from the place of the element and what is constant along its row.
+    /// Whether each value depends only on coordinates and on values that are constant along a row.
     fn is_positional(&self) -> Vec<bool> {
         let mut positional = vec![false; self.steps.len()];
         for (index, step) in self.steps.iter().enumerate() {
@@ -352,19 +355,19 @@ impl Program {
     }
 }
 
-/// The blocks of the visit as a tree: block 0 is the visit itself, every other an arm of a select.
+/// The blocks of the visit as a tree: block 0 is the visit itself, and every other block is an arm of a select.
 struct Regions<'p> {
     program: &'p Program,
-    /// For each block its parent and depth.
+    /// For each block, its parent and depth.
     blocks: Vec<(usize, usize)>,
     /// For each select that branches, its two blocks.
     arms: Vec<Option<[usize; 2]>>,
-    /// For each step of the visit, the block it is computed in.
+    /// For each step of the visit, the block that computes it.
     home: Vec<Option<usize>>,
 }
 
 impl<'p> Regions<'p> {
-    /// The blocks that some values need.
+    /// The blocks for the values that some ends need.
     fn of(program: &'p Program, ends: &[usize]) -> Regions<'p> {
         let positional = program.is_positional();
         let candidate = |s: usize| match &program.steps[s].kind {
@@ -374,8 +377,8 @@ impl<'p> Regions<'p> {
             _ => false,
         };
         let mut branching: Vec<bool> = (0..program.steps.len()).map(candidate).collect();
-        // Place everything as if each candidate branched, then keep the branches that pay and place again: an arm that
-        // does not pay gives its values back to the block around it.
+        // Place everything as if each candidate branched, then keep the branches that pay and place again. An arm that
+        // does not pay returns its values to the block around it.
         let all = Regions::place(program, ends, &branching);
         for (select, branches) in branching.iter_mut().enumerate() {
             if let Some(arms) = all.arms[select] {
@@ -394,7 +397,7 @@ impl<'p> Regions<'p> {
         let count = program.steps.len();
         let mut this = Regions { program, blocks: vec![(0, 0)], arms: vec![None; count], home: vec![None; count] };
         ends.iter().for_each(|&value| this.home[value] = Some(0));
-        // Users come after their operands: walking back, every use of a step is known when the step is reached.
+        // Users come after their operands, so a backward walk has seen every use of a step when it reaches the step.
         for step in (0..count).rev() {
             if program.steps[step].phase != Phase::Visit {
                 continue;
@@ -439,7 +442,7 @@ impl<'p> Regions<'p> {
     }
 
     fn items(&self) -> Vec<Item> {
-        // One list a block, filled in order of steps; a branch takes its arms' lists, which are complete by then.
+        // One list a block, filled in the order of steps. A branch takes its arms' lists, which are complete by then.
         let mut lists: Vec<Vec<Item>> = vec![Vec::new(); self.blocks.len()];
         for (index, step) in self.program.steps.iter().enumerate() {
             let computed = matches!(step.kind, InstrKind::Gather { .. } | InstrKind::Apply { .. } | InstrKind::Custom { .. });

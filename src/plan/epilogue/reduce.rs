@@ -1,20 +1,24 @@
 //! Reductions: from the elements of a strip to the result.
 //!
 //! ```text
-//! thread   takes elements in as it visits them            registers
-//! unit     combines what its threads came to              shared memory
-//! slices   what each unit came to, beside the others'     workspace
+//! thread   takes in elements as it visits them              registers
+//! unit     combines the states of its threads               shared memory
+//! slices   each unit's state, beside those of other units   workspace
 //! result   written by the last unit of a block to arrive
 //! ```
 //!
 //! A *unit* is the threads that share a part of a tile: a block, or a consumer warpgroup on Hopper. Units that differ
-//! only along the axes that are reduced over share a *block* of the result, and each leaves a *slice* for it in the
-//! workspace; the last one to arrive combines the slices in their order, so that the result does not depend on who it
-//! was. The counters of arrivals wrap, so that what is zeroed once serves every launch. A unit without company writes its
-//! block itself.
+//! only along the reduced axes share a *block* of the result. Each unit leaves a *slice* of its own in the workspace.
+//! The last unit to arrive combines the slices in their order, so the result does not depend on which unit was last.
+//! The counters of arrivals wrap, so memory that is zeroed once serves every launch. A unit that shares its block with
+//! no other writes the block itself.
 //!
-//! On Hopper, whose blocks of threads go through tiles in turns, a block of the result waits for one arrival more, which
-//! a consumer without further tiles makes: else whoever is late would be the last again and again, and the later for it.
+//! On Hopper a result with a single element is a *total*: a consumer combines all of its tiles in shared memory, and
+//! publishes once, when it has no further tile. Its slices are counted by consumer, not by tile.
+//!
+//! On Hopper, blocks of threads go from tile to tile. There a block of the result waits for one more arrival, which
+//! comes from a consumer without further tiles. Otherwise the slowest unit would always be the last to arrive, and
+//! would have the fix-up to do as well.
 
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
@@ -28,23 +32,24 @@ use serde::Serialize;
 pub struct PlannedReduction {
     /// Which argument.
     pub argument: usize,
-    /// How the result lies in memory; what it does not vary along is reduced over.
+    /// How the result lies in memory. Axes that it does not vary along are reduced over.
     pub operand: Operand,
     /// The values of an element: one, the two factors of a product that is summed without being rounded, or as many as
     /// the monoid takes.
     pub terms: Vec<usize>,
-    /// The type of what is reduced: of the first of its values.
+    /// The type of the reduced value: that of the first one.
     pub value: ValueType,
-    /// What combines.
+    /// The monoid that combines values.
     pub monoid: Monoid,
     /// Whether units may be combined in any order.
     pub atomic: bool,
-    /// Whether what the result's memory holds takes part: whoever writes an element takes it in before.
+    /// Whether the result is combined with the values already in memory. The unit that writes an element reads it
+    /// first.
     pub accumulate: bool,
 }
 
-/// How the threads of a unit share its rows and columns. Lanes side by side cover a row, the other lanes of a warp further
-/// rows, and so do warps.
+/// How the threads of a unit share its rows and columns. Consecutive lanes cover a row, the other lanes of a warp
+/// further rows, and warps still further ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Unit {
     /// Rows of a unit; its columns are the tile's.
@@ -57,47 +62,53 @@ pub struct Unit {
     pub row_sharers: usize,
 }
 
-/// Bytes of the count of tiles that blocks in step have begun. It is ahead of everything else, so that its address is 0
-/// where there is no memory.
+/// Bytes of the count of tiles that blocks in lockstep have begun. The count is ahead of everything else, so its
+/// address is 0 where there is no memory.
 const PROGRESS_BYTES: usize = 256;
 
-/// Bytes ahead of the parts, in which a unit notes what it takes part in and which blocks are complete.
+/// Bytes ahead of the parts, in which a unit notes its blocks and which of them are complete.
 pub(crate) const NOTE_BYTES: usize = 16;
 
-/// Where the parts of a unit's threads lie in shared memory.
+/// The places of the parts of a unit's threads in shared memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Parts {
-    /// Where each reduction's begin, behind the unit's own notes.
+    /// Where the parts of each reduction begin, behind the unit's notes.
     pub at: Vec<usize>,
     /// Bytes of a unit, a multiple of 16.
     pub bytes: usize,
 }
 
-/// Memory of a plan in which units leave what they came to, and count who has: zero before the first launch.
+/// Device memory of a plan, in which units leave partial results and count arrivals. It is zero before the first
+/// launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Workspace {
-    /// Where each reduction's slices begin, then those of each sum of an operand.
+    /// Where the slices of each reduction begin, then those of each sum of an operand.
     pub partials: Vec<usize>,
     /// Where the counters of each set of axes begin, then those of each sum of an operand.
     pub arrivals: Vec<usize>,
-    /// Bytes of all of it; 0 where every unit writes its block itself and nobody counts tiles.
+    /// Bytes of all of it; 0 if every unit writes its block itself and blocks are not in lockstep.
     pub bytes: usize,
 }
 
 impl PlannedReduction {
-    /// Whether the kernel adds slices up as they arrive. The other monoids have no such instruction for every type, nor
-    /// is there one that takes an `f64` out of memory; they combine in a fixed order also where they need not.
-    pub fn adds_as_they_arrive(&self) -> bool {
-        self.atomic && self.monoid.adds() && self.value != ValueType::F64
+    /// Whether a tile's kernel adds slices up as they arrive, in any order. Other monoids do not have an atomic instruction
+    /// for every type, and `f64` does not have one either. They combine in a fixed order even if any order is allowed.
+    pub fn adds_as_they_arrive(&self, tile: &Tile) -> bool {
+        self.atomic && !self.is_total(tile) && self.monoid.adds() && self.value != ValueType::F64
     }
 
-    /// Bytes of what some elements have come to.
+    /// Whether a consumer combines its tiles itself and publishes once: see the module's page.
+    pub(crate) fn is_total(&self, tile: &Tile) -> bool {
+        matches!(tile.shape, TileShape::Sm90a { .. }) && self.operand.axes == Axes::NONE
+    }
+
+    /// Bytes of the state of a reduction.
     fn state_bytes(&self) -> usize {
         4 * self.monoid.words(self.value)
     }
 }
 
-/// The sets of axes that results vary along, each once: units arrive for all of a set together.
+/// The distinct sets of axes that results vary along. Units arrive once for all results of a set.
 pub(crate) fn sets(reductions: &[PlannedReduction]) -> Vec<Axes> {
     let mut sets: Vec<Axes> = Vec::new();
     for reduction in reductions {
@@ -112,7 +123,7 @@ impl Tile {
     /// The units of a tile that is visited in strips of `strip` columns.
     pub(crate) fn unit(&self, strip: usize) -> Unit {
         let strips = match self.shape {
-            // Of eight consecutive columns a lane holds two.
+            // A lane holds two of eight consecutive columns.
             TileShape::Sm90a { .. } => return Unit { rows: self.consumer_rows(), threads: 128, row_lanes: 4, row_sharers: 1 },
             TileShape::Sm80 { warps_n, .. } => {
                 let lanes = (self.bn / warps_n / strip).clamp(1, 32);
@@ -138,7 +149,8 @@ impl Parts {
         let at = reductions.iter().map(|reduction| {
             let axes = reduction.operand.axes;
             let parts = match (axes.contains(M), axes.contains(N)) {
-                // An element of a matrix is one thread's.
+                _ if reduction.is_total(tile) => threads,
+                // One thread owns an element of a matrix.
                 (true, true) => 0,
                 (true, false) => row_sharers * rows,
                 (false, true) => column_sharers * tile.bn,
@@ -155,18 +167,26 @@ impl Parts {
 impl Workspace {
     /// The workspace of a plan's launches on a shape.
     pub(crate) fn of(plan: &KernelPlan, shape: Shape) -> Workspace {
+        let blocks_launched = plan.grid(shape).map_or(usize::MAX, |[blocks, ..]| blocks as usize);
         let shape = plan.seen(shape);
         let reductions = &plan.program.reductions;
         let rows = plan.tile.unit(plan.strip).rows;
         let units = [(M, shape.m.div_ceil(rows), rows), (N, shape.n.div_ceil(plan.tile.bn), plan.tile.bn), (L, shape.batch, 1)];
         let product = |of: &dyn Fn(&(Axes, usize, usize)) -> usize| units.iter().map(of).fold(1usize, usize::saturating_mul);
         let blocks = |axes: Axes| product(&|(axis, count, _)| if axes.contains(*axis) { *count } else { 1 });
-        let slices = |axes: Axes| product(&|(axis, count, _)| if axes.contains(*axis) { 1 } else { *count });
+        let slices = |axes: Axes| match plan.tile.shape {
+            // Each consumer of a launch publishes a total.
+            TileShape::Sm90a { consumers, .. } if axes == Axes::NONE => blocks_launched.saturating_mul(consumers),
+            _ => product(&|(axis, count, _)| if axes.contains(*axis) { 1 } else { *count }),
+        };
         let elements = |axes: Axes| product(&|(axis, _, extent)| if axes.contains(*axis) { *extent } else { 1 });
         let mut end = if plan.lockstep { PROGRESS_BYTES } else { 0 };
+        // A unit without company writes its block itself, but a total.
+        let totals =
+            |axes: Axes| reductions.iter().any(|reduction| reduction.operand.axes == axes && reduction.is_total(&plan.tile));
         let mut place = |axes: Axes, bytes: usize| {
             let at = end;
-            if slices(axes) > 1 {
+            if slices(axes) > 1 || totals(axes) {
                 end = end.saturating_add(bytes.checked_next_multiple_of(256).unwrap_or(usize::MAX));
             }
             at
@@ -174,7 +194,7 @@ impl Workspace {
         let arrivals: Vec<usize> = sets(reductions).into_iter().map(|axes| place(axes, blocks(axes).saturating_mul(4))).collect();
         let partials = reductions.iter().map(|reduction| {
             let axes = reduction.operand.axes;
-            let slices = if reduction.adds_as_they_arrive() { 1 } else { slices(axes) };
+            let slices = if reduction.adds_as_they_arrive(&plan.tile) { 1 } else { slices(axes) };
             let states = slices.saturating_mul(blocks(axes)).saturating_mul(elements(axes));
             place(axes, states.saturating_mul(reduction.state_bytes()))
         });

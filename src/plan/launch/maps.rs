@@ -1,36 +1,43 @@
 //! Tensor maps: the operands that a kernel copies box by box through the tensor memory accelerator.
 //!
-//! A plan says which memory and which box; address, extents and strides are the launch's. What a launch cannot describe it
-//! marks as unused, and the kernel goes another way.
+//! A plan states the memory and the box of each map. The launch adds address, extents and strides. A launch marks a map
+//! that cannot describe its memory as unused, and the kernel takes its other path.
 
 use crate::dtype::DType;
 use serde::Serialize;
 
-/// One tensor map of a kernel. Its three axes are the contiguous one, the strided one and the batch; a box covers one batch
-/// entry, and reads zero where it reaches beyond the memory.
+/// Bytes of a TMA unit, the least that TMA moves. Addresses, strides and lines of a box are multiples of it. TMA also
+/// clips a box at a multiple of it, not at the element: if the memory's lines end inside a unit, a store of the box
+/// would write beyond them. Such a matrix needs another path for its last chunk.
+pub const TMA_UNIT: usize = 16;
+
+/// One tensor map of a kernel. Its three axes are the contiguous one, the strided one and the batch. A box covers one
+/// batch entry, and reads zero where it reaches beyond the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct TensorMap {
-    /// What it describes.
+    /// The memory that it describes.
     pub source: MapSource,
     /// Format of the elements.
     pub dtype: DType,
-    /// Elements of a box along the contiguous axis: at most 256, a multiple of 16 bytes and no wider than the swizzle.
+    /// Elements of a box along the contiguous axis: at most 256, no wider than the swizzle, and a multiple of [`TMA_UNIT`]
+    /// in bytes.
     pub box_inner: usize,
-    /// ArgumentRuns of a box: at most 256.
+    /// Lines of a box: at most 256.
     pub box_outer: usize,
     /// How the box lies in shared memory.
     pub swizzle: Swizzle,
-    /// Whether the kernel cannot do without: what the map cannot describe is then no argument for it.
+    /// Whether the kernel requires the map. An argument that a required map cannot describe is refused.
     pub required: bool,
 }
 
-/// What a tensor map describes, as the kernel sees it.
+/// The memory that a tensor map describes, as the kernel sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MapSource {
     /// Operand `a` (0) or `b` (1).
     Operand(usize),
-    /// An argument of the epilogue. Its batch axis counts the batch even if the batch shares it: the stride is 0 then.
+    /// An argument of the epilogue. Its batch axis counts all entries even if the batch shares it; its stride is then
+    /// 0.
     Argument(usize),
 }
 

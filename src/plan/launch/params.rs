@@ -1,5 +1,5 @@
-//! The parameter block: names, types and offsets. The one truth from which both the CUDA `struct Params` and the bytes of
-//! a launch are made.
+//! The parameter block: names, types and offsets. Both the CUDA `struct Params` and the bytes of a launch are made from
+//! it.
 
 use crate::check::{Argument, Role};
 use crate::dtype::{DType, ValueType};
@@ -11,7 +11,7 @@ use crate::problem::Operation;
 use serde::Serialize;
 use std::fmt;
 
-/// What a field is.
+/// The type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FieldType {
@@ -60,7 +60,7 @@ impl FieldType {
         }
     }
 
-    /// Bytes its offset is a multiple of, as the CUDA compiler has it.
+    /// Alignment of its offset in bytes, as the CUDA compiler chooses it.
     const fn alignment(self) -> usize {
         match self {
             FieldType::TensorMap => 64,
@@ -77,7 +77,7 @@ pub enum FieldValue {
     M,
     /// Columns.
     N,
-    /// Terms.
+    /// The extent K.
     K,
     /// Batch entries.
     Batch,
@@ -99,32 +99,32 @@ pub enum FieldValue {
     BatchStride(usize),
     /// Whether its address and strides allow wide accesses of a strip.
     Wide(usize),
-    /// How many elements it has, a table.
+    /// The number of elements of a table.
     Length(usize),
     /// Its value.
     Scalar(usize),
-    /// How long the level-2 cache keeps what is read of `a` or `b`: a cache policy.
+    /// The L2 cache policy for reads of `a` or `b`.
     OperandPolicy(usize),
-    /// The same of the epilogue's matrices.
+    /// The L2 cache policy for the epilogue's matrices.
     MatrixPolicy,
-    /// The row in which the last row of tiles begins, where edge tiles are shifted.
+    /// The row where the last row of tiles begins, if edge tiles are shifted.
     EdgeRow,
     /// The column in which the last column of tiles begins.
     EdgeColumn,
     /// Address of the count of tiles that blocks have begun.
     Progress,
-    /// Address of a reduction's slices, or of those of a sum of an operand, which are counted behind.
+    /// Address of the slices of a reduction. The sums of operands are numbered after the reductions.
     Partials(usize),
-    /// Address of the counters of a set of axes that results of reductions vary along, or of a sum of an operand, which are counted
-    /// behind.
+    /// Address of the arrival counters of a set of axes that results of reductions vary along. The sums of operands are
+    /// numbered after these sets.
     Arrivals(usize),
-    /// Whether a tensor map of the plan describes its operand in this launch; the kernel may use the map only then.
+    /// Whether a tensor map of the plan describes its operand in this launch. The kernel may use the map only then.
     Mapped(usize),
-    /// The tensor map itself; zero where it does not.
+    /// The tensor map itself; zero if it does not.
     Map(usize),
 }
 
-/// The name in CUDA: ours, never the user's.
+/// The name in CUDA. All names are generated, and none comes from the user.
 impl fmt::Display for FieldValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let operand = |i: &usize| if *i == 0 { "a" } else { "b" };
@@ -156,7 +156,7 @@ impl fmt::Display for FieldValue {
     }
 }
 
-/// One field, named as its value is.
+/// One field, named after its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Field {
     /// Its type.
@@ -251,7 +251,7 @@ impl Params {
         params
     }
 
-    /// The same block with so many tensor maps, and what belongs to them, behind what is there.
+    /// The same block with this many tensor maps, and the fields that belong to them, at its end.
     pub(in crate::plan) fn with_maps(mut self, maps: usize) -> Params {
         let size = self.size_with(maps);
         for (field_type, value) in of_maps(maps) {
@@ -261,7 +261,7 @@ impl Params {
         self
     }
 
-    /// The bytes that it then has: what a candidate would pass, known without making its block.
+    /// The size that `with_maps` would give, without building the block.
     pub(in crate::plan) fn size_with(&self, maps: usize) -> usize {
         let size = of_maps(maps).fold(self.size, |size, (field_type, _)| offset(size, field_type) + field_type.size());
         size.next_multiple_of(if maps > 0 { FieldType::TensorMap.alignment() } else { 1 })
@@ -274,26 +274,27 @@ impl Params {
     }
 }
 
-/// Where a field begins behind so many bytes.
+/// The offset of a field that follows this many bytes.
 const fn offset(size: usize, field_type: FieldType) -> usize {
     size.next_multiple_of(field_type.alignment())
 }
 
-/// What tensor maps bring along: policies of a product's operands and of matrices, flags, the maps.
+/// The fields that tensor maps bring along: policies of a product's operands and of matrices, flags, the maps.
 fn of_maps(maps: usize) -> impl Iterator<Item = (FieldType, FieldValue)> {
     let policies = [FieldValue::OperandPolicy(0), FieldValue::OperandPolicy(1), FieldValue::MatrixPolicy];
     let policies = policies.into_iter().filter(move |_| maps > 0).map(|value| (FieldType::Long, value));
-    // The flags first: they fill what the maps' alignment leaves.
+    // The flags come first, because they fill the gap before the maps' alignment.
     let flags = (0..maps).map(|i| (FieldType::Int, FieldValue::Mapped(i)));
     policies.chain(flags).chain((0..maps).map(|i| (FieldType::TensorMap, FieldValue::Map(i))))
 }
 
-/// Whether a strip of columns is a run of consecutive elements, which a wide access can move.
+/// Whether a strip of columns is a run of consecutive elements, which one wide access can move.
 pub(crate) fn lies_along_columns(axes: crate::ir::Axes, order: Order) -> bool {
     axes.contains(crate::ir::axes::N) && (!axes.is_matrix() || order == Order::RowMajor)
 }
 
-/// Whether a launch says if wide accesses to an operand are aligned: to runs along a strip, and to the lines of a mask.
+/// Whether a launch states if wide accesses to an operand are aligned. It does for runs along a strip, and for the
+/// lines of a mask.
 pub(crate) fn has_wide(Operand { dtype, axes, order }: Operand) -> bool {
     lies_along_columns(axes, order) || dtype.is_packed() && axes.is_matrix()
 }

@@ -4,12 +4,13 @@ use crate::args::{ArgumentError, ArgumentErrors, ArgumentFault, Slot, SlotKind, 
 use crate::check::Need;
 #[cfg(feature = "jit")]
 use crate::ir::name::word;
+use crate::plan::TMA_UNIT;
 use crate::problem::Shape;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The extents to plan for, and what is known beforehand of strides and alignment. Whatever is not said is contiguous and
-/// aligned to 16 bytes, as fresh device memory is.
+/// The extents to plan for, and what is known in advance of strides and alignment. Without a statement an argument is
+/// contiguous and aligned to 16 bytes, as fresh device memory is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// The extents.
@@ -73,7 +74,8 @@ impl Problem {
         self
     }
 
-    /// Whether a launch could take what is said of strides and addresses, and of whom.
+    /// Checks that the problem names only arguments that exist, and states only strides and addresses that a launch
+    /// could take.
     pub(in crate::plan) fn check(&self, slots: &[Slot]) -> Result<(), ArgumentErrors> {
         let fault = |(name, strides): (&String, &Strides)| {
             let fault = match slots.iter().find(|slot| *slot.name == **name) {
@@ -89,7 +91,7 @@ impl Problem {
         if faults.is_empty() { Ok(()) } else { Err(ArgumentErrors(faults)) }
     }
 
-    /// What is said beyond the extents, and counts: a line of words for each argument.
+    /// The statements beyond the extents that affect a plan: one phrase for each argument.
     #[cfg(feature = "jit")]
     pub(crate) fn stated(&self) -> impl Iterator<Item = String> + '_ {
         self.strides.iter().filter_map(|(name, &Strides { ld, batch_stride, alignment })| {
@@ -116,13 +118,13 @@ impl Problem {
         self.strides.get(name).copied().unwrap_or_default().alignment
     }
 
-    /// The same extents, with what is known of every argument but some.
+    /// The same problem without the statements about some arguments.
     pub(in crate::plan) fn without(mut self, names: &[&str]) -> Problem {
         self.strides.retain(|name, _| !names.contains(&&**name));
         self
     }
 
-    /// Bytes from run to run of an argument; 0 if there is but one.
+    /// Bytes from run to run of an argument; 0 if it has only one run.
     pub(crate) fn run_distance(&self, slot: &Slot) -> usize {
         let ld = self.strides.get(&*slot.name).and_then(|s| s.ld);
         match &slot.kind {
@@ -133,10 +135,10 @@ impl Problem {
         }
     }
 
-    /// How every run of an argument lies.
+    /// The layout of the runs of an argument.
     pub(crate) fn runs(&self, slot: &Slot) -> ArgumentRuns {
         let whole = match &slot.kind {
-            SlotKind::Memory { dtype, inner, .. } => (inner * dtype.size()).is_multiple_of(16),
+            SlotKind::Memory { dtype, inner, .. } => (inner * dtype.size()).is_multiple_of(TMA_UNIT),
             SlotKind::Scalar(_) | SlotKind::Table(_) => true,
         };
         ArgumentRuns { alignment: self.alignment(slot), whole }
@@ -147,12 +149,12 @@ impl Problem {
         let strides = self.strides.get(&*slot.name).copied().unwrap_or_default();
         let SlotKind::Memory { dtype, outer, inner, matrix, batch, .. } = &slot.kind else { return 16 };
         if *outer == 0 || *inner == 0 {
-            return 16; // there is nothing to read
+            return 16; // Nothing is read.
         }
         let run = strides.ld.unwrap_or((*inner).max(1).next_multiple_of(dtype.run()));
         let ld = if *matrix && *outer > 1 { run } else { 0 };
         let batch_stride = match batch {
-            // Of a product that is too large the lowest bits are all that counts here.
+            // If the product overflows, only its lowest bits matter here.
             Some(entries) if *entries > 1 => strides.batch_stride.unwrap_or(outer.wrapping_mul(run)),
             _ => 0,
         };
@@ -160,12 +162,12 @@ impl Problem {
     }
 }
 
-/// How the runs of an argument lie in memory, as far as is known beforehand.
+/// How the runs of an argument lie in memory, as far as is known in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ArgumentRuns {
     /// Bytes that address, leading dimension and batch stride are multiples of: 16, 8, 4, 2 or 1.
     pub alignment: usize,
-    /// Whether each run is a multiple of 16 bytes long: the least that a tensor map writes.
+    /// Whether the length of each run is a multiple of [`TMA_UNIT`], so that TMA can write it.
     pub whole: bool,
 }
 
@@ -179,8 +181,8 @@ pub fn alignment(address: u64, strides: [usize; 2]) -> usize {
 mod tests {
     use super::*;
 
-    /// The memo of plans knows a problem by its JSON form: whatever a plan can depend on is in there. The patterns name
-    /// every field, so that a new one does not compile until somebody has changed it here, too.
+    /// The memo of plans identifies a problem by its JSON form, so that form must contain everything a plan can depend
+    /// on. The patterns name every field, so a new field does not compile until somebody adds it to this test.
     #[test]
     fn everything_about_a_problem_is_written_down() {
         let base = Problem::new(64, 32, 16).ld("a", 24);

@@ -1,4 +1,4 @@
-//! The order of the tiles: in groups that share operands in the level-2 cache.
+//! The order of the tiles: in groups that share operands in the L2 cache.
 
 use crate::plan::choice::TileRequest;
 use crate::plan::{Tile, TileShape};
@@ -8,14 +8,15 @@ use {
     crate::problem::Shape,
 };
 
-/// Where it makes no difference: measured flat from 2 to 64 on an H200 with `sm80` (8192^3) and `simt` (16384 x 16384 x 512).
+/// The default where the order makes no difference: times were flat from 2 to 64 on an H200 with `sm80` (8192^3) and
+/// `simt` (16384 x 16384 x 512).
 const DEFAULT: i32 = 8;
 
-/// What a group's rows of A may take of the level-2 cache, in bytes. On an H200 what is fetched twice costs power, and so
-/// clock: groups of half as many rows, or twice as many, were 1 to 4 % slower in long slices
+/// Bytes of the L2 cache that a group's rows of A may take. On an H200, data that is fetched twice costs power, and so
+/// clock speed: groups of half or twice as many rows were 1 to 4 % slower in long slices
 /// (`docs/measurements/0007-raster-groups.md`).
 pub(in crate::plan) const GROUP_BYTES: usize = 16 << 20;
-/// The fewest and the most rows: at K = 1024 twice the most are 0.3 to 0.6 % slower.
+/// The fewest and the most rows. At K = 1024, twice the most rows are 0.3 to 0.6 % slower.
 const ROWS: (usize, usize) = (2048, 4096);
 
 /// The group height of a tile: see [`Gemm::raster_group`](crate::Gemm::raster_group).
@@ -25,7 +26,7 @@ pub(in crate::plan) fn group(tile: &Tile, request: &TileRequest<'_>) -> i32 {
         (None, TileShape::Sm90a { cluster: [cluster, _], .. }) => {
             let (shape, size) = (request.shape, request.operation.dtype().size());
             let rows = (GROUP_BYTES / (shape.k * size).max(1)).clamp(ROWS.0, ROWS.1);
-            // Equal groups: a low one at the end would fetch B for little.
+            // Make the groups equal: a small group at the end would fetch B for few rows.
             let tiles = shape.m.div_ceil(tile.bm * cluster).max(1);
             let groups = tiles.div_ceil((rows / (tile.bm * cluster)).max(1));
             tiles.div_ceil(groups) as i32
@@ -36,8 +37,8 @@ pub(in crate::plan) fn group(tile: &Tile, request: &TileRequest<'_>) -> i32 {
 
 #[cfg(any(feature = "cuda", test))]
 impl KernelPlan {
-    /// The groups that a tuner would time beside a tile's own, where tiles share operands at all: half as high, and
-    /// twice, as long as that is another order.
+    /// The groups that a tuner times beside a tile's own: half and twice as high, as long as that changes the order.
+    /// The list is empty if tiles share no operands.
     pub(crate) fn rasters(&self, tile: &Tile, group: i32, shape: Shape) -> Vec<i32> {
         if matches!(tile.mainloop(), Mainloop::Gemv | Mainloop::Pointwise | Mainloop::Rows) {
             return Vec::new();
@@ -48,12 +49,13 @@ impl KernelPlan {
         others.into_iter().filter(|other| *other > 0 && *other != own).map(|other| other * group.signum()).collect()
     }
 
-    /// The plan's group as a kernel takes it, no higher than the grid: kernels count the tiles of a group in 32 bits.
+    /// The plan's group as a kernel takes it, no higher than the grid, because kernels count the tiles of a group in 32
+    /// bits.
     pub(crate) fn group_within(&self, shape: Shape) -> i32 {
         self.raster.saturating_abs().min(self.lines(&self.tile, self.raster, shape)).max(1) * self.raster.signum()
     }
 
-    /// Lines of tiles that a group has at most: rows, or columns if it is negative; clusters count as one.
+    /// The most lines of tiles in a group: rows, or columns if it is negative. A cluster counts as one tile.
     fn lines(&self, tile: &Tile, group: i32, shape: Shape) -> i32 {
         let shape = self.seen(shape);
         let [across, down] = match tile.shape {

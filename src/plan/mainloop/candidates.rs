@@ -1,21 +1,21 @@
-//! The tiles among which the choice picks, but for those of Hopper, with the times that they were measured to take.
+//! The candidate tiles of all mainloops except Hopper's, with their measured times.
 
 use crate::plan::Tile;
 
-/// A tile, what it takes, and for which problems it is meant. Times are measured on an H200 and relative to each other
-/// within a list (`docs/measurements/0003-tiles-of-sm80-and-simt.md`).
+/// A tile, its times, and the problems it is meant for. Times are measured on an H200, and are comparable only within a
+/// list (`docs/measurements/0003-tiles-of-sm80-and-simt.md`).
 pub(in crate::plan) struct Candidate {
     /// The tile.
     pub tile: Tile,
-    /// Time of each term of K, with one tile alone on a multiprocessor.
+    /// Time for each K element, with the tile alone on a multiprocessor.
     pub alone: f64,
-    /// The same for each tile when as many are resident as fit.
+    /// Time for each tile and K element with as many tiles resident as fit.
     pub full: f64,
-    /// Terms of K that a tile's beginning and end cost.
+    /// The beginning and end of a tile, in K elements.
     pub overhead: f64,
-    /// The least alignment of both operands, in bytes, from which it is worth considering, and the most.
+    /// The least and the most alignment of both operands for which it is considered, in bytes.
     pub alignment: (usize, usize),
-    /// The most rows of a problem it is meant for.
+    /// The most rows of a problem that it is meant for.
     pub rows: usize,
 }
 
@@ -37,13 +37,15 @@ impl Candidate {
         Candidate { tile: tile.of_elements(1), alone, full, overhead, alignment, rows }
     }
 
-    /// A tensor-core tile: resident blocks share the tensor cores, so a tile takes its share whether alone or not.
+    /// A tensor-core tile. Resident blocks share the tensor cores, so a tile takes the same share whether it is alone
+    /// or not.
     const fn sm80(tile: Tile, time: f64, overhead: f64) -> Candidate {
         candidate(tile, time, time, overhead)
     }
 }
 
-/// Tiles of the tensor-core mainloop for 16-bit operands, with fewer stages further down for less shared memory.
+/// Tiles of the tensor-core mainloop for 16-bit operands. Those with fewer stages come later, and need less shared
+/// memory.
 pub(in crate::plan) static SM80: [Candidate; 14] = [
     Candidate::sm80(Tile::sm80(128, 256, 64, 4, [2, 4], 1), 67.0, 400.0).aligned(4, 16),
     Candidate::sm80(Tile::sm80(128, 256, 64, 3, [2, 4], 1), 67.1, 400.0).aligned(4, 16),
@@ -61,7 +63,8 @@ pub(in crate::plan) static SM80: [Candidate; 14] = [
     Candidate::sm80(Tile::sm80(16, 64, 128, 4, [1, 2], 1), 12.5, 100.0).aligned(8, 16).up_to_rows(32),
 ];
 
-/// The same for operands of eight bits, twice as many terms in a stage. The times are those of 16 bits: among tiles, not measured.
+/// The same for operands of eight bits, with twice as many K elements in a stage. The times are those of 16 bits, and
+/// are not measured.
 pub(in crate::plan) static SM80_EIGHT_BITS: [Candidate; 8] = [
     SM80[0].of_eight_bits(),
     SM80[1].of_eight_bits(),
@@ -91,7 +94,8 @@ pub(in crate::plan) static SIMT: [Candidate; 5] = [
     candidate(Tile::simt(32, 32, 16, 4, 4, 6), 19.0, 10.8, 16.0),
 ];
 
-/// For `f64`, whose accumulators take two registers each. The times follow from those of `f32` by the multiply-adds: they are not measured.
+/// Tiles for `f64`, whose accumulators take two registers each. The times are derived from those of `f32` by the cost
+/// of multiply-adds, and are not measured.
 pub(in crate::plan) static SIMT_F64: [Candidate; 4] = [
     candidate(Tile::simt(128, 64, 8, 8, 8, 2), 140.0, 102.0, 16.0),
     candidate(Tile::simt(64, 64, 16, 8, 4, 3), 82.0, 62.0, 16.0),
@@ -99,14 +103,14 @@ pub(in crate::plan) static SIMT_F64: [Candidate; 4] = [
     candidate(Tile::simt(32, 32, 16, 4, 4, 6), 38.0, 21.6, 16.0),
 ];
 
-/// Tiles for a few rows, B with K contiguous. The times are of a block.
+/// Tiles for few rows, if B has K contiguous. The times are those of a block.
 pub(in crate::plan) static GEMV_K: [Candidate; 3] = [
     candidate(Tile::gemv(1, 8, 256, 4, 1), 1.0, 1.0, 0.0).up_to_rows(1),
     candidate(Tile::gemv(2, 8, 256, 3, 1), 1.1, 1.1, 0.0).up_to_rows(2),
     candidate(Tile::gemv(4, 8, 256, 2, 1), 1.3, 1.3, 0.0),
 ];
 
-/// The same with N contiguous: blocks have to be wide, so clusters share K where there would be too few of them.
+/// The same with N contiguous. Blocks have to be wide, so clusters share K where there would be too few blocks.
 pub(in crate::plan) static GEMV_N: [Candidate; 6] = [
     candidate(Tile::gemv(1, 64, 512, 2, 2), 10.4, 7.5, 0.0).up_to_rows(1),
     candidate(Tile::gemv(1, 32, 256, 4, 1), 11.2, 8.4, 0.0).up_to_rows(1),
@@ -116,15 +120,16 @@ pub(in crate::plan) static GEMV_N: [Candidate; 6] = [
     candidate(Tile::gemv(4, 32, 256, 2, 1), 20.0, 15.5, 0.0),
 ];
 
-/// Memory-bound: a tile costs its area. Smaller ones are for problems that do not fill the device, and for single-column
-/// strips, which need a thread for every column.
+/// Tiles of pointwise operations. These are bound by memory, so a tile costs its area. Smaller tiles are for problems
+/// that do not fill the device, and for single-column strips, which need a thread for every column.
 pub(in crate::plan) static POINTWISE: [Candidate; 3] = [
     candidate(Tile::pointwise(16, 256, 128), 4.0, 4.0, 1.0),
     candidate(Tile::pointwise(8, 256, 128), 2.1, 2.1, 1.0),
     candidate(Tile::pointwise(16, 128, 128), 2.1, 2.1, 1.0),
 ];
 
-/// The same for sums of several matrices, which a thread reads one by one: more blocks, with fewer threads.
+/// The same for sums of several matrices. A thread reads these one by one, so the tiles have more blocks with fewer
+/// threads.
 pub(in crate::plan) static SUMS: [Candidate; 4] = [
     candidate(Tile::pointwise(16, 256, 128), 4.0, 4.0, 1.0),
     candidate(Tile::pointwise(8, 256, 128), 2.0, 2.0, 1.0),

@@ -1,4 +1,4 @@
-//! The mainloops: their tiles, what each tile takes, and what is particular to Hopper's.
+//! The mainloops: their tiles, what each tile costs, and the parts that only Hopper's mainloop has.
 
 pub(super) mod candidates;
 pub(super) mod name;

@@ -1,25 +1,25 @@
-//! The mainloops, and the words for them and their tiles.
+//! The names of the mainloops and their tiles.
 
 use crate::plan::{Schedule, Tile, TileShape};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Which mainloop.
+/// A mainloop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mainloop {
-    /// Multiply-adds one at a time, full precision, any operand.
+    /// Single multiply-adds, full precision, any operand.
     Simt,
     /// Tensor cores through `mma.sync`, fed by `cp.async`.
     Sm80,
     /// Hopper's tensor cores through `wgmma`, fed by TMA.
     Sm90a,
-    /// Multiply-adds one at a time, full precision, for a few rows: B passes through registers once.
+    /// Single multiply-adds, full precision, for few rows: B passes through registers once.
     Gemv,
     /// No product: the accumulator is a matrix in memory.
     Pointwise,
-    /// No product either, for epilogues that use the results of their rows' reductions: the threads that share a row hold it,
-    /// or read it again for each stage.
+    /// No product either: for epilogues that use the results of their rows' reductions. The threads that share a row
+    /// hold it, or read it again for each stage.
     Rows,
 }
 

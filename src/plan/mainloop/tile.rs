@@ -1,9 +1,9 @@
-//! Tiles: what each mainloop can be configured to, whether a configuration is legal, and what it takes. One formula for
-//! shared memory, used by the choice, the launch and `explain`.
+//! Tiles: the configurations of each mainloop, whether a configuration is legal, and what it needs. The choice, the
+//! launch and `explain` use one formula for shared memory.
 
 use crate::dtype::DType;
 use crate::ir::Order;
-use crate::plan::{Mainloop, Parts, PlannedReduction};
+use crate::plan::{Mainloop, Parts, PlannedReduction, TMA_UNIT};
 use crate::problem::{Layout, Operation};
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub struct Tile {
     pub bm: usize,
     /// Columns of a block's tile.
     pub bn: usize,
-    /// What is particular to a mainloop.
+    /// The part that depends on the mainloop.
     pub shape: TileShape,
     /// Threads of a block.
     pub threads: usize,
@@ -24,13 +24,13 @@ pub struct Tile {
     pub min_blocks: usize,
 }
 
-/// What is particular to a mainloop.
+/// The part of a tile that depends on the mainloop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum TileShape {
     /// A thread owns `tm` x `tn`; shared memory holds two stages of `bk`.
     Simt {
-        /// Terms of a stage.
+        /// K elements of a stage.
         bk: usize,
         /// Rows of a thread.
         tm: usize,
@@ -39,7 +39,7 @@ pub enum TileShape {
     },
     /// `warps_m` x `warps_n` warps share the tile; a ring of `stages` of `bk`.
     Sm80 {
-        /// Terms of a stage.
+        /// K elements of a stage.
         bk: usize,
         /// Stages of the ring.
         stages: usize,
@@ -50,37 +50,38 @@ pub enum TileShape {
     },
     /// A warpgroup fetches, `consumers` multiply; a ring of `stages` of `bk`.
     Sm90a {
-        /// Terms of a stage.
+        /// K elements of a stage.
         bk: usize,
-        /// Stages of the ring; at most, as long as the epilogue's operands are not placed beside it.
+        /// Stages of the ring; an upper limit until the epilogue's operands are placed beside it.
         stages: usize,
         /// Warpgroups that multiply.
         consumers: usize,
         /// How they share the work.
         schedule: Schedule,
-        /// Blocks of a cluster along M and N: neighbours, which fetch what they share once.
+        /// Blocks of a cluster along M and N. Neighbours fetch shared data once.
         cluster: [usize; 2],
-        /// Whether the blocks of a cluster along N share K instead: each multiplies its part of the terms for the columns
-        /// of all of them, and they exchange their sums, so that each finishes its own columns.
+        /// Whether the blocks of a cluster along N share K instead. Each block multiplies its part of K for the columns
+        /// of all of them. Then they exchange their sums, and each finishes its own columns.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         splits_k: bool,
     },
-    /// All threads share K, and those of the other blocks of a cluster.
+    /// All threads of a block, and of the other blocks of its cluster, share K.
     Gemv {
         /// Blocks of a cluster.
         cluster: usize,
     },
-    /// Rows go by in batches.
+    /// Rows are processed in batches.
     Pointwise,
-    /// Threads share rows, which a tile has whole: `span` is `bn` where they hold one, and less where they read it again.
+    /// Threads share the rows of a tile. `span` equals `bn` if they hold a whole row, and is smaller if they read it
+    /// again.
     Rows {
         /// Threads that share a row.
         group: usize,
         /// Columns of a row that they hold at a time.
         span: usize,
-        /// Rows that a thread has a part of at a time.
+        /// Rows of which a thread holds a part at a time.
         together: usize,
-        /// Whether the next rows are on their way while these are reduced.
+        /// Whether the next rows are loaded while these are reduced.
         ahead: bool,
     },
 }
@@ -89,13 +90,13 @@ pub enum TileShape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
-    /// Each takes its rows of every tile.
+    /// Each computes its own rows of every tile.
     Cooperative,
-    /// Each takes whole tiles, in turns: the epilogue of one runs under the multiplications of the other.
+    /// They alternate between whole tiles: the epilogue of one runs under the products of the other.
     PingPong,
 }
 
-/// What no number of a tile exceeds, but for the length of rows.
+/// The largest number in a tile, except for the length of rows.
 const LARGEST: usize = 1 << 16;
 const LONGEST_ROW: usize = 1 << 24;
 
@@ -128,14 +129,14 @@ impl Tile {
         Tile { bm, bn, shape, threads: 384, min_blocks: 1 }
     }
 
-    /// One consumer, with twice the terms in a stage: for narrow outputs, which wait for memory.
+    /// One consumer, with twice the K elements in a stage: for narrow outputs, which wait for memory.
     pub(in crate::plan) const fn single(bm: usize, bn: usize, stages: usize) -> Tile {
         let shape =
             TileShape::Sm90a { bk: 128, stages, consumers: 1, schedule: Schedule::Cooperative, cluster: [1, 1], splits_k: false };
         Tile { bm, bn, shape, threads: 256, min_blocks: 1 }
     }
 
-    /// The same bytes of K in a stage, of elements of this size.
+    /// The same tile with the same bytes of K in a stage, for elements of this size.
     pub(in crate::plan) const fn of_elements(self, size: usize) -> Tile {
         let shape = match self.shape {
             TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k } => {
@@ -158,7 +159,7 @@ impl Tile {
         }
     }
 
-    /// The tile of a cluster of so many blocks that share its K, each of which finishes its part of the columns.
+    /// The tile of a cluster of this many blocks that share K. Each block finishes its part of the columns.
     pub(in crate::plan) const fn in_parts(self, parts: usize) -> Tile {
         match self.shape {
             TileShape::Sm90a { bk, stages, consumers, schedule, .. } => {
@@ -199,14 +200,14 @@ impl Tile {
         }
     }
 
-    /// Clusters that run at the same time, of blocks that fill a multiprocessor each. Those of four leave some
-    /// multiprocessors of a group of 16 or 18 alone: of an H200's 132 they reach 120.
+    /// Clusters that run at the same time, if each block fills a multiprocessor. Clusters of four leave some
+    /// multiprocessors of a group of 16 or 18 idle: they reach 120 of an H200's 132.
     pub(in crate::plan) fn clusters_at_once(&self, multiprocessors: usize) -> usize {
         let reached = if self.cluster() > 2 { multiprocessors.saturating_mul(10) / 11 } else { multiprocessors };
         (reached / self.cluster()).max(1)
     }
 
-    /// Blocks of a cluster that share K; 1 where each has all of it.
+    /// Blocks of a cluster that share K; 1 if each block has all of it.
     pub const fn parts(&self) -> usize {
         match self.shape {
             TileShape::Sm90a { splits_k: true, cluster: [_, parts], .. } => parts,
@@ -219,19 +220,20 @@ impl Tile {
         self.bn * self.parts()
     }
 
-    /// Bytes of dynamic shared memory a block takes on the mainloops that stage nothing: their own stages, which the
-    /// epilogue's slabs overlay, and behind them, aligned to 16 bytes, what the epilogue's reductions ask for.
+    /// Bytes of dynamic shared memory of a block, for mainloops that stage nothing: the mainloop's stages, which the
+    /// epilogue's slabs overlay, then, aligned to 16 bytes, the memory of the epilogue's reductions.
     pub fn shared_memory(&self, dtype: DType, epilogue: usize) -> usize {
         let [mainloop, _] = self.own_memory(dtype);
         if epilogue == 0 { mainloop } else { mainloop.next_multiple_of(16) + epilogue }
     }
 
-    /// Bytes of a mainloop's own, and rows of the slab by which accumulators pass through them.
+    /// Bytes of the mainloop's own memory, and rows of the slab through which accumulators pass.
     fn own_memory(&self, dtype: DType) -> [usize; 2] {
         let word = dtype.value_type().storage().size();
         match self.shape {
             TileShape::Simt { bk, tm, .. } => {
-                // Accumulator-typed words; rows are padded by four. The slab holds one group of four rows of every thread.
+                // Words of the accumulator's type; rows are padded by four. The slab holds one group of four rows of
+                // every thread.
                 let stages = 2 * bk * (self.bm + 4 + self.bn + 4);
                 let rows = self.bm / (tm / 4);
                 [word * stages.max(rows * (self.bn + 4)), rows]
@@ -239,7 +241,8 @@ impl Tile {
             TileShape::Sm80 { bk, stages, warps_m, warps_n } => {
                 let ring = stages * (self.bm + self.bn) * bk * dtype.size();
                 let (warp_m, warp_n, warps) = (self.bm / warps_m, self.bn / warps_n, warps_m * warps_n);
-                // A warp's slab takes its part whole if the ring is large enough, else a power-of-two fraction of the rows.
+                // A warp's slab holds its whole part if the ring is large enough, otherwise a power-of-two fraction of
+                // the rows.
                 let bytes = |rows: usize| warps * rows * (warp_n + 8) * 4;
                 let mut rows = warp_m;
                 while rows % 32 == 0 && bytes(rows) > ring {
@@ -247,15 +250,15 @@ impl Tile {
                 }
                 [ring.max(bytes(rows)), rows]
             }
-            // A sum of every warp for each element, and the block's where others add them up.
+            // A sum of every warp for each element, and the block's own sums if blocks add them up.
             TileShape::Gemv { cluster } => [word * self.bm * self.bn * (self.threads / 32 + usize::from(cluster > 1)), 0],
-            // What the warps of a row came to, twice: of a state of up to 32 bytes.
+            // The states of a row's warps, twice: up to 32 bytes each.
             TileShape::Rows { group, .. } if group > 32 => [2 * self.threads, 0],
             TileShape::Sm90a { .. } | TileShape::Pointwise | TileShape::Rows { .. } => [0, 0],
         }
     }
 
-    /// Everything that counts something.
+    /// All numbers of the tile.
     fn numbers(&self) -> impl IntoIterator<Item = usize> {
         let shape = match self.shape {
             TileShape::Simt { bk, tm, tn } => [bk, tm, tn, 1, 1],
@@ -265,7 +268,7 @@ impl Tile {
             }
             TileShape::Gemv { cluster } => [cluster, 1, 1, 1, 1],
             TileShape::Pointwise => [1; 5],
-            // Rows may be longer than any other tile is wide.
+            // Rows may be longer than other tiles are wide.
             TileShape::Rows { group, together, span, .. } => [group, together, span.min(LARGEST), 1, 1],
         };
         let columns = if matches!(self.shape, TileShape::Rows { .. }) { self.bn.min(LARGEST) } else { self.bn };
@@ -284,14 +287,14 @@ impl Tile {
     pub(in crate::plan) fn accumulators(&self) -> usize {
         match self.shape {
             TileShape::Sm90a { .. } => self.consumer_rows() * self.bn / 128,
-            // Where a row is read again nothing is held to the end.
+            // A row that is read again is not held to the end.
             TileShape::Rows { span, .. } if span < self.bn => 0,
             TileShape::Rows { group, span, together, .. } => span / group.max(1) * together,
             _ => self.bm * self.bn / self.threads.max(1),
         }
     }
 
-    /// Accumulators of a thread that multiplies.
+    /// Accumulators of a thread during the products.
     fn multiplied(&self) -> usize {
         self.accumulators().saturating_mul(self.parts())
     }
@@ -329,7 +332,7 @@ impl Tile {
         (registers < least).then(|| format!("leaves {registers} registers a thread, and needs about {least}"))
     }
 
-    /// Which of its mainloop's rules the configuration breaks, if any: the `static_assert`s of the templates.
+    /// The mainloop's rule that the configuration breaks, if any. The templates state the rules as `static_assert`s.
     fn broken_rule(&self, operation: Operation, alignment: [usize; 2], strip: usize) -> Option<&'static str> {
         let Tile { bm, bn, threads, .. } = *self;
         if !self.numbers().into_iter().all(|number| (1..=LARGEST).contains(&number)) {
@@ -368,7 +371,7 @@ impl Tile {
                             && halves(bn, layout.b() == Order::ColumnMajor, cluster[0]),
                     "blocks of a cluster fetch whole halves",
                 ),
-                (alignment.iter().all(|a| *a >= 16), "TMA copies operands aligned to 16 bytes"),
+                (alignment.iter().all(|a| *a >= TMA_UNIT), "TMA copies operands aligned to 16 bytes"),
             ]);
         }
         if let TileShape::Rows { group, span, together, .. } = self.shape {
@@ -445,7 +448,8 @@ impl Tile {
         }
     }
 
-    /// Names and numbers that the templates take, beyond the common ones; `sums` says whether operands are summed.
+    /// The names and values of the templates' constants, beyond the common ones. `sums` says whether operands are
+    /// summed.
     pub(crate) fn constants(&self, dtype: DType, sums: bool) -> Vec<(&'static str, usize)> {
         let [memory, slab_rows] = self.own_memory(dtype);
         let mut list = vec![("BM", self.bm), ("BN", self.bn)];
@@ -456,8 +460,8 @@ impl Tile {
             }
             TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [cluster_m, cluster_n], splits_k: _ } => {
                 let ping_pong = usize::from(schedule == Schedule::PingPong);
-                // What three warpgroups of 168 registers a thread have, given to those that hold accumulators; to sum
-                // takes more than 24.
+                // Three warpgroups have 168 registers a thread. The producer gives some to the warpgroups that hold
+                // accumulators. To sum operands it needs more than 24.
                 let [producer, consumer] = if self.multiplied() > 160 && !sums { [24, 240] } else { [40, 232] };
                 list.extend([("BK", bk), ("STAGES", stages), ("CONSUMERS", consumers), ("PING_PONG", ping_pong)]);
                 list.extend([("CLUSTER_M", cluster_m), ("CLUSTER_N", cluster_n)]);
@@ -475,8 +479,8 @@ impl Tile {
     }
 }
 
-/// Whether a block's threads copy one operand's part of a stage in whole passes. A row of it is K long if K is contiguous,
-/// else M or N; its copies are as wide as the operand is aligned.
+/// Whether a block's threads copy one operand's part of a stage in whole passes. A row of that part is K long if K is
+/// contiguous, otherwise M or N. Its copies are as wide as the operand's alignment.
 fn copies_evenly(extent: usize, bk: usize, k_major: bool, align: usize, dtype: DType, threads: usize) -> bool {
     let (rows, row) = if k_major { (extent, bk * dtype.size()) } else { (bk, extent * dtype.size()) };
     let unit = align.clamp(4, 16);

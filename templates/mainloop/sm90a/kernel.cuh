@@ -1,26 +1,33 @@
-// ---- mainloop for Hopper: persistent blocks, a producer warpgroup that feeds a ring by TMA, consumers that multiply by wgmma ----
-// Cooperative: the consumers share a tile, each BM / CONSUMERS rows of it. Ping-pong: each has tiles of its own, in turns, so that
-// one's epilogue runs under the other's multiplications. A cluster of two blocks computes neighbouring tiles and fetches what they
-// share once. The producer's first warp fetches the operands, the second the epilogue's vectors, the others its matrices{% if delayed_store %}, of which
-// there are none: they send what the consumers have written{% endif %}.
-{% if operand_sums %}// The last of them sums operands instead.
+// ---- mainloop for Hopper: persistent blocks, a producer warpgroup that fills a ring by TMA, consumers with wgmma ----
+// Cooperative consumers share a tile; each has BM / CONSUMERS rows of it. Ping-pong consumers alternate between whole tiles, so
+// that one's epilogue runs under the other's products. A cluster of two blocks computes neighbouring tiles and fetches shared
+// data once. The producer's first warp fetches the operands, the second the epilogue's vectors.
+{% if delayed_store %}// The others store what the consumers have written; no matrices are read.
+{% else %}// The others fetch the epilogue's matrices.
+{% endif -%}
+{% if operand_sums %}// The last warp sums operands instead.
 {% endif -%}
 constexpr int CLUSTER = CLUSTER_M * CLUSTER_N;
-{% if splits_k %}// Blocks of a cluster share K: each multiplies its part of the terms for the columns of all of them.
+{% if splits_k %}// Blocks of a cluster share K: each multiplies its part of K for the columns of all of them.
 constexpr int PARTS = CLUSTER_N, MULTIPLIED = BN * PARTS;
 {% endif -%}
 constexpr int PANELS = BK / {{ panel_terms }};                                         // 128 bytes of K each
-constexpr int A_BYTES = BM * 128, B_BYTES = B_K_MAJOR ? {{ multiplied }} * 128 : ({{ multiplied }} + 63) / 64 * 8192;   // of a panel
+// Bytes of a panel.
+constexpr int A_BYTES = BM * 128, B_BYTES = B_K_MAJOR ? {{ multiplied }} * 128 : ({{ multiplied }} + 63) / 64 * 8192;
 constexpr int PANEL_BYTES = A_BYTES + B_BYTES, STAGE_BYTES = PANELS * PANEL_BYTES;
 constexpr int BLOCKS_M = WARPGROUP_ROWS / 64, CHUNKS_N = BN / CHUNK;
-constexpr int CHUNKS = CHUNKS_N * BLOCKS_M;                               // of a consumer and tile, {% if row_order %}row by row{% else %}column by column{% endif %}
-// Threads that stage the epilogue's matrices: one where TMA does it all.
+// Chunks of a consumer and tile, {% if row_order %}row by row{% else %}column by column{% endif %}.
+constexpr int CHUNKS = CHUNKS_N * BLOCKS_M;
+// Threads that stage the epilogue's matrices: one if TMA does it all.
 constexpr int LOADERS = LOADS_ARE_MAPPED ? 1 : 64, LOADER_WARPS = (LOADERS + 31) / 32;
-constexpr int STRIPS = CHUNK / (4 * STRIP);                               // visits of a lane to a row of a chunk
-// Whether accumulators are zeroed before a tile, so that they are not live before: the assembler does not see that the first product
-// overwrites them. Reductions and masks need the registers in the epilogue before, as do matrices that are read beside the most accumulators.
-constexpr bool CLEARED = {% if reductions or operand_sums or staged_bits or eight_bits %}true{% else %}LOAD_BYTES > 0 && BLOCKS_M * (BN / 2) > 160{% endif %};
-static_assert(THREADS == 128 * (1 + CONSUMERS) && BK % {{ panel_terms }} == 0 && WARPGROUP_ROWS % 64 == 0 && BN % CHUNK == 0, "whole pieces");
+constexpr int STRIPS = CHUNK / (4 * STRIP);                               // visits of a lane in a row of a chunk
+// Whether accumulators are zeroed before a tile, so that they are not live before it: the assembler does not see that the first
+// product overwrites them. The epilogue before needs the registers for reductions and masks, and for matrices that are read
+// beside the most accumulators.
+constexpr bool CLEARED = {% if reductions or operand_sums or staged_bits or eight_bits %}true
+    {% else %}LOAD_BYTES > 0 && BLOCKS_M * (BN / 2) > 160{% endif %};
+static_assert(THREADS == 128 * (1 + CONSUMERS) && BK % {{ panel_terms }} == 0 && WARPGROUP_ROWS % 64 == 0 && BN % CHUNK == 0,
+              "whole pieces");
 static_assert(STAGES * STAGE_BYTES == AT_STORES, "stages as large as the plan reckoned");
 constexpr bool SHARED_CHUNKS = CHUNK_RINGS < CONSUMERS;
 static_assert(!SHARED_CHUNKS || PING_PONG, "consumers whose epilogues follow each other");
@@ -28,39 +35,43 @@ static_assert(!PING_PONG || (CONSUMERS == 2 && CLUSTER <= 2), "two consumers tak
 {% if splits_k %}static_assert(CLUSTER_M == 1 && !PING_PONG && !DELAYED_STORE, "blocks that share K share nothing else");
 {% endif -%}
 
-
-// Barriers, behind everything else: of each stage filled and emptied; whose turn it is; of the vectors and of each chunk of matrices
-// filled and emptied; and where consumers in turns share the place of their chunks, that the other's have left it.
+// Barriers, behind everything else: each stage filled and emptied; the turn of a ping-pong consumer; the vectors and each chunk
+// of matrices filled and emptied; and, if ping-pong consumers share chunk buffers, the other consumer's chunks stored.
 constexpr u32 FULL = AT_BARRIERS, EMPTY = FULL + STAGES * 8, TURN = EMPTY + STAGES * 8, VECTORS_FULL = TURN + 16,
-              VECTORS_EMPTY = VECTORS_FULL + 16, LOADS_FULL = VECTORS_EMPTY + 16, LOADS_EMPTY = LOADS_FULL + CHUNK_RINGS * LOAD_STAGES * 8,
+              VECTORS_EMPTY = VECTORS_FULL + 16, LOADS_FULL = VECTORS_EMPTY + 16,
+              LOADS_EMPTY = LOADS_FULL + CHUNK_RINGS * LOAD_STAGES * 8,
               CHUNKS_LEFT = LOADS_EMPTY + CHUNK_RINGS * LOAD_STAGES * 8, CHUNKS_END = CHUNKS_LEFT + (SHARED_CHUNKS ? 16 : 0);
-{% if splits_k %}// Of each consumer: the sums of other blocks have come; and those of the tile before have been taken from there.
-constexpr u32 PARTIALS_FULL = CHUNKS_END, PARTIALS_EMPTY = PARTIALS_FULL + CONSUMERS * 8, PARTIALS_END = PARTIALS_EMPTY + CONSUMERS * 8;
+{% if splits_k %}// For each consumer: the sums of other blocks have arrived; and those of the tile before have been read.
+constexpr u32 PARTIALS_FULL = CHUNKS_END, PARTIALS_EMPTY = PARTIALS_FULL + CONSUMERS * 8;
+constexpr u32 PARTIALS_END = PARTIALS_EMPTY + CONSUMERS * 8;
 {% endif -%}
-{% if reductions %}// Of each consumer: it has handed in what a tile came to; and it is known what that completes.
+{% if tile_reductions %}// For each consumer: it has published a tile's results; and it is known which blocks these complete.
 constexpr u32 HANDED_IN = {% if splits_k %}PARTIALS_END{% else %}CHUNKS_END{% endif %}, ANNOUNCED = HANDED_IN + CONSUMERS * 8;
 {% if not operand_sums %}static_assert(ANNOUNCED + CONSUMERS * 8 == AT_END, "as many barriers as the plan made room for");
-{% endif %}{% elif delayed_store %}// Of each buffer of a consumer: a chunk has been written there, and sent from there.
+{% endif %}{% elif delayed_store %}// For each buffer of a consumer: a chunk has been written there, and stored from there.
 constexpr u32 WRITTEN = CHUNKS_END, SENT = WRITTEN + CONSUMERS * STORE_BUFFERS * 8;
 static_assert(SENT + CONSUMERS * STORE_BUFFERS * 8 == AT_END, "as many barriers as the plan made room for");
-{% elif not operand_sums %}static_assert({% if splits_k %}PARTIALS_END{% else %}CHUNKS_END{% endif %} == AT_END, "as many barriers as the plan made room for");
-{% endif %}{% if operand_sums %}// Of two tiles: their sums of operands are taken, and on their way to the result.
-constexpr u32 SUMS_FULL = {% if reductions %}ANNOUNCED + CONSUMERS * 8{% else %}CHUNKS_END{% endif %}, SUMS_EMPTY = SUMS_FULL + 16;
+{% elif not operand_sums %}static_assert({% if splits_k %}PARTIALS_END{% else %}CHUNKS_END{% endif %} == AT_END,
+                                         "as many barriers as the plan made room for");
+{% endif %}{% if operand_sums %}// For two tiles: their sums of operands are complete, and on their way to the result.
+constexpr u32 SUMS_FULL = {% if tile_reductions %}ANNOUNCED + CONSUMERS * 8{% else %}CHUNKS_END{% endif %};
+constexpr u32 SUMS_EMPTY = SUMS_FULL + 16;
 static_assert(SUMS_EMPTY + 16 == AT_END, "as many barriers as the plan made room for");
 {% endif %}
 DEVICE int thread_of_warpgroup() { return thread_of_block() & 127; }
 
-// The tiles of a block, in the order in which its roles go through them.
+// The tiles of a block, in the order in which its warps process them.
 struct Tiles {
-    u32 next, turns = 1;   // of every so many of the block's tiles one
+    u32 next, turns = 1;   // one of every `turns` of the block's tiles
     TileOrigin tile;
 
     DEVICE Tiles() : next(this_block() / CLUSTER) {}
-    // Rows and columns of tiles of a batch entry, a cluster's as one.
+    // Rows and columns of tiles of a batch entry. A cluster counts as one tile.
     static DEVICE u32 rows_of(const Params& p) { return (fresh(p.m - 1) / BM + CLUSTER_M) / CLUSTER_M; }
     static DEVICE u32 columns_of(const Params& p) { return (fresh(p.n - 1) / BN + CLUSTER_N) / CLUSTER_N; }
-    // Whether there is another tile, and if so which. Behind a branch the assembler takes a single consumer's warps for diverged, and
-    // computes the products' descriptors in vector registers; without one two consumers lack registers.
+    // Advances to the next tile, and returns whether there is one. With one consumer, a branch here makes ptxas assume that
+    // warps have diverged, and it computes the products' descriptors in vector registers. With two consumers, omitting the
+    // branch costs registers.
     DEVICE bool advance(const Params& p) {
         const u32 rows = rows_of(p), columns = columns_of(p), per_entry = rows * columns;
         if constexpr (CONSUMERS > 1)
@@ -76,7 +87,7 @@ struct Tiles {
 {% if splits_k %}        tile = {int(row * BM), int(column * MULTIPLIED), int(next / per_entry)};
 {% else %}        column = column * CLUSTER_N + (CLUSTER_N == 2 ? cluster_rank() : 0);
         tile = {int(row * BM), int(column * BN), int(next / per_entry)};
-{% endif %}{% if shifted_edges %}        // The last ones end where the output does, and overlap the ones before.
+{% endif %}{% if shifted_edges %}        // The last tiles end where the output does, and overlap the tiles before.
         tile.row = min(tile.row, p.edge_row);
         tile.column = min(tile.column, p.edge_column);
 {% endif %}{% if splits_k %}        tile.column += cluster_rank() * BN;
@@ -84,7 +95,7 @@ struct Tiles {
     }
 };
 
-// A position in the ring of stages, which runs on from tile to tile.
+// A position in the ring of stages, which continues from tile to tile.
 struct PipelineState {
     u32 stage = 0, parity = 0;
     DEVICE void advance() {
@@ -100,10 +111,10 @@ struct PipelineState {
     }
 };
 
-// Blocks of K. Where there are no terms the ring holds zeros, and is gone through once: a branch around the multiplications would
-// have the compiler follow every accumulator on both of its ways. Results that leave under the products need one for each of their
-// chunks: what lies beyond K is fetched as zeros.
-{% if splits_k %}// Those of this block, of all. One that has none goes through one beyond K, of zeros.
+// Blocks of K. If K is 0 the ring holds zeros, and is used once: with a branch around the products the compiler would track
+// every accumulator on both paths. A delayed store needs one block of K for each of its chunks; what lies beyond K is fetched
+// as zeros.
+{% if splits_k %}// This block's share of all blocks of K. A block without a share uses one block beyond K, of zeros.
 struct BlocksOfK { u32 first, count; };
 DEVICE BlocksOfK share_of(u32 blocks) {
     const u32 rank = cluster_rank(), first = blocks * rank / PARTS, count = blocks * (rank + 1) / PARTS - first;
@@ -124,13 +135,14 @@ DEVICE void clear_ring() {
 }
 
 {% include "mainloop/sm90a/produce.cuh" %}
-{% if reductions %}{% include "mainloop/sm90a/announce.cuh" %}{% endif -%}
+{% if tile_reductions %}{% include "mainloop/sm90a/announce.cuh" %}{% endif -%}
 {% if operand_sums %}{% include "mainloop/sm90a/sums.cuh" %}
 {% endif -%}
 {% include "mainloop/sm90a/stage.cuh" %}
 // ---- consumers ----
-// acc = A * B over the tile, or over this consumer's rows of it; `meanwhile` runs under the first blocks of K.
-template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ multiplied }} / 2], PipelineState& at, u32 blocks, u32 group, F meanwhile) {
+// acc = A * B over the tile, or over this consumer's rows of it. `meanwhile` runs under the first blocks of K.
+template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ multiplied }} / 2], PipelineState& at, u32 blocks,
+                                        u32 group, F meanwhile) {
     const u32 shared = shared_address(shared_memory);
     const int thread = threadIdx.x & 127;
     auto release = [&](u32 stage, bool releases) {
@@ -138,8 +150,8 @@ template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ mu
         if constexpr ({{ fetchers }} == 1) mbarrier_arrive_if(releases && thread == 0, barrier);
         else mbarrier_arrive_cluster_if(releases && thread < CLUSTER, barrier, thread);
     };
-{% if promotes %}    // The tensor cores keep 13 bits of a sum, so that they are asked for short ones: of a panel each, added up here while the other
-    // consumer's products run.
+{% if promotes %}    // The tensor cores keep 13 bits of a sum, so they compute short sums, one for each panel. These are added
+    // up here while the other consumer's products run.
     float part[BLOCKS_M][BN / 2];
     u32 block = 0;
 #pragma unroll 1
@@ -195,7 +207,7 @@ template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ mu
 {% endif -%}
 }
 
-{% if reductions %}// By a consumer that has handed in so many tiles.
+{% if tile_reductions %}// The fix-up of a consumer's last tile; called by a consumer that has published `tiles` tiles.
 DEVICE void fixup_last(const Params& p, u32 group, u32 tiles) {
     if (tiles == 0) return;
     group = fresh(group);
@@ -205,41 +217,38 @@ DEVICE void fixup_last(const Params& p, u32 group, u32 tiles) {
 }
 
 {% endif -%}
-// Who sends what was written out of shared memory: each warp its own rows of a chunk, or a consumer all of them together.
+// The threads that store a chunk from shared memory: each warp stores its own rows, or a consumer stores all rows together.
 constexpr bool BY_WARPS = STORE_ROWS < 64;
-static_assert(STORE_ROWS == 16 || STORE_ROWS == 64, "the rows of a chunk that a warp's accumulators are, or all of them");
+static_assert(STORE_ROWS == 16 || STORE_ROWS == 64, "the rows of a warp's accumulators in a chunk, or all of them");
 DEVICE void sync_senders(u32 group) {
     if constexpr (BY_WARPS) __syncwarp();
     else sync_warpgroup(group);
 }
 
-{% if split_epilogue %}// Accumulators have to be named in the code, so the second half of them takes the names of the first. As assembly, because of
-// assignments the compiler makes a permutation, with every accumulator in two registers.
-DEVICE void move_accumulators({{ accumulator }}* to, const {{ accumulator }}* from) {
-    asm volatile("mov.b32 %0, %4;\nmov.b32 %1, %5;\nmov.b32 %2, %6;\nmov.b32 %3, %7;"
-{% if integers %}                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3]));
-{% else %}                 : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3]) : "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]));
-{% endif -%}
-}
-
+{% if split_epilogue %}{% include "mainloop/sm90a/move_accumulators.cuh" %}
 {% endif -%}
 {% if delayed_store %}{% include "mainloop/sm90a/delayed_store.cuh" %}
 {% endif -%}
 {% if splits_k %}{% include "mainloop/sm90a/exchange.cuh" %}
 {% endif -%}
-DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator }} (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group{% if delayed_store %}, u32 (&kept)[CHUNKS][WORDS]{% endif %}) {
+DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator }} (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group
+                         {% if delayed_store %}, u32 (&kept)[CHUNKS][WORDS]{% endif %}) {
     const u32 shared = shared_address(shared_memory);
-    const int thread = thread_of_warpgroup(), lane = thread & 31, first_row = (thread >> 5) * 16, group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
+    const int thread = thread_of_warpgroup(), lane = thread & 31, first_row = (thread >> 5) * 16;
+    const int group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
     const TileValues t = epilogue_begin(p, tile.batch);
     const u32 vectors = AT_VECTORS + (count & 1) * VECTOR_BYTES;
 {% if direct_store %}    const Shares shares = shares_of(p, t, tile.row + group_row, tile.column, first_row, lane);
 {% endif %}    const bool sends = (BY_WARPS ? lane : thread) == 0;
-    const int sent = BY_WARPS ? __shfl_sync(~0u, first_row, 0) : 0;   // the first row, which the compiler sees to be the same in all of a warp
+    // The first row, in a way that lets the compiler see that all lanes of a warp have the same value.
+    const int sent = BY_WARPS ? __shfl_sync(~0u, first_row, 0) : 0;
     u32 loads = 0, stores = 0;
 {% if delayed_store %}    u32* place = nullptr;
 {% endif %}    auto strip = [&](int n, int m, int half, int part) {
-        const int own = m * 64 + first_row + half * 8 + lane / 4, row = group_row + own, column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
-        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors, loads, stores, AT_BITS + group * BIT_BYTES, own{% if delayed_store %}, place{% endif %}};
+        const int own = m * 64 + first_row + half * 8 + lane / 4, row = group_row + own;
+        const int column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
+        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors,
+                     loads, stores, AT_BITS + group * BIT_BYTES, own{% if delayed_store %}, place{% endif %}};
     };
     if constexpr (VECTOR_BYTES > 0) mbarrier_wait(shared + VECTORS_FULL + (count & 1) * 8, count >> 1 & 1);
     RowValues rows[BLOCKS_M][2];
@@ -248,9 +257,10 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
 
     const u32 ring = SHARED_CHUNKS ? 0 : group;
     u32 load = (PING_PONG && !SHARED_CHUNKS ? count >> 1 : count) * CHUNKS;
-    // Also where nothing is written: a chunk's barrier tells one use of its place from the next, but not from the one after that.
+    // Also if nothing is written: a chunk's barrier tells one use of its buffer from the next, but not from the one after that.
     if constexpr (SHARED_CHUNKS) mbarrier_wait(shared + CHUNKS_LEFT + group * 8, (count >> 1 & 1) ^ (group ^ 1));
-    auto visit_columns = [&](int n, int named{% if row_order %}, int first, int end{% endif %}) {   // the chunks of one column{% if row_order %}, rows `first` to `end`{% endif %}, whose accumulators are those of column `named`
+    // Visits the chunks of one column{% if row_order %}, rows `first` to `end`{% endif %}; its accumulators are column `named`.
+    auto visit_columns = [&](int n, int named{% if row_order %}, int first, int end{% endif %}) {
         ColumnValues columns[STRIPS];
 #pragma unroll
         for (int part = 0; part < STRIPS; ++part) columns[part] = epilogue_column(p, t, strip(n, 0, 0, part));
@@ -266,8 +276,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
             }
             if constexpr (STORE_BYTES > 0 && !DELAYED_STORE) {
                 stores = AT_STORES + (ring * STORE_BUFFERS + chunk % STORE_BUFFERS) * STORE_BYTES;
-                // The buffer's last store has been read, and every thread of the last copy is done.
-{% if direct_store %}                if (STORE_BUFFERS == 1 || chunk == 0) __syncwarp();   // else the chunk's before is between
+                // TMA has read the buffer's last store, and every thread has finished the last copy.
+{% if direct_store %}                if (STORE_BUFFERS == 1 || chunk == 0) __syncwarp();   // otherwise already done
 {% else %}                if (!SHARED_CHUNKS && named == 0 && m == 0) tma_store_wait_read_if<0>(sends && n == 0);
                 if (chunk > 0) tma_store_wait_read_if<STORE_BUFFERS - 1>(sends);
                 sync_senders(group);
@@ -283,8 +293,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
                     strip_acc[i] = acc[m][named * (CHUNK / 2) + (part * (STRIP / 2) + i / 2) * 4 + half * 2 + i % 2];
                 epilogue_visit(p, t, columns[part], rows[m][half], fetched, strip(n, m, half, part), strip_acc);
             }
-{% if not direct_store %}            // Copies may read what was written, and overwrite what was read: the fence waits until that is in registers, for which an
-            // arrival alone does not.
+{% if not direct_store %}            // TMA may read what was written, and overwrite what was read. The fence waits until values
+            // are in registers; an arrival does not.
             if constexpr ((STORE_BYTES > 0 && !DELAYED_STORE) || LOAD_BYTES > 0) fence_proxy_async();
 {% endif %}            if constexpr (LOAD_BYTES > 0) {
                 __syncwarp();
@@ -301,8 +311,9 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
 #pragma unroll
         for (int part = 0; part < STRIPS; ++part) epilogue_column_end(p, t, columns[part], strip(n, 0, 0, part));
     };
-{% if split_epilogue %}    // Twice through the code for half of the columns.
-    constexpr int TOGETHER = (CHUNKS_N + 1) / 2, REST = (CHUNKS_N - TOGETHER) * (CHUNK / 2);   // accumulators of each block of rows
+{% if split_epilogue %}    // Runs the code for half of the columns twice.
+    // Accumulators of each block of rows.
+    constexpr int TOGETHER = (CHUNKS_N + 1) / 2, REST = (CHUNKS_N - TOGETHER) * (CHUNK / 2);
 #pragma unroll 1
     for (int done = 0; done < CHUNKS_N; done += TOGETHER) {
         if (done > 0)
@@ -332,7 +343,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
     }
 #pragma unroll
     for (int i = 0; i < 2 * BLOCKS_M; ++i) epilogue_row_end(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0));
-{% if reductions %}    fixup_last(p, group, PING_PONG ? count >> 1 : count);
+{% if tile_reductions %}    fixup_last(p, group, PING_PONG ? count >> 1 : count);
     sync_unit();
     epilogue_publish(p, t, {tile.row + group_row, tile.column, tile.batch});
     sync_unit();
@@ -344,17 +355,18 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     const u32 shared = shared_address(shared_memory), blocks = terms_in_blocks(p);
     PipelineState at;
     u32 count = 0, turn_parity = 0;
-    if constexpr (PING_PONG) {
+{% if totals %}    clear_totals();
+{% endif %}    if constexpr (PING_PONG) {
         count = group;
         tiles.next += group * (launched_blocks() / CLUSTER);
         tiles.turns = 2;
         if (group == 1) {
             at.skip(blocks);
-            if (threadIdx.x % 128 == 0) mbarrier_arrive(shared + TURN);   // the first turn is the other's
+            if (threadIdx.x % 128 == 0) mbarrier_arrive(shared + TURN);   // the first turn belongs to the other consumer
         }
     }
 {% if delayed_store %}    u32 kept[CHUNKS][WORDS] = {};
-    // Which tile it is is asked for when it is needed, also under the products.
+    // The tile's place is computed when it is needed, also under the products.
     const u32 rows = Tiles::rows_of(p), columns = Tiles::columns_of(p), per_entry = rows * columns;
     for (; tiles.next < per_entry * u32(p.batch); ++count) {
         {{ accumulator }} acc[BLOCKS_M][BN / 2];
@@ -371,7 +383,8 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
         {{ accumulator }} acc[BLOCKS_M][{{ multiplied }} / 2];
         if constexpr (CLEARED)
 #pragma unroll
-            for (int i = 0; i < BLOCKS_M * ({{ multiplied }} / 2); ++i) acc[i / ({{ multiplied }} / 2)][i % ({{ multiplied }} / 2)] = {{ zero }};
+            for (int i = 0; i < BLOCKS_M * ({{ multiplied }} / 2); ++i)
+                acc[i / ({{ multiplied }} / 2)][i % ({{ multiplied }} / 2)] = {{ zero }};
         if constexpr (PING_PONG) {
             mbarrier_wait(shared + TURN + {% if reductions %}fresh(group){% else %}group{% endif %} * 8, turn_parity);
             turn_parity ^= 1;
@@ -384,18 +397,21 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
 {% else %}        run_epilogue(p, tiles.tile, acc, count, group);
 {% endif %}    }
 {% endif -%}
-{% if reductions %}    fixup_last(p, group, PING_PONG ? count >> 1 : count);
-    // The last blocks of the launch have the fewest tiles, and of two consumers in turns one is done while the other has a tile left.
-    const u32 step = launched_blocks(), late = step - 1 - this_block(), total = Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch);
+{% if totals %}    publish_totals(p, this_block() * CONSUMERS + group, launched_blocks() * CONSUMERS);
+{% endif %}{% if tile_reductions %}    fixup_last(p, group, PING_PONG ? count >> 1 : count);
+    // The last blocks of the launch have the fewest tiles. A ping-pong consumer is done while the other one has a tile left.
+    const u32 step = launched_blocks(), late = step - 1 - this_block();
+    const u32 total = Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch);
     if constexpr (!PING_PONG) epilogue_fixup_late(p, late * CONSUMERS + thread_of_block() / 128 - 1, step * CONSUMERS);
     else if (tiles.next - step / CLUSTER < total) epilogue_fixup_late(p, late, step);
 {% endif %}{% if not direct_store %}    if (threadIdx.x % (BY_WARPS ? 32 : 128) == 0) tma_store_wait_all();
 {% endif -%}
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+{% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
     const u32 shared = shared_address(shared_memory), warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
-    if constexpr (!(CONSTANT_A || CONSTANT_B)) {   // constant weights come first, and most of what comes
+    if constexpr (!(CONSTANT_A || CONSTANT_B)) {   // constant weights are fetched first, and are most of the data
         if (warp == 2 && p.k > 0 && elect_one()) {
             Tiles first;
             if (first.advance(p)) {
@@ -407,7 +423,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
             mbarrier_init(shared + FULL + i * 8, 1);
-            mbarrier_init(shared + EMPTY + i * 8, {% if operand_sums %}((PING_PONG ? 1 : CONSUMERS) + 1) * CLUSTER{% else %}(PING_PONG ? 1 : CONSUMERS) * {{ fetchers }}{% endif %});
+            mbarrier_init(shared + EMPTY + i * 8,
+                          {% if operand_sums %}((PING_PONG ? 1 : CONSUMERS) + 1) * CLUSTER
+                          {% else %}(PING_PONG ? 1 : CONSUMERS) * {{ fetchers }}{% endif %});
         }
         for (int i = 0; i < 2; ++i) {
             mbarrier_init(shared + TURN + i * 8, 1);
@@ -419,7 +437,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
             mbarrier_init(shared + PARTIALS_FULL + i * 8, 1);
             mbarrier_init(shared + PARTIALS_EMPTY + i * 8, PARTS - 1);
         }
-{% endif %}{% if reductions %}        for (int i = 0; i < CONSUMERS; ++i) {
+{% endif %}{% if tile_reductions %}        for (int i = 0; i < CONSUMERS; ++i) {
             mbarrier_init(shared + HANDED_IN + i * 8, 1);
             mbarrier_init(shared + ANNOUNCED + i * 8, 1);
         }
@@ -453,7 +471,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) {% if cluster_
         if (first.advance(p)) prefetch_weights(p, first);
     }
 {% endif %}    if constexpr (CONSTANT_A || CONSTANT_B) let_next_kernel_start();
-    if (warp > 0) {   // the first warp has more to do under the end of earlier kernels, and waits by itself
+    if (warp > 0) {   // the first warp has more to do before earlier kernels end, and waits by itself
         wait_for_earlier_kernels();
         if constexpr (!(CONSTANT_A || CONSTANT_B)) let_next_kernel_start();
     }

@@ -1,7 +1,7 @@
-// ---- blocks in step, by what their producers count together ----
+// ---- lockstep: producers of all blocks count tiles together ----
 struct Step {
     u32 tiles = 0;         // of this block
-    bool together = true;  // until somebody is missing: a multiprocessor that runs something else, say
+    bool together = true;  // until a block is missing, for example because its multiprocessor runs another kernel
 
     static DEVICE u32 clock() {
         u32 x;
@@ -14,7 +14,7 @@ struct Step {
         asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(p.progress), "r"(count) : "memory");
         return before;
     }
-    // A block that takes its next tile waits until all have taken theirs, as many as there are left.
+    // A block that takes its next tile waits until all blocks have taken theirs, or until no tiles are left.
     DEVICE void take(const Params& p) {
         constexpr u32 PATIENCE = 20000;   // cycles
         if (p.progress == nullptr) return;
@@ -26,7 +26,7 @@ struct Step {
             together = clock() - start < PATIENCE;
         }
     }
-    // Who leaves last puts the count back, for the next launch.
+    // The last block to leave resets the count for the next launch.
     DEVICE void leave(const Params& p) {
         if (p.progress == nullptr) return;
         const u32 all = of_all(p) + launched_blocks();

@@ -1,10 +1,14 @@
 // ---- producer ----
-// The boxes of one operand's part of a panel, of terms from k on: where each goes in shared memory, and where it lies. Under multicast each
-// block of the cluster fetches one half for both: of the lines where K is contiguous, else of the terms.
+// The boxes of one operand's part of a panel, from K element k on: the place of each in shared memory, and in the operand.
+// Under multicast each block of the cluster fetches one half for both: half of the lines if K is contiguous, otherwise half of
+// the K elements.
 template <bool IS_A, class F> DEVICE void each_box(const Tiles& tiles, u32 to, int k, F fetch) {
-    constexpr bool K_MAJOR = IS_A ? A_K_MAJOR : B_K_MAJOR, SHARED = {% if splits_k %}false{% else %}(IS_A ? CLUSTER_N : CLUSTER_M) == 2{% endif %};
+    constexpr bool K_MAJOR = IS_A ? A_K_MAJOR : B_K_MAJOR;
+    constexpr bool SHARED = {% if splits_k %}false{% else %}(IS_A ? CLUSTER_N : CLUSTER_M) == 2{% endif %};
     constexpr int EXTENT = IS_A ? BM : {{ multiplied }};
-    const int start = IS_A ? tiles.tile.row : {% if splits_k %}tiles.tile.column - int(cluster_rank() * BN){% else %}tiles.tile.column{% endif %}, half = SHARED ? cluster_rank() : 0;
+    const int start = IS_A ? tiles.tile.row : {% if splits_k %}tiles.tile.column - int(cluster_rank() * BN)
+                                              {% else %}tiles.tile.column{% endif %};
+    const int half = SHARED ? cluster_rank() : 0;
     if constexpr (K_MAJOR) {
         fetch(to + half * (EXTENT * 64), k, start + half * (EXTENT / 2));
     } else {
@@ -16,32 +20,40 @@ template <bool IS_A> DEVICE void fetch_operand(const Params& p, const Tiles& til
     const TensorMap& map = IS_A ? p.map0 : p.map1;
     const u64 policy = IS_A ? p.a_policy : p.b_policy;
     each_box<IS_A>(tiles, to, k, [&](u32 at, int x, int y) {
-{% if not splits_k %}        if constexpr ((IS_A ? CLUSTER_N : CLUSTER_M) == 2) tma_load_multicast(at, map, policy, barrier, x, y, tiles.tile.batch, 3);
+{% if not splits_k %}        if constexpr ((IS_A ? CLUSTER_N : CLUSTER_M) == 2)
+            tma_load_multicast(at, map, policy, barrier, x, y, tiles.tile.batch, 3);
         else {% else %}        {% endif %}tma_load(at, map, policy, barrier, x, y, tiles.tile.batch);
     });
 }
-// Into the level-2 cache, where nothing that a kernel before still writes can be missed: a block of K of the first tile's operand, another
-// one by each of the tiles beside it, which have the same.
+// Prefetches one block of K of the first tile's operand into the L2 cache. The tiles beside it, which share the operand,
+// prefetch one other block each. In the L2 cache no write of an earlier kernel can be missed.
 template <bool IS_A> DEVICE void prefetch_operand(const Params& p, const Tiles& tiles) {
 {% if splits_k %}    const BlocksOfK own = share_of(u32(p.k - 1) / BK + 1);
-    const u32 beside = IS_A ? u32(tiles.tile.column) / MULTIPLIED : u32(tiles.tile.row) / BM, block = own.first + beside;
+    const u32 beside = IS_A ? u32(tiles.tile.column) / MULTIPLIED : u32(tiles.tile.row) / BM;
+    const u32 block = own.first + beside;
     if (beside >= own.count) return;
 {% else %}    const u32 block = IS_A ? u32(tiles.tile.column) / BN : u32(tiles.tile.row) / BM;
 {% endif %}    if (block * BK >= p.k) return;
 #pragma unroll
     for (int panel = 0; panel < PANELS; ++panel)
-        each_box<IS_A>(tiles, 0, block * BK + panel * {{ panel_terms }}, [&](u32, int x, int y) { tma_prefetch_l2(IS_A ? p.map0 : p.map1, x, y, tiles.tile.batch); });
+        each_box<IS_A>(tiles, 0, block * BK + panel * {{ panel_terms }}, [&](u32, int x, int y) {
+            tma_prefetch_l2(IS_A ? p.map0 : p.map1, x, y, tiles.tile.batch);
+        });
 }
-{% if weights_a or weights_b %}// The same of the weights, as much as the ring holds: each of the tiles that read the same has its share.
+{% if weights_a or weights_b %}// The same for the weights, as much as the ring holds. The tiles that read them share the work.
 DEVICE void prefetch_weights(const Params& p, const Tiles& tiles) {
     constexpr bool IS_A = {{ weights_a }};
-    const u32 blocks = terms_in_blocks(p), ahead = blocks < STAGES ? blocks : STAGES{% if splits_k %}, first = share_of(u32(p.k - 1) / BK + 1).first{% endif %};
-    const u32 readers = IS_A ? Tiles::columns_of(p) : Tiles::rows_of(p), beside = IS_A ? u32(tiles.tile.column) / (BN * CLUSTER_N) : u32(tiles.tile.row) / (BM * CLUSTER_M);
+    const u32 blocks = terms_in_blocks(p), ahead = blocks < STAGES ? blocks : STAGES;
+{% if splits_k %}    const u32 first = share_of(u32(p.k - 1) / BK + 1).first;
+{% endif %}    const u32 readers = IS_A ? Tiles::columns_of(p) : Tiles::rows_of(p);
+    const u32 beside = IS_A ? u32(tiles.tile.column) / (BN * CLUSTER_N) : u32(tiles.tile.row) / (BM * CLUSTER_M);
 #pragma unroll 1
     for (u32 block = beside; block < ahead; block += readers)
 #pragma unroll
         for (int panel = 0; panel < PANELS; ++panel)
-            each_box<IS_A>(tiles, 0, ({% if splits_k %}first + {% endif %}block) * BK + panel * 64, [&](u32, int x, int y) { tma_prefetch_l2(IS_A ? p.map0 : p.map1, x, y, tiles.tile.batch); });
+            each_box<IS_A>(tiles, 0, ({% if splits_k %}first + {% endif %}block) * BK + panel * 64, [&](u32, int x, int y) {
+                tma_prefetch_l2(IS_A ? p.map0 : p.map1, x, y, tiles.tile.batch);
+            });
 }
 {% endif -%}
 template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, const Tiles& tiles, u32 stage, u32 block) {
@@ -64,7 +76,7 @@ DEVICE void produce(const Params& p, Tiles tiles) {
     bool more = tiles.advance(p);
     u32 block = 0;
     if constexpr (CONSTANT_A || CONSTANT_B) {
-        // The constant operand depends on no earlier kernel: the ring is filled with it while they still run.
+        // The constant operand does not depend on earlier kernels: the ring is filled with it while they still run.
         const u32 ahead = !more || p.k == 0 ? 0 : blocks < STAGES ? blocks : STAGES;
         for (u32 i = 0; i < ahead; ++i) {
             mbarrier_arrive_expect_tx(shared + FULL + i * 8, STAGE_BYTES);
@@ -90,8 +102,8 @@ DEVICE void produce(const Params& p, Tiles tiles) {
         block = 0;
     }
 {% if lockstep %}    step.leave(p);
-{% endif %}    // A block must not leave while arrivals from the other blocks of its cluster are on their way to its barriers. They have all come
-    // when every stage is empty. A barrier of the cluster would have to release them, which fences the whole device.
+{% endif %}    // A block must not exit while arrivals from the other blocks of its cluster are on their way to its barriers. All
+    // have arrived when every stage is empty. A barrier of the cluster would have to release them, which fences the device.
     if constexpr ({{ fetchers }} > 1)
 #pragma unroll 1
         for (u32 i = 0; i < STAGES; ++i, at.advance()) mbarrier_wait(shared + EMPTY + at.stage * 8, at.parity ^ 1);

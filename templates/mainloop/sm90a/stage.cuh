@@ -1,7 +1,7 @@
-// ---- producer: what the epilogue reads ----
-// What the epilogue reads is staged tile by tile, ahead of the consumers by as much as there is room for. What it comes to is handed on when
-// the tile's vectors have made room: two tiles later.
-constexpr bool HANDS_ON = {% if reductions or operand_sums %}true{% else %}false{% endif %};
+// ---- producer: the epilogue's reads ----
+// The producer stages the epilogue's operands tile by tile, as far ahead of the consumers as there is room. Two tiles later, when
+// the vectors' buffer is free again, the producer processes a tile's published results.
+constexpr bool HANDS_ON = {% if tile_reductions or operand_sums %}true{% else %}false{% endif %};
 DEVICE void stage_vectors(const Params& p, Tiles tiles, int lane) {
     const u32 shared = shared_address(shared_memory);
     Tiles behind = tiles;
@@ -9,7 +9,7 @@ DEVICE void stage_vectors(const Params& p, Tiles tiles, int lane) {
     [[maybe_unused]] u32 summed = 0;
     auto hand_on = [&](u32 number) {
 {% if operand_sums %}        hand_on_sums(p, behind.tile, summed, lane);
-{% endif %}{% if reductions %}        announce(p, behind.tile, number, lane);
+{% endif %}{% if tile_reductions %}        announce(p, behind.tile, number, lane);
 {% endif %}    };
     for (u32 count = 0; tiles.advance(p); ++count) {
         const u32 slot = count & 1;
@@ -33,10 +33,13 @@ DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
                 const u32 slot = (SHARED_CHUNKS ? 0 : PING_PONG ? count & 1 : i) * LOAD_STAGES + number % LOAD_STAGES;
                 mbarrier_wait(shared + LOADS_EMPTY + slot * 8, (number / LOAD_STAGES & 1) ^ 1);
 {% if operand_sums %}#pragma unroll 1
-                for (int part = 0; part < LOADERS; part += 32)   // one warp goes through the shares of two
-    {% endif %}                fill_chunk<LOADERS>(p, t, AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
-                                    tiles.tile.row + chunk {% if row_order %}/ CHUNKS_N{% else %}% BLOCKS_M{% endif %} * 64 + (PING_PONG ? 0 : i * WARPGROUP_ROWS),
-                                    tiles.tile.column + chunk {% if row_order %}% CHUNKS_N{% else %}/ BLOCKS_M{% endif %} * CHUNK, {% if operand_sums %}LOADERS > 1 ? (thread_of_warpgroup() & 31) + part : 0{% else %}thread{% endif %});
+                for (int part = 0; part < LOADERS; part += 32)   // one warp does the shares of two
+    {% endif %}                fill_chunk<LOADERS>(
+                    p, t, AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
+                    tiles.tile.row + chunk {% if row_order %}/ CHUNKS_N{% else %}% BLOCKS_M{% endif %} * 64
+                        + (PING_PONG ? 0 : i * WARPGROUP_ROWS),
+                    tiles.tile.column + chunk {% if row_order %}% CHUNKS_N{% else %}/ BLOCKS_M{% endif %} * CHUNK,
+                    {% if operand_sums %}LOADERS > 1 ? (thread_of_warpgroup() & 31) + part : 0{% else %}thread{% endif %});
             }
         }
     }

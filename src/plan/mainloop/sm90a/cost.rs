@@ -1,10 +1,10 @@
-//! The choice among Hopper's tiles: which there are, and what each is estimated to take.
+//! The choice among Hopper's tiles: the list of tiles, and the estimated time of each.
 //!
-//! The estimate counts clock cycles, and for launches that heat the device what they cost in clock. Its form is that of
-//! the kernel. There are two sets of numbers. The one for operands whose rows begin at lines was fitted to every tile on
-//! 26 shapes, most of them powers of two, in short and in long slices. The other one was fitted to a survey of shapes
-//! that nobody picked, of which most have rows that begin anywhere. `tests/choices/fit.rs` holds both against that survey
-//! (`docs/measurements/0042-survey-of-tiles.md`).
+//! The estimate counts clock cycles. For launches that heat the device it adds the cost in clock speed. Its form is
+//! that of the kernel. There are two sets of numbers. The first is for operands whose rows begin at cache lines. It was
+//! fitted to every tile on 26 shapes, most of them powers of two, in short and in long slices. The second was fitted to
+//! a survey of arbitrary shapes, most of whose rows begin anywhere. `tests/choices/fit.rs` compares both with that
+//! survey (`docs/measurements/0042-survey-of-tiles.md`).
 
 use crate::plan::choice::tiles as count_tiles;
 use crate::plan::epilogue::program::{Phase, Program};
@@ -14,8 +14,8 @@ use crate::problem::{Layout, Operation, Shape};
 use crate::target::{Gpu, GpuModel};
 use serde::Serialize;
 
-/// The tiles, each with the most stages that may fit. Blocks that fetch enough come alone and in pairs along M; those of
-/// half a narrow output's columns also in pairs along N, which fetch its larger operand once.
+/// The tiles, each with the most stages that may fit. Tiles of at least 64 columns are also tried in clusters 2x1.
+/// Those of 64 columns are also tried in clusters 1x2, which fetch the larger operand of a narrow output once.
 static TILES: [Tile; 24] = [
     Tile::ping_pong(128, 192, 5),
     Tile::ping_pong(128, 176, 5),
@@ -42,21 +42,21 @@ static TILES: [Tile; 24] = [
     Tile::single(64, 64, 6),
     Tile::single(64, 32, 8),
 ];
-/// Tiles for outputs that are no wider, which are not shared.
+/// Tiles for narrower outputs, which are not clustered.
 static NARROW_TILES: [Tile; 2] = [Tile::single(64, 16, 10), Tile::single(64, 8, 10)];
 
-/// Every tile that may be chosen, for operands whose elements have this size.
+/// Every tile that may be chosen for operands with elements of this size.
 pub(in crate::plan) fn tiles(size: usize) -> impl Iterator<Item = Tile> {
     let pairs = TILES.iter().filter(|tile| tile.bn >= 64).map(|tile| tile.clustered(2, 1));
     let across = TILES.iter().filter(|tile| tile.bn == 64).map(|tile| tile.clustered(1, 2));
     TILES.iter().chain(&NARROW_TILES).copied().chain(pairs).chain(across).map(move |tile| tile.of_elements(size))
 }
 
-/// Declares the model: a field for each number, with its value where rows of both operands begin at lines and where they
-/// do not, and all of them by name.
+/// Declares the model: a field for each number, with its value for operands whose rows begin at cache lines and for
+/// others, and a list of all fields by name.
 macro_rules! model {
     ($($(#[$doc:meta])* $name:ident: $at_lines:literal, $across_lines:literal;)*) => {
-        /// What Hopper's tiles cost: the numbers of the estimate, most of them in clock cycles.
+        /// The cost of Hopper's tiles: the numbers of the estimate, most of them in clock cycles.
         ///
         /// The form of the estimate is that of the kernel. `cargo xtask fit-tiles` fits the numbers to measured tiles.
         #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -65,10 +65,10 @@ macro_rules! model {
         }
 
         impl CostModel {
-            /// Of an H200, where rows of both operands begin at multiples of 128 bytes: lines of the level-2 cache.
+            /// For an H200, if rows of both operands begin at multiples of 128 bytes: lines of the L2 cache.
             pub const H200: CostModel = CostModel { $($name: $at_lines,)* };
 
-            /// Of an H200, where they do not: what blocks fetch costs more, and more of it is seen.
+            /// For an H200, if they do not. Fetching then costs more, and more of it is exposed.
             pub const H200_ACROSS_LINES: CostModel = CostModel { $($name: $across_lines,)* };
 
             /// Every number with its name.
@@ -80,14 +80,14 @@ macro_rules! model {
 }
 
 impl CostModel {
-    /// Of an H100 likewise: not fitted, but the H200's with what the H100's memory moves.
+    /// For an H100: not fitted, but the H200's numbers with the H100's memory bandwidth.
     pub const H100: CostModel = CostModel { from_memory: SLOWER_MEMORY * CostModel::H200.from_memory, ..CostModel::H200 };
 
-    /// Of an H100, where rows do not begin at lines.
+    /// For an H100, if rows do not begin at cache lines.
     pub const H100_ACROSS_LINES: CostModel =
         CostModel { from_memory: SLOWER_MEMORY * CostModel::H200_ACROSS_LINES.from_memory, ..CostModel::H200_ACROSS_LINES };
 
-    /// The model for a GPU, and for whether rows of both operands begin at lines.
+    /// The model for a GPU, and for whether rows of both operands begin at cache lines.
     pub const fn of(model: GpuModel, rows_begin_at_lines: bool) -> &'static CostModel {
         match (model, rows_begin_at_lines) {
             (GpuModel::H200, true) => &CostModel::H200,
@@ -98,96 +98,99 @@ impl CostModel {
     }
 }
 
-/// The bandwidth of an H100's memory over that of an H200's: 3.35 over 4.8 TB/s.
+/// The memory bandwidth of an H100 divided by that of an H200: 3.35 over 4.8 TB/s.
 const SLOWER_MEMORY: f64 = 0.7;
 
 model! {
-    /// How much longer one consumer takes than two.
+    /// Factor for the products of a block with one consumer instead of two.
     single: 1.08, 1.249;
-    /// How much longer blocks with two consumers take that wait for each other in a cluster.
+    /// Factor for blocks with two consumers in a cluster, which wait for each other.
     clustered: 1.005, 1.125;
-    /// The same of blocks with one consumer.
+    /// The same for blocks with one consumer.
     clustered_single: 1.05, 1.188;
-    /// How much longer clusters take where sharing saves nothing: enough to rule them out.
+    /// Factor for clusters where sharing saves nothing: enough to rule them out.
     unshared: 1.3, 1.0;
-    /// Cycles that a cluster takes to begin together.
+    /// Cycles that a cluster takes to start together.
     rendezvous: 250.0, 578.0;
     /// Cycles of an epilogue before and after its elements: barriers, the way through shared memory.
     epilogue: 1100.0, 1128.0;
-    /// The same where a block has one consumer.
+    /// The same for a block with one consumer.
     epilogue_single: 1100.0, 1663.0;
     /// Cycles of each chunk of an epilogue.
     chunk: 180.0, 312.6;
-    /// The same where lanes store their chunks themselves.
+    /// The same with direct store.
     chunk_direct: 180.0, 493.8;
-    /// Cycles of each chunk for every bit mask that is written and every reduction, which are also missing from the
-    /// products that they hide under; for a matrix that is read, of those chunks which are only there because they are
-    /// narrower than 64 columns.
+    /// Cycles of each chunk for every bit mask that is written and every reduction. The products that hide the epilogue
+    /// lose the same cycles. A matrix that is read counts only for chunks that exist because chunks are narrower than
+    /// 64 columns.
     besides: 30.0, 30.0;
-    /// How much longer an epilogue takes under the products of another tile.
+    /// Factor for an epilogue that runs under the products of another tile.
     under_products: 2.5, 2.5;
-    /// Cycles that a chunk of a matrix that is read adds there.
+    /// Cycles that each chunk of a matrix that is read adds there.
     read: 100.0, 100.0;
-    /// Cycles until what an epilogue has written has left the place where the next epilogue's chunks go.
+    /// Cycles until the results of an epilogue have left the buffers of the next epilogue's chunks.
     handover: 1000.0, 1000.0;
-    /// Cycles until the products of a tile run again behind an epilogue that nothing covers.
+    /// Cycles until the products of a tile run again after an exposed epilogue.
     restart: 200.0, 0.0;
     /// Issue slots of an element beside those of its own values: conversion, store, accumulator.
     element: 3.0, 20.33;
-    /// The part of the values' own cost that counts where they are spelled fast, since special-function instructions run
-    /// beside others.
+    /// The share of the values' own cost that counts with fast math, because special-function instructions run beside
+    /// others.
     fast: 0.3, 1.176;
-    /// The cost up to which that holds. Nothing heavier was measured, and heavier epilogues belong on tiles that leave
-    /// them registers.
+    /// The cost up to which that share applies. Nothing heavier was measured, and heavier epilogues belong on tiles
+    /// that leave them registers.
     fast_limit: 64.0, 64.0;
-    /// Cycles between the products of one tile and of the next where results leave under those, for each chunk that does.
+    /// Cycles between the products of one tile and the next for each chunk with a delayed store.
     delayed_store: 150.0, 603.3;
-    /// The least cycles of products that a chunk needs to leave under.
+    /// The least cycles of products that can hide a delayed chunk.
     delayed_block: 1024.0, 1025.0;
     /// Cycles of each block of K beside its products.
     block: 0.0, 2.437;
-    /// How much longer one consumer's epilogue takes than its share of two.
+    /// Factor for an epilogue of one consumer, relative to its share of two.
     alone: 1.2, 1.073;
     /// Cycles of a launch before its first and after its last tile.
     launch: 4500.0, 1500.0;
-    /// Cycles that are added where the next launch's blocks do not find room beside this one's.
+    /// Cycles that are added where the next launch's blocks do not fit beside this launch's.
     launch_behind: 0.0, 1257.0;
-    /// Bytes a cycle that all multiprocessors fetch from L2.
+    /// Bytes a cycle that all multiprocessors together fetch from L2.
     from_l2: 23000.0, 5445.0;
-    /// Bytes a cycle that come from memory, where blocks ask for the same ones more than once.
+    /// Bytes a cycle from memory, where blocks request the same data more than once.
     from_memory: 5000.0, 4354.0;
-    /// The part of that fetching which nothing covers.
+    /// The share of that fetching which stays exposed.
     exposed: 0.0, 0.285;
     /// Bytes a cycle that one multiprocessor takes in.
     into_shared: 1000000000.0, 65.0;
-    /// How long clusters along M take over what the rest says, where K is contiguous in both operands.
+    /// Factor for clusters along M, if K is contiguous in both operands.
     clustered_m: 1.0, 0.8914;
-    /// The same of clusters along N.
+    /// The same for clusters along N.
     clustered_n: 1.0, 0.8523;
-    /// The same of clusters along M, in the other layouts.
+    /// The same for clusters along M in the other layouts.
     clustered_m_other: 1.0, 0.72;
-    /// The same of clusters along N, in the other layouts.
+    /// The same for clusters along N in the other layouts.
     clustered_n_other: 1.0, 0.826;
-    /// Cycles from which on a launch is large enough for the device's limit of power to show, where such launches follow
+    /// The cycles from which a launch is long enough to run into the device's power limit, where such launches follow
     /// each other.
     powered: 200000.0, 635700.0;
-    /// What that costs as a part of the whole for each element read from L2 for a multiply-add.
+    /// The relative cost of that limit for each element that a multiply-add reads from L2.
     read_from_l2: 3.0, 29.6;
-    /// The same for each element written to shared memory for one.
+    /// The same for each element that it writes to shared memory.
     written_to_shared: 5.0, 0.0;
 }
 
-/// Bytes of K by which a multiprocessor's tensor cores multiply and add in a cycle: 2048 elements of 16 bits, 4096 of eight.
+/// Bytes of K that a multiprocessor's tensor cores multiply and add in a cycle: 2048 elements of 16 bits, 4096 of
+/// eight.
 const MULTIPLY_ADDS: f64 = 4096.0;
-/// How much longer products take whose sums are promoted, and the most accumulators of a thread that has them twice.
+/// Products whose sums are promoted: the factor of their time, the cycles that a consumer waits for the last sums of a panel
+/// before it can add them, and the most accumulators of a thread that holds them twice.
 const PROMOTED: f64 = 1.04;
+const PROMOTION: f64 = 190.0;
 const MOST_PROMOTED: usize = 96;
 
-/// Nanoseconds of a cycle: between launches that fill the device for 100 us, which come to 1.2 estimated cycles a
-/// nanosecond, and short ones of few blocks, which come to 1.7.
+/// Nanoseconds of an estimated cycle. Launches that fill the device for 100 us have 1.2 estimated cycles a nanosecond,
+/// and short launches of few blocks have 1.7. This value lies between the two.
 pub(in crate::plan) const NANOSECONDS: f64 = 1.0 / 1.4;
 
-/// What an estimate depends on beside the tile, as the kernel sees it.
+/// The inputs of an estimate beside the tile, as the kernel sees them.
 #[derive(Clone, Copy)]
 pub(in crate::plan) struct CostInputs<'r> {
     pub operation: Operation,
@@ -198,11 +201,12 @@ pub(in crate::plan) struct CostInputs<'r> {
     pub fast_math: bool,
     /// Whether runs of both operands begin at multiples of 128 bytes, as far as is known.
     pub rows_begin_at_lines: bool,
-    /// Whether the tensor cores' sums of a few elements of K are added up outside of them.
+    /// Whether the kernel adds up the tensor cores' sums of a few K elements itself.
     pub promotes: bool,
 }
 
-/// Why a tile has no room for sums that are promoted, if they are: beside those of the tensor cores a thread holds its own.
+/// Why a tile has no registers for promoted sums, if sums are promoted: a thread holds its own sums beside those of the
+/// tensor cores.
 pub(in crate::plan) fn lacks_room(tile: &Tile, promotes: bool) -> Option<String> {
     let (held, is_hopper) = (tile.accumulators(), matches!(tile.shape, TileShape::Sm90a { .. }));
     (is_hopper && promotes && held > MOST_PROMOTED).then(|| {
@@ -213,15 +217,15 @@ pub(in crate::plan) fn lacks_room(tile: &Tile, promotes: bool) -> Option<String>
     })
 }
 
-/// What a tile is estimated to take, in cycles.
+/// The estimated cycles of a tile.
 struct Cycles {
-    /// Terms of K, with those that make up whole blocks.
+    /// K, rounded up to whole blocks.
     terms: f64,
     product: f64,
     epilogue: f64,
-    /// Of the epilogue what is missing from the products that it hides under.
+    /// The part of the epilogue that slows down the products which hide it.
     besides: f64,
-    /// Of the epilogue what the elements' values take.
+    /// The part of the epilogue that computes the elements' values.
     values: f64,
     chunks: f64,
     /// Matrices that the epilogue reads.
@@ -229,7 +233,7 @@ struct Cycles {
     delayed_store: bool,
 }
 
-/// What a Hopper tile takes: of its own, and of what is to be computed.
+/// The estimated cycles of a Hopper tile.
 fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cycles> {
     let TileShape::Sm90a { bk, consumers, schedule, .. } = tile.shape else { return None };
     let program = inputs.program;
@@ -240,7 +244,14 @@ fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cy
     let delayed_store = delays_store(tile, program, inputs.argument_runs);
     let size = inputs.operation.dtype().size();
     let terms = inputs.shape.k.next_multiple_of(bk.min(128 / size)) as f64;
-    let product = (terms * size as f64 * area / MULTIPLY_ADDS + (terms / bk as f64).ceil() * model.block)
+    let multiplied = terms * size as f64 * area / MULTIPLY_ADDS;
+    // A consumer multiplies a panel, waits for its sums and adds them. Meanwhile only the other consumer multiplies.
+    let promoted = if inputs.promotes {
+        multiplied / consumers as f64 + terms * size as f64 / 128.0 * (PROMOTION + tile.accumulators() as f64)
+    } else {
+        0.0
+    };
+    let product = (multiplied.max(promoted) + (terms / bk as f64).ceil() * model.block)
         * if inputs.promotes { PROMOTED } else { 1.0 }
         * if consumers == 1 { model.single } else { 1.0 }
         * if tile.cluster() > 1 { if consumers == 1 { model.clustered_single } else { model.clustered } } else { 1.0 };
@@ -259,7 +270,7 @@ fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cy
     Some(Cycles { terms, product, epilogue, besides, values, chunks, loads, delayed_store })
 }
 
-/// Whether a tile's epilogue is over before the next tile's products are, so that the next epilogue may wait for it.
+/// Whether a tile's epilogue ends before the next tile's products do, so that the next epilogue may wait for it.
 pub(in crate::plan) fn hides(tile: &Tile, inputs: &CostInputs<'_>) -> bool {
     let model = CostModel::of(inputs.gpu.model, inputs.rows_begin_at_lines);
     let Some(Cycles { product, epilogue, chunks, loads, .. }) = of_tile(tile, inputs, model) else { return false };
@@ -291,23 +302,23 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
     let waves = (clusters / (multiprocessors / clustered).max(1) as f64).ceil();
     let area = (tile.bm * tile.bn) as f64;
     let compute = match schedule {
-        // Only what an element takes is seen of an epilogue, and the way out of the last one.
+        // Only the cost of an element and the end of the last epilogue are exposed.
         Schedule::Cooperative if delayed_store => {
             waves * (product.max(model.delayed_block * chunks) + model.delayed_store * chunks + values) + epilogue
         }
-        // An epilogue runs under the next product; only the last one is seen.
+        // An epilogue runs under the next product. Only the last one is exposed.
         Schedule::PingPong => waves * (product + besides).max(model.alone * epilogue) + model.alone * epilogue,
         Schedule::Cooperative => waves * (product + epilogue + model.restart),
     };
     let narrow = shape.m.min(shape.n) <= crate::plan::NARROW;
     let l2 = model.from_l2;
     let bytes = |lines: usize, sharing: usize| blocks * lines as f64 / sharing as f64 * terms * size as f64;
-    // The larger operand of a narrow output, which are the rows of its tiles, comes from memory.
+    // The larger operand of a narrow output is the rows of its tiles, and comes from memory.
     let fetch = bytes(tile.bm, cluster_n) / if narrow { l2.min(model.from_memory) } else { l2 } + bytes(tile.bn, cluster_m) / l2;
     let taken_in = waves * terms * ((tile.bm + tile.bn) * size) as f64 / model.into_shared;
-    // A smooth maximum: what is nearly as long as the longest still shows.
+    // A smooth maximum: a cost close to the longest still adds to the total.
     let longest = (compute.powi(4) + fetch.powi(4) + taken_in.powi(4)).powf(0.25);
-    // Of short launches the next one's blocks are there already, if there is room for them.
+    // If there is room, the next launch's blocks start while a short launch still runs.
     let fills = 2.0 * blocks > multiprocessors as f64;
     let total = longest
         + model.exposed * fetch
@@ -315,7 +326,7 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
         + if fills { model.launch_behind } else { 0.0 }
         + if clustered > 1 { model.rendezvous } else { 0.0 };
     let written = (tile.bm + tile.bn) as f64 / area;
-    // Blocks whose consumers take turns get from L2 together what they ask for at the same time, also without being a pair.
+    // Ping-pong consumers fetch the same data from L2 at the same time even without a cluster.
     let sharing_m = if schedule == Schedule::PingPong { 2 } else { cluster_m };
     let read = (tile.bm as f64 / cluster_n as f64 + tile.bn as f64 / sharing_m as f64) / area;
     let powered = 1.0 + model.read_from_l2 * read + model.written_to_shared * written;
@@ -325,6 +336,6 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
         * factor(total > model.powered, powered)
         * factor(cluster_m > 1, if other { model.clustered_m_other } else { model.clustered_m })
         * factor(cluster_n > 1, if other { model.clustered_n_other } else { model.clustered_n })
-        // A narrow output waits for its larger operand, not for what a pair along M could share.
+        // A narrow output waits for its larger operand. A cluster along M would share only the other one.
         * factor(narrow && cluster_m > 1, model.unshared)
 }

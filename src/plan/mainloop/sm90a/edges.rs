@@ -1,19 +1,19 @@
 //! Shifted edge tiles: the last tiles end where the output does.
 //!
-//! Where the last tile of a row or a column would reach beyond the output it begins earlier instead, and computes again
-//! what the tile before it has. That is no more work, for a tile takes the same wherever it lies, and both write the same
-//! bits; but tiles that lie mostly outside were seen to take longer than whole ones: 4096 x 4104 x 4096 is 6 % faster
-//! without them (`docs/measurements/0024-shifted-edges.md`).
+//! A last tile that would reach beyond the output begins earlier instead, and computes some elements of the tile before
+//! it again. That costs no extra work, because a tile takes the same time wherever it lies. Both tiles write the same
+//! bits. Tiles that lie mostly outside of the output measured slower than whole ones: shifting makes 4096 x 4104 x 4096
+//! 6 % faster (`docs/measurements/0024-shifted-edges.md`).
 
 use crate::check::{Argument, Role};
 use crate::plan::{KernelPlan, Program};
 use crate::problem::Shape;
 
-/// Bytes of the widest access, which a tile's first rows and columns are a multiple of in every matrix.
+/// Bytes of the widest access. In every matrix, a tile's first row and column are multiples of it.
 const WIDEST: usize = 16;
 
-/// Whether elements may be computed twice: nothing adds them up or has overwritten what they are made of, and no byte
-/// holds elements of several tiles. That nothing is read where another name writes is the borrows' affair.
+/// Whether elements may be computed twice. They may if nothing adds them up, nothing has overwritten their inputs, and
+/// no byte holds elements of several tiles. The borrow checker makes sure that no other argument overwrites an input.
 pub(in crate::plan) fn allows(program: &Program, arguments: &[Argument]) -> bool {
     let mut matrices = arguments.iter().filter_map(|argument| argument.role.operand()).filter(|operand| operand.axes.is_matrix());
     program.reductions.is_empty()
@@ -24,8 +24,8 @@ pub(in crate::plan) fn allows(program: &Program, arguments: &[Argument]) -> bool
 
 impl KernelPlan {
     /// Where the last tiles begin if edge tiles are [shifted](KernelPlan::shifted_edges): a row and a column, as the
-    /// kernel sees them. A tile there ends where the output does, or as little beyond as alignment takes. Blocks that
-    /// share K are one tile.
+    /// kernel sees them. A tile there ends where the output does, or as little beyond as alignment requires. Blocks
+    /// that share K are one tile.
     pub fn edge_tiles(&self, shape: Shape) -> [usize; 2] {
         let Shape { m, n, .. } = self.seen(shape);
         let operands = self.arguments.iter().filter_map(|argument| argument.role.operand());

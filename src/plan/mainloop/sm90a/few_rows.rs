@@ -1,43 +1,43 @@
-//! Few rows behind wide weights: the tiles of such products, and what they are estimated to take.
+//! Few rows behind wide weights: the tiles of such products, and their estimated times.
 //!
-//! The weights come from memory once, and all else is to keep them coming: blocks with equal work on nearly all
+//! The weights come from memory once, and the kernel must keep them coming: with blocks of equal work on nearly all
 //! multiprocessors, rings that fill shared memory, and no second kernel. So tiles are made for the problem instead of
-//! picked from a list. They are exactly as wide as the rows there are; as high as lets one wave of blocks cover the
-//! weights; or, where K is long and tiles are few, shared by a cluster whose blocks have a part of K each. Either side
-//! may be the columns of the tile: [`KernelPlan`](crate::plan::KernelPlan) plans both ways.
+//! picked from a list. They are exactly as wide as the rows. They are as high as one equal wave over the weights needs.
+//! Or, if K is long and tiles are few, a cluster shares a tile and each block has a part of K. Either side may be the
+//! columns of the tile: [`KernelPlan`](crate::plan::KernelPlan) plans both ways.
 //!
-//! The estimate counts nanoseconds: what memory delivers, what a multiprocessor takes in, and products, of which the
-//! longest shows most. Its constants follow from times on an H200 (`docs/measurements/0044-few-rows.md`).
+//! The estimate counts nanoseconds. It combines memory reads, the input of a multiprocessor, and products; the longest
+//! of the three dominates. Its constants follow from times on an H200 (`docs/measurements/0044-few-rows.md`).
 
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
 use crate::plan::mainloop::sm90a::staging::stage_bytes;
 use crate::plan::{KernelPlan, Tile, TileShape};
 use crate::problem::Shape;
 
-/// The most rows that are few.
+/// The most rows that count as few.
 pub(in crate::plan) const ROWS: usize = 256;
-/// The least bytes of weights, from which on their way from memory is what a product's time is made of; and the least K,
-/// below which a tile's ring does not fill.
+/// The least bytes of weights for which reading them dominates a product's time, and the least K for which a tile's
+/// ring fills.
 const WEIGHTS: usize = 6 << 20;
 const TERMS: usize = 512;
-/// Bytes of shared memory that a ring of stages takes at most: what is left beside the least that an epilogue stages.
+/// The most bytes of shared memory for a ring of stages. The rest is the least that an epilogue stages.
 const RING: usize = 224 << 10;
 /// The fewest stages, and the most that are worth their barriers.
 const STAGES: (usize, usize) = (3, 16);
-/// The most tiles of a problem that are looked at more closely.
+/// The most tiles that are examined for a problem.
 const TILES: usize = 24;
 
-/// Whether a product's time is that of reading the operand on its longer side.
+/// Whether reading the operand on its longer side dominates a product's time.
 pub(in crate::plan) fn applies(shape: Shape, size: usize) -> bool {
     let (rows, features) = (shape.m.min(shape.n), shape.m.max(shape.n));
     (1..=ROWS).contains(&rows) && features >= 4 * rows && shape.k >= TERMS && bytes_of_weights(shape, size) >= WEIGHTS
 }
 
-/// The least bytes of weights whose beginning is fetched into the level-2 cache while earlier launches still run. At 64 x
-/// 8192 x 8192 and 48 x 18944 x 3584 that takes 3 and 4.5 % off, and at 16 x 4096 x 4096 it adds 14 %.
+/// The least bytes of weights for which the kernel prefetches their beginning into the L2 cache while earlier launches
+/// still run. At 64 x 8192 x 8192 and 48 x 18944 x 3584 that saves 3 and 4.5 %, and at 16 x 4096 x 4096 it costs 14 %.
 const AHEAD: usize = 80 << 20;
 
-/// Which operand the weights are, if their beginning is worth fetching ahead.
+/// The operand that is the weights, if prefetching its beginning pays.
 pub(in crate::plan) fn ahead(shape: Shape, size: usize) -> Option<usize> {
     (applies(shape, size) && bytes_of_weights(shape, size) >= AHEAD).then_some(usize::from(shape.m < shape.n))
 }
@@ -46,35 +46,36 @@ fn bytes_of_weights(shape: Shape, size: usize) -> usize {
     [shape.k, shape.batch, size].into_iter().fold(shape.m.max(shape.n), usize::saturating_mul)
 }
 
-/// Bytes a nanosecond that memory delivers; how much longer it takes where multiprocessors have unequal work, for each
-/// whole share that the busiest has too much; and for each further tile that reads the same weights.
+/// Bytes a nanosecond from memory; the factor for unequal work, for each whole share that the busiest multiprocessor
+/// has too much; and the factor for each further tile that reads the same weights.
 const MEMORY: f64 = 4650.0;
 const UNEQUAL: f64 = 0.19;
 const AGAIN: f64 = 0.16;
-/// Bytes a nanosecond that one multiprocessor takes in, and how much longer that takes one consumer than two.
+/// Bytes a nanosecond that one multiprocessor takes in, and the factor for one consumer instead of two.
 const TAKEN_IN: f64 = 141.0;
 const SINGLE: f64 = 1.06;
 /// Multiply-adds a nanosecond of one multiprocessor beside so many copies.
 const PRODUCTS: f64 = 3100.0;
-/// Nanoseconds of a launch; of the exchange of sums for each doubling of parts; and the bytes a nanosecond of those that come.
+/// Nanoseconds of a launch; nanoseconds of the exchange of sums for each doubling of parts; and the bytes a nanosecond
+/// of received sums.
 const LAUNCH: f64 = 1400.0;
 const EXCHANGE: f64 = 100.0;
 const EXCHANGED: f64 = 24.0;
-/// Cycles a nanosecond, in which epilogues are reckoned.
+/// Cycles a nanosecond, for epilogues.
 const CLOCK: f64 = 1.75;
-/// How much longer tiles take that reach beyond the rows there are, for the square of the part of their lines that does:
-/// copies of lines that do not exist are no faster than others.
+/// Factor for tiles that reach beyond the rows, for the square of the share of their lines that does: copies of lines
+/// outside of the matrix are no faster than others.
 const PADDED: f64 = 2.0;
-/// How much longer blocks of a cluster take that share what they fetch, blocks that go from tile to tile, and those with
-/// all of K whose tiles are so many rows of weights, or more.
+/// Factors for blocks of a cluster that share what they fetch; for blocks with more than one tile; and for blocks with
+/// all of K whose tiles have this many rows of weights or more.
 const TIED: f64 = 1.12;
 const TURNS: f64 = 1.07;
 const TALL: (usize, f64) = (192, 1.09);
-/// How much longer blocks of so few terms take one consumer of 64 rows.
+/// Factor for stages of at most this many K elements with one consumer of 64 rows.
 const SHORT: (usize, f64) = (64, 1.015);
 
-/// How much longer a ring takes of so many stages, and so many bytes together: few stages are emptied at once, which
-/// shows as much as the products' part of the time of the memory, and few bytes are few under way.
+/// Factor for the stages and bytes of a ring. A ring of few stages runs empty, which costs in proportion to the
+/// products' share of the memory time. A ring of few bytes keeps too few bytes in flight.
 fn hurried(stages: usize, ring: usize, products: f64) -> f64 {
     let few = match stages {
         ..=2 => 0.15,
@@ -85,8 +86,8 @@ fn hurried(stages: usize, ring: usize, products: f64) -> f64 {
     (1.0 + few) * (1.0 + 0.22 * (1.0 - ring as f64 / 190e3).max(0.0))
 }
 
-/// The tiles that are made for a problem, as the kernel sees it, with blocks of K of each length that leaves enough of
-/// them: those with the shortest estimates.
+/// The tiles with the shortest estimates for a problem, as the kernel sees it. Each is tried with several lengths of a
+/// block of K, as long as enough stages fit.
 pub(in crate::plan) fn tiles(inputs: &CostInputs<'_>) -> Vec<Tile> {
     let Shape { m, n, .. } = inputs.shape;
     let tiles = if m >= n { upright(m, n) } else { lying(m, n, inputs.gpu.multiprocessors) };
@@ -105,7 +106,7 @@ pub(in crate::plan) fn tiles(inputs: &CostInputs<'_>) -> Vec<Tile> {
     estimates.into_iter().map(|(tile, _)| tile).collect()
 }
 
-/// So many columns, rounded up to what chunks divide well.
+/// This many columns, rounded up to a multiple that chunks divide well.
 fn width(columns: usize) -> usize {
     let by = match columns {
         0..=96 => 8,
@@ -115,14 +116,14 @@ fn width(columns: usize) -> usize {
     columns.max(1).next_multiple_of(by)
 }
 
-/// The tile of a height, with as many consumers as share its rows.
+/// The tile of a height, with as many consumers as can share its rows.
 const fn high(rows: usize, columns: usize) -> Tile {
     if rows.is_multiple_of(128) { Tile::cooperative(rows, columns, 4) } else { Tile::single(rows, columns, 4) }
 }
 
 const HEIGHTS: [usize; 4] = [64, 128, 192, 256];
 
-/// The weights are rows of the tile, as many as its height; the few rows are its columns, all of them, or half or a third.
+/// The weights are the rows of the tile. The few rows are its columns: all of them, or a half or a third.
 fn upright(features: usize, rows: usize) -> Vec<Tile> {
     let heights = HEIGHTS.into_iter().filter(|height| *height <= features.next_multiple_of(64));
     let widths = [(1, 0), (2, 96), (3, 128)].into_iter().filter(|(_, beyond)| rows > *beyond);
@@ -130,13 +131,13 @@ fn upright(features: usize, rows: usize) -> Vec<Tile> {
     let whole = heights.clone().flat_map(|height| widths.iter().map(move |width| high(height, *width)));
     // Two halves of the rows share the weights.
     let halves = |height| (rows > 96).then(|| high(height, width(rows.div_ceil(2))).clustered(1, 2));
-    // Every block finishes eight columns at least.
+    // Every block must finish at least eight columns.
     let parts = |height| [2, 4].map(|parts| high(height, rows.next_multiple_of(8 * parts)).in_parts(parts));
     whole.chain(heights.clone().filter_map(halves)).chain(heights.clone().flat_map(parts)).collect()
 }
 
-/// The few rows are rows of the tile, the weights its columns: as many as make one equal wave, or two or three, or one of
-/// blocks that share K in pairs.
+/// The few rows are the rows of the tile, and the weights its columns: as many as make one equal wave, or two or three
+/// waves, or one wave of blocks that share K in clusters of two.
 fn lying(rows: usize, features: usize, multiprocessors: usize) -> Vec<Tile> {
     let of = |height: usize, waves: usize, parts: usize| {
         let across = (multiprocessors.saturating_mul(waves) / parts / rows.div_ceil(height)).max(1);
@@ -147,7 +148,7 @@ fn lying(rows: usize, features: usize, multiprocessors: usize) -> Vec<Tile> {
     heights.flat_map(|height| [(1, 1), (2, 1), (3, 1), (1, 2)].map(|(waves, parts)| of(height, waves, parts))).flatten().collect()
 }
 
-/// What a tile is estimated to take, in the unit of [`cost::estimate`].
+/// The estimated time of a tile, in the unit of [`cost::estimate`].
 pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let TileShape::Sm90a { bk, stages, consumers, cluster: [along_m, along_n], .. } = tile.shape else { return f64::INFINITY };
     let (shape, size) = (inputs.shape, inputs.operation.dtype().size() as f64);
@@ -157,16 +158,16 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let at_once = tile.clusters_at_once(inputs.gpu.multiprocessors);
     let waves = clusters.div_ceil(at_once) as f64;
     let terms = shape.k.div_ceil(parts).next_multiple_of(bk) as f64;
-    // Blocks of K that a multiprocessor without work could have taken.
+    // The share of blocks of K that a multiprocessor without work could have taken.
     let unequal = waves * inputs.gpu.multiprocessors as f64 / (clusters as f64 * (along_m * along_n) as f64) - 1.0;
     let (entry, rows) = (shape.k as f64 * size * shape.batch as f64, shape.m.min(shape.n));
-    // How many tiles read the same weights, and how many times the rows they are.
+    // The number of tiles that read the same weights, and the weights including these repeated reads.
     let upright = shape.m >= shape.n;
     let readers = if upright { along } else { across };
     let weights = shape.m.max(shape.n) as f64 * (1.0 + AGAIN * (readers - 1) as f64);
     let bytes = (weights + rows as f64) * entry + shape.m as f64 * shape.n as f64 * shape.batch as f64 * size;
     let memory = bytes / MEMORY * (1.0 + UNEQUAL * unequal);
-    // Neighbours of a cluster have half of what they share from each other.
+    // Blocks of a cluster get half of what they share from each other.
     let [shared_m, shared_n] = if parts > 1 { [1, 1] } else { [along_m, along_n] };
     let columns = tile.multiplied_columns() as f64;
     let lines = tile.bm as f64 / shared_n as f64 + columns / shared_m as f64;
@@ -175,7 +176,7 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let products = waves * tile.bm as f64 * columns * terms / PRODUCTS;
     let together = (memory.powi(3) + taken_in.powi(3) + products.powi(3)).cbrt();
     let ring = stages * stage_bytes(tile, inputs.operation, bk);
-    // Multicast ties rings to the slowest of their blocks, which pays only where blocks have several tiles.
+    // Multicast ties rings to the slowest block. That pays only if blocks have several tiles.
     let slower = [
         (parts == 1 && along_m * along_n > 1 && waves < 2.0, TIED),
         (upright && parts == 1 && tile.bm >= TALL.0, TALL.1),
@@ -192,8 +193,8 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     (together * hurried(stages, ring, products / memory) * slower * padded + epilogue + exchange + LAUNCH) / NANOSECONDS
 }
 
-/// The plan with the shorter estimate of two, one of which is of the transposed problem; its verdicts say what the other
-/// would take.
+/// The plan with the shorter estimate of two, one of which is of the transposed problem. Its verdicts state the other
+/// plan's estimate.
 pub(in crate::plan) fn better(first: KernelPlan, second: Option<KernelPlan>) -> KernelPlan {
     let Some(second) = second else { return first };
     let time = |plan: &KernelPlan| plan.choice.estimated().unwrap_or(u64::MAX);

@@ -1,8 +1,8 @@
-//! The level-2 cache under a large product: what is kept there, and whether blocks read the same at the same time.
+//! The L2 cache under a large product: what is kept there, and whether blocks read the same data at the same time.
 //!
-//! Tiles that are computed at the same time share operands. Each is read from memory once if it stays in the cache from
-//! one use to the next, and if blocks go through K together. Memory that is read twice costs power, and above some 2048^3
-//! power is what a product's time is made of (`docs/measurements/0016-l2-reuse.md`).
+//! Tiles that are computed at the same time share operands. Each operand is read from memory once if it stays in the
+//! cache from one use to the next, and if blocks go through K together. Memory that is read twice costs power, and
+//! above some 2048^3 power limits a product's speed (`docs/measurements/0016-l2-reuse.md`).
 
 use crate::ir::{Operand, axes::L};
 use crate::plan::launch::raster::GROUP_BYTES;
@@ -10,23 +10,23 @@ use crate::plan::mainloop::sm90a::few_rows::ROWS;
 use crate::plan::{InstrKind, KernelPlan, Phase, Program, TileShape};
 use crate::problem::Shape;
 
-/// Bytes of the cache of an H100 and an H200.
+/// Bytes of the L2 cache of an H100 and an H200.
 const CACHE: usize = 50 << 20;
 
-/// Elements of a tile as large products have them.
+/// Elements of a typical tile of a large product.
 const TILE: usize = 128 * 192;
-/// The fewest tiles of a block from which on blocks drift apart: with 16 to 21 of them as much was read from memory in
-/// step as out of it.
+/// The fewest tiles of a block from which blocks drift apart. With 16 to 21 tiles, lockstep did not change the bytes
+/// read from memory.
 const ROUNDS: usize = 24;
 
-/// Whether blocks wait for each other between tiles: where what they read during one does not fit into the cache, so that
-/// one that is behind finds nothing left of what the others have read, and where there are enough tiles to fall behind.
-/// At 65536 x 8192 x 16384 that was 53 to 68 GB from memory, in step 20.
+/// Whether blocks drift apart, so that lockstep pays. They do if their reads during one tile exceed the cache, so that
+/// a late block no longer finds what the others have read, and if there are enough tiles to fall behind. At 65536 x
+/// 8192 x 16384 drifting blocks read 53 to 68 GB from memory, and blocks in lockstep 20 GB.
 pub(in crate::plan) fn drifts(shape: Shape, size: usize, multiprocessors: usize) -> bool {
     let together = multiprocessors.saturating_mul(TILE);
     let lines = 2 * together.isqrt();
     let entry = shape.m.saturating_mul(shape.n);
-    // Blocks at different batch entries share nothing that one of them could find.
+    // Blocks at different batch entries share no data.
     entry >= together
         && lines.saturating_mul(shape.k).saturating_mul(size) > CACHE
         && entry.saturating_mul(shape.batch) / together.max(1) >= ROUNDS
@@ -54,12 +54,12 @@ fn matrix_bytes(program: &Program, Shape { m, n, batch, .. }: Shape) -> usize {
         .fold(0, usize::saturating_add)
 }
 
-/// Whether the epilogue's matrices are more than the cache holds: nobody finds them there afterwards.
+/// Whether the epilogue's matrices exceed the cache, so that no later access finds them there.
 pub(in crate::plan) fn outgrow(program: &Program, shape: Shape) -> bool {
     matrix_bytes(program, shape) > CACHE
 }
 
-/// The eviction priority in the L2 cache of lines that an access brings there.
+/// The eviction priority of the lines that an access brings into the L2 cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// Least recently used first: the default.
@@ -69,9 +69,9 @@ pub enum Priority {
 }
 
 impl Priority {
-    /// The cache policy of an access. For what goes first that of `createpolicy.fractional.L2::evict_first`, which a test
-    /// on the GPU compares; else the one that asks for nothing, as CUTLASS passes it. That of `L2::evict_normal` is
-    /// another, and under it products took up to 18 % longer (`docs/measurements/0016-l2-reuse.md`).
+    /// The cache policy of an access. `EvictFirst` is that of `createpolicy.fractional.L2::evict_first`, which a test
+    /// on the GPU compares. `Normal` is the policy without a request, as CUTLASS passes it. `L2::evict_normal` is a
+    /// different policy, and with it products took up to 18 % longer (`docs/measurements/0016-l2-reuse.md`).
     pub const fn policy(self) -> u64 {
         match self {
             Priority::Normal => 0x1000_0000_0000_0000,
@@ -84,22 +84,22 @@ impl Priority {
     }
 }
 
-/// What passes the cache by in launches on one shape.
+/// The cache priorities of launches on one shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priorities {
-    /// Of A and B, as the kernel sees them.
+    /// The priorities of A and B, as the kernel sees them.
     pub operands: [Priority; 2],
-    /// Of the matrices of the epilogue.
+    /// The priority of the epilogue's matrices.
     pub matrices: Priority,
     /// The operand that is the weights of few rows, if it takes half of the cache or more.
     pub weights: Option<usize>,
 }
 
 impl Priorities {
-    /// Whether what a tensor map's boxes touch is fetched in pairs of lines, the second for the box beside. Matrices that
-    /// go first do not keep it until that box's turn: a residual at 8192 x 8192 x 1024 read 237 MB from memory in pairs,
-    /// and 205 line by line. Nor do the weights of few rows come sooner in pairs: line by line 48 x 3584 x 18944 takes 2
-    /// to 3.5 % less (`docs/measurements/0044-few-rows.md`).
+    /// Whether lines that a tensor map's boxes touch are fetched in pairs, the second line for the neighbouring box.
+    /// Matrices that are evict-first do not keep that line until the box's turn: a residual at 8192 x 8192 x 1024 read
+    /// 237 MB from memory in pairs, and 205 MB line by line. Pairs do not speed up the weights of few rows either: line
+    /// by line 48 x 3584 x 18944 takes 2 to 3.5 % less time (`docs/measurements/0044-few-rows.md`).
     #[cfg(feature = "cuda")]
     pub(crate) fn fetches_pairs(&self, source: crate::plan::MapSource) -> bool {
         match source {
@@ -110,7 +110,7 @@ impl Priorities {
 }
 
 impl KernelPlan {
-    /// The weights of few rows, if they take half of the cache or more, and whether tiles read them once.
+    /// The weights of few rows, if they take half of the cache or more, and whether tiles read them only once.
     fn weights(&self, Shape { m, n, k, .. }: Shape) -> Option<(usize, bool)> {
         let TileShape::Sm90a { cluster: [along_m, along_n], .. } = self.tile.shape else { return None };
         let (operand, longer, rows, of_tile) =
@@ -119,10 +119,10 @@ impl KernelPlan {
         (rows <= ROWS && bytes >= CACHE / 2).then_some((operand, rows <= of_tile))
     }
 
-    /// How launches on a shape use the cache. The epilogue's matrices go first if they are more than it holds. So does
-    /// the operand that a group of tiles passes by, if what the group comes back to would stay but for that: where K is
-    /// short less of the operand comes by than of D, and where it is long not even the group's own lines fit. Of a batch
-    /// that is said of one entry: the next one may read the same operand again.
+    /// The cache priorities of launches on a shape. The epilogue's matrices are evict-first if they exceed the cache.
+    /// So is the operand that streams past a group of tiles, if the group's own lines would stay otherwise. If K is
+    /// short, D takes more of the cache than that operand does; if K is long, not even the group's own lines fit. For a
+    /// batch the rule considers one entry, because the next entry may read the same operand again.
     pub fn priorities(&self, shape: Shape) -> Priorities {
         let seen = self.seen(shape);
         let Shape { m, n, k, .. } = seen;
@@ -214,7 +214,7 @@ mod tests {
             let shape = Shape::new(m, n, k);
             let plan = plan(shape);
             let Priorities { operands, weights, .. } = plan.priorities(shape);
-            // They are the second operand, and the first of the transposed problem.
+            // The weights are the second operand, and the first of the transposed problem.
             weights.map(|operand| (operand == usize::from(!plan.transposed), operands[operand], operands[1 - operand]))
         };
         assert_eq!(weights(48, 18944, 3584), Some((true, EvictFirst, Normal)), "weights that are read once");
@@ -238,7 +238,7 @@ mod tests {
         assert!(!drifts(Shape::new(512, 512, 16384).batched(500), 2, 132), "several entries at a time");
         assert!(drifts(Shape::new(8192, 8192, 16384).batched(2), 2, 132), "the second entry's blocks drift on");
         assert!(!drifts(Shape::new(1, 1, 1), 2, 0) && drifts(Shape::new(usize::MAX, usize::MAX, usize::MAX), 2, 132));
-        let told = [(8192, 8192), (65536, 16384)].map(|(m, k)| plan(Shape::new(m, 8192, k)).explain().contains("in step"));
+        let told = [(8192, 8192), (65536, 16384)].map(|(m, k)| plan(Shape::new(m, 8192, k)).explain().contains("lockstep"));
         assert_eq!(told, [false, true]);
     }
 }

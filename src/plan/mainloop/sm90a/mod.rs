@@ -1,4 +1,4 @@
-//! Hopper's mainloop: what its tiles cost, what they stage in shared memory and where, its edge tiles, and the level-2 cache.
+//! Hopper's mainloop: the cost of its tiles, its shared memory, its edge tiles, and the L2 cache.
 
 pub(in crate::plan) mod cost;
 pub(in crate::plan) mod edges;

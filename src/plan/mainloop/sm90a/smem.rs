@@ -1,39 +1,39 @@
-//! The shared memory of a Hopper block: what lies there, how deep its rings are, and where each begins.
+//! The shared memory of a Hopper block: its regions, the depths of its rings, and all offsets.
 
-/// Bytes of what lies in shared memory, each once.
+/// Bytes of one element of each region of shared memory.
 pub(in crate::plan) struct Sizes {
     pub consumers: usize,
-    /// Of a stage of the mainloop.
+    /// Bytes of a stage of the mainloop.
     pub ring: usize,
-    /// Of a chunk of every matrix that is read, and that is written, of a consumer.
+    /// Bytes of a consumer's chunk of all matrices that are read, and of all that are written.
     pub load: usize,
     pub store: usize,
-    /// Of a tile's vectors.
+    /// Bytes of a tile's vectors.
     pub vectors: usize,
-    /// Of a consumer's bit masks that are written, and of its parts of reductions.
+    /// Bytes of a consumer's bit masks that are written, and of its parts of reductions.
     pub bits: usize,
     pub parts: usize,
-    /// Whether there are reductions, which need barriers of their own.
+    /// Whether tiles publish results of reductions, which need barriers of their own.
     pub reduces: bool,
-    /// Of a tile's sums of operands.
+    /// Bytes of a tile's sums of operands.
     pub sums: usize,
-    /// Of a consumer's sums that come from blocks which share K with its own.
+    /// Bytes of the sums that a consumer receives from the blocks that share K with its own.
     pub partials: usize,
-    /// Whether a warp of its own sends what is written, which takes barriers for each buffer.
+    /// Whether a separate warp stores the results, which takes barriers for each buffer.
     pub handed_over: bool,
 }
 
-/// How many of each.
+/// The number of elements in each ring.
 #[derive(Clone, Copy)]
 pub(in crate::plan) struct Rings {
     pub stages: usize,
     pub load_stages: usize,
     pub store_buffers: usize,
-    /// Of chunks: one a consumer, or one that consumers in turns have in common.
+    /// Rings of chunks: one a consumer, or one that ping-pong consumers share.
     pub chunk_rings: usize,
 }
 
-/// Where each begins, one behind the other, and where they end.
+/// The offset of each region, in order, and the end of the last one.
 pub(in crate::plan) struct Places {
     pub stores: usize,
     pub loads: usize,
@@ -46,7 +46,7 @@ pub(in crate::plan) struct Places {
     pub end: usize,
 }
 
-/// Chunks of a consumer that its loads are ahead at most.
+/// The most chunks that a consumer's loads run ahead.
 const MOST_LOAD_STAGES: usize = 12;
 
 impl Sizes {
@@ -71,11 +71,10 @@ impl Sizes {
         Rings { stages, load_stages, store_buffers: 1, chunk_rings: self.consumers }
     }
 
-    /// The rings that fit into so many bytes: first comes the whole ring of the mainloop, of `most` stages, then two
-    /// chunks of loads, and what is left deepens the rings of the epilogue, whose tiles have so many `chunks`.
+    /// The rings that fit into `limit` bytes. First comes the whole ring of the mainloop, of `most` stages, then two
+    /// chunks of loads. The rest deepens the rings of the epilogue, whose tiles have `chunks` chunks.
     ///
-    /// # Errors
-    /// How many bytes are lacking, if not even two stages fit.
+    /// # Errors The number of missing bytes, if not even two stages fit.
     pub fn fill(&self, most: usize, chunks: usize, limit: usize) -> Result<(Rings, Places), String> {
         let shallow = usize::from(self.load > 0);
         let deep = (3..=most).rev().map(|stages| self.rings(stages, 2 * shallow));
@@ -86,7 +85,8 @@ impl Sizes {
         Ok(self.deepened(found, chunks, limit))
     }
 
-    /// The rings beside so many stages if consumers have one for their chunks in common, where two chunks each way fit.
+    /// The rings beside this many stages if consumers share one ring for their chunks, provided that two chunks each
+    /// way fit.
     pub fn in_common(&self, stages: usize, chunks: usize, limit: usize) -> Option<(Rings, Places)> {
         let rings = Rings { chunk_rings: 1, store_buffers: 2, ..self.rings(stages, if self.load > 0 { 2 } else { 0 }) };
         (self.places(rings).end <= limit).then(|| self.deepened(rings, chunks, limit))
@@ -100,11 +100,11 @@ impl Sizes {
         };
         let more_stores: fn(Rings) -> Rings = |rings| Rings { store_buffers: rings.store_buffers + 1, ..rings };
         let more_loads: fn(Rings) -> Rings = |rings| Rings { load_stages: rings.load_stages + 1, ..rings };
-        // A second buffer for what is written is worth more than a third chunk of what is read.
+        // A second buffer for stores is worth more than a third chunk of loads.
         deepen(more_stores, &|rings| rings.store_buffers < 2);
-        // A chunk of few bytes, or of few columns, is soon done with, and takes as long to come as any.
+        // A chunk of few bytes or few columns is consumed quickly, and takes as long to arrive as any other.
         deepen(more_loads, &|rings| self.load > 0 && rings.load_stages < chunks.clamp(4, MOST_LOAD_STAGES));
-        // Where a chunk is narrow the next one is written long before its store has been read.
+        // If chunks are narrow, the next one is written long before the store has read the one before.
         deepen(more_stores, &|rings| self.store > 0 && rings.store_buffers < chunks);
         (found, self.places(found))
     }

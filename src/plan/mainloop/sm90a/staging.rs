@@ -1,11 +1,10 @@
-//! Staging: what of the epilogue passes through shared memory in the Hopper kernel, where it lies there, and the one formula
-//! for the kernel's shared memory.
+//! Staging: the parts of the epilogue that pass through shared memory in the Hopper kernel, their offsets, and the one
+//! formula for the kernel's shared memory.
 //!
-//! Matrices go by in chunks of 64 rows and up to 88 columns, which a tensor map moves: those that are read come ahead of the
-//! consumers through a ring, those that are written leave while the consumer goes on. Vectors come whole, a slice for each
-//! tile. Bit masks have no tensor maps: what is read comes through the ring all the same, what is written gathers until the
-//! tile is done.
-//! How deep the rings are follows from what the stages of the mainloop leave: see [`Staging::of`].
+//! Tensor maps move matrices in chunks of 64 rows and up to 88 columns. Chunks that are read arrive ahead of the
+//! consumers through a ring. Chunks that are written leave while the consumer goes on. Vectors come whole, a slice for
+//! each tile. Bit masks do not have tensor maps: masks that are read use the same ring, and masks that are written are
+//! collected until the tile is done. The mainloop's stages leave room for rings of some depth: see [`Staging::of`].
 
 use crate::dtype::DType;
 use crate::ir::axes::M;
@@ -13,7 +12,8 @@ use crate::ir::{Operand, Order};
 use crate::plan::epilogue::operand_sums::lines;
 use crate::plan::mainloop::sm90a::smem::Sizes;
 use crate::plan::{
-    ArgumentRuns, InstrKind, MapSource, Parts, Phase, Program, Schedule, Swizzle, TensorMap, Tile, TileShape, lies_along_columns,
+    ArgumentRuns, InstrKind, MapSource, Parts, Phase, Program, Schedule, Swizzle, TMA_UNIT, TensorMap, Tile, TileShape,
+    lies_along_columns,
 };
 use crate::problem::{Layout, Operation};
 use crate::target::Target;
@@ -22,15 +22,15 @@ use std::ops::RangeInclusive;
 
 /// Rows of a chunk.
 pub const CHUNK_ROWS: usize = 64;
-/// The most columns of a chunk but for halves of tiles.
-const MOST_CHUNK: usize = 64;
-/// Rows of a chunk that are a warp's own.
+/// The most columns of a chunk, unless it is half of a tile.
+pub(in crate::plan) const MOST_CHUNK: usize = 64;
+/// Rows of a chunk that belong to one warp.
 const WARP_ROWS: usize = 16;
 
-/// What passes through shared memory, and where.
+/// The operands that pass through shared memory, and their offsets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Staging {
-    /// Rows of a tile that are a consumer's.
+    /// Rows of a tile that belong to a consumer.
     pub rows: usize,
     /// Columns of a chunk.
     pub chunk: usize,
@@ -44,31 +44,31 @@ pub struct Staging {
     pub bits: Vec<Staged>,
     /// Vectors over M or N that are read, by their step.
     pub vectors: Vec<Staged>,
-    /// Rings that chunks go through: one a consumer, or one in common where consumers take turns.
+    /// Rings of chunks: one a consumer, or one that ping-pong consumers share.
     pub chunk_rings: usize,
-    /// Chunks of a ring that loads may be ahead.
+    /// Chunks of a ring that loads may run ahead.
     pub load_stages: usize,
-    /// Chunks of a ring that may be on their way out.
+    /// Chunks of a ring whose stores may be in flight.
     pub store_buffers: usize,
-    /// Rows of a chunk that leave together: a warp's own, which no other warp has to wait for, or all of them.
+    /// Rows of a chunk that are stored together: one warp's rows, so that it waits for no other warp, or all of them.
     pub store_rows: usize,
-    /// Whether lanes move what their warp has written, in pieces of 16 bytes, instead of tensor maps.
+    /// Whether lanes copy their warp's results to memory in pieces of 16 bytes, instead of TMA.
     pub direct_store: bool,
-    /// Whether what a tile writes waits in registers, and leaves under the next one's products.
+    /// Whether a tile's results wait in registers and leave under the next tile's products.
     pub delayed_store: bool,
     /// Bytes of one chunk of every matrix that is read.
     pub load_bytes: usize,
     /// Bytes of one chunk of every matrix that is written.
     pub store_bytes: usize,
-    /// Bytes of what a consumer has of a tile's bit masks.
+    /// Bytes of a consumer's part of a tile's bit masks.
     pub bit_bytes: usize,
     /// Bytes of one tile's slices of all vectors.
     pub vector_bytes: usize,
     /// Bytes of a consumer's parts of reductions.
     pub part_bytes: usize,
-    /// Bytes of what a tile sums of the operands.
+    /// Bytes of a tile's sums of the operands.
     pub sum_bytes: usize,
-    /// Bytes of a consumer's sums that come from the blocks which share K with its own.
+    /// Bytes of the sums that a consumer receives from the blocks that share K with its own.
     pub partial_bytes: usize,
     /// Where the stores begin, behind the stages of the mainloop.
     pub stores_at: usize,
@@ -98,15 +98,15 @@ pub struct Staging {
 pub struct Staged {
     /// The step of a load, or the number of a store.
     pub of: usize,
-    /// Where it lies in its chunk or slice.
+    /// Its offset in the chunk or slice.
     pub at: usize,
-    /// Bytes it takes there.
+    /// Its bytes there.
     pub bytes: usize,
     /// Its tensor map, if one can describe its chunks.
     pub map: Option<usize>,
 }
 
-/// Terms of K in a panel of a stage: 128 bytes, which the swizzle spans.
+/// K elements in a panel of a stage: 128 bytes, which the swizzle spans.
 pub(crate) const fn panel_terms(dtype: DType) -> usize {
     128 / dtype.size()
 }
@@ -114,16 +114,16 @@ pub(crate) const fn panel_terms(dtype: DType) -> usize {
 /// Bytes of a stage of the mainloop's ring.
 pub(in crate::plan) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
     let b_columns = match operation {
-        // Where N is contiguous B comes in panels of 64 columns.
+        // If N is contiguous, B comes in panels of 64 columns.
         Operation::Product { layout, .. } if layout.b() == Order::RowMajor => tile.multiplied_columns().next_multiple_of(64),
         _ => tile.multiplied_columns(),
     };
     (tile.bm + b_columns) * bk * operation.dtype().size()
 }
 
-/// Columns of a chunk: the largest power of two, up to 64, that a tile's columns divide into; but half of the tile where
-/// those were only 16, or all of it where they were only 8, and the epilogue allows it. Lines of such chunks need no
-/// swizzle, for they are an odd number of pieces of 16 bytes, or of 32.
+/// Columns of a chunk: the largest power of two, up to 64, that divides a tile's columns. If that is only 16, a chunk
+/// may be half of the tile, and if it is only 8 all of the tile, if the epilogue allows it. Lines of such chunks need
+/// no swizzle, because they are an odd number of pieces of 16 or 32 bytes.
 pub(in crate::plan) fn chunk_columns(tile: &Tile, program: &Program, runs: &[ArgumentRuns]) -> usize {
     let power = MOST_CHUNK.min(1 << tile.bn.trailing_zeros());
     let odd = match power {
@@ -135,48 +135,48 @@ pub(in crate::plan) fn chunk_columns(tile: &Tile, program: &Program, runs: &[Arg
     if pays && takes_any_line(program, runs) { odd } else { power }
 }
 
-/// The most columns of half a tile, and the most accumulators beside the quarter of them that a lane visits at once.
+/// The most columns of half a tile, and the most accumulators that leave registers for a visit of a quarter of them.
 const MOST_HALF: usize = 88;
 const MOST_BESIDE_HALVES: usize = 128;
 
-/// Whether chunks may have any number of columns: not where bits are moved by words, elements one by one, or sums are
-/// folded by halves.
+/// Whether chunks may have any number of columns. They may not if bits are moved by words, if elements are moved one by
+/// one, or if sums are folded by halves.
 fn takes_any_line(program: &Program, runs: &[ArgumentRuns]) -> bool {
-    let any =
-        |operand: Operand, argument: usize| operand.dtype.size() >= 2 && runs[argument].alignment >= 16 && runs[argument].whole;
+    let any = |operand: Operand, argument: usize| {
+        operand.dtype.size() >= 2 && runs[argument].alignment >= TMA_UNIT && runs[argument].whole
+    };
     program.reductions.is_empty()
         && program.stores.iter().all(|store| any(store.operand, store.argument))
         && program.loads_of(Phase::Visit).all(|(_, argument, operand)| any(operand, argument))
 }
 
-/// Columns of a visit: those a lane holds of a chunk's row, or half of them where accumulators take most registers.
+/// Columns of a visit: those that a lane holds of a chunk's row, or half of them if accumulators take most registers.
 fn strip(tile: &Tile, chunk: usize) -> usize {
     if tile.accumulators() > 160 && chunk == 64 { chunk / 8 } else { chunk / 4 }
 }
 
-/// The accumulators of a thread whose tile may wait in registers, as 16 bits each, while the next one's are multiplied:
-/// no more than there is room for, and so many that blocks are likely to have another tile.
+/// The accumulators of a thread whose store may be delayed: results wait in registers as 16 bits each, under the next
+/// tile's products. The upper limit is the registers. Below the lower limit blocks are unlikely to have another tile.
 const DEFERRED_ACCUMULATORS: RangeInclusive<usize> = 97..=128;
-/// The fewest columns of a chunk of it: each takes a block of K.
+/// The fewest columns of a delayed chunk. Each chunk takes a block of K.
 const DEFERRED_CHUNK: usize = 32;
-/// The most issue slots of an element that such a tile may take, since nothing covers them. No function takes so few,
-/// however it is spelled.
+/// The most issue slots of an element with a delayed store, because nothing hides them. No function takes so few in any
+/// spelling.
 const MOST_EXPOSED: u32 = 1;
 
-/// Whether all of a matrix is whole pieces of 16 bytes in lines along N, which are whole within a warp.
+/// Whether a matrix consists of whole [`TMA_UNIT`]s, in lines along N that a warp has whole.
 fn has_whole_lines(operand: Operand, ArgumentRuns { alignment, whole }: ArgumentRuns) -> bool {
-    lies_along_columns(operand.axes, operand.order) && alignment >= 16 && whole
+    lies_along_columns(operand.axes, operand.order) && alignment >= TMA_UNIT && whole
 }
 
-/// Pieces of 16 bytes in a line of a chunk that lanes move: a warp moves whole lines.
+/// Pieces of 16 bytes in a line of a chunk with direct store: a warp copies whole lines.
 const PIECES_OF_LINE: RangeInclusive<usize> = 1..=32;
-/// The most accumulators of a thread whose share of what is written its lanes move: larger tiles are no sooner done, and
-/// lack the registers.
+/// The most accumulators of a thread with direct store. Larger tiles do not end sooner with it, and lack the registers.
 const MOST_BESIDE_SHARES: usize = 96;
 
-/// Whether lanes move what a tile writes. That takes instructions, but neither a fence nor a wait until the last chunk
-/// has been read: it is sooner done where nothing covers an epilogue, and in the way of the products where something does
-/// (`docs/measurements/0030-direct-store.md`).
+/// Whether lanes store a tile's results themselves. That takes instructions, but neither a fence nor a wait until TMA
+/// has read the last chunk. So it ends sooner where an epilogue is exposed. Where products hide the epilogue it slows
+/// these down (`docs/measurements/0030-direct-store.md`).
 pub(in crate::plan) fn is_direct_store(tile: &Tile, program: &Program, runs: &[ArgumentRuns], chunk: usize) -> bool {
     let TileShape::Sm90a { schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
     let mut matrices = program.stores.iter().filter(|store| !store.operand.dtype.is_packed());
@@ -189,9 +189,9 @@ pub(in crate::plan) fn is_direct_store(tile: &Tile, program: &Program, runs: &[A
         && matrices.all(|store| in_pieces(store.operand.dtype) && has_whole_lines(store.operand, runs[store.argument]))
 }
 
-/// Whether what a tile writes waits in registers, and leaves under the next one's products. Consumers that share a tile
-/// end together, so that their epilogue is seen; of one that computes next to nothing, into one matrix of 16 bits, only
-/// the conversion then is.
+/// Whether a tile's results wait in registers and leave under the next tile's products. Consumers that share a tile end
+/// it together, which exposes their epilogue. If it computes next to nothing, into one matrix of 16 bits, a delayed
+/// store leaves only the conversion exposed.
 pub(in crate::plan) fn delays_store(tile: &Tile, program: &Program, runs: &[ArgumentRuns]) -> bool {
     let TileShape::Sm90a { consumers: 2, schedule: Schedule::Cooperative, splits_k: false, .. } = tile.shape else {
         return false;
@@ -207,7 +207,7 @@ pub(in crate::plan) fn delays_store(tile: &Tile, program: &Program, runs: &[Argu
         && program.sums.is_empty()
 }
 
-/// What an epilogue stages, and the bytes of a chunk or a slice of all of a kind.
+/// The operands that an epilogue stages, and the bytes of a chunk or a slice of each kind.
 struct Needs {
     loads: Vec<Staged>,
     stores: Vec<Staged>,
@@ -223,17 +223,18 @@ struct Needs {
 }
 
 impl Needs {
-    /// Places each operand in its chunk or slice; `maps`, those of A and B, get theirs behind.
+    /// Places each operand in its chunk or slice, and adds its tensor map to `maps`, which begins with those of A and
+    /// B.
     fn of(program: &Program, runs: &[ArgumentRuns], tile: &Tile, chunk: usize, mut maps: Vec<TensorMap>) -> Needs {
         let direct_store = is_direct_store(tile, program, runs, chunk);
         let mut matrix = |of, operand: Operand, argument: usize, read: bool, bytes: &mut usize| {
             let (map, size) = chunk_map(operand, argument, chunk);
-            // Swizzles count from multiples of 1024 bytes.
+            // Swizzle patterns repeat from multiples of 1024 bytes.
             let align = if operand.dtype.is_packed() { 16 } else { 1024 };
             let at = bytes.next_multiple_of(align);
             let ArgumentRuns { alignment, whole } = runs[argument];
             let map = map
-                .filter(|_| alignment >= 16 && (read || !direct_store))
+                .filter(|_| alignment >= TMA_UNIT && (read || !direct_store))
                 .map(|map| TensorMap { required: read || whole, ..map });
             *bytes = at + size.next_multiple_of(align);
             maps.extend(map);
@@ -286,17 +287,18 @@ impl Needs {
 
 impl Staging {
     /// Places the operands of an epilogue beside the stages of a tile, and lowers the number of stages to what fits.
-    /// `runs` are those of each argument: below 16 bytes of alignment no tensor map describes it, and what is written and
-    /// not whole the kernel can also write element by element.
+    /// Chunks have at most `widest` columns: narrower ones need fewer registers for values along N.
+    /// `runs` describes each argument: below 16 bytes of alignment it does not get a tensor map. A written argument
+    /// whose runs are not whole also gets an element-wise path.
     ///
-    /// # Errors
-    /// How many bytes are lacking, if not even two stages fit.
+    /// # Errors The number of missing bytes, if not even two stages fit.
     pub(in crate::plan) fn of(
         program: &Program,
         operation: Operation,
         runs: &[ArgumentRuns],
         tile: &Tile,
         target: Target,
+        widest: usize,
     ) -> Result<(Staging, usize), String> {
         let (TileShape::Sm90a { bk, stages: most, consumers, schedule, .. }, Operation::Product { layout, .. }) =
             (tile.shape, operation)
@@ -304,9 +306,9 @@ impl Staging {
             return Err("it multiplies on Hopper".into());
         };
         let limit = target.shared_memory_per_block_opt_in() as usize;
-        // One tile's sums are handed in while those of the next are taken.
+        // The fix-up of one tile's sums runs while the next tile's are taken.
         let sum_bytes = 4 * lines(&program.sums, tile).iter().sum::<usize>();
-        // What chunks of so many columns need, and how many of them a tile has.
+        // The needs of chunks with this many columns, and the number of chunks in a tile.
         let of_chunks = |chunk: usize| {
             let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, operation.dtypes(), layout));
             let sizes = Sizes {
@@ -317,18 +319,21 @@ impl Staging {
                 vectors: needs.vector_bytes,
                 bits: needs.bit_bytes,
                 parts: Parts::of(&program.reductions, tile, strip(tile, chunk)).bytes,
-                reduces: !program.reductions.is_empty(),
+                reduces: program.reductions.iter().any(|reduction| !reduction.is_total(tile)),
                 sums: sum_bytes,
                 partials: (tile.parts() - 1) * tile.consumer_rows() * tile.bn * size_of::<f32>(),
                 handed_over: delays_store(tile, program, runs),
             };
             (needs, sizes, tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk))
         };
-        let whole = chunk_columns(tile, program, runs);
+        let whole = match chunk_columns(tile, program, runs) {
+            MOST_CHUNK => MOST_CHUNK.min(widest),
+            columns => columns,
+        };
         let mut chunk = whole;
         let (mut needs, mut sizes, chunks) = of_chunks(whole);
         let (mut rings, mut places) = sizes.fill(most, chunks, limit)?;
-        // Consumers in turns rather have one ring for their chunks in common, and narrower chunks, than a shorter ring of stages.
+        // For ping-pong, a longer ring of stages is worth more than separate rings of chunks and wide chunks.
         let deeper = (rings.stages + 1..=most).rev().filter(|_| schedule == Schedule::PingPong);
         let widths = [whole, whole / 2].into_iter().filter(|width| *width == whole || whole == MOST_CHUNK);
         for (stages, width) in deeper.flat_map(|stages| widths.clone().map(move |width| (stages, width))) {
@@ -386,22 +391,22 @@ impl Staging {
         Ok((staging, rings.stages))
     }
 
-    /// Whether consumers that take turns with the tile have one place for their chunks.
+    /// Whether ping-pong consumers share their chunk buffers.
     pub(in crate::plan) fn is_common(&self, tile: &Tile) -> bool {
         matches!(tile.shape, TileShape::Sm90a { consumers, .. } if self.chunk_rings < consumers)
     }
 
-    /// Where a load's chunk or slice lies; 0 for a load that is not staged.
+    /// The offset of a load's chunk or slice; 0 for a load that is not staged.
     pub(crate) fn of_load(&self, step: usize) -> usize {
         self.loads.iter().chain(&self.vectors).find(|s| s.of == step).map_or(0, |s| s.at)
     }
 
-    /// Where a store's chunk lies.
+    /// The offset of a store's chunk.
     pub(crate) fn of_store(&self, store: usize) -> usize {
         self.stores.iter().chain(&self.bits).find(|s| s.of == store).map_or(0, |s| s.at)
     }
 
-    /// Names and numbers that the template takes.
+    /// The names and values of the template's constants.
     pub(crate) fn constants(&self) -> Vec<(&'static str, usize)> {
         let mut list = vec![
             ("LOADS_ARE_MAPPED", usize::from(self.loads.iter().all(|load| load.map.is_some()))),
@@ -433,13 +438,13 @@ impl Staging {
     }
 }
 
-/// Whether the elements of a step's load are bits.
+/// Whether a step loads bits.
 fn is_packed(program: &Program, step: usize) -> bool {
     matches!(program.steps[step].kind, InstrKind::Load { operand, .. } if operand.dtype.is_packed())
 }
 
-/// The maps of A and B: boxes of 128 bytes of K, or of M or N where K is the strided axis. Under multicast each block of a
-/// cluster fetches half of a box. Blocks that share K fetch all that they multiply.
+/// The maps of A and B: boxes of 128 bytes of K, or of M or N if K is the strided axis. Under multicast each block of a
+/// cluster fetches half of a box. Blocks that share K fetch everything that they multiply.
 fn operand_maps(tile: &Tile, dtypes: [DType; 2], layout: Layout) -> Vec<TensorMap> {
     let [cluster_m, cluster_n] = match tile.shape {
         TileShape::Sm90a { cluster, splits_k: false, .. } => cluster,
@@ -468,7 +473,7 @@ fn chunk_map(operand: Operand, argument: usize, chunk: usize) -> (Option<TensorM
     if operand.dtype.is_packed() {
         return (None, lines * operand.dtype.bytes(elements));
     }
-    // Of lines that are no power of two a map takes all.
+    // If a line is not a power of two, the box takes all of it.
     let line = elements * size;
     let pitch = if line > 128 && line.is_multiple_of(128) { 128 } else { line };
     let swizzle = match pitch {
@@ -485,5 +490,5 @@ fn chunk_map(operand: Operand, argument: usize, chunk: usize) -> (Option<TensorM
         swizzle,
         required: false,
     };
-    ((pitch >= 16).then_some(map), lines * elements * size)
+    ((pitch >= TMA_UNIT).then_some(map), lines * elements * size)
 }
