@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// The devices that were asked for, and streams of others by their handles.
@@ -43,11 +44,10 @@ pub fn current_stream(py: Python<'_>, ordinal: usize) -> PyResult<u64> {
 /// A device and a stream of it.
 pub fn device(ordinal: usize, handle: u64) -> PyResult<(Device, Arc<CudaStream>)> {
     let mut known = known().lock().map_err(poisoned)?;
-    if !known.devices.contains_key(&ordinal) {
-        let device = Device::new(ordinal).map_err(raise)?;
-        known.devices.insert(ordinal, device);
-    }
-    let device = known.devices[&ordinal].clone();
+    let device = match known.devices.entry(ordinal) {
+        Entry::Occupied(found) => found.get().clone(),
+        Entry::Vacant(place) => place.insert(Device::new(ordinal).map_err(raise)?).clone(),
+    };
     let stream = known.streams.entry((ordinal, handle)).or_insert_with(|| {
         // SAFETY: PyTorch's streams come from pools that live as long as the process, and the default stream always exists.
         unsafe { device.context().wrap_borrowed_stream(handle as CUstream) }

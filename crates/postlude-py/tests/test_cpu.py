@@ -186,8 +186,7 @@ def test_every_method_of_the_tables_is_typed_and_documented():
 def test_the_programs_of_the_documents_run(tmp_path):
     import doctest
     assert doctest.testmod(postlude).failed == 0
-    readme = os.environ.get("POSTLUDE_README")
-    if readme:
+    for readme in filter(None, os.environ.get("POSTLUDE_README", "").split(os.pathsep)):
         for program in re.findall(r"```python\n(.*?)```", pathlib.Path(readme).read_text(), re.S):
             exec(compile(program, readme, "exec"), {})
 
