@@ -354,9 +354,9 @@
 //!
 //! # Features
 //!
-//! `cuda` (default): devices and launches. `jit`: compiling with NVRTC. Without either: graphs, the check, the CPU
-//! reference, plans and their source. No feature needs CUDA to build. Driver and NVRTC are looked up when they are
-//! first used.
+//! `cuda` (default): devices and launches. `jit`: compiling with NVRTC. `dlpack`: tensors of other libraries. Without
+//! them: graphs, the check, the CPU reference, plans and their source. No feature needs CUDA to build. Driver and NVRTC
+//! are looked up when they are first used.
 
 pub mod args;
 pub mod build;
@@ -364,6 +364,8 @@ pub mod check;
 pub mod compat;
 #[cfg(feature = "cuda")]
 pub mod device;
+#[cfg(feature = "dlpack")]
+pub mod dlpack;
 pub mod dtype;
 pub mod emit;
 pub mod error;

@@ -4,7 +4,9 @@
 //! mutably, so the borrow checker keeps written memory apart from read memory.
 
 mod bind;
+mod fault;
 mod fit;
+mod layout;
 mod place;
 pub(crate) mod reserve;
 mod slot;
@@ -12,10 +14,11 @@ mod slot;
 pub(crate) use bind::bind;
 #[cfg(feature = "cuda")]
 pub(crate) use bind::bind_into;
-pub use bind::{ArgumentError, ArgumentErrors, ArgumentFault};
 pub(crate) use bind::{Bound, BoundTensor};
+pub use fault::{ArgumentError, ArgumentErrors, ArgumentFault};
 pub use fit::Misfit;
 pub(crate) use fit::fit_operation;
+pub use layout::{LayoutError, MemoryLayout};
 pub(crate) use place::laid_out;
 pub use reserve::{Reserve, ReserveTag};
 pub(crate) use slot::is_unread_operand;
@@ -61,6 +64,8 @@ pub struct Tensor<B> {
     pub(crate) mutable: bool,
     pub(crate) leading_dimension: Option<usize>,
     pub(crate) batch_stride: Option<usize>,
+    /// Its extents and strides, if its owner stated them.
+    pub(crate) layout: Option<MemoryLayout>,
     /// The reserve it is part of.
     pub(crate) reserve: Option<ReserveTag>,
 }
@@ -69,13 +74,20 @@ impl<B> Tensor<B> {
     /// A contiguous buffer that holds `len` elements. Only a buffer's own conversion makes one, because launches rely
     /// on the length.
     pub(crate) fn new(buffer: B, dtype: DType, len: usize, mutable: bool) -> Tensor<B> {
-        Tensor { buffer, dtype, len, mutable, leading_dimension: None, batch_stride: None, reserve: None }
+        Tensor { buffer, dtype, len, mutable, leading_dimension: None, batch_stride: None, layout: None, reserve: None }
+    }
+
+    /// The same bytes as elements of another format of the same size: `U8` as `E4M3`, where a library passes bytes. With
+    /// another size the tensor stays as it is, and the launch reports its format.
+    #[must_use]
+    pub fn reinterpret(self, dtype: DType) -> Tensor<B> {
+        if dtype.bits() == self.dtype.bits() { Tensor { dtype, ..self } } else { self }
     }
 
     /// The same elements, in the same places, of another buffer.
     pub(crate) fn over<C>(&self, buffer: C) -> Tensor<C> {
-        let Tensor { buffer: _, dtype, len, mutable, leading_dimension, batch_stride, reserve } = *self;
-        Tensor { buffer, dtype, len, mutable, leading_dimension, batch_stride, reserve }
+        let Tensor { buffer: _, dtype, len, mutable, leading_dimension, batch_stride, layout, reserve } = *self;
+        Tensor { buffer, dtype, len, mutable, leading_dimension, batch_stride, layout, reserve }
     }
 }
 
@@ -104,6 +116,12 @@ pub trait IntoTensor<B>: Sized {
     /// Sets the distance between batch entries, in elements; 0 shares an input.
     fn batch_stride(self, elements: usize) -> Tensor<B> {
         Tensor { batch_stride: Some(elements), ..self.into_tensor() }
+    }
+
+    /// States extents and strides, instead of `ld` and `batch_stride`. A launch compares the extents with the argument's,
+    /// and takes the strides from here. Bit masks count bytes.
+    fn laid_out(self, layout: MemoryLayout) -> Tensor<B> {
+        Tensor { layout: Some(layout), ..self.into_tensor() }
     }
 }
 
@@ -193,6 +211,12 @@ impl<'a, T: Element, const N: usize> IntoTensor<HostBuffer<'a>> for &'a mut [T; 
 pub trait IntoScalar {
     /// The constant.
     fn into_scalar(self) -> Constant;
+}
+
+impl IntoScalar for Constant {
+    fn into_scalar(self) -> Constant {
+        self
+    }
 }
 
 impl IntoScalar for f32 {

@@ -25,7 +25,7 @@ pub(crate) fn laid_out(
     batch_stride: Option<usize>,
 ) -> Result<Laid, ArgumentFault> {
     let (dtype, what, outer, inner, matrix, batch, written) = match kind {
-        SlotKind::Memory { dtype, what, outer, inner, matrix, batch, written } => {
+        SlotKind::Memory { dtype, what, outer, inner, matrix, batch, written, order: _ } => {
             (*dtype, what, *outer, *inner, *matrix, *batch, *written)
         }
         SlotKind::Scalar(_) => return without_strides("a scalar", leading_dimension.or(batch_stride)),
@@ -90,9 +90,18 @@ fn table<B>(kind: &SlotKind, dtype: DType, index: usize, tensor: &Tensor<B>) -> 
     if tensor.dtype != dtype {
         return Err(ArgumentFault::DType { needs: dtype, got: tensor.dtype });
     }
-    laid_out(kind, tensor.leading_dimension, tensor.batch_stride)?;
+    let (ld, batch_stride) = tensor.strides(kind)?;
+    laid_out(kind, ld, batch_stride)?;
     let (strided, batch_stride, elements) = (false, 0, tensor.len);
     Ok(Bound::Tensor(BoundTensor { given: index, dtype, strided, leading_dimension: elements, batch_stride, elements }))
+}
+
+impl<B> Tensor<B> {
+    /// Leading dimension and batch stride for a slot: what was set, or else what follows from the stated layout.
+    pub(crate) fn strides(&self, kind: &SlotKind) -> Result<(Option<usize>, Option<usize>), ArgumentFault> {
+        let (ld, batch_stride) = self.layout.map_or(Ok((None, None)), |layout| layout.place(kind, self.dtype))?;
+        Ok((self.leading_dimension.or(ld), self.batch_stride.or(batch_stride)))
+    }
 }
 
 /// Fits a number. An `f64` converts to the nearest `f32`, if that is finite.
@@ -111,9 +120,10 @@ pub(super) fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<
         (SlotKind::Scalar(needs), Given::Scalar(value)) => {
             return scalar(*needs, *value).map(Bound::Scalar);
         }
-        (SlotKind::Memory { dtype, what, outer, inner, matrix, batch, written }, Given::Tensor { tensor, writable }) => {
-            (*dtype, what, *outer, *inner, *matrix, *batch, *written, tensor, *writable)
-        }
+        (
+            SlotKind::Memory { dtype, what, outer, inner, matrix, batch, written, order: _ },
+            Given::Tensor { tensor, writable },
+        ) => (*dtype, what, *outer, *inner, *matrix, *batch, *written, tensor, *writable),
         (SlotKind::Table(dtype), Given::Tensor { tensor, .. }) => return table(kind, *dtype, index, tensor),
         (kind, Given::Scalar(_)) => return Err(ArgumentFault::Kind { needs: needs(kind), got: "a scalar by value".into() }),
         (kind, Given::Tensor { .. }) => return Err(ArgumentFault::Kind { needs: needs(kind), got: "memory".into() }),
@@ -121,10 +131,10 @@ pub(super) fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<
     if let Some(reserve) = tensor.reserve.filter(|reserve| !reserve.fits(shape)) {
         return Err(ArgumentFault::ReserveShape { reserve, shape });
     }
-    // Bit masks are passed as bytes, and a `u8` is a number where one is wanted.
+    // Bit masks are passed as bytes. A `u8` of Rust is a condition or a number, and so are the bytes of other libraries.
     let len = match tensor.dtype {
         given if given == dtype => tensor.len,
-        DType::Bool if dtype.is_packed() || dtype == DType::U8 => dtype.elements(tensor.len),
+        DType::Bool | DType::U8 if dtype.is_packed() || matches!(dtype, DType::U8 | DType::Bool) => dtype.elements(tensor.len),
         got => return Err(ArgumentFault::DType { needs: dtype, got }),
     };
     if written && !writable {
@@ -133,13 +143,15 @@ pub(super) fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<
     if written && !tensor.mutable {
         return Err(ArgumentFault::Shared);
     }
-    let Laid { ld, batch_stride, needs, close } = laid_out(kind, tensor.leading_dimension, tensor.batch_stride)?;
+    let (given_ld, given_batch_stride) = tensor.strides(kind)?;
+    let Laid { ld, batch_stride, needs, close } = laid_out(kind, given_ld, given_batch_stride)?;
     let entries = batch.unwrap_or(1);
     // A mask with one byte for each element would be read as bits of its first few rows. `Bits128` is exempt: Paddle's
     // reserves have that size, with bits in their first eighth. So are lines with explicit distances, and masks whose
     // bits fit one word: padding explains such sizes too.
     let elements = outer.checked_mul(inner).and_then(|x| x.checked_mul(entries));
-    let unpacked = dtype == DType::Bits8 && tensor.dtype == DType::Bool && Some(tensor.len) == elements;
+    let unpacked =
+        dtype == DType::Bits8 && tensor.dtype == DType::Bool && tensor.layout.is_none() && Some(tensor.len) == elements;
     if unpacked && close && tensor.len > dtype.bytes(needs).next_multiple_of(8) {
         return Err(ArgumentFault::Unpacked { dtype, needs: dtype.bytes(needs), got: tensor.len });
     }
@@ -148,7 +160,7 @@ pub(super) fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<
         return Err(ArgumentFault::TooShort { what: what.clone(), needs, got: len, leading_dimension, batch_stride });
     }
     // Longer memory is allowed. But memory of exactly this length is probably a vector for each entry.
-    let (asked, entries) = (tensor.leading_dimension.or(tensor.batch_stride), shape.batch);
+    let (asked, entries) = (given_ld.or(given_batch_stride), shape.batch);
     let all = needs.checked_mul(entries).filter(|all| !matrix && batch.is_none() && asked.is_none() && *all > needs);
     if all == Some(len) {
         return Err(ArgumentFault::Unbatched { what: what.clone(), needs, got: len, batch: entries });

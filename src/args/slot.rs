@@ -37,6 +37,8 @@ pub enum SlotKind {
         inner: usize,
         /// Whether there is a leading dimension.
         matrix: bool,
+        /// Whether a run is a row or a column of a matrix.
+        order: Order,
         /// Batch entries; `None` if the batch shares the operand.
         batch: Option<usize>,
         /// Whether it is written.
@@ -61,7 +63,7 @@ impl SlotKind {
             Order::RowMajor => (rows, columns),
             Order::ColumnMajor => (columns, rows),
         };
-        SlotKind::Memory { dtype, what, outer, inner, matrix: true, batch, written: false }
+        SlotKind::Memory { dtype, what, outer, inner, matrix: true, order, batch, written: false }
     }
 }
 
@@ -86,6 +88,7 @@ impl SlotKind {
             outer: 1,
             inner,
             matrix: false,
+            order: Order::RowMajor,
             batch,
             written: false,
         };

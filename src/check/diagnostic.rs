@@ -236,14 +236,20 @@ impl Diagnostics {
         self.0.iter()
     }
 
-    /// The same for a graph that was read from a document. `lines` are the document's lines of the nodes and then the
-    /// sinks.
-    pub(crate) fn in_document(mut self, lines: &[usize]) -> Diagnostics {
+    /// The same for a graph that a program in another language built. `place` says where each part was built, by its place
+    /// in the listing: first nodes, then sinks.
+    #[must_use]
+    pub fn located(mut self, place: impl Fn(usize) -> Option<String>) -> Diagnostics {
         for diagnostic in &mut self.0 {
-            let line = diagnostic.order.and_then(|order| lines.get(order));
-            diagnostic.built_at = line.map(|line| format!("line {line}"));
+            diagnostic.built_at = diagnostic.order.and_then(&place);
         }
         self
+    }
+
+    /// The same for a graph that was read from a document. `lines` are the document's lines of the nodes and then the
+    /// sinks.
+    pub(crate) fn in_document(self, lines: &[usize]) -> Diagnostics {
+        self.located(|order| lines.get(order).map(|line| format!("line {line}")))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Buffers: the user's device memory, borrowed, without its element type.
 
-use crate::args::{Args, Given, IntoTensor, Tensor};
+use crate::args::{Args, Given, IntoTensor, MemoryLayout, Slot, Tensor};
 use crate::dtype::{DType, Element};
 use crate::plan::Problem;
 use crate::problem::Shape;
@@ -19,6 +19,8 @@ pub struct DeviceBuffer<'a>(Handle<'a>);
 enum Handle<'a> {
     Read(&'a (dyn Read + 'a)),
     Write(&'a mut (dyn Write + 'a)),
+    /// Memory of others, which they order.
+    Raw(&'a Arc<CudaContext>, u64),
 }
 
 trait Read: Send + Sync {
@@ -71,6 +73,7 @@ impl DeviceBuffer<'_> {
         match &self.0 {
             Handle::Read(memory) => memory.context(),
             Handle::Write(memory) => memory.context(),
+            Handle::Raw(context, _) => context,
         }
     }
 
@@ -79,14 +82,16 @@ impl DeviceBuffer<'_> {
         match &mut self.0 {
             Handle::Read(memory) => DeviceBuffer(Handle::Read(&**memory)),
             Handle::Write(memory) => DeviceBuffer(Handle::Write(&mut **memory)),
+            Handle::Raw(context, address) => DeviceBuffer(Handle::Raw(context, *address)),
         }
     }
 
     /// Its address, ordered into the stream until the guard is dropped.
-    pub(super) fn pointer<'s>(&'s mut self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>) {
+    pub(crate) fn pointer<'s>(&'s mut self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>) {
         match &mut self.0 {
             Handle::Read(memory) => memory.pointer(stream),
             Handle::Write(memory) => memory.pointer(stream),
+            Handle::Raw(_, address) => (*address, SyncOnDrop::Record(None)),
         }
     }
 }
@@ -179,7 +184,69 @@ impl<'a> Tensor<DeviceBuffer<'a>> {
     }
 }
 
+/// Memory that another library owns: candle, PyTorch, the program's own allocator.
+impl<'a> Tensor<DeviceBuffer<'a>> {
+    /// Device memory at an address, for reading: a format chosen at run time, and extents and strides as its owner states
+    /// them. A launch checks format, extents, strides, alignment and context, as it does for every argument.
+    ///
+    /// The memory belongs to `context`. For memory of CUDA's runtime, and thus of PyTorch, this is the device's primary
+    /// context: [`Device::context`](crate::Device::context) of [`Device::new`](crate::Device::new).
+    ///
+    /// ```no_run
+    /// # use postlude::prelude::*;
+    /// use postlude::args::MemoryLayout;
+    /// # fn f(device: &Device, plan: &Plan, stream: &std::sync::Arc<postlude::cudarc::driver::CudaStream>, [a, b, d]: [u64; 3])
+    /// # -> Result<(), Box<dyn std::error::Error>> {
+    /// let (context, rows) = (device.context(), MemoryLayout::contiguous(&[256, 256])?);
+    /// // SAFETY: the addresses are those of such matrices, and the stream is the only one that uses them.
+    /// let (a, b, d) = unsafe {
+    ///     let [a, b] = [a, b].map(|address| postlude::Tensor::from_raw(context, address, F16, rows));
+    ///     (a, b, postlude::Tensor::from_raw_mut(context, d, F16, rows))
+    /// };
+    /// plan.execute(stream, &mut DeviceArgs::new().input("a", a).input("b", b).output("d", d))?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Safety
+    /// From `address` on, `layout.span()` elements of the format are device memory of this context until all launches that
+    /// take the tensor are done. Nothing else writes them meanwhile: the owner orders its own work, because no event
+    /// follows memory of others.
+    pub unsafe fn from_raw(context: &'a Arc<CudaContext>, address: u64, dtype: DType, layout: MemoryLayout) -> Self {
+        Tensor::new(DeviceBuffer(Handle::Raw(context, address)), dtype, elements(dtype, layout), false).laid_out(layout)
+    }
+
+    /// [`from_raw`](Tensor::from_raw) for an output or an update.
+    ///
+    /// # Safety
+    /// As `from_raw`. Besides, nothing else reads the memory meanwhile, and no other argument of the launch overlaps it.
+    pub unsafe fn from_raw_mut(context: &'a Arc<CudaContext>, address: u64, dtype: DType, layout: MemoryLayout) -> Self {
+        Tensor::new(DeviceBuffer(Handle::Raw(context, address)), dtype, elements(dtype, layout), true).laid_out(layout)
+    }
+}
+
+/// The elements of memory with this layout. Bit masks count bytes.
+fn elements(dtype: DType, layout: MemoryLayout) -> usize {
+    if dtype.is_packed() { dtype.elements(layout.span()) } else { layout.span() }
+}
+
 impl DeviceArgs<'_> {
+    /// Takes leading dimensions and batch strides from the layouts that were stated. One that does not fit stays as it is,
+    /// and the launch reports it.
+    pub(crate) fn take_layouts(&mut self, slots: &[Slot]) {
+        for (name, given) in &mut self.given {
+            let Given::Tensor { tensor, .. } = given else { continue };
+            let slot = slots.iter().find(|slot| *slot.name == **name);
+            if let Some(Ok((ld, batch_stride))) = slot.map(|slot| tensor.strides(&slot.kind)) {
+                (tensor.leading_dimension, tensor.batch_stride) = (ld, batch_stride);
+            }
+        }
+    }
+
+    /// Whether an argument states its layout.
+    pub(crate) fn state_layouts(&self) -> bool {
+        self.given.iter().any(|(_, given)| matches!(given, Given::Tensor { tensor, .. } if tensor.layout.is_some()))
+    }
+
     /// The problem with these arguments' strides and the alignment of their addresses.
     pub(crate) fn problem(&mut self, shape: Shape, stream: &CudaStream) -> Problem {
         let mut problem = Problem::from(shape);

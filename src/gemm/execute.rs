@@ -75,6 +75,9 @@ impl Gemm {
         stream: &Arc<CudaStream>,
         args: &mut DeviceArgs<'_>,
     ) -> Result<Plan, Error> {
+        if args.state_layouts() {
+            args.take_layouts(&slots(self.operation, self.epilogue.checked(), shape));
+        }
         let plan = self.plan(device, args.problem(shape, stream));
         if let Err(Error::Arguments(_)) = plan {
             // A problem states only strides. Binding the arguments finds everything else that does not fit.

@@ -12,6 +12,8 @@ mod execute;
 mod memo;
 #[cfg(feature = "jit")]
 mod parallel;
+#[cfg(feature = "cuda")]
+mod planner;
 #[cfg(feature = "jit")]
 mod precompile;
 mod prefer;
@@ -145,3 +147,5 @@ pub use precompile::{Wanted, precompile};
 
 #[cfg(feature = "cuda")]
 pub use execute::Plan;
+#[cfg(feature = "cuda")]
+pub use planner::Planner;

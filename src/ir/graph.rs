@@ -381,7 +381,7 @@ impl Graph {
     }
 
     /// The type of a node, from its operands, in a graph that keeps the rules.
-    pub(crate) fn value_type(&self, id: NodeId) -> ValueType {
+    pub fn value_type(&self, id: NodeId) -> ValueType {
         self.types[id.index()]
     }
 

@@ -12,6 +12,7 @@
 mod arguments;
 mod autotune;
 mod bits;
+mod borrowed;
 mod cached;
 mod case;
 mod code;

@@ -5,42 +5,45 @@ use std::time::Instant;
 
 use crate::error::{Context, Error, Result};
 use crate::project::{Project, call};
-use crate::{nvrtc, test};
+use crate::{adapters, nvrtc, test};
 
 struct Step {
     name: &'static str,
     what: &'static str,
     run: fn(&Project) -> Result,
+    /// Whether it runs only if it is named.
+    named: bool,
 }
 
-const STEPS: [Step; 10] = [
-    Step { name: "fmt", what: "formatting", run: |project| cargo(project, &["fmt", "--all", "--check"]) },
-    Step {
-        name: "clippy",
-        what: "lints, with every part",
-        run: |project| clippy(project, &["--test", "gpu", "--features", "postlude/onnx"]),
-    },
-    Step { name: "clippy-cpu", what: "lints, without CUDA", run: |project| clippy(project, &["--no-default-features"]) },
-    Step {
-        name: "clippy-jit",
-        what: "lints, with the compiler but without the driver",
-        run: |project| clippy(project, &["--no-default-features", "--features", "jit"]),
-    },
-    Step { name: "doc", what: "documentation", run: doc },
-    Step {
-        name: "unify",
-        what: "builds beside a crate that links CUDA dynamically",
-        run: |project| cargo(project, &["check", "--package", "postlude", "--features", "cudarc/dynamic-linking"]),
-    },
-    Step { name: "package", what: "the published package has all its files, and builds", run: package },
-    Step { name: "compilers", what: "kernels through other releases of NVRTC", run: compilers },
-    Step {
-        name: "bare",
-        what: "tests without compiler and driver",
-        run: |project| cargo(project, &["test", "--quiet", "--package", "postlude", "--no-default-features"]),
-    },
+impl Step {
+    const fn new(name: &'static str, what: &'static str, run: fn(&Project) -> Result) -> Step {
+        Step { name, what, run, named: false }
+    }
+}
+
+const STEPS: [Step; 13] = [
+    Step::new("fmt", "formatting", |project| cargo(project, &["fmt", "--all", "--check"])),
+    Step::new("clippy", "lints, with every part", |project| {
+        clippy(project, &["--test", "gpu", "--features", "postlude/onnx,postlude/dlpack"])
+    }),
+    Step::new("clippy-cpu", "lints, without CUDA", |project| clippy(project, &["--no-default-features"])),
+    Step::new("clippy-jit", "lints, with the compiler but without the driver", |project| {
+        clippy(project, &["--no-default-features", "--features", "jit"])
+    }),
+    Step::new("doc", "documentation", doc),
+    Step::new("unify", "builds beside a crate that links CUDA dynamically", |project| {
+        cargo(project, &["check", "--package", "postlude", "--features", "cudarc/dynamic-linking"])
+    }),
+    Step::new("cudarc", "candle and the library share one cudarc", adapters::one_cudarc),
+    Step::new("package", "the published package has all its files, and builds", package),
+    Step::new("wheel", "the wheel in an empty environment of Python", adapters::wheel),
+    Step { named: true, ..Step::new("candle", "candle's adapter, on the CPU", adapters::candle) },
+    Step::new("compilers", "kernels through other releases of NVRTC", compilers),
+    Step::new("bare", "tests without compiler and driver", |project| {
+        cargo(project, &["test", "--quiet", "--package", "postlude", "--no-default-features"])
+    }),
     // Last, so that the output ends with the summary of the test runner.
-    Step { name: "test", what: "tests", run: |project| test::run(project, &[]) },
+    Step::new("test", "tests", |project| test::run(project, &[])),
 ];
 
 /// Files that every package needs, besides the templates.
@@ -48,13 +51,15 @@ const SHIPPED: [&str; 6] = ["Cargo.toml", "README.md", "CHANGELOG.md", "LICENSE-
 
 pub fn run(project: &Project, args: &[String]) -> Result {
     if args.iter().all(|arg| arg == "--list") && !args.is_empty() {
-        STEPS.iter().for_each(|step| say!("{:<12}{}", step.name, step.what));
+        let when = |step: &Step| if step.named { " (only if it is named)" } else { "" };
+        STEPS.iter().for_each(|step| say!("{:<12}{}{}", step.name, step.what, when(step)));
         return Ok(());
     }
     if let Some(unknown) = args.iter().find(|arg| STEPS.iter().all(|step| step.name != **arg)) {
         return Err(Error::new(format!("no step `{unknown}`; `cargo xtask ci --list` names them")));
     }
-    for step in STEPS.iter().filter(|step| args.is_empty() || args.iter().any(|arg| arg == step.name)) {
+    let wanted = |step: &&Step| if args.is_empty() { !step.named } else { args.iter().any(|arg| arg == step.name) };
+    for step in STEPS.iter().filter(wanted) {
         say!("\n== {}: {}", step.name, step.what);
         let start = Instant::now();
         let outcome = (step.run)(project);
@@ -73,13 +78,14 @@ fn cargo(project: &Project, args: &[&str]) -> Result {
 
 fn clippy(project: &Project, features: &[&str]) -> Result {
     let mut cargo = project.cargo();
-    cargo.args(["clippy", "--workspace", "--all-targets"]).args(features).args(["--", "-D", "warnings"]);
+    cargo.args(["clippy", "--workspace", "--all-targets"]).args(adapters::PACKAGES.map(|name| format!("--exclude={name}")));
+    cargo.args(features).args(["--", "-D", "warnings"]);
     call(&mut cargo)
 }
 
 fn doc(project: &Project) -> Result {
     // Links to items of a feature would break without the feature.
-    for features in [&["--features", "postlude/onnx"][..], &["--no-default-features"]] {
+    for features in [&["--features", "postlude/onnx,postlude/dlpack"][..], &[], &["--no-default-features"]] {
         call(project.cargo().args(["doc", "--no-deps"]).args(features).env("RUSTDOCFLAGS", "-D warnings"))?;
     }
     Ok(())

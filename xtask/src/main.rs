@@ -8,6 +8,7 @@ macro_rules! say {
     }};
 }
 
+mod adapters;
 mod bench;
 mod bundle;
 mod cache;

@@ -27,11 +27,10 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     if extra.is_empty() {
         gpu(project, &nvrtc)?;
     }
-    let mut args: Vec<&str> = package_selection(extra).into_iter().collect();
-    // Everything is tested, so what is optional is built, too, and ONNX's own tests are at hand.
+    let mut args: Vec<&str> = package_selection(extra).to_vec();
+    // Everything is tested, so ONNX's own tests are at hand.
     if !args.is_empty() {
         onnx::find_or_fetch(project)?;
-        args.extend(["--features", "postlude/onnx"]);
     }
     args.extend(extra.iter().map(String::as_str));
     run_with(project, &nvrtc, &args)
@@ -39,7 +38,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
 
 /// The tests that need a GPU. Without one they are built, and neither run nor counted.
 fn gpu(project: &Project, nvrtc: &Nvrtc) -> Result {
-    const TARGETS: [&str; 7] = ["--package", "postlude", "--features", "onnx", "--lib", "--test", "gpu"];
+    const TARGETS: [&str; 7] = ["--package", "postlude", "--features", "onnx,dlpack", "--lib", "--test", "gpu"];
     if has_gpu() {
         eprintln!("GPU: found, so its tests must pass");
         return run_with(project, nvrtc, &[&TARGETS[..], &["--", "--include-ignored"]].concat());
@@ -80,12 +79,14 @@ pub fn split_at_dashes(args: &[String]) -> (&[String], &[String]) {
     }
 }
 
-/// The whole workspace, unless the user chose a package.
-fn package_selection(extra: &[String]) -> Option<&'static str> {
+/// The whole workspace but the adapters, with every feature of the library, unless the user chose a package.
+fn package_selection(extra: &[String]) -> &'static [&'static str] {
+    const ALL: [&str; 5] =
+        ["--workspace", "--exclude=postlude-candle", "--exclude=postlude-py", "--features", "postlude/onnx,postlude/dlpack"];
     let (cargo, _) = split_at_dashes(extra);
     let chosen =
         cargo.iter().any(|arg| arg.starts_with("-p") || arg.starts_with("--package") || arg == "--workspace" || arg == "--all");
-    (!chosen).then_some("--workspace")
+    if chosen { &[] } else { &ALL }
 }
 
 /// Whether this machine has a GPU and a driver for it. A driver alone, as on a build machine, is not enough.
@@ -112,8 +113,10 @@ mod tests {
 
     #[test]
     fn a_chosen_package_replaces_the_workspace() {
-        assert_eq!(package_selection(&words("name -- -p")), Some("--workspace"));
-        assert_eq!(package_selection(&words("-p xtask")), None);
-        assert_eq!(package_selection(&words("--package=xtask")), None);
+        let all = package_selection(&words("name -- -p"));
+        assert_eq!(all[0], "--workspace");
+        assert!(crate::adapters::PACKAGES.iter().all(|name| all.contains(&format!("--exclude={name}").as_str())));
+        assert!(package_selection(&words("-p xtask")).is_empty());
+        assert!(package_selection(&words("--package=xtask")).is_empty());
     }
 }

@@ -1,0 +1,82 @@
+//! Linear layers: a drop-in for candle's, with the activation in the same kernel.
+
+use crate::fused::{Arguments, Fused, dtype};
+use candle_core::{Error, Module, Result, Tensor};
+use postlude::prelude::*;
+use std::sync::Arc;
+
+/// An activation of the library: a function over an expression.
+pub type Activation = fn(Expr<'_>) -> Expr<'_>;
+
+/// `activation(x @ w.T + b)` in one kernel: weights of N x K and a bias of N, as candle's `Linear` has them.
+///
+/// ```
+/// use candle_core::{Device, Module, Tensor};
+/// use postlude::build::activation;
+/// use postlude_candle::Linear;
+/// let (w, b) = (Tensor::new(&[[1f32, 2.], [3., -4.]], &Device::Cpu)?, Tensor::new(&[0.5f32, 0.], &Device::Cpu)?);
+/// let layer = Linear::new(w, Some(b), activation::relu)?;
+/// let y = layer.forward(&Tensor::new(&[[1f32, 1.]], &Device::Cpu)?)?;
+/// assert_eq!(y.to_vec2::<f32>()?, [[3.5, 0.0]]);
+/// # Ok::<(), candle_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Linear {
+    weight: Tensor,
+    bias: Option<Tensor>,
+    fused: Arc<Fused>,
+}
+
+impl Linear {
+    /// A layer of these weights. [`identity`] leaves the sum as it is.
+    ///
+    /// # Errors
+    /// If the format of the weights has none in Postlude.
+    pub fn new(weight: Tensor, bias: Option<Tensor>, activation: Activation) -> Result<Linear> {
+        let format = dtype(&weight)?;
+        let epilogue = Epilogue::build(|e| {
+            let z = match (format, bias.is_some()) {
+                (F64, false) => e.acc_f64(),
+                (F64, true) => e.acc_f64() + e.load("bias", F64.over(N)),
+                (_, false) => e.acc(),
+                (_, true) => e.acc() + e.load("bias", format.over(N)),
+            };
+            e.store("d", activation(z), format);
+        });
+        let fused = Arc::new(Fused::new(&epilogue.map_err(Error::wrap)?));
+        Ok(Linear { weight, bias, fused })
+    }
+
+    /// The weights, N x K.
+    pub fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    /// The bias.
+    pub fn bias(&self) -> Option<&Tensor> {
+        self.bias.as_ref()
+    }
+}
+
+/// The value itself: a layer without an activation.
+pub fn identity(z: Expr<'_>) -> Expr<'_> {
+    z
+}
+
+impl Module for Linear {
+    /// Takes any number of axes in front of the last one.
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let columns = x.dim(candle_core::D::Minus1)?;
+        let flat = if x.rank() == 2 { x.clone() } else { x.reshape(((), columns))? };
+        let arguments = self.bias.iter().fold(Arguments::new(), |arguments, bias| arguments.tensor("bias", bias));
+        let y = self.fused.apply(&flat, &self.weight.t()?, arguments)?;
+        if x.rank() == 2 {
+            return Ok(y);
+        }
+        let mut extents = x.dims().to_vec();
+        if let Some(last) = extents.last_mut() {
+            *last = y.dim(1)?;
+        }
+        y.reshape(extents)
+    }
+}

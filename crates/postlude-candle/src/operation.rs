@@ -1,0 +1,144 @@
+//! Operations: computed storage as a node of candle's graph, and the way back.
+
+use crate::fused::{Differentiated, Given};
+use candle_core::{CpuStorage, CudaStorage, CustomOp1, CustomOp3, Error, Layout, Result, Shape, Storage, Tensor};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Storage that was computed already: candle's operations hand theirs in when they are applied.
+struct Computed {
+    storage: Mutex<Option<Storage>>,
+    shape: Shape,
+}
+
+impl Computed {
+    fn take(&self) -> Result<Storage> {
+        let taken = self.storage.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.ok_or_else(|| Error::msg("an operation of Postlude was applied twice"))
+    }
+
+    fn cpu(&self) -> Result<(CpuStorage, Shape)> {
+        match self.take()? {
+            Storage::Cpu(storage) => Ok((storage, self.shape.clone())),
+            _ => Err(Error::msg("the operands are on the CPU, and the result is not")),
+        }
+    }
+
+    fn cuda(&self) -> Result<(CudaStorage, Shape)> {
+        match self.take()? {
+            Storage::Cuda(storage) => Ok((storage, self.shape.clone())),
+            _ => Err(Error::msg("the operands are on a GPU, and the result is not")),
+        }
+    }
+}
+
+impl CustomOp1 for Computed {
+    fn name(&self) -> &'static str {
+        "postlude"
+    }
+
+    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
+        self.cpu()
+    }
+
+    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
+        self.cuda()
+    }
+}
+
+/// Storage as a tensor without a history. `beside` is a tensor of the same device.
+pub(crate) fn tensor(beside: &Tensor, storage: Storage, extents: &[usize]) -> Result<Tensor> {
+    beside.apply_op1_no_bwd(&Computed { storage: Mutex::new(Some(storage)), shape: extents.into() })
+}
+
+/// A product whose gradients the derived epilogue computes.
+struct Product {
+    computed: Computed,
+    pair: Arc<Differentiated>,
+    given: Vec<(String, Given)>,
+    /// What the forward epilogue saved, by name.
+    saved: Vec<(String, Tensor)>,
+    /// The arguments that lie in the third operand one after another, and the shape of each.
+    packed: Vec<(String, Shape)>,
+}
+
+impl CustomOp3 for Product {
+    fn name(&self) -> &'static str {
+        "postlude"
+    }
+
+    fn cpu_fwd(
+        &self,
+        _: &CpuStorage,
+        _: &Layout,
+        _: &CpuStorage,
+        _: &Layout,
+        _: &CpuStorage,
+        _: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        self.computed.cpu()
+    }
+
+    fn cuda_fwd(
+        &self,
+        _: &CudaStorage,
+        _: &Layout,
+        _: &CudaStorage,
+        _: &Layout,
+        _: &CudaStorage,
+        _: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        self.computed.cuda()
+    }
+
+    fn bwd(
+        &self,
+        a: &Tensor,
+        b: &Tensor,
+        _: &Tensor,
+        _: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let (dz, others) = self.pair.gradients(gradient, &self.given, &self.saved)?;
+        let dz = dz.to_dtype(a.dtype())?;
+        // A matrix that the batch shares has the sum of its entries' gradients.
+        let summed = |gradient: Tensor, of: &Tensor| if gradient.rank() > of.rank() { gradient.sum(0) } else { Ok(gradient) };
+        let da = if a.track_op() { Some(summed(dz.broadcast_matmul(&b.t()?)?, a)?) } else { None };
+        let db = if b.track_op() { Some(summed(a.t()?.broadcast_matmul(&dz)?, b)?) } else { None };
+        let parts = self.packed.iter().map(|(name, shape)| {
+            let found = others.iter().find(|(other, _)| other == name);
+            let (_, gradient) = found.ok_or_else(|| Error::msg(format!("argument `{name}` has no gradient")))?;
+            gradient.reshape(shape)?.flatten_all()
+        });
+        let parts = parts.collect::<Result<Vec<_>>>()?;
+        Ok((da, db, if parts.is_empty() { None } else { Some(Tensor::cat(&parts, 0)?) }))
+    }
+}
+
+/// The result of a product as a node of candle's graph.
+pub(crate) fn node(
+    (a, b): (&Tensor, &Tensor),
+    (storage, extents): (Storage, &[usize]),
+    pair: Arc<Differentiated>,
+    given: Vec<(String, Given)>,
+    saved: Vec<(String, Tensor)>,
+) -> Result<Tensor> {
+    let tracked: Vec<(String, Tensor)> = given
+        .iter()
+        .filter_map(|(name, given)| match given {
+            Given::Tensor(tensor) if tensor.track_op() => Some((name.clone(), tensor.clone())),
+            _ => None,
+        })
+        .collect();
+    let packed = tracked.iter().map(|(name, tensor)| (name.clone(), tensor.shape().clone())).collect();
+    // Candle's operations have three operands. Further variables share the third one, which carries their gradients only.
+    let flat = tracked.iter().map(|(_, tensor)| tensor.flatten_all()).collect::<Result<Vec<_>>>()?;
+    let third = match &flat[..] {
+        [] => a.clone(),
+        [only] => only.clone(),
+        all => Tensor::cat(all, 0)?,
+    };
+    let computed = Computed { storage: Mutex::new(Some(storage)), shape: extents.into() };
+    // The operation keeps values alone: a history in it would keep the graph alive in a circle.
+    let given = given.into_iter().map(|(name, given)| (name, given.detached())).collect();
+    a.apply_op3(b, &third, Product { computed, pair, given, saved, packed })
+}

@@ -1,0 +1,134 @@
+//! Fused products against candle's own operations, on the CPU; on a GPU with `POSTLUDE_CANDLE_GPU=1` and the feature `cuda`.
+#![allow(missing_docs, reason = "a test binary")]
+
+use candle_core::{DType as Theirs, Module, Result, Tensor, Var};
+use postlude::build::activation;
+use postlude::prelude::*;
+use postlude_candle::{Arguments, Fused, Linear, identity};
+
+fn device() -> Result<candle_core::Device> {
+    if std::env::var_os("POSTLUDE_CANDLE_GPU").is_some() {
+        candle_core::Device::new_cuda(0)
+    } else {
+        Ok(candle_core::Device::Cpu)
+    }
+}
+
+/// Numbers that look random and are the same each time.
+fn draw(extents: &[usize], seed: u32, dtype: Theirs) -> Result<Tensor> {
+    let count: usize = extents.iter().product();
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (f64::from(state >> 8) / f64::from(1u32 << 24) - 0.5) * 2.0
+    };
+    Tensor::from_vec((0..count).map(|_| next()).collect::<Vec<f64>>(), extents, &device()?)?.to_dtype(dtype)
+}
+
+fn close(got: &Tensor, want: &Tensor, bound: f64) -> Result<()> {
+    assert_eq!(got.dims(), want.dims());
+    let got = got.to_dtype(Theirs::F64)?.flatten_all()?.to_vec1::<f64>()?;
+    let want = want.to_dtype(Theirs::F64)?.flatten_all()?.to_vec1::<f64>()?;
+    for (x, y) in got.iter().zip(&want) {
+        assert!((x - y).abs() <= bound * (1.0 + y.abs()), "{x} is not {y}");
+    }
+    Ok(())
+}
+
+fn bias_gelu(dtype: DType) -> Epilogue {
+    Epilogue::build(|e| {
+        let z = if dtype == F64 { e.acc_f64() } else { e.acc() } + e.load("bias", dtype.over(N));
+        e.store("d", z.gelu(), dtype);
+    })
+    .expect("an epilogue")
+}
+
+#[test]
+fn products_are_candles_in_every_format() -> Result<()> {
+    let formats = [(Theirs::F32, F32, 1e-5), (Theirs::F64, F64, 1e-7), (Theirs::F16, F16, 4e-3), (Theirs::BF16, BF16, 3e-2)];
+    for (theirs, ours, bound) in formats {
+        let (x, w, bias) = (draw(&[9, 16], 1, theirs)?, draw(&[12, 16], 2, theirs)?, draw(&[12], 3, theirs)?);
+        let fused = Fused::new(&bias_gelu(ours));
+        let d = fused.apply(&x, &w.t()?, Arguments::new().tensor("bias", &bias))?;
+        assert_eq!(d.dtype(), theirs);
+        let exact = |t: &Tensor| t.to_dtype(Theirs::F64);
+        let want = exact(&x)?.matmul(&exact(&w)?.t()?)?.broadcast_add(&exact(&bias)?)?.gelu_erf()?;
+        close(&d, &want, bound)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn views_and_batches_count_as_they_lie() -> Result<()> {
+    let wide = draw(&[3, 9, 40], 1, Theirs::F32)?;
+    let a = wide.narrow(2, 7, 16)?;
+    let b = draw(&[12, 16], 2, Theirs::F32)?.t()?;
+    let plain = Fused::new(&Epilogue::build(|e| e.store("d", e.acc(), F32)).expect("an epilogue"));
+    close(&plain.apply(&a, &b, Arguments::new())?, &a.contiguous()?.broadcast_matmul(&b)?, 1e-5)?;
+    let column_major = draw(&[16, 9], 3, Theirs::F32)?.t()?;
+    close(&plain.apply(&column_major, &b, Arguments::new())?, &column_major.matmul(&b)?, 1e-5)
+}
+
+#[test]
+fn several_outputs_and_scalars() -> Result<()> {
+    let (a, b) = (draw(&[6, 4], 1, Theirs::F32)?, draw(&[4, 5], 2, Theirs::F32)?);
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() * e.scalar("alpha", F32);
+        e.store("d", z.region(e.row().lt(e.scalar("boundary", I32)), |z| z.relu()).otherwise(|z| z), F32);
+        e.reduce("sums", z, Monoid::Sum, F32.over(M));
+    });
+    let fused = Fused::new(&epilogue.expect("an epilogue"));
+    let outputs = fused.apply_all(&a, &b, Arguments::new().scalar("alpha", 2.0).scalar("boundary", 3))?;
+    let z = (a.matmul(&b)? * 2.0)?;
+    close(&outputs[1], &z.sum(1)?, 1e-5)?;
+    close(&outputs[0].narrow(0, 3, 3)?, &z.narrow(0, 3, 3)?, 1e-5)?;
+    close(&outputs[0].narrow(0, 0, 3)?, &z.narrow(0, 0, 3)?.relu()?, 1e-5)
+}
+
+#[test]
+fn gradients_are_candles() -> Result<()> {
+    // Two variables beside the operands: they share the third operand of candle's operation.
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc_f64() + e.load("bias", F64.over(N));
+        e.store("d", z.tanh() * e.load("scale", F64.over(M)) + e.load("c", F64), F64);
+    });
+    let fused = Fused::new(&epilogue.expect("an epilogue"));
+    let of = |extents: &[usize], seed| Var::from_tensor(&draw(extents, seed, Theirs::F64)?);
+    let (a, w, bias, scale, c) = (of(&[7, 5], 1)?, of(&[6, 5], 2)?, of(&[6], 3)?, of(&[7], 4)?, of(&[7, 6], 5)?);
+    let upstream = draw(&[7, 6], 6, Theirs::F64)?;
+    let arguments = Arguments::new().tensor("bias", &bias).tensor("scale", &scale).tensor("c", &c);
+    let ours = fused.apply(&a, &w.t()?, arguments)?;
+    let z = a.matmul(&w.t()?)?.broadcast_add(&bias)?;
+    let theirs = z.tanh()?.broadcast_mul(&scale.unsqueeze(1)?)?.add(&c)?;
+    close(&ours, &theirs, 1e-12)?;
+    let (mine, candles) = ((ours * &upstream)?.sum_all()?.backward()?, (theirs * &upstream)?.sum_all()?.backward()?);
+    for (name, variable) in [("a", &a), ("w", &w), ("bias", &bias), ("scale", &scale), ("c", &c)] {
+        let (mine, theirs) = (mine.get(variable).expect(name), candles.get(variable).expect(name));
+        close(mine, theirs, 1e-10)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_layer_takes_the_place_of_candles() -> Result<()> {
+    let (w, b) = (draw(&[8, 16], 1, Theirs::F32)?, draw(&[8], 2, Theirs::F32)?);
+    let x = draw(&[2, 5, 16], 3, Theirs::F32)?;
+    let theirs = candle_nn::Linear::new(w.clone(), Some(b.clone())).forward(&x)?;
+    close(&Linear::new(w.clone(), Some(b.clone()), identity)?.forward(&x)?, &theirs, 1e-5)?;
+    close(&Linear::new(w, Some(b), activation::gelu)?.forward(&x)?, &theirs.gelu_erf()?, 1e-5)
+}
+
+#[test]
+fn errors_say_what_does_not_fit() -> Result<()> {
+    let fused = Fused::new(&bias_gelu(F32));
+    let (a, b) = (draw(&[3, 4], 1, Theirs::F32)?, draw(&[4, 5], 2, Theirs::F32)?);
+    let error = |arguments| fused.apply(&a, &b, arguments).expect_err("it does not fit").to_string();
+    let short = error(Arguments::new().tensor("bias", &draw(&[4], 3, Theirs::F32)?));
+    assert!(short.contains("argument `bias`: has extents [4]"), "{short}");
+    assert!(error(Arguments::new()).contains("argument `bias`: missing"));
+    let long = fused.apply(&a, &draw(&[5, 5], 2, Theirs::F32)?, Arguments::new()).expect_err("K differs").to_string();
+    assert!(long.contains("the same axis K"), "{long}");
+    let other = Tensor::zeros((3, 4), Theirs::I64, &device()?)?;
+    assert!(fused.apply(&other, &b, Arguments::new()).expect_err("no format").to_string().contains("has no format"));
+    Ok(())
+}

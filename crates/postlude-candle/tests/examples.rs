@@ -1,0 +1,12 @@
+//! The examples do what they say.
+#![allow(missing_docs, reason = "a test binary")]
+
+#[allow(dead_code, reason = "its `main` is not called")]
+#[path = "../examples/mnist_mlp.rs"]
+mod mnist_mlp;
+
+#[test]
+fn the_network_learns() {
+    let (first, last, right) = mnist_mlp::train(&candle_core::Device::Cpu, 25).expect("it trains");
+    assert!(last < first / 4.0 && right > 0.8, "{first} {last} {right}");
+}
