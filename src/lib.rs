@@ -395,10 +395,10 @@ pub use error::Error;
 pub use float8;
 #[cfg(feature = "cuda")]
 pub use gemm::Plan;
-pub use gemm::{Gemm, RanOn};
+pub use gemm::{Conv, Gemm, RanOn};
 pub use half;
 pub use ir::{CustomMonoid, CustomOp, Monoid, Op, Operand, Registry, Side};
-pub use problem::{Layout, Operation, Shape};
+pub use problem::{ConvShape, Convolution, Layout, Operation, Shape};
 pub use reference::Precision;
 
 /// The names that most programs need, in one line: `use postlude::prelude::*;`.
@@ -410,11 +410,12 @@ pub mod prelude {
     pub use crate::dtype::DType::{self, BF16, Bits8, Bits128, Bool, E4M3, E5M2, F16, F32, F64, I8, I32, U8};
     #[cfg(feature = "cuda")]
     pub use crate::gemm::Plan;
-    pub use crate::gemm::{Gemm, RanOn};
+    pub use crate::gemm::{Conv, Gemm, RanOn};
     pub use crate::grad::Wrt;
     pub use crate::ir::axes::{L, M, N};
     pub use crate::ir::{CustomOp, Monoid, Operand, Order, Registry, Side};
     pub use crate::problem::{
+        ConvShape,
         Layout::{self, NN, NT, TN, TT},
         Shape,
     };

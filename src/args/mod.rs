@@ -15,7 +15,7 @@ pub(crate) use bind::bind_into;
 pub use bind::{ArgumentError, ArgumentErrors, ArgumentFault};
 pub(crate) use bind::{Bound, BoundTensor};
 pub use fit::Misfit;
-pub(crate) use fit::fit_operation;
+pub(crate) use fit::{fit_extents, fit_operation};
 pub(crate) use place::laid_out;
 pub use reserve::{Reserve, ReserveTag};
 pub(crate) use slot::is_unread_operand;

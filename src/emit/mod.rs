@@ -134,6 +134,8 @@ struct Context {
     fast: bool,
     mainloop: &'static str,
     product: bool,
+    /// Whether the rows of A are patches of images.
+    convolution: bool,
     hopper: bool,
     /// Whether it runs under the end of the kernels before it.
     overlaps: bool,
@@ -270,6 +272,7 @@ fn context(plan: &KernelPlan) -> Context {
     let printer = Printer::new(plan);
     let (a_k_major, b_k_major, acc_row_major) = match plan.operation {
         Operation::Product { layout, .. } => (layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor, true),
+        Operation::Convolution { .. } => (true, true, true),
         Operation::Pointwise { order, .. } => (true, true, order == Order::RowMajor),
     };
     let access = |step: usize| matches!(program.steps[step].kind, InstrKind::Load { .. }).then(|| printer.step_access(step));
@@ -322,7 +325,8 @@ fn context(plan: &KernelPlan) -> Context {
         staged_stores: written(|s| &s.stores),
         staged_bits: written(|s| &s.bits),
         staged_vectors: staged(|s| &s.vectors).map(|s| vector(printer.step_access(s.of), plan)).collect(),
-        product: matches!(plan.operation, Operation::Product { .. }),
+        product: plan.operation.multiplies(),
+        convolution: plan.operation.convolution().is_some(),
         element: plan.operation.dtype().cuda(),
         operands: Operands::of(plan),
         accumulator: plan.operation.accumulator().cuda(),

@@ -6,6 +6,7 @@ mod asked;
 mod autotune;
 #[cfg(feature = "jit")]
 mod compile;
+mod conv;
 #[cfg(feature = "cuda")]
 mod execute;
 #[cfg(feature = "jit")]
@@ -17,6 +18,7 @@ mod precompile;
 mod prefer;
 mod run;
 
+pub use conv::{Conv, Pixel};
 pub use run::RanOn;
 
 use crate::args::{ArgumentErrors, HostArgs};

@@ -11,7 +11,9 @@
 //! 1. **The accumulator** is `sum over k of a[row, k] * b[k, column]`. Floating-point operands are widened to `f32`
 //!    without loss and multiplied and accumulated in `f32`, in an order that is not specified (the product is a blocked
 //!    `f32` GEMM), those of `f64` in `f64`; integers multiply and accumulate in `i32` and wrap. With K = 0 it is zero.
-//!    For a pointwise operation it is the element of `a` itself.
+//!    Of a convolution, `a[row, k]` is the pixel under the window of the row's output pixel at the tap and channel of k, and 0
+//!    beyond the image; `b[k, column]` is the column's filter there. The group of the column says which channels of a pixel those are.
+//!    For a pointwise operation the accumulator is the element of `a` itself.
 //! 2. **Every node** has one value. A load is the operand's element at the coordinates it varies along, widened; of an
 //!    operand that the launch leaves out, every element is the default, rounded to the operand's format. A coordinate is
 //!    an `i32`, counted from the launch's origin; a primitive is its row's value, computed in `f64` and rounded once to
@@ -47,7 +49,9 @@ mod tile;
 #[cfg_attr(not(feature = "jit"), allow(unused_imports, reason = "only what compiles has more to do side by side"))]
 pub(crate) use threads::side_by_side;
 
-use crate::args::{ArgumentError, ArgumentErrors, ArgumentFault, Bound, HostArgs, Misfit, bind, fit_operation, slots};
+use crate::args::{
+    ArgumentError, ArgumentErrors, ArgumentFault, Bound, HostArgs, Misfit, bind, fit_extents, fit_operation, slots,
+};
 use crate::check::Checked;
 use crate::dtype::DType;
 use crate::ir::axes::{Axes, L, M, N};
@@ -218,7 +222,7 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
         reducers.last_mut().into_iter().for_each(|reducer| reducer.absolute = true);
     }
     // An exact accumulator has no magnitude: its values stay 0.
-    if matches!(operation, Operation::Product { .. }) && operation.accumulator().is_float() {
+    if operation.multiplies() && operation.accumulator().is_float() {
         let strides = magnitude.strides;
         let memory = arguments.push(bytemuck::cast_slice_mut(&mut magnitude.values));
         targets.push(Output { source: Source::Magnitude, memory, format: Format::Exact, strides, axes: Axes::MNL });
@@ -234,7 +238,7 @@ fn fit(
     shape: Shape,
     args: &HostArgs<'_>,
 ) -> Result<Vec<(Arc<str>, Bound)>, ArgumentErrors> {
-    fit_operation(operation, epilogue).map_err(|misfit| {
+    fit_operation(operation, epilogue).and_then(|()| fit_extents(operation, shape)).map_err(|misfit| {
         let name = if let Misfit::NoProduct { side } = misfit { side.name() } else { "a" };
         ArgumentErrors(vec![ArgumentError { name: name.into(), fault: ArgumentFault::Misfit(misfit) }])
     })?;

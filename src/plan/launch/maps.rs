@@ -30,6 +30,11 @@ pub struct TensorMap {
 pub enum MapSource {
     /// Operand `a` (0) or `b` (1).
     Operand(usize),
+    /// The images of a convolution, whose box are the pixels under one tap of the window, output pixel after output pixel: an
+    /// im2col map. Its inner axis are channels.
+    Patches,
+    /// The filters of a convolution: channels of a tap, filters, and taps where others have the batch.
+    Filters,
     /// An argument of the epilogue. Its batch axis counts the batch even if the batch shares it: the stride is 0 then.
     Argument(usize),
 }

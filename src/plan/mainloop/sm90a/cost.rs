@@ -8,6 +8,7 @@
 
 use crate::plan::choice::tiles as count_tiles;
 use crate::plan::epilogue::program::{Phase, Program};
+use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::staging::{chunk_columns, delays_store, is_direct_store};
 use crate::plan::{ArgumentRuns, Schedule, Tile, TileShape};
 use crate::problem::{Layout, Operation, Shape};
@@ -239,7 +240,11 @@ fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cy
     let chunks = blocks_m * (tile.bn / chunk);
     let delayed_store = delays_store(tile, program, inputs.argument_runs);
     let size = inputs.operation.dtype().size();
-    let terms = inputs.shape.k.next_multiple_of(bk.min(128 / size)) as f64;
+    let k = match inputs.operation {
+        Operation::Convolution { convolution, .. } => patches::padded_terms(&convolution, size, inputs.shape),
+        _ => inputs.shape.k,
+    };
+    let terms = k.next_multiple_of(bk.min(128 / size)) as f64;
     let product = (terms * size as f64 * area / MULTIPLY_ADDS + (terms / bk as f64).ceil() * model.block)
         * if inputs.promotes { PROMOTED } else { 1.0 }
         * if consumers == 1 { model.single } else { 1.0 }
@@ -299,7 +304,7 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
         Schedule::PingPong => waves * (product + besides).max(model.alone * epilogue) + model.alone * epilogue,
         Schedule::Cooperative => waves * (product + epilogue + model.restart),
     };
-    let narrow = shape.m.min(shape.n) <= crate::plan::NARROW;
+    let narrow = shape.m.min(shape.n) <= crate::plan::transposed::NARROW;
     let l2 = model.from_l2;
     let bytes = |lines: usize, sharing: usize| blocks * lines as f64 / sharing as f64 * terms * size as f64;
     // The larger operand of a narrow output, which are the rows of its tiles, comes from memory.
@@ -320,7 +325,7 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
     let read = (tile.bm as f64 / cluster_n as f64 + tile.bn as f64 / sharing_m as f64) / area;
     let powered = 1.0 + model.read_from_l2 * read + model.written_to_shared * written;
     let factor = |applies: bool, factor: f64| if applies { factor } else { 1.0 };
-    let other = matches!(inputs.operation, Operation::Product { layout, .. } if layout != Layout::TN);
+    let other = inputs.operation.layout() != Some(Layout::TN);
     total
         * factor(total > model.powered, powered)
         * factor(cluster_m > 1, if other { model.clustered_m_other } else { model.clustered_m })
