@@ -118,6 +118,36 @@ private:
     }
 };
 
+{% if convolution %}// The share of A whose rows are patches of images: an operand like every other but for where its elements lie. A vector is as
+// wide as A is aligned, and so lies in one tap.
+struct PatchShare : Share<true, A_ALIGN, BM> {
+    using Base = Share<true, A_ALIGN, BM>;
+    Window windows[Base::VECTORS];
+    int k, channel;   // of this thread's first vector; of the tile's group
+
+    DEVICE void begin(const Params& p, int row, int column, int first) {
+        const int e = Base::extent_of(threadIdx.x);
+        extent_left = p.m - row;
+        channel = first_channel(p, column);
+        k = first + Base::k_of(threadIdx.x);
+#pragma unroll
+        for (int i = 0; i < Base::VECTORS; ++i) windows[i] = window_at(p, row + e + Base::extent_of(i * THREADS));
+    }
+    DEVICE void advance() { k += BK; }
+    DEVICE void load(const Params& p, int k_left) {
+#pragma unroll
+        for (int i = 0; i < Base::VECTORS; ++i) {
+            const int row = Base::extent_of(threadIdx.x) + Base::extent_of(i * THREADS), along = Base::k_of(threadIdx.x) + Base::k_of(i * THREADS);
+            const Tap tap = tap_at(p, k + Base::k_of(i * THREADS));
+            if (row < extent_left && along < k_left && is_inside(p, windows[i], tap))
+                load_wide<Base::WIDTH>(raw[i], static_cast<const Element*>(p.a) + place_of(p, windows[i], tap) + channel);
+            else
+                load_narrow<Base::WIDTH>(raw[i], static_cast<const Element*>(p.a), 1, 0);
+        }
+    }
+};
+{% endif -%}
+
 // One thread's operands of one k: its groups from a row of A and a row of B.
 struct Fragments {
     Accum a[TM], b[TN];
@@ -175,16 +205,19 @@ DEVICE int first_column() {
 
 // acc += A * B over the whole K axis. Every thread has left shared memory before.
 DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int batch, int row, int column{% if operand_sums %}, Sums<true>& sums_a, Sums<false>& sums_b{% endif %}) {
-    Share<A_K_MAJOR, A_ALIGN, BM{% if mixed %}, Element{% endif %}> a;
+    {% if convolution %}PatchShare{% else %}Share<A_K_MAJOR, A_ALIGN, BM{% if mixed %}, Element{% endif %}>{% endif %} a;
     Share<B_K_MAJOR, B_ALIGN, BN{% if mixed %}, ElementB{% endif %}> b;
-    a.begin(static_cast<const Element*>(p.a) + batch * p.batch_stride_a, p.lda, row, p.m);
+{% if convolution %}    const int first = batch * p.k;   // a part of K, where it is split
+    a.begin(p, row, column, first);
+    b.begin(static_cast<const Element*>(p.b) + first, p.ldb, column, p.n);
+{% else %}    a.begin(static_cast<const Element*>(p.a) + batch * p.batch_stride_a, p.lda, row, p.m);
     b.begin(static_cast<const {{ element_b }}*>(p.b) + batch * p.batch_stride_b, p.ldb, column, p.n);
-
+{% endif %}
     Fragments even, odd;
     const int at_a = first_row(), at_b = BK * PITCH_A + first_column();
     Accum *current = smem, *next = smem + STAGE;
 
-    a.load(p.k);
+    a.load({% if convolution %}p, {% endif %}p.k);
     b.load(p.k);
     a.store(current);
     b.store(current + BK * PITCH_A);
@@ -195,7 +228,7 @@ DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int bat
         if (left > BK) {
             a.advance();
             b.advance();
-            a.load(left - BK);
+            a.load({% if convolution %}p, {% endif %}left - BK);
             b.load(left - BK);
         }
 {% if operand_sums %}        const u32 block = u32(p.k - left) / BK;

@@ -107,7 +107,7 @@ impl PatchField {
     }
 
     /// Its value for launches on elements of so many bytes, with these extents.
-    pub(crate) fn value(self, convolution: &Convolution, size: usize, shape: Shape) -> usize {
+    pub fn value(self, convolution: &Convolution, size: usize, shape: Shape) -> usize {
         let of = convolution.measures();
         let [p, q] = convolution.output();
         let of_tap = panels_of_tap(convolution, size);
