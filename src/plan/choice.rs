@@ -332,7 +332,6 @@ fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences
     };
     let convolution = operation.convolution();
     match (mainloop, dtype) {
-        (Mainloop::Sm80 | Mainloop::Sm90a, _) if convolution.is_some() => Some("it has no convolutions yet".into()),
         (Mainloop::Gemv, _) if convolution.is_some() => Some("it reads matrices, and the operation is a convolution".into()),
         (Mainloop::Simt | Mainloop::Gemv, _) => None,
         (Mainloop::Pointwise | Mainloop::Rows, _) => Some("the operation is a product".into()),

@@ -125,6 +125,8 @@ template <bool IS_A> struct Operand {
     }
 };
 
+{% if convolution %}{% include "mainloop/sm80_patches.cuh" %}
+{% endif -%}
 constexpr int STAGE_BYTES = Operand<true>::BYTES + Operand<false>::BYTES;
 static_assert(STAGE_BYTES % Operand<true>::ROW_BYTES == 0 && STAGE_BYTES % Operand<false>::ROW_BYTES == 0 &&
               Operand<true>::BYTES % Operand<false>::ROW_BYTES == 0, "rows start where exclusive or can address them");
@@ -199,11 +201,14 @@ static_assert((Sums<true>::ROOM + Sums<false>::ROOM + LINES_A + LINES_B) * 4 <= 
 {% endif -%}
 // acc += A * B over the tile. Out of range, operands read as zero. All of shared memory is free again at the end.
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
-    Operand<true> A;
-    Operand<false> B;
+{% if convolution %}    Patches A;
+    A.begin(p, tile, 0);
+{% else %}    Operand<true> A;
     A.begin(p, tile.batch, tile.row, 0);
+{% endif %}    Operand<false> B;
     B.begin(p, tile.batch, tile.column, Operand<true>::BYTES);
-
+{% if convolution %}    B.skip(p.ldb, i64(tile.batch) * p.k);   // a part of K, where it is split
+{% endif %}
     // The last block of K, which may be a partial one, goes first: the others are whole, and the loop need not look.
     const int head = (p.k - 1) / BK * BK, blocks = p.k > 0 ? head / BK + 1 : 0;
     A.skip(p.lda, head);
@@ -215,7 +220,7 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
         const int k_left = stage == 0 ? p.k - head : stage < blocks ? BK : 0;
 #pragma unroll
         for (int share = 0; share < STEPS; ++share) {
-            A.copy<false>(share, write, k_left);
+            A.copy<false>({% if convolution %}p, {% endif %}share, write, k_left);
             A.settle(share, write);
             B.copy<false>(share, write, k_left);
             B.settle(share, write);
@@ -250,7 +255,7 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
                 read = read + STAGE_BYTES == end ? ring : read + STAGE_BYTES;
             }
             fragments[(step + 1) % 2].load(A, B, read, (step + 1) % STEPS);
-            A.copy<true>(step, write, k_left);
+            A.copy<true>({% if convolution %}p, {% endif %}step, write, k_left);
             B.copy<true>(step, write, k_left);
             fragments[step % 2].multiply(acc);
             A.settle(step, write);

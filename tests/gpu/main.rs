@@ -15,6 +15,7 @@ mod bits;
 mod cached;
 mod case;
 mod code;
+mod convolutions;
 mod cublaslt;
 mod doubles;
 mod eight_bits;

@@ -180,7 +180,10 @@ pub(in crate::plan) fn beyond_tma(convolution: &Convolution, size: usize) -> Opt
     let (lower, upper) = corners(convolution);
     let panel = panel(size);
     let rules = [
-        (convolution.pixels() > 0 && convolution.channels_of_group() > 0, "the images have pixels and channels".to_owned()),
+        (
+            of.images == 0 || convolution.pixels() > 0 && convolution.channels_of_group() > 0,
+            "images have pixels and channels".to_owned(),
+        ),
         (
             (convolution.channels_of_group() * size).is_multiple_of(16),
             format!("channels come by 16 bytes, and {} of {size} bytes do not", convolution.channels_of_group()),

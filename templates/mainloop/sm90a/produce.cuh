@@ -1,4 +1,5 @@
-// ---- producer ----
+{% if convolution %}{% include "mainloop/sm90a/patches.cuh" %}
+{% else %}// ---- producer ----
 // The boxes of one operand's part of a panel, of terms from k on: where each goes in shared memory, and where it lies. Under multicast each
 // block of the cluster fetches one half for both: of the lines where K is contiguous, else of the terms.
 template <bool IS_A, class F> DEVICE void each_box(const Tiles& tiles, u32 to, int k, F fetch) {
@@ -55,6 +56,7 @@ template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, con
     }
 }
 
+{% endif -%}
 {% if lockstep %}{% include "mainloop/sm90a/lockstep.cuh" %}
 {% endif -%}
 DEVICE void produce(const Params& p, Tiles tiles) {
