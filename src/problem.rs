@@ -1,8 +1,10 @@
 //! The operation that produces the accumulator, and its extents.
 
 mod convolution;
+mod layouts;
 
 pub use convolution::{ConvFault, ConvShape, Convolution};
+pub use layouts::{nchw_to_nhwc, nhwc_to_nchw, oihw_to_krsc};
 
 use crate::dtype::{DType, ValueType};
 use crate::ir::Order;

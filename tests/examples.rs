@@ -23,6 +23,9 @@ mod custom_monoid;
 #[path = "../examples/custom_operator.rs"]
 mod custom_operator;
 #[allow(dead_code)]
+#[path = "../examples/image_filter.rs"]
+mod image_filter;
+#[allow(dead_code)]
 #[path = "../examples/inspect.rs"]
 mod inspect;
 #[allow(dead_code)]
@@ -244,6 +247,18 @@ fn region_activation_checks_itself_and_draws_a_picture() {
     let seam = MARGIN + PANEL / 2;
     assert!(at(MARGIN + 300, seam).iter().all(|x| *x > 220));
     assert!(at(MARGIN + 300, seam - 2).iter().all(|x| *x < 80));
+}
+
+/// The example holds itself to plain loops.
+#[test]
+fn image_filter_draws_a_picture() {
+    let text = output(image_filter::run);
+    check(include_str!("../examples/image_filter.rs"), &text);
+    // Edges in the circle are dark where the sky is even; the sky beside it is not.
+    let picture = Picture::of(&text);
+    let brightness = |x: usize, y: usize| picture.at(x, y).iter().map(|c| u32::from(*c)).sum::<u32>();
+    let (left, below) = (20, 240 + 2 * 20);
+    assert!(brightness(left + 110, below + 40) < 120 && brightness(left + 300, below + 40) > 250);
 }
 
 #[test]

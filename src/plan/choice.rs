@@ -294,6 +294,13 @@ pub(super) fn mainloops(
                 let [a, b] = alignment;
                 Some(format!("TMA wants operands aligned to 16 bytes, a has {a} and b {b}: copying them would take longer"))
             }
+            None if mainloop == Mainloop::Sm90a
+                && target.has_wgmma()
+                && let Some(of) = operation.convolution()
+                && patches::padded_terms(&of, operation.dtype().size(), shape) > 2 * shape.k =>
+            {
+                Some("it goes through 128 bytes of channels at a time, and most of them would be zeros".into())
+            }
             _ if mainloop == Mainloop::Sm90a
                 && target.has_wgmma()
                 && let Some(why) = operation.convolution().and_then(|of| patches::beyond_tma(&of, operation.dtype().size())) =>

@@ -168,7 +168,13 @@ const fn whole_terms(operation: Operation) -> usize {
 fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> {
     let Shape { m, n, k, .. } = request.problem.shape;
     let size = request.operation.dtype().size() as f64;
-    let floor = (m as f64 + n as f64) * k as f64 * size / MEMORY;
+    let read = match request.operation {
+        Operation::Convolution { convolution, .. } => {
+            convolution.pixels() as f64 * convolution.measures().channels as f64 + n as f64 * k as f64
+        }
+        _ => (m as f64 + n as f64) * k as f64,
+    };
+    let floor = read * size / MEMORY;
     let time = |plan: &KernelPlan, parts: usize| {
         let (lines, shared) = (plan.tile.bm + plan.tile.multiplied_columns(), plan.tile.parts());
         let seen = Shape { k: k / parts, batch: parts, ..request.problem.shape };

@@ -1,6 +1,7 @@
 //! Convolutions, against seven plain loops.
 
 use crate::support::{Matrix, Numbers};
+use postlude::build::{BatchNorm, FoldError, recipes};
 use postlude::ir::Order::RowMajor;
 use postlude::prelude::*;
 use postlude::problem::ConvFault;
@@ -185,4 +186,51 @@ fn what_does_not_fit_is_named() {
     let fault = Conv::new(F32, shape.groups(2), &epilogue).unwrap_err();
     assert_eq!(fault, ConvFault::Groups { groups: 2, what: "filters", of: 3 });
     assert_eq!(postlude::Error::from(fault.clone()).to_string(), fault.to_string());
+}
+
+/// Batch norm as values over N, folded into the filters, and by the book.
+#[test]
+fn batch_norm_of_inference() {
+    let case = Case::new(ConvShape::new(2, [5, 4, 3], [6, 3, 3]).padding([1, 1]), F32, 0);
+    let Shape { m, n, .. } = case.convolution.shape();
+    let numbers = |from: f32, step: f32| (0..n).map(|i| from + step * i as f32).collect::<Vec<f32>>();
+    let (mean, variance, gain, shift) = (numbers(-2.0, 0.7), numbers(0.2, 1.3), numbers(1.5, -0.4), numbers(-1.0, 0.5));
+    let residual: Vec<f32> = (0..m * n).map(|i| (i % 11) as f32 - 5.0).collect();
+    let expected: Vec<f64> = (0..m * n)
+        .map(|i| {
+            let (x, filter) = (case.at(i / n, i % n, |x| x), i % n);
+            let [mean, variance, gain, shift] = [mean[filter], variance[filter], gain[filter], shift[filter]].map(f64::from);
+            (x - mean) / (variance + f64::from(1e-3f32)).sqrt() * gain + shift
+        })
+        .collect();
+    let close = |got: &[f32], added: &dyn Fn(usize) -> f64| {
+        for (i, (got, expected)) in got.iter().zip(&expected).enumerate() {
+            let expected = (expected + added(i)).max(0.0);
+            assert!((f64::from(*got) - expected).abs() <= 1e-4 * (1.0 + expected), "{i}: {got}, {expected}");
+        }
+    };
+    let (mut d, mut added) = (vec![0.0f32; m * n], vec![0.0f32; m * n]);
+    let shape = case.convolution.measures();
+    let normed = Conv::new(F32, shape, &recipes::conv_bn_relu(1e-3, F32).unwrap()).unwrap();
+    let args = case.args().input("mean", &mean).input("variance", &variance).input("gain", &gain).input("shift", &shift);
+    normed.reference(args.output("d", &mut d)).unwrap();
+    close(&d, &|_| 0.0);
+    let block = Conv::new(F32, shape, &recipes::conv_bn_add_relu(1e-3, F32).unwrap()).unwrap();
+    let args = case.args().input("mean", &mean).input("variance", &variance).input("gain", &gain).input("shift", &shift);
+    block.reference(args.input("residual", &residual).output("d", &mut added)).unwrap();
+    close(&added, &|i| f64::from(residual[i]));
+
+    let mut filters: Vec<f32> = case.b.bytes.chunks(4).map(|x| f32::from_le_bytes(x.try_into().unwrap())).collect();
+    let (mut bias, before) = (vec![0.0f32; n], filters.clone());
+    let norm = BatchNorm { mean: &mean, variance: &variance, gain: &gain, shift: &shift, epsilon: 1e-3 };
+    let short = BatchNorm { gain: &gain[1..], ..norm };
+    let error = short.fold(&mut filters, &mut bias).unwrap_err();
+    assert_eq!(error, FoldError::Length { name: "gain", got: n - 1, channels: n });
+    assert_eq!(norm.fold(&mut filters[1..], &mut bias).unwrap_err(), FoldError::Filters { got: before.len() - 1, channels: n });
+    assert!(filters == before && bias == vec![0.0; n], "nothing is changed");
+    norm.fold(&mut filters, &mut bias).unwrap();
+    let folded = Conv::new(F32, shape, &recipes::bias_activation(F32, F32, |z| z.relu()).unwrap()).unwrap();
+    let args = HostArgs::new().input("a", case.a.input()).input("b", &filters).input("bias", &bias);
+    folded.reference(args.output("d", &mut d)).unwrap();
+    close(&d, &|_| 0.0);
 }

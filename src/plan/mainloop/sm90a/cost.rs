@@ -184,6 +184,13 @@ const MULTIPLY_ADDS: f64 = 4096.0;
 const PROMOTED: f64 = 1.04;
 const MOST_PROMOTED: usize = 96;
 
+/// Bytes a cycle that one multiprocessor takes in of a convolution's images, through im2col maps, and of its filters; and how
+/// much longer tiles take of whose columns more than a third lies behind the filters
+/// (`docs/measurements/0046-convolutions.md`).
+const OF_IMAGES: f64 = 47.0;
+const OF_FILTERS: f64 = 92.0;
+const WASTED: f64 = 1.8;
+
 /// Nanoseconds of a cycle: between launches that fill the device for 100 us, which come to 1.2 estimated cycles a
 /// nanosecond, and short ones of few blocks, which come to 1.7.
 pub(in crate::plan) const NANOSECONDS: f64 = 1.0 / 1.4;
@@ -309,9 +316,19 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
     let bytes = |lines: usize, sharing: usize| blocks * lines as f64 / sharing as f64 * terms * size as f64;
     // The larger operand of a narrow output, which are the rows of its tiles, comes from memory.
     let fetch = bytes(tile.bm, cluster_n) / if narrow { l2.min(model.from_memory) } else { l2 } + bytes(tile.bn, cluster_m) / l2;
-    let taken_in = waves * terms * ((tile.bm + tile.bn) * size) as f64 / model.into_shared;
+    let taken_in = match inputs.operation {
+        Operation::Convolution { .. } => {
+            waves * terms * size as f64 * (tile.bm as f64 / OF_IMAGES + tile.multiplied_columns() as f64 / OF_FILTERS)
+        }
+        _ => waves * terms * ((tile.bm + tile.bn) * size) as f64 / model.into_shared,
+    };
     // A smooth maximum: what is nearly as long as the longest still shows.
-    let longest = (compute.powi(4) + fetch.powi(4) + taken_in.powi(4)).powf(0.25);
+    let smooth = |times: &[f64]| times.iter().map(|time| time.powi(4)).sum::<f64>().powf(0.25);
+    let longest = match inputs.operation {
+        // Products hide what is taken in of images, or wait for it.
+        Operation::Convolution { .. } => smooth(&[compute, fetch]).max(taken_in),
+        _ => smooth(&[compute, fetch, taken_in]),
+    };
     // Of short launches the next one's blocks are there already, if there is room for them.
     let fills = 2.0 * blocks > multiprocessors as f64;
     let total = longest
@@ -325,8 +342,11 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
     let read = (tile.bm as f64 / cluster_n as f64 + tile.bn as f64 / sharing_m as f64) / area;
     let powered = 1.0 + model.read_from_l2 * read + model.written_to_shared * written;
     let factor = |applies: bool, factor: f64| if applies { factor } else { 1.0 };
+    let in_vain = shape.n.next_multiple_of(whole.bn) - shape.n;
+    let is_wasted = inputs.operation.convolution().is_some() && 3 * in_vain > shape.n.next_multiple_of(whole.bn);
     let other = inputs.operation.layout() != Some(Layout::TN);
     total
+        * factor(is_wasted, WASTED)
         * factor(total > model.powered, powered)
         * factor(cluster_m > 1, if other { model.clustered_m_other } else { model.clustered_m })
         * factor(cluster_n > 1, if other { model.clustered_n_other } else { model.clustered_n })
