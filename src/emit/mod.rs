@@ -136,6 +136,10 @@ struct Context {
     product: bool,
     /// Whether the rows of A are patches of images.
     convolution: bool,
+    /// Whether a tile's columns may be filters of several groups.
+    spans_groups: bool,
+    /// What a mainloop calls the elements of K that a tile multiplies.
+    terms: &'static str,
     hopper: bool,
     /// Whether it runs under the end of the kernels before it.
     overlaps: bool,
@@ -327,6 +331,8 @@ fn context(plan: &KernelPlan) -> Context {
         staged_vectors: staged(|s| &s.vectors).map(|s| vector(printer.step_access(s.of), plan)).collect(),
         product: plan.operation.multiplies(),
         convolution: plan.operation.convolution().is_some(),
+        spans_groups: plan.tile.spans_groups(plan.operation),
+        terms: if plan.operation.convolution().is_some() { "terms" } else { "p.k" },
         element: plan.operation.dtype().cuda(),
         operands: Operands::of(plan),
         accumulator: plan.operation.accumulator().cuda(),

@@ -445,5 +445,12 @@ fn estimate(candidate: &Candidate, request: &TileRequest) -> f64 {
     let on_one = blocks.div_ceil(request.gpu.multiprocessors as u64);
     let (rounds, left) = (on_one / resident, on_one % resident);
     let rest = if left > 0 { candidate.alone.max(left as f64 * candidate.full) } else { 0.0 };
-    ((rounds * resident) as f64 * candidate.full + rest) * (request.shape.k as f64 + candidate.overhead)
+    // A tile multiplies the channels of all groups that its columns are filters of.
+    let groups = match request.operation {
+        Operation::Convolution { convolution, .. } if candidate.tile.spans_groups(request.operation) => {
+            candidate.tile.bn.div_ceil(convolution.filters_of_group().max(1)) as f64
+        }
+        _ => 1.0,
+    };
+    ((rounds * resident) as f64 * candidate.full + rest) * (groups * request.shape.k as f64 + candidate.overhead)
 }

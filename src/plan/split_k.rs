@@ -138,6 +138,9 @@ fn obstacle(request: &PlanRequest<'_>) -> Option<String> {
         _ if request.epilogue.summed_operand().is_some() => {
             Some("the epilogue sums an operand over K, which one kernel has to read whole".into())
         }
+        Operation::Convolution { convolution, .. } if convolution.measures().groups > 1 => {
+            Some("the groups of a convolution are not split".into())
+        }
         Operation::Convolution { dtype, convolution } if !patches::has_whole_panels(&convolution, dtype.size()) => {
             Some("parts of a convolution's K are whole pieces of 128 bytes of channels, and its channels are not".into())
         }

@@ -421,6 +421,8 @@ fn convolutions() -> Vec<Case> {
         convolution("conv_dilated", F32, ConvShape { channels: 6, ..base }.dilation([2, 3]).padding([1, 3])),
         convolution("conv_few", F16, ConvShape { channels: 3, window: [5, 2], ..base }.stride([3, 3]).padding([4, 1])),
         convolution("conv_groups", F32, ConvShape { channels: 8, filters: 256, ..base }.groups(2).padding([1, 1])),
+        convolution("conv_narrow_groups", F16, ConvShape { channels: 16, ..base }.groups(4).padding([1, 1])),
+        convolution("conv_depthwise", F32, ConvShape { channels: 40, ..base }.groups(40).padding([1, 1]).stride([2, 1])),
         convolution("conv_far", F32, base.stride([9, 9]).padding([9, 12])),
         convolution("conv_line", F16, ConvShape::line(2, [70, 4], [33, 5]).padding([0, 2])),
         convolution("conv_product", F32, ConvShape { window: [1, 1], ..base }),

@@ -291,6 +291,12 @@ impl Tile {
         }
     }
 
+    /// Whether its columns may be filters of several groups of a convolution, which read different channels.
+    pub(crate) fn spans_groups(&self, operation: Operation) -> bool {
+        let grouped = operation.convolution().filter(|convolution| convolution.measures().groups > 1);
+        grouped.is_some_and(|convolution| !convolution.filters_of_group().is_multiple_of(self.bn))
+    }
+
     /// Accumulators of a thread that multiplies.
     fn multiplied(&self) -> usize {
         self.accumulators().saturating_mul(self.parts())
@@ -335,11 +341,6 @@ impl Tile {
         if !self.numbers().into_iter().all(|number| (1..=LARGEST).contains(&number)) {
             return Some("every number of a tile is from 1 to 65536");
         }
-        // Columns of different groups have different rows of A.
-        let grouped = operation.convolution().filter(|convolution| convolution.measures().groups > 1);
-        if grouped.is_some_and(|convolution| !convolution.filters_of_group().is_multiple_of(bn)) {
-            return Some("a group of a convolution has filters for whole tiles of columns");
-        }
         let strips = bn / strip;
         let whole_rows = |rows: usize| threads.is_multiple_of(strips) && rows > 0 && rows.is_multiple_of(threads / strips);
         let first_broken = |rules: &[(bool, &'static str)]| rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule);
@@ -374,6 +375,7 @@ impl Tile {
                     "blocks of a cluster fetch whole halves",
                 ),
                 (alignment.iter().all(|a| *a >= 16), "TMA copies operands aligned to 16 bytes"),
+                (!self.spans_groups(operation), "a group of a convolution has filters for whole tiles of columns"),
                 (
                     operation.convolution().is_none() || cluster[1] == 1 && !splits_k,
                     "blocks of a cluster share the filters of a convolution, not its images",
