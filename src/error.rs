@@ -8,6 +8,7 @@ use crate::emit::RenderError;
 use crate::grad::{GradError, ReserveError};
 use crate::layer::LinearError;
 use crate::plan::PlanError;
+use crate::problem::ConvFault;
 
 /// An error, by stage.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +29,9 @@ pub enum Error {
     /// The layer, or its step, does not exist.
     #[error(transparent)]
     Linear(#[from] LinearError),
+    /// There is no such convolution.
+    #[error(transparent)]
+    Convolution(#[from] ConvFault),
     /// The planner found no kernel for the problem.
     #[error(transparent)]
     Plan(PlanError),

@@ -282,7 +282,9 @@
 //! | dropout | a [loaded](Builder::load) mask of one bit an element; random numbers in a kernel not yet |
 //! | int8, fp8 | operands and outputs of `I8`, `U8`, `E4M3`, `E5M2` ([`Gemm::mixed`], [`w8a8`](build::recipes::w8a8), [`quantize`](Expr::quantize)) |
 //! | `scaled_mm` | the recipe [`scaled_mm`](build::recipes::scaled_mm); block scales: not yet |
-//! | convolution, attention in one kernel | not yet |
+//! | convolution | [`Conv`]: images and filters as a product of pixels and channels, behind any epilogue; its gradients and pooling: not yet |
+//! | batch norm | [`batch_norm`](Expr::batch_norm), [`recipes::conv_bn_relu`](build::recipes::conv_bn_relu), or [folded](build::BatchNorm::fold) into the filters |
+//! | attention in one kernel | not yet |
 //! | the names of cuBLASLt, CUTLASS, nvmath-python, PaddlePaddle and PyTorch | [`compat`], and the page `docs/coming_from.md` of the repository: a line for each name |
 //!
 //! # Errors
@@ -398,10 +400,10 @@ pub use error::Error;
 pub use float8;
 #[cfg(feature = "cuda")]
 pub use gemm::Plan;
-pub use gemm::{Gemm, RanOn};
+pub use gemm::{Conv, Gemm, RanOn};
 pub use half;
 pub use ir::{CustomMonoid, CustomOp, Monoid, Op, Operand, Registry, Side};
-pub use problem::{Layout, Operation, Shape};
+pub use problem::{ConvShape, Convolution, Layout, Operation, Shape};
 pub use reference::Precision;
 
 /// The names that most programs need, in one line: `use postlude::prelude::*;`.
@@ -413,11 +415,12 @@ pub mod prelude {
     pub use crate::dtype::DType::{self, BF16, Bits8, Bits128, Bool, E4M3, E5M2, F16, F32, F64, I8, I32, U8};
     #[cfg(feature = "cuda")]
     pub use crate::gemm::Plan;
-    pub use crate::gemm::{Gemm, RanOn};
+    pub use crate::gemm::{Conv, Gemm, RanOn};
     pub use crate::grad::Wrt;
     pub use crate::ir::axes::{L, M, N};
     pub use crate::ir::{CustomOp, Monoid, Operand, Order, Registry, Side};
     pub use crate::problem::{
+        ConvShape,
         Layout::{self, NN, NT, TN, TT},
         Shape,
     };

@@ -1,5 +1,11 @@
 //! The operation that produces the accumulator, and its extents.
 
+mod convolution;
+mod layouts;
+
+pub use convolution::{ConvFault, ConvShape, Convolution};
+pub use layouts::{nchw_to_nhwc, nhwc_to_nchw, oihw_to_krsc};
+
 use crate::dtype::{DType, ValueType};
 use crate::ir::Order;
 use serde::{Deserialize, Serialize};
@@ -104,6 +110,14 @@ pub enum Operation {
         /// Their layout.
         layout: Layout,
     },
+    /// A convolution of the images `a` with the filters `b`: a product of one row for each output pixel, and one column for
+    /// each filter.
+    Convolution {
+        /// Format of both.
+        dtype: DType,
+        /// What it measures.
+        convolution: Convolution,
+    },
     /// An existing matrix `a` (M x N): no product, and K is ignored.
     Pointwise {
         /// Its format.
@@ -128,8 +142,44 @@ impl Operation {
     pub const fn dtypes(self) -> [DType; 2] {
         match self {
             Operation::Product { a, b, .. } => [a, b],
-            Operation::Pointwise { dtype, .. } => [dtype; 2],
+            Operation::Convolution { dtype, .. } | Operation::Pointwise { dtype, .. } => [dtype; 2],
         }
+    }
+
+    /// How A and B of a product lie. A convolution's do as `TN`: K is contiguous in a filter, and in a pixel tap by tap.
+    pub const fn layout(self) -> Option<Layout> {
+        match self {
+            Operation::Product { layout, .. } => Some(layout),
+            Operation::Convolution { .. } => Some(Layout::TN),
+            Operation::Pointwise { .. } => None,
+        }
+    }
+
+    /// Whether it multiplies: a product or a convolution.
+    pub const fn multiplies(self) -> bool {
+        self.layout().is_some()
+    }
+
+    /// The convolution, if it is one.
+    pub const fn convolution(self) -> Option<Convolution> {
+        match self {
+            Operation::Convolution { convolution, .. } => Some(convolution),
+            _ => None,
+        }
+    }
+
+    /// The same operation in its simplest form: a convolution that reads each pixel once is a product.
+    #[must_use]
+    pub(crate) fn simplest(self) -> Operation {
+        match self {
+            Operation::Convolution { dtype, convolution } if convolution.is_product() => Operation::product(dtype, Layout::TN),
+            other => other,
+        }
+    }
+
+    /// Whether a launch may have these extents. A convolution has its own, and no batch.
+    pub(crate) fn takes(self, shape: Shape) -> bool {
+        self.convolution().is_none_or(|convolution| convolution.shape() == shape)
     }
 
     /// Whether `b` has another format than `a`.
@@ -143,12 +193,13 @@ impl Operation {
         self.dtype().value_type()
     }
 
-    /// The operation that computes the transposed matrix.
+    /// The operation that computes the transposed matrix. Plans never transpose a convolution, which stays as it is.
     #[must_use]
     pub const fn transposed(self) -> Operation {
         match self {
             Operation::Product { a, b, layout } => Operation::Product { a: b, b: a, layout: layout.transposed() },
             Operation::Pointwise { dtype, order } => Operation::Pointwise { dtype, order: order.transposed() },
+            convolution => convolution,
         }
     }
 }
@@ -158,6 +209,7 @@ impl fmt::Display for Operation {
         match self {
             Operation::Product { a, b, layout } if self.is_mixed() => write!(f, "product of {a} and {b}, {layout}"),
             Operation::Product { a, layout, .. } => write!(f, "product of {a}, {layout}"),
+            Operation::Convolution { dtype, convolution } => write!(f, "convolution of {dtype}, {convolution}"),
             Operation::Pointwise { dtype, order } => write!(f, "pointwise over {dtype}, {}", order.name()),
         }
     }

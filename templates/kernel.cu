@@ -41,6 +41,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if eight_bits_multiplied and mainloop == "sm80" %}{% include "prelude/tensor_core_eights.cuh" %}{% endif -%}
 {% include "epilogue/params.cuh" %}
 {% include "prelude/raster.cuh" %}
+{% if convolution %}{% include "prelude/patches.cuh" %}{% endif -%}
 {% if reductions %}{% include "prelude/monoids.cuh" %}{% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/reduce.cuh" %}
 {% include "epilogue/monoids.cuh" %}{% endif -%}

@@ -295,7 +295,7 @@ fn the_rules_see_what_they_should() {
     let makes =
         ["graph.apply(Op::Add, &[a, b])", "Node::Apply { op: Op::Not, args: vec![a] }", "CustomOp::new(x) => y", "Op::cast(to)"];
     let op = |line: &&str| asks_for_a_variant(line, "Op::");
-    assert!(asks.iter().all(op) && !makes.iter().any(|line| op(line)));
+    assert!(asks.iter().all(op) && !makes.iter().any(op));
     let asks = [
         "(monoid == Monoid::Sum && x)",
         "SinkKind::Reduce(Reduction { monoid: Monoid::Sum, operand, .. }) => {",
@@ -304,7 +304,7 @@ fn the_rules_see_what_they_should() {
     ];
     let makes = ["Reduce::from(Monoid::Sum).to(operand)", "Some(Monoid::Custom(custom))", "filter_map(Monoid::custom);"];
     let monoid = |line: &&str| asks_for_a_variant(line, "Monoid::");
-    assert!(asks.iter().all(monoid) && !makes.iter().any(|line| monoid(line)));
+    assert!(asks.iter().all(monoid) && !makes.iter().any(monoid));
     assert_eq!(without_strings(r#"f("crate::x \" unsafe", y) // unsafe"#), "f(, y) ");
     let wide = "x".repeat(WIDEST + 1);
     assert!(is_too_wide(&wide) && is_too_wide(&format!("/// {wide}")));

@@ -251,6 +251,19 @@ fn epilogues_by_name() -> Result {
 }
 
 #[test]
+fn convolutions() -> Result {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc();
+        let vector = |name: &str| e.load(name, F32.over(N));
+        let (mean, variance, gain, shift) = (vector("mean"), vector("variance"), vector("gain"), vector("shift"));
+        e.store("d", z.batch_norm(mean, variance, gain, shift, 1e-5), F16);
+    })?;
+    let conv = Conv::new(F16, ConvShape::new(8, [14, 14, 64], [64, 3, 3]).padding([1, 1]), &epilogue)?;
+    conv.kernel_plan(Target::SM_90A, 132)?;
+    Ok(())
+}
+
+#[test]
 fn products_and_arguments() -> Result {
     let epilogue = cublaslt::relu_aux_bias(Formats { c: Some(F16), ..Formats::of(F16) })?;
     let gemm = Gemm::new(F16, Layout::of(Order::RowMajor, Order::ColumnMajor), &epilogue);

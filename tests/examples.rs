@@ -26,6 +26,9 @@ mod custom_operator;
 #[path = "../examples/encoder_block.rs"]
 mod encoder_block;
 #[allow(dead_code)]
+#[path = "../examples/image_filter.rs"]
+mod image_filter;
+#[allow(dead_code)]
 #[path = "../examples/inspect.rs"]
 mod inspect;
 #[allow(dead_code)]
@@ -131,13 +134,11 @@ fn as_pytorch(name: &str, source: &str, run: impl FnOnce(&mut dyn Write) -> Resu
 }
 
 /// The picture that an example says it has drawn.
-#[cfg(feature = "cuda")]
 struct Picture {
     pixels: Vec<u8>,
     width: usize,
 }
 
-#[cfg(feature = "cuda")]
 impl Picture {
     fn of(text: &str) -> Picture {
         let path = text.lines().find_map(|line| line.strip_prefix("Picture: ")).expect("a path");
@@ -252,6 +253,18 @@ fn region_activation_checks_itself_and_draws_a_picture() {
     let seam = MARGIN + PANEL / 2;
     assert!(at(MARGIN + 300, seam).iter().all(|x| *x > 220));
     assert!(at(MARGIN + 300, seam - 2).iter().all(|x| *x < 80));
+}
+
+/// The example holds itself to plain loops.
+#[test]
+fn image_filter_draws_a_picture() {
+    let text = output(image_filter::run);
+    check(include_str!("../examples/image_filter.rs"), &text);
+    // Edges in the circle are dark where the sky is even; the sky beside it is not.
+    let picture = Picture::of(&text);
+    let brightness = |x: usize, y: usize| picture.at(x, y).iter().map(|c| u32::from(*c)).sum::<u32>();
+    let (left, below) = (20, 240 + 2 * 20);
+    assert!(brightness(left + 110, below + 40) < 120 && brightness(left + 300, below + 40) > 250);
 }
 
 #[test]

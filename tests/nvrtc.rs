@@ -190,6 +190,38 @@ fn parts_of_k() {
     run(&jobs);
 }
 
+/// Images that come through maps, in pieces of every width, and in groups that share a tile, behind plain and long epilogues.
+#[test]
+fn convolutions() {
+    let mut jobs = Vec::new();
+    let base = ConvShape::new(32, [28, 28, 128], [128, 3, 3]).padding([1, 1]);
+    for (name, shape) in [
+        ("aligned", base),
+        ("64 channels", ConvShape { channels: 64, filters: 64, ..base }),
+        ("short wave", ConvShape { images: 8, filters: 512, ..base }),
+        ("few channels", ConvShape { channels: 3, ..base }.stride([2, 2])),
+        ("even channels", ConvShape { channels: 20, ..base }),
+        ("groups", base.groups(2)),
+        ("depthwise", base.groups(128)),
+    ] {
+        let residual = recipes::conv_bn_add_relu(1e-5, F16).unwrap();
+        let silu = recipes::bias_activation(F16, F16, |z| z.silu()).unwrap();
+        for (target, mainloop) in [
+            (Target::SM_80, None),
+            (Target::SM_90A, None),
+            (Target::SM_90A, Some(Mainloop::Sm80)),
+            (Target::SM_80, Some(Mainloop::Simt)),
+        ] {
+            for epilogue in [&residual, &silu] {
+                let conv = Conv::new(F16, shape, epilogue).unwrap();
+                let conv = conv.prefer(|gemm| mainloop.map_or(gemm.clone(), |mainloop| gemm.mainloop(mainloop)));
+                jobs.push(job(format!("convolution, {name}"), conv.gemm().clone(), conv.shape(), target));
+            }
+        }
+    }
+    run(&jobs);
+}
+
 #[test]
 fn few_rows() {
     let mut jobs = Vec::new();

@@ -3,7 +3,7 @@
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::Side;
-use crate::problem::Operation;
+use crate::problem::{Operation, Shape};
 
 /// Why an epilogue does not fit an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +33,24 @@ pub enum Misfit {
         /// Format of B.
         b: DType,
     },
+    /// Extents that are not the convolution's.
+    #[error("a launch of {got} was asked for, and the convolution is one of {needs}: `Conv::shape` has it")]
+    Extents {
+        /// The convolution's extents.
+        needs: Shape,
+        /// The extents that were asked for.
+        got: Shape,
+    },
+    /// A sum of an operand's elements beside a convolution.
+    #[error(
+        "the epilogue sums `{}` over K, and a convolution has no such sums yet: reduce the operand by itself with \
+         `Gemm::pointwise`",
+        side.name()
+    )]
+    ConvolutionSum {
+        /// The operand.
+        side: Side,
+    },
     /// A sum of an operand's elements without a product.
     #[error(
         "the epilogue sums `{}`, an operand of a product, and a pointwise operation has none: reduce `acc()` instead, \
@@ -59,12 +77,23 @@ pub(crate) fn fit_operation(operation: Operation, epilogue: &Checked) -> Result<
     let (dtype, has) = (operation.dtype(), operation.accumulator());
     match (operation, epilogue.summed_operand()) {
         (Operation::Product { a, b, .. }, _) if a != b && !a.mixes_with(b) => return Err(Misfit::Mixed { a, b }),
-        (Operation::Product { .. }, _) if !dtype.multiplies() => return Err(Misfit::Operands(dtype)),
+        (Operation::Product { .. } | Operation::Convolution { .. }, _) if !dtype.multiplies() => {
+            return Err(Misfit::Operands(dtype));
+        }
+        (Operation::Convolution { .. }, Some(side)) => return Err(Misfit::ConvolutionSum { side }),
         (Operation::Pointwise { .. }, Some(side)) => return Err(Misfit::NoProduct { side }),
         _ => {}
     }
     match epilogue.accumulator() {
         Some(wants) if wants != has => Err(Misfit::Accumulator { wants, has, dtype }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a launch of an operation may have these extents.
+pub(crate) fn fit_extents(operation: Operation, shape: Shape) -> Result<(), Misfit> {
+    match operation.convolution() {
+        Some(convolution) if !operation.takes(shape) => Err(Misfit::Extents { needs: convolution.shape(), got: shape }),
         _ => Ok(()),
     }
 }

@@ -17,7 +17,7 @@ pub(crate) use bind::bind_into;
 pub(crate) use bind::{Bound, BoundTensor};
 pub use fault::{ArgumentError, ArgumentErrors, ArgumentFault};
 pub use fit::Misfit;
-pub(crate) use fit::fit_operation;
+pub(crate) use fit::{fit_extents, fit_operation};
 pub use layout::{LayoutError, MemoryLayout};
 pub(crate) use place::laid_out;
 pub use reserve::{Reserve, ReserveTag};

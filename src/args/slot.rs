@@ -119,6 +119,16 @@ pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot
             Slot::of_operation("a", SlotKind::matrix(a, ["M", "K"], [shape.m, shape.k], layout.a(), batch)),
             Slot::of_operation("b", SlotKind::matrix(b, ["K", "N"], [shape.k, shape.n], layout.b(), batch)),
         ],
+        Operation::Convolution { dtype, convolution } => {
+            let (channels, filters) = (convolution.measures().channels, convolution.measures().filters);
+            let terms = convolution.taps() * convolution.channels_of_group();
+            let letters = if convolution.measures().groups == 1 { "R S C" } else { "R S C of a group" };
+            let row = Order::RowMajor;
+            vec![
+                Slot::of_operation("a", SlotKind::matrix(dtype, ["N H W", "C"], [convolution.pixels(), channels], row, batch)),
+                Slot::of_operation("b", SlotKind::matrix(dtype, ["K", letters], [filters, terms], row, batch)),
+            ]
+        }
         // An epilogue that reads no accumulator works on its loads, in place if it likes.
         Operation::Pointwise { .. } if epilogue.accumulator().is_none() => Vec::new(),
         Operation::Pointwise { dtype, order } => {

@@ -15,6 +15,7 @@
 //! its node and at the line of Rust that built it.
 
 pub mod activation;
+mod batch_norm;
 mod epilogue;
 mod expr;
 mod into;
@@ -25,6 +26,7 @@ pub mod recipes;
 mod region;
 pub mod rows;
 
+pub use batch_norm::{BatchNorm, FoldError};
 pub use epilogue::{Epilogue, ReadError, registry};
 pub use expr::{Builder, Expr};
 pub use into::{IntoElement, IntoExpr};

@@ -83,6 +83,32 @@ pub fn residual(dtype: DType, d: DType, activation: impl Activation) -> Result<E
     })
 }
 
+/// D = relu(batch norm of the accumulator), with `f32` vectors `mean`, `variance`, `gain` and `shift` over N: see
+/// [`Expr::batch_norm`]. Behind a [`Conv`](crate::Conv) these are its output channels. Where the filters may change,
+/// [`BatchNorm::fold`](super::BatchNorm::fold) them and use [`bias_activation`], which reads one vector.
+///
+/// # Errors
+/// If the format is not floating-point.
+#[track_caller]
+pub fn conv_bn_relu(epsilon: f32, d: DType) -> Result<Epilogue, Diagnostics> {
+    Epilogue::build_for_caller(file!(), |e| e.store("d", batch_norm(e, epsilon).relu(), d))
+}
+
+/// D = relu(batch norm of the accumulator + residual): [`conv_bn_relu`] with a matrix `residual` in the format of D, the
+/// end of a residual block.
+///
+/// # Errors
+/// If the format is not floating-point.
+#[track_caller]
+pub fn conv_bn_add_relu(epsilon: f32, d: DType) -> Result<Epilogue, Diagnostics> {
+    Epilogue::build_for_caller(file!(), |e| e.store("d", (batch_norm(e, epsilon) + e.load("residual", d)).relu(), d))
+}
+
+fn batch_norm(e: &Builder, epsilon: f32) -> Expr<'_> {
+    let [mean, variance, gain, shift] = ["mean", "variance", "gain", "shift"].map(|name| e.load(name, DType::F32.over(N)));
+    e.acc().batch_norm(mean, variance, gain, shift, epsilon)
+}
+
 /// D = row_scale * accumulator * column_scale, with `f32` vectors `row_scale` over M and `column_scale` over N: the
 /// dequantisation of a product whose operands were scaled per row and per column. [`scaled_mm`] and [`w8a8`] have the
 /// arguments that products of eight bits have in other libraries.

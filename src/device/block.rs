@@ -6,7 +6,7 @@ use super::launch::BoundOperand;
 use super::tensor_map::Bytes;
 use crate::ir::{Constant, Coordinate};
 use crate::plan::{FieldValue, KernelPlan, MapSource, PARAMETER_LIMIT, TensorMap, Workspace};
-use crate::problem::Shape;
+use crate::problem::{Operation, Shape};
 
 /// A kernel's parameters as the driver reads them: the first bytes, as many as the kernel declares.
 #[repr(C, align(64))]
@@ -69,6 +69,8 @@ impl BlockLayout {
         let maps = plan.maps.iter().map(|map| {
             let slot = match map.source {
                 MapSource::Operand(i) => operand(i),
+                MapSource::Patches => 0,
+                MapSource::Filters => 1,
                 MapSource::Argument(i) => slot(i),
             };
             MapField { map: *map, slot, in_pairs: priorities.fetches_pairs(map.source), used: 0, bytes: 0 }
@@ -93,6 +95,11 @@ impl BlockLayout {
                 FieldValue::OperandPointer(i) => Value::Address(operand(i)),
                 FieldValue::OperandLd(i) => Value::Ld(operand(i)),
                 FieldValue::OperandBatchStride(i) => Value::BatchStride(operand(i)),
+                FieldValue::Patch(field) => {
+                    let Operation::Convolution { dtype, convolution } = plan.operation else { continue };
+                    let number = field.value(&convolution, dtype.size(), seen);
+                    if field.is_long() { Value::Long(number as u64) } else { int(number) }
+                }
                 FieldValue::Pointer(i) => Value::Address(slot(i)),
                 FieldValue::Ld(i) => Value::Ld(slot(i)),
                 FieldValue::BatchStride(i) => Value::BatchStride(slot(i)),

@@ -4,11 +4,12 @@
 //! entries. On an H200 boxes of all of these read the right elements.
 
 use crate::dtype::DType;
-use crate::plan::{Swizzle, TMA_UNIT, TensorMap};
+use crate::plan::{Swizzle, TMA_UNIT, TensorMap, corners};
+use crate::problem::Convolution;
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::{
     CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
-    cuTensorMapEncodeTiled,
+    cuTensorMapEncodeIm2col, cuTensorMapEncodeTiled,
 };
 
 /// A tensor map in the parameter block.
@@ -80,6 +81,64 @@ impl MappedTensor {
                 CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
                 swizzle(map.swizzle),
                 promotion(strides[0], in_pairs),
+                CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            )
+        }
+        .result()?;
+        Ok(Some(bytemuck::cast(encoded.opaque)))
+    }
+}
+
+impl MappedTensor {
+    /// The filters of a convolution, whose taps lie where others have a batch.
+    pub fn of_filters(self, convolution: &Convolution) -> MappedTensor {
+        let channels = convolution.channels_of_group();
+        MappedTensor { inner: channels, batch: convolution.taps(), batch_stride: channels, ..self }
+    }
+
+    /// The images of a convolution, in boxes of the pixels under one tap; or `None` if no map can describe them.
+    ///
+    /// # Errors
+    /// If the driver rejects arguments that its documentation allows.
+    pub fn encode_patches(&self, convolution: &Convolution, map: &TensorMap) -> Result<Option<Bytes>, DriverError> {
+        let of = convolution.measures();
+        let extents = [of.channels, of.width, of.height, of.images].map(|extent| extent as u64);
+        let bytes = |runs: usize| (self.ld as u64).checked_mul(runs as u64)?.checked_mul(self.size as u64);
+        let strides = [bytes(1), bytes(of.width), bytes(of.width * of.height)];
+        let [Some(pixel), Some(line), Some(image)] = strides else { return Ok(None) };
+        // A stride along an extent of 1 is never used, and may be too large.
+        let strides = [pixel, if of.height > 1 { line } else { pixel }, if of.images > 1 { image } else { pixel }];
+        let described = extents.iter().all(|extent| (1..=EXTENT_LIMIT).contains(extent))
+            && strides.iter().all(|stride| stride.is_multiple_of(UNIT) && *stride < STRIDE_LIMIT)
+            && self.address.is_multiple_of(UNIT);
+        if !described {
+            return Ok(None);
+        }
+        let (lower, upper) = corners(convolution);
+        // Down comes first in the library, and to the right in the driver.
+        let turned = |[y, x]: [i64; 2]| [x as i32, y as i32];
+        let (lower, upper) = (turned(lower), turned(upper));
+        let steps = [1, of.stride[1] as u32, of.stride[0] as u32, 1];
+        let mut encoded = CUtensorMap { opaque: [0; 16] };
+        // SAFETY: `encoded` is a map object of the driver's own type and alignment; extents and steps have four elements, strides
+        // three and corners two, as a rank of 4 calls for. The driver computes the object and neither reads nor keeps the
+        // tensor's address.
+        unsafe {
+            cuTensorMapEncodeIm2col(
+                &mut encoded,
+                element(map),
+                4,
+                self.address as *mut _,
+                extents.as_ptr(),
+                strides.as_ptr(),
+                lower.as_ptr(),
+                upper.as_ptr(),
+                map.box_inner as u32,
+                map.box_outer as u32,
+                steps.as_ptr(),
+                CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle(map.swizzle),
+                CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                 CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )
         }

@@ -134,6 +134,12 @@ struct Context {
     fast: bool,
     mainloop: &'static str,
     product: bool,
+    /// Whether the rows of A are patches of images.
+    convolution: bool,
+    /// Whether a tile's columns may be filters of several groups.
+    spans_groups: bool,
+    /// What a mainloop calls the elements of K that a tile multiplies.
+    terms: &'static str,
     hopper: bool,
     /// Whether it runs under the end of the kernels before it.
     overlaps: bool,
@@ -275,6 +281,7 @@ fn context(plan: &KernelPlan) -> Context {
     let printer = Printer::new(plan);
     let (a_k_major, b_k_major, acc_row_major) = match plan.operation {
         Operation::Product { layout, .. } => (layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor, true),
+        Operation::Convolution { .. } => (true, true, true),
         Operation::Pointwise { order, .. } => (true, true, order == Order::RowMajor),
     };
     let access = |step: usize| matches!(program.steps[step].kind, InstrKind::Load { .. }).then(|| printer.step_access(step));
@@ -327,7 +334,10 @@ fn context(plan: &KernelPlan) -> Context {
         staged_stores: written(|s| &s.stores),
         staged_bits: written(|s| &s.bits),
         staged_vectors: staged(|s| &s.vectors).map(|s| vector(printer.step_access(s.of), plan)).collect(),
-        product: matches!(plan.operation, Operation::Product { .. }),
+        product: plan.operation.multiplies(),
+        convolution: plan.operation.convolution().is_some(),
+        spans_groups: plan.tile.spans_groups(plan.operation),
+        terms: if plan.operation.convolution().is_some() { "terms" } else { "p.k" },
         element: plan.operation.dtype().cuda(),
         operands: Operands::of(plan),
         accumulator: plan.operation.accumulator().cuda(),

@@ -2,7 +2,6 @@
 
 use crate::dtype::ValueType;
 use crate::plan::{KernelPlan, panel_terms};
-use crate::problem::Operation;
 use serde::Serialize;
 
 /// The formats of a product's operands; without a product all of it is of no use.
@@ -39,7 +38,7 @@ impl Operands {
             cuda_b: b.cuda(),
             instruction_a: a.instruction(),
             instruction_b: b.instruction(),
-            eight_bits_multiplied: matches!(plan.operation, Operation::Product { .. }) && a.is_eight_bits(),
+            eight_bits_multiplied: plan.operation.multiplies() && a.is_eight_bits(),
             panel_terms: panel_terms(a),
             promotes: plan.promotes,
             integers,

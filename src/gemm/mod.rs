@@ -6,6 +6,7 @@ mod asked;
 mod autotune;
 #[cfg(feature = "jit")]
 mod compile;
+mod conv;
 #[cfg(feature = "cuda")]
 mod execute;
 #[cfg(feature = "jit")]
@@ -19,6 +20,7 @@ mod precompile;
 mod prefer;
 mod run;
 
+pub use conv::{Conv, Pixel};
 pub use run::RanOn;
 
 use crate::args::{ArgumentErrors, HostArgs};
@@ -45,7 +47,8 @@ pub struct Gemm {
 }
 
 impl Gemm {
-    pub(crate) fn of(operation: Operation, epilogue: &Epilogue) -> Gemm {
+    /// An operation with an epilogue. [`Gemm::new`] and the other constructors name the usual operations.
+    pub fn of(operation: Operation, epilogue: &Epilogue) -> Gemm {
         Gemm {
             operation,
             epilogue: epilogue.clone(),

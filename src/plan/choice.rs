@@ -11,83 +11,17 @@ use crate::plan::launch::raster;
 use crate::plan::mainloop::candidates::{
     Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_EIGHT_BITS, SM80_TF32, SUMS,
 };
+use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
 use crate::plan::mainloop::sm90a::few_rows;
 use crate::plan::{
-    ArgumentRuns, Code, MOST_CHUNK, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Repack, Staging, TMA_UNIT, Tile,
-    TileShape, rows,
+    ArgumentRuns, Code, Considered, MOST_CHUNK, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Reason, Repack, Staging,
+    TMA_UNIT, Tile, TileShape, Verdict, rows,
 };
 use crate::problem::{Layout, Operation, Shape};
 use crate::target::{Gpu, Target};
 use serde::Serialize;
 use std::fmt;
-
-/// A candidate and its verdict. It becomes words only when it is printed, because a plan has dozens of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Verdict {
-    /// The candidate.
-    pub candidate: Considered,
-    /// Whether it was chosen.
-    pub chosen: bool,
-    /// Why, or why not.
-    pub reason: Reason,
-}
-
-/// The subject of a verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Considered {
-    /// A mainloop.
-    Mainloop(Mainloop),
-    /// One of its tiles.
-    Tile(Tile),
-    /// A split of K in this many parts.
-    Split(usize),
-    /// The best tile of the other orientation: of the transposed problem, or of the untransposed one if the plan is
-    /// transposed.
-    Turned(Tile),
-}
-
-impl fmt::Display for Considered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Considered::Mainloop(mainloop) => mainloop.fmt(f),
-            Considered::Tile(tile) => tile.fmt(f),
-            Considered::Split(parts) => write!(f, "split of K in {parts} parts"),
-            Considered::Turned(tile) => write!(f, "{tile}, the other way round"),
-        }
-    }
-}
-
-/// The reason for a verdict.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// In words.
-    Words(String),
-    /// Its estimated time divided by the chosen candidate's, in hundredths.
-    Slower(u64),
-    /// The bytes of its parameters, which exceed what a launch can pass.
-    Parameters(usize),
-}
-
-impl<S: Into<String>> From<S> for Reason {
-    fn from(words: S) -> Reason {
-        Reason::Words(words.into())
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reason::Words(words) => f.write_str(words),
-            Reason::Slower(times) => write!(f, "estimated at {}.{:02} times the chosen one", times / 100, times % 100),
-            Reason::Parameters(size) => {
-                write!(f, "{size} bytes of kernel parameters, of {PARAMETER_LIMIT}: too many arguments for it")
-            }
-        }
-    }
-}
 
 /// The chosen tile, if any fits, and the verdict on each candidate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -241,8 +175,7 @@ impl TileRequest<'_> {
 
 /// Whether Hopper's kernel for an operation promotes: it adds up in `f32` the tensor cores' sums of 128 K elements.
 pub(super) fn promotes(operation: Operation, preferences: Preferences) -> bool {
-    let multiplies = matches!(operation, Operation::Product { .. });
-    multiplies && operation.dtype().sums_coarsely() && !preferences.fast_accumulation
+    operation.multiplies() && operation.dtype().sums_coarsely() && !preferences.fast_accumulation
 }
 
 /// Nanoseconds of one unit of the candidates' times, where it was measured: `sm80` takes 322 and 2527 us for 4096^3 and
@@ -269,7 +202,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
         Ok(tile) => estimates.push((tile, estimate(&tile))),
         Err(obstacle) => choice.reject(Considered::Tile(*tile), obstacle),
     };
-    let few = mainloop == Mainloop::Sm90a && few_rows::applies(request.shape, request.operation.dtype().size());
+    let few = mainloop == Mainloop::Sm90a && few_rows::applies(request.operation, request.shape);
     let (inputs, model) = (request.cost_inputs(), CostModel::of(request.gpu.model, request.rows_begin_at_lines));
     let on_hopper = |tile: &Tile| if few { few_rows::estimate(tile, &inputs) } else { cost::estimate(tile, &inputs, model) };
     if let Some(tile) = request.preferences.tile {
@@ -356,10 +289,24 @@ pub(super) fn mainloops(
                 && target.has_wgmma()
                 && alignment.iter().any(|bytes| *bytes < TMA_UNIT)
                 && Repack::transposes(mainloop, operation) == [false; 2]
+                && operation.convolution().is_none()
                 && !Repack::pays(shape, operation.dtype().size(), alignment) =>
             {
                 let [a, b] = alignment;
                 Some(format!("TMA wants operands aligned to {TMA_UNIT} bytes, a has {a} and b {b}: copies would take longer"))
+            }
+            None if mainloop == Mainloop::Sm90a
+                && target.has_wgmma()
+                && let Some(of) = operation.convolution()
+                && patches::padded_terms(&of, operation.dtype().size(), shape) > 2 * shape.k =>
+            {
+                Some("it goes through 128 bytes of channels at a time, and most of them would be zeros".into())
+            }
+            _ if mainloop == Mainloop::Sm90a
+                && target.has_wgmma()
+                && let Some(why) = operation.convolution().and_then(|of| patches::beyond_tma(&of, operation.dtype().size())) =>
+            {
+                Some(why)
             }
             _ if mainloop == Mainloop::Gemv && epilogue.summed_operand().is_some() => Some("it has no sums of operands".into()),
             _ if mainloop == Mainloop::Sm90a && why_not(mainloop, operation, target, preferences).is_none() => {
@@ -387,10 +334,13 @@ fn double(epilogue: &Checked) -> Option<String> {
 
 /// Why a mainloop cannot compute the operation, if it cannot.
 fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences: Preferences) -> Option<String> {
-    let Operation::Product { a: dtype, layout, .. } = operation else {
+    let dtype = operation.dtype();
+    let Some(layout) = operation.layout() else {
         return (mainloop != Mainloop::Pointwise).then(|| "the operation is pointwise: it has no product".into());
     };
+    let convolution = operation.convolution();
     match (mainloop, dtype) {
+        (Mainloop::Gemv, _) if convolution.is_some() => Some("it reads matrices, and the operation is a convolution".into()),
         (Mainloop::Simt | Mainloop::Gemv, _) => None,
         (Mainloop::Pointwise | Mainloop::Rows, _) => Some("the operation is a product".into()),
         (Mainloop::Sm80, _) if !target.has_cp_async_and_mma16() => {
@@ -414,7 +364,7 @@ pub(super) const FEW: usize = 4;
 /// Whether Hopper's narrow tiles read the larger operand as fast as `gemv`. They do if they need no copies, except for
 /// one row or column against an operand with K contiguous.
 fn narrow_tiles_read_faster(operation: Operation, shape: Shape, alignment: [usize; 2], target: Target) -> bool {
-    let Operation::Product { a: dtype, layout, .. } = operation else { return false };
+    let (dtype, Some(layout)) = (operation.dtype(), operation.layout()) else { return false };
     let k_contiguous = if shape.m <= shape.n { layout.b() == Order::ColumnMajor } else { layout.a() == Order::RowMajor };
     let multiplies = matches!(dtype, DType::F16 | DType::BF16) || dtype.is_eight_bits() && layout == Layout::TN;
     let tensor_cores = target.has_wgmma() && multiplies;
@@ -423,7 +373,7 @@ fn narrow_tiles_read_faster(operation: Operation, shape: Shape, alignment: [usiz
 
 /// Whether K is the contiguous axis of B.
 fn runs_along_k(operation: Operation) -> bool {
-    matches!(operation, Operation::Product { layout, .. } if layout.b() == Order::ColumnMajor)
+    operation.layout().is_some_and(|layout| layout.b() == Order::ColumnMajor)
 }
 
 pub(super) fn tiles(tile: &Tile, shape: Shape) -> u64 {
@@ -496,5 +446,12 @@ fn estimate(candidate: &Candidate, request: &TileRequest) -> f64 {
     let on_one = blocks.div_ceil(request.gpu.multiprocessors as u64);
     let (rounds, left) = (on_one / resident, on_one % resident);
     let rest = if left > 0 { candidate.alone.max(left as f64 * candidate.full) } else { 0.0 };
-    ((rounds * resident) as f64 * candidate.full + rest) * (request.shape.k as f64 + candidate.overhead)
+    // A tile multiplies the channels of all groups that its columns are filters of.
+    let groups = match request.operation {
+        Operation::Convolution { convolution, .. } if candidate.tile.spans_groups(request.operation) => {
+            candidate.tile.bn.div_ceil(convolution.filters_of_group().max(1)) as f64
+        }
+        _ => 1.0,
+    };
+    ((rounds * resident) as f64 * candidate.full + rest) * (groups * request.shape.k as f64 + candidate.overhead)
 }

@@ -15,8 +15,10 @@ mod mainloop;
 mod preferences;
 mod rows;
 mod split_k;
+mod transposed;
+mod verdict;
 
-pub use choice::{Choice, Considered, Reason, Verdict};
+pub use choice::Choice;
 pub use code::Code;
 pub(crate) use epilogue::operand_sums::MOST_PARTS;
 pub use epilogue::operand_sums::OperandSum;
@@ -28,6 +30,7 @@ pub use launch::params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT,
 pub use launch::problem::{ArgumentRuns, Problem, Strides};
 pub use launch::repack::Repack;
 pub use mainloop::name::Mainloop;
+pub use mainloop::patches::PatchField;
 pub use mainloop::sm90a::cost::CostModel;
 pub use mainloop::sm90a::l2::{Priorities, Priority};
 pub use mainloop::sm90a::staging::{CHUNK_ROWS, Staged, Staging};
@@ -35,17 +38,19 @@ pub use mainloop::tile::{Schedule, Tile, TileShape};
 pub use preferences::{Math, Preferences};
 pub use rows::{RowReduce, Stage};
 pub use split_k::SplitK;
+pub use verdict::{Considered, Reason, Verdict};
 
 pub(crate) use epilogue::reduce::{NOTE_BYTES, sets};
 pub(crate) use launch::params::{has_wide, lies_along_columns};
 pub use launch::problem::alignment;
+#[cfg(feature = "cuda")]
+pub(crate) use mainloop::patches::corners;
 use mainloop::sm90a::staging::MOST_CHUNK;
 pub(crate) use mainloop::sm90a::staging::panel_terms;
 
-use crate::args::{fit_operation, slots};
-use crate::check::{Argument, Checked, Role};
+use crate::args::{fit_extents, fit_operation, slots};
+use crate::check::{Argument, Checked};
 use crate::dtype::{DType, ValueType};
-use crate::ir::Order;
 use crate::pass;
 use crate::problem::{Operation, Shape};
 use crate::target::{Gpu, Target};
@@ -53,6 +58,7 @@ use mainloop::sm90a::{cost::CostInputs, few_rows};
 use serde::Serialize;
 use split_k::PlanRequest;
 use std::time::Duration;
+use transposed::prefers_transposed;
 
 /// Everything that decides a kernel.
 #[derive(Clone, Debug, Serialize)]
@@ -135,6 +141,8 @@ impl KernelPlan {
         preferences: Preferences,
     ) -> Result<KernelPlan, PlanError> {
         let gpu = gpu.into();
+        fit_extents(operation, problem.shape)?;
+        let operation = operation.simplest();
         split_k::plan(&PlanRequest { operation, epilogue, problem, target, gpu, preferences, parts: 1 })
     }
 
@@ -150,6 +158,11 @@ impl KernelPlan {
         let aligned = |name: &str| slots.iter().find(|s| *s.name == *name).map_or(16, |s| problem.alignment(s));
         let alignment = match operation {
             Operation::Product { .. } => [aligned("a"), aligned("b")],
+            // What is copied of A at once lies in one tap, and may begin at any group's channels.
+            Operation::Convolution { convolution, dtype } => {
+                let tap = convolution.channels_of_group() * dtype.size();
+                [aligned("a"), aligned("b")].map(|bytes| launch::problem::alignment(bytes as u64, [tap, 0]))
+            }
             Operation::Pointwise { .. } => [aligned("a"); 2],
         };
         let begins_at_line = |name: &str| {
@@ -184,7 +197,11 @@ impl KernelPlan {
             };
             let argument_runs: Vec<ArgumentRuns> = arguments.iter().map(runs).collect();
             let fast_math = preferences.math.is_fast(&program);
-            let drifts = || mainloop::sm90a::l2::drifts(shape, operation.dtype().size(), gpu.multiprocessors);
+            // What a convolution reads at a tap has just been read at the one before.
+            let drifts = || {
+                let matrices = operation.convolution().is_none();
+                matrices && mainloop::sm90a::l2::drifts(shape, operation.dtype().size(), gpu.multiprocessors)
+            };
             let lockstep = mainloop == Mainloop::Sm90a && preferences.lockstep.unwrap_or_else(drifts);
             let shifted_edges = mainloop == Mainloop::Sm90a && mainloop::sm90a::edges::allows(&program, &arguments);
             let params = Params::of(operation, &arguments, &program, lockstep, shifted_edges);
@@ -238,7 +255,7 @@ impl KernelPlan {
                 outgrows_cache,
                 // With copies before the kernel, an early start cost up to 15 %.
                 programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && repack.is_none(),
-                weights: few_rows::ahead(shape, operation.dtype().size()).filter(|_| hidden),
+                weights: few_rows::ahead(operation, shape).filter(|_| hidden),
                 rows_begin_at_lines,
                 constant,
                 choice,
@@ -249,7 +266,7 @@ impl KernelPlan {
                 Mainloop::Rows => rows::is_transposed(&epilogue)?,
                 _ => prefers_transposed(operation, &epilogue, mainloop, problem.shape),
             };
-            let few = few_rows::applies(problem.shape, operation.dtype().size());
+            let few = few_rows::applies(operation, problem.shape);
             let before = (few && mainloop == Mainloop::Sm90a).then(|| choice.clone());
             match attempt(mainloop, transposed, choice) {
                 Ok(plan) => {
@@ -426,43 +443,8 @@ fn staged(
     (staging, params.with_maps(maps))
 }
 
-/// Whether to plan the transposed problem. The few rows of `gemv` become rows, whatever the order of its outputs.
-/// Hopper's mainloop stages either order equally fast, but its tiles have at least 64 rows, so the shorter side of a
-/// narrow output becomes the columns. Otherwise the order of most bytes decides.
-fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainloop, shape: Shape) -> bool {
-    if mainloop == Mainloop::Gemv && shape.m.min(shape.n) <= choice::FEW {
-        return shape.m > shape.n;
-    }
-    if mainloop == Mainloop::Sm90a && shape.m.min(shape.n) <= NARROW {
-        return shape.m < shape.n;
-    }
-    lies_in_columns(operation, epilogue)
-}
-
-/// Whether most bytes of an epilogue's matrices, and of an accumulator in memory, are column-major.
-fn lies_in_columns(operation: Operation, epilogue: &Checked) -> bool {
-    let (mut rows, mut columns) = (0, 0);
-    let mut count = |order: Order, bits: usize| match order {
-        Order::RowMajor => rows += bits,
-        Order::ColumnMajor => columns += bits,
-    };
-    for argument in epilogue.arguments() {
-        if let Some(operand) = argument.role.operand().filter(|o| o.axes.is_matrix()) {
-            let passes = if matches!(argument.role, Role::Update(_)) { 2 } else { 1 };
-            count(operand.order, passes * operand.dtype.bits());
-        }
-    }
-    if let (Operation::Pointwise { dtype, order }, Some(_)) = (operation, epilogue.accumulator()) {
-        count(order, dtype.bits());
-    }
-    columns > rows
-}
-
 /// Bytes of a cache line.
 const LINE: usize = 128;
-
-/// The largest extent of a narrow output.
-const NARROW: usize = 128;
 
 /// The columns of a visit: as many as fill a 16-byte access to the narrowest row-major matrix, if every such matrix is
 /// aligned to it.

@@ -15,7 +15,9 @@ use crate::ir::graph::{Graph, Node};
 use crate::ir::{Operand, Order, Sink, SinkKind};
 use crate::plan::choice::tiles;
 use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
-use crate::plan::{KernelPlan, Mainloop, PlanError, Preferences, Problem, TMA_UNIT, lies_in_columns, rows};
+use crate::plan::mainloop::patches;
+use crate::plan::transposed::lies_in_columns;
+use crate::plan::{KernelPlan, Mainloop, PlanError, Preferences, Problem, TMA_UNIT, rows};
 use crate::problem::{Operation, Shape};
 use crate::target::{Gpu, Target};
 use serde::Serialize;
@@ -76,7 +78,7 @@ pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
         return Err(PlanError::NoMultiprocessors(request.target));
     }
     let whole = || KernelPlan::whole(request);
-    if rows::reduces(request.epilogue) && matches!(request.operation, Operation::Product { .. }) {
+    if rows::reduces(request.epilogue) && request.operation.multiplies() {
         return behind_product(request);
     }
     match (request.preferences.split_k.map(NonZeroUsize::get), obstacle(request)) {
@@ -132,11 +134,17 @@ fn obstacle(request: &PlanRequest<'_>) -> Option<String> {
     let shape = request.problem.shape;
     match request.operation {
         Operation::Pointwise { .. } => Some("the operation is pointwise: it has no product".into()),
-        Operation::Product { .. } if request.epilogue.summed_operand().is_some() => {
+        _ if request.epilogue.summed_operand().is_some() => {
             Some("the epilogue sums an operand over K, which one kernel has to read whole".into())
         }
-        Operation::Product { .. } if shape.batch > 1 => Some(format!("a batch of {} entries is not split", shape.batch)),
-        Operation::Product { .. } => (shape.is_empty() || shape.k == 0).then(|| "there is nothing to add up".into()),
+        Operation::Convolution { convolution, .. } if convolution.measures().groups > 1 => {
+            Some("the groups of a convolution are not split".into())
+        }
+        Operation::Convolution { dtype, convolution } if !patches::has_whole_panels(&convolution, dtype.size()) => {
+            Some("parts of a convolution's K are whole pieces of 128 bytes of channels, and its channels are not".into())
+        }
+        _ if shape.batch > 1 => Some(format!("a batch of {} entries is not split", shape.batch)),
+        _ => (shape.is_empty() || shape.k == 0).then(|| "there is nothing to add up".into()),
     }
 }
 
@@ -151,6 +159,9 @@ fn indivisible(k: usize, parts: usize, whole: usize) -> Option<String> {
 /// K elements that a part is a multiple of: 8 also for elements larger than 16 bits.
 const fn whole_terms(operation: Operation) -> usize {
     let size = operation.dtype().size();
+    if let Operation::Convolution { .. } = operation {
+        return LINES / size;
+    }
     WHOLE / if size < 2 { size } else { 2 }
 }
 
@@ -159,7 +170,13 @@ const fn whole_terms(operation: Operation) -> usize {
 fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> {
     let Shape { m, n, k, .. } = request.problem.shape;
     let size = request.operation.dtype().size() as f64;
-    let floor = (m as f64 + n as f64) * k as f64 * size / MEMORY;
+    let read = match request.operation {
+        Operation::Convolution { convolution, .. } => {
+            convolution.pixels() as f64 * convolution.measures().channels as f64 + n as f64 * k as f64
+        }
+        _ => (m as f64 + n as f64) * k as f64,
+    };
+    let floor = read * size / MEMORY;
     let time = |plan: &KernelPlan, parts: usize| {
         let (lines, shared) = (plan.tile.bm + plan.tile.multiplied_columns(), plan.tile.parts());
         let seen = Shape { k: k / parts, batch: parts, ..request.problem.shape };
@@ -267,12 +284,17 @@ fn store(sums: Operand) -> Checked {
 /// The known leading dimensions of A and B, or those of contiguous operands.
 fn lds(operation: Operation, problem: &Problem) -> [usize; 2] {
     let Shape { m, n, k, .. } = problem.shape;
-    let Operation::Product { layout, .. } = operation else { return [0; 2] };
+    if let Operation::Convolution { convolution, .. } = operation {
+        let runs = [("a", convolution.measures().channels), ("b", k)];
+        return runs.map(|(name, run)| problem.known_ld(name).unwrap_or(run));
+    }
+    let Some(layout) = operation.layout() else { return [0; 2] };
     let run = |order, row: usize, column: usize| if order == Order::RowMajor { row } else { column };
     [("a", run(layout.a(), k, m)), ("b", run(layout.b(), n, k))].map(|(name, run)| problem.known_ld(name).unwrap_or(run))
 }
 
-/// Elements of A and B from part to part, for parts of this many K elements.
+/// Elements of A and B from part to part, for parts of this many K elements. Those of a convolution
+/// lie in the same images and filters: its kernels count from the beginning of a part.
 fn distances(operation: Operation, terms: usize, [a, b]: [usize; 2]) -> [usize; 2] {
     let Operation::Product { layout, .. } = operation else { return [0; 2] };
     let across = |k_contiguous: bool, ld: usize| if k_contiguous { terms } else { terms.saturating_mul(ld) };

@@ -77,7 +77,7 @@ impl EvalProgram {
             let of = epilogue.type_of(id);
             let kind = match node {
                 Node::Accumulator(_) => match operation {
-                    Operation::Product { .. } => Kind::Accumulator,
+                    Operation::Product { .. } | Operation::Convolution { .. } => Kind::Accumulator,
                     Operation::Pointwise { order, .. } => {
                         Kind::Load(arguments.tensor("a", product_operand(operation.dtype(), order)))
                     }

@@ -2,14 +2,15 @@
 //!
 //! K is walked in chunks. Each chunk of A and B is widened into a small panel that stays in the cache, and the panels
 //! are multiplied into the tile: by `matrixmultiply` in `f32` or `f64` (`f64` operands always in `f64`), or by a plain
-//! loop in wrapping `i32`. No allocation has the size of the problem.
+//! loop in wrapping `i32`. No allocation has the size of the problem. A convolution's
+//! panels of A are gathered from the image, group by group of the tile's columns.
 
 use super::memory::{Arguments, OperandView};
 use super::tile::EvalTile;
 use super::{Precision, product_operand};
 use crate::dtype::{DType, ValueType};
 use crate::ir::{Order, Side};
-use crate::problem::Operation;
+use crate::problem::{Convolution, Operation};
 use std::ops::Range;
 
 /// K elements of a product in a chunk.
@@ -21,16 +22,27 @@ pub(super) struct Product {
     b: OperandView,
     k: usize,
     accumulator: ValueType,
+    /// The convolution, whose images A is.
+    convolution: Option<Convolution>,
 }
 
 impl Product {
     /// The operands, if the operation is a product.
     pub fn new(operation: Operation, k: usize, arguments: &Arguments) -> Option<Product> {
-        let Operation::Product { layout, .. } = operation else { return None };
+        let layout = operation.layout()?;
         let operand = |name, dtype, order| arguments.tensor(name, product_operand(dtype, order));
         let [a, b] = operation.dtypes();
         let (a, b) = (operand("a", a, layout.a()), operand("b", b, layout.b()));
-        Some(Product { a, b, k, accumulator: operation.accumulator() })
+        Some(Product { a, b, k, accumulator: operation.accumulator(), convolution: operation.convolution() })
+    }
+
+    /// The columns of a tile in runs that read the same channels, each with the first of these.
+    fn groups(&self, columns: Range<usize>) -> Vec<(Range<usize>, usize)> {
+        let Some(convolution) = self.convolution else { return vec![(columns, 0)] };
+        let (filters, channels) = (convolution.filters_of_group().max(1), convolution.channels_of_group());
+        let groups = columns.start / filters..columns.end.div_ceil(filters);
+        let of = |group: usize| (columns.start.max(group * filters)..columns.end.min((group + 1) * filters), group * channels);
+        groups.map(of).collect()
     }
 
     /// One of the operands, and the distance from one K element to the next.
@@ -72,8 +84,8 @@ trait Term: Copy + Default {
 
     fn value(self) -> f64;
 
-    /// `c += a * b`, where `c` is row-major and contiguous.
-    fn accumulate(a: &Panel<Self>, b: &Panel<Self>, c: &mut [Self]);
+    /// `c += a * b`, where `c` is row-major, and its rows begin `ld` elements apart.
+    fn accumulate(a: &Panel<Self>, b: &Panel<Self>, c: &mut [Self], ld: usize);
 }
 
 /// A contiguous matrix.
@@ -102,12 +114,17 @@ impl<T: Term> Accumulators for Panels<T> {
         self.c.resize(tile.rows.len() * tile.columns.len(), T::default());
         for start in (0..product.k).step_by(CHUNK) {
             let terms = start..product.k.min(start + CHUNK);
-            self.a.load(arguments, &product.a, tile.batch, tile.rows.clone(), terms.clone());
-            self.b.load(arguments, &product.b, tile.batch, terms, tile.columns.clone());
-            if let Some(map) = self.map {
-                self.a.values.iter_mut().chain(&mut self.b.values).for_each(|x| *x = map(*x));
+            for (columns, channel) in product.groups(tile.columns.clone()) {
+                match &product.convolution {
+                    None => self.a.load(arguments, &product.a, tile.batch, tile.rows.clone(), terms.clone()),
+                    Some(of) => self.a.gather(arguments, &product.a, of, tile.rows.clone(), terms.clone(), channel),
+                }
+                self.b.load(arguments, &product.b, tile.batch, terms.clone(), columns.clone());
+                if let Some(map) = self.map {
+                    self.a.values.iter_mut().chain(&mut self.b.values).for_each(|x| *x = map(*x));
+                }
+                T::accumulate(&self.a, &self.b, &mut self.c[columns.start - tile.columns.start..], self.columns);
             }
-            T::accumulate(&self.a, &self.b, &mut self.c);
         }
     }
 
@@ -137,6 +154,38 @@ impl<T: Term> Panel<T> {
         }
     }
 
+    /// Gathers the pixels under the windows of some output pixels, for some elements of the filters, whose group reads from
+    /// `channel` on; zeros beyond the images.
+    fn gather(
+        &mut self,
+        arguments: &Arguments,
+        images: &OperandView,
+        convolution: &Convolution,
+        rows: Range<usize>,
+        terms: Range<usize>,
+        channel: usize,
+    ) {
+        (self.rows, self.columns, self.order) = (rows.len(), terms.len(), Order::RowMajor);
+        self.values.clear();
+        self.values.resize(self.rows * self.columns, T::default());
+        let channels = convolution.channels_of_group();
+        arguments.with_bytes(images, |bytes| {
+            for (out, row) in self.values.chunks_exact_mut(terms.len()).zip(rows) {
+                let window = convolution.window_at(row);
+                let mut term = terms.start;
+                while term < terms.end {
+                    let (tap, inside) = (term / channels, term % channels);
+                    let run = (channels - inside).min(terms.end - term);
+                    if let Some(pixel) = convolution.pixel_under(window, tap) {
+                        let start = images.strides.index(pixel, channel + inside, 0);
+                        T::read(images.dtype, bytes, start, &mut out[term - terms.start..][..run]);
+                    }
+                    term += run;
+                }
+            }
+        });
+    }
+
     /// Distances between rows and between columns.
     fn strides(&self) -> (usize, usize) {
         match self.order {
@@ -155,13 +204,15 @@ macro_rules! floating {
                 f64::from(self)
             }
 
-            fn accumulate(a: &Panel<$t>, b: &Panel<$t>, c: &mut [$t]) {
+            fn accumulate(a: &Panel<$t>, b: &Panel<$t>, c: &mut [$t], ld: usize) {
                 let (m, k, n) = (a.rows, a.columns, b.columns);
-                assert!(a.values.len() == m * k && b.rows == k && b.values.len() == k * n && c.len() == m * n);
+                assert!(m > 0 && a.values.len() == m * k && b.rows == k && b.values.len() == k * n);
+                assert!(n <= ld && c.len() >= (m - 1) * ld + n);
                 // Extents of tiles and chunks are far below `isize::MAX`.
                 let ((rsa, csa), (rsb, csb)) = (a.strides(), b.strides());
-                // SAFETY: `a`, `b` and `c` are m x k, k x n and m x n contiguous matrices, as the assertion above says,
-                // with the strides of their orders. `c` is borrowed mutably, so it does not overlap them.
+                // SAFETY: `a` and `b` are m x k and k x n contiguous matrices with the strides of their orders, and `c` has
+                // room for m rows of n elements that begin `ld` apart, as the assertions above say. `c` is borrowed mutably,
+                // so it does not overlap them.
                 unsafe {
                     matrixmultiply::$gemm(
                         m,
@@ -176,7 +227,7 @@ macro_rules! floating {
                         csb as isize,
                         1.0,
                         c.as_mut_ptr(),
-                        n as isize,
+                        ld as isize,
                         1,
                     );
                 }
@@ -210,14 +261,14 @@ impl Term for i32 {
         f64::from(self)
     }
 
-    fn accumulate(a: &Panel<i32>, b: &Panel<i32>, c: &mut [i32]) {
+    fn accumulate(a: &Panel<i32>, b: &Panel<i32>, c: &mut [i32], ld: usize) {
         let ((rsa, csa), (rsb, csb)) = (a.strides(), b.strides());
         let mut row_of_b = vec![0; b.columns];
         for k in 0..b.rows {
             for (j, x) in row_of_b.iter_mut().enumerate() {
                 *x = b.values[k * rsb + j * csb];
             }
-            for (i, sums) in c.chunks_exact_mut(b.columns).enumerate() {
+            for (i, sums) in c.chunks_mut(ld).enumerate() {
                 let factor = a.values[i * rsa + k * csa];
                 for (sum, x) in sums.iter_mut().zip(&row_of_b) {
                     *sum = sum.wrapping_add(factor.wrapping_mul(*x));

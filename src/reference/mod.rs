@@ -12,6 +12,8 @@
 //!    without loss, and multiplied and accumulated in `f32`, in an unspecified order (the product is a blocked `f32`
 //!    GEMM). `f64` operands are multiplied and accumulated in `f64`. Integers multiply and accumulate in `i32` and
 //!    wrap. With K = 0 the accumulator is zero. For a pointwise operation it is the element of `a` itself.
+//!    A convolution's `a[row, k]` is the pixel under the window of the row's output pixel at the tap and channel of k, and 0
+//!    beyond the image. Its `b[k, column]` is the column's filter there. The column's group says which channels those are.
 //! 2. **Every node** has one value. A load is the operand's element at the coordinates that it varies along, widened.
 //!    If the launch leaves the operand out, every element is the default, rounded to the operand's format. A coordinate
 //!    is an `i32`, counted from the launch's origin. A primitive is its row's value, computed in `f64` and rounded once
@@ -49,7 +51,9 @@ mod tile;
 #[cfg_attr(not(feature = "jit"), allow(unused_imports, reason = "only what compiles has more to do side by side"))]
 pub(crate) use threads::side_by_side;
 
-use crate::args::{ArgumentError, ArgumentErrors, ArgumentFault, Bound, HostArgs, Misfit, bind, fit_operation, slots};
+use crate::args::{
+    ArgumentError, ArgumentErrors, ArgumentFault, Bound, HostArgs, Misfit, bind, fit_extents, fit_operation, slots,
+};
 use crate::check::Checked;
 use crate::dtype::DType;
 use crate::ir::axes::{Axes, L, M, N};
@@ -220,7 +224,7 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
         reducers.last_mut().into_iter().for_each(|reducer| reducer.absolute = true);
     }
     // An exact accumulator has no magnitude, so the values stay 0.
-    if matches!(operation, Operation::Product { .. }) && operation.accumulator().is_float() {
+    if operation.multiplies() && operation.accumulator().is_float() {
         let strides = magnitude.strides;
         let memory = arguments.push(bytemuck::cast_slice_mut(&mut magnitude.values));
         targets.push(Output { source: Source::Magnitude, memory, format: Format::Exact, strides, axes: Axes::MNL });
@@ -236,7 +240,7 @@ fn fit(
     shape: Shape,
     args: &HostArgs<'_>,
 ) -> Result<Vec<(Arc<str>, Bound)>, ArgumentErrors> {
-    fit_operation(operation, epilogue).map_err(|misfit| {
+    fit_operation(operation, epilogue).and_then(|()| fit_extents(operation, shape)).map_err(|misfit| {
         let name = if let Misfit::NoProduct { side } = misfit { side.name() } else { "a" };
         ArgumentErrors(vec![ArgumentError { name: name.into(), fault: ArgumentFault::Misfit(misfit) }])
     })?;

@@ -123,6 +123,64 @@ private:
     }
 };
 
+{% if convolution %}// The share of A for rows that are patches of images. Only the places of its elements differ from
+// other operands. A vector is as wide as A is aligned, so it lies in one tap.
+struct PatchShare : Share<A_K_MAJOR, A_ALIGN, BM> {
+    using Base = Share<A_K_MAJOR, A_ALIGN, BM>;
+    Window windows[Base::VECTORS];
+    int k;   // of this thread's first vector
+
+    DEVICE void begin(const Params& p, int row, int first) {
+        const int e = Base::extent_of(threadIdx.x);
+        extent_left = p.m - row;
+        k = first + Base::k_of(threadIdx.x);
+#pragma unroll
+        for (int i = 0; i < Base::VECTORS; ++i) windows[i] = window_at(p, row + e + Base::extent_of(i * THREADS));
+    }
+    DEVICE void advance() { k += BK; }
+    DEVICE void load(const Params& p, const Channels& channels, int k_left) {
+#pragma unroll
+        for (int i = 0; i < Base::VECTORS; ++i) {
+            const int row = Base::extent_of(threadIdx.x) + Base::extent_of(i * THREADS);
+            const int along = Base::k_of(threadIdx.x) + Base::k_of(i * THREADS);
+            const Tap tap = tap_at(p, channels, k + Base::k_of(i * THREADS));
+            if (row < extent_left && along < k_left && is_inside(p, windows[i], tap))
+                load_wide<Base::WIDTH>(raw[i], static_cast<const Element*>(p.a) + place_of(p, channels, windows[i], tap));
+            else
+                load_narrow<Base::WIDTH>(raw[i], static_cast<const Element*>(p.a), 1, 0);
+        }
+    }
+};
+{% if spans_groups %}// The share of B with columns that are filters of several groups. Elements outside a column's own
+// group are zeros.
+struct FilterShare : Share<B_K_MAJOR, B_ALIGN, BN> {
+    using Base = Share<B_K_MAJOR, B_ALIGN, BN>;
+    int first, k;
+
+    DEVICE void begin(const Params& p, int column) {
+        extent_left = p.n - column;
+        first = column;
+        k = Base::k_of(threadIdx.x);
+    }
+    DEVICE void advance() { k += BK; }
+    DEVICE void load(const Params& p, const Channels& channels, int k_left) {
+#pragma unroll
+        for (int i = 0; i < Base::VECTORS; ++i) {
+            const int e = Base::extent_of(threadIdx.x) + Base::extent_of(i * THREADS);
+            const int along = Base::k_of(threadIdx.x) + Base::k_of(i * THREADS);
+            const Tap tap = tap_at(p, channels, k + Base::k_of(i * THREADS));
+            const int own = own_channel(p, channels, first + e);
+            const Element* const filters = static_cast<const Element*>(p.b);
+            if (e < extent_left && along < k_left && has_channel(p, own, tap))
+                load_wide<Base::WIDTH>(raw[i], filters + (first + e) * p.ldb + place_in_filter(p, own, tap));
+            else
+                load_narrow<Base::WIDTH>(raw[i], filters, 1, 0);
+        }
+    }
+};
+{% endif -%}
+{% endif -%}
+
 // One thread's operands of one k: its groups from a row of A and a row of B.
 struct Fragments {
     Accum a[TM], b[TN];
@@ -181,28 +239,33 @@ DEVICE int first_column() {
 // acc += A * B over the whole K axis. On entry no thread uses shared memory.
 DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int batch, int row, int column
                      {% if operand_sums %}, Sums<true>& sums_a, Sums<false>& sums_b{% endif %}) {
-    Share<A_K_MAJOR, A_ALIGN, BM{% if mixed %}, Element{% endif %}> a;
-    Share<B_K_MAJOR, B_ALIGN, BN{% if mixed %}, ElementB{% endif %}> b;
-    a.begin(static_cast<const Element*>(p.a) + batch * p.batch_stride_a, p.lda, row, p.m);
+    {% if convolution %}PatchShare{% else %}Share<A_K_MAJOR, A_ALIGN, BM{% if mixed %}, Element{% endif %}>{% endif %} a;
+    {% if spans_groups %}FilterShare{% else %}Share<B_K_MAJOR, B_ALIGN, BN{% if mixed %}, ElementB{% endif %}>{% endif %} b;
+{% if convolution %}    const Channels channels(p, column);
+    const int first = batch * p.k, terms = channels.terms;   // a part of K, where it is split
+    a.begin(p, row, first);
+{% if spans_groups %}    b.begin(p, column);
+{% else %}    b.begin(static_cast<const Element*>(p.b) + first, p.ldb, column, p.n);
+{% endif %}{% else %}    a.begin(static_cast<const Element*>(p.a) + batch * p.batch_stride_a, p.lda, row, p.m);
     b.begin(static_cast<const {{ element_b }}*>(p.b) + batch * p.batch_stride_b, p.ldb, column, p.n);
-
+{% endif %}
     Fragments even, odd;
     const int at_a = first_row(), at_b = BK * PITCH_A + first_column();
     Accum *current = smem, *next = smem + STAGE;
 
-    a.load(p.k);
-    b.load(p.k);
+    a.load({% if convolution %}p, channels, terms{% else %}p.k{% endif %});
+    b.load({% if spans_groups %}p, channels, terms{% else %}p.k{% endif %});
     a.store(current);
     b.store(current + BK * PITCH_A);
     __syncthreads();
     even.load(current + at_a, current + at_b);
 
-    for (int left = p.k; left > 0; left -= BK) {
+    for (int left = {{ terms }}; left > 0; left -= BK) {
         if (left > BK) {
             a.advance();
             b.advance();
-            a.load(left - BK);
-            b.load(left - BK);
+            a.load({% if convolution %}p, channels, {% endif %}left - BK);
+            b.load({% if spans_groups %}p, channels, {% endif %}left - BK);
         }
 {% if operand_sums %}        const u32 block = u32(p.k - left) / BK;
         sums_a.take(p, current, block);

@@ -130,6 +130,8 @@ template <bool IS_A> struct Operand {
     }
 };
 
+{% if convolution %}{% include "mainloop/sm80_patches.cuh" %}
+{% endif -%}
 constexpr int STAGE_BYTES = Operand<true>::BYTES + Operand<false>::BYTES;
 static_assert(STAGE_BYTES % Operand<true>::ROW_BYTES == 0 && STAGE_BYTES % Operand<false>::ROW_BYTES == 0 &&
               Operand<true>::BYTES % Operand<false>::ROW_BYTES == 0, "rows start where exclusive or can address them");
@@ -211,25 +213,32 @@ static_assert((Sums<true>::ROOM + Sums<false>::ROOM + LINES_A + LINES_B) * 4 <= 
 {% endif -%}
 // acc += A * B over the tile. Operands read as zero outside of their matrices. On exit all of shared memory is free again.
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
-    Operand<true> A;
-    Operand<false> B;
+{% if convolution %}    const Channels channels(p, tile.column);
+    Patches A;
+    A.begin(p, tile, 0);
+{% else %}    Operand<true> A;
     A.begin(p, tile.batch, tile.row, 0);
+{% endif %}{% if spans_groups %}    Filters B;
+    B.begin(p, channels, tile.column, Operand<true>::BYTES);
+{% else %}    Operand<false> B;
     B.begin(p, tile.batch, tile.column, Operand<true>::BYTES);
-
+{% endif %}{% if convolution %}    B.skip(p.ldb, i64(tile.batch) * p.k);   // a part of K, where it is split
+    const int terms = channels.terms;
+{% endif %}
     // The last block of K, which may be a partial one, comes first. The others are whole, so the loop does not check.
-    const int head = (p.k - 1) / BK * BK, blocks = p.k > 0 ? head / BK + 1 : 0;
+    const int head = ({{ terms }} - 1) / BK * BK, blocks = {{ terms }} > 0 ? head / BK + 1 : 0;
     A.skip(p.lda, head);
     B.skip(p.ldb, head);
     const u32 ring = shared_address(shared_memory), end = ring + STAGES * STAGE_BYTES;
     u32 write = ring, read = ring;
 #pragma unroll 1
     for (int stage = 0; stage < STAGES - 1; ++stage) {
-        const int k_left = stage == 0 ? p.k - head : stage < blocks ? BK : 0;
+        const int k_left = stage == 0 ? {{ terms }} - head : stage < blocks ? BK : 0;
 #pragma unroll
         for (int share = 0; share < STEPS; ++share) {
-            A.copy<false>(share, write, k_left);
+            A.copy<false>({% if convolution %}p, channels, {% endif %}share, write, k_left);
             A.settle(share, write);
-            B.copy<false>(share, write, k_left);
+            B.copy<false>({% if spans_groups %}p, channels, {% endif %}share, write, k_left);
             B.settle(share, write);
         }
         if (stage == 0) {
@@ -262,8 +271,8 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
                 read = read + STAGE_BYTES == end ? ring : read + STAGE_BYTES;
             }
             fragments[(step + 1) % 2].load(A, B, read, (step + 1) % STEPS);
-            A.copy<true>(step, write, k_left);
-            B.copy<true>(step, write, k_left);
+            A.copy<true>({% if convolution %}p, channels, {% endif %}step, write, k_left);
+            B.copy<true>({% if spans_groups %}p, channels, {% endif %}step, write, k_left);
             fragments[step % 2].multiply(acc);
             A.settle(step, write);
             B.settle(step, write);

@@ -73,6 +73,16 @@ DEVICE void tma_load_multicast(u32 to, const TensorMap& map, u64 policy, u32 bar
                  " [%0], [%1, { %3, %4, %5}], [%2], %6, %7;"
                  ::"r"(to), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(blocks), "l"(policy) : "memory");
 }
+{% if convolution %}// The pixels of consecutive output pixels under one tap, `right` and `down` from the window's first
+// pixel. `channel`, `x`, `y` and `image` are the place of that pixel for the first output pixel.
+DEVICE void tma_load_patches(u32 to, const TensorMap& map, u64 policy, u32 barrier, int channel, int x, int y, int image,
+                             int right, int down) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1, { %3, %4, %5, %6}], [%2], { %7, %8}, %9;"
+                 ::"r"(to), "l"(&map), "r"(barrier), "r"(channel), "r"(x), "r"(y), "r"(image), "h"(u16(right)), "h"(u16(down)),
+                   "l"(policy) : "memory");
+}
+{% endif -%}
 // Copies into the L2 cache only.
 DEVICE void tma_prefetch_l2(const TensorMap& map, int x, int y, int z) {
     asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, { %1, %2, %3}];"

@@ -398,6 +398,38 @@ fn pointwise_doubles(name: &'static str, dtype: DType, order: Order) -> Case {
     Case { name, gemm: Gemm::pointwise(dtype, order, &epilogue.unwrap()), shapes, rasters: &[1, -2], tolerance: 1e-13 }
 }
 
+/// A convolution whose epilogue has a region of each image, a residual and a reduction.
+fn convolution(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
+    let convolution = postlude::Convolution::new(shape).unwrap();
+    let epilogue = Epilogue::build(|e| {
+        let at = convolution.pixel(e);
+        let inside = at.y.ge(1).and(at.x.lt(4)).and(at.image.ne(1));
+        let z = e.acc() + e.load("bias", F32.over(N)) + e.load("residual", F32);
+        e.store("d", z.region(inside, |z| z.sigmoid() + z).otherwise(|z| z.tanh()), F32);
+        e.reduce("sums", z, Monoid::Sum, F32.over(N));
+    });
+    let gemm = Conv::of(dtype, convolution, &epilogue.unwrap()).gemm().clone().mainloop(Mainloop::Simt);
+    Case { name, gemm, shapes: vec![convolution.shape()], rasters: &[2], tolerance: 2e-5 }
+}
+
+/// Channels that are copied 16, 8, 4 and 2 bytes at a time; windows that reach over one side, or lie all in the padding.
+fn convolutions() -> Vec<Case> {
+    let base = ConvShape::new(3, [9, 10, 8], [40, 3, 3]);
+    vec![
+        convolution("conv_plain", F32, base),
+        convolution("conv_padded", F16, base.padding_of([2, 0, 0, 1]).stride([2, 1])),
+        convolution("conv_dilated", F32, ConvShape { channels: 6, ..base }.dilation([2, 3]).padding([1, 3])),
+        convolution("conv_few", F16, ConvShape { channels: 3, window: [5, 2], ..base }.stride([3, 3]).padding([4, 1])),
+        convolution("conv_groups", F32, ConvShape { channels: 8, filters: 256, ..base }.groups(2).padding([1, 1])),
+        convolution("conv_narrow_groups", F16, ConvShape { channels: 16, ..base }.groups(4).padding([1, 1])),
+        convolution("conv_depthwise", F32, ConvShape { channels: 40, ..base }.groups(40).padding([1, 1]).stride([2, 1])),
+        convolution("conv_far", F32, base.stride([9, 9]).padding([9, 12])),
+        convolution("conv_line", F16, ConvShape::line(2, [70, 4], [33, 5]).padding([0, 2])),
+        convolution("conv_product", F32, ConvShape { window: [1, 1], ..base }),
+        convolution("conv_nothing", F32, ConvShape { channels: 0, ..base }),
+    ]
+}
+
 /// No product: a matrix in either order.
 fn pointwise(name: &'static str, order: Order) -> Case {
     let gemm = Gemm::pointwise(F32, order, &recipes::residual(F32, F32, |z| z.relu()).unwrap());
@@ -451,6 +483,7 @@ fn cases() -> Vec<Case> {
     ]
     .into_iter()
     .chain(rows::all())
+    .chain(convolutions())
     .collect()
 }
 
@@ -487,6 +520,7 @@ checks! {
     operands_that_are_left_out: "left_out";
     a_few_rows: "row";
     matrices_without_a_product: "pointwise";
+    rows_that_are_patches_of_images: "conv_";
     rows_that_wait_for_what_they_come_to: "stages";
 }
 

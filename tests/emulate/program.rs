@@ -1,5 +1,6 @@
 //! Kernels as programs of this machine: the very text that would go to NVRTC, with a shim in front of it and a `main` behind it.
 
+use postlude::Operation;
 use postlude::args::{SlotKind, slots};
 use postlude::plan::{FieldType, FieldValue, KernelPlan};
 use postlude::prelude::*;
@@ -200,6 +201,11 @@ impl Program {
                 FieldValue::OperandPointer(i) => address(operand(i), 0),
                 FieldValue::OperandLd(i) => put(&(strides(operand(i)).0 as u64).to_le_bytes()),
                 FieldValue::OperandBatchStride(i) => put(&(strides(operand(i)).1 as u64).to_le_bytes()),
+                FieldValue::Patch(number) => {
+                    let Operation::Convolution { dtype, convolution } = plan.operation else { panic!("no convolution") };
+                    let value = (number.value(&convolution, dtype.size(), shape) as u64).to_le_bytes();
+                    put(if field.field_type == FieldType::Long { &value } else { &value[..4] });
+                }
                 // A null pointer, which the block holds already.
                 FieldValue::Pointer(i) if default(argument(i)).is_some() => {}
                 FieldValue::Pointer(i) => address(argument(i), 0),

@@ -16,6 +16,7 @@ mod borrowed;
 mod cached;
 mod case;
 mod code;
+mod convolutions;
 mod cublaslt;
 mod doubles;
 mod eight_bits;

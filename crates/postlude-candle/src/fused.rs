@@ -229,11 +229,7 @@ impl Runner {
         inputs.extend(given.iter().map(|(name, given)| (name.as_str(), given.input())));
         let gemm = {
             let mut gemms = self.gemms.lock().unwrap_or_else(PoisonError::into_inner);
-            let make = || match operation {
-                Operation::Product { a, b, layout } => Gemm::mixed(a, b, layout, &self.epilogue),
-                Operation::Pointwise { dtype, order } => Gemm::pointwise(dtype, order, &self.epilogue),
-            };
-            gemms.entry(operation).or_insert_with(|| Arc::new(make())).clone()
+            gemms.entry(operation).or_insert_with(|| Arc::new(Gemm::of(operation, &self.epilogue))).clone()
         };
         let storages = run(
             #[cfg(feature = "cuda")]

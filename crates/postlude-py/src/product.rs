@@ -324,10 +324,7 @@ impl Product {
         let mut gemms = self.gemms.lock().map_err(poisoned)?;
         let Options { tf32, fast_accumulation, split_k } = self.options;
         let make = || {
-            let gemm = match operation {
-                Operation::Product { a, b, layout } => Gemm::mixed(a, b, layout, &self.epilogue.0),
-                Operation::Pointwise { dtype, order } => Gemm::pointwise(dtype, order, &self.epilogue.0),
-            };
+            let gemm = Gemm::of(operation, &self.epilogue.0);
             Arc::new(gemm.tf32(tf32).fast_accumulation(fast_accumulation).split_k(split_k))
         };
         Ok(gemms.entry(operation).or_insert_with(make).clone())

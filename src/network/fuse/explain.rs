@@ -38,7 +38,9 @@ impl Fused {
             match step {
                 Step::Kernel(kernel) => {
                     let what = match kernel.gemm.operation() {
-                        Operation::Product { .. } => format!("{} {}", kernel.gemm.operation(), kernel.shape),
+                        Operation::Product { .. } | Operation::Convolution { .. } => {
+                            format!("{} {}", kernel.gemm.operation(), kernel.shape)
+                        }
                         Operation::Pointwise { .. } => format!("over {} x {}", kernel.shape.m, kernel.shape.n),
                     };
                     let _ = writeln!(out, "kernel {at}: {} ({what})", kernel.title(&self.network));

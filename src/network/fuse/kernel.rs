@@ -170,10 +170,7 @@ pub(super) fn kernel(group: &Group, parts: &Parts<'_>) -> Result<Kernel, String>
         Some(product) => (product.operation, product.shape),
         None => (Operation::Pointwise { dtype: DType::F32, order: Order::RowMajor }, space.extents()),
     };
-    let gemm = match operation {
-        Operation::Product { a, layout, .. } => Gemm::new(a, layout, &epilogue),
-        Operation::Pointwise { dtype, order } => Gemm::pointwise(dtype, order, &epilogue),
-    };
+    let gemm = Gemm::of(operation, &epilogue);
     Ok(Kernel { nodes: group.nodes.clone(), gemm, shape, accesses: accesses.into_inner() })
 }
 

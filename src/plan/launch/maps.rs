@@ -36,6 +36,11 @@ pub struct TensorMap {
 pub enum MapSource {
     /// Operand `a` (0) or `b` (1).
     Operand(usize),
+    /// The images of a convolution, as an im2col map: its box holds the pixels under one tap of the window, output pixel
+    /// after output pixel. Channels are the inner axis.
+    Patches,
+    /// The filters of a convolution: channels of a tap, filters, and taps in the place of the batch.
+    Filters,
     /// An argument of the epilogue. Its batch axis counts all entries even if the batch shares it; its stride is then
     /// 0.
     Argument(usize),

@@ -5,8 +5,8 @@ use crate::check::{Argument, Role};
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::L;
 use crate::ir::{Coordinate, Operand, Order};
-use crate::plan::Program;
 use crate::plan::epilogue::reduce::sets;
+use crate::plan::{PatchField, Program};
 use crate::problem::Operation;
 use serde::Serialize;
 use std::fmt;
@@ -91,6 +91,8 @@ pub enum FieldValue {
     OperandLd(usize),
     /// Batch stride of `a` or `b`.
     OperandBatchStride(usize),
+    /// A number of the convolution.
+    Patch(PatchField),
     /// Address of an argument.
     Pointer(usize),
     /// Its leading dimension.
@@ -138,6 +140,7 @@ impl fmt::Display for FieldValue {
             FieldValue::OperandPointer(i) => f.write_str(operand(i)),
             FieldValue::OperandLd(i) => write!(f, "ld{}", operand(i)),
             FieldValue::OperandBatchStride(i) => write!(f, "batch_stride_{}", operand(i)),
+            FieldValue::Patch(field) => f.write_str(field.name()),
             FieldValue::Pointer(i) | FieldValue::Scalar(i) => write!(f, "arg{i}"),
             FieldValue::Ld(i) => write!(f, "arg{i}_ld"),
             FieldValue::BatchStride(i) => write!(f, "arg{i}_batch_stride"),
@@ -190,7 +193,7 @@ impl Params {
     ) -> Params {
         let mut params = Params { fields: Vec::new(), size: 0 };
         let operands = match operation {
-            Operation::Product { .. } => 2,
+            Operation::Product { .. } | Operation::Convolution { .. } => 2,
             Operation::Pointwise { .. } => 1,
         };
         for value in [FieldValue::M, FieldValue::N, FieldValue::K, FieldValue::Batch, FieldValue::Raster] {
@@ -206,6 +209,9 @@ impl Params {
             params.push(FieldType::Operand, FieldValue::OperandPointer(i));
             params.push(FieldType::Long, FieldValue::OperandLd(i));
             params.push(FieldType::Long, FieldValue::OperandBatchStride(i));
+        }
+        for field in PatchField::ALL.into_iter().filter(|_| operation.convolution().is_some()) {
+            params.push(field.field_type(), FieldValue::Patch(field));
         }
         for (i, argument) in arguments.iter().enumerate().filter(|(i, _)| program.uses(*i)) {
             let operand = match argument.role {

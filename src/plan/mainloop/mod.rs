@@ -1,6 +1,7 @@
-//! The mainloops: their tiles, what each tile costs, and the parts that only Hopper's mainloop has.
+//! The mainloops: their tiles, what each tile costs, what convolutions need, and the parts that only Hopper's mainloop has.
 
 pub(super) mod candidates;
 pub(super) mod name;
+pub(super) mod patches;
 pub(super) mod sm90a;
 pub(super) mod tile;

@@ -344,7 +344,7 @@ impl Tile {
         if let TileShape::Sm90a { bk, consumers, schedule, cluster, splits_k, .. } = self.shape {
             let ping_pong = schedule == Schedule::PingPong;
             let rows = self.consumer_rows();
-            let Operation::Product { a, layout, .. } = operation else { return Some("it multiplies") };
+            let (a, Some(layout)) = (operation.dtype(), operation.layout()) else { return Some("it multiplies") };
             let halves = |extent: usize, k_major: bool, shared: usize| shared == 1 || !k_major || extent.is_multiple_of(16);
             return first_broken(&[
                 (matches!(consumers, 1 | 2) && (!ping_pong || consumers == 2), "one or two consumers, two for ping-pong"),
@@ -372,6 +372,11 @@ impl Tile {
                     "blocks of a cluster fetch whole halves",
                 ),
                 (alignment.iter().all(|a| *a >= TMA_UNIT), "TMA copies operands aligned to 16 bytes"),
+                (!self.spans_groups(operation), "a group of a convolution has filters for whole tiles of columns"),
+                (
+                    operation.convolution().is_none() || cluster[1] == 1 && !splits_k,
+                    "blocks of a cluster share the filters of a convolution, not its images",
+                ),
             ]);
         }
         if let TileShape::Rows { group, span, together, .. } = self.shape {
@@ -411,7 +416,7 @@ impl Tile {
                 ])
             }
             TileShape::Sm80 { bk, stages, warps_m, warps_n } => {
-                let Operation::Product { a: dtype, layout, .. } = operation else { return Some("it multiplies") };
+                let (dtype, Some(layout)) = (operation.dtype(), operation.layout()) else { return Some("it multiplies") };
                 let k_major = [layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor];
                 let steps = bk * dtype.size() / 32;
                 if dtype.is_eight_bits() && layout != Layout::TN {
@@ -432,7 +437,7 @@ impl Tile {
                 ])
             }
             TileShape::Gemv { cluster } => {
-                let Operation::Product { a: dtype, layout, .. } = operation else { return Some("it multiplies") };
+                let (dtype, Some(layout)) = (operation.dtype(), operation.layout()) else { return Some("it multiplies") };
                 let vector = 16 / dtype.size();
                 let columns = if layout.b() == Order::ColumnMajor { bn } else { vector };
                 first_broken(&[

@@ -64,7 +64,9 @@ DEVICE int thread_of_warpgroup() { return thread_of_block() & 127; }
 struct Tiles {
     u32 next, turns = 1;   // one of every `turns` of the block's tiles
     TileOrigin tile;
-
+{% if convolution %}    Window window;         // at the tile's first row
+    int channel;           // the first one that its columns read
+{% endif %}
     DEVICE Tiles() : next(this_block() / CLUSTER) {}
     // Rows and columns of tiles of a batch entry. A cluster counts as one tile.
     static DEVICE u32 rows_of(const Params& p) { return (fresh(p.m - 1) / BM + CLUSTER_M) / CLUSTER_M; }
@@ -90,27 +92,14 @@ struct Tiles {
 {% endif %}{% if shifted_edges %}        // The last tiles end where the output does, and overlap the tiles before.
         tile.row = min(tile.row, p.edge_row);
         tile.column = min(tile.column, p.edge_column);
+{% endif %}{% if convolution %}        window = window_at(p, tile.row);
+        channel = first_channel(p, tile.column);
 {% endif %}{% if splits_k %}        tile.column += cluster_rank() * BN;
 {% endif %}        next += launched_blocks() / CLUSTER * turns;
     }
 };
 
-// A position in the ring of stages, which continues from tile to tile.
-struct PipelineState {
-    u32 stage = 0, parity = 0;
-    DEVICE void advance() {
-        if (++stage == STAGES) {
-            stage = 0;
-            parity ^= 1;
-        }
-    }
-    DEVICE void skip(u32 steps) {
-        const u32 to = stage + steps;
-        parity ^= to / STAGES & 1;
-        stage = to % STAGES;
-    }
-};
-
+{% include "mainloop/sm90a/pipeline_state.cuh" %}
 // Blocks of K. If K is 0 the ring holds zeros, and is used once: with a branch around the products the compiler would track
 // every accumulator on both paths. A delayed store needs one block of K for each of its chunks; what lies beyond K is fetched
 // as zeros.
@@ -122,7 +111,8 @@ DEVICE BlocksOfK share_of(u32 blocks) {
 }
 {% endif -%}
 DEVICE u32 terms_in_blocks(const Params& p) {
-    const u32 blocks = p.k > 0 ? u32(p.k - 1) / BK + 1 : 1;
+    const u32 blocks = {# -#}
+        {% if convolution %}(u32(p.panels) + PANELS - 1) / PANELS{% else %}p.k > 0 ? u32(p.k - 1) / BK + 1 : 1{% endif %};
 {% if splits_k %}    return share_of(blocks).count;
 {% else %}    if constexpr (DELAYED_STORE) return blocks < CHUNKS ? CHUNKS : blocks;
     return blocks;
@@ -415,8 +405,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         if (warp == 2 && p.k > 0 && elect_one()) {
             Tiles first;
             if (first.advance(p)) {
-{% if not weights_a %}                prefetch_operand<true>(p, first);
-{% endif %}{% if not weights_b %}                prefetch_operand<false>(p, first);
+{% if convolution %}                prefetch_filters(p, first);
+{% endif %}{% if not weights_a and not convolution %}                prefetch_operand<true>(p, first);
+{% endif %}{% if not weights_b and not convolution %}                prefetch_operand<false>(p, first);
 {% endif %}            }
         }
     }

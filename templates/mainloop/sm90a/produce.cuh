@@ -1,4 +1,5 @@
-// ---- producer ----
+{% if convolution %}{% include "mainloop/sm90a/patches.cuh" %}
+{% else %}// ---- producer ----
 // The boxes of one operand's part of a panel, from K element k on: the place of each in shared memory, and in the operand.
 // Under multicast each block of the cluster fetches one half for both: half of the lines if K is contiguous, otherwise half of
 // the K elements.
@@ -67,6 +68,7 @@ template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, con
     }
 }
 
+{% endif -%}
 {% if lockstep %}{% include "mainloop/sm90a/lockstep.cuh" %}
 {% endif -%}
 DEVICE void produce(const Params& p, Tiles tiles) {

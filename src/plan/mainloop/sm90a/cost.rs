@@ -8,6 +8,7 @@
 
 use crate::plan::choice::tiles as count_tiles;
 use crate::plan::epilogue::program::{Phase, Program};
+use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::staging::{chunk_columns, delays_store, is_direct_store};
 use crate::plan::{ArgumentRuns, Schedule, Tile, TileShape};
 use crate::problem::{Layout, Operation, Shape};
@@ -186,6 +187,13 @@ const PROMOTED: f64 = 1.04;
 const PROMOTION: f64 = 190.0;
 const MOST_PROMOTED: usize = 96;
 
+/// Bytes a cycle that one multiprocessor takes in of a convolution's images, through im2col maps, and of its filters. The
+/// factor is for tiles with more than a third of their columns behind the filters
+/// (`docs/measurements/0047-convolutions.md`).
+const OF_IMAGES: f64 = 47.0;
+const OF_FILTERS: f64 = 92.0;
+const WASTED: f64 = 1.8;
+
 /// Nanoseconds of an estimated cycle. Launches that fill the device for 100 us have 1.2 estimated cycles a nanosecond,
 /// and short launches of few blocks have 1.7. This value lies between the two.
 pub(in crate::plan) const NANOSECONDS: f64 = 1.0 / 1.4;
@@ -243,7 +251,11 @@ fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cy
     let chunks = blocks_m * (tile.bn / chunk);
     let delayed_store = delays_store(tile, program, inputs.argument_runs);
     let size = inputs.operation.dtype().size();
-    let terms = inputs.shape.k.next_multiple_of(bk.min(128 / size)) as f64;
+    let k = match inputs.operation {
+        Operation::Convolution { convolution, .. } => patches::padded_terms(&convolution, size, inputs.shape),
+        _ => inputs.shape.k,
+    };
+    let terms = k.next_multiple_of(bk.min(128 / size)) as f64;
     let multiplied = terms * size as f64 * area / MULTIPLY_ADDS;
     // A consumer multiplies a panel, waits for its sums and adds them. Meanwhile only the other consumer multiplies.
     let promoted = if inputs.promotes {
@@ -310,14 +322,24 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
         Schedule::PingPong => waves * (product + besides).max(model.alone * epilogue) + model.alone * epilogue,
         Schedule::Cooperative => waves * (product + epilogue + model.restart),
     };
-    let narrow = shape.m.min(shape.n) <= crate::plan::NARROW;
+    let narrow = shape.m.min(shape.n) <= crate::plan::transposed::NARROW;
     let l2 = model.from_l2;
     let bytes = |lines: usize, sharing: usize| blocks * lines as f64 / sharing as f64 * terms * size as f64;
     // The larger operand of a narrow output is the rows of its tiles, and comes from memory.
     let fetch = bytes(tile.bm, cluster_n) / if narrow { l2.min(model.from_memory) } else { l2 } + bytes(tile.bn, cluster_m) / l2;
-    let taken_in = waves * terms * ((tile.bm + tile.bn) * size) as f64 / model.into_shared;
+    let taken_in = match inputs.operation {
+        Operation::Convolution { .. } => {
+            waves * terms * size as f64 * (tile.bm as f64 / OF_IMAGES + tile.multiplied_columns() as f64 / OF_FILTERS)
+        }
+        _ => waves * terms * ((tile.bm + tile.bn) * size) as f64 / model.into_shared,
+    };
     // A smooth maximum: a cost close to the longest still adds to the total.
-    let longest = (compute.powi(4) + fetch.powi(4) + taken_in.powi(4)).powf(0.25);
+    let smooth = |times: &[f64]| times.iter().map(|time| time.powi(4)).sum::<f64>().powf(0.25);
+    let longest = match inputs.operation {
+        // Products hide what is taken in of images, or wait for it.
+        Operation::Convolution { .. } => smooth(&[compute, fetch]).max(taken_in),
+        _ => smooth(&[compute, fetch, taken_in]),
+    };
     // If there is room, the next launch's blocks start while a short launch still runs.
     let fills = 2.0 * blocks > multiprocessors as f64;
     let total = longest
@@ -331,8 +353,11 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
     let read = (tile.bm as f64 / cluster_n as f64 + tile.bn as f64 / sharing_m as f64) / area;
     let powered = 1.0 + model.read_from_l2 * read + model.written_to_shared * written;
     let factor = |applies: bool, factor: f64| if applies { factor } else { 1.0 };
-    let other = matches!(inputs.operation, Operation::Product { layout, .. } if layout != Layout::TN);
+    let in_vain = shape.n.next_multiple_of(whole.bn) - shape.n;
+    let is_wasted = inputs.operation.convolution().is_some() && 3 * in_vain > shape.n.next_multiple_of(whole.bn);
+    let other = inputs.operation.layout() != Some(Layout::TN);
     total
+        * factor(is_wasted, WASTED)
         * factor(total > model.powered, powered)
         * factor(cluster_m > 1, if other { model.clustered_m_other } else { model.clustered_m })
         * factor(cluster_n > 1, if other { model.clustered_n_other } else { model.clustered_n })

@@ -12,7 +12,7 @@
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
 use crate::plan::mainloop::sm90a::staging::stage_bytes;
 use crate::plan::{KernelPlan, Tile, TileShape};
-use crate::problem::Shape;
+use crate::problem::{Operation, Shape};
 
 /// The most rows that count as few.
 pub(in crate::plan) const ROWS: usize = 256;
@@ -28,7 +28,12 @@ const STAGES: (usize, usize) = (3, 16);
 const TILES: usize = 24;
 
 /// Whether reading the operand on its longer side dominates a product's time.
-pub(in crate::plan) fn applies(shape: Shape, size: usize) -> bool {
+pub(in crate::plan) fn applies(operation: Operation, shape: Shape) -> bool {
+    // A convolution reads its images again for each tap.
+    operation.convolution().is_none() && are_few(shape, operation.dtype().size())
+}
+
+fn are_few(shape: Shape, size: usize) -> bool {
     let (rows, features) = (shape.m.min(shape.n), shape.m.max(shape.n));
     (1..=ROWS).contains(&rows) && features >= 4 * rows && shape.k >= TERMS && bytes_of_weights(shape, size) >= WEIGHTS
 }
@@ -38,8 +43,9 @@ pub(in crate::plan) fn applies(shape: Shape, size: usize) -> bool {
 const AHEAD: usize = 80 << 20;
 
 /// The operand that is the weights, if prefetching its beginning pays.
-pub(in crate::plan) fn ahead(shape: Shape, size: usize) -> Option<usize> {
-    (applies(shape, size) && bytes_of_weights(shape, size) >= AHEAD).then_some(usize::from(shape.m < shape.n))
+pub(in crate::plan) fn ahead(operation: Operation, shape: Shape) -> Option<usize> {
+    (applies(operation, shape) && bytes_of_weights(shape, operation.dtype().size()) >= AHEAD)
+        .then_some(usize::from(shape.m < shape.n))
 }
 
 fn bytes_of_weights(shape: Shape, size: usize) -> usize {

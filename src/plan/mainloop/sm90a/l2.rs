@@ -104,6 +104,7 @@ impl Priorities {
     pub(crate) fn fetches_pairs(&self, source: crate::plan::MapSource) -> bool {
         match source {
             crate::plan::MapSource::Operand(operand) => self.weights != Some(operand),
+            crate::plan::MapSource::Patches | crate::plan::MapSource::Filters => true,
             crate::plan::MapSource::Argument(_) => self.matrices == Priority::Normal,
         }
     }
@@ -113,6 +114,9 @@ impl KernelPlan {
     /// The weights of few rows, if they take half of the cache or more, and whether tiles read them only once.
     fn weights(&self, Shape { m, n, k, .. }: Shape) -> Option<(usize, bool)> {
         let TileShape::Sm90a { cluster: [along_m, along_n], .. } = self.tile.shape else { return None };
+        if self.operation.convolution().is_some() {
+            return None;
+        }
         let (operand, longer, rows, of_tile) =
             if m > n { (0, m, n, self.tile.bn * along_n) } else { (1, n, m, self.tile.bm * along_m) };
         let bytes = longer.saturating_mul(k).saturating_mul(self.operation.dtype().size());
@@ -135,7 +139,9 @@ impl KernelPlan {
             let lines = line.saturating_mul(self.raster.unsigned_abs() as usize).min(extent);
             let all = (m.saturating_add(n)).saturating_mul(k).saturating_mul(size).saturating_add(matrices);
             let stays = lines.saturating_mul(k).saturating_mul(size) <= GROUP_BYTES;
-            operands[passing] = Priority::first_if(all > CACHE && stays && k > lines);
+            // The pixels of a convolution are read again for the taps beside, and its filters by all tiles.
+            let once = self.operation.convolution().is_none();
+            operands[passing] = Priority::first_if(once && all > CACHE && stays && k > lines);
         }
         let weights = self.weights(seen);
         if let Some((operand, true)) = weights {

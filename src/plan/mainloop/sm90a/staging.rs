@@ -115,7 +115,9 @@ pub(crate) const fn panel_terms(dtype: DType) -> usize {
 pub(in crate::plan) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
     let b_columns = match operation {
         // If N is contiguous, B comes in panels of 64 columns.
-        Operation::Product { layout, .. } if layout.b() == Order::RowMajor => tile.multiplied_columns().next_multiple_of(64),
+        _ if operation.layout().is_some_and(|layout| layout.b() == Order::RowMajor) => {
+            tile.multiplied_columns().next_multiple_of(64)
+        }
         _ => tile.multiplied_columns(),
     };
     (tile.bm + b_columns) * bk * operation.dtype().size()
@@ -300,8 +302,7 @@ impl Staging {
         target: Target,
         widest: usize,
     ) -> Result<(Staging, usize), String> {
-        let (TileShape::Sm90a { bk, stages: most, consumers, schedule, .. }, Operation::Product { layout, .. }) =
-            (tile.shape, operation)
+        let (TileShape::Sm90a { bk, stages: most, consumers, schedule, .. }, Some(layout)) = (tile.shape, operation.layout())
         else {
             return Err("it multiplies on Hopper".into());
         };
@@ -310,7 +311,7 @@ impl Staging {
         let sum_bytes = 4 * lines(&program.sums, tile).iter().sum::<usize>();
         // The needs of chunks with this many columns, and the number of chunks in a tile.
         let of_chunks = |chunk: usize| {
-            let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, operation.dtypes(), layout));
+            let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, operation, layout));
             let sizes = Sizes {
                 consumers,
                 ring: stage_bytes(tile, operation, bk),
@@ -445,7 +446,12 @@ fn is_packed(program: &Program, step: usize) -> bool {
 
 /// The maps of A and B: boxes of 128 bytes of K, or of M or N if K is the strided axis. Under multicast each block of a
 /// cluster fetches half of a box. Blocks that share K fetch everything that they multiply.
-fn operand_maps(tile: &Tile, dtypes: [DType; 2], layout: Layout) -> Vec<TensorMap> {
+fn operand_maps(tile: &Tile, operation: Operation, layout: Layout) -> Vec<TensorMap> {
+    let dtypes = operation.dtypes();
+    let sources = match operation {
+        Operation::Convolution { .. } => [MapSource::Patches, MapSource::Filters],
+        _ => [MapSource::Operand(0), MapSource::Operand(1)],
+    };
     let [cluster_m, cluster_n] = match tile.shape {
         TileShape::Sm90a { cluster, splits_k: false, .. } => cluster,
         _ => [1; 2],
@@ -455,7 +461,7 @@ fn operand_maps(tile: &Tile, dtypes: [DType; 2], layout: Layout) -> Vec<TensorMa
         (tile.multiplied_columns(), layout.b() == Order::ColumnMajor, cluster_m),
     ];
     let map = |(i, (extent, k_major, shared)): (usize, (usize, bool, usize))| TensorMap {
-        source: MapSource::Operand(i),
+        source: sources[i],
         dtype: dtypes[i],
         box_inner: panel_terms(dtypes[i]),
         box_outer: if k_major { extent } else { 64 } / shared,

@@ -1,0 +1,253 @@
+//! Convolutions as mainloops see them: the rows of A are patches of the images, put together where A is read.
+//!
+//! Hopper's kernels go through K panel by panel: 128 bytes of the channels of one tap, the last one of a tap with zeros behind
+//! the channels. Other kernels count elements, tap after tap.
+
+use crate::plan::Tile;
+use crate::plan::launch::params::FieldType;
+use crate::problem::{Convolution, Operation, Shape};
+use serde::Serialize;
+
+/// A number of a convolution that kernels are launched with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PatchField {
+    /// Rows of an image.
+    Height,
+    /// Pixels of a row.
+    Width,
+    /// Channels of a pixel.
+    Channels,
+    /// Pixels of an output image.
+    OutputPixels,
+    /// Pixels of a row of it.
+    OutputWidth,
+    /// Pixels that the window moves down.
+    StrideY,
+    /// Pixels that the window moves to the right.
+    StrideX,
+    /// Padding above.
+    Above,
+    /// Padding on the left.
+    Left,
+    /// Pixels from tap to tap, down.
+    DilationY,
+    /// Pixels from tap to tap, to the right.
+    DilationX,
+    /// Taps in a row of the window.
+    WindowWidth,
+    /// 2^32 over that, rounded up.
+    WindowWidthInverse,
+    /// Channels of a group.
+    GroupChannels,
+    /// Filters of a group.
+    GroupFilters,
+    /// Panels of a tap.
+    TapPanels,
+    /// 2^32 over that, rounded up.
+    TapPanelsInverse,
+    /// Panels of a batch entry: of all taps or, where K is split, of a part.
+    Panels,
+}
+
+impl PatchField {
+    /// Every one.
+    pub const ALL: [PatchField; 18] = [
+        PatchField::Height,
+        PatchField::Width,
+        PatchField::Channels,
+        PatchField::OutputPixels,
+        PatchField::OutputWidth,
+        PatchField::StrideY,
+        PatchField::StrideX,
+        PatchField::Above,
+        PatchField::Left,
+        PatchField::DilationY,
+        PatchField::DilationX,
+        PatchField::WindowWidth,
+        PatchField::GroupChannels,
+        PatchField::GroupFilters,
+        PatchField::TapPanels,
+        PatchField::Panels,
+        PatchField::WindowWidthInverse,
+        PatchField::TapPanelsInverse,
+    ];
+
+    /// The name in CUDA.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PatchField::Height => "image_height",
+            PatchField::Width => "image_width",
+            PatchField::Channels => "channels",
+            PatchField::OutputPixels => "output_pixels",
+            PatchField::OutputWidth => "output_width",
+            PatchField::StrideY => "stride_y",
+            PatchField::StrideX => "stride_x",
+            PatchField::Above => "above",
+            PatchField::Left => "left",
+            PatchField::DilationY => "dilation_y",
+            PatchField::DilationX => "dilation_x",
+            PatchField::WindowWidth => "window_width",
+            PatchField::WindowWidthInverse => "window_width_inverse",
+            PatchField::GroupChannels => "group_channels",
+            PatchField::GroupFilters => "group_filters",
+            PatchField::TapPanels => "tap_panels",
+            PatchField::TapPanelsInverse => "tap_panels_inverse",
+            PatchField::Panels => "panels",
+        }
+    }
+
+    /// Its type. Inverses of 1 have 33 bits.
+    pub(in crate::plan) const fn field_type(self) -> FieldType {
+        if self.is_long() { FieldType::Long } else { FieldType::Int }
+    }
+
+    /// Whether it has more than 32 bits.
+    pub(crate) const fn is_long(self) -> bool {
+        matches!(self, PatchField::WindowWidthInverse | PatchField::TapPanelsInverse)
+    }
+
+    /// Its value for launches on elements of so many bytes, with these extents.
+    pub fn value(self, convolution: &Convolution, size: usize, shape: Shape) -> usize {
+        let of = convolution.measures();
+        let [p, q] = convolution.output();
+        let of_tap = panels_of_tap(convolution, size);
+        match self {
+            PatchField::Height => of.height,
+            PatchField::Width => of.width,
+            PatchField::Channels => of.channels,
+            PatchField::OutputPixels => p * q,
+            PatchField::OutputWidth => q,
+            PatchField::StrideY => of.stride[0],
+            PatchField::StrideX => of.stride[1],
+            PatchField::Above => of.padding[0],
+            PatchField::Left => of.padding[2],
+            PatchField::DilationY => of.dilation[0],
+            PatchField::DilationX => of.dilation[1],
+            PatchField::WindowWidth => of.window[1],
+            PatchField::WindowWidthInverse => inverse(of.window[1]),
+            PatchField::GroupChannels => convolution.channels_of_group(),
+            PatchField::GroupFilters => convolution.filters_of_group().max(1),
+            PatchField::TapPanels => of_tap,
+            PatchField::TapPanelsInverse => inverse(of_tap),
+            PatchField::Panels if shape.batch > 1 => shape.k / panel(size),
+            PatchField::Panels => convolution.taps() * of_tap,
+        }
+    }
+}
+
+/// Elements of a panel.
+const fn panel(size: usize) -> usize {
+    128 / size
+}
+
+/// What a quotient by `divisor` is multiplied by: exact for dividends whose product with the divisor is below 2^32.
+fn inverse(divisor: usize) -> usize {
+    (1usize << 32).div_ceil(divisor.max(1))
+}
+
+fn panels_of_tap(convolution: &Convolution, size: usize) -> usize {
+    convolution.channels_of_group().div_ceil(panel(size))
+}
+
+/// Whether the channels of a tap are whole panels, so that K can be split between any two of them.
+pub(in crate::plan) fn has_whole_panels(convolution: &Convolution, size: usize) -> bool {
+    convolution.channels_of_group().is_multiple_of(panel(size))
+}
+
+/// K as Hopper's kernels go through it: with the zeros that fill up the last panel of each tap.
+pub(in crate::plan) fn padded_terms(convolution: &Convolution, size: usize, shape: Shape) -> usize {
+    PatchField::Panels.value(convolution, size, shape).saturating_mul(panel(size))
+}
+
+/// The window's corners as an im2col map has them, in pixels: how far the first tap begins before an image (its lower
+/// corner), and how far its last place is from the image's last pixel (its upper corner); down and to the right.
+pub(crate) fn corners(convolution: &Convolution) -> ([i64; 2], [i64; 2]) {
+    let of = convolution.measures();
+    let [above, below, left, right] = of.padding.map(|pixels| pixels as i64);
+    let reach = |i: usize| ((of.window[i] - 1) * of.dilation[i]) as i64;
+    ([-above, -left], [below - reach(0), right - reach(1)])
+}
+
+/// The most pixels that an im2col map moves on at once, and where its corners may lie.
+const MOST_STRIDE: usize = 8;
+const CORNERS: std::ops::RangeInclusive<i64> = -128..=127;
+/// Panels of K that quotients are exact for.
+const MOST_PANELS: usize = 1 << 16;
+
+/// Why an im2col map cannot describe the patches, if it cannot.
+pub(in crate::plan) fn beyond_tma(convolution: &Convolution, size: usize) -> Option<String> {
+    let of = convolution.measures();
+    let (lower, upper) = corners(convolution);
+    let panel = panel(size);
+    let rules = [
+        (
+            of.images == 0 || convolution.pixels() > 0 && convolution.channels_of_group() > 0,
+            "images have pixels and channels".to_owned(),
+        ),
+        (
+            (convolution.channels_of_group() * size).is_multiple_of(16),
+            format!("channels come by 16 bytes, and {} of {size} bytes do not", convolution.channels_of_group()),
+        ),
+        (of.groups == 1 || has_whole_panels(convolution, size), format!("a group's channels come by {panel}")),
+        (of.stride.iter().all(|stride| *stride <= MOST_STRIDE), format!("strides are at most {MOST_STRIDE}")),
+        (
+            lower.iter().chain(&upper).all(|corner| CORNERS.contains(corner)),
+            "a window begins and ends at most 128 pixels outside the image, or inside".to_owned(),
+        ),
+        (
+            convolution.taps().saturating_mul(panels_of_tap(convolution, size)) < MOST_PANELS,
+            format!("a filter has fewer than {MOST_PANELS} panels of {panel} channels"),
+        ),
+    ];
+    rules.into_iter().find(|(holds, _)| !holds).map(|(_, rule)| format!("its im2col maps have a rule: {rule}"))
+}
+
+impl Tile {
+    /// Whether its columns may be filters of several groups of a convolution, which read different channels.
+    pub(crate) fn spans_groups(&self, operation: Operation) -> bool {
+        let grouped = operation.convolution().filter(|convolution| convolution.measures().groups > 1);
+        grouped.is_some_and(|convolution| !convolution.filters_of_group().is_multiple_of(self.bn))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::ConvShape;
+
+    #[test]
+    fn quotients_are_exact_where_they_are_used() {
+        for divisor in [1usize, 2, 3, 5, 7, 11, 63, 64, 100, 255, 8191] {
+            for dividend in (0..MOST_PANELS).step_by(7).chain(MOST_PANELS - 20..MOST_PANELS) {
+                if dividend * divisor < 1 << 32 {
+                    assert_eq!((dividend * inverse(divisor)) >> 32, dividend / divisor, "{dividend} / {divisor}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn maps_have_limits() {
+        let base = ConvShape::new(2, [64, 64, 64], [64, 3, 3]).padding([1, 1]);
+        let why = |shape: ConvShape| beyond_tma(&Convolution::new(shape).unwrap(), 2);
+        assert_eq!(why(base), None);
+        assert_eq!(why(ConvShape { channels: 8, ..base }), None);
+        assert_eq!(why(base.stride([8, 8])), None);
+        assert_eq!(why(base.padding([128, 128])), None);
+        assert_eq!(why(ConvShape { channels: 128, ..base }.groups(2)), None);
+        let refused = |shape: ConvShape, word: &str| assert!(why(shape).is_some_and(|why| why.contains(word)), "{shape}: {word}");
+        refused(ConvShape { channels: 3, ..base }, "16 bytes");
+        refused(base.stride([9, 1]), "strides");
+        refused(base.padding([129, 0]), "128 pixels");
+        refused(base.dilation([65, 1]).padding_of([127, 1, 1, 1]), "128 pixels");
+        refused(base.groups(2), "group's channels");
+        refused(ConvShape { height: 0, ..base.padding([2, 1]) }, "pixels");
+    }
+
+    #[test]
+    fn corners_are_those_of_the_field() {
+        let shape = ConvShape::new(1, [20, 20, 64], [64, 5, 3]).padding_of([2, 1, 0, 3]).dilation([2, 4]);
+        assert_eq!(corners(&Convolution::new(shape).unwrap()), ([-2, 0], [1 - 8, 3 - 8]));
+    }
+}

@@ -1,0 +1,44 @@
+//! Which way round a problem is computed: as it is, or transposed, with A and B, M and N exchanged.
+
+use crate::check::{Checked, Role};
+use crate::ir::Order;
+use crate::plan::{Mainloop, choice};
+use crate::problem::{Operation, Shape};
+
+/// The extent up to which an output is narrow.
+pub(super) const NARROW: usize = 128;
+
+/// Whether most bytes of the epilogue's matrices lie column by column. The few rows of a GEMV are rows, whatever
+/// its outputs are. Hopper's mainloop stages either order as fast, but its
+/// tiles have at least 64 rows: there the shorter side of a narrow output becomes the columns.
+pub(super) fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainloop, shape: Shape) -> bool {
+    if operation.convolution().is_some() {
+        return false; // the images are always A
+    }
+    if mainloop == Mainloop::Gemv && shape.m.min(shape.n) <= choice::FEW {
+        return shape.m > shape.n;
+    }
+    if mainloop == Mainloop::Sm90a && shape.m.min(shape.n) <= NARROW {
+        return shape.m < shape.n;
+    }
+    lies_in_columns(operation, epilogue)
+}
+
+/// Whether most bytes of the matrices of an epilogue, and of an accumulator in memory, lie column by column.
+pub(super) fn lies_in_columns(operation: Operation, epilogue: &Checked) -> bool {
+    let (mut rows, mut columns) = (0, 0);
+    let mut count = |order: Order, bits: usize| match order {
+        Order::RowMajor => rows += bits,
+        Order::ColumnMajor => columns += bits,
+    };
+    for argument in epilogue.arguments() {
+        if let Some(operand) = argument.role.operand().filter(|o| o.axes.is_matrix()) {
+            let passes = if matches!(argument.role, Role::Update(_)) { 2 } else { 1 };
+            count(operand.order, passes * operand.dtype.bits());
+        }
+    }
+    if let (Operation::Pointwise { dtype, order }, Some(_)) = (operation, epilogue.accumulator()) {
+        count(order, dtype.bits());
+    }
+    columns > rows
+}

@@ -1,0 +1,41 @@
+// ---- producer of a convolution: the images come by im2col maps, the filters by an ordinary one ----
+// K goes panel by panel: 128 bytes of the channels of one tap. Both maps read zeros behind the channels of a tap and behind the
+// last panel. Quotients by numbers of the launch are products with their inverses.
+struct Tap { int number, down, right, channel; };
+DEVICE Tap tap_of_panel(const Params& p, u32 panel) {
+    const u32 number = u64(panel) * p.tap_panels_inverse >> 32, down = u64(number) * p.window_width_inverse >> 32;
+    return {int(number), int(down) * p.dilation_y, int(number - down * u32(p.window_width)) * p.dilation_x,
+            int(panel - number * u32(p.tap_panels)) * {{ panel_terms }}};
+}
+template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, const Tiles& tiles, u32 stage, u32 block) {
+    const u32 shared = shared_address(shared_memory), barrier = shared + FULL + stage * 8;
+    // Batch entries are parts of K.
+    const u32 first = u32(tiles.tile.batch) * u32(p.panels);
+#pragma unroll
+    for (int i = 0; i < PANELS; ++i) {
+        const u32 to = shared + stage * STAGE_BYTES + i * PANEL_BYTES, panel = block * PANELS + i;
+        const Tap tap = tap_of_panel(p, first + panel);
+        const bool exists = panel < u32(p.panels);
+        if constexpr (WITH_A) {
+            const int channel = exists ? tiles.channel + tap.channel : p.channels;
+            tma_load_patches(to, p.map0, p.a_policy, barrier, channel, tiles.window.x, tiles.window.y, tiles.window.image,
+                             tap.right, tap.down);
+        }
+        if constexpr (WITH_B) {
+            const int half = CLUSTER_M == 2 ? cluster_rank() : 0, column = tiles.tile.column + half * (BN / 2);
+            const int number = exists ? tap.number : 1 << 30;
+            const u32 at = to + A_BYTES + half * (BN * 64);
+            if constexpr (CLUSTER_M == 2) tma_load_multicast(at, p.map1, p.b_policy, barrier, tap.channel, column, number, 3);
+            else tma_load(at, p.map1, p.b_policy, barrier, tap.channel, column, number);
+        }
+    }
+}
+// Requests a panel of the first tile's filters into the L2 cache, where a write of an earlier kernel cannot be missed. The tiles
+// beside it, which have the same filters, request other panels.
+DEVICE void prefetch_filters(const Params& p, const Tiles& tiles) {
+    const u32 panel = u32(tiles.tile.row) / BM;
+    if (panel >= u32(p.panels)) return;
+    const Tap tap = tap_of_panel(p, u32(tiles.tile.batch) * u32(p.panels) + panel);
+    const int half = CLUSTER_M == 2 ? cluster_rank() : 0;
+    tma_prefetch_l2(p.map1, tap.channel, tiles.tile.column + half * (BN / 2), tap.number);
+}

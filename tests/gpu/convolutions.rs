@@ -1,0 +1,186 @@
+//! Convolutions on every mainloop: every tap, odd sizes, padding on one side, strides, dilation, groups, parts of K.
+
+use crate::case::Case;
+use postlude::build::recipes::Mask;
+use postlude::plan::{Mainloop, Tile};
+use postlude::prelude::*;
+use postlude::{Convolution, DType};
+
+/// Runs everything on a few separate threads, since compiling takes the time.
+fn run_all(cases: &[Case]) {
+    let failures = std::thread::scope(|scope| {
+        let per_thread = cases.len().div_ceil(8).max(1);
+        let runs: Vec<_> = cases.chunks(per_thread).map(|part| scope.spawn(|| part.iter().for_each(Case::run))).collect();
+        runs.into_iter().filter_map(|run| run.join().err()).count()
+    });
+    assert_eq!(failures, 0, "of {} cases", cases.len());
+}
+
+/// Bias and relu; a region of each image with a residual and a sum over pixels; and an output along M.
+fn epilogues(dtype: DType, convolution: &Convolution) -> Vec<Epilogue> {
+    let bias = Epilogue::build(|e| e.store("d", (e.acc() + e.load("bias", F32.over(N))).relu(), dtype));
+    let region = Epilogue::build(|e| {
+        let at = convolution.pixel(e);
+        let inside = at.y.ge(1).and(at.x.ge(2)).and(at.image.ne(1));
+        let z = e.acc() * e.load("scale", F32.over(M)) + e.load("residual", dtype);
+        e.store("d", z.region(inside, |z| z.tanh()).otherwise(|z| z), dtype);
+        e.reduce("sums", z, Monoid::Sum, F32.over(N));
+    });
+    let turned = Epilogue::build(|e| e.store("d", e.acc(), dtype.column_major()));
+    [bias, region, turned].into_iter().map(Result::unwrap).collect()
+}
+
+fn cases(dtype: DType, mainloop: Mainloop, shapes: &[ConvShape]) -> Vec<Case> {
+    let of = |shape: &ConvShape| {
+        let convolution = Convolution::new(*shape).unwrap();
+        let epilogues = epilogues(dtype, &convolution);
+        let conv = |epilogue: &Epilogue| Conv::of(dtype, convolution, epilogue).prefer(|gemm| gemm.mainloop(mainloop));
+        epilogues.iter().map(|epilogue| Case::new(conv(epilogue).gemm(), convolution.shape())).collect::<Vec<_>>()
+    };
+    shapes.iter().flat_map(of).collect()
+}
+
+/// What every mainloop takes.
+fn shapes(channels: usize) -> Vec<ConvShape> {
+    let base = ConvShape::new(3, [13, 11, channels], [72, 3, 3]);
+    vec![
+        base,
+        base.padding([1, 1]),
+        base.padding_of([2, 0, 0, 1]),
+        base.padding_of([0, 1, 2, 0]).stride([2, 2]),
+        base.dilation([2, 3]).padding([2, 3]),
+        base.stride([3, 8]).padding([1, 4]),
+        ConvShape { window: [1, 1], ..base }.stride([2, 2]),
+        ConvShape { window: [1, 1], ..base },
+        ConvShape { window: [5, 4], height: 9, width: 10, ..base }.padding([2, 2]),
+        ConvShape { window: [7, 7], height: 40, width: 33, images: 1, ..base }.stride([2, 2]).padding([3, 3]),
+        ConvShape { images: 0, ..base },
+        ConvShape::line(5, [50, channels], [130, 5]).padding([0, 2]).dilation([1, 2]),
+        ConvShape { filters: 256, channels: 2 * channels.next_multiple_of(64), ..base }.groups(2).padding([1, 1]),
+    ]
+}
+
+#[test]
+fn sm90a() {
+    for (dtype, channels) in [(F16, 64), (BF16, 8), (F16, 72), (BF16, 160)] {
+        run_all(&cases(dtype, Mainloop::Sm90a, &shapes(channels)));
+    }
+}
+
+/// Tiles of either schedule, two panels a stage, clusters, and one consumer, on more tiles than there are multiprocessors.
+#[test]
+fn tiles_of_sm90a() {
+    let shape = ConvShape::new(9, [31, 29, 72], [256, 3, 3]).padding([1, 1]);
+    let convolution = Convolution::new(shape).unwrap();
+    let mut all = Vec::new();
+    for epilogue in &epilogues(F16, &convolution)[..2] {
+        let conv = Conv::of(F16, convolution, epilogue).prefer(|gemm| gemm.mainloop(Mainloop::Sm90a));
+        let plan = conv.kernel_plan(postlude::target::Target::SM_90A, 132).unwrap();
+        let tiles: Vec<Tile> = plan.choice.candidates().map(|(tile, _)| tile).collect();
+        assert!(tiles.iter().any(|tile| tile.cluster() == 2), "pairs share filters");
+        for tile in tiles.into_iter().step_by(3) {
+            all.push(Case::new(conv.clone().prefer(|gemm| gemm.tile(tile)).gemm(), convolution.shape()));
+        }
+    }
+    run_all(&all);
+}
+
+#[test]
+fn sm80() {
+    for (dtype, channels) in [(F16, 64), (BF16, 3), (F16, 10), (BF16, 20), (F16, 40)] {
+        let mut all = shapes(channels);
+        // What im2col maps cannot describe.
+        let base = ConvShape::new(2, [30, 31, channels], [40, 3, 3]);
+        all.extend([base.stride([9, 10]), base.dilation([70, 1]).padding([70, 0]), base.padding([130, 0])]);
+        run_all(&cases(dtype, Mainloop::Sm80, &all));
+    }
+}
+
+#[test]
+fn simt() {
+    for (dtype, channels) in [(F32, 64), (F16, 3), (BF16, 8)] {
+        let mut all = shapes(channels);
+        all.push(ConvShape::new(2, [30, 31, channels], [40, 3, 3]).stride([9, 10]).padding([9, 1]));
+        run_all(&cases(dtype, Mainloop::Simt, &all));
+    }
+}
+
+/// Groups whose filters do not fill a tile: of 10 and 6 filters, depthwise with one filter a channel and with three.
+#[test]
+fn groups() {
+    let base = ConvShape::new(2, [13, 11, 80], [40, 3, 3]).padding([1, 1]);
+    let all = [
+        base.groups(4),
+        ConvShape { channels: 24, filters: 36, ..base }.groups(6).stride([2, 1]),
+        ConvShape { channels: 3, filters: 9, ..base }.groups(3),
+        ConvShape { filters: 80, ..base }.groups(80),
+        ConvShape { filters: 240, ..base }.groups(80).dilation([2, 1]),
+        ConvShape { channels: 256, filters: 256, ..base }.groups(32),
+    ];
+    for (dtype, mainloop) in [(F16, Mainloop::Sm80), (BF16, Mainloop::Simt), (F32, Mainloop::Simt)] {
+        run_all(&cases(dtype, mainloop, &all));
+    }
+    // Nobody says how.
+    let convolution = Convolution::new(all[5]).unwrap();
+    for epilogue in epilogues(F16, &convolution) {
+        Case::new(Conv::of(F16, convolution, &epilogue).gemm(), convolution.shape()).run();
+    }
+}
+
+#[test]
+fn tf32() {
+    let convolution = Convolution::new(ConvShape::new(2, [13, 11, 36], [72, 3, 3]).padding([1, 1])).unwrap();
+    let epilogue = &epilogues(F32, &convolution)[0];
+    let conv = Conv::of(F32, convolution, epilogue).prefer(|gemm| gemm.tf32(true));
+    Case::new(conv.gemm(), convolution.shape()).run();
+}
+
+#[test]
+fn eight_bits() {
+    for (dtype, mainloop) in [(E4M3, Mainloop::Sm90a), (I8, Mainloop::Sm90a), (E5M2, Mainloop::Sm80), (U8, Mainloop::Simt)] {
+        let shape = ConvShape::new(2, [13, 11, 144], [80, 3, 3]).padding([1, 1]).stride([2, 1]);
+        let epilogue = Epilogue::build(|e| {
+            let z = if dtype.value_type().is_float() { e.acc() } else { e.acc_i32().cast(F32) * 0.001 };
+            e.store("d", z + e.load("bias", F32.over(N)), F32);
+        });
+        let conv = Conv::new(dtype, shape, &epilogue.unwrap()).unwrap().prefer(|gemm| gemm.mainloop(mainloop));
+        Case::new(conv.gemm(), conv.shape()).run();
+    }
+}
+
+/// Parts of K begin at any panel; the parts of an odd number of panels end inside a stage of two.
+#[test]
+fn parts_of_k() {
+    let shape = ConvShape::new(2, [9, 7, 128], [72, 3, 3]).padding([1, 1]);
+    let convolution = Convolution::new(shape).unwrap();
+    let mut all = Vec::new();
+    for mainloop in [Mainloop::Sm90a, Mainloop::Sm80, Mainloop::Simt] {
+        for (parts, epilogue) in [2, 6, 18].into_iter().zip(epilogues(F16, &convolution)) {
+            let conv = Conv::of(F16, convolution, &epilogue).prefer(|gemm| gemm.mainloop(mainloop).split_k(parts));
+            all.push(Case::new(conv.gemm(), convolution.shape()));
+        }
+    }
+    run_all(&all);
+}
+
+/// Slices of wider images, filters and outputs; unaligned addresses.
+#[test]
+fn slices() {
+    let shape = ConvShape::new(2, [9, 7, 64], [72, 3, 3]).padding([1, 1]);
+    let convolution = Convolution::new(shape).unwrap();
+    for epilogue in epilogues(F16, &convolution) {
+        let conv = Conv::of(F16, convolution, &epilogue);
+        for (offset, ld) in [(64, 192), (4, 68), (1, 65)] {
+            let case = Case::new(conv.gemm(), convolution.shape()).offset("a", offset).ld("a", ld);
+            case.offset("b", offset).ld("b", 9 * 64 + ld).run();
+        }
+    }
+}
+
+/// What the rows of a convolution come to: a softmax over the channels of each pixel.
+#[test]
+fn rows() {
+    let epilogue = postlude::build::recipes::softmax(Mask::None, F16).unwrap();
+    let conv = Conv::new(F16, ConvShape::new(2, [9, 7, 64], [72, 3, 3]).padding([1, 1]), &epilogue).unwrap();
+    Case::new(conv.gemm(), conv.shape()).run();
+}
