@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// use postlude::prelude::*;
 /// use postlude::grad::Wrt;
 /// let epilogue = postlude::build::recipes::bias_activation(F16, F16, |z| z.relu())?;
-/// Gradients of the accumulator and the bias. The caller keeps `d`, from which ReLU's mask follows.
+/// // Gradients of the accumulator and the bias. The caller keeps `d`, from which ReLU's mask follows.
 /// let pair = epilogue.backward(Wrt::all().keeps("d"))?;
 /// assert_eq!(pair.reserve().bits_per_element(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
