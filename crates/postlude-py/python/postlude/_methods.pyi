@@ -24,10 +24,10 @@ class Methods:
         """`|a|`. Its derivative at 0 and at NaN is 0."""
 
     def min(self, *rest: Any) -> Expr:
-        """The smaller, of two zeros -0; NaN if either is NaN. Where both are equal the gradient goes to the second."""
+        """The smaller value, and -0 of two zeros; NaN if either is NaN. If both are equal the gradient goes to the second."""
 
     def max(self, *rest: Any) -> Expr:
-        """The larger, of two zeros +0; NaN if either is NaN, which is what makes `max(x, 0)` the NaN-propagating ReLU. Where both are equal the gradient goes to the second."""
+        """The larger value, and +0 of two zeros; NaN if either is NaN, so `max(x, 0)` is the NaN-propagating ReLU. If both are equal the gradient goes to the second."""
 
     def fma(self, *rest: Any) -> Expr:
         """`a * b + c`, rounded once."""
@@ -39,16 +39,16 @@ class Methods:
         """`2^a`."""
 
     def log(self, *rest: Any) -> Expr:
-        """Natural logarithm: -inf of 0, NaN of what is below."""
+        """Natural logarithm: -inf at 0, NaN below."""
 
     def log1p(self, *rest: Any) -> Expr:
-        """`log(1 + a)`, accurate near 0; NaN where `a < -1`."""
+        """`log(1 + a)`, accurate near 0; NaN if `a < -1`."""
 
     def expm1(self, *rest: Any) -> Expr:
         """`e^a - 1`, accurate near 0."""
 
     def sqrt(self, *rest: Any) -> Expr:
-        """Square root; NaN of what is below 0."""
+        """Square root; NaN below 0."""
 
     def rsqrt(self, *rest: Any) -> Expr:
         """`1 / sqrt(a)`: inf at 0, NaN below."""
@@ -57,7 +57,7 @@ class Methods:
         """`1 / a`."""
 
     def pow(self, *rest: Any) -> Expr:
-        """`a` to the power `b`, as C's `powf`. The gradient of the exponent takes `log(a)` and is right for `a > 0`. The fast form takes `a` for 0 below 2^-126, and exponents for what they are up to 2^22."""
+        """`a` to the power `b`, as C's `powf`. The gradient of the exponent uses `log(a)` and is correct for `a > 0`. The fast form treats `a` below 2^-126 as 0, and takes exponents up to 2^22."""
 
     def tanh(self, *rest: Any) -> Expr:
         """Hyperbolic tangent, between -1 and 1."""
@@ -102,10 +102,10 @@ class Methods:
         """Inverse hyperbolic tangent: infinite at -1 and 1, NaN beyond."""
 
     def log2(self, *rest: Any) -> Expr:
-        """Logarithm to base 2: -inf of 0, NaN of what is below."""
+        """Logarithm to base 2: -inf at 0, NaN below."""
 
     def log10(self, *rest: Any) -> Expr:
-        """Logarithm to base 10: -inf of 0, NaN of what is below."""
+        """Logarithm to base 10: -inf at 0, NaN below."""
 
     def exp10(self, *rest: Any) -> Expr:
         """`10^a`."""
@@ -114,13 +114,13 @@ class Methods:
         """Cube root, with the sign of `a`."""
 
     def erfc(self, *rest: Any) -> Expr:
-        """`1 - erf(a)`, accurate where that is small."""
+        """`1 - erf(a)`, accurate where the result is small."""
 
     def rcbrt(self, *rest: Any) -> Expr:
         """`1 / cbrt(a)`, with the sign of `a`; infinite at 0."""
 
     def hypot(self, *rest: Any) -> Expr:
-        """`sqrt(a^2 + b^2)`, whose squares do not overflow. The fast form is infinite from about 1e19 on. Its derivative at (0, 0) is 0."""
+        """`sqrt(a^2 + b^2)` without overflow of the squares. The fast form is infinite from about 1e19 on. Its derivative at (0, 0) is 0."""
 
     def sinpi(self, *rest: Any) -> Expr:
         """`sin(pi a)`, without the rounding of `pi a`."""
@@ -132,13 +132,13 @@ class Methods:
         """Inverse error function: infinite at -1 and 1, NaN beyond."""
 
     def normcdf(self, *rest: Any) -> Expr:
-        """The cumulative normal distribution, `erfc(-a / sqrt(2)) / 2`: accurate where that is small."""
+        """The cumulative normal distribution, `erfc(-a / sqrt(2)) / 2`: accurate where it is small."""
 
     def floor(self, *rest: Any) -> Expr:
-        """Largest integer not above."""
+        """The largest integer that is not larger."""
 
     def ceil(self, *rest: Any) -> Expr:
-        """Smallest integer not below."""
+        """The smallest integer that is not smaller."""
 
     def round(self, *rest: Any) -> Expr:
         """Nearest integer, ties to even."""
@@ -147,13 +147,13 @@ class Methods:
         """Nearest integer towards 0."""
 
     def copysign(self, *rest: Any) -> Expr:
-        """The magnitude of `a` with the sign of `b`, which may be that of a zero. Its derivative where `a` is 0 is 0."""
+        """The magnitude of `a` with the sign of `b`, which may be that of a zero. Its derivative is 0 where `a` is 0."""
 
     def min_num(self, *rest: Any) -> Expr:
-        """The smaller, of two zeros -0; if one is NaN the other one (IEEE 754's `minNum`). Where both are equal the gradient goes to the second."""
+        """The smaller value, and -0 of two zeros; if one is NaN, the other one (IEEE 754's `minNum`). If both are equal the gradient goes to the second."""
 
     def max_num(self, *rest: Any) -> Expr:
-        """The larger, of two zeros +0; if one is NaN the other one (IEEE 754's `maxNum`). Where both are equal the gradient goes to the second."""
+        """The larger value, and +0 of two zeros; if one is NaN, the other one (IEEE 754's `maxNum`). If both are equal the gradient goes to the second."""
 
     def sign(self, *rest: Any) -> Expr:
         """The sign: -1, 0 or 1; NaN of NaN."""
@@ -165,16 +165,16 @@ class Methods:
         """Floor division of integers, as Python's `//`: the quotient rounds towards minus infinity. Division by zero gives 0."""
 
     def floor_mod(self, *rest: Any) -> Expr:
-        """Floor modulus of integers, as Python's `%`: what floor division leaves, with the sign of `b`. Modulo zero is 0."""
+        """Floor modulus of integers, as Python's `%`: the remainder of floor division, with the sign of `b`. Modulo zero is 0."""
 
     def shl(self, *rest: Any) -> Expr:
-        """The bits of an integer `b` places up, zeros behind them. All bits are gone where `b` is not in 0 to 31."""
+        """Shifts the bits of an integer up by `b` places, and fills with zeros. The result is 0 if `b` is not in 0 to 31."""
 
     def shr(self, *rest: Any) -> Expr:
-        """The bits of an integer `b` places down, copies of its sign before them (an arithmetic shift). Only the sign is left, as 0 or -1, where `b` is not in 0 to 31."""
+        """Shifts the bits of an integer down by `b` places, and fills with copies of its sign (an arithmetic shift). Only the sign is left, as 0 or -1, if `b` is not in 0 to 31."""
 
     def popcount(self, *rest: Any) -> Expr:
-        """How many bits of an integer are 1."""
+        """The number of bits of an integer that are 1."""
 
     def is_nan(self, *rest: Any) -> Expr:
         """Whether a value is NaN."""
@@ -186,10 +186,10 @@ class Methods:
         """Whether a value is neither infinite nor NaN."""
 
     def eq(self, *rest: Any) -> Expr:
-        """`a == b`; false if either is NaN. Of conditions, whether both are the same."""
+        """`a == b`; false if either is NaN. For conditions, whether both are the same."""
 
     def ne(self, *rest: Any) -> Expr:
-        """`a != b`; true if either is NaN. Of conditions, whether they differ."""
+        """`a != b`; true if either is NaN. For conditions, whether they differ."""
 
     def lt(self, *rest: Any) -> Expr:
         """`a < b`; false if either is NaN."""
@@ -204,7 +204,7 @@ class Methods:
         """`a >= b`; false if either is NaN."""
 
     def xor(self, *rest: Any) -> Expr:
-        """Either, but not both. Of integers, the bits in which they differ."""
+        """Whether exactly one holds. For integers, the bits in which they differ."""
 
     def to_f32(self, *rest: Any) -> Expr:
         """To `f32`; an integer and an `f64` round to nearest even."""
@@ -213,28 +213,28 @@ class Methods:
         """To `f64`: exact."""
 
     def to_i32(self, *rest: Any) -> Expr:
-        """To `i32`: towards zero, saturating; NaN gives 0."""
+        """To `i32`: rounds towards zero and saturates; NaN gives 0."""
 
     def to_bool(self, *rest: Any) -> Expr:
         """To a truth value: whether it differs from 0. NaN gives true."""
 
     def to_bits(self, *rest: Any) -> Expr:
-        """The bits of an `f32` as an integer. Which bits a NaN has is not specified."""
+        """The bits of an `f32` as an integer. The bits of a NaN are not specified."""
 
     def from_bits(self, *rest: Any) -> Expr:
-        """The `f32` whose bits an integer has. Which bits a NaN keeps is not specified."""
+        """The `f32` with the bits of an integer. The bits of a NaN are not specified."""
 
     def round_f16(self, *rest: Any) -> Expr:
-        """Rounds to the nearest `f16`, ties to even, once; the result is an `f32` value. The gradient passes straight through."""
+        """Rounds once to the nearest `f16`, ties to even. The result is an `f32` value. The gradient passes through unchanged."""
 
     def round_bf16(self, *rest: Any) -> Expr:
-        """Rounds to the nearest `bf16`, ties to even, once; the result is an `f32` value. The gradient passes straight through."""
+        """Rounds once to the nearest `bf16`, ties to even. The result is an `f32` value. The gradient passes through unchanged."""
 
     def round_e4m3(self, *rest: Any) -> Expr:
-        """Rounds to the nearest `e4m3`, ties to even, once; what is larger than 448 becomes 448. The result is an `f32` value. The gradient passes straight through up to 448, and is zero beyond."""
+        """Rounds once to the nearest `e4m3`, ties to even. A number beyond 448 becomes 448. The result is an `f32` value. The gradient passes through unchanged up to 448, and is zero beyond."""
 
     def round_e5m2(self, *rest: Any) -> Expr:
-        """Rounds to the nearest `e5m2`, ties to even, once; what is larger than 57344 becomes 57344. The result is an `f32` value. The gradient passes straight through up to 57344, and is zero beyond."""
+        """Rounds once to the nearest `e5m2`, ties to even. A number beyond 57344 becomes 57344. The result is an `f32` value. The gradient passes through unchanged up to 57344, and is zero beyond."""
 
     def to_i8(self, *rest: Any) -> Expr:
         """To the nearest integer from -128 to 127, ties to even; NaN gives 0."""
