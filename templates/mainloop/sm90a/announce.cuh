@@ -10,14 +10,16 @@ DEVICE Announced& announced(u32 group) { return shared_at<Announced>(AT_PARTS + 
 // Called by the warp that stages vectors.
 DEVICE void announce(const Params& p, const TileOrigin& tile, u32 count, int lane) {
     const u32 shared = shared_address(shared_memory);
-    // A lane for each consumer: the way to memory and back takes as long for one as for all.
-    if (lane < (PING_PONG ? 1 : CONSUMERS)) {
-        const u32 group = PING_PONG ? count & 1 : u32(lane);
+#pragma unroll 1
+    for (u32 i = 0; i < (PING_PONG ? 1 : CONSUMERS); ++i) {
+        const u32 group = PING_PONG ? count & 1 : i;
         mbarrier_wait(shared + HANDED_IN + group * 8, (PING_PONG ? count >> 1 : count) & 1);
-        const TileOrigin unit{tile.row + (PING_PONG ? 0 : lane * WARPGROUP_ROWS), tile.column, tile.batch};
-        announced(group) = {epilogue_arrive(p, unit), unit};
-        mbarrier_arrive(shared + ANNOUNCED + group * 8);
+        if (lane == 0) {
+            const TileOrigin unit{tile.row + int(PING_PONG ? 0 : i * WARPGROUP_ROWS), tile.column, tile.batch};
+            announced(group) = {epilogue_arrive(p, unit), unit};
+            mbarrier_arrive(shared + ANNOUNCED + group * 8);
+        }
+        __syncwarp();
     }
-    __syncwarp();
 }
 
