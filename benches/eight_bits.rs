@@ -13,18 +13,16 @@ mod cublaslt;
 #[path = "gemm/statistics.rs"]
 #[allow(dead_code, reason = "the other benchmark uses the rest")]
 mod statistics;
+mod turns;
 
 use cublaslt::{Addresses, EightBits, Library, Product, Request};
-use postlude::cudarc::driver::sys::CUevent_flags;
 use postlude::cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 use postlude::prelude::*;
 use postlude::{Gemm, Tensor};
-use statistics::{Shuffle, Spread, median};
-use std::error::Error;
+use statistics::{Spread, median};
 use std::rc::Rc;
 use std::sync::Arc;
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use turns::{Contender, Result, contest, value};
 
 const SHAPES: [Shape; 5] = [
     Shape::new(8192, 8192, 8192),
@@ -33,8 +31,7 @@ const SHAPES: [Shape; 5] = [
     Shape::new(4096, 14336, 4096),
     Shape::new(2048, 2048, 2048),
 ];
-/// Seconds of a contender in a round, and rounds.
-const SLICE: f64 = 2e-3;
+/// Rounds.
 const ROUNDS: usize = 15;
 /// Bytes that the sets of matrices come to together.
 const BEYOND_CACHE: usize = 200 << 20;
@@ -144,16 +141,7 @@ impl Operands {
     }
 }
 
-/// Enqueues one launch over the operands of a turn.
-type Launch<'a> = Box<dyn Fn(&mut Operands, usize) -> Result<()> + 'a>;
-
-/// One contender: what it is called, and how it launches.
-struct Contender<'a> {
-    name: String,
-    launch: Launch<'a>,
-}
-
-fn ours<'a>(stream: &'a Arc<CudaStream>, name: String, plan: postlude::Plan, gemm: &Gemm, does: Does) -> Contender<'a> {
+fn ours<'a>(stream: &'a Arc<CudaStream>, name: String, plan: postlude::Plan, gemm: &Gemm, does: Does) -> Contender<'a, Operands> {
     let (dtype, epilogue) = (gemm.operation().dtype(), gemm.epilogue().clone());
     let launch = move |operands: &mut Operands, turn: usize| {
         let turn = turn % operands.sets.len();
@@ -181,7 +169,7 @@ fn theirs<'a>(
     fast: bool,
     shape: Shape,
     operands: &mut Operands,
-) -> Result<Vec<Contender<'a>>> {
+) -> Result<Vec<Contender<'a, Operands>>> {
     let at = move |operands: &mut Operands, turn: usize| {
         let turn = turn % operands.sets.len();
         let Operands { sets, bias, scale, amax, .. } = operands;
@@ -199,7 +187,7 @@ fn theirs<'a>(
     };
     let (what, epilogue) = does.peer(dtype);
     let d = if dtype == I8 && does == Does::Scaled { I32 } else { does.d(dtype) };
-    let eight_bits = Some(EightBits { b: dtype, d, fast: fast && dtype != I8 });
+    let eight_bits = Some(EightBits { b: dtype, d, fast: fast && dtype != I8, blocks: [false; 2] });
     let request = Request { dtype, layout: TN, shape, epilogue, bias: BF16, aux_ld: 0, eight_bits };
     let product = Rc::new(Product::new(library, &request, &at(operands, 0))?);
     let each = (0..product.algorithms()).map(|algorithm| {
@@ -215,36 +203,6 @@ fn theirs<'a>(
     Ok(each.collect())
 }
 
-/// Seconds of a launch.
-fn time(stream: &Arc<CudaStream>, contender: &Contender<'_>, operands: &mut Operands, launches: usize) -> Result<f64> {
-    let start = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
-    (0..launches).try_for_each(|turn| (contender.launch)(operands, turn))?;
-    let end = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
-    end.synchronize()?;
-    Ok(f64::from(start.elapsed_ms(&end)?) / 1e3 / launches as f64)
-}
-
-/// Seconds of every contender in every round; of those that fail nothing.
-fn contest(
-    stream: &Arc<CudaStream>,
-    contenders: &[Contender<'_>],
-    operands: &mut Operands,
-    rounds: usize,
-) -> Result<Vec<Vec<f64>>> {
-    let mut launches = Vec::new();
-    for contender in contenders {
-        let once = time(stream, contender, operands, 1).and_then(|_| time(stream, contender, operands, 4));
-        launches.push(once.map_or(0, |seconds| (SLICE / seconds).ceil() as usize));
-    }
-    let (mut seconds, mut shuffle) = (vec![Vec::new(); contenders.len()], Shuffle::new(7));
-    for _ in 0..rounds {
-        for i in shuffle.order(contenders.len()).into_iter().filter(|i| launches[*i] > 0) {
-            seconds[i].push(time(stream, &contenders[i], operands, launches[i])?);
-        }
-    }
-    Ok(seconds)
-}
-
 /// What to measure.
 struct Options {
     /// Tiles beside the chosen one.
@@ -257,19 +215,12 @@ struct Options {
 
 impl Options {
     fn of(args: &[String]) -> Result<Options> {
-        let value = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1));
-        let shape = |text: &String| -> Result<Shape> {
-            let extents: Vec<usize> = text.split('x').map(str::parse).collect::<std::result::Result<_, _>>()?;
-            let &[m, n, k] = extents.as_slice() else {
-                return Err(format!("`{text}` is not a shape: write it as 4096x4096x4096").into());
-            };
-            Ok(Shape::new(m, n, k))
-        };
+        let value = |name: &str| value(args, name);
         Ok(Options {
             tiles: value("--tiles").map_or(Ok(0), |tiles| tiles.parse())?,
             // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
             rounds: if args.iter().any(|arg| arg == "--bench") { ROUNDS } else { 1 },
-            shapes: value("--shape").map_or(Ok(SHAPES.to_vec()), |text| shape(text).map(|shape| vec![shape]))?,
+            shapes: value("--shape").map_or(Ok(SHAPES.to_vec()), |text| turns::shape(text).map(|shape| vec![shape]))?,
             only: value("--only").cloned().unwrap_or_default(),
         })
     }

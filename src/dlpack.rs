@@ -92,7 +92,7 @@ pub const fn data_type(dtype: DType) -> DLDataType {
         DType::E5M2 => (DLDataTypeCode::FLOAT8_E5M2, 8),
         DType::I32 => (DLDataTypeCode::INT, 32),
         DType::I8 => (DLDataTypeCode::INT, 8),
-        DType::U8 | DType::Bits8 | DType::Bits128 => (DLDataTypeCode::UINT, 8),
+        DType::U8 | DType::I4 | DType::U4 | DType::Bits8 | DType::Bits128 => (DLDataTypeCode::UINT, 8),
         DType::Bool => (DLDataTypeCode::BOOL, 8),
     };
     DLDataType { code, bits, lanes: 1 }

@@ -41,6 +41,12 @@ pub enum DType {
     I8,
     /// The same without a sign: 0 to 255. In a program it is a `u8`.
     U8,
+    /// 4-bit two's complement integer, -8 to 7, for an operand of a product alone. Two share a byte: the one with the lower
+    /// index has the lower four bits. Each run begins with a new byte, so leading dimension and batch stride, in elements,
+    /// are even. In a program these bytes are `u8`.
+    I4,
+    /// The same without a sign: 0 to 15.
+    U4,
     /// One byte, 0 or 1. Any other byte reads as true. In a program it is a `u8`, because a `bool` forbids other bytes.
     Bool,
     /// One bit, the lowest of a byte first. Each run (a row of a row-major matrix) begins with a new byte, so leading
@@ -86,11 +92,15 @@ impl Facts {
     const fn bits(name: &'static str, run: usize) -> Facts {
         Facts { name, size: 1, packed: 8, run, cuda: "b1", value: ValueType::Bool }
     }
+
+    const fn nibbles(name: &'static str, cuda: &'static str) -> Facts {
+        Facts { name, size: 1, packed: 2, run: 2, cuda, value: ValueType::I32 }
+    }
 }
 
 impl DType {
     /// Every format, in declaration order.
-    pub const ALL: [DType; 12] = [
+    pub const ALL: [DType; 14] = [
         DType::F32,
         DType::F64,
         DType::F16,
@@ -100,6 +110,8 @@ impl DType {
         DType::I32,
         DType::I8,
         DType::U8,
+        DType::I4,
+        DType::U4,
         DType::Bool,
         DType::Bits8,
         DType::Bits128,
@@ -116,6 +128,8 @@ impl DType {
             DType::I32 => Facts::bytes("i32", 4, "int", ValueType::I32),
             DType::I8 => Facts::bytes("i8", 1, "int8", ValueType::I32),
             DType::U8 => Facts::bytes("u8", 1, "uint8", ValueType::I32),
+            DType::I4 => Facts::nibbles("i4", "int4x2"),
+            DType::U4 => Facts::nibbles("u4", "uint4x2"),
             DType::Bool => Facts::bytes("bool", 1, "b8", ValueType::Bool),
             DType::Bits8 => Facts::bits("bits8", 8),
             DType::Bits128 => Facts::bits("bits128", 128),
@@ -132,7 +146,7 @@ impl DType {
         DType::ALL.into_iter().find(|d| d.name() == name)
     }
 
-    /// Bytes of an element; for the bit formats, of the byte that eight elements share.
+    /// Bytes of an element; for packed formats, of the byte that several elements share.
     pub const fn size(self) -> usize {
         self.facts().size
     }
@@ -142,7 +156,13 @@ impl DType {
         self.facts().packed > 1
     }
 
-    /// Leading dimensions and batch strides are multiples of this, in elements: 1, or 8 and 128 for the bit formats.
+    /// Elements that share a piece of memory of [`size`](DType::size) bytes.
+    pub const fn packed(self) -> usize {
+        self.facts().packed
+    }
+
+    /// Leading dimensions and batch strides are multiples of this, in elements: 1, or 8 and 128 for the bit formats, and 2
+    /// for integers of four bits.
     pub const fn run(self) -> usize {
         self.facts().run
     }
@@ -185,6 +205,11 @@ impl DType {
         matches!(self, DType::E4M3 | DType::E5M2 | DType::I8 | DType::U8)
     }
 
+    /// Whether it is an integer of four bits, which only operands of a product are.
+    pub const fn is_four_bits(self) -> bool {
+        matches!(self, DType::I4 | DType::U4)
+    }
+
     /// Whether a store takes values of a type: the type of a load, and `f32` if the store saturates to an integer.
     pub const fn takes(self, value: ValueType) -> bool {
         let saturates = matches!(self, DType::I8 | DType::U8) && matches!(value, ValueType::F32);
@@ -206,7 +231,13 @@ impl DType {
 
     /// Whether matrices A and B may have this format.
     pub const fn multiplies(self) -> bool {
-        !matches!(self.value_type(), ValueType::Bool)
+        !matches!(self.value_type(), ValueType::Bool) && !self.is_four_bits()
+    }
+
+    /// Whether an operand of this format is widened to a 16-bit format when it meets one: weights of eight or four bits
+    /// beside activations.
+    pub const fn widens_beside(self, other: DType) -> bool {
+        (self.is_eight_bits() || self.is_four_bits()) && matches!(other, DType::F16 | DType::BF16)
     }
 
     /// Whether a product's operands may have this format and another one.
@@ -233,6 +264,8 @@ impl DType {
             // `as` saturates, and turns NaN into 0.
             DType::I8 => f64::from(x.round_ties_even() as i8),
             DType::U8 => f64::from(x.round_ties_even() as u8),
+            DType::I4 => f64::from((x.round_ties_even() as i8).clamp(-8, 7)),
+            DType::U4 => f64::from((x.round_ties_even() as u8).min(15)),
             DType::Bool | DType::Bits8 | DType::Bits128 => f64::from(u8::from(x != 0.0)),
         }
     }
@@ -269,6 +302,9 @@ impl DType {
             DType::I32 => f64::from(i32::from_le_bytes(word(bytes, at))),
             DType::I8 => f64::from(bytes[at] as i8),
             DType::U8 => f64::from(bytes[at]),
+            // The sign is the highest of four bits.
+            DType::I4 => f64::from((bytes[at] << (4 - index % 2 * 4)) as i8 >> 4),
+            DType::U4 => f64::from(bytes[at] >> (index % 2 * 4) & 0xf),
             DType::Bool => f64::from(u8::from(bytes[at] != 0)),
             DType::Bits8 | DType::Bits128 => f64::from(bytes[at] >> (index % 8) & 1),
         }
@@ -324,6 +360,10 @@ impl DType {
             DType::I32 => bytes[at..at + 4].copy_from_slice(&(x as i32).to_le_bytes()),
             DType::I8 => bytes[at] = (x.round_ties_even() as i8) as u8,
             DType::U8 => bytes[at] = x.round_ties_even() as u8,
+            DType::I4 | DType::U4 => {
+                let shift = index % 2 * 4;
+                bytes[at] = bytes[at] & !(0xf << shift) | (self.round(x) as i8 as u8 & 0xf) << shift;
+            }
             DType::Bool => bytes[at] = u8::from(x != 0.0),
             DType::Bits8 | DType::Bits128 => bytes[at] = bytes[at] & !(1 << (index % 8)) | u8::from(x != 0.0) << (index % 8),
         }

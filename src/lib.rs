@@ -386,6 +386,7 @@ pub mod source;
 pub mod target;
 #[cfg(feature = "cuda")]
 pub mod tune;
+pub mod weights;
 
 pub use args::{Args, HostArgs, IntoTensor, Tensor};
 pub use build::{Builder, Epilogue, Expr};
@@ -403,7 +404,7 @@ pub use gemm::Plan;
 pub use gemm::{Conv, Gemm, RanOn};
 pub use half;
 pub use ir::{CustomMonoid, CustomOp, Monoid, Op, Operand, Registry, Side};
-pub use problem::{ConvShape, Convolution, Layout, Operation, Shape};
+pub use problem::{Blocks, ConvShape, Convolution, Layout, Operation, Shape};
 pub use reference::Precision;
 
 /// The names that most programs need, in one line: `use postlude::prelude::*;`.
@@ -412,7 +413,7 @@ pub mod prelude {
     pub use crate::build::{Builder, Epilogue, Expr};
     #[cfg(feature = "cuda")]
     pub use crate::device::{Device, DeviceArgs};
-    pub use crate::dtype::DType::{self, BF16, Bits8, Bits128, Bool, E4M3, E5M2, F16, F32, F64, I8, I32, U8};
+    pub use crate::dtype::DType::{self, BF16, Bits8, Bits128, Bool, E4M3, E5M2, F16, F32, F64, I4, I8, I32, U4, U8};
     #[cfg(feature = "cuda")]
     pub use crate::gemm::Plan;
     pub use crate::gemm::{Conv, Gemm, RanOn};

@@ -2,9 +2,11 @@
 
 mod convolution;
 mod layouts;
+mod scales;
 
 pub use convolution::{ConvFault, ConvShape, Convolution};
 pub use layouts::{nchw_to_nhwc, nhwc_to_nchw, oihw_to_krsc};
+pub use scales::{Blocks, ScaleField};
 
 use crate::dtype::{DType, ValueType};
 use crate::ir::Order;
@@ -101,7 +103,8 @@ impl fmt::Display for Layout {
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// A matrix product of `a` (M x K) and `b` (K x N), accumulated in `f32` (`f64` for `f64`, `i32` for integers). Both
-    /// have one format, except that the two fp8 formats may be mixed, and the two 8-bit integers.
+    /// have one format, except that the two fp8 formats may be mixed, and the two 8-bit integers, and that one of them may be
+    /// of eight or four bits beside a 16-bit one.
     Product {
         /// Format of A.
         a: DType,
@@ -109,6 +112,9 @@ pub enum Operation {
         b: DType,
         /// Their layout.
         layout: Layout,
+        /// The blocks of A and of B that are scaled, if they are.
+        #[serde(default, skip_serializing_if = "are_unscaled")]
+        scales: [Option<Blocks>; 2],
     },
     /// A convolution of the images `a` with the filters `b`: a product of one row for each output pixel, and one column for
     /// each filter.
@@ -127,13 +133,47 @@ pub enum Operation {
     },
 }
 
+/// Whether neither operand has blocks.
+fn are_unscaled(scales: &[Option<Blocks>; 2]) -> bool {
+    *scales == [None; 2]
+}
+
 impl Operation {
     /// The product of matrices of one format.
     pub const fn product(dtype: DType, layout: Layout) -> Operation {
-        Operation::Product { a: dtype, b: dtype, layout }
+        Operation::mixed(dtype, dtype, layout)
     }
 
-    /// Format of `a`. That of `b`, if there is one, has elements of the same size and values of the same type.
+    /// The product of matrices of two formats.
+    pub const fn mixed(a: DType, b: DType, layout: Layout) -> Operation {
+        Operation::Product { a, b, layout, scales: [None; 2] }
+    }
+
+    /// The blocks of `a` and `b` that are scaled along K.
+    pub const fn scales(self) -> [Option<Blocks>; 2] {
+        match self {
+            Operation::Product { scales, .. } => scales,
+            _ => [None; 2],
+        }
+    }
+
+    /// Whether an operand has blocks that are scaled.
+    pub(crate) const fn is_scaled(self) -> bool {
+        !matches!(self.scales(), [None, None])
+    }
+
+    /// The operand with weights of eight or four bits beside a 16-bit operand, which are widened on their way: 0 for `a`, 1
+    /// for `b`.
+    pub(crate) const fn widened(self) -> Option<usize> {
+        match self.dtypes() {
+            [a, b] if a.widens_beside(b) => Some(0),
+            [a, b] if b.widens_beside(a) => Some(1),
+            _ => None,
+        }
+    }
+
+    /// Format of `a`. That of `b`, if there is one, has elements of the same size and values of the same type, unless one of
+    /// them is [widened](Operation::widened).
     pub const fn dtype(self) -> DType {
         self.dtypes()[0]
     }
@@ -153,6 +193,11 @@ impl Operation {
             Operation::Convolution { .. } => Some(Layout::TN),
             Operation::Pointwise { .. } => None,
         }
+    }
+
+    /// Whether K is the contiguous axis of `a`, and of `b`.
+    pub(crate) fn k_contiguous(self) -> [bool; 2] {
+        self.layout().map_or([true; 2], |layout| [layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor])
     }
 
     /// Whether it multiplies: a product or a convolution.
@@ -190,14 +235,17 @@ impl Operation {
 
     /// The type of its accumulator.
     pub const fn accumulator(self) -> ValueType {
-        self.dtype().value_type()
+        let [a, b] = self.dtypes();
+        if a.value_type().is_float() { a.value_type() } else { b.value_type() }
     }
 
     /// The operation that computes the transposed matrix. Plans never transpose a convolution, which stays as it is.
     #[must_use]
     pub const fn transposed(self) -> Operation {
         match self {
-            Operation::Product { a, b, layout } => Operation::Product { a: b, b: a, layout: layout.transposed() },
+            Operation::Product { a, b, layout, scales: [of_a, of_b] } => {
+                Operation::Product { a: b, b: a, layout: layout.transposed(), scales: [of_b, of_a] }
+            }
             Operation::Pointwise { dtype, order } => Operation::Pointwise { dtype, order: order.transposed() },
             convolution => convolution,
         }
@@ -207,8 +255,15 @@ impl Operation {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Operation::Product { a, b, layout } if self.is_mixed() => write!(f, "product of {a} and {b}, {layout}"),
-            Operation::Product { a, layout, .. } => write!(f, "product of {a}, {layout}"),
+            Operation::Product { a, b, layout, scales } => {
+                write!(f, "product of {a}")?;
+                if self.is_mixed() {
+                    write!(f, " and {b}")?;
+                }
+                write!(f, ", {layout}")?;
+                let named = ["a", "b"].into_iter().zip(scales).filter_map(|(name, blocks)| Some((name, (*blocks)?)));
+                named.into_iter().try_for_each(|(name, blocks)| write!(f, ", {name} in blocks of {blocks}"))
+            }
             Operation::Convolution { dtype, convolution } => write!(f, "convolution of {dtype}, {convolution}"),
             Operation::Pointwise { dtype, order } => write!(f, "pointwise over {dtype}, {}", order.name()),
         }

@@ -5,12 +5,13 @@
 {% if doubles %}{% include "prelude/doubles.cuh" %}{% endif -%}
 {% include "prelude/memory.cuh" %}
 {% if eight_bits %}{% include "prelude/eight_bits.cuh" %}{% endif -%}
+{% if widened %}{% include "prelude/four_bits.cuh" %}{% endif -%}
 {% include "prelude/math.cuh" %}
 {% if fast %}{% include "prelude/fast.cuh" %}{% endif -%}
 {% if not hopper %}{% include "prelude/strip.cuh" %}{% endif -%}
 {% if packed %}{% include "prelude/bits.cuh" %}{% if not hopper %}{% include "prelude/strip_bits.cuh" %}{% endif %}{% endif -%}
 {% if mainloop == "sm80" or hopper %}{% include "prelude/shared.cuh" %}{% endif -%}
-{% if mainloop == "sm80" %}{% include "prelude/tensor_core.cuh" %}{% endif -%}
+{% if mainloop == "sm80" or widened and mainloop == "gemv" %}{% include "prelude/tensor_core.cuh" %}{% endif -%}
 // ---- configuration ----
 using Element = {{ element }};
 {% if mixed %}using ElementB = {{ cuda_b }};
@@ -40,6 +41,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if optional %}{% include "prelude/optional.cuh" %}{% endif -%}
 {% if eight_bits_multiplied and mainloop == "sm80" %}{% include "prelude/tensor_core_eights.cuh" %}{% endif -%}
 {% include "epilogue/params.cuh" %}
+{% if dequantised %}{% include "prelude/scales.cuh" %}{% endif -%}
 {% include "prelude/raster.cuh" %}
 {% if convolution %}{% include "prelude/patches.cuh" %}{% endif -%}
 {% if reductions %}{% include "prelude/monoids.cuh" %}{% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}

@@ -1,5 +1,7 @@
 {% include "prelude/types.cuh" %}
 {% include "prelude/memory.cuh" %}
+{% if eight_bits %}{% include "prelude/eight_bits.cuh" %}
+{% include "prelude/four_bits.cuh" %}{% endif -%}
 {% include "prelude/overlap.cuh" -%}
 // ---- repacking: operands whose rows begin anywhere, copied into rows that begin at multiples of 16 bytes ----
 //
@@ -20,7 +22,17 @@ struct Operand {
     int rows, length, batch;
     u32 blocks;                     // blocks of the grid that copy it
 };
-struct Params { Operand operands[2]; };
+{% if widened %}// And the scales and zero points of the one that is widened.
+struct Params {
+    Operand operands[2];
+    const {{ scale }}* w_scale;
+    i64 w_scale_ld, batch_stride_w_scale;
+    const {{ zero_point }}* w_zero;
+    i64 w_zero_ld, batch_stride_w_zero;
+};
+{% include "prelude/scales.cuh" %}
+{% else %}struct Params { Operand operands[2]; };
+{% endif -%}
 
 // 16 bytes that begin `offset` bytes into `low`; `high` follows it.
 DEVICE uint4 shift(uint4 low, uint4 high, u32 offset) {
@@ -58,13 +70,53 @@ DEVICE void transpose(const Operand& o, u64 block) {
 }
 
 {% endif -%}
+{% if widened %}// An operand of fewer bits, as elements of 16, scaled.
+DEVICE void widen_operand(const Params& p, const Operand& o, u64 block) {
+    using Narrower = {{ narrow }};
+    constexpr int PACK = Packed<Narrower>::COUNT, PIECES = ELEMENTS / PACK;
+    const u64 per_row = u64((o.length - 1) / ELEMENTS + 1), per_entry = per_row * o.rows, all = per_entry * o.batch;
+#pragma unroll
+    for (int i = 0; i < UNITS; ++i) {
+        const u64 at = block * (THREADS * UNITS) + threadIdx.x + i * THREADS;
+        if (at >= all) return;
+        const u64 entry = o.batch == 1 ? 0 : at / per_entry, inside = at - entry * per_entry;
+        const u64 row = per_entry >> 32 ? inside / per_row : u32(inside) / u32(per_row), unit = inside - row * per_row;
+        const int first = int(unit) * ELEMENTS, count = o.length - first;
+        const Narrower* const from = reinterpret_cast<const Narrower*>(o.from)
+                                     + (i64(entry) * (o.batch_stride / PACK) + i64(row) * (o.ld / PACK) + first / PACK);
+        Raw<Narrower, PIECES> narrow;
+        if (count >= ELEMENTS && reinterpret_cast<u64>(from) % PIECES == 0) load_wide<PIECES>(narrow, from);
+        else load_narrow<PIECES>(narrow, from, 1, (count + PACK - 1) / PACK);
+        float values[ELEMENTS];
+#pragma unroll
+        for (int j = 0; j < ELEMENTS; ++j) {
+            values[j] = Packed<Narrower>::at(narrow.elements[j / PACK], j % PACK);
+            if constexpr (Blocks<false>::SCALED) {
+                // Elements of K in a unit lie in one block.
+                const int line = {% if k_contiguous %}int(row){% else %}min(first + j, o.length - 1){% endif %};
+                const int k = {% if k_contiguous %}first{% else %}int(row){% endif %};
+                if constexpr (Blocks<false>::SHIFTED) values[j] -= Blocks<false>::zero(p, int(entry), line, k);
+                values[j] *= Blocks<false>::scale(p, int(entry), line, k);
+            }
+        }
+        Raw<Element, ELEMENTS> wide;
+        narrow_all(wide, values);
+        o.to[entry * o.entry_units + row * o.units + unit] = wide.words[0];
+    }
+}
+
+{% endif -%}
 extern "C" __global__ void __launch_bounds__(THREADS) postlude_repack(const __grid_constant__ Params p) {
     let_next_kernel_start();
     wait_for_earlier_kernels();
     const bool second = blockIdx.x >= p.operands[0].blocks;
     const Operand& o = p.operands[second];
     const u64 block = second ? blockIdx.x - p.operands[0].blocks : blockIdx.x;
-{% if transposes %}    if (TRANSPOSED[second]) {
+{% if widened %}    if (second == {{ second }}) {
+        widen_operand(p, o, block);
+        return;
+    }
+{% endif %}{% if transposes %}    if (TRANSPOSED[second]) {
         transpose(o, block);
         return;
     }

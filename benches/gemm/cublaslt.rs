@@ -44,6 +44,8 @@ pub struct EightBits {
     pub d: DType,
     /// Whether floating-point sums are left to the tensor cores.
     pub fast: bool,
+    /// Whether the scales of A and of B are those of blocks along K: of 1 x 128 of A, and of 128 x 128 of B.
+    pub blocks: [bool; 2],
 }
 
 /// The device addresses of a product's matrices and vectors; 0 for missing ones.
@@ -114,6 +116,7 @@ impl<'l> Product<'l> {
         let matrix = |dtype: DType, rows: usize, columns: usize| {
             result::create_matrix_layout(format(dtype), rows as u64, columns as u64, rows as i64)
         };
+        let blocks = request.eight_bits.map_or([false; 2], |eight| eight.blocks);
         let (b, d) = request.eight_bits.map_or((dtype, dtype), |eight| (eight.b, eight.d));
         let c = if matches!(d, E4M3 | E5M2) { BF16 } else { d };
         let layouts = [matrix(b, b_rows, b_columns)?, matrix(dtype, a_rows, a_columns)?, matrix(c, n, m)?, matrix(d, n, m)?];
@@ -137,6 +140,11 @@ impl<'l> Product<'l> {
         }
         if request.aux_ld > 0 {
             set(description, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &(request.aux_ld as i64))?;
+        }
+        // cuBLASLt's first operand is our B. Modes 4 and 5 are `VEC128_32F` and `BLK128x128_32F`.
+        let modes = [Attribute::CUBLASLT_MATMUL_DESC_B_SCALE_MODE, Attribute::CUBLASLT_MATMUL_DESC_A_SCALE_MODE];
+        for ((attribute, mode), _) in modes.into_iter().zip([4i32, 5]).zip(blocks).filter(|(_, has)| *has) {
+            set(description, attribute, &mode)?;
         }
         product.point_at(at)?;
         product.algorithms = product.propose()?;

@@ -2,8 +2,8 @@
 
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
-use crate::ir::Side;
-use crate::problem::{Operation, Shape};
+use crate::ir::{Order, Side};
+use crate::problem::{Blocks, Layout, Operation, ScaleField, Shape};
 
 /// Why an epilogue does not fit an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,17 +21,64 @@ pub enum Misfit {
         dtype: DType,
     },
     /// A format that cannot be multiplied.
-    #[error("operands of {0} cannot be multiplied; use f32, f64, f16, bf16, e4m3, e5m2, i32, i8 or u8")]
+    #[error(
+        "operands of {0} cannot be multiplied; use f32, f64, f16, bf16, e4m3, e5m2, i32, i8 or u8, or i4 or u4 beside f16 or bf16"
+    )]
     Operands(DType),
     /// Two formats that cannot be multiplied with each other.
     #[error(
-        "a of {a} and b of {b} cannot be multiplied: only e4m3 and e5m2 may be mixed, and i8 and u8; store both in one format"
+        "a of {a} and b of {b} cannot be multiplied: only e4m3 and e5m2 may be mixed, and i8 and u8, and f16 or bf16 with a \
+         format of eight or four bits; store both in one format"
     )]
     Mixed {
         /// Format of A.
         a: DType,
         /// Format of B.
         b: DType,
+    },
+    /// An operand of four bits whose pairs do not lie along K.
+    #[error("`{}` of {dtype} has two elements of K in a byte, and K is not contiguous in {layout}: store it with K contiguous",
+        side.name())]
+    Packed {
+        /// The operand.
+        side: Side,
+        /// Its format.
+        dtype: DType,
+        /// The layout.
+        layout: Layout,
+    },
+    /// Blocks that are none.
+    #[error("`{}` has blocks of {blocks}: {rule}", side.name())]
+    Blocks {
+        /// The operand.
+        side: Side,
+        /// Its blocks.
+        blocks: Blocks,
+        /// The rule that they break.
+        rule: &'static str,
+    },
+    /// Blocks of an operand that has no scales along K.
+    #[error("`{}` of {dtype} beside {other} has no blocks: only e4m3 and e5m2 have, and weights of eight or four bits beside \
+        f16 or bf16; multiply by scales of rows and columns in the epilogue", side.name())]
+    Unscaled {
+        /// The operand.
+        side: Side,
+        /// Its format.
+        dtype: DType,
+        /// The other operand's.
+        other: DType,
+    },
+    /// A sum of an operand whose elements a scale or a wider format stands between.
+    #[error("the epilogue sums `{}` over K, and one operand is scaled or widened: sum it with `Gemm::pointwise`", side.name())]
+    WidenedSum {
+        /// The operand.
+        side: Side,
+    },
+    /// An argument of the epilogue with the name of scales.
+    #[error("the operation itself has an argument `{name}`: give the epilogue's another name")]
+    ScaleName {
+        /// The name.
+        name: &'static str,
     },
     /// Extents that are not the convolution's.
     #[error("a launch of {got} was asked for, and the convolution is one of {needs}: `Conv::shape` has it")]
@@ -75,8 +122,9 @@ fn cure(has: ValueType) -> &'static str {
 /// Whether an epilogue fits an operation, on any device.
 pub(crate) fn fit_operation(operation: Operation, epilogue: &Checked) -> Result<(), Misfit> {
     let (dtype, has) = (operation.dtype(), operation.accumulator());
+    fit_formats(operation, epilogue)?;
     match (operation, epilogue.summed_operand()) {
-        (Operation::Product { a, b, .. }, _) if a != b && !a.mixes_with(b) => return Err(Misfit::Mixed { a, b }),
+        (Operation::Product { .. }, _) if operation.widened().is_some() => {}
         (Operation::Product { .. } | Operation::Convolution { .. }, _) if !dtype.multiplies() => {
             return Err(Misfit::Operands(dtype));
         }
@@ -87,6 +135,36 @@ pub(crate) fn fit_operation(operation: Operation, epilogue: &Checked) -> Result<
     match epilogue.accumulator() {
         Some(wants) if wants != has => Err(Misfit::Accumulator { wants, has, dtype }),
         _ => Ok(()),
+    }
+}
+
+/// Whether the formats of a product go together, and with the blocks of its operands.
+fn fit_formats(operation: Operation, epilogue: &Checked) -> Result<(), Misfit> {
+    let Operation::Product { a, b, layout, scales } = operation else { return Ok(()) };
+    let widened = operation.widened();
+    if a != b && !a.mixes_with(b) && widened.is_none() {
+        return Err(Misfit::Mixed { a, b });
+    }
+    for (i, side) in [Side::A, Side::B].into_iter().enumerate() {
+        let (dtype, other) = (operation.dtypes()[i], operation.dtypes()[1 - i]);
+        let k_contiguous = [layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor][i];
+        if dtype.is_four_bits() && !k_contiguous {
+            return Err(Misfit::Packed { side, dtype, layout });
+        }
+        let Some(blocks) = scales[i] else { continue };
+        if widened != Some(i) && (widened.is_some() || !dtype.sums_coarsely()) {
+            return Err(Misfit::Unscaled { side, dtype, other });
+        }
+        if let Some(rule) = blocks.broken_rule(dtype) {
+            return Err(Misfit::Blocks { side, blocks, rule });
+        }
+    }
+    if let Some(side) = epilogue.summed_operand().filter(|_| widened.is_some() || operation.is_scaled()) {
+        return Err(Misfit::WidenedSum { side });
+    }
+    match ScaleField::of(operation).find(|field| epilogue.argument(field.name()).is_some()) {
+        Some(field) => Err(Misfit::ScaleName { name: field.name() }),
+        None => Ok(()),
     }
 }
 

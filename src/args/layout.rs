@@ -149,8 +149,8 @@ impl MemoryLayout {
             }
             SlotKind::Scalar(_) => return Ok((None, None)),
         };
-        // A bit mask is passed as bytes.
-        let packs = if dtype.is_packed() && !given.is_packed() { 8 } else { 1 };
+        // Elements that share a byte are passed as bytes.
+        let packs = if dtype.is_packed() && !given.is_packed() { dtype.packed() } else { 1 };
         let inner = if packs > 1 { dtype.bytes(inner.next_multiple_of(dtype.run())) } else { inner };
         let (outer, inner) = ((outer, Along::Outer), (inner, Along::Inner));
         let [first, second] = match (matrix, order) {

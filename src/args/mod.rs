@@ -27,6 +27,7 @@ pub use slot::{Slot, SlotKind, slots};
 use crate::check::Checked;
 use crate::dtype::{DType, Element};
 use crate::ir::Constant;
+use crate::problem::ScaleField;
 
 /// Named arguments of one launch, over buffers of type `B`.
 ///
@@ -290,7 +291,8 @@ impl<B> Args<B> {
     /// ```
     #[must_use]
     pub fn used_by(mut self, epilogue: &Checked) -> Args<B> {
-        self.given.retain(|(name, _)| matches!(&**name, "a" | "b") || epilogue.argument(name).is_some());
+        let is_scale = |name: &str| ScaleField::ALL.iter().any(|field| field.name() == name);
+        self.given.retain(|(name, _)| matches!(&**name, "a" | "b") || is_scale(name) || epilogue.argument(name).is_some());
         self
     }
 

@@ -4,7 +4,7 @@ use crate::check::{Argument, Checked, Need, Role};
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{Operand, Order};
-use crate::problem::{Operation, Shape};
+use crate::problem::{Blocks, Operation, ScaleField, Shape};
 use std::sync::Arc;
 
 /// One argument of a launch.
@@ -110,15 +110,38 @@ pub(crate) fn is_unread_operand(name: &str, slots: &[Slot]) -> bool {
     name == "a" && !slots.iter().any(|slot| &*slot.name == name)
 }
 
+/// The scales and zero points of a product's operands: which of [`ScaleField::ALL`] each is, its name, and what it has to be.
+/// They are in the order of slots.
+fn scales_of(
+    operation: Operation,
+    scales: [Option<Blocks>; 2],
+    shape: Shape,
+) -> impl Iterator<Item = (ScaleField, &'static str, SlotKind)> {
+    ScaleField::of(operation).map(move |field| {
+        let of_a = field.operand == 0;
+        let blocks = scales[field.operand].unwrap_or(Blocks::groups(32));
+        let [lines, terms] = blocks.counts(if of_a { shape.m } else { shape.n }, shape.k);
+        let along = |axis: &str, by: usize| if by == 1 { axis.to_owned() } else { format!("{axis}/{by}") };
+        let (across, along) = (along(if of_a { "M" } else { "N" }, blocks.lines), along("K", blocks.terms));
+        let (letters, extents) = if of_a { ([&*across, &*along], [lines, terms]) } else { ([&*along, &*across], [terms, lines]) };
+        let dtype = field.format(operation);
+        (field, field.name(), SlotKind::matrix(dtype, letters, extents, blocks.order(of_a), Some(shape.batch)))
+    })
+}
+
 /// All arguments of a launch: first the operands of the operation that the epilogue reads, then the epilogue's
 /// arguments in order.
 pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot> {
     let batch = Some(shape.batch);
     let mut slots = match operation {
-        Operation::Product { a, b, layout } => vec![
-            Slot::of_operation("a", SlotKind::matrix(a, ["M", "K"], [shape.m, shape.k], layout.a(), batch)),
-            Slot::of_operation("b", SlotKind::matrix(b, ["K", "N"], [shape.k, shape.n], layout.b(), batch)),
-        ],
+        Operation::Product { a, b, layout, scales } => {
+            let mut slots = vec![
+                Slot::of_operation("a", SlotKind::matrix(a, ["M", "K"], [shape.m, shape.k], layout.a(), batch)),
+                Slot::of_operation("b", SlotKind::matrix(b, ["K", "N"], [shape.k, shape.n], layout.b(), batch)),
+            ];
+            slots.extend(scales_of(operation, scales, shape).map(|(_, name, kind)| Slot::of_operation(name, kind)));
+            slots
+        }
         Operation::Convolution { dtype, convolution } => {
             let (channels, filters) = (convolution.measures().channels, convolution.measures().filters);
             let terms = convolution.taps() * convolution.channels_of_group();

@@ -17,6 +17,7 @@
 //! | E0109 | A function's name is one word of such characters, which means nothing else in the text form: it is no primitive's. |
 //! | E0110 | A table has a format of at least one byte an element. |
 //! | E0111 | The default of an argument that may be left out has the type of the argument's values. |
+//! | E0112 | Arguments of an epilogue have a format of eight bits at least, or of one. Integers of four bits are operands of the product. |
 //! | E0201 | Operands have the types the primitive takes; `f32`, `f64`, `i32` and `bool` do not mix without a cast. |
 //! | E0202 | A primitive, function or custom primitive has as many operands as it declares. |
 //! | E0203 | A product has one type: its accumulator is `acc`, `acc_f64` or `acc_i32`, only one of them, and its operands' elements are of the same. |

@@ -2,7 +2,7 @@
 
 use super::Type;
 use super::diagnostic::{Diagnostic, FaultSite, Part};
-use super::types::{ALONG_K, ELEMENT, along_k};
+use super::types::{ALONG_K, ELEMENT, along_k, four_bits};
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, K, L};
 use crate::ir::graph::{Graph, Node, Side};
@@ -16,6 +16,11 @@ pub(super) fn check(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnos
         let value = types.get(sink.value().index()).copied().flatten();
         if sink.kind.operand().axes.contains(K) {
             out.push(along_k(new("E0107", &format!("{} {ALONG_K}", sink.kind.operand()))));
+            continue;
+        }
+        if sink.kind.operand().dtype.is_four_bits() {
+            let message = format!("{} is a format of the product's operands alone", sink.kind.operand().dtype);
+            out.push(four_bits(new("E0112", &message)));
             continue;
         }
         if let Node::Element(side, _) = graph.node(sink.value())

@@ -48,6 +48,11 @@ fn infer_inside(graph: &Graph, inside: &[&Function], out: &mut Vec<Diagnostic>) 
                 out.push(along_k(Diagnostic::new(graph, "E0107", FaultSite::Node(id), &format!("{operand} {ALONG_K}"))));
                 None
             }
+            Node::Load { operand, .. } if operand.dtype.is_four_bits() => {
+                let message = format!("{} is a format of the product's operands alone", operand.dtype);
+                out.push(four_bits(Diagnostic::new(graph, "E0112", FaultSite::Node(id), &message)));
+                None
+            }
             Node::Load { operand, default, .. } => {
                 out.extend(default.and_then(|default| other_default(graph, id, default, operand.dtype.value_type())));
                 of(operand.dtype.value_type())
@@ -106,6 +111,11 @@ pub(super) const ELEMENT: &str = "an operand's element exists only inside the pr
 pub(super) const ALONG_K: &str = "varies along K, which only the operands of the product do";
 pub(super) fn along_k(fault: Diagnostic) -> Diagnostic {
     fault.mark(Part::Format, "").help("name axes of the output, which are M, N and L; the product's operands are `a` and `b`")
+}
+
+/// The fault of an argument with elements of four bits, and the cure.
+pub(super) fn four_bits(fault: Diagnostic) -> Diagnostic {
+    fault.mark(Part::Format, "").help("use a format of at least eight bits, such as `I8`; `a` or `b` may have four")
 }
 
 /// The fault of an argument's default whose type is not that of the argument's values.

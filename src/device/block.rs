@@ -6,7 +6,7 @@ use super::launch::BoundOperand;
 use super::tensor_map::Bytes;
 use crate::ir::{Constant, Coordinate};
 use crate::plan::{FieldValue, KernelPlan, MapSource, PARAMETER_LIMIT, TensorMap, Workspace};
-use crate::problem::{Operation, Shape};
+use crate::problem::{Operation, ScaleField, Shape};
 
 /// A kernel's parameters as the driver reads them: the first bytes, as many as the kernel declares.
 #[repr(C, align(64))]
@@ -53,13 +53,14 @@ pub(super) struct MapField {
 }
 
 impl BlockLayout {
-    /// The fields for launches of a plan on a shape. `operand` names the slot of each operand of the kernel. The
-    /// epilogue's arguments begin at slot `operands`.
+    /// The fields for launches of a plan on a shape. `operand` names the slot of each operand of the kernel, and `scale` of
+    /// each of its scales and zero points. The epilogue's arguments begin at slot `operands`.
     pub fn new(
         plan: &KernelPlan,
         shape: Shape,
         workspace: &Workspace,
         operand: impl Fn(usize) -> usize,
+        scale: impl Fn(ScaleField) -> usize,
         operands: usize,
     ) -> BlockLayout {
         let seen = plan.seen(shape);
@@ -95,6 +96,9 @@ impl BlockLayout {
                 FieldValue::OperandPointer(i) => Value::Address(operand(i)),
                 FieldValue::OperandLd(i) => Value::Ld(operand(i)),
                 FieldValue::OperandBatchStride(i) => Value::BatchStride(operand(i)),
+                FieldValue::ScalePointer(field) => Value::Address(scale(field)),
+                FieldValue::ScaleLd(field) => Value::Ld(scale(field)),
+                FieldValue::ScaleBatchStride(field) => Value::BatchStride(scale(field)),
                 FieldValue::Patch(field) => {
                     let Operation::Convolution { dtype, convolution } = plan.operation else { continue };
                     let number = field.value(&convolution, dtype.size(), seen);

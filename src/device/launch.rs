@@ -14,7 +14,7 @@ use super::{DeviceArgs, DeviceError, probe};
 use crate::args::{ArgumentError, ArgumentErrors, ArgumentFault, Bound, Given, Slot, SlotKind, bind, bind_into};
 use crate::ir::Constant;
 use crate::plan::{KernelPlan, MapSource, alignment};
-use crate::problem::{Convolution, Shape};
+use crate::problem::{Convolution, ScaleField, Shape};
 use cudarc::driver::sys::{
     CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, cuLaunchKernelEx,
 };
@@ -44,6 +44,8 @@ pub(crate) struct Launch {
     reducer: Reducer,
     /// The slots of the kernel's `a` and `b`.
     operand_slots: [usize; 2],
+    /// The slots of scales and zero points of the operand that a copy widens.
+    scale_slots: [Option<usize>; 2],
     /// The convolution, whose images and filters maps describe.
     convolution: Option<Convolution>,
     /// The arguments of a launch as the user sees them; made for `shape`.
@@ -117,12 +119,16 @@ impl Launch {
         }
         let operands = slots.len() - plan.arguments.len();
         // Maps slots to the kernel's operands and back: a transposed product exchanges them.
-        let multiplies = plan.split.is_none() && operands == 2;
+        let multiplies = plan.split.is_none() && operands >= 2;
         let operand = |index: usize| if plan.transposed && multiplies { 1 - index } else { index };
+        let scale = |field: ScaleField| {
+            let name = ScaleField { operand: operand(field.operand), ..field }.name();
+            slots.iter().position(|slot| &*slot.name == name).unwrap_or(0)
+        };
         let programmatic = plan.programmatic && probe::programmatic_launches();
         let workspace = plan.workspace(shape);
         Ok(Launch {
-            layout: BlockLayout::new(plan, shape, &workspace, operand, operands),
+            layout: BlockLayout::new(plan, shape, &workspace, operand, scale, operands),
             reducer: Reducer::new(plan, operands, workspace.bytes),
             alignment: needed_alignment(plan, shape, operands, &slots, operand),
             grid: plan.grid(shape),
@@ -132,6 +138,11 @@ impl Launch {
             function,
             before,
             operand_slots: [operand(0), operand(1)],
+            scale_slots: [false, true].map(|zero| {
+                let operand = plan.repack?.widened?.operand;
+                plan.repack?.widened?.blocks.filter(|blocks| blocks.zero_points || !zero)?;
+                Some(scale(ScaleField { operand, zero }))
+            }),
             convolution: plan.operation.convolution(),
             slots,
             shape,
@@ -220,7 +231,7 @@ impl Launch {
         let driver = |what| move |error| LaunchError::Device(DeviceError::Driver { what, error });
         let workspace = self.reducer.workspace(stream).map_err(LaunchError::Device)?;
         let multiplied = match &self.before.splitter {
-            Some(splitter) => Some(splitter.multiply(stream, [places[0], places[1]])?),
+            Some(splitter) => Some(splitter.multiply(stream, &places[..splitter.operands()])?),
             None => None,
         };
         if let Some(multiplied) = &multiplied {
@@ -229,7 +240,8 @@ impl Launch {
         let copied = match &self.before.repacker {
             Some(repacker) => {
                 let operands = self.operand_slots.map(|slot| self.tensor(slot, &places[slot]));
-                Some(repacker.copy(stream, operands).map_err(LaunchError::Device)?)
+                let scales = self.scale_slots.map(|slot| slot.map_or(BoundOperand::NONE, |slot| places[slot]));
+                Some(repacker.copy(stream, operands, scales).map_err(LaunchError::Device)?)
             }
             None => None,
         };
@@ -348,6 +360,8 @@ fn needed_alignment(
     let needs = |(slot, kind): (usize, &SlotKind)| match slot.checked_sub(operands) {
         // Without K elements nothing is read.
         None if shape.k == 0 => 1,
+        // Scales are read one by one.
+        None if slot > 1 => kind.element_size(),
         // The kernels before it read them.
         None if plan.split.is_some() => kind.element_size(),
         None => plan.alignment[operand(slot)],

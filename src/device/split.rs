@@ -3,7 +3,7 @@
 use super::launch::{BoundOperand, Launch, LaunchError};
 use super::rooms::Rooms;
 use crate::plan::{SplitK, alignment};
-use crate::problem::Shape;
+use crate::problem::{ScaleField, Shape};
 use cudarc::driver::CudaStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,16 +29,21 @@ impl Splitter {
         Splitter { product: Box::new(product), split, shape, sums: Mutex::default() }
     }
 
-    /// Puts the product of the parts into the stream. `operands` are the user's A and B.
+    /// How many arguments of the user the product reads: A, B, and their scales.
+    pub(super) fn operands(&self) -> usize {
+        2 + ScaleField::of(self.split.operation).count()
+    }
+
+    /// Puts the product of the parts into the stream. `operands` are the user's A and B, with their scales.
     ///
     /// # Errors
     /// If there is no memory for the sums, the stream has none yet and is being captured, or the kernel cannot read the
     /// operands directly.
-    pub(super) fn multiply(&self, stream: &Arc<CudaStream>, operands: [BoundOperand; 2]) -> Result<Multiplied<'_>, LaunchError> {
+    pub(super) fn multiply(&self, stream: &Arc<CudaStream>, operands: &[BoundOperand]) -> Result<Multiplied<'_>, LaunchError> {
         let bytes = self.split.bytes(self.shape);
         let mut turn = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         let address = turn.on(stream, bytes).map_err(|error| LaunchError::Device(error.of_workspace(bytes)))?;
-        let distances = self.split.distances(self.shape, operands.map(|place| place.ld));
+        let distances = self.split.distances(self.shape, [operands[0].ld, operands[1].ld]);
         let size = self.split.operation.dtype().size();
         let part = |i: usize| match distances {
             Some(distances) => BoundOperand {
@@ -50,7 +55,10 @@ impl Splitter {
         };
         let [ld, batch_stride] = self.split.sums_strides(self.shape);
         let sums = BoundOperand { address, ld, batch_stride, ..BoundOperand::NONE };
-        self.product.put(stream, &mut [part(0), part(1), sums], [0; 3])?;
+        let mut places = [BoundOperand::NONE; 7];
+        places[..operands.len()].copy_from_slice(operands);
+        (places[0], places[1], places[operands.len()]) = (part(0), part(1), sums);
+        self.product.put(stream, &mut places[..=operands.len()], [0; 3])?;
         Ok(Multiplied { _turn: turn, sums })
     }
 }

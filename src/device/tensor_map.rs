@@ -164,10 +164,16 @@ fn element(map: &TensorMap) -> CUtensorMapDataType {
         DType::F32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
         DType::F64 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
         DType::I32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
-        // Numbers of eight bits, and bits, are moved as bytes.
-        DType::E4M3 | DType::E5M2 | DType::I8 | DType::U8 | DType::Bool | DType::Bits8 | DType::Bits128 => {
-            CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8
-        }
+        // Numbers of up to eight bits, and bits, are moved as bytes.
+        DType::E4M3
+        | DType::E5M2
+        | DType::I8
+        | DType::U8
+        | DType::I4
+        | DType::U4
+        | DType::Bool
+        | DType::Bits8
+        | DType::Bits128 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
     }
 }
 

@@ -1,7 +1,8 @@
 //! What a kernel multiplies, as its template sees it: the formats of A and B, and the instructions for them.
 
-use crate::dtype::ValueType;
+use crate::dtype::{DType, ValueType};
 use crate::plan::{KernelPlan, panel_terms};
+use crate::problem::Blocks;
 use serde::Serialize;
 
 /// The formats of a product's operands; without a product all of it is of no use.
@@ -25,12 +26,47 @@ pub(super) struct Operands {
     /// Whether accumulators are integers, and their zero.
     integers: bool,
     zero: &'static str,
+    /// Whether an operand of eight or four bits is widened beside one of 16, and what its elements are.
+    widened: bool,
+    widens: &'static str,
+    /// -1, twice, in A's format of 16 bits.
+    minus_one: &'static str,
+    /// The operands with scales along K; those of B, its zero points, and K elements of its blocks.
+    scaled: Vec<Scaled>,
+    scaled_b: bool,
+    shifted_b: bool,
+    terms_b: usize,
+    /// Whether an element is more than what is stored for it.
+    dequantised: bool,
+}
+
+/// The blocks of an operand.
+#[derive(Serialize)]
+pub(super) struct Scaled {
+    is_a: bool,
+    name: &'static str,
+    zero: bool,
+    terms: usize,
+    lines: usize,
+}
+
+impl Scaled {
+    pub(super) fn of(is_a: bool, name: &'static str, blocks: Blocks) -> Scaled {
+        Scaled { is_a, name, zero: blocks.zero_points, terms: blocks.terms, lines: blocks.lines }
+    }
 }
 
 impl Operands {
     pub(super) fn of(plan: &KernelPlan) -> Operands {
         let ([a, b], mixed) = (plan.operation.dtypes(), plan.operation.is_mixed());
         let integers = plan.operation.accumulator() == ValueType::I32;
+        let widened = plan.operation.widened();
+        let of_b = plan.operation.scales()[1];
+        let scaled: Vec<Scaled> = ["a", "b"]
+            .into_iter()
+            .zip(plan.operation.scales())
+            .filter_map(|(name, blocks)| Some(Scaled::of(name == "a", name, blocks?)))
+            .collect();
         Operands {
             element_b: if mixed { "ElementB" } else { "Element" },
             element_of_either: if mixed { "typename ElementOf<IS_A>::Type" } else { "Element" },
@@ -43,6 +79,18 @@ impl Operands {
             promotes: plan.promotes,
             integers,
             zero: if integers { "0" } else { "0.0f" },
+            widened: widened.is_some(),
+            widens: match widened.map(|i| plan.operation.dtypes()[i]) {
+                Some(DType::I4 | DType::U4) => "nibbles",
+                Some(DType::I8 | DType::U8) => "integers",
+                _ => "floats",
+            },
+            minus_one: if a == DType::BF16 { "0xbf80bf80" } else { "0xbc00bc00" },
+            dequantised: widened.is_some() || !scaled.is_empty(),
+            scaled,
+            scaled_b: of_b.is_some(),
+            shifted_b: of_b.is_some_and(|blocks| blocks.zero_points),
+            terms_b: of_b.map_or(0, |blocks| blocks.terms),
         }
     }
 }

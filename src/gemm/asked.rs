@@ -37,10 +37,7 @@ impl Gemm {
         };
         let wanted = plan.as_ref().and_then(sources);
         if wanted.is_some() && read.as_ref().and_then(by_command) == wanted {
-            return Asked::new(
-                request,
-                command(self.operation, problem.shape, target, gpu).ok_or_else(|| "a convolution".into()),
-            );
+            return Asked::new(request, command(self.operation, problem.shape, target, gpu).map_err(Into::into));
         }
         let own = (read.is_none() || stated.is_empty()).then(|| "functions and primitives of the program's own".to_owned());
         Asked::new(request, Err(stated.into_iter().chain(own).collect::<Vec<_>>().join(", ")))
@@ -66,17 +63,18 @@ fn sources(plan: &KernelPlan) -> Option<Vec<Source>> {
     Some(sources)
 }
 
-/// The command line with which `postlude-cache` compiles it. There is none for convolutions.
-fn command(operation: Operation, Shape { m, n, k, batch }: Shape, target: Target, gpu: Gpu) -> Option<String> {
+/// The command line with which `postlude-cache` compiles it, or what of the operation it cannot say.
+fn command(operation: Operation, Shape { m, n, k, batch }: Shape, target: Target, gpu: Gpu) -> Result<String, &'static str> {
     let batch = if batch == 1 { String::new() } else { format!(",{batch}") };
     let operation = match operation {
-        Operation::Product { a, b, layout } if operation.is_mixed() => format!("--product {a},{b},{layout}"),
+        _ if operation.is_scaled() => return Err("scales along K"),
+        Operation::Product { a, b, layout, .. } if operation.is_mixed() => format!("--product {a},{b},{layout}"),
         Operation::Product { a, layout, .. } => format!("--product {a},{layout}"),
-        Operation::Convolution { .. } => return None,
+        Operation::Convolution { .. } => return Err("a convolution"),
         Operation::Pointwise { dtype, order: Order::RowMajor } => format!("--pointwise {dtype},row"),
         Operation::Pointwise { dtype, order: Order::ColumnMajor } => format!("--pointwise {dtype},column"),
     };
-    Some(format!("postlude-cache precompile --target {target}:{gpu} --shape {m},{n},{k}{batch} {operation} EPILOGUE.json"))
+    Ok(format!("postlude-cache precompile --target {target}:{gpu} --shape {m},{n},{k}{batch} {operation} EPILOGUE.json"))
 }
 
 #[cfg(test)]

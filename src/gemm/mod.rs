@@ -19,6 +19,7 @@ mod planner;
 mod precompile;
 mod prefer;
 mod run;
+mod scaled;
 
 pub use conv::{Conv, Pixel};
 pub use run::RanOn;
@@ -71,7 +72,8 @@ impl Gemm {
         Gemm::of(Operation::product(dtype, layout), epilogue)
     }
 
-    /// [`new`](Gemm::new) for A and B of two formats: `E4M3` and `E5M2`, or `I8` and `U8`.
+    /// [`new`](Gemm::new) for A and B of two formats: `E4M3` and `E5M2`, or `I8` and `U8`, or `F16` or `BF16` and a format of
+    /// eight or four bits, which is widened.
     ///
     /// ```
     /// # use postlude::prelude::*;
@@ -83,7 +85,7 @@ impl Gemm {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn mixed(a: DType, b: DType, layout: Layout, epilogue: &Epilogue) -> Gemm {
-        Gemm::of(Operation::Product { a, b, layout }, epilogue)
+        Gemm::of(Operation::mixed(a, b, layout), epilogue)
     }
 
     /// D = epilogue(A): an epilogue over an existing matrix, which is passed as `a`. K has no meaning, and

@@ -193,8 +193,9 @@ impl From<DType> for Format {
             DType::E4M3 => Format::E4M3,
             DType::E5M2 => Format::E5M2,
             DType::I32 => Format::I32,
-            DType::I8 => Format::I8,
-            DType::U8 => Format::U8,
+            // No edge of a network has four bits: an epilogue does not take them.
+            DType::I8 | DType::I4 => Format::I8,
+            DType::U8 | DType::U4 => Format::U8,
             // A network knows one format of conditions.
             DType::Bool | DType::Bits8 | DType::Bits128 => Format::Bool,
         }

@@ -9,7 +9,7 @@ use crate::dtype::{DType, ValueType};
 use crate::ir::{Node, Order};
 use crate::plan::launch::raster;
 use crate::plan::mainloop::candidates::{
-    Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_EIGHT_BITS, SM80_TF32, SUMS,
+    Candidate, GEMV_K, GEMV_N, GEMV_WIDENED, POINTWISE, SIMT, SIMT_F64, SM80, SM80_EIGHT_BITS, SM80_TF32, SUMS,
 };
 use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
@@ -175,7 +175,8 @@ impl TileRequest<'_> {
 
 /// Whether Hopper's kernel for an operation promotes: it adds up in `f32` the tensor cores' sums of 128 K elements.
 pub(super) fn promotes(operation: Operation, preferences: Preferences) -> bool {
-    operation.multiplies() && operation.dtype().sums_coarsely() && !preferences.fast_accumulation
+    let scaled = operation.is_scaled();
+    operation.multiplies() && operation.dtype().sums_coarsely() && (scaled || !preferences.fast_accumulation)
 }
 
 /// Nanoseconds of one unit of the candidates' times, where it was measured: `sm80` takes 322 and 2527 us for 4096^3 and
@@ -222,6 +223,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
             (Mainloop::Sm80, DType::F32) => &SM80_TF32,
             (Mainloop::Sm80, dtype) if dtype.is_eight_bits() => &SM80_EIGHT_BITS,
             (Mainloop::Sm80, _) => &SM80,
+            (Mainloop::Gemv, _) if request.operation.widened().is_some() => &GEMV_WIDENED,
             (Mainloop::Gemv, _) if runs_along_k(request.operation) => &GEMV_K,
             (Mainloop::Gemv, _) => &GEMV_N,
             (Mainloop::Pointwise, _) if request.parts > 1 => &SUMS,
@@ -279,8 +281,14 @@ pub(super) fn mainloops(
     for mainloop in [Mainloop::Gemv, Mainloop::Sm90a, Mainloop::Sm80, Mainloop::Simt, Mainloop::Pointwise] {
         let why_not = match forced {
             Some(other) if other != mainloop => Some(format!("{other} was asked for")),
-            None if mainloop == Mainloop::Gemv && shape.m.min(shape.n) > FEW => {
+            None if mainloop == Mainloop::Gemv && operation.widened().is_none() && shape.m.min(shape.n) > FEW => {
                 Some(format!("for at most {FEW} rows or columns"))
+            }
+            _ if mainloop == Mainloop::Gemv
+                && let Some(weights) = operation.widened()
+                && (if weights == 1 { shape.m } else { shape.n }) > FEW_WIDENED =>
+            {
+                Some(format!("for at most {FEW_WIDENED} rows beside weights of fewer bits"))
             }
             None if mainloop == Mainloop::Gemv && narrow_tiles_read_faster(operation, shape, alignment, target) => {
                 Some("narrow tiles of sm90a read as fast, and multiply faster".into())
@@ -290,6 +298,7 @@ pub(super) fn mainloops(
                 && alignment.iter().any(|bytes| *bytes < TMA_UNIT)
                 && Repack::transposes(mainloop, operation) == [false; 2]
                 && operation.convolution().is_none()
+                && operation.widened().is_none()
                 && !Repack::pays(shape, operation.dtype().size(), alignment) =>
             {
                 let [a, b] = alignment;
@@ -334,11 +343,14 @@ fn double(epilogue: &Checked) -> Option<String> {
 
 /// Why a mainloop cannot compute the operation, if it cannot.
 fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences: Preferences) -> Option<String> {
-    let dtype = operation.dtype();
+    let dtype = operation.widened().map_or(operation.dtype(), |narrow| operation.dtypes()[1 - narrow]);
     let Some(layout) = operation.layout() else {
         return (mainloop != Mainloop::Pointwise).then(|| "the operation is pointwise: it has no product".into());
     };
     let convolution = operation.convolution();
+    if let Some(why) = why_not_scaled(mainloop, operation, layout, target) {
+        return Some(why);
+    }
     match (mainloop, dtype) {
         (Mainloop::Gemv, _) if convolution.is_some() => Some("it reads matrices, and the operation is a convolution".into()),
         (Mainloop::Simt | Mainloop::Gemv, _) => None,
@@ -358,6 +370,29 @@ fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences
     }
 }
 
+/// Why a mainloop cannot widen or scale an operand, if it cannot.
+fn why_not_scaled(mainloop: Mainloop, operation: Operation, layout: Layout, target: Target) -> Option<String> {
+    match (mainloop, operation.widened()) {
+        (Mainloop::Simt | Mainloop::Pointwise | Mainloop::Rows, _) => None,
+        (Mainloop::Gemv, Some(_)) if layout != Layout::TN => {
+            Some(format!("weights of fewer bits are read with K contiguous, which is TN, and these are {layout}"))
+        }
+        (Mainloop::Gemv, Some(_)) if !target.has_cp_async_and_mma16() => Some(format!("{target} has no mma.sync.m16n8k16")),
+        (Mainloop::Gemv, Some(_)) => None,
+        // They multiply a copy.
+        (_, Some(_)) => None,
+        (Mainloop::Gemv, None) => operation.is_scaled().then(|| "it has no scales along K".into()),
+        // Both sum 128 elements before they multiply by a scale.
+        (_, None) => {
+            let odd = operation.scales().into_iter().flatten().find(|blocks| !blocks.terms.is_multiple_of(128));
+            odd.map(|blocks| format!("it scales sums of 128 elements of K, and blocks have {}", blocks.terms))
+        }
+    }
+}
+
+/// The most rows of a `gemv` whose weights have fewer bits than its activations.
+pub(super) const FEW_WIDENED: usize = 16;
+
 /// The most rows for which `gemv` is considered. Reading B bounds such a product, so tensor cores gain nothing.
 pub(super) const FEW: usize = 4;
 
@@ -366,6 +401,9 @@ pub(super) const FEW: usize = 4;
 fn narrow_tiles_read_faster(operation: Operation, shape: Shape, alignment: [usize; 2], target: Target) -> bool {
     let (dtype, Some(layout)) = (operation.dtype(), operation.layout()) else { return false };
     let k_contiguous = if shape.m <= shape.n { layout.b() == Order::ColumnMajor } else { layout.a() == Order::RowMajor };
+    if operation.widened().is_some() || operation.is_scaled() {
+        return false;
+    }
     let multiplies = matches!(dtype, DType::F16 | DType::BF16) || dtype.is_eight_bits() && layout == Layout::TN;
     let tensor_cores = target.has_wgmma() && multiplies;
     tensor_cores && alignment.iter().all(|bytes| *bytes >= TMA_UNIT) && (shape.m.min(shape.n) > 1 || !k_contiguous)
@@ -426,6 +464,9 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
         let (staging, stages) =
             Staging::of(request.program, request.operation, request.argument_runs, &deep(most), request.target, MOST_CHUNK)?;
         passes(staging.maps.len())?;
+        if request.operation.is_scaled() && staging.loads.iter().any(|load| load.map.is_none()) {
+            return Err("the warp that fetches scales would fetch elements of unaligned matrices".into());
+        }
         Ok::<_, Reason>((staging.is_common(tile), deep(stages)))
     };
     let (common, fitting) = staged(stages)?;

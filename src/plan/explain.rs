@@ -1,7 +1,9 @@
 //! The explanation of a plan: what will run, what it takes, and why the planner chose it.
 
 use crate::ir::axes::L;
-use crate::plan::{InstrKind, Item, KernelPlan, MOST_PARTS, Mainloop, OperandSum, Phase, SplitK, Staging, TMA_UNIT, TileShape};
+use crate::plan::{
+    InstrKind, Item, KernelPlan, MOST_PARTS, Mainloop, OperandSum, Phase, SplitK, Staging, TMA_UNIT, TileShape, Widened,
+};
 use std::fmt::Write;
 
 impl KernelPlan {
@@ -48,6 +50,14 @@ impl KernelPlan {
                 names.join(" and "),
                 self.scratch,
             );
+            if let Some(Widened { operand, from, .. }) = repack.widened {
+                let name = ["a", "b"][operand];
+                let _ = writeln!(
+                    out,
+                    "widens        {name}: {from} becomes {} in the copy, rounded where it is scaled; up to 16 rows need no copy",
+                    repack.dtype
+                );
+            }
             let names: Vec<_> =
                 ["a", "b"].into_iter().zip(repack.transposed).filter_map(|(n, turned)| turned.then_some(n)).collect();
             if !names.is_empty() {

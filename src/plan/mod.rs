@@ -28,7 +28,7 @@ pub use error::PlanError;
 pub use launch::maps::{MapSource, Swizzle, TMA_UNIT, TensorMap};
 pub use launch::params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub use launch::problem::{ArgumentRuns, Problem, Strides};
-pub use launch::repack::Repack;
+pub use launch::repack::{Repack, Widened};
 pub use mainloop::name::Mainloop;
 pub use mainloop::patches::PatchField;
 pub use mainloop::sm90a::cost::CostModel;
@@ -52,7 +52,7 @@ use crate::args::{fit_extents, fit_operation, slots};
 use crate::check::{Argument, Checked};
 use crate::dtype::{DType, ValueType};
 use crate::pass;
-use crate::problem::{Operation, Shape};
+use crate::problem::{Operation, ScaleField, Shape};
 use crate::target::{Gpu, Target};
 use mainloop::sm90a::{cost::CostInputs, few_rows};
 use serde::Serialize;
@@ -186,7 +186,8 @@ impl KernelPlan {
             let strip = strip(&seen, |name| aligned(name));
             let repack = Repack::of(mainloop, operation, alignment);
             let operation = repack.map_or(operation, |r| r.read(operation));
-            let read = if repack.is_some() { alignment.map(|bytes| bytes.max(TMA_UNIT)) } else { alignment };
+            let is_copied = |i: usize| repack.is_some_and(|repack| repack.operands[i]);
+            let read = [0, 1].map(|i| if is_copied(i) { alignment[i].max(TMA_UNIT) } else { alignment[i] });
             // A copy is written right before the kernel runs, even if the original is constant.
             let copied = repack.map_or([false; 2], |r| r.operands);
             let constant = [preferences.constant[first] && !copied[0], preferences.constant[second] && !copied[1]];
@@ -203,7 +204,8 @@ impl KernelPlan {
                 matrices && mainloop::sm90a::l2::drifts(shape, operation.dtype().size(), gpu.multiprocessors)
             };
             let lockstep = mainloop == Mainloop::Sm90a && preferences.lockstep.unwrap_or_else(drifts);
-            let shifted_edges = mainloop == Mainloop::Sm90a && mainloop::sm90a::edges::allows(&program, &arguments);
+            let shifted_edges =
+                mainloop == Mainloop::Sm90a && !operation.is_scaled() && mainloop::sm90a::edges::allows(&program, &arguments);
             let params = Params::of(operation, &arguments, &program, lockstep, shifted_edges);
             let rows_begin_at_lines = (begins[first] || copied[0]) && (begins[second] || copied[1]);
             let request = choice::TileRequest {
@@ -335,7 +337,11 @@ impl KernelPlan {
             _ => false,
         };
         let mut formats = self.arguments.iter().filter_map(|argument| argument.role.dtype());
-        formats.any(DType::is_eight_bits) || self.operation.dtype().is_eight_bits() || self.program.steps.iter().any(rounds)
+        let mut multiplied =
+            self.operation.dtypes().into_iter().chain(ScaleField::of(self.operation).map(|s| s.format(self.operation)));
+        formats.any(DType::is_eight_bits)
+            || multiplied.any(|dtype| dtype.is_eight_bits() || dtype.is_four_bits())
+            || self.program.steps.iter().any(rounds)
     }
 
     /// The device memory that reductions need for launches on a shape.

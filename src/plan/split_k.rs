@@ -143,6 +143,9 @@ fn obstacle(request: &PlanRequest<'_>) -> Option<String> {
         Operation::Convolution { dtype, convolution } if !patches::has_whole_panels(&convolution, dtype.size()) => {
             Some("parts of a convolution's K are whole pieces of 128 bytes of channels, and its channels are not".into())
         }
+        _ if request.operation.is_scaled() || request.operation.widened().is_some() => {
+            Some("one of its operands is scaled along K, or widened".into())
+        }
         _ if shape.batch > 1 => Some(format!("a batch of {} entries is not split", shape.batch)),
         _ => (shape.is_empty() || shape.k == 0).then(|| "there is nothing to add up".into()),
     }

@@ -15,6 +15,9 @@ pub(super) fn prefers_transposed(operation: Operation, epilogue: &Checked, mainl
     if operation.convolution().is_some() {
         return false; // the images are always A
     }
+    if let (Mainloop::Gemv, Some(weights)) = (mainloop, operation.widened()) {
+        return weights == 0; // the weights are B
+    }
     if mainloop == Mainloop::Gemv && shape.m.min(shape.n) <= choice::FEW {
         return shape.m > shape.n;
     }

@@ -10,7 +10,7 @@ use super::tile::EvalTile;
 use super::{Precision, product_operand};
 use crate::dtype::{DType, ValueType};
 use crate::ir::{Order, Side};
-use crate::problem::{Convolution, Operation};
+use crate::problem::{Blocks, Convolution, Operation, ScaleField};
 use std::ops::Range;
 
 /// K elements of a product in a chunk.
@@ -24,6 +24,8 @@ pub(super) struct Product {
     accumulator: ValueType,
     /// The convolution, whose images A is.
     convolution: Option<Convolution>,
+    /// The scales of A and of B along K.
+    scales: [Option<BlockScales>; 2],
 }
 
 impl Product {
@@ -33,7 +35,8 @@ impl Product {
         let operand = |name, dtype, order| arguments.tensor(name, product_operand(dtype, order));
         let [a, b] = operation.dtypes();
         let (a, b) = (operand("a", a, layout.a()), operand("b", b, layout.b()));
-        Some(Product { a, b, k, accumulator: operation.accumulator(), convolution: operation.convolution() })
+        let scales = [0, 1].map(|i| BlockScales::of(operation, i, arguments));
+        Some(Product { a, b, k, accumulator: operation.accumulator(), convolution: operation.convolution(), scales })
     }
 
     /// The columns of a tile in runs that read the same channels, each with the first of these.
@@ -68,6 +71,37 @@ impl Product {
     }
 }
 
+/// The scales and zero points of one operand.
+struct BlockScales {
+    blocks: Blocks,
+    scale: OperandView,
+    zero: Option<OperandView>,
+}
+
+impl BlockScales {
+    /// Those of `a` (0) or `b` (1), if it has blocks.
+    fn of(operation: Operation, operand: usize, arguments: &Arguments) -> Option<BlockScales> {
+        let blocks = operation.scales()[operand]?;
+        let view = |field: ScaleField| {
+            arguments.tensor(field.name(), product_operand(field.format(operation), blocks.order(operand == 0)))
+        };
+        let zero = blocks.zero_points.then(|| view(ScaleField { operand, zero: true }));
+        Some(BlockScales { blocks, scale: view(ScaleField { operand, zero: false }), zero })
+    }
+
+    /// Scale and zero point of an element.
+    fn at(&self, arguments: &Arguments, line: usize, term: usize, batch: usize, of_a: bool) -> [f64; 2] {
+        let (line, term) = (line / self.blocks.lines, term / self.blocks.terms);
+        let (row, column) = if of_a { (line, term) } else { (term, line) };
+        let read = |view: &OperandView| {
+            let mut x = [0.0];
+            arguments.read(view, view.strides.index(row, column, batch), 1, &mut x);
+            x[0]
+        };
+        [read(&self.scale), self.zero.as_ref().map_or(0.0, read)]
+    }
+}
+
 /// The accumulators of one tile.
 pub(super) trait Accumulators {
     /// Computes them.
@@ -83,6 +117,9 @@ trait Term: Copy + Default {
     fn read(dtype: DType, bytes: &[u8], index: usize, out: &mut [Self]);
 
     fn value(self) -> f64;
+
+    /// `(self - zero) * scale`, rounded once.
+    fn dequantised(self, zero: f64, scale: f64) -> Self;
 
     /// `c += a * b`, where `c` is row-major, and its rows begin `ld` elements apart.
     fn accumulate(a: &Panel<Self>, b: &Panel<Self>, c: &mut [Self], ld: usize);
@@ -120,6 +157,13 @@ impl<T: Term> Accumulators for Panels<T> {
                     Some(of) => self.a.gather(arguments, &product.a, of, tile.rows.clone(), terms.clone(), channel),
                 }
                 self.b.load(arguments, &product.b, tile.batch, terms.clone(), columns.clone());
+                let [of_a, of_b] = &product.scales;
+                if let Some(scales) = of_a {
+                    self.a.scale(arguments, scales, tile.batch, tile.rows.clone(), terms.clone(), true);
+                }
+                if let Some(scales) = of_b {
+                    self.b.scale(arguments, scales, tile.batch, columns.clone(), terms.clone(), false);
+                }
                 if let Some(map) = self.map {
                     self.a.values.iter_mut().chain(&mut self.b.values).for_each(|x| *x = map(*x));
                 }
@@ -151,6 +195,34 @@ impl<T: Term> Panel<T> {
                 Order::ColumnMajor => from.strides.index(rows.start, columns.start + i, batch),
             };
             arguments.with_bytes(from, |bytes| T::read(from.dtype, bytes, start, out));
+        }
+    }
+
+    /// Multiplies each element by the scale of its block, minus the zero point. The panel has `lines` of A or B, and `terms`
+    /// of K.
+    fn scale(
+        &mut self,
+        arguments: &Arguments,
+        scales: &BlockScales,
+        batch: usize,
+        lines: Range<usize>,
+        terms: Range<usize>,
+        of_a: bool,
+    ) {
+        let (rows, columns) = self.strides();
+        let (across, along) = if of_a { (rows, columns) } else { (columns, rows) };
+        let mut block = terms.start;
+        while block < terms.end {
+            let end = terms.end.min((block / scales.blocks.terms + 1) * scales.blocks.terms);
+            for line in lines.clone() {
+                let [scale, zero] = scales.at(arguments, line, block, batch, of_a);
+                let first = (line - lines.start) * across;
+                for term in block..end {
+                    let x = &mut self.values[first + (term - terms.start) * along];
+                    *x = x.dequantised(zero, scale);
+                }
+            }
+            block = end;
         }
     }
 
@@ -202,6 +274,10 @@ macro_rules! floating {
 
             fn value(self) -> f64 {
                 f64::from(self)
+            }
+
+            fn dequantised(self, zero: f64, scale: f64) -> $t {
+                ((f64::from(self) - zero) * scale) as $t
             }
 
             fn accumulate(a: &Panel<$t>, b: &Panel<$t>, c: &mut [$t], ld: usize) {
@@ -259,6 +335,10 @@ impl Term for i32 {
 
     fn value(self) -> f64 {
         f64::from(self)
+    }
+
+    fn dequantised(self, zero: f64, scale: f64) -> i32 {
+        ((f64::from(self) - zero) * scale) as i32
     }
 
     fn accumulate(a: &Panel<i32>, b: &Panel<i32>, c: &mut [i32], ld: usize) {

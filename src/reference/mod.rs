@@ -12,6 +12,8 @@
 //!    without loss, and multiplied and accumulated in `f32`, in an unspecified order (the product is a blocked `f32`
 //!    GEMM). `f64` operands are multiplied and accumulated in `f64`. Integers multiply and accumulate in `i32` and
 //!    wrap. With K = 0 the accumulator is zero. For a pointwise operation it is the element of `a` itself.
+//!    An operand of eight or four bits beside one of 16 is widened like the other. With [scales](crate::problem::Blocks) along
+//!    K an element is `(stored - zero) * scale`, rounded once to `f32`.
 //!    A convolution's `a[row, k]` is the pixel under the window of the row's output pixel at the tap and channel of k, and 0
 //!    beyond the image. Its `b[k, column]` is the column's filter there. The column's group says which channels those are.
 //! 2. **Every node** has one value. A load is the operand's element at the coordinates that it varies along, widened.

@@ -20,7 +20,7 @@ fn tolerance(dtype: DType) -> f64 {
         DType::F64 => 1e-12,
         DType::E4M3 => 0.14,
         DType::E5M2 => 0.28,
-        DType::I32 | DType::I8 | DType::U8 | DType::Bool | DType::Bits8 | DType::Bits128 => 0.0,
+        DType::I32 | DType::I8 | DType::U8 | DType::I4 | DType::U4 | DType::Bool | DType::Bits8 | DType::Bits128 => 0.0,
     }
 }
 

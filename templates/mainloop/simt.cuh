@@ -12,6 +12,8 @@ constexpr int WARP = 32;
 constexpr int GROUP = 4;       // consecutive rows or columns of one thread: one 16-byte access to shared memory
 constexpr int RUN = 8;         // consecutive k that a warp loads from one row of a K-major operand
 constexpr int ROW_GROUPS = TM / GROUP;
+{% if dequantised %}constexpr int STAGE_TERMS = BK;
+{% endif -%}
 
 // Pairs of k in the body of the inner loop: about 512 multiply-adds hide the loads from shared memory, and more only cost
 // compile time. A large thread tile hides them without unrolling.
@@ -54,8 +56,16 @@ DEVICE int multiply_add(int a, int b, int c) { return int(u32(a) * u32(b) + u32(
 // One thread's share of an operand's tile. The operand has an extent (the M axis of A, the N axis of B) and the K axis. Either of
 // them may be contiguous. The thread's vectors lie at positions `thread + i * THREADS`. Every divisor below is a power of two, so
 // the coordinates of the two summands add up.
-template <bool K_MAJOR, int ALIGN, int EXTENT{% if mixed %}, class Element{% endif %}> struct Share {
-    static constexpr int COUNT = EXTENT * BK / THREADS;
+{% if dequantised %}// What has an address may be two elements of K, and an element may have a scale.
+template <bool K_MAJOR, int ALIGN, int EXTENT, class Element, bool IS_A> struct Share {
+    static constexpr int PACK = {% if widened %}Packed<Element>::COUNT{% else %}1{% endif %};
+    static constexpr int BK = simt::STAGE_TERMS / PACK, RUN = simt::RUN / PACK;
+    static_assert(PACK == 1 || K_MAJOR, "pairs lie along K");
+    const Params& p;
+    int batch, line, k;    // of the tile
+    DEVICE Share(const Params& p) : p(p) {}
+{% else %}template <bool K_MAJOR, int ALIGN, int EXTENT{% if mixed %}, class Element{% endif %}> struct Share {
+{% endif %}    static constexpr int COUNT = EXTENT * BK / THREADS;
     static constexpr int ALIGNED = ALIGN < int(sizeof(Element)) ? 1 : ALIGN / int(sizeof(Element));
     static constexpr int WIDTH = ALIGNED < COUNT ? ALIGNED : COUNT;
     static constexpr int VECTORS = COUNT / WIDTH;
@@ -79,11 +89,29 @@ template <bool K_MAJOR, int ALIGN, int EXTENT{% if mixed %}, class Element{% end
         extent_left = extent - first;
     }
 
-    DEVICE void advance() { origin += K_MAJOR ? i64(BK) : BK * ld; }
-
+{% if dequantised %}    DEVICE void begin(int entry, const Element* operand, i64 leading, int first, int extent) {
+        begin(operand, leading / PACK, first, extent);
+        batch = entry, line = first, k = 0;
+    }
+    DEVICE void advance() {
+        origin += K_MAJOR ? i64(BK) : BK * ld;
+        k += BK * PACK;
+    }
+    // The element at a place of the tile.
+    DEVICE Accum dequantise(Accum x, int e, int kk) const {
+        if constexpr (Blocks<IS_A>::SCALED) {
+            if (e >= extent_left || k + kk >= p.k) return Accum(0);
+            if constexpr (Blocks<IS_A>::SHIFTED) x -= Blocks<IS_A>::zero(p, batch, line + e, k + kk);
+            x *= Blocks<IS_A>::scale(p, batch, line + e, k + kk);
+        }
+        return x;
+    }
+{% else %}    DEVICE void advance() { origin += K_MAJOR ? i64(BK) : BK * ld; }
+{% endif %}
     // `k_left`: from the tile's first k to the end of the K axis.
     DEVICE void load(int k_left) {
-        if (extent_left >= EXTENT && k_left >= BK) {
+{% if dequantised %}        k_left = (k_left + PACK - 1) / PACK;
+{% endif %}        if (extent_left >= EXTENT && k_left >= BK) {
 #pragma unroll
             for (int i = 0; i < VECTORS; ++i) load_wide<WIDTH>(raw[i], at(i));
         } else {
@@ -102,7 +130,17 @@ template <bool K_MAJOR, int ALIGN, int EXTENT{% if mixed %}, class Element{% end
         const int e = extent_of(threadIdx.x), kk = k_of(threadIdx.x);
 #pragma unroll
         for (int i = 0; i < VECTORS; ++i) {
-            Accum* const to = stage + (kk + k_of(i * THREADS)) * PITCH + e + extent_of(i * THREADS);
+{% if dequantised %}#pragma unroll
+            for (int j = 0; j < WIDTH; ++j)
+#pragma unroll
+                for (int h = 0; h < PACK; ++h) {
+                    const int at_e = e + extent_of(i * THREADS) + (K_MAJOR ? 0 : j);
+                    const int at_k = (kk + k_of(i * THREADS) + (K_MAJOR ? j : 0)) * PACK + h;
+{% if widened %}                    const Accum x = Packed<Element>::at(raw[i].elements[j], h);
+{% else %}                    const Accum x = widen(raw[i].elements[j]);
+{% endif %}                    stage[at_k * PITCH + at_e] = dequantise(x, at_e, at_k);
+                }
+{% else %}            Accum* const to = stage + (kk + k_of(i * THREADS)) * PITCH + e + extent_of(i * THREADS);
             Accum values[WIDTH];
             widen_all(values, raw[i]);
             if constexpr (K_MAJOR) {
@@ -113,7 +151,7 @@ template <bool K_MAJOR, int ALIGN, int EXTENT{% if mixed %}, class Element{% end
                 narrow_all(row, values);
                 store_wide<WIDTH>(to, row);
             }
-        }
+{% endif %}        }
     }
 
 private:
@@ -239,14 +277,20 @@ DEVICE int first_column() {
 // acc += A * B over the whole K axis. On entry no thread uses shared memory.
 DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int batch, int row, int column
                      {% if operand_sums %}, Sums<true>& sums_a, Sums<false>& sums_b{% endif %}) {
-    {% if convolution %}PatchShare{% else %}Share<A_K_MAJOR, A_ALIGN, BM{% if mixed %}, Element{% endif %}>{% endif %} a;
-    {% if spans_groups %}FilterShare{% else %}Share<B_K_MAJOR, B_ALIGN, BN{% if mixed %}, ElementB{% endif %}>{% endif %} b;
+    {% if convolution %}PatchShare{% else %}Share<A_K_MAJOR, A_ALIGN, BM{% if mixed or dequantised %}, Element{% endif %}{# -#}
+    {% if dequantised %}, true{% endif %}>{% endif %} a{% if dequantised %}(p){% endif %};
+    {% if spans_groups %}FilterShare{% else %}Share<B_K_MAJOR, B_ALIGN, BN{# -#}
+    {% if mixed or dequantised %}, {{ element_b }}{% endif %}{# -#}
+    {% if dequantised %}, false{% endif %}>{% endif %} b{% if dequantised %}(p){% endif %};
 {% if convolution %}    const Channels channels(p, column);
     const int first = batch * p.k, terms = channels.terms;   // a part of K, where it is split
     a.begin(p, row, first);
 {% if spans_groups %}    b.begin(p, column);
 {% else %}    b.begin(static_cast<const Element*>(p.b) + first, p.ldb, column, p.n);
-{% endif %}{% else %}    a.begin(static_cast<const Element*>(p.a) + batch * p.batch_stride_a, p.lda, row, p.m);
+{% endif %}{% elif dequantised %}    const i64 entry_a = batch * (p.batch_stride_a / a.PACK), entry_b = batch * (p.batch_stride_b / b.PACK);
+    a.begin(batch, static_cast<const Element*>(p.a) + entry_a, p.lda, row, p.m);
+    b.begin(batch, static_cast<const {{ element_b }}*>(p.b) + entry_b, p.ldb, column, p.n);
+{% else %}    a.begin(static_cast<const Element*>(p.a) + batch * p.batch_stride_a, p.lda, row, p.m);
     b.begin(static_cast<const {{ element_b }}*>(p.b) + batch * p.batch_stride_b, p.ldb, column, p.n);
 {% endif %}
     Fragments even, odd;

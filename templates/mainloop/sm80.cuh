@@ -211,6 +211,36 @@ static_assert((Sums<true>::ROOM + Sums<false>::ROOM + LINES_A + LINES_B) * 4 <= 
               "sums pass through the stages' memory");
 
 {% endif -%}
+{% if scaled %}// acc += part, scaled by the blocks of 128 elements of K from `k` on; `part` becomes zero.
+DEVICE void promote(const Params& p, const TileOrigin& tile, int k, float (&acc)[TILES_M][2 * PAIRS_N][4],
+                    float (&part)[TILES_M][2 * PAIRS_N][4]) {
+    if (k >= p.k) return;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int row = tile.row + warp / WARPS_N * WARP_M + lane / 4, column = tile.column + warp % WARPS_N * WARP_N + lane % 4 * 2;
+    float rows[TILES_M][2];
+#pragma unroll
+    for (int i = 0; i < 2 * TILES_M; ++i) {
+        rows[i / 2][i % 2] = 1.0f;
+        if constexpr (Blocks<true>::SCALED)
+            rows[i / 2][i % 2] = Blocks<true>::scale(p, tile.batch, min(row + i / 2 * 16 + i % 2 * 8, p.m - 1), k);
+    }
+#pragma unroll
+    for (int j = 0; j < 2 * PAIRS_N; ++j) {
+        float columns[2] = {1.0f, 1.0f};
+        if constexpr (Blocks<false>::SCALED)
+#pragma unroll
+            for (int c = 0; c < 2; ++c) columns[c] = Blocks<false>::scale(p, tile.batch, min(column + j * 8 + c, p.n - 1), k);
+#pragma unroll
+        for (int i = 0; i < TILES_M * 4; ++i) {
+            float& sum = acc[i / 4][j][i % 4];
+            sum = __fmaf_rn(part[i / 4][j][i % 4], __fmul_rn(rows[i / 4][i % 4 / 2], columns[i % 2]), sum);
+            part[i / 4][j][i % 4] = 0.0f;
+        }
+    }
+}
+{% for o in scaled %}static_assert(Blocks<{{ o.is_a }}>::TERMS % 128 == 0 && BK % 128 == 0, "128 elements of K lie in one block");
+{% endfor %}
+{% endif -%}
 // acc += A * B over the tile. Operands read as zero outside of their matrices. On exit all of shared memory is free again.
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
 {% if convolution %}    const Channels channels(p, tile.column);
@@ -255,7 +285,8 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
     Sums<false> sums_b(p, tile);
 {% endif %}    Fragments fragments[2];
     fragments[0].load(A, B, read, 0);
-#pragma unroll 1
+{% if scaled %}    float part[TILES_M][2 * PAIRS_N][4] = {};
+{% endif %}#pragma unroll 1
     for (int left = blocks; left > 0; --left) {
         const int k_left = left >= STAGES ? BK : 0;   // of the block that is copied
 {% if operand_sums %}        sums_a.take(p, read, blocks - left);
@@ -273,8 +304,10 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
             fragments[(step + 1) % 2].load(A, B, read, (step + 1) % STEPS);
             A.copy<true>({% if convolution %}p, channels, {% endif %}step, write, k_left);
             B.copy<true>({% if spans_groups %}p, channels, {% endif %}step, write, k_left);
-            fragments[step % 2].multiply(acc);
-            A.settle(step, write);
+            fragments[step % 2].multiply({% if scaled %}part{% else %}acc{% endif %});
+{% if scaled %}            if (step % (STEPS * 128 / BK) == STEPS * 128 / BK - 1)
+                promote(p, tile, (left == blocks ? head : (blocks - left - 1) * BK) + step * BK / STEPS / 128 * 128, acc, part);
+{% endif %}            A.settle(step, write);
             B.settle(step, write);
         }
         write = write + STAGE_BYTES == end ? ring : write + STAGE_BYTES;

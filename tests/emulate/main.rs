@@ -9,6 +9,7 @@ mod fast;
 mod program;
 mod rows;
 
+use postlude::Blocks;
 use postlude::args::{HostArgs, Slot, SlotKind, Tensor, slots};
 use postlude::build::recipes;
 use postlude::check::Argument;
@@ -38,7 +39,7 @@ fn bytes(dtype: DType, count: usize, seed: usize) -> Vec<u8> {
             I8 => out.push((eighths * 7) as u8),
             U8 => out.push((eighths * 7 + 112) as u8),
             Bool => out.push((next() % 2) as u8),
-            Bits8 | Bits128 => out.push(next() as u8),
+            I4 | U4 | Bits8 | Bits128 => out.push(next() as u8),
         }
     }
     out
@@ -63,6 +64,7 @@ fn values(kind: &SlotKind, bytes: &[u8]) -> Vec<f64> {
         I8 => f64::from(bytes[i] as i8),
         U8 => f64::from(bytes[i]),
         Bool => f64::from(bytes[i]),
+        I4 | U4 => unreachable!("no output has four bits"),
         Bits8 | Bits128 => f64::from(bytes[i / 8] >> (i % 8) & 1),
     };
     let runs = outer * batch.unwrap_or(1);
@@ -252,6 +254,26 @@ fn eight_bits(name: &'static str, (a, b): (DType, DType), layout: Layout, mainlo
     });
     let gemm = Gemm::mixed(a, b, layout, &epilogue.unwrap()).mainloop(mainloop);
     Case { name, gemm, shapes, rasters: &[2], tolerance: 0.0 }
+}
+
+/// Extents that end inside of blocks.
+fn odd() -> Vec<Shape> {
+    vec![Shape::new(150, 200, 133), Shape::new(40, 72, 97).batched(2)]
+}
+
+/// An operand of fewer bits beside one of 16, with scales and zero points of blocks.
+fn widened(name: &'static str, (a, b): (DType, DType), layout: Layout, blocks: Option<Blocks>, shapes: Vec<Shape>) -> Case {
+    let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("bias", F32.over(N)), F32)).unwrap();
+    let scales = if a.size() == 2 { [None, blocks] } else { [blocks, None] };
+    let gemm = Gemm::of(postlude::Operation::Product { a, b, layout, scales }, &epilogue).mainloop(Mainloop::Simt);
+    Case { name, gemm, shapes, rasters: &[2], tolerance: 1e-5 }
+}
+
+/// Both operands of eight bits with scales of blocks.
+fn scaled(name: &'static str, blocks: [Blocks; 2], layout: Layout, shapes: Vec<Shape>) -> Case {
+    let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("bias", F32.over(N)), F32)).unwrap();
+    let gemm = Gemm::block_scaled([E4M3, E5M2], layout, blocks, &epilogue).mainloop(Mainloop::Simt);
+    Case { name, gemm, shapes, rasters: &[2], tolerance: 1e-5 }
 }
 
 /// Doubles in every layout, split into strips of two and of one. A rounding to single precision on the way would be off
@@ -455,6 +477,13 @@ fn cases() -> Vec<Case> {
         eight_bits("eight_bits_mixed", (E5M2, E4M3), NT, Mainloop::Simt, shapes(&[(96, 80, 32)])),
         eight_bits("eight_bits_row_mixed", (U8, I8), NN, Mainloop::Gemv, shapes(&[(3, 77, 45)])),
         eight_bits("eight_bits_row_i8", (I8, I8), TT, Mainloop::Gemv, shapes(&[(1, 67, 45), (3, 128, 64)])),
+        widened("widened_i4", (F16, I4), TN, Some(Blocks::groups(32)), edges()),
+        widened("widened_u4", (F16, U4), NN, Some(Blocks::groups(64).with_zero_points().scales_as(F16)), odd()),
+        widened("widened_a", (U4, BF16), TT, None, odd()),
+        widened("widened_i8", (BF16, I8), NT, Some(Blocks::groups(32).with_zero_points()), edges()),
+        widened("widened_e4m3", (F16, E4M3), TT, Some(Blocks::squares(32)), odd()),
+        scaled("scaled_e4m3", [Blocks::groups(32), Blocks::squares(64)], TN, edges()),
+        scaled("scaled_both", [Blocks::squares(32), Blocks::groups(96).scales_as(BF16)], NT, odd()),
         reductions(),
         masks(),
         gathers(),
@@ -514,6 +543,8 @@ checks! {
     integers_wrap: "integers";
     reductions_of_every_kind: "reductions";
     numbers_of_eight_bits: "eight_bits";
+    operands_that_are_widened: "widened";
+    operands_in_scaled_blocks: "scaled";
     doubles_of_every_kind: "doubles";
     masks_of_either_order: "masks";
     tables_along_every_axis: "gathers";

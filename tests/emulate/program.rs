@@ -4,6 +4,7 @@ use postlude::Operation;
 use postlude::args::{SlotKind, slots};
 use postlude::plan::{FieldType, FieldValue, KernelPlan};
 use postlude::prelude::*;
+use postlude::problem::ScaleField;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -177,7 +178,11 @@ impl Program {
         let slots = slots(gemm.operation(), gemm.epilogue().checked(), shape);
         let operands = slots.len() - plan.arguments.len();
         let argument = |i: usize| slots.iter().position(|slot| slot.name == plan.arguments[i].name).unwrap();
-        let operand = |i: usize| if plan.transposed && operands == 2 { 1 - i } else { i };
+        let operand = |i: usize| if plan.transposed && operands >= 2 { 1 - i } else { i };
+        let scale = |field: ScaleField| {
+            let name = ScaleField { operand: operand(field.operand), ..field }.name();
+            slots.iter().position(|slot| &*slot.name == name).unwrap()
+        };
         let strides = |slot: usize| match &slots[slot].kind {
             SlotKind::Memory { dtype, outer, inner, .. } => {
                 let ld = inner.next_multiple_of(dtype.run());
@@ -201,6 +206,9 @@ impl Program {
                 FieldValue::OperandPointer(i) => address(operand(i), 0),
                 FieldValue::OperandLd(i) => put(&(strides(operand(i)).0 as u64).to_le_bytes()),
                 FieldValue::OperandBatchStride(i) => put(&(strides(operand(i)).1 as u64).to_le_bytes()),
+                FieldValue::ScalePointer(field) => address(scale(field), 0),
+                FieldValue::ScaleLd(field) => put(&(strides(scale(field)).0 as u64).to_le_bytes()),
+                FieldValue::ScaleBatchStride(field) => put(&(strides(scale(field)).1 as u64).to_le_bytes()),
                 FieldValue::Patch(number) => {
                     let Operation::Convolution { dtype, convolution } = plan.operation else { panic!("no convolution") };
                     let value = (number.value(&convolution, dtype.size(), shape) as u64).to_le_bytes();

@@ -4,13 +4,13 @@ use crate::layout::{Buffer, Place, Rng};
 use crate::memory::DeviceCopy;
 use crate::rig::{Rig, rig};
 use crate::verdict::{self, Limits};
-use postlude::args::{HostArgs, IntoScalar, slots};
+use postlude::args::{HostArgs, IntoScalar, SlotKind, slots};
 use postlude::check::Role;
 use postlude::device::Device;
 use postlude::dtype::ValueType;
 use postlude::ir::{Constant, Order, Reduction, SinkKind};
 use postlude::plan::{Mainloop, Problem};
-use postlude::{DType, Gemm, Operation, Shape};
+use postlude::{DType, Gemm, Shape};
 use std::collections::BTreeMap;
 
 /// The kind of an input's elements.
@@ -109,17 +109,10 @@ impl Case {
         let slots = slots(self.gemm.operation(), checked, self.shape).into_iter();
         let buffers = slots.filter(|slot| !self.left_out.iter().any(|name| **name == *slot.name)).filter_map(|slot| {
             let role = checked.argument(&slot.name).map(|(_, argument)| argument.role);
-            let order = match (role, self.gemm.operation()) {
+            let order = match (role, &slot.kind) {
                 (Some(role), _) => role.operand().map_or(Order::RowMajor, |o| o.order),
-                (None, Operation::Product { layout, .. }) => {
-                    if &*slot.name == "a" {
-                        layout.a()
-                    } else {
-                        layout.b()
-                    }
-                }
-                (None, Operation::Convolution { .. }) => Order::RowMajor,
-                (None, Operation::Pointwise { order, .. }) => order,
+                (None, SlotKind::Memory { order, .. }) => *order,
+                (None, _) => Order::RowMajor,
             };
             let mut buffer = Buffer::new(&slot, order, self.places.get(&*slot.name).copied().unwrap_or_default())?;
             if !matches!(role, Some(Role::Output(_))) {
@@ -193,7 +186,12 @@ impl Case {
         let tf32 = plan.mainloop() == Mainloop::Sm80 && ["a", "b"].iter().any(|name| self.fills.contains_key(*name));
         let double = self.gemm.operation().accumulator() == ValueType::F64;
         let coarse = plan.product().operation.dtype().size() == 1 && plan.mainloop() == Mainloop::Sm90a;
-        let limits = Limits { double, fast: plan.fast_math, tf32, coarse, ..self.limits };
+        // Copies of scaled weights are rounded to 16 bits.
+        let copied = plan.product().repack.and_then(|repack| {
+            repack.widened?.blocks.map(|_| if repack.dtype == DType::BF16 { 2f64.powi(-8) } else { 2f64.powi(-11) })
+        });
+        let copied = copied.unwrap_or(0.0);
+        let limits = Limits { copied, double, fast: plan.fast_math, tf32, coarse, ..self.limits };
         if let Err(why) = verdict::compare(self, given, &got, limits) {
             panic!("{self}\n{why}\n{}", plan.explain());
         }

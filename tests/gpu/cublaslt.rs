@@ -63,7 +63,8 @@ fn theirs(library: &Library, device: &Device, named: &Named, case: &Case, given:
     let of = |name: &str| given.iter().find(|b| b.name == name).map(|b| b.dtype);
     let aux_ld = of("aux").map_or(0, |dtype| case.shape.n.next_multiple_of(dtype.run()));
     let bias = of("bgrad").or(of("bias")).unwrap_or(dtype);
-    let eight_bits = (dtype.size() == 1).then(|| EightBits { b: dtype, d: of("d").unwrap_or(dtype), fast: false });
+    let eight_bits =
+        (dtype.size() == 1).then(|| EightBits { b: dtype, d: of("d").unwrap_or(dtype), fast: false, blocks: [false; 2] });
     let request = Request { dtype, layout, shape: case.shape, epilogue: named.value, bias, aux_ld, eight_bits };
     let beta = if at.c == 0 { 0.0 } else { BETA };
     // Beside a D of eight bits it wants memory for a C also where beta is 0.

@@ -30,6 +30,7 @@ impl Rng {
     /// An element for arithmetic: integers small enough to leave sums exact in `f32`.
     pub fn element(&mut self, dtype: DType) -> f64 {
         match dtype.value_type() {
+            _ if dtype.is_four_bits() => (self.bits() % 16) as f64 - if dtype == DType::I4 { 8.0 } else { 0.0 },
             ValueType::I32 => (self.bits() % 201) as f64 - 100.0,
             ValueType::Bool => f64::from(u8::from(self.bits() & 1 == 1)),
             ValueType::F32 | ValueType::F64 => self.unit(),

@@ -31,6 +31,7 @@ mod launches;
 mod layer;
 mod layout;
 mod left_out;
+mod low_bits;
 mod math;
 mod memory;
 mod network;

@@ -68,7 +68,7 @@ fn upload(stream: &Arc<CudaStream>, dtype: DType, bytes: &[u8]) -> Result<Box<dy
         DType::E5M2 => typed::<postlude::float8::F8E5M2>(stream, bytes),
         DType::I32 => typed::<i32>(stream, bytes),
         DType::I8 => typed::<i8>(stream, bytes),
-        DType::U8 | DType::Bool | DType::Bits8 | DType::Bits128 => typed::<u8>(stream, bytes),
+        DType::U8 | DType::I4 | DType::U4 | DType::Bool | DType::Bits8 | DType::Bits128 => typed::<u8>(stream, bytes),
     }
 }
 

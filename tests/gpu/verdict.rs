@@ -19,6 +19,8 @@ use postlude::{DType, Epilogue, Operation, Shape};
 /// The tolerance of an epilogue.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// The relative error of the elements of an operand that a copy rounds.
+    pub copied: f64,
     /// Whether all of it is computed in `f64`. The oracle is too, and is as far off.
     pub double: bool,
     /// Whether approximations were used.
@@ -36,7 +38,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { double: false, fast: false, tf32: false, coarse: false, slack: 1.0, steep: false }
+        Limits { copied: 0.0, double: false, fast: false, tf32: false, coarse: false, slack: 1.0, steep: false }
     }
 }
 
@@ -59,6 +61,7 @@ impl Limits {
         (k + 4) as f64 * self.epsilon() * if self.double { 2.0 } else { 1.0 }
             + if tf32 { 2.0 * 2f64.powi(-11) } else { 0.0 }
             + if self.coarse { COARSE } else { 0.0 }
+            + self.copied
     }
 }
 
@@ -291,7 +294,8 @@ fn product(case: &Case, given: &[Buffer]) -> Result<Oracle, String> {
     let dtype = case.gemm.operation().accumulator().storage();
     let identity = Epilogue::build(|e| e.store("d", if dtype == DType::F64 { e.acc_f64() } else { e.acc() }, dtype));
     let identity = identity.map_err(|e| e.to_string())?;
-    let mut operands: Vec<Buffer> = given.iter().filter(|b| b.name == "a" || b.name == "b").cloned().collect();
+    let mut operands: Vec<Buffer> =
+        given.iter().filter(|b| case.gemm.epilogue().checked().argument(&b.name).is_none()).cloned().collect();
     let mut d = vec![0; dtype.bytes(case.shape.m * case.shape.n * case.shape.batch)];
     let args = operands.iter_mut().fold(HostArgs::new(), |args, b| {
         let name = b.name.clone();

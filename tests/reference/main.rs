@@ -17,4 +17,5 @@ mod primitives;
 mod products;
 mod reductions;
 mod rows;
+mod scaled;
 mod support;

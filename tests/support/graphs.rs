@@ -62,7 +62,7 @@ impl Style {
             custom: Some(softcap()),
             tame: false,
             float_conditions: true,
-            formats: DType::ALL.to_vec(),
+            formats: storable(),
             reductions: true,
             inner: None,
             operand_sums: true,
@@ -197,9 +197,14 @@ fn sink_kind() -> impl Strategy<Value = SinkKind> {
     })
 }
 
+/// The formats that an epilogue loads and stores.
+pub fn storable() -> Vec<DType> {
+    DType::ALL.into_iter().filter(|dtype| !dtype.is_four_bits()).collect()
+}
+
 /// Any operand.
 pub fn operand() -> impl Strategy<Value = Operand> {
-    (select(&DType::ALL[..]), axes(), any::<bool>()).prop_map(|(dtype, axes, row_major)| Operand {
+    (select(storable()), axes(), any::<bool>()).prop_map(|(dtype, axes, row_major)| Operand {
         dtype,
         axes,
         order: if row_major { Order::RowMajor } else { Order::ColumnMajor },

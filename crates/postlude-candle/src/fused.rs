@@ -263,7 +263,7 @@ fn operation_of(a: &Tensor, b: Option<&Tensor>) -> Result<(Operation, Shape)> {
     if k_b != k {
         return Err(Error::msg(format!("argument `b`: has {k_b} rows, and `a` has {k} columns: they are the same axis K")));
     }
-    let operation = Operation::Product { a: dtype(a)?, b: dtype(b)?, layout: Layout::of(order, order_b) };
+    let operation = Operation::mixed(dtype(a)?, dtype(b)?, Layout::of(order, order_b));
     Ok((operation, Shape::new(m, n, k).batched(if batch == 1 { batch_b } else { batch })))
 }
 

@@ -61,7 +61,7 @@ fn new_host(wanted: &Wanted) -> Result<CpuStorage> {
         DType::E4M3 => CpuStorage::F8E4M3(vec![postlude::float8::F8E4M3::ZERO; elements]),
         DType::I32 => CpuStorage::I32(vec![0; elements]),
         DType::U8 | DType::Bool | DType::Bits8 | DType::Bits128 => CpuStorage::U8(vec![0; elements]),
-        DType::E5M2 | DType::I8 => return Err(unstorable(wanted.dtype)),
+        DType::E5M2 | DType::I8 | DType::I4 | DType::U4 => return Err(unstorable(wanted.dtype)),
     })
 }
 
@@ -203,7 +203,7 @@ pub(crate) mod cuda {
             DType::E4M3 => allocated!(F8E4M3),
             DType::I32 => allocated!(I32),
             DType::U8 | DType::Bool | DType::Bits8 | DType::Bits128 => allocated!(U8),
-            DType::E5M2 | DType::I8 => return Err(unstorable(wanted.dtype)),
+            DType::E5M2 | DType::I8 | DType::I4 | DType::U4 => return Err(unstorable(wanted.dtype)),
         })
     }
 

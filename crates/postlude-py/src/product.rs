@@ -306,7 +306,7 @@ impl Product {
         match (self.b, b) {
             (Some(format), Some(b)) => {
                 let (batch_b, k_b, n, order_b) = matrix("b", b)?;
-                let operation = Operation::Product { a: self.a, b: format, layout: Layout::of(order, order_b) };
+                let operation = Operation::mixed(self.a, format, Layout::of(order, order_b));
                 if k_b != k {
                     return Err(argument(format!(
                         "argument `b`: has {k_b} rows, and `a` has {k} columns: they are the same axis K"

@@ -70,7 +70,7 @@ pub fn torch_name(dtype: DType) -> &'static str {
         DType::E5M2 => "float8_e5m2",
         DType::I32 => "int32",
         DType::I8 => "int8",
-        DType::U8 | DType::Bits8 | DType::Bits128 => "uint8",
+        DType::U8 | DType::I4 | DType::U4 | DType::Bits8 | DType::Bits128 => "uint8",
         DType::Bool => "bool",
     }
 }

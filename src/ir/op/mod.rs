@@ -222,7 +222,8 @@ impl Op {
     }
 
     /// The conversion to a format. For `f32`, `f64`, `i32` and `bool` it changes the type. For other formats it rounds
-    /// like a store, and its result has the type of a load from that format.
+    /// like a store, and its result has the type of a load from that format. Integers of four bits, which no epilogue
+    /// stores, convert as those of eight.
     pub fn cast(to: DType) -> Op {
         match to {
             DType::F32 => Op::ToF32,
@@ -233,8 +234,8 @@ impl Op {
             DType::BF16 => Op::RoundBf16,
             DType::E4M3 => Op::RoundE4m3,
             DType::E5M2 => Op::RoundE5m2,
-            DType::I8 => Op::ToI8,
-            DType::U8 => Op::ToU8,
+            DType::I8 | DType::I4 => Op::ToI8,
+            DType::U8 | DType::U4 => Op::ToU8,
         }
     }
 }

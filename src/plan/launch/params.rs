@@ -7,7 +7,7 @@ use crate::ir::axes::L;
 use crate::ir::{Coordinate, Operand, Order};
 use crate::plan::epilogue::reduce::sets;
 use crate::plan::{PatchField, Program};
-use crate::problem::Operation;
+use crate::problem::{Operation, ScaleField};
 use serde::Serialize;
 use std::fmt;
 
@@ -91,6 +91,12 @@ pub enum FieldValue {
     OperandLd(usize),
     /// Batch stride of `a` or `b`.
     OperandBatchStride(usize),
+    /// Address of scales or zero points of `a` or `b`.
+    ScalePointer(ScaleField),
+    /// Their leading dimension.
+    ScaleLd(ScaleField),
+    /// Their batch stride.
+    ScaleBatchStride(ScaleField),
     /// A number of the convolution.
     Patch(PatchField),
     /// Address of an argument.
@@ -140,6 +146,9 @@ impl fmt::Display for FieldValue {
             FieldValue::OperandPointer(i) => f.write_str(operand(i)),
             FieldValue::OperandLd(i) => write!(f, "ld{}", operand(i)),
             FieldValue::OperandBatchStride(i) => write!(f, "batch_stride_{}", operand(i)),
+            FieldValue::ScalePointer(field) => f.write_str(field.name()),
+            FieldValue::ScaleLd(field) => write!(f, "{}_ld", field.name()),
+            FieldValue::ScaleBatchStride(field) => write!(f, "batch_stride_{}", field.name()),
             FieldValue::Patch(field) => f.write_str(field.name()),
             FieldValue::Pointer(i) | FieldValue::Scalar(i) => write!(f, "arg{i}"),
             FieldValue::Ld(i) => write!(f, "arg{i}_ld"),
@@ -209,6 +218,11 @@ impl Params {
             params.push(FieldType::Operand, FieldValue::OperandPointer(i));
             params.push(FieldType::Long, FieldValue::OperandLd(i));
             params.push(FieldType::Long, FieldValue::OperandBatchStride(i));
+        }
+        for field in ScaleField::of(operation) {
+            params.push(FieldType::Input(field.format(operation)), FieldValue::ScalePointer(field));
+            params.push(FieldType::Long, FieldValue::ScaleLd(field));
+            params.push(FieldType::Long, FieldValue::ScaleBatchStride(field));
         }
         for field in PatchField::ALL.into_iter().filter(|_| operation.convolution().is_some()) {
             params.push(field.field_type(), FieldValue::Patch(field));

@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::ir::Order;
 use crate::plan::{Mainloop, TMA_UNIT};
-use crate::problem::{Layout, Operation, Shape};
+use crate::problem::{Blocks, Layout, Operation, Shape};
 use serde::Serialize;
 
 /// The operands that a launch copies into scratch memory of the plan before the kernel runs.
@@ -15,6 +15,21 @@ pub struct Repack {
     pub operands: [bool; 2],
     /// Which of them have K strided, and are copied so that K is contiguous.
     pub transposed: [bool; 2],
+    /// The one that is widened to `dtype` on the way, if any is.
+    pub widened: Option<Widened>,
+}
+
+/// An operand of eight or four bits whose copy has 16, scaled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Widened {
+    /// Which one it is: 0 for `a`, 1 for `b`, as the kernel sees them.
+    pub operand: usize,
+    /// Its format in memory.
+    pub from: DType,
+    /// Whether its lines lie along K.
+    pub k_contiguous: bool,
+    /// Its blocks of scales.
+    pub blocks: Option<Blocks>,
 }
 
 impl Repack {
@@ -31,15 +46,26 @@ impl Repack {
     /// The operands of this alignment that must be copied for a mainloop; `None` if it reads both as they are.
     pub(in crate::plan) fn of(mainloop: Mainloop, operation: Operation, alignment: [usize; 2]) -> Option<Repack> {
         let transposed = Self::transposes(mainloop, operation);
-        let operands = [0, 1].map(|i| alignment[i] < TMA_UNIT || transposed[i]);
-        let needed = mainloop == Mainloop::Sm90a && operation.convolution().is_none() && operands.contains(&true);
-        needed.then_some(Repack { dtype: operation.dtype(), operands, transposed })
+        let widened =
+            operation.widened().filter(|_| matches!(mainloop, Mainloop::Sm80 | Mainloop::Sm90a)).map(|operand| Widened {
+                operand,
+                from: operation.dtypes()[operand],
+                k_contiguous: operation.k_contiguous()[operand],
+                blocks: operation.scales()[operand],
+            });
+        let unaligned = |i: usize| mainloop == Mainloop::Sm90a && (alignment[i] < TMA_UNIT || transposed[i]);
+        let operands = [0, 1].map(|i| unaligned(i) || widened.is_some_and(|widened| widened.operand == i));
+        let dtype = widened.map_or(operation.dtype(), |widened| operation.dtypes()[1 - widened.operand]);
+        let needed = operation.convolution().is_none() && operands.contains(&true);
+        needed.then_some(Repack { dtype, operands, transposed, widened })
     }
 
     /// The operands that a mainloop reads only with K contiguous, and that have K strided.
     pub(in crate::plan) fn transposes(mainloop: Mainloop, operation: Operation) -> [bool; 2] {
         match operation {
-            Operation::Product { a, layout, .. } if mainloop == Mainloop::Sm90a && a.is_eight_bits() => {
+            Operation::Product { a, layout, .. }
+                if mainloop == Mainloop::Sm90a && a.is_eight_bits() && operation.widened().is_none() =>
+            {
                 [layout.a() == Order::ColumnMajor, layout.b() == Order::RowMajor]
             }
             _ => [false; 2],
@@ -49,7 +75,10 @@ impl Repack {
     /// The operation on the copies.
     pub(in crate::plan) fn read(&self, operation: Operation) -> Operation {
         match operation {
-            Operation::Product { a, b, .. } if self.transposed != [false; 2] => Operation::Product { a, b, layout: Layout::TN },
+            Operation::Product { layout, .. } if self.widened.is_some() => Operation::product(self.dtype, layout),
+            Operation::Product { a, b, scales, .. } if self.transposed != [false; 2] => {
+                Operation::Product { a, b, layout: Layout::TN, scales }
+            }
             other => other,
         }
     }

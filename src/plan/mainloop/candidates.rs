@@ -120,6 +120,17 @@ pub(in crate::plan) static GEMV_N: [Candidate; 6] = [
     candidate(Tile::gemv(4, 32, 256, 2, 1), 20.0, 15.5, 0.0),
 ];
 
+/// Tiles for few rows beside weights of fewer bits. The times are those of a block, and are not measured.
+pub(in crate::plan) static GEMV_WIDENED: [Candidate; 7] = [
+    candidate(Tile::gemv(8, 32, 256, 2, 1), 1.4, 1.0, 0.0).up_to_rows(8),
+    candidate(Tile::gemv(8, 16, 256, 2, 1), 0.8, 0.55, 0.0).up_to_rows(8),
+    candidate(Tile::gemv(8, 64, 512, 1, 1), 2.2, 2.2, 0.0).up_to_rows(8),
+    candidate(Tile::gemv(16, 64, 256, 1, 1), 2.3, 2.3, 0.0),
+    candidate(Tile::gemv(16, 32, 256, 2, 1), 1.6, 1.2, 0.0),
+    candidate(Tile::gemv(16, 16, 256, 2, 1), 1.0, 0.7, 0.0),
+    candidate(Tile::gemv(16, 32, 512, 1, 1), 1.3, 1.3, 0.0),
+];
+
 /// Tiles of pointwise operations. These are bound by memory, so a tile costs its area. Smaller tiles are for problems
 /// that do not fill the device, and for single-column strips, which need a thread for every column.
 pub(in crate::plan) static POINTWISE: [Candidate; 3] = [

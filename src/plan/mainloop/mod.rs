@@ -3,5 +3,6 @@
 pub(super) mod candidates;
 pub(super) mod name;
 pub(super) mod patches;
+mod rules;
 pub(super) mod sm90a;
 pub(super) mod tile;

@@ -3,6 +3,7 @@
 
 use crate::dtype::DType;
 use crate::ir::Order;
+use crate::plan::mainloop::rules::{self, copies_evenly};
 use crate::plan::{Mainloop, Parts, PlannedReduction, TMA_UNIT};
 use crate::problem::{Layout, Operation};
 use crate::target::Target;
@@ -321,7 +322,7 @@ impl Tile {
         let words = operation.accumulator().storage().size() / 4;
         let least = match self.shape {
             TileShape::Simt { tm, tn, .. } => words * (tm * tn + 2 * (tm + tn)) + 24,
-            TileShape::Sm80 { .. } => self.bm * self.bn / self.threads + 64,
+            TileShape::Sm80 { .. } => self.bm * self.bn / self.threads * if operation.is_scaled() { 2 } else { 1 } + 64,
             TileShape::Gemv { .. } => 40,
             TileShape::Sm90a { .. } | TileShape::Pointwise | TileShape::Rows { .. } => 32,
         };
@@ -372,6 +373,7 @@ impl Tile {
                     "blocks of a cluster fetch whole halves",
                 ),
                 (alignment.iter().all(|a| *a >= TMA_UNIT), "TMA copies operands aligned to 16 bytes"),
+                (rules::takes_scales(operation, bn), "scales are f32, and each 64 columns of a tile lie in one block of them"),
                 (!self.spans_groups(operation), "a group of a convolution has filters for whole tiles of columns"),
                 (
                     operation.convolution().is_none() || cluster[1] == 1 && !splits_k,
@@ -422,6 +424,9 @@ impl Tile {
                 if dtype.is_eight_bits() && layout != Layout::TN {
                     return Some("operands of eight bits lie with K contiguous");
                 }
+                if operation.is_scaled() && !bk.is_multiple_of(128) {
+                    return Some("a stage has whole pieces of 128 elements of K, which are scaled");
+                }
                 let operands = [(bm, k_major[0], alignment[0]), (bn, k_major[1], alignment[1])];
                 first_broken(&[
                     (threads == 32 * warps_m * warps_n, "its warps are those of the block"),
@@ -438,6 +443,9 @@ impl Tile {
             }
             TileShape::Gemv { cluster } => {
                 let (dtype, Some(layout)) = (operation.dtype(), operation.layout()) else { return Some("it multiplies") };
+                if operation.widened().is_some() {
+                    return first_broken(&rules::of_widened_gemv(self, operation, cluster, bm * strips));
+                }
                 let vector = 16 / dtype.size();
                 let columns = if layout.b() == Order::ColumnMajor { bn } else { vector };
                 first_broken(&[
@@ -482,19 +490,4 @@ impl Tile {
         list.extend([("MAINLOOP_SMEM", memory), ("SLAB_ROWS", slab_rows)].into_iter().filter(|(_, number)| *number > 0));
         list
     }
-}
-
-/// Whether a block's threads copy one operand's part of a stage in whole passes. A row of that part is K long if K is
-/// contiguous, otherwise M or N. Its copies are as wide as the operand's alignment.
-fn copies_evenly(extent: usize, bk: usize, k_major: bool, align: usize, dtype: DType, threads: usize) -> bool {
-    let (rows, row) = if k_major { (extent, bk * dtype.size()) } else { (bk, extent * dtype.size()) };
-    let unit = align.clamp(4, 16);
-    let bytes = threads * unit;
-    let pass = bytes / row;
-    (64..=1024).contains(&row)
-        && row.is_power_of_two()
-        && bytes.is_multiple_of(row)
-        && rows.is_multiple_of(pass)
-        && (pass.is_power_of_two() || pass.is_multiple_of(8))
-        && (align >= 4 || (align == 2 && dtype.size() == 2))
 }

@@ -131,6 +131,7 @@ DEVICE void clear_ring() {
 {% include "mainloop/sm90a/stage.cuh" %}
 // ---- consumers ----
 // acc = A * B over the tile, or over this consumer's rows of it. `meanwhile` runs under the first blocks of K.
+{% if scaled %}{% include "mainloop/sm90a/scales.cuh" %}{% endif -%}
 template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ multiplied }} / 2], PipelineState& at, u32 blocks,
                                         u32 group, F meanwhile) {
     const u32 shared = shared_address(shared_memory);
@@ -144,7 +145,8 @@ template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ mu
     // up here while the other consumer's products run.
     float part[BLOCKS_M][BN / 2];
     u32 block = 0;
-#pragma unroll 1
+{% if scaled %}    const int row = (PING_PONG ? 0 : group * WARPGROUP_ROWS) + thread / 32 * 16 + thread % 32 / 4;
+{% endif %}#pragma unroll 1
     do {
         mbarrier_wait(shared + FULL + at.stage * 8, at.parity);
 #pragma unroll
@@ -152,17 +154,24 @@ template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ mu
             const u32 from = shared + at.stage * STAGE_BYTES + panel * PANEL_BYTES;
             const u64 a = wgmma_descriptor(from + (PING_PONG ? 0 : group * (BLOCKS_M * 8192)), 8192);
             const u64 b = wgmma_descriptor(from + A_BYTES, 8192);
-            wgmma_fence();
+{% if scaled %}            PanelScales scales;
+            scales.load(at.stage, panel, row, thread);
+{% endif %}            wgmma_fence();
 #pragma unroll
             for (int step = 0; step < 4; ++step)
 #pragma unroll
                 for (int m = 0; m < BLOCKS_M; ++m) wgmma_mma(part[m], a + (m * 512 + step * 2), b + step * 2, step != 0);
             wgmma_commit();
-            wgmma_wait<0>();
+{% if scaled %}            wgmma_wait<0>();
+            if (!BY_COLUMNS && panel == PANELS - 1) release(at.stage, true);
+            scales.add(acc, part);
+            if constexpr (BY_COLUMNS) sync_warpgroup(group);
+            if (BY_COLUMNS && panel == PANELS - 1) release(at.stage, true);
+{% else %}            wgmma_wait<0>();
             if (panel == PANELS - 1) release(at.stage, true);
 #pragma unroll
             for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] += part[i / (BN / 2)][i % (BN / 2)];
-        }
+{% endif %}        }
         at.advance();
     } while (++block < blocks);
     if constexpr (PING_PONG) mbarrier_arrive_if(thread == 0, shared + TURN + (group ^ 1) * 8);
@@ -413,7 +422,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     }
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
-            mbarrier_init(shared + FULL + i * 8, 1);
+            mbarrier_init(shared + FULL + i * 8, {% if scaled %}33{% else %}1{% endif %});
             mbarrier_init(shared + EMPTY + i * 8,
                           {% if operand_sums %}((PING_PONG ? 1 : CONSUMERS) + 1) * CLUSTER
                           {% else %}(PING_PONG ? 1 : CONSUMERS) * {{ fetchers }}{% endif %});
@@ -475,6 +484,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             if constexpr (HANDS_ON || VECTOR_BYTES > 0) stage_vectors(p, Tiles(), threadIdx.x % 32);
         {% if operand_sums %}} else if (warp == 3) {
             sum_operands(p, Tiles());
+        {% endif %}{% if scaled %}} else if (warp == 3) {
+            stage_scales(p, Tiles(), threadIdx.x % 32);
         {% endif %}{% if delayed_store %}} else if (elect_one()) {
             send_handed(p, Tiles(), warp - 2);
         {% endif %}} else if (LOAD_BYTES > 0) {

@@ -10,7 +10,7 @@
 //! of the three dominates. Its constants follow from times on an H200 (`docs/measurements/0044-few-rows.md`).
 
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
-use crate::plan::mainloop::sm90a::staging::stage_bytes;
+use crate::plan::mainloop::sm90a::smem::stage_bytes;
 use crate::plan::{KernelPlan, Tile, TileShape};
 use crate::problem::{Operation, Shape};
 

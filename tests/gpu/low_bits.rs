@@ -1,0 +1,279 @@
+//! Operands of fewer bits than the other one, and operands with scales along K, on every mainloop that has them.
+
+use crate::case::Case;
+use crate::layout::Rng;
+use crate::rig::rig;
+use postlude::plan::{Mainloop, TileShape};
+use postlude::prelude::*;
+use postlude::target::Target;
+use postlude::{Blocks, DType, Gemm, Operation};
+
+/// Aligned, unaligned, ending inside of a block, smaller than a tile, and without K.
+const SHAPES: [Shape; 5] = [
+    Shape::new(256, 384, 512),
+    Shape::new(130, 258, 272),
+    Shape::new(129, 77, 202),
+    Shape::new(33, 18, 6),
+    Shape::new(72, 80, 0),
+];
+
+const FEW: [Shape; 8] = [
+    Shape::new(1, 512, 1024),
+    Shape::new(3, 130, 272),
+    Shape::new(8, 77, 202),
+    Shape::new(16, 320, 2048),
+    Shape::new(13, 64, 5006),
+    Shape::new(5, 18, 6),
+    Shape::new(4, 3, 70),
+    Shape::new(2, 40, 0),
+];
+
+fn epilogues() -> [Epilogue; 2] {
+    let scaled = Epilogue::build(|e| {
+        let z = e.acc() * e.load("columns", F32.over(N)) + e.load("bias", BF16.over(N));
+        e.store("d", z.relu(), BF16);
+    });
+    let plain = Epilogue::build(|e| {
+        e.store("d", e.acc() + e.load("c", F16), F32);
+        e.reduce("amax", e.acc(), Monoid::AbsMax, F32.pointer());
+    });
+    [scaled, plain].map(Result::unwrap)
+}
+
+fn gemm(a: DType, b: DType, layout: Layout, blocks: Option<Blocks>, epilogue: &Epilogue) -> Gemm {
+    Gemm::of(Operation::Product { a, b, layout, scales: [None, blocks] }, epilogue)
+}
+
+/// Weights, with and without groups.
+fn weights() -> Vec<(DType, DType, Option<Blocks>)> {
+    let groups = Blocks::groups;
+    vec![
+        (F16, I4, Some(groups(128))),
+        (F16, U4, Some(groups(64).with_zero_points().scales_as(F16))),
+        (BF16, I4, Some(groups(32).scales_as(BF16))),
+        (BF16, U4, Some(groups(128).with_zero_points())),
+        (F16, U4, None),
+        (BF16, I4, None),
+        (F16, I8, None),
+        (BF16, I8, Some(groups(128).with_zero_points())),
+        (F16, U8, Some(groups(96))),
+        (BF16, U8, None),
+        (F16, E4M3, Some(groups(128))),
+        (BF16, E4M3, Some(Blocks::squares(128))),
+        (F16, E5M2, None),
+        (BF16, E5M2, Some(groups(32))),
+    ]
+}
+
+#[test]
+fn weights_on_simt() {
+    let [epilogue, plain] = epilogues();
+    for (a, b, blocks) in weights() {
+        for shape in SHAPES {
+            Case::new(&gemm(a, b, TN, blocks, &epilogue).mainloop(Mainloop::Simt), shape).run();
+        }
+        let other = if b.is_four_bits() { NN } else { TT };
+        Case::new(&gemm(a, b, other, blocks, &plain).mainloop(Mainloop::Simt), SHAPES[2].batched(2)).run();
+    }
+}
+
+fn few_rows(of: impl Fn(DType) -> bool) {
+    let [epilogue, plain] = epilogues();
+    for (a, b, blocks) in weights().into_iter().filter(|(_, b, _)| of(*b)) {
+        for shape in FEW {
+            Case::new(&gemm(a, b, TN, blocks, &epilogue).mainloop(Mainloop::Gemv), shape).run();
+        }
+        Case::new(&gemm(a, b, TN, blocks, &plain).mainloop(Mainloop::Gemv), FEW[1].batched(3)).run();
+    }
+}
+
+#[test]
+fn weights_of_four_bits_with_few_rows() {
+    few_rows(DType::is_four_bits);
+}
+
+#[test]
+fn weights_of_integers_with_few_rows() {
+    few_rows(|b| matches!(b, I8 | U8));
+}
+
+#[test]
+fn weights_of_floats_with_few_rows() {
+    few_rows(|b| b.value_type().is_float());
+}
+
+/// Every tile.
+#[test]
+fn tiles_of_few_rows() {
+    let [epilogue, _] = epilogues();
+    for (rows, b) in [(7, I4), (16, I8)] {
+        let gemm = gemm(F16, b, TN, Some(Blocks::groups(64)), &epilogue).mainloop(Mainloop::Gemv);
+        let plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::new(rows, 512, 1024)).unwrap();
+        let tiles: Vec<_> = plan.choice.candidates().collect();
+        assert!(tiles.len() >= 4, "{}", plan.explain());
+        for (tile, _) in tiles {
+            Case::new(&gemm.clone().tile(tile), Shape::new(rows, 200, 1500)).run();
+        }
+    }
+}
+
+/// Many rows multiply a copy of 16 bits.
+#[test]
+fn weights_of_many_rows() {
+    let [epilogue, plain] = epilogues();
+    for mainloop in [Mainloop::Sm90a, Mainloop::Sm80] {
+        for (a, b, blocks) in weights() {
+            let gemm = gemm(a, b, TN, blocks, &epilogue).mainloop(mainloop);
+            [SHAPES[0], SHAPES[1], Shape::new(129, 77, 208), Shape::new(72, 80, 0)].map(|shape| Case::new(&gemm, shape).run());
+        }
+        for (b, layout) in [(U8, TT), (I4, NN), (E4M3, NT)] {
+            let gemm = gemm(F16, b, layout, Some(Blocks::groups(32)), &plain).mainloop(mainloop);
+            let case = Case::new(&gemm, Shape::new(136, 200, 328).batched(2));
+            case.clone().run();
+            case.ld("b", 346).offset("b", 6).batch_stride("b_scale", 0).run();
+        }
+    }
+    let plan = gemm(F16, I4, TN, None, &plain).kernel_plan(Target::SM_90A, 132, SHAPES[0]).unwrap();
+    assert!(plan.explain().contains("widens        b: i4 becomes f16"), "{}", plan.explain());
+}
+
+/// Leading dimensions and addresses of every alignment, and scales that a batch shares.
+#[test]
+fn weights_that_lie_anywhere() {
+    let [epilogue, _] = epilogues();
+    let groups = Some(Blocks::groups(64).with_zero_points());
+    for (mainloop, rows) in [(Mainloop::Gemv, 11), (Mainloop::Simt, 70)] {
+        for (b, ld, offset) in [(I4, 212, 2), (U4, 208, 8), (U8, 205, 3), (I8, 216, 8)] {
+            let case = Case::new(&gemm(F16, b, TN, groups, &epilogue).mainloop(mainloop), Shape::new(rows, 100, 200).batched(2));
+            let case = case.ld("b", ld).offset("b", offset).ld("a", 201).offset("a", 1).ld("b_scale", 103).offset("b_zero", 5);
+            case.clone().run();
+            case.batch_stride("b", 0).batch_stride("b_scale", 0).batch_stride("b_zero", 0).run();
+        }
+    }
+}
+
+/// The weights may be A. Then it is columns that are few.
+#[test]
+fn weights_as_rows() {
+    let [epilogue, plain] = epilogues();
+    for epilogue in [&epilogue, &plain] {
+        for (mainloop, shape) in [(Mainloop::Gemv, Shape::new(320, 7, 400)), (Mainloop::Simt, Shape::new(100, 70, 200))] {
+            let scales = [Some(Blocks::groups(128).with_zero_points()), None];
+            let operation = Operation::Product { a: I4, b: F16, layout: TN, scales };
+            Case::new(&Gemm::of(operation, epilogue).mainloop(mainloop), shape).run();
+        }
+    }
+}
+
+/// From 0 to 1.
+fn positive(rng: &mut Rng, dtype: DType) -> f64 {
+    let x = rng.element(F32).abs();
+    dtype.round(x - x.floor())
+}
+
+/// Long sums of one sign.
+#[test]
+fn long_sums_of_one_sign() {
+    let epilogue = postlude::build::recipes::identity(F32).unwrap();
+    for (mainloop, rows) in [(Mainloop::Gemv, 4), (Mainloop::Simt, 40)] {
+        let weights = gemm(F16, U4, TN, Some(Blocks::groups(128)), &epilogue).mainloop(mainloop);
+        Case::new(&weights, Shape::new(rows, 72, 32768)).fill("a", positive).fill("b_scale", positive).run();
+    }
+}
+
+/// Every byte of weights as every format of activations, to the bit: products with a unit matrix.
+#[test]
+fn every_weight_is_read_as_the_reference_reads_it() {
+    if rig().is_none() {
+        return;
+    }
+    fn unit(_: &mut Rng, _: DType) -> f64 {
+        1.0
+    }
+    let epilogue = postlude::build::recipes::identity(F32).unwrap();
+    for a in [F16, BF16] {
+        for b in [I4, U4, I8, U8, E4M3, E5M2] {
+            let gemm = Gemm::mixed(a, b, TN, &epilogue).mainloop(Mainloop::Gemv);
+            let case = Case::new(&gemm, Shape::new(1, 256, 1)).fill("a", unit);
+            let mut given = case.buffers();
+            for buffer in given.iter_mut().filter(|buffer| buffer.name == "b") {
+                let at = buffer.bytes.len().min(256);
+                (0..at).for_each(|i| buffer.bytes[i] = i as u8);
+            }
+            let Some(got) = case.run_on(&given) else { return };
+            let mut expected = given.clone();
+            gemm.reference(case.shape, case.host(&mut expected)).unwrap();
+            let of = |buffers: &[crate::layout::Buffer]| -> Vec<u64> {
+                let d = buffers.iter().find(|buffer| buffer.name == "d").unwrap();
+                d.elements().map(|(_, x)| if x.is_nan() { 0 } else { (x + 0.0).to_bits() }).collect()
+            };
+            assert_eq!(of(&got), of(&expected), "{a} {b}");
+        }
+    }
+}
+
+/// Blocks of both operands.
+fn scaled_blocks(mainloop: Mainloop) {
+    let pairs = [
+        [Blocks::groups(128), Blocks::squares(128)],
+        [Blocks::groups(128), Blocks::groups(128)],
+        [Blocks::squares(128), Blocks::groups(128)],
+        [Blocks::squares(128), Blocks::squares(128)],
+    ];
+    let [epilogue, plain] = epilogues();
+    for blocks in pairs {
+        for shape in [SHAPES[0], SHAPES[1], Shape::new(129, 77, 208), Shape::new(72, 80, 0)] {
+            Case::new(&Gemm::block_scaled([E4M3, E4M3], TN, blocks, &epilogue).mainloop(mainloop), shape).run();
+        }
+        let gemm = Gemm::block_scaled([E5M2, E4M3], TN, blocks, &plain).mainloop(mainloop);
+        Case::new(&gemm, Shape::new(300, 200, 656).batched(2)).run();
+    }
+}
+
+#[test]
+fn scaled_blocks_on_simt() {
+    scaled_blocks(Mainloop::Simt);
+}
+
+#[test]
+fn scaled_blocks_on_sm80() {
+    scaled_blocks(Mainloop::Sm80);
+}
+
+#[test]
+fn scaled_blocks_on_sm90a() {
+    scaled_blocks(Mainloop::Sm90a);
+}
+
+/// Every kind of Hopper's tiles.
+#[test]
+fn scaled_blocks_on_every_kind_of_tile() {
+    let [epilogue, _] = epilogues();
+    for b in [Blocks::squares(128), Blocks::groups(128)] {
+        let gemm = Gemm::block_scaled([E4M3, E4M3], TN, [Blocks::groups(128), b], &epilogue);
+        let plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::new(1024, 1024, 512)).unwrap();
+        let mut kinds = Vec::new();
+        for (tile, _) in plan.choice.candidates() {
+            let TileShape::Sm90a { consumers, schedule, cluster, .. } = tile.shape else { panic!("{tile}") };
+            if !kinds.contains(&(consumers, schedule, cluster, tile.bn)) {
+                kinds.push((consumers, schedule, cluster, tile.bn));
+                Case::new(&gemm.clone().tile(tile), Shape::new(400, 528, 640)).run();
+            }
+        }
+        assert!(kinds.len() >= 4, "{kinds:?}");
+        for shape in [Shape::new(16, 1024, 2048), Shape::new(100, 256, 1024), Shape::new(1024, 8, 512)] {
+            Case::new(&gemm, shape).run();
+        }
+    }
+}
+
+/// Long sums of one sign, which tensor cores by themselves would get wrong.
+#[test]
+fn long_scaled_sums_of_one_sign() {
+    let epilogue = postlude::build::recipes::identity(F32).unwrap();
+    for mainloop in [Mainloop::Sm90a, Mainloop::Sm80, Mainloop::Simt] {
+        let gemm = Gemm::block_scaled([E4M3, E4M3], TN, [Blocks::groups(128), Blocks::squares(128)], &epilogue);
+        let case = Case::new(&gemm.mainloop(mainloop), Shape::new(64, 72, 32768));
+        case.fill("a", positive).fill("b", positive).fill("a_scale", positive).fill("b_scale", positive).run();
+    }
+}
