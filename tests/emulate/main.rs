@@ -64,11 +64,11 @@ fn values(kind: &SlotKind, bytes: &[u8]) -> Vec<f64> {
         I8 => f64::from(bytes[i] as i8),
         U8 => f64::from(bytes[i]),
         Bool => f64::from(bytes[i]),
-        I4 | U4 => unreachable!("no output has four bits"),
+        I4 | U4 => f64::from(bytes[i / 2] >> (i % 2 * 4) & 15),
         Bits8 | Bits128 => f64::from(bytes[i / 8] >> (i % 8) & 1),
     };
     let runs = outer * batch.unwrap_or(1);
-    let taken = if dtype.is_packed() { inner.next_multiple_of(8) } else { *inner };
+    let taken = inner.next_multiple_of(dtype.packed());
     (0..runs).flat_map(|run| (0..taken).map(move |i| run * ld + i)).map(at).collect()
 }
 
