@@ -464,9 +464,6 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
         let (staging, stages) =
             Staging::of(request.program, request.operation, request.argument_runs, &deep(most), request.target, MOST_CHUNK)?;
         passes(staging.maps.len())?;
-        if request.operation.is_scaled() && staging.loads.iter().any(|load| load.map.is_none()) {
-            return Err("the warp that fetches scales would fetch elements of unaligned matrices".into());
-        }
         Ok::<_, Reason>((staging.is_common(tile), deep(stages)))
     };
     let (common, fitting) = staged(stages)?;

@@ -17,6 +17,7 @@ struct Index { unsigned x, y, z; };
 static Index threadIdx, blockIdx, gridDim;
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct alignas(8) uint2 { unsigned x, y; };
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 namespace emulated {
 
@@ -26,7 +27,8 @@ namespace emulated {
 }
 
 enum class At { running, block, warp, end };
-struct Thread { ucontext_t context; At at; uint64_t slot; };
+// `fragment` is what a thread brings to a tensor core: four words of the first operand, two of the second.
+struct Thread { ucontext_t context; At at; uint64_t slot; unsigned fragment[6]; };
 constexpr size_t STACK = 256 << 10;
 static std::vector<Thread> threads;
 static char* stacks;
@@ -122,6 +124,12 @@ static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by)
     return unsigned((uint64_t(high) << 32 | low) >> (by & 31));
 }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned which) {
+    const uint64_t bytes = uint64_t(high) << 32 | low;
+    unsigned y = 0;
+    for (int i = 0; i < 4; ++i) y |= unsigned(bytes >> (which >> i * 4 & 7) * 8 & 0xff) << i * 8;
+    return y;
+}
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 template <class T> static T atomicAdd(T* p, T x) { T old = *p; *p = old + x; return old; }
 template <class T> static T atomicExch(T* p, T x) { T old = *p; *p = x; return old; }
@@ -197,6 +205,68 @@ static inline void cvt_rn_bf16x2_f32(unsigned& y, float high, float low) {
     cvt_rn_bf16_f32(h, high), cvt_rn_bf16_f32(l, low);
     y = unsigned(h) << 16 | l;
 }
+static inline double value_f16(unsigned bits) { return double(same_bits<_Float16>((unsigned short)bits)); }
+static inline double value_bf16(unsigned bits) { return double(__uint_as_float(bits << 16)); }
+// Both halves of a word. The sums of these numbers are exact in an f64, so they are rounded once.
+template <class F> static unsigned of_halves(F of) { return (of(16) & 0xffffu) << 16 | (of(0) & 0xffffu); }
+static inline void fma_rn_f16x2(unsigned& y, unsigned a, unsigned b, unsigned c) {
+    y = of_halves([&](int at) {
+        const double x = value_f16(a >> at) * value_f16(b >> at) + value_f16(c >> at);
+        return unsigned(same_bits<unsigned short>(_Float16(x)));
+    });
+}
+static inline void fma_rn_bf16x2(unsigned& y, unsigned a, unsigned b, unsigned c) {
+    y = of_halves([&](int at) {
+        unsigned short rounded;
+        cvt_rn_bf16_f32(rounded, float(value_bf16(a >> at) * value_bf16(b >> at) + value_bf16(c >> at)));
+        return unsigned(rounded);
+    });
+}
+// With the table 0x6a, which is the only one in use.
+static inline void lop3_b32(unsigned& y, unsigned a, unsigned b, unsigned c) { y = (a & b) ^ c; }
+static inline void ld_global_nc_L1__no_allocate_L2__128B_v4_b32(unsigned& x, unsigned& y, unsigned& z, unsigned& w, const void* from) {
+    if (reinterpret_cast<uintptr_t>(from) % 16 != 0) emulated::fail("a load of 16 bytes is not aligned");
+    const unsigned* const words = static_cast<const unsigned*>(from);
+    x = words[0], y = words[1], z = words[2], w = words[3];
+}
+// d += a * b for a warp: fragments as `multiply_accumulate` describes them. Sums are f64, and rounded once.
+template <class F> static void multiply_fragments(float* const (&d)[4], const unsigned (&fragment)[6], F value) {
+    emulated::Thread* const warp = &emulated::threads[threadIdx.x / 32 * 32];
+    std::memcpy(emulated::threads[threadIdx.x].fragment, fragment, sizeof fragment);
+    emulated::meet(emulated::At::warp);
+    const unsigned lane = threadIdx.x % 32;
+    for (unsigned i = 0; i < 4; ++i) {
+        const unsigned row = lane / 4, lower = i / 2, column = lane % 4 * 2 + i % 2;
+        double sum = *d[i];
+        for (unsigned half = 0; half < 2; ++half)
+            for (unsigned word = 0; word < 4; ++word) {
+                const unsigned a = warp[row * 4 + word].fragment[2 * half + lower], b = warp[column * 4 + word].fragment[4 + half];
+                sum += value(a & 0xffff) * value(b & 0xffff) + value(a >> 16) * value(b >> 16);
+            }
+        *d[i] = float(sum);
+    }
+    emulated::meet(emulated::At::warp);
+}
+static inline void mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(float& d0, float& d1, float& d2, float& d3, unsigned a0,
+                                                                     unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+    multiply_fragments({&d0, &d1, &d2, &d3}, {a0, a1, a2, a3, b0, b1}, value_f16);
+}
+static inline void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float& d0, float& d1, float& d2, float& d3, unsigned a0,
+                                                                       unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+                                                                       unsigned b1) {
+    multiply_fragments({&d0, &d1, &d2, &d3}, {a0, a1, a2, a3, b0, b1}, value_bf16);
+}
+// Of the kernels that are emulated none calls these, but they are in the text.
+template <class... Any> static void absent(Any&&...) { emulated::fail("an instruction that is not emulated"); }
+#define ABSENT(name) template <class... Any> static void name(Any&&... any) { absent(any...); }
+ABSENT(cp_async_cg_shared_global_L2__128B)
+ABSENT(cp_async_ca_shared_global)
+ABSENT(cp_async_commit_group)
+ABSENT(cp_async_wait_group)
+ABSENT(mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32)
+ABSENT(cvt_rna_tf32_f32)
+static void griddepcontrol_wait() {}
+static void griddepcontrol_launch_dependents() {}
 // Approximations, as inaccurate as their documentation allows, times `tilt`: up, down, or not at all. The documentation
 // of `tanh` allows 2^-11, but Hopper is within 1e-5, and the table relies on that. For large arguments it is 1.
 static inline float flushed(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x; }

@@ -8,6 +8,7 @@ mod eight_bits;
 mod fast;
 mod program;
 mod rows;
+mod widen;
 
 use postlude::Blocks;
 use postlude::args::{HostArgs, Slot, SlotKind, Tensor, slots};
@@ -269,6 +270,20 @@ fn widened(name: &'static str, (a, b): (DType, DType), layout: Layout, blocks: O
     Case { name, gemm, shapes, rasters: &[2], tolerance: 1e-5 }
 }
 
+/// Few rows beside weights of fewer bits, on each tile of these extents.
+fn widened_rows(name: &'static str, (a, b): (DType, DType), blocks: Option<Blocks>, [bm, bn]: [usize; 2]) -> Case {
+    let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("bias", F32.over(N)), F32)).unwrap();
+    let gemm = Gemm::of(postlude::Operation::Product { a, b, layout: TN, scales: [None, blocks] }, &epilogue);
+    let plan = gemm.clone().mainloop(Mainloop::Gemv).kernel_plan(Target::SM_80, 108, Shape::new(bm, 512, 1024)).unwrap();
+    let tile = plan.choice.candidates().find(|(tile, _)| (tile.bm, tile.bn) == (bm, bn)).expect("a tile").0;
+    // Whole steps and parts of one, a step that lies behind the end, lines that are no multiple of anything, and no K.
+    // A thread has one strip, so the largest tiles need strips of four columns.
+    let odd = |n: usize| if bm * bn <= tile.threads { n } else { n.next_multiple_of(4) };
+    let mut all = shapes(&[(bm, 2 * bn, 2048), (bm - 3, odd(37), 1100), (1, odd(3), 70), (bm, odd(bn + 1), 6), (2, bn, 0)]);
+    all.push(Shape::new(5, 40, 202).batched(2));
+    Case { name, gemm: gemm.tile(tile), shapes: all, rasters: &[2], tolerance: 1e-4 }
+}
+
 /// Both operands of eight bits with scales of blocks.
 fn scaled(name: &'static str, blocks: [Blocks; 2], layout: Layout, shapes: Vec<Shape>) -> Case {
     let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("bias", F32.over(N)), F32)).unwrap();
@@ -482,6 +497,14 @@ fn cases() -> Vec<Case> {
         widened("widened_a", (U4, BF16), TT, None, odd()),
         widened("widened_i8", (BF16, I8), NT, Some(Blocks::groups(32).with_zero_points()), edges()),
         widened("widened_e4m3", (F16, E4M3), TT, Some(Blocks::squares(32)), odd()),
+        widened_rows("widened_row_i4", (F16, I4), Some(Blocks::groups(64)), [8, 32]),
+        widened_rows("widened_row_u4", (BF16, U4), Some(Blocks::groups(128).with_zero_points().scales_as(F16)), [16, 64]),
+        widened_rows("widened_row_i8", (F16, I8), None, [8, 16]),
+        widened_rows("widened_row_u8", (BF16, U8), Some(Blocks::groups(32).with_zero_points()), [16, 32]),
+        widened_rows("widened_row_bytes", (BF16, I8), None, [8, 64]),
+        widened_rows("widened_row_e4m3", (F16, E4M3), Some(Blocks::squares(32)), [16, 16]),
+        widened_rows("widened_row_e5m2", (F16, E5M2), None, [8, 32]),
+        widened_rows("widened_row_nibbles", (F16, U4), None, [16, 32]),
         scaled("scaled_e4m3", [Blocks::groups(32), Blocks::squares(64)], TN, edges()),
         scaled("scaled_both", [Blocks::squares(32), Blocks::groups(96).scales_as(BF16)], NT, odd()),
         reductions(),

@@ -246,21 +246,87 @@ impl Program {
         numbers.extend(buffers.iter().map(|buffer| buffer.len()));
         numbers.push(addresses.len() / 3);
         numbers.extend(addresses);
-        let mut input: Vec<u8> = numbers.iter().flat_map(|number| (*number as u64).to_le_bytes()).collect();
-        input.extend(&block);
-        input.extend(buffers.iter().flat_map(|buffer| buffer.iter()));
-
-        let output = output_of(&self.path, input).map_err(|fault| format!("{shape}, raster {raster}: {fault}"))?;
-        let mut rest = output.as_slice();
-        Ok([0, 1].map(|_| {
-            let mut taken = Vec::new();
-            for buffer in &buffers {
-                let (head, tail) = rest.split_at(buffer.len());
-                taken.push(head.to_vec());
-                rest = tail;
-            }
+        let output = output_of(&self.path, launches(&numbers, &block, &buffers))
+            .map_err(|fault| format!("{shape}, raster {raster}: {fault}"))?;
+        Ok(each_launch(&output, &buffers).map(|mut taken| {
             taken.truncate(slots.len());
             taken
         }))
+    }
+}
+
+/// What a program reads: numbers, the parameter block, and the buffers.
+fn launches(numbers: &[usize], block: &[u8], buffers: &[&Vec<u8>]) -> Vec<u8> {
+    let mut input: Vec<u8> = numbers.iter().flat_map(|number| (*number as u64).to_le_bytes()).collect();
+    input.extend(block);
+    input.extend(buffers.iter().flat_map(|buffer| buffer.iter()));
+    input
+}
+
+/// The buffers after each of the two launches.
+fn each_launch(output: &[u8], buffers: &[&Vec<u8>]) -> [Vec<Vec<u8>>; 2] {
+    let mut rest = output;
+    [0, 1].map(|_| {
+        let mut taken = Vec::new();
+        for buffer in buffers {
+            let (head, tail) = rest.split_at(buffer.len());
+            taken.push(head.to_vec());
+            rest = tail;
+        }
+        taken
+    })
+}
+
+/// The kernel that copies operands, with a parameter block that is written field by field.
+pub struct Copying {
+    text: String,
+    grid: [u64; 3],
+    block: Vec<u8>,
+    addresses: Vec<usize>,
+}
+
+impl Copying {
+    pub fn new(text: &str, grid: [u64; 3]) -> Copying {
+        Copying { text: text.to_owned(), grid, block: Vec::new(), addresses: Vec::new() }
+    }
+
+    /// Zeros.
+    pub fn skip(&mut self, bytes: usize) -> &mut Self {
+        self.block.resize(self.block.len() + bytes, 0);
+        self
+    }
+
+    /// The address of a buffer.
+    pub fn address(&mut self, buffer: usize) -> &mut Self {
+        self.addresses.extend([self.block.len(), buffer, 0]);
+        self.skip(8)
+    }
+
+    pub fn long(&mut self, x: usize) -> &mut Self {
+        self.block.extend((x as u64).to_le_bytes());
+        self
+    }
+
+    pub fn int(&mut self, x: usize) -> &mut Self {
+        self.block.extend((x as u32).to_le_bytes());
+        self
+    }
+
+    /// The buffers after each of two launches; `None` without a compiler.
+    pub fn run(&self, name: &str, buffers: &[Vec<u8>]) -> Result<Option<[Vec<Vec<u8>>; 2]>, String> {
+        let entry = "#define postlude_kernel postlude_repack\n";
+        let text = format!("{}{}\n{entry}{}", include("cuda"), without_assembly(&self.text), include("launch"));
+        let Some(path) = compile(name, &text)? else { return Ok(None) };
+        // The last buffer is what would be the workspace.
+        let workspace = Vec::new();
+        let buffers: Vec<&Vec<u8>> = buffers.iter().chain([&workspace]).collect();
+        let mut numbers = vec![self.block.len()];
+        numbers.extend(self.grid.map(|blocks| blocks as usize));
+        numbers.extend([0, buffers.len()]);
+        numbers.extend(buffers.iter().map(|buffer| buffer.len()));
+        numbers.push(self.addresses.len() / 3);
+        numbers.extend(&self.addresses);
+        let output = output_of(&path, launches(&numbers, &self.block, &buffers))?;
+        Ok(Some(each_launch(&output, &buffers)))
     }
 }

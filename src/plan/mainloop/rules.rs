@@ -32,10 +32,9 @@ pub(super) fn of_widened_gemv(tile: &Tile, operation: Operation, cluster: usize,
     ]
 }
 
-/// Whether Hopper's mainloop scales the operands of a product in tiles of this many columns. It copies scales asynchronously,
-/// which takes four bytes.
+/// Whether Hopper's mainloop scales the operands of a product in tiles of this many columns: 64 columns, or all of the tile,
+/// lie in one block.
 pub(super) fn takes_scales(operation: Operation, bn: usize) -> bool {
-    let of_b = operation.scales()[1].is_none_or(|blocks| blocks.lines == 1 || blocks.lines.is_multiple_of(64));
-    let whole = operation.scales()[1].is_some_and(|blocks| blocks.lines == 1) || bn.is_multiple_of(64) || 64 % bn == 0;
-    !operation.is_scaled() || of_b && whole && operation.scales().into_iter().flatten().all(|blocks| blocks.dtype == DType::F32)
+    let whole = |lines: usize| lines == 1 || lines.is_multiple_of(64) && (bn.is_multiple_of(64) || 64 % bn == 0);
+    !operation.is_scaled() || whole(operation.scales()[1].map_or(64, |blocks| blocks.lines))
 }

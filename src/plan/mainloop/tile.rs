@@ -373,7 +373,7 @@ impl Tile {
                     "blocks of a cluster fetch whole halves",
                 ),
                 (alignment.iter().all(|a| *a >= TMA_UNIT), "TMA copies operands aligned to 16 bytes"),
-                (rules::takes_scales(operation, bn), "scales are f32, and each 64 columns of a tile lie in one block of them"),
+                (rules::takes_scales(operation, bn), "each 64 columns of a tile lie in one block of scales"),
                 (!self.spans_groups(operation), "a group of a convolution has filters for whole tiles of columns"),
                 (
                     operation.convolution().is_none() || cluster[1] == 1 && !splits_k,

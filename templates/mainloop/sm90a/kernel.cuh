@@ -132,7 +132,8 @@ DEVICE void clear_ring() {
 // ---- consumers ----
 // acc = A * B over the tile, or over this consumer's rows of it. `meanwhile` runs under the first blocks of K.
 {% if scaled %}{% include "mainloop/sm90a/scales.cuh" %}{% endif -%}
-template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ multiplied }} / 2], PipelineState& at, u32 blocks,
+template <class F> DEVICE void multiply({% if scaled %}const Params& p, const TileOrigin& tile, {% endif %}{# -#}
+                                        {{ accumulator }} (&acc)[BLOCKS_M][{{ multiplied }} / 2], PipelineState& at, u32 blocks,
                                         u32 group, F meanwhile) {
     const u32 shared = shared_address(shared_memory);
     const int thread = threadIdx.x & 127;
@@ -145,7 +146,10 @@ template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ mu
     // up here while the other consumer's products run.
     float part[BLOCKS_M][BN / 2];
     u32 block = 0;
-{% if scaled %}    const int row = (PING_PONG ? 0 : group * WARPGROUP_ROWS) + thread / 32 * 16 + thread % 32 / 4;
+{% if scaled %}    const int row = tile.row + (PING_PONG ? 0 : group * WARPGROUP_ROWS) + thread / 32 * 16 + thread % 32 / 4;
+    const int column = tile.column + thread % 4 * 2;
+    PanelScales scales, next;
+    next.load(p, tile, row, column, 0);
 {% endif %}#pragma unroll 1
     do {
         mbarrier_wait(shared + FULL + at.stage * 8, at.parity);
@@ -154,22 +158,18 @@ template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ mu
             const u32 from = shared + at.stage * STAGE_BYTES + panel * PANEL_BYTES;
             const u64 a = wgmma_descriptor(from + (PING_PONG ? 0 : group * (BLOCKS_M * 8192)), 8192);
             const u64 b = wgmma_descriptor(from + A_BYTES, 8192);
-{% if scaled %}            PanelScales scales;
-            scales.load(at.stage, panel, row, thread);
-{% endif %}            wgmma_fence();
+            wgmma_fence();
 #pragma unroll
             for (int step = 0; step < 4; ++step)
 #pragma unroll
                 for (int m = 0; m < BLOCKS_M; ++m) wgmma_mma(part[m], a + (m * 512 + step * 2), b + step * 2, step != 0);
             wgmma_commit();
-{% if scaled %}            wgmma_wait<0>();
-            if (!BY_COLUMNS && panel == PANELS - 1) release(at.stage, true);
-            scales.add(acc, part);
-            if constexpr (BY_COLUMNS) sync_warpgroup(group);
-            if (BY_COLUMNS && panel == PANELS - 1) release(at.stage, true);
-{% else %}            wgmma_wait<0>();
+{% if scaled %}            scales = next;
+            next.load(p, tile, row, column, (block * PANELS + panel + 1) * {{ panel_terms }});
+{% endif %}            wgmma_wait<0>();
             if (panel == PANELS - 1) release(at.stage, true);
-#pragma unroll
+{% if scaled %}            scales.add(acc, part);
+{% else %}#pragma unroll
             for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] += part[i / (BN / 2)][i % (BN / 2)];
 {% endif %}        }
         at.advance();
@@ -388,7 +388,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
             mbarrier_wait(shared + TURN + {% if reductions %}fresh(group){% else %}group{% endif %} * 8, turn_parity);
             turn_parity ^= 1;
         }
-        multiply(acc, at, blocks, group, [](u32) {});
+        multiply({% if scaled %}p, tiles.tile, {% endif %}acc, at, blocks, group, [](u32) {});
         if constexpr (PING_PONG) at.skip(blocks);
 {% if splits_k %}        float own[BLOCKS_M][BN / 2];
         exchange(own, acc, count, group, tiles.next >= Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch));
@@ -422,7 +422,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     }
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
-            mbarrier_init(shared + FULL + i * 8, {% if scaled %}33{% else %}1{% endif %});
+            mbarrier_init(shared + FULL + i * 8, 1);
             mbarrier_init(shared + EMPTY + i * 8,
                           {% if operand_sums %}((PING_PONG ? 1 : CONSUMERS) + 1) * CLUSTER
                           {% else %}(PING_PONG ? 1 : CONSUMERS) * {{ fetchers }}{% endif %});
@@ -484,8 +484,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             if constexpr (HANDS_ON || VECTOR_BYTES > 0) stage_vectors(p, Tiles(), threadIdx.x % 32);
         {% if operand_sums %}} else if (warp == 3) {
             sum_operands(p, Tiles());
-        {% endif %}{% if scaled %}} else if (warp == 3) {
-            stage_scales(p, Tiles(), threadIdx.x % 32);
         {% endif %}{% if delayed_store %}} else if (elect_one()) {
             send_handed(p, Tiles(), warp - 2);
         {% endif %}} else if (LOAD_BYTES > 0) {

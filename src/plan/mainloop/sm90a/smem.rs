@@ -2,7 +2,6 @@
 
 use crate::ir::Order;
 use crate::plan::Tile;
-use crate::plan::mainloop::sm90a::staging::panel_terms;
 use crate::problem::Operation;
 
 /// Bytes of a stage of the mainloop's ring.
@@ -15,16 +14,6 @@ pub(in crate::plan) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize)
         _ => tile.multiplied_columns(),
     };
     (tile.bm + b_columns) * bk * operation.dtype().size()
-}
-
-/// Bytes of the scales of a stage: for each panel one for each row of the tile, and one for each 64 columns, or for each column.
-pub(in crate::plan) fn scale_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
-    if !operation.is_scaled() {
-        return 0;
-    }
-    let by_columns = operation.scales()[1].is_some_and(|blocks| blocks.lines == 1);
-    let columns = if by_columns { tile.bn } else { tile.bn.div_ceil(64) };
-    bk / panel_terms(operation.dtype()) * (tile.bm + columns.next_multiple_of(4)) * size_of::<f32>()
 }
 
 /// Bytes of one element of each region of shared memory.
@@ -46,8 +35,6 @@ pub(in crate::plan) struct Sizes {
     pub sums: usize,
     /// Bytes of the sums that a consumer receives from the blocks that share K with its own.
     pub partials: usize,
-    /// Bytes of the scales of a stage.
-    pub scales: usize,
     /// Whether a separate warp stores the results, which takes barriers for each buffer.
     pub handed_over: bool,
 }
@@ -71,7 +58,6 @@ pub(in crate::plan) struct Places {
     pub parts: usize,
     pub sums: usize,
     pub partials: usize,
-    pub scales: usize,
     pub barriers: usize,
     pub end: usize,
 }
@@ -88,17 +74,13 @@ impl Sizes {
         let parts = bits + self.consumers * self.bits;
         let sums = parts + self.consumers * self.parts;
         let partials = if self.partials > 0 { (sums + 2 * self.sums).next_multiple_of(16) } else { sums + 2 * self.sums };
-        let mut scales = partials + self.consumers * self.partials;
-        if self.scales > 0 {
-            scales = scales.next_multiple_of(16);
-        }
-        let barriers = scales + stages * self.scales;
+        let barriers = partials + self.consumers * self.partials;
         let of_chunks = 2 * chunk_rings * load_stages + if chunk_rings < self.consumers { 2 } else { 0 };
         let of_sums = 2 * self.consumers * usize::from(self.reduces) + if self.sums > 0 { 4 } else { 0 };
         let of_stores = if self.handed_over { 2 * chunk_rings * store_buffers } else { 0 };
         let of_partials = if self.partials > 0 { 2 * self.consumers } else { 0 };
         let count = 2 * stages + 6 + of_chunks + of_stores + of_sums + of_partials;
-        Places { stores, loads, vectors, bits, parts, sums, partials, scales, barriers, end: barriers + 8 * count }
+        Places { stores, loads, vectors, bits, parts, sums, partials, barriers, end: barriers + 8 * count }
     }
 
     fn rings(&self, stages: usize, load_stages: usize) -> Rings {

@@ -10,7 +10,7 @@ use crate::dtype::DType;
 use crate::ir::axes::M;
 use crate::ir::{Operand, Order};
 use crate::plan::epilogue::operand_sums::lines;
-use crate::plan::mainloop::sm90a::smem::{Sizes, scale_bytes, stage_bytes};
+use crate::plan::mainloop::sm90a::smem::{Sizes, stage_bytes};
 use crate::plan::{
     ArgumentRuns, InstrKind, MapSource, Parts, Phase, Program, Schedule, Swizzle, TMA_UNIT, TensorMap, Tile, TileShape,
     lies_along_columns,
@@ -70,8 +70,6 @@ pub struct Staging {
     pub sum_bytes: usize,
     /// Bytes of the sums that a consumer receives from the blocks that share K with its own.
     pub partial_bytes: usize,
-    /// Bytes of the scales of a stage.
-    pub scale_bytes: usize,
     /// Where the stores begin, behind the stages of the mainloop.
     pub stores_at: usize,
     /// Where the loads begin.
@@ -86,8 +84,6 @@ pub struct Staging {
     pub sums_at: usize,
     /// Where the sums of other blocks begin.
     pub partials_at: usize,
-    /// Where the scales begin.
-    pub scales_at: usize,
     /// Where the barriers begin.
     pub barriers_at: usize,
     /// Bytes of shared memory of a block.
@@ -314,7 +310,6 @@ impl Staging {
                 parts: Parts::of(&program.reductions, tile, strip(tile, chunk)).bytes,
                 reduces: program.reductions.iter().any(|reduction| !reduction.is_total(tile)),
                 sums: sum_bytes,
-                scales: scale_bytes(tile, operation, bk),
                 partials: (tile.parts() - 1) * tile.consumer_rows() * tile.bn * size_of::<f32>(),
                 handed_over: delays_store(tile, program, runs),
             };
@@ -371,7 +366,6 @@ impl Staging {
             part_bytes: sizes.parts,
             sum_bytes,
             partial_bytes: sizes.partials,
-            scale_bytes: sizes.scales,
             stores_at: places.stores,
             loads_at: places.loads,
             vectors_at: places.vectors,
@@ -379,7 +373,6 @@ impl Staging {
             parts_at: places.parts,
             sums_at: places.sums,
             partials_at: places.partials,
-            scales_at: places.scales,
             barriers_at: places.barriers,
             shared_memory: places.end,
             maps,
@@ -426,9 +419,6 @@ impl Staging {
         ];
         if self.partial_bytes > 0 {
             list.extend([("PARTIAL_BYTES", self.partial_bytes), ("AT_PARTIALS", self.partials_at)]);
-        }
-        if self.scale_bytes > 0 {
-            list.extend([("SCALE_BYTES", self.scale_bytes), ("AT_SCALES", self.scales_at)]);
         }
         if self.sum_bytes > 0 {
             list.extend([("SUM_BYTES", self.sum_bytes), ("AT_SUMS", self.sums_at)]);
