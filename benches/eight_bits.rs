@@ -13,6 +13,8 @@ mod cublaslt;
 #[path = "gemm/statistics.rs"]
 #[allow(dead_code, reason = "the other benchmark uses the rest")]
 mod statistics;
+#[path = "gemm/turns.rs"]
+#[allow(dead_code, reason = "the other benchmark uses the rest")]
 mod turns;
 
 use cublaslt::{Addresses, EightBits, Library, Product, Request};

@@ -120,11 +120,11 @@ pub(super) fn launch(
 mod tests {
     use super::*;
     use crate::build::{Epilogue, recipes};
-    use crate::dtype::DType::{BF16, E4M3, E5M2, F16};
+    use crate::dtype::DType::{BF16, E4M3, E5M2, F16, I4};
     use crate::ir::axes::N;
     use crate::ir::{CustomOp, Order, Side};
     use crate::plan::{Mainloop, Math};
-    use crate::problem::{Layout, Shape};
+    use crate::problem::{Blocks, Layout, Shape};
     use std::collections::HashSet;
 
     const SHAPE: Shape = Shape::new(64, 128, 32);
@@ -188,6 +188,10 @@ mod tests {
             plain(&base.clone().fast_accumulation(true)),
             plain(&Gemm::mixed(E4M3, E5M2, Layout::TN, &relu())),
             plain(&Gemm::mixed(E5M2, E4M3, Layout::TN, &relu())),
+            plain(&Gemm::mixed(F16, I4, Layout::TN, &relu())),
+            plain(&Gemm::grouped_weights(F16, I4, Layout::TN, Blocks::groups(64), &relu())),
+            plain(&Gemm::grouped_weights(F16, I4, Layout::TN, Blocks::groups(64).with_zero_points(), &relu())),
+            plain(&Gemm::block_scaled([E4M3; 2], Layout::TN, [Blocks::groups(128); 2], &relu())),
             plain(&base.clone().mainloop(Mainloop::Simt)),
             plain(&base.clone().tile(tile)),
             plain(&base.clone().programmatic_launch(false)),

@@ -131,9 +131,9 @@ template <bool ONCE, int ALIGN, int BYTES> DEVICE void load_bytes(u32* to, const
     for (int i = 0; i < BYTES / WIDTH; ++i) {
         if (left >= (i + 1) * WIDTH) {
             if constexpr (ONCE && WIDTH == 16)
-                asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.b32 { %0, %1, %2, %3}, [%4];"
+                asm volatile("ld.global.L1::no_allocate.L2::128B.v4.b32 { %0, %1, %2, %3}, [%4];"
                              : "=r"(piece.words[i * 4]), "=r"(piece.words[i * 4 + 1]), "=r"(piece.words[i * 4 + 2]),
-                               "=r"(piece.words[i * 4 + 3]) : "l"(from + i * WIDTH));
+                               "=r"(piece.words[i * 4 + 3]) : "l"(from + i * WIDTH) : "memory");
             else load_wide<WIDTH>(piece.raw[i], from + i * WIDTH);
         }
         else load_narrow<WIDTH>(piece.raw[i], from + i * WIDTH, 1, left - i * WIDTH);

@@ -224,7 +224,7 @@ static inline void fma_rn_bf16x2(unsigned& y, unsigned a, unsigned b, unsigned c
 }
 // With the table 0x6a, which is the only one in use.
 static inline void lop3_b32(unsigned& y, unsigned a, unsigned b, unsigned c) { y = (a & b) ^ c; }
-static inline void ld_global_nc_L1__no_allocate_L2__128B_v4_b32(unsigned& x, unsigned& y, unsigned& z, unsigned& w, const void* from) {
+static inline void ld_global_L1__no_allocate_L2__128B_v4_b32(unsigned& x, unsigned& y, unsigned& z, unsigned& w, const void* from) {
     if (reinterpret_cast<uintptr_t>(from) % 16 != 0) emulated::fail("a load of 16 bytes is not aligned");
     const unsigned* const words = static_cast<const unsigned*>(from);
     x = words[0], y = words[1], z = words[2], w = words[3];
