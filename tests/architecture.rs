@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Every module, and the modules it may name besides itself. `lib` only re-exports.
-const MAY_KNOW: [(&str, &[&str]); 24] = [
+const MAY_KNOW: [(&str, &[&str]); 25] = [
     ("dtype", &[]),
     ("target", &[]),
     ("source", &["target"]),
@@ -26,6 +26,7 @@ const MAY_KNOW: [(&str, &[&str]); 24] = [
     ("device", &["args", "dtype", "ir", "jit", "plan", "problem", "source", "target"]),
     ("dlpack", &["args", "device", "dtype"]),
     ("tune", &["dtype", "jit", "plan", "problem"]),
+    ("weights", &["dtype", "problem"]),
     ("layer", &["args", "build", "check", "compat", "device", "dtype", "error", "gemm", "grad", "ir", "plan", "problem", "tune"]),
     ("network", &["args", "build", "device", "dtype", "error", "gemm", "ir", "plan", "problem"]),
     ("error", EVERYTHING),
@@ -53,6 +54,7 @@ const EVERYTHING: &[&str] = &[
     "device",
     "dlpack",
     "tune",
+    "weights",
     "error",
     "gemm",
     "layer",

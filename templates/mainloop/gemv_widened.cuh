@@ -55,8 +55,8 @@ template <class T, class W> struct Pairs {
         for (int i = 0; i < 2; ++i) pairs[i] = narrow_pair<T>(widen(four.elements[2 * i]), widen(four.elements[2 * i + 1]));
     }
 };
-{% if widens == "nibbles" %}// Four bits are put below the exponent of a large number, whose lowest bits count ones or sixteens. With a sign, the
-// highest bit is turned, which adds eight.
+{% if widens == "nibbles" %}// Four bits are put below the exponent of a large number, whose lowest bits count ones or
+// sixteens. With a sign, the highest bit is turned, which adds eight.
 template <bool SIGNED> struct NibblePairs {
     static constexpr int FIRST = 1, APART = 4;
     static DEVICE void of(u32 (&pairs)[4], u32 word, f16) {

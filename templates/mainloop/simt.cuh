@@ -287,7 +287,8 @@ DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int bat
     a.begin(p, row, first);
 {% if spans_groups %}    b.begin(p, column);
 {% else %}    b.begin(static_cast<const Element*>(p.b) + first, p.ldb, column, p.n);
-{% endif %}{% elif dequantised %}    const i64 entry_a = batch * (p.batch_stride_a / a.PACK), entry_b = batch * (p.batch_stride_b / b.PACK);
+{% endif %}{% elif dequantised %}    const i64 entry_a = batch * (p.batch_stride_a / a.PACK);
+    const i64 entry_b = batch * (p.batch_stride_b / b.PACK);
     a.begin(batch, static_cast<const Element*>(p.a) + entry_a, p.lda, row, p.m);
     b.begin(batch, static_cast<const {{ element_b }}*>(p.b) + entry_b, p.ldb, column, p.n);
 {% else %}    a.begin(static_cast<const Element*>(p.a) + batch * p.batch_stride_a, p.lda, row, p.m);

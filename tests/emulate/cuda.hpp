@@ -224,7 +224,8 @@ static inline void fma_rn_bf16x2(unsigned& y, unsigned a, unsigned b, unsigned c
 }
 // With the table 0x6a, which is the only one in use.
 static inline void lop3_b32(unsigned& y, unsigned a, unsigned b, unsigned c) { y = (a & b) ^ c; }
-static inline void ld_global_L1__no_allocate_L2__128B_v4_b32(unsigned& x, unsigned& y, unsigned& z, unsigned& w, const void* from) {
+static inline void ld_global_L1__no_allocate_L2__128B_v4_b32(unsigned& x, unsigned& y, unsigned& z, unsigned& w,
+                                                                const void* from) {
     if (reinterpret_cast<uintptr_t>(from) % 16 != 0) emulated::fail("a load of 16 bytes is not aligned");
     const unsigned* const words = static_cast<const unsigned*>(from);
     x = words[0], y = words[1], z = words[2], w = words[3];
@@ -240,7 +241,8 @@ template <class F> static void multiply_fragments(float* const (&d)[4], const un
         double sum = *d[i];
         for (unsigned half = 0; half < 2; ++half)
             for (unsigned word = 0; word < 4; ++word) {
-                const unsigned a = warp[row * 4 + word].fragment[2 * half + lower], b = warp[column * 4 + word].fragment[4 + half];
+                const unsigned a = warp[row * 4 + word].fragment[2 * half + lower];
+                const unsigned b = warp[column * 4 + word].fragment[4 + half];
                 sum += value(a & 0xffff) * value(b & 0xffff) + value(a >> 16) * value(b >> 16);
             }
         *d[i] = float(sum);
@@ -248,7 +250,8 @@ template <class F> static void multiply_fragments(float* const (&d)[4], const un
     emulated::meet(emulated::At::warp);
 }
 static inline void mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(float& d0, float& d1, float& d2, float& d3, unsigned a0,
-                                                                     unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+                                                                     unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+                                                                     unsigned b1) {
     multiply_fragments({&d0, &d1, &d2, &d3}, {a0, a1, a2, a3, b0, b1}, value_f16);
 }
 static inline void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float& d0, float& d1, float& d2, float& d3, unsigned a0,
