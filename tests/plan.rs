@@ -729,7 +729,7 @@ fn what_multiplies_eight_bits_and_why() {
 fn eight_bits_that_cannot_be_multiplied_are_refused() {
     let shape = Shape::new(512, 512, 1024);
     let refused = |gemm: &Gemm| gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap_err();
-    for (a, b) in [(E4M3, I8), (F16, BF16), (I8, I32), (E4M3, F16)] {
+    for (a, b) in [(E4M3, I8), (F16, BF16), (I8, I32), (E4M3, F32)] {
         let error = refused(&Gemm::mixed(a, b, TN, &identity_of(F16)));
         assert!(matches!(error, PlanError::Misfit(Misfit::Mixed { .. })), "{error}");
         assert!(error.to_string().contains("only e4m3 and e5m2 may be mixed, and i8 and u8"), "{error}");
