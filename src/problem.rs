@@ -173,7 +173,7 @@ impl Operation {
     }
 
     /// Format of `a`. That of `b`, if there is one, has elements of the same size and values of the same type, unless one of
-    /// them is [widened](Operation::widened).
+    /// them has fewer bits than the other and is widened.
     pub const fn dtype(self) -> DType {
         self.dtypes()[0]
     }

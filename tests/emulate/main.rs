@@ -279,7 +279,7 @@ fn widened_rows(name: &'static str, (a, b): (DType, DType), blocks: Option<Block
     // Whole steps and parts of one, a step that lies behind the end, lines that are no multiple of anything, and no K.
     // A thread has one strip, so the largest tiles need strips of four columns.
     let odd = |n: usize| if bm * bn <= tile.threads { n } else { n.next_multiple_of(4) };
-    let mut all = shapes(&[(bm, 2 * bn, 2048), (bm - 3, odd(37), 1100), (1, odd(3), 70), (bm, odd(bn + 1), 6), (2, bn, 0)]);
+    let mut all = shapes(&[(bm, 2 * bn, 1024), (bm - 3, odd(37), 700), (1, odd(3), 70), (bm, odd(bn + 1), 6), (2, bn, 0)]);
     all.push(Shape::new(5, 40, 202).batched(2));
     Case { name, gemm: gemm.tile(tile), shapes: all, rasters: &[2], tolerance: 1e-4 }
 }
