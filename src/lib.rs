@@ -362,6 +362,7 @@
 
 pub mod args;
 pub mod build;
+pub mod calibrate;
 pub mod check;
 pub mod compat;
 #[cfg(feature = "cuda")]

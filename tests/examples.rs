@@ -41,6 +41,9 @@ mod paddle_fused_gemm;
 #[path = "../examples/quantized_linear.rs"]
 mod quantized_linear;
 #[allow(dead_code)]
+#[path = "../examples/quantized_mlp.rs"]
+mod quantized_mlp;
+#[allow(dead_code)]
 #[path = "../examples/quickstart.rs"]
 mod quickstart;
 #[cfg(feature = "cuda")]
@@ -210,6 +213,12 @@ fn masks_are_pytorchs() {
 #[test]
 fn quantized_linear_is_plain_loops() {
     check(include_str!("../examples/quantized_linear.rs"), &output(|out| quantized_linear::run(out)));
+}
+
+/// The example compares eight bits with its float network.
+#[test]
+fn quantized_mlp_loses_little() {
+    check(include_str!("../examples/quantized_mlp.rs"), &output(|out| quantized_mlp::run(out)));
 }
 
 #[test]

@@ -24,7 +24,12 @@ pub enum SlotKind {
     /// A number by value.
     Scalar(ValueType),
     /// A table: consecutive elements, as many as are passed.
-    Table(DType),
+    Table {
+        /// Format.
+        dtype: DType,
+        /// Whether its elements are counts, which grow.
+        written: bool,
+    },
     /// `outer` runs of `inner` consecutive elements for each batch entry. The leading dimension separates the runs.
     Memory {
         /// Format.
@@ -52,7 +57,7 @@ impl SlotKind {
     pub(crate) fn element_size(&self) -> usize {
         match self {
             SlotKind::Scalar(_) => 1,
-            SlotKind::Table(dtype) | SlotKind::Memory { dtype, .. } => dtype.size(),
+            SlotKind::Table { dtype, .. } | SlotKind::Memory { dtype, .. } => dtype.size(),
         }
     }
 
@@ -137,7 +142,8 @@ pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot
     };
     let kind = |role: Role| match role {
         Role::Scalar(value) => SlotKind::Scalar(value),
-        Role::Table(dtype) => SlotKind::Table(dtype),
+        Role::Table(dtype) => SlotKind::Table { dtype, written: false },
+        Role::Counts(dtype) => SlotKind::Table { dtype, written: true },
         Role::Input(operand) => SlotKind::operand(operand, shape, false),
         Role::Output(operand) | Role::Update(operand) => SlotKind::operand(operand, shape, true),
     };

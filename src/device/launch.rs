@@ -165,6 +165,10 @@ impl Launch {
                 let runs = StridedRuns { inner, outer, ld, entries: batch.unwrap_or(1), batch_stride };
                 Some((t.given, Written { dtype: t.dtype, elements: t.elements, runs }))
             }
+            (SlotKind::Table { written: true, .. }, Bound::Tensor(t)) => {
+                let runs = StridedRuns { inner: t.elements, outer: 1, ld: t.elements, entries: 1, batch_stride: 0 };
+                Some((t.given, Written { dtype: t.dtype, elements: t.elements, runs }))
+            }
             _ => None,
         });
         Ok(written.collect())

@@ -82,6 +82,19 @@ struct Access {
     node: String,
 }
 
+/// A table of counts as a template sees it.
+#[derive(Serialize)]
+struct CountAccess {
+    /// The index of the entry that grows.
+    value: String,
+    /// Address of the table.
+    base: String,
+    /// The number of its entries.
+    length: String,
+    /// Which count it is.
+    node: String,
+}
+
 /// A matrix that passes through shared memory.
 #[derive(Serialize)]
 struct StagedMatrix {
@@ -216,6 +229,7 @@ struct Context {
     row_loads: Vec<Access>,
     tile_loads: Vec<Access>,
     stores: Vec<Access>,
+    counts: Vec<CountAccess>,
     own_monoids: Vec<monoids::OwnMonoid>,
     reductions: Vec<reduce::Reduction>,
     /// Whether results are published tile by tile, and whether any is a total of all tiles.
@@ -381,6 +395,7 @@ fn context(plan: &KernelPlan) -> Context {
         row_loads: loads(Phase::Row),
         tile_loads: loads(Phase::Tile),
         stores: matrices.map(|(i, s)| printer.store(i, s)).collect(),
+        counts: program.counts.iter().enumerate().map(|(i, count)| printer.count(i, count)).collect(),
         stages: rows::stages(plan, &printer),
         row_stores: rows::stores(plan, &printer),
         holds_rows: rows::holds(plan),

@@ -33,6 +33,7 @@ pub(super) fn accumulate(epilogue: &Epilogue, outputs: &[&str]) -> Result<Epilog
             let updates = matches!(epilogue.checked().argument(&sink.name), Some((_, a)) if matches!(a.role, Role::Update(_)));
             let refused = |why| Err(LinearError::Accumulate { name: sink.name.to_string(), why });
             match &mut sink.kind {
+                SinkKind::Bincount(_) => {}
                 SinkKind::Reduce(reduction) => *reduction = Reduction { accumulate: true, ..*reduction },
                 SinkKind::Store(operand) if operand.dtype.value_type() == ValueType::Bool => {
                     return refused("it holds conditions, not numbers: leave it out");

@@ -12,7 +12,7 @@
 
 use crate::dtype::ValueType;
 use crate::ir::{CustomOp, Node, Op};
-use crate::plan::epilogue::program::{Phase, Program, Store};
+use crate::plan::epilogue::program::{Phase, PlannedCount, Program};
 use crate::plan::{InstrKind, Mainloop, Stage, Tile, TileShape};
 use serde::Serialize;
 use std::time::Duration;
@@ -208,11 +208,16 @@ impl Program {
         let ends = if phase == Phase::Visit {
             let inside = self.stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.cost());
             let reductions: u32 = self.reductions.iter().map(|r| r.monoid.cost()).chain(inside).sum();
-            (reductions + ACCESS * self.stores.len() as u32) as usize
+            (reductions + ACCESS * self.stores.len() as u32 + PlannedCount::COST * self.counts.len() as u32) as usize
         } else {
             0
         };
         steps + ends
+    }
+
+    /// Whether it has no output but stores: neither reductions nor counts nor sums of operands.
+    pub(in crate::plan) fn only_stores(&self) -> bool {
+        self.reductions.is_empty() && self.counts.is_empty() && self.sums.is_empty()
     }
 
     /// For each value of a phase, whether another phase, a store or a reduction uses it.
@@ -223,9 +228,7 @@ impl Program {
                 leaves[arg] |= step.phase != phase && self.steps[arg].phase == phase;
             }
         }
-        let stored = self.stores.iter().map(|Store { value, .. }| *value);
-        let reduced = self.reductions.iter().flat_map(|r| &r.terms).chain(self.stages.iter().flat_map(Stage::terms));
-        for value in stored.chain(reduced.copied()) {
+        for value in self.ends().chain(self.stages.iter().flat_map(Stage::terms).copied()) {
             leaves[value] |= self.steps[value].phase == phase;
         }
         leaves

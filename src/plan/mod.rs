@@ -22,7 +22,7 @@ pub use choice::Choice;
 pub use code::Code;
 pub(crate) use epilogue::operand_sums::MOST_PARTS;
 pub use epilogue::operand_sums::OperandSum;
-pub use epilogue::program::{Instr, InstrKind, Item, Phase, Program, Store};
+pub use epilogue::program::{Instr, InstrKind, Item, Phase, PlannedCount, Program, Store};
 pub use epilogue::reduce::{Parts, PlannedReduction, Unit, Workspace};
 pub use error::PlanError;
 pub use launch::maps::{MapSource, Swizzle, TMA_UNIT, TensorMap};
@@ -477,6 +477,7 @@ impl Program {
         self.stores.iter().any(|s| s.argument == argument)
             || self.reductions.iter().any(|r| r.argument == argument)
             || self.sums.iter().any(|s| s.argument == argument)
+            || self.counts.iter().any(|s| s.argument == argument)
             || self.steps.iter().any(loads)
     }
 }

@@ -131,7 +131,7 @@ impl Case {
                 SlotKind::Memory { dtype, outer, inner, batch, .. } => {
                     bytes(*dtype, inner.next_multiple_of(dtype.run()) * outer * batch.unwrap_or(1), seed + 1)
                 }
-                SlotKind::Table(dtype) => bytes(*dtype, TABLE, seed + 1),
+                SlotKind::Table { dtype, .. } => bytes(*dtype, TABLE, seed + 1),
                 SlotKind::Scalar(_) => Vec::new(),
             });
         }
@@ -140,8 +140,10 @@ impl Case {
             args = match &slot.kind {
                 _ if is_left_out(slot) => args,
                 SlotKind::Scalar(_) => args.scalar(&slot.name, 0.75),
-                SlotKind::Memory { dtype, written: true, .. } => args.output(&slot.name, Tensor::of_bytes_mut(*dtype, bytes)),
-                SlotKind::Table(dtype) | SlotKind::Memory { dtype, .. } => {
+                SlotKind::Table { dtype, written: true } | SlotKind::Memory { dtype, written: true, .. } => {
+                    args.output(&slot.name, Tensor::of_bytes_mut(*dtype, bytes))
+                }
+                SlotKind::Table { dtype, .. } | SlotKind::Memory { dtype, .. } => {
                     args.input(&slot.name, Tensor::of_bytes(*dtype, input))
                 }
             };
@@ -225,6 +227,7 @@ fn integers() -> Case {
         let (z, c) = (e.acc_i32(), e.load("c", I32));
         e.store("d", z * c - e.load("by", I32.over(N)), I32);
         e.store("quotient", z / c + z % c, I32.column_major());
+        e.bincount("counts", z % 16);
     });
     let shapes = shapes(&[(50, 70, 33)]);
     Case { name: "integers", gemm: Gemm::new(I32, NT, &epilogue.unwrap()), shapes, rasters: &[-2], tolerance: 0.0 }

@@ -183,7 +183,7 @@ impl Program {
                 let ld = inner.next_multiple_of(dtype.run());
                 (ld, ld * outer, dtype.bytes(ld), dtype.bytes(ld * outer))
             }
-            SlotKind::Scalar(_) | SlotKind::Table(_) => (0, 0, 0, 0),
+            SlotKind::Scalar(_) | SlotKind::Table { .. } => (0, 0, 0, 0),
         };
         let default = |slot: usize| slots[slot].need.default().filter(|_| bytes[slot].is_empty());
         let workspace = plan.workspace(shape);
@@ -217,7 +217,7 @@ impl Program {
                     put(&u32::from(ld.is_multiple_of(needs) && batch.is_multiple_of(needs)).to_le_bytes());
                 }
                 FieldValue::Length(i) => {
-                    let (SlotKind::Table(dtype), len) = (&slots[argument(i)].kind, bytes[argument(i)].len()) else {
+                    let (SlotKind::Table { dtype, .. }, len) = (&slots[argument(i)].kind, bytes[argument(i)].len()) else {
                         panic!("only tables have a length")
                     };
                     put(&(dtype.elements(len) as u64).to_le_bytes());

@@ -17,6 +17,7 @@ mod cached;
 mod case;
 mod code;
 mod convolutions;
+mod counts;
 mod cublaslt;
 mod doubles;
 mod eight_bits;

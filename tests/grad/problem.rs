@@ -95,7 +95,7 @@ impl Problem {
                     (0..TABLE).for_each(|index| dtype.write(&mut bytes, index, value(*dtype)));
                     inputs.insert(name.to_string(), bytes);
                 }
-                Role::Output(_) => {}
+                Role::Output(_) | Role::Counts(_) => {}
             }
         }
         let left_out = detached(epilogue);

@@ -163,6 +163,20 @@ pub struct Store {
     pub value: usize,
 }
 
+/// One count: an entry of a table grows by 1 for every element.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlannedCount {
+    /// Which argument.
+    pub argument: usize,
+    /// The index of the entry.
+    pub value: usize,
+}
+
+impl PlannedCount {
+    /// Issue slots of one element: two comparisons, an address and an atomic addition.
+    pub(in crate::plan) const COST: u32 = 6;
+}
+
 /// An epilogue whose values are placed in phases.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Program {
@@ -177,6 +191,9 @@ pub struct Program {
     pub stores: Vec<Store>,
     /// The reductions, after the stores.
     pub reductions: Vec<PlannedReduction>,
+    /// The counts, after the reductions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counts: Vec<PlannedCount>,
     /// The sums of operands over K, which the mainloop computes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sums: Vec<OperandSum>,
@@ -239,7 +256,7 @@ impl Program {
             steps.push(Instr { value, phase: Phase::behind(stage, axes), stage, kind });
             built_at.push(graph.built_at(id));
         }
-        let (mut stores, mut reductions, mut sums) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut stores, mut reductions, mut counts, mut sums) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for sink in graph.sinks() {
             let (argument, place) = (argument(&sink.name), |id: NodeId| places[id.index()]);
             if let (Node::Element(side, value), SinkKind::Reduce(reduction)) = (graph.node(sink.value()), sink.kind) {
@@ -249,6 +266,7 @@ impl Program {
             }
             match sink.kind {
                 SinkKind::Store(operand) => stores.push(Store { argument, operand, value: place(sink.value()) }),
+                SinkKind::Bincount(_) => counts.push(PlannedCount { argument, value: place(sink.value()) }),
                 SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand }) => {
                     let value = checked.type_of(sink.value()).value;
                     let terms = checked.terms(monoid, &sink.values).into_iter().map(place).collect();
@@ -268,14 +286,19 @@ impl Program {
         }
         let only_totals = sums.is_empty() && reductions.iter().all(|reduction| reduction.operand.axes == Axes::NONE);
         reductions.iter_mut().for_each(|reduction| reduction.only_totals = only_totals);
-        let mut program = Program { steps, visit: Vec::new(), stages, stores, reductions, sums, built_at };
-        let ends = program.stores.iter().map(|s| s.value).chain(program.reductions.iter().flat_map(|r| r.terms.iter().copied()));
-        program.visit = Regions::of(&program, &ends.collect::<Vec<_>>()).items();
+        let mut program = Program { steps, visit: Vec::new(), stages, stores, reductions, counts, sums, built_at };
+        program.visit = Regions::of(&program, &program.ends().collect::<Vec<_>>()).items();
         for stage in 0..program.stages.len() {
             let terms: Vec<usize> = program.stages[stage].terms().copied().collect();
             program.stages[stage].visit = Regions::of(&program, &terms).items();
         }
         program
+    }
+
+    /// The values that leave the program, each as often as it does.
+    pub(in crate::plan) fn ends(&self) -> impl Iterator<Item = usize> + '_ {
+        let reduced = self.reductions.iter().flat_map(|reduction| reduction.terms.iter().copied());
+        self.stores.iter().map(|store| store.value).chain(reduced).chain(self.counts.iter().map(|count| count.value))
     }
 
     /// The operands of a step.
@@ -321,14 +344,15 @@ impl Program {
         let visit = (0..self.steps.len()).filter(|&s| self.steps[s].phase == Phase::Visit);
         let steps = visit.map(|s| self.step_cost(s, fast_math));
         let inside = self.stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.cost());
-        steps.chain(self.reductions.iter().map(|r| r.monoid.cost())).chain(inside).sum()
+        let counts = self.counts.iter().map(|_| PlannedCount::COST);
+        steps.chain(self.reductions.iter().map(|r| r.monoid.cost())).chain(inside).chain(counts).sum()
     }
 
     /// Whether a Hopper kernel's code covers half of a tile's columns and runs twice. It does if the longest path
     /// through the visit, along the costlier arm of each branch, takes compilers long and runs out of registers. With
     /// reductions it would cost the registers that it saves.
     pub fn splits_epilogue(&self, fast_math: bool) -> bool {
-        self.reductions.is_empty() && self.longest_way(&self.visit, fast_math) >= SPLIT_FROM
+        self.reductions.is_empty() && self.counts.is_empty() && self.longest_way(&self.visit, fast_math) >= SPLIT_FROM
     }
 
     fn longest_way(&self, items: &[Item], fast_math: bool) -> u32 {

@@ -229,6 +229,11 @@ impl Params {
                     params.push(FieldType::Long, FieldValue::Length(i));
                     continue;
                 }
+                Role::Counts(dtype) => {
+                    params.push(FieldType::Output(dtype), FieldValue::Pointer(i));
+                    params.push(FieldType::Long, FieldValue::Length(i));
+                    continue;
+                }
                 Role::Input(operand) | Role::Output(operand) | Role::Update(operand) => operand,
             };
             let dtype = operand.dtype;

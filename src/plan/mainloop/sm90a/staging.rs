@@ -205,8 +205,7 @@ pub(in crate::plan) fn delays_store(tile: &Tile, program: &Program, runs: &[Argu
         && program.cost(false) <= MOST_EXPOSED
         && program.loads_of(Phase::Visit).next().is_none()
         && (dtype.size() == 2 && !dtype.is_packed() && has_whole_lines(store.operand, runs[store.argument]))
-        && program.reductions.is_empty()
-        && program.sums.is_empty()
+        && program.only_stores()
 }
 
 /// The operands that an epilogue stages, and the bytes of a chunk or a slice of each kind.
