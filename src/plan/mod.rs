@@ -163,6 +163,12 @@ impl KernelPlan {
                 let tap = convolution.channels_of_group() * dtype.size();
                 [aligned("a"), aligned("b")].map(|bytes| launch::problem::alignment(bytes as u64, [tap, 0]))
             }
+            // And so it is with the filters of a group, and the channels of a tap.
+            Operation::ConvolutionGradient { convolution, dtype, .. } => {
+                let runs = [convolution.filters_of_group(), convolution.channels_of_group()];
+                [("a", runs[0]), ("b", runs[1])]
+                    .map(|(name, run)| launch::problem::alignment(aligned(name) as u64, [run * dtype.size(), 0]))
+            }
             Operation::Pointwise { .. } => [aligned("a"); 2],
         };
         let begins_at_line = |name: &str| {
@@ -199,7 +205,7 @@ impl KernelPlan {
             let fast_math = preferences.math.is_fast(&program);
             // What a convolution reads at a tap has just been read at the one before.
             let drifts = || {
-                let matrices = operation.convolution().is_none();
+                let matrices = operation.patches().is_none();
                 matrices && mainloop::sm90a::l2::drifts(shape, operation.dtype().size(), gpu.multiprocessors)
             };
             let lockstep = mainloop == Mainloop::Sm90a && preferences.lockstep.unwrap_or_else(drifts);

@@ -374,8 +374,12 @@ impl Tile {
                 (alignment.iter().all(|a| *a >= TMA_UNIT), "TMA copies operands aligned to 16 bytes"),
                 (!self.spans_groups(operation), "a group of a convolution has filters for whole tiles of columns"),
                 (
-                    operation.convolution().is_none() || cluster[1] == 1 && !splits_k,
+                    operation.patches().is_none() || cluster[1] == 1 && !splits_k,
                     "blocks of a cluster share the filters of a convolution, not its images",
+                ),
+                (
+                    operation.patches().is_none_or(|patches| patches.are_rows()) || cluster == [1; 2] && bn.is_multiple_of(64),
+                    "a tile of a gradient of filters has whole pieces of 64 channels, and a cluster has one block",
                 ),
             ]);
         }

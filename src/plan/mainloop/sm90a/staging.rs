@@ -448,9 +448,10 @@ fn is_packed(program: &Program, step: usize) -> bool {
 /// cluster fetches half of a box. Blocks that share K fetch everything that they multiply.
 fn operand_maps(tile: &Tile, operation: Operation, layout: Layout) -> Vec<TensorMap> {
     let dtypes = operation.dtypes();
-    let sources = match operation {
-        Operation::Convolution { .. } => [MapSource::Patches, MapSource::Filters],
-        _ => [MapSource::Operand(0), MapSource::Operand(1)],
+    let sources = match operation.patches() {
+        Some(patches) if patches.are_rows() => [MapSource::Patches, MapSource::Filters],
+        Some(_) => [MapSource::Operand(0), MapSource::Patches],
+        None => [MapSource::Operand(0), MapSource::Operand(1)],
     };
     let [cluster_m, cluster_n] = match tile.shape {
         TileShape::Sm90a { cluster, splits_k: false, .. } => cluster,
