@@ -1,18 +1,34 @@
-// ---- patches: where the elements of a convolution's A lie. A row of A are the pixels under the window at one output pixel ----
-// The first pixel under the window at a row of A: rows and columns before the image's first are padding.
+// ---- patches: where the elements lie that a convolution, or a gradient of one, reads under its windows ----
+{% if of_columns %}// A column of B is a tap and a channel of X, a row is an output pixel.
+{% else %}// A row of A are the pixels under the window at one output pixel.
+{% endif -%}
+// The first position under a window: rows and columns before the image's first are padding.{% if spread %} Positions
+// between the pixels of the image are zeros.{% endif %}
 struct Window { int y, x, image; };
 DEVICE Window window_at(const Params& p, int row) {
     const u32 image = u32(row) / u32(p.output_pixels), inside = u32(row) - image * u32(p.output_pixels);
     const u32 y = inside / u32(p.output_width), x = inside - y * u32(p.output_width);
     return {int(y) * p.stride_y - p.above, int(x) * p.stride_x - p.left, int(image)};
 }
-{% if hopper %}// The first channel that the filters from a column on read: a tile's columns are of one group.
+{% if hopper and of_columns %}{% elif hopper %}// The first channel that the filters from a column on read: a tile's columns are of one group.
 DEVICE int first_channel(const Params& p, int column) { return column / p.group_filters * p.group_channels; }
 {% else %}// The channels of a pixel that a tile's columns read, of one group or of several side by side, and the K elements that
 // makes. A column multiplies the channels of its own group, and zeros for the others.
 struct Channels {
     int first_group, first, count, terms;
-    DEVICE Channels(const Params& p, int column) {
+{% if of_columns %}    // Batch entries are groups, or parts of K.
+    int first_row;   // of A, the first filter
+    int begin;       // the first output pixel
+    DEVICE Channels(const Params& p, int entry) {
+        first_group = u32(entry) % u32(p.groups);
+        first = first_group * p.group_channels;
+        first_row = first_group * p.group_filters;
+        count = p.group_channels;
+        begin = u32(entry) / u32(p.groups) * p.k;
+        terms = p.k < p.all_terms - begin ? p.k : p.all_terms - begin;
+    }
+};
+{% else %}    DEVICE Channels(const Params& p, int column) {
         first_group = column / p.group_filters;
         first = first_group * p.group_channels;
 {% if spans_groups %}        const int end = column + BN < p.n ? column + BN : p.n;
@@ -23,6 +39,7 @@ struct Channels {
         terms = p.k;
 {% endif %}    }
 };
+{% endif -%}
 // An element of K: the number of its tap, the distance of that down and to the right of the window's first pixel, and its
 // channel, counted from the first that the tile reads.
 struct Tap { int number, down, right, channel; };
@@ -31,16 +48,35 @@ DEVICE Tap tap_at(const Params& p, const Channels& channels, int k) {
     return {int(number), int(down) * p.dilation_y, int(number - down * u32(p.window_width)) * p.dilation_x,
             k - int(number) * channels.count};
 }
-// Whether the pixel under a tap lies in the image. A position before it is a large number without its sign.
+{% if spread %}// Whether there is a pixel under a tap.
+DEVICE bool is_pixel(int position, int spread, int extent) {
+    return position >= 0 && position % spread == 0 && position / spread < extent;
+}
+DEVICE bool is_inside(const Params& p, const Window& window, const Tap& tap) {
+    return is_pixel(window.y + tap.down, p.spread_y, p.image_height) && is_pixel(window.x + tap.right, p.spread_x, p.image_width);
+}
+{% else %}// Whether the pixel under a tap lies in the image. A position before it is a large number without its sign.
 DEVICE bool is_inside(const Params& p, const Window& window, const Tap& tap) {
     return u32(window.y + tap.down) < u32(p.image_height) && u32(window.x + tap.right) < u32(p.image_width);
 }
+{% endif -%}
 // Elements from the first one of the images to an element under a tap.
 DEVICE i64 place_of(const Params& p, const Channels& channels, const Window& window, const Tap& tap) {
-    const i64 line = i64(window.image) * p.image_height + (window.y + tap.down);
-    return (line * p.image_width + (window.x + tap.right)) * p.lda + (channels.first + tap.channel);
+    const int y = (window.y + tap.down){% if spread %} / p.spread_y{% endif %}, {# -#}
+              x = (window.x + tap.right){% if spread %} / p.spread_x{% endif %};
+    const i64 line = i64(window.image) * p.image_height + y;
+    return (line * p.image_width + x) * p.{% if of_columns %}ldb{% else %}lda{% endif %} + (channels.first + tap.channel);
 }
-{% if spans_groups %}// The first channel that a column's filter reads, counted likewise.
+{% if turned %}// Whether the filter that an element of K belongs to has a column's channel, and elements from the first filter to it.
+// The window is turned by half a circle.
+DEVICE bool has_column(const Params& p, const Channels& channels, const Tap& tap, int column) {
+    return u32(column - (channels.first + tap.channel) / p.group_channels * p.group_filters) < u32(p.group_filters);
+}
+DEVICE i64 place_in_filter(const Params& p, const Channels& channels, const Tap& tap, int column) {
+    const int filter = channels.first + tap.channel, own = column - filter / p.group_channels * p.group_filters;
+    return filter * p.ldb + (i64(p.last_tap - tap.number) * p.group_filters + own);
+}
+{% elif spans_groups %}// The first channel that a column's filter reads, counted likewise.
 DEVICE int own_channel(const Params& p, const Channels& channels, int column) {
     return (column / p.group_filters - channels.first_group) * p.group_channels;
 }

@@ -214,14 +214,14 @@ const MOST_PANELS: usize = 1 << 16;
 
 /// Why an im2col map cannot describe the patches, if it cannot.
 pub(in crate::plan) fn beyond_tma(patches: &Patches, size: usize) -> Option<String> {
-    let Windows { image, stride, spread, .. } = patches.windows();
+    let Windows { stride, spread, .. } = patches.windows();
     let of = patches.convolution.measures();
     let (lower, upper) = corners(patches);
     let panel = panel(size);
     let (channels, lines) = (patches.channels_of_group(), patches.lines_of_group());
     let whole = has_whole_panels(patches, size);
     let rules = [
-        (of.images == 0 || image[0] * image[1] * channels > 0, "images have pixels and channels".to_owned()),
+        (of.images == 0 && patches.are_rows() || patches.image_pixels() * channels > 0, "images have pixels and channels".to_owned()),
         ((channels * size).is_multiple_of(16), format!("channels come by 16 bytes, and {channels} of {size} bytes do not")),
         (
             patches.gradient.is_none() || (lines * size).is_multiple_of(16),

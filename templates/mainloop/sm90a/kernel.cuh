@@ -64,7 +64,7 @@ DEVICE int thread_of_warpgroup() { return thread_of_block() & 127; }
 struct Tiles {
     u32 next, turns = 1;   // one of every `turns` of the block's tiles
     TileOrigin tile;
-{% if convolution %}    Window window;         // at the tile's first row
+{% if gathers_a %}    Window window;         // at the tile's first row
     int channel;           // the first one that its columns read
 {% endif %}
     DEVICE Tiles() : next(this_block() / CLUSTER) {}
@@ -92,7 +92,7 @@ struct Tiles {
 {% endif %}{% if shifted_edges %}        // The last tiles end where the output does, and overlap the tiles before.
         tile.row = min(tile.row, p.edge_row);
         tile.column = min(tile.column, p.edge_column);
-{% endif %}{% if convolution %}        window = window_at(p, tile.row);
+{% endif %}{% if gathers_a %}        window = window_at(p, tile.row);
         channel = first_channel(p, tile.column);
 {% endif %}{% if splits_k %}        tile.column += cluster_rank() * BN;
 {% endif %}        next += launched_blocks() / CLUSTER * turns;
