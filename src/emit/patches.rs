@@ -13,8 +13,10 @@ pub(super) struct Reads {
     of_columns: bool,
     /// Whether B is the filters, with channels along a row, as in the gradient of images.
     turned: bool,
-    /// Whether the images that are read have zeros between their pixels.
+    /// Whether the images that are read have zeros between their pixels, and whether rows of one remainder follow each other, which
+    /// leaves no zeros.
     spread: bool,
+    residues: bool,
     /// Whether a tile's columns may be filters of several groups.
     spans_groups: bool,
     /// Which operands a mainloop gathers element by element.
@@ -33,7 +35,8 @@ impl Reads {
             convolution: patches.is_some(),
             of_columns: gradient == Some(GradientOf::Filters),
             turned: gradient == Some(GradientOf::Images),
-            spread: patches.is_some_and(|patches| patches.windows().spread != [1; 2]),
+            spread: patches.is_some_and(|patches| patches.windows().spread != [1; 2]) && !plan.residues,
+            residues: plan.residues,
             spans_groups,
             gathers_a: patches.is_some_and(|patches| patches.are_rows()),
             gathers_b: gradient.is_some() || spans_groups,

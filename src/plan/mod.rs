@@ -45,6 +45,7 @@ pub(crate) use launch::params::{has_wide, lies_along_columns};
 pub use launch::problem::alignment;
 #[cfg(feature = "cuda")]
 pub(crate) use mainloop::patches::corners;
+use mainloop::patches;
 use mainloop::sm90a::staging::MOST_CHUNK;
 pub(crate) use mainloop::sm90a::staging::panel_terms;
 
@@ -73,6 +74,8 @@ pub struct KernelPlan {
     pub fast_math: bool,
     /// Whether the kernel itself adds up, in `f32`, the tensor cores' sums of 128 K elements.
     pub promotes: bool,
+    /// Whether the rows of a gradient of images come by their remainders by the forward window's steps.
+    pub residues: bool,
     /// The mainloop and its configuration.
     pub tile: Tile,
     /// Consecutive columns of one visit.
@@ -210,6 +213,15 @@ impl KernelPlan {
             };
             let lockstep = mainloop == Mainloop::Sm90a && preferences.lockstep.unwrap_or_else(drifts);
             let shifted_edges = mainloop == Mainloop::Sm90a && mainloop::sm90a::edges::allows(&program, &arguments);
+            let residues = mainloop != Mainloop::Sm90a && patches::goes_by_residues(operation, &program, &arguments);
+            // Each row meets a part of the taps.
+            let shape = match operation.patches().filter(|_| residues) {
+                Some(of) => {
+                    let (rows, [down, right]) = (patches::padded_rows(&of, 1), of.windows().spread);
+                    Shape { m: rows, k: shape.k.div_ceil(down * right), ..shape }
+                }
+                None => shape,
+            };
             let params = Params::of(operation, &arguments, &program, lockstep, shifted_edges);
             let rows_begin_at_lines = (begins[first] || copied[0]) && (begins[second] || copied[1]);
             let request = choice::TileRequest {
@@ -241,6 +253,7 @@ impl KernelPlan {
                 transposed,
                 fast_math,
                 promotes,
+                residues,
                 tile,
                 strip,
                 alignment,
@@ -400,8 +413,12 @@ impl KernelPlan {
     }
 
     /// The user's shape as the kernel sees it.
-    pub(crate) fn seen(&self, shape: Shape) -> Shape {
-        if self.transposed { shape.transposed() } else { shape }
+    pub fn seen(&self, shape: Shape) -> Shape {
+        match self.operation.patches().filter(|_| self.residues) {
+            Some(patches) => Shape { m: patches::padded_rows(&patches, self.tile.bm), ..shape },
+            None if self.transposed => shape.transposed(),
+            None => shape,
+        }
     }
 
     /// Whether the kernel itself waits for the one before it, and so may begin while that one still runs.

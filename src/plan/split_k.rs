@@ -101,7 +101,9 @@ pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
             let pays = time < WORTHWHILE * alone;
             let [time, alone] = [time, alone].map(|nanoseconds| nanoseconds / 1e3);
             let estimates = format!("estimated at {time:.1} us, in one piece at {alone:.1} us");
-            if pays && whole.mainloop() == Mainloop::Sm90a {
+            // Without a split a gradient of filters has few tiles and millions of terms: no estimate is as far off as that.
+            let of_filters = request.operation.patches().is_some_and(|patches| !patches.are_rows());
+            if pays && (whole.mainloop() == Mainloop::Sm90a || of_filters) {
                 return in_parts(request, parts, estimates);
             }
             let pays = if pays { "worth trying with `Gemm::split_k`" } else { "not worth it" };
@@ -146,6 +148,9 @@ fn obstacle(request: &PlanRequest<'_>) -> Option<String> {
             }) =>
         {
             Some("parts of a convolution's K are whole pieces of 128 bytes of channels, and its channels are not".into())
+        }
+        operation if operation.patches().is_some_and(|patches| patches.windows().spread != [1; 2]) => {
+            Some("the gradient of images is not split where the window moves by several pixels".into())
         }
         _ if shape.batch > 1 => Some(format!("a batch of {} entries is not split", shape.batch)),
         _ => (shape.is_empty() || shape.k == 0).then(|| "there is nothing to add up".into()),

@@ -189,7 +189,7 @@ DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int bat
     const int terms = channels.terms;
     a.begin(static_cast<const Element*>(p.a) + (channels.begin * p.lda + channels.first_row), p.lda, row, p.m);
     b.begin(p, channels, column);
-{% elif convolution %}    const Channels channels(p, column);
+{% elif convolution %}    const Channels channels(p, column{% if residues %}, Residue(p, row){% endif %});
     const int first = batch * p.k, terms = channels.terms;   // a part of K, where it is split
     a.begin(p, row, first);
 {% if gathers_b %}    b.begin(p, column, first);
@@ -274,7 +274,8 @@ DEVICE void visit(const Params& p, const TileValues& tile, const Accum (&acc)[TM
         Fetched fetched[PASS];
 #pragma unroll
         for (int i = 0; i < PASS; ++i) {
-            const int row = first + slab_row(group, top + i * ROWS_AT_ONCE);
+            const int row = {% if residues %}pixel_of(p, first + slab_row(group, top + i * ROWS_AT_ONCE)){# -#}
+                {% else %}first + slab_row(group, top + i * ROWS_AT_ONCE){% endif %};
             rows[i] = epilogue_row(p, tile, {row, column});
             fetched[i] = epilogue_fetch(p, tile, {row, column});
         }
@@ -285,7 +286,8 @@ DEVICE void visit(const Params& p, const TileValues& tile, const Accum (&acc)[TM
         }
 #pragma unroll
         for (int i = 0; i < PASS; ++i) {
-            const int row = first + slab_row(group, top + i * ROWS_AT_ONCE);
+            const int row = {% if residues %}pixel_of(p, first + slab_row(group, top + i * ROWS_AT_ONCE)){# -#}
+                {% else %}first + slab_row(group, top + i * ROWS_AT_ONCE){% endif %};
             Raw<Accum, STRIP> raw;
             load_wide<STRIP>(raw, smem + (top + i * ROWS_AT_ONCE) * PITCH_B + lane_column);
             epilogue_visit(p, tile, columns, rows[i], fetched[i], {row, column}, raw.elements);

@@ -215,7 +215,7 @@ static_assert((Sums<true>::ROOM + Sums<false>::ROOM + LINES_A + LINES_B) * 4 <= 
 {% endif -%}
 // acc += A * B over the tile. Operands read as zero outside of their matrices. On exit all of shared memory is free again.
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
-{% if convolution %}    const Channels channels(p, tile.{% if of_columns %}batch{% else %}column{% endif %});
+{% if convolution %}    const Channels channels(p, tile.{% if of_columns %}batch{% else %}column{% endif %}{% if residues %}, Residue(p, tile.row){% endif %});
     const int terms = channels.terms;
 {% endif -%}
 {% if gathers_a %}    Patches A;
@@ -359,7 +359,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
     auto fetch = [&](int visit) {
 #pragma unroll
         for (int i = 0; i < AHEAD; ++i) {
-            const int row = first_row + (visit + i) * VISIT_ROWS;
+            const int row = {% if residues %}pixel_of(p, first_row + (visit + i) * VISIT_ROWS){# -#}
+                {% else %}first_row + (visit + i) * VISIT_ROWS{% endif %};
             next.rows[i] = epilogue_row(p, values, {row, first_column});
 #pragma unroll
             for (int g = 0; g < GROUPS; ++g)
@@ -385,7 +386,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
         if (visit + AHEAD < VISITS) fetch(visit + AHEAD);
 #pragma unroll
         for (int i = 0; i < AHEAD; ++i) {
-            const int row = first_row + (visit + i) * VISIT_ROWS;
+            const int row = {% if residues %}pixel_of(p, first_row + (visit + i) * VISIT_ROWS){# -#}
+                {% else %}first_row + (visit + i) * VISIT_ROWS{% endif %};
 #pragma unroll
             for (int g = 0; g < GROUPS; ++g) {
                 Accum strip[STRIP];

@@ -172,7 +172,7 @@ impl Program {
         scalar: f32,
     ) -> Result<[Vec<Vec<u8>>; 2], String> {
         let plan = &self.plan;
-        let seen = if plan.transposed { Shape { m: shape.n, n: shape.m, ..shape } } else { shape };
+        let seen = plan.seen(shape);
         let slots = slots(gemm.operation(), gemm.epilogue().checked(), shape);
         let operands = slots.len() - plan.arguments.len();
         let argument = |i: usize| slots.iter().position(|slot| slot.name == plan.arguments[i].name).unwrap();
@@ -202,7 +202,7 @@ impl Program {
                 FieldValue::OperandBatchStride(i) => put(&(strides(operand(i)).1 as u64).to_le_bytes()),
                 FieldValue::Patch(number) => {
                     let patches = plan.operation.patches().expect("a convolution or a gradient of one");
-                    let value = number.value(&patches, plan.operation.dtype().size(), shape).to_le_bytes();
+                    let value = number.value(&patches, plan.operation.dtype().size(), seen).to_le_bytes();
                     put(if field.field_type == FieldType::Long { &value } else { &value[..4] });
                 }
                 // A null pointer, which the block holds already.

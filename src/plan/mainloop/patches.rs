@@ -3,8 +3,11 @@
 //! Hopper's kernels go through K panel by panel: 128 bytes of the channels of one tap, the last one of a tap with zeros behind
 //! the channels. Other kernels count elements, tap after tap.
 
-use crate::plan::Tile;
+use crate::check::Argument;
+use crate::ir::axes::M;
+use crate::ir::{Monoid, Operand, Order};
 use crate::plan::launch::params::FieldType;
+use crate::plan::{Program, Tile};
 use crate::problem::{GradientOf, Operation, Patches, Shape, Windows};
 use serde::Serialize;
 
@@ -50,6 +53,14 @@ pub enum PatchField {
     SpreadY,
     /// Positions from pixel to pixel, to the right.
     SpreadX,
+    /// Taps from one to the next that meets the same remainder, down.
+    StepY,
+    /// Taps from one to the next that meets the same remainder, to the right.
+    StepX,
+    /// Rows of the pixels of one remainder, with those that fill up the last tile.
+    ResidueRows,
+    /// Images.
+    Images,
     /// K of all parts.
     AllTerms,
     /// Panels of a tap.
@@ -62,7 +73,7 @@ pub enum PatchField {
 
 impl PatchField {
     /// Every one.
-    pub const ALL: [PatchField; 23] = [
+    pub const ALL: [PatchField; 27] = [
         PatchField::Height,
         PatchField::Width,
         PatchField::Channels,
@@ -81,6 +92,10 @@ impl PatchField {
         PatchField::LastTap,
         PatchField::SpreadY,
         PatchField::SpreadX,
+        PatchField::StepY,
+        PatchField::StepX,
+        PatchField::ResidueRows,
+        PatchField::Images,
         PatchField::AllTerms,
         PatchField::TapPanels,
         PatchField::Panels,
@@ -110,6 +125,10 @@ impl PatchField {
             PatchField::LastTap => "last_tap",
             PatchField::SpreadY => "spread_y",
             PatchField::SpreadX => "spread_x",
+            PatchField::StepY => "step_y",
+            PatchField::StepX => "step_x",
+            PatchField::ResidueRows => "residue_rows",
+            PatchField::Images => "images",
             PatchField::AllTerms => "all_terms",
             PatchField::TapPanels => "tap_panels",
             PatchField::TapPanelsInverse => "tap_panels_inverse",
@@ -152,6 +171,10 @@ impl PatchField {
             PatchField::LastTap => patches.convolution.taps() - 1,
             PatchField::SpreadY => spread[0],
             PatchField::SpreadX => spread[1],
+            PatchField::StepY => spread[0] / common(spread[0], dilation[0]),
+            PatchField::StepX => spread[1] / common(spread[1], dilation[1]),
+            PatchField::ResidueRows => (shape.m / (spread[0] * spread[1])).max(1),
+            PatchField::Images => patches.convolution.measures().images,
             PatchField::AllTerms => patches.shape().k,
             PatchField::TapPanels => of_tap,
             PatchField::TapPanelsInverse => inverse(of_tap),
@@ -159,6 +182,30 @@ impl PatchField {
         };
         value as i64
     }
+}
+
+/// The greatest common divisor.
+const fn common(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common(b, a % b) }
+}
+
+/// Whether a kernel may go through the rows of a gradient of images by their remainders: what reduces along a row, counts rows
+/// or packs them has to see them in order.
+pub(in crate::plan) fn goes_by_residues(operation: Operation, program: &Program, arguments: &[Argument]) -> bool {
+    let spread = operation.patches().map_or([1; 2], |patches| patches.windows().spread);
+    let in_order = program.reductions.iter().any(|reduce| reduce.operand.axes.contains(M) || reduce.monoid == Monoid::Mean);
+    let packed = |operand: Operand| operand.dtype.is_packed() && operand.order == Order::ColumnMajor;
+    let packs = arguments.iter().filter_map(|argument| argument.role.operand()).any(packed);
+    let rows = operation.patches().map_or(0, |patches| padded_rows(&patches, 512));
+    spread != [1; 2] && !in_order && !packs && rows <= Shape::LARGEST
+}
+
+/// Rows of a gradient of images that goes by remainders, in tiles of so many rows.
+pub(in crate::plan) fn padded_rows(patches: &Patches, tile: usize) -> usize {
+    let Windows { grid, spread, .. } = patches.windows();
+    let of_image = grid[0].div_ceil(spread[0]) * grid[1].div_ceil(spread[1]);
+    let rows = (patches.convolution.measures().images * of_image).next_multiple_of(tile);
+    rows.saturating_mul(spread[0]).saturating_mul(spread[1])
 }
 
 /// Panels of a batch entry's K.
