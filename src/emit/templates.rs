@@ -34,6 +34,7 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "prelude/overlap.cuh",
     "prelude/hopper.cuh",
     "prelude/staging.cuh",
+    "prelude/staging_rows.cuh",
     "prelude/optional.cuh",
     "epilogue/params.cuh",
     "epilogue/calls.cuh",

@@ -308,6 +308,12 @@ pub(super) fn mainloops(
             {
                 Some(why)
             }
+            _ if mainloop == Mainloop::Sm90a
+                && patches::has_residues(operation)
+                && !patches::goes_by_residues(operation, epilogue, mainloop) =>
+            {
+                Some("it goes through pixels by their remainders, and the epilogue has to see rows in order".into())
+            }
             _ if mainloop == Mainloop::Gemv && epilogue.summed_operand().is_some() => Some("it has no sums of operands".into()),
             _ if mainloop == Mainloop::Sm90a && why_not(mainloop, operation, target, preferences).is_none() => {
                 double(epilogue).map(|value| format!("its epilogues have no f64 values, and {value} is one: sm80 has them"))

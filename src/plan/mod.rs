@@ -212,8 +212,9 @@ impl KernelPlan {
                 matrices && mainloop::sm90a::l2::drifts(shape, operation.dtype().size(), gpu.multiprocessors)
             };
             let lockstep = mainloop == Mainloop::Sm90a && preferences.lockstep.unwrap_or_else(drifts);
-            let shifted_edges = mainloop == Mainloop::Sm90a && mainloop::sm90a::edges::allows(&program, &arguments);
-            let residues = mainloop != Mainloop::Sm90a && patches::goes_by_residues(operation, &program, &arguments);
+            let shifted_edges = mainloop == Mainloop::Sm90a && mainloop::sm90a::edges::allows(&program, &arguments)
+                && !patches::has_residues(operation);
+            let residues = patches::goes_by_residues(operation, &seen, mainloop);
             // Each row meets a part of the taps.
             let shape = match operation.patches().filter(|_| residues) {
                 Some(of) => {

@@ -29,6 +29,7 @@ struct Residue {
 // The taps that meet a class along one axis: every `step`-th one, and the position under the first of them, in pixels of dY.
 struct TapsAlong {
     int first, count, begin, dilation;
+    TapsAlong() = default;
     DEVICE TapsAlong(int rest, int before, int tap_dilation, int spread, int step, int window) {
         for (first = 0; first < step && (rest - before + first * tap_dilation) % spread != 0; ++first) {}
         const bool meet = first < step && first < window;
@@ -62,6 +63,13 @@ DEVICE Window window_at(const Params& p, int row) {
     const u32 image = u32(row) / u32(p.output_pixels), inside = u32(row) - image * u32(p.output_pixels);
     const u32 y = inside / u32(p.output_width), x = inside - y * u32(p.output_width);
     return {int(y) * p.stride_y - p.above, int(x) * p.stride_x - p.left, int(image)};
+}
+{% endif -%}
+{% if hopper and residues %}// The position of the map's box at a row, which lies in its class.
+DEVICE Window box_at(const Params& p, const Residue& residue, int row) {
+    const int index = row % p.residue_rows, of_image = residue.height * residue.width, image = index / of_image;
+    const int inside = index - image * of_image, down = inside / residue.width;
+    return {p.corner_y + down, p.corner_x + inside - down * residue.width, image};
 }
 {% endif -%}
 {% if hopper and of_columns %}{% elif hopper %}// The first channel that the filters from a column on read: a tile's columns are of one group.

@@ -58,6 +58,55 @@ fn of_images_on_sm90a() {
     }
 }
 
+/// Windows that move by several pixels: rows go by their remainders. Some meet no tap.
+fn strided(channels: usize) -> Vec<ConvShape> {
+    let base = ConvShape::new(3, [12, 16, channels], [72, 3, 3]);
+    vec![
+        base.stride([2, 2]).padding([1, 1]),
+        base.stride([3, 4]).padding_of([0, 2, 1, 0]),
+        base.stride([2, 2]).dilation([2, 3]).padding([2, 3]),
+        base.stride([6, 4]).dilation([4, 2]).padding([4, 2]),
+        ConvShape { window: [1, 1], ..base }.stride([2, 2]),
+        ConvShape { window: [5, 4], ..base }.stride([1, 2]).padding([2, 2]),
+        ConvShape { images: 40, ..base }.stride([2, 2]).padding([1, 1]),
+        ConvShape { filters: 256, channels: 2 * channels.next_multiple_of(64), ..base }.groups(2).stride([2, 2]),
+        ConvShape { images: 0, ..base }.stride([2, 2]),
+    ]
+}
+
+#[test]
+fn of_strided_images() {
+    for (dtype, channels) in [(F16, 64), (BF16, 8), (F16, 72)] {
+        run_all(&cases(dtype, Mainloop::Sm90a, Images, strided(channels)));
+    }
+    run_all(&cases(F16, Mainloop::Sm80, Images, strided(20)));
+    run_all(&cases(F32, Mainloop::Simt, Images, strided(6)));
+    // What has to see rows in order goes through all of them, and multiplies zeros.
+    let convolution = Convolution::new(strided(64)[0]).unwrap();
+    let in_order = Epilogue::build(|e| {
+        e.store("d", e.acc().gt(0.0), Bits8.column_major());
+        e.reduce("sums", e.acc(), Monoid::Sum, F32.over(M));
+        e.reduce("mean", e.acc(), Monoid::Mean, F32.over(N));
+    });
+    let conv = Conv::gradient(F16, convolution, Images, &in_order.unwrap());
+    Case::new(conv.gemm(), conv.shape()).run();
+}
+
+/// Every tile for tiles with different numbers of taps, on more of them than there are multiprocessors.
+#[test]
+fn tiles_of_strided_images() {
+    let convolution = Convolution::new(ConvShape::new(9, [64, 48, 128], [200, 3, 3]).padding([1, 1]).stride([2, 2])).unwrap();
+    let mut all = Vec::new();
+    for epilogue in &epilogues(F16, &convolution, Images)[..2] {
+        let conv = Conv::gradient(F16, convolution, Images, epilogue).prefer(|gemm| gemm.mainloop(Mainloop::Sm90a));
+        let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
+        for tile in plan.choice.candidates().map(|(tile, _)| tile).collect::<Vec<_>>().into_iter().step_by(2) {
+            all.push(Case::new(conv.clone().prefer(|gemm| gemm.tile(tile)).gemm(), conv.shape()));
+        }
+    }
+    run_all(&all);
+}
+
 /// Without pixels there is no map.
 #[test]
 fn of_filters_on_sm90a() {

@@ -3,11 +3,11 @@
 //! Hopper's kernels go through K panel by panel: 128 bytes of the channels of one tap, the last one of a tap with zeros behind
 //! the channels. Other kernels count elements, tap after tap.
 
-use crate::check::Argument;
+use crate::check::Checked;
 use crate::ir::axes::M;
-use crate::ir::{Monoid, Operand, Order};
+use crate::ir::{Monoid, Operand, Order, Reduction, SinkKind};
 use crate::plan::launch::params::FieldType;
-use crate::plan::{Program, Tile};
+use crate::plan::{Mainloop, Tile};
 use crate::problem::{GradientOf, Operation, Patches, Shape, Windows};
 use serde::Serialize;
 
@@ -61,6 +61,10 @@ pub enum PatchField {
     ResidueRows,
     /// Images.
     Images,
+    /// Rows from an image's first to where boxes of an im2col map begin.
+    CornerY,
+    /// Pixels of a row from an image's first to where they begin.
+    CornerX,
     /// K of all parts.
     AllTerms,
     /// Panels of a tap.
@@ -73,7 +77,7 @@ pub enum PatchField {
 
 impl PatchField {
     /// Every one.
-    pub const ALL: [PatchField; 27] = [
+    pub const ALL: [PatchField; 29] = [
         PatchField::Height,
         PatchField::Width,
         PatchField::Channels,
@@ -96,6 +100,8 @@ impl PatchField {
         PatchField::StepX,
         PatchField::ResidueRows,
         PatchField::Images,
+        PatchField::CornerY,
+        PatchField::CornerX,
         PatchField::AllTerms,
         PatchField::TapPanels,
         PatchField::Panels,
@@ -129,6 +135,8 @@ impl PatchField {
             PatchField::StepX => "step_x",
             PatchField::ResidueRows => "residue_rows",
             PatchField::Images => "images",
+            PatchField::CornerY => "corner_y",
+            PatchField::CornerX => "corner_x",
             PatchField::AllTerms => "all_terms",
             PatchField::TapPanels => "tap_panels",
             PatchField::TapPanelsInverse => "tap_panels_inverse",
@@ -175,6 +183,8 @@ impl PatchField {
             PatchField::StepX => spread[1] / common(spread[1], dilation[1]),
             PatchField::ResidueRows => (shape.m / (spread[0] * spread[1])).max(1),
             PatchField::Images => patches.convolution.measures().images,
+            PatchField::CornerY => return corners(patches).0[0],
+            PatchField::CornerX => return corners(patches).0[1],
             PatchField::AllTerms => patches.shape().k,
             PatchField::TapPanels => of_tap,
             PatchField::TapPanelsInverse => inverse(of_tap),
@@ -189,15 +199,25 @@ const fn common(a: usize, b: usize) -> usize {
     if b == 0 { a } else { common(b, a % b) }
 }
 
+/// Whether an operation is the gradient of images whose forward window moves by several pixels.
+pub(in crate::plan) fn has_residues(operation: Operation) -> bool {
+    operation.patches().is_some_and(|patches| patches.windows().spread != [1; 2])
+}
+
 /// Whether a kernel may go through the rows of a gradient of images by their remainders: what reduces along a row, counts rows
-/// or packs them has to see them in order.
-pub(in crate::plan) fn goes_by_residues(operation: Operation, program: &Program, arguments: &[Argument]) -> bool {
-    let spread = operation.patches().map_or([1; 2], |patches| patches.windows().spread);
-    let in_order = program.reductions.iter().any(|reduce| reduce.operand.axes.contains(M) || reduce.monoid == Monoid::Mean);
-    let packed = |operand: Operand| operand.dtype.is_packed() && operand.order == Order::ColumnMajor;
-    let packs = arguments.iter().filter_map(|argument| argument.role.operand()).any(packed);
+/// or packs them has to see them in order. Hopper's kernels move no matrix of single bytes or bits that way.
+pub(in crate::plan) fn goes_by_residues(operation: Operation, epilogue: &Checked, mainloop: Mainloop) -> bool {
+    let in_order = epilogue.graph().sinks().iter().any(|sink| match sink.kind {
+        SinkKind::Reduce(Reduction { monoid, operand, .. }) => operand.axes.contains(M) || monoid == Monoid::Mean,
+        SinkKind::Store(_) => false,
+    });
+    let stays = |operand: &Operand| match mainloop {
+        Mainloop::Sm90a => operand.dtype.size() == 1,
+        _ => operand.dtype.is_packed() && operand.order == Order::ColumnMajor,
+    };
+    let mut matrices = epilogue.arguments().iter().filter_map(|argument| argument.role.operand());
     let rows = operation.patches().map_or(0, |patches| padded_rows(&patches, 512));
-    spread != [1; 2] && !in_order && !packs && rows <= Shape::LARGEST
+    has_residues(operation) && !in_order && !matrices.any(|operand| stays(&operand)) && rows <= Shape::LARGEST
 }
 
 /// Rows of a gradient of images that goes by remainders, in tiles of so many rows.
@@ -238,7 +258,8 @@ pub(in crate::plan) fn has_whole_panels(patches: &Patches, size: usize) -> bool 
 
 /// K as Hopper's kernels go through it: with the zeros that fill up the last panel of each tap.
 pub(in crate::plan) fn padded_terms(patches: &Patches, size: usize, shape: Shape) -> usize {
-    panels(patches, size, shape).saturating_mul(panel(size))
+    let [down, right] = patches.windows().spread; // a pixel meets one of so many taps
+    panels(patches, size, shape).saturating_mul(panel(size)).div_ceil(down * right)
 }
 
 /// The window's corners as an im2col map has them, in pixels: how far the first tap begins before an image (its lower
@@ -248,9 +269,25 @@ pub(crate) fn corners(patches: &Patches) -> ([i64; 2], [i64; 2]) {
     let [above, below, left, right] = of.padding.map(|pixels| pixels as i64);
     let reach = |i: usize| ((of.window[i] - 1) * of.dilation[i]) as i64;
     match patches.gradient {
+        Some(GradientOf::Images) if patches.windows().spread != [1; 2] => corners_of_residues(patches),
         Some(GradientOf::Images) => ([above - reach(0), left - reach(1)], [-below, -right]),
         _ => ([-above, -left], [below - reach(0), right - reach(1)]),
     }
+}
+
+/// The corners of a gradient of images that goes by remainders. A box begins where the earliest class does, and has as many
+/// places as a class has pixels.
+fn corners_of_residues(patches: &Patches) -> ([i64; 2], [i64; 2]) {
+    let Windows { image, grid, spread, begin, dilation, .. } = patches.windows();
+    let window = patches.convolution.measures().window;
+    let begins = |i: usize| {
+        let at = (0..spread[i]).flat_map(|rest| (0..window[i]).map(move |tap| rest as i64 + (tap * dilation[i]) as i64));
+        let meeting = at.map(|at| at + begin[i] as i64).filter(|at| at.rem_euclid(spread[i] as i64) == 0);
+        meeting.map(|at| at / spread[i] as i64).min().unwrap_or_default()
+    };
+    let lower = [begins(0), begins(1)];
+    let upper = [0, 1].map(|i| lower[i] + (grid[i] / spread[i]) as i64 - image[i] as i64);
+    (lower, upper)
 }
 
 /// The most pixels that an im2col map moves on at once, and where its corners may lie.
@@ -261,7 +298,7 @@ const MOST_PANELS: usize = 1 << 16;
 
 /// Why an im2col map cannot describe the patches, if it cannot.
 pub(in crate::plan) fn beyond_tma(patches: &Patches, size: usize) -> Option<String> {
-    let Windows { stride, spread, .. } = patches.windows();
+    let Windows { grid, stride, spread, .. } = patches.windows();
     let of = patches.convolution.measures();
     let (lower, upper) = corners(patches);
     let panel = panel(size);
@@ -276,7 +313,10 @@ pub(in crate::plan) fn beyond_tma(patches: &Patches, size: usize) -> Option<Stri
         ),
         (of.groups == 1 || whole, format!("a group's channels come by {panel}")),
         (patches.are_rows() || whole, format!("the channels of a tap are whole pieces of {panel} columns")),
-        (spread == [1; 2], "the forward window moves by one pixel".to_owned()),
+        (
+            (0..2).all(|i| grid[i].is_multiple_of(spread[i])),
+            "the steps of the forward window divide rows and columns of X".to_owned(),
+        ),
         (stride.iter().all(|stride| *stride <= MOST_STRIDE), format!("strides are at most {MOST_STRIDE}")),
         (
             lower.iter().chain(&upper).all(|corner| CORNERS.contains(corner)),

@@ -3,6 +3,7 @@
 
 use crate::dtype::DType;
 use crate::ir::Order;
+use crate::plan::mainloop::patches;
 use crate::plan::{Mainloop, Parts, PlannedReduction, TMA_UNIT};
 use crate::problem::{Layout, Operation};
 use crate::target::Target;
@@ -376,6 +377,10 @@ impl Tile {
                 (
                     operation.patches().is_none() || cluster[1] == 1 && !splits_k,
                     "blocks of a cluster share the filters of a convolution, not its images",
+                ),
+                (
+                    !patches::has_residues(operation) || !ping_pong && cluster == [1; 2],
+                    "tiles with different numbers of taps belong to one block, whose consumers share them",
                 ),
                 (
                     operation.patches().is_none_or(|patches| patches.are_rows()) || cluster == [1; 2] && bn.is_multiple_of(64),

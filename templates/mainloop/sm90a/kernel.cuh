@@ -32,6 +32,8 @@ static_assert(STAGES * STAGE_BYTES == AT_STORES, "stages as large as the plan re
 constexpr bool SHARED_CHUNKS = CHUNK_RINGS < CONSUMERS;
 static_assert(!SHARED_CHUNKS || PING_PONG, "consumers whose epilogues follow each other");
 static_assert(!PING_PONG || (CONSUMERS == 2 && CLUSTER <= 2), "two consumers take turns");
+{% if residues %}static_assert(!PING_PONG && CLUSTER == 1 && !DELAYED_STORE, "tiles have different numbers of blocks");
+{% endif -%}
 {% if splits_k %}static_assert(CLUSTER_M == 1 && !PING_PONG && !DELAYED_STORE, "blocks that share K share nothing else");
 {% endif -%}
 
@@ -64,7 +66,8 @@ DEVICE int thread_of_warpgroup() { return thread_of_block() & 127; }
 struct Tiles {
     u32 next, turns = 1;   // one of every `turns` of the block's tiles
     TileOrigin tile;
-{% if gathers_a %}    Window window;         // at the tile's first row
+{% if residues %}    TapsAlong down, right;   // that the pixels of the tile's rows meet
+{% endif %}{% if gathers_a %}    Window window;         // at the tile's first row
     int channel;           // the first one that its columns read
 {% endif %}
     DEVICE Tiles() : next(this_block() / CLUSTER) {}
@@ -92,7 +95,12 @@ struct Tiles {
 {% endif %}{% if shifted_edges %}        // The last tiles end where the output does, and overlap the tiles before.
         tile.row = min(tile.row, p.edge_row);
         tile.column = min(tile.column, p.edge_column);
-{% endif %}{% if gathers_a %}        window = window_at(p, tile.row);
+{% endif %}{% if residues %}        const Residue residue(p, tile.row);
+        down = taps_down(p, residue);
+        right = taps_right(p, residue);
+        window = box_at(p, residue, tile.row);
+        channel = first_channel(p, tile.column);
+{% elif gathers_a %}        window = window_at(p, tile.row);
         channel = first_channel(p, tile.column);
 {% endif %}{% if splits_k %}        tile.column += cluster_rank() * BN;
 {% endif %}        next += launched_blocks() / CLUSTER * turns;
@@ -117,6 +125,12 @@ DEVICE u32 terms_in_blocks(const Params& p) {
 {% else %}    if constexpr (DELAYED_STORE) return blocks < CHUNKS ? CHUNKS : blocks;
     return blocks;
 {% endif %}}
+{% if residues %}// The same for one tile. Where no taps meet its pixels it has a block of zeros.
+DEVICE u32 blocks_of(const Params& p, const Tiles& tiles) {
+    const u32 blocks = (u32(tiles.down.count * tiles.right.count * p.tap_panels) + PANELS - 1) / PANELS;
+    return blocks > 0 ? blocks : 1;
+}
+{% endif -%}
 DEVICE void clear_ring() {
 #pragma unroll 1
     for (int i = threadIdx.x * 16; i < STAGES * STAGE_BYTES; i += THREADS * 16) shared_at<uint4>(i) = uint4{};
@@ -234,10 +248,14 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
     const int sent = BY_WARPS ? __shfl_sync(~0u, first_row, 0) : 0;
     u32 loads = 0, stores = 0;
 {% if delayed_store %}    u32* place = nullptr;
+{% endif %}{% if residues %}    int pixels[BLOCKS_M][2];
+#pragma unroll
+    for (int i = 0; i < 2 * BLOCKS_M; ++i)
+        pixels[i / 2][i % 2] = pixel_of(p, tile.row + group_row + i / 2 * 64 + first_row + i % 2 * 8 + lane / 4);
 {% endif %}    auto strip = [&](int n, int m, int half, int part) {
         const int own = m * 64 + first_row + half * 8 + lane / 4, row = group_row + own;
         const int column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
-        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors,
+        return Strip{ {% if residues %}pixels[m][half]{% else %}tile.row + row{% endif %}, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors,
                      loads, stores, AT_BITS + group * BIT_BYTES, own{% if delayed_store %}, place{% endif %}};
     };
     if constexpr (VECTOR_BYTES > 0) mbarrier_wait(shared + VECTORS_FULL + (count & 1) * 8, count >> 1 & 1);
@@ -379,7 +397,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
             mbarrier_wait(shared + TURN + {% if reductions %}fresh(group){% else %}group{% endif %} * 8, turn_parity);
             turn_parity ^= 1;
         }
-        multiply(acc, at, blocks, group, [](u32) {});
+        multiply(acc, at, {% if residues %}blocks_of(p, tiles){% else %}blocks{% endif %}, group, [](u32) {});
         if constexpr (PING_PONG) at.skip(blocks);
 {% if splits_k %}        float own[BLOCKS_M][BN / 2];
         exchange(own, acc, count, group, tiles.next >= Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch));
@@ -405,7 +423,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         if (warp == 2 && p.k > 0 && elect_one()) {
             Tiles first;
             if (first.advance(p)) {
-{% if convolution %}                prefetch_filters(p, first);
+{% if convolution and not residues %}                prefetch_filters(p, first);
 {% endif %}{% if not weights_a and not convolution %}                prefetch_operand<true>(p, first);
 {% endif %}{% if not weights_b and not convolution %}                prefetch_operand<false>(p, first);
 {% endif %}            }

@@ -40,6 +40,31 @@ DEVICE void prefetch_filters(const Params& p, const Tiles& tiles) {
     if (panel >= u32(p.panels)) return;
     tma_prefetch_l2(p.map0, group * p.group_filters + tiles.tile.row, int(part * u32(p.panels) + panel) * {{ panel_terms }}, 0);
 }
+{% elif residues %}// Only the taps that meet the pixels of the tile. The map's boxes begin where the first class does, which makes every offset
+// positive.
+template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, const Tiles& tiles, u32 stage, u32 block) {
+    const u32 shared = shared_address(shared_memory), barrier = shared + FULL + stage * 8;
+    const TapsAlong &down = tiles.down, &right = tiles.right;
+#pragma unroll
+    for (int i = 0; i < PANELS; ++i) {
+        const u32 to = shared + stage * STAGE_BYTES + i * PANEL_BYTES, panel = block * PANELS + i;
+        const bool exists = panel < u32(down.count * right.count * p.tap_panels);
+        const int number = u64(panel) * p.tap_panels_inverse >> 32, y = number / max(right.count, 1), x = number - y * right.count;
+        const int channel = tiles.channel + int(panel - number * u32(p.tap_panels)) * {{ panel_terms }};
+        if constexpr (WITH_A)
+            tma_load_patches(to, p.map0, p.a_policy, barrier, exists ? channel : p.channels, tiles.window.x, tiles.window.y,
+                             tiles.window.image, exists ? right.begin - p.corner_x + x * right.dilation : 0,
+                             exists ? down.begin - p.corner_y + y * down.dilation : 0);
+        if constexpr (WITH_B) {
+            const int tap = (down.first + y * p.step_y) * p.window_width + right.first + x * p.step_x;
+            const int column = tiles.tile.column - tiles.channel / p.group_channels * p.group_filters;
+#pragma unroll
+            for (int j = 0; j < (BN + 63) / 64; ++j)
+                tma_load(to + A_BYTES + j * 8192, p.map1, p.b_policy, barrier, column + j * 64, channel,
+                         exists ? p.last_tap - tap : 1 << 30);
+        }
+    }
+}
 {% else %}template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, const Tiles& tiles, u32 stage, u32 block) {
     const u32 shared = shared_address(shared_memory), barrier = shared + FULL + stage * 8;
     // Batch entries are parts of K.

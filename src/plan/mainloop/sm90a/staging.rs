@@ -10,6 +10,7 @@ use crate::dtype::DType;
 use crate::ir::axes::M;
 use crate::ir::{Operand, Order};
 use crate::plan::epilogue::operand_sums::lines;
+use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::smem::Sizes;
 use crate::plan::{
     ArgumentRuns, InstrKind, MapSource, Parts, Phase, Program, Schedule, Swizzle, TMA_UNIT, TensorMap, Tile, TileShape,
@@ -227,8 +228,16 @@ struct Needs {
 impl Needs {
     /// Places each operand in its chunk or slice, and adds its tensor map to `maps`, which begins with those of A and
     /// B.
-    fn of(program: &Program, runs: &[ArgumentRuns], tile: &Tile, chunk: usize, mut maps: Vec<TensorMap>) -> Needs {
-        let direct_store = is_direct_store(tile, program, runs, chunk);
+    /// A `scattered` matrix has no map.
+    fn of(
+        program: &Program,
+        runs: &[ArgumentRuns],
+        tile: &Tile,
+        chunk: usize,
+        mut maps: Vec<TensorMap>,
+        scattered: bool,
+    ) -> Needs {
+        let direct_store = is_direct_store(tile, program, runs, chunk) && !scattered;
         let mut matrix = |of, operand: Operand, argument: usize, read: bool, bytes: &mut usize| {
             let (map, size) = chunk_map(operand, argument, chunk);
             // Swizzle patterns repeat from multiples of 1024 bytes.
@@ -236,7 +245,7 @@ impl Needs {
             let at = bytes.next_multiple_of(align);
             let ArgumentRuns { alignment, whole } = runs[argument];
             let map = map
-                .filter(|_| alignment >= TMA_UNIT && (read || !direct_store))
+                .filter(|_| alignment >= TMA_UNIT && (read || !direct_store) && !scattered)
                 .map(|map| TensorMap { required: read || whole, ..map });
             *bytes = at + size.next_multiple_of(align);
             maps.extend(map);
@@ -307,11 +316,13 @@ impl Staging {
             return Err("it multiplies on Hopper".into());
         };
         let limit = target.shared_memory_per_block_opt_in() as usize;
+        // Rows of one remainder do not follow each other in memory.
+        let scattered = patches::has_residues(operation);
         // The fix-up of one tile's sums runs while the next tile's are taken.
         let sum_bytes = 4 * lines(&program.sums, tile).iter().sum::<usize>();
         // The needs of chunks with this many columns, and the number of chunks in a tile.
         let of_chunks = |chunk: usize| {
-            let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, operation, layout));
+            let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, operation, layout), scattered);
             let sizes = Sizes {
                 consumers,
                 ring: stage_bytes(tile, operation, bk),
@@ -323,7 +334,7 @@ impl Staging {
                 reduces: program.reductions.iter().any(|reduction| !reduction.is_total(tile)),
                 sums: sum_bytes,
                 partials: (tile.parts() - 1) * tile.consumer_rows() * tile.bn * size_of::<f32>(),
-                handed_over: delays_store(tile, program, runs),
+                handed_over: delays_store(tile, program, runs) && !scattered,
             };
             (needs, sizes, tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk))
         };
