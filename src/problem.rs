@@ -120,9 +120,9 @@ pub enum Operation {
         /// What it measures.
         convolution: Convolution,
     },
-    /// A gradient of a convolution. `a` is the gradient of its output, dY. `b` are the filters for the gradient of the images, a
-    /// product of one row for each pixel of X and one column for each channel. For the gradient of the filters `b` are the images,
-    /// each row is a filter, and each column is an element of it; a group is a batch entry.
+    /// A gradient of a convolution. `a` is the gradient of its output, dY. For the gradient of the images `b` are the filters:
+    /// a product of one row for each pixel of X and one column for each channel. For the gradient of the filters `b` are the
+    /// images: each row is a filter, each column an element of it, and a group is a batch entry.
     ConvolutionGradient {
         /// Format of both.
         dtype: DType,

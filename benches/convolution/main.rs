@@ -18,11 +18,11 @@ mod peer;
 mod statistics;
 
 use peer::Peer;
+use postlude::GradientOf;
 use postlude::build::recipes;
 use postlude::cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
 use postlude::half::f16;
-use postlude::GradientOf;
 use postlude::prelude::*;
 use postlude::tune::Autotune;
 use statistics::{Shuffle, Spread, median};
@@ -168,8 +168,8 @@ impl Operands {
             }
             Ok(all)
         };
-        let sets = (0..count)
-            .map(|_| Ok([noise(pixels)?, noise(m * n)?, stream.alloc_zeros(m * n)?, stream.alloc_zeros(pixels)?]));
+        let sets =
+            (0..count).map(|_| Ok([noise(pixels)?, noise(m * n)?, stream.alloc_zeros(m * n)?, stream.alloc_zeros(pixels)?]));
         let sets = sets.collect::<Result<Vec<_>>>()?;
         let (filters, bias) = (noise(n * k)?, noise(n)?);
         let (filters_gradient, sums) = (stream.alloc_zeros(n * k)?, stream.alloc_zeros(conv.measures().channels)?);

@@ -13,8 +13,8 @@ pub(super) struct Reads {
     of_columns: bool,
     /// Whether B is the filters, with channels along a row, as in the gradient of images.
     turned: bool,
-    /// Whether the images that are read have zeros between their pixels, and whether rows of one remainder follow each other, which
-    /// leaves no zeros.
+    /// Whether the images that are read have zeros between their pixels; or whether rows of one remainder follow each other,
+    /// which leaves no zeros.
     spread: bool,
     residues: bool,
     /// Whether a tile's columns may be filters of several groups.

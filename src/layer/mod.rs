@@ -147,12 +147,7 @@ impl Linear {
     /// # Errors
     /// If there is no derivative, dZ is not requested or has another format than W, or an argument has the name of one
     /// of the layer's tensors.
-    pub fn with_epilogue(
-        dtype: DType,
-        extents: [usize; 2],
-        epilogue: &Epilogue,
-        wrt: Wrt,
-    ) -> Result<Linear, LinearError> {
+    pub fn with_epilogue(dtype: DType, extents: [usize; 2], epilogue: &Epilogue, wrt: Wrt) -> Result<Linear, LinearError> {
         Ok(Linear::of(extents, Trained::of(dtype, epilogue, wrt)?))
     }
 

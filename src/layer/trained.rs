@@ -29,10 +29,7 @@ pub(super) struct Trained {
 impl Trained {
     /// Y = f(Z + bias), stored as `y`, and its derivative by everything.
     #[track_caller]
-    pub fn with_bias(
-        dtype: DType,
-        f: impl for<'g> FnOnce(&'g Builder, Expr<'g>) -> Expr<'g>,
-    ) -> Result<Trained, LinearError> {
+    pub fn with_bias(dtype: DType, f: impl for<'g> FnOnce(&'g Builder, Expr<'g>) -> Expr<'g>) -> Result<Trained, LinearError> {
         multiplies(dtype)?;
         let epilogue =
             Epilogue::build_for_caller(file!(), |e| e.store("y", f(e, e.acc() + e.load("bias", dtype.over(N))), dtype))?;

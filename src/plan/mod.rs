@@ -43,9 +43,9 @@ pub use verdict::{Considered, Reason, Verdict};
 pub(crate) use epilogue::reduce::{NOTE_BYTES, sets};
 pub(crate) use launch::params::{has_wide, lies_along_columns};
 pub use launch::problem::alignment;
+use mainloop::patches;
 #[cfg(feature = "cuda")]
 pub(crate) use mainloop::patches::corners;
-use mainloop::patches;
 use mainloop::sm90a::staging::MOST_CHUNK;
 pub(crate) use mainloop::sm90a::staging::panel_terms;
 
@@ -161,16 +161,8 @@ impl KernelPlan {
         let aligned = |name: &str| slots.iter().find(|s| *s.name == *name).map_or(16, |s| problem.alignment(s));
         let alignment = match operation {
             Operation::Product { .. } => [aligned("a"), aligned("b")],
-            // What is copied of A at once lies in one tap, and may begin at any group's channels.
-            Operation::Convolution { convolution, dtype } => {
-                let tap = convolution.channels_of_group() * dtype.size();
-                [aligned("a"), aligned("b")].map(|bytes| launch::problem::alignment(bytes as u64, [tap, 0]))
-            }
-            // And so it is with the filters of a group, and the channels of a tap.
-            Operation::ConvolutionGradient { convolution, dtype, .. } => {
-                let runs = [convolution.filters_of_group(), convolution.channels_of_group()];
-                [("a", runs[0]), ("b", runs[1])]
-                    .map(|(name, run)| launch::problem::alignment(aligned(name) as u64, [run * dtype.size(), 0]))
+            Operation::Convolution { .. } | Operation::ConvolutionGradient { .. } => {
+                patches::alignment(operation, [aligned("a"), aligned("b")])
             }
             Operation::Pointwise { .. } => [aligned("a"); 2],
         };
@@ -212,7 +204,8 @@ impl KernelPlan {
                 matrices && mainloop::sm90a::l2::drifts(shape, operation.dtype().size(), gpu.multiprocessors)
             };
             let lockstep = mainloop == Mainloop::Sm90a && preferences.lockstep.unwrap_or_else(drifts);
-            let shifted_edges = mainloop == Mainloop::Sm90a && mainloop::sm90a::edges::allows(&program, &arguments)
+            let shifted_edges = mainloop == Mainloop::Sm90a
+                && mainloop::sm90a::edges::allows(&program, &arguments)
                 && !patches::has_residues(operation);
             let residues = patches::goes_by_residues(operation, &seen, mainloop);
             // Each row meets a part of the taps.

@@ -143,9 +143,9 @@ fn obstacle(request: &PlanRequest<'_>) -> Option<String> {
             Some("the groups of a convolution are not split".into())
         }
         operation
-            if operation.patches().is_some_and(|patches| {
-                patches.are_rows() && !patches::has_whole_panels(&patches, operation.dtype().size())
-            }) =>
+            if operation
+                .patches()
+                .is_some_and(|patches| patches.are_rows() && !patches::has_whole_panels(&patches, operation.dtype().size())) =>
         {
             Some("parts of a convolution's K are whole pieces of 128 bytes of channels, and its channels are not".into())
         }
@@ -198,7 +198,10 @@ fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f6
     };
     let floor = read * size / MEMORY;
     let time = |plan: &KernelPlan, parts: usize| {
-        let (lines, shared) = (plan.tile.bm + plan.tile.multiplied_columns(), plan.tile.parts());
+        // If N is contiguous, columns come by 128 bytes.
+        let along_n = plan.operation.layout().is_some_and(|layout| layout.b() == Order::RowMajor);
+        let by = if along_n { LINES / size as usize } else { 1 };
+        let (lines, shared) = (plan.tile.bm + plan.tile.multiplied_columns().next_multiple_of(by), plan.tile.parts());
         let terms = terms_of_part(request.operation, k, parts).unwrap_or(k / parts);
         let seen = Shape { k: terms, batch: parts, ..request.problem.shape };
         let seen = if plan.transposed { seen.transposed() } else { seen };

@@ -89,9 +89,7 @@ impl Patches {
                 let terms = self.convolution.taps().saturating_mul(self.convolution.filters_of_group());
                 Shape::new(self.convolution.pixels(), of.channels, terms)
             }
-            Some(GradientOf::Filters) => {
-                Shape::new(self.convolution.filters_of_group(), forward.k, forward.m).batched(of.groups)
-            }
+            Some(GradientOf::Filters) => Shape::new(self.convolution.filters_of_group(), forward.k, forward.m).batched(of.groups),
         }
     }
 

@@ -27,8 +27,8 @@ struct PatchShare : Share<A_K_MAJOR, A_ALIGN, BM> {
     }
 };
 {% endif -%}
-{% if spans_groups and not turned %}// The share of B with columns that are filters of several groups. Elements outside a column's own
-// group are zeros.
+{% if spans_groups and not turned %}// The share of B with columns that are filters of several groups. Elements outside
+// a column's own group are zeros.
 struct GatheredShare : Share<B_K_MAJOR, B_ALIGN, BN> {
     using Base = Share<B_K_MAJOR, B_ALIGN, BN>;
     int first, k;
@@ -82,7 +82,7 @@ struct GatheredShare : Share<B_K_MAJOR, B_ALIGN, BN> {
     }
 };
 {% endif -%}
-{% if of_columns %}// The share of B for the gradient of filters: a row is an output pixel, and a column is a tap and a channel of X.
+{% if of_columns %}// The share of B for the gradient of filters: a row is an output pixel, a column a tap and a channel of X.
 struct GatheredShare : Share<B_K_MAJOR, B_ALIGN, BN> {
     using Base = Share<B_K_MAJOR, B_ALIGN, BN>;
     int first, k;   // the tile's first column; this thread's first row

@@ -215,7 +215,8 @@ static_assert((Sums<true>::ROOM + Sums<false>::ROOM + LINES_A + LINES_B) * 4 <= 
 {% endif -%}
 // acc += A * B over the tile. Operands read as zero outside of their matrices. On exit all of shared memory is free again.
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
-{% if convolution %}    const Channels channels(p, tile.{% if of_columns %}batch{% else %}column{% endif %}{% if residues %}, Residue(p, tile.row){% endif %});
+{% if convolution %}    const Channels channels(p, tile.{% if of_columns %}batch{% else %}column{% endif %} {# -#}
+                            {% if residues %}, Residue(p, tile.row){% endif %});
     const int terms = channels.terms;
 {% endif -%}
 {% if gathers_a %}    Patches A;

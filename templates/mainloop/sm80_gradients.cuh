@@ -1,5 +1,5 @@
-{% if turned %}// The B of the gradient of images: a row is a tap and a filter, and channels lie along it. Units are as wide as B is
-// aligned, so each lies in one group. If B is aligned to single elements, each of the two in a unit is found by itself.
+{% if turned %}// The B of the gradient of images: a row is a tap and a filter, and channels lie along it. Units are as wide
+// as B is aligned, so each lies in one group. If B is aligned to single elements, each of the two in a unit is found by itself.
 struct GatheredB : Operand<false> {
     using Base = Operand<false>;
     int first, k;   // the tile's first column; this thread's next row
@@ -35,8 +35,9 @@ struct GatheredB : Operand<false> {
         }
     }
 };
-{% else %}// The B of the gradient of filters: a row is an output pixel, and a column is a tap and a channel of X. The columns of a thread
-// stay the same, and so does their tap. If B is aligned to single elements, each of the two in a unit has its own.
+{% else %}// The B of the gradient of filters: a row is an output pixel, and a column is a tap and a channel of X. The
+// columns of a thread stay the same, and so does their tap. If B is aligned to single elements, each of the two in a unit has
+// its own.
 struct GatheredB : Operand<false> {
     using Base = Operand<false>;
     Tap tap, next;   // of this thread's column, and of the one beside it

@@ -38,7 +38,8 @@ struct Patches : Operand<true> {
         }
     }
 };
-{% if spans_groups and not turned %}// The B whose columns are filters of several groups: zeros but for the channels of a column's own group.
+{% if spans_groups and not turned %}// The B whose columns are filters of several groups: zeros but for the channels
+// of a column's own group.
 struct GatheredB : Operand<false> {
     using Base = Operand<false>;
     int own[Base::PASSES];   // the first channel of each of this thread's columns

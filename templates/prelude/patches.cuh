@@ -5,8 +5,9 @@
 // The first position under a window: rows and columns before the image's first are padding.{% if spread %} Positions
 // between the pixels of the image are zeros.{% endif %}
 struct Window { int y, x, image; };
-{% if residues %}// Pixels of X whose places leave the same remainders by the forward window's steps. They meet the same taps, at neighbouring
-// pixels of dY, so one class of them after another is a convolution that moves by one pixel. Each class begins with a tile.
+{% if residues %}// Pixels of X whose places leave the same remainders by the forward window's steps. They meet the same taps, at
+// neighbouring pixels of dY, so one class of them after another is a convolution that moves by one pixel. A class begins with
+// a tile.
 struct Residue {
     int y, x, height, width;          // its first pixel, and its rows and pixels a row of an image
     DEVICE Residue(const Params& p, int row) {
@@ -72,7 +73,8 @@ DEVICE Window box_at(const Params& p, const Residue& residue, int row) {
     return {p.corner_y + down, p.corner_x + inside - down * residue.width, image};
 }
 {% endif -%}
-{% if hopper and of_columns %}{% elif hopper %}// The first channel that the filters from a column on read: a tile's columns are of one group.
+{% if hopper and of_columns %}{% elif hopper %}// The first channel that the filters from a column on read: a tile's
+// columns are of one group.
 DEVICE int first_channel(const Params& p, int column) { return column / p.group_filters * p.group_channels; }
 {% else %}// The channels of a pixel that a tile's columns read, of one group or of several side by side, and the K elements that
 // makes. A column multiplies the channels of its own group, and zeros for the others.
@@ -140,7 +142,8 @@ DEVICE i64 place_of(const Params& p, const Channels& channels, const Window& win
     const i64 line = i64(window.image) * p.image_height + y;
     return (line * p.image_width + x) * p.{% if of_columns %}ldb{% else %}lda{% endif %} + (channels.first + tap.channel);
 }
-{% if turned %}// Whether the filter that an element of K belongs to has a column's channel, and elements from the first filter to it.
+{% if turned %}// Whether the filter that an element of K belongs to has a column's channel, and elements from the first
+// filter to it.
 // The window is turned by half a circle.
 DEVICE bool has_column(const Params& p, const Channels& channels, const Tap& tap, int column) {
     return u32(column - (channels.first + tap.channel) / p.group_channels * p.group_filters) < u32(p.group_filters);

@@ -1,5 +1,5 @@
 // ---- staging of matrices whose rows are pixels of one remainder: no tensor map describes them ----
-// Pieces of 16 bytes where the matrix has whole ones, and single elements elsewhere. The threads take pieces of a row side by side.
+// Pieces of 16 bytes where the matrix has whole ones, and single elements elsewhere. Threads take pieces of a row side by side.
 template <bool IN, class T> DEVICE void move_piece(u32 at, T* p, int count, bool whole) {
     constexpr int EACH = 16 / sizeof(T);
     if (whole && count >= EACH) {

@@ -2,6 +2,7 @@
 
 use crate::case::Case;
 use crate::convolutions::{run_all, shapes};
+use postlude::layer::Conv2d;
 use postlude::plan::{Mainloop, Tile};
 use postlude::prelude::*;
 use postlude::target::Target;
@@ -181,6 +182,24 @@ fn groups() {
             run_all(&cases(dtype, mainloop, of, all));
         }
     }
+}
+
+/// Every step of two layers, one behind the other.
+#[test]
+fn layers() {
+    let shape = ConvShape::new(3, [12, 10, 64], [72, 3, 3]).padding([1, 1]);
+    let first = Conv2d::new(F16, shape, |_, z| z.silu()).unwrap();
+    let second = Conv2d::new(F16, ConvShape { channels: 72, ..shape }.stride([2, 2]), |_, z| z.relu()).unwrap();
+    let steps = [
+        second.forward(),
+        second.activation_grad().unwrap(),
+        second.wgrad().unwrap(),
+        second.wgrad_with_bias().unwrap(),
+        second.dgrad().unwrap(),
+        second.dgrad_into(&first).unwrap().accumulate(&["grad_bias"]).unwrap(),
+        first.clone().gradients(F32).wgrad().unwrap().accumulate(&["dw"]).unwrap(),
+    ];
+    run_all(&steps.map(|step| Case::new(step.gemm(), step.shape()).slack(10.0)));
 }
 
 /// Parts of K: equal ones of filters and taps, and of output pixels, of which the last part may have fewer.

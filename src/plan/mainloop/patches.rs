@@ -5,9 +5,10 @@
 
 use crate::check::Checked;
 use crate::ir::axes::M;
-use crate::ir::{Monoid, Operand, Order, Reduction, SinkKind};
+use crate::ir::{Operand, Order, Reduction, SinkKind};
 use crate::plan::launch::params::FieldType;
-use crate::plan::{Mainloop, Tile};
+use crate::plan::launch::problem;
+use crate::plan::{Mainloop, Schedule, Tile, TileShape};
 use crate::problem::{GradientOf, Operation, Patches, Shape, Windows};
 use serde::Serialize;
 
@@ -194,6 +195,14 @@ impl PatchField {
     }
 }
 
+/// The alignment of both operands. What is copied at once lies in one tap, and may begin at any group's channels or filters.
+pub(in crate::plan) fn alignment(operation: Operation, aligned: [usize; 2]) -> [usize; 2] {
+    let Some(patches) = operation.patches() else { return aligned };
+    let (channels, filters) = (patches.convolution.channels_of_group(), patches.convolution.filters_of_group());
+    let runs = if patches.gradient.is_some() { [filters, channels] } else { [channels; 2] };
+    [0, 1].map(|i| problem::alignment(aligned[i] as u64, [runs[i] * operation.dtype().size(), 0]))
+}
+
 /// The greatest common divisor.
 const fn common(a: usize, b: usize) -> usize {
     if b == 0 { a } else { common(b, a % b) }
@@ -208,7 +217,7 @@ pub(in crate::plan) fn has_residues(operation: Operation) -> bool {
 /// or packs them has to see them in order. Hopper's kernels move no matrix of single bytes or bits that way.
 pub(in crate::plan) fn goes_by_residues(operation: Operation, epilogue: &Checked, mainloop: Mainloop) -> bool {
     let in_order = epilogue.graph().sinks().iter().any(|sink| match sink.kind {
-        SinkKind::Reduce(Reduction { monoid, operand, .. }) => operand.axes.contains(M) || monoid == Monoid::Mean,
+        SinkKind::Reduce(Reduction { monoid, operand, .. }) => operand.axes.contains(M) || monoid.counts_elements(),
         SinkKind::Store(_) => false,
     });
     let stays = |operand: &Operand| match mainloop {
@@ -281,8 +290,9 @@ fn corners_of_residues(patches: &Patches) -> ([i64; 2], [i64; 2]) {
     let Windows { image, grid, spread, begin, dilation, .. } = patches.windows();
     let window = patches.convolution.measures().window;
     let begins = |i: usize| {
-        let at = (0..spread[i]).flat_map(|rest| (0..window[i]).map(move |tap| rest as i64 + (tap * dilation[i]) as i64));
-        let meeting = at.map(|at| at + begin[i] as i64).filter(|at| at.rem_euclid(spread[i] as i64) == 0);
+        let taps = |rest: usize| (0..window[i]).map(move |tap| rest + tap * dilation[i]);
+        let at = (0..spread[i]).flat_map(taps).map(|at| at as i64 + begin[i] as i64);
+        let meeting = at.filter(|at| at.rem_euclid(spread[i] as i64) == 0);
         meeting.map(|at| at / spread[i] as i64).min().unwrap_or_default()
     };
     let lower = [begins(0), begins(1)];
@@ -305,7 +315,10 @@ pub(in crate::plan) fn beyond_tma(patches: &Patches, size: usize) -> Option<Stri
     let (channels, lines) = (patches.channels_of_group(), patches.lines_of_group());
     let whole = has_whole_panels(patches, size);
     let rules = [
-        (of.images == 0 && patches.are_rows() || patches.image_pixels() * channels > 0, "images have pixels and channels".to_owned()),
+        (
+            of.images == 0 && patches.are_rows() || patches.image_pixels() * channels > 0,
+            "images have pixels and channels".to_owned(),
+        ),
         ((channels * size).is_multiple_of(16), format!("channels come by 16 bytes, and {channels} of {size} bytes do not")),
         (
             patches.gradient.is_none() || (lines * size).is_multiple_of(16),
@@ -331,6 +344,26 @@ pub(in crate::plan) fn beyond_tma(patches: &Patches, size: usize) -> Option<Stri
 }
 
 impl Tile {
+    /// The rule of what reads images that a tile of Hopper's breaks, if any.
+    pub(in crate::plan) fn broken_rule_of_patches(&self, operation: Operation) -> Option<&'static str> {
+        let TileShape::Sm90a { schedule, cluster, splits_k, .. } = self.shape else { return None };
+        let patches = operation.patches()?;
+        let alone = cluster == [1; 2] && !splits_k;
+        let rules = [
+            (!self.spans_groups(operation), "a group of a convolution has filters for whole tiles of columns"),
+            (cluster[1] == 1 && !splits_k, "blocks of a cluster share the filters of a convolution, not its images"),
+            (
+                !has_residues(operation) || schedule == Schedule::Cooperative && alone,
+                "tiles with different numbers of taps belong to one block, whose consumers share them",
+            ),
+            (
+                patches.are_rows() || alone && self.bn.is_multiple_of(64),
+                "a tile of a gradient of filters has whole pieces of 64 channels, and a cluster has one block",
+            ),
+        ];
+        rules.into_iter().find(|(holds, _)| !holds).map(|(_, rule)| rule)
+    }
+
     /// Whether its columns may be filters of several groups of a convolution, which read different channels.
     pub(crate) fn spans_groups(&self, operation: Operation) -> bool {
         let grouped = operation.patches().filter(|patches| patches.are_rows() && patches.convolution.measures().groups > 1);

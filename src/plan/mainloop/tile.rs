@@ -3,7 +3,6 @@
 
 use crate::dtype::DType;
 use crate::ir::Order;
-use crate::plan::mainloop::patches;
 use crate::plan::{Mainloop, Parts, PlannedReduction, TMA_UNIT};
 use crate::problem::{Layout, Operation};
 use crate::target::Target;
@@ -346,6 +345,7 @@ impl Tile {
             let ping_pong = schedule == Schedule::PingPong;
             let rows = self.consumer_rows();
             let (a, Some(layout)) = (operation.dtype(), operation.layout()) else { return Some("it multiplies") };
+            let patches_rule = self.broken_rule_of_patches(operation);
             let halves = |extent: usize, k_major: bool, shared: usize| shared == 1 || !k_major || extent.is_multiple_of(16);
             return first_broken(&[
                 (matches!(consumers, 1 | 2) && (!ping_pong || consumers == 2), "one or two consumers, two for ping-pong"),
@@ -373,19 +373,7 @@ impl Tile {
                     "blocks of a cluster fetch whole halves",
                 ),
                 (alignment.iter().all(|a| *a >= TMA_UNIT), "TMA copies operands aligned to 16 bytes"),
-                (!self.spans_groups(operation), "a group of a convolution has filters for whole tiles of columns"),
-                (
-                    operation.patches().is_none() || cluster[1] == 1 && !splits_k,
-                    "blocks of a cluster share the filters of a convolution, not its images",
-                ),
-                (
-                    !patches::has_residues(operation) || !ping_pong && cluster == [1; 2],
-                    "tiles with different numbers of taps belong to one block, whose consumers share them",
-                ),
-                (
-                    operation.patches().is_none_or(|patches| patches.are_rows()) || cluster == [1; 2] && bn.is_multiple_of(64),
-                    "a tile of a gradient of filters has whole pieces of 64 channels, and a cluster has one block",
-                ),
+                (patches_rule.is_none(), patches_rule.unwrap_or_default()),
             ]);
         }
         if let TileShape::Rows { group, span, together, .. } = self.shape {

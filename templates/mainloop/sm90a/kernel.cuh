@@ -32,8 +32,6 @@ static_assert(STAGES * STAGE_BYTES == AT_STORES, "stages as large as the plan re
 constexpr bool SHARED_CHUNKS = CHUNK_RINGS < CONSUMERS;
 static_assert(!SHARED_CHUNKS || PING_PONG, "consumers whose epilogues follow each other");
 static_assert(!PING_PONG || (CONSUMERS == 2 && CLUSTER <= 2), "two consumers take turns");
-{% if residues %}static_assert(!PING_PONG && CLUSTER == 1 && !DELAYED_STORE, "tiles have different numbers of blocks");
-{% endif -%}
 {% if splits_k %}static_assert(CLUSTER_M == 1 && !PING_PONG && !DELAYED_STORE, "blocks that share K share nothing else");
 {% endif -%}
 
@@ -125,12 +123,6 @@ DEVICE u32 terms_in_blocks(const Params& p) {
 {% else %}    if constexpr (DELAYED_STORE) return blocks < CHUNKS ? CHUNKS : blocks;
     return blocks;
 {% endif %}}
-{% if residues %}// The same for one tile. Where no taps meet its pixels it has a block of zeros.
-DEVICE u32 blocks_of(const Params& p, const Tiles& tiles) {
-    const u32 blocks = (u32(tiles.down.count * tiles.right.count * p.tap_panels) + PANELS - 1) / PANELS;
-    return blocks > 0 ? blocks : 1;
-}
-{% endif -%}
 DEVICE void clear_ring() {
 #pragma unroll 1
     for (int i = threadIdx.x * 16; i < STAGES * STAGE_BYTES; i += THREADS * 16) shared_at<uint4>(i) = uint4{};
@@ -250,12 +242,13 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
 {% if delayed_store %}    u32* place = nullptr;
 {% endif %}{% if residues %}    int pixels[BLOCKS_M][2];
 #pragma unroll
-    for (int i = 0; i < 2 * BLOCKS_M; ++i)
-        pixels[i / 2][i % 2] = pixel_of(p, tile.row + group_row + i / 2 * 64 + first_row + i % 2 * 8 + lane / 4);
+    for (int i = 0; i < 2 * BLOCKS_M; ++i) pixels[i / 2][i % 2] =
+        pixel_of(p, tile.row + group_row + i / 2 * 64 + first_row + i % 2 * 8 + lane / 4);
 {% endif %}    auto strip = [&](int n, int m, int half, int part) {
         const int own = m * 64 + first_row + half * 8 + lane / 4, row = group_row + own;
         const int column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
-        return Strip{ {% if residues %}pixels[m][half]{% else %}tile.row + row{% endif %}, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors,
+        return Strip{ {% if residues %}pixels[m][half]{% else %}tile.row + row{% endif %}, {# -#}
+                     tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors,
                      loads, stores, AT_BITS + group * BIT_BYTES, own{% if delayed_store %}, place{% endif %}};
     };
     if constexpr (VECTOR_BYTES > 0) mbarrier_wait(shared + VECTORS_FULL + (count & 1) * 8, count >> 1 & 1);

@@ -7,6 +7,13 @@ DEVICE Tap tap_of_panel(const Params& p, u32 panel) {
     return {int(number), int(down) * p.dilation_y, int(number - down * u32(p.window_width)) * p.dilation_x,
             int(panel - number * u32(p.tap_panels)) * {{ panel_terms }}};
 }
+{% if residues %}static_assert(!PING_PONG && CLUSTER == 1 && !DELAYED_STORE, "tiles have different numbers of blocks");
+// Blocks of K of one tile. Where no taps meet its pixels it has a block of zeros.
+DEVICE u32 blocks_of(const Params& p, const Tiles& tiles) {
+    const u32 blocks = (u32(tiles.down.count * tiles.right.count * p.tap_panels) + PANELS - 1) / PANELS;
+    return blocks > 0 ? blocks : 1;
+}
+{% endif -%}
 {% if of_columns %}// A block of K are output pixels: a line of dY each, and for each 64 columns the pixels of X under one tap.
 template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, const Tiles& tiles, u32 stage, u32 block) {
     const u32 shared = shared_address(shared_memory), barrier = shared + FULL + stage * 8;
@@ -40,8 +47,8 @@ DEVICE void prefetch_filters(const Params& p, const Tiles& tiles) {
     if (panel >= u32(p.panels)) return;
     tma_prefetch_l2(p.map0, group * p.group_filters + tiles.tile.row, int(part * u32(p.panels) + panel) * {{ panel_terms }}, 0);
 }
-{% elif residues %}// Only the taps that meet the pixels of the tile. The map's boxes begin where the first class does, which makes every offset
-// positive.
+{% elif residues %}// Only the taps that meet the pixels of the tile. The map's boxes begin where the first class does, which
+// makes every offset positive.
 template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, const Tiles& tiles, u32 stage, u32 block) {
     const u32 shared = shared_address(shared_memory), barrier = shared + FULL + stage * 8;
     const TapsAlong &down = tiles.down, &right = tiles.right;
@@ -49,7 +56,8 @@ template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, con
     for (int i = 0; i < PANELS; ++i) {
         const u32 to = shared + stage * STAGE_BYTES + i * PANEL_BYTES, panel = block * PANELS + i;
         const bool exists = panel < u32(down.count * right.count * p.tap_panels);
-        const int number = u64(panel) * p.tap_panels_inverse >> 32, y = number / max(right.count, 1), x = number - y * right.count;
+        const int number = u64(panel) * p.tap_panels_inverse >> 32;
+        const int y = number / max(right.count, 1), x = number - y * right.count;
         const int channel = tiles.channel + int(panel - number * u32(p.tap_panels)) * {{ panel_terms }};
         if constexpr (WITH_A)
             tma_load_patches(to, p.map0, p.a_policy, barrier, exists ? channel : p.channels, tiles.window.x, tiles.window.y,

@@ -11,12 +11,13 @@ use crate::ir::axes::M;
 use crate::ir::{Operand, Order};
 use crate::plan::epilogue::operand_sums::lines;
 use crate::plan::mainloop::patches;
+use crate::plan::mainloop::sm90a::operand_maps::operand_maps;
 use crate::plan::mainloop::sm90a::smem::Sizes;
 use crate::plan::{
     ArgumentRuns, InstrKind, MapSource, Parts, Phase, Program, Schedule, Swizzle, TMA_UNIT, TensorMap, Tile, TileShape,
     lies_along_columns,
 };
-use crate::problem::{Layout, Operation};
+use crate::problem::Operation;
 use crate::target::Target;
 use serde::Serialize;
 use std::ops::RangeInclusive;
@@ -453,34 +454,6 @@ impl Staging {
 /// Whether a step loads bits.
 fn is_packed(program: &Program, step: usize) -> bool {
     matches!(program.steps[step].kind, InstrKind::Load { operand, .. } if operand.dtype.is_packed())
-}
-
-/// The maps of A and B: boxes of 128 bytes of K, or of M or N if K is the strided axis. Under multicast each block of a
-/// cluster fetches half of a box. Blocks that share K fetch everything that they multiply.
-fn operand_maps(tile: &Tile, operation: Operation, layout: Layout) -> Vec<TensorMap> {
-    let dtypes = operation.dtypes();
-    let sources = match operation.patches() {
-        Some(patches) if patches.are_rows() => [MapSource::Patches, MapSource::Filters],
-        Some(_) => [MapSource::Operand(0), MapSource::Patches],
-        None => [MapSource::Operand(0), MapSource::Operand(1)],
-    };
-    let [cluster_m, cluster_n] = match tile.shape {
-        TileShape::Sm90a { cluster, splits_k: false, .. } => cluster,
-        _ => [1; 2],
-    };
-    let operands = [
-        (tile.bm, layout.a() == Order::RowMajor, cluster_n),
-        (tile.multiplied_columns(), layout.b() == Order::ColumnMajor, cluster_m),
-    ];
-    let map = |(i, (extent, k_major, shared)): (usize, (usize, bool, usize))| TensorMap {
-        source: sources[i],
-        dtype: dtypes[i],
-        box_inner: panel_terms(dtypes[i]),
-        box_outer: if k_major { extent } else { 64 } / shared,
-        swizzle: Swizzle::B128,
-        required: true,
-    };
-    operands.into_iter().enumerate().map(map).collect()
 }
 
 /// The map of a chunk of a matrix, if its lines are long enough for one, and the chunk's bytes.
