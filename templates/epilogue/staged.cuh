@@ -10,9 +10,6 @@
 {% endfor %}
 // Fills the tile's slices of all vectors; called by one warp.
 DEVICE void fill_vectors(const Params& p, const TileValues& t, u32 to, const TileOrigin& tile, int lane) {
-{% if residues %}#pragma unroll 1
-    for (int i = lane; i < BM; i += 32) shared_at<int>(to + AT_ROWS + i * 4) = pixel_of(p, tile.row + i);
-{% endif -%}
 {% for vector in staged_vectors %}{% if vector.default %}    if ({{ vector.given }} == nullptr)
         fill_vector<{{ vector.extent }}>(to + {{ vector.staged_at }},
             Narrow<{% if vector.packed %}b8{% else %}{{ vector.dtype }}{% endif %}>::of({{ vector.default }}), lane);
@@ -31,8 +28,7 @@ DEVICE void fill_vectors(const Params& p, const TileValues& t, u32 to, const Til
 // Fills a chunk of every matrix that is read. Whole warps call this, and each arrives at the barrier once; or a single thread
 // does.
 template <int THREADS_THERE>
-DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier, int row, int column, int thread
-                       {% if residues %}, u32 rows{% endif %}) {
+DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier, int row, int column, int thread) {
     if (thread == 0) {
         constexpr u32 MAPPED_BYTES = 0{% for load in staged_loads %}{% if load.map and not load.default %}
             + Chunk64<sizeof({{ load.dtype }}), {{ load.along_strip }}>::BYTES{% endif %}{% endfor %};
@@ -57,8 +53,8 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier
         to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread,
         {{ load.wide }} != 0); // {{ load.node }}
 {% elif residues %}    copy_rows<THREADS_THERE, true, {{ load.along_strip }}>(
-        p, to + {{ load.staged_at }}, const_cast<{{ load.dtype }}*>({{ load.base }}), {{ load.ld }}, column, thread,
-        [&](int line) { return shared_at<int>(rows + (row + line) * 4); }); // {{ load.node }}
+        p, to + {{ load.staged_at }}, const_cast<{{ load.dtype }}*>({{ load.base }}), {{ load.ld }}, row, column, {# -#}
+        thread); // {{ load.node }}
 {% elif not load.map %}    copy_in<THREADS_THERE, {{ load.along_strip }}>(
         to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread); // {{ load.node }}
 {% endif %}{% endfor %}    if (THREADS_THERE > 1) __syncwarp();
@@ -93,8 +89,7 @@ DEVICE void move_pieces(const Params& p, const Shares& s, u32 chunk, int row, in
 {% else %}// Stores the rows of a chunk of every matrix from `first` on that leave together. The threads that have filled them
 // call this, and one of them `sends`. If the problem's lines end inside a TMA unit (`TMA_UNIT` in `plan`), the chunks at
 // the edge are stored element by element.
-DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row, int column, int first, bool sends, int thread
-                        {% if residues %}, u32 rows{% endif %}) {
+DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row, int column, int first, bool sends, int thread) {
 {% for store in staged_stores %}    { // {{ store.node }}
 {% if store.map %}        using Place = Chunk64<sizeof({{ store.dtype }}), {{ store.along_strip }}>;
         static_assert(Place::PANEL_ELEMENTS == {{ store.panel.box_inner }} && Place::SWIZZLE == {{ store.panel.swizzle }},
@@ -109,8 +104,7 @@ DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row,
                          {% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
 {% endif %}{% if not store.whole %}        {% if store.map %}else
             {% endif %}{% if residues %}copy_rows<128, false, {{ store.along_strip }}>(
-                p, from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, column, thread,
-                [&](int line) { return shared_at<int>(rows + line * 4); });
+                p, from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, thread);
 {% else %}copy_out<128, {{ store.along_strip }}>(
                 from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, p.m, p.n, thread);
 {% endif %}{% endif %}    }

@@ -13,9 +13,8 @@ template <bool IN, class T> DEVICE void move_piece(u32 at, T* p, int count, bool
         }
     }
 }
-// `pixel_at` says which row of the matrix a row of the chunk is.
-template <int THREADS_THERE, bool IN, bool ROW_MAJOR, class T, class F>
-DEVICE void copy_rows(const Params& p, u32 chunk, T* matrix, i64 ld, int column, int thread, F pixel_at) {
+template <int THREADS_THERE, bool IN, bool ROW_MAJOR, class T>
+DEVICE void copy_rows(const Params& p, u32 chunk, T* matrix, i64 ld, int row, int column, int thread) {
     using Place = Chunk64<sizeof(T), ROW_MAJOR>;
     if constexpr (ROW_MAJOR) {
         constexpr int EACH = 16 / sizeof(T), OF_ROW = CHUNK / EACH;
@@ -23,14 +22,14 @@ DEVICE void copy_rows(const Params& p, u32 chunk, T* matrix, i64 ld, int column,
         const bool whole = ((ld * sizeof(T)) | reinterpret_cast<u64>(matrix)) % 16 == 0;
 #pragma unroll 4
         for (int i = thread; i < 64 * OF_ROW; i += THREADS_THERE) {
-            const int line = i / OF_ROW, first = i % OF_ROW * EACH, pixel = pixel_at(line);
+            const int line = i / OF_ROW, first = i % OF_ROW * EACH, pixel = pixel_of(p, row + line);
             const int count = pixel < p.m ? p.n - column - first : 0;
             move_piece<IN>(chunk + Place::at(line, first * sizeof(T)), matrix + (pixel * ld + column + first), count, whole);
         }
     } else {
 #pragma unroll 1
         for (int i = thread; i < 64 * CHUNK; i += THREADS_THERE) {
-            const int line = i / 64, pixel = pixel_at(i % 64);
+            const int line = i / 64, pixel = pixel_of(p, row + i % 64);
             const bool there = pixel < p.m && column + line < p.n;
             const u32 at = chunk + Place::at(line, i % 64 * sizeof(T));
             T* const element = matrix + ((column + line) * ld + pixel);

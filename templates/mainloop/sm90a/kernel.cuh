@@ -240,10 +240,14 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
     const int sent = BY_WARPS ? __shfl_sync(~0u, first_row, 0) : 0;
     u32 loads = 0, stores = 0;
 {% if delayed_store %}    u32* place = nullptr;
+{% endif %}{% if residues %}    int pixels[BLOCKS_M][2];
+#pragma unroll
+    for (int i = 0; i < 2 * BLOCKS_M; ++i) pixels[i / 2][i % 2] =
+        pixel_of(p, tile.row + group_row + i / 2 * 64 + first_row + i % 2 * 8 + lane / 4);
 {% endif %}    auto strip = [&](int n, int m, int half, int part) {
         const int own = m * 64 + first_row + half * 8 + lane / 4, row = group_row + own;
         const int column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
-        return Strip{ {% if residues %}shared_at<int>(vectors + AT_ROWS + row * 4){% else %}tile.row + row{% endif %}, {# -#}
+        return Strip{ {% if residues %}pixels[m][half]{% else %}tile.row + row{% endif %}, {# -#}
                      tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors,
                      loads, stores, AT_BITS + group * BIT_BYTES, own{% if delayed_store %}, place{% endif %}};
     };
@@ -301,8 +305,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
             if constexpr (STORE_BYTES > 0 && !DELAYED_STORE) {
                 sync_senders(group);
 {% if direct_store %}                move_pieces(p, shares, stores, m * 64, n * CHUNK, lane);
-{% else %}                drain_chunk(p, t, stores, tile.row + group_row + m * 64, tile.column + n * CHUNK, sent, sends, thread
-                            {% if residues %}, vectors + AT_ROWS + (group_row + m * 64) * 4{% endif %});
+{% else %}                drain_chunk(p, t, stores, tile.row + group_row + m * 64, tile.column + n * CHUNK, sent, sends, thread);
                 tma_store_commit_if(sends);
 {% endif %}            }
         }

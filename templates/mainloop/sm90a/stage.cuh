@@ -25,10 +25,7 @@ DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
     const u32 shared = shared_address(shared_memory);
     for (u32 count = 0; tiles.advance(p); ++count) {
         const TileValues t = epilogue_begin(p, tiles.tile.batch);
-{% if residues %}        // Where the tile's rows lie in memory comes with its vectors.
-        mbarrier_wait(shared + VECTORS_FULL + (count & 1) * 8, count >> 1 & 1);
-        const u32 pixels = AT_VECTORS + (count & 1) * VECTOR_BYTES + AT_ROWS - u32(tiles.tile.row) * 4;
-{% endif %}#pragma unroll 1
+#pragma unroll 1
         for (u32 chunk = 0; chunk < CHUNKS; ++chunk) {
             const u32 number = (PING_PONG && !SHARED_CHUNKS ? count >> 1 : count) * CHUNKS + chunk;
 #pragma unroll 1
@@ -42,8 +39,7 @@ DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
                     tiles.tile.row + chunk {% if row_order %}/ CHUNKS_N{% else %}% BLOCKS_M{% endif %} * 64
                         + (PING_PONG ? 0 : i * WARPGROUP_ROWS),
                     tiles.tile.column + chunk {% if row_order %}% CHUNKS_N{% else %}/ BLOCKS_M{% endif %} * CHUNK,
-                    {% if operand_sums %}LOADERS > 1 ? (thread_of_warpgroup() & 31) + part : 0{% else %}thread{% endif %}
-                    {% if residues %}, pixels{% endif %});
+                    {% if operand_sums %}LOADERS > 1 ? (thread_of_warpgroup() & 31) + part : 0{% else %}thread{% endif %});
             }
         }
     }

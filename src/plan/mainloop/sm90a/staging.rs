@@ -66,8 +66,6 @@ pub struct Staging {
     pub bit_bytes: usize,
     /// Bytes of one tile's slices of all vectors.
     pub vector_bytes: usize,
-    /// Where the rows of a tile lie beside the vectors, if they do not follow each other in memory.
-    pub scattered_rows_at: Option<usize>,
     /// Bytes of a consumer's parts of reductions.
     pub part_bytes: usize,
     /// Bytes of a tile's sums of the operands.
@@ -225,7 +223,6 @@ struct Needs {
     store_bytes: usize,
     bit_bytes: usize,
     vector_bytes: usize,
-    scattered_rows_at: Option<usize>,
     maps: Vec<TensorMap>,
 }
 
@@ -284,8 +281,6 @@ impl Needs {
             Staged { of: step, at, bytes, map: None }
         });
         let vectors = vectors.collect();
-        let scattered_rows_at = scattered.then_some(vector_bytes);
-        vector_bytes += if scattered { tile.bm * size_of::<i32>() } else { 0 };
         Needs {
             loads,
             stores,
@@ -297,7 +292,6 @@ impl Needs {
             bit_bytes: bits.len() * one_mask,
             bits,
             vector_bytes: vector_bytes.next_multiple_of(128),
-            scattered_rows_at,
             maps,
         }
     }
@@ -373,7 +367,6 @@ impl Staging {
             store_bytes,
             bit_bytes,
             vector_bytes,
-            scattered_rows_at,
             maps,
         } = needs;
         let staging = Staging {
@@ -394,7 +387,6 @@ impl Staging {
             store_bytes,
             bit_bytes,
             vector_bytes,
-            scattered_rows_at,
             part_bytes: sizes.parts,
             sum_bytes,
             partial_bytes: sizes.partials,
@@ -449,7 +441,6 @@ impl Staging {
             ("AT_BARRIERS", self.barriers_at),
             ("AT_END", self.shared_memory),
         ];
-        list.extend(self.scattered_rows_at.map(|at| ("AT_ROWS", at)));
         if self.partial_bytes > 0 {
             list.extend([("PARTIAL_BYTES", self.partial_bytes), ("AT_PARTIALS", self.partials_at)]);
         }
