@@ -20,7 +20,8 @@ DEVICE void copy_rows(const Params& p, u32 chunk, T* matrix, i64 ld, int row, in
         constexpr int EACH = 16 / sizeof(T), OF_ROW = CHUNK / EACH;
         static_assert(CHUNK % EACH == 0, "whole pieces");
         const bool whole = ((ld * sizeof(T)) | reinterpret_cast<u64>(matrix)) % 16 == 0;
-#pragma unroll 4
+        // The producer's warps, which copy in, have few registers.
+#pragma unroll IN ? 1 : 4
         for (int i = thread; i < 64 * OF_ROW; i += THREADS_THERE) {
             const int line = i / OF_ROW, first = i % OF_ROW * EACH, pixel = pixel_of(p, row + line);
             const int count = pixel < p.m ? p.n - column - first : 0;
