@@ -152,7 +152,7 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     let by_hand = ByHand { x: wide(&x), layers: layers.each_ref().map(Wide::of), weights: wide(&weights) };
     near("the output", &output, &by_hand.output())?;
     writeln!(out, "the output is that of plain loops")?;
-    let gradients: [(&str, &[f32], fn(&mut ByHand) -> &mut Vec<f64>); 7] = [
+    let gradients: [(&str, &[f32], Numbers); 7] = [
         ("dx", &dx, |hand| &mut hand.x),
         ("dw1", &of_first.filters, |hand| &mut hand.layers[0].filters),
         ("dgain1", &of_first.gain, |hand| &mut hand.layers[0].gain),
@@ -194,6 +194,9 @@ struct ByHand {
     layers: [Wide; 2],
     weights: Vec<f64>,
 }
+
+/// Some of its numbers.
+type Numbers = fn(&mut ByHand) -> &mut Vec<f64>;
 
 #[derive(Clone)]
 struct Wide {
@@ -243,7 +246,7 @@ impl ByHand {
     }
 
     /// The derivative of the loss by one number.
-    fn difference(&self, of: fn(&mut ByHand) -> &mut Vec<f64>, i: usize) -> f64 {
+    fn difference(&self, of: Numbers, i: usize) -> f64 {
         let step = 1e-6;
         let moved = |by: f64| {
             let mut other = self.clone();

@@ -185,7 +185,8 @@ mod tests {
             let window = images.pixel_under(images.window_at(pixel), tap);
             found.extend(window.map(|window| (pixel, images.tap_of_filter(tap), window)));
         }
-        (pairs.sort_unstable(), found.sort_unstable());
+        pairs.sort_unstable();
+        found.sort_unstable();
         assert_eq!(pairs, found, "each pixel meets the windows that it was under");
     }
 }
