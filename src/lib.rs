@@ -282,8 +282,8 @@
 //! | dropout | a [loaded](Builder::load) mask of one bit an element; random numbers in a kernel not yet |
 //! | int8, fp8 | operands and outputs of `I8`, `U8`, `E4M3`, `E5M2` ([`Gemm::mixed`], [`w8a8`](build::recipes::w8a8), [`quantize`](Expr::quantize)) |
 //! | `scaled_mm` | the recipe [`scaled_mm`](build::recipes::scaled_mm); block scales: not yet |
-//! | convolution | [`Conv`]: images and filters as a product of pixels and channels, behind any epilogue; its gradients and pooling: not yet |
-//! | batch norm | [`batch_norm`](Expr::batch_norm), [`recipes::conv_bn_relu`](build::recipes::conv_bn_relu), or [folded](build::BatchNorm::fold) into the filters |
+//! | convolution | [`Conv`]: images and filters as a product of pixels and channels, behind any epilogue, and its gradients ([`Conv::data_gradient`], [`Conv::filter_gradient`], [`layer::Conv2d`]); pooling: not yet |
+//! | batch norm | [`batch_norm`](Expr::batch_norm), [`recipes::conv_bn_relu`](build::recipes::conv_bn_relu), or [folded](build::BatchNorm::fold) into the filters; in training [`BatchNormTraining`](build::BatchNormTraining) |
 //! | attention in one kernel | not yet |
 //! | the names of cuBLASLt, CUTLASS, nvmath-python, PaddlePaddle and PyTorch | [`compat`], and the page `docs/coming_from.md` of the repository: a line for each name |
 //!
@@ -404,7 +404,7 @@ pub use gemm::Plan;
 pub use gemm::{Conv, Gemm, RanOn};
 pub use half;
 pub use ir::{CustomMonoid, CustomOp, Monoid, Op, Operand, Registry, Side};
-pub use problem::{ConvShape, Convolution, Layout, Operation, Shape};
+pub use problem::{ConvShape, Convolution, GradientOf, Layout, Operation, Shape};
 pub use reference::Precision;
 
 /// The names that most programs need, in one line: `use postlude::prelude::*;`.

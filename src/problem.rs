@@ -2,9 +2,11 @@
 
 mod convolution;
 mod layouts;
+mod patches;
 
 pub use convolution::{ConvFault, ConvShape, Convolution};
 pub use layouts::{nchw_to_nhwc, nhwc_to_nchw, oihw_to_krsc};
+pub use patches::{GradientOf, Patches, Windows};
 
 use crate::dtype::{DType, ValueType};
 use crate::ir::Order;
@@ -118,6 +120,17 @@ pub enum Operation {
         /// What it measures.
         convolution: Convolution,
     },
+    /// A gradient of a convolution. `a` is the gradient of its output, dY. For the gradient of the images `b` are the filters:
+    /// a product of one row for each pixel of X and one column for each channel. For the gradient of the filters `b` are the
+    /// images: each row is a filter, each column an element of it, and a group is a batch entry.
+    ConvolutionGradient {
+        /// Format of both.
+        dtype: DType,
+        /// What the convolution measures.
+        convolution: Convolution,
+        /// Whose gradient it is.
+        of: GradientOf,
+    },
     /// An existing matrix `a` (M x N): no product, and K is ignored.
     Pointwise {
         /// Its format.
@@ -142,20 +155,23 @@ impl Operation {
     pub const fn dtypes(self) -> [DType; 2] {
         match self {
             Operation::Product { a, b, .. } => [a, b],
-            Operation::Convolution { dtype, .. } | Operation::Pointwise { dtype, .. } => [dtype; 2],
+            Operation::Convolution { dtype, .. }
+            | Operation::ConvolutionGradient { dtype, .. }
+            | Operation::Pointwise { dtype, .. } => [dtype; 2],
         }
     }
 
-    /// How A and B of a product lie. A convolution's do as `TN`: K is contiguous in a filter, and in a pixel tap by tap.
+    /// How A and B of a product lie. A convolution's do as `TN`: K is contiguous in a filter, and in a pixel tap by tap. Those of
+    /// the gradient of its images do as `TT`, and those of the gradient of its filters as `NT`.
     pub const fn layout(self) -> Option<Layout> {
-        match self {
-            Operation::Product { layout, .. } => Some(layout),
-            Operation::Convolution { .. } => Some(Layout::TN),
-            Operation::Pointwise { .. } => None,
+        match (self, self.patches()) {
+            (Operation::Product { layout, .. }, _) => Some(layout),
+            (_, Some(patches)) => Some(patches.layout()),
+            _ => None,
         }
     }
 
-    /// Whether it multiplies: a product or a convolution.
+    /// Whether it multiplies: a product, a convolution or a gradient of one.
     pub const fn multiplies(self) -> bool {
         self.layout().is_some()
     }
@@ -168,18 +184,27 @@ impl Operation {
         }
     }
 
-    /// The same operation in its simplest form: a convolution that reads each pixel once is a product.
-    #[must_use]
-    pub(crate) fn simplest(self) -> Operation {
+    /// How it reads images, if it does: a convolution or a gradient of one.
+    pub const fn patches(self) -> Option<Patches> {
         match self {
-            Operation::Convolution { dtype, convolution } if convolution.is_product() => Operation::product(dtype, Layout::TN),
-            other => other,
+            Operation::Convolution { convolution, .. } => Some(Patches { convolution, gradient: None }),
+            Operation::ConvolutionGradient { convolution, of, .. } => Some(Patches { convolution, gradient: Some(of) }),
+            _ => None,
         }
     }
 
-    /// Whether a launch may have these extents. A convolution has its own, and no batch.
+    /// The same operation in its simplest form: a convolution that reads each pixel once is a product, and so are its gradients.
+    #[must_use]
+    pub(crate) fn simplest(self) -> Operation {
+        match self.patches() {
+            Some(patches) if patches.convolution.is_product() => Operation::product(self.dtype(), patches.layout()),
+            _ => self,
+        }
+    }
+
+    /// Whether a launch may have these extents. What reads images has its own.
     pub(crate) fn takes(self, shape: Shape) -> bool {
-        self.convolution().is_none_or(|convolution| convolution.shape() == shape)
+        self.patches().is_none_or(|patches| patches.shape() == shape)
     }
 
     /// Whether `b` has another format than `a`.
@@ -193,13 +218,13 @@ impl Operation {
         self.dtype().value_type()
     }
 
-    /// The operation that computes the transposed matrix. Plans never transpose a convolution, which stays as it is.
+    /// The operation that computes the transposed matrix. Plans never transpose what reads images, which stays as it is.
     #[must_use]
     pub const fn transposed(self) -> Operation {
         match self {
             Operation::Product { a, b, layout } => Operation::Product { a: b, b: a, layout: layout.transposed() },
             Operation::Pointwise { dtype, order } => Operation::Pointwise { dtype, order: order.transposed() },
-            convolution => convolution,
+            patches => patches,
         }
     }
 }
@@ -210,6 +235,9 @@ impl fmt::Display for Operation {
             Operation::Product { a, b, layout } if self.is_mixed() => write!(f, "product of {a} and {b}, {layout}"),
             Operation::Product { a, layout, .. } => write!(f, "product of {a}, {layout}"),
             Operation::Convolution { dtype, convolution } => write!(f, "convolution of {dtype}, {convolution}"),
+            Operation::ConvolutionGradient { dtype, convolution, of } => {
+                write!(f, "gradient of the {of} of a convolution of {dtype}, {convolution}")
+            }
             Operation::Pointwise { dtype, order } => write!(f, "pointwise over {dtype}, {}", order.name()),
         }
     }

@@ -42,6 +42,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% include "epilogue/params.cuh" %}
 {% include "prelude/raster.cuh" %}
 {% if convolution %}{% include "prelude/patches.cuh" %}{% endif -%}
+{% if hopper and residues %}{% include "prelude/staging_rows.cuh" %}{% endif -%}
 {% if reductions %}{% include "prelude/monoids.cuh" %}{% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/reduce.cuh" %}
 {% include "epilogue/monoids.cuh" %}{% endif -%}

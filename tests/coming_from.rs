@@ -259,7 +259,11 @@ fn convolutions() -> Result {
         e.store("d", z.batch_norm(mean, variance, gain, shift, 1e-5), F16);
     })?;
     let conv = Conv::new(F16, ConvShape::new(8, [14, 14, 64], [64, 3, 3]).padding([1, 1]), &epilogue)?;
-    conv.kernel_plan(Target::SM_90A, 132)?;
+    let shape = conv.convolution().measures();
+    let gradients = [Conv::data_gradient(F16, shape, &epilogue)?, Conv::filter_gradient(F16, shape, &epilogue)?];
+    for conv in gradients.iter().chain([&conv]) {
+        conv.kernel_plan(Target::SM_90A, 132)?;
+    }
     Ok(())
 }
 

@@ -50,6 +50,9 @@ mod quickstart;
 #[allow(dead_code)]
 #[path = "../examples/region_activation/main.rs"]
 mod region_activation;
+#[allow(dead_code)]
+#[path = "../examples/resnet_block.rs"]
+mod resnet_block;
 #[cfg(feature = "cuda")]
 #[allow(dead_code)]
 #[path = "../examples/train_mlp/main.rs"]
@@ -274,6 +277,12 @@ fn image_filter_draws_a_picture() {
     let brightness = |x: usize, y: usize| picture.at(x, y).iter().map(|c| u32::from(*c)).sum::<u32>();
     let (left, below) = (20, 240 + 2 * 20);
     assert!(brightness(left + 110, below + 40) < 120 && brightness(left + 300, below + 40) > 250);
+}
+
+/// The example holds itself to plain loops.
+#[test]
+fn resnet_block_has_its_gradients() {
+    check(include_str!("../examples/resnet_block.rs"), &output(resnet_block::run));
 }
 
 #[test]

@@ -25,7 +25,7 @@ use postlude::jit::{Cache, JitError, Options, Source};
 use postlude::plan::{Mainloop, Math, Problem, Schedule, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
-use postlude::{CustomOp, Epilogue, Error, Gemm};
+use postlude::{Convolution, CustomOp, Epilogue, Error, Gemm, GradientOf};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -191,6 +191,19 @@ fn parts_of_k() {
 }
 
 /// Images that come through maps, in pieces of every width, and in groups that share a tile, behind plain and long epilogues.
+/// An epilogue behind a gradient, with a sum down the columns or one of dY.
+fn silu_of_sum(of: GradientOf) -> Epilogue {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() * e.load("saved", F16).silu();
+        e.store("d", z, F16);
+        match of {
+            GradientOf::Images => e.reduce("sums", z, Monoid::Sum, F32.over(N)),
+            GradientOf::Filters => e.reduce("sums", e.a(), Monoid::Sum, F32.over(M | L)),
+        }
+    });
+    epilogue.unwrap()
+}
+
 #[test]
 fn convolutions() {
     let mut jobs = Vec::new();
@@ -199,6 +212,7 @@ fn convolutions() {
         ("aligned", base),
         ("64 channels", ConvShape { channels: 64, filters: 64, ..base }),
         ("short wave", ConvShape { images: 8, filters: 512, ..base }),
+        ("strided", base.stride([2, 2])),
         ("few channels", ConvShape { channels: 3, ..base }.stride([2, 2])),
         ("even channels", ConvShape { channels: 20, ..base }),
         ("groups", base.groups(2)),
@@ -216,6 +230,11 @@ fn convolutions() {
                 let conv = Conv::new(F16, shape, epilogue).unwrap();
                 let conv = conv.prefer(|gemm| mainloop.map_or(gemm.clone(), |mainloop| gemm.mainloop(mainloop)));
                 jobs.push(job(format!("convolution, {name}"), conv.gemm().clone(), conv.shape(), target));
+            }
+            for of in [GradientOf::Images, GradientOf::Filters] {
+                let conv = Conv::gradient(F16, Convolution::new(shape).unwrap(), of, &silu_of_sum(of));
+                let conv = conv.prefer(|gemm| mainloop.map_or(gemm.clone(), |mainloop| gemm.mainloop(mainloop)));
+                jobs.push(job(format!("gradient of {of}, {name}"), conv.gemm().clone(), conv.shape(), target));
             }
         }
     }

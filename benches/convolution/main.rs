@@ -6,7 +6,8 @@
 //! which are more than the level-2 cache holds together; cuDNN's algorithms are timed by PyTorch (benchmark mode), its
 //! tensors are `channels_last`. A figure is the median over the rounds of the ratio of times inside a round: above 1
 //! Postlude is faster. `-- --batch 32` selects, `-- --tiles 4` also times the tiles that are estimated to come next,
-//! `-- --tune` runs the fastest of all that fit, `-- --layers TEXT` selects layers by name.
+//! `-- --tune` runs the fastest of all that fit, `-- --layers TEXT` selects layers by name. `-- --gradients` measures the
+//! gradients of the images and of the filters instead.
 //!
 //! Without a GPU it says why it does nothing; without PyTorch it times Postlude alone.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -17,6 +18,7 @@ mod peer;
 mod statistics;
 
 use peer::Peer;
+use postlude::GradientOf;
 use postlude::build::recipes;
 use postlude::cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
@@ -90,6 +92,24 @@ struct Does {
     name: &'static str,
     peer: &'static str,
     epilogue: Epilogue,
+    /// The gradient, if it is one.
+    of: Option<GradientOf>,
+}
+
+/// The gradients: as they are, and that of the images behind the relu of the layer before, with its bias gradient.
+fn gradients() -> Result<Vec<Does>> {
+    let plain = recipes::identity(F16)?;
+    let before = Epilogue::build(|e| {
+        let dz = e.load("saved", F16).gt(0.0).select(e.acc(), 0.0);
+        e.store("d", dz, F16);
+        e.reduce("sums", dz, Monoid::Sum, F32.over(N));
+    })?;
+    let does = |name, peer, epilogue, of| Does { name, peer, epilogue, of: Some(of) };
+    Ok(vec![
+        does("of images: plain", "of images", plain.clone(), GradientOf::Images),
+        does("of images: relu, sum", "of images, relu, sum in passes", before, GradientOf::Images),
+        does("of filters: plain", "of filters", plain, GradientOf::Filters),
+    ])
 }
 
 fn epilogues(layer: &Layer) -> Result<Vec<Does>> {
@@ -109,7 +129,7 @@ fn epilogues(layer: &Layer) -> Result<Vec<Does>> {
         let inside = at.y.ge(e.scalar("top", I32)).and(at.x.ge(e.scalar("left", I32)));
         e.store("d", z.region(inside, |z| z.tanh()).otherwise(|z| z.relu()), F16);
     })?;
-    let does = |name, peer, epilogue| Does { name, peer, epilogue };
+    let does = |name, peer, epilogue| Does { name, peer, epilogue, of: None };
     Ok(vec![
         does("bias, relu", "bias, relu", bias),
         does("bias, add, relu", "bias, add, relu", residual),
@@ -122,8 +142,10 @@ fn epilogues(layer: &Layer) -> Result<Vec<Does>> {
 
 /// What a launch reads and writes; those of all turns but the vectors.
 struct Operands {
-    sets: Vec<[CudaSlice<f16>; 3]>,
+    sets: Vec<[CudaSlice<f16>; 4]>,
     filters: CudaSlice<f16>,
+    filters_gradient: CudaSlice<f16>,
+    sums: CudaSlice<f32>,
     bias: CudaSlice<f16>,
     vectors: CudaSlice<f32>,
 }
@@ -131,7 +153,7 @@ struct Operands {
 impl Operands {
     fn new(stream: &Arc<CudaStream>, conv: &postlude::Convolution) -> Result<Operands> {
         let (Shape { m, n, k, .. }, pixels) = (conv.shape(), conv.pixels() * conv.measures().channels);
-        let count = BEYOND_CACHE.div_ceil(2 * (pixels + 2 * m * n)).clamp(2, 12);
+        let count = BEYOND_CACHE.div_ceil(2 * (pixels + m * n + pixels.min(m * n))).clamp(2, 12);
         let mut state = 1u64;
         let mut noise = |len: usize| -> Result<CudaSlice<f16>> {
             let mut next = || {
@@ -146,20 +168,34 @@ impl Operands {
             }
             Ok(all)
         };
-        let sets = (0..count).map(|_| Ok([noise(pixels)?, noise(m * n)?, stream.alloc_zeros(m * n)?]));
+        let sets =
+            (0..count).map(|_| Ok([noise(pixels)?, noise(m * n)?, stream.alloc_zeros(m * n)?, stream.alloc_zeros(pixels)?]));
         let sets = sets.collect::<Result<Vec<_>>>()?;
         let (filters, bias) = (noise(n * k)?, noise(n)?);
-        Ok(Operands { sets, filters, bias, vectors: stream.clone_htod(&vec![0.01f32; n])? })
+        let (filters_gradient, sums) = (stream.alloc_zeros(n * k)?, stream.alloc_zeros(conv.measures().channels)?);
+        let vectors = stream.clone_htod(&vec![0.01f32; n])?;
+        Ok(Operands { sets, filters, filters_gradient, sums, bias, vectors })
     }
 }
 
 /// The arguments of a turn.
-fn args<'a>(operands: &'a mut Operands, turn: usize) -> DeviceArgs<'a> {
-    let Operands { sets, filters, bias, vectors } = operands;
+fn args<'a>(operands: &'a mut Operands, does: &Does, turn: usize) -> DeviceArgs<'a> {
+    let Operands { sets, filters, filters_gradient, sums, bias, vectors } = operands;
     let turn = turn % sets.len();
-    let [a, residual, d] = &mut sets[turn];
+    let [a, residual, d, dx] = &mut sets[turn];
+    match does.of {
+        Some(GradientOf::Images) => {
+            let args = DeviceArgs::new().input("a", &*residual).input("b", &*filters).input("saved", &*a);
+            return args.output("d", dx).output("sums", sums).used_by(does.epilogue.checked());
+        }
+        Some(GradientOf::Filters) => {
+            return DeviceArgs::new().input("a", &*residual).input("b", &*a).output("d", filters_gradient);
+        }
+        None => {}
+    }
     let args = DeviceArgs::new().input("a", &*a).input("b", &*filters).input("bias", &*bias).input("residual", &*residual);
-    args.input("scale", &*vectors).input("shift", &*vectors).scalar("top", 5).scalar("left", 3).output("d", d)
+    let args = args.input("scale", &*vectors).input("shift", &*vectors).scalar("top", 5).scalar("left", 3);
+    args.output("d", d).used_by(does.epilogue.checked())
 }
 
 /// One contender: what it is called, and its graph, or the peer's name for it.
@@ -192,7 +228,7 @@ impl Contender {
 
 /// A plan as a graph of some launches. The plan has to live as long.
 fn capture(stream: &Arc<CudaStream>, plan: &Plan, does: &Does, operands: &mut Operands, launches: usize) -> Result<CudaGraph> {
-    let mut launch = |turn| plan.execute(stream, &mut args(operands, turn).used_by(does.epilogue.checked()));
+    let mut launch = |turn| plan.execute(stream, &mut args(operands, does, turn));
     launch(0)?;
     stream.synchronize()?;
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
@@ -208,6 +244,7 @@ struct Options {
     tune: bool,
     rounds: usize,
     measured: bool,
+    gradients: bool,
 }
 
 fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer: &Layer, options: &Options) -> Result<()> {
@@ -216,25 +253,30 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
     let sets = operands.sets.len();
     let launches = sets * LAUNCHES.div_ceil(sets);
     if let Some(peer) = peer {
-        peer.prepare(layer, sets, launches)?;
+        peer.prepare(layer, options.gradients, sets, launches)?;
     }
-    let does = epilogues(layer)?;
+    let does = if options.gradients { gradients()? } else { epilogues(layer)? };
     let (mut contenders, mut plans, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
     for does in &does {
-        let conv = Conv::of(F16, convolution, &does.epilogue);
+        let conv = match does.of {
+            None => Conv::of(F16, convolution, &does.epilogue),
+            Some(of) => Conv::gradient(F16, convolution, of, &does.epilogue),
+        };
         let mut plan = conv.plan(device)?;
         if options.tune {
-            plan.autotune(stream, &mut args(&mut operands, 0).used_by(does.epilogue.checked()), Autotune::new())?;
+            plan.autotune(stream, &mut args(&mut operands, does, 0), Autotune::new())?;
         }
         firsts.push(contenders.len());
         let product = |plan: &Plan| match &plan.kernel().plan.split {
             Some(split) => format!("{} in {} parts", split.product.tile, split.parts),
             None => plan.kernel().plan.tile.to_string(),
         };
-        let others: Vec<_> = plan.kernel().plan.choice.candidates().skip(1).take(options.tiles).collect();
+        // A split has the tiles of its sums.
+        let tiles = if plan.kernel().plan.split.is_some() { 0 } else { options.tiles };
+        let others: Vec<_> = plan.kernel().plan.choice.candidates().skip(1).take(tiles).collect();
         let mut own = vec![plan];
-        // Only of the first epilogue: tiles are the same for all.
-        for (tile, raster) in others.into_iter().filter(|_| plans.is_empty()) {
+        // Only of the first epilogue, where tiles are the same for all.
+        for (tile, raster) in others.into_iter().filter(|_| plans.is_empty() || options.gradients) {
             own.push(conv.clone().prefer(|gemm| gemm.tile(tile).raster_group(raster)).plan(device)?);
         }
         for plan in own {
@@ -260,12 +302,13 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
         }
     }
     let Shape { m, n, k, .. } = convolution.shape();
-    let plain = firsts[does.iter().position(|does| does.name == "plain").unwrap_or(0)];
     println!("{layer}");
+    let does_all = &does;
     for ((does, first), peer) in does.iter().zip(&firsts).zip(&peers) {
         let time = median(&seconds[*first]);
         let rate = 2.0 * (m * n) as f64 * k as f64 / time / 1e12;
-        let over = Spread::of_ratios(&seconds[*first], &seconds[plain]).median;
+        let plain = does_all.iter().position(|other| other.of == does.of && other.name.ends_with("plain")).unwrap_or(0);
+        let over = Spread::of_ratios(&seconds[*first], &seconds[firsts[plain]]).median;
         print!("  {:24} {:7.1} us {rate:4.0} TFLOP/s, {over:.3} of plain", does.name, time * 1e6);
         if let Some(peer) = peer {
             let Spread { median: ratio, low, high } = Spread::of_ratios(&seconds[*peer], &seconds[*first]);
@@ -273,9 +316,12 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
         }
         println!("  {}", contenders[*first].name);
     }
-    for i in firsts[0] + 1..firsts[1] {
-        let Spread { median: ratio, .. } = Spread::of_ratios(&seconds[i], &seconds[firsts[0]]);
-        println!("    {ratio:.3} times the chosen one's time: {}", contenders[i].name);
+    for (at, first) in firsts.iter().enumerate() {
+        let end = firsts.get(at + 1).copied().unwrap_or(plans.len());
+        for i in first + 1..end {
+            let Spread { median: ratio, .. } = Spread::of_ratios(&seconds[i], &seconds[*first]);
+            println!("    {ratio:.3} times the chosen one's time: {}", contenders[i].name);
+        }
     }
     Ok(())
 }
@@ -294,7 +340,9 @@ fn main() {
     // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
     let measured = args.iter().any(|arg| arg == "--bench");
     let tune = args.iter().any(|arg| arg == "--tune");
-    let options = Options { tiles: number("--tiles").unwrap_or(0), tune, rounds: number("--rounds").unwrap_or(ROUNDS), measured };
+    let gradients = args.iter().any(|arg| arg == "--gradients");
+    let (tiles, rounds) = (number("--tiles").unwrap_or(0), number("--rounds").unwrap_or(ROUNDS));
+    let options = Options { tiles, tune, rounds, measured, gradients };
     let peer = Peer::start().and_then(|mut peer| peer.versions().map(|versions| (peer, versions)));
     match &peer {
         Ok((_, versions)) => println!("{device:?}, {versions}"),

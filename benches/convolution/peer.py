@@ -16,7 +16,7 @@ torch.backends.cudnn.benchmark = True
 torch.set_grad_enabled(False)
 
 
-def prepare(n, h, w, c, k, r, s, stride, padding, sets, launches):
+def prepare(n, h, w, c, k, r, s, stride, padding, sets, launches, gradients):
     half = {"device": "cuda", "dtype": torch.float16}
     x = [torch.randn(n, c, h, w, **half).to(memory_format=torch.channels_last) for _ in range(sets)]
     weight = (torch.randn(k, c, r, s, **half) * 0.05).to(memory_format=torch.channels_last)
@@ -29,14 +29,28 @@ def prepare(n, h, w, c, k, r, s, stride, padding, sets, launches):
     def normed(i):
         return F.batch_norm(F.conv2d(x[i], weight, None, stride, padding), mean, variance, gain, shift, False)
 
-    contenders = {
+    def gradient(i, mask):
+        return torch.ops.aten.convolution_backward(
+            z[i], x[i], weight, None, steps, pads, ones, False, [0, 0], 1, mask
+        )
+
+    def through_relu(i):
+        before = torch.ops.aten.threshold_backward(gradient(i, [True, False, False])[0], x[i], 0)
+        return before, before.sum((0, 2, 3))
+
+    forward = {
         "bias, relu": lambda i: torch.cudnn_convolution_relu(x[i], weight, bias, steps, pads, ones, 1),
         "bias, add, relu": lambda i: torch.cudnn_convolution_add_relu(x[i], weight, z[i], 1.0, bias, steps, pads, ones, 1),
         "bn, relu in passes": lambda i: torch.relu_(normed(i)),
         "bn, add, relu in passes": lambda i: torch.relu_(normed(i).add_(z[i])),
     }
+    backward = {
+        "of images": lambda i: gradient(i, [True, False, False]),
+        "of images, relu, sum in passes": through_relu,
+        "of filters": lambda i: gradient(i, [False, True, False]),
+    }
     graphs = {}
-    for name, run in contenders.items():
+    for name, run in (backward if gradients else forward).items():
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

@@ -41,10 +41,10 @@ pub enum Misfit {
         /// The extents that were asked for.
         got: Shape,
     },
-    /// A sum of an operand's elements beside a convolution.
+    /// A sum of an operand's elements beside a convolution. Only the gradient of the filters has one, of dY.
     #[error(
-        "the epilogue sums `{}` over K, and a convolution has no such sums yet: reduce the operand by itself with \
-         `Gemm::pointwise`",
+        "the epilogue sums `{}` over K, and a convolution has no such sums yet, but for those of `a` beside the gradient of its \
+         filters: reduce the operand by itself with `Gemm::pointwise`",
         side.name()
     )]
     ConvolutionSum {
@@ -77,10 +77,10 @@ pub(crate) fn fit_operation(operation: Operation, epilogue: &Checked) -> Result<
     let (dtype, has) = (operation.dtype(), operation.accumulator());
     match (operation, epilogue.summed_operand()) {
         (Operation::Product { a, b, .. }, _) if a != b && !a.mixes_with(b) => return Err(Misfit::Mixed { a, b }),
-        (Operation::Product { .. } | Operation::Convolution { .. }, _) if !dtype.multiplies() => {
-            return Err(Misfit::Operands(dtype));
+        _ if operation.multiplies() && !dtype.multiplies() => return Err(Misfit::Operands(dtype)),
+        (_, Some(side)) if operation.patches().is_some_and(|patches| patches.are_rows() || side == Side::B) => {
+            return Err(Misfit::ConvolutionSum { side });
         }
-        (Operation::Convolution { .. }, Some(side)) => return Err(Misfit::ConvolutionSum { side }),
         (Operation::Pointwise { .. }, Some(side)) => return Err(Misfit::NoProduct { side }),
         _ => {}
     }
@@ -92,8 +92,8 @@ pub(crate) fn fit_operation(operation: Operation, epilogue: &Checked) -> Result<
 
 /// Whether a launch of an operation may have these extents.
 pub(crate) fn fit_extents(operation: Operation, shape: Shape) -> Result<(), Misfit> {
-    match operation.convolution() {
-        Some(convolution) if !operation.takes(shape) => Err(Misfit::Extents { needs: convolution.shape(), got: shape }),
+    match operation.patches() {
+        Some(patches) if !operation.takes(shape) => Err(Misfit::Extents { needs: patches.shape(), got: shape }),
         _ => Ok(()),
     }
 }

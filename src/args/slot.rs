@@ -4,7 +4,7 @@ use crate::check::{Argument, Checked, Need, Role};
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{Operand, Order};
-use crate::problem::{Operation, Shape};
+use crate::problem::{GradientOf, Operation, Shape};
 use std::sync::Arc;
 
 /// One argument of a launch.
@@ -133,6 +133,21 @@ pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot
                 Slot::of_operation("a", SlotKind::matrix(dtype, ["N H W", "C"], [convolution.pixels(), channels], row, batch)),
                 Slot::of_operation("b", SlotKind::matrix(dtype, ["K", letters], [filters, terms], row, batch)),
             ]
+        }
+        Operation::ConvolutionGradient { dtype, convolution, of } => {
+            let (measures, [p, q]) = (convolution.measures(), convolution.output());
+            let matrix = |name, letters, extents, batch| {
+                Slot::of_operation(name, SlotKind::matrix(dtype, letters, extents, Order::RowMajor, batch))
+            };
+            let (outputs, terms) = (measures.images * p * q, convolution.taps() * convolution.channels_of_group());
+            // A group is a batch entry, but no matrix of its own.
+            let batch = if of == GradientOf::Filters && measures.groups > 1 { None } else { batch };
+            let letters = if measures.groups == 1 { "R S C" } else { "R S C of a group" };
+            let b = match of {
+                GradientOf::Images => (["K", letters], [measures.filters, terms]),
+                GradientOf::Filters => (["N H W", "C"], [convolution.pixels(), measures.channels]),
+            };
+            vec![matrix("a", ["N P Q", "K"], [outputs, measures.filters], batch), matrix("b", b.0, b.1, batch)]
         }
         // An epilogue that reads no accumulator works on its loads, in place if it likes.
         Operation::Pointwise { .. } if epilogue.accumulator().is_none() => Vec::new(),

@@ -14,7 +14,7 @@ use super::{DeviceArgs, DeviceError, probe};
 use crate::args::{ArgumentError, ArgumentErrors, ArgumentFault, Bound, Given, Slot, SlotKind, bind, bind_into};
 use crate::ir::Constant;
 use crate::plan::{KernelPlan, MapSource, alignment};
-use crate::problem::{Convolution, Shape};
+use crate::problem::{Patches, Shape};
 use cudarc::driver::sys::{
     CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, cuLaunchKernelEx,
 };
@@ -44,8 +44,8 @@ pub(crate) struct Launch {
     reducer: Reducer,
     /// The slots of the kernel's `a` and `b`.
     operand_slots: [usize; 2],
-    /// The convolution, whose images and filters maps describe.
-    convolution: Option<Convolution>,
+    /// The patches that maps describe, if any.
+    patches: Option<Patches>,
     /// The arguments of a launch as the user sees them; made for `shape`.
     slots: Vec<Slot>,
     pub shape: Shape,
@@ -132,7 +132,7 @@ impl Launch {
             function,
             before,
             operand_slots: [operand(0), operand(1)],
-            convolution: plan.operation.convolution(),
+            patches: plan.operation.patches(),
             slots,
             shape,
             context: context.clone(),
@@ -248,9 +248,9 @@ impl Launch {
             let copy =
                 copied.as_ref().and_then(|c| self.operand_slots.iter().zip(c.operands).find(|(slot, _)| **slot == field.slot)?.1);
             let tensor = copy.or_else(|| self.tensor(field.slot, &places[field.slot]));
-            let map = tensor.map_or(Ok(None), |t| match (&self.convolution, field.map.source) {
+            let map = tensor.map_or(Ok(None), |t| match (&self.patches, field.map.source) {
                 (Some(of), MapSource::Patches) => t.encode_patches(of, &field.map),
-                (Some(of), MapSource::Filters) => t.of_filters(of).encode(&field.map, field.in_pairs),
+                (Some(of), MapSource::Filters) => t.of_filters(&of.convolution).encode(&field.map, field.in_pairs),
                 _ => t.encode(&field.map, field.in_pairs),
             });
             let map = map.map_err(driver("describe a tensor"))?;

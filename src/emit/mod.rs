@@ -7,6 +7,7 @@
 mod calls;
 mod monoids;
 mod operands;
+mod patches;
 mod printer;
 mod reduce;
 mod repack;
@@ -21,7 +22,7 @@ use crate::ir::Coordinate;
 use crate::ir::axes::{L, M};
 use crate::ir::{Operand, Order, Side};
 use crate::plan::{self, FieldValue, InstrKind, KernelPlan, Phase, Staged, Staging, TensorMap, has_wide, lies_along_columns};
-use crate::problem::Operation;
+use crate::problem::{Layout, Operation};
 use crate::source::Source;
 use operands::Operands;
 use printer::Printer;
@@ -147,12 +148,8 @@ struct Context {
     fast: bool,
     mainloop: &'static str,
     product: bool,
-    /// Whether the rows of A are patches of images.
-    convolution: bool,
-    /// Whether a tile's columns may be filters of several groups.
-    spans_groups: bool,
-    /// What a mainloop calls the elements of K that a tile multiplies.
-    terms: &'static str,
+    #[serde(flatten)]
+    patches: patches::Reads,
     hopper: bool,
     /// Whether it runs under the end of the kernels before it.
     overlaps: bool,
@@ -294,9 +291,11 @@ fn context(plan: &KernelPlan) -> Context {
     let program = &plan.program;
     let printer = Printer::new(plan);
     let (a_k_major, b_k_major, acc_row_major) = match plan.operation {
-        Operation::Product { layout, .. } => (layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor, true),
-        Operation::Convolution { .. } => (true, true, true),
         Operation::Pointwise { order, .. } => (true, true, order == Order::RowMajor),
+        product => {
+            let layout = product.layout().unwrap_or(Layout::TN);
+            (layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor, true)
+        }
     };
     let access = |step: usize| matches!(program.steps[step].kind, InstrKind::Load { .. }).then(|| printer.step_access(step));
     let loads = |phase: Phase| program.of_phase(phase).filter_map(access).collect();
@@ -349,9 +348,7 @@ fn context(plan: &KernelPlan) -> Context {
         staged_bits: written(|s| &s.bits),
         staged_vectors: staged(|s| &s.vectors).map(|s| vector(printer.step_access(s.of), plan)).collect(),
         product: plan.operation.multiplies(),
-        convolution: plan.operation.convolution().is_some(),
-        spans_groups: plan.tile.spans_groups(plan.operation),
-        terms: if plan.operation.convolution().is_some() { "terms" } else { "p.k" },
+        patches: patches::Reads::of(plan),
         element: plan.operation.dtype().cuda(),
         operands: Operands::of(plan),
         accumulator: plan.operation.accumulator().cuda(),

@@ -72,7 +72,7 @@ fn command(operation: Operation, Shape { m, n, k, batch }: Shape, target: Target
     let operation = match operation {
         Operation::Product { a, b, layout } if operation.is_mixed() => format!("--product {a},{b},{layout}"),
         Operation::Product { a, layout, .. } => format!("--product {a},{layout}"),
-        Operation::Convolution { .. } => return None,
+        Operation::Convolution { .. } | Operation::ConvolutionGradient { .. } => return None,
         Operation::Pointwise { dtype, order: Order::RowMajor } => format!("--pointwise {dtype},row"),
         Operation::Pointwise { dtype, order: Order::ColumnMajor } => format!("--pointwise {dtype},column"),
     };

@@ -289,7 +289,7 @@ pub(super) fn mainloops(
                 && target.has_wgmma()
                 && alignment.iter().any(|bytes| *bytes < TMA_UNIT)
                 && Repack::transposes(mainloop, operation) == [false; 2]
-                && operation.convolution().is_none()
+                && operation.patches().is_none()
                 && !Repack::pays(shape, operation.dtype().size(), alignment) =>
             {
                 let [a, b] = alignment;
@@ -297,16 +297,22 @@ pub(super) fn mainloops(
             }
             None if mainloop == Mainloop::Sm90a
                 && target.has_wgmma()
-                && let Some(of) = operation.convolution()
+                && let Some(of) = operation.patches()
                 && patches::padded_terms(&of, operation.dtype().size(), shape) > 2 * shape.k =>
             {
                 Some("it goes through 128 bytes of channels at a time, and most of them would be zeros".into())
             }
             _ if mainloop == Mainloop::Sm90a
                 && target.has_wgmma()
-                && let Some(why) = operation.convolution().and_then(|of| patches::beyond_tma(&of, operation.dtype().size())) =>
+                && let Some(why) = operation.patches().and_then(|of| patches::beyond_tma(&of, operation.dtype().size())) =>
             {
                 Some(why)
+            }
+            _ if mainloop == Mainloop::Sm90a
+                && patches::has_residues(operation)
+                && !patches::goes_by_residues(operation, epilogue, mainloop) =>
+            {
+                Some("it goes through pixels by their remainders, and the epilogue has to see rows in order".into())
             }
             _ if mainloop == Mainloop::Gemv && epilogue.summed_operand().is_some() => Some("it has no sums of operands".into()),
             _ if mainloop == Mainloop::Sm90a && why_not(mainloop, operation, target, preferences).is_none() => {
@@ -338,9 +344,10 @@ fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences
     let Some(layout) = operation.layout() else {
         return (mainloop != Mainloop::Pointwise).then(|| "the operation is pointwise: it has no product".into());
     };
-    let convolution = operation.convolution();
     match (mainloop, dtype) {
-        (Mainloop::Gemv, _) if convolution.is_some() => Some("it reads matrices, and the operation is a convolution".into()),
+        (Mainloop::Gemv, _) if operation.patches().is_some() => {
+            Some("it reads matrices, and the operation is a convolution".into())
+        }
         (Mainloop::Simt | Mainloop::Gemv, _) => None,
         (Mainloop::Pointwise | Mainloop::Rows, _) => Some("the operation is a product".into()),
         (Mainloop::Sm80, _) if !target.has_cp_async_and_mma16() => {
@@ -447,9 +454,9 @@ fn estimate(candidate: &Candidate, request: &TileRequest) -> f64 {
     let (rounds, left) = (on_one / resident, on_one % resident);
     let rest = if left > 0 { candidate.alone.max(left as f64 * candidate.full) } else { 0.0 };
     // A tile multiplies the channels of all groups that its columns are filters of.
-    let groups = match request.operation {
-        Operation::Convolution { convolution, .. } if candidate.tile.spans_groups(request.operation) => {
-            candidate.tile.bn.div_ceil(convolution.filters_of_group().max(1)) as f64
+    let groups = match request.operation.patches() {
+        Some(patches) if candidate.tile.spans_groups(request.operation) => {
+            candidate.tile.bn.div_ceil(patches.lines_of_group().max(1)) as f64
         }
         _ => 1.0,
     };

@@ -43,6 +43,7 @@ pub use verdict::{Considered, Reason, Verdict};
 pub(crate) use epilogue::reduce::{NOTE_BYTES, sets};
 pub(crate) use launch::params::{has_wide, lies_along_columns};
 pub use launch::problem::alignment;
+use mainloop::patches;
 #[cfg(feature = "cuda")]
 pub(crate) use mainloop::patches::corners;
 use mainloop::sm90a::staging::MOST_CHUNK;
@@ -73,6 +74,8 @@ pub struct KernelPlan {
     pub fast_math: bool,
     /// Whether the kernel itself adds up, in `f32`, the tensor cores' sums of 128 K elements.
     pub promotes: bool,
+    /// Whether the rows of a gradient of images come by their remainders by the forward window's steps.
+    pub residues: bool,
     /// The mainloop and its configuration.
     pub tile: Tile,
     /// Consecutive columns of one visit.
@@ -158,10 +161,8 @@ impl KernelPlan {
         let aligned = |name: &str| slots.iter().find(|s| *s.name == *name).map_or(16, |s| problem.alignment(s));
         let alignment = match operation {
             Operation::Product { .. } => [aligned("a"), aligned("b")],
-            // What is copied of A at once lies in one tap, and may begin at any group's channels.
-            Operation::Convolution { convolution, dtype } => {
-                let tap = convolution.channels_of_group() * dtype.size();
-                [aligned("a"), aligned("b")].map(|bytes| launch::problem::alignment(bytes as u64, [tap, 0]))
+            Operation::Convolution { .. } | Operation::ConvolutionGradient { .. } => {
+                patches::alignment(operation, [aligned("a"), aligned("b")])
             }
             Operation::Pointwise { .. } => [aligned("a"); 2],
         };
@@ -199,11 +200,22 @@ impl KernelPlan {
             let fast_math = preferences.math.is_fast(&program);
             // What a convolution reads at a tap has just been read at the one before.
             let drifts = || {
-                let matrices = operation.convolution().is_none();
+                let matrices = operation.patches().is_none();
                 matrices && mainloop::sm90a::l2::drifts(shape, operation.dtype().size(), gpu.multiprocessors)
             };
             let lockstep = mainloop == Mainloop::Sm90a && preferences.lockstep.unwrap_or_else(drifts);
-            let shifted_edges = mainloop == Mainloop::Sm90a && mainloop::sm90a::edges::allows(&program, &arguments);
+            let shifted_edges = mainloop == Mainloop::Sm90a
+                && mainloop::sm90a::edges::allows(&program, &arguments)
+                && !patches::has_residues(operation);
+            let residues = patches::goes_by_residues(operation, &seen, mainloop);
+            // Each row meets a part of the taps.
+            let shape = match operation.patches().filter(|_| residues) {
+                Some(of) => {
+                    let (rows, [down, right]) = (patches::padded_rows(&of, 1), of.windows().spread);
+                    Shape { m: rows, k: shape.k.div_ceil(down * right), ..shape }
+                }
+                None => shape,
+            };
             let params = Params::of(operation, &arguments, &program, lockstep, shifted_edges);
             let rows_begin_at_lines = (begins[first] || copied[0]) && (begins[second] || copied[1]);
             let request = choice::TileRequest {
@@ -235,6 +247,7 @@ impl KernelPlan {
                 transposed,
                 fast_math,
                 promotes,
+                residues,
                 tile,
                 strip,
                 alignment,
@@ -394,8 +407,12 @@ impl KernelPlan {
     }
 
     /// The user's shape as the kernel sees it.
-    pub(crate) fn seen(&self, shape: Shape) -> Shape {
-        if self.transposed { shape.transposed() } else { shape }
+    pub fn seen(&self, shape: Shape) -> Shape {
+        match self.operation.patches().filter(|_| self.residues) {
+            Some(patches) => Shape { m: patches::padded_rows(&patches, self.tile.bm), ..shape },
+            None if self.transposed => shape.transposed(),
+            None => shape,
+        }
     }
 
     /// Whether the kernel itself waits for the one before it, and so may begin while that one still runs.

@@ -77,10 +77,10 @@ impl EvalProgram {
             let of = epilogue.type_of(id);
             let kind = match node {
                 Node::Accumulator(_) => match operation {
-                    Operation::Product { .. } | Operation::Convolution { .. } => Kind::Accumulator,
                     Operation::Pointwise { order, .. } => {
                         Kind::Load(arguments.tensor("a", product_operand(operation.dtype(), order)))
                     }
+                    _ => Kind::Accumulator,
                 },
                 Node::Constant(c) => Kind::Fixed(c.value()),
                 Node::Coordinate(c) => Kind::Coordinate(*c),

@@ -130,7 +130,9 @@ template <bool IS_A> struct Operand {
     }
 };
 
-{% if convolution %}{% include "mainloop/sm80_patches.cuh" %}
+{% if gathers_a %}{% include "mainloop/sm80_patches.cuh" %}
+{% endif -%}
+{% if turned or of_columns %}{% include "mainloop/sm80_gradients.cuh" %}
 {% endif -%}
 constexpr int STAGE_BYTES = Operand<true>::BYTES + Operand<false>::BYTES;
 static_assert(STAGE_BYTES % Operand<true>::ROW_BYTES == 0 && STAGE_BYTES % Operand<false>::ROW_BYTES == 0 &&
@@ -213,18 +215,22 @@ static_assert((Sums<true>::ROOM + Sums<false>::ROOM + LINES_A + LINES_B) * 4 <= 
 {% endif -%}
 // acc += A * B over the tile. Operands read as zero outside of their matrices. On exit all of shared memory is free again.
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
-{% if convolution %}    const Channels channels(p, tile.column);
-    Patches A;
+{% if convolution %}    const Channels channels(p, tile.{% if of_columns %}batch{% else %}column{% endif %} {# -#}
+                            {% if residues %}, Residue(p, tile.row){% endif %});
+    const int terms = channels.terms;
+{% endif -%}
+{% if gathers_a %}    Patches A;
     A.begin(p, tile, 0);
 {% else %}    Operand<true> A;
-    A.begin(p, tile.batch, tile.row, 0);
-{% endif %}{% if spans_groups %}    Filters B;
-    B.begin(p, channels, tile.column, Operand<true>::BYTES);
+    A.begin(p, {% if of_columns %}0{% else %}tile.batch{% endif %}, tile.row, 0);
+{% endif %}{% if of_columns %}    A.skip(p.lda, channels.begin);
+    A.source += channels.first_row * ELEMENT;
+{% endif %}{% if gathers_b %}    GatheredB B;
+    B.begin(p, channels, tile, Operand<true>::BYTES);
 {% else %}    Operand<false> B;
-    B.begin(p, tile.batch, tile.column, Operand<true>::BYTES);
-{% endif %}{% if convolution %}    B.skip(p.ldb, i64(tile.batch) * p.k);   // a part of K, where it is split
-    const int terms = channels.terms;
-{% endif %}
+    B.begin(p, {% if convolution %}0{% else %}tile.batch{% endif %}, tile.column, Operand<true>::BYTES);
+{% if convolution %}    B.skip(p.ldb, i64(tile.batch) * p.k);   // a part of K, where it is split
+{% endif %}{% endif %}
     // The last block of K, which may be a partial one, comes first. The others are whole, so the loop does not check.
     const int head = ({{ terms }} - 1) / BK * BK, blocks = {{ terms }} > 0 ? head / BK + 1 : 0;
     A.skip(p.lda, head);
@@ -236,9 +242,9 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
         const int k_left = stage == 0 ? {{ terms }} - head : stage < blocks ? BK : 0;
 #pragma unroll
         for (int share = 0; share < STEPS; ++share) {
-            A.copy<false>({% if convolution %}p, channels, {% endif %}share, write, k_left);
+            A.copy<false>({% if gathers_a %}p, channels, {% endif %}share, write, k_left);
             A.settle(share, write);
-            B.copy<false>({% if spans_groups %}p, channels, {% endif %}share, write, k_left);
+            B.copy<false>({% if gathers_b %}p, channels, {% endif %}share, write, k_left);
             B.settle(share, write);
         }
         if (stage == 0) {
@@ -271,8 +277,8 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
                 read = read + STAGE_BYTES == end ? ring : read + STAGE_BYTES;
             }
             fragments[(step + 1) % 2].load(A, B, read, (step + 1) % STEPS);
-            A.copy<true>({% if convolution %}p, channels, {% endif %}step, write, k_left);
-            B.copy<true>({% if spans_groups %}p, channels, {% endif %}step, write, k_left);
+            A.copy<true>({% if gathers_a %}p, channels, {% endif %}step, write, k_left);
+            B.copy<true>({% if gathers_b %}p, channels, {% endif %}step, write, k_left);
             fragments[step % 2].multiply(acc);
             A.settle(step, write);
             B.settle(step, write);
@@ -354,7 +360,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
     auto fetch = [&](int visit) {
 #pragma unroll
         for (int i = 0; i < AHEAD; ++i) {
-            const int row = first_row + (visit + i) * VISIT_ROWS;
+            const int row = {% if residues %}pixel_of(p, first_row + (visit + i) * VISIT_ROWS){# -#}
+                {% else %}first_row + (visit + i) * VISIT_ROWS{% endif %};
             next.rows[i] = epilogue_row(p, values, {row, first_column});
 #pragma unroll
             for (int g = 0; g < GROUPS; ++g)
@@ -380,7 +387,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
         if (visit + AHEAD < VISITS) fetch(visit + AHEAD);
 #pragma unroll
         for (int i = 0; i < AHEAD; ++i) {
-            const int row = first_row + (visit + i) * VISIT_ROWS;
+            const int row = {% if residues %}pixel_of(p, first_row + (visit + i) * VISIT_ROWS){# -#}
+                {% else %}first_row + (visit + i) * VISIT_ROWS{% endif %};
 #pragma unroll
             for (int g = 0; g < GROUPS; ++g) {
                 Accum strip[STRIP];

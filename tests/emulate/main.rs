@@ -9,6 +9,7 @@ mod fast;
 mod program;
 mod rows;
 
+use postlude::GradientOf;
 use postlude::args::{HostArgs, Slot, SlotKind, Tensor, slots};
 use postlude::build::recipes;
 use postlude::check::Argument;
@@ -415,6 +416,50 @@ fn convolution(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
     Case { name, gemm, shapes: vec![convolution.shape()], rasters: &[2], tolerance: 2e-5 }
 }
 
+/// A gradient of a convolution, which is added to what is there.
+fn gradient(name: &'static str, dtype: DType, shape: ConvShape, of: GradientOf) -> Case {
+    let convolution = postlude::Convolution::new(shape).unwrap();
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() * 0.125 + e.load("before", F32);
+        e.store("d", z, F32);
+        e.reduce("columns", z, Monoid::Sum, F32.over(N));
+        if of == GradientOf::Filters {
+            e.reduce("bias", e.a(), Monoid::Sum, F32.over(M | L));
+        }
+    });
+    let conv = Conv::gradient(dtype, convolution, of, &epilogue.unwrap());
+    let gemm = conv.gemm().clone().mainloop(Mainloop::Simt);
+    Case { name, gemm, shapes: vec![conv.shape()], rasters: &[2], tolerance: 2e-5 }
+}
+
+/// Units of 16, 8, 4 and 2 bytes, windows that move by several pixels, groups, and nothing.
+fn gradients() -> Vec<Case> {
+    use GradientOf::{Filters, Images};
+    let base = ConvShape::new(3, [9, 10, 8], [40, 3, 3]);
+    let strided = base.padding_of([2, 0, 0, 1]).stride([2, 3]);
+    let groups = ConvShape { channels: 24, filters: 36, ..base }.groups(6).padding([1, 1]).stride([1, 2]);
+    let odd = ConvShape { channels: 5, filters: 7, window: [5, 2], ..base }.stride([3, 3]).padding([4, 1]);
+    vec![
+        gradient("grad_images_plain", F32, base, Images),
+        gradient("grad_images_strided", F16, strided, Images),
+        gradient("grad_images_dilated", F32, ConvShape { channels: 6, ..base }.dilation([2, 3]).padding([1, 3]), Images),
+        gradient("grad_images_odd", F16, odd, Images),
+        gradient("grad_images_groups", F16, groups, Images),
+        gradient("grad_images_depthwise", F32, ConvShape { channels: 40, ..base }.groups(40).padding([1, 1]), Images),
+        gradient("grad_images_far", F32, base.stride([9, 9]).padding([9, 12]), Images),
+        gradient("grad_images_product", F32, ConvShape { window: [1, 1], ..base }, Images),
+        gradient("grad_images_nothing", F32, ConvShape { filters: 0, ..base }, Images),
+        gradient("grad_filters_plain", F32, base, Filters),
+        gradient("grad_filters_strided", F16, strided, Filters),
+        gradient("grad_filters_dilated", F32, ConvShape { channels: 6, ..base }.dilation([2, 3]).padding([1, 3]), Filters),
+        gradient("grad_filters_odd", F16, odd, Filters),
+        gradient("grad_filters_groups", F16, groups, Filters),
+        gradient("grad_filters_depthwise", F32, ConvShape { channels: 40, ..base }.groups(40).padding([1, 1]), Filters),
+        gradient("grad_filters_product", F32, ConvShape { window: [1, 1], ..base }, Filters),
+        gradient("grad_filters_nothing", F32, ConvShape { images: 0, ..base }, Filters),
+    ]
+}
+
 /// Channels that are copied 16, 8, 4 and 2 bytes at a time; windows that reach over one side, or lie all in the padding.
 fn convolutions() -> Vec<Case> {
     let base = ConvShape::new(3, [9, 10, 8], [40, 3, 3]);
@@ -487,6 +532,7 @@ fn cases() -> Vec<Case> {
     .into_iter()
     .chain(rows::all())
     .chain(convolutions())
+    .chain(gradients())
     .collect()
 }
 
@@ -524,6 +570,8 @@ checks! {
     a_few_rows: "row";
     matrices_without_a_product: "pointwise";
     rows_that_are_patches_of_images: "conv_";
+    gradients_of_images: "grad_images";
+    gradients_of_filters: "grad_filters";
     rows_that_wait_for_what_they_come_to: "stages";
 }
 

@@ -118,7 +118,7 @@ impl Case {
                         layout.b()
                     }
                 }
-                (None, Operation::Convolution { .. }) => Order::RowMajor,
+                (None, Operation::Convolution { .. } | Operation::ConvolutionGradient { .. }) => Order::RowMajor,
                 (None, Operation::Pointwise { order, .. }) => order,
             };
             let mut buffer = Buffer::new(&slot, order, self.places.get(&*slot.name).copied().unwrap_or_default())?;

@@ -7,7 +7,7 @@ use postlude::prelude::*;
 use postlude::{Convolution, DType};
 
 /// Runs everything on a few separate threads, since compiling takes the time.
-fn run_all(cases: &[Case]) {
+pub fn run_all(cases: &[Case]) {
     let failures = std::thread::scope(|scope| {
         let per_thread = cases.len().div_ceil(8).max(1);
         let runs: Vec<_> = cases.chunks(per_thread).map(|part| scope.spawn(|| part.iter().for_each(Case::run))).collect();
@@ -41,7 +41,7 @@ fn cases(dtype: DType, mainloop: Mainloop, shapes: &[ConvShape]) -> Vec<Case> {
 }
 
 /// What every mainloop takes.
-fn shapes(channels: usize) -> Vec<ConvShape> {
+pub fn shapes(channels: usize) -> Vec<ConvShape> {
     let base = ConvShape::new(3, [13, 11, channels], [72, 3, 3]);
     vec![
         base,

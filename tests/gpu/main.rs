@@ -16,6 +16,7 @@ mod borrowed;
 mod cached;
 mod case;
 mod code;
+mod conv_gradients;
 mod convolutions;
 mod counts;
 mod cublaslt;

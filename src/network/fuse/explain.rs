@@ -38,10 +38,8 @@ impl Fused {
             match step {
                 Step::Kernel(kernel) => {
                     let what = match kernel.gemm.operation() {
-                        Operation::Product { .. } | Operation::Convolution { .. } => {
-                            format!("{} {}", kernel.gemm.operation(), kernel.shape)
-                        }
                         Operation::Pointwise { .. } => format!("over {} x {}", kernel.shape.m, kernel.shape.n),
+                        product => format!("{product} {}", kernel.shape),
                     };
                     let _ = writeln!(out, "kernel {at}: {} ({what})", kernel.title(&self.network));
                     self.explain_edges(&mut out, kernel);

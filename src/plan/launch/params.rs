@@ -192,10 +192,7 @@ impl Params {
         shifted_edges: bool,
     ) -> Params {
         let mut params = Params { fields: Vec::new(), size: 0 };
-        let operands = match operation {
-            Operation::Product { .. } | Operation::Convolution { .. } => 2,
-            Operation::Pointwise { .. } => 1,
-        };
+        let operands = if operation.multiplies() { 2 } else { 1 };
         for value in [FieldValue::M, FieldValue::N, FieldValue::K, FieldValue::Batch, FieldValue::Raster] {
             params.push(FieldType::Int, value);
         }
@@ -210,7 +207,7 @@ impl Params {
             params.push(FieldType::Long, FieldValue::OperandLd(i));
             params.push(FieldType::Long, FieldValue::OperandBatchStride(i));
         }
-        for field in PatchField::ALL.into_iter().filter(|_| operation.convolution().is_some()) {
+        for field in PatchField::ALL.into_iter().filter(|_| operation.patches().is_some()) {
             params.push(field.field_type(), FieldValue::Patch(field));
         }
         for (i, argument) in arguments.iter().enumerate().filter(|(i, _)| program.uses(*i)) {

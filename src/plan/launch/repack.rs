@@ -32,7 +32,7 @@ impl Repack {
     pub(in crate::plan) fn of(mainloop: Mainloop, operation: Operation, alignment: [usize; 2]) -> Option<Repack> {
         let transposed = Self::transposes(mainloop, operation);
         let operands = [0, 1].map(|i| alignment[i] < TMA_UNIT || transposed[i]);
-        let needed = mainloop == Mainloop::Sm90a && operation.convolution().is_none() && operands.contains(&true);
+        let needed = mainloop == Mainloop::Sm90a && operation.patches().is_none() && operands.contains(&true);
         needed.then_some(Repack { dtype: operation.dtype(), operands, transposed })
     }
 

@@ -345,6 +345,7 @@ impl Tile {
             let ping_pong = schedule == Schedule::PingPong;
             let rows = self.consumer_rows();
             let (a, Some(layout)) = (operation.dtype(), operation.layout()) else { return Some("it multiplies") };
+            let patches_rule = self.broken_rule_of_patches(operation);
             let halves = |extent: usize, k_major: bool, shared: usize| shared == 1 || !k_major || extent.is_multiple_of(16);
             return first_broken(&[
                 (matches!(consumers, 1 | 2) && (!ping_pong || consumers == 2), "one or two consumers, two for ping-pong"),
@@ -372,11 +373,7 @@ impl Tile {
                     "blocks of a cluster fetch whole halves",
                 ),
                 (alignment.iter().all(|a| *a >= TMA_UNIT), "TMA copies operands aligned to 16 bytes"),
-                (!self.spans_groups(operation), "a group of a convolution has filters for whole tiles of columns"),
-                (
-                    operation.convolution().is_none() || cluster[1] == 1 && !splits_k,
-                    "blocks of a cluster share the filters of a convolution, not its images",
-                ),
+                (patches_rule.is_none(), patches_rule.unwrap_or_default()),
             ]);
         }
         if let TileShape::Rows { group, span, together, .. } = self.shape {

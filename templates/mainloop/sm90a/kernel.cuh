@@ -64,7 +64,8 @@ DEVICE int thread_of_warpgroup() { return thread_of_block() & 127; }
 struct Tiles {
     u32 next, turns = 1;   // one of every `turns` of the block's tiles
     TileOrigin tile;
-{% if convolution %}    Window window;         // at the tile's first row
+{% if residues %}    TapsAlong down, right;   // that the pixels of the tile's rows meet
+{% endif %}{% if gathers_a %}    Window window;         // at the tile's first row
     int channel;           // the first one that its columns read
 {% endif %}
     DEVICE Tiles() : next(this_block() / CLUSTER) {}
@@ -92,7 +93,12 @@ struct Tiles {
 {% endif %}{% if shifted_edges %}        // The last tiles end where the output does, and overlap the tiles before.
         tile.row = min(tile.row, p.edge_row);
         tile.column = min(tile.column, p.edge_column);
-{% endif %}{% if convolution %}        window = window_at(p, tile.row);
+{% endif %}{% if residues %}        const Residue residue(p, tile.row);
+        down = taps_down(p, residue);
+        right = taps_right(p, residue);
+        window = box_at(p, residue, tile.row);
+        channel = first_channel(p, tile.column);
+{% elif gathers_a %}        window = window_at(p, tile.row);
         channel = first_channel(p, tile.column);
 {% endif %}{% if splits_k %}        tile.column += cluster_rank() * BN;
 {% endif %}        next += launched_blocks() / CLUSTER * turns;
@@ -234,10 +240,15 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
     const int sent = BY_WARPS ? __shfl_sync(~0u, first_row, 0) : 0;
     u32 loads = 0, stores = 0;
 {% if delayed_store %}    u32* place = nullptr;
+{% endif %}{% if residues %}    int pixels[BLOCKS_M][2];
+#pragma unroll
+    for (int i = 0; i < 2 * BLOCKS_M; ++i) pixels[i / 2][i % 2] =
+        pixel_of(p, tile.row + group_row + i / 2 * 64 + first_row + i % 2 * 8 + lane / 4);
 {% endif %}    auto strip = [&](int n, int m, int half, int part) {
         const int own = m * 64 + first_row + half * 8 + lane / 4, row = group_row + own;
         const int column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
-        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors,
+        return Strip{ {% if residues %}pixels[m][half]{% else %}tile.row + row{% endif %}, {# -#}
+                     tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors,
                      loads, stores, AT_BITS + group * BIT_BYTES, own{% if delayed_store %}, place{% endif %}};
     };
     if constexpr (VECTOR_BYTES > 0) mbarrier_wait(shared + VECTORS_FULL + (count & 1) * 8, count >> 1 & 1);
@@ -379,7 +390,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
             mbarrier_wait(shared + TURN + {% if reductions %}fresh(group){% else %}group{% endif %} * 8, turn_parity);
             turn_parity ^= 1;
         }
-        multiply(acc, at, blocks, group, [](u32) {});
+        multiply(acc, at, {% if residues %}blocks_of(p, tiles){% else %}blocks{% endif %}, group, [](u32) {});
         if constexpr (PING_PONG) at.skip(blocks);
 {% if splits_k %}        float own[BLOCKS_M][BN / 2];
         exchange(own, acc, count, group, tiles.next >= Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch));
@@ -405,7 +416,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         if (warp == 2 && p.k > 0 && elect_one()) {
             Tiles first;
             if (first.advance(p)) {
-{% if convolution %}                prefetch_filters(p, first);
+{% if convolution and not residues %}                prefetch_filters(p, first);
 {% endif %}{% if not weights_a and not convolution %}                prefetch_operand<true>(p, first);
 {% endif %}{% if not weights_b and not convolution %}                prefetch_operand<false>(p, first);
 {% endif %}            }

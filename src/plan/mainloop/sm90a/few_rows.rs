@@ -30,7 +30,7 @@ const TILES: usize = 24;
 /// Whether reading the operand on its longer side dominates a product's time.
 pub(in crate::plan) fn applies(operation: Operation, shape: Shape) -> bool {
     // A convolution reads its images again for each tap.
-    operation.convolution().is_none() && are_few(shape, operation.dtype().size())
+    operation.patches().is_none() && are_few(shape, operation.dtype().size())
 }
 
 fn are_few(shape: Shape, size: usize) -> bool {

@@ -10,12 +10,14 @@ use crate::dtype::DType;
 use crate::ir::axes::M;
 use crate::ir::{Operand, Order};
 use crate::plan::epilogue::operand_sums::lines;
+use crate::plan::mainloop::patches;
+use crate::plan::mainloop::sm90a::operand_maps::operand_maps;
 use crate::plan::mainloop::sm90a::smem::Sizes;
 use crate::plan::{
     ArgumentRuns, InstrKind, MapSource, Parts, Phase, Program, Schedule, Swizzle, TMA_UNIT, TensorMap, Tile, TileShape,
     lies_along_columns,
 };
-use crate::problem::{Layout, Operation};
+use crate::problem::Operation;
 use crate::target::Target;
 use serde::Serialize;
 use std::ops::RangeInclusive;
@@ -226,8 +228,16 @@ struct Needs {
 impl Needs {
     /// Places each operand in its chunk or slice, and adds its tensor map to `maps`, which begins with those of A and
     /// B.
-    fn of(program: &Program, runs: &[ArgumentRuns], tile: &Tile, chunk: usize, mut maps: Vec<TensorMap>) -> Needs {
-        let direct_store = is_direct_store(tile, program, runs, chunk);
+    /// A `scattered` matrix has no map.
+    fn of(
+        program: &Program,
+        runs: &[ArgumentRuns],
+        tile: &Tile,
+        chunk: usize,
+        mut maps: Vec<TensorMap>,
+        scattered: bool,
+    ) -> Needs {
+        let direct_store = is_direct_store(tile, program, runs, chunk) && !scattered;
         let mut matrix = |of, operand: Operand, argument: usize, read: bool, bytes: &mut usize| {
             let (map, size) = chunk_map(operand, argument, chunk);
             // Swizzle patterns repeat from multiples of 1024 bytes.
@@ -235,7 +245,7 @@ impl Needs {
             let at = bytes.next_multiple_of(align);
             let ArgumentRuns { alignment, whole } = runs[argument];
             let map = map
-                .filter(|_| alignment >= TMA_UNIT && (read || !direct_store))
+                .filter(|_| alignment >= TMA_UNIT && (read || !direct_store) && !scattered)
                 .map(|map| TensorMap { required: read || whole, ..map });
             *bytes = at + size.next_multiple_of(align);
             maps.extend(map);
@@ -306,11 +316,13 @@ impl Staging {
             return Err("it multiplies on Hopper".into());
         };
         let limit = target.shared_memory_per_block_opt_in() as usize;
+        // Rows of one remainder do not follow each other in memory.
+        let scattered = patches::has_residues(operation);
         // The fix-up of one tile's sums runs while the next tile's are taken.
         let sum_bytes = 4 * lines(&program.sums, tile).iter().sum::<usize>();
         // The needs of chunks with this many columns, and the number of chunks in a tile.
         let of_chunks = |chunk: usize| {
-            let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, operation, layout));
+            let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, operation, layout), scattered);
             let sizes = Sizes {
                 consumers,
                 ring: stage_bytes(tile, operation, bk),
@@ -322,7 +334,7 @@ impl Staging {
                 reduces: program.reductions.iter().any(|reduction| !reduction.is_total(tile)),
                 sums: sum_bytes,
                 partials: (tile.parts() - 1) * tile.consumer_rows() * tile.bn * size_of::<f32>(),
-                handed_over: delays_store(tile, program, runs),
+                handed_over: delays_store(tile, program, runs) && !scattered,
             };
             (needs, sizes, tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk))
         };
@@ -441,33 +453,6 @@ impl Staging {
 /// Whether a step loads bits.
 fn is_packed(program: &Program, step: usize) -> bool {
     matches!(program.steps[step].kind, InstrKind::Load { operand, .. } if operand.dtype.is_packed())
-}
-
-/// The maps of A and B: boxes of 128 bytes of K, or of M or N if K is the strided axis. Under multicast each block of a
-/// cluster fetches half of a box. Blocks that share K fetch everything that they multiply.
-fn operand_maps(tile: &Tile, operation: Operation, layout: Layout) -> Vec<TensorMap> {
-    let dtypes = operation.dtypes();
-    let sources = match operation {
-        Operation::Convolution { .. } => [MapSource::Patches, MapSource::Filters],
-        _ => [MapSource::Operand(0), MapSource::Operand(1)],
-    };
-    let [cluster_m, cluster_n] = match tile.shape {
-        TileShape::Sm90a { cluster, splits_k: false, .. } => cluster,
-        _ => [1; 2],
-    };
-    let operands = [
-        (tile.bm, layout.a() == Order::RowMajor, cluster_n),
-        (tile.multiplied_columns(), layout.b() == Order::ColumnMajor, cluster_m),
-    ];
-    let map = |(i, (extent, k_major, shared)): (usize, (usize, bool, usize))| TensorMap {
-        source: sources[i],
-        dtype: dtypes[i],
-        box_inner: panel_terms(dtypes[i]),
-        box_outer: if k_major { extent } else { 64 } / shared,
-        swizzle: Swizzle::B128,
-        required: true,
-    };
-    operands.into_iter().enumerate().map(map).collect()
 }
 
 /// The map of a chunk of a matrix, if its lines are long enough for one, and the chunk's bytes.
