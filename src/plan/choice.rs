@@ -11,7 +11,7 @@ use crate::plan::launch::raster;
 use crate::plan::mainloop::candidates::{
     Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_EIGHT_BITS, SM80_TF32, SUMS,
 };
-use crate::plan::mainloop::patches;
+use crate::plan::mainloop::{direct, patches};
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
 use crate::plan::mainloop::sm90a::few_rows;
 use crate::plan::{
@@ -213,6 +213,10 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
         for tile in made.iter().copied().chain(cost::tiles(size).filter(|tile| !made.contains(tile))) {
             consider(&tile, None, &on_hopper);
         }
+    } else if matches!(mainloop, Mainloop::Bands | Mainloop::Depthwise) {
+        for (tile, time) in direct::tiles(mainloop, request) {
+            consider(&tile, None, &|_| time);
+        }
     } else if mainloop == Mainloop::Rows {
         for (rank, tile) in (1u8..).zip(rows::tiles(request)) {
             consider(&tile, None, &|_| f64::from(rank));
@@ -276,9 +280,13 @@ pub(super) fn mainloops(
         }
         return usable;
     }
-    for mainloop in [Mainloop::Gemv, Mainloop::Sm90a, Mainloop::Sm80, Mainloop::Simt, Mainloop::Pointwise] {
+    for mainloop in Mainloop::BEST_FIRST {
         let why_not = match forced {
             Some(other) if other != mainloop => Some(format!("{other} was asked for")),
+            _ if matches!(mainloop, Mainloop::Bands | Mainloop::Depthwise) => {
+                let split = operation.convolution().filter(|of| of.shape() != shape).map(|_| "it has all of K".into());
+                split.or_else(|| direct::why_not(mainloop, operation, target, forced.is_some()))
+            }
             None if mainloop == Mainloop::Gemv && shape.m.min(shape.n) > FEW => {
                 Some(format!("for at most {FEW} rows or columns"))
             }
@@ -341,7 +349,7 @@ fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences
     let convolution = operation.convolution();
     match (mainloop, dtype) {
         (Mainloop::Gemv, _) if convolution.is_some() => Some("it reads matrices, and the operation is a convolution".into()),
-        (Mainloop::Simt | Mainloop::Gemv, _) => None,
+        (Mainloop::Simt | Mainloop::Gemv | Mainloop::Bands | Mainloop::Depthwise, _) => None,
         (Mainloop::Pointwise | Mainloop::Rows, _) => Some("the operation is a product".into()),
         (Mainloop::Sm80, _) if !target.has_cp_async_and_mma16() => {
             Some(format!("{target} has no cp.async and mma.sync.m16n8k16"))

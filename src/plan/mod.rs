@@ -180,7 +180,9 @@ impl KernelPlan {
                 (epilogue.clone(), problem.shape, operation)
             };
             let [first, second] = if transposed { [1, 0] } else { [0, 1] };
-            let alignment = [alignment[first], alignment[second]];
+            // What is read of A at once are neighbouring channels, of any groups.
+            let pixels = mainloop == Mainloop::Depthwise;
+            let alignment = if pixels { [aligned("a"), aligned("b")] } else { [alignment[first], alignment[second]] };
             let seen = if mainloop == Mainloop::Rows { pass::spread(&seen) } else { seen };
             let program = Program::of(&seen);
             let strip = strip(&seen, |name| aligned(name));
