@@ -45,14 +45,14 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if reductions %}{% include "prelude/monoids.cuh" %}{% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/reduce.cuh" %}
 {% include "epilogue/monoids.cuh" %}{% endif -%}
-{% if mainloop == "rows" %}{% if not reductions %}{% include "prelude/monoids.cuh" %}{# -#}
+{% if mainloop == "rows" or stages %}{% if not reductions %}{% include "prelude/monoids.cuh" %}{# -#}
     {% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/lanes.cuh" %}{% include "prelude/fold_lanes.cuh" %}{% include "epilogue/monoids.cuh" %}{% endif %}{# -#}
     {% include "prelude/rows.cuh" %}{% endif -%}
 {% if calls %}{% include "epilogue/calls.cuh" %}{% endif -%}
 {% include "epilogue/values.cuh" %}
 {% include "epilogue/phases.cuh" %}
-{% if mainloop == "rows" %}{% include "epilogue/stages.cuh" %}{% endif -%}
+{% if mainloop == "rows" or stages %}{% include "epilogue/stages.cuh" %}{% endif -%}
 {% if hopper %}{% include "epilogue/staged.cuh" %}{% endif -%}
 {% if operand_sums %}{% include "epilogue/operand_sums.cuh" %}{% endif -%}
 {% if mainloop == "simt" %}{% include "mainloop/simt.cuh" %}{% endif -%}

@@ -58,6 +58,7 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "mainloop/sm90a/produce.cuh",
     "mainloop/sm90a/patches.cuh",
     "mainloop/sm90a/stage.cuh",
+    "mainloop/sm90a/stages.cuh",
     "mainloop/sm90a/lockstep.cuh",
     "mainloop/sm90a/exchange.cuh",
     "mainloop/sm90a/move_accumulators.cuh",

@@ -103,6 +103,16 @@ impl Choice {
         self.verdicts.push(Verdict { candidate, chosen: false, reason: reason.into() });
     }
 
+    /// Records that the rows are reduced where the product is computed.
+    pub(super) fn whole_rows(&mut self, estimates: String) {
+        self.verdicts.push(Verdict { candidate: Considered::Rows, chosen: true, reason: estimates.into() });
+    }
+
+    /// The last reason why nothing was chosen, in words.
+    pub(super) fn last_reason(&self) -> Option<String> {
+        self.verdicts.iter().rev().find(|verdict| !verdict.chosen).map(|verdict| verdict.reason.to_string())
+    }
+
     /// Records the verdict on a split of K.
     pub(super) fn split(&mut self, parts: usize, chosen: bool, reason: String) {
         self.verdicts.push(Verdict { candidate: Considered::Split(parts), chosen, reason: reason.into() });
@@ -202,7 +212,8 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
         Ok(tile) => estimates.push((tile, estimate(&tile))),
         Err(obstacle) => choice.reject(Considered::Tile(*tile), obstacle),
     };
-    let few = mainloop == Mainloop::Sm90a && few_rows::applies(request.operation, request.shape);
+    let whole_rows = !request.program.stages.is_empty();
+    let few = mainloop == Mainloop::Sm90a && !whole_rows && few_rows::applies(request.operation, request.shape);
     let (inputs, model) = (request.cost_inputs(), CostModel::of(request.gpu.model, request.rows_begin_at_lines));
     let on_hopper = |tile: &Tile| if few { few_rows::estimate(tile, &inputs) } else { cost::estimate(tile, &inputs, model) };
     if let Some(tile) = request.preferences.tile {
@@ -267,7 +278,8 @@ pub(super) fn mainloops(
 ) -> Vec<Mainloop> {
     let forced = preferences.mainloop.or(preferences.tile.map(|t| t.mainloop()));
     let mut usable = Vec::new();
-    if rows::reduces(epilogue) {
+    let reduces = rows::reduces(epilogue);
+    if reduces && !operation.multiplies() {
         let why_not = match forced {
             Some(other) if other != Mainloop::Rows => {
                 Some(format!("{other} was asked for, and the epilogue uses what its rows come to"))
@@ -280,7 +292,7 @@ pub(super) fn mainloops(
         }
         return usable;
     }
-    for mainloop in Mainloop::BEST_FIRST {
+    for mainloop in Mainloop::BEST_FIRST.into_iter().filter(|mainloop| !reduces || *mainloop == Mainloop::Sm90a) {
         let why_not = match forced {
             Some(other) if other != mainloop => Some(format!("{other} was asked for")),
             _ if matches!(mainloop, Mainloop::Bands | Mainloop::Depthwise) => {
@@ -422,10 +434,13 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
     let TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k } = tile.shape else {
         return passes(0).map(|()| *tile);
     };
+    if !program.stages.is_empty() {
+        rows::fits_accumulators(tile, request)?;
+    }
     if splits_k && !program.sums.is_empty() {
         return Err("its blocks share K, and sums of an operand are taken by blocks that have all of it".into());
     }
-    let code = Code::of(program, tile, strip, request.fast_math).instructions;
+    let code = Code::of(program, tile, strip, request.fast_math).instructions * (1 + program.stages.len());
     if code > MOST_CODE && request.preferences.tile.is_none() {
         return Err(format!("its epilogue would be {code} instructions of code, which takes long to compile").into());
     }

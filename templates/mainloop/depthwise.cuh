@@ -42,27 +42,40 @@ DEVICE constexpr bool is_read(int pixel) {
     return false;
 }
 
-// Adds the products of a run's windows with the lines under them.
-DEVICE void multiply(const Params& p, Accum (&acc)[RUN][STRIP], const Accum* weights, int row, int column) {
-    const Window window = window_at(p, row);
-    const int left = row < p.m ? p.n - column : 0;   // channels from this one on
-    const Element* const images = static_cast<const Element*>(p.a) + column;
-    const bool is_whole = window.x >= 0 && window.x + PIXELS <= p.image_width;
-#pragma unroll (WINDOW_Y <= 3 ? WINDOW_Y : 1)
-    for (int r = 0; r < WINDOW_Y; ++r) {
-        const int y = window.y + r * p.dilation_y;
-        if (u32(y) >= u32(p.image_height)) continue;
-        const Element* const line = images + ((i64(window.image) * p.image_height + y) * p.image_width + window.x) * p.lda;
-        Vector pixels[PIXELS][VECTORS];
-        if (is_whole && left >= STRIP) {
+// The pixels of one line under a run's windows.
+using Pixels = Vector[PIXELS][VECTORS];
+// Without branches if strips are whole: `left`, the channels from the strip's first on, is then as many as a strip has, or none.
+template <bool WHOLE_STRIPS> DEVICE void load_pixels(const Params& p, Pixels& pixels, const Element* images, const Window& window,
+                                                     int left, int r) {
+    const int y = window.y + r * p.dilation_y;
+    const int inside = u32(y) < u32(p.image_height) ? left : 0;
+    const Element* const line = images + ((i64(window.image) * p.image_height + y) * p.image_width + window.x) * p.lda;
 #pragma unroll
-            for (int i = 0; i < PIXELS; ++i)
-                if (is_read(i)) load(pixels[i], line + i * p.lda, 1, STRIP);
+    for (int i = 0; i < PIXELS; ++i) {
+        if (!is_read(i)) continue;
+        const int count = u32(window.x + i) < u32(p.image_width) ? inside : 0;
+        if constexpr (WHOLE_STRIPS) {
+#pragma unroll
+            for (int v = 0; v < VECTORS; ++v) {
+                if (count > 0) load_wide<WIDTH>(pixels[i][v], line + i * p.lda + v * WIDTH);
+                else
+#pragma unroll
+                    for (int c = 0; c < Vector::CHUNKS; ++c) pixels[i][v].words[c] = {};
+            }
         } else {
-#pragma unroll
-            for (int i = 0; i < PIXELS; ++i)
-                if (is_read(i)) load(pixels[i], line + i * p.lda, 1, u32(window.x + i) < u32(p.image_width) ? left : 0);
+            load(pixels[i], line + i * p.lda, 1, count);
         }
+    }
+}
+// Adds the products of a run's windows with the lines under them. A line is on its way while the one before is multiplied.
+template <bool WHOLE_STRIPS> DEVICE void multiply(const Params& p, Accum (&acc)[RUN][STRIP], const Accum* weights, int row,
+                                                  int column) {
+    const Window window = window_at(p, row);
+    const int left = row < p.m ? p.n - column : 0;
+    const Element* const images = static_cast<const Element*>(p.a) + column;
+    Pixels lines[WINDOW_Y > 1 ? 2 : 1];
+    load_pixels<WHOLE_STRIPS>(p, lines[0], images, window, left, 0);
+    auto take = [&](const Pixels& pixels, int r) {
         Accum taps[WINDOW_X][STRIP];
 #pragma unroll
         for (int s = 0; s < WINDOW_X; ++s)
@@ -87,7 +100,17 @@ DEVICE void multiply(const Params& p, Accum (&acc)[RUN][STRIP], const Accum* wei
 #pragma unroll
                         for (int e = 0; e < STRIP; ++e) acc[q][e] = multiply_add(pixel[e], taps[s][e], acc[q][e]);
         }
+    };
+    // In pairs, so that the places of lines are known.
+    constexpr int LAST = WINDOW_Y - 1;
+#pragma unroll (WINDOW_Y <= 3 ? 2 : 1)
+    for (int r = 0; r < LAST; r += 2) {
+        load_pixels<WHOLE_STRIPS>(p, lines[1], images, window, left, r + 1);
+        take(lines[0], r);
+        if (r + 2 <= LAST) load_pixels<WHOLE_STRIPS>(p, lines[0], images, window, left, r + 2);
+        take(lines[1], r + 1);
     }
+    if constexpr (LAST % 2 == 0) take(lines[0], LAST);
 }
 
 DEVICE void visit(const Params& p, const TileValues& tile, const Accum* weights, int first, int column) {
@@ -103,7 +126,8 @@ DEVICE void visit(const Params& p, const TileValues& tile, const Accum* weights,
         for (int q = 0; q < RUN; ++q)
 #pragma unroll
             for (int e = 0; e < STRIP; ++e) acc[q][e] = Accum(0);
-        multiply(p, acc, weights, top, column);
+        if (p.n % STRIP == 0) multiply<true>(p, acc, weights, top, column);
+        else multiply<false>(p, acc, weights, top, column);
 #pragma unroll
         for (int group = 0; group < RUN; group += TOGETHER) {
             RowValues rows[TOGETHER];

@@ -290,5 +290,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kerne
     if (tile.batch >= p.batch) return;
     Accum acc[TILES_M][2 * PAIRS_N][4] = {};
     accumulate(p, tile, acc);
-    run_epilogue(p, tile, acc);
+    run_epilogue(p, tile, acc, shared_memory);
 }

@@ -1,4 +1,5 @@
 // ---- from accumulators to strips ----
+// No thread needs what lies where the slabs are, once all of the block have met.
 // Each warp passes its part through its own slab of shared memory, so that a thread owns STRIP consecutive columns and the
 // lanes of a warp are adjacent. If the mainloop's memory has room for the parts of all warps, the slab holds the whole part,
 // which frees the accumulators' registers for the epilogue. Otherwise it holds a power-of-two fraction of the rows at a time.
@@ -47,13 +48,13 @@ DEVICE void load_strip(Accum (&strip)[STRIP], const Accum* slab, int row, int in
     }
 }
 
-DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
+DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&acc)[TILES_M][2 * PAIRS_N][4], u8* slabs) {
     const int thread = thread_of_block(), lane = thread & 31, warp = thread >> 5;
     // If eight lanes' reads span two rows, these are two apart instead of one, so that they fall into different banks.
     const int line = lane / LANES, offset = STRIP == 8 && LANES == 4 ? (line & 1) << 1 | (line >> 1 & 1) | (line & 4) : line;
     const int first_row = tile.row + warp / WARPS_N * WARP_M + offset;
     const int first_column = tile.column + warp % WARPS_N * WARP_N + lane % LANES * STRIP;
-    Accum* slab = reinterpret_cast<Accum*>(shared_memory) + warp * SLAB_ROWS * SLAB_PITCH;
+    Accum* slab = reinterpret_cast<Accum*>(slabs) + warp * SLAB_ROWS * SLAB_PITCH;
 
     const TileValues values = epilogue_begin(p, tile.batch);
     ColumnValues columns[GROUPS];
@@ -76,7 +77,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
         }
     };
     fetch(0);
-    __syncthreads();   // the slabs overlay the operands
+    __syncthreads();   // the slabs may overlay the operands
     if constexpr (SLAB_ROWS == WARP_M) {
         store_slab(slab, lane, 0, acc);
         __syncwarp();

@@ -1,4 +1,6 @@
-// ---- rows: combines the states of the GROUP threads that share a row, so that each of them has the result ----
+{% if hopper %}// ---- rows: a quad of lanes holds the row of a tile, and each of its lanes gets the result ----
+template <class M> DEVICE typename M::State combine_row(const typename M::State& s, int&) { return fold_lanes<M, 1, 4>(s); }
+{% else %}// ---- rows: combines the states of the GROUP threads that share a row, so that each of them has the result ----
 constexpr int GROUP_WARPS = GROUP / 32;
 extern __shared__ __align__(16) u8 smem[];
 
@@ -18,4 +20,4 @@ template <class M> DEVICE typename M::State combine_row(typename M::State s, int
     }
     return s;
 }
-
+{% endif -%}

@@ -189,6 +189,19 @@ fn layout(name: &'static str, layout: Layout) -> Case {
     Case { name, gemm: Gemm::new(F32, layout, &epilogue.unwrap()), shapes, rasters: &[2, -2], tolerance: 1e-5 }
 }
 
+/// A filter for each channel, behind a bias, a residual and a sum over pixels: runs of several pixels, a channel that no strip
+/// is full of, padding on one side.
+fn depthwise(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F32.over(N)) + e.load("residual", dtype);
+        e.store("d", z, F32);
+        e.reduce("sums", z, Monoid::Max, F32.over(N));
+        e.reduce("rows", z, Monoid::Max, F32.over(M));
+    });
+    let conv = Conv::new(dtype, shape.groups(shape.channels), &epilogue.unwrap()).unwrap();
+    Case { name, gemm: conv.gemm().clone(), shapes: vec![conv.shape()], rasters: &[2, -1], tolerance: 1e-5 }
+}
+
 /// A tile whose threads have several groups of rows, which pass through shared memory one after the other.
 fn large_tile() -> Case {
     let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", F32), F32)).unwrap();
@@ -443,6 +456,9 @@ fn cases() -> Vec<Case> {
         layout("layout_nn", NN),
         layout("layout_nt", NT),
         layout("layout_tt", TT),
+        depthwise("depthwise_halves", F16, ConvShape::new(3, [11, 14, 72], [72, 3, 3]).padding([1, 1])),
+        depthwise("depthwise_floats", F32, ConvShape::new(2, [13, 16, 10], [10, 5, 4]).padding_of([2, 0, 0, 3]).stride([3, 2])),
+        depthwise("depthwise_apart", BF16, ConvShape::new(2, [9, 15, 33], [33, 2, 3]).padding([1, 2]).dilation([3, 2])),
         large_tile(),
         halves(),
         fast(),
@@ -518,6 +534,7 @@ checks! {
     masks_of_either_order: "masks";
     tables_along_every_axis: "gathers";
     operands_that_are_left_out: "left_out";
+    filters_of_one_channel: "depthwise";
     a_few_rows: "row";
     matrices_without_a_product: "pointwise";
     rows_that_are_patches_of_images: "conv_";

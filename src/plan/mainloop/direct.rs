@@ -18,10 +18,10 @@ use crate::target::Target;
 /// The most channels for which bands are chosen: those of more come by im2col maps, or 16 bytes at a time.
 const FEW_CHANNELS: usize = 16;
 /// The most K elements of a filter in shared memory.
-const MOST_TERMS: usize = 1024;
+const MOST_TERMS: usize = 384;
 /// The most pixels of a depthwise thread side by side, and registers that it may take for them.
 const LONGEST_RUN: usize = 8;
-const RUN_REGISTERS: usize = 150;
+const RUN_REGISTERS: usize = 224;
 /// The widest window of such a thread.
 const WIDEST_WINDOW: usize = 9;
 /// The most blocks of a multiprocessor that are worth waiting for: what a grid has to fill.
@@ -62,13 +62,23 @@ pub(in crate::plan) fn why_not(mainloop: Mainloop, operation: Operation, target:
 
 /// K as bands go through it: pairs of elements, row by row of the window, in whole steps of 16.
 const fn terms(of: &ConvShape) -> usize {
-    (of.window[0] * (of.window[1] * of.channels).next_multiple_of(2)).next_multiple_of(16)
+    (of.window[0] * (of.window[1] * of.channels + lean(of)).next_multiple_of(2)).next_multiple_of(16)
 }
 
 /// How many copies of a line there are. In the second one elements lie one further to the left, for windows that begin at
 /// odd elements: pairs are read as words.
 const fn copies(of: &ConvShape) -> usize {
     if (of.stride[1] * of.channels).is_multiple_of(2) { 1 } else { 2 }
+}
+
+/// How many elements each window begins before its first one, if all of them begin at odd elements: pairs do not.
+const fn lean(of: &ConvShape) -> usize {
+    if copies(of) == 1 { of.padding[2] * of.channels % 2 } else { 0 }
+}
+
+/// Elements of a line before the image's first: padding on the left, in whole pieces of 16 bytes.
+const fn lead(of: &ConvShape) -> usize {
+    (of.padding[2] * of.channels).next_multiple_of(8)
 }
 
 /// Pixels that a window spans.
@@ -80,7 +90,7 @@ const fn span(of: &ConvShape, i: usize) -> usize {
 fn line(convolution: &Convolution) -> usize {
     let (of, [_, q]) = (convolution.measures(), convolution.output());
     let pixels = (q.max(1) - 1) * of.stride[1] + span(&of, 1);
-    (pixels * of.channels + 1).next_multiple_of(8)
+    (lead(&of) - of.padding[2] * of.channels + pixels * of.channels + 1).next_multiple_of(8)
 }
 
 /// Lines, without copies, that the windows of so many neighbouring pixels reach at most. Images follow each other with all
@@ -114,9 +124,9 @@ fn band_tiles(convolution: &Convolution, request: &TileRequest<'_>) -> Vec<(Tile
         let each = bm * bn / 256 * (terms / 16) + lines * line / 24 + bn * terms / 96 + bm * bn / 24;
         (tile, waves(&tile, request) * each as f64)
     };
-    let wide = [([4, 1], 256, 2), ([4, 1], 128, 4), ([2, 1], 128, 4), ([2, 1], 64, 6)];
+    let wide = [([8, 1], 256, 2), ([4, 1], 256, 2), ([4, 1], 128, 3), ([2, 1], 64, 6)];
     let mut all: Vec<_> = wide.iter().map(|&(warps, bm, blocks)| make(bm, 64, warps, blocks)).collect();
-    all.extend([([4, 1], 256, 3), ([4, 1], 128, 5)].map(|(warps, bm, blocks)| make(bm, 32, warps, blocks)));
+    all.extend([([8, 1], 256, 2), ([4, 1], 256, 3), ([4, 1], 128, 4)].map(|(warps, bm, blocks)| make(bm, 32, warps, blocks)));
     all
 }
 
@@ -132,28 +142,33 @@ fn depthwise_tiles(convolution: &Convolution, dtype: DType, request: &TileReques
     const THREADS: usize = 128;
     let (of, [_, q]) = (convolution.measures(), convolution.output());
     let (strip, size) = (request.strip, dtype.size());
+    // Sums, a row of the window, two lines of pixels, addresses.
     let registers = |run: usize| {
         let words = dtype.value_type().storage().size() / 4;
-        (run + of.window[1]) * strip * words + pixels_under(&of, run) * (strip * size).div_ceil(4)
+        (run + of.window[1]) * strip * words + 2 * pixels_under(&of, run) * (strip * size).div_ceil(4) + 40
     };
     // Runs do not cross the end of a row of output pixels.
-    let fits = |run: &usize| q.is_multiple_of(*run) && registers(*run) <= RUN_REGISTERS;
-    let run = (1..=LONGEST_RUN).rev().find(fits).unwrap_or(1);
+    let fits = |run: &usize| q.is_multiple_of(*run) && (registers(*run) <= RUN_REGISTERS || *run == 1);
+    let taps = convolution.taps();
     let mut all = Vec::new();
-    for bn in [64, 32, 16].into_iter().filter(|bn| bn / strip <= 32 && bn >= &strip) {
-        for passes in [8, 4, 2, 1] {
-            let bm = THREADS / (bn / strip) * run * passes;
-            let shape = TileShape::Depthwise { run, taps: convolution.taps() };
-            let min_blocks = (65_536 / (THREADS * (registers(run) + 40))).clamp(1, 8);
-            let tile = Tile { bm, bn, shape, threads: THREADS, min_blocks };
-            // Columns behind the last channel, short pieces of a line of the cache, and lines that are read by two tiles.
-            let columns = (request.shape.n.div_ceil(bn) * bn) as f64 / request.shape.n.max(1) as f64;
-            let pieces = [1.0, 1.04, 1.3][usize::from(bn * size < 128) + usize::from(bn * size < 64)];
-            let rows = (bm as f64 / q.max(1) as f64).max(1.0) * of.stride[0] as f64;
-            let again = 1.0 + 0.15 * span(&of, 0).saturating_sub(of.stride[0]) as f64 / rows;
-            let idle = waves(&tile, request) * request.gpu.multiprocessors as f64
-                / crate::plan::choice::tiles(&tile, request.shape).max(1) as f64;
-            all.push((tile, columns * pieces * again * idle));
+    for run in (1..=LONGEST_RUN).rev().filter(fits).take(3) {
+        for bn in [64, 32, 16].into_iter().filter(|bn| bn / strip <= 32 && bn >= &strip) {
+            for passes in [1, 2, 4] {
+                let bm = THREADS / (bn / strip) * run * passes;
+                let min_blocks = (65_536 / (THREADS * registers(run).next_multiple_of(8))).clamp(1, 8);
+                let tile = Tile { bm, bn, shape: TileShape::Depthwise { run, taps }, threads: THREADS, min_blocks };
+                // Columns behind the last channel, short pieces of a line of the cache, lines that are read by two tiles, weights
+                // that are loaded for few pixels, and pixels that are read for few windows.
+                let columns = (request.shape.n.div_ceil(bn) * bn) as f64 / request.shape.n.max(1) as f64;
+                let pieces = [1.0, 1.04, 1.3][usize::from(bn * size < 128) + usize::from(bn * size < 64)];
+                let rows = (bm as f64 / q.max(1) as f64).max(1.0) * of.stride[0] as f64;
+                let again = 1.0 + 0.1 * span(&of, 0).saturating_sub(of.stride[0]) as f64 / rows;
+                let filled = 1.0 + 4.0 * taps as f64 / bm as f64;
+                let under = 1.0 + 0.1 * pixels_under(&of, run) as f64 / (run * of.stride[1]) as f64;
+                let tiles = crate::plan::choice::tiles(&tile, request.shape).max(1) as f64;
+                let idle = waves(&tile, request) * request.gpu.multiprocessors as f64 / tiles;
+                all.push((tile, columns * pieces * again * filled * under * idle));
+            }
         }
     }
     all
@@ -168,10 +183,10 @@ fn pixels_under(of: &ConvShape, run: usize) -> usize {
 }
 
 impl Tile {
-    /// Bytes of filters, places of pairs, places of rows, and lines.
+    /// Bytes of filters, places of pairs, and for two tiles places of rows, and lines.
     pub(super) fn band_memory(&self, size: usize) -> usize {
         let TileShape::Bands { lines, line, terms, .. } = self.shape else { return 0 };
-        self.bn.saturating_mul((terms + 8) * size) + terms * 4 + self.bm * 4 + lines.saturating_mul(line * size)
+        self.bn.saturating_mul((terms + 8) * size) + terms * 4 + 2 * self.bm * 4 + 2 * lines.saturating_mul(line * size)
     }
 
     /// The rule that a tile for convolutions breaks, if any.
@@ -225,7 +240,8 @@ impl Tile {
         let window = [("WINDOW_Y", of.window[0]), ("WINDOW_X", of.window[1]), ("STRIDE_X", of.stride[1]), ("DILATION_X", of.dilation[1])];
         match self.shape {
             TileShape::Bands { .. } => {
-                window.into_iter().chain([("CHANNELS", of.channels), ("COPIES", copies(&of))]).collect()
+                let bands = [("CHANNELS", of.channels), ("COPIES", copies(&of)), ("LEAN", lean(&of)), ("LEAD", lead(&of))];
+                window.into_iter().chain(bands).collect()
             }
             TileShape::Depthwise { .. } => window.into(),
             _ => Vec::new(),

@@ -260,7 +260,10 @@ impl Tile {
             TileShape::Sm80 { bk, stages, warps_m, warps_n } => {
                 self.with_slabs(stages * (self.bm + self.bn) * bk * dtype.size(), [warps_m, warps_n])
             }
-            TileShape::Bands { warps_m, warps_n, .. } => self.with_slabs(self.band_memory(dtype.size()), [warps_m, warps_n]),
+            TileShape::Bands { warps_m, warps_n, .. } => {
+                let [slabs, rows] = self.with_slabs(0, [warps_m, warps_n]);
+                [self.band_memory(dtype.size()) + slabs, rows]
+            }
             TileShape::Depthwise { taps, .. } => [word * taps * self.bn, 0],
             // A sum of every warp for each element, and the block's own sums if blocks add them up.
             TileShape::Gemv { cluster } => [word * self.bm * self.bn * (self.threads / 32 + usize::from(cluster > 1)), 0],
@@ -350,7 +353,7 @@ impl Tile {
         let least = match self.shape {
             TileShape::Simt { tm, tn, .. } => words * (tm * tn + 2 * (tm + tn)) + 24,
             TileShape::Sm80 { .. } | TileShape::Bands { .. } => self.bm * self.bn / self.threads + 64,
-            TileShape::Depthwise { .. } => self.accumulators() + 64,
+            TileShape::Depthwise { run, .. } => words * run * strip + 40,
             TileShape::Gemv { .. } => 40,
             TileShape::Sm90a { .. } | TileShape::Pointwise | TileShape::Rows { .. } => 32,
         };
