@@ -6,7 +6,8 @@
 //! which are more than the level-2 cache holds together; cuDNN's algorithms are timed by PyTorch (benchmark mode), its
 //! tensors are `channels_last`. A figure is the median over the rounds of the ratio of times inside a round: above 1
 //! Postlude is faster. `-- --batch 32` selects, `-- --tiles 4` also times the tiles that are estimated to come next,
-//! `-- --tune` runs the fastest of all that fit, `-- --layers TEXT` selects layers by name.
+//! `-- --tune` runs the fastest of all that fit, `-- --layers TEXT` selects layers by name,
+//! `-- --epilogues 2` takes the first two.
 //!
 //! Without a GPU it says why it does nothing; without PyTorch it times Postlude alone.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -247,6 +248,7 @@ struct Options {
     tiles: usize,
     tune: bool,
     rounds: usize,
+    epilogues: usize,
     measured: bool,
 }
 
@@ -258,7 +260,8 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
     if let Some(peer) = peer {
         peer.prepare(layer, sets, launches)?;
     }
-    let does = epilogues(layer)?;
+    let mut does = epilogues(layer)?;
+    does.truncate(options.epilogues);
     let (mut contenders, mut plans, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
     for does in &does {
         let conv = Conv::of(F16, convolution, &does.epilogue);
@@ -316,7 +319,7 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
         }
         println!("  {}", contenders[*first].name);
     }
-    for i in firsts[0] + 1..firsts[1] {
+    for i in firsts[0] + 1..firsts.get(1).copied().unwrap_or(copy) {
         let Spread { median: ratio, .. } = Spread::of_ratios(&seconds[i], &seconds[firsts[0]]);
         println!("    {ratio:.3} times the chosen one's time: {}", contenders[i].name);
     }
@@ -337,7 +340,9 @@ fn main() {
     // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
     let measured = args.iter().any(|arg| arg == "--bench");
     let tune = args.iter().any(|arg| arg == "--tune");
-    let options = Options { tiles: number("--tiles").unwrap_or(0), tune, rounds: number("--rounds").unwrap_or(ROUNDS), measured };
+    let [tiles, rounds, epilogues] = [("--tiles", 0), ("--rounds", ROUNDS), ("--epilogues", usize::MAX)]
+        .map(|(name, default)| number(name).unwrap_or(default));
+    let options = Options { tiles, tune, rounds, epilogues, measured };
     let peer = Peer::start().and_then(|mut peer| peer.versions().map(|versions| (peer, versions)));
     match &peer {
         Ok((_, versions)) => println!("{device:?}, {versions}"),

@@ -1,5 +1,12 @@
 {% if hopper %}// ---- rows: a quad of lanes holds the row of a tile, and each of its lanes gets the result ----
 template <class M> DEVICE typename M::State combine_row(const typename M::State& s, int&) { return fold_lanes<M, 1, 4>(s); }
+// Hides from the compiler how values came about. It computes what follows from them again, instead of keeping the results of a
+// stage for all accumulators until the next one needs them: that would take twice the registers.
+template <class T> DEVICE void renew(T& values) {
+    u32* const words = reinterpret_cast<u32*>(&values);
+#pragma unroll
+    for (int i = 0; i < int(sizeof(T) / 4); ++i) asm volatile("" : "+r"(words[i]));
+}
 {% else %}// ---- rows: combines the states of the GROUP threads that share a row, so that each of them has the result ----
 constexpr int GROUP_WARPS = GROUP / 32;
 extern __shared__ __align__(16) u8 smem[];

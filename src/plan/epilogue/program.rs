@@ -308,6 +308,11 @@ impl Program {
         (0..self.steps.len()).filter(move |&s| self.steps[s].phase == phase && !self.is_inline(s))
     }
 
+    /// The stores of matrices, by their number. Vectors along rows are stored with what rows come to.
+    pub(crate) fn matrix_stores(&self) -> impl Iterator<Item = (usize, &Store)> {
+        self.stores.iter().enumerate().filter(|(_, store)| store.operand.axes.is_matrix())
+    }
+
     /// What a phase loads: the step, the argument and the operand.
     pub(in crate::plan) fn loads_of(&self, phase: Phase) -> impl Iterator<Item = (usize, usize, Operand)> {
         self.of_phase(phase).filter_map(|step| match self.steps[step].kind {

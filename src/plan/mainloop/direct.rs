@@ -21,7 +21,7 @@ const FEW_CHANNELS: usize = 16;
 const MOST_TERMS: usize = 384;
 /// The most pixels of a depthwise thread side by side, and registers that it may take for them.
 const LONGEST_RUN: usize = 8;
-const RUN_REGISTERS: usize = 224;
+const RUN_REGISTERS: usize = 216;
 /// The widest window of such a thread.
 const WIDEST_WINDOW: usize = 9;
 /// The most blocks of a multiprocessor that are worth waiting for: what a grid has to fill.
@@ -145,7 +145,7 @@ fn depthwise_tiles(convolution: &Convolution, dtype: DType, request: &TileReques
     // Sums, a row of the window, two lines of pixels, addresses.
     let registers = |run: usize| {
         let words = dtype.value_type().storage().size() / 4;
-        (run + of.window[1]) * strip * words + 2 * pixels_under(&of, run) * (strip * size).div_ceil(4) + 40
+        (run + of.window[1]) * strip * words + 2 * pixels_under(&of, run) * (strip * size).div_ceil(4) + 24
     };
     // Runs do not cross the end of a row of output pixels.
     let fits = |run: &usize| q.is_multiple_of(*run) && (registers(*run) <= RUN_REGISTERS || *run == 1);
