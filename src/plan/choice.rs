@@ -108,9 +108,13 @@ impl Choice {
         self.verdicts.push(Verdict { candidate: Considered::Rows, chosen: true, reason: estimates.into() });
     }
 
-    /// The last reason why nothing was chosen, in words.
-    pub(super) fn last_reason(&self) -> Option<String> {
-        self.verdicts.iter().rev().find(|verdict| !verdict.chosen).map(|verdict| verdict.reason.to_string())
+    /// Why none of the tiles of an accepted width was chosen, or no mainloop, in words.
+    pub(super) fn reason(&self, accepts: impl Fn(&Tile) -> bool) -> Option<String> {
+        let fits = |verdict: &&Verdict| match verdict.candidate {
+            Considered::Tile(tile) => accepts(&tile),
+            considered => considered == Considered::Mainloop(Mainloop::Sm90a),
+        };
+        self.verdicts.iter().find(fits).map(|verdict| verdict.reason.to_string())
     }
 
     /// Records the verdict on a split of K.

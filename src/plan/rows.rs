@@ -97,7 +97,7 @@ pub(super) fn in_one(request: &PlanRequest<'_>) -> Result<KernelPlan, String> {
         return Err(format!("a row of {row} elements lies in several tiles of up to {WIDEST}"));
     }
     KernelPlan::whole(request).map_err(|error| match error {
-        PlanError::NoTile(choice) => choice.last_reason().unwrap_or_else(|| "no tile fits".into()),
+        PlanError::NoTile(choice) => choice.reason(|tile| tile.bn >= row).unwrap_or_else(|| "no tile fits".into()),
         other => other.to_string(),
     })
 }

@@ -1,7 +1,7 @@
 {% if hopper %}// ---- rows: a quad of lanes holds the row of a tile, and each of its lanes gets the result ----
 template <class M> DEVICE typename M::State combine_row(const typename M::State& s, int&) { return fold_lanes<M, 1, 4>(s); }
-// Hides from the compiler how values came about. It computes what follows from them again, instead of keeping the results of a
-// stage for all accumulators until the next one needs them: that would take twice the registers.
+// Hides from the compiler how values came about. It then computes again what follows from them and an accumulator, instead of
+// keeping it for all accumulators until the next stage needs it: cheap values are not worth the registers.
 template <class T> DEVICE void renew(T& values) {
     u32* const words = reinterpret_cast<u32*>(&values);
 #pragma unroll

@@ -126,7 +126,7 @@ fn band_tiles(convolution: &Convolution, request: &TileRequest<'_>) -> Vec<(Tile
     };
     let wide = [([8, 1], 256, 2), ([4, 1], 256, 2), ([4, 1], 128, 3), ([2, 1], 64, 6)];
     let mut all: Vec<_> = wide.iter().map(|&(warps, bm, blocks)| make(bm, 64, warps, blocks)).collect();
-    all.extend([([8, 1], 256, 2), ([4, 1], 256, 3), ([4, 1], 128, 4)].map(|(warps, bm, blocks)| make(bm, 32, warps, blocks)));
+    all.extend([([4, 1], 256, 3), ([8, 1], 256, 2), ([4, 1], 128, 4)].map(|(warps, bm, blocks)| make(bm, 32, warps, blocks)));
     all
 }
 
@@ -157,17 +157,16 @@ fn depthwise_tiles(convolution: &Convolution, dtype: DType, request: &TileReques
                 let bm = THREADS / (bn / strip) * run * passes;
                 let min_blocks = (65_536 / (THREADS * registers(run).next_multiple_of(8))).clamp(1, 8);
                 let tile = Tile { bm, bn, shape: TileShape::Depthwise { run, taps }, threads: THREADS, min_blocks };
-                // Columns behind the last channel, short pieces of a line of the cache, lines that are read by two tiles, weights
-                // that are loaded for few pixels, and pixels that are read for few windows.
+                // Columns behind the last channel; pixels that are read for few windows; few warps; short pieces of a line of the
+                // cache; tiles that lie far apart (`docs/measurements/0052-few-channels.md`).
                 let columns = (request.shape.n.div_ceil(bn) * bn) as f64 / request.shape.n.max(1) as f64;
-                let pieces = [1.0, 1.04, 1.3][usize::from(bn * size < 128) + usize::from(bn * size < 64)];
-                let rows = (bm as f64 / q.max(1) as f64).max(1.0) * of.stride[0] as f64;
-                let again = 1.0 + 0.1 * span(&of, 0).saturating_sub(of.stride[0]) as f64 / rows;
-                let filled = 1.0 + 4.0 * taps as f64 / bm as f64;
-                let under = 1.0 + 0.1 * pixels_under(&of, run) as f64 / (run * of.stride[1]) as f64;
+                let under = 1.0 + 0.6 * pixels_under(&of, run) as f64 / (run * of.stride[1]) as f64;
+                let warps = [1.6, 1.27, 1.04, 1.0][min_blocks.min(4) - 1];
+                let pieces = if bn * size < 128 { 1.02 } else { 1.0 };
+                let apart = 1.0 + 0.03 * (passes - 1) as f64;
                 let tiles = crate::plan::choice::tiles(&tile, request.shape).max(1) as f64;
                 let idle = waves(&tile, request) * request.gpu.multiprocessors as f64 / tiles;
-                all.push((tile, columns * pieces * again * filled * under * idle));
+                all.push((tile, columns * under * warps * pieces * apart * idle));
             }
         }
     }

@@ -18,6 +18,6 @@
 #pragma unroll
     for (int i = 0; i < 2 * BLOCKS_M; ++i) {
         epilogue_reduce_{{ stage.number }}(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0), turn);
-        renew(rows[i / 2][i % 2]);
-    }
+{% if not stage.keeps %}        renew(rows[i / 2][i % 2]);
+{% endif %}    }
 {% endfor -%}
