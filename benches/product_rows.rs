@@ -24,14 +24,8 @@ use std::sync::Arc;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// M, N and K.
-const SHAPES: [[usize; 3]; 6] = [
-    [16384, 256, 2048],
-    [16384, 256, 4096],
-    [32768, 128, 2048],
-    [65536, 64, 2048],
-    [8192, 256, 8192],
-    [32768, 200, 2048],
-];
+const SHAPES: [[usize; 3]; 6] =
+    [[16384, 256, 2048], [16384, 256, 4096], [32768, 128, 2048], [65536, 64, 2048], [8192, 256, 8192], [32768, 200, 2048]];
 const ROUNDS: usize = 11;
 /// Launches of a graph, and seconds of a slice.
 const LAUNCHES: usize = 10;
@@ -63,7 +57,14 @@ impl Memory {
             Ok(all)
         };
         let (a, b, vector) = (noise(m * k)?, noise(n * k)?, noise(n)?);
-        Ok(Memory { a, b, d: stream.alloc_zeros(m * n)?, wide: stream.alloc_zeros(m * n)?, vector, rows: [stream.alloc_zeros(m)?, stream.alloc_zeros(m)?] })
+        Ok(Memory {
+            a,
+            b,
+            d: stream.alloc_zeros(m * n)?,
+            wide: stream.alloc_zeros(m * n)?,
+            vector,
+            rows: [stream.alloc_zeros(m)?, stream.alloc_zeros(m)?],
+        })
     }
 }
 

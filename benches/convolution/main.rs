@@ -287,7 +287,11 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
         }
     }
     let copy = contenders.len();
-    contenders.push(Contender { name: "copy".into(), runs: Runs::Copy(capture_copies(stream, &mut operands, launches)?), repeats: 1 });
+    contenders.push(Contender {
+        name: "copy".into(),
+        runs: Runs::Copy(capture_copies(stream, &mut operands, launches)?),
+        repeats: 1,
+    });
     let mut peers = vec![None; does.len()];
     for (does, at) in does.iter().zip(&mut peers).filter(|(does, _)| peer.is_some() && !does.peer.is_empty()) {
         *at = Some(contenders.len());
@@ -355,11 +359,25 @@ fn main() {
     let only = value("--layers").unwrap_or_default();
     let outcome = device.context().new_stream().map_err(Into::into).and_then(|stream| {
         for images in batches {
-            let dense = LAYERS.iter().map(|&[size, channels, filters, window, stride, padding]| {
-                Layer { images, size, channels, filters, window, stride, padding, groups: 1 }
+            let dense = LAYERS.iter().map(|&[size, channels, filters, window, stride, padding]| Layer {
+                images,
+                size,
+                channels,
+                filters,
+                window,
+                stride,
+                padding,
+                groups: 1,
             });
-            let depthwise = DEPTHWISE.iter().map(|&[size, channels, window, stride, padding]| {
-                Layer { images, size, channels, filters: channels, window, stride, padding, groups: channels }
+            let depthwise = DEPTHWISE.iter().map(|&[size, channels, window, stride, padding]| Layer {
+                images,
+                size,
+                channels,
+                filters: channels,
+                window,
+                stride,
+                padding,
+                groups: channels,
             });
             for layer in dense.chain(depthwise) {
                 if layer.to_string().contains(&only) {

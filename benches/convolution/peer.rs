@@ -49,8 +49,8 @@ impl Peer {
     /// Prepares a layer, and graphs of so many launches that turn through so many sets of images.
     pub fn prepare(&mut self, layer: &Layer, sets: usize, launches: usize) -> Result<()> {
         let Layer { images: n, size, channels: c, filters: k, window: r, stride, padding, groups } = *layer;
-        let case = json!({ "n": n, "h": size, "w": size, "c": c, "k": k, "r": r, "s": r, "stride": stride, "padding": padding, "groups": groups,
-            "sets": sets, "launches": launches });
+        let case = json!({ "n": n, "h": size, "w": size, "c": c, "k": k, "r": r, "s": r, "stride": stride, "padding": padding,
+            "groups": groups, "sets": sets, "launches": launches });
         self.ask(&json!({ "case": case })).map(|_| ())
     }
 

@@ -11,9 +11,9 @@ use crate::plan::launch::raster;
 use crate::plan::mainloop::candidates::{
     Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_EIGHT_BITS, SM80_TF32, SUMS,
 };
-use crate::plan::mainloop::{direct, patches};
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
 use crate::plan::mainloop::sm90a::few_rows;
+use crate::plan::mainloop::{direct, patches};
 use crate::plan::{
     ArgumentRuns, Code, Considered, MOST_CHUNK, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Reason, Repack, Staging,
     TMA_UNIT, Tile, TileShape, Verdict, rows,
@@ -444,7 +444,8 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
     if splits_k && !program.sums.is_empty() {
         return Err("its blocks share K, and sums of an operand are taken by blocks that have all of it".into());
     }
-    let code = Code::of(program, tile, strip, request.fast_math).instructions * (1 + program.stages.len());
+    let of_stages = tile.accumulators() * (program.cost_of_stages(request.fast_math) as usize + 2 * program.stages.len());
+    let code = Code::of(program, tile, strip, request.fast_math).instructions + of_stages;
     if code > MOST_CODE && request.preferences.tile.is_none() {
         return Err(format!("its epilogue would be {code} instructions of code, which takes long to compile").into());
     }

@@ -18,7 +18,7 @@ use crate::target::Target;
 /// The most channels for which bands are chosen: those of more come by im2col maps, or 16 bytes at a time.
 const FEW_CHANNELS: usize = 16;
 /// The most K elements of a filter in shared memory.
-const MOST_TERMS: usize = 384;
+const MOST_TERMS: usize = 400;
 /// The most pixels of a depthwise thread side by side, and registers that it may take for them.
 const LONGEST_RUN: usize = 8;
 const RUN_REGISTERS: usize = 216;
@@ -175,7 +175,8 @@ fn depthwise_tiles(convolution: &Convolution, dtype: DType, request: &TileReques
 
 /// Pixels of a line that a run of windows reads.
 fn pixels_under(of: &ConvShape, run: usize) -> usize {
-    let mut under: Vec<usize> = (0..run).flat_map(|q| (0..of.window[1]).map(move |s| q * of.stride[1] + s * of.dilation[1])).collect();
+    let mut under: Vec<usize> =
+        (0..run).flat_map(|q| (0..of.window[1]).map(move |s| q * of.stride[1] + s * of.dilation[1])).collect();
     under.sort_unstable();
     under.dedup();
     under.len()
@@ -236,7 +237,8 @@ impl Tile {
     pub(crate) fn patch_constants(&self, operation: Operation) -> Vec<(&'static str, usize)> {
         let Some(convolution) = operation.convolution() else { return Vec::new() };
         let of = convolution.measures();
-        let window = [("WINDOW_Y", of.window[0]), ("WINDOW_X", of.window[1]), ("STRIDE_X", of.stride[1]), ("DILATION_X", of.dilation[1])];
+        let window =
+            [("WINDOW_Y", of.window[0]), ("WINDOW_X", of.window[1]), ("STRIDE_X", of.stride[1]), ("DILATION_X", of.dilation[1])];
         match self.shape {
             TileShape::Bands { .. } => {
                 let bands = [("CHANNELS", of.channels), ("COPIES", copies(&of)), ("LEAN", lean(&of)), ("LEAD", lead(&of))];

@@ -250,8 +250,7 @@ impl Needs {
         if !loads.iter().all(|load| is_packed(program, load.of)) {
             load_bytes = load_bytes.next_multiple_of(1024);
         }
-        let of_kind =
-            |packed: bool| program.matrix_stores().filter(move |(_, store)| store.operand.dtype.is_packed() == packed);
+        let of_kind = |packed: bool| program.matrix_stores().filter(move |(_, store)| store.operand.dtype.is_packed() == packed);
         let stores: Vec<Staged> =
             of_kind(false).map(|(i, store)| matrix(i, store.operand, store.argument, false, &mut store_bytes)).collect();
         let by_warps = stores.iter().all(|staged| {
