@@ -33,7 +33,8 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% endfor -%}
 {% if overlaps %}constexpr bool CONSTANT_A = {{ constant_a }}, CONSTANT_B = {{ constant_b }};
 {% include "prelude/overlap.cuh" %}{% endif -%}
-{% if hopper or mainloop == "sm80" or mainloop == "bands" or reductions or operand_sums or stages %}{% include "prelude/fresh.cuh" %}{% endif -%}
+{% if hopper or mainloop == "sm80" or mainloop == "bands" or reductions or operand_sums or stages %}{# -#}
+    {% include "prelude/fresh.cuh" %}{% endif -%}
 {% if reductions or operand_sums %}{% include "prelude/fence.cuh" %}{% endif -%}
 {% if hopper %}{% include "prelude/hopper.cuh" %}
 {% include "prelude/staging.cuh" %}{% if packed %}{% include "prelude/staging_bits.cuh" %}{% endif %}{% endif %}

@@ -94,7 +94,7 @@ pub(super) fn in_one(request: &PlanRequest<'_>) -> Result<KernelPlan, String> {
         return Err("the images of a convolution are rows, and its reductions go over M".into());
     }
     if row > WIDEST {
-        return Err(format!("a row of {row} elements lies in several tiles of up to {WIDEST}"));
+        return Err(format!("a row lies in several tiles: it has {row} elements, and a tile up to {WIDEST}"));
     }
     KernelPlan::whole(request).map_err(|error| match error {
         PlanError::NoTile(choice) => choice.reason(|tile| tile.bn >= row).unwrap_or_else(|| "no tile fits".into()),

@@ -1,5 +1,5 @@
-// The part of CUDA that the kernels of `simt`, `gemv`, `pointwise`, `depthwise` and `bands` need, on a processor. The threads of a block are
-// coroutines that switch at __syncthreads, __syncwarp and shuffles. Blocks run one after the other.
+// The part of CUDA that the kernels of `simt`, `gemv`, `pointwise`, `depthwise` and `bands` need, on a processor. The threads of
+// a block are coroutines that switch at __syncthreads, __syncwarp and shuffles. Blocks run one after the other.
 //
 // This exposes faults that a GPU may hide. Buffers end at unmapped memory, and shared memory begins as NaNs. A barrier
 // that some threads miss ends the program. Threads run in both orders, so results differ if a barrier is missing.
@@ -224,8 +224,8 @@ alignas(1024) unsigned char smem[256 << 10];
 #define shared_memory smem
 static inline uint64_t __cvta_generic_to_shared(const void* p) { return static_cast<const unsigned char*>(p) - smem; }
 
-// Shared memory by addresses, asynchronous copies, which are done at once, and tensor cores: a lane leaves its registers where the
-// others of its warp find them.
+// Shared memory by addresses, asynchronous copies, which are done at once, and tensor cores: a lane leaves its registers where
+// the others of its warp find them.
 namespace ptx {
 static inline unsigned char* at_shared(unsigned address, unsigned bytes) {
     if (address % bytes != 0 || address + bytes > sizeof smem) emulated::fail("an address in shared memory is out of place");
@@ -264,12 +264,14 @@ static inline void ldmatrix(unsigned (&r)[4], unsigned address, bool transposed)
     const unsigned lane = threadIdx.x % 32;
     for (unsigned i = 0; i < 4; ++i)
         for (unsigned half = 0; half < 2; ++half) {
-            const unsigned along = lane % 4 * 2 + half, row = transposed ? along : lane / 4, column = transposed ? lane / 4 : along;
+            const unsigned along = lane % 4 * 2 + half;
+            const unsigned row = transposed ? along : lane / 4, column = transposed ? lane / 4 : along;
             std::memcpy(reinterpret_cast<char*>(&r[i]) + 2 * half, at_shared(warp[i * 8 + row].words[0], 16) + 2 * column, 2);
         }
     emulated::meet(emulated::At::warp);
 }
-static inline void ldmatrix_sync_aligned_m8n8_x4_shared_b16(unsigned& a, unsigned& b, unsigned& c, unsigned& d, unsigned address) {
+static inline void ldmatrix_sync_aligned_m8n8_x4_shared_b16(unsigned& a, unsigned& b, unsigned& c, unsigned& d,
+                                                            unsigned address) {
     unsigned r[4];
     ldmatrix(r, address, false);
     a = r[0], b = r[1], c = r[2], d = r[3];
