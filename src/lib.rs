@@ -273,7 +273,7 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | softmax | [`softmax_over`](Expr::softmax_over), [`recipes::softmax`](build::recipes::softmax): over a matrix one kernel, behind a product two; behind it in one not yet |
+//! | softmax | [`softmax_over`](Expr::softmax_over), [`recipes::softmax`](build::recipes::softmax): over a matrix one kernel, behind a product one where a tile has whole rows, otherwise two |
 //! | layer norm, RMS norm | [`recipes::layer_norm`](build::recipes::layer_norm), [`recipes::rms_norm`](build::recipes::rms_norm), or what you make of [`mean_over`](Expr::mean_over) |
 //! | cross-entropy | [`recipes::cross_entropy`](build::recipes::cross_entropy), with its gradient |
 //! | argmax, argmin | [`Monoid::ArgMax`], [`Monoid::ArgMin`] |

@@ -6,8 +6,8 @@
 //! which are more than the level-2 cache holds together; cuDNN's algorithms are timed by PyTorch (benchmark mode), its
 //! tensors are `channels_last`. A figure is the median over the rounds of the ratio of times inside a round: above 1
 //! Postlude is faster. `-- --batch 32` selects, `-- --tiles 4` also times the tiles that are estimated to come next,
-//! `-- --tune` runs the fastest of all that fit, `-- --layers TEXT` selects layers by name. `-- --gradients` measures the
-//! gradients of the images and of the filters instead.
+//! `-- --tune` runs the fastest of all that fit, `-- --layers TEXT` selects layers by name, `-- --epilogues 2` takes the first
+//! two. `-- --gradients` measures the gradients of the images and of the filters instead.
 //!
 //! Without a GPU it says why it does nothing; without PyTorch it times Postlude alone.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -50,27 +50,29 @@ pub struct Layer {
     pub window: usize,
     pub stride: usize,
     pub padding: usize,
+    pub groups: usize,
 }
 
 impl fmt::Display for Layer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Layer { images, size, channels, filters, window, stride, .. } = *self;
+        let Layer { images, size, channels, filters, window, stride, groups, .. } = *self;
         let step = if stride == 1 { String::new() } else { format!(" s{stride}") };
-        write!(f, "{window}x{window}{step} {size}x{size} {channels} -> {filters}, batch {images}")
+        let depth = if groups > 1 { "depthwise " } else { "" };
+        write!(f, "{depth}{window}x{window}{step} {size}x{size} {channels} -> {filters}, batch {images}")
     }
 }
 
 impl Layer {
     fn shape(&self) -> ConvShape {
-        let Layer { images, size, channels, filters, window, stride, padding } = *self;
+        let Layer { images, size, channels, filters, window, stride, padding, groups } = *self;
         let shape = ConvShape::new(images, [size, size, channels], [filters, window, window]);
-        shape.stride([stride; 2]).padding([padding; 2])
+        shape.stride([stride; 2]).padding([padding; 2]).groups(groups)
     }
 }
 
 /// Size, channels, filters, window, stride, padding: the layers of ResNet-50 (the first comes last), one of VGG, one of
 /// MobileNet, one of U-Net.
-const LAYERS: [[usize; 6]; 14] = [
+const LAYERS: [[usize; 6]; 17] = [
     [56, 64, 64, 3, 1, 1],
     [28, 128, 128, 3, 1, 1],
     [14, 256, 256, 3, 1, 1],
@@ -85,6 +87,21 @@ const LAYERS: [[usize; 6]; 14] = [
     [14, 512, 512, 1, 1, 0],
     [64, 128, 256, 3, 1, 1],
     [224, 3, 64, 7, 2, 3],
+    [224, 3, 32, 3, 2, 1],
+    [224, 3, 64, 3, 1, 1],
+    [224, 4, 64, 7, 2, 3],
+];
+
+/// Size, channels, window, stride, padding of depthwise layers: of MobileNet, EfficientNet and ConvNeXt.
+const DEPTHWISE: [[usize; 5]; 8] = [
+    [112, 32, 3, 1, 1],
+    [112, 64, 3, 2, 1],
+    [56, 128, 3, 1, 1],
+    [28, 256, 3, 2, 1],
+    [14, 512, 3, 1, 1],
+    [7, 960, 3, 1, 1],
+    [28, 240, 5, 1, 2],
+    [56, 96, 7, 1, 3],
 ];
 
 /// An epilogue, and cuDNN's word for the same.
@@ -208,12 +225,14 @@ struct Contender {
 enum Runs {
     Ours(CudaGraph),
     Theirs(&'static str),
+    /// A copy of as many bytes as the layer reads and writes together.
+    Copy(CudaGraph),
 }
 
 impl Contender {
     fn slice(&self, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, launches: usize) -> Result<f64> {
         let graph = match (&self.runs, peer) {
-            (Runs::Ours(graph), _) => graph,
+            (Runs::Ours(graph) | Runs::Copy(graph), _) => graph,
             (Runs::Theirs(name), Some(peer)) => return peer.slice(name, self.repeats),
             (Runs::Theirs(_), None) => return Err("no peer".into()),
         };
@@ -239,10 +258,32 @@ fn capture(stream: &Arc<CudaStream>, plan: &Plan, does: &Does, operands: &mut Op
     graph.ok_or_else(|| "nothing was captured".into())
 }
 
+/// Copies between the sets' outputs, of half the bytes that a launch reads and writes: each byte is read and written.
+fn capture_copies(stream: &Arc<CudaStream>, operands: &mut Operands, launches: usize) -> Result<CudaGraph> {
+    stream.synchronize()?;
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+    let (mut copied, count) = (Ok(()), operands.sets.len());
+    for turn in 0..launches {
+        let [a, from, to] = &mut operands.sets[turn % count];
+        let len = (a.len() + to.len()) / 2;
+        let whole = len.min(to.len());
+        copied = copied.and(stream.memcpy_dtod(&from.slice(..whole), &mut to.slice_mut(..whole)));
+        if len > whole {
+            let half = a.len() / 2;
+            let (low, mut high) = a.split_at_mut(half);
+            copied = copied.and(stream.memcpy_dtod(&low.slice(..len - whole), &mut high.slice_mut(..len - whole)));
+        }
+    }
+    let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)?;
+    copied?;
+    graph.ok_or_else(|| "nothing was captured".into())
+}
+
 struct Options {
     tiles: usize,
     tune: bool,
     rounds: usize,
+    epilogues: usize,
     measured: bool,
     gradients: bool,
 }
@@ -255,7 +296,8 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
     if let Some(peer) = peer {
         peer.prepare(layer, options.gradients, sets, launches)?;
     }
-    let does = if options.gradients { gradients()? } else { epilogues(layer)? };
+    let mut does = if options.gradients { gradients()? } else { epilogues(layer)? };
+    does.truncate(options.epilogues);
     let (mut contenders, mut plans, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
     for does in &does {
         let conv = match does.of {
@@ -285,6 +327,12 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
             plans.push(plan);
         }
     }
+    let copy = contenders.len();
+    contenders.push(Contender {
+        name: "copy".into(),
+        runs: Runs::Copy(capture_copies(stream, &mut operands, launches)?),
+        repeats: 1,
+    });
     let mut peers = vec![None; does.len()];
     for (does, at) in does.iter().zip(&mut peers).filter(|(does, _)| peer.is_some() && !does.peer.is_empty()) {
         *at = Some(contenders.len());
@@ -309,7 +357,8 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
         let rate = 2.0 * (m * n) as f64 * k as f64 / time / 1e12;
         let plain = does_all.iter().position(|other| other.of == does.of && other.name.ends_with("plain")).unwrap_or(0);
         let over = Spread::of_ratios(&seconds[*first], &seconds[firsts[plain]]).median;
-        print!("  {:24} {:7.1} us {rate:4.0} TFLOP/s, {over:.3} of plain", does.name, time * 1e6);
+        let copied = Spread::of_ratios(&seconds[copy], &seconds[*first]).median;
+        print!("  {:24} {:7.1} us {rate:4.0} TFLOP/s, {over:.3} of plain, {copied:.3} of a copy's speed", does.name, time * 1e6);
         if let Some(peer) = peer {
             let Spread { median: ratio, low, high } = Spread::of_ratios(&seconds[*peer], &seconds[*first]);
             print!(", cuDNN ({}) {:.1} us: {ratio:.3} [{low:.3}, {high:.3}]", does.peer, median(&seconds[*peer]) * 1e6);
@@ -317,8 +366,7 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
         println!("  {}", contenders[*first].name);
     }
     for (at, first) in firsts.iter().enumerate() {
-        let end = firsts.get(at + 1).copied().unwrap_or(plans.len());
-        for i in first + 1..end {
+        for i in first + 1..firsts.get(at + 1).copied().unwrap_or(copy) {
             let Spread { median: ratio, .. } = Spread::of_ratios(&seconds[i], &seconds[*first]);
             println!("    {ratio:.3} times the chosen one's time: {}", contenders[i].name);
         }
@@ -341,8 +389,9 @@ fn main() {
     let measured = args.iter().any(|arg| arg == "--bench");
     let tune = args.iter().any(|arg| arg == "--tune");
     let gradients = args.iter().any(|arg| arg == "--gradients");
-    let (tiles, rounds) = (number("--tiles").unwrap_or(0), number("--rounds").unwrap_or(ROUNDS));
-    let options = Options { tiles, tune, rounds, measured, gradients };
+    let [tiles, rounds, epilogues] = [("--tiles", 0), ("--rounds", ROUNDS), ("--epilogues", usize::MAX)]
+        .map(|(name, default)| number(name).unwrap_or(default));
+    let options = Options { tiles, tune, rounds, epilogues, measured, gradients };
     let peer = Peer::start().and_then(|mut peer| peer.versions().map(|versions| (peer, versions)));
     match &peer {
         Ok((_, versions)) => println!("{device:?}, {versions}"),
@@ -355,8 +404,27 @@ fn main() {
     let only = value("--layers").unwrap_or_default();
     let outcome = device.context().new_stream().map_err(Into::into).and_then(|stream| {
         for images in batches {
-            for [size, channels, filters, window, stride, padding] in LAYERS {
-                let layer = Layer { images, size, channels, filters, window, stride, padding };
+            let dense = LAYERS.iter().map(|&[size, channels, filters, window, stride, padding]| Layer {
+                images,
+                size,
+                channels,
+                filters,
+                window,
+                stride,
+                padding,
+                groups: 1,
+            });
+            let depthwise = DEPTHWISE.iter().map(|&[size, channels, window, stride, padding]| Layer {
+                images,
+                size,
+                channels,
+                filters: channels,
+                window,
+                stride,
+                padding,
+                groups: channels,
+            });
+            for layer in dense.chain(depthwise) {
                 if layer.to_string().contains(&only) {
                     run(&device, &stream, &mut peer, &layer, &options)?;
                 }

@@ -48,9 +48,9 @@ impl Peer {
 
     /// Prepares a layer or its gradients, and graphs of so many launches that turn through so many sets of images.
     pub fn prepare(&mut self, layer: &Layer, gradients: bool, sets: usize, launches: usize) -> Result<()> {
-        let Layer { images: n, size, channels: c, filters: k, window: r, stride, padding } = *layer;
+        let Layer { images: n, size, channels: c, filters: k, window: r, stride, padding, groups } = *layer;
         let case = json!({ "n": n, "h": size, "w": size, "c": c, "k": k, "r": r, "s": r, "stride": stride, "padding": padding,
-            "sets": sets, "launches": launches, "gradients": gradients });
+            "groups": groups, "sets": sets, "launches": launches, "gradients": gradients });
         self.ask(&json!({ "case": case })).map(|_| ())
     }
 

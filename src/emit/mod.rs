@@ -316,9 +316,10 @@ fn context(plan: &KernelPlan) -> Context {
     let written = |list: fn(&Staging) -> &Vec<Staged>| {
         staged(list).map(|s| matrix(plan, s, printer.store(s.of, &program.stores[s.of]))).collect()
     };
-    let matrices = program.stores.iter().enumerate().filter(|(_, store)| store.operand.axes.is_matrix());
+    let matrices = program.matrix_stores();
     let packed_accumulator = plan.operation.dtype().is_packed();
     let mut constants = plan.tile.constants(plan.operation.dtype(), !program.sums.is_empty());
+    constants.extend(plan.tile.patch_constants(plan.operation));
     constants.extend(plan.staging.iter().flat_map(Staging::constants));
     if !program.sums.is_empty() {
         constants.push(("MOST_PARTS", plan::MOST_PARTS));

@@ -11,9 +11,9 @@ use crate::plan::launch::raster;
 use crate::plan::mainloop::candidates::{
     Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_EIGHT_BITS, SM80_TF32, SUMS,
 };
-use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
 use crate::plan::mainloop::sm90a::few_rows;
+use crate::plan::mainloop::{direct, patches};
 use crate::plan::{
     ArgumentRuns, Code, Considered, MOST_CHUNK, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Reason, Repack, Staging,
     TMA_UNIT, Tile, TileShape, Verdict, rows,
@@ -101,6 +101,20 @@ impl Choice {
 
     fn reject(&mut self, candidate: Considered, reason: impl Into<Reason>) {
         self.verdicts.push(Verdict { candidate, chosen: false, reason: reason.into() });
+    }
+
+    /// Records that the rows are reduced where the product is computed.
+    pub(super) fn whole_rows(&mut self, estimates: String) {
+        self.verdicts.push(Verdict { candidate: Considered::Rows, chosen: true, reason: estimates.into() });
+    }
+
+    /// Why none of the tiles of an accepted width was chosen, or no mainloop, in words.
+    pub(super) fn reason(&self, accepts: impl Fn(&Tile) -> bool) -> Option<String> {
+        let fits = |verdict: &&Verdict| match verdict.candidate {
+            Considered::Tile(tile) => accepts(&tile),
+            considered => considered == Considered::Mainloop(Mainloop::Sm90a),
+        };
+        self.verdicts.iter().find(fits).map(|verdict| verdict.reason.to_string())
     }
 
     /// Records the verdict on a split of K.
@@ -202,7 +216,8 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
         Ok(tile) => estimates.push((tile, estimate(&tile))),
         Err(obstacle) => choice.reject(Considered::Tile(*tile), obstacle),
     };
-    let few = mainloop == Mainloop::Sm90a && few_rows::applies(request.operation, request.shape);
+    let whole_rows = !request.program.stages.is_empty();
+    let few = mainloop == Mainloop::Sm90a && !whole_rows && few_rows::applies(request.operation, request.shape);
     let (inputs, model) = (request.cost_inputs(), CostModel::of(request.gpu.model, request.rows_begin_at_lines));
     let on_hopper = |tile: &Tile| if few { few_rows::estimate(tile, &inputs) } else { cost::estimate(tile, &inputs, model) };
     if let Some(tile) = request.preferences.tile {
@@ -212,6 +227,10 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
         let made = if few && size == 2 { few_rows::tiles(&inputs) } else { Vec::new() };
         for tile in made.iter().copied().chain(cost::tiles(size).filter(|tile| !made.contains(tile))) {
             consider(&tile, None, &on_hopper);
+        }
+    } else if matches!(mainloop, Mainloop::Bands | Mainloop::Depthwise) {
+        for (tile, time) in direct::tiles(mainloop, request) {
+            consider(&tile, None, &|_| time);
         }
     } else if mainloop == Mainloop::Rows {
         for (rank, tile) in (1u8..).zip(rows::tiles(request)) {
@@ -263,7 +282,8 @@ pub(super) fn mainloops(
 ) -> Vec<Mainloop> {
     let forced = preferences.mainloop.or(preferences.tile.map(|t| t.mainloop()));
     let mut usable = Vec::new();
-    if rows::reduces(epilogue) {
+    let reduces = rows::reduces(epilogue);
+    if reduces && !operation.multiplies() {
         let why_not = match forced {
             Some(other) if other != Mainloop::Rows => {
                 Some(format!("{other} was asked for, and the epilogue uses what its rows come to"))
@@ -276,9 +296,13 @@ pub(super) fn mainloops(
         }
         return usable;
     }
-    for mainloop in [Mainloop::Gemv, Mainloop::Sm90a, Mainloop::Sm80, Mainloop::Simt, Mainloop::Pointwise] {
+    for mainloop in Mainloop::BEST_FIRST.into_iter().filter(|mainloop| !reduces || *mainloop == Mainloop::Sm90a) {
         let why_not = match forced {
             Some(other) if other != mainloop => Some(format!("{other} was asked for")),
+            _ if matches!(mainloop, Mainloop::Bands | Mainloop::Depthwise) => {
+                let split = operation.convolution().filter(|of| of.shape() != shape).map(|_| "it has all of K".into());
+                split.or_else(|| direct::why_not(mainloop, operation, target, forced.is_some()))
+            }
             None if mainloop == Mainloop::Gemv && shape.m.min(shape.n) > FEW => {
                 Some(format!("for at most {FEW} rows or columns"))
             }
@@ -348,7 +372,7 @@ fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences
         (Mainloop::Gemv, _) if operation.patches().is_some() => {
             Some("it reads matrices, and the operation is a convolution".into())
         }
-        (Mainloop::Simt | Mainloop::Gemv, _) => None,
+        (Mainloop::Simt | Mainloop::Gemv | Mainloop::Bands | Mainloop::Depthwise, _) => None,
         (Mainloop::Pointwise | Mainloop::Rows, _) => Some("the operation is a product".into()),
         (Mainloop::Sm80, _) if !target.has_cp_async_and_mma16() => {
             Some(format!("{target} has no cp.async and mma.sync.m16n8k16"))
@@ -421,10 +445,14 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
     let TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k } = tile.shape else {
         return passes(0).map(|()| *tile);
     };
+    if !program.stages.is_empty() {
+        rows::fits_accumulators(tile, request)?;
+    }
     if splits_k && !program.sums.is_empty() {
         return Err("its blocks share K, and sums of an operand are taken by blocks that have all of it".into());
     }
-    let code = Code::of(program, tile, strip, request.fast_math).instructions;
+    let of_stages = tile.accumulators() * (program.cost_of_stages(request.fast_math) as usize + 2 * program.stages.len());
+    let code = Code::of(program, tile, strip, request.fast_math).instructions + of_stages;
     if code > MOST_CODE && request.preferences.tile.is_none() {
         return Err(format!("its epilogue would be {code} instructions of code, which takes long to compile").into());
     }

@@ -62,8 +62,8 @@ fn price(tile: &Tile) -> Price {
         // The loop over K is unrolled once for each row.
         Mainloop::Gemv if tile.bm > 1 => Price { kernel: 230.0, thousand: 110.0, store: 8.0, word: 45.0, sum: 0.0 },
         Mainloop::Gemv => Price { kernel: 95.0, thousand: 57.0, store: 8.0, word: 45.0, sum: 0.0 },
-        Mainloop::Simt => Price { kernel: 150.0, thousand: 48.0, store: 36.0, word: 80.0, sum: 65.0 },
-        Mainloop::Sm80 => Price { kernel: 200.0, thousand: 110.0, store: 36.0, word: 58.0, sum: 32.0 },
+        Mainloop::Simt | Mainloop::Depthwise => Price { kernel: 150.0, thousand: 48.0, store: 36.0, word: 80.0, sum: 65.0 },
+        Mainloop::Sm80 | Mainloop::Bands => Price { kernel: 200.0, thousand: 110.0, store: 36.0, word: 58.0, sum: 32.0 },
         Mainloop::Sm90a => Price { kernel: 190.0, thousand: 125.0, store: 30.0, word: 90.0, sum: 135.0 },
     }
 }
@@ -112,6 +112,7 @@ impl Copies {
                 }
             }
             TileShape::Gemv { .. } => Copies { visit: strip, column: strip, row: 1 },
+            TileShape::Depthwise { run, .. } => Copies { visit: strip * run, column: strip, row: run },
             TileShape::Rows { group, span, together, .. } => {
                 let visits = span / (group * strip).max(1);
                 Copies { visit: strip * visits * together, column: strip * visits, row: together }

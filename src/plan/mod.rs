@@ -172,6 +172,7 @@ impl KernelPlan {
         };
         let begins = [begins_at_line("a"), begins_at_line("b")];
         let mut choice = Choice::default();
+        let reduces = rows::reduces(&epilogue);
         let usable = choice::mainloops(operation, problem.shape, alignment, target, preferences, &epilogue, &mut choice);
         // The plan with a mainloop, of the problem as it is or transposed, or the obstacles to it.
         let attempt = |mainloop: Mainloop, transposed: bool, mut choice: Choice| {
@@ -181,8 +182,10 @@ impl KernelPlan {
                 (epilogue.clone(), problem.shape, operation)
             };
             let [first, second] = if transposed { [1, 0] } else { [0, 1] };
-            let alignment = [alignment[first], alignment[second]];
-            let seen = if mainloop == Mainloop::Rows { pass::spread(&seen) } else { seen };
+            // What is read of A at once are neighbouring channels, of any groups.
+            let pixels = mainloop == Mainloop::Depthwise;
+            let alignment = if pixels { [aligned("a"), aligned("b")] } else { [alignment[first], alignment[second]] };
+            let seen = if reduces { pass::spread(&seen) } else { seen };
             let program = Program::of(&seen);
             let strip = strip(&seen, |name| aligned(name));
             let repack = Repack::of(mainloop, operation, alignment);
@@ -268,7 +271,7 @@ impl KernelPlan {
                 outgrows_cache,
                 // With copies before the kernel, an early start cost up to 15 %.
                 programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && repack.is_none(),
-                weights: few_rows::ahead(operation, shape).filter(|_| hidden),
+                weights: few_rows::ahead(operation, shape).filter(|_| hidden && !reduces),
                 rows_begin_at_lines,
                 constant,
                 choice,
@@ -276,10 +279,10 @@ impl KernelPlan {
         };
         for mainloop in usable {
             let transposed = match mainloop {
-                Mainloop::Rows => rows::is_transposed(&epilogue)?,
+                _ if reduces => rows::is_transposed(&epilogue)?,
                 _ => prefers_transposed(operation, &epilogue, mainloop, problem.shape),
             };
-            let few = few_rows::applies(operation, problem.shape);
+            let few = !reduces && few_rows::applies(operation, problem.shape);
             let before = (few && mainloop == Mainloop::Sm90a).then(|| choice.clone());
             match attempt(mainloop, transposed, choice) {
                 Ok(plan) => {
@@ -430,6 +433,12 @@ impl KernelPlan {
             let work = rows.div_ceil(m).checked_mul(columns.div_ceil(n))?.checked_mul(shape.batch)?;
             let clusters = work.min(self.tile.clusters_at_once(self.gpu.multiprocessors));
             return (work <= i32::MAX as usize).then_some([(clusters * m * n) as u32, 1, 1]);
+        }
+        if let TileShape::Bands { .. } = self.tile.shape {
+            // Each block keeps its columns.
+            let lines = (self.gpu.multiprocessors * self.tile.min_blocks / columns.max(1)).clamp(1, rows.max(1));
+            let blocks = lines.checked_mul(columns)?;
+            return (blocks <= i32::MAX as usize).then_some([blocks as u32, 1, 1]);
         }
         let tiles = rows.checked_mul(columns)?.checked_mul(self.tile.cluster())?;
         let slices = shape.batch.div_ceil(65_535).max(1);

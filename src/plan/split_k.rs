@@ -34,6 +34,8 @@ pub struct SplitK {
     pub sums: Operand,
     /// The kernel that multiplies, with a batch entry for each part.
     pub product: Box<KernelPlan>,
+    /// Why the rows are not reduced in the product's own kernel.
+    pub why: String,
 }
 
 /// The inputs of a plan.
@@ -113,8 +115,8 @@ pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     }
 }
 
-/// Plans an epilogue that uses the results of its rows' reductions behind a product, whose tiles have parts of rows.
-/// The product stores its accumulators.
+/// Plans an epilogue that uses the results of its rows' reductions behind a product. If no tile has whole rows, the product
+/// stores its accumulators.
 fn behind_product(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     if request.epilogue.summed_operand().is_some() {
         let why = "it sums an operand of the product beside them".into();
@@ -127,8 +129,39 @@ fn behind_product(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
             let why = "the kernel that reduces rows adds up no parts".into();
             Err(PlanError::Split { parts, why })
         }
-        _ => in_parts(request, 1, String::new()),
+        _ => {
+            let one = rows::in_one(request);
+            if let Ok(one) = &one
+                && request.preferences.tile.is_some()
+            {
+                return Ok(one.clone());
+            }
+            let mut two = in_parts(request, 1, String::new())?;
+            let why = match one {
+                Err(why) => why,
+                Ok(mut one) => {
+                    let [whole, product] = [&one, two.product()].map(|plan| plan.choice.nanoseconds().unwrap_or(0) as f64);
+                    let parts = product + second(&two, request.problem.shape);
+                    let estimates = format!("in one kernel {:.1} us, in two {:.1} us", whole / 1e3, parts / 1e3);
+                    if whole <= parts {
+                        one.choice.whole_rows(estimates);
+                        return Ok(one);
+                    }
+                    format!("two are estimated to be faster: {estimates}")
+                }
+            };
+            if let Some(split) = &mut two.split {
+                split.why = why;
+            }
+            Ok(two)
+        }
     }
+}
+
+/// Estimated nanoseconds of a kernel that reads what the product stores.
+fn second(two: &KernelPlan, shape: Shape) -> f64 {
+    let bytes = two.split.as_ref().map_or(0, |split| split.bytes(shape));
+    1e9 * (LAUNCH + 2.0 * bytes as f64 / BANDWIDTH)
 }
 
 /// Why K of a problem cannot be split.
@@ -250,7 +283,7 @@ fn in_parts(request: &PlanRequest<'_>, parts: usize, reason: String) -> Result<K
         preferences: Preferences { math, programmatic, ..Preferences::default() },
         parts,
     })?;
-    let split = SplitK { parts, operation, sums, product: Box::new(product) };
+    let split = SplitK { parts, operation, sums, product: Box::new(product), why: String::new() };
     if parts > 1 {
         plan.choice.split(parts, true, reason);
     }

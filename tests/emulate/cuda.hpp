@@ -1,5 +1,5 @@
-// The part of CUDA that the kernels of `simt`, `gemv` and `pointwise` need, on a processor. The threads of a block are
-// coroutines that switch at __syncthreads, __syncwarp and shuffles. Blocks run one after the other.
+// The part of CUDA that the kernels of `simt`, `gemv`, `pointwise`, `depthwise` and `bands` need, on a processor. The threads of
+// a block are coroutines that switch at __syncthreads, __syncwarp and shuffles. Blocks run one after the other.
 //
 // This exposes faults that a GPU may hide. Buffers end at unmapped memory, and shared memory begins as NaNs. A barrier
 // that some threads miss ends the program. Threads run in both orders, so results differ if a barrier is missing.
@@ -17,6 +17,7 @@ struct Index { unsigned x, y, z; };
 static Index threadIdx, blockIdx, gridDim;
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct alignas(8) uint2 { unsigned x, y; };
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 namespace emulated {
 
@@ -220,6 +221,95 @@ static inline void tanh_approx_f32(float& y, float x) {
 // Dynamic shared memory. Kernels and reductions each have a name for it.
 alignas(1024) unsigned char smem[256 << 10];
 #define reduction_memory smem
+#define shared_memory smem
+static inline uint64_t __cvta_generic_to_shared(const void* p) { return static_cast<const unsigned char*>(p) - smem; }
+
+// Shared memory by addresses, asynchronous copies, which are done at once, and tensor cores: a lane leaves its registers where
+// the others of its warp find them.
+namespace ptx {
+static inline unsigned char* at_shared(unsigned address, unsigned bytes) {
+    if (address % bytes != 0 || address + bytes > sizeof smem) emulated::fail("an address in shared memory is out of place");
+    return smem + address;
+}
+static inline void ld_shared_b32(unsigned& y, unsigned address) { std::memcpy(&y, at_shared(address, 4), 4); }
+static inline void ld_shared_v2_b32(unsigned& x, unsigned& y, unsigned address) {
+    std::memcpy(&x, at_shared(address, 8), 4), std::memcpy(&y, smem + address + 4, 4);
+}
+static inline void st_shared_b32(unsigned address, unsigned x) { std::memcpy(at_shared(address, 4), &x, 4); }
+static inline void st_shared_v4_b32(unsigned address, unsigned x, unsigned y, unsigned z, unsigned w) {
+    const unsigned words[4] = {x, y, z, w};
+    std::memcpy(at_shared(address, 16), words, 16);
+}
+static inline void cp_async_ca_shared_global(unsigned to, const void* from, int bytes, int valid) {
+    unsigned char* const place = at_shared(to, unsigned(bytes));
+    std::memset(place, 0, size_t(bytes));
+    if (valid > 0 && reinterpret_cast<uintptr_t>(from) % unsigned(bytes) != 0) emulated::fail("a copy begins out of place");
+    if (valid > 0) std::memcpy(place, from, size_t(valid));
+}
+static inline void cp_async_cg_shared_global_L2__128B(unsigned to, const void* from, int valid) {
+    cp_async_ca_shared_global(to, from, 16, valid);
+}
+static inline void cp_async_commit_group() {}
+static inline void cp_async_wait_group(int) {}
+
+struct Registers { unsigned words[6]; };
+static std::vector<Registers> registers(1024);
+static inline const Registers* of_warp(const Registers& own) {
+    registers[threadIdx.x] = own;
+    emulated::meet(emulated::At::warp);
+    return &registers[threadIdx.x / 32 * 32];
+}
+static inline void ldmatrix(unsigned (&r)[4], unsigned address, bool transposed) {
+    const Registers* const warp = of_warp({{address}});
+    const unsigned lane = threadIdx.x % 32;
+    for (unsigned i = 0; i < 4; ++i)
+        for (unsigned half = 0; half < 2; ++half) {
+            const unsigned along = lane % 4 * 2 + half;
+            const unsigned row = transposed ? along : lane / 4, column = transposed ? lane / 4 : along;
+            std::memcpy(reinterpret_cast<char*>(&r[i]) + 2 * half, at_shared(warp[i * 8 + row].words[0], 16) + 2 * column, 2);
+        }
+    emulated::meet(emulated::At::warp);
+}
+static inline void ldmatrix_sync_aligned_m8n8_x4_shared_b16(unsigned& a, unsigned& b, unsigned& c, unsigned& d,
+                                                            unsigned address) {
+    unsigned r[4];
+    ldmatrix(r, address, false);
+    a = r[0], b = r[1], c = r[2], d = r[3];
+}
+static inline void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(unsigned& a, unsigned& b, unsigned& c, unsigned& d,
+                                                                  unsigned address) {
+    unsigned r[4];
+    ldmatrix(r, address, true);
+    a = r[0], b = r[1], c = r[2], d = r[3];
+}
+// `PER` elements a word: d += a * b, with K twice four words.
+template <int PER, class Widen> static void mma(float* d[4], const Registers& own, Widen widen) {
+    const Registers* const warp = of_warp(own);
+    const unsigned lane = threadIdx.x % 32;
+    for (unsigned i = 0; i < 4; ++i) {
+        const unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        double sum = *d[i];
+        for (unsigned word = 0; word < 8; ++word)
+            for (unsigned e = 0; e < PER; ++e) {
+                const unsigned a = warp[row % 8 * 4 + word % 4].words[row / 8 + word / 4 * 2];
+                const unsigned b = warp[column * 4 + word % 4].words[4 + word / 4];
+                sum += widen(a, e) * widen(b, e);
+            }
+        *d[i] = float(sum);
+    }
+    emulated::meet(emulated::At::warp);
+}
+#define MMA(NAME, PER, WIDEN)                                                                                                  \
+    static inline void NAME(float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned a2, unsigned a3,    \
+                            unsigned b0, unsigned b1) {                                                                        \
+        float* d[4] = {&d0, &d1, &d2, &d3};                                                                                    \
+        mma<PER>(d, {{a0, a1, a2, a3, b0, b1}}, [](unsigned word, unsigned e) -> double { return WIDEN; });                    \
+    }
+MMA(mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32, 2, double(same_bits<_Float16>((unsigned short)(word >> 16 * e))))
+MMA(mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32, 2, double(__uint_as_float(word >> 16 * e << 16)))
+MMA(mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32, 1, double(__uint_as_float(word & ~0x1fffu)))
+static inline void cvt_rna_tf32_f32(unsigned& y, float x) { y = (__float_as_uint(x) + 0x1000u) & ~0x1fffu; }
+}  // namespace ptx
 
 #define __fdividef(a, b) ((a) / (b))
 #define __CUDA_ARCH__ 800

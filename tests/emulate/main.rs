@@ -1,7 +1,7 @@
 //! Kernels on a processor: the rendered text is compiled as C++ and compared with the reference, without a GPU.
 //!
-//! This covers the parts of kernels without tensor cores: `simt`, `gemv` and `pointwise`, with the epilogue, the order
-//! of tiles, the guards at the edges, masks and reductions that all mainloops share. `cuda.hpp` says how. Two launches
+//! This covers `simt`, `gemv`, `pointwise`, `depthwise` and, with tensor cores, `bands`, with the epilogue, the order of tiles,
+//! the guards at the edges, masks and reductions that all mainloops share. `cuda.hpp` says how. Two launches
 //! in opposite orders of blocks have to agree bit by bit. Neither proves anything about a GPU's timing.
 
 mod eight_bits;
@@ -96,7 +96,9 @@ impl Case {
         // One kernel serves a class of problems: a kernel is compiled once and tried on every shape of its class.
         let mut programs: Vec<(String, Program)> = Vec::new();
         for &shape in &self.shapes {
-            let plan = self.gemm.kernel_plan(Target::SM_80, 108, shape).unwrap();
+            // Blocks of `bands` go from tile to tile: of a single multiprocessor each has several.
+            let few = self.name.starts_with("bands");
+            let plan = self.gemm.kernel_plan(Target::SM_80, if few { 1 } else { 108 }, shape).unwrap();
             let text = plan.source().unwrap().text().to_owned();
             if !programs.iter().any(|(known, _)| *known == text) {
                 let Some(program) = Program::of(&format!("{name}_{}", programs.len()), plan, &change(&text))? else {
@@ -190,6 +192,16 @@ fn layout(name: &'static str, layout: Layout) -> Case {
     });
     let shapes = if layout == TN { edges() } else { shapes(&[(150, 200, 33), (96, 72, 20)]) };
     Case { name, gemm: Gemm::new(F32, layout, &epilogue.unwrap()), shapes, rasters: &[2, -2], tolerance: 1e-5 }
+}
+
+/// A filter for each channel: runs of several pixels, a channel that no strip is full of, padding on one side.
+fn depthwise(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
+    convolution(name, dtype, shape.groups(shape.channels), Mainloop::Depthwise)
+}
+
+/// Few channels: windows at even and at odd elements, whole lines and others, lines of several images in a tile.
+fn bands(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
+    Case { tolerance: 1e-4, ..convolution(name, dtype, shape, Mainloop::Bands) }
 }
 
 /// A tile whose threads have several groups of rows, which pass through shared memory one after the other.
@@ -403,7 +415,7 @@ fn pointwise_doubles(name: &'static str, dtype: DType, order: Order) -> Case {
 }
 
 /// A convolution whose epilogue has a region of each image, a residual and a reduction.
-fn convolution(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
+fn convolution(name: &'static str, dtype: DType, shape: ConvShape, mainloop: Mainloop) -> Case {
     let convolution = postlude::Convolution::new(shape).unwrap();
     let epilogue = Epilogue::build(|e| {
         let at = convolution.pixel(e);
@@ -412,7 +424,7 @@ fn convolution(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
         e.store("d", z.region(inside, |z| z.sigmoid() + z).otherwise(|z| z.tanh()), F32);
         e.reduce("sums", z, Monoid::Sum, F32.over(N));
     });
-    let gemm = Conv::of(dtype, convolution, &epilogue.unwrap()).gemm().clone().mainloop(Mainloop::Simt);
+    let gemm = Conv::of(dtype, convolution, &epilogue.unwrap()).gemm().clone().mainloop(mainloop);
     Case { name, gemm, shapes: vec![convolution.shape()], rasters: &[2], tolerance: 2e-5 }
 }
 
@@ -463,18 +475,34 @@ fn gradients() -> Vec<Case> {
 /// Channels that are copied 16, 8, 4 and 2 bytes at a time; windows that reach over one side, or lie all in the padding.
 fn convolutions() -> Vec<Case> {
     let base = ConvShape::new(3, [9, 10, 8], [40, 3, 3]);
+    let simt = |name, dtype, shape| convolution(name, dtype, shape, Mainloop::Simt);
     vec![
-        convolution("conv_plain", F32, base),
-        convolution("conv_padded", F16, base.padding_of([2, 0, 0, 1]).stride([2, 1])),
-        convolution("conv_dilated", F32, ConvShape { channels: 6, ..base }.dilation([2, 3]).padding([1, 3])),
-        convolution("conv_few", F16, ConvShape { channels: 3, window: [5, 2], ..base }.stride([3, 3]).padding([4, 1])),
-        convolution("conv_groups", F32, ConvShape { channels: 8, filters: 256, ..base }.groups(2).padding([1, 1])),
-        convolution("conv_narrow_groups", F16, ConvShape { channels: 16, ..base }.groups(4).padding([1, 1])),
-        convolution("conv_depthwise", F32, ConvShape { channels: 40, ..base }.groups(40).padding([1, 1]).stride([2, 1])),
-        convolution("conv_far", F32, base.stride([9, 9]).padding([9, 12])),
-        convolution("conv_line", F16, ConvShape::line(2, [70, 4], [33, 5]).padding([0, 2])),
-        convolution("conv_product", F32, ConvShape { window: [1, 1], ..base }),
-        convolution("conv_nothing", F32, ConvShape { channels: 0, ..base }),
+        simt("conv_plain", F32, base),
+        simt("conv_padded", F16, base.padding_of([2, 0, 0, 1]).stride([2, 1])),
+        simt("conv_dilated", F32, ConvShape { channels: 6, ..base }.dilation([2, 3]).padding([1, 3])),
+        convolution(
+            "conv_few",
+            F16,
+            ConvShape { channels: 3, window: [5, 2], ..base }.stride([3, 3]).padding([4, 1]),
+            Mainloop::Simt,
+        ),
+        convolution(
+            "conv_groups",
+            F32,
+            ConvShape { channels: 8, filters: 256, ..base }.groups(2).padding([1, 1]),
+            Mainloop::Simt,
+        ),
+        simt("conv_narrow_groups", F16, ConvShape { channels: 16, ..base }.groups(4).padding([1, 1])),
+        convolution(
+            "conv_depthwise",
+            F32,
+            ConvShape { channels: 40, ..base }.groups(40).padding([1, 1]).stride([2, 1]),
+            Mainloop::Simt,
+        ),
+        simt("conv_far", F32, base.stride([9, 9]).padding([9, 12])),
+        simt("conv_line", F16, ConvShape::line(2, [70, 4], [33, 5]).padding([0, 2])),
+        simt("conv_product", F32, ConvShape { window: [1, 1], ..base }),
+        simt("conv_nothing", F32, ConvShape { channels: 0, ..base }),
     ]
 }
 
@@ -491,6 +519,14 @@ fn cases() -> Vec<Case> {
         layout("layout_nn", NN),
         layout("layout_nt", NT),
         layout("layout_tt", TT),
+        depthwise("depthwise_halves", F16, ConvShape::new(3, [11, 14, 72], [72, 3, 3]).padding([1, 1])),
+        depthwise("depthwise_floats", F32, ConvShape::new(2, [13, 16, 10], [10, 5, 4]).padding_of([2, 0, 0, 3]).stride([3, 2])),
+        depthwise("depthwise_apart", BF16, ConvShape::new(2, [9, 15, 33], [33, 2, 3]).padding([1, 2]).dilation([3, 2])),
+        bands("bands_stem", F16, ConvShape::new(4, [21, 24, 3], [40, 7, 7]).stride([2, 2]).padding([3, 3])),
+        bands("bands_odd", BF16, ConvShape::new(5, [19, 17, 3], [40, 3, 4]).stride([1, 2]).padding_of([0, 2, 1, 3])),
+        bands("bands_copies", F16, ConvShape::new(5, [13, 16, 3], [72, 3, 3]).padding([1, 1])),
+        bands("bands_apart", F16, ConvShape::new(40, [6, 5, 4], [24, 3, 2]).padding([2, 1]).dilation([2, 3]).stride([3, 1])),
+        bands("bands_one", BF16, ConvShape::new(3, [30, 40, 1], [24, 5, 5]).padding_of([2, 2, 2, 2]).stride([1, 2])),
         large_tile(),
         halves(),
         fast(),
@@ -567,6 +603,8 @@ checks! {
     masks_of_either_order: "masks";
     tables_along_every_axis: "gathers";
     operands_that_are_left_out: "left_out";
+    filters_of_one_channel: "depthwise";
+    images_of_few_channels: "bands";
     a_few_rows: "row";
     matrices_without_a_product: "pointwise";
     rows_that_are_patches_of_images: "conv_";

@@ -214,6 +214,9 @@ const BRANCH_PAYS: u32 = 12;
 /// runs twice.
 const SPLIT_FROM: u32 = 24;
 
+/// Issue slots, spelled exactly, from which on a value of an element is dear: special functions are.
+const DEAR: u32 = 6;
+
 impl Program {
     /// Places the values of a graph without calls.
     ///
@@ -331,6 +334,11 @@ impl Program {
         (0..self.steps.len()).filter(move |&s| self.steps[s].phase == phase && !self.is_inline(s))
     }
 
+    /// The stores of matrices, by their number. Vectors along rows are stored with what rows come to.
+    pub(crate) fn matrix_stores(&self) -> impl Iterator<Item = (usize, &Store)> {
+        self.stores.iter().enumerate().filter(|(_, store)| store.operand.axes.is_matrix())
+    }
+
     /// What a phase loads: the step, the argument and the operand.
     pub(in crate::plan) fn loads_of(&self, phase: Phase) -> impl Iterator<Item = (usize, usize, Operand)> {
         self.of_phase(phase).filter_map(|step| match self.steps[step].kind {
@@ -353,6 +361,19 @@ impl Program {
     /// reductions it would cost the registers that it saves.
     pub fn splits_epilogue(&self, fast_math: bool) -> bool {
         self.reductions.is_empty() && self.counts.is_empty() && self.longest_way(&self.visit, fast_math) >= SPLIT_FROM
+    }
+
+    /// Issue slots of one element that stages take before the visit, which computes the same values again.
+    pub(in crate::plan) fn cost_of_stages(&self, fast_math: bool) -> u32 {
+        self.stages.iter().map(|stage| self.longest_way(&stage.visit, fast_math)).sum()
+    }
+
+    /// Whether what a stage computes of an element is dear enough to be kept for later stages, at a register an element.
+    pub(crate) fn keeps(&self, stage: &Stage) -> bool {
+        let dear = |item: &Item| match item {
+            Item::Instr(step) | Item::Branch { select: step, .. } => self.step_cost(*step, false) >= DEAR,
+        };
+        stage.visit.iter().any(dear)
     }
 
     fn longest_way(&self, items: &[Item], fast_math: bool) -> u32 {

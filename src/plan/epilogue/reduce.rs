@@ -128,7 +128,7 @@ impl Tile {
         let strips = match self.shape {
             // A lane holds two of eight consecutive columns.
             TileShape::Sm90a { .. } => return Unit { rows: self.consumer_rows(), threads: 128, row_lanes: 4, row_sharers: 1 },
-            TileShape::Sm80 { warps_n, .. } => {
+            TileShape::Sm80 { warps_n, .. } | TileShape::Bands { warps_n, .. } => {
                 let lanes = (self.bn / warps_n / strip).clamp(1, 32);
                 return Unit { rows: self.bm, threads: self.threads, row_lanes: lanes, row_sharers: warps_n };
             }

@@ -255,7 +255,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
     RowValues rows[BLOCKS_M][2];
 #pragma unroll
     for (int i = 0; i < 2 * BLOCKS_M; ++i) rows[i / 2][i % 2] = epilogue_row(p, t, strip(0, i / 2, i % 2, 0));
-
+{% if stages %}{% include "mainloop/sm90a/stages.cuh" %}{% endif %}
     const u32 ring = SHARED_CHUNKS ? 0 : group;
     u32 load = (PING_PONG && !SHARED_CHUNKS ? count >> 1 : count) * CHUNKS;
     // Also if nothing is written: a chunk's barrier tells one use of its buffer from the next, but not from the one after that.
@@ -342,7 +342,10 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
         __syncwarp();
         mbarrier_arrive_if(lane == 0, shared + VECTORS_EMPTY + (count & 1) * 8);
     }
-#pragma unroll
+{% if row_stores %}#pragma unroll
+    for (int i = 0; i < 2 * BLOCKS_M; ++i)
+        if (lane % 4 == 0) epilogue_store_row(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0));
+{% endif %}#pragma unroll
     for (int i = 0; i < 2 * BLOCKS_M; ++i) epilogue_row_end(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0));
 {% if tile_reductions %}    fixup_last(p, group, PING_PONG ? count >> 1 : count);
     sync_unit();

@@ -264,7 +264,7 @@ fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cy
         * if inputs.promotes { PROMOTED } else { 1.0 }
         * if consumers == 1 { model.single } else { 1.0 }
         * if tile.cluster() > 1 { if consumers == 1 { model.clustered_single } else { model.clustered } } else { 1.0 };
-    let cost = f64::from(program.cost(inputs.fast_math));
+    let cost = f64::from(program.cost(inputs.fast_math) + program.cost_of_stages(inputs.fast_math));
     let of_element = if inputs.fast_math && cost <= model.fast_limit { model.fast * cost } else { cost };
     let values = of_element * area / 128.0;
     let chunks = chunks as f64;

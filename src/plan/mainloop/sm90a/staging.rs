@@ -150,7 +150,7 @@ fn takes_any_line(program: &Program, runs: &[ArgumentRuns]) -> bool {
         operand.dtype.size() >= 2 && runs[argument].alignment >= TMA_UNIT && runs[argument].whole
     };
     program.reductions.is_empty()
-        && program.stores.iter().all(|store| any(store.operand, store.argument))
+        && program.matrix_stores().all(|(_, store)| any(store.operand, store.argument))
         && program.loads_of(Phase::Visit).all(|(_, argument, operand)| any(operand, argument))
 }
 
@@ -183,7 +183,7 @@ const MOST_BESIDE_SHARES: usize = 96;
 /// these down (`docs/measurements/0030-direct-store.md`).
 pub(in crate::plan) fn is_direct_store(tile: &Tile, program: &Program, runs: &[ArgumentRuns], chunk: usize) -> bool {
     let TileShape::Sm90a { schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
-    let mut matrices = program.stores.iter().filter(|store| !store.operand.dtype.is_packed());
+    let mut matrices = program.matrix_stores().map(|(_, store)| store).filter(|store| !store.operand.dtype.is_packed());
     let in_pieces = |dtype: DType| {
         let line = chunk * dtype.size();
         line.is_multiple_of(16) && PIECES_OF_LINE.contains(&(line / 16))
@@ -259,8 +259,7 @@ impl Needs {
         if !loads.iter().all(|load| is_packed(program, load.of)) {
             load_bytes = load_bytes.next_multiple_of(1024);
         }
-        let of_kind =
-            |packed: bool| program.stores.iter().enumerate().filter(move |(_, store)| store.operand.dtype.is_packed() == packed);
+        let of_kind = |packed: bool| program.matrix_stores().filter(move |(_, store)| store.operand.dtype.is_packed() == packed);
         let stores: Vec<Staged> =
             of_kind(false).map(|(i, store)| matrix(i, store.operand, store.argument, false, &mut store_bytes)).collect();
         let by_warps = stores.iter().all(|staged| {
