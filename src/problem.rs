@@ -2,9 +2,11 @@
 
 mod convolution;
 mod layouts;
+mod pooling;
 
 pub use convolution::{ConvFault, ConvShape, Convolution};
 pub use layouts::{nchw_to_nhwc, nhwc_to_nchw, oihw_to_krsc};
+pub use pooling::{PoolKind, Pooling};
 
 use crate::dtype::{DType, ValueType};
 use crate::ir::Order;
@@ -118,6 +120,13 @@ pub enum Operation {
         /// What it measures.
         convolution: Convolution,
     },
+    /// A pool of the images `a`: one row for each output pixel, one column for each channel, and no product.
+    Pool {
+        /// Format of the images: `f32`, `f16` or `bf16`.
+        dtype: DType,
+        /// What it measures.
+        pooling: Pooling,
+    },
     /// An existing matrix `a` (M x N): no product, and K is ignored.
     Pointwise {
         /// Its format.
@@ -142,7 +151,9 @@ impl Operation {
     pub const fn dtypes(self) -> [DType; 2] {
         match self {
             Operation::Product { a, b, .. } => [a, b],
-            Operation::Convolution { dtype, .. } | Operation::Pointwise { dtype, .. } => [dtype; 2],
+            Operation::Convolution { dtype, .. } | Operation::Pool { dtype, .. } | Operation::Pointwise { dtype, .. } => {
+                [dtype; 2]
+            }
         }
     }
 
@@ -151,7 +162,7 @@ impl Operation {
         match self {
             Operation::Product { layout, .. } => Some(layout),
             Operation::Convolution { .. } => Some(Layout::TN),
-            Operation::Pointwise { .. } => None,
+            Operation::Pool { .. } | Operation::Pointwise { .. } => None,
         }
     }
 
@@ -177,9 +188,21 @@ impl Operation {
         }
     }
 
-    /// Whether a launch may have these extents. A convolution has its own, and no batch.
-    pub(crate) fn takes(self, shape: Shape) -> bool {
-        self.convolution().is_none_or(|convolution| convolution.shape() == shape)
+    /// The extents of its launches, if it has its own: those of a convolution or a pool, which have no batch.
+    pub(crate) fn extents(self) -> Option<Shape> {
+        match self {
+            Operation::Convolution { convolution, .. } => Some(convolution.shape()),
+            Operation::Pool { pooling, .. } => Some(pooling.shape()),
+            Operation::Product { .. } | Operation::Pointwise { .. } => None,
+        }
+    }
+
+    /// The pool, if it is one.
+    pub const fn pooling(self) -> Option<Pooling> {
+        match self {
+            Operation::Pool { pooling, .. } => Some(pooling),
+            _ => None,
+        }
     }
 
     /// Whether `b` has another format than `a`.
@@ -193,13 +216,13 @@ impl Operation {
         self.dtype().value_type()
     }
 
-    /// The operation that computes the transposed matrix. Plans never transpose a convolution, which stays as it is.
+    /// The operation that computes the transposed matrix. Plans never transpose what reads images, which stays as it is.
     #[must_use]
     pub const fn transposed(self) -> Operation {
         match self {
             Operation::Product { a, b, layout } => Operation::Product { a: b, b: a, layout: layout.transposed() },
             Operation::Pointwise { dtype, order } => Operation::Pointwise { dtype, order: order.transposed() },
-            convolution => convolution,
+            of_images => of_images,
         }
     }
 }
@@ -210,6 +233,7 @@ impl fmt::Display for Operation {
             Operation::Product { a, b, layout } if self.is_mixed() => write!(f, "product of {a} and {b}, {layout}"),
             Operation::Product { a, layout, .. } => write!(f, "product of {a}, {layout}"),
             Operation::Convolution { dtype, convolution } => write!(f, "convolution of {dtype}, {convolution}"),
+            Operation::Pool { dtype, pooling } => write!(f, "pool of {dtype}, {pooling}"),
             Operation::Pointwise { dtype, order } => write!(f, "pointwise over {dtype}, {}", order.name()),
         }
     }

@@ -136,6 +136,8 @@ struct Context {
     product: bool,
     /// Whether the rows of A are patches of images.
     convolution: bool,
+    /// Whether the accumulator is a pool of images.
+    pool: bool,
     /// Whether a tile's columns may be filters of several groups.
     spans_groups: bool,
     /// What a mainloop calls the elements of K that a tile multiplies.
@@ -281,7 +283,7 @@ fn context(plan: &KernelPlan) -> Context {
     let printer = Printer::new(plan);
     let (a_k_major, b_k_major, acc_row_major) = match plan.operation {
         Operation::Product { layout, .. } => (layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor, true),
-        Operation::Convolution { .. } => (true, true, true),
+        Operation::Convolution { .. } | Operation::Pool { .. } => (true, true, true),
         Operation::Pointwise { order, .. } => (true, true, order == Order::RowMajor),
     };
     let access = |step: usize| matches!(program.steps[step].kind, InstrKind::Load { .. }).then(|| printer.step_access(step));
@@ -306,6 +308,7 @@ fn context(plan: &KernelPlan) -> Context {
     let matrices = program.stores.iter().enumerate().filter(|(_, store)| store.operand.axes.is_matrix());
     let packed_accumulator = plan.operation.dtype().is_packed();
     let mut constants = plan.tile.constants(plan.operation.dtype(), !program.sums.is_empty());
+    constants.extend(plan.operation.pooling().iter().flat_map(plan::pool_constants));
     constants.extend(plan.staging.iter().flat_map(Staging::constants));
     if !program.sums.is_empty() {
         constants.push(("MOST_PARTS", plan::MOST_PARTS));
@@ -336,6 +339,7 @@ fn context(plan: &KernelPlan) -> Context {
         staged_vectors: staged(|s| &s.vectors).map(|s| vector(printer.step_access(s.of), plan)).collect(),
         product: plan.operation.multiplies(),
         convolution: plan.operation.convolution().is_some(),
+        pool: plan.operation.pooling().is_some(),
         spans_groups: plan.tile.spans_groups(plan.operation),
         terms: if plan.operation.convolution().is_some() { "terms" } else { "p.k" },
         element: plan.operation.dtype().cuda(),

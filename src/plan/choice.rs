@@ -336,7 +336,7 @@ fn double(epilogue: &Checked) -> Option<String> {
 fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences: Preferences) -> Option<String> {
     let dtype = operation.dtype();
     let Some(layout) = operation.layout() else {
-        return (mainloop != Mainloop::Pointwise).then(|| "the operation is pointwise: it has no product".into());
+        return (mainloop != Mainloop::Pointwise).then(|| "the operation has no product".into());
     };
     let convolution = operation.convolution();
     match (mainloop, dtype) {

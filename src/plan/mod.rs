@@ -45,6 +45,7 @@ pub(crate) use launch::params::{has_wide, lies_along_columns};
 pub use launch::problem::alignment;
 #[cfg(feature = "cuda")]
 pub(crate) use mainloop::patches::corners;
+pub(crate) use mainloop::pool::constants as pool_constants;
 use mainloop::sm90a::staging::MOST_CHUNK;
 pub(crate) use mainloop::sm90a::staging::panel_terms;
 
@@ -163,7 +164,7 @@ impl KernelPlan {
                 let tap = convolution.channels_of_group() * dtype.size();
                 [aligned("a"), aligned("b")].map(|bytes| launch::problem::alignment(bytes as u64, [tap, 0]))
             }
-            Operation::Pointwise { .. } => [aligned("a"); 2],
+            Operation::Pool { .. } | Operation::Pointwise { .. } => [aligned("a"); 2],
         };
         let begins_at_line = |name: &str| {
             let slot = slots.iter().find(|s| *s.name == *name);

@@ -41,6 +41,7 @@ impl Fused {
                         Operation::Product { .. } | Operation::Convolution { .. } => {
                             format!("{} {}", kernel.gemm.operation(), kernel.shape)
                         }
+                        Operation::Pool { .. } => kernel.gemm.operation().to_string(),
                         Operation::Pointwise { .. } => format!("over {} x {}", kernel.shape.m, kernel.shape.n),
                     };
                     let _ = writeln!(out, "kernel {at}: {} ({what})", kernel.title(&self.network));

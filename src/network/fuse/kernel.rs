@@ -12,7 +12,7 @@ use crate::ir::axes::{M, N};
 use crate::network::format::Format;
 use crate::network::graph::{EdgeId, Node, NodeId, Source};
 use crate::network::network::Network;
-use crate::network::operator::{Anchor, Kind, Normalisation, Reduction};
+use crate::network::operator::{Anchor, Kind, Normalisation, Reduction, Spread};
 use crate::problem::{Operation, Shape};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -115,8 +115,10 @@ impl<'g> Loads<'_, 'g> {
 /// If it cannot be said as an epilogue: why. A group that was formed can.
 pub(super) fn kernel(group: &Group, parts: &Parts<'_>) -> Result<Kernel, String> {
     let graph = parts.network.graph();
-    let anchor = group.nodes.iter().map(|id| graph.node(*id)).find(|node| matches!(node.kind(), Kind::Anchor(_)));
-    let product = anchor.map(|node| product::matrices(parts.network, node, parts.views)).transpose()?;
+    let mut nodes = group.nodes.iter().map(|id| graph.node(*id));
+    let anchor = nodes.find(|node| group.kind == GroupKind::Product && product::begins(parts.network, node));
+    let product = anchor.map(|node| product::product(parts.network, node, parts.views)).transpose();
+    let product = product.map_err(|obstacle| obstacle.to_string())?;
     let space = match &product {
         Some(product) => product.space.clone(),
         None => tensor_space(group, parts),
@@ -157,7 +159,7 @@ pub(super) fn kernel(group: &Group, parts: &Parts<'_>) -> Result<Kernel, String>
             let value = loads.values.borrow().get(edge).copied();
             let format = parts.network.type_of(*edge).format.dtype();
             match (value, format) {
-                (Some(value), Some(dtype)) => store(e, *edge, value, dtype, parts, &space, &accesses),
+                (Some(value), Some(dtype)) if store(e, *edge, value, dtype, parts, &space, &accesses).is_some() => {}
                 _ => *fault.borrow_mut() = Some(format!("{} has no value", graph.edge(*edge).name)),
             }
         }
@@ -179,7 +181,7 @@ fn tensor_space(group: &Group, parts: &Parts<'_>) -> Space {
     let graph = parts.network.graph();
     let columns = if let GroupKind::Rows(axis) = group.kind { Some(axis) } else { None };
     let own: Vec<EdgeId> = group.nodes.iter().flat_map(|id| graph.node(*id).outputs.iter().copied()).collect();
-    let mut views = vec![(View::whole(EdgeId::new(0), &group.shape), DType::F32)];
+    let mut views = vec![(View::ordered(EdgeId::new(0), &group.shape, &group.order), DType::F32)];
     for id in &group.nodes {
         let node = graph.node(*id);
         for (index, edge) in node.inputs.iter().enumerate() {
@@ -195,12 +197,17 @@ fn tensor_space(group: &Group, parts: &Parts<'_>) -> Space {
 
 /// An operand with the axes that it lies along: a vector of channels among the others.
 fn spread(node: &Node, index: usize, view: &View, shape: &[usize]) -> Option<View> {
-    let Some(pointwise) = node.expression() else { return Some(view.clone()) };
-    if pointwise.spread == crate::network::operator::Spread::Numpy || index == 0 || view.dims.len() != 1 {
+    let along = match (node.expression(), node.kind()) {
+        (Some(pointwise), _) => pointwise.spread,
+        // The bias.
+        (None, Kind::Anchor(Anchor::Conv)) => Spread::Channel,
+        _ => Spread::Numpy,
+    };
+    if along == Spread::Numpy || index == 0 || view.dims.len() != 1 {
         return Some(view.clone());
     }
-    let axis = match pointwise.spread {
-        crate::network::operator::Spread::Channel => 1,
+    let axis = match along {
+        Spread::Channel => 1,
         _ => crate::network::meaning::axis(node.attributes.int_or("axis", 1), shape.len()).ok()?,
     };
     let mut dims = vec![(1, 0); shape.len()];
@@ -217,14 +224,21 @@ fn say<'g>(node: &Node, loads: &Loads<'_, 'g>, product: Option<&Product>) -> Opt
         loads.value(edge, |view| spread(node, index, view, shape))
     };
     let format = |edge: EdgeId| loads.parts.network.type_of(edge).format;
+    let accumulator = || {
+        Some(match product?.operation.accumulator() {
+            ValueType::F64 => e.acc_f64(),
+            ValueType::I32 => e.acc_i32(),
+            ValueType::F32 | ValueType::Bool => e.acc(),
+        })
+    };
     match node.kind() {
+        Kind::Pooling | Kind::Reduction(_) if product.is_some() => Some(vec![accumulator()?]),
+        Kind::Anchor(Anchor::Conv) => Some(vec![match node.inputs.get(2).copied().flatten() {
+            Some(_) => accumulator()? + input(2)?,
+            None => accumulator()?,
+        }]),
         Kind::Anchor(anchor) => {
-            let dtype = product?.operation.dtype();
-            let acc = match dtype.value_type() {
-                ValueType::F64 => e.acc_f64(),
-                ValueType::I32 => e.acc_i32(),
-                ValueType::F32 | ValueType::Bool => e.acc(),
-            };
+            let acc = accumulator()?;
             if anchor != Anchor::Gemm {
                 return Some(vec![acc]);
             }
@@ -283,7 +297,7 @@ fn say<'g>(node: &Node, loads: &Loads<'_, 'g>, product: Option<&Product>) -> Opt
     }
 }
 
-/// Stores an edge in its own memory: a matrix, or a vector of what rows come to.
+/// Stores an edge in its own memory: a matrix, or a vector of what rows come to. `None` if no kernel writes there.
 fn store<'g>(
     e: &'g Builder,
     edge: EdgeId,
@@ -292,25 +306,25 @@ fn store<'g>(
     parts: &Parts<'_>,
     space: &Space,
     accesses: &RefCell<Vec<Access>>,
-) {
+) -> Option<()> {
     let name = format!("y{}", accesses.borrow().len());
     let Shape { m, n, batch, .. } = space.extents();
     let elements = parts.network.type_of(edge).shape().map_or(0, |shape| shape.iter().product());
     let is_vector = elements != m * n * batch;
-    let placed = parts.views.get(&edge).filter(|view| !view.is_contiguous()).map(|view| space.place(view, dtype));
-    let (ld, batch_stride) = if let Some(Placement::Operand { ld, batch_stride, .. }) = placed {
-        // In the order that its reader asks for.
-        e.store(&name, value, dtype);
-        (ld, batch_stride)
-    } else if is_vector {
+    let (ld, batch_stride) = if is_vector {
         let operand = dtype.over(M);
         e.store(&name, value, if batch > 1 { operand.batched() } else { operand });
         (None, (batch > 1).then_some(m))
     } else {
-        e.store(&name, value, dtype);
-        (Some(n.max(1)), (batch > 1).then_some(m * n))
+        let own = parts.views.get(&edge).filter(|view| view.dims.len() == space.shape.len()).cloned();
+        // A copy in order has the shape of what it copies.
+        let (order, ld, batch_stride) = space.written(&own.unwrap_or_else(|| View::whole(edge, &space.shape)))?;
+        let operand = crate::ir::Operand::from(dtype);
+        e.store(&name, value, if order == Order::RowMajor { operand } else { operand.column_major() });
+        (Some(ld.max(1)), (batch > 1).then_some(batch_stride))
     };
     accesses.borrow_mut().push(Access { name, edge, dtype, offset: 0, ld, batch_stride, written: true });
+    Some(())
 }
 
 impl Kernel {

@@ -20,11 +20,13 @@
 mod explain;
 mod group;
 mod kernel;
+mod layout;
 mod memory;
 mod product;
 mod run;
 mod space;
 mod view;
+mod windows;
 
 pub use kernel::{Access, Kernel};
 pub use memory::{MemoryPlan, Place};
@@ -94,11 +96,15 @@ impl Network {
         if let Some(symbol) = self.symbols().first() {
             return Err(FuseError::Unbound(symbol.to_string()));
         }
-        let (network, simplified) = self.simplified();
-        // A tensor that a kernel cannot read in place has to be copied: found by trying, at most once for each edge.
+        let (mut network, simplified) = self.simplified();
+        // A tensor that a kernel cannot read in place has to be copied: found by trying, at most once for each edge and reader.
         let mut forced: HashSet<EdgeId> = outputs_in_order(&network);
         loop {
             let grouping = group::group(&network, forced.clone());
+            if !grouping.wishes.is_empty() {
+                network = layout::granted(&network, &grouping.wishes, &mut forced);
+                continue;
+            }
             let stuck = stuck_operands(&network, &grouping, &forced);
             if stuck.is_empty() {
                 return Fused::of(network, grouping, simplified);
@@ -125,7 +131,7 @@ fn stuck_operands(network: &Network, grouping: &Grouping, forced: &HashSet<EdgeI
 
 impl Fused {
     fn of(network: Network, grouping: Grouping, simplified: Simplified) -> Result<Fused, FuseError> {
-        let Grouping { groups, views, reasons, free } = grouping;
+        let Grouping { groups, views, reasons, free, .. } = grouping;
         let mut group_of: HashMap<NodeId, usize> = HashMap::new();
         for (index, group) in groups.iter().enumerate() {
             group_of.extend(group.nodes.iter().map(|node| (*node, index)));

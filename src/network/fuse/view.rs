@@ -15,10 +15,36 @@ pub struct View {
     pub dims: Vec<(usize, usize)>,
 }
 
+/// The axes of images as kernels want them: channels, the second axis, side by side.
+pub(super) fn channels_last(rank: usize) -> Vec<usize> {
+    if rank < 3 { (0..rank).collect() } else { std::iter::once(0).chain(2..rank).chain([1]).collect() }
+}
+
 impl View {
     /// All of an edge's own memory.
     pub(super) fn whole(root: EdgeId, shape: &[usize]) -> View {
         View { root, offset: 0, dims: shape.iter().copied().zip(strides(shape)).collect() }
+    }
+
+    /// All of an edge's own memory, whose elements lie along these axes, the last one side by side.
+    pub(super) fn ordered(root: EdgeId, shape: &[usize], order: &[usize]) -> View {
+        let mut view = View { root, offset: 0, dims: shape.iter().map(|extent| (*extent, 0)).collect() };
+        let inner: Vec<usize> = order.iter().map(|axis| shape[*axis]).collect();
+        order.iter().zip(strides(&inner)).for_each(|(axis, stride)| view.dims[*axis].1 = stride);
+        view
+    }
+
+    /// The axes as their elements lie in memory: the last one's side by side. Axes of extent 1 come first, unless all lie in
+    /// order.
+    pub(super) fn order(&self) -> Vec<usize> {
+        let mut axes: Vec<usize> =
+            (0..self.dims.len()).filter(|axis| self.dims[*axis].0 != 1 && self.dims[*axis].1 != 0).collect();
+        axes.sort_by_key(|axis| std::cmp::Reverse(self.dims[*axis].1));
+        if axes.is_sorted() {
+            return (0..self.dims.len()).collect();
+        }
+        let still: Vec<usize> = (0..self.dims.len()).filter(|axis| !axes.contains(axis)).collect();
+        still.into_iter().chain(axes).collect()
     }
 
     /// The extents.

@@ -194,7 +194,7 @@ impl Params {
         let mut params = Params { fields: Vec::new(), size: 0 };
         let operands = match operation {
             Operation::Product { .. } | Operation::Convolution { .. } => 2,
-            Operation::Pointwise { .. } => 1,
+            Operation::Pool { .. } | Operation::Pointwise { .. } => 1,
         };
         for value in [FieldValue::M, FieldValue::N, FieldValue::K, FieldValue::Batch, FieldValue::Raster] {
             params.push(FieldType::Int, value);

@@ -3,5 +3,6 @@
 pub(super) mod candidates;
 pub(super) mod name;
 pub(super) mod patches;
+pub(super) mod pool;
 pub(super) mod sm90a;
 pub(super) mod tile;
