@@ -11,6 +11,7 @@
 //! Without a GPU it says why it does nothing; without PyTorch it times Postlude alone.
 #![allow(missing_docs, reason = "a benchmark")]
 
+#[path = "../peer/mod.rs"]
 mod peer;
 #[path = "../gemm/statistics.rs"]
 #[allow(dead_code, reason = "the other benchmark uses the rest")]
@@ -27,6 +28,9 @@ use statistics::{Shuffle, Spread, median};
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+
+/// How the peer prepares a layer.
+const SCRIPT: &str = include_str!("peer.py");
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -59,6 +63,13 @@ impl fmt::Display for Layer {
 }
 
 impl Layer {
+    /// The layer for the peer, with graphs of so many launches that turn through so many sets of images.
+    fn case(&self, sets: usize, launches: usize) -> serde_json::Value {
+        let Layer { images: n, size, channels: c, filters: k, window: r, stride, padding } = *self;
+        serde_json::json!({ "n": n, "h": size, "w": size, "c": c, "k": k, "r": r, "s": r, "stride": stride, "padding": padding,
+            "sets": sets, "launches": launches })
+    }
+
     fn shape(&self) -> ConvShape {
         let Layer { images, size, channels, filters, window, stride, padding } = *self;
         let shape = ConvShape::new(images, [size, size, channels], [filters, window, window]);
@@ -216,7 +227,7 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
     let sets = operands.sets.len();
     let launches = sets * LAUNCHES.div_ceil(sets);
     if let Some(peer) = peer {
-        peer.prepare(layer, sets, launches)?;
+        peer.prepare(&layer.case(sets, launches))?;
     }
     let does = epilogues(layer)?;
     let (mut contenders, mut plans, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
@@ -295,7 +306,7 @@ fn main() {
     let measured = args.iter().any(|arg| arg == "--bench");
     let tune = args.iter().any(|arg| arg == "--tune");
     let options = Options { tiles: number("--tiles").unwrap_or(0), tune, rounds: number("--rounds").unwrap_or(ROUNDS), measured };
-    let peer = Peer::start().and_then(|mut peer| peer.versions().map(|versions| (peer, versions)));
+    let peer = Peer::start(SCRIPT).and_then(|mut peer| peer.versions().map(|versions| (peer, versions)));
     match &peer {
         Ok((_, versions)) => println!("{device:?}, {versions}"),
         Err(error) => println!("{device:?}, without a peer: {error}"),

@@ -85,17 +85,18 @@ impl Pooling {
         Shape::matrix(m, n)
     }
 
-    /// The pool of one window: `read` gives the element under a tap that lies in the image.
-    pub(crate) fn pooled(&self, row: usize, mut read: impl FnMut(usize) -> f64) -> f64 {
+    /// The pool of one window: `read` gives the element of a pixel of the images, and `round` rounds sums, which are taken tap
+    /// after tap.
+    pub(crate) fn pooled(&self, row: usize, mut read: impl FnMut(usize) -> f64, round: impl Fn(f64) -> f64) -> f64 {
         let at = self.windows.window_at(row);
-        let mut elements = (0..self.windows.taps()).filter_map(|tap| self.windows.pixel_under(at, tap)).map(&mut read);
+        let elements = (0..self.windows.taps()).filter_map(|tap| self.windows.pixel_under(at, tap)).map(&mut read);
         match self.kind {
             PoolKind::Max => elements.fold(f64::NEG_INFINITY, |most, x| if x > most || x.is_nan() { x } else { most }),
             PoolKind::Average => {
-                let (sum, count) = elements.fold((0.0, 0.0), |(sum, count), x| (sum + x, count + 1.0));
-                sum / count
+                let (sum, count) = elements.fold((0.0, 0.0), |(sum, count), x| (round(sum + x), count + 1.0));
+                round(sum / count)
             }
-            PoolKind::AverageOfTaps => elements.by_ref().sum::<f64>() / self.windows.taps() as f64,
+            PoolKind::AverageOfTaps => round(elements.fold(0.0, |sum, x| round(sum + x)) / self.windows.taps() as f64),
         }
     }
 }
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn padding_counts_only_where_it_should() {
         let windows = ConvShape::windows(1, [2, 2, 1], [2, 2]).padding([1, 1]);
-        let of = |kind, row, x: [f64; 4]| Pooling::new(kind, windows).unwrap().pooled(row, |pixel| x[pixel]);
+        let of = |kind, row, x: [f64; 4]| Pooling::new(kind, windows).unwrap().pooled(row, |pixel| x[pixel], |x| x);
         let x = [-1.0, 2.0, 3.0, 4.0];
         assert_eq!(of(PoolKind::Max, 0, x), -1.0);
         assert_eq!([of(PoolKind::Average, 0, x), of(PoolKind::AverageOfTaps, 0, x)], [-1.0, -0.25]);

@@ -184,9 +184,9 @@ impl EvalInstr {
             }
             Kind::Pool(images, pooling) => arguments.with_bytes(images, |bytes| {
                 let pixel = |column, pixel| images.dtype.read(bytes, images.strides.index(pixel, column, tile.batch));
+                let round = |x: f64| if self.round { f64::from(x as f32) } else { x };
                 for (x, column) in out.iter_mut().zip(tile.columns.clone()) {
-                    let exact = pooling.pooled(row, |at| pixel(column, at));
-                    *x = if self.round { f64::from(exact as f32) } else { exact };
+                    *x = pooling.pooled(row, |at| pixel(column, at), round);
                 }
             }),
             Kind::Gather(table, length, index) => arguments.with_bytes(table, |bytes| {

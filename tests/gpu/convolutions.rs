@@ -7,7 +7,7 @@ use postlude::prelude::*;
 use postlude::{Convolution, DType};
 
 /// Runs everything on a few separate threads, since compiling takes the time.
-fn run_all(cases: &[Case]) {
+pub fn run_all(cases: &[Case]) {
     let failures = std::thread::scope(|scope| {
         let per_thread = cases.len().div_ceil(8).max(1);
         let runs: Vec<_> = cases.chunks(per_thread).map(|part| scope.spawn(|| part.iter().for_each(Case::run))).collect();

@@ -80,7 +80,7 @@ fn an_encoder_layer() {
     let fused = network.fuse().unwrap();
     println!("{}", fused.explain());
     assert_eq!(fused.unserved().count(), 0, "{}", fused.explain());
-    assert_eq!(fused.kernels().count(), 11, "{}", fused.explain());
+    assert_eq!(fused.kernels().count(), 9, "{}", fused.explain());
     agrees(&network, &[("x", tensor(F32, &[1, 6, 8], 1))], 1e-5);
     // Heads of several sequences have two strides, so q, k, v and what is mixed are copied.
     let network = encoder(F32, 3, 6, 2, 4);

@@ -26,12 +26,13 @@ impl Fused {
         let did = &self.simplified;
         let _ = writeln!(
             out,
-            "{} nodes, of which {} were folded, {} shared, {} dead and {} batch norms; {} are views",
+            "{} nodes, of which {} were folded, {} shared, {} dead, {} batch norms and {} products beside others; {} are views",
             did.before,
             did.folded,
             did.shared,
             did.dead,
             did.batch_norms,
+            did.merged,
             self.free.len()
         );
         for (at, step) in self.steps.iter().enumerate() {
