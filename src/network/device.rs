@@ -277,12 +277,15 @@ impl NetworkPlan {
                         args = args.input(&access.name, strided(ArgTensor::of_device_bytes(access.dtype, view), access));
                     }
                 }
+                // A kernel may write a part of a tensor.
+                let mut parts: Vec<(&Access, CudaViewMut<'_, u8>)> = Vec::new();
                 for piece in &mut written {
                     let access = kernel.accesses.iter().find(|access| access.written && access.edge == piece.edge);
-                    if let Some(access) = access {
-                        let tensor = ArgTensor::of_device_bytes(access.dtype, &mut piece.memory);
-                        args = args.output(&access.name, strided(tensor, access));
-                    }
+                    let part = access.map(|access| (access, piece.memory.try_slice_mut(access.offset * access.dtype.size()..)));
+                    parts.extend(part.and_then(|(access, part)| Some((access, part?))));
+                }
+                for (access, part) in &mut parts {
+                    args = args.output(&access.name, strided(ArgTensor::of_device_bytes(access.dtype, part), access));
                 }
                 plan.execute(stream, &mut args)
             };

@@ -9,7 +9,7 @@ use crate::dtype::{DType, ValueType};
 use crate::ir::{Node, Order};
 use crate::plan::launch::raster;
 use crate::plan::mainloop::candidates::{
-    Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_EIGHT_BITS, SM80_TF32, SUMS,
+    Candidate, GEMV_K, GEMV_N, NARROW, POINTWISE, SIMT, SIMT_F64, SM80, SM80_EIGHT_BITS, SM80_TF32, SUMS,
 };
 use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
@@ -225,6 +225,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
             (Mainloop::Gemv, _) if runs_along_k(request.operation) => &GEMV_K,
             (Mainloop::Gemv, _) => &GEMV_N,
             (Mainloop::Pointwise, _) if request.parts > 1 => &SUMS,
+            (Mainloop::Pointwise, _) if request.shape.n <= 64 => &NARROW,
             (Mainloop::Pointwise, _) => &POINTWISE,
             (_, DType::F64) => &SIMT_F64,
             _ => &SIMT,

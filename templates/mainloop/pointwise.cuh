@@ -69,8 +69,7 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
 {% endif %}#pragma unroll
         for (int i = 0; i < PASS; ++i) {
             const int row = first + (v + i) * ROWS_AT_ONCE;
-{% if pool %}{% if reads_accumulator %}            if (row < p.m) pool(pooled[i], p, accumulator, row, column, p.n - column);
-            else pooled[i] = {};
+{% if pool %}{% if reads_accumulator %}            pool(pooled[i], p, accumulator, row, column);
 {% endif %}{% elif not reads_accumulator %}            raw[i]{% if not packed_accumulator %}[0]{% endif %} = {};   // there may be no matrix
 {% elif parts > 1 %}            load_sum(raw[i], accumulator + row * row_distance + column * column_distance, column_distance,
                      p.batch_stride_a, row < p.m ? p.n - column : 0);

@@ -3,7 +3,7 @@
 use crate::fused::agrees;
 use crate::graphs::tensor;
 use crate::networks::{Images, mobilenet_v2, resnet, unet, vgg16};
-use postlude::network::{Attributes, Network};
+use postlude::network::{Attributes, Format, Network, Tensor};
 use postlude::prelude::*;
 
 const SMALL: Images = Images { format: F32, batch: 2, size: 32, narrow: 16, channels_last: false };
@@ -135,4 +135,82 @@ fn mobilenet() {
     // A copy, 52 convolutions, a pool and the classes.
     assert_eq!((kernels(&network), lonely(&network)), (55, 0));
     agrees(&network, &[("x", tensor(F32, &[2, 3, 32, 32], 1))], 1e-4);
+}
+
+#[test]
+fn a_unet_concatenates_in_place() {
+    let network = unet(SMALL, 3).unwrap();
+    println!("{}", network.fuse().unwrap().explain());
+    // A copy of the images, 18 convolutions in pairs and 3 between them, 3 pools, 3 kernels that spread pixels, and a copy of
+    // the result. Concatenations have none.
+    assert_eq!((kernels(&network), lonely(&network)), (1 + 14 + 3 + 1 + 3 + 3 + 1, 0));
+    agrees(&network, &[("x", tensor(F32, &[2, 3, 32, 32], 1))], 1e-4);
+}
+
+#[test]
+fn parts_of_a_concatenation_lie_in_place_or_are_copied() {
+    let network = Network::build(|g| {
+        let (x, y) = (g.input("x", F32, (2, 3, 4)), g.input("y", F32, (2, 5, 4)));
+        let w = g.constant("w", tensor(F32, &[4, 4], 1));
+        let product = x.matmul(w);
+        let beside = |parts: &[postlude::network::Value<'_>], axis: i64| -> Attributes {
+            assert!(parts.len() > 1);
+            Attributes::new().with("axis", axis)
+        };
+        // Between batches a product cannot write, an input has to be copied, and one part is there twice.
+        let rows = [product, y, product];
+        g.output("rows", g.apply("Concat", &rows, beside(&rows, 1)).relu());
+        // Both parts are results of one kernel.
+        let both = [product.relu(), product.sigmoid()];
+        g.output("both", g.apply("Concat", &both, beside(&both, -1)));
+        let deep = g.apply("Concat", &[y.relu(), g.apply("Concat", &[y.tanh(), y.exp()], beside(&both, 0))], beside(&both, 0));
+        g.output("deep", deep);
+        // A part that another part is computed from.
+        let first = y * y;
+        g.output("grown", g.apply("Concat", &[first, first.softmax(-1)], beside(&both, 2)));
+    })
+    .unwrap();
+    let fused = network.fuse().unwrap();
+    assert_eq!(fused.unserved().count(), 0, "{}", fused.explain());
+    agrees(&network, &[("x", tensor(F32, &[2, 3, 4], 1)), ("y", tensor(F32, &[2, 5, 4], 2))], 1e-6);
+}
+
+#[test]
+fn blocks_borders_and_indices() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (2, 4, 6, 3));
+        let last = x.transpose(&[0, 3, 1, 2]);
+        for (name, of) in
+            [("planes", x), ("last", g.apply("Conv", &[last, g.constant("v", tensor(F32, &[8, 3, 1, 1], 3))], Attributes::new()))]
+        {
+            let block = |operator: &str, mode: &str| {
+                let attributes = Attributes::new().with("blocksize", 2);
+                let attributes = if operator == "DepthToSpace" { attributes.with("mode", mode) } else { attributes };
+                g.output(&format!("{name} {operator} {mode}"), g.apply(operator, &[of], attributes));
+            };
+            block("DepthToSpace", "DCR");
+            block("DepthToSpace", "CRD");
+            if name == "last" {
+                block("SpaceToDepth", "");
+            }
+            let border = g.apply("Pad", &[of, g.indices(&[0, 1, 2, 0, 0, -1, 1, 3])], Attributes::new());
+            g.output(&format!("{name} border"), border + g.number(F32, 1.0));
+        }
+        let seven = g.apply("Pad", &[x, g.indices(&[1, 2]), g.number(F32, 7.0), g.indices(&[-1])], Attributes::new());
+        g.output("seven", seven);
+        let table = g.constant("table", tensor(F32, &[7, 5], 4));
+        let (ids, more) = (g.input("ids", Format::I64, (2, 3)), g.input("more", I32, [3]));
+        g.output("words", (g.apply("Gather", &[table, ids], Attributes::new()) + g.input("places", F32, (3, 5))).softmax(-1));
+        g.output("more_words", g.apply("Gather", &[table, more], Attributes::new()));
+    })
+    .unwrap();
+    let fused = network.fuse().unwrap();
+    assert_eq!(fused.unserved().count(), 0, "{}", fused.explain());
+    let inputs = [
+        ("x", tensor(F32, &[2, 4, 6, 3], 1)),
+        ("ids", Tensor::of_integers(Format::I64, &[2, 3], &[0, 6, -1, 3, 3, -7]).unwrap()),
+        ("more", Tensor::of(&[2i32, -2, 6], &[3]).unwrap()),
+        ("places", tensor(F32, &[3, 5], 2)),
+    ];
+    agrees(&network, &inputs, 1e-6);
 }

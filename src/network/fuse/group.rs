@@ -14,9 +14,11 @@
 //! element by element: the memory of their results has another order than the axes. Where that is not to be had, the group is
 //! formed all the same, and the grouping [wishes](Wish) for a copy.
 
+use super::concat::{self, Home};
 use super::layout::Wish;
 use super::product::{self, Obstacle};
 use super::space::Placement;
+use super::tables;
 use super::view::{View, channels_last};
 use super::windows;
 use crate::dtype::DType;
@@ -40,6 +42,8 @@ pub(super) enum GroupKind {
     Pointwise,
     /// A copy into another order.
     Copy,
+    /// A concatenation, whose parts other kernels write where they belong.
+    Place,
     /// No kernel computes it, and why.
     Alone(String),
 }
@@ -59,7 +63,7 @@ const MOST_NODES: usize = 48;
 const MOST_LOADS: usize = 12;
 
 /// Views that a copy makes where strides cannot.
-const COPIED: [&str; 5] = ["Transpose", "Slice", "Expand", "Reshape", "Flatten"];
+const COPIED: [&str; 7] = ["Transpose", "Slice", "Expand", "Reshape", "Flatten", "DepthToSpace", "SpaceToDepth"];
 
 /// Why an edge is left in memory, for a reader.
 pub(super) type Reasons = HashMap<(EdgeId, NodeId), &'static str>;
@@ -75,17 +79,20 @@ pub(super) struct Grouping {
     pub wishes: BTreeSet<Wish>,
 }
 
-struct Grouper<'a> {
-    network: &'a Network,
-    groups: Vec<Group>,
+pub(super) struct Grouper<'a> {
+    pub network: &'a Network,
+    pub groups: Vec<Group>,
     group_of: HashMap<NodeId, usize>,
-    views: HashMap<EdgeId, View>,
+    pub views: HashMap<EdgeId, View>,
     reasons: Reasons,
     free: Vec<NodeId>,
-    wishes: BTreeSet<Wish>,
+    pub wishes: BTreeSet<Wish>,
+    /// Where parts of concatenations belong, and the order of what they are parts of.
+    pub homes: HashMap<EdgeId, Home>,
+    pub orders: HashMap<EdgeId, Vec<usize>>,
     /// Edges that must have memory of their own.
     forced: HashSet<EdgeId>,
-    users: Vec<Vec<NodeId>>,
+    pub users: Vec<Vec<NodeId>>,
 }
 
 /// The axis at which the rows of a function begin, if it is one that kernels have and its rows are the last axes.
@@ -117,7 +124,8 @@ pub(super) fn group(network: &Network, forced: HashSet<EdgeId>) -> Grouping {
     let (groups, group_of) = (Vec::new(), HashMap::new());
     let (views, reasons, free, wishes) = (HashMap::new(), HashMap::new(), Vec::new(), BTreeSet::new());
     let users = network.graph().users();
-    let mut grouper = Grouper { network, groups, group_of, views, reasons, free, wishes, forced, users };
+    let (homes, orders) = (concat::homes(network, &forced), HashMap::new());
+    let mut grouper = Grouper { network, groups, group_of, views, reasons, free, wishes, homes, orders, forced, users };
     for (id, edge) in network.graph().edges() {
         if let (Source::Input(_) | Source::Constant(_), Some(shape)) = (&edge.source, network.type_of(id).shape()) {
             grouper.views.insert(id, View::whole(id, &shape));
@@ -126,17 +134,18 @@ pub(super) fn group(network: &Network, forced: HashSet<EdgeId>) -> Grouping {
     for (id, node) in network.graph().nodes() {
         grouper.node(id, node);
     }
+    grouper.check_places();
     grouper.finish()
 }
 
 impl Grouper<'_> {
-    fn shape(&self, edge: EdgeId) -> Option<Vec<usize>> {
+    pub fn shape(&self, edge: EdgeId) -> Option<Vec<usize>> {
         self.network.type_of(edge).shape()
     }
 
     /// The group that computes an edge, directly or through views.
     fn computes(&self, edge: EdgeId) -> Option<usize> {
-        let root = self.views.get(&edge).map_or(edge, |view| view.root);
+        let root = self.views.get(&edge).map_or(edge, |view| view.source);
         self.network.graph().producer(root).and_then(|node| self.group_of.get(&node).copied())
     }
 
@@ -153,6 +162,15 @@ impl Grouper<'_> {
         let view = matches!(node.kind(), Kind::View) || node.operator_name() == "Dropout";
         if view && self.as_views(id, node, &shapes) {
             return;
+        }
+        if matches!(node.operator_name(), "Gather" | "Pad") {
+            return match tables::serves(self.network, node, &self.views) {
+                Ok(()) => {
+                    let order = self.padded_order(node, &shapes[0]);
+                    self.begin(id, node, GroupKind::Pointwise, &shapes[0], order);
+                }
+                Err(why) => self.alone(id, node, why),
+            };
         }
         if !self.has_kernel_formats(node) {
             return self.alone(id, node, "kernels do not have its formats");
@@ -175,13 +193,13 @@ impl Grouper<'_> {
                 None => self.alone(id, node, "kernels have functions of rows along the last axes alone"),
             },
             Kind::View if node.operator_name() == "Identity" => {
-                let planes = node.inputs[0].and_then(|edge| self.views.get(&edge)).is_some_and(View::is_contiguous);
-                let order = if planes { channels_last(shapes[0].len()) } else { (0..shapes[0].len()).collect() };
+                let order = self.other_order(node, shapes[0].len());
                 self.begin(id, node, GroupKind::Copy, &shapes[0], order);
             }
+            Kind::View if node.operator_name() == "Concat" => self.place(id, node, &shapes[0]),
             Kind::View if COPIED.contains(&node.operator_name()) => {
                 let shape = self.copied_shape(node, &shapes[0]);
-                let order = (0..shape.len()).collect();
+                let order = self.copied_order(node, shape.len());
                 self.begin(id, node, GroupKind::Copy, &shape, order);
             }
             kind => self.alone(id, node, &format!("no kernel serves operators of the kind {}", kind.word())),
@@ -189,7 +207,7 @@ impl Grouper<'_> {
     }
 
     /// Whether a node begins a kernel with an accumulator. A reduction is a pool only of images that lie as pools want them.
-    fn begins(&self, node: &Node) -> bool {
+    pub fn begins(&self, node: &Node) -> bool {
         let lies = || node.inputs[0].and_then(|edge| self.views.get(&edge)).is_some_and(windows::lie_last);
         product::begins(self.network, node) && (!matches!(node.kind(), Kind::Reduction(_)) || lies())
     }
@@ -209,7 +227,7 @@ impl Grouper<'_> {
     }
 
     /// Whether an edge is a copy into another order.
-    fn was_copied(&self, edge: Option<EdgeId>) -> bool {
+    pub fn was_copied(&self, edge: Option<EdgeId>) -> bool {
         let producer = edge.and_then(|edge| self.network.graph().producer(edge));
         producer.is_some_and(|id| self.network.graph().node(id).operator_name() == "Identity")
     }
@@ -222,7 +240,7 @@ impl Grouper<'_> {
         let output = |(i, shape): (usize, &Vec<usize>)| from.behind(node, i, shape, &constants);
         let Some(views) = shapes.iter().enumerate().map(output).collect::<Option<Vec<View>>>() else { return false };
         // What a caller gets lies in order, in memory of the network's own.
-        let given = self.network.graph().producer(from.root).is_none();
+        let given = self.network.graph().producer(from.source).is_none();
         if node.outputs.iter().zip(&views).any(|(edge, view)| self.forced.contains(edge) && (given || !view.is_contiguous())) {
             return false;
         }
@@ -235,28 +253,17 @@ impl Grouper<'_> {
     fn copied_shape(&self, node: &Node, shape: &[usize]) -> Vec<usize> {
         let from = node.inputs.first().copied().flatten().and_then(|edge| self.views.get(&edge));
         let constants: Vec<_> = node.inputs.iter().map(|edge| edge.and_then(|edge| self.network.value_of(edge))).collect();
+        if let (true, Some(from)) = (node.operator_name().contains("Depth"), from) {
+            return from.blocks(node).map_or_else(|| shape.to_vec(), |blocks| blocks.shape());
+        }
         match from {
             Some(from) if from.behind(node, 0, shape, &constants).is_none() => from.shape(),
             _ => shape.to_vec(),
         }
     }
 
-    /// Gives the outputs of a group's node memory of their own.
-    fn own_memory(&mut self, group: usize, node: &Node) {
-        let Group { order, shape: full, .. } = self.groups[group].clone();
-        for edge in &node.outputs {
-            let Some(shape) = self.shape(*edge) else { continue };
-            let own = if shape == full { View::ordered(*edge, &shape, &order) } else { View::whole(*edge, &shape) };
-            if self.forced.contains(edge) && !own.is_contiguous() {
-                self.wishes.insert(Wish::InOrder(*edge));
-            }
-            let view = self.as_read(node, *edge, &shape).unwrap_or(own);
-            self.views.insert(*edge, view);
-        }
-    }
-
     /// The memory of a product's result in the order of its only reader, a transposition, if the kernel can write it so.
-    fn as_read(&self, node: &Node, edge: EdgeId, shape: &[usize]) -> Option<View> {
+    pub fn as_read(&self, node: &Node, edge: EdgeId, shape: &[usize]) -> Option<View> {
         let [reader] = self.users[edge.index()][..] else { return None };
         let reader = self.network.graph().node(reader);
         let plain = matches!(node.kind(), Kind::Anchor(Anchor::MatMul | Anchor::Gemm))
@@ -266,7 +273,7 @@ impl Grouper<'_> {
         let read: Vec<usize> = order.iter().map(|axis| shape[*axis]).collect();
         let mut dims: Vec<(usize, usize)> = shape.iter().map(|extent| (*extent, 0)).collect();
         order.iter().zip(strides(&read)).for_each(|(axis, stride)| dims[*axis].1 = stride);
-        let view = View { root: edge, offset: 0, dims };
+        let view = View { root: edge, source: edge, offset: 0, dims };
         let space = product::product(self.network, node, &self.views).ok()?.space;
         match space.place(&view, DType::F32) {
             Placement::Operand { operand, .. } if operand.axes.contains(M | N) && operand.order == Order::RowMajor => Some(view),
@@ -274,12 +281,13 @@ impl Grouper<'_> {
         }
     }
 
-    fn begin(&mut self, id: NodeId, node: &Node, kind: GroupKind, shape: &[usize], order: Vec<usize>) {
+    pub fn begin(&mut self, id: NodeId, node: &Node, kind: GroupKind, shape: &[usize], order: Vec<usize>) {
         for edge in node.inputs.iter().flatten() {
             if self.computes(*edge).is_some() {
                 let why = match kind {
                     GroupKind::Product if windows::pools(self.network, node) => "a pool reads many of its elements for one",
                     GroupKind::Product => "a product reads all of it before it computes an element",
+                    GroupKind::Place => "its reader sees it beside other tensors",
                     GroupKind::Copy => "a copy into another order reads it elsewhere",
                     GroupKind::Rows(_) => "a function of rows reads whole rows, which lie in several tiles of a product",
                     GroupKind::Pointwise => "its reader computes another shape",
@@ -293,7 +301,7 @@ impl Grouper<'_> {
         self.own_memory(self.groups.len() - 1, node);
     }
 
-    fn alone(&mut self, id: NodeId, node: &Node, why: &str) {
+    pub fn alone(&mut self, id: NodeId, node: &Node, why: &str) {
         self.begin(id, node, GroupKind::Alone(why.to_owned()), &[], Vec::new());
     }
 
@@ -350,7 +358,7 @@ impl Grouper<'_> {
     /// the axes that they went over.
     fn reads_moved(&self, node: &Node, group: usize) -> bool {
         let own = node.inputs.iter().flatten().filter(|edge| self.computes(**edge) == Some(group));
-        let moved = |edge: &EdgeId| self.views.get(edge).is_some_and(|view| view.root != *edge);
+        let moved = |edge: &EdgeId| self.views.get(edge).is_some_and(|view| view.source != *edge);
         let fits = |edge: &EdgeId| self.shape(*edge).is_some_and(|shape| self.fits(group, &shape));
         own.clone().any(moved) || own.clone().any(|edge| !fits(edge))
     }
@@ -376,7 +384,7 @@ impl Grouper<'_> {
         for (group, edge) in self.sources(node) {
             let obstacle = match &self.groups[group].kind {
                 GroupKind::Alone(_) => Some("no kernel computes it"),
-                GroupKind::Copy => Some("a copy writes it"),
+                GroupKind::Copy | GroupKind::Place => Some("a copy writes it"),
                 _ if !self.fits(group, shape) => Some("its reader computes another shape"),
                 _ => self.obstacle(group, node),
             };

@@ -58,10 +58,10 @@ pub(super) struct Parts<'a> {
 }
 
 /// The loads of a kernel under construction: each tensor once.
-struct Loads<'a, 'g> {
-    parts: &'a Parts<'a>,
-    space: &'a Space,
-    builder: &'g Builder,
+pub(super) struct Loads<'a, 'g> {
+    pub parts: &'a Parts<'a>,
+    pub space: &'a Space,
+    pub builder: &'g Builder,
     values: RefCell<HashMap<EdgeId, Expr<'g>>>,
     accesses: &'a RefCell<Vec<Access>>,
     loaded: RefCell<HashMap<String, (String, Expr<'g>)>>,
@@ -86,7 +86,17 @@ impl<'g> Loads<'_, 'g> {
         self.load(&view, dtype)
     }
 
-    fn load(&self, view: &View, dtype: DType) -> Option<Expr<'g>> {
+    /// An element of the memory of a tensor, at a place that the kernel computes.
+    pub fn element(&self, view: &View, dtype: DType, place: Expr<'g>) -> Expr<'g> {
+        let name = format!("t{}", self.accesses.borrow().len());
+        let (offset, ld, batch_stride) = (0, None, None);
+        let access = Access { name: name.clone(), edge: view.root, dtype, offset, ld, batch_stride, written: false };
+        self.accesses.borrow_mut().push(access);
+        self.builder.gather(&name, dtype, place)
+    }
+
+    /// The value of a tensor that lies in memory.
+    pub fn load(&self, view: &View, dtype: DType) -> Option<Expr<'g>> {
         let place = self.space.place(view, dtype);
         let known = format!("{view:?}{dtype}");
         if let Some((_, value)) = self.loaded.borrow().get(&known) {
@@ -181,7 +191,9 @@ fn tensor_space(group: &Group, parts: &Parts<'_>) -> Space {
     let graph = parts.network.graph();
     let columns = if let GroupKind::Rows(axis) = group.kind { Some(axis) } else { None };
     let own: Vec<EdgeId> = group.nodes.iter().flat_map(|id| graph.node(*id).outputs.iter().copied()).collect();
-    let mut views = vec![(View::ordered(EdgeId::new(0), &group.shape, &group.order), DType::F32)];
+    let written = own.iter().filter_map(|edge| parts.views.get(edge)?.reshaped(&group.shape));
+    let mut views: Vec<(View, DType)> = written.map(|view| (view, DType::F32)).collect();
+    let written = views.len();
     for id in &group.nodes {
         let node = graph.node(*id);
         for (index, edge) in node.inputs.iter().enumerate() {
@@ -192,7 +204,7 @@ fn tensor_space(group: &Group, parts: &Parts<'_>) -> Space {
             }
         }
     }
-    Space::for_tensors(&group.shape, &views, columns)
+    Space::for_tensors(&group.shape, &views, written, columns)
 }
 
 /// An operand with the axes that it lies along: a vector of channels among the others.
@@ -290,9 +302,11 @@ fn say<'g>(node: &Node, loads: &Loads<'_, 'g>, product: Option<&Product>) -> Opt
             let constants: Vec<_> =
                 node.inputs.iter().map(|edge| edge.and_then(|edge| loads.parts.network.value_of(edge))).collect();
             // A shape that strides cannot say is that of a copy in order.
-            let moved = view.behind(node, 0, shape, &constants).unwrap_or_else(|| view.clone());
+            let blocks = if node.operator_name().contains("Depth") { view.blocks(node) } else { None };
+            let moved = blocks.or_else(|| view.behind(node, 0, shape, &constants)).unwrap_or_else(|| view.clone());
             Some(vec![loads.load(&moved, format(x).dtype()?)?])
         }
+        Kind::Opaque if matches!(node.operator_name(), "Gather" | "Pad") => Some(vec![super::tables::say(node, loads)?]),
         _ => None,
     }
 }
@@ -311,19 +325,22 @@ fn store<'g>(
     let Shape { m, n, batch, .. } = space.extents();
     let elements = parts.network.type_of(edge).shape().map_or(0, |shape| shape.iter().product());
     let is_vector = elements != m * n * batch;
+    let (mut offset, mut root) = (0, edge);
     let (ld, batch_stride) = if is_vector {
         let operand = dtype.over(M);
         e.store(&name, value, if batch > 1 { operand.batched() } else { operand });
         (None, (batch > 1).then_some(m))
     } else {
-        let own = parts.views.get(&edge).filter(|view| view.dims.len() == space.shape.len()).cloned();
-        // A copy in order has the shape of what it copies.
-        let (order, ld, batch_stride) = space.written(&own.unwrap_or_else(|| View::whole(edge, &space.shape)))?;
+        // A copy has the shape of what it copies.
+        let view = parts.views.get(&edge)?.reshaped(&space.shape)?;
+        offset = view.offset;
+        root = view.root;
+        let (order, ld, batch_stride) = space.written(&view)?;
         let operand = crate::ir::Operand::from(dtype);
         e.store(&name, value, if order == Order::RowMajor { operand } else { operand.column_major() });
         (Some(ld.max(1)), (batch > 1).then_some(batch_stride))
     };
-    accesses.borrow_mut().push(Access { name, edge, dtype, offset: 0, ld, batch_stride, written: true });
+    accesses.borrow_mut().push(Access { name, edge: root, dtype, offset, ld, batch_stride, written: true });
     Some(())
 }
 

@@ -9,7 +9,7 @@ use crate::network::attribute::Attributes;
 use crate::network::graph::{Applied, EdgeId, Node, NodeId, Source};
 use crate::network::meaning::layout;
 use crate::network::network::Network;
-use crate::network::operator::{Call, Operator};
+use crate::network::operator::Operator;
 use crate::network::pass::Rewriter;
 use crate::network::tensor::Tensor;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -19,6 +19,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 pub(super) enum Wish {
     /// An input of a node, with its channels side by side.
     ChannelsLast(NodeId, usize),
+    /// An input of a node, as a copy that may lie elsewhere.
+    Copied(NodeId, usize),
     /// An edge that a caller gets, in the order of its axes.
     InOrder(EdgeId),
 }
@@ -33,12 +35,6 @@ fn order(axes: &[usize]) -> Attributes {
     Attributes::new().with("perm", axes.iter().map(|axis| *axis as i64).collect::<Vec<_>>())
 }
 
-/// The tensor with its second axis behind the others.
-fn turned(tensor: &Tensor, order: &Attributes) -> Option<Tensor> {
-    let call = Call { name: "Transpose", attributes: order, inputs: &[Some(tensor)], outputs: 1 };
-    layout::transpose(&call).ok()?.pop()
-}
-
 /// Writes the copies into the network that were wished for. Edges of `forced` keep their meaning.
 pub(super) fn granted(network: &Network, wishes: &BTreeSet<Wish>, forced: &mut HashSet<EdgeId>) -> Network {
     let graph = network.graph();
@@ -50,15 +46,17 @@ pub(super) fn granted(network: &Network, wishes: &BTreeSet<Wish>, forced: &mut H
     for (id, old) in graph.nodes() {
         let mut new = rewriter.renamed(old);
         for (index, edge) in old.inputs.iter().enumerate() {
-            let Some(edge) = edge.filter(|_| wishes.contains(&Wish::ChannelsLast(id, index))) else { continue };
+            let moved = wishes.contains(&Wish::Copied(id, index));
+            let wished = moved || wishes.contains(&Wish::ChannelsLast(id, index));
+            let Some(edge) = edge.filter(|_| wished) else { continue };
+            // A part that lies in a place of its own is nobody else's copy.
             let copy = match copies.get(&edge) {
-                Some(copy) => *copy,
-                None => {
+                Some(copy) if !moved => *copy,
+                _ => {
                     let of = &graph.edge(edge).name;
                     let rank = network.type_of(edge).shape().map_or(0, |shape| shape.len());
-                    let there = channels_last(rank);
-                    let back = layout::inverse(&there);
-                    let constant = graph.constant(edge).and_then(|tensor| turned(tensor, &order(&there)));
+                    let back = layout::inverse(&channels_last(rank));
+                    let constant = graph.constant(edge).filter(|_| !moved).and_then(Tensor::channels_last);
                     let added = match constant {
                         Some(tensor) => {
                             let root = rewriter.graph.add_edge(format!("{of}.channels_last"), Source::Constant(tensor));
@@ -68,7 +66,9 @@ pub(super) fn granted(network: &Network, wishes: &BTreeSet<Wish>, forced: &mut H
                     };
                     let name = format!("{}.out", added.name).into();
                     let copy = rewriter.graph.add_node(added, vec![name])[0];
-                    copies.insert(edge, copy);
+                    if !moved {
+                        copies.insert(edge, copy);
+                    }
                     copy
                 }
             };

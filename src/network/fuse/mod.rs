@@ -17,6 +17,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod concat;
 mod explain;
 mod group;
 mod kernel;
@@ -25,6 +26,7 @@ mod memory;
 mod product;
 mod run;
 mod space;
+mod tables;
 mod view;
 mod windows;
 
@@ -125,7 +127,7 @@ fn stuck_operands(network: &Network, grouping: &Grouping, forced: &HashSet<EdgeI
     let nodes = alone.flat_map(|group| &group.nodes).map(|id| network.graph().node(*id));
     let products = nodes.filter(|node| matches!(node.kind(), super::operator::Kind::Anchor(_)));
     let edges = products.flat_map(|node| node.inputs.iter().flatten().copied());
-    let moved = |edge: &EdgeId| grouping.views.get(edge).is_some_and(|view| !view.is_contiguous() && view.root != *edge);
+    let moved = |edge: &EdgeId| grouping.views.get(edge).is_some_and(|view| !view.is_contiguous() && view.source != *edge);
     edges.filter(|edge| moved(edge) && !forced.contains(edge)).collect()
 }
 
@@ -136,7 +138,7 @@ impl Fused {
         for (index, group) in groups.iter().enumerate() {
             group_of.extend(group.nodes.iter().map(|node| (*node, index)));
         }
-        let root = |edge: EdgeId| views.get(&edge).map_or(edge, |view| view.root);
+        let root = |edge: EdgeId| views.get(&edge).map_or(edge, |view| view.source);
         // An edge is kept if a caller gets it, or a node of another group reads it or a view of it.
         let mut kept: HashSet<EdgeId> = network.graph().outputs().iter().map(|(_, edge)| root(*edge)).collect();
         for (id, node) in network.graph().nodes() {
@@ -155,6 +157,7 @@ impl Fused {
         let mut steps = Vec::new();
         for group in &groups {
             steps.push(match &group.kind {
+                GroupKind::Place => continue,
                 GroupKind::Alone(why) => Step::Node { node: group.nodes[0], why: why.clone() },
                 _ => {
                     let built = kernel::kernel(group, &parts);

@@ -5,6 +5,7 @@ use crate::build::{Builder, Expr};
 use crate::dtype::DType;
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{Operand, Order};
+use crate::network::graph::EdgeId;
 use crate::problem::Shape;
 
 /// The axes of a kernel's output, in the order in which the kernel counts them, in three runs: those of the batch, those of
@@ -99,6 +100,16 @@ impl Space {
         Placement::Operand { operand: Operand { dtype, axes, order }, ld, batch_stride }
     }
 
+    /// A coordinate of the output along one of the network's axes.
+    pub fn coordinate<'g>(&self, e: &'g Builder, axis: usize) -> Expr<'g> {
+        let mut strides = vec![(1, 0); self.shape.len()];
+        strides[axis] = (self.shape[axis], 1);
+        // A tensor whose elements say how far along the axis they are.
+        let dims = self.shape.iter().zip(strides).map(|(extent, (_, stride))| (*extent, stride)).collect();
+        let (root, source) = (EdgeId::new(0), EdgeId::new(0));
+        self.index(e, &View { root, source, offset: 0, dims })
+    }
+
     /// The place of an element in the root's memory, from the coordinates of the output.
     pub fn index<'g>(&self, e: &'g Builder, view: &View) -> Expr<'g> {
         let mut sum: Option<Expr<'g>> = None;
@@ -140,9 +151,9 @@ impl Space {
     }
 
     /// The space over a shape in which tensors lie best: fewest tables, then no batch, then about a thousand columns. The
-    /// first tensor is written, so it must be no table. Where rows are functions, `columns` says at which axis they begin, and
+    /// first `written` are stored, so they must be no tables. Where rows are functions, `columns` says at which axis they begin, and
     /// axes keep their order.
-    pub fn for_tensors(shape: &[usize], views: &[(View, DType)], columns: Option<usize>) -> Space {
+    pub fn for_tensors(shape: &[usize], views: &[(View, DType)], written: usize, columns: Option<usize>) -> Space {
         const WIDTH: usize = 1024;
         let rank = shape.len();
         let mut orders: Vec<Vec<usize>> = vec![(0..rank).collect()];
@@ -157,7 +168,7 @@ impl Space {
             for rows in 0..=columns {
                 let space = Space::ordered(shape, order.clone(), rows, columns);
                 let tables = views.iter().filter(|(view, dtype)| space.place(view, *dtype) == Placement::Table).count();
-                let lost = views.first().is_some_and(|(view, _)| space.written(view).is_none());
+                let lost = views[..written].iter().any(|(view, _)| space.written(view).is_none());
                 let Shape { n, batch, .. } = space.extents();
                 let key = (tables + if lost { views.len() } else { 0 }, usize::from(batch > 1), n.abs_diff(WIDTH));
                 if best.as_ref().is_none_or(|(least, _)| key < *least) {
@@ -172,7 +183,6 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::graph::EdgeId;
 
     #[test]
     fn channels_are_a_vector_over_rows() {
@@ -180,7 +190,7 @@ mod tests {
         let shape = [2, 3, 4, 5];
         let (x, scale) = (View::whole(EdgeId::new(0), &shape), View::whole(EdgeId::new(1), &[3, 1, 1]));
         let scale = scale.stretched(&shape).unwrap();
-        let space = Space::for_tensors(&shape, &[(x, DType::F32), (scale.clone(), DType::F32)], None);
+        let space = Space::for_tensors(&shape, &[(x, DType::F32), (scale.clone(), DType::F32)], 1, None);
         assert_eq!((space.rows, space.columns), (1, 2));
         assert_eq!(
             space.place(&scale, DType::F32),
