@@ -23,6 +23,7 @@ use peer::Peer;
 use postlude::cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
 use postlude::network::{Network, NetworkPlan, Tensor};
+use postlude::plan::{Tile, TileShape};
 use postlude::prelude::*;
 use serde_json::{Value, json};
 use statistics::{Shuffle, Spread, median};
@@ -136,6 +137,38 @@ fn kernels(stream: &Arc<CudaStream>, plan: &mut NetworkPlan, x: &CudaSlice<u8>) 
     Ok(())
 }
 
+/// Planes to pixels and back, with the tile that is chosen and others.
+fn layouts(device: &Device, stream: &Arc<CudaStream>) -> Result<()> {
+    let tiles = [(64, 32, 128), (64, 64, 128), (128, 32, 128), (32, 32, 128), (128, 64, 256), (64, 128, 256)];
+    let tiles: Vec<Tile> = tiles.into_iter().map(|(bm, bn, threads)| Tile { bm, bn, shape: TileShape::Pointwise, threads, min_blocks: 1 }).collect();
+    for [n, c, pixels] in [[32, 64, 56 * 56], [32, 256, 56 * 56], [32, 3, 224 * 224], [32, 2048, 49]] {
+        let count = n * c * pixels;
+        let (x, mut y) = (stream.alloc_zeros::<postlude::half::f16>(count)?, stream.alloc_zeros::<postlude::half::f16>(count)?);
+        for last in [true, false] {
+            let [from, to] = if last { [F16.column_major(), F16.into()] } else { [F16.into(), F16.column_major()] };
+            let epilogue = Epilogue::build(|e| e.store("y", e.load("x", from), to))?;
+            let shape = Shape::matrix(pixels, c).batched(n);
+            for tile in std::iter::once(None).chain(tiles.iter().map(Some)) {
+                let gemm = Gemm::pointwise(F16, Order::RowMajor, &epilogue);
+                let gemm = if let Some(tile) = tile { gemm.tile(*tile) } else { gemm };
+                let plan = match gemm.plan(device, shape) {
+                    Ok(plan) => plan,
+                    Err(error) => {
+                        println!("    {error}");
+                        continue;
+                    }
+                };
+                let mut run = |_| Ok(plan.execute(stream, &mut DeviceArgs::new().input("x", &x).output("y", &mut y))?);
+                let graph = captured(stream, &mut run, 10)?;
+                let time = timed(stream, &graph, 5, 10)?;
+                let (what, rate) = (if last { "to pixels" } else { "to planes" }, 4e-9 * count as f64 / time);
+                println!("    {n} x {c} x {pixels} {what}: {:.1} us, {rate:.0} GB/s, {}", time * 1e6, plan.kernel().plan.tile);
+            }
+        }
+    }
+    Ok(())
+}
+
 struct Options {
     rounds: usize,
     compiled: Vec<String>,
@@ -177,6 +210,19 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, case:
         kernels(stream, &mut plan, &sets[0])?;
     }
     let graph = captured(stream, |turn| Ok(plan.execute(stream, &[(name, &sets[turn % SETS])])?), LAUNCHES)?;
+    // Kernels that follow each other closely compute what they compute one by one.
+    for at in 0..plan.kernels().len() {
+        plan.execute_kernels(stream, &[(name, &sets[(LAUNCHES - 1) % SETS])], at..at + 1)?;
+        stream.synchronize()?;
+    }
+    let output = |plan: &NetworkPlan| Ok::<_, Box<dyn Error>>(stream.clone_dtoh(&plan.output("y").ok_or("no output")?)?);
+    let expected = output(&plan)?;
+    for _ in 0..20 {
+        graph.launch()?;
+    }
+    if output(&plan)? != expected {
+        return Err("the graph computes something else than its kernels one by one".into());
+    }
     let mut contenders = vec![Contender { runs: Runs::Ours(graph), repeats: 1 }];
     if let Some(peer) = peer {
         let mut request = case.peer.clone();
@@ -238,7 +284,11 @@ fn main() {
     // SAFETY: there is one stream, so nothing has to be ordered between streams.
     unsafe { device.context().disable_event_tracking() };
     let only = value("--only").unwrap_or_default();
+    let turns = args.iter().any(|arg| arg == "--layouts");
     let outcome = device.context().new_stream().map_err(Into::into).and_then(|stream| {
+        if turns {
+            return layouts(&device, &stream);
+        }
         for case in cases().iter().filter(|case| case.name.contains(&only)) {
             // One network's failure, for want of memory say, leaves the others.
             if let Err(error) = run(&device, &stream, &mut peer, case, &options) {

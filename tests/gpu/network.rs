@@ -11,11 +11,11 @@ use crate::case::Case;
 use crate::convolutions::run_all;
 use crate::rig::gpu;
 use graphs::{encoder, tensor};
-use networks::{Images, mobilenet_v2, resnet, vgg16};
+use networks::{Images, mobilenet_v2, resnet, unet, vgg16};
 use postlude::cudarc::driver::CudaContext;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::device::Device;
-use postlude::network::{Attributes, Network, NetworkPlanError, Tensor};
+use postlude::network::{Attributes, Format, Network, NetworkPlanError, Tensor};
 use postlude::prelude::*;
 use postlude::{PoolKind, Pooling};
 use std::time::Instant;
@@ -96,7 +96,36 @@ fn networks_of_images() {
             check(&resnet(images, [3, 4, 6, 3], true, 10).unwrap(), &x, 2.0 * tolerance);
             check(&vgg16(images, 10).unwrap(), &x, tolerance);
             check(&mobilenet_v2(images, 10).unwrap(), &x, 4.0 * tolerance);
+            check(&unet(images, 3).unwrap(), &x, 2.0 * tolerance);
         }
+    }
+}
+
+#[test]
+fn parts_borders_and_indices() {
+    for format in [F16, F32] {
+        let network = Network::build(|g| {
+            let x = g.input("x", format, (2, 4, 6, 16));
+            let last = x.transpose(&[0, 3, 1, 2]);
+            let border = g.apply("Pad", &[last, g.indices(&[0, 0, 1, 2, 0, 0, -1, 3])], Attributes::new());
+            g.output("border", border.relu());
+            let w = g.constant("w", tensor(format, &[24, 16, 3, 3], 2));
+            let y = g.apply("Conv", &[last, w], Attributes::new().with("pads", vec![1, 1, 1, 1]));
+            let parts = [y.relu(), last, last.sigmoid()];
+            let beside = g.apply("Concat", &parts, Attributes::new().with("axis", 1));
+            g.output("deep", g.apply("DepthToSpace", &[beside], Attributes::new().with("blocksize", 2)));
+            g.output("pooled", g.apply("GlobalMaxPool", &[beside], Attributes::new()));
+            let table = g.constant("table", tensor(format, &[50, 40], 4));
+            let words = g.apply("Gather", &[table, g.input("ids", Format::I64, (2, 3))], Attributes::new());
+            g.output("words", (words + g.input("places", format, (3, 40))).softmax(-1));
+        })
+        .unwrap();
+        let inputs = [
+            ("x", tensor(format, &[2, 4, 6, 16], 1)),
+            ("ids", Tensor::of_integers(Format::I64, &[2, 3], &[0, 49, -1, 7, 7, -50]).unwrap()),
+            ("places", tensor(format, &[3, 40], 5)),
+        ];
+        check(&network, &inputs, 2e-2);
     }
 }
 

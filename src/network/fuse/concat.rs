@@ -3,7 +3,7 @@
 
 use super::group::{Group, GroupKind, Grouper};
 use super::layout::Wish;
-use super::product;
+use super::product::{self, Obstacle};
 use super::view::{View, channels_last};
 use super::windows;
 use crate::network::graph::{EdgeId, Node, NodeId};
@@ -138,7 +138,12 @@ impl Grouper<'_> {
         let view = home.view(edge, shape, &whole, &order);
         if *kind == GroupKind::Product {
             let anchor = nodes.iter().map(|id| self.network.graph().node(*id)).find(|node| self.begins(node))?;
-            product::product(self.network, anchor, &self.views).ok()?.space.written(&view)?;
+            match product::product(self.network, anchor, &self.views) {
+                Ok(product) => drop(product.space.written(&view)?),
+                // The next grouping knows more.
+                Err(Obstacle::Layout(_)) => {}
+                Err(Obstacle::Other(_)) => return None,
+            }
         }
         self.orders.insert(home.whole, order);
         Some(view)

@@ -7,7 +7,7 @@ use super::view::View;
 use crate::build::{Builder, Epilogue, Expr};
 use crate::dtype::{DType, ValueType};
 use crate::gemm::Gemm;
-use crate::ir::Order;
+use crate::ir::{Order, Side};
 use crate::ir::axes::{M, N};
 use crate::network::format::Format;
 use crate::network::graph::{EdgeId, Node, NodeId, Source};
@@ -182,7 +182,10 @@ pub(super) fn kernel(group: &Group, parts: &Parts<'_>) -> Result<Kernel, String>
         Some(product) => (product.operation, product.shape),
         None => (Operation::Pointwise { dtype: DType::F32, order: Order::RowMajor }, space.extents()),
     };
-    let gemm = Gemm::of(operation, &epilogue);
+    // Weights may be fetched before the kernel in front is done.
+    let given = |name: &str| accesses.borrow().iter().any(|a| a.name == name && graph.constant(a.edge).is_some());
+    let sides = [Side::A, Side::B].into_iter().filter(|side| operation.multiplies() && given(side.name()));
+    let gemm = Gemm::of(operation, &epilogue).constant_operands(sides);
     Ok(Kernel { nodes: group.nodes.clone(), gemm, shape, accesses: accesses.into_inner() })
 }
 
