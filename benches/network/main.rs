@@ -140,7 +140,8 @@ fn kernels(stream: &Arc<CudaStream>, plan: &mut NetworkPlan, x: &CudaSlice<u8>) 
 /// Planes to pixels and back, with the tile that is chosen and others.
 fn layouts(device: &Device, stream: &Arc<CudaStream>) -> Result<()> {
     let tiles = [(64, 32, 128), (64, 64, 128), (128, 32, 128), (32, 32, 128), (128, 64, 256), (64, 128, 256)];
-    let tiles: Vec<Tile> = tiles.into_iter().map(|(bm, bn, threads)| Tile { bm, bn, shape: TileShape::Pointwise, threads, min_blocks: 1 }).collect();
+    let tiles: Vec<Tile> =
+        tiles.into_iter().map(|(bm, bn, threads)| Tile { bm, bn, shape: TileShape::Pointwise, threads, min_blocks: 1 }).collect();
     for [n, c, pixels] in [[32, 64, 56 * 56], [32, 256, 56 * 56], [32, 3, 224 * 224], [32, 2048, 49]] {
         let count = n * c * pixels;
         let (x, mut y) = (stream.alloc_zeros::<postlude::half::f16>(count)?, stream.alloc_zeros::<postlude::half::f16>(count)?);

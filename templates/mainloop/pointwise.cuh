@@ -70,7 +70,8 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
         for (int i = 0; i < PASS; ++i) {
             const int row = first + (v + i) * ROWS_AT_ONCE;
 {% if pool %}{% if reads_accumulator %}            pool(pooled[i], p, accumulator, row, column);
-{% endif %}{% elif not reads_accumulator %}            raw[i]{% if not packed_accumulator %}[0]{% endif %} = {};   // there may be no matrix
+{% endif %}{# -#}
+{% elif not reads_accumulator %}            raw[i]{% if not packed_accumulator %}[0]{% endif %} = {};   // there may be no matrix
 {% elif parts > 1 %}            load_sum(raw[i], accumulator + row * row_distance + column * column_distance, column_distance,
                      p.batch_stride_a, row < p.m ? p.n - column : 0);
 {% elif packed_accumulator %}            read_matrix<0, ACC_ROW_MAJOR>(

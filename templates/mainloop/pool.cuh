@@ -34,24 +34,24 @@ template <> struct Pairs<bf16> {
 #endif
 
 // The largest of pairs of elements, without a conversion.
-template <bool IN_PAIRS> struct Taken {
-    u32 largest[STRIP / 2];
+template <class T, bool IN_PAIRS> struct Taken {
+    u32 largest[(STRIP + 1) / 2];   // of a strip of one nothing is made
 
     DEVICE void begin() {
 #pragma unroll
-        for (int e = 0; e < STRIP / 2; ++e) largest[e] = Pairs<Element>::LEAST;
+        for (int e = 0; e < STRIP / 2; ++e) largest[e] = Pairs<T>::LEAST;
     }
-    DEVICE void take(const Vector (&raw)[VECTORS]) {
+    template <class V> DEVICE void take(const V& raw) {
 #pragma unroll
         for (int e = 0; e < STRIP; e += 2) {
             const u32 low = raw[e / WIDTH].elements[e % WIDTH].bits;
             const u32 high = raw[(e + 1) / WIDTH].elements[(e + 1) % WIDTH].bits;
-            largest[e / 2] = Pairs<Element>::larger(largest[e / 2], low | high << 16);
+            largest[e / 2] = Pairs<T>::larger(largest[e / 2], low | high << 16);
         }
     }
-    DEVICE float value(int e) const { return widen(Element{u16(largest[e / 2] >> (e % 2 * 16))}); }
+    DEVICE float value(int e) const { return widen(T{u16(largest[e / 2] >> (e % 2 * 16))}); }
 };
-template <> struct Taken<false> {
+template <class T> struct Taken<T, false> {
     float values[STRIP];
 
     DEVICE void begin() {
@@ -68,7 +68,7 @@ template <> struct Taken<false> {
     }
     DEVICE float value(int e) const { return values[e]; }
 };
-using Taps = Taken<TAKES_LARGEST && Pairs<Element>::EXIST && STRIP % 2 == 0>;
+using Taps = Taken<Element, TAKES_LARGEST && Pairs<Element>::EXIST && STRIP % 2 == 0>;
 
 struct Pool {
     float values[STRIP];
@@ -112,9 +112,9 @@ DEVICE void pool(Pool& pooled, const Params& p, const Element* images, int row, 
 #pragma unroll
         for (int e = 0; e < STRIP; ++e) pooled.values[e] = taps.value(e);
     } else {
-        __shared__ float parts[THREADS][STRIP + 1];
+        static __shared__ float parts[THREADS][STRIP + 1];
         const int own = threadIdx.x / STRIPS, first = row - own;
-        Taken<false> all;
+        Taken<Element, false> all;
         all.begin();
 #pragma unroll 1
         for (int r = 0; r < ROWS_AT_ONCE && first + r < p.m; ++r) {

@@ -15,6 +15,7 @@ use postlude::check::Argument;
 use postlude::plan::{Mainloop, Math, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
+use postlude::{PoolKind, Pooling};
 use program::Program;
 
 /// Numbers from -2 to 2 in steps that products keep exact for a while.
@@ -430,6 +431,35 @@ fn convolutions() -> Vec<Case> {
     ]
 }
 
+/// A pool behind whose windows stand a bias, a residual and a reduction.
+fn pool(name: &'static str, dtype: DType, kind: PoolKind, windows: ConvShape) -> Case {
+    let pooling = Pooling::new(kind, windows).unwrap();
+    let epilogue = Epilogue::build(|e| {
+        let z = (e.acc() + e.load("bias", F32.over(N)) + e.load("residual", dtype)).relu();
+        e.store("d", z, F32);
+        e.reduce("sums", z, Monoid::Sum, F32.over(N));
+    });
+    let gemm = Gemm::pool(dtype, pooling, &epilogue.unwrap());
+    Case { name, gemm, shapes: vec![pooling.shape()], rasters: &[1, -2], tolerance: 2e-5 }
+}
+
+fn pools() -> Vec<Case> {
+    let base = ConvShape::windows(2, [9, 8, 40], [3, 3]);
+    let whole = ConvShape { window: [9, 8], ..base };
+    vec![
+        pool("pool_largest", F32, PoolKind::Max, base.stride([2, 2]).padding([1, 1])),
+        pool("pool_of_halves", F16, PoolKind::Max, base.padding_of([2, 0, 0, 1])),
+        pool("pool_of_bfloats", BF16, PoolKind::Max, base.dilation([2, 3])),
+        pool("pool_of_few", F16, PoolKind::Max, ConvShape { channels: 5, ..base }),
+        pool("pool_mean", F16, PoolKind::Average, base.padding([1, 1])),
+        pool("pool_mean_of_taps", F32, PoolKind::AverageOfTaps, base.padding([2, 1])),
+        pool("pool_of_images", F16, PoolKind::Average, whole),
+        pool("pool_of_many_images", F32, PoolKind::Average, ConvShape { images: 70, channels: 72, ..whole }),
+        pool("pool_largest_of_images", F16, PoolKind::Max, ConvShape { images: 19, ..whole }),
+        pool("pool_of_large_windows", F32, PoolKind::Max, ConvShape { window: [5, 5], ..base }.padding([2, 2])),
+    ]
+}
+
 /// No product: a matrix in either order.
 fn pointwise(name: &'static str, order: Order) -> Case {
     let gemm = Gemm::pointwise(F32, order, &recipes::residual(F32, F32, |z| z.relu()).unwrap());
@@ -484,6 +514,7 @@ fn cases() -> Vec<Case> {
     .into_iter()
     .chain(rows::all())
     .chain(convolutions())
+    .chain(pools())
     .collect()
 }
 
@@ -521,6 +552,7 @@ checks! {
     a_few_rows: "row";
     matrices_without_a_product: "pointwise";
     rows_that_are_patches_of_images: "conv_";
+    windows_that_become_one_number: "pool_";
     rows_that_wait_for_what_they_come_to: "stages";
 }
 

@@ -151,8 +151,8 @@ impl Space {
     }
 
     /// The space over a shape in which tensors lie best: fewest tables, then no batch, then about a thousand columns. The
-    /// first `written` are stored, so they must be no tables. Where rows are functions, `columns` says at which axis they begin, and
-    /// axes keep their order.
+    /// first `written` are stored, so they must be no tables. Where rows are functions, `columns` says at which axis they begin,
+    /// and axes keep their order.
     pub fn for_tensors(shape: &[usize], views: &[(View, DType)], written: usize, columns: Option<usize>) -> Space {
         const WIDTH: usize = 1024;
         let rank = shape.len();
