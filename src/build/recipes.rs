@@ -383,8 +383,8 @@ pub fn argmax() -> Result<Epilogue, Diagnostics> {
     Epilogue::build_for_caller(file!(), |e| e.reduce("d", e.acc(), Monoid::ArgMax, DType::I32.over(M).batched()))
 }
 
-/// NHWC images `y` of NCHW images `x`, on a device: for [`Gemm::pointwise`](crate::Gemm::pointwise) over H W rows, C columns and a
-/// batch of images. Filters from OIHW to KRSC are the same, with filters as the batch and taps as the rows.
+/// NHWC images `y` of NCHW images `x`, on a device: for [`Gemm::pointwise`](crate::Gemm::pointwise) over H W rows, C columns and
+/// a batch of images. Filters from OIHW to KRSC are the same, with filters as the batch and taps as the rows.
 ///
 /// ```
 /// use postlude::build::recipes;

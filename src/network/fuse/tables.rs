@@ -96,7 +96,7 @@ fn padded<'g>(node: &Node, loads: &Loads<'_, 'g>) -> Option<Expr<'g>> {
             let within = at.ge(0) & at.lt(i32::try_from(extent).ok()?);
             inside = Some(inside.map_or(within, |inside| inside & within));
         }
-        place = place + at * i32::try_from(stride).ok()?;
+        place += at * i32::try_from(stride).ok()?;
     }
     let value = loads.element(view, dtype, place);
     let border = match dtype.value_type() {
