@@ -3,10 +3,12 @@
 mod convolution;
 mod layouts;
 mod patches;
+mod pooling;
 
 pub use convolution::{ConvFault, ConvShape, Convolution};
 pub use layouts::{nchw_to_nhwc, nhwc_to_nchw, oihw_to_krsc};
 pub use patches::{GradientOf, Patches, Windows};
+pub use pooling::{PoolKind, Pooling};
 
 use crate::dtype::{DType, ValueType};
 use crate::ir::Order;
@@ -131,6 +133,13 @@ pub enum Operation {
         /// Whose gradient it is.
         of: GradientOf,
     },
+    /// A pool of the images `a`: one row for each output pixel, one column for each channel, and no product.
+    Pool {
+        /// Format of the images: `f32`, `f16` or `bf16`.
+        dtype: DType,
+        /// What it measures.
+        pooling: Pooling,
+    },
     /// An existing matrix `a` (M x N): no product, and K is ignored.
     Pointwise {
         /// Its format.
@@ -157,6 +166,7 @@ impl Operation {
             Operation::Product { a, b, .. } => [a, b],
             Operation::Convolution { dtype, .. }
             | Operation::ConvolutionGradient { dtype, .. }
+            | Operation::Pool { dtype, .. }
             | Operation::Pointwise { dtype, .. } => [dtype; 2],
         }
     }
@@ -202,9 +212,17 @@ impl Operation {
         }
     }
 
-    /// Whether a launch may have these extents. What reads images has its own.
-    pub(crate) fn takes(self, shape: Shape) -> bool {
-        self.patches().is_none_or(|patches| patches.shape() == shape)
+    /// The extents of its launches, if it has its own: those of a convolution, a gradient of one, or a pool.
+    pub(crate) fn extents(self) -> Option<Shape> {
+        self.patches().map(|patches| patches.shape()).or(self.pooling().map(|pooling| pooling.shape()))
+    }
+
+    /// The pool, if it is one.
+    pub const fn pooling(self) -> Option<Pooling> {
+        match self {
+            Operation::Pool { pooling, .. } => Some(pooling),
+            _ => None,
+        }
     }
 
     /// Whether `b` has another format than `a`.
@@ -224,7 +242,7 @@ impl Operation {
         match self {
             Operation::Product { a, b, layout } => Operation::Product { a: b, b: a, layout: layout.transposed() },
             Operation::Pointwise { dtype, order } => Operation::Pointwise { dtype, order: order.transposed() },
-            patches => patches,
+            of_images => of_images,
         }
     }
 }
@@ -238,6 +256,7 @@ impl fmt::Display for Operation {
             Operation::ConvolutionGradient { dtype, convolution, of } => {
                 write!(f, "gradient of the {of} of a convolution of {dtype}, {convolution}")
             }
+            Operation::Pool { dtype, pooling } => write!(f, "pool of {dtype}, {pooling}"),
             Operation::Pointwise { dtype, order } => write!(f, "pointwise over {dtype}, {}", order.name()),
         }
     }

@@ -34,6 +34,10 @@ mod inspect;
 #[allow(dead_code)]
 #[path = "../examples/masks.rs"]
 mod masks;
+#[cfg(feature = "onnx")]
+#[allow(dead_code)]
+#[path = "../examples/onnx_resnet.rs"]
+mod onnx_resnet;
 #[allow(dead_code)]
 #[path = "../examples/paddle_fused_gemm.rs"]
 mod paddle_fused_gemm;
@@ -174,6 +178,12 @@ fn near(pixel: &[u8], colour: [u8; 3]) -> bool {
 #[test]
 fn quickstart_prints_its_matrix() {
     check(include_str!("../examples/quickstart.rs"), &output(quickstart::run));
+}
+
+#[cfg(feature = "onnx")]
+#[test]
+fn onnx_resnet_is_57_kernels() {
+    check(include_str!("../examples/onnx_resnet.rs"), &output(onnx_resnet::run));
 }
 
 #[test]

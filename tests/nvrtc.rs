@@ -25,7 +25,7 @@ use postlude::jit::{Cache, JitError, Options, Source};
 use postlude::plan::{Mainloop, Math, Problem, Schedule, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
-use postlude::{Convolution, CustomOp, Epilogue, Error, Gemm, GradientOf};
+use postlude::{Convolution, CustomOp, Epilogue, Error, Gemm, GradientOf, PoolKind, Pooling};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -235,6 +235,25 @@ fn convolutions() {
                 let conv = Conv::gradient(F16, Convolution::new(shape).unwrap(), of, &silu_of_sum(of));
                 let conv = conv.prefer(|gemm| mainloop.map_or(gemm.clone(), |mainloop| gemm.mainloop(mainloop)));
                 jobs.push(job(format!("gradient of {of}, {name}"), conv.gemm().clone(), conv.shape(), target));
+            }
+        }
+    }
+    run(&jobs);
+}
+
+#[test]
+fn pools() {
+    let mut jobs = Vec::new();
+    for (dtype, channels) in [(F16, 64), (F16, 5), (BF16, 20), (F32, 40), (F32, 3)] {
+        let base = ConvShape::windows(3, [14, 14, channels], [3, 3]).stride([2, 2]).padding([1, 1]);
+        for windows in [base, ConvShape { window: [14, 14], padding: [0; 4], ..base }] {
+            for kind in [PoolKind::Max, PoolKind::Average, PoolKind::AverageOfTaps] {
+                let pooling = Pooling::new(kind, windows).unwrap();
+                let epilogue = recipes::bias_activation(F32, dtype, |z| z.silu()).unwrap();
+                for target in [Target::SM_80, Target::SM_90A] {
+                    let name = format!("pool of {dtype}, {pooling}");
+                    jobs.push(job(name, Gemm::pool(dtype, pooling, &epilogue), pooling.shape(), target));
+                }
             }
         }
     }

@@ -12,6 +12,7 @@
 //! Without a GPU it says why it does nothing; without PyTorch it times Postlude alone.
 #![allow(missing_docs, reason = "a benchmark")]
 
+#[path = "../peer/mod.rs"]
 mod peer;
 #[path = "../gemm/statistics.rs"]
 #[allow(dead_code, reason = "the other benchmark uses the rest")]
@@ -29,6 +30,9 @@ use statistics::{Shuffle, Spread, median};
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+
+/// How the peer prepares a layer.
+const SCRIPT: &str = include_str!("peer.py");
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -63,6 +67,13 @@ impl fmt::Display for Layer {
 }
 
 impl Layer {
+    /// The layer or its gradients for the peer, with graphs of so many launches that turn through so many sets of images.
+    fn case(&self, gradients: bool, sets: usize, launches: usize) -> serde_json::Value {
+        let Layer { images: n, size, channels: c, filters: k, window: r, stride, padding, groups } = *self;
+        serde_json::json!({ "n": n, "h": size, "w": size, "c": c, "k": k, "r": r, "s": r, "stride": stride, "padding": padding,
+            "groups": groups, "sets": sets, "launches": launches, "gradients": gradients })
+    }
+
     fn shape(&self) -> ConvShape {
         let Layer { images, size, channels, filters, window, stride, padding, groups } = *self;
         let shape = ConvShape::new(images, [size, size, channels], [filters, window, window]);
@@ -264,7 +275,7 @@ fn capture_copies(stream: &Arc<CudaStream>, operands: &mut Operands, launches: u
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
     let (mut copied, count) = (Ok(()), operands.sets.len());
     for turn in 0..launches {
-        let [a, from, to] = &mut operands.sets[turn % count];
+        let [a, from, to, _] = &mut operands.sets[turn % count];
         let len = (a.len() + to.len()) / 2;
         let whole = len.min(to.len());
         copied = copied.and(stream.memcpy_dtod(&from.slice(..whole), &mut to.slice_mut(..whole)));
@@ -294,7 +305,7 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
     let sets = operands.sets.len();
     let launches = sets * LAUNCHES.div_ceil(sets);
     if let Some(peer) = peer {
-        peer.prepare(layer, options.gradients, sets, launches)?;
+        peer.prepare(&layer.case(options.gradients, sets, launches))?;
     }
     let mut does = if options.gradients { gradients()? } else { epilogues(layer)? };
     does.truncate(options.epilogues);
@@ -392,7 +403,7 @@ fn main() {
     let [tiles, rounds, epilogues] = [("--tiles", 0), ("--rounds", ROUNDS), ("--epilogues", usize::MAX)]
         .map(|(name, default)| number(name).unwrap_or(default));
     let options = Options { tiles, tune, rounds, epilogues, measured, gradients };
-    let peer = Peer::start().and_then(|mut peer| peer.versions().map(|versions| (peer, versions)));
+    let peer = Peer::start(SCRIPT).and_then(|mut peer| peer.versions().map(|versions| (peer, versions)));
     match &peer {
         Ok((_, versions)) => println!("{device:?}, {versions}"),
         Err(error) => println!("{device:?}, without a peer: {error}"),

@@ -1,19 +1,5 @@
-"""cuDNN through PyTorch, slice by slice: a child process of the benchmark `convolution`, which asks over a pipe.
-
-A line in is a request, a line out its answer, both JSON. `case` prepares a layer in channels_last f16 with cuDNN's
-algorithms timed by PyTorch (benchmark mode), and captures for each contender a CUDA graph that turns through `sets`
-of images. `slice` replays a graph `repeats` times between two events, and answers with the seconds of a launch.
-Between requests the GPU is the parent's.
-"""
-
-import json
-import sys
-
-import torch
+# A layer in channels_last f16 with cuDNN's algorithms timed by PyTorch (benchmark mode).
 import torch.nn.functional as F
-
-torch.backends.cudnn.benchmark = True
-torch.set_grad_enabled(False)
 
 
 def prepare(n, h, w, c, k, r, s, stride, padding, groups, sets, launches, gradients):
@@ -49,52 +35,6 @@ def prepare(n, h, w, c, k, r, s, stride, padding, groups, sets, launches, gradie
         "of images, relu, sum in passes": through_relu,
         "of filters": lambda i: gradient(i, [False, True, False]),
     }
-    graphs = {}
-    for name, run in (backward if gradients else forward).items():
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for i in range(sets):
-                run(i)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for i in range(launches):
-                run(i % sets)
-        graphs[name] = graph
-    torch.cuda.synchronize()
-    return graphs
-
-
-def slice_of(graph, repeats, launches):
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    graph.replay()
-    start.record()
-    for _ in range(repeats):
-        graph.replay()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) / 1e3 / (repeats * launches)
-
-
-def main():
-    graphs, launches = {}, 1
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            if "case" in request:
-                graphs = {}
-                torch.cuda.empty_cache()
-                launches = request["case"]["launches"]
-                graphs = prepare(**request["case"])
-                answer = list(graphs)
-            elif "slice" in request:
-                answer = slice_of(graphs[request["slice"]], request["repeats"], launches)
-            else:
-                answer = f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
-        except Exception as error:
-            answer = {"error": str(error)}
-        print(json.dumps(answer), flush=True)
-
-
-main()
+    contenders = backward if gradients else forward
+    graphs = {name: captured(run, sets, launches) for name, run in contenders.items()}
+    return graphs, list(graphs)

@@ -33,10 +33,10 @@ pub enum Misfit {
         /// Format of B.
         b: DType,
     },
-    /// Extents that are not the convolution's.
-    #[error("a launch of {got} was asked for, and the convolution is one of {needs}: `Conv::shape` has it")]
+    /// Extents that are not the convolution's, or the pool's.
+    #[error("a launch of {got} was asked for, and the images make it {needs}: `Conv::shape` and `Pooling::shape` have it")]
     Extents {
-        /// The convolution's extents.
+        /// The operation's extents.
         needs: Shape,
         /// The extents that were asked for.
         got: Shape,
@@ -51,6 +51,9 @@ pub enum Misfit {
         /// The operand.
         side: Side,
     },
+    /// A format that cannot be pooled.
+    #[error("images of {0} cannot be pooled; use f32, f16 or bf16")]
+    Pooled(DType),
     /// A sum of an operand's elements without a product.
     #[error(
         "the epilogue sums `{}`, an operand of a product, and a pointwise operation has none: reduce `acc()` instead, \
@@ -81,7 +84,10 @@ pub(crate) fn fit_operation(operation: Operation, epilogue: &Checked) -> Result<
         (_, Some(side)) if operation.patches().is_some_and(|patches| patches.are_rows() || side == Side::B) => {
             return Err(Misfit::ConvolutionSum { side });
         }
-        (Operation::Pointwise { .. }, Some(side)) => return Err(Misfit::NoProduct { side }),
+        (Operation::Pool { .. }, _) if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) => {
+            return Err(Misfit::Pooled(dtype));
+        }
+        (Operation::Pool { .. } | Operation::Pointwise { .. }, Some(side)) => return Err(Misfit::NoProduct { side }),
         _ => {}
     }
     match epilogue.accumulator() {
@@ -92,8 +98,8 @@ pub(crate) fn fit_operation(operation: Operation, epilogue: &Checked) -> Result<
 
 /// Whether a launch of an operation may have these extents.
 pub(crate) fn fit_extents(operation: Operation, shape: Shape) -> Result<(), Misfit> {
-    match operation.patches() {
-        Some(patches) if !operation.takes(shape) => Err(Misfit::Extents { needs: patches.shape(), got: shape }),
+    match operation.extents() {
+        Some(needs) if needs != shape => Err(Misfit::Extents { needs, got: shape }),
         _ => Ok(()),
     }
 }

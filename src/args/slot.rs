@@ -150,7 +150,12 @@ pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot
             vec![matrix("a", ["N P Q", "K"], [outputs, measures.filters], batch), matrix("b", b.0, b.1, batch)]
         }
         // An epilogue that reads no accumulator works on its loads, in place if it likes.
-        Operation::Pointwise { .. } if epilogue.accumulator().is_none() => Vec::new(),
+        Operation::Pool { .. } | Operation::Pointwise { .. } if epilogue.accumulator().is_none() => Vec::new(),
+        Operation::Pool { dtype, pooling } => {
+            let (windows, row) = (pooling.windows(), Order::RowMajor);
+            let extents = [windows.pixels(), windows.measures().channels];
+            vec![Slot::of_operation("a", SlotKind::matrix(dtype, ["N H W", "C"], extents, row, batch))]
+        }
         Operation::Pointwise { dtype, order } => {
             vec![Slot::of_operation("a", SlotKind::matrix(dtype, ["M", "N"], [shape.m, shape.n], order, batch))]
         }

@@ -423,3 +423,33 @@ pub fn delayed_scale(format: DType, margin: i8) -> Result<Epilogue, Diagnostics>
 pub fn argmax() -> Result<Epilogue, Diagnostics> {
     Epilogue::build_for_caller(file!(), |e| e.reduce("d", e.acc(), Monoid::ArgMax, DType::I32.over(M).batched()))
 }
+
+/// NHWC images `y` of NCHW images `x`, on a device: for [`Gemm::pointwise`](crate::Gemm::pointwise) over H W rows, C columns and
+/// a batch of images. Filters from OIHW to KRSC are the same, with filters as the batch and taps as the rows.
+///
+/// ```
+/// use postlude::build::recipes;
+/// use postlude::prelude::*;
+/// let (planes, mut pixels) = ([1.0f32, 2.0, 3.0, 4.0, 10.0, 20.0, 30.0, 40.0], [0.0f32; 8]);
+/// let gemm = Gemm::pointwise(F32, Order::RowMajor, &recipes::nchw_to_nhwc(F32)?);
+/// let (n, c, h, w) = (1, 2, 2, 2);
+/// gemm.reference(Shape::matrix(h * w, c).batched(n), HostArgs::new().input("x", &planes).output("y", &mut pixels))?;
+/// assert_eq!(pixels, [1.0, 10.0, 2.0, 20.0, 3.0, 30.0, 4.0, 40.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// If the format cannot be loaded.
+#[track_caller]
+pub fn nchw_to_nhwc(dtype: DType) -> Result<Epilogue, Diagnostics> {
+    Epilogue::build(|e| e.store("y", e.load("x", dtype.column_major()), dtype))
+}
+
+/// NCHW images `y` of NHWC images `x`, on a device, as [`nchw_to_nhwc`].
+///
+/// # Errors
+/// If the format cannot be loaded.
+#[track_caller]
+pub fn nhwc_to_nchw(dtype: DType) -> Result<Epilogue, Diagnostics> {
+    Epilogue::build(|e| e.store("y", e.load("x", dtype), dtype.column_major()))
+}

@@ -150,6 +150,8 @@ struct Context {
     product: bool,
     #[serde(flatten)]
     patches: patches::Reads,
+    /// Whether the accumulator is a pool of images.
+    pool: bool,
     hopper: bool,
     /// Whether it runs under the end of the kernels before it.
     overlaps: bool,
@@ -291,6 +293,7 @@ fn context(plan: &KernelPlan) -> Context {
     let program = &plan.program;
     let printer = Printer::new(plan);
     let (a_k_major, b_k_major, acc_row_major) = match plan.operation {
+        Operation::Pool { .. } => (true, true, true),
         Operation::Pointwise { order, .. } => (true, true, order == Order::RowMajor),
         product => {
             let layout = product.layout().unwrap_or(Layout::TN);
@@ -320,6 +323,7 @@ fn context(plan: &KernelPlan) -> Context {
     let packed_accumulator = plan.operation.dtype().is_packed();
     let mut constants = plan.tile.constants(plan.operation.dtype(), !program.sums.is_empty());
     constants.extend(plan.tile.patch_constants(plan.operation));
+    constants.extend(plan.operation.pooling().iter().flat_map(plan::pool_constants));
     constants.extend(plan.staging.iter().flat_map(Staging::constants));
     if !program.sums.is_empty() {
         constants.push(("MOST_PARTS", plan::MOST_PARTS));
@@ -350,6 +354,7 @@ fn context(plan: &KernelPlan) -> Context {
         staged_vectors: staged(|s| &s.vectors).map(|s| vector(printer.step_access(s.of), plan)).collect(),
         product: plan.operation.multiplies(),
         patches: patches::Reads::of(plan),
+        pool: plan.operation.pooling().is_some(),
         element: plan.operation.dtype().cuda(),
         operands: Operands::of(plan),
         accumulator: plan.operation.accumulator().cuda(),

@@ -67,6 +67,7 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "mainloop/sm90a/move_accumulators.cuh",
     "mainloop/gemv.cuh",
     "mainloop/existing.cuh",
+    "mainloop/pool.cuh",
     "mainloop/pointwise.cuh",
     "mainloop/rows.cuh",
 ];

@@ -39,7 +39,7 @@ impl Gemm {
         if wanted.is_some() && read.as_ref().and_then(by_command) == wanted {
             return Asked::new(
                 request,
-                command(self.operation, problem.shape, target, gpu).ok_or_else(|| "a convolution".into()),
+                command(self.operation, problem.shape, target, gpu).ok_or_else(|| "what reads images".into()),
             );
         }
         let own = (read.is_none() || stated.is_empty()).then(|| "functions and primitives of the program's own".to_owned());
@@ -66,13 +66,13 @@ fn sources(plan: &KernelPlan) -> Option<Vec<Source>> {
     Some(sources)
 }
 
-/// The command line with which `postlude-cache` compiles it. There is none for convolutions.
+/// The command line with which `postlude-cache` compiles it. There is none for what reads images.
 fn command(operation: Operation, Shape { m, n, k, batch }: Shape, target: Target, gpu: Gpu) -> Option<String> {
     let batch = if batch == 1 { String::new() } else { format!(",{batch}") };
     let operation = match operation {
         Operation::Product { a, b, layout } if operation.is_mixed() => format!("--product {a},{b},{layout}"),
         Operation::Product { a, layout, .. } => format!("--product {a},{layout}"),
-        Operation::Convolution { .. } | Operation::ConvolutionGradient { .. } => return None,
+        Operation::Convolution { .. } | Operation::ConvolutionGradient { .. } | Operation::Pool { .. } => return None,
         Operation::Pointwise { dtype, order: Order::RowMajor } => format!("--pointwise {dtype},row"),
         Operation::Pointwise { dtype, order: Order::ColumnMajor } => format!("--pointwise {dtype},column"),
     };

@@ -6,17 +6,17 @@
 
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
-use crate::ir::{Node, Order};
+use crate::ir::{Node, Operand, Order};
 use crate::plan::launch::raster;
 use crate::plan::mainloop::candidates::{
-    Candidate, GEMV_K, GEMV_N, POINTWISE, SIMT, SIMT_F64, SM80, SM80_EIGHT_BITS, SM80_TF32, SUMS,
+    Candidate, GEMV_K, GEMV_N, NARROW, POINTWISE, SIMT, SIMT_F64, SM80, SM80_EIGHT_BITS, SM80_TF32, SUMS,
 };
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
 use crate::plan::mainloop::sm90a::few_rows;
 use crate::plan::mainloop::{direct, patches};
 use crate::plan::{
-    ArgumentRuns, Code, Considered, MOST_CHUNK, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Reason, Repack, Staging,
-    TMA_UNIT, Tile, TileShape, Verdict, rows,
+    ArgumentRuns, Code, Considered, InstrKind, MOST_CHUNK, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Reason,
+    Repack, Staging, TMA_UNIT, Tile, TileShape, Verdict, rows,
 };
 use crate::problem::{Layout, Operation, Shape};
 use crate::target::{Gpu, Target};
@@ -153,6 +153,9 @@ impl fmt::Display for Choice {
     }
 }
 
+/// Taps of a window beyond which threads share them (`SHARED` in `mainloop/pool.cuh`).
+const SHARED_TAPS: usize = 16;
+
 /// The inputs of the choice, as the kernel sees them.
 pub(super) struct TileRequest<'r> {
     pub operation: Operation,
@@ -179,6 +182,16 @@ impl TileRequest<'_> {
         let &TileRequest { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, .. } = self;
         let promotes = self.promotes();
         CostInputs { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, promotes }
+    }
+
+    /// Whether a pointwise kernel is faster with few columns and many rows: where wider tiles would leave threads without work,
+    /// where matrices lie along rows, so that few lines are touched at a time, and where threads share a window's taps.
+    fn wants_narrow_tiles(&self) -> bool {
+        let turned = |operand: &Operand| operand.axes.is_matrix() && operand.order == Order::ColumnMajor;
+        let loads = self.program.steps.iter().any(|s| matches!(&s.kind, InstrKind::Load { operand, .. } if turned(operand)));
+        let stores = self.program.stores.iter().any(|store| turned(&store.operand));
+        let shares = self.operation.pooling().is_some_and(|pooling| pooling.windows().taps() > SHARED_TAPS);
+        self.shape.n <= 64 || loads || stores || shares
     }
 
     /// Whether the kernel promotes the tensor cores' partial sums.
@@ -244,6 +257,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
             (Mainloop::Gemv, _) if runs_along_k(request.operation) => &GEMV_K,
             (Mainloop::Gemv, _) => &GEMV_N,
             (Mainloop::Pointwise, _) if request.parts > 1 => &SUMS,
+            (Mainloop::Pointwise, _) if request.wants_narrow_tiles() => &NARROW,
             (Mainloop::Pointwise, _) => &POINTWISE,
             (_, DType::F64) => &SIMT_F64,
             _ => &SIMT,
@@ -366,7 +380,7 @@ fn double(epilogue: &Checked) -> Option<String> {
 fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences: Preferences) -> Option<String> {
     let dtype = operation.dtype();
     let Some(layout) = operation.layout() else {
-        return (mainloop != Mainloop::Pointwise).then(|| "the operation is pointwise: it has no product".into());
+        return (mainloop != Mainloop::Pointwise).then(|| "the operation has no product".into());
     };
     match (mainloop, dtype) {
         (Mainloop::Gemv, _) if operation.patches().is_some() => {

@@ -46,6 +46,7 @@ pub use launch::problem::alignment;
 use mainloop::patches;
 #[cfg(feature = "cuda")]
 pub(crate) use mainloop::patches::corners;
+pub(crate) use mainloop::pool::constants as pool_constants;
 use mainloop::sm90a::staging::MOST_CHUNK;
 pub(crate) use mainloop::sm90a::staging::panel_terms;
 
@@ -164,7 +165,7 @@ impl KernelPlan {
             Operation::Convolution { .. } | Operation::ConvolutionGradient { .. } => {
                 patches::alignment(operation, [aligned("a"), aligned("b")])
             }
-            Operation::Pointwise { .. } => [aligned("a"); 2],
+            Operation::Pool { .. } | Operation::Pointwise { .. } => [aligned("a"); 2],
         };
         let begins_at_line = |name: &str| {
             let slot = slots.iter().find(|s| *s.name == *name);

@@ -83,6 +83,10 @@ pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     if rows::reduces(request.epilogue) && request.operation.multiplies() {
         return behind_product(request);
     }
+    if rows::reduces(request.epilogue) && request.operation.pooling().is_some() {
+        let why = "it stands behind a pool; store what the pool comes to, and reduce that with `Gemm::pointwise`".into();
+        return Err(PlanError::Reduction { why });
+    }
     match (request.preferences.split_k.map(NonZeroUsize::get), obstacle(request)) {
         (Some(1), _) => whole(),
         (Some(parts), Some(why)) => Err(PlanError::Split { parts, why }),
@@ -168,7 +172,7 @@ fn second(two: &KernelPlan, shape: Shape) -> f64 {
 fn obstacle(request: &PlanRequest<'_>) -> Option<String> {
     let shape = request.problem.shape;
     match request.operation {
-        Operation::Pointwise { .. } => Some("the operation is pointwise: it has no product".into()),
+        Operation::Pool { .. } | Operation::Pointwise { .. } => Some("the operation has no product".into()),
         _ if request.epilogue.summed_operand().is_some() => {
             Some("the epilogue sums an operand over K, which one kernel has to read whole".into())
         }

@@ -12,7 +12,7 @@ pub(super) const NARROW: usize = 128;
 /// its outputs are. Hopper's mainloop stages either order as fast, but its
 /// tiles have at least 64 rows: there the shorter side of a narrow output becomes the columns.
 pub(super) fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainloop, shape: Shape) -> bool {
-    if operation.patches().is_some() {
+    if operation.extents().is_some() {
         return false; // mainloops know which operand the images are
     }
     if mainloop == Mainloop::Gemv && shape.m.min(shape.n) <= choice::FEW {

@@ -51,6 +51,13 @@ impl ConvShape {
         ConvShape::new(lines, [1, length, channels], [filters, 1, s])
     }
 
+    /// Windows of R x S over each channel by itself: those of a pool, or of a depthwise convolution with one filter a channel.
+    pub const fn windows(images: usize, [height, width, channels]: [usize; 3], [r, s]: [usize; 2]) -> ConvShape {
+        let shape = ConvShape::new(images, [height, width, channels], [channels, r, s]);
+        // A group of no channels is one.
+        shape.groups(if channels == 0 { 1 } else { channels })
+    }
+
     /// Sets the distances that the window moves down and to the right.
     #[must_use]
     pub const fn stride(self, stride: [usize; 2]) -> ConvShape {

@@ -198,6 +198,20 @@ static inline void cvt_rn_bf16x2_f32(unsigned& y, float high, float low) {
     cvt_rn_bf16_f32(h, high), cvt_rn_bf16_f32(l, low);
     y = unsigned(h) << 16 | l;
 }
+static inline void max_NaN_f16x2(unsigned& y, unsigned a, unsigned b) {
+    auto one = [](unsigned short a, unsigned short b) {
+        const float x = float(same_bits<_Float16>(a)), y = float(same_bits<_Float16>(b));
+        return x != x || y != y ? 0x7fffu : unsigned(x > y ? a : b);
+    };
+    y = one(a >> 16, b >> 16) << 16 | one(a & 0xffff, b & 0xffff);
+}
+static inline void max_NaN_bf16x2(unsigned& y, unsigned a, unsigned b) {
+    auto one = [](unsigned a, unsigned b) {
+        const float x = __uint_as_float(a << 16), y = __uint_as_float(b << 16);
+        return x != x || y != y ? 0x7fffu : x > y ? a : b;
+    };
+    y = one(a >> 16, b >> 16) << 16 | one(a & 0xffff, b & 0xffff);
+}
 // Approximations, as inaccurate as their documentation allows, times `tilt`: up, down, or not at all. The documentation
 // of `tanh` allows 2^-11, but Hopper is within 1e-5, and the table relies on that. For large arguments it is 1.
 static inline float flushed(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x; }

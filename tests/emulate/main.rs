@@ -16,6 +16,7 @@ use postlude::check::Argument;
 use postlude::plan::{Mainloop, Math, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
+use postlude::{PoolKind, Pooling};
 use program::Program;
 
 /// Numbers from -2 to 2 in steps that products keep exact for a while.
@@ -506,6 +507,35 @@ fn convolutions() -> Vec<Case> {
     ]
 }
 
+/// A pool behind whose windows stand a bias, a residual and a reduction.
+fn pool(name: &'static str, dtype: DType, kind: PoolKind, windows: ConvShape) -> Case {
+    let pooling = Pooling::new(kind, windows).unwrap();
+    let epilogue = Epilogue::build(|e| {
+        let z = (e.acc() + e.load("bias", F32.over(N)) + e.load("residual", dtype)).relu();
+        e.store("d", z, F32);
+        e.reduce("sums", z, Monoid::Sum, F32.over(N));
+    });
+    let gemm = Gemm::pool(dtype, pooling, &epilogue.unwrap());
+    Case { name, gemm, shapes: vec![pooling.shape()], rasters: &[1, -2], tolerance: 2e-5 }
+}
+
+fn pools() -> Vec<Case> {
+    let base = ConvShape::windows(2, [9, 8, 40], [3, 3]);
+    let whole = ConvShape { window: [9, 8], ..base };
+    vec![
+        pool("pool_largest", F32, PoolKind::Max, base.stride([2, 2]).padding([1, 1])),
+        pool("pool_of_halves", F16, PoolKind::Max, base.padding_of([2, 0, 0, 1])),
+        pool("pool_of_bfloats", BF16, PoolKind::Max, base.dilation([2, 3])),
+        pool("pool_of_few", F16, PoolKind::Max, ConvShape { channels: 5, ..base }),
+        pool("pool_mean", F16, PoolKind::Average, base.padding([1, 1])),
+        pool("pool_mean_of_taps", F32, PoolKind::AverageOfTaps, base.padding([2, 1])),
+        pool("pool_of_images", F16, PoolKind::Average, whole),
+        pool("pool_of_many_images", F32, PoolKind::Average, ConvShape { images: 70, channels: 72, ..whole }),
+        pool("pool_largest_of_images", F16, PoolKind::Max, ConvShape { images: 19, ..whole }),
+        pool("pool_of_large_windows", F32, PoolKind::Max, ConvShape { window: [5, 5], ..base }.padding([2, 2])),
+    ]
+}
+
 /// No product: a matrix in either order.
 fn pointwise(name: &'static str, order: Order) -> Case {
     let gemm = Gemm::pointwise(F32, order, &recipes::residual(F32, F32, |z| z.relu()).unwrap());
@@ -569,6 +599,7 @@ fn cases() -> Vec<Case> {
     .chain(rows::all())
     .chain(convolutions())
     .chain(gradients())
+    .chain(pools())
     .collect()
 }
 
@@ -610,6 +641,7 @@ checks! {
     rows_that_are_patches_of_images: "conv_";
     gradients_of_images: "grad_images";
     gradients_of_filters: "grad_filters";
+    windows_that_become_one_number: "pool_";
     rows_that_wait_for_what_they_come_to: "stages";
 }
 

@@ -120,6 +120,7 @@ impl Case {
                 }
                 (None, Operation::Convolution { .. } | Operation::ConvolutionGradient { .. }) => Order::RowMajor,
                 (None, Operation::Pointwise { order, .. }) => order,
+                (None, Operation::Pool { .. }) => Order::RowMajor,
             };
             let mut buffer = Buffer::new(&slot, order, self.places.get(&*slot.name).copied().unwrap_or_default())?;
             if !matches!(role, Some(Role::Output(_))) {

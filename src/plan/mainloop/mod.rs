@@ -4,6 +4,7 @@ pub(super) mod candidates;
 pub(super) mod direct;
 pub(super) mod name;
 pub(super) mod patches;
+pub(super) mod pool;
 mod rules;
 pub(super) mod sm90a;
 pub(super) mod tile;

@@ -218,6 +218,7 @@ pub(in crate::plan) fn has_residues(operation: Operation) -> bool {
 pub(in crate::plan) fn goes_by_residues(operation: Operation, epilogue: &Checked, mainloop: Mainloop) -> bool {
     let in_order = epilogue.graph().sinks().iter().any(|sink| match sink.kind {
         SinkKind::Reduce(Reduction { monoid, operand, .. }) => operand.axes.contains(M) || monoid.counts_elements(),
+        SinkKind::Bincount(_) => true,
         SinkKind::Store(_) => false,
     });
     let stays = |operand: &Operand| match mainloop {
