@@ -140,13 +140,13 @@ impl Network {
         })?;
         let mut y = [vec![0.0f32; rows * WIDTH], vec![0.0; rows * WIDTH]];
         let mut counts = [vec![0i32; usize::from(BINS) + 1], vec![0; usize::from(BINS) + 1]];
-        for layer in 0..2 {
+        for (layer, range) in ranges.into_iter().enumerate() {
             let (before, after) = y.split_at_mut(layer);
             let x = before.first().map_or(inputs, |y| y);
             let args = HostArgs::new().input("a", x).input("b", &self.weights[layer]).input("bias", &self.biases[layer]);
             let args = args.output("d", &mut after[0]).output("magnitudes", &mut counts[layer]);
             let shape = Shape::new(rows, WIDTH, SIZES[layer]);
-            Gemm::new(F32, TN, &hidden).run(shape, args.scalar("range", ranges[layer]))?;
+            Gemm::new(F32, TN, &hidden).run(shape, args.scalar("range", range))?;
         }
         let mut scores = vec![0.0f32; rows * ARMS];
         let last = Epilogue::build(|e| e.store("d", e.acc() + e.load("bias", F32.over(N)), F32))?;

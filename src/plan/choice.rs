@@ -6,7 +6,7 @@
 
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
-use crate::ir::{Node, Operand, Order};
+use crate::ir::{Node, Order};
 use crate::plan::launch::raster;
 use crate::plan::mainloop::candidates::{
     Candidate, GEMV_K, GEMV_N, NARROW, POINTWISE, SIMT, SIMT_F64, SM80, SM80_EIGHT_BITS, SM80_TF32, SUMS,
@@ -15,8 +15,8 @@ use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
 use crate::plan::mainloop::sm90a::few_rows;
 use crate::plan::mainloop::{direct, patches};
 use crate::plan::{
-    ArgumentRuns, Code, Considered, InstrKind, MOST_CHUNK, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Reason,
-    Repack, Staging, TMA_UNIT, Tile, TileShape, Verdict, rows,
+    ArgumentRuns, Code, Considered, MOST_CHUNK, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Reason, Repack, Staging,
+    TMA_UNIT, Tile, TileShape, Verdict, rows,
 };
 use crate::problem::{Layout, Operation, Shape};
 use crate::target::{Gpu, Target};
@@ -153,9 +153,6 @@ impl fmt::Display for Choice {
     }
 }
 
-/// Taps of a window beyond which threads share them (`SHARED` in `mainloop/pool.cuh`).
-const SHARED_TAPS: usize = 16;
-
 /// The inputs of the choice, as the kernel sees them.
 pub(super) struct TileRequest<'r> {
     pub operation: Operation,
@@ -182,16 +179,6 @@ impl TileRequest<'_> {
         let &TileRequest { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, .. } = self;
         let promotes = self.promotes();
         CostInputs { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, promotes }
-    }
-
-    /// Whether a pointwise kernel is faster with few columns and many rows: where wider tiles would leave threads without work,
-    /// where matrices lie along rows, so that few lines are touched at a time, and where threads share a window's taps.
-    fn wants_narrow_tiles(&self) -> bool {
-        let turned = |operand: &Operand| operand.axes.is_matrix() && operand.order == Order::ColumnMajor;
-        let loads = self.program.steps.iter().any(|s| matches!(&s.kind, InstrKind::Load { operand, .. } if turned(operand)));
-        let stores = self.program.stores.iter().any(|store| turned(&store.operand));
-        let shares = self.operation.pooling().is_some_and(|pooling| pooling.windows().taps() > SHARED_TAPS);
-        self.shape.n <= 64 || loads || stores || shares
     }
 
     /// Whether the kernel promotes the tensor cores' partial sums.

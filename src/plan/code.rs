@@ -12,8 +12,8 @@
 
 use crate::dtype::ValueType;
 use crate::ir::{CustomOp, Node, Op};
-use crate::plan::epilogue::program::{Phase, PlannedCount, Program};
-use crate::plan::{InstrKind, Mainloop, Stage, Tile, TileShape};
+use crate::plan::epilogue::program::{Instr, Phase, Program, Store};
+use crate::plan::{InstrKind, Mainloop, PlannedCount, Stage, Tile, TileShape};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -214,6 +214,32 @@ impl Program {
             0
         };
         steps + ends
+    }
+
+    /// Whether a launch has to pass an argument to the kernel.
+    pub(in crate::plan) fn uses(&self, argument: usize) -> bool {
+        let loads = |s: &Instr| match s.kind {
+            InstrKind::Scalar { argument: a } | InstrKind::Load { argument: a, .. } | InstrKind::Gather { argument: a, .. } => {
+                a == argument
+            }
+            _ => false,
+        };
+        self.stores.iter().any(|s| s.argument == argument)
+            || self.reductions.iter().any(|r| r.argument == argument)
+            || self.sums.iter().any(|s| s.argument == argument)
+            || self.counts.iter().any(|s| s.argument == argument)
+            || self.steps.iter().any(loads)
+    }
+
+    /// The values that leave the program, each as often as it does.
+    pub(in crate::plan) fn ends(&self) -> impl Iterator<Item = usize> + '_ {
+        let reduced = self.reductions.iter().flat_map(|reduction| reduction.terms.iter().copied());
+        self.stores.iter().map(|store| store.value).chain(reduced).chain(self.counts.iter().map(|count| count.value))
+    }
+
+    /// The stores of matrices, by their number. Vectors along rows are stored with what rows come to.
+    pub(crate) fn matrix_stores(&self) -> impl Iterator<Item = (usize, &Store)> {
+        self.stores.iter().enumerate().filter(|(_, store)| store.operand.axes.is_matrix())
     }
 
     /// Whether it has no output but stores: neither reductions nor counts nor sums of operands.

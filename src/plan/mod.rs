@@ -22,8 +22,8 @@ pub use choice::Choice;
 pub use code::Code;
 pub(crate) use epilogue::operand_sums::MOST_PARTS;
 pub use epilogue::operand_sums::OperandSum;
-pub use epilogue::program::{Instr, InstrKind, Item, Phase, PlannedCount, Program, Store};
-pub use epilogue::reduce::{Parts, PlannedReduction, Unit, Workspace};
+pub use epilogue::program::{Instr, InstrKind, Item, Phase, Program, Store};
+pub use epilogue::reduce::{Parts, PlannedCount, PlannedReduction, Unit, Workspace};
 pub use error::PlanError;
 pub use launch::maps::{MapSource, Swizzle, TMA_UNIT, TensorMap};
 pub use launch::params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
@@ -490,21 +490,4 @@ fn strip(epilogue: &Checked, aligned: impl Fn(&str) -> usize) -> usize {
     // columns measured slower even where words have to be moved in halves.
     let fits = |strip: &usize| matrices.iter().all(|(size, aligned)| aligned % (size * strip).min(16) == 0);
     [8, 4, 2, 1].into_iter().filter(|s| *s <= widest).find(fits).unwrap_or(1).max(4 / narrowest)
-}
-
-impl Program {
-    /// Whether a launch has to pass an argument to the kernel.
-    fn uses(&self, argument: usize) -> bool {
-        let loads = |s: &Instr| match s.kind {
-            InstrKind::Scalar { argument: a } | InstrKind::Load { argument: a, .. } | InstrKind::Gather { argument: a, .. } => {
-                a == argument
-            }
-            _ => false,
-        };
-        self.stores.iter().any(|s| s.argument == argument)
-            || self.reductions.iter().any(|r| r.argument == argument)
-            || self.sums.iter().any(|s| s.argument == argument)
-            || self.counts.iter().any(|s| s.argument == argument)
-            || self.steps.iter().any(loads)
-    }
 }

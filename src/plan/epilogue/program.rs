@@ -18,7 +18,7 @@ use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Node, NodeId};
 use crate::ir::op::{Op, Signature};
 use crate::ir::{CustomOp, Monoid, Operand, Reduction, SinkKind};
-use crate::plan::{OperandSum, PlannedReduction, RowReduce, Stage};
+use crate::plan::{OperandSum, PlannedCount, PlannedReduction, RowReduce, Stage};
 use serde::Serialize;
 
 /// How often a value is computed.
@@ -163,20 +163,6 @@ pub struct Store {
     pub value: usize,
 }
 
-/// One count: an entry of a table grows by 1 for every element.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PlannedCount {
-    /// Which argument.
-    pub argument: usize,
-    /// The index of the entry.
-    pub value: usize,
-}
-
-impl PlannedCount {
-    /// Issue slots of one element: two comparisons, an address and an atomic addition.
-    pub(in crate::plan) const COST: u32 = 6;
-}
-
 /// An epilogue whose values are placed in phases.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Program {
@@ -298,12 +284,6 @@ impl Program {
         program
     }
 
-    /// The values that leave the program, each as often as it does.
-    pub(in crate::plan) fn ends(&self) -> impl Iterator<Item = usize> + '_ {
-        let reduced = self.reductions.iter().flat_map(|reduction| reduction.terms.iter().copied());
-        self.stores.iter().map(|store| store.value).chain(reduced).chain(self.counts.iter().map(|count| count.value))
-    }
-
     /// The operands of a step.
     pub fn args(&self, step: usize) -> &[usize] {
         match &self.steps[step].kind {
@@ -332,11 +312,6 @@ impl Program {
     /// The steps that a phase computes, in order.
     pub fn of_phase(&self, phase: Phase) -> impl Iterator<Item = usize> + '_ {
         (0..self.steps.len()).filter(move |&s| self.steps[s].phase == phase && !self.is_inline(s))
-    }
-
-    /// The stores of matrices, by their number. Vectors along rows are stored with what rows come to.
-    pub(crate) fn matrix_stores(&self) -> impl Iterator<Item = (usize, &Store)> {
-        self.stores.iter().enumerate().filter(|(_, store)| store.operand.axes.is_matrix())
     }
 
     /// What a phase loads: the step, the argument and the operand.

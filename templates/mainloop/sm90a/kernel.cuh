@@ -354,7 +354,6 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
     mbarrier_arrive_if(thread == 0, shared + HANDED_IN + group * 8);
 {% endif -%}
 }
-
 DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     const u32 shared = shared_address(shared_memory), blocks = terms_in_blocks(p);
     PipelineState at;
@@ -411,7 +410,6 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
 {% endif %}{% if not direct_store %}    if (threadIdx.x % (BY_WARPS ? 32 : 128) == 0) tma_store_wait_all();
 {% endif -%}
 }
-
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 {% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
     const u32 shared = shared_address(shared_memory), warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
@@ -480,7 +478,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         wait_for_earlier_kernels();
         if constexpr (!(CONSTANT_A || CONSTANT_B)) let_next_kernel_start();
     }
-
     if (warp < 4) {
         if constexpr (CONSUMERS == 2) setmaxnreg_dec<PRODUCER_REGISTERS>();
         if (warp == 0) {
