@@ -160,8 +160,8 @@ impl Network {
         let mut tensors = Calibrations::default();
         let mut add = |name: String, channels: Vec<Calibration>| tensors.tensors.insert(name, channels);
         add("x".into(), vec![Histogram::of(inputs, usize::from(BINS))?.calibrate(Method::Max, signed(format))?]);
-        for layer in 0..2 {
-            let histogram = Histogram::of_counts(ranges[layer], &run.counts[layer])?;
+        for (layer, (range, counts)) in ranges.iter().zip(&run.counts).enumerate() {
+            let histogram = Histogram::of_counts(*range, counts)?;
             add(format!("y{layer}"), vec![histogram.calibrate(Method::MeanSquaredError, format)?]);
         }
         for (layer, weights) in self.weights.iter().enumerate() {
