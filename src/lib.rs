@@ -273,7 +273,7 @@
 //!
 //! | | |
 //! | --- | --- |
-//! | softmax | [`softmax_over`](Expr::softmax_over), [`recipes::softmax`](build::recipes::softmax): over a matrix one kernel, behind a product two; behind it in one not yet |
+//! | softmax | [`softmax_over`](Expr::softmax_over), [`recipes::softmax`](build::recipes::softmax): over a matrix one kernel, behind a product one where a tile has whole rows, otherwise two |
 //! | layer norm, RMS norm | [`recipes::layer_norm`](build::recipes::layer_norm), [`recipes::rms_norm`](build::recipes::rms_norm), or what you make of [`mean_over`](Expr::mean_over) |
 //! | cross-entropy | [`recipes::cross_entropy`](build::recipes::cross_entropy), with its gradient |
 //! | argmax, argmin | [`Monoid::ArgMax`], [`Monoid::ArgMin`] |
@@ -282,8 +282,8 @@
 //! | dropout | a [loaded](Builder::load) mask of one bit an element; random numbers in a kernel not yet |
 //! | int8, fp8 | operands and outputs of `I8`, `U8`, `E4M3`, `E5M2` ([`Gemm::mixed`], [`w8a8`](build::recipes::w8a8), [`quantize`](Expr::quantize)) |
 //! | `scaled_mm` | the recipe [`scaled_mm`](build::recipes::scaled_mm); block scales: not yet |
-//! | convolution | [`Conv`]: images and filters as a product of pixels and channels, behind any epilogue; its gradients and pooling: not yet |
-//! | batch norm | [`batch_norm`](Expr::batch_norm), [`recipes::conv_bn_relu`](build::recipes::conv_bn_relu), or [folded](build::BatchNorm::fold) into the filters |
+//! | convolution | [`Conv`]: images and filters as a product of pixels and channels, behind any epilogue, and its gradients ([`Conv::data_gradient`], [`Conv::filter_gradient`], [`layer::Conv2d`]); pooling: not yet |
+//! | batch norm | [`batch_norm`](Expr::batch_norm), [`recipes::conv_bn_relu`](build::recipes::conv_bn_relu), or [folded](build::BatchNorm::fold) into the filters; in training [`BatchNormTraining`](build::BatchNormTraining) |
 //! | attention in one kernel | not yet |
 //! | the names of cuBLASLt, CUTLASS, nvmath-python, PaddlePaddle and PyTorch | [`compat`], and the page `docs/coming_from.md` of the repository: a line for each name |
 //!
@@ -362,6 +362,7 @@
 
 pub mod args;
 pub mod build;
+pub mod calibrate;
 pub mod check;
 pub mod compat;
 #[cfg(feature = "cuda")]
@@ -404,7 +405,7 @@ pub use gemm::Plan;
 pub use gemm::{Conv, Gemm, RanOn};
 pub use half;
 pub use ir::{CustomMonoid, CustomOp, Monoid, Op, Operand, Registry, Side};
-pub use problem::{Blocks, ConvShape, Convolution, Layout, Operation, Shape};
+pub use problem::{Blocks, ConvShape, Convolution, GradientOf, Layout, Operation, PoolKind, Pooling, Shape};
 pub use reference::Precision;
 
 /// The names that most programs need, in one line: `use postlude::prelude::*;`.

@@ -2,10 +2,14 @@
 
 mod convolution;
 mod layouts;
+mod patches;
+mod pooling;
 mod scales;
 
 pub use convolution::{ConvFault, ConvShape, Convolution};
 pub use layouts::{nchw_to_nhwc, nhwc_to_nchw, oihw_to_krsc};
+pub use patches::{GradientOf, Patches, Windows};
+pub use pooling::{PoolKind, Pooling};
 pub use scales::{Blocks, ScaleField};
 
 use crate::dtype::{DType, ValueType};
@@ -124,6 +128,24 @@ pub enum Operation {
         /// What it measures.
         convolution: Convolution,
     },
+    /// A gradient of a convolution. `a` is the gradient of its output, dY. For the gradient of the images `b` are the filters:
+    /// a product of one row for each pixel of X and one column for each channel. For the gradient of the filters `b` are the
+    /// images: each row is a filter, each column an element of it, and a group is a batch entry.
+    ConvolutionGradient {
+        /// Format of both.
+        dtype: DType,
+        /// What the convolution measures.
+        convolution: Convolution,
+        /// Whose gradient it is.
+        of: GradientOf,
+    },
+    /// A pool of the images `a`: one row for each output pixel, one column for each channel, and no product.
+    Pool {
+        /// Format of the images: `f32`, `f16` or `bf16`.
+        dtype: DType,
+        /// What it measures.
+        pooling: Pooling,
+    },
     /// An existing matrix `a` (M x N): no product, and K is ignored.
     Pointwise {
         /// Its format.
@@ -182,16 +204,20 @@ impl Operation {
     pub const fn dtypes(self) -> [DType; 2] {
         match self {
             Operation::Product { a, b, .. } => [a, b],
-            Operation::Convolution { dtype, .. } | Operation::Pointwise { dtype, .. } => [dtype; 2],
+            Operation::Convolution { dtype, .. }
+            | Operation::ConvolutionGradient { dtype, .. }
+            | Operation::Pool { dtype, .. }
+            | Operation::Pointwise { dtype, .. } => [dtype; 2],
         }
     }
 
-    /// How A and B of a product lie. A convolution's do as `TN`: K is contiguous in a filter, and in a pixel tap by tap.
+    /// How A and B of a product lie. A convolution's do as `TN`: K is contiguous in a filter, and in a pixel tap by tap. Those of
+    /// the gradient of its images do as `TT`, and those of the gradient of its filters as `NT`.
     pub const fn layout(self) -> Option<Layout> {
-        match self {
-            Operation::Product { layout, .. } => Some(layout),
-            Operation::Convolution { .. } => Some(Layout::TN),
-            Operation::Pointwise { .. } => None,
+        match (self, self.patches()) {
+            (Operation::Product { layout, .. }, _) => Some(layout),
+            (_, Some(patches)) => Some(patches.layout()),
+            _ => None,
         }
     }
 
@@ -200,7 +226,7 @@ impl Operation {
         self.layout().map_or([true; 2], |layout| [layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor])
     }
 
-    /// Whether it multiplies: a product or a convolution.
+    /// Whether it multiplies: a product, a convolution or a gradient of one.
     pub const fn multiplies(self) -> bool {
         self.layout().is_some()
     }
@@ -213,18 +239,35 @@ impl Operation {
         }
     }
 
-    /// The same operation in its simplest form: a convolution that reads each pixel once is a product.
-    #[must_use]
-    pub(crate) fn simplest(self) -> Operation {
+    /// How it reads images, if it does: a convolution or a gradient of one.
+    pub const fn patches(self) -> Option<Patches> {
         match self {
-            Operation::Convolution { dtype, convolution } if convolution.is_product() => Operation::product(dtype, Layout::TN),
-            other => other,
+            Operation::Convolution { convolution, .. } => Some(Patches { convolution, gradient: None }),
+            Operation::ConvolutionGradient { convolution, of, .. } => Some(Patches { convolution, gradient: Some(of) }),
+            _ => None,
         }
     }
 
-    /// Whether a launch may have these extents. A convolution has its own, and no batch.
-    pub(crate) fn takes(self, shape: Shape) -> bool {
-        self.convolution().is_none_or(|convolution| convolution.shape() == shape)
+    /// The same operation in its simplest form: a convolution that reads each pixel once is a product, and so are its gradients.
+    #[must_use]
+    pub(crate) fn simplest(self) -> Operation {
+        match self.patches() {
+            Some(patches) if patches.convolution.is_product() => Operation::product(self.dtype(), patches.layout()),
+            _ => self,
+        }
+    }
+
+    /// The extents of its launches, if it has its own: those of a convolution, a gradient of one, or a pool.
+    pub(crate) fn extents(self) -> Option<Shape> {
+        self.patches().map(|patches| patches.shape()).or(self.pooling().map(|pooling| pooling.shape()))
+    }
+
+    /// The pool, if it is one.
+    pub const fn pooling(self) -> Option<Pooling> {
+        match self {
+            Operation::Pool { pooling, .. } => Some(pooling),
+            _ => None,
+        }
     }
 
     /// Whether `b` has another format than `a`.
@@ -239,7 +282,7 @@ impl Operation {
         if a.value_type().is_float() { a.value_type() } else { b.value_type() }
     }
 
-    /// The operation that computes the transposed matrix. Plans never transpose a convolution, which stays as it is.
+    /// The operation that computes the transposed matrix. Plans never transpose what reads images, which stays as it is.
     #[must_use]
     pub const fn transposed(self) -> Operation {
         match self {
@@ -247,7 +290,7 @@ impl Operation {
                 Operation::Product { a: b, b: a, layout: layout.transposed(), scales: [of_b, of_a] }
             }
             Operation::Pointwise { dtype, order } => Operation::Pointwise { dtype, order: order.transposed() },
-            convolution => convolution,
+            of_images => of_images,
         }
     }
 }
@@ -265,6 +308,10 @@ impl fmt::Display for Operation {
                 named.into_iter().try_for_each(|(name, blocks)| write!(f, ", {name} in blocks of {blocks}"))
             }
             Operation::Convolution { dtype, convolution } => write!(f, "convolution of {dtype}, {convolution}"),
+            Operation::ConvolutionGradient { dtype, convolution, of } => {
+                write!(f, "gradient of the {of} of a convolution of {dtype}, {convolution}")
+            }
+            Operation::Pool { dtype, pooling } => write!(f, "pool of {dtype}, {pooling}"),
             Operation::Pointwise { dtype, order } => write!(f, "pointwise over {dtype}, {}", order.name()),
         }
     }

@@ -10,8 +10,9 @@
 {% if fast %}{% include "prelude/fast.cuh" %}{% endif -%}
 {% if not hopper %}{% include "prelude/strip.cuh" %}{% endif -%}
 {% if packed %}{% include "prelude/bits.cuh" %}{% if not hopper %}{% include "prelude/strip_bits.cuh" %}{% endif %}{% endif -%}
-{% if mainloop == "sm80" or hopper %}{% include "prelude/shared.cuh" %}{% endif -%}
-{% if mainloop == "sm80" or widened and mainloop == "gemv" %}{% include "prelude/tensor_core.cuh" %}{% endif -%}
+{% if mainloop == "sm80" or mainloop == "bands" or hopper %}{% include "prelude/shared.cuh" %}{% endif -%}
+{% if mainloop == "sm80" or mainloop == "bands" or widened and mainloop == "gemv" %}{# -#}
+{% include "prelude/tensor_core.cuh" %}{% endif -%}
 // ---- configuration ----
 using Element = {{ element }};
 {% if mixed %}using ElementB = {{ cuda_b }};
@@ -34,7 +35,8 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% endfor -%}
 {% if overlaps %}constexpr bool CONSTANT_A = {{ constant_a }}, CONSTANT_B = {{ constant_b }};
 {% include "prelude/overlap.cuh" %}{% endif -%}
-{% if hopper or mainloop == "sm80" or reductions or operand_sums or stages %}{% include "prelude/fresh.cuh" %}{% endif -%}
+{% if hopper or mainloop == "sm80" or mainloop == "bands" or reductions or operand_sums or stages %}{# -#}
+    {% include "prelude/fresh.cuh" %}{% endif -%}
 {% if reductions or operand_sums %}{% include "prelude/fence.cuh" %}{% endif -%}
 {% if hopper %}{% include "prelude/hopper.cuh" %}
 {% include "prelude/staging.cuh" %}{% if packed %}{% include "prelude/staging_bits.cuh" %}{% endif %}{% endif %}
@@ -44,22 +46,25 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if dequantised %}{% include "prelude/scales.cuh" %}{% endif -%}
 {% include "prelude/raster.cuh" %}
 {% if convolution %}{% include "prelude/patches.cuh" %}{% endif -%}
+{% if hopper and residues %}{% include "prelude/staging_rows.cuh" %}{% endif -%}
 {% if reductions %}{% include "prelude/monoids.cuh" %}{% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/reduce.cuh" %}
 {% include "epilogue/monoids.cuh" %}{% endif -%}
-{% if mainloop == "rows" %}{% if not reductions %}{% include "prelude/monoids.cuh" %}{# -#}
+{% if mainloop == "rows" or stages %}{% if not reductions %}{% include "prelude/monoids.cuh" %}{# -#}
     {% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/lanes.cuh" %}{% include "prelude/fold_lanes.cuh" %}{% include "epilogue/monoids.cuh" %}{% endif %}{# -#}
     {% include "prelude/rows.cuh" %}{% endif -%}
 {% if calls %}{% include "epilogue/calls.cuh" %}{% endif -%}
 {% include "epilogue/values.cuh" %}
 {% include "epilogue/phases.cuh" %}
-{% if mainloop == "rows" %}{% include "epilogue/stages.cuh" %}{% endif -%}
+{% if mainloop == "rows" or stages %}{% include "epilogue/stages.cuh" %}{% endif -%}
 {% if hopper %}{% include "epilogue/staged.cuh" %}{% endif -%}
 {% if operand_sums %}{% include "epilogue/operand_sums.cuh" %}{% endif -%}
 {% if mainloop == "simt" %}{% include "mainloop/simt.cuh" %}{% endif -%}
 {% if mainloop == "sm80" %}{% include "mainloop/sm80.cuh" %}{% endif -%}
 {% if mainloop == "sm90a" %}{% include "mainloop/sm90a/kernel.cuh" %}{% endif -%}
+{% if mainloop == "bands" %}{% include "mainloop/bands.cuh" %}{% endif -%}
+{% if mainloop == "depthwise" %}{% include "mainloop/depthwise.cuh" %}{% endif -%}
 {% if mainloop == "gemv" %}{% include "mainloop/gemv.cuh" %}{% endif -%}
 {% if mainloop == "pointwise" %}{% include "mainloop/pointwise.cuh" %}{% endif -%}
 {% if mainloop == "rows" %}{% include "mainloop/rows.cuh" %}{% endif -%}

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Every module, and the modules it may name besides itself. `lib` only re-exports.
-const MAY_KNOW: [(&str, &[&str]); 25] = [
+const MAY_KNOW: [(&str, &[&str]); 26] = [
     ("dtype", &[]),
     ("target", &[]),
     ("source", &["target"]),
@@ -18,6 +18,7 @@ const MAY_KNOW: [(&str, &[&str]); 25] = [
     ("pass", &["check", "ir", "dtype"]),
     ("args", &["check", "ir", "dtype", "problem"]),
     ("compat", &["args", "build", "check", "ir", "dtype", "problem"]),
+    ("calibrate", &["dtype"]),
     ("grad", &["build", "check", "ir", "pass", "dtype", "args", "problem"]),
     ("reference", &["check", "ir", "pass", "dtype", "args", "problem"]),
     ("plan", &["check", "ir", "dtype", "args", "pass", "problem", "target"]),
@@ -46,6 +47,7 @@ const EVERYTHING: &[&str] = &[
     "pass",
     "args",
     "compat",
+    "calibrate",
     "grad",
     "reference",
     "plan",

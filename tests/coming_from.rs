@@ -3,13 +3,13 @@
 //!
 //! A line stands here as it stands there; blanks do not count.
 
-use postlude::CustomMonoid;
 use postlude::build::recipes;
 use postlude::compat::cublaslt::{self, Formats};
 use postlude::compat::paddle::{Activation, FusedGemmEpilogue};
 use postlude::layer::Step;
 use postlude::prelude::*;
 use postlude::target::Target;
+use postlude::{CustomMonoid, PoolKind, Pooling};
 use std::sync::Arc;
 
 type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
@@ -259,7 +259,14 @@ fn convolutions() -> Result {
         e.store("d", z.batch_norm(mean, variance, gain, shift, 1e-5), F16);
     })?;
     let conv = Conv::new(F16, ConvShape::new(8, [14, 14, 64], [64, 3, 3]).padding([1, 1]), &epilogue)?;
-    conv.kernel_plan(Target::SM_90A, 132)?;
+    let pool =
+        Gemm::pool(F16, Pooling::new(PoolKind::Max, ConvShape::windows(8, [14, 14, 64], [2, 2]).stride([2, 2]))?, &epilogue);
+    assert_eq!(pool.operation().layout(), None);
+    let shape = conv.convolution().measures();
+    let gradients = [Conv::data_gradient(F16, shape, &epilogue)?, Conv::filter_gradient(F16, shape, &epilogue)?];
+    for conv in gradients.iter().chain([&conv]) {
+        conv.kernel_plan(Target::SM_90A, 132)?;
+    }
     Ok(())
 }
 
@@ -283,6 +290,7 @@ fn products_and_arguments() -> Result {
     Epilogue::build(|e| {
         let (z, scale, zero_point) = (e.acc(), e.load("scale", F32.pointer()), 0);
         e.store("d", z.quantize(I8, scale, zero_point), I8);
+        e.bincount("counts", (z.abs() * 8.0).floor().cast(I32));
     })?;
     let plain = recipes::identity(F32)?;
     let gemm = Gemm::new(F32, TN, &plain);

@@ -34,6 +34,10 @@ mod inspect;
 #[allow(dead_code)]
 #[path = "../examples/masks.rs"]
 mod masks;
+#[cfg(feature = "onnx")]
+#[allow(dead_code)]
+#[path = "../examples/onnx_resnet.rs"]
+mod onnx_resnet;
 #[allow(dead_code)]
 #[path = "../examples/paddle_fused_gemm.rs"]
 mod paddle_fused_gemm;
@@ -41,12 +45,18 @@ mod paddle_fused_gemm;
 #[path = "../examples/quantized_linear.rs"]
 mod quantized_linear;
 #[allow(dead_code)]
+#[path = "../examples/quantized_mlp.rs"]
+mod quantized_mlp;
+#[allow(dead_code)]
 #[path = "../examples/quickstart.rs"]
 mod quickstart;
 #[cfg(feature = "cuda")]
 #[allow(dead_code)]
 #[path = "../examples/region_activation/main.rs"]
 mod region_activation;
+#[allow(dead_code)]
+#[path = "../examples/resnet_block.rs"]
+mod resnet_block;
 #[cfg(feature = "cuda")]
 #[allow(dead_code)]
 #[path = "../examples/train_mlp/main.rs"]
@@ -170,6 +180,12 @@ fn quickstart_prints_its_matrix() {
     check(include_str!("../examples/quickstart.rs"), &output(quickstart::run));
 }
 
+#[cfg(feature = "onnx")]
+#[test]
+fn onnx_resnet_is_57_kernels() {
+    check(include_str!("../examples/onnx_resnet.rs"), &output(onnx_resnet::run));
+}
+
 #[test]
 fn encoder_block_explains_its_kernels() {
     check(include_str!("../examples/encoder_block.rs"), &output(encoder_block::run));
@@ -210,6 +226,12 @@ fn masks_are_pytorchs() {
 #[test]
 fn quantized_linear_is_plain_loops() {
     check(include_str!("../examples/quantized_linear.rs"), &output(|out| quantized_linear::run(out)));
+}
+
+/// The example compares eight bits with its float network.
+#[test]
+fn quantized_mlp_loses_little() {
+    check(include_str!("../examples/quantized_mlp.rs"), &output(|out| quantized_mlp::run(out)));
 }
 
 #[test]
@@ -265,6 +287,12 @@ fn image_filter_draws_a_picture() {
     let brightness = |x: usize, y: usize| picture.at(x, y).iter().map(|c| u32::from(*c)).sum::<u32>();
     let (left, below) = (20, 240 + 2 * 20);
     assert!(brightness(left + 110, below + 40) < 120 && brightness(left + 300, below + 40) > 250);
+}
+
+/// The example holds itself to plain loops.
+#[test]
+fn resnet_block_has_its_gradients() {
+    check(include_str!("../examples/resnet_block.rs"), &output(resnet_block::run));
 }
 
 #[test]

@@ -25,7 +25,7 @@ use postlude::jit::{Cache, JitError, Options, Source};
 use postlude::plan::{Mainloop, Math, Problem, Schedule, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
-use postlude::{CustomOp, Epilogue, Error, Gemm};
+use postlude::{Convolution, CustomOp, Epilogue, Error, Gemm, GradientOf, PoolKind, Pooling};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -191,6 +191,19 @@ fn parts_of_k() {
 }
 
 /// Images that come through maps, in pieces of every width, and in groups that share a tile, behind plain and long epilogues.
+/// An epilogue behind a gradient, with a sum down the columns or one of dY.
+fn silu_of_sum(of: GradientOf) -> Epilogue {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() * e.load("saved", F16).silu();
+        e.store("d", z, F16);
+        match of {
+            GradientOf::Images => e.reduce("sums", z, Monoid::Sum, F32.over(N)),
+            GradientOf::Filters => e.reduce("sums", e.a(), Monoid::Sum, F32.over(M | L)),
+        }
+    });
+    epilogue.unwrap()
+}
+
 #[test]
 fn convolutions() {
     let mut jobs = Vec::new();
@@ -199,6 +212,7 @@ fn convolutions() {
         ("aligned", base),
         ("64 channels", ConvShape { channels: 64, filters: 64, ..base }),
         ("short wave", ConvShape { images: 8, filters: 512, ..base }),
+        ("strided", base.stride([2, 2])),
         ("few channels", ConvShape { channels: 3, ..base }.stride([2, 2])),
         ("even channels", ConvShape { channels: 20, ..base }),
         ("groups", base.groups(2)),
@@ -216,6 +230,30 @@ fn convolutions() {
                 let conv = Conv::new(F16, shape, epilogue).unwrap();
                 let conv = conv.prefer(|gemm| mainloop.map_or(gemm.clone(), |mainloop| gemm.mainloop(mainloop)));
                 jobs.push(job(format!("convolution, {name}"), conv.gemm().clone(), conv.shape(), target));
+            }
+            for of in [GradientOf::Images, GradientOf::Filters] {
+                let conv = Conv::gradient(F16, Convolution::new(shape).unwrap(), of, &silu_of_sum(of));
+                let conv = conv.prefer(|gemm| mainloop.map_or(gemm.clone(), |mainloop| gemm.mainloop(mainloop)));
+                jobs.push(job(format!("gradient of {of}, {name}"), conv.gemm().clone(), conv.shape(), target));
+            }
+        }
+    }
+    run(&jobs);
+}
+
+#[test]
+fn pools() {
+    let mut jobs = Vec::new();
+    for (dtype, channels) in [(F16, 64), (F16, 5), (BF16, 20), (F32, 40), (F32, 3)] {
+        let base = ConvShape::windows(3, [14, 14, channels], [3, 3]).stride([2, 2]).padding([1, 1]);
+        for windows in [base, ConvShape { window: [14, 14], padding: [0; 4], ..base }] {
+            for kind in [PoolKind::Max, PoolKind::Average, PoolKind::AverageOfTaps] {
+                let pooling = Pooling::new(kind, windows).unwrap();
+                let epilogue = recipes::bias_activation(F32, dtype, |z| z.silu()).unwrap();
+                for target in [Target::SM_80, Target::SM_90A] {
+                    let name = format!("pool of {dtype}, {pooling}");
+                    jobs.push(job(name, Gemm::pool(dtype, pooling, &epilogue), pooling.shape(), target));
+                }
             }
         }
     }

@@ -778,6 +778,34 @@ fn rows_are_held_where_they_fit() {
     let split = behind.split.as_ref().expect("a product");
     assert_eq!((split.parts, behind.mainloop(), behind.scratch), (1, Mainloop::Sm90a, 3 * 512 * 1000 * 4));
     assert!(behind.explain().contains("two kernels") && behind.explain().contains("a row lies in several tiles"));
+    // One tile has whole rows; but not of a matrix that is added before.
+    let one = plan(&Gemm::new(F16, TN, &softmax), Shape::new(16_384, 250, 2048));
+    assert!(one.split.is_none() && one.tile.bn >= 250 && one.explain().contains("one kernel for all"), "{}", one.explain());
+    let residual = recipes::rms_norm(recipes::Norm { weights: None, residual: Some(F16) }, F16).unwrap();
+    let two = plan(&Gemm::new(F16, TN, &residual), Shape::new(16_384, 250, 2048));
+    assert!(two.split.is_some() && two.explain().contains("is read from a matrix"), "{}", two.explain());
+}
+
+/// Which convolutions have mainloops of their own.
+#[test]
+fn convolutions_of_few_channels_have_mainloops() {
+    let identity = recipes::identity(F16).unwrap();
+    let base = ConvShape::new(8, [56, 56, 64], [64, 3, 3]).padding([1, 1]);
+    let cases = [
+        (base, Mainloop::Sm90a),
+        (ConvShape { channels: 3, ..base }, Mainloop::Bands),
+        (ConvShape { channels: 16, ..base }, Mainloop::Bands),
+        (ConvShape { channels: 20, ..base }, Mainloop::Sm80),
+        (ConvShape { channels: 3, ..base }.dilation([1, 2]), Mainloop::Sm80),
+        (base.groups(64), Mainloop::Depthwise),
+        (ConvShape { filters: 128, ..base }.groups(64), Mainloop::Sm80),
+        (ConvShape { window: [3, 11], ..base }.groups(64), Mainloop::Sm80),
+    ];
+    for (shape, mainloop) in cases {
+        let conv = Conv::new(F16, shape, &identity).unwrap();
+        let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
+        assert_eq!(plan.mainloop(), mainloop, "{shape}: {}", plan.explain());
+    }
 }
 
 #[test]

@@ -198,27 +198,33 @@ fn number() -> impl Strategy<Value = usize> {
 }
 
 fn tile() -> impl Strategy<Value = Tile> {
-    let shape = prop_oneof![
-        [number(), number(), number()].prop_map(|[bk, tm, tn]| TileShape::Simt { bk, tm, tn }),
-        [number(), number(), number(), number()].prop_map(|[bk, stages, warps_m, warps_n]| TileShape::Sm80 {
-            bk,
-            stages,
-            warps_m,
-            warps_n
-        }),
-        ([number(), number(), number(), number(), number()], any::<bool>()).prop_map(|([bk, stages, consumers, m, n], turns)| {
-            let schedule = if turns { Schedule::PingPong } else { Schedule::Cooperative };
-            TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [m, n], splits_k: false }
-        }),
-        number().prop_map(|cluster| TileShape::Gemv { cluster }),
-        Just(TileShape::Pointwise),
-        ([number(), number(), number()], any::<bool>()).prop_map(|([group, span, together], ahead)| TileShape::Rows {
-            group,
-            span,
-            together,
-            ahead
-        }),
-    ];
+    let shape =
+        prop_oneof![
+            [number(), number(), number()].prop_map(|[bk, tm, tn]| TileShape::Simt { bk, tm, tn }),
+            [number(), number(), number(), number()].prop_map(|[bk, stages, warps_m, warps_n]| TileShape::Sm80 {
+                bk,
+                stages,
+                warps_m,
+                warps_n
+            }),
+            ([number(), number(), number(), number(), number()], any::<bool>()).prop_map(
+                |([bk, stages, consumers, m, n], turns)| {
+                    let schedule = if turns { Schedule::PingPong } else { Schedule::Cooperative };
+                    TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [m, n], splits_k: false }
+                }
+            ),
+            [number(), number(), number(), number(), number()]
+                .prop_map(|[lines, line, terms, warps_m, warps_n]| TileShape::Bands { lines, line, terms, warps_m, warps_n }),
+            [number(), number()].prop_map(|[run, taps]| TileShape::Depthwise { run, taps }),
+            number().prop_map(|cluster| TileShape::Gemv { cluster }),
+            Just(TileShape::Pointwise),
+            ([number(), number(), number()], any::<bool>()).prop_map(|([group, span, together], ahead)| TileShape::Rows {
+                group,
+                span,
+                together,
+                ahead
+            }),
+        ];
     ([number(), number(), number(), number()], shape).prop_map(|([bm, bn, threads, min_blocks], shape)| Tile {
         bm,
         bn,
@@ -238,6 +244,8 @@ fn changed(mut tile: Tile, (place, number): (usize, usize)) -> Tile {
         TileShape::Sm90a { bk, stages, consumers, schedule: _, cluster: [m, n], .. } => {
             numbers.extend([bk, stages, consumers, m, n])
         }
+        TileShape::Bands { lines, line, terms, warps_m, warps_n } => numbers.extend([lines, line, terms, warps_m, warps_n]),
+        TileShape::Depthwise { run, taps } => numbers.extend([run, taps]),
         TileShape::Gemv { cluster } => numbers.push(cluster),
         TileShape::Pointwise => {}
         TileShape::Rows { group, span, together, ahead: _ } => numbers.extend([group, span, together]),

@@ -6,17 +6,20 @@
 //! which are more than the level-2 cache holds together; cuDNN's algorithms are timed by PyTorch (benchmark mode), its
 //! tensors are `channels_last`. A figure is the median over the rounds of the ratio of times inside a round: above 1
 //! Postlude is faster. `-- --batch 32` selects, `-- --tiles 4` also times the tiles that are estimated to come next,
-//! `-- --tune` runs the fastest of all that fit, `-- --layers TEXT` selects layers by name.
+//! `-- --tune` runs the fastest of all that fit, `-- --layers TEXT` selects layers by name, `-- --epilogues 2` takes the first
+//! two. `-- --gradients` measures the gradients of the images and of the filters instead.
 //!
 //! Without a GPU it says why it does nothing; without PyTorch it times Postlude alone.
 #![allow(missing_docs, reason = "a benchmark")]
 
+#[path = "../peer/mod.rs"]
 mod peer;
 #[path = "../gemm/statistics.rs"]
 #[allow(dead_code, reason = "the other benchmark uses the rest")]
 mod statistics;
 
 use peer::Peer;
+use postlude::GradientOf;
 use postlude::build::recipes;
 use postlude::cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
@@ -27,6 +30,9 @@ use statistics::{Shuffle, Spread, median};
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+
+/// How the peer prepares a layer.
+const SCRIPT: &str = include_str!("peer.py");
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -48,27 +54,36 @@ pub struct Layer {
     pub window: usize,
     pub stride: usize,
     pub padding: usize,
+    pub groups: usize,
 }
 
 impl fmt::Display for Layer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Layer { images, size, channels, filters, window, stride, .. } = *self;
+        let Layer { images, size, channels, filters, window, stride, groups, .. } = *self;
         let step = if stride == 1 { String::new() } else { format!(" s{stride}") };
-        write!(f, "{window}x{window}{step} {size}x{size} {channels} -> {filters}, batch {images}")
+        let depth = if groups > 1 { "depthwise " } else { "" };
+        write!(f, "{depth}{window}x{window}{step} {size}x{size} {channels} -> {filters}, batch {images}")
     }
 }
 
 impl Layer {
+    /// The layer or its gradients for the peer, with graphs of so many launches that turn through so many sets of images.
+    fn case(&self, gradients: bool, sets: usize, launches: usize) -> serde_json::Value {
+        let Layer { images: n, size, channels: c, filters: k, window: r, stride, padding, groups } = *self;
+        serde_json::json!({ "n": n, "h": size, "w": size, "c": c, "k": k, "r": r, "s": r, "stride": stride, "padding": padding,
+            "groups": groups, "sets": sets, "launches": launches, "gradients": gradients })
+    }
+
     fn shape(&self) -> ConvShape {
-        let Layer { images, size, channels, filters, window, stride, padding } = *self;
+        let Layer { images, size, channels, filters, window, stride, padding, groups } = *self;
         let shape = ConvShape::new(images, [size, size, channels], [filters, window, window]);
-        shape.stride([stride; 2]).padding([padding; 2])
+        shape.stride([stride; 2]).padding([padding; 2]).groups(groups)
     }
 }
 
 /// Size, channels, filters, window, stride, padding: the layers of ResNet-50 (the first comes last), one of VGG, one of
 /// MobileNet, one of U-Net.
-const LAYERS: [[usize; 6]; 14] = [
+const LAYERS: [[usize; 6]; 17] = [
     [56, 64, 64, 3, 1, 1],
     [28, 128, 128, 3, 1, 1],
     [14, 256, 256, 3, 1, 1],
@@ -83,6 +98,21 @@ const LAYERS: [[usize; 6]; 14] = [
     [14, 512, 512, 1, 1, 0],
     [64, 128, 256, 3, 1, 1],
     [224, 3, 64, 7, 2, 3],
+    [224, 3, 32, 3, 2, 1],
+    [224, 3, 64, 3, 1, 1],
+    [224, 4, 64, 7, 2, 3],
+];
+
+/// Size, channels, window, stride, padding of depthwise layers: of MobileNet, EfficientNet and ConvNeXt.
+const DEPTHWISE: [[usize; 5]; 8] = [
+    [112, 32, 3, 1, 1],
+    [112, 64, 3, 2, 1],
+    [56, 128, 3, 1, 1],
+    [28, 256, 3, 2, 1],
+    [14, 512, 3, 1, 1],
+    [7, 960, 3, 1, 1],
+    [28, 240, 5, 1, 2],
+    [56, 96, 7, 1, 3],
 ];
 
 /// An epilogue, and cuDNN's word for the same.
@@ -90,6 +120,24 @@ struct Does {
     name: &'static str,
     peer: &'static str,
     epilogue: Epilogue,
+    /// The gradient, if it is one.
+    of: Option<GradientOf>,
+}
+
+/// The gradients: as they are, and that of the images behind the relu of the layer before, with its bias gradient.
+fn gradients() -> Result<Vec<Does>> {
+    let plain = recipes::identity(F16)?;
+    let before = Epilogue::build(|e| {
+        let dz = e.load("saved", F16).gt(0.0).select(e.acc(), 0.0);
+        e.store("d", dz, F16);
+        e.reduce("sums", dz, Monoid::Sum, F32.over(N));
+    })?;
+    let does = |name, peer, epilogue, of| Does { name, peer, epilogue, of: Some(of) };
+    Ok(vec![
+        does("of images: plain", "of images", plain.clone(), GradientOf::Images),
+        does("of images: relu, sum", "of images, relu, sum in passes", before, GradientOf::Images),
+        does("of filters: plain", "of filters", plain, GradientOf::Filters),
+    ])
 }
 
 fn epilogues(layer: &Layer) -> Result<Vec<Does>> {
@@ -109,7 +157,7 @@ fn epilogues(layer: &Layer) -> Result<Vec<Does>> {
         let inside = at.y.ge(e.scalar("top", I32)).and(at.x.ge(e.scalar("left", I32)));
         e.store("d", z.region(inside, |z| z.tanh()).otherwise(|z| z.relu()), F16);
     })?;
-    let does = |name, peer, epilogue| Does { name, peer, epilogue };
+    let does = |name, peer, epilogue| Does { name, peer, epilogue, of: None };
     Ok(vec![
         does("bias, relu", "bias, relu", bias),
         does("bias, add, relu", "bias, add, relu", residual),
@@ -122,8 +170,10 @@ fn epilogues(layer: &Layer) -> Result<Vec<Does>> {
 
 /// What a launch reads and writes; those of all turns but the vectors.
 struct Operands {
-    sets: Vec<[CudaSlice<f16>; 3]>,
+    sets: Vec<[CudaSlice<f16>; 4]>,
     filters: CudaSlice<f16>,
+    filters_gradient: CudaSlice<f16>,
+    sums: CudaSlice<f32>,
     bias: CudaSlice<f16>,
     vectors: CudaSlice<f32>,
 }
@@ -131,7 +181,7 @@ struct Operands {
 impl Operands {
     fn new(stream: &Arc<CudaStream>, conv: &postlude::Convolution) -> Result<Operands> {
         let (Shape { m, n, k, .. }, pixels) = (conv.shape(), conv.pixels() * conv.measures().channels);
-        let count = BEYOND_CACHE.div_ceil(2 * (pixels + 2 * m * n)).clamp(2, 12);
+        let count = BEYOND_CACHE.div_ceil(2 * (pixels + m * n + pixels.min(m * n))).clamp(2, 12);
         let mut state = 1u64;
         let mut noise = |len: usize| -> Result<CudaSlice<f16>> {
             let mut next = || {
@@ -146,20 +196,34 @@ impl Operands {
             }
             Ok(all)
         };
-        let sets = (0..count).map(|_| Ok([noise(pixels)?, noise(m * n)?, stream.alloc_zeros(m * n)?]));
+        let sets =
+            (0..count).map(|_| Ok([noise(pixels)?, noise(m * n)?, stream.alloc_zeros(m * n)?, stream.alloc_zeros(pixels)?]));
         let sets = sets.collect::<Result<Vec<_>>>()?;
         let (filters, bias) = (noise(n * k)?, noise(n)?);
-        Ok(Operands { sets, filters, bias, vectors: stream.clone_htod(&vec![0.01f32; n])? })
+        let (filters_gradient, sums) = (stream.alloc_zeros(n * k)?, stream.alloc_zeros(conv.measures().channels)?);
+        let vectors = stream.clone_htod(&vec![0.01f32; n])?;
+        Ok(Operands { sets, filters, filters_gradient, sums, bias, vectors })
     }
 }
 
 /// The arguments of a turn.
-fn args<'a>(operands: &'a mut Operands, turn: usize) -> DeviceArgs<'a> {
-    let Operands { sets, filters, bias, vectors } = operands;
+fn args<'a>(operands: &'a mut Operands, does: &Does, turn: usize) -> DeviceArgs<'a> {
+    let Operands { sets, filters, filters_gradient, sums, bias, vectors } = operands;
     let turn = turn % sets.len();
-    let [a, residual, d] = &mut sets[turn];
+    let [a, residual, d, dx] = &mut sets[turn];
+    match does.of {
+        Some(GradientOf::Images) => {
+            let args = DeviceArgs::new().input("a", &*residual).input("b", &*filters).input("saved", &*a);
+            return args.output("d", dx).output("sums", sums).used_by(does.epilogue.checked());
+        }
+        Some(GradientOf::Filters) => {
+            return DeviceArgs::new().input("a", &*residual).input("b", &*a).output("d", filters_gradient);
+        }
+        None => {}
+    }
     let args = DeviceArgs::new().input("a", &*a).input("b", &*filters).input("bias", &*bias).input("residual", &*residual);
-    args.input("scale", &*vectors).input("shift", &*vectors).scalar("top", 5).scalar("left", 3).output("d", d)
+    let args = args.input("scale", &*vectors).input("shift", &*vectors).scalar("top", 5).scalar("left", 3);
+    args.output("d", d).used_by(does.epilogue.checked())
 }
 
 /// One contender: what it is called, and its graph, or the peer's name for it.
@@ -172,12 +236,14 @@ struct Contender {
 enum Runs {
     Ours(CudaGraph),
     Theirs(&'static str),
+    /// A copy of as many bytes as the layer reads and writes together.
+    Copy(CudaGraph),
 }
 
 impl Contender {
     fn slice(&self, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, launches: usize) -> Result<f64> {
         let graph = match (&self.runs, peer) {
-            (Runs::Ours(graph), _) => graph,
+            (Runs::Ours(graph) | Runs::Copy(graph), _) => graph,
             (Runs::Theirs(name), Some(peer)) => return peer.slice(name, self.repeats),
             (Runs::Theirs(_), None) => return Err("no peer".into()),
         };
@@ -192,7 +258,7 @@ impl Contender {
 
 /// A plan as a graph of some launches. The plan has to live as long.
 fn capture(stream: &Arc<CudaStream>, plan: &Plan, does: &Does, operands: &mut Operands, launches: usize) -> Result<CudaGraph> {
-    let mut launch = |turn| plan.execute(stream, &mut args(operands, turn).used_by(does.epilogue.checked()));
+    let mut launch = |turn| plan.execute(stream, &mut args(operands, does, turn));
     launch(0)?;
     stream.synchronize()?;
     stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
@@ -203,11 +269,34 @@ fn capture(stream: &Arc<CudaStream>, plan: &Plan, does: &Does, operands: &mut Op
     graph.ok_or_else(|| "nothing was captured".into())
 }
 
+/// Copies between the sets' outputs, of half the bytes that a launch reads and writes: each byte is read and written.
+fn capture_copies(stream: &Arc<CudaStream>, operands: &mut Operands, launches: usize) -> Result<CudaGraph> {
+    stream.synchronize()?;
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+    let (mut copied, count) = (Ok(()), operands.sets.len());
+    for turn in 0..launches {
+        let [a, from, to, _] = &mut operands.sets[turn % count];
+        let len = (a.len() + to.len()) / 2;
+        let whole = len.min(to.len());
+        copied = copied.and(stream.memcpy_dtod(&from.slice(..whole), &mut to.slice_mut(..whole)));
+        if len > whole {
+            let half = a.len() / 2;
+            let (low, mut high) = a.split_at_mut(half);
+            copied = copied.and(stream.memcpy_dtod(&low.slice(..len - whole), &mut high.slice_mut(..len - whole)));
+        }
+    }
+    let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)?;
+    copied?;
+    graph.ok_or_else(|| "nothing was captured".into())
+}
+
 struct Options {
     tiles: usize,
     tune: bool,
     rounds: usize,
+    epilogues: usize,
     measured: bool,
+    gradients: bool,
 }
 
 fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer: &Layer, options: &Options) -> Result<()> {
@@ -216,25 +305,31 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
     let sets = operands.sets.len();
     let launches = sets * LAUNCHES.div_ceil(sets);
     if let Some(peer) = peer {
-        peer.prepare(layer, sets, launches)?;
+        peer.prepare(&layer.case(options.gradients, sets, launches))?;
     }
-    let does = epilogues(layer)?;
+    let mut does = if options.gradients { gradients()? } else { epilogues(layer)? };
+    does.truncate(options.epilogues);
     let (mut contenders, mut plans, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
     for does in &does {
-        let conv = Conv::of(F16, convolution, &does.epilogue);
+        let conv = match does.of {
+            None => Conv::of(F16, convolution, &does.epilogue),
+            Some(of) => Conv::gradient(F16, convolution, of, &does.epilogue),
+        };
         let mut plan = conv.plan(device)?;
         if options.tune {
-            plan.autotune(stream, &mut args(&mut operands, 0).used_by(does.epilogue.checked()), Autotune::new())?;
+            plan.autotune(stream, &mut args(&mut operands, does, 0), Autotune::new())?;
         }
         firsts.push(contenders.len());
         let product = |plan: &Plan| match &plan.kernel().plan.split {
             Some(split) => format!("{} in {} parts", split.product.tile, split.parts),
             None => plan.kernel().plan.tile.to_string(),
         };
-        let others: Vec<_> = plan.kernel().plan.choice.candidates().skip(1).take(options.tiles).collect();
+        // A split has the tiles of its sums.
+        let tiles = if plan.kernel().plan.split.is_some() { 0 } else { options.tiles };
+        let others: Vec<_> = plan.kernel().plan.choice.candidates().skip(1).take(tiles).collect();
         let mut own = vec![plan];
-        // Only of the first epilogue: tiles are the same for all.
-        for (tile, raster) in others.into_iter().filter(|_| plans.is_empty()) {
+        // Only of the first epilogue, where tiles are the same for all.
+        for (tile, raster) in others.into_iter().filter(|_| plans.is_empty() || options.gradients) {
             own.push(conv.clone().prefer(|gemm| gemm.tile(tile).raster_group(raster)).plan(device)?);
         }
         for plan in own {
@@ -243,6 +338,12 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
             plans.push(plan);
         }
     }
+    let copy = contenders.len();
+    contenders.push(Contender {
+        name: "copy".into(),
+        runs: Runs::Copy(capture_copies(stream, &mut operands, launches)?),
+        repeats: 1,
+    });
     let mut peers = vec![None; does.len()];
     for (does, at) in does.iter().zip(&mut peers).filter(|(does, _)| peer.is_some() && !does.peer.is_empty()) {
         *at = Some(contenders.len());
@@ -260,22 +361,26 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
         }
     }
     let Shape { m, n, k, .. } = convolution.shape();
-    let plain = firsts[does.iter().position(|does| does.name == "plain").unwrap_or(0)];
     println!("{layer}");
+    let does_all = &does;
     for ((does, first), peer) in does.iter().zip(&firsts).zip(&peers) {
         let time = median(&seconds[*first]);
         let rate = 2.0 * (m * n) as f64 * k as f64 / time / 1e12;
-        let over = Spread::of_ratios(&seconds[*first], &seconds[plain]).median;
-        print!("  {:24} {:7.1} us {rate:4.0} TFLOP/s, {over:.3} of plain", does.name, time * 1e6);
+        let plain = does_all.iter().position(|other| other.of == does.of && other.name.ends_with("plain")).unwrap_or(0);
+        let over = Spread::of_ratios(&seconds[*first], &seconds[firsts[plain]]).median;
+        let copied = Spread::of_ratios(&seconds[copy], &seconds[*first]).median;
+        print!("  {:24} {:7.1} us {rate:4.0} TFLOP/s, {over:.3} of plain, {copied:.3} of a copy's speed", does.name, time * 1e6);
         if let Some(peer) = peer {
             let Spread { median: ratio, low, high } = Spread::of_ratios(&seconds[*peer], &seconds[*first]);
             print!(", cuDNN ({}) {:.1} us: {ratio:.3} [{low:.3}, {high:.3}]", does.peer, median(&seconds[*peer]) * 1e6);
         }
         println!("  {}", contenders[*first].name);
     }
-    for i in firsts[0] + 1..firsts[1] {
-        let Spread { median: ratio, .. } = Spread::of_ratios(&seconds[i], &seconds[firsts[0]]);
-        println!("    {ratio:.3} times the chosen one's time: {}", contenders[i].name);
+    for (at, first) in firsts.iter().enumerate() {
+        for i in first + 1..firsts.get(at + 1).copied().unwrap_or(copy) {
+            let Spread { median: ratio, .. } = Spread::of_ratios(&seconds[i], &seconds[*first]);
+            println!("    {ratio:.3} times the chosen one's time: {}", contenders[i].name);
+        }
     }
     Ok(())
 }
@@ -294,8 +399,11 @@ fn main() {
     // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
     let measured = args.iter().any(|arg| arg == "--bench");
     let tune = args.iter().any(|arg| arg == "--tune");
-    let options = Options { tiles: number("--tiles").unwrap_or(0), tune, rounds: number("--rounds").unwrap_or(ROUNDS), measured };
-    let peer = Peer::start().and_then(|mut peer| peer.versions().map(|versions| (peer, versions)));
+    let gradients = args.iter().any(|arg| arg == "--gradients");
+    let [tiles, rounds, epilogues] = [("--tiles", 0), ("--rounds", ROUNDS), ("--epilogues", usize::MAX)]
+        .map(|(name, default)| number(name).unwrap_or(default));
+    let options = Options { tiles, tune, rounds, epilogues, measured, gradients };
+    let peer = Peer::start(SCRIPT).and_then(|mut peer| peer.versions().map(|versions| (peer, versions)));
     match &peer {
         Ok((_, versions)) => println!("{device:?}, {versions}"),
         Err(error) => println!("{device:?}, without a peer: {error}"),
@@ -307,8 +415,27 @@ fn main() {
     let only = value("--layers").unwrap_or_default();
     let outcome = device.context().new_stream().map_err(Into::into).and_then(|stream| {
         for images in batches {
-            for [size, channels, filters, window, stride, padding] in LAYERS {
-                let layer = Layer { images, size, channels, filters, window, stride, padding };
+            let dense = LAYERS.iter().map(|&[size, channels, filters, window, stride, padding]| Layer {
+                images,
+                size,
+                channels,
+                filters,
+                window,
+                stride,
+                padding,
+                groups: 1,
+            });
+            let depthwise = DEPTHWISE.iter().map(|&[size, channels, window, stride, padding]| Layer {
+                images,
+                size,
+                channels,
+                filters: channels,
+                window,
+                stride,
+                padding,
+                groups: channels,
+            });
+            for layer in dense.chain(depthwise) {
                 if layer.to_string().contains(&only) {
                     run(&device, &stream, &mut peer, &layer, &options)?;
                 }

@@ -70,7 +70,7 @@ fn missing(slot: &Slot) -> ArgumentFault {
 pub(super) fn needs(kind: &SlotKind) -> String {
     match kind {
         SlotKind::Scalar(value) => format!("a scalar of type {value}"),
-        SlotKind::Table(dtype) => format!("memory of {dtype}, a table of any length"),
+        SlotKind::Table { dtype, .. } => format!("memory of {dtype}, a table of any length"),
         SlotKind::Memory { dtype, what, batch, .. } => {
             let batch = batch.filter(|l| *l != 1).map(|l| format!(", for each of {l} batch entries")).unwrap_or_default();
             format!("memory of {dtype}, {what}{batch}")

@@ -80,24 +80,27 @@ pub enum Misfit {
         /// The name.
         name: &'static str,
     },
-    /// Extents that are not the convolution's.
-    #[error("a launch of {got} was asked for, and the convolution is one of {needs}: `Conv::shape` has it")]
+    /// Extents that are not the convolution's, or the pool's.
+    #[error("a launch of {got} was asked for, and the images make it {needs}: `Conv::shape` and `Pooling::shape` have it")]
     Extents {
-        /// The convolution's extents.
+        /// The operation's extents.
         needs: Shape,
         /// The extents that were asked for.
         got: Shape,
     },
-    /// A sum of an operand's elements beside a convolution.
+    /// A sum of an operand's elements beside a convolution. Only the gradient of the filters has one, of dY.
     #[error(
-        "the epilogue sums `{}` over K, and a convolution has no such sums yet: reduce the operand by itself with \
-         `Gemm::pointwise`",
+        "the epilogue sums `{}` over K, and a convolution has no such sums yet, but for those of `a` beside the gradient of its \
+         filters: reduce the operand by itself with `Gemm::pointwise`",
         side.name()
     )]
     ConvolutionSum {
         /// The operand.
         side: Side,
     },
+    /// A format that cannot be pooled.
+    #[error("images of {0} cannot be pooled; use f32, f16 or bf16")]
+    Pooled(DType),
     /// A sum of an operand's elements without a product.
     #[error(
         "the epilogue sums `{}`, an operand of a product, and a pointwise operation has none: reduce `acc()` instead, \
@@ -125,11 +128,14 @@ pub(crate) fn fit_operation(operation: Operation, epilogue: &Checked) -> Result<
     fit_formats(operation, epilogue)?;
     match (operation, epilogue.summed_operand()) {
         (Operation::Product { .. }, _) if operation.widened().is_some() => {}
-        (Operation::Product { .. } | Operation::Convolution { .. }, _) if !dtype.multiplies() => {
-            return Err(Misfit::Operands(dtype));
+        _ if operation.multiplies() && !dtype.multiplies() => return Err(Misfit::Operands(dtype)),
+        (_, Some(side)) if operation.patches().is_some_and(|patches| patches.are_rows() || side == Side::B) => {
+            return Err(Misfit::ConvolutionSum { side });
         }
-        (Operation::Convolution { .. }, Some(side)) => return Err(Misfit::ConvolutionSum { side }),
-        (Operation::Pointwise { .. }, Some(side)) => return Err(Misfit::NoProduct { side }),
+        (Operation::Pool { .. }, _) if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) => {
+            return Err(Misfit::Pooled(dtype));
+        }
+        (Operation::Pool { .. } | Operation::Pointwise { .. }, Some(side)) => return Err(Misfit::NoProduct { side }),
         _ => {}
     }
     match epilogue.accumulator() {
@@ -170,8 +176,8 @@ fn fit_formats(operation: Operation, epilogue: &Checked) -> Result<(), Misfit> {
 
 /// Whether a launch of an operation may have these extents.
 pub(crate) fn fit_extents(operation: Operation, shape: Shape) -> Result<(), Misfit> {
-    match operation.convolution() {
-        Some(convolution) if !operation.takes(shape) => Err(Misfit::Extents { needs: convolution.shape(), got: shape }),
+    match operation.extents() {
+        Some(needs) if needs != shape => Err(Misfit::Extents { needs, got: shape }),
         _ => Ok(()),
     }
 }

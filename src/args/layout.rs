@@ -143,8 +143,8 @@ impl MemoryLayout {
             SlotKind::Memory { dtype, what, outer, inner, matrix, order, batch, written } => {
                 (*dtype, what, *outer, *inner, *matrix, *order, *batch, *written)
             }
-            SlotKind::Table(_) if self.strides.iter().all(|stride| *stride <= 1) => return Ok((None, None)),
-            SlotKind::Table(_) => {
+            SlotKind::Table { .. } if self.strides.iter().all(|stride| *stride <= 1) => return Ok((None, None)),
+            SlotKind::Table { .. } => {
                 return Err(ArgumentFault::Strides { what: "a table of one axis".into(), got: self.strides().to_vec() });
             }
             SlotKind::Scalar(_) => return Ok((None, None)),

@@ -29,9 +29,9 @@ pub(crate) fn laid_out(
             (*dtype, what, *outer, *inner, *matrix, *batch, *written)
         }
         SlotKind::Scalar(_) => return without_strides("a scalar", leading_dimension.or(batch_stride)),
-        SlotKind::Table(_) => {
+        SlotKind::Table { .. } => {
             return match batch_stride.filter(|stride| *stride != 0) {
-                Some(got) => Err(ArgumentFault::BatchStride { why: "every batch entry reads the same table; remove it", got }),
+                Some(got) => Err(ArgumentFault::BatchStride { why: "all batch entries share one table; remove it", got }),
                 None => without_strides("a table", leading_dimension),
             };
         }
@@ -114,6 +114,15 @@ fn scalar(needs: ValueType, value: Constant) -> Result<Constant, ArgumentFault> 
     }
 }
 
+/// Whether a tensor that was passed as an output, or not, may be written.
+fn can_write<B>(tensor: &Tensor<B>, writable: bool) -> Result<(), ArgumentFault> {
+    match (writable, tensor.mutable) {
+        (false, _) => Err(tensor.reserve.map_or(ArgumentFault::ReadOnly, |reserve| ArgumentFault::Saved { reserve })),
+        (true, false) => Err(ArgumentFault::Shared),
+        (true, true) => Ok(()),
+    }
+}
+
 /// Fits the given argument of this index to a slot.
 pub(super) fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<B>) -> Result<Bound, ArgumentFault> {
     let (dtype, what, outer, inner, matrix, batch, written, tensor, writable) = match (kind, given) {
@@ -124,7 +133,10 @@ pub(super) fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<
             SlotKind::Memory { dtype, what, outer, inner, matrix, batch, written, order: _ },
             Given::Tensor { tensor, writable },
         ) => (*dtype, what, *outer, *inner, *matrix, *batch, *written, tensor, *writable),
-        (SlotKind::Table(dtype), Given::Tensor { tensor, .. }) => return table(kind, *dtype, index, tensor),
+        (SlotKind::Table { dtype, written }, Given::Tensor { tensor, writable }) => {
+            return if *written { can_write(tensor, *writable) } else { Ok(()) }
+                .and_then(|()| table(kind, *dtype, index, tensor));
+        }
         (kind, Given::Scalar(_)) => return Err(ArgumentFault::Kind { needs: needs(kind), got: "a scalar by value".into() }),
         (kind, Given::Tensor { .. }) => return Err(ArgumentFault::Kind { needs: needs(kind), got: "memory".into() }),
     };
@@ -137,11 +149,8 @@ pub(super) fn fit<B>(kind: &SlotKind, index: usize, shape: Shape, given: &Given<
         DType::Bool | DType::U8 if dtype.is_packed() || matches!(dtype, DType::U8 | DType::Bool) => dtype.elements(tensor.len),
         got => return Err(ArgumentFault::DType { needs: dtype, got }),
     };
-    if written && !writable {
-        return Err(tensor.reserve.map_or(ArgumentFault::ReadOnly, |reserve| ArgumentFault::Saved { reserve }));
-    }
-    if written && !tensor.mutable {
-        return Err(ArgumentFault::Shared);
+    if written {
+        can_write(tensor, writable)?;
     }
     let (given_ld, given_batch_stride) = tensor.strides(kind)?;
     let Laid { ld, batch_stride, needs, close } = laid_out(kind, given_ld, given_batch_stride)?;

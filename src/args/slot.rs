@@ -4,7 +4,7 @@ use crate::check::{Argument, Checked, Need, Role};
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{Operand, Order};
-use crate::problem::{Blocks, Operation, ScaleField, Shape};
+use crate::problem::{Blocks, GradientOf, Operation, ScaleField, Shape};
 use std::sync::Arc;
 
 /// One argument of a launch.
@@ -24,7 +24,12 @@ pub enum SlotKind {
     /// A number by value.
     Scalar(ValueType),
     /// A table: consecutive elements, as many as are passed.
-    Table(DType),
+    Table {
+        /// Format.
+        dtype: DType,
+        /// Whether its elements are counts, which grow.
+        written: bool,
+    },
     /// `outer` runs of `inner` consecutive elements for each batch entry. The leading dimension separates the runs.
     Memory {
         /// Format.
@@ -52,7 +57,7 @@ impl SlotKind {
     pub(crate) fn element_size(&self) -> usize {
         match self {
             SlotKind::Scalar(_) => 1,
-            SlotKind::Table(dtype) | SlotKind::Memory { dtype, .. } => dtype.size(),
+            SlotKind::Table { dtype, .. } | SlotKind::Memory { dtype, .. } => dtype.size(),
         }
     }
 
@@ -152,15 +157,36 @@ pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot
                 Slot::of_operation("b", SlotKind::matrix(dtype, ["K", letters], [filters, terms], row, batch)),
             ]
         }
+        Operation::ConvolutionGradient { dtype, convolution, of } => {
+            let (measures, [p, q]) = (convolution.measures(), convolution.output());
+            let matrix = |name, letters, extents, batch| {
+                Slot::of_operation(name, SlotKind::matrix(dtype, letters, extents, Order::RowMajor, batch))
+            };
+            let (outputs, terms) = (measures.images * p * q, convolution.taps() * convolution.channels_of_group());
+            // A group is a batch entry, but no matrix of its own.
+            let batch = if of == GradientOf::Filters && measures.groups > 1 { None } else { batch };
+            let letters = if measures.groups == 1 { "R S C" } else { "R S C of a group" };
+            let b = match of {
+                GradientOf::Images => (["K", letters], [measures.filters, terms]),
+                GradientOf::Filters => (["N H W", "C"], [convolution.pixels(), measures.channels]),
+            };
+            vec![matrix("a", ["N P Q", "K"], [outputs, measures.filters], batch), matrix("b", b.0, b.1, batch)]
+        }
         // An epilogue that reads no accumulator works on its loads, in place if it likes.
-        Operation::Pointwise { .. } if epilogue.accumulator().is_none() => Vec::new(),
+        Operation::Pool { .. } | Operation::Pointwise { .. } if epilogue.accumulator().is_none() => Vec::new(),
+        Operation::Pool { dtype, pooling } => {
+            let (windows, row) = (pooling.windows(), Order::RowMajor);
+            let extents = [windows.pixels(), windows.measures().channels];
+            vec![Slot::of_operation("a", SlotKind::matrix(dtype, ["N H W", "C"], extents, row, batch))]
+        }
         Operation::Pointwise { dtype, order } => {
             vec![Slot::of_operation("a", SlotKind::matrix(dtype, ["M", "N"], [shape.m, shape.n], order, batch))]
         }
     };
     let kind = |role: Role| match role {
         Role::Scalar(value) => SlotKind::Scalar(value),
-        Role::Table(dtype) => SlotKind::Table(dtype),
+        Role::Table(dtype) => SlotKind::Table { dtype, written: false },
+        Role::Counts(dtype) => SlotKind::Table { dtype, written: true },
         Role::Input(operand) => SlotKind::operand(operand, shape, false),
         Role::Output(operand) | Role::Update(operand) => SlotKind::operand(operand, shape, true),
     };

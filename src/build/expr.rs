@@ -262,6 +262,30 @@ impl Builder {
         self.graph.borrow_mut().sink(Sink::new(name, value, SinkKind::Store(operand)), Some(built_at));
     }
 
+    /// Adds 1, for every element of the output, to the entry of a table of `i32` that an index names: NumPy's `bincount`.
+    ///
+    /// The table has one dimension, and each launch passes one of any length, which is not cleared: counts of several
+    /// launches add up. An index that is negative, or not below the length, counts nowhere. Sums of integers do not depend on
+    /// their order, so the counts are deterministic. [`histogram`](Builder::histogram) counts magnitudes with it.
+    ///
+    /// ```
+    /// # use postlude::prelude::*;
+    /// // How many elements of each column are in each eighth of [0, 1).
+    /// # Epilogue::build(|e| {
+    /// let y = e.acc().sigmoid();
+    /// e.store("d", y, F16);
+    /// e.bincount("histograms", e.column() * 8 + (y * 8.0).floor().cast(I32));
+    /// # }).unwrap();
+    /// ```
+    #[doc(alias = "scatter_add")]
+    #[track_caller]
+    pub fn bincount<'g>(&'g self, name: &str, index: impl IntoExpr<'g>) {
+        let built_at = Location::caller();
+        let index = index.into_expr(self, built_at).id;
+        let kind = SinkKind::Bincount(DType::I32.pointer());
+        self.graph.borrow_mut().sink(Sink::new(name, index, kind), Some(built_at));
+    }
+
     /// Reduces a value over every axis that the operand does not vary along, and stores the result, rounded once.
     ///
     /// `F32.over(N)` reduces over M (and the batch), `F32.over(M)` over N, `F32.pointer()` over everything;

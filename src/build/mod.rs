@@ -26,7 +26,7 @@ pub mod recipes;
 mod region;
 pub mod rows;
 
-pub use batch_norm::{BatchNorm, FoldError};
+pub use batch_norm::{BatchNorm, BatchNormTraining, FoldError};
 pub use epilogue::{Epilogue, ReadError, registry};
 pub use expr::{Builder, Expr};
 pub use into::{IntoElement, IntoExpr};

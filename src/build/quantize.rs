@@ -1,10 +1,54 @@
 //! Quantising and back, as ONNX defines them.
 
-use super::expr::Expr;
+use super::expr::{Builder, Expr};
 use super::into::IntoExpr;
 use crate::dtype::{DType, ValueType};
-use crate::ir::Op;
+use crate::ir::{Axes, Op};
 use std::panic::Location;
+
+impl Builder {
+    /// Counts the magnitudes of a value in equally wide bins from 0 to `range`, for a calibration.
+    ///
+    /// The table `name` has `bins + 1` elements of `i32`, the last of which counts elements beyond the range. It grows from
+    /// launch to launch. NaN counts nowhere. [`Histogram::of_counts`](crate::calibrate::Histogram::of_counts) reads it.
+    ///
+    /// With `along` [`N`](crate::ir::axes::N) every column has a histogram of its own, one behind the other, and with
+    /// [`M`](crate::ir::axes::M) every row. Without axes, [`Axes::NONE`], there is one.
+    ///
+    /// ```
+    /// # use postlude::prelude::*;
+    /// use postlude::calibrate::{Histogram, Method};
+    /// use postlude::ir::Axes;
+    /// let epilogue = Epilogue::build(|e| {
+    ///     let y = e.acc().relu();
+    ///     e.histogram("magnitudes", y, e.scalar("range", F32), 256, Axes::NONE);
+    ///     e.store("d", y, F32);
+    /// })?;
+    /// let (a, b, mut d, mut counts) = ([1.0f32, 2.0], [3.0f32, -0.5], [0.0f32; 4], [0i32; 257]);
+    /// let args = HostArgs::new().input("a", &a).input("b", &b).output("d", &mut d).scalar("range", 6.0f32);
+    /// Gemm::new(F32, TT, &epilogue).reference(Shape::new(2, 2, 1), args.output("magnitudes", &mut counts))?;
+    /// let histogram = Histogram::of_counts(6.0, &counts)?;
+    /// assert_eq!((histogram.elements(), histogram.beyond()), (4, 0));
+    /// assert_eq!([0, 128, 255].map(|bin| histogram.counts()[bin]), [2, 1, 1]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn histogram<'g>(&'g self, name: &str, value: Expr<'g>, range: impl IntoExpr<'g>, bins: u16, along: Axes) {
+        let range = range.into_expr(self, Location::caller());
+        let most = f32::from(bins);
+        let magnitude = value.abs();
+        let bin = (magnitude * (most / range)).floor().min(most - 1.0);
+        let bin = magnitude.le(range).select(bin, most);
+        let first = match (along.contains(crate::ir::axes::N), along.contains(crate::ir::axes::M)) {
+            (true, _) => Some(self.column()),
+            (false, true) => Some(self.row()),
+            (false, false) => None,
+        };
+        let index = bin.cast(DType::I32);
+        let index = first.map_or(index, |first| first * (i32::from(bins) + 1) + index);
+        self.bincount(name, value.is_nan().select(-1, index));
+    }
+}
 
 impl<'g> Expr<'g> {
     /// The number that stands for a real one in a format of eight bits: `x / scale + zero_point`, which saturates. ONNX's

@@ -9,6 +9,7 @@ use crate::check::Diagnostics;
 use crate::dtype::DType;
 use crate::ir::axes::{M, N};
 use crate::ir::{Monoid, Operand};
+use std::ops::Neg;
 
 /// A function of one value: [`activation::relu`](super::activation::relu), `|z| z.leaky_relu(0.1)`, or a function of
 /// your own. The path `Expr::relu` does not work: a method belongs to one lifetime of [`Expr`], and a recipe calls its
@@ -356,20 +357,60 @@ pub fn cross_entropy(d: DType) -> Result<Epilogue, Diagnostics> {
     })
 }
 
-/// D = accumulator / scale, rounded to the integers from -127 to 127, where the scale of a row is its largest absolute
-/// value over 127, or 1 of nothing but zeros. Stores the scales as the vector `row_scale` in `f32`, as [`scaled`] reads
-/// it. The integers are exact in `f16`.
+/// Dynamic quantisation: D = accumulator / scale, where the scale of a row is its largest absolute value over the format's
+/// largest number, or 1 if the row is 0. Stores the scales as the vector `row_scale` in `f32`, as [`scaled`] and
+/// [`scaled_mm`] read it.
+///
+/// `I8` takes the integers from -127 to 127, and so does a wider floating-point format, in which they are exact. `E4M3`
+/// reaches 448, `E5M2` 57344. `U8` reaches 255, and negative numbers become 0.
 ///
 /// # Errors
-/// If the format is not floating-point.
+/// If the format is `I32`, or holds conditions.
 #[doc(alias = "dynamic_quantize")]
 #[track_caller]
 pub fn quantize_rows(d: DType) -> Result<Epilogue, Diagnostics> {
     Epilogue::build_for_caller(file!(), |e| {
         let largest = e.acc().absmax_over(N);
-        let scale = largest.gt(0.0).select(largest / 127.0, 1.0);
-        e.store("d", (e.acc() / scale).round().clamp(-127.0, 127.0), d);
+        let most = if d.is_eight_bits() { d.round(f64::MAX) as f32 } else { 127.0 };
+        let scale = largest.gt(0.0).select(largest / most, 1.0);
+        let quotient = e.acc() / scale;
+        // A store of eight bits rounds and saturates by itself.
+        e.store("d", if d.is_eight_bits() { quotient } else { quotient.round().clamp(-127.0, 127.0) }, d);
         e.store("row_scale", scale, DType::F32.over(M).batched());
+    })
+}
+
+/// Delayed scaling, as Transformer Engine has it: the scale of the next step from the largest magnitudes of the last ones.
+///
+/// A pointwise operation over the history, a matrix of `f32` whose rows are tensors and whose columns are steps. The scale
+/// maps the largest of a row to the format's largest number, over two to the power of `margin`. `scale` divides, as in
+/// [`Expr::quantize`], and `inverse` multiplies, as cuBLASLt's D scale does; both are vectors over M. A history of zeros
+/// gives 1. Steps whose largest magnitude is infinite or NaN do not count.
+///
+/// The history is a ring. Let the product of step t reduce its `amax` into column t modulo the length, with
+/// [`Monoid::AbsMax`] and [`pointer`](DType::pointer) as its operand.
+///
+/// ```
+/// use postlude::build::recipes;
+/// use postlude::prelude::*;
+/// let history = [0.5f32, 2.0, f32::INFINITY, 1.0]; // of one tensor
+/// let (mut scale, mut inverse) = ([0.0f32], [0.0f32]);
+/// let args = HostArgs::new().input("a", &history).output("scale", &mut scale).output("inverse", &mut inverse);
+/// Gemm::pointwise(F32, Order::RowMajor, &recipes::delayed_scale(E4M3, 0)?).reference(Shape::matrix(1, 4), args)?;
+/// assert_eq!((scale, inverse), ([2.0 / 448.0], [224.0]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// None, whatever the format.
+#[track_caller]
+pub fn delayed_scale(format: DType, margin: i8) -> Result<Epilogue, Diagnostics> {
+    Epilogue::build_for_caller(file!(), |e| {
+        let most = format.round(f64::from(f32::MAX)) as f32 * f32::from(margin).neg().exp2();
+        let largest = e.acc().is_finite().select(e.acc(), 0.0).absmax_over(N);
+        let held = largest.gt(0.0);
+        e.store("scale", held.select(largest / most, 1.0), DType::F32.over(M).batched());
+        e.store("inverse", held.select(most / largest, 1.0), DType::F32.over(M).batched());
     })
 }
 
@@ -381,4 +422,34 @@ pub fn quantize_rows(d: DType) -> Result<Epilogue, Diagnostics> {
 #[track_caller]
 pub fn argmax() -> Result<Epilogue, Diagnostics> {
     Epilogue::build_for_caller(file!(), |e| e.reduce("d", e.acc(), Monoid::ArgMax, DType::I32.over(M).batched()))
+}
+
+/// NHWC images `y` of NCHW images `x`, on a device: for [`Gemm::pointwise`](crate::Gemm::pointwise) over H W rows, C columns and
+/// a batch of images. Filters from OIHW to KRSC are the same, with filters as the batch and taps as the rows.
+///
+/// ```
+/// use postlude::build::recipes;
+/// use postlude::prelude::*;
+/// let (planes, mut pixels) = ([1.0f32, 2.0, 3.0, 4.0, 10.0, 20.0, 30.0, 40.0], [0.0f32; 8]);
+/// let gemm = Gemm::pointwise(F32, Order::RowMajor, &recipes::nchw_to_nhwc(F32)?);
+/// let (n, c, h, w) = (1, 2, 2, 2);
+/// gemm.reference(Shape::matrix(h * w, c).batched(n), HostArgs::new().input("x", &planes).output("y", &mut pixels))?;
+/// assert_eq!(pixels, [1.0, 10.0, 2.0, 20.0, 3.0, 30.0, 4.0, 40.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// If the format cannot be loaded.
+#[track_caller]
+pub fn nchw_to_nhwc(dtype: DType) -> Result<Epilogue, Diagnostics> {
+    Epilogue::build(|e| e.store("y", e.load("x", dtype.column_major()), dtype))
+}
+
+/// NCHW images `y` of NHWC images `x`, on a device, as [`nchw_to_nhwc`].
+///
+/// # Errors
+/// If the format cannot be loaded.
+#[track_caller]
+pub fn nhwc_to_nchw(dtype: DType) -> Result<Epilogue, Diagnostics> {
+    Epilogue::build(|e| e.store("y", e.load("x", dtype), dtype.column_major()))
 }

@@ -11,10 +11,8 @@
 //! | E0103 | One name means one thing: the same scalar, the same operand, with the same default or without one, or a matrix and its update in place. |
 //! | E0104 | Every argument reaches a sink. A warning, where the caller asks for that ([`Epilogue::build_lenient`](crate::Epilogue::build_lenient)). |
 //! | E0106 | A graph has at most 4096 nodes and stores, which is also the limit for documents. |
-//! | E0106 | A graph has at most 4096 nodes and stores, which is also the most that a document may have. |
 //! | E0108 | One name means one function, and one custom primitive: two definitions have two names, and neither has an activation's name. |
 //! | E0109 | A function's name is one word of such characters without another meaning in the text form: it is not a primitive's name. |
-//! | E0109 | A function's name is one word of such characters, which means nothing else in the text form: it is no primitive's. |
 //! | E0110 | A table has a format of at least one byte an element. |
 //! | E0111 | The default of an argument that may be left out has the type of the argument's values. |
 //! | E0112 | Arguments of an epilogue have a format of eight bits at least, or of one. Integers of four bits are operands of the product. |
@@ -33,9 +31,9 @@
 //! | E0306 | A reduction's monoid takes its value's type: `f32` and `f64` all of them, `i32` all but `logsumexp`, `bool` `max` (any) and `min` (all). |
 //! | E0307 | A reduction's result has a format of whole bytes. |
 //! | E0308 | The sum of an operand's elements varies along M if they are those of `a`, along N if those of `b`, and along the batch or not. |
-//! | E0309 | A reduction adds to what is there only where its monoid takes a result in as one more element: not mean, norms, counts and indices. |
 //! | E0309 | A reduction adds to the values in memory only if its monoid can take a result as one more element: not mean, norms, counts and indices. |
 //! | E0311 | The elements of operands that are summed are not `f64` values, which kernels do not sum beside a product. |
+//! | E0312 | A count's value is an `i32`, the index of an entry; its table is of `i32`, and varies along no axis. |
 
 mod definitions;
 mod diagnostic;
@@ -47,7 +45,7 @@ pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::dtype::{DType, ValueType};
 use crate::ir::graph::{BuiltAt, Constant, Graph, Node, NodeId, Side};
 use crate::ir::name::{self, LONGEST, word};
-use crate::ir::{Axes, Function, Monoid, Operand, SinkKind, text};
+use crate::ir::{Axes, Function, Monoid, Operand, Reduction, SinkKind, text};
 use diagnostic::{FaultSite, Part};
 use std::collections::HashMap;
 use std::fmt;
@@ -125,6 +123,8 @@ pub enum Role {
     Scalar(ValueType),
     /// A table for `gather`: elements of this format, as many as a launch passes.
     Table(DType),
+    /// A table for `bincount`: counts of this format, as many as a launch passes, that grow in place.
+    Counts(DType),
     /// Memory that is read.
     Input(Operand),
     /// Memory that is written.
@@ -138,7 +138,7 @@ impl Role {
     /// The operand, unless it is a scalar by value or a table.
     pub fn operand(self) -> Option<Operand> {
         match self {
-            Role::Scalar(_) | Role::Table(_) => None,
+            Role::Scalar(_) | Role::Table(_) | Role::Counts(_) => None,
             Role::Input(o) | Role::Output(o) | Role::Update(o) => Some(o),
         }
     }
@@ -146,14 +146,14 @@ impl Role {
     /// The format in memory, unless it is a scalar by value.
     pub(crate) fn dtype(self) -> Option<DType> {
         match self {
-            Role::Table(dtype) => Some(dtype),
+            Role::Table(dtype) | Role::Counts(dtype) => Some(dtype),
             other => other.operand().map(|operand| operand.dtype),
         }
     }
 
     /// Whether memory is written.
     pub fn is_written(self) -> bool {
-        matches!(self, Role::Output(_) | Role::Update(_))
+        matches!(self, Role::Counts(_) | Role::Output(_) | Role::Update(_))
     }
 }
 
@@ -162,6 +162,7 @@ impl fmt::Display for Role {
         match self {
             Role::Scalar(v) => write!(f, "{v} scalar"),
             Role::Table(dtype) => write!(f, "{dtype} table"),
+            Role::Counts(dtype) => write!(f, "{dtype} table of counts"),
             Role::Input(o) => write!(f, "{o} input"),
             Role::Output(o) => write!(f, "{o} output"),
             Role::Update(o) => write!(f, "{o} updated in place"),
@@ -374,7 +375,11 @@ fn check_names(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Argument> {
         }
     }
     for (index, sink) in graph.sinks().iter().enumerate() {
-        names.add(&sink.name, Role::Output(sink.kind.operand()), Need::Required, FaultSite::Sink(index), out);
+        let role = match sink.kind {
+            SinkKind::Bincount(operand) => Role::Counts(operand.dtype),
+            SinkKind::Store(operand) | SinkKind::Reduce(Reduction { operand, .. }) => Role::Output(operand),
+        };
+        names.add(&sink.name, role, Need::Required, FaultSite::Sink(index), out);
     }
     // The target of an accumulating reduction has its own name, or a fault is reported.
     let accumulates = |name: &str| graph.sinks().iter().any(|s| *s.name == *name && s.kind.accumulates());
@@ -454,7 +459,7 @@ impl Names<'_> {
                     .note(self.graph, "it is loaded here", first)
                     .help("an update in place needs one matrix operand for both; give the output another name otherwise"),
             ),
-            (Role::Output(_) | Role::Update(_), Role::Output(_)) => out.push(
+            (Role::Counts(_) | Role::Output(_) | Role::Update(_), Role::Counts(_) | Role::Output(_)) => out.push(
                 new("E0103", &format!("`{shown}` is stored twice"))
                     .mark(Part::Subject, "")
                     .note(self.graph, "it is first used here", first)

@@ -3,7 +3,7 @@
 use super::Type;
 use super::diagnostic::{Diagnostic, FaultSite, Part};
 use super::types::{ALONG_K, ELEMENT, along_k, four_bits};
-use crate::dtype::ValueType;
+use crate::dtype::{DType, ValueType};
 use crate::ir::axes::{Axes, K, L};
 use crate::ir::graph::{Graph, Node, Side};
 use crate::ir::name::word;
@@ -39,6 +39,10 @@ pub(super) fn check(graph: &Graph, types: &[Option<Type>], out: &mut Vec<Diagnos
                 continue;
             }
             SinkKind::Store(operand) => lost_axis(value, operand, &new, out),
+            SinkKind::Bincount(operand) => {
+                counted(value, operand, &new, out);
+                continue;
+            }
             SinkKind::Reduce(reduction) => {
                 let values: Vec<Option<Type>> = sink.values.iter().map(|v| types.get(v.index()).copied().flatten()).collect();
                 reduced(&values, reduction, &new, out);
@@ -99,7 +103,11 @@ fn summed(
         _ => None,
     };
     let Some(operand) = sum else {
-        let word = if matches!(kind, SinkKind::Store(_)) { "stored" } else { "reduced by anything but `sum`" };
+        let word = match kind {
+            SinkKind::Store(_) => "stored",
+            SinkKind::Bincount(_) => "counted",
+            SinkKind::Reduce(_) => "reduced by anything but `sum`",
+        };
         return Some(
             new("E0204", &format!("{element} is {word}")).mark(Part::Operand(0), &side.axes().to_string()).help(ELEMENT),
         );
@@ -112,6 +120,24 @@ fn summed(
             .mark(Part::Operand(0), &side.axes().to_string())
             .help(&format!("sum it over K: to `F32.over({letter})`, or for each batch entry to `F32.over({letter}).batched()`"))
     })
+}
+
+/// A count of anything but indices, or into anything but one table.
+fn counted(value: Option<Type>, operand: Operand, new: &dyn Fn(&'static str, &str) -> Diagnostic, out: &mut Vec<Diagnostic>) {
+    if operand != DType::I32.pointer() {
+        out.push(
+            new("E0312", &format!("counts are a table of i32, not {operand}"))
+                .mark(Part::Format, "")
+                .help("count into `i32[]`, and give each vector's counts indices of their own: `column * bins + bin`"),
+        );
+    }
+    if let Some(value) = value.filter(|value| value.value != ValueType::I32) {
+        out.push(
+            new("E0312", &format!("a value of type {} is counted, which is not an index", value.value))
+                .mark(Part::Operand(0), &value.to_string())
+                .help("insert `.cast(I32)`"),
+        );
+    }
 }
 
 fn reduced(

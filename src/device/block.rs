@@ -6,7 +6,7 @@ use super::launch::BoundOperand;
 use super::tensor_map::Bytes;
 use crate::ir::{Constant, Coordinate};
 use crate::plan::{FieldValue, KernelPlan, MapSource, PARAMETER_LIMIT, TensorMap, Workspace};
-use crate::problem::{Operation, ScaleField, Shape};
+use crate::problem::{ScaleField, Shape};
 
 /// A kernel's parameters as the driver reads them: the first bytes, as many as the kernel declares.
 #[repr(C, align(64))]
@@ -70,7 +70,7 @@ impl BlockLayout {
         let maps = plan.maps.iter().map(|map| {
             let slot = match map.source {
                 MapSource::Operand(i) => operand(i),
-                MapSource::Patches => 0,
+                MapSource::Patches => usize::from(plan.operation.patches().is_some_and(|patches| !patches.are_rows())),
                 MapSource::Filters => 1,
                 MapSource::Argument(i) => slot(i),
             };
@@ -100,9 +100,9 @@ impl BlockLayout {
                 FieldValue::ScaleLd(field) => Value::Ld(scale(field)),
                 FieldValue::ScaleBatchStride(field) => Value::BatchStride(scale(field)),
                 FieldValue::Patch(field) => {
-                    let Operation::Convolution { dtype, convolution } = plan.operation else { continue };
-                    let number = field.value(&convolution, dtype.size(), seen);
-                    if field.is_long() { Value::Long(number as u64) } else { int(number) }
+                    let Some(patches) = plan.operation.patches() else { continue };
+                    let number = field.value(&patches, plan.operation.dtype().size(), seen);
+                    if field.is_long() { Value::Long(number as u64) } else { Value::Int(number as u32) }
                 }
                 FieldValue::Pointer(i) => Value::Address(slot(i)),
                 FieldValue::Ld(i) => Value::Ld(slot(i)),

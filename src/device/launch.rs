@@ -14,7 +14,7 @@ use super::{DeviceArgs, DeviceError, probe};
 use crate::args::{ArgumentError, ArgumentErrors, ArgumentFault, Bound, Given, Slot, SlotKind, bind, bind_into};
 use crate::ir::Constant;
 use crate::plan::{KernelPlan, MapSource, alignment};
-use crate::problem::{Convolution, ScaleField, Shape};
+use crate::problem::{Patches, ScaleField, Shape};
 use cudarc::driver::sys::{
     CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, cuLaunchKernelEx,
 };
@@ -46,8 +46,8 @@ pub(crate) struct Launch {
     operand_slots: [usize; 2],
     /// The slots of scales and zero points of the operand that a copy widens.
     scale_slots: [Option<usize>; 2],
-    /// The convolution, whose images and filters maps describe.
-    convolution: Option<Convolution>,
+    /// The patches that maps describe, if any.
+    patches: Option<Patches>,
     /// The arguments of a launch as the user sees them; made for `shape`.
     slots: Vec<Slot>,
     pub shape: Shape,
@@ -143,7 +143,7 @@ impl Launch {
                 plan.repack?.widened?.blocks.filter(|blocks| blocks.zero_points || !zero)?;
                 Some(scale(ScaleField { operand, zero }))
             }),
-            convolution: plan.operation.convolution(),
+            patches: plan.operation.patches(),
             slots,
             shape,
             context: context.clone(),
@@ -174,6 +174,10 @@ impl Launch {
             (&SlotKind::Memory { written: true, inner, outer, batch, .. }, Bound::Tensor(t)) => {
                 let (ld, batch_stride) = (t.leading_dimension, t.batch_stride);
                 let runs = StridedRuns { inner, outer, ld, entries: batch.unwrap_or(1), batch_stride };
+                Some((t.given, Written { dtype: t.dtype, elements: t.elements, runs }))
+            }
+            (SlotKind::Table { written: true, .. }, Bound::Tensor(t)) => {
+                let runs = StridedRuns { inner: t.elements, outer: 1, ld: t.elements, entries: 1, batch_stride: 0 };
                 Some((t.given, Written { dtype: t.dtype, elements: t.elements, runs }))
             }
             _ => None,
@@ -256,9 +260,9 @@ impl Launch {
             let copy =
                 copied.as_ref().and_then(|c| self.operand_slots.iter().zip(c.operands).find(|(slot, _)| **slot == field.slot)?.1);
             let tensor = copy.or_else(|| self.tensor(field.slot, &places[field.slot]));
-            let map = tensor.map_or(Ok(None), |t| match (&self.convolution, field.map.source) {
+            let map = tensor.map_or(Ok(None), |t| match (&self.patches, field.map.source) {
                 (Some(of), MapSource::Patches) => t.encode_patches(of, &field.map),
-                (Some(of), MapSource::Filters) => t.of_filters(of).encode(&field.map, field.in_pairs),
+                (Some(of), MapSource::Filters) => t.of_filters(&of.convolution).encode(&field.map, field.in_pairs),
                 _ => t.encode(&field.map, field.in_pairs),
             });
             let map = map.map_err(driver("describe a tensor"))?;

@@ -5,7 +5,7 @@
 
 use crate::dtype::DType;
 use crate::plan::{Swizzle, TMA_UNIT, TensorMap, corners};
-use crate::problem::Convolution;
+use crate::problem::{Convolution, Patches, Windows};
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::{
     CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
@@ -100,25 +100,25 @@ impl MappedTensor {
     ///
     /// # Errors
     /// If the driver rejects arguments that its documentation allows.
-    pub fn encode_patches(&self, convolution: &Convolution, map: &TensorMap) -> Result<Option<Bytes>, DriverError> {
-        let of = convolution.measures();
-        let extents = [of.channels, of.width, of.height, of.images].map(|extent| extent as u64);
+    pub fn encode_patches(&self, patches: &Patches, map: &TensorMap) -> Result<Option<Bytes>, DriverError> {
+        let (images, Windows { image: [height, width], stride, .. }) = (patches.convolution.measures().images, patches.windows());
+        let extents = [patches.channels(), width, height, images].map(|extent| extent as u64);
         let bytes = |runs: usize| (self.ld as u64).checked_mul(runs as u64)?.checked_mul(self.size as u64);
-        let strides = [bytes(1), bytes(of.width), bytes(of.width * of.height)];
+        let strides = [bytes(1), bytes(width), bytes(width * height)];
         let [Some(pixel), Some(line), Some(image)] = strides else { return Ok(None) };
         // A stride along an extent of 1 is never used, and may be too large.
-        let strides = [pixel, if of.height > 1 { line } else { pixel }, if of.images > 1 { image } else { pixel }];
+        let strides = [pixel, if height > 1 { line } else { pixel }, if images > 1 { image } else { pixel }];
         let described = extents.iter().all(|extent| (1..=EXTENT_LIMIT).contains(extent))
             && strides.iter().all(|stride| stride.is_multiple_of(UNIT) && *stride < STRIDE_LIMIT)
             && self.address.is_multiple_of(UNIT);
         if !described {
             return Ok(None);
         }
-        let (lower, upper) = corners(convolution);
+        let (lower, upper) = corners(patches);
         // Down comes first in the library, and to the right in the driver.
         let turned = |[y, x]: [i64; 2]| [x as i32, y as i32];
         let (lower, upper) = (turned(lower), turned(upper));
-        let steps = [1, of.stride[1] as u32, of.stride[0] as u32, 1];
+        let steps = [1, stride[1] as u32, stride[0] as u32, 1];
         let mut encoded = CUtensorMap { opaque: [0; 16] };
         // SAFETY: `encoded` is a map object of the driver's own type and alignment; extents and steps have four elements, strides
         // three and corners two, as a rank of 4 calls for. The driver computes the object and neither reads nor keeps the

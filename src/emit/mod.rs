@@ -7,6 +7,7 @@
 mod calls;
 mod monoids;
 mod operands;
+mod patches;
 mod printer;
 mod reduce;
 mod repack;
@@ -21,7 +22,7 @@ use crate::ir::Coordinate;
 use crate::ir::axes::{L, M};
 use crate::ir::{Operand, Order, Side};
 use crate::plan::{self, FieldValue, InstrKind, KernelPlan, Phase, Staged, Staging, TensorMap, has_wide, lies_along_columns};
-use crate::problem::Operation;
+use crate::problem::{Layout, Operation};
 use crate::source::Source;
 use operands::Operands;
 use printer::Printer;
@@ -82,6 +83,19 @@ struct Access {
     node: String,
 }
 
+/// A table of counts as a template sees it.
+#[derive(Serialize)]
+struct CountAccess {
+    /// The index of the entry that grows.
+    value: String,
+    /// Address of the table.
+    base: String,
+    /// The number of its entries.
+    length: String,
+    /// Which count it is.
+    node: String,
+}
+
 /// A matrix that passes through shared memory.
 #[derive(Serialize)]
 struct StagedMatrix {
@@ -134,12 +148,10 @@ struct Context {
     fast: bool,
     mainloop: &'static str,
     product: bool,
-    /// Whether the rows of A are patches of images.
-    convolution: bool,
-    /// Whether a tile's columns may be filters of several groups.
-    spans_groups: bool,
-    /// What a mainloop calls the elements of K that a tile multiplies.
-    terms: &'static str,
+    #[serde(flatten)]
+    patches: patches::Reads,
+    /// Whether the accumulator is a pool of images.
+    pool: bool,
     hopper: bool,
     /// Whether it runs under the end of the kernels before it.
     overlaps: bool,
@@ -216,6 +228,7 @@ struct Context {
     row_loads: Vec<Access>,
     tile_loads: Vec<Access>,
     stores: Vec<Access>,
+    counts: Vec<CountAccess>,
     own_monoids: Vec<monoids::OwnMonoid>,
     reductions: Vec<reduce::Reduction>,
     /// Whether results are published tile by tile, and whether any is a total of all tiles.
@@ -280,9 +293,12 @@ fn context(plan: &KernelPlan) -> Context {
     let program = &plan.program;
     let printer = Printer::new(plan);
     let (a_k_major, b_k_major, acc_row_major) = match plan.operation {
-        Operation::Product { layout, .. } => (layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor, true),
-        Operation::Convolution { .. } => (true, true, true),
+        Operation::Pool { .. } => (true, true, true),
         Operation::Pointwise { order, .. } => (true, true, order == Order::RowMajor),
+        product => {
+            let layout = product.layout().unwrap_or(Layout::TN);
+            (layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor, true)
+        }
     };
     let access = |step: usize| matches!(program.steps[step].kind, InstrKind::Load { .. }).then(|| printer.step_access(step));
     let loads = |phase: Phase| program.of_phase(phase).filter_map(access).collect();
@@ -303,9 +319,11 @@ fn context(plan: &KernelPlan) -> Context {
     let written = |list: fn(&Staging) -> &Vec<Staged>| {
         staged(list).map(|s| matrix(plan, s, printer.store(s.of, &program.stores[s.of]))).collect()
     };
-    let matrices = program.stores.iter().enumerate().filter(|(_, store)| store.operand.axes.is_matrix());
+    let matrices = program.matrix_stores();
     let packed_accumulator = plan.operation.dtype().is_packed();
     let mut constants = plan.tile.constants(plan.operation.dtype(), !program.sums.is_empty());
+    constants.extend(plan.tile.patch_constants(plan.operation));
+    constants.extend(plan.operation.pooling().iter().flat_map(plan::pool_constants));
     constants.extend(plan.staging.iter().flat_map(Staging::constants));
     if !program.sums.is_empty() {
         constants.push(("MOST_PARTS", plan::MOST_PARTS));
@@ -335,9 +353,8 @@ fn context(plan: &KernelPlan) -> Context {
         staged_bits: written(|s| &s.bits),
         staged_vectors: staged(|s| &s.vectors).map(|s| vector(printer.step_access(s.of), plan)).collect(),
         product: plan.operation.multiplies(),
-        convolution: plan.operation.convolution().is_some(),
-        spans_groups: plan.tile.spans_groups(plan.operation),
-        terms: if plan.operation.convolution().is_some() { "terms" } else { "p.k" },
+        patches: patches::Reads::of(plan),
+        pool: plan.operation.pooling().is_some(),
         element: plan.operation.dtype().cuda(),
         operands: Operands::of(plan),
         accumulator: plan.operation.accumulator().cuda(),
@@ -381,6 +398,7 @@ fn context(plan: &KernelPlan) -> Context {
         row_loads: loads(Phase::Row),
         tile_loads: loads(Phase::Tile),
         stores: matrices.map(|(i, s)| printer.store(i, s)).collect(),
+        counts: program.counts.iter().enumerate().map(|(i, count)| printer.count(i, count)).collect(),
         stages: rows::stages(plan, &printer),
         row_stores: rows::stores(plan, &printer),
         holds_rows: rows::holds(plan),

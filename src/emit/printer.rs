@@ -1,11 +1,11 @@
 //! The printer: values as statements, from the table's spellings.
 
-use super::{Access, calls, coordinate, param, place};
+use super::{Access, CountAccess, calls, coordinate, param, place};
 use crate::dtype::ValueType;
 use crate::ir::axes::L;
 use crate::ir::graph::Constant;
 use crate::ir::{Op, Operand};
-use crate::plan::{FieldValue, Instr, InstrKind, Item, KernelPlan, Phase, Program, Store};
+use crate::plan::{FieldValue, Instr, InstrKind, Item, KernelPlan, Phase, PlannedCount, Program, Store};
 use crate::source::STEP_MARKER;
 
 /// Stands where line numbers resume; [`render`](super::render) fills in which one.
@@ -100,6 +100,12 @@ impl<'p> Printer<'p> {
         let staged_at = self.plan.staging.as_ref().map_or(0, |s| s.of_store(index));
         let access = place(self, self.reference(store.value), format!("store {index}"), store.argument, store.operand, staged_at);
         Access { value_type: self.program.steps[store.value].value.cuda(), ..access }
+    }
+
+    /// A count, which has no leading dimension, but a length.
+    pub(super) fn count(&self, index: usize, count: &PlannedCount) -> CountAccess {
+        let [base, length] = [FieldValue::Pointer(count.argument), FieldValue::Length(count.argument)].map(param);
+        CountAccess { value: self.reference(count.value), node: format!("count {index}"), base, length }
     }
 
     /// A value as an atomic expression; inside a loop over `i` where it is an array.

@@ -15,6 +15,8 @@ pub(super) struct Stage {
     reductions: Vec<Reduction>,
     /// The values of a row that follow.
     row: Vec<String>,
+    /// Whether later stages may use what this one computes of an element, instead of computing it again.
+    keeps: bool,
 }
 
 /// A reduction along the row.
@@ -47,6 +49,7 @@ pub(super) fn stages(plan: &KernelPlan, printer: &Printer) -> Vec<Stage> {
         visit: printer.visit(&stage.visit),
         reductions: stage.reductions.iter().map(|reduction| of(plan, printer, reduction)).collect(),
         row: printer.phase(Phase::Row, index + 1),
+        keeps: plan.program.keeps(stage),
     };
     plan.program.stages.iter().enumerate().map(stage).collect()
 }

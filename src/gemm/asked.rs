@@ -70,7 +70,9 @@ fn command(operation: Operation, Shape { m, n, k, batch }: Shape, target: Target
         _ if operation.is_scaled() => return Err("scales along K"),
         Operation::Product { a, b, layout, .. } if operation.is_mixed() => format!("--product {a},{b},{layout}"),
         Operation::Product { a, layout, .. } => format!("--product {a},{layout}"),
-        Operation::Convolution { .. } => return Err("a convolution"),
+        Operation::Convolution { .. } | Operation::ConvolutionGradient { .. } | Operation::Pool { .. } => {
+            return Err("what reads images");
+        }
         Operation::Pointwise { dtype, order: Order::RowMajor } => format!("--pointwise {dtype},row"),
         Operation::Pointwise { dtype, order: Order::ColumnMajor } => format!("--pointwise {dtype},column"),
     };

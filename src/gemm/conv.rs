@@ -1,4 +1,4 @@
-//! Convolutions: the same calls as a product's, with the extents of the images instead of M, N and K.
+//! Convolutions and their gradients: the same calls as a product's, with the extents of the images instead of M, N and K.
 
 use super::{Gemm, RanOn};
 use crate::args::{ArgumentErrors, HostArgs};
@@ -6,7 +6,7 @@ use crate::build::{Builder, Epilogue, Expr};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::plan::{KernelPlan, PlanError, Problem};
-use crate::problem::{ConvFault, ConvShape, Convolution, Operation, Shape};
+use crate::problem::{ConvFault, ConvShape, Convolution, GradientOf, Operation, Patches, Shape};
 use crate::target::{Gpu, Target};
 #[cfg(feature = "cuda")]
 use {
@@ -56,14 +56,71 @@ impl Conv {
         Conv { gemm: Gemm::of(Operation::Convolution { dtype, convolution }, epilogue), convolution }
     }
 
-    /// What it measures.
+    /// The gradient of the images, behind any epilogue: of `a`, the gradient dY of the convolution's output, and of the filters
+    /// `b`. M are the pixels of X (N H W), N are its channels, K are taps and filters.
+    ///
+    /// So the derivative of the layer before is an epilogue of the product: it loads what that layer saved, and its bias
+    /// gradient is a reduction over M. Pixels under no window have the accumulator 0.
+    ///
+    /// ```
+    /// use postlude::prelude::*;
+    /// let epilogue = Epilogue::build(|e| e.store("dx", e.acc(), F32))?;
+    /// // One image of 3 x 3 pixels with one channel, and one filter of 2 x 2 pixels.
+    /// let shape = ConvShape::new(1, [3, 3, 1], [1, 2, 2]);
+    /// let (dy, filter, mut dx) = ([1.0f32, 0.0, 0.0, 10.0], [1.0f32, 2.0, 3.0, 4.0], [0.0f32; 9]);
+    /// let args = HostArgs::new().input("a", &dy).input("b", &filter).output("dx", &mut dx);
+    /// Conv::data_gradient(F32, shape, &epilogue)?.reference(args)?;
+    /// assert_eq!(dx, [1.0, 2.0, 0.0, 3.0, 14.0, 20.0, 0.0, 30.0, 40.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the numbers of the shape do not fit together.
+    #[doc(alias = "dgrad")]
+    pub fn data_gradient(dtype: DType, shape: ConvShape, epilogue: &Epilogue) -> Result<Conv, ConvFault> {
+        Ok(Conv::gradient(dtype, Convolution::new(shape)?, GradientOf::Images, epilogue))
+    }
+
+    /// The gradient of the filters, behind any epilogue: of `a`, the gradient dY of the convolution's output, and of the images
+    /// `b`. M are the filters, N are their elements (R S C), K are the output pixels. A group is a batch entry.
+    ///
+    /// A sum of `a` over K, `e.reduce("db", e.a(), Monoid::Sum, F32.over(M))`, is the gradient of a bias.
+    ///
+    /// ```
+    /// use postlude::prelude::*;
+    /// let epilogue = Epilogue::build(|e| {
+    ///     e.store("dw", e.acc(), F32);
+    ///     e.reduce("db", e.a(), Monoid::Sum, F32.over(M));
+    /// })?;
+    /// let shape = ConvShape::new(1, [3, 3, 1], [1, 2, 2]);
+    /// let (dy, x) = ([1.0f32, 0.0, 0.0, 10.0], [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+    /// let (mut dw, mut db) = ([0.0f32; 4], [0.0f32]);
+    /// let args = HostArgs::new().input("a", &dy).input("b", &x).output("dw", &mut dw).output("db", &mut db);
+    /// Conv::filter_gradient(F32, shape, &epilogue)?.reference(args)?;
+    /// assert_eq!((dw, db), ([51.0, 62.0, 84.0, 95.0], [11.0]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the numbers of the shape do not fit together.
+    #[doc(alias = "wgrad")]
+    pub fn filter_gradient(dtype: DType, shape: ConvShape, epilogue: &Epilogue) -> Result<Conv, ConvFault> {
+        Ok(Conv::gradient(dtype, Convolution::new(shape)?, GradientOf::Filters, epilogue))
+    }
+
+    /// A gradient of a convolution that has been checked.
+    pub fn gradient(dtype: DType, convolution: Convolution, of: GradientOf, epilogue: &Epilogue) -> Conv {
+        Conv { gemm: Gemm::of(Operation::ConvolutionGradient { dtype, convolution, of }, epilogue), convolution }
+    }
+
+    /// What the convolution measures, also that of a gradient.
     pub fn convolution(&self) -> Convolution {
         self.convolution
     }
 
-    /// The extents that the epilogue sees: M output pixels, N filters, K elements of a filter.
+    /// The extents that the epilogue sees: M output pixels, N filters, K elements of a filter; or those of the gradient.
     pub fn shape(&self) -> Shape {
-        self.convolution.shape()
+        self.gemm.operation.patches().map_or_else(|| self.convolution.shape(), |patches| patches.shape())
     }
 
     /// The operation and the epilogue, for what takes a [`Gemm`] and a [`Shape`]. The shape has to be [`Conv::shape`].
@@ -178,9 +235,21 @@ impl Convolution {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pixel<'b>(&self, e: &'b Builder) -> Pixel<'b> {
-        let [p, q] = self.output().map(|extent| i32::try_from(extent).unwrap_or(i32::MAX));
+        Pixel::of(self.output(), e)
+    }
+
+    /// [`pixel`](Convolution::pixel) for the gradient of the images, whose rows are the pixels of X.
+    pub fn input_pixel<'b>(&self, e: &'b Builder) -> Pixel<'b> {
+        Pixel::of(Patches { convolution: *self, gradient: Some(GradientOf::Images) }.windows().grid, e)
+    }
+}
+
+impl<'b> Pixel<'b> {
+    /// The pixel of a row, in images of so many rows and columns.
+    fn of(extents: [usize; 2], e: &'b Builder) -> Pixel<'b> {
+        let [height, width] = extents.map(|extent| i32::try_from(extent).unwrap_or(i32::MAX));
         let row = e.row();
-        let line = row.floor_div(q);
-        Pixel { image: line.floor_div(p), y: line.floor_mod(p), x: row.floor_mod(q) }
+        let line = row.floor_div(width);
+        Pixel { image: line.floor_div(height), y: line.floor_mod(height), x: row.floor_mod(width) }
     }
 }

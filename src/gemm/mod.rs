@@ -30,7 +30,7 @@ use crate::dtype::DType;
 use crate::emit::{self, RenderError};
 use crate::ir::Order;
 use crate::plan::{KernelPlan, PlanError, Preferences, Problem};
-use crate::problem::{Layout, Operation, Shape};
+use crate::problem::{Layout, Operation, Pooling, Shape};
 use crate::reference::{self, Precision};
 use crate::source::Source;
 use crate::target::{Gpu, Target};
@@ -104,6 +104,12 @@ impl Gemm {
     /// ```
     pub fn pointwise(dtype: DType, order: Order, epilogue: &Epilogue) -> Gemm {
         Gemm::of(Operation::Pointwise { dtype, order }, epilogue)
+    }
+
+    /// D = epilogue(pool of the NHWC images `a`): one row for each output pixel and one column for each channel. A launch has
+    /// the extents [`Pooling::shape`], where there is an example.
+    pub fn pool(dtype: DType, pooling: Pooling, epilogue: &Epilogue) -> Gemm {
+        Gemm::of(Operation::Pool { dtype, pooling }, epilogue)
     }
 
     /// The operation.

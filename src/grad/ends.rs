@@ -70,7 +70,7 @@ impl Outputs {
         for sink in sinks.iter().filter(|s| !wrt.detached.iter().any(|d| **d == *s.name)) {
             let value = forward.type_of(sink.value()).value;
             let (gives, adjoint) = match sink.kind {
-                SinkKind::Store(_) => (value, None),
+                SinkKind::Store(_) | SinkKind::Bincount(_) => (value, None),
                 SinkKind::Reduce(Reduction { monoid, .. }) => (monoid.gives(value), monoid.adjoint()),
             };
             // An integer does not have a gradient, nor does a value that a store rounds to an integer.
@@ -92,7 +92,7 @@ impl Outputs {
                     "among reductions only sums, of elements and of their squares, have gradients; leave it out with \
                      `Wrt::detached`",
                 ),
-                SinkKind::Store(_) | SinkKind::Reduce(_) => None,
+                SinkKind::Store(_) | SinkKind::Reduce(_) | SinkKind::Bincount(_) => None,
             };
             if let Some(why) = why {
                 return Err(GradError::Output { name: sink.name.to_string(), why });

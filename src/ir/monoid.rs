@@ -378,6 +378,12 @@ impl Monoid {
         self.definition().map_or_else(|custom| custom.result(state), |row| (row.result)(padded(state), count))
     }
 
+    /// Whether the result depends on the number of elements beside the state.
+    pub(crate) fn counts_elements(self) -> bool {
+        let state = vec![1.0; self.numbers()];
+        self.result(&state, 1.0).to_bits() != self.result(&state, 2.0).to_bits()
+    }
+
     /// The result for no elements.
     pub fn of_nothing(self, value: ValueType) -> f64 {
         self.result(&self.identity(value), 0.0)

@@ -1,9 +1,10 @@
 //! Sinks: the nodes with effects.
 //!
-//! A sink consumes one value of the graph and writes memory: a [store](SinkKind::Store) writes every element, and a
-//! [reduction](SinkKind::Reduce) combines many elements. This file contains everything that depends on the kind: its
-//! word and parameters in text, its operand, its view from the transposed problem. A bit mask is not a separate kind,
-//! but a store in a bit format ([`DType::Bits8`](crate::DType::Bits8), [`DType::Bits128`](crate::DType::Bits128)).
+//! A sink consumes one value of the graph and writes memory: a [store](SinkKind::Store) writes every element, a
+//! [reduction](SinkKind::Reduce) combines many elements, and a [count](SinkKind::Bincount) counts how often each index
+//! occurs. This file contains everything that depends on the kind: its word and parameters in text, its operand, its view
+//! from the transposed problem. A bit mask is not a separate kind, but a store in a bit format
+//! ([`DType::Bits8`](crate::DType::Bits8), [`DType::Bits128`](crate::DType::Bits128)).
 
 use super::custom::Registry;
 use super::graph::NodeId;
@@ -50,6 +51,9 @@ pub enum SinkKind {
     Store(Operand),
     /// Combines the elements along every axis that its operand does not vary along, and writes the results.
     Reduce(Reduction),
+    /// Adds 1, for every element of the output, to the entry of a table whose index is the value: NumPy's `bincount`. An
+    /// index outside the table counts nowhere. The operand is one number's; a launch passes a table of any length.
+    Bincount(Operand),
 }
 
 /// A reduction over every axis that its operand does not vary along.
@@ -129,20 +133,20 @@ impl SinkKind {
     /// The operand it writes.
     pub const fn operand(self) -> Operand {
         match self {
-            SinkKind::Store(operand) | SinkKind::Reduce(Reduction { operand, .. }) => operand,
+            SinkKind::Store(operand) | SinkKind::Bincount(operand) | SinkKind::Reduce(Reduction { operand, .. }) => operand,
         }
     }
 
     /// Whether it combines its result with the value in memory.
     pub const fn accumulates(self) -> bool {
-        matches!(self, SinkKind::Reduce(Reduction { accumulate: true, .. }))
+        matches!(self, SinkKind::Bincount(_) | SinkKind::Reduce(Reduction { accumulate: true, .. }))
     }
 
     /// The same sink, but a reduction may combine partial results in any order: see [`Monoid::atomic`].
     #[must_use]
     pub const fn atomic(self) -> SinkKind {
         match self {
-            SinkKind::Store(operand) => SinkKind::Store(operand),
+            SinkKind::Store(_) | SinkKind::Bincount(_) => self,
             SinkKind::Reduce(reduction) => SinkKind::Reduce(Reduction { atomic: true, ..reduction }),
         }
     }
@@ -152,6 +156,7 @@ impl SinkKind {
     pub const fn with_operand(self, operand: Operand) -> SinkKind {
         match self {
             SinkKind::Store(_) => SinkKind::Store(operand),
+            SinkKind::Bincount(_) => SinkKind::Bincount(operand),
             SinkKind::Reduce(reduction) => SinkKind::Reduce(Reduction { operand, ..reduction }),
         }
     }
@@ -173,13 +178,14 @@ impl SinkKind {
         match self {
             SinkKind::Store(_) => "store",
             SinkKind::Reduce(_) => "reduce",
+            SinkKind::Bincount(_) => "bincount",
         }
     }
 
     /// The words between its name and its operand in text.
     pub fn parameters(self) -> String {
         match self {
-            SinkKind::Store(_) => String::new(),
+            SinkKind::Store(_) | SinkKind::Bincount(_) => String::new(),
             SinkKind::Reduce(Reduction { monoid, atomic, accumulate, .. }) => {
                 let flags = [(atomic, " atomic"), (accumulate, " accumulate")];
                 flags.into_iter().filter(|(set, _)| *set).fold(monoid.word().into_owned(), |words, (_, flag)| words + flag)
@@ -188,7 +194,7 @@ impl SinkKind {
     }
 
     /// The first words of sinks.
-    pub(crate) const WORDS: [&'static str; 2] = ["store", "reduce"];
+    pub(crate) const WORDS: [&'static str; 3] = ["store", "reduce", "bincount"];
 
     /// The inverse of [`name`](SinkKind::name) and [`parameters`](SinkKind::parameters). Returns the sink that begins
     /// with `word`, from the words after its name, and the remaining words.
@@ -221,7 +227,8 @@ impl SinkKind {
             }
             reduce = Some(Reduce { monoid, atomic, accumulate });
         }
-        let kind = move |operand| reduce.map_or(SinkKind::Store(operand), |reduce| reduce.to(operand));
+        let others = if word == "bincount" { SinkKind::Bincount } else { SinkKind::Store };
+        let kind = move |operand| reduce.map_or(others(operand), |reduce| reduce.to(operand));
         Ok((kind, rest))
     }
 }

@@ -13,6 +13,7 @@
 //! %8: f32[M,N,L] = sub %6, %7
 //! store "d" f16[M,N,L], %8
 //! reduce "sums" sum f32[N], %6
+//! bincount "experts" i32[], %4
 //! ```
 //!
 //! An argument that a launch may leave out has its default after the word `or`: `load "bias" f16[N] or 0.0`.
@@ -272,14 +273,14 @@ impl<'r> Reader<'r> {
             let kind = kind.trim_end().strip_suffix(',').ok_or_else(expected)?;
             let (kind, operand) = SinkKind::parse(self.registry, word, kind)?;
             let (kind, values) = (kind(parse_operand(&operand)?), self.references(values)?);
-            if matches!(kind, SinkKind::Store(_)) && values.len() > 1 {
-                return Err("a store takes one value".into());
+            if !matches!(kind, SinkKind::Reduce(_)) && values.len() > 1 {
+                return Err(format!("a {word} takes one value"));
             }
             self.graph.sink(Sink { name: name.into(), values, kind }, None);
             self.sink_lines.push(number);
             return Ok(());
         }
-        let (head, body) = line.split_once('=').ok_or("expected `%id = ...`, `store ...` or `reduce ...`")?;
+        let (head, body) = line.split_once('=').ok_or("expected `%id = ...`, `store ...`, `reduce ...` or `bincount ...`")?;
         let (label, annotation) = match head.split_once(':') {
             Some((label, annotation)) => (label, Some(annotation.trim())),
             None => (head, None),

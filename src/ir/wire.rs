@@ -69,6 +69,7 @@ struct WireSink {
 enum WireKind {
     Store(Operand),
     Reduce(WireReduction),
+    Bincount(Operand),
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -209,6 +210,7 @@ impl Document {
             value: s.value().0,
             kind: match s.kind {
                 SinkKind::Store(operand) => WireKind::Store(operand),
+                SinkKind::Bincount(operand) => WireKind::Bincount(operand),
                 SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand }) => {
                     let with = ids(&s.values[1..]);
                     WireKind::Reduce(WireReduction { monoid: monoid.word().into(), atomic, accumulate, with, operand })
@@ -240,6 +242,7 @@ impl Document {
         for (index, sink) in self.sinks.into_iter().enumerate() {
             let (kind, with) = match sink.kind {
                 WireKind::Store(operand) => (SinkKind::Store(operand), Vec::new()),
+                WireKind::Bincount(operand) => (SinkKind::Bincount(operand), Vec::new()),
                 WireKind::Reduce(WireReduction { monoid, atomic, accumulate, with, operand }) => {
                     let monoid = registry.monoid(&monoid).map_err(|message| WireError::Monoid { index, message })?;
                     (SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand }), with)

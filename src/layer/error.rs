@@ -4,6 +4,7 @@ use crate::check::Diagnostics;
 use crate::dtype::DType;
 use crate::grad::GradError;
 use crate::ir::{Order, name::word};
+use crate::problem::ConvFault;
 
 /// Why a layer, or a step of it, cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +16,12 @@ pub enum LinearError {
     /// The epilogue has no derivative.
     #[error(transparent)]
     Grad(#[from] GradError),
+    /// There is no such convolution.
+    #[error(transparent)]
+    Convolution(#[from] ConvFault),
+    /// A convolutional layer whose pixels do not lie one after the other.
+    #[error("a convolutional layer reads and writes NHWC images: store Y row-major")]
+    Channels,
     /// A format that layers do not support.
     #[error("a layer multiplies matrices of f32, f16 or bf16, not of {0}")]
     Operands(DType),

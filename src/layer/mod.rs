@@ -1,4 +1,5 @@
-//! A complete linear layer: Y = f(X W + b), its gradients, and the chain of several layers.
+//! A complete linear layer: Y = f(X W + b), its gradients, and the chain of several layers. [`Conv2d`] is the same for
+//! convolutions.
 //!
 //! A [`Linear`] is a definition: formats, extents, transpositions, and the epilogue f with its derivative. Each product
 //! of a training step is a [`Step`], made once for a number of rows and run again and again: on a GPU through
@@ -89,42 +90,37 @@
 //! - All leading dimensions of an input with more than two count as rows. A [batch](Linear::batched) is different: layers
 //!   of one size side by side, each with an X and a W of its own.
 
+mod conv2d;
 mod error;
 mod paddle;
 mod rewrite;
 mod step;
+mod trained;
 
+pub use conv2d::Conv2d;
 pub use error::LinearError;
 #[cfg(feature = "cuda")]
 pub use step::StepPlan;
 pub use step::{Names, Step};
 
 use crate::build::{Builder, Epilogue, Expr};
-use crate::dtype::{DType, ValueType};
+use crate::dtype::DType;
 use crate::gemm::Gemm;
 use crate::grad::{Pair, Reserve, Wrt};
-use crate::ir::axes::{Axes, N};
-use crate::ir::{Operand, Order};
+use crate::ir::axes::Axes;
+use crate::ir::{Operand, Order, Side};
 use crate::problem::{Layout, Shape};
-
-/// The accumulator's gradient, dZ, among the outputs of a pair's backward epilogue.
-const DZ: &str = "grad_acc";
+use trained::{DZ, Trained, same, stored};
 
 /// A linear layer: Y = f(X W + b). See the [module](self).
 #[derive(Clone, Debug)]
 pub struct Linear {
-    dtype: DType,
     inputs: usize,
     outputs: usize,
     entries: usize,
     x: Order,
     w: Order,
-    gradients: Option<DType>,
-    epilogue: Epilogue,
-    pair: Pair,
-    /// The orders of Y and dZ.
-    y: Operand,
-    dz: Operand,
+    trained: Trained,
 }
 
 impl Linear {
@@ -139,10 +135,7 @@ impl Linear {
         extents: [usize; 2],
         f: impl for<'g> FnOnce(&'g Builder, Expr<'g>) -> Expr<'g>,
     ) -> Result<Linear, LinearError> {
-        multiplies(dtype)?;
-        let epilogue =
-            Epilogue::build_for_caller(file!(), |e| e.store("y", f(e, e.acc() + e.load("bias", dtype.over(N))), dtype))?;
-        Linear::with_epilogue(dtype, extents, &epilogue, Wrt::all())
+        Ok(Linear::of(extents, Trained::with_bias(dtype, f)?))
     }
 
     /// A layer of `[inputs, outputs]` with any epilogue behind X W, and control over the saved values. X, W and dZ have
@@ -154,43 +147,12 @@ impl Linear {
     /// # Errors
     /// If there is no derivative, dZ is not requested or has another format than W, or an argument has the name of one
     /// of the layer's tensors.
-    pub fn with_epilogue(
-        dtype: DType,
-        [inputs, outputs]: [usize; 2],
-        epilogue: &Epilogue,
-        wrt: Wrt,
-    ) -> Result<Linear, LinearError> {
-        multiplies(dtype)?;
-        let pair = epilogue.backward(wrt)?;
-        // The gradient of an argument `acc` would have the name of the product's.
-        if let Some(taken) = ["x", "w", "dy", "dz", "acc"].into_iter().find(|name| epilogue.checked().argument(name).is_some()) {
-            return Err(LinearError::Name { name: taken });
-        }
-        let operand = |epilogue: &Epilogue, name: &str| epilogue.checked().argument(name).and_then(|(_, a)| a.role.operand());
-        let y = operand(epilogue, pair.through()).ok_or(LinearError::NoGradient)?;
-        let dz = operand(pair.backward(), DZ).ok_or(LinearError::NoGradient)?;
-        if dz.dtype != dtype {
-            return Err(LinearError::Format {
-                what: "the gradient of the product".into(),
-                got: dz.dtype,
-                needs: dtype,
-                cure: "say `.format(\"acc\", ..)` to `Wrt`",
-            });
-        }
-        let (entries, order) = (1, Order::RowMajor);
-        Ok(Linear {
-            dtype,
-            inputs,
-            outputs,
-            entries,
-            x: order,
-            w: order,
-            gradients: None,
-            epilogue: epilogue.clone(),
-            pair,
-            y,
-            dz,
-        })
+    pub fn with_epilogue(dtype: DType, extents: [usize; 2], epilogue: &Epilogue, wrt: Wrt) -> Result<Linear, LinearError> {
+        Ok(Linear::of(extents, Trained::of(dtype, epilogue, wrt)?))
+    }
+
+    fn of([inputs, outputs]: [usize; 2], trained: Trained) -> Linear {
+        Linear { inputs, outputs, entries: 1, x: Order::RowMajor, w: Order::RowMajor, trained }
     }
 
     /// Whether X is transposed, K x M.
@@ -215,7 +177,7 @@ impl Linear {
     /// The format of dW and of the gradients of f's arguments. By default each gradient has the format of its argument.
     #[must_use]
     pub fn gradients(self, dtype: DType) -> Linear {
-        Linear { gradients: Some(dtype), ..self }
+        Linear { trained: Trained { gradients: Some(dtype), ..self.trained }, ..self }
     }
 
     /// K and N.
@@ -225,7 +187,7 @@ impl Linear {
 
     /// The epilogue with its derivative, and the plan of the saved values.
     pub fn pair(&self) -> &Pair {
-        &self.pair
+        &self.trained.pair
     }
 
     /// The extents of the forward product, for which a reserve is made.
@@ -235,22 +197,21 @@ impl Linear {
 
     /// Host memory for the values that [`forward`](Linear::forward) saves.
     pub fn reserve(&self, rows: usize) -> Reserve<Vec<u8>> {
-        self.pair.reserve().allocate(self.shape(rows))
+        self.trained.reserve(self.shape(rows))
     }
 
     /// Y = f(X W + b), and the values that its derivative needs.
     pub fn forward(&self, rows: usize) -> Step {
-        let saved = self.pair.reserve().values().iter().map(|value| value.name.clone());
-        self.product(self.pair.forward(), rows).saves(saved.collect())
+        self.product(self.trained.pair.forward(), rows).saves(self.trained.saved())
     }
 
     /// Y = f(X W + b), without saved values.
     pub fn inference(&self, rows: usize) -> Step {
-        self.product(&self.epilogue, rows)
+        self.product(&self.trained.epilogue, rows)
     }
 
     fn product(&self, epilogue: &Epilogue, rows: usize) -> Step {
-        let gemm = Gemm::new(self.dtype, Layout::of(self.x, self.w), epilogue);
+        let gemm = Gemm::new(self.trained.dtype, Layout::of(self.x, self.w), epilogue);
         Step::new(gemm, self.shape(rows), Names::new("x", Some("w")))
     }
 
@@ -260,8 +221,7 @@ impl Linear {
     /// # Errors
     /// If a gradient cannot have the format that [`gradients`](Linear::gradients) asks for.
     pub fn activation_grad(&self, rows: usize) -> Result<Step, LinearError> {
-        let gemm = Gemm::pointwise(self.y.dtype, self.y.order, &self.derivative()?);
-        Ok(Step::new(gemm, Shape { k: 0, ..self.shape(rows) }, Names::new("dy", None)))
+        Ok(Step::new(self.trained.activation_grad()?, Shape { k: 0, ..self.shape(rows) }, Names::new("dy", None)))
     }
 
     /// dW = X^T dZ.
@@ -269,8 +229,9 @@ impl Linear {
     /// # Errors
     /// If dW cannot have the format that [`gradients`](Linear::gradients) asks for.
     pub fn wgrad(&self, rows: usize) -> Result<Step, LinearError> {
-        let dw = Operand { dtype: self.gradient_format()?.unwrap_or(self.dtype), axes: Axes::MNL, order: self.w };
-        let gemm = Gemm::new(self.dtype, Layout::of(self.x.transposed(), self.dz.order), &stored("dw", dw)?);
+        let dtype = self.trained.dtype;
+        let dw = self.trained.filters(Operand { dtype, axes: Axes::MNL, order: self.w })?;
+        let gemm = Gemm::new(dtype, Layout::of(self.x.transposed(), self.trained.dz.order), &stored("dw", dw)?);
         let shape = Shape::new(self.inputs, self.outputs, rows).batched(self.entries);
         Ok(Step::new(gemm, shape, Names::new("x", Some("dz"))))
     }
@@ -288,12 +249,12 @@ impl Linear {
     /// If no gradient of a vector is the sum of dZ: the epilogue adds no bias to the product, or its gradient was not
     /// requested. If a gradient cannot have the format that [`gradients`](Linear::gradients) requests.
     pub fn wgrad_with_bias(&self, rows: usize) -> Result<Step, LinearError> {
-        let sums = rewrite::sums_of(&self.derivative()?, DZ);
+        let sums = rewrite::sums_of(&self.trained.derivative()?, DZ);
         if sums.is_empty() {
             return Err(LinearError::NoBias);
         }
         let step = self.wgrad(rows)?;
-        let epilogue = rewrite::with_sums_of_b(step.gemm().epilogue(), &sums)?;
+        let epilogue = rewrite::with_sums(step.gemm().epilogue(), Side::B, &sums)?;
         Ok(step.with(|gemm| gemm.with_epilogue(&epilogue)))
     }
 
@@ -302,7 +263,7 @@ impl Linear {
     /// # Errors
     /// Never for a format that a layer can have.
     pub fn dgrad(&self, rows: usize) -> Result<Step, LinearError> {
-        let dx = Operand { dtype: self.dtype, axes: Axes::MNL, order: self.x };
+        let dx = Operand { dtype: self.trained.dtype, axes: Axes::MNL, order: self.x };
         Ok(self.dgrad_with(&stored("dx", dx)?, rows))
     }
 
@@ -313,45 +274,25 @@ impl Linear {
     /// # Errors
     /// If X is not the previous layer's output: in number of columns, batch, format or order.
     pub fn dgrad_into(&self, previous: &Linear, rows: usize) -> Result<Step, LinearError> {
-        let same = |what, makes, takes| if makes == takes { Ok(()) } else { Err(LinearError::Chain { what, makes, takes }) };
         same("columns", previous.outputs, self.inputs)?;
         same("batch entries", previous.entries, self.entries)?;
-        if previous.y.dtype != self.dtype {
-            let what = format!("`{}` of the layer before", previous.pair.through());
-            let cure = "store it in the format of this layer's X and W, or convert it and use `dgrad`";
-            return Err(LinearError::Format { what, got: previous.y.dtype, needs: self.dtype, cure });
+        self.trained.follows(&previous.trained)?;
+        if previous.trained.y.order != self.x {
+            return Err(LinearError::Order { makes: previous.trained.y.order, takes: self.x });
         }
-        if previous.y.order != self.x {
-            return Err(LinearError::Order { makes: previous.y.order, takes: self.x });
-        }
-        Ok(self.dgrad_with(&previous.derivative()?, rows))
+        Ok(self.dgrad_with(&previous.trained.derivative()?, rows))
     }
 
     fn dgrad_with(&self, epilogue: &Epilogue, rows: usize) -> Step {
-        let gemm = Gemm::new(self.dtype, Layout::of(self.dz.order, self.w.transposed()), epilogue);
+        let gemm = Gemm::new(self.trained.dtype, Layout::of(self.trained.dz.order, self.w.transposed()), epilogue);
         let shape = Shape::new(rows, self.inputs, self.outputs).batched(self.entries);
         Step::new(gemm, shape, Names::new("dz", Some("w")))
-    }
-
-    /// The backward epilogue, with gradients of arguments in the requested format.
-    fn derivative(&self) -> Result<Epilogue, LinearError> {
-        let Some(dtype) = self.gradient_format()? else { return Ok(self.pair.backward().clone()) };
-        rewrite::formats(self.pair.backward(), |name| (name != DZ).then_some(dtype))
-    }
-
-    /// The requested format, if a gradient can have it.
-    fn gradient_format(&self) -> Result<Option<DType>, LinearError> {
-        match self.gradients {
-            Some(dtype) if dtype.value_type() != ValueType::F32 => Err(LinearError::Gradients(dtype)),
-            format => Ok(format),
-        }
     }
 }
 
 #[cfg(feature = "cuda")]
 mod on_device {
     use super::Linear;
-    use crate::device::DeviceError;
     use crate::error::Error;
     use crate::grad::Reserve;
     use cudarc::driver::{CudaSlice, CudaStream};
@@ -363,22 +304,7 @@ mod on_device {
         /// # Errors
         /// If the device has no memory left.
         pub fn reserve_on(&self, stream: &Arc<CudaStream>, rows: usize) -> Result<Reserve<CudaSlice<u8>>, Error> {
-            let (plan, shape) = (self.pair.reserve(), self.shape(rows));
-            // The driver cannot allocate zero bytes.
-            let buffers = plan.sizes(shape).into_iter().map(|bytes| stream.alloc_zeros(bytes.max(1)));
-            let buffers = buffers.collect::<Result<Vec<_>, _>>();
-            let buffers = buffers.map_err(|error| DeviceError::Driver { what: "allocate a reserve", error })?;
-            Ok(plan.over(shape, buffers)?)
+            self.trained.reserve_on(stream, self.shape(rows))
         }
     }
-}
-
-/// The plain product, stored under a name.
-fn stored(name: &str, operand: Operand) -> Result<Epilogue, LinearError> {
-    Ok(Epilogue::build(|e| e.store(name, e.acc(), operand))?)
-}
-
-/// Whether layers support a format.
-fn multiplies(dtype: DType) -> Result<(), LinearError> {
-    if dtype.value_type() == ValueType::F32 { Ok(()) } else { Err(LinearError::Operands(dtype)) }
 }

@@ -4,7 +4,7 @@ use super::error::LinearError;
 use crate::build::Epilogue;
 use crate::check::Role;
 use crate::dtype::{DType, ValueType};
-use crate::ir::axes::{L, N};
+use crate::ir::axes::{L, M, N};
 use crate::ir::graph::{Graph, Node, NodeId, Side};
 use crate::ir::{Op, Operand, Reduction, Sink, SinkKind};
 
@@ -33,6 +33,7 @@ pub(super) fn accumulate(epilogue: &Epilogue, outputs: &[&str]) -> Result<Epilog
             let updates = matches!(epilogue.checked().argument(&sink.name), Some((_, a)) if matches!(a.role, Role::Update(_)));
             let refused = |why| Err(LinearError::Accumulate { name: sink.name.to_string(), why });
             match &mut sink.kind {
+                SinkKind::Bincount(_) => {}
                 SinkKind::Reduce(reduction) => *reduction = Reduction { accumulate: true, ..*reduction },
                 SinkKind::Store(operand) if operand.dtype.value_type() == ValueType::Bool => {
                     return refused("it holds conditions, not numbers: leave it out");
@@ -84,15 +85,19 @@ pub(super) fn sums_of(epilogue: &Epilogue, name: &str) -> Vec<Sink> {
     sinks.iter().filter(sums).cloned().collect()
 }
 
-/// The same epilogue, which also sums the elements of B over K, into sinks like these.
-pub(super) fn with_sums_of_b(epilogue: &Epilogue, sums: &[Sink]) -> Result<Epilogue, LinearError> {
+/// The same epilogue, which also sums the elements of an operand over K, into sinks like these. Those of A vary along M, and each
+/// batch entry has its own: it is a group of filters.
+pub(super) fn with_sums(epilogue: &Epilogue, side: Side, sums: &[Sink]) -> Result<Epilogue, LinearError> {
     let (mut graph, ids) = copy(epilogue, |graph, node| graph.push(node, None));
     for sink in epilogue.graph().sinks() {
         graph.sink(sink.map(|value| ids[value.index()]), None);
     }
-    let element = graph.push(Node::Element(Side::B, ValueType::F32), None);
+    let element = graph.push(Node::Element(side, ValueType::F32), None);
     for sink in sums {
-        graph.sink(sink.map(|_| element), None);
+        let operand = sink.kind.operand();
+        let axes = if side == Side::A { M | L } else { operand.axes };
+        let kind = sink.kind.with_operand(Operand { axes, ..operand });
+        graph.sink(Sink { kind, ..sink.map(|_| element) }, None);
     }
     Ok(Epilogue::from_graph(graph)?)
 }

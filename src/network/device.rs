@@ -13,6 +13,7 @@ use crate::plan::Problem;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DriverError};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Why a network does not run on a device.
@@ -233,9 +234,23 @@ impl NetworkPlan {
     /// # Errors
     /// If an input is missing, unknown or has another size; nothing was launched then. If a launch fails.
     pub fn execute(&mut self, stream: &Arc<CudaStream>, inputs: &[(&str, &CudaSlice<u8>)]) -> Result<(), NetworkPlanError> {
+        self.execute_kernels(stream, inputs, 0..usize::MAX)
+    }
+
+    /// [`execute`](NetworkPlan::execute) for some of the kernels, which find what the last run left: to time them one by one.
+    ///
+    /// # Errors
+    /// As `execute`.
+    pub fn execute_kernels(
+        &mut self,
+        stream: &Arc<CudaStream>,
+        inputs: &[(&str, &CudaSlice<u8>)],
+        which: Range<usize>,
+    ) -> Result<(), NetworkPlanError> {
         let given = self.admitted(inputs)?;
         let NetworkPlan { fused, plans, constants, arena } = self;
-        for (kernel, plan) in fused.kernels().zip(plans) {
+        let kernels = fused.kernels().zip(plans).enumerate().filter(|(at, _)| which.contains(at));
+        for (kernel, plan) in kernels.map(|(_, kernel)| kernel) {
             let mut places: Vec<(EdgeId, usize, usize)> = kernel
                 .accesses
                 .iter()
@@ -262,12 +277,15 @@ impl NetworkPlan {
                         args = args.input(&access.name, strided(ArgTensor::of_device_bytes(access.dtype, view), access));
                     }
                 }
+                // A kernel may write a part of a tensor.
+                let mut parts: Vec<(&Access, CudaViewMut<'_, u8>)> = Vec::new();
                 for piece in &mut written {
                     let access = kernel.accesses.iter().find(|access| access.written && access.edge == piece.edge);
-                    if let Some(access) = access {
-                        let tensor = ArgTensor::of_device_bytes(access.dtype, &mut piece.memory);
-                        args = args.output(&access.name, strided(tensor, access));
-                    }
+                    let part = access.map(|access| (access, piece.memory.try_slice_mut(access.offset * access.dtype.size()..)));
+                    parts.extend(part.and_then(|(access, part)| Some((access, part?))));
+                }
+                for (access, part) in &mut parts {
+                    args = args.output(&access.name, strided(ArgTensor::of_device_bytes(access.dtype, part), access));
                 }
                 plan.execute(stream, &mut args)
             };

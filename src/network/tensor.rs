@@ -196,6 +196,49 @@ impl Tensor {
         Ok(out)
     }
 
+    /// The tensor whose every element follows from this one's at the same index.
+    ///
+    /// # Errors
+    /// If kernels do not have the format.
+    pub(crate) fn mapped(&self, of: impl Fn(usize, f64) -> f64 + Sync) -> Result<Tensor, Fault> {
+        let dtype = self.dtype("a weight")?;
+        let mut out = self.clone();
+        let size = dtype.size();
+        in_pieces(out.bytes_mut(), size, |first, bytes| {
+            let mut numbers = [0.0f64; 256];
+            for (block, bytes) in bytes.chunks_mut(numbers.len() * size).enumerate() {
+                let at = first + block * numbers.len();
+                let numbers = &mut numbers[..bytes.len() / size];
+                dtype.read_wide(bytes, 0, numbers);
+                numbers.iter().enumerate().for_each(|(i, x)| dtype.write(bytes, i, of(at + i, *x)));
+            }
+        });
+        Ok(out)
+    }
+
+    /// The tensor with its second axis behind the others: filters as convolutions read them.
+    pub(crate) fn channels_last(&self) -> Option<Tensor> {
+        let (size, [outer, channels, rest @ ..]) = (self.format.size(), &self.shape[..]) else { return None };
+        let inner: usize = rest.iter().product();
+        let image = channels * inner * size;
+        let shape: Vec<usize> = [*outer].into_iter().chain(rest.iter().copied()).chain([*channels]).collect();
+        let mut out = Tensor::blank(self.format, &shape).ok()?;
+        if image > 0 {
+            in_pieces(out.bytes_mut(), image, |first, bytes| {
+                let from = self.bytes[first * image..].chunks_exact(image);
+                for (from, to) in from.zip(bytes.chunks_exact_mut(image)) {
+                    for (pixel, to) in to.chunks_exact_mut(channels * size).enumerate() {
+                        let planes = from.chunks_exact(inner * size);
+                        for (to, plane) in to.chunks_exact_mut(size).zip(planes) {
+                            to.copy_from_slice(&plane[pixel * size..][..size]);
+                        }
+                    }
+                }
+            });
+        }
+        Some(out)
+    }
+
     /// Stretched to a shape by NumPy's rules, whose extents agree or are 1 here.
     ///
     /// # Errors
@@ -207,6 +250,27 @@ impl Tensor {
         let strides = broadcast_strides(&self.shape, shape);
         self.gathered(shape, None, |index| Some(dot(index, &strides)))
     }
+}
+
+/// Works on bytes in pieces of whole `unit`s, on as many threads as pay. `work` gets the number of units before its piece.
+fn in_pieces(bytes: &mut [u8], unit: usize, work: impl Fn(usize, &mut [u8]) + Sync) {
+    const WORTH_A_THREAD: usize = 1 << 16;
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    let threads = cores.min(bytes.len() / WORTH_A_THREAD).max(1);
+    let units = (bytes.len() / unit).div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        let mut pieces = bytes.chunks_mut(units * unit).enumerate();
+        let first = pieces.next();
+        for (index, piece) in pieces {
+            scope.spawn({
+                let work = &work;
+                move || work(index * units, piece)
+            });
+        }
+        if let Some((_, piece)) = first {
+            work(0, piece);
+        }
+    });
 }
 
 /// How many elements a shape has.

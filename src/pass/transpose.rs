@@ -30,7 +30,7 @@ pub fn transpose(checked: &Checked) -> Checked {
         graph.sink(sink, old.sink_built_at(index));
     }
     let turn = |role: Role| match role {
-        Role::Scalar(_) | Role::Table(_) => role,
+        Role::Scalar(_) | Role::Table(_) | Role::Counts(_) => role,
         Role::Input(operand) => Role::Input(operand.transposed()),
         Role::Output(operand) => Role::Output(operand.transposed()),
         Role::Update(operand) => Role::Update(operand.transposed()),

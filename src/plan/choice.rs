@@ -9,11 +9,12 @@ use crate::dtype::{DType, ValueType};
 use crate::ir::{Node, Order};
 use crate::plan::launch::raster;
 use crate::plan::mainloop::candidates::{
-    Candidate, GEMV_K, GEMV_N, GEMV_WIDENED, POINTWISE, SIMT, SIMT_F64, SM80, SM80_EIGHT_BITS, SM80_TF32, SUMS,
+    Candidate, GEMV_K, GEMV_N, GEMV_WIDENED, NARROW, POINTWISE, SIMT, SIMT_F64, SM80, SM80_EIGHT_BITS, SM80_TF32, SUMS,
 };
-use crate::plan::mainloop::patches;
+use crate::plan::mainloop::scaled::{self, FEW_WIDENED};
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, CostModel};
-use crate::plan::mainloop::sm90a::few_rows;
+use crate::plan::mainloop::sm90a::few_rows::{self, narrow_tiles_read_faster};
+use crate::plan::mainloop::{direct, patches};
 use crate::plan::{
     ArgumentRuns, Code, Considered, MOST_CHUNK, Mainloop, PARAMETER_LIMIT, Params, Preferences, Program, Reason, Repack, Staging,
     TMA_UNIT, Tile, TileShape, Verdict, rows,
@@ -101,6 +102,20 @@ impl Choice {
 
     fn reject(&mut self, candidate: Considered, reason: impl Into<Reason>) {
         self.verdicts.push(Verdict { candidate, chosen: false, reason: reason.into() });
+    }
+
+    /// Records that the rows are reduced where the product is computed.
+    pub(super) fn whole_rows(&mut self, estimates: String) {
+        self.verdicts.push(Verdict { candidate: Considered::Rows, chosen: true, reason: estimates.into() });
+    }
+
+    /// Why none of the tiles of an accepted width was chosen, or no mainloop, in words.
+    pub(super) fn reason(&self, accepts: impl Fn(&Tile) -> bool) -> Option<String> {
+        let fits = |verdict: &&Verdict| match verdict.candidate {
+            Considered::Tile(tile) => accepts(&tile),
+            considered => considered == Considered::Mainloop(Mainloop::Sm90a),
+        };
+        self.verdicts.iter().find(fits).map(|verdict| verdict.reason.to_string())
     }
 
     /// Records the verdict on a split of K.
@@ -203,7 +218,8 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
         Ok(tile) => estimates.push((tile, estimate(&tile))),
         Err(obstacle) => choice.reject(Considered::Tile(*tile), obstacle),
     };
-    let few = mainloop == Mainloop::Sm90a && few_rows::applies(request.operation, request.shape);
+    let whole_rows = !request.program.stages.is_empty();
+    let few = mainloop == Mainloop::Sm90a && !whole_rows && few_rows::applies(request.operation, request.shape);
     let (inputs, model) = (request.cost_inputs(), CostModel::of(request.gpu.model, request.rows_begin_at_lines));
     let on_hopper = |tile: &Tile| if few { few_rows::estimate(tile, &inputs) } else { cost::estimate(tile, &inputs, model) };
     if let Some(tile) = request.preferences.tile {
@@ -213,6 +229,10 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
         let made = if few && size == 2 { few_rows::tiles(&inputs) } else { Vec::new() };
         for tile in made.iter().copied().chain(cost::tiles(size).filter(|tile| !made.contains(tile))) {
             consider(&tile, None, &on_hopper);
+        }
+    } else if matches!(mainloop, Mainloop::Bands | Mainloop::Depthwise) {
+        for (tile, time) in direct::tiles(mainloop, request) {
+            consider(&tile, None, &|_| time);
         }
     } else if mainloop == Mainloop::Rows {
         for (rank, tile) in (1u8..).zip(rows::tiles(request)) {
@@ -227,6 +247,7 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest, choice: &mut Cho
             (Mainloop::Gemv, _) if runs_along_k(request.operation) => &GEMV_K,
             (Mainloop::Gemv, _) => &GEMV_N,
             (Mainloop::Pointwise, _) if request.parts > 1 => &SUMS,
+            (Mainloop::Pointwise, _) if request.wants_narrow_tiles() => &NARROW,
             (Mainloop::Pointwise, _) => &POINTWISE,
             (_, DType::F64) => &SIMT_F64,
             _ => &SIMT,
@@ -265,7 +286,8 @@ pub(super) fn mainloops(
 ) -> Vec<Mainloop> {
     let forced = preferences.mainloop.or(preferences.tile.map(|t| t.mainloop()));
     let mut usable = Vec::new();
-    if rows::reduces(epilogue) {
+    let reduces = rows::reduces(epilogue);
+    if reduces && !operation.multiplies() {
         let why_not = match forced {
             Some(other) if other != Mainloop::Rows => {
                 Some(format!("{other} was asked for, and the epilogue uses what its rows come to"))
@@ -278,9 +300,13 @@ pub(super) fn mainloops(
         }
         return usable;
     }
-    for mainloop in [Mainloop::Gemv, Mainloop::Sm90a, Mainloop::Sm80, Mainloop::Simt, Mainloop::Pointwise] {
+    for mainloop in Mainloop::BEST_FIRST.into_iter().filter(|mainloop| !reduces || *mainloop == Mainloop::Sm90a) {
         let why_not = match forced {
             Some(other) if other != mainloop => Some(format!("{other} was asked for")),
+            _ if matches!(mainloop, Mainloop::Bands | Mainloop::Depthwise) => {
+                let split = operation.convolution().filter(|of| of.shape() != shape).map(|_| "it has all of K".into());
+                split.or_else(|| direct::why_not(mainloop, operation, target, forced.is_some()))
+            }
             None if mainloop == Mainloop::Gemv && operation.widened().is_none() && shape.m.min(shape.n) > FEW => {
                 Some(format!("for at most {FEW} rows or columns"))
             }
@@ -297,7 +323,7 @@ pub(super) fn mainloops(
                 && target.has_wgmma()
                 && alignment.iter().any(|bytes| *bytes < TMA_UNIT)
                 && Repack::transposes(mainloop, operation) == [false; 2]
-                && operation.convolution().is_none()
+                && operation.patches().is_none()
                 && operation.widened().is_none()
                 && !Repack::pays(shape, operation.dtype().size(), alignment) =>
             {
@@ -306,16 +332,22 @@ pub(super) fn mainloops(
             }
             None if mainloop == Mainloop::Sm90a
                 && target.has_wgmma()
-                && let Some(of) = operation.convolution()
+                && let Some(of) = operation.patches()
                 && patches::padded_terms(&of, operation.dtype().size(), shape) > 2 * shape.k =>
             {
                 Some("it goes through 128 bytes of channels at a time, and most of them would be zeros".into())
             }
             _ if mainloop == Mainloop::Sm90a
                 && target.has_wgmma()
-                && let Some(why) = operation.convolution().and_then(|of| patches::beyond_tma(&of, operation.dtype().size())) =>
+                && let Some(why) = operation.patches().and_then(|of| patches::beyond_tma(&of, operation.dtype().size())) =>
             {
                 Some(why)
+            }
+            _ if mainloop == Mainloop::Sm90a
+                && patches::has_residues(operation)
+                && !patches::goes_by_residues(operation, epilogue, mainloop) =>
+            {
+                Some("it goes through pixels by their remainders, and the epilogue has to see rows in order".into())
             }
             _ if mainloop == Mainloop::Gemv && epilogue.summed_operand().is_some() => Some("it has no sums of operands".into()),
             _ if mainloop == Mainloop::Sm90a && why_not(mainloop, operation, target, preferences).is_none() => {
@@ -345,15 +377,16 @@ fn double(epilogue: &Checked) -> Option<String> {
 fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences: Preferences) -> Option<String> {
     let dtype = operation.widened().map_or(operation.dtype(), |narrow| operation.dtypes()[1 - narrow]);
     let Some(layout) = operation.layout() else {
-        return (mainloop != Mainloop::Pointwise).then(|| "the operation is pointwise: it has no product".into());
+        return (mainloop != Mainloop::Pointwise).then(|| "the operation has no product".into());
     };
-    let convolution = operation.convolution();
-    if let Some(why) = why_not_scaled(mainloop, operation, layout, target) {
+    if let Some(why) = scaled::why_not(mainloop, operation, layout, target) {
         return Some(why);
     }
     match (mainloop, dtype) {
-        (Mainloop::Gemv, _) if convolution.is_some() => Some("it reads matrices, and the operation is a convolution".into()),
-        (Mainloop::Simt | Mainloop::Gemv, _) => None,
+        (Mainloop::Gemv, _) if operation.patches().is_some() => {
+            Some("it reads matrices, and the operation is a convolution".into())
+        }
+        (Mainloop::Simt | Mainloop::Gemv | Mainloop::Bands | Mainloop::Depthwise, _) => None,
         (Mainloop::Pointwise | Mainloop::Rows, _) => Some("the operation is a product".into()),
         (Mainloop::Sm80, _) if !target.has_cp_async_and_mma16() => {
             Some(format!("{target} has no cp.async and mma.sync.m16n8k16"))
@@ -370,44 +403,8 @@ fn why_not(mainloop: Mainloop, operation: Operation, target: Target, preferences
     }
 }
 
-/// Why a mainloop cannot widen or scale an operand, if it cannot.
-fn why_not_scaled(mainloop: Mainloop, operation: Operation, layout: Layout, target: Target) -> Option<String> {
-    match (mainloop, operation.widened()) {
-        (Mainloop::Simt | Mainloop::Pointwise | Mainloop::Rows, _) => None,
-        (Mainloop::Gemv, Some(_)) if layout != Layout::TN => {
-            Some(format!("weights of fewer bits are read with K contiguous, which is TN, and these are {layout}"))
-        }
-        (Mainloop::Gemv, Some(_)) if !target.has_cp_async_and_mma16() => Some(format!("{target} has no mma.sync.m16n8k16")),
-        (Mainloop::Gemv, Some(_)) => None,
-        // They multiply a copy.
-        (_, Some(_)) => None,
-        (Mainloop::Gemv, None) => operation.is_scaled().then(|| "it has no scales along K".into()),
-        // Both sum 128 elements before they multiply by a scale.
-        (_, None) => {
-            let odd = operation.scales().into_iter().flatten().find(|blocks| !blocks.terms.is_multiple_of(128));
-            odd.map(|blocks| format!("it scales sums of 128 elements of K, and blocks have {}", blocks.terms))
-        }
-    }
-}
-
-/// The most rows of a `gemv` whose weights have fewer bits than its activations.
-pub(super) const FEW_WIDENED: usize = 16;
-
 /// The most rows for which `gemv` is considered. Reading B bounds such a product, so tensor cores gain nothing.
 pub(super) const FEW: usize = 4;
-
-/// Whether Hopper's narrow tiles read the larger operand as fast as `gemv`. They do if they need no copies, except for
-/// one row or column against an operand with K contiguous.
-fn narrow_tiles_read_faster(operation: Operation, shape: Shape, alignment: [usize; 2], target: Target) -> bool {
-    let (dtype, Some(layout)) = (operation.dtype(), operation.layout()) else { return false };
-    let k_contiguous = if shape.m <= shape.n { layout.b() == Order::ColumnMajor } else { layout.a() == Order::RowMajor };
-    if operation.widened().is_some() || operation.is_scaled() {
-        return false;
-    }
-    let multiplies = matches!(dtype, DType::F16 | DType::BF16) || dtype.is_eight_bits() && layout == Layout::TN;
-    let tensor_cores = target.has_wgmma() && multiplies;
-    tensor_cores && alignment.iter().all(|bytes| *bytes >= TMA_UNIT) && (shape.m.min(shape.n) > 1 || !k_contiguous)
-}
 
 /// Whether K is the contiguous axis of B.
 fn runs_along_k(operation: Operation) -> bool {
@@ -452,10 +449,14 @@ fn fit(tile: &Tile, request: &TileRequest) -> Result<Tile, Reason> {
     let TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k } = tile.shape else {
         return passes(0).map(|()| *tile);
     };
+    if !program.stages.is_empty() {
+        rows::fits_accumulators(tile, request)?;
+    }
     if splits_k && !program.sums.is_empty() {
         return Err("its blocks share K, and sums of an operand are taken by blocks that have all of it".into());
     }
-    let code = Code::of(program, tile, strip, request.fast_math).instructions;
+    let of_stages = tile.accumulators() * (program.cost_of_stages(request.fast_math) as usize + 2 * program.stages.len());
+    let code = Code::of(program, tile, strip, request.fast_math).instructions + of_stages;
     if code > MOST_CODE && request.preferences.tile.is_none() {
         return Err(format!("its epilogue would be {code} instructions of code, which takes long to compile").into());
     }
@@ -485,9 +486,9 @@ fn estimate(candidate: &Candidate, request: &TileRequest) -> f64 {
     let (rounds, left) = (on_one / resident, on_one % resident);
     let rest = if left > 0 { candidate.alone.max(left as f64 * candidate.full) } else { 0.0 };
     // A tile multiplies the channels of all groups that its columns are filters of.
-    let groups = match request.operation {
-        Operation::Convolution { convolution, .. } if candidate.tile.spans_groups(request.operation) => {
-            candidate.tile.bn.div_ceil(convolution.filters_of_group().max(1)) as f64
+    let groups = match request.operation.patches() {
+        Some(patches) if candidate.tile.spans_groups(request.operation) => {
+            candidate.tile.bn.div_ceil(patches.lines_of_group().max(1)) as f64
         }
         _ => 1.0,
     };

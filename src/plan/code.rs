@@ -12,8 +12,8 @@
 
 use crate::dtype::ValueType;
 use crate::ir::{CustomOp, Node, Op};
-use crate::plan::epilogue::program::{Phase, Program, Store};
-use crate::plan::{InstrKind, Mainloop, Stage, Tile, TileShape};
+use crate::plan::epilogue::program::{Instr, Phase, Program, Store};
+use crate::plan::{InstrKind, Mainloop, PlannedCount, Stage, Tile, TileShape};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -62,8 +62,8 @@ fn price(tile: &Tile) -> Price {
         // The loop over K is unrolled once for each row.
         Mainloop::Gemv if tile.bm > 1 => Price { kernel: 230.0, thousand: 110.0, store: 8.0, word: 45.0, sum: 0.0 },
         Mainloop::Gemv => Price { kernel: 95.0, thousand: 57.0, store: 8.0, word: 45.0, sum: 0.0 },
-        Mainloop::Simt => Price { kernel: 150.0, thousand: 48.0, store: 36.0, word: 80.0, sum: 65.0 },
-        Mainloop::Sm80 => Price { kernel: 200.0, thousand: 110.0, store: 36.0, word: 58.0, sum: 32.0 },
+        Mainloop::Simt | Mainloop::Depthwise => Price { kernel: 150.0, thousand: 48.0, store: 36.0, word: 80.0, sum: 65.0 },
+        Mainloop::Sm80 | Mainloop::Bands => Price { kernel: 200.0, thousand: 110.0, store: 36.0, word: 58.0, sum: 32.0 },
         Mainloop::Sm90a => Price { kernel: 190.0, thousand: 125.0, store: 30.0, word: 90.0, sum: 135.0 },
     }
 }
@@ -112,6 +112,7 @@ impl Copies {
                 }
             }
             TileShape::Gemv { .. } => Copies { visit: strip, column: strip, row: 1 },
+            TileShape::Depthwise { run, .. } => Copies { visit: strip * run, column: strip, row: run },
             TileShape::Rows { group, span, together, .. } => {
                 let visits = span / (group * strip).max(1);
                 Copies { visit: strip * visits * together, column: strip * visits, row: together }
@@ -208,11 +209,42 @@ impl Program {
         let ends = if phase == Phase::Visit {
             let inside = self.stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.cost());
             let reductions: u32 = self.reductions.iter().map(|r| r.monoid.cost()).chain(inside).sum();
-            (reductions + ACCESS * self.stores.len() as u32) as usize
+            (reductions + ACCESS * self.stores.len() as u32 + PlannedCount::COST * self.counts.len() as u32) as usize
         } else {
             0
         };
         steps + ends
+    }
+
+    /// Whether a launch has to pass an argument to the kernel.
+    pub(in crate::plan) fn uses(&self, argument: usize) -> bool {
+        let loads = |s: &Instr| match s.kind {
+            InstrKind::Scalar { argument: a } | InstrKind::Load { argument: a, .. } | InstrKind::Gather { argument: a, .. } => {
+                a == argument
+            }
+            _ => false,
+        };
+        self.stores.iter().any(|s| s.argument == argument)
+            || self.reductions.iter().any(|r| r.argument == argument)
+            || self.sums.iter().any(|s| s.argument == argument)
+            || self.counts.iter().any(|s| s.argument == argument)
+            || self.steps.iter().any(loads)
+    }
+
+    /// The values that leave the program, each as often as it does.
+    pub(in crate::plan) fn ends(&self) -> impl Iterator<Item = usize> + '_ {
+        let reduced = self.reductions.iter().flat_map(|reduction| reduction.terms.iter().copied());
+        self.stores.iter().map(|store| store.value).chain(reduced).chain(self.counts.iter().map(|count| count.value))
+    }
+
+    /// The stores of matrices, by their number. Vectors along rows are stored with what rows come to.
+    pub(crate) fn matrix_stores(&self) -> impl Iterator<Item = (usize, &Store)> {
+        self.stores.iter().enumerate().filter(|(_, store)| store.operand.axes.is_matrix())
+    }
+
+    /// Whether it has no output but stores: neither reductions nor counts nor sums of operands.
+    pub(in crate::plan) fn only_stores(&self) -> bool {
+        self.reductions.is_empty() && self.counts.is_empty() && self.sums.is_empty()
     }
 
     /// For each value of a phase, whether another phase, a store or a reduction uses it.
@@ -223,9 +255,7 @@ impl Program {
                 leaves[arg] |= step.phase != phase && self.steps[arg].phase == phase;
             }
         }
-        let stored = self.stores.iter().map(|Store { value, .. }| *value);
-        let reduced = self.reductions.iter().flat_map(|r| &r.terms).chain(self.stages.iter().flat_map(Stage::terms));
-        for value in stored.chain(reduced.copied()) {
+        for value in self.ends().chain(self.stages.iter().flat_map(Stage::terms).copied()) {
             leaves[value] |= self.steps[value].phase == phase;
         }
         leaves

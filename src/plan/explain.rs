@@ -10,14 +10,14 @@ impl KernelPlan {
     /// The plan in words: kernel, tile, memory, where each value is computed, and the verdict on every candidate.
     pub fn explain(&self) -> String {
         let mut out = String::new();
-        if let Some(SplitK { parts: 1, operation, product, .. }) = &self.split {
+        if let Some(SplitK { parts: 1, operation, product, why, .. }) = &self.split {
             let _ = writeln!(
                 out,
-                "two kernels   {operation}, multiplied by {}, which stores its accumulators; then the kernel below, since a row \
-                 lies in several tiles: {} bytes of scratch, written once and read once",
+                "two kernels   {operation}, multiplied by {}, which stores its accumulators; then the kernel below: {} bytes of \
+                 scratch, written once and read once. One kernel does not do both: {why}",
                 product.tile, self.scratch,
             );
-        } else if let Some(SplitK { parts, operation, sums, product }) = &self.split {
+        } else if let Some(SplitK { parts, operation, sums, product, .. }) = &self.split {
             let (order, dtype) = (sums.order.name().replace('_', "-"), sums.dtype);
             let _ = writeln!(
                 out,
@@ -208,6 +208,7 @@ impl KernelPlan {
                     self.program.stages.len() + 1
                 )
             }
+            TileShape::Sm90a { .. } => "held as accumulators, since a row lies in one tile: one kernel for all".into(),
             _ => "held in registers, so that memory is read once".into(),
         }
     }

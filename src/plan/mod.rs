@@ -23,7 +23,7 @@ pub use code::Code;
 pub(crate) use epilogue::operand_sums::MOST_PARTS;
 pub use epilogue::operand_sums::OperandSum;
 pub use epilogue::program::{Instr, InstrKind, Item, Phase, Program, Store};
-pub use epilogue::reduce::{Parts, PlannedReduction, Unit, Workspace};
+pub use epilogue::reduce::{Parts, PlannedCount, PlannedReduction, Unit, Workspace};
 pub use error::PlanError;
 pub use launch::maps::{MapSource, Swizzle, TMA_UNIT, TensorMap};
 pub use launch::params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
@@ -43,8 +43,10 @@ pub use verdict::{Considered, Reason, Verdict};
 pub(crate) use epilogue::reduce::{NOTE_BYTES, sets};
 pub(crate) use launch::params::{has_wide, lies_along_columns};
 pub use launch::problem::alignment;
+use mainloop::patches;
 #[cfg(feature = "cuda")]
 pub(crate) use mainloop::patches::corners;
+pub(crate) use mainloop::pool::constants as pool_constants;
 use mainloop::sm90a::staging::MOST_CHUNK;
 pub(crate) use mainloop::sm90a::staging::panel_terms;
 
@@ -73,6 +75,8 @@ pub struct KernelPlan {
     pub fast_math: bool,
     /// Whether the kernel itself adds up, in `f32`, the tensor cores' sums of 128 K elements.
     pub promotes: bool,
+    /// Whether the rows of a gradient of images come by their remainders by the forward window's steps.
+    pub residues: bool,
     /// The mainloop and its configuration.
     pub tile: Tile,
     /// Consecutive columns of one visit.
@@ -158,12 +162,10 @@ impl KernelPlan {
         let aligned = |name: &str| slots.iter().find(|s| *s.name == *name).map_or(16, |s| problem.alignment(s));
         let alignment = match operation {
             Operation::Product { .. } => [aligned("a"), aligned("b")],
-            // What is copied of A at once lies in one tap, and may begin at any group's channels.
-            Operation::Convolution { convolution, dtype } => {
-                let tap = convolution.channels_of_group() * dtype.size();
-                [aligned("a"), aligned("b")].map(|bytes| launch::problem::alignment(bytes as u64, [tap, 0]))
+            Operation::Convolution { .. } | Operation::ConvolutionGradient { .. } => {
+                patches::alignment(operation, [aligned("a"), aligned("b")])
             }
-            Operation::Pointwise { .. } => [aligned("a"); 2],
+            Operation::Pool { .. } | Operation::Pointwise { .. } => [aligned("a"); 2],
         };
         let begins_at_line = |name: &str| {
             let slot = slots.iter().find(|s| *s.name == *name);
@@ -171,6 +173,7 @@ impl KernelPlan {
         };
         let begins = [begins_at_line("a"), begins_at_line("b")];
         let mut choice = Choice::default();
+        let reduces = rows::reduces(&epilogue);
         let usable = choice::mainloops(operation, problem.shape, alignment, target, preferences, &epilogue, &mut choice);
         // The plan with a mainloop, of the problem as it is or transposed, or the obstacles to it.
         let attempt = |mainloop: Mainloop, transposed: bool, mut choice: Choice| {
@@ -180,8 +183,10 @@ impl KernelPlan {
                 (epilogue.clone(), problem.shape, operation)
             };
             let [first, second] = if transposed { [1, 0] } else { [0, 1] };
-            let alignment = [alignment[first], alignment[second]];
-            let seen = if mainloop == Mainloop::Rows { pass::spread(&seen) } else { seen };
+            // What is read of A at once are neighbouring channels, of any groups.
+            let pixels = mainloop == Mainloop::Depthwise;
+            let alignment = if pixels { [aligned("a"), aligned("b")] } else { [alignment[first], alignment[second]] };
+            let seen = if reduces { pass::spread(&seen) } else { seen };
             let program = Program::of(&seen);
             let strip = strip(&seen, |name| aligned(name));
             let repack = Repack::of(mainloop, operation, alignment);
@@ -200,12 +205,23 @@ impl KernelPlan {
             let fast_math = preferences.math.is_fast(&program);
             // What a convolution reads at a tap has just been read at the one before.
             let drifts = || {
-                let matrices = operation.convolution().is_none();
+                let matrices = operation.patches().is_none();
                 matrices && mainloop::sm90a::l2::drifts(shape, operation.dtype().size(), gpu.multiprocessors)
             };
             let lockstep = mainloop == Mainloop::Sm90a && preferences.lockstep.unwrap_or_else(drifts);
-            let shifted_edges =
-                mainloop == Mainloop::Sm90a && !operation.is_scaled() && mainloop::sm90a::edges::allows(&program, &arguments);
+            let shifted_edges = mainloop == Mainloop::Sm90a
+                && !operation.is_scaled()
+                && mainloop::sm90a::edges::allows(&program, &arguments)
+                && !patches::has_residues(operation);
+            let residues = patches::goes_by_residues(operation, &seen, mainloop);
+            // Each row meets a part of the taps.
+            let shape = match operation.patches().filter(|_| residues) {
+                Some(of) => {
+                    let (rows, [down, right]) = (patches::padded_rows(&of, 1), of.windows().spread);
+                    Shape { m: rows, k: shape.k.div_ceil(down * right), ..shape }
+                }
+                None => shape,
+            };
             let params = Params::of(operation, &arguments, &program, lockstep, shifted_edges);
             let rows_begin_at_lines = (begins[first] || copied[0]) && (begins[second] || copied[1]);
             let request = choice::TileRequest {
@@ -237,6 +253,7 @@ impl KernelPlan {
                 transposed,
                 fast_math,
                 promotes,
+                residues,
                 tile,
                 strip,
                 alignment,
@@ -257,7 +274,7 @@ impl KernelPlan {
                 outgrows_cache,
                 // With copies before the kernel, an early start cost up to 15 %.
                 programmatic: preferences.programmatic && waits(tile.mainloop(), parts > 1) && repack.is_none(),
-                weights: few_rows::ahead(operation, shape).filter(|_| hidden),
+                weights: few_rows::ahead(operation, shape).filter(|_| hidden && !reduces),
                 rows_begin_at_lines,
                 constant,
                 choice,
@@ -265,10 +282,10 @@ impl KernelPlan {
         };
         for mainloop in usable {
             let transposed = match mainloop {
-                Mainloop::Rows => rows::is_transposed(&epilogue)?,
+                _ if reduces => rows::is_transposed(&epilogue)?,
                 _ => prefers_transposed(operation, &epilogue, mainloop, problem.shape),
             };
-            let few = few_rows::applies(operation, problem.shape);
+            let few = !reduces && few_rows::applies(operation, problem.shape);
             let before = (few && mainloop == Mainloop::Sm90a).then(|| choice.clone());
             match attempt(mainloop, transposed, choice) {
                 Ok(plan) => {
@@ -400,8 +417,12 @@ impl KernelPlan {
     }
 
     /// The user's shape as the kernel sees it.
-    pub(crate) fn seen(&self, shape: Shape) -> Shape {
-        if self.transposed { shape.transposed() } else { shape }
+    pub fn seen(&self, shape: Shape) -> Shape {
+        match self.operation.patches().filter(|_| self.residues) {
+            Some(patches) => Shape { m: patches::padded_rows(&patches, self.tile.bm), ..shape },
+            None if self.transposed => shape.transposed(),
+            None => shape,
+        }
     }
 
     /// Whether the kernel itself waits for the one before it, and so may begin while that one still runs.
@@ -419,6 +440,12 @@ impl KernelPlan {
             let work = rows.div_ceil(m).checked_mul(columns.div_ceil(n))?.checked_mul(shape.batch)?;
             let clusters = work.min(self.tile.clusters_at_once(self.gpu.multiprocessors));
             return (work <= i32::MAX as usize).then_some([(clusters * m * n) as u32, 1, 1]);
+        }
+        if let TileShape::Bands { .. } = self.tile.shape {
+            // Each block keeps its columns.
+            let lines = (self.gpu.multiprocessors * self.tile.min_blocks / columns.max(1)).clamp(1, rows.max(1));
+            let blocks = lines.checked_mul(columns)?;
+            return (blocks <= i32::MAX as usize).then_some([blocks as u32, 1, 1]);
         }
         let tiles = rows.checked_mul(columns)?.checked_mul(self.tile.cluster())?;
         let slices = shape.batch.div_ceil(65_535).max(1);
@@ -469,20 +496,4 @@ fn strip(epilogue: &Checked, aligned: impl Fn(&str) -> usize) -> usize {
     // columns measured slower even where words have to be moved in halves.
     let fits = |strip: &usize| matrices.iter().all(|(size, aligned)| aligned % (size * strip).min(16) == 0);
     [8, 4, 2, 1].into_iter().filter(|s| *s <= widest).find(fits).unwrap_or(1).max(4 / narrowest)
-}
-
-impl Program {
-    /// Whether a launch has to pass an argument to the kernel.
-    fn uses(&self, argument: usize) -> bool {
-        let loads = |s: &Instr| match s.kind {
-            InstrKind::Scalar { argument: a } | InstrKind::Load { argument: a, .. } | InstrKind::Gather { argument: a, .. } => {
-                a == argument
-            }
-            _ => false,
-        };
-        self.stores.iter().any(|s| s.argument == argument)
-            || self.reductions.iter().any(|r| r.argument == argument)
-            || self.sums.iter().any(|s| s.argument == argument)
-            || self.steps.iter().any(loads)
-    }
 }

@@ -5,11 +5,13 @@
 //! reductions from there, and combines them over the row. So memory is read once, and values that stages share are
 //! computed again. A row that is too long to be held is read again for each stage, mostly from the L2 cache.
 //!
-//! Behind a product, several tiles share a row. There the product stores its accumulators, and a second kernel computes
+//! Behind a product, one kernel does both if a tile of Hopper's mainloop has whole rows: four lanes then hold a row as
+//! accumulators. Otherwise several tiles share a row. There the product stores its accumulators, and a second kernel computes
 //! the rows, like the kernel that adds up parts of K.
 
 use super::choice::TileRequest;
-use super::{InstrKind, Item, PlanError, Program, Tile, TileShape};
+use super::split_k::PlanRequest;
+use super::{InstrKind, Item, KernelPlan, Phase, PlanError, Program, Tile, TileShape};
 use crate::check::Checked;
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, M, N};
@@ -77,6 +79,58 @@ pub(super) fn is_transposed(epilogue: &Checked) -> Result<bool, PlanError> {
     match along.next() {
         Some(sink) => Err(refused(format!("`{}` is a vector over {over}, the axis that is reduced over", word(&sink.name)))),
         None => Ok(over == M),
+    }
+}
+
+/// The most columns of a tile of Hopper's mainloop.
+const WIDEST: usize = 256;
+
+/// The plan of one kernel for a product and the rows behind it, or why there is none.
+pub(super) fn in_one(request: &PlanRequest<'_>) -> Result<KernelPlan, String> {
+    let transposed = is_transposed(request.epilogue).map_err(|error| error.to_string())?;
+    let shape = request.problem.shape;
+    let row = if transposed { shape.m } else { shape.n };
+    if transposed && request.operation.convolution().is_some() {
+        return Err("the images of a convolution are rows, and its reductions go over M".into());
+    }
+    if row > WIDEST {
+        return Err(format!("a row lies in several tiles: it has {row} elements, and a tile up to {WIDEST}"));
+    }
+    KernelPlan::whole(request).map_err(|error| match error {
+        PlanError::NoTile(choice) => choice.reason(|tile| tile.bn >= row).unwrap_or_else(|| "no tile fits".into()),
+        other => other.to_string(),
+    })
+}
+
+/// Whether the accumulators of a tile of Hopper's mainloop are whole rows, and all that the stages need.
+pub(super) fn fits_accumulators(tile: &Tile, request: &TileRequest<'_>) -> Result<(), String> {
+    if tile.parts() > 1 {
+        return Err("its blocks share K, and finish parts of rows".into());
+    }
+    if request.shape.n > tile.bn {
+        return Err(format!("has rows of {} columns, and the problem's have {}", tile.bn, request.shape.n));
+    }
+    match request.program.stages_read() {
+        true => Err("what is reduced along rows is read from a matrix, which arrives in parts of rows".into()),
+        false => Ok(()),
+    }
+}
+
+impl Program {
+    /// Whether a term of a stage needs a matrix from memory.
+    fn stages_read(&self) -> bool {
+        let mut needed: Vec<usize> = self.stages.iter().flat_map(Stage::terms).copied().collect();
+        let mut seen = vec![false; self.steps.len()];
+        while let Some(step) = needed.pop() {
+            if std::mem::replace(&mut seen[step], true) {
+                continue;
+            }
+            if self.steps[step].phase == Phase::Visit && matches!(self.steps[step].kind, InstrKind::Load { .. }) {
+                return true;
+            }
+            needed.extend(self.args(step));
+        }
+        false
     }
 }
 

@@ -18,7 +18,7 @@ use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
 use crate::plan::mainloop::patches;
 use crate::plan::transposed::lies_in_columns;
 use crate::plan::{KernelPlan, Mainloop, PlanError, Preferences, Problem, TMA_UNIT, rows};
-use crate::problem::{Operation, Shape};
+use crate::problem::{GradientOf, Operation, Shape};
 use crate::target::{Gpu, Target};
 use serde::Serialize;
 use std::num::NonZeroUsize;
@@ -34,6 +34,8 @@ pub struct SplitK {
     pub sums: Operand,
     /// The kernel that multiplies, with a batch entry for each part.
     pub product: Box<KernelPlan>,
+    /// Why the rows are not reduced in the product's own kernel.
+    pub why: String,
 }
 
 /// The inputs of a plan.
@@ -81,11 +83,15 @@ pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     if rows::reduces(request.epilogue) && request.operation.multiplies() {
         return behind_product(request);
     }
+    if rows::reduces(request.epilogue) && request.operation.pooling().is_some() {
+        let why = "it stands behind a pool; store what the pool comes to, and reduce that with `Gemm::pointwise`".into();
+        return Err(PlanError::Reduction { why });
+    }
     match (request.preferences.split_k.map(NonZeroUsize::get), obstacle(request)) {
         (Some(1), _) => whole(),
         (Some(parts), Some(why)) => Err(PlanError::Split { parts, why }),
         (Some(parts), None) => {
-            if let Some(why) = indivisible(request.problem.shape.k, parts, whole_terms(request.operation)) {
+            if let Err(why) = terms_of_part(request.operation, request.problem.shape.k, parts) {
                 return Err(PlanError::Split { parts, why });
             }
             request.problem.check(&slots(request.operation, request.epilogue, request.problem.shape))?;
@@ -101,7 +107,9 @@ pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
             let pays = time < WORTHWHILE * alone;
             let [time, alone] = [time, alone].map(|nanoseconds| nanoseconds / 1e3);
             let estimates = format!("estimated at {time:.1} us, in one piece at {alone:.1} us");
-            if pays && whole.mainloop() == Mainloop::Sm90a {
+            // Without a split a gradient of filters has few tiles and millions of terms: no estimate is as far off as that.
+            let of_filters = request.operation.patches().is_some_and(|patches| !patches.are_rows());
+            if pays && (whole.mainloop() == Mainloop::Sm90a || of_filters) {
                 return in_parts(request, parts, estimates);
             }
             let pays = if pays { "worth trying with `Gemm::split_k`" } else { "not worth it" };
@@ -111,8 +119,8 @@ pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     }
 }
 
-/// Plans an epilogue that uses the results of its rows' reductions behind a product, whose tiles have parts of rows.
-/// The product stores its accumulators.
+/// Plans an epilogue that uses the results of its rows' reductions behind a product. If no tile has whole rows, the product
+/// stores its accumulators.
 fn behind_product(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     if request.epilogue.summed_operand().is_some() {
         let why = "it sums an operand of the product beside them".into();
@@ -125,44 +133,92 @@ fn behind_product(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
             let why = "the kernel that reduces rows adds up no parts".into();
             Err(PlanError::Split { parts, why })
         }
-        _ => in_parts(request, 1, String::new()),
+        _ => {
+            let one = rows::in_one(request);
+            if let Ok(one) = &one
+                && request.preferences.tile.is_some()
+            {
+                return Ok(one.clone());
+            }
+            let mut two = in_parts(request, 1, String::new())?;
+            let why = match one {
+                Err(why) => why,
+                Ok(mut one) => {
+                    let [whole, product] = [&one, two.product()].map(|plan| plan.choice.nanoseconds().unwrap_or(0) as f64);
+                    let parts = product + second(&two, request.problem.shape);
+                    let estimates = format!("in one kernel {:.1} us, in two {:.1} us", whole / 1e3, parts / 1e3);
+                    if whole <= parts {
+                        one.choice.whole_rows(estimates);
+                        return Ok(one);
+                    }
+                    format!("two are estimated to be faster: {estimates}")
+                }
+            };
+            if let Some(split) = &mut two.split {
+                split.why = why;
+            }
+            Ok(two)
+        }
     }
+}
+
+/// Estimated nanoseconds of a kernel that reads what the product stores.
+fn second(two: &KernelPlan, shape: Shape) -> f64 {
+    let bytes = two.split.as_ref().map_or(0, |split| split.bytes(shape));
+    1e9 * (LAUNCH + 2.0 * bytes as f64 / BANDWIDTH)
 }
 
 /// Why K of a problem cannot be split.
 fn obstacle(request: &PlanRequest<'_>) -> Option<String> {
     let shape = request.problem.shape;
     match request.operation {
-        Operation::Pointwise { .. } => Some("the operation is pointwise: it has no product".into()),
+        Operation::Pool { .. } | Operation::Pointwise { .. } => Some("the operation has no product".into()),
         _ if request.epilogue.summed_operand().is_some() => {
             Some("the epilogue sums an operand over K, which one kernel has to read whole".into())
         }
-        Operation::Convolution { convolution, .. } if convolution.measures().groups > 1 => {
+        operation if operation.patches().is_some_and(|patches| patches.convolution.measures().groups > 1) => {
             Some("the groups of a convolution are not split".into())
         }
-        Operation::Convolution { dtype, convolution } if !patches::has_whole_panels(&convolution, dtype.size()) => {
+        operation
+            if operation
+                .patches()
+                .is_some_and(|patches| patches.are_rows() && !patches::has_whole_panels(&patches, operation.dtype().size())) =>
+        {
             Some("parts of a convolution's K are whole pieces of 128 bytes of channels, and its channels are not".into())
         }
-        _ if request.operation.is_scaled() || request.operation.widened().is_some() => {
+        operation if operation.is_scaled() || operation.widened().is_some() => {
             Some("one of its operands is scaled along K, or widened".into())
+        }
+        operation if operation.patches().is_some_and(|patches| patches.windows().spread != [1; 2]) => {
+            Some("the gradient of images is not split where the window moves by several pixels".into())
         }
         _ if shape.batch > 1 => Some(format!("a batch of {} entries is not split", shape.batch)),
         _ => (shape.is_empty() || shape.k == 0).then(|| "there is nothing to add up".into()),
     }
 }
 
-/// Why K cannot be split in this many parts.
-fn indivisible(k: usize, parts: usize, whole: usize) -> Option<String> {
+/// K elements of each of so many parts, or why there are none. Parts are equal, except that the last part of the gradient of
+/// filters may be shorter: its K are pixels, behind which mainloops read zeros.
+fn terms_of_part(operation: Operation, k: usize, parts: usize) -> Result<usize, String> {
+    let whole = whole_terms(operation);
     if parts > MOST {
-        return Some(format!("{MOST} are the most"));
+        return Err(format!("{MOST} are the most"));
     }
-    (!k.is_multiple_of(parts * whole)).then(|| format!("parts of {k} terms would not be equal multiples of {whole} terms"))
+    if operation.patches().is_some_and(|patches| !patches.are_rows()) {
+        let terms = k.div_ceil(whole).div_ceil(parts) * whole;
+        return if terms * (parts - 1) < k { Ok(terms) } else { Err(format!("a part of {k} terms would have none")) };
+    }
+    if k.is_multiple_of(parts * whole) {
+        Ok(k / parts)
+    } else {
+        Err(format!("parts of {k} terms would not be equal multiples of {whole} terms"))
+    }
 }
 
 /// K elements that a part is a multiple of: 8 also for elements larger than 16 bits.
 const fn whole_terms(operation: Operation) -> usize {
     let size = operation.dtype().size();
-    if let Operation::Convolution { .. } = operation {
+    if operation.patches().is_some() {
         return LINES / size;
     }
     WHOLE / if size < 2 { size } else { 2 }
@@ -173,16 +229,21 @@ const fn whole_terms(operation: Operation) -> usize {
 fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> {
     let Shape { m, n, k, .. } = request.problem.shape;
     let size = request.operation.dtype().size() as f64;
-    let read = match request.operation {
-        Operation::Convolution { convolution, .. } => {
-            convolution.pixels() as f64 * convolution.measures().channels as f64 + n as f64 * k as f64
+    let read = match request.operation.patches() {
+        Some(patches) => {
+            let images = (patches.image_pixels() * patches.channels()) as f64;
+            images + if patches.are_rows() { n } else { m } as f64 * k as f64
         }
-        _ => (m as f64 + n as f64) * k as f64,
+        None => (m as f64 + n as f64) * k as f64,
     };
     let floor = read * size / MEMORY;
     let time = |plan: &KernelPlan, parts: usize| {
-        let (lines, shared) = (plan.tile.bm + plan.tile.multiplied_columns(), plan.tile.parts());
-        let seen = Shape { k: k / parts, batch: parts, ..request.problem.shape };
+        // If N is contiguous, columns come by 128 bytes.
+        let along_n = plan.operation.layout().is_some_and(|layout| layout.b() == Order::RowMajor);
+        let by = if along_n { LINES / size as usize } else { 1 };
+        let (lines, shared) = (plan.tile.bm + plan.tile.multiplied_columns().next_multiple_of(by), plan.tile.parts());
+        let terms = terms_of_part(request.operation, k, parts).unwrap_or(k / parts);
+        let seen = Shape { k: terms, batch: parts, ..request.problem.shape };
         let seen = if plan.transposed { seen.transposed() } else { seen };
         let (blocks, multiprocessors) = (tiles(&plan.tile, seen), request.gpu.multiprocessors as u64);
         let each = TAKEN_IN.min(TAKEN_IN_TOGETHER / blocks.min(multiprocessors) as f64);
@@ -195,8 +256,15 @@ fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f6
         return None; // No multiprocessor is idle.
     }
     let alone = time(whole, 1)?;
-    let parts = |block: usize| (2..=MOST).filter(move |parts| k.is_multiple_of(parts * block) && k / parts >= LEAST_TERMS);
-    let (whole_terms, lines) = (whole_terms(request.operation), whole_terms(request.operation) * (LINES / WHOLE));
+    let operation = request.operation;
+    let whole_terms = whole_terms(operation);
+    let lines = if operation.patches().is_some_and(|patches| !patches.are_rows()) { 1 } else { LINES / WHOLE } * whole_terms;
+    let parts = |block: usize| {
+        (2..=MOST).filter(move |&parts| {
+            let terms = terms_of_part(operation, k, parts);
+            terms.is_ok_and(|terms| terms >= LEAST_TERMS && terms.is_multiple_of(block))
+        })
+    };
     let block = if parts(lines).next().is_some() { lines } else { whole_terms };
     // If this lower bound is too long already, the parts need not be planned.
     let hopeful = parts(block).filter(|&parts| floor.max(alone / parts as f64) + second(parts) < WORTHWHILE * alone);
@@ -222,7 +290,7 @@ fn in_parts(request: &PlanRequest<'_>, parts: usize, reason: String) -> Result<K
         preferences: Preferences { math, programmatic, ..Preferences::default() },
         parts,
     })?;
-    let split = SplitK { parts, operation, sums, product: Box::new(product) };
+    let split = SplitK { parts, operation, sums, product: Box::new(product), why: String::new() };
     if parts > 1 {
         plan.choice.split(parts, true, reason);
     }
@@ -241,7 +309,7 @@ fn sums_of(problem: &Problem, sums: Operand) -> Problem {
 fn product(request: &PlanRequest<'_>, parts: usize) -> Result<KernelPlan, PlanError> {
     let PlanRequest { operation, epilogue, problem, preferences, .. } = *request;
     let (shape, sums) = (problem.shape, sums(operation, epilogue));
-    let terms = shape.k / parts;
+    let terms = if parts > 1 { terms_of_part(operation, shape.k, parts).unwrap_or(shape.k / parts) } else { shape.k };
     let lds = lds(operation, problem);
     let [a, b] = distances(operation, terms, lds);
     let alignment = |name| problem.known_alignment(name);
@@ -287,8 +355,13 @@ fn store(sums: Operand) -> Checked {
 /// The known leading dimensions of A and B, or those of contiguous operands.
 fn lds(operation: Operation, problem: &Problem) -> [usize; 2] {
     let Shape { m, n, k, .. } = problem.shape;
-    if let Operation::Convolution { convolution, .. } = operation {
-        let runs = [("a", convolution.measures().channels), ("b", k)];
+    if let Some(patches) = operation.patches() {
+        let of = patches.convolution.measures();
+        let runs = match patches.gradient {
+            None => [("a", of.channels), ("b", k)],
+            Some(GradientOf::Images) => [("a", of.filters), ("b", patches.convolution.shape().k)],
+            Some(GradientOf::Filters) => [("a", of.filters), ("b", of.channels)],
+        };
         return runs.map(|(name, run)| problem.known_ld(name).unwrap_or(run));
     }
     let Some(layout) = operation.layout() else { return [0; 2] };
@@ -308,7 +381,8 @@ impl SplitK {
     /// The user's shape as the product sees it.
     pub fn shape(&self, shape: Shape) -> Shape {
         let batch = if self.parts > 1 { self.parts } else { shape.batch };
-        Shape { k: shape.k / self.parts, batch, ..shape }
+        let k = if self.parts > 1 { terms_of_part(self.operation, shape.k, self.parts).unwrap_or_default() } else { shape.k };
+        Shape { k, batch, ..shape }
     }
 
     /// Elements from row to row of the sums, or from column to column, and from part to part.
@@ -324,7 +398,7 @@ impl SplitK {
 
     /// Elements from part to part of A and B with these leading dimensions; `None` if there is one part.
     pub fn distances(&self, shape: Shape, lds: [usize; 2]) -> Option<[usize; 2]> {
-        (self.parts > 1).then(|| distances(self.operation, shape.k / self.parts, lds))
+        (self.parts > 1).then(|| distances(self.operation, self.shape(shape).k, lds))
     }
 
     /// The arguments of a launch of the product: A, B and the sums, for a user's shape.

@@ -12,8 +12,8 @@ pub(super) const NARROW: usize = 128;
 /// its outputs are. Hopper's mainloop stages either order as fast, but its
 /// tiles have at least 64 rows: there the shorter side of a narrow output becomes the columns.
 pub(super) fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainloop, shape: Shape) -> bool {
-    if operation.convolution().is_some() {
-        return false; // the images are always A
+    if operation.extents().is_some() {
+        return false; // mainloops know which operand the images are
     }
     if let (Mainloop::Gemv, Some(weights)) = (mainloop, operation.widened()) {
         return weights == 0; // the weights are B

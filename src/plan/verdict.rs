@@ -25,6 +25,8 @@ pub enum Considered {
     Tile(Tile),
     /// So many parts of K.
     Split(usize),
+    /// Reductions along rows in the product's own kernel.
+    Rows,
     /// The best tile of the problem the other way round: transposed if the plan is not, or as it is if the plan is transposed.
     Turned(Tile),
 }
@@ -35,6 +37,7 @@ impl fmt::Display for Considered {
             Considered::Mainloop(mainloop) => mainloop.fmt(f),
             Considered::Tile(tile) => tile.fmt(f),
             Considered::Split(parts) => write!(f, "split of K in {parts} parts"),
+            Considered::Rows => f.write_str("rows in the kernel of the product"),
             Considered::Turned(tile) => write!(f, "{tile}, the other way round"),
         }
     }

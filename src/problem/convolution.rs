@@ -51,6 +51,13 @@ impl ConvShape {
         ConvShape::new(lines, [1, length, channels], [filters, 1, s])
     }
 
+    /// Windows of R x S over each channel by itself: those of a pool, or of a depthwise convolution with one filter a channel.
+    pub const fn windows(images: usize, [height, width, channels]: [usize; 3], [r, s]: [usize; 2]) -> ConvShape {
+        let shape = ConvShape::new(images, [height, width, channels], [channels, r, s]);
+        // A group of no channels is one.
+        shape.groups(if channels == 0 { 1 } else { channels })
+    }
+
     /// Sets the distances that the window moves down and to the right.
     #[must_use]
     pub const fn stride(self, stride: [usize; 2]) -> ConvShape {
@@ -265,27 +272,6 @@ impl Convolution {
     pub fn is_product(&self) -> bool {
         let ConvShape { window, stride, padding, groups, .. } = self.0;
         window == [1; 2] && stride == [1; 2] && padding == [0; 4] && groups == 1
-    }
-
-    /// The first row and column under the window at a row of the product, in pixels from the first one of the image: below 0
-    /// inside the padding. The image is the third number.
-    pub(crate) fn window_at(&self, row: usize) -> ([isize; 2], usize) {
-        let [p, q] = self.output();
-        let ConvShape { stride, padding, .. } = self.0;
-        let (image, inside) = (row / (p * q), row % (p * q));
-        let at = |output: usize, stride: usize, padding: usize| (output * stride).cast_signed() - padding.cast_signed();
-        ([at(inside / q, stride[0], padding[0]), at(inside % q, stride[1], padding[2])], image)
-    }
-
-    /// The pixel under a tap of the window that begins there; `None` in the padding.
-    pub(crate) const fn pixel_under(&self, ([y, x], image): ([isize; 2], usize), tap: usize) -> Option<usize> {
-        let ConvShape { height, width, window, dilation, .. } = self.0;
-        let y = y + (tap / window[1] * dilation[0]).cast_signed();
-        let x = x + (tap % window[1] * dilation[1]).cast_signed();
-        if y < 0 || x < 0 || y.cast_unsigned() >= height || x.cast_unsigned() >= width {
-            return None;
-        }
-        Some((image * height + y.cast_unsigned()) * width + x.cast_unsigned())
     }
 }
 

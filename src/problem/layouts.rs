@@ -12,8 +12,7 @@ fn last<T: Copy>(elements: &[T], [outer, middle, inner]: [usize; 3]) -> Option<V
 
 /// NHWC images of NCHW ones, whose extents are `[n, c, h, w]`: PyTorch's `contiguous` to its `channels_last`.
 ///
-/// On a device a pointwise epilogue does the same, from `Order::ColumnMajor` to a row-major store: an image is a matrix of
-/// H W rows and C columns, and the images are the batch.
+/// On a device the recipe [`nchw_to_nhwc`](crate::build::recipes::nchw_to_nhwc) does the same.
 ///
 /// ```
 /// use postlude::problem::{nchw_to_nhwc, nhwc_to_nchw};

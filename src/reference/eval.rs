@@ -9,9 +9,10 @@ use super::tile::EvalTile;
 use super::{Precision, product_operand};
 use crate::check::Checked;
 use crate::dtype::ValueType;
+use crate::ir::Order;
 use crate::ir::axes::{M, N};
 use crate::ir::{Coordinate, CustomOp, Node, NodeId, Op};
-use crate::problem::Operation;
+use crate::problem::{Operation, Pooling};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -41,6 +42,8 @@ enum Kind {
     Accumulator,
     Coordinate(Coordinate),
     Load(OperandView),
+    /// Windows of images.
+    Pool(OperandView, Pooling),
     /// From a table with this many elements.
     Gather(OperandView, usize, usize),
     Primitive(fn(&[f64]) -> f64, Vec<usize>),
@@ -77,10 +80,13 @@ impl EvalProgram {
             let of = epilogue.type_of(id);
             let kind = match node {
                 Node::Accumulator(_) => match operation {
-                    Operation::Product { .. } | Operation::Convolution { .. } => Kind::Accumulator,
+                    Operation::Pool { pooling, .. } => {
+                        Kind::Pool(arguments.tensor("a", product_operand(operation.dtype(), Order::RowMajor)), pooling)
+                    }
                     Operation::Pointwise { order, .. } => {
                         Kind::Load(arguments.tensor("a", product_operand(operation.dtype(), order)))
                     }
+                    _ => Kind::Accumulator,
                 },
                 Node::Constant(c) => Kind::Fixed(c.value()),
                 Node::Coordinate(c) => Kind::Coordinate(*c),
@@ -99,7 +105,7 @@ impl EvalProgram {
                 Node::Call { function, .. } => unreachable!("`{}` has been inlined", function.name),
                 Node::Element(..) => unreachable!("elements of operands have been left out"),
             };
-            let computed = matches!(kind, Kind::Primitive(..) | Kind::Integer(..) | Kind::Custom(..));
+            let computed = matches!(kind, Kind::Primitive(..) | Kind::Integer(..) | Kind::Custom(..) | Kind::Pool(..));
             let round = computed && of.value == ValueType::F32 && precision == Precision::F32;
             EvalInstr { value: id.index(), kind, wide: of.axes.contains(N), tall: of.axes.contains(M), round }
         });
@@ -176,6 +182,13 @@ impl EvalInstr {
                 let start = tensor.strides.index(row, tile.columns.start, tile.batch);
                 arguments.read(tensor, start, tensor.strides.column, out);
             }
+            Kind::Pool(images, pooling) => arguments.with_bytes(images, |bytes| {
+                let pixel = |column, pixel| images.dtype.read(bytes, images.strides.index(pixel, column, tile.batch));
+                let round = |x: f64| if self.round { f64::from(x as f32) } else { x };
+                for (x, column) in out.iter_mut().zip(tile.columns.clone()) {
+                    *x = pooling.pooled(row, |at| pixel(column, at), round);
+                }
+            }),
             Kind::Gather(table, length, index) => arguments.with_bytes(table, |bytes| {
                 let element = |index: f64| usize::try_from(index as i32).ok().filter(|at| at < length);
                 let read = |index: &[f64]| element(index[0]).map_or(0.0, |at| table.dtype.read(bytes, at));

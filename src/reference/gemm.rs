@@ -2,15 +2,15 @@
 //!
 //! K is walked in chunks. Each chunk of A and B is widened into a small panel that stays in the cache, and the panels
 //! are multiplied into the tile: by `matrixmultiply` in `f32` or `f64` (`f64` operands always in `f64`), or by a plain
-//! loop in wrapping `i32`. No allocation has the size of the problem. A convolution's
-//! panels of A are gathered from the image, group by group of the tile's columns.
+//! loop in wrapping `i32`. No allocation has the size of the problem. Panels of a convolution and of its gradients are gathered
+//! from the images and filters, group by group of the tile's columns.
 
 use super::memory::{Arguments, OperandView};
 use super::tile::EvalTile;
 use super::{Precision, product_operand};
 use crate::dtype::{DType, ValueType};
 use crate::ir::{Order, Side};
-use crate::problem::{Blocks, Convolution, Operation, ScaleField};
+use crate::problem::{Blocks, GradientOf, Operation, Patches, ScaleField};
 use std::ops::Range;
 
 /// K elements of a product in a chunk.
@@ -22,8 +22,8 @@ pub(super) struct Product {
     b: OperandView,
     k: usize,
     accumulator: ValueType,
-    /// The convolution, whose images A is.
-    convolution: Option<Convolution>,
+    /// How an operand is made of images, if one is.
+    patches: Option<Patches>,
     /// The scales of A and of B along K.
     scales: [Option<BlockScales>; 2],
 }
@@ -34,18 +34,21 @@ impl Product {
         let layout = operation.layout()?;
         let operand = |name, dtype, order| arguments.tensor(name, product_operand(dtype, order));
         let [a, b] = operation.dtypes();
-        let (a, b) = (operand("a", a, layout.a()), operand("b", b, layout.b()));
+        let (mut a, b) = (operand("a", a, layout.a()), operand("b", b, layout.b()));
+        let patches = operation.patches();
+        if let Some(patches) = patches.filter(|patches| !patches.are_rows()) {
+            a.strides.batch = patches.lines_of_group(); // a batch entry is a group, whose filters lie beside each other
+        }
         let scales = [0, 1].map(|i| BlockScales::of(operation, i, arguments));
-        Some(Product { a, b, k, accumulator: operation.accumulator(), convolution: operation.convolution(), scales })
+        Some(Product { a, b, k, accumulator: operation.accumulator(), patches, scales })
     }
 
-    /// The columns of a tile in runs that read the same channels, each with the first of these.
-    fn groups(&self, columns: Range<usize>) -> Vec<(Range<usize>, usize)> {
-        let Some(convolution) = self.convolution else { return vec![(columns, 0)] };
-        let (filters, channels) = (convolution.filters_of_group().max(1), convolution.channels_of_group());
-        let groups = columns.start / filters..columns.end.div_ceil(filters);
-        let of = |group: usize| (columns.start.max(group * filters)..columns.end.min((group + 1) * filters), group * channels);
-        groups.map(of).collect()
+    /// The columns of a tile in runs of one group, each with its number.
+    fn groups(&self, columns: Range<usize>, batch: usize) -> Vec<(Range<usize>, usize)> {
+        let Some(patches) = self.patches.filter(Patches::are_rows) else { return vec![(columns, batch)] };
+        let lines = patches.lines_of_group().max(1);
+        let groups = columns.start / lines..columns.end.div_ceil(lines);
+        groups.map(|group| (columns.start.max(group * lines)..columns.end.min((group + 1) * lines), group)).collect()
     }
 
     /// One of the operands, and the distance from one K element to the next.
@@ -151,18 +154,27 @@ impl<T: Term> Accumulators for Panels<T> {
         self.c.resize(tile.rows.len() * tile.columns.len(), T::default());
         for start in (0..product.k).step_by(CHUNK) {
             let terms = start..product.k.min(start + CHUNK);
-            for (columns, channel) in product.groups(tile.columns.clone()) {
-                match &product.convolution {
-                    None => self.a.load(arguments, &product.a, tile.batch, tile.rows.clone(), terms.clone()),
-                    Some(of) => self.a.gather(arguments, &product.a, of, tile.rows.clone(), terms.clone(), channel),
+            for (columns, group) in product.groups(tile.columns.clone(), tile.batch) {
+                let (rows, of_terms, terms) = (tile.rows.clone(), terms.clone(), terms.clone());
+                match &product.patches {
+                    Some(of) if of.are_rows() => self.a.gather(arguments, &product.a, of, rows, terms.clone(), group),
+                    _ => self.a.load(arguments, &product.a, tile.batch, rows, terms.clone()),
                 }
-                self.b.load(arguments, &product.b, tile.batch, terms.clone(), columns.clone());
+                match &product.patches {
+                    Some(of) if of.gradient == Some(GradientOf::Images) => {
+                        self.b.turn(arguments, &product.b, of, terms, columns.clone(), group);
+                    }
+                    Some(of) if !of.are_rows() => {
+                        self.b.gather(arguments, &product.b, of, terms, columns.clone(), group);
+                    }
+                    _ => self.b.load(arguments, &product.b, tile.batch, terms, columns.clone()),
+                }
                 let [of_a, of_b] = &product.scales;
                 if let Some(scales) = of_a {
-                    self.a.scale(arguments, scales, tile.batch, tile.rows.clone(), terms.clone(), true);
+                    self.a.scale(arguments, scales, tile.batch, tile.rows.clone(), of_terms.clone(), true);
                 }
                 if let Some(scales) = of_b {
-                    self.b.scale(arguments, scales, tile.batch, columns.clone(), terms.clone(), false);
+                    self.b.scale(arguments, scales, tile.batch, columns.clone(), of_terms.clone(), false);
                 }
                 if let Some(map) = self.map {
                     self.a.values.iter_mut().chain(&mut self.b.values).for_each(|x| *x = map(*x));
@@ -177,6 +189,11 @@ impl<T: Term> Accumulators for Panels<T> {
             *x = c.value();
         }
     }
+}
+
+/// Elements from line to line of images or filters.
+fn leading(operand: &OperandView) -> usize {
+    operand.strides.row.max(operand.strides.column)
 }
 
 impl<T: Term> Panel<T> {
@@ -226,34 +243,57 @@ impl<T: Term> Panel<T> {
         }
     }
 
-    /// Gathers the pixels under the windows of some output pixels, for some elements of the filters, whose group reads from
-    /// `channel` on; zeros beyond the images.
+    /// Gathers the pixels under some windows, for some taps and channels of a group; zeros beyond the images.
     fn gather(
         &mut self,
         arguments: &Arguments,
         images: &OperandView,
-        convolution: &Convolution,
+        patches: &Patches,
         rows: Range<usize>,
         terms: Range<usize>,
-        channel: usize,
+        group: usize,
     ) {
         (self.rows, self.columns, self.order) = (rows.len(), terms.len(), Order::RowMajor);
         self.values.clear();
         self.values.resize(self.rows * self.columns, T::default());
-        let channels = convolution.channels_of_group();
+        let channels = patches.channels_of_group();
         arguments.with_bytes(images, |bytes| {
             for (out, row) in self.values.chunks_exact_mut(terms.len()).zip(rows) {
-                let window = convolution.window_at(row);
+                let window = patches.window_at(row);
                 let mut term = terms.start;
                 while term < terms.end {
                     let (tap, inside) = (term / channels, term % channels);
                     let run = (channels - inside).min(terms.end - term);
-                    if let Some(pixel) = convolution.pixel_under(window, tap) {
-                        let start = images.strides.index(pixel, channel + inside, 0);
+                    if let Some(pixel) = patches.pixel_under(window, tap) {
+                        let start = pixel * leading(images) + group * channels + inside;
                         T::read(images.dtype, bytes, start, &mut out[term - terms.start..][..run]);
                     }
                     term += run;
                 }
+            }
+        });
+    }
+
+    /// Gathers filters of a group for the gradient of the images: rows are taps of the turned window and filters, columns are
+    /// channels.
+    fn turn(
+        &mut self,
+        arguments: &Arguments,
+        filters: &OperandView,
+        patches: &Patches,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        group: usize,
+    ) {
+        (self.rows, self.columns, self.order) = (rows.len(), columns.len(), Order::RowMajor);
+        self.values.clear();
+        self.values.resize(self.rows * self.columns, T::default());
+        let (of_group, channels) = (patches.channels_of_group(), patches.lines_of_group());
+        let first = columns.start - group * channels;
+        arguments.with_bytes(filters, |bytes| {
+            for (out, row) in self.values.chunks_exact_mut(columns.len()).zip(rows) {
+                let (tap, filter) = (patches.tap_of_filter(row / of_group), group * of_group + row % of_group);
+                T::read(filters.dtype, bytes, filter * leading(filters) + tap * channels + first, out);
             }
         });
     }

@@ -4,7 +4,7 @@ use crate::args::{Args, Bound, BoundTensor, Given, HostArgs, HostBuffer, Tensor 
 use crate::check::Checked;
 use crate::dtype::DType;
 use crate::ir::axes::{M, N};
-use crate::ir::{Constant, Operand, Order};
+use crate::ir::{Constant, Operand, Order, Reduction, Sink, SinkKind};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Distances in elements from one row, column and batch entry to the next; 0 along an axis that an operand does not
@@ -57,6 +57,13 @@ impl Format {
         match self {
             Format::Stored(dtype) => dtype.elements(dtype.bytes(elements)),
             Format::Exact => elements,
+        }
+    }
+
+    pub fn read(self, bytes: &[u8], index: usize) -> f64 {
+        match self {
+            Format::Stored(dtype) => dtype.read(bytes, index),
+            Format::Exact => bytemuck::pod_read_unaligned(&bytes[index * 8..][..8]),
         }
     }
 
@@ -160,6 +167,22 @@ impl<'a> Arguments<'a> {
         }
     }
 
+    /// A table's elements.
+    pub fn counts(&self, name: &str) -> Vec<f64> {
+        let (table, length) = self.table(name);
+        let mut values = vec![0.0; length];
+        self.read(&table, 0, 1, &mut values);
+        values
+    }
+
+    /// The memory of a sink.
+    pub fn target(&self, sink: &Sink) -> OperandView {
+        match sink.kind {
+            SinkKind::Bincount(_) => self.table(&sink.name).0,
+            SinkKind::Store(operand) | SinkKind::Reduce(Reduction { operand, .. }) => self.tensor(&sink.name, operand),
+        }
+    }
+
     /// Reads elements from `start` on, `step` apart.
     pub fn read(&self, tensor: &OperandView, start: usize, step: usize, out: &mut [f64]) {
         self.with_bytes(tensor, |bytes| {
@@ -172,6 +195,16 @@ impl<'a> Arguments<'a> {
         match &self.memory[tensor.memory] {
             Memory::Read(bytes) => read(bytes),
             Memory::Written(lock) => read(&lock.read().unwrap_or_else(PoisonError::into_inner)),
+        }
+    }
+
+    /// Adds 1 to elements of written memory, each time its index occurs.
+    pub fn count(&self, memory: usize, format: Format, indices: &[usize]) {
+        let Memory::Written(lock) = &self.memory[memory] else { unreachable!("binding refuses counts that cannot be written") };
+        let mut bytes = lock.write().unwrap_or_else(PoisonError::into_inner);
+        for index in indices {
+            let before = format.read(&bytes, *index);
+            format.write(&mut bytes, *index, before + 1.0);
         }
     }
 

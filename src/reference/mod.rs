@@ -66,7 +66,7 @@ use memory::{Arguments, Format, Strides};
 use reduce::Reducer;
 use rows::Rooms;
 use std::sync::Arc;
-use tile::{Job, Output, Source, Task};
+use tile::{Counter, Job, Output, Source, Targets, Task};
 
 /// The arithmetic in which an epilogue is evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,38 +107,44 @@ pub fn run(
     let mut rooms = Rooms::of(task);
     let mut arguments = Arguments::take(bound, args, epilogue);
     let done = rooms.reduce(task, &mut arguments);
-    let (mut outputs, mut reducers) = (Vec::new(), Vec::new());
+    let mut targets = Targets::default();
     for sink in epilogue.graph().sinks() {
-        let tensor = arguments.tensor(&sink.name, sink.kind.operand());
+        let tensor = arguments.target(sink);
         let place = (tensor.memory, Format::Stored(tensor.dtype), tensor.strides);
-        target(epilogue, sink, &arguments, place, &mut outputs, &mut reducers);
+        targets.add(epilogue, sink, &arguments, place);
     }
-    Job::new(task, &arguments, outputs, reducers, &done).run();
+    Job::new(task, &arguments, targets, &done).run();
     Ok(())
 }
 
-/// Adds the target of a sink: an output or a reduction.
-fn target(
-    epilogue: &Checked,
-    sink: &Sink,
-    arguments: &Arguments,
-    (memory, format, strides): (usize, Format, Strides),
-    outputs: &mut Vec<Output>,
-    reducers: &mut Vec<Reducer>,
-) {
-    let source = Source::Value(sink.value());
-    match sink.kind {
-        SinkKind::Store(operand) => outputs.push(Output { source, memory, format, strides, axes: operand.axes }),
-        SinkKind::Reduce(Reduction { monoid, operand, .. }) => {
-            let (value, factors) = (epilogue.type_of(sink.value()).value, epilogue.summed_product(monoid, sink.value()));
-            let source = match epilogue.graph().node(sink.value()) {
-                Node::Element(side, _) => Source::Element(*side),
-                _ => factors.map_or(source, Source::Product),
-            };
-            let (axes, absolute, partials) = (operand.axes, false, Vec::new());
-            let others = sink.values[1..].to_vec();
-            let onto = sink.kind.accumulates().then(|| arguments.tensor(&sink.name, operand));
-            reducers.push(Reducer { source, others, monoid, absolute, value, axes, memory, format, strides, onto, partials });
+impl Targets {
+    /// Adds the target of a sink: an output, a reduction or counts.
+    fn add(
+        &mut self,
+        epilogue: &Checked,
+        sink: &Sink,
+        arguments: &Arguments,
+        (memory, format, strides): (usize, Format, Strides),
+    ) {
+        let source = Source::Value(sink.value());
+        match sink.kind {
+            SinkKind::Store(operand) => self.outputs.push(Output { source, memory, format, strides, axes: operand.axes }),
+            SinkKind::Bincount(_) => {
+                let (_, length) = arguments.table(&sink.name);
+                self.counters.push(Counter { value: sink.value(), memory, format, length });
+            }
+            SinkKind::Reduce(Reduction { monoid, operand, .. }) => {
+                let (value, factors) = (epilogue.type_of(sink.value()).value, epilogue.summed_product(monoid, sink.value()));
+                let source = match epilogue.graph().node(sink.value()) {
+                    Node::Element(side, _) => Source::Element(*side),
+                    _ => factors.map_or(source, Source::Product),
+                };
+                let (axes, absolute, partials) = (operand.axes, false, Vec::new());
+                let others = sink.values[1..].to_vec();
+                let onto = sink.kind.accumulates().then(|| arguments.tensor(&sink.name, operand));
+                let target = Reducer { source, others, monoid, absolute, value, axes, memory, format, strides, onto, partials };
+                self.reducers.push(target);
+            }
         }
     }
 }
@@ -208,12 +214,15 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
     let sinks = epilogue.graph().sinks();
     let mut outputs: Vec<Exact> = sinks.iter().map(|s| Exact::new(&s.name, shape, s.kind)).collect();
     let mut magnitude = Exact::new("magnitude", shape, SinkKind::Store(DType::F32.into()));
-    let (mut targets, mut reducers) = (Vec::new(), Vec::new());
+    let mut targets = Targets::default();
     let mut arguments = Arguments::view(bound, args);
     let done = rooms.reduce(task, &mut arguments);
     for (sink, exact) in sinks.iter().zip(&mut outputs) {
+        if let SinkKind::Bincount(_) = sink.kind {
+            exact.values = arguments.counts(&sink.name);
+        }
         let memory = arguments.push(bytemuck::cast_slice_mut(&mut exact.values));
-        target(epilogue, sink, &arguments, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
+        targets.add(epilogue, sink, &arguments, (memory, Format::Exact, exact.strides));
     }
     let is_sum = |s: &&Sink| {
         let sum = matches!(s.kind, SinkKind::Reduce(Reduction { monoid, .. }) if monoid.adds());
@@ -222,16 +231,16 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
     let mut sums: Vec<Exact> = sinks.iter().filter(is_sum).map(|s| Exact::new(&s.name, shape, s.kind)).collect();
     for (sink, exact) in sinks.iter().filter(is_sum).zip(&mut sums) {
         let memory = arguments.push(bytemuck::cast_slice_mut(&mut exact.values));
-        target(epilogue, sink, &arguments, (memory, Format::Exact, exact.strides), &mut targets, &mut reducers);
-        reducers.last_mut().into_iter().for_each(|reducer| reducer.absolute = true);
+        targets.add(epilogue, sink, &arguments, (memory, Format::Exact, exact.strides));
+        targets.reducers.last_mut().into_iter().for_each(|reducer| reducer.absolute = true);
     }
     // An exact accumulator has no magnitude, so the values stay 0.
     if operation.multiplies() && operation.accumulator().is_float() {
         let strides = magnitude.strides;
         let memory = arguments.push(bytemuck::cast_slice_mut(&mut magnitude.values));
-        targets.push(Output { source: Source::Magnitude, memory, format: Format::Exact, strides, axes: Axes::MNL });
+        targets.outputs.push(Output { source: Source::Magnitude, memory, format: Format::Exact, strides, axes: Axes::MNL });
     }
-    Job::new(task, &arguments, targets, reducers, &done).run();
+    Job::new(task, &arguments, targets, &done).run();
     Ok(Oracle { outputs, magnitude, sums })
 }
 

@@ -3,7 +3,7 @@
 use super::eval::Results;
 use super::memory::{Arguments, Format, OperandView, Strides};
 use super::reduce::Reducer;
-use super::tile::{Job, Source, Task};
+use super::tile::{Job, Source, Targets, Task};
 use super::{Precision, Shape};
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
@@ -56,7 +56,7 @@ impl Rooms {
         for stage in 1..=last {
             let now = || places.iter().filter(|(_, of, ..)| *of == stage);
             let reducers = now().map(|(id, _, axes, tensor)| reducer(task.epilogue, *id, *axes, tensor)).collect();
-            Job::new(task, arguments, Vec::new(), reducers, &done).run();
+            Job::new(task, arguments, Targets { reducers, ..Targets::default() }, &done).run();
             done.extend(now().map(|(id, _, _, tensor)| (*id, *tensor)));
         }
         done

@@ -54,6 +54,16 @@ pub(super) struct Output {
     pub axes: Axes,
 }
 
+/// A table of counts.
+pub(super) struct Counter {
+    /// The index of the entry that an element counts in.
+    pub value: NodeId,
+    pub memory: usize,
+    pub format: Format,
+    /// Entries of the table.
+    pub length: usize,
+}
+
 impl Source {
     /// The nodes that it needs.
     fn values(self) -> impl Iterator<Item = NodeId> {
@@ -64,6 +74,14 @@ impl Source {
         };
         a.into_iter().chain(b)
     }
+}
+
+/// All that a job writes.
+#[derive(Default)]
+pub(super) struct Targets {
+    pub outputs: Vec<Output>,
+    pub reducers: Vec<Reducer>,
+    pub counters: Vec<Counter>,
 }
 
 /// The evaluation: the epilogue, the problem and the precision.
@@ -85,6 +103,7 @@ pub(super) struct Job<'j, 'a> {
     precision: Precision,
     outputs: Vec<Output>,
     reducers: Vec<Reducer>,
+    counters: Vec<Counter>,
 }
 
 /// The state of one thread.
@@ -102,15 +121,15 @@ impl<'j, 'a> Job<'j, 'a> {
     pub fn new(
         Task { operation, epilogue, shape, precision }: Task<'_>,
         arguments: &'j Arguments<'a>,
-        outputs: Vec<Output>,
-        reducers: Vec<Reducer>,
+        Targets { outputs, reducers, counters }: Targets,
         done: &Results,
     ) -> Job<'j, 'a> {
         let values = outputs.iter().map(|o| o.source).chain(reducers.iter().map(|r| r.source)).flat_map(Source::values);
         let values = values.chain(reducers.iter().flat_map(|r| r.others.iter().copied()));
+        let values = values.chain(counters.iter().map(|counter| counter.value));
         let program = EvalProgram::new(operation, epilogue, arguments, precision, values, done);
         let product = Product::new(operation, shape.k, arguments);
-        let mut job = Job { shape, arguments, program, product, precision, outputs, reducers };
+        let mut job = Job { shape, arguments, program, product, precision, outputs, reducers, counters };
         let count = job.count();
         job.reducers.iter_mut().for_each(|r| r.partials.resize_with(count, Default::default));
         job
@@ -118,7 +137,7 @@ impl<'j, 'a> Job<'j, 'a> {
 
     /// Batch entries that are visited: one if the batch shares every output.
     fn entries(&self) -> usize {
-        if self.reducers.is_empty() && self.outputs.iter().all(|o| !o.axes.contains(L)) {
+        if self.reducers.is_empty() && self.counters.is_empty() && self.outputs.iter().all(|o| !o.axes.contains(L)) {
             self.shape.batch.min(1)
         } else {
             self.shape.batch
@@ -200,6 +219,7 @@ impl<'j, 'a> Job<'j, 'a> {
             bytes.resize(runs * output.format.bytes(run), 0);
         }
         let mut partials: Vec<Vec<f64>> = self.reducers.iter().map(|r| r.begin(tile)).collect();
+        let mut counted: Vec<Vec<usize>> = vec![Vec::new(); self.counters.len()];
         magnitude.resize(columns, 0.0);
         self.program.begin(frame, self.arguments, tile);
         for row in 0..rows {
@@ -231,10 +251,19 @@ impl<'j, 'a> Job<'j, 'a> {
             for (partial, reducer) in partials.iter_mut().zip(&self.reducers) {
                 reducer.row(partial, frame, row, columns);
             }
+            for (indices, counter) in counted.iter_mut().zip(&self.counters) {
+                let values = frame.value(counter.value);
+                let index = |column: usize| values[column.min(values.len() - 1)];
+                let inside = |index: &f64| *index >= 0.0 && *index < counter.length as f64;
+                indices.extend((0..columns).map(index).filter(inside).map(|index| index as usize));
+            }
         }
         for (reducer, partial) in self.reducers.iter().zip(partials) {
             // Only one thread takes a tile, so the place is empty.
             let _ = reducer.partials[index].set(partial);
+        }
+        for (indices, counter) in counted.iter().zip(&self.counters) {
+            self.arguments.count(counter.memory, counter.format, indices);
         }
         for (bytes, output) in staged.iter().zip(&self.outputs) {
             if output.is_written_by(tile) {

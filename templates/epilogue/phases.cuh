@@ -91,6 +91,10 @@ DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c
                 publish_partial<{{ r.monoid }}, {{ r.added }}>({# -#}
                     p, block, {{ r.partials }}, result, s.row % UNIT_ROWS * BN + s.at(i) % BN, states[i]);
 {% endif %}    }
+{% endfor -%}
+{% for count in counts %}#pragma unroll
+    for (int i = 0; i < STRIP; ++i)
+        if (s.row < p.m && s.at(i) < p.n) count_one({{ count.base }}, {{ count.length }}, {{ count.value }}); // {{ count.node }}
 {% endfor %}}
 
 {% if reductions %}DEVICE void epilogue_row_end(const Params& p, const TileValues& t, RowValues& r, const Strip& s) {

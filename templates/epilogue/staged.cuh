@@ -19,6 +19,8 @@ DEVICE void fill_vectors(const Params& p, const TileValues& t, u32 to, const Til
         shared_at<b8>(to + {{ vector.staged_at }} + i) =
             b8{u8(at < p.{{ vector.limit }} && widen(bit_at({{ vector.base }}, at)))};
     }
+{% elif residues and vector.axis == "row" %}    copy_vector_of_rows<{{ vector.extent }}>(
+        p, to + {{ vector.staged_at }}, {{ vector.base }}, tile.row, lane); // {{ vector.node }}
 {% else %}    copy_vector<{{ vector.extent }}>(
         to + {{ vector.staged_at }}, {{ vector.base }}, tile.{{ vector.axis }}, p.{{ vector.limit }}, lane); // {{ vector.node }}
 {% endif %}{% endfor %}}
@@ -50,6 +52,9 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier
 {% endif %}{% if load.packed %}    copy_bits_in<THREADS_THERE, {{ load.along_strip }}>(
         to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread,
         {{ load.wide }} != 0); // {{ load.node }}
+{% elif residues %}    copy_rows<THREADS_THERE, true, {{ load.along_strip }}>(
+        p, to + {{ load.staged_at }}, const_cast<{{ load.dtype }}*>({{ load.base }}), {{ load.ld }}, row, column, {# -#}
+        thread); // {{ load.node }}
 {% elif not load.map %}    copy_in<THREADS_THERE, {{ load.along_strip }}>(
         to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread); // {{ load.node }}
 {% endif %}{% endfor %}    if (THREADS_THERE > 1) __syncwarp();
@@ -98,9 +103,11 @@ DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row,
                          {% if store.along_strip %}column + i * Place::PANEL_ELEMENTS, row + first
                          {% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
 {% endif %}{% if not store.whole %}        {% if store.map %}else
-            {% endif %}copy_out<128, {{ store.along_strip }}>(
+            {% endif %}{% if residues %}copy_rows<128, false, {{ store.along_strip }}>(
+                p, from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, thread);
+{% else %}copy_out<128, {{ store.along_strip }}>(
                 from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, p.m, p.n, thread);
-{% endif %}    }
+{% endif %}{% endif %}    }
 {% endfor %}}
 {% endif -%}
 {% if staged_bits %}

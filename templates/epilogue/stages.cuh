@@ -3,7 +3,7 @@
     const Params& p, const TileValues& t, ColumnValues& c, RowValues& r, const Fetched& f, const Strip& s,
     const Accum (&acc)[STRIP]) {
 {% for line in stage.visit %}{{ line }}
-{% endfor %}    if (s.at(STRIP - 1) < p.n) {
+{% endfor %}    if ({% if hopper %}p.n >= BN{% else %}s.at(STRIP - 1) < p.n{% endif %}) {
 {% for r in stage.reductions %}#pragma unroll
         for (int i = 0; i < STRIP; ++i) {{ r.monoid }}::take(r.{{ r.name }}, {{ r.terms }}); // {{ r.node }}
 {% endfor %}    } else { // elements outside of the matrix do not count

@@ -11,7 +11,8 @@ constexpr int PARTS = {{ parts }};
 constexpr int STRIPS = BN / STRIP;                                 // of a row; one a thread
 constexpr int ROWS_AT_ONCE = THREADS / STRIPS;
 constexpr int VISITS = BM / ROWS_AT_ONCE;
-{% if parts > 1 %}constexpr int PASS_LIMIT = visits_together(PARTS < 4 ? 2 : 1);
+{% if pool %}constexpr int PASS_LIMIT = 1;                            // a window is many loads
+{% elif parts > 1 %}constexpr int PASS_LIMIT = visits_together(PARTS < 4 ? 2 : 1);
 constexpr int TOGETHER = PARTS < 8 ? PARTS : 8;                 // parts whose loads are in flight together
 {% else %}constexpr int PASS_LIMIT = visits_together(STRIP >= 4 ? 32 / STRIP : 8);
 {% endif %}constexpr int PASS = VISITS < PASS_LIMIT ? VISITS : PASS_LIMIT; // visits whose loads are in flight together
@@ -20,6 +21,7 @@ static_assert(BN % STRIP == 0 && THREADS % STRIPS == 0, "one strip a thread");
 static_assert(BM % ROWS_AT_ONCE == 0 && VISITS % PASS == 0, "whole passes cover the tile");
 
 {% include "mainloop/existing.cuh" %}
+{%- if pool %}{% include "mainloop/pool.cuh" %}{% endif %}
 {%- if parts > 1 %}// The sum over the parts, in groups. The loads of a group are in flight together, wide or element by element.
 DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_distance, i64 part_distance, int left) {
 #pragma unroll 1
@@ -62,11 +64,14 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
     for (int v = 0; v < VISITS; v += PASS) {
         RowValues rows[PASS];
         Fetched fetched[PASS];
-        Vector raw[PASS]{% if not packed_accumulator %}[VECTORS]{% endif %};
-#pragma unroll
+{% if pool %}        Pool pooled[PASS];
+{% else %}        Vector raw[PASS]{% if not packed_accumulator %}[VECTORS]{% endif %};
+{% endif %}#pragma unroll
         for (int i = 0; i < PASS; ++i) {
             const int row = first + (v + i) * ROWS_AT_ONCE;
-{% if not reads_accumulator %}            raw[i]{% if not packed_accumulator %}[0]{% endif %} = {};   // there may be no matrix
+{% if pool %}{% if reads_accumulator %}            pool(pooled[i], p, accumulator, row, column);
+{% endif %}{# -#}
+{% elif not reads_accumulator %}            raw[i]{% if not packed_accumulator %}[0]{% endif %} = {};   // there may be no matrix
 {% elif parts > 1 %}            load_sum(raw[i], accumulator + row * row_distance + column * column_distance, column_distance,
                      p.batch_stride_a, row < p.m ? p.n - column : 0);
 {% elif packed_accumulator %}            read_matrix<0, ACC_ROW_MAJOR>(
@@ -82,9 +87,10 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
             Accum acc[STRIP];
 #pragma unroll
             for (int e = 0; e < STRIP; ++e)
-                acc[e] = widen({% if packed_accumulator %}raw[i].elements[e]
+                acc[e] = {% if pool %}{% if reads_accumulator %}pooled[i].values[e]{% else %}0{% endif %};
+{% else %}widen({% if packed_accumulator %}raw[i].elements[e]
                                {% else %}raw[i][e / WIDTH].elements[e % WIDTH]{% endif %});
-            epilogue_visit(p, tile, columns, rows[i], fetched[i], {row, column}, acc);
+{% endif %}            epilogue_visit(p, tile, columns, rows[i], fetched[i], {row, column}, acc);
             epilogue_row_end(p, tile, rows[i], {row, column});
         }
     }

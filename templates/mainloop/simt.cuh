@@ -161,63 +161,7 @@ private:
     }
 };
 
-{% if convolution %}// The share of A for rows that are patches of images. Only the places of its elements differ from
-// other operands. A vector is as wide as A is aligned, so it lies in one tap.
-struct PatchShare : Share<A_K_MAJOR, A_ALIGN, BM> {
-    using Base = Share<A_K_MAJOR, A_ALIGN, BM>;
-    Window windows[Base::VECTORS];
-    int k;   // of this thread's first vector
-
-    DEVICE void begin(const Params& p, int row, int first) {
-        const int e = Base::extent_of(threadIdx.x);
-        extent_left = p.m - row;
-        k = first + Base::k_of(threadIdx.x);
-#pragma unroll
-        for (int i = 0; i < Base::VECTORS; ++i) windows[i] = window_at(p, row + e + Base::extent_of(i * THREADS));
-    }
-    DEVICE void advance() { k += BK; }
-    DEVICE void load(const Params& p, const Channels& channels, int k_left) {
-#pragma unroll
-        for (int i = 0; i < Base::VECTORS; ++i) {
-            const int row = Base::extent_of(threadIdx.x) + Base::extent_of(i * THREADS);
-            const int along = Base::k_of(threadIdx.x) + Base::k_of(i * THREADS);
-            const Tap tap = tap_at(p, channels, k + Base::k_of(i * THREADS));
-            if (row < extent_left && along < k_left && is_inside(p, windows[i], tap))
-                load_wide<Base::WIDTH>(raw[i], static_cast<const Element*>(p.a) + place_of(p, channels, windows[i], tap));
-            else
-                load_narrow<Base::WIDTH>(raw[i], static_cast<const Element*>(p.a), 1, 0);
-        }
-    }
-};
-{% if spans_groups %}// The share of B with columns that are filters of several groups. Elements outside a column's own
-// group are zeros.
-struct FilterShare : Share<B_K_MAJOR, B_ALIGN, BN> {
-    using Base = Share<B_K_MAJOR, B_ALIGN, BN>;
-    int first, k;
-
-    DEVICE void begin(const Params& p, int column) {
-        extent_left = p.n - column;
-        first = column;
-        k = Base::k_of(threadIdx.x);
-    }
-    DEVICE void advance() { k += BK; }
-    DEVICE void load(const Params& p, const Channels& channels, int k_left) {
-#pragma unroll
-        for (int i = 0; i < Base::VECTORS; ++i) {
-            const int e = Base::extent_of(threadIdx.x) + Base::extent_of(i * THREADS);
-            const int along = Base::k_of(threadIdx.x) + Base::k_of(i * THREADS);
-            const Tap tap = tap_at(p, channels, k + Base::k_of(i * THREADS));
-            const int own = own_channel(p, channels, first + e);
-            const Element* const filters = static_cast<const Element*>(p.b);
-            if (e < extent_left && along < k_left && has_channel(p, own, tap))
-                load_wide<Base::WIDTH>(raw[i], filters + (first + e) * p.ldb + place_in_filter(p, own, tap));
-            else
-                load_narrow<Base::WIDTH>(raw[i], filters, 1, 0);
-        }
-    }
-};
-{% endif -%}
-{% endif -%}
+{% if convolution %}{% include "mainloop/simt_patches.cuh" %}{% endif -%}
 
 // One thread's operands of one k: its groups from a row of A and a row of B.
 struct Fragments {
@@ -277,15 +221,19 @@ DEVICE int first_column() {
 // acc += A * B over the whole K axis. On entry no thread uses shared memory.
 DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int batch, int row, int column
                      {% if operand_sums %}, Sums<true>& sums_a, Sums<false>& sums_b{% endif %}) {
-    {% if convolution %}PatchShare{% else %}Share<A_K_MAJOR, A_ALIGN, BM{% if mixed or dequantised %}, Element{% endif %}{# -#}
+    {% if gathers_a %}PatchShare{% else %}Share<A_K_MAJOR, A_ALIGN, BM{% if mixed or dequantised %}, Element{% endif %}{# -#}
     {% if dequantised %}, true{% endif %}>{% endif %} a{% if dequantised %}(p){% endif %};
-    {% if spans_groups %}FilterShare{% else %}Share<B_K_MAJOR, B_ALIGN, BN{# -#}
+    {% if gathers_b %}GatheredShare{% else %}Share<B_K_MAJOR, B_ALIGN, BN{# -#}
     {% if mixed or dequantised %}, {{ element_b }}{% endif %}{# -#}
     {% if dequantised %}, false{% endif %}>{% endif %} b{% if dequantised %}(p){% endif %};
-{% if convolution %}    const Channels channels(p, column);
+{% if of_columns %}    const Channels channels(p, batch);
+    const int terms = channels.terms;
+    a.begin(static_cast<const Element*>(p.a) + (channels.begin * p.lda + channels.first_row), p.lda, row, p.m);
+    b.begin(p, channels, column);
+{% elif convolution %}    const Channels channels(p, column{% if residues %}, Residue(p, row){% endif %});
     const int first = batch * p.k, terms = channels.terms;   // a part of K, where it is split
     a.begin(p, row, first);
-{% if spans_groups %}    b.begin(p, column);
+{% if gathers_b %}    b.begin(p, column, first);
 {% else %}    b.begin(static_cast<const Element*>(p.b) + first, p.ldb, column, p.n);
 {% endif %}{% elif dequantised %}    const i64 entry_a = batch * (p.batch_stride_a / a.PACK);
     const i64 entry_b = batch * (p.batch_stride_b / b.PACK);
@@ -298,8 +246,8 @@ DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int bat
     const int at_a = first_row(), at_b = BK * PITCH_A + first_column();
     Accum *current = smem, *next = smem + STAGE;
 
-    a.load({% if convolution %}p, channels, terms{% else %}p.k{% endif %});
-    b.load({% if spans_groups %}p, channels, terms{% else %}p.k{% endif %});
+    a.load({% if gathers_a %}p, channels, {% endif %}{{ terms }});
+    b.load({% if gathers_b %}p, channels, {% endif %}{{ terms }});
     a.store(current);
     b.store(current + BK * PITCH_A);
     __syncthreads();
@@ -309,10 +257,10 @@ DEVICE void multiply(const Params& p, Accum (&acc)[TM][TN], Accum* smem, int bat
         if (left > BK) {
             a.advance();
             b.advance();
-            a.load({% if convolution %}p, channels, {% endif %}left - BK);
-            b.load({% if spans_groups %}p, channels, {% endif %}left - BK);
+            a.load({% if gathers_a %}p, channels, {% endif %}left - BK);
+            b.load({% if gathers_b %}p, channels, {% endif %}left - BK);
         }
-{% if operand_sums %}        const u32 block = u32(p.k - left) / BK;
+{% if operand_sums %}        const u32 block = u32({{ terms }} - left) / BK;
         sums_a.take(p, current, block);
         sums_b.take(p, current, block);
 {% endif %}#pragma unroll UNROLL
@@ -371,7 +319,8 @@ DEVICE void visit(const Params& p, const TileValues& tile, const Accum (&acc)[TM
         Fetched fetched[PASS];
 #pragma unroll
         for (int i = 0; i < PASS; ++i) {
-            const int row = first + slab_row(group, top + i * ROWS_AT_ONCE);
+            const int row = {% if residues %}pixel_of(p, first + slab_row(group, top + i * ROWS_AT_ONCE)){# -#}
+                {% else %}first + slab_row(group, top + i * ROWS_AT_ONCE){% endif %};
             rows[i] = epilogue_row(p, tile, {row, column});
             fetched[i] = epilogue_fetch(p, tile, {row, column});
         }
@@ -382,7 +331,8 @@ DEVICE void visit(const Params& p, const TileValues& tile, const Accum (&acc)[TM
         }
 #pragma unroll
         for (int i = 0; i < PASS; ++i) {
-            const int row = first + slab_row(group, top + i * ROWS_AT_ONCE);
+            const int row = {% if residues %}pixel_of(p, first + slab_row(group, top + i * ROWS_AT_ONCE)){# -#}
+                {% else %}first + slab_row(group, top + i * ROWS_AT_ONCE){% endif %};
             Raw<Accum, STRIP> raw;
             load_wide<STRIP>(raw, smem + (top + i * ROWS_AT_ONCE) * PITCH_B + lane_column);
             epilogue_visit(p, tile, columns, rows[i], fetched[i], {row, column}, raw.elements);

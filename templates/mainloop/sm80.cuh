@@ -130,7 +130,9 @@ template <bool IS_A> struct Operand {
     }
 };
 
-{% if convolution %}{% include "mainloop/sm80_patches.cuh" %}
+{% if gathers_a %}{% include "mainloop/sm80_patches.cuh" %}
+{% endif -%}
+{% if turned or of_columns %}{% include "mainloop/sm80_gradients.cuh" %}
 {% endif -%}
 constexpr int STAGE_BYTES = Operand<true>::BYTES + Operand<false>::BYTES;
 static_assert(STAGE_BYTES % Operand<true>::ROW_BYTES == 0 && STAGE_BYTES % Operand<false>::ROW_BYTES == 0 &&
@@ -243,18 +245,22 @@ DEVICE void promote(const Params& p, const TileOrigin& tile, int k, float (&acc)
 {% endif -%}
 // acc += A * B over the tile. Operands read as zero outside of their matrices. On exit all of shared memory is free again.
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
-{% if convolution %}    const Channels channels(p, tile.column);
-    Patches A;
+{% if convolution %}    const Channels channels(p, tile.{% if of_columns %}batch{% else %}column{% endif %} {# -#}
+                            {% if residues %}, Residue(p, tile.row){% endif %});
+    const int terms = channels.terms;
+{% endif -%}
+{% if gathers_a %}    Patches A;
     A.begin(p, tile, 0);
 {% else %}    Operand<true> A;
-    A.begin(p, tile.batch, tile.row, 0);
-{% endif %}{% if spans_groups %}    Filters B;
-    B.begin(p, channels, tile.column, Operand<true>::BYTES);
+    A.begin(p, {% if of_columns %}0{% else %}tile.batch{% endif %}, tile.row, 0);
+{% endif %}{% if of_columns %}    A.skip(p.lda, channels.begin);
+    A.source += channels.first_row * ELEMENT;
+{% endif %}{% if gathers_b %}    GatheredB B;
+    B.begin(p, channels, tile, Operand<true>::BYTES);
 {% else %}    Operand<false> B;
-    B.begin(p, tile.batch, tile.column, Operand<true>::BYTES);
-{% endif %}{% if convolution %}    B.skip(p.ldb, i64(tile.batch) * p.k);   // a part of K, where it is split
-    const int terms = channels.terms;
-{% endif %}
+    B.begin(p, {% if convolution %}0{% else %}tile.batch{% endif %}, tile.column, Operand<true>::BYTES);
+{% if convolution %}    B.skip(p.ldb, i64(tile.batch) * p.k);   // a part of K, where it is split
+{% endif %}{% endif %}
     // The last block of K, which may be a partial one, comes first. The others are whole, so the loop does not check.
     const int head = ({{ terms }} - 1) / BK * BK, blocks = {{ terms }} > 0 ? head / BK + 1 : 0;
     A.skip(p.lda, head);
@@ -266,9 +272,9 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
         const int k_left = stage == 0 ? {{ terms }} - head : stage < blocks ? BK : 0;
 #pragma unroll
         for (int share = 0; share < STEPS; ++share) {
-            A.copy<false>({% if convolution %}p, channels, {% endif %}share, write, k_left);
+            A.copy<false>({% if gathers_a %}p, channels, {% endif %}share, write, k_left);
             A.settle(share, write);
-            B.copy<false>({% if spans_groups %}p, channels, {% endif %}share, write, k_left);
+            B.copy<false>({% if gathers_b %}p, channels, {% endif %}share, write, k_left);
             B.settle(share, write);
         }
         if (stage == 0) {
@@ -302,8 +308,8 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
                 read = read + STAGE_BYTES == end ? ring : read + STAGE_BYTES;
             }
             fragments[(step + 1) % 2].load(A, B, read, (step + 1) % STEPS);
-            A.copy<true>({% if convolution %}p, channels, {% endif %}step, write, k_left);
-            B.copy<true>({% if spans_groups %}p, channels, {% endif %}step, write, k_left);
+            A.copy<true>({% if gathers_a %}p, channels, {% endif %}step, write, k_left);
+            B.copy<true>({% if gathers_b %}p, channels, {% endif %}step, write, k_left);
             fragments[step % 2].multiply({% if scaled %}part{% else %}acc{% endif %});
 {% if scaled %}            if (step % (STEPS * 128 / BK) == STEPS * 128 / BK - 1)
                 promote(p, tile, (left == blocks ? head : (blocks - left - 1) * BK) + step * BK / STEPS / 128 * 128, acc, part);
@@ -316,124 +322,12 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
 {% if operand_sums %}    finish_sums(p, tile, sums_a, sums_b, reinterpret_cast<Accum*>(shared_memory));
 {% endif %}}
 
-// ---- from accumulators to strips ----
-// Each warp passes its part through its own slab of shared memory, so that a thread owns STRIP consecutive columns and the
-// lanes of a warp are adjacent. If the mainloop's memory has room for the parts of all warps, the slab holds the whole part,
-// which frees the accumulators' registers for the epilogue. Otherwise it holds a power-of-two fraction of the rows at a time.
-constexpr int SLAB_PITCH = WARP_N + 8;   // words from row to row: four rows of fragments fall into different banks
-static_assert(STAGES * STAGE_BYTES <= MAINLOOP_SMEM && WARPS * SLAB_ROWS * SLAB_PITCH * 4 <= MAINLOOP_SMEM,
-              "the plan made room for stages and slabs");
-constexpr int STRIPS = WARP_N / STRIP, LANES = STRIPS < 32 ? STRIPS : 32;   // strips in a row of the slab, lanes along it
-constexpr int GROUPS = STRIPS / LANES;                                      // strips of one lane in a row
-constexpr int VISIT_ROWS = 32 / LANES, VISITS = WARP_M / VISIT_ROWS;        // rows that a warp visits at a time, and how often
-constexpr int SLAB_VISITS = SLAB_ROWS / VISIT_ROWS;
-// Visits fetched together: four hide the latency of matrix loads. Without such loads two are enough, with half the code.
-constexpr int MOST_AHEAD = visits_together(__is_empty(Fetched) ? 2 : 4);
-constexpr int AHEAD = SLAB_VISITS < MOST_AHEAD ? SLAB_VISITS : MOST_AHEAD;
-static_assert(WARP_M % SLAB_ROWS == 0 && SLAB_VISITS % AHEAD == 0, "slabs take a warp's part, and are visited in whole batches");
-
-// Strips of eight are read in two halves of 16 bytes. All first halves of a row are contiguous, then all second halves, so that
-// adjacent lanes read adjacent 16 bytes. The gap of four words keeps the fragments' writes free of bank conflicts.
-constexpr int SECOND_HALVES = WARP_N / 2 + 4;
-DEVICE constexpr int slab_word(int column) {
-    return STRIP == 8 ? (column >> 2 & 1) * SECOND_HALVES + (column >> 3) * 4 + (column & 3) : column;
-}
-
-DEVICE void store_slab(Accum* slab, int lane, int index, const Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
-    Accum* to = slab + lane / 4 * SLAB_PITCH + slab_word(lane % 4 * 2);
-#pragma unroll
-    for (int i = 0; i < TILES_M; ++i) {
-        if (i * 16 / SLAB_ROWS != index) continue;
-#pragma unroll
-        for (int j = 0; j < 2 * PAIRS_N; ++j)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                Raw<Accum, 2> pair;
-                pair.elements[0] = acc[i][j][2 * half];
-                pair.elements[1] = acc[i][j][2 * half + 1];
-                store_wide(to + (i * 16 % SLAB_ROWS + half * 8) * SLAB_PITCH + slab_word(j * 8), pair);
-            }
-    }
-}
-DEVICE void load_strip(Accum (&strip)[STRIP], const Accum* slab, int row, int index) {
-    constexpr int PIECE = STRIP < 4 ? STRIP : 4;
-#pragma unroll
-    for (int i = 0; i < STRIP / PIECE; ++i) {
-        Raw<Accum, PIECE> piece;
-        load_wide(piece, slab + row * SLAB_PITCH + (STRIP == 8 ? i * SECOND_HALVES + index * 4 : index * STRIP));
-#pragma unroll
-        for (int j = 0; j < PIECE; ++j) strip[i * PIECE + j] = piece.elements[j];
-    }
-}
-
-DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
-    const int thread = thread_of_block(), lane = thread & 31, warp = thread >> 5;
-    // If eight lanes' reads span two rows, these are two apart instead of one, so that they fall into different banks.
-    const int line = lane / LANES, offset = STRIP == 8 && LANES == 4 ? (line & 1) << 1 | (line >> 1 & 1) | (line & 4) : line;
-    const int first_row = tile.row + warp / WARPS_N * WARP_M + offset;
-    const int first_column = tile.column + warp % WARPS_N * WARP_N + lane % LANES * STRIP;
-    Accum* slab = reinterpret_cast<Accum*>(shared_memory) + warp * SLAB_ROWS * SLAB_PITCH;
-
-    const TileValues values = epilogue_begin(p, tile.batch);
-    ColumnValues columns[GROUPS];
-#pragma unroll
-    for (int g = 0; g < GROUPS; ++g) columns[g] = epilogue_column(p, values, {first_row, first_column + g * LANES * STRIP});
-
-    // Loads of later visits are issued before the first wait for shared memory.
-    struct Batch {
-        RowValues rows[AHEAD];
-        Fetched fetched[AHEAD][GROUPS];
-    } next;
-    auto fetch = [&](int visit) {
-#pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
-            const int row = first_row + (visit + i) * VISIT_ROWS;
-            next.rows[i] = epilogue_row(p, values, {row, first_column});
-#pragma unroll
-            for (int g = 0; g < GROUPS; ++g)
-                next.fetched[i][g] = epilogue_fetch(p, values, {row, first_column + g * LANES * STRIP});
-        }
-    };
-    fetch(0);
-    __syncthreads();   // the slabs overlay the stages
-    if constexpr (SLAB_ROWS == WARP_M) {
-        store_slab(slab, lane, 0, acc);
-        __syncwarp();
-    }
-#pragma unroll 1
-    for (int visit = 0; visit < VISITS; visit += AHEAD) {
-        if constexpr (SLAB_ROWS != WARP_M) {
-            if (visit % SLAB_VISITS == 0) {
-                __syncwarp();
-                store_slab(slab, lane, visit / SLAB_VISITS, acc);
-                __syncwarp();
-            }
-        }
-        Batch now = next;
-        if (visit + AHEAD < VISITS) fetch(visit + AHEAD);
-#pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
-            const int row = first_row + (visit + i) * VISIT_ROWS;
-#pragma unroll
-            for (int g = 0; g < GROUPS; ++g) {
-                Accum strip[STRIP];
-                load_strip(strip, slab, ((visit + i) * VISIT_ROWS) % SLAB_ROWS + offset, lane % LANES + g * LANES);
-                epilogue_visit(p, values, columns[g], now.rows[i], now.fetched[i][g],
-                               {row, first_column + g * LANES * STRIP}, strip);
-            }
-            epilogue_row_end(p, values, now.rows[i], {row, first_column});
-        }
-    }
-#pragma unroll
-    for (int g = 0; g < GROUPS; ++g) epilogue_column_end(p, values, columns[g], {first_row, first_column + g * LANES * STRIP});
-    if constexpr (EPILOGUE_SMEM > 0) __syncthreads();   // the slabs are free
-    epilogue_end(p, values, tile);
-}
-
+static_assert(STAGES * STAGE_BYTES <= MAINLOOP_SMEM, "the plan made room for stages");
+{% include "mainloop/sm80_strips.cuh" %}
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
     const TileOrigin tile = locate(p);
     if (tile.batch >= p.batch) return;
     Accum acc[TILES_M][2 * PAIRS_N][4] = {};
     accumulate(p, tile, acc);
-    run_epilogue(p, tile, acc);
+    run_epilogue(p, tile, acc, shared_memory);
 }

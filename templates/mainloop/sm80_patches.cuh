@@ -38,15 +38,16 @@ struct Patches : Operand<true> {
         }
     }
 };
-{% if spans_groups %}// The B whose columns are filters of several groups: zeros but for the channels of a column's own group.
-struct Filters : Operand<false> {
+{% if spans_groups and not turned %}// The B whose columns are filters of several groups: zeros but for the channels
+// of a column's own group.
+struct GatheredB : Operand<false> {
     using Base = Operand<false>;
     int own[Base::PASSES];   // the first channel of each of this thread's columns
     int first, k;            // this thread's first column; its next unit
 
-    DEVICE void begin(const Params& p, const Channels& channels, int start, u32 offset) {
-        Base::begin(p, 0, start, offset);
-        first = start + row;
+    DEVICE void begin(const Params& p, const Channels& channels, const TileOrigin& tile, u32 offset) {
+        Base::begin(p, 0, tile.column, offset);
+        first = tile.column + row;
         k = column;
 #pragma unroll
         for (int pass = 0; pass < Base::PASSES; ++pass) own[pass] = own_channel(p, channels, first + pass * Base::PASS_ROWS);

@@ -30,6 +30,10 @@ template <int N, class T> DEVICE void store_wide(T* p, const Raw<T, N>& raw) {
 template <class T> DEVICE auto gather(const T* table, i64 length, int index) -> decltype(widen(*table)) {
     return widen(index >= 0 && index < length ? table[index] : T{});
 }
+// Adds 1 to an entry of a table, unless the index is out of range. Sums of integers do not depend on their order.
+DEVICE void count_one(int* table, i64 length, int index) {
+    if (index >= 0 && index < length) atomicAdd(table + index, 1);
+}
 // Loads the first `count` elements one by one, at distance `stride`. The rest read as zero.
 template <int N, class T> DEVICE void load_narrow(Raw<T, N>& raw, const T* p, i64 stride, int count) {
 #pragma unroll

@@ -1,4 +1,13 @@
-// ---- rows: combines the states of the GROUP threads that share a row, so that each of them has the result ----
+{% if hopper %}// ---- rows: a quad of lanes holds the row of a tile, and each of its lanes gets the result ----
+template <class M> DEVICE typename M::State combine_row(const typename M::State& s, int&) { return fold_lanes<M, 1, 4>(s); }
+// Hides from the compiler how values came about. It then computes again what follows from them and an accumulator, instead of
+// keeping it for all accumulators until the next stage needs it: cheap values are not worth the registers.
+template <class T> DEVICE void renew(T& values) {
+    u32* const words = reinterpret_cast<u32*>(&values);
+#pragma unroll
+    for (int i = 0; i < int(sizeof(T) / 4); ++i) asm volatile("" : "+r"(words[i]));
+}
+{% else %}// ---- rows: combines the states of the GROUP threads that share a row, so that each of them has the result ----
 constexpr int GROUP_WARPS = GROUP / 32;
 extern __shared__ __align__(16) u8 smem[];
 
@@ -18,4 +27,4 @@ template <class M> DEVICE typename M::State combine_row(typename M::State s, int
     }
     return s;
 }
-
+{% endif -%}

@@ -27,7 +27,7 @@ fn outputs(epilogue: &Epilogue, z: &[f32], inputs: &BTreeMap<&str, Vec<u8>>) -> 
         let name = &*argument.name;
         args = match argument.role {
             Role::Scalar(_) => args.scalar(name, if name == "alpha" { 2.0f32 } else { 0.5 }),
-            Role::Table(_) => unreachable!("none of them gathers"),
+            Role::Table(_) | Role::Counts(_) => unreachable!("none of them gathers or counts"),
             Role::Input(o) => args.input(name, Tensor::of_bytes(o.dtype, &inputs[name])),
             Role::Output(o) | Role::Update(o) => args.output(name, Tensor::of_bytes_mut(o.dtype, free.remove(name).unwrap())),
         };

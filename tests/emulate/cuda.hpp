@@ -1,5 +1,5 @@
-// The part of CUDA that the kernels of `simt`, `gemv` and `pointwise` need, on a processor. The threads of a block are
-// coroutines that switch at __syncthreads, __syncwarp and shuffles. Blocks run one after the other.
+// The part of CUDA that the kernels of `simt`, `gemv`, `pointwise`, `depthwise` and `bands` need, on a processor. The threads of
+// a block are coroutines that switch at __syncthreads, __syncwarp and shuffles. Blocks run one after the other.
 //
 // This exposes faults that a GPU may hide. Buffers end at unmapped memory, and shared memory begins as NaNs. A barrier
 // that some threads miss ends the program. Threads run in both orders, so results differ if a barrier is missing.
@@ -27,8 +27,7 @@ namespace emulated {
 }
 
 enum class At { running, block, warp, end };
-// `fragment` is what a thread brings to a tensor core: four words of the first operand, two of the second.
-struct Thread { ucontext_t context; At at; uint64_t slot; unsigned fragment[6]; };
+struct Thread { ucontext_t context; At at; uint64_t slot; };
 constexpr size_t STACK = 256 << 10;
 static std::vector<Thread> threads;
 static char* stacks;
@@ -205,6 +204,20 @@ static inline void cvt_rn_bf16x2_f32(unsigned& y, float high, float low) {
     cvt_rn_bf16_f32(h, high), cvt_rn_bf16_f32(l, low);
     y = unsigned(h) << 16 | l;
 }
+static inline void max_NaN_f16x2(unsigned& y, unsigned a, unsigned b) {
+    auto one = [](unsigned short a, unsigned short b) {
+        const float x = float(same_bits<_Float16>(a)), y = float(same_bits<_Float16>(b));
+        return x != x || y != y ? 0x7fffu : unsigned(x > y ? a : b);
+    };
+    y = one(a >> 16, b >> 16) << 16 | one(a & 0xffff, b & 0xffff);
+}
+static inline void max_NaN_bf16x2(unsigned& y, unsigned a, unsigned b) {
+    auto one = [](unsigned a, unsigned b) {
+        const float x = __uint_as_float(a << 16), y = __uint_as_float(b << 16);
+        return x != x || y != y ? 0x7fffu : x > y ? a : b;
+    };
+    y = one(a >> 16, b >> 16) << 16 | one(a & 0xffff, b & 0xffff);
+}
 static inline double value_f16(unsigned bits) { return double(same_bits<_Float16>((unsigned short)bits)); }
 static inline double value_bf16(unsigned bits) { return double(__uint_as_float(bits << 16)); }
 // Both halves of a word. The sums of these numbers are exact in an f64, so they are rounded once.
@@ -230,44 +243,6 @@ static inline void ld_global_L1__no_allocate_L2__128B_v4_b32(unsigned& x, unsign
     const unsigned* const words = static_cast<const unsigned*>(from);
     x = words[0], y = words[1], z = words[2], w = words[3];
 }
-// d += a * b for a warp: fragments as `multiply_accumulate` describes them. Sums are f64, and rounded once.
-template <class F> static void multiply_fragments(float* const (&d)[4], const unsigned (&fragment)[6], F value) {
-    emulated::Thread* const warp = &emulated::threads[threadIdx.x / 32 * 32];
-    std::memcpy(emulated::threads[threadIdx.x].fragment, fragment, sizeof fragment);
-    emulated::meet(emulated::At::warp);
-    const unsigned lane = threadIdx.x % 32;
-    for (unsigned i = 0; i < 4; ++i) {
-        const unsigned row = lane / 4, lower = i / 2, column = lane % 4 * 2 + i % 2;
-        double sum = *d[i];
-        for (unsigned half = 0; half < 2; ++half)
-            for (unsigned word = 0; word < 4; ++word) {
-                const unsigned a = warp[row * 4 + word].fragment[2 * half + lower];
-                const unsigned b = warp[column * 4 + word].fragment[4 + half];
-                sum += value(a & 0xffff) * value(b & 0xffff) + value(a >> 16) * value(b >> 16);
-            }
-        *d[i] = float(sum);
-    }
-    emulated::meet(emulated::At::warp);
-}
-static inline void mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(float& d0, float& d1, float& d2, float& d3, unsigned a0,
-                                                                     unsigned a1, unsigned a2, unsigned a3, unsigned b0,
-                                                                     unsigned b1) {
-    multiply_fragments({&d0, &d1, &d2, &d3}, {a0, a1, a2, a3, b0, b1}, value_f16);
-}
-static inline void mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32(float& d0, float& d1, float& d2, float& d3, unsigned a0,
-                                                                       unsigned a1, unsigned a2, unsigned a3, unsigned b0,
-                                                                       unsigned b1) {
-    multiply_fragments({&d0, &d1, &d2, &d3}, {a0, a1, a2, a3, b0, b1}, value_bf16);
-}
-// Of the kernels that are emulated none calls these, but they are in the text.
-template <class... Any> static void absent(Any&&...) { emulated::fail("an instruction that is not emulated"); }
-#define ABSENT(name) template <class... Any> static void name(Any&&... any) { absent(any...); }
-ABSENT(cp_async_cg_shared_global_L2__128B)
-ABSENT(cp_async_ca_shared_global)
-ABSENT(cp_async_commit_group)
-ABSENT(cp_async_wait_group)
-ABSENT(mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32)
-ABSENT(cvt_rna_tf32_f32)
 static void griddepcontrol_wait() {}
 static void griddepcontrol_launch_dependents() {}
 // Approximations, as inaccurate as their documentation allows, times `tilt`: up, down, or not at all. The documentation
@@ -293,6 +268,95 @@ static inline void tanh_approx_f32(float& y, float x) {
 // Dynamic shared memory. Kernels and reductions each have a name for it.
 alignas(1024) unsigned char smem[256 << 10];
 #define reduction_memory smem
+#define shared_memory smem
+static inline uint64_t __cvta_generic_to_shared(const void* p) { return static_cast<const unsigned char*>(p) - smem; }
+
+// Shared memory by addresses, asynchronous copies, which are done at once, and tensor cores: a lane leaves its registers where
+// the others of its warp find them.
+namespace ptx {
+static inline unsigned char* at_shared(unsigned address, unsigned bytes) {
+    if (address % bytes != 0 || address + bytes > sizeof smem) emulated::fail("an address in shared memory is out of place");
+    return smem + address;
+}
+static inline void ld_shared_b32(unsigned& y, unsigned address) { std::memcpy(&y, at_shared(address, 4), 4); }
+static inline void ld_shared_v2_b32(unsigned& x, unsigned& y, unsigned address) {
+    std::memcpy(&x, at_shared(address, 8), 4), std::memcpy(&y, smem + address + 4, 4);
+}
+static inline void st_shared_b32(unsigned address, unsigned x) { std::memcpy(at_shared(address, 4), &x, 4); }
+static inline void st_shared_v4_b32(unsigned address, unsigned x, unsigned y, unsigned z, unsigned w) {
+    const unsigned words[4] = {x, y, z, w};
+    std::memcpy(at_shared(address, 16), words, 16);
+}
+static inline void cp_async_ca_shared_global(unsigned to, const void* from, int bytes, int valid) {
+    unsigned char* const place = at_shared(to, unsigned(bytes));
+    std::memset(place, 0, size_t(bytes));
+    if (valid > 0 && reinterpret_cast<uintptr_t>(from) % unsigned(bytes) != 0) emulated::fail("a copy begins out of place");
+    if (valid > 0) std::memcpy(place, from, size_t(valid));
+}
+static inline void cp_async_cg_shared_global_L2__128B(unsigned to, const void* from, int valid) {
+    cp_async_ca_shared_global(to, from, 16, valid);
+}
+static inline void cp_async_commit_group() {}
+static inline void cp_async_wait_group(int) {}
+
+struct Registers { unsigned words[6]; };
+static std::vector<Registers> registers(1024);
+static inline const Registers* of_warp(const Registers& own) {
+    registers[threadIdx.x] = own;
+    emulated::meet(emulated::At::warp);
+    return &registers[threadIdx.x / 32 * 32];
+}
+static inline void ldmatrix(unsigned (&r)[4], unsigned address, bool transposed) {
+    const Registers* const warp = of_warp({{address}});
+    const unsigned lane = threadIdx.x % 32;
+    for (unsigned i = 0; i < 4; ++i)
+        for (unsigned half = 0; half < 2; ++half) {
+            const unsigned along = lane % 4 * 2 + half;
+            const unsigned row = transposed ? along : lane / 4, column = transposed ? lane / 4 : along;
+            std::memcpy(reinterpret_cast<char*>(&r[i]) + 2 * half, at_shared(warp[i * 8 + row].words[0], 16) + 2 * column, 2);
+        }
+    emulated::meet(emulated::At::warp);
+}
+static inline void ldmatrix_sync_aligned_m8n8_x4_shared_b16(unsigned& a, unsigned& b, unsigned& c, unsigned& d,
+                                                            unsigned address) {
+    unsigned r[4];
+    ldmatrix(r, address, false);
+    a = r[0], b = r[1], c = r[2], d = r[3];
+}
+static inline void ldmatrix_sync_aligned_m8n8_x4_trans_shared_b16(unsigned& a, unsigned& b, unsigned& c, unsigned& d,
+                                                                  unsigned address) {
+    unsigned r[4];
+    ldmatrix(r, address, true);
+    a = r[0], b = r[1], c = r[2], d = r[3];
+}
+// `PER` elements a word: d += a * b, with K twice four words.
+template <int PER, class Widen> static void mma(float* d[4], const Registers& own, Widen widen) {
+    const Registers* const warp = of_warp(own);
+    const unsigned lane = threadIdx.x % 32;
+    for (unsigned i = 0; i < 4; ++i) {
+        const unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        double sum = *d[i];
+        for (unsigned word = 0; word < 8; ++word)
+            for (unsigned e = 0; e < PER; ++e) {
+                const unsigned a = warp[row % 8 * 4 + word % 4].words[row / 8 + word / 4 * 2];
+                const unsigned b = warp[column * 4 + word % 4].words[4 + word / 4];
+                sum += widen(a, e) * widen(b, e);
+            }
+        *d[i] = float(sum);
+    }
+    emulated::meet(emulated::At::warp);
+}
+#define MMA(NAME, PER, WIDEN)                                                                                                  \
+    static inline void NAME(float& d0, float& d1, float& d2, float& d3, unsigned a0, unsigned a1, unsigned a2, unsigned a3,    \
+                            unsigned b0, unsigned b1) {                                                                        \
+        float* d[4] = {&d0, &d1, &d2, &d3};                                                                                    \
+        mma<PER>(d, {{a0, a1, a2, a3, b0, b1}}, [](unsigned word, unsigned e) -> double { return WIDEN; });                    \
+    }
+MMA(mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32, 2, double(same_bits<_Float16>((unsigned short)(word >> 16 * e))))
+MMA(mma_sync_aligned_m16n8k16_row_col_f32_bf16_bf16_f32, 2, double(__uint_as_float(word >> 16 * e << 16)))
+MMA(mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32, 1, double(__uint_as_float(word & ~0x1fffu)))
+static inline void cvt_rna_tf32_f32(unsigned& y, float x) { y = (__float_as_uint(x) + 0x1000u) & ~0x1fffu; }
+}  // namespace ptx
 
 #define __fdividef(a, b) ((a) / (b))
 #define __CUDA_ARCH__ 800

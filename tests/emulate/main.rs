@@ -1,7 +1,7 @@
 //! Kernels on a processor: the rendered text is compiled as C++ and compared with the reference, without a GPU.
 //!
-//! This covers the parts of kernels without tensor cores: `simt`, `gemv` and `pointwise`, with the epilogue, the order
-//! of tiles, the guards at the edges, masks and reductions that all mainloops share. `cuda.hpp` says how. Two launches
+//! This covers `simt`, `gemv`, `pointwise`, `depthwise` and, with tensor cores, `bands`, with the epilogue, the order of tiles,
+//! the guards at the edges, masks and reductions that all mainloops share. `cuda.hpp` says how. Two launches
 //! in opposite orders of blocks have to agree bit by bit. Neither proves anything about a GPU's timing.
 
 mod eight_bits;
@@ -10,13 +10,14 @@ mod program;
 mod rows;
 mod widen;
 
-use postlude::Blocks;
 use postlude::args::{HostArgs, Slot, SlotKind, Tensor, slots};
 use postlude::build::recipes;
 use postlude::check::Argument;
 use postlude::plan::{Mainloop, Math, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
+use postlude::{Blocks, GradientOf};
+use postlude::{PoolKind, Pooling};
 use program::Program;
 
 /// Numbers from -2 to 2 in steps that products keep exact for a while.
@@ -98,7 +99,9 @@ impl Case {
         // One kernel serves a class of problems: a kernel is compiled once and tried on every shape of its class.
         let mut programs: Vec<(String, Program)> = Vec::new();
         for &shape in &self.shapes {
-            let plan = self.gemm.kernel_plan(Target::SM_80, 108, shape).unwrap();
+            // Blocks of `bands` go from tile to tile: of a single multiprocessor each has several.
+            let few = self.name.starts_with("bands");
+            let plan = self.gemm.kernel_plan(Target::SM_80, if few { 1 } else { 108 }, shape).unwrap();
             let text = plan.source().unwrap().text().to_owned();
             if !programs.iter().any(|(known, _)| *known == text) {
                 let Some(program) = Program::of(&format!("{name}_{}", programs.len()), plan, &change(&text))? else {
@@ -134,7 +137,7 @@ impl Case {
                 SlotKind::Memory { dtype, outer, inner, batch, .. } => {
                     bytes(*dtype, inner.next_multiple_of(dtype.run()) * outer * batch.unwrap_or(1), seed + 1)
                 }
-                SlotKind::Table(dtype) => bytes(*dtype, TABLE, seed + 1),
+                SlotKind::Table { dtype, .. } => bytes(*dtype, TABLE, seed + 1),
                 SlotKind::Scalar(_) => Vec::new(),
             });
         }
@@ -143,8 +146,10 @@ impl Case {
             args = match &slot.kind {
                 _ if is_left_out(slot) => args,
                 SlotKind::Scalar(_) => args.scalar(&slot.name, 0.75),
-                SlotKind::Memory { dtype, written: true, .. } => args.output(&slot.name, Tensor::of_bytes_mut(*dtype, bytes)),
-                SlotKind::Table(dtype) | SlotKind::Memory { dtype, .. } => {
+                SlotKind::Table { dtype, written: true } | SlotKind::Memory { dtype, written: true, .. } => {
+                    args.output(&slot.name, Tensor::of_bytes_mut(*dtype, bytes))
+                }
+                SlotKind::Table { dtype, .. } | SlotKind::Memory { dtype, .. } => {
                     args.input(&slot.name, Tensor::of_bytes(*dtype, input))
                 }
             };
@@ -192,6 +197,16 @@ fn layout(name: &'static str, layout: Layout) -> Case {
     Case { name, gemm: Gemm::new(F32, layout, &epilogue.unwrap()), shapes, rasters: &[2, -2], tolerance: 1e-5 }
 }
 
+/// A filter for each channel: runs of several pixels, a channel that no strip is full of, padding on one side.
+fn depthwise(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
+    convolution(name, dtype, shape.groups(shape.channels), Mainloop::Depthwise)
+}
+
+/// Few channels: windows at even and at odd elements, whole lines and others, lines of several images in a tile.
+fn bands(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
+    Case { tolerance: 1e-4, ..convolution(name, dtype, shape, Mainloop::Bands) }
+}
+
 /// A tile whose threads have several groups of rows, which pass through shared memory one after the other.
 fn large_tile() -> Case {
     let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", F32), F32)).unwrap();
@@ -228,6 +243,7 @@ fn integers() -> Case {
         let (z, c) = (e.acc_i32(), e.load("c", I32));
         e.store("d", z * c - e.load("by", I32.over(N)), I32);
         e.store("quotient", z / c + z % c, I32.column_major());
+        e.bincount("counts", z % 16);
     });
     let shapes = shapes(&[(50, 70, 33)]);
     Case { name: "integers", gemm: Gemm::new(I32, NT, &epilogue.unwrap()), shapes, rasters: &[-2], tolerance: 0.0 }
@@ -436,7 +452,7 @@ fn pointwise_doubles(name: &'static str, dtype: DType, order: Order) -> Case {
 }
 
 /// A convolution whose epilogue has a region of each image, a residual and a reduction.
-fn convolution(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
+fn convolution(name: &'static str, dtype: DType, shape: ConvShape, mainloop: Mainloop) -> Case {
     let convolution = postlude::Convolution::new(shape).unwrap();
     let epilogue = Epilogue::build(|e| {
         let at = convolution.pixel(e);
@@ -445,25 +461,114 @@ fn convolution(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
         e.store("d", z.region(inside, |z| z.sigmoid() + z).otherwise(|z| z.tanh()), F32);
         e.reduce("sums", z, Monoid::Sum, F32.over(N));
     });
-    let gemm = Conv::of(dtype, convolution, &epilogue.unwrap()).gemm().clone().mainloop(Mainloop::Simt);
+    let gemm = Conv::of(dtype, convolution, &epilogue.unwrap()).gemm().clone().mainloop(mainloop);
     Case { name, gemm, shapes: vec![convolution.shape()], rasters: &[2], tolerance: 2e-5 }
+}
+
+/// A gradient of a convolution, which is added to what is there.
+fn gradient(name: &'static str, dtype: DType, shape: ConvShape, of: GradientOf) -> Case {
+    let convolution = postlude::Convolution::new(shape).unwrap();
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() * 0.125 + e.load("before", F32);
+        e.store("d", z, F32);
+        e.reduce("columns", z, Monoid::Sum, F32.over(N));
+        if of == GradientOf::Filters {
+            e.reduce("bias", e.a(), Monoid::Sum, F32.over(M | L));
+        }
+    });
+    let conv = Conv::gradient(dtype, convolution, of, &epilogue.unwrap());
+    let gemm = conv.gemm().clone().mainloop(Mainloop::Simt);
+    Case { name, gemm, shapes: vec![conv.shape()], rasters: &[2], tolerance: 2e-5 }
+}
+
+/// Units of 16, 8, 4 and 2 bytes, windows that move by several pixels, groups, and nothing.
+fn gradients() -> Vec<Case> {
+    use GradientOf::{Filters, Images};
+    let base = ConvShape::new(3, [9, 10, 8], [40, 3, 3]);
+    let strided = base.padding_of([2, 0, 0, 1]).stride([2, 3]);
+    let groups = ConvShape { channels: 24, filters: 36, ..base }.groups(6).padding([1, 1]).stride([1, 2]);
+    let odd = ConvShape { channels: 5, filters: 7, window: [5, 2], ..base }.stride([3, 3]).padding([4, 1]);
+    vec![
+        gradient("grad_images_plain", F32, base, Images),
+        gradient("grad_images_strided", F16, strided, Images),
+        gradient("grad_images_dilated", F32, ConvShape { channels: 6, ..base }.dilation([2, 3]).padding([1, 3]), Images),
+        gradient("grad_images_odd", F16, odd, Images),
+        gradient("grad_images_groups", F16, groups, Images),
+        gradient("grad_images_depthwise", F32, ConvShape { channels: 40, ..base }.groups(40).padding([1, 1]), Images),
+        gradient("grad_images_far", F32, base.stride([9, 9]).padding([9, 12]), Images),
+        gradient("grad_images_product", F32, ConvShape { window: [1, 1], ..base }, Images),
+        gradient("grad_images_nothing", F32, ConvShape { filters: 0, ..base }, Images),
+        gradient("grad_filters_plain", F32, base, Filters),
+        gradient("grad_filters_strided", F16, strided, Filters),
+        gradient("grad_filters_dilated", F32, ConvShape { channels: 6, ..base }.dilation([2, 3]).padding([1, 3]), Filters),
+        gradient("grad_filters_odd", F16, odd, Filters),
+        gradient("grad_filters_groups", F16, groups, Filters),
+        gradient("grad_filters_depthwise", F32, ConvShape { channels: 40, ..base }.groups(40).padding([1, 1]), Filters),
+        gradient("grad_filters_product", F32, ConvShape { window: [1, 1], ..base }, Filters),
+        gradient("grad_filters_nothing", F32, ConvShape { images: 0, ..base }, Filters),
+    ]
 }
 
 /// Channels that are copied 16, 8, 4 and 2 bytes at a time; windows that reach over one side, or lie all in the padding.
 fn convolutions() -> Vec<Case> {
     let base = ConvShape::new(3, [9, 10, 8], [40, 3, 3]);
+    let simt = |name, dtype, shape| convolution(name, dtype, shape, Mainloop::Simt);
     vec![
-        convolution("conv_plain", F32, base),
-        convolution("conv_padded", F16, base.padding_of([2, 0, 0, 1]).stride([2, 1])),
-        convolution("conv_dilated", F32, ConvShape { channels: 6, ..base }.dilation([2, 3]).padding([1, 3])),
-        convolution("conv_few", F16, ConvShape { channels: 3, window: [5, 2], ..base }.stride([3, 3]).padding([4, 1])),
-        convolution("conv_groups", F32, ConvShape { channels: 8, filters: 256, ..base }.groups(2).padding([1, 1])),
-        convolution("conv_narrow_groups", F16, ConvShape { channels: 16, ..base }.groups(4).padding([1, 1])),
-        convolution("conv_depthwise", F32, ConvShape { channels: 40, ..base }.groups(40).padding([1, 1]).stride([2, 1])),
-        convolution("conv_far", F32, base.stride([9, 9]).padding([9, 12])),
-        convolution("conv_line", F16, ConvShape::line(2, [70, 4], [33, 5]).padding([0, 2])),
-        convolution("conv_product", F32, ConvShape { window: [1, 1], ..base }),
-        convolution("conv_nothing", F32, ConvShape { channels: 0, ..base }),
+        simt("conv_plain", F32, base),
+        simt("conv_padded", F16, base.padding_of([2, 0, 0, 1]).stride([2, 1])),
+        simt("conv_dilated", F32, ConvShape { channels: 6, ..base }.dilation([2, 3]).padding([1, 3])),
+        convolution(
+            "conv_few",
+            F16,
+            ConvShape { channels: 3, window: [5, 2], ..base }.stride([3, 3]).padding([4, 1]),
+            Mainloop::Simt,
+        ),
+        convolution(
+            "conv_groups",
+            F32,
+            ConvShape { channels: 8, filters: 256, ..base }.groups(2).padding([1, 1]),
+            Mainloop::Simt,
+        ),
+        simt("conv_narrow_groups", F16, ConvShape { channels: 16, ..base }.groups(4).padding([1, 1])),
+        convolution(
+            "conv_depthwise",
+            F32,
+            ConvShape { channels: 40, ..base }.groups(40).padding([1, 1]).stride([2, 1]),
+            Mainloop::Simt,
+        ),
+        simt("conv_far", F32, base.stride([9, 9]).padding([9, 12])),
+        simt("conv_line", F16, ConvShape::line(2, [70, 4], [33, 5]).padding([0, 2])),
+        simt("conv_product", F32, ConvShape { window: [1, 1], ..base }),
+        simt("conv_nothing", F32, ConvShape { channels: 0, ..base }),
+    ]
+}
+
+/// A pool behind whose windows stand a bias, a residual and a reduction.
+fn pool(name: &'static str, dtype: DType, kind: PoolKind, windows: ConvShape) -> Case {
+    let pooling = Pooling::new(kind, windows).unwrap();
+    let epilogue = Epilogue::build(|e| {
+        let z = (e.acc() + e.load("bias", F32.over(N)) + e.load("residual", dtype)).relu();
+        e.store("d", z, F32);
+        e.reduce("sums", z, Monoid::Sum, F32.over(N));
+    });
+    let gemm = Gemm::pool(dtype, pooling, &epilogue.unwrap());
+    Case { name, gemm, shapes: vec![pooling.shape()], rasters: &[1, -2], tolerance: 2e-5 }
+}
+
+fn pools() -> Vec<Case> {
+    let base = ConvShape::windows(2, [9, 8, 40], [3, 3]);
+    let whole = ConvShape { window: [9, 8], ..base };
+    vec![
+        pool("pool_largest", F32, PoolKind::Max, base.stride([2, 2]).padding([1, 1])),
+        pool("pool_of_halves", F16, PoolKind::Max, base.padding_of([2, 0, 0, 1])),
+        pool("pool_of_bfloats", BF16, PoolKind::Max, base.dilation([2, 3])),
+        pool("pool_of_few", F16, PoolKind::Max, ConvShape { channels: 5, ..base }),
+        pool("pool_mean", F16, PoolKind::Average, base.padding([1, 1])),
+        pool("pool_mean_of_taps", F32, PoolKind::AverageOfTaps, base.padding([2, 1])),
+        pool("pool_of_images", F16, PoolKind::Average, whole),
+        pool("pool_of_many_images", F32, PoolKind::Average, ConvShape { images: 70, channels: 72, ..whole }),
+        pool("pool_largest_of_images", F16, PoolKind::Max, ConvShape { images: 19, ..whole }),
+        pool("pool_of_large_windows", F32, PoolKind::Max, ConvShape { window: [5, 5], ..base }.padding([2, 2])),
     ]
 }
 
@@ -480,6 +585,14 @@ fn cases() -> Vec<Case> {
         layout("layout_nn", NN),
         layout("layout_nt", NT),
         layout("layout_tt", TT),
+        depthwise("depthwise_halves", F16, ConvShape::new(3, [11, 14, 72], [72, 3, 3]).padding([1, 1])),
+        depthwise("depthwise_floats", F32, ConvShape::new(2, [13, 16, 10], [10, 5, 4]).padding_of([2, 0, 0, 3]).stride([3, 2])),
+        depthwise("depthwise_apart", BF16, ConvShape::new(2, [9, 15, 33], [33, 2, 3]).padding([1, 2]).dilation([3, 2])),
+        bands("bands_stem", F16, ConvShape::new(4, [21, 24, 3], [40, 7, 7]).stride([2, 2]).padding([3, 3])),
+        bands("bands_odd", BF16, ConvShape::new(5, [19, 17, 3], [40, 3, 4]).stride([1, 2]).padding_of([0, 2, 1, 3])),
+        bands("bands_copies", F16, ConvShape::new(5, [13, 16, 3], [72, 3, 3]).padding([1, 1])),
+        bands("bands_apart", F16, ConvShape::new(40, [6, 5, 4], [24, 3, 2]).padding([2, 1]).dilation([2, 3]).stride([3, 1])),
+        bands("bands_one", BF16, ConvShape::new(3, [30, 40, 1], [24, 5, 5]).padding_of([2, 2, 2, 2]).stride([1, 2])),
         large_tile(),
         halves(),
         fast(),
@@ -536,6 +649,8 @@ fn cases() -> Vec<Case> {
     .into_iter()
     .chain(rows::all())
     .chain(convolutions())
+    .chain(gradients())
+    .chain(pools())
     .collect()
 }
 
@@ -572,9 +687,14 @@ checks! {
     masks_of_either_order: "masks";
     tables_along_every_axis: "gathers";
     operands_that_are_left_out: "left_out";
+    filters_of_one_channel: "depthwise";
+    images_of_few_channels: "bands";
     a_few_rows: "row";
     matrices_without_a_product: "pointwise";
     rows_that_are_patches_of_images: "conv_";
+    gradients_of_images: "grad_images";
+    gradients_of_filters: "grad_filters";
+    windows_that_become_one_number: "pool_";
     rows_that_wait_for_what_they_come_to: "stages";
 }
 

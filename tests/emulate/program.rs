@@ -1,6 +1,5 @@
 //! Kernels as programs of this machine: the very text that would go to NVRTC, with a shim in front of it and a `main` behind it.
 
-use postlude::Operation;
 use postlude::args::{SlotKind, slots};
 use postlude::plan::{FieldType, FieldValue, KernelPlan};
 use postlude::prelude::*;
@@ -174,7 +173,7 @@ impl Program {
         scalar: f32,
     ) -> Result<[Vec<Vec<u8>>; 2], String> {
         let plan = &self.plan;
-        let seen = if plan.transposed { Shape { m: shape.n, n: shape.m, ..shape } } else { shape };
+        let seen = plan.seen(shape);
         let slots = slots(gemm.operation(), gemm.epilogue().checked(), shape);
         let operands = slots.len() - plan.arguments.len();
         let argument = |i: usize| slots.iter().position(|slot| slot.name == plan.arguments[i].name).unwrap();
@@ -188,7 +187,7 @@ impl Program {
                 let ld = inner.next_multiple_of(dtype.run());
                 (ld, ld * outer, dtype.bytes(ld), dtype.bytes(ld * outer))
             }
-            SlotKind::Scalar(_) | SlotKind::Table(_) => (0, 0, 0, 0),
+            SlotKind::Scalar(_) | SlotKind::Table { .. } => (0, 0, 0, 0),
         };
         let default = |slot: usize| slots[slot].need.default().filter(|_| bytes[slot].is_empty());
         let workspace = plan.workspace(shape);
@@ -210,8 +209,8 @@ impl Program {
                 FieldValue::ScaleLd(field) => put(&(strides(scale(field)).0 as u64).to_le_bytes()),
                 FieldValue::ScaleBatchStride(field) => put(&(strides(scale(field)).1 as u64).to_le_bytes()),
                 FieldValue::Patch(number) => {
-                    let Operation::Convolution { dtype, convolution } = plan.operation else { panic!("no convolution") };
-                    let value = (number.value(&convolution, dtype.size(), shape) as u64).to_le_bytes();
+                    let patches = plan.operation.patches().expect("a convolution or a gradient of one");
+                    let value = number.value(&patches, plan.operation.dtype().size(), seen).to_le_bytes();
                     put(if field.field_type == FieldType::Long { &value } else { &value[..4] });
                 }
                 // A null pointer, which the block holds already.
@@ -225,7 +224,7 @@ impl Program {
                     put(&u32::from(ld.is_multiple_of(needs) && batch.is_multiple_of(needs)).to_le_bytes());
                 }
                 FieldValue::Length(i) => {
-                    let (SlotKind::Table(dtype), len) = (&slots[argument(i)].kind, bytes[argument(i)].len()) else {
+                    let (SlotKind::Table { dtype, .. }, len) = (&slots[argument(i)].kind, bytes[argument(i)].len()) else {
                         panic!("only tables have a length")
                     };
                     put(&(dtype.elements(len) as u64).to_le_bytes());

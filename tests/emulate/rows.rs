@@ -57,6 +57,7 @@ fn sinks() -> Result<Epilogue, postlude::Diagnostics> {
         e.reduce("columns", y, Monoid::Sum, F32.over(N));
         e.reduce("rows", y * y, Monoid::Sum, F32.over(M).batched());
         e.reduce("all", y, Monoid::AbsMax, F32.pointer());
+        e.bincount("counts", e.column() % 5 - e.row());
     })
 }
 
@@ -75,6 +76,8 @@ pub fn all() -> Vec<Case> {
         case("stages_layer_norm", BF16, row, recipes::layer_norm(norm(Some(F32), Some(F16)), F32), 2e-5),
         case("stages_cross_entropy", F32, row, recipes::cross_entropy(F32), 1e-5),
         case("stages_quantize", F16, row, recipes::quantize_rows(F16), 1e-3),
+        case("stages_quantize_i8", F32, row, recipes::quantize_rows(I8), 0.0),
+        case("stages_delayed_scale", F32, row, recipes::delayed_scale(E5M2, 1), 1e-6),
         case("stages_monoids", F32, row, monoids(), 2e-4),
         case("stages_sinks", F32, row, sinks(), 2e-5),
         case("stages_turned", F32, Order::ColumnMajor, turned, 2e-6),

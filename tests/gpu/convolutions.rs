@@ -2,12 +2,13 @@
 
 use crate::case::Case;
 use postlude::build::recipes::Mask;
+use postlude::dtype::ValueType;
 use postlude::plan::{Mainloop, Tile};
 use postlude::prelude::*;
 use postlude::{Convolution, DType};
 
 /// Runs everything on a few separate threads, since compiling takes the time.
-fn run_all(cases: &[Case]) {
+pub fn run_all(cases: &[Case]) {
     let failures = std::thread::scope(|scope| {
         let per_thread = cases.len().div_ceil(8).max(1);
         let runs: Vec<_> = cases.chunks(per_thread).map(|part| scope.spawn(|| part.iter().for_each(Case::run))).collect();
@@ -40,8 +41,15 @@ fn cases(dtype: DType, mainloop: Mainloop, shapes: &[ConvShape]) -> Vec<Case> {
     shapes.iter().flat_map(of).collect()
 }
 
+/// One case of each shape, the epilogues in turn: kernels that are made for their convolution take long to compile.
+fn cases_in_turn(dtype: DType, mainloop: Mainloop, shapes: &[ConvShape]) -> Vec<Case> {
+    let all = cases(dtype, mainloop, shapes);
+    let ways = all.len() / shapes.len();
+    all.into_iter().enumerate().filter(|(i, _)| i % ways == i / ways % ways).map(|(_, case)| case).collect()
+}
+
 /// What every mainloop takes.
-fn shapes(channels: usize) -> Vec<ConvShape> {
+pub fn shapes(channels: usize) -> Vec<ConvShape> {
     let base = ConvShape::new(3, [13, 11, channels], [72, 3, 3]);
     vec![
         base,
@@ -93,6 +101,97 @@ fn sm80() {
         let base = ConvShape::new(2, [30, 31, channels], [40, 3, 3]);
         all.extend([base.stride([9, 10]), base.dilation([70, 1]).padding([70, 0]), base.padding([130, 0])]);
         run_all(&cases(dtype, Mainloop::Sm80, &all));
+    }
+}
+
+/// Every number of channels, windows that begin at odd elements, lines of several images in a tile; tiles of either height.
+#[test]
+fn bands() {
+    for (dtype, channels) in [(F16, 3), (BF16, 1), (F16, 2), (BF16, 4), (F16, 5), (BF16, 8)] {
+        let base = ConvShape::new(2, [30, 31, channels], [40, 3, 3]);
+        let mut all = shapes(channels);
+        all.pop();
+        all.extend([base.stride([9, 10]), base.padding([130, 0]), base.stride([1, 3]).padding_of([0, 2, 1, 3])]);
+        all.extend([ConvShape { height: 3, width: 4, images: 50, ..base }, ConvShape { filters: 8, window: [2, 1], ..base }]);
+        all.retain(|shape| channels % 2 == 0 || shape.dilation[1] == 1 || shape.window[1] == 1);
+        all.retain(|shape| !Convolution::new(*shape).unwrap().is_product());
+        run_all(&cases_in_turn(dtype, Mainloop::Bands, &all));
+    }
+    let convolution = Convolution::new(ConvShape::new(3, [61, 40, 3], [72, 7, 7]).stride([2, 2]).padding([3, 3])).unwrap();
+    let conv = Conv::of(F16, convolution, &epilogues(F16, &convolution)[1]);
+    let plan = conv.kernel_plan(postlude::target::Target::SM_90A, 132).unwrap();
+    assert_eq!(plan.mainloop(), Mainloop::Bands, "nobody says how");
+    let tiles: Vec<Tile> = plan.choice.candidates().map(|(tile, _)| tile).collect();
+    let of = |tile| Case::new(conv.clone().prefer(|gemm| gemm.tile(tile)).gemm(), convolution.shape());
+    run_all(&tiles.into_iter().map(of).collect::<Vec<_>>());
+}
+
+/// What lies beside a window is not multiplied by the zeros that fill up K.
+#[test]
+fn infinities_beside_windows() {
+    let rare = |rng: &mut crate::layout::Rng, dtype| if rng.bits() % 20 == 0 { f64::INFINITY } else { rng.element(dtype) };
+    for shape in [ConvShape::new(2, [12, 13, 3], [8, 3, 3]), ConvShape::new(2, [12, 13, 1], [8, 2, 1]).stride([1, 5])] {
+        let convolution = Convolution::new(shape).unwrap();
+        let epilogue = Epilogue::build(|e| e.store("d", e.acc().min(100.0), F32)).unwrap();
+        let conv = Conv::of(F16, convolution, &epilogue).prefer(|gemm| gemm.mainloop(Mainloop::Bands));
+        Case::new(conv.gemm(), convolution.shape()).fill("a", rare).fill("b", |_, _| 0.5).run();
+    }
+}
+
+/// One channel to a filter: windows of all kinds, runs of one to eight pixels, strips of any width.
+#[test]
+fn depthwise() {
+    let base = ConvShape::new(3, [16, 14, 72], [72, 3, 3]).groups(72);
+    let of = |channels: usize| ConvShape { channels, filters: channels, groups: channels, ..base };
+    let all = [
+        base.padding([1, 1]),
+        base.padding([1, 1]).stride([2, 2]),
+        ConvShape { height: 13, width: 13, ..base.padding_of([2, 0, 0, 1]) },
+        ConvShape { window: [5, 5], ..of(40) }.padding([2, 2]),
+        ConvShape { window: [5, 5], ..of(40) }.padding([2, 2]).stride([2, 2]),
+        ConvShape { window: [7, 7], ..of(24) }.padding([3, 3]),
+        ConvShape { window: [1, 9], ..of(8) }.padding([0, 4]).stride([3, 1]),
+        ConvShape { window: [4, 2], ..of(130) }.dilation([2, 5]).padding([3, 2]),
+        of(3).padding([1, 1]),
+        of(9).stride([9, 10]).padding([130, 9]),
+        ConvShape { images: 0, ..of(16) },
+        ConvShape { images: 40, height: 9, width: 7, ..of(200) }.padding([1, 1]),
+    ];
+    for dtype in [F16, BF16, F32] {
+        run_all(&cases_in_turn(dtype, Mainloop::Depthwise, &all));
+    }
+    let convolution = Convolution::new(all[0]).unwrap();
+    for dtype in [F64, I8, E5M2] {
+        let epilogue = Epilogue::build(|e| match dtype.value_type() {
+            ValueType::I32 => e.store("d", e.acc_i32() + 3, I32),
+            ValueType::F64 => e.store("d", e.acc_f64() * 2.0, F64),
+            _ => e.store("d", e.acc(), F32),
+        });
+        let conv = Conv::of(dtype, convolution, &epilogue.unwrap());
+        let plan = conv.kernel_plan(postlude::target::Target::SM_90A, 132).unwrap();
+        assert_eq!(plan.mainloop(), Mainloop::Depthwise, "nobody says how");
+        Case::new(conv.gemm(), convolution.shape()).run();
+    }
+    let epilogue = &epilogues(F16, &convolution)[1];
+    let plan = Conv::of(F16, convolution, epilogue).kernel_plan(postlude::target::Target::SM_90A, 132).unwrap();
+    for tile in plan.choice.candidates().step_by(4) {
+        Case::new(Conv::of(F16, convolution, epilogue).prefer(|gemm| gemm.tile(tile.0)).gemm(), convolution.shape()).run();
+    }
+}
+
+/// Slices of wider images, and unaligned addresses.
+#[test]
+fn slices_of_few_channels() {
+    let thin = ConvShape::new(2, [19, 17, 3], [16, 3, 3]).padding([1, 1]);
+    let deep = ConvShape::new(2, [12, 14, 64], [64, 3, 3]).padding([1, 1]).groups(64);
+    for (shape, lds) in [(thin, [(0, 3), (1, 3), (5, 4), (3, 12)]), (deep, [(64, 192), (4, 68), (1, 65), (8, 72)])] {
+        let convolution = Convolution::new(shape).unwrap();
+        let conv = Conv::of(F16, convolution, &epilogues(F16, &convolution)[0]);
+        let terms = convolution.shape().k;
+        for (offset, ld) in lds {
+            let case = Case::new(conv.gemm(), convolution.shape()).offset("a", offset).ld("a", ld);
+            case.offset("b", offset).ld("b", terms + ld).run();
+        }
     }
 }
 

@@ -75,7 +75,7 @@ impl Buffer {
     pub fn new(slot: &Slot, order: Order, place: Place) -> Option<Buffer> {
         let (dtype, outer, inner, batch, written) = match slot.kind {
             SlotKind::Scalar(_) => return None,
-            SlotKind::Table(dtype) => (dtype, 1, place.length.unwrap_or(TABLE), None, false),
+            SlotKind::Table { dtype, written } => (dtype, 1, place.length.unwrap_or(TABLE), None, written),
             SlotKind::Memory { dtype, outer, inner, batch, written, .. } => (dtype, outer, inner, batch, written),
         };
         let ld = place.ld.unwrap_or(inner.max(1).next_multiple_of(dtype.run()));

@@ -3,13 +3,21 @@
 #[path = "../network/graphs.rs"]
 mod graphs;
 
+#[allow(dead_code, reason = "examples and the benchmark use the rest")]
+#[path = "../../examples/support/networks.rs"]
+mod networks;
+
+use crate::case::Case;
+use crate::convolutions::run_all;
 use crate::rig::gpu;
 use graphs::{encoder, tensor};
+use networks::{Images, mobilenet_v2, resnet, unet, vgg16};
 use postlude::cudarc::driver::CudaContext;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::device::Device;
-use postlude::network::{Attributes, Network, NetworkPlanError, Tensor};
+use postlude::network::{Attributes, Format, Network, NetworkPlanError, Tensor};
 use postlude::prelude::*;
+use postlude::{PoolKind, Pooling};
 use std::time::Instant;
 
 /// Whether two tensors agree to within a part of the largest element.
@@ -68,14 +76,92 @@ fn views_are_strides_or_tables() {
 fn what_no_kernel_serves_is_a_typed_error() {
     let Some(device) = gpu() else { return };
     let network = Network::build(|g| {
-        let (x, w) = (g.input("x", F32, (1, 2, 5, 5)), g.constant("w", tensor(F32, &[3, 2, 3, 3], 2)));
-        g.output("y", g.apply("Conv", &[x, w], Attributes::new()));
+        let x = g.input("x", F32, (1, 2, 5, 5));
+        g.output("y", g.apply("LpPool", &[x], Attributes::new().with("kernel_shape", vec![2, 2])));
     })
     .unwrap();
     match network.plan(device, &[]) {
-        Err(NetworkPlanError::Unserved(nodes)) => assert_eq!(nodes[0].operator, "Conv"),
+        Err(NetworkPlanError::Unserved(nodes)) => assert_eq!(nodes[0].operator, "LpPool"),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn networks_of_images() {
+    for (format, tolerance) in [(F16, 2e-2), (F32, 2e-5)] {
+        for (batch, size, narrow) in [(1, 64, 4), (3, 32, 8)] {
+            let images = Images { format, batch, size, narrow, channels_last: false };
+            let x = [("x", tensor(format, &[batch, 3, size, size], 1))];
+            check(&resnet(images, [2, 2, 2, 2], false, 10).unwrap(), &x, tolerance);
+            check(&resnet(images, [3, 4, 6, 3], true, 10).unwrap(), &x, 2.0 * tolerance);
+            check(&vgg16(images, 10).unwrap(), &x, tolerance);
+            check(&mobilenet_v2(images, 10).unwrap(), &x, 4.0 * tolerance);
+            check(&unet(images, 3).unwrap(), &x, 2.0 * tolerance);
+        }
+    }
+}
+
+#[test]
+fn parts_borders_and_indices() {
+    for format in [F16, F32] {
+        let network = Network::build(|g| {
+            let x = g.input("x", format, (2, 4, 6, 16));
+            let last = x.transpose(&[0, 3, 1, 2]);
+            let border = g.apply("Pad", &[last, g.indices(&[0, 0, 1, 2, 0, 0, -1, 3])], Attributes::new());
+            g.output("border", border.relu());
+            let w = g.constant("w", tensor(format, &[24, 16, 3, 3], 2));
+            let y = g.apply("Conv", &[last, w], Attributes::new().with("pads", vec![1, 1, 1, 1]));
+            let parts = [y.relu(), last, last.sigmoid()];
+            let beside = g.apply("Concat", &parts, Attributes::new().with("axis", 1));
+            g.output("deep", g.apply("DepthToSpace", &[beside], Attributes::new().with("blocksize", 2)));
+            g.output("pooled", g.apply("GlobalMaxPool", &[beside], Attributes::new()));
+            let table = g.constant("table", tensor(format, &[50, 40], 4));
+            let words = g.apply("Gather", &[table, g.input("ids", Format::I64, (2, 3))], Attributes::new());
+            g.output("words", (words + g.input("places", format, (3, 40))).softmax(-1));
+        })
+        .unwrap();
+        let inputs = [
+            ("x", tensor(format, &[2, 4, 6, 16], 1)),
+            ("ids", Tensor::of_integers(Format::I64, &[2, 3], &[0, 49, -1, 7, 7, -50]).unwrap()),
+            ("places", tensor(format, &[3, 40], 5)),
+        ];
+        check(&network, &inputs, 2e-2);
+    }
+}
+
+#[test]
+fn pools() {
+    let epilogues = |dtype: DType| {
+        let plain = Epilogue::build(|e| e.store("d", e.acc(), dtype));
+        let more = Epilogue::build(|e| {
+            let z = (e.acc() + e.load("bias", F32.over(N)) + e.load("residual", dtype)).relu();
+            e.store("d", z, dtype);
+            e.reduce("sums", z, Monoid::Sum, F32.over(N));
+        });
+        let turned = Epilogue::build(|e| e.store("d", e.acc(), dtype.column_major()));
+        let unread = Epilogue::build(|e| e.store("d", e.load("residual", dtype) * 2.0, dtype));
+        [plain, more, turned, unread].map(Result::unwrap)
+    };
+    let mut cases = Vec::new();
+    for (dtype, channels) in [(F16, 64), (F16, 3), (F16, 20), (F16, 136), (BF16, 64), (BF16, 6), (F32, 40), (F32, 5)] {
+        let base = ConvShape::windows(3, [13, 11, channels], [3, 3]);
+        let shapes = [
+            base.stride([2, 2]).padding([1, 1]),
+            base.padding_of([2, 0, 0, 1]).dilation([2, 3]),
+            ConvShape { window: [2, 2], ..base }.stride([2, 2]),
+            ConvShape { window: [13, 11], ..base },
+            ConvShape { images: 0, ..base },
+            ConvShape { window: [1, 3], ..base }.stride([7, 9]),
+        ];
+        for shape in shapes {
+            for (kind, count) in [(PoolKind::Max, 4), (PoolKind::Average, 2), (PoolKind::AverageOfTaps, 1)] {
+                let pooling = Pooling::new(kind, shape).unwrap();
+                let gemm = |epilogue: &Epilogue| Gemm::pool(dtype, pooling, epilogue);
+                cases.extend(epilogues(dtype)[..count].iter().map(|epilogue| Case::new(&gemm(epilogue), pooling.shape())));
+            }
+        }
+    }
+    run_all(&cases);
 }
 
 #[test]

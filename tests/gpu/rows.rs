@@ -97,7 +97,52 @@ fn stages_vectors_and_sums() {
     run_all(&cases);
 }
 
-/// A product's tiles have parts of rows: its accumulators go through memory.
+/// Rows that one tile holds: every tile that does, either way round, ragged edges, batches, and rows of one element.
+#[test]
+fn rows_in_the_kernel_of_a_product() {
+    let turned = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F32.over(M));
+        let y = (z - z.mean_over(M)).softmax_over(M);
+        e.store("d", y, F16.column_major());
+        e.store("largest", y.max_over(M), F32.over(N).batched());
+    });
+    let kept = Epilogue::build(|e| {
+        let z = (e.acc() + e.load("bias", F16.over(N))).relu();
+        let (mean, scale) = (z.mean_over(N), (z - z.mean_over(N)).mean_square_over(N));
+        let y = (z - mean) * (scale + 0.125).rsqrt() * e.load("weight", F16.over(N)) + e.load("residual", F16);
+        e.store("d", y, F16);
+        e.store("mean", mean, F32.over(M).batched());
+        e.store("best", z.argmax_over(N), I32.over(M).batched());
+        e.store("positive", y.gt(0.0), Bits8);
+        e.reduce("columns", y, Monoid::Sum, F32.over(N));
+        e.reduce("rows", y, Monoid::AbsMax, F32.over(M));
+    });
+    let norm = Norm { weights: Some(F16), residual: None };
+    let epilogues = [recipes::softmax(Mask::None, F16), recipes::layer_norm(norm, F16), kept, turned].map(Result::unwrap);
+    let mut cases = Vec::new();
+    for (i, epilogue) in epilogues.iter().enumerate() {
+        let turned = i == 3;
+        for (j, [m, n]) in [[600, 256], [333, 250], [130, 64], [65, 24], [9000, 128], [70, 8]].into_iter().enumerate() {
+            let [m, n] = if turned { [n, m] } else { [m, n] };
+            let shape = Shape::new(m, n, 104).batched(1 + usize::from(j == 1 && i < 2));
+            let gemm = Gemm::new([F16, BF16][j % 2], Layout::ALL[(i + j) % 4], epilogue);
+            // Of many rows one kernel is faster in any case.
+            let many = if turned { Shape { n: 50_000, ..shape } } else { Shape { m: 50_000, ..shape } };
+            let plan = gemm.kernel_plan(postlude::target::Target::SM_90A, 132, many).unwrap();
+            assert!(plan.split.is_none(), "{}", plan.explain());
+            let step = if j == 1 { 5 } else { 40 };
+            for (tile, _) in plan.choice.candidates().step_by(step) {
+                cases.push(case(&gemm.clone().tile(tile), shape));
+            }
+        }
+    }
+    let conv = Conv::new(F16, ConvShape::new(50, [19, 17, 64], [72, 3, 3]).padding([1, 1]), &epilogues[1]).unwrap();
+    assert!(conv.kernel_plan(postlude::target::Target::SM_90A, 132).unwrap().split.is_none());
+    cases.push(case(conv.gemm(), conv.shape()));
+    run_all(&cases);
+}
+
+/// Where a product's tiles have parts of rows, its accumulators go through memory.
 #[test]
 fn rows_behind_a_product() {
     let mut cases = Vec::new();

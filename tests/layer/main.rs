@@ -1,7 +1,8 @@
-//! Linear layers: every step against plain loops in `f64`, whose gradients are differences of theirs.
+//! Linear and convolutional layers: every step against plain loops in `f64`, whose gradients are differences of theirs.
 #![allow(missing_docs, reason = "a test binary")]
 
 mod chain;
+mod conv2d;
 mod differences;
 mod matrix;
 mod paddle;

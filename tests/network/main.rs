@@ -3,5 +3,9 @@
 mod build;
 mod fused;
 mod graphs;
+mod images;
 mod json;
+#[allow(dead_code, reason = "examples and the benchmark use the rest")]
+#[path = "../../examples/support/networks.rs"]
+mod networks;
 mod passes;

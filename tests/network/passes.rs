@@ -42,3 +42,23 @@ fn batch_norms_fold_into_weights() {
     let near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-5;
     assert!(exact[0].1.numbers().iter().zip(&folded[0].1.numbers()).all(near));
 }
+
+#[test]
+fn parallel_products_become_one() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (2, 3, 4));
+        let linear = |name: &str, to: usize, seed: u64| {
+            let w = g.constant(&format!("{name}.w"), tensor(F32, &[4, to], seed));
+            x.matmul(w) + g.constant(&format!("{name}.b"), tensor(F32, &[to], seed + 1))
+        };
+        let (q, k, gate) = (linear("q", 4, 1), linear("k", 6, 3), linear("gate", 6, 5));
+        g.output("heads", q.reshape(&[2, 3, 2, 2]).transpose(&[0, 2, 1, 3]));
+        // A gate stands in the epilogue of its product.
+        g.output("gated", k.transpose(&[0, 2, 1]).matmul(gate.sigmoid()));
+    })
+    .unwrap();
+    let (simple, did) = network.simplified();
+    assert_eq!(did.merged, 2);
+    let inputs = [("x", tensor(F32, &[2, 3, 4], 9))];
+    assert_eq!(network.run(&inputs).unwrap(), simple.run(&inputs).unwrap());
+}

@@ -15,7 +15,7 @@ fn it_explains_and_times() {
     let output = run(&["--explain", "--time"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for part in ["input  x: f32[1,1,8,8]", "8 nodes", "on the CPU 0: Conv", "launches", "not on a GPU: "] {
+    for part in ["input  x: f32[1,1,8,8]", "8 nodes", "kernel 0: Conv", "launches", "not on a GPU: "] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
     assert!(String::from_utf8_lossy(&run(&["--dot"]).stdout).starts_with("digraph network {"));

@@ -9,7 +9,7 @@ use postlude::reference::{Precision, oracle, run};
 use postlude::{Convolution, HostArgs, Operation};
 
 /// Every feature by itself, and some together.
-fn shapes() -> Vec<ConvShape> {
+pub fn shapes() -> Vec<ConvShape> {
     let base = ConvShape::new(2, [7, 9, 6], [5, 3, 3]);
     vec![
         base,
@@ -59,16 +59,16 @@ fn direct(shape: ConvShape, a: &Matrix, b: &Matrix, [image, p, q, filter]: [usiz
     sum
 }
 
-struct Case {
-    shape: ConvShape,
-    convolution: Convolution,
-    a: Matrix,
-    b: Matrix,
+pub struct Case {
+    pub shape: ConvShape,
+    pub convolution: Convolution,
+    pub a: Matrix,
+    pub b: Matrix,
 }
 
 impl Case {
     /// Images and filters of small integers, whose lines are `pad` elements apart.
-    fn new(shape: ConvShape, dtype: DType, pad: usize) -> Case {
+    pub fn new(shape: ConvShape, dtype: DType, pad: usize) -> Case {
         let convolution = Convolution::new(shape).unwrap();
         let mut numbers = Numbers(shape.channels as u64 * 31 + shape.filters as u64 * 17 + shape.width as u64);
         let mut matrix = |rows, columns| Matrix::new(dtype, RowMajor, [rows, columns, 1], pad).filled(|_, _, _| numbers.small());

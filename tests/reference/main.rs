@@ -7,6 +7,7 @@ mod convolutions;
 mod eight_bits;
 mod errors;
 mod gathers;
+mod gradients;
 mod left_out;
 mod meaning;
 mod memory;

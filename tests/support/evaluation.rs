@@ -35,6 +35,8 @@ fn outputs(epilogue: &Epilogue, passes: impl Fn(Need) -> bool) -> Result<String,
     for (index, argument) in epilogue.arguments().iter().enumerate() {
         let bytes = match argument.role {
             Role::Table(dtype) => pattern(dtype, TABLE, index + 1),
+            // Counts grow from what is there.
+            Role::Counts(dtype) => pattern(dtype, TABLE, 1),
             role => role.operand().map_or_else(Vec::new, |operand| pattern(operand.dtype, room(operand.dtype), index + 1)),
         };
         memory.push((argument.name.to_string(), argument.role, bytes));
@@ -49,6 +51,7 @@ fn outputs(epilogue: &Epilogue, passes: impl Fn(Need) -> bool) -> Result<String,
             Role::Scalar(ValueType::I32) => args.scalar(name, 2),
             Role::Scalar(ValueType::Bool) => args.scalar(name, true),
             Role::Table(dtype) => args.input(name, Tensor::of_bytes(*dtype, bytes)),
+            Role::Counts(dtype) => args.output(name, Tensor::of_bytes_mut(*dtype, bytes)),
             Role::Input(operand) => args.input(name, Tensor::of_bytes(operand.dtype, bytes)),
             Role::Output(operand) | Role::Update(operand) => args.output(name, Tensor::of_bytes_mut(operand.dtype, bytes)),
         };
@@ -56,6 +59,10 @@ fn outputs(epilogue: &Epilogue, passes: impl Fn(Need) -> bool) -> Result<String,
     postlude::reference::run(operation, epilogue.checked(), SHAPE, args, Precision::F32).map_err(|e| e.to_string())?;
     let mut out = String::new();
     for (name, role, bytes) in &memory {
+        if let Role::Counts(dtype) = role {
+            let values: Vec<String> = (0..TABLE).map(|i| number(*dtype, dtype.read(bytes, i))).collect();
+            let _ = writeln!(out, "{name}\n  {}", values.join(" "));
+        }
         let (true, Some(operand)) = (role.is_written(), role.operand()) else { continue };
         let _ = writeln!(out, "{name}");
         let along = |axis, extent| if operand.axes.contains(axis) { extent } else { 1 };

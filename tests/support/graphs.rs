@@ -193,6 +193,7 @@ pub const HOSTILE_NAMES: &[&str] = &[
 fn sink_kind() -> impl Strategy<Value = SinkKind> {
     (operand(), any::<u8>()).prop_map(|(operand, bits)| match Monoid::ALL.get(usize::from(bits) % (2 * Monoid::ALL.len())) {
         Some(&monoid) => SinkKind::Reduce(Reduction { monoid, atomic: bits & 64 != 0, accumulate: bits & 128 != 0, operand }),
+        None if bits & 32 != 0 => SinkKind::Bincount(operand),
         None => SinkKind::Store(operand),
     })
 }

@@ -84,6 +84,7 @@ pub fn detached(epilogue: &Epilogue) -> Vec<String> {
     let out = epilogue.graph().sinks().iter().filter(|s| match s.kind {
         SinkKind::Store(operand) => !operand.axes.contains(Axes::MNL),
         SinkKind::Reduce(Reduction { monoid, .. }) => monoid.adjoint().is_none(),
+        SinkKind::Bincount(_) => true,
     });
     out.map(|s| s.name.to_string()).collect()
 }

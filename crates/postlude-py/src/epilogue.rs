@@ -62,6 +62,7 @@ impl Epilogue {
             let (role, format) = match argument.role {
                 Role::Scalar(value) => ("scalar", value.name()),
                 Role::Table(format) => ("table", format.name()),
+                Role::Counts(format) => ("counts", format.name()),
                 Role::Input(operand) => ("input", operand.dtype.name()),
                 Role::Output(operand) => ("output", operand.dtype.name()),
                 Role::Update(operand) => ("update", operand.dtype.name()),

@@ -26,22 +26,22 @@ impl Fused {
         let did = &self.simplified;
         let _ = writeln!(
             out,
-            "{} nodes, of which {} were folded, {} shared, {} dead and {} batch norms; {} are views",
+            "{} nodes, of which {} were folded, {} shared, {} dead, {} batch norms and {} products beside others; {} are views",
             did.before,
             did.folded,
             did.shared,
             did.dead,
             did.batch_norms,
+            did.merged,
             self.free.len()
         );
         for (at, step) in self.steps.iter().enumerate() {
             match step {
                 Step::Kernel(kernel) => {
                     let what = match kernel.gemm.operation() {
-                        Operation::Product { .. } | Operation::Convolution { .. } => {
-                            format!("{} {}", kernel.gemm.operation(), kernel.shape)
-                        }
+                        Operation::Pool { .. } => kernel.gemm.operation().to_string(),
                         Operation::Pointwise { .. } => format!("over {} x {}", kernel.shape.m, kernel.shape.n),
+                        product => format!("{product} {}", kernel.shape),
                     };
                     let _ = writeln!(out, "kernel {at}: {} ({what})", kernel.title(&self.network));
                     self.explain_edges(&mut out, kernel);

@@ -3,15 +3,24 @@
 //! Nodes are taken in order. A node joins the group of one of its inputs if the epilogue language can say it there, and no
 //! other kernel would have to run in between. What decides is what an epilogue can say, not a list of patterns:
 //!
-//! - a product, or a function of rows, begins a group;
+//! - a product, a convolution, a pool, or a function of rows begins a group;
 //! - a pointwise node joins any group whose space is its shape, with everything else that it reads loaded as operands;
 //! - a function of rows joins a group without a product, whose rows are its own;
 //! - groups of pointwise nodes that a joining node reads join, too.
 //!
 //! Views have no kernel where strides say what they are.
+//!
+//! Convolutions and pools read and write images with their channels side by side, and so does what joins them or reads them
+//! element by element: the memory of their results has another order than the axes. Where that is not to be had, the group is
+//! formed all the same, and the grouping [wishes](Wish) for a copy.
 
+use super::concat::{self, Home};
+use super::layout::Wish;
+use super::product::{self, Obstacle};
 use super::space::Placement;
-use super::view::View;
+use super::tables;
+use super::view::{View, channels_last};
+use super::windows;
 use crate::dtype::DType;
 use crate::ir::Order;
 use crate::ir::axes::{M, N};
@@ -25,7 +34,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 /// What a group computes in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum GroupKind {
-    /// Behind a product.
+    /// Behind a product, a convolution or a pool.
     Product,
     /// Over tensors that exist, a row at a time: columns begin at this axis.
     Rows(usize),
@@ -33,6 +42,8 @@ pub(super) enum GroupKind {
     Pointwise,
     /// A copy into another order.
     Copy,
+    /// A concatenation, whose parts other kernels write where they belong.
+    Place,
     /// No kernel computes it, and why.
     Alone(String),
 }
@@ -43,6 +54,8 @@ pub(super) struct Group {
     pub kind: GroupKind,
     pub nodes: Vec<NodeId>,
     pub shape: Vec<usize>,
+    /// The axes as elements of such a shape lie in memory.
+    pub order: Vec<usize>,
 }
 
 /// The most nodes and the most tensors that a kernel reads: beyond, registers and code cost more than a trip to memory.
@@ -50,7 +63,7 @@ const MOST_NODES: usize = 48;
 const MOST_LOADS: usize = 12;
 
 /// Views that a copy makes where strides cannot.
-const COPIED: [&str; 6] = ["Transpose", "Slice", "Expand", "Reshape", "Flatten", "Identity"];
+const COPIED: [&str; 7] = ["Transpose", "Slice", "Expand", "Reshape", "Flatten", "DepthToSpace", "SpaceToDepth"];
 
 /// Why an edge is left in memory, for a reader.
 pub(super) type Reasons = HashMap<(EdgeId, NodeId), &'static str>;
@@ -62,18 +75,24 @@ pub(super) struct Grouping {
     pub reasons: Reasons,
     /// Nodes that are views, without a kernel.
     pub free: Vec<NodeId>,
+    /// What lies in the wrong order. If there is any, groups have to be formed again.
+    pub wishes: BTreeSet<Wish>,
 }
 
-struct Grouper<'a> {
-    network: &'a Network,
-    groups: Vec<Group>,
+pub(super) struct Grouper<'a> {
+    pub network: &'a Network,
+    pub groups: Vec<Group>,
     group_of: HashMap<NodeId, usize>,
-    views: HashMap<EdgeId, View>,
+    pub views: HashMap<EdgeId, View>,
     reasons: Reasons,
     free: Vec<NodeId>,
+    pub wishes: BTreeSet<Wish>,
+    /// Where parts of concatenations belong, and the order of what they are parts of.
+    pub homes: HashMap<EdgeId, Home>,
+    pub orders: HashMap<EdgeId, Vec<usize>>,
     /// Edges that must have memory of their own.
     forced: HashSet<EdgeId>,
-    users: Vec<Vec<NodeId>>,
+    pub users: Vec<Vec<NodeId>>,
 }
 
 /// The axis at which the rows of a function begin, if it is one that kernels have and its rows are the last axes.
@@ -103,9 +122,10 @@ pub(super) fn row_axis(network: &Network, node: &Node) -> Option<usize> {
 /// Groups the nodes of a network all of whose shapes are known.
 pub(super) fn group(network: &Network, forced: HashSet<EdgeId>) -> Grouping {
     let (groups, group_of) = (Vec::new(), HashMap::new());
-    let (views, reasons, free) = (HashMap::new(), HashMap::new(), Vec::new());
+    let (views, reasons, free, wishes) = (HashMap::new(), HashMap::new(), Vec::new(), BTreeSet::new());
     let users = network.graph().users();
-    let mut grouper = Grouper { network, groups, group_of, views, reasons, free, forced, users };
+    let (homes, orders) = (concat::homes(network, &forced), HashMap::new());
+    let mut grouper = Grouper { network, groups, group_of, views, reasons, free, wishes, homes, orders, forced, users };
     for (id, edge) in network.graph().edges() {
         if let (Source::Input(_) | Source::Constant(_), Some(shape)) = (&edge.source, network.type_of(id).shape()) {
             grouper.views.insert(id, View::whole(id, &shape));
@@ -114,17 +134,18 @@ pub(super) fn group(network: &Network, forced: HashSet<EdgeId>) -> Grouping {
     for (id, node) in network.graph().nodes() {
         grouper.node(id, node);
     }
+    grouper.check_places();
     grouper.finish()
 }
 
 impl Grouper<'_> {
-    fn shape(&self, edge: EdgeId) -> Option<Vec<usize>> {
+    pub fn shape(&self, edge: EdgeId) -> Option<Vec<usize>> {
         self.network.type_of(edge).shape()
     }
 
     /// The group that computes an edge, directly or through views.
     fn computes(&self, edge: EdgeId) -> Option<usize> {
-        let root = self.views.get(&edge).map_or(edge, |view| view.root);
+        let root = self.views.get(&edge).map_or(edge, |view| view.source);
         self.network.graph().producer(root).and_then(|node| self.group_of.get(&node).copied())
     }
 
@@ -142,15 +163,20 @@ impl Grouper<'_> {
         if view && self.as_views(id, node, &shapes) {
             return;
         }
+        if matches!(node.operator_name(), "Gather" | "Pad") {
+            return match tables::serves(self.network, node, &self.views) {
+                Ok(()) => {
+                    let order = self.padded_order(node, &shapes[0]);
+                    self.begin(id, node, GroupKind::Pointwise, &shapes[0], order);
+                }
+                Err(why) => self.alone(id, node, why),
+            };
+        }
         if !self.has_kernel_formats(node) {
             return self.alone(id, node, "kernels do not have its formats");
         }
         match node.kind() {
-            Kind::Anchor(Anchor::MatMul | Anchor::Gemm) => match super::product::serves(self.network, node, &self.views) {
-                Ok(()) => self.begin(id, node, GroupKind::Product, &shapes[0]),
-                Err(why) => self.alone(id, node, &why),
-            },
-            Kind::Anchor(_) => self.alone(id, node, "no kernel serves convolutions and the like yet"),
+            _ if self.begins(node) => self.product(id, node, &shapes[0]),
             Kind::Pointwise(_) if shapes.len() > 1 || node.operator_name() == "Dropout" => {
                 self.alone(id, node, "kernels have neither a mask of it nor its form in training");
             }
@@ -166,23 +192,55 @@ impl Grouper<'_> {
                 Some(axis) => self.rows(id, node, axis),
                 None => self.alone(id, node, "kernels have functions of rows along the last axes alone"),
             },
+            Kind::View if node.operator_name() == "Identity" => {
+                let order = self.other_order(node, shapes[0].len());
+                self.begin(id, node, GroupKind::Copy, &shapes[0], order);
+            }
+            Kind::View if node.operator_name() == "Concat" => self.place(id, node, &shapes[0]),
             Kind::View if COPIED.contains(&node.operator_name()) => {
                 let shape = self.copied_shape(node, &shapes[0]);
-                self.begin(id, node, GroupKind::Copy, &shape);
+                let order = self.copied_order(node, shape.len());
+                self.begin(id, node, GroupKind::Copy, &shape, order);
             }
             kind => self.alone(id, node, &format!("no kernel serves operators of the kind {}", kind.word())),
         }
     }
 
+    /// Whether a node begins a kernel with an accumulator. A reduction is a pool only of images that lie as pools want them.
+    pub fn begins(&self, node: &Node) -> bool {
+        let lies = || node.inputs[0].and_then(|edge| self.views.get(&edge)).is_some_and(windows::lie_last);
+        product::begins(self.network, node) && (!matches!(node.kind(), Kind::Reduction(_)) || lies())
+    }
+
+    fn product(&mut self, id: NodeId, node: &Node, shape: &[usize]) {
+        let images = !matches!(node.kind(), Kind::Anchor(Anchor::MatMul | Anchor::Gemm));
+        let order = if images { channels_last(shape.len()) } else { (0..shape.len()).collect() };
+        match product::product(self.network, node, &self.views) {
+            Ok(_) => self.begin(id, node, GroupKind::Product, shape, order),
+            Err(Obstacle::Layout(input)) if !self.was_copied(node.inputs[input]) => {
+                // Another input may lie in the wrong order, too; then the next grouping wishes for that.
+                self.wishes.insert(Wish::ChannelsLast(id, input));
+                self.begin(id, node, GroupKind::Product, shape, order);
+            }
+            Err(why) => self.alone(id, node, &why.to_string()),
+        }
+    }
+
+    /// Whether an edge is a copy into another order.
+    pub fn was_copied(&self, edge: Option<EdgeId>) -> bool {
+        let producer = edge.and_then(|edge| self.network.graph().producer(edge));
+        producer.is_some_and(|id| self.network.graph().node(id).operator_name() == "Identity")
+    }
+
     /// Makes the outputs views of the input's memory, if strides can say so and none has to have memory of its own.
     fn as_views(&mut self, id: NodeId, node: &Node, shapes: &[Vec<usize>]) -> bool {
         let Some(input) = node.inputs.first().copied().flatten() else { return false };
-        let Some(from) = self.views.get(&input).cloned() else { return false };
+        let Some(from) = self.views.get(&input).cloned().filter(|_| node.operator_name() != "Identity") else { return false };
         let constants: Vec<_> = node.inputs.iter().map(|edge| edge.and_then(|edge| self.network.value_of(edge))).collect();
         let output = |(i, shape): (usize, &Vec<usize>)| from.behind(node, i, shape, &constants);
         let Some(views) = shapes.iter().enumerate().map(output).collect::<Option<Vec<View>>>() else { return false };
         // What a caller gets lies in order, in memory of the network's own.
-        let given = self.network.graph().producer(from.root).is_none();
+        let given = self.network.graph().producer(from.source).is_none();
         if node.outputs.iter().zip(&views).any(|(edge, view)| self.forced.contains(edge) && (given || !view.is_contiguous())) {
             return false;
         }
@@ -195,44 +253,41 @@ impl Grouper<'_> {
     fn copied_shape(&self, node: &Node, shape: &[usize]) -> Vec<usize> {
         let from = node.inputs.first().copied().flatten().and_then(|edge| self.views.get(&edge));
         let constants: Vec<_> = node.inputs.iter().map(|edge| edge.and_then(|edge| self.network.value_of(edge))).collect();
+        if let (true, Some(from)) = (node.operator_name().contains("Depth"), from) {
+            return from.blocks(node).map_or_else(|| shape.to_vec(), |blocks| blocks.shape());
+        }
         match from {
             Some(from) if from.behind(node, 0, shape, &constants).is_none() => from.shape(),
             _ => shape.to_vec(),
         }
     }
 
-    fn own_memory(&mut self, node: &Node) {
-        for edge in &node.outputs {
-            if let Some(shape) = self.shape(*edge) {
-                let view = self.as_read(node, *edge, &shape).unwrap_or_else(|| View::whole(*edge, &shape));
-                self.views.insert(*edge, view);
-            }
-        }
-    }
-
     /// The memory of a product's result in the order of its only reader, a transposition, if the kernel can write it so.
-    fn as_read(&self, node: &Node, edge: EdgeId, shape: &[usize]) -> Option<View> {
+    pub fn as_read(&self, node: &Node, edge: EdgeId, shape: &[usize]) -> Option<View> {
         let [reader] = self.users[edge.index()][..] else { return None };
         let reader = self.network.graph().node(reader);
-        let plain =
-            matches!(node.kind(), Kind::Anchor(_)) && reader.operator_name() == "Transpose" && !self.forced.contains(&edge);
+        let plain = matches!(node.kind(), Kind::Anchor(Anchor::MatMul | Anchor::Gemm))
+            && reader.operator_name() == "Transpose"
+            && !self.forced.contains(&edge);
         let order = layout::permutation(reader.attributes.ints("perm"), shape.len()).ok().filter(|_| plain)?;
         let read: Vec<usize> = order.iter().map(|axis| shape[*axis]).collect();
         let mut dims: Vec<(usize, usize)> = shape.iter().map(|extent| (*extent, 0)).collect();
         order.iter().zip(strides(&read)).for_each(|(axis, stride)| dims[*axis].1 = stride);
-        let view = View { root: edge, offset: 0, dims };
-        let space = super::product::matrices(self.network, node, &self.views).ok()?.space;
+        let view = View { root: edge, source: edge, offset: 0, dims };
+        let space = product::product(self.network, node, &self.views).ok()?.space;
         match space.place(&view, DType::F32) {
             Placement::Operand { operand, .. } if operand.axes.contains(M | N) && operand.order == Order::RowMajor => Some(view),
             _ => None,
         }
     }
 
-    fn begin(&mut self, id: NodeId, node: &Node, kind: GroupKind, shape: &[usize]) {
+    pub fn begin(&mut self, id: NodeId, node: &Node, kind: GroupKind, shape: &[usize], order: Vec<usize>) {
         for edge in node.inputs.iter().flatten() {
             if self.computes(*edge).is_some() {
                 let why = match kind {
+                    GroupKind::Product if windows::pools(self.network, node) => "a pool reads many of its elements for one",
                     GroupKind::Product => "a product reads all of it before it computes an element",
+                    GroupKind::Place => "its reader sees it beside other tensors",
                     GroupKind::Copy => "a copy into another order reads it elsewhere",
                     GroupKind::Rows(_) => "a function of rows reads whole rows, which lie in several tiles of a product",
                     GroupKind::Pointwise => "its reader computes another shape",
@@ -242,18 +297,18 @@ impl Grouper<'_> {
             }
         }
         self.group_of.insert(id, self.groups.len());
-        self.groups.push(Group { kind, nodes: vec![id], shape: shape.to_vec() });
-        self.own_memory(node);
+        self.groups.push(Group { kind, nodes: vec![id], shape: shape.to_vec(), order });
+        self.own_memory(self.groups.len() - 1, node);
     }
 
-    fn alone(&mut self, id: NodeId, node: &Node, why: &str) {
-        self.begin(id, node, GroupKind::Alone(why.to_owned()), &[]);
+    pub fn alone(&mut self, id: NodeId, node: &Node, why: &str) {
+        self.begin(id, node, GroupKind::Alone(why.to_owned()), &[], Vec::new());
     }
 
     fn join(&mut self, group: usize, id: NodeId, node: &Node) {
         self.group_of.insert(id, group);
         self.groups[group].nodes.push(id);
-        self.own_memory(node);
+        self.own_memory(group, node);
     }
 
     /// The groups that a group depends on, directly.
@@ -303,7 +358,7 @@ impl Grouper<'_> {
     /// the axes that they went over.
     fn reads_moved(&self, node: &Node, group: usize) -> bool {
         let own = node.inputs.iter().flatten().filter(|edge| self.computes(**edge) == Some(group));
-        let moved = |edge: &EdgeId| self.views.get(edge).is_some_and(|view| view.root != *edge);
+        let moved = |edge: &EdgeId| self.views.get(edge).is_some_and(|view| view.source != *edge);
         let fits = |edge: &EdgeId| self.shape(*edge).is_some_and(|shape| self.fits(group, &shape));
         own.clone().any(moved) || own.clone().any(|edge| !fits(edge))
     }
@@ -329,7 +384,7 @@ impl Grouper<'_> {
         for (group, edge) in self.sources(node) {
             let obstacle = match &self.groups[group].kind {
                 GroupKind::Alone(_) => Some("no kernel computes it"),
-                GroupKind::Copy => Some("a copy writes it"),
+                GroupKind::Copy | GroupKind::Place => Some("a copy writes it"),
                 _ if !self.fits(group, shape) => Some("its reader computes another shape"),
                 _ => self.obstacle(group, node),
             };
@@ -344,14 +399,23 @@ impl Grouper<'_> {
                 }
             }
         }
-        self.begin(id, node, GroupKind::Pointwise, shape);
+        let order = self.order_of(node, shape);
+        self.begin(id, node, GroupKind::Pointwise, shape, order);
+    }
+
+    /// The order of a result in memory: that of images, if an operand lies like that, else that of the axes.
+    fn order_of(&self, node: &Node, shape: &[usize]) -> Vec<usize> {
+        let last = channels_last(shape.len());
+        let lies = |edge: &EdgeId| self.views.get(edge).is_some_and(|view| view.shape() == shape && view.order() == last);
+        if node.inputs.iter().flatten().any(lies) { last } else { (0..shape.len()).collect() }
     }
 
     /// Takes in groups of pointwise nodes that the group reads, where no other kernel has to run in between.
     fn absorb(&mut self, group: usize) {
         for other in self.needs(group) {
-            let Group { kind, nodes, shape } = &self.groups[other];
-            let same = *kind == GroupKind::Pointwise && *shape == self.groups[group].shape;
+            let Group { kind, nodes, shape, order } = &self.groups[other];
+            let to = &self.groups[group];
+            let same = *kind == GroupKind::Pointwise && *shape == to.shape && *order == to.order;
             let short = nodes.len() + self.groups[group].nodes.len() <= MOST_NODES;
             let few = self.loads(other) + self.loads(group) <= MOST_LOADS;
             let graph = self.network.graph();
@@ -369,8 +433,9 @@ impl Grouper<'_> {
     fn rows(&mut self, id: NodeId, node: &Node, axis: usize) {
         let Some(shape) = node.inputs.first().copied().flatten().and_then(|edge| self.shape(edge)) else { return };
         for (group, edge) in self.sources(node) {
-            let Group { kind, shape: own, .. } = &self.groups[group];
+            let Group { kind, shape: own, order, .. } = &self.groups[group];
             let obstacle = match kind {
+                _ if !order.is_sorted() => Some("its rows do not lie side by side"),
                 GroupKind::Pointwise if *own == shape => self.obstacle(group, node),
                 GroupKind::Rows(other) if *other == axis && *own == shape => self.obstacle(group, node),
                 GroupKind::Product => Some("a function of rows reads whole rows, which lie in several tiles of a product"),
@@ -388,7 +453,8 @@ impl Grouper<'_> {
                 }
             }
         }
-        self.begin(id, node, GroupKind::Rows(axis), &shape);
+        let order = (0..shape.len()).collect();
+        self.begin(id, node, GroupKind::Rows(axis), &shape, order);
     }
 
     /// The groups in an order in which they can run.
@@ -404,6 +470,6 @@ impl Grouper<'_> {
             order.push(next);
         }
         let groups = order.into_iter().map(|group| self.groups[group].clone()).filter(|group| !group.nodes.is_empty()).collect();
-        Grouping { groups, views: self.views, reasons: self.reasons, free: self.free }
+        Grouping { groups, views: self.views, reasons: self.reasons, free: self.free, wishes: self.wishes }
     }
 }

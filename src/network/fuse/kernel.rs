@@ -7,12 +7,12 @@ use super::view::View;
 use crate::build::{Builder, Epilogue, Expr};
 use crate::dtype::{DType, ValueType};
 use crate::gemm::Gemm;
-use crate::ir::Order;
 use crate::ir::axes::{M, N};
+use crate::ir::{Order, Side};
 use crate::network::format::Format;
 use crate::network::graph::{EdgeId, Node, NodeId, Source};
 use crate::network::network::Network;
-use crate::network::operator::{Anchor, Kind, Normalisation, Reduction};
+use crate::network::operator::{Anchor, Kind, Normalisation, Reduction, Spread};
 use crate::problem::{Operation, Shape};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -58,10 +58,10 @@ pub(super) struct Parts<'a> {
 }
 
 /// The loads of a kernel under construction: each tensor once.
-struct Loads<'a, 'g> {
-    parts: &'a Parts<'a>,
-    space: &'a Space,
-    builder: &'g Builder,
+pub(super) struct Loads<'a, 'g> {
+    pub parts: &'a Parts<'a>,
+    pub space: &'a Space,
+    pub builder: &'g Builder,
     values: RefCell<HashMap<EdgeId, Expr<'g>>>,
     accesses: &'a RefCell<Vec<Access>>,
     loaded: RefCell<HashMap<String, (String, Expr<'g>)>>,
@@ -86,7 +86,17 @@ impl<'g> Loads<'_, 'g> {
         self.load(&view, dtype)
     }
 
-    fn load(&self, view: &View, dtype: DType) -> Option<Expr<'g>> {
+    /// An element of the memory of a tensor, at a place that the kernel computes.
+    pub fn element(&self, view: &View, dtype: DType, place: Expr<'g>) -> Expr<'g> {
+        let name = format!("t{}", self.accesses.borrow().len());
+        let (offset, ld, batch_stride) = (0, None, None);
+        let access = Access { name: name.clone(), edge: view.root, dtype, offset, ld, batch_stride, written: false };
+        self.accesses.borrow_mut().push(access);
+        self.builder.gather(&name, dtype, place)
+    }
+
+    /// The value of a tensor that lies in memory.
+    pub fn load(&self, view: &View, dtype: DType) -> Option<Expr<'g>> {
         let place = self.space.place(view, dtype);
         let known = format!("{view:?}{dtype}");
         if let Some((_, value)) = self.loaded.borrow().get(&known) {
@@ -115,8 +125,10 @@ impl<'g> Loads<'_, 'g> {
 /// If it cannot be said as an epilogue: why. A group that was formed can.
 pub(super) fn kernel(group: &Group, parts: &Parts<'_>) -> Result<Kernel, String> {
     let graph = parts.network.graph();
-    let anchor = group.nodes.iter().map(|id| graph.node(*id)).find(|node| matches!(node.kind(), Kind::Anchor(_)));
-    let product = anchor.map(|node| product::matrices(parts.network, node, parts.views)).transpose()?;
+    let mut nodes = group.nodes.iter().map(|id| graph.node(*id));
+    let anchor = nodes.find(|node| group.kind == GroupKind::Product && product::begins(parts.network, node));
+    let product = anchor.map(|node| product::product(parts.network, node, parts.views)).transpose();
+    let product = product.map_err(|obstacle| obstacle.to_string())?;
     let space = match &product {
         Some(product) => product.space.clone(),
         None => tensor_space(group, parts),
@@ -157,7 +169,7 @@ pub(super) fn kernel(group: &Group, parts: &Parts<'_>) -> Result<Kernel, String>
             let value = loads.values.borrow().get(edge).copied();
             let format = parts.network.type_of(*edge).format.dtype();
             match (value, format) {
-                (Some(value), Some(dtype)) => store(e, *edge, value, dtype, parts, &space, &accesses),
+                (Some(value), Some(dtype)) if store(e, *edge, value, dtype, parts, &space, &accesses).is_some() => {}
                 _ => *fault.borrow_mut() = Some(format!("{} has no value", graph.edge(*edge).name)),
             }
         }
@@ -170,7 +182,10 @@ pub(super) fn kernel(group: &Group, parts: &Parts<'_>) -> Result<Kernel, String>
         Some(product) => (product.operation, product.shape),
         None => (Operation::Pointwise { dtype: DType::F32, order: Order::RowMajor }, space.extents()),
     };
-    let gemm = Gemm::of(operation, &epilogue);
+    // Weights may be fetched before the kernel in front is done.
+    let given = |name: &str| accesses.borrow().iter().any(|a| a.name == name && graph.constant(a.edge).is_some());
+    let sides = [Side::A, Side::B].into_iter().filter(|side| operation.multiplies() && given(side.name()));
+    let gemm = Gemm::of(operation, &epilogue).constant_operands(sides);
     Ok(Kernel { nodes: group.nodes.clone(), gemm, shape, accesses: accesses.into_inner() })
 }
 
@@ -179,7 +194,9 @@ fn tensor_space(group: &Group, parts: &Parts<'_>) -> Space {
     let graph = parts.network.graph();
     let columns = if let GroupKind::Rows(axis) = group.kind { Some(axis) } else { None };
     let own: Vec<EdgeId> = group.nodes.iter().flat_map(|id| graph.node(*id).outputs.iter().copied()).collect();
-    let mut views = vec![(View::whole(EdgeId::new(0), &group.shape), DType::F32)];
+    let written = own.iter().filter_map(|edge| parts.views.get(edge)?.reshaped(&group.shape));
+    let mut views: Vec<(View, DType)> = written.map(|view| (view, DType::F32)).collect();
+    let written = views.len();
     for id in &group.nodes {
         let node = graph.node(*id);
         for (index, edge) in node.inputs.iter().enumerate() {
@@ -190,17 +207,22 @@ fn tensor_space(group: &Group, parts: &Parts<'_>) -> Space {
             }
         }
     }
-    Space::for_tensors(&group.shape, &views, columns)
+    Space::for_tensors(&group.shape, &views, written, columns)
 }
 
 /// An operand with the axes that it lies along: a vector of channels among the others.
 fn spread(node: &Node, index: usize, view: &View, shape: &[usize]) -> Option<View> {
-    let Some(pointwise) = node.expression() else { return Some(view.clone()) };
-    if pointwise.spread == crate::network::operator::Spread::Numpy || index == 0 || view.dims.len() != 1 {
+    let along = match (node.expression(), node.kind()) {
+        (Some(pointwise), _) => pointwise.spread,
+        // The bias.
+        (None, Kind::Anchor(Anchor::Conv)) => Spread::Channel,
+        _ => Spread::Numpy,
+    };
+    if along == Spread::Numpy || index == 0 || view.dims.len() != 1 {
         return Some(view.clone());
     }
-    let axis = match pointwise.spread {
-        crate::network::operator::Spread::Channel => 1,
+    let axis = match along {
+        Spread::Channel => 1,
         _ => crate::network::meaning::axis(node.attributes.int_or("axis", 1), shape.len()).ok()?,
     };
     let mut dims = vec![(1, 0); shape.len()];
@@ -217,14 +239,21 @@ fn say<'g>(node: &Node, loads: &Loads<'_, 'g>, product: Option<&Product>) -> Opt
         loads.value(edge, |view| spread(node, index, view, shape))
     };
     let format = |edge: EdgeId| loads.parts.network.type_of(edge).format;
+    let accumulator = || {
+        Some(match product?.operation.accumulator() {
+            ValueType::F64 => e.acc_f64(),
+            ValueType::I32 => e.acc_i32(),
+            ValueType::F32 | ValueType::Bool => e.acc(),
+        })
+    };
     match node.kind() {
+        Kind::Pooling | Kind::Reduction(_) if product.is_some() => Some(vec![accumulator()?]),
+        Kind::Anchor(Anchor::Conv) => Some(vec![match node.inputs.get(2).copied().flatten() {
+            Some(_) => accumulator()? + input(2)?,
+            None => accumulator()?,
+        }]),
         Kind::Anchor(anchor) => {
-            let dtype = product?.operation.dtype();
-            let acc = match dtype.value_type() {
-                ValueType::F64 => e.acc_f64(),
-                ValueType::I32 => e.acc_i32(),
-                ValueType::F32 | ValueType::Bool => e.acc(),
-            };
+            let acc = accumulator()?;
             if anchor != Anchor::Gemm {
                 return Some(vec![acc]);
             }
@@ -276,14 +305,16 @@ fn say<'g>(node: &Node, loads: &Loads<'_, 'g>, product: Option<&Product>) -> Opt
             let constants: Vec<_> =
                 node.inputs.iter().map(|edge| edge.and_then(|edge| loads.parts.network.value_of(edge))).collect();
             // A shape that strides cannot say is that of a copy in order.
-            let moved = view.behind(node, 0, shape, &constants).unwrap_or_else(|| view.clone());
+            let blocks = if node.operator_name().contains("Depth") { view.blocks(node) } else { None };
+            let moved = blocks.or_else(|| view.behind(node, 0, shape, &constants)).unwrap_or_else(|| view.clone());
             Some(vec![loads.load(&moved, format(x).dtype()?)?])
         }
+        Kind::Opaque if matches!(node.operator_name(), "Gather" | "Pad") => Some(vec![super::tables::say(node, loads)?]),
         _ => None,
     }
 }
 
-/// Stores an edge in its own memory: a matrix, or a vector of what rows come to.
+/// Stores an edge in its own memory: a matrix, or a vector of what rows come to. `None` if no kernel writes there.
 fn store<'g>(
     e: &'g Builder,
     edge: EdgeId,
@@ -292,25 +323,28 @@ fn store<'g>(
     parts: &Parts<'_>,
     space: &Space,
     accesses: &RefCell<Vec<Access>>,
-) {
+) -> Option<()> {
     let name = format!("y{}", accesses.borrow().len());
     let Shape { m, n, batch, .. } = space.extents();
     let elements = parts.network.type_of(edge).shape().map_or(0, |shape| shape.iter().product());
     let is_vector = elements != m * n * batch;
-    let placed = parts.views.get(&edge).filter(|view| !view.is_contiguous()).map(|view| space.place(view, dtype));
-    let (ld, batch_stride) = if let Some(Placement::Operand { ld, batch_stride, .. }) = placed {
-        // In the order that its reader asks for.
-        e.store(&name, value, dtype);
-        (ld, batch_stride)
-    } else if is_vector {
+    let (mut offset, mut root) = (0, edge);
+    let (ld, batch_stride) = if is_vector {
         let operand = dtype.over(M);
         e.store(&name, value, if batch > 1 { operand.batched() } else { operand });
         (None, (batch > 1).then_some(m))
     } else {
-        e.store(&name, value, dtype);
-        (Some(n.max(1)), (batch > 1).then_some(m * n))
+        // A copy has the shape of what it copies.
+        let view = parts.views.get(&edge)?.reshaped(&space.shape)?;
+        offset = view.offset;
+        root = view.root;
+        let (order, ld, batch_stride) = space.written(&view)?;
+        let operand = crate::ir::Operand::from(dtype);
+        e.store(&name, value, if order == Order::RowMajor { operand } else { operand.column_major() });
+        (Some(ld.max(1)), (batch > 1).then_some(batch_stride))
     };
-    accesses.borrow_mut().push(Access { name, edge, dtype, offset: 0, ld, batch_stride, written: true });
+    accesses.borrow_mut().push(Access { name, edge: root, dtype, offset, ld, batch_stride, written: true });
+    Some(())
 }
 
 impl Kernel {

@@ -17,14 +17,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod concat;
 mod explain;
 mod group;
 mod kernel;
+mod layout;
 mod memory;
 mod product;
 mod run;
 mod space;
+mod tables;
 mod view;
+mod windows;
 
 pub use kernel::{Access, Kernel};
 pub use memory::{MemoryPlan, Place};
@@ -94,11 +98,15 @@ impl Network {
         if let Some(symbol) = self.symbols().first() {
             return Err(FuseError::Unbound(symbol.to_string()));
         }
-        let (network, simplified) = self.simplified();
-        // A tensor that a kernel cannot read in place has to be copied: found by trying, at most once for each edge.
+        let (mut network, simplified) = self.simplified();
+        // A tensor that a kernel cannot read in place has to be copied: found by trying, at most once for each edge and reader.
         let mut forced: HashSet<EdgeId> = outputs_in_order(&network);
         loop {
             let grouping = group::group(&network, forced.clone());
+            if !grouping.wishes.is_empty() {
+                network = layout::granted(&network, &grouping.wishes, &mut forced);
+                continue;
+            }
             let stuck = stuck_operands(&network, &grouping, &forced);
             if stuck.is_empty() {
                 return Fused::of(network, grouping, simplified);
@@ -119,18 +127,18 @@ fn stuck_operands(network: &Network, grouping: &Grouping, forced: &HashSet<EdgeI
     let nodes = alone.flat_map(|group| &group.nodes).map(|id| network.graph().node(*id));
     let products = nodes.filter(|node| matches!(node.kind(), super::operator::Kind::Anchor(_)));
     let edges = products.flat_map(|node| node.inputs.iter().flatten().copied());
-    let moved = |edge: &EdgeId| grouping.views.get(edge).is_some_and(|view| !view.is_contiguous() && view.root != *edge);
+    let moved = |edge: &EdgeId| grouping.views.get(edge).is_some_and(|view| !view.is_contiguous() && view.source != *edge);
     edges.filter(|edge| moved(edge) && !forced.contains(edge)).collect()
 }
 
 impl Fused {
     fn of(network: Network, grouping: Grouping, simplified: Simplified) -> Result<Fused, FuseError> {
-        let Grouping { groups, views, reasons, free } = grouping;
+        let Grouping { groups, views, reasons, free, .. } = grouping;
         let mut group_of: HashMap<NodeId, usize> = HashMap::new();
         for (index, group) in groups.iter().enumerate() {
             group_of.extend(group.nodes.iter().map(|node| (*node, index)));
         }
-        let root = |edge: EdgeId| views.get(&edge).map_or(edge, |view| view.root);
+        let root = |edge: EdgeId| views.get(&edge).map_or(edge, |view| view.source);
         // An edge is kept if a caller gets it, or a node of another group reads it or a view of it.
         let mut kept: HashSet<EdgeId> = network.graph().outputs().iter().map(|(_, edge)| root(*edge)).collect();
         for (id, node) in network.graph().nodes() {
@@ -149,6 +157,7 @@ impl Fused {
         let mut steps = Vec::new();
         for group in &groups {
             steps.push(match &group.kind {
+                GroupKind::Place => continue,
                 GroupKind::Alone(why) => Step::Node { node: group.nodes[0], why: why.clone() },
                 _ => {
                     let built = kernel::kernel(group, &parts);

@@ -1,16 +1,16 @@
-//! The products that begin a kernel: their operands as matrices with strides.
-//!
-//! A convolution becomes a kernel here: by another function like [`matrices`], and its line in [`serves`].
+//! The products that begin a kernel: their operands as matrices with strides. Convolutions and pools are in a file of their
+//! own.
 
-use super::space::Space;
+use super::space::{Space, matrix};
 use super::view::{View, collapsed};
+use super::windows;
 use crate::dtype::DType;
-use crate::ir::Order;
 use crate::network::graph::{EdgeId, Node};
 use crate::network::network::Network;
 use crate::network::operator::{Anchor, Kind};
 use crate::problem::{Layout, Operation, Shape};
 use std::collections::HashMap;
+use std::fmt;
 
 /// An operand with its strides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,30 +20,74 @@ pub(super) struct Matrix {
     pub batch_stride: usize,
 }
 
-/// A product as a kernel computes it.
+/// A product, or what else makes an accumulator, as a kernel computes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Product {
     pub operation: Operation,
     pub space: Space,
     pub shape: Shape,
-    pub operands: [Matrix; 2],
+    /// `a`, and `b` of a product.
+    pub operands: Vec<Matrix>,
 }
 
-/// Whether a kernel serves a product: if not, why.
-pub(super) fn serves(network: &Network, node: &Node, views: &HashMap<EdgeId, View>) -> Result<(), String> {
-    matrices(network, node, views).map(drop)
+/// Why no kernel serves a product.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// An input lies in another order than kernels read. A copy in their order has a kernel.
+    Layout(usize),
+    /// Any other reason.
+    Other(String),
 }
 
-/// Order and leading dimension of a matrix with these strides.
-fn matrix(rows: usize, columns: usize, [row, column]: [usize; 2]) -> Option<(Order, usize)> {
-    match (row, column) {
-        (row, 0 | 1) if column == 1 || columns == 1 => {
-            (rows == 1 || row >= columns).then_some((Order::RowMajor, if rows == 1 { columns } else { row }))
+impl From<String> for Obstacle {
+    fn from(why: String) -> Obstacle {
+        Obstacle::Other(why)
+    }
+}
+
+impl From<&str> for Obstacle {
+    fn from(why: &str) -> Obstacle {
+        Obstacle::Other(why.to_owned())
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Obstacle::Layout(input) => write!(f, "its input {input} lies in an order that kernels do not read"),
+            Obstacle::Other(why) => f.write_str(why),
         }
-        (0 | 1, column) if row == 1 || rows == 1 => {
-            (columns == 1 || column >= rows).then_some((Order::ColumnMajor, column.max(rows)))
-        }
-        _ => None,
+    }
+}
+
+/// An input of a node that kernels would read: where it lies, and its format.
+pub(super) fn operand(
+    network: &Network,
+    node: &Node,
+    views: &HashMap<EdgeId, View>,
+    index: usize,
+) -> Result<(View, DType), &'static str> {
+    let edge = node.inputs.get(index).copied().flatten().ok_or("it lacks an operand")?;
+    let view = views.get(&edge).ok_or("the shape of an operand is not known")?;
+    let dtype = network.type_of(edge).format.dtype().ok_or("kernels do not have its format")?;
+    Ok((view.clone(), dtype))
+}
+
+/// Whether a node begins a kernel with an accumulator.
+pub(super) fn begins(network: &Network, node: &Node) -> bool {
+    matches!(node.kind(), Kind::Anchor(_)) || windows::pools(network, node)
+}
+
+/// What a node that [begins](begins) a kernel computes.
+///
+/// # Errors
+/// If no kernel serves it: why.
+pub(super) fn product(network: &Network, node: &Node, views: &HashMap<EdgeId, View>) -> Result<Product, Obstacle> {
+    match node.kind() {
+        Kind::Anchor(Anchor::MatMul | Anchor::Gemm) => Ok(matrices(network, node, views)?),
+        Kind::Anchor(Anchor::Conv) => windows::convolution(network, node, views),
+        Kind::Anchor(Anchor::Other) => Err("no kernel serves such a product yet".into()),
+        _ => windows::pool(network, node, views),
     }
 }
 
@@ -51,19 +95,14 @@ fn matrix(rows: usize, columns: usize, [row, column]: [usize; 2]) -> Option<(Ord
 ///
 /// # Errors
 /// If its operands are not matrices with strides that a kernel takes: why.
-pub(super) fn matrices(network: &Network, node: &Node, views: &HashMap<EdgeId, View>) -> Result<Product, String> {
-    let operand = |index: usize| {
-        let edge = node.inputs.get(index).copied().flatten().ok_or("it lacks an operand")?;
-        let view = views.get(&edge).ok_or("the shape of an operand is not known")?;
-        let dtype = network.type_of(edge).format.dtype().ok_or("kernels do not have its format")?;
-        Ok::<(View, DType), &str>((view.clone(), dtype))
-    };
+fn matrices(network: &Network, node: &Node, views: &HashMap<EdgeId, View>) -> Result<Product, String> {
+    let operand = |index| operand(network, node, views, index);
     let ((mut a, dtype), (mut b, other)) = (operand(0)?, operand(1)?);
     if dtype != other || matches!(dtype, DType::Bool) {
         return Err(format!("kernels have no product of {dtype} and {other}"));
     }
     let output = network.type_of(node.outputs[0]).shape().ok_or("its shape is not known")?;
-    if node.kind().word() == "anchor" && matches!(node.kind(), Kind::Anchor(Anchor::Gemm)) {
+    if matches!(node.kind(), Kind::Anchor(Anchor::Gemm)) {
         let turn = |name: &str, view: &mut View| {
             if node.attributes.flag(name) {
                 view.dims.reverse();
@@ -103,6 +142,6 @@ pub(super) fn matrices(network: &Network, node: &Node, views: &HashMap<EdgeId, V
     let operation = Operation::product(dtype, Layout::of(order_a, order_b));
     let shape = Shape { k: k.0, ..extents };
     let operands =
-        [Matrix { view: a, ld: ld_a, batch_stride: batches[0] }, Matrix { view: b, ld: ld_b, batch_stride: batches[1] }];
+        vec![Matrix { view: a, ld: ld_a, batch_stride: batches[0] }, Matrix { view: b, ld: ld_b, batch_stride: batches[1] }];
     Ok(Product { operation, space, shape, operands })
 }

@@ -78,7 +78,9 @@ impl Fused {
         let mut written: Vec<(EdgeId, Tensor)> = Vec::new();
         for access in kernel.accesses.iter().filter(|access| access.written) {
             let of = self.network.type_of(access.edge);
-            written.push((access.edge, Tensor::blank(of.format, &of.shape().unwrap_or_default())?));
+            // Other kernels may have written other parts of it.
+            let known = memory.remove(&access.edge).map_or_else(|| Tensor::blank(of.format, &of.shape().unwrap_or_default()), Ok);
+            written.push((access.edge, known?));
         }
         let mut outputs = written.iter_mut();
         let mut args = HostArgs::new();
@@ -94,7 +96,13 @@ impl Fused {
             };
             if access.written {
                 let (_, tensor) = outputs.next().ok_or_else(|| Fault::Value("an output is lost".to_owned()))?;
-                args = args.output(&access.name, strided(ArgTensor::of_bytes_mut(access.dtype, tensor.bytes_mut())));
+                args = args.output(
+                    &access.name,
+                    strided(ArgTensor::of_bytes_mut(
+                        access.dtype,
+                        &mut tensor.bytes_mut()[access.offset * access.dtype.size()..],
+                    )),
+                );
             } else {
                 let root = memory.get(&access.edge).ok_or_else(|| Fault::Value("a tensor was not computed".to_owned()))?;
                 let bytes = root.bytes().get(access.offset * access.dtype.size()..).unwrap_or_default();

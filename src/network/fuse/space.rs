@@ -5,13 +5,18 @@ use crate::build::{Builder, Expr};
 use crate::dtype::DType;
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{Operand, Order};
+use crate::network::graph::EdgeId;
 use crate::problem::Shape;
 
-/// The axes of a kernel's output in three runs: those of the batch, those of rows, those of columns.
+/// The axes of a kernel's output, in the order in which the kernel counts them, in three runs: those of the batch, those of
+/// rows, those of columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Space {
+    /// The extents as the network sees them.
     pub shape: Vec<usize>,
-    /// Where the axes of rows begin, and those of columns.
+    /// The axes as the kernel counts them.
+    order: Vec<usize>,
+    /// Where the axes of rows begin in that order, and those of columns.
     pub rows: usize,
     pub columns: usize,
 }
@@ -25,13 +30,36 @@ pub(super) enum Placement {
     Table,
 }
 
+/// Order and leading dimension of a matrix with these strides.
+pub(super) fn matrix(rows: usize, columns: usize, [row, column]: [usize; 2]) -> Option<(Order, usize)> {
+    match (row, column) {
+        (row, 0 | 1) if column == 1 || columns == 1 => {
+            (rows == 1 || row >= columns).then_some((Order::RowMajor, if rows == 1 { columns } else { row }))
+        }
+        (0 | 1, column) if row == 1 || rows == 1 => {
+            (columns == 1 || column >= rows).then_some((Order::ColumnMajor, column.max(rows)))
+        }
+        _ => None,
+    }
+}
+
 impl Space {
     pub fn new(shape: &[usize], rows: usize, columns: usize) -> Space {
-        Space { shape: shape.to_vec(), rows, columns }
+        Space::ordered(shape, (0..shape.len()).collect(), rows, columns)
+    }
+
+    /// A space that counts the axes in another order.
+    pub fn ordered(shape: &[usize], order: Vec<usize>, rows: usize, columns: usize) -> Space {
+        Space { shape: shape.to_vec(), order, rows, columns }
     }
 
     fn extent(&self, from: usize, to: usize) -> usize {
-        self.shape[from..to].iter().product()
+        self.order[from..to].iter().map(|axis| self.shape[*axis]).product()
+    }
+
+    /// Extents and strides of a tensor in the kernel's order.
+    fn dims(&self, view: &View) -> Vec<(usize, usize)> {
+        self.order.iter().map(|axis| view.dims[*axis]).collect()
     }
 
     /// Rows, columns and batch, without K.
@@ -40,11 +68,24 @@ impl Space {
         Shape::matrix(self.extent(self.rows, self.columns), self.extent(self.columns, self.shape.len())).batched(batch)
     }
 
+    /// The strides of a tensor along batch, rows and columns, if each has one: 0 where nothing varies.
+    fn strides(&self, view: &View) -> Option<[usize; 3]> {
+        let dims = self.dims(view);
+        let part = |from: usize, to: usize| collapsed(&dims[from..to]);
+        Some([part(0, self.rows)?, part(self.rows, self.columns)?, part(self.columns, self.shape.len())?])
+    }
+
+    /// The order, leading dimension and batch stride of a matrix that a kernel writes there, if it can.
+    pub fn written(&self, view: &View) -> Option<(Order, usize, usize)> {
+        let [batch, row, column] = self.strides(view)?;
+        let Shape { m, n, .. } = self.extents();
+        let (order, ld) = matrix(m, n, [row, column])?;
+        Some((order, ld, batch))
+    }
+
     /// How a tensor of these axes, stretched to the space, is read.
     pub fn place(&self, view: &View, dtype: DType) -> Placement {
-        let part = |from: usize, to: usize| collapsed(&view.dims[from..to]);
-        let strides = (part(0, self.rows), part(self.rows, self.columns), part(self.columns, self.shape.len()));
-        let (Some(batch), Some(row), Some(column)) = strides else { return Placement::Table };
+        let Some([batch, row, column]) = self.strides(view) else { return Placement::Table };
         let Shape { m, n, .. } = self.extents();
         let (axes, order, ld) = match (row, column) {
             (0, 0) => (Axes::NONE, Order::RowMajor, None),
@@ -59,9 +100,20 @@ impl Space {
         Placement::Operand { operand: Operand { dtype, axes, order }, ld, batch_stride }
     }
 
+    /// A coordinate of the output along one of the network's axes.
+    pub fn coordinate<'g>(&self, e: &'g Builder, axis: usize) -> Expr<'g> {
+        let mut strides = vec![(1, 0); self.shape.len()];
+        strides[axis] = (self.shape[axis], 1);
+        // A tensor whose elements say how far along the axis they are.
+        let dims = self.shape.iter().zip(strides).map(|(extent, (_, stride))| (*extent, stride)).collect();
+        let (root, source) = (EdgeId::new(0), EdgeId::new(0));
+        self.index(e, &View { root, source, offset: 0, dims })
+    }
+
     /// The place of an element in the root's memory, from the coordinates of the output.
     pub fn index<'g>(&self, e: &'g Builder, view: &View) -> Expr<'g> {
         let mut sum: Option<Expr<'g>> = None;
+        let dims = self.dims(view);
         let runs = [(0, self.rows), (self.rows, self.columns), (self.columns, self.shape.len())];
         for (run, (from, to)) in runs.into_iter().enumerate() {
             let mut inner = 1usize;
@@ -69,11 +121,11 @@ impl Space {
             let mut at = to;
             while at > from {
                 let mut begin = at - 1;
-                while begin > from && collapsed(&view.dims[begin - 1..at]).is_some() {
+                while begin > from && collapsed(&dims[begin - 1..at]).is_some() {
                     begin -= 1;
                 }
                 let extent: usize = self.extent(begin, at);
-                let stride = collapsed(&view.dims[begin..at]).unwrap_or(0);
+                let stride = collapsed(&dims[begin..at]).unwrap_or(0);
                 if stride != 0 && extent > 1 {
                     let coordinate = match run {
                         0 => e.batch(),
@@ -98,19 +150,27 @@ impl Space {
         }
     }
 
-    /// The space over a shape whose columns begin at an axis at which tensors lie best: fewest tables, then no batch,
-    /// then about a thousand columns.
-    pub fn for_tensors(shape: &[usize], views: &[(View, DType)], columns: Option<usize>) -> Space {
+    /// The space over a shape in which tensors lie best: fewest tables, then no batch, then about a thousand columns. The
+    /// first `written` are stored, so they must be no tables. Where rows are functions, `columns` says at which axis they begin,
+    /// and axes keep their order.
+    pub fn for_tensors(shape: &[usize], views: &[(View, DType)], written: usize, columns: Option<usize>) -> Space {
         const WIDTH: usize = 1024;
         let rank = shape.len();
+        let mut orders: Vec<Vec<usize>> = vec![(0..rank).collect()];
+        for order in views.iter().filter(|_| columns.is_none()).map(|(view, _)| view.order()) {
+            if !orders.contains(&order) {
+                orders.push(order);
+            }
+        }
         let mut best: Option<((usize, usize, usize), Space)> = None;
         let starts = columns.map_or(0..rank + 1, |columns| columns..columns + 1);
-        for columns in starts {
+        for (order, columns) in orders.iter().flat_map(|order| starts.clone().map(move |columns| (order, columns))) {
             for rows in 0..=columns {
-                let space = Space::new(shape, rows, columns);
+                let space = Space::ordered(shape, order.clone(), rows, columns);
                 let tables = views.iter().filter(|(view, dtype)| space.place(view, *dtype) == Placement::Table).count();
+                let lost = views[..written].iter().any(|(view, _)| space.written(view).is_none());
                 let Shape { n, batch, .. } = space.extents();
-                let key = (tables, usize::from(batch > 1), n.abs_diff(WIDTH));
+                let key = (tables + if lost { views.len() } else { 0 }, usize::from(batch > 1), n.abs_diff(WIDTH));
                 if best.as_ref().is_none_or(|(least, _)| key < *least) {
                     best = Some((key, space));
                 }
@@ -123,7 +183,6 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::graph::EdgeId;
 
     #[test]
     fn channels_are_a_vector_over_rows() {
@@ -131,7 +190,7 @@ mod tests {
         let shape = [2, 3, 4, 5];
         let (x, scale) = (View::whole(EdgeId::new(0), &shape), View::whole(EdgeId::new(1), &[3, 1, 1]));
         let scale = scale.stretched(&shape).unwrap();
-        let space = Space::for_tensors(&shape, &[(x, DType::F32), (scale.clone(), DType::F32)], None);
+        let space = Space::for_tensors(&shape, &[(x, DType::F32), (scale.clone(), DType::F32)], 1, None);
         assert_eq!((space.rows, space.columns), (1, 2));
         assert_eq!(
             space.place(&scale, DType::F32),

@@ -9,16 +9,44 @@ use crate::network::tensor::{Tensor, strides};
 pub struct View {
     /// The edge whose memory it is.
     pub root: EdgeId,
+    /// The edge that is computed there: the root, or a part of it.
+    pub source: EdgeId,
     /// Elements before the first.
     pub offset: usize,
     /// Extent and stride of each axis.
     pub dims: Vec<(usize, usize)>,
 }
 
+/// The axes of images as kernels want them: channels, the second axis, side by side.
+pub(super) fn channels_last(rank: usize) -> Vec<usize> {
+    if rank < 3 { (0..rank).collect() } else { std::iter::once(0).chain(2..rank).chain([1]).collect() }
+}
+
 impl View {
     /// All of an edge's own memory.
     pub(super) fn whole(root: EdgeId, shape: &[usize]) -> View {
-        View { root, offset: 0, dims: shape.iter().copied().zip(strides(shape)).collect() }
+        View { root, source: root, offset: 0, dims: shape.iter().copied().zip(strides(shape)).collect() }
+    }
+
+    /// All of an edge's own memory, whose elements lie along these axes, the last one side by side.
+    pub(super) fn ordered(root: EdgeId, shape: &[usize], order: &[usize]) -> View {
+        let mut view = View { root, source: root, offset: 0, dims: shape.iter().map(|extent| (*extent, 0)).collect() };
+        let inner: Vec<usize> = order.iter().map(|axis| shape[*axis]).collect();
+        order.iter().zip(strides(&inner)).for_each(|(axis, stride)| view.dims[*axis].1 = stride);
+        view
+    }
+
+    /// The axes as their elements lie in memory: the last one's side by side. Axes of extent 1 come first, unless all lie in
+    /// order.
+    pub(super) fn order(&self) -> Vec<usize> {
+        let mut axes: Vec<usize> =
+            (0..self.dims.len()).filter(|axis| self.dims[*axis].0 != 1 && self.dims[*axis].1 != 0).collect();
+        axes.sort_by_key(|axis| std::cmp::Reverse(self.dims[*axis].1));
+        if axes.is_sorted() {
+            return (0..self.dims.len()).collect();
+        }
+        let still: Vec<usize> = (0..self.dims.len()).filter(|axis| !axes.contains(axis)).collect();
+        still.into_iter().chain(axes).collect()
     }
 
     /// The extents.
@@ -32,13 +60,20 @@ impl View {
     }
 
     /// The same elements in another shape, if strides can say so.
-    fn reshaped(&self, shape: &[usize]) -> Option<View> {
+    pub(super) fn reshaped(&self, shape: &[usize]) -> Option<View> {
         if self.is_contiguous() {
-            return Some(View { offset: self.offset, ..View::whole(self.root, shape) });
+            return Some(View { offset: self.offset, source: self.source, ..View::whole(self.root, shape) });
         }
-        // Axes of extent 1 come and go, and an axis may fall apart into several.
+        // Axes of extent 1 come and go, neighbours with one stride are one axis, and an axis may fall apart into several.
+        let mut joined: Vec<(usize, usize)> = Vec::new();
+        for (extent, stride) in self.dims.iter().filter(|(extent, _)| *extent != 1) {
+            match joined.last_mut() {
+                Some(outer) if outer.1 == extent * stride => *outer = (outer.0 * extent, *stride),
+                _ => joined.push((*extent, *stride)),
+            }
+        }
         let mut dims = Vec::new();
-        let mut from = self.dims.iter().filter(|(extent, _)| *extent != 1);
+        let mut from = joined.iter();
         let mut open: Option<(usize, usize)> = None;
         for extent in shape {
             if *extent == 1 {
@@ -56,7 +91,7 @@ impl View {
             dims.push((*extent, stride * rest));
             open = (rest > 1).then_some((rest, stride));
         }
-        (open.is_none() && from.next().is_none()).then_some(View { root: self.root, offset: self.offset, dims })
+        (open.is_none() && from.next().is_none()).then_some(View { dims, ..self.clone() })
     }
 
     /// The shape with axes of extent 1 where it is stretched, of stride 0.
@@ -70,7 +105,20 @@ impl View {
                 Some((own, stride)) => (own == *extent).then_some((*extent, stride)),
             })
             .collect();
-        Some(View { root: self.root, offset: self.offset, dims: dims? })
+        Some(View { dims: dims?, ..self.clone() })
+    }
+
+    /// The pixels of `DepthToSpace` or `SpaceToDepth` with each axis that blocks join as two.
+    pub(super) fn blocks(&self, node: &Node) -> Option<View> {
+        let b = usize::try_from(node.attributes.int_or("blocksize", 0)).ok().filter(|b| *b > 0)?;
+        let [n, c, h, w] = self.shape()[..] else { return None };
+        let (split, order) = match (node.operator_name(), node.attributes.text_or("mode", "DCR")) {
+            ("SpaceToDepth", _) => ([n, c, h / b, b, w / b, b], [0, 3, 5, 1, 2, 4]),
+            (_, "CRD") => ([n, c / (b * b), b, b, h, w], [0, 1, 4, 2, 5, 3]),
+            _ => ([n, b, b, c / (b * b), h, w], [0, 3, 4, 1, 5, 2]),
+        };
+        let split = self.reshaped(&split)?;
+        Some(View { dims: order.map(|axis| split.dims[axis]).to_vec(), ..split })
     }
 
     /// The first output of a view operator, or another of a split, if strides can say so.

@@ -64,6 +64,13 @@ pub(crate) fn permutation(asked: Option<&[i64]>, rank: usize) -> Result<Vec<usiz
     }
 }
 
+/// The order that undoes another one.
+pub(crate) fn inverse(order: &[usize]) -> Vec<usize> {
+    let mut back = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(to, from)| back[*from] = to);
+    back
+}
+
 pub(crate) fn transpose(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
     let x = call.input(0)?;
     let order = permutation(call.attributes.ints("perm"), x.rank())?;

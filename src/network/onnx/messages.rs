@@ -6,6 +6,8 @@
 /// A file.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Model {
+    #[prost(int64, optional, tag = "1")]
+    pub ir_version: Option<i64>,
     #[prost(message, optional, tag = "7")]
     pub graph: Option<Graph>,
     #[prost(message, repeated, tag = "8")]
@@ -26,6 +28,8 @@ pub(super) struct OperatorSet {
 pub(super) struct Graph {
     #[prost(message, repeated, tag = "1")]
     pub node: Vec<Node>,
+    #[prost(string, optional, tag = "2")]
+    pub name: Option<String>,
     #[prost(message, repeated, tag = "5")]
     pub initializer: Vec<Tensor>,
     #[prost(message, repeated, tag = "11")]

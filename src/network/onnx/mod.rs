@@ -1,4 +1,4 @@
-//! Networks from ONNX files.
+//! Networks from ONNX files, and to them.
 //!
 //! A file of any opset is read: where an older version of an operator differs, the reader writes the newer one. What the
 //! table does not have is reported at once, every operator with the nodes that use it. A file is untrusted: nothing is
@@ -8,6 +8,7 @@ mod messages;
 mod read;
 mod tensor;
 mod upgrade;
+mod write;
 
 use super::check::NetworkDiagnostics;
 use super::custom::Operators;
@@ -112,6 +113,26 @@ impl Network {
     /// of them).
     pub fn from_onnx(bytes: &[u8], operators: &Operators) -> Result<Network, OnnxError> {
         read::network(&decode(bytes)?, operators, None)
+    }
+
+    /// The network as an ONNX model: what [`from_onnx`](Network::from_onnx) reads back, at opset 24.
+    ///
+    /// ```
+    /// use postlude::network::{Network, Operators};
+    /// use postlude::prelude::*;
+    /// let network = Network::build(|g| {
+    ///     let x = g.input("x", F32, ("batch", 3));
+    ///     g.output("y", (x + g.number(F32, 1.0)).relu());
+    /// })?;
+    /// let read = Network::from_onnx(&network.to_onnx()?, &Operators::new())?;
+    /// assert_eq!(read.inputs().next(), network.inputs().next());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If a node applies an operator of the program, which ONNX does not have, or an output has the name of an input.
+    pub fn to_onnx(&self) -> Result<Vec<u8>, OnnxError> {
+        Ok(write::model(self)?.encode_to_vec())
     }
 
     /// Reads an ONNX model from a file. Weights may lie in further files of the same folder.

@@ -53,6 +53,11 @@ pub(super) fn format(number: i32) -> Result<Format, Fault> {
     })
 }
 
+/// ONNX's number of a format.
+pub(super) fn number(format: Format) -> i32 {
+    NUMBERS.iter().find(|(_, known)| *known == format).map_or(0, |(number, _)| *number)
+}
+
 /// The tensor of a message. `folder` is where files lie that it names.
 pub(super) fn read(message: &messages::Tensor, folder: Option<&Path>) -> Result<Tensor, OnnxError> {
     let fail = |fault| OnnxError::Tensor { name: message.name.clone().unwrap_or_default(), fault };

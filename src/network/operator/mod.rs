@@ -13,6 +13,7 @@
 //! meaning and fusion follow from it. Formats that the language lacks, such as `i64`, take the row's function on whole
 //! numbers.
 
+mod moved;
 pub(crate) mod pointwise;
 mod rows;
 pub(crate) mod typing;

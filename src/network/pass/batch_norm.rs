@@ -37,9 +37,7 @@ fn folded(network: &Network, product: &Node, norm: &Node) -> Option<(Tensor, Ten
     let before = bias.map_or_else(|| vec![0.0; channels], Tensor::numbers);
     let added: Vec<f64> = (0..channels).map(|c| (before[c] - mean[c]) * factor[c] + shift[c]).collect();
     let inner: usize = weights.shape()[channel + 1..].iter().product();
-    let of = |(i, w): (usize, f64)| w * factor[i / inner.max(1) % channels];
-    let scaled: Vec<f64> = weights.numbers().into_iter().enumerate().map(of).collect();
-    let weights = Tensor::of_numbers(weights.format(), weights.shape(), &scaled).ok()?;
+    let weights = weights.mapped(|i, w| w * factor[i / inner.max(1) % channels]).ok()?;
     let bias = Tensor::of_numbers(weights.format(), &[channels], &added).ok()?;
     Some((weights, bias))
 }

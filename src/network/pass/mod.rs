@@ -6,6 +6,7 @@
 mod batch_norm;
 mod constant;
 mod dead;
+mod parallel;
 mod same;
 
 use super::graph::{EdgeId, Graph, Node, Source};
@@ -28,11 +29,14 @@ pub struct Simplified {
     pub dead: usize,
     /// Batch norms that became part of weights.
     pub batch_norms: usize,
+    /// Products of one input that became one.
+    pub merged: usize,
 }
 
 impl Network {
     /// The network without nodes that need not run: those whose inputs are constants, those that compute what another one
-    /// does, those that reach no output, and batch norms of inference behind a product with constant weights.
+    /// does, those that reach no output, and batch norms of inference behind a product with constant weights. Products of one
+    /// input with constant weights become one.
     ///
     /// ```
     /// use postlude::network::{Network, Tensor};
@@ -50,7 +54,7 @@ impl Network {
         let before = self.graph().nodes.len();
         let mut did = Simplified { before, ..Simplified::default() };
         let mut network = self.clone();
-        for pass in [constant::fold, same::share, batch_norm::fold, constant::fold, dead::remove] {
+        for pass in [constant::fold, same::share, batch_norm::fold, constant::fold, dead::remove, parallel::merge] {
             network = pass(&network, &mut did);
         }
         did.after = network.graph().nodes.len();

@@ -18,7 +18,7 @@ use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Node, NodeId};
 use crate::ir::op::{Op, Signature};
 use crate::ir::{CustomOp, Monoid, Operand, Reduction, SinkKind};
-use crate::plan::{OperandSum, PlannedReduction, RowReduce, Stage};
+use crate::plan::{OperandSum, PlannedCount, PlannedReduction, RowReduce, Stage};
 use serde::Serialize;
 
 /// How often a value is computed.
@@ -177,6 +177,9 @@ pub struct Program {
     pub stores: Vec<Store>,
     /// The reductions, after the stores.
     pub reductions: Vec<PlannedReduction>,
+    /// The counts, after the reductions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counts: Vec<PlannedCount>,
     /// The sums of operands over K, which the mainloop computes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sums: Vec<OperandSum>,
@@ -196,6 +199,9 @@ const BRANCH_PAYS: u32 = 12;
 /// From this many issue slots of an element in the visit on, a Hopper kernel's code covers half of a tile's columns and
 /// runs twice.
 const SPLIT_FROM: u32 = 24;
+
+/// Issue slots, spelled exactly, from which on a value of an element is dear: special functions are.
+const DEAR: u32 = 6;
 
 impl Program {
     /// Places the values of a graph without calls.
@@ -239,7 +245,7 @@ impl Program {
             steps.push(Instr { value, phase: Phase::behind(stage, axes), stage, kind });
             built_at.push(graph.built_at(id));
         }
-        let (mut stores, mut reductions, mut sums) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut stores, mut reductions, mut counts, mut sums) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for sink in graph.sinks() {
             let (argument, place) = (argument(&sink.name), |id: NodeId| places[id.index()]);
             if let (Node::Element(side, value), SinkKind::Reduce(reduction)) = (graph.node(sink.value()), sink.kind) {
@@ -249,6 +255,7 @@ impl Program {
             }
             match sink.kind {
                 SinkKind::Store(operand) => stores.push(Store { argument, operand, value: place(sink.value()) }),
+                SinkKind::Bincount(_) => counts.push(PlannedCount { argument, value: place(sink.value()) }),
                 SinkKind::Reduce(Reduction { monoid, atomic, accumulate, operand }) => {
                     let value = checked.type_of(sink.value()).value;
                     let terms = checked.terms(monoid, &sink.values).into_iter().map(place).collect();
@@ -268,9 +275,8 @@ impl Program {
         }
         let only_totals = sums.is_empty() && reductions.iter().all(|reduction| reduction.operand.axes == Axes::NONE);
         reductions.iter_mut().for_each(|reduction| reduction.only_totals = only_totals);
-        let mut program = Program { steps, visit: Vec::new(), stages, stores, reductions, sums, built_at };
-        let ends = program.stores.iter().map(|s| s.value).chain(program.reductions.iter().flat_map(|r| r.terms.iter().copied()));
-        program.visit = Regions::of(&program, &ends.collect::<Vec<_>>()).items();
+        let mut program = Program { steps, visit: Vec::new(), stages, stores, reductions, counts, sums, built_at };
+        program.visit = Regions::of(&program, &program.ends().collect::<Vec<_>>()).items();
         for stage in 0..program.stages.len() {
             let terms: Vec<usize> = program.stages[stage].terms().copied().collect();
             program.stages[stage].visit = Regions::of(&program, &terms).items();
@@ -321,14 +327,28 @@ impl Program {
         let visit = (0..self.steps.len()).filter(|&s| self.steps[s].phase == Phase::Visit);
         let steps = visit.map(|s| self.step_cost(s, fast_math));
         let inside = self.stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.cost());
-        steps.chain(self.reductions.iter().map(|r| r.monoid.cost())).chain(inside).sum()
+        let counts = self.counts.iter().map(|_| PlannedCount::COST);
+        steps.chain(self.reductions.iter().map(|r| r.monoid.cost())).chain(inside).chain(counts).sum()
     }
 
     /// Whether a Hopper kernel's code covers half of a tile's columns and runs twice. It does if the longest path
     /// through the visit, along the costlier arm of each branch, takes compilers long and runs out of registers. With
     /// reductions it would cost the registers that it saves.
     pub fn splits_epilogue(&self, fast_math: bool) -> bool {
-        self.reductions.is_empty() && self.longest_way(&self.visit, fast_math) >= SPLIT_FROM
+        self.reductions.is_empty() && self.counts.is_empty() && self.longest_way(&self.visit, fast_math) >= SPLIT_FROM
+    }
+
+    /// Issue slots of one element that stages take before the visit, which computes the same values again.
+    pub(in crate::plan) fn cost_of_stages(&self, fast_math: bool) -> u32 {
+        self.stages.iter().map(|stage| self.longest_way(&stage.visit, fast_math)).sum()
+    }
+
+    /// Whether what a stage computes of an element is dear enough to be kept for later stages, at a register an element.
+    pub(crate) fn keeps(&self, stage: &Stage) -> bool {
+        let dear = |item: &Item| match item {
+            Item::Instr(step) | Item::Branch { select: step, .. } => self.step_cost(*step, false) >= DEAR,
+        };
+        stage.visit.iter().any(dear)
     }
 
     fn longest_way(&self, items: &[Item], fast_math: bool) -> u32 {

@@ -93,6 +93,20 @@ pub struct Workspace {
     pub bytes: usize,
 }
 
+/// One count: an entry of a table grows by 1 for every element.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlannedCount {
+    /// Which argument.
+    pub argument: usize,
+    /// The index of the entry.
+    pub value: usize,
+}
+
+impl PlannedCount {
+    /// Issue slots of one element: two comparisons, an address and an atomic addition.
+    pub(in crate::plan) const COST: u32 = 6;
+}
+
 impl PlannedReduction {
     /// Whether a tile's kernel adds slices up as they arrive, in any order. Other monoids do not have an atomic instruction
     /// for every type, and `f64` does not have one either. They combine in a fixed order even if any order is allowed.
@@ -128,7 +142,7 @@ impl Tile {
         let strips = match self.shape {
             // A lane holds two of eight consecutive columns.
             TileShape::Sm90a { .. } => return Unit { rows: self.consumer_rows(), threads: 128, row_lanes: 4, row_sharers: 1 },
-            TileShape::Sm80 { warps_n, .. } => {
+            TileShape::Sm80 { warps_n, .. } | TileShape::Bands { warps_n, .. } => {
                 let lanes = (self.bn / warps_n / strip).clamp(1, 32);
                 return Unit { rows: self.bm, threads: self.threads, row_lanes: lanes, row_sharers: warps_n };
             }

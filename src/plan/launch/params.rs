@@ -201,10 +201,7 @@ impl Params {
         shifted_edges: bool,
     ) -> Params {
         let mut params = Params { fields: Vec::new(), size: 0 };
-        let operands = match operation {
-            Operation::Product { .. } | Operation::Convolution { .. } => 2,
-            Operation::Pointwise { .. } => 1,
-        };
+        let operands = if operation.multiplies() { 2 } else { 1 };
         for value in [FieldValue::M, FieldValue::N, FieldValue::K, FieldValue::Batch, FieldValue::Raster] {
             params.push(FieldType::Int, value);
         }
@@ -224,7 +221,7 @@ impl Params {
             params.push(FieldType::Long, FieldValue::ScaleLd(field));
             params.push(FieldType::Long, FieldValue::ScaleBatchStride(field));
         }
-        for field in PatchField::ALL.into_iter().filter(|_| operation.convolution().is_some()) {
+        for field in PatchField::ALL.into_iter().filter(|_| operation.patches().is_some()) {
             params.push(field.field_type(), FieldValue::Patch(field));
         }
         for (i, argument) in arguments.iter().enumerate().filter(|(i, _)| program.uses(*i)) {
@@ -240,6 +237,11 @@ impl Params {
                 }
                 Role::Table(dtype) => {
                     params.push(FieldType::Input(dtype), FieldValue::Pointer(i));
+                    params.push(FieldType::Long, FieldValue::Length(i));
+                    continue;
+                }
+                Role::Counts(dtype) => {
+                    params.push(FieldType::Output(dtype), FieldValue::Pointer(i));
                     params.push(FieldType::Long, FieldValue::Length(i));
                     continue;
                 }

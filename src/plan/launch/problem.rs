@@ -139,7 +139,7 @@ impl Problem {
     pub(crate) fn runs(&self, slot: &Slot) -> ArgumentRuns {
         let whole = match &slot.kind {
             SlotKind::Memory { dtype, inner, .. } => (inner * dtype.size()).is_multiple_of(TMA_UNIT),
-            SlotKind::Scalar(_) | SlotKind::Table(_) => true,
+            SlotKind::Scalar(_) | SlotKind::Table { .. } => true,
         };
         ArgumentRuns { alignment: self.alignment(slot), whole }
     }

@@ -56,7 +56,7 @@ impl Repack {
         let unaligned = |i: usize| mainloop == Mainloop::Sm90a && (alignment[i] < TMA_UNIT || transposed[i]);
         let operands = [0, 1].map(|i| unaligned(i) || widened.is_some_and(|widened| widened.operand == i));
         let dtype = widened.map_or(operation.dtype(), |widened| operation.dtypes()[1 - widened.operand]);
-        let needed = operation.convolution().is_none() && operands.contains(&true);
+        let needed = operation.patches().is_none() && operands.contains(&true);
         needed.then_some(Repack { dtype, operands, transposed, widened })
     }
 

@@ -139,6 +139,14 @@ pub(in crate::plan) static POINTWISE: [Candidate; 3] = [
     candidate(Tile::pointwise(16, 128, 128), 2.1, 2.1, 1.0),
 ];
 
+/// The same for outputs of up to 64 columns, of which wider tiles would leave threads without work.
+pub(in crate::plan) static NARROW: [Candidate; 4] = [
+    candidate(Tile::pointwise(32, 64, 128), 2.1, 2.1, 1.0),
+    candidate(Tile::pointwise(16, 64, 128), 1.1, 1.1, 1.0),
+    candidate(Tile::pointwise(64, 32, 128), 2.1, 2.1, 1.0),
+    candidate(Tile::pointwise(32, 32, 128), 1.1, 1.1, 1.0),
+];
+
 /// The same for sums of several matrices. A thread reads these one by one, so the tiles have more blocks with fewer
 /// threads.
 pub(in crate::plan) static SUMS: [Candidate; 4] = [

@@ -14,6 +14,10 @@ pub enum Mainloop {
     Sm80,
     /// Hopper's tensor cores through `wgmma`, fed by TMA.
     Sm90a,
+    /// Convolutions of few channels: `mma.sync` on lines of the images in shared memory.
+    Bands,
+    /// Convolutions with one channel to a filter: single multiply-adds, at the speed of memory.
+    Depthwise,
     /// Single multiply-adds, full precision, for few rows: B passes through registers once.
     Gemv,
     /// No product: the accumulator is a matrix in memory.
@@ -24,12 +28,25 @@ pub enum Mainloop {
 }
 
 impl Mainloop {
+    /// Those of products, convolutions and pointwise operations without reductions along rows, the best first.
+    pub(in crate::plan) const BEST_FIRST: [Mainloop; 7] = [
+        Mainloop::Gemv,
+        Mainloop::Depthwise,
+        Mainloop::Bands,
+        Mainloop::Sm90a,
+        Mainloop::Sm80,
+        Mainloop::Simt,
+        Mainloop::Pointwise,
+    ];
+
     /// The name, which is also that of its template.
     pub const fn name(self) -> &'static str {
         match self {
             Mainloop::Simt => "simt",
             Mainloop::Sm80 => "sm80",
             Mainloop::Sm90a => "sm90a",
+            Mainloop::Bands => "bands",
+            Mainloop::Depthwise => "depthwise",
             Mainloop::Gemv => "gemv",
             Mainloop::Pointwise => "pointwise",
             Mainloop::Rows => "rows",
@@ -61,6 +78,10 @@ impl fmt::Display for Tile {
                     (false, _) => write!(f, ", cluster {m}x{n}"),
                 }
             }
+            TileShape::Bands { lines, line, terms, warps_m, warps_n } => {
+                write!(f, "x{terms}, {lines} lines of {line} elements, {warps_m}x{warps_n} warps")
+            }
+            TileShape::Depthwise { run, .. } => write!(f, ", {} threads, {run} pixels each", self.threads),
             TileShape::Gemv { cluster } => {
                 write!(f, ", {} threads", self.threads)?;
                 if cluster > 1 { write!(f, ", cluster {cluster}") } else { Ok(()) }

@@ -3,9 +3,13 @@
 //! Hopper's kernels go through K panel by panel: 128 bytes of the channels of one tap, the last one of a tap with zeros behind
 //! the channels. Other kernels count elements, tap after tap.
 
-use crate::plan::Tile;
+use crate::check::Checked;
+use crate::ir::axes::M;
+use crate::ir::{Operand, Order, Reduction, SinkKind};
 use crate::plan::launch::params::FieldType;
-use crate::problem::{Convolution, Operation, Shape};
+use crate::plan::launch::problem;
+use crate::plan::{Mainloop, Schedule, Tile, TileShape};
+use crate::problem::{GradientOf, Operation, Patches, Shape, Windows};
 use serde::Serialize;
 
 /// A number of a convolution that kernels are launched with.
@@ -40,8 +44,30 @@ pub enum PatchField {
     WindowWidthInverse,
     /// Channels of a group.
     GroupChannels,
-    /// Filters of a group.
+    /// Filters of a group; channels of X, where those are the columns.
     GroupFilters,
+    /// Groups.
+    Groups,
+    /// Taps of the window but one.
+    LastTap,
+    /// Positions from pixel to pixel, down.
+    SpreadY,
+    /// Positions from pixel to pixel, to the right.
+    SpreadX,
+    /// Taps from one to the next that meets the same remainder, down.
+    StepY,
+    /// Taps from one to the next that meets the same remainder, to the right.
+    StepX,
+    /// Rows of the pixels of one remainder, with those that fill up the last tile.
+    ResidueRows,
+    /// Images.
+    Images,
+    /// Rows from an image's first to where boxes of an im2col map begin.
+    CornerY,
+    /// Pixels of a row from an image's first to where they begin.
+    CornerX,
+    /// K of all parts.
+    AllTerms,
     /// Panels of a tap.
     TapPanels,
     /// 2^32 over that, rounded up.
@@ -52,7 +78,7 @@ pub enum PatchField {
 
 impl PatchField {
     /// Every one.
-    pub const ALL: [PatchField; 18] = [
+    pub const ALL: [PatchField; 29] = [
         PatchField::Height,
         PatchField::Width,
         PatchField::Channels,
@@ -67,6 +93,17 @@ impl PatchField {
         PatchField::WindowWidth,
         PatchField::GroupChannels,
         PatchField::GroupFilters,
+        PatchField::Groups,
+        PatchField::LastTap,
+        PatchField::SpreadY,
+        PatchField::SpreadX,
+        PatchField::StepY,
+        PatchField::StepX,
+        PatchField::ResidueRows,
+        PatchField::Images,
+        PatchField::CornerY,
+        PatchField::CornerX,
+        PatchField::AllTerms,
         PatchField::TapPanels,
         PatchField::Panels,
         PatchField::WindowWidthInverse,
@@ -91,6 +128,17 @@ impl PatchField {
             PatchField::WindowWidthInverse => "window_width_inverse",
             PatchField::GroupChannels => "group_channels",
             PatchField::GroupFilters => "group_filters",
+            PatchField::Groups => "groups",
+            PatchField::LastTap => "last_tap",
+            PatchField::SpreadY => "spread_y",
+            PatchField::SpreadX => "spread_x",
+            PatchField::StepY => "step_y",
+            PatchField::StepX => "step_x",
+            PatchField::ResidueRows => "residue_rows",
+            PatchField::Images => "images",
+            PatchField::CornerY => "corner_y",
+            PatchField::CornerX => "corner_x",
+            PatchField::AllTerms => "all_terms",
             PatchField::TapPanels => "tap_panels",
             PatchField::TapPanelsInverse => "tap_panels_inverse",
             PatchField::Panels => "panels",
@@ -107,32 +155,95 @@ impl PatchField {
         matches!(self, PatchField::WindowWidthInverse | PatchField::TapPanelsInverse)
     }
 
-    /// Its value for launches on elements of so many bytes, with these extents.
-    pub fn value(self, convolution: &Convolution, size: usize, shape: Shape) -> usize {
-        let of = convolution.measures();
-        let [p, q] = convolution.output();
-        let of_tap = panels_of_tap(convolution, size);
-        match self {
-            PatchField::Height => of.height,
-            PatchField::Width => of.width,
-            PatchField::Channels => of.channels,
-            PatchField::OutputPixels => p * q,
-            PatchField::OutputWidth => q,
-            PatchField::StrideY => of.stride[0],
-            PatchField::StrideX => of.stride[1],
-            PatchField::Above => of.padding[0],
-            PatchField::Left => of.padding[2],
-            PatchField::DilationY => of.dilation[0],
-            PatchField::DilationX => of.dilation[1],
-            PatchField::WindowWidth => of.window[1],
-            PatchField::WindowWidthInverse => inverse(of.window[1]),
-            PatchField::GroupChannels => convolution.channels_of_group(),
-            PatchField::GroupFilters => convolution.filters_of_group().max(1),
+    /// Its value for launches on elements of so many bytes, with these extents. Positions may lie before the image.
+    pub fn value(self, patches: &Patches, size: usize, shape: Shape) -> i64 {
+        let Windows { image, grid, stride, spread, begin, dilation } = patches.windows();
+        let of_tap = panels_of_tap(patches, size);
+        let window_width = patches.convolution.measures().window[1];
+        let value = match self {
+            PatchField::Height => image[0],
+            PatchField::Width => image[1],
+            PatchField::Channels => patches.channels(),
+            PatchField::OutputPixels => grid[0] * grid[1],
+            PatchField::OutputWidth => grid[1],
+            PatchField::StrideY => stride[0],
+            PatchField::StrideX => stride[1],
+            PatchField::Above => return -begin[0] as i64,
+            PatchField::Left => return -begin[1] as i64,
+            PatchField::DilationY => dilation[0],
+            PatchField::DilationX => dilation[1],
+            PatchField::WindowWidth => window_width,
+            PatchField::WindowWidthInverse => inverse(window_width),
+            PatchField::GroupChannels => patches.channels_of_group(),
+            PatchField::GroupFilters => patches.lines_of_group().max(1),
+            PatchField::Groups => patches.convolution.measures().groups,
+            PatchField::LastTap => patches.convolution.taps() - 1,
+            PatchField::SpreadY => spread[0],
+            PatchField::SpreadX => spread[1],
+            PatchField::StepY => spread[0] / common(spread[0], dilation[0]),
+            PatchField::StepX => spread[1] / common(spread[1], dilation[1]),
+            PatchField::ResidueRows => (shape.m / (spread[0] * spread[1])).max(1),
+            PatchField::Images => patches.convolution.measures().images,
+            PatchField::CornerY => return corners(patches).0[0],
+            PatchField::CornerX => return corners(patches).0[1],
+            PatchField::AllTerms => patches.shape().k,
             PatchField::TapPanels => of_tap,
             PatchField::TapPanelsInverse => inverse(of_tap),
-            PatchField::Panels if shape.batch > 1 => shape.k / panel(size),
-            PatchField::Panels => convolution.taps() * of_tap,
-        }
+            PatchField::Panels => panels(patches, size, shape),
+        };
+        value as i64
+    }
+}
+
+/// The alignment of both operands. What is copied at once lies in one tap, and may begin at any group's channels or filters.
+pub(in crate::plan) fn alignment(operation: Operation, aligned: [usize; 2]) -> [usize; 2] {
+    let Some(patches) = operation.patches() else { return aligned };
+    let (channels, filters) = (patches.convolution.channels_of_group(), patches.convolution.filters_of_group());
+    let runs = if patches.gradient.is_some() { [filters, channels] } else { [channels; 2] };
+    [0, 1].map(|i| problem::alignment(aligned[i] as u64, [runs[i] * operation.dtype().size(), 0]))
+}
+
+/// The greatest common divisor.
+const fn common(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common(b, a % b) }
+}
+
+/// Whether an operation is the gradient of images whose forward window moves by several pixels.
+pub(in crate::plan) fn has_residues(operation: Operation) -> bool {
+    operation.patches().is_some_and(|patches| patches.windows().spread != [1; 2])
+}
+
+/// Whether a kernel may go through the rows of a gradient of images by their remainders: what reduces along a row, counts rows
+/// or packs them has to see them in order. Hopper's kernels move no matrix of single bytes or bits that way.
+pub(in crate::plan) fn goes_by_residues(operation: Operation, epilogue: &Checked, mainloop: Mainloop) -> bool {
+    let in_order = epilogue.graph().sinks().iter().any(|sink| match sink.kind {
+        SinkKind::Reduce(Reduction { monoid, operand, .. }) => operand.axes.contains(M) || monoid.counts_elements(),
+        SinkKind::Bincount(_) => true,
+        SinkKind::Store(_) => false,
+    });
+    let stays = |operand: &Operand| match mainloop {
+        Mainloop::Sm90a => operand.dtype.size() == 1,
+        _ => operand.dtype.is_packed() && operand.order == Order::ColumnMajor,
+    };
+    let mut matrices = epilogue.arguments().iter().filter_map(|argument| argument.role.operand());
+    let rows = operation.patches().map_or(0, |patches| padded_rows(&patches, 512));
+    has_residues(operation) && !in_order && !matrices.any(|operand| stays(&operand)) && rows <= Shape::LARGEST
+}
+
+/// Rows of a gradient of images that goes by remainders, in tiles of so many rows.
+pub(in crate::plan) fn padded_rows(patches: &Patches, tile: usize) -> usize {
+    let Windows { grid, spread, .. } = patches.windows();
+    let of_image = grid[0].div_ceil(spread[0]) * grid[1].div_ceil(spread[1]);
+    let rows = (patches.convolution.measures().images * of_image).next_multiple_of(tile);
+    rows.saturating_mul(spread[0]).saturating_mul(spread[1])
+}
+
+/// Panels of a batch entry's K.
+fn panels(patches: &Patches, size: usize, shape: Shape) -> usize {
+    match patches.gradient {
+        Some(GradientOf::Filters) => shape.k.div_ceil(panel(size)),
+        _ if shape.batch > 1 => shape.k / panel(size),
+        _ => patches.convolution.taps() * panels_of_tap(patches, size),
     }
 }
 
@@ -146,27 +257,48 @@ fn inverse(divisor: usize) -> usize {
     (1usize << 32).div_ceil(divisor.max(1))
 }
 
-fn panels_of_tap(convolution: &Convolution, size: usize) -> usize {
-    convolution.channels_of_group().div_ceil(panel(size))
+fn panels_of_tap(patches: &Patches, size: usize) -> usize {
+    patches.channels_of_group().div_ceil(panel(size))
 }
 
 /// Whether the channels of a tap are whole panels, so that K can be split between any two of them.
-pub(in crate::plan) fn has_whole_panels(convolution: &Convolution, size: usize) -> bool {
-    convolution.channels_of_group().is_multiple_of(panel(size))
+pub(in crate::plan) fn has_whole_panels(patches: &Patches, size: usize) -> bool {
+    patches.channels_of_group().is_multiple_of(panel(size))
 }
 
 /// K as Hopper's kernels go through it: with the zeros that fill up the last panel of each tap.
-pub(in crate::plan) fn padded_terms(convolution: &Convolution, size: usize, shape: Shape) -> usize {
-    PatchField::Panels.value(convolution, size, shape).saturating_mul(panel(size))
+pub(in crate::plan) fn padded_terms(patches: &Patches, size: usize, shape: Shape) -> usize {
+    let [down, right] = patches.windows().spread; // a pixel meets one of so many taps
+    panels(patches, size, shape).saturating_mul(panel(size)).div_ceil(down * right)
 }
 
 /// The window's corners as an im2col map has them, in pixels: how far the first tap begins before an image (its lower
 /// corner), and how far its last place is from the image's last pixel (its upper corner); down and to the right.
-pub(crate) fn corners(convolution: &Convolution) -> ([i64; 2], [i64; 2]) {
-    let of = convolution.measures();
+pub(crate) fn corners(patches: &Patches) -> ([i64; 2], [i64; 2]) {
+    let of = patches.convolution.measures();
     let [above, below, left, right] = of.padding.map(|pixels| pixels as i64);
     let reach = |i: usize| ((of.window[i] - 1) * of.dilation[i]) as i64;
-    ([-above, -left], [below - reach(0), right - reach(1)])
+    match patches.gradient {
+        Some(GradientOf::Images) if patches.windows().spread != [1; 2] => corners_of_residues(patches),
+        Some(GradientOf::Images) => ([above - reach(0), left - reach(1)], [-below, -right]),
+        _ => ([-above, -left], [below - reach(0), right - reach(1)]),
+    }
+}
+
+/// The corners of a gradient of images that goes by remainders. A box begins where the earliest class does, and has as many
+/// places as a class has pixels.
+fn corners_of_residues(patches: &Patches) -> ([i64; 2], [i64; 2]) {
+    let Windows { image, grid, spread, begin, dilation, .. } = patches.windows();
+    let window = patches.convolution.measures().window;
+    let begins = |i: usize| {
+        let taps = |rest: usize| (0..window[i]).map(move |tap| rest + tap * dilation[i]);
+        let at = (0..spread[i]).flat_map(taps).map(|at| at as i64 + begin[i] as i64);
+        let meeting = at.filter(|at| at.rem_euclid(spread[i] as i64) == 0);
+        meeting.map(|at| at / spread[i] as i64).min().unwrap_or_default()
+    };
+    let lower = [begins(0), begins(1)];
+    let upper = [0, 1].map(|i| lower[i] + (grid[i] / spread[i]) as i64 - image[i] as i64);
+    (lower, upper)
 }
 
 /// The most pixels that an im2col map moves on at once, and where its corners may lie.
@@ -176,27 +308,36 @@ const CORNERS: std::ops::RangeInclusive<i64> = -128..=127;
 const MOST_PANELS: usize = 1 << 16;
 
 /// Why an im2col map cannot describe the patches, if it cannot.
-pub(in crate::plan) fn beyond_tma(convolution: &Convolution, size: usize) -> Option<String> {
-    let of = convolution.measures();
-    let (lower, upper) = corners(convolution);
+pub(in crate::plan) fn beyond_tma(patches: &Patches, size: usize) -> Option<String> {
+    let Windows { grid, stride, spread, .. } = patches.windows();
+    let of = patches.convolution.measures();
+    let (lower, upper) = corners(patches);
     let panel = panel(size);
+    let (channels, lines) = (patches.channels_of_group(), patches.lines_of_group());
+    let whole = has_whole_panels(patches, size);
     let rules = [
         (
-            of.images == 0 || convolution.pixels() > 0 && convolution.channels_of_group() > 0,
+            of.images == 0 && patches.are_rows() || patches.image_pixels() * channels > 0,
             "images have pixels and channels".to_owned(),
         ),
+        ((channels * size).is_multiple_of(16), format!("channels come by 16 bytes, and {channels} of {size} bytes do not")),
         (
-            (convolution.channels_of_group() * size).is_multiple_of(16),
-            format!("channels come by 16 bytes, and {} of {size} bytes do not", convolution.channels_of_group()),
+            patches.gradient.is_none() || (lines * size).is_multiple_of(16),
+            format!("both operands of a gradient come by 16 bytes, and {lines} elements of {size} bytes do not"),
         ),
-        (of.groups == 1 || has_whole_panels(convolution, size), format!("a group's channels come by {panel}")),
-        (of.stride.iter().all(|stride| *stride <= MOST_STRIDE), format!("strides are at most {MOST_STRIDE}")),
+        (of.groups == 1 || whole, format!("a group's channels come by {panel}")),
+        (patches.are_rows() || whole, format!("the channels of a tap are whole pieces of {panel} columns")),
+        (
+            (0..2).all(|i| grid[i].is_multiple_of(spread[i])),
+            "the steps of the forward window divide rows and columns of X".to_owned(),
+        ),
+        (stride.iter().all(|stride| *stride <= MOST_STRIDE), format!("strides are at most {MOST_STRIDE}")),
         (
             lower.iter().chain(&upper).all(|corner| CORNERS.contains(corner)),
             "a window begins and ends at most 128 pixels outside the image, or inside".to_owned(),
         ),
         (
-            convolution.taps().saturating_mul(panels_of_tap(convolution, size)) < MOST_PANELS,
+            patches.convolution.taps().saturating_mul(panels_of_tap(patches, size)) < MOST_PANELS,
             format!("a filter has fewer than {MOST_PANELS} panels of {panel} channels"),
         ),
     ];
@@ -204,17 +345,41 @@ pub(in crate::plan) fn beyond_tma(convolution: &Convolution, size: usize) -> Opt
 }
 
 impl Tile {
+    /// The rule of what reads images that a tile of Hopper's breaks, if any.
+    pub(in crate::plan) fn broken_rule_of_patches(&self, operation: Operation) -> Option<&'static str> {
+        let TileShape::Sm90a { schedule, cluster, splits_k, .. } = self.shape else { return None };
+        let patches = operation.patches()?;
+        let alone = cluster == [1; 2] && !splits_k;
+        let rules = [
+            (!self.spans_groups(operation), "a group of a convolution has filters for whole tiles of columns"),
+            (cluster[1] == 1 && !splits_k, "blocks of a cluster share the filters of a convolution, not its images"),
+            (
+                !has_residues(operation) || schedule == Schedule::Cooperative && alone,
+                "tiles with different numbers of taps belong to one block, whose consumers share them",
+            ),
+            (
+                patches.are_rows() || alone && self.bn.is_multiple_of(64),
+                "a tile of a gradient of filters has whole pieces of 64 channels, and a cluster has one block",
+            ),
+        ];
+        rules.into_iter().find(|(holds, _)| !holds).map(|(_, rule)| rule)
+    }
+
     /// Whether its columns may be filters of several groups of a convolution, which read different channels.
     pub(crate) fn spans_groups(&self, operation: Operation) -> bool {
-        let grouped = operation.convolution().filter(|convolution| convolution.measures().groups > 1);
-        grouped.is_some_and(|convolution| !convolution.filters_of_group().is_multiple_of(self.bn))
+        let grouped = operation.patches().filter(|patches| patches.are_rows() && patches.convolution.measures().groups > 1);
+        grouped.is_some_and(|patches| !patches.lines_of_group().is_multiple_of(self.bn))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::ConvShape;
+    use crate::problem::{ConvShape, Convolution};
+
+    fn forward(shape: ConvShape) -> Patches {
+        Patches { convolution: Convolution::new(shape).unwrap(), gradient: None }
+    }
 
     #[test]
     fn quotients_are_exact_where_they_are_used() {
@@ -230,7 +395,7 @@ mod tests {
     #[test]
     fn maps_have_limits() {
         let base = ConvShape::new(2, [64, 64, 64], [64, 3, 3]).padding([1, 1]);
-        let why = |shape: ConvShape| beyond_tma(&Convolution::new(shape).unwrap(), 2);
+        let why = |shape: ConvShape| beyond_tma(&forward(shape), 2);
         assert_eq!(why(base), None);
         assert_eq!(why(ConvShape { channels: 8, ..base }), None);
         assert_eq!(why(base.stride([8, 8])), None);
@@ -248,6 +413,6 @@ mod tests {
     #[test]
     fn corners_are_those_of_the_field() {
         let shape = ConvShape::new(1, [20, 20, 64], [64, 5, 3]).padding_of([2, 1, 0, 3]).dilation([2, 4]);
-        assert_eq!(corners(&Convolution::new(shape).unwrap()), ([-2, 0], [1 - 8, 3 - 8]));
+        assert_eq!(corners(&forward(shape)), ([-2, 0], [1 - 8, 3 - 8]));
     }
 }

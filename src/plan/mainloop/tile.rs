@@ -1,11 +1,10 @@
 //! Tiles: the configurations of each mainloop, whether a configuration is legal, and what it needs. The choice, the
 //! launch and `explain` use one formula for shared memory.
 
+use super::rules::LARGEST;
 use crate::dtype::DType;
-use crate::ir::Order;
-use crate::plan::mainloop::rules::{self, copies_evenly};
-use crate::plan::{Mainloop, Parts, PlannedReduction, TMA_UNIT};
-use crate::problem::{Layout, Operation};
+use crate::plan::{Mainloop, Parts, PlannedReduction};
+use crate::problem::Operation;
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +65,27 @@ pub enum TileShape {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         splits_k: bool,
     },
+    /// For convolutions of few channels: lines of the images lie in shared memory, beside all of the filters.
+    /// `warps_m` x `warps_n` warps share the tile.
+    Bands {
+        /// Lines of the images that the windows of a tile reach, at most.
+        lines: usize,
+        /// Elements of such a line.
+        line: usize,
+        /// Elements of a filter, as the tile goes through them.
+        terms: usize,
+        /// Warps along M.
+        warps_m: usize,
+        /// Warps along N.
+        warps_n: usize,
+    },
+    /// For convolutions with one channel to a filter. A thread has the same columns of `run` pixels side by side.
+    Depthwise {
+        /// Pixels of a thread at a time.
+        run: usize,
+        /// Taps of the window: its weights lie in shared memory.
+        taps: usize,
+    },
     /// All threads of a block, and of the other blocks of its cluster, share K.
     Gemv {
         /// Blocks of a cluster.
@@ -96,10 +116,6 @@ pub enum Schedule {
     /// They alternate between whole tiles: the epilogue of one runs under the products of the other.
     PingPong,
 }
-
-/// The largest number in a tile, except for the length of rows.
-const LARGEST: usize = 1 << 16;
-const LONGEST_ROW: usize = 1 << 24;
 
 impl Tile {
     pub(in crate::plan) const fn simt(bm: usize, bn: usize, bk: usize, tm: usize, tn: usize, min_blocks: usize) -> Tile {
@@ -186,6 +202,8 @@ impl Tile {
             TileShape::Simt { .. } => Mainloop::Simt,
             TileShape::Sm80 { .. } => Mainloop::Sm80,
             TileShape::Sm90a { .. } => Mainloop::Sm90a,
+            TileShape::Bands { .. } => Mainloop::Bands,
+            TileShape::Depthwise { .. } => Mainloop::Depthwise,
             TileShape::Gemv { .. } => Mainloop::Gemv,
             TileShape::Pointwise => Mainloop::Pointwise,
             TileShape::Rows { .. } => Mainloop::Rows,
@@ -240,17 +258,13 @@ impl Tile {
                 [word * stages.max(rows * (self.bn + 4)), rows]
             }
             TileShape::Sm80 { bk, stages, warps_m, warps_n } => {
-                let ring = stages * (self.bm + self.bn) * bk * dtype.size();
-                let (warp_m, warp_n, warps) = (self.bm / warps_m, self.bn / warps_n, warps_m * warps_n);
-                // A warp's slab holds its whole part if the ring is large enough, otherwise a power-of-two fraction of
-                // the rows.
-                let bytes = |rows: usize| warps * rows * (warp_n + 8) * 4;
-                let mut rows = warp_m;
-                while rows % 32 == 0 && bytes(rows) > ring {
-                    rows /= 2;
-                }
-                [ring.max(bytes(rows)), rows]
+                self.with_slabs(stages * (self.bm + self.bn) * bk * dtype.size(), [warps_m, warps_n])
             }
+            TileShape::Bands { warps_m, warps_n, .. } => {
+                let [slabs, rows] = self.with_slabs(0, [warps_m, warps_n]);
+                [self.band_memory(dtype.size()) + slabs, rows]
+            }
+            TileShape::Depthwise { taps, .. } => [word * taps * self.bn, 0],
             // A sum of every warp for each element, and the block's own sums if blocks add them up.
             TileShape::Gemv { cluster } => [word * self.bm * self.bn * (self.threads / 32 + usize::from(cluster > 1)), 0],
             // The states of a row's warps, twice: up to 32 bytes each.
@@ -259,14 +273,28 @@ impl Tile {
         }
     }
 
+    /// Bytes of shared memory for so many, which the slabs of the epilogue overlay, and rows of a warp's slab: its whole
+    /// part if there is room, otherwise a power-of-two fraction.
+    fn with_slabs(&self, room: usize, [warps_m, warps_n]: [usize; 2]) -> [usize; 2] {
+        let (warp_m, warp_n, warps) = (self.bm / warps_m, self.bn / warps_n, warps_m * warps_n);
+        let bytes = |rows: usize| warps * rows * (warp_n + 8) * 4;
+        let mut rows = warp_m;
+        while rows % 32 == 0 && bytes(rows) > room {
+            rows /= 2;
+        }
+        [room.max(bytes(rows)), rows]
+    }
+
     /// All numbers of the tile.
-    fn numbers(&self) -> impl IntoIterator<Item = usize> {
+    pub(super) fn numbers(&self) -> impl IntoIterator<Item = usize> {
         let shape = match self.shape {
             TileShape::Simt { bk, tm, tn } => [bk, tm, tn, 1, 1],
             TileShape::Sm80 { bk, stages, warps_m, warps_n } => [bk, stages, warps_m, warps_n, 1],
             TileShape::Sm90a { bk, stages, consumers, schedule: _, cluster: [m, n], splits_k: _ } => {
                 [bk, stages, consumers, m, n]
             }
+            TileShape::Bands { lines, line, terms, warps_m, warps_n } => [lines, line, terms, warps_m, warps_n],
+            TileShape::Depthwise { run, taps } => [run, taps, 1, 1, 1],
             TileShape::Gemv { cluster } => [cluster, 1, 1, 1, 1],
             TileShape::Pointwise => [1; 5],
             // Rows may be longer than other tiles are wide.
@@ -291,12 +319,14 @@ impl Tile {
             // A row that is read again is not held to the end.
             TileShape::Rows { span, .. } if span < self.bn => 0,
             TileShape::Rows { group, span, together, .. } => span / group.max(1) * together,
+            // A thread goes from run to run. Eight columns are the most of a visit.
+            TileShape::Depthwise { run, .. } => run * 8,
             _ => self.bm * self.bn / self.threads.max(1),
         }
     }
 
     /// Accumulators of a thread during the products.
-    fn multiplied(&self) -> usize {
+    pub(super) fn multiplied(&self) -> usize {
         self.accumulators().saturating_mul(self.parts())
     }
 
@@ -322,7 +352,9 @@ impl Tile {
         let words = operation.accumulator().storage().size() / 4;
         let least = match self.shape {
             TileShape::Simt { tm, tn, .. } => words * (tm * tn + 2 * (tm + tn)) + 24,
-            TileShape::Sm80 { .. } => self.bm * self.bn / self.threads * if operation.is_scaled() { 2 } else { 1 } + 64,
+            TileShape::Sm80 { .. } if operation.is_scaled() => 2 * self.bm * self.bn / self.threads + 64,
+            TileShape::Sm80 { .. } | TileShape::Bands { .. } => self.bm * self.bn / self.threads + 64,
+            TileShape::Depthwise { run, .. } => words * run * strip + 40,
             TileShape::Gemv { .. } => 40,
             TileShape::Sm90a { .. } | TileShape::Pointwise | TileShape::Rows { .. } => 32,
         };
@@ -331,134 +363,6 @@ impl Tile {
         }
         let registers = target.registers_per_multiprocessor() as usize / (self.threads * self.min_blocks);
         (registers < least).then(|| format!("leaves {registers} registers a thread, and needs about {least}"))
-    }
-
-    /// The mainloop's rule that the configuration breaks, if any. The templates state the rules as `static_assert`s.
-    fn broken_rule(&self, operation: Operation, alignment: [usize; 2], strip: usize) -> Option<&'static str> {
-        let Tile { bm, bn, threads, .. } = *self;
-        if !self.numbers().into_iter().all(|number| (1..=LARGEST).contains(&number)) {
-            return Some("every number of a tile is from 1 to 65536");
-        }
-        let strips = bn / strip;
-        let whole_rows = |rows: usize| threads.is_multiple_of(strips) && rows > 0 && rows.is_multiple_of(threads / strips);
-        let first_broken = |rules: &[(bool, &'static str)]| rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule);
-        if let TileShape::Sm90a { bk, consumers, schedule, cluster, splits_k, .. } = self.shape {
-            let ping_pong = schedule == Schedule::PingPong;
-            let rows = self.consumer_rows();
-            let (a, Some(layout)) = (operation.dtype(), operation.layout()) else { return Some("it multiplies") };
-            let halves = |extent: usize, k_major: bool, shared: usize| shared == 1 || !k_major || extent.is_multiple_of(16);
-            return first_broken(&[
-                (matches!(consumers, 1 | 2) && (!ping_pong || consumers == 2), "one or two consumers, two for ping-pong"),
-                (
-                    threads == 128 * (1 + consumers) && self.min_blocks == 1,
-                    "a producer and the consumers, one block a multiprocessor",
-                ),
-                (rows > 0 && rows.is_multiple_of(64) && bm.is_multiple_of(rows) && bm <= 256, "a consumer's rows come by 64"),
-                ((8..=256).contains(&self.multiplied_columns()) && bn.is_multiple_of(8), "8 to 256 columns, by 8"),
-                (
-                    !a.is_eight_bits() || a.sums_coarsely() || bn < 32 || bn.is_multiple_of(16),
-                    "8, 16 or 24 columns, or more by 16, of integers",
-                ),
-                (self.multiplied() <= 200, "a thread holds at most 200 accumulators"),
-                (bk > 0 && (bk * a.size()).is_multiple_of(128), "K comes by 128 bytes"),
-                (!a.is_eight_bits() || layout == Layout::TN, "operands of eight bits lie with K contiguous"),
-                (splits_k || matches!(cluster, [1, 1] | [2, 1] | [1, 2]), "a cluster is one block or two"),
-                (!splits_k || matches!(cluster, [1, 2 | 4]), "two or four blocks along N share K"),
-                (!splits_k || !ping_pong, "blocks that share K have consumers that share the tile"),
-                (!splits_k || !a.is_eight_bits(), "blocks share K of 16-bit operands"),
-                (
-                    splits_k
-                        || halves(bm, layout.a() == Order::RowMajor, cluster[1])
-                            && halves(bn, layout.b() == Order::ColumnMajor, cluster[0]),
-                    "blocks of a cluster fetch whole halves",
-                ),
-                (alignment.iter().all(|a| *a >= TMA_UNIT), "TMA copies operands aligned to 16 bytes"),
-                (rules::takes_scales(operation, bn), "each 64 columns of a tile lie in one block of scales"),
-                (!self.spans_groups(operation), "a group of a convolution has filters for whole tiles of columns"),
-                (
-                    operation.convolution().is_none() || cluster[1] == 1 && !splits_k,
-                    "blocks of a cluster share the filters of a convolution, not its images",
-                ),
-            ]);
-        }
-        if let TileShape::Rows { group, span, together, .. } = self.shape {
-            let at_once = (threads / group.max(1)).max(1) * together.max(1);
-            return first_broken(&[
-                (
-                    [threads, group, together].iter().all(|x| x.is_power_of_two()),
-                    "threads, groups of them and rows together are powers of two",
-                ),
-                ((32..=1024).contains(&threads) && group <= threads, "a block has 32 to 1024 threads, and whole groups"),
-                (
-                    span > 0 && span.is_multiple_of((group * strip).max(8)) && bn.is_multiple_of(span),
-                    "a group's strips cover a row in whole spans",
-                ),
-                (bn <= LONGEST_ROW, "a row has at most 16777216 columns"),
-                (
-                    bm.is_multiple_of(at_once) && (bn == span || bm == at_once),
-                    "a tile has whole batches of rows, and one where they are read again",
-                ),
-            ]);
-        }
-        if bn < 8 || strip > bn || !bn.is_multiple_of(strip) || ![bm, bn, threads].iter().all(|x| x.is_power_of_two()) {
-            return Some(
-                "extents and threads are powers of two, strips divide the columns, and eight columns share a byte of a mask",
-            );
-        }
-        match self.shape {
-            TileShape::Simt { bk, tm, tn } => {
-                let powers = [bk, tm, tn].iter().all(|x| x.is_power_of_two());
-                let lanes_n = (bn / tn.max(1)).clamp(1, 8);
-                first_broken(&[
-                    (powers && tm >= 4 && tn >= 4 && bk >= 8, "a thread owns at least 4 x 4"),
-                    ((32..=1024).contains(&threads) && threads * tm * tn == bm * bn, "whole warps own the tile"),
-                    (bm.is_multiple_of(32 / lanes_n * tm) && bn.is_multiple_of(lanes_n * tn), "whole warps cover the tile"),
-                    ((bm * bk).is_multiple_of(threads) && (bn * bk).is_multiple_of(threads), "threads share the loads evenly"),
-                    (whole_rows(bm / (tm / 4).max(1)), "threads visit whole rows"),
-                ])
-            }
-            TileShape::Sm80 { bk, stages, warps_m, warps_n } => {
-                let (dtype, Some(layout)) = (operation.dtype(), operation.layout()) else { return Some("it multiplies") };
-                let k_major = [layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor];
-                let steps = bk * dtype.size() / 32;
-                if dtype.is_eight_bits() && layout != Layout::TN {
-                    return Some("operands of eight bits lie with K contiguous");
-                }
-                if operation.is_scaled() && !bk.is_multiple_of(128) {
-                    return Some("a stage has whole pieces of 128 elements of K, which are scaled");
-                }
-                let operands = [(bm, k_major[0], alignment[0]), (bn, k_major[1], alignment[1])];
-                first_broken(&[
-                    (threads == 32 * warps_m * warps_n, "its warps are those of the block"),
-                    (bm.is_multiple_of(16 * warps_m), "a warp's rows are whole fragments"),
-                    ([32, 64, 128].contains(&(bn / warps_n)), "a warp's columns are 32, 64 or 128"),
-                    (steps >= 2 && steps.is_multiple_of(2) && stages >= 2, "both double buffers have something to alternate"),
-                    (
-                        operands
-                            .iter()
-                            .all(|&(extent, k_major, align)| copies_evenly(extent, bk, k_major, align, dtype, threads)),
-                        "copies cover a stage evenly",
-                    ),
-                ])
-            }
-            TileShape::Gemv { cluster } => {
-                let (dtype, Some(layout)) = (operation.dtype(), operation.layout()) else { return Some("it multiplies") };
-                if operation.widened().is_some() {
-                    return first_broken(&rules::of_widened_gemv(self, operation, cluster, bm * strips));
-                }
-                let vector = 16 / dtype.size();
-                let columns = if layout.b() == Order::ColumnMajor { bn } else { vector };
-                first_broken(&[
-                    ([1, 2, 4, 8].contains(&cluster), "a cluster has 1, 2, 4 or 8 blocks"),
-                    ((32..=1024).contains(&threads), "a block has 32 to 1024 threads"),
-                    (bn.is_multiple_of(columns) && bn / columns <= 32, "a warp covers the columns"),
-                    (columns <= 16 && bm * columns <= 64, "a thread holds at most 64 sums"),
-                    (bm * strips <= threads, "one strip a thread"),
-                ])
-            }
-            TileShape::Sm90a { .. } | TileShape::Rows { .. } => None,
-            TileShape::Pointwise => first_broken(&[(whole_rows(bm), "threads visit whole rows")]),
-        }
     }
 
     /// The names and values of the templates' constants, beyond the common ones. `sums` says whether operands are
@@ -480,6 +384,11 @@ impl Tile {
                 list.extend([("CLUSTER_M", cluster_m), ("CLUSTER_N", cluster_n)]);
                 list.extend([("PRODUCER_REGISTERS", producer), ("CONSUMER_REGISTERS", consumer)]);
             }
+            TileShape::Bands { lines, line, terms, warps_m, warps_n } => {
+                list.extend([("LINES", lines), ("LINE", line), ("TERMS", terms)]);
+                list.extend([("WARPS_M", warps_m), ("WARPS_N", warps_n)]);
+            }
+            TileShape::Depthwise { run, .. } => list.push(("RUN", run)),
             TileShape::Gemv { cluster } => list.push(("CLUSTER", cluster)),
             TileShape::Pointwise => {}
             TileShape::Rows { group, span, together, ahead } => {

@@ -64,7 +64,8 @@ DEVICE int thread_of_warpgroup() { return thread_of_block() & 127; }
 struct Tiles {
     u32 next, turns = 1;   // one of every `turns` of the block's tiles
     TileOrigin tile;
-{% if convolution %}    Window window;         // at the tile's first row
+{% if residues %}    TapsAlong down, right;   // that the pixels of the tile's rows meet
+{% endif %}{% if gathers_a %}    Window window;         // at the tile's first row
     int channel;           // the first one that its columns read
 {% endif %}
     DEVICE Tiles() : next(this_block() / CLUSTER) {}
@@ -92,7 +93,12 @@ struct Tiles {
 {% endif %}{% if shifted_edges %}        // The last tiles end where the output does, and overlap the tiles before.
         tile.row = min(tile.row, p.edge_row);
         tile.column = min(tile.column, p.edge_column);
-{% endif %}{% if convolution %}        window = window_at(p, tile.row);
+{% endif %}{% if residues %}        const Residue residue(p, tile.row);
+        down = taps_down(p, residue);
+        right = taps_right(p, residue);
+        window = box_at(p, residue, tile.row);
+        channel = first_channel(p, tile.column);
+{% elif gathers_a %}        window = window_at(p, tile.row);
         channel = first_channel(p, tile.column);
 {% endif %}{% if splits_k %}        tile.column += cluster_rank() * BN;
 {% endif %}        next += launched_blocks() / CLUSTER * turns;
@@ -129,82 +135,7 @@ DEVICE void clear_ring() {
 {% if operand_sums %}{% include "mainloop/sm90a/sums.cuh" %}
 {% endif -%}
 {% include "mainloop/sm90a/stage.cuh" %}
-// ---- consumers ----
-// acc = A * B over the tile, or over this consumer's rows of it. `meanwhile` runs under the first blocks of K.
-{% if scaled %}{% include "mainloop/sm90a/scales.cuh" %}{% endif -%}
-template <class F> DEVICE void multiply({% if scaled %}const Params& p, const TileOrigin& tile, {% endif %}{# -#}
-                                        {{ accumulator }} (&acc)[BLOCKS_M][{{ multiplied }} / 2], PipelineState& at, u32 blocks,
-                                        u32 group, F meanwhile) {
-    const u32 shared = shared_address(shared_memory);
-    const int thread = threadIdx.x & 127;
-    auto release = [&](u32 stage, bool releases) {
-        const u32 barrier = shared + EMPTY + stage * 8;
-        if constexpr ({{ fetchers }} == 1) mbarrier_arrive_if(releases && thread == 0, barrier);
-        else mbarrier_arrive_cluster_if(releases && thread < CLUSTER, barrier, thread);
-    };
-{% if promotes %}    // The tensor cores keep 13 bits of a sum, so they compute short sums, one for each panel. These are added
-    // up here while the other consumer's products run.
-    float part[BLOCKS_M][BN / 2];
-    u32 block = 0;
-{% if scaled %}    const int row = tile.row + (PING_PONG ? 0 : group * WARPGROUP_ROWS) + thread / 32 * 16 + thread % 32 / 4;
-    const int column = tile.column + thread % 4 * 2;
-    PanelScales scales, next;
-    next.load(p, tile, row, column, 0);
-{% endif %}#pragma unroll 1
-    do {
-        mbarrier_wait(shared + FULL + at.stage * 8, at.parity);
-#pragma unroll
-        for (int panel = 0; panel < PANELS; ++panel) {
-            const u32 from = shared + at.stage * STAGE_BYTES + panel * PANEL_BYTES;
-            const u64 a = wgmma_descriptor(from + (PING_PONG ? 0 : group * (BLOCKS_M * 8192)), 8192);
-            const u64 b = wgmma_descriptor(from + A_BYTES, 8192);
-            wgmma_fence();
-#pragma unroll
-            for (int step = 0; step < 4; ++step)
-#pragma unroll
-                for (int m = 0; m < BLOCKS_M; ++m) wgmma_mma(part[m], a + (m * 512 + step * 2), b + step * 2, step != 0);
-            wgmma_commit();
-{% if scaled %}            scales = next;
-            next.load(p, tile, row, column, (block * PANELS + panel + 1) * {{ panel_terms }});
-{% endif %}            wgmma_wait<0>();
-            if (panel == PANELS - 1) release(at.stage, true);
-{% if scaled %}            scales.add(acc, part);
-{% else %}#pragma unroll
-            for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] += part[i / (BN / 2)][i % (BN / 2)];
-{% endif %}        }
-        at.advance();
-    } while (++block < blocks);
-    if constexpr (PING_PONG) mbarrier_arrive_if(thread == 0, shared + TURN + (group ^ 1) * 8);
-{% else %}    u32 last = 0, block = 0;
-#pragma unroll 1
-    do {
-        mbarrier_wait(shared + FULL + at.stage * 8, at.parity);
-        wgmma_fence();
-#pragma unroll
-        for (int panel = 0; panel < PANELS; ++panel) {
-            const u32 from = shared + at.stage * STAGE_BYTES + panel * PANEL_BYTES;
-            const u64 a = wgmma_descriptor(from + (PING_PONG ? 0 : group * (BLOCKS_M * 8192)), 8192);
-            const u64 b = wgmma_descriptor(from + A_BYTES, 8192);
-#pragma unroll
-            for (int step = 0; step < 4; ++step)
-#pragma unroll
-                for (int m = 0; m < BLOCKS_M; ++m)
-                    wgmma_mma(acc[m], a + (m * 512 + step * (A_K_MAJOR ? 2 : 128)), b + step * (B_K_MAJOR ? 2 : 128),
-                                        (block | panel | step) != 0);
-        }
-        wgmma_commit();
-        if constexpr (DELAYED_STORE)
-            if (block < CHUNKS) meanwhile(block);
-        wgmma_wait<1>();
-        release(last, block > 0);
-        last = at.stage;
-        at.advance();
-    } while (++block < blocks);
-    if constexpr (PING_PONG) mbarrier_arrive_if(thread == 0, shared + TURN + (group ^ 1) * 8);
-    wgmma_wait<0>();
-    release(last, true);
-{% endif -%}
-}
+{% include "mainloop/sm90a/multiply.cuh" %}
 
 {% if tile_reductions %}// The fix-up of a consumer's last tile; called by a consumer that has published `tiles` tiles.
 DEVICE void fixup_last(const Params& p, u32 group, u32 tiles) {
@@ -243,17 +174,22 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
     const int sent = BY_WARPS ? __shfl_sync(~0u, first_row, 0) : 0;
     u32 loads = 0, stores = 0;
 {% if delayed_store %}    u32* place = nullptr;
+{% endif %}{% if residues %}    int pixels[BLOCKS_M][2];
+#pragma unroll
+    for (int i = 0; i < 2 * BLOCKS_M; ++i) pixels[i / 2][i % 2] =
+        pixel_of(p, tile.row + group_row + i / 2 * 64 + first_row + i % 2 * 8 + lane / 4);
 {% endif %}    auto strip = [&](int n, int m, int half, int part) {
         const int own = m * 64 + first_row + half * 8 + lane / 4, row = group_row + own;
         const int column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
-        return Strip{tile.row + row, tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors,
+        return Strip{ {% if residues %}pixels[m][half]{% else %}tile.row + row{% endif %}, {# -#}
+                     tile.column + column, row, column, first_row + half * 8, part * (4 * STRIP), lane, vectors,
                      loads, stores, AT_BITS + group * BIT_BYTES, own{% if delayed_store %}, place{% endif %}};
     };
     if constexpr (VECTOR_BYTES > 0) mbarrier_wait(shared + VECTORS_FULL + (count & 1) * 8, count >> 1 & 1);
     RowValues rows[BLOCKS_M][2];
 #pragma unroll
     for (int i = 0; i < 2 * BLOCKS_M; ++i) rows[i / 2][i % 2] = epilogue_row(p, t, strip(0, i / 2, i % 2, 0));
-
+{% if stages %}{% include "mainloop/sm90a/stages.cuh" %}{% endif %}
     const u32 ring = SHARED_CHUNKS ? 0 : group;
     u32 load = (PING_PONG && !SHARED_CHUNKS ? count >> 1 : count) * CHUNKS;
     // Also if nothing is written: a chunk's barrier tells one use of its buffer from the next, but not from the one after that.
@@ -340,7 +276,10 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
         __syncwarp();
         mbarrier_arrive_if(lane == 0, shared + VECTORS_EMPTY + (count & 1) * 8);
     }
-#pragma unroll
+{% if row_stores %}#pragma unroll
+    for (int i = 0; i < 2 * BLOCKS_M; ++i)
+        if (lane % 4 == 0) epilogue_store_row(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0));
+{% endif %}#pragma unroll
     for (int i = 0; i < 2 * BLOCKS_M; ++i) epilogue_row_end(p, t, rows[i / 2][i % 2], strip(0, i / 2, i % 2, 0));
 {% if tile_reductions %}    fixup_last(p, group, PING_PONG ? count >> 1 : count);
     sync_unit();
@@ -349,7 +288,6 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
     mbarrier_arrive_if(thread == 0, shared + HANDED_IN + group * 8);
 {% endif -%}
 }
-
 DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
     const u32 shared = shared_address(shared_memory), blocks = terms_in_blocks(p);
     PipelineState at;
@@ -388,7 +326,8 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
             mbarrier_wait(shared + TURN + {% if reductions %}fresh(group){% else %}group{% endif %} * 8, turn_parity);
             turn_parity ^= 1;
         }
-        multiply({% if scaled %}p, tiles.tile, {% endif %}acc, at, blocks, group, [](u32) {});
+        multiply({% if scaled %}p, tiles.tile, {% endif %}acc, at, {# -#}
+                 {% if residues %}blocks_of(p, tiles){% else %}blocks{% endif %}, group, [](u32) {});
         if constexpr (PING_PONG) at.skip(blocks);
 {% if splits_k %}        float own[BLOCKS_M][BN / 2];
         exchange(own, acc, count, group, tiles.next >= Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch));
@@ -406,7 +345,6 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
 {% endif %}{% if not direct_store %}    if (threadIdx.x % (BY_WARPS ? 32 : 128) == 0) tma_store_wait_all();
 {% endif -%}
 }
-
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 {% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
     const u32 shared = shared_address(shared_memory), warp = __shfl_sync(~0u, threadIdx.x / 32, 0);
@@ -414,7 +352,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         if (warp == 2 && p.k > 0 && elect_one()) {
             Tiles first;
             if (first.advance(p)) {
-{% if convolution %}                prefetch_filters(p, first);
+{% if convolution and not residues %}                prefetch_filters(p, first);
 {% endif %}{% if not weights_a and not convolution %}                prefetch_operand<true>(p, first);
 {% endif %}{% if not weights_b and not convolution %}                prefetch_operand<false>(p, first);
 {% endif %}            }
@@ -475,7 +413,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         wait_for_earlier_kernels();
         if constexpr (!(CONSTANT_A || CONSTANT_B)) let_next_kernel_start();
     }
-
     if (warp < 4) {
         if constexpr (CONSUMERS == 2) setmaxnreg_dec<PRODUCER_REGISTERS>();
         if (warp == 0) {

@@ -72,11 +72,13 @@ template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, con
 {% if lockstep %}{% include "mainloop/sm90a/lockstep.cuh" %}
 {% endif -%}
 DEVICE void produce(const Params& p, Tiles tiles) {
-    const u32 shared = shared_address(shared_memory), blocks = terms_in_blocks(p);
+    const u32 shared = shared_address(shared_memory);
+    {% if not residues %}const {% endif %}u32 blocks = terms_in_blocks(p);
 {% if splits_k %}    const u32 first = p.k > 0 ? share_of(u32(p.k - 1) / BK + 1).first : 0;
 {% endif %}    PipelineState at;
     bool more = tiles.advance(p);
-    u32 block = 0;
+{% if residues %}    blocks = blocks_of(p, tiles);
+{% endif %}    u32 block = 0;
     if constexpr (CONSTANT_A || CONSTANT_B) {
         // The constant operand does not depend on earlier kernels: the ring is filled with it while they still run.
         const u32 ahead = !more || p.k == 0 ? 0 : blocks < STAGES ? blocks : STAGES;
@@ -94,6 +96,7 @@ DEVICE void produce(const Params& p, Tiles tiles) {
 {% if lockstep %}    Step step;
 {% endif %}    for (; more; more = tiles.advance(p)) {
 {% if lockstep %}        step.take(p);
+{% endif %}{% if residues %}        blocks = blocks_of(p, tiles);
 {% endif %}#pragma unroll 1
         for (; block < blocks; ++block) {
             mbarrier_wait(shared + EMPTY + at.stage * 8, at.parity ^ 1);

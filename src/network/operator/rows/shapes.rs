@@ -1,6 +1,6 @@
 //! Operators that move elements or make them.
 
-use super::super::{ANY, Kind, Operator, typing};
+use super::super::{ANY, Kind, Operator, moved, typing};
 use crate::network::attribute::AttributeType::*;
 use crate::network::meaning::{convert, index, layout};
 
@@ -29,13 +29,13 @@ pub(super) static ROWS: &[Operator] = &[
         .outputs(1, ANY)
         .with(&[("axis", Int), ("num_outputs", Int)]),
     view("Concat", "Tensors side by side along an axis.", (1, ANY), (typing::concat, layout::concat)).with(&[("axis", Int)]),
-    view("DepthToSpace", "Channels as blocks of pixels.", (1, 1), (typing::same_rank, layout::depth_to_space))
+    view("DepthToSpace", "Channels as blocks of pixels.", (1, 1), (moved::depth_to_space, layout::depth_to_space))
         .with(&[("blocksize", Int), ("mode", Text)]),
-    view("SpaceToDepth", "Blocks of pixels as channels.", (1, 1), (typing::same_rank, layout::space_to_depth))
+    view("SpaceToDepth", "Blocks of pixels as channels.", (1, 1), (moved::space_to_depth, layout::space_to_depth))
         .with(&[("blocksize", Int)]),
     view("BitCast", "The same bits in another format.", (1, 1), (typing::cast_type, convert::bit_cast)).with(&[("to", Text)]),
     opaque("Tile", "Copies side by side.", (2, 2), (typing::same_rank, layout::tile)),
-    opaque("Pad", "With elements before and behind.", (2, 4), (typing::same_rank, layout::pad)).with(&[("mode", Text)]),
+    opaque("Pad", "With elements before and behind.", (2, 4), (moved::pad, layout::pad)).with(&[("mode", Text)]),
     opaque("Gather", "Slices that indices name.", (2, 2), (typing::gather, index::gather)).with(&[("axis", Int)]),
     opaque("GatherElements", "Elements that indices name.", (2, 2), (typing::gather_elements, index::gather_elements))
         .with(&[("axis", Int)]),

@@ -251,10 +251,7 @@ fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cy
     let chunks = blocks_m * (tile.bn / chunk);
     let delayed_store = delays_store(tile, program, inputs.argument_runs);
     let size = inputs.operation.dtype().size();
-    let k = match inputs.operation {
-        Operation::Convolution { convolution, .. } => patches::padded_terms(&convolution, size, inputs.shape),
-        _ => inputs.shape.k,
-    };
+    let k = inputs.operation.patches().map_or(inputs.shape.k, |of| patches::padded_terms(&of, size, inputs.shape));
     let terms = k.next_multiple_of(bk.min(128 / size)) as f64;
     let multiplied = terms * size as f64 * area / MULTIPLY_ADDS;
     // A consumer multiplies a panel, waits for its sums and adds them. Meanwhile only the other consumer multiplies.
@@ -267,7 +264,7 @@ fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cy
         * if inputs.promotes { PROMOTED } else { 1.0 }
         * if consumers == 1 { model.single } else { 1.0 }
         * if tile.cluster() > 1 { if consumers == 1 { model.clustered_single } else { model.clustered } } else { 1.0 };
-    let cost = f64::from(program.cost(inputs.fast_math));
+    let cost = f64::from(program.cost(inputs.fast_math) + program.cost_of_stages(inputs.fast_math));
     let of_element = if inputs.fast_math && cost <= model.fast_limit { model.fast * cost } else { cost };
     let values = of_element * area / 128.0;
     let chunks = chunks as f64;
@@ -327,18 +324,21 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
     let bytes = |lines: usize, sharing: usize| blocks * lines as f64 / sharing as f64 * terms * size as f64;
     // The larger operand of a narrow output is the rows of its tiles, and comes from memory.
     let fetch = bytes(tile.bm, cluster_n) / if narrow { l2.min(model.from_memory) } else { l2 } + bytes(tile.bn, cluster_m) / l2;
-    let taken_in = match inputs.operation {
-        Operation::Convolution { .. } => {
-            waves * terms * size as f64 * (tile.bm as f64 / OF_IMAGES + tile.multiplied_columns() as f64 / OF_FILTERS)
+    let patches = inputs.operation.patches();
+    let taken_in = match patches {
+        Some(patches) => {
+            let (lines, columns) = (tile.bm as f64, tile.multiplied_columns() as f64);
+            let (images, filters) = if patches.are_rows() { (lines, columns) } else { (columns, lines) };
+            waves * terms * size as f64 * (images / OF_IMAGES + filters / OF_FILTERS)
         }
-        _ => waves * terms * ((tile.bm + tile.bn) * size) as f64 / model.into_shared,
+        None => waves * terms * ((tile.bm + tile.bn) * size) as f64 / model.into_shared,
     };
     // A smooth maximum: a cost close to the longest still adds to the total.
     let smooth = |times: &[f64]| times.iter().map(|time| time.powi(4)).sum::<f64>().powf(0.25);
-    let longest = match inputs.operation {
+    let longest = match patches {
         // Products hide what is taken in of images, or wait for it.
-        Operation::Convolution { .. } => smooth(&[compute, fetch]).max(taken_in),
-        _ => smooth(&[compute, fetch, taken_in]),
+        Some(_) => smooth(&[compute, fetch]).max(taken_in),
+        None => smooth(&[compute, fetch, taken_in]),
     };
     // If there is room, the next launch's blocks start while a short launch still runs.
     let fills = 2.0 * blocks > multiprocessors as f64;
@@ -354,7 +354,7 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
     let powered = 1.0 + model.read_from_l2 * read + model.written_to_shared * written;
     let factor = |applies: bool, factor: f64| if applies { factor } else { 1.0 };
     let in_vain = shape.n.next_multiple_of(whole.bn) - shape.n;
-    let is_wasted = inputs.operation.convolution().is_some() && 3 * in_vain > shape.n.next_multiple_of(whole.bn);
+    let is_wasted = patches.is_some() && 3 * in_vain > shape.n.next_multiple_of(whole.bn);
     let other = inputs.operation.layout() != Some(Layout::TN);
     total
         * factor(is_wasted, WASTED)

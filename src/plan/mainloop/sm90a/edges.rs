@@ -16,8 +16,7 @@ const WIDEST: usize = 16;
 /// no byte holds elements of several tiles. The borrow checker makes sure that no other argument overwrites an input.
 pub(in crate::plan) fn allows(program: &Program, arguments: &[Argument]) -> bool {
     let mut matrices = arguments.iter().filter_map(|argument| argument.role.operand()).filter(|operand| operand.axes.is_matrix());
-    program.reductions.is_empty()
-        && program.sums.is_empty()
+    program.only_stores()
         && !arguments.iter().any(|argument| matches!(argument.role, Role::Update(_)))
         && !matrices.any(|operand| operand.dtype.is_packed())
 }

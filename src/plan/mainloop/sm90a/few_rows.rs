@@ -9,10 +9,12 @@
 //! The estimate counts nanoseconds. It combines memory reads, the input of a multiprocessor, and products; the longest
 //! of the three dominates. Its constants follow from times on an H200 (`docs/measurements/0044-few-rows.md`).
 
+use crate::dtype::DType;
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
 use crate::plan::mainloop::sm90a::smem::stage_bytes;
-use crate::plan::{KernelPlan, Tile, TileShape};
-use crate::problem::{Operation, Shape};
+use crate::plan::{KernelPlan, TMA_UNIT, Tile, TileShape};
+use crate::problem::{Layout, Operation, Shape};
+use crate::target::Target;
 
 /// The most rows that count as few.
 pub(in crate::plan) const ROWS: usize = 256;
@@ -30,7 +32,7 @@ const TILES: usize = 24;
 /// Whether reading the operand on its longer side dominates a product's time.
 pub(in crate::plan) fn applies(operation: Operation, shape: Shape) -> bool {
     // A convolution reads its images again for each tap.
-    operation.convolution().is_none() && are_few(shape, operation.dtype().size())
+    operation.patches().is_none() && are_few(shape, operation.dtype().size())
 }
 
 fn are_few(shape: Shape, size: usize) -> bool {
@@ -207,4 +209,22 @@ pub(in crate::plan) fn better(first: KernelPlan, second: Option<KernelPlan>) -> 
     let (mut better, other) = if time(&second) < time(&first) { (second, first) } else { (first, second) };
     better.choice.turned(other.tile, other.transposed, time(&other), time(&better));
     better
+}
+
+/// Whether Hopper's narrow tiles read the larger operand as fast as `gemv`. They do if they need no copies, except for
+/// one row or column against an operand with K contiguous.
+pub(in crate::plan) fn narrow_tiles_read_faster(
+    operation: Operation,
+    shape: Shape,
+    alignment: [usize; 2],
+    target: Target,
+) -> bool {
+    if operation.widened().is_some() || operation.is_scaled() {
+        return false;
+    }
+    let (dtype, layout) = (operation.dtype(), operation.layout());
+    let k_contiguous = operation.k_contiguous()[usize::from(shape.m <= shape.n)];
+    let multiplies = matches!(dtype, DType::F16 | DType::BF16) || dtype.is_eight_bits() && layout == Some(Layout::TN);
+    let tensor_cores = target.has_wgmma() && multiplies && layout.is_some();
+    tensor_cores && alignment.iter().all(|bytes| *bytes >= TMA_UNIT) && (shape.m.min(shape.n) > 1 || !k_contiguous)
 }

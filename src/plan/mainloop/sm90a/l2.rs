@@ -114,7 +114,7 @@ impl KernelPlan {
     /// The weights of few rows, if they take half of the cache or more, and whether tiles read them only once.
     fn weights(&self, Shape { m, n, k, .. }: Shape) -> Option<(usize, bool)> {
         let TileShape::Sm90a { cluster: [along_m, along_n], .. } = self.tile.shape else { return None };
-        if self.operation.convolution().is_some() {
+        if self.operation.patches().is_some() {
             return None;
         }
         let (operand, longer, rows, of_tile) =
@@ -140,7 +140,7 @@ impl KernelPlan {
             let all = (m.saturating_add(n)).saturating_mul(k).saturating_mul(size).saturating_add(matrices);
             let stays = lines.saturating_mul(k).saturating_mul(size) <= GROUP_BYTES;
             // The pixels of a convolution are read again for the taps beside, and its filters by all tiles.
-            let once = self.operation.convolution().is_none();
+            let once = self.operation.patches().is_none();
             operands[passing] = Priority::first_if(once && all > CACHE && stays && k > lines);
         }
         let weights = self.weights(seen);

@@ -7,15 +7,17 @@
 //! collected until the tile is done. The mainloop's stages leave room for rings of some depth: see [`Staging::of`].
 
 use crate::dtype::DType;
+use crate::ir::Operand;
 use crate::ir::axes::M;
-use crate::ir::{Operand, Order};
 use crate::plan::epilogue::operand_sums::lines;
+use crate::plan::mainloop::patches;
+use crate::plan::mainloop::sm90a::operand_maps::operand_maps;
 use crate::plan::mainloop::sm90a::smem::{Sizes, stage_bytes};
 use crate::plan::{
     ArgumentRuns, InstrKind, MapSource, Parts, Phase, Program, Schedule, Swizzle, TMA_UNIT, TensorMap, Tile, TileShape,
     lies_along_columns,
 };
-use crate::problem::{Layout, Operation};
+use crate::problem::Operation;
 use crate::target::Target;
 use serde::Serialize;
 use std::ops::RangeInclusive;
@@ -136,7 +138,7 @@ fn takes_any_line(program: &Program, runs: &[ArgumentRuns]) -> bool {
         operand.dtype.size() >= 2 && runs[argument].alignment >= TMA_UNIT && runs[argument].whole
     };
     program.reductions.is_empty()
-        && program.stores.iter().all(|store| any(store.operand, store.argument))
+        && program.matrix_stores().all(|(_, store)| any(store.operand, store.argument))
         && program.loads_of(Phase::Visit).all(|(_, argument, operand)| any(operand, argument))
 }
 
@@ -169,7 +171,7 @@ const MOST_BESIDE_SHARES: usize = 96;
 /// these down (`docs/measurements/0030-direct-store.md`).
 pub(in crate::plan) fn is_direct_store(tile: &Tile, program: &Program, runs: &[ArgumentRuns], chunk: usize) -> bool {
     let TileShape::Sm90a { schedule: Schedule::Cooperative, .. } = tile.shape else { return false };
-    let mut matrices = program.stores.iter().filter(|store| !store.operand.dtype.is_packed());
+    let mut matrices = program.matrix_stores().map(|(_, store)| store).filter(|store| !store.operand.dtype.is_packed());
     let in_pieces = |dtype: DType| {
         let line = chunk * dtype.size();
         line.is_multiple_of(16) && PIECES_OF_LINE.contains(&(line / 16))
@@ -193,8 +195,7 @@ pub(in crate::plan) fn delays_store(tile: &Tile, program: &Program, runs: &[Argu
         && program.cost(false) <= MOST_EXPOSED
         && program.loads_of(Phase::Visit).next().is_none()
         && (dtype.size() == 2 && !dtype.is_packed() && has_whole_lines(store.operand, runs[store.argument]))
-        && program.reductions.is_empty()
-        && program.sums.is_empty()
+        && program.only_stores()
 }
 
 /// The operands that an epilogue stages, and the bytes of a chunk or a slice of each kind.
@@ -215,8 +216,16 @@ struct Needs {
 impl Needs {
     /// Places each operand in its chunk or slice, and adds its tensor map to `maps`, which begins with those of A and
     /// B.
-    fn of(program: &Program, runs: &[ArgumentRuns], tile: &Tile, chunk: usize, mut maps: Vec<TensorMap>) -> Needs {
-        let direct_store = is_direct_store(tile, program, runs, chunk);
+    /// A `scattered` matrix has no map.
+    fn of(
+        program: &Program,
+        runs: &[ArgumentRuns],
+        tile: &Tile,
+        chunk: usize,
+        mut maps: Vec<TensorMap>,
+        scattered: bool,
+    ) -> Needs {
+        let direct_store = is_direct_store(tile, program, runs, chunk) && !scattered;
         let mut matrix = |of, operand: Operand, argument: usize, read: bool, bytes: &mut usize| {
             let (map, size) = chunk_map(operand, argument, chunk);
             // Swizzle patterns repeat from multiples of 1024 bytes.
@@ -224,7 +233,7 @@ impl Needs {
             let at = bytes.next_multiple_of(align);
             let ArgumentRuns { alignment, whole } = runs[argument];
             let map = map
-                .filter(|_| alignment >= TMA_UNIT && (read || !direct_store))
+                .filter(|_| alignment >= TMA_UNIT && (read || !direct_store) && !scattered)
                 .map(|map| TensorMap { required: read || whole, ..map });
             *bytes = at + size.next_multiple_of(align);
             maps.extend(map);
@@ -238,8 +247,7 @@ impl Needs {
         if !loads.iter().all(|load| is_packed(program, load.of)) {
             load_bytes = load_bytes.next_multiple_of(1024);
         }
-        let of_kind =
-            |packed: bool| program.stores.iter().enumerate().filter(move |(_, store)| store.operand.dtype.is_packed() == packed);
+        let of_kind = |packed: bool| program.matrix_stores().filter(move |(_, store)| store.operand.dtype.is_packed() == packed);
         let stores: Vec<Staged> =
             of_kind(false).map(|(i, store)| matrix(i, store.operand, store.argument, false, &mut store_bytes)).collect();
         let by_warps = stores.iter().all(|staged| {
@@ -295,11 +303,13 @@ impl Staging {
             return Err("it multiplies on Hopper".into());
         };
         let limit = target.shared_memory_per_block_opt_in() as usize;
+        // Rows of one remainder do not follow each other in memory.
+        let scattered = patches::has_residues(operation);
         // The fix-up of one tile's sums runs while the next tile's are taken.
         let sum_bytes = 4 * lines(&program.sums, tile).iter().sum::<usize>();
         // The needs of chunks with this many columns, and the number of chunks in a tile.
         let of_chunks = |chunk: usize| {
-            let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, operation, layout));
+            let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, operation, layout), scattered);
             let sizes = Sizes {
                 consumers,
                 ring: stage_bytes(tile, operation, bk),
@@ -311,7 +321,7 @@ impl Staging {
                 reduces: program.reductions.iter().any(|reduction| !reduction.is_total(tile)),
                 sums: sum_bytes,
                 partials: (tile.parts() - 1) * tile.consumer_rows() * tile.bn * size_of::<f32>(),
-                handed_over: delays_store(tile, program, runs),
+                handed_over: delays_store(tile, program, runs) && !scattered,
             };
             (needs, sizes, tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk))
         };
@@ -430,33 +440,6 @@ impl Staging {
 /// Whether a step loads bits.
 fn is_packed(program: &Program, step: usize) -> bool {
     matches!(program.steps[step].kind, InstrKind::Load { operand, .. } if operand.dtype.is_packed())
-}
-
-/// The maps of A and B: boxes of 128 bytes of K, or of M or N if K is the strided axis. Under multicast each block of a
-/// cluster fetches half of a box. Blocks that share K fetch everything that they multiply.
-fn operand_maps(tile: &Tile, operation: Operation, layout: Layout) -> Vec<TensorMap> {
-    let dtypes = operation.dtypes();
-    let sources = match operation {
-        Operation::Convolution { .. } => [MapSource::Patches, MapSource::Filters],
-        _ => [MapSource::Operand(0), MapSource::Operand(1)],
-    };
-    let [cluster_m, cluster_n] = match tile.shape {
-        TileShape::Sm90a { cluster, splits_k: false, .. } => cluster,
-        _ => [1; 2],
-    };
-    let operands = [
-        (tile.bm, layout.a() == Order::RowMajor, cluster_n),
-        (tile.multiplied_columns(), layout.b() == Order::ColumnMajor, cluster_m),
-    ];
-    let map = |(i, (extent, k_major, shared)): (usize, (usize, bool, usize))| TensorMap {
-        source: sources[i],
-        dtype: dtypes[i],
-        box_inner: panel_terms(dtypes[i]),
-        box_outer: if k_major { extent } else { 64 } / shared,
-        swizzle: Swizzle::B128,
-        required: true,
-    };
-    operands.into_iter().enumerate().map(map).collect()
 }
 
 /// The map of a chunk of a matrix, if its lines are long enough for one, and the chunk's bytes.

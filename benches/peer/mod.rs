@@ -1,12 +1,13 @@
-//! cuDNN through PyTorch: a child process that is asked slice by slice, so that both take turns on one GPU.
+//! PyTorch in a child process that is asked slice by slice, so that both take turns on one GPU.
 
-use super::{Layer, Result};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// The script, which is part of this program.
-const SCRIPT: &str = include_str!("peer.py");
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// What the scripts of all benchmarks begin with. Scripts are part of the programs.
+const COMMON: &str = include_str!("peer.py");
 
 /// The child.
 pub struct Peer {
@@ -16,13 +17,14 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts it.
+    /// Starts it with a script that prepares cases.
     ///
     /// # Errors
     /// If there is no `python3` (or `PYTHON`), or it has no PyTorch with CUDA.
-    pub fn start() -> Result<Peer> {
+    pub fn start(script: &str) -> Result<Peer> {
         let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
-        let mut child = Command::new(python).args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let script = format!("{COMMON}\n{script}\nserve(prepare)\n");
+        let mut child = Command::new(python).args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else { return Err("no pipe".into()) };
         Ok(Peer { child, requests, answers: BufReader::new(answers) })
     }
@@ -46,12 +48,9 @@ impl Peer {
         Ok(self.ask(&json!({}))?.as_str().unwrap_or_default().to_owned())
     }
 
-    /// Prepares a layer, and graphs of so many launches that turn through so many sets of images.
-    pub fn prepare(&mut self, layer: &Layer, sets: usize, launches: usize) -> Result<()> {
-        let Layer { images: n, size, channels: c, filters: k, window: r, stride, padding } = *layer;
-        let case = json!({ "n": n, "h": size, "w": size, "c": c, "k": k, "r": r, "s": r, "stride": stride, "padding": padding,
-            "sets": sets, "launches": launches });
-        self.ask(&json!({ "case": case })).map(|_| ())
+    /// Prepares a case; the script says what it answers.
+    pub fn prepare(&mut self, case: &Value) -> Result<Value> {
+        self.ask(&json!({ "case": case }))
     }
 
     /// Seconds of a launch.

@@ -1,0 +1,183 @@
+//! Softmax and norms behind a product whose tiles have whole rows: one kernel, against the same product without them, and
+//! against the product and a kernel of rows behind it.
+//!
+//! `cargo bench --bench product_rows`. Contenders are CUDA graphs of some launches each, and take turns in shuffled order.
+//! A figure is the median over the rounds of the ratio of times inside a round.
+//!
+//! Without a GPU it says why it does nothing.
+#![allow(missing_docs, reason = "a benchmark")]
+
+#[path = "gemm/statistics.rs"]
+#[allow(dead_code, reason = "the other benchmark uses the rest")]
+mod statistics;
+
+use postlude::build::recipes::{self, Mask, Norm};
+use postlude::cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
+use postlude::cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
+use postlude::half::f16;
+use postlude::jit;
+use postlude::prelude::*;
+use statistics::{Shuffle, Spread, median};
+use std::error::Error;
+use std::sync::Arc;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// M, N and K.
+const SHAPES: [[usize; 3]; 6] =
+    [[16384, 256, 2048], [16384, 256, 4096], [32768, 128, 2048], [65536, 64, 2048], [8192, 256, 8192], [32768, 200, 2048]];
+const ROUNDS: usize = 11;
+/// Launches of a graph, and seconds of a slice.
+const LAUNCHES: usize = 10;
+const SLICE: f64 = 4e-3;
+
+struct Memory {
+    a: CudaSlice<f16>,
+    b: CudaSlice<f16>,
+    d: CudaSlice<f16>,
+    wide: CudaSlice<f32>,
+    vector: CudaSlice<f16>,
+    rows: [CudaSlice<f32>; 2],
+}
+
+impl Memory {
+    fn new(stream: &Arc<CudaStream>, Shape { m, n, k, .. }: Shape) -> Result<Memory> {
+        let mut state = 1u64;
+        let mut noise = |len: usize| -> Result<CudaSlice<f16>> {
+            let mut next = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                f16::from_f32((state >> 40) as f32 / (1u64 << 23) as f32 - 1.0)
+            };
+            let block: Vec<f16> = (0..len.min(1 << 20)).map(|_| next()).collect();
+            let (mut all, block) = (stream.alloc_zeros::<f16>(len)?, stream.clone_htod(&block)?);
+            for start in (0..len).step_by(block.len()) {
+                let end = (start + block.len()).min(len);
+                stream.memcpy_dtod(&block.slice(..end - start), &mut all.slice_mut(start..end))?;
+            }
+            Ok(all)
+        };
+        let (a, b, vector) = (noise(m * k)?, noise(n * k)?, noise(n)?);
+        Ok(Memory {
+            a,
+            b,
+            d: stream.alloc_zeros(m * n)?,
+            wide: stream.alloc_zeros(m * n)?,
+            vector,
+            rows: [stream.alloc_zeros(m)?, stream.alloc_zeros(m)?],
+        })
+    }
+}
+
+/// A few launches as a graph. The plans have to live as long.
+fn capture(stream: &Arc<CudaStream>, plans: &[(&Plan, &Epilogue, bool)], memory: &mut Memory) -> Result<CudaGraph> {
+    let mut launch = || -> Result<()> {
+        for &(plan, epilogue, behind) in plans {
+            let Memory { a, b, d, wide, vector, rows } = memory;
+            let [mean, rstd] = rows;
+            let args = DeviceArgs::new().input("weight", &*vector).input("bias", &*vector).scalar("scale", 0.05f32);
+            let args = match (behind, plans.len()) {
+                (true, _) => args.input("a", &*wide).output("d", d),
+                (false, 1) => args.input("a", &*a).input("b", &*b).output("d", d),
+                _ => args.input("a", &*a).input("b", &*b).output("d", wide),
+            };
+            let args = args.output("mean", mean).output("rstd", rstd);
+            plan.execute(stream, &mut args.used_by(epilogue.checked()))?;
+        }
+        Ok(())
+    };
+    launch()?;
+    stream.synchronize()?;
+    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
+    let captured = (0..LAUNCHES).try_for_each(|_| launch());
+    let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)?;
+    captured?;
+    graph.ok_or_else(|| "nothing was captured".into())
+}
+
+/// Seconds of what a graph does once.
+fn slice(stream: &Arc<CudaStream>, graph: &CudaGraph, repeats: usize) -> Result<f64> {
+    graph.launch()?;
+    let start = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
+    (0..repeats).try_for_each(|_| graph.launch())?;
+    let end = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
+    end.synchronize()?;
+    Ok(f64::from(start.elapsed_ms(&end)?) / 1e3 / (repeats * LAUNCHES) as f64)
+}
+
+fn run(device: &Device, rounds: usize) -> Result<()> {
+    let stream = device.context().new_stream()?;
+    let norm = Norm { weights: Some(F16), residual: None };
+    let ways = [
+        ("softmax", recipes::softmax(Mask::None, F16)?),
+        ("layer norm", recipes::layer_norm(norm, F16)?),
+        ("rms norm", recipes::rms_norm(norm, F16)?),
+    ];
+    let (plain, wide) = (recipes::bias_activation(F16, F16, |z| z)?, recipes::identity(F32)?);
+    for [m, n, k] in SHAPES {
+        let shape = Shape::new(m, n, k);
+        let mut memory = Memory::new(&stream, shape)?;
+        let product = Gemm::new(F16, TN, &wide).plan(device, shape)?;
+        let alone = Gemm::new(F16, TN, &plain).plan(device, shape)?;
+        let (mut ones, mut seconds) = (Vec::new(), Vec::new());
+        for (_, epilogue) in &ways {
+            ones.push(Gemm::new(F16, TN, epilogue).plan(device, shape)?);
+            seconds.push(Gemm::pointwise(F32, Order::RowMajor, epilogue).plan(device, Shape::matrix(m, n))?);
+        }
+        let mut graphs = vec![capture(&stream, &[(&alone, &plain, false)], &mut memory)?];
+        for (i, (_, epilogue)) in ways.iter().enumerate() {
+            graphs.push(capture(&stream, &[(&ones[i], epilogue, false)], &mut memory)?);
+            graphs.push(capture(&stream, &[(&product, &wide, false), (&seconds[i], epilogue, true)], &mut memory)?);
+        }
+        let mut repeats = Vec::new();
+        for graph in &graphs {
+            repeats.push((SLICE / (slice(&stream, graph, 1)? * LAUNCHES as f64)).ceil().max(1.0) as usize);
+        }
+        let (mut times, mut shuffle) = (vec![Vec::new(); graphs.len()], Shuffle::new(7));
+        for _ in 0..rounds {
+            for i in shuffle.order(graphs.len()) {
+                times[i].push(slice(&stream, &graphs[i], repeats[i])?);
+            }
+        }
+        println!("{shape}: bias alone {:.1} us, {}", 1e6 * median(&times[0]), alone.kernel().plan.tile);
+        for (i, (name, _)) in ways.iter().enumerate() {
+            let (one, two) = (&times[1 + 2 * i], &times[2 + 2 * i]);
+            let [over, gain] = [Spread::of_ratios(one, &times[0]), Spread::of_ratios(two, one)];
+            let plan = &ones[i].kernel().plan;
+            let kernels = if plan.split.is_some() { "two kernels" } else { "one kernel" };
+            println!(
+                "  {name:12} {:7.1} us, {:.3} [{:.3}, {:.3}] of bias alone; product and pass {:7.1} us, {:.3} [{:.3}, {:.3}]  \
+                 {kernels}, {}, {} registers",
+                1e6 * median(one),
+                over.median,
+                over.low,
+                over.high,
+                1e6 * median(two),
+                gain.median,
+                gain.low,
+                gain.high,
+                plan.product().tile,
+                ones[i].kernel().cubin.info.registers,
+            );
+        }
+    }
+    Ok(())
+}
+
+fn main() {
+    let device = match Device::new(0) {
+        Ok(device) => device,
+        Err(error) => return println!("skipped: no GPU ({error})"),
+    };
+    if let Err(error) = jit::compiler() {
+        return println!("skipped: NVRTC not found ({error})");
+    }
+    println!("{device:?}");
+    // SAFETY: there is one stream, so nothing has to be ordered between streams.
+    unsafe { device.context().disable_event_tracking() };
+    // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
+    let rounds = if std::env::args().any(|a| a == "--bench") { ROUNDS } else { 1 };
+    if let Err(error) = run(&device, rounds) {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
+}

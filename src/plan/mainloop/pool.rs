@@ -1,0 +1,43 @@
+//! Pools as kernels see them: what images and windows measure, as constants of the source.
+
+use crate::ir::{Operand, Order};
+use crate::plan::InstrKind;
+use crate::plan::choice::TileRequest;
+use crate::problem::{ConvShape, PoolKind, Pooling};
+
+/// Taps of a window beyond which threads share them (`SHARED` in `mainloop/pool.cuh`).
+const SHARED_TAPS: usize = 16;
+
+impl TileRequest<'_> {
+    /// Whether a pointwise kernel is faster with few columns and many rows: where wider tiles would leave threads without work,
+    /// where matrices lie along rows, so that few lines are touched at a time, and where threads share a window's taps.
+    pub(in crate::plan) fn wants_narrow_tiles(&self) -> bool {
+        let turned = |operand: &Operand| operand.axes.is_matrix() && operand.order == Order::ColumnMajor;
+        let loads = self.program.steps.iter().any(|s| matches!(&s.kind, InstrKind::Load { operand, .. } if turned(operand)));
+        let stores = self.program.stores.iter().any(|store| turned(&store.operand));
+        let shares = self.operation.pooling().is_some_and(|pooling| pooling.windows().taps() > SHARED_TAPS);
+        self.shape.n <= 64 || loads || stores || shares
+    }
+}
+
+/// The constants of a pool's kernel. The number of images is that of the launch's rows.
+pub(crate) fn constants(pooling: &Pooling) -> [(&'static str, usize); 14] {
+    let ConvShape { height, width, window, stride, padding, dilation, .. } = pooling.windows().measures();
+    let [rows, columns] = pooling.windows().output();
+    [
+        ("IMAGE_HEIGHT", height),
+        ("IMAGE_WIDTH", width),
+        ("OUTPUT_PIXELS", rows * columns),
+        ("OUTPUT_WIDTH", columns),
+        ("WINDOW_HEIGHT", window[0]),
+        ("WINDOW_WIDTH", window[1]),
+        ("STRIDE_Y", stride[0]),
+        ("STRIDE_X", stride[1]),
+        ("ABOVE", padding[0]),
+        ("LEFT", padding[2]),
+        ("DILATION_Y", dilation[0]),
+        ("DILATION_X", dilation[1]),
+        ("TAKES_LARGEST", usize::from(pooling.kind() == PoolKind::Max)),
+        ("COUNTS_PADDING", usize::from(pooling.kind() == PoolKind::AverageOfTaps)),
+    ]
+}

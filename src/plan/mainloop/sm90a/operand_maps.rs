@@ -1,0 +1,33 @@
+//! The tensor maps of A and B.
+
+use crate::ir::Order;
+use crate::plan::{MapSource, Swizzle, TensorMap, Tile, TileShape, panel_terms};
+use crate::problem::{Layout, Operation};
+
+/// The maps of A and B: boxes of 128 bytes of K, or of M or N if K is the strided axis. Under multicast each block of a
+/// cluster fetches half of a box. Blocks that share K fetch everything that they multiply.
+pub(super) fn operand_maps(tile: &Tile, operation: Operation, layout: Layout) -> Vec<TensorMap> {
+    let dtypes = operation.dtypes();
+    let sources = match operation.patches() {
+        Some(patches) if patches.are_rows() => [MapSource::Patches, MapSource::Filters],
+        Some(_) => [MapSource::Operand(0), MapSource::Patches],
+        None => [MapSource::Operand(0), MapSource::Operand(1)],
+    };
+    let [cluster_m, cluster_n] = match tile.shape {
+        TileShape::Sm90a { cluster, splits_k: false, .. } => cluster,
+        _ => [1; 2],
+    };
+    let operands = [
+        (tile.bm, layout.a() == Order::RowMajor, cluster_n),
+        (tile.multiplied_columns(), layout.b() == Order::ColumnMajor, cluster_m),
+    ];
+    let map = |(i, (extent, k_major, shared)): (usize, (usize, bool, usize))| TensorMap {
+        source: sources[i],
+        dtype: dtypes[i],
+        box_inner: panel_terms(dtypes[i]),
+        box_outer: if k_major { extent } else { 64 } / shared,
+        swizzle: Swizzle::B128,
+        required: true,
+    };
+    operands.into_iter().enumerate().map(map).collect()
+}

@@ -1,0 +1,76 @@
+// ---- consumers ----
+// acc = A * B over the tile, or over this consumer's rows of it. `meanwhile` runs under the first blocks of K.
+{% if scaled %}{% include "mainloop/sm90a/scales.cuh" %}{% endif -%}
+template <class F> DEVICE void multiply({% if scaled %}const Params& p, const TileOrigin& tile, {% endif %}{# -#}
+                                        {{ accumulator }} (&acc)[BLOCKS_M][{{ multiplied }} / 2], PipelineState& at, u32 blocks,
+                                        u32 group, F meanwhile) {
+    const u32 shared = shared_address(shared_memory);
+    const int thread = threadIdx.x & 127;
+    auto release = [&](u32 stage, bool releases) {
+        const u32 barrier = shared + EMPTY + stage * 8;
+        if constexpr ({{ fetchers }} == 1) mbarrier_arrive_if(releases && thread == 0, barrier);
+        else mbarrier_arrive_cluster_if(releases && thread < CLUSTER, barrier, thread);
+    };
+{% if promotes %}    // The tensor cores keep 13 bits of a sum, so they compute short sums, one for each panel. These are added
+    // up here while the other consumer's products run.
+    float part[BLOCKS_M][BN / 2];
+    u32 block = 0;
+{% if scaled %}    const int row = tile.row + (PING_PONG ? 0 : group * WARPGROUP_ROWS) + thread / 32 * 16 + thread % 32 / 4;
+    const int column = tile.column + thread % 4 * 2;
+    PanelScales scales, next;
+    next.load(p, tile, row, column, 0);
+{% endif %}#pragma unroll 1
+    do {
+        mbarrier_wait(shared + FULL + at.stage * 8, at.parity);
+#pragma unroll
+        for (int panel = 0; panel < PANELS; ++panel) {
+            const u32 from = shared + at.stage * STAGE_BYTES + panel * PANEL_BYTES;
+            const u64 a = wgmma_descriptor(from + (PING_PONG ? 0 : group * (BLOCKS_M * 8192)), 8192);
+            const u64 b = wgmma_descriptor(from + A_BYTES, 8192);
+            wgmma_fence();
+#pragma unroll
+            for (int step = 0; step < 4; ++step)
+#pragma unroll
+                for (int m = 0; m < BLOCKS_M; ++m) wgmma_mma(part[m], a + (m * 512 + step * 2), b + step * 2, step != 0);
+            wgmma_commit();
+{% if scaled %}            scales = next;
+            next.load(p, tile, row, column, (block * PANELS + panel + 1) * {{ panel_terms }});
+{% endif %}            wgmma_wait<0>();
+            if (panel == PANELS - 1) release(at.stage, true);
+{% if scaled %}            scales.add(acc, part);
+{% else %}#pragma unroll
+            for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] += part[i / (BN / 2)][i % (BN / 2)];
+{% endif %}        }
+        at.advance();
+    } while (++block < blocks);
+    if constexpr (PING_PONG) mbarrier_arrive_if(thread == 0, shared + TURN + (group ^ 1) * 8);
+{% else %}    u32 last = 0, block = 0;
+#pragma unroll 1
+    do {
+        mbarrier_wait(shared + FULL + at.stage * 8, at.parity);
+        wgmma_fence();
+#pragma unroll
+        for (int panel = 0; panel < PANELS; ++panel) {
+            const u32 from = shared + at.stage * STAGE_BYTES + panel * PANEL_BYTES;
+            const u64 a = wgmma_descriptor(from + (PING_PONG ? 0 : group * (BLOCKS_M * 8192)), 8192);
+            const u64 b = wgmma_descriptor(from + A_BYTES, 8192);
+#pragma unroll
+            for (int step = 0; step < 4; ++step)
+#pragma unroll
+                for (int m = 0; m < BLOCKS_M; ++m)
+                    wgmma_mma(acc[m], a + (m * 512 + step * (A_K_MAJOR ? 2 : 128)), b + step * (B_K_MAJOR ? 2 : 128),
+                                        (block | panel | step) != 0);
+        }
+        wgmma_commit();
+        if constexpr (DELAYED_STORE)
+            if (block < CHUNKS) meanwhile(block);
+        wgmma_wait<1>();
+        release(last, block > 0);
+        last = at.stage;
+        at.advance();
+    } while (++block < blocks);
+    if constexpr (PING_PONG) mbarrier_arrive_if(thread == 0, shared + TURN + (group ^ 1) * 8);
+    wgmma_wait<0>();
+    release(last, true);
+{% endif -%}
+}

@@ -1,0 +1,244 @@
+//! Gradients of convolutions on every mainloop: strides, padding on one side, dilation, groups, parts of K.
+
+use crate::case::Case;
+use crate::convolutions::{run_all, shapes};
+use postlude::layer::Conv2d;
+use postlude::plan::{Mainloop, Tile};
+use postlude::prelude::*;
+use postlude::target::Target;
+use postlude::{Convolution, DType, GradientOf};
+
+use GradientOf::{Filters, Images};
+
+/// The derivative of the layer before with its bias gradient, or a gradient that is added to; a region of each image, or a sum
+/// of dY inside the product; and an output along M.
+fn epilogues(dtype: DType, convolution: &Convolution, of: GradientOf) -> Vec<Epilogue> {
+    let first = Epilogue::build(|e| match of {
+        Images => {
+            let dz = e.load("saved", dtype).gt(0.0).select(e.acc(), 0.0);
+            e.store("d", dz, dtype);
+            e.reduce("bias", dz, Monoid::Sum, F32.over(N));
+        }
+        Filters => e.store("d", e.acc() * 0.5 + e.load("d", F32), F32),
+    });
+    let second = Epilogue::build(|e| match of {
+        Images => {
+            let at = convolution.input_pixel(e);
+            let inside = at.y.ge(1).and(at.x.ge(2)).and(at.image.ne(1));
+            let z = e.acc() * e.load("scale", F32.over(M)) + e.load("residual", dtype);
+            e.store("d", z.region(inside, |z| z.tanh()).otherwise(|z| z), dtype);
+        }
+        Filters => {
+            e.store("d", e.acc(), dtype);
+            e.reduce("bias", e.a(), Monoid::Sum, F32.over(M | L));
+        }
+    });
+    let turned = Epilogue::build(|e| e.store("d", e.acc(), dtype.column_major()));
+    [first, second, turned].into_iter().map(Result::unwrap).collect()
+}
+
+fn cases(dtype: DType, mainloop: Mainloop, of: GradientOf, shapes: impl IntoIterator<Item = ConvShape>) -> Vec<Case> {
+    let cases = |shape: ConvShape| {
+        let convolution = Convolution::new(shape).unwrap();
+        let of = epilogues(dtype, &convolution, of).into_iter().map(move |epilogue| (epilogue, of));
+        let case = move |(epilogue, of): (Epilogue, GradientOf)| {
+            let conv = Conv::gradient(dtype, convolution, of, &epilogue).prefer(|gemm| gemm.mainloop(mainloop));
+            Case::new(conv.gemm(), conv.shape())
+        };
+        of.map(case).collect::<Vec<_>>()
+    };
+    shapes.into_iter().flat_map(cases).collect()
+}
+
+/// What an im2col map can describe of the images' gradient: windows that move by one pixel.
+#[test]
+fn of_images_on_sm90a() {
+    for (dtype, channels) in [(F16, 64), (BF16, 8), (F16, 72)] {
+        let described = |shape: &ConvShape| shape.stride == [1; 2] && shape.filters.is_multiple_of(8);
+        run_all(&cases(dtype, Mainloop::Sm90a, Images, shapes(channels).into_iter().filter(described)));
+    }
+}
+
+/// Windows that move by several pixels: rows go by their remainders. Some meet no tap.
+fn strided(channels: usize) -> Vec<ConvShape> {
+    let base = ConvShape::new(3, [12, 16, channels], [72, 3, 3]);
+    vec![
+        base.stride([2, 2]).padding([1, 1]),
+        base.stride([3, 4]).padding_of([0, 2, 1, 0]),
+        base.stride([2, 2]).dilation([2, 3]).padding([2, 3]),
+        base.stride([6, 4]).dilation([4, 2]).padding([4, 2]),
+        ConvShape { window: [1, 1], ..base }.stride([2, 2]),
+        ConvShape { window: [5, 4], ..base }.stride([1, 2]).padding([2, 2]),
+        ConvShape { images: 40, ..base }.stride([2, 2]).padding([1, 1]),
+        ConvShape { filters: 256, channels: 2 * channels.next_multiple_of(64), ..base }.groups(2).stride([2, 2]),
+        ConvShape { images: 0, ..base }.stride([2, 2]),
+    ]
+}
+
+#[test]
+fn of_strided_images() {
+    for (dtype, channels) in [(F16, 64), (BF16, 8), (F16, 72)] {
+        run_all(&cases(dtype, Mainloop::Sm90a, Images, strided(channels)));
+    }
+    run_all(&cases(F16, Mainloop::Sm80, Images, strided(20)));
+    run_all(&cases(F32, Mainloop::Simt, Images, strided(6)));
+    // What has to see rows in order goes through all of them, and multiplies zeros.
+    let convolution = Convolution::new(strided(64)[0]).unwrap();
+    let in_order = Epilogue::build(|e| {
+        e.store("d", e.acc().gt(0.0), Bits8.column_major());
+        e.reduce("sums", e.acc(), Monoid::Sum, F32.over(M));
+        e.reduce("mean", e.acc(), Monoid::Mean, F32.over(N));
+    });
+    let conv = Conv::gradient(F16, convolution, Images, &in_order.unwrap());
+    Case::new(conv.gemm(), conv.shape()).run();
+}
+
+/// Every tile for tiles with different numbers of taps, on more of them than there are multiprocessors.
+#[test]
+fn tiles_of_strided_images() {
+    let convolution = Convolution::new(ConvShape::new(9, [64, 48, 128], [200, 3, 3]).padding([1, 1]).stride([2, 2])).unwrap();
+    let mut all = Vec::new();
+    for epilogue in &epilogues(F16, &convolution, Images)[..2] {
+        let conv = Conv::gradient(F16, convolution, Images, epilogue).prefer(|gemm| gemm.mainloop(Mainloop::Sm90a));
+        let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
+        for tile in plan.choice.candidates().map(|(tile, _)| tile).collect::<Vec<_>>().into_iter().step_by(2) {
+            all.push(Case::new(conv.clone().prefer(|gemm| gemm.tile(tile)).gemm(), conv.shape()));
+        }
+    }
+    run_all(&all);
+}
+
+/// Without pixels there is no map.
+#[test]
+fn of_filters_on_sm90a() {
+    let described = |shape: &ConvShape| shape.images > 0 && shape.filters.is_multiple_of(8);
+    for (dtype, channels) in [(F16, 64), (BF16, 128)] {
+        run_all(&cases(dtype, Mainloop::Sm90a, Filters, shapes(channels).into_iter().filter(described)));
+    }
+}
+
+#[test]
+fn tiles_of_sm90a() {
+    let shape = ConvShape::new(9, [31, 29, 128], [200, 3, 3]).padding([1, 1]);
+    let convolution = Convolution::new(shape).unwrap();
+    let mut all = Vec::new();
+    for of in [Images, Filters] {
+        for epilogue in &epilogues(F16, &convolution, of)[..2] {
+            let conv = Conv::gradient(F16, convolution, of, epilogue).prefer(|gemm| gemm.mainloop(Mainloop::Sm90a).split_k(1));
+            let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
+            let tiles: Vec<Tile> = plan.choice.candidates().map(|(tile, _)| tile).collect();
+            assert_eq!(tiles.iter().any(|tile| tile.cluster() == 2), of == Images, "pairs share filters");
+            for tile in tiles.into_iter().step_by(3) {
+                all.push(Case::new(conv.clone().prefer(|gemm| gemm.tile(tile)).gemm(), conv.shape()));
+            }
+        }
+    }
+    run_all(&all);
+}
+
+#[test]
+fn on_sm80() {
+    for (dtype, channels) in [(F16, 64), (BF16, 3), (F16, 10), (BF16, 20)] {
+        let mut all = shapes(channels);
+        let base = ConvShape::new(2, [30, 31, channels], [40, 3, 3]);
+        all.extend([base.stride([9, 10]), base.dilation([70, 1]).padding([70, 0]), ConvShape { filters: 7, ..base }]);
+        for of in [Images, Filters] {
+            run_all(&cases(dtype, Mainloop::Sm80, of, all.iter().copied()));
+        }
+    }
+}
+
+#[test]
+fn on_simt() {
+    for (dtype, channels) in [(F32, 64), (F16, 3), (BF16, 8)] {
+        for of in [Images, Filters] {
+            run_all(&cases(dtype, Mainloop::Simt, of, shapes(channels)));
+        }
+    }
+}
+
+#[test]
+fn in_tf32() {
+    let convolution = Convolution::new(ConvShape::new(2, [13, 11, 36], [72, 3, 3]).padding([1, 1])).unwrap();
+    for of in [Images, Filters] {
+        let conv = Conv::gradient(F32, convolution, of, &epilogues(F32, &convolution, of)[0]).prefer(|gemm| gemm.tf32(true));
+        Case::new(conv.gemm(), conv.shape()).run();
+    }
+}
+
+/// Groups that do not fill a tile: of 20 channels and 10 filters, of 4 and 6, depthwise with one filter a channel and with three.
+#[test]
+fn groups() {
+    let base = ConvShape::new(2, [13, 11, 80], [40, 3, 3]).padding([1, 1]);
+    let all = [
+        base.groups(4),
+        ConvShape { channels: 24, filters: 36, ..base }.groups(6).stride([2, 1]),
+        ConvShape { channels: 3, filters: 9, ..base }.groups(3),
+        ConvShape { filters: 80, ..base }.groups(80),
+        ConvShape { channels: 256, filters: 256, ..base }.groups(32),
+    ];
+    for (dtype, mainloop) in [(F16, Mainloop::Sm80), (F32, Mainloop::Simt)] {
+        for of in [Images, Filters] {
+            run_all(&cases(dtype, mainloop, of, all));
+        }
+    }
+}
+
+/// Every step of two layers, one behind the other.
+#[test]
+fn layers() {
+    let shape = ConvShape::new(3, [12, 10, 64], [72, 3, 3]).padding([1, 1]);
+    let first = Conv2d::new(F16, shape, |_, z| z.silu()).unwrap();
+    let second = Conv2d::new(F16, ConvShape { channels: 72, ..shape }.stride([2, 2]), |_, z| z.relu()).unwrap();
+    let steps = [
+        second.forward(),
+        second.activation_grad().unwrap(),
+        second.wgrad().unwrap(),
+        second.wgrad_with_bias().unwrap(),
+        second.dgrad().unwrap(),
+        second.dgrad_into(&first).unwrap().accumulate(&["grad_bias"]).unwrap(),
+        first.clone().gradients(F32).wgrad().unwrap().accumulate(&["dw"]).unwrap(),
+    ];
+    run_all(&steps.map(|step| Case::new(step.gemm(), step.shape()).slack(10.0)));
+}
+
+/// Parts of K: equal ones of filters and taps, and of output pixels, of which the last part may have fewer.
+#[test]
+fn parts_of_k() {
+    let convolution = Convolution::new(ConvShape::new(2, [19, 17, 64], [128, 3, 3]).padding([1, 1])).unwrap();
+    let mut all = Vec::new();
+    for mainloop in [Mainloop::Sm90a, Mainloop::Sm80, Mainloop::Simt] {
+        for (of, parts) in [(Images, [2, 6, 18]), (Filters, [2, 3, 11])] {
+            for (parts, epilogue) in parts.into_iter().zip(epilogues(F16, &convolution, of)) {
+                // Dy is not summed in parts.
+                let epilogue = if epilogue.checked().argument("bias").is_some() && of == Filters {
+                    Epilogue::build(|e| e.store("d", e.acc(), F16)).unwrap()
+                } else {
+                    epilogue
+                };
+                let conv = Conv::gradient(F16, convolution, of, &epilogue);
+                let conv = conv.prefer(|gemm| gemm.mainloop(mainloop).split_k(parts));
+                all.push(Case::new(conv.gemm(), conv.shape()));
+            }
+        }
+    }
+    run_all(&all);
+}
+
+/// Slices of wider images, filters and outputs; unaligned addresses; operands of one sign; and whatever is chosen.
+#[test]
+fn slices_and_signs() {
+    let convolution = Convolution::new(ConvShape::new(2, [9, 7, 64], [72, 3, 3]).padding([1, 1])).unwrap();
+    for of in [Images, Filters] {
+        for epilogue in epilogues(F16, &convolution, of) {
+            let conv = Conv::gradient(F16, convolution, of, &epilogue);
+            for (offset, gap) in [(64, 128), (4, 4), (1, 1)] {
+                let b = if of == Images { 9 * 64 } else { 64 };
+                let case = Case::new(conv.gemm(), conv.shape()).offset("a", offset).ld("a", 72 + gap);
+                case.offset("b", offset).ld("b", b + gap).run();
+            }
+            let case = Case::new(conv.gemm(), conv.shape());
+            case.fill("a", |rng, dtype| rng.element(dtype).abs()).fill("b", |rng, dtype| rng.element(dtype).abs()).run();
+        }
+    }
+}
