@@ -13,6 +13,9 @@ mod cublaslt;
 #[path = "gemm/statistics.rs"]
 #[allow(dead_code, reason = "the other benchmark uses the rest")]
 mod statistics;
+#[path = "support/mod.rs"]
+#[allow(dead_code, reason = "other benchmarks use the rest")]
+mod support;
 #[path = "gemm/turns.rs"]
 #[allow(dead_code, reason = "the other benchmark uses the rest")]
 mod turns;
@@ -22,9 +25,8 @@ use postlude::cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 use postlude::prelude::*;
 use postlude::{Gemm, Tensor};
 use statistics::{Spread, median};
-use std::rc::Rc;
 use std::sync::Arc;
-use turns::{Contender, Result, contest, value};
+use turns::{Contender, Result, best, contest, plans};
 
 const SHAPES: [Shape; 5] = [
     Shape::new(8192, 8192, 8192),
@@ -191,18 +193,8 @@ fn theirs<'a>(
     let d = if dtype == I8 && does == Does::Scaled { I32 } else { does.d(dtype) };
     let eight_bits = Some(EightBits { b: dtype, d, fast: fast && dtype != I8, blocks: [false; 2] });
     let request = Request { dtype, layout: TN, shape, epilogue, bias: BF16, aux_ld: 0, eight_bits };
-    let product = Rc::new(Product::new(library, &request, &at(operands, 0))?);
-    let each = (0..product.algorithms()).map(|algorithm| {
-        let product = product.clone();
-        let launch = move |operands: &mut Operands, turn: usize| {
-            let addresses = at(operands, turn);
-            // SAFETY: the addresses are those of a set's matrices and vectors, of the shape that the product was made
-            // for; they live as long as the operands, which every slice waits for, and there is one stream.
-            unsafe { product.launch(stream, &addresses, [1.0, 0.0], algorithm) }
-        };
-        Contender { name: format!("cuBLASLt ({what} to {d}), algorithm {}", algorithm + 1), launch: Box::new(launch) }
-    });
-    Ok(each.collect())
+    let product = Product::new(library, &request, &at(operands, 0))?;
+    Ok(turns::algorithms(stream, product, &format!("cuBLASLt ({what} to {d})"), at))
 }
 
 /// What to measure.
@@ -217,11 +209,10 @@ struct Options {
 
 impl Options {
     fn of(args: &[String]) -> Result<Options> {
-        let value = |name: &str| value(args, name);
+        let value = |name: &str| support::value(args, name);
         Ok(Options {
             tiles: value("--tiles").map_or(Ok(0), |tiles| tiles.parse())?,
-            // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
-            rounds: if args.iter().any(|arg| arg == "--bench") { ROUNDS } else { 1 },
+            rounds: support::rounds(args, ROUNDS),
             shapes: value("--shape").map_or(Ok(SHAPES.to_vec()), |text| turns::shape(text).map(|shape| vec![shape]))?,
             only: value("--only").cloned().unwrap_or_default(),
         })
@@ -250,21 +241,16 @@ fn run(device: &Device, options: &Options) -> Result<()> {
                     continue;
                 }
                 let gemm = Gemm::new(dtype, TN, &does.epilogue(dtype)?).fast_accumulation(fast);
-                let plan = gemm.plan(device, shape)?;
-                let others: Vec<_> = plan.kernel().plan.choice.candidates().skip(1).take(options.tiles).collect();
-                let mut contenders = vec![ours(&stream, plan.kernel().plan.tile.to_string(), plan, &gemm, does)];
-                for (tile, raster) in others {
-                    let plan = gemm.clone().tile(tile).raster_group(raster).plan(device, shape)?;
-                    contenders.push(ours(&stream, tile.to_string(), plan, &gemm, does));
-                }
+                let plans = plans(device, &gemm, shape, options.tiles)?.into_iter();
+                let mut contenders: Vec<_> =
+                    plans.map(|plan| ours(&stream, plan.kernel().plan.tile.to_string(), plan, &gemm, does)).collect();
                 let mine = contenders.len();
                 // What it has no algorithm for it does not take part in.
                 contenders.extend(theirs(&stream, &library, does, dtype, fast, shape, &mut operands).unwrap_or_default());
                 let seconds = contest(&stream, &contenders, &mut operands, options.rounds)?;
                 let rate = |i: usize| 2.0 * (shape.m * shape.n) as f64 * shape.k as f64 / median(&seconds[i]) / 1e12;
-                let peers = (mine..contenders.len()).filter(|i| !seconds[*i].is_empty());
                 println!("{title}");
-                if let Some(best) = peers.min_by(|x, y| median(&seconds[*x]).total_cmp(&median(&seconds[*y]))) {
+                if let Some(best) = best(&seconds, mine..contenders.len()) {
                     let Spread { median: ratio, low, high } = Spread::of_ratios(&seconds[best], &seconds[0]);
                     let (mine, theirs) = (rate(0), rate(best));
                     println!(
@@ -285,17 +271,5 @@ fn run(device: &Device, options: &Options) -> Result<()> {
 }
 
 fn main() {
-    let device = match Device::new(0) {
-        Ok(device) => device,
-        Err(error) => return println!("skipped: no GPU ({error})"),
-    };
-    if let Err(error) = postlude::jit::compiler() {
-        return println!("skipped: NVRTC not found ({error})");
-    }
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let options = Options::of(&args);
-    if let Err(error) = options.and_then(|options| run(&device, &options)) {
-        eprintln!("error: {error}");
-        std::process::exit(1);
-    }
+    support::on_gpu(|device, args| run(device, &Options::of(args)?));
 }

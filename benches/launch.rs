@@ -7,6 +7,10 @@
 //! Without a GPU it says why it does nothing.
 #![allow(missing_docs, reason = "a benchmark")]
 
+#[path = "support/mod.rs"]
+#[allow(dead_code, reason = "other benchmarks use the rest")]
+mod support;
+
 use half::f16;
 use postlude::Gemm;
 use postlude::build::recipes;
@@ -19,12 +23,10 @@ use postlude::ir::Order;
 use postlude::jit::{Cache, Options, Origin};
 use postlude::plan::{FieldValue, Mainloop};
 use postlude::prelude::*;
-use std::error::Error;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use support::Result;
 
 const EXTENT: usize = 64;
 const SHAPE: Shape = Shape::new(EXTENT, EXTENT, EXTENT);
@@ -33,20 +35,10 @@ const BURST: usize = 200;
 const ROUNDS: usize = 101;
 
 fn main() {
-    let device = match Device::new(0) {
-        Ok(device) => device,
-        Err(error) => return println!("skipped: no GPU ({error})"),
-    };
-    if let Err(error) = postlude::jit::compiler() {
-        return println!("skipped: NVRTC not found ({error})");
-    }
-    println!("{device:?}");
-    // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
-    let rounds = if std::env::args().any(|a| a == "--bench") { ROUNDS } else { 1 };
-    if let Err(error) = run(&device, rounds) {
-        eprintln!("error: {error}");
-        std::process::exit(1);
-    }
+    support::on_gpu(|device, args| {
+        println!("{device:?}");
+        run(device, support::rounds(args, ROUNDS))
+    });
 }
 
 fn run(device: &Device, rounds: usize) -> Result<()> {

@@ -13,6 +13,9 @@ mod cublaslt;
 #[path = "gemm/statistics.rs"]
 #[allow(dead_code, reason = "the other benchmark uses the rest")]
 mod statistics;
+#[path = "support/mod.rs"]
+#[allow(dead_code, reason = "other benchmarks use the rest")]
+mod support;
 #[path = "gemm/turns.rs"]
 #[allow(dead_code, reason = "the other benchmark uses the rest")]
 mod turns;
@@ -22,9 +25,8 @@ use postlude::cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
 use postlude::prelude::*;
 use postlude::{Blocks, Gemm, Operation, Tensor};
 use statistics::{Spread, median};
-use std::rc::Rc;
 use std::sync::Arc;
-use turns::{Contender, Result, contest};
+use turns::{Contender, Result, best, contest, plans};
 
 /// Bytes that all turns of a contender read.
 const POOL: usize = 512 << 20;
@@ -119,18 +121,8 @@ fn theirs<'a>(
     };
     let eight_bits = dtype.is_eight_bits().then_some(EightBits { b: dtype, d: BF16, fast: false, blocks });
     let request = Request { dtype, layout: TN, shape, epilogue: 1, bias: BF16, aux_ld: 0, eight_bits };
-    let product = Rc::new(Product::new(library, &request, &at(operands, 0))?);
-    let each = (0..product.algorithms()).map(|algorithm| {
-        let product = product.clone();
-        let launch = move |operands: &mut Operands, turn: usize| {
-            let addresses = at(operands, turn);
-            // SAFETY: the addresses lie in the operands' memory, with room for the shape that the product was made for; it
-            // lives as long as the operands, which every slice waits for, and there is one stream.
-            unsafe { product.launch(stream, &addresses, [1.0, 0.0], algorithm) }
-        };
-        Contender { name: format!("cuBLASLt, algorithm {}", algorithm + 1), launch: Box::new(launch) }
-    });
-    Ok(each.collect())
+    let product = Product::new(library, &request, &at(operands, 0))?;
+    Ok(turns::algorithms(stream, product, "cuBLASLt", at))
 }
 
 struct Options {
@@ -143,7 +135,7 @@ struct Options {
 
 impl Options {
     fn of(args: &[String]) -> Result<Options> {
-        let value = |name: &str| turns::value(args, name);
+        let value = |name: &str| support::value(args, name);
         let numbers = |text: &String| text.split(',').map(str::parse).collect::<std::result::Result<Vec<usize>, _>>();
         Ok(Options {
             rows: value("--rows").map_or(Ok(vec![1, 2, 4, 8, 16]), numbers)?,
@@ -153,27 +145,9 @@ impl Options {
             },
             only: value("--only").cloned().unwrap_or_default(),
             tiles: value("--tiles").map_or(Ok(0), |tiles| tiles.parse())?,
-            // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
-            rounds: if args.iter().any(|arg| arg == "--bench") { ROUNDS } else { 1 },
+            rounds: support::rounds(args, ROUNDS),
         })
     }
-}
-
-/// The chosen plan, and others.
-fn plans(device: &Device, gemm: &Gemm, shape: Shape, more: usize) -> Result<Vec<postlude::Plan>> {
-    let plan = gemm.plan(device, shape)?;
-    let others: Vec<_> = plan.kernel().plan.choice.candidates().skip(1).take(more).collect();
-    let mut plans = vec![plan];
-    for (tile, raster) in others {
-        plans.push(gemm.clone().tile(tile).raster_group(raster).plan(device, shape)?);
-    }
-    Ok(plans)
-}
-
-/// The best of some contenders.
-fn best(seconds: &[Vec<f64>], among: std::ops::Range<usize>) -> Option<usize> {
-    let ran = among.filter(|i| !seconds[*i].is_empty());
-    ran.min_by(|x, y| median(&seconds[*x]).total_cmp(&median(&seconds[*y])))
 }
 
 /// Weights of fewer bits beside f16 ones.
@@ -298,16 +272,5 @@ fn run(device: &Device, options: &Options) -> Result<()> {
 }
 
 fn main() {
-    let device = match Device::new(0) {
-        Ok(device) => device,
-        Err(error) => return println!("skipped: no GPU ({error})"),
-    };
-    if let Err(error) = postlude::jit::compiler() {
-        return println!("skipped: NVRTC not found ({error})");
-    }
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    if let Err(error) = Options::of(&args).and_then(|options| run(&device, &options)) {
-        eprintln!("error: {error}");
-        std::process::exit(1);
-    }
+    support::on_gpu(|device, args| run(device, &Options::of(args)?));
 }

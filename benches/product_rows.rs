@@ -10,18 +10,17 @@
 #[path = "gemm/statistics.rs"]
 #[allow(dead_code, reason = "the other benchmark uses the rest")]
 mod statistics;
+#[path = "support/mod.rs"]
+#[allow(dead_code, reason = "other benchmarks use the rest")]
+mod support;
 
 use postlude::build::recipes::{self, Mask, Norm};
-use postlude::cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
 use postlude::half::f16;
-use postlude::jit;
 use postlude::prelude::*;
 use statistics::{Shuffle, Spread, median};
-use std::error::Error;
 use std::sync::Arc;
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use support::Result;
 
 /// M, N and K.
 const SHAPES: [[usize; 3]; 6] =
@@ -70,7 +69,7 @@ impl Memory {
 
 /// A few launches as a graph. The plans have to live as long.
 fn capture(stream: &Arc<CudaStream>, plans: &[(&Plan, &Epilogue, bool)], memory: &mut Memory) -> Result<CudaGraph> {
-    let mut launch = || -> Result<()> {
+    support::captured(stream, LAUNCHES, |_| {
         for &(plan, epilogue, behind) in plans {
             let Memory { a, b, d, wide, vector, rows } = memory;
             let [mean, rstd] = rows;
@@ -84,24 +83,7 @@ fn capture(stream: &Arc<CudaStream>, plans: &[(&Plan, &Epilogue, bool)], memory:
             plan.execute(stream, &mut args.used_by(epilogue.checked()))?;
         }
         Ok(())
-    };
-    launch()?;
-    stream.synchronize()?;
-    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
-    let captured = (0..LAUNCHES).try_for_each(|_| launch());
-    let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)?;
-    captured?;
-    graph.ok_or_else(|| "nothing was captured".into())
-}
-
-/// Seconds of what a graph does once.
-fn slice(stream: &Arc<CudaStream>, graph: &CudaGraph, repeats: usize) -> Result<f64> {
-    graph.launch()?;
-    let start = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
-    (0..repeats).try_for_each(|_| graph.launch())?;
-    let end = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
-    end.synchronize()?;
-    Ok(f64::from(start.elapsed_ms(&end)?) / 1e3 / (repeats * LAUNCHES) as f64)
+    })
 }
 
 fn run(device: &Device, rounds: usize) -> Result<()> {
@@ -130,12 +112,12 @@ fn run(device: &Device, rounds: usize) -> Result<()> {
         }
         let mut repeats = Vec::new();
         for graph in &graphs {
-            repeats.push((SLICE / (slice(&stream, graph, 1)? * LAUNCHES as f64)).ceil().max(1.0) as usize);
+            repeats.push((SLICE / (support::timed(&stream, graph, 1, LAUNCHES)? * LAUNCHES as f64)).ceil().max(1.0) as usize);
         }
         let (mut times, mut shuffle) = (vec![Vec::new(); graphs.len()], Shuffle::new(7));
         for _ in 0..rounds {
             for i in shuffle.order(graphs.len()) {
-                times[i].push(slice(&stream, &graphs[i], repeats[i])?);
+                times[i].push(support::timed(&stream, &graphs[i], repeats[i], LAUNCHES)?);
             }
         }
         println!("{shape}: bias alone {:.1} us, {}", 1e6 * median(&times[0]), alone.kernel().plan.tile);
@@ -164,20 +146,10 @@ fn run(device: &Device, rounds: usize) -> Result<()> {
 }
 
 fn main() {
-    let device = match Device::new(0) {
-        Ok(device) => device,
-        Err(error) => return println!("skipped: no GPU ({error})"),
-    };
-    if let Err(error) = jit::compiler() {
-        return println!("skipped: NVRTC not found ({error})");
-    }
-    println!("{device:?}");
-    // SAFETY: there is one stream, so nothing has to be ordered between streams.
-    unsafe { device.context().disable_event_tracking() };
-    // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
-    let rounds = if std::env::args().any(|a| a == "--bench") { ROUNDS } else { 1 };
-    if let Err(error) = run(&device, rounds) {
-        eprintln!("error: {error}");
-        std::process::exit(1);
-    }
+    support::on_gpu(|device, args| {
+        println!("{device:?}");
+        // SAFETY: there is one stream, so nothing has to be ordered between streams.
+        unsafe { device.context().disable_event_tracking() };
+        run(device, support::rounds(args, ROUNDS))
+    });
 }

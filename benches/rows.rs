@@ -7,17 +7,19 @@
 //! Without a GPU it says why it does nothing.
 #![allow(missing_docs, reason = "a benchmark")]
 
+#[path = "support/mod.rs"]
+#[allow(dead_code, reason = "other benchmarks use the rest")]
+mod support;
+
+use postlude::Tensor;
 use postlude::build::recipes::{self, Mask, Norm};
 use postlude::cudarc::driver::sys::CUevent_flags;
 use postlude::cudarc::driver::{CudaSlice, CudaStream};
 use postlude::device::{Device, DeviceArgs};
 use postlude::plan::Tile;
 use postlude::prelude::*;
-use postlude::{Tensor, jit};
-use std::error::Error;
 use std::sync::Arc;
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use support::Result;
 
 const ELEMENTS: usize = 1 << 26;
 const ROWS: [usize; 4] = [128, 1024, 4096, 16384];
@@ -26,20 +28,10 @@ const ROUNDS: usize = 9;
 const LAUNCHES: usize = 5;
 
 fn main() {
-    let device = match Device::new(0) {
-        Ok(device) => device,
-        Err(error) => return println!("skipped: no GPU ({error})"),
-    };
-    if let Err(error) = jit::compiler() {
-        return println!("skipped: NVRTC not found ({error})");
-    }
-    println!("{device:?}");
-    // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
-    let rounds = if std::env::args().any(|a| a == "--bench") { ROUNDS } else { 1 };
-    if let Err(error) = run(&device, rounds) {
-        eprintln!("error: {error}");
-        std::process::exit(1);
-    }
+    support::on_gpu(|device, args| {
+        println!("{device:?}");
+        run(device, support::rounds(args, ROUNDS))
+    });
 }
 
 /// An epilogue over a matrix, and the matrices that it has to move once.

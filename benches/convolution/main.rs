@@ -17,24 +17,24 @@ mod peer;
 #[path = "../gemm/statistics.rs"]
 #[allow(dead_code, reason = "the other benchmark uses the rest")]
 mod statistics;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "other benchmarks use the rest")]
+mod support;
 
 use peer::Peer;
 use postlude::GradientOf;
 use postlude::build::recipes;
-use postlude::cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
 use postlude::half::f16;
 use postlude::prelude::*;
 use postlude::tune::Autotune;
 use statistics::{Shuffle, Spread, median};
-use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use support::Result;
 
 /// How the peer prepares a layer.
 const SCRIPT: &str = include_str!("peer.py");
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Seconds of a slice, and rounds.
 const SLICE: f64 = 4e-3;
@@ -247,47 +247,30 @@ impl Contender {
             (Runs::Theirs(name), Some(peer)) => return peer.slice(name, self.repeats),
             (Runs::Theirs(_), None) => return Err("no peer".into()),
         };
-        graph.launch()?;
-        let start = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
-        (0..self.repeats).try_for_each(|_| graph.launch())?;
-        let end = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
-        end.synchronize()?;
-        Ok(f64::from(start.elapsed_ms(&end)?) / 1e3 / (self.repeats * launches) as f64)
+        support::timed(stream, graph, self.repeats, launches)
     }
 }
 
-/// A plan as a graph of some launches. The plan has to live as long.
+/// A graph of a plan's launches, which turn through the sets.
 fn capture(stream: &Arc<CudaStream>, plan: &Plan, does: &Does, operands: &mut Operands, launches: usize) -> Result<CudaGraph> {
-    let mut launch = |turn| plan.execute(stream, &mut args(operands, does, turn));
-    launch(0)?;
-    stream.synchronize()?;
-    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
-    let captured = (0..launches).try_for_each(&mut launch);
-    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-    let graph = stream.end_capture(flags)?;
-    captured?;
-    graph.ok_or_else(|| "nothing was captured".into())
+    support::captured(stream, launches, |turn| Ok(plan.execute(stream, &mut args(operands, does, turn))?))
 }
 
 /// Copies between the sets' outputs, of half the bytes that a launch reads and writes: each byte is read and written.
 fn capture_copies(stream: &Arc<CudaStream>, operands: &mut Operands, launches: usize) -> Result<CudaGraph> {
-    stream.synchronize()?;
-    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
-    let (mut copied, count) = (Ok(()), operands.sets.len());
-    for turn in 0..launches {
+    support::captured(stream, launches, |turn| {
+        let count = operands.sets.len();
         let [a, from, to, _] = &mut operands.sets[turn % count];
         let len = (a.len() + to.len()) / 2;
         let whole = len.min(to.len());
-        copied = copied.and(stream.memcpy_dtod(&from.slice(..whole), &mut to.slice_mut(..whole)));
+        stream.memcpy_dtod(&from.slice(..whole), &mut to.slice_mut(..whole))?;
         if len > whole {
             let half = a.len() / 2;
             let (low, mut high) = a.split_at_mut(half);
-            copied = copied.and(stream.memcpy_dtod(&low.slice(..len - whole), &mut high.slice_mut(..len - whole)));
+            stream.memcpy_dtod(&low.slice(..len - whole), &mut high.slice_mut(..len - whole))?;
         }
-    }
-    let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)?;
-    copied?;
-    graph.ok_or_else(|| "nothing was captured".into())
+        Ok(())
+    })
 }
 
 struct Options {
@@ -295,7 +278,6 @@ struct Options {
     tune: bool,
     rounds: usize,
     epilogues: usize,
-    measured: bool,
     gradients: bool,
 }
 
@@ -353,9 +335,8 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
         let once = contender.slice(stream, peer, launches)?;
         contender.repeats = ((SLICE / (once * launches as f64)).ceil() as usize).max(1);
     }
-    let rounds = if options.measured { options.rounds } else { 1 };
     let (mut seconds, mut shuffle) = (vec![Vec::new(); contenders.len()], Shuffle::new(7));
-    for _ in 0..rounds {
+    for _ in 0..options.rounds {
         for i in shuffle.order(contenders.len()) {
             seconds[i].push(contenders[i].slice(stream, peer, launches)?);
         }
@@ -386,23 +367,18 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
 }
 
 fn main() {
-    let device = match Device::new(0) {
-        Ok(device) => device,
-        Err(error) => return println!("skipped: no GPU ({error})"),
-    };
-    if let Err(error) = postlude::jit::compiler() {
-        return println!("skipped: NVRTC not found ({error})");
-    }
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let value = |name: &str| args.get(args.iter().position(|arg| arg == name)? + 1).cloned();
-    let number = |name: &str| value(name).and_then(|value| value.parse::<usize>().ok());
-    // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
-    let measured = args.iter().any(|arg| arg == "--bench");
-    let tune = args.iter().any(|arg| arg == "--tune");
-    let gradients = args.iter().any(|arg| arg == "--gradients");
+    support::on_gpu(all);
+}
+
+/// Every layer that was asked for.
+fn all(device: &Device, args: &[String]) -> Result<()> {
+    let number = |name: &str| support::number(args, name);
+    let tune = support::has(args, "--tune");
+    let gradients = support::has(args, "--gradients");
     let [tiles, rounds, epilogues] = [("--tiles", 0), ("--rounds", ROUNDS), ("--epilogues", usize::MAX)]
         .map(|(name, default)| number(name).unwrap_or(default));
-    let options = Options { tiles, tune, rounds, epilogues, measured, gradients };
+    let rounds = support::rounds(args, rounds);
+    let options = Options { tiles, tune, rounds, epilogues, gradients };
     let peer = Peer::start(SCRIPT).and_then(|mut peer| peer.versions().map(|versions| (peer, versions)));
     match &peer {
         Ok((_, versions)) => println!("{device:?}, {versions}"),
@@ -412,39 +388,34 @@ fn main() {
     // SAFETY: there is one stream, so nothing has to be ordered between streams.
     unsafe { device.context().disable_event_tracking() };
     let batches = number("--batch").map_or(vec![32, 256], |batch| vec![batch]);
-    let only = value("--layers").unwrap_or_default();
-    let outcome = device.context().new_stream().map_err(Into::into).and_then(|stream| {
-        for images in batches {
-            let dense = LAYERS.iter().map(|&[size, channels, filters, window, stride, padding]| Layer {
-                images,
-                size,
-                channels,
-                filters,
-                window,
-                stride,
-                padding,
-                groups: 1,
-            });
-            let depthwise = DEPTHWISE.iter().map(|&[size, channels, window, stride, padding]| Layer {
-                images,
-                size,
-                channels,
-                filters: channels,
-                window,
-                stride,
-                padding,
-                groups: channels,
-            });
-            for layer in dense.chain(depthwise) {
-                if layer.to_string().contains(&only) {
-                    run(&device, &stream, &mut peer, &layer, &options)?;
-                }
+    let only = support::value(args, "--layers").map_or("", String::as_str);
+    let stream = device.context().new_stream()?;
+    for images in batches {
+        let dense = LAYERS.iter().map(|&[size, channels, filters, window, stride, padding]| Layer {
+            images,
+            size,
+            channels,
+            filters,
+            window,
+            stride,
+            padding,
+            groups: 1,
+        });
+        let depthwise = DEPTHWISE.iter().map(|&[size, channels, window, stride, padding]| Layer {
+            images,
+            size,
+            channels,
+            filters: channels,
+            window,
+            stride,
+            padding,
+            groups: channels,
+        });
+        for layer in dense.chain(depthwise) {
+            if layer.to_string().contains(only) {
+                run(device, &stream, &mut peer, &layer, &options)?;
             }
         }
-        Ok::<_, Box<dyn Error>>(())
-    });
-    if let Err(error) = outcome {
-        eprintln!("error: {error}");
-        std::process::exit(1);
     }
+    Ok(())
 }

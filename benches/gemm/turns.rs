@@ -1,10 +1,15 @@
 //! Contenders that take turns on a GPU, over matrices that are more than its cache holds.
 
-use crate::statistics::Shuffle;
+use crate::cublaslt::{Addresses, Product};
+use crate::statistics::{Shuffle, median};
 use postlude::Shape;
 use postlude::cudarc::driver::CudaStream;
 use postlude::cudarc::driver::sys::CUevent_flags;
+use postlude::device::Device;
+use postlude::{Gemm, Plan};
 use std::error::Error;
+use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -51,11 +56,6 @@ pub fn contest<O>(
     Ok(seconds)
 }
 
-/// The value of an option.
-pub fn value<'a>(args: &'a [String], name: &str) -> Option<&'a String> {
-    args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1))
-}
-
 /// A shape as `4096x4096x4096`.
 pub fn shape(text: &str) -> Result<Shape> {
     let extents: Vec<usize> = text.split('x').map(str::parse).collect::<std::result::Result<_, _>>()?;
@@ -63,4 +63,42 @@ pub fn shape(text: &str) -> Result<Shape> {
         return Err(format!("`{text}` is not a shape: write it as 4096x4096x4096").into());
     };
     Ok(Shape::new(m, n, k))
+}
+
+/// The chosen plan, and those of as many other tiles, the best first.
+pub fn plans(device: &Device, gemm: &Gemm, shape: Shape, others: usize) -> Result<Vec<Plan>> {
+    let plan = gemm.plan(device, shape)?;
+    let others: Vec<_> = plan.kernel().plan.choice.candidates().skip(1).take(others).collect();
+    let mut plans = vec![plan];
+    for (tile, raster) in others {
+        plans.push(gemm.clone().tile(tile).raster_group(raster).plan(device, shape)?);
+    }
+    Ok(plans)
+}
+
+/// The fastest of some contenders, among those that ran.
+pub fn best(seconds: &[Vec<f64>], among: Range<usize>) -> Option<usize> {
+    let ran = among.filter(|i| !seconds[*i].is_empty());
+    ran.min_by(|x, y| median(&seconds[*x]).total_cmp(&median(&seconds[*y])))
+}
+
+/// A contender for each of cuBLASLt's algorithms. `at` gives the addresses of a turn, which have to have room for the shape that
+/// the product was made for, and live as long as the operands.
+pub fn algorithms<'a, O: 'a>(
+    stream: &'a Arc<CudaStream>,
+    product: Product<'a>,
+    what: &str,
+    at: impl Fn(&mut O, usize) -> Addresses + Copy + 'a,
+) -> Vec<Contender<'a, O>> {
+    let product = Rc::new(product);
+    let each = (0..product.algorithms()).map(|algorithm| {
+        let product = product.clone();
+        let launch = move |operands: &mut O, turn: usize| {
+            let addresses = at(operands, turn);
+            // SAFETY: the caller's addresses lie in the operands' memory, which every slice waits for, and there is one stream.
+            unsafe { product.launch(stream, &addresses, [1.0, 0.0], algorithm) }
+        };
+        Contender { name: format!("{what}, algorithm {}", algorithm + 1), launch: Box::new(launch) as Launch<'a, O> }
+    });
+    each.collect()
 }

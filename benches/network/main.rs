@@ -17,10 +17,12 @@ mod peer;
 #[path = "../gemm/statistics.rs"]
 #[allow(dead_code, reason = "another benchmark uses the rest")]
 mod statistics;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "other benchmarks use the rest")]
+mod support;
 
 use networks::{Encoder, Images, encoder, mlp, noise, resnet};
 use peer::Peer;
-use postlude::cudarc::driver::sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
 use postlude::network::{Network, NetworkPlan, Tensor};
 use postlude::plan::{Tile, TileShape};
@@ -30,11 +32,10 @@ use statistics::{Shuffle, Spread, median};
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
+use support::{Result, captured, timed};
 
 /// How the peer prepares a network.
 const SCRIPT: &str = include_str!("peer.py");
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Seconds of a slice, rounds, sets of inputs, launches of a graph.
 const SLICE: f64 = 8e-3;
@@ -99,31 +100,11 @@ impl Contender {
     }
 }
 
-/// Seconds of one of a graph's launches.
-fn timed(stream: &Arc<CudaStream>, graph: &CudaGraph, repeats: usize, launches: usize) -> Result<f64> {
-    graph.launch()?;
-    let start = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
-    (0..repeats).try_for_each(|_| graph.launch())?;
-    let end = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
-    end.synchronize()?;
-    Ok(f64::from(start.elapsed_ms(&end)?) / 1e3 / (repeats * launches) as f64)
-}
-
-fn captured(stream: &Arc<CudaStream>, mut run: impl FnMut(usize) -> Result<()>, launches: usize) -> Result<CudaGraph> {
-    (0..2).try_for_each(&mut run)?;
-    stream.synchronize()?;
-    stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)?;
-    let ran = (0..launches).try_for_each(run);
-    let graph = stream.end_capture(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH)?;
-    ran?;
-    graph.ok_or_else(|| "nothing was captured".into())
-}
-
 /// Each kernel by itself, the longest first.
 fn kernels(stream: &Arc<CudaStream>, plan: &mut NetworkPlan, x: &CudaSlice<u8>) -> Result<()> {
     let mut rows = Vec::new();
     for at in 0..plan.kernels().len() {
-        let graph = captured(stream, |_| Ok(plan.execute_kernels(stream, &[("x", x)], at..at + 1)?), 10)?;
+        let graph = captured(stream, 10, |_| Ok(plan.execute_kernels(stream, &[("x", x)], at..at + 1)?))?;
         let kernel = plan.fused().kernels().nth(at).ok_or("a kernel is lost")?;
         let tile = &plan.kernels()[at].kernel().plan;
         let product = tile.split.as_ref().map(|split| format!(", {} in {} parts", split.product.tile, split.parts));
@@ -160,7 +141,7 @@ fn layouts(device: &Device, stream: &Arc<CudaStream>) -> Result<()> {
                     }
                 };
                 let mut run = |_| Ok(plan.execute(stream, &mut DeviceArgs::new().input("x", &x).output("y", &mut y))?);
-                let graph = captured(stream, &mut run, 10)?;
+                let graph = captured(stream, 10, &mut run)?;
                 let time = timed(stream, &graph, 5, 10)?;
                 let (what, rate) = (if last { "to pixels" } else { "to planes" }, 4e-9 * count as f64 / time);
                 println!("    {n} x {c} x {pixels} {what}: {:.1} us, {rate:.0} GB/s, {}", time * 1e6, plan.kernel().plan.tile);
@@ -210,7 +191,7 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, case:
     if options.kernels {
         kernels(stream, &mut plan, &sets[0])?;
     }
-    let graph = captured(stream, |turn| Ok(plan.execute(stream, &[(name, &sets[turn % SETS])])?), LAUNCHES)?;
+    let graph = captured(stream, LAUNCHES, |turn| Ok(plan.execute(stream, &[(name, &sets[turn % SETS])])?))?;
     // Kernels that follow each other closely compute what they compute one by one.
     for at in 0..plan.kernels().len() {
         plan.execute_kernels(stream, &[(name, &sets[(LAUNCHES - 1) % SETS])], at..at + 1)?;
@@ -256,25 +237,20 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, case:
 }
 
 fn main() {
-    let device = match Device::new(0) {
-        Ok(device) => device,
-        Err(error) => return println!("skipped: no GPU ({error})"),
-    };
-    if let Err(error) = postlude::jit::compiler() {
-        return println!("skipped: NVRTC not found ({error})");
-    }
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let value = |name: &str| args.get(args.iter().position(|arg| arg == name)? + 1).cloned();
-    let number = |name: &str| value(name).and_then(|value| value.parse::<usize>().ok());
-    // Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.
-    let measured = args.iter().any(|arg| arg == "--bench");
+    support::on_gpu(all);
+}
+
+/// Every network that was asked for.
+fn all(device: &Device, args: &[String]) -> Result<()> {
+    let number = |name: &str| support::number(args, name);
+    let value = |name: &str| support::value(args, name);
     let options = Options {
-        rounds: if measured { number("--rounds").unwrap_or(ROUNDS) } else { 1 },
+        rounds: support::rounds(args, number("--rounds").unwrap_or(ROUNDS)),
         compiled: value("--compile").map_or(Vec::new(), |modes| modes.split(',').map(str::to_owned).collect()),
         limit: number("--limit").unwrap_or(300),
-        kernels: args.iter().any(|arg| arg == "--kernels"),
+        kernels: support::has(args, "--kernels"),
     };
-    let alone = args.iter().any(|arg| arg == "--alone");
+    let alone = support::has(args, "--alone");
     let peer = if alone { Err("it was not asked for".into()) } else { Peer::start(SCRIPT) };
     let peer = peer.and_then(|mut peer| peer.versions().map(|versions| (peer, versions)));
     match &peer {
@@ -284,22 +260,17 @@ fn main() {
     let mut peer = peer.ok().map(|(peer, _)| peer);
     // SAFETY: there is one stream, so nothing has to be ordered between streams.
     unsafe { device.context().disable_event_tracking() };
-    let only = value("--only").unwrap_or_default();
-    let turns = args.iter().any(|arg| arg == "--layouts");
-    let outcome = device.context().new_stream().map_err(Into::into).and_then(|stream| {
-        if turns {
-            return layouts(&device, &stream);
-        }
-        for case in cases().iter().filter(|case| case.name.contains(&only)) {
-            // One network's failure, for want of memory say, leaves the others.
-            if let Err(error) = run(&device, &stream, &mut peer, case, &options) {
-                println!("{}: {error}", case.name);
-            }
-        }
-        Ok::<_, Box<dyn Error>>(())
-    });
-    if let Err(error) = outcome {
-        eprintln!("error: {error}");
-        std::process::exit(1);
+    let only = value("--only").map_or("", String::as_str);
+    let turns = support::has(args, "--layouts");
+    let stream = device.context().new_stream()?;
+    if turns {
+        return layouts(device, &stream);
     }
+    for case in cases().iter().filter(|case| case.name.contains(only)) {
+        // One network's failure, for want of memory say, leaves the others.
+        if let Err(error) = run(device, &stream, &mut peer, case, &options) {
+            println!("{}: {error}", case.name);
+        }
+    }
+    Ok(())
 }
