@@ -16,10 +16,14 @@
 //! Drawings: target/encoder_block.dot and target/encoder_block_fused.dot
 //! ```
 
+#[path = "support/networks.rs"]
+#[allow(dead_code, reason = "tests and the benchmark use the rest")]
+mod networks;
+
+use networks::compute;
 use postlude::network::{Network, NetworkBuilder, Tensor, Value};
 use postlude::prelude::*;
 use std::io::Write;
-use std::path::PathBuf;
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
@@ -65,25 +69,6 @@ fn encoder() -> Result<Network> {
     })?)
 }
 
-/// Runs the fused network on the GPU if there is one, else kernel by kernel on the CPU. Says which it was.
-fn compute(network: &Network, x: &Tensor) -> Result<(Tensor, String)> {
-    let inputs = [("x", x.clone())];
-    #[cfg(feature = "cuda")]
-    let why = match Device::new(0) {
-        Ok(device) if postlude::jit::compiler().is_ok() => {
-            let stream = device.context().default_stream();
-            let outputs = network.plan(&device, &[])?.run(&stream, &inputs)?;
-            return Ok((outputs[0].1.clone(), format!("the GPU: {device}")));
-        }
-        Ok(_) => "no compiler".to_owned(),
-        Err(why) => why.to_string(),
-    };
-    #[cfg(not(feature = "cuda"))]
-    let why = "built without the feature `cuda`".to_owned();
-    let outputs = network.fuse()?.run(&inputs)?;
-    Ok((outputs[0].1.clone(), format!("the CPU: {why}")))
-}
-
 /// Builds, fuses, runs and draws the layer.
 pub fn run(out: &mut dyn Write) -> Result<()> {
     let network = encoder()?;
@@ -95,10 +80,7 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     let worst = y.numbers().iter().zip(&exact).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
     writeln!(out, "largest difference to the network node by node: {worst:.4}")?;
     writeln!(out, "Runs on {place}")?;
-    let folder = PathBuf::from(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));
-    std::fs::create_dir_all(&folder)?;
-    std::fs::write(folder.join("encoder_block.dot"), network.to_dot())?;
-    std::fs::write(folder.join("encoder_block_fused.dot"), fused.to_dot())?;
+    networks::draw("encoder_block", &network, &fused)?;
     writeln!(out, "Drawings: target/encoder_block.dot and target/encoder_block_fused.dot")?;
     Ok(())
 }

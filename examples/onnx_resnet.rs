@@ -21,13 +21,12 @@
 #[allow(dead_code, reason = "tests and the benchmark use the rest")]
 mod networks;
 
-use networks::{Images, noise, resnet};
+use networks::{Images, compute, noise, resnet};
 use postlude::Operation;
 use postlude::network::fuse::Fused;
 use postlude::network::{Network, Operators, Tensor};
 use postlude::prelude::*;
 use std::io::Write;
-use std::path::PathBuf;
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
@@ -50,30 +49,9 @@ fn elementwise(fused: &Fused) -> usize {
     fused.kernels().filter(|kernel| kernel.nodes.iter().all(|node| graph.node(*node).kind().word() == "pointwise")).count()
 }
 
-/// Runs the network on the GPU if there is one, else kernel by kernel on the CPU. Says which it was.
-fn compute(network: &Network, x: &Tensor) -> Result<(Tensor, String)> {
-    let inputs = [("x", x.clone())];
-    #[cfg(feature = "cuda")]
-    let why = match Device::new(0) {
-        Ok(device) if postlude::jit::compiler().is_ok() => {
-            let stream = device.context().default_stream();
-            let outputs = network.plan(&device, &[])?.run(&stream, &inputs)?;
-            return Ok((outputs[0].1.clone(), format!("the GPU: {device}")));
-        }
-        Ok(_) => "no compiler".to_owned(),
-        Err(why) => why.to_string(),
-    };
-    #[cfg(not(feature = "cuda"))]
-    let why = "built without the feature `cuda`".to_owned();
-    let outputs = network.fuse()?.run(&inputs)?;
-    Ok((outputs[0].1.clone(), format!("the CPU: {why}")))
-}
-
 /// Builds, writes, reads, fuses, draws and runs the network.
 pub fn run(out: &mut dyn Write) -> Result<()> {
-    let folder = PathBuf::from(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));
-    std::fs::create_dir_all(&folder)?;
-    let file = folder.join("onnx_resnet.onnx");
+    let file = networks::folder()?.join("onnx_resnet.onnx");
     let built = resnet(IMAGES, [3, 4, 6, 3], true, 10)?;
     std::fs::write(&file, built.to_onnx()?)?;
     let network = Network::from_onnx_file(&file, &Operators::new())?;
@@ -93,8 +71,7 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     let largest = exact.iter().fold(f64::MIN_POSITIVE, |most, x| most.max(x.abs()));
     writeln!(out, "largest difference to the network node by node: {:.4} of the largest", worst / largest)?;
     writeln!(out, "Runs on {place}")?;
-    std::fs::write(folder.join("onnx_resnet.dot"), network.to_dot())?;
-    std::fs::write(folder.join("onnx_resnet_fused.dot"), fused.to_dot())?;
+    networks::draw("onnx_resnet", &network, &fused)?;
     writeln!(out, "Drawings: target/onnx_resnet.dot and target/onnx_resnet_fused.dot")?;
     Ok(())
 }

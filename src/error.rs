@@ -29,7 +29,7 @@ pub enum Error {
     /// The layer, or its step, does not exist.
     #[error(transparent)]
     Linear(#[from] LinearError),
-    /// There is no such convolution.
+    /// The numbers of a convolution do not fit together.
     #[error(transparent)]
     Convolution(#[from] ConvFault),
     /// The planner found no kernel for the problem.

@@ -13,7 +13,7 @@ pub enum WeightsError {
     /// A format of no weights.
     #[error("weights of {0} are not quantised: use i4, u4, i8, u8, e4m3 or e5m2")]
     Format(DType),
-    /// Blocks that are none.
+    /// Blocks that break a rule.
     #[error("weights in blocks of {blocks}: {rule}")]
     Blocks {
         /// The blocks.

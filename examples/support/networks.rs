@@ -1,7 +1,10 @@
 //! Well-known networks with random weights, for examples, tests and the benchmark.
 
+use postlude::network::fuse::Fused;
 use postlude::network::{Attributes, Network, NetworkBuilder, NetworkDiagnostics, Tensor, Value};
 use postlude::prelude::*;
+use std::error::Error;
+use std::path::PathBuf;
 
 /// Images of a network, and how much narrower than in the paper it is.
 #[derive(Clone, Copy, Debug)]
@@ -253,4 +256,37 @@ pub fn encoder(of: Encoder) -> Result<Network, NetworkDiagnostics> {
         }
         g.output("y", x);
     })
+}
+
+/// Runs the fused network on the GPU if there is one, else kernel by kernel on the CPU. Says which it was.
+pub fn compute(network: &Network, x: &Tensor) -> Result<(Tensor, String), Box<dyn Error>> {
+    let inputs = [("x", x.clone())];
+    #[cfg(feature = "cuda")]
+    let why = match Device::new(0) {
+        Ok(device) if postlude::jit::compiler().is_ok() => {
+            let stream = device.context().default_stream();
+            let outputs = network.plan(&device, &[])?.run(&stream, &inputs)?;
+            return Ok((outputs[0].1.clone(), format!("the GPU: {device}")));
+        }
+        Ok(_) => "no compiler".to_owned(),
+        Err(why) => why.to_string(),
+    };
+    #[cfg(not(feature = "cuda"))]
+    let why = "built without the feature `cuda`".to_owned();
+    let outputs = network.fuse()?.run(&inputs)?;
+    Ok((outputs[0].1.clone(), format!("the CPU: {why}")))
+}
+
+/// The folder that examples write to.
+pub fn folder() -> std::io::Result<PathBuf> {
+    let folder = PathBuf::from(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()));
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// Draws a network and what fusion makes of it, as DOT files of that name.
+pub fn draw(name: &str, network: &Network, fused: &Fused) -> std::io::Result<()> {
+    let folder = folder()?;
+    std::fs::write(folder.join(format!("{name}.dot")), network.to_dot())?;
+    std::fs::write(folder.join(format!("{name}_fused.dot")), fused.to_dot())
 }

@@ -2,7 +2,7 @@
 
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
-use crate::ir::{Order, Side};
+use crate::ir::Side;
 use crate::problem::{Blocks, Layout, Operation, ScaleField, Shape};
 
 /// Why an epilogue does not fit an operation.
@@ -47,7 +47,7 @@ pub enum Misfit {
         /// The layout.
         layout: Layout,
     },
-    /// Blocks that are none.
+    /// Blocks that break a rule.
     #[error("`{}` has blocks of {blocks}: {rule}", side.name())]
     Blocks {
         /// The operand.
@@ -153,8 +153,7 @@ fn fit_formats(operation: Operation, epilogue: &Checked) -> Result<(), Misfit> {
     }
     for (i, side) in [Side::A, Side::B].into_iter().enumerate() {
         let (dtype, other) = (operation.dtypes()[i], operation.dtypes()[1 - i]);
-        let k_contiguous = [layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor][i];
-        if dtype.is_four_bits() && !k_contiguous {
+        if dtype.is_four_bits() && !operation.k_contiguous()[i] {
             return Err(Misfit::Packed { side, dtype, layout });
         }
         let Some(blocks) = scales[i] else { continue };

@@ -22,7 +22,7 @@ impl Histogram {
     /// The histogram of some values, up to the largest magnitude. NaN counts nowhere, and infinity beyond the range.
     ///
     /// # Errors
-    /// If there are no bins.
+    /// If `bins` is 0.
     pub fn of<'v, T: Copy + Into<f64> + 'v>(
         values: impl IntoIterator<Item = &'v T, IntoIter: Clone>,
         bins: usize,
@@ -38,7 +38,7 @@ impl Histogram {
     /// A histogram that holds nothing yet.
     ///
     /// # Errors
-    /// If the range is not a positive number, or there are no bins.
+    /// If the range is not a positive number, or `bins` is 0.
     pub fn new(range: f32, bins: usize) -> Result<Histogram, CalibrationError> {
         if bins == 0 {
             return Err(CalibrationError::Bins { got: bins, least: 1 });
@@ -66,7 +66,7 @@ impl Histogram {
     /// What an epilogue has counted up to a range: its bins, and behind them the elements beyond.
     ///
     /// # Errors
-    /// If the range is not a positive number, there are no bins, or a count has overflowed.
+    /// If the range is not a positive number, `counts` has fewer than two elements, or a count has overflowed.
     pub fn of_counts(range: f32, counts: &[i32]) -> Result<Histogram, CalibrationError> {
         let mut histogram = Histogram::new(range, counts.len().saturating_sub(1))?;
         let count =

@@ -81,7 +81,7 @@ impl Calibration {
     }
 }
 
-/// Why there is no calibration.
+/// Why a calibration or its histogram failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrationError {

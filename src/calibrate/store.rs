@@ -23,7 +23,7 @@ pub struct Calibrations {
 }
 
 impl Calibrations {
-    /// The scales of a tensor: one, or one for each channel. Empty if there is no such tensor.
+    /// The scales of a tensor: one, or one for each channel. An unknown tensor has none.
     pub fn scales(&self, name: &str) -> Vec<f32> {
         self.tensors.get(name).into_iter().flatten().map(|calibration| calibration.scale).collect()
     }

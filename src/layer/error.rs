@@ -16,7 +16,7 @@ pub enum LinearError {
     /// The epilogue has no derivative.
     #[error(transparent)]
     Grad(#[from] GradError),
-    /// There is no such convolution.
+    /// The numbers of a convolution do not fit together.
     #[error(transparent)]
     Convolution(#[from] ConvFault),
     /// A convolutional layer whose pixels do not lie one after the other.

@@ -1,3 +1,15 @@
+// Loads the vectors of a share one by one. `at` gives the address of vector `i`, which is `extent` lines behind the tile's first
+// line, or null where it reads zeros. Vectors beyond the operand's extents are zeros in any case.
+template <class Share, class At> DEVICE void load_each(Share& share, int k_left, At at) {
+#pragma unroll
+    for (int i = 0; i < Share::VECTORS; ++i) {
+        const int extent = Share::extent_of(threadIdx.x) + Share::extent_of(i * THREADS);
+        const int along = Share::k_of(threadIdx.x) + Share::k_of(i * THREADS);
+        const Element* const from = extent < share.extent_left && along < k_left ? at(i, extent) : nullptr;
+        if (from != nullptr) load_wide<Share::WIDTH>(share.raw[i], from);
+        else load_narrow<Share::WIDTH>(share.raw[i], from, 1, 0);
+    }
+}
 {% if gathers_a %}// The share of A for rows that are patches of images. Only the places of its elements differ from
 // other operands. A vector is as wide as A is aligned, so it lies in one tap.
 struct PatchShare : Share<A_K_MAJOR, A_ALIGN, BM> {
@@ -14,16 +26,11 @@ struct PatchShare : Share<A_K_MAJOR, A_ALIGN, BM> {
     }
     DEVICE void advance() { k += BK; }
     DEVICE void load(const Params& p, const Channels& channels, int k_left) {
-#pragma unroll
-        for (int i = 0; i < Base::VECTORS; ++i) {
-            const int row = Base::extent_of(threadIdx.x) + Base::extent_of(i * THREADS);
-            const int along = Base::k_of(threadIdx.x) + Base::k_of(i * THREADS);
+        load_each(*this, k_left, [&](int i, int) -> const Element* {
             const Tap tap = tap_at(p, channels, k + Base::k_of(i * THREADS));
-            if (row < extent_left && along < k_left && is_inside(p, windows[i], tap))
-                load_wide<Base::WIDTH>(raw[i], static_cast<const Element*>(p.a) + place_of(p, channels, windows[i], tap));
-            else
-                load_narrow<Base::WIDTH>(raw[i], static_cast<const Element*>(p.a), 1, 0);
-        }
+            if (!is_inside(p, windows[i], tap)) return nullptr;
+            return static_cast<const Element*>(p.a) + place_of(p, channels, windows[i], tap);
+        });
     }
 };
 {% endif -%}
@@ -40,18 +47,12 @@ struct GatheredShare : Share<B_K_MAJOR, B_ALIGN, BN> {
     }
     DEVICE void advance() { k += BK; }
     DEVICE void load(const Params& p, const Channels& channels, int k_left) {
-#pragma unroll
-        for (int i = 0; i < Base::VECTORS; ++i) {
-            const int e = Base::extent_of(threadIdx.x) + Base::extent_of(i * THREADS);
-            const int along = Base::k_of(threadIdx.x) + Base::k_of(i * THREADS);
+        load_each(*this, k_left, [&](int i, int e) -> const Element* {
             const Tap tap = tap_at(p, channels, k + Base::k_of(i * THREADS));
             const int own = own_channel(p, channels, first + e);
-            const Element* const filters = static_cast<const Element*>(p.b);
-            if (e < extent_left && along < k_left && has_channel(p, own, tap))
-                load_wide<Base::WIDTH>(raw[i], filters + (first + e) * p.ldb + place_in_filter(p, own, tap));
-            else
-                load_narrow<Base::WIDTH>(raw[i], filters, 1, 0);
-        }
+            if (!has_channel(p, own, tap)) return nullptr;
+            return static_cast<const Element*>(p.b) + (first + e) * p.ldb + place_in_filter(p, own, tap);
+        });
     }
 };
 {% endif -%}
@@ -67,18 +68,12 @@ struct GatheredShare : Share<B_K_MAJOR, B_ALIGN, BN> {
     }
     DEVICE void advance() { k += BK; }
     DEVICE void load(const Params& p, const Channels& channels, int k_left) {
-#pragma unroll
-        for (int i = 0; i < Base::VECTORS; ++i) {
-            const int e = Base::extent_of(threadIdx.x) + Base::extent_of(i * THREADS);
-            const int along = Base::k_of(threadIdx.x) + Base::k_of(i * THREADS);
+        load_each(*this, k_left, [&](int i, int) -> const Element* {
             const Tap tap = tap_at(p, channels, k + Base::k_of(i * THREADS));
             const int column = first + Base::extent_of(i * THREADS);
-            const Element* const filters = static_cast<const Element*>(p.b);
-            if (e < extent_left && along < k_left{% if spans_groups %} && has_column(p, channels, tap, column){% endif %})
-                load_wide<Base::WIDTH>(raw[i], filters + place_in_filter(p, channels, tap, column));
-            else
-                load_narrow<Base::WIDTH>(raw[i], filters, 1, 0);
-        }
+{% if spans_groups %}            if (!has_column(p, channels, tap, column)) return nullptr;
+{% endif %}            return static_cast<const Element*>(p.b) + place_in_filter(p, channels, tap, column);
+        });
     }
 };
 {% endif -%}
@@ -94,18 +89,12 @@ struct GatheredShare : Share<B_K_MAJOR, B_ALIGN, BN> {
     }
     DEVICE void advance() { k += BK; }
     DEVICE void load(const Params& p, const Channels& channels, int k_left) {
-#pragma unroll
-        for (int i = 0; i < Base::VECTORS; ++i) {
-            const int e = Base::extent_of(threadIdx.x) + Base::extent_of(i * THREADS);
-            const int along = Base::k_of(threadIdx.x) + Base::k_of(i * THREADS);
+        load_each(*this, k_left, [&](int i, int e) -> const Element* {
             const Tap tap = tap_at(p, channels, first + e);
             const Window window = window_at(p, k + Base::k_of(i * THREADS));
-            const Element* const images = static_cast<const Element*>(p.b);
-            if (e < extent_left && along < k_left && is_inside(p, window, tap))
-                load_wide<Base::WIDTH>(raw[i], images + place_of(p, channels, window, tap));
-            else
-                load_narrow<Base::WIDTH>(raw[i], images, 1, 0);
-        }
+            if (!is_inside(p, window, tap)) return nullptr;
+            return static_cast<const Element*>(p.b) + place_of(p, channels, window, tap);
+        });
     }
 };
 {% endif -%}

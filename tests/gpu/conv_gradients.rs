@@ -1,7 +1,7 @@
 //! Gradients of convolutions on every mainloop: strides, padding on one side, dilation, groups, parts of K.
 
 use crate::case::Case;
-use crate::convolutions::{run_all, shapes};
+use crate::convolutions::{in_groups, run_all, shapes};
 use postlude::layer::Conv2d;
 use postlude::plan::{Mainloop, Tile};
 use postlude::prelude::*;
@@ -166,20 +166,11 @@ fn in_tf32() {
     }
 }
 
-/// Groups that do not fill a tile: of 20 channels and 10 filters, of 4 and 6, depthwise with one filter a channel and with three.
 #[test]
 fn groups() {
-    let base = ConvShape::new(2, [13, 11, 80], [40, 3, 3]).padding([1, 1]);
-    let all = [
-        base.groups(4),
-        ConvShape { channels: 24, filters: 36, ..base }.groups(6).stride([2, 1]),
-        ConvShape { channels: 3, filters: 9, ..base }.groups(3),
-        ConvShape { filters: 80, ..base }.groups(80),
-        ConvShape { channels: 256, filters: 256, ..base }.groups(32),
-    ];
     for (dtype, mainloop) in [(F16, Mainloop::Sm80), (F32, Mainloop::Simt)] {
         for of in [Images, Filters] {
-            run_all(&cases(dtype, mainloop, of, all));
+            run_all(&cases(dtype, mainloop, of, in_groups()));
         }
     }
 }

@@ -204,18 +204,22 @@ fn simt() {
     }
 }
 
-/// Groups whose filters do not fill a tile: of 10 and 6 filters, depthwise with one filter a channel and with three.
-#[test]
-fn groups() {
+/// Groups whose channels or filters do not fill a tile, depthwise with one filter a channel and with three.
+pub fn in_groups() -> Vec<ConvShape> {
     let base = ConvShape::new(2, [13, 11, 80], [40, 3, 3]).padding([1, 1]);
-    let all = [
+    vec![
         base.groups(4),
         ConvShape { channels: 24, filters: 36, ..base }.groups(6).stride([2, 1]),
         ConvShape { channels: 3, filters: 9, ..base }.groups(3),
         ConvShape { filters: 80, ..base }.groups(80),
         ConvShape { filters: 240, ..base }.groups(80).dilation([2, 1]),
         ConvShape { channels: 256, filters: 256, ..base }.groups(32),
-    ];
+    ]
+}
+
+#[test]
+fn groups() {
+    let all = in_groups();
     for (dtype, mainloop) in [(F16, Mainloop::Sm80), (BF16, Mainloop::Simt), (F32, Mainloop::Simt)] {
         run_all(&cases(dtype, mainloop, &all));
     }

@@ -137,7 +137,7 @@ fn parts_of_k_batches_and_sums_of_operands() {
 }
 
 /// From 0 to 1: what is cut off then has one sign.
-fn positive(rng: &mut Rng, dtype: DType) -> f64 {
+pub fn positive(rng: &mut Rng, dtype: DType) -> f64 {
     let x = rng.element(F32).abs();
     dtype.round(x - x.floor())
 }

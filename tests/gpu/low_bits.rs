@@ -1,6 +1,7 @@
 //! Operands of fewer bits than the other one, and operands with scales along K, on every mainloop that has them.
 
 use crate::case::Case;
+use crate::eight_bits::positive;
 use crate::layout::Rng;
 use crate::rig::rig;
 use postlude::plan::{Mainloop, TileShape};
@@ -163,12 +164,6 @@ fn weights_as_rows() {
             Case::new(&Gemm::of(operation, epilogue).mainloop(mainloop), shape).run();
         }
     }
-}
-
-/// From 0 to 1.
-fn positive(rng: &mut Rng, dtype: DType) -> f64 {
-    let x = rng.element(F32).abs();
-    dtype.round(x - x.floor())
 }
 
 /// Long sums of one sign.

@@ -2,10 +2,10 @@
 //! for the convolution.
 //!
 //! **Bands.** The rows of a tile are neighbouring output pixels, so their windows lie in a few lines of the images. A block
-//! copies these lines into shared memory once, and takes every tap of every window from there. Of few channels nothing but
-//! the lines has to be read, and nothing is multiplied by zeros: K runs over the taps of a row of the window as they lie.
+//! copies these lines into shared memory once, and takes every tap of every window from there. So it reads each line once, and
+//! multiplies no zeros: K runs over the taps of a row of the window as they lie.
 //!
-//! **Depthwise.** Each filter reads one channel, so there is no product. A thread has the same few channels of some pixels
+//! **Depthwise.** Each filter reads one channel, so tensor cores have nothing to multiply. A thread has the same few channels of some pixels
 //! side by side, and goes through the pixels under their windows row by row.
 
 use super::tile::{Tile, TileShape};
