@@ -75,15 +75,8 @@ pub struct QuantizedWeights {
 
 /// The least and the largest number that quantised weights use.
 fn range(dtype: DType) -> Option<(f64, f64)> {
-    match dtype {
-        DType::I4 => Some((-8.0, 7.0)),
-        DType::U4 => Some((0.0, 15.0)),
-        DType::I8 => Some((-128.0, 127.0)),
-        DType::U8 => Some((0.0, 255.0)),
-        DType::E4M3 => Some((-448.0, 448.0)),
-        DType::E5M2 => Some((-57344.0, 57344.0)),
-        _ => None,
-    }
+    let narrow = dtype.is_eight_bits() || dtype.is_four_bits();
+    narrow.then(|| (dtype.round(f64::MIN), dtype.round(f64::MAX)))
 }
 
 /// Quantises the N x K weights of a linear layer, K contiguous.

@@ -206,12 +206,12 @@ fn terms_of_part(operation: Operation, k: usize, parts: usize) -> Result<usize, 
     }
     if operation.patches().is_some_and(|patches| !patches.are_rows()) {
         let terms = k.div_ceil(whole).div_ceil(parts) * whole;
-        return if terms * (parts - 1) < k { Ok(terms) } else { Err(format!("a part of {k} terms would have none")) };
+        return if terms * (parts - 1) < k { Ok(terms) } else { Err(format!("a part of {k} K elements would have none")) };
     }
     if k.is_multiple_of(parts * whole) {
         Ok(k / parts)
     } else {
-        Err(format!("parts of {k} terms would not be equal multiples of {whole} terms"))
+        Err(format!("parts of {k} K elements would not be equal multiples of {whole}"))
     }
 }
 

@@ -5,8 +5,8 @@
 //! copies these lines into shared memory once, and takes every tap of every window from there. So it reads each line once, and
 //! multiplies no zeros: K runs over the taps of a row of the window as they lie.
 //!
-//! **Depthwise.** Each filter reads one channel, so tensor cores have nothing to multiply. A thread has the same few channels of some pixels
-//! side by side, and goes through the pixels under their windows row by row.
+//! **Depthwise.** Each filter reads one channel, so tensor cores have nothing to multiply. A thread has the same few channels of
+//! some pixels side by side, and goes through the pixels under their windows row by row.
 
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
