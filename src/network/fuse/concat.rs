@@ -9,7 +9,7 @@ use super::windows;
 use crate::network::graph::{EdgeId, Node, NodeId};
 use crate::network::meaning::{self, layout};
 use crate::network::network::Network;
-use crate::network::operator::{Anchor, Kind};
+use crate::network::operator::{Anchor, Kind, Moves, Table};
 use std::collections::{HashMap, HashSet};
 
 /// Where a part of a concatenation lies.
@@ -38,8 +38,9 @@ impl Home {
 /// Whether what a node computes gets memory of its own, which may lie anywhere.
 fn writes(node: &Node) -> bool {
     match node.kind() {
-        Kind::View => matches!(node.operator_name(), "Identity" | "DepthToSpace" | "SpaceToDepth"),
-        Kind::Opaque => node.operator_name() == "Gather",
+        Kind::View(moves) => matches!(moves, Moves::Nothing | Moves::Blocks { .. }),
+        Kind::Table(table) => table == Table::Slices,
+        Kind::Opaque => false,
         _ => true,
     }
 }
@@ -48,7 +49,7 @@ fn writes(node: &Node) -> bool {
 pub(super) fn homes(network: &Network, forced: &HashSet<EdgeId>) -> HashMap<EdgeId, Home> {
     let graph = network.graph();
     let mut homes: HashMap<EdgeId, Home> = HashMap::new();
-    for (id, node) in graph.nodes().filter(|(_, node)| node.operator_name() == "Concat") {
+    for (id, node) in graph.nodes().filter(|(_, node)| matches!(node.kind(), Kind::View(Moves::Join))) {
         let whole = node.outputs[0];
         let Some(shape) = network.type_of(whole).shape() else { continue };
         let Ok(axis) = meaning::axis(node.attributes.int_or("axis", 0), shape.len()) else { continue };
@@ -71,7 +72,8 @@ impl Grouper<'_> {
     /// The order of a tensor with a border: that of images, if it is one of images.
     pub fn padded_order(&self, node: &Node, shape: &[usize]) -> Vec<usize> {
         let from = node.inputs[0].and_then(|edge| self.views.get(&edge));
-        let last = node.operator_name() == "Pad" && from.is_some_and(|from| from.order() == channels_last(shape.len()));
+        let last = matches!(node.kind(), Kind::Table(Table::Border))
+            && from.is_some_and(|from| from.order() == channels_last(shape.len()));
         if last { channels_last(shape.len()) } else { (0..shape.len()).collect() }
     }
 
@@ -79,11 +81,12 @@ impl Grouper<'_> {
     /// would take longer.
     pub fn copied_order(&self, node: &Node, rank: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..rank).collect();
-        let from = node.inputs[0].and_then(|edge| self.views.get(&edge)).filter(|_| node.operator_name() == "Transpose");
+        let from =
+            node.inputs[0].and_then(|edge| self.views.get(&edge)).filter(|_| matches!(node.kind(), Kind::View(Moves::Order)));
         let perm = layout::permutation(node.attributes.ints("perm"), rank).ok();
-        if rank == 6 && node.operator_name().contains("Depth") {
+        if let (6, Kind::View(Moves::Blocks { gathers })) = (rank, node.kind()) {
             let lies_last = node.inputs[0].and_then(|edge| self.views.get(&edge)).is_some_and(windows::lie_last);
-            let depth = if node.operator_name() == "DepthToSpace" { vec![0, 2, 3, 4, 5, 1] } else { vec![0, 4, 5, 1, 2, 3] };
+            let depth = if gathers { vec![0, 4, 5, 1, 2, 3] } else { vec![0, 2, 3, 4, 5, 1] };
             return if lies_last { depth } else { order };
         }
         let (Some(from), Some(perm), [.., _, _]) = (from, perm, &order[..]) else { return order };
@@ -152,7 +155,7 @@ impl Grouper<'_> {
     /// Gives the outputs of a group's node memory of their own, or a place in a concatenation.
     pub fn own_memory(&mut self, group: usize, node: &Node) {
         let Group { order, shape: full, .. } = self.groups[group].clone();
-        let blocks = node.operator_name().contains("Depth") && order.len() == 6;
+        let blocks = matches!(node.kind(), Kind::View(Moves::Blocks { .. })) && order.len() == 6;
         for edge in &node.outputs {
             let Some(shape) = self.shape(*edge) else { continue };
             let own = if shape == full {

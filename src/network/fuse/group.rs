@@ -27,7 +27,7 @@ use crate::ir::axes::{M, N};
 use crate::network::graph::{EdgeId, Node, NodeId, Source};
 use crate::network::meaning::layout;
 use crate::network::network::Network;
-use crate::network::operator::{Anchor, Kind, Normalisation, Reduction};
+use crate::network::operator::{Anchor, Kind, Moves, Normalisation, Reduction};
 use crate::network::tensor::strides;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -61,9 +61,6 @@ pub(super) struct Group {
 /// The most nodes and the most tensors that a kernel reads: beyond, registers and code cost more than a trip to memory.
 const MOST_NODES: usize = 48;
 const MOST_LOADS: usize = 12;
-
-/// Views that a copy makes where strides cannot.
-const COPIED: [&str; 7] = ["Transpose", "Slice", "Expand", "Reshape", "Flatten", "DepthToSpace", "SpaceToDepth"];
 
 /// Why an edge is left in memory, for a reader.
 pub(super) type Reasons = HashMap<(EdgeId, NodeId), &'static str>;
@@ -159,12 +156,12 @@ impl Grouper<'_> {
     fn node(&mut self, id: NodeId, node: &Node) {
         let shapes: Option<Vec<Vec<usize>>> = node.outputs.iter().map(|edge| self.shape(*edge)).collect();
         let Some(shapes) = shapes else { return self.alone(id, node, "its shape is not known before it runs") };
-        let view = matches!(node.kind(), Kind::View) || node.operator_name() == "Dropout";
+        let view = matches!(node.kind(), Kind::View(_)) || node.operator_name() == "Dropout";
         if view && self.as_views(id, node, &shapes) {
             return;
         }
-        if matches!(node.operator_name(), "Gather" | "Pad") {
-            return match tables::serves(self.network, node, &self.views) {
+        if let Kind::Table(table) = node.kind() {
+            return match tables::serves(self.network, node, table, &self.views) {
                 Ok(()) => {
                     let order = self.padded_order(node, &shapes[0]);
                     self.begin(id, node, GroupKind::Pointwise, &shapes[0], order);
@@ -192,12 +189,12 @@ impl Grouper<'_> {
                 Some(axis) => self.rows(id, node, axis),
                 None => self.alone(id, node, "kernels have functions of rows along the last axes alone"),
             },
-            Kind::View if node.operator_name() == "Identity" => {
+            Kind::View(Moves::Nothing) => {
                 let order = self.other_order(node, shapes[0].len());
                 self.begin(id, node, GroupKind::Copy, &shapes[0], order);
             }
-            Kind::View if node.operator_name() == "Concat" => self.place(id, node, &shapes[0]),
-            Kind::View if COPIED.contains(&node.operator_name()) => {
+            Kind::View(Moves::Join) => self.place(id, node, &shapes[0]),
+            Kind::View(moves) if moves.has_a_copy() => {
                 let shape = self.copied_shape(node, &shapes[0]);
                 let order = self.copied_order(node, shape.len());
                 self.begin(id, node, GroupKind::Copy, &shape, order);
@@ -229,13 +226,15 @@ impl Grouper<'_> {
     /// Whether an edge is a copy into another order.
     pub fn was_copied(&self, edge: Option<EdgeId>) -> bool {
         let producer = edge.and_then(|edge| self.network.graph().producer(edge));
-        producer.is_some_and(|id| self.network.graph().node(id).operator_name() == "Identity")
+        producer.is_some_and(|id| matches!(self.network.graph().node(id).kind(), Kind::View(Moves::Nothing)))
     }
 
     /// Makes the outputs views of the input's memory, if strides can say so and none has to have memory of its own.
     fn as_views(&mut self, id: NodeId, node: &Node, shapes: &[Vec<usize>]) -> bool {
         let Some(input) = node.inputs.first().copied().flatten() else { return false };
-        let Some(from) = self.views.get(&input).cloned().filter(|_| node.operator_name() != "Identity") else { return false };
+        let Some(from) = self.views.get(&input).cloned().filter(|_| !matches!(node.kind(), Kind::View(Moves::Nothing))) else {
+            return false;
+        };
         let constants: Vec<_> = node.inputs.iter().map(|edge| edge.and_then(|edge| self.network.value_of(edge))).collect();
         let output = |(i, shape): (usize, &Vec<usize>)| from.behind(node, i, shape, &constants);
         let Some(views) = shapes.iter().enumerate().map(output).collect::<Option<Vec<View>>>() else { return false };
@@ -253,7 +252,7 @@ impl Grouper<'_> {
     fn copied_shape(&self, node: &Node, shape: &[usize]) -> Vec<usize> {
         let from = node.inputs.first().copied().flatten().and_then(|edge| self.views.get(&edge));
         let constants: Vec<_> = node.inputs.iter().map(|edge| edge.and_then(|edge| self.network.value_of(edge))).collect();
-        if let (true, Some(from)) = (node.operator_name().contains("Depth"), from) {
+        if let (Kind::View(Moves::Blocks { .. }), Some(from)) = (node.kind(), from) {
             return from.blocks(node).map_or_else(|| shape.to_vec(), |blocks| blocks.shape());
         }
         match from {
@@ -267,7 +266,7 @@ impl Grouper<'_> {
         let [reader] = self.users[edge.index()][..] else { return None };
         let reader = self.network.graph().node(reader);
         let plain = matches!(node.kind(), Kind::Anchor(Anchor::MatMul | Anchor::Gemm))
-            && reader.operator_name() == "Transpose"
+            && matches!(reader.kind(), Kind::View(Moves::Order))
             && !self.forced.contains(&edge);
         let order = layout::permutation(reader.attributes.ints("perm"), shape.len()).ok().filter(|_| plain)?;
         let read: Vec<usize> = order.iter().map(|axis| shape[*axis]).collect();

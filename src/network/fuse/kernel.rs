@@ -247,7 +247,7 @@ fn say<'g>(node: &Node, loads: &Loads<'_, 'g>, product: Option<&Product>) -> Opt
         })
     };
     match node.kind() {
-        Kind::Pooling | Kind::Reduction(_) if product.is_some() => Some(vec![accumulator()?]),
+        Kind::Pooling(_) | Kind::Reduction(_) if product.is_some() => Some(vec![accumulator()?]),
         Kind::Anchor(Anchor::Conv) => Some(vec![match node.inputs.get(2).copied().flatten() {
             Some(_) => accumulator()? + input(2)?,
             None => accumulator()?,
@@ -299,17 +299,16 @@ fn say<'g>(node: &Node, loads: &Loads<'_, 'g>, product: Option<&Product>) -> Opt
                 Reduction::Other => return None,
             }])
         }
-        Kind::View => {
+        Kind::View(_) => {
             let x = node.inputs.first().copied().flatten()?;
             let view = loads.parts.views.get(&x)?;
             let constants: Vec<_> =
                 node.inputs.iter().map(|edge| edge.and_then(|edge| loads.parts.network.value_of(edge))).collect();
             // A shape that strides cannot say is that of a copy in order.
-            let blocks = if node.operator_name().contains("Depth") { view.blocks(node) } else { None };
-            let moved = blocks.or_else(|| view.behind(node, 0, shape, &constants)).unwrap_or_else(|| view.clone());
+            let moved = view.blocks(node).or_else(|| view.behind(node, 0, shape, &constants)).unwrap_or_else(|| view.clone());
             Some(vec![loads.load(&moved, format(x).dtype()?)?])
         }
-        Kind::Opaque if matches!(node.operator_name(), "Gather" | "Pad") => Some(vec![super::tables::say(node, loads)?]),
+        Kind::Table(table) => Some(vec![super::tables::say(node, table, loads)?]),
         _ => None,
     }
 }

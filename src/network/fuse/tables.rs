@@ -7,11 +7,12 @@ use crate::dtype::DType;
 use crate::network::format::Format;
 use crate::network::graph::{EdgeId, Node};
 use crate::network::network::Network;
+use crate::network::operator::Table;
 use crate::network::tensor::Tensor;
 use std::collections::HashMap;
 
-/// Whether a kernel serves a `Gather` or `Pad`.
-pub(super) fn serves(network: &Network, node: &Node, views: &HashMap<EdgeId, View>) -> Result<(), &'static str> {
+/// Whether a kernel serves a table.
+pub(super) fn serves(network: &Network, node: &Node, table: Table, views: &HashMap<EdgeId, View>) -> Result<(), &'static str> {
     let input = |index: usize| node.inputs.get(index).copied().flatten();
     let format = |index: usize| input(index).map(|edge| network.type_of(edge).format);
     let known = input(0).and_then(|edge| views.get(&edge)).ok_or("the shape of its input is not known")?;
@@ -21,7 +22,7 @@ pub(super) fn serves(network: &Network, node: &Node, views: &HashMap<EdgeId, Vie
     if known.dims.iter().map(|(extent, stride)| extent * stride).sum::<usize>() + known.offset > i32::MAX as usize {
         return Err("kernels count elements of a table in 32 bits");
     }
-    if node.operator_name() == "Pad" {
+    if table == Table::Border {
         let constant = node.attributes.text_or("mode", "constant") == "constant";
         let filling = input(2).is_none_or(|edge| network.value_of(edge).is_some_and(|tensor| tensor.len() == 1));
         return if constant && filling && pads(network, node, known.dims.len()).is_some() {
@@ -53,9 +54,12 @@ fn pads(network: &Network, node: &Node, rank: usize) -> Option<Vec<[i64; 2]>> {
     Some(out)
 }
 
-/// The value of a `Gather` or `Pad`.
-pub(super) fn say<'g>(node: &Node, loads: &Loads<'_, 'g>) -> Option<Expr<'g>> {
-    if node.operator_name() == "Pad" { padded(node, loads) } else { gathered(node, loads) }
+/// The value of a table's element.
+pub(super) fn say<'g>(node: &Node, table: Table, loads: &Loads<'_, 'g>) -> Option<Expr<'g>> {
+    match table {
+        Table::Border => padded(node, loads),
+        Table::Slices => gathered(node, loads),
+    }
 }
 
 fn gathered<'g>(node: &Node, loads: &Loads<'_, 'g>) -> Option<Expr<'g>> {

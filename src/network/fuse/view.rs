@@ -2,6 +2,7 @@
 
 use crate::network::graph::{EdgeId, Node};
 use crate::network::meaning::layout;
+use crate::network::operator::{Kind, Moves};
 use crate::network::tensor::{Tensor, strides};
 
 /// Where the elements of an edge lie: in the memory of `root`, from `offset` on, a stride for each axis.
@@ -108,12 +109,13 @@ impl View {
         Some(View { dims: dims?, ..self.clone() })
     }
 
-    /// The pixels of `DepthToSpace` or `SpaceToDepth` with each axis that blocks join as two.
+    /// The pixels of a view of blocks with each axis that blocks join as two. Another view has none.
     pub(super) fn blocks(&self, node: &Node) -> Option<View> {
         let b = usize::try_from(node.attributes.int_or("blocksize", 0)).ok().filter(|b| *b > 0)?;
         let [n, c, h, w] = self.shape()[..] else { return None };
-        let (split, order) = match (node.operator_name(), node.attributes.text_or("mode", "DCR")) {
-            ("SpaceToDepth", _) => ([n, c, h / b, b, w / b, b], [0, 3, 5, 1, 2, 4]),
+        let Kind::View(Moves::Blocks { gathers }) = node.kind() else { return None };
+        let (split, order) = match (gathers, node.attributes.text_or("mode", "DCR")) {
+            (true, _) => ([n, c, h / b, b, w / b, b], [0, 3, 5, 1, 2, 4]),
             (_, "CRD") => ([n, c / (b * b), b, b, h, w], [0, 1, 4, 2, 5, 3]),
             _ => ([n, b, b, c / (b * b), h, w], [0, 3, 4, 1, 5, 2]),
         };
@@ -124,16 +126,19 @@ impl View {
     /// The first output of a view operator, or another of a split, if strides can say so.
     pub(super) fn behind(&self, node: &Node, output: usize, shape: &[usize], constants: &[Option<&Tensor>]) -> Option<View> {
         let constant = |index: usize| constants.get(index).copied().flatten().map(Tensor::sizes);
-        match node.operator_name() {
-            "Identity" => Some(self.clone()),
-            "Dropout" if output == 0 && node.inputs.get(2).copied().flatten().is_none() => Some(self.clone()),
-            "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => self.reshaped(shape),
-            "Transpose" => {
+        let Kind::View(moves) = node.kind() else {
+            let hands_on = node.operator_name() == "Dropout" && output == 0 && node.inputs.get(2).copied().flatten().is_none();
+            return hands_on.then(|| self.clone());
+        };
+        match moves {
+            Moves::Nothing => Some(self.clone()),
+            Moves::Shape | Moves::Units => self.reshaped(shape),
+            Moves::Order => {
                 let order = layout::permutation(node.attributes.ints("perm"), self.dims.len()).ok()?;
                 Some(View { dims: order.into_iter().map(|axis| self.dims[axis]).collect(), ..self.clone() })
             }
-            "Expand" => self.stretched(shape),
-            "Slice" => {
+            Moves::Stretch => self.stretched(shape),
+            Moves::Slice => {
                 let (starts, ends) = (constant(1)?, constant(2)?);
                 let slices = layout::slices(&self.shape(), &starts, &ends, constant(3), constant(4)).ok()?;
                 let mut view = self.clone();
@@ -144,7 +149,7 @@ impl View {
                 }
                 Some(view)
             }
-            "Split" => {
+            Moves::Split => {
                 let axis = crate::network::meaning::axis(node.attributes.int_or("axis", 0), self.dims.len()).ok()?;
                 let parts = layout::split_extents(self.dims[axis].0, constant(1), node.outputs.len()).ok()?;
                 let mut view = self.clone();
@@ -152,7 +157,7 @@ impl View {
                 view.dims[axis].0 = parts[output];
                 Some(view)
             }
-            _ => None,
+            Moves::Join | Moves::Blocks { .. } | Moves::Bits => None,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::ir::Order;
 use crate::network::graph::{EdgeId, Node};
 use crate::network::meaning::{convolve::Extents, pool::window, window::Window};
 use crate::network::network::Network;
-use crate::network::operator::{Kind, Reduction};
+use crate::network::operator::{Kind, Pools, Reduction};
 use crate::problem::{ConvShape, Convolution, Operation, PoolKind, Pooling};
 use std::collections::HashMap;
 
@@ -98,7 +98,7 @@ pub(super) fn lie_last(view: &View) -> bool {
 /// Whether a node is a pool that kernels have.
 pub(super) fn pools(network: &Network, node: &Node) -> bool {
     match node.kind() {
-        Kind::Pooling => !node.operator_name().ends_with("LpPool"),
+        Kind::Pooling(window) => window.of != Reduction::Other,
         Kind::Reduction(Reduction::Mean | Reduction::Max) => goes_over_images(network, node),
         _ => false,
     }
@@ -117,8 +117,13 @@ pub(super) fn pool(network: &Network, node: &Node, views: &HashMap<EdgeId, View>
         return Err("kernels do not say where the largest elements were".into());
     }
     let shape = x.shape();
-    let largest = matches!(node.operator_name(), "MaxPool" | "GlobalMaxPool" | "ReduceMax");
-    let (windows, kind) = if matches!(node.operator_name(), "MaxPool" | "AveragePool") {
+    let Pools { of, whole } = match node.kind() {
+        Kind::Pooling(window) => window,
+        Kind::Reduction(of) => Pools { of, whole: true },
+        _ => return Err("it is not a pool".into()),
+    };
+    let largest = of == Reduction::Max;
+    let (windows, kind) = if !whole {
         let mut window = window(&node.attributes, &shape).map_err(|fault| fault.to_string())?;
         let counts = !largest && node.attributes.flag("count_include_pad");
         for axis in 0..window.out.len() {

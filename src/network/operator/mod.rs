@@ -112,9 +112,11 @@ pub enum Kind {
     /// A function of a whole row, with the row's extent.
     Normalisation(Normalisation),
     /// The same elements in another shape or order.
-    View,
+    View(Moves),
+    /// Elements of a tensor at places that a kernel can compute.
+    Table(Table),
     /// A window of elements becomes one.
-    Pooling,
+    Pooling(Pools),
     /// Nothing is known but its meaning.
     Opaque,
 }
@@ -127,11 +129,65 @@ impl Kind {
             Kind::Pointwise(_) => "pointwise",
             Kind::Reduction(_) => "reduction",
             Kind::Normalisation(_) => "normalisation",
-            Kind::View => "view",
-            Kind::Pooling => "pooling",
+            Kind::View(_) => "view",
+            Kind::Table(_) => "table",
+            Kind::Pooling(_) => "pooling",
             Kind::Opaque => "opaque",
         }
     }
+}
+
+/// What a view does to a tensor's axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moves {
+    /// Nothing.
+    Nothing,
+    /// The same elements in order, in another shape.
+    Shape,
+    /// Axes of extent 1 come or go.
+    Units,
+    /// Axes in another order.
+    Order,
+    /// Axes stretched to an extent.
+    Stretch,
+    /// A part of each axis.
+    Slice,
+    /// Parts along an axis, one an output.
+    Split,
+    /// Inputs side by side along an axis.
+    Join,
+    /// Blocks of pixels become channels if `gathers`, and channels blocks of pixels otherwise.
+    Blocks {
+        /// Whether pixels are gathered.
+        gathers: bool,
+    },
+    /// The same bits in another format.
+    Bits,
+}
+
+impl Moves {
+    /// Whether a kernel copies the elements where strides cannot say the view.
+    pub(crate) const fn has_a_copy(self) -> bool {
+        matches!(self, Moves::Shape | Moves::Order | Moves::Stretch | Moves::Slice | Moves::Blocks { .. })
+    }
+}
+
+/// The tables that a kernel can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    /// Slices that indices name.
+    Slices,
+    /// A tensor with a border.
+    Border,
+}
+
+/// What a pool makes of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pools {
+    /// What becomes of a window. No kernel serves norms yet.
+    pub of: Reduction,
+    /// Whether the window is a whole image.
+    pub whole: bool,
 }
 
 /// The products.

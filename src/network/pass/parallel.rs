@@ -40,7 +40,7 @@ fn branch<'a>(network: &'a Network, users: &[Vec<NodeId>], id: NodeId, node: &No
             (add, bias, result) = (Some(*reader), Some(addend), node.outputs[0]);
         }
     }
-    let reads_in_place = |reader: &NodeId| matches!(graph.node(*reader).kind(), Kind::View | Kind::Anchor(_));
+    let reads_in_place = |reader: &NodeId| matches!(graph.node(*reader).kind(), Kind::View(_) | Kind::Anchor(_));
     let merges = !is_output(result) && users[result.index()].iter().all(reads_in_place);
     merges.then_some(Branch { product: id, add, weights, bias, result })
 }
@@ -97,7 +97,7 @@ pub(super) fn merge(network: &Network, did: &mut Simplified) -> Network {
     let users = graph.users();
     // Branches that may stand side by side: of one input, with or without an addend, as many rows, one format.
     let mut found: BTreeMap<(EdgeId, bool, usize), Vec<Branch<'_>>> = BTreeMap::new();
-    for (id, node) in graph.nodes().filter(|(_, node)| node.operator_name() == "MatMul") {
+    for (id, node) in graph.nodes().filter(|(_, node)| matches!(node.kind(), Kind::Anchor(Anchor::MatMul))) {
         let (Some(x), Some(branch)) = (node.inputs[0], branch(network, &users, id, node)) else { continue };
         let same = found.entry((x, branch.bias.is_some(), branch.weights.shape()[0])).or_default();
         if same.iter().all(|other| other.weights.format() == branch.weights.format()) {

@@ -1,42 +1,63 @@
 //! Operators that move elements or make them.
 
-use super::super::{ANY, Kind, Operator, moved, typing};
+use super::super::{ANY, Kind, Moves, Operator, Table, moved, typing};
 use crate::network::attribute::AttributeType::*;
 use crate::network::meaning::{convert, index, layout};
 
 type Rules = (super::super::Typing, super::super::Meaning);
 
 /// The same elements in another shape or order.
-const fn view(name: &'static str, doc: &'static str, inputs: (usize, usize), rules: Rules) -> Operator {
-    Operator::new(name, doc, inputs, Kind::View, rules.0, rules.1)
+const fn view(name: &'static str, doc: &'static str, inputs: (usize, usize), moves: Moves, rules: Rules) -> Operator {
+    Operator::new(name, doc, inputs, Kind::View(moves), rules.0, rules.1)
 }
 
 const fn opaque(name: &'static str, doc: &'static str, inputs: (usize, usize), rules: Rules) -> Operator {
     Operator::new(name, doc, inputs, Kind::Opaque, rules.0, rules.1)
 }
 
+/// Elements at places that a kernel can compute.
+const fn table(name: &'static str, doc: &'static str, inputs: (usize, usize), of: Table, rules: Rules) -> Operator {
+    Operator::new(name, doc, inputs, Kind::Table(of), rules.0, rules.1)
+}
+
 pub(super) static ROWS: &[Operator] = &[
-    view("Identity", "The input itself.", (1, 1), (typing::same, layout::identity)),
-    view("Reshape", "The same elements in another shape.", (2, 2), (typing::reshape, layout::reshape))
+    view("Identity", "The input itself.", (1, 1), Moves::Nothing, (typing::same, layout::identity)),
+    view("Reshape", "The same elements in another shape.", (2, 2), Moves::Shape, (typing::reshape, layout::reshape))
         .with(&[("allowzero", Int)]),
-    view("Flatten", "The same elements as a matrix.", (1, 1), (typing::flatten, layout::flatten)).with(&[("axis", Int)]),
-    view("Squeeze", "Without axes of extent 1.", (1, 2), (typing::squeeze, layout::squeeze)),
-    view("Unsqueeze", "With further axes of extent 1.", (2, 2), (typing::unsqueeze, layout::unsqueeze)),
-    view("Transpose", "Axes in another order.", (1, 1), (typing::transpose, layout::transpose)).with(&[("perm", Ints)]),
-    view("Expand", "Stretched to a shape.", (2, 2), (typing::expand, layout::expand)),
-    view("Slice", "Elements from starts to ends, by steps.", (3, 5), (typing::slice, layout::slice)),
-    view("Split", "Parts along an axis.", (1, 2), (typing::split, layout::split))
+    view("Flatten", "The same elements as a matrix.", (1, 1), Moves::Shape, (typing::flatten, layout::flatten))
+        .with(&[("axis", Int)]),
+    view("Squeeze", "Without axes of extent 1.", (1, 2), Moves::Units, (typing::squeeze, layout::squeeze)),
+    view("Unsqueeze", "With further axes of extent 1.", (2, 2), Moves::Units, (typing::unsqueeze, layout::unsqueeze)),
+    view("Transpose", "Axes in another order.", (1, 1), Moves::Order, (typing::transpose, layout::transpose))
+        .with(&[("perm", Ints)]),
+    view("Expand", "Stretched to a shape.", (2, 2), Moves::Stretch, (typing::expand, layout::expand)),
+    view("Slice", "Elements from starts to ends, by steps.", (3, 5), Moves::Slice, (typing::slice, layout::slice)),
+    view("Split", "Parts along an axis.", (1, 2), Moves::Split, (typing::split, layout::split))
         .outputs(1, ANY)
         .with(&[("axis", Int), ("num_outputs", Int)]),
-    view("Concat", "Tensors side by side along an axis.", (1, ANY), (typing::concat, layout::concat)).with(&[("axis", Int)]),
-    view("DepthToSpace", "Channels as blocks of pixels.", (1, 1), (moved::depth_to_space, layout::depth_to_space))
-        .with(&[("blocksize", Int), ("mode", Text)]),
-    view("SpaceToDepth", "Blocks of pixels as channels.", (1, 1), (moved::space_to_depth, layout::space_to_depth))
-        .with(&[("blocksize", Int)]),
-    view("BitCast", "The same bits in another format.", (1, 1), (typing::cast_type, convert::bit_cast)).with(&[("to", Text)]),
+    view("Concat", "Tensors side by side along an axis.", (1, ANY), Moves::Join, (typing::concat, layout::concat))
+        .with(&[("axis", Int)]),
+    view(
+        "DepthToSpace",
+        "Channels as blocks of pixels.",
+        (1, 1),
+        Moves::Blocks { gathers: false },
+        (moved::depth_to_space, layout::depth_to_space),
+    )
+    .with(&[("blocksize", Int), ("mode", Text)]),
+    view(
+        "SpaceToDepth",
+        "Blocks of pixels as channels.",
+        (1, 1),
+        Moves::Blocks { gathers: true },
+        (moved::space_to_depth, layout::space_to_depth),
+    )
+    .with(&[("blocksize", Int)]),
+    view("BitCast", "The same bits in another format.", (1, 1), Moves::Bits, (typing::cast_type, convert::bit_cast))
+        .with(&[("to", Text)]),
     opaque("Tile", "Copies side by side.", (2, 2), (typing::same_rank, layout::tile)),
-    opaque("Pad", "With elements before and behind.", (2, 4), (moved::pad, layout::pad)).with(&[("mode", Text)]),
-    opaque("Gather", "Slices that indices name.", (2, 2), (typing::gather, index::gather)).with(&[("axis", Int)]),
+    table("Pad", "With elements before and behind.", (2, 4), Table::Border, (moved::pad, layout::pad)).with(&[("mode", Text)]),
+    table("Gather", "Slices that indices name.", (2, 2), Table::Slices, (typing::gather, index::gather)).with(&[("axis", Int)]),
     opaque("GatherElements", "Elements that indices name.", (2, 2), (typing::gather_elements, index::gather_elements))
         .with(&[("axis", Int)]),
     opaque("GatherND", "Slices that rows of indices name.", (2, 2), (typing::first_format, index::gather_nd))

@@ -1,13 +1,18 @@
 //! Operators that combine elements: pools, reductions, scans, and functions of whole rows.
 
-use super::super::{Kind, Normalisation, Operator, Reduction, typing};
+use super::super::{Kind, Normalisation, Operator, Pools, Reduction, typing};
 use crate::network::attribute::AttributeType::{self, *};
 use crate::network::meaning::{loss, normal, pool, reduce};
 
 type Rules = (super::super::Typing, super::super::Meaning);
 
-const fn pooling(name: &'static str, doc: &'static str, rules: Rules) -> Operator {
-    Operator::new(name, doc, (1, 1), Kind::Pooling, rules.0, rules.1)
+/// A pool of windows, or of whole images.
+const fn pooling(name: &'static str, doc: &'static str, of: Reduction, rules: Rules) -> Operator {
+    Operator::new(name, doc, (1, 1), Kind::Pooling(Pools { of, whole: false }), rules.0, rules.1)
+}
+
+const fn pooling_all(name: &'static str, doc: &'static str, of: Reduction, rules: Rules) -> Operator {
+    Operator::new(name, doc, (1, 1), Kind::Pooling(Pools { of, whole: true }), rules.0, rules.1)
 }
 
 const REDUCES: &[(&str, AttributeType)] = &[("keepdims", Int), ("noop_with_empty_axes", Int)];
@@ -25,18 +30,23 @@ const fn normalises(name: &'static str, doc: &'static str, of: Normalisation, ru
 }
 
 pub(super) static ROWS: &[Operator] = &[
-    pooling("MaxPool", "The largest element of each window, with its place on demand.", (typing::pool, pool::max))
-        .outputs(1, 2)
-        .with(&[
-            ("auto_pad", Text),
-            ("ceil_mode", Int),
-            ("dilations", Ints),
-            ("kernel_shape", Ints),
-            ("pads", Ints),
-            ("storage_order", Int),
-            ("strides", Ints),
-        ]),
-    pooling("AveragePool", "The mean of each window.", (typing::pool, pool::average)).with(&[
+    pooling(
+        "MaxPool",
+        "The largest element of each window, with its place on demand.",
+        Reduction::Max,
+        (typing::pool, pool::max),
+    )
+    .outputs(1, 2)
+    .with(&[
+        ("auto_pad", Text),
+        ("ceil_mode", Int),
+        ("dilations", Ints),
+        ("kernel_shape", Ints),
+        ("pads", Ints),
+        ("storage_order", Int),
+        ("strides", Ints),
+    ]),
+    pooling("AveragePool", "The mean of each window.", Reduction::Mean, (typing::pool, pool::average)).with(&[
         ("auto_pad", Text),
         ("ceil_mode", Int),
         ("count_include_pad", Int),
@@ -45,7 +55,7 @@ pub(super) static ROWS: &[Operator] = &[
         ("pads", Ints),
         ("strides", Ints),
     ]),
-    pooling("LpPool", "The p-norm of each window.", (typing::pool, pool::lp)).with(&[
+    pooling("LpPool", "The p-norm of each window.", Reduction::Other, (typing::pool, pool::lp)).with(&[
         ("auto_pad", Text),
         ("ceil_mode", Int),
         ("dilations", Ints),
@@ -54,9 +64,10 @@ pub(super) static ROWS: &[Operator] = &[
         ("pads", Ints),
         ("strides", Ints),
     ]),
-    pooling("GlobalAveragePool", "The mean of each channel.", (typing::global_pool, pool::global_average)),
-    pooling("GlobalMaxPool", "The largest element of each channel.", (typing::global_pool, pool::global_max)),
-    pooling("GlobalLpPool", "The p-norm of each channel.", (typing::global_pool, pool::global_lp)).with(&[("p", Int)]),
+    pooling_all("GlobalAveragePool", "The mean of each channel.", Reduction::Mean, (typing::global_pool, pool::global_average)),
+    pooling_all("GlobalMaxPool", "The largest element of each channel.", Reduction::Max, (typing::global_pool, pool::global_max)),
+    pooling_all("GlobalLpPool", "The p-norm of each channel.", Reduction::Other, (typing::global_pool, pool::global_lp))
+        .with(&[("p", Int)]),
     reduces("ReduceSum", "The sum along axes.", Reduction::Sum, reduce::sum),
     reduces("ReduceMean", "The mean along axes.", Reduction::Mean, reduce::mean),
     reduces("ReduceMax", "The largest along axes.", Reduction::Max, reduce::max),
