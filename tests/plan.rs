@@ -552,7 +552,7 @@ fn an_impossible_split_is_refused_with_its_reason() {
             Err(PlanError::Split { parts: asked, why }) if asked == parts => why,
             other => panic!("{other:?}"),
         };
-    assert!(refused(&gemm, 3, Problem::new(64, 64, 64)).contains("parts of 64 terms"));
+    assert!(refused(&gemm, 3, Problem::new(64, 64, 64)).contains("parts of 64 K elements"));
     assert!(refused(&gemm, 16, Problem::new(64, 64, 64)).contains("multiples of 8"));
     assert!(refused(&gemm, 65, Problem::new(64, 64, 65 * 64)).contains("64 are the most"));
     assert!(refused(&gemm, 2, Problem::new(64, 64, 64).batched(3)).contains("a batch of 3"));
