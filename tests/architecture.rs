@@ -185,7 +185,7 @@ fn modules_know_only_what_they_may() {
 }
 
 /// The modules whose files name one another without circles.
-const WITHOUT_CIRCLES: [&str; 4] = ["device", "jit", "layer", "reference"];
+const WITHOUT_CIRCLES: [&str; 5] = ["device", "jit", "layer", "plan", "reference"];
 
 /// The crate's files as their names are resolved.
 fn resolved(files: &[File]) -> Files {
@@ -328,6 +328,38 @@ fn circles_are_found_behind_re_exports() {
     assert!(
         circles(&[contents, ("a/b.rs", "use std::c::C; use crate::z::Z; pub struct B;"), ("z.rs", "pub struct Z;")]).is_empty()
     );
+}
+
+/// The mainloops by their variants' names, each with the beginning of its room's path.
+fn rooms(names: &str) -> Vec<(String, String)> {
+    let variants = names.split_once("pub enum Mainloop {").and_then(|(_, rest)| rest.split_once('}')).expect("the enum").0;
+    let names = variants.lines().map(str::trim).filter(|line| !line.starts_with("//") && !line.is_empty());
+    let names = names.map(|name| name.trim_end_matches(',').to_owned());
+    names.map(|name| (name.clone(), format!("src/plan/mainloop/{}", name.to_lowercase()))).collect()
+}
+
+#[test]
+fn nobody_but_its_room_names_a_mainloop() {
+    // The enums themselves, and the table that lists the rooms.
+    let lists = ["name.rs", "tile.rs", "table.rs"].map(|file| format!("src/plan/mainloop/{file}"));
+    let files = files("src");
+    let rooms = rooms(&files.iter().find(|file| file.path == lists[0]).expect("the enum's file").text);
+    assert!(rooms.len() > 5, "{rooms:?}");
+    let mut broken = Vec::new();
+    for file in files.iter().filter(|file| !lists.contains(&file.path)) {
+        for (variant, _) in rooms.iter().filter(|(_, room)| !file.path.starts_with(room)) {
+            let names = |line: &str| {
+                let behind = |table: &str| {
+                    line.split(table).skip(1).any(|rest| rest.split(|c: char| !c.is_alphanumeric()).next() == Some(variant))
+                };
+                behind("TileShape::") || behind("Mainloop::")
+            };
+            broken.extend(file.code().filter(|(_, line)| names(line)).map(|(number, _)| {
+                format!("{}:{number}: put what is particular to `{variant}` into its room, as an answer to `Rules`", file.path)
+            }));
+        }
+    }
+    report(broken);
 }
 
 #[test]

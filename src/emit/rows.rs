@@ -3,7 +3,7 @@
 use super::printer::Printer;
 use super::{Access, monoids};
 use crate::ir::axes::{L, M};
-use crate::plan::{KernelPlan, Phase, RowReduce, TileShape};
+use crate::plan::{KernelPlan, Phase, RowReduce};
 use serde::Serialize;
 
 /// What is reduced along rows at once, and what rows have of it.
@@ -77,5 +77,5 @@ pub(super) fn stores(plan: &KernelPlan, printer: &Printer) -> Vec<RowStore> {
 
 /// Whether the threads that share a row hold it.
 pub(super) fn holds(plan: &KernelPlan) -> bool {
-    matches!(plan.tile.shape, TileShape::Rows { span, .. } if span == plan.tile.bn)
+    plan.tile.holds_rows()
 }

@@ -108,11 +108,6 @@ pub struct Staged {
     pub map: Option<usize>,
 }
 
-/// K elements in a panel of a stage: 128 bytes, which the swizzle spans.
-pub(crate) const fn panel_terms(dtype: DType) -> usize {
-    128 / dtype.size()
-}
-
 /// Columns of a chunk: the largest power of two, up to 64, that divides a tile's columns. If that is only 16, a chunk
 /// may be half of the tile, and if it is only 8 all of the tile, if the epilogue allows it. Lines of such chunks need
 /// no swizzle, because they are an odd number of pieces of 16 or 32 bytes.
