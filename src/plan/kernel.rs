@@ -119,7 +119,7 @@ impl KernelPlan {
     /// Bytes of dynamic shared memory a block takes.
     pub fn shared_memory(&self) -> usize {
         let unstaged = || self.tile.shared_memory(self.operation.dtype(), self.parts().bytes);
-        self.staging.as_ref().map_or_else(unstaged, |s| s.shared_memory)
+        self.staging.as_ref().map_or_else(unstaged, |s| s.memory.end())
     }
 
     /// The offsets of the parts of reductions in shared memory.
