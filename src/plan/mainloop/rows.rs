@@ -44,7 +44,7 @@ impl Rules for Rows {
     fn broken_rule(&self, tile: &Tile, _: Operation, _: [usize; 2], strip: usize) -> Option<&'static str> {
         let (Tile { bm, bn, threads, .. }, [group, span, together, _]) = (*tile, own(tile));
         let at_once = (threads / group.max(1)).max(1) * together.max(1);
-        return first_broken(&[
+        first_broken(&[
             (
                 [threads, group, together].iter().all(|x| x.is_power_of_two()),
                 "threads, groups of them and rows together are powers of two",
@@ -59,7 +59,7 @@ impl Rules for Rows {
                 bm.is_multiple_of(at_once) && (bn == span || bm == at_once),
                 "a tile has whole batches of rows, and one where they are read again",
             ),
-        ]);
+        ])
     }
 
     /// Rows may be longer than other tiles are wide.
