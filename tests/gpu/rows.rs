@@ -125,7 +125,7 @@ fn rows_in_the_kernel_of_a_product() {
         for (j, [m, n]) in [[600, 256], [333, 250], [130, 64], [65, 24], [9000, 128], [70, 8]].into_iter().enumerate() {
             let [m, n] = if turned { [n, m] } else { [m, n] };
             let shape = Shape::new(m, n, 104).batched(1 + usize::from(j == 1 && i < 2));
-            let gemm = Gemm::new([F16, BF16][j % 2], Layout::ALL[(i + j) % 4], epilogue);
+            let gemm = Gemm::new([F16, BF16][j % 2], Layout::ALL[(i + j) % 4], epilogue).mainloop(Mainloop::Sm90a);
             // Of many rows one kernel is faster in any case.
             let many = if turned { Shape { n: 50_000, ..shape } } else { Shape { m: 50_000, ..shape } };
             let plan = gemm.kernel_plan(postlude::target::Target::SM_90A, 132, many).unwrap();
@@ -137,6 +137,7 @@ fn rows_in_the_kernel_of_a_product() {
         }
     }
     let conv = Conv::new(F16, ConvShape::new(50, [19, 17, 64], [72, 3, 3]).padding([1, 1]), &epilogues[1]).unwrap();
+    let conv = conv.prefer(|gemm| gemm.mainloop(Mainloop::Sm90a));
     assert!(conv.kernel_plan(postlude::target::Target::SM_90A, 132).unwrap().split.is_none());
     cases.push(case(conv.gemm(), conv.shape()));
     run_all(&cases);

@@ -21,7 +21,7 @@ impl Step {
     }
 }
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     Step::new("fmt", "formatting", |project| cargo(project, &["fmt", "--all", "--check"])),
     Step::new("clippy", "lints, with every part", |project| {
         clippy(project, &["--test", "gpu", "--features", "postlude/onnx,postlude/dlpack"])
@@ -38,7 +38,8 @@ const STEPS: [Step; 13] = [
     Step::new("package", "the published package has all its files, and builds", package),
     Step::new("wheel", "the wheel in an empty environment of Python", adapters::wheel),
     Step { named: true, ..Step::new("candle", "candle's adapter, on the CPU", adapters::candle) },
-    Step::new("compilers", "kernels through other releases of NVRTC", compilers),
+    Step::new("compilers", "some kernels through other releases of NVRTC", some_kernels),
+    Step { named: true, ..Step::new("all-kernels", "all kernels through other releases of NVRTC", all_kernels) },
     Step::new("bare", "tests without compiler and driver", |project| {
         cargo(project, &["test", "--quiet", "--package", "postlude", "--no-default-features"])
     }),
@@ -106,12 +107,25 @@ fn package(project: &Project) -> Result {
     cargo(project, &["package", "--package", "postlude", "--allow-dirty"])
 }
 
+/// Of how many kernels another release compiles one: all of them would take longer than every other step together.
+const ONE_KERNEL_OF: usize = 6;
+
+fn some_kernels(project: &Project) -> Result {
+    compilers(project, ONE_KERNEL_OF)
+}
+
+fn all_kernels(project: &Project) -> Result {
+    compilers(project, 1)
+}
+
 /// A kernel that passes with one compiler may run out of registers with another.
-fn compilers(project: &Project) -> Result {
+fn compilers(project: &Project, one_of: usize) -> Result {
+    let arguments = [&test::EVERYTHING[..], &["--test", "nvrtc"]].concat();
     for release in &nvrtc::OTHERS {
         let library = release.fetch(project)?;
-        say!("NVRTC {}", release.version);
-        test::run_with(project, &nvrtc::Nvrtc::Folder(library), &["--package", "postlude", "--test", "nvrtc"])?;
+        say!("NVRTC {}, one kernel of {one_of}", release.version);
+        let mut cargo = test::cargo(project, &nvrtc::Nvrtc::Folder(library), &arguments);
+        call(cargo.env("POSTLUDE_TEST_ONE_KERNEL_OF", one_of.to_string()))?;
     }
     Ok(())
 }

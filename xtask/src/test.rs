@@ -2,11 +2,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::error::{Context, Error, Result};
 use crate::nvrtc::{self, Nvrtc};
 use crate::onnx;
 use crate::project::{Project, call};
+
+/// The packages and features that are tested. Every run of the tests names the same, because cargo builds the library again for
+/// each set of features, those of its dependencies included.
+pub const EVERYTHING: [&str; 5] =
+    ["--workspace", "--exclude=postlude-candle", "--exclude=postlude-py", "--features", "postlude/onnx,postlude/dlpack"];
 
 pub fn run(project: &Project, args: &[String]) -> Result {
     let (own, extra) = split_at_dashes(args);
@@ -38,17 +44,22 @@ pub fn run(project: &Project, args: &[String]) -> Result {
 
 /// The tests that need a GPU. Without one they are built, and neither run nor counted.
 fn gpu(project: &Project, nvrtc: &Nvrtc) -> Result {
-    const TARGETS: [&str; 7] = ["--package", "postlude", "--features", "onnx,dlpack", "--lib", "--test", "gpu"];
+    let run = |more: &[&str]| run_with(project, nvrtc, &[&EVERYTHING[..], &["--lib", "--test", "gpu"], more].concat());
     if has_gpu() {
         eprintln!("GPU: found, so its tests must pass");
-        return run_with(project, nvrtc, &[&TARGETS[..], &["--", "--include-ignored"]].concat());
+        return run(&["--", "--include-ignored"]);
     }
     eprintln!("GPU: none, so tests/gpu is built and not run");
-    run_with(project, nvrtc, &[&TARGETS[..], &["--no-run"]].concat())
+    run(&["--no-run"])
 }
 
 /// `cargo test`, with this NVRTC and a kernel cache of the project's own.
 pub fn run_with(project: &Project, nvrtc: &Nvrtc, args: &[&str]) -> Result {
+    call(&mut cargo(project, nvrtc, args))
+}
+
+/// The command of [`run_with`], to add to.
+pub fn cargo(project: &Project, nvrtc: &Nvrtc, args: &[&str]) -> Command {
     let mut cargo = project.cargo();
     cargo.args(["test", "--no-fail-fast"]).args(args);
     cargo.env("POSTLUDE_CACHE_DIR", cache(project)).env_remove("POSTLUDE_CACHE").env("POSTLUDE_REQUIRE_NVRTC", "1");
@@ -63,7 +74,7 @@ pub fn run_with(project: &Project, nvrtc: &Nvrtc, args: &[&str]) -> Result {
     if has_gpu() {
         cargo.env("POSTLUDE_REQUIRE_GPU", "1");
     }
-    call(&mut cargo)
+    cargo
 }
 
 /// Tests must not read kernels that another program on this machine compiled, nor leave their own behind.
@@ -81,12 +92,10 @@ pub fn split_at_dashes(args: &[String]) -> (&[String], &[String]) {
 
 /// The whole workspace but the adapters, with every feature of the library, unless the user chose a package.
 fn package_selection(extra: &[String]) -> &'static [&'static str] {
-    const ALL: [&str; 5] =
-        ["--workspace", "--exclude=postlude-candle", "--exclude=postlude-py", "--features", "postlude/onnx,postlude/dlpack"];
     let (cargo, _) = split_at_dashes(extra);
     let chosen =
         cargo.iter().any(|arg| arg.starts_with("-p") || arg.starts_with("--package") || arg == "--workspace" || arg == "--all");
-    if chosen { &[] } else { &ALL }
+    if chosen { &[] } else { &EVERYTHING }
 }
 
 /// Whether this machine has a GPU and a driver for it. A driver alone, as on a build machine, is not enough.
