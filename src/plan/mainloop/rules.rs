@@ -100,6 +100,7 @@ pub(in crate::plan) trait Rules: Sync {
     }
 
     /// Rows and columns of what counts as one tile in the order of tiles.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what runs kernels orders tiles"))]
     fn rastered(&self, tile: &Tile) -> [usize; 2] {
         [tile.bm, tile.bn]
     }
@@ -144,6 +145,7 @@ pub(in crate::plan) trait Rules: Sync {
     }
 
     /// Whether tiles share operands, so that their order matters.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what runs kernels orders tiles"))]
     fn shares_operands(&self) -> bool {
         true
     }
