@@ -311,6 +311,16 @@ fn attention_scores_look_at_what_is_before() {
 
 #[cfg(feature = "cuda")]
 #[test]
+fn train_mlp_learns_with_products_of_eight_bits() {
+    let text = output(|out| train_mlp::train(out, true));
+    let numbers = |line: &str| line.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<f64>>();
+    let rows: Vec<Vec<f64>> = text.lines().map(numbers).filter(|row| row.len() == 3).collect();
+    assert!(rows.len() == 5 && rows[0][1] > 0.8 && rows[4][1] < 0.05 && rows[4][2] > 98.0, "{rows:?}");
+    assert!(text.contains("gradients in eight bits, off those in f32"), "{text}");
+}
+
+#[cfg(feature = "cuda")]
+#[test]
 fn train_mlp_learns_and_draws_a_picture() {
     use train_mlp::picture::{COLOURS, MARGIN, PANEL, REACH};
     let text = output(train_mlp::run);
