@@ -30,7 +30,7 @@ impl Scales {
 
     /// The scales of a step, each with the place of its tensor's largest magnitude.
     fn begin(&mut self, step: usize) -> Result<Vec<(&[f32], &mut [f32])>> {
-        let mut inverse = vec![0.0; self.now.len()];
+        let mut inverse = vec![0.0f32; self.now.len()];
         let args = HostArgs::new().input("a", &self.history).output("scale", &mut self.now);
         self.pass.run(args.output("inverse", &mut inverse))?;
         let at = step % HISTORY;
