@@ -202,7 +202,7 @@ fn comes_later(graph: &Graph, edge: EdgeId, node: NodeId) -> bool {
 }
 
 /// Computes small tensors of extents, so that shapes that a network computes are known.
-fn propagate(node: &Node, types: &mut [Option<Type>], values: &mut [Option<Tensor>]) {
+pub(super) fn propagate(node: &Node, types: &mut [Option<Type>], values: &mut [Option<Tensor>]) {
     let small = |edge: &EdgeId| {
         let shape = types[edge.index()].as_ref().and_then(Type::shape);
         shape.is_some_and(|shape| shape.iter().try_fold(1usize, |a, b| a.checked_mul(*b)).is_some_and(|n| n <= SMALL))

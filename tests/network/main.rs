@@ -2,6 +2,7 @@
 
 mod build;
 mod fused;
+mod gradients;
 mod graphs;
 mod images;
 mod json;
