@@ -223,7 +223,7 @@ pub(super) fn propagate(node: &Node, types: &mut [Option<Type>], values: &mut [O
         let shapes_follow = node.inputs.iter().any(Option::is_some) || node.operator_name() == "Constant";
         // Windows may be long where tensors are short, and a program's operators are its own.
         let short = !matches!(node.kind(), Kind::Pooling(_) | Kind::Anchor(_) | Kind::Normalisation(_));
-        let row = matches!(node.operator, super::graph::Applied::Row(_)) && short;
+        let row = !matches!(node.operator, super::graph::Applied::Custom(_)) && short;
         match inputs {
             Some(inputs) if row && shapes_follow && node.outputs.iter().all(small) => node.evaluate(&inputs).ok(),
             _ => None,

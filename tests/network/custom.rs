@@ -19,7 +19,7 @@ fn add_relu() -> Arc<CustomOperator> {
 fn mul_sigmoid() -> Arc<CustomOperator> {
     CustomOperator::pointwise("mul_sigmoid", |[x, y]| x * y.sigmoid()).gradient(|[x, y], dz| {
         let s = y.sigmoid();
-        [dz * s, dz * x * s * (1.0 - s)]
+        [dz * s, dz * x * s * (-s + 1.0)]
     })
 }
 

@@ -464,7 +464,16 @@ impl Grouper<'_> {
     }
 
     /// The groups in an order in which they can run.
-    fn finish(self) -> Grouping {
+    fn finish(mut self) -> Grouping {
+        // What joined another kernel than that of one of its inputs.
+        for (id, node) in self.network.graph().nodes() {
+            let Some(own) = self.group_of.get(&id).copied() else { continue };
+            for edge in node.inputs.iter().flatten().copied() {
+                if self.computes(edge).is_some_and(|group| group != own) {
+                    self.reasons.entry((edge, id)).or_insert("its reader stands in another kernel");
+                }
+            }
+        }
         let mut order: Vec<usize> = Vec::new();
         let mut done = vec![false; self.groups.len()];
         let needs: Vec<BTreeSet<usize>> = (0..self.groups.len()).map(|group| self.needs(group)).collect();

@@ -85,7 +85,8 @@ impl<'g> Loads<'_, 'g> {
             return Some(match dtype.value_type() {
                 ValueType::I32 => self.builder.constant(x as i32),
                 ValueType::Bool => self.builder.constant(x != 0.0),
-                ValueType::F64 | ValueType::F32 => self.builder.constant(x),
+                ValueType::F32 => self.builder.constant(x),
+                ValueType::F64 => self.builder.constant(x).cast(DType::F64),
             });
         }
         let view = place(self.parts.views.get(&edge)?)?.stretched(&self.space.shape)?;

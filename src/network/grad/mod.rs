@@ -39,6 +39,7 @@ use super::pass;
 use super::types::Type;
 use crate::ir::name::{meant, word};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Why a network has no backward network.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -115,8 +116,8 @@ const UPSTREAM: &str = "upstream_";
 impl Network {
     /// The network that computes a loss, and the gradients of it with respect to some inputs.
     ///
-    /// Its inputs are this network's. Its outputs are the loss, and `grad_NAME` for each named input, in the input's type. Name
-    /// the weights as inputs, so that each step passes new ones.
+    /// Its inputs are this network's. Its outputs are the loss, and `grad_NAME` for each named input, in the input's type.
+    /// (If the loss has that name, `grad_` comes before it once more.) Weights have to be inputs, so that each step passes new ones.
     ///
     /// ```
     /// use postlude::network::{Network, Tensor};
@@ -259,7 +260,11 @@ fn differentiated(network: &Network, outputs: &[&str], loss: bool, inputs: &[&st
     }
     for (name, leaf) in inputs.iter().zip(&leaves) {
         let gradient = pending.get(leaf).ok_or_else(|| BackwardError::Unreached { name: (*name).to_owned() })?;
-        taken.push((format!("{GRADIENT}{name}").into(), *gradient));
+        let mut named = format!("{GRADIENT}{name}");
+        while taken.iter().any(|(known, _): &(Arc<str>, EdgeId)| **known == *named) {
+            named.insert_str(0, GRADIENT);
+        }
+        taken.push((named.into(), *gradient));
     }
     let mut graph: Graph = tape.finish();
     graph.outputs = taken;

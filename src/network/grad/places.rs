@@ -99,8 +99,3 @@ pub(crate) fn scatter_nd(tape: &mut Tape, step: &Step<'_>) -> Found {
 pub(crate) fn compress(tape: &mut Tape, step: &Step<'_>) -> Found {
     super::moves::by_places(tape, step)
 }
-
-/// Numbers as an attribute.
-pub(super) fn extents(shape: &[usize]) -> Vec<i64> {
-    shape.iter().map(|extent| i64::try_from(*extent).unwrap_or(i64::MAX)).collect()
-}

@@ -1,6 +1,6 @@
 //! Reductions along axes, and scans.
 
-use super::tape::{Found, Step, Tape};
+use super::tape::{Found, Step, Tape, extents};
 use crate::network::attribute::Attributes;
 use crate::network::fault::Fault;
 use crate::network::graph::EdgeId;
@@ -25,7 +25,7 @@ fn kept(tape: &mut Tape, step: &Step<'_>, x: EdgeId, axes: &[usize]) -> Result<E
     if axes.is_empty() || step.node.attributes.int_or("keepdims", 1) != 0 {
         return Ok(x);
     }
-    let axes = tape.indices(&axes.iter().map(|axis| *axis as i64).collect::<Vec<_>>());
+    let axes = tape.indices(&extents(axes));
     tape.binary("Unsqueeze", x, axes)
 }
 
@@ -56,9 +56,9 @@ pub(super) fn over_count(tape: &mut Tape, x: EdgeId, g: EdgeId, axes: &[usize]) 
     if let Some(count) = axes.iter().try_fold(1usize, |count, axis| dims[*axis].known().map(|extent| count * extent)) {
         return tape.scaled(g, 1.0 / count as f64);
     }
-    let (shape, list) = (tape.unary("Shape", x)?, tape.indices(&axes.iter().map(|axis| *axis as i64).collect::<Vec<_>>()));
-    let extents = tape.binary("Gather", shape, list)?;
-    let count = tape.apply("ReduceProd", &[extents], Attributes::new().with("keepdims", 0i64))?;
+    let (shape, list) = (tape.unary("Shape", x)?, tape.indices(&extents(axes)));
+    let counts = tape.binary("Gather", shape, list)?;
+    let count = tape.apply("ReduceProd", &[counts], Attributes::new().with("keepdims", 0i64))?;
     let format = tape.format(g)?;
     let count = tape.cast(count, format)?;
     tape.binary("Div", g, count)

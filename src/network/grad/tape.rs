@@ -242,8 +242,7 @@ impl Tape {
         if axes.is_empty() {
             return Ok(x);
         }
-        let axes: Vec<i64> = axes.iter().map(|axis| *axis as i64).collect();
-        let axes = self.indices(&axes);
+        let axes = self.indices(&extents(axes));
         self.apply(operator, &[x, axes], Attributes::new().with("keepdims", 1i64))
     }
 
@@ -271,15 +270,20 @@ impl Tape {
         if to.dims.is_some() && self.type_of(x)?.dims == to.dims {
             return Ok(x);
         }
-        let shape = match to.shape() {
-            Some(shape) => self.indices(&shape.iter().map(|extent| *extent as i64).collect::<Vec<_>>()),
-            None => self.unary("Shape", like)?,
-        };
-        let out = self.apply("Expand", &[x, shape], Attributes::new())?;
-        // An extent that the shape's node computes is that of the edge.
-        let format = self.format(out)?;
-        self.types[out.index()] = Some(Type { format, ..to });
-        Ok(out)
+        match to.shape() {
+            Some(shape) => {
+                let shape = self.indices(&extents(&shape));
+                self.binary("Expand", x, shape)
+            }
+            None => self.chosen(x, like),
+        }
+    }
+
+    /// Stretched to the shape of an edge that holds floating-point numbers and has extents that are not numbers: a choice between
+    /// a value and itself. A shape that the network computes would leave the extents open, and this does not.
+    fn chosen(&mut self, x: EdgeId, like: EdgeId) -> Result<EdgeId, Fault> {
+        let any = self.unary("IsNaN", like)?;
+        self.apply("Where", &[any, x, x], Attributes::new())
     }
 
     /// The sum over what an operand of these extents was stretched along by NumPy's rules, in its extents.
@@ -307,8 +311,7 @@ impl Tape {
         if axes.is_empty() {
             return Ok(x);
         }
-        let list: Vec<i64> = axes.iter().map(|axis| *axis as i64).collect();
-        let list = self.indices(&list);
+        let list = self.indices(&extents(&axes));
         if !kept {
             return self.apply("ReduceSum", &[x, list], Attributes::new().with("keepdims", 0i64));
         }
@@ -330,20 +333,18 @@ impl Tape {
     /// Zeros in the type of an edge.
     pub fn zeros(&mut self, like: EdgeId) -> Result<EdgeId, Fault> {
         let of = self.type_of(like)?.clone();
-        let shape = match of.shape() {
-            Some(shape) => self.indices(&shape.iter().map(|extent| *extent as i64).collect::<Vec<_>>()),
-            None => self.unary("Shape", like)?,
+        let Some(shape) = of.shape() else {
+            let zero = self.number_like(like, 0.0)?;
+            return self.chosen(zero, like);
         };
+        let shape = self.indices(&extents(&shape));
         let zero = Tensor::scalar(of.format, 0.0).reshaped(&[1])?;
-        let out = self.apply("ConstantOfShape", &[shape], Attributes::new().with("value", zero))?;
-        self.types[out.index()] = Some(of);
-        Ok(out)
+        self.apply("ConstantOfShape", &[shape], Attributes::new().with("value", zero))
     }
 
     /// Axes in another order.
     pub fn turned(&mut self, x: EdgeId, order: &[usize]) -> Result<EdgeId, Fault> {
-        let order: Vec<i64> = order.iter().map(|axis| *axis as i64).collect();
-        self.apply("Transpose", &[x], Attributes::new().with("perm", order))
+        self.apply("Transpose", &[x], Attributes::new().with("perm", extents(order)))
     }
 
     /// Each matrix of the last two axes with its axes exchanged.
@@ -359,4 +360,9 @@ impl Tape {
         let shape = self.indices(shape);
         self.binary("Reshape", x, shape)
     }
+}
+
+/// Extents as numbers of an attribute or a constant.
+pub(super) fn extents(shape: &[usize]) -> Vec<i64> {
+    shape.iter().map(|extent| i64::try_from(*extent).unwrap_or(i64::MAX)).collect()
 }

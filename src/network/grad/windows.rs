@@ -1,7 +1,6 @@
 //! Convolutions and pools.
 
-use super::places::extents;
-use super::tape::{Found, Step, Tape};
+use super::tape::{Found, Step, Tape, extents};
 use crate::network::attribute::Attributes;
 use crate::network::fault::Fault;
 use crate::network::graph::EdgeId;
