@@ -242,7 +242,11 @@ impl CustomOperator {
             Some(Backward::Misfit(given)) => miscounted(&self.name, "inputs of its gradient", *given, (self.arity, self.arity)),
             _ => None,
         };
-        of_inputs.into_iter().chain(of_gradient).chain(single.then(|| miscounted(&self.name, "outputs", outputs, (1, 1))).flatten()).collect()
+        of_inputs
+            .into_iter()
+            .chain(of_gradient)
+            .chain(single.then(|| miscounted(&self.name, "outputs", outputs, (1, 1))).flatten())
+            .collect()
     }
 
     pub(crate) fn types(&self, inputs: &[Option<&Type>]) -> Result<Vec<Type>, Fault> {

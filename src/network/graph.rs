@@ -3,10 +3,10 @@
 use super::attribute::Attributes;
 use super::custom::{CustomOperator, Operators};
 use super::fault::Fault;
-use super::operator::{Call, Derivative, Kind, Operator, Operands, Pointwise, Site};
-use crate::build::Expr;
+use super::operator::{Call, Derivative, Kind, Operands, Operator, Pointwise, Site};
 use super::tensor::Tensor;
 use super::types::Type;
+use crate::build::Expr;
 use std::panic::Location;
 use std::sync::Arc;
 

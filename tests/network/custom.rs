@@ -27,7 +27,8 @@ fn mul_sigmoid() -> Arc<CustomOperator> {
 fn expressions_are_operators() {
     let (add_relu, mul_sigmoid) = (add_relu(), mul_sigmoid());
     let network = Network::build(|g| {
-        let (x, w, b, gate) = (g.input("x", F64, (3, 4)), g.input("w", F64, (4, 5)), g.input("b", F64, (5,)), g.input("gate", F64, (3, 1)));
+        let (x, w, b, gate) =
+            (g.input("x", F64, (3, 4)), g.input("w", F64, (4, 5)), g.input("b", F64, (5,)), g.input("gate", F64, (3, 1)));
         let y = g.custom(&add_relu, [x.matmul(w), b])[0];
         g.output("y", g.custom(&mul_sigmoid, [y, gate])[0]);
     })
@@ -103,10 +104,15 @@ fn closures_have_gradients() {
     .unwrap();
     check("closures", &network, &[given("x", &[3, 2], 1), given("w", &[2, 4], 2), given("scale", &[4], 3)]);
     // A closure forward may have an expression backward.
-    let cube = CustomOperator::new("Cube", 1, |x| Ok(vec![x[0].clone()]), |x| {
-        let cubes: Vec<f64> = x[0].numbers().iter().map(|x| x * x * x).collect();
-        Ok(vec![Tensor::of_numbers(x[0].format(), x[0].shape(), &cubes)?])
-    });
+    let cube = CustomOperator::new(
+        "Cube",
+        1,
+        |x| Ok(vec![x[0].clone()]),
+        |x| {
+            let cubes: Vec<f64> = x[0].numbers().iter().map(|x| x * x * x).collect();
+            Ok(vec![Tensor::of_numbers(x[0].format(), x[0].shape(), &cubes)?])
+        },
+    );
     let network = |operator: &Arc<CustomOperator>| {
         Network::build(|g| g.output("y", g.custom(operator, [g.input("x", F64, (3,))])[0])).unwrap()
     };
@@ -139,7 +145,10 @@ fn documents_name_them() {
     // Attributes of a document reach the expression.
     let scaled = CustomOperator::pointwise_with("Scaled", 1, |s| s.x(0) * s.float("by", 2.0));
     let json = Network::build(|g| g.output("y", g.custom(&scaled, [g.input("x", F32, (1,))])[0])).unwrap().to_json();
-    let json = json.replace("\"operator\": \"Scaled\",", "\"operator\": \"Scaled\", \"attributes\": [[\"by\", {\"float_bits\": 1077936128}]],");
+    let json = json.replace(
+        "\"operator\": \"Scaled\",",
+        "\"operator\": \"Scaled\", \"attributes\": [[\"by\", {\"float_bits\": 1077936128}]],",
+    );
     let network = Network::from_json(&json, &Operators::new().with(&scaled)).unwrap();
     assert_eq!(network.run(&[("x", Tensor::of(&[1.5f32], &[1]).unwrap())]).unwrap()[0].1.numbers(), [4.5]);
 }
@@ -161,7 +170,9 @@ fn what_is_wrong_with_one_is_named() {
     let hidden = CustomOperator::pointwise("Compared", |[x, y]| x.lt(y));
     assert!(faults(&hidden, F32).unwrap_err().contains("has no meaning"));
     for name in ["Floor'0", "Tanh'7", "Conv'0", "Tanh'0'0'0'0'0'0", "MatMul'1", "'0", "Tanh'"] {
-        let json = Network::build(|g| g.output("y", g.apply("Add", &[g.input("x", F32, (1,)), g.input("y", F32, (1,))], Attributes::new())));
+        let json = Network::build(|g| {
+            g.output("y", g.apply("Add", &[g.input("x", F32, (1,)), g.input("y", F32, (1,))], Attributes::new()))
+        });
         let json = json.unwrap().to_json().replace("\"Add\"", &format!("\"{name}\""));
         assert!(Network::from_json(&json, &Operators::new()).is_err(), "{name}");
     }

@@ -41,7 +41,8 @@ pub fn mlp(format: DType) -> Model {
         let sum = chosen.apply("ReduceSum", &[], MEAN());
         g.output("loss", sum * g.number(format, -1.0 / batch as f64));
     });
-    let one_hot: Vec<f64> = (0..batch * sizes[3]).map(|i| f64::from(u8::from(i % sizes[3] == (i / sizes[3] * 7) % sizes[3]))).collect();
+    let one_hot: Vec<f64> =
+        (0..batch * sizes[3]).map(|i| f64::from(u8::from(i % sizes[3] == (i / sizes[3] * 7) % sizes[3]))).collect();
     let layer = |i: usize| {
         let bias = Tensor::of_numbers(format, &[sizes[i]], &vec![0.1; sizes[i]]).unwrap();
         [(["w1", "w2", "w3"][i - 1], weight(format, &[sizes[i - 1], sizes[i]], 10 + i as u64)), (["b1", "b2", "b3"][i - 1], bias)]
@@ -64,7 +65,8 @@ pub fn cnn(format: DType) -> Model {
         let (c2, d2) = (g.input("c2", format, (5, 4, 2, 2)), g.input("d2", format, (5,)));
         let (w, b) = (g.input("w", format, (20, 3)), g.input("b", format, (3,)));
         let scale = g.input("scale", format, (4,));
-        let [shift, mean, variance] = [0.1, 0.2, 1.5].map(|x| g.constant("norm", Tensor::of_numbers(format, &[4], &[x; 4]).unwrap()));
+        let [shift, mean, variance] =
+            [0.1, 0.2, 1.5].map(|x| g.constant("norm", Tensor::of_numbers(format, &[4], &[x; 4]).unwrap()));
         let z = g.apply("Conv", &[x, c1, d1], Attributes::new().with("pads", vec![1, 1, 1, 1]));
         let z = g.apply("BatchNormalization", &[z, scale, shift, mean, variance], Attributes::new()).relu();
         let place = Attributes::new().with("kernel_shape", vec![2, 2]).with("strides", vec![2, 2]);
@@ -127,7 +129,13 @@ impl Model {
     }
 
     /// Steps of gradient descent with a closure that computes loss and gradients; the losses.
-    fn train(&mut self, steps: usize, rate: f64, mut run: impl FnMut(&[Named]) -> Vec<(String, Tensor)>, checks: bool) -> Vec<f64> {
+    fn train(
+        &mut self,
+        steps: usize,
+        rate: f64,
+        mut run: impl FnMut(&[Named]) -> Vec<(String, Tensor)>,
+        checks: bool,
+    ) -> Vec<f64> {
         let mut losses = Vec::new();
         for _ in 0..steps {
             let outputs = run(&self.inputs());
@@ -201,7 +209,10 @@ fn derivatives_stand_behind_products() {
     // The derivative of each activation, and the sum of a bias, are in the product that computes its gradient.
     let with = |what: &str| products.iter().filter(|title| title.contains(what)).count();
     assert_eq!((with("Gelu'0"), with("Relu'0"), with("ReduceSum")), (1, 1, 2), "{}", fused.explain());
-    assert!(titles.iter().all(|title| title.contains("MatMul") || !title.contains('\'') || title.contains("Reduce")), "{titles:?}");
+    assert!(
+        titles.iter().all(|title| title.contains("MatMul") || !title.contains('\'') || title.contains("Reduce")),
+        "{titles:?}"
+    );
     assert!(titles.len() <= 13, "{}", fused.explain());
 }
 
@@ -210,7 +221,12 @@ fn convolutions_have_kernels_for_gradients() {
     let fused = cnn(F32).training().fuse().unwrap();
     println!("{}", fused.explain());
     let unserved: Vec<&str> = fused.unserved().map(|(node, _)| node.operator_name()).collect();
-    assert_eq!(unserved, ["SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLossGradient", "MaxPoolGradient"], "{}", fused.explain());
+    assert_eq!(
+        unserved,
+        ["SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLossGradient", "MaxPoolGradient"],
+        "{}",
+        fused.explain()
+    );
     let titles = titles(&fused);
     // The images of the first convolution have no gradient.
     let with = |what: &str| titles.iter().filter(|title| title.contains(what)).count();

@@ -162,7 +162,11 @@ impl Grouper<'_> {
     fn node(&mut self, id: NodeId, node: &Node) {
         let shapes: Option<Vec<Vec<usize>>> = node.outputs.iter().map(|edge| self.shape(*edge)).collect();
         let Some(shapes) = shapes else { return self.alone(id, node, "its shape is not known before it runs") };
-        let view = matches!(node.kind(), Kind::View(_)) || node.operator_name() == "Dropout" || columns::hands_on(self.network, node);
+        if node.inputs.iter().flatten().any(|edge| self.shape(*edge).is_none()) {
+            return self.alone(id, node, "the shape of an input is not known before it runs");
+        }
+        let view =
+            matches!(node.kind(), Kind::View(_)) || node.operator_name() == "Dropout" || columns::hands_on(self.network, node);
         if view && self.as_views(id, node, &shapes) {
             return;
         }
@@ -194,13 +198,16 @@ impl Grouper<'_> {
             Kind::Normalisation(_) | Kind::Reduction(_) => match row_axis(self.network, node) {
                 Some(axis) => self.rows(id, node, axis),
                 None if self.columns(id, node) => {}
-                None => self.alone(id, node, "kernels have functions of rows along the last axes, and sums over the first, alone"),
+                None => {
+                    self.alone(id, node, "kernels have functions of rows along the last axes, and sums over the first, alone")
+                }
             },
             Kind::View(Moves::Nothing) => {
                 let order = self.other_order(node, shapes[0].len());
                 self.begin(id, node, GroupKind::Copy, &shapes[0], order);
             }
             Kind::View(Moves::Join) => self.place(id, node, &shapes[0]),
+            Kind::View(Moves::Slice) if !self.says(node, &shapes[0]) => self.alone(id, node, "kernels slice forwards alone"),
             Kind::View(moves) if moves.has_a_copy() => {
                 let shape = self.copied_shape(node, &shapes[0]);
                 let order = self.copied_order(node, shape.len());
@@ -255,15 +262,20 @@ impl Grouper<'_> {
         true
     }
 
-    /// The shape over which a copy runs: that of the result, or of what is copied in order.
-    fn copied_shape(&self, node: &Node, shape: &[usize]) -> Vec<usize> {
+    /// Whether strides say a view.
+    fn says(&self, node: &Node, shape: &[usize]) -> bool {
         let from = node.inputs.first().copied().flatten().and_then(|edge| self.views.get(&edge));
         let constants: Vec<_> = node.inputs.iter().map(|edge| edge.and_then(|edge| self.network.value_of(edge))).collect();
-        if let (Kind::View(Moves::Blocks { .. }), Some(from)) = (node.kind(), from) {
-            return from.blocks(node).map_or_else(|| shape.to_vec(), |blocks| blocks.shape());
-        }
-        match from {
-            Some(from) if from.behind(node, 0, shape, &constants).is_none() => from.shape(),
+        from.is_some_and(|from| from.behind(node, 0, shape, &constants).is_some())
+    }
+
+    /// The shape over which a copy runs: that of the result, or of what is copied in order.
+    fn copied_shape(&self, node: &Node, shape: &[usize]) -> Vec<usize> {
+        match node.inputs.first().copied().flatten().and_then(|edge| self.views.get(&edge)) {
+            Some(from) if matches!(node.kind(), Kind::View(Moves::Blocks { .. })) => {
+                from.blocks(node).map_or_else(|| shape.to_vec(), |blocks| blocks.shape())
+            }
+            Some(from) if !self.says(node, shape) => from.shape(),
             _ => shape.to_vec(),
         }
     }

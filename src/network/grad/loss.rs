@@ -2,8 +2,8 @@
 
 use super::normal::behind_logs;
 use super::tape::{Found, Step, Tape};
-use crate::network::fault::Fault;
 use crate::network::attribute::Attributes;
+use crate::network::fault::Fault;
 use crate::network::graph::{Applied, EdgeId};
 use crate::network::operator::Operator;
 

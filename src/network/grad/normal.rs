@@ -84,12 +84,7 @@ fn behind(tape: &mut Tape, of: &Normed, h: EdgeId, axes: &[usize], centres: bool
 }
 
 /// The gradients of scale and bias, which broadcast.
-fn of_operands(
-    tape: &mut Tape,
-    step: &Step<'_>,
-    [g, normed]: [EdgeId; 2],
-    found: &mut [Option<EdgeId>],
-) -> Result<(), Fault> {
+fn of_operands(tape: &mut Tape, step: &Step<'_>, [g, normed]: [EdgeId; 2], found: &mut [Option<EdgeId>]) -> Result<(), Fault> {
     for input in 1..found.len() {
         if !step.wants(input) {
             continue;

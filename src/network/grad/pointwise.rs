@@ -28,7 +28,8 @@ pub(crate) fn pointwise(tape: &mut Tape, step: &Step<'_>) -> Found {
     for edge in &given {
         formats.push(edge.map(|edge| tape.format(edge)).transpose()?);
     }
-    let shapes = node.inputs.iter().map(|edge| edge.map(|edge| tape.dims(edge)).transpose()).collect::<Result<Vec<_>, Fault>>()?;
+    let shapes =
+        node.inputs.iter().map(|edge| edge.map(|edge| tape.dims(edge)).transpose()).collect::<Result<Vec<_>, Fault>>()?;
     let placed = node.expression().map_or_else(|| shapes.clone(), |of| of.placed(&node.attributes, &shapes));
     let mut found = vec![None; node.inputs.len()];
     for input in (0..node.inputs.len()).filter(|input| step.wants(*input)) {

@@ -107,7 +107,8 @@ pub(crate) fn einsum(tape: &mut Tape, step: &Step<'_>) -> Found {
         let equation = format!("{}->{}", words.join(","), known.iter().collect::<String>());
         let sum = tape.apply("Einsum", &operands, Attributes::new().with("equation", equation))?;
         let own = step.input(input)?;
-        let places: Vec<i64> = terms[input].chars().enumerate().filter(|(_, c)| !known.contains(c)).map(|(i, _)| i as i64).collect();
+        let places: Vec<i64> =
+            terms[input].chars().enumerate().filter(|(_, c)| !known.contains(c)).map(|(i, _)| i as i64).collect();
         // The rule of its types leaves the shape of the sum open: it is that of the operand, less what is the same along it.
         let shape = tape.shape(own)?;
         let kept: Vec<i64> = (0..shape.len()).filter(|i| !places.contains(&(*i as i64))).map(|i| shape[i] as i64).collect();

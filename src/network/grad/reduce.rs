@@ -149,9 +149,7 @@ pub(crate) fn log_sum_exp(tape: &mut Tape, step: &Step<'_>) -> Found {
 pub(crate) fn cum_sum(tape: &mut Tape, step: &Step<'_>) -> Found {
     step.only(1)?;
     let of = &step.node.attributes;
-    let turned = Attributes::new()
-        .with("exclusive", of.int_or("exclusive", 0))
-        .with("reverse", i64::from(!of.flag("reverse")));
+    let turned = Attributes::new().with("exclusive", of.int_or("exclusive", 0)).with("reverse", i64::from(!of.flag("reverse")));
     let (axis, g) = (step.input(1)?, step.gradient()?);
     Ok(vec![Some(tape.apply("CumSum", &[g, axis], turned)?)])
 }

@@ -140,7 +140,9 @@ impl Tape {
     /// The extents of an edge, which a rule needs as far as axes go.
     pub fn dims(&self, edge: EdgeId) -> Result<Vec<Dim>, Fault> {
         let dims = self.type_of(edge)?.dims.clone();
-        dims.ok_or_else(|| Fault::Unsupported("the gradient of a node whose axes are not known before the network runs".to_owned()))
+        dims.ok_or_else(|| {
+            Fault::Unsupported("the gradient of a node whose axes are not known before the network runs".to_owned())
+        })
     }
 
     pub fn rank(&self, edge: EdgeId) -> Result<usize, Fault> {

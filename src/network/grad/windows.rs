@@ -76,7 +76,8 @@ fn cut(tape: &mut Tape, g: EdgeId, image: &[usize], t: &Transposed, window: &[us
         let padded = t.out[axis] + t.pads[axis][0] + t.pads[axis][1];
         // As many windows as the input has elements fit from `reach` up to the next stride.
         let most = reach + t.strides[axis] - 1;
-        pads[image.len() + 2 + axis] = if padded > most { most as i64 - padded as i64 } else { (reach as i64 - padded as i64).max(0) };
+        pads[image.len() + 2 + axis] =
+            if padded > most { most as i64 - padded as i64 } else { (reach as i64 - padded as i64).max(0) };
     }
     if pads.iter().all(|pad| *pad == 0) {
         return Ok(g);

@@ -52,8 +52,7 @@ fn reduction<'a>(call: &'a Call<'_>) -> Result<&'a str, Fault> {
 /// The weighted negative of each target's score, reduced as the node asks.
 fn loss(call: &Call<'_>, scores: &Tensor, numbers: &[f64]) -> Result<Tensor, Fault> {
     let (all, total) = asked(call, scores, call.get(2))?;
-    let losses: Vec<f64> =
-        all.iter().map(|asked| asked.map_or(0.0, |(place, weight)| -weight * numbers[place])).collect();
+    let losses: Vec<f64> = all.iter().map(|asked| asked.map_or(0.0, |(place, weight)| -weight * numbers[place])).collect();
     let sum: f64 = losses.iter().sum();
     match reduction(call)? {
         "none" => Tensor::of_numbers(scores.format(), &shape_of_targets(scores), &losses),

@@ -154,7 +154,10 @@ pub(crate) fn global_lp(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
 
 /// The gradient of the images of a pool: `each` gets the sums, the channel's first element, the offsets of a window's elements,
 /// how many count in the padding, and the gradient of the window's result.
-fn gradient(call: &Call<'_>, mut each: impl FnMut(&mut [f64], usize, &[Option<usize>], usize, f64)) -> Result<Vec<Tensor>, Fault> {
+fn gradient(
+    call: &Call<'_>,
+    mut each: impl FnMut(&mut [f64], usize, &[Option<usize>], usize, f64),
+) -> Result<Vec<Tensor>, Fault> {
     let (x, dy) = (call.input(0)?, call.input(1)?);
     let w = window(call.attributes, x.shape())?;
     if dy.shape() != shape(x, &w) {

@@ -95,7 +95,8 @@ impl Derivative {
 
     /// The expression over arguments `x0`, `x1`, ... and the incoming gradient.
     fn graph(&self, types: &[Option<ValueType>], attributes: &Attributes, formats: [Format; 2]) -> Result<Graph, Fault> {
-        let without = |why: &str| Fault::Unsupported(format!("the derivative of {} by input {}{why}", self.of.name(), self.input));
+        let without =
+            |why: &str| Fault::Unsupported(format!("the derivative of {} by input {}{why}", self.of.name(), self.input));
         let Some((Some(incoming), inputs)) = types.split_last() else { return Err(without("")) };
         // What is left out because nothing uses it is there all the same, in some format.
         let dtype = |input: usize, given: Option<ValueType>| -> Option<DType> {
@@ -119,12 +120,14 @@ impl Derivative {
             };
             e.store("y", y, y.value_type().storage());
         });
-        let (epilogue, _) = built.map_err(|faults| said(faults.iter().map(|fault| fault.message()).collect::<Vec<_>>().join("; ")))?;
+        let (epilogue, _) =
+            built.map_err(|faults| said(faults.iter().map(|fault| fault.message()).collect::<Vec<_>>().join("; ")))?;
         if given.is_some() {
             return Ok(epilogue.graph().pruned(&mut []));
         }
         let leaf = format!("x{}", self.input);
-        let found = grad::derivative(&epilogue, &leaf, (INCOMING, incoming.storage())).map_err(|error| said(error.to_string()))?;
+        let found =
+            grad::derivative(&epilogue, &leaf, (INCOMING, incoming.storage())).map_err(|error| said(error.to_string()))?;
         found.ok_or_else(|| without(", which is zero wherever it exists,"))
     }
 
@@ -148,7 +151,9 @@ impl Derivative {
 
     fn checked_graph(&self, formats: &[Option<Format>], attributes: &Attributes, to: Format) -> Result<Graph, Fault> {
         let value = |format: &Option<Format>| match format {
-            Some(format) => format.dtype().map(|dtype| Some(dtype.value_type())).ok_or_else(|| Fault::format(&self.name, *format)),
+            Some(format) => {
+                format.dtype().map(|dtype| Some(dtype.value_type())).ok_or_else(|| Fault::format(&self.name, *format))
+            }
             None => Ok(None),
         };
         let types: Vec<Option<ValueType>> = formats.iter().map(value).collect::<Result<_, _>>()?;

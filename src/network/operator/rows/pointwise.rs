@@ -196,13 +196,13 @@ pub(super) static ROWS: &[Operator] = &[
         .gives(Gives::Named)
         .whole(|x, _, _| Some(x[0]))
         .means(convert::cast)
-    .gradient_by(rules::cast),
+        .gradient_by(rules::cast),
     row("CastLike", "x in the second's format.", 2, cast)
         .with(&[("saturate", Int)])
         .gives(Gives::Like(1))
         .typed(typing::cast_like)
         .means(convert::cast)
-    .gradient_by(rules::cast),
+        .gradient_by(rules::cast),
     row("Dropout", "x itself, as in inference, with a mask of ones.", 1, |s| s.x(0))
         .inputs(1, 3)
         .outputs(1, 2)
@@ -210,13 +210,13 @@ pub(super) static ROWS: &[Operator] = &[
         .gives(Gives::Like(0))
         .whole(|x, _, _| Some(x[0]))
         .means(convert::dropout)
-    .gradient_by(rules::identity),
+        .gradient_by(rules::identity),
     row("BatchNormalization", "Centred by the running mean and scaled, for each channel, as in inference.", 5, batch_norm)
         .with(&[("epsilon", Float), ("momentum", Float), ("training_mode", Int)])
         .gives(Gives::Like(0))
         .spread(Spread::Channel)
         .means(convert::batch_norm)
-    .gradient_by(rules::batch_norm),
+        .gradient_by(rules::batch_norm),
     row("QuantizeLinear", "The nearest of x / scale + zero point in a format of eight bits.", 2, |s| {
         let zero = s.get(2).unwrap_or_else(|| s.builder.constant(0.0));
         s.x(0).quantize(target(s), s.x(1), zero)

@@ -76,13 +76,21 @@ pub(super) static ROWS: &[Operator] = &[
         (typing::pool, pool::max),
     )
     .outputs(1, 2)
-    .with(MAX_POOL).gradient_by(rules::max_pool),
-    pooling("AveragePool", "The mean of each window.", Reduction::Mean, (typing::pool, pool::average)).with(AVERAGE_POOL).gradient_by(rules::average_pool),
-    pooling("LpPool", "The p-norm of each window.", Reduction::Other, (typing::pool, pool::lp)).with(LP_POOL).gradient_by(rules::lp_pool),
-    pooling_all("GlobalAveragePool", "The mean of each channel.", Reduction::Mean, (typing::global_pool, pool::global_average)).gradient_by(rules::global_average_pool),
-    pooling_all("GlobalMaxPool", "The largest element of each channel.", Reduction::Max, (typing::global_pool, pool::global_max)).gradient_by(rules::global_max_pool),
+    .with(MAX_POOL)
+    .gradient_by(rules::max_pool),
+    pooling("AveragePool", "The mean of each window.", Reduction::Mean, (typing::pool, pool::average))
+        .with(AVERAGE_POOL)
+        .gradient_by(rules::average_pool),
+    pooling("LpPool", "The p-norm of each window.", Reduction::Other, (typing::pool, pool::lp))
+        .with(LP_POOL)
+        .gradient_by(rules::lp_pool),
+    pooling_all("GlobalAveragePool", "The mean of each channel.", Reduction::Mean, (typing::global_pool, pool::global_average))
+        .gradient_by(rules::global_average_pool),
+    pooling_all("GlobalMaxPool", "The largest element of each channel.", Reduction::Max, (typing::global_pool, pool::global_max))
+        .gradient_by(rules::global_max_pool),
     pooling_all("GlobalLpPool", "The p-norm of each channel.", Reduction::Other, (typing::global_pool, pool::global_lp))
-        .with(&[("p", Int)]).gradient_by(rules::global_lp_pool),
+        .with(&[("p", Int)])
+        .gradient_by(rules::global_lp_pool),
     reduces("ReduceSum", "The sum along axes.", Reduction::Sum, reduce::sum).gradient_by(rules::sum),
     reduces("ReduceMean", "The mean along axes.", Reduction::Mean, reduce::mean).gradient_by(rules::mean),
     reduces("ReduceMax", "The largest along axes.", Reduction::Max, reduce::max).gradient_by(rules::extreme),
@@ -90,9 +98,12 @@ pub(super) static ROWS: &[Operator] = &[
     reduces("ReduceProd", "The product along axes.", Reduction::Other, reduce::product).gradient_by(rules::product),
     reduces("ReduceL1", "The sum of absolute values along axes.", Reduction::Other, reduce::l1).gradient_by(rules::l1),
     reduces("ReduceL2", "The Euclidean norm along axes.", Reduction::Other, reduce::l2).gradient_by(rules::l2),
-    reduces("ReduceSumSquare", "The sum of squares along axes.", Reduction::Other, reduce::sum_square).gradient_by(rules::sum_square),
-    reduces("ReduceLogSum", "The logarithm of the sum along axes.", Reduction::Other, reduce::log_sum).gradient_by(rules::log_sum),
-    reduces("ReduceLogSumExp", "The logarithm of the sum of e^x along axes.", Reduction::Other, reduce::log_sum_exp).gradient_by(rules::log_sum_exp),
+    reduces("ReduceSumSquare", "The sum of squares along axes.", Reduction::Other, reduce::sum_square)
+        .gradient_by(rules::sum_square),
+    reduces("ReduceLogSum", "The logarithm of the sum along axes.", Reduction::Other, reduce::log_sum)
+        .gradient_by(rules::log_sum),
+    reduces("ReduceLogSumExp", "The logarithm of the sum of e^x along axes.", Reduction::Other, reduce::log_sum_exp)
+        .gradient_by(rules::log_sum_exp),
     Operator::new(
         "ArgMax",
         "The index of the largest along an axis.",
@@ -112,7 +123,8 @@ pub(super) static ROWS: &[Operator] = &[
     )
     .with(ARG),
     Operator::new("CumSum", "The sum along an axis up to each element.", (2, 2), Kind::Opaque, typing::same, reduce::cum_sum)
-        .with(SCAN).gradient_by(rules::cum_sum),
+        .with(SCAN)
+        .gradient_by(rules::cum_sum),
     Operator::new(
         "CumProd",
         "The product along an axis up to each element.",
@@ -131,11 +143,14 @@ pub(super) static ROWS: &[Operator] = &[
         reduce::top_k,
     )
     .outputs(2, 2)
-    .with(&[("axis", Int), ("largest", Int), ("sorted", Int)]).gradient_by(rules::top_k),
+    .with(&[("axis", Int), ("largest", Int), ("sorted", Int)])
+    .gradient_by(rules::top_k),
     normalises("Softmax", "e^x over the sum of all along an axis.", Normalisation::Softmax, (typing::same, normal::softmax))
-        .with(AXIS).gradient_by(rules::softmax),
+        .with(AXIS)
+        .gradient_by(rules::softmax),
     normalises("LogSoftmax", "The logarithm of the softmax.", Normalisation::LogSoftmax, (typing::same, normal::log_softmax))
-        .with(AXIS).gradient_by(rules::log_softmax),
+        .with(AXIS)
+        .gradient_by(rules::log_softmax),
     normalises(
         "Hardmax",
         "1 at the first largest element along an axis, else 0.",
@@ -151,7 +166,8 @@ pub(super) static ROWS: &[Operator] = &[
     )
     .inputs(2, 3)
     .outputs(1, 3)
-    .with(&[("axis", Int), ("epsilon", Float), ("stash_type", Int)]).gradient_by(rules::layer_norm),
+    .with(&[("axis", Int), ("epsilon", Float), ("stash_type", Int)])
+    .gradient_by(rules::layer_norm),
     normalises(
         "RMSNormalization",
         "Rows over the root of their mean square, times a scale.",
@@ -159,7 +175,8 @@ pub(super) static ROWS: &[Operator] = &[
         (typing::norm, normal::rms_norm),
     )
     .inputs(2, 2)
-    .with(&[("axis", Int), ("epsilon", Float), ("stash_type", Int)]).gradient_by(rules::rms_norm),
+    .with(&[("axis", Int), ("epsilon", Float), ("stash_type", Int)])
+    .gradient_by(rules::rms_norm),
     normalises(
         "InstanceNormalization",
         "Channels of each image centred, over their deviation.",
@@ -167,7 +184,8 @@ pub(super) static ROWS: &[Operator] = &[
         (typing::same, normal::instance_norm),
     )
     .inputs(3, 3)
-    .with(&[("epsilon", Float)]).gradient_by(rules::instance_norm),
+    .with(&[("epsilon", Float)])
+    .gradient_by(rules::instance_norm),
     normalises(
         "GroupNormalization",
         "Groups of channels of each image centred, over their deviation.",
@@ -175,14 +193,16 @@ pub(super) static ROWS: &[Operator] = &[
         (typing::same, normal::group_norm),
     )
     .inputs(3, 3)
-    .with(&[("epsilon", Float), ("num_groups", Int), ("stash_type", Int)]).gradient_by(rules::group_norm),
+    .with(&[("epsilon", Float), ("num_groups", Int), ("stash_type", Int)])
+    .gradient_by(rules::group_norm),
     normalises(
         "LpNormalization",
         "Elements over the norm along an axis.",
         Normalisation::Other,
         (typing::same, normal::lp_normalization),
     )
-    .with(&[("axis", Int), ("p", Int)]).gradient_by(rules::lp_normalization),
+    .with(&[("axis", Int), ("p", Int)])
+    .gradient_by(rules::lp_normalization),
     normalises(
         "MeanVarianceNormalization",
         "Centred, over the deviation, along axes.",
@@ -205,7 +225,8 @@ pub(super) static ROWS: &[Operator] = &[
         typing::loss,
         loss::negative_log_likelihood,
     )
-    .with(LOSS).gradient_by(rules::negative_log_likelihood),
+    .with(LOSS)
+    .gradient_by(rules::negative_log_likelihood),
     Operator::new(
         "SoftmaxCrossEntropyLoss",
         "The same of the softmax's logarithms, which are a second output on demand.",
@@ -215,7 +236,8 @@ pub(super) static ROWS: &[Operator] = &[
         loss::softmax_cross_entropy,
     )
     .outputs(1, 2)
-    .with(LOSS).gradient_by(rules::softmax_cross_entropy),
+    .with(LOSS)
+    .gradient_by(rules::softmax_cross_entropy),
     gradient(
         "MaxPoolGradient",
         "The gradient of a pool's images: to the first largest element of each window.",
@@ -230,7 +252,13 @@ pub(super) static ROWS: &[Operator] = &[
         pool::average_gradient,
         AVERAGE_POOL,
     ),
-    gradient("LpPoolGradient", "The gradient of a pool's images, by their share in the norm.", (2, 2), pool::lp_gradient, LP_POOL),
+    gradient(
+        "LpPoolGradient",
+        "The gradient of a pool's images, by their share in the norm.",
+        (2, 2),
+        pool::lp_gradient,
+        LP_POOL,
+    ),
     gradient(
         "NegativeLogLikelihoodLossGradient",
         "The gradient of the scores, from that of the loss.",
