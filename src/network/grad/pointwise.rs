@@ -8,6 +8,7 @@ use crate::network::format::Format;
 use crate::network::graph::{Applied, EdgeId};
 use crate::network::operator::Derivative;
 use crate::network::types::Dim;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The rule of every pointwise operator, from its expression: a node for each input, and the sum over what the input was
@@ -23,7 +24,8 @@ pub(crate) fn pointwise(tape: &mut Tape, step: &Step<'_>) -> Found {
             edge => edge,
         });
     }
-    given.push(Some(gradient));
+    let output = node.outputs[0];
+    given.extend([Some(output), Some(gradient)]);
     let mut formats = Vec::new();
     for edge in &given {
         formats.push(edge.map(|edge| tape.format(edge)).transpose()?);
@@ -34,14 +36,15 @@ pub(crate) fn pointwise(tape: &mut Tape, step: &Step<'_>) -> Found {
     let mut found = vec![None; node.inputs.len()];
     for input in (0..node.inputs.len()).filter(|input| step.wants(*input)) {
         let derivative = Derivative::new(&node.operator, input);
-        let (used, handed_on) = derivative.uses(&formats, &node.attributes)?;
+        let (used, handed_on) = fewest(&derivative, &formats, &node.attributes)?;
         let full = if handed_on {
             gradient
         } else {
             let value = |format: Option<Format>| format.and_then(Format::dtype).map(crate::dtype::DType::value_type);
             let lost = |at: usize| {
                 let as_gradient = value(formats[at]) == value(formats[given.len() - 1]);
-                !used.contains(&at) && derivative.may_lack(at) && as_gradient
+                let own = at < node.inputs.len();
+                !used.contains(&at) && (!own || derivative.may_lack(at) && as_gradient)
             };
             let mut inputs = given.clone();
             (0..given.len() - 1).filter(|at| lost(*at)).for_each(|at| inputs[at] = None);
@@ -55,6 +58,21 @@ pub(crate) fn pointwise(tape: &mut Tape, step: &Step<'_>) -> Found {
         found[input] = Some(tape.shaped(summed, own)?);
     }
     Ok(found)
+}
+
+/// The inputs that a derivative uses, and whether it hands the gradient on: with the output's value in place of inputs, if those
+/// are fewer. Where one stands for one, the output is read: what is computed next reads it, too.
+fn fewest(
+    derivative: &Derivative,
+    formats: &[Option<Format>],
+    attributes: &Attributes,
+) -> Result<(BTreeSet<usize>, bool), Fault> {
+    let mut without = formats.to_vec();
+    let output = formats.len().saturating_sub(2);
+    without[output] = None;
+    let (plain, by_value) = (derivative.uses(&without, attributes)?, derivative.uses(formats, attributes)?);
+    let alone = output == 1 && by_value.0.len() == plain.0.len();
+    Ok(if by_value.0.len() < plain.0.len() || alone { by_value } else { plain })
 }
 
 fn format_of_kernels(tape: &Tape, gradient: EdgeId) -> Result<Format, Fault> {

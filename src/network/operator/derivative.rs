@@ -21,9 +21,12 @@ const MARK: char = '\'';
 const DEEPEST: usize = 4;
 /// The name of the incoming gradient among the arguments of an expression.
 const INCOMING: &str = "g";
+/// The name of the output's value.
+const OUTPUT: &str = "y";
 
-/// The gradient of one input of a pointwise operator, from the operator's inputs and the gradient of its output, which comes
-/// last. An input that the expression does not use may be left out.
+/// The gradient of one input of a pointwise operator, from the operator's inputs, its output and the gradient of its output, which
+/// comes last. What the expression does not use may be left out. If the output is there, the derivative is taken from it where it
+/// follows from it: that of a sigmoid does.
 ///
 /// Its name is the operator's, a mark, and the input: `Tanh'0`. Attributes are the operator's. The result has the shape to which
 /// all of them are stretched: the sum over what the input was stretched along is another node.
@@ -71,7 +74,7 @@ impl Derivative {
     /// How many inputs a node has, at least and at most.
     pub(crate) fn arity(&self) -> (usize, usize) {
         let (least, most) = self.of.arity();
-        (least.max(self.input + 1) + 1, if most == ANY { ANY } else { most + 1 })
+        (least.max(self.input + 1) + 2, if most == ANY { ANY } else { most + 2 })
     }
 
     /// Whether a node has as many inputs and outputs, and such attributes: every fault.
@@ -97,7 +100,7 @@ impl Derivative {
     fn graph(&self, types: &[Option<ValueType>], attributes: &Attributes, formats: [Format; 2]) -> Result<Graph, Fault> {
         let without =
             |why: &str| Fault::Unsupported(format!("the derivative of {} by input {}{why}", self.of.name(), self.input));
-        let Some((Some(incoming), inputs)) = types.split_last() else { return Err(without("")) };
+        let [inputs @ .., output, Some(incoming)] = types else { return Err(without("")) };
         // What is left out because nothing uses it is there all the same, in some format.
         let dtype = |input: usize, given: Option<ValueType>| -> Option<DType> {
             let absent = given.is_none() && !self.may_lack(input);
@@ -126,13 +129,14 @@ impl Derivative {
             return Ok(epilogue.graph().pruned(&mut []));
         }
         let leaf = format!("x{}", self.input);
-        let found =
-            grad::derivative(&epilogue, &leaf, (INCOMING, incoming.storage())).map_err(|error| said(error.to_string()))?;
+        let found = grad::derivative(&epilogue, &leaf, (INCOMING, incoming.storage()), output.map(|_| OUTPUT))
+            .map_err(|error| said(error.to_string()))?;
         found.ok_or_else(|| without(", which is zero wherever it exists,"))
     }
 
-    /// The inputs that the expression uses, the incoming gradient aside, of inputs in these formats. The last format is that of
-    /// the gradient.
+    /// The inputs that the expression uses, the incoming gradient aside, of inputs in these formats, and whether the incoming
+    /// gradient is the result. The last formats are those of the output, if it is there, and of its gradient. The output is
+    /// counted as the input behind the operator's.
     ///
     /// # Errors
     /// If there is no derivative.
@@ -140,6 +144,7 @@ impl Derivative {
         let to = formats.last().copied().flatten().unwrap_or(Format::F32);
         let graph = self.checked_graph(formats, attributes, to)?;
         let loads = graph.nodes().filter_map(|(_, node)| match node {
+            Node::Load { name, .. } if **name == *OUTPUT => Some(formats.len().saturating_sub(2)),
             Node::Load { name, .. } => name.strip_prefix('x').and_then(|index| index.parse().ok()),
             _ => None,
         });
@@ -175,6 +180,7 @@ impl Derivative {
         let graph = self.graph(&types, s.attributes, [s.from, s.to]);
         let load = |name: &str| match name.strip_prefix('x') {
             Some(index) => s.get(index.parse().ok()?),
+            None if name == OUTPUT => s.get(s.values.len().checked_sub(2)?),
             None => s.values.last().copied().flatten(),
         };
         // The typing rule has found the derivative before. Without one, the value would be no number.
