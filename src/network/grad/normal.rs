@@ -85,15 +85,12 @@ fn behind(tape: &mut Tape, of: &Normed, h: EdgeId, axes: &[usize], centres: bool
 
 /// The gradients of scale and bias, which broadcast.
 fn of_operands(tape: &mut Tape, step: &Step<'_>, [g, normed]: [EdgeId; 2], found: &mut [Option<EdgeId>]) -> Result<(), Fault> {
-    for input in 1..found.len() {
-        if !step.wants(input) {
-            continue;
-        }
+    for (input, found) in found.iter_mut().enumerate().skip(1).filter(|(input, _)| step.wants(*input)) {
         let own = step.input(input)?;
         let full = if input == 1 { tape.mul(g, normed)? } else { g };
         let sum = tape.sum_like(full, own)?;
         let format = tape.format(own)?;
-        found[input] = Some(tape.cast(sum, format)?);
+        *found = Some(tape.cast(sum, format)?);
     }
     Ok(())
 }
