@@ -262,24 +262,6 @@ impl Grouper<'_> {
         true
     }
 
-    /// Whether strides say a view.
-    fn says(&self, node: &Node, shape: &[usize]) -> bool {
-        let from = node.inputs.first().copied().flatten().and_then(|edge| self.views.get(&edge));
-        let constants: Vec<_> = node.inputs.iter().map(|edge| edge.and_then(|edge| self.network.value_of(edge))).collect();
-        from.is_some_and(|from| from.behind(node, 0, shape, &constants).is_some())
-    }
-
-    /// The shape over which a copy runs: that of the result, or of what is copied in order.
-    fn copied_shape(&self, node: &Node, shape: &[usize]) -> Vec<usize> {
-        match node.inputs.first().copied().flatten().and_then(|edge| self.views.get(&edge)) {
-            Some(from) if matches!(node.kind(), Kind::View(Moves::Blocks { .. })) => {
-                from.blocks(node).map_or_else(|| shape.to_vec(), |blocks| blocks.shape())
-            }
-            Some(from) if !self.says(node, shape) => from.shape(),
-            _ => shape.to_vec(),
-        }
-    }
-
     /// The memory of a product's result in the order of its only reader, a transposition, if the kernel can write it so.
     pub fn as_read(&self, node: &Node, edge: EdgeId, shape: &[usize]) -> Option<View> {
         let [reader] = self.users[edge.index()][..] else { return None };

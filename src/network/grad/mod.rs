@@ -117,7 +117,8 @@ impl Network {
     /// The network that computes a loss, and the gradients of it with respect to some inputs.
     ///
     /// Its inputs are this network's. Its outputs are the loss, and `grad_NAME` for each named input, in the input's type.
-    /// (If the loss has that name, `grad_` comes before it once more.) Weights have to be inputs, so that each step passes new ones.
+    /// (If the loss has that name, `grad_` comes before it once more.) Weights have to be inputs, so that each step passes new
+    /// ones.
     ///
     /// ```
     /// use postlude::network::{Network, Tensor};
@@ -149,8 +150,8 @@ impl Network {
     ///
     /// # Conventions
     ///
-    /// Derivatives at kinks are those of [`grad`](crate::grad#borders). The gradient of a largest element along axes (`ReduceMax`)
-    /// is shared among equal ones, as PyTorch's `amax` shares it. A `MaxPool` gives it to the first. Comparisons and
+    /// Derivatives at kinks are those of [`grad`](crate::grad#borders). The gradient of a largest element along axes
+    /// (`ReduceMax`) is shared among equal ones, as PyTorch's `amax` shares it. A `MaxPool` gives it to the first. Comparisons and
     /// integers hand on no gradient. `Floor`, `Round` and `Sign` are errors and not silent zeros.
     ///
     /// # Errors
