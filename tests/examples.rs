@@ -61,6 +61,9 @@ mod resnet_block;
 #[allow(dead_code)]
 #[path = "../examples/train_mlp/main.rs"]
 mod train_mlp;
+#[allow(dead_code)]
+#[path = "../examples/train_network.rs"]
+mod train_network;
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
 
@@ -189,6 +192,11 @@ fn onnx_resnet_is_57_kernels() {
 #[test]
 fn encoder_block_explains_its_kernels() {
     check(include_str!("../examples/encoder_block.rs"), &output(encoder_block::run));
+}
+
+#[test]
+fn train_network_learns() {
+    check(include_str!("../examples/train_network.rs"), &output(train_network::run));
 }
 
 #[test]

@@ -106,6 +106,7 @@
 
 mod cut;
 mod decisions;
+mod derivative;
 mod ends;
 mod error;
 mod joint;
@@ -117,6 +118,7 @@ mod sweep;
 mod wrt;
 
 pub use crate::args::{Reserve, ReserveTag};
+pub(crate) use derivative::derivative;
 pub use error::GradError;
 pub use reserve::{Free, ReserveError, ReservePlan, Saved};
 pub use wrt::{Keep, Wrt};
