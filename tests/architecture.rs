@@ -33,7 +33,7 @@ const MAY_KNOW: [(&str, &[&str]); 26] = [
     ("tune", &["dtype", "jit", "plan", "problem"]),
     ("weights", &["dtype", "problem"]),
     ("layer", &["args", "build", "check", "compat", "device", "dtype", "error", "gemm", "grad", "ir", "plan", "problem", "tune"]),
-    ("network", &["args", "build", "device", "dtype", "error", "gemm", "ir", "plan", "problem"]),
+    ("network", &["args", "build", "device", "dtype", "error", "gemm", "grad", "ir", "plan", "problem"]),
     ("error", EVERYTHING),
     ("gemm", EVERYTHING),
     ("lib", EVERYTHING),

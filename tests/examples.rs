@@ -61,6 +61,9 @@ mod resnet_block;
 #[allow(dead_code)]
 #[path = "../examples/train_mlp/main.rs"]
 mod train_mlp;
+#[allow(dead_code)]
+#[path = "../examples/train_network.rs"]
+mod train_network;
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
 
@@ -192,6 +195,11 @@ fn encoder_block_explains_its_kernels() {
 }
 
 #[test]
+fn train_network_learns() {
+    check(include_str!("../examples/train_network.rs"), &output(train_network::run));
+}
+
+#[test]
 fn custom_activation_prints_listings_and_values() {
     check(include_str!("../examples/custom_activation.rs"), &output(custom_activation::run));
 }
@@ -307,6 +315,16 @@ fn attention_scores_look_at_what_is_before() {
     assert!(share > 3.0 * even, "{anchor}");
     let picture = text.lines().find_map(|line| line.strip_prefix("Picture: ")).expect("a path");
     assert!(std::fs::metadata(picture).is_ok_and(|file| file.len() > 1000));
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+fn train_mlp_learns_with_products_of_eight_bits() {
+    let text = output(|out| train_mlp::train(out, true));
+    let numbers = |line: &str| line.split_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<f64>>();
+    let rows: Vec<Vec<f64>> = text.lines().map(numbers).filter(|row| row.len() == 3).collect();
+    assert!(rows.len() == 5 && rows[0][1] > 0.8 && rows[4][1] < 0.05 && rows[4][2] > 98.0, "{rows:?}");
+    assert!(text.contains("gradients in eight bits, off those in f32"), "{text}");
 }
 
 #[cfg(feature = "cuda")]

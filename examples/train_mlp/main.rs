@@ -7,7 +7,8 @@
 //!
 //! Runs on the GPU if there is one, on the CPU otherwise, and says why. Compares the gradients of the first step with
 //! differences of a plain loop in `f64`, and checks that the loss falls. Draws the network's classification of the
-//! plane:
+//! plane. With `--fp8` the products of the second and third layer read eight bits, and their gradients are compared with those in
+//! `f32`:
 //!
 //! ```text
 //! $ cargo run --release --example train_mlp
@@ -29,6 +30,7 @@
 
 #[path = "../support/canvas.rs"]
 mod canvas;
+mod eight_bits;
 mod launch;
 mod network;
 pub mod picture;
@@ -64,9 +66,28 @@ fn off_differences(data: &Spiral, parameters: &[Parameters; 3]) -> f64 {
     worst
 }
 
-/// Trains, checks and draws; writes its progress to `out`.
+/// How far gradients are from others, as a share of their size: the largest of all tensors.
+fn off_others(parameters: &[Parameters; 3], others: &[Parameters; 3]) -> f64 {
+    let tensors = |parameters: &[Parameters; 3]| -> Vec<Vec<f32>> {
+        parameters.iter().flat_map(|p| [p.w.gradient.clone(), p.bias.gradient.clone()]).collect()
+    };
+    let norm = |numbers: &mut dyn Iterator<Item = f32>| numbers.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+    let off = tensors(parameters).into_iter().zip(tensors(others)).map(|(found, expected)| {
+        norm(&mut found.iter().zip(&expected).map(|(a, b)| a - b)) / norm(&mut expected.iter().copied())
+    });
+    // NaN counts as worse than any number.
+    off.fold(0.0, |worst, off| if off.is_nan() { f64::INFINITY } else { worst.max(off) })
+}
+
+/// Trains in `f32`, checks and draws; writes its progress to `out`.
 pub fn run(out: &mut dyn Write) -> Result<()> {
-    writeln!(out, "{FEATURES} -> {HIDDEN} -> {HIDDEN} -> {CLASSES}, {ROWS} points of {CLASSES} spiral arms, f32")?;
+    train(out, false)
+}
+
+/// [`run`], if asked with products of eight bits.
+pub fn train(out: &mut dyn Write, eight_bits: bool) -> Result<()> {
+    let format = if eight_bits { "e4m3 and e5m2" } else { "f32" };
+    writeln!(out, "{FEATURES} -> {HIDDEN} -> {HIDDEN} -> {CLASSES}, {ROWS} points of {CLASSES} spiral arms, {format}")?;
     let device = Device::find();
     match &device {
         Ok(device) => writeln!(out, "Runs on the GPU: {device}\n")?,
@@ -78,13 +99,25 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     let (seen, unseen) = (Spiral::new(ROWS, &mut random), Spiral::new(ROWS, &mut random));
     let layers = Layers::new()?;
     let mut parameters = Parameters::new(&layers, &mut random);
-    let mut trainer = Trainer::new(&machine, &layers, ROWS)?;
+    let mut floats = Trainer::new(&machine, &layers, ROWS, false)?;
+    let mut trainer = Trainer::new(&machine, &layers, ROWS, eight_bits)?;
 
-    trainer.gradients(&seen, &mut parameters)?;
+    floats.gradients(&seen, &mut parameters)?;
     let off = off_differences(&seen, &parameters);
     writeln!(out, "gradients of the first step, off differences of a plain loop: {off:.1e}\n")?;
     if off.is_nan() || off > 1e-4 {
         return Err(format!("a gradient is wrong by {off} of the largest").into());
+    }
+    if eight_bits {
+        let mut rounded = parameters.clone();
+        // The first run finds how large the numbers are.
+        trainer.gradients(&seen, &mut rounded)?;
+        trainer.gradients(&seen, &mut rounded)?;
+        let off = off_others(&rounded, &parameters);
+        writeln!(out, "gradients in eight bits, off those in f32: {:.1} % of their size\n", 100.0 * off)?;
+        if off > 0.2 {
+            return Err(format!("a gradient is off by {off} of its size").into());
+        }
     }
 
     writeln!(out, "step      loss   accuracy")?;
@@ -98,20 +131,20 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
             writeln!(out, "{step:>4} {:>9.4} {:>8.1} %", score.loss, 100.0 * score.accuracy)?;
         }
     }
-    let test = Trainer::new(&machine, &layers, ROWS)?.gradients(&unseen, &mut parameters)?;
+    let test = floats.gradients(&unseen, &mut parameters)?;
     writeln!(out, "points it has not seen: loss {:.4}, accuracy {:.1} %", test.loss, 100.0 * test.accuracy)?;
     if losses[STEPS].is_nan() || losses[STEPS] > 0.1 * losses[0] {
         return Err(format!("the loss fell from {} to {} only", losses[0], losses[STEPS]).into());
     }
 
     let plane = logits(&machine, &layers, &parameters, &picture::plane())?;
-    let path = picture::draw(&plane, &seen, &losses)?;
+    let path = picture::draw(if eight_bits { "train_mlp_fp8.png" } else { "train_mlp.png" }, &plane, &seen, &losses)?;
     writeln!(out, "\nPicture: {}", path.display())?;
     Ok(())
 }
 
 fn main() {
-    if let Err(error) = run(&mut std::io::stdout()) {
+    if let Err(error) = train(&mut std::io::stdout(), std::env::args().any(|argument| argument == "--fp8")) {
         eprintln!("error: {error}");
         std::process::exit(1);
     }

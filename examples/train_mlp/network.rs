@@ -1,6 +1,7 @@
 //! The network: three layers, the loss and the optimiser, each launch an epilogue.
 
 use super::Result;
+use super::eight_bits::EightBits;
 use super::launch::{Launch, Machine};
 use super::spiral::{CLASSES, FEATURES, Random, Spiral};
 use postlude::Gemm;
@@ -29,7 +30,7 @@ impl Layers {
 
 /// Softmax and cross-entropy, averaged over the rows: the loss, how many rows are right, and the gradient of the logits, in one
 /// pass over them. It uses what each row comes to.
-fn loss(rows: usize) -> Result<Gemm> {
+pub fn loss(rows: usize) -> Result<Gemm> {
     let epilogue = Epilogue::build(|e| {
         let (z, log_softmax) = (e.acc(), e.acc().log_softmax_over(N));
         let own = e.column().eq(e.load("label", I32.over(M)));
@@ -100,71 +101,55 @@ pub struct Score {
     pub accuracy: f64,
 }
 
-/// Every launch of a training step, planned once, and the tensors in between.
+/// How a step computes its gradients.
+enum Way {
+    Floats(Box<Floats>),
+    EightBits(Box<EightBits>),
+}
+
+/// Every launch of a training step, planned once.
 pub struct Trainer {
+    way: Way,
+    update: [[Launch; 2]; 3],
+    steps: i32,
+}
+
+/// The launches that compute gradients in `f32`, and the tensors in between.
+struct Floats {
     forward: [Launch; 3],
     loss: Launch,
     wgrad: [Launch; 3],
     /// The gradient of each layer's input, with the derivative of the previous layer.
     dgrad: [Launch; 2],
-    update: [[Launch; 2]; 3],
     reserves: [Reserve<Vec<u8>>; 3],
     hidden: [Vec<f32>; 2],
     logits: Vec<f32>,
     dz: [Vec<f32>; 3],
-    steps: i32,
 }
 
 impl Trainer {
-    pub fn new(machine: &Machine, layers: &Layers, rows: usize) -> Result<Trainer> {
-        let [first, second, last] = &layers.0;
-        let step = |step| machine.step(step);
+    /// A trainer whose gradients are computed in `f32`, or with products of eight bits.
+    pub fn new(machine: &Machine, layers: &Layers, rows: usize, eight_bits: bool) -> Result<Trainer> {
         let update = |count: usize| machine.pass(adam()?, Shape::matrix(1, count));
         let updates = |layer: &Linear| -> Result<[Launch; 2]> {
             let [inputs, outputs] = layer.extents();
             Ok([update(inputs * outputs)?, update(outputs)?])
         };
-        let wide = || vec![0.0; rows * HIDDEN];
-        Ok(Trainer {
-            forward: [step(first.forward(rows))?, step(second.forward(rows))?, step(last.forward(rows))?],
-            loss: machine.pass(loss(rows)?, Shape::matrix(rows, CLASSES))?,
-            wgrad: [step(first.wgrad(rows)?)?, step(second.wgrad(rows)?)?, step(last.wgrad_with_bias(rows)?)?],
-            dgrad: [step(second.dgrad_into(first, rows)?)?, step(last.dgrad_into(second, rows)?)?],
-            update: [updates(first)?, updates(second)?, updates(last)?],
-            reserves: [first.reserve(rows), second.reserve(rows), last.reserve(rows)],
-            hidden: [wide(), wide()],
-            logits: vec![0.0; rows * CLASSES],
-            dz: [wide(), wide(), vec![0.0; rows * CLASSES]],
-            steps: 0,
-        })
+        let [first, second, last] = &layers.0;
+        let update = [updates(first)?, updates(second)?, updates(last)?];
+        let way = match eight_bits {
+            false => Way::Floats(Box::new(Floats::new(machine, layers, rows)?)),
+            true => Way::EightBits(Box::new(EightBits::new(machine, layers, rows)?)),
+        };
+        Ok(Trainer { way, update, steps: 0 })
     }
 
-    /// The loss and every gradient: four launches for the loss, five after it.
-    pub fn gradients(&mut self, data: &Spiral, [p1, p2, p3]: &mut [Parameters; 3]) -> Result<Score> {
-        let [h1, h2] = &mut self.hidden;
-        let [reserve1, reserve2, reserve3] = &mut self.reserves;
-        let [dz1, dz2, dz3] = &mut self.dz;
-
-        let args = HostArgs::new().input("x", &data.points).input("w", &p1.w.value).input("bias", &p1.bias.value);
-        self.forward[0].run(args.output("y", &mut *h1).saving(reserve1))?;
-        let args = HostArgs::new().input("x", &*h1).input("w", &p2.w.value).input("bias", &p2.bias.value);
-        self.forward[1].run(args.output("y", &mut *h2).saving(reserve2))?;
-        let args = HostArgs::new().input("x", &*h2).input("w", &p3.w.value).input("bias", &p3.bias.value);
-        self.forward[2].run(args.output("y", &mut self.logits).saving(reserve3))?;
-
-        let (mut loss, mut right) = ([0.0f32], [0i32]);
-        let args = HostArgs::new().input("a", &self.logits).input("label", &data.labels).output("dz", &mut *dz3);
-        self.loss.run(args.output("loss", &mut loss).output("right", &mut right))?;
-
-        let args = HostArgs::new().input("x", &*h2).input("dz", &*dz3).output("dw", &mut p3.w.gradient);
-        self.wgrad[2].run(args.output("grad_bias", &mut p3.bias.gradient))?;
-        let args = HostArgs::new().input("dz", &*dz3).input("w", &p3.w.value).saved(reserve2);
-        self.dgrad[1].run(args.output("grad_acc", &mut *dz2).output("grad_bias", &mut p2.bias.gradient))?;
-        self.wgrad[1].run(HostArgs::new().input("x", &*h1).input("dz", &*dz2).output("dw", &mut p2.w.gradient))?;
-        let args = HostArgs::new().input("dz", &*dz2).input("w", &p2.w.value).saved(reserve1);
-        self.dgrad[0].run(args.output("grad_acc", &mut *dz1).output("grad_bias", &mut p1.bias.gradient))?;
-        self.wgrad[0].run(HostArgs::new().input("x", &data.points).input("dz", &*dz1).output("dw", &mut p1.w.gradient))?;
-        Ok(Score { loss: loss[0], accuracy: f64::from(right[0]) / data.labels.len() as f64 })
+    /// The loss and every gradient.
+    pub fn gradients(&mut self, data: &Spiral, parameters: &mut [Parameters; 3]) -> Result<Score> {
+        match &mut self.way {
+            Way::Floats(floats) => floats.gradients(data, parameters),
+            Way::EightBits(eight_bits) => eight_bits.gradients(data, parameters),
+        }
     }
 
     /// Gradients, and a step of the optimiser.
@@ -179,6 +164,58 @@ impl Trainer {
                 update.run(args.scalar("scale1", scale(0.9)).scalar("scale2", scale(0.99)).scalar("rate", rate))?;
             }
         }
+        Ok(score)
+    }
+}
+
+/// Softmax, loss, accuracy and the gradient of the logits: one launch.
+pub fn run_loss(loss: &Launch, logits: &[f32], data: &Spiral, dz: &mut [f32]) -> Result<Score> {
+    let (mut sum, mut right) = ([0.0f32], [0i32]);
+    let args = HostArgs::new().input("a", logits).input("label", &data.labels).output("dz", dz);
+    loss.run(args.output("loss", &mut sum).output("right", &mut right))?;
+    Ok(Score { loss: sum[0], accuracy: f64::from(right[0]) / data.labels.len() as f64 })
+}
+
+impl Floats {
+    fn new(machine: &Machine, layers: &Layers, rows: usize) -> Result<Floats> {
+        let [first, second, last] = &layers.0;
+        let step = |step| machine.step(step);
+        let wide = || vec![0.0; rows * HIDDEN];
+        Ok(Floats {
+            forward: [step(first.forward(rows))?, step(second.forward(rows))?, step(last.forward(rows))?],
+            loss: machine.pass(loss(rows)?, Shape::matrix(rows, CLASSES))?,
+            wgrad: [step(first.wgrad(rows)?)?, step(second.wgrad(rows)?)?, step(last.wgrad_with_bias(rows)?)?],
+            dgrad: [step(second.dgrad_into(first, rows)?)?, step(last.dgrad_into(second, rows)?)?],
+            reserves: [first.reserve(rows), second.reserve(rows), last.reserve(rows)],
+            hidden: [wide(), wide()],
+            logits: vec![0.0; rows * CLASSES],
+            dz: [wide(), wide(), vec![0.0; rows * CLASSES]],
+        })
+    }
+
+    /// The loss and every gradient: four launches for the loss, five after it.
+    fn gradients(&mut self, data: &Spiral, [p1, p2, p3]: &mut [Parameters; 3]) -> Result<Score> {
+        let [h1, h2] = &mut self.hidden;
+        let [reserve1, reserve2, reserve3] = &mut self.reserves;
+        let [dz1, dz2, dz3] = &mut self.dz;
+
+        let args = HostArgs::new().input("x", &data.points).input("w", &p1.w.value).input("bias", &p1.bias.value);
+        self.forward[0].run(args.output("y", &mut *h1).saving(reserve1))?;
+        let args = HostArgs::new().input("x", &*h1).input("w", &p2.w.value).input("bias", &p2.bias.value);
+        self.forward[1].run(args.output("y", &mut *h2).saving(reserve2))?;
+        let args = HostArgs::new().input("x", &*h2).input("w", &p3.w.value).input("bias", &p3.bias.value);
+        self.forward[2].run(args.output("y", &mut self.logits).saving(reserve3))?;
+
+        let score = run_loss(&self.loss, &self.logits, data, dz3)?;
+
+        let args = HostArgs::new().input("x", &*h2).input("dz", &*dz3).output("dw", &mut p3.w.gradient);
+        self.wgrad[2].run(args.output("grad_bias", &mut p3.bias.gradient))?;
+        let args = HostArgs::new().input("dz", &*dz3).input("w", &p3.w.value).saved(reserve2);
+        self.dgrad[1].run(args.output("grad_acc", &mut *dz2).output("grad_bias", &mut p2.bias.gradient))?;
+        self.wgrad[1].run(HostArgs::new().input("x", &*h1).input("dz", &*dz2).output("dw", &mut p2.w.gradient))?;
+        let args = HostArgs::new().input("dz", &*dz2).input("w", &p2.w.value).saved(reserve1);
+        self.dgrad[0].run(args.output("grad_acc", &mut *dz1).output("grad_bias", &mut p1.bias.gradient))?;
+        self.wgrad[0].run(HostArgs::new().input("x", &data.points).input("dz", &*dz1).output("dw", &mut p1.w.gradient))?;
         Ok(score)
     }
 }

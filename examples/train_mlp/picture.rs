@@ -25,7 +25,7 @@ pub fn plane() -> Vec<f32> {
 }
 
 /// Draws both panels; returns the file's path. `logits` are those of [`plane`].
-pub fn draw(logits: &[f32], data: &Spiral, losses: &[f32]) -> io::Result<PathBuf> {
+pub fn draw(name: &str, logits: &[f32], data: &Spiral, losses: &[f32]) -> io::Result<PathBuf> {
     let mut canvas = Canvas::new(2 * MARGIN + 2 * PANEL + GAP, PANEL + 2 * MARGIN);
     regions(&mut canvas, logits);
     points(&mut canvas, data);
@@ -33,7 +33,7 @@ pub fn draw(logits: &[f32], data: &Spiral, losses: &[f32]) -> io::Result<PathBuf
     for left in [MARGIN, MARGIN + PANEL + GAP] {
         canvas.outline([left as f64, MARGIN as f64], [PANEL as f64, PANEL as f64], 0.0, 1.5, INK, 0.9);
     }
-    canvas.save("train_mlp.png")
+    canvas.save(name)
 }
 
 /// Each class's colour by its probability, pale enough for points to stand out.

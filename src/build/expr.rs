@@ -71,6 +71,19 @@ impl Builder {
         self.handle(ids[foreign.id.index()])
     }
 
+    /// Adds the value of another graph's first sink, with expressions of this builder in place of what that graph loads.
+    /// `None` if it loads something else.
+    pub(crate) fn graft<'g>(&'g self, graph: &Graph, load: impl Fn(&str) -> Option<Expr<'g>>) -> Option<Expr<'g>> {
+        let mut ids: Vec<NodeId> = Vec::with_capacity(graph.len());
+        for (id, node) in graph.nodes() {
+            ids.push(match node {
+                Node::Load { name, .. } => load(name)?.id,
+                node => self.push(node.map_args(|a| ids[a.index()]), graph.built_at(id)).id,
+            });
+        }
+        Some(self.handle(ids[graph.sinks().first()?.value().index()]))
+    }
+
     /// The result of a closure, and the places where it used expressions of another builder.
     pub(super) fn build(build: impl FnOnce(&Builder)) -> (Graph, Vec<&'static Location<'static>>) {
         let builder = Builder::default();
@@ -365,6 +378,11 @@ impl<'g> Expr<'g> {
     /// The number in the listing of the epilogue under construction.
     pub fn id(self) -> NodeId {
         self.id
+    }
+
+    /// The type of the value.
+    pub(crate) fn value_type(self) -> ValueType {
+        self.builder.graph.borrow().value_type(self.id)
     }
 
     pub(super) fn apply(self, op: Op, rest: &[Expr<'g>], built_at: &'static Location<'static>) -> Expr<'g> {

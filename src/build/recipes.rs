@@ -357,6 +357,19 @@ pub fn cross_entropy(d: DType) -> Result<Epilogue, Diagnostics> {
     })
 }
 
+/// Quantisation by a given scale: D = accumulator / `d_scale`, an `f32` in memory, and the largest magnitude of the accumulator as
+/// `d_amax`, from which [`delayed_scale`] makes the scale of the next step. A format of eight bits saturates.
+///
+/// # Errors
+/// If the format holds conditions or is an integer of 32 bits.
+#[track_caller]
+pub fn quantize(d: DType) -> Result<Epilogue, Diagnostics> {
+    Epilogue::build_for_caller(file!(), |e| {
+        e.store("d", e.acc() / e.load("d_scale", DType::F32.pointer()), d);
+        e.reduce("d_amax", e.acc(), Monoid::AbsMax, DType::F32.pointer());
+    })
+}
+
 /// Dynamic quantisation: D = accumulator / scale, where the scale of a row is its largest absolute value over the format's
 /// largest number, or 1 if the row is 0. Stores the scales as the vector `row_scale` in `f32`, as [`scaled`] and
 /// [`scaled_mm`] read it.

@@ -6,10 +6,10 @@ use super::wrt::Wrt;
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::Axes;
-use crate::ir::graph::{Node, NodeId};
+use crate::ir::graph::{Graph, Node, NodeId};
 use crate::ir::monoid::Adjoint;
 use crate::ir::name::LONGEST;
-use crate::ir::{Operand, Order, Reduction, Sink, SinkKind};
+use crate::ir::{Op, Operand, Order, Reduction, Sink, SinkKind};
 use std::sync::Arc;
 
 /// The prefix of an argument's gradient.
@@ -48,6 +48,19 @@ pub(super) struct Output {
     pub operand: Operand,
     /// The gradient of an element, if the output is a reduction.
     adjoint: Option<Adjoint>,
+}
+
+impl Output {
+    /// The gradient of the value, if that of the stored element is `gradient`: the store rounds as a cast does.
+    fn rounded(&self, graph: &mut Graph, value: NodeId, gradient: NodeId) -> NodeId {
+        let cast = Op::cast(self.operand.dtype);
+        let is_cast = matches!(graph.node(value), Node::Apply { op, .. } if *op == cast);
+        if is_cast || !self.operand.dtype.is_eight_bits() {
+            return gradient;
+        }
+        let through = cast.row().gradients(graph, &[value], value, gradient);
+        through.and_then(|gradients| gradients.into_iter().next().flatten()).unwrap_or(gradient)
+    }
 }
 
 /// The outputs with gradients.
@@ -127,12 +140,17 @@ impl Outputs {
             (joint.of_user[output.value.index()], joint.graph.push(node, built_at))
         };
         let incoming = Node::Accumulator(self.through.operand.dtype.value_type());
-        let mut seeds = vec![seed(joint, &self.through, incoming)];
+        let (value, gradient) = seed(joint, &self.through, incoming);
+        let mut seeds = vec![(value, self.through.rounded(&mut joint.graph, value, gradient))];
         for output in &self.others {
             let operand = Operand { dtype: output.operand.dtype.of_gradients(), ..output.operand };
             let load = Node::load(upstream(&output.name), operand);
             let (value, gradient) = seed(joint, output, load);
-            seeds.push((value, output.adjoint.map_or(gradient, |adjoint| adjoint(&mut joint.graph, value, gradient))));
+            let gradient = match output.adjoint {
+                Some(adjoint) => adjoint(&mut joint.graph, value, gradient),
+                None => output.rounded(&mut joint.graph, value, gradient),
+            };
+            seeds.push((value, gradient));
         }
         seeds
     }

@@ -99,6 +99,20 @@ pub enum LinearError {
         /// The reason and the cure.
         why: &'static str,
     },
+    /// An output that cannot be stored in eight bits.
+    #[error("the step cannot store `{}` in eight bits: {why}", word(.name))]
+    Quantize {
+        /// The output.
+        name: String,
+        /// The reason and the cure.
+        why: &'static str,
+    },
+    /// A sum of dZ inside of a product that reads dZ in eight bits.
+    #[error(
+        "the product reads dZ in eight bits, whose sum is not that of dZ: take the bias gradient from `activation_grad` or \
+         `dgrad_into`, which sum dZ before they round it, and dW from `wgrad`"
+    )]
+    RoundedSum,
     /// A name that is not an output of the step.
     #[error("the step writes no `{}`; it writes {}", word(.name), .known.join(", "))]
     Output {

@@ -110,7 +110,7 @@ use crate::grad::{Pair, Reserve, Wrt};
 use crate::ir::axes::Axes;
 use crate::ir::{Operand, Order, Side};
 use crate::problem::{Layout, Shape};
-use trained::{DZ, Trained, same, stored};
+use trained::{DZ, DZ_SCALE, Formats, Trained, W_SCALE, X_SCALE, same, stored};
 
 /// A linear layer: Y = f(X W + b). See the [module](self).
 #[derive(Clone, Debug)]
@@ -180,6 +180,43 @@ impl Linear {
         Linear { trained: Trained { gradients: Some(dtype), ..self.trained }, ..self }
     }
 
+    /// The layer with operands of eight bits, as Transformer Engine's HYBRID: X and W in `E4M3`, dZ in `E5M2`. Products read
+    /// numbers over scales, each an `f32` in memory: `x_scale`, `w_scale` and `dz_scale`, which multiply what a step computes.
+    /// Y, dX, dW, the reserve and the arguments of f keep the format of the layer.
+    ///
+    /// | tensor | who stores it in eight bits |
+    /// | --- | --- |
+    /// | X | [`quantize`](Step::quantize)`("y", E4M3)` on the forward step of the layer before, over `y_scale` |
+    /// | W | a pass with [`recipes::quantize`](crate::build::recipes::quantize) after each step of the optimiser |
+    /// | dZ | [`activation_grad`](Linear::activation_grad) and the next layer's [`dgrad_into`](Linear::dgrad_into), over `grad_acc_scale` |
+    ///
+    /// Each of them also computes the largest magnitude (`y_amax`, `d_amax`, `grad_acc_amax`), from which
+    /// [`recipes::delayed_scale`](crate::build::recipes::delayed_scale) makes the scales of later steps. Sums over K are
+    /// [promoted](crate::Gemm::fast_accumulation), and gradients of biases are sums of numbers that were not rounded to eight
+    /// bits. So [`wgrad_with_bias`](Linear::wgrad_with_bias), which reads rounded ones, is refused.
+    ///
+    /// ```
+    /// # use postlude::layer::Linear;
+    /// # use postlude::prelude::*;
+    /// use postlude::float8::F8E4M3;
+    /// let layer = Linear::new(F32, [2, 1], |_, z| z.relu())?.fp8()?;
+    /// let [x, w] = [[1.0f32, 2.0], [3.0, 0.5]].map(|v| v.map(F8E4M3::from_f32));
+    /// let (bias, mut y, mut reserve) = ([1.0f32], [0.0f32], layer.reserve(1));
+    /// let args = HostArgs::new().input("x", &x).input("w", &w).input("bias", &bias).output("y", &mut y);
+    /// let args = args.input("x_scale", &[2.0f32]).input("w_scale", &[0.5f32]);
+    /// layer.forward(1).reference(args.saving(&mut reserve))?;
+    /// assert_eq!(y, [5.0]); // (1 * 2) (3 * 0.5) + (2 * 2) (0.5 * 0.5) + 1
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the layer's format is not `f32`, `f16` or `bf16`, or f has an argument with the name of a scale.
+    #[doc(alias = "HYBRID")]
+    #[doc(alias = "fp8_autocast")]
+    pub fn fp8(self) -> Result<Linear, LinearError> {
+        Ok(Linear { trained: self.trained.hybrid()?, ..self })
+    }
+
     /// K and N.
     pub fn extents(&self) -> [usize; 2] {
         [self.inputs, self.outputs]
@@ -202,7 +239,7 @@ impl Linear {
 
     /// Y = f(X W + b), and the values that its derivative needs.
     pub fn forward(&self, rows: usize) -> Step {
-        self.product(self.trained.pair.forward(), rows).saves(self.trained.saved())
+        self.product(&self.trained.forward, rows).saves(self.trained.saved())
     }
 
     /// Y = f(X W + b), without saved values.
@@ -211,7 +248,8 @@ impl Linear {
     }
 
     fn product(&self, epilogue: &Epilogue, rows: usize) -> Step {
-        let gemm = Gemm::new(self.trained.dtype, Layout::of(self.x, self.w), epilogue);
+        let Formats { x, w, .. } = self.trained.formats;
+        let gemm = Gemm::mixed(x, w, Layout::of(self.x, self.w), epilogue);
         Step::new(gemm, self.shape(rows), Names::new("x", Some("w")))
     }
 
@@ -229,9 +267,10 @@ impl Linear {
     /// # Errors
     /// If dW cannot have the format that [`gradients`](Linear::gradients) asks for.
     pub fn wgrad(&self, rows: usize) -> Result<Step, LinearError> {
-        let dtype = self.trained.dtype;
-        let dw = self.trained.filters(Operand { dtype, axes: Axes::MNL, order: self.w })?;
-        let gemm = Gemm::new(dtype, Layout::of(self.x.transposed(), self.trained.dz.order), &stored("dw", dw)?);
+        let Formats { x, dz, .. } = self.trained.formats;
+        let dw = self.trained.filters(Operand { dtype: self.trained.dtype, axes: Axes::MNL, order: self.w })?;
+        let epilogue = self.trained.behind(&stored("dw", dw)?, [X_SCALE, DZ_SCALE])?;
+        let gemm = Gemm::mixed(x, dz, Layout::of(self.x.transposed(), self.trained.dz.order), &epilogue);
         let shape = Shape::new(self.inputs, self.outputs, rows).batched(self.entries);
         Ok(Step::new(gemm, shape, Names::new("x", Some("dz"))))
     }
@@ -246,9 +285,12 @@ impl Linear {
     /// if it accumulates.
     ///
     /// # Errors
-    /// If no gradient of a vector is the sum of dZ: the epilogue adds no bias to the product, or its gradient was not
+    /// If dZ has [eight bits](Linear::fp8). If no gradient of a vector is the sum of dZ: the epilogue adds no bias to the product, or its gradient was not
     /// requested. If a gradient cannot have the format that [`gradients`](Linear::gradients) requests.
     pub fn wgrad_with_bias(&self, rows: usize) -> Result<Step, LinearError> {
+        if self.trained.is_scaled() {
+            return Err(LinearError::RoundedSum);
+        }
         let sums = rewrite::sums_of(&self.trained.derivative()?, DZ);
         if sums.is_empty() {
             return Err(LinearError::NoBias);
@@ -264,7 +306,7 @@ impl Linear {
     /// Never for a format that a layer can have.
     pub fn dgrad(&self, rows: usize) -> Result<Step, LinearError> {
         let dx = Operand { dtype: self.trained.dtype, axes: Axes::MNL, order: self.x };
-        Ok(self.dgrad_with(&stored("dx", dx)?, rows))
+        self.dgrad_with(&stored("dx", dx)?, rows)
     }
 
     /// dZ_prev = (dZ W^T) f_prev'(Z_prev): the gradient of the argument of the previous layer's activation f_prev, if X
@@ -280,13 +322,15 @@ impl Linear {
         if previous.trained.y.order != self.x {
             return Err(LinearError::Order { makes: previous.trained.y.order, takes: self.x });
         }
-        Ok(self.dgrad_with(&previous.trained.derivative()?, rows))
+        self.dgrad_with(&previous.trained.derivative()?, rows)
     }
 
-    fn dgrad_with(&self, epilogue: &Epilogue, rows: usize) -> Step {
-        let gemm = Gemm::new(self.trained.dtype, Layout::of(self.trained.dz.order, self.w.transposed()), epilogue);
+    fn dgrad_with(&self, epilogue: &Epilogue, rows: usize) -> Result<Step, LinearError> {
+        let Formats { w, dz, .. } = self.trained.formats;
+        let epilogue = self.trained.behind(epilogue, [DZ_SCALE, W_SCALE])?;
+        let gemm = Gemm::mixed(dz, w, Layout::of(self.trained.dz.order, self.w.transposed()), &epilogue);
         let shape = Shape::new(rows, self.inputs, self.outputs).batched(self.entries);
-        Step::new(gemm, shape, Names::new("dz", Some("w")))
+        Ok(Step::new(gemm, shape, Names::new("dz", Some("w"))))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Derived epilogues: with other output formats, with accumulating outputs, with an added matrix.
+//! Derived epilogues: with other output formats, with accumulating or quantised outputs, behind another product.
 
 use super::error::LinearError;
 use crate::build::Epilogue;
@@ -6,7 +6,7 @@ use crate::check::Role;
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::{L, M, N};
 use crate::ir::graph::{Graph, Node, NodeId, Side};
-use crate::ir::{Op, Operand, Reduction, Sink, SinkKind};
+use crate::ir::{Monoid, Op, Operand, Reduce, Reduction, Sink, SinkKind};
 
 /// The same epilogue with other formats for the sinks that `format` names.
 pub(super) fn formats(epilogue: &Epilogue, format: impl Fn(&str) -> Option<DType>) -> Result<Epilogue, LinearError> {
@@ -57,17 +57,70 @@ pub(super) fn plus(epilogue: &Epilogue, name: &str, operand: Operand) -> Result<
     if !epilogue.graph().nodes().any(|(_, node)| matches!(node, Node::Accumulator(_))) {
         return Err(LinearError::NoProduct { name: name.into() });
     }
+    behind_product(epilogue, |graph, accumulator| {
+        let matrix = graph.push(Node::load(name, operand), None);
+        graph.apply(Op::Add, &[accumulator, matrix])
+    })
+}
+
+/// The same epilogue over its accumulator times scales, numbers in memory.
+pub(super) fn scaled(epilogue: &Epilogue, scales: [&str; 2]) -> Result<Epilogue, LinearError> {
+    behind_product(epilogue, |graph, accumulator| {
+        let [first, second] = scales.map(|name| graph.push(Node::load(name, DType::F32.pointer()), None));
+        let both = graph.apply(Op::Mul, &[first, second]);
+        graph.apply(Op::Mul, &[accumulator, both])
+    })
+}
+
+/// The same epilogue over something else than its accumulator, made from it.
+fn behind_product(epilogue: &Epilogue, change: impl Fn(&mut Graph, NodeId) -> NodeId) -> Result<Epilogue, LinearError> {
     let (mut graph, ids) = copy(epilogue, |graph, node| {
         let accumulator = matches!(node, Node::Accumulator(_));
         let id = graph.push(node, None);
-        if !accumulator {
-            return id;
-        }
-        let matrix = graph.push(Node::load(name, operand), None);
-        graph.apply(Op::Add, &[id, matrix])
+        if accumulator { change(graph, id) } else { id }
     });
     for sink in epilogue.graph().sinks() {
         graph.sink(sink.map(|value| ids[value.index()]), None);
+    }
+    Ok(Epilogue::from_graph(graph)?)
+}
+
+/// The same epilogue, which divides the matrix that it stores under a name by a scale, `NAME_scale`, stores it in eight bits, and
+/// reduces the largest magnitude of what it divides into `NAME_amax`.
+pub(super) fn quantized(epilogue: &Epilogue, name: &str, dtype: DType) -> Result<Epilogue, LinearError> {
+    let sinks = epilogue.graph().sinks();
+    let refused = |why| Err(LinearError::Quantize { name: name.into(), why });
+    let operand = match sinks.iter().find(|sink| *sink.name == *name).map(|sink| sink.kind) {
+        None => {
+            let known = sinks.iter().map(|sink| sink.name.to_string()).collect();
+            return Err(LinearError::Output { name: name.into(), known });
+        }
+        Some(SinkKind::Store(operand)) if operand.axes.is_matrix() && operand.dtype.value_type() == ValueType::F32 => operand,
+        Some(_) => return refused("it is not a matrix of f32, f16 or bf16"),
+    };
+    if !dtype.is_eight_bits() {
+        return refused("the format has no eight bits: take `E4M3`, `E5M2`, `I8` or `U8`");
+    }
+    if matches!(epilogue.checked().argument(name), Some((_, a)) if matches!(a.role, Role::Update(_))) {
+        return refused("the epilogue adds to it in place: quantise what it comes to in a pass of its own");
+    }
+    let [scale_name, amax] = ["scale", "amax"].map(|what| format!("{name}_{what}"));
+    if let Some(taken) = [&scale_name, &amax].into_iter().find(|name| epilogue.checked().argument(name).is_some()) {
+        return Err(LinearError::Taken { name: taken.clone() });
+    }
+    let (mut graph, ids) = copy(epilogue, |graph, node| graph.push(node, None));
+    let scale = graph.push(Node::load(scale_name.as_str(), DType::F32.pointer()), None);
+    for sink in sinks {
+        let sink = sink.map(|value| ids[value.index()]);
+        if *sink.name != *name {
+            graph.sink(sink, None);
+            continue;
+        }
+        let largest = Reduce::from(Monoid::AbsMax).to(DType::F32.pointer());
+        graph.sink(Sink::new(amax.as_str(), sink.value(), largest), None);
+        let kind = SinkKind::Store(Operand { dtype, ..operand });
+        let quotient = graph.apply(Op::Div, &[sink.value(), scale]);
+        graph.sink(Sink { kind, ..sink.map(|_| quotient) }, None);
     }
     Ok(Epilogue::from_graph(graph)?)
 }

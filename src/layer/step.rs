@@ -4,6 +4,7 @@ use super::error::LinearError;
 use super::rewrite;
 use crate::args::{Args, ArgumentErrors, ArgumentFault, HostArgs};
 use crate::compat::paddle::{Strides, arranged};
+use crate::dtype::DType;
 use crate::error::Error;
 use crate::gemm::{Gemm, RanOn};
 use crate::ir::Operand;
@@ -124,6 +125,27 @@ impl Step {
             let why = "the derivative follows from it: add in a separate step, or add to the product with `plus`";
             return Err(LinearError::Accumulate { name: name.to_string(), why });
         }
+        Ok(Step { gemm: self.gemm.with_epilogue(&epilogue), ..self })
+    }
+
+    /// The same step, which stores the matrix `output` in eight bits, for a layer that [reads such](super::Linear::fp8): each
+    /// element over `NAME_scale`, an `f32` in memory, rounded to the format and saturated. The largest magnitude before the
+    /// division is an output as well, `NAME_amax`, from which
+    /// [`recipes::delayed_scale`](crate::build::recipes::delayed_scale) makes the scale of later steps.
+    ///
+    /// Gradients pass such an output as if it were not rounded. A scale keeps the range free of saturation; where it does not,
+    /// the gradient of a saturated element is not 0. An epilogue that stores eight bits by itself has that zero: see
+    /// [`grad`](crate::grad#derivatives).
+    ///
+    /// # Errors
+    /// If there is no such output, it is not a matrix of `f32`, `f16` or `bf16`, it is updated in place, the derivative follows
+    /// from it, the format has no eight bits, or a name is taken.
+    pub fn quantize(self, output: &str, dtype: DType) -> Result<Step, LinearError> {
+        if self.saves.iter().any(|name| **name == *output) {
+            let why = "the derivative follows from it: do not keep it, or quantise it in a pass of its own";
+            return Err(LinearError::Quantize { name: output.into(), why });
+        }
+        let epilogue = rewrite::quantized(self.gemm.epilogue(), output, dtype)?;
         Ok(Step { gemm: self.gemm.with_epilogue(&epilogue), ..self })
     }
 

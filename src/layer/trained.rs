@@ -14,12 +14,38 @@ use std::sync::Arc;
 /// The accumulator's gradient, dZ, among the outputs of a pair's backward epilogue.
 pub(super) const DZ: &str = "grad_acc";
 
+/// The scales of operands of eight bits: numbers in memory, which multiply.
+pub(super) const X_SCALE: &str = "x_scale";
+pub(super) const W_SCALE: &str = "w_scale";
+pub(super) const DZ_SCALE: &str = "dz_scale";
+
+/// The formats of the matrices that a layer multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Formats {
+    pub x: DType,
+    pub w: DType,
+    pub dz: DType,
+}
+
+impl Formats {
+    /// Transformer Engine's HYBRID: gradients need range more than bits.
+    pub const HYBRID: Formats = Formats { x: DType::E4M3, w: DType::E4M3, dz: DType::E5M2 };
+
+    fn all(dtype: DType) -> Formats {
+        Formats { x: dtype, w: dtype, dz: dtype }
+    }
+}
+
 /// An epilogue, its derivative, and the formats of a layer.
 #[derive(Clone, Debug)]
 pub(super) struct Trained {
+    /// The format of results of products: Y, dX, and dW unless another is asked for.
     pub dtype: DType,
+    pub formats: Formats,
     pub gradients: Option<DType>,
     pub epilogue: Epilogue,
+    /// The pair's forward epilogue, behind a product of the layer's operands.
+    pub forward: Epilogue,
     pub pair: Pair,
     /// The orders of Y and dZ.
     pub y: Operand,
@@ -55,7 +81,32 @@ impl Trained {
                 cure: "say `.format(\"acc\", ..)` to `Wrt`",
             });
         }
-        Ok(Trained { dtype, gradients: None, epilogue: epilogue.clone(), pair, y, dz })
+        let (epilogue, forward, formats) = (epilogue.clone(), pair.forward().clone(), Formats::all(dtype));
+        Ok(Trained { dtype, formats, gradients: None, epilogue, forward, pair, y, dz })
+    }
+
+    /// The same with operands of eight bits.
+    pub fn hybrid(self) -> Result<Trained, LinearError> {
+        let taken = |name: &&str| self.epilogue.checked().argument(name).is_some();
+        if let Some(name) = [X_SCALE, W_SCALE, DZ_SCALE].iter().find(|name| taken(name)) {
+            return Err(LinearError::Taken { name: (*name).into() });
+        }
+        if !matches!(self.dtype, DType::F32 | DType::F16 | DType::BF16) {
+            return Err(LinearError::Operands(self.dtype));
+        }
+        let scales = [X_SCALE, W_SCALE];
+        let [epilogue, forward] = [rewrite::scaled(&self.epilogue, scales)?, rewrite::scaled(&self.forward, scales)?];
+        Ok(Trained { formats: Formats::HYBRID, epilogue, forward, ..self })
+    }
+
+    /// Whether operands are numbers over scales.
+    pub fn is_scaled(&self) -> bool {
+        self.formats != Formats::all(self.dtype)
+    }
+
+    /// An epilogue behind a product of two of the layer's matrices.
+    pub fn behind(&self, epilogue: &Epilogue, scales: [&str; 2]) -> Result<Epilogue, LinearError> {
+        if self.is_scaled() { rewrite::scaled(epilogue, scales) } else { Ok(epilogue.clone()) }
     }
 
     /// The names of the values that the forward step saves.
@@ -70,13 +121,16 @@ impl Trained {
 
     /// The pass that takes dY to dZ.
     pub fn activation_grad(&self) -> Result<Gemm, LinearError> {
-        Ok(Gemm::pointwise(self.y.dtype, self.y.order, &self.derivative()?))
+        Ok(Gemm::pointwise(self.y.dtype.of_gradients(), self.y.order, &self.derivative()?))
     }
 
     /// The backward epilogue, with gradients of arguments in the requested format.
     pub fn derivative(&self) -> Result<Epilogue, LinearError> {
-        let Some(dtype) = self.gradient_format()? else { return Ok(self.pair.backward().clone()) };
-        rewrite::formats(self.pair.backward(), |name| (name != DZ).then_some(dtype))
+        let mut epilogue = self.pair.backward().clone();
+        if let Some(dtype) = self.gradient_format()? {
+            epilogue = rewrite::formats(&epilogue, |name| (name != DZ).then_some(dtype))?;
+        }
+        if self.is_scaled() { rewrite::quantized(&epilogue, DZ, self.formats.dz) } else { Ok(epilogue) }
     }
 
     /// The requested format, if a gradient can have it.
@@ -94,7 +148,8 @@ impl Trained {
 
     /// Whether the layer before makes what this one reads.
     pub fn follows(&self, previous: &Trained) -> Result<(), LinearError> {
-        if previous.y.dtype == self.dtype {
+        // A step stores Y in eight bits whatever its format is.
+        if previous.y.dtype == self.dtype || self.is_scaled() {
             return Ok(());
         }
         let what = format!("`{}` of the layer before", previous.pair.through());

@@ -202,7 +202,7 @@ fn comes_later(graph: &Graph, edge: EdgeId, node: NodeId) -> bool {
 }
 
 /// Computes small tensors of extents, so that shapes that a network computes are known.
-fn propagate(node: &Node, types: &mut [Option<Type>], values: &mut [Option<Tensor>]) {
+pub(super) fn propagate(node: &Node, types: &mut [Option<Type>], values: &mut [Option<Tensor>]) {
     let small = |edge: &EdgeId| {
         let shape = types[edge.index()].as_ref().and_then(Type::shape);
         shape.is_some_and(|shape| shape.iter().try_fold(1usize, |a, b| a.checked_mul(*b)).is_some_and(|n| n <= SMALL))
@@ -223,7 +223,7 @@ fn propagate(node: &Node, types: &mut [Option<Type>], values: &mut [Option<Tenso
         let shapes_follow = node.inputs.iter().any(Option::is_some) || node.operator_name() == "Constant";
         // Windows may be long where tensors are short, and a program's operators are its own.
         let short = !matches!(node.kind(), Kind::Pooling(_) | Kind::Anchor(_) | Kind::Normalisation(_));
-        let row = matches!(node.operator, super::graph::Applied::Row(_)) && short;
+        let row = !matches!(node.operator, super::graph::Applied::Custom(_)) && short;
         match inputs {
             Some(inputs) if row && shapes_follow && node.outputs.iter().all(small) => node.evaluate(&inputs).ok(),
             _ => None,

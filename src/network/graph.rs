@@ -1,11 +1,12 @@
 //! The graph of a network as it is written: nodes, edges, inputs, outputs. [`Network`](super::Network) is a checked one.
 
 use super::attribute::Attributes;
-use super::custom::CustomOperator;
+use super::custom::{CustomOperator, Operators};
 use super::fault::Fault;
-use super::operator::{Call, Kind, Operator, Pointwise, Site};
+use super::operator::{Call, Derivative, Kind, Operands, Operator, Pointwise, Site};
 use super::tensor::Tensor;
 use super::types::Type;
+use crate::build::Expr;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -66,6 +67,74 @@ pub enum Applied {
     Row(&'static Operator),
     /// An operator of the program.
     Custom(Arc<CustomOperator>),
+    /// The derivative of a pointwise operator.
+    Derivative(Arc<Derivative>),
+}
+
+/// The expression of a gradient, from an operator's inputs and the gradient of its output.
+pub(crate) type GradientBody<'a> = Box<dyn for<'g> Fn(&Operands<'g, '_>, Expr<'g>) -> Expr<'g> + 'a>;
+
+impl Applied {
+    /// The operator of that name: a row of the table, one of the program's, or a derivative of either.
+    pub(crate) fn named(name: &str, operators: &Operators) -> Option<Applied> {
+        let row = Operator::named(name).map(Applied::Row);
+        let own = || operators.get(name).cloned().map(Applied::Custom);
+        row.or_else(own).or_else(|| {
+            let (of, input) = Derivative::parsed(name)?;
+            Some(Applied::Derivative(Derivative::new(&Applied::named(of, operators)?, input)))
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Applied::Row(row) => row.name,
+            Applied::Custom(custom) => custom.name(),
+            Applied::Derivative(derivative) => derivative.name(),
+        }
+    }
+
+    /// What fusion may do with it.
+    pub fn kind(&self) -> Kind<'_> {
+        match (self, self.expression()) {
+            (Applied::Row(row), _) => row.kind,
+            (_, Some(pointwise)) => Kind::Pointwise(pointwise),
+            (_, None) => Kind::Opaque,
+        }
+    }
+
+    /// Its expression, if it is pointwise.
+    pub fn expression(&self) -> Option<Pointwise<'_>> {
+        match self {
+            Applied::Row(row) => row.expression(),
+            Applied::Custom(custom) => custom.expression(),
+            Applied::Derivative(derivative) => derivative.expression(),
+        }
+    }
+
+    /// The expression of the gradient of an input, if the program gave one.
+    pub(crate) fn gradient_body(&self, input: usize) -> Option<GradientBody<'_>> {
+        if let Applied::Custom(custom) = self { custom.gradient_body(input) } else { None }
+    }
+
+    /// How many inputs it takes, at least and at most.
+    pub(crate) fn arity(&self) -> (usize, usize) {
+        match self {
+            Applied::Row(row) => row.inputs,
+            Applied::Custom(custom) => (custom.arity(), custom.arity()),
+            Applied::Derivative(derivative) => derivative.arity(),
+        }
+    }
+
+    /// Whether it takes such attributes: every fault.
+    pub(crate) fn admits_attributes(&self, attributes: &Attributes) -> Vec<Fault> {
+        match self {
+            Applied::Row(row) => row.admits_attributes(attributes),
+            // A program's own operator may read any.
+            Applied::Custom(_) => Vec::new(),
+            Applied::Derivative(derivative) => derivative.of().admits_attributes(attributes),
+        }
+    }
 }
 
 /// An operator applied to tensors.
@@ -96,23 +165,17 @@ impl PartialEq for Node {
 impl Node {
     /// The operator's name.
     pub fn operator_name(&self) -> &str {
-        match &self.operator {
-            Applied::Row(row) => row.name,
-            Applied::Custom(custom) => custom.name(),
-        }
+        self.operator.name()
     }
 
     /// What fusion may do with it.
-    pub fn kind(&self) -> Kind {
-        match &self.operator {
-            Applied::Row(row) => row.kind,
-            Applied::Custom(_) => Kind::Opaque,
-        }
+    pub fn kind(&self) -> Kind<'_> {
+        self.operator.kind()
     }
 
-    /// The row's expression, if it is pointwise.
-    pub fn expression(&self) -> Option<&Pointwise> {
-        if let Applied::Row(row) = &self.operator { row.expression() } else { None }
+    /// Its expression, if it is pointwise.
+    pub fn expression(&self) -> Option<Pointwise<'_>> {
+        self.operator.expression()
     }
 
     /// Every way in which inputs, outputs and attributes are not the operator's.
@@ -120,6 +183,10 @@ impl Node {
         let (least, mut faults) = match &self.operator {
             Applied::Row(row) => (row.inputs.0, row.admits(self.inputs.len(), self.outputs.len(), &self.attributes)),
             Applied::Custom(custom) => (custom.arity(), custom.admits(self.inputs.len(), self.outputs.len())),
+            Applied::Derivative(derivative) => {
+                let given: Vec<bool> = self.inputs.iter().map(Option::is_some).collect();
+                (0, derivative.admits(&given, self.outputs.len(), &self.attributes))
+            }
         };
         if faults.is_empty() && self.inputs.iter().take(least).any(Option::is_none) {
             faults.push(Fault::Shape(format!("{} needs its first {least} inputs", self.operator_name())));
@@ -129,23 +196,25 @@ impl Node {
 
     /// The types of its outputs.
     pub(crate) fn types(&self, inputs: &[Option<&Type>], constants: &[Option<&Tensor>]) -> Result<Vec<Type>, Fault> {
-        match &self.operator {
-            Applied::Row(row) => {
-                let outputs = self.outputs.len();
-                row.types(&Site { name: row.name, attributes: &self.attributes, inputs, constants, outputs })
-            }
-            Applied::Custom(custom) => custom.types(inputs),
+        let (name, attributes, outputs) = (self.operator_name(), &self.attributes, self.outputs.len());
+        let site = Site { name, attributes, inputs, constants, outputs };
+        match (&self.operator, self.expression()) {
+            (Applied::Row(row), _) => row.types(&site),
+            (_, Some(pointwise)) => pointwise.types(&site),
+            (Applied::Custom(custom), None) => custom.types(inputs),
+            (Applied::Derivative(_), None) => Err(Fault::Unsupported(format!("{name}, whose operator is no expression,"))),
         }
     }
 
     /// Its outputs on the CPU.
     pub(crate) fn evaluate(&self, inputs: &[Option<&Tensor>]) -> Result<Vec<Tensor>, Fault> {
-        match &self.operator {
-            Applied::Row(row) => {
-                let outputs = self.outputs.len();
-                row.evaluate(&Call { name: row.name, attributes: &self.attributes, inputs, outputs })
-            }
-            Applied::Custom(custom) => custom.evaluate(inputs),
+        let (name, attributes, outputs) = (self.operator_name(), &self.attributes, self.outputs.len());
+        let call = Call { name, attributes, inputs, outputs };
+        match (&self.operator, self.expression()) {
+            (Applied::Row(row), _) => row.evaluate(&call),
+            (_, Some(pointwise)) => pointwise.evaluate(&call),
+            (Applied::Custom(custom), None) => custom.evaluate(inputs),
+            (Applied::Derivative(_), None) => Err(Fault::Unsupported(format!("{name}, whose operator is no expression,"))),
         }
     }
 }

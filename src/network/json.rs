@@ -244,9 +244,7 @@ impl Network {
             }
         }
         for (index, form) in document.nodes.into_iter().enumerate() {
-            let operator = Operator::named(&form.operator).map(Applied::Row);
-            let operator = operator.or_else(|| operators.get(&form.operator).cloned().map(Applied::Custom));
-            let operator = operator.ok_or_else(|| NetworkReadError::Operator {
+            let operator = Applied::named(&form.operator, operators).ok_or_else(|| NetworkReadError::Operator {
                 node: form.name.clone(),
                 near: meant(&form.operator, Operator::all().map(|row| row.name)),
                 operator: form.operator.clone(),

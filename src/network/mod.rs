@@ -22,6 +22,13 @@
 //! ONNX at opset 17 and later. A pointwise operator is one expression of the epilogue language, from which its typing,
 //! its meaning on the CPU and its fusion follow. Others have a meaning of their own.
 //!
+//! A program's own operator is such an expression, or two closures over tensors ([`CustomOperator`]).
+//!
+//! # Training
+//!
+//! [`Network::backward`] gives the network that computes a loss and its gradients with respect to named inputs. It is a network
+//! like any other: it fuses, and runs where the others do.
+//!
 //! # Types
 //!
 //! An edge has a [`Format`] and extents. An extent is a number, a symbol such as `"batch"` that [`Network::bind`]
@@ -61,6 +68,7 @@ mod execute;
 mod fault;
 mod format;
 pub mod fuse;
+mod grad;
 mod graph;
 pub mod json;
 mod meaning;
@@ -83,6 +91,7 @@ pub use device::{NetworkPlan, NetworkPlanError, UnservedNode};
 pub use execute::RunError;
 pub use fault::Fault;
 pub use format::Format;
+pub use grad::BackwardError;
 pub use graph::{Applied, Edge, EdgeId, Graph, Node, NodeId, Source};
 pub use network::Network;
 pub use operator::Operator;

@@ -14,6 +14,7 @@ mod softcap;
 mod arms;
 mod borders;
 mod differences;
+mod eight_bits;
 mod kinks;
 mod network;
 mod problem;

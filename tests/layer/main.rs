@@ -4,6 +4,7 @@
 mod chain;
 mod conv2d;
 mod differences;
+mod eight_bits;
 mod matrix;
 mod paddle;
 mod refusals;

@@ -133,6 +133,21 @@ fn what_no_kernel_serves_is_named() {
 }
 
 #[test]
+fn a_slice_backwards_is_no_copy_forwards() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (2, 5));
+        let turned =
+            g.apply("Slice", &[x, g.indices(&[-1]), g.indices(&[-100]), g.indices(&[1]), g.indices(&[-1])], Attributes::new());
+        g.output("y", turned);
+        g.output("power", x.apply("Pow", &[g.indices(&[2])], Attributes::new()));
+    })
+    .unwrap();
+    let unserved: Vec<String> = network.fuse().unwrap().unserved().map(|(node, _)| node.operator_name().to_owned()).collect();
+    assert_eq!(unserved, ["Slice"]);
+    agrees(&network, &[("x", tensor(F32, &[2, 5], 1))], 1e-6);
+}
+
+#[test]
 fn extents_have_to_be_bound() {
     let network = Network::build(|g| {
         let x = g.input("x", F32, ("batch", 2));

@@ -20,9 +20,22 @@ fn sample() -> Network {
     .unwrap()
 }
 
+/// A network with gradients of many kinds.
+fn trained() -> Network {
+    let network = Network::build(|g| {
+        let (x, w, b) = (g.input("x", F32, (2, 2, 4, 4)), g.input("w", F32, (3, 2, 3, 3)), g.input("b", F32, (3,)));
+        let place = Attributes::new().with("kernel_shape", vec![2, 2]);
+        let y = g.apply("MaxPool", &[g.apply("Conv", &[x, w, b], Attributes::new()).tanh()], place).reshape(&[2, 3]);
+        let power = g.apply("Pow", &[y * y + y.exp(), g.indices(&[3])], Attributes::new());
+        let class = g.constant("class", Tensor::indices(&[2, 0]));
+        g.output("loss", g.apply("SoftmaxCrossEntropyLoss", &[power.softmax(-1), class], Attributes::new()));
+    });
+    network.unwrap().backward("loss", &["x", "w", "b"]).unwrap()
+}
+
 #[test]
 fn networks_survive() {
-    for network in [sample(), encoder(F32, 1, 4, 2, 4)] {
+    for network in [sample(), trained(), encoder(F32, 1, 4, 2, 4)] {
         let json = network.to_json();
         let read = Network::from_json(&json, &Operators::new()).unwrap();
         assert_eq!(read, network);
@@ -64,12 +77,36 @@ fn place(mut value: &mut Value, path: Vec<Index>) -> &mut Value {
     value
 }
 
+const NAMES: &[&str] = &[
+    "f32",
+    "i64",
+    "Relu",
+    "Reshape",
+    "Concat",
+    "",
+    "00",
+    "x",
+    "Tanh'0",
+    "Pow'1",
+    "Clip'2",
+    "Where'1",
+    "Sum'3",
+    "Mul'0'1",
+    "Cast'0",
+    "BatchNormalization'4",
+    "QuantizeLinear'0",
+    "ConvFilterGradient",
+    "ConvImageGradient",
+    "MaxPoolGradient",
+    "ReduceSum",
+];
+
 fn json_value() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Null),
         any::<i64>().prop_map(Value::from),
         (-3i64..20).prop_map(Value::from),
-        prop::sample::select(&["f32", "i64", "Relu", "Reshape", "Concat", "", "00", "x"][..]).prop_map(Value::from),
+        prop::sample::select(NAMES).prop_map(Value::from),
         prop::collection::vec((0i64..6).prop_map(Value::from), 0..4).prop_map(Value::from),
     ]
 }
@@ -81,8 +118,10 @@ proptest! {
     #[test]
     fn json_of_networks_with_other_values_in_it(
         edits in prop::collection::vec((prop::collection::vec(any::<Index>(), 1..6), json_value()), 0..4),
+        with_gradients in any::<bool>(),
     ) {
-        let mut document: Value = serde_json::from_str(&sample().to_json()).unwrap();
+        let whole = if with_gradients { trained() } else { sample() };
+        let mut document: Value = serde_json::from_str(&whole.to_json()).unwrap();
         for (path, new) in edits {
             *place(&mut document, path) = new;
         }
@@ -92,6 +131,12 @@ proptest! {
                 let bound = network.bind(&network.symbols().iter().map(|symbol| (&**symbol, 2)).collect::<Vec<_>>());
                 if let Ok(bound) = bound {
                     let _ = bound.fuse().map(|fused| fused.explain());
+                    let names = |all: Vec<&str>| all.into_iter().map(str::to_owned).collect::<Vec<_>>();
+                    let outputs = names(bound.outputs().map(|(name, _)| name).collect());
+                    let inputs = names(bound.inputs().map(|(name, _)| name).collect());
+                    for (output, input) in outputs.iter().zip(&inputs) {
+                        let _ = bound.backward_through(&[output], &[input]).map(|backward| backward.fuse().map(|fused| fused.explain()));
+                    }
                 }
             }
             Err(error) => prop_assert!(!error.to_string().is_empty() && error.to_string().len() < 100_000),

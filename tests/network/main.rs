@@ -1,7 +1,9 @@
 //! Networks: building and its errors, passes, fusion against node by node.
 
 mod build;
+mod custom;
 mod fused;
+mod gradients;
 mod graphs;
 mod images;
 mod json;
@@ -9,3 +11,4 @@ mod json;
 #[path = "../../examples/support/networks.rs"]
 mod networks;
 mod passes;
+mod training;

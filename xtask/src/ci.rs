@@ -39,7 +39,7 @@ const STEPS: [Step; 14] = [
     Step::new("wheel", "the wheel in an empty environment of Python", adapters::wheel),
     Step { named: true, ..Step::new("candle", "candle's adapter, on the CPU", adapters::candle) },
     Step::new("compilers", "some kernels through other releases of NVRTC", some_kernels),
-    Step { named: true, ..Step::new("all-kernels", "all kernels through other releases of NVRTC", all_kernels) },
+    Step { named: true, ..Step::new("all-kernels", "all kernels through every release of NVRTC", all_kernels) },
     Step::new("bare", "tests without compiler and driver", |project| {
         cargo(project, &["test", "--quiet", "--package", "postlude", "--no-default-features"])
     }),
@@ -107,27 +107,21 @@ fn package(project: &Project) -> Result {
     cargo(project, &["package", "--package", "postlude", "--allow-dirty"])
 }
 
-/// Of how many kernels another release compiles one: all of them would take longer than every other step together.
-const ONE_KERNEL_OF: usize = 6;
-
 fn some_kernels(project: &Project) -> Result {
-    compilers(project, ONE_KERNEL_OF)
+    nvrtc::OTHERS.iter().zip(&test::SAMPLES[1..]).try_for_each(|(release, sample)| compiler(project, release, sample))
 }
 
 fn all_kernels(project: &Project) -> Result {
-    compilers(project, 1)
+    test::run(project, &["--all-kernels", "--", "--package", "postlude", "--test", "nvrtc"].map(str::to_owned))?;
+    nvrtc::OTHERS.iter().try_for_each(|release| compiler(project, release, test::ALL_KERNELS))
 }
 
 /// A kernel that passes with one compiler may run out of registers with another.
-fn compilers(project: &Project, one_of: usize) -> Result {
+fn compiler(project: &Project, release: &nvrtc::Release, kernels: &str) -> Result {
+    let library = release.fetch(project)?;
+    say!("NVRTC {}, kernels {kernels}", release.version);
     let arguments = [&test::EVERYTHING[..], &["--test", "nvrtc"]].concat();
-    for release in &nvrtc::OTHERS {
-        let library = release.fetch(project)?;
-        say!("NVRTC {}, one kernel of {one_of}", release.version);
-        let mut cargo = test::cargo(project, &nvrtc::Nvrtc::Folder(library), &arguments);
-        call(cargo.env("POSTLUDE_TEST_ONE_KERNEL_OF", one_of.to_string()))?;
-    }
-    Ok(())
+    call(test::cargo(project, &nvrtc::Nvrtc::Folder(library), &arguments).env(test::KERNELS, kernels))
 }
 
 /// The files below a folder, as paths from `root` with forward slashes.

@@ -33,9 +33,10 @@ use project::Project;
 const USAGE: &str = "\
 Usage: cargo xtask COMMAND
 
-  test [--cold] [-- CARGO_TEST_ARGS...]
+  test [--cold] [--all-kernels] [-- CARGO_TEST_ARGS...]
         Run every test. Fetches the NVRTC library into target/ if the machine has none. Needs no GPU, and uses a present one.
           --cold         empty the tests' kernel cache first
+          --all-kernels  compile every kernel of tests/nvrtc.rs, and not a sample; so does a run of that test by name
   ci [STEP...]
         Run every check a change has to pass, or only the named steps. `ci --list` names them.
   nvrtc

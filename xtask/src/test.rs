@@ -14,12 +14,20 @@ use crate::project::{Project, call};
 pub const EVERYTHING: [&str; 5] =
     ["--workspace", "--exclude=postlude-candle", "--exclude=postlude-py", "--features", "postlude/onnx,postlude/dlpack"];
 
+/// The variable of the compile tests that says which of their kernels they compile.
+pub const KERNELS: &str = "POSTLUDE_TEST_KERNELS";
+/// All kernels: for one release, they take longer than every other test together.
+pub const ALL_KERNELS: &str = "0/1";
+/// The samples of the usual tests, and of two more releases. Each takes other kernels.
+pub const SAMPLES: [&str; 3] = ["0/4", "2/8", "6/8"];
+
 pub fn run(project: &Project, args: &[String]) -> Result {
     let (own, extra) = split_at_dashes(args);
-    let mut cold = false;
+    let (mut cold, mut kernels) = (false, SAMPLES[0]);
     for arg in own {
         match arg.as_str() {
             "--cold" => cold = true,
+            "--all-kernels" => kernels = ALL_KERNELS,
             other => return Err(Error::new(format!("unknown option `{other}` of `test`; cargo's own go behind `--`"))),
         }
     }
@@ -32,6 +40,9 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     let nvrtc = nvrtc::find_or_fetch(project)?;
     if extra.is_empty() {
         gpu(project, &nvrtc)?;
+    } else {
+        // A named test is wanted whole.
+        kernels = ALL_KERNELS;
     }
     let mut args: Vec<&str> = package_selection(extra).to_vec();
     // Everything is tested, so ONNX's own tests are at hand.
@@ -39,7 +50,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
         onnx::find_or_fetch(project)?;
     }
     args.extend(extra.iter().map(String::as_str));
-    run_with(project, &nvrtc, &args)
+    call(cargo(project, &nvrtc, &args).env(KERNELS, kernels))
 }
 
 /// The tests that need a GPU. Without one they are built, and neither run nor counted.

@@ -77,6 +77,24 @@ impl Grouper<'_> {
         if last { channels_last(shape.len()) } else { (0..shape.len()).collect() }
     }
 
+    /// Whether strides say a view.
+    pub fn says(&self, node: &Node, shape: &[usize]) -> bool {
+        let from = node.inputs.first().copied().flatten().and_then(|edge| self.views.get(&edge));
+        let constants: Vec<_> = node.inputs.iter().map(|edge| edge.and_then(|edge| self.network.value_of(edge))).collect();
+        from.is_some_and(|from| from.behind(node, 0, shape, &constants).is_some())
+    }
+
+    /// The shape over which a copy runs: that of the result, or of what is copied in order.
+    pub fn copied_shape(&self, node: &Node, shape: &[usize]) -> Vec<usize> {
+        match node.inputs.first().copied().flatten().and_then(|edge| self.views.get(&edge)) {
+            Some(from) if matches!(node.kind(), Kind::View(Moves::Blocks { .. })) => {
+                from.blocks(node).map_or_else(|| shape.to_vec(), |blocks| blocks.shape())
+            }
+            Some(from) if !self.says(node, shape) => from.shape(),
+            _ => shape.to_vec(),
+        }
+    }
+
     /// The order in which a copy writes. A product reads matrices either way, so what lies along columns stays so: turning it
     /// would take longer.
     pub fn copied_order(&self, node: &Node, rank: usize) -> Vec<usize> {

@@ -6,6 +6,7 @@
 //! - a product, a convolution, a pool, or a function of rows begins a group;
 //! - a pointwise node joins any group whose space is its shape, with everything else that it reads loaded as operands;
 //! - a function of rows joins a group without a product, whose rows are its own;
+//! - a sum over all rows joins what computes its elements ([columns]);
 //! - groups of pointwise nodes that a joining node reads join, too.
 //!
 //! Views have no kernel where strides say what they are.
@@ -14,6 +15,7 @@
 //! element by element: the memory of their results has another order than the axes. Where that is not to be had, the group is
 //! formed all the same, and the grouping [wishes](Wish) for a copy.
 
+use super::columns;
 use super::concat::{self, Home};
 use super::layout::Wish;
 use super::product::{self, Obstacle};
@@ -28,7 +30,7 @@ use crate::network::graph::{EdgeId, Node, NodeId, Source};
 use crate::network::meaning::layout;
 use crate::network::network::Network;
 use crate::network::operator::{Anchor, Kind, Moves, Normalisation, Reduction};
-use crate::network::tensor::strides;
+use crate::network::tensor::{Tensor, strides};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// What a group computes in.
@@ -40,6 +42,8 @@ pub(super) enum GroupKind {
     Rows(usize),
     /// Over tensors that exist.
     Pointwise,
+    /// The same with sums over rows: the first axes, so many of them.
+    Columns(usize),
     /// A copy into another order.
     Copy,
     /// A concatenation, whose parts other kernels write where they belong.
@@ -81,7 +85,7 @@ pub(super) struct Grouper<'a> {
     pub groups: Vec<Group>,
     group_of: HashMap<NodeId, usize>,
     pub views: HashMap<EdgeId, View>,
-    reasons: Reasons,
+    pub reasons: Reasons,
     free: Vec<NodeId>,
     pub wishes: BTreeSet<Wish>,
     /// Where parts of concatenations belong, and the order of what they are parts of.
@@ -149,14 +153,20 @@ impl Grouper<'_> {
     /// Whether kernels have the formats of a node's edges. Indices and shapes that are constants do not count.
     fn has_kernel_formats(&self, node: &Node) -> bool {
         let edges = node.inputs.iter().flatten().chain(&node.outputs);
-        let counts = |edge: &&EdgeId| !node.outputs.contains(edge) && self.network.value_of(**edge).is_some();
+        // A function of elements reads single numbers alone.
+        let reads = |tensor: &Tensor| !matches!(node.kind(), Kind::Pointwise(_)) || tensor.len() == 1;
+        let counts = |edge: &&EdgeId| !node.outputs.contains(edge) && self.network.value_of(**edge).is_some_and(reads);
         edges.filter(|edge| !counts(edge)).all(|edge| self.network.type_of(*edge).format.dtype().is_some())
     }
 
     fn node(&mut self, id: NodeId, node: &Node) {
         let shapes: Option<Vec<Vec<usize>>> = node.outputs.iter().map(|edge| self.shape(*edge)).collect();
         let Some(shapes) = shapes else { return self.alone(id, node, "its shape is not known before it runs") };
-        let view = matches!(node.kind(), Kind::View(_)) || node.operator_name() == "Dropout";
+        if node.inputs.iter().flatten().any(|edge| self.shape(*edge).is_none()) {
+            return self.alone(id, node, "the shape of an input is not known before it runs");
+        }
+        let view =
+            matches!(node.kind(), Kind::View(_)) || node.operator_name() == "Dropout" || columns::hands_on(self.network, node);
         if view && self.as_views(id, node, &shapes) {
             return;
         }
@@ -187,13 +197,17 @@ impl Grouper<'_> {
             }
             Kind::Normalisation(_) | Kind::Reduction(_) => match row_axis(self.network, node) {
                 Some(axis) => self.rows(id, node, axis),
-                None => self.alone(id, node, "kernels have functions of rows along the last axes alone"),
+                None if self.columns(id, node) => {}
+                None => {
+                    self.alone(id, node, "kernels have functions of rows along the last axes, and sums over the first, alone")
+                }
             },
             Kind::View(Moves::Nothing) => {
                 let order = self.other_order(node, shapes[0].len());
                 self.begin(id, node, GroupKind::Copy, &shapes[0], order);
             }
             Kind::View(Moves::Join) => self.place(id, node, &shapes[0]),
+            Kind::View(Moves::Slice) if !self.says(node, &shapes[0]) => self.alone(id, node, "kernels slice forwards alone"),
             Kind::View(moves) if moves.has_a_copy() => {
                 let shape = self.copied_shape(node, &shapes[0]);
                 let order = self.copied_order(node, shape.len());
@@ -248,19 +262,6 @@ impl Grouper<'_> {
         true
     }
 
-    /// The shape over which a copy runs: that of the result, or of what is copied in order.
-    fn copied_shape(&self, node: &Node, shape: &[usize]) -> Vec<usize> {
-        let from = node.inputs.first().copied().flatten().and_then(|edge| self.views.get(&edge));
-        let constants: Vec<_> = node.inputs.iter().map(|edge| edge.and_then(|edge| self.network.value_of(edge))).collect();
-        if let (Kind::View(Moves::Blocks { .. }), Some(from)) = (node.kind(), from) {
-            return from.blocks(node).map_or_else(|| shape.to_vec(), |blocks| blocks.shape());
-        }
-        match from {
-            Some(from) if from.behind(node, 0, shape, &constants).is_none() => from.shape(),
-            _ => shape.to_vec(),
-        }
-    }
-
     /// The memory of a product's result in the order of its only reader, a transposition, if the kernel can write it so.
     pub fn as_read(&self, node: &Node, edge: EdgeId, shape: &[usize]) -> Option<View> {
         let [reader] = self.users[edge.index()][..] else { return None };
@@ -289,7 +290,7 @@ impl Grouper<'_> {
                     GroupKind::Place => "its reader sees it beside other tensors",
                     GroupKind::Copy => "a copy into another order reads it elsewhere",
                     GroupKind::Rows(_) => "a function of rows reads whole rows, which lie in several tiles of a product",
-                    GroupKind::Pointwise => "its reader computes another shape",
+                    GroupKind::Pointwise | GroupKind::Columns(_) => "its reader computes another shape",
                     GroupKind::Alone(_) => "no kernel computes its reader",
                 };
                 self.reasons.entry((*edge, id)).or_insert(why);
@@ -304,7 +305,7 @@ impl Grouper<'_> {
         self.begin(id, node, GroupKind::Alone(why.to_owned()), &[], Vec::new());
     }
 
-    fn join(&mut self, group: usize, id: NodeId, node: &Node) {
+    pub fn join(&mut self, group: usize, id: NodeId, node: &Node) {
         self.group_of.insert(id, group);
         self.groups[group].nodes.push(id);
         self.own_memory(group, node);
@@ -341,7 +342,7 @@ impl Grouper<'_> {
     }
 
     /// Why a node cannot join a group, if so. Its shape, and its rows, are the caller's business.
-    fn obstacle(&self, group: usize, node: &Node) -> Option<&'static str> {
+    pub fn obstacle(&self, group: usize, node: &Node) -> Option<&'static str> {
         let others = node.inputs.iter().flatten().filter_map(|edge| self.computes(*edge)).filter(|other| *other != group);
         if others.clone().any(|other| self.depends(other, group)) {
             return Some("another kernel has to run in between");
@@ -363,7 +364,7 @@ impl Grouper<'_> {
     }
 
     /// The groups of a node's inputs, the last first, with an edge from each.
-    fn sources(&self, node: &Node) -> Vec<(usize, EdgeId)> {
+    pub fn sources(&self, node: &Node) -> Vec<(usize, EdgeId)> {
         let mut found: Vec<(usize, EdgeId)> =
             node.inputs.iter().flatten().filter_map(|edge| Some((self.computes(*edge)?, *edge))).collect();
         found.sort_by_key(|(group, _)| std::cmp::Reverse(*group));
@@ -410,7 +411,7 @@ impl Grouper<'_> {
     }
 
     /// Takes in groups of pointwise nodes that the group reads, where no other kernel has to run in between.
-    fn absorb(&mut self, group: usize) {
+    pub fn absorb(&mut self, group: usize) {
         for other in self.needs(group) {
             let Group { kind, nodes, shape, order } = &self.groups[other];
             let to = &self.groups[group];
@@ -457,7 +458,16 @@ impl Grouper<'_> {
     }
 
     /// The groups in an order in which they can run.
-    fn finish(self) -> Grouping {
+    fn finish(mut self) -> Grouping {
+        // What joined another kernel than that of one of its inputs.
+        for (id, node) in self.network.graph().nodes() {
+            let Some(own) = self.group_of.get(&id).copied() else { continue };
+            for edge in node.inputs.iter().flatten().copied() {
+                if self.computes(edge).is_some_and(|group| group != own) {
+                    self.reasons.entry((edge, id)).or_insert("its reader stands in another kernel");
+                }
+            }
+        }
         let mut order: Vec<usize> = Vec::new();
         let mut done = vec![false; self.groups.len()];
         let needs: Vec<BTreeSet<usize>> = (0..self.groups.len()).map(|group| self.needs(group)).collect();

@@ -1,5 +1,6 @@
 //! From a group to a kernel: an operation, an epilogue, and the tensors that it reads and writes.
 
+use super::columns;
 use super::group::{Group, GroupKind};
 use super::product::{self, Product};
 use super::space::{Placement, Space};
@@ -8,7 +9,7 @@ use crate::build::{Builder, Epilogue, Expr};
 use crate::dtype::{DType, ValueType};
 use crate::gemm::Gemm;
 use crate::ir::axes::{M, N};
-use crate::ir::{Order, Side};
+use crate::ir::{Monoid, Order, Side};
 use crate::network::format::Format;
 use crate::network::graph::{EdgeId, Node, NodeId, Source};
 use crate::network::network::Network;
@@ -74,12 +75,18 @@ impl<'g> Loads<'_, 'g> {
             return Some(*value);
         }
         let of = self.parts.network.type_of(edge);
-        let dtype = of.format.dtype()?;
-        if let Some(x) = self.parts.network.value_of(edge).and_then(|tensor| tensor.only()) {
+        let single = self.parts.network.value_of(edge).and_then(|tensor| tensor.only());
+        // An integer of a format that kernels lack may be one that they have.
+        let dtype = match (of.format.dtype(), single) {
+            (None, Some(x)) if f64::from(x as i32) == x => DType::I32,
+            (dtype, _) => dtype?,
+        };
+        if let Some(x) = single {
             return Some(match dtype.value_type() {
                 ValueType::I32 => self.builder.constant(x as i32),
                 ValueType::Bool => self.builder.constant(x != 0.0),
-                ValueType::F64 | ValueType::F32 => self.builder.constant(x),
+                ValueType::F32 => self.builder.constant(x),
+                ValueType::F64 => self.builder.constant(x).cast(DType::F64),
             });
         }
         let view = place(self.parts.views.get(&edge)?)?.stretched(&self.space.shape)?;
@@ -158,9 +165,17 @@ pub(super) fn kernel(group: &Group, parts: &Parts<'_>) -> Result<Kernel, String>
             accesses: &accesses,
             loaded: RefCell::default(),
         };
+        let mut sums: HashMap<EdgeId, Monoid> = HashMap::new();
         for id in &group.nodes {
             let node = graph.node(*id);
-            match say(node, &loads, product.as_ref()) {
+            let monoid = columns::monoid(parts.network, node, group);
+            sums.extend(monoid.map(|monoid| (node.outputs[0], monoid)));
+            // What is summed over rows is said as its element.
+            let said = match monoid.and(node.inputs[0]) {
+                Some(element) => loads.value(element, |view| Some(view.clone())).map(|element| vec![element]),
+                None => say(node, &loads, product.as_ref()),
+            };
+            match said {
                 Some(values) => loads.values.borrow_mut().extend(node.outputs.iter().copied().zip(values)),
                 None => *fault.borrow_mut() = Some(format!("{} cannot be said as an epilogue", node.operator_name())),
             }
@@ -169,6 +184,12 @@ pub(super) fn kernel(group: &Group, parts: &Parts<'_>) -> Result<Kernel, String>
             let value = loads.values.borrow().get(edge).copied();
             let format = parts.network.type_of(*edge).format.dtype();
             match (value, format) {
+                (Some(value), Some(dtype)) if sums.contains_key(edge) => {
+                    let name = format!("y{}", accesses.borrow().len());
+                    e.reduce(&name, value, sums[edge], dtype.over(N));
+                    let (edge, offset, ld, batch_stride) = (*edge, 0, None, None);
+                    accesses.borrow_mut().push(Access { name, edge, dtype, offset, ld, batch_stride, written: true });
+                }
                 (Some(value), Some(dtype)) if store(e, *edge, value, dtype, parts, &space, &accesses).is_some() => {}
                 _ => *fault.borrow_mut() = Some(format!("{} has no value", graph.edge(*edge).name)),
             }
@@ -192,6 +213,9 @@ pub(super) fn kernel(group: &Group, parts: &Parts<'_>) -> Result<Kernel, String>
 /// The space of a group without a product: as its tensors lie best.
 fn tensor_space(group: &Group, parts: &Parts<'_>) -> Space {
     let graph = parts.network.graph();
+    if let GroupKind::Columns(rows) = group.kind {
+        return Space::ordered(&group.shape, group.order.clone(), 0, rows);
+    }
     let columns = if let GroupKind::Rows(axis) = group.kind { Some(axis) } else { None };
     let own: Vec<EdgeId> = group.nodes.iter().flat_map(|id| graph.node(*id).outputs.iter().copied()).collect();
     let written = own.iter().filter_map(|edge| parts.views.get(edge)?.reshaped(&group.shape));

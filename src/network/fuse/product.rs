@@ -86,6 +86,7 @@ pub(super) fn product(network: &Network, node: &Node, views: &HashMap<EdgeId, Vi
     match node.kind() {
         Kind::Anchor(Anchor::MatMul | Anchor::Gemm) => Ok(matrices(network, node, views)?),
         Kind::Anchor(Anchor::Conv) => windows::convolution(network, node, views),
+        Kind::Anchor(Anchor::ConvGradient(of)) => windows::gradient(network, node, of, views),
         Kind::Anchor(Anchor::Other) => Err("no kernel serves such a product yet".into()),
         _ => windows::pool(network, node, views),
     }

@@ -7,6 +7,7 @@ use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{Operand, Order};
 use crate::network::graph::EdgeId;
 use crate::problem::Shape;
+use std::collections::BTreeSet;
 
 /// The axes of a kernel's output, in the order in which the kernel counts them, in three runs: those of the batch, those of
 /// rows, those of columns.
@@ -66,6 +67,12 @@ impl Space {
     pub fn extents(&self) -> Shape {
         let batch = self.extent(0, self.rows);
         Shape::matrix(self.extent(self.rows, self.columns), self.extent(self.columns, self.shape.len())).batched(batch)
+    }
+
+    /// Whether these axes are the rows, there is no batch, and all others are columns. Axes of extent 1 do not count.
+    pub fn counts_rows(&self, axes: &[usize]) -> bool {
+        let counted = |of: &[usize]| of.iter().copied().filter(|axis| self.shape[*axis] != 1).collect::<BTreeSet<usize>>();
+        self.extent(0, self.rows) == 1 && counted(&self.order[..self.columns]) == counted(axes)
     }
 
     /// The strides of a tensor along batch, rows and columns, if each has one: 0 where nothing varies.

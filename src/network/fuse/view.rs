@@ -128,7 +128,11 @@ impl View {
         let constant = |index: usize| constants.get(index).copied().flatten().map(Tensor::sizes);
         let Kind::View(moves) = node.kind() else {
             let hands_on = node.operator_name() == "Dropout" && output == 0 && node.inputs.get(2).copied().flatten().is_none();
-            return hands_on.then(|| self.clone());
+            // A reduction that goes over one element each.
+            return match node.kind() {
+                Kind::Reduction(_) => self.reshaped(shape),
+                _ => hands_on.then(|| self.clone()),
+            };
         };
         match moves {
             Moves::Nothing => Some(self.clone()),

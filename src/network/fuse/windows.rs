@@ -10,7 +10,7 @@ use crate::network::graph::{EdgeId, Node};
 use crate::network::meaning::{convolve::Extents, pool::window, window::Window};
 use crate::network::network::Network;
 use crate::network::operator::{Kind, Pools, Reduction};
-use crate::problem::{ConvShape, Convolution, Operation, PoolKind, Pooling};
+use crate::problem::{ConvShape, Convolution, GradientOf, Operation, PoolKind, Pooling};
 use std::collections::HashMap;
 
 /// The axes of images without those of batch and channels: one or two of them, as height and width.
@@ -80,6 +80,41 @@ pub(super) fn convolution(network: &Network, node: &Node, views: &HashMap<EdgeId
     let operands = vec![images(x, 0)?, filters(w, 1)?];
     let (operation, shape) = (Operation::Convolution { dtype, convolution }, convolution.shape());
     Ok(Product { operation, space: space(&e.shape()), shape, operands })
+}
+
+/// A gradient of a `Conv`: of its images, or of its filters.
+///
+/// # Errors
+/// If no kernel serves it: why.
+pub(super) fn gradient(
+    network: &Network,
+    node: &Node,
+    of: GradientOf,
+    views: &HashMap<EdgeId, View>,
+) -> Result<Product, Obstacle> {
+    let ((dy, dtype), (b, other)) = (operand(network, node, views, 0)?, operand(network, node, views, 1)?);
+    if dtype != other || matches!(dtype, DType::Bool) {
+        return Err(format!("kernels have no convolution of {dtype} and {other}").into());
+    }
+    let found = network.type_of(node.outputs[0]).shape().ok_or("its shape is not known")?;
+    let (x, w) = match of {
+        GradientOf::Images => (found.clone(), b.shape()),
+        GradientOf::Filters => (b.shape(), found.clone()),
+    };
+    let e = Extents::new(&node.attributes, &x, &w).map_err(|fault| fault.to_string())?;
+    if of == GradientOf::Filters && e.groups > 1 {
+        return Err("kernels write the gradient of filters in groups as a batch, which is no tensor of filters".into());
+    }
+    let convolution = Convolution::new(measures(&x, e.groups * e.filters, e.groups, &e.window)?);
+    let convolution = convolution.map_err(|fault| fault.to_string())?;
+    let operation = Operation::ConvolutionGradient { dtype, convolution, of };
+    let shape = operation.patches().map(|patches| patches.shape()).ok_or("it reads no images")?;
+    let (space, b) = match of {
+        GradientOf::Images => (space(&found), filters(b, 1)?),
+        // Rows are filters, columns are their elements.
+        GradientOf::Filters => (Space::ordered(&found, channels_last(found.len()), 0, 1), images(b, 1)?),
+    };
+    Ok(Product { operation, space, shape, operands: vec![images(dy, 0)?, b] })
 }
 
 /// The axes that a reduction goes over, if they are all of an image's and the channels' are not among them.

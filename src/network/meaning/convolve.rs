@@ -63,11 +63,8 @@ fn columns(x: &Tensor, at: usize, e: &Extents) -> Result<Tensor, Fault> {
     let image: usize = e.spatial.iter().product();
     let (taps, windows): (usize, usize) = (e.window.kernel.iter().product(), e.window.out.iter().product());
     let mut out = Tensor::blank(x.format(), &[e.channels * taps, windows])?;
-    // The offsets are the same for every channel.
-    let mut offsets = Vec::with_capacity(taps * windows);
-    for_each_index(&e.window.kernel, |tap| {
-        for_each_index(&e.window.out, |window| offsets.push(e.window.offset(window, tap, &e.spatial)));
-    });
+    // The same for every channel.
+    let offsets = offsets(e);
     let bytes = out.bytes_mut();
     let first = at * e.channels * image;
     for channel in 0..e.channels {
@@ -142,6 +139,98 @@ pub(crate) fn qlinear_conv(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
     let sums = with_bias(&convolution(call.attributes, &x, &w, Format::I32)?, call.get(8), Format::I32)?;
     let scales = [call.input(1)?, call.input(4)?, call.input(6)?];
     Ok(vec![requantised(&sums, scales, call.input(7)?, 1)?])
+}
+
+/// The offset in a channel that each tap of each window lies on, tap by tap; `None` in the padding.
+fn offsets(e: &Extents) -> Vec<Option<usize>> {
+    let mut offsets = Vec::new();
+    for_each_index(&e.window.kernel, |tap| {
+        for_each_index(&e.window.out, |window| offsets.push(e.window.offset(window, tap, &e.spatial)));
+    });
+    offsets
+}
+
+/// Calls with the places of an image's element, of a filter's and of a result's wherever a convolution multiplies the first two
+/// and adds to the third.
+fn for_each_product(e: &Extents, mut each: impl FnMut(usize, usize, usize)) {
+    let (image, windows): (usize, usize) = (e.spatial.iter().product(), e.window.out.iter().product());
+    let taps: usize = e.window.kernel.iter().product();
+    let offsets = offsets(e);
+    for (n, filter) in (0..e.images).flat_map(|n| (0..e.groups * e.filters).map(move |filter| (n, filter))) {
+        let to = (n * e.groups * e.filters + filter) * windows;
+        for channel in 0..e.channels {
+            let from = ((n * e.groups + filter / e.filters) * e.channels + channel) * image;
+            let weights = (filter * e.channels + channel) * taps;
+            for (place, offset) in offsets.iter().enumerate() {
+                if let Some(offset) = offset {
+                    each(from + offset, weights + place / windows, to + place % windows);
+                }
+            }
+        }
+    }
+}
+
+/// The extents of a convolution whose result has a gradient `dy`.
+fn of_gradient(call: &Call<'_>, dy: &Tensor, x: &[usize], w: &[usize]) -> Result<Extents, Fault> {
+    let e = Extents::new(call.attributes, x, w)?;
+    if e.shape() != dy.shape() {
+        return Err(Fault::Shape(format!("{dy} is not the gradient of a convolution of {x:?} with {w:?}")));
+    }
+    Ok(e)
+}
+
+/// The shape of the images whose convolution has a gradient.
+///
+/// # Errors
+/// If filters and attributes do not say one.
+pub(crate) fn shape_of_images(attributes: &Attributes, dy: &[usize], w: &[usize]) -> Result<Vec<usize>, Fault> {
+    let (spatial, groups) = (asked_extents(attributes, "image_shape")?, attributes.int_or("group", 1));
+    let channels = usize::try_from(groups).ok().and_then(|groups| w.get(1)?.checked_mul(groups));
+    let (Some(images), Some(channels)) = (dy.first(), channels) else {
+        return Err(Fault::Shape(format!("{dy:?} and filters {w:?} are not those of a convolution")));
+    };
+    Ok([*images, channels].into_iter().chain(spatial).collect())
+}
+
+/// The shape of the filters whose convolution of some images has a gradient.
+///
+/// # Errors
+/// If images and attributes do not say one.
+pub(crate) fn shape_of_filters(attributes: &Attributes, dy: &[usize], x: &[usize]) -> Result<Vec<usize>, Fault> {
+    let (window, groups) = (asked_extents(attributes, "kernel_shape")?, attributes.int_or("group", 1));
+    let channels = usize::try_from(groups).ok().and_then(|groups| x.get(1)?.checked_div(groups));
+    let (Some(filters), Some(channels)) = (dy.get(1), channels) else {
+        return Err(Fault::Shape(format!("{dy:?} and images {x:?} are not those of a convolution")));
+    };
+    Ok([*filters, channels].into_iter().chain(window).collect())
+}
+
+fn asked_extents(attributes: &Attributes, name: &str) -> Result<Vec<usize>, Fault> {
+    let list = attributes.ints(name).ok_or_else(|| Fault::attribute(name, "is missing"))?;
+    let all: Result<Vec<usize>, _> = list.iter().map(|extent| usize::try_from(*extent)).collect();
+    all.map_err(|_| Fault::attribute(name, format!("has extents, not {list:?}")))
+}
+
+/// `ConvImageGradient`: the gradient of the images, from that of the result and the filters.
+pub(crate) fn image_gradient(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
+    let (dy, w) = (call.input(0)?, call.input(1)?);
+    let shape = shape_of_images(call.attributes, dy.shape(), w.shape())?;
+    let e = of_gradient(call, dy, &shape, w.shape())?;
+    let mut sums = vec![0.0; crate::network::tensor::count(Format::F64, &shape)?];
+    let (gradients, weights) = (dy.numbers(), w.numbers());
+    for_each_product(&e, |image, weight, result| sums[image] += gradients[result] * weights[weight]);
+    Ok(vec![Tensor::of_numbers(dy.format(), &shape, &sums)?])
+}
+
+/// `ConvFilterGradient`: the gradient of the filters, from that of the result and the images.
+pub(crate) fn filter_gradient(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
+    let (dy, x) = (call.input(0)?, call.input(1)?);
+    let shape = shape_of_filters(call.attributes, dy.shape(), x.shape())?;
+    let e = of_gradient(call, dy, x.shape(), &shape)?;
+    let mut sums = vec![0.0; crate::network::tensor::count(Format::F64, &shape)?];
+    let (gradients, numbers) = (dy.numbers(), x.numbers());
+    for_each_product(&e, |image, weight, result| sums[weight] += gradients[result] * numbers[image]);
+    Ok(vec![Tensor::of_numbers(dy.format(), &shape, &sums)?])
 }
 
 /// The geometry of a transposed convolution: strides, dilations, pads and extents of the result.

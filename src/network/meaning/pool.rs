@@ -46,6 +46,18 @@ fn shape(x: &Tensor, w: &Window) -> Vec<usize> {
     x.shape()[..2].iter().chain(&w.out).copied().collect()
 }
 
+/// The offset of the first largest element of a window.
+fn first_largest(numbers: &[f64], offsets: &[Option<usize>]) -> Option<usize> {
+    let mut best: Option<usize> = None;
+    for offset in offsets.iter().flatten() {
+        let better = |best: usize| numbers[*offset] > numbers[best] || numbers[*offset].is_nan();
+        if best.is_none_or(better) {
+            best = Some(*offset);
+        }
+    }
+    best
+}
+
 /// `MaxPool`, with the places of the largest elements on request.
 pub(crate) fn max(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
     let x = call.input(0)?;
@@ -55,13 +67,7 @@ pub(crate) fn max(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
     let spatial = x.shape()[2..].to_vec();
     let by_columns = call.attributes.flag("storage_order");
     pooled(x, &w, |first, offsets, _| {
-        let mut best: Option<usize> = None;
-        for offset in offsets.iter().flatten() {
-            let better = |best: usize| numbers[first + offset] > numbers[first + best] || numbers[first + offset].is_nan();
-            if best.is_none_or(better) {
-                best = Some(*offset);
-            }
-        }
+        let best = first_largest(&numbers[first..], offsets);
         largest.push(best.map_or(f64::NEG_INFINITY, |best| numbers[first + best]));
         let place = best.map_or(0, |best| {
             let at = if by_columns { by_column(best, &spatial) } else { best };
@@ -144,4 +150,51 @@ pub(crate) fn global_max(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
 pub(crate) fn global_lp(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
     let p = call.attributes.int_or("p", 2) as f64;
     global(call, |image| norm(p, image.iter().copied()))
+}
+
+/// The gradient of the images of a pool: `each` gets the sums, the channel's first element, the offsets of a window's elements,
+/// how many count in the padding, and the gradient of the window's result.
+fn gradient(
+    call: &Call<'_>,
+    mut each: impl FnMut(&mut [f64], usize, &[Option<usize>], usize, f64),
+) -> Result<Vec<Tensor>, Fault> {
+    let (x, dy) = (call.input(0)?, call.input(1)?);
+    let w = window(call.attributes, x.shape())?;
+    if dy.shape() != shape(x, &w) {
+        return Err(Fault::Shape(format!("{dy} is not the gradient of a pool of {x}")));
+    }
+    let (mut sums, mut incoming) = (vec![0.0; x.len()], dy.numbers().into_iter());
+    pooled(x, &w, |first, offsets, inside| each(&mut sums, first, offsets, inside, incoming.next().unwrap_or(0.0)));
+    Ok(vec![Tensor::of_numbers(x.format(), x.shape(), &sums)?])
+}
+
+/// `MaxPoolGradient`: to the first largest element of each window.
+pub(crate) fn max_gradient(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
+    let numbers = call.input(0)?.numbers();
+    gradient(call, |sums, first, offsets, _, g| {
+        if let Some(best) = first_largest(&numbers[first..], offsets) {
+            sums[first + best] += g;
+        }
+    })
+}
+
+/// `AveragePoolGradient`: in equal parts to the elements of each window.
+pub(crate) fn average_gradient(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
+    let padding_counts = call.attributes.flag("count_include_pad");
+    gradient(call, |sums, first, offsets, inside, g| {
+        let count = if padding_counts { inside } else { offsets.iter().flatten().count() };
+        offsets.iter().flatten().for_each(|offset| sums[first + offset] += g / count as f64);
+    })
+}
+
+/// `LpPoolGradient`: by the share of each element in the norm; 0 where that is 0.
+pub(crate) fn lp_gradient(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
+    let (numbers, p) = (call.input(0)?.numbers(), call.attributes.int_or("p", 2) as f64);
+    gradient(call, |sums, first, offsets, _, g| {
+        let whole = norm(p, offsets.iter().flatten().map(|offset| numbers[first + offset]));
+        for offset in offsets.iter().flatten().filter(|_| whole != 0.0) {
+            let x = numbers[first + offset];
+            sums[first + offset] += if x == 0.0 { 0.0 } else { g * x.signum() * (x.abs() / whole).powf(p - 1.0) };
+        }
+    })
 }

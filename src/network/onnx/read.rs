@@ -94,7 +94,11 @@ impl Reader<'_> {
         let folder = self.folder;
         let (attributes, complete) = attributes(message, |message| tensor::read(message, folder))?;
         let custom = self.operators.get(&operator).cloned().map(Applied::Custom);
-        let row = if is_own(domain) && complete { Operator::named(&operator).map(Applied::Row) } else { None };
+        let row = if is_own(domain) && complete {
+            Operator::named(&operator).filter(|row| row.is_onnx).map(Applied::Row)
+        } else {
+            None
+        };
         let Some(applied) = row.or(custom) else {
             let full = if is_own(domain) { operator } else { format!("{domain}.{operator}") };
             self.unsupported.entry(full).or_default().push(name);

@@ -77,7 +77,7 @@ pub(super) fn model(network: &Network) -> Result<messages::Model, OnnxError> {
 }
 
 fn node(node: &Node, names: &Names<'_>) -> Result<messages::Node, OnnxError> {
-    let Applied::Row(row) = &node.operator else {
+    let Some(row) = (if let Applied::Row(row) = &node.operator { Some(row) } else { None }).filter(|row| row.is_onnx) else {
         let list =
             vec![super::UnsupportedOperator { operator: node.operator_name().to_owned(), nodes: vec![node.name.to_string()] }];
         return Err(OnnxError::Unsupported(list));

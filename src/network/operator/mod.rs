@@ -7,30 +7,36 @@
 //! | attributes | names and types |
 //! | typing | formats and shapes of the outputs, from those of the inputs |
 //! | meaning | the outputs on the CPU |
+//! | gradient | how the gradients of the inputs follow from those of the outputs |
 //! | kind | what fusion may do with it |
 //!
 //! A [pointwise](Kind::Pointwise) row is a function on expressions of the epilogue language, and nothing else: typing,
-//! meaning and fusion follow from it. Formats that the language lacks, such as `i64`, take the row's function on whole
+//! meaning, gradient and fusion follow from it. Formats that the language lacks, such as `i64`, take the row's function on whole
 //! numbers.
 
+mod derivative;
+mod gradients;
 mod moved;
 pub(crate) mod pointwise;
 mod rows;
 pub(crate) mod typing;
 
-pub use pointwise::{Body, Gives, Operands, Pointwise, Spread, Whole};
+pub use derivative::Derivative;
+pub use pointwise::{Body, Gives, Operands, OwnBody, Pointwise, RowBody, Spread, Whole};
 
 use super::attribute::{AttributeType, Attributes};
 use super::fault::Fault;
+use super::grad::{Rule, rules};
 use super::tensor::Tensor;
 use super::types::Type;
+use crate::problem::GradientOf;
 use std::fmt;
 
 /// What a typing rule sees of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
     /// The operator's name.
-    pub name: &'static str,
+    pub name: &'a str,
     /// The node's attributes.
     pub attributes: &'a Attributes,
     /// The types of its inputs; `None` for one that is left out.
@@ -45,7 +51,7 @@ pub struct Site<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// The operator's name.
-    pub name: &'static str,
+    pub name: &'a str,
     /// The node's attributes.
     pub attributes: &'a Attributes,
     /// Its inputs; `None` for one that is left out.
@@ -102,11 +108,11 @@ pub type Meaning = fn(&Call<'_>) -> Result<Vec<Tensor>, Fault>;
 /// What fusion may do with an operator.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum Kind<'a> {
     /// A product that an epilogue can stand behind.
     Anchor(Anchor),
     /// A function of elements at one place: an expression of the epilogue language.
-    Pointwise(Pointwise),
+    Pointwise(Pointwise<'a>),
     /// Elements along axes become one.
     Reduction(Reduction),
     /// A function of a whole row, with the row's extent.
@@ -121,7 +127,7 @@ pub enum Kind {
     Opaque,
 }
 
-impl Kind {
+impl Kind<'_> {
     /// The kind in a word.
     pub fn word(&self) -> &'static str {
         match self {
@@ -199,6 +205,8 @@ pub enum Anchor {
     Gemm,
     /// A convolution.
     Conv,
+    /// A gradient of a convolution.
+    ConvGradient(GradientOf),
     /// A product that fusion does not reach yet.
     Other,
 }
@@ -247,9 +255,12 @@ pub struct Operator {
     /// The attributes it takes.
     pub attributes: &'static [(&'static str, AttributeType)],
     /// What fusion may do with it.
-    pub kind: Kind,
+    pub kind: Kind<'static>,
+    /// Whether ONNX has it. It has no operators for some gradients.
+    pub is_onnx: bool,
     typing: Typing,
     meaning: Meaning,
+    gradient: Option<Rule>,
 }
 
 /// As many as there are.
@@ -261,17 +272,18 @@ impl Operator {
         name: &'static str,
         doc: &'static str,
         inputs: (usize, usize),
-        kind: Kind,
+        kind: Kind<'static>,
         typing: Typing,
         meaning: Meaning,
     ) -> Operator {
-        Operator { name, doc, inputs, outputs: (1, 1), attributes: &[], kind, typing, meaning }
+        let (outputs, attributes) = ((1, 1), &[] as &[_]);
+        Operator { name, doc, inputs, outputs, attributes, kind, is_onnx: true, typing, meaning, gradient: None }
     }
 
     /// A pointwise row: typing and meaning follow from its expression.
-    const fn pointwise(name: &'static str, doc: &'static str, inputs: usize, body: Body) -> Operator {
-        let kind = Kind::Pointwise(Pointwise::new(body));
-        Operator::new(name, doc, (inputs, inputs), kind, pointwise::typing, pointwise::meaning)
+    const fn pointwise(name: &'static str, doc: &'static str, inputs: usize, body: RowBody) -> Operator {
+        let kind = Kind::Pointwise(Pointwise::new(Body::Row(body)));
+        Operator::new(name, doc, (inputs, inputs), kind, pointwise::typing, pointwise::meaning).gradient_by(rules::pointwise)
     }
 
     /// The same with more outputs.
@@ -318,6 +330,26 @@ impl Operator {
         Operator { meaning, ..self }
     }
 
+    /// The same with a rule for gradients.
+    const fn gradient_by(self, rule: Rule) -> Operator {
+        Operator { gradient: Some(rule), ..self }
+    }
+
+    /// The same outside of ONNX.
+    const fn own(self) -> Operator {
+        Operator { is_onnx: false, ..self }
+    }
+
+    /// Whether there is a rule for the gradients of its inputs. That of a pointwise row is its expression, which may have none.
+    pub fn has_gradient(&self) -> bool {
+        self.gradient.is_some()
+    }
+
+    /// How gradients of the inputs follow from those of the outputs, if they do.
+    pub(crate) fn gradient(&self) -> Option<Rule> {
+        self.gradient
+    }
+
     /// Every row, in order of kinds.
     pub fn all() -> impl Iterator<Item = &'static Operator> {
         rows::TABLES.iter().copied().flatten()
@@ -329,8 +361,8 @@ impl Operator {
     }
 
     /// The row's expression, if it is pointwise.
-    pub fn expression(&self) -> Option<&Pointwise> {
-        if let Kind::Pointwise(pointwise) = &self.kind { Some(pointwise) } else { None }
+    pub fn expression(&self) -> Option<Pointwise<'static>> {
+        if let Kind::Pointwise(pointwise) = self.kind { Some(pointwise) } else { None }
     }
 
     /// The types of a node's outputs.
@@ -351,19 +383,16 @@ impl Operator {
 
     /// Whether a node has as many inputs and outputs, and such attributes, as the row says: every fault.
     pub(crate) fn admits(&self, inputs: usize, outputs: usize, attributes: &Attributes) -> Vec<Fault> {
+        let mut faults: Vec<Fault> = Vec::new();
+        faults.extend(miscounted(self.name, "inputs", inputs, self.inputs));
+        faults.extend(miscounted(self.name, "outputs", outputs, self.outputs));
+        faults.extend(self.admits_attributes(attributes));
+        faults
+    }
+
+    /// Whether a node has such attributes as the row says: every fault.
+    pub(crate) fn admits_attributes(&self, attributes: &Attributes) -> Vec<Fault> {
         let mut faults = Vec::new();
-        let mut count = |what: &'static str, given: usize, (least, most): (usize, usize)| {
-            if given < least || given > most {
-                let takes = match most {
-                    _ if least == most => format!("{least}"),
-                    ANY => format!("at least {least}"),
-                    most => format!("{least} to {most}"),
-                };
-                faults.push(Fault::Arity { name: self.name.to_owned(), takes, what, given });
-            }
-        };
-        count("inputs", inputs, self.inputs);
-        count("outputs", outputs, self.outputs);
         for (name, value) in attributes.iter() {
             match self.attributes.iter().find(|(known, _)| *known == name) {
                 None => faults.push(Fault::attribute(name, format!("is none of {}'s", self.name))),
@@ -375,6 +404,16 @@ impl Operator {
         }
         faults
     }
+}
+
+/// A fault, if a node has more inputs or outputs than an operator takes at most, or fewer than at least.
+pub(crate) fn miscounted(name: &str, what: &'static str, given: usize, (least, most): (usize, usize)) -> Option<Fault> {
+    let takes = match most {
+        _ if least == most => format!("{least}"),
+        ANY => format!("at least {least}"),
+        most => format!("{least} to {most}"),
+    };
+    (given < least || given > most).then(|| Fault::Arity { name: name.to_owned(), takes, what, given })
 }
 
 impl fmt::Debug for Operator {

@@ -1,6 +1,6 @@
 //! Pointwise operators: one expression each, from which typing, the meaning on the CPU and fusion follow.
 
-use super::{Call, Site};
+use super::{Call, Derivative, Site};
 use crate::args::{HostArgs, Tensor as ArgTensor};
 use crate::build::{Builder, Epilogue, Expr};
 use crate::dtype::DType;
@@ -57,8 +57,22 @@ impl<'g> Operands<'g, '_> {
     }
 }
 
+/// The expression of a row of the table.
+pub type RowBody = for<'g> fn(&Operands<'g, '_>) -> Expr<'g>;
+/// The expression of a program's own operator.
+pub type OwnBody = dyn for<'g> Fn(&Operands<'g, '_>) -> Expr<'g> + Send + Sync;
+
 /// The expression of an operator.
-pub type Body = for<'g> fn(&Operands<'g, '_>) -> Expr<'g>;
+#[derive(Clone, Copy)]
+pub enum Body<'a> {
+    /// That of a row of the table.
+    Row(RowBody),
+    /// That of a program's own operator.
+    Own(&'a OwnBody),
+    /// The derivative of another operator's.
+    Derivative(&'a Derivative),
+}
+
 /// The value of an operator on whole numbers, which is wrapped to the result's format. `None` where that has no meaning.
 pub type Whole = fn(&[i128], &Attributes, Format) -> Option<i128>;
 
@@ -77,6 +91,8 @@ pub enum Gives {
     QuantizedLike(usize),
     /// The format that the attribute `to` names.
     Named,
+    /// The format of this operand, or where it is left out that of the last.
+    LikeOrLast(usize),
 }
 
 /// How operands of fewer axes lie under the first.
@@ -92,9 +108,9 @@ pub enum Spread {
 
 /// A function of elements at one place.
 #[derive(Clone, Copy)]
-pub struct Pointwise {
+pub struct Pointwise<'a> {
     /// The expression.
-    pub body: Body,
+    pub body: Body<'a>,
     /// The value on whole numbers that the expression's language has no type for.
     pub whole: Option<Whole>,
     /// The format of the result.
@@ -103,14 +119,14 @@ pub struct Pointwise {
     pub spread: Spread,
 }
 
-impl fmt::Debug for Pointwise {
+impl fmt::Debug for Pointwise<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pointwise({:?}, {:?})", self.gives, self.spread)
     }
 }
 
-impl Pointwise {
-    pub(super) const fn new(body: Body) -> Pointwise {
+impl<'a> Pointwise<'a> {
+    pub(crate) const fn new(body: Body<'a>) -> Pointwise<'a> {
         Pointwise { body, whole: None, gives: Gives::Shared(0), spread: Spread::Numpy }
     }
 
@@ -135,6 +151,9 @@ impl Pointwise {
             Gives::Like(index) => at(index).ok_or_else(|| Fault::Format(format!("{name} lacks its operand {index}"))),
             Gives::QuantizedLike(index) => Ok(at(index).unwrap_or(Format::U8)),
             Gives::Named => named_format(attributes, "to"),
+            Gives::LikeOrLast(index) => at(index)
+                .or_else(|| formats.last().copied().flatten())
+                .ok_or_else(|| Fault::Format(format!("{name} lacks its last operand"))),
         }
     }
 
@@ -159,7 +178,7 @@ impl Pointwise {
 
     /// The shapes of the operands with axes of extent 1 where they are stretched along.
     pub(crate) fn placed(&self, attributes: &Attributes, shapes: &[Option<Vec<Dim>>]) -> Vec<Option<Vec<Dim>>> {
-        let rank = shapes.first().and_then(|shape| shape.as_ref()).map_or(0, Vec::len);
+        let rank = shapes.iter().flatten().map(Vec::len).max().unwrap_or(0);
         let axis = match self.spread {
             Spread::Numpy => return shapes.to_vec(),
             Spread::Channel => 1,
@@ -184,7 +203,12 @@ impl Pointwise {
         attributes: &Attributes,
         [from, to]: [Format; 2],
     ) -> Expr<'g> {
-        (self.body)(&Operands { builder, values, attributes, to, from })
+        let operands = Operands { builder, values, attributes, to, from };
+        match self.body {
+            Body::Row(body) => body(&operands),
+            Body::Own(body) => body(&operands),
+            Body::Derivative(of) => of.apply(&operands),
+        }
     }
 
     /// The epilogue that computes a node over operands `x0`, `x1`, ... of these formats, and stores it as `y`.
@@ -227,83 +251,102 @@ pub(crate) fn wrapped_axis(axis: i64, rank: usize) -> usize {
     usize::try_from(wrapped).unwrap_or(usize::MAX)
 }
 
-fn row(name: &str) -> Result<&'static Pointwise, Fault> {
+fn row(name: &str) -> Result<Pointwise<'static>, Fault> {
     let row = super::Operator::named(name).and_then(super::Operator::expression);
     row.ok_or_else(|| Fault::Unsupported(format!("{name} as a pointwise operator")))
 }
 
 /// The types of every pointwise row.
 pub(super) fn typing(site: &Site<'_>) -> Result<Vec<Type>, Fault> {
-    let pointwise = row(site.name)?;
-    let formats: Vec<Option<Format>> = site.inputs.iter().map(|input| input.map(|t| t.format)).collect();
-    let to = pointwise.result(site.name, &formats, site.attributes)?;
-    let from = formats.iter().flatten().next().copied().unwrap_or(to);
-    // The expression's own check says whether it takes such values; scalars are as good as matrices here.
-    let kernels: Option<Vec<Option<(DType, bool)>>> =
-        formats.iter().map(|format| format.map_or(Some(None), |f| f.dtype().map(|d| Some((d, false))))).collect();
-    match (kernels, to.dtype()) {
-        (Some(operands), Some(stored)) if !is_whole(pointwise, &formats, to) => {
-            pointwise.epilogue(site.attributes, &operands, [from, to], stored)?;
+    row(site.name)?.types(site)
+}
+
+/// The meaning of every pointwise row.
+pub(crate) fn meaning(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
+    row(call.name)?.evaluate(call)
+}
+
+impl Pointwise<'_> {
+    /// The types of a node's outputs.
+    ///
+    /// # Errors
+    /// If the expression has no meaning on such operands, or they do not broadcast.
+    pub(crate) fn types(&self, site: &Site<'_>) -> Result<Vec<Type>, Fault> {
+        let formats: Vec<Option<Format>> = site.inputs.iter().map(|input| input.map(|t| t.format)).collect();
+        let to = self.result(site.name, &formats, site.attributes)?;
+        let from = formats.iter().flatten().next().copied().unwrap_or(to);
+        if let Body::Derivative(of) = self.body {
+            of.check(&formats, site.attributes, to)?;
         }
-        _ if pointwise.whole.is_none() => return Err(Fault::format(site.name, from)),
-        _ => {}
+        // The expression's own check says whether it takes such values; scalars are as good as matrices here.
+        let kernels: Option<Vec<Option<(DType, bool)>>> =
+            formats.iter().map(|format| format.map_or(Some(None), |f| f.dtype().map(|d| Some((d, false))))).collect();
+        match (kernels, to.dtype()) {
+            (Some(operands), Some(stored)) if !is_whole(self, &formats, to) => {
+                self.epilogue(site.attributes, &operands, [from, to], stored)?;
+            }
+            _ if self.whole.is_none() => return Err(Fault::format(site.name, from)),
+            _ => {}
+        }
+        let shapes: Vec<Option<Vec<Dim>>> = site.inputs.iter().map(|input| input.and_then(|t| t.dims.clone())).collect();
+        let unknown = site.inputs.iter().zip(&shapes).any(|(input, shape)| input.is_some() && shape.is_none());
+        let placed = self.placed(site.attributes, &shapes);
+        let dims = broadcast(placed.iter().flatten().map(Vec::as_slice))?;
+        let dims = (!unknown).then_some(dims);
+        let mut types = vec![Type { format: to, dims: dims.clone() }];
+        // Dropout's mask.
+        types.extend((1..site.outputs).map(|_| Type { format: Format::Bool, dims: dims.clone() }));
+        Ok(types)
     }
-    let shapes: Vec<Option<Vec<Dim>>> = site.inputs.iter().map(|input| input.and_then(|t| t.dims.clone())).collect();
-    let unknown = site.inputs.iter().zip(&shapes).any(|(input, shape)| input.is_some() && shape.is_none());
-    let placed = pointwise.placed(site.attributes, &shapes);
-    let dims = broadcast(placed.iter().flatten().map(Vec::as_slice))?;
-    let dims = (!unknown).then_some(dims);
-    let mut types = vec![Type { format: to, dims: dims.clone() }];
-    // Dropout's mask.
-    types.extend((1..site.outputs).map(|_| Type { format: Format::Bool, dims: dims.clone() }));
-    Ok(types)
+
+    /// A node's outputs: its epilogue, over the first operand's matrix, by the reference.
+    ///
+    /// # Errors
+    /// If the tensors do not fit.
+    pub(crate) fn evaluate(&self, call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
+        let formats: Vec<Option<Format>> = call.inputs.iter().map(|input| input.map(Tensor::format)).collect();
+        let to = self.result(call.name, &formats, call.attributes)?;
+        let from = formats.iter().flatten().next().copied().unwrap_or(to);
+        let shapes: Vec<Option<Vec<Dim>>> =
+            call.inputs.iter().map(|input| input.map(|t| t.shape().iter().copied().map(Dim::Known).collect())).collect();
+        let placed: Vec<Option<Vec<usize>>> = self
+            .placed(call.attributes, &shapes)
+            .into_iter()
+            .map(|dims| dims.map(|dims| dims.iter().filter_map(Dim::known).collect()))
+            .collect();
+        let shape = broadcast_shapes(placed.iter().flatten().map(Vec::as_slice))?;
+        let mut operands = Vec::new();
+        for (tensor, place) in call.inputs.iter().zip(&placed) {
+            operands.push(match (tensor, place) {
+                (Some(tensor), Some(place)) if tensor.len() == 1 => Some(tensor.reshaped(&vec![1; place.len()])?),
+                (Some(tensor), Some(place)) => Some(tensor.reshaped(place)?.broadcast(&shape)?),
+                _ => None,
+            });
+        }
+        let mut results = vec![if is_whole(self, &formats, to) {
+            on_integers(self, call, &operands, &shape, to)?
+        } else {
+            on_numbers(self, call, &operands, &shape, [from, to])?
+        }];
+        for _ in 1..call.outputs {
+            let all = vec![1.0; shape.iter().product()];
+            results.push(Tensor::of_numbers(Format::Bool, &shape, &all)?);
+        }
+        Ok(results)
+    }
 }
 
 /// Whether a node is computed in whole numbers: all operands are integers, and one has a format that the expression
 /// would not wrap as its own.
-fn is_whole(pointwise: &Pointwise, formats: &[Option<Format>], to: Format) -> bool {
+fn is_whole(pointwise: &Pointwise<'_>, formats: &[Option<Format>], to: Format) -> bool {
     let mut all = formats.iter().flatten();
     let own = |format: &Format| matches!(format, Format::I32 | Format::Bool);
     let exact = all.clone().all(|format| !format.is_float()) && !to.is_float();
     pointwise.whole.is_some() && exact && !(all.all(own) && own(&to))
 }
 
-/// The meaning of every pointwise row: its epilogue, over the first operand's matrix, by the reference.
-pub(crate) fn meaning(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
-    let pointwise = row(call.name)?;
-    let formats: Vec<Option<Format>> = call.inputs.iter().map(|input| input.map(Tensor::format)).collect();
-    let to = pointwise.result(call.name, &formats, call.attributes)?;
-    let from = formats.iter().flatten().next().copied().unwrap_or(to);
-    let shapes: Vec<Option<Vec<Dim>>> =
-        call.inputs.iter().map(|input| input.map(|t| t.shape().iter().copied().map(Dim::Known).collect())).collect();
-    let placed: Vec<Option<Vec<usize>>> = pointwise
-        .placed(call.attributes, &shapes)
-        .into_iter()
-        .map(|dims| dims.map(|dims| dims.iter().filter_map(Dim::known).collect()))
-        .collect();
-    let shape = broadcast_shapes(placed.iter().flatten().map(Vec::as_slice))?;
-    let mut operands = Vec::new();
-    for (tensor, place) in call.inputs.iter().zip(&placed) {
-        operands.push(match (tensor, place) {
-            (Some(tensor), Some(place)) if tensor.len() == 1 => Some(tensor.reshaped(&vec![1; place.len()])?),
-            (Some(tensor), Some(place)) => Some(tensor.reshaped(place)?.broadcast(&shape)?),
-            _ => None,
-        });
-    }
-    let mut results = vec![if is_whole(pointwise, &formats, to) {
-        on_integers(pointwise, call, &operands, &shape, to)?
-    } else {
-        on_numbers(pointwise, call, &operands, &shape, [from, to])?
-    }];
-    for _ in 1..call.outputs {
-        let all = vec![1.0; shape.iter().product()];
-        results.push(Tensor::of_numbers(Format::Bool, &shape, &all)?);
-    }
-    Ok(results)
-}
-
 fn on_integers(
-    pointwise: &Pointwise,
+    pointwise: &Pointwise<'_>,
     call: &Call<'_>,
     operands: &[Option<Tensor>],
     shape: &[usize],
@@ -326,7 +369,7 @@ fn on_integers(
 }
 
 fn on_numbers(
-    pointwise: &Pointwise,
+    pointwise: &Pointwise<'_>,
     call: &Call<'_>,
     operands: &[Option<Tensor>],
     shape: &[usize],

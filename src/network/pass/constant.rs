@@ -23,7 +23,7 @@ pub(super) fn fold(network: &Network, did: &mut Simplified) -> Network {
         let given: usize = inputs.iter().flatten().flatten().map(|tensor| tensor.bytes().len()).sum();
         let sizes: Option<usize> = node.outputs.iter().map(|edge| network.type_of(*edge).bytes()).sum();
         let small = sizes.is_some_and(|bytes| bytes <= given + GROWTH);
-        let row = matches!(node.operator, Applied::Row(_));
+        let row = !matches!(node.operator, Applied::Custom(_));
         let results = match inputs {
             _ if known_already => node.outputs.iter().map(|edge| known[edge.index()].clone()).collect(),
             Some(inputs) if row && small && !node.inputs.is_empty() => node.evaluate(&inputs).ok(),

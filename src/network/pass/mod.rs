@@ -62,6 +62,11 @@ impl Network {
     }
 }
 
+/// The network without nodes that reach no output.
+pub(super) fn alive(network: &Network) -> Network {
+    dead::remove(network, &mut Simplified::default())
+}
+
 /// A graph that is being rebuilt from another one, node by node.
 pub(super) struct Rewriter<'a> {
     from: &'a Network,

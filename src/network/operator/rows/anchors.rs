@@ -1,11 +1,24 @@
 //! Products.
 
-use super::super::{ANY, Anchor, Kind, Operator, typing};
+use super::super::{ANY, Anchor, Kind, Operator, gradients, typing};
 use crate::network::attribute::AttributeType::*;
+use crate::network::grad::rules;
 use crate::network::meaning::{convolve, product};
+use crate::problem::GradientOf;
 
 const CONV: &[(&str, crate::network::attribute::AttributeType)] =
     &[("auto_pad", Text), ("dilations", Ints), ("group", Int), ("kernel_shape", Ints), ("pads", Ints), ("strides", Ints)];
+
+/// Those of a convolution, and the extents of its images, which strides do not say.
+const CONV_GRADIENT: &[(&str, crate::network::attribute::AttributeType)] = &[
+    ("auto_pad", Text),
+    ("dilations", Ints),
+    ("group", Int),
+    ("image_shape", Ints),
+    ("kernel_shape", Ints),
+    ("pads", Ints),
+    ("strides", Ints),
+];
 
 const fn row(
     name: &'static str,
@@ -18,11 +31,32 @@ const fn row(
 }
 
 pub(super) static ROWS: &[Operator] = &[
-    row("MatMul", "The matrix product, as NumPy's matmul.", (2, 2), Anchor::MatMul, (typing::matmul, product::matmul)),
+    row("MatMul", "The matrix product, as NumPy's matmul.", (2, 2), Anchor::MatMul, (typing::matmul, product::matmul))
+        .gradient_by(rules::matmul),
     row("Gemm", "alpha A' B' + beta C, where a mark transposes on demand.", (2, 3), Anchor::Gemm, (typing::gemm, product::gemm))
-        .with(&[("alpha", Float), ("beta", Float), ("transA", Int), ("transB", Int)]),
+        .with(&[("alpha", Float), ("beta", Float), ("transA", Int), ("transB", Int)])
+        .gradient_by(rules::gemm),
     row("Conv", "A convolution, in groups, with a bias of each channel.", (2, 3), Anchor::Conv, (typing::conv, convolve::conv))
-        .with(CONV),
+        .with(CONV)
+        .gradient_by(rules::conv),
+    row(
+        "ConvImageGradient",
+        "The gradient of a convolution's images, from that of the result and the filters.",
+        (2, 2),
+        Anchor::ConvGradient(GradientOf::Images),
+        (gradients::images, convolve::image_gradient),
+    )
+    .with(CONV_GRADIENT)
+    .own(),
+    row(
+        "ConvFilterGradient",
+        "The gradient of a convolution's filters, from that of the result and the images.",
+        (2, 2),
+        Anchor::ConvGradient(GradientOf::Filters),
+        (gradients::filters, convolve::filter_gradient),
+    )
+    .with(CONV)
+    .own(),
     row(
         "ConvTranspose",
         "The convolution whose derivative is a convolution.",
@@ -39,7 +73,8 @@ pub(super) static ROWS: &[Operator] = &[
         ("output_shape", Ints),
         ("pads", Ints),
         ("strides", Ints),
-    ]),
+    ])
+    .gradient_by(rules::conv_transpose),
     row(
         "MatMulInteger",
         "The product of integers less zero points, in `i32`.",
@@ -77,5 +112,6 @@ pub(super) static ROWS: &[Operator] = &[
         Anchor::Other,
         (typing::first_format, product::einsum),
     )
-    .with(&[("equation", Text)]),
+    .with(&[("equation", Text)])
+    .gradient_by(rules::einsum),
 ];

@@ -6,9 +6,10 @@ use crate::build::Expr;
 use crate::dtype::DType::{self, F32, I32};
 use crate::network::attribute::{AttributeType::*, Attributes};
 use crate::network::format::Format;
+use crate::network::grad::rules;
 use crate::network::meaning::convert;
 
-const fn row(name: &'static str, doc: &'static str, inputs: usize, body: super::super::Body) -> Operator {
+const fn row(name: &'static str, doc: &'static str, inputs: usize, body: super::super::RowBody) -> Operator {
     Operator::pointwise(name, doc, inputs, body)
 }
 
@@ -194,24 +195,28 @@ pub(super) static ROWS: &[Operator] = &[
         .with(&[("to", Text), ("saturate", Int)])
         .gives(Gives::Named)
         .whole(|x, _, _| Some(x[0]))
-        .means(convert::cast),
+        .means(convert::cast)
+        .gradient_by(rules::cast),
     row("CastLike", "x in the second's format.", 2, cast)
         .with(&[("saturate", Int)])
         .gives(Gives::Like(1))
         .typed(typing::cast_like)
-        .means(convert::cast),
+        .means(convert::cast)
+        .gradient_by(rules::cast),
     row("Dropout", "x itself, as in inference, with a mask of ones.", 1, |s| s.x(0))
         .inputs(1, 3)
         .outputs(1, 2)
         .with(&[("seed", Int)])
         .gives(Gives::Like(0))
         .whole(|x, _, _| Some(x[0]))
-        .means(convert::dropout),
+        .means(convert::dropout)
+        .gradient_by(rules::identity),
     row("BatchNormalization", "Centred by the running mean and scaled, for each channel, as in inference.", 5, batch_norm)
         .with(&[("epsilon", Float), ("momentum", Float), ("training_mode", Int)])
         .gives(Gives::Like(0))
         .spread(Spread::Channel)
-        .means(convert::batch_norm),
+        .means(convert::batch_norm)
+        .gradient_by(rules::batch_norm),
     row("QuantizeLinear", "The nearest of x / scale + zero point in a format of eight bits.", 2, |s| {
         let zero = s.get(2).unwrap_or_else(|| s.builder.constant(0.0));
         s.x(0).quantize(target(s), s.x(1), zero)
@@ -221,7 +226,8 @@ pub(super) static ROWS: &[Operator] = &[
     .gives(Gives::QuantizedLike(2))
     .spread(Spread::Axis)
     .typed(typing::quantize)
-    .means(convert::quantize),
+    .means(convert::quantize)
+    .gradient_by(rules::quantize),
     row("DequantizeLinear", "(x - zero point) * scale.", 2, |s| {
         let zero = s.get(2).unwrap_or_else(|| s.builder.constant(0.0));
         s.x(0).dequantize(s.x(1), zero)
@@ -231,5 +237,6 @@ pub(super) static ROWS: &[Operator] = &[
     .gives(Gives::Like(1))
     .spread(Spread::Axis)
     .typed(typing::dequantize)
-    .means(convert::dequantize),
+    .means(convert::dequantize)
+    .gradient_by(rules::dequantize),
 ];
